@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR BSD-3-Clause
+
+//! Names of objects that live in the worker. The guest mints them (so that creation needs no answer) and
+//! the worker looks them up in its session's table: no host pointer ever crosses.
+
+use super::value::{Malformed, Overflow, Reader, Wire, Writer};
+
+/// Smallest value a guest may mint; below it lie CUDA's own constants (default streams).
+pub const FIRST_HANDLE: u64 = 0x1000;
+
+macro_rules! handles {
+    ($($(#[$doc:meta])* $name:ident;)*) => { $(
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub struct $name(pub u64);
+
+        impl Wire for $name {
+            fn put(&self, w: &mut Writer<'_>) -> Result<(), Overflow> {
+                self.0.put(w)
+            }
+            fn take(r: &mut Reader<'_>) -> Result<Self, Malformed> {
+                Ok(Self(u64::take(r)?))
+            }
+        }
+    )* };
+}
+
+handles! {
+    /// An address in the GPU's address space (`CUdeviceptr`), valid on both sides.
+    DevicePtr;
+    /// `CUcontext`; 0 is none.
+    ContextId;
+    /// `CUmodule`.
+    ModuleId;
+    /// `CUlibrary`.
+    LibraryId;
+    /// `CUkernel` or `CUfunction`: the driver takes one for the other.
+    FunctionId;
+    /// `CUstream`; 0, 1 (legacy) and 2 (per thread) are CUDA's own.
+    StreamId;
+    /// `CUevent`.
+    EventId;
+    /// `CUmemoryPool`.
+    MemoryPoolId;
+}

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR BSD-3-Clause
+
+//! The CUDA call table: what the payload of an `OP_CALL` means to the guest library and the device.
+//!
+//! A payload is a [`CallHeader`], the arguments of the row (each [`Wire`] value in turn, little-endian)
+//! and, if [`CALL_IN_INLINE`] is set, the bulk input. The reply is a [`ResultHeader`], the row's results
+//! and, if [`CALL_OUT_INLINE`] was set, the bulk output. Names, images, kernel parameters and memory are
+//! bulk: everything whose length is not fixed.
+
+pub mod handle;
+pub mod header;
+pub mod table;
+pub mod value;
+
+pub use handle::*;
+pub use header::*;
+pub use table::Opcode;
+pub use value::*;
+
+/// Version of the call table. Guest library and worker refuse each other when it differs.
+pub const CALL_TABLE_VERSION: u32 = 1;
+
+/// Where the address window begins: pinned, mapped and managed host memory has the same address in the
+/// guest process, in its worker and on the GPU. Both reserve it before they use CUDA.
+pub const WINDOW_BASE: u64 = 0x2000_0000_0000;
+/// Bytes of the address window.
+pub const WINDOW_BYTES: u64 = 1 << 40;

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR BSD-3-Clause
+
+//! Devices: one cached reply holds all that is constant.
+
+/// Rows of this area; see [`crate::cuda::table`].
+#[doc(hidden)]
+#[macro_export]
+macro_rules! device_calls {
+    ($next:tt { $($rows:tt)* }) => {
+        $crate::next_area! { $next { $($rows)*
+            /// Constant facts of a device. Bulk out: its attributes as i32, from attribute 1 on (`i32::MIN`: the
+            /// driver does not know it). `name` and `pci_bus_id` are NUL-padded.
+            0x0101 custom device_snapshot(device: u32) -> (total_bytes: u64, uuid: [u8; 16], pci_bus_id: [u8; 32], name: [u8; 256]);
+            /// Whether `device` can address memory of `peer`.
+            0x0102 custom cuDeviceCanAccessPeer(device: u32, peer: u32) -> (can: i32);
+            /// An attribute of the link between two devices.
+            0x0103 custom cuDeviceGetP2PAttribute(attrib: i32, src: u32, dst: u32) -> (value: i32);
+        } }
+    };
+}

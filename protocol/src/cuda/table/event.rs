@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR BSD-3-Clause
+
+//! Events.
+
+/// Rows of this area; see [`crate::cuda::table`].
+#[doc(hidden)]
+#[macro_export]
+macro_rules! event_calls {
+    ($next:tt { $($rows:tt)* }) => {
+        $crate::next_area! { $next { $($rows)*
+            /// Creates an event named `event`.
+            0x0701 custom cuEventCreate(event: EventId, flags: u32) -> ();
+            /// Destroys an event.
+            0x0702 custom cuEventDestroy_v2(event: EventId) -> ();
+            /// Records the event in a stream.
+            0x0703 forward cuEventRecordWithFlags(event: EventId, stream: StreamId, flags: u32) -> ();
+            /// `CUDA_ERROR_NOT_READY` until the event's latest record is reached.
+            0x0704 forward cuEventQuery(event: EventId) -> ();
+            /// Waits for the event's latest record.
+            0x0705 forward cuEventSynchronize(event: EventId) -> ();
+            /// Milliseconds between two completed events, by the GPU's clock.
+            0x0706 custom cuEventElapsedTime_v2(start: EventId, end: EventId) -> (milliseconds: f32);
+        } }
+    };
+}

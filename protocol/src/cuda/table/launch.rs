@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR BSD-3-Clause
+
+//! Launches.
+
+/// Rows of this area; see [`crate::cuda::table`].
+#[doc(hidden)]
+#[macro_export]
+macro_rules! launch_calls {
+    ($next:tt { $($rows:tt)* }) => {
+        $crate::next_area! { $next { $($rows)*
+            /// Bulk in: the packed parameter block. Covers `cuLaunchKernelEx` and `cuLaunchCooperativeKernel` too.
+            0x0501 custom cuLaunchKernel(function: FunctionId, stream: StreamId, shape: LaunchShape) -> ();
+        } }
+    };
+}

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR BSD-3-Clause
+
+//! Memory of the device, of the host, and copies between them.
+
+/// Rows of this area; see [`crate::cuda::table`].
+#[doc(hidden)]
+#[macro_export]
+macro_rules! memory_calls {
+    ($next:tt { $($rows:tt)* }) => {
+        $crate::next_area! { $next { $($rows)*
+            /// Allocates device memory.
+            0x0301 custom cuMemAlloc_v2(bytesize: u64) -> (dptr: DevicePtr);
+            /// Frees device memory.
+            0x0302 custom cuMemFree_v2(dptr: DevicePtr) -> ();
+            /// Free and total device memory that this session may use.
+            0x0303 custom cuMemGetInfo_v2() -> (free: u64, total: u64);
+            /// Allocates rows padded to the device's pitch.
+            0x0304 custom cuMemAllocPitch_v2(width: u64, height: u64, element_bytes: u32) -> (dptr: DevicePtr, pitch: u64);
+            /// The allocation that holds `dptr`.
+            0x0305 custom cuMemGetAddressRange_v2(dptr: DevicePtr) -> (base: DevicePtr, bytes: u64);
+            /// Allocates in stream order.
+            0x0306 custom cuMemAllocAsync(bytesize: u64, stream: StreamId) -> (dptr: DevicePtr);
+            /// Frees in stream order.
+            0x0307 custom cuMemFreeAsync(dptr: DevicePtr, stream: StreamId) -> ();
+            /// Maps the request's kept pages side by side and registers them with the GPU. `address` is where the
+            /// guest process has them: the worker uses the same address if it can, always inside the address window.
+            /// `OP_UNPIN` undoes it.
+            0x0308 custom cuMemHostRegister_v2(address: u64, bytesize: u64, flags: u32) -> (dptr: DevicePtr);
+            /// What `ptr` is: `memory_type` as `CU_POINTER_ATTRIBUTE_MEMORY_TYPE` (0 for not known here), its
+            /// allocation, context, device ordinal and buffer id.
+            0x0309 custom cuPointerGetAttributes(ptr: DevicePtr) -> (memory_type: u32, base: DevicePtr, bytes: u64, context: ContextId, device: i32, buffer_id: u64);
+            /// Bulk in: the source. Returns once the source may be reused.
+            0x0310 custom cuMemcpyHtoD_v2(dst: DevicePtr) -> ();
+            /// Bulk out: the destination.
+            0x0311 custom cuMemcpyDtoH_v2(src: DevicePtr) -> ();
+            /// Copies inside the device (also between contexts).
+            0x0312 custom cuMemcpyDtoD_v2(dst: DevicePtr, src: DevicePtr, bytes: u64) -> ();
+            /// Bulk in: the source, in stream order.
+            0x0313 custom cuMemcpyHtoDAsync_v2(dst: DevicePtr, stream: StreamId) -> ();
+            /// Bulk out: the destination, in stream order; answers when the bytes are there.
+            0x0314 custom cuMemcpyDtoHAsync_v2(src: DevicePtr, stream: StreamId) -> ();
+            /// Copies between any two addresses the device can reach (device or registered host memory).
+            0x0315 custom cuMemcpyAsync(dst: DevicePtr, src: DevicePtr, bytes: u64, stream: StreamId) -> ();
+            /// Bulk in: packed rows. Copies a box into device memory, in stream order.
+            0x0316 custom memcpy_box_htod(dst: DevicePtr, extent: Extent, size: Box3, stream: StreamId) -> ();
+            /// Bulk out: packed rows. Copies a box out of device memory, in stream order.
+            0x0317 custom memcpy_box_dtoh(src: DevicePtr, extent: Extent, size: Box3, stream: StreamId) -> ();
+            /// Copies a box inside the device, in stream order.
+            0x0318 custom memcpy_box_dtod(dst: DevicePtr, dst_extent: Extent, src: DevicePtr, src_extent: Extent, size: Box3, stream: StreamId) -> ();
+            /// Sets `n` bytes, in stream order.
+            0x0320 custom cuMemsetD8Async(dst: DevicePtr, uc: u8, n: u64, stream: StreamId) -> ();
+            /// Sets `n` 16-bit values, in stream order.
+            0x0321 custom cuMemsetD16Async(dst: DevicePtr, us: u16, n: u64, stream: StreamId) -> ();
+            /// Sets `n` 32-bit values, in stream order.
+            0x0322 custom cuMemsetD32Async(dst: DevicePtr, ui: u32, n: u64, stream: StreamId) -> ();
+            /// Sets a pitched rectangle of bytes, in stream order.
+            0x0323 custom cuMemsetD2D8Async(dst: DevicePtr, pitch: u64, uc: u8, width: u64, height: u64, stream: StreamId) -> ();
+            /// Sets a pitched rectangle of 16-bit values, in stream order.
+            0x0324 custom cuMemsetD2D16Async(dst: DevicePtr, pitch: u64, us: u16, width: u64, height: u64, stream: StreamId) -> ();
+            /// Sets a pitched rectangle of 32-bit values, in stream order.
+            0x0325 custom cuMemsetD2D32Async(dst: DevicePtr, pitch: u64, ui: u32, width: u64, height: u64, stream: StreamId) -> ();
+        } }
+    };
+}

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR BSD-3-Clause
+
+//! One row a call, one file an area. A row is
+//!
+//! ```text
+//! /// What it does, and what a caller must know.
+//! 0x0301 custom cuMemAlloc_v2(bytesize: u64) -> (dptr: DevicePtr);
+//! ```
+//!
+//! number, how the device handles it, CUDA name, inputs, results; bulk data is named in the doc line.
+//! `forward`: the device's handler is derived (each input is resolved and handed to the driver function of
+//! that name in the same order; such rows have no results). `custom`: the handler is written by hand, and
+//! the build fails until it exists.
+//!
+//! [`all_calls!`](crate::all_calls) hands every row at once to a macro of the consumer. A number, once
+//! shipped, keeps its meaning for ever: `golden/calls.txt` checks it.
+
+mod context;
+mod device;
+mod event;
+mod launch;
+mod memory;
+mod module;
+mod session;
+mod stream;
+
+/// Expands to `$emit! { rows }` with every row of the call table.
+#[macro_export]
+macro_rules! all_calls {
+    ($emit:ident) => {
+        $crate::session_calls! { ($emit [device_calls context_calls memory_calls module_calls launch_calls stream_calls event_calls]) {} }
+    };
+}
+
+/// Goes on to the next area with the rows collected so far, then to the consumer.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! next_area {
+    (($emit:ident []) { $($rows:tt)* }) => { $emit! { $($rows)* } };
+    (($emit:ident [$next:ident $($later:ident)*]) { $($rows:tt)* }) => {
+        $crate::$next! { ($emit [$($later)*]) { $($rows)* } }
+    };
+}
+
+/// A row of the call table as data, for documentation and the golden file.
+#[derive(Clone, Copy, Debug)]
+pub struct Row {
+    /// The number.
+    pub opcode: u32,
+    /// `forward` or `custom`.
+    pub kind: &'static str,
+    /// The CUDA name.
+    pub name: &'static str,
+    /// Names and types of the inputs.
+    pub inputs: &'static str,
+    /// Names and types of the results.
+    pub results: &'static str,
+}
+
+macro_rules! emit_opcodes {
+    ($($(#[$doc:meta])* $number:literal $kind:ident $name:ident ($($p:ident: $pt:ty),*) -> ($($r:ident: $rt:ty),*);)*) => {
+        /// The calls by number.
+        #[allow(non_camel_case_types)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[repr(u32)]
+        pub enum Opcode { $($(#[$doc])* $name = $number,)* }
+
+        impl Opcode {
+            /// The call of that number, if there is one.
+            pub fn from_u32(number: u32) -> Option<Self> {
+                match number {
+                    $($number => Some(Self::$name),)*
+                    _ => None,
+                }
+            }
+            /// The CUDA name, for traces.
+            pub fn name(self) -> &'static str {
+                match self { $(Self::$name => stringify!($name),)* }
+            }
+        }
+
+        /// Every row.
+        pub const ROWS: &[Row] = &[$(Row {
+            opcode: $number,
+            kind: stringify!($kind),
+            name: stringify!($name),
+            inputs: stringify!($($p: $pt),*),
+            results: stringify!($($r: $rt),*),
+        },)*];
+    };
+}
+crate::all_calls!(emit_opcodes);

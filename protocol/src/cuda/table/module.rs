@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR BSD-3-Clause
+
+//! Modules, libraries, kernels and their attributes.
+
+/// Rows of this area; see [`crate::cuda::table`].
+#[doc(hidden)]
+#[macro_export]
+macro_rules! module_calls {
+    ($next:tt { $($rows:tt)* }) => {
+        $crate::next_area! { $next { $($rows)*
+            /// Bulk in: the image (fat binary container, cubin or PTX text). Loads it as `module`.
+            0x0401 custom cuModuleLoadData(module: ModuleId) -> ();
+            /// Unloads a module.
+            0x0402 custom cuModuleUnload(module: ModuleId) -> ();
+            /// Bulk in: the name. Names a function of the module `function`.
+            0x0403 custom cuModuleGetFunction(module: ModuleId, function: FunctionId) -> ();
+            /// Bulk in: the name. Address and size of a variable.
+            0x0404 custom cuModuleGetGlobal_v2(module: ModuleId) -> (dptr: DevicePtr, bytes: u64);
+            /// Bulk in: the image. Loads it as `library`.
+            0x0405 custom cuLibraryLoadData(library: LibraryId) -> ();
+            /// Unloads a library.
+            0x0406 custom cuLibraryUnload(library: LibraryId) -> ();
+            /// Bulk in: the name. Names a kernel of the library `kernel`.
+            0x0407 custom cuLibraryGetKernel(library: LibraryId, kernel: FunctionId) -> ();
+            /// Bulk in: the name. Address and size of a variable in the current context.
+            0x0408 custom cuLibraryGetGlobal(library: LibraryId) -> (dptr: DevicePtr, bytes: u64);
+            /// Bulk in: the name. Address and size of a managed variable.
+            0x0409 custom cuLibraryGetManaged(library: LibraryId) -> (dptr: DevicePtr, bytes: u64);
+            /// Names the library's module in the current context `module`.
+            0x040a custom cuLibraryGetModule(library: LibraryId, module: ModuleId) -> ();
+            /// Kernels in the library.
+            0x040b custom cuLibraryGetKernelCount(library: LibraryId) -> (count: u32);
+            /// Names the kernel's function in the current context `function`.
+            0x040c custom cuKernelGetFunction(kernel: FunctionId, function: FunctionId) -> ();
+            /// Bulk out: the layout of the parameters, `count` times two u32 (offset, bytes). An error of the
+            /// driver's own means that the function is not usable in the current context.
+            0x0410 custom function_layout(function: FunctionId) -> (count: u32);
+            /// An attribute of a function.
+            0x0411 custom cuFuncGetAttribute(attrib: i32, function: FunctionId) -> (value: i32);
+            /// Sets an attribute of a function.
+            0x0412 custom cuFuncSetAttribute(function: FunctionId, attrib: i32, value: i32) -> ();
+            /// Sets the preferred cache configuration of a function.
+            0x0413 custom cuFuncSetCacheConfig(function: FunctionId, config: i32) -> ();
+            /// An attribute of a kernel on a device.
+            0x0414 custom cuKernelGetAttribute(attrib: i32, kernel: FunctionId, device: u32) -> (value: i32);
+            /// Sets an attribute of a kernel on a device.
+            0x0415 custom cuKernelSetAttribute(attrib: i32, value: i32, kernel: FunctionId, device: u32) -> ();
+            /// Sets the preferred cache configuration of a kernel on a device.
+            0x0416 custom cuKernelSetCacheConfig(kernel: FunctionId, config: i32, device: u32) -> ();
+            /// Blocks of a function that fit a multiprocessor.
+            0x0420 custom cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(function: FunctionId, block_threads: i32, dynamic_shared: u64, flags: u32) -> (blocks: i32);
+            /// Block size of best occupancy for constant dynamic shared memory.
+            0x0421 custom cuOccupancyMaxPotentialBlockSizeWithFlags(function: FunctionId, dynamic_shared: u64, block_limit: i32, flags: u32) -> (min_grid: i32, block: i32);
+            /// Dynamic shared memory left when `blocks` blocks share a multiprocessor.
+            0x0422 custom cuOccupancyAvailableDynamicSMemPerBlock(function: FunctionId, blocks: i32, block_threads: i32) -> (bytes: u64);
+        } }
+    };
+}

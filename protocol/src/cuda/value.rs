@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR BSD-3-Clause
+
+//! Values on the wire: each puts and takes its own little-endian bytes on a bounded cursor.
+
+/// The room of a [`Writer`] is too small.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Overflow;
+
+/// Bytes that are not such a value: too few, or out of range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Malformed;
+
+/// Takes values from the front of a byte slice.
+#[derive(Debug)]
+pub struct Reader<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Reader<'a> {
+    /// Reads `bytes` from the start.
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Self { rest: bytes }
+    }
+    /// Takes `n` bytes.
+    pub fn bytes(&mut self, n: usize) -> Result<&'a [u8], Malformed> {
+        if n > self.rest.len() {
+            return Err(Malformed);
+        }
+        let (head, rest) = self.rest.split_at(n);
+        self.rest = rest;
+        Ok(head)
+    }
+    /// What has not been taken.
+    pub fn rest(&self) -> &'a [u8] {
+        self.rest
+    }
+    /// Refuses bytes that nobody took.
+    pub fn finish(self) -> Result<(), Malformed> {
+        if self.rest.is_empty() {
+            Ok(())
+        } else {
+            Err(Malformed)
+        }
+    }
+}
+
+/// Puts values into a byte slice, front to back.
+#[derive(Debug)]
+pub struct Writer<'a> {
+    room: &'a mut [u8],
+    used: usize,
+}
+
+impl<'a> Writer<'a> {
+    /// Writes into `room` from its start.
+    pub fn new(room: &'a mut [u8]) -> Self {
+        Self { room, used: 0 }
+    }
+    /// Appends bytes as they are.
+    pub fn bytes(&mut self, bytes: &[u8]) -> Result<(), Overflow> {
+        let end = self.used.checked_add(bytes.len()).ok_or(Overflow)?;
+        self.room.get_mut(self.used..end).ok_or(Overflow)?.copy_from_slice(bytes);
+        self.used = end;
+        Ok(())
+    }
+    /// Bytes written so far.
+    pub fn used(&self) -> usize {
+        self.used
+    }
+}
+
+/// A value of fixed size on the wire.
+pub trait Wire: Sized {
+    /// Appends the value.
+    fn put(&self, w: &mut Writer<'_>) -> Result<(), Overflow>;
+    /// Takes the value.
+    fn take(r: &mut Reader<'_>) -> Result<Self, Malformed>;
+}
+
+macro_rules! wire_integers {
+    ($($t:ty),*) => { $(
+        impl Wire for $t {
+            fn put(&self, w: &mut Writer<'_>) -> Result<(), Overflow> {
+                w.bytes(&self.to_le_bytes())
+            }
+            fn take(r: &mut Reader<'_>) -> Result<Self, Malformed> {
+                let bytes = r.bytes(core::mem::size_of::<$t>())?;
+                Ok(<$t>::from_le_bytes(bytes.try_into().map_err(|_| Malformed)?))
+            }
+        }
+    )* };
+}
+wire_integers!(u8, u16, u32, u64, i32, i64, f32);
+
+impl<T: Wire + Copy + Default, const N: usize> Wire for [T; N] {
+    fn put(&self, w: &mut Writer<'_>) -> Result<(), Overflow> {
+        self.iter().try_for_each(|value| value.put(w))
+    }
+    fn take(r: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let mut values = [T::default(); N];
+        for value in &mut values {
+            *value = T::take(r)?;
+        }
+        Ok(values)
+    }
+}
+
+/// Defines structures that cross field by field.
+macro_rules! wire_structs {
+    ($($(#[$doc:meta])* $name:ident { $($(#[$fdoc:meta])* $field:ident: $t:ty,)* })*) => { $(
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq)]
+        pub struct $name { $($(#[$fdoc])* pub $field: $t,)* }
+
+        impl Wire for $name {
+            fn put(&self, w: &mut Writer<'_>) -> Result<(), Overflow> {
+                $(self.$field.put(w)?;)*
+                Ok(())
+            }
+            fn take(r: &mut Reader<'_>) -> Result<Self, Malformed> {
+                Ok(Self { $($field: <$t>::take(r)?,)* })
+            }
+        }
+    )* };
+}
+
+wire_structs! {
+    /// Shape of a launch (`CUlaunchConfig`). The kernel's parameters are the bulk input, packed as the
+    /// kernel lays them out.
+    LaunchShape {
+        /// Blocks in x, y, z.
+        grid: [u32; 3],
+        /// Threads a block in x, y, z.
+        block: [u32; 3],
+        /// Bytes of dynamic shared memory a block.
+        shared_bytes: u32,
+        /// `LAUNCH_*` bits.
+        flags: u32,
+        /// Blocks a cluster in x, y, z; zeros for none.
+        cluster: [u32; 3],
+        /// Launch priority, if [`LAUNCH_PRIORITY`].
+        priority: i32,
+    }
+
+    /// A pitched rectangle or box of device memory or of bulk bytes (`CUDA_MEMCPY2D`/`3D`, linear memory).
+    Extent {
+        /// Byte offset of the first element from the base.
+        offset: u64,
+        /// Bytes from row to row.
+        pitch: u64,
+        /// Rows from slice to slice.
+        height: u64,
+    }
+
+    /// Size of a 2D or 3D copy.
+    Box3 {
+        /// Bytes a row.
+        width: u64,
+        /// Rows.
+        height: u64,
+        /// Slices; 1 for a 2D copy.
+        depth: u64,
+    }
+
+    /// Size and place of one kernel parameter in the packed parameter block.
+    ParamLayout {
+        /// Byte offset.
+        offset: u32,
+        /// Bytes.
+        bytes: u32,
+    }
+}
+
+/// [`LaunchShape::flags`]: all blocks resident at once (`cuLaunchCooperativeKernel`).
+pub const LAUNCH_COOPERATIVE: u32 = 1 << 0;
+/// [`LaunchShape::flags`]: `priority` is given.
+pub const LAUNCH_PRIORITY: u32 = 1 << 1;
