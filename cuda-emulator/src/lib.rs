@@ -1,2 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Under construction.
+//! A CUDA device made of host code: PTX is parsed (`ptx`), lowered to a flat register program (`lower`), and executed by
+//! host threads (`execute`) on an address space of its own (`memory`).
+
+pub mod execute;
+pub mod launch;
+pub mod memory;
+pub mod program;

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Running a kernel over a grid, and the ways in which it can fail.
+
+use std::sync::atomic::AtomicBool;
+
+use thiserror::Error;
+
+use crate::execute::Printf;
+use crate::memory::Memory;
+use crate::program::{Kernel, Program};
+
+/// Everything that one kernel launch needs.
+pub struct Launch<'a> {
+    /// The module.
+    pub program: &'a Program,
+    /// The entry point, one of `program.kernels`.
+    pub kernel: &'a Kernel,
+    /// The device address of each entry of `program.globals`.
+    pub global_addresses: &'a [u64],
+    /// Blocks in each dimension, each at least 1.
+    pub grid: [u32; 3],
+    /// Threads of a block in each dimension, each at least 1, at most 1024 together.
+    pub block: [u32; 3],
+    /// Bytes of dynamic shared memory.
+    pub dynamic_shared: u32,
+    /// The parameter buffer, `kernel.param_bytes` long.
+    pub params: &'a [u8],
+    /// The device's memory.
+    pub memory: &'a Memory,
+    /// Where device printf goes.
+    pub printf: &'a Printf,
+    /// cuLaunchCooperativeKernel: all blocks run side by side and may wait for each other.
+    pub cooperative: bool,
+    /// Set by another thread to end the launch early; checked every few milliseconds.
+    pub cancel: &'a AtomicBool,
+    /// How many host threads may work on it, at least 1.
+    pub workers: usize,
+    /// What `%nsmid` says, at least 1.
+    pub multiprocessors: u32,
+    /// Most bytes of local memory a thread may use for its call stack; cudaLimitStackSize is a lower bound for it.
+    pub stack_bytes: u32,
+    /// A number for `%gridid`.
+    pub grid_id: u64,
+}
+
+/// Executes the grid and returns when all its blocks have ended, the first fault has stopped it or it was cancelled.
+pub fn launch(_launch: &Launch<'_>) -> Result<(), Fault> {
+    Ok(())
+}
+
+/// Why a kernel was stopped: the first fault of the first thread that had one.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{message}")]
+pub struct Fault {
+    /// What happened.
+    pub kind: FaultKind,
+    /// The kernel's name.
+    pub kernel: String,
+    /// blockIdx.
+    pub block: [u32; 3],
+    /// threadIdx.
+    pub thread: [u32; 3],
+    /// The address of a memory fault, else 0.
+    pub address: u64,
+    /// The line of the PTX text, from 1.
+    pub ptx_line: u32,
+    /// One line that names all of the above; for an assertion, CUDA's own line.
+    pub message: String,
+}
+
+/// The kinds of [`Fault`], each with the driver API's error for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FaultKind {
+    /// CUDA_ERROR_ILLEGAL_ADDRESS: outside every allocation.
+    IllegalAddress = 700,
+    /// CUDA_ERROR_LAUNCH_TIMEOUT: ended by [`Launch::cancel`].
+    Cancelled = 702,
+    /// CUDA_ERROR_ASSERT
+    Assert = 710,
+    /// CUDA_ERROR_ILLEGAL_INSTRUCTION
+    IllegalInstruction = 715,
+    /// CUDA_ERROR_MISALIGNED_ADDRESS
+    Misaligned = 716,
+    /// CUDA_ERROR_INVALID_ADDRESS_SPACE
+    InvalidAddressSpace = 717,
+    /// CUDA_ERROR_INVALID_PC: an indirect call of something that is not a function.
+    InvalidPc = 718,
+    /// CUDA_ERROR_LAUNCH_FAILED: trap, barriers that can never complete, a stack overflow.
+    LaunchFailed = 719,
+}
+
+impl FaultKind {
+    /// The CUresult.
+    pub fn code(self) -> u32 {
+        self as u32
+    }
+}

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The device's address space. A device pointer is a host virtual address of this process: device allocations come from
+//! one reserved window, and host memory (pinned, registered) is valid at its own address once it has been added.
+//! Every access is checked against the valid ranges first.
+
+mod access;
+mod ranges;
+mod window;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use thiserror::Error;
+
+use ranges::{Extents, Ranges};
+pub use ranges::{Range, RangeKind};
+use window::Window;
+
+/// Least alignment of a device allocation, as CUDA guarantees.
+pub const MIN_ALIGN: u64 = 256;
+/// Least alignment of what a kernel's malloc() returns, as CUDA guarantees.
+const HEAP_ALIGN: u64 = 16;
+/// Unused bytes behind each allocation, so that running over its end meets no other allocation.
+const GUARD_BYTES: u64 = 256;
+/// The same for a kernel's malloc(), whose blocks are small and many.
+const HEAP_GUARD_BYTES: u64 = 16;
+/// What `cudaLimitMallocHeapSize` is by default.
+const DEFAULT_HEAP_BYTES: u64 = 8 << 20;
+/// Address space per byte of device memory: fragmentation and guards never make an allocation fail.
+const WINDOW_FACTOR: u64 = 2;
+/// The smallest window.
+const MIN_WINDOW: u64 = 1 << 40;
+
+/// The memory of one emulated device. All methods may be called from any thread at any time.
+#[derive(Debug)]
+pub struct Memory {
+    state: RwLock<State>,
+    /// Counts the removals of ranges: whoever remembers a range must forget it when this changes.
+    generation: AtomicU64,
+}
+
+#[derive(Debug)]
+struct State {
+    window: Window,
+    ranges: Ranges,
+    extents: Extents,
+    total: u64,
+    used: u64,
+    heap_limit: u64,
+    heap_used: u64,
+}
+
+/// The address space could not be reserved.
+#[derive(Debug, Error)]
+#[error("cannot reserve {bytes} bytes of address space for device memory: {source}; raise `ulimit -v`")]
+pub struct ReserveError {
+    bytes: u64,
+    source: std::io::Error,
+}
+
+/// An allocation does not fit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("{requested} bytes of device memory asked for, {free} free")]
+pub struct OutOfMemory {
+    /// Bytes asked for.
+    pub requested: u64,
+    /// Bytes free.
+    pub free: u64,
+}
+
+/// An access is not inside one valid range.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("{bytes} bytes at {address:#x} are not inside one allocation")]
+pub struct OutOfRange {
+    /// Where the access starts.
+    pub address: u64,
+    /// Its length.
+    pub bytes: u64,
+}
+
+impl Memory {
+    /// A device with `total_bytes` of memory. Uses address space only until memory is written.
+    pub fn new(total_bytes: u64) -> Result<Memory, ReserveError> {
+        let bytes = total_bytes.saturating_mul(WINDOW_FACTOR).max(MIN_WINDOW);
+        let window = Window::reserve(bytes).map_err(|source| ReserveError { bytes, source })?;
+        let extents = Extents::new(window.base(), window.bytes());
+        let state = State {
+            window,
+            ranges: Ranges::default(),
+            extents,
+            total: total_bytes,
+            used: 0,
+            heap_limit: DEFAULT_HEAP_BYTES,
+            heap_used: 0,
+        };
+        Ok(Memory { state: RwLock::new(state), generation: AtomicU64::new(0) })
+    }
+
+    /// Allocates zeroed memory, at least [`MIN_ALIGN`] aligned (`align` must be a power of two). Takes no time: pages
+    /// appear when they are touched.
+    pub fn allocate(&self, bytes: u64, align: u64) -> Result<u64, OutOfMemory> {
+        self.allocate_as(bytes, align, RangeKind::Device)
+    }
+
+    /// As [`Self::allocate`], with the kind that [`Self::range_of`] will say.
+    pub fn allocate_as(&self, bytes: u64, align: u64, kind: RangeKind) -> Result<u64, OutOfMemory> {
+        self.write_state().allocate(bytes, align.max(MIN_ALIGN), kind)
+    }
+
+    /// A kernel's malloc(): counted against the heap limit.
+    pub fn heap_allocate(&self, bytes: u64) -> Option<u64> {
+        let mut state = self.write_state();
+        let charged = State::charged(bytes, RangeKind::Heap)?;
+        if charged > state.heap_limit.saturating_sub(state.heap_used) {
+            return None;
+        }
+        let base = state.allocate(bytes, HEAP_ALIGN, RangeKind::Heap).ok()?;
+        state.heap_used += charged;
+        Some(base)
+    }
+
+    /// A kernel's free(); false when `base` is not what [`Self::heap_allocate`] returned.
+    pub fn heap_free(&self, base: u64) -> bool {
+        self.release(base, |kind| kind == RangeKind::Heap)
+    }
+
+    /// Sets cudaLimitMallocHeapSize, bytes.
+    pub fn set_heap_limit(&self, bytes: u64) {
+        self.write_state().heap_limit = bytes;
+    }
+
+    /// cudaLimitMallocHeapSize, bytes.
+    pub fn heap_limit(&self) -> u64 {
+        self.read_state().heap_limit
+    }
+
+    /// Frees an allocation by the address that [`Self::allocate`] gave; false when there is none.
+    pub fn free(&self, base: u64) -> bool {
+        self.release(base, |kind| matches!(kind, RangeKind::Device | RangeKind::Managed))
+    }
+
+    fn release(&self, base: u64, accepts: impl Fn(RangeKind) -> bool) -> bool {
+        let mut state = self.write_state();
+        let Some(range) = state.ranges.at(base).filter(|range| accepts(range.kind)) else { return false };
+        state.ranges.remove(base);
+        // Before the pages are discarded: who still uses the range finds out at the next check.
+        self.generation.fetch_add(1, Ordering::SeqCst);
+        state.window.discard(base, range.bytes);
+        let charged = State::charged(range.bytes, range.kind).unwrap_or(0);
+        state.extents.free(base, charged);
+        state.used -= charged;
+        if range.kind == RangeKind::Heap {
+            state.heap_used -= charged;
+        }
+        true
+    }
+
+    /// Makes host memory valid for kernels and copies; false when it overlaps a valid range. The caller keeps it mapped
+    /// readable and writable until after [`Self::remove_host_range`] and the end of all launches that may use it.
+    pub fn add_host_range(&self, base: u64, bytes: u64, kind: RangeKind) -> bool {
+        self.write_state().ranges.insert(Range { base, bytes, kind })
+    }
+
+    /// Ends the validity of host memory; false when none was added at `base`.
+    pub fn remove_host_range(&self, base: u64) -> bool {
+        let mut state = self.write_state();
+        let host = |range: &Range| !state.in_window(range.base);
+        if state.ranges.at(base).filter(host).is_none() {
+            return false;
+        }
+        state.ranges.remove(base);
+        self.generation.fetch_add(1, Ordering::SeqCst);
+        true
+    }
+
+    /// The valid range around `ptr`.
+    pub fn range_of(&self, ptr: u64) -> Option<Range> {
+        self.read_state().ranges.find(ptr)
+    }
+
+    /// All valid ranges, by address.
+    pub fn all_ranges(&self) -> Vec<Range> {
+        self.read_state().ranges.iter().collect()
+    }
+
+    /// Bytes not yet allocated.
+    pub fn free_bytes(&self) -> u64 {
+        let state = self.read_state();
+        state.total - state.used
+    }
+
+    /// Bytes of the device.
+    pub fn total_bytes(&self) -> u64 {
+        self.read_state().total
+    }
+
+    /// Changes whenever a range stops being valid.
+    #[expect(dead_code, reason = "the executor's range cache follows")]
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Relaxed)
+    }
+
+    fn read_state(&self) -> RwLockReadGuard<'_, State> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write_state(&self) -> RwLockWriteGuard<'_, State> {
+        self.state.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// What an allocation takes from the window and from the device's memory.
+    fn charged(bytes: u64, kind: RangeKind) -> Option<u64> {
+        let (align, guard) = match kind {
+            RangeKind::Heap => (HEAP_ALIGN, HEAP_GUARD_BYTES),
+            _ => (MIN_ALIGN, GUARD_BYTES),
+        };
+        bytes.checked_next_multiple_of(align)?.checked_add(guard)
+    }
+
+    fn in_window(&self, ptr: u64) -> bool {
+        ptr.checked_sub(self.window.base()).is_some_and(|offset| offset < self.window.bytes())
+    }
+
+    fn allocate(&mut self, bytes: u64, align: u64, kind: RangeKind) -> Result<u64, OutOfMemory> {
+        let free = self.total - self.used;
+        let error = OutOfMemory { requested: bytes, free };
+        let charged = State::charged(bytes, kind).filter(|&charged| charged <= free).ok_or(error)?;
+        let base = self.extents.allocate(charged, align).ok_or(error)?;
+        let range = Range { base, bytes, kind };
+        if self.window.commit(base + charged).is_err() || !self.ranges.insert(range) {
+            self.extents.free(base, charged);
+            return Err(error);
+        }
+        self.used += charged;
+        Ok(base)
+    }
+}
+
+#[cfg(test)]
+mod memory_test;

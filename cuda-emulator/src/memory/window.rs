@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A reserved piece of the host's address space from which device memory is cut.
+
+use std::io;
+
+/// Where the first window is asked for; the following ones lie above it.
+const FIRST_BASE: u64 = 0x0700_0000_0000;
+/// How many places are tried: one window per emulated device of this process, and some for what already lies there.
+const TRIES: u64 = 16;
+/// Memory becomes accessible in steps of this size, so that the mapping stays in two pieces however much is allocated.
+const COMMIT_STEP: u64 = 64 << 20;
+/// What madvise works on.
+pub(super) const PAGE: u64 = 4096;
+
+/// # Invariants
+/// `[base, base + bytes)` is an anonymous private mapping that belongs to this value alone until it is dropped;
+/// its first `committed` bytes are readable and writable, the rest is inaccessible.
+#[derive(Debug)]
+pub(super) struct Window {
+    base: u64,
+    bytes: u64,
+    committed: u64,
+}
+
+impl Window {
+    /// Reserves `bytes` (a multiple of [`COMMIT_STEP`] after rounding up) without using memory.
+    pub(super) fn reserve(bytes: u64) -> io::Result<Window> {
+        let bytes = bytes.max(1).div_ceil(COMMIT_STEP).saturating_mul(COMMIT_STEP);
+        let length = usize::try_from(bytes).map_err(|_| io::ErrorKind::OutOfMemory)?;
+        let mut last = io::Error::from(io::ErrorKind::OutOfMemory);
+        for attempt in 0..TRIES {
+            let Some(base) = FIRST_BASE.checked_add(bytes.max(1 << 40).saturating_mul(attempt)) else {
+                break;
+            };
+            // SAFETY: MAP_FIXED_NOREPLACE never touches an existing mapping.
+            let place = unsafe {
+                libc::mmap(
+                    base as *mut libc::c_void,
+                    length,
+                    libc::PROT_NONE,
+                    libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE,
+                    -1,
+                    0,
+                )
+            };
+            if place == libc::MAP_FAILED {
+                last = io::Error::last_os_error();
+                continue;
+            }
+            return Ok(Window { base: place as u64, bytes, committed: 0 });
+        }
+        Err(last)
+    }
+
+    pub(super) fn base(&self) -> u64 {
+        self.base
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Makes the window accessible up to `end` (an address in it).
+    pub(super) fn commit(&mut self, end: u64) -> io::Result<()> {
+        let wanted = (end - self.base).div_ceil(COMMIT_STEP) * COMMIT_STEP;
+        let wanted = wanted.min(self.bytes);
+        if wanted <= self.committed {
+            return Ok(());
+        }
+        let start = self.base + self.committed;
+        let length = (wanted - self.committed) as usize;
+        // SAFETY: the range lies in this window, which nothing else uses.
+        let status =
+            unsafe { libc::mprotect(start as *mut libc::c_void, length, libc::PROT_READ | libc::PROT_WRITE) };
+        if status != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        self.committed = wanted;
+        Ok(())
+    }
+
+    /// Zeroes a freed range and gives whole pages back. The range stays accessible: an access that was checked just
+    /// before the free, on another thread, must not kill the process.
+    pub(super) fn discard(&self, base: u64, bytes: u64) {
+        let end = base + bytes;
+        let inner = base.next_multiple_of(PAGE);
+        let inner_end = end / PAGE * PAGE;
+        let zero = |from: u64, to: u64| {
+            // SAFETY: the caller passes a committed range of this window, which no Rust object lives in.
+            unsafe { std::ptr::write_bytes(from as *mut u8, 0, (to - from) as usize) }
+        };
+        if inner >= inner_end {
+            zero(base, end);
+            return;
+        }
+        zero(base, inner);
+        zero(inner_end, end);
+        // SAFETY: as above; anonymous pages read as zero afterwards.
+        let status = unsafe {
+            libc::madvise(inner as *mut libc::c_void, (inner_end - inner) as usize, libc::MADV_DONTNEED)
+        };
+        if status != 0 {
+            zero(inner, inner_end);
+        }
+    }
+}
+
+impl Drop for Window {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is this value's own (invariant).
+        unsafe { libc::munmap(self.base as *mut libc::c_void, self.bytes as usize) };
+    }
+}

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A loaded PTX module: what the driver API needs to know of it, and the code that [`crate::launch`] executes.
+
+use std::collections::HashMap;
+
+use thiserror::Error;
+
+/// One PTX module, lowered and ready to run. Immutable: launches share it.
+#[derive(Debug)]
+pub struct Program {
+    /// The entry points by name.
+    pub kernels: HashMap<String, Kernel>,
+    /// The variables that need device memory, in the order that [`crate::launch::Launch::global_addresses`] follows.
+    pub globals: Vec<Global>,
+}
+
+/// An entry point and its resource needs.
+#[derive(Debug, Clone, Default)]
+pub struct Kernel {
+    /// The (mangled) name.
+    pub name: String,
+    /// The parameters in order; offsets as in the parameter buffer of cuLaunchKernel.
+    pub params: Vec<Param>,
+    /// Bytes of the parameter buffer.
+    pub param_bytes: u32,
+    /// Bytes of statically declared shared memory that the kernel and its callees use.
+    pub static_shared: u32,
+    /// An estimate of the 32-bit registers that hardware would use, 1..=255.
+    pub registers: u32,
+    /// Most threads a block (`.maxntid`, `.reqntid`), 1024 when not stated.
+    pub max_threads: u32,
+    /// Bytes of local memory that each thread needs, calls not counted.
+    pub local_bytes: u32,
+    /// PTX ISA version times ten, 90 for 9.0.
+    pub ptx_version: u32,
+    /// The compute capability of `.target` times ten, 90 for sm_90.
+    pub target: u32,
+}
+
+/// A kernel parameter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Param {
+    /// Offset in the parameter buffer, bytes.
+    pub offset: u32,
+    /// Size in bytes.
+    pub size: u32,
+    /// Alignment in bytes.
+    pub align: u32,
+}
+
+/// Where a module variable lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Space {
+    /// `.global`
+    Global,
+    /// `.const`
+    Const,
+}
+
+/// A module variable.
+#[derive(Debug, Clone)]
+pub struct Global {
+    /// The (mangled) name.
+    pub name: String,
+    /// Where it lives.
+    pub space: Space,
+    /// Size in bytes.
+    pub bytes: u64,
+    /// Alignment in bytes, a power of two.
+    pub align: u64,
+    /// The initial bytes, shorter than `bytes` when the rest is zero. Use [`Program::image`], which applies relocations.
+    pub init: Vec<u8>,
+    /// Initialisers that are addresses.
+    pub relocations: Vec<Relocation>,
+    /// `.attribute(.managed)`: the host reads and writes it too.
+    pub managed: bool,
+}
+
+/// An initialiser that is an address, known only when the variables have memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Relocation {
+    /// Where in the variable, bytes.
+    pub offset: u64,
+    /// How many bytes of the value are stored there, from bit `shift` on.
+    pub size: u8,
+    /// The first bit of the value that is stored.
+    pub shift: u8,
+    /// What it is the address of.
+    pub target: Target,
+    /// Added to the address.
+    pub addend: i64,
+}
+
+/// What a [`Relocation`] points to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Target {
+    /// An entry of [`Program::globals`].
+    Global(usize),
+    /// A function, as the value of its address.
+    Function(u64),
+}
+
+/// Why a module was refused.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("line {line}: {message}")]
+pub struct LoadError {
+    /// The line of the PTX text, from 1; 0 when it is about the whole module.
+    pub line: u32,
+    /// What is wrong, naming the instruction or symbol.
+    pub message: String,
+    /// Which error code it deserves.
+    pub kind: LoadErrorKind,
+}
+
+/// The kinds of [`LoadError`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LoadErrorKind {
+    /// Not PTX (CUDA_ERROR_INVALID_PTX).
+    Syntax,
+    /// PTX that this device does not execute (CUDA_ERROR_INVALID_PTX or CUDA_ERROR_NOT_SUPPORTED).
+    Unsupported,
+    /// A symbol without definition (CUDA_ERROR_INVALID_PTX, as the driver's linker).
+    Unresolved,
+}
+
+impl Program {
+    /// Parses and lowers one module. A trailing NUL is allowed.
+    pub fn load(ptx: &str) -> Result<Program, LoadError> {
+        Program::link(&[ptx])
+    }
+
+    /// Parses and lowers several modules into one program, as the device linker does.
+    pub fn link(_ptx: &[&str]) -> Result<Program, LoadError> {
+        Err(LoadError { line: 0, message: "no PTX is executed yet".into(), kind: LoadErrorKind::Unsupported })
+    }
+
+    /// The bytes that variable `index` starts with once variable `i` of [`Self::globals`] lives at `addresses[i]`;
+    /// as long as the variable is, except for a tail of zeros.
+    pub fn image(&self, index: usize, addresses: &[u64]) -> Vec<u8> {
+        let Some(global) = self.globals.get(index) else { return Vec::new() };
+        let mut bytes = global.init.clone();
+        for relocation in &global.relocations {
+            let base = match relocation.target {
+                Target::Global(target) => addresses.get(target).copied().unwrap_or(0),
+                Target::Function(address) => address,
+            };
+            let value = base.wrapping_add_signed(relocation.addend) >> (relocation.shift & 63);
+            let start = relocation.offset as usize;
+            let size = usize::from(relocation.size.min(8));
+            if bytes.len() < start + size {
+                bytes.resize(start + size, 0);
+            }
+            bytes[start..start + size].copy_from_slice(&value.to_le_bytes()[..size]);
+        }
+        bytes
+    }
+}
