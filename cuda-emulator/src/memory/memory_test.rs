@@ -52,7 +52,7 @@ fn host_ranges_come_and_go() {
 #[test]
 fn heap_has_its_own_limit() {
     let memory = Memory::new(1 << 30).unwrap();
-    memory.set_heap_limit(4096);
+    memory.set_heap_limit(4000);
     let base = memory.heap_allocate(2000).unwrap();
     assert!(memory.heap_allocate(2000).is_none());
     assert!(!memory.free(base));
