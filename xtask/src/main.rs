@@ -1,4 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Under construction.
+//! `cargo xtask`.
 
-fn main() {}
+use std::process::ExitCode;
+
+use clap::Parser;
+
+fn main() -> ExitCode {
+    match xtask::cli::Cli::parse().run() {
+        Ok(status) => ExitCode::from(status),
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

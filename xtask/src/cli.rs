@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The command line.
+
+use anyhow::Result;
+use clap::{Args, Parser, Subcommand};
+
+use crate::paths::Paths;
+use crate::setup::{self, Part};
+
+/// The commands of the vhost-cuda project.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Fetch and build what the other commands need; what is there already is left alone
+    Setup(SetupArguments),
+}
+
+#[derive(Debug, Args)]
+struct SetupArguments {
+    /// Only these parts, with a comma between them
+    #[arg(long, value_enum, value_delimiter = ',')]
+    only: Vec<Part>,
+}
+
+impl Cli {
+    /// Does what the command line says; returns the exit status.
+    pub fn run(self) -> Result<u8> {
+        let paths = Paths::discover()?;
+        match self.command {
+            Command::Setup(arguments) => setup::run(&paths, &arguments.only)?,
+        }
+        Ok(0)
+    }
+}

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The folders that the commands read and write.
+
+use std::env;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+
+/// Where things are.
+#[derive(Debug, Clone)]
+pub struct Paths {
+    /// The repository.
+    pub root: PathBuf,
+    /// Cargo's target folder.
+    pub target: PathBuf,
+    /// What `cargo xtask build` makes.
+    pub stack: PathBuf,
+    /// Dear things, kept between checkouts.
+    pub cache: PathBuf,
+}
+
+impl Paths {
+    /// From the environment: `CARGO_TARGET_DIR`, `VHOST_CUDA_STACK`, `XDG_CACHE_HOME`, `HOME`.
+    pub fn discover() -> Result<Self> {
+        let manifest = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+        let root = manifest.parent().context("The repository has no root")?.to_path_buf();
+        let from_environment = |name: &str| env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+        let target = from_environment("CARGO_TARGET_DIR").unwrap_or_else(|| root.join("target"));
+        let target = if target.is_absolute() { target } else { root.join(target) };
+        let stack = from_environment("VHOST_CUDA_STACK").unwrap_or_else(|| target.join("stack"));
+        let cache = match from_environment("XDG_CACHE_HOME") {
+            Some(folder) => folder,
+            None => from_environment("HOME").context("HOME is not set; set XDG_CACHE_HOME")?.join(".cache"),
+        };
+        Ok(Self { root, target, stack, cache: cache.join("vhost-cuda") })
+    }
+
+    /// Logs of the setup steps.
+    pub fn setup_logs(&self) -> PathBuf {
+        self.cache.join("log")
+    }
+
+    /// Logs of the builds.
+    pub fn build_logs(&self) -> PathBuf {
+        self.stack.join("log")
+    }
+}

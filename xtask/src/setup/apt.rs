@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A package index of our own: newer suites than the machine's, without touching the machine's package lists.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context, Result, bail};
+
+use super::cache::compare_versions;
+use crate::progress::{Step, output_of};
+
+/// The suites that hold what the machine's own release is too old for.
+const SUITES: [&str; 3] = ["trixie", "trixie-backports", "bookworm-backports"];
+const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
+/// An index older than this is fetched again before something is looked up.
+const INDEX_AGE: Duration = Duration::from_secs(6 * 3600);
+
+/// The private index.
+pub struct Apt {
+    state: PathBuf,
+}
+
+impl Apt {
+    /// Opens the index in `<cache>/apt`; fetches it if it is missing or old.
+    pub fn open(cache: &Path, step: &Step) -> Result<Self> {
+        let apt = Self { state: cache.join("apt") };
+        for folder in ["state/lists/partial", "cache/archives/partial"] {
+            fs::create_dir_all(apt.state.join(folder))?;
+        }
+        let fetched = apt.state.join("fetched");
+        let age = fs::metadata(&fetched).and_then(|m| m.modified()).map(|at| SystemTime::now().duration_since(at));
+        if matches!(age, Ok(Ok(age)) if age < INDEX_AGE) {
+            return Ok(apt);
+        }
+        fs::write(apt.state.join("status"), "")?;
+        fs::write(apt.state.join("sources.list"), sources_list(&mirror()?))?;
+        step.note("fetching the package index");
+        step.run(apt.get().args(["update", "-q"]))?;
+        fs::write(fetched, "")?;
+        Ok(apt)
+    }
+
+    /// The newest version of a binary package, in `suite` only if given.
+    pub fn newest(&self, package: &str, suite: Option<&str>) -> Result<String> {
+        // A line is `package | version | <mirror> suite/main amd64 Packages`.
+        let table = output_of(self.cache().args(["madison", package]))?;
+        self.pick(&table, suite, "Packages").with_context(|| format!("The package index has no {package}"))
+    }
+
+    /// The newest version of a source package in `suite`.
+    pub fn newest_source(&self, package: &str, suite: &str) -> Result<String> {
+        let table = output_of(self.cache().args(["madison", package]))?;
+        self.pick(&table, Some(suite), "Sources")
+            .with_context(|| format!("The index of {suite} has no source package {package}"))
+    }
+
+    /// Names of packages that begin with `prefix`.
+    pub fn names(&self, prefix: &str) -> Result<Vec<String>> {
+        Ok(output_of(self.cache().args(["pkgnames", prefix]))?.lines().map(str::to_owned).collect())
+    }
+
+    /// Downloads a binary package into the current folder of the command and unpacks it into `target`.
+    pub fn unpack(&self, package: &str, version: &str, target: &Path, step: &Step) -> Result<()> {
+        fs::create_dir_all(target)?;
+        let downloads = tempfile::tempdir_in(&self.state)?;
+        step.note(&format!("downloading {package} {version}"));
+        let wanted = format!("{package}={version}");
+        step.run(self.get().args(["download", "-q", &wanted]).current_dir(&downloads))?;
+        for file in fs::read_dir(&downloads)? {
+            step.run(Command::new("dpkg-deb").arg("-x").arg(file?.path()).arg(target))?;
+        }
+        Ok(())
+    }
+
+    /// Downloads a source package into `target`.
+    pub fn source(&self, package: &str, version: &str, target: &Path, step: &Step) -> Result<()> {
+        let wanted = format!("{package}={version}");
+        step.note(&format!("downloading the source of {package} {version}"));
+        step.run(self.get().args(["source", "--download-only", "-q", &wanted]).current_dir(target))
+    }
+
+    fn pick(&self, table: &str, suite: Option<&str>, kind: &str) -> Option<String> {
+        let rows = table.lines().filter_map(|line| {
+            let mut columns = line.split('|').map(str::trim);
+            let (_, version, origin) = (columns.next()?, columns.next()?, columns.next()?);
+            let suite_found = origin.split_whitespace().nth(1)?.split('/').next()?;
+            let wanted = origin.ends_with(kind) && suite.is_none_or(|suite| suite == suite_found);
+            wanted.then_some(version)
+        });
+        rows.max_by(|a, b| compare_versions(a, b)).map(str::to_owned)
+    }
+
+    fn get(&self) -> Command {
+        self.command("apt-get")
+    }
+
+    fn cache(&self) -> Command {
+        self.command("apt-cache")
+    }
+
+    fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        let state = self.state.display();
+        for option in [
+            format!("Dir::State={state}/state"),
+            format!("Dir::Cache={state}/cache"),
+            format!("Dir::State::status={state}/status"),
+            format!("Dir::Etc::SourceList={state}/sources.list"),
+            "Dir::Etc::SourceParts=/dev/null".to_owned(),
+            "APT::Sandbox::User=root".to_owned(),
+        ] {
+            command.args(["-o", &option]);
+        }
+        command
+    }
+}
+
+fn sources_list(mirror: &str) -> String {
+    let mut list = String::new();
+    for suite in SUITES {
+        for kind in ["deb", "deb-src"] {
+            list += &format!("{kind} [signed-by={KEYRING}] {mirror} {suite} main\n");
+        }
+    }
+    list
+}
+
+/// The mirror that this machine takes its own release from.
+fn mirror() -> Result<String> {
+    let release = fs::read_to_string("/etc/os-release").context("Cannot read /etc/os-release")?;
+    let codename = release
+        .lines()
+        .find_map(|line| line.strip_prefix("VERSION_CODENAME="))
+        .context("/etc/os-release has no VERSION_CODENAME")?;
+    let mut files = vec![PathBuf::from("/etc/apt/sources.list")];
+    if let Ok(parts) = fs::read_dir("/etc/apt/sources.list.d") {
+        files.extend(parts.filter_map(|part| Some(part.ok()?.path())));
+    }
+    files.sort();
+    for file in files {
+        let text = fs::read_to_string(&file).unwrap_or_default();
+        let found = match file.extension().and_then(|e| e.to_str()) {
+            Some("sources") => mirror_in_stanzas(&text, codename),
+            Some("list") => mirror_in_lines(&text, codename),
+            _ => None,
+        };
+        if let Some(mirror) = found {
+            return Ok(mirror);
+        }
+    }
+    bail!("No package source in /etc/apt is for {codename}; this setup knows Debian 12 (bookworm)")
+}
+
+/// From `*.sources` files: stanzas of `Field: value`.
+fn mirror_in_stanzas(text: &str, codename: &str) -> Option<String> {
+    text.split("\n\n").find_map(|stanza| {
+        let field = |name: &str| {
+            let line = stanza.lines().find(|line| line.to_ascii_lowercase().starts_with(name))?;
+            Some(line[name.len()..].trim().to_owned())
+        };
+        let suites = field("suites:")?;
+        let mirror = field("uris:")?.split_whitespace().next()?.to_owned();
+        suites.split_whitespace().any(|suite| suite == codename).then_some(mirror)
+    })
+}
+
+/// From `*.list` files: lines of `deb [options] mirror suite components`.
+fn mirror_in_lines(text: &str, codename: &str) -> Option<String> {
+    text.lines().find_map(|line| {
+        let mut words = line.strip_prefix("deb ")?.split_whitespace().peekable();
+        if words.peek()?.starts_with('[') {
+            words.by_ref().find(|word| word.ends_with(']'))?;
+        }
+        let mirror = words.next()?;
+        (words.next()? == codename).then(|| mirror.to_owned())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mirror_is_that_of_the_main_suite() {
+        let text = "Types: deb\n# a comment\nURIs: http://mirror.invalid/security\nSuites: bookworm-security\n\n\
+                    Types: deb\nURIs: http://mirror.invalid/debian\nSuites: bookworm bookworm-updates\n";
+        assert_eq!(mirror_in_stanzas(text, "bookworm").as_deref(), Some("http://mirror.invalid/debian"));
+        assert_eq!(mirror_in_stanzas(text, "sid"), None);
+    }
+
+    #[test]
+    fn mirror_of_the_old_format() {
+        let text = "# deb http://no.invalid bookworm main\n\
+                    deb [arch=amd64 signed-by=/x] http://a.invalid/debian bookworm-updates main\n\
+                    deb [arch=amd64 signed-by=/x] http://b.invalid/debian bookworm main\n";
+        assert_eq!(mirror_in_lines(text, "bookworm").as_deref(), Some("http://b.invalid/debian"));
+        assert_eq!(mirror_in_lines("deb http://c.invalid/debian bookworm main", "bookworm").unwrap(), "http://c.invalid/debian");
+    }
+
+    #[test]
+    fn newest_row_of_the_right_suite_and_kind() {
+        let apt = Apt { state: PathBuf::new() };
+        let table = "qemu | 1:10.0.13+ds-0+deb13u1 | http://m.invalid/debian trixie/main Sources\n\
+                     qemu | 1:11.1.3+ds-1~bpo13+1 | http://m.invalid/debian trixie-backports/main Sources\n\
+                     qemu | 1:10.0.2+ds-2 | http://m.invalid/debian trixie/main Sources\n";
+        assert_eq!(apt.pick(table, Some("trixie"), "Sources").as_deref(), Some("1:10.0.13+ds-0+deb13u1"));
+        assert_eq!(apt.pick(table, None, "Sources").as_deref(), Some("1:11.1.3+ds-1~bpo13+1"));
+        assert_eq!(apt.pick(table, None, "Packages"), None);
+    }
+}

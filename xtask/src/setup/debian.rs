@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The Debian packages that the builds need.
+
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use crate::paths::Paths;
+use crate::progress::{Step, output_of};
+
+/// What must be installed, and for what.
+const PACKAGES: &[&str] = &[
+    // Rust crates and CUDA programs
+    "gcc", "g++", "libc6-dev", "binutils", "make",
+    // the guest's initramfs
+    "busybox-static",
+    // Linux
+    "flex", "bison", "bc", "libelf-dev", "xz-utils",
+    // QEMU
+    "ninja-build", "pkg-config", "libglib2.0-dev", "libattr1-dev", "patch", "perl", "python3", "python3-venv",
+    // nvcc and libclang come as Python wheels
+    "python3-pip",
+];
+
+/// Installs what is missing; asks the network for nothing if nothing is.
+pub fn setup(paths: &Paths) -> Result<()> {
+    let step = Step::new("debian", &paths.setup_logs())?;
+    let missing = missing(PACKAGES)?;
+    if missing.is_empty() {
+        step.cached(&format!("{} packages", PACKAGES.len()));
+        return Ok(());
+    }
+    install(&missing, &step)?;
+    step.done(&format!("installed {}", missing.join(" ")));
+    Ok(())
+}
+
+/// Installs packages of the machine's own release.
+pub fn install(packages: &[&str], step: &Step) -> Result<()> {
+    let user = output_of(Command::new("id").arg("-u"))?;
+    if user != "0" {
+        bail!("Packages are missing; run as root: apt-get install --no-install-recommends {}", packages.join(" "));
+    }
+    step.note("fetching the package lists");
+    step.run(Command::new("apt-get").args(["update", "-q"]))?;
+    step.note(&format!("installing {}", packages.join(" ")));
+    let mut command = Command::new("apt-get");
+    command.args(["install", "-q", "-y", "--no-install-recommends"]).args(packages);
+    step.run(command.env("DEBIAN_FRONTEND", "noninteractive"))
+}
+
+/// Those of `packages` that are not installed.
+pub fn missing<'a>(packages: &[&'a str]) -> Result<Vec<&'a str>> {
+    let mut query = Command::new("dpkg-query");
+    query.args(["-W", "-f=${db:Status-Status} ${Package}\n"]).args(packages);
+    // It fails when it knows no package of a name at all; the list is right all the same.
+    let output = query.output().context("Cannot start dpkg-query: this setup knows Debian 12 only")?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let installed: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("installed ")).collect();
+    Ok(packages.iter().copied().filter(|package| !installed.contains(package)).collect())
+}

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `cargo xtask setup`: everything the other commands need, each part once.
+
+mod apt;
+pub mod cache;
+mod debian;
+pub mod kernel;
+pub mod nvcc;
+pub mod qemu;
+pub mod rust;
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::Result;
+use clap::ValueEnum;
+
+use crate::paths::Paths;
+use kernel::Flavour;
+
+/// A part of the setup.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Part {
+    /// Debian packages: compilers and libraries for the builds.
+    Debian,
+    /// NVIDIA's compiler.
+    Nvcc,
+    /// rust-src, bindgen and libclang, for the kernel.
+    Rust,
+    /// The small guest kernel.
+    Kernel,
+    /// The guest kernel that checks locks and memory; only on request.
+    KernelDebug,
+    /// QEMU with our device.
+    Qemu,
+}
+
+/// What a plain `setup` does, in this order.
+const USUAL: [Part; 5] = [Part::Debian, Part::Nvcc, Part::Rust, Part::Kernel, Part::Qemu];
+
+/// Sets up `parts`, or the usual ones if there are none.
+pub fn run(paths: &Paths, parts: &[Part]) -> Result<()> {
+    let _lock = cache::lock(&paths.cache)?;
+    let parts = if parts.is_empty() { &USUAL[..] } else { parts };
+    for part in parts {
+        match part {
+            Part::Debian => debian::setup(paths)?,
+            Part::Nvcc => nvcc::setup(paths)?,
+            Part::Rust => rust::setup(paths)?,
+            Part::Kernel => kernel::setup(paths, Flavour::Small)?,
+            Part::KernelDebug => kernel::setup(paths, Flavour::Debug)?,
+            Part::Qemu => qemu::setup(paths)?,
+        }
+    }
+    Ok(())
+}
+
+/// `pip install` into a folder of its own.
+fn pip_install(target: &Path) -> Command {
+    let mut pip = Command::new("python3");
+    pip.args(["-m", "pip", "install", "--no-deps", "--disable-pip-version-check", "--root-user-action=ignore"]);
+    pip.arg("--target").arg(target);
+    pip
+}

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! NVIDIA's compiler: the one that is there, or Python wheels of it.
+
+use std::env;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use super::cache::Entry;
+use crate::paths::Paths;
+use crate::progress::{Step, output_of};
+
+/// The release series that the project's tables were measured with.
+const SERIES: &str = "13.0";
+const WHEELS: [&str; 5] =
+    ["nvidia-cuda-nvcc", "nvidia-cuda-runtime", "nvidia-nvvm", "nvidia-cuda-crt", "nvidia-cuda-cccl"];
+
+/// A CUDA toolkit.
+#[derive(Debug, Clone)]
+pub struct Nvcc {
+    /// What `CUDA_HOME` should be: has `bin/nvcc` and `include`.
+    pub home: PathBuf,
+}
+
+impl Nvcc {
+    /// The toolkit of this machine if it is of release 13, else the one that `setup` made.
+    pub fn find(paths: &Paths) -> Result<Self> {
+        if let Some(home) = installed() {
+            return Ok(Self { home });
+        }
+        let entry = entry(paths);
+        if !entry.is_complete() {
+            bail!("There is no nvcc 13; run: cargo xtask setup --only nvcc");
+        }
+        Ok(Self { home: home_in(&entry) })
+    }
+
+    /// The compiler.
+    pub fn program(&self) -> PathBuf {
+        self.home.join("bin/nvcc")
+    }
+
+    /// The folder of libcudart.so, for the linker.
+    pub fn libraries(&self) -> PathBuf {
+        let folders = ["lib", "lib64", "targets/x86_64-linux/lib"].map(|name| self.home.join(name));
+        folders.into_iter().find(|folder| folder.join("libcudart.so").exists()).unwrap_or_else(|| self.home.join("lib"))
+    }
+}
+
+/// Makes sure that there is an nvcc.
+pub fn setup(paths: &Paths) -> Result<()> {
+    let step = Step::new("nvcc", &paths.setup_logs())?;
+    if let Some(home) = installed() {
+        step.cached(&format!("13 in {}", home.display()));
+        return Ok(());
+    }
+    let entry = entry(paths);
+    if entry.is_complete() {
+        step.cached(SERIES);
+        return Ok(());
+    }
+    entry.begin_empty()?;
+    step.note("downloading");
+    let mut pip = super::pip_install(&entry.path);
+    pip.args(WHEELS.map(|wheel| format!("{wheel}=={SERIES}.*")));
+    step.run(&mut pip)?;
+    let home = home_in(&entry);
+    symlink("libcudart.so.13", home.join("lib/libcudart.so")).context("The wheels have no lib folder")?;
+    release_of(&home.join("bin/nvcc")).context("The wheels hold no nvcc that runs")?;
+    entry.complete()?;
+    step.done(SERIES);
+    Ok(())
+}
+
+fn entry(paths: &Paths) -> Entry {
+    Entry::named(&paths.cache, "nvcc", SERIES)
+}
+
+fn home_in(entry: &Entry) -> PathBuf {
+    entry.path.join("nvidia/cu13")
+}
+
+/// `CUDA_HOME`, or the folder above the nvcc in `PATH`, if that is of release 13.
+fn installed() -> Option<PathBuf> {
+    let by_variable = env::var_os("CUDA_HOME").map(PathBuf::from);
+    let by_path = env::split_paths(&env::var_os("PATH")?).find(|folder| folder.join("nvcc").is_file());
+    let by_path = by_path.and_then(|folder| Some(folder.parent()?.to_path_buf()));
+    [by_variable, by_path].into_iter().flatten().find(|home| {
+        release_of(&home.join("bin/nvcc")).is_ok_and(|release| release.starts_with("13."))
+    })
+}
+
+/// The `13.0` in `release 13.0, V13.0.88`.
+fn release_of(nvcc: &Path) -> Result<String> {
+    let text = output_of(Command::new(nvcc).arg("--version"))?;
+    let (_, release) = text.split_once("release ").context("nvcc --version names no release")?;
+    Ok(release.split(',').next().unwrap_or_default().to_owned())
+}
