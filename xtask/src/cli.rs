@@ -5,7 +5,8 @@ use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
 
 use crate::paths::Paths;
-use crate::setup::{self, Part};
+use crate::setup::kernel::Flavour;
+use crate::{build, setup};
 
 /// The commands of the vhost-cuda project.
 #[derive(Debug, Parser)]
@@ -19,13 +20,25 @@ pub struct Cli {
 enum Command {
     /// Fetch and build what the other commands need; what is there already is left alone
     Setup(SetupArguments),
+    /// Build the daemon, the libraries and the kernel module into target/stack
+    Build(BuildArguments),
 }
 
 #[derive(Debug, Args)]
 struct SetupArguments {
     /// Only these parts, with a comma between them
     #[arg(long, value_enum, value_delimiter = ',')]
-    only: Vec<Part>,
+    only: Vec<setup::Part>,
+}
+
+#[derive(Debug, Args)]
+struct BuildArguments {
+    /// Only these parts, with a comma between them
+    #[arg(long, value_enum, value_delimiter = ',')]
+    only: Vec<build::Part>,
+    /// The kernel that the module is for
+    #[arg(long, value_enum, default_value_t)]
+    kernel: Flavour,
 }
 
 impl Cli {
@@ -34,6 +47,9 @@ impl Cli {
         let paths = Paths::discover()?;
         match self.command {
             Command::Setup(arguments) => setup::run(&paths, &arguments.only)?,
+            Command::Build(arguments) => {
+                build::run(&paths, &arguments.only, arguments.kernel)?;
+            }
         }
         Ok(0)
     }

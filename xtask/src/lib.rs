@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Every command a person types, and the virtual machine for the tests.
 
+pub mod build;
 pub mod cli;
 pub mod paths;
 pub mod progress;

@@ -24,7 +24,7 @@ const BINARY: &str = "qemu-system-x86_64";
 const OPTION_ROMS: [&str; 3] = ["linuxboot_dma.bin", "kvmvapic.bin", "pvh.bin"];
 const SEABIOS: &str = "bios-256k.bin";
 
-const CONFIGURE: [&str; 17] = [
+const CONFIGURE: [&str; 18] = [
     "--python=/usr/bin/python3",
     "--target-list=x86_64-softmmu",
     "--static",
@@ -40,6 +40,7 @@ const CONFIGURE: [&str; 17] = [
     "--enable-system",
     "--enable-tcg",
     "--enable-kvm",
+    "--enable-attr",
     "--enable-virtfs",
     "--enable-vhost-user",
 ];

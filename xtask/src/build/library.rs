@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Shared libraries with versioned symbols, which a Rust `cdylib` cannot have: a static library, linked by the C
+//! compiler with a version script.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use super::cargo;
+use crate::paths::Paths;
+
+/// One of our drop-in libraries.
+pub struct Library {
+    package: &'static str,
+    version_script: &'static str,
+    soname: &'static str,
+    /// The name that the linker looks for.
+    development_name: &'static str,
+    /// What it is linked against besides the system's libraries.
+    needs: &'static [&'static str],
+}
+
+/// The driver API in the guest.
+pub const GUEST_LIBCUDA: Library = Library {
+    package: "libcuda",
+    version_script: "guest-lib/libcuda/libcuda.map",
+    soname: "libcuda.so.1",
+    development_name: "libcuda.so",
+    needs: &[],
+};
+
+/// The runtime API in the guest; calls the driver API's exported symbols.
+pub const GUEST_LIBCUDART: Library = Library {
+    package: "libcudart",
+    version_script: "guest-lib/libcudart/libcudart.so.13.map",
+    soname: "libcudart.so.13",
+    development_name: "libcudart.so",
+    needs: &["-lcuda"],
+};
+
+/// The driver API that executes on the CPU.
+pub const EMULATOR: Library = Library {
+    package: "cuda-emulator",
+    version_script: "cuda-emulator/libcuda.map",
+    soname: "libcuda.so.1",
+    development_name: "libcuda.so",
+    needs: &[],
+};
+
+/// Builds `library` into `folder`.
+pub fn link(paths: &Paths, folder: &Path, library: &Library) -> Result<()> {
+    let archive = cargo::static_library(paths, library.package)?;
+    let script = paths.root.join(library.version_script);
+    let output = folder.join(library.soname);
+    fs::create_dir_all(folder)?;
+    if !is_newer(&output, &[&archive, &script]) {
+        link_archive(folder, library, &archive, &script)?;
+    }
+    let link = folder.join(library.development_name);
+    if fs::read_link(&link).is_err() {
+        symlink(library.soname, &link).with_context(|| format!("Cannot create {}", link.display()))?;
+    }
+    Ok(())
+}
+
+fn link_archive(folder: &Path, library: &Library, archive: &Path, script: &Path) -> Result<()> {
+    let new = tempfile::NamedTempFile::new_in(folder)?;
+    let mut cc = Command::new("cc");
+    cc.args(["-shared", "-Wl,--whole-archive"]).arg(archive).arg("-Wl,--no-whole-archive");
+    cc.arg(format!("-Wl,--version-script={}", script.display()));
+    cc.arg(format!("-Wl,-soname,{}", library.soname));
+    cc.args(["-Wl,--gc-sections", "-Wl,--strip-debug", "-Wl,-z,defs", "-Wl,-z,relro,-z,now"]);
+    cc.arg("-L").arg(folder).args(library.needs).args(["-lgcc_s", "-lpthread", "-ldl", "-lm", "-lc"]);
+    let output = cc.arg("-o").arg(new.path()).output().context("Cannot start cc")?;
+    if !output.status.success() {
+        bail!("Cannot link {}: {}", library.soname, String::from_utf8_lossy(&output.stderr));
+    }
+    let target = folder.join(library.soname);
+    new.persist(&target).with_context(|| format!("Cannot write {}", target.display()))?;
+    Ok(())
+}
+
+fn is_newer(output: &Path, inputs: &[&Path]) -> bool {
+    let time = |path: &Path| fs::metadata(path).and_then(|metadata| metadata.modified()).ok();
+    inputs.iter().all(|input| time(input).is_some() && time(input) < time(output))
+}
