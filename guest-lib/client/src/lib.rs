@@ -1,2 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Under construction.
+
+//! The guest side of virtio-cuda: one request, one reply.
+//!
+//! A [`Session`] is one process's tie to the device. It goes over `/dev/virtio-cuda` ([`device`]) or, when
+//! `VIRTIO_CUDA_SOCKET` names a daemon's socket, straight over vhost-user ([`virtio_user`]); nothing above
+//! [`transport::Transport`] can tell which. [`calls`] holds a typed stub for each row of the call table.
+//!
+//! What a call means is the caller's business: this crate knows lengths, threads and errors only.
+
+pub mod call;
+pub mod calls;
+pub mod device;
+pub mod error;
+pub mod logging;
+pub mod output;
+pub mod process;
+pub mod result;
+pub mod ring;
+pub mod session;
+pub mod thread;
+pub mod transport;
+pub mod virtio_user;
+
+pub use call::Call;
+pub use error::ClientError;
+pub use result::CudaError;
+pub use session::Session;
+pub use virtio_cuda_protocol::cuda as protocol;

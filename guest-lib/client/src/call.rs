@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! One call: heads, arguments and bulk are put together, and the reply taken apart.
+
+use std::cell::Cell;
+
+use virtio_cuda_protocol::cuda::{
+    CALL_IN_INLINE, CALL_OUT_INLINE, CallHeader, ContextId, Malformed, Opcode, Overflow, Reader,
+    ResultHeader, Writer,
+};
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::transport::{Request, UserMemory};
+use crate::{ClientError, CudaError, Session, output, process, thread};
+
+/// Bulk up to this many bytes travels in the payload: copying it is cheaper than pinning its pages.
+pub const INLINE_BYTES: usize = 32 << 10;
+/// Room for heads, arguments and results beside inline bulk; the longest row needs about 350 bytes.
+const ROW_BYTES: usize = 1 << 10;
+const BUFFER_BYTES: usize = ROW_BYTES + INLINE_BYTES;
+const CALL_HEADER_BYTES: usize = size_of::<CallHeader>();
+
+struct Buffers {
+    payload: [u8; BUFFER_BYTES],
+    reply: [u8; BUFFER_BYTES],
+}
+
+thread_local! {
+    // Taken while in use, so that a call made from within a call (output) gets its own.
+    static BUFFERS: Cell<Option<Box<Buffers>>> = const { Cell::new(None) };
+}
+
+fn take_buffers() -> Box<Buffers> {
+    // Once the thread's locals are destroyed, every call allocates.
+    BUFFERS
+        .try_with(Cell::take)
+        .ok()
+        .flatten()
+        .unwrap_or_else(|| Box::new(Buffers { payload: [0; BUFFER_BYTES], reply: [0; BUFFER_BYTES] }))
+}
+
+fn put_back_buffers(buffers: Box<Buffers>) {
+    let _ = BUFFERS.try_with(|cell| cell.set(Some(buffers)));
+}
+
+/// A call in the making; [`crate::calls`] completes it.
+#[derive(Debug)]
+pub struct Call<'s> {
+    session: &'s Session,
+    context: ContextId,
+    input: UserMemory,
+    output: UserMemory,
+    keep: bool,
+    tag: u64,
+    output_bytes: usize,
+}
+
+impl<'s> Call<'s> {
+    pub(crate) fn new(session: &'s Session) -> Self {
+        Self {
+            session,
+            context: ContextId(0),
+            input: UserMemory::NONE,
+            output: UserMemory::NONE,
+            keep: false,
+            tag: 0,
+            output_bytes: 0,
+        }
+    }
+
+    /// The context current in the calling thread.
+    pub fn context(mut self, context: ContextId) -> Self {
+        self.context = context;
+        self
+    }
+
+    /// Bulk input: memory that stays readable and unchanged until the call returns.
+    pub fn input(mut self, memory: UserMemory) -> Self {
+        self.input = memory;
+        self
+    }
+
+    /// Bulk output: memory that stays writable, and is used by nobody else, until the call returns.
+    pub fn output(mut self, memory: UserMemory) -> Self {
+        self.output = memory;
+        self
+    }
+
+    /// Pages that the device keeps until [`Session::unpin`] of [`Call::tag`]; page aligned.
+    pub fn keep(mut self, memory: UserMemory) -> Self {
+        self.output = memory;
+        self.keep = true;
+        self
+    }
+
+    /// After a call with [`Call::keep`]: the name of the kept pages.
+    pub fn tag(&self) -> u64 {
+        self.tag
+    }
+
+    /// After the call: bytes of inline bulk output that the device wrote. Output longer than
+    /// [`INLINE_BYTES`] is written whole or the call fails.
+    pub fn output_bytes(&self) -> usize {
+        self.output_bytes
+    }
+
+    /// Sends the call of number `opcode`; `put` writes the arguments and `take` reads the results.
+    pub(crate) fn run<T>(
+        &mut self,
+        opcode: Opcode,
+        put: impl FnOnce(&mut Writer<'_>) -> Result<(), Overflow>,
+        take: impl FnOnce(&mut Reader<'_>) -> Result<T, Malformed>,
+    ) -> Result<T, CudaError> {
+        process::check()?;
+        let mut buffers = take_buffers();
+        let outcome = self.exchange(&mut buffers, opcode, put, take);
+        put_back_buffers(buffers);
+        match outcome {
+            Ok((result, flags)) => {
+                if flags != 0 {
+                    output::forward(self.session, flags);
+                }
+                log::trace!("{}: {:?}", opcode.name(), result.as_ref().err());
+                result
+            }
+            Err(error) => {
+                self.session.failed(opcode, &error);
+                Err(error.result())
+            }
+        }
+    }
+
+    fn exchange<T>(
+        &mut self,
+        buffers: &mut Buffers,
+        opcode: Opcode,
+        put: impl FnOnce(&mut Writer<'_>) -> Result<(), Overflow>,
+        take: impl FnOnce(&mut Reader<'_>) -> Result<T, Malformed>,
+    ) -> Result<(Result<T, CudaError>, u32), ClientError> {
+        self.session.check()?;
+        let limits = self.session.limits();
+        let inline_limit = INLINE_BYTES.min(limits.payload_bytes.saturating_sub(ROW_BYTES));
+        let in_inline = self.input.bytes <= inline_limit;
+        let out_inline = !self.keep && self.output.bytes <= inline_limit;
+
+        let thread = thread::number();
+        let payload_bytes =
+            self.write_payload(&mut buffers.payload, opcode, thread, (in_inline, out_inline), put)?;
+        let reply_room = BUFFER_BYTES.min(limits.payload_bytes);
+        let reply = self.session.transport().call(Request {
+            payload: &buffers.payload[..payload_bytes],
+            reply: &mut buffers.reply[..reply_room],
+            input: if in_inline { UserMemory::NONE } else { self.input },
+            output: if out_inline { UserMemory::NONE } else { self.output },
+            keep: self.keep,
+            thread,
+            delivers_output: |reply| {
+                ResultHeader::read_from_prefix(reply).is_ok_and(|(header, _)| header.result == 0)
+            },
+        })?;
+        self.tag = reply.tag;
+        let reply = buffers.reply.get(..reply.bytes).ok_or(ClientError::Protocol)?;
+        self.read_reply(reply, out_inline, take)
+    }
+
+    fn write_payload(
+        &self,
+        room: &mut [u8],
+        opcode: Opcode,
+        thread: u32,
+        (in_inline, out_inline): (bool, bool),
+        put: impl FnOnce(&mut Writer<'_>) -> Result<(), Overflow>,
+    ) -> Result<usize, ClientError> {
+        let (head, rest) = room.split_at_mut(CALL_HEADER_BYTES);
+        let mut writer = Writer::new(rest);
+        // Cannot happen while ROW_BYTES fits the longest row; then it is this library's own mistake.
+        put(&mut writer).map_err(|Overflow| ClientError::Protocol)?;
+        let args_bytes = writer.used();
+        let inline_bytes = if in_inline { self.input.bytes } else { 0 };
+        let bulk = rest.get_mut(args_bytes..args_bytes + inline_bytes).ok_or(ClientError::Protocol)?;
+        if inline_bytes > 0 {
+            // SAFETY: whoever called `input` promised readable memory of that length; `bulk` is a disjoint
+            // buffer of this thread of the same length.
+            unsafe {
+                std::ptr::copy_nonoverlapping(
+                    self.input.address as *const u8,
+                    bulk.as_mut_ptr(),
+                    inline_bytes,
+                );
+            }
+        }
+        let header = CallHeader {
+            opcode: opcode as u32,
+            thread,
+            context: self.context.0,
+            args_bytes: args_bytes as u32,
+            flags: if in_inline && self.input.bytes > 0 { CALL_IN_INLINE } else { 0 }
+                | if out_inline && self.output.bytes > 0 { CALL_OUT_INLINE } else { 0 },
+            bulk_in_bytes: self.input.bytes as u64,
+            bulk_out_bytes: if self.keep { 0 } else { self.output.bytes as u64 },
+        };
+        head.copy_from_slice(header.as_bytes());
+        Ok(CALL_HEADER_BYTES + args_bytes + inline_bytes)
+    }
+
+    fn read_reply<T>(
+        &mut self,
+        reply: &[u8],
+        out_inline: bool,
+        take: impl FnOnce(&mut Reader<'_>) -> Result<T, Malformed>,
+    ) -> Result<(Result<T, CudaError>, u32), ClientError> {
+        let (header, rest) = ResultHeader::read_from_prefix(reply).map_err(|_| ClientError::Protocol)?;
+        if let Err(error) = CudaError::check(header.result) {
+            return Ok((Err(error), header.flags));
+        }
+        let results = rest.get(..header.results_bytes as usize).ok_or(ClientError::Protocol)?;
+        let mut reader = Reader::new(results);
+        let value = take(&mut reader).map_err(|Malformed| ClientError::Protocol)?;
+        reader.finish().map_err(|Malformed| ClientError::Protocol)?;
+
+        let inline_bytes = header.bulk_out_bytes as usize;
+        let bulk = rest[header.results_bytes as usize..].get(..inline_bytes).ok_or(ClientError::Protocol)?;
+        if inline_bytes > self.output.bytes || (inline_bytes > 0 && !out_inline) {
+            return Err(ClientError::Protocol);
+        }
+        if inline_bytes > 0 {
+            // SAFETY: whoever called `output` promised writable memory of `output.bytes`, which bounds
+            // `inline_bytes`; the reply buffer is this thread's own.
+            unsafe {
+                std::ptr::copy_nonoverlapping(bulk.as_ptr(), self.output.address as *mut u8, inline_bytes);
+            }
+        }
+        self.output_bytes = inline_bytes;
+        Ok((Ok(value), header.flags))
+    }
+}

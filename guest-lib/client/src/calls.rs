@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! A typed stub for each row of the call table, with the row's own documentation. Bulk data is set on the
+//! [`Call`] beforehand.
+
+#![allow(non_snake_case, unused_parens, clippy::needless_question_mark, clippy::too_many_arguments)]
+
+use virtio_cuda_protocol::all_calls;
+use virtio_cuda_protocol::cuda::*;
+
+use crate::{Call, CudaError};
+
+macro_rules! emit_stubs {
+    ($($(#[$doc:meta])* $number:literal $kind:ident $name:ident ($($p:ident: $pt:ty),*) -> ($($r:ident: $rt:ty),*);)*) => { $(
+        $(#[$doc])*
+        pub fn $name(call: &mut Call<'_>, $($p: $pt),*) -> Result<($($rt),*), CudaError> {
+            call.run(
+                Opcode::$name,
+                |_writer| {
+                    $(Wire::put(&$p, _writer)?;)*
+                    Ok(())
+                },
+                |_reader| Ok(($(<$rt as Wire>::take(_reader)?),*)),
+            )
+        }
+    )* };
+}
+all_calls!(emit_stubs);

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! The way through the guest's kernel: `/dev/virtio-cuda`.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::fs::OpenOptionsExt;
+
+use virtio_cuda_protocol::transport::PROTOCOL_VERSION;
+use virtio_cuda_protocol::uapi::{
+    CALL_KEEP, Call, DEVICE_PATH, Info, Unpin, VIRTIO_CUDA_CALL, VIRTIO_CUDA_INFO, VIRTIO_CUDA_UNPIN,
+};
+
+use crate::ClientError;
+use crate::transport::{Limits, Reply, Request, Transport, UserMemory};
+
+/// Longest piece of a copy: long enough for the device's copy threads, short enough not to pin all of a
+/// small guest's memory at once.
+const COPY_BYTES: u64 = 256 << 20;
+/// From this size on, memory for the device is worth transparent huge pages.
+const HUGE_PAGE_BYTES: usize = 2 << 20;
+
+/// An open `/dev/virtio-cuda`.
+#[derive(Debug)]
+pub struct DeviceNode {
+    file: File,
+    limits: Limits,
+}
+
+impl DeviceNode {
+    /// Opens the device node: one open is one session.
+    pub fn open() -> Result<Self, ClientError> {
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .custom_flags(libc::O_CLOEXEC)
+            .open(DEVICE_PATH)
+            .map_err(|source| ClientError::NoDevice { path: DEVICE_PATH.to_owned(), source })?;
+        let mut info = Info::default();
+        ioctl(&file, VIRTIO_CUDA_INFO, &mut info).map_err(|error| match error.raw_os_error() {
+            Some(libc::ENODEV) => ClientError::NoDevice { path: DEVICE_PATH.to_owned(), source: error },
+            _ => translate(error),
+        })?;
+        if info.protocol_version != PROTOCOL_VERSION {
+            return Err(ClientError::Version {
+                what: "virtio-cuda",
+                ours: PROTOCOL_VERSION,
+                theirs: info.protocol_version,
+            });
+        }
+        let to_usize = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+        let limits = Limits {
+            payload_bytes: info.max_payload_bytes as usize,
+            bulk_bytes: to_usize(info.max_bulk_bytes),
+            copy_bytes: to_usize(info.max_bulk_bytes.min(COPY_BYTES)),
+        };
+        Ok(Self { file, limits })
+    }
+}
+
+/// Calls an ioctl that takes a pointer to `T`.
+fn ioctl<T>(file: &File, request: u32, argument: &mut T) -> io::Result<()> {
+    // SAFETY: every request of `uapi` is paired with its own structure by the callers in this file, and the
+    // structure lives through the call.
+    let rc = unsafe { libc::ioctl(file.as_raw_fd(), request as libc::Ioctl, &raw mut *argument) };
+    if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+fn translate(error: io::Error) -> ClientError {
+    match error.raw_os_error() {
+        Some(libc::ENOLINK | libc::ENODEV) => ClientError::SessionLost,
+        Some(libc::EDQUOT | libc::ENOMEM) => ClientError::Limit,
+        Some(libc::EFAULT) => ClientError::Fault,
+        Some(libc::EINVAL | libc::EPROTO) => ClientError::Protocol,
+        _ => ClientError::Io(error),
+    }
+}
+
+impl Transport for DeviceNode {
+    fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    fn call(&self, request: Request<'_>) -> Result<Reply, ClientError> {
+        let mut call = Call {
+            payload: request.payload.as_ptr() as u64,
+            reply: request.reply.as_mut_ptr() as u64,
+            payload_bytes: request.payload.len() as u32,
+            reply_bytes: request.reply.len() as u32,
+            in_addr: request.input.address as u64,
+            in_bytes: request.input.bytes as u64,
+            out_addr: request.output.address as u64,
+            out_bytes: request.output.bytes as u64,
+            flags: if request.keep { CALL_KEEP } else { 0 },
+            ..Default::default()
+        };
+        loop {
+            match ioctl(&self.file, VIRTIO_CUDA_CALL, &mut call) {
+                Ok(()) => return Ok(Reply { bytes: call.reply_bytes as usize, tag: call.tag }),
+                // A signal came first and its handler has run; `ticket` makes this a wait, not a new call.
+                Err(error) if error.raw_os_error() == Some(libc::EINTR) => {}
+                Err(error) => return Err(translate(error)),
+            }
+        }
+    }
+
+    fn unpin(&self, tag: u64) -> Result<(), ClientError> {
+        let mut unpin = Unpin { tag };
+        loop {
+            match ioctl(&self.file, VIRTIO_CUDA_UNPIN, &mut unpin) {
+                Err(error) if error.raw_os_error() == Some(libc::EINTR) => {}
+                other => return other.map_err(translate),
+            }
+        }
+    }
+
+    fn map(&self, memory: UserMemory) -> Result<(), ClientError> {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+        // SAFETY: the caller owns the reserved, inaccessible addresses that this replaces.
+        let at = unsafe {
+            libc::mmap(
+                memory.address as *mut _,
+                memory.bytes,
+                libc::PROT_READ | libc::PROT_WRITE,
+                flags,
+                -1,
+                0,
+            )
+        };
+        if at == libc::MAP_FAILED {
+            return Err(translate(io::Error::last_os_error()));
+        }
+        // Hints, so failure is fine. A forked child has no use for the pages, and pinned pages would have to
+        // be copied for it at once. Pinning populates: contiguous pages make fewer entries in the list that
+        // goes to the device.
+        // SAFETY: the range was mapped just above.
+        unsafe {
+            libc::madvise(at, memory.bytes, libc::MADV_DONTFORK);
+            if memory.bytes >= HUGE_PAGE_BYTES {
+                libc::madvise(at, memory.bytes, libc::MADV_HUGEPAGE);
+            }
+            libc::madvise(at, memory.bytes, libc::MADV_POPULATE_WRITE);
+        }
+        Ok(())
+    }
+
+    fn unmap(&self, memory: UserMemory) {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
+        // SAFETY: the caller owns the range and uses it no more; it becomes a reservation again.
+        let at = unsafe { libc::mmap(memory.address as *mut _, memory.bytes, libc::PROT_NONE, flags, -1, 0) };
+        if at == libc::MAP_FAILED {
+            log::debug!("Cannot give host memory back: {}", io::Error::last_os_error());
+        }
+    }
+
+    /// The kernel pins any page of the process, and gives a forked child copies of pinned ones.
+    fn adopt(&self, _memory: UserMemory) -> Result<(), ClientError> {
+        Ok(())
+    }
+
+    fn release(&self, _memory: UserMemory) {}
+
+    fn descriptors(&self) -> Vec<RawFd> {
+        vec![self.file.as_raw_fd()]
+    }
+}

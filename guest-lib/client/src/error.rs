@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! What can go wrong between this process and the device, and the `CUresult` that a program sees of it.
+
+use std::io;
+
+use crate::CudaError;
+
+/// A failure below CUDA: of the device node, the socket or the session.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// There is nothing to open.
+    #[error("No virtio-cuda device: {path}: {source}")]
+    NoDevice {
+        /// The device node or socket.
+        path: String,
+        /// Why it cannot be opened.
+        source: io::Error,
+    },
+    /// The vhost-user handshake failed.
+    #[error("The daemon at {path} cannot be used: {reason}")]
+    Daemon {
+        /// The socket.
+        path: String,
+        /// What it refused, or did not do.
+        reason: String,
+    },
+    /// The two sides were built from different protocols.
+    #[error(
+        "Version mismatch: this library speaks {what} {ours}, the other side {theirs}: install matching builds"
+    )]
+    Version {
+        /// Which of the two protocols.
+        what: &'static str,
+        /// Version of this library.
+        ours: u32,
+        /// Version of the driver, device or worker.
+        theirs: u32,
+    },
+    /// The worker has ended or the connection broke; the session stays lost.
+    #[error("The session is lost: its worker has ended or the device was restarted")]
+    SessionLost,
+    /// A limit of the device or driver is reached: pinned bytes, outstanding requests, sessions.
+    #[error("A limit of the virtio-cuda device is reached")]
+    Limit,
+    /// Memory of the caller cannot be read, written or pinned.
+    #[error("Memory handed to the device cannot be accessed or pinned")]
+    Fault,
+    /// The other side broke the protocol, or refused a request as malformed.
+    #[error("The device refused a request or answered with nonsense")]
+    Protocol,
+    /// Any other failure of the operating system.
+    #[error("Talking to the virtio-cuda device failed: {0}")]
+    Io(#[from] io::Error),
+}
+
+impl ClientError {
+    /// What the program is told.
+    pub fn result(&self) -> CudaError {
+        match self {
+            Self::NoDevice { .. } | Self::Daemon { .. } => CudaError::NO_DEVICE,
+            Self::Version { .. } => CudaError::SYSTEM_DRIVER_MISMATCH,
+            Self::SessionLost => CudaError::DEVICE_UNAVAILABLE,
+            Self::Limit => CudaError::OUT_OF_MEMORY,
+            Self::Fault => CudaError::INVALID_VALUE,
+            Self::Protocol | Self::Io(_) => CudaError::UNKNOWN,
+        }
+    }
+}

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! What device code printed, brought to the program's own C streams so that it mixes with the program's
+//! `printf` in the order a native run has.
+
+use virtio_cuda_protocol::cuda::{RESULT_STDERR, RESULT_STDOUT};
+
+use crate::transport::UserMemory;
+use crate::{Session, calls};
+
+unsafe extern "C" {
+    static stdout: *mut libc::FILE;
+    static stderr: *mut libc::FILE;
+}
+
+/// Fetches and prints what the reply's `flags` announce.
+pub fn forward(session: &Session, flags: u32) {
+    if flags & RESULT_STDOUT != 0 {
+        // SAFETY: libc initialises the variable before any program code runs; it is only read here.
+        drain(session, 1, unsafe { stdout });
+    }
+    if flags & RESULT_STDERR != 0 {
+        // SAFETY: as above.
+        drain(session, 2, unsafe { stderr });
+    }
+}
+
+fn drain(session: &Session, fd: u32, stream: *mut libc::FILE) {
+    let mut buffer = [0u8; 8192];
+    loop {
+        let mut call = session.call().output(UserMemory::of_mut(&mut buffer));
+        let Ok((bytes, left)) = calls::session_output(&mut call, fd) else { return };
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX).min(buffer.len());
+        // SAFETY: `stream` is libc's own; the buffer holds `bytes` initialised bytes.
+        unsafe { libc::fwrite(buffer.as_ptr().cast(), 1, bytes, stream) };
+        if left == 0 || bytes == 0 {
+            return;
+        }
+    }
+}

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! One process's tie to the device.
+
+use std::fmt;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use virtio_cuda_protocol::cuda::{CALL_TABLE_VERSION, Opcode};
+
+use crate::device::DeviceNode;
+use crate::transport::{Limits, Transport};
+use crate::virtio_user::{SOCKET_VARIABLE, VirtioUser};
+use crate::{Call, ClientError, CudaError, calls, logging, process};
+
+static CURRENT: OnceLock<Result<Session, CudaError>> = OnceLock::new();
+
+/// The process's session, opened by the first caller. A failure to open is final for the process, as it is
+/// in CUDA.
+pub fn open() -> Result<&'static Session, CudaError> {
+    process::check()?;
+    let session = CURRENT.get_or_init(|| {
+        logging::install();
+        Session::connect().map_err(|error| {
+            log::error!("{error}");
+            error.result()
+        })
+    });
+    session.as_ref().map_err(|error| *error)
+}
+
+/// The process's session, if it is open.
+pub fn current() -> Option<&'static Session> {
+    CURRENT.get().and_then(|session| session.as_ref().ok())
+}
+
+/// An open session.
+pub struct Session {
+    transport: Box<dyn Transport>,
+    limits: Limits,
+    lost: AtomicBool,
+    driver_version: i32,
+    device_count: u32,
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session").field("limits", &self.limits).field("lost", &self.lost).finish()
+    }
+}
+
+impl Session {
+    fn connect() -> Result<Self, ClientError> {
+        let transport: Box<dyn Transport> = match std::env::var_os(SOCKET_VARIABLE) {
+            Some(path) => Box::new(VirtioUser::connect(path.as_ref())?),
+            None => Box::new(DeviceNode::open()?),
+        };
+        process::close_in_children(&transport.descriptors());
+        let mut session = Self {
+            limits: transport.limits(),
+            transport,
+            lost: AtomicBool::new(false),
+            driver_version: 0,
+            device_count: 0,
+        };
+        let (version, driver_version, device_count) = session.hello()?;
+        if version != CALL_TABLE_VERSION {
+            return Err(ClientError::Version {
+                what: "call table",
+                ours: CALL_TABLE_VERSION,
+                theirs: version,
+            });
+        }
+        session.driver_version = driver_version;
+        session.device_count = device_count;
+        log::info!("Session open: CUDA {driver_version}, {device_count} device(s), {:?}", session.limits);
+        Ok(session)
+    }
+
+    fn hello(&self) -> Result<(u32, i32, u32), ClientError> {
+        calls::session_hello(&mut self.call(), CALL_TABLE_VERSION).map_err(|error| {
+            if self.lost.load(Ordering::Relaxed) {
+                ClientError::SessionLost
+            } else {
+                log::error!("The worker refused the session: {error}");
+                ClientError::Protocol
+            }
+        })
+    }
+
+    /// Starts a call.
+    pub fn call(&self) -> Call<'_> {
+        Call::new(self)
+    }
+
+    /// Bounds of one call.
+    pub fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    /// The CUDA version of the host's driver, as `cuDriverGetVersion` has it.
+    pub fn driver_version(&self) -> i32 {
+        self.driver_version
+    }
+
+    /// GPUs of this session.
+    pub fn device_count(&self) -> u32 {
+        self.device_count
+    }
+
+    /// The way to the device, for memory that calls keep.
+    pub fn transport(&self) -> &dyn Transport {
+        self.transport.as_ref()
+    }
+
+    /// Takes kept pages back.
+    pub fn unpin(&self, tag: u64) -> Result<(), CudaError> {
+        process::check()?;
+        self.check().and_then(|()| self.transport.unpin(tag)).map_err(|error| error.result())
+    }
+
+    pub(crate) fn check(&self) -> Result<(), ClientError> {
+        if self.lost.load(Ordering::Relaxed) { Err(ClientError::SessionLost) } else { Ok(()) }
+    }
+
+    pub(crate) fn failed(&self, opcode: Opcode, error: &ClientError) {
+        match error {
+            // Said once; the session stays lost.
+            ClientError::SessionLost => {
+                if !self.lost.swap(true, Ordering::Relaxed) {
+                    log::error!("{}: {error}", opcode.name());
+                }
+            }
+            _ => log::debug!("{}: {error}", opcode.name()),
+        }
+    }
+}

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Numbers of the program's threads. Calls of one thread run in order on one thread of the worker.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::{calls, session};
+
+static NEXT: AtomicU32 = AtomicU32::new(1);
+
+thread_local! {
+    // No destructor: it outlives the thread's other destructors, which may still make calls.
+    static NUMBER: Cell<u32> = const { Cell::new(0) };
+    static EXIT: ExitNotice = const { ExitNotice };
+}
+
+/// The number of the calling thread, from 1.
+pub fn number() -> u32 {
+    NUMBER.with(|number| {
+        if number.get() == 0 {
+            number.set(NEXT.fetch_add(1, Ordering::Relaxed));
+            // A thread that is already ending gets no notice; its number is simply never used again.
+            let _ = EXIT.try_with(|_| ());
+        }
+        number.get()
+    })
+}
+
+/// Tells the worker that the thread has ended, so that its executor can end too.
+struct ExitNotice;
+
+impl Drop for ExitNotice {
+    fn drop(&mut self) {
+        // The main thread ends with the process, and the process's end ends the session.
+        // SAFETY: getpid and gettid have no preconditions.
+        let is_main = unsafe { libc::getpid() == libc::gettid() };
+        if is_main {
+            return;
+        }
+        if let Some(session) = session::current() {
+            // The thread is gone whether or not the worker hears of it.
+            let _ = calls::session_thread_exit(&mut session.call());
+        }
+    }
+}

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! The wall between what a call is and how it travels.
+
+use std::os::fd::RawFd;
+
+use crate::ClientError;
+
+/// Memory of the program that a request names: an address and a length in bytes.
+///
+/// It may be dangling: the program chose it. Only the kernel (ioctl) or a copy that the program asked for
+/// looks at it, as with any C library.
+#[derive(Clone, Copy, Debug)]
+pub struct UserMemory {
+    /// First byte.
+    pub address: usize,
+    /// Bytes; 0 for none.
+    pub bytes: usize,
+}
+
+impl UserMemory {
+    /// No memory.
+    pub const NONE: Self = Self { address: 0, bytes: 0 };
+
+    /// The memory of a slice.
+    pub fn of(bytes: &[u8]) -> Self {
+        Self { address: bytes.as_ptr() as usize, bytes: bytes.len() }
+    }
+
+    /// The memory of a mutable slice.
+    pub fn of_mut(bytes: &mut [u8]) -> Self {
+        Self { address: bytes.as_mut_ptr() as usize, bytes: bytes.len() }
+    }
+}
+
+/// One opaque call.
+#[derive(Debug)]
+pub struct Request<'a> {
+    /// The payload.
+    pub payload: &'a [u8],
+    /// Room for the reply.
+    pub reply: &'a mut [u8],
+    /// Memory that the device reads.
+    pub input: UserMemory,
+    /// Memory that the device writes or, with `keep`, maps until [`Transport::unpin`].
+    pub output: UserMemory,
+    /// Keep the pages of `output`, whose ends are page aligned.
+    pub keep: bool,
+    /// Number of the calling thread, from 1: calls of different threads may travel apart.
+    pub thread: u32,
+    /// Whether a reply means that the device wrote `output`; else the program's memory stays untouched.
+    pub delivers_output: fn(&[u8]) -> bool,
+}
+
+/// What came back.
+#[derive(Clone, Copy, Debug)]
+pub struct Reply {
+    /// Bytes written into [`Request::reply`].
+    pub bytes: usize,
+    /// With `keep`: the name of the kept pages.
+    pub tag: u64,
+}
+
+/// Bounds of one call.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Longest payload and longest reply, in bytes.
+    pub payload_bytes: usize,
+    /// Most bytes of `input` and of `output`.
+    pub bulk_bytes: usize,
+    /// Pieces in which a longer copy travels best; at most `bulk_bytes`.
+    pub copy_bytes: usize,
+}
+
+/// A way to the device. One value is one session.
+pub trait Transport: Send + Sync {
+    /// Bounds of one call.
+    fn limits(&self) -> Limits;
+
+    /// Submits a call and waits for its reply.
+    fn call(&self, request: Request<'_>) -> Result<Reply, ClientError>;
+
+    /// Takes back pages kept under `tag`; they are mapped nowhere when this returns.
+    fn unpin(&self, tag: u64) -> Result<(), ClientError>;
+
+    /// Backs `memory` (page aligned, reserved by the caller, inaccessible) with zeroed pages of a kind that
+    /// calls can keep.
+    fn map(&self, memory: UserMemory) -> Result<(), ClientError>;
+
+    /// Gives the pages of [`Transport::map`] back and leaves the addresses reserved and inaccessible.
+    fn unmap(&self, memory: UserMemory);
+
+    /// Makes pages that the program already uses (page aligned) fit for keeping, contents unchanged.
+    fn adopt(&self, memory: UserMemory) -> Result<(), ClientError>;
+
+    /// Undoes one [`Transport::adopt`].
+    fn release(&self, memory: UserMemory);
+
+    /// Descriptors that a forked child must close: the session belongs to the parent.
+    fn descriptors(&self) -> Vec<RawFd>;
+}

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! The way without a virtual machine: this process is the vhost-user front-end of a daemon (what DPDK calls
+//! virtio-user). One process is one "machine" with one session; its "RAM" is a memfd.
+
+mod handshake;
+mod memory;
+mod pages;
+mod queue;
+mod session;
+mod staging;
+
+pub use session::VirtioUser;
+
+/// The variable that names the daemon's socket and selects this transport.
+pub const SOCKET_VARIABLE: &str = "VIRTIO_CUDA_SOCKET";

@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! One request queue: slots for requests and replies, and the wait for completions.
+
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use virtio_cuda_protocol::transport::{MemEntry, REPLY_OK, ReplyHeader, RequestHeader};
+use vmm_sys_util::eventfd::EventFd;
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::memory::{RamRange, SharedRam};
+use crate::ClientError;
+use crate::ring::{Layout, SplitRing};
+
+/// Requests in flight in one queue. More threads than that wait for a slot.
+pub const SLOTS: u16 = 32;
+/// Most entries of memory that one request can name: far more than a call has runs of pages.
+const MAX_ENTRIES: usize = 512;
+/// How long to watch for a completion before sleeping, where there are cores to spare.
+const SPIN: Duration = Duration::from_micros(20);
+const MIN_CORES_TO_SPIN: usize = 4;
+
+const REQUEST_HEADER_BYTES: usize = size_of::<RequestHeader>();
+const REPLY_HEADER_BYTES: usize = size_of::<ReplyHeader>();
+
+/// A request queue.
+#[derive(Debug)]
+pub struct RequestQueue {
+    state: Mutex<State>,
+    /// A completion was taken, a slot became free, or the leader left.
+    changed: Condvar,
+    /// Where queue and slots lie.
+    pub range: RamRange,
+    /// The device is told of requests.
+    pub kick: EventFd,
+    /// The device tells of completions.
+    pub call: EventFd,
+    payload_bytes: usize,
+    spin: bool,
+}
+
+#[derive(Debug)]
+struct State {
+    ring: SplitRing,
+    free: Vec<u16>,
+    /// Bytes written by the device, once a slot is complete.
+    written: [Option<u32>; SLOTS as usize],
+    /// A thread is asleep on `call` for all of them.
+    leader: bool,
+}
+
+/// One request as the transport has it.
+#[derive(Debug)]
+pub struct Message<'a> {
+    /// Head; its lengths are filled in here.
+    pub header: RequestHeader,
+    /// The payload.
+    pub payload: &'a [u8],
+    /// Memory that the device reads.
+    pub input: &'a [MemEntry],
+    /// Memory that the device writes or maps.
+    pub output: &'a [MemEntry],
+}
+
+impl RequestQueue {
+    /// Sets a queue up whose payloads and replies have up to `payload_bytes`.
+    pub fn new(ram: &SharedRam, payload_bytes: usize) -> Result<Self, ClientError> {
+        let bytes = Self::slots_offset() + usize::from(SLOTS) * Self::slot_bytes(payload_bytes);
+        let range = ram.allocate(bytes)?;
+        // SAFETY: the range is zeroed, page aligned, long enough, mapped for good and used by this ring only.
+        let ring = unsafe { SplitRing::new(ram.at(range.offset), SLOTS) };
+        let event = || EventFd::new(libc::EFD_CLOEXEC | libc::EFD_NONBLOCK);
+        Ok(Self {
+            state: Mutex::new(State {
+                ring,
+                free: (0..SLOTS).collect(),
+                written: [None; SLOTS as usize],
+                leader: false,
+            }),
+            changed: Condvar::new(),
+            range,
+            kick: event()?,
+            call: event()?,
+            payload_bytes,
+            spin: std::thread::available_parallelism().is_ok_and(|n| n.get() >= MIN_CORES_TO_SPIN),
+        })
+    }
+
+    fn slots_offset() -> usize {
+        Layout::new(SLOTS).bytes.next_multiple_of(64)
+    }
+
+    fn request_bytes(payload_bytes: usize) -> usize {
+        (REQUEST_HEADER_BYTES + payload_bytes + MAX_ENTRIES * size_of::<MemEntry>()).next_multiple_of(64)
+    }
+
+    fn slot_bytes(payload_bytes: usize) -> usize {
+        Self::request_bytes(payload_bytes) + (REPLY_HEADER_BYTES + payload_bytes).next_multiple_of(64)
+    }
+
+    /// Offset in the memfd of a slot's request; its reply follows.
+    fn slot_offset(&self, slot: u16) -> u64 {
+        let bytes = Self::slots_offset() + usize::from(slot) * Self::slot_bytes(self.payload_bytes);
+        self.range.offset + bytes as u64
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sends a message and waits for the reply, whose payload is copied to `reply`. Answers its status and
+    /// length. `peer` is the socket whose hang-up ends the session, and `lost` remembers that.
+    pub fn exchange(
+        &self,
+        ram: &SharedRam,
+        message: &Message<'_>,
+        reply: &mut [u8],
+        (peer, lost): (RawFd, &AtomicBool),
+    ) -> Result<(u32, usize), ClientError> {
+        let (payload, entries) = (message.payload.len(), message.input.len() + message.output.len());
+        if payload > self.payload_bytes || entries > MAX_ENTRIES {
+            return Err(ClientError::Limit);
+        }
+        let slot = self.take_slot(lost)?;
+        let request_bytes = self.write_request(ram, slot, message);
+        let reply_room = REPLY_HEADER_BYTES + reply.len().min(self.payload_bytes);
+        let offset = self.slot_offset(slot);
+        let reply_offset = offset + Self::request_bytes(self.payload_bytes) as u64;
+        let address = |offset| RamRange { offset, bytes: 0 }.guest_address();
+        let readable = (address(offset), request_bytes as u32);
+        let writable = (address(reply_offset), reply_room as u32);
+
+        let mut state = self.lock();
+        if state.ring.submit(slot, readable, writable) {
+            self.kick.write(1)?;
+        }
+        let written = self.await_slot(state, slot, (peer, lost))?;
+        let outcome = self.read_reply(ram, reply_offset, written as usize, reply);
+        self.lock().free.push(slot);
+        self.changed.notify_all();
+        outcome
+    }
+
+    fn take_slot(&self, lost: &AtomicBool) -> Result<u16, ClientError> {
+        let mut state = self.lock();
+        loop {
+            if lost.load(Ordering::Relaxed) {
+                return Err(ClientError::SessionLost);
+            }
+            if let Some(slot) = state.free.pop() {
+                return Ok(slot);
+            }
+            state = self.wait(state);
+        }
+    }
+
+    fn write_request(&self, ram: &SharedRam, slot: u16, message: &Message<'_>) -> usize {
+        let header = RequestHeader {
+            payload_bytes: message.payload.len() as u32,
+            in_entries: message.input.len() as u32,
+            out_entries: message.output.len() as u32,
+            ..message.header
+        };
+        let parts = [header.as_bytes(), message.payload, message.input.as_bytes(), message.output.as_bytes()];
+        let start = ram.at(self.slot_offset(slot));
+        let mut used = 0;
+        for part in parts {
+            // SAFETY: the slot is this thread's until it is freed, and `exchange` has checked that all parts
+            // fit the slot's request.
+            unsafe { std::ptr::copy_nonoverlapping(part.as_ptr(), start.add(used), part.len()) };
+            used += part.len();
+        }
+        used
+    }
+
+    fn read_reply(
+        &self,
+        ram: &SharedRam,
+        offset: u64,
+        written: usize,
+        reply: &mut [u8],
+    ) -> Result<(u32, usize), ClientError> {
+        let mut head = [0u8; REPLY_HEADER_BYTES];
+        // SAFETY: the slot is this thread's and the device is done with it.
+        unsafe { std::ptr::copy_nonoverlapping(ram.at(offset), head.as_mut_ptr(), REPLY_HEADER_BYTES) };
+        let header = ReplyHeader::read_from_bytes(&head).map_err(|_| ClientError::Protocol)?;
+        let bytes = header.payload_bytes as usize;
+        let room = reply.len().min(self.payload_bytes);
+        if bytes > room || (header.status == REPLY_OK && written < REPLY_HEADER_BYTES + bytes) {
+            return Err(ClientError::Protocol);
+        }
+        // SAFETY: as above; `bytes` was checked against both rooms.
+        unsafe {
+            std::ptr::copy_nonoverlapping(
+                ram.at(offset + REPLY_HEADER_BYTES as u64),
+                reply.as_mut_ptr(),
+                bytes,
+            );
+        }
+        Ok((header.status, bytes))
+    }
+
+    /// Waits until the device has completed `slot`. One thread (the leader) sleeps on the call descriptor
+    /// for all that wait in this queue.
+    fn await_slot<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+        slot: u16,
+        (peer, lost): (RawFd, &AtomicBool),
+    ) -> Result<u32, ClientError> {
+        let mut spin_until = self.spin.then(|| Instant::now() + SPIN);
+        loop {
+            self.collect(&mut state);
+            if let Some(written) = state.written[usize::from(slot)].take() {
+                return Ok(written);
+            }
+            // The slot is not freed: the device may still write to it.
+            if lost.load(Ordering::Relaxed) {
+                return Err(ClientError::SessionLost);
+            }
+            if spin_until.is_some_and(|until| Instant::now() < until) {
+                drop(state);
+                std::hint::spin_loop();
+                state = self.lock();
+            } else if state.leader {
+                state = self.wait(state);
+            } else {
+                spin_until = None;
+                state.leader = true;
+                state.ring.set_interrupts(true);
+                let sleep = !state.ring.has_completions();
+                drop(state);
+                if sleep {
+                    self.sleep(peer, lost);
+                }
+                state = self.lock();
+                state.leader = false;
+                self.changed.notify_all();
+            }
+        }
+    }
+
+    fn collect(&self, state: &mut State) {
+        let mut any = false;
+        while let Some(completion) = state.ring.pop() {
+            let Some(completion) = completion else { continue };
+            if let Some(written) = state.written.get_mut(usize::from(completion.slot)) {
+                *written = Some(completion.written);
+                any = true;
+            }
+        }
+        if any {
+            self.changed.notify_all();
+        }
+    }
+
+    /// Sleeps until the device signals or the connection breaks.
+    fn sleep(&self, peer: RawFd, lost: &AtomicBool) {
+        let mut fds = [
+            libc::pollfd { fd: self.call.as_raw_fd(), events: libc::POLLIN, revents: 0 },
+            libc::pollfd { fd: peer, events: libc::POLLRDHUP, revents: 0 },
+        ];
+        // SAFETY: the array is valid for its length. A signal's interruption is a wake-up like any other.
+        unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, -1) };
+        if fds[0].revents & libc::POLLIN != 0 {
+            // Not blocking; if another thread read it first there is nothing left to read.
+            let _ = self.call.read();
+        }
+        // What the device has completed before the break is still taken.
+        if fds[1].revents != 0 {
+            lost.store(true, Ordering::Relaxed);
+        }
+    }
+}

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! The transport over vhost-user: one session on one connection.
+
+use std::os::fd::{AsRawFd, RawFd};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use virtio_cuda_protocol::transport::{
+    FLAG_KEEP, Hello, MemEntry, OP_CALL, OP_HELLO, OP_OPEN, OP_UNPIN, Open, Opened, PROTOCOL_VERSION,
+    REPLY_NO_RESOURCES, REPLY_OK, REPLY_SESSION_LOST, REPLY_VERSION, RequestHeader,
+};
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::handshake::Connection;
+use super::memory::SharedRam;
+use super::pages::{SharedPages, entries_of};
+use super::queue::{Message, RequestQueue};
+use super::staging::{BUFFER_BYTES, Buffer, Staging};
+use crate::ClientError;
+use crate::transport::{Limits, Reply, Request, Transport, UserMemory};
+
+/// Most bulk bytes of one call: the longest image or name that can be loaded. Copies go in smaller pieces.
+const MAX_BULK_BYTES: u64 = 1 << 30;
+
+/// A session over a vhost-user connection.
+pub struct VirtioUser {
+    connection: Connection,
+    ram: SharedRam,
+    queues: Vec<RequestQueue>,
+    pages: SharedPages,
+    staging: Staging,
+    limits: Limits,
+    session: u64,
+    next_tag: AtomicU64,
+    lost: AtomicBool,
+}
+
+impl VirtioUser {
+    /// Connects to the daemon at `path` and opens a session.
+    pub fn connect(path: &Path) -> Result<Self, ClientError> {
+        let mut connection = Connection::open(path)?;
+        let ram = SharedRam::new()?;
+        let payload_bytes = connection.config.max_payload_bytes as usize;
+        let queues = (0..connection.queues)
+            .map(|_| RequestQueue::new(&ram, payload_bytes))
+            .collect::<Result<Vec<_>, _>>()?;
+        connection.start(path, &ram, &queues)?;
+        let bulk_bytes = connection.config.max_bulk_bytes.min(MAX_BULK_BYTES) as usize;
+        let limits = Limits { payload_bytes, bulk_bytes, copy_bytes: bulk_bytes.min(BUFFER_BYTES) };
+        let mut this = Self {
+            connection,
+            ram,
+            queues,
+            pages: SharedPages::default(),
+            staging: Staging::default(),
+            limits,
+            session: 0,
+            next_tag: AtomicU64::new(1),
+            lost: AtomicBool::new(false),
+        };
+        this.hello()?;
+        this.session = this.open_session()?;
+        Ok(this)
+    }
+
+    fn hello(&self) -> Result<(), ClientError> {
+        let ours = Hello { protocol_version: PROTOCOL_VERSION };
+        let mut reply = [0u8; size_of::<Hello>()];
+        let header = RequestHeader { op: OP_HELLO, ..Default::default() };
+        match self.control(header, ours.as_bytes(), &mut reply) {
+            // The device's own version is not told with a refusal.
+            Err(ClientError::Version { .. }) | Ok(_) => {}
+            Err(error) => return Err(error),
+        }
+        let theirs = Hello::read_from_bytes(&reply).map_err(|_| ClientError::Protocol)?.protocol_version;
+        if theirs == PROTOCOL_VERSION {
+            Ok(())
+        } else {
+            Err(ClientError::Version { what: "virtio-cuda", ours: PROTOCOL_VERSION, theirs })
+        }
+    }
+
+    fn open_session(&self) -> Result<u64, ClientError> {
+        // SAFETY: neither call has preconditions.
+        let (pid, uid) = unsafe { (libc::getpid() as u32, libc::getuid()) };
+        let mut name = [0u8; 16];
+        if let Ok(comm) = std::fs::read("/proc/self/comm") {
+            let bytes = comm.trim_ascii_end();
+            let length = bytes.len().min(name.len() - 1);
+            name[..length].copy_from_slice(&bytes[..length]);
+        }
+        let mut reply = [0u8; size_of::<Opened>()];
+        let header = RequestHeader { op: OP_OPEN, ..Default::default() };
+        self.control(header, Open { pid, uid, name }.as_bytes(), &mut reply)?;
+        Ok(Opened::read_from_bytes(&reply).map_err(|_| ClientError::Protocol)?.session)
+    }
+
+    fn control(&self, header: RequestHeader, payload: &[u8], reply: &mut [u8]) -> Result<usize, ClientError> {
+        self.send(0, &Message { header, payload, input: &[], output: &[] }, reply)
+    }
+
+    fn send(&self, thread: u32, message: &Message<'_>, reply: &mut [u8]) -> Result<usize, ClientError> {
+        let queue = &self.queues[thread as usize % self.queues.len()];
+        let peer = (self.connection.as_raw_fd(), &self.lost);
+        let (status, bytes) = queue.exchange(&self.ram, message, reply, peer)?;
+        match status {
+            REPLY_OK => Ok(bytes),
+            REPLY_SESSION_LOST => Err(ClientError::SessionLost),
+            REPLY_NO_RESOURCES => Err(ClientError::Limit),
+            REPLY_VERSION => {
+                Err(ClientError::Version { what: "virtio-cuda", ours: PROTOCOL_VERSION, theirs: 0 })
+            }
+            _ => Err(ClientError::Protocol),
+        }
+    }
+
+    /// What the device is told of `memory`: its own place if it lies in the memfd, else a staging buffer.
+    fn place(&self, memory: UserMemory) -> Result<(Vec<MemEntry>, Option<Buffer<'_>>), ClientError> {
+        if memory.bytes == 0 {
+            return Ok((Vec::new(), None));
+        }
+        if memory.bytes > self.limits.bulk_bytes {
+            return Err(ClientError::Limit);
+        }
+        if let Some(entries) = self.pages.entries(memory) {
+            return Ok((entries, None));
+        }
+        let buffer = self.staging.take(&self.ram, memory.bytes)?;
+        let entries = entries_of(buffer.range.guest_address(), memory.bytes as u64).collect();
+        Ok((entries, Some(buffer)))
+    }
+}
+
+impl Transport for VirtioUser {
+    fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    fn call(&self, request: Request<'_>) -> Result<Reply, ClientError> {
+        let (input, input_buffer) = self.place(request.input)?;
+        if let Some(buffer) = &input_buffer {
+            let from = request.input.address as *const u8;
+            // SAFETY: the caller promises readable memory; the buffer is at least as long and ours alone.
+            unsafe { from.copy_to_nonoverlapping(self.ram.at(buffer.range.offset), request.input.bytes) };
+        }
+        let (output, output_buffer) = if request.keep {
+            (self.pages.entries(request.output).ok_or(ClientError::Fault)?, None)
+        } else {
+            self.place(request.output)?
+        };
+        let tag = if request.keep { self.next_tag.fetch_add(1, Ordering::Relaxed) } else { 0 };
+        let header = RequestHeader {
+            op: OP_CALL,
+            flags: if request.keep { FLAG_KEEP } else { 0 },
+            session: self.session,
+            tag,
+            ..Default::default()
+        };
+        let message = Message { header, payload: request.payload, input: &input, output: &output };
+        let bytes = self.send(request.thread, &message, request.reply)?;
+        if let Some(buffer) = &output_buffer
+            && (request.delivers_output)(&request.reply[..bytes])
+        {
+            let from = self.ram.at(buffer.range.offset).cast_const();
+            // SAFETY: the caller promises writable memory; the buffer is at least as long, and the device is
+            // done with it.
+            unsafe { from.copy_to_nonoverlapping(request.output.address as *mut u8, request.output.bytes) };
+        }
+        Ok(Reply { bytes, tag })
+    }
+
+    fn unpin(&self, tag: u64) -> Result<(), ClientError> {
+        let header = RequestHeader { op: OP_UNPIN, session: self.session, tag, ..Default::default() };
+        self.control(header, &[], &mut []).map(|_| ())
+    }
+
+    fn map(&self, memory: UserMemory) -> Result<(), ClientError> {
+        self.pages.map(&self.ram, memory)
+    }
+
+    fn unmap(&self, memory: UserMemory) {
+        self.pages.unmap(&self.ram, memory);
+    }
+
+    fn adopt(&self, memory: UserMemory) -> Result<(), ClientError> {
+        self.pages.adopt(&self.ram, memory)
+    }
+
+    fn release(&self, memory: UserMemory) {
+        self.pages.release(&self.ram, memory);
+    }
+
+    fn descriptors(&self) -> Vec<RawFd> {
+        let events = self.queues.iter().flat_map(|queue| [queue.kick.as_raw_fd(), queue.call.as_raw_fd()]);
+        events.chain([self.connection.as_raw_fd(), self.ram.fd()]).collect()
+    }
+}
