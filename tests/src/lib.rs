@@ -1,2 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Under construction.
+
+//! What the test levels share: the table of programs, building and running them, daemons, and a front-end
+//! that says whatever a test wants it to say. `README.md` says what each level needs.
+
+pub mod cases;
+pub mod daemon;
+pub mod frontend;
+pub mod program;
+pub mod ring;
+pub mod running;
+pub mod stack;
+pub mod suite;

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! The table of programs: what runs, and what must come out, on every level alike.
+
+/// One run of a program of `tests/cuda`.
+#[derive(Clone, Copy, Debug)]
+pub struct Case {
+    /// Unique; `tests/expected/NAME.txt` holds the standard output.
+    pub name: &'static str,
+    /// File (without its extension) or folder in `tests/cuda`.
+    pub program: &'static str,
+    /// Its arguments.
+    pub args: &'static [&'static str],
+    /// Its standard input.
+    pub stdin: &'static str,
+    /// Expected exit status.
+    pub exit: i32,
+    /// What the standard output is compared with.
+    pub stdout: Stdout,
+    /// Must occur in the standard error.
+    pub stderr_has: &'static [&'static str],
+    /// Must occur in the standard error or in the daemon's log; the emulator only.
+    pub diagnostics_have: &'static [&'static str],
+    /// Processes started at the same time.
+    pub at_once: usize,
+    /// What keeps it from small machines.
+    pub weight: Weight,
+}
+
+/// What the standard output of a case is compared with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stdout {
+    /// The same bytes everywhere.
+    Expected,
+    /// It describes the device: the same as natively, where the device is the same.
+    OfDevice,
+}
+
+/// How dear a case is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Weight {
+    /// Seconds at most, in an emulated VM too.
+    Light,
+    /// Up to 1 GiB of memory or a minute on an emulated VM.
+    Heavy,
+    /// Several GiB of memory.
+    Huge,
+}
+
+impl Case {
+    /// A program without arguments whose output is the same everywhere.
+    const fn new(name: &'static str) -> Self {
+        Self {
+            name,
+            program: name,
+            args: &[],
+            stdin: "",
+            exit: 0,
+            stdout: Stdout::Expected,
+            stderr_has: &[],
+            diagnostics_have: &[],
+            at_once: 1,
+            weight: Weight::Light,
+        }
+    }
+
+    const fn of(name: &'static str, program: &'static str, args: &'static [&'static str]) -> Self {
+        Self { program, args, ..Self::new(name) }
+    }
+}
+
+/// Every case.
+pub const CASES: &[Case] = &[
+    Case::new("add_one"),
+    Case::new("sum"),
+    Case::new("hello_threads"),
+    Case::new("device_printf"),
+    Case::new("vector_add"),
+    Case::new("two_units"),
+    Case::new("templates"),
+    Case::new("struct_by_value"),
+    Case::new("symbols"),
+    Case::new("managed_memory"),
+    Case::new("copies"),
+    Case { weight: Weight::Heavy, ..Case::of("copies_64m", "copies", &["67108867"]) },
+    Case { weight: Weight::Huge, ..Case::of("copies_512m", "copies", &["536870912"]) },
+    Case::new("four_threads"),
+    Case { at_once: 2, ..Case::new("process") },
+    Case::new("forks"),
+    Case::new("exit_without_free"),
+    Case::new("illegal_address"),
+    Case {
+        stderr_has: &[
+            "device_assert.cu:7: void check_positive(int): block: [0,0,0], thread: [0,0,0] Assertion `value > 0` failed.",
+            "thread: [1,0,0] Assertion `value > 0` failed.",
+        ],
+        ..Case::new("device_assert")
+    },
+    Case::new("out_of_memory"),
+    Case::new("unknown_kernel"),
+    Case::of("corrupt_payload", "corrupt_fatbin", &["payload"]),
+    Case::of("corrupt_entries", "corrupt_fatbin", &["entries"]),
+    Case::of("corrupt_magic", "corrupt_fatbin", &["magic"]),
+    Case { diagnostics_have: &["frobnicate"], ..Case::new("unknown_ptx") },
+    Case::new("events_streams"),
+    Case::new("pinned_memory"),
+    Case::new("pitched"),
+    Case::new("error_semantics"),
+    Case { stdout: Stdout::OfDevice, ..Case::new("device_query") },
+    Case::new("driver_api"),
+    Case::new("occupancy"),
+    Case::new("reduction"),
+    Case::new("double_math"),
+    Case { stdin: "1 2 40000 -5", exit: 7, stderr_has: &["4 values"], ..Case::new("stdin_exit") },
+];
+
+/// The case of that name.
+///
+/// # Panics
+///
+/// If there is none: the name is a constant of a test.
+pub fn case(name: &str) -> &'static Case {
+    CASES.iter().find(|case| case.name == name).unwrap_or_else(|| panic!("no case `{name}` in the table"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+    use std::path::Path;
+
+    #[test]
+    fn names_are_unique_and_files_exist() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let mut names = HashSet::new();
+        for case in CASES {
+            assert!(names.insert(case.name), "{} occurs twice", case.name);
+            let there = ["", ".cu", ".cpp"]
+                .iter()
+                .any(|end| folder.join("cuda").join(format!("{}{end}", case.program)).exists());
+            assert!(there, "tests/cuda has no program {}", case.program);
+            let expected = folder.join("expected").join(format!("{}.txt", case.name));
+            assert_eq!(expected.exists(), case.stdout == Stdout::Expected, "{}", expected.display());
+        }
+    }
+}

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! A daemon of a test's own, on a socket in a temporary folder.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use tempfile::TempDir;
+use wait_timeout::ChildExt;
+
+use crate::stack::Stack;
+
+/// How long a daemon may take to listen, and to end when asked.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// How a daemon is started.
+#[derive(Clone, Debug)]
+pub struct DaemonOptions {
+    /// Its `--device`.
+    pub device: String,
+    /// Further arguments.
+    pub arguments: Vec<String>,
+    /// Environment that its workers inherit.
+    pub environment: Vec<(String, String)>,
+}
+
+impl Default for DaemonOptions {
+    /// The emulator, with one worker ready.
+    fn default() -> Self {
+        Self { device: "emulated".into(), arguments: Vec::new(), environment: Vec::new() }
+    }
+}
+
+/// A running daemon; ends with the value.
+#[derive(Debug)]
+pub struct Daemon {
+    child: Child,
+    program: PathBuf,
+    emulator: PathBuf,
+    options: DaemonOptions,
+    folder: TempDir,
+}
+
+impl Daemon {
+    /// Starts one and waits until it listens.
+    pub fn start(stack: &Stack, options: &DaemonOptions) -> Result<Self> {
+        let folder = tempfile::Builder::new().prefix("vhost-cuda-").tempdir()?;
+        let (program, emulator) = (stack.daemon(), stack.emulator());
+        let child = launch(&program, &emulator, options, folder.path())?;
+        let mut daemon = Self { child, program, emulator, options: options.clone(), folder };
+        daemon.wait_until_listening()?;
+        Ok(daemon)
+    }
+
+    /// Starts a new daemon on the same socket, after [`Daemon::kill`].
+    pub fn restart(&mut self) -> Result<()> {
+        self.kill();
+        self.child = launch(&self.program, &self.emulator, &self.options, self.folder.path())?;
+        self.wait_until_listening()
+    }
+
+    /// Its socket.
+    pub fn socket(&self) -> PathBuf {
+        socket_in(self.folder.path())
+    }
+
+    /// Process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Everything that it and its workers have logged.
+    pub fn log(&self) -> String {
+        fs::read(log_in(self.folder.path()))
+            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+            .unwrap_or_default()
+    }
+
+    /// Sends SIGKILL and waits for the end.
+    pub fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// Asks it to end and answers how it did.
+    pub fn stop(&mut self) -> Result<ExitStatus> {
+        // SAFETY: plain system call; the child is not reaped before the wait below.
+        unsafe { libc::kill(self.child.id() as libc::pid_t, libc::SIGTERM) };
+        let ended = self.child.wait_timeout(PATIENCE)?;
+        ended.with_context(|| format!("The daemon ignores SIGTERM\n{}", self.log()))
+    }
+
+    /// Whether it still runs.
+    pub fn is_running(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// Its worker processes, warm ones included.
+    pub fn workers(&self) -> Vec<u32> {
+        children_of(self.child.id())
+    }
+
+    /// Its open files.
+    pub fn open_files(&self) -> usize {
+        fs::read_dir(format!("/proc/{}/fd", self.child.id())).map_or(0, Iterator::count)
+    }
+
+    /// Files that are mapped into the daemon itself.
+    pub fn mapped_files(&self) -> String {
+        fs::read_to_string(format!("/proc/{}/maps", self.child.id())).unwrap_or_default()
+    }
+
+    /// Waits until `condition` holds.
+    pub fn wait_until(&self, what: &str, limit: Duration, condition: impl Fn(&Self) -> bool) -> Result<()> {
+        let deadline = Instant::now() + limit;
+        while !condition(self) {
+            if Instant::now() > deadline {
+                bail!("not within {limit:?}: {what}; workers {:?}\n{}", self.workers(), self.log());
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        Ok(())
+    }
+
+    fn wait_until_listening(&mut self) -> Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        let socket = self.socket();
+        while !is_listening(&socket) {
+            if let Some(status) = self.child.try_wait()? {
+                bail!("The daemon ended at once: {status}\n{}", self.log());
+            }
+            if Instant::now() > deadline {
+                bail!("The daemon does not listen on {}\n{}", socket.display(), self.log());
+            }
+            thread::sleep(Duration::from_millis(2));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+fn socket_in(folder: &Path) -> PathBuf {
+    folder.join("vhost.sock")
+}
+
+fn log_in(folder: &Path) -> PathBuf {
+    folder.join("daemon.log")
+}
+
+fn launch(program: &Path, emulator: &Path, options: &DaemonOptions, folder: &Path) -> Result<Child> {
+    let log = File::options().create(true).append(true).open(log_in(folder))?;
+    let mut command = Command::new(program);
+    command.arg("--socket-path").arg(socket_in(folder)).arg("--device").arg(&options.device);
+    command.args(["--log-level", "debug"]).args(&options.arguments);
+    command.env("VHOST_CUDA_EMULATOR", emulator).envs(options.environment.iter().cloned());
+    command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+    command.spawn().with_context(|| format!("Cannot start {}", program.display()))
+}
+
+/// Looks in the kernel's table: a trial connection would be a front-end to the daemon.
+fn is_listening(socket: &Path) -> bool {
+    const ACCEPTS: &str = "00010000";
+    let table = fs::read_to_string("/proc/net/unix").unwrap_or_default();
+    table.lines().any(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        words.get(3) == Some(&ACCEPTS) && words.get(7).is_some_and(|path| Path::new(path) == socket)
+    })
+}
+
+/// The processes whose parent is `pid`.
+pub fn children_of(pid: u32) -> Vec<u32> {
+    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    let numbers = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    numbers
+        .filter(|child| parent_and_state(*child).is_some_and(|(parent, state)| parent == pid && state != 'Z'))
+        .collect()
+}
+
+fn parent_and_state(pid: u32) -> Option<(u32, char)> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name, in parentheses, may hold anything.
+    let mut words = stat[stat.rfind(')')? + 1..].split_whitespace();
+    let state = words.next()?.chars().next()?;
+    Some((words.next()?.parse().ok()?, state))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn children_and_listeners_are_found() {
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        assert!(children_of(std::process::id()).contains(&child.id()));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        assert!(!is_listening(&path));
+        let _listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        assert!(is_listening(&path));
+    }
+}

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! The test programs, compiled by the unmodified nvcc and kept until a source or the compiler changes.
+
+use std::collections::HashMap;
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{self, Command};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use anyhow::{Context, Result, bail};
+use sha2::{Digest, Sha256};
+
+/// The variable that names the compiler; `cargo xtask test` sets it. Default: the one on `PATH`.
+pub const NVCC_VARIABLE: &str = "NVCC";
+/// The variable that names a folder of programs compiled elsewhere: then no compiler is needed.
+pub const PREBUILT_VARIABLE: &str = "VHOST_CUDA_PROGRAMS";
+
+const FLAGS: &[&str] =
+    &["-std=c++17", "-O2", "--cudart=shared", "-gencode", "arch=compute_90,code=[sm_90,compute_90]"];
+
+type Slot = Arc<OnceLock<Result<PathBuf, String>>>;
+
+/// Where programs come from.
+#[derive(Debug)]
+pub struct Programs {
+    origin: Origin,
+    built: Mutex<HashMap<String, Slot>>,
+}
+
+#[derive(Debug)]
+enum Origin {
+    Prebuilt(PathBuf),
+    Compiler { nvcc: PathBuf, version: String, cache: PathBuf },
+}
+
+impl Programs {
+    /// From the environment: a folder of finished programs, or a compiler.
+    pub fn from_environment() -> Result<Self> {
+        if let Some(folder) = env::var_os(PREBUILT_VARIABLE).filter(|value| !value.is_empty()) {
+            return Ok(Self { origin: Origin::Prebuilt(folder.into()), built: Mutex::default() });
+        }
+        let nvcc = find_nvcc()?;
+        let output = Command::new(&nvcc).arg("--version").output();
+        let output = output.with_context(|| format!("Cannot run {}", nvcc.display()))?;
+        let version = String::from_utf8_lossy(&output.stdout).into_owned();
+        let cache = target_folder().join("cuda-programs");
+        Ok(Self { origin: Origin::Compiler { nvcc, version, cache }, built: Mutex::default() })
+    }
+
+    /// The folder of NVIDIA's own runtime, if there is a toolkit.
+    pub fn toolkit_libraries(&self) -> Option<PathBuf> {
+        match &self.origin {
+            Origin::Prebuilt(_) => None,
+            Origin::Compiler { nvcc, .. } => libraries_of(nvcc),
+        }
+    }
+
+    /// The executable of `tests/cuda/NAME`; compiles it if need be.
+    pub fn get(&self, name: &str) -> Result<PathBuf> {
+        let slot = {
+            let mut built = self.built.lock().unwrap_or_else(PoisonError::into_inner);
+            built.entry(name.into()).or_default().clone()
+        };
+        let result = slot.get_or_init(|| self.find_or_build(name).map_err(|error| format!("{error:#}")));
+        result.clone().map_err(|error| anyhow::anyhow!("{error}"))
+    }
+
+    fn find_or_build(&self, name: &str) -> Result<PathBuf> {
+        match &self.origin {
+            Origin::Prebuilt(folder) => {
+                let program = folder.join(name);
+                if !program.exists() {
+                    bail!("{PREBUILT_VARIABLE} has no {}", program.display());
+                }
+                Ok(program)
+            }
+            Origin::Compiler { nvcc, version, cache } => {
+                let sources = Sources::of(name)?;
+                let folder = cache.join(format!("{name}-{}", sources.key(version)?));
+                let program = folder.join(name);
+                if !program.exists() {
+                    sources.compile(nvcc, &folder, name)?;
+                }
+                Ok(program)
+            }
+        }
+    }
+}
+
+/// What one program is made of.
+#[derive(Debug)]
+struct Sources {
+    units: Vec<PathBuf>,
+    headers: Vec<PathBuf>,
+    stub: PathBuf,
+}
+
+impl Sources {
+    fn of(name: &str) -> Result<Self> {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("cuda");
+        let is = |path: &Path, end: &str| path.extension().is_some_and(|extension| extension == end);
+        let folder = root.join(name);
+        let mut units: Vec<PathBuf> = if folder.is_dir() {
+            list(&folder)?.into_iter().filter(|path| is(path, "cu")).collect()
+        } else {
+            ["cu", "cpp"]
+                .iter()
+                .map(|end| root.join(format!("{name}.{end}")))
+                .filter(|path| path.exists())
+                .collect()
+        };
+        units.sort();
+        if units.is_empty() {
+            bail!("{} has no program `{name}`", root.display());
+        }
+        let headers = list(&root)?.into_iter().filter(|path| is(path, "h")).collect();
+        Ok(Self { units, headers, stub: root.join("libcuda_stub.c") })
+    }
+
+    /// Changes whenever the program could.
+    fn key(&self, version: &str) -> Result<String> {
+        let mut hash = Sha256::new();
+        hash.update(version);
+        for flag in FLAGS {
+            hash.update(flag);
+        }
+        for path in self.units.iter().chain(&self.headers).chain([&self.stub]) {
+            hash.update(path.file_name().unwrap_or_default().as_encoded_bytes());
+            hash.update(fs::read(path).with_context(|| format!("Cannot read {}", path.display()))?);
+        }
+        Ok(hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect())
+    }
+
+    fn uses_driver_api(&self) -> Result<bool> {
+        for unit in &self.units {
+            if fs::read_to_string(unit)?.contains("check_driver.h") {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn compile(&self, nvcc: &Path, folder: &Path, name: &str) -> Result<()> {
+        // Under another name first: another process may do the same, and an unfinished one must not count.
+        let work = folder.with_extension(format!("{}.tmp", process::id()));
+        fs::create_dir_all(&work).with_context(|| format!("Cannot make {}", work.display()))?;
+        let mut command = Command::new(nvcc);
+        command.args(FLAGS).arg("-o").arg(work.join(name)).args(&self.units);
+        if let Some(libraries) = libraries_of(nvcc) {
+            command.arg("-L").arg(libraries);
+        }
+        if self.uses_driver_api()? {
+            let mut stub = Command::new("cc");
+            stub.args(["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-o"]);
+            finish(stub.arg(work.join("libcuda.so")).arg(&self.stub))?;
+            command.arg("-L").arg(&work).arg("-lcuda");
+        }
+        finish(&mut command)?;
+        if fs::rename(&work, folder).is_err() {
+            fs::remove_dir_all(&work)?;
+        }
+        if !folder.join(name).exists() {
+            bail!("{} was not made", folder.join(name).display());
+        }
+        Ok(())
+    }
+}
+
+fn list(folder: &Path) -> Result<Vec<PathBuf>> {
+    let entries = fs::read_dir(folder).with_context(|| format!("Cannot list {}", folder.display()))?;
+    let mut paths = entries.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
+    paths.sort();
+    Ok(paths)
+}
+
+fn finish(command: &mut Command) -> Result<()> {
+    let output = command.output().with_context(|| format!("Cannot run {:?}", command.get_program()))?;
+    if !output.status.success() {
+        bail!("{command:?}: {}\n{}", output.status, String::from_utf8_lossy(&output.stderr));
+    }
+    Ok(())
+}
+
+fn find_nvcc() -> Result<PathBuf> {
+    if let Some(nvcc) = env::var_os(NVCC_VARIABLE).filter(|value| !value.is_empty()) {
+        return Ok(nvcc.into());
+    }
+    env::split_paths(&env::var_os("PATH").unwrap_or_default())
+        .map(|folder| folder.join("nvcc"))
+        .find(|nvcc| nvcc.is_file())
+        .with_context(|| format!("No nvcc: `cargo xtask test` installs one and sets {NVCC_VARIABLE}"))
+}
+
+/// The wheels' nvcc does not know where its own libraries are.
+fn libraries_of(nvcc: &Path) -> Option<PathBuf> {
+    let home = nvcc.canonicalize().ok()?.parent()?.parent()?.to_path_buf();
+    ["lib", "lib64"].iter().map(|name| home.join(name)).find(|folder| folder.join("libcudart.so").exists())
+}
+
+fn target_folder() -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    root.join(
+        env::var_os("CARGO_TARGET_DIR").filter(|value| !value.is_empty()).unwrap_or_else(|| "target".into()),
+    )
+}

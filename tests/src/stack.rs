@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! What is tested: the built stack, and the ways a program can reach a device with it.
+
+use std::env;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+use tempfile::TempDir;
+
+use crate::daemon::{Daemon, DaemonOptions};
+use crate::program::Programs;
+
+/// The variable that names the built stack; `cargo xtask test` sets it.
+pub const STACK_VARIABLE: &str = "VHOST_CUDA_STACK";
+/// The variable by which the guest library finds the daemon's socket.
+pub const SOCKET_VARIABLE: &str = "VIRTIO_CUDA_SOCKET";
+/// The variable that names a folder with NVIDIA's `libcudart.so.13` (default: the one beside nvcc).
+pub const NATIVE_RUNTIME_VARIABLE: &str = "VHOST_CUDA_NATIVE_RUNTIME";
+
+/// The built stack: `bin/vhost-user-cuda`, `guest/lib/`, `emulator/libcuda.so.1`, `module/virtio_cuda.ko`.
+#[derive(Clone, Debug)]
+pub struct Stack {
+    root: PathBuf,
+}
+
+impl Stack {
+    /// The stack that `VHOST_CUDA_STACK` names.
+    pub fn from_environment() -> Result<Self> {
+        let Some(root) = env::var_os(STACK_VARIABLE).filter(|value| !value.is_empty()) else {
+            bail!("{STACK_VARIABLE} is not set: run `cargo xtask test`, which builds the stack and sets it");
+        };
+        let stack = Self { root: root.into() };
+        for part in [stack.daemon(), stack.guest_libraries().join("libcudart.so.13"), stack.emulator()] {
+            if !part.exists() {
+                bail!("{STACK_VARIABLE}={} has no {}", stack.root.display(), part.display());
+            }
+        }
+        Ok(stack)
+    }
+
+    /// The daemon.
+    pub fn daemon(&self) -> PathBuf {
+        self.root.join("bin/vhost-user-cuda")
+    }
+
+    /// The folder of `libcudart.so.13` and `libcuda.so.1` for guests.
+    pub fn guest_libraries(&self) -> PathBuf {
+        self.root.join("guest/lib")
+    }
+
+    /// The emulator.
+    pub fn emulator(&self) -> PathBuf {
+        self.root.join("emulator/libcuda.so.1")
+    }
+
+    /// The kernel module.
+    pub fn module(&self) -> PathBuf {
+        self.root.join("module/virtio_cuda.ko")
+    }
+}
+
+/// What executes the kernels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Device {
+    /// The emulator.
+    Emulated,
+    /// An NVIDIA GPU.
+    Native,
+}
+
+/// A way from a program to a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// Our runtime over the emulator's driver library, in the program's own process.
+    Emulator,
+    /// Our runtime and driver library, over virtio-user, through the daemon.
+    VirtioUser(Device),
+    /// NVIDIA's runtime and driver: the reference.
+    Native,
+    /// Our runtime over NVIDIA's driver.
+    RuntimeOnNative,
+}
+
+impl Way {
+    /// Every way, the reference first.
+    pub const ALL: [Self; 5] = [
+        Self::Native,
+        Self::RuntimeOnNative,
+        Self::Emulator,
+        Self::VirtioUser(Device::Emulated),
+        Self::VirtioUser(Device::Native),
+    ];
+
+    /// For names of tests.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Emulator => "emulator",
+            Self::VirtioUser(Device::Emulated) => "virtio_user_emulator",
+            Self::VirtioUser(Device::Native) => "virtio_user_gpu",
+            Self::Native => "native",
+            Self::RuntimeOnNative => "runtime_on_native",
+        }
+    }
+
+    /// What executes the kernels.
+    pub fn device(self) -> Device {
+        match self {
+            Self::Emulator | Self::VirtioUser(Device::Emulated) => Device::Emulated,
+            _ => Device::Native,
+        }
+    }
+
+    /// Why this machine cannot go this way, if so.
+    pub fn missing(self, programs: &Programs) -> Option<String> {
+        if self.device() == Device::Native && !Path::new("/dev/nvidiactl").exists() {
+            return Some("there is no NVIDIA GPU here (/dev/nvidiactl)".into());
+        }
+        if self == Self::Native && native_runtime(programs).is_none() {
+            return Some(format!(
+                "NVIDIA's libcudart.so.13 is neither beside nvcc nor in ${NATIVE_RUNTIME_VARIABLE}"
+            ));
+        }
+        None
+    }
+}
+
+/// A way made ready: what must live while programs go it.
+#[derive(Debug)]
+pub struct Route {
+    libraries: Vec<PathBuf>,
+    /// The daemon in between, if there is one.
+    pub daemon: Option<Daemon>,
+    _links: Option<TempDir>,
+}
+
+impl Route {
+    /// Makes the way ready; starts a daemon if it needs one.
+    pub fn open(way: Way, stack: &Stack, programs: &Programs) -> Result<Self> {
+        let mut route = Self { libraries: Vec::new(), daemon: None, _links: None };
+        match way {
+            Way::Emulator => {
+                let emulator = stack.emulator();
+                route.libraries.push(emulator.parent().context("The emulator is in no folder")?.into());
+                route.libraries.push(stack.guest_libraries());
+            }
+            Way::VirtioUser(device) => {
+                route.libraries.push(stack.guest_libraries());
+                let name = if device == Device::Emulated { "emulated" } else { "auto" };
+                route.daemon =
+                    Some(Daemon::start(stack, &DaemonOptions { device: name.into(), ..Default::default() })?);
+            }
+            Way::Native => route.libraries.extend(native_runtime(programs)),
+            Way::RuntimeOnNative => {
+                // Only our runtime: the folder also has our libcuda.
+                let links = tempfile::tempdir()?;
+                let runtime = "libcudart.so.13";
+                std::os::unix::fs::symlink(
+                    stack.guest_libraries().join(runtime),
+                    links.path().join(runtime),
+                )?;
+                route.libraries.push(links.path().into());
+                route._links = Some(links);
+            }
+        }
+        Ok(route)
+    }
+
+    /// A way over virtio-user to a daemon that the caller started.
+    pub fn through(stack: &Stack, daemon: Daemon) -> Self {
+        Self { libraries: vec![stack.guest_libraries()], daemon: Some(daemon), _links: None }
+    }
+
+    /// `program`, set up to go this way.
+    pub fn command(&self, program: &Path) -> Command {
+        let mut command = Command::new(program);
+        let mut path: Vec<OsString> = self.libraries.iter().map(|folder| folder.clone().into()).collect();
+        path.extend(env::var_os("LD_LIBRARY_PATH").filter(|value| !value.is_empty()));
+        command.env("LD_LIBRARY_PATH", path.join(":".as_ref())).env_remove(SOCKET_VARIABLE);
+        if let Some(daemon) = &self.daemon {
+            command.env(SOCKET_VARIABLE, daemon.socket());
+        }
+        command
+    }
+}
+
+fn native_runtime(programs: &Programs) -> Option<PathBuf> {
+    let by_variable = env::var_os(NATIVE_RUNTIME_VARIABLE).map(PathBuf::from);
+    let folder = by_variable.or_else(|| programs.toolkit_libraries())?;
+    folder.join("libcudart.so.13").exists().then_some(folder)
+}

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! The frame of a test binary: one trial a row, and nothing skipped without a word.
+
+use std::env;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::Result;
+use libtest_mimic::{Arguments, Failed, Trial};
+
+use crate::program::Programs;
+use crate::stack::Stack;
+
+/// What every trial of a level uses.
+#[derive(Debug)]
+pub struct Kit {
+    /// The stack under test.
+    pub stack: Stack,
+    /// The programs.
+    pub programs: Programs,
+}
+
+/// Collects the trials of a level.
+#[derive(Debug)]
+pub struct Suite {
+    level: &'static str,
+    kit: Arc<Kit>,
+    trials: Vec<Trial>,
+    skipped: Vec<String>,
+}
+
+impl Suite {
+    /// Adds a test.
+    pub fn test(&mut self, name: impl Into<String>, body: impl FnOnce(&Kit) -> Result<()> + Send + 'static) {
+        let kit = self.kit.clone();
+        self.trials
+            .push(Trial::test(name, move || body(&kit).map_err(|error| Failed::from(format!("{error:#}")))));
+    }
+
+    /// Lists a test as ignored, and says why.
+    pub fn skip(&mut self, name: impl Into<String>, why: &str) {
+        let why = why.to_owned();
+        let name = name.into();
+        self.trials.push(Trial::test(name, move || Err(Failed::from(why))).with_ignored_flag(true));
+    }
+
+    /// Says why a group of tests is skipped; each is listed by [`Suite::skip`].
+    pub fn say_skipped(&mut self, what: &str, why: &str) {
+        self.skipped.push(format!("skipped: {}: {what}: {why}", self.level));
+    }
+
+    /// What the tests use.
+    pub fn kit(&self) -> &Kit {
+        &self.kit
+    }
+}
+
+/// Runs the level that `collect` fills. Without a stack it fails, unless `VHOST_CUDA_SKIP_LEVEL` gives a
+/// reason to skip it.
+pub fn run(level: &'static str, collect: impl FnOnce(&mut Suite) -> Result<()>) -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    let skip = format!("VHOST_CUDA_SKIP_{}", level.to_uppercase());
+    if let Some(reason) = env::var(&skip).ok().filter(|reason| !reason.is_empty()) {
+        println!("skipped: {level}: {reason}");
+        let trial = Trial::test(level, || Err(Failed::from(reason))).with_ignored_flag(true);
+        return libtest_mimic::run(&arguments, vec![trial]).exit_code();
+    }
+    let collected = prepare(level).and_then(|kit| {
+        let mut suite = Suite { level, kit: Arc::new(kit), trials: Vec::new(), skipped: Vec::new() };
+        collect(&mut suite)?;
+        Ok(suite)
+    });
+    match collected {
+        Ok(suite) => {
+            for line in &suite.skipped {
+                println!("{line}");
+            }
+            // Two at once even on one core: the tests mostly wait for processes.
+            arguments.test_threads.get_or_insert(2);
+            libtest_mimic::run(&arguments, suite.trials).exit_code()
+        }
+        Err(error) => {
+            let message = format!("{error:#} (or set {skip}=REASON to leave the level out)");
+            let trial = Trial::test(level, move || Err(Failed::from(message)));
+            libtest_mimic::run(&Arguments { filter: None, ..arguments }, vec![trial]).exit_code()
+        }
+    }
+}
+
+fn prepare(_level: &str) -> Result<Kit> {
+    Ok(Kit { stack: Stack::from_environment()?, programs: Programs::from_environment()? })
+}

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Every program of the table over every way to a device that this machine has: the output must be the
+//! expected one, and what describes the device must be what the reference says.
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+use std::{env, fs, thread};
+
+use anyhow::{Context, Result, bail, ensure};
+use vhost_cuda_tests::cases::{CASES, Case, Stdout, Weight};
+use vhost_cuda_tests::running::{Outcome, Running};
+use vhost_cuda_tests::stack::{Device, Route, Way};
+use vhost_cuda_tests::suite::{self, Kit, Suite};
+
+/// How long one program may take.
+const LIMIT: Duration = Duration::from_secs(180);
+/// How long the daemon's log may lag behind.
+const LOG_LAG: Duration = Duration::from_secs(2);
+
+fn main() -> ExitCode {
+    suite::run("conformance", |suite| {
+        for way in Way::ALL {
+            collect(suite, way);
+        }
+        Ok(())
+    })
+}
+
+fn collect(suite: &mut Suite, way: Way) {
+    let missing = way.missing(&suite.kit().programs);
+    if let Some(why) = &missing {
+        suite.say_skipped(way.name(), why);
+    }
+    for case in CASES {
+        let name = format!("{}::{}", way.name(), case.name);
+        match missing.clone().or_else(|| too_heavy(case)) {
+            Some(why) => suite.skip(name, &why),
+            None => suite.test(name, move |kit| check(kit, way, case)),
+        }
+    }
+}
+
+fn too_heavy(case: &Case) -> Option<String> {
+    let gib = fs::read_to_string("/proc/meminfo").ok().and_then(|text| {
+        let line = text.lines().find(|line| line.starts_with("MemAvailable:"))?;
+        Some(line.split_whitespace().nth(1)?.parse::<u64>().ok()? >> 20)
+    })?;
+    let needed = match case.weight {
+        Weight::Light => return None,
+        Weight::Heavy => 3,
+        Weight::Huge => 8,
+    };
+    (gib < needed).then(|| format!("needs {needed} GiB of free memory, there are {gib}"))
+}
+
+fn check(kit: &Kit, way: Way, case: &'static Case) -> Result<()> {
+    let route = Route::open(way, &kit.stack, &kit.programs)?;
+    let outcomes = run(kit, &route, case)?;
+    for outcome in &outcomes {
+        verify(case, outcome)?;
+    }
+    if way.device() == Device::Emulated {
+        for text in case.diagnostics_have {
+            wait_for_diagnostics(&route, &outcomes, text)?;
+        }
+    } else if case.stdout == Stdout::OfDevice
+        && way != Way::Native
+        && Way::Native.missing(&kit.programs).is_none()
+    {
+        let native = run(kit, &Route::open(Way::Native, &kit.stack, &kit.programs)?, case)?;
+        ensure!(outcomes[0].stdout == native[0].stdout, "natively:\n{}\nhere:\n{}", native[0], outcomes[0]);
+    }
+    Ok(())
+}
+
+fn run(kit: &Kit, route: &Route, case: &Case) -> Result<Vec<Outcome>> {
+    let program = kit.programs.get(case.program)?;
+    let started = (0..case.at_once).map(|index| {
+        let mut command = route.command(&program);
+        command.args(case.args);
+        if case.at_once > 1 {
+            command.arg((index + 1).to_string());
+        }
+        Running::start(&mut command, case.stdin)
+    });
+    let running = started.collect::<Result<Vec<_>>>()?;
+    running.into_iter().map(|process| process.finish(LIMIT)).collect()
+}
+
+fn verify(case: &Case, outcome: &Outcome) -> Result<()> {
+    outcome.expect_exit(case.exit)?;
+    if case.stdout == Stdout::Expected {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("expected").join(format!("{}.txt", case.name));
+        let expected =
+            fs::read_to_string(&path).with_context(|| format!("Cannot read {}", path.display()))?;
+        if outcome.stdout != expected {
+            bail!(
+                "stdout is not {}: {}\n{outcome}",
+                path.display(),
+                first_difference(&expected, &outcome.stdout)
+            );
+        }
+    }
+    for text in case.stderr_has {
+        ensure!(outcome.stderr.contains(text), "`{text}` is missing in stderr\n{outcome}");
+    }
+    Ok(())
+}
+
+fn first_difference(expected: &str, seen: &str) -> String {
+    let mut seen = seen.lines();
+    for (number, line) in expected.lines().enumerate() {
+        match seen.next() {
+            Some(other) if other == line => {}
+            other => return format!("line {}: expected `{line}`, got {other:?}", number + 1),
+        }
+    }
+    format!("after the expected end: {:?}", seen.next())
+}
+
+fn wait_for_diagnostics(route: &Route, outcomes: &[Outcome], text: &str) -> Result<()> {
+    let deadline = Instant::now() + LOG_LAG;
+    loop {
+        let log = route.daemon.as_ref().map(|daemon| daemon.log()).unwrap_or_default();
+        if log.contains(text) || outcomes.iter().any(|outcome| outcome.stderr.contains(text)) {
+            return Ok(());
+        }
+        ensure!(Instant::now() < deadline, "nobody says `{text}`\n{}\n--- daemon\n{log}", outcomes[0]);
+        thread::sleep(Duration::from_millis(20));
+    }
+}
