@@ -5,6 +5,7 @@ use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
 
 use crate::paths::Paths;
+use crate::run::{self, RunArguments};
 use crate::setup::kernel::Flavour;
 use crate::{build, setup};
 
@@ -22,6 +23,8 @@ enum Command {
     Setup(SetupArguments),
     /// Build the daemon, the libraries and the kernel module into target/stack
     Build(BuildArguments),
+    /// Run a program that was compiled with nvcc in the guest: its input, output and exit status are the program's
+    Run(RunArguments),
 }
 
 #[derive(Debug, Args)]
@@ -47,6 +50,7 @@ impl Cli {
         let paths = Paths::discover()?;
         match self.command {
             Command::Setup(arguments) => setup::run(&paths, &arguments.only)?,
+            Command::Run(arguments) => return run::run(&paths, &arguments),
             Command::Build(arguments) => {
                 build::run(&paths, &arguments.only, arguments.kernel)?;
             }

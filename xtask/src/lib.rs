@@ -3,6 +3,10 @@
 
 pub mod build;
 pub mod cli;
+pub mod daemon;
 pub mod paths;
+pub mod process;
 pub mod progress;
+pub mod run;
 pub mod setup;
+pub mod vm;

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The daemon beside a guest or a program.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use crate::build::Stack;
+use crate::process::Process;
+
+/// How long the daemon may take until it listens.
+const START_LIMIT: Duration = Duration::from_secs(20);
+/// How long it may take to end.
+const STOP_LIMIT: Duration = Duration::from_secs(10);
+
+/// Which GPU executes the calls: `auto`, `emulated` or the path of a libcuda.so.1.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Device(pub String);
+
+impl Device {
+    /// The real GPU if there is one, else the emulator.
+    pub fn auto() -> Self {
+        Self("auto".to_owned())
+    }
+
+    /// The emulator.
+    pub fn emulated() -> Self {
+        Self("emulated".to_owned())
+    }
+}
+
+/// What a daemon is started with.
+#[derive(Debug, Clone)]
+pub struct DaemonConfig {
+    /// Which GPU.
+    pub device: Device,
+    /// Request queues.
+    pub queues: u32,
+    /// More arguments.
+    pub arguments: Vec<String>,
+    /// More environment variables.
+    pub environment: Vec<(String, String)>,
+}
+
+impl DaemonConfig {
+    /// A daemon with 2 request queues.
+    pub fn new(device: Device) -> Self {
+        Self { device, queues: 2, arguments: Vec::new(), environment: Vec::new() }
+    }
+}
+
+/// A daemon, running or dead.
+pub struct Daemon {
+    program: PathBuf,
+    emulator: PathBuf,
+    config: DaemonConfig,
+    socket: PathBuf,
+    log: PathBuf,
+    process: Option<Process>,
+}
+
+impl Daemon {
+    /// Starts the daemon of `stack`; returns when it listens on `socket`.
+    pub fn start(stack: &Stack, config: DaemonConfig, socket: &Path, log: &Path) -> Result<Self> {
+        let program = stack.daemon();
+        if !program.exists() {
+            bail!("{} is not there; run: cargo xtask build", program.display());
+        }
+        let (socket, log) = (socket.to_path_buf(), log.to_path_buf());
+        let mut daemon = Self { program, emulator: stack.emulator(), config, socket, log, process: None };
+        daemon.restart()?;
+        Ok(daemon)
+    }
+
+    /// Starts it again, with the same socket and log; kills the one that runs.
+    pub fn restart(&mut self) -> Result<()> {
+        self.kill()?;
+        // The socket of a daemon that was killed is still there.
+        if self.socket.exists() {
+            std::fs::remove_file(&self.socket)?;
+        }
+        let mut command = Command::new(&self.program);
+        command.arg("--socket-path").arg(&self.socket);
+        command.args(["--device", &self.config.device.0, "--num-queues", &self.config.queues.to_string()]);
+        command.args(&self.config.arguments).env("VHOST_CUDA_EMULATOR", &self.emulator);
+        command.envs(self.config.environment.iter().map(|(name, value)| (name, value)));
+        let process = self.process.insert(Process::start("vhost-user-cuda", command, &self.log)?);
+        let end = Instant::now() + START_LIMIT;
+        while !self.socket.exists() {
+            if let Some(status) = process.status()? {
+                bail!("{}", process.obituary(status));
+            }
+            if Instant::now() > end {
+                bail!("The daemon does not listen after {START_LIMIT:?}; its log: {}", self.log.display());
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        Ok(())
+    }
+
+    /// Kills it without warning, as a crash would.
+    pub fn kill(&mut self) -> Result<()> {
+        match self.process.take() {
+            Some(mut process) => process.kill(),
+            None => Ok(()),
+        }
+    }
+
+    /// Ends it as a service manager would.
+    pub fn stop(&mut self) -> Result<()> {
+        match self.process.take() {
+            Some(mut process) => process.terminate(STOP_LIMIT),
+            None => Ok(()),
+        }
+    }
+
+    /// An error if it has ended by itself.
+    pub fn check(&mut self) -> Result<()> {
+        let Some(process) = &mut self.process else { return Ok(()) };
+        match process.status()? {
+            Some(status) => bail!("{}", process.obituary(status)),
+            None => Ok(()),
+        }
+    }
+
+    /// The process id, while it runs.
+    pub fn id(&self) -> Option<u32> {
+        self.process.as_ref().map(Process::id)
+    }
+
+    /// Where it listens.
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// All that it has written, over restarts.
+    pub fn log(&self) -> Result<String> {
+        let bytes = std::fs::read(&self.log).with_context(|| format!("Cannot read {}", self.log.display()))?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+}

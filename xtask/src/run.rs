@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `cargo xtask run`: a person's own program in the guest, or beside the daemon without one.
+
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io::{self, Read, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result, bail};
+use clap::{Args, ValueEnum};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::build::Stack;
+use crate::daemon::{Daemon, DaemonConfig, Device};
+use crate::paths::Paths;
+use crate::setup::kernel::Flavour;
+use crate::vm::{GuestCommand, Input, Running, Vm, VmConfig, with_libraries};
+
+/// Folders with the logs of so many runs are kept.
+const KEPT_LOGS: usize = 10;
+/// Bytes of standard input that are read at a time.
+const INPUT_CHUNK: usize = 16 * 1024;
+/// Names and prefixes of variables that cargo and rustup set for us, not the person for the program.
+const NOT_PASSED: [&str; 5] = ["CARGO", "CARGO_", "RUSTUP_TOOLCHAIN", "RUST_RECURSION_COUNT", "LD_LIBRARY_PATH"];
+
+/// How a program reaches the daemon.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Transport {
+    /// In a virtual machine, through the driver.
+    Vm,
+    /// On this machine, through the same queues but without a guest.
+    VirtioUser,
+}
+
+/// What to run, and where.
+#[derive(Debug, Clone, Args)]
+pub struct RunArguments {
+    /// The GPU: `auto` (a real one if there is one), `emulated`, or the path of a libcuda.so.1
+    #[arg(long, default_value = "auto")]
+    pub device: String,
+    /// How the program reaches the daemon
+    #[arg(long, value_enum, default_value = "vm")]
+    pub transport: Transport,
+    /// The guest's kernel
+    #[arg(long, value_enum, default_value_t)]
+    pub kernel: Flavour,
+    /// The guest's memory
+    #[arg(long, default_value = "1G", value_name = "SIZE")]
+    pub mem: String,
+    /// The guest's processors, and the device's request queues
+    #[arg(long, default_value_t = 2, value_name = "N")]
+    pub smp: u32,
+    /// Program and arguments; in the guest it sees this machine's files, but what it writes there is lost
+    #[arg(trailing_var_arg = true, required = true, value_name = "PROGRAM")]
+    pub command: Vec<OsString>,
+}
+
+/// Runs the program; its exit status, or 128 and the signal that killed it.
+pub fn run(paths: &Paths, arguments: &RunArguments) -> Result<u8> {
+    let logs = new_log_folder(paths)?;
+    let result = match arguments.transport {
+        Transport::Vm => in_vm(paths, arguments, &logs),
+        Transport::VirtioUser => beside_daemon(paths, arguments, &logs),
+    };
+    let status = result.with_context(|| format!("The logs are in {}", logs.display()))?;
+    Ok(u8::try_from(status).unwrap_or(u8::MAX))
+}
+
+/// A folder for the logs of one run; the oldest ones go.
+pub fn new_log_folder(paths: &Paths) -> Result<PathBuf> {
+    let folder = paths.stack.join("log");
+    fs::create_dir_all(&folder).with_context(|| format!("Cannot create {}", folder.display()))?;
+    let runs = fs::read_dir(&folder)?.filter_map(|entry| Some(entry.ok()?.path()));
+    let mut runs: Vec<PathBuf> = runs
+        .filter(|path| path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"run-")))
+        .collect();
+    runs.sort();
+    for old in runs.iter().take(runs.len().saturating_sub(KEPT_LOGS - 1)) {
+        // Another run may have removed it, or it belongs to somebody else.
+        let _ = fs::remove_dir_all(old);
+    }
+    let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis();
+    let new = folder.join(format!("run-{now}-{}", std::process::id()));
+    fs::create_dir(&new)?;
+    Ok(new)
+}
+
+/// The environment that a person's program expects.
+pub fn passed_environment(paths: &Paths) -> Vec<(OsString, OsString)> {
+    let passed = env::vars_os().filter(|(name, _)| {
+        !NOT_PASSED.iter().any(|own| match own.strip_suffix('_') {
+            Some(_) => name.as_encoded_bytes().starts_with(own.as_bytes()),
+            None => name.as_os_str() == OsStr::new(own),
+        })
+    });
+    // Cargo has put its own folders in front of those that the person set.
+    let libraries = env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
+    let is_cargos = |folder: &PathBuf| {
+        folder.starts_with(&paths.target) || folder.components().any(|part| part.as_os_str() == ".rustup")
+    };
+    let own = env::split_paths(&libraries).filter(|folder| !is_cargos(folder) && !folder.as_os_str().is_empty());
+    let libraries = env::join_paths(own).unwrap_or_default();
+    passed.chain((!libraries.is_empty()).then(|| ("LD_LIBRARY_PATH".into(), libraries))).collect()
+}
+
+fn in_vm(paths: &Paths, arguments: &RunArguments, logs: &Path) -> Result<i32> {
+    let mut config = VmConfig::new(Device(arguments.device.clone()));
+    config.kernel = arguments.kernel;
+    config.memory.clone_from(&arguments.mem);
+    config.cpus = arguments.smp;
+    config.daemon.queues = arguments.smp.clamp(1, 16);
+    let vm = Vm::boot(paths, config, logs)?;
+    if !vm.problems().is_empty() {
+        bail!("The guest is not complete: {}", vm.problems().join("; "));
+    }
+    let command = GuestCommand::new(program(&arguments.command[0])?)
+        .arguments(&arguments.command[1..])
+        .whole_environment(passed_environment(paths))
+        .directory(env::current_dir()?);
+    let running = vm.start(&command)?;
+    forward_signals(&running)?;
+    forward_input(running.input());
+    let status = running.wait(None, &mut io::stdout(), &mut io::stderr())?;
+    vm.shut_down()?;
+    Ok(status)
+}
+
+/// A name with a slash is a path from here, any other is searched for; both as in a shell.
+fn program(name: &OsStr) -> Result<OsString> {
+    if name.as_encoded_bytes().contains(&b'/') && !Path::new(name).exists() {
+        bail!("{} does not exist", Path::new(name).display());
+    }
+    Ok(name.to_owned())
+}
+
+fn forward_signals(running: &Running) -> Result<()> {
+    let mut signals = Signals::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM])?;
+    let send = running.signals();
+    thread::spawn(move || {
+        for signal in &mut signals {
+            // It fails when the guest is gone, which ends us anyhow.
+            let _ = send(signal);
+        }
+    });
+    Ok(())
+}
+
+fn forward_input(input: Input) {
+    thread::spawn(move || -> Result<()> {
+        let mut buffer = vec![0; INPUT_CHUNK];
+        loop {
+            let count = io::stdin().read(&mut buffer)?;
+            if count == 0 {
+                return input.close();
+            }
+            if !input.write(&buffer[..count])? {
+                return Ok(());
+            }
+        }
+    });
+}
+
+fn beside_daemon(paths: &Paths, arguments: &RunArguments, logs: &Path) -> Result<i32> {
+    let stack = Stack::new(paths);
+    let folder = tempfile::Builder::new().prefix("vhost-cuda-").tempdir()?;
+    let mut config = DaemonConfig::new(Device(arguments.device.clone()));
+    config.queues = arguments.smp.clamp(1, 16);
+    let socket = folder.path().join("daemon");
+    let mut daemon = Daemon::start(&stack, config, &socket, &logs.join("daemon.log"))?;
+    let environment = passed_environment(paths);
+    let libraries = environment.iter().find(|(name, _)| name == "LD_LIBRARY_PATH").map(|(_, value)| value);
+    let mut command = Command::new(&arguments.command[0]);
+    command.args(&arguments.command[1..]).env_clear().envs(environment.iter().map(|(name, value)| (name, value)));
+    command.env("LD_LIBRARY_PATH", with_libraries(&stack.guest_libraries(), libraries));
+    command.env("VIRTIO_CUDA_SOCKET", &socket);
+    // The terminal sends its signals to the program as well; we stay to clean up after it.
+    let mut signals = Signals::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM])?;
+    let mut child =
+        command.spawn().with_context(|| format!("Cannot start {}", Path::new(&arguments.command[0]).display()))?;
+    let id = child.id() as i32;
+    thread::spawn(move || {
+        for signal in &mut signals {
+            if signal == SIGTERM {
+                // SAFETY: kill takes no memory; we end as soon as the child is waited for, so the id is the child's.
+                unsafe { libc::kill(id, signal) };
+            }
+        }
+    });
+    let status = child.wait()?;
+    daemon.stop()?;
+    io::stdout().flush()?;
+    Ok(status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default()))
+}

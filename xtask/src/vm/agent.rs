@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The host's end of the agent's serial port.
+
+use std::collections::HashMap;
+use std::io::Write;
+use std::os::unix::net::UnixStream;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use guest_agent::wire::{self, Command, CommandId, INPUT_WINDOW, Stream, ToGuest, ToHost};
+use serde_bytes::ByteBuf;
+
+/// Bytes of input that one message carries at most.
+const INPUT_CHUNK: usize = 16 * 1024;
+
+/// The connection; commands in the guest share it.
+#[derive(Clone)]
+pub struct Agent {
+    port: Arc<Mutex<UnixStream>>,
+    commands: Arc<Mutex<Commands>>,
+}
+
+#[derive(Default)]
+struct Commands {
+    next: CommandId,
+    running: HashMap<CommandId, Handle>,
+    closed: bool,
+}
+
+struct Handle {
+    events: Sender<Event>,
+    window: Arc<Window>,
+}
+
+/// How much input is on its way to a command.
+#[derive(Default)]
+struct Window {
+    state: Mutex<WindowState>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct WindowState {
+    sent: usize,
+    ended: bool,
+}
+
+enum Event {
+    Output(Stream, Vec<u8>),
+    Exited(i32),
+    Failed(String),
+}
+
+/// A command that runs in the guest.
+pub struct Running {
+    id: CommandId,
+    agent: Agent,
+    events: Receiver<Event>,
+    window: Arc<Window>,
+}
+
+/// What a command left behind.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Output {
+    /// Its status, or 128 and the signal that killed it.
+    pub status: i32,
+    /// Standard output.
+    pub stdout: Vec<u8>,
+    /// Standard error.
+    pub stderr: Vec<u8>,
+}
+
+impl Agent {
+    /// Waits until the agent is up; returns what it could not set up, too.
+    pub fn new(port: UnixStream, limit: Duration) -> Result<(Self, Vec<String>)> {
+        let mut reader = port.try_clone()?;
+        port.set_read_timeout(Some(limit))?;
+        let ready = wire::receive(&mut reader).context("The guest did not start")?;
+        let ToHost::Ready(problems) = ready else { bail!("The agent did not say that it is ready") };
+        port.set_read_timeout(None)?;
+        let agent = Self { port: Arc::new(Mutex::new(port)), commands: Arc::default() };
+        let commands = Arc::clone(&agent.commands);
+        thread::spawn(move || {
+            while let Ok(message) = wire::receive(&mut reader) {
+                lock(&commands).dispatch(message);
+            }
+            lock(&commands).close();
+        });
+        Ok((agent, problems))
+    }
+
+    /// Starts a command.
+    pub fn start(&self, command: Command) -> Result<Running> {
+        let (sender, events) = channel();
+        let window = Arc::<Window>::default();
+        let id = {
+            let mut commands = lock(&self.commands);
+            if commands.closed {
+                bail!("The guest has gone");
+            }
+            commands.next += 1;
+            let id = commands.next;
+            commands.running.insert(id, Handle { events: sender, window: Arc::clone(&window) });
+            id
+        };
+        self.send(&ToGuest::Run(id, command))?;
+        Ok(Running { id, agent: self.clone(), events, window })
+    }
+
+    /// Switches the guest off.
+    pub fn power_off(&self) -> Result<()> {
+        self.send(&ToGuest::PowerOff)
+    }
+
+    fn send(&self, message: &ToGuest) -> Result<()> {
+        wire::send(&mut *lock(&self.port), message).context("The guest has gone")
+    }
+}
+
+impl Commands {
+    fn dispatch(&mut self, message: ToHost) {
+        let (id, event) = match message {
+            ToHost::Ready(_) => return,
+            ToHost::InputTaken(id, bytes) => {
+                if let Some(handle) = self.running.get(&id) {
+                    handle.window.taken(bytes as usize);
+                }
+                return;
+            }
+            ToHost::Output(id, stream, bytes) => (id, Event::Output(stream, bytes.into_vec())),
+            ToHost::Exited(id, status) => (id, Event::Exited(status)),
+            ToHost::Failed(id, message) => (id, Event::Failed(message)),
+        };
+        let Some(handle) = self.running.get(&id) else { return };
+        let ended = !matches!(event, Event::Output(..));
+        // Nobody listens any more: then nobody misses it.
+        let _ = handle.events.send(event);
+        if ended {
+            handle.window.end();
+            self.running.remove(&id);
+        }
+    }
+
+    /// The guest has gone: all waiting ends, for output with the senders.
+    fn close(&mut self) {
+        self.closed = true;
+        for (_, handle) in self.running.drain() {
+            handle.window.end();
+        }
+    }
+}
+
+impl Window {
+    /// Waits for room for `bytes`; false when the command has ended.
+    fn reserve(&self, bytes: usize) -> bool {
+        let state = lock(&self.state);
+        let wait = |state: &mut WindowState| !state.ended && state.sent + bytes > INPUT_WINDOW;
+        let mut state = self.changed.wait_while(state, wait).unwrap_or_else(PoisonError::into_inner);
+        state.sent += bytes;
+        !state.ended
+    }
+
+    fn taken(&self, bytes: usize) {
+        let mut state = lock(&self.state);
+        state.sent = state.sent.saturating_sub(bytes);
+        self.changed.notify_all();
+    }
+
+    fn end(&self) {
+        lock(&self.state).ended = true;
+        self.changed.notify_all();
+    }
+}
+
+impl Running {
+    /// Something to write the standard input to; [`Input::close`] ends it.
+    pub fn input(&self) -> Input {
+        Input { id: self.id, agent: self.agent.clone(), window: Arc::clone(&self.window) }
+    }
+
+    /// Something that can send signals while another thread waits.
+    pub fn signals(&self) -> impl Fn(i32) -> Result<()> + Send + 'static {
+        let (id, agent) = (self.id, self.agent.clone());
+        move |number| agent.send(&ToGuest::Signal(id, number))
+    }
+
+    /// Waits for the end; output goes to the two writers as it comes. After `limit` the command is killed.
+    pub fn wait(
+        self,
+        limit: Option<Duration>,
+        stdout: &mut dyn Write,
+        stderr: &mut dyn Write,
+    ) -> Result<i32> {
+        let end = limit.map(|limit| Instant::now() + limit);
+        loop {
+            match self.next(end)? {
+                Some(Event::Output(stream, bytes)) => {
+                    let writer: &mut dyn Write = if stream == Stream::Stdout { &mut *stdout } else { &mut *stderr };
+                    writer.write_all(&bytes).and_then(|()| writer.flush()).context("Cannot write the output")?;
+                }
+                Some(Event::Exited(status)) => return Ok(status),
+                Some(Event::Failed(message)) => bail!("The guest cannot start the command: {message}"),
+                None => {
+                    self.signals()(libc::SIGKILL)?;
+                    bail!("The command did not end within {:?}", limit.unwrap_or_default());
+                }
+            }
+        }
+    }
+
+    /// Waits for the end and collects the output.
+    pub fn output(self, limit: Option<Duration>) -> Result<Output> {
+        let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+        let status = self.wait(limit, &mut stdout, &mut stderr)?;
+        Ok(Output { status, stdout, stderr })
+    }
+
+    /// The next event; none when the time is up.
+    fn next(&self, end: Option<Instant>) -> Result<Option<Event>> {
+        let gone = "The guest has gone";
+        let Some(end) = end else { return Ok(Some(self.events.recv().context(gone)?)) };
+        match self.events.recv_timeout(end.saturating_duration_since(Instant::now())) {
+            Ok(event) => Ok(Some(event)),
+            Err(RecvTimeoutError::Timeout) => Ok(None),
+            Err(RecvTimeoutError::Disconnected) => bail!(gone),
+        }
+    }
+}
+
+/// The standard input of a command.
+pub struct Input {
+    id: CommandId,
+    agent: Agent,
+    window: Arc<Window>,
+}
+
+impl Input {
+    /// Sends all of `bytes`, as fast as the command takes them; false when it has ended.
+    pub fn write(&self, bytes: &[u8]) -> Result<bool> {
+        for chunk in bytes.chunks(INPUT_CHUNK) {
+            if !self.window.reserve(chunk.len()) {
+                return Ok(false);
+            }
+            self.agent.send(&ToGuest::Input(self.id, ByteBuf::from(chunk)))?;
+        }
+        Ok(true)
+    }
+
+    /// Ends the input.
+    pub fn close(self) -> Result<()> {
+        self.agent.send(&ToGuest::Input(self.id, ByteBuf::new()))
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
