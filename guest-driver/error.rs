@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! What can go wrong between driver and device, and the errno that a process sees (`uapi.rs` has the list).
+
+use kernel::{
+    bindings,
+    prelude::*, //
+};
+
+/// An error that the kernel crate has no name for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Fault {
+    /// The session, its worker or the whole backend is gone: `ENOLINK`.
+    Lost,
+    /// A limit of driver or device: `EDQUOT`.
+    Quota,
+    /// The device refused the request or answered nonsense: `EPROTO`.
+    Refused,
+}
+
+impl From<Fault> for Error {
+    fn from(fault: Fault) -> Self {
+        let errno = match fault {
+            Fault::Lost => bindings::ENOLINK,
+            Fault::Quota => bindings::EDQUOT,
+            Fault::Refused => bindings::EPROTO,
+        };
+        Error::from_errno(-(errno as c_int))
+    }
+}

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! Memory that the device keeps between requests, by tag. Dropping the table gives the memory back to its
+//! owner, so this may happen only when the device is known to use it no more.
+
+use crate::memory::Memory;
+use kernel::{
+    prelude::*,
+    xarray::{
+        AllocKind,
+        XArray, //
+    },
+};
+
+/// A tag's memory.
+struct Entry {
+    /// None while the request that names it is under way.
+    memory: Option<Memory>,
+    /// The device was asked to give it back.
+    leaving: bool,
+}
+
+/// The table.
+#[pin_data]
+pub(crate) struct Kept {
+    #[pin]
+    entries: XArray<KBox<Entry>>,
+}
+
+impl Kept {
+    pub(crate) fn new() -> impl PinInit<Self> {
+        pin_init!(Self {
+            entries <- XArray::new(AllocKind::Alloc),
+        })
+    }
+
+    /// Makes a place for `tag`, so that [`Self::fill`] cannot fail. `EEXIST`: the tag is in use.
+    pub(crate) fn reserve(&self, tag: u64) -> Result {
+        let entry = Entry {
+            memory: None,
+            leaving: false,
+        };
+        let entry = KBox::new(entry, GFP_KERNEL)?;
+        let mut entries = self.entries.lock();
+        if entries.get(tag as usize).is_some() {
+            return Err(EEXIST);
+        }
+        entries
+            .store(tag as usize, entry, GFP_KERNEL)
+            .map_err(|refused| refused.error)?;
+        Ok(())
+    }
+
+    /// Puts memory into the reserved place.
+    pub(crate) fn fill(&self, tag: u64, memory: Option<Memory>) {
+        let mut entries = self.entries.lock();
+        if let Some(entry) = entries.get_mut(tag as usize) {
+            entry.memory = memory;
+        }
+    }
+
+    /// Frees the place and the memory. Sleeps.
+    pub(crate) fn forget(&self, tag: u64) {
+        let entry = self.entries.lock().remove(tag as usize);
+        drop(entry);
+    }
+
+    /// Marks pinned memory as being asked back. `ENOENT`: there is none of this tag, or it is being asked
+    /// back already.
+    pub(crate) fn leave(&self, tag: u64) -> Result {
+        let mut entries = self.entries.lock();
+        match entries.get_mut(tag as usize) {
+            Some(entry) if matches!(entry.memory, Some(Memory::Pinned(_))) && !entry.leaving => {
+                entry.leaving = true;
+                Ok(())
+            }
+            _ => Err(ENOENT),
+        }
+    }
+
+    /// Takes [`Self::leave`] back.
+    pub(crate) fn stay(&self, tag: u64) {
+        let mut entries = self.entries.lock();
+        if let Some(entry) = entries.get_mut(tag as usize) {
+            entry.leaving = false;
+        }
+    }
+}

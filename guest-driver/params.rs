@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! Limits of driver and device: module parameters and configuration space.
+
+use crate::{
+    bindings as glue,
+    chunks::PIECE_BYTES,
+    module_parameters,
+    transport::{
+        Config,
+        MemEntry,
+        Open,
+        MAX_REQUEST_QUEUES,
+        PAGE_BYTES, //
+    },
+    uapi, //
+};
+use core::cmp::{
+    max,
+    min, //
+};
+use kernel::prelude::*;
+
+/// Longest payload that the driver carries, whatever the device offers: it lies in kernel memory.
+const MAX_PAYLOAD_BYTES: u32 = 1 << 20;
+/// Largest buffer of one call: bounds the time with `mmap_lock` and the length of page lists.
+const MAX_BULK_BYTES: u64 = 1 << 30;
+/// Sessions that the driver keeps a table for.
+const MAX_SESSIONS: u32 = 4096;
+/// Outstanding calls of a file that the driver keeps a table for.
+const MAX_OUTSTANDING: u32 = 1024;
+/// Bytes of pages that one piece of an entry list can name in the worst case.
+const BULK_PER_PIECE: u64 = (PIECE_BYTES / size_of::<MemEntry>()) as u64 * PAGE_BYTES;
+
+/// What one device and each of its files can do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Limits {
+    pub(crate) request_queues: u32,
+    pub(crate) payload_bytes: u32,
+    pub(crate) bulk_bytes: u64,
+    pub(crate) sessions: u32,
+    pub(crate) outstanding: u32,
+    pub(crate) pinned_bytes: u64,
+    pub(crate) shared_bytes: u64,
+}
+
+impl Limits {
+    /// Joins what the device says and what the module's parameters say. `EINVAL`: the device's configuration
+    /// makes no sense.
+    pub(crate) fn new(config: &Config) -> Result<Self> {
+        if !(1..=MAX_REQUEST_QUEUES).contains(&config.num_request_queues)
+            || (config.max_payload_bytes as usize) < size_of::<Open>()
+            || config.max_sessions == 0
+            || config.max_outstanding == 0
+        {
+            return Err(EINVAL);
+        }
+        let outstanding = max(1, *module_parameters::max_outstanding.value());
+        Ok(Self {
+            request_queues: config.num_request_queues,
+            payload_bytes: min(config.max_payload_bytes, MAX_PAYLOAD_BYTES),
+            bulk_bytes: min(config.max_bulk_bytes, MAX_BULK_BYTES),
+            sessions: min(config.max_sessions, MAX_SESSIONS),
+            outstanding: min(config.max_outstanding, min(outstanding, MAX_OUTSTANDING)),
+            pinned_bytes: pinned_bytes(),
+            shared_bytes: mib(*module_parameters::max_shared_mib.value()),
+        })
+    }
+
+    /// Shortens the buffers of a call so that each possible request fits into a ring of `entries`
+    /// descriptors. `EINVAL`: the ring is too small for any.
+    pub(crate) fn fit_ring(&mut self, entries: u32) -> Result {
+        // Payload and reply, each with one more piece for its head and what does not fill a piece.
+        let fixed = 2 * (self.payload_bytes.div_ceil(PIECE_BYTES as u32) + 1);
+        let pieces = entries.checked_sub(fixed).ok_or(EINVAL)? / 2;
+        let bulk = u64::from(pieces) * BULK_PER_PIECE;
+        // A buffer that begins inside a page touches one page more.
+        self.bulk_bytes = min(self.bulk_bytes, bulk.saturating_sub(PAGE_BYTES));
+        Ok(())
+    }
+
+    /// What `VIRTIO_CUDA_INFO` answers.
+    pub(crate) fn info(&self) -> uapi::Info {
+        uapi::Info {
+            protocol_version: crate::transport::PROTOCOL_VERSION,
+            max_payload_bytes: self.payload_bytes,
+            max_bulk_bytes: self.bulk_bytes,
+            max_pinned_bytes: self.pinned_bytes,
+            max_outstanding: self.outstanding,
+            reserved: 0,
+        }
+    }
+}
+
+fn mib(value: u64) -> u64 {
+    value.saturating_mul(1 << 20)
+}
+
+/// What one file may pin: the parameter, or half of the memory.
+fn pinned_bytes() -> u64 {
+    match *module_parameters::max_pinned_mib.value() {
+        // SAFETY: Reads a counter.
+        0 => unsafe { glue::virtio_cuda_ram_bytes() / 2 },
+        some => mib(some),
+    }
+}
+
+#[kunit_tests(virtio_cuda_limits)]
+mod tests {
+    use super::*;
+
+    fn config() -> Config {
+        Config {
+            magic: 0,
+            protocol_version: 0,
+            num_request_queues: 2,
+            max_payload_bytes: 65536,
+            max_bulk_bytes: 64 << 20,
+            max_sessions: 16,
+            max_outstanding: 8,
+            status: 0,
+            driver_version: 0,
+            reserved: [0; 6],
+        }
+    }
+
+    #[test]
+    fn the_smaller_limit_counts() -> Result {
+        let limits = Limits::new(&config())?;
+        assert_eq!(limits.outstanding, 8);
+        assert_eq!(limits.payload_bytes, 65536);
+        let mut large = config();
+        large.max_payload_bytes = u32::MAX;
+        large.max_bulk_bytes = u64::MAX;
+        large.max_sessions = u32::MAX;
+        large.max_outstanding = u32::MAX;
+        let limits = Limits::new(&large)?;
+        assert_eq!(limits.payload_bytes, MAX_PAYLOAD_BYTES);
+        assert_eq!(limits.bulk_bytes, MAX_BULK_BYTES);
+        assert_eq!(limits.sessions, MAX_SESSIONS);
+        assert!(limits.outstanding <= MAX_OUTSTANDING);
+        Ok(())
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        let refused = |change: fn(&mut Config)| {
+            let mut config = config();
+            change(&mut config);
+            Limits::new(&config).is_err()
+        };
+        assert!(refused(|c| c.num_request_queues = 0));
+        assert!(refused(|c| c.num_request_queues = 17));
+        assert!(refused(|c| c.max_payload_bytes = 8));
+        assert!(refused(|c| c.max_sessions = 0));
+        assert!(refused(|c| c.max_outstanding = 0));
+    }
+
+    #[test]
+    fn a_small_ring_shortens_the_buffers() -> Result {
+        let mut limits = Limits::new(&config())?;
+        limits.fit_ring(1024)?;
+        assert_eq!(limits.bulk_bytes, 64 << 20);
+        limits.fit_ring(16)?;
+        // 16 - 2 * (2 + 1) = 10: five pieces for each list
+        assert_eq!(limits.bulk_bytes, 5 * (8 << 20) - 4096);
+        assert!(limits.fit_ring(4).is_err());
+        Ok(())
+    }
+}

@@ -1,0 +1,490 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! One open file's session with the device.
+//!
+//! A session outlives its file: each request that the device still has refers to it, and the memory that the
+//! device keeps belongs to it. When the answer to `OP_CLOSE`, the last request, has come, all of that goes.
+
+use crate::{
+    account::Account,
+    device::Device,
+    error::Fault,
+    events::Events,
+    irqlock::{
+        new_irq_lock,
+        IrqLock, //
+    },
+    kept::Kept,
+    memory::Memory,
+    purpose::Purpose,
+    request::{
+        Answer,
+        Awaited,
+        Draft,
+        Payload,
+        Pending,
+        Request, //
+    },
+    task,
+    transport::{
+        Event,
+        Open,
+        RequestHeader,
+        EVENT_SESSION_LOST,
+        OP_CLOSE,
+        OP_OPEN, //
+    },
+    wait::{
+        Cut,
+        Mode,
+        Patience, //
+    },
+};
+use kernel::{
+    fs::File,
+    new_work, pr_warn_once,
+    prelude::*,
+    sync::{
+        poll::{
+            PollCondVar,
+            PollTable, //
+        },
+        Arc, //
+    },
+    time::Msecs,
+    workqueue::{
+        impl_has_work,
+        Work,
+        WorkItem, //
+    },
+};
+
+/// How long open(2) waits for the backend.
+const OPEN_PATIENCE_MS: Msecs = 5000;
+
+/// A call under way.
+struct Call {
+    ticket: u64,
+    request: Arc<Request>,
+    /// Here while nobody waits for it: a signal has interrupted the waiter.
+    parked: Option<Pending>,
+}
+
+struct State {
+    /// 0 until the device has answered.
+    id: u64,
+    /// The device has forgotten the session, or will.
+    lost: bool,
+    /// The file is closed.
+    closed: bool,
+    last_ticket: u64,
+    last_tag: u64,
+    calls: KVec<Call>,
+    events: Events,
+}
+
+/// See the module's documentation.
+#[pin_data]
+pub(crate) struct Session {
+    pub(crate) device: Arc<Device>,
+    pub(crate) pinned: Arc<Account>,
+    pub(crate) shared: Arc<Account>,
+    #[pin]
+    pub(crate) kept: Kept,
+    #[pin]
+    state: IrqLock<State>,
+    /// Events have come, or the session is lost.
+    #[pin]
+    events_changed: PollCondVar,
+    /// `OP_CLOSE`, made in advance, because closing must not fail.
+    #[pin]
+    farewell: IrqLock<Option<Arc<Request>>>,
+    #[pin]
+    closing: Work<Session>,
+}
+
+impl_has_work! {
+    impl HasWork<Self> for Session { self.closing }
+}
+
+impl WorkItem for Session {
+    type Pointer = Arc<Session>;
+
+    /// Closes when there was no room in the ring at once.
+    fn run(this: Arc<Session>) {
+        let farewell = this.farewell.lock().take();
+        if let Some(request) = farewell {
+            // A device that is gone has nothing to close.
+            drop(this.device.submit(request, Mode::Killable, || false));
+        }
+    }
+}
+
+impl Session {
+    /// Opens a session for the current process. `ENOLINK`: no backend; `EDQUOT`: no more sessions;
+    /// `ETIMEDOUT`: the backend does not answer.
+    pub(crate) fn open(device: Arc<Device>) -> Result<Arc<Self>> {
+        let mut patience = Patience::millis(OPEN_PATIENCE_MS);
+        let greeting = device.wait_ready(&mut patience)?;
+        match Self::open_with(&device, greeting, &mut patience) {
+            Err(error) if error == Fault::Lost.into() => {
+                // A backend that knows nothing of a greeting has come unseen: try with that one.
+                device.backend_restarted(greeting);
+                let greeting = device.wait_ready(&mut patience)?;
+                Self::open_with(&device, greeting, &mut patience)
+            }
+            other => other,
+        }
+    }
+
+    fn open_with(
+        device: &Arc<Device>,
+        greeting: u64,
+        patience: &mut Patience,
+    ) -> Result<Arc<Self>> {
+        let session = Self::new(device.clone())?;
+        let opened = device
+            .register(session.clone(), greeting)
+            .map_err(Error::from)
+            .and_then(|()| session.request_open(patience));
+        if opened.is_err() {
+            session.close();
+        }
+        opened.map(|_| session)
+    }
+
+    fn new(device: Arc<Device>) -> Result<Arc<Self>> {
+        let limits = device.limits;
+        let farewell = Draft {
+            header: RequestHeader::default(),
+            payload: Payload::Kernel(&[]),
+            reply_bytes: 0,
+            input: None,
+            output: None,
+        };
+        let farewell = Request::new(farewell, Purpose::None)?;
+        let state = State {
+            id: 0,
+            lost: false,
+            closed: false,
+            last_ticket: 0,
+            last_tag: 0,
+            calls: KVec::with_capacity(limits.outstanding as usize, GFP_KERNEL)?,
+            events: Events::new()?,
+        };
+        let pinned = Account::new(limits.pinned_bytes)?;
+        let shared = Account::new(limits.shared_bytes)?;
+        let init = pin_init!(Self {
+            device,
+            pinned,
+            shared,
+            kept <- Kept::new(),
+            state <- new_irq_lock!(state, "virtio_cuda::Session"),
+            events_changed <- kernel::new_poll_condvar!("virtio_cuda::Session::events_changed"),
+            farewell <- new_irq_lock!(Some(farewell), "virtio_cuda::Session::farewell"),
+            closing <- new_work!("virtio_cuda::Session::closing"),
+        });
+        Arc::pin_init(init, GFP_KERNEL)
+    }
+
+    fn request_open(self: &Arc<Self>, patience: &mut Patience) -> Result<Answer> {
+        let who = Open {
+            pid: current!().group_leader().pid() as u32,
+            uid: current!().uid().into_uid_in_current_ns(),
+            name: task::current_name(),
+        };
+        let draft = Draft {
+            header: self.header(OP_OPEN),
+            payload: Payload::Kernel(who.as_bytes()),
+            reply_bytes: size_of::<crate::transport::Opened>(),
+            input: None,
+            output: None,
+        };
+        let request = Request::new(draft, Purpose::Open(self.clone()))?;
+        let (ticket, pending) = self.start(request, Mode::Interruptible)?;
+        self.wait_for(ticket, pending, Mode::Interruptible, patience)
+    }
+
+    /// The header of a request of this session.
+    pub(crate) fn header(&self, op: u32) -> RequestHeader {
+        RequestHeader {
+            op,
+            session: self.id(),
+            ..Default::default()
+        }
+    }
+
+    /// The session's name; 0 before the device has given one.
+    pub(crate) fn id(&self) -> u64 {
+        self.state.lock().id
+    }
+
+    /// A tag for pages to be kept. Odd: it is never the offset of a shared area.
+    pub(crate) fn new_tag(&self) -> u64 {
+        let mut state = self.state.lock();
+        state.last_tag += 1;
+        state.last_tag << 1 | 1
+    }
+
+    /// The answer to `OP_OPEN`.
+    pub(crate) fn opened(self: &Arc<Self>, id: Result<u64, Fault>) -> Result<(), Fault> {
+        let id = id?;
+        if id == 0 {
+            return Err(Fault::Refused);
+        }
+        let mut state = self.state.lock();
+        state.id = id;
+        let closed = state.closed;
+        drop(state);
+        if closed {
+            self.say_goodbye(id);
+        }
+        Ok(())
+    }
+
+    /// Ends the session: what it waits for goes on without it. Does not wait. More than once is fine.
+    pub(crate) fn close(self: &Arc<Self>) {
+        let mut state = self.state.lock();
+        if core::mem::replace(&mut state.closed, true) {
+            return;
+        }
+        let calls = core::mem::replace(&mut state.calls, KVec::new());
+        let id = state.id;
+        drop(state);
+        self.events_changed.notify_all();
+        self.device.unregister(self);
+        // Parked calls settle when they are answered; this may already be.
+        drop(calls);
+        if id != 0 {
+            self.say_goodbye(id);
+        }
+    }
+
+    /// Sends `OP_CLOSE`. Called once: by [`Self::close`] or [`Self::opened`], whichever comes second.
+    fn say_goodbye(self: &Arc<Self>, id: u64) {
+        let farewell = self.farewell.lock().take();
+        let Some(request) = farewell else {
+            return;
+        };
+        let header = RequestHeader {
+            op: OP_CLOSE,
+            session: id,
+            ..Default::default()
+        };
+        if request
+            .address(header, Purpose::Close(self.clone()))
+            .is_err()
+        {
+            return;
+        }
+        if let Err(request) = self.device.try_submit(request) {
+            *self.farewell.lock() = Some(request);
+            // Never queued before: this is called once.
+            let _ = self.device.works().queue().enqueue(self.clone());
+        }
+    }
+
+    /// The answer to `OP_CLOSE`.
+    pub(crate) fn closed(self: Arc<Self>, fault: Option<Fault>) {
+        match fault {
+            None | Some(Fault::Lost) => (),
+            Some(fault) => {
+                dev_err!(
+                    self.device.dev(),
+                    "backend does not close session {}: {fault:?}; its memory stays pinned\n",
+                    self.id()
+                );
+                // The device may still use the memory, so it must not be freed.
+                core::mem::forget(self);
+            }
+        }
+    }
+
+    /// The device has kept memory under `tag`, for which there is a place.
+    pub(crate) fn keep(&self, tag: u64, memory: Option<Memory>) {
+        self.kept.fill(tag, memory);
+    }
+
+    /// The device does not keep memory under `tag`.
+    pub(crate) fn forget_tag(&self, tag: u64) {
+        self.kept.forget(tag);
+    }
+
+    /// The device has not given back the memory of `tag`.
+    pub(crate) fn keep_on(&self, tag: u64) {
+        self.kept.stay(tag);
+    }
+
+    /// Takes note of an answer: it may say that the session is lost.
+    pub(crate) fn note(&self, answer: &Result<Answer, Fault>) {
+        if matches!(answer, Err(Fault::Lost)) {
+            self.lose_quietly();
+        }
+    }
+
+    /// Whether the session is of no use any more.
+    pub(crate) fn is_lost(&self) -> bool {
+        let state = self.state.lock();
+        state.lost || state.closed
+    }
+
+    /// The session is lost, its requests will be answered, though. For any context.
+    fn lose_quietly(&self) {
+        let mut state = self.state.lock();
+        if !core::mem::replace(&mut state.lost, true) {
+            let event = Event {
+                kind: EVENT_SESSION_LOST,
+                session: state.id,
+                ..Default::default()
+            };
+            state.events.push(event);
+        }
+        drop(state);
+        self.events_changed.notify_all();
+    }
+
+    /// The session is lost and nobody will answer soon: waiters return at once. For any context.
+    pub(crate) fn lose(&self) {
+        self.lose_quietly();
+        for call in &self.state.lock().calls {
+            call.request.interrupt();
+        }
+    }
+
+    /// An event of this session. For any context.
+    pub(crate) fn deliver(&self, event: Event) {
+        if event.kind == EVENT_SESSION_LOST {
+            self.lose_quietly();
+            return;
+        }
+        let taken = self.state.lock().events.push(event);
+        if taken {
+            self.events_changed.notify_all();
+        } else {
+            pr_warn_once!("a process does not read its events; further ones are dropped\n");
+        }
+    }
+
+    /// The next event for read(2), None at the end. `EAGAIN`: none now, and `block` is false.
+    pub(crate) fn next_event(&self, block: bool) -> Result<Option<Event>> {
+        let mut state = self.state.lock();
+        loop {
+            if let Some(event) = state.events.pop() {
+                return Ok(Some(event));
+            }
+            if state.lost || state.closed {
+                return Ok(None);
+            }
+            if !block {
+                return Err(EAGAIN);
+            }
+            if self.events_changed.wait_interruptible(&mut state) {
+                return Err(ERESTARTSYS);
+            }
+        }
+    }
+
+    /// For poll(2): whether there are events, and whether the session is lost.
+    pub(crate) fn poll(&self, file: &File, table: &PollTable<'_>) -> (bool, bool) {
+        table.register_wait(file, &self.events_changed);
+        let state = self.state.lock();
+        (!state.events.is_empty(), state.lost || state.closed)
+    }
+
+    /// Enters a call into the table of those under way, and sends it.
+    pub(crate) fn start(&self, request: Arc<Request>, mode: Mode) -> Result<(u64, Pending)> {
+        let mut state = self.state.lock();
+        if state.lost || state.closed {
+            return Err(Fault::Lost.into());
+        }
+        let ticket = state.last_ticket + 1;
+        let call = Call {
+            ticket,
+            request: request.clone(),
+            parked: None,
+        };
+        state
+            .calls
+            .push_within_capacity(call)
+            .map_err(|_| Fault::Quota)?;
+        state.last_ticket = ticket;
+        drop(state);
+        match self.device.submit(request, mode, || self.is_lost()) {
+            Ok(pending) => Ok((ticket, pending)),
+            Err(error) => {
+                self.end(ticket);
+                Err(error)
+            }
+        }
+    }
+
+    /// Takes a call out of the table.
+    fn end(&self, ticket: u64) {
+        let mut state = self.state.lock();
+        let place = state.calls.iter().position(|c| c.ticket == ticket);
+        let call = place.and_then(|place| state.calls.remove(place).ok());
+        drop(state);
+        drop(call);
+    }
+
+    /// Puts an unanswered call aside, to be waited for later.
+    pub(crate) fn park(&self, ticket: u64, pending: Pending) {
+        let mut state = self.state.lock();
+        let mut pending = Some(pending);
+        if let Some(call) = state.calls.iter_mut().find(|c| c.ticket == ticket) {
+            call.parked = pending.take();
+        }
+        drop(state);
+        // The session was closed meanwhile: nobody will ask.
+        drop(pending);
+    }
+
+    /// Takes up a parked call. `ENOENT`: there is none of that name, or another thread waits for it.
+    pub(crate) fn unpark(&self, ticket: u64) -> Result<Pending> {
+        let mut state = self.state.lock();
+        state
+            .calls
+            .iter_mut()
+            .find(|c| c.ticket == ticket)
+            .and_then(|call| call.parked.take())
+            .ok_or(ENOENT)
+    }
+
+    /// Waits for a call and takes its answer; `ENOLINK`: the wait is pointless. When it is cut short, gives
+    /// the call back, for [`Self::park`].
+    pub(crate) fn finish(
+        &self,
+        ticket: u64,
+        pending: Pending,
+        mode: Mode,
+        patience: &mut Patience,
+    ) -> Result<Result<Answer>, (Pending, Cut)> {
+        match pending.wait(mode, patience) {
+            Ok(Awaited::Answered) => {
+                self.end(ticket);
+                Ok(pending.settle())
+            }
+            Ok(Awaited::Interrupted) => {
+                self.end(ticket);
+                Ok(Err(Fault::Lost.into()))
+            }
+            Err(cut) => Err((pending, cut)),
+        }
+    }
+
+    /// As [`Self::finish`]; when the wait is cut short, the request goes on alone.
+    pub(crate) fn wait_for(
+        &self,
+        ticket: u64,
+        pending: Pending,
+        mode: Mode,
+        patience: &mut Patience,
+    ) -> Result<Answer> {
+        self.finish(ticket, pending, mode, patience)
+            .unwrap_or_else(|(pending, cut)| {
+                self.end(ticket);
+                drop(pending);
+                Err(cut.into())
+            })
+    }
+}

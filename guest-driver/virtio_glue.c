@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: GPL-2.0-only
+#include <linux/scatterlist.h>
+#include <linux/sched.h>
+#include <linux/sched/signal.h>
+#include <linux/string.h>
+#include "virtio_glue.h"
+
+void virtio_cuda_config_read(struct virtio_device *vdev, unsigned int offset,
+			     void *buf, unsigned int bytes)
+{
+	virtio_cread_bytes(vdev, offset, buf, bytes);
+}
+
+void virtio_cuda_config_write_le32(struct virtio_device *vdev,
+				   unsigned int offset, u32 value)
+{
+	__le32 raw = cpu_to_le32(value);
+
+	vdev->config->set(vdev, offset, &raw, sizeof(raw));
+}
+
+int virtio_cuda_find_vqs(struct virtio_device *vdev, unsigned int count,
+			 struct virtqueue **vqs, struct virtqueue_info *infos)
+{
+	return virtio_find_vqs(vdev, count, vqs, infos, NULL);
+}
+
+void virtio_cuda_del_vqs(struct virtio_device *vdev)
+{
+	/* a probe that failed before it found the queues has none */
+	if (!list_empty(&vdev->vqs))
+		vdev->config->del_vqs(vdev);
+}
+
+void virtio_cuda_device_ready(struct virtio_device *vdev)
+{
+	virtio_device_ready(vdev);
+}
+
+void virtio_cuda_clear_feature(struct virtio_device *vdev, unsigned int bit)
+{
+	__virtio_clear_bit(vdev, bit);
+}
+
+void virtio_cuda_sg_set(struct scatterlist *sg, const void *buf,
+			unsigned int bytes)
+{
+	sg_set_buf(sg, buf, bytes);
+}
+
+unsigned long virtio_cuda_page_to_pfn(const struct page *page)
+{
+	return page_to_pfn(page);
+}
+
+struct page *virtio_cuda_pfn_to_page(unsigned long pfn)
+{
+	return pfn_to_page(pfn);
+}
+
+/* 1 << order zeroed pages in a row, each with a reference of its own */
+struct page *virtio_cuda_alloc_pages(unsigned int order)
+{
+	gfp_t gfp = GFP_KERNEL_ACCOUNT | __GFP_ZERO;
+	struct page *page;
+
+	/* a large block is a gift, not a need */
+	if (order)
+		gfp |= __GFP_NORETRY | __GFP_NOWARN;
+	page = alloc_pages(gfp, order);
+	if (page && order)
+		split_page(page, order);
+	return page;
+}
+
+u64 virtio_cuda_ram_bytes(void)
+{
+	return (u64)totalram_pages() << PAGE_SHIFT;
+}
+
+unsigned long virtio_cuda_spin_lock_irqsave(spinlock_t *lock)
+{
+	unsigned long flags;
+
+	spin_lock_irqsave(lock, flags);
+	return flags;
+}
+
+bool virtio_cuda_spin_trylock_irqsave(spinlock_t *lock, unsigned long *flags)
+{
+	return spin_trylock_irqsave(lock, *flags);
+}
+
+void virtio_cuda_spin_unlock_irqrestore(spinlock_t *lock, unsigned long flags)
+{
+	spin_unlock_irqrestore(lock, flags);
+}
+
+bool virtio_cuda_fatal_signal_pending(void)
+{
+	return fatal_signal_pending(current);
+}
+
+bool virtio_cuda_current_exiting(void)
+{
+	return current->flags & PF_EXITING;
+}
+
+void virtio_cuda_current_name(u8 name[16])
+{
+	BUILD_BUG_ON(TASK_COMM_LEN != 16);
+	strscpy_pad((char *)name, current->comm, TASK_COMM_LEN);
+}
+
+struct workqueue_struct *virtio_cuda_alloc_workqueue(const char *name)
+{
+	return alloc_workqueue("%s", WQ_UNBOUND, 0, name);
+}

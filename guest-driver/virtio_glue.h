@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * What Rust cannot call: static inline functions and macros of the kernel, one thin wrapper each.
+ * bindgen reads this header (see bindgen.mk).
+ */
+#ifndef VIRTIO_CUDA_GLUE_H
+#define VIRTIO_CUDA_GLUE_H
+
+#include <linux/mm.h>
+#include <linux/spinlock.h>
+#include <linux/virtio.h>
+#include <linux/virtio_config.h>
+#include <linux/workqueue.h>
+
+/* virtio */
+void virtio_cuda_config_read(struct virtio_device *vdev, unsigned int offset,
+			     void *buf, unsigned int bytes);
+void virtio_cuda_config_write_le32(struct virtio_device *vdev,
+				   unsigned int offset, u32 value);
+int virtio_cuda_find_vqs(struct virtio_device *vdev, unsigned int count,
+			 struct virtqueue **vqs, struct virtqueue_info *infos);
+void virtio_cuda_del_vqs(struct virtio_device *vdev);
+void virtio_cuda_device_ready(struct virtio_device *vdev);
+void virtio_cuda_clear_feature(struct virtio_device *vdev, unsigned int bit);
+void virtio_cuda_sg_set(struct scatterlist *sg, const void *buf,
+			unsigned int bytes);
+
+/* memory */
+unsigned long virtio_cuda_page_to_pfn(const struct page *page);
+struct page *virtio_cuda_pfn_to_page(unsigned long pfn);
+struct page *virtio_cuda_alloc_pages(unsigned int order);
+u64 virtio_cuda_ram_bytes(void);
+
+/* tasks, locks, work */
+unsigned long virtio_cuda_spin_lock_irqsave(spinlock_t *lock);
+bool virtio_cuda_spin_trylock_irqsave(spinlock_t *lock, unsigned long *flags);
+void virtio_cuda_spin_unlock_irqrestore(spinlock_t *lock, unsigned long flags);
+bool virtio_cuda_fatal_signal_pending(void);
+bool virtio_cuda_current_exiting(void);
+void virtio_cuda_current_name(u8 name[16]);
+struct workqueue_struct *virtio_cuda_alloc_workqueue(const char *name);
+
+#endif
