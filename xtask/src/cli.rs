@@ -7,7 +7,8 @@ use clap::{Args, Parser, Subcommand};
 use crate::paths::Paths;
 use crate::run::{self, RunArguments};
 use crate::setup::kernel::Flavour;
-use crate::{build, setup};
+use crate::test::{self, TestArguments};
+use crate::{build, checkpatch, demo, setup};
 
 /// The commands of the vhost-cuda project.
 #[derive(Debug, Parser)]
@@ -23,6 +24,12 @@ enum Command {
     Setup(SetupArguments),
     /// Build the daemon, the libraries and the kernel module into target/stack
     Build(BuildArguments),
+    /// Run the sample program in a guest, from whatever state this machine is in
+    Demo(DemoArguments),
+    /// Run the tests, every level that this machine allows
+    Test(TestArguments),
+    /// Check the style of the QEMU patches with QEMU's own script
+    Checkpatch,
     /// Run a program that was compiled with nvcc in the guest: its input, output and exit status are the program's
     Run(RunArguments),
 }
@@ -44,13 +51,23 @@ struct BuildArguments {
     kernel: Flavour,
 }
 
+#[derive(Debug, Args)]
+struct DemoArguments {
+    /// The GPU: `auto` (a real one if there is one), `emulated`, or the path of a libcuda.so.1
+    #[arg(long, default_value = "auto")]
+    device: String,
+}
+
 impl Cli {
     /// Does what the command line says; returns the exit status.
     pub fn run(self) -> Result<u8> {
         let paths = Paths::discover()?;
         match self.command {
             Command::Setup(arguments) => setup::run(&paths, &arguments.only)?,
-            Command::Run(arguments) => return run::run(&paths, &arguments),
+            Command::Run(arguments) => return Ok(run::run(&paths, &arguments)),
+            Command::Demo(arguments) => return demo::run(&paths, &arguments.device),
+            Command::Test(arguments) => return test::run(&paths, &arguments),
+            Command::Checkpatch => checkpatch::run(&paths)?,
             Command::Build(arguments) => {
                 build::run(&paths, &arguments.only, arguments.kernel)?;
             }

@@ -26,6 +26,8 @@ use crate::vm::{GuestCommand, Input, Running, Vm, VmConfig, with_libraries};
 const KEPT_LOGS: usize = 10;
 /// Bytes of standard input that are read at a time.
 const INPUT_CHUNK: usize = 16 * 1024;
+/// The exit status when the program did not get to run, or was lost: what container tools use, too.
+const STACK_FAILED: u8 = 125;
 /// Names and prefixes of variables that cargo and rustup set for us, not the person for the program.
 const NOT_PASSED: [&str; 5] = ["CARGO", "CARGO_", "RUSTUP_TOOLCHAIN", "RUST_RECURSION_COUNT", "LD_LIBRARY_PATH"];
 
@@ -61,15 +63,24 @@ pub struct RunArguments {
     pub command: Vec<OsString>,
 }
 
-/// Runs the program; its exit status, or 128 and the signal that killed it.
-pub fn run(paths: &Paths, arguments: &RunArguments) -> Result<u8> {
+/// Runs the program; its exit status, or 128 and the signal that killed it, or [`STACK_FAILED`].
+pub fn run(paths: &Paths, arguments: &RunArguments) -> u8 {
+    match try_run(paths, arguments) {
+        Ok(status) => u8::try_from(status).unwrap_or(u8::MAX),
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            STACK_FAILED
+        }
+    }
+}
+
+fn try_run(paths: &Paths, arguments: &RunArguments) -> Result<i32> {
     let logs = new_log_folder(paths)?;
     let result = match arguments.transport {
         Transport::Vm => in_vm(paths, arguments, &logs),
         Transport::VirtioUser => beside_daemon(paths, arguments, &logs),
     };
-    let status = result.with_context(|| format!("The logs are in {}", logs.display()))?;
-    Ok(u8::try_from(status).unwrap_or(u8::MAX))
+    result.with_context(|| format!("The logs are in {}", logs.display()))
 }
 
 /// A folder for the logs of one run; the oldest ones go.

@@ -64,6 +64,7 @@ pub fn power_off() -> ! {
 }
 
 fn mount_rest() -> Result<()> {
+    rustix::system::sethostname(b"guest")?;
     mount_at("debugfs", "debugfs", "/sys/kernel/debug", None)?;
     mount_at("tmpfs", "tmpfs", "/dev/shm", None)?;
     mount_at("devpts", "devpts", "/dev/pts", None)?;

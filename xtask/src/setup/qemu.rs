@@ -111,7 +111,7 @@ pub fn unpack_source(paths: &Paths, target: &Path, pattern: &str, step: &Step) -
     fs::create_dir_all(target)?;
     let mut tar = Command::new("tar");
     tar.arg("-xJf").arg(archive(paths, &version, ".orig.tar.xz")?);
-    tar.args(["--strip-components=1", "--wildcards", pattern, "-C"]).arg(target);
+    tar.arg("-C").arg(target).args(["--strip-components=1", "--wildcards", pattern]);
     step.run(&mut tar)
 }
 

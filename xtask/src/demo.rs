@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `cargo xtask demo`: from nothing to a CUDA program that runs in a guest.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use crate::daemon::Device;
+use crate::paths::Paths;
+use crate::progress::{duration, output_of};
+use crate::run::{new_log_folder, passed_environment};
+use crate::setup::kernel::Flavour;
+use crate::setup::nvcc::Nvcc;
+use crate::vm::{Accelerator, GuestCommand, Vm, VmConfig};
+use crate::{build, setup};
+
+/// The program, below the repository.
+const PROGRAM: &str = "tests/cuda/add_one.cu";
+/// How long it may take.
+const LIMIT: Duration = Duration::from_secs(300);
+
+/// Sets up, builds, compiles, boots, runs; ends with a line that says who did it and how long it took.
+pub fn run(paths: &Paths, device: &str) -> Result<u8> {
+    let mut clock = Clock::default();
+    setup::run(paths, &[])?;
+    clock.stop("setup");
+    build::run(paths, &[], Flavour::Small)?;
+    clock.stop("build");
+    let program = compile(paths, &paths.root.join(PROGRAM))?;
+    clock.stop("compile");
+    let logs = new_log_folder(paths)?;
+    let result = in_vm(paths, device, &program, &logs, &mut clock);
+    let (status, facts) = result.with_context(|| format!("The logs are in {}", logs.display()))?;
+    if status != 0 {
+        eprintln!("{PROGRAM} ended with {status}; the logs are in {}", logs.display());
+    }
+    io::stdout().flush()?;
+    println!("{}; {}", facts.sentence()?, clock.times.join(", "));
+    Ok(u8::try_from(status).unwrap_or(u8::MAX))
+}
+
+/// Boots, runs the program, switches off.
+fn in_vm(paths: &Paths, device: &str, program: &Path, logs: &Path, clock: &mut Clock) -> Result<(i32, Facts)> {
+    let vm = Vm::boot(paths, VmConfig::new(Device(device.to_owned())), logs)?;
+    if !vm.problems().is_empty() {
+        bail!("The guest is not complete: {}", vm.problems().join("; "));
+    }
+    clock.stop("boot");
+    let accelerator = vm.accelerator();
+    eprintln!("{:16} {PROGRAM} in a guest under {accelerator:?}", "running");
+    let command = GuestCommand::new(program).whole_environment(passed_environment(paths));
+    let running = vm.start(&command)?;
+    running.input().close()?;
+    let status = running.wait(Some(LIMIT), &mut io::stdout(), &mut io::stderr())?;
+    clock.stop("run");
+    vm.shut_down()?;
+    clock.stop("stop");
+    let log = fs::read_to_string(logs.join("daemon.log"))?;
+    Ok((status, Facts { device: device_name(&log), calls: calls(&log), accelerator }))
+}
+
+/// Compiles a CUDA program with the unmodified nvcc, for the GPU and with PTX for the emulator.
+fn compile(paths: &Paths, source: &Path) -> Result<PathBuf> {
+    let nvcc = Nvcc::find(paths)?;
+    let name = source.file_stem().context("The program has no name")?;
+    let folder = paths.stack.join("demo");
+    fs::create_dir_all(&folder)?;
+    let program = folder.join(name);
+    let mut command = Command::new(nvcc.program());
+    command.args(["-std=c++17", "-O2", "--cudart=shared", "-gencode", "arch=compute_90,code=[sm_90,compute_90]"]);
+    command.arg("-L").arg(nvcc.libraries()).arg("-o").arg(&program).arg(source).env("CUDA_HOME", &nvcc.home);
+    output_of(&mut command)?;
+    Ok(program)
+}
+
+/// Measures one stage after the other.
+struct Clock {
+    last: Instant,
+    times: Vec<String>,
+}
+
+impl Default for Clock {
+    fn default() -> Self {
+        Self { last: Instant::now(), times: Vec::new() }
+    }
+}
+
+impl Clock {
+    fn stop(&mut self, stage: &str) {
+        self.times.push(format!("{stage} {}", duration(self.last.elapsed())));
+        self.last = Instant::now();
+    }
+}
+
+/// What the logs say about the run.
+struct Facts {
+    device: Option<String>,
+    calls: u64,
+    accelerator: Accelerator,
+}
+
+impl Facts {
+    fn sentence(&self) -> Result<String> {
+        let device = self.device.as_deref().context("The daemon's log does not say what executed the calls")?;
+        if self.calls == 0 {
+            bail!("No call has crossed to the daemon: the program ran on something else");
+        }
+        Ok(format!("executed by {device}, guest under {:?}, {} calls crossed", self.accelerator, self.calls))
+    }
+}
+
+/// From `CUDA driver 13.0, 1 device(s): NAME`, or else the library that `executing CUDA calls with PATH` names.
+fn device_name(log: &str) -> Option<String> {
+    let after = |text: &str| log.lines().find_map(|line| Some(line.split_once(text)?.1.trim().to_owned()));
+    after("device(s): ").or_else(|| after("executing CUDA calls with "))
+}
+
+/// The sum of `session … after N calls`.
+fn calls(log: &str) -> u64 {
+    let count = |line: &str| -> Option<u64> {
+        let (before, _) = line.split_once(" calls")?;
+        before.rsplit_once("after ")?.1.parse().ok()
+    };
+    log.lines().filter_map(count).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOG: &str = "[x INFO vhost] executing CUDA calls with /e/libcuda.so.1\n\
+        [x INFO vhost] session 9f (add_one, pid 7): closed after 23 calls, 0.0 MB in, 0.0 MB out, 0.1 s\n\
+        [x INFO vhost] session a0 (other, pid 8): closed after 4 calls, 0.0 MB in, 0.0 MB out, 0.1 s\n";
+
+    #[test]
+    fn facts_come_from_the_log() {
+        assert_eq!(calls(LOG), 27);
+        assert_eq!(device_name(LOG).as_deref(), Some("/e/libcuda.so.1"));
+        let named = format!("{LOG}[x INFO vhost] CUDA driver 13.0, 1 device(s): NVIDIA H200\n");
+        assert_eq!(device_name(&named).as_deref(), Some("NVIDIA H200"));
+    }
+
+    #[test]
+    fn a_run_without_calls_is_no_success() {
+        let facts = Facts { device: Some("x".into()), calls: 0, accelerator: Accelerator::Tcg };
+        assert!(facts.sentence().is_err());
+    }
+}

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `cargo xtask test`: every level of tests that this machine allows.
+
+use std::fmt;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use clap::{Args, ValueEnum};
+
+use crate::build::Stack;
+use crate::paths::Paths;
+use crate::progress::duration;
+use crate::setup::kernel::{Flavour, Kernel};
+use crate::setup::nvcc::Nvcc;
+use crate::setup::qemu::Qemu;
+use crate::{build, setup};
+
+/// The package of all levels but the first.
+const PACKAGE: &str = "vhost-cuda-tests";
+
+/// A level of tests; each needs more than the one before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Level {
+    /// Each crate for itself.
+    Unit,
+    /// Daemon and libraries together, without a guest.
+    Integration,
+    /// CUDA programs: the same answers everywhere.
+    Conformance,
+    /// A guest that lies.
+    Hostile,
+    /// In a guest.
+    Vm,
+}
+
+impl Level {
+    fn name(self) -> String {
+        self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+    }
+}
+
+/// What to test.
+#[derive(Debug, Clone, Args)]
+pub struct TestArguments {
+    /// Only these levels, with a comma between them
+    #[arg(long, value_enum, value_delimiter = ',')]
+    level: Vec<Level>,
+    /// For the test programs: a part of a test's name, --nocapture …
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    arguments: Vec<String>,
+}
+
+enum Outcome {
+    Passed,
+    Failed,
+    Skipped(String),
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Passed => write!(formatter, "passed"),
+            Self::Failed => write!(formatter, "FAILED"),
+            Self::Skipped(why) => write!(formatter, "skipped: {why}"),
+        }
+    }
+}
+
+/// Sets up, builds and runs the levels; the exit status is 1 if one of them failed.
+pub fn run(paths: &Paths, arguments: &TestArguments) -> Result<u8> {
+    setup::run(paths, &[])?;
+    let stack = build::run(paths, &[], Flavour::Small)?;
+    let all = Level::value_variants();
+    let levels = if arguments.level.is_empty() { all } else { &arguments.level };
+    let mut outcomes: Vec<(Level, Outcome, Duration)> = Vec::new();
+    for level in levels {
+        eprintln!("\n==== {} ====", level.name());
+        let started = Instant::now();
+        let outcome = run_level(paths, &stack, *level, &arguments.arguments)?;
+        outcomes.push((*level, outcome, started.elapsed()));
+    }
+    println!();
+    for (level, outcome, time) in &outcomes {
+        println!("{:12} {outcome}  {}", level.name(), duration(*time));
+    }
+    Ok(u8::from(outcomes.iter().any(|(_, outcome, _)| matches!(outcome, Outcome::Failed))))
+}
+
+fn run_level(paths: &Paths, stack: &Stack, level: Level, arguments: &[String]) -> Result<Outcome> {
+    let name = level.name();
+    if level == Level::Unit {
+        let crates = ["--workspace", "--exclude", PACKAGE];
+        let helpers = ["--package", PACKAGE, "--lib"];
+        let passed = [&crates[..], &helpers[..]].map(|selection| cargo_test(paths, stack, selection, arguments));
+        let [crates, helpers] = passed;
+        return Ok(if crates? && helpers? { Outcome::Passed } else { Outcome::Failed });
+    }
+    if !paths.root.join("tests/tests").join(&name).with_extension("rs").exists() {
+        return Ok(Outcome::Skipped("nobody has written it yet".to_owned()));
+    }
+    let passed = cargo_test(paths, stack, &["--package", PACKAGE, "--test", &name], arguments)?;
+    Ok(if passed { Outcome::Passed } else { Outcome::Failed })
+}
+
+/// Runs `cargo test`, with the places of everything in the environment.
+fn cargo_test(paths: &Paths, stack: &Stack, selection: &[&str], arguments: &[String]) -> Result<bool> {
+    let nvcc = Nvcc::find(paths)?;
+    let qemu = Qemu::find(paths)?;
+    let kernel = Kernel::find(paths, Flavour::Small)?;
+    let mut cargo = Command::new("cargo");
+    cargo.args(["test", "--release"]).args(selection).arg("--").args(arguments);
+    cargo.current_dir(&paths.root).env("CARGO_TARGET_DIR", &paths.target);
+    cargo.env("VHOST_CUDA_STACK", &stack.folder);
+    cargo.env("NVCC", nvcc.program()).env("CUDA_HOME", &nvcc.home);
+    cargo.env("VHOST_CUDA_QEMU", &qemu.binary).env("VHOST_CUDA_QEMU_DATA", &qemu.data);
+    cargo.env("VHOST_CUDA_KERNEL", &kernel.image);
+    Ok(cargo.status().context("Cannot start cargo")?.success())
+}
