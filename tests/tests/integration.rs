@@ -1,1 +1,366 @@
-fn main() {}
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! The daemon and the guest libraries together, without a virtual machine: what happens when processes, workers
+//! and the daemon itself come, go and die.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, ExitCode};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use sha2::{Digest, Sha256};
+use vhost_cuda_tests::cases::case;
+use vhost_cuda_tests::daemon::{Daemon, DaemonOptions};
+use vhost_cuda_tests::frontend::FakeFrontend;
+use vhost_cuda_tests::running::{Ended, Outcome, Running, run};
+use vhost_cuda_tests::stack::{Route, SOCKET_VARIABLE};
+use vhost_cuda_tests::suite::{self, Kit, Suite};
+use virtio_cuda_protocol::transport::{PROTOCOL_VERSION, REPLY_VERSION};
+
+/// How long one program may take.
+const LIMIT: Duration = Duration::from_secs(120);
+/// How long a program may take to learn that the daemon or its worker is gone.
+const LOSS: Duration = Duration::from_secs(5);
+/// How long processes and descriptors may take to go.
+const SETTLE: Duration = Duration::from_secs(10);
+
+fn main() -> ExitCode {
+    suite::run("integration", |suite| {
+        collect(suite);
+        Ok(())
+    })
+}
+
+fn collect(suite: &mut Suite) {
+    suite.test("the_daemon_never_opens_the_gpu", daemon_never_opens_the_gpu);
+    suite.test("print_capabilities", print_capabilities);
+    suite.test("sigterm_ends_everything", sigterm_ends_everything);
+    suite.test("no_daemon", no_daemon);
+    suite.test("worker_killed", worker_killed);
+    suite.test("daemon_killed_in_a_copy", daemon_killed_in_a_copy);
+    suite.test("program_killed_in_a_copy", program_killed_in_a_copy);
+    suite.test("illegal_address_harms_nobody_else", illegal_address_harms_nobody_else);
+    suite.test("eight_processes_at_once", eight_processes_at_once);
+    suite.test("two_hundred_processes_leave_nothing", two_hundred_processes_leave_nothing);
+    suite.test("abandoned_memory_is_freed", abandoned_memory_is_freed);
+    suite.test("fat_binary_arrives_byte_for_byte", fat_binary_arrives_byte_for_byte);
+    suite.test("memory_limit", memory_limit);
+    suite.test("memory_limit_is_per_session", memory_limit_is_per_session);
+    suite.test("session_limit", session_limit);
+    suite.test("other_protocol_version", other_protocol_version);
+}
+
+fn route(kit: &Kit, options: &DaemonOptions) -> Result<Route> {
+    Ok(Route::through(&kit.stack, Daemon::start(&kit.stack, options)?))
+}
+
+fn daemon(route: &mut Route) -> Result<&mut Daemon> {
+    route.daemon.as_mut().context("This way has a daemon")
+}
+
+fn start(kit: &Kit, route: &Route, program: &str, arguments: &[&str]) -> Result<Running> {
+    Running::start(route.command(&kit.programs.get(program)?).args(arguments), "")
+}
+
+fn finish(kit: &Kit, route: &Route, program: &str, arguments: &[&str]) -> Result<Outcome> {
+    start(kit, route, program, arguments)?.finish(LIMIT)
+}
+
+/// The program does what the table says.
+fn expect_good(kit: &Kit, route: &Route, name: &str) -> Result<()> {
+    let case = case(name);
+    finish(kit, route, case.program, case.args)?.expect_exit(case.exit)
+}
+
+fn daemon_never_opens_the_gpu(kit: &Kit) -> Result<()> {
+    let mut route = route(kit, &DaemonOptions::default())?;
+    let running = start(kit, &route, "copy_until_error", &[])?;
+    running.wait_for_stdout("copying", LIMIT)?;
+    let daemon = daemon(&mut route)?;
+    let maps = daemon.mapped_files();
+    ensure!(!maps.is_empty() && !maps.contains("libcuda"), "the daemon itself has loaded libcuda:\n{maps}");
+    let workers = daemon.workers();
+    let loaded =
+        |pid: &u32| fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default().contains("libcuda");
+    ensure!(workers.iter().any(loaded), "no worker of {workers:?} has loaded libcuda");
+    Ok(())
+}
+
+fn print_capabilities(kit: &Kit) -> Result<()> {
+    let outcome = run(Command::new(kit.stack.daemon()).arg("--print-capabilities"), "", LIMIT)?;
+    outcome.expect_exit(0)?;
+    ensure!(outcome.stdout.contains("\"type\""), "{outcome}");
+    let help = run(Command::new(kit.stack.daemon()).arg("--help"), "", LIMIT)?;
+    help.expect_exit(0)?;
+    for option in ["--socket-path", "--fd", "--device", "--print-capabilities", "--log-level", "[default: "] {
+        ensure!(help.stdout.contains(option), "`{option}` is missing in the help\n{help}");
+    }
+    Ok(())
+}
+
+fn sigterm_ends_everything(kit: &Kit) -> Result<()> {
+    let mut route = route(kit, &DaemonOptions::default())?;
+    let running = start(kit, &route, "copy_until_error", &[])?;
+    running.wait_for_stdout("copying", LIMIT)?;
+    let daemon = daemon(&mut route)?;
+    let workers = daemon.workers();
+    ensure!(!workers.is_empty(), "no worker is running");
+    let status = daemon.stop()?;
+    ensure!(status.success(), "SIGTERM: {status}\n{}", daemon.log());
+    ensure!(!daemon.socket().exists(), "the socket is left behind");
+    for worker in workers {
+        ensure!(!Path::new(&format!("/proc/{worker}")).exists(), "worker {worker} is left behind");
+    }
+    let outcome = running.finish(LOSS)?;
+    outcome.expect_exit(3)
+}
+
+fn no_daemon(kit: &Kit) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let mut command = Command::new(kit.programs.get("add_one")?);
+    command.env("LD_LIBRARY_PATH", kit.stack.guest_libraries());
+    command.env(SOCKET_VARIABLE, folder.path().join("nobody"));
+    let outcome = run(&mut command, "", LOSS)?;
+    outcome.expect_exit(1)?;
+    ensure!(outcome.stderr.contains("error 100 (cudaErrorNoDevice)"), "{outcome}");
+    let said = run(command.env("VIRTIO_CUDA_LOG", "error"), "", LOSS)?;
+    ensure!(said.stderr.contains("nobody"), "the log does not name the socket\n{said}");
+    Ok(())
+}
+
+fn worker_killed(kit: &Kit) -> Result<()> {
+    let mut route = route(kit, &DaemonOptions { arguments: no_warm_workers(), ..Default::default() })?;
+    let other = start(kit, &route, "copy_until_error", &[])?;
+    other.wait_for_stdout("copying", LIMIT)?;
+    let before = daemon(&mut route)?.workers();
+    let victim = start(kit, &route, "copy_until_error", &[])?;
+    victim.wait_for_stdout("copying", LIMIT)?;
+    let workers = daemon(&mut route)?.workers();
+    let new: Vec<_> = workers.iter().filter(|pid| !before.contains(pid)).collect();
+    ensure!(new.len() == 1, "workers {before:?}, then {workers:?}");
+    kill(*new[0]);
+    let outcome = victim.finish(LOSS)?;
+    outcome.expect_exit(3)?;
+    ensure!(!outcome.stdout.contains("then 0"), "a later call did not fail\n{outcome}");
+    expect_good(kit, &route, "add_one")?;
+    other.signal(libc::SIGTERM);
+    ensure!(other.finish(SETTLE)?.ended == Ended::Signal(libc::SIGTERM), "another process was harmed");
+    Ok(())
+}
+
+fn daemon_killed_in_a_copy(kit: &Kit) -> Result<()> {
+    let mut route = route(kit, &DaemonOptions::default())?;
+    let running = start(kit, &route, "copy_until_error", &[])?;
+    running.wait_for_stdout("copying", LIMIT)?;
+    thread::sleep(Duration::from_millis(50));
+    let workers = daemon(&mut route)?.workers();
+    let killed = Instant::now();
+    daemon(&mut route)?.kill();
+    let outcome = running.finish(LOSS)?;
+    outcome.expect_exit(3)?;
+    ensure!(killed.elapsed() < LOSS, "it took {:?}", killed.elapsed());
+    ensure!(!outcome.stdout.contains("then 0"), "a later call did not fail\n{outcome}");
+    for worker in workers {
+        wait_until_gone(worker)?;
+    }
+    daemon(&mut route)?.restart()?;
+    expect_good(kit, &route, "add_one")
+}
+
+fn program_killed_in_a_copy(kit: &Kit) -> Result<()> {
+    let mut route = route(kit, &DaemonOptions { arguments: no_warm_workers(), ..Default::default() })?;
+    for _ in 0..3 {
+        let running = start(kit, &route, "copy_until_error", &[])?;
+        running.wait_for_stdout("copying", LIMIT)?;
+        thread::sleep(Duration::from_millis(30));
+        running.signal(libc::SIGKILL);
+        ensure!(running.finish(SETTLE)?.ended == Ended::Signal(libc::SIGKILL), "not killed");
+        daemon(&mut route)?
+            .wait_until("its worker has ended", SETTLE, |daemon| daemon.workers().is_empty())?;
+    }
+    expect_good(kit, &route, "add_one")
+}
+
+fn illegal_address_harms_nobody_else(kit: &Kit) -> Result<()> {
+    let route = route(kit, &DaemonOptions::default())?;
+    let other = start(kit, &route, "copy_until_error", &[])?;
+    other.wait_for_stdout("copying", LIMIT)?;
+    expect_good(kit, &route, "illegal_address")?;
+    expect_good(kit, &route, "vector_add")?;
+    other.signal(libc::SIGTERM);
+    ensure!(other.finish(SETTLE)?.ended == Ended::Signal(libc::SIGTERM), "another process was harmed");
+    Ok(())
+}
+
+fn eight_processes_at_once(kit: &Kit) -> Result<()> {
+    let route = route(kit, &DaemonOptions::default())?;
+    let started = (1..=8).map(|name| {
+        let name = name.to_string();
+        if name == "8" {
+            start(kit, &route, "four_threads", &[])
+        } else {
+            start(kit, &route, "process", &[&name])
+        }
+    });
+    for running in started.collect::<Result<Vec<_>>>()? {
+        running.finish(LIMIT)?.expect_exit(0)?;
+    }
+    Ok(())
+}
+
+fn two_hundred_processes_leave_nothing(kit: &Kit) -> Result<()> {
+    let mut route = route(kit, &DaemonOptions::default())?;
+    for _ in 0..3 {
+        expect_good(kit, &route, "add_one")?;
+    }
+    let settled = daemon(&mut route)?;
+    settled.wait_until("one warm worker is left", SETTLE, |daemon| daemon.workers().len() == 1)?;
+    thread::sleep(Duration::from_millis(200));
+    let (files, maps, threads) =
+        (settled.open_files(), lines(&settled.mapped_files()), threads(settled.pid()));
+    let sockets = sockets_named(&settled.socket());
+    for round in 0..200 {
+        let name = if round % 10 == 9 { "exit_without_free" } else { "add_one" };
+        expect_good(kit, &route, name).with_context(|| format!("process {round}"))?;
+    }
+    let daemon = daemon(&mut route)?;
+    daemon.wait_until("one warm worker is left", SETTLE, |daemon| daemon.workers().len() == 1)?;
+    daemon.wait_until("descriptors are closed", SETTLE, |daemon| daemon.open_files() <= files)?;
+    daemon.wait_until("threads have ended", SETTLE, |daemon| self::threads(daemon.pid()) <= threads)?;
+    let left = lines(&daemon.mapped_files());
+    ensure!(left <= maps + 20, "{maps} mappings before, {left} after");
+    ensure!(sockets_named(&daemon.socket()) <= sockets, "sockets are left behind");
+    Ok(())
+}
+
+/// Memory of processes that did not free it is there for the next.
+fn abandoned_memory_is_freed(kit: &Kit) -> Result<()> {
+    let options = DaemonOptions {
+        environment: vec![("CUDA_EMULATOR_MEMORY".into(), "64M".into())],
+        ..Default::default()
+    };
+    let mut route = route(kit, &options)?;
+    for _ in 0..5 {
+        let running = start(kit, &route, "copy_until_error", &["40000000"])?;
+        running.wait_for_stdout("copying", LIMIT)?;
+        running.signal(libc::SIGKILL);
+        running.finish(SETTLE)?;
+    }
+    daemon(&mut route)?
+        .wait_until("one warm worker is left", SETTLE, |daemon| daemon.workers().len() == 1)?;
+    expect_good(kit, &route, "out_of_memory")
+}
+
+/// The program's registered container, as it lies in the executable, is what the worker loads.
+fn fat_binary_arrives_byte_for_byte(kit: &Kit) -> Result<()> {
+    let mut route = route(kit, &DaemonOptions::default())?;
+    for name in ["vector_add", "double_math"] {
+        let program = kit.programs.get(name)?;
+        let outcome = run(route.command(&program).env("VIRTIO_CUDA_LOG", "debug"), "", LIMIT)?;
+        outcome.expect_exit(0)?;
+        let hashes: Vec<String> =
+            containers(&fs::read(&program)?).iter().map(|bytes| hex_sha256(bytes)).collect();
+        let said = hashes.iter().find(|hash| outcome.stderr.contains(*hash));
+        let said = said.with_context(|| format!("The guest logs none of {hashes:?}\n{outcome}"))?;
+        let log = daemon(&mut route)?.log();
+        ensure!(log.contains(said), "the worker's log does not have {said}\n{log}");
+    }
+    Ok(())
+}
+
+fn memory_limit(kit: &Kit) -> Result<()> {
+    let options =
+        DaemonOptions { arguments: vec!["--memory-limit".into(), "16M".into()], ..Default::default() };
+    let route = route(kit, &options)?;
+    finish(kit, &route, "copy_until_error", &["20000000"])?.expect_exit(1)?;
+    let outcome = finish(kit, &route, "copy_until_error", &["20000000"])?;
+    ensure!(outcome.stderr.contains("error 2 (cudaErrorMemoryAllocation)"), "{outcome}");
+    // What a program is told of its memory is its limit.
+    expect_good(kit, &route, "out_of_memory")?;
+    expect_good(kit, &route, "copies")
+}
+
+fn memory_limit_is_per_session(kit: &Kit) -> Result<()> {
+    let options =
+        DaemonOptions { arguments: vec!["--memory-limit".into(), "16M".into()], ..Default::default() };
+    let route = route(kit, &options)?;
+    let holders = [1, 2].map(|_| start(kit, &route, "copy_until_error", &["12000000"]));
+    for holder in holders {
+        holder?.wait_for_stdout("copying", LIMIT)?;
+    }
+    Ok(())
+}
+
+/// Sessions are counted for a machine; every virtio-user process is one.
+fn session_limit(kit: &Kit) -> Result<()> {
+    let options =
+        DaemonOptions { arguments: vec!["--max-sessions".into(), "1".into()], ..Default::default() };
+    let route = route(kit, &options)?;
+    let first = start(kit, &route, "copy_until_error", &[])?;
+    first.wait_for_stdout("copying", LIMIT)?;
+    expect_good(kit, &route, "add_one")
+}
+
+fn other_protocol_version(kit: &Kit) -> Result<()> {
+    let mut route = route(kit, &DaemonOptions::default())?;
+    let daemon = daemon(&mut route)?;
+    let mut frontend = FakeFrontend::connect(&daemon.socket())?;
+    ensure!(frontend.config.protocol_version == PROTOCOL_VERSION, "{:?}", frontend.config);
+    let reply = frontend.hello(PROTOCOL_VERSION + 41)?;
+    ensure!(reply.status == REPLY_VERSION, "{reply:?}");
+    let named = [format!("version {}", PROTOCOL_VERSION + 41), format!("speaks {PROTOCOL_VERSION}")];
+    let logged = |daemon: &Daemon| named.iter().all(|text| daemon.log().contains(text));
+    daemon.wait_until("the log names both versions", SETTLE, logged)?;
+    expect_good(kit, &route, "add_one")
+}
+
+fn no_warm_workers() -> Vec<String> {
+    vec!["--warm-workers".into(), "0".into()]
+}
+
+fn kill(pid: u32) {
+    // SAFETY: plain system call; the caller has just seen the process as a child of its own daemon.
+    unsafe { libc::kill(pid as libc::pid_t, libc::SIGKILL) };
+}
+
+fn wait_until_gone(pid: u32) -> Result<()> {
+    let deadline = Instant::now() + SETTLE;
+    let state = || fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    while !state().is_empty() && !state().contains(") Z ") {
+        ensure!(Instant::now() < deadline, "worker {pid} outlives its daemon: {}", state());
+        thread::sleep(Duration::from_millis(10));
+    }
+    Ok(())
+}
+
+fn lines(text: &str) -> usize {
+    text.lines().count()
+}
+
+fn threads(pid: u32) -> usize {
+    fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count)
+}
+
+/// Unix sockets of that name: the listening one and its connections.
+fn sockets_named(path: &Path) -> usize {
+    let table = fs::read_to_string("/proc/net/unix").unwrap_or_default();
+    let name = path.display().to_string();
+    table.lines().filter(|line| line.ends_with(&name)).count()
+}
+
+/// The fat binary containers in an executable: magic, u16 version 1, u16 header of 16 bytes, u64 bytes that follow.
+fn containers(image: &[u8]) -> Vec<&[u8]> {
+    let magic = [0x50, 0xed, 0x55, 0xba, 1, 0, 16, 0];
+    let starts = (0..image.len().saturating_sub(16)).step_by(8).filter(|&at| image[at..].starts_with(&magic));
+    let whole = starts.filter_map(|at| {
+        let follow = u64::from_le_bytes(image[at + 8..at + 16].try_into().ok()?);
+        image.get(at..at.checked_add(16)?.checked_add(usize::try_from(follow).ok()?)?)
+    });
+    whole.collect()
+}
+
+fn hex_sha256(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}

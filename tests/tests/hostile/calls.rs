@@ -1,0 +1,360 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Malformed calls in well-formed requests: whatever the payload holds, the worker answers and lives.
+
+use anyhow::{Context, Result, bail, ensure};
+use vhost_cuda_tests::frontend::{CallParts, CallResult, FakeFrontend, parse_result};
+use vhost_cuda_tests::suite::Suite;
+use virtio_cuda_protocol::cuda::table::{ROWS, Row};
+use virtio_cuda_protocol::cuda::{
+    CALL_IN_INLINE, CALL_OUT_INLINE, CALL_TABLE_VERSION, CallHeader, Opcode, WINDOW_BASE,
+};
+use virtio_cuda_protocol::transport::{REPLY_INVALID, REPLY_OK};
+
+use crate::{Target, attack};
+
+pub const INVALID_VALUE: i32 = 1;
+const INVALID_CONTEXT: i32 = 201;
+const INVALID_HANDLE: i32 = 400;
+pub const NOT_SUPPORTED: i32 = 801;
+/// The name that sessions give their context.
+pub const CONTEXT: u64 = 0x1000;
+
+pub fn collect(suite: &mut Suite) {
+    attack(suite, "calls::payloads_too_short_for_a_header", short_payloads);
+    attack(suite, "calls::headers_that_lie", headers_that_lie);
+    attack(suite, "calls::unknown_opcodes", unknown_opcodes);
+    attack(suite, "calls::arguments_too_short_or_long", arguments_of_wrong_length);
+    attack(suite, "calls::arguments_of_any_bytes", arguments_of_any_bytes);
+    attack(suite, "calls::forged_handles", forged_handles);
+    attack(suite, "calls::forged_contexts", forged_contexts);
+    attack(suite, "calls::forged_device_pointers", forged_device_pointers);
+    attack(suite, "calls::ranges_over_an_allocation", ranges_over_an_allocation);
+    attack(suite, "calls::another_call_table", another_call_table);
+}
+
+/// A session with a context and the memory that it may use.
+pub struct Session {
+    /// Its machine.
+    pub frontend: FakeFrontend,
+    /// Its name.
+    pub id: u64,
+    /// 4096 bytes.
+    pub memory: u64,
+}
+
+impl Session {
+    pub fn open(target: &Target) -> Result<Self> {
+        let mut frontend = target.connect()?;
+        let id = frontend.open_session()?;
+        let mut session = Self { frontend, id, memory: 0 };
+        session.greet()?;
+        let retain = [0u32.to_le_bytes().as_slice(), &CONTEXT.to_le_bytes()].concat();
+        session.expect(&CallParts::new(Opcode::cuDevicePrimaryCtxRetain, &retain), &[0])?;
+        let answer = session.expect(&in_context(Opcode::cuMemAlloc_v2, &[4096]), &[0])?;
+        session.memory = u64::from_le_bytes(answer.results[..].try_into().context("A device pointer")?);
+        Ok(session)
+    }
+
+    pub fn greet(&mut self) -> Result<()> {
+        let hello = CallParts::new(Opcode::session_hello, &CALL_TABLE_VERSION.to_le_bytes());
+        let answer = self.frontend.call(self.id, &hello).context("The session does not answer any more")?;
+        ensure!(answer.result == 0, "session_hello answered {}", answer.result);
+        Ok(())
+    }
+
+    pub fn expect(&mut self, parts: &CallParts, allowed: &[i32]) -> Result<CallResult> {
+        let name = Opcode::from_u32(parts.opcode).map_or("an unknown call", Opcode::name);
+        let answer = self.frontend.call(self.id, parts).with_context(|| name.to_owned())?;
+        if !allowed.contains(&answer.result) {
+            bail!("{name}{:02x?} answered {}, not one of {allowed:?}", parts.args, answer.result);
+        }
+        ensure!(answer.result == 0 || answer.results.is_empty(), "{name}: an error with results");
+        Ok(answer)
+    }
+
+    /// A payload may be refused below CUDA (the request is invalid) or by CUDA's code for a bad value.
+    fn expect_refused(&mut self, what: &str, payload: &[u8]) -> Result<()> {
+        let reply = self.frontend.carry(self.id, payload, [&[], &[]]).with_context(|| what.to_owned())?;
+        match reply.status {
+            REPLY_INVALID => Ok(()),
+            REPLY_OK => {
+                let answer = parse_result(&reply.payload).with_context(|| what.to_owned())?;
+                ensure!(answer.result == INVALID_VALUE, "{what}: answered {}", answer.result);
+                Ok(())
+            }
+            status => bail!("{what}: status {status}"),
+        }
+    }
+}
+
+/// A call with 64-bit arguments in the session's context.
+pub fn in_context(opcode: Opcode, words: &[u64]) -> CallParts {
+    let args: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    CallParts::new(opcode, &args).context(CONTEXT)
+}
+
+fn short_payloads(target: &mut Target) -> Result<()> {
+    let mut session = Session::open(target)?;
+    let hello = CallParts::new(Opcode::session_hello, &CALL_TABLE_VERSION.to_le_bytes());
+    let whole = hello.payload(&hello.header());
+    for bytes in 0..whole.len() {
+        session.expect_refused(&format!("{bytes} bytes of a call"), &whole[..bytes])?;
+    }
+    session.expect_refused("one byte too many", &[whole, vec![0]].concat())?;
+    session.greet()
+}
+
+fn headers_that_lie(target: &mut Target) -> Result<()> {
+    let mut session = Session::open(target)?;
+    let copy = in_context(Opcode::cuMemcpyHtoD_v2, &[session.memory]).bulk(&[7; 64]);
+    let good = copy.header();
+    let lies = [
+        CallHeader { args_bytes: u32::MAX, ..good },
+        CallHeader { args_bytes: 9, ..good },
+        CallHeader { args_bytes: 0, ..good },
+        CallHeader { bulk_in_bytes: u64::MAX, ..good },
+        CallHeader { bulk_in_bytes: 1 << 40, ..good },
+        CallHeader { bulk_in_bytes: 65, ..good },
+        CallHeader { bulk_in_bytes: 63, ..good },
+        CallHeader { flags: u32::MAX, ..good },
+        CallHeader { flags: 1 << 2, ..good },
+        // The bulk input is said to lie in pages, and there are none.
+        CallHeader { flags: CALL_OUT_INLINE, ..good },
+    ];
+    for header in lies {
+        session.expect_refused(&format!("{header:?}"), &copy.payload(&header))?;
+    }
+    let read = in_context(Opcode::cuMemcpyDtoH_v2, &[session.memory]).wants(64);
+    let good = read.header();
+    let lies = [
+        // Inline output is bounded by what a reply can hold.
+        CallHeader { bulk_out_bytes: u64::MAX, ..good },
+        CallHeader { bulk_out_bytes: 1 << 40, ..good },
+        CallHeader { bulk_out_bytes: u64::from(session.frontend.config.max_payload_bytes) + 1, ..good },
+        // Output into pages, and there are none.
+        CallHeader { flags: CALL_IN_INLINE, ..good },
+    ];
+    for header in lies {
+        session.expect_refused(&format!("{header:?}"), &read.payload(&header))?;
+    }
+    session.greet()
+}
+
+fn unknown_opcodes(target: &mut Target) -> Result<()> {
+    let mut session = Session::open(target)?;
+    for opcode in [0, 4, 0x00ff, 0x0100, 0x7fff, 0xffff, 0x10001, u32::MAX] {
+        let parts = CallParts { opcode, thread: 1, ..Default::default() };
+        session.expect(&parts, &[NOT_SUPPORTED])?;
+        session.expect(&parts.bulk(&[1; 1000]).wants(1000), &[NOT_SUPPORTED])?;
+    }
+    session.greet()
+}
+
+/// Bytes of a row's inputs, from the types that it lists.
+fn input_bytes(row: &Row) -> usize {
+    let types = row.inputs.split(',').filter(|input| !input.trim().is_empty());
+    types
+        .map(|input| match input.split_once(':').map_or("", |(_, kind)| kind.trim()) {
+            "u8" => 1,
+            "u16" => 2,
+            "u32" | "i32" | "f32" => 4,
+            "LaunchShape" => 48,
+            "Extent" | "Box3" => 24,
+            _ => 8,
+        })
+        .sum()
+}
+
+fn arguments_of_wrong_length(target: &mut Target) -> Result<()> {
+    let mut session = Session::open(target)?;
+    for row in ROWS {
+        let right = input_bytes(row);
+        for bytes in (0..right).chain([right + 1, right + 8, 60_000]) {
+            let parts = CallParts {
+                opcode: row.opcode,
+                thread: 1,
+                context: CONTEXT,
+                args: vec![0; bytes],
+                ..Default::default()
+            };
+            session.expect(&parts, &[INVALID_VALUE])?;
+        }
+    }
+    session.greet()
+}
+
+/// Deterministic bytes: the worker may answer anything, but it must answer, and live.
+fn arguments_of_any_bytes(target: &mut Target) -> Result<()> {
+    let mut session = Session::open(target)?;
+    let mut random = fastrand::Rng::with_seed(20);
+    for row in ROWS {
+        let ends_session =
+            ["session_thread_exit", "cuDevicePrimaryCtxReset_v2", "cuDevicePrimaryCtxRelease_v2"];
+        if ends_session.contains(&row.name) {
+            continue;
+        }
+        for round in 0..24 {
+            let fill = |random: &mut fastrand::Rng| match round {
+                0 => 0,
+                1 => 0xff,
+                2 => 0x7f,
+                3 => 0x80,
+                _ if random.bool() => 0,
+                _ => random.u8(..),
+            };
+            let args = (0..input_bytes(row)).map(|_| fill(&mut random)).collect();
+            let bulk = if round % 2 == 0 { Vec::new() } else { vec![random.u8(..); random.usize(..600)] };
+            let parts = CallParts {
+                opcode: row.opcode,
+                thread: random.u32(1..4),
+                context: if round % 3 == 0 { 0 } else { CONTEXT },
+                args,
+                bulk,
+                bulk_out_bytes: random.u64(..2000),
+            };
+            let reply = session.frontend.carry(session.id, &parts.payload(&parts.header()), [&[], &[]])?;
+            ensure!(
+                [REPLY_OK, REPLY_INVALID].contains(&reply.status),
+                "{}: status {}: {parts:02x?}",
+                row.name,
+                reply.status
+            );
+        }
+        session.greet().with_context(|| format!("after {}", row.name))?;
+    }
+    Ok(())
+}
+
+fn forged_handles(target: &mut Target) -> Result<()> {
+    let mut session = Session::open(target)?;
+    for forged in [3u64, 0xfff, 0x1000, 0x1234_5678, 0x7fff_ffff_f000, u64::MAX] {
+        for opcode in [
+            Opcode::cuStreamSynchronize,
+            Opcode::cuStreamQuery,
+            Opcode::cuStreamDestroy_v2,
+            Opcode::cuStreamGetFlags,
+            Opcode::cuEventQuery,
+            Opcode::cuEventSynchronize,
+            Opcode::cuEventDestroy_v2,
+            Opcode::cuModuleUnload,
+            Opcode::cuLibraryUnload,
+            Opcode::cuLibraryGetKernelCount,
+        ] {
+            session.expect(&in_context(opcode, &[forged]), &[INVALID_HANDLE])?;
+        }
+        session.expect(
+            &in_context(Opcode::cuModuleGetFunction, &[forged, 0x2000]).bulk(b"kernel"),
+            &[INVALID_HANDLE],
+        )?;
+        session.expect(&in_context(Opcode::function_layout, &[forged]).wants(64), &[INVALID_HANDLE])?;
+        session.expect(&in_context(Opcode::cuEventElapsedTime_v2, &[forged, forged]), &[INVALID_HANDLE])?;
+        let shape = [1u32, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0];
+        let shape: Vec<u8> = shape.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let launch = [&forged.to_le_bytes()[..], &0u64.to_le_bytes(), &shape].concat();
+        session
+            .expect(&CallParts::new(Opcode::cuLaunchKernel, &launch).context(CONTEXT), &[INVALID_HANDLE])?;
+    }
+    // A stream's name is no event's, and a name is given once.
+    let create = [&0x3000u64.to_le_bytes()[..], &1u32.to_le_bytes(), &0i32.to_le_bytes()].concat();
+    let create = CallParts::new(Opcode::cuStreamCreateWithPriority, &create).context(CONTEXT);
+    session.expect(&create, &[0])?;
+    session.expect(&in_context(Opcode::cuEventQuery, &[0x3000]), &[INVALID_HANDLE])?;
+    session.expect(&create, &[INVALID_VALUE, INVALID_HANDLE])?;
+    session.expect(&in_context(Opcode::cuStreamSynchronize, &[0x3000]), &[0])?;
+    session.greet()
+}
+
+fn forged_contexts(target: &mut Target) -> Result<()> {
+    let mut session = Session::open(target)?;
+    for forged in [1u64, 0x1001, 0xdead_beef, u64::MAX] {
+        let parts = CallParts::new(Opcode::cuMemAlloc_v2, &4096u64.to_le_bytes()).context(forged);
+        session.expect(&parts, &[INVALID_CONTEXT, INVALID_HANDLE])?;
+        session
+            .expect(&in_context(Opcode::cuCtxDestroy_v2, &[forged]), &[INVALID_CONTEXT, INVALID_HANDLE])?;
+    }
+    let none = CallParts::new(Opcode::cuMemAlloc_v2, &4096u64.to_le_bytes());
+    session.expect(&none, &[INVALID_CONTEXT])?;
+    for device in [1u32, 7, u32::MAX] {
+        let args = [&device.to_le_bytes()[..], &0x5000u64.to_le_bytes()].concat();
+        session.expect(&CallParts::new(Opcode::cuDevicePrimaryCtxRetain, &args), &[101])?;
+    }
+    session.greet()
+}
+
+/// Numbers that are not the session's memory: among them addresses of the worker's own program, stack and
+/// libraries, which a device that shares the host's address space would happily read.
+fn forged_device_pointers(target: &mut Target) -> Result<()> {
+    let mut session = Session::open(target)?;
+    let mut forged =
+        vec![1, 0x1000, 0x40_0000, WINDOW_BASE, WINDOW_BASE + 4096, 1 << 47, u64::MAX - 15, u64::MAX];
+    for worker in target.daemon.workers() {
+        let maps = std::fs::read_to_string(format!("/proc/{worker}/maps")).unwrap_or_default();
+        let starts = maps.lines().filter_map(|line| u64::from_str_radix(line.split('-').next()?, 16).ok());
+        forged.extend(starts.filter(|&start| start.abs_diff(session.memory) >= 1 << 30).step_by(5));
+    }
+    let own = session.memory;
+    for address in forged {
+        session.expect(&in_context(Opcode::cuMemcpyDtoH_v2, &[address]).wants(16), &[INVALID_VALUE])?;
+        session.expect(&in_context(Opcode::cuMemcpyHtoD_v2, &[address]).bulk(&[0; 16]), &[INVALID_VALUE])?;
+        session.expect(&in_context(Opcode::cuMemcpyDtoD_v2, &[address, own, 16]), &[INVALID_VALUE])?;
+        session.expect(&in_context(Opcode::cuMemcpyDtoD_v2, &[own, address, 16]), &[INVALID_VALUE])?;
+        session.expect(&in_context(Opcode::cuMemcpyAsync, &[own, address, 16, 0]), &[INVALID_VALUE])?;
+        session.expect(&in_context(Opcode::cuMemcpyAsync, &[address, own, 16, 0]), &[INVALID_VALUE])?;
+        session.expect(&in_context(Opcode::cuMemFree_v2, &[address]), &[INVALID_VALUE])?;
+        let set = [&address.to_le_bytes()[..], &[1], &16u64.to_le_bytes(), &0u64.to_le_bytes()].concat();
+        session.expect(&CallParts::new(Opcode::cuMemsetD8Async, &set).context(CONTEXT), &[INVALID_VALUE])?;
+    }
+    session.greet()
+}
+
+fn ranges_over_an_allocation(target: &mut Target) -> Result<()> {
+    let mut session = Session::open(target)?;
+    let own = session.memory;
+    let copy = |address: u64| in_context(Opcode::cuMemcpyHtoD_v2, &[address]);
+    session.expect(&copy(own).bulk(&[3; 4096]), &[0])?;
+    session.expect(&copy(own).bulk(&[3; 4097]), &[INVALID_VALUE])?;
+    session.expect(&copy(own + 4090).bulk(&[3; 7]), &[INVALID_VALUE])?;
+    session.expect(&copy(own - 1).bulk(&[3; 2]), &[INVALID_VALUE])?;
+    session.expect(&in_context(Opcode::cuMemcpyDtoH_v2, &[own + 1]).wants(4096), &[INVALID_VALUE])?;
+    let last = session.expect(&in_context(Opcode::cuMemcpyDtoH_v2, &[own + 4095]).wants(1), &[0])?;
+    ensure!(last.bulk == [3], "{last:?}");
+    for bytes in [4097, 1 << 40, u64::MAX, u64::MAX - own + 1] {
+        session.expect(&in_context(Opcode::cuMemcpyDtoD_v2, &[own, own, bytes]), &[INVALID_VALUE])?;
+        let set = [&own.to_le_bytes()[..], &[1], &bytes.to_le_bytes(), &0u64.to_le_bytes()].concat();
+        session.expect(&CallParts::new(Opcode::cuMemsetD8Async, &set).context(CONTEXT), &[INVALID_VALUE])?;
+        let set = [&own.to_le_bytes()[..], &[1, 0, 0, 0], &bytes.to_le_bytes(), &0u64.to_le_bytes()].concat();
+        session.expect(&CallParts::new(Opcode::cuMemsetD32Async, &set).context(CONTEXT), &[INVALID_VALUE])?;
+    }
+    // Pitched boxes: products that overflow, rows that leave the allocation.
+    for (pitch, width, height, depth) in [
+        (u64::MAX, 16, 2, 1),
+        (1 << 32, 16, 1 << 32, 1 << 32),
+        (64, 64, 65, 1),
+        (64, 65, 1, 1),
+        (4096, 1, 2, 1),
+        (64, 16, u64::MAX, u64::MAX),
+    ] {
+        let words = [own, 0, pitch, height, width, height, depth, 0];
+        session.expect(&in_context(Opcode::memcpy_box_dtoh, &words).wants(1024), &[INVALID_VALUE])?;
+        session.expect(&in_context(Opcode::memcpy_box_htod, &words).bulk(&[0; 64]), &[INVALID_VALUE])?;
+    }
+    for bytes in [u64::MAX, 1 << 60, (1 << 47) + 1] {
+        session.expect(&in_context(Opcode::cuMemAlloc_v2, &[bytes]), &[2])?;
+    }
+    session.expect(&in_context(Opcode::cuMemAlloc_v2, &[0]), &[INVALID_VALUE])?;
+    session.greet()
+}
+
+fn another_call_table(target: &mut Target) -> Result<()> {
+    let mut frontend = target.connect()?;
+    let session = frontend.open_session()?;
+    let hello = CallParts::new(Opcode::session_hello, &(CALL_TABLE_VERSION + 1).to_le_bytes());
+    let answer = frontend.call(session, &hello)?;
+    // Either it says its own version for the library to refuse, or it refuses itself.
+    let told = answer.results.get(..4) == Some(&CALL_TABLE_VERSION.to_le_bytes());
+    ensure!(answer.result != 0 || told, "{answer:?}");
+    let log = target.daemon.log();
+    ensure!(log.contains(&format!("{}", CALL_TABLE_VERSION + 1)), "the log does not name the other version");
+    Ok(())
+}

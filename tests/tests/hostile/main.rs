@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! A malicious driver: every malformed chain, request and call gets the right refusal, and the daemon goes on
+//! serving others.
+
+mod calls;
+mod chains;
+mod contents;
+mod floods;
+mod requests;
+
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, anyhow};
+use vhost_cuda_tests::daemon::{Daemon, DaemonOptions};
+use vhost_cuda_tests::frontend::FakeFrontend;
+use vhost_cuda_tests::suite::{self, Kit, Suite};
+
+fn main() -> ExitCode {
+    suite::run("hostile", |suite| {
+        chains::collect(suite);
+        requests::collect(suite);
+        calls::collect(suite);
+        contents::collect(suite);
+        floods::collect(suite);
+        Ok(())
+    })
+}
+
+/// Adds a test that attacks a daemon of its own; afterwards the daemon must still run and serve others.
+fn attack(suite: &mut Suite, name: &str, body: fn(&mut Target) -> Result<()>) {
+    attack_with(suite, name, DaemonOptions::default(), body);
+}
+
+fn attack_with(suite: &mut Suite, name: &str, options: DaemonOptions, body: fn(&mut Target) -> Result<()>) {
+    suite.test(name, move |kit: &Kit| {
+        let mut target = Target { daemon: Daemon::start(&kit.stack, &options)? };
+        let result = body(&mut target);
+        let served = FakeFrontend::behave(&target.daemon.socket()).context("Others are not served any more");
+        let running = target.daemon.is_running();
+        let running = if running { Ok(()) } else { Err(anyhow!("The daemon has ended")) };
+        result.and(served).and(running).with_context(|| format!("--- daemon\n{}", tail(&target.daemon.log())))
+    });
+}
+
+/// What is attacked.
+struct Target {
+    daemon: Daemon,
+}
+
+impl Target {
+    fn connect(&self) -> Result<FakeFrontend> {
+        FakeFrontend::connect(&self.daemon.socket())
+    }
+}
+
+fn tail(log: &str) -> String {
+    let lines: Vec<&str> = log.lines().collect();
+    lines[lines.len().saturating_sub(40)..].join("\n")
+}
