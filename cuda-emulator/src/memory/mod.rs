@@ -178,6 +178,11 @@ impl Memory {
         self.read_state().ranges.find(ptr)
     }
 
+    /// Whether `ptr` lies in the part of the address space that allocations come from, allocated or not.
+    pub fn reserves(&self, ptr: u64) -> bool {
+        self.read_state().in_window(ptr)
+    }
+
     /// All valid ranges, by address.
     pub fn all_ranges(&self) -> Vec<Range> {
         self.read_state().ranges.iter().collect()

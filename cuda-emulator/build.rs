@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Turns the lists of names in `protocol/names` into Rust: the error codes, one function that answers
+//! CUDA_ERROR_NOT_SUPPORTED for each exported name that no `entries!` table implements, and the table that cuGetProcAddress
+//! searches.
+
+use std::collections::BTreeSet;
+use std::error::Error;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::{env, fs};
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let root = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?);
+    let out = PathBuf::from(env::var("OUT_DIR")?);
+    let names = root.join("../protocol/names");
+    let driver = root.join("src/driver");
+    println!("cargo::rerun-if-changed={}", names.display());
+    println!("cargo::rerun-if-changed={}", driver.display());
+    println!("cargo::rerun-if-changed=build.rs");
+
+    let all = fs::read_to_string(names.join("libcuda.txt"))?;
+    let mut implemented = BTreeSet::new();
+    collect_entries(&driver, &mut implemented)?;
+    let unknown: Vec<_> = implemented.iter().filter(|name| !all.lines().any(|line| line == *name)).collect();
+    if !unknown.is_empty() {
+        return Err(
+            format!("src/driver exports names that protocol/names/libcuda.txt lacks: {unknown:?}").into()
+        );
+    }
+    fs::write(out.join("not_supported.rs"), not_supported(&all, &implemented)?)?;
+    fs::write(
+        out.join("symbols.rs"),
+        symbols(&all, &fs::read_to_string(names.join("libcuda-versions.txt"))?)?,
+    )?;
+    fs::write(out.join("results.rs"), results(&fs::read_to_string(names.join("results.txt"))?)?)?;
+    Ok(())
+}
+
+/// Finds the rows of the `entries!` tables: lines that begin with one or two exported names and `=>` or `+`.
+fn collect_entries(folder: &Path, found: &mut BTreeSet<String>) -> Result<(), Box<dyn Error>> {
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            collect_entries(&path, found)?;
+            continue;
+        }
+        println!("cargo::rerun-if-changed={}", path.display());
+        for line in fs::read_to_string(&path)?.lines() {
+            let mut words = line.split_whitespace();
+            let Some(first) = words.next().filter(|word| is_name(word)) else { continue };
+            match (words.next(), words.next()) {
+                (Some("=>"), _) => found.extend([first.to_string()]),
+                (Some("+"), Some(second)) => found.extend([first.to_string(), second.to_string()]),
+                _ => {}
+            }
+        }
+    }
+    Ok(())
+}
+
+fn is_name(word: &str) -> bool {
+    word.starts_with("cu") && word[2..].starts_with(|c: char| c.is_ascii_uppercase())
+}
+
+fn not_supported(all: &str, implemented: &BTreeSet<String>) -> Result<String, std::fmt::Error> {
+    let mut text = String::from("not_supported! {\n");
+    for name in all.lines().filter(|name| !implemented.contains(*name)) {
+        writeln!(text, "    {name}")?;
+    }
+    text.push_str("}\n");
+    Ok(text)
+}
+
+fn symbols(all: &str, versions: &str) -> Result<String, Box<dyn Error>> {
+    let mut text = String::from("unsafe extern \"C\" {\n");
+    for name in all.lines() {
+        writeln!(text, "    fn {name}();")?;
+    }
+    text.push_str("}\n/// Sorted by base name, then legacy before per-thread, then version.\n");
+    text.push_str("pub(super) static SYMBOLS: &[Symbol] = &[\n");
+    for line in versions.lines() {
+        let [base, version, name] = line.split(' ').collect::<Vec<_>>()[..] else {
+            return Err(
+                format!("protocol/names/libcuda-versions.txt: not `base version name`: {line}").into()
+            );
+        };
+        writeln!(
+            text,
+            "    Symbol {{ base: \"{base}\", version: {version}, name: \"{name}\", address: {name} }},"
+        )?;
+    }
+    text.push_str("];\n");
+    Ok(text)
+}
+
+fn results(table: &str) -> Result<String, Box<dyn Error>> {
+    let mut text = String::from("results! {\n");
+    for line in table.lines() {
+        let [code, name, meaning] = line.splitn(3, ' ').collect::<Vec<_>>()[..] else {
+            return Err(format!("protocol/names/results.txt: not `code name meaning`: {line}").into());
+        };
+        writeln!(text, "    {name} = {code}, c\"{name}\", c{meaning:?};")?;
+    }
+    text.push_str("}\n");
+    Ok(text)
+}

@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Contexts, the primary ones included, and each thread's stack of current contexts.
+
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use super::device::{Device, device};
+use super::handle::{Handle, Registry};
+use super::result::{CUresult, CuResult};
+use super::stream::Stream;
+use super::{event, host_memory, module, output};
+use crate::execute::Printf;
+
+/// A context's handle.
+pub type CUcontext = Handle<Context>;
+
+/// What `cudaLimitStackSize` is by default, bytes.
+const DEFAULT_STACK: u64 = 1024;
+
+static CONTEXTS: Registry<Context> = Registry::new();
+
+thread_local! {
+    static STACK: RefCell<Vec<CUcontext>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A context: streams, modules, allocations and the first error of a kernel.
+pub struct Context {
+    pub(super) handle: CUcontext,
+    /// cuCtxGetId; a primary context that was reset comes back with another one.
+    pub(super) id: u64,
+    pub(super) device: &'static Device,
+    pub(super) flags: AtomicU32,
+    primary: bool,
+    /// The error that every call answers from now on, 0 for none.
+    sticky: AtomicU32,
+    pub(super) legacy: Arc<Stream>,
+    pub(super) streams: Mutex<Vec<Weak<Stream>>>,
+    /// Held while work is put in its place between the streams.
+    pub(super) order: Mutex<()>,
+    pub(super) printf: Printf,
+    pub(super) stack_limit: AtomicU64,
+    pub(super) cache_config: AtomicU32,
+    pub(super) shared_config: AtomicU32,
+}
+
+impl Context {
+    fn new(handle: CUcontext, device: &'static Device, flags: u32, primary: bool) -> Arc<Context> {
+        static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+        let context = Arc::new_cyclic(|context| Context {
+            handle,
+            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+            device,
+            flags: AtomicU32::new(flags),
+            primary,
+            sticky: AtomicU32::new(0),
+            legacy: Stream::legacy(context),
+            streams: Mutex::default(),
+            order: Mutex::default(),
+            printf: Printf::default(),
+            stack_limit: AtomicU64::new(DEFAULT_STACK),
+            cache_config: AtomicU32::new(0),
+            shared_config: AtomicU32::new(1),
+        });
+        CONTEXTS.insert(handle, Arc::clone(&context));
+        context
+    }
+
+    /// The error that a kernel left, if one did.
+    pub(super) fn sticky(&self) -> Option<CUresult> {
+        Some(CUresult(self.sticky.load(Ordering::Acquire))).filter(|error| *error != CUresult::CUDA_SUCCESS)
+    }
+
+    /// Makes an error the answer of all later calls; the first one stays.
+    pub(super) fn poison(&self, error: CUresult) {
+        let _ = self.sticky.compare_exchange(0, error.0, Ordering::AcqRel, Ordering::Acquire);
+    }
+
+    /// This context, unless it has a sticky error.
+    pub(super) fn checked(self: Arc<Self>) -> CuResult<Arc<Context>> {
+        match self.sticky() {
+            None => Ok(self),
+            Some(error) => Err(error),
+        }
+    }
+
+    /// Writes what kernels have printed so far.
+    pub(super) fn flush_printf(&self) {
+        output::flush(&self.printf);
+    }
+
+    /// Ends everything that the context owns, after its work.
+    fn destroy(&self) {
+        CONTEXTS.remove(self.handle);
+        self.wait_idle();
+        self.flush_printf();
+        module::forget_modules(self);
+        event::forget_events(self);
+        self.forget_streams();
+        host_memory::free_all_of(self.handle);
+        self.device.free_all_of(self.handle);
+    }
+}
+
+/// The current context of this thread, if it has no sticky error.
+pub(super) fn current() -> CuResult<Arc<Context>> {
+    find(current_handle().ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?)?.checked()
+}
+
+/// The current context of this thread even when it has a sticky error.
+pub(super) fn current_unchecked() -> CuResult<Arc<Context>> {
+    find(current_handle().ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?)
+}
+
+/// NULL means the current context.
+pub(super) fn find_or_current(handle: CUcontext) -> CuResult<Arc<Context>> {
+    if handle == Handle::NULL { current_unchecked() } else { find(handle) }
+}
+
+/// Waits for the work of all contexts: memory that any of them may use is about to go.
+pub(super) fn wait_all_idle() {
+    CONTEXTS.all().iter().for_each(|context| context.wait_idle());
+}
+
+fn find(handle: CUcontext) -> CuResult<Arc<Context>> {
+    CONTEXTS.get(handle).ok_or_else(|| {
+        let primary = super::device::all().iter().any(|device| device.primary.handle == handle);
+        if primary || current_handle() == Some(handle) {
+            CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED
+        } else {
+            CUresult::CUDA_ERROR_INVALID_CONTEXT
+        }
+    })
+}
+
+/// The top of this thread's stack.
+pub(super) fn current_handle() -> Option<CUcontext> {
+    STACK.with_borrow(|stack| stack.last().copied())
+}
+
+/// cuCtxPushCurrent
+pub(super) fn push(handle: CUcontext) -> CuResult<()> {
+    find(handle)?;
+    STACK.with_borrow_mut(|stack| stack.push(handle));
+    Ok(())
+}
+
+/// cuCtxPopCurrent
+pub(super) fn pop() -> CuResult<CUcontext> {
+    STACK.with_borrow_mut(Vec::pop).ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)
+}
+
+/// cuCtxSetCurrent: NULL takes the current context away.
+pub(super) fn set_current(handle: CUcontext) -> CuResult<()> {
+    if handle != Handle::NULL {
+        find(handle)?;
+    }
+    STACK.with_borrow_mut(|stack| {
+        stack.pop();
+        if handle != Handle::NULL {
+            stack.push(handle);
+        }
+    });
+    Ok(())
+}
+
+/// cuCtxCreate: the new context becomes current.
+pub(super) fn create(device: &'static Device, flags: u32) -> CUcontext {
+    let context = Context::new(Handle::mint(), device, flags, false);
+    STACK.with_borrow_mut(|stack| stack.push(context.handle));
+    context.handle
+}
+
+/// cuCtxDestroy
+pub(super) fn destroy(handle: CUcontext) -> CuResult<()> {
+    let context = CONTEXTS.get(handle).filter(|context| !context.primary);
+    context.ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?.destroy();
+    STACK.with_borrow_mut(|stack| {
+        if stack.last() == Some(&handle) {
+            stack.pop();
+        }
+    });
+    Ok(())
+}
+
+/// A device's primary context: made at the first retain, ended by the last release or by a reset. Its handle stays.
+pub(super) struct PrimaryContext {
+    handle: CUcontext,
+    state: Mutex<Primary>,
+}
+
+#[derive(Default)]
+struct Primary {
+    retained: u64,
+    flags: u32,
+    context: Option<Arc<Context>>,
+}
+
+impl PrimaryContext {
+    pub(super) fn new() -> PrimaryContext {
+        PrimaryContext { handle: Handle::mint(), state: Mutex::default() }
+    }
+
+    pub(super) fn retain(&self, ordinal: i32) -> CuResult<CUcontext> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.context.is_none() {
+            state.context = Some(Context::new(self.handle, device(ordinal)?, state.flags, true));
+        }
+        state.retained += 1;
+        Ok(self.handle)
+    }
+
+    pub(super) fn release(&self) -> CuResult<()> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.retained = state.retained.checked_sub(1).ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?;
+        if state.retained == 0
+            && let Some(context) = state.context.take()
+        {
+            context.destroy();
+        }
+        Ok(())
+    }
+
+    /// Ends the context whoever retains it.
+    pub(super) fn reset(&self) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(context) = state.context.take() {
+            context.destroy();
+        }
+        state.retained = 0;
+        state.flags = 0;
+    }
+
+    pub(super) fn set_flags(&self, flags: u32) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.flags = flags;
+        if let Some(context) = &state.context {
+            context.flags.store(flags, Ordering::Relaxed);
+        }
+    }
+
+    /// The flags, and whether the context exists.
+    pub(super) fn state(&self) -> (u32, bool) {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        (state.flags, state.context.is_some())
+    }
+}

@@ -1,0 +1,393 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The emulated devices of this process, and cuInit and cuDevice*.
+
+use std::collections::BTreeMap;
+use std::env;
+use std::ffi::{c_char, c_int};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use super::attributes::{self, attribute};
+use super::context::{Context, PrimaryContext};
+use super::ffi::{self, Out, Text, copy_text};
+use super::handle::Handle;
+use super::pool::Pool;
+use super::result::{CUresult, CuResult};
+use crate::memory::{Memory, Range, RangeKind};
+
+/// A device's ordinal.
+pub type CUdevice = c_int;
+/// A device pointer.
+pub type CUdeviceptr = u64;
+
+/// Most devices that CUDA_EMULATOR_DEVICES may ask for; each takes a terabyte of address space.
+const MAX_DEVICES: usize = 8;
+
+/// One emulated device.
+pub(super) struct Device {
+    pub(super) ordinal: CUdevice,
+    pub(super) memory: Memory,
+    pub(super) primary: PrimaryContext,
+    pub(super) pool: Arc<Pool>,
+    /// The pool that cuMemAllocAsync uses.
+    pub(super) current_pool: Mutex<Arc<Pool>>,
+    allocations: Mutex<BTreeMap<CUdeviceptr, Owner>>,
+}
+
+/// Who made an allocation.
+#[derive(Clone)]
+pub(super) struct Owner {
+    pub(super) context: Handle<Context>,
+    pub(super) pool: Option<Arc<Pool>>,
+    /// CU_POINTER_ATTRIBUTE_BUFFER_ID
+    pub(super) id: u64,
+}
+
+static DEVICES: OnceLock<Vec<Device>> = OnceLock::new();
+
+/// All devices, none before cuInit.
+pub(super) fn all() -> &'static [Device] {
+    DEVICES.get().map_or(&[], Vec::as_slice)
+}
+
+/// The device with this ordinal.
+pub(super) fn device(ordinal: CUdevice) -> CuResult<&'static Device> {
+    usize::try_from(ordinal)
+        .ok()
+        .and_then(|index| all().get(index))
+        .ok_or(CUresult::CUDA_ERROR_INVALID_DEVICE)
+}
+
+/// The valid range around a pointer and the device it belongs to; host memory belongs to all and is found on the first.
+pub(super) fn range_of(ptr: u64) -> Option<(&'static Device, Range)> {
+    let mut found =
+        all().iter().filter_map(|device| device.memory.range_of(ptr).map(|range| (device, range)));
+    let first = found.next()?;
+    // Managed memory of one device is a host range of the others.
+    let owner = |(device, range): &(&Device, Range)| device.owner(range.base).is_some();
+    if owner(&first) { Some(first) } else { Some(found.find(owner).unwrap_or(first)) }
+}
+
+/// Whether an address lies where device memory comes from, allocated or not.
+pub(super) fn reserved(ptr: u64) -> bool {
+    all().iter().any(|device| device.memory.reserves(ptr))
+}
+
+impl Device {
+    fn new(ordinal: CUdevice, bytes: u64) -> Result<Device, crate::memory::ReserveError> {
+        let pool = Arc::new(Pool::new(ordinal));
+        Ok(Device {
+            ordinal,
+            memory: Memory::new(bytes)?,
+            primary: PrimaryContext::new(),
+            current_pool: Mutex::new(Arc::clone(&pool)),
+            pool,
+            allocations: Mutex::new(BTreeMap::new()),
+        })
+    }
+
+    /// Allocates device memory for a context, [`Handle::NULL`] for none.
+    pub(super) fn allocate(
+        &self,
+        context: Handle<Context>,
+        bytes: u64,
+        kind: RangeKind,
+        pool: Option<Arc<Pool>>,
+    ) -> CuResult<CUdeviceptr> {
+        self.allocate_aligned(context, bytes, crate::memory::MIN_ALIGN, (kind, pool))
+    }
+
+    /// The same with an alignment in bytes, a power of two.
+    pub(super) fn allocate_aligned(
+        &self,
+        context: Handle<Context>,
+        bytes: u64,
+        align: u64,
+        (kind, pool): (RangeKind, Option<Arc<Pool>>),
+    ) -> CuResult<CUdeviceptr> {
+        let out_of_memory = |_| CUresult::CUDA_ERROR_OUT_OF_MEMORY;
+        let ptr = self.memory.allocate_as(bytes, align, kind).map_err(out_of_memory)?;
+        if let Some(pool) = &pool {
+            pool.add(bytes);
+        }
+        let owner = Owner { context, pool, id: ptr };
+        self.allocations.lock().unwrap_or_else(PoisonError::into_inner).insert(ptr, owner);
+        if kind == RangeKind::Managed {
+            for other in all().iter().filter(|other| other.ordinal != self.ordinal) {
+                other.memory.add_host_range(ptr, bytes, RangeKind::Managed);
+            }
+        }
+        Ok(ptr)
+    }
+
+    /// Frees an allocation by its first address.
+    pub(super) fn free(&self, ptr: CUdeviceptr) -> CuResult<()> {
+        let owner = self.disown(ptr).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        self.release(ptr, &owner)
+    }
+
+    /// The first half of a free: from now on nobody else can free it. The memory stays valid.
+    pub(super) fn disown(&self, ptr: CUdeviceptr) -> Option<Owner> {
+        self.allocations.lock().unwrap_or_else(PoisonError::into_inner).remove(&ptr)
+    }
+
+    /// The second half of a free.
+    pub(super) fn release(&self, ptr: CUdeviceptr, owner: &Owner) -> CuResult<()> {
+        let range = self.memory.range_of(ptr).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        if let Some(pool) = &owner.pool {
+            pool.remove(range.bytes);
+        }
+        if range.kind == RangeKind::Managed {
+            for other in all().iter().filter(|other| other.ordinal != self.ordinal) {
+                other.memory.remove_host_range(ptr);
+            }
+        }
+        self.memory.free(ptr);
+        Ok(())
+    }
+
+    /// Who made the allocation that begins at `base`.
+    pub(super) fn owner(&self, base: CUdeviceptr) -> Option<Owner> {
+        self.allocations.lock().unwrap_or_else(PoisonError::into_inner).get(&base).cloned()
+    }
+
+    /// Frees what a context that ends has left.
+    pub(super) fn free_all_of(&self, context: Handle<Context>) {
+        let of_context: Vec<_> = {
+            let allocations = self.allocations.lock().unwrap_or_else(PoisonError::into_inner);
+            allocations.iter().filter(|(_, owner)| owner.context == context).map(|(ptr, _)| *ptr).collect()
+        };
+        for ptr in of_context {
+            // Gone already when another thread freed it just now.
+            let _ = self.free(ptr);
+        }
+    }
+
+    fn uuid(&self) -> [u8; 16] {
+        let mut uuid = *b"CUDA-Emulator\0\0\0";
+        uuid[15] = self.ordinal as u8;
+        uuid
+    }
+}
+
+/// A size as people write it: bytes, or a number with K, M, G or T.
+fn parse_size(text: &str) -> Option<u64> {
+    let text = text.trim();
+    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
+    let shift = match text[digits.len()..].to_ascii_uppercase().as_str() {
+        "" => 0,
+        "K" | "KIB" => 10,
+        "M" | "MIB" => 20,
+        "G" | "GIB" => 30,
+        "T" | "TIB" => 40,
+        _ => return None,
+    };
+    digits.parse::<u64>().ok()?.checked_mul(1 << shift)
+}
+
+fn setting<T>(name: &str, default: T, parse: impl Fn(&str) -> Option<T>) -> T {
+    let Ok(text) = env::var(name) else { return default };
+    parse(&text).unwrap_or_else(|| {
+        log::error!("{name}={text} is not understood and ignored");
+        default
+    })
+}
+
+fn make_devices() -> CuResult<Vec<Device>> {
+    let logger = env_logger::Env::new().filter_or("CUDA_EMULATOR_LOG", "error");
+    // Fails when the program that this is linked into already logs elsewhere.
+    let _ = env_logger::Builder::from_env(logger)
+        .format(|out, record| {
+            use std::io::Write;
+            writeln!(
+                out,
+                "cuda-emulator: {}: {}",
+                record.level().as_str().to_ascii_lowercase(),
+                record.args()
+            )
+        })
+        .try_init();
+    let count =
+        setting("CUDA_EMULATOR_DEVICES", 1, |text| text.parse().ok().filter(|count| *count <= MAX_DEVICES));
+    let bytes = setting("CUDA_EMULATOR_MEMORY", attributes::DEFAULT_MEMORY, parse_size);
+    if count == 0 {
+        return Err(CUresult::CUDA_ERROR_NO_DEVICE);
+    }
+    let devices = (0..count).map(|ordinal| Device::new(ordinal as CUdevice, bytes)).collect::<Result<_, _>>();
+    devices.map_err(|error| {
+        log::error!("{error}");
+        CUresult::CUDA_ERROR_OUT_OF_MEMORY
+    })
+}
+
+fn init(flags: u32) -> CuResult<()> {
+    static STARTING: Mutex<()> = Mutex::new(());
+    if flags != 0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    if ffi::forked() {
+        return Err(CUresult::CUDA_ERROR_NOT_INITIALIZED);
+    }
+    let _starting = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
+    if DEVICES.get().is_none() {
+        let devices = make_devices()?;
+        DEVICES.get_or_init(|| devices);
+        ffi::mark_initialised();
+    }
+    Ok(())
+}
+
+fn device_get(out: Out<CUdevice>, ordinal: c_int) -> CuResult<()> {
+    out.check()?;
+    out.set(device(ordinal)?.ordinal);
+    Ok(())
+}
+
+fn device_get_count(count: Out<c_int>) -> CuResult<()> {
+    count.check()?;
+    count.set(all().len() as c_int);
+    Ok(())
+}
+
+fn device_get_name(name: Out<c_char>, len: c_int, ordinal: CUdevice) -> CuResult<()> {
+    name.check()?;
+    device(ordinal)?;
+    let capacity =
+        usize::try_from(len).ok().filter(|len| *len > 0).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    copy_text(name, capacity, attributes::NAME);
+    Ok(())
+}
+
+fn device_get_uuid(uuid: Out<[u8; 16]>, ordinal: CUdevice) -> CuResult<()> {
+    uuid.check()?;
+    uuid.set(device(ordinal)?.uuid());
+    Ok(())
+}
+
+fn device_total_mem(bytes: Out<usize>, ordinal: CUdevice) -> CuResult<()> {
+    bytes.check()?;
+    bytes.set(device(ordinal)?.memory.total_bytes() as usize);
+    Ok(())
+}
+
+fn device_get_attribute(value: Out<c_int>, number: c_int, ordinal: CUdevice) -> CuResult<()> {
+    value.check()?;
+    value.set(attribute(number, device(ordinal)?.ordinal)?);
+    Ok(())
+}
+
+fn device_compute_capability(major: Out<c_int>, minor: Out<c_int>, ordinal: CUdevice) -> CuResult<()> {
+    major.check()?;
+    minor.check()?;
+    device(ordinal)?;
+    major.set(attributes::ARCHITECTURE as c_int / 10);
+    minor.set(attributes::ARCHITECTURE as c_int % 10);
+    Ok(())
+}
+
+fn device_get_pci_bus_id(text: Out<c_char>, len: c_int, ordinal: CUdevice) -> CuResult<()> {
+    text.check()?;
+    let bus_id = format!("0000:{:02X}:00.0", device(ordinal)?.ordinal + 1);
+    let capacity =
+        usize::try_from(len).ok().filter(|len| *len > 0).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    copy_text(text, capacity, &bus_id);
+    Ok(())
+}
+
+fn device_get_by_pci_bus_id(out: Out<CUdevice>, text: Text) -> CuResult<()> {
+    out.check()?;
+    let text = text.text()?;
+    let (address, _function) = text.rsplit_once('.').unwrap_or((&text, "0"));
+    let mut parts = address.rsplit(':').map(|part| u32::from_str_radix(part, 16));
+    let (slot, bus, domain) = (parts.next(), parts.next(), parts.next().unwrap_or(Ok(0)));
+    let (Some(Ok(0)), Some(Ok(bus)), Ok(0)) = (slot, bus, domain) else {
+        return Err(CUresult::CUDA_ERROR_INVALID_DEVICE);
+    };
+    out.set(device(bus as CUdevice - 1)?.ordinal);
+    Ok(())
+}
+
+fn device_can_access_peer(can: Out<c_int>, one: CUdevice, other: CUdevice) -> CuResult<()> {
+    can.check()?;
+    device(one)?;
+    device(other)?;
+    can.set(0);
+    Ok(())
+}
+
+fn device_get_p2p_attribute(
+    value: Out<c_int>,
+    number: c_int,
+    one: CUdevice,
+    other: CUdevice,
+) -> CuResult<()> {
+    value.check()?;
+    device(one)?;
+    device(other)?;
+    if one == other || !(1..=5).contains(&number) {
+        return Err(if one == other {
+            CUresult::CUDA_ERROR_INVALID_DEVICE
+        } else {
+            CUresult::CUDA_ERROR_INVALID_VALUE
+        });
+    }
+    value.set(0);
+    Ok(())
+}
+
+fn device_get_exec_affinity_support(value: Out<c_int>, _kind: c_int, ordinal: CUdevice) -> CuResult<()> {
+    value.check()?;
+    device(ordinal)?;
+    value.set(0);
+    Ok(())
+}
+
+fn device_get_texture_1d_linear_max_width(
+    width: Out<usize>,
+    _format: c_int,
+    _channels: u32,
+    ordinal: CUdevice,
+) -> CuResult<()> {
+    width.check()?;
+    device(ordinal)?;
+    width.set(0);
+    Ok(())
+}
+
+super::ffi::entries! { before_init
+    cuInit => init(flags: u32);
+}
+
+super::ffi::entries! { after_init
+    cuDeviceGet => device_get(out: Out<CUdevice>, ordinal: c_int);
+    cuDeviceGetCount => device_get_count(count: Out<c_int>);
+    cuDeviceGetName => device_get_name(name: Out<c_char>, len: c_int, device: CUdevice);
+    cuDeviceGetUuid => device_get_uuid(uuid: Out<[u8; 16]>, device: CUdevice);
+    cuDeviceGetUuid_v2 => device_get_uuid(uuid: Out<[u8; 16]>, device: CUdevice);
+    cuDeviceTotalMem_v2 => device_total_mem(bytes: Out<usize>, device: CUdevice);
+    cuDeviceGetAttribute => device_get_attribute(value: Out<c_int>, number: c_int, device: CUdevice);
+    cuDeviceComputeCapability => device_compute_capability(major: Out<c_int>, minor: Out<c_int>, device: CUdevice);
+    cuDeviceGetPCIBusId => device_get_pci_bus_id(text: Out<c_char>, len: c_int, device: CUdevice);
+    cuDeviceGetByPCIBusId => device_get_by_pci_bus_id(out: Out<CUdevice>, text: Text);
+    cuDeviceCanAccessPeer => device_can_access_peer(can: Out<c_int>, one: CUdevice, other: CUdevice);
+    cuDeviceGetP2PAttribute => device_get_p2p_attribute(
+        value: Out<c_int>, number: c_int, one: CUdevice, other: CUdevice);
+    cuDeviceGetExecAffinitySupport => device_get_exec_affinity_support(
+        value: Out<c_int>, kind: c_int, device: CUdevice);
+    cuDeviceGetTexture1DLinearMaxWidth => device_get_texture_1d_linear_max_width(
+        width: Out<usize>, format: c_int, channels: u32, device: CUdevice);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parse_size;
+
+    #[test]
+    fn sizes_are_read_as_people_write_them() {
+        assert_eq!(parse_size("512"), Some(512));
+        assert_eq!(parse_size("2G"), Some(2 << 30));
+        assert_eq!(parse_size("3 MiB"), None);
+        assert_eq!(parse_size("3MiB"), Some(3 << 20));
+        assert_eq!(parse_size("99999999999T"), None);
+        assert_eq!(parse_size("G"), None);
+    }
+}

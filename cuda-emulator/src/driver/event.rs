@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Events: points in streams that can be waited for and timed.
+
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::time::Instant;
+
+use super::context::{self, Context};
+use super::ffi::Out;
+use super::handle::{Handle, Registry};
+use super::queue::Mark;
+use super::result::{CUresult, CuResult};
+use super::stream::CUstream;
+
+/// An event's handle.
+pub type CUevent = Handle<Event>;
+
+const CU_EVENT_DISABLE_TIMING: u32 = 2;
+const CU_EVENT_INTERPROCESS: u32 = 4;
+const CU_EVENT_ALL_FLAGS: u32 = 7;
+
+static EVENTS: Registry<Event> = Registry::new();
+
+/// An event of a context.
+pub struct Event {
+    context: Weak<Context>,
+    timing: bool,
+    last: Mutex<Option<Record>>,
+}
+
+/// The latest cuEventRecord.
+#[derive(Clone)]
+struct Record {
+    mark: Mark,
+    at: Arc<OnceLock<Instant>>,
+}
+
+impl Event {
+    fn last(&self) -> Option<Record> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+fn find(handle: CUevent) -> CuResult<Arc<Event>> {
+    EVENTS.get(handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
+}
+
+/// The point that an event stands for; none when it was never recorded.
+pub(super) fn recorded(handle: CUevent) -> CuResult<Option<Mark>> {
+    Ok(find(handle)?.last().map(|record| record.mark))
+}
+
+/// Ends the handles of all events of a context that is being destroyed.
+pub(super) fn forget_events(context: &Context) {
+    EVENTS.remove_where(|event| std::ptr::eq(event.context.as_ptr(), context));
+}
+
+fn event_create(out: Out<CUevent>, flags: u32) -> CuResult<()> {
+    out.check()?;
+    let timing = flags & CU_EVENT_DISABLE_TIMING == 0;
+    if flags & !CU_EVENT_ALL_FLAGS != 0 || flags & CU_EVENT_INTERPROCESS != 0 && timing {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let context = Arc::downgrade(&context::current()?);
+    let handle = Handle::mint();
+    EVENTS.insert(handle, Arc::new(Event { context, timing, last: Mutex::new(None) }));
+    out.set(handle);
+    Ok(())
+}
+
+fn event_destroy(handle: CUevent) -> CuResult<()> {
+    EVENTS.remove(handle).map(|_| ()).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
+}
+
+fn event_record(handle: CUevent, stream: CUstream) -> CuResult<()> {
+    let event = find(handle)?;
+    let context = event.context.upgrade().ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?.checked()?;
+    let stream = context.stream(stream)?;
+    let at = Arc::new(OnceLock::new());
+    let stamp = Arc::clone(&at);
+    // Held while the record is submitted, so that two threads' records end in the order of their marks.
+    let mut last = event.last.lock().unwrap_or_else(PoisonError::into_inner);
+    let mark = context.submit(&stream, Vec::new(), move |_, _| {
+        stamp.get_or_init(Instant::now);
+        Ok(())
+    });
+    *last = Some(Record { mark, at });
+    Ok(())
+}
+
+fn event_record_with_flags(handle: CUevent, stream: CUstream, flags: u32) -> CuResult<()> {
+    if flags & !1 != 0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    event_record(handle, stream)
+}
+
+fn context_of(event: &Event) -> CuResult<Arc<Context>> {
+    event.context.upgrade().ok_or(CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED)?.checked()
+}
+
+fn event_query(handle: CUevent) -> CuResult<()> {
+    let event = find(handle)?;
+    let context = context_of(&event)?;
+    context.flush_printf();
+    let ready = event.last().is_none_or(|record| record.mark.reached());
+    if let Some(error) = context.sticky() {
+        return Err(error);
+    }
+    if ready { Ok(()) } else { Err(CUresult::CUDA_ERROR_NOT_READY) }
+}
+
+fn event_synchronize(handle: CUevent) -> CuResult<()> {
+    let event = find(handle)?;
+    let context = context_of(&event)?;
+    if let Some(record) = event.last() {
+        record.mark.wait();
+    }
+    context.flush_printf();
+    context.sticky().map_or(Ok(()), Err)
+}
+
+fn event_elapsed_time(milliseconds: Out<f32>, start: CUevent, end: CUevent) -> CuResult<()> {
+    milliseconds.check()?;
+    let (start, end) = (find(start)?, find(end)?);
+    context_of(&start)?;
+    if !start.timing || !end.timing {
+        return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
+    }
+    let (Some(start), Some(end)) = (start.last(), end.last()) else {
+        return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
+    };
+    let (Some(start), Some(end)) = (start.at.get(), end.at.get()) else {
+        return Err(CUresult::CUDA_ERROR_NOT_READY);
+    };
+    let forward = end.saturating_duration_since(*start).as_secs_f64();
+    let backward = start.saturating_duration_since(*end).as_secs_f64();
+    milliseconds.set(((forward - backward) * 1e3) as f32);
+    Ok(())
+}
+
+super::ffi::entries! { after_init
+    cuEventCreate => event_create(out: Out<CUevent>, flags: u32);
+    cuEventDestroy => event_destroy(event: CUevent);
+    cuEventDestroy_v2 => event_destroy(event: CUevent);
+    cuEventRecord + cuEventRecord_ptsz => event_record(event: CUevent, stream: CUstream);
+    cuEventRecordWithFlags + cuEventRecordWithFlags_ptsz => event_record_with_flags(
+        event: CUevent, stream: CUstream, flags: u32);
+    cuEventQuery => event_query(event: CUevent);
+    cuEventSynchronize => event_synchronize(event: CUevent);
+    cuEventElapsedTime => event_elapsed_time(milliseconds: Out<f32>, start: CUevent, end: CUevent);
+    cuEventElapsedTime_v2 => event_elapsed_time(milliseconds: Out<f32>, start: CUevent, end: CUevent);
+}

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The border to C: every exported function is a row of an `entries!` table that names the Rust function behind it, and
+//! pointers from C arrive as types that say what they are for.
+
+use std::cell::Cell;
+use std::ffi::{CStr, c_char};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::result::{CUresult, CuResult};
+
+/// Defines exported functions. A row is `cuName => function(arguments);` or `cuName + cuName_ptsz => function(arguments);`
+/// where the second name is the variant whose default stream is the per-thread one. The build script reads these rows.
+macro_rules! entries {
+    ($stage:ident $($name:ident $(+ $variant:ident)? => $function:ident $args:tt;)*) => { $(
+        $crate::driver::ffi::entry! { $name $stage $function $args }
+        $($crate::driver::ffi::entry! { $variant $stage per_thread $function $args })?
+    )* };
+}
+pub(super) use entries;
+
+/// One exported function.
+macro_rules! entry {
+    ($name:ident $stage:ident $function:ident ($($arg:ident: $type:ty),* $(,)?)) => {
+        $crate::driver::ffi::entry! { @ $name ($($arg: $type),*) $crate::driver::ffi::$stage(|| $function($($arg),*)) }
+    };
+    ($name:ident $stage:ident per_thread $function:ident ($($arg:ident: $type:ty),* $(,)?)) => {
+        $crate::driver::ffi::entry! { @ $name ($($arg: $type),*)
+            $crate::driver::ffi::$stage(|| $crate::driver::ffi::per_thread(|| $function($($arg),*))) }
+    };
+    (@ $name:ident ($($arg:ident: $type:ty),*) $body:expr) => {
+        #[doc = concat!("`", stringify!($name), "` of the CUDA driver API.")]
+        ///
+        /// # Safety
+        /// As the API demands: pointers are NULL or valid for what they are used for.
+        #[unsafe(no_mangle)]
+        #[allow(non_snake_case, clippy::too_many_arguments, reason = "CUDA's names and arguments")]
+        pub unsafe extern "C" fn $name($($arg: $type),*) -> $crate::driver::result::CUresult {
+            $body
+        }
+    };
+}
+pub(super) use entry;
+
+static INITIALISED: AtomicBool = AtomicBool::new(false);
+static FORKED: AtomicBool = AtomicBool::new(false);
+
+thread_local! {
+    /// Whether the running call is a `_ptsz` or `_ptds` one.
+    static PER_THREAD: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs the body of an entry that works before cuInit.
+pub(super) fn before_init(body: impl FnOnce() -> CuResult<()>) -> CUresult {
+    // A panic must not cross into C. State stays consistent: locks ignore poisoning and each change is one step.
+    match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(Ok(())) => CUresult::CUDA_SUCCESS,
+        Ok(Err(error)) => error,
+        Err(_) => CUresult::CUDA_ERROR_UNKNOWN,
+    }
+}
+
+/// Runs the body of an entry that needs cuInit in this process.
+pub(super) fn after_init(body: impl FnOnce() -> CuResult<()>) -> CUresult {
+    if !INITIALISED.load(Ordering::Acquire) || FORKED.load(Ordering::Relaxed) {
+        return CUresult::CUDA_ERROR_NOT_INITIALIZED;
+    }
+    before_init(body)
+}
+
+/// Called once by cuInit. A child of fork() has none of the threads and finds [`forked`] true.
+pub(super) fn mark_initialised() {
+    extern "C" fn in_child() {
+        FORKED.store(true, Ordering::Relaxed);
+    }
+    // SAFETY: the handler only stores to an atomic.
+    unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+    INITIALISED.store(true, Ordering::Release);
+}
+
+/// Whether this process is a fork()ed child of one that called cuInit.
+pub(super) fn forked() -> bool {
+    FORKED.load(Ordering::Relaxed)
+}
+
+/// Runs `body` with the per-thread default stream as stream 0.
+pub(super) fn per_thread<R>(body: impl FnOnce() -> R) -> R {
+    struct Restore(bool);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            PER_THREAD.set(self.0);
+        }
+    }
+    let _restore = Restore(PER_THREAD.replace(true));
+    body()
+}
+
+/// Whether stream 0 is the per-thread default stream in this call.
+pub(super) fn default_stream_is_per_thread() -> bool {
+    PER_THREAD.get()
+}
+
+/// Where a call stores a result.
+///
+/// # Invariants
+/// NULL, or valid for writing a `T` until the call returns: the C caller promises it, and only C callers make one.
+#[repr(transparent)]
+#[derive(Debug)]
+pub struct Out<T>(*mut T);
+
+impl<T> Clone for Out<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Out<T> {}
+
+impl<T> Out<T> {
+    /// CUDA_ERROR_INVALID_VALUE when it is NULL.
+    pub(super) fn check(self) -> CuResult<()> {
+        if self.0.is_null() { Err(CUresult::CUDA_ERROR_INVALID_VALUE) } else { Ok(()) }
+    }
+
+    /// Stores the result unless it is NULL.
+    pub(super) fn set(self, value: T) {
+        if !self.0.is_null() {
+            // SAFETY: valid for writing (invariant). C does not promise alignment in packed structs.
+            unsafe { self.0.write_unaligned(value) };
+        }
+    }
+
+    /// The place of element `index` of an array of results.
+    pub(super) fn element(self, index: usize) -> Out<T> {
+        Out(if self.0.is_null() { self.0 } else { self.0.wrapping_add(index) })
+    }
+
+    pub(super) fn from_raw(pointer: *mut T) -> Out<T> {
+        Out(pointer)
+    }
+}
+
+/// A structure or array that a call reads.
+///
+/// # Invariants
+/// NULL, or valid for reading as many `T` as the call's arguments say until the call returns.
+#[repr(transparent)]
+#[derive(Debug)]
+pub struct In<T>(*const T);
+
+impl<T> Clone for In<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for In<T> {}
+
+impl<T: Copy> In<T> {
+    pub(super) fn is_null(self) -> bool {
+        self.0.is_null()
+    }
+
+    pub(super) fn get(self) -> CuResult<T> {
+        self.at(0)
+    }
+
+    /// Element `index`, which the call's arguments say is there.
+    pub(super) fn at(self, index: usize) -> CuResult<T> {
+        if self.0.is_null() {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        // SAFETY: valid for reading that many elements (invariant).
+        Ok(unsafe { self.0.wrapping_add(index).read_unaligned() })
+    }
+
+    pub(super) fn from_raw(pointer: *const T) -> In<T> {
+        In(pointer)
+    }
+}
+
+/// A C string that a call reads.
+pub type Text = In<c_char>;
+
+impl Text {
+    /// The text, or CUDA_ERROR_INVALID_VALUE for NULL. Bytes that are not UTF-8 are replaced.
+    pub(super) fn text(self) -> CuResult<String> {
+        if self.0.is_null() {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        // SAFETY: the API demands a C string, valid until the call returns (invariant).
+        Ok(unsafe { CStr::from_ptr(self.0) }.to_string_lossy().into_owned())
+    }
+}
+
+/// Copies `text` and a NUL to a buffer of `capacity` bytes, cut to fit.
+pub(super) fn copy_text(to: Out<c_char>, capacity: usize, text: &str) {
+    let room = capacity.saturating_sub(1).min(text.len());
+    for (index, byte) in text.as_bytes()[..room].iter().enumerate() {
+        to.element(index).set(*byte as c_char);
+    }
+    if capacity > 0 {
+        to.element(room).set(0);
+    }
+}

@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Functions and kernels. A CUkernel belongs to a library and works in every context; a CUfunction belongs to a module. Both
+//! are the same object here, so that each call takes either.
+
+use std::ffi::{CString, c_char, c_int};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+
+use super::attributes::{ARCHITECTURE, MAX_THREADS, REGISTERS, SHARED_DEFAULT, SHARED_OPTIN, WARP};
+use super::context::{self, Context};
+use super::device::{CUdevice, device};
+use super::ffi::Out;
+use super::handle::{Handle, Registry};
+use super::library::{CUlibrary, Library};
+use super::module::{CUmodule, Module};
+use super::result::{CUresult, CuResult};
+use crate::program::{Kernel, Program};
+
+/// A function's handle; a CUkernel's value is one too.
+pub type CUfunction = Handle<Function>;
+/// A kernel's handle.
+pub type CUkernel = Handle<KernelTag>;
+/// What a [`CUkernel`] points to, which nobody looks at.
+pub struct KernelTag;
+
+static FUNCTIONS: Registry<Function> = Registry::new();
+
+/// A kernel that can be launched.
+pub struct Function {
+    home: Home,
+    name: CString,
+    /// CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+    dynamic_shared: AtomicU32,
+    /// CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT
+    carveout: AtomicI32,
+    /// CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, CLUSTER_SCHEDULING_POLICY_PREFERENCE: kept, without effect.
+    cluster: [AtomicI32; 2],
+}
+
+/// Where a function comes from.
+pub(super) enum Home {
+    Module(Arc<Module>),
+    Library(Arc<Library>),
+}
+
+impl Function {
+    /// A new handle for the kernel `name`, which the home has.
+    pub(super) fn publish(home: Home, name: &str) -> CuResult<CUfunction> {
+        let handle = Handle::mint();
+        let program = match &home {
+            Home::Module(module) => &module.program,
+            Home::Library(library) => &library.program,
+        };
+        let kernel = program.kernels.get(name).ok_or(CUresult::CUDA_ERROR_NOT_FOUND)?;
+        let function = Function {
+            dynamic_shared: AtomicU32::new(SHARED_DEFAULT.saturating_sub(kernel.static_shared)),
+            name: CString::new(name).map_err(|_| CUresult::CUDA_ERROR_NOT_FOUND)?,
+            carveout: AtomicI32::new(-1),
+            cluster: [AtomicI32::new(0), AtomicI32::new(0)],
+            home,
+        };
+        FUNCTIONS.insert(handle, Arc::new(function));
+        Ok(handle)
+    }
+
+    fn program(&self) -> &Program {
+        match &self.home {
+            Home::Module(module) => &module.program,
+            Home::Library(library) => &library.program,
+        }
+    }
+
+    /// What the program says of it.
+    pub(super) fn kernel(&self) -> CuResult<&Kernel> {
+        let name = self.name.to_str().unwrap_or_default();
+        self.program().kernels.get(name).ok_or(CUresult::CUDA_ERROR_NOT_FOUND)
+    }
+
+    /// The module to launch it from in a context.
+    pub(super) fn module(&self, context: &Arc<Context>) -> CuResult<Arc<Module>> {
+        match &self.home {
+            Home::Library(library) => library.module(context),
+            Home::Module(module) if std::ptr::eq(module.context.as_ptr(), Arc::as_ptr(context)) => {
+                Ok(Arc::clone(module))
+            }
+            Home::Module(_) => Err(CUresult::CUDA_ERROR_INVALID_HANDLE),
+        }
+    }
+
+    /// Most bytes of dynamic shared memory that a launch may ask for.
+    pub(super) fn dynamic_shared(&self) -> u32 {
+        self.dynamic_shared.load(Ordering::Relaxed)
+    }
+
+    /// Most threads of a block: what the program says, and what the registers suffice for.
+    pub(super) fn max_threads(&self) -> CuResult<u32> {
+        let kernel = self.kernel()?;
+        let by_registers = REGISTERS / kernel.registers.clamp(1, 255).next_multiple_of(8) / WARP * WARP;
+        Ok(kernel.max_threads.min(by_registers).clamp(1, MAX_THREADS))
+    }
+
+    fn attribute(&self, attribute: u32) -> CuResult<c_int> {
+        let kernel = self.kernel()?;
+        Ok(match attribute {
+            0 => self.max_threads()? as c_int,          // MAX_THREADS_PER_BLOCK
+            1 => kernel.static_shared as c_int,         // SHARED_SIZE_BYTES
+            2 => 0,                                     // CONST_SIZE_BYTES
+            3 => kernel.local_bytes as c_int,           // LOCAL_SIZE_BYTES
+            4 => kernel.registers as c_int,             // NUM_REGS
+            5 => kernel.ptx_version as c_int,           // PTX_VERSION
+            6 => ARCHITECTURE as c_int,                 // BINARY_VERSION
+            7 => 0,                                     // CACHE_MODE_CA
+            8 => self.dynamic_shared() as c_int,        // MAX_DYNAMIC_SHARED_SIZE_BYTES
+            9 => self.carveout.load(Ordering::Relaxed), // PREFERRED_SHARED_MEMORY_CARVEOUT
+            10..=13 => 0,                               // CLUSTER_SIZE_MUST_BE_SET, REQUIRED_CLUSTER_*
+            14 | 15 => self.cluster[attribute as usize - 14].load(Ordering::Relaxed),
+            _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+        })
+    }
+
+    fn set_attribute(&self, attribute: u32, value: c_int) -> CuResult<()> {
+        let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
+        match attribute {
+            8 => {
+                let most = SHARED_OPTIN.saturating_sub(self.kernel()?.static_shared);
+                let value = u32::try_from(value).ok().filter(|value| *value <= most).ok_or(invalid)?;
+                self.dynamic_shared.store(value, Ordering::Relaxed);
+            }
+            9 if (-1..=100).contains(&value) => self.carveout.store(value, Ordering::Relaxed),
+            14 | 15 if (0..=2).contains(&value) => {
+                self.cluster[attribute as usize - 14].store(value, Ordering::Relaxed);
+            }
+            _ => return Err(invalid),
+        }
+        Ok(())
+    }
+}
+
+/// The function or kernel behind a handle.
+pub(super) fn find(handle: CUfunction) -> CuResult<Arc<Function>> {
+    FUNCTIONS.get(handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
+}
+
+/// Ends a handle.
+pub(super) fn forget(handle: CUfunction) {
+    FUNCTIONS.remove(handle);
+}
+
+fn get_name(name: Out<*const c_char>, handle: CUfunction) -> CuResult<()> {
+    name.check()?;
+    // Good until the module or library is unloaded, as the API says: the registry keeps the function.
+    name.set(find(handle)?.name.as_ptr());
+    Ok(())
+}
+
+fn get_param_info(handle: CUfunction, index: usize, offset: Out<usize>, size: Out<usize>) -> CuResult<()> {
+    offset.check()?;
+    let function = find(handle)?;
+    let param = function.kernel()?.params.get(index).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    offset.set(param.offset as usize);
+    size.set(param.size as usize);
+    Ok(())
+}
+
+fn func_get_attribute(value: Out<c_int>, attribute: u32, handle: CUfunction) -> CuResult<()> {
+    value.check()?;
+    value.set(find(handle)?.attribute(attribute)?);
+    Ok(())
+}
+
+fn func_set_attribute(handle: CUfunction, attribute: u32, value: c_int) -> CuResult<()> {
+    context::current()?;
+    find(handle)?.set_attribute(attribute, value)
+}
+
+fn func_set_cache_config(handle: CUfunction, config: u32) -> CuResult<()> {
+    find(handle)?;
+    if config > 3 { Err(CUresult::CUDA_ERROR_INVALID_VALUE) } else { Ok(()) }
+}
+
+fn func_set_shared_mem_config(handle: CUfunction, config: u32) -> CuResult<()> {
+    find(handle)?;
+    if config > 2 { Err(CUresult::CUDA_ERROR_INVALID_VALUE) } else { Ok(()) }
+}
+
+fn func_get_module(out: Out<CUmodule>, handle: CUfunction) -> CuResult<()> {
+    out.check()?;
+    out.set(find(handle)?.module(&context::current()?)?.handle);
+    Ok(())
+}
+
+fn func_is_loaded(state: Out<u32>, handle: CUfunction) -> CuResult<()> {
+    state.check()?;
+    find(handle)?;
+    state.set(1);
+    Ok(())
+}
+
+fn func_load(handle: CUfunction) -> CuResult<()> {
+    find(handle).map(|_| ())
+}
+
+fn kernel_get_name(name: Out<*const c_char>, handle: CUkernel) -> CuResult<()> {
+    get_name(name, handle.cast())
+}
+
+fn kernel_get_function(out: Out<CUfunction>, handle: CUkernel) -> CuResult<()> {
+    out.check()?;
+    let kernel = find(handle.cast())?;
+    let module = kernel.module(&context::current()?)?;
+    out.set(module.function(kernel.name.to_str().unwrap_or_default())?);
+    Ok(())
+}
+
+fn kernel_get_library(out: Out<CUlibrary>, handle: CUkernel) -> CuResult<()> {
+    out.check()?;
+    match &find(handle.cast())?.home {
+        Home::Library(library) => out.set(library.handle),
+        Home::Module(_) => return Err(CUresult::CUDA_ERROR_INVALID_HANDLE),
+    }
+    Ok(())
+}
+
+fn kernel_get_param_info(
+    handle: CUkernel,
+    index: usize,
+    offset: Out<usize>,
+    size: Out<usize>,
+) -> CuResult<()> {
+    get_param_info(handle.cast(), index, offset, size)
+}
+
+fn kernel_get_attribute(
+    value: Out<c_int>,
+    attribute: u32,
+    handle: CUkernel,
+    ordinal: CUdevice,
+) -> CuResult<()> {
+    device(ordinal)?;
+    func_get_attribute(value, attribute, handle.cast())
+}
+
+fn kernel_set_attribute(attribute: u32, value: c_int, handle: CUkernel, ordinal: CUdevice) -> CuResult<()> {
+    device(ordinal)?;
+    find(handle.cast())?.set_attribute(attribute, value)
+}
+
+fn kernel_set_cache_config(handle: CUkernel, config: u32, ordinal: CUdevice) -> CuResult<()> {
+    device(ordinal)?;
+    func_set_cache_config(handle.cast(), config)
+}
+
+super::ffi::entries! { after_init
+    cuFuncGetName => get_name(name: Out<*const c_char>, function: CUfunction);
+    cuFuncGetParamInfo => get_param_info(
+        function: CUfunction, index: usize, offset: Out<usize>, size: Out<usize>);
+    cuFuncGetAttribute => func_get_attribute(value: Out<c_int>, attribute: u32, function: CUfunction);
+    cuFuncSetAttribute => func_set_attribute(function: CUfunction, attribute: u32, value: c_int);
+    cuFuncSetCacheConfig => func_set_cache_config(function: CUfunction, config: u32);
+    cuFuncSetSharedMemConfig => func_set_shared_mem_config(function: CUfunction, config: u32);
+    cuFuncGetModule => func_get_module(out: Out<CUmodule>, function: CUfunction);
+    cuFuncIsLoaded => func_is_loaded(state: Out<u32>, function: CUfunction);
+    cuFuncLoad => func_load(function: CUfunction);
+    cuKernelGetName => kernel_get_name(name: Out<*const c_char>, kernel: CUkernel);
+    cuKernelGetFunction => kernel_get_function(out: Out<CUfunction>, kernel: CUkernel);
+    cuKernelGetLibrary => kernel_get_library(out: Out<CUlibrary>, kernel: CUkernel);
+    cuKernelGetParamInfo => kernel_get_param_info(
+        kernel: CUkernel, index: usize, offset: Out<usize>, size: Out<usize>);
+    cuKernelGetAttribute => kernel_get_attribute(
+        value: Out<c_int>, attribute: u32, kernel: CUkernel, device: CUdevice);
+    cuKernelSetAttribute => kernel_set_attribute(attribute: u32, value: c_int, kernel: CUkernel, device: CUdevice);
+    cuKernelSetCacheConfig => kernel_set_cache_config(kernel: CUkernel, config: u32, device: CUdevice);
+}

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Handles: numbers that C code holds for objects. A handle is looked up, never followed, and never used twice, so that a
+//! forged or stale one is an error and nothing worse.
+
+use std::collections::BTreeMap;
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+/// A C handle for a `T`, as big as a pointer.
+#[repr(transparent)]
+pub struct Handle<T>(pub usize, PhantomData<fn() -> T>);
+
+impl<T> Clone for Handle<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Handle<T> {}
+
+impl<T> PartialEq for Handle<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+}
+
+impl<T> Eq for Handle<T> {}
+
+impl<T> std::fmt::Debug for Handle<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:#x}", self.0)
+    }
+}
+
+impl<T> Handle<T> {
+    /// The NULL handle.
+    pub const NULL: Handle<T> = Handle(0, PhantomData);
+
+    /// The handle with this value.
+    pub const fn new(value: usize) -> Handle<T> {
+        Handle(value, PhantomData)
+    }
+
+    /// A value that no other handle of any kind ever had.
+    pub(super) fn mint() -> Handle<T> {
+        /// Far from small constants such as CU_STREAM_LEGACY, and aligned as a pointer would be.
+        static NEXT: AtomicUsize = AtomicUsize::new(0x5000_0000);
+        Handle::new(NEXT.fetch_add(16, Ordering::Relaxed))
+    }
+
+    /// The same value as a handle of another kind (CUkernel as CUfunction).
+    pub(super) fn cast<U>(self) -> Handle<U> {
+        Handle::new(self.0)
+    }
+}
+
+/// All live objects of one kind.
+pub(super) struct Registry<T> {
+    objects: RwLock<BTreeMap<usize, Arc<T>>>,
+}
+
+impl<T> Registry<T> {
+    pub(super) const fn new() -> Registry<T> {
+        Registry { objects: RwLock::new(BTreeMap::new()) }
+    }
+
+    pub(super) fn insert(&self, handle: Handle<T>, object: Arc<T>) {
+        self.objects.write().unwrap_or_else(PoisonError::into_inner).insert(handle.0, object);
+    }
+
+    pub(super) fn get(&self, handle: Handle<T>) -> Option<Arc<T>> {
+        self.objects.read().unwrap_or_else(PoisonError::into_inner).get(&handle.0).cloned()
+    }
+
+    pub(super) fn remove(&self, handle: Handle<T>) -> Option<Arc<T>> {
+        self.objects.write().unwrap_or_else(PoisonError::into_inner).remove(&handle.0)
+    }
+
+    /// All live objects.
+    pub(super) fn all(&self) -> Vec<Arc<T>> {
+        self.objects.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+
+    /// Removes the objects that `unwanted` picks.
+    pub(super) fn remove_where(&self, unwanted: impl Fn(&T) -> bool) -> Vec<Arc<T>> {
+        let mut objects = self.objects.write().unwrap_or_else(PoisonError::into_inner);
+        objects.extract_if(.., |_, object| unwanted(object)).map(|(_, object)| object).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stale_and_forged_handles_find_nothing() {
+        let registry = Registry::<u32>::new();
+        let handle = Handle::mint();
+        registry.insert(handle, Arc::new(7));
+        assert_eq!(registry.get(handle).as_deref(), Some(&7));
+        assert_eq!(registry.remove(handle).as_deref(), Some(&7));
+        assert_eq!(registry.get(handle), None);
+        assert_eq!(registry.get(Handle::new(0xdead)), None);
+        assert_ne!(Handle::<u32>::mint(), handle);
+    }
+}

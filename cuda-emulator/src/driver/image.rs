@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! From what a program passes to cuModuleLoadData and cuLibraryLoadData to an executable program: a wrapper, a fat binary, a
+//! cubin or PTX text.
+
+use std::ffi::{CStr, c_char, c_void};
+use std::sync::Arc;
+
+use super::attributes::ARCHITECTURE;
+use super::ffi::{In, Out, copy_text};
+use super::result::{CUresult, CuResult};
+use crate::fatbin::{self, CONTAINER_MAGIC, ELF_MAGIC, FatbinError, WRAPPER_MAGIC};
+use crate::program::{LoadErrorKind, Program};
+
+const JIT_INFO_LOG_BUFFER: u32 = 3;
+const JIT_INFO_LOG_BUFFER_SIZE_BYTES: u32 = 4;
+const JIT_ERROR_LOG_BUFFER: u32 = 5;
+const JIT_ERROR_LOG_BUFFER_SIZE_BYTES: u32 = 6;
+/// A prelinked wrapper's list of containers ends by then, or it is not one.
+const MAX_PRELINKED: usize = 4096;
+
+/// `__fatBinC_Wrapper_t`
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Wrapper {
+    magic: u32,
+    version: u32,
+    data: *const c_void,
+    /// Version 2: a NULL-terminated array of the containers that were linked into `data`.
+    prelinked: *const *const c_void,
+}
+
+/// The options of cuModuleLoadDataEx and cuLibraryLoadData that matter here: where messages go.
+#[derive(Clone, Copy)]
+pub(super) struct JitOptions {
+    count: u32,
+    names: In<u32>,
+    values: *mut *mut c_void,
+}
+
+impl JitOptions {
+    pub(super) fn new(count: u32, names: In<u32>, values: *mut *mut c_void) -> JitOptions {
+        JitOptions { count: if names.is_null() || values.is_null() { 0 } else { count }, names, values }
+    }
+
+    pub(super) fn none() -> JitOptions {
+        JitOptions { count: 0, names: In::from_raw(std::ptr::null()), values: std::ptr::null_mut() }
+    }
+
+    /// The place of an option's value, which is both in and out.
+    fn place(&self, option: u32) -> Option<(*mut c_void, Out<*mut c_void>)> {
+        let index = (0..self.count as usize).find(|index| self.names.at(*index) == Ok(option))?;
+        let place = self.values.wrapping_add(index);
+        Some((In::from_raw(place.cast_const()).get().ok()?, Out::from_raw(place)))
+    }
+
+    fn log(&self, buffer: u32, size: u32, message: &str) {
+        let Some((capacity, used)) = self.place(size) else { return };
+        let capacity = capacity as usize as u32 as usize;
+        if let Some((text, _)) = self.place(buffer).filter(|(text, _)| !text.is_null() && capacity > 0) {
+            copy_text(Out::from_raw(text.cast::<c_char>()), capacity, message);
+        }
+        used.set(message.len().min(capacity.saturating_sub(1)) as *mut c_void);
+    }
+}
+
+/// Loads an image that the caller keeps readable during the call.
+pub(super) fn load(image: *const c_void, options: &JitOptions) -> CuResult<Arc<Program>> {
+    if image.is_null() {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let texts = texts(image).map_err(|error| report(options, &error.to_string(), code_of(&error)))?;
+    let texts: Vec<_> = texts.iter().map(String::as_str).collect();
+    let program = Program::link(&texts).map_err(|error| {
+        let code = match error.kind {
+            LoadErrorKind::Syntax | LoadErrorKind::Unresolved | LoadErrorKind::Unsupported => {
+                CUresult::CUDA_ERROR_INVALID_PTX
+            }
+        };
+        report(options, &format!("PTX, {error}"), code)
+    })?;
+    options.log(JIT_ERROR_LOG_BUFFER, JIT_ERROR_LOG_BUFFER_SIZE_BYTES, "");
+    options.log(JIT_INFO_LOG_BUFFER, JIT_INFO_LOG_BUFFER_SIZE_BYTES, "");
+    Ok(Arc::new(program))
+}
+
+/// Says why a module is refused, where the program asked for it and on standard error.
+fn report(options: &JitOptions, message: &str, code: CUresult) -> CUresult {
+    log::error!("a module is refused: {message}");
+    options.log(JIT_ERROR_LOG_BUFFER, JIT_ERROR_LOG_BUFFER_SIZE_BYTES, message);
+    code
+}
+
+fn code_of(error: &FatbinError) -> CUresult {
+    match error {
+        FatbinError::Invalid(_) => CUresult::CUDA_ERROR_INVALID_IMAGE,
+        FatbinError::NoPtx { .. } => CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU,
+    }
+}
+
+/// The PTX texts to link.
+fn texts(image: *const c_void) -> Result<Vec<String>, FatbinError> {
+    // One byte at a time until all four are known to be there: a PTX text may be shorter.
+    let mut first = [0u8; 4];
+    for (index, byte) in first.iter_mut().enumerate() {
+        *byte = In::from_raw(image.cast::<u8>()).at(index).unwrap_or(0);
+        if *byte == 0 {
+            break;
+        }
+    }
+    match u32::from_le_bytes(first) {
+        WRAPPER_MAGIC => wrapped(In::from_raw(image.cast::<Wrapper>())),
+        CONTAINER_MAGIC => Ok(vec![fatbin::ptx(container(image)?, ARCHITECTURE)?]),
+        ELF_MAGIC => Err(FatbinError::NoPtx { wanted: ARCHITECTURE, found: "machine code (a cubin)".into() }),
+        _ => {
+            // SAFETY: the API says that what is none of the above is a C string.
+            let text = unsafe { CStr::from_ptr(image.cast::<c_char>()) };
+            let text =
+                text.to_str().map_err(|_| FatbinError::Invalid("neither a fat binary nor PTX text"))?;
+            if !text.contains(".version") {
+                return Err(FatbinError::Invalid("neither a fat binary nor PTX text"));
+            }
+            Ok(vec![text.to_owned()])
+        }
+    }
+}
+
+fn wrapped(wrapper: In<Wrapper>) -> Result<Vec<String>, FatbinError> {
+    let wrapper = wrapper.get().map_err(|_| FatbinError::Invalid("no wrapper"))?;
+    if wrapper.data.is_null() {
+        return Err(FatbinError::Invalid("an empty wrapper"));
+    }
+    let linked = fatbin::ptx(container(wrapper.data)?, ARCHITECTURE);
+    if linked.is_ok() || wrapper.version < 2 || wrapper.prelinked.is_null() {
+        return Ok(vec![linked?]);
+    }
+    // Compiled with -rdc=true: the container has only linked machine code, its parts have the PTX.
+    let parts = In::from_raw(wrapper.prelinked);
+    let mut texts = Vec::new();
+    for index in 0..MAX_PRELINKED {
+        let part = parts.at(index).unwrap_or(std::ptr::null());
+        if part.is_null() {
+            break;
+        }
+        texts.push(fatbin::ptx(container(part)?, ARCHITECTURE)?);
+    }
+    if texts.is_empty() { Ok(vec![linked?]) } else { Ok(texts) }
+}
+
+/// The bytes of a container in the caller's memory.
+fn container<'a>(start: *const c_void) -> Result<&'a [u8], FatbinError> {
+    let start = start.cast::<u8>();
+    // SAFETY: the API demands that a container is there, which is at least a header; its own length says where it ends.
+    // It stays readable during the call, and what is returned is used only during the call.
+    unsafe {
+        let header = *start.cast::<[u8; fatbin::HEADER_BYTES]>();
+        Ok(std::slice::from_raw_parts(start, fatbin::container_bytes(&header)?))
+    }
+}

@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! cuLaunchKernel and its relatives: what is checked at once, and the work that goes to the stream.
+
+use std::ffi::c_void;
+use std::num::NonZero;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread;
+
+use super::attributes::{MAX_BLOCK, MAX_GRID, MAX_THREADS, MULTIPROCESSORS, REGISTERS, SHARED_OPTIN};
+use super::context::{self, Context};
+use super::ffi::In;
+use super::function::{self, CUfunction, Function};
+use super::module::Module;
+use super::occupancy;
+use super::output;
+use super::result::{CUresult, CuResult};
+use super::stream::CUstream;
+use crate::launch::{FaultKind, Launch, launch};
+use crate::program::Kernel;
+
+/// CU_LAUNCH_PARAM_END, BUFFER_POINTER, BUFFER_SIZE
+const PARAM_END: usize = 0;
+const PARAM_BUFFER_POINTER: usize = 1;
+const PARAM_BUFFER_SIZE: usize = 2;
+/// CUlaunchAttributeID
+const ATTRIBUTE_COOPERATIVE: u32 = 2;
+const ATTRIBUTE_CLUSTER_DIMENSION: u32 = 4;
+const ATTRIBUTE_PROGRAMMATIC_EVENT: u32 = 7;
+const ATTRIBUTE_LAUNCH_COMPLETION_EVENT: u32 = 12;
+const ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE: u32 = 13;
+
+/// The size and place of a launch.
+#[derive(Clone, Copy)]
+pub(super) struct Shape {
+    grid: [u32; 3],
+    block: [u32; 3],
+    shared: u32,
+    stream: CUstream,
+    cooperative: bool,
+}
+
+/// CUlaunchConfig
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct CUlaunchConfig {
+    grid: [u32; 3],
+    block: [u32; 3],
+    shared: u32,
+    stream: CUstream,
+    attributes: In<CUlaunchAttribute>,
+    attribute_count: u32,
+}
+
+/// CUlaunchAttribute
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct CUlaunchAttribute {
+    id: u32,
+    pad: u32,
+    value: [u32; 16],
+}
+
+const _: () = assert!(size_of::<CUlaunchConfig>() == 56 && size_of::<CUlaunchAttribute>() == 72);
+
+/// The buffer of parameters, from either form in which C passes them.
+fn parameters(kernel: &Kernel, params: In<*const c_void>, extra: In<*mut c_void>) -> CuResult<Vec<u8>> {
+    let bytes = kernel.param_bytes as usize;
+    let mut buffer = vec![0u8; bytes];
+    if !extra.is_null() {
+        if !params.is_null() {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        let (source, given) = packed(extra)?;
+        if given < bytes {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        for (index, byte) in buffer.iter_mut().enumerate() {
+            *byte = source.at(index)?;
+        }
+        return Ok(buffer);
+    }
+    for (index, param) in kernel.params.iter().enumerate() {
+        let source = In::from_raw(params.at(index)?.cast::<u8>());
+        let place =
+            buffer.get_mut(param.offset as usize..).and_then(|rest| rest.get_mut(..param.size as usize));
+        for (index, byte) in place.ok_or(CUresult::CUDA_ERROR_INVALID_IMAGE)?.iter_mut().enumerate() {
+            *byte = source.at(index)?;
+        }
+    }
+    Ok(buffer)
+}
+
+/// The `extra` form: a list of keys and values that says where a packed buffer is and how long.
+fn packed(extra: In<*mut c_void>) -> CuResult<(In<u8>, usize)> {
+    let (mut pointer, mut size) = (std::ptr::null(), 0);
+    // Two keys and the end: a longer list is not one.
+    for index in 0..3 {
+        let value = || extra.at(index * 2 + 1);
+        match extra.at(index * 2)? as usize {
+            PARAM_END => break,
+            PARAM_BUFFER_POINTER => pointer = value()?.cast_const().cast::<u8>(),
+            PARAM_BUFFER_SIZE => size = In::from_raw(value()?.cast_const().cast::<usize>()).get()?,
+            _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+        }
+    }
+    Ok((In::from_raw(pointer), size))
+}
+
+fn check(function: &Function, kernel: &Kernel, shape: &Shape) -> CuResult<()> {
+    let invalid = Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    let outside = |size: &[u32; 3], most: &[u32; 3]| {
+        size.iter().zip(most).any(|(size, most)| *size == 0 || size > most)
+    };
+    if outside(&shape.grid, &MAX_GRID) || outside(&shape.block, &MAX_BLOCK) {
+        return invalid;
+    }
+    let threads = shape.block.iter().product::<u32>();
+    if threads > MAX_THREADS || threads > kernel.max_threads {
+        return invalid;
+    }
+    if threads * kernel.registers.clamp(1, 255) > REGISTERS {
+        return Err(CUresult::CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
+    }
+    let total = u64::from(kernel.static_shared) + u64::from(shape.shared);
+    if shape.shared > function.dynamic_shared() || total > SHARED_OPTIN.into() {
+        return invalid;
+    }
+    if shape.cooperative {
+        let blocks = shape.grid.iter().map(|size| u64::from(*size)).product::<u64>();
+        let resident = occupancy::blocks_per_multiprocessor(kernel, threads, shape.shared) * MULTIPROCESSORS;
+        if blocks > resident.into() {
+            return Err(CUresult::CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE);
+        }
+    }
+    Ok(())
+}
+
+fn submit(
+    handle: CUfunction,
+    shape: Shape,
+    params: In<*const c_void>,
+    extra: In<*mut c_void>,
+) -> CuResult<()> {
+    let context = context::current()?;
+    let function = function::find(handle)?;
+    let stream = context.stream(shape.stream)?;
+    let kernel = function.kernel()?;
+    check(&function, kernel, &shape)?;
+    let params = parameters(kernel, params, extra)?;
+    let module = function.module(&context)?;
+    context.flush_printf();
+    let kept = Arc::clone(&function);
+    context.submit_work(&stream, move |context| execute(context, &module, kept.kernel()?, &shape, &params));
+    Ok(())
+}
+
+/// Runs the kernel on this thread and the workers that it starts.
+fn execute(
+    context: &Context,
+    module: &Module,
+    kernel: &Kernel,
+    shape: &Shape,
+    params: &[u8],
+) -> CuResult<()> {
+    static WORKERS: OnceLock<usize> = OnceLock::new();
+    static GRID_ID: AtomicU64 = AtomicU64::new(1);
+    /// The driver never ends a kernel early; the process's end does.
+    static NEVER: AtomicBool = AtomicBool::new(false);
+    let result = launch(&Launch {
+        program: &module.program,
+        kernel,
+        global_addresses: &module.addresses,
+        grid: shape.grid,
+        block: shape.block,
+        dynamic_shared: shape.shared,
+        params,
+        memory: &context.device.memory,
+        printf: &context.printf,
+        cooperative: shape.cooperative,
+        cancel: &NEVER,
+        workers: *WORKERS.get_or_init(|| thread::available_parallelism().map_or(1, NonZero::get)),
+        multiprocessors: MULTIPROCESSORS,
+        stack_bytes: context.stack_limit.load(Ordering::Relaxed) as u32,
+        grid_id: GRID_ID.fetch_add(1, Ordering::Relaxed),
+    });
+    result.map_err(|fault| {
+        if fault.kind == FaultKind::Assert {
+            output::write_error(&fault.message);
+        } else {
+            log::error!("{fault}");
+        }
+        CUresult(fault.kind.code())
+    })
+}
+
+#[allow(clippy::too_many_arguments, reason = "the C function's")]
+fn launch_kernel(
+    function: CUfunction,
+    grid_x: u32,
+    grid_y: u32,
+    grid_z: u32,
+    block_x: u32,
+    block_y: u32,
+    block_z: u32,
+    shared: u32,
+    stream: CUstream,
+    params: In<*const c_void>,
+    extra: In<*mut c_void>,
+) -> CuResult<()> {
+    let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
+    submit(function, Shape { grid, block, shared, stream, cooperative: false }, params, extra)
+}
+
+#[allow(clippy::too_many_arguments, reason = "the C function's")]
+fn launch_cooperative_kernel(
+    function: CUfunction,
+    grid_x: u32,
+    grid_y: u32,
+    grid_z: u32,
+    block_x: u32,
+    block_y: u32,
+    block_z: u32,
+    shared: u32,
+    stream: CUstream,
+    params: In<*const c_void>,
+) -> CuResult<()> {
+    let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
+    let extra = In::from_raw(std::ptr::null());
+    submit(function, Shape { grid, block, shared, stream, cooperative: true }, params, extra)
+}
+
+fn launch_kernel_ex(
+    config: In<CUlaunchConfig>,
+    function: CUfunction,
+    params: In<*const c_void>,
+    extra: In<*mut c_void>,
+) -> CuResult<()> {
+    let config = config.get()?;
+    let CUlaunchConfig { grid, block, shared, stream, .. } = config;
+    let mut shape = Shape { grid, block, shared, stream, cooperative: false };
+    for index in 0..config.attribute_count as usize {
+        let attribute = config.attributes.at(index)?;
+        match attribute.id {
+            ATTRIBUTE_COOPERATIVE => shape.cooperative = attribute.value[0] != 0,
+            ATTRIBUTE_CLUSTER_DIMENSION if attribute.value[..3] != [1, 1, 1] => {
+                return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+            }
+            ATTRIBUTE_PROGRAMMATIC_EVENT
+            | ATTRIBUTE_LAUNCH_COMPLETION_EVENT
+            | ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE => return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
+            // The others are hints: priority, cache windows, memory domains, overlap with the previous kernel.
+            _ => {}
+        }
+    }
+    submit(function, shape, params, extra)
+}
+
+super::ffi::entries! { after_init
+    cuLaunchKernel + cuLaunchKernel_ptsz => launch_kernel(
+        function: CUfunction, grid_x: u32, grid_y: u32, grid_z: u32, block_x: u32, block_y: u32, block_z: u32,
+        shared: u32, stream: CUstream, params: In<*const c_void>, extra: In<*mut c_void>);
+    cuLaunchCooperativeKernel + cuLaunchCooperativeKernel_ptsz => launch_cooperative_kernel(
+        function: CUfunction, grid_x: u32, grid_y: u32, grid_z: u32, block_x: u32, block_y: u32, block_z: u32,
+        shared: u32, stream: CUstream, params: In<*const c_void>);
+    cuLaunchKernelEx + cuLaunchKernelEx_ptsz => launch_kernel_ex(
+        config: In<CUlaunchConfig>, function: CUfunction, params: In<*const c_void>, extra: In<*mut c_void>);
+}

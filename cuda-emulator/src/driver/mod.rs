@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The CUDA driver API of the emulated device: what `libcuda.so.1` exports.
+//!
+//! Each file ends with a table (`entries!`) of the C functions that it implements. Names without an implementation answer
+//! CUDA_ERROR_NOT_SUPPORTED (`names`). A call never follows a handle, checks every address, and never unwinds into C.
+//!
+//! Environment: `CUDA_EMULATOR_DEVICES` (1), `CUDA_EMULATOR_MEMORY` (8G, for each device), `CUDA_EMULATOR_LOG` (error; as RUST_LOG).
+
+mod allocation;
+mod attributes;
+mod capture;
+mod context;
+mod context_api;
+mod copy;
+mod copy_api;
+mod device;
+mod event;
+mod ffi;
+mod function;
+mod handle;
+mod host_memory;
+mod image;
+mod launch;
+mod library;
+mod module;
+mod names;
+mod occupancy;
+mod output;
+mod pointer;
+mod pool;
+mod proc_address;
+mod profiler;
+mod queue;
+mod result;
+mod stream;
+mod symbols;
+mod threads;
+
+pub use result::CUresult;
+
+#[cfg(test)]
+mod driver_test;

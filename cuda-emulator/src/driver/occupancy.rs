@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! How many blocks of a kernel fit on a multiprocessor, by the rules of compute capability 9.0.
+
+use std::ffi::c_int;
+
+use super::attributes::{
+    BLOCKS_PER_MULTIPROCESSOR, MULTIPROCESSORS, REGISTERS, SHARED_OPTIN, SHARED_PER_MULTIPROCESSOR,
+    SHARED_RESERVED, THREADS_PER_MULTIPROCESSOR, WARP,
+};
+use super::ffi::Out;
+use super::function::{self, CUfunction};
+use super::result::{CUresult, CuResult};
+use crate::program::Kernel;
+
+/// Registers are given to warps in pieces of this many.
+const REGISTER_UNIT: u32 = 256;
+/// Shared memory is given to blocks in pieces of this many bytes.
+const SHARED_UNIT: u32 = 128;
+
+/// Resident blocks of `threads` threads (1 to 1024) with `dynamic` bytes of dynamic shared memory.
+pub(super) fn blocks_per_multiprocessor(kernel: &Kernel, threads: u32, dynamic: u32) -> u32 {
+    let warps = threads.div_ceil(WARP);
+    let by_threads = THREADS_PER_MULTIPROCESSOR / WARP / warps;
+    let registers = (kernel.registers.clamp(1, 255) * WARP).next_multiple_of(REGISTER_UNIT) * warps;
+    let shared = kernel.static_shared.saturating_add(dynamic).saturating_add(SHARED_RESERVED);
+    let shared = shared.checked_next_multiple_of(SHARED_UNIT).unwrap_or(u32::MAX);
+    let by_shared = SHARED_PER_MULTIPROCESSOR / shared;
+    BLOCKS_PER_MULTIPROCESSOR.min(by_threads).min(REGISTERS / registers).min(by_shared)
+}
+
+fn max_active_blocks(out: Out<c_int>, handle: CUfunction, threads: c_int, dynamic: usize) -> CuResult<()> {
+    out.check()?;
+    let function = function::find(handle)?;
+    let threads = u32::try_from(threads).ok().filter(|threads| *threads > 0);
+    let threads = threads.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let dynamic = u32::try_from(dynamic).unwrap_or(u32::MAX);
+    let fits = threads <= function.max_threads()? && dynamic <= function.dynamic_shared().max(SHARED_OPTIN);
+    out.set(if fits { blocks_per_multiprocessor(function.kernel()?, threads, dynamic) as c_int } else { 0 });
+    Ok(())
+}
+
+fn max_active_blocks_with_flags(
+    out: Out<c_int>,
+    handle: CUfunction,
+    threads: c_int,
+    dynamic: usize,
+    flags: u32,
+) -> CuResult<()> {
+    check_flags(flags)?;
+    max_active_blocks(out, handle, threads, dynamic)
+}
+
+/// CU_OCCUPANCY_DEFAULT, CU_OCCUPANCY_DISABLE_CACHING_OVERRIDE
+fn check_flags(flags: u32) -> CuResult<()> {
+    if flags > 1 { Err(CUresult::CUDA_ERROR_INVALID_VALUE) } else { Ok(()) }
+}
+
+/// CUoccupancyB2DSize: dynamic shared memory by block size.
+type BlockToDynamic = Option<unsafe extern "C" fn(c_int) -> usize>;
+
+fn max_potential_block_size(
+    min_grid: Out<c_int>,
+    block: Out<c_int>,
+    handle: CUfunction,
+    dynamic_of: BlockToDynamic,
+    dynamic: usize,
+    limit: c_int,
+) -> CuResult<()> {
+    min_grid.check()?;
+    block.check()?;
+    let function = function::find(handle)?;
+    let kernel = function.kernel()?;
+    let most = function.max_threads()?;
+    let most = if limit > 0 { most.min(limit as u32) } else { most };
+    let mut best = (0, 0);
+    // From large to small: the largest block wins among equals.
+    let sizes = (1..=most.div_ceil(WARP)).rev().map(|warps| (warps * WARP).min(most));
+    for threads in sizes {
+        let dynamic = match dynamic_of {
+            // SAFETY: the caller passed a function that may be called with a block size during this call.
+            Some(dynamic_of) => unsafe { dynamic_of(threads as c_int) },
+            None => dynamic,
+        };
+        let blocks = blocks_per_multiprocessor(kernel, threads, u32::try_from(dynamic).unwrap_or(u32::MAX));
+        if blocks * threads > best.0 * best.1 {
+            best = (blocks, threads);
+        }
+    }
+    min_grid.set((best.0 * MULTIPROCESSORS) as c_int);
+    block.set(best.1 as c_int);
+    Ok(())
+}
+
+fn max_potential_block_size_with_flags(
+    min_grid: Out<c_int>,
+    block: Out<c_int>,
+    handle: CUfunction,
+    dynamic_of: BlockToDynamic,
+    dynamic: usize,
+    limit: c_int,
+    flags: u32,
+) -> CuResult<()> {
+    check_flags(flags)?;
+    max_potential_block_size(min_grid, block, handle, dynamic_of, dynamic, limit)
+}
+
+fn available_dynamic_smem(
+    out: Out<usize>,
+    handle: CUfunction,
+    blocks: c_int,
+    threads: c_int,
+) -> CuResult<()> {
+    out.check()?;
+    let function = function::find(handle)?;
+    let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
+    let blocks = u32::try_from(blocks).ok().filter(|blocks| *blocks > 0).ok_or(invalid)?;
+    let threads = u32::try_from(threads).ok().filter(|threads| *threads > 0).ok_or(invalid)?;
+    if threads > function.max_threads()? || blocks_per_multiprocessor(function.kernel()?, threads, 0) < blocks
+    {
+        return Err(invalid);
+    }
+    let share = SHARED_PER_MULTIPROCESSOR / blocks / SHARED_UNIT * SHARED_UNIT;
+    let own = function.kernel()?.static_shared + SHARED_RESERVED;
+    out.set(share.min(SHARED_OPTIN + SHARED_RESERVED).saturating_sub(own) as usize);
+    Ok(())
+}
+
+super::ffi::entries! { after_init
+    cuOccupancyMaxActiveBlocksPerMultiprocessor => max_active_blocks(
+        out: Out<c_int>, function: CUfunction, threads: c_int, dynamic: usize);
+    cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags => max_active_blocks_with_flags(
+        out: Out<c_int>, function: CUfunction, threads: c_int, dynamic: usize, flags: u32);
+    cuOccupancyMaxPotentialBlockSize => max_potential_block_size(
+        min_grid: Out<c_int>, block: Out<c_int>, function: CUfunction, dynamic_of: BlockToDynamic, dynamic: usize,
+        limit: c_int);
+    cuOccupancyMaxPotentialBlockSizeWithFlags => max_potential_block_size_with_flags(
+        min_grid: Out<c_int>, block: Out<c_int>, function: CUfunction, dynamic_of: BlockToDynamic, dynamic: usize,
+        limit: c_int, flags: u32);
+    cuOccupancyAvailableDynamicSMemPerBlock => available_dynamic_smem(
+        out: Out<usize>, function: CUfunction, blocks: c_int, threads: c_int);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_resource_limits_the_blocks() {
+        let kernel = |registers, static_shared| Kernel { registers, static_shared, ..Kernel::default() };
+        assert_eq!(blocks_per_multiprocessor(&kernel(16, 0), 32, 0), 32);
+        assert_eq!(blocks_per_multiprocessor(&kernel(16, 0), 1024, 0), 2);
+        assert_eq!(blocks_per_multiprocessor(&kernel(16, 0), 1000, 0), 2);
+        assert_eq!(blocks_per_multiprocessor(&kernel(128, 0), 256, 0), 2);
+        assert_eq!(blocks_per_multiprocessor(&kernel(16, 47 << 10), 256, 0), 4);
+        assert_eq!(blocks_per_multiprocessor(&kernel(16, 0), 256, 227 << 10), 1);
+        assert_eq!(blocks_per_multiprocessor(&kernel(16, 0), 256, 228 << 10), 0);
+    }
+}

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! cuPointerGetAttribute(s): what an address is.
+
+use std::ffi::c_void;
+
+use super::context::CUcontext;
+use super::device::{self, CUdeviceptr, Device, Owner};
+use super::ffi::{In, Out};
+use super::handle::Handle;
+use super::host_memory;
+use super::result::{CUresult, CuResult};
+use crate::memory::{Range, RangeKind};
+
+/// CU_MEMORYTYPE_HOST, CU_MEMORYTYPE_DEVICE
+const HOST: u32 = 1;
+const DEVICE: u32 = 2;
+/// CU_DEVICE_INVALID
+const NO_DEVICE: i32 = -2;
+/// CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE
+const READ_WRITE: u32 = 3;
+
+/// A valid address.
+struct Found {
+    ptr: u64,
+    device: &'static Device,
+    range: Range,
+    owner: Option<Owner>,
+}
+
+impl Found {
+    fn new(ptr: u64) -> Option<Found> {
+        let (device, range) = device::range_of(ptr)?;
+        Some(Found { ptr, device, range, owner: device.owner(range.base) })
+    }
+
+    fn is_host(&self) -> bool {
+        matches!(self.range.kind, RangeKind::HostAllocated | RangeKind::HostRegistered)
+    }
+
+    fn context(&self) -> CUcontext {
+        match &self.owner {
+            Some(owner) => owner.context,
+            None => host_memory::context_of(self.range.base).unwrap_or(Handle::NULL),
+        }
+    }
+}
+
+/// Stores one attribute; with nothing found, the value that says so.
+fn store(data: *mut c_void, attribute: u32, found: Option<&Found>) -> CuResult<()> {
+    let word = Out::from_raw(data.cast::<u32>());
+    let wide = Out::from_raw(data.cast::<u64>());
+    let flag = |value: bool| Out::from_raw(data.cast::<u8>()).set(value.into());
+    let managed = found.is_some_and(|found| found.range.kind == RangeKind::Managed);
+    let host = found.is_some_and(Found::is_host);
+    match attribute {
+        1 => wide.set(found.map_or(0, |found| found.context().0 as u64)), // CONTEXT
+        2 => word.set(found.map_or(0, |_| if host { HOST } else { DEVICE })), // MEMORY_TYPE
+        3 => wide.set(found.map_or(0, |found| found.ptr)),                // DEVICE_POINTER
+        4 => wide.set(found.filter(|_| host || managed).map_or(0, |found| found.ptr)), // HOST_POINTER
+        6 => word.set(0),                                                 // SYNC_MEMOPS
+        7 => {
+            wide.set(found.map_or(0, |found| found.owner.as_ref().map_or(found.range.base, |owner| owner.id)))
+        } // BUFFER_ID
+        8 => flag(managed),                                               // IS_MANAGED
+        9 => Out::from_raw(data.cast::<i32>()).set(found.map_or(NO_DEVICE, |found| found.device.ordinal)), // DEVICE_ORDINAL
+        10 | 15 => flag(false), // IS_LEGACY_CUDA_IPC_CAPABLE, IS_GPU_DIRECT_RDMA_CAPABLE
+        11 | 19 => wide.set(found.map_or(0, |found| found.range.base)), // RANGE_START_ADDR, MAPPING_BASE_ADDR
+        12 | 18 => wide.set(found.map_or(0, |found| found.range.bytes)), // RANGE_SIZE, MAPPING_SIZE
+        13 => flag(found.is_some()), // MAPPED
+        14 => wide.set(0),      // ALLOWED_HANDLE_TYPES
+        16 => word.set(if found.is_some() { READ_WRITE } else { 0 }), // ACCESS_FLAGS
+        17 => {
+            let pool = found.and_then(|found| found.owner.as_ref()?.pool.as_ref());
+            wide.set(pool.map_or(0, |pool| pool.publish().0 as u64)); // MEMPOOL_HANDLE
+        }
+        20 => wide.set(found.map_or(0, |found| found.range.base)), // MEMORY_BLOCK_ID
+        5 => return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),       // P2P_TOKENS
+        _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+    }
+    Ok(())
+}
+
+fn pointer_get_attribute(data: *mut c_void, attribute: u32, ptr: CUdeviceptr) -> CuResult<()> {
+    if data.is_null() {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let found = Found::new(ptr).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    if attribute == 4 && found.range.kind == RangeKind::Device {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    store(data, attribute, Some(&found))
+}
+
+fn pointer_get_attributes(
+    count: u32,
+    attributes: In<u32>,
+    data: In<*mut c_void>,
+    ptr: CUdeviceptr,
+) -> CuResult<()> {
+    let found = Found::new(ptr);
+    for index in 0..count as usize {
+        let place = data.at(index)?;
+        if place.is_null() {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        store(place, attributes.at(index)?, found.as_ref())?;
+    }
+    Ok(())
+}
+
+fn pointer_set_attribute(value: In<u32>, attribute: u32, ptr: CUdeviceptr) -> CuResult<()> {
+    value.get()?;
+    Found::new(ptr).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    // CU_POINTER_ATTRIBUTE_SYNC_MEMOPS: copies of device memory wait already where it matters.
+    if attribute == 6 { Ok(()) } else { Err(CUresult::CUDA_ERROR_INVALID_VALUE) }
+}
+
+super::ffi::entries! { after_init
+    cuPointerGetAttribute => pointer_get_attribute(data: *mut c_void, attribute: u32, ptr: CUdeviceptr);
+    cuPointerGetAttributes => pointer_get_attributes(
+        count: u32, attributes: In<u32>, data: In<*mut c_void>, ptr: CUdeviceptr);
+    cuPointerSetAttribute => pointer_set_attribute(value: In<u32>, attribute: u32, ptr: CUdeviceptr);
+}

@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Memory pools: accounts of stream-ordered allocations. Memory itself always comes from the device.
+
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError};
+
+use super::context::{self, Context};
+use super::device::{CUdevice, CUdeviceptr, device};
+use super::ffi::{In, Out};
+use super::handle::{Handle, Registry};
+use super::result::{CUresult, CuResult};
+use super::stream::CUstream;
+use crate::memory::RangeKind;
+
+/// A pool's handle.
+pub type CUmemoryPool = Handle<Pool>;
+
+const RELEASE_THRESHOLD: u32 = 4;
+const RESERVED_CURRENT: u32 = 5;
+const RESERVED_HIGH: u32 = 6;
+const USED_CURRENT: u32 = 7;
+const USED_HIGH: u32 = 8;
+/// CU_MEM_ALLOCATION_TYPE_PINNED, CU_MEM_LOCATION_TYPE_DEVICE
+const PINNED: u32 = 1;
+const LOCATION_DEVICE: u32 = 1;
+/// CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+const READ_WRITE: u32 = 3;
+
+/// Made by cuMemPoolCreate, and the default ones once they were asked for.
+static POOLS: Registry<Pool> = Registry::new();
+
+/// A memory pool of a device.
+pub struct Pool {
+    handle: CUmemoryPool,
+    ordinal: CUdevice,
+    used: AtomicU64,
+    high: AtomicU64,
+    threshold: AtomicU64,
+    /// The three reuse policies: kept, without effect.
+    policies: [AtomicU32; 3],
+    default: bool,
+}
+
+/// CUmemLocation
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct CUmemLocation {
+    /// CUmemLocationType
+    pub kind: u32,
+    /// The device or NUMA node.
+    pub id: i32,
+}
+
+/// CUmemPoolProps
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct CUmemPoolProps {
+    alloc_type: u32,
+    handle_types: u32,
+    location: CUmemLocation,
+    win32_security_attributes: *const c_void,
+    max_size: usize,
+    usage: u16,
+    reserved: [u8; 54],
+}
+
+const _: () = assert!(size_of::<CUmemPoolProps>() == 88);
+
+/// CUmemAccessDesc
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct CUmemAccessDesc {
+    location: CUmemLocation,
+    flags: u32,
+}
+
+impl Pool {
+    /// A device's default pool.
+    pub(super) fn new(ordinal: CUdevice) -> Pool {
+        Pool {
+            handle: Handle::mint(),
+            ordinal,
+            used: AtomicU64::new(0),
+            high: AtomicU64::new(0),
+            threshold: AtomicU64::new(0),
+            policies: [1, 1, 1].map(AtomicU32::new),
+            default: true,
+        }
+    }
+
+    /// Counts an allocation.
+    pub(super) fn add(&self, bytes: u64) {
+        let used = self.used.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        self.high.fetch_max(used, Ordering::Relaxed);
+    }
+
+    /// Counts a free.
+    pub(super) fn remove(&self, bytes: u64) {
+        self.used.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// The pool's handle, made known.
+    pub(super) fn publish(self: &Arc<Self>) -> CUmemoryPool {
+        POOLS.insert(self.handle, Arc::clone(self));
+        self.handle
+    }
+}
+
+fn find(handle: CUmemoryPool) -> CuResult<Arc<Pool>> {
+    POOLS.get(handle).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
+}
+
+fn get_default_mem_pool(out: Out<CUmemoryPool>, ordinal: CUdevice) -> CuResult<()> {
+    out.check()?;
+    out.set(device(ordinal)?.pool.publish());
+    Ok(())
+}
+
+fn get_mem_pool(out: Out<CUmemoryPool>, ordinal: CUdevice) -> CuResult<()> {
+    out.check()?;
+    out.set(device(ordinal)?.current_pool.lock().unwrap_or_else(PoisonError::into_inner).publish());
+    Ok(())
+}
+
+fn set_mem_pool(ordinal: CUdevice, handle: CUmemoryPool) -> CuResult<()> {
+    let device = device(ordinal)?;
+    let pool = find(handle)?;
+    if pool.ordinal != ordinal {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    *device.current_pool.lock().unwrap_or_else(PoisonError::into_inner) = pool;
+    Ok(())
+}
+
+fn pool_create(out: Out<CUmemoryPool>, props: In<CUmemPoolProps>) -> CuResult<()> {
+    out.check()?;
+    let props = props.get()?;
+    if props.alloc_type != PINNED || props.location.kind != LOCATION_DEVICE {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    if props.handle_types != 0 {
+        return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+    }
+    let pool = Pool { default: false, ..Pool::new(device(props.location.id)?.ordinal) };
+    out.set(Arc::new(pool).publish());
+    Ok(())
+}
+
+fn pool_destroy(handle: CUmemoryPool) -> CuResult<()> {
+    let pool = find(handle)?;
+    if pool.default {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    POOLS.remove(handle);
+    let device = device(pool.ordinal)?;
+    let mut current = device.current_pool.lock().unwrap_or_else(PoisonError::into_inner);
+    if current.handle == handle {
+        *current = Arc::clone(&device.pool);
+    }
+    Ok(())
+}
+
+fn pool_trim_to(handle: CUmemoryPool, _keep: usize) -> CuResult<()> {
+    // Freed memory is never kept.
+    find(handle).map(|_| ())
+}
+
+fn pool_set_attribute(handle: CUmemoryPool, attribute: u32, value: *const c_void) -> CuResult<()> {
+    let pool = find(handle)?;
+    match attribute {
+        1..=3 => {
+            let value = In::from_raw(value.cast::<u32>()).get()?;
+            pool.policies[attribute as usize - 1].store(value, Ordering::Relaxed);
+        }
+        RELEASE_THRESHOLD => {
+            pool.threshold.store(In::from_raw(value.cast::<u64>()).get()?, Ordering::Relaxed);
+        }
+        RESERVED_HIGH | USED_HIGH => {
+            // The high water marks can only be reset.
+            if In::from_raw(value.cast::<u64>()).get()? != 0 {
+                return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+            }
+            pool.high.store(pool.used.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+        _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+    }
+    Ok(())
+}
+
+fn pool_get_attribute(handle: CUmemoryPool, attribute: u32, value: *mut c_void) -> CuResult<()> {
+    let pool = find(handle)?;
+    if value.is_null() {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let wide = Out::from_raw(value.cast::<u64>());
+    match attribute {
+        1..=3 => Out::from_raw(value.cast::<u32>())
+            .set(pool.policies[attribute as usize - 1].load(Ordering::Relaxed)),
+        RELEASE_THRESHOLD => wide.set(pool.threshold.load(Ordering::Relaxed)),
+        RESERVED_CURRENT | USED_CURRENT => wide.set(pool.used.load(Ordering::Relaxed)),
+        RESERVED_HIGH | USED_HIGH => wide.set(pool.high.load(Ordering::Relaxed)),
+        _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+    }
+    Ok(())
+}
+
+fn pool_set_access(handle: CUmemoryPool, access: In<CUmemAccessDesc>, count: usize) -> CuResult<()> {
+    let pool = find(handle)?;
+    for index in 0..count {
+        let access = access.at(index)?;
+        if access.location.kind != LOCATION_DEVICE {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        let other = device(access.location.id)?.ordinal != pool.ordinal;
+        if other || access.flags != READ_WRITE {
+            return Err(CUresult::CUDA_ERROR_INVALID_DEVICE);
+        }
+    }
+    Ok(())
+}
+
+fn pool_get_access(flags: Out<u32>, handle: CUmemoryPool, location: In<CUmemLocation>) -> CuResult<()> {
+    flags.check()?;
+    let pool = find(handle)?;
+    let location = location.get()?;
+    flags.set(if location.kind == LOCATION_DEVICE && location.id == pool.ordinal { READ_WRITE } else { 0 });
+    Ok(())
+}
+
+fn allocate_from(context: &Context, pool: Arc<Pool>, bytes: usize) -> CuResult<CUdeviceptr> {
+    if bytes == 0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    // At once: work that uses it is behind this call in the stream, and freed memory is free only when the stream got there.
+    context.device.allocate(context.handle, bytes as u64, RangeKind::Device, Some(pool))
+}
+
+fn mem_alloc_async(out: Out<CUdeviceptr>, bytes: usize, stream: CUstream) -> CuResult<()> {
+    out.check()?;
+    let context = context::current()?;
+    context.stream(stream)?;
+    let pool = Arc::clone(&context.device.current_pool.lock().unwrap_or_else(PoisonError::into_inner));
+    out.set(allocate_from(&context, pool, bytes)?);
+    Ok(())
+}
+
+fn mem_alloc_from_pool_async(
+    out: Out<CUdeviceptr>,
+    bytes: usize,
+    pool: CUmemoryPool,
+    stream: CUstream,
+) -> CuResult<()> {
+    out.check()?;
+    let context = context::current()?;
+    context.stream(stream)?;
+    let pool = find(pool)?;
+    if pool.ordinal != context.device.ordinal {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    out.set(allocate_from(&context, pool, bytes)?);
+    Ok(())
+}
+
+fn mem_free_async(ptr: CUdeviceptr, stream: CUstream) -> CuResult<()> {
+    let context = context::current()?;
+    let stream = context.stream(stream)?;
+    let device = context.device;
+    let owner = device.disown(ptr).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    context.submit(&stream, Vec::new(), move |_, _| device.release(ptr, &owner));
+    Ok(())
+}
+
+super::ffi::entries! { after_init
+    cuDeviceGetDefaultMemPool => get_default_mem_pool(out: Out<CUmemoryPool>, device: CUdevice);
+    cuDeviceGetMemPool => get_mem_pool(out: Out<CUmemoryPool>, device: CUdevice);
+    cuDeviceSetMemPool => set_mem_pool(device: CUdevice, pool: CUmemoryPool);
+    cuMemPoolCreate => pool_create(out: Out<CUmemoryPool>, props: In<CUmemPoolProps>);
+    cuMemPoolDestroy => pool_destroy(pool: CUmemoryPool);
+    cuMemPoolTrimTo => pool_trim_to(pool: CUmemoryPool, keep: usize);
+    cuMemPoolSetAttribute => pool_set_attribute(pool: CUmemoryPool, attribute: u32, value: *const c_void);
+    cuMemPoolGetAttribute => pool_get_attribute(pool: CUmemoryPool, attribute: u32, value: *mut c_void);
+    cuMemPoolSetAccess => pool_set_access(pool: CUmemoryPool, access: In<CUmemAccessDesc>, count: usize);
+    cuMemPoolGetAccess => pool_get_access(flags: Out<u32>, pool: CUmemoryPool, location: In<CUmemLocation>);
+    cuMemAllocAsync + cuMemAllocAsync_ptsz => mem_alloc_async(
+        out: Out<CUdeviceptr>, bytes: usize, stream: CUstream);
+    cuMemAllocFromPoolAsync + cuMemAllocFromPoolAsync_ptsz => mem_alloc_from_pool_async(
+        out: Out<CUdeviceptr>, bytes: usize, pool: CUmemoryPool, stream: CUstream);
+    cuMemFreeAsync + cuMemFreeAsync_ptsz => mem_free_async(ptr: CUdeviceptr, stream: CUstream);
+}

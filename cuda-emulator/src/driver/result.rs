@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! CUresult: the driver API's error codes, their names and their meanings.
+
+use std::ffi::{CStr, c_char};
+
+use super::ffi::Out;
+
+/// An error code of the driver API.
+#[repr(transparent)]
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct CUresult(pub u32);
+
+/// What the body of an entry point returns.
+pub type CuResult<T> = Result<T, CUresult>;
+
+macro_rules! results {
+    ($($name:ident = $code:literal, $text:literal, $meaning:literal;)*) => {
+        #[allow(missing_docs, reason = "NVIDIA documents them")]
+        impl CUresult {
+            $(pub const $name: CUresult = CUresult($code);)*
+        }
+
+        /// Name and meaning of each code.
+        static RESULTS: &[(CUresult, &CStr, &CStr)] = &[$((CUresult::$name, $text, $meaning),)*];
+    };
+}
+
+include!(concat!(env!("OUT_DIR"), "/results.rs"));
+
+impl std::fmt::Debug for CUresult {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let name =
+            entry_of(*self).map_or("unknown CUresult", |(_, name, _)| name.to_str().unwrap_or_default());
+        write!(f, "{name} ({})", self.0)
+    }
+}
+
+fn entry_of(code: CUresult) -> Option<&'static (CUresult, &'static CStr, &'static CStr)> {
+    RESULTS.iter().find(|(result, ..)| *result == code)
+}
+
+fn get_error_name(error: CUresult, text: Out<*const c_char>) -> CuResult<()> {
+    describe(text, entry_of(error).map(|(_, name, _)| *name))
+}
+
+fn get_error_string(error: CUresult, text: Out<*const c_char>) -> CuResult<()> {
+    describe(text, entry_of(error).map(|(_, _, meaning)| *meaning))
+}
+
+fn describe(text: Out<*const c_char>, found: Option<&'static CStr>) -> CuResult<()> {
+    text.check()?;
+    text.set(found.map_or(std::ptr::null(), CStr::as_ptr));
+    found.map(|_| ()).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
+}
+
+super::ffi::entries! { before_init
+    cuGetErrorName => get_error_name(error: CUresult, text: Out<*const c_char>);
+    cuGetErrorString => get_error_string(error: CUresult, text: Out<*const c_char>);
+}

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Reads the containers that nvcc embeds in programs ("fatbins") and picks the PTX that a device can run.
+
+use std::io::Read;
+
+use thiserror::Error;
+
+/// `fatBinaryHeader.magic`
+pub const CONTAINER_MAGIC: u32 = 0xBA55_ED50;
+/// `__fatBinC_Wrapper_t.magic`
+pub const WRAPPER_MAGIC: u32 = 0x4662_43B1;
+/// An ELF file, which is how a cubin begins.
+pub const ELF_MAGIC: u32 = 0x464C_457F;
+/// Bytes of `fatBinaryHeader`.
+pub const HEADER_BYTES: usize = 16;
+
+const KIND_PTX: u16 = 1;
+const FLAG_LZ4: u64 = 0x2000;
+const FLAG_ZSTD: u64 = 0x8000;
+/// The entry header's fields end here; longer headers carry options and names.
+const ENTRY_BYTES: usize = 64;
+/// More PTX than any compiler can write in one module: what a forged size may make us allocate.
+const MAX_TEXT: usize = 1 << 30;
+
+/// Why a container was refused.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum FatbinError {
+    /// The bytes are not a container, or contradict themselves (CUDA_ERROR_INVALID_IMAGE).
+    #[error("not a valid fat binary: {0}")]
+    Invalid(&'static str),
+    /// Nothing in it runs here (CUDA_ERROR_NO_BINARY_FOR_GPU).
+    #[error(
+        "no PTX for compute capability {wanted} or lower, found: {found}; compile with -gencode arch=compute_{wanted},code=compute_{wanted} or lower"
+    )]
+    NoPtx {
+        /// The device's compute capability times ten.
+        wanted: u32,
+        /// What is in it.
+        found: String,
+    },
+}
+
+/// One entry of a container.
+struct Entry<'a> {
+    kind: u16,
+    architecture: u32,
+    flags: u64,
+    uncompressed: u64,
+    payload: &'a [u8],
+}
+
+/// The length of the container that begins with this header, header included.
+pub fn container_bytes(header: &[u8; HEADER_BYTES]) -> Result<usize, FatbinError> {
+    if u32_at(header, 0) != Some(CONTAINER_MAGIC) {
+        return Err(FatbinError::Invalid("wrong magic number"));
+    }
+    let own = usize::from(u16_at(header, 6).unwrap_or(0));
+    let rest = u64_at(header, 8).and_then(|size| usize::try_from(size).ok());
+    let total = rest.and_then(|rest| rest.checked_add(own));
+    total.filter(|_| own >= HEADER_BYTES).ok_or(FatbinError::Invalid("impossible size"))
+}
+
+/// The PTX of the newest architecture that is not newer than `architecture` (compute capability times ten).
+pub fn ptx(container: &[u8], architecture: u32) -> Result<String, FatbinError> {
+    let entries = entries(container)?;
+    let fits = |entry: &&Entry| entry.kind == KIND_PTX && entry.architecture <= architecture;
+    // The first one when several have the same architecture.
+    let best = entries.iter().rev().filter(fits).max_by_key(|entry| entry.architecture);
+    let Some(best) = best else {
+        let describe = |entry: &Entry| {
+            format!(
+                "{} for sm_{}",
+                if entry.kind == KIND_PTX { "PTX" } else { "machine code" },
+                entry.architecture
+            )
+        };
+        let found = entries.iter().map(describe).collect::<Vec<_>>().join(", ");
+        let found = if found.is_empty() { "nothing".into() } else { found };
+        return Err(FatbinError::NoPtx { wanted: architecture, found });
+    };
+    let mut text = decompress(best)?;
+    text.truncate(text.iter().position(|byte| *byte == 0).unwrap_or(text.len()));
+    String::from_utf8(text).map_err(|_| FatbinError::Invalid("PTX is not text"))
+}
+
+fn entries(container: &[u8]) -> Result<Vec<Entry<'_>>, FatbinError> {
+    let header = container.first_chunk().ok_or(FatbinError::Invalid("shorter than its header"))?;
+    let total = container_bytes(header)?;
+    let start = usize::from(u16_at(header, 6).unwrap_or(0));
+    let mut rest = container.get(start..total).ok_or(FatbinError::Invalid("shorter than its size"))?;
+    let mut entries = Vec::new();
+    while !rest.is_empty() {
+        let (entry, bytes) = entry(rest).ok_or(FatbinError::Invalid("an entry exceeds the container"))?;
+        entries.push(entry);
+        rest = &rest[bytes..];
+    }
+    Ok(entries)
+}
+
+/// The entry at the start of `bytes`, and its length.
+fn entry(bytes: &[u8]) -> Option<(Entry<'_>, usize)> {
+    let header = usize::try_from(u32_at(bytes, 4)?).ok().filter(|size| *size >= ENTRY_BYTES)?;
+    let padded = usize::try_from(u64_at(bytes, 8)?).ok()?;
+    let end = header.checked_add(padded)?;
+    let payload = bytes.get(header..end)?;
+    let compressed = usize::try_from(u32_at(bytes, 16)?).ok()?;
+    let payload = if compressed == 0 { payload } else { payload.get(..compressed)? };
+    let entry = Entry {
+        kind: u16_at(bytes, 0)?,
+        architecture: u32_at(bytes, 28)?,
+        flags: u64_at(bytes, 40)?,
+        uncompressed: u64_at(bytes, 56)?,
+        payload,
+    };
+    Some((entry, end))
+}
+
+fn decompress(entry: &Entry) -> Result<Vec<u8>, FatbinError> {
+    if entry.flags & (FLAG_LZ4 | FLAG_ZSTD) == 0 {
+        return Ok(entry.payload.to_vec());
+    }
+    let size = usize::try_from(entry.uncompressed).ok().filter(|size| *size <= MAX_TEXT);
+    let size = size.ok_or(FatbinError::Invalid("impossible uncompressed size"))?;
+    if entry.flags & FLAG_LZ4 != 0 {
+        return lz4_flex::block::decompress(entry.payload, size)
+            .map_err(|_| FatbinError::Invalid("damaged LZ4 data"));
+    }
+    let damaged = FatbinError::Invalid("damaged zstd data");
+    let decoder = ruzstd::decoding::StreamingDecoder::new(entry.payload).map_err(|_| damaged.clone())?;
+    let mut text = Vec::new();
+    decoder.take(size as u64).read_to_end(&mut text).map_err(|_| damaged.clone())?;
+    if text.len() == size { Ok(text) } else { Err(damaged) }
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fixture_entry(
+        kind: u16,
+        architecture: u32,
+        flags: u64,
+        payload: &[u8],
+        uncompressed: usize,
+    ) -> Vec<u8> {
+        let mut bytes = vec![0u8; ENTRY_BYTES];
+        let padded = payload.len().next_multiple_of(8);
+        bytes[0..2].copy_from_slice(&kind.to_le_bytes());
+        bytes[4..8].copy_from_slice(&(ENTRY_BYTES as u32).to_le_bytes());
+        bytes[8..16].copy_from_slice(&(padded as u64).to_le_bytes());
+        if flags != 0 {
+            bytes[16..20].copy_from_slice(&(payload.len() as u32).to_le_bytes());
+        }
+        bytes[28..32].copy_from_slice(&architecture.to_le_bytes());
+        bytes[40..48].copy_from_slice(&flags.to_le_bytes());
+        bytes[56..64].copy_from_slice(&(uncompressed as u64).to_le_bytes());
+        bytes.extend_from_slice(payload);
+        bytes.resize(ENTRY_BYTES + padded, 0);
+        bytes
+    }
+
+    fn fixture_container(entries: &[Vec<u8>]) -> Vec<u8> {
+        let body = entries.concat();
+        let mut bytes = CONTAINER_MAGIC.to_le_bytes().to_vec();
+        bytes.extend_from_slice(&[1, 0, 16, 0]);
+        bytes.extend_from_slice(&(body.len() as u64).to_le_bytes());
+        bytes.extend(body);
+        bytes
+    }
+
+    #[test]
+    fn the_newest_fitting_ptx_is_chosen() {
+        let ptx_of = |architecture, text: &[u8]| fixture_entry(KIND_PTX, architecture, 0, text, text.len());
+        let container = fixture_container(&[
+            ptx_of(75, b"seventy-five\0"),
+            fixture_entry(2, 90, 0, b"\x7fELF", 4),
+            ptx_of(80, b"eighty\0"),
+            ptx_of(100, b"hundred\0"),
+        ]);
+        assert_eq!(ptx(&container, 90).unwrap(), "eighty");
+        assert_eq!(ptx(&container, 75).unwrap(), "seventy-five");
+        assert!(matches!(ptx(&container, 70), Err(FatbinError::NoPtx { wanted: 70, .. })));
+    }
+
+    #[test]
+    fn both_compressions_are_read() {
+        let text = b".version 9.0\n.target sm_90\n.target sm_90\n.target sm_90\n\0";
+        let packed = lz4_flex::block::compress(text);
+        let container = fixture_container(&[fixture_entry(KIND_PTX, 90, FLAG_LZ4, &packed, text.len())]);
+        assert_eq!(ptx(&container, 90).unwrap().as_bytes(), &text[..text.len() - 1]);
+
+        let packed =
+            ruzstd::encoding::compress_to_vec(&text[..], ruzstd::encoding::CompressionLevel::Fastest);
+        let container = fixture_container(&[fixture_entry(KIND_PTX, 90, FLAG_ZSTD, &packed, text.len())]);
+        assert_eq!(ptx(&container, 90).unwrap().as_bytes(), &text[..text.len() - 1]);
+        let lying = fixture_container(&[fixture_entry(KIND_PTX, 90, FLAG_ZSTD, &packed, text.len() + 1)]);
+        assert!(matches!(ptx(&lying, 90), Err(FatbinError::Invalid(_))));
+    }
+
+    #[test]
+    fn damage_is_an_error_wherever_it_is() {
+        let text = b"some text that is long enough to be packed, packed, packed\0";
+        let packed = lz4_flex::block::compress(text);
+        let good = fixture_container(&[fixture_entry(KIND_PTX, 90, FLAG_LZ4, &packed, text.len())]);
+        for cut in 0..good.len() {
+            assert!(matches!(ptx(&good[..cut], 90), Err(FatbinError::Invalid(_))), "cut at {cut}");
+        }
+        // Any answer but a panic or a huge allocation.
+        for at in 0..good.len() {
+            for value in [0, 1, 0x7f, 0xff] {
+                let mut bad = good.clone();
+                bad[at] = value;
+                let _ = ptx(&bad, 90);
+            }
+        }
+    }
+}
