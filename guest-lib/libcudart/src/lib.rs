@@ -1,2 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Under construction.
+//! The CUDA runtime API, version 13.0, expressed over the driver API.
+//!
+//! Nothing here knows of virtual machines: the library opens `libcuda.so.1` at the first call that needs it
+//! and uses that library's exported functions, whether it is this project's guest library, NVIDIA's driver or
+//! the CPU emulator.
+//!
+//! * `api` wraps every exported function: exit state, panics, the thread's last error.
+//! * `driver` is the table of libcuda's functions; `state` brings up driver, devices and contexts.
+//! * `registry` and `module` hold what compiled programs register from their constructors, and load it when
+//!   it is first needed.
+//! * The other modules are the API, area by area. `_ptsz` and `_ptds` variants stand beside the function that
+//!   they vary.
+#![allow(non_camel_case_types, non_snake_case, non_upper_case_globals)]
+
+mod abi;
+#[macro_use]
+mod api;
+mod device;
+mod driver;
+mod entry_point;
+mod error;
+mod event;
+mod external;
+mod function;
+mod graph;
+mod graphics;
+mod launch;
+mod library;
+mod logs;
+mod memory;
+mod module;
+mod occupancy;
+mod registry;
+mod state;
+mod stream;
+mod texture;
+mod version;

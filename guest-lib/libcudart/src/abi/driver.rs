@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The driver API's own structs, where they differ from the runtime's. Sizes and offsets as in the 13.0
+//! `cuda.h`.
+
+use core::ffi::{c_int, c_uint, c_void};
+use core::mem::{offset_of, size_of};
+
+use super::{CUarray, CUcontext, CUdeviceptr, CUfunction, CUkernel, CUmipmappedArray, CUstream};
+
+pub const CU_MEMORYTYPE_HOST: c_uint = 1;
+pub const CU_MEMORYTYPE_DEVICE: c_uint = 2;
+pub const CU_MEMORYTYPE_ARRAY: c_uint = 3;
+pub const CU_MEMORYTYPE_UNIFIED: c_uint = 4;
+
+pub const CU_LIBRARY_BINARY_IS_PRESERVED: c_uint = 1;
+pub const CU_MODULE_EAGER_LOADING: c_uint = 1;
+
+pub const CU_GET_PROC_ADDRESS_DEFAULT: u64 = 0;
+pub const CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM: u64 = 2;
+
+pub const CU_POINTER_ATTRIBUTE_CONTEXT: c_uint = 1;
+pub const CU_POINTER_ATTRIBUTE_MEMORY_TYPE: c_uint = 2;
+pub const CU_POINTER_ATTRIBUTE_DEVICE_POINTER: c_uint = 3;
+pub const CU_POINTER_ATTRIBUTE_HOST_POINTER: c_uint = 4;
+pub const CU_POINTER_ATTRIBUTE_IS_MANAGED: c_uint = 8;
+pub const CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL: c_uint = 9;
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct CUDA_MEMCPY2D {
+    pub srcXInBytes: usize,
+    pub srcY: usize,
+    pub srcMemoryType: c_uint,
+    pub srcHost: *const c_void,
+    pub srcDevice: CUdeviceptr,
+    pub srcArray: CUarray,
+    pub srcPitch: usize,
+    pub dstXInBytes: usize,
+    pub dstY: usize,
+    pub dstMemoryType: c_uint,
+    pub dstHost: *mut c_void,
+    pub dstDevice: CUdeviceptr,
+    pub dstArray: CUarray,
+    pub dstPitch: usize,
+    pub WidthInBytes: usize,
+    pub Height: usize,
+}
+const _: () = assert!(size_of::<CUDA_MEMCPY2D>() == 128 && offset_of!(CUDA_MEMCPY2D, srcHost) == 24);
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct CUDA_MEMCPY3D {
+    pub srcXInBytes: usize,
+    pub srcY: usize,
+    pub srcZ: usize,
+    pub srcLOD: usize,
+    pub srcMemoryType: c_uint,
+    pub srcHost: *const c_void,
+    pub srcDevice: CUdeviceptr,
+    pub srcArray: CUarray,
+    /// Reserved in CUDA_MEMCPY3D, the context of the source in CUDA_MEMCPY3D_PEER: one struct serves both.
+    pub srcContext: CUcontext,
+    pub srcPitch: usize,
+    pub srcHeight: usize,
+    pub dstXInBytes: usize,
+    pub dstY: usize,
+    pub dstZ: usize,
+    pub dstLOD: usize,
+    pub dstMemoryType: c_uint,
+    pub dstHost: *mut c_void,
+    pub dstDevice: CUdeviceptr,
+    pub dstArray: CUarray,
+    /// Like `srcContext`.
+    pub dstContext: CUcontext,
+    pub dstPitch: usize,
+    pub dstHeight: usize,
+    pub WidthInBytes: usize,
+    pub Height: usize,
+    pub Depth: usize,
+}
+const _: () = assert!(size_of::<CUDA_MEMCPY3D>() == 200 && offset_of!(CUDA_MEMCPY3D, srcPitch) == 72);
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CUDA_ARRAY3D_DESCRIPTOR {
+    pub Width: usize,
+    pub Height: usize,
+    pub Depth: usize,
+    pub Format: c_uint,
+    pub NumChannels: c_uint,
+    pub Flags: c_uint,
+}
+const _: () = assert!(size_of::<CUDA_ARRAY3D_DESCRIPTOR>() == 40);
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct DriverLinearResource {
+    pub devPtr: CUdeviceptr,
+    pub format: c_uint,
+    pub numChannels: c_uint,
+    pub sizeInBytes: usize,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct DriverPitch2DResource {
+    pub devPtr: CUdeviceptr,
+    pub format: c_uint,
+    pub numChannels: c_uint,
+    pub width: usize,
+    pub height: usize,
+    pub pitchInBytes: usize,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub union DriverResource {
+    pub hArray: CUarray,
+    pub hMipmappedArray: CUmipmappedArray,
+    pub linear: DriverLinearResource,
+    pub pitch2D: DriverPitch2DResource,
+    pub reserved: [c_int; 32],
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct CUDA_RESOURCE_DESC {
+    pub resType: c_uint,
+    pub res: DriverResource,
+    pub flags: c_uint,
+}
+const _: () = assert!(size_of::<CUDA_RESOURCE_DESC>() == 144 && offset_of!(CUDA_RESOURCE_DESC, flags) == 136);
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct CUDA_TEXTURE_DESC {
+    pub addressMode: [c_uint; 3],
+    pub filterMode: c_uint,
+    pub flags: c_uint,
+    pub maxAnisotropy: c_uint,
+    pub mipmapFilterMode: c_uint,
+    pub mipmapLevelBias: f32,
+    pub minMipmapLevelClamp: f32,
+    pub maxMipmapLevelClamp: f32,
+    pub borderColor: [f32; 4],
+    pub reserved: [c_int; 12],
+}
+const _: () =
+    assert!(size_of::<CUDA_TEXTURE_DESC>() == 104 && offset_of!(CUDA_TEXTURE_DESC, borderColor) == 40);
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct CUDA_KERNEL_NODE_PARAMS {
+    pub func: CUfunction,
+    pub gridDimX: c_uint,
+    pub gridDimY: c_uint,
+    pub gridDimZ: c_uint,
+    pub blockDimX: c_uint,
+    pub blockDimY: c_uint,
+    pub blockDimZ: c_uint,
+    pub sharedMemBytes: c_uint,
+    pub kernelParams: *mut *mut c_void,
+    pub extra: *mut *mut c_void,
+    /// Read only when `func` is null.
+    pub kern: CUkernel,
+    pub ctx: CUcontext,
+}
+const _: () = assert!(
+    size_of::<CUDA_KERNEL_NODE_PARAMS>() == 72 && offset_of!(CUDA_KERNEL_NODE_PARAMS, kernelParams) == 40
+);
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct CUDA_MEMCPY_NODE_PARAMS {
+    pub flags: c_int,
+    pub reserved: c_int,
+    pub copyCtx: CUcontext,
+    pub copyParams: CUDA_MEMCPY3D,
+}
+const _: () = assert!(size_of::<CUDA_MEMCPY_NODE_PARAMS>() == 216);
+
+/// As `cudaGraphNodeParams`; the structs inside differ.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct CUgraphNodeParams {
+    pub type_: c_uint,
+    pub reserved0: [c_int; 3],
+    pub payload: [u64; 29],
+    pub reserved2: i64,
+}
+const _: () = assert!(size_of::<CUgraphNodeParams>() == 256 && offset_of!(CUgraphNodeParams, payload) == 16);
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC {
+    pub offset: u64,
+    pub arrayDesc: CUDA_ARRAY3D_DESCRIPTOR,
+    pub numLevels: c_uint,
+    pub reserved: [c_uint; 16],
+}
+const _: () = assert!(
+    size_of::<CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC>() == 120
+        && offset_of!(CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC, numLevels) == 48
+);
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct CUlaunchConfig {
+    pub gridDimX: c_uint,
+    pub gridDimY: c_uint,
+    pub gridDimZ: c_uint,
+    pub blockDimX: c_uint,
+    pub blockDimY: c_uint,
+    pub blockDimZ: c_uint,
+    pub sharedMemBytes: c_uint,
+    pub hStream: CUstream,
+    /// An array of `CUlaunchAttribute`, which is `cudaLaunchAttribute`.
+    pub attrs: *mut c_void,
+    pub numAttrs: c_uint,
+}
+const _: () = assert!(size_of::<CUlaunchConfig>() == 56 && offset_of!(CUlaunchConfig, hStream) == 32);

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The C types of CUDA that this library passes on or reads.
+//!
+//! Handles are the driver's own objects under two names (`cudaStream_t` is `CUstream`), so nothing is
+//! translated and programs may mix both APIs. Enumerations are plain integers: a program may pass any value,
+//! and the driver judges it.
+
+use core::ffi::{c_int, c_uint, c_void};
+
+pub mod driver;
+pub mod shared;
+/// The structs whose layout belongs to one major version of the runtime. A `libcudart.so.12` gets a sibling
+/// of this module.
+#[path = "v13.rs"]
+pub mod version;
+
+/// Declares handle types: pointers to objects that only the driver looks into.
+macro_rules! handles {
+    ($($(#[$meta:meta])* $handle:ident => $object:ident $(, $alias:ident)?;)*) => { $(
+        #[repr(C)]
+        pub struct $object {
+            private: [u8; 0],
+        }
+        $(#[$meta])*
+        pub type $handle = *mut $object;
+        $( pub type $alias = $handle; )?
+    )* };
+}
+
+handles! {
+    CUcontext => CUctx_st;
+    CUstream => CUstream_st, cudaStream_t;
+    CUevent => CUevent_st, cudaEvent_t;
+    CUlibrary => CUlib_st, cudaLibrary_t;
+    CUkernel => CUkern_st, cudaKernel_t;
+    CUfunction => CUfunc_st, cudaFunction_t;
+    CUarray => CUarray_st, cudaArray_t;
+    CUmipmappedArray => CUmipmappedArray_st, cudaMipmappedArray_t;
+    CUmemoryPool => CUmemPoolHandle_st, cudaMemPool_t;
+    CUgraph => CUgraph_st, cudaGraph_t;
+    CUgraphNode => CUgraphNode_st, cudaGraphNode_t;
+    CUgraphExec => CUgraphExec_st, cudaGraphExec_t;
+    CUuserObject => CUuserObject_st, cudaUserObject_t;
+    CUexternalMemory => CUextMemory_st, cudaExternalMemory_t;
+    CUexternalSemaphore => CUextSemaphore_st, cudaExternalSemaphore_t;
+    CUgraphicsResource => CUgraphicsResource_st, cudaGraphicsResource_t;
+    CUasyncCallbackHandle => CUasyncCallbackEntry_st, cudaAsyncCallbackHandle_t;
+    CUlogsCallbackHandle => CUlogsCallbackEntry_st, cudaLogsCallbackHandle;
+}
+
+/// Structs that have one layout in both APIs and that pass through unread.
+macro_rules! passed_through {
+    ($($name:ident)*) => { $(
+        #[repr(C)]
+        pub struct $name {
+            private: [u8; 0],
+        }
+    )* };
+}
+
+passed_through! {
+    cudaMemPoolProps cudaMemAccessDesc cudaMemPoolPtrExportData cudaMemcpyAttributes cudaMemcpy3DBatchOp
+    cudaArrayMemoryRequirements cudaArraySparseProperties cudaResourceViewDesc
+    cudaExternalMemoryHandleDesc cudaExternalMemoryBufferDesc cudaExternalSemaphoreHandleDesc
+    cudaExternalSemaphoreSignalParams cudaExternalSemaphoreWaitParams
+    cudaExternalSemaphoreSignalNodeParams cudaExternalSemaphoreWaitNodeParams
+    cudaMemAllocNodeParams cudaHostNodeParams cudaMemsetParams cudaGraphEdgeData
+    cudaGraphInstantiateParams cudaGraphExecUpdateResultInfo cudaLaunchAttributeValue
+}
+
+/// An address in the GPU's address space.
+pub type CUdeviceptr = u64;
+/// The driver's name of a device; the runtime counts ordinals instead.
+pub type CUdevice = c_int;
+pub type CUtexObject = u64;
+pub type CUsurfObject = u64;
+pub type cudaTextureObject_t = CUtexObject;
+pub type cudaSurfaceObject_t = CUsurfObject;
+pub type cudaGraphConditionalHandle = u64;
+pub type cudaLogIterator = c_uint;
+
+pub type cudaHostFn_t = Option<unsafe extern "C" fn(*mut c_void)>;
+/// `cudaError_t` and `CUresult` are both 32-bit integers with the same values, so one type serves both APIs.
+pub type cudaStreamCallback_t = Option<unsafe extern "C" fn(CUstream, c_uint, *mut c_void)>;
+pub type cudaAsyncCallback = Option<unsafe extern "C" fn(*mut c_void, *mut c_void, CUasyncCallbackHandle)>;
+pub type cudaLogsCallback_t =
+    Option<unsafe extern "C" fn(*mut c_void, c_uint, *mut core::ffi::c_char, usize)>;

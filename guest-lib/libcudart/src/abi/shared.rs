@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Structs and constants that are the same in every runtime since 12.0.
+
+use core::ffi::{c_char, c_int, c_uint, c_void};
+use core::mem::{offset_of, size_of};
+
+use super::{CUarray, CUstream};
+
+/// The legacy default stream as programs write it: 0.
+pub const DEFAULT_STREAM: CUstream = core::ptr::null_mut();
+/// `cudaStreamPerThread`.
+pub const PER_THREAD_STREAM: CUstream = 2 as CUstream;
+
+pub const cudaMemcpyHostToHost: c_uint = 0;
+pub const cudaMemcpyHostToDevice: c_uint = 1;
+pub const cudaMemcpyDeviceToHost: c_uint = 2;
+pub const cudaMemcpyDeviceToDevice: c_uint = 3;
+pub const cudaMemcpyDefault: c_uint = 4;
+
+pub const cudaMemoryTypeUnregistered: c_uint = 0;
+pub const cudaMemoryTypeHost: c_uint = 1;
+pub const cudaMemoryTypeDevice: c_uint = 2;
+pub const cudaMemoryTypeManaged: c_uint = 3;
+
+/// `cudaInvalidDeviceId`.
+pub const cudaInvalidDeviceId: c_int = -2;
+/// `cudaDeviceMapHost`: mapping of host memory, always on since unified addressing.
+pub const cudaDeviceMapHost: c_uint = 0x08;
+/// `cudaDeviceMask`: every flag that cudaSetDeviceFlags knows.
+pub const cudaDeviceMask: c_uint = 0xff;
+/// `cudaInitDeviceFlagsAreValid`.
+pub const cudaInitDeviceFlagsAreValid: c_uint = 0x01;
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct dim3 {
+    pub x: c_uint,
+    pub y: c_uint,
+    pub z: c_uint,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct cudaExtent {
+    pub width: usize,
+    pub height: usize,
+    pub depth: usize,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct cudaPos {
+    pub x: usize,
+    pub y: usize,
+    pub z: usize,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct cudaPitchedPtr {
+    pub ptr: *mut c_void,
+    /// Bytes from one row to the next.
+    pub pitch: usize,
+    /// Logical width in bytes.
+    pub xsize: usize,
+    /// Logical height in rows.
+    pub ysize: usize,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct cudaMemcpy3DParms {
+    pub srcArray: CUarray,
+    pub srcPos: cudaPos,
+    pub srcPtr: cudaPitchedPtr,
+    pub dstArray: CUarray,
+    pub dstPos: cudaPos,
+    pub dstPtr: cudaPitchedPtr,
+    pub extent: cudaExtent,
+    pub kind: c_uint,
+}
+const _: () = assert!(size_of::<cudaMemcpy3DParms>() == 160 && offset_of!(cudaMemcpy3DParms, kind) == 152);
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct cudaMemcpy3DPeerParms {
+    pub srcArray: CUarray,
+    pub srcPos: cudaPos,
+    pub srcPtr: cudaPitchedPtr,
+    pub srcDevice: c_int,
+    pub dstArray: CUarray,
+    pub dstPos: cudaPos,
+    pub dstPtr: cudaPitchedPtr,
+    pub dstDevice: c_int,
+    pub extent: cudaExtent,
+}
+const _: () =
+    assert!(size_of::<cudaMemcpy3DPeerParms>() == 168 && offset_of!(cudaMemcpy3DPeerParms, extent) == 144);
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct cudaChannelFormatDesc {
+    /// Bits of the first to the fourth channel; 0 for a channel that is not there.
+    pub x: c_int,
+    pub y: c_int,
+    pub z: c_int,
+    pub w: c_int,
+    /// One of `cudaChannelFormatKind*`.
+    pub f: c_uint,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct cudaTextureDesc {
+    pub addressMode: [c_uint; 3],
+    pub filterMode: c_uint,
+    pub readMode: c_uint,
+    pub sRGB: c_int,
+    pub borderColor: [f32; 4],
+    pub normalizedCoords: c_int,
+    pub maxAnisotropy: c_uint,
+    pub mipmapFilterMode: c_uint,
+    pub mipmapLevelBias: f32,
+    pub minMipmapLevelClamp: f32,
+    pub maxMipmapLevelClamp: f32,
+    pub disableTrilinearOptimization: c_int,
+    pub seamlessCubemap: c_int,
+}
+const _: () = assert!(size_of::<cudaTextureDesc>() == 72);
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct cudaFuncAttributes {
+    pub sharedSizeBytes: usize,
+    pub constSizeBytes: usize,
+    pub localSizeBytes: usize,
+    pub maxThreadsPerBlock: c_int,
+    pub numRegs: c_int,
+    pub ptxVersion: c_int,
+    pub binaryVersion: c_int,
+    pub cacheModeCA: c_int,
+    pub maxDynamicSharedSizeBytes: c_int,
+    pub preferredShmemCarveout: c_int,
+    pub clusterDimMustBeSet: c_int,
+    pub requiredClusterWidth: c_int,
+    pub requiredClusterHeight: c_int,
+    pub requiredClusterDepth: c_int,
+    pub clusterSchedulingPolicyPreference: c_int,
+    pub nonPortableClusterSizeAllowed: c_int,
+    pub reserved: [c_int; 16],
+}
+const _: () = assert!(size_of::<cudaFuncAttributes>() == 144);
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct cudaLaunchConfig_t {
+    pub gridDim: dim3,
+    pub blockDim: dim3,
+    pub dynamicSmemBytes: usize,
+    pub stream: CUstream,
+    /// An array of `cudaLaunchAttribute`, which is `CUlaunchAttribute`.
+    pub attrs: *mut c_void,
+    pub numAttrs: c_uint,
+}
+const _: () =
+    assert!(size_of::<cudaLaunchConfig_t>() == 56 && offset_of!(cudaLaunchConfig_t, numAttrs) == 48);
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct cudaKernelNodeParams {
+    pub func: *mut c_void,
+    pub gridDim: dim3,
+    pub blockDim: dim3,
+    pub sharedMemBytes: c_uint,
+    pub kernelParams: *mut *mut c_void,
+    pub extra: *mut *mut c_void,
+}
+const _: () =
+    assert!(size_of::<cudaKernelNodeParams>() == 56 && offset_of!(cudaKernelNodeParams, kernelParams) == 40);
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct cudaMemLocation {
+    pub type_: c_uint,
+    pub id: c_int,
+}
+
+/// 64 bytes that mean something only to the driver; passed by value.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct cudaIpcMemHandle_t {
+    pub reserved: [c_char; 64],
+}
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct cudaIpcEventHandle_t {
+    pub reserved: [c_char; 64],
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub struct cudaUUID_t {
+    pub bytes: [u8; 16],
+}

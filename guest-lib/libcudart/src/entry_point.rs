@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Driver functions by name, answered by the driver itself.
+
+use core::ffi::{c_char, c_int, c_uint, c_void};
+
+use crate::abi::driver::{CU_GET_PROC_ADDRESS_DEFAULT, CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM};
+use crate::abi::version::RUNTIME_VERSION;
+use crate::api::not_null;
+use crate::error::{Result, cudaErrorInvalidValue};
+use crate::{driver, state};
+
+api! {
+    fn cudaGetDriverEntryPoint(
+        symbol: *const c_char, function: *mut *mut c_void, flags: u64, status: *mut c_uint,
+    ) {
+        find(symbol, function, RUNTIME_VERSION as c_uint, flags, status)
+    }
+
+    fn cudaGetDriverEntryPoint_ptsz(
+        symbol: *const c_char, function: *mut *mut c_void, flags: u64, status: *mut c_uint,
+    ) {
+        find(symbol, function, RUNTIME_VERSION as c_uint, per_thread(flags), status)
+    }
+
+    fn cudaGetDriverEntryPointByVersion(
+        symbol: *const c_char, function: *mut *mut c_void, version: c_uint, flags: u64, status: *mut c_uint,
+    ) {
+        find(symbol, function, version, flags, status)
+    }
+
+    fn cudaGetDriverEntryPointByVersion_ptsz(
+        symbol: *const c_char, function: *mut *mut c_void, version: c_uint, flags: u64, status: *mut c_uint,
+    ) {
+        find(symbol, function, version, per_thread(flags), status)
+    }
+}
+
+/// Flags and states of an answer have the same numbers in both APIs.
+///
+/// # Safety
+/// `symbol` is a string, `function` and `status` are valid for a write, or null.
+unsafe fn find(
+    symbol: *const c_char,
+    function: *mut *mut c_void,
+    version: c_uint,
+    flags: u64,
+    status: *mut c_uint,
+) -> Result {
+    state::runtime()?;
+    not_null(symbol)?;
+    not_null(function)?;
+    let version = c_int::try_from(version).map_err(|_| cudaErrorInvalidValue)?;
+    // SAFETY: the caller's contract.
+    unsafe { driver::cuGetProcAddress_v2(symbol, function, version, flags, status) }
+}
+
+/// A program compiled for per-thread default streams means its variants unless it says otherwise.
+fn per_thread(flags: u64) -> u64 {
+    if flags == CU_GET_PROC_ADDRESS_DEFAULT { CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM } else { flags }
+}

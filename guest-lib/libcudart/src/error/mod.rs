@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Error codes, and the thread's last error.
+//!
+//! Driver codes pass through unchanged: since CUDA 10.1 `CUresult` and `cudaError_t` share their values.
+
+use core::cell::Cell;
+use core::ffi::c_char;
+
+use crate::state;
+
+mod table;
+
+pub use table::*;
+
+/// `cudaError_t`, an `enum` in C. A driver may answer with a code that no table knows, hence a number here.
+#[repr(transparent)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct cudaError_t(pub u32);
+
+/// What every function of this library gives back.
+pub type Result<T = ()> = core::result::Result<T, cudaError_t>;
+
+impl cudaError_t {
+    /// Turns a driver's answer into a result.
+    pub fn check(self) -> Result {
+        if self == cudaSuccess { Ok(()) } else { Err(self) }
+    }
+}
+
+impl From<Result> for cudaError_t {
+    fn from(result: Result) -> Self {
+        result.err().unwrap_or(cudaSuccess)
+    }
+}
+
+thread_local! {
+    static LAST: Cell<cudaError_t> = const { Cell::new(cudaSuccess) };
+}
+
+/// Remembers `error` for cudaGetLastError, except cudaErrorNotReady, which is an answer and no failure.
+pub fn record(error: cudaError_t) {
+    if error != cudaErrorNotReady {
+        LAST.set(error);
+    }
+}
+
+fn text(
+    error: cudaError_t,
+    pick: fn((&'static core::ffi::CStr, &'static core::ffi::CStr)) -> &'static core::ffi::CStr,
+) -> *const c_char {
+    describe(error).map_or(c"unrecognized error code", pick).as_ptr()
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cudaGetErrorName(error: cudaError_t) -> *const c_char {
+    text(error, |(name, _)| name)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cudaGetErrorString(error: cudaError_t) -> *const c_char {
+    text(error, |(_, text)| text)
+}
+
+/// Returns and clears. Brings the driver up like every other call; when that fails, its error is the answer
+/// for good.
+#[unsafe(no_mangle)]
+extern "C" fn cudaGetLastError() -> cudaError_t {
+    last(|cell| cell.replace(cudaSuccess))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cudaPeekAtLastError() -> cudaError_t {
+    last(Cell::get)
+}
+
+fn last(read: fn(&Cell<cudaError_t>) -> cudaError_t) -> cudaError_t {
+    if state::is_unloading() {
+        return cudaErrorCudartUnloading;
+    }
+    match state::initialization_error() {
+        Some(error) => error,
+        None => LAST.with(read),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_the_constants() {
+        let name = |code| describe(cudaError_t(code)).map(|(name, _)| name.to_str().unwrap());
+        assert_eq!(name(0), Some("cudaSuccess"));
+        assert_eq!(name(700), Some("cudaErrorIllegalAddress"));
+        assert_eq!(name(10_000), Some("cudaErrorApiFailureBase"));
+        assert_eq!(name(10), None);
+        assert_eq!(describe(cudaErrorMemoryAllocation).unwrap().1, c"out of memory");
+    }
+
+    #[test]
+    fn table_is_complete_and_ordered() {
+        assert_eq!(ALL.len(), 134);
+        assert!(ALL.is_sorted());
+    }
+
+    #[test]
+    fn not_ready_is_not_recorded() {
+        LAST.set(cudaSuccess);
+        record(cudaErrorNotReady);
+        assert_eq!(LAST.get(), cudaSuccess);
+        record(cudaErrorInvalidValue);
+        record(cudaErrorNotReady);
+        assert_eq!(LAST.get(), cudaErrorInvalidValue);
+    }
+}

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Executable graphs.
+
+use core::ffi::c_uint;
+
+use crate::abi::{
+    cudaGraph_t, cudaGraphExec_t, cudaGraphExecUpdateResultInfo, cudaGraphInstantiateParams, cudaGraphNode_t,
+    cudaStream_t,
+};
+use crate::api::not_null;
+use crate::{driver, state};
+
+api! {
+    fn cudaGraphInstantiate(exec: *mut cudaGraphExec_t, graph: cudaGraph_t, flags: u64) {
+        not_null(exec)?;
+        state::context()?;
+        driver::cuGraphInstantiateWithFlags(exec, graph, flags)
+    }
+
+    fn cudaGraphInstantiateWithFlags(exec: *mut cudaGraphExec_t, graph: cudaGraph_t, flags: u64) {
+        not_null(exec)?;
+        state::context()?;
+        driver::cuGraphInstantiateWithFlags(exec, graph, flags)
+    }
+
+    fn cudaGraphInstantiateWithParams(
+        exec: *mut cudaGraphExec_t, graph: cudaGraph_t, parameters: *mut cudaGraphInstantiateParams,
+    ) {
+        not_null(exec)?;
+        state::context()?;
+        driver::cuGraphInstantiateWithParams(exec, graph, parameters)
+    }
+
+    fn cudaGraphInstantiateWithParams_ptsz(
+        exec: *mut cudaGraphExec_t, graph: cudaGraph_t, parameters: *mut cudaGraphInstantiateParams,
+    ) {
+        not_null(exec)?;
+        not_null(parameters)?;
+        state::context()?;
+        let upload_stream = &mut (*parameters.cast::<InstantiateStart>()).upload_stream;
+        *upload_stream = crate::stream::or_per_thread(*upload_stream);
+        driver::cuGraphInstantiateWithParams(exec, graph, parameters)
+    }
+
+    fn cudaGraphExecGetFlags(exec: cudaGraphExec_t, flags: *mut u64) {
+        state::context()?;
+        driver::cuGraphExecGetFlags(exec, flags)
+    }
+
+    fn cudaGraphExecDestroy(exec: cudaGraphExec_t) {
+        state::context()?;
+        driver::cuGraphExecDestroy(exec)
+    }
+
+    fn cudaGraphLaunch, cudaGraphLaunch_ptsz(exec: cudaGraphExec_t, stream: cudaStream_t) per_thread stream {
+        state::context()?;
+        driver::cuGraphLaunch(exec, stream)
+    }
+
+    fn cudaGraphUpload, cudaGraphUpload_ptsz(exec: cudaGraphExec_t, stream: cudaStream_t) per_thread stream {
+        state::context()?;
+        driver::cuGraphUpload(exec, stream)
+    }
+
+    fn cudaGraphExecUpdate(
+        exec: cudaGraphExec_t, graph: cudaGraph_t, result: *mut cudaGraphExecUpdateResultInfo,
+    ) {
+        state::context()?;
+        driver::cuGraphExecUpdate_v2(exec, graph, result)
+    }
+
+    fn cudaGraphNodeSetEnabled(exec: cudaGraphExec_t, node: cudaGraphNode_t, enabled: c_uint) {
+        state::context()?;
+        driver::cuGraphNodeSetEnabled(exec, node, enabled)
+    }
+
+    fn cudaGraphNodeGetEnabled(exec: cudaGraphExec_t, node: cudaGraphNode_t, enabled: *mut c_uint) {
+        state::context()?;
+        driver::cuGraphNodeGetEnabled(exec, node, enabled)
+    }
+}
+
+/// How `cudaGraphInstantiateParams` begins.
+#[repr(C)]
+struct InstantiateStart {
+    flags: u64,
+    upload_stream: cudaStream_t,
+}

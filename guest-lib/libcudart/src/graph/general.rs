@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! cudaGraphAddNode and its relatives: one struct for every kind of node.
+//!
+//! The driver's struct has the same frame. Inside, most kinds begin alike and the driver's go on with a
+//! context; copies differ.
+
+use core::ffi::c_uint;
+use core::mem::size_of;
+use core::ptr;
+
+use crate::abi::driver::{CUDA_KERNEL_NODE_PARAMS, CUDA_MEMCPY_NODE_PARAMS, CUgraphNodeParams};
+use crate::abi::shared::{cudaKernelNodeParams, cudaMemcpy3DParms};
+use crate::abi::version::cudaGraphNodeParams;
+use crate::abi::{CUcontext, cudaGraph_t, cudaGraphEdgeData, cudaGraphExec_t, cudaGraphNode_t};
+use crate::api::load;
+use crate::error::{Result, cudaErrorInvalidValue};
+use crate::graph::kernel;
+use crate::memory::to_driver as copy_to_driver;
+use crate::{driver, state};
+
+/// `cudaGraphNodeType`, which is `CUgraphNodeType`.
+const KERNEL: c_uint = 0;
+const MEMCPY: c_uint = 1;
+const MEMSET: c_uint = 2;
+const HOST: c_uint = 3;
+const GRAPH: c_uint = 4;
+const EMPTY: c_uint = 5;
+const WAIT_EVENT: c_uint = 6;
+const EVENT_RECORD: c_uint = 7;
+const SEMAPHORE_SIGNAL: c_uint = 8;
+const SEMAPHORE_WAIT: c_uint = 9;
+const MEM_ALLOC: c_uint = 10;
+const MEM_FREE: c_uint = 11;
+const CONDITIONAL: c_uint = 13;
+
+/// Where `cudaMemcpyNodeParams` holds its description of the copy, after flags and reserved words.
+const MEMCPY_PARAMETERS_OFFSET: usize = 16;
+
+api! {
+    fn cudaGraphAddNode(
+        node: *mut cudaGraphNode_t, graph: cudaGraph_t,
+        dependencies: *const cudaGraphNode_t, edges: *const cudaGraphEdgeData, count: usize,
+        parameters: *mut cudaGraphNodeParams,
+    ) {
+        state::context()?;
+        let mut given = load(parameters)?;
+        let mut translated = to_driver(&given)?;
+        driver::cuGraphAddNode_v2(node, graph, dependencies, edges, count, &mut translated)?;
+        // Allocations and conditional nodes answer in their parameters.
+        if let MEM_ALLOC | CONDITIONAL = given.type_ {
+            let words = shared_size(given.type_)? / size_of::<u64>();
+            given.payload[..words].copy_from_slice(&translated.payload[..words]);
+            parameters.write(given);
+        }
+        Ok(())
+    }
+
+    fn cudaGraphNodeSetParams(node: cudaGraphNode_t, parameters: *mut cudaGraphNodeParams) {
+        state::context()?;
+        driver::cuGraphNodeSetParams(node, &mut to_driver(&load(parameters)?)?)
+    }
+
+    fn cudaGraphExecNodeSetParams(
+        exec: cudaGraphExec_t, node: cudaGraphNode_t, parameters: *mut cudaGraphNodeParams,
+    ) {
+        state::context()?;
+        driver::cuGraphExecNodeSetParams(exec, node, &mut to_driver(&load(parameters)?)?)
+    }
+}
+
+/// Bytes with which a kind's structs begin alike in both APIs.
+fn shared_size(kind: c_uint) -> Result<usize> {
+    Ok(match kind {
+        MEMSET => 40,
+        HOST | GRAPH => 16,
+        EMPTY => 0,
+        WAIT_EVENT | EVENT_RECORD | MEM_FREE => 8,
+        SEMAPHORE_SIGNAL | SEMAPHORE_WAIT | CONDITIONAL => 24,
+        MEM_ALLOC => 120,
+        _ => return Err(cudaErrorInvalidValue),
+    })
+}
+
+/// Needs a context.
+fn to_driver(given: &cudaGraphNodeParams) -> Result<CUgraphNodeParams> {
+    let mut answer = CUgraphNodeParams {
+        type_: given.type_,
+        reserved0: given.reserved0,
+        payload: [0; 29],
+        reserved2: given.reserved2,
+    };
+    let context = state::current_context()?;
+    match given.type_ {
+        KERNEL => {
+            // SAFETY: the payload of this kind begins with these parameters; it is aligned for pointers and
+            // larger than they are.
+            let kernel: cudaKernelNodeParams = unsafe { read(&given.payload, 0) };
+            // SAFETY: the payload is larger than the driver's parameters.
+            unsafe { write::<CUDA_KERNEL_NODE_PARAMS>(&mut answer.payload, 0, kernel::to_driver(&kernel)?) };
+        }
+        MEMCPY => {
+            // SAFETY: the payload of this kind holds the copy's description there; see KERNEL.
+            let copy: cudaMemcpy3DParms = unsafe { read(&given.payload, MEMCPY_PARAMETERS_OFFSET) };
+            let copyParams = copy_to_driver(&copy)?;
+            // The flags are the first word on both sides.
+            let flags = given.payload[0] as i32;
+            let copy = CUDA_MEMCPY_NODE_PARAMS { flags, reserved: 0, copyCtx: context, copyParams };
+            // SAFETY: the payload is larger than the driver's parameters.
+            unsafe { write(&mut answer.payload, 0, copy) };
+        }
+        kind => {
+            let size = shared_size(kind)?;
+            let words = size / size_of::<u64>();
+            answer.payload[..words].copy_from_slice(&given.payload[..words]);
+            if let MEMSET | CONDITIONAL = kind {
+                // SAFETY: the payload is larger than these parameters and the context behind them.
+                unsafe { write::<CUcontext>(&mut answer.payload, size, context) };
+            }
+        }
+    }
+    Ok(answer)
+}
+
+/// # Safety
+/// A `T` lies at that offset, in bytes, and is aligned there.
+unsafe fn read<T: Copy>(payload: &[u64; 29], offset: usize) -> T {
+    // SAFETY: the caller's contract.
+    unsafe { ptr::from_ref(payload).byte_add(offset).cast::<T>().read() }
+}
+
+/// # Safety
+/// A `T` has room at that offset, in bytes, and is aligned there.
+unsafe fn write<T>(payload: &mut [u64; 29], offset: usize, value: T) {
+    // SAFETY: the caller's contract.
+    unsafe { ptr::from_mut(payload).byte_add(offset).cast::<T>().write(value) }
+}
+
+const _: () = assert!(MEMCPY_PARAMETERS_OFFSET + size_of::<cudaMemcpy3DParms>() <= 29 * 8);
+const _: () =
+    assert!(size_of::<CUDA_MEMCPY_NODE_PARAMS>() <= 29 * 8 && size_of::<CUDA_KERNEL_NODE_PARAMS>() <= 29 * 8);

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Copy nodes. All forms become one of the driver's boxes.
+
+use core::ffi::{c_uint, c_void};
+use core::ptr;
+
+use crate::abi::driver::CUDA_MEMCPY3D;
+use crate::abi::shared::{cudaExtent, cudaMemcpy3DParms, cudaPitchedPtr, cudaPos};
+use crate::abi::{cudaGraph_t, cudaGraphExec_t, cudaGraphNode_t};
+use crate::api::{load, not_null, store};
+use crate::error::Result;
+use crate::memory::{from_driver, read_direction, symbol_part, to_driver, write_direction};
+use crate::{driver, state};
+
+api! {
+    fn cudaGraphAddMemcpyNode(
+        node: *mut cudaGraphNode_t, graph: cudaGraph_t, dependencies: *const cudaGraphNode_t, count: usize,
+        parameters: *const cudaMemcpy3DParms,
+    ) {
+        state::context()?;
+        let copy = to_driver(&load(parameters)?)?;
+        driver::cuGraphAddMemcpyNode(node, graph, dependencies, count, &copy, state::current_context()?)
+    }
+
+    fn cudaGraphAddMemcpyNode1D(
+        node: *mut cudaGraphNode_t, graph: cudaGraph_t, dependencies: *const cudaGraphNode_t, count: usize,
+        target: *mut c_void, source: *const c_void, size: usize, kind: c_uint,
+    ) {
+        state::context()?;
+        let copy = row(target, source, size, kind)?;
+        driver::cuGraphAddMemcpyNode(node, graph, dependencies, count, &copy, state::current_context()?)
+    }
+
+    fn cudaGraphAddMemcpyNodeToSymbol(
+        node: *mut cudaGraphNode_t, graph: cudaGraph_t, dependencies: *const cudaGraphNode_t, count: usize,
+        symbol: *const c_void, source: *const c_void, size: usize, offset: usize, kind: c_uint,
+    ) {
+        state::context()?;
+        let copy = row_to_symbol(symbol, source, size, offset, kind)?;
+        driver::cuGraphAddMemcpyNode(node, graph, dependencies, count, &copy, state::current_context()?)
+    }
+
+    fn cudaGraphAddMemcpyNodeFromSymbol(
+        node: *mut cudaGraphNode_t, graph: cudaGraph_t, dependencies: *const cudaGraphNode_t, count: usize,
+        target: *mut c_void, symbol: *const c_void, size: usize, offset: usize, kind: c_uint,
+    ) {
+        state::context()?;
+        let copy = row_from_symbol(target, symbol, size, offset, kind)?;
+        driver::cuGraphAddMemcpyNode(node, graph, dependencies, count, &copy, state::current_context()?)
+    }
+
+    fn cudaGraphMemcpyNodeGetParams(node: cudaGraphNode_t, parameters: *mut cudaMemcpy3DParms) {
+        not_null(parameters)?;
+        state::context()?;
+        let mut copy = row(ptr::null_mut(), ptr::null(), 0, 0)?;
+        driver::cuGraphMemcpyNodeGetParams(node, &mut copy)?;
+        store(parameters, from_driver(&copy)?)
+    }
+
+    fn cudaGraphMemcpyNodeSetParams(node: cudaGraphNode_t, parameters: *const cudaMemcpy3DParms) {
+        state::context()?;
+        driver::cuGraphMemcpyNodeSetParams(node, &to_driver(&load(parameters)?)?)
+    }
+
+    fn cudaGraphMemcpyNodeSetParams1D(
+        node: cudaGraphNode_t, target: *mut c_void, source: *const c_void, size: usize, kind: c_uint,
+    ) {
+        state::context()?;
+        driver::cuGraphMemcpyNodeSetParams(node, &row(target, source, size, kind)?)
+    }
+
+    fn cudaGraphMemcpyNodeSetParamsToSymbol(
+        node: cudaGraphNode_t, symbol: *const c_void, source: *const c_void, size: usize, offset: usize,
+        kind: c_uint,
+    ) {
+        state::context()?;
+        driver::cuGraphMemcpyNodeSetParams(node, &row_to_symbol(symbol, source, size, offset, kind)?)
+    }
+
+    fn cudaGraphMemcpyNodeSetParamsFromSymbol(
+        node: cudaGraphNode_t, target: *mut c_void, symbol: *const c_void, size: usize, offset: usize,
+        kind: c_uint,
+    ) {
+        state::context()?;
+        driver::cuGraphMemcpyNodeSetParams(node, &row_from_symbol(target, symbol, size, offset, kind)?)
+    }
+
+    fn cudaGraphExecMemcpyNodeSetParams(
+        exec: cudaGraphExec_t, node: cudaGraphNode_t, parameters: *const cudaMemcpy3DParms,
+    ) {
+        state::context()?;
+        set_in_exec(exec, node, &to_driver(&load(parameters)?)?)
+    }
+
+    fn cudaGraphExecMemcpyNodeSetParams1D(
+        exec: cudaGraphExec_t, node: cudaGraphNode_t, target: *mut c_void, source: *const c_void,
+        size: usize, kind: c_uint,
+    ) {
+        state::context()?;
+        set_in_exec(exec, node, &row(target, source, size, kind)?)
+    }
+
+    fn cudaGraphExecMemcpyNodeSetParamsToSymbol(
+        exec: cudaGraphExec_t, node: cudaGraphNode_t,
+        symbol: *const c_void, source: *const c_void, size: usize, offset: usize, kind: c_uint,
+    ) {
+        state::context()?;
+        set_in_exec(exec, node, &row_to_symbol(symbol, source, size, offset, kind)?)
+    }
+
+    fn cudaGraphExecMemcpyNodeSetParamsFromSymbol(
+        exec: cudaGraphExec_t, node: cudaGraphNode_t,
+        target: *mut c_void, symbol: *const c_void, size: usize, offset: usize, kind: c_uint,
+    ) {
+        state::context()?;
+        set_in_exec(exec, node, &row_from_symbol(target, symbol, size, offset, kind)?)
+    }
+}
+
+/// # Safety
+/// `copy` describes valid memory.
+unsafe fn set_in_exec(exec: cudaGraphExec_t, node: cudaGraphNode_t, copy: &CUDA_MEMCPY3D) -> Result {
+    // SAFETY: the caller's contract.
+    unsafe { driver::cuGraphExecMemcpyNodeSetParams(exec, node, copy, state::current_context()?) }
+}
+
+/// `size` consecutive bytes as a box of one row.
+fn row(target: *mut c_void, source: *const c_void, size: usize, kind: c_uint) -> Result<CUDA_MEMCPY3D> {
+    let memory = |ptr| cudaPitchedPtr { ptr, pitch: 0, xsize: 0, ysize: 0 };
+    to_driver(&cudaMemcpy3DParms {
+        srcArray: ptr::null_mut(),
+        srcPos: cudaPos::default(),
+        srcPtr: memory(source.cast_mut()),
+        dstArray: ptr::null_mut(),
+        dstPos: cudaPos::default(),
+        dstPtr: memory(target),
+        extent: cudaExtent { width: size, height: 1, depth: 1 },
+        kind,
+    })
+}
+
+fn row_to_symbol(
+    symbol: *const c_void,
+    source: *const c_void,
+    size: usize,
+    offset: usize,
+    kind: c_uint,
+) -> Result<CUDA_MEMCPY3D> {
+    write_direction(kind)?;
+    row(symbol_part(symbol, size, offset)?, source, size, kind)
+}
+
+fn row_from_symbol(
+    target: *mut c_void,
+    symbol: *const c_void,
+    size: usize,
+    offset: usize,
+    kind: c_uint,
+) -> Result<CUDA_MEMCPY3D> {
+    read_direction(kind)?;
+    row(target, symbol_part(symbol, size, offset)?, size, kind)
+}

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Kernel launches. The driver judges configurations: nothing is checked here.
+
+use core::cell::Cell;
+use core::ffi::{c_uint, c_void};
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use crate::abi::driver::CUlaunchConfig;
+use crate::abi::shared::{cudaLaunchConfig_t, dim3};
+use crate::abi::{CUfunction, CUkernel, cudaKernel_t, cudaStream_t};
+use crate::api::{load, store};
+use crate::driver;
+use crate::error::{
+    Result, cudaError_t, cudaErrorInvalidDeviceFunction, cudaErrorInvalidValue, cudaErrorMissingConfiguration,
+};
+use crate::{module, registry, state};
+
+/// What stands between `<<<` and `>>>`.
+#[derive(Clone, Copy)]
+struct Configuration {
+    grid: dim3,
+    block: dim3,
+    shared_memory: usize,
+    stream: cudaStream_t,
+}
+
+/// The thread's configurations, a stack because a kernel's arguments may launch kernels themselves. It has no
+/// destructor: static destructors of programs launch kernels after those of the thread's variables have run.
+struct Configurations {
+    top: Cell<Option<Configuration>>,
+    below: Cell<Option<NonNull<Below>>>,
+}
+
+/// A configuration under another one. Made by `Box`, owned by the stack.
+struct Below {
+    configuration: Configuration,
+    below: Option<NonNull<Below>>,
+}
+
+impl Configurations {
+    fn push(&self, configuration: Configuration) {
+        if let Some(configuration) = self.top.replace(Some(configuration)) {
+            let below = Box::new(Below { configuration, below: self.below.get() });
+            self.below.set(Some(NonNull::from(Box::leak(below))));
+        }
+    }
+
+    fn pop(&self) -> Option<Configuration> {
+        let popped = self.top.take();
+        if let Some(below) = self.below.get() {
+            // SAFETY: made by `push` from a box, and taken out of the stack right here.
+            let below = unsafe { Box::from_raw(below.as_ptr()) };
+            self.top.set(Some(below.configuration));
+            self.below.set(below.below);
+        }
+        popped
+    }
+}
+
+thread_local! {
+    static CONFIGURATIONS: Configurations = const { Configurations { top: Cell::new(None), below: Cell::new(None) } };
+}
+
+/// The last failure to find a kernel for a stub. The stub keeps no kernel then, and every later launch
+/// through it must fail the same way.
+static MISSING_KERNEL: AtomicU32 = AtomicU32::new(cudaErrorInvalidDeviceFunction.0);
+
+/// 0 lets the program go on to the kernel's stub.
+#[unsafe(no_mangle)]
+extern "C" fn __cudaPushCallConfiguration(
+    grid: dim3,
+    block: dim3,
+    shared_memory: usize,
+    stream: cudaStream_t,
+) -> c_uint {
+    CONFIGURATIONS.with(|stack| stack.push(Configuration { grid, block, shared_memory, stream }));
+    0
+}
+
+api! {
+    fn __cudaPopCallConfiguration(
+        grid: *mut dim3, block: *mut dim3, shared_memory: *mut usize, stream: *mut cudaStream_t,
+    ) {
+        let configuration = CONFIGURATIONS.with(Configurations::pop).ok_or(cudaErrorMissingConfiguration)?;
+        store(grid, configuration.grid)?;
+        store(block, configuration.block)?;
+        store(shared_memory, configuration.shared_memory)?;
+        store(stream, configuration.stream)
+    }
+
+    /// Called once per stub, which keeps the kernel.
+    fn __cudaGetKernel(kernel: *mut cudaKernel_t, stub: *const c_void) {
+        state::runtime()?;
+        let found = module::kernel_of(stub).inspect_err(|error| MISSING_KERNEL.store(error.0, Ordering::Relaxed))?;
+        store(kernel, found)
+    }
+
+    fn __cudaLaunchKernel, __cudaLaunchKernel_ptsz(
+        kernel: cudaKernel_t, grid: dim3, block: dim3, args: *mut *mut c_void, shared_memory: usize,
+        stream: cudaStream_t,
+    ) per_thread stream {
+        state::context()?;
+        if kernel.is_null() {
+            return Err(cudaError_t(MISSING_KERNEL.load(Ordering::Relaxed)));
+        }
+        launch(kernel, grid, block, args, shared_memory, stream)
+    }
+
+    fn cudaLaunchKernel, cudaLaunchKernel_ptsz(
+        function: *const c_void, grid: dim3, block: dim3, args: *mut *mut c_void, shared_memory: usize,
+        stream: cudaStream_t,
+    ) per_thread stream {
+        state::context()?;
+        launch(launchable(function)?, grid, block, args, shared_memory, stream)
+    }
+
+    fn cudaLaunchCooperativeKernel, cudaLaunchCooperativeKernel_ptsz(
+        function: *const c_void, grid: dim3, block: dim3, args: *mut *mut c_void, shared_memory: usize,
+        stream: cudaStream_t,
+    ) per_thread stream {
+        state::context()?;
+        let function = launchable(function)?.cast();
+        let shared_memory = driver_size(shared_memory)?;
+        driver::cuLaunchCooperativeKernel(
+            function, grid.x, grid.y, grid.z, block.x, block.y, block.z, shared_memory, stream, args,
+        )
+    }
+
+    fn cudaLaunchKernelExC(
+        config: *const cudaLaunchConfig_t, function: *const c_void, args: *mut *mut c_void,
+    ) {
+        launch_with(load(config)?, function, args)
+    }
+
+    fn cudaLaunchKernelExC_ptsz(
+        config: *const cudaLaunchConfig_t, function: *const c_void, args: *mut *mut c_void,
+    ) {
+        let config = load(config)?;
+        launch_with(cudaLaunchConfig_t { stream: crate::stream::or_per_thread(config.stream), ..config }, function, args)
+    }
+
+    fn cudaGetKernel(kernel: *mut cudaKernel_t, stub: *const c_void) {
+        state::runtime()?;
+        let function = registry::function(stub).ok_or(cudaErrorInvalidDeviceFunction)?;
+        store(kernel, function.kernel()?)
+    }
+}
+
+/// # Safety
+/// `args` points to as many pointers as the kernel has parameters, each to a value of the parameter's type.
+#[inline]
+unsafe fn launch(
+    kernel: CUkernel,
+    grid: dim3,
+    block: dim3,
+    args: *mut *mut c_void,
+    shared_memory: usize,
+    stream: cudaStream_t,
+) -> Result {
+    // A launch takes a kernel for a function.
+    let function: CUfunction = kernel.cast();
+    let size = driver_size(shared_memory)?;
+    let extra = core::ptr::null_mut();
+    // SAFETY: the caller's contract.
+    unsafe {
+        driver::cuLaunchKernel(
+            function, grid.x, grid.y, grid.z, block.x, block.y, block.z, size, stream, args, extra,
+        )
+    }
+}
+
+/// # Safety
+/// As for [`launch`], and `config.attrs` points to `config.numAttrs` attributes.
+unsafe fn launch_with(config: cudaLaunchConfig_t, function: *const c_void, args: *mut *mut c_void) -> Result {
+    state::context()?;
+    let function = launchable(function)?.cast();
+    let config = driver_config(&config)?;
+    // SAFETY: the caller's contract.
+    unsafe { driver::cuLaunchKernelEx(&config, function, args, core::ptr::null_mut()) }
+}
+
+/// What cudaLaunchKernel was asked to launch: a stub, or a handle that goes to the driver as it is.
+fn launchable(function: *const c_void) -> Result<CUkernel> {
+    if function.is_null() { Err(cudaErrorInvalidDeviceFunction) } else { module::kernel_of(function) }
+}
+
+fn driver_size(shared_memory: usize) -> Result<c_uint> {
+    c_uint::try_from(shared_memory).map_err(|_| cudaErrorInvalidValue)
+}
+
+/// A launch configuration in the driver's layout; attributes are the same in both.
+pub fn driver_config(config: &cudaLaunchConfig_t) -> Result<CUlaunchConfig> {
+    Ok(CUlaunchConfig {
+        gridDimX: config.gridDim.x,
+        gridDimY: config.gridDim.y,
+        gridDimZ: config.gridDim.z,
+        blockDimX: config.blockDim.x,
+        blockDimY: config.blockDim.y,
+        blockDimZ: config.blockDim.z,
+        sharedMemBytes: driver_size(config.dynamicSmemBytes)?,
+        hStream: config.stream,
+        attrs: config.attrs,
+        numAttrs: config.numAttrs,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn configurations_nest() {
+        let stack = Configurations { top: Cell::new(None), below: Cell::new(None) };
+        let configuration = |shared_memory| Configuration {
+            grid: dim3 { x: 1, y: 2, z: 3 },
+            block: dim3::default(),
+            shared_memory,
+            stream: core::ptr::null_mut(),
+        };
+        for _ in 0..2 {
+            for size in 0..4 {
+                stack.push(configuration(size));
+            }
+            for size in (0..4).rev() {
+                assert_eq!(stack.pop().map(|configuration| configuration.shared_memory), Some(size));
+            }
+            assert!(stack.pop().is_none());
+        }
+    }
+}

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Device memory.
+
+use core::ffi::{c_uint, c_void};
+use core::ptr;
+
+use crate::abi::CUdeviceptr;
+use crate::abi::shared::{cudaExtent, cudaPitchedPtr};
+use crate::api::{not_null, store};
+use crate::error::{Result, cudaErrorInvalidValue};
+use crate::memory::address;
+use crate::{driver, state};
+
+/// Rows of pitched memory are aligned for elements of this many bytes, the smallest that the driver takes.
+const PITCH_ELEMENT_SIZE: c_uint = 4;
+
+api! {
+    fn cudaMalloc(memory: *mut *mut c_void, size: usize) {
+        not_null(memory)?;
+        state::context()?;
+        if size == 0 {
+            return store(memory, ptr::null_mut());
+        }
+        driver::cuMemAlloc_v2(memory.cast::<CUdeviceptr>(), size)
+    }
+
+    fn cudaFree(memory: *mut c_void) {
+        state::context()?;
+        driver::cuMemFree_v2(address(memory))
+    }
+
+    fn cudaMallocManaged(memory: *mut *mut c_void, size: usize, flags: c_uint) {
+        not_null(memory)?;
+        state::context()?;
+        if size == 0 {
+            return store(memory, ptr::null_mut());
+        }
+        driver::cuMemAllocManaged(memory.cast::<CUdeviceptr>(), size, flags)
+    }
+
+    fn cudaMallocPitch(memory: *mut *mut c_void, pitch: *mut usize, width: usize, height: usize) {
+        not_null(memory)?;
+        not_null(pitch)?;
+        state::context()?;
+        let (allocated, row) = allocate_pitched(width, height)?;
+        store(memory, allocated)?;
+        store(pitch, row)
+    }
+
+    fn cudaMalloc3D(memory: *mut cudaPitchedPtr, extent: cudaExtent) {
+        not_null(memory)?;
+        state::context()?;
+        let rows = extent.height.checked_mul(extent.depth).ok_or(cudaErrorInvalidValue)?;
+        let (ptr, pitch) = allocate_pitched(extent.width, rows)?;
+        store(memory, cudaPitchedPtr { ptr, pitch, xsize: extent.width, ysize: extent.height })
+    }
+
+    fn cudaMemGetInfo(free: *mut usize, total: *mut usize) {
+        state::context()?;
+        driver::cuMemGetInfo_v2(free, total)
+    }
+}
+
+/// Address and pitch in bytes; nothing of an empty area.
+fn allocate_pitched(width: usize, height: usize) -> Result<(*mut c_void, usize)> {
+    if width == 0 || height == 0 {
+        return Ok((ptr::null_mut(), 0));
+    }
+    let mut memory: *mut c_void = ptr::null_mut();
+    let mut pitch = 0;
+    let place = ptr::from_mut(&mut memory).cast::<CUdeviceptr>();
+    // SAFETY: both places are valid for the writes; a pointer and a CUdeviceptr have the same size.
+    unsafe { driver::cuMemAllocPitch_v2(place, &mut pitch, width, height, PITCH_ELEMENT_SIZE) }?;
+    Ok((memory, pitch))
+}

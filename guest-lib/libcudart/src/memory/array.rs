@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Arrays and mipmapped arrays.
+
+use core::ffi::{c_int, c_uint};
+
+use crate::abi::driver::CUDA_ARRAY3D_DESCRIPTOR;
+use crate::abi::shared::{cudaChannelFormatDesc, cudaExtent};
+use crate::abi::{cudaArray_t, cudaArrayMemoryRequirements, cudaArraySparseProperties, cudaMipmappedArray_t};
+use crate::api::{load, not_null, store};
+use crate::error::{Result, cudaErrorInvalidValue};
+use crate::texture::channel::Format;
+use crate::{driver, state};
+
+api! {
+    fn cudaMallocArray(
+        array: *mut cudaArray_t, desc: *const cudaChannelFormatDesc, width: usize, height: usize,
+        flags: c_uint,
+    ) {
+        not_null(array)?;
+        state::context()?;
+        let descriptor = describe(&load(desc)?, cudaExtent { width, height, depth: 0 }, flags)?;
+        driver::cuArray3DCreate_v2(array, &descriptor)
+    }
+
+    fn cudaMalloc3DArray(
+        array: *mut cudaArray_t, desc: *const cudaChannelFormatDesc, extent: cudaExtent, flags: c_uint,
+    ) {
+        not_null(array)?;
+        state::context()?;
+        let descriptor = describe(&load(desc)?, extent, flags)?;
+        driver::cuArray3DCreate_v2(array, &descriptor)
+    }
+
+    fn cudaFreeArray(array: cudaArray_t) {
+        state::context()?;
+        if array.is_null() {
+            return Ok(());
+        }
+        driver::cuArrayDestroy(array)
+    }
+
+    fn cudaArrayGetInfo(
+        desc: *mut cudaChannelFormatDesc, extent: *mut cudaExtent, flags: *mut c_uint, array: cudaArray_t,
+    ) {
+        state::context()?;
+        let descriptor = descriptor(array)?;
+        if !desc.is_null() {
+            store(desc, channel_desc(&descriptor)?)?;
+        }
+        if !extent.is_null() {
+            let (width, height, depth) = (descriptor.Width, descriptor.Height, descriptor.Depth);
+            store(extent, cudaExtent { width, height, depth })?;
+        }
+        if flags.is_null() { Ok(()) } else { store(flags, descriptor.Flags) }
+    }
+
+    fn cudaGetChannelDesc(desc: *mut cudaChannelFormatDesc, array: cudaArray_t) {
+        not_null(desc)?;
+        state::context()?;
+        store(desc, channel_desc(&descriptor(array)?)?)
+    }
+
+    fn cudaArrayGetPlane(plane: *mut cudaArray_t, array: cudaArray_t, index: c_uint) {
+        state::context()?;
+        driver::cuArrayGetPlane(plane, array, index)
+    }
+
+    fn cudaArrayGetMemoryRequirements(
+        requirements: *mut cudaArrayMemoryRequirements, array: cudaArray_t, device: c_int,
+    ) {
+        let device = state::context()?.device(device)?.handle;
+        driver::cuArrayGetMemoryRequirements(requirements, array, device)
+    }
+
+    fn cudaArrayGetSparseProperties(properties: *mut cudaArraySparseProperties, array: cudaArray_t) {
+        state::context()?;
+        driver::cuArrayGetSparseProperties(properties, array)
+    }
+
+    fn cudaMallocMipmappedArray(
+        array: *mut cudaMipmappedArray_t, desc: *const cudaChannelFormatDesc, extent: cudaExtent,
+        levels: c_uint, flags: c_uint,
+    ) {
+        not_null(array)?;
+        state::context()?;
+        let descriptor = describe(&load(desc)?, extent, flags)?;
+        driver::cuMipmappedArrayCreate(array, &descriptor, levels)
+    }
+
+    fn cudaFreeMipmappedArray(array: cudaMipmappedArray_t) {
+        state::context()?;
+        if array.is_null() {
+            return Ok(());
+        }
+        driver::cuMipmappedArrayDestroy(array)
+    }
+
+    fn cudaGetMipmappedArrayLevel(level_array: *mut cudaArray_t, array: cudaMipmappedArray_t, level: c_uint) {
+        not_null(level_array)?;
+        state::context()?;
+        driver::cuMipmappedArrayGetLevel(level_array, array, level)
+    }
+
+    fn cudaMipmappedArrayGetMemoryRequirements(
+        requirements: *mut cudaArrayMemoryRequirements, array: cudaMipmappedArray_t, device: c_int,
+    ) {
+        let device = state::context()?.device(device)?.handle;
+        driver::cuMipmappedArrayGetMemoryRequirements(requirements, array, device)
+    }
+
+    fn cudaMipmappedArrayGetSparseProperties(
+        properties: *mut cudaArraySparseProperties, array: cudaMipmappedArray_t,
+    ) {
+        state::context()?;
+        driver::cuMipmappedArrayGetSparseProperties(properties, array)
+    }
+}
+
+/// An array of these elements; flags have the driver's numbers.
+pub fn describe(
+    desc: &cudaChannelFormatDesc,
+    extent: cudaExtent,
+    flags: c_uint,
+) -> Result<CUDA_ARRAY3D_DESCRIPTOR> {
+    let format = Format::of(desc)?;
+    Ok(CUDA_ARRAY3D_DESCRIPTOR {
+        Width: extent.width,
+        Height: extent.height,
+        Depth: extent.depth,
+        Format: format.code,
+        NumChannels: format.channels,
+        Flags: flags,
+    })
+}
+
+fn descriptor(array: cudaArray_t) -> Result<CUDA_ARRAY3D_DESCRIPTOR> {
+    let mut descriptor = CUDA_ARRAY3D_DESCRIPTOR::default();
+    // SAFETY: `descriptor` is valid for the write; the driver judges the handle.
+    unsafe { driver::cuArray3DGetDescriptor_v2(&mut descriptor, array) }?;
+    Ok(descriptor)
+}
+
+fn channel_desc(descriptor: &CUDA_ARRAY3D_DESCRIPTOR) -> Result<cudaChannelFormatDesc> {
+    Format { code: descriptor.Format, channels: descriptor.NumChannels }.desc()
+}
+
+/// The size of one element in bytes.
+pub fn element_size(array: cudaArray_t) -> Result<usize> {
+    let descriptor = descriptor(array)?;
+    Format { code: descriptor.Format, channels: descriptor.NumChannels }.element_size()
+}
+
+/// The size of one row in bytes, at least 1.
+pub fn row_size(array: cudaArray_t) -> Result<usize> {
+    let descriptor = descriptor(array)?;
+    let element = Format { code: descriptor.Format, channels: descriptor.NumChannels }.element_size()?;
+    match descriptor.Width.checked_mul(element) {
+        Some(size) if size > 0 => Ok(size),
+        _ => Err(cudaErrorInvalidValue),
+    }
+}

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Copies of contiguous bytes.
+
+use core::ffi::{c_uint, c_void};
+
+use super::copy2d::{Area, copy_area};
+use crate::abi::cudaStream_t;
+use crate::abi::driver::{CU_MEMORYTYPE_DEVICE, CU_MEMORYTYPE_HOST, CU_MEMORYTYPE_UNIFIED};
+use crate::abi::shared::{
+    DEFAULT_STREAM, cudaMemcpyDefault, cudaMemcpyDeviceToDevice, cudaMemcpyDeviceToHost,
+    cudaMemcpyHostToDevice, cudaMemcpyHostToHost,
+};
+use crate::error::{Result, cudaErrorInvalidMemcpyDirection};
+use crate::memory::address;
+use crate::{driver, state};
+
+/// `cudaMemcpyKind`, checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    HostToHost,
+    HostToDevice,
+    DeviceToHost,
+    DeviceToDevice,
+    /// The driver finds out from the addresses.
+    Default,
+}
+
+impl Direction {
+    pub fn of(kind: c_uint) -> Result<Self> {
+        match kind {
+            cudaMemcpyHostToHost => Ok(Self::HostToHost),
+            cudaMemcpyHostToDevice => Ok(Self::HostToDevice),
+            cudaMemcpyDeviceToHost => Ok(Self::DeviceToHost),
+            cudaMemcpyDeviceToDevice => Ok(Self::DeviceToDevice),
+            cudaMemcpyDefault => Ok(Self::Default),
+            _ => Err(cudaErrorInvalidMemcpyDirection),
+        }
+    }
+
+    /// `CU_MEMORYTYPE_*` of the source.
+    pub fn source(self) -> c_uint {
+        match self {
+            Self::HostToHost | Self::HostToDevice => CU_MEMORYTYPE_HOST,
+            Self::DeviceToHost | Self::DeviceToDevice => CU_MEMORYTYPE_DEVICE,
+            Self::Default => CU_MEMORYTYPE_UNIFIED,
+        }
+    }
+
+    /// `CU_MEMORYTYPE_*` of the destination.
+    pub fn destination(self) -> c_uint {
+        match self {
+            Self::HostToHost | Self::DeviceToHost => CU_MEMORYTYPE_HOST,
+            Self::HostToDevice | Self::DeviceToDevice => CU_MEMORYTYPE_DEVICE,
+            Self::Default => CU_MEMORYTYPE_UNIFIED,
+        }
+    }
+
+    /// The `cudaMemcpyKind` of two `CU_MEMORYTYPE_*`; arrays are device memory.
+    pub fn between(source: c_uint, destination: c_uint) -> c_uint {
+        match (source, destination) {
+            (CU_MEMORYTYPE_UNIFIED, _) | (_, CU_MEMORYTYPE_UNIFIED) => cudaMemcpyDefault,
+            (CU_MEMORYTYPE_HOST, CU_MEMORYTYPE_HOST) => cudaMemcpyHostToHost,
+            (CU_MEMORYTYPE_HOST, _) => cudaMemcpyHostToDevice,
+            (_, CU_MEMORYTYPE_HOST) => cudaMemcpyDeviceToHost,
+            _ => cudaMemcpyDeviceToDevice,
+        }
+    }
+}
+
+/// When a copy returns, and on which stream it runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// When it is done; the stream is one of the two default ones.
+    Blocking(cudaStream_t),
+    /// At once.
+    Queued(cudaStream_t),
+}
+
+impl Order {
+    /// The stream to queue on; `None` for the blocking calls of the legacy stream, which the driver has
+    /// functions for.
+    pub fn queue(self) -> Option<cudaStream_t> {
+        match self {
+            Self::Blocking(stream) if stream == DEFAULT_STREAM => None,
+            Self::Blocking(stream) | Self::Queued(stream) => Some(stream),
+        }
+    }
+
+    /// Waits for a queued operation when the call is a blocking one.
+    pub fn finish(self) -> Result {
+        match self {
+            // SAFETY: a default stream, which always exists.
+            Self::Blocking(stream) if stream != DEFAULT_STREAM => unsafe {
+                driver::cuStreamSynchronize(stream)
+            },
+            _ => Ok(()),
+        }
+    }
+}
+
+api! {
+    fn cudaMemcpy, cudaMemcpy_ptds(
+        target: *mut c_void, source: *const c_void, size: usize, kind: c_uint,
+    ) on stream {
+        checked(target, source, size, kind, Order::Blocking(stream))
+    }
+
+    fn cudaMemcpyAsync, cudaMemcpyAsync_ptsz(
+        target: *mut c_void, source: *const c_void, size: usize, kind: c_uint, stream: cudaStream_t,
+    ) per_thread stream {
+        checked(target, source, size, kind, Order::Queued(stream))
+    }
+}
+
+/// # Safety
+/// As for [`linear`].
+unsafe fn checked(
+    target: *mut c_void,
+    source: *const c_void,
+    size: usize,
+    kind: c_uint,
+    order: Order,
+) -> Result {
+    state::context()?;
+    if size == 0 {
+        return Ok(());
+    }
+    // SAFETY: the caller's contract.
+    unsafe { linear(target, source, size, Direction::of(kind)?, order) }
+}
+
+/// Copies `size` bytes. Needs a context.
+///
+/// # Safety
+/// Both pointers are valid for `size` bytes on the side that `direction` says, until the copy is done.
+pub unsafe fn linear(
+    target: *mut c_void,
+    source: *const c_void,
+    size: usize,
+    direction: Direction,
+    order: Order,
+) -> Result {
+    if size == 0 {
+        return Ok(());
+    }
+    let (to, from) = (address(target), address(source));
+    // SAFETY: the caller's contract, for every call here.
+    unsafe {
+        match (order.queue(), direction) {
+            (_, Direction::HostToHost) => {
+                let target = Area::bytes(target, size, CU_MEMORYTYPE_HOST);
+                return copy_area(target, Area::bytes(source, size, CU_MEMORYTYPE_HOST), size, 1, order);
+            }
+            (None, Direction::HostToDevice) => return driver::cuMemcpyHtoD_v2(to, source, size),
+            (None, Direction::DeviceToHost) => return driver::cuMemcpyDtoH_v2(target, from, size),
+            (None, Direction::DeviceToDevice) => return driver::cuMemcpyDtoD_v2(to, from, size),
+            (None, Direction::Default) => return driver::cuMemcpy(to, from, size),
+            (Some(stream), Direction::HostToDevice) => {
+                driver::cuMemcpyHtoDAsync_v2(to, source, size, stream)?
+            }
+            (Some(stream), Direction::DeviceToHost) => {
+                driver::cuMemcpyDtoHAsync_v2(target, from, size, stream)?
+            }
+            // The host need not wait for a copy that it cannot see.
+            (Some(stream), Direction::DeviceToDevice) => {
+                return driver::cuMemcpyDtoDAsync_v2(to, from, size, stream);
+            }
+            (Some(stream), Direction::Default) => driver::cuMemcpyAsync(to, from, size, stream)?,
+        }
+    }
+    order.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_out_of_range_are_a_wrong_direction() {
+        assert_eq!(Direction::of(4), Ok(Direction::Default));
+        assert_eq!(Direction::of(5), Err(cudaErrorInvalidMemcpyDirection));
+        assert_eq!(Direction::of(u32::MAX), Err(cudaErrorInvalidMemcpyDirection));
+    }
+
+    #[test]
+    fn kinds_survive_the_way_to_memory_types_and_back() {
+        for kind in 0..=4 {
+            let direction = Direction::of(kind).unwrap();
+            assert_eq!(Direction::between(direction.source(), direction.destination()), kind);
+        }
+    }
+
+    #[test]
+    fn only_the_legacy_blocking_copy_has_no_queue() {
+        assert_eq!(Order::Blocking(DEFAULT_STREAM).queue(), None);
+        let per_thread = crate::abi::shared::PER_THREAD_STREAM;
+        assert_eq!(Order::Blocking(per_thread).queue(), Some(per_thread));
+        assert_eq!(Order::Queued(DEFAULT_STREAM).queue(), Some(DEFAULT_STREAM));
+    }
+}

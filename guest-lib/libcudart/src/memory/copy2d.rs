@@ -1,0 +1,367 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Copies of rectangles, between pitched memory and arrays.
+
+use core::ffi::{c_uint, c_void};
+use core::ptr;
+
+use super::array;
+use super::copy::{Direction, Order};
+use crate::abi::driver::{CU_MEMORYTYPE_ARRAY, CU_MEMORYTYPE_HOST, CUDA_MEMCPY2D};
+use crate::abi::{cudaArray_t, cudaStream_t};
+use crate::error::{Result, cudaErrorInvalidMemcpyDirection, cudaErrorInvalidPitchValue};
+use crate::memory::address;
+use crate::{driver, state};
+
+/// One side of a copy: where its rectangle begins.
+#[derive(Clone, Copy, Debug)]
+pub struct Area {
+    /// Null when `array` is set.
+    pub pointer: *mut c_void,
+    pub array: cudaArray_t,
+    /// `CU_MEMORYTYPE_*`.
+    pub memory_type: c_uint,
+    /// Bytes from one row to the next; of no meaning for an array.
+    pub pitch: usize,
+    /// Offset into the row, in bytes.
+    pub x: usize,
+    /// Offset in rows.
+    pub y: usize,
+}
+
+impl Area {
+    /// Memory at a pointer.
+    pub fn pitched(pointer: *const c_void, pitch: usize, memory_type: c_uint) -> Self {
+        Self { pointer: pointer.cast_mut(), array: ptr::null_mut(), memory_type, pitch, x: 0, y: 0 }
+    }
+
+    /// One row of `size` bytes.
+    pub fn bytes(pointer: *const c_void, size: usize, memory_type: c_uint) -> Self {
+        Self::pitched(pointer, size, memory_type)
+    }
+
+    /// An array from row `y`, byte `x` on.
+    pub fn array(array: cudaArray_t, x: usize, y: usize) -> Self {
+        Self { pointer: ptr::null_mut(), array, memory_type: CU_MEMORYTYPE_ARRAY, pitch: 0, x, y }
+    }
+}
+
+api! {
+    fn cudaMemcpy2D, cudaMemcpy2D_ptds(
+        target: *mut c_void, target_pitch: usize, source: *const c_void, source_pitch: usize, width: usize,
+        height: usize, kind: c_uint,
+    ) on stream {
+        pitched(target, target_pitch, source, source_pitch, (width, height), kind, Order::Blocking(stream))
+    }
+
+    fn cudaMemcpy2DAsync, cudaMemcpy2DAsync_ptsz(
+        target: *mut c_void, target_pitch: usize, source: *const c_void, source_pitch: usize, width: usize,
+        height: usize, kind: c_uint,
+        stream: cudaStream_t,
+    ) per_thread stream {
+        pitched(target, target_pitch, source, source_pitch, (width, height), kind, Order::Queued(stream))
+    }
+
+    fn cudaMemcpy2DToArray, cudaMemcpy2DToArray_ptds(
+        target: cudaArray_t, x: usize, y: usize, source: *const c_void, pitch: usize, width: usize,
+        height: usize, kind: c_uint,
+    ) on stream {
+        to_array(Area::array(target, x, y), source, pitch, (width, height), kind, Order::Blocking(stream))
+    }
+
+    fn cudaMemcpy2DToArrayAsync, cudaMemcpy2DToArrayAsync_ptsz(
+        target: cudaArray_t, x: usize, y: usize, source: *const c_void, pitch: usize, width: usize,
+        height: usize, kind: c_uint,
+        stream: cudaStream_t,
+    ) per_thread stream {
+        to_array(Area::array(target, x, y), source, pitch, (width, height), kind, Order::Queued(stream))
+    }
+
+    fn cudaMemcpy2DFromArray, cudaMemcpy2DFromArray_ptds(
+        target: *mut c_void, pitch: usize, source: cudaArray_t, x: usize, y: usize, width: usize,
+        height: usize, kind: c_uint,
+    ) on stream {
+        from_array(target, pitch, Area::array(source, x, y), (width, height), kind, Order::Blocking(stream))
+    }
+
+    fn cudaMemcpy2DFromArrayAsync, cudaMemcpy2DFromArrayAsync_ptsz(
+        target: *mut c_void, pitch: usize, source: cudaArray_t, x: usize, y: usize, width: usize,
+        height: usize, kind: c_uint,
+        stream: cudaStream_t,
+    ) per_thread stream {
+        from_array(target, pitch, Area::array(source, x, y), (width, height), kind, Order::Queued(stream))
+    }
+
+    fn cudaMemcpy2DArrayToArray, cudaMemcpy2DArrayToArray_ptds(
+        target: cudaArray_t, target_x: usize, target_y: usize, source: cudaArray_t, source_x: usize,
+        source_y: usize,
+        width: usize, height: usize, kind: c_uint,
+    ) on stream {
+        state::context()?;
+        array_side(Direction::of(kind)?.source())?;
+        array_side(Direction::of(kind)?.destination())?;
+        let (target, source) = (Area::array(target, target_x, target_y), Area::array(source, source_x, source_y));
+        copy_area(target, source, width, height, Order::Blocking(stream))
+    }
+
+    fn cudaMemcpyToArray, cudaMemcpyToArray_ptds(
+        target: cudaArray_t, x: usize, y: usize, source: *const c_void, size: usize, kind: c_uint,
+    ) on stream {
+        runs_to_array(Area::array(target, x, y), source, size, kind, Order::Blocking(stream))
+    }
+
+    fn cudaMemcpyToArrayAsync, cudaMemcpyToArrayAsync_ptsz(
+        target: cudaArray_t, x: usize, y: usize, source: *const c_void, size: usize, kind: c_uint,
+        stream: cudaStream_t,
+    ) per_thread stream {
+        runs_to_array(Area::array(target, x, y), source, size, kind, Order::Queued(stream))
+    }
+
+    fn cudaMemcpyFromArray, cudaMemcpyFromArray_ptds(
+        target: *mut c_void, source: cudaArray_t, x: usize, y: usize, size: usize, kind: c_uint,
+    ) on stream {
+        runs_from_array(target, Area::array(source, x, y), size, kind, Order::Blocking(stream))
+    }
+
+    fn cudaMemcpyFromArrayAsync, cudaMemcpyFromArrayAsync_ptsz(
+        target: *mut c_void, source: cudaArray_t, x: usize, y: usize, size: usize, kind: c_uint,
+        stream: cudaStream_t,
+    ) per_thread stream {
+        runs_from_array(target, Area::array(source, x, y), size, kind, Order::Queued(stream))
+    }
+
+    fn cudaMemcpyArrayToArray, cudaMemcpyArrayToArray_ptds(
+        target: cudaArray_t, target_x: usize, target_y: usize, source: cudaArray_t, source_x: usize,
+        source_y: usize,
+        size: usize, kind: c_uint,
+    ) on stream {
+        state::context()?;
+        array_side(Direction::of(kind)?.source())?;
+        array_side(Direction::of(kind)?.destination())?;
+        let (target_row, source_row) = (array::row_size(target)?, array::row_size(source)?);
+        let mut done = 0;
+        while done < size {
+            let (to, from) = (target_x + done, source_x + done);
+            let left = (target_row - to % target_row).min(source_row - from % source_row).min(size - done);
+            let target = Area::array(target, to % target_row, target_y + to / target_row);
+            let source = Area::array(source, from % source_row, source_y + from / source_row);
+            copy_area(target, source, left, 1, Order::Blocking(stream))?;
+            done += left;
+        }
+        Ok(())
+    }
+}
+
+/// # Safety
+/// As for [`copy_area`].
+unsafe fn pitched(
+    target: *mut c_void,
+    target_pitch: usize,
+    source: *const c_void,
+    source_pitch: usize,
+    (width, height): (usize, usize),
+    kind: c_uint,
+    order: Order,
+) -> Result {
+    state::context()?;
+    if width == 0 || height == 0 {
+        return Ok(());
+    }
+    let direction = Direction::of(kind)?;
+    // With one row no pitch is used; the driver has its own view of that.
+    if height > 1 && (width > target_pitch || width > source_pitch) {
+        return Err(cudaErrorInvalidPitchValue);
+    }
+    let target = Area::pitched(target, target_pitch, direction.destination());
+    // SAFETY: the caller's contract.
+    unsafe {
+        copy_area(target, Area::pitched(source, source_pitch, direction.source()), width, height, order)
+    }
+}
+
+/// # Safety
+/// As for [`copy_area`].
+unsafe fn to_array(
+    target: Area,
+    source: *const c_void,
+    pitch: usize,
+    (width, height): (usize, usize),
+    kind: c_uint,
+    order: Order,
+) -> Result {
+    state::context()?;
+    if width == 0 || height == 0 {
+        return Ok(());
+    }
+    let direction = Direction::of(kind)?;
+    array_side(direction.destination())?;
+    if height > 1 && width > pitch {
+        return Err(cudaErrorInvalidPitchValue);
+    }
+    // SAFETY: the caller's contract.
+    unsafe { copy_area(target, Area::pitched(source, pitch, direction.source()), width, height, order) }
+}
+
+/// # Safety
+/// As for [`copy_area`].
+unsafe fn from_array(
+    target: *mut c_void,
+    pitch: usize,
+    source: Area,
+    (width, height): (usize, usize),
+    kind: c_uint,
+    order: Order,
+) -> Result {
+    state::context()?;
+    if width == 0 || height == 0 {
+        return Ok(());
+    }
+    let direction = Direction::of(kind)?;
+    array_side(direction.source())?;
+    if height > 1 && width > pitch {
+        return Err(cudaErrorInvalidPitchValue);
+    }
+    // SAFETY: the caller's contract.
+    unsafe { copy_area(Area::pitched(target, pitch, direction.destination()), source, width, height, order) }
+}
+
+/// # Safety
+/// As for [`copy_area`].
+unsafe fn runs_to_array(
+    target: Area,
+    source: *const c_void,
+    size: usize,
+    kind: c_uint,
+    order: Order,
+) -> Result {
+    state::context()?;
+    let direction = Direction::of(kind)?;
+    array_side(direction.destination())?;
+    let row = array::row_size(target.array)?;
+    for run in runs(target.x, target.y, row, size) {
+        let source = Area::pitched(source.wrapping_byte_add(run.offset), row, direction.source());
+        // SAFETY: the caller's contract; runs lie inside the `size` bytes.
+        unsafe { copy_area(Area { x: run.x, y: run.y, ..target }, source, run.width, run.height, order) }?;
+    }
+    Ok(())
+}
+
+/// # Safety
+/// As for [`copy_area`].
+unsafe fn runs_from_array(
+    target: *mut c_void,
+    source: Area,
+    size: usize,
+    kind: c_uint,
+    order: Order,
+) -> Result {
+    state::context()?;
+    let direction = Direction::of(kind)?;
+    array_side(direction.source())?;
+    let row = array::row_size(source.array)?;
+    for run in runs(source.x, source.y, row, size) {
+        let target = Area::pitched(target.wrapping_byte_add(run.offset), row, direction.destination());
+        // SAFETY: the caller's contract; runs lie inside the `size` bytes.
+        unsafe { copy_area(target, Area { x: run.x, y: run.y, ..source }, run.width, run.height, order) }?;
+    }
+    Ok(())
+}
+
+/// Refuses a direction that says host where an array is.
+fn array_side(memory_type: c_uint) -> Result {
+    if memory_type == CU_MEMORYTYPE_HOST { Err(cudaErrorInvalidMemcpyDirection) } else { Ok(()) }
+}
+
+/// A rectangle of an array that holds consecutive bytes of a linear copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Run {
+    x: usize,
+    y: usize,
+    width: usize,
+    height: usize,
+    /// Where its bytes begin in the linear memory.
+    offset: usize,
+}
+
+/// Splits `size` bytes that begin in row `y` at byte `x` into a rest of a row, whole rows, and a piece of a
+/// row.
+fn runs(x: usize, y: usize, row: usize, size: usize) -> impl Iterator<Item = Run> {
+    let head = if x == 0 { 0 } else { size.min(row.saturating_sub(x)) };
+    let whole = (size - head) / row;
+    let tail = (size - head) % row;
+    let below = y + usize::from(head > 0);
+    [
+        Run { x, y, width: head, height: 1, offset: 0 },
+        Run { x: 0, y: below, width: row, height: whole, offset: head },
+        Run { x: 0, y: below + whole, width: tail, height: 1, offset: head + whole * row },
+    ]
+    .into_iter()
+    .filter(|run| run.width > 0 && run.height > 0)
+}
+
+/// Copies a rectangle of `width` bytes by `height` rows. Needs a context.
+///
+/// # Safety
+/// Both areas hold the rectangle, until the copy is done.
+pub unsafe fn copy_area(target: Area, source: Area, width: usize, height: usize, order: Order) -> Result {
+    let parameters = CUDA_MEMCPY2D {
+        srcXInBytes: source.x,
+        srcY: source.y,
+        srcMemoryType: source.memory_type,
+        srcHost: source.pointer,
+        srcDevice: address(source.pointer),
+        srcArray: source.array,
+        srcPitch: source.pitch,
+        dstXInBytes: target.x,
+        dstY: target.y,
+        dstMemoryType: target.memory_type,
+        dstHost: target.pointer,
+        dstDevice: address(target.pointer),
+        dstArray: target.array,
+        dstPitch: target.pitch,
+        WidthInBytes: width,
+        Height: height,
+    };
+    match order.queue() {
+        // SAFETY: the caller's contract.
+        None => unsafe { driver::cuMemcpy2DUnaligned_v2(&parameters) },
+        Some(stream) => {
+            // SAFETY: the caller's contract.
+            unsafe { driver::cuMemcpy2DAsync_v2(&parameters, stream) }?;
+            order.finish()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all(x: usize, y: usize, row: usize, size: usize) -> Vec<Run> {
+        runs(x, y, row, size).collect()
+    }
+
+    #[test]
+    fn a_linear_copy_wraps_at_the_end_of_rows() {
+        let head = Run { x: 64, y: 1, width: 192, height: 1, offset: 0 };
+        let rows = Run { x: 0, y: 2, width: 256, height: 1, offset: 192 };
+        let tail = Run { x: 0, y: 3, width: 252, height: 1, offset: 448 };
+        assert_eq!(all(64, 1, 256, 700), [head, rows, tail]);
+        assert_eq!(all(0, 0, 256, 512), [Run { x: 0, y: 0, width: 256, height: 2, offset: 0 }]);
+        assert_eq!(all(10, 0, 256, 20), [Run { x: 10, y: 0, width: 20, height: 1, offset: 0 }]);
+        assert_eq!(all(0, 5, 256, 0), []);
+    }
+
+    #[test]
+    fn runs_cover_every_byte_once() {
+        for x in [0, 1, 7, 15] {
+            for size in 0..100 {
+                let mut next = 0;
+                for run in all(x, 3, 16, size) {
+                    assert_eq!((run.offset, (run.y - 3) * 16 + run.x), (next, x + next));
+                    next += run.width * run.height;
+                }
+                assert_eq!(next, size);
+            }
+        }
+    }
+}

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Copies of boxes, and the translation between the runtime's and the driver's description of them, which
+//! graphs use too.
+//!
+//! The runtime counts in elements as soon as an array takes part, on both sides; the driver counts in bytes.
+
+use core::ffi::c_uint;
+use core::ptr;
+
+use super::array;
+use super::copy::{Direction, Order};
+use crate::abi::driver::{CU_MEMORYTYPE_ARRAY, CUDA_MEMCPY3D};
+use crate::abi::shared::{cudaExtent, cudaMemcpy3DParms, cudaPitchedPtr, cudaPos};
+use crate::abi::{CUdeviceptr, cudaArray_t, cudaStream_t};
+use crate::api::load;
+use crate::error::{Result, cudaErrorInvalidValue};
+use crate::memory::address;
+use crate::{driver, state};
+
+api! {
+    fn cudaMemcpy3D, cudaMemcpy3D_ptds(parameters: *const cudaMemcpy3DParms) on stream {
+        copy(parameters, Order::Blocking(stream))
+    }
+
+    fn cudaMemcpy3DAsync, cudaMemcpy3DAsync_ptsz(
+        parameters: *const cudaMemcpy3DParms, stream: cudaStream_t,
+    ) per_thread stream {
+        copy(parameters, Order::Queued(stream))
+    }
+}
+
+/// # Safety
+/// `parameters` is null or points to a description of valid memory.
+unsafe fn copy(parameters: *const cudaMemcpy3DParms, order: Order) -> Result {
+    // SAFETY: the caller's contract.
+    let parameters = unsafe { load(parameters) }?;
+    state::context()?;
+    if is_empty(&parameters.extent) {
+        return Ok(());
+    }
+    let parameters = to_driver(&parameters)?;
+    match order.queue() {
+        // SAFETY: the caller's contract.
+        None => unsafe { driver::cuMemcpy3D_v2(&parameters) },
+        Some(stream) => {
+            // SAFETY: the caller's contract.
+            unsafe { driver::cuMemcpy3DAsync_v2(&parameters, stream) }?;
+            order.finish()
+        }
+    }
+}
+
+pub fn is_empty(extent: &cudaExtent) -> bool {
+    extent.width == 0 || extent.height == 0 || extent.depth == 0
+}
+
+/// One side of a copy in the driver's terms.
+struct Side {
+    memory_type: c_uint,
+    address: CUdeviceptr,
+    /// In bytes.
+    x: usize,
+    pitch: usize,
+    height: usize,
+}
+
+impl Side {
+    fn of(
+        array: cudaArray_t,
+        memory: &cudaPitchedPtr,
+        position: &cudaPos,
+        element: usize,
+        memory_type: c_uint,
+    ) -> Result<Self> {
+        let x = position.x.checked_mul(element).ok_or(cudaErrorInvalidValue)?;
+        if array.is_null() {
+            Ok(Self {
+                memory_type,
+                address: address(memory.ptr),
+                x,
+                pitch: memory.pitch,
+                height: memory.ysize,
+            })
+        } else if memory.ptr.is_null() {
+            Ok(Self { memory_type: CU_MEMORYTYPE_ARRAY, address: 0, x, pitch: 0, height: 0 })
+        } else {
+            Err(cudaErrorInvalidValue)
+        }
+    }
+}
+
+/// The driver's description of a copy. Needs a context when an array takes part.
+pub fn to_driver(p: &cudaMemcpy3DParms) -> Result<CUDA_MEMCPY3D> {
+    let direction = Direction::of(p.kind)?;
+    let element = elements(p.srcArray, p.dstArray)?;
+    let source = Side::of(p.srcArray, &p.srcPtr, &p.srcPos, element, direction.source())?;
+    let target = Side::of(p.dstArray, &p.dstPtr, &p.dstPos, element, direction.destination())?;
+    Ok(CUDA_MEMCPY3D {
+        srcXInBytes: source.x,
+        srcY: p.srcPos.y,
+        srcZ: p.srcPos.z,
+        srcLOD: 0,
+        srcMemoryType: source.memory_type,
+        srcHost: ptr::with_exposed_provenance(source.address as usize),
+        srcDevice: source.address,
+        srcArray: p.srcArray,
+        srcContext: ptr::null_mut(),
+        srcPitch: source.pitch,
+        srcHeight: source.height,
+        dstXInBytes: target.x,
+        dstY: p.dstPos.y,
+        dstZ: p.dstPos.z,
+        dstLOD: 0,
+        dstMemoryType: target.memory_type,
+        dstHost: ptr::with_exposed_provenance_mut(target.address as usize),
+        dstDevice: target.address,
+        dstArray: p.dstArray,
+        dstContext: ptr::null_mut(),
+        dstPitch: target.pitch,
+        dstHeight: target.height,
+        WidthInBytes: p.extent.width.checked_mul(element).ok_or(cudaErrorInvalidValue)?,
+        Height: p.extent.height,
+        Depth: p.extent.depth,
+    })
+}
+
+/// The runtime's description of a copy that the driver describes: the way back of [`to_driver`].
+pub fn from_driver(p: &CUDA_MEMCPY3D) -> Result<cudaMemcpy3DParms> {
+    let source_array = if p.srcMemoryType == CU_MEMORYTYPE_ARRAY { p.srcArray } else { ptr::null_mut() };
+    let target_array = if p.dstMemoryType == CU_MEMORYTYPE_ARRAY { p.dstArray } else { ptr::null_mut() };
+    let element = elements(source_array, target_array)?;
+    let memory = |array: cudaArray_t, host: CUdeviceptr, device: CUdeviceptr, memory_type, pitch, height| {
+        let address = if memory_type == crate::abi::driver::CU_MEMORYTYPE_HOST { host } else { device };
+        let address = if array.is_null() { address } else { 0 };
+        cudaPitchedPtr {
+            ptr: ptr::with_exposed_provenance_mut(address as usize),
+            pitch,
+            xsize: 0,
+            ysize: height,
+        }
+    };
+    Ok(cudaMemcpy3DParms {
+        srcArray: source_array,
+        srcPos: cudaPos { x: p.srcXInBytes / element, y: p.srcY, z: p.srcZ },
+        srcPtr: memory(
+            source_array,
+            address(p.srcHost),
+            p.srcDevice,
+            p.srcMemoryType,
+            p.srcPitch,
+            p.srcHeight,
+        ),
+        dstArray: target_array,
+        dstPos: cudaPos { x: p.dstXInBytes / element, y: p.dstY, z: p.dstZ },
+        dstPtr: memory(
+            target_array,
+            address(p.dstHost),
+            p.dstDevice,
+            p.dstMemoryType,
+            p.dstPitch,
+            p.dstHeight,
+        ),
+        extent: cudaExtent { width: p.WidthInBytes / element, height: p.Height, depth: p.Depth },
+        kind: Direction::between(p.srcMemoryType, p.dstMemoryType),
+    })
+}
+
+/// The size in bytes of what extents and positions count.
+pub fn elements(source: cudaArray_t, target: cudaArray_t) -> Result<usize> {
+    match (source.is_null(), target.is_null()) {
+        (true, true) => Ok(1),
+        (false, true) => array::element_size(source),
+        (true, false) => array::element_size(target),
+        (false, false) => match (array::element_size(source)?, array::element_size(target)?) {
+            (source, target) if source == target => Ok(source),
+            _ => Err(cudaErrorInvalidValue),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::abi::shared::cudaMemcpyHostToDevice;
+
+    fn between_pointers(kind: c_uint) -> cudaMemcpy3DParms {
+        let memory = |address: usize| cudaPitchedPtr {
+            ptr: ptr::with_exposed_provenance_mut(address),
+            pitch: 64,
+            xsize: 60,
+            ysize: 7,
+        };
+        cudaMemcpy3DParms {
+            srcArray: ptr::null_mut(),
+            srcPos: cudaPos { x: 1, y: 2, z: 3 },
+            srcPtr: memory(0x1000),
+            dstArray: ptr::null_mut(),
+            dstPos: cudaPos { x: 4, y: 5, z: 6 },
+            dstPtr: memory(0x2000),
+            extent: cudaExtent { width: 10, height: 11, depth: 12 },
+            kind,
+        }
+    }
+
+    #[test]
+    fn descriptions_survive_the_way_to_the_driver_and_back() {
+        for kind in 0..=4 {
+            let there = to_driver(&between_pointers(kind)).unwrap();
+            assert_eq!((there.srcXInBytes, there.srcY, there.dstZ, there.WidthInBytes), (1, 2, 6, 10));
+            let back = from_driver(&there).unwrap();
+            assert_eq!(
+                (back.kind, back.srcPos, back.dstPos),
+                (kind, cudaPos { x: 1, y: 2, z: 3 }, cudaPos { x: 4, y: 5, z: 6 })
+            );
+            assert_eq!(
+                (back.srcPtr.ptr.addr(), back.dstPtr.ptr.addr(), back.srcPtr.pitch),
+                (0x1000, 0x2000, 64)
+            );
+        }
+    }
+
+    #[test]
+    fn a_side_is_memory_or_an_array_not_both() {
+        let memory = cudaPitchedPtr { ptr: ptr::without_provenance_mut(16), pitch: 1, xsize: 1, ysize: 1 };
+        let array = ptr::without_provenance_mut(32);
+        assert_eq!(Side::of(array, &memory, &cudaPos::default(), 1, 1).err(), Some(cudaErrorInvalidValue));
+    }
+
+    #[test]
+    fn sizes_that_overflow_are_refused() {
+        let memory = between_pointers(cudaMemcpyHostToDevice).srcPtr;
+        let position = cudaPos { x: usize::MAX / 2, y: 0, z: 0 };
+        assert_eq!(Side::of(ptr::null_mut(), &memory, &position, 16, 1).err(), Some(cudaErrorInvalidValue));
+    }
+}

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Page-locked host memory. Flags have the driver's numbers.
+
+use core::ffi::{c_uint, c_void};
+use core::ptr;
+
+use crate::abi::CUdeviceptr;
+use crate::api::{not_null, store};
+use crate::error::Result;
+use crate::{driver, state};
+
+api! {
+    fn cudaMallocHost(memory: *mut *mut c_void, size: usize) {
+        allocate(memory, size, 0)
+    }
+
+    fn cudaHostAlloc(memory: *mut *mut c_void, size: usize, flags: c_uint) {
+        allocate(memory, size, flags)
+    }
+
+    fn cudaFreeHost(memory: *mut c_void) {
+        state::context()?;
+        if memory.is_null() {
+            return Ok(());
+        }
+        driver::cuMemFreeHost(memory)
+    }
+
+    fn cudaHostRegister(memory: *mut c_void, size: usize, flags: c_uint) {
+        state::context()?;
+        driver::cuMemHostRegister_v2(memory, size, flags)
+    }
+
+    fn cudaHostUnregister(memory: *mut c_void) {
+        state::context()?;
+        driver::cuMemHostUnregister(memory)
+    }
+
+    fn cudaHostGetDevicePointer(device_pointer: *mut *mut c_void, memory: *mut c_void, flags: c_uint) {
+        not_null(device_pointer)?;
+        state::context()?;
+        driver::cuMemHostGetDevicePointer_v2(device_pointer.cast::<CUdeviceptr>(), memory, flags)
+    }
+
+    fn cudaHostGetFlags(flags: *mut c_uint, memory: *mut c_void) {
+        not_null(flags)?;
+        state::context()?;
+        driver::cuMemHostGetFlags(flags, memory)
+    }
+}
+
+/// # Safety
+/// `memory` is null or valid for the write.
+unsafe fn allocate(memory: *mut *mut c_void, size: usize, flags: c_uint) -> Result {
+    not_null(memory)?;
+    state::context()?;
+    if size == 0 {
+        // SAFETY: the caller's contract.
+        return unsafe { store(memory, ptr::null_mut()) };
+    }
+    // SAFETY: not null, so valid by the caller's contract.
+    unsafe { driver::cuMemHostAlloc(memory, size, flags) }
+}

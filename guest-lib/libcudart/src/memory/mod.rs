@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Memory: allocation, copies, fills, variables, pools, what a pointer is.
+
+use crate::abi::CUdeviceptr;
+
+mod allocate;
+mod array;
+mod batch;
+mod copy;
+mod copy2d;
+mod copy3d;
+mod host;
+mod ipc;
+mod managed;
+mod peer;
+mod pointer;
+mod pool;
+mod set;
+mod symbol;
+
+pub use array::describe;
+pub use copy3d::{from_driver, to_driver};
+pub use symbol::{part as symbol_part, read_direction, write_direction};
+
+/// A pointer as the driver's number.
+pub fn address<T: ?Sized>(pointer: *const T) -> CUdeviceptr {
+    pointer.cast::<u8>().expose_provenance() as CUdeviceptr
+}

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Copies between devices, each named by its primary context.
+
+use core::ffi::{c_int, c_void};
+
+use super::copy::Order;
+use super::copy3d::{is_empty, to_driver};
+use crate::abi::cudaStream_t;
+use crate::abi::driver::CUDA_MEMCPY3D;
+use crate::abi::shared::{cudaMemcpy3DParms, cudaMemcpy3DPeerParms, cudaMemcpyDeviceToDevice};
+use crate::api::load;
+use crate::error::Result;
+use crate::memory::address;
+use crate::{driver, state};
+
+api! {
+    fn cudaMemcpyPeer(
+        target: *mut c_void, target_device: c_int, source: *const c_void, source_device: c_int, size: usize,
+    ) {
+        let runtime = state::context()?;
+        let to = runtime.device(target_device)?.primary_context()?;
+        let from = runtime.device(source_device)?.primary_context()?;
+        driver::cuMemcpyPeer(address(target), to, address(source), from, size)
+    }
+
+    fn cudaMemcpyPeerAsync(
+        target: *mut c_void, target_device: c_int, source: *const c_void, source_device: c_int, size: usize,
+        stream: cudaStream_t,
+    ) {
+        let runtime = state::context()?;
+        let to = runtime.device(target_device)?.primary_context()?;
+        let from = runtime.device(source_device)?.primary_context()?;
+        driver::cuMemcpyPeerAsync(address(target), to, address(source), from, size, stream)
+    }
+
+    fn cudaMemcpy3DPeer, cudaMemcpy3DPeer_ptds(parameters: *const cudaMemcpy3DPeerParms) on stream {
+        copy(parameters, Order::Blocking(stream))
+    }
+
+    fn cudaMemcpy3DPeerAsync, cudaMemcpy3DPeerAsync_ptsz(
+        parameters: *const cudaMemcpy3DPeerParms, stream: cudaStream_t,
+    ) per_thread stream {
+        copy(parameters, Order::Queued(stream))
+    }
+}
+
+/// # Safety
+/// `parameters` is null or points to a description of valid memory.
+unsafe fn copy(parameters: *const cudaMemcpy3DPeerParms, order: Order) -> Result {
+    // SAFETY: the caller's contract.
+    let p = unsafe { load(parameters) }?;
+    let runtime = state::context()?;
+    let srcContext = runtime.device(p.srcDevice)?.primary_context()?;
+    let dstContext = runtime.device(p.dstDevice)?.primary_context()?;
+    if is_empty(&p.extent) {
+        return Ok(());
+    }
+    let on_device = cudaMemcpy3DParms {
+        srcArray: p.srcArray,
+        srcPos: p.srcPos,
+        srcPtr: p.srcPtr,
+        dstArray: p.dstArray,
+        dstPos: p.dstPos,
+        dstPtr: p.dstPtr,
+        extent: p.extent,
+        kind: cudaMemcpyDeviceToDevice,
+    };
+    let parameters = CUDA_MEMCPY3D { srcContext, dstContext, ..to_driver(&on_device)? };
+    match order.queue() {
+        // SAFETY: the caller's contract.
+        None => unsafe { driver::cuMemcpy3DPeer(&parameters) },
+        // The host need not wait for a copy that it cannot see.
+        // SAFETY: the caller's contract.
+        Some(stream) => unsafe { driver::cuMemcpy3DPeerAsync(&parameters, stream) },
+    }
+}

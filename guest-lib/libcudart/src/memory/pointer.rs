@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a pointer points to.
+
+use core::ffi::{c_int, c_uint, c_void};
+use core::ptr;
+
+use crate::abi::CUdeviceptr;
+use crate::abi::driver::{
+    CU_MEMORYTYPE_DEVICE, CU_MEMORYTYPE_HOST, CU_POINTER_ATTRIBUTE_CONTEXT,
+    CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, CU_POINTER_ATTRIBUTE_DEVICE_POINTER,
+    CU_POINTER_ATTRIBUTE_HOST_POINTER, CU_POINTER_ATTRIBUTE_IS_MANAGED, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+};
+use crate::abi::shared::{
+    cudaInvalidDeviceId, cudaMemoryTypeDevice, cudaMemoryTypeHost, cudaMemoryTypeManaged,
+    cudaMemoryTypeUnregistered,
+};
+use crate::abi::version::cudaPointerAttributes;
+use crate::api::not_null;
+use crate::memory::address;
+use crate::{driver, state};
+
+api! {
+    /// Memory that CUDA does not know is no error: its type is cudaMemoryTypeUnregistered. Reserved fields
+    /// are left alone.
+    fn cudaPointerGetAttributes(attributes: *mut cudaPointerAttributes, pointer: *const c_void) {
+        not_null(attributes)?;
+        state::context()?;
+        let mut context: *mut c_void = ptr::null_mut();
+        let mut memory_type: c_uint = 0;
+        let mut device_pointer: CUdeviceptr = 0;
+        let mut host_pointer: *mut c_void = ptr::null_mut();
+        let mut managed: c_uint = 0;
+        let mut device: c_int = cudaInvalidDeviceId;
+        let mut questions = [
+            CU_POINTER_ATTRIBUTE_CONTEXT,
+            CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+            CU_POINTER_ATTRIBUTE_DEVICE_POINTER,
+            CU_POINTER_ATTRIBUTE_HOST_POINTER,
+            CU_POINTER_ATTRIBUTE_IS_MANAGED,
+            CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+        ];
+        let mut answers: [*mut c_void; 6] = [
+            (&raw mut context).cast(),
+            (&raw mut memory_type).cast(),
+            (&raw mut device_pointer).cast(),
+            (&raw mut host_pointer).cast(),
+            (&raw mut managed).cast(),
+            (&raw mut device).cast(),
+        ];
+        let count = questions.len() as c_uint;
+        driver::cuPointerGetAttributes(count, questions.as_mut_ptr(), answers.as_mut_ptr(), address(pointer))?;
+        let kind = match memory_type {
+            _ if managed != 0 => cudaMemoryTypeManaged,
+            CU_MEMORYTYPE_HOST => cudaMemoryTypeHost,
+            CU_MEMORYTYPE_DEVICE => cudaMemoryTypeDevice,
+            _ => cudaMemoryTypeUnregistered,
+        };
+        let unregistered = kind == cudaMemoryTypeUnregistered;
+        (*attributes).type_ = kind;
+        (*attributes).device = if unregistered { cudaInvalidDeviceId } else { device };
+        (*attributes).devicePointer = ptr::with_exposed_provenance_mut(device_pointer as usize);
+        (*attributes).hostPointer = if unregistered { pointer.cast_mut() } else { host_pointer };
+        Ok(())
+    }
+}

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Variables of device code, named by the address of their shadow in the program.
+
+use core::ffi::{c_uint, c_void};
+use core::ptr;
+
+use super::copy::{Direction, Order, linear};
+use crate::abi::cudaStream_t;
+use crate::api::{not_null, store};
+use crate::error::{Result, cudaErrorInvalidMemcpyDirection, cudaErrorInvalidValue};
+use crate::module::variable_of;
+use crate::state;
+
+api! {
+    fn cudaGetSymbolAddress(pointer: *mut *mut c_void, symbol: *const c_void) {
+        not_null(pointer)?;
+        state::context()?;
+        let (address, _) = variable_of(symbol)?.locate()?;
+        store(pointer, ptr::with_exposed_provenance_mut(address as usize))
+    }
+
+    fn cudaGetSymbolSize(size: *mut usize, symbol: *const c_void) {
+        not_null(size)?;
+        state::context()?;
+        store(size, variable_of(symbol)?.locate()?.1)
+    }
+
+    fn cudaMemcpyToSymbol, cudaMemcpyToSymbol_ptds(
+        symbol: *const c_void, source: *const c_void, size: usize, offset: usize, kind: c_uint,
+    ) on stream {
+        to_symbol(symbol, source, (size, offset), kind, Order::Blocking(stream))
+    }
+
+    fn cudaMemcpyToSymbolAsync, cudaMemcpyToSymbolAsync_ptsz(
+        symbol: *const c_void, source: *const c_void, size: usize, offset: usize, kind: c_uint,
+        stream: cudaStream_t,
+    ) per_thread stream {
+        to_symbol(symbol, source, (size, offset), kind, Order::Queued(stream))
+    }
+
+    fn cudaMemcpyFromSymbol, cudaMemcpyFromSymbol_ptds(
+        target: *mut c_void, symbol: *const c_void, size: usize, offset: usize, kind: c_uint,
+    ) on stream {
+        from_symbol(target, symbol, (size, offset), kind, Order::Blocking(stream))
+    }
+
+    fn cudaMemcpyFromSymbolAsync, cudaMemcpyFromSymbolAsync_ptsz(
+        target: *mut c_void, symbol: *const c_void, size: usize, offset: usize, kind: c_uint,
+        stream: cudaStream_t,
+    ) per_thread stream {
+        from_symbol(target, symbol, (size, offset), kind, Order::Queued(stream))
+    }
+}
+
+/// # Safety
+/// As for [`linear`].
+unsafe fn to_symbol(
+    symbol: *const c_void,
+    source: *const c_void,
+    (size, offset): (usize, usize),
+    kind: c_uint,
+    order: Order,
+) -> Result {
+    state::context()?;
+    if size == 0 {
+        return Ok(());
+    }
+    let direction = write_direction(kind)?;
+    let target = part(symbol, size, offset)?;
+    // SAFETY: the caller's contract; the range of the variable was checked.
+    unsafe { linear(target, source, size, direction, order) }
+}
+
+/// # Safety
+/// As for [`linear`].
+unsafe fn from_symbol(
+    target: *mut c_void,
+    symbol: *const c_void,
+    (size, offset): (usize, usize),
+    kind: c_uint,
+    order: Order,
+) -> Result {
+    state::context()?;
+    if size == 0 {
+        return Ok(());
+    }
+    let direction = read_direction(kind)?;
+    let source = part(symbol, size, offset)?;
+    // SAFETY: the caller's contract; the range of the variable was checked.
+    unsafe { linear(target, source, size, direction, order) }
+}
+
+/// A direction that ends on the device.
+pub fn write_direction(kind: c_uint) -> Result<Direction> {
+    match Direction::of(kind)? {
+        Direction::HostToHost | Direction::DeviceToHost => Err(cudaErrorInvalidMemcpyDirection),
+        direction => Ok(direction),
+    }
+}
+
+/// A direction that begins on the device.
+pub fn read_direction(kind: c_uint) -> Result<Direction> {
+    match Direction::of(kind)? {
+        Direction::HostToHost | Direction::HostToDevice => Err(cudaErrorInvalidMemcpyDirection),
+        direction => Ok(direction),
+    }
+}
+
+/// The address of `size` bytes of a variable from `offset` on. Needs a context.
+pub fn part(symbol: *const c_void, size: usize, offset: usize) -> Result<*mut c_void> {
+    let (address, whole) = variable_of(symbol)?.locate()?;
+    if offset.checked_add(size).is_none_or(|end| end > whole) {
+        return Err(cudaErrorInvalidValue);
+    }
+    Ok(ptr::with_exposed_provenance_mut(address as usize + offset))
+}

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What compiled programs register: the `__cudaRegister*` functions that nvcc's constructors call before
+//! main.
+//!
+//! Constructors also run in programs that never touch the GPU, so nothing here contacts the driver. Each
+//! registered image is a [`Module`]; host addresses of kernel stubs and of shadow variables lead to it.
+
+use core::ffi::{CStr, c_char, c_int, c_void};
+use std::collections::HashMap;
+use std::ffi::CString;
+use std::sync::{Arc, LazyLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use crate::module::{Function, Module, Variable};
+use crate::state;
+
+#[derive(Default)]
+struct Registry {
+    /// By the handle that __cudaRegisterFatBinary gave out: the address of the module.
+    modules: HashMap<usize, Arc<Module>>,
+    /// By the address of the kernel's stub in the program.
+    functions: HashMap<usize, Arc<Function>>,
+    /// By the address of the variable's shadow in the program; of a managed variable, of the pointer to it.
+    variables: HashMap<usize, Arc<Variable>>,
+}
+
+static REGISTRY: LazyLock<RwLock<Registry>> = LazyLock::new(RwLock::default);
+
+fn read() -> RwLockReadGuard<'static, Registry> {
+    REGISTRY.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn write() -> RwLockWriteGuard<'static, Registry> {
+    REGISTRY.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The kernel behind the address of its stub.
+pub fn function(stub: *const c_void) -> Option<Arc<Function>> {
+    read().functions.get(&stub.addr()).cloned()
+}
+
+/// The variable behind the address of its shadow. Programs name a managed variable by its value's address,
+/// which is known once it has one.
+pub fn variable(shadow: *const c_void) -> Option<Arc<Variable>> {
+    let registry = read();
+    let found = registry.variables.get(&shadow.addr()).cloned();
+    found.or_else(|| registry.variables.values().find(|variable| variable.is_managed_at(shadow)).cloned())
+}
+
+/// The module behind a handle of __cudaRegisterFatBinary.
+pub fn module(handle: *mut *mut c_void) -> Option<Arc<Module>> {
+    read().modules.get(&handle.addr()).cloned()
+}
+
+/// Every registered module.
+pub fn modules() -> Vec<Arc<Module>> {
+    read().modules.values().cloned().collect()
+}
+
+/// Every registered variable.
+pub fn variables() -> Vec<Arc<Variable>> {
+    read().variables.values().cloned().collect()
+}
+
+/// Every registered kernel by the address of its stub.
+pub fn functions() -> Vec<(usize, Arc<Function>)> {
+    read().functions.iter().map(|(&stub, function)| (stub, Arc::clone(function))).collect()
+}
+
+/// # Safety
+/// `name` is a string that ends with NUL, or null.
+unsafe fn owned_name(name: *const c_char) -> CString {
+    if name.is_null() {
+        return CString::default();
+    }
+    // SAFETY: not null, so a string by this function's contract.
+    unsafe { CStr::from_ptr(name) }.to_owned()
+}
+
+/// `wrapper` is the program's `__fatBinC_Wrapper_t`, which stays where it is until it is unregistered.
+#[unsafe(no_mangle)]
+extern "C" fn __cudaRegisterFatBinary(wrapper: *const c_void) -> *mut *mut c_void {
+    let module = Arc::new(Module::new(wrapper));
+    let handle = Arc::as_ptr(&module) as *mut *mut c_void;
+    write().modules.insert(handle.addr(), module);
+    handle
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn __cudaRegisterFatBinaryEnd(_handle: *mut *mut c_void) {}
+
+#[unsafe(no_mangle)]
+extern "C" fn __cudaUnregisterFatBinary(handle: *mut *mut c_void) {
+    let mut registry = write();
+    let Some(module) = registry.modules.remove(&handle.addr()) else { return };
+    registry.functions.retain(|_, function| !function.is_in(&module));
+    registry.variables.retain(|_, variable| !variable.is_in(&module));
+    drop(registry);
+    if !state::is_unloading() && state::is_initialized() {
+        module.unload();
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn __cudaRegisterFunction(
+    handle: *mut *mut c_void,
+    stub: *const c_void,
+    _device_function: *mut c_char,
+    device_name: *const c_char,
+    _thread_limit: c_int,
+    _tid: *mut c_void,
+    _bid: *mut c_void,
+    _block_dim: *mut c_void,
+    _grid_dim: *mut c_void,
+    _warp_size: *mut c_int,
+) {
+    let Some(module) = module(handle) else { return };
+    // SAFETY: nvcc's constructors pass a string literal.
+    let name = unsafe { owned_name(device_name) };
+    write().functions.insert(stub.expose_provenance(), Arc::new(Function::new(module, name)));
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn __cudaRegisterVar(
+    handle: *mut *mut c_void,
+    shadow: *mut c_char,
+    _device_address: *mut c_char,
+    device_name: *const c_char,
+    _ext: c_int,
+    _size: usize,
+    _constant: c_int,
+    _global: c_int,
+) {
+    let Some(module) = module(handle) else { return };
+    // SAFETY: nvcc's constructors pass a string literal.
+    let name = unsafe { owned_name(device_name) };
+    write().variables.insert(shadow.addr(), Arc::new(Variable::new(module, name)));
+}
+
+/// `pointer` is where the program keeps the address of its managed variable; it is filled when the variable
+/// gets one.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn __cudaRegisterManagedVar(
+    handle: *mut *mut c_void,
+    pointer: *mut *mut c_void,
+    _device_address: *mut c_char,
+    device_name: *const c_char,
+    _ext: c_int,
+    _size: usize,
+    _constant: c_int,
+    _global: c_int,
+) {
+    let Some(module) = module(handle) else { return };
+    // SAFETY: nvcc's constructors pass a string literal.
+    let name = unsafe { owned_name(device_name) };
+    let variable = Arc::new(Variable::managed(module, name, pointer));
+    write().variables.insert(pointer.addr(), Arc::clone(&variable));
+    variable.announce();
+}
+
+/// Host code may keep a table of host variables for device code; nothing on our side reads it.
+#[unsafe(no_mangle)]
+extern "C" fn __cudaRegisterHostVar(
+    _handle: *mut *mut c_void,
+    _name: *const c_char,
+    _variable: *mut c_char,
+    _size: usize,
+) {
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn __cudaRegisterUnifiedTable(_handle: *mut *mut c_void, _table: *mut c_void) {}

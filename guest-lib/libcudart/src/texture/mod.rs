@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Texture and surface objects: the runtime's descriptions in the driver's form, and back.
+
+use core::ffi::{c_int, c_uint};
+use core::ptr;
+
+use crate::abi::driver::{
+    CUDA_RESOURCE_DESC, CUDA_TEXTURE_DESC, DriverLinearResource, DriverPitch2DResource, DriverResource,
+};
+use crate::abi::shared::{cudaChannelFormatDesc, cudaTextureDesc};
+use crate::abi::version::{LinearResource, Pitch2DResource, Resource, cudaResourceDesc};
+use crate::abi::{cudaResourceViewDesc, cudaSurfaceObject_t, cudaTextureObject_t};
+use crate::api::{load, not_null, store};
+use crate::error::{
+    Result, cudaErrorInvalidFilterSetting, cudaErrorInvalidNormSetting, cudaErrorInvalidResourceHandle,
+    cudaErrorInvalidValue,
+};
+use crate::memory::address;
+use crate::texture::channel::{
+    Format, cudaChannelFormatKindFloat, cudaChannelFormatKindSigned, cudaChannelFormatKindUnsigned,
+};
+use crate::{driver, state};
+
+pub mod channel;
+
+const RESOURCE_ARRAY: c_uint = 0;
+const RESOURCE_MIPMAPPED_ARRAY: c_uint = 1;
+const RESOURCE_LINEAR: c_uint = 2;
+const RESOURCE_PITCH_2D: c_uint = 3;
+
+const READ_ELEMENT_TYPE: c_uint = 0;
+const READ_NORMALIZED_FLOAT: c_uint = 1;
+const FILTER_LINEAR: c_uint = 1;
+
+const CU_TRSF_READ_AS_INTEGER: c_uint = 0x01;
+const CU_TRSF_NORMALIZED_COORDINATES: c_uint = 0x02;
+const CU_TRSF_SRGB: c_uint = 0x10;
+const CU_TRSF_DISABLE_TRILINEAR_OPTIMIZATION: c_uint = 0x20;
+const CU_TRSF_SEAMLESS_CUBEMAP: c_uint = 0x40;
+
+api! {
+    fn cudaCreateTextureObject(
+        texture: *mut cudaTextureObject_t, resource: *const cudaResourceDesc, desc: *const cudaTextureDesc,
+        view: *const cudaResourceViewDesc,
+    ) {
+        let resource = load(resource)?;
+        state::context()?;
+        let driver_resource = resource_to_driver(&resource)?;
+        let desc = desc.as_ref().ok_or(cudaErrorInvalidResourceHandle)?;
+        check_reading(&resource, desc)?;
+        driver::cuTexObjectCreate(texture, &driver_resource, &texture_to_driver(desc), view)
+    }
+
+    fn cudaDestroyTextureObject(texture: cudaTextureObject_t) {
+        state::context()?;
+        if texture == 0 {
+            return Ok(());
+        }
+        driver::cuTexObjectDestroy(texture)
+    }
+
+    fn cudaGetTextureObjectResourceDesc(resource: *mut cudaResourceDesc, texture: cudaTextureObject_t) {
+        not_null(resource)?;
+        state::context()?;
+        let mut answer = empty_resource();
+        driver::cuTexObjectGetResourceDesc(&mut answer, texture)?;
+        store(resource, resource_from_driver(&answer)?)
+    }
+
+    fn cudaGetTextureObjectTextureDesc(desc: *mut cudaTextureDesc, texture: cudaTextureObject_t) {
+        not_null(desc)?;
+        state::context()?;
+        let mut answer = CUDA_TEXTURE_DESC::default();
+        driver::cuTexObjectGetTextureDesc(&mut answer, texture)?;
+        store(desc, texture_from_driver(&answer))
+    }
+
+    fn cudaGetTextureObjectResourceViewDesc(view: *mut cudaResourceViewDesc, texture: cudaTextureObject_t) {
+        not_null(view)?;
+        state::context()?;
+        driver::cuTexObjectGetResourceViewDesc(view, texture)
+    }
+
+    fn cudaCreateSurfaceObject(surface: *mut cudaSurfaceObject_t, resource: *const cudaResourceDesc) {
+        let resource = load(resource)?;
+        state::context()?;
+        driver::cuSurfObjectCreate(surface, &resource_to_driver(&resource)?)
+    }
+
+    fn cudaDestroySurfaceObject(surface: cudaSurfaceObject_t) {
+        state::context()?;
+        if surface == 0 {
+            return Ok(());
+        }
+        driver::cuSurfObjectDestroy(surface)
+    }
+
+    fn cudaGetSurfaceObjectResourceDesc(resource: *mut cudaResourceDesc, surface: cudaSurfaceObject_t) {
+        not_null(resource)?;
+        state::context()?;
+        let mut answer = empty_resource();
+        driver::cuSurfObjectGetResourceDesc(&mut answer, surface)?;
+        store(resource, resource_from_driver(&answer)?)
+    }
+}
+
+fn empty_resource() -> CUDA_RESOURCE_DESC {
+    CUDA_RESOURCE_DESC { resType: 0, res: DriverResource { reserved: [0; 32] }, flags: 0 }
+}
+
+fn resource_to_driver(resource: &cudaResourceDesc) -> Result<CUDA_RESOURCE_DESC> {
+    let mut answer = empty_resource();
+    answer.resType = resource.resType;
+    answer.flags = resource.flags;
+    // SAFETY: all members are plain data; `resType` says which one the program filled.
+    unsafe {
+        match resource.resType {
+            RESOURCE_ARRAY if resource.res.array.is_null() => return Err(cudaErrorInvalidResourceHandle),
+            RESOURCE_ARRAY => answer.res.hArray = resource.res.array,
+            RESOURCE_MIPMAPPED_ARRAY => answer.res.hMipmappedArray = resource.res.mipmap,
+            RESOURCE_LINEAR => {
+                let LinearResource { devPtr, desc, sizeInBytes } = resource.res.linear;
+                let Format { code, channels } = Format::of(&desc)?;
+                answer.res.linear = DriverLinearResource {
+                    devPtr: address(devPtr),
+                    format: code,
+                    numChannels: channels,
+                    sizeInBytes,
+                };
+            }
+            RESOURCE_PITCH_2D => {
+                let Pitch2DResource { devPtr, desc, width, height, pitchInBytes } = resource.res.pitch2D;
+                let Format { code, channels } = Format::of(&desc)?;
+                answer.res.pitch2D = DriverPitch2DResource {
+                    devPtr: address(devPtr),
+                    format: code,
+                    numChannels: channels,
+                    width,
+                    height,
+                    pitchInBytes,
+                };
+            }
+            _ => return Err(cudaErrorInvalidValue),
+        }
+    }
+    Ok(answer)
+}
+
+fn resource_from_driver(resource: &CUDA_RESOURCE_DESC) -> Result<cudaResourceDesc> {
+    let mut answer = cudaResourceDesc {
+        resType: resource.resType,
+        res: Resource { reserved: [0; 32] },
+        flags: resource.flags,
+    };
+    // SAFETY: all members are plain data; `resType` says which one the driver filled.
+    unsafe {
+        match resource.resType {
+            RESOURCE_ARRAY => answer.res.array = resource.res.hArray,
+            RESOURCE_MIPMAPPED_ARRAY => answer.res.mipmap = resource.res.hMipmappedArray,
+            RESOURCE_LINEAR => {
+                let DriverLinearResource { devPtr, format, numChannels, sizeInBytes } = resource.res.linear;
+                let desc = Format { code: format, channels: numChannels }.desc()?;
+                answer.res.linear = LinearResource {
+                    devPtr: ptr::with_exposed_provenance_mut(devPtr as usize),
+                    desc,
+                    sizeInBytes,
+                };
+            }
+            RESOURCE_PITCH_2D => {
+                let DriverPitch2DResource { devPtr, format, numChannels, width, height, pitchInBytes } =
+                    resource.res.pitch2D;
+                let desc = Format { code: format, channels: numChannels }.desc()?;
+                answer.res.pitch2D = Pitch2DResource {
+                    devPtr: ptr::with_exposed_provenance_mut(devPtr as usize),
+                    desc,
+                    width,
+                    height,
+                    pitchInBytes,
+                };
+            }
+            _ => return Err(cudaErrorInvalidValue),
+        }
+    }
+    Ok(answer)
+}
+
+/// Refuses to normalise what has no range, and to interpolate between integers. For arrays the driver
+/// decides.
+fn check_reading(resource: &cudaResourceDesc, desc: &cudaTextureDesc) -> Result {
+    let element: cudaChannelFormatDesc = match resource.resType {
+        // SAFETY: all members are plain data; `resType` says which one the program filled.
+        RESOURCE_LINEAR => unsafe { resource.res.linear }.desc,
+        // SAFETY: as above.
+        RESOURCE_PITCH_2D => unsafe { resource.res.pitch2D }.desc,
+        _ => return Ok(()),
+    };
+    let is_integer = element.f == cudaChannelFormatKindSigned || element.f == cudaChannelFormatKindUnsigned;
+    if desc.readMode == READ_NORMALIZED_FLOAT
+        && (element.x > 16 && (is_integer || element.f == cudaChannelFormatKindFloat))
+    {
+        return Err(cudaErrorInvalidNormSetting);
+    }
+    if desc.readMode == READ_ELEMENT_TYPE && desc.filterMode == FILTER_LINEAR && is_integer {
+        return Err(cudaErrorInvalidFilterSetting);
+    }
+    Ok(())
+}
+
+fn texture_to_driver(desc: &cudaTextureDesc) -> CUDA_TEXTURE_DESC {
+    let flag = |set: bool, flag: c_uint| if set { flag } else { 0 };
+    CUDA_TEXTURE_DESC {
+        addressMode: desc.addressMode,
+        filterMode: desc.filterMode,
+        flags: flag(desc.readMode == READ_ELEMENT_TYPE, CU_TRSF_READ_AS_INTEGER)
+            | flag(desc.normalizedCoords != 0, CU_TRSF_NORMALIZED_COORDINATES)
+            | flag(desc.sRGB != 0, CU_TRSF_SRGB)
+            | flag(desc.disableTrilinearOptimization != 0, CU_TRSF_DISABLE_TRILINEAR_OPTIMIZATION)
+            | flag(desc.seamlessCubemap != 0, CU_TRSF_SEAMLESS_CUBEMAP),
+        maxAnisotropy: desc.maxAnisotropy,
+        mipmapFilterMode: desc.mipmapFilterMode,
+        mipmapLevelBias: desc.mipmapLevelBias,
+        minMipmapLevelClamp: desc.minMipmapLevelClamp,
+        maxMipmapLevelClamp: desc.maxMipmapLevelClamp,
+        borderColor: desc.borderColor,
+        reserved: [0; 12],
+    }
+}
+
+fn texture_from_driver(desc: &CUDA_TEXTURE_DESC) -> cudaTextureDesc {
+    let flag = |flag: c_uint| c_int::from(desc.flags & flag != 0);
+    cudaTextureDesc {
+        addressMode: desc.addressMode,
+        filterMode: desc.filterMode,
+        readMode: if flag(CU_TRSF_READ_AS_INTEGER) != 0 { READ_ELEMENT_TYPE } else { READ_NORMALIZED_FLOAT },
+        sRGB: flag(CU_TRSF_SRGB),
+        borderColor: desc.borderColor,
+        normalizedCoords: flag(CU_TRSF_NORMALIZED_COORDINATES),
+        maxAnisotropy: desc.maxAnisotropy,
+        mipmapFilterMode: desc.mipmapFilterMode,
+        mipmapLevelBias: desc.mipmapLevelBias,
+        minMipmapLevelClamp: desc.minMipmapLevelClamp,
+        maxMipmapLevelClamp: desc.maxMipmapLevelClamp,
+        disableTrilinearOptimization: flag(CU_TRSF_DISABLE_TRILINEAR_OPTIMIZATION),
+        seamlessCubemap: flag(CU_TRSF_SEAMLESS_CUBEMAP),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texture_descriptions_survive_the_way_to_the_driver_and_back() {
+        let desc = cudaTextureDesc {
+            addressMode: [1, 2, 3],
+            filterMode: FILTER_LINEAR,
+            readMode: READ_NORMALIZED_FLOAT,
+            sRGB: 1,
+            borderColor: [1.0, 2.0, 3.0, 4.0],
+            normalizedCoords: 1,
+            maxAnisotropy: 5,
+            mipmapFilterMode: 1,
+            mipmapLevelBias: 0.5,
+            minMipmapLevelClamp: 1.5,
+            maxMipmapLevelClamp: 2.5,
+            disableTrilinearOptimization: 1,
+            seamlessCubemap: 1,
+        };
+        let back = texture_from_driver(&texture_to_driver(&desc));
+        assert_eq!(format!("{back:?}"), format!("{desc:?}"));
+        assert_eq!(texture_to_driver(&desc).flags, 0x72);
+        assert_eq!(texture_to_driver(&cudaTextureDesc::default()).flags, CU_TRSF_READ_AS_INTEGER);
+    }
+
+    #[test]
+    fn reading_that_makes_no_sense_is_refused() {
+        let resource = |bits, kind| cudaResourceDesc {
+            resType: RESOURCE_LINEAR,
+            res: Resource {
+                linear: LinearResource {
+                    devPtr: ptr::null_mut(),
+                    desc: cudaChannelFormatDesc { x: bits, y: 0, z: 0, w: 0, f: kind },
+                    sizeInBytes: 4,
+                },
+            },
+            flags: 0,
+        };
+        let reading =
+            |filterMode, readMode| cudaTextureDesc { filterMode, readMode, ..cudaTextureDesc::default() };
+        let check = |bits, kind, filter, read| check_reading(&resource(bits, kind), &reading(filter, read));
+        assert_eq!(
+            check(8, cudaChannelFormatKindUnsigned, FILTER_LINEAR, READ_ELEMENT_TYPE),
+            Err(cudaErrorInvalidFilterSetting)
+        );
+        assert_eq!(check(8, cudaChannelFormatKindUnsigned, FILTER_LINEAR, READ_NORMALIZED_FLOAT), Ok(()));
+        assert_eq!(
+            check(32, cudaChannelFormatKindSigned, 0, READ_NORMALIZED_FLOAT),
+            Err(cudaErrorInvalidNormSetting)
+        );
+        assert_eq!(
+            check(32, cudaChannelFormatKindFloat, 0, READ_NORMALIZED_FLOAT),
+            Err(cudaErrorInvalidNormSetting)
+        );
+        assert_eq!(check(32, cudaChannelFormatKindFloat, FILTER_LINEAR, READ_ELEMENT_TYPE), Ok(()));
+    }
+}
