@@ -1,4 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Under construction.
+//! The program: a daemon, or (hidden) one of its workers.
 
-fn main() {}
+use std::process::ExitCode;
+
+use clap::Parser;
+use vhost_cuda::args::{Args, Mode};
+use vhost_cuda::{daemon, worker};
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    if let Some(Mode::Worker(args)) = &args.mode {
+        return worker::run(args);
+    }
+    if args.daemon.print_capabilities {
+        println!("{}", daemon::CAPABILITIES);
+        return ExitCode::SUCCESS;
+    }
+    let level = match args.daemon.log_level.parse::<log::LevelFilter>() {
+        Ok(level) => level,
+        Err(_) => {
+            eprintln!("--log-level {}: use off, error, warn, info, debug or trace", args.daemon.log_level);
+            return ExitCode::FAILURE;
+        }
+    };
+    env_logger::Builder::new()
+        .filter_level(level)
+        // What these libraries report at their own levels is the guest's doing.
+        .filter_module("virtio_queue", quiet(level))
+        .init();
+    match daemon::run(&args.daemon) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            log::error!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Libraries whose messages a guest can cause speak only when debugging.
+fn quiet(level: log::LevelFilter) -> log::LevelFilter {
+    if level >= log::LevelFilter::Debug { level } else { log::LevelFilter::Off }
+}

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The command line. Names nothing but clap, so that other tools may include this file.
+
+use clap::{Args as ClapArgs, Parser, Subcommand};
+use std::path::PathBuf;
+
+/// Executes the CUDA calls of virtual machines (and of processes that speak vhost-user themselves) on this
+/// host's GPU, or on its CPU with the emulator.
+#[derive(Clone, Debug, Parser)]
+#[command(version, name = "vhost-user-cuda")]
+pub struct Args {
+    #[command(subcommand)]
+    /// Hidden modes of the same binary.
+    pub mode: Option<Mode>,
+    #[command(flatten)]
+    /// The daemon's own options.
+    pub daemon: DaemonArgs,
+}
+
+/// Options of the daemon.
+#[derive(Clone, Debug, ClapArgs)]
+pub struct DaemonArgs {
+    /// Listen on this unix socket (an old one of that name is replaced).
+    #[arg(short, long, value_name = "PATH")]
+    pub socket_path: Option<PathBuf>,
+
+    /// Listen on this inherited, already listening unix socket instead.
+    #[arg(long, value_name = "N", conflicts_with = "socket_path")]
+    pub fd: Option<i32>,
+
+    /// The libcuda.so.1 that executes the calls: `auto` (NVIDIA's if /dev/nvidiactl exists, else the emulator),
+    /// `emulated` (the file VHOST_CUDA_EMULATOR names, else ../emulator/libcuda.so.1 beside this program), or a path.
+    #[arg(long, value_name = "auto|emulated|PATH", default_value = "auto")]
+    pub device: String,
+
+    /// Request queues that the device offers (1 to 16).
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=16))]
+    pub num_queues: u32,
+
+    /// Workers kept ready with a CUDA context, so that a program in the guest need not wait for one.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(0..=64))]
+    pub warm_workers: u32,
+
+    /// Sessions (processes that use CUDA) that one virtual machine may have at once (1 to 1024).
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub max_sessions: u32,
+
+    /// Most device memory that one session may allocate, in bytes (K, M and G may follow). Default: no limit.
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    pub memory_limit: Option<u64>,
+
+    /// Print what this backend offers, as JSON (vhost-user backend program conventions), and exit.
+    #[arg(long)]
+    pub print_capabilities: bool,
+
+    /// Messages on stderr: off, error, warn, info, debug or trace. Nothing that a guest controls is logged
+    /// above debug, except the name of a program whose session ends (info).
+    #[arg(long, value_name = "LEVEL", default_value = "info")]
+    pub log_level: String,
+}
+
+/// Hidden modes of the binary.
+#[derive(Clone, Debug, Subcommand)]
+pub enum Mode {
+    /// One worker process. Started by the daemon only.
+    #[command(hide = true)]
+    Worker(WorkerArgs),
+}
+
+/// Options of a worker, chosen by the daemon.
+#[derive(Clone, Debug, ClapArgs)]
+pub struct WorkerArgs {
+    /// The socket to the daemon.
+    #[arg(long)]
+    pub link_fd: i32,
+    /// The libcuda to load.
+    #[arg(long)]
+    pub library: PathBuf,
+    /// Most device memory of the session, in bytes.
+    #[arg(long)]
+    pub memory_limit: Option<u64>,
+    /// Level of the worker's messages.
+    #[arg(long, default_value = "info")]
+    pub worker_log_level: String,
+}
+
+/// A byte count with an optional K, M or G (powers of 1024).
+fn parse_bytes(text: &str) -> Result<u64, String> {
+    let (digits, shift) = match text.char_indices().last() {
+        Some((at, 'K' | 'k')) => (&text[..at], 10),
+        Some((at, 'M' | 'm')) => (&text[..at], 20),
+        Some((at, 'G' | 'g')) => (&text[..at], 30),
+        _ => (text, 0),
+    };
+    let number: u64 = digits.parse().map_err(|_| format!("`{text}` is not a number of bytes, as 512M or 8G"))?;
+    number.checked_mul(1 << shift).ok_or_else(|| format!("`{text}` is more than 2^64 bytes"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn byte_counts_take_a_suffix() {
+        assert_eq!(parse_bytes("8G"), Ok(8 << 30));
+        assert_eq!(parse_bytes("4096"), Ok(4096));
+        assert!(parse_bytes("G").is_err());
+        assert!(parse_bytes("99999999999G").is_err());
+    }
+}

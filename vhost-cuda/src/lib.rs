@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! vhost-user-cuda: the backend that executes the CUDA calls of virtual machines.
+//!
+//! One daemon serves many front-ends. The life of a call:
+//!
+//! * [`backend`] takes a descriptor chain from a queue, [`request`] checks it, [`device`] finds its session.
+//! * [`session`] hands it over the [`link`] to the session's worker, a process of its own ([`process`],
+//!   started ahead of need by [`pool`]).
+//! * [`worker`] executes it with libcuda and replies; [`ring`] answers the chain.
+//!
+//! The daemon proper never loads libcuda. Guest-physical addresses appear in [`request`], [`memory`] and
+//! `worker::pages` only; cudarc in `worker::gpu` only.
+
+pub mod args;
+pub mod backend;
+pub mod budget;
+pub mod daemon;
+pub mod device;
+pub mod events;
+pub mod library;
+pub mod link;
+pub mod memory;
+pub mod migration;
+pub mod pool;
+pub mod process;
+pub mod request;
+pub mod ring;
+pub mod session;
+pub mod worker;

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Which libcuda the workers load.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+
+/// Names the emulator's file.
+pub const EMULATOR_VARIABLE: &str = "VHOST_CUDA_EMULATOR";
+/// Exists where NVIDIA's kernel driver is loaded.
+const NVIDIA_NODE: &str = "/dev/nvidiactl";
+/// Where distributions and NVIDIA's own installer put the driver's library.
+const NVIDIA_LIBRARIES: [&str; 5] = [
+    "/usr/lib/x86_64-linux-gnu/libcuda.so.1",
+    "/usr/lib64/libcuda.so.1",
+    "/usr/lib/libcuda.so.1",
+    "/usr/lib/wsl/lib/libcuda.so.1",
+    "/run/opengl-driver/lib/libcuda.so.1",
+];
+
+/// The library that `--device CHOICE` means.
+///
+/// Errors: it does not exist, with what to do about it.
+pub fn find(choice: &str) -> anyhow::Result<PathBuf> {
+    match choice {
+        "auto" if Path::new(NVIDIA_NODE).exists() => nvidia(),
+        "auto" => emulator().context("There is no GPU here (no /dev/nvidiactl) and no emulator either"),
+        "emulated" => emulator(),
+        path => existing(Path::new(path)).context("--device is neither `auto`, `emulated` nor the path of a libcuda.so.1"),
+    }
+}
+
+fn nvidia() -> anyhow::Result<PathBuf> {
+    let found = NVIDIA_LIBRARIES.iter().map(Path::new).find(|path| path.exists());
+    // The dynamic linker may know another place.
+    Ok(found.unwrap_or(Path::new("libcuda.so.1")).to_owned())
+}
+
+fn emulator() -> anyhow::Result<PathBuf> {
+    if let Some(path) = std::env::var_os(EMULATOR_VARIABLE) {
+        return existing(Path::new(&path)).with_context(|| format!("{EMULATOR_VARIABLE} names no file"));
+    }
+    let program = std::env::current_exe().context("Cannot find out where this program lies")?;
+    let beside = program.parent().unwrap_or(Path::new("/")).join("../emulator/libcuda.so.1");
+    existing(&beside).with_context(|| format!("Build the emulator, or name its file in {EMULATOR_VARIABLE}"))
+}
+
+fn existing(path: &Path) -> anyhow::Result<PathBuf> {
+    match path.canonicalize() {
+        Ok(path) if path.is_file() => Ok(path),
+        Ok(path) => bail!("{} is not a file", path.display()),
+        Err(error) => bail!("{}: {error}", path.display()),
+    }
+}

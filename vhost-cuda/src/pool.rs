@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Workers started ahead of need: creating a CUDA context costs a third of a second.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use log::{error, info};
+
+use crate::process::{Worker, WorkerError, WorkerSpec};
+
+/// Workers that are tried for one session; more than one, because a warm worker may have died meanwhile.
+const ATTEMPTS: usize = 3;
+/// Pause after a failed fork, so that a machine out of processes is not made worse.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// The pool of one daemon. Its thread is the parent of all workers.
+#[derive(Debug)]
+pub struct WorkerPool {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    spec: WorkerSpec,
+    warm: usize,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    idle: VecDeque<Result<Worker, WorkerError>>,
+    waiting: usize,
+    stopping: bool,
+    greeted: bool,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl WorkerPool {
+    /// Starts the pool with `warm` workers ready ahead of need.
+    pub fn start(spec: WorkerSpec, warm: usize) -> std::io::Result<Self> {
+        let shared =
+            Arc::new(Shared { spec, warm, state: Mutex::new(State::default()), changed: Condvar::new() });
+        let pool = Self { shared: shared.clone() };
+        thread::Builder::new().name("worker-pool".into()).spawn(move || refill(&shared))?;
+        Ok(pool)
+    }
+
+    /// Takes a worker that is ready, waiting for one if need be (seconds).
+    ///
+    /// Errors: what the last worker tried said. The reason is also logged here.
+    pub fn take(&self) -> Result<Worker, WorkerError> {
+        let mut last = WorkerError::Ended("the daemon is stopping".into());
+        for _ in 0..ATTEMPTS {
+            let Some(started) = self.next() else { break };
+            match started.and_then(|worker| Ok((worker.wait_ready()?, worker))) {
+                Ok((ready, worker)) => {
+                    self.greet(&ready);
+                    return Ok(worker);
+                }
+                Err(error) => last = error,
+            }
+        }
+        error!("No worker for a new session: {last}");
+        Err(last)
+    }
+
+    /// Ends the pool: idle workers are killed, nobody gets another.
+    pub fn stop(&self) {
+        let mut state = self.shared.lock();
+        state.stopping = true;
+        let idle = std::mem::take(&mut state.idle);
+        self.shared.changed.notify_all();
+        drop(state);
+        drop(idle);
+    }
+
+    fn next(&self) -> Option<Result<Worker, WorkerError>> {
+        let mut state = self.shared.lock();
+        state.waiting += 1;
+        self.shared.changed.notify_all();
+        while state.idle.is_empty() && !state.stopping {
+            state = self.shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        state.waiting -= 1;
+        let worker = state.idle.pop_front();
+        self.shared.changed.notify_all();
+        worker
+    }
+
+    fn greet(&self, ready: &crate::link::Ready) {
+        let first = !std::mem::replace(&mut self.shared.lock().greeted, true);
+        if first {
+            let version = ready.driver_version;
+            info!("CUDA driver {}.{}, {} device(s)", version / 1000, version % 1000 / 10, ready.device_count);
+        }
+    }
+}
+
+impl Drop for WorkerPool {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn refill(shared: &Shared) {
+    let mut state = shared.lock();
+    loop {
+        if state.stopping {
+            return;
+        }
+        if state.idle.len() >= shared.warm + state.waiting {
+            state = shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            continue;
+        }
+        drop(state);
+        let worker = Worker::spawn(&shared.spec);
+        let failed = worker.is_err();
+        state = shared.lock();
+        state.idle.push_back(worker);
+        shared.changed.notify_all();
+        if failed {
+            drop(state);
+            thread::sleep(PAUSE);
+            state = shared.lock();
+        }
+    }
+}

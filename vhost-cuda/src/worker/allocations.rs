@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The session's memory that a GPU address may name, and its quota.
+//!
+//! The driver would take any address of this process for a copy (unified addressing), the worker's own memory
+//! included: so every range that it is to copy or set is looked up here first.
+
+use std::collections::BTreeMap;
+
+use super::gpu::{CuResult, CudaError};
+
+/// Most ranges at once.
+const MAX_RANGES: usize = 1 << 20;
+
+/// Where a range comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// `cuMemAlloc` and its like.
+    Allocated,
+    /// `cuMemAllocAsync`.
+    AllocatedAsync,
+    /// A variable of a module.
+    ModuleGlobal(u64),
+    /// A variable of a library.
+    LibraryGlobal(u64),
+    /// Pages of the guest process, registered with the GPU.
+    HostWindow,
+}
+
+/// A range of memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Range {
+    /// First address.
+    pub base: u64,
+    /// Bytes.
+    pub bytes: u64,
+    /// Where it comes from.
+    pub origin: Origin,
+    /// The context it belongs to.
+    pub context: u64,
+    /// That context's device.
+    pub device: i32,
+    /// Unique in the session.
+    pub serial: u64,
+}
+
+/// All ranges of a session.
+#[derive(Debug, Default)]
+pub struct Allocations {
+    ranges: BTreeMap<u64, Range>,
+    limit: Option<u64>,
+    allocated: u64,
+    serial: u64,
+}
+
+impl Allocations {
+    /// No memory yet; at most `limit` bytes may be allocated.
+    pub fn new(limit: Option<u64>) -> Self {
+        Self { limit, ..Self::default() }
+    }
+
+    /// The quota and what of it is used, if there is one.
+    pub fn quota(&self) -> Option<(u64, u64)> {
+        self.limit.map(|limit| (limit, self.allocated))
+    }
+
+    /// Takes `bytes` of the quota, before the driver is asked for them.
+    ///
+    /// Errors: `CUDA_ERROR_OUT_OF_MEMORY`.
+    pub fn charge(&mut self, bytes: u64) -> CuResult<()> {
+        let sum = self.allocated.checked_add(bytes).ok_or(CudaError::OUT_OF_MEMORY)?;
+        if self.limit.is_some_and(|limit| sum > limit) || self.ranges.len() >= MAX_RANGES {
+            return Err(CudaError::OUT_OF_MEMORY);
+        }
+        self.allocated = sum;
+        Ok(())
+    }
+
+    /// Gives back what [`Self::charge`] took.
+    pub fn discharge(&mut self, bytes: u64) {
+        self.allocated = self.allocated.saturating_sub(bytes);
+    }
+
+    /// Enters a range; an older one at the same base is replaced.
+    pub fn insert(&mut self, base: u64, bytes: u64, origin: Origin, place: (u64, i32)) {
+        self.serial += 1;
+        let (context, device) = place;
+        self.ranges.insert(base, Range { base, bytes, origin, context, device, serial: self.serial });
+    }
+
+    /// The range that holds all of `bytes` bytes at `address`.
+    ///
+    /// Errors: `CUDA_ERROR_INVALID_VALUE`.
+    pub fn check(&self, address: u64, bytes: u64) -> CuResult<&Range> {
+        let range = self.find(address).ok_or(CudaError::INVALID_VALUE)?;
+        let end = address.checked_add(bytes).ok_or(CudaError::INVALID_VALUE)?;
+        if end > range.base.saturating_add(range.bytes) { Err(CudaError::INVALID_VALUE) } else { Ok(range) }
+    }
+
+    /// The range that holds `address`.
+    pub fn find(&self, address: u64) -> Option<&Range> {
+        let (_, range) = self.ranges.range(..=address).next_back()?;
+        (address - range.base < range.bytes).then_some(range)
+    }
+
+    /// The range that begins at `base` and was allocated (not a variable, not a window).
+    ///
+    /// Errors: `CUDA_ERROR_INVALID_VALUE`.
+    pub fn allocated_at(&self, base: u64) -> CuResult<Range> {
+        let range = self.ranges.get(&base).ok_or(CudaError::INVALID_VALUE)?;
+        match range.origin {
+            Origin::Allocated | Origin::AllocatedAsync => Ok(*range),
+            _ => Err(CudaError::INVALID_VALUE),
+        }
+    }
+
+    /// Takes out the range that begins at `base`.
+    pub fn remove(&mut self, base: u64) {
+        if let Some(range) = self.ranges.remove(&base) {
+            self.release(&range);
+        }
+    }
+
+    /// Takes out every range that `dead` names: the driver freed them with something else.
+    pub fn forget(&mut self, dead: impl Fn(&Range) -> bool) {
+        let gone: Vec<u64> = self.ranges.values().filter(|range| dead(range)).map(|range| range.base).collect();
+        for base in gone {
+            self.remove(base);
+        }
+    }
+
+    fn release(&mut self, range: &Range) {
+        if matches!(range.origin, Origin::Allocated | Origin::AllocatedAsync) {
+            self.discharge(range.bytes);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one(base: u64, bytes: u64) -> Allocations {
+        let mut allocations = Allocations::new(Some(1000));
+        allocations.charge(bytes).unwrap();
+        allocations.insert(base, bytes, Origin::Allocated, (9, 0));
+        allocations
+    }
+
+    #[test]
+    fn only_ranges_inside_one_allocation_pass() {
+        let allocations = one(0x1000, 256);
+        assert!(allocations.check(0x1000, 256).is_ok());
+        assert!(allocations.check(0x10ff, 1).is_ok());
+        for (address, bytes) in [(0x0fff, 1), (0x1000, 257), (0x1100, 0), (0x10ff, 2), (0x1001, u64::MAX), (0, 0)] {
+            assert!(allocations.check(address, bytes).is_err(), "{address:#x}+{bytes}");
+        }
+    }
+
+    #[test]
+    fn the_quota_is_kept_and_given_back() {
+        let mut allocations = one(0x1000, 256);
+        assert_eq!(allocations.charge(745), Err(CudaError::OUT_OF_MEMORY));
+        assert_eq!(allocations.charge(u64::MAX), Err(CudaError::OUT_OF_MEMORY));
+        allocations.remove(0x1000);
+        assert_eq!(allocations.quota(), Some((1000, 0)));
+        allocations.charge(1000).unwrap();
+    }
+
+    #[test]
+    fn only_allocations_can_be_freed() {
+        let mut allocations = one(0x1000, 256);
+        allocations.insert(0x8000, 4096, Origin::HostWindow, (9, 0));
+        assert!(allocations.allocated_at(0x1000).is_ok());
+        assert!(allocations.allocated_at(0x1001).is_err());
+        assert!(allocations.allocated_at(0x8000).is_err());
+        allocations.forget(|range| range.context == 9);
+        assert!(allocations.find(0x1000).is_none());
+    }
+}

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! One call: its payload is taken apart, executed, and its reply put together.
+
+use std::sync::atomic::Ordering;
+
+use log::trace;
+use virtio_cuda_protocol::cuda::{
+    CALL_IN_INLINE, CALL_OUT_INLINE, CallHeader, ContextId, Opcode, Reader, ResultHeader, Writer,
+};
+use virtio_cuda_protocol::transport::{FLAG_KEEP, REPLY_INVALID, REPLY_OK};
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::bulk::{BulkIn, BulkOut};
+use super::dispatch::{dispatch, may_print, needs_context};
+use super::gpu::{CuResult, CudaError, Driver};
+use super::pages::PageList;
+use super::resolve::Resolve;
+use super::state::SessionState;
+use crate::link::Frame;
+
+/// Room for the results of any row: the longest is `device_snapshot`'s, 312 bytes.
+const MAX_RESULTS: usize = 512;
+
+/// What an executor remembers of its thread between calls.
+#[derive(Debug, Default)]
+pub struct ThreadState {
+    /// Name and epoch of the context that is current here.
+    current: Option<(ContextId, u64)>,
+}
+
+impl ThreadState {
+    /// Makes `context` current in the calling thread.
+    ///
+    /// Errors: `CUDA_ERROR_INVALID_CONTEXT`, and the driver's own.
+    pub fn make_current(&mut self, session: &SessionState, context: ContextId) -> CuResult<()> {
+        let wanted = Some((context, session.contexts.epoch()));
+        if self.current == wanted {
+            return Ok(());
+        }
+        self.current = None;
+        let raw = if context.0 == 0 { std::ptr::null_mut() } else { context.resolve(session)? };
+        session.gpu.cuCtxSetCurrent(raw)?;
+        self.current = wanted;
+        Ok(())
+    }
+
+    /// Something else may be current now.
+    pub fn forget_current(&mut self) {
+        self.current = None;
+    }
+}
+
+/// Pages of the guest process that a call may keep.
+#[derive(Debug)]
+pub struct Kept {
+    /// The driver's name for them.
+    pub tag: u64,
+    /// The pages.
+    pub pages: PageList,
+}
+
+/// What a handler works with.
+#[derive(Debug)]
+pub struct CallContext<'a> {
+    /// The session.
+    pub session: &'a SessionState,
+    /// The guest thread.
+    pub thread: &'a mut ThreadState,
+    /// The context that is current in it; 0 for none.
+    pub context: ContextId,
+    /// What the device reads.
+    pub bulk_in: BulkIn<'a>,
+    /// What the device writes.
+    pub bulk_out: BulkOut,
+    /// Pages that the call may keep.
+    pub kept: Option<Kept>,
+}
+
+impl CallContext<'_> {
+    /// The driver.
+    pub fn gpu(&self) -> &Driver {
+        &self.session.gpu
+    }
+    /// Turns a guest value into the driver's.
+    pub fn resolve<T: Resolve>(&self, value: T) -> CuResult<T::Host> {
+        value.resolve(self.session)
+    }
+    /// The current context's name and device, for what is made in it.
+    pub fn place(&self) -> CuResult<(u64, i32)> {
+        Ok((self.context.0, self.session.contexts.get(self.context)?.device))
+    }
+}
+
+/// A reply to the daemon: a `REPLY_*` and the payload.
+pub type Reply = (u32, Vec<u8>);
+
+/// Executes the call in `frame` on the calling thread.
+pub fn execute(session: &SessionState, thread: &mut ThreadState, frame: &Frame) -> Reply {
+    let Some((header, args, mut cx)) = open(session, thread, frame) else {
+        return (REPLY_INVALID, Vec::new());
+    };
+    let mut results = [0; MAX_RESULTS];
+    let mut writer = Writer::new(&mut results);
+    let opcode = Opcode::from_u32(header.opcode);
+    let outcome = match opcode {
+        None => Err(CudaError::NOT_SUPPORTED),
+        Some(_) if session.refused.load(Ordering::Relaxed) => Err(CudaError::SYSTEM_DRIVER_MISMATCH),
+        Some(opcode) => run(opcode, &mut cx, Reader::new(args), &mut writer),
+    };
+    let used = if outcome.is_ok() { writer.used() } else { 0 };
+    let inline = match &cx.bulk_out {
+        BulkOut::Inline { bytes, .. } if outcome.is_ok() => &bytes[..],
+        _ => &[],
+    };
+    let result = outcome.err().map_or(0, |error| error.0);
+    trace!("thread {}: {} -> {result}", header.thread, opcode.map_or("?", Opcode::name));
+    let flags = if opcode.is_some_and(may_print) { session.output.flags() } else { 0 };
+    let head = ResultHeader {
+        result,
+        results_bytes: used as u32,
+        flags,
+        bulk_out_bytes: inline.len() as u32,
+    };
+    let mut payload = Vec::with_capacity(size_of::<ResultHeader>() + used + inline.len());
+    payload.extend_from_slice(head.as_bytes());
+    payload.extend_from_slice(&results[..used]);
+    payload.extend_from_slice(inline);
+    if payload.len() > frame.header.reply_room as usize {
+        return (REPLY_INVALID, Vec::new());
+    }
+    (REPLY_OK, payload)
+}
+
+fn run(opcode: Opcode, cx: &mut CallContext<'_>, args: Reader<'_>, results: &mut Writer<'_>) -> CuResult<()> {
+    if needs_context(opcode) {
+        cx.thread.make_current(cx.session, cx.context)?;
+    }
+    dispatch(opcode, cx, args, results)
+}
+
+/// Takes a payload apart. `None`: its lengths do not fit together.
+fn open<'a>(
+    session: &'a SessionState,
+    thread: &'a mut ThreadState,
+    frame: &'a Frame,
+) -> Option<(CallHeader, &'a [u8], CallContext<'a>)> {
+    let (header, rest) = CallHeader::read_from_prefix(&frame.payload).ok()?;
+    let (args, rest) = rest.split_at_checked(header.args_bytes as usize)?;
+    if header.flags & !(CALL_IN_INLINE | CALL_OUT_INLINE) != 0 {
+        return None;
+    }
+    let memory = session.memory();
+    let ins = PageList::new(memory.clone(), frame.in_entries.clone()).ok()?;
+    let outs = PageList::new(memory, frame.out_entries.clone()).ok()?;
+    let keep = frame.header.flags & FLAG_KEEP != 0;
+
+    let bulk_in = if header.flags & CALL_IN_INLINE != 0 {
+        if !frame.in_entries.is_empty() {
+            return None;
+        }
+        BulkIn::Inline(rest)
+    } else if frame.in_entries.is_empty() {
+        // Without entries there is nothing, and nothing may follow.
+        if !rest.is_empty() {
+            return None;
+        }
+        BulkIn::Inline(&[])
+    } else {
+        if !rest.is_empty() {
+            return None;
+        }
+        BulkIn::Pages(ins)
+    };
+    if bulk_in.bytes() != header.bulk_in_bytes {
+        return None;
+    }
+
+    let out_inline = header.flags & CALL_OUT_INLINE != 0 || frame.out_entries.is_empty() || keep;
+    let (bulk_out, kept) = if out_inline {
+        let room = usize::try_from(header.bulk_out_bytes).ok()?;
+        let kept = keep.then(|| Kept { tag: frame.header.tag, pages: outs });
+        let (inline, fits) = (
+            header.flags & CALL_OUT_INLINE != 0,
+            room.checked_add(size_of::<ResultHeader>())? <= frame.header.reply_room as usize,
+        );
+        // Kept pages are no bulk output, though a driver may count them as such.
+        let room = if inline { room } else { 0 };
+        if (inline && !fits) || (!inline && !keep && header.bulk_out_bytes != 0) {
+            return None;
+        }
+        if inline && !keep && !frame.out_entries.is_empty() {
+            return None;
+        }
+        (BulkOut::Inline { room, bytes: Vec::new() }, kept)
+    } else {
+        if outs.bytes() != header.bulk_out_bytes {
+            return None;
+        }
+        (BulkOut::Pages(outs), None)
+    };
+    let context = ContextId(header.context);
+    Some((header, args, CallContext { session, thread, context, bulk_in, bulk_out, kept }))
+}

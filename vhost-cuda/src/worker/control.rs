@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Requests of the guest's driver itself: kept pages go back, shared areas come.
+
+use virtio_cuda_protocol::cuda::ContextId;
+use virtio_cuda_protocol::transport::{REPLY_INVALID, REPLY_NO_RESOURCES, REPLY_OK};
+
+use super::call::{Reply, ThreadState};
+use super::gpu::{CuResult, CudaError};
+use super::pages::PageList;
+use super::state::SessionState;
+use crate::link::{Frame, TO_SHARE, TO_UNPIN};
+
+/// Executes an unpin or a share.
+pub fn execute(session: &SessionState, frame: &Frame) -> Reply {
+    let status = match frame.header.kind {
+        TO_UNPIN => {
+            unpin(session, frame.header.tag);
+            REPLY_OK
+        }
+        TO_SHARE => match share(session, frame) {
+            Ok(()) => REPLY_OK,
+            Err(CudaError::OUT_OF_MEMORY) => REPLY_NO_RESOURCES,
+            Err(_) => REPLY_INVALID,
+        },
+        _ => REPLY_INVALID,
+    };
+    (status, Vec::new())
+}
+
+/// Takes kept pages out of the window. After that nothing here reaches them; if that cannot be had, the process
+/// ends. A tag under which nothing is mapped (its call failed) is fine.
+fn unpin(session: &SessionState, tag: u64) {
+    let mut window = session.window();
+    let Some(area) = window.find(tag, false) else { return };
+    if let Some(context) = area.registered
+        && let Err(error) = unregister(session, ContextId(context), area.base)
+    {
+        super::end_process(&format!("pages of the guest stay registered with the GPU: {error}"));
+    }
+    session.allocations().remove(area.base);
+    window.unmap(area.base);
+}
+
+fn unregister(session: &SessionState, context: ContextId, base: u64) -> CuResult<()> {
+    ThreadState::default().make_current(session, context)?;
+    // SAFETY: the address was registered and is mapped until the caller has unmapped it.
+    unsafe { session.gpu.cuMemHostUnregister(base as *mut _) }
+}
+
+/// Maps an area that driver and process share. It stays until the session ends.
+fn share(session: &SessionState, frame: &Frame) -> CuResult<()> {
+    let pages = PageList::new(session.memory(), frame.out_entries.clone())?;
+    session.window().map(&pages.file_pieces()?, 0, frame.header.tag, true).map(drop)
+}

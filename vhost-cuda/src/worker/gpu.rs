@@ -1,0 +1,377 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The driver API: the only file that names cudarc.
+//!
+//! cudarc gives types and prototypes. Its loader is not used: it takes the first `libcuda*.so` of a list that
+//! the dynamic linker finds (never a file that we name), panics when a symbol is missing, and returns a Rust
+//! enum, which a newer driver's result would make undefined. So the table below spells each prototype once
+//! more, with plain integers for enums, and the compiler compares it with cudarc's.
+//!
+//! # Invariants
+//!
+//! A value of a handle type (`CUstream`, …) in this process came from the driver: `resolve` makes no other.
+//! That is what the `safe` rows rely on.
+
+#![allow(non_snake_case, clippy::too_many_arguments)]
+
+use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
+use std::path::Path;
+
+use cudarc::driver::sys;
+pub use cudarc::driver::sys::{
+    CUcontext, CUdevice, CUdeviceptr, CUevent, CUfunction, CUkernel, CUlaunchConfig, CUlibrary, CUmodule,
+    CUstream, CUuuid,
+};
+use cudarc::driver::sys::{
+    CUDA_MEMCPY3D, CUdevice_P2PAttribute, CUdevice_attribute, CUfunc_cache, CUfunction_attribute, CUjit_option,
+    CUlaunchAttribute, CUlaunchAttributeID, CUlaunchAttributeValue, CUlibraryOption, CUlimit, CUmemorytype,
+    CUoccupancyB2DSize,
+};
+use libloading::os::unix::{Library, RTLD_LAZY, RTLD_LOCAL};
+use virtio_cuda_protocol::cuda::{LAUNCH_COOPERATIVE, LAUNCH_PRIORITY, LaunchShape};
+
+/// A `CUresult` other than success.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("CUDA error {0}")]
+pub struct CudaError(pub i32);
+
+impl CudaError {
+    /// An argument is out of range, or an address outside the session's memory.
+    pub const INVALID_VALUE: Self = Self(sys::CUresult::CUDA_ERROR_INVALID_VALUE as i32);
+    /// No memory, or a table of the session is full.
+    pub const OUT_OF_MEMORY: Self = Self(sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY as i32);
+    /// No such device.
+    pub const INVALID_DEVICE: Self = Self(sys::CUresult::CUDA_ERROR_INVALID_DEVICE as i32);
+    /// No such context, or none current.
+    pub const INVALID_CONTEXT: Self = Self(sys::CUresult::CUDA_ERROR_INVALID_CONTEXT as i32);
+    /// An image that cannot be one.
+    pub const INVALID_IMAGE: Self = Self(sys::CUresult::CUDA_ERROR_INVALID_IMAGE as i32);
+    /// The primary context is active.
+    pub const PRIMARY_CONTEXT_ACTIVE: Self = Self(sys::CUresult::CUDA_ERROR_PRIMARY_CONTEXT_ACTIVE as i32);
+    /// A handle that the session does not have.
+    pub const INVALID_HANDLE: Self = Self(sys::CUresult::CUDA_ERROR_INVALID_HANDLE as i32);
+    /// The host's driver does not have the function.
+    pub const NOT_SUPPORTED: Self = Self(sys::CUresult::CUDA_ERROR_NOT_SUPPORTED as i32);
+    /// Guest library and worker speak different call tables.
+    pub const SYSTEM_DRIVER_MISMATCH: Self = Self(sys::CUresult::CUDA_ERROR_SYSTEM_DRIVER_MISMATCH as i32);
+}
+
+/// What a driver call gives.
+pub type CuResult<T> = Result<T, CudaError>;
+
+/// `CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP`; the first two bits of `cuMemHostAlloc` mean the same.
+pub const HOST_PORTABLE_MAPPED: c_uint = sys::CU_MEMHOSTREGISTER_PORTABLE | sys::CU_MEMHOSTREGISTER_DEVICEMAP;
+/// `CU_EVENT_DISABLE_TIMING`.
+pub const EVENT_DISABLE_TIMING: c_uint = sys::CUevent_flags_enum::CU_EVENT_DISABLE_TIMING as c_uint;
+/// The legacy default stream as an explicit handle (`CU_STREAM_LEGACY`).
+pub const STREAM_LEGACY: CUstream = 1 as CUstream;
+
+/// What the driver writes through an out pointer: integers and handles, for which zero bytes are a value.
+trait Plain: Copy {
+    const ZERO: Self;
+}
+macro_rules! plain {
+    ($($t:ty = $zero:expr),*) => { $(impl Plain for $t { const ZERO: Self = $zero; })* };
+}
+plain!(c_int = 0, c_uint = 0, c_ulonglong = 0, usize = 0, f32 = 0.0, CUuuid = CUuuid { bytes: [0; 16] });
+impl<T> Plain for *mut T {
+    const ZERO: Self = std::ptr::null_mut();
+}
+
+/// The type that cudarc's prototype has: what follows `as`, else the type itself.
+macro_rules! checked {
+    ($t:ty;) => { $t };
+    ($t:ty; $c:ty) => { $c };
+}
+
+/// `pub fn`, or `pub unsafe fn` with the reason.
+macro_rules! method {
+    (safe $(#[$doc:meta])* fn $($rest:tt)*) => { $(#[$doc])* pub fn $($rest)* };
+    (unsafe $(#[$doc:meta])* fn $($rest:tt)*) => {
+        $(#[$doc])*
+        ///
+        /// # Safety
+        ///
+        /// Pointers must be good for what the driver function does with them (host memory that is long enough;
+        /// device ranges that belong to the session).
+        pub unsafe fn $($rest)*
+    };
+}
+
+/// `kind name [results that come first] (arguments) [results that come last];` in C order, so that the C
+/// prototype can be read off. `int as Enum`: the C function takes that enum.
+macro_rules! driver_functions {
+    ($($kind:ident $name:ident
+        [$($first:ident: $ft:ty $(as $fc:ty)?),*]
+        ($($arg:ident: $t:ty $(as $c:ty)?),*)
+        [$($last:ident: $lt:ty $(as $lc:ty)?),*];)*) => {
+        /// The driver's functions, each absent if this libcuda does not have it.
+        #[derive(Debug)]
+        pub struct Driver {
+            $($name: Option<unsafe extern "C" fn($(*mut $ft,)* $($t,)* $(*mut $lt),*) -> c_int>,)*
+        }
+
+        $(const _: unsafe fn(
+            $(*mut checked!($ft; $($fc)?),)* $(checked!($t; $($c)?),)* $(*mut checked!($lt; $($lc)?)),*
+        ) -> sys::CUresult = sys::$name;)*
+
+        impl Driver {
+            fn from_library(library: &Library) -> Self {
+                // SAFETY: the types are those of cudarc's prototypes (checked above) with C enums as `int`,
+                // which is how C passes them; the library is never unloaded (see `load`).
+                unsafe { Self { $($name: library.get(concat!(stringify!($name), "\0").as_bytes()).ok().map(|f| *f),)* } }
+            }
+
+            $(method! { $kind
+                #[doc = concat!("`", stringify!($name), "`.")]
+                fn $name(&self, $($arg: $t),*) -> CuResult<($($ft,)* $($lt,)*)> {
+                    let function = self.$name.ok_or(CudaError::NOT_SUPPORTED)?;
+                    $(let mut $first = <$ft as Plain>::ZERO;)*
+                    $(let mut $last = <$lt as Plain>::ZERO;)*
+                    // SAFETY: the out pointers are to locals, handles are the driver's own (see the head of this
+                    // file), and pointer arguments exist in `unsafe` methods only, whose callers vouch for them.
+                    let code = unsafe { function($(&raw mut $first,)* $($arg,)* $(&raw mut $last),*) };
+                    if code == 0 { Ok(($($first,)* $($last,)*)) } else { Err(CudaError(code)) }
+                }
+            })*
+        }
+    };
+}
+
+driver_functions! {
+    safe cuInit [] (flags: c_uint) [];
+    safe cuDriverGetVersion [version: c_int] () [];
+    safe cuDeviceGetCount [count: c_int] () [];
+    safe cuDeviceGet [device: CUdevice] (ordinal: c_int) [];
+    safe cuDeviceTotalMem_v2 [bytes: usize] (device: CUdevice) [];
+    safe cuDeviceGetUuid_v2 [uuid: CUuuid] (device: CUdevice) [];
+    safe cuDeviceGetAttribute [value: c_int] (attrib: c_int as CUdevice_attribute, device: CUdevice) [];
+    safe cuDeviceCanAccessPeer [can: c_int] (device: CUdevice, peer: CUdevice) [];
+    safe cuDeviceGetP2PAttribute [value: c_int] (attrib: c_int as CUdevice_P2PAttribute, src: CUdevice, dst: CUdevice) [];
+    unsafe cuDeviceGetName [] (name: *mut c_char, len: c_int, device: CUdevice) [];
+    unsafe cuDeviceGetPCIBusId [] (id: *mut c_char, len: c_int, device: CUdevice) [];
+
+    safe cuDevicePrimaryCtxRetain [context: CUcontext] (device: CUdevice) [];
+    safe cuDevicePrimaryCtxRelease_v2 [] (device: CUdevice) [];
+    safe cuDevicePrimaryCtxReset_v2 [] (device: CUdevice) [];
+    safe cuDevicePrimaryCtxSetFlags_v2 [] (device: CUdevice, flags: c_uint) [];
+    safe cuDevicePrimaryCtxGetState [] (device: CUdevice) [flags: c_uint, active: c_int];
+    safe cuCtxCreate_v2 [context: CUcontext] (flags: c_uint, device: CUdevice) [];
+    safe cuCtxDestroy_v2 [] (context: CUcontext) [];
+    safe cuCtxSetCurrent [] (context: CUcontext) [];
+    safe cuCtxPopCurrent_v2 [context: CUcontext] () [];
+    safe cuCtxSynchronize [] () [];
+    safe cuCtxGetLimit [value: usize] (limit: c_int as CUlimit) [];
+    safe cuCtxSetLimit [] (limit: c_int as CUlimit, value: usize) [];
+    safe cuCtxGetCacheConfig [config: c_int as CUfunc_cache] () [];
+    safe cuCtxSetCacheConfig [] (config: c_int as CUfunc_cache) [];
+    safe cuCtxGetStreamPriorityRange [least: c_int, greatest: c_int] () [];
+    safe cuCtxGetFlags [flags: c_uint] () [];
+    safe cuCtxGetApiVersion [] (context: CUcontext) [version: c_uint];
+    safe cuCtxResetPersistingL2Cache [] () [];
+
+    safe cuMemAlloc_v2 [dptr: CUdeviceptr] (bytesize: usize) [];
+    safe cuMemAllocPitch_v2 [dptr: CUdeviceptr, pitch: usize] (width: usize, height: usize, element: c_uint) [];
+    safe cuMemAllocAsync [dptr: CUdeviceptr] (bytesize: usize, stream: CUstream) [];
+    safe cuMemGetInfo_v2 [free: usize, total: usize] () [];
+    unsafe cuMemFree_v2 [] (dptr: CUdeviceptr) [];
+    unsafe cuMemFreeAsync [] (dptr: CUdeviceptr, stream: CUstream) [];
+    unsafe cuMemHostAlloc [address: *mut c_void] (bytesize: usize, flags: c_uint) [];
+    unsafe cuMemFreeHost [] (address: *mut c_void) [];
+    unsafe cuMemHostRegister_v2 [] (address: *mut c_void, bytesize: usize, flags: c_uint) [];
+    unsafe cuMemHostUnregister [] (address: *mut c_void) [];
+    unsafe cuMemHostGetDevicePointer_v2 [dptr: CUdeviceptr] (address: *mut c_void, flags: c_uint) [];
+    unsafe cuMemcpyHtoD_v2 [] (dst: CUdeviceptr, src: *const c_void, bytes: usize) [];
+    unsafe cuMemcpyDtoH_v2 [] (dst: *mut c_void, src: CUdeviceptr, bytes: usize) [];
+    unsafe cuMemcpyDtoD_v2 [] (dst: CUdeviceptr, src: CUdeviceptr, bytes: usize) [];
+    unsafe cuMemcpyHtoDAsync_v2 [] (dst: CUdeviceptr, src: *const c_void, bytes: usize, stream: CUstream) [];
+    unsafe cuMemcpyDtoHAsync_v2 [] (dst: *mut c_void, src: CUdeviceptr, bytes: usize, stream: CUstream) [];
+    unsafe cuMemcpyAsync [] (dst: CUdeviceptr, src: CUdeviceptr, bytes: usize, stream: CUstream) [];
+    unsafe cuMemcpy3DAsync_v2 [] (copy: *const CUDA_MEMCPY3D, stream: CUstream) [];
+    unsafe cuMemsetD8Async [] (dst: CUdeviceptr, value: u8, n: usize, stream: CUstream) [];
+    unsafe cuMemsetD16Async [] (dst: CUdeviceptr, value: u16, n: usize, stream: CUstream) [];
+    unsafe cuMemsetD32Async [] (dst: CUdeviceptr, value: c_uint, n: usize, stream: CUstream) [];
+    unsafe cuMemsetD2D8Async [] (dst: CUdeviceptr, pitch: usize, value: u8, width: usize, height: usize, stream: CUstream) [];
+    unsafe cuMemsetD2D16Async [] (dst: CUdeviceptr, pitch: usize, value: u16, width: usize, height: usize, stream: CUstream) [];
+    unsafe cuMemsetD2D32Async [] (dst: CUdeviceptr, pitch: usize, value: c_uint, width: usize, height: usize, stream: CUstream) [];
+
+    unsafe cuModuleLoadData [module: CUmodule] (image: *const c_void) [];
+    safe cuModuleUnload [] (module: CUmodule) [];
+    unsafe cuModuleGetFunction [function: CUfunction] (module: CUmodule, name: *const c_char) [];
+    unsafe cuModuleGetGlobal_v2 [dptr: CUdeviceptr, bytes: usize] (module: CUmodule, name: *const c_char) [];
+    unsafe cuLibraryLoadData [library: CUlibrary] (code: *const c_void,
+        jit_options: *mut CUjit_option, jit_values: *mut *mut c_void, jit_count: c_uint,
+        options: *mut CUlibraryOption, values: *mut *mut c_void, count: c_uint) [];
+    safe cuLibraryUnload [] (library: CUlibrary) [];
+    unsafe cuLibraryGetKernel [kernel: CUkernel] (library: CUlibrary, name: *const c_char) [];
+    unsafe cuLibraryGetGlobal [dptr: CUdeviceptr, bytes: usize] (library: CUlibrary, name: *const c_char) [];
+    unsafe cuLibraryGetManaged [dptr: CUdeviceptr, bytes: usize] (library: CUlibrary, name: *const c_char) [];
+    safe cuLibraryGetModule [module: CUmodule] (library: CUlibrary) [];
+    safe cuLibraryGetKernelCount [count: c_uint] (library: CUlibrary) [];
+    safe cuKernelGetFunction [function: CUfunction] (kernel: CUkernel) [];
+    safe cuKernelGetParamInfo [] (kernel: CUkernel, index: usize) [offset: usize, bytes: usize];
+    safe cuFuncGetParamInfo [] (function: CUfunction, index: usize) [offset: usize, bytes: usize];
+    safe cuFuncGetAttribute [value: c_int] (attrib: c_int as CUfunction_attribute, function: CUfunction) [];
+    safe cuFuncSetAttribute [] (function: CUfunction, attrib: c_int as CUfunction_attribute, value: c_int) [];
+    safe cuFuncSetCacheConfig [] (function: CUfunction, config: c_int as CUfunc_cache) [];
+    safe cuKernelGetAttribute [value: c_int] (attrib: c_int as CUfunction_attribute, kernel: CUkernel, device: CUdevice) [];
+    safe cuKernelSetAttribute [] (attrib: c_int as CUfunction_attribute, value: c_int, kernel: CUkernel, device: CUdevice) [];
+    safe cuKernelSetCacheConfig [] (kernel: CUkernel, config: c_int as CUfunc_cache, device: CUdevice) [];
+    safe cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags [blocks: c_int] (function: CUfunction, threads: c_int, dynamic_shared: usize, flags: c_uint) [];
+    safe cuOccupancyMaxPotentialBlockSizeWithFlags [min_grid: c_int, block: c_int] (function: CUfunction, callback: CUoccupancyB2DSize, dynamic_shared: usize, block_limit: c_int, flags: c_uint) [];
+    safe cuOccupancyAvailableDynamicSMemPerBlock [bytes: usize] (function: CUfunction, blocks: c_int, threads: c_int) [];
+
+    unsafe cuLaunchKernelEx [] (config: *const CUlaunchConfig, function: CUfunction, params: *mut *mut c_void, extra: *mut *mut c_void) [];
+
+    safe cuStreamCreateWithPriority [stream: CUstream] (flags: c_uint, priority: c_int) [];
+    safe cuStreamDestroy_v2 [] (stream: CUstream) [];
+    safe cuStreamSynchronize [] (stream: CUstream) [];
+    safe cuStreamQuery [] (stream: CUstream) [];
+    safe cuStreamWaitEvent [] (stream: CUstream, event: CUevent, flags: c_uint) [];
+    safe cuStreamGetFlags [] (stream: CUstream) [flags: c_uint];
+    safe cuStreamGetPriority [] (stream: CUstream) [priority: c_int];
+    safe cuStreamGetId [] (stream: CUstream) [id: c_ulonglong];
+
+    safe cuEventCreate [event: CUevent] (flags: c_uint) [];
+    safe cuEventDestroy_v2 [] (event: CUevent) [];
+    safe cuEventRecordWithFlags [] (event: CUevent, stream: CUstream, flags: c_uint) [];
+    safe cuEventQuery [] (event: CUevent) [];
+    safe cuEventSynchronize [] (event: CUevent) [];
+    safe cuEventElapsedTime [milliseconds: f32] (start: CUevent, end: CUevent) [];
+    safe cuEventElapsedTime_v2 [milliseconds: f32] (start: CUevent, end: CUevent) [];
+}
+
+impl Driver {
+    /// Loads exactly the library `path` (a file, or a name for the dynamic linker) and never unloads it.
+    ///
+    /// Errors: what the dynamic linker says.
+    pub fn load(path: &Path) -> Result<Self, libloading::Error> {
+        // SAFETY: the library's constructors run here. Whoever runs the daemon chose the file (`--device`).
+        let library = unsafe { Library::open(Some(path), RTLD_LAZY | RTLD_LOCAL)? };
+        let driver = Self::from_library(&library);
+        // Its functions are used until the process ends, also by threads of its own.
+        std::mem::forget(library);
+        Ok(driver)
+    }
+
+    /// Launches `function` with the parameter block `params`, laid out as the kernel wants it.
+    pub fn launch(
+        &self,
+        function: CUfunction,
+        stream: CUstream,
+        shape: &LaunchShape,
+        params: &mut [u8],
+    ) -> CuResult<()> {
+        /// `CU_LAUNCH_PARAM_END`, `_BUFFER_POINTER`, `_BUFFER_SIZE`.
+        const END: *mut c_void = std::ptr::null_mut();
+        const BUFFER_POINTER: *mut c_void = 1 as *mut c_void;
+        const BUFFER_SIZE: *mut c_void = 2 as *mut c_void;
+        let mut attributes = launch_attributes(shape);
+        let config = CUlaunchConfig {
+            gridDimX: shape.grid[0],
+            gridDimY: shape.grid[1],
+            gridDimZ: shape.grid[2],
+            blockDimX: shape.block[0],
+            blockDimY: shape.block[1],
+            blockDimZ: shape.block[2],
+            sharedMemBytes: shape.shared_bytes,
+            hStream: stream,
+            attrs: attributes.as_mut_ptr(),
+            numAttrs: attributes.len() as c_uint,
+        };
+        let mut bytes = params.len();
+        let mut extra =
+            [BUFFER_POINTER, params.as_mut_ptr().cast(), BUFFER_SIZE, (&raw mut bytes).cast(), END];
+        // SAFETY: `config`, its attributes, `extra` and the parameter block live across the call, which copies
+        // what it needs of them.
+        unsafe { self.cuLaunchKernelEx(&raw const config, function, std::ptr::null_mut(), extra.as_mut_ptr()) }
+    }
+}
+
+fn launch_attributes(shape: &LaunchShape) -> Vec<CUlaunchAttribute> {
+    let attribute = |id, value| CUlaunchAttribute { id, pad: [0; 4], value };
+    let mut attributes = Vec::new();
+    // The union is larger than its members: the rest of it must be zero too.
+    let value = || CUlaunchAttributeValue { pad: [0; 64] };
+    if shape.flags & LAUNCH_COOPERATIVE != 0 {
+        let mut cooperative = value();
+        cooperative.cooperative = 1;
+        attributes.push(attribute(CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_COOPERATIVE, cooperative));
+    }
+    if shape.flags & LAUNCH_PRIORITY != 0 {
+        let mut priority = value();
+        priority.priority = shape.priority;
+        attributes.push(attribute(CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PRIORITY, priority));
+    }
+    if shape.cluster != [0; 3] {
+        let mut cluster = value();
+        let [x, y, z] = shape.cluster;
+        cluster.clusterDim = sys::CUlaunchAttributeValue_union__bindgen_ty_1 { x, y, z };
+        attributes.push(attribute(CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, cluster));
+    }
+    attributes
+}
+
+/// One end of a box copy.
+#[derive(Clone, Copy, Debug)]
+pub enum BoxEnd {
+    /// Device memory at an address.
+    Device(CUdeviceptr),
+    /// Host memory.
+    Host(*mut u8),
+}
+
+/// A box copy: both ends with their pitch and slice height, and its size.
+#[derive(Clone, Copy, Debug)]
+pub struct BoxCopy {
+    /// Source, bytes a row, rows a slice.
+    pub src: (BoxEnd, usize, usize),
+    /// Destination, bytes a row, rows a slice.
+    pub dst: (BoxEnd, usize, usize),
+    /// Bytes a row, rows, slices to copy.
+    pub size: [usize; 3],
+}
+
+impl Driver {
+    /// Copies a box in stream order.
+    ///
+    /// # Safety
+    ///
+    /// Both ends must be good for the whole box until the stream has passed the copy.
+    pub unsafe fn copy_box(&self, copy: &BoxCopy, stream: CUstream) -> CuResult<()> {
+        let split = |end: BoxEnd| match end {
+            BoxEnd::Device(at) => (CUmemorytype::CU_MEMORYTYPE_DEVICE, std::ptr::null_mut(), at),
+            BoxEnd::Host(at) => (CUmemorytype::CU_MEMORYTYPE_HOST, at.cast::<c_void>(), 0),
+        };
+        let (srcMemoryType, srcHost, srcDevice) = split(copy.src.0);
+        let (dstMemoryType, dstHost, dstDevice) = split(copy.dst.0);
+        let parameters = CUDA_MEMCPY3D {
+            srcXInBytes: 0,
+            srcY: 0,
+            srcZ: 0,
+            srcLOD: 0,
+            srcMemoryType,
+            srcHost,
+            srcDevice,
+            srcArray: std::ptr::null_mut(),
+            reserved0: std::ptr::null_mut(),
+            srcPitch: copy.src.1,
+            srcHeight: copy.src.2,
+            dstXInBytes: 0,
+            dstY: 0,
+            dstZ: 0,
+            dstLOD: 0,
+            dstMemoryType,
+            dstHost,
+            dstDevice,
+            dstArray: std::ptr::null_mut(),
+            reserved1: std::ptr::null_mut(),
+            dstPitch: copy.dst.1,
+            dstHeight: copy.dst.2,
+            WidthInBytes: copy.size[0],
+            Height: copy.size[1],
+            Depth: copy.size[2],
+        };
+        // SAFETY: the parameters live across the call; the caller vouches for the two ends.
+        unsafe { self.cuMemcpy3DAsync_v2(&raw const parameters, stream) }
+    }
+}

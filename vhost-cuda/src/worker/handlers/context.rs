@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Contexts.
+
+use virtio_cuda_protocol::cuda::ContextId;
+
+use crate::worker::call::CallContext;
+use crate::worker::contexts::Context;
+use crate::worker::gpu::{CuResult, CudaError};
+
+/// Retains the primary context. The driver sees one retain, whatever the guest's count is.
+pub fn cuDevicePrimaryCtxRetain(cx: &mut CallContext<'_>, device: u32, context: ContextId) -> CuResult<()> {
+    let device = cx.session.device(device)?;
+    let mut contexts = cx.session.contexts.lock();
+    let primary = *contexts.primary(device);
+    if primary.retains > 0 {
+        if primary.name != context.0 {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        contexts.primary(device).retains = primary.retains.saturating_add(1);
+        return Ok(());
+    }
+    contexts.check_new(context)?;
+    let raw = match primary.held() {
+        Some(raw) => raw,
+        None => cx.gpu().cuDevicePrimaryCtxRetain(device)?.0,
+    };
+    let primary = contexts.primary(device);
+    primary.hold(Some(raw));
+    primary.retains = 1;
+    primary.name = context.0;
+    contexts.insert(context, Context::new(raw, device, true));
+    cx.session.contexts.changed();
+    Ok(())
+}
+
+/// Gives one retain back; with the last one the context ends.
+pub fn cuDevicePrimaryCtxRelease_v2(cx: &mut CallContext<'_>, device: u32) -> CuResult<()> {
+    let device = cx.session.device(device)?;
+    let mut contexts = cx.session.contexts.lock();
+    let primary = contexts.primary(device);
+    match primary.retains {
+        0 => return Err(CudaError::INVALID_CONTEXT),
+        1 => {}
+        _ => {
+            primary.retains -= 1;
+            return Ok(());
+        }
+    }
+    end_primary(cx, &mut contexts, device)
+}
+
+/// Destroys everything in the primary context.
+pub fn cuDevicePrimaryCtxReset_v2(cx: &mut CallContext<'_>, device: u32) -> CuResult<()> {
+    let device = cx.session.device(device)?;
+    let mut contexts = cx.session.contexts.lock();
+    if contexts.primary(device).held().is_none() {
+        return cx.gpu().cuDevicePrimaryCtxReset_v2(device);
+    }
+    cx.gpu().cuDevicePrimaryCtxReset_v2(device)?;
+    end_primary(cx, &mut contexts, device)
+}
+
+/// Gives the process's retain back and forgets what was in the context.
+fn end_primary(
+    cx: &CallContext<'_>,
+    contexts: &mut crate::worker::contexts::ContextState,
+    device: i32,
+) -> CuResult<()> {
+    let primary = contexts.primary(device);
+    let name = primary.name;
+    if primary.held().is_some() {
+        cx.session.gpu.cuDevicePrimaryCtxRelease_v2(device)?;
+    }
+    *primary = Default::default();
+    contexts.remove(name);
+    cx.session.contexts.changed();
+    cx.session.forget_context(name);
+    Ok(())
+}
+
+/// Flags for the primary context, also while the worker holds it behind the guest's back.
+pub fn cuDevicePrimaryCtxSetFlags_v2(cx: &mut CallContext<'_>, device: u32, flags: u32) -> CuResult<()> {
+    let device = cx.session.device(device)?;
+    let mut contexts = cx.session.contexts.lock();
+    match cx.gpu().cuDevicePrimaryCtxSetFlags_v2(device, flags) {
+        Err(CudaError::PRIMARY_CONTEXT_ACTIVE) if contexts.primary(device).retains == 0 => {
+            end_primary(cx, &mut contexts, device)?;
+            cx.gpu().cuDevicePrimaryCtxSetFlags_v2(device, flags)
+        }
+        result => result,
+    }
+}
+
+/// Flags of the primary context, and whether the guest has made it active.
+pub fn cuDevicePrimaryCtxGetState(cx: &mut CallContext<'_>, device: u32) -> CuResult<(u32, i32)> {
+    let device = cx.session.device(device)?;
+    let retains = cx.session.contexts.lock().primary(device).retains;
+    let (flags, _) = cx.gpu().cuDevicePrimaryCtxGetState(device)?;
+    Ok((flags, i32::from(retains > 0)))
+}
+
+/// Creates a context. It does not stay current here: that is the guest's business.
+pub fn cuCtxCreate_v2(cx: &mut CallContext<'_>, context: ContextId, flags: u32, device: u32) -> CuResult<()> {
+    let device = cx.session.device(device)?;
+    let mut contexts = cx.session.contexts.lock();
+    contexts.check_new(context)?;
+    let (raw,) = cx.session.gpu.cuCtxCreate_v2(flags, device)?;
+    cx.thread.forget_current();
+    // Keeps the thread's stack of contexts flat; if it fails, the next call makes another one current.
+    let _ = cx.session.gpu.cuCtxPopCurrent_v2();
+    contexts.insert(context, Context::new(raw, device, false));
+    Ok(())
+}
+
+/// Destroys a context that the guest created.
+pub fn cuCtxDestroy_v2(cx: &mut CallContext<'_>, context: ContextId) -> CuResult<()> {
+    let mut contexts = cx.session.contexts.lock();
+    let destroyed = contexts.get(context)?;
+    if destroyed.primary {
+        return Err(CudaError::INVALID_CONTEXT);
+    }
+    cx.session.gpu.cuCtxDestroy_v2(destroyed.raw())?;
+    contexts.remove(context.0);
+    cx.session.contexts.changed();
+    cx.session.forget_context(context.0);
+    Ok(())
+}
+
+/// A limit of the current context.
+pub fn cuCtxGetLimit(cx: &mut CallContext<'_>, limit: i32) -> CuResult<(u64,)> {
+    let (value,) = cx.gpu().cuCtxGetLimit(limit)?;
+    Ok((value as u64,))
+}
+
+/// Sets a limit of the current context.
+pub fn cuCtxSetLimit(cx: &mut CallContext<'_>, limit: i32, value: u64) -> CuResult<()> {
+    cx.gpu().cuCtxSetLimit(limit, value as usize)
+}
+
+/// Preferred cache configuration.
+pub fn cuCtxGetCacheConfig(cx: &mut CallContext<'_>) -> CuResult<(i32,)> {
+    cx.gpu().cuCtxGetCacheConfig()
+}
+
+/// Sets the preferred cache configuration.
+pub fn cuCtxSetCacheConfig(cx: &mut CallContext<'_>, config: i32) -> CuResult<()> {
+    cx.gpu().cuCtxSetCacheConfig(config)
+}
+
+/// Lowest and highest stream priority.
+pub fn cuCtxGetStreamPriorityRange(cx: &mut CallContext<'_>) -> CuResult<(i32, i32)> {
+    cx.gpu().cuCtxGetStreamPriorityRange()
+}
+
+/// Flags of the current context.
+pub fn cuCtxGetFlags(cx: &mut CallContext<'_>) -> CuResult<(u32,)> {
+    cx.gpu().cuCtxGetFlags()
+}
+
+/// API version of a context.
+pub fn cuCtxGetApiVersion(cx: &mut CallContext<'_>, context: ContextId) -> CuResult<(u32,)> {
+    cx.gpu().cuCtxGetApiVersion(cx.resolve(context)?)
+}

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Devices.
+
+use std::ffi::c_char;
+
+use crate::worker::call::CallContext;
+use crate::worker::gpu::{CuResult, CudaError, Driver};
+
+/// Attributes that are asked for: twice of what CUDA 13 has.
+const MAX_ATTRIBUTES: i32 = 300;
+
+/// What never changes about a device.
+#[derive(Debug)]
+pub struct DeviceFacts {
+    total_bytes: u64,
+    uuid: [u8; 16],
+    pci_bus_id: [u8; 32],
+    name: [u8; 256],
+    /// Attributes from 1 on, little-endian.
+    attributes: Vec<u8>,
+}
+
+impl DeviceFacts {
+    fn of(gpu: &Driver, device: i32) -> CuResult<Self> {
+        let mut name = [0u8; 256];
+        let mut pci_bus_id = [0u8; 32];
+        // SAFETY: the driver writes a NUL-terminated string of at most the given length.
+        unsafe {
+            gpu.cuDeviceGetName(name.as_mut_ptr().cast::<c_char>(), name.len() as i32, device)?;
+            gpu.cuDeviceGetPCIBusId(pci_bus_id.as_mut_ptr().cast::<c_char>(), pci_bus_id.len() as i32, device)?;
+        }
+        let value = |attribute| gpu.cuDeviceGetAttribute(attribute, device).map_or(i32::MIN, |(value,)| value);
+        Ok(Self {
+            total_bytes: gpu.cuDeviceTotalMem_v2(device)?.0 as u64,
+            uuid: gpu.cuDeviceGetUuid_v2(device)?.0.bytes.map(|byte| byte as u8),
+            pci_bus_id,
+            name,
+            attributes: (1..=MAX_ATTRIBUTES).flat_map(|attribute| value(attribute).to_le_bytes()).collect(),
+        })
+    }
+}
+
+/// Everything constant about a device, asked of the driver once.
+pub fn device_snapshot(
+    cx: &mut CallContext<'_>,
+    device: u32,
+) -> CuResult<(u64, [u8; 16], [u8; 32], [u8; 256])> {
+    let number = cx.session.device(device)?;
+    let slot = cx.session.devices.get(device as usize).ok_or(CudaError::INVALID_DEVICE)?;
+    let facts = match slot.get() {
+        Some(facts) => facts,
+        None => {
+            let facts = DeviceFacts::of(cx.gpu(), number)?;
+            slot.get_or_init(|| facts)
+        }
+    };
+    // Attributes that the driver cannot know are marked as such, not left out.
+    let room = cx.bulk_out.room() as usize / 4 * 4;
+    let unknown = i32::MIN.to_le_bytes();
+    let mut attributes: Vec<u8> = facts.attributes.iter().copied().take(room).collect();
+    while attributes.len() < room.min(4096) {
+        attributes.extend_from_slice(&unknown);
+    }
+    cx.bulk_out.put(&attributes)?;
+    let total = cx.session.allocations().quota().map_or(facts.total_bytes, |(limit, _)| limit.min(facts.total_bytes));
+    Ok((total, facts.uuid, facts.pci_bus_id, facts.name))
+}
+
+/// Peer access.
+pub fn cuDeviceCanAccessPeer(cx: &mut CallContext<'_>, device: u32, peer: u32) -> CuResult<(i32,)> {
+    cx.gpu().cuDeviceCanAccessPeer(cx.session.device(device)?, cx.session.device(peer)?)
+}
+
+/// An attribute of the link between two devices.
+pub fn cuDeviceGetP2PAttribute(cx: &mut CallContext<'_>, attrib: i32, src: u32, dst: u32) -> CuResult<(i32,)> {
+    cx.gpu().cuDeviceGetP2PAttribute(attrib, cx.session.device(src)?, cx.session.device(dst)?)
+}

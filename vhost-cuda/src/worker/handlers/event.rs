@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Events.
+
+use virtio_cuda_protocol::cuda::EventId;
+
+use crate::worker::call::CallContext;
+use crate::worker::gpu::{CuResult, CudaError};
+use crate::worker::objects::{Entry, Kind};
+
+/// Creates an event.
+pub fn cuEventCreate(cx: &mut CallContext<'_>, event: EventId, flags: u32) -> CuResult<()> {
+    let reserved = cx.session.objects.events.reserve(event.0)?;
+    let (raw,) = cx.gpu().cuEventCreate(flags)?;
+    reserved.fill(Entry { raw: raw as usize, context: cx.context.0, owner: 0, kind: Kind::Plain });
+    Ok(())
+}
+
+/// Destroys an event.
+pub fn cuEventDestroy_v2(cx: &mut CallContext<'_>, event: EventId) -> CuResult<()> {
+    let entry = cx.session.objects.events.remove(event.0)?;
+    cx.gpu().cuEventDestroy_v2(entry.raw as _)
+}
+
+/// Time between two events. Drivers before 12.8 have the older entry point only.
+pub fn cuEventElapsedTime_v2(cx: &mut CallContext<'_>, start: EventId, end: EventId) -> CuResult<(f32,)> {
+    let (start, end) = (cx.resolve(start)?, cx.resolve(end)?);
+    match cx.gpu().cuEventElapsedTime_v2(start, end) {
+        Err(CudaError::NOT_SUPPORTED) => cx.gpu().cuEventElapsedTime(start, end),
+        result => result,
+    }
+}

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Memory of the device and of the guest process, and plain copies.
+
+use virtio_cuda_protocol::cuda::{ContextId, DevicePtr, StreamId};
+use virtio_cuda_protocol::transport::PAGE_BYTES;
+
+use crate::worker::allocations::Origin;
+use crate::worker::call::CallContext;
+use crate::worker::copy;
+use crate::worker::gpu::{CUstream, CuResult, CudaError, HOST_PORTABLE_MAPPED, STREAM_LEGACY};
+
+/// `CU_MEMHOSTREGISTER_*` bits that the guest may give: PORTABLE, DEVICEMAP (both always on) and READ_ONLY,
+/// which is a hint. Not IOMEMORY: the guest has no device memory to register.
+const REGISTER_FLAGS: u32 = 1 | 2 | 8;
+/// `CU_POINTER_ATTRIBUTE_MEMORY_TYPE`: nothing known, host memory, device memory.
+const TYPE_UNKNOWN: u32 = 0;
+const TYPE_HOST: u32 = 1;
+const TYPE_DEVICE: u32 = 2;
+
+/// Allocates, within the quota.
+fn allocate(
+    cx: &CallContext<'_>,
+    bytes: u64,
+    origin: Origin,
+    driver: impl FnOnce(usize) -> CuResult<u64>,
+) -> CuResult<u64> {
+    let place = cx.place()?;
+    cx.session.allocations().charge(bytes)?;
+    let made = usize::try_from(bytes).map_err(|_| CudaError::OUT_OF_MEMORY).and_then(driver);
+    let mut allocations = cx.session.allocations();
+    match made {
+        Ok(dptr) => {
+            allocations.insert(dptr, bytes, origin, place);
+            Ok(dptr)
+        }
+        Err(error) => {
+            allocations.discharge(bytes);
+            Err(error)
+        }
+    }
+}
+
+/// Allocates device memory.
+pub fn cuMemAlloc_v2(cx: &mut CallContext<'_>, bytesize: u64) -> CuResult<(DevicePtr,)> {
+    let made = |bytes| Ok(cx.gpu().cuMemAlloc_v2(bytes)?.0);
+    Ok((DevicePtr(allocate(cx, bytesize, Origin::Allocated, made)?),))
+}
+
+/// Allocates in stream order.
+pub fn cuMemAllocAsync(cx: &mut CallContext<'_>, bytesize: u64, stream: StreamId) -> CuResult<(DevicePtr,)> {
+    let stream = cx.resolve(stream)?;
+    let made = |bytes| Ok(cx.gpu().cuMemAllocAsync(bytes, stream)?.0);
+    Ok((DevicePtr(allocate(cx, bytesize, Origin::AllocatedAsync, made)?),))
+}
+
+/// Allocates padded rows. The quota counts what was asked for until the driver has said what it takes.
+pub fn cuMemAllocPitch_v2(
+    cx: &mut CallContext<'_>,
+    width: u64,
+    height: u64,
+    element_bytes: u32,
+) -> CuResult<(DevicePtr, u64)> {
+    let place = cx.place()?;
+    let asked = width.checked_mul(height).ok_or(CudaError::OUT_OF_MEMORY)?;
+    cx.session.allocations().charge(asked)?;
+    let made = cx.gpu().cuMemAllocPitch_v2(width as usize, height as usize, element_bytes);
+    let mut allocations = cx.session.allocations();
+    allocations.discharge(asked);
+    let (dptr, pitch) = made?;
+    let bytes = (pitch as u64).saturating_mul(height);
+    if allocations.charge(bytes).is_err() {
+        drop(allocations);
+        // SAFETY: it was allocated above, and nobody knows of it.
+        let _ = unsafe { cx.gpu().cuMemFree_v2(dptr) };
+        return Err(CudaError::OUT_OF_MEMORY);
+    }
+    allocations.insert(dptr, bytes, Origin::Allocated, place);
+    Ok((DevicePtr(dptr), pitch as u64))
+}
+
+/// Frees device memory.
+pub fn cuMemFree_v2(cx: &mut CallContext<'_>, dptr: DevicePtr) -> CuResult<()> {
+    if dptr.0 == 0 {
+        return Ok(());
+    }
+    cx.session.allocations().allocated_at(dptr.0)?;
+    // SAFETY: the address is an allocation of this session.
+    unsafe { cx.gpu().cuMemFree_v2(dptr.0) }?;
+    cx.session.allocations().remove(dptr.0);
+    Ok(())
+}
+
+/// Frees in stream order.
+pub fn cuMemFreeAsync(cx: &mut CallContext<'_>, dptr: DevicePtr, stream: StreamId) -> CuResult<()> {
+    let stream = cx.resolve(stream)?;
+    cx.session.allocations().allocated_at(dptr.0)?;
+    // SAFETY: the address is an allocation of this session.
+    unsafe { cx.gpu().cuMemFreeAsync(dptr.0, stream) }?;
+    cx.session.allocations().remove(dptr.0);
+    Ok(())
+}
+
+/// Memory that this session may use: the quota, or what the device has.
+pub fn cuMemGetInfo_v2(cx: &mut CallContext<'_>) -> CuResult<(u64, u64)> {
+    let (free, total) = cx.gpu().cuMemGetInfo_v2()?;
+    let (free, total) = (free as u64, total as u64);
+    Ok(match cx.session.allocations().quota() {
+        Some((limit, used)) => (free.min(limit.saturating_sub(used)), total.min(limit)),
+        None => (free, total),
+    })
+}
+
+/// The allocation that holds an address.
+pub fn cuMemGetAddressRange_v2(cx: &mut CallContext<'_>, dptr: DevicePtr) -> CuResult<(DevicePtr, u64)> {
+    let allocations = cx.session.allocations();
+    let range = allocations.find(dptr.0).ok_or(CudaError::INVALID_VALUE)?;
+    Ok((DevicePtr(range.base), range.bytes))
+}
+
+/// What an address is.
+pub fn cuPointerGetAttributes(
+    cx: &mut CallContext<'_>,
+    ptr: DevicePtr,
+) -> CuResult<(u32, DevicePtr, u64, ContextId, i32, u64)> {
+    let allocations = cx.session.allocations();
+    let Some(range) = allocations.find(ptr.0) else {
+        return Ok((TYPE_UNKNOWN, DevicePtr(0), 0, ContextId(0), -1, 0));
+    };
+    let kind = if range.origin == Origin::HostWindow { TYPE_HOST } else { TYPE_DEVICE };
+    Ok((kind, DevicePtr(range.base), range.bytes, ContextId(range.context), range.device, range.serial))
+}
+
+/// Maps the request's pages into the address window and registers them.
+pub fn cuMemHostRegister_v2(
+    cx: &mut CallContext<'_>,
+    address: u64,
+    bytesize: u64,
+    flags: u32,
+) -> CuResult<(DevicePtr,)> {
+    let place = cx.place()?;
+    let kept = cx.kept.take().ok_or(CudaError::INVALID_VALUE)?;
+    let whole = bytesize.checked_next_multiple_of(PAGE_BYTES).ok_or(CudaError::INVALID_VALUE)?;
+    if bytesize == 0 || whole != kept.pages.bytes() || flags & !REGISTER_FLAGS != 0 {
+        return Err(CudaError::INVALID_VALUE);
+    }
+    let mut window = cx.session.window();
+    let area = window.map(&kept.pages.file_pieces()?, address, kept.tag, false)?;
+    let base = area.base as *mut std::ffi::c_void;
+    // SAFETY: the area is mapped, and stays so until it is unregistered (`control::unpin`) or its context ends.
+    let registered = unsafe {
+        cx.gpu().cuMemHostRegister_v2(base, area.bytes as usize, HOST_PORTABLE_MAPPED).and_then(|()| {
+            cx.gpu().cuMemHostGetDevicePointer_v2(base, 0).inspect_err(|_| {
+                let _ = cx.gpu().cuMemHostUnregister(base);
+            })
+        })
+    };
+    match registered {
+        Ok((dptr,)) => {
+            window.set_registered(area.base, cx.context.0);
+            cx.session.allocations().insert(dptr, bytesize, Origin::HostWindow, place);
+            Ok((DevicePtr(dptr),))
+        }
+        Err(error) => {
+            window.unmap(area.base);
+            Err(error)
+        }
+    }
+}
+
+/// Copies to the device, in the order of the legacy default stream.
+pub fn cuMemcpyHtoD_v2(cx: &mut CallContext<'_>, dst: DevicePtr) -> CuResult<()> {
+    host_to_device(cx, dst, STREAM_LEGACY)
+}
+
+/// Copies to the device in stream order.
+pub fn cuMemcpyHtoDAsync_v2(cx: &mut CallContext<'_>, dst: DevicePtr, stream: StreamId) -> CuResult<()> {
+    let stream = cx.resolve(stream)?;
+    host_to_device(cx, dst, stream)
+}
+
+fn host_to_device(cx: &CallContext<'_>, dst: DevicePtr, stream: CUstream) -> CuResult<()> {
+    let bytes = cx.bulk_in.bytes();
+    if bytes == 0 {
+        return Ok(());
+    }
+    cx.session.check(dst.0, bytes)?;
+    copy::to_device(cx.session, cx.context, dst.0, &cx.bulk_in, stream)
+}
+
+/// Copies from the device, in the order of the legacy default stream.
+pub fn cuMemcpyDtoH_v2(cx: &mut CallContext<'_>, src: DevicePtr) -> CuResult<()> {
+    device_to_host(cx, src, STREAM_LEGACY)
+}
+
+/// Copies from the device in stream order; answers when the bytes are there.
+pub fn cuMemcpyDtoHAsync_v2(cx: &mut CallContext<'_>, src: DevicePtr, stream: StreamId) -> CuResult<()> {
+    let stream = cx.resolve(stream)?;
+    device_to_host(cx, src, stream)
+}
+
+fn device_to_host(cx: &mut CallContext<'_>, src: DevicePtr, stream: CUstream) -> CuResult<()> {
+    let bytes = cx.bulk_out.room();
+    if bytes == 0 {
+        return Ok(());
+    }
+    cx.session.check(src.0, bytes)?;
+    copy::from_device(cx.session, cx.context, src.0, &mut cx.bulk_out, stream)
+}
+
+/// Copies inside the device.
+pub fn cuMemcpyDtoD_v2(cx: &mut CallContext<'_>, dst: DevicePtr, src: DevicePtr, bytes: u64) -> CuResult<()> {
+    if bytes == 0 {
+        return Ok(());
+    }
+    cx.session.check(dst.0, bytes)?;
+    cx.session.check(src.0, bytes)?;
+    // SAFETY: both ranges belong to the session.
+    unsafe { cx.gpu().cuMemcpyDtoD_v2(dst.0, src.0, bytes as usize) }
+}
+
+/// Copies between any two ranges of the session.
+pub fn cuMemcpyAsync(
+    cx: &mut CallContext<'_>,
+    dst: DevicePtr,
+    src: DevicePtr,
+    bytes: u64,
+    stream: StreamId,
+) -> CuResult<()> {
+    let stream = cx.resolve(stream)?;
+    if bytes == 0 {
+        return Ok(());
+    }
+    cx.session.check(dst.0, bytes)?;
+    cx.session.check(src.0, bytes)?;
+    // SAFETY: both ranges belong to the session.
+    unsafe { cx.gpu().cuMemcpyAsync(dst.0, src.0, bytes as usize, stream) }
+}

@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Modules, libraries, kernels and their attributes.
+
+use virtio_cuda_protocol::cuda::{DevicePtr, FunctionId, LibraryId, ModuleId, ParamLayout, Wire, Writer};
+
+use crate::worker::allocations::Origin;
+use crate::worker::call::CallContext;
+use crate::worker::gpu::{CuResult, CudaError};
+use crate::worker::objects::{Entry, Kind};
+use crate::worker::resolve::KernelOnly;
+
+/// First word of a fat binary container, and its bytes before the entries.
+const FATBIN_MAGIC: u32 = 0xBA55_ED50;
+const FATBIN_HEADER_BYTES: u64 = 16;
+/// Most parameters of a kernel: as many one-byte ones as fit the parameter block.
+const MAX_PARAMS: usize = 32_764;
+
+/// The image, NUL-terminated for the case that it is text. The driver trusts the lengths in it, so that of a
+/// container is checked here.
+fn image(cx: &CallContext<'_>) -> CuResult<Vec<u8>> {
+    let mut image = cx.bulk_in.contents().into_owned();
+    let bytes = image.len() as u64;
+    if let Some(head) = image.first_chunk::<{ FATBIN_HEADER_BYTES as usize }>()
+        && head[..4] == FATBIN_MAGIC.to_le_bytes()
+    {
+        let (_, size) = head.split_at(8);
+        let size = size.iter().rev().fold(0u64, |value, &byte| value << 8 | u64::from(byte));
+        if size.checked_add(FATBIN_HEADER_BYTES).is_none_or(|end| end > bytes) {
+            return Err(CudaError::INVALID_IMAGE);
+        }
+    }
+    image.push(0);
+    Ok(image)
+}
+
+/// Loads a module.
+pub fn cuModuleLoadData(cx: &mut CallContext<'_>, module: ModuleId) -> CuResult<()> {
+    let image = image(cx)?;
+    let reserved = cx.session.objects.modules.reserve(module.0)?;
+    // SAFETY: the image lives across the call, which copies what it keeps. Its contents are the guest's: what
+    // the driver makes of bad ones stays in this process, which is that guest's alone.
+    let (raw,) = unsafe { cx.gpu().cuModuleLoadData(image.as_ptr().cast()) }?;
+    reserved.fill(Entry { raw: raw as usize, context: cx.context.0, owner: 0, kind: Kind::Plain });
+    Ok(())
+}
+
+/// Unloads a module, and what came from it.
+pub fn cuModuleUnload(cx: &mut CallContext<'_>, module: ModuleId) -> CuResult<()> {
+    let entry = cx.session.objects.modules.get(module.0)?;
+    if entry.owner != 0 {
+        // It is a view of a library.
+        return Err(CudaError::INVALID_HANDLE);
+    }
+    cx.session.objects.modules.remove(module.0)?;
+    cx.session.objects.functions.forget(|function| function.owner == module.0);
+    cx.session.allocations().forget(|range| range.origin == Origin::ModuleGlobal(module.0));
+    cx.gpu().cuModuleUnload(entry.raw as _)
+}
+
+/// Names a function of a module.
+pub fn cuModuleGetFunction(cx: &mut CallContext<'_>, module: ModuleId, function: FunctionId) -> CuResult<()> {
+    let (owner, name) = (cx.resolve(module)?, cx.bulk_in.name()?);
+    let reserved = cx.session.objects.functions.reserve(function.0)?;
+    // SAFETY: the name is NUL-terminated and lives across the call.
+    let (raw,) = unsafe { cx.gpu().cuModuleGetFunction(owner, name.as_ptr()) }?;
+    reserved.fill(Entry { raw: raw as usize, context: cx.context.0, owner: module.0, kind: Kind::Plain });
+    Ok(())
+}
+
+/// A variable of a module.
+pub fn cuModuleGetGlobal_v2(cx: &mut CallContext<'_>, module: ModuleId) -> CuResult<(DevicePtr, u64)> {
+    let (owner, name) = (cx.resolve(module)?, cx.bulk_in.name()?);
+    // SAFETY: the name is NUL-terminated and lives across the call.
+    let found = unsafe { cx.gpu().cuModuleGetGlobal_v2(owner, name.as_ptr()) }?;
+    global(cx, found, Origin::ModuleGlobal(module.0))
+}
+
+/// Loads a library.
+pub fn cuLibraryLoadData(cx: &mut CallContext<'_>, library: LibraryId) -> CuResult<()> {
+    use std::ptr::null_mut as null;
+    let image = image(cx)?;
+    let reserved = cx.session.objects.libraries.reserve(library.0)?;
+    let code = image.as_ptr().cast();
+    // SAFETY: as for cuModuleLoadData; there are no options, so their arrays may be null.
+    let (raw,) = unsafe { cx.gpu().cuLibraryLoadData(code, null(), null(), 0, null(), null(), 0) }?;
+    reserved.fill(Entry { raw: raw as usize, context: 0, owner: 0, kind: Kind::Plain });
+    Ok(())
+}
+
+/// Unloads a library, and what came from it.
+pub fn cuLibraryUnload(cx: &mut CallContext<'_>, library: LibraryId) -> CuResult<()> {
+    let entry = cx.session.objects.libraries.remove(library.0)?;
+    let of_it = |object: &Entry| object.owner == library.0;
+    cx.session.objects.functions.forget(of_it);
+    cx.session.objects.modules.forget(of_it);
+    cx.session.allocations().forget(|range| range.origin == Origin::LibraryGlobal(library.0));
+    cx.gpu().cuLibraryUnload(entry.raw as _)
+}
+
+/// Names a kernel of a library.
+pub fn cuLibraryGetKernel(cx: &mut CallContext<'_>, library: LibraryId, kernel: FunctionId) -> CuResult<()> {
+    let (owner, name) = (cx.resolve(library)?, cx.bulk_in.name()?);
+    let reserved = cx.session.objects.functions.reserve(kernel.0)?;
+    // SAFETY: the name is NUL-terminated and lives across the call.
+    let (raw,) = unsafe { cx.gpu().cuLibraryGetKernel(owner, name.as_ptr()) }?;
+    reserved.fill(Entry { raw: raw as usize, context: 0, owner: library.0, kind: Kind::Kernel });
+    Ok(())
+}
+
+/// A variable of a library.
+pub fn cuLibraryGetGlobal(cx: &mut CallContext<'_>, library: LibraryId) -> CuResult<(DevicePtr, u64)> {
+    let (owner, name) = (cx.resolve(library)?, cx.bulk_in.name()?);
+    // SAFETY: the name is NUL-terminated and lives across the call.
+    let found = unsafe { cx.gpu().cuLibraryGetGlobal(owner, name.as_ptr()) }?;
+    global(cx, found, Origin::LibraryGlobal(library.0))
+}
+
+/// A managed variable of a library.
+pub fn cuLibraryGetManaged(cx: &mut CallContext<'_>, library: LibraryId) -> CuResult<(DevicePtr, u64)> {
+    let (owner, name) = (cx.resolve(library)?, cx.bulk_in.name()?);
+    // SAFETY: the name is NUL-terminated and lives across the call.
+    let found = unsafe { cx.gpu().cuLibraryGetManaged(owner, name.as_ptr()) }?;
+    global(cx, found, Origin::LibraryGlobal(library.0))
+}
+
+/// Enters a variable into the session's memory.
+fn global(cx: &CallContext<'_>, (dptr, bytes): (u64, usize), origin: Origin) -> CuResult<(DevicePtr, u64)> {
+    let place = cx.place().unwrap_or((0, 0));
+    let mut allocations = cx.session.allocations();
+    // Asked for again it stays the same range.
+    if allocations.find(dptr).is_none() {
+        allocations.insert(dptr, bytes as u64, origin, place);
+    }
+    Ok((DevicePtr(dptr), bytes as u64))
+}
+
+/// Names the module that a library has in the current context.
+pub fn cuLibraryGetModule(cx: &mut CallContext<'_>, library: LibraryId, module: ModuleId) -> CuResult<()> {
+    let owner = cx.resolve(library)?;
+    let reserved = cx.session.objects.modules.reserve(module.0)?;
+    let (raw,) = cx.gpu().cuLibraryGetModule(owner)?;
+    reserved.fill(Entry { raw: raw as usize, context: cx.context.0, owner: library.0, kind: Kind::Plain });
+    Ok(())
+}
+
+/// Kernels in a library.
+pub fn cuLibraryGetKernelCount(cx: &mut CallContext<'_>, library: LibraryId) -> CuResult<(u32,)> {
+    cx.gpu().cuLibraryGetKernelCount(cx.resolve(library)?)
+}
+
+/// Names the function that a kernel has in the current context.
+pub fn cuKernelGetFunction(cx: &mut CallContext<'_>, kernel: FunctionId, function: FunctionId) -> CuResult<()> {
+    let owner = cx.session.objects.functions.get(kernel.0)?.owner;
+    let raw = cx.resolve(KernelOnly(kernel))?;
+    let reserved = cx.session.objects.functions.reserve(function.0)?;
+    let (raw,) = cx.gpu().cuKernelGetFunction(raw)?;
+    reserved.fill(Entry { raw: raw as usize, context: cx.context.0, owner, kind: Kind::Plain });
+    Ok(())
+}
+
+/// The layout of a function's parameters.
+pub fn function_layout(cx: &mut CallContext<'_>, function: FunctionId) -> CuResult<(u32,)> {
+    let kind = cx.session.objects.functions.get(function.0)?.kind;
+    let raw = cx.resolve(function)?;
+    let parameter = |index| match kind {
+        Kind::Kernel => cx.gpu().cuKernelGetParamInfo(raw as _, index),
+        Kind::Plain => cx.gpu().cuFuncGetParamInfo(raw, index),
+    };
+    let mut layout = Vec::new();
+    let mut count = 0;
+    while count < MAX_PARAMS {
+        // The driver says INVALID_VALUE for the index after the last one.
+        let (offset, bytes) = match parameter(count) {
+            Ok(found) => found,
+            Err(CudaError::INVALID_VALUE) => break,
+            Err(error) => return Err(error),
+        };
+        let mut pair = [0; 8];
+        let value = ParamLayout { offset: offset as u32, bytes: bytes as u32 };
+        value.put(&mut Writer::new(&mut pair)).map_err(|_| CudaError::INVALID_VALUE)?;
+        layout.extend_from_slice(&pair);
+        count += 1;
+    }
+    // As much as the guest has room for; the count tells it what it needs.
+    let room = cx.bulk_out.room() as usize / 8 * 8;
+    layout.truncate(room);
+    cx.bulk_out.put(&layout)?;
+    Ok((count as u32,))
+}
+
+/// An attribute of a function.
+pub fn cuFuncGetAttribute(cx: &mut CallContext<'_>, attrib: i32, function: FunctionId) -> CuResult<(i32,)> {
+    cx.gpu().cuFuncGetAttribute(attrib, cx.resolve(function)?)
+}
+
+/// Sets an attribute of a function.
+pub fn cuFuncSetAttribute(
+    cx: &mut CallContext<'_>,
+    function: FunctionId,
+    attrib: i32,
+    value: i32,
+) -> CuResult<()> {
+    cx.gpu().cuFuncSetAttribute(cx.resolve(function)?, attrib, value)
+}
+
+/// Sets the preferred cache configuration of a function.
+pub fn cuFuncSetCacheConfig(cx: &mut CallContext<'_>, function: FunctionId, config: i32) -> CuResult<()> {
+    cx.gpu().cuFuncSetCacheConfig(cx.resolve(function)?, config)
+}
+
+/// An attribute of a kernel on a device.
+pub fn cuKernelGetAttribute(
+    cx: &mut CallContext<'_>,
+    attrib: i32,
+    kernel: FunctionId,
+    device: u32,
+) -> CuResult<(i32,)> {
+    cx.gpu().cuKernelGetAttribute(attrib, cx.resolve(KernelOnly(kernel))?, cx.session.device(device)?)
+}
+
+/// Sets an attribute of a kernel on a device.
+pub fn cuKernelSetAttribute(
+    cx: &mut CallContext<'_>,
+    attrib: i32,
+    value: i32,
+    kernel: FunctionId,
+    device: u32,
+) -> CuResult<()> {
+    cx.gpu().cuKernelSetAttribute(attrib, value, cx.resolve(KernelOnly(kernel))?, cx.session.device(device)?)
+}
+
+/// Sets the preferred cache configuration of a kernel on a device.
+pub fn cuKernelSetCacheConfig(
+    cx: &mut CallContext<'_>,
+    kernel: FunctionId,
+    config: i32,
+    device: u32,
+) -> CuResult<()> {
+    cx.gpu().cuKernelSetCacheConfig(cx.resolve(KernelOnly(kernel))?, config, cx.session.device(device)?)
+}

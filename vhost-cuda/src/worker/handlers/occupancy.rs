@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Occupancy questions.
+
+use virtio_cuda_protocol::cuda::FunctionId;
+
+use crate::worker::call::CallContext;
+use crate::worker::gpu::CuResult;
+
+/// Blocks of a function that fit a multiprocessor.
+pub fn cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
+    cx: &mut CallContext<'_>,
+    function: FunctionId,
+    block_threads: i32,
+    dynamic_shared: u64,
+    flags: u32,
+) -> CuResult<(i32,)> {
+    let function = cx.resolve(function)?;
+    cx.gpu().cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
+        function,
+        block_threads,
+        dynamic_shared as usize,
+        flags,
+    )
+}
+
+/// Block size of best occupancy.
+pub fn cuOccupancyMaxPotentialBlockSizeWithFlags(
+    cx: &mut CallContext<'_>,
+    function: FunctionId,
+    dynamic_shared: u64,
+    block_limit: i32,
+    flags: u32,
+) -> CuResult<(i32, i32)> {
+    let function = cx.resolve(function)?;
+    cx.gpu().cuOccupancyMaxPotentialBlockSizeWithFlags(
+        function,
+        None,
+        dynamic_shared as usize,
+        block_limit,
+        flags,
+    )
+}
+
+/// Dynamic shared memory left for a block.
+pub fn cuOccupancyAvailableDynamicSMemPerBlock(
+    cx: &mut CallContext<'_>,
+    function: FunctionId,
+    blocks: i32,
+    block_threads: i32,
+) -> CuResult<(u64,)> {
+    let function = cx.resolve(function)?;
+    let (bytes,) = cx.gpu().cuOccupancyAvailableDynamicSMemPerBlock(function, blocks, block_threads)?;
+    Ok((bytes as u64,))
+}

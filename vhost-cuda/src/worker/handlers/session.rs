@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The stack's own calls.
+
+use std::sync::atomic::Ordering;
+
+use virtio_cuda_protocol::cuda::CALL_TABLE_VERSION;
+
+use crate::worker::bulk::BulkOut;
+use crate::worker::call::CallContext;
+use crate::worker::gpu::{CuResult, CudaError};
+
+/// Answers this side's version in any case, so that the guest library can name both; with another version
+/// every later call is refused.
+pub fn session_hello(cx: &mut CallContext<'_>, call_table_version: u32) -> CuResult<(u32, i32, u32)> {
+    if call_table_version != CALL_TABLE_VERSION {
+        cx.session.refused.store(true, Ordering::Relaxed);
+    }
+    let (driver_version,) = cx.gpu().cuDriverGetVersion()?;
+    Ok((CALL_TABLE_VERSION, driver_version, cx.session.devices.len() as u32))
+}
+
+/// Hands out what device code printed.
+pub fn session_output(cx: &mut CallContext<'_>, fd: u32) -> CuResult<(u64, u64)> {
+    let room = cx.bulk_out.room() as usize;
+    let (printed, left) = cx.session.output.take(fd, room).map_err(|_| CudaError::INVALID_VALUE)?;
+    let bytes = printed.len() as u64;
+    match &mut cx.bulk_out {
+        BulkOut::Inline { bytes, .. } => *bytes = printed,
+        BulkOut::Pages(pages) => pages.write(&printed),
+    }
+    Ok((bytes, left))
+}
+
+/// The executor ends after this call.
+pub fn session_thread_exit(cx: &mut CallContext<'_>) -> CuResult<()> {
+    cx.thread.make_current(cx.session, virtio_cuda_protocol::cuda::ContextId(0))
+}

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The worker: one process that executes the CUDA calls of one guest process.
+
+pub mod allocations;
+pub mod bulk;
+pub mod call;
+pub mod contexts;
+pub mod control;
+pub mod copy;
+pub mod dispatch;
+pub mod executor;
+pub mod gpu;
+pub mod handlers;
+pub mod objects;
+pub mod output;
+pub mod pages;
+pub mod resolve;
+pub mod sandbox;
+pub mod staging;
+mod start;
+pub mod state;
+pub mod window;
+
+use std::os::unix::net::UnixStream;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use log::{debug, error};
+
+use crate::args::WorkerArgs;
+use crate::link::{self, TO_CALL, TO_CLOSE, TO_MEMORY, TO_REGION, TO_SHARE, TO_UNPIN};
+use executor::{Executors, Replies};
+use pages::GuestPages;
+use state::SessionState;
+
+/// Runs a worker until its session or its daemon ends.
+pub fn run(args: &WorkerArgs) -> ExitCode {
+    let Some((link, session)) = start::start(args) else { return ExitCode::FAILURE };
+    match serve(&link, &Arc::new(session)) {
+        Ok(()) => debug!("the session is closed"),
+        Err(error) => error!("worker: the daemon's socket: {error}"),
+    }
+    // Without destructors: threads may be inside libcuda. The kernel takes everything back.
+    // SAFETY: a plain system call that does not return.
+    unsafe { libc::_exit(0) }
+}
+
+fn serve(link: &UnixStream, session: &Arc<SessionState>) -> std::io::Result<()> {
+    let replies = Arc::new(Replies::new(link.try_clone()?));
+    let mut executors = Executors::new(session.clone(), replies);
+    let mut regions = Vec::new();
+    while let Some(frame) = link::receive_frame(link)? {
+        match frame.header.kind {
+            TO_CALL | TO_UNPIN | TO_SHARE => executors.submit(frame),
+            TO_REGION => {
+                let region = link::region_of(&frame.payload)?;
+                if let (Some(file), true) = (frame.file, regions.len() < link::MAX_REGIONS as usize) {
+                    regions.push((region, file));
+                }
+            }
+            TO_MEMORY => session.set_memory(GuestPages::map(std::mem::take(&mut regions))?),
+            TO_CLOSE => return Ok(()),
+            kind => debug!("a frame of unknown kind {kind}"),
+        }
+    }
+    Ok(())
+}
+
+/// Ends the process at once: it could not keep a promise to the guest or has lost the daemon. The daemon
+/// answers what is outstanding as lost.
+pub fn end_process(why: &str) -> ! {
+    error!("worker ends: {why}");
+    // SAFETY: a plain system call that does not return.
+    unsafe { libc::_exit(1) }
+}

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What device code and the host's driver print. Both write to file descriptors 1 and 2 of this process; these
+//! are memory files, whose contents the guest library fetches.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::unix::fs::FileExt;
+use std::sync::{Mutex, PoisonError};
+
+use log::warn;
+use virtio_cuda_protocol::cuda::{RESULT_STDERR, RESULT_STDOUT};
+
+/// Bytes of one stream that are kept for a guest that does not fetch them; older ones are dropped.
+const MAX_UNREAD: u64 = 64 << 20;
+/// Pages are given back in this unit.
+const PAGE: u64 = 4096;
+
+/// The two captured streams.
+#[derive(Debug)]
+pub struct Output {
+    streams: [Captured; 2],
+}
+
+#[derive(Debug)]
+struct Captured {
+    file: File,
+    /// Bytes from the start of the file that were fetched (or dropped). The file only grows: truncating it
+    /// could lose what is being written just then. Its pages go back one by one.
+    fetched: Mutex<u64>,
+}
+
+impl Output {
+    /// Redirects file descriptors 1 and 2 of this process.
+    pub fn capture() -> io::Result<Self> {
+        Ok(Self { streams: [Captured::over(1)?, Captured::over(2)?] })
+    }
+
+    /// `RESULT_*` flags of the streams that hold unfetched bytes.
+    pub fn flags(&self) -> u32 {
+        // SAFETY: a null stream means all of them. The driver prints by stdio.
+        unsafe { libc::fflush(std::ptr::null_mut()) };
+        let flag = |index: usize, flag| if self.streams[index].unread() > 0 { flag } else { 0 };
+        flag(0, RESULT_STDOUT) | flag(1, RESULT_STDERR)
+    }
+
+    /// Takes up to `room` bytes that were printed to `fd` (1 or 2), and says how many are left.
+    pub fn take(&self, fd: u32, room: usize) -> io::Result<(Vec<u8>, u64)> {
+        let index = match fd {
+            1 => 0,
+            2 => 1,
+            _ => return Err(io::ErrorKind::InvalidInput.into()),
+        };
+        self.streams[index].take(room)
+    }
+}
+
+impl Captured {
+    fn over(fd: i32) -> io::Result<Self> {
+        let failed = |result: i32| if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) };
+        // SAFETY: plain system calls; the new descriptor is owned by `file` alone. Appending makes every write
+        // go to the end, whatever position the copies share.
+        unsafe {
+            let file = File::from_raw_fd(failed(libc::memfd_create(c"device-output".as_ptr(), libc::MFD_CLOEXEC))?);
+            failed(libc::fcntl(file.as_raw_fd(), libc::F_SETFL, libc::O_APPEND))?;
+            failed(libc::dup2(file.as_raw_fd(), fd))?;
+            Ok(Self { file, fetched: Mutex::new(0) })
+        }
+    }
+
+    fn size(&self) -> u64 {
+        self.file.metadata().map_or(0, |meta| meta.len())
+    }
+
+    fn unread(&self) -> u64 {
+        let size = self.size();
+        let mut fetched = self.fetched.lock().unwrap_or_else(PoisonError::into_inner);
+        if size - *fetched > MAX_UNREAD {
+            let from = *fetched;
+            *fetched = size - MAX_UNREAD;
+            self.give_back(from, *fetched);
+        }
+        size - *fetched
+    }
+
+    fn take(&self, room: usize) -> io::Result<(Vec<u8>, u64)> {
+        let size = self.size();
+        let mut fetched = self.fetched.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut bytes = vec![0; room.min((size - *fetched) as usize)];
+        self.file.read_exact_at(&mut bytes, *fetched)?;
+        let from = *fetched;
+        *fetched += bytes.len() as u64;
+        self.give_back(from, *fetched);
+        Ok((bytes, size - *fetched))
+    }
+
+    /// Frees the whole pages between two positions that nobody reads again.
+    fn give_back(&self, from: u64, to: u64) {
+        let (from, to) = (from / PAGE * PAGE, to / PAGE * PAGE);
+        if from == to {
+            return;
+        }
+        let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+        // SAFETY: a plain system call on our own file.
+        let result = unsafe { libc::fallocate(self.file.as_raw_fd(), mode, from as i64, (to - from) as i64) };
+        if result < 0 {
+            warn!("pages of printed output cannot be freed: {}", io::Error::last_os_error());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    fn captured() -> (Captured, File) {
+        // Some descriptor that the test owns stands for stdout.
+        let stand_in = File::open("/dev/null").unwrap();
+        let captured = Captured::over(stand_in.as_raw_fd()).unwrap();
+        (captured, stand_in)
+    }
+
+    #[test]
+    fn what_was_printed_is_fetched_once_and_in_order() {
+        let (captured, mut stdout) = captured();
+        stdout.write_all(b"hello world").unwrap();
+        assert_eq!(captured.unread(), 11);
+        assert_eq!(captured.take(5).unwrap(), (b"hello".to_vec(), 6));
+        stdout.write_all(b"!").unwrap();
+        assert_eq!(captured.take(100).unwrap(), (b" world!".to_vec(), 0));
+        assert_eq!(captured.unread(), 0);
+    }
+
+    #[test]
+    fn fetched_pages_are_given_back_and_unfetched_ones_bounded() {
+        use std::os::unix::fs::MetadataExt;
+        let (captured, mut stdout) = captured();
+        stdout.write_all(&[b'x'; 3 * PAGE as usize]).unwrap();
+        captured.take(2 * PAGE as usize).unwrap();
+        assert_eq!(captured.file.metadata().unwrap().blocks() * 512, PAGE);
+        for _ in 0..65 {
+            stdout.write_all(&vec![b'y'; 1 << 20]).unwrap();
+        }
+        assert_eq!(captured.unread(), MAX_UNREAD);
+        assert!(captured.file.metadata().unwrap().blocks() * 512 <= MAX_UNREAD + PAGE);
+    }
+}

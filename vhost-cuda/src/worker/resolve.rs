@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Every guest value becomes a host value here, by its type. A type without [`Resolve`] does not reach the driver.
+
+use virtio_cuda_protocol::cuda::{ContextId, EventId, FunctionId, LibraryId, ModuleId, StreamId};
+
+use super::gpu::{CUcontext, CUevent, CUfunction, CUkernel, CUlibrary, CUmodule, CUstream, CuResult, CudaError};
+use super::objects::Kind;
+use super::state::SessionState;
+
+/// Largest of CUDA's own stream values: 0 is the current default stream, 1 the legacy one, 2 the thread's.
+const LAST_DEFAULT_STREAM: u64 = 2;
+
+/// Turns a value of the wire into what the driver takes.
+pub trait Resolve {
+    /// What the driver takes.
+    type Host;
+    /// Looks the value up in the session.
+    ///
+    /// Errors: `CUDA_ERROR_INVALID_HANDLE`, for contexts `CUDA_ERROR_INVALID_CONTEXT`.
+    fn resolve(self, session: &SessionState) -> CuResult<Self::Host>;
+}
+
+impl Resolve for u32 {
+    type Host = u32;
+    fn resolve(self, _session: &SessionState) -> CuResult<u32> {
+        Ok(self)
+    }
+}
+
+impl Resolve for ContextId {
+    type Host = CUcontext;
+    fn resolve(self, session: &SessionState) -> CuResult<CUcontext> {
+        Ok(session.contexts.get(self)?.raw())
+    }
+}
+
+impl Resolve for StreamId {
+    type Host = CUstream;
+    fn resolve(self, session: &SessionState) -> CuResult<CUstream> {
+        if self.0 <= LAST_DEFAULT_STREAM {
+            return Ok(self.0 as CUstream);
+        }
+        Ok(session.objects.streams.get(self.0)?.raw as CUstream)
+    }
+}
+
+impl Resolve for EventId {
+    type Host = CUevent;
+    fn resolve(self, session: &SessionState) -> CuResult<CUevent> {
+        Ok(session.objects.events.get(self.0)?.raw as CUevent)
+    }
+}
+
+impl Resolve for ModuleId {
+    type Host = CUmodule;
+    fn resolve(self, session: &SessionState) -> CuResult<CUmodule> {
+        Ok(session.objects.modules.get(self.0)?.raw as CUmodule)
+    }
+}
+
+impl Resolve for LibraryId {
+    type Host = CUlibrary;
+    fn resolve(self, session: &SessionState) -> CuResult<CUlibrary> {
+        Ok(session.objects.libraries.get(self.0)?.raw as CUlibrary)
+    }
+}
+
+impl Resolve for FunctionId {
+    type Host = CUfunction;
+    /// Of either kind: the driver takes a kernel for a function.
+    fn resolve(self, session: &SessionState) -> CuResult<CUfunction> {
+        Ok(session.objects.functions.get(self.0)?.raw as CUfunction)
+    }
+}
+
+/// A function that must be a kernel: the driver does not take a function for one.
+#[derive(Clone, Copy, Debug)]
+pub struct KernelOnly(pub FunctionId);
+
+impl Resolve for KernelOnly {
+    type Host = CUkernel;
+    fn resolve(self, session: &SessionState) -> CuResult<CUkernel> {
+        let entry = session.objects.functions.get(self.0.0)?;
+        if entry.kind == Kind::Kernel { Ok(entry.raw as CUkernel) } else { Err(CudaError::INVALID_HANDLE) }
+    }
+}

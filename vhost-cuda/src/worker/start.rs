@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! How a worker starts: sandbox, captured output, address window, then CUDA with a context ready.
+
+use std::fs::File;
+use std::os::fd::{AsFd, FromRawFd};
+use std::os::unix::net::UnixStream;
+
+use anyhow::Context;
+use log::error;
+use zerocopy::IntoBytes;
+
+use super::gpu::Driver;
+use super::output::Output;
+use super::sandbox;
+use super::state::SessionState;
+use super::window::Window;
+use crate::args::WorkerArgs;
+use crate::link::{self, FROM_FAILED, FROM_READY, FromWorker, Ready};
+
+/// Longest message that is sent to the daemon, in bytes.
+const MAX_MESSAGE: usize = 1024;
+
+/// Brings everything up and tells the daemon so. `None`: it was told why not.
+pub fn start(args: &WorkerArgs) -> Option<(UnixStream, SessionState)> {
+    // SAFETY: the daemon made this socket for this process alone.
+    let link = unsafe { UnixStream::from_raw_fd(args.link_fd) };
+    let (kind, session, payload) = match bring_up(args) {
+        Ok((session, ready)) => (FROM_READY, Some(session), ready.as_bytes().to_vec()),
+        Err(error) => {
+            let mut message = format!("{error:#}").into_bytes();
+            message.truncate(MAX_MESSAGE);
+            (FROM_FAILED, None, message)
+        }
+    };
+    let header = FromWorker { kind, ..FromWorker::default() };
+    if let Err(error) = link::send_reply(&link, &header, &payload) {
+        error!("worker: the daemon does not listen: {error}");
+        return None;
+    }
+    session.map(|session| (link, session))
+}
+
+fn bring_up(args: &WorkerArgs) -> anyhow::Result<(SessionState, Ready)> {
+    sandbox::enter().context("Cannot enter the sandbox")?;
+    start_log(args)?;
+    let output = Output::capture().context("Cannot capture what device code prints")?;
+    let window = Window::reserve().context("Cannot reserve the address window (1 TiB at 0x200000000000)")?;
+    let library = args.library.display();
+    let gpu = Driver::load(&args.library).with_context(|| format!("Cannot load {library}"))?;
+    gpu.cuInit(0).with_context(|| format!("cuInit of {library}"))?;
+    let (driver_version,) = gpu.cuDriverGetVersion().context("cuDriverGetVersion")?;
+    let (count,) = gpu.cuDeviceGetCount().context("cuDeviceGetCount")?;
+    let device_count = u32::try_from(count).unwrap_or(0);
+    let session = SessionState::new(gpu, output, window, device_count, args.memory_limit);
+    if device_count > 0 {
+        warm_up(&session).context("Cannot create the context of device 0")?;
+    }
+    Ok((session, Ready { driver_version, device_count }))
+}
+
+/// Makes the primary context of device 0, which takes a third of a second, before anybody waits for it.
+fn warm_up(session: &SessionState) -> anyhow::Result<()> {
+    let device = session.device(0)?;
+    let (raw,) = session.gpu.cuDevicePrimaryCtxRetain(device)?;
+    session.contexts.lock().primary(device).hold(Some(raw));
+    Ok(())
+}
+
+/// Messages go to the daemon's stderr, which is this process's until the output is captured.
+fn start_log(args: &WorkerArgs) -> anyhow::Result<()> {
+    let stderr = std::io::stderr().as_fd().try_clone_to_owned().context("Cannot keep stderr")?;
+    let level = args.worker_log_level.parse().unwrap_or(log::LevelFilter::Info);
+    env_logger::Builder::new()
+        .filter_level(level)
+        .target(env_logger::Target::Pipe(Box::new(File::from(stderr))))
+        .init();
+    Ok(())
+}

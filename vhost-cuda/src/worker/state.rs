@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a session has in its worker, shared by the executors of its threads.
+
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+
+use super::allocations::Allocations;
+use super::contexts::Contexts;
+use super::gpu::{CuResult, CudaError, Driver};
+use super::handlers::DeviceFacts;
+use super::objects::Objects;
+use super::output::Output;
+use super::pages::GuestPages;
+use super::staging::Staging;
+use super::window::Window;
+
+/// The state of a session.
+#[derive(Debug)]
+pub struct SessionState {
+    /// The driver.
+    pub gpu: Driver,
+    /// What device code prints.
+    pub output: Output,
+    /// Contexts.
+    pub contexts: Contexts,
+    /// Everything else that has a handle.
+    pub objects: Objects,
+    /// Pinned buffers.
+    pub staging: Staging,
+    /// The guest library speaks another call table: every call is refused.
+    pub refused: AtomicBool,
+    /// Constant facts, by device.
+    pub devices: Vec<OnceLock<DeviceFacts>>,
+    allocations: Mutex<Allocations>,
+    window: Mutex<Window>,
+    memory: RwLock<Arc<GuestPages>>,
+}
+
+impl SessionState {
+    /// A session without anything yet.
+    pub fn new(gpu: Driver, output: Output, window: Window, devices: u32, memory_limit: Option<u64>) -> Self {
+        Self {
+            gpu,
+            output,
+            contexts: Contexts::default(),
+            objects: Objects::default(),
+            staging: Staging::default(),
+            refused: AtomicBool::new(false),
+            devices: (0..devices).map(|_| OnceLock::new()).collect(),
+            allocations: Mutex::new(Allocations::new(memory_limit)),
+            window: Mutex::new(window),
+            memory: RwLock::default(),
+        }
+    }
+
+    /// Ranges that a GPU address may name.
+    pub fn allocations(&self) -> MutexGuard<'_, Allocations> {
+        self.allocations.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Pages of the guest process.
+    pub fn window(&self) -> MutexGuard<'_, Window> {
+        self.window.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Guest memory as it is now.
+    pub fn memory(&self) -> Arc<GuestPages> {
+        self.memory.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Replaces guest memory. Calls that run keep what they began with.
+    pub fn set_memory(&self, memory: GuestPages) {
+        *self.memory.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(memory);
+    }
+
+    /// Checks that the session owns `bytes` bytes at `address`.
+    ///
+    /// Errors: `CUDA_ERROR_INVALID_VALUE`.
+    pub fn check(&self, address: u64, bytes: u64) -> CuResult<()> {
+        self.allocations().check(address, bytes).map(drop)
+    }
+
+    /// The driver's number of device `ordinal`.
+    ///
+    /// Errors: `CUDA_ERROR_INVALID_DEVICE`.
+    pub fn device(&self, ordinal: u32) -> CuResult<i32> {
+        if ordinal as usize >= self.devices.len() {
+            return Err(CudaError::INVALID_DEVICE);
+        }
+        Ok(self.gpu.cuDeviceGet(ordinal as i32)?.0)
+    }
+
+    /// Forgets what a context took with it when it ended.
+    pub fn forget_context(&self, context: u64) {
+        self.objects.forget_context(context);
+        self.staging.forget_context(context);
+        self.window().forget_context(context);
+        self.allocations().forget(|range| range.context == context);
+    }
+}
