@@ -11,3 +11,4 @@ pub mod ring;
 pub mod running;
 pub mod stack;
 pub mod suite;
+pub mod verdict;

@@ -56,9 +56,23 @@ impl Suite {
     }
 }
 
+/// As [`run`], but one test at a time, in the order in which they were added: they share a machine.
+pub fn run_in_order(level: &'static str, collect: impl FnOnce(&mut Suite) -> Result<()>) -> ExitCode {
+    run_with_threads(level, 1, collect)
+}
+
 /// Runs the level that `collect` fills. Without a stack it fails, unless `VHOST_CUDA_SKIP_LEVEL` gives a
 /// reason to skip it.
 pub fn run(level: &'static str, collect: impl FnOnce(&mut Suite) -> Result<()>) -> ExitCode {
+    // Two at once even on one core: the tests mostly wait for processes.
+    run_with_threads(level, 2, collect)
+}
+
+fn run_with_threads(
+    level: &'static str,
+    threads: usize,
+    collect: impl FnOnce(&mut Suite) -> Result<()>,
+) -> ExitCode {
     let mut arguments = Arguments::from_args();
     let skip = format!("VHOST_CUDA_SKIP_{}", level.to_uppercase());
     if let Some(reason) = env::var(&skip).ok().filter(|reason| !reason.is_empty()) {
@@ -66,7 +80,7 @@ pub fn run(level: &'static str, collect: impl FnOnce(&mut Suite) -> Result<()>) 
         let trial = Trial::test(level, || Err(Failed::from(reason))).with_ignored_flag(true);
         return libtest_mimic::run(&arguments, vec![trial]).exit_code();
     }
-    let collected = prepare(level).and_then(|kit| {
+    let collected = prepare().and_then(|kit| {
         let mut suite = Suite { level, kit: Arc::new(kit), trials: Vec::new(), skipped: Vec::new() };
         collect(&mut suite)?;
         Ok(suite)
@@ -76,8 +90,7 @@ pub fn run(level: &'static str, collect: impl FnOnce(&mut Suite) -> Result<()>) 
             for line in &suite.skipped {
                 println!("{line}");
             }
-            // Two at once even on one core: the tests mostly wait for processes.
-            arguments.test_threads.get_or_insert(2);
+            arguments.test_threads.get_or_insert(threads);
             libtest_mimic::run(&arguments, suite.trials).exit_code()
         }
         Err(error) => {
@@ -88,6 +101,6 @@ pub fn run(level: &'static str, collect: impl FnOnce(&mut Suite) -> Result<()>) 
     }
 }
 
-fn prepare(_level: &str) -> Result<Kit> {
+fn prepare() -> Result<Kit> {
     Ok(Kit { stack: Stack::from_environment()?, programs: Programs::from_environment()? })
 }

@@ -3,16 +3,16 @@
 //! Every program of the table over every way to a device that this machine has: the output must be the
 //! expected one, and what describes the device must be what the reference says.
 
-use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
-use std::{env, fs, thread};
+use std::{fs, thread};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Result, ensure};
 use vhost_cuda_tests::cases::{CASES, Case, Stdout, Weight};
 use vhost_cuda_tests::running::{Outcome, Running};
 use vhost_cuda_tests::stack::{Device, Route, Way};
 use vhost_cuda_tests::suite::{self, Kit, Suite};
+use vhost_cuda_tests::verdict;
 
 /// How long one program may take.
 const LIMIT: Duration = Duration::from_secs(180);
@@ -59,7 +59,7 @@ fn check(kit: &Kit, way: Way, case: &'static Case) -> Result<()> {
     let route = Route::open(way, &kit.stack, &kit.programs)?;
     let outcomes = run(kit, &route, case)?;
     for outcome in &outcomes {
-        verify(case, outcome)?;
+        verdict::check(case, outcome)?;
     }
     if way.device() == Device::Emulated {
         for text in case.diagnostics_have {
@@ -87,37 +87,6 @@ fn run(kit: &Kit, route: &Route, case: &Case) -> Result<Vec<Outcome>> {
     });
     let running = started.collect::<Result<Vec<_>>>()?;
     running.into_iter().map(|process| process.finish(LIMIT)).collect()
-}
-
-fn verify(case: &Case, outcome: &Outcome) -> Result<()> {
-    outcome.expect_exit(case.exit)?;
-    if case.stdout == Stdout::Expected {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("expected").join(format!("{}.txt", case.name));
-        let expected =
-            fs::read_to_string(&path).with_context(|| format!("Cannot read {}", path.display()))?;
-        if outcome.stdout != expected {
-            bail!(
-                "stdout is not {}: {}\n{outcome}",
-                path.display(),
-                first_difference(&expected, &outcome.stdout)
-            );
-        }
-    }
-    for text in case.stderr_has {
-        ensure!(outcome.stderr.contains(text), "`{text}` is missing in stderr\n{outcome}");
-    }
-    Ok(())
-}
-
-fn first_difference(expected: &str, seen: &str) -> String {
-    let mut seen = seen.lines();
-    for (number, line) in expected.lines().enumerate() {
-        match seen.next() {
-            Some(other) if other == line => {}
-            other => return format!("line {}: expected `{line}`, got {other:?}", number + 1),
-        }
-    }
-    format!("after the expected end: {:?}", seen.next())
 }
 
 fn wait_for_diagnostics(route: &Route, outcomes: &[Outcome], text: &str) -> Result<()> {

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Machines that are set up wrongly: each has to boot, and somebody has to say what is wrong.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use vhost_cuda_tests::suite::{Kit, Suite};
+use virtio_cuda_protocol::transport::PROTOCOL_VERSION;
+use xtask::paths::Paths;
+use xtask::vm::{GuestCommand, Vm};
+
+use crate::{boot, boot_at, run};
+
+/// What `other-version-daemon` says that it speaks.
+const OTHER_VERSION: u32 = PROTOCOL_VERSION + 41;
+/// How long messages may take to appear.
+const SETTLE: Duration = Duration::from_secs(10);
+
+pub fn collect(suite: &mut Suite) {
+    suite.test("alone::no_module", no_module);
+    suite.test("alone::memory_that_is_not_shared", private_memory);
+    suite.test("alone::other_protocol_version", other_protocol_version);
+    suite.test("alone::one_queue_one_processor", one_queue);
+    suite.test("alone::four_queues_four_processors", four_queues);
+}
+
+/// The program fails with "no device", and does not hang.
+fn expect_no_device(kit: &Kit, vm: &Vm) -> Result<()> {
+    let outcome = run(vm, &GuestCommand::new(kit.programs.get("add_one")?))?;
+    outcome.expect_exit(1)?;
+    ensure!(outcome.stderr.contains("error 100 (cudaErrorNoDevice)"), "{outcome}");
+    Ok(())
+}
+
+fn wait_for_text(what: &str, texts: &[String], read: impl Fn() -> Result<String>) -> Result<()> {
+    let deadline = Instant::now() + SETTLE;
+    loop {
+        let log = read()?;
+        if texts.iter().all(|text| log.contains(text)) {
+            return Ok(());
+        }
+        ensure!(Instant::now() < deadline, "{what} does not say all of {texts:?}\n{log}");
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+fn no_module(kit: &Kit) -> Result<()> {
+    let vm = boot("no-module", |config| config.load_module = false)?;
+    expect_no_device(kit, &vm)?;
+    vm.shell("insmod /not-loaded/virtio_cuda.ko")?;
+    let outcome = run(&vm, &GuestCommand::new(kit.programs.get("add_one")?))?;
+    outcome.expect_exit(0)?;
+    vm.shut_down()
+}
+
+fn private_memory(kit: &Kit) -> Result<()> {
+    let vm = boot("private-memory", |config| {
+        let object = format!("memory-backend-ram,id=private,size={}", config.memory);
+        let more = ["-object", &object, "-machine", "memory-backend=private"];
+        config.qemu_arguments.extend(more.map(String::from));
+    })?;
+    ensure!(
+        run(&vm, &GuestCommand::new(kit.programs.get("add_one")?))?.expect_exit(0).is_err(),
+        "it worked?"
+    );
+    let said = [String::from("share=on")];
+    wait_for_text("the daemon", &said, || vm.daemon().log())
+}
+
+fn other_protocol_version(kit: &Kit) -> Result<()> {
+    let real = Paths::discover()?;
+    let folder = tempfile::tempdir()?;
+    for entry in fs::read_dir(&real.stack)? {
+        let entry = entry?;
+        symlink(entry.path(), folder.path().join(entry.file_name()))?;
+    }
+    let bin = folder.path().join("bin");
+    fs::remove_file(&bin)?;
+    fs::create_dir(&bin)?;
+    symlink(Path::new(env!("CARGO_BIN_EXE_other-version-daemon")), bin.join("vhost-user-cuda"))?;
+    let paths = Paths { stack: folder.path().into(), ..real };
+    let vm = boot_at(&paths, "other-version", |_| {})?;
+    let versions = [format!("{OTHER_VERSION}"), format!("{PROTOCOL_VERSION}"), String::from("version")];
+    let line =
+        |log: String| log.lines().filter(|line| line.contains("version")).collect::<Vec<_>>().join("\n");
+    wait_for_text("the guest's kernel", &versions, || {
+        Ok(line(vm.kernel_log()?.lines().filter(|line| line.contains("cuda")).collect::<Vec<_>>().join("\n")))
+    })?;
+    expect_no_device(kit, &vm)
+}
+
+fn one_queue(kit: &Kit) -> Result<()> {
+    queues(kit, 1)
+}
+
+fn four_queues(kit: &Kit) -> Result<()> {
+    queues(kit, 4)
+}
+
+fn queues(kit: &Kit, number: u32) -> Result<()> {
+    let vm = boot(&format!("{number}-queues"), |config| {
+        config.cpus = number;
+        config.daemon.queues = number;
+    })?;
+    let outcome = run(&vm, &GuestCommand::new(kit.programs.get("four_threads")?))?;
+    outcome.expect_exit(0)?;
+    vm.shut_down()
+}

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! The table of programs in the guest.
+
+use std::time::Instant;
+
+use anyhow::{Result, ensure};
+use vhost_cuda_tests::cases::{CASES, Case, Stdout, Weight};
+use vhost_cuda_tests::running::Outcome;
+use vhost_cuda_tests::stack::Way;
+use vhost_cuda_tests::suite::{Kit, Suite};
+use vhost_cuda_tests::verdict;
+use xtask::vm::{GuestCommand, Vm};
+
+use crate::{LIMIT, SharedVm, outcome};
+
+pub fn collect(suite: &mut Suite, shared: &SharedVm) {
+    let vm = shared.clone();
+    suite.test("guest::boots_with_module_and_device", move |_| vm.with(boots));
+    for case in CASES {
+        let name = format!("guest::{}", case.name);
+        if case.weight == Weight::Huge && free_gib() < 12 {
+            suite.skip(name, "needs 12 GiB of free memory");
+            continue;
+        }
+        let vm = shared.clone();
+        suite.test(name, move |kit| vm.with(|vm| check(kit, vm, case)));
+    }
+}
+
+fn free_gib() -> u64 {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = text.lines().find(|line| line.starts_with("MemAvailable:")).unwrap_or_default();
+    line.split_whitespace().nth(1).and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0) >> 20
+}
+
+fn boots(vm: &Vm) -> Result<()> {
+    ensure!(vm.problems().is_empty(), "{:?}\n{}", vm.problems(), vm.kernel_log()?);
+    let node = vm.shell("stat -c '%a %F' /dev/virtio-cuda")?;
+    ensure!(node.trim() == "666 character special file", "{node}");
+    let modules = vm.shell("cat /proc/modules")?;
+    ensure!(modules.contains("virtio_cuda"), "{modules}");
+    let interrupts = vm.shell("cat /proc/interrupts")?;
+    ensure!(interrupts.contains("virtio"), "{interrupts}");
+    Ok(())
+}
+
+fn check(kit: &Kit, vm: &Vm, case: &'static Case) -> Result<()> {
+    let program = kit.programs.get(case.program)?;
+    let started = Instant::now();
+    let mut running = Vec::new();
+    for index in 0..case.at_once {
+        let mut command = GuestCommand::new(&program).arguments(case.args.iter().copied());
+        if case.at_once > 1 {
+            command = command.arguments([(index + 1).to_string()]);
+        }
+        let process = vm.start(&command)?;
+        let input = process.input();
+        input.write(case.stdin.as_bytes())?;
+        input.close()?;
+        running.push(process);
+    }
+    for process in running {
+        let outcome = outcome(process.output(Some(LIMIT))?, started.elapsed());
+        verdict::check(case, &outcome)?;
+        if case.stdout == Stdout::OfDevice {
+            same_as_without_guest(kit, case, &outcome)?;
+        }
+        for text in case.diagnostics_have {
+            let log = vm.daemon().log()?;
+            let said = log.contains(text) || outcome.stderr.contains(text);
+            ensure!(said, "nobody says `{text}`\n{outcome}\n--- daemon\n{log}");
+        }
+    }
+    Ok(())
+}
+
+/// The device describes itself as it does without a guest in between.
+fn same_as_without_guest(kit: &Kit, case: &Case, outcome: &Outcome) -> Result<()> {
+    let route = vhost_cuda_tests::stack::Route::open(Way::Emulator, &kit.stack, &kit.programs)?;
+    let program = kit.programs.get(case.program)?;
+    let direct = vhost_cuda_tests::running::run(&mut route.command(&program), case.stdin, LIMIT)?;
+    ensure!(direct.stdout == outcome.stdout, "without guest:\n{direct}\nin the guest:\n{outcome}");
+    Ok(())
+}

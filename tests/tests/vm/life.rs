@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Module, device, workers and daemon come and go under a running guest; at the end nothing is left behind.
+
+use std::io::{self, Write};
+use std::sync::mpsc::{Sender, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use vhost_cuda_tests::cases::case;
+use vhost_cuda_tests::daemon::children_of;
+use vhost_cuda_tests::running::{Ended, Outcome};
+use vhost_cuda_tests::suite::{Kit, Suite};
+use vhost_cuda_tests::verdict;
+use xtask::vm::{GuestCommand, Output, Vm};
+
+use crate::{LIMIT, SharedVm, outcome, run, shell_fails};
+
+/// How long a program may take to learn that the other side is gone.
+const LOSS: Duration = Duration::from_secs(5);
+/// How long the guest may take to get over a change.
+const SETTLE: Duration = Duration::from_secs(20);
+
+type Check = fn(&Kit, &Vm) -> Result<()>;
+
+pub fn collect(suite: &mut Suite, shared: &SharedVm) {
+    let checks: [(&str, Check); 10] = [
+        ("processes_one_after_another", processes_one_after_another),
+        ("killed_in_a_copy", killed_in_a_copy),
+        ("interrupted_by_signals", interrupted_by_signals),
+        ("worker_killed", worker_killed),
+        ("daemon_killed_in_a_copy", daemon_killed_in_a_copy),
+        ("rmmod_is_refused_while_open", rmmod_is_refused_while_open),
+        ("insmod_and_rmmod_ten_times", insmod_and_rmmod_ten_times),
+        ("unplugged_with_calls_pending", unplugged_with_calls_pending),
+        ("afterwards_no_page_stays_pinned", no_page_stays_pinned),
+        ("afterwards_the_kernel_log_is_clean", kernel_log_is_clean),
+    ];
+    for (name, check) in checks {
+        let vm = shared.clone();
+        suite.test(format!("life::{name}"), move |kit| vm.with(|vm| check(kit, vm)));
+    }
+    let vm = shared.clone();
+    suite.test("life::shuts_down", move |_| vm.take().map_or(Ok(()), Vm::shut_down));
+}
+
+fn expect_good(kit: &Kit, vm: &Vm, name: &str) -> Result<()> {
+    let case = case(name);
+    let command = GuestCommand::new(kit.programs.get(case.program)?).arguments(case.args.iter().copied());
+    verdict::check(case, &run(vm, &command)?)
+}
+
+/// A program that copies until something stops it, running and past its first copy.
+struct Copying {
+    started: Instant,
+    signal: Box<dyn Fn(i32) -> Result<()> + Send>,
+    ended: thread::JoinHandle<Result<Output>>,
+}
+
+/// Keeps output and says when it has the first line.
+struct FirstLine {
+    bytes: Vec<u8>,
+    seen: Sender<()>,
+}
+
+impl Write for FirstLine {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.bytes.extend_from_slice(bytes);
+        if self.bytes.contains(&b'\n') {
+            // Nobody listens after the first time.
+            let _ = self.seen.send(());
+        }
+        Ok(bytes.len())
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Copying {
+    fn start(kit: &Kit, vm: &Vm) -> Result<Self> {
+        let running = vm.start(&GuestCommand::new(kit.programs.get("copy_until_error")?))?;
+        let signal = Box::new(running.signals());
+        let (seen, first_line) = channel();
+        let ended = thread::spawn(move || {
+            let mut stdout = FirstLine { bytes: Vec::new(), seen };
+            let mut stderr = Vec::new();
+            let status = running.wait(Some(LIMIT), &mut stdout, &mut stderr)?;
+            Ok(Output { status, stdout: stdout.bytes, stderr })
+        });
+        let copying = Self { started: Instant::now(), signal, ended };
+        if first_line.recv_timeout(LIMIT).is_err() {
+            let outcome = copying.finish(Duration::from_secs(1))?;
+            anyhow::bail!("no copy was made\n{outcome}");
+        }
+        Ok(copying)
+    }
+
+    /// What it left, if it ends within `limit`; else it is killed.
+    fn finish(self, limit: Duration) -> Result<Outcome> {
+        let deadline = Instant::now() + limit;
+        while !self.ended.is_finished() && Instant::now() < deadline {
+            thread::sleep(Duration::from_millis(5));
+        }
+        let in_time = self.ended.is_finished();
+        if !in_time {
+            (self.signal)(libc::SIGKILL)?;
+        }
+        let output = self.ended.join().map_err(|_| anyhow::anyhow!("A reader panicked"))??;
+        let outcome = outcome(output, self.started.elapsed());
+        ensure!(in_time, "it did not end within {limit:?}\n{outcome}");
+        Ok(outcome)
+    }
+
+    /// It must have seen an error, and no later call may have succeeded.
+    fn finish_with_error(self) -> Result<Outcome> {
+        let outcome = self.finish(LOSS)?;
+        outcome.expect_exit(3)?;
+        ensure!(!outcome.stdout.contains("then 0"), "a later call did not fail\n{outcome}");
+        Ok(outcome)
+    }
+}
+
+fn workers(vm: &Vm) -> Vec<u32> {
+    vm.daemon().id().map(children_of).unwrap_or_default()
+}
+
+fn wait_until(what: &str, condition: impl Fn() -> Result<bool>) -> Result<()> {
+    let deadline = Instant::now() + SETTLE;
+    while !condition()? {
+        ensure!(Instant::now() < deadline, "not within {SETTLE:?}: {what}");
+        thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
+}
+
+fn processes_one_after_another(kit: &Kit, vm: &Vm) -> Result<()> {
+    for round in 0..20 {
+        let name = if round % 5 == 4 { "exit_without_free" } else { "add_one" };
+        expect_good(kit, vm, name).with_context(|| format!("process {round}"))?;
+    }
+    wait_until("one warm worker is left", || Ok(workers(vm).len() <= 1))
+}
+
+fn killed_in_a_copy(kit: &Kit, vm: &Vm) -> Result<()> {
+    for _ in 0..3 {
+        let copying = Copying::start(kit, vm)?;
+        thread::sleep(Duration::from_millis(100));
+        (copying.signal)(libc::SIGKILL)?;
+        let outcome = copying.finish(SETTLE)?;
+        ensure!(outcome.ended == Ended::Signal(libc::SIGKILL), "{outcome}");
+    }
+    wait_until("its worker has ended", || Ok(workers(vm).len() <= 1))?;
+    expect_good(kit, vm, "add_one")
+}
+
+/// Signals that do not kill come in the middle of calls: the program must not notice.
+fn interrupted_by_signals(kit: &Kit, vm: &Vm) -> Result<()> {
+    let copying = Copying::start(kit, vm)?;
+    for _ in 0..50 {
+        (copying.signal)(libc::SIGSTOP)?;
+        (copying.signal)(libc::SIGCONT)?;
+        thread::sleep(Duration::from_millis(5));
+    }
+    ensure!(!copying.ended.is_finished(), "it ended\n{}", copying.finish(SETTLE)?);
+    (copying.signal)(libc::SIGTERM)?;
+    let outcome = copying.finish(SETTLE)?;
+    ensure!(outcome.ended == Ended::Signal(libc::SIGTERM), "{outcome}");
+    Ok(())
+}
+
+fn worker_killed(kit: &Kit, vm: &Vm) -> Result<()> {
+    let copying = Copying::start(kit, vm)?;
+    for worker in workers(vm) {
+        // SAFETY: plain system call; the process was just seen as a child of our own daemon.
+        unsafe { libc::kill(worker as libc::pid_t, libc::SIGKILL) };
+    }
+    copying.finish_with_error()?;
+    expect_good(kit, vm, "add_one")
+}
+
+fn daemon_killed_in_a_copy(kit: &Kit, vm: &Vm) -> Result<()> {
+    let copying = Copying::start(kit, vm)?;
+    vm.daemon().kill()?;
+    copying.finish_with_error()?;
+    ensure!(vm.shell("echo up")?.trim() == "up", "the guest does not answer");
+    // Without a daemon a program is told so, and soon.
+    let started = Instant::now();
+    let outcome = run(vm, &GuestCommand::new(kit.programs.get("add_one")?))?;
+    outcome.expect_exit(1)?;
+    ensure!(started.elapsed() < SETTLE, "it took {:?}\n{outcome}", started.elapsed());
+    vm.daemon().restart()?;
+    let command = GuestCommand::new(kit.programs.get("add_one")?);
+    wait_until("a new program works", || Ok(run(vm, &command)?.ended == Ended::Exit(0)))?;
+    expect_good(kit, vm, "vector_add")
+}
+
+fn rmmod_is_refused_while_open(kit: &Kit, vm: &Vm) -> Result<()> {
+    let copying = Copying::start(kit, vm)?;
+    let said = shell_fails(vm, "rmmod virtio_cuda")?;
+    ensure!(said.to_lowercase().contains("unavailable") || said.to_lowercase().contains("in use"), "{said}");
+    ensure!(!copying.ended.is_finished(), "rmmod ended the program");
+    (copying.signal)(libc::SIGTERM)?;
+    copying.finish(SETTLE)?;
+    Ok(())
+}
+
+fn insmod_and_rmmod_ten_times(kit: &Kit, vm: &Vm) -> Result<()> {
+    for round in 0..10 {
+        let gone = vm.shell("rmmod virtio_cuda && ls /dev/virtio-cuda 2>&1 || true")?;
+        ensure!(gone.contains("No such file"), "round {round}: the node is left: {gone}");
+        vm.shell("insmod /virtio_cuda.ko").with_context(|| format!("round {round}"))?;
+        wait_until("the node is there", || Ok(vm.shell("test -c /dev/virtio-cuda").is_ok()))?;
+    }
+    expect_good(kit, vm, "add_one")
+}
+
+fn unplugged_with_calls_pending(kit: &Kit, vm: &Vm) -> Result<()> {
+    for _ in 0..2 {
+        let copying = Copying::start(kit, vm)?;
+        vm.unplug()?;
+        copying.finish_with_error()?;
+        let outcome = run(vm, &GuestCommand::new(kit.programs.get("add_one")?))?;
+        outcome.expect_exit(1)?;
+        ensure!(outcome.stderr.contains("error 100 (cudaErrorNoDevice)"), "{outcome}");
+        vm.plug()?;
+        wait_until("the node is back", || Ok(vm.shell("test -c /dev/virtio-cuda").is_ok()))?;
+        expect_good(kit, vm, "add_one")?;
+    }
+    Ok(())
+}
+
+fn no_page_stays_pinned(_: &Kit, vm: &Vm) -> Result<()> {
+    let count = |text: &str, name: &str| -> Result<u64> {
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
+        line.with_context(|| format!("/proc/vmstat has no {name}"))
+    };
+    let text = vm.shell("cat /proc/vmstat")?;
+    let acquired = count(&text, "nr_foll_pin_acquired")?;
+    let released = count(&text, "nr_foll_pin_released")?;
+    ensure!(acquired > 0, "no page was ever pinned");
+    ensure!(acquired == released, "{acquired} pages pinned, {released} released");
+    Ok(())
+}
+
+fn kernel_log_is_clean(_: &Kit, vm: &Vm) -> Result<()> {
+    const BAD: [&str; 12] = [
+        "WARNING:",
+        "BUG:",
+        "BUG ",
+        "Oops",
+        "KASAN",
+        "UBSAN",
+        "kmemleak",
+        "possible recursive locking",
+        "circular locking",
+        "blocked for more than",
+        "refcount_t:",
+        "Call Trace",
+    ];
+    let log = vm.kernel_log()?;
+    let bad: Vec<&str> = log.lines().filter(|line| BAD.iter().any(|word| line.contains(word))).collect();
+    ensure!(bad.is_empty(), "{}\n--- the whole log\n{log}", bad.join("\n"));
+    Ok(())
+}

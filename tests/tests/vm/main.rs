@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! The whole stack in a virtual machine: the table of programs, and the life of module, device and daemon.
+
+mod alone;
+mod guest;
+mod life;
+
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use vhost_cuda_tests::running::{Ended, Outcome};
+use vhost_cuda_tests::suite;
+use xtask::daemon::Device;
+use xtask::paths::Paths;
+use xtask::vm::{GuestCommand, Output, Vm, VmConfig};
+
+/// How long one program may take: the guest may be an emulated one.
+const LIMIT: Duration = Duration::from_secs(300);
+
+fn main() -> ExitCode {
+    suite::run_in_order("vm", |suite| {
+        let shared = SharedVm::default();
+        guest::collect(suite, &shared);
+        life::collect(suite, &shared);
+        alone::collect(suite);
+        Ok(())
+    })
+}
+
+/// One machine that many tests use, one after the other; booted by the first.
+#[derive(Clone, Default)]
+struct SharedVm(Arc<Mutex<Option<Vm>>>);
+
+impl SharedVm {
+    fn with<T>(&self, body: impl FnOnce(&Vm) -> Result<T>) -> Result<T> {
+        let mut slot = self.slot();
+        if slot.is_none() {
+            *slot = Some(boot("shared", |config| config.memory = "4G".into())?);
+        }
+        let vm = slot.as_ref().context("The machine did not boot")?;
+        let result = body(vm);
+        if !vm.is_running()? {
+            *slot = None;
+            return result.and_then(|_| bail!("the machine is gone")).context("QEMU has ended");
+        }
+        result
+    }
+
+    /// Takes the machine away; the next test boots another.
+    fn take(&self) -> Option<Vm> {
+        self.slot().take()
+    }
+
+    fn slot(&self) -> MutexGuard<'_, Option<Vm>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Boots a machine on the emulator; its logs lie in the stack's `log` folder.
+fn boot(name: &str, change: impl FnOnce(&mut VmConfig)) -> Result<Vm> {
+    boot_at(&Paths::discover()?, name, change)
+}
+
+fn boot_at(paths: &Paths, name: &str, change: impl FnOnce(&mut VmConfig)) -> Result<Vm> {
+    let mut config = VmConfig::new(Device::emulated());
+    config.daemon.arguments.extend(["--log-level".into(), "debug".into()]);
+    change(&mut config);
+    let logs = paths.stack.join("log").join(format!("test-{name}"));
+    // Logs are appended to: an older run's must not pass for this one's.
+    if logs.exists() {
+        std::fs::remove_dir_all(&logs)?;
+    }
+    Vm::boot(paths, config, &logs)
+}
+
+/// What a command in the guest left, in the terms of the other levels.
+fn outcome(output: Output, elapsed: Duration) -> Outcome {
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    let ended = match output.status {
+        status @ 129..=192 => Ended::Signal(status - 128),
+        status => Ended::Exit(status),
+    };
+    Outcome { stdout: text(output.stdout), stderr: text(output.stderr), ended, elapsed }
+}
+
+fn run(vm: &Vm, command: &GuestCommand) -> Result<Outcome> {
+    let started = std::time::Instant::now();
+    let output = vm.run(&command.clone().limit(LIMIT))?;
+    Ok(outcome(output, started.elapsed()))
+}
+
+/// A line in the guest that must fail; returns what it said.
+fn shell_fails(vm: &Vm, line: &str) -> Result<String> {
+    let outcome = run(vm, &GuestCommand::shell(line))?;
+    ensure!(outcome.ended != Ended::Exit(0), "`{line}` succeeded\n{outcome}");
+    Ok(outcome.stderr)
+}
