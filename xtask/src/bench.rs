@@ -56,8 +56,7 @@ pub fn parse(output: &str) -> Result<Vec<Metric>> {
         .lines()
         .filter(|line| line.starts_with('{'))
         .map(|line| {
-            let value: Value =
-                serde_json::from_str(line).with_context(|| format!("Not a metric: {line}"))?;
+            let value: Value = serde_json::from_str(line).with_context(|| format!("Not a metric: {line}"))?;
             let number = |key: &str| {
                 value[key].as_f64().with_context(|| format!("No number `{key}` in the metric {line}"))
             };
@@ -109,7 +108,8 @@ pub fn table(results: &BTreeMap<Place, Vec<Metric>>) -> String {
     let Some(first) = results.values().next() else { return text };
     for Metric { name, unit, .. } in first {
         write!(text, "| {name} | {unit} |").expect("writing to a String");
-        let find = |place| results.get(&place).and_then(|all: &Vec<Metric>| all.iter().find(|m| m.name == *name));
+        let find =
+            |place| results.get(&place).and_then(|all: &Vec<Metric>| all.iter().find(|m| m.name == *name));
         for place in results.keys() {
             match find(*place) {
                 Some(m) => write!(

@@ -4,11 +4,12 @@
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
 
+use crate::measure::{self, BenchArguments};
 use crate::paths::Paths;
 use crate::run::{self, RunArguments};
 use crate::setup::kernel::Flavour;
 use crate::test::{self, TestArguments};
-use crate::{build, checkpatch, demo, setup};
+use crate::{build, checkpatch, coverage, demo, setup};
 
 /// The commands of the vhost-cuda project.
 #[derive(Debug, Parser)]
@@ -28,6 +29,10 @@ enum Command {
     Demo(DemoArguments),
     /// Run the tests, every level that this machine allows
     Test(TestArguments),
+    /// Measure the stack, beside native where there is a GPU
+    Bench(BenchArguments),
+    /// Write docs/api-coverage.md from the built libraries
+    ApiCoverage(CoverageArguments),
     /// Check the style of the QEMU patches with QEMU's own script
     Checkpatch,
     /// Run a program that was compiled with nvcc in the guest: its input, output and exit status are the program's
@@ -58,6 +63,13 @@ struct DemoArguments {
     device: String,
 }
 
+#[derive(Debug, Args)]
+struct CoverageArguments {
+    /// Only fail if the page is not up to date
+    #[arg(long)]
+    check: bool,
+}
+
 impl Cli {
     /// Does what the command line says; returns the exit status.
     pub fn run(self) -> Result<u8> {
@@ -67,6 +79,8 @@ impl Cli {
             Command::Run(arguments) => return Ok(run::run(&paths, &arguments)),
             Command::Demo(arguments) => return demo::run(&paths, &arguments.device),
             Command::Test(arguments) => return test::run(&paths, &arguments),
+            Command::Bench(arguments) => measure::run(&paths, &arguments)?,
+            Command::ApiCoverage(arguments) => coverage::run(&paths.root, &paths.stack, arguments.check)?,
             Command::Checkpatch => checkpatch::run(&paths)?,
             Command::Build(arguments) => {
                 build::run(&paths, &arguments.only, arguments.kernel)?;

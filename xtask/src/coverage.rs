@@ -10,13 +10,17 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::{bail, Context, Result};
+use anyhow::{Context, Result, bail};
 
 /// Libraries that the page lists: title, path below `target/stack`, what stands behind a missing name.
 const LIBRARIES: &[(&str, &str, &str)] = &[
     ("Runtime API (`libcudart.so.13`)", "guest/lib/libcudart.so.13", "cudaErrorNotSupported (801)"),
     ("Driver API in the guest (`libcuda.so.1`)", "guest/lib/libcuda.so.1", "CUDA_ERROR_NOT_SUPPORTED (801)"),
-    ("Driver API of the emulator (`libcuda.so.1`)", "emulator/libcuda.so.1", "CUDA_ERROR_NOT_SUPPORTED (801)"),
+    (
+        "Driver API of the emulator (`libcuda.so.1`)",
+        "emulator/libcuda.so.1",
+        "CUDA_ERROR_NOT_SUPPORTED (801)",
+    ),
 ];
 
 /// Exported functions of a library and whether each is real.
@@ -61,7 +65,11 @@ pub fn run(root: &Path, stack: &Path, check: bool) -> Result<()> {
     for (title, path, error) in LIBRARIES {
         let names = exports(&stack.join(path))?;
         let list = |real: bool| {
-            names.iter().filter(|(_, is)| **is == real).map(|(name, _)| format!("`{name}`")).collect::<Vec<_>>()
+            names
+                .iter()
+                .filter(|(_, is)| **is == real)
+                .map(|(name, _)| format!("`{name}`"))
+                .collect::<Vec<_>>()
         };
         let (real, missing) = (list(true), list(false));
         write!(

@@ -138,7 +138,8 @@ impl Daemon {
 
     /// All that it has written, over restarts.
     pub fn log(&self) -> Result<String> {
-        let bytes = std::fs::read(&self.log).with_context(|| format!("Cannot read {}", self.log.display()))?;
+        let bytes =
+            std::fs::read(&self.log).with_context(|| format!("Cannot read {}", self.log.display()))?;
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 }

@@ -3,20 +3,18 @@
 
 use std::fs;
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
 use crate::daemon::Device;
 use crate::paths::Paths;
-use crate::progress::{duration, output_of};
+use crate::progress::duration;
 use crate::run::{new_log_folder, passed_environment};
 use crate::setup::kernel::Flavour;
-use crate::setup::nvcc::Nvcc;
 use crate::vm::{Accelerator, GuestCommand, Vm, VmConfig};
-use crate::{build, setup};
+use crate::{build, program, setup};
 
 /// The program, below the repository.
 const PROGRAM: &str = "tests/cuda/add_one.cu";
@@ -30,7 +28,7 @@ pub fn run(paths: &Paths, device: &str) -> Result<u8> {
     clock.stop("setup");
     build::run(paths, &[], Flavour::Small)?;
     clock.stop("build");
-    let program = compile(paths, &paths.root.join(PROGRAM))?;
+    let program = program::compile(paths, &paths.root.join(PROGRAM))?;
     clock.stop("compile");
     let logs = new_log_folder(paths)?;
     let result = in_vm(paths, device, &program, &logs, &mut clock);
@@ -44,7 +42,13 @@ pub fn run(paths: &Paths, device: &str) -> Result<u8> {
 }
 
 /// Boots, runs the program, switches off.
-fn in_vm(paths: &Paths, device: &str, program: &Path, logs: &Path, clock: &mut Clock) -> Result<(i32, Facts)> {
+fn in_vm(
+    paths: &Paths,
+    device: &str,
+    program: &Path,
+    logs: &Path,
+    clock: &mut Clock,
+) -> Result<(i32, Facts)> {
     let vm = Vm::boot(paths, VmConfig::new(Device(device.to_owned())), logs)?;
     if !vm.problems().is_empty() {
         bail!("The guest is not complete: {}", vm.problems().join("; "));
@@ -61,20 +65,6 @@ fn in_vm(paths: &Paths, device: &str, program: &Path, logs: &Path, clock: &mut C
     clock.stop("stop");
     let log = fs::read_to_string(logs.join("daemon.log"))?;
     Ok((status, Facts { device: device_name(&log), calls: calls(&log), accelerator }))
-}
-
-/// Compiles a CUDA program with the unmodified nvcc, for the GPU and with PTX for the emulator.
-fn compile(paths: &Paths, source: &Path) -> Result<PathBuf> {
-    let nvcc = Nvcc::find(paths)?;
-    let name = source.file_stem().context("The program has no name")?;
-    let folder = paths.stack.join("demo");
-    fs::create_dir_all(&folder)?;
-    let program = folder.join(name);
-    let mut command = Command::new(nvcc.program());
-    command.args(["-std=c++17", "-O2", "--cudart=shared", "-gencode", "arch=compute_90,code=[sm_90,compute_90]"]);
-    command.arg("-L").arg(nvcc.libraries()).arg("-o").arg(&program).arg(source).env("CUDA_HOME", &nvcc.home);
-    output_of(&mut command)?;
-    Ok(program)
 }
 
 /// Measures one stage after the other.
@@ -105,7 +95,8 @@ struct Facts {
 
 impl Facts {
     fn sentence(&self) -> Result<String> {
-        let device = self.device.as_deref().context("The daemon's log does not say what executed the calls")?;
+        let device =
+            self.device.as_deref().context("The daemon's log does not say what executed the calls")?;
         if self.calls == 0 {
             bail!("No call has crossed to the daemon: the program ran on something else");
         }

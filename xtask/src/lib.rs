@@ -1,15 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Every command a person types, and the virtual machine for the tests.
 
+pub mod bench;
 pub mod build;
 pub mod checkpatch;
 pub mod cli;
+pub mod coverage;
 pub mod daemon;
 pub mod demo;
+pub mod measure;
 pub mod paths;
 pub mod process;
+pub mod program;
 pub mod progress;
 pub mod run;
 pub mod setup;
 pub mod test;
+pub mod virtio_user;
 pub mod vm;

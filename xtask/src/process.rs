@@ -81,7 +81,12 @@ impl Process {
 
     /// An explanation for a process that has ended too early.
     pub fn obituary(&self, status: ExitStatus) -> String {
-        format!("{} ended ({status}): {}\nIts log: {}", self.name, last_lines(&self.log(), 10), self.log.display())
+        format!(
+            "{} ended ({status}): {}\nIts log: {}",
+            self.name,
+            last_lines(&self.log(), 10),
+            self.log.display()
+        )
     }
 
     fn signal(&self, number: i32) {

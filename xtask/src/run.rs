@@ -7,7 +7,6 @@ use std::fs;
 use std::io::{self, Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -16,11 +15,11 @@ use clap::{Args, ValueEnum};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::build::Stack;
-use crate::daemon::{Daemon, DaemonConfig, Device};
+use crate::daemon::{DaemonConfig, Device};
 use crate::paths::Paths;
 use crate::setup::kernel::Flavour;
-use crate::vm::{GuestCommand, Input, Running, Vm, VmConfig, with_libraries};
+use crate::virtio_user::VirtioUser;
+use crate::vm::{GuestCommand, Input, Running, Vm, VmConfig};
 
 /// Folders with the logs of so many runs are kept.
 const KEPT_LOGS: usize = 10;
@@ -29,7 +28,8 @@ const INPUT_CHUNK: usize = 16 * 1024;
 /// The exit status when the program did not get to run, or was lost: what container tools use, too.
 const STACK_FAILED: u8 = 125;
 /// Names and prefixes of variables that cargo and rustup set for us, not the person for the program.
-const NOT_PASSED: [&str; 5] = ["CARGO", "CARGO_", "RUSTUP_TOOLCHAIN", "RUST_RECURSION_COUNT", "LD_LIBRARY_PATH"];
+const NOT_PASSED: [&str; 5] =
+    ["CARGO", "CARGO_", "RUSTUP_TOOLCHAIN", "RUST_RECURSION_COUNT", "LD_LIBRARY_PATH"];
 
 /// How a program reaches the daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -115,7 +115,8 @@ pub fn passed_environment(paths: &Paths) -> Vec<(OsString, OsString)> {
     let is_cargos = |folder: &PathBuf| {
         folder.starts_with(&paths.target) || folder.components().any(|part| part.as_os_str() == ".rustup")
     };
-    let own = env::split_paths(&libraries).filter(|folder| !is_cargos(folder) && !folder.as_os_str().is_empty());
+    let own =
+        env::split_paths(&libraries).filter(|folder| !is_cargos(folder) && !folder.as_os_str().is_empty());
     let libraries = env::join_paths(own).unwrap_or_default();
     passed.chain((!libraries.is_empty()).then(|| ("LD_LIBRARY_PATH".into(), libraries))).collect()
 }
@@ -178,22 +179,16 @@ fn forward_input(input: Input) {
 }
 
 fn beside_daemon(paths: &Paths, arguments: &RunArguments, logs: &Path) -> Result<i32> {
-    let stack = Stack::new(paths);
-    let folder = tempfile::Builder::new().prefix("vhost-cuda-").tempdir()?;
     let mut config = DaemonConfig::new(Device(arguments.device.clone()));
     config.queues = arguments.smp.clamp(1, 16);
-    let socket = folder.path().join("daemon");
-    let mut daemon = Daemon::start(&stack, config, &socket, &logs.join("daemon.log"))?;
-    let environment = passed_environment(paths);
-    let libraries = environment.iter().find(|(name, _)| name == "LD_LIBRARY_PATH").map(|(_, value)| value);
-    let mut command = Command::new(&arguments.command[0]);
-    command.args(&arguments.command[1..]).env_clear().envs(environment.iter().map(|(name, value)| (name, value)));
-    command.env("LD_LIBRARY_PATH", with_libraries(&stack.guest_libraries(), libraries));
-    command.env("VIRTIO_CUDA_SOCKET", &socket);
+    let beside = VirtioUser::start(paths, config, logs)?;
+    let mut command = beside.command(paths, &arguments.command[0]);
+    command.args(&arguments.command[1..]);
     // The terminal sends its signals to the program as well; we stay to clean up after it.
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM])?;
-    let mut child =
-        command.spawn().with_context(|| format!("Cannot start {}", Path::new(&arguments.command[0]).display()))?;
+    let mut child = command
+        .spawn()
+        .with_context(|| format!("Cannot start {}", Path::new(&arguments.command[0]).display()))?;
     let id = child.id() as i32;
     thread::spawn(move || {
         for signal in &mut signals {
@@ -204,7 +199,7 @@ fn beside_daemon(paths: &Paths, arguments: &RunArguments, logs: &Path) -> Result
         }
     });
     let status = child.wait()?;
-    daemon.stop()?;
+    beside.stop()?;
     io::stdout().flush()?;
     Ok(status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default()))
 }

@@ -92,7 +92,8 @@ fn run_level(paths: &Paths, stack: &Stack, level: Level, arguments: &[String]) -
     if level == Level::Unit {
         let crates = ["--workspace", "--exclude", PACKAGE];
         let helpers = ["--package", PACKAGE, "--lib"];
-        let passed = [&crates[..], &helpers[..]].map(|selection| cargo_test(paths, stack, selection, arguments));
+        let passed =
+            [&crates[..], &helpers[..]].map(|selection| cargo_test(paths, stack, selection, arguments));
         let [crates, helpers] = passed;
         return Ok(if crates? && helpers? { Outcome::Passed } else { Outcome::Failed });
     }

@@ -70,7 +70,8 @@ fn mount_rest() -> Result<()> {
     mount_at("devpts", "devpts", "/dev/pts", None)?;
     mount_at("mqueue", "mqueue", "/dev/mqueue", None)?;
     mount_at("hugetlbfs", "hugetlbfs", "/dev/hugepages", None)?;
-    for (link, target) in [("fd", "/proc/self/fd"), ("stdin", "fd/0"), ("stdout", "fd/1"), ("stderr", "fd/2")] {
+    for (link, target) in [("fd", "/proc/self/fd"), ("stdin", "fd/0"), ("stdout", "fd/1"), ("stderr", "fd/2")]
+    {
         std::os::unix::fs::symlink(target, Path::new("/dev").join(link))?;
     }
     Ok(())

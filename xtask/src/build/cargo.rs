@@ -38,10 +38,13 @@ fn build(paths: &Paths, package: &str, profile: Profile) -> Result<Vec<Value>> {
     let mut cargo = Command::new("cargo");
     cargo.args(["build", "--release", "--package", package, "--message-format=json-render-diagnostics"]);
     if profile == Profile::Static {
-        cargo.args(["--target", "x86_64-unknown-linux-gnu"]).env("RUSTFLAGS", "-C target-feature=+crt-static -C strip=symbols");
+        cargo
+            .args(["--target", "x86_64-unknown-linux-gnu"])
+            .env("RUSTFLAGS", "-C target-feature=+crt-static -C strip=symbols");
     }
     cargo.current_dir(&paths.root).env("CARGO_TARGET_DIR", &paths.target);
-    let output = cargo.stdin(Stdio::null()).stderr(Stdio::inherit()).output().context("Cannot start cargo")?;
+    let output =
+        cargo.stdin(Stdio::null()).stderr(Stdio::inherit()).output().context("Cannot start cargo")?;
     if !output.status.success() {
         bail!("Package {package} does not build");
     }

@@ -30,7 +30,8 @@ impl Apt {
             fs::create_dir_all(apt.state.join(folder))?;
         }
         let fetched = apt.state.join("fetched");
-        let age = fs::metadata(&fetched).and_then(|m| m.modified()).map(|at| SystemTime::now().duration_since(at));
+        let age =
+            fs::metadata(&fetched).and_then(|m| m.modified()).map(|at| SystemTime::now().duration_since(at));
         if matches!(age, Ok(Ok(age)) if age < INDEX_AGE) {
             return Ok(apt);
         }
@@ -196,7 +197,10 @@ mod tests {
                     deb [arch=amd64 signed-by=/x] http://a.invalid/debian bookworm-updates main\n\
                     deb [arch=amd64 signed-by=/x] http://b.invalid/debian bookworm main\n";
         assert_eq!(mirror_in_lines(text, "bookworm").as_deref(), Some("http://b.invalid/debian"));
-        assert_eq!(mirror_in_lines("deb http://c.invalid/debian bookworm main", "bookworm").unwrap(), "http://c.invalid/debian");
+        assert_eq!(
+            mirror_in_lines("deb http://c.invalid/debian bookworm main", "bookworm").unwrap(),
+            "http://c.invalid/debian"
+        );
     }
 
     #[test]

@@ -70,7 +70,8 @@ impl Entry {
     /// Creates the folder, empty.
     pub fn begin_empty(&self) -> Result<()> {
         if self.path.exists() {
-            fs::remove_dir_all(&self.path).with_context(|| format!("Cannot empty {}", self.path.display()))?;
+            fs::remove_dir_all(&self.path)
+                .with_context(|| format!("Cannot empty {}", self.path.display()))?;
         }
         self.begin()
     }

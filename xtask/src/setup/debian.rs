@@ -11,13 +11,28 @@ use crate::progress::{Step, output_of};
 /// What must be installed, and for what.
 const PACKAGES: &[&str] = &[
     // Rust crates and CUDA programs
-    "gcc", "g++", "libc6-dev", "binutils", "make",
+    "gcc",
+    "g++",
+    "libc6-dev",
+    "binutils",
+    "make",
     // the guest's initramfs
     "busybox-static",
     // Linux
-    "flex", "bison", "bc", "libelf-dev", "xz-utils",
+    "flex",
+    "bison",
+    "bc",
+    "libelf-dev",
+    "xz-utils",
     // QEMU
-    "ninja-build", "pkg-config", "libglib2.0-dev", "libattr1-dev", "patch", "perl", "python3", "python3-venv",
+    "ninja-build",
+    "pkg-config",
+    "libglib2.0-dev",
+    "libattr1-dev",
+    "patch",
+    "perl",
+    "python3",
+    "python3-venv",
     // nvcc and libclang come as Python wheels
     "python3-pip",
 ];
@@ -39,7 +54,10 @@ pub fn setup(paths: &Paths) -> Result<()> {
 pub fn install(packages: &[&str], step: &Step) -> Result<()> {
     let user = output_of(Command::new("id").arg("-u"))?;
     if user != "0" {
-        bail!("Packages are missing; run as root: apt-get install --no-install-recommends {}", packages.join(" "));
+        bail!(
+            "Packages are missing; run as root: apt-get install --no-install-recommends {}",
+            packages.join(" ")
+        );
     }
     step.note("fetching the package lists");
     step.run(Command::new("apt-get").args(["update", "-q"]))?;

@@ -138,7 +138,9 @@ pub fn source(paths: &Paths) -> Result<String> {
     apt.unpack(&package, &version, &unpacked, &step)?;
     step.note("unpacking");
     let archive = unpacked.join(format!("usr/src/{package}.tar.xz"));
-    step.run(Command::new("tar").arg("-xJf").arg(archive).args(["--strip-components=1", "-C"]).arg(&entry.path))?;
+    step.run(
+        Command::new("tar").arg("-xJf").arg(archive).args(["--strip-components=1", "-C"]).arg(&entry.path),
+    )?;
     fs::remove_dir_all(unpacked)?;
     entry.complete()?;
     step.done(&version);
@@ -152,9 +154,12 @@ fn newest_source_package(apt: &Apt) -> Result<String> {
         return Ok(preferred);
     }
     let prefix = format!("linux-source-{MAJOR}");
-    let newest = names.into_iter().filter(|name| name.starts_with(&prefix)).max_by(|a, b| compare_versions(a, b));
+    let newest =
+        names.into_iter().filter(|name| name.starts_with(&prefix)).max_by(|a, b| compare_versions(a, b));
     let newest = newest.with_context(|| format!("The package index has no {prefix}x"))?;
-    eprintln!("warning: {preferred} is not to be had any more; taking {newest}, with which nothing was tested");
+    eprintln!(
+        "warning: {preferred} is not to be had any more; taking {newest}, with which nothing was tested"
+    );
     Ok(newest)
 }
 
@@ -184,7 +189,8 @@ fn entry(paths: &Paths, flavour: Flavour, version: &str, tools: &RustTools) -> R
 fn wanted_options(paths: &Paths, flavour: Flavour) -> Result<String> {
     let mut options: Vec<(String, String)> = Vec::new();
     for fragment in flavour.fragments(&paths.root) {
-        let text = fs::read_to_string(&fragment).with_context(|| format!("Cannot read {}", fragment.display()))?;
+        let text =
+            fs::read_to_string(&fragment).with_context(|| format!("Cannot read {}", fragment.display()))?;
         for line in meaningful_lines(&text).lines() {
             let (name, value) = line.split_once('=').with_context(|| format!("{line}: not an option"))?;
             options.retain(|(earlier, _)| earlier != name);

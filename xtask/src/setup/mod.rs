@@ -58,7 +58,14 @@ pub fn run(paths: &Paths, parts: &[Part]) -> Result<()> {
 /// `pip install` into a folder of its own.
 fn pip_install(target: &Path) -> Command {
     let mut pip = Command::new("python3");
-    pip.args(["-m", "pip", "install", "--no-deps", "--disable-pip-version-check", "--root-user-action=ignore"]);
+    pip.args([
+        "-m",
+        "pip",
+        "install",
+        "--no-deps",
+        "--disable-pip-version-check",
+        "--root-user-action=ignore",
+    ]);
     pip.arg("--target").arg(target);
     pip
 }

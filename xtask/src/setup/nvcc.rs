@@ -45,7 +45,10 @@ impl Nvcc {
     /// The folder of libcudart.so, for the linker.
     pub fn libraries(&self) -> PathBuf {
         let folders = ["lib", "lib64", "targets/x86_64-linux/lib"].map(|name| self.home.join(name));
-        folders.into_iter().find(|folder| folder.join("libcudart.so").exists()).unwrap_or_else(|| self.home.join("lib"))
+        folders
+            .into_iter()
+            .find(|folder| folder.join("libcudart.so").exists())
+            .unwrap_or_else(|| self.home.join("lib"))
     }
 }
 
@@ -87,9 +90,10 @@ fn installed() -> Option<PathBuf> {
     let by_variable = env::var_os("CUDA_HOME").map(PathBuf::from);
     let by_path = env::split_paths(&env::var_os("PATH")?).find(|folder| folder.join("nvcc").is_file());
     let by_path = by_path.and_then(|folder| Some(folder.parent()?.to_path_buf()));
-    [by_variable, by_path].into_iter().flatten().find(|home| {
-        release_of(&home.join("bin/nvcc")).is_ok_and(|release| release.starts_with("13."))
-    })
+    [by_variable, by_path]
+        .into_iter()
+        .flatten()
+        .find(|home| release_of(&home.join("bin/nvcc")).is_ok_and(|release| release.starts_with("13.")))
 }
 
 /// The `13.0` in `release 13.0, V13.0.88`.

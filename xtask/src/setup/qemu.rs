@@ -194,12 +194,16 @@ impl Work<'_> {
     fn patch(&self) -> Result<()> {
         self.step.note("applying patches");
         let folder = self.folder.join("debian/patches");
-        let series = fs::read_to_string(folder.join("series")).context("Debian's source has no patch series")?;
+        let series =
+            fs::read_to_string(folder.join("series")).context("Debian's source has no patch series")?;
         let names = series.lines().filter_map(|line| line.split('#').next()?.split_whitespace().next());
         let debian = names.map(|name| folder.join(name));
         for patch in debian.chain(patches(self.paths)?) {
             let mut command = Command::new("patch");
-            command.args(["-p1", "-s", "--no-backup-if-mismatch", "-i"]).arg(&patch).current_dir(self.source());
+            command
+                .args(["-p1", "-s", "--no-backup-if-mismatch", "-i"])
+                .arg(&patch)
+                .current_dir(self.source());
             self.step.run(&mut command).with_context(|| format!("{} does not apply", patch.display()))?;
         }
         let devices = self.source().join(format!("configs/devices/x86_64-softmmu/{DEVICES}.mak"));
@@ -232,7 +236,8 @@ impl Work<'_> {
         let roms = self.folder.join("roms");
         fs::create_dir_all(&roms)?;
         let source = self.source();
-        let settings = format!("TOPSRC_DIR={}\nCC=gcc\nOBJCOPY=objcopy\nPYTHON=/usr/bin/python3\n", source.display());
+        let settings =
+            format!("TOPSRC_DIR={}\nCC=gcc\nOBJCOPY=objcopy\nPYTHON=/usr/bin/python3\n", source.display());
         fs::write(roms.join("config.mak"), settings)?;
         let mut make = Command::new("make");
         make.arg("-f").arg(source.join("pc-bios/optionrom/Makefile")).args(OPTION_ROMS);

@@ -35,7 +35,12 @@ impl RustTools {
             bail!("bindgen or libclang is missing; run: cargo xtask setup --only rust");
         }
         let sysroot = PathBuf::from(output_of(Command::new("rustc").args(["--print", "sysroot"]))?);
-        let tools = [("RUSTC", "rustc"), ("RUSTDOC", "rustdoc"), ("RUSTFMT", "rustfmt"), ("CLIPPY_DRIVER", "clippy-driver")];
+        let tools = [
+            ("RUSTC", "rustc"),
+            ("RUSTDOC", "rustdoc"),
+            ("RUSTFMT", "rustfmt"),
+            ("CLIPPY_DRIVER", "clippy-driver"),
+        ];
         let mut make_variables: Vec<String> = tools
             .iter()
             .map(|(variable, tool)| format!("{variable}={}", sysroot.join("bin").join(tool).display()))

@@ -58,7 +58,8 @@ impl Accelerator {
 fn may_work() -> bool {
     let usable = fs::File::options().read(true).write(true).open("/dev/kvm").is_ok();
     let flags = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let has_flag = |line: &str| line.starts_with("flags") && line.split_whitespace().any(|f| f == "vmx" || f == "svm");
+    let has_flag =
+        |line: &str| line.starts_with("flags") && line.split_whitespace().any(|f| f == "vmx" || f == "svm");
     usable && flags.lines().any(has_flag)
 }
 
@@ -68,7 +69,17 @@ fn kernel_prints(qemu: &Qemu, kernel: &Kernel) -> Result<bool> {
     let console = folder.path().join("console");
     let mut command = Command::new(&qemu.binary);
     command.arg("-L").arg(&qemu.data).args(Accelerator::Kvm.arguments());
-    command.args(["-machine", "q35", "-m", "256M", "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]);
+    command.args([
+        "-machine",
+        "q35",
+        "-m",
+        "256M",
+        "-nodefaults",
+        "-no-user-config",
+        "-display",
+        "none",
+        "-no-reboot",
+    ]);
     command.arg("-serial").arg(format!("file:{}", console.display()));
     command.arg("-kernel").arg(&kernel.image).args(["-append", "console=ttyS0 earlyprintk=ttyS0 panic=-1"]);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());

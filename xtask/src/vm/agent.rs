@@ -198,8 +198,12 @@ impl Running {
         loop {
             match self.next(end)? {
                 Some(Event::Output(stream, bytes)) => {
-                    let writer: &mut dyn Write = if stream == Stream::Stdout { &mut *stdout } else { &mut *stderr };
-                    writer.write_all(&bytes).and_then(|()| writer.flush()).context("Cannot write the output")?;
+                    let writer: &mut dyn Write =
+                        if stream == Stream::Stdout { &mut *stdout } else { &mut *stderr };
+                    writer
+                        .write_all(&bytes)
+                        .and_then(|()| writer.flush())
+                        .context("Cannot write the output")?;
                 }
                 Some(Event::Exited(status)) => return Ok(status),
                 Some(Event::Failed(message)) => bail!("The guest cannot start the command: {message}"),

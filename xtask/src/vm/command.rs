@@ -38,7 +38,8 @@ impl GuestCommand {
 
     fn with_root(arguments: Vec<OsString>, root: Root) -> Self {
         let mut environment = BTreeMap::new();
-        environment.insert("PATH".into(), "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".into());
+        environment
+            .insert("PATH".into(), "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".into());
         environment.insert("HOME".into(), "/tmp".into());
         Self { arguments, environment, directory: "/".into(), root, limit: USUAL_LIMIT }
     }

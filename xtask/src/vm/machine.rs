@@ -34,11 +34,30 @@ pub struct Files<'a> {
 }
 
 /// A QEMU that runs the machine.
-pub fn command(config: &VmConfig, qemu: &Qemu, kernel: &Kernel, accelerator: Accelerator, files: &Files) -> Command {
+pub fn command(
+    config: &VmConfig,
+    qemu: &Qemu,
+    kernel: &Kernel,
+    accelerator: Accelerator,
+    files: &Files,
+) -> Command {
     let mut command = Command::new(&qemu.binary);
-    command.arg("-L").arg(&qemu.data).args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]);
+    command.arg("-L").arg(&qemu.data).args([
+        "-nodefaults",
+        "-no-user-config",
+        "-display",
+        "none",
+        "-no-reboot",
+    ]);
     command.args(["-name", "vhost-cuda", "-msg", "timestamp=on"]).args(accelerator.arguments());
-    command.args(["-machine", "q35,memory-backend=ram", "-m", &config.memory, "-smp", &config.cpus.to_string()]);
+    command.args([
+        "-machine",
+        "q35,memory-backend=ram",
+        "-m",
+        &config.memory,
+        "-smp",
+        &config.cpus.to_string(),
+    ]);
     command.args(["-object", &format!("memory-backend-memfd,id=ram,size={},share=on", config.memory)]);
     command.arg("-kernel").arg(&kernel.image).arg("-initrd").arg(files.initramfs);
     command.args(["-append", &format!("console=ttyS0 panic=-1 oops=panic {}", config.kernel_arguments)]);
@@ -70,7 +89,8 @@ pub fn device_description(config: &VmConfig) -> Value {
 /// What the monitor wants to know to connect to the daemon again.
 pub fn chardev_description(socket: &Path) -> Value {
     let address = json!({ "type": "unix", "data": { "path": socket } });
-    let backend = json!({ "type": "socket", "data": { "addr": address, "server": false, "reconnect-ms": 100 } });
+    let backend =
+        json!({ "type": "socket", "data": { "addr": address, "server": false, "reconnect-ms": 100 } });
     json!({ "id": CUDA_CHARDEV, "backend": backend })
 }
 

@@ -98,10 +98,20 @@ impl Vm {
         let kernel = Kernel::find(paths, config.kernel)?;
         let accelerator = Accelerator::choose(paths, &qemu, &kernel)?;
         fs::create_dir_all(logs).with_context(|| format!("Cannot create {}", logs.display()))?;
+        for old in ["daemon.log", "qemu.log", "console.log"].map(|name| logs.join(name)) {
+            if old.exists() {
+                fs::remove_file(old)?;
+            }
+        }
         let folder = tempfile::Builder::new().prefix("vhost-cuda-").tempdir()?;
         let file = |name: &str| folder.path().join(name);
         let module = stack.module(config.kernel);
-        initramfs::write(&file("initramfs"), &stack.agent(), module.exists().then_some(&module), config.load_module)?;
+        initramfs::write(
+            &file("initramfs"),
+            &stack.agent(),
+            module.exists().then_some(&module),
+            config.load_module,
+        )?;
         let daemon = Daemon::start(&stack, config.daemon.clone(), &file("daemon"), &logs.join("daemon.log"))?;
         let listen = |name: &str| UnixListener::bind(file(name)).context("Cannot create a socket");
         let (agent, monitor) = (listen("agent")?, listen("monitor")?);
@@ -205,7 +215,10 @@ impl Vm {
         match qemu.wait(POWER_OFF_LIMIT)? {
             Some(status) if status.success() => self.daemon().stop(),
             Some(status) => bail!("{}", qemu.obituary(status)),
-            None => bail!("The guest did not switch off; its last messages:\n{}", last_lines(&self.kernel_log()?, 20)),
+            None => bail!(
+                "The guest did not switch off; its last messages:\n{}",
+                last_lines(&self.kernel_log()?, 20)
+            ),
         }
     }
 }

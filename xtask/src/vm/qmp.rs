@@ -46,7 +46,12 @@ impl Qmp {
     }
 
     /// Waits until QEMU announces the event `name` for which `wanted` holds.
-    pub fn wait_for(&mut self, name: &str, wanted: impl Fn(&Value) -> bool, limit: Duration) -> Result<Value> {
+    pub fn wait_for(
+        &mut self,
+        name: &str,
+        wanted: impl Fn(&Value) -> bool,
+        limit: Duration,
+    ) -> Result<Value> {
         let end = Instant::now() + limit;
         loop {
             let found = self.events.iter().position(|event| event["event"] == name && wanted(&event["data"]));
