@@ -24,7 +24,7 @@ thread_local! {
     static STACK: RefCell<Vec<CUcontext>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A context: streams, modules, allocations and the first error of a kernel.
+/// A context: streams, modules and allocations.
 pub struct Context {
     pub(super) handle: CUcontext,
     /// cuCtxGetId; a primary context that was reset comes back with another one.
@@ -32,8 +32,6 @@ pub struct Context {
     pub(super) device: &'static Device,
     pub(super) flags: AtomicU32,
     primary: bool,
-    /// The error that every call answers from now on, 0 for none.
-    sticky: AtomicU32,
     pub(super) legacy: Arc<Stream>,
     pub(super) streams: Mutex<Vec<Weak<Stream>>>,
     /// Held while work is put in its place between the streams.
@@ -53,7 +51,6 @@ impl Context {
             device,
             flags: AtomicU32::new(flags),
             primary,
-            sticky: AtomicU32::new(0),
             legacy: Stream::legacy(context),
             streams: Mutex::default(),
             order: Mutex::default(),
@@ -68,12 +65,12 @@ impl Context {
 
     /// The error that a kernel left, if one did.
     pub(super) fn sticky(&self) -> Option<CUresult> {
-        Some(CUresult(self.sticky.load(Ordering::Acquire))).filter(|error| *error != CUresult::CUDA_SUCCESS)
+        self.device.fault.get()
     }
 
     /// Makes an error the answer of all later calls; the first one stays.
     pub(super) fn poison(&self, error: CUresult) {
-        let _ = self.sticky.compare_exchange(0, error.0, Ordering::AcqRel, Ordering::Acquire);
+        self.device.fault.set(error);
     }
 
     /// This context, unless it has a sticky error.
@@ -133,6 +130,13 @@ fn find(handle: CUcontext) -> CuResult<Arc<Context>> {
     })
 }
 
+/// The device of a context, NULL being the current one, even of a primary context that was reset.
+pub(super) fn device_of(handle: CUcontext) -> CuResult<&'static Device> {
+    let handle = if handle == Handle::NULL { current_handle().unwrap_or(handle) } else { handle };
+    let primary = super::device::all().iter().find(|device| device.primary.handle == handle);
+    primary.map_or_else(|| find_or_current(handle).map(|context| context.device), Ok)
+}
+
 /// The top of this thread's stack.
 pub(super) fn current_handle() -> Option<CUcontext> {
     STACK.with_borrow(|stack| stack.last().copied())
@@ -140,6 +144,9 @@ pub(super) fn current_handle() -> Option<CUcontext> {
 
 /// cuCtxPushCurrent
 pub(super) fn push(handle: CUcontext) -> CuResult<()> {
+    if handle == Handle::NULL {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
     find(handle)?;
     STACK.with_borrow_mut(|stack| stack.push(handle));
     Ok(())
@@ -165,10 +172,11 @@ pub(super) fn set_current(handle: CUcontext) -> CuResult<()> {
 }
 
 /// cuCtxCreate: the new context becomes current.
-pub(super) fn create(device: &'static Device, flags: u32) -> CUcontext {
+pub(super) fn create(device: &'static Device, flags: u32) -> CuResult<CUcontext> {
+    device.fault.check()?;
     let context = Context::new(Handle::mint(), device, flags, false);
     STACK.with_borrow_mut(|stack| stack.push(context.handle));
-    context.handle
+    Ok(context.handle)
 }
 
 /// cuCtxDestroy
@@ -202,6 +210,7 @@ impl PrimaryContext {
     }
 
     pub(super) fn retain(&self, ordinal: i32) -> CuResult<CUcontext> {
+        device(ordinal)?.fault.check()?;
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.context.is_none() {
             state.context = Some(Context::new(self.handle, device(ordinal)?, state.flags, true));
@@ -221,13 +230,12 @@ impl PrimaryContext {
         Ok(())
     }
 
-    /// Ends the context whoever retains it.
+    /// Ends the context whoever retains it. The count stays, and the next retain makes a new context.
     pub(super) fn reset(&self) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(context) = state.context.take() {
             context.destroy();
         }
-        state.retained = 0;
         state.flags = 0;
     }
 

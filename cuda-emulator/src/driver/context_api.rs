@@ -4,6 +4,7 @@
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::Ordering;
 
+use super::attributes::SHARED_OPTIN;
 use super::context::{self, CUcontext};
 use super::device::{CUdevice, device};
 use super::ffi::{In, Out};
@@ -14,11 +15,18 @@ use super::stream::PRIORITIES;
 /// CU_CTX_SCHED_MASK, MAP_HOST, LMEM_RESIZE_TO_MAX, COREDUMP_ENABLE, USER_COREDUMP_ENABLE, SYNC_MEMOPS
 const CTX_FLAGS: u32 = 0xff;
 const CTX_SCHED_MASK: u32 = 7;
+/// Always on with unified addressing.
+const CTX_MAP_HOST: u32 = 8;
 /// What cuCtxGetApiVersion has said since CUDA 3.2.
 const API_VERSION: u32 = 3020;
 const LIMIT_STACK_SIZE: u32 = 0;
 const LIMIT_PRINTF_FIFO_SIZE: u32 = 1;
 const LIMIT_MALLOC_HEAP_SIZE: u32 = 2;
+const LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT: u32 = 4;
+const LIMIT_MAX_L2_FETCH_GRANULARITY: u32 = 5;
+const LIMIT_PERSISTING_L2_CACHE_SIZE: u32 = 6;
+const LIMIT_SHMEM_SIZE: u32 = 7;
+const LIMIT_CIG_ENABLED: u32 = 8;
 const LIMIT_MAX: u32 = 10;
 /// The most local memory that a thread can have, bytes.
 const MAX_STACK: u64 = 512 << 10;
@@ -34,7 +42,7 @@ fn check_flags(flags: u32) -> CuResult<()> {
 fn ctx_create(out: Out<CUcontext>, flags: u32, ordinal: CUdevice) -> CuResult<()> {
     out.check()?;
     check_flags(flags)?;
-    out.set(context::create(device(ordinal)?, flags));
+    out.set(context::create(device(ordinal)?, flags)?);
     Ok(())
 }
 
@@ -107,13 +115,13 @@ fn ctx_get_device(out: Out<CUdevice>) -> CuResult<()> {
 
 fn ctx_get_device_v2(out: Out<CUdevice>, handle: CUcontext) -> CuResult<()> {
     out.check()?;
-    out.set(context::find_or_current(handle)?.device.ordinal);
+    out.set(context::device_of(handle)?.ordinal);
     Ok(())
 }
 
 fn ctx_get_flags(flags: Out<u32>) -> CuResult<()> {
     flags.check()?;
-    flags.set(context::current_unchecked()?.flags.load(Ordering::Relaxed));
+    flags.set(context::current_unchecked()?.flags.load(Ordering::Relaxed) | CTX_MAP_HOST);
     Ok(())
 }
 
@@ -151,6 +159,10 @@ fn ctx_set_limit(limit: u32, value: usize) -> CuResult<()> {
         LIMIT_STACK_SIZE => context.stack_limit.store((value as u64).next_multiple_of(16), Ordering::Relaxed),
         LIMIT_PRINTF_FIFO_SIZE => context.printf.resize(value),
         LIMIT_MALLOC_HEAP_SIZE => context.device.memory.set_heap_limit(value as u64),
+        LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT
+        | LIMIT_MAX_L2_FETCH_GRANULARITY
+        | LIMIT_PERSISTING_L2_CACHE_SIZE => {}
+        LIMIT_SHMEM_SIZE | LIMIT_CIG_ENABLED => return Err(CUresult::CUDA_ERROR_NOT_PERMITTED),
         limit if limit < LIMIT_MAX => return Err(CUresult::CUDA_ERROR_UNSUPPORTED_LIMIT),
         _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
     }
@@ -164,6 +176,11 @@ fn ctx_get_limit(value: Out<usize>, limit: u32) -> CuResult<()> {
         LIMIT_STACK_SIZE => context.stack_limit.load(Ordering::Relaxed) as usize,
         LIMIT_PRINTF_FIFO_SIZE => context.printf.limit(),
         LIMIT_MALLOC_HEAP_SIZE => context.device.memory.heap_limit() as usize,
+        // Hints for parts that this device does not have.
+        LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT => 2048,
+        LIMIT_MAX_L2_FETCH_GRANULARITY => 64,
+        LIMIT_PERSISTING_L2_CACHE_SIZE | LIMIT_CIG_ENABLED => 0,
+        LIMIT_SHMEM_SIZE => SHARED_OPTIN as usize,
         limit if limit < LIMIT_MAX => return Err(CUresult::CUDA_ERROR_UNSUPPORTED_LIMIT),
         _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
     });

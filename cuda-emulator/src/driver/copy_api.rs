@@ -70,8 +70,8 @@ fn given(memory_type: u32, host: u64, device: u64) -> CuResult<(Given, u64)> {
     match memory_type {
         1 => Ok((Given::Host, host)),
         2 => Ok((Given::Device, device)),
-        3 => Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
         4 => Ok((Given::Unified, device)),
+        // CU_MEMORYTYPE_ARRAY: no array exists.
         _ => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
     }
 }

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::env;
 use std::ffi::{c_char, c_int};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use super::attributes::{self, attribute};
@@ -27,10 +28,30 @@ pub(super) struct Device {
     pub(super) ordinal: CUdevice,
     pub(super) memory: Memory,
     pub(super) primary: PrimaryContext,
+    pub(super) fault: Fault,
     pub(super) pool: Arc<Pool>,
     /// The pool that cuMemAllocAsync uses.
     pub(super) current_pool: Mutex<Arc<Pool>>,
     allocations: Mutex<BTreeMap<CUdeviceptr, Owner>>,
+}
+
+/// The first error that a kernel made. As on hardware it is the answer of every context of this process on the device from
+/// then on, until the process ends.
+pub(super) struct Fault(AtomicU32);
+
+impl Fault {
+    pub(super) fn get(&self) -> Option<CUresult> {
+        Some(CUresult(self.0.load(Ordering::Acquire))).filter(|error| *error != CUresult::CUDA_SUCCESS)
+    }
+
+    pub(super) fn check(&self) -> CuResult<()> {
+        self.get().map_or(Ok(()), Err)
+    }
+
+    /// Later errors change nothing.
+    pub(super) fn set(&self, error: CUresult) {
+        let _ = self.0.compare_exchange(0, error.0, Ordering::AcqRel, Ordering::Acquire);
+    }
 }
 
 /// Who made an allocation.
@@ -79,6 +100,7 @@ impl Device {
             ordinal,
             memory: Memory::new(bytes)?,
             primary: PrimaryContext::new(),
+            fault: Fault(AtomicU32::new(0)),
             current_pool: Mutex::new(Arc::clone(&pool)),
             pool,
             allocations: Mutex::new(BTreeMap::new()),

@@ -325,7 +325,8 @@ fn pinned_memory_is_its_own_device_pointer() {
     assert_eq!(cu!(cuMemsetD8_v2(ptr, 5, 10_000)), OK);
     // SAFETY: the allocation is 10000 bytes long.
     assert_eq!(unsafe { *host.cast::<u8>().add(9999) }, 5);
-    assert_eq!(cu!(cuMemHostUnregister(host)), CUresult::CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
+    assert_eq!(cu!(cuMemHostUnregister(host)), INVALID_VALUE);
+    assert_eq!(cu!(cuMemHostRegister_v2(host, 100, 0)), INVALID_VALUE);
     assert_eq!(cu!(cuMemFreeHost(host)), OK);
     assert_eq!(cu!(cuMemFreeHost(host)), INVALID_VALUE);
 
@@ -416,6 +417,8 @@ fn images_that_are_none_are_refused() {
     assert_eq!(load(b"no such thing\0"), CUresult::CUDA_ERROR_INVALID_IMAGE);
     assert_eq!(load(b"\x7fELF\x02\x01\0"), CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU);
     assert_eq!(load(b".version nonsense\0"), CUresult::CUDA_ERROR_INVALID_PTX);
+    assert_eq!(load(b".version 9.1\n.target sm_90\n\0"), CUresult::CUDA_ERROR_UNSUPPORTED_PTX_VERSION);
+    assert_eq!(load(b".version 9.0\n.target sm_100a\n\0"), CUresult::CUDA_ERROR_INVALID_PTX);
     // A container that is only a header.
     let mut empty = crate::fatbin::CONTAINER_MAGIC.to_le_bytes().to_vec();
     empty.extend_from_slice(&[1, 0, 16, 0, 0, 0, 0, 0, 0, 0, 0, 0]);

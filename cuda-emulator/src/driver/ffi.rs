@@ -117,6 +117,10 @@ impl<T> Clone for Out<T> {
 impl<T> Copy for Out<T> {}
 
 impl<T> Out<T> {
+    pub(super) fn is_null(self) -> bool {
+        self.0.is_null()
+    }
+
     /// CUDA_ERROR_INVALID_VALUE when it is NULL.
     pub(super) fn check(self) -> CuResult<()> {
         if self.0.is_null() { Err(CUresult::CUDA_ERROR_INVALID_VALUE) } else { Ok(()) }

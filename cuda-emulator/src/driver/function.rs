@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Functions and kernels. A CUkernel belongs to a library and works in every context; a CUfunction belongs to a module. Both
-//! are the same object here, so that each call takes either.
+//! are the same object here, since launches and occupancy take either; the other calls take one kind only, as NVIDIA's do.
 
 use std::ffi::{CString, c_char, c_int};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::handle::{Handle, Registry};
 use super::library::{CUlibrary, Library};
 use super::module::{CUmodule, Module};
 use super::result::{CUresult, CuResult};
-use crate::program::{Kernel, Program};
+use crate::program::{Kernel, Program, Space};
 
 /// A function's handle; a CUkernel's value is one too.
 pub type CUfunction = Handle<Function>;
@@ -99,12 +99,18 @@ impl Function {
         Ok(kernel.max_threads.min(by_registers).clamp(1, MAX_THREADS))
     }
 
+    /// The constant memory of the whole program.
+    fn constant_bytes(&self) -> u64 {
+        let constants = self.program().globals.iter().filter(|global| global.space == Space::Const);
+        constants.map(|global| global.bytes).sum()
+    }
+
     fn attribute(&self, attribute: u32) -> CuResult<c_int> {
         let kernel = self.kernel()?;
         Ok(match attribute {
             0 => self.max_threads()? as c_int,          // MAX_THREADS_PER_BLOCK
             1 => kernel.static_shared as c_int,         // SHARED_SIZE_BYTES
-            2 => 0,                                     // CONST_SIZE_BYTES
+            2 => self.constant_bytes() as c_int,        // CONST_SIZE_BYTES
             3 => kernel.local_bytes as c_int,           // LOCAL_SIZE_BYTES
             4 => kernel.registers as c_int,             // NUM_REGS
             5 => kernel.ptx_version as c_int,           // PTX_VERSION
@@ -141,72 +147,105 @@ pub(super) fn find(handle: CUfunction) -> CuResult<Arc<Function>> {
     FUNCTIONS.get(handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
 }
 
+/// The function behind a handle that must not be a kernel's.
+fn find_function(handle: CUfunction) -> CuResult<Arc<Function>> {
+    find(handle).and_then(|found| match found.home {
+        Home::Module(_) => Ok(found),
+        Home::Library(_) => Err(CUresult::CUDA_ERROR_INVALID_HANDLE),
+    })
+}
+
+/// The kernel behind a handle that must not be a function's.
+fn find_kernel(handle: CUkernel) -> CuResult<Arc<Function>> {
+    find(handle.cast()).and_then(|found| match found.home {
+        Home::Library(_) => Ok(found),
+        Home::Module(_) => Err(CUresult::CUDA_ERROR_INVALID_HANDLE),
+    })
+}
+
 /// Ends a handle.
 pub(super) fn forget(handle: CUfunction) {
     FUNCTIONS.remove(handle);
 }
 
-fn get_name(name: Out<*const c_char>, handle: CUfunction) -> CuResult<()> {
+fn get_name(name: Out<*const c_char>, function: &Function) -> CuResult<()> {
     name.check()?;
     // Good until the module or library is unloaded, as the API says: the registry keeps the function.
-    name.set(find(handle)?.name.as_ptr());
+    name.set(function.name.as_ptr());
     Ok(())
 }
 
-fn get_param_info(handle: CUfunction, index: usize, offset: Out<usize>, size: Out<usize>) -> CuResult<()> {
+fn get_param_info(function: &Function, index: usize, offset: Out<usize>, size: Out<usize>) -> CuResult<()> {
     offset.check()?;
-    let function = find(handle)?;
     let param = function.kernel()?.params.get(index).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     offset.set(param.offset as usize);
     size.set(param.size as usize);
     Ok(())
 }
 
+/// CUfunc_cache: kept nowhere, since there is no cache to divide.
+fn check_cache_config(config: u32) -> CuResult<()> {
+    if config > 3 { Err(CUresult::CUDA_ERROR_INVALID_VALUE) } else { Ok(()) }
+}
+
+fn func_get_name(name: Out<*const c_char>, handle: CUfunction) -> CuResult<()> {
+    get_name(name, &*find_function(handle)?)
+}
+
+fn func_get_param_info(
+    handle: CUfunction,
+    index: usize,
+    offset: Out<usize>,
+    size: Out<usize>,
+) -> CuResult<()> {
+    get_param_info(&*find_function(handle)?, index, offset, size)
+}
+
 fn func_get_attribute(value: Out<c_int>, attribute: u32, handle: CUfunction) -> CuResult<()> {
     value.check()?;
-    value.set(find(handle)?.attribute(attribute)?);
+    value.set(find_function(handle)?.attribute(attribute)?);
     Ok(())
 }
 
 fn func_set_attribute(handle: CUfunction, attribute: u32, value: c_int) -> CuResult<()> {
     context::current()?;
-    find(handle)?.set_attribute(attribute, value)
+    find_function(handle)?.set_attribute(attribute, value)
 }
 
 fn func_set_cache_config(handle: CUfunction, config: u32) -> CuResult<()> {
-    find(handle)?;
-    if config > 3 { Err(CUresult::CUDA_ERROR_INVALID_VALUE) } else { Ok(()) }
+    find_function(handle)?;
+    check_cache_config(config)
 }
 
 fn func_set_shared_mem_config(handle: CUfunction, config: u32) -> CuResult<()> {
-    find(handle)?;
+    find_function(handle)?;
     if config > 2 { Err(CUresult::CUDA_ERROR_INVALID_VALUE) } else { Ok(()) }
 }
 
 fn func_get_module(out: Out<CUmodule>, handle: CUfunction) -> CuResult<()> {
     out.check()?;
-    out.set(find(handle)?.module(&context::current()?)?.handle);
+    out.set(find_function(handle)?.module(&context::current()?)?.handle);
     Ok(())
 }
 
 fn func_is_loaded(state: Out<u32>, handle: CUfunction) -> CuResult<()> {
     state.check()?;
-    find(handle)?;
+    find_function(handle)?;
     state.set(1);
     Ok(())
 }
 
 fn func_load(handle: CUfunction) -> CuResult<()> {
-    find(handle).map(|_| ())
+    find_function(handle).map(|_| ())
 }
 
 fn kernel_get_name(name: Out<*const c_char>, handle: CUkernel) -> CuResult<()> {
-    get_name(name, handle.cast())
+    get_name(name, &*find_kernel(handle)?)
 }
 
 fn kernel_get_function(out: Out<CUfunction>, handle: CUkernel) -> CuResult<()> {
     out.check()?;
-    let kernel = find(handle.cast())?;
+    let kernel = find_kernel(handle)?;
     let module = kernel.module(&context::current()?)?;
     out.set(module.function(kernel.name.to_str().unwrap_or_default())?);
     Ok(())
@@ -214,7 +253,7 @@ fn kernel_get_function(out: Out<CUfunction>, handle: CUkernel) -> CuResult<()> {
 
 fn kernel_get_library(out: Out<CUlibrary>, handle: CUkernel) -> CuResult<()> {
     out.check()?;
-    match &find(handle.cast())?.home {
+    match &find_kernel(handle)?.home {
         Home::Library(library) => out.set(library.handle),
         Home::Module(_) => return Err(CUresult::CUDA_ERROR_INVALID_HANDLE),
     }
@@ -227,7 +266,7 @@ fn kernel_get_param_info(
     offset: Out<usize>,
     size: Out<usize>,
 ) -> CuResult<()> {
-    get_param_info(handle.cast(), index, offset, size)
+    get_param_info(&*find_kernel(handle)?, index, offset, size)
 }
 
 fn kernel_get_attribute(
@@ -236,23 +275,26 @@ fn kernel_get_attribute(
     handle: CUkernel,
     ordinal: CUdevice,
 ) -> CuResult<()> {
+    value.check()?;
     device(ordinal)?;
-    func_get_attribute(value, attribute, handle.cast())
+    value.set(find_kernel(handle)?.attribute(attribute)?);
+    Ok(())
 }
 
 fn kernel_set_attribute(attribute: u32, value: c_int, handle: CUkernel, ordinal: CUdevice) -> CuResult<()> {
     device(ordinal)?;
-    find(handle.cast())?.set_attribute(attribute, value)
+    find_kernel(handle)?.set_attribute(attribute, value)
 }
 
 fn kernel_set_cache_config(handle: CUkernel, config: u32, ordinal: CUdevice) -> CuResult<()> {
     device(ordinal)?;
-    func_set_cache_config(handle.cast(), config)
+    find_kernel(handle)?;
+    check_cache_config(config)
 }
 
 super::ffi::entries! { after_init
-    cuFuncGetName => get_name(name: Out<*const c_char>, function: CUfunction);
-    cuFuncGetParamInfo => get_param_info(
+    cuFuncGetName => func_get_name(name: Out<*const c_char>, function: CUfunction);
+    cuFuncGetParamInfo => func_get_param_info(
         function: CUfunction, index: usize, offset: Out<usize>, size: Out<usize>);
     cuFuncGetAttribute => func_get_attribute(value: Out<c_int>, attribute: u32, function: CUfunction);
     cuFuncSetAttribute => func_set_attribute(function: CUfunction, attribute: u32, value: c_int);

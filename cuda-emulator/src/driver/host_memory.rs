@@ -79,8 +79,11 @@ pub(super) fn free_all_of(context: CUcontext) {
 
 fn allocate(bytes: usize, flags: u32) -> CuResult<*mut c_void> {
     let context = context::current()?;
-    if bytes == 0 || flags & !ALLOC_FLAGS != 0 {
+    if flags & !ALLOC_FLAGS != 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    if bytes == 0 {
+        return Ok(std::ptr::null_mut());
     }
     let length = bytes.checked_next_multiple_of(PAGE).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
     let protection = libc::PROT_READ | libc::PROT_WRITE;
@@ -153,6 +156,9 @@ fn mem_host_register(pointer: *mut c_void, bytes: usize, flags: u32) -> CuResult
     if flags & REGISTER_IOMEMORY != 0 {
         return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
     }
+    if find(pointer).is_ok_and(|pinned| pinned.allocated) {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
     let base = pointer as usize;
     populate(base, bytes, flags & REGISTER_READ_ONLY == 0)?;
     if !add_range(base, bytes, RangeKind::HostRegistered) {
@@ -164,7 +170,11 @@ fn mem_host_register(pointer: *mut c_void, bytes: usize, flags: u32) -> CuResult
 
 fn mem_host_unregister(pointer: *mut c_void) -> CuResult<()> {
     context::current()?;
-    let pinned = take(pointer, false).ok_or(CUresult::CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED)?;
+    let pinned = take(pointer, false).ok_or_else(|| match find(pointer) {
+        // Allocated, or inside a registered range.
+        Ok(_) => CUresult::CUDA_ERROR_INVALID_VALUE,
+        Err(_) => CUresult::CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED,
+    })?;
     context::wait_all_idle();
     release(pointer as usize, pinned);
     Ok(())

@@ -15,6 +15,8 @@ const JIT_INFO_LOG_BUFFER: u32 = 3;
 const JIT_INFO_LOG_BUFFER_SIZE_BYTES: u32 = 4;
 const JIT_ERROR_LOG_BUFFER: u32 = 5;
 const JIT_ERROR_LOG_BUFFER_SIZE_BYTES: u32 = 6;
+/// The newest PTX version of CUDA 13.0.
+const PTX_VERSION: (u32, u32) = (9, 0);
 /// A prelinked wrapper's list of containers ends by then, or it is not one.
 const MAX_PRELINKED: usize = 4096;
 
@@ -69,6 +71,9 @@ pub(super) fn load(image: *const c_void, options: &JitOptions) -> CuResult<Arc<P
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     let texts = texts(image).map_err(|error| report(options, &error.to_string(), code_of(&error)))?;
+    for text in &texts {
+        check_header(text).map_err(|(code, message)| report(options, &message, code))?;
+    }
     let texts: Vec<_> = texts.iter().map(String::as_str).collect();
     let program = Program::link(&texts).map_err(|error| {
         let code = match error.kind {
@@ -95,6 +100,30 @@ fn code_of(error: &FatbinError) -> CUresult {
         FatbinError::Invalid(_) => CUresult::CUDA_ERROR_INVALID_IMAGE,
         FatbinError::NoPtx { .. } => CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU,
     }
+}
+
+/// Refuses PTX that is newer than the driver or the device, as NVIDIA's compiler does.
+fn check_header(text: &str) -> Result<(), (CUresult, String)> {
+    let word_after = |directive: &str| {
+        text.split_once(directive).and_then(|(_, rest)| {
+            rest.split(|c: char| c.is_whitespace() || c == ',').find(|word| !word.is_empty())
+        })
+    };
+    let version = word_after(".version").and_then(|version| version.split_once('.'));
+    let version = version.and_then(|(major, minor)| Some((major.parse().ok()?, minor.parse().ok()?)));
+    if let Some((major, minor)) = version.filter(|version: &(u32, u32)| *version > PTX_VERSION) {
+        let message = format!("PTX version {major}.{minor} is newer than CUDA 13.0's");
+        return Err((CUresult::CUDA_ERROR_UNSUPPORTED_PTX_VERSION, message));
+    }
+    let target = word_after(".target").and_then(|target| target.strip_prefix("sm_"));
+    let target = target
+        .and_then(|target| target.trim_end_matches(|c: char| c.is_ascii_alphabetic()).parse::<u32>().ok());
+    if let Some(target) = target.filter(|target| *target > ARCHITECTURE) {
+        let message =
+            format!("PTX for sm_{target} on a device of compute capability {ARCHITECTURE} (times ten)");
+        return Err((CUresult::CUDA_ERROR_INVALID_PTX, message));
+    }
+    Ok(())
 }
 
 /// The PTX texts to link.

@@ -211,6 +211,9 @@ fn library_get_global(
     handle: CUlibrary,
     name: Text,
 ) -> CuResult<()> {
+    if out.is_null() && bytes.is_null() {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
     let library = find(handle)?;
     let (address, size) = library.module(&context::current()?)?.variable(&name.text()?)?;
     out.set(address);

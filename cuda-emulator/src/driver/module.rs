@@ -183,8 +183,9 @@ pub(super) fn read_file(path: Text) -> CuResult<Vec<u8>> {
 
 fn module_unload(handle: CUmodule) -> CuResult<()> {
     let module = find(handle)?;
+    context::current()?;
     if module.of_library {
-        return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
+        return Err(CUresult::CUDA_ERROR_NOT_PERMITTED);
     }
     module.unload();
     Ok(())
@@ -214,6 +215,9 @@ fn module_enumerate_functions(out: Out<CUfunction>, room: u32, handle: CUmodule)
 
 fn module_get_global(out: Out<CUdeviceptr>, bytes: Out<usize>, handle: CUmodule, name: Text) -> CuResult<()> {
     context::current()?;
+    if out.is_null() && bytes.is_null() {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
     let (address, size) = find(handle)?.variable(&name.text()?)?;
     out.set(address);
     bytes.set(size);

@@ -21,7 +21,6 @@ const READ_WRITE: u32 = 3;
 
 /// A valid address.
 struct Found {
-    ptr: u64,
     device: &'static Device,
     range: Range,
     owner: Option<Owner>,
@@ -30,7 +29,7 @@ struct Found {
 impl Found {
     fn new(ptr: u64) -> Option<Found> {
         let (device, range) = device::range_of(ptr)?;
-        Some(Found { ptr, device, range, owner: device.owner(range.base) })
+        Some(Found { device, range, owner: device.owner(range.base) })
     }
 
     fn is_host(&self) -> bool {
@@ -39,6 +38,8 @@ impl Found {
 
     fn context(&self) -> CUcontext {
         match &self.owner {
+            // Memory of a pool belongs to no context.
+            Some(owner) if owner.pool.is_some() => Handle::NULL,
             Some(owner) => owner.context,
             None => host_memory::context_of(self.range.base).unwrap_or(Handle::NULL),
         }
@@ -46,7 +47,7 @@ impl Found {
 }
 
 /// Stores one attribute; with nothing found, the value that says so.
-fn store(data: *mut c_void, attribute: u32, found: Option<&Found>) -> CuResult<()> {
+fn store(data: *mut c_void, attribute: u32, ptr: u64, found: Option<&Found>) -> CuResult<()> {
     let word = Out::from_raw(data.cast::<u32>());
     let wide = Out::from_raw(data.cast::<u64>());
     let flag = |value: bool| Out::from_raw(data.cast::<u8>()).set(value.into());
@@ -55,9 +56,9 @@ fn store(data: *mut c_void, attribute: u32, found: Option<&Found>) -> CuResult<(
     match attribute {
         1 => wide.set(found.map_or(0, |found| found.context().0 as u64)), // CONTEXT
         2 => word.set(found.map_or(0, |_| if host { HOST } else { DEVICE })), // MEMORY_TYPE
-        3 => wide.set(found.map_or(0, |found| found.ptr)),                // DEVICE_POINTER
-        4 => wide.set(found.filter(|_| host || managed).map_or(0, |found| found.ptr)), // HOST_POINTER
-        6 => word.set(0),                                                 // SYNC_MEMOPS
+        3 => wide.set(if found.is_some() { ptr } else { 0 }),             // DEVICE_POINTER
+        4 => wide.set(if found.is_none() || host || managed { ptr } else { 0 }), // HOST_POINTER
+        6 => word.set(u32::from(found.is_some() && !host)),               // SYNC_MEMOPS
         7 => {
             wide.set(found.map_or(0, |found| found.owner.as_ref().map_or(found.range.base, |owner| owner.id)))
         } // BUFFER_ID
@@ -88,7 +89,7 @@ fn pointer_get_attribute(data: *mut c_void, attribute: u32, ptr: CUdeviceptr) ->
     if attribute == 4 && found.range.kind == RangeKind::Device {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    store(data, attribute, Some(&found))
+    store(data, attribute, ptr, Some(&found))
 }
 
 fn pointer_get_attributes(
@@ -103,7 +104,7 @@ fn pointer_get_attributes(
         if place.is_null() {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
-        store(place, attributes.at(index)?, found.as_ref())?;
+        store(place, attributes.at(index)?, ptr, found.as_ref())?;
     }
     Ok(())
 }

@@ -230,7 +230,7 @@ fn pool_get_access(flags: Out<u32>, handle: CUmemoryPool, location: In<CUmemLoca
 
 fn allocate_from(context: &Context, pool: Arc<Pool>, bytes: usize) -> CuResult<CUdeviceptr> {
     if bytes == 0 {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        return Ok(0);
     }
     // At once: work that uses it is behind this call in the stream, and freed memory is free only when the stream got there.
     context.device.allocate(context.handle, bytes as u64, RangeKind::Device, Some(pool))
@@ -265,6 +265,9 @@ fn mem_alloc_from_pool_async(
 fn mem_free_async(ptr: CUdeviceptr, stream: CUstream) -> CuResult<()> {
     let context = context::current()?;
     let stream = context.stream(stream)?;
+    if ptr == 0 {
+        return Ok(());
+    }
     let device = context.device;
     let owner = device.disown(ptr).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     context.submit(&stream, Vec::new(), move |_, _| device.release(ptr, &owner));

@@ -27,8 +27,7 @@ fn get_proc_address(
 ) -> CuResult<()> {
     function.check()?;
     let name = symbol.text()?;
-    let modes = LEGACY_STREAM | PER_THREAD_DEFAULT_STREAM;
-    if flags & !modes != 0 || flags & modes == modes || version < 0 {
+    if flags & !(LEGACY_STREAM | PER_THREAD_DEFAULT_STREAM) != 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     match find(&name, version, flags & PER_THREAD_DEFAULT_STREAM != 0) {
@@ -39,8 +38,9 @@ fn get_proc_address(
         }
         Err(reason) => {
             function.set(std::ptr::null_mut());
+            // Not an error for callers who learn the reason, as in NVIDIA's driver.
             status.set(reason);
-            Err(CUresult::CUDA_ERROR_NOT_FOUND)
+            if status.is_null() { Err(CUresult::CUDA_ERROR_NOT_FOUND) } else { Ok(()) }
         }
     }
 }
@@ -61,18 +61,6 @@ fn get_proc_address_v1(symbol: Text, function: Out<*mut c_void>, version: i32, f
     get_proc_address(symbol, function, version, flags, Out::from_raw(std::ptr::null_mut()))
 }
 
-fn get_proc_address_per_thread(
-    symbol: Text,
-    function: Out<*mut c_void>,
-    version: i32,
-    flags: u64,
-    status: Out<u32>,
-) -> CuResult<()> {
-    let modes = LEGACY_STREAM | PER_THREAD_DEFAULT_STREAM;
-    let flags = if flags & modes == 0 { flags | PER_THREAD_DEFAULT_STREAM } else { flags };
-    get_proc_address(symbol, function, version, flags, status)
-}
-
 fn driver_get_version(version: Out<i32>) -> CuResult<()> {
     version.check()?;
     version.set(DRIVER_VERSION);
@@ -89,8 +77,6 @@ fn get_export_table(table: Out<*const c_void>, _id: *const c_void) -> CuResult<(
 super::ffi::entries! { before_init
     cuGetProcAddress => get_proc_address_v1(symbol: Text, function: Out<*mut c_void>, version: i32, flags: u64);
     cuGetProcAddress_v2 => get_proc_address(
-        symbol: Text, function: Out<*mut c_void>, version: i32, flags: u64, status: Out<u32>);
-    cuGetProcAddress_v2_ptsz => get_proc_address_per_thread(
         symbol: Text, function: Out<*mut c_void>, version: i32, flags: u64, status: Out<u32>);
     cuDriverGetVersion => driver_get_version(version: Out<i32>);
     cuGetExportTable => get_export_table(table: Out<*const c_void>, id: *const c_void);
