@@ -189,8 +189,12 @@ fn arguments_of_any_bytes(target: &mut Target) -> Result<()> {
     let mut session = Session::open(target)?;
     let mut random = fastrand::Rng::with_seed(20);
     for row in ROWS {
-        let ends_session =
-            ["session_thread_exit", "cuDevicePrimaryCtxReset_v2", "cuDevicePrimaryCtxRelease_v2"];
+        let ends_session = [
+            "session_hello",
+            "session_thread_exit",
+            "cuDevicePrimaryCtxReset_v2",
+            "cuDevicePrimaryCtxRelease_v2",
+        ];
         if ends_session.contains(&row.name) {
             continue;
         }

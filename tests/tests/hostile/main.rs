@@ -39,7 +39,10 @@ fn attack_with(suite: &mut Suite, name: &str, options: DaemonOptions, body: fn(&
         let served = FakeFrontend::behave(&target.daemon.socket()).context("Others are not served any more");
         let running = target.daemon.is_running();
         let running = if running { Ok(()) } else { Err(anyhow!("The daemon has ended")) };
-        result.and(served).and(running).with_context(|| format!("--- daemon\n{}", tail(&target.daemon.log())))
+        result
+            .and(served)
+            .and(running)
+            .map_err(|error| anyhow!("{error:#}\n--- daemon\n{}", tail(&target.daemon.log())))
     });
 }
 
