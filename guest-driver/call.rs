@@ -182,7 +182,7 @@ pub(crate) fn share(session: &Arc<Session>, vma: &VmaNew, offset: u64) -> Result
         input: None,
         output: Some(Memory::Area(area)),
     };
-    let request = Request::new(draft, Purpose::Keep(session.clone(), offset))?;
+    let request = Request::new(draft, Purpose::Share(session.clone(), offset))?;
     session.kept.reserve(offset)?;
     let (ticket, pending) = session
         .start(request, Mode::Killable)

@@ -14,8 +14,10 @@ pub(crate) enum Fault {
     Lost,
     /// A limit of driver or device: `EDQUOT`.
     Quota,
-    /// The device refused the request or answered nonsense: `EPROTO`.
+    /// The device refused the request: `EPROTO`.
     Refused,
+    /// The device answered nonsense; what it has done is unknown: `EPROTO`.
+    Garbled,
 }
 
 impl From<Fault> for Error {
@@ -23,7 +25,7 @@ impl From<Fault> for Error {
         let errno = match fault {
             Fault::Lost => bindings::ENOLINK,
             Fault::Quota => bindings::EDQUOT,
-            Fault::Refused => bindings::EPROTO,
+            Fault::Refused | Fault::Garbled => bindings::EPROTO,
         };
         Error::from_errno(-(errno as c_int))
     }

@@ -97,7 +97,7 @@ impl Link {
         }
         self.phase = match result {
             Ok(()) => Phase::Up,
-            Err(Fault::Refused) => Phase::Refused,
+            Err(Fault::Refused | Fault::Garbled) => Phase::Refused,
             // The next change of status, or the next open, tries again.
             Err(_) => Phase::Down,
         };

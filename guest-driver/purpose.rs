@@ -30,8 +30,10 @@ pub(crate) enum Purpose {
     Open(Arc<Session>),
     /// `OP_CALL`.
     Call(Arc<Session>),
-    /// `OP_CALL` with `FLAG_KEEP`, or `OP_SHARE`: the device keeps the memory under this tag.
+    /// `OP_CALL` with `FLAG_KEEP`: the device keeps the memory under this tag.
     Keep(Arc<Session>, u64),
+    /// `OP_SHARE`: as above.
+    Share(Arc<Session>, u64),
     /// `OP_UNPIN` of the tag.
     Unpin(Arc<Session>, u64),
     /// `OP_CLOSE`.
@@ -39,6 +41,11 @@ pub(crate) enum Purpose {
 }
 
 impl Purpose {
+    /// Whether it is a process's call, as opposed to the driver's own business.
+    pub(crate) fn is_call(&self) -> bool {
+        matches!(self, Self::Call(_) | Self::Keep(..))
+    }
+
     /// Draws the consequences of `answer`. `memory` is what the device could write to. Sleeps.
     pub(crate) fn settle(
         self,
@@ -59,10 +66,11 @@ impl Purpose {
                 session.opened(opened.map(|Opened { session }| session))?;
             }
             Self::Call(session) => session.note(&answer),
-            Self::Keep(session, tag) => {
+            Self::Keep(session, tag) | Self::Share(session, tag) => {
                 session.note(&answer);
                 match &answer {
-                    Ok(_) => session.keep(tag, memory),
+                    // After nonsense the device may have the memory, too: until it is closed.
+                    Ok(_) | Err(Fault::Garbled) => session.keep(tag, memory),
                     Err(_) => session.forget_tag(tag),
                 }
             }

@@ -32,6 +32,9 @@ struct Ring {
     queue: Option<VirtQueue>,
     /// Requests that the device has.
     in_flight: u32,
+    /// How many of the ring's places calls may take. The rest is for the driver's own business: closing the
+    /// session of a process that fills the ring must be possible.
+    for_calls: u32,
 }
 
 /// One `requestq`.
@@ -49,6 +52,9 @@ impl Ring {
         let Some(queue) = &mut self.queue else {
             return Some(Err(Fault::Lost.into()));
         };
+        if request.is_call() && self.in_flight >= self.for_calls {
+            return None;
+        }
         match request.add_to(queue) {
             Ok(()) => {
                 self.in_flight += 1;
@@ -68,6 +74,7 @@ impl RequestQueue {
     /// Wraps a virtqueue.
     pub(crate) fn new(queue: VirtQueue) -> Result<Arc<Self>> {
         let ring = Ring {
+            for_calls: queue.entries() - queue.entries() / 4,
             queue: Some(queue),
             in_flight: 0,
         };

@@ -7,9 +7,11 @@ use crate::{
     error::Fault,
     transport::{
         ReplyHeader,
+        REPLY_INVALID,
         REPLY_NO_RESOURCES,
         REPLY_OK,
-        REPLY_SESSION_LOST, //
+        REPLY_SESSION_LOST,
+        REPLY_VERSION, //
     },
 };
 use kernel::prelude::*;
@@ -23,16 +25,17 @@ pub(crate) fn payload_bytes(
 ) -> Result<usize, Fault> {
     let written = (used as usize)
         .checked_sub(size_of::<ReplyHeader>())
-        .ok_or(Fault::Refused)?;
+        .ok_or(Fault::Garbled)?;
     match header.status {
         REPLY_OK => (),
         REPLY_SESSION_LOST => return Err(Fault::Lost),
         REPLY_NO_RESOURCES => return Err(Fault::Quota),
-        _ => return Err(Fault::Refused),
+        REPLY_INVALID | REPLY_VERSION => return Err(Fault::Refused),
+        _ => return Err(Fault::Garbled),
     }
     let bytes = header.payload_bytes as usize;
     if bytes > written || bytes > capacity {
-        return Err(Fault::Refused);
+        return Err(Fault::Garbled);
     }
     Ok(bytes)
 }
@@ -40,10 +43,6 @@ pub(crate) fn payload_bytes(
 #[kunit_tests(virtio_cuda_reply)]
 mod tests {
     use super::*;
-    use crate::transport::{
-        REPLY_INVALID,
-        REPLY_VERSION, //
-    };
 
     fn check(status: u32, payload: u32, used: u32, capacity: usize) -> Result<usize, Fault> {
         let header = ReplyHeader {
@@ -62,10 +61,10 @@ mod tests {
 
     #[test]
     fn refuses_lengths_that_lie() {
-        assert_eq!(check(REPLY_OK, 0, 7, 64), Err(Fault::Refused));
-        assert_eq!(check(REPLY_OK, 25, 32, 64), Err(Fault::Refused));
-        assert_eq!(check(REPLY_OK, 65, u32::MAX, 64), Err(Fault::Refused));
-        assert_eq!(check(REPLY_OK, u32::MAX, u32::MAX, 64), Err(Fault::Refused));
+        assert_eq!(check(REPLY_OK, 0, 7, 64), Err(Fault::Garbled));
+        assert_eq!(check(REPLY_OK, 25, 32, 64), Err(Fault::Garbled));
+        assert_eq!(check(REPLY_OK, 65, u32::MAX, 64), Err(Fault::Garbled));
+        assert_eq!(check(REPLY_OK, u32::MAX, u32::MAX, 64), Err(Fault::Garbled));
     }
 
     #[test]
@@ -74,7 +73,7 @@ mod tests {
         assert_eq!(check(REPLY_NO_RESOURCES, 0, 8, 0), Err(Fault::Quota));
         assert_eq!(check(REPLY_INVALID, 0, 8, 0), Err(Fault::Refused));
         assert_eq!(check(REPLY_VERSION, 0, 8, 0), Err(Fault::Refused));
-        assert_eq!(check(77, 0, 8, 0), Err(Fault::Refused));
-        assert_eq!(check(REPLY_SESSION_LOST, 0, 0, 0), Err(Fault::Refused));
+        assert_eq!(check(77, 0, 8, 0), Err(Fault::Garbled));
+        assert_eq!(check(REPLY_SESSION_LOST, 0, 0, 0), Err(Fault::Garbled));
     }
 }

@@ -108,6 +108,8 @@ struct State {
 /// See the module's documentation.
 #[pin_data]
 pub(crate) struct Request {
+    /// Carries a process's call, as opposed to the driver's own business.
+    is_call: bool,
     #[pin]
     state: IrqLock<State>,
     #[pin]
@@ -189,7 +191,7 @@ impl Transfer {
         let mut header = ReplyHeader::default();
         self.reply
             .read(0, header.as_mut_bytes())
-            .map_err(|_| Fault::Refused)?;
+            .map_err(|_| Fault::Garbled)?;
         payload_bytes(header, used, self.reply_bytes)
     }
 }
@@ -204,11 +206,11 @@ impl Answer {
     pub(crate) fn value<T: FromBytes + IntoBytes>(&self) -> Result<T, Fault> {
         let mut value = T::new_zeroed();
         if self.bytes != size_of::<T>() {
-            return Err(Fault::Refused);
+            return Err(Fault::Garbled);
         }
         self.reply
             .read(size_of::<ReplyHeader>(), value.as_mut_bytes())
-            .map_err(|_| Fault::Refused)?;
+            .map_err(|_| Fault::Garbled)?;
         Ok(value)
     }
 
@@ -222,6 +224,7 @@ impl Answer {
 impl Request {
     /// Makes a request of its parts.
     pub(crate) fn new(draft: Draft<'_>, purpose: Purpose) -> Result<Arc<Self>> {
+        let is_call = purpose.is_call();
         let transfer = draft.build(purpose)?;
         let state = State {
             transfer: Some(transfer),
@@ -230,11 +233,17 @@ impl Request {
             detached: false,
         };
         let init = pin_init!(Self {
+            is_call,
             state <- new_irq_lock!(state, "virtio_cuda::Request"),
             changed <- new_wait_queue!("virtio_cuda::Request::changed"),
             settling <- new_work!("virtio_cuda::Request::settling"),
         });
         Arc::pin_init(init, GFP_KERNEL)
+    }
+
+    /// Whether it carries a process's call.
+    pub(crate) fn is_call(&self) -> bool {
+        self.is_call
     }
 
     /// Gives an unsent request without payload, made in advance, its session and purpose.
