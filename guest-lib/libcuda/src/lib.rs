@@ -1,2 +1,59 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Under construction.
+
+//! `libcuda.so.1` for guests: the CUDA driver API over virtio-cuda.
+//!
+//! What this library can answer by itself it does: devices are cached, contexts and their stacks are local,
+//! handles are minted here, and the tables of memory tell host from device addresses. The rest is one row of
+//! the call table each. An entry point is defined by [`entry_points!`]; a name of the driver API without one
+//! answers `CUDA_ERROR_NOT_SUPPORTED`.
+
+mod context;
+mod context_table;
+mod device;
+mod driver;
+mod entry;
+mod event;
+mod exit;
+mod ffi;
+mod function;
+mod function_table;
+mod image;
+mod init;
+mod launch;
+mod library;
+mod memory;
+mod module;
+mod module_table;
+mod occupancy;
+mod proc_address;
+mod results;
+mod stream;
+mod stream_table;
+mod unsupported;
+
+/// Every entry point that this library defines.
+fn all_entry_points() -> impl Iterator<Item = &'static entry::EntryPoint> {
+    [
+        context::ENTRY_POINTS,
+        device::ENTRY_POINTS,
+        event::ENTRY_POINTS,
+        function::ENTRY_POINTS,
+        init::ENTRY_POINTS,
+        launch::ENTRY_POINTS,
+        library::ENTRY_POINTS,
+        memory::alloc::ENTRY_POINTS,
+        memory::copy::ENTRY_POINTS,
+        memory::copy_box::ENTRY_POINTS,
+        memory::host::ENTRY_POINTS,
+        memory::managed::ENTRY_POINTS,
+        memory::pointer::ENTRY_POINTS,
+        memory::set::ENTRY_POINTS,
+        module::ENTRY_POINTS,
+        occupancy::ENTRY_POINTS,
+        proc_address::ENTRY_POINTS,
+        results::ENTRY_POINTS,
+        stream::ENTRY_POINTS,
+    ]
+    .into_iter()
+    .flatten()
+}

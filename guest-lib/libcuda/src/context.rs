@@ -1,0 +1,317 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Contexts: creation, the stack, limits.
+
+use virtio_cuda_client::protocol::ContextId;
+use virtio_cuda_client::{CudaError, calls};
+
+use crate::context_table::{self, current};
+use crate::driver::mint;
+use crate::entry::Api;
+use crate::entry_points;
+use crate::ffi::{HostPtr, Out};
+
+/// Holds a device's primary context.
+pub fn retain(api: Api, device: i32) -> Result<u64, CudaError> {
+    let mut primary = api.driver.contexts.primary(device)?;
+    if primary.retains == 0 {
+        let number = api.driver.devices.check(device)?;
+        calls::cuDevicePrimaryCtxRetain(&mut api.call(), number, ContextId(primary.context))?;
+        api.driver.contexts.add(primary.context, number);
+    }
+    primary.retains += 1;
+    Ok(primary.context)
+}
+
+fn release(api: Api, device: i32) -> Result<(), CudaError> {
+    let mut primary = api.driver.contexts.primary(device)?;
+    match primary.retains {
+        0 => return Err(CudaError::INVALID_CONTEXT),
+        1 => calls::cuDevicePrimaryCtxRelease_v2(&mut api.call(), device as u32)?,
+        _ => {}
+    }
+    primary.retains -= 1;
+    Ok(())
+}
+
+fn reset(api: Api, device: i32) -> Result<(), CudaError> {
+    let mut primary = api.driver.contexts.primary(device)?;
+    if primary.retains > 0 {
+        calls::cuDevicePrimaryCtxReset_v2(&mut api.call(), device as u32)?;
+        // Whoever held it has to retain it again.
+        primary.retains = 0;
+        api.driver.forget_context(primary.context);
+    }
+    Ok(())
+}
+
+fn set_flags(api: Api, device: i32, flags: u32) -> Result<(), CudaError> {
+    let mut primary = api.driver.contexts.primary(device)?;
+    calls::cuDevicePrimaryCtxSetFlags_v2(&mut api.call(), device as u32, flags)?;
+    primary.flags = flags;
+    Ok(())
+}
+
+fn create(api: Api, pctx: Out<u64>, flags: u32, device: i32) -> Result<(), CudaError> {
+    pctx.check()?;
+    let device = api.driver.devices.check(device)?;
+    let context = mint();
+    calls::cuCtxCreate_v2(&mut api.call(), ContextId(context), flags, device)?;
+    api.driver.contexts.add(context, device);
+    context_table::push(context);
+    pctx.set(context)
+}
+
+fn destroy(api: Api, context: u64) -> Result<(), CudaError> {
+    api.driver.contexts.device_of(context)?;
+    calls::cuCtxDestroy_v2(&mut api.call(), ContextId(context))?;
+    api.driver.contexts.remove(context);
+    api.driver.forget_context(context);
+    Ok(())
+}
+
+fn push(api: Api, context: u64) -> Result<(), CudaError> {
+    api.driver.contexts.device_of(context)?;
+    context_table::push(context);
+    Ok(())
+}
+
+fn pop(pctx: Out<u64>) -> Result<(), CudaError> {
+    match context_table::pop() {
+        0 => Err(CudaError::INVALID_CONTEXT),
+        context => {
+            pctx.set_if_wanted(context);
+            Ok(())
+        }
+    }
+}
+
+/// A context parameter of which NULL means the current one.
+fn or_current(api: Api, context: u64) -> Result<u64, CudaError> {
+    let context = if context == 0 { current() } else { context };
+    api.driver.contexts.device_of(context)?;
+    Ok(context)
+}
+
+fn synchronize(api: Api, context: u64) -> Result<(), CudaError> {
+    let call = &mut api.driver.session.call().context(ContextId(context));
+    calls::cuCtxSynchronize(call)?;
+    api.context_synchronized();
+    Ok(())
+}
+
+entry_points! {
+    /// Holds the device's primary context.
+    call cuDevicePrimaryCtxRetain(api, pctx: Out<u64>, dev: i32) {
+        pctx.check()?;
+        pctx.set(retain(api, dev)?)
+    }
+
+    /// Gives one hold back.
+    call cuDevicePrimaryCtxRelease_v2(api, dev: i32) {
+        release(api, dev)
+    }
+
+    /// Gives one hold back.
+    call cuDevicePrimaryCtxRelease(api, dev: i32) {
+        release(api, dev)
+    }
+
+    /// Destroys everything in the primary context, whoever holds it.
+    call cuDevicePrimaryCtxReset_v2(api, dev: i32) {
+        reset(api, dev)
+    }
+
+    /// Destroys everything in the primary context, whoever holds it.
+    call cuDevicePrimaryCtxReset(api, dev: i32) {
+        reset(api, dev)
+    }
+
+    /// Flags of the primary context.
+    call cuDevicePrimaryCtxSetFlags_v2(api, dev: i32, flags: u32) {
+        set_flags(api, dev, flags)
+    }
+
+    /// Flags of the primary context.
+    call cuDevicePrimaryCtxSetFlags(api, dev: i32, flags: u32) {
+        set_flags(api, dev, flags)
+    }
+
+    /// Flags of the primary context, and whether it is active in this process.
+    call cuDevicePrimaryCtxGetState(api, dev: i32, flags: Out<u32>, active: Out<i32>) {
+        let primary = *api.driver.contexts.primary(dev)?;
+        flags.set(primary.flags)?;
+        active.set((primary.retains > 0).into())
+    }
+
+    /// Creates a context and makes it current.
+    call cuCtxCreate_v2(api, pctx: Out<u64>, flags: u32, dev: i32) {
+        create(api, pctx, flags, dev)
+    }
+
+    /// Creates a context; execution affinity is not served.
+    call cuCtxCreate_v3(api, pctx: Out<u64>, _paramsArray: HostPtr, numParams: i32, flags: u32, dev: i32) {
+        if numParams != 0 {
+            return Err(CudaError::NOT_SUPPORTED);
+        }
+        create(api, pctx, flags, dev)
+    }
+
+    /// Creates a context; execution affinity and CIG are not served.
+    call cuCtxCreate_v4(api, pctx: Out<u64>, ctxCreateParams: HostPtr, flags: u32, dev: i32) {
+        if ctxCreateParams.address() != 0 {
+            // CUctxCreateParams: execAffinityParams, numExecAffinityParams (int), cigParams.
+            let params = ctxCreateParams.as_in::<[usize; 3]>().get()?;
+            if params[1] as u32 != 0 || params[2] != 0 {
+                return Err(CudaError::NOT_SUPPORTED);
+            }
+        }
+        create(api, pctx, flags, dev)
+    }
+
+    /// Destroys a context.
+    call cuCtxDestroy_v2(api, ctx: u64) {
+        destroy(api, ctx)
+    }
+
+    /// Destroys a context.
+    call cuCtxDestroy(api, ctx: u64) {
+        destroy(api, ctx)
+    }
+
+    /// Gives a context back; nobody else can hold it, since `cuCtxAttach` is not served.
+    call cuCtxDetach(api, ctx: u64) {
+        destroy(api, ctx)
+    }
+
+    /// Pushes onto the calling thread's stack.
+    call cuCtxPushCurrent_v2(api, ctx: u64) {
+        push(api, ctx)
+    }
+
+    /// Pushes onto the calling thread's stack.
+    call cuCtxPushCurrent(api, ctx: u64) {
+        push(api, ctx)
+    }
+
+    /// Pops the calling thread's stack.
+    call cuCtxPopCurrent_v2(_, pctx: Out<u64>) {
+        pop(pctx)
+    }
+
+    /// Pops the calling thread's stack.
+    call cuCtxPopCurrent(_, pctx: Out<u64>) {
+        pop(pctx)
+    }
+
+    /// Replaces the top of the calling thread's stack.
+    call cuCtxSetCurrent(api, ctx: u64) {
+        if ctx != 0 {
+            api.driver.contexts.device_of(ctx)?;
+        }
+        context_table::set_current(ctx);
+        Ok(())
+    }
+
+    /// The calling thread's context, or NULL.
+    call cuCtxGetCurrent(_, pctx: Out<u64>) {
+        pctx.set(current())
+    }
+
+    /// The device of the current context.
+    call cuCtxGetDevice(api, device: Out<i32>) {
+        device.set(api.driver.contexts.device_of(current())? as i32)
+    }
+
+    /// The device of a context.
+    call cuCtxGetDevice_v2(api, device: Out<i32>, ctx: u64) {
+        device.set(api.driver.contexts.device_of(or_current(api, ctx)?)? as i32)
+    }
+
+    /// A number for the context that no other has had.
+    call cuCtxGetId(api, ctx: u64, ctxId: Out<u64>) {
+        ctxId.set(or_current(api, ctx)?)
+    }
+
+    /// Waits for all work of the current context.
+    call cuCtxSynchronize(api) {
+        synchronize(api, api.context()?.0)
+    }
+
+    /// Waits for all work of a context.
+    call cuCtxSynchronize_v2(api, ctx: u64) {
+        synchronize(api, or_current(api, ctx)?)
+    }
+
+    /// The API version that a context was made for.
+    call cuCtxGetApiVersion(api, ctx: u64, version: Out<u32>) {
+        version.check()?;
+        let context = or_current(api, ctx)?;
+        version.set(calls::cuCtxGetApiVersion(&mut api.call(), ContextId(context))?)
+    }
+
+    /// Flags of the current context.
+    call cuCtxGetFlags(api, flags: Out<u32>) {
+        flags.check()?;
+        flags.set(calls::cuCtxGetFlags(&mut api.in_context()?)?)
+    }
+
+    /// A limit of the current context.
+    call cuCtxGetLimit(api, pvalue: Out<usize>, limit: i32) {
+        pvalue.check()?;
+        pvalue.set(calls::cuCtxGetLimit(&mut api.in_context()?, limit)? as usize)
+    }
+
+    /// Sets a limit of the current context.
+    call cuCtxSetLimit(api, limit: i32, value: usize) {
+        calls::cuCtxSetLimit(&mut api.in_context()?, limit, value as u64)
+    }
+
+    /// The preferred cache configuration.
+    call cuCtxGetCacheConfig(api, pconfig: Out<i32>) {
+        pconfig.check()?;
+        pconfig.set(calls::cuCtxGetCacheConfig(&mut api.in_context()?)?)
+    }
+
+    /// Sets the preferred cache configuration.
+    call cuCtxSetCacheConfig(api, config: i32) {
+        calls::cuCtxSetCacheConfig(&mut api.in_context()?, config)
+    }
+
+    /// The width of shared memory banks has been fixed since compute capability 5.0:
+    /// `CU_SHARED_MEM_CONFIG_FOUR_BYTE_BANK_SIZE`.
+    call cuCtxGetSharedMemConfig(api, pConfig: Out<i32>) {
+        api.context()?;
+        pConfig.set(1)
+    }
+
+    /// Without effect since compute capability 5.0.
+    call cuCtxSetSharedMemConfig(api, _config: i32) {
+        api.context().map(|_| ())
+    }
+
+    /// Lowest and highest stream priority.
+    call cuCtxGetStreamPriorityRange(api, leastPriority: Out<i32>, greatestPriority: Out<i32>) {
+        let (least, greatest) = calls::cuCtxGetStreamPriorityRange(&mut api.in_context()?)?;
+        leastPriority.set_if_wanted(least);
+        greatestPriority.set_if_wanted(greatest);
+        Ok(())
+    }
+
+    /// Resets persisting lines of the L2 cache.
+    call cuCtxResetPersistingL2Cache(api) {
+        calls::cuCtxResetPersistingL2Cache(&mut api.in_context()?)
+    }
+
+    /// Peer access is not served.
+    call cuCtxEnablePeerAccess(api, peerContext: u64, _Flags: u32) {
+        api.driver.contexts.device_of(peerContext)?;
+        Err(CudaError::PEER_ACCESS_UNSUPPORTED)
+    }
+
+    /// Peer access is not served, so it is never enabled.
+    call cuCtxDisablePeerAccess(api, peerContext: u64) {
+        api.driver.contexts.device_of(peerContext)?;
+        Err(CudaError::PEER_ACCESS_NOT_ENABLED)
+    }
+}

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Contexts: which there are, and each thread's stack of them. Both are local: the current context travels
+//! with every call.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::mem::ManuallyDrop;
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
+
+use virtio_cuda_client::CudaError;
+
+use crate::driver::mint;
+
+thread_local! {
+    // Neither has a destructor, so that they outlive the thread's others, which may still make calls. The
+    // contexts below the top are few, and rare.
+    static CURRENT: Cell<u64> = const { Cell::new(0) };
+    static BELOW: ManuallyDrop<RefCell<Vec<u64>>> = const { ManuallyDrop::new(RefCell::new(Vec::new())) };
+}
+
+/// The calling thread's current context; 0 is none.
+pub fn current() -> u64 {
+    CURRENT.get()
+}
+
+/// Replaces the top of the calling thread's stack; 0 removes it.
+pub fn set_current(context: u64) {
+    if context == 0 {
+        pop();
+    } else {
+        CURRENT.set(context);
+    }
+}
+
+/// Pushes onto the calling thread's stack.
+pub fn push(context: u64) {
+    let top = CURRENT.replace(context);
+    if top != 0 {
+        BELOW.with(|below| below.borrow_mut().push(top));
+    }
+}
+
+/// Takes the top off the calling thread's stack; 0 if it is empty.
+pub fn pop() -> u64 {
+    let next = BELOW.with(|below| below.borrow_mut().pop()).unwrap_or(0);
+    CURRENT.replace(next)
+}
+
+/// A device's primary context.
+#[derive(Clone, Copy, Debug)]
+pub struct Primary {
+    /// Its name, the same each time.
+    pub context: u64,
+    /// How often the program holds it.
+    pub retains: u32,
+    /// Flags for the next time it becomes active.
+    pub flags: u32,
+}
+
+/// All contexts of the process.
+#[derive(Debug)]
+pub struct Contexts {
+    primaries: Vec<Mutex<Primary>>,
+    /// The device of every context.
+    devices: RwLock<HashMap<u64, u32>>,
+}
+
+impl Contexts {
+    /// No context yet, on `count` devices.
+    pub fn new(count: u32) -> Self {
+        let primary = |_| Mutex::new(Primary { context: mint(), retains: 0, flags: 0 });
+        Self { primaries: (0..count).map(primary).collect(), devices: RwLock::default() }
+    }
+
+    /// The primary context of a device, locked: retain and release happen one at a time.
+    pub fn primary(&self, device: i32) -> Result<MutexGuard<'_, Primary>, CudaError> {
+        let slot = usize::try_from(device).ok().and_then(|device| self.primaries.get(device));
+        Ok(slot.ok_or(CudaError::INVALID_DEVICE)?.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Notes a context that now exists.
+    pub fn add(&self, context: u64, device: u32) {
+        self.devices.write().unwrap_or_else(PoisonError::into_inner).insert(context, device);
+    }
+
+    /// Notes that a context is gone. Threads that have it current get errors from the device.
+    pub fn remove(&self, context: u64) {
+        self.devices.write().unwrap_or_else(PoisonError::into_inner).remove(&context);
+        if current() == context {
+            pop();
+        }
+    }
+
+    /// The device of a context; `CUDA_ERROR_INVALID_CONTEXT` if there is no such context.
+    pub fn device_of(&self, context: u64) -> Result<u32, CudaError> {
+        let devices = self.devices.read().unwrap_or_else(PoisonError::into_inner);
+        devices.get(&context).copied().ok_or(CudaError::INVALID_CONTEXT)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stack_is_that_of_the_driver() {
+        assert_eq!(pop(), 0);
+        set_current(1);
+        push(2);
+        push(3);
+        assert_eq!(current(), 3);
+        set_current(4);
+        assert_eq!(pop(), 4);
+        set_current(0);
+        assert_eq!(current(), 1, "setting no context pops");
+        assert_eq!((pop(), pop(), current()), (1, 0, 0));
+    }
+
+    #[test]
+    fn destroyed_context_leaves_its_thread() {
+        let contexts = Contexts::new(1);
+        contexts.add(7, 0);
+        push(7);
+        contexts.remove(7);
+        assert_eq!(current(), 0);
+        assert_eq!(contexts.device_of(7), Err(CudaError::INVALID_CONTEXT));
+    }
+}

@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Devices. All that is constant comes from one cached reply per device.
+
+use std::sync::OnceLock;
+
+use virtio_cuda_client::transport::UserMemory;
+use virtio_cuda_client::{CudaError, Session, calls};
+
+use crate::driver::Driver;
+use crate::entry_points;
+use crate::ffi::{Name, Out, OutName};
+
+/// Attributes to ask for: those of CUDA 13.0, and room for later ones.
+const MAX_ATTRIBUTES: usize = 192;
+const MULTIPROCESSOR_COUNT: i32 = 16;
+const COMPUTE_CAPABILITY_MAJOR: i32 = 75;
+const COMPUTE_CAPABILITY_MINOR: i32 = 76;
+
+/// Attributes that say what *this* stack does, whatever the GPU could do.
+const OVERRIDES: &[(i32, i32)] = &[
+    (88, 0),   // PAGEABLE_MEMORY_ACCESS: the GPU does not see the guest's page tables
+    (89, 0),   // CONCURRENT_MANAGED_ACCESS: `__managed__` variables are made coherent at synchronisation only
+    (91, 0),   // CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM: registered memory has its own device address
+    (92, 0),   // CAN_USE_STREAM_MEM_OPS_V1
+    (93, 0),   // CAN_USE_64_BIT_STREAM_MEM_OPS_V1
+    (94, 0),   // CAN_USE_STREAM_WAIT_VALUE_NOR_V1
+    (96, 0),   // COOPERATIVE_MULTI_DEVICE_LAUNCH
+    (98, 0),   // CAN_FLUSH_REMOTE_WRITES
+    (99, 1),   // HOST_REGISTER_SUPPORTED
+    (100, 0),  // PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES
+    (101, 0),  // DIRECT_MANAGED_MEM_ACCESS_FROM_HOST
+    (102, 0),  // VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED
+    (103, 0),  // HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED
+    (107, 0),  // GENERIC_COMPRESSION_SUPPORTED
+    (110, 0),  // GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED
+    (112, 0),  // SPARSE_CUDA_ARRAY_SUPPORTED
+    (113, 0),  // READ_ONLY_HOST_REGISTER_SUPPORTED
+    (114, 0),  // TIMELINE_SEMAPHORE_INTEROP_SUPPORTED
+    (115, 0),  // MEMORY_POOLS_SUPPORTED
+    (116, 0),  // GPU_DIRECT_RDMA_SUPPORTED
+    (117, 0),  // GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS
+    (119, 0),  // MEMPOOL_SUPPORTED_HANDLE_TYPES
+    (121, 0),  // DEFERRED_MAPPING_CUDA_ARRAY_SUPPORTED
+    (122, 0),  // CAN_USE_64_BIT_STREAM_MEM_OPS
+    (123, 0),  // CAN_USE_STREAM_WAIT_VALUE_NOR
+    (124, 0),  // DMA_BUF_SUPPORTED
+    (125, 0),  // IPC_EVENT_SUPPORTED
+    (128, 0),  // HANDLE_TYPE_FABRIC_SUPPORTED
+    (130, 0),  // NUMA_CONFIG
+    (131, -1), // NUMA_ID
+    (132, 0),  // MULTICAST_SUPPORTED
+    (134, -1), // HOST_NUMA_ID
+    (136, 0),  // MEM_DECOMPRESS_ALGORITHM_MASK
+    (137, 0),  // MEM_DECOMPRESS_MAXIMUM_LENGTH
+    (141, 0),  // HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED
+    (142, 0),  // HOST_NUMA_MEMORY_POOLS_SUPPORTED
+    (144, 0),  // HOST_MEMORY_POOLS_SUPPORTED
+    (145, 0),  // HOST_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED
+    (146, 0),  // HOST_ALLOC_DMA_BUF_SUPPORTED
+];
+
+/// Constant facts of a device.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    /// Bytes of its memory.
+    pub total_bytes: u64,
+    /// Its UUID.
+    pub uuid: [u8; 16],
+    /// Its PCI address, as `cuDeviceGetPCIBusId` spells it.
+    pub pci_bus_id: Vec<u8>,
+    /// Its name.
+    pub name: Vec<u8>,
+    /// Attribute `i + 1`, or `i32::MIN` where the host's driver does not know it.
+    attributes: Vec<i32>,
+}
+
+impl Snapshot {
+    fn fetch(session: &Session, device: u32) -> Result<Self, CudaError> {
+        let mut raw = [0u8; MAX_ATTRIBUTES * 4];
+        let mut call = session.call().output(UserMemory::of_mut(&mut raw));
+        let (total_bytes, uuid, pci_bus_id, name) = calls::device_snapshot(&mut call, device)?;
+        let count = call.output_bytes() / 4;
+        let value = |bytes: &[u8; 4]| i32::from_le_bytes(*bytes);
+        let mut attributes: Vec<i32> = raw.as_chunks().0.iter().take(count).map(value).collect();
+        for &(attribute, value) in OVERRIDES {
+            if let Some(slot) = attributes.get_mut(attribute as usize - 1)
+                && *slot != i32::MIN
+            {
+                *slot = value;
+            }
+        }
+        let text = |padded: &[u8]| padded.split(|&byte| byte == 0).next().unwrap_or(&[]).to_vec();
+        Ok(Self { total_bytes, uuid, pci_bus_id: text(&pci_bus_id), name: text(&name), attributes })
+    }
+
+    /// An attribute; `CUDA_ERROR_INVALID_VALUE` if there is none of that number.
+    pub fn attribute(&self, attribute: i32) -> Result<i32, CudaError> {
+        let index = usize::try_from(attribute).ok().and_then(|number| number.checked_sub(1));
+        match index.and_then(|index| self.attributes.get(index)) {
+            None | Some(&i32::MIN) => Err(CudaError::INVALID_VALUE),
+            Some(&value) => Ok(value),
+        }
+    }
+
+    /// `CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT`.
+    pub fn multiprocessors(&self) -> Result<i32, CudaError> {
+        self.attribute(MULTIPROCESSOR_COUNT)
+    }
+}
+
+/// The devices of the session.
+#[derive(Debug)]
+pub struct Devices(Vec<OnceLock<Snapshot>>);
+
+impl Devices {
+    /// Nothing is asked yet.
+    pub fn new(count: u32) -> Self {
+        Self((0..count).map(|_| OnceLock::new()).collect())
+    }
+
+    /// Devices of the session.
+    pub fn count(&self) -> i32 {
+        self.0.len() as i32
+    }
+
+    /// Checks a device number that the program passes.
+    pub fn check(&self, device: i32) -> Result<u32, CudaError> {
+        if (0..self.count()).contains(&device) { Ok(device as u32) } else { Err(CudaError::INVALID_DEVICE) }
+    }
+
+    /// The facts of a device.
+    pub fn snapshot(&self, driver: &Driver, device: i32) -> Result<&Snapshot, CudaError> {
+        let number = self.check(device)?;
+        let slot = &self.0[number as usize];
+        if let Some(snapshot) = slot.get() {
+            return Ok(snapshot);
+        }
+        let fetched = Snapshot::fetch(driver.session, number)?;
+        Ok(slot.get_or_init(|| fetched))
+    }
+}
+
+impl Driver {
+    /// The facts of a device.
+    pub fn device(&self, device: i32) -> Result<&Snapshot, CudaError> {
+        self.devices.snapshot(self, device)
+    }
+}
+
+entry_points! {
+    /// A device by its ordinal: they are the same number.
+    call cuDeviceGet(api, device: Out<i32>, ordinal: i32) {
+        device.set(api.driver.devices.check(ordinal)? as i32)
+    }
+
+    /// How many devices there are.
+    call cuDeviceGetCount(api, count: Out<i32>) {
+        count.set(api.driver.devices.count())
+    }
+
+    /// The device's name.
+    call cuDeviceGetName(api, name: OutName, len: i32, dev: i32) {
+        name.set(&api.driver.device(dev)?.name, len)
+    }
+
+    /// The device's UUID.
+    call cuDeviceGetUuid(api, uuid: Out<[u8; 16]>, dev: i32) {
+        uuid.set(api.driver.device(dev)?.uuid)
+    }
+
+    /// The device's UUID (there are no MIG instances here, for which it would differ).
+    call cuDeviceGetUuid_v2(api, uuid: Out<[u8; 16]>, dev: i32) {
+        uuid.set(api.driver.device(dev)?.uuid)
+    }
+
+    /// Bytes of the device's memory.
+    call cuDeviceTotalMem_v2(api, bytes: Out<usize>, dev: i32) {
+        bytes.set(api.driver.device(dev)?.total_bytes as usize)
+    }
+
+    /// An attribute.
+    call cuDeviceGetAttribute(api, pi: Out<i32>, attrib: i32, dev: i32) {
+        pi.check()?;
+        pi.set(api.driver.device(dev)?.attribute(attrib)?)
+    }
+
+    /// Compute capability.
+    call cuDeviceComputeCapability(api, major: Out<i32>, minor: Out<i32>, dev: i32) {
+        let device = api.driver.device(dev)?;
+        major.set(device.attribute(COMPUTE_CAPABILITY_MAJOR)?)?;
+        minor.set(device.attribute(COMPUTE_CAPABILITY_MINOR)?)
+    }
+
+    /// The PCI address as text.
+    call cuDeviceGetPCIBusId(api, pciBusId: OutName, len: i32, dev: i32) {
+        pciBusId.set(&api.driver.device(dev)?.pci_bus_id, len)
+    }
+
+    /// The device at a PCI address, of which the domain and the function may be missing.
+    call cuDeviceGetByPCIBusId(api, dev: Out<i32>, pciBusId: Name) {
+        let wanted = pci_address(pciBusId.get()?.to_bytes()).ok_or(CudaError::INVALID_VALUE)?;
+        for device in 0..api.driver.devices.count() {
+            if pci_address(&api.driver.device(device)?.pci_bus_id) == Some(wanted) {
+                return dev.set(device);
+            }
+        }
+        Err(CudaError::INVALID_DEVICE)
+    }
+
+    /// No two devices reach each other's memory: peer access is not served.
+    call cuDeviceCanAccessPeer(api, canAccessPeer: Out<i32>, dev: i32, peerDev: i32) {
+        api.driver.devices.check(dev)?;
+        api.driver.devices.check(peerDev)?;
+        canAccessPeer.set(0)
+    }
+
+    /// An attribute of the link between two devices.
+    call cuDeviceGetP2PAttribute(api, value: Out<i32>, attrib: i32, srcDevice: i32, dstDevice: i32) {
+        value.check()?;
+        let (src, dst) = (api.driver.devices.check(srcDevice)?, api.driver.devices.check(dstDevice)?);
+        value.set(calls::cuDeviceGetP2PAttribute(&mut api.call(), attrib, src, dst)?)
+    }
+
+    /// No affinity of execution is served.
+    call cuDeviceGetExecAffinitySupport(api, pi: Out<i32>, _kind: i32, dev: i32) {
+        api.driver.devices.check(dev)?;
+        pi.set(0)
+    }
+}
+
+/// `domain:bus:device.function`, in hexadecimal.
+fn pci_address(text: &[u8]) -> Option<[u32; 4]> {
+    let text = std::str::from_utf8(text).ok()?;
+    let (path, function) = text.split_once('.').unwrap_or((text, "0"));
+    let mut parts = path.rsplit(':');
+    let mut number = |default| parts.next().map_or(Some(default), |part| u32::from_str_radix(part, 16).ok());
+    let (device, bus, domain) = (number(0)?, number(0)?, number(0)?);
+    Some([domain, bus, device, u32::from_str_radix(function, 16).ok()?])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::pci_address;
+
+    #[test]
+    fn pci_addresses_in_all_spellings() {
+        assert_eq!(pci_address(b"0000:3b:00.0"), Some([0, 0x3b, 0, 0]));
+        assert_eq!(pci_address(b"3B:00"), Some([0, 0x3b, 0, 0]));
+        assert_eq!(pci_address(b"00000001:3b:02.1"), Some([1, 0x3b, 2, 1]));
+        assert_eq!(pci_address(b"card"), None);
+    }
+}

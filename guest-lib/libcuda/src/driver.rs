@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! The process's driver: the session and what this library knows without asking the device.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use virtio_cuda_client::protocol::{ContextId, FIRST_HANDLE, StreamId};
+use virtio_cuda_client::{Call, CudaError, Session, session};
+
+use crate::context_table::{Contexts, current};
+use crate::device::Devices;
+use crate::entry::{Api, DefaultStream};
+use crate::function_table::Functions;
+use crate::memory::Memory;
+use crate::module_table::Modules;
+use crate::stream_table::Streams;
+
+static DRIVER: OnceLock<Driver> = OnceLock::new();
+static NEXT_HANDLE: AtomicU64 = AtomicU64::new(FIRST_HANDLE);
+
+/// Names a new object of any kind: the handle that the program sees is the name that the worker knows.
+pub fn mint() -> u64 {
+    // Steps of 16 look like pointers to programs that check alignment.
+    NEXT_HANDLE.fetch_add(16, Ordering::Relaxed)
+}
+
+/// All state of the library after `cuInit`.
+#[derive(Debug)]
+pub struct Driver {
+    /// The tie to the device.
+    pub session: &'static Session,
+    /// Facts about the GPUs.
+    pub devices: Devices,
+    /// Contexts and the devices they belong to.
+    pub contexts: Contexts,
+    /// Modules and libraries.
+    pub modules: Modules,
+    /// Functions, kernels and their parameters.
+    pub functions: Functions,
+    /// Streams that the program made.
+    pub streams: Streams,
+    /// What addresses mean.
+    pub memory: Memory,
+}
+
+impl Driver {
+    /// The driver, once `cuInit` has succeeded.
+    pub fn get() -> Option<&'static Self> {
+        DRIVER.get()
+    }
+
+    /// `cuInit`.
+    pub fn init() -> Result<(), CudaError> {
+        let session = session::open()?;
+        if session.device_count() == 0 {
+            return Err(CudaError::NO_DEVICE);
+        }
+        DRIVER.get_or_init(|| Self {
+            session,
+            devices: Devices::new(session.device_count()),
+            contexts: Contexts::new(session.device_count()),
+            modules: Modules::default(),
+            functions: Functions::default(),
+            streams: Streams::default(),
+            memory: Memory::default(),
+        });
+        Ok(())
+    }
+}
+
+impl Api {
+    /// Starts a call in the calling thread's current context, if it has one.
+    pub fn call(&self) -> Call<'static> {
+        self.driver.session.call().context(ContextId(current()))
+    }
+
+    /// Starts a call in the current context; without one it is `CUDA_ERROR_INVALID_CONTEXT`.
+    pub fn in_context(&self) -> Result<Call<'static>, CudaError> {
+        Ok(self.driver.session.call().context(self.context()?))
+    }
+
+    /// The current context.
+    pub fn context(&self) -> Result<ContextId, CudaError> {
+        match current() {
+            0 => Err(CudaError::INVALID_CONTEXT),
+            context => Ok(ContextId(context)),
+        }
+    }
+
+    /// The stream that a handle of the program means.
+    pub fn stream(&self, handle: u64) -> StreamId {
+        match (handle, self.default_stream) {
+            (0, DefaultStream::PerThread) => StreamId(2),
+            _ => StreamId(handle),
+        }
+    }
+
+    /// The stream of calls that have no stream parameter.
+    pub fn default_stream(&self) -> StreamId {
+        self.stream(0)
+    }
+}

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! What every entry point does around its body: refuse calls that cannot be served now, and never unwind
+//! into C.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use virtio_cuda_client::{CudaError, process};
+
+use crate::driver::Driver;
+
+/// `CUresult`.
+pub type CUresult = i32;
+
+/// An exported function, for `cuGetProcAddress`.
+#[derive(Clone, Copy, Debug)]
+pub struct EntryPoint {
+    /// The exported name, with its suffixes.
+    pub name: &'static str,
+    /// Its code.
+    pub address: *const (),
+}
+
+// SAFETY: both are constants: a name and the address of a function.
+unsafe impl Sync for EntryPoint {}
+
+/// The stream that 0 means: legacy (0) or, in the `_ptsz` and `_ptds` variants, per thread (2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DefaultStream {
+    /// `CU_STREAM_LEGACY` semantics.
+    Legacy,
+    /// `CU_STREAM_PER_THREAD`.
+    PerThread,
+}
+
+/// The state behind a call after `cuInit`.
+#[derive(Clone, Copy, Debug)]
+pub struct Api {
+    /// The process's driver.
+    pub driver: &'static Driver,
+    /// What stream 0 means.
+    pub default_stream: DefaultStream,
+}
+
+/// Runs the body of a call that needs `cuInit`.
+pub fn call(
+    name: &'static str,
+    default_stream: DefaultStream,
+    body: impl FnOnce(Api) -> Result<(), CudaError>,
+) -> CUresult {
+    guard(name, || {
+        process::check()?;
+        let driver = Driver::get().ok_or(CudaError::NOT_INITIALIZED)?;
+        body(Api { driver, default_stream })
+    })
+}
+
+/// Runs the body of a call that works before `cuInit`.
+pub fn early(
+    name: &'static str,
+    _default_stream: DefaultStream,
+    body: impl FnOnce(()) -> Result<(), CudaError>,
+) -> CUresult {
+    guard(name, || {
+        process::check()?;
+        body(())
+    })
+}
+
+/// Runs the body of a call that works at any time: it needs nothing but this library's code.
+pub fn always(
+    name: &'static str,
+    _default_stream: DefaultStream,
+    body: impl FnOnce(()) -> Result<(), CudaError>,
+) -> CUresult {
+    guard(name, || body(()))
+}
+
+fn guard(name: &'static str, body: impl FnOnce() -> Result<(), CudaError>) -> CUresult {
+    match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(Ok(())) => 0,
+        Ok(Err(error)) => {
+            log::debug!("{name}: {error}");
+            error.code()
+        }
+        Err(_) => {
+            log::error!("{name}: internal error of this library");
+            CudaError::UNKNOWN.code()
+        }
+    }
+}
+
+/// Defines exported functions and a table of them. A function is
+///
+/// ```text
+/// /// What it does.
+/// call cuMemcpyAsync / cuMemcpyAsync_ptsz (api, dst: u64, src: u64, bytes: usize, stream: u64) { … }
+/// ```
+///
+/// `call` needs `cuInit` and gets an [`Api`]; `early` does not and gets `()`; `always` works even in a forked
+/// child and at exit. The name after the slash is the
+/// same call with a per-thread default stream. The body answers `Result<(), CudaError>`.
+#[macro_export]
+#[doc(hidden)]
+macro_rules! entry_points {
+    ($($(#[$doc:meta])* $kind:ident $name:ident $(/ $per_thread:ident)? ($($parameters:tt)*) $body:block)*) => {
+        /// The entry points of this file.
+        pub(crate) static ENTRY_POINTS: &[$crate::entry::EntryPoint] = &[$(
+            $crate::entry::EntryPoint { name: stringify!($name), address: $name as *const () },
+            $($crate::entry::EntryPoint { name: stringify!($per_thread), address: $per_thread as *const () },)?
+        )*];
+        $($crate::entry_points!(@one [$(#[$doc])*] $kind [$name $($per_thread)?] ($($parameters)*) $body);)*
+    };
+    (@one [$($doc:tt)*] $kind:ident [$name:ident] ($api:pat $(, $p:ident: $t:ty)*) $body:block) => {
+        $crate::entry_points!(@function [$($doc)*] $kind $name Legacy ($api $(, $p: $t)*) $body);
+    };
+    (@one [$($doc:tt)*] $kind:ident [$name:ident $per_thread:ident] ($api:pat $(, $p:ident: $t:ty)*) $body:block) => {
+        $crate::entry_points!(@function [$($doc)*] $kind $name Legacy ($api $(, $p: $t)*) $body);
+        $crate::entry_points!(@function [$($doc)*] $kind $per_thread PerThread ($api $(, $p: $t)*) $body);
+    };
+    (@function [$($doc:tt)*] $kind:ident $name:ident $default:ident ($api:pat $(, $p:ident: $t:ty)*) $body:block) => {
+        $($doc)*
+        #[allow(non_snake_case)]
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $name($($p: $t),*) -> $crate::entry::CUresult {
+            $crate::entry::$kind(
+                stringify!($name),
+                $crate::entry::DefaultStream::$default,
+                |$api| -> ::std::result::Result<(), ::virtio_cuda_client::CudaError> { $body },
+            )
+        }
+    };
+}

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Parameters of C functions. This is the only place that follows the program's pointers to single values
+//! and names; memory in bulk goes to the client as addresses.
+//!
+//! # Invariants
+//!
+//! None of these types can be made in safe code outside this file: a value exists because C code passed it
+//! to an entry point, and so promised what the CUDA documentation demands of that parameter: it is NULL, or
+//! points to what its type says for as long as the call lasts.
+
+use std::ffi::{CStr, c_char, c_void};
+
+use virtio_cuda_client::CudaError;
+
+/// Where the caller wants a `T`.
+#[derive(Clone, Copy, Debug)]
+#[repr(transparent)]
+pub struct Out<T>(*mut T);
+
+impl<T> Out<T> {
+    /// Whether the caller passed NULL.
+    pub fn is_null(&self) -> bool {
+        self.0.is_null()
+    }
+
+    /// Refuses NULL, for calls that have effects before they store.
+    pub fn check(&self) -> Result<(), CudaError> {
+        if self.is_null() { Err(CudaError::INVALID_VALUE) } else { Ok(()) }
+    }
+
+    /// Stores; NULL is `CUDA_ERROR_INVALID_VALUE`.
+    pub fn set(&self, value: T) -> Result<(), CudaError> {
+        self.check()?;
+        // SAFETY: not NULL, so by the invariant it points to room for a `T`.
+        unsafe { self.0.write(value) };
+        Ok(())
+    }
+
+    /// Stores unless the caller passed NULL to say that it does not care.
+    pub fn set_if_wanted(&self, value: T) {
+        if !self.is_null() {
+            // SAFETY: as in `set`.
+            unsafe { self.0.write(value) };
+        }
+    }
+
+    /// Reads what a parameter for both directions holds.
+    pub fn get(&self) -> Result<T, CudaError>
+    where
+        T: Copy,
+    {
+        self.check()?;
+        // SAFETY: as in `set`; the caller initialised it.
+        Ok(unsafe { self.0.read() })
+    }
+
+    /// Stores element `index` of an array that the caller promised to be longer.
+    pub fn set_at(&self, index: usize, value: T) -> Result<(), CudaError> {
+        self.check()?;
+        // SAFETY: as in `set`, for an array.
+        unsafe { self.0.add(index).write(value) };
+        Ok(())
+    }
+}
+
+/// What the caller hands over: a `T` or an array of them.
+#[derive(Clone, Copy, Debug)]
+#[repr(transparent)]
+pub struct In<T>(*const T);
+
+impl<T: Copy> In<T> {
+    /// Whether the caller passed NULL.
+    pub fn is_null(&self) -> bool {
+        self.0.is_null()
+    }
+
+    /// The value; NULL is `CUDA_ERROR_INVALID_VALUE`.
+    pub fn get(&self) -> Result<T, CudaError> {
+        self.at(0)
+    }
+
+    /// Element `index` of an array that the caller promised to be longer.
+    pub fn at(&self, index: usize) -> Result<T, CudaError> {
+        if self.is_null() {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        // SAFETY: not NULL, so by the invariant it points to enough `T`s.
+        Ok(unsafe { self.0.add(index).read() })
+    }
+}
+
+/// A C string.
+#[derive(Clone, Copy, Debug)]
+#[repr(transparent)]
+pub struct Name(*const c_char);
+
+impl Name {
+    /// The string without its NUL; NULL is `CUDA_ERROR_INVALID_VALUE`.
+    pub fn get(&self) -> Result<&CStr, CudaError> {
+        if self.0.is_null() {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        // SAFETY: by the invariant it is a C string, and the borrow ends with the call.
+        Ok(unsafe { CStr::from_ptr(self.0) })
+    }
+}
+
+/// Room for a C string of a given length.
+#[derive(Clone, Copy, Debug)]
+#[repr(transparent)]
+pub struct OutName(*mut c_char);
+
+impl OutName {
+    /// Stores as much of `text` as `room` bytes hold, always with a NUL.
+    pub fn set(&self, text: &[u8], room: i32) -> Result<(), CudaError> {
+        let room = usize::try_from(room).unwrap_or(0);
+        if self.0.is_null() || room == 0 {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        let bytes = text.len().min(room - 1);
+        // SAFETY: by the invariant there are `room` bytes, more than the `bytes + 1` written here.
+        unsafe {
+            std::ptr::copy_nonoverlapping(text.as_ptr(), self.0.cast(), bytes);
+            self.0.add(bytes).write(0);
+        }
+        Ok(())
+    }
+}
+
+/// An address in the program's memory.
+#[derive(Clone, Copy, Debug)]
+#[repr(transparent)]
+pub struct HostPtr(*mut c_void);
+
+impl HostPtr {
+    /// The address.
+    pub fn address(&self) -> usize {
+        self.0 as usize
+    }
+
+    /// The same parameter seen as room for a `T`.
+    pub fn as_out<T>(&self) -> Out<T> {
+        Out(self.0.cast())
+    }
+
+    /// The same parameter seen as a value or array.
+    pub fn as_in<T: Copy>(&self) -> In<T> {
+        In(self.0.cast())
+    }
+}

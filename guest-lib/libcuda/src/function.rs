@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Attributes of functions and kernels. The driver takes one for the other, and so does the device.
+
+use virtio_cuda_client::protocol::FunctionId;
+use virtio_cuda_client::{CudaError, calls};
+
+use crate::entry::Api;
+use crate::entry_points;
+use crate::ffi::Out;
+use crate::function_table::Owner;
+
+/// `CU_FUNCTION_LOADING_STATE_LOADED`.
+const LOADED: i32 = 1;
+
+fn get_attribute(api: Api, attribute: i32, function: u64) -> Result<i32, CudaError> {
+    calls::cuFuncGetAttribute(&mut api.in_context()?, attribute, FunctionId(function))
+}
+
+fn param_info(
+    api: Api,
+    function: u64,
+    index: usize,
+    offset: Out<usize>,
+    size: Out<usize>,
+) -> Result<(), CudaError> {
+    offset.check()?;
+    let known = api.driver.functions.get(function)?;
+    let parameters = known.parameters(api, function)?;
+    let layout = parameters.layouts.get(index).ok_or(CudaError::INVALID_VALUE)?;
+    size.set_if_wanted(layout.bytes as usize);
+    offset.set(layout.offset as usize)
+}
+
+fn name(api: Api, function: u64, name: Out<*const i8>) -> Result<(), CudaError> {
+    name.check()?;
+    // The string lives as long as the table holds the function, that is until its module is unloaded.
+    name.set(api.driver.functions.get(function)?.name.as_ptr())
+}
+
+entry_points! {
+    /// An attribute of a function.
+    call cuFuncGetAttribute(api, pi: Out<i32>, attrib: i32, hfunc: u64) {
+        pi.check()?;
+        pi.set(get_attribute(api, attrib, hfunc)?)
+    }
+
+    /// Sets an attribute of a function.
+    call cuFuncSetAttribute(api, hfunc: u64, attrib: i32, value: i32) {
+        calls::cuFuncSetAttribute(&mut api.in_context()?, FunctionId(hfunc), attrib, value)
+    }
+
+    /// Sets the preferred cache configuration of a function.
+    call cuFuncSetCacheConfig(api, hfunc: u64, config: i32) {
+        calls::cuFuncSetCacheConfig(&mut api.in_context()?, FunctionId(hfunc), config)
+    }
+
+    /// Without effect since compute capability 5.0.
+    call cuFuncSetSharedMemConfig(api, hfunc: u64, _config: i32) {
+        api.driver.functions.get(hfunc).map(|_| ())
+    }
+
+    /// The module of a function.
+    call cuFuncGetModule(api, hmod: Out<u64>, hfunc: u64) {
+        match api.driver.functions.get(hfunc)?.owner {
+            Owner::Module(module) => hmod.set(module),
+            _ => Err(CudaError::NOT_SUPPORTED),
+        }
+    }
+
+    /// The name of a function, as it is mangled.
+    call cuFuncGetName(api, pName: Out<*const i8>, hfunc: u64) {
+        name(api, hfunc, pName)
+    }
+
+    /// Place and size of a parameter in the packed block.
+    call cuFuncGetParamInfo(api, func: u64, paramIndex: usize, paramOffset: Out<usize>, paramSize: Out<usize>) {
+        param_info(api, func, paramIndex, paramOffset, paramSize)
+    }
+
+    /// The device loads when it needs to.
+    call cuFuncIsLoaded(api, state: Out<i32>, function: u64) {
+        api.driver.functions.get(function)?;
+        state.set(LOADED)
+    }
+
+    /// The device loads when it needs to; the layout of the parameters is what this side needs.
+    call cuFuncLoad(api, function: u64) {
+        api.driver.functions.get(function)?.parameters(api, function).map(|_| ())
+    }
+
+    /// An attribute of a kernel on a device.
+    call cuKernelGetAttribute(api, pi: Out<i32>, attrib: i32, kernel: u64, dev: i32) {
+        pi.check()?;
+        let device = api.driver.devices.check(dev)?;
+        pi.set(calls::cuKernelGetAttribute(&mut api.call(), attrib, FunctionId(kernel), device)?)
+    }
+
+    /// Sets an attribute of a kernel on a device.
+    call cuKernelSetAttribute(api, attrib: i32, val: i32, kernel: u64, dev: i32) {
+        let device = api.driver.devices.check(dev)?;
+        calls::cuKernelSetAttribute(&mut api.call(), attrib, val, FunctionId(kernel), device)
+    }
+
+    /// Sets the preferred cache configuration of a kernel on a device.
+    call cuKernelSetCacheConfig(api, kernel: u64, config: i32, dev: i32) {
+        let device = api.driver.devices.check(dev)?;
+        calls::cuKernelSetCacheConfig(&mut api.call(), FunctionId(kernel), config, device)
+    }
+
+    /// The name of a kernel, as it is mangled.
+    call cuKernelGetName(api, pName: Out<*const i8>, hfunc: u64) {
+        name(api, hfunc, pName)
+    }
+
+    /// Place and size of a parameter in the packed block.
+    call cuKernelGetParamInfo(api, kernel: u64, paramIndex: usize, paramOffset: Out<usize>, paramSize: Out<usize>) {
+        param_info(api, kernel, paramIndex, paramOffset, paramSize)
+    }
+}

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Device code as programs hand it over: a pointer without a length. The length follows from the kind, and
+//! the bytes cross exactly as they are.
+
+use std::ffi::CStr;
+
+use virtio_cuda_client::CudaError;
+use virtio_cuda_client::transport::UserMemory;
+
+use crate::ffi::HostPtr;
+
+/// First word of the structure that nvcc leaves in a program (`__fatBinC_Wrapper_t`).
+const WRAPPER_MAGIC: u32 = 0x4662_43b1;
+/// First word of a fat binary container (`fatBinaryHeader`).
+const CONTAINER_MAGIC: u32 = 0xba55_ed50;
+/// First word of an ELF file.
+const ELF_MAGIC: u32 = 0x464c_457f;
+
+/// No real image is longer; a header that says so is damaged.
+const MAX_IMAGE_BYTES: u64 = 4 << 30;
+/// Section type of sections without bytes in the file.
+const SHT_NOBITS: u32 = 8;
+
+/// A pointer to device code.
+///
+/// # Invariants
+///
+/// The program promised that it points to a wrapper, a container, an ELF file or text with a NUL, whole and
+/// in readable memory: the documentation of `cuModuleLoadData` asks for that. Headers are believed, since
+/// there is no length to check them against; they are read no further than the kind demands.
+#[derive(Clone, Copy)]
+struct Cursor(usize);
+
+impl Cursor {
+    fn read<T: Copy>(self, offset: u64) -> T {
+        // SAFETY: by the invariant every offset that the format defines is readable.
+        unsafe { (self.0.wrapping_add(offset as usize) as *const T).read_unaligned() }
+    }
+}
+
+/// The bytes of an image: what a wrapper points to, or the image itself.
+pub fn bytes(image: HostPtr) -> Result<UserMemory, CudaError> {
+    if image.address() == 0 {
+        return Err(CudaError::INVALID_VALUE);
+    }
+    let mut at = Cursor(image.address());
+    if at.read::<u32>(0) == WRAPPER_MAGIC {
+        // The wrapper: magic, version, data. What else version 2 lists matters to relinking only.
+        at = Cursor(at.read::<usize>(8));
+        if at.0 == 0 {
+            return Err(CudaError::INVALID_IMAGE);
+        }
+    }
+    let bytes = match at.read::<u32>(0) {
+        CONTAINER_MAGIC => container_bytes(at),
+        ELF_MAGIC => elf_bytes(at),
+        _ => Some(text_bytes(at)),
+    };
+    match bytes {
+        Some(bytes) if bytes <= MAX_IMAGE_BYTES => Ok(UserMemory { address: at.0, bytes: bytes as usize }),
+        _ => Err(CudaError::INVALID_IMAGE),
+    }
+}
+
+/// magic, version (u16), header size (u16), bytes after the header (u64).
+fn container_bytes(at: Cursor) -> Option<u64> {
+    u64::from(at.read::<u16>(6)).checked_add(at.read::<u64>(8))
+}
+
+/// To the end of whatever lies last: the tables, a segment or a section.
+fn elf_bytes(at: Cursor) -> Option<u64> {
+    let table = |offset: u64, entry_bytes: u16, count: u16| {
+        offset.checked_add(u64::from(entry_bytes) * u64::from(count))
+    };
+    let (program_headers, section_headers): (u64, u64) = (at.read(0x20), at.read(0x28));
+    let (program_entry, program_count): (u16, u16) = (at.read(0x36), at.read(0x38));
+    let (section_entry, section_count): (u16, u16) = (at.read(0x3a), at.read(0x3c));
+    let mut end = 64u64;
+    end = end.max(table(program_headers, program_entry, program_count)?);
+    end = end.max(table(section_headers, section_entry, section_count)?);
+    if end > MAX_IMAGE_BYTES {
+        return None;
+    }
+    for index in 0..u64::from(program_count) {
+        let header = program_headers + index * u64::from(program_entry);
+        end = end.max(at.read::<u64>(header + 0x08).checked_add(at.read::<u64>(header + 0x20))?);
+    }
+    for index in 0..u64::from(section_count) {
+        let header = section_headers + index * u64::from(section_entry);
+        if at.read::<u32>(header + 0x04) != SHT_NOBITS {
+            end = end.max(at.read::<u64>(header + 0x18).checked_add(at.read::<u64>(header + 0x20))?);
+        }
+    }
+    Some(end)
+}
+
+/// PTX with its NUL.
+fn text_bytes(at: Cursor) -> u64 {
+    // SAFETY: by the invariant of `Cursor`, text ends with a NUL.
+    unsafe { CStr::from_ptr(at.0 as *const _) }.count_bytes() as u64 + 1
+}
+
+#[cfg(test)]
+#[path = "image_test.rs"]
+mod tests;

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Initialisation, versions and the profiler's switches.
+
+use virtio_cuda_client::{CudaError, session};
+
+use crate::driver::Driver;
+use crate::entry_points;
+use crate::ffi::Out;
+
+/// The CUDA version whose names this library has.
+pub const API_VERSION: i32 = 13000;
+/// `CU_MODULE_LAZY_LOADING`.
+const LAZY_LOADING: i32 = 2;
+
+entry_points! {
+    /// Opens the session.
+    early cuInit(_, Flags: u32) {
+        if Flags != 0 {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        Driver::init()
+    }
+
+    /// The version that programs can rely on: the host's driver's, as far as this library has its names.
+    early cuDriverGetVersion(_, driverVersion: Out<i32>) {
+        driverVersion.check()?;
+        // Works without a device, as NVIDIA's does.
+        driverVersion.set(session::open().map_or(API_VERSION, |session| session.driver_version().min(API_VERSION)))
+    }
+
+    /// NVIDIA's private tables are not imitated.
+    early cuGetExportTable(_, _table: Out<usize>, _id: Out<[u8; 16]>) {
+        Err(CudaError::NOT_FOUND)
+    }
+
+    /// Modules load at first use.
+    early cuModuleGetLoadingMode(_, mode: Out<i32>) {
+        mode.set(LAZY_LOADING)
+    }
+
+    /// No profiler listens.
+    call cuProfilerStart(_) {
+        Ok(())
+    }
+
+    /// No profiler listens.
+    call cuProfilerStop(_) {
+        Ok(())
+    }
+}

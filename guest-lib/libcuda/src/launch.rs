@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Launches. Parameters are marshalled into one packed block before the call returns: they lie in the
+//! caller's frame.
+
+use virtio_cuda_client::protocol::{FunctionId, LAUNCH_COOPERATIVE, LAUNCH_PRIORITY, LaunchShape};
+use virtio_cuda_client::transport::UserMemory;
+use virtio_cuda_client::{CudaError, calls};
+
+use crate::entry::Api;
+use crate::entry_points;
+use crate::ffi::{HostPtr, In};
+use crate::function_table::Parameters;
+
+/// Blocks up to this size (all before CUDA 12.1) are packed on the stack.
+const USUAL_BLOCK_BYTES: usize = 4096;
+
+/// Keys of the `extra` form.
+const LAUNCH_PARAM_END: usize = 0;
+const LAUNCH_PARAM_BUFFER_POINTER: usize = 1;
+const LAUNCH_PARAM_BUFFER_SIZE: usize = 2;
+
+/// Entries of `extra` to look at: it has two pairs and an end.
+const MAX_EXTRA: usize = 8;
+
+/// `CUlaunchConfig`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct LaunchConfig {
+    grid: [u32; 3],
+    block: [u32; 3],
+    shared_bytes: u32,
+    stream: u64,
+    attributes: In<LaunchAttribute>,
+    attribute_count: u32,
+}
+const _: () = assert!(size_of::<LaunchConfig>() == 56);
+
+/// `CUlaunchAttribute`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct LaunchAttribute {
+    id: u32,
+    padding: u32,
+    value: [u32; 16],
+}
+const _: () = assert!(size_of::<LaunchAttribute>() == 72);
+
+/// `CU_LAUNCH_ATTRIBUTE_*` that change what the launch does. The others are hints, which may be ignored, or
+/// need objects that this library does not have.
+const ATTRIBUTE_COOPERATIVE: u32 = 2;
+const ATTRIBUTE_CLUSTER_DIMENSION: u32 = 4;
+const ATTRIBUTE_PROGRAMMATIC_EVENT: u32 = 7;
+const ATTRIBUTE_PRIORITY: u32 = 8;
+const ATTRIBUTE_LAUNCH_COMPLETION_EVENT: u32 = 12;
+const ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE: u32 = 13;
+
+impl LaunchConfig {
+    /// The shape that crosses.
+    pub fn shape(&self) -> Result<LaunchShape, CudaError> {
+        let mut shape = LaunchShape {
+            grid: self.grid,
+            block: self.block,
+            shared_bytes: self.shared_bytes,
+            ..Default::default()
+        };
+        for index in 0..self.attribute_count as usize {
+            let attribute = self.attributes.at(index)?;
+            match attribute.id {
+                ATTRIBUTE_COOPERATIVE if attribute.value[0] != 0 => shape.flags |= LAUNCH_COOPERATIVE,
+                ATTRIBUTE_CLUSTER_DIMENSION => {
+                    shape.cluster = [attribute.value[0], attribute.value[1], attribute.value[2]];
+                }
+                ATTRIBUTE_PRIORITY => {
+                    shape.flags |= LAUNCH_PRIORITY;
+                    shape.priority = attribute.value[0] as i32;
+                }
+                ATTRIBUTE_PROGRAMMATIC_EVENT
+                | ATTRIBUTE_LAUNCH_COMPLETION_EVENT
+                | ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE => return Err(CudaError::NOT_SUPPORTED),
+                _ => {}
+            }
+        }
+        Ok(shape)
+    }
+}
+
+/// Copies each parameter to its place in `block`.
+fn pack(parameters: &Parameters, values: In<HostPtr>, block: &mut [u8]) -> Result<(), CudaError> {
+    for (index, layout) in parameters.layouts.iter().enumerate() {
+        let value = values.at(index)?;
+        if value.address() == 0 {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        let (start, bytes) = (layout.offset as usize, layout.bytes as usize);
+        let place = block.get_mut(start..start + bytes).ok_or(CudaError::UNKNOWN)?;
+        // SAFETY: the caller promises that each element points to a value of the parameter's size.
+        unsafe { std::ptr::copy_nonoverlapping(value.address() as *const u8, place.as_mut_ptr(), bytes) };
+    }
+    Ok(())
+}
+
+/// The block that the `extra` form hands over ready-made.
+fn packed_by_caller(extra: In<usize>) -> Result<UserMemory, CudaError> {
+    let (mut address, mut bytes) = (None, None);
+    for index in (0..MAX_EXTRA).step_by(2) {
+        match extra.at(index)? {
+            LAUNCH_PARAM_END => break,
+            LAUNCH_PARAM_BUFFER_POINTER => address = Some(extra.at(index + 1)?),
+            LAUNCH_PARAM_BUFFER_SIZE => bytes = Some(extra.at(index + 1)?),
+            _ => return Err(CudaError::INVALID_VALUE),
+        }
+    }
+    let (Some(address), Some(size)) = (address, bytes) else { return Err(CudaError::INVALID_VALUE) };
+    if size == 0 {
+        return Err(CudaError::INVALID_VALUE);
+    }
+    // SAFETY: the caller promises that the element after CU_LAUNCH_PARAM_BUFFER_SIZE points to a size_t.
+    let bytes = unsafe { (size as *const usize).read() };
+    if bytes > 0 && address == 0 {
+        return Err(CudaError::INVALID_VALUE);
+    }
+    Ok(UserMemory { address, bytes })
+}
+
+/// Launches with parameters in either form.
+fn launch(
+    api: Api,
+    function: u64,
+    stream: u64,
+    shape: LaunchShape,
+    (values, extra): (In<HostPtr>, Option<In<usize>>),
+) -> Result<(), CudaError> {
+    let send = |block: UserMemory| {
+        api.before_work()?;
+        let mut call = api.in_context()?.input(block);
+        calls::cuLaunchKernel(&mut call, FunctionId(function), api.stream(stream), shape)?;
+        api.work_queued();
+        Ok(())
+    };
+    if let Some(extra) = extra.filter(|extra| !extra.is_null()) {
+        if !values.is_null() {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        return send(packed_by_caller(extra)?);
+    }
+    let known = api.driver.functions.get(function)?;
+    let parameters = known.parameters(api, function)?;
+    let mut usual = [0u8; USUAL_BLOCK_BYTES];
+    let mut long = Vec::new();
+    let block = if parameters.block_bytes <= usual.len() {
+        &mut usual[..parameters.block_bytes]
+    } else {
+        long.resize(parameters.block_bytes, 0);
+        &mut long[..]
+    };
+    pack(parameters, values, block)?;
+    send(UserMemory::of(block))
+}
+
+entry_points! {
+    /// Launches a function or kernel.
+    call cuLaunchKernel / cuLaunchKernel_ptsz (api, f: u64, gridDimX: u32, gridDimY: u32, gridDimZ: u32,
+        blockDimX: u32, blockDimY: u32, blockDimZ: u32, sharedMemBytes: u32, hStream: u64,
+        kernelParams: In<HostPtr>, extra: In<usize>) {
+        let shape = LaunchShape {
+            grid: [gridDimX, gridDimY, gridDimZ],
+            block: [blockDimX, blockDimY, blockDimZ],
+            shared_bytes: sharedMemBytes,
+            ..Default::default()
+        };
+        launch(api, f, hStream, shape, (kernelParams, Some(extra)))
+    }
+
+    /// Launches with attributes.
+    call cuLaunchKernelEx / cuLaunchKernelEx_ptsz (api, config: In<LaunchConfig>, f: u64, kernelParams: In<HostPtr>, extra: In<usize>) {
+        let config = config.get()?;
+        launch(api, f, config.stream, config.shape()?, (kernelParams, Some(extra)))
+    }
+
+    /// Launches with all blocks resident at once.
+    call cuLaunchCooperativeKernel / cuLaunchCooperativeKernel_ptsz (api, f: u64, gridDimX: u32, gridDimY: u32, gridDimZ: u32,
+        blockDimX: u32, blockDimY: u32, blockDimZ: u32, sharedMemBytes: u32, hStream: u64, kernelParams: In<HostPtr>) {
+        let shape = LaunchShape {
+            grid: [gridDimX, gridDimY, gridDimZ],
+            block: [blockDimX, blockDimY, blockDimZ],
+            shared_bytes: sharedMemBytes,
+            flags: LAUNCH_COOPERATIVE,
+            ..Default::default()
+        };
+        launch(api, f, hStream, shape, (kernelParams, None))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use virtio_cuda_client::protocol::ParamLayout;
+
+    use super::*;
+
+    /// A C array of pointers as a parameter.
+    fn array<T>(values: &[T]) -> In<HostPtr> {
+        // SAFETY: In is transparent over a pointer.
+        unsafe { std::mem::transmute(values.as_ptr()) }
+    }
+
+    #[test]
+    fn parameters_go_to_their_places() {
+        let parameters = Parameters {
+            layouts: vec![
+                ParamLayout { offset: 0, bytes: 8 },
+                ParamLayout { offset: 8, bytes: 1 },
+                ParamLayout { offset: 12, bytes: 4 },
+            ],
+            block_bytes: 16,
+        };
+        let (a, b, c) = (0x1122_3344_5566_7788_u64, 9u8, 7u32);
+        let values = [&raw const a as usize, &raw const b as usize, &raw const c as usize];
+        let mut block = [0u8; 16];
+        pack(&parameters, array(&values), &mut block).expect("packs");
+        assert_eq!(block[..8], a.to_le_bytes());
+        assert_eq!(block[8..], [9, 0, 0, 0, 7, 0, 0, 0]);
+    }
+
+    #[test]
+    fn missing_parameters_are_refused() {
+        let parameters = Parameters { layouts: vec![ParamLayout { offset: 0, bytes: 8 }], block_bytes: 8 };
+        let mut block = [0u8; 8];
+        assert_eq!(pack(&parameters, array(&[0usize]), &mut block), Err(CudaError::INVALID_VALUE));
+        // SAFETY: In is transparent over a pointer.
+        let none: In<HostPtr> = unsafe { std::mem::transmute(0usize) };
+        assert_eq!(pack(&parameters, none, &mut block), Err(CudaError::INVALID_VALUE));
+    }
+
+    #[test]
+    fn extra_hands_a_block_over() {
+        let size = 24usize;
+        let extra = [1, 0x5000, 2, &raw const size as usize, 0];
+        // SAFETY: In is transparent over a pointer.
+        let found =
+            packed_by_caller(unsafe { std::mem::transmute::<*const usize, In<usize>>(extra.as_ptr()) });
+        let found = found.expect("valid");
+        assert_eq!((found.address, found.bytes), (0x5000, 24));
+    }
+}

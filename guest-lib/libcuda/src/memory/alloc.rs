@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Device memory.
+
+use virtio_cuda_client::protocol::DevicePtr;
+use virtio_cuda_client::{CudaError, calls};
+
+use crate::entry::Api;
+use crate::entry_points;
+use crate::ffi::Out;
+use crate::memory::host;
+use crate::memory::ranges::HostKind;
+
+fn free(api: Api, dptr: u64) -> Result<(), CudaError> {
+    if dptr == 0 {
+        return Ok(());
+    }
+    let ranges = &api.driver.memory.ranges;
+    if ranges.host(dptr).is_some_and(|range| range.kind == HostKind::Managed) {
+        return host::free(api, dptr, HostKind::Managed);
+    }
+    // The device refuses what is no allocation; forget it first, because its address can be given out again
+    // to another thread as soon as it is free.
+    let known = ranges.device(dptr).filter(|range| range.start == dptr && range.owner == 0);
+    ranges.remove_device_where(|range| range.start == dptr && range.owner == 0);
+    calls::cuMemFree_v2(&mut api.call(), DevicePtr(dptr)).inspect_err(|_| {
+        if let Some(range) = known {
+            ranges.add_device(range);
+        }
+    })
+}
+
+entry_points! {
+    /// Allocates device memory.
+    call cuMemAlloc_v2(api, dptr: Out<u64>, bytesize: usize) {
+        dptr.check()?;
+        if bytesize == 0 {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        let address = calls::cuMemAlloc_v2(&mut api.in_context()?, bytesize as u64)?.0;
+        api.driver.memory.add_device(api, address, bytesize as u64, 0)?;
+        dptr.set(address)
+    }
+
+    /// Allocates rows padded to the device's pitch.
+    call cuMemAllocPitch_v2(api, dptr: Out<u64>, pPitch: Out<usize>, WidthInBytes: usize, Height: usize, ElementSizeBytes: u32) {
+        dptr.check()?;
+        pPitch.check()?;
+        let (width, height) = (WidthInBytes as u64, Height as u64);
+        let (address, pitch) = calls::cuMemAllocPitch_v2(&mut api.in_context()?, width, height, ElementSizeBytes)?;
+        api.driver.memory.add_device(api, address.0, pitch.saturating_mul(height), 0)?;
+        pPitch.set(pitch as usize)?;
+        dptr.set(address.0)
+    }
+
+    /// Frees device or managed memory. NULL is ok.
+    call cuMemFree_v2(api, dptr: u64) {
+        free(api, dptr)
+    }
+
+    /// Allocates in stream order.
+    call cuMemAllocAsync / cuMemAllocAsync_ptsz (api, dptr: Out<u64>, bytesize: usize, hStream: u64) {
+        dptr.check()?;
+        let stream = api.stream(hStream);
+        let address = calls::cuMemAllocAsync(&mut api.in_context()?, bytesize as u64, stream)?.0;
+        api.driver.memory.add_device(api, address, bytesize as u64, 0)?;
+        dptr.set(address)
+    }
+
+    /// Frees in stream order.
+    call cuMemFreeAsync / cuMemFreeAsync_ptsz (api, dptr: u64, hStream: u64) {
+        if dptr == 0 {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        let ranges = &api.driver.memory.ranges;
+        let known = ranges.device(dptr);
+        ranges.remove_device_where(|range| range.start == dptr && range.owner == 0);
+        calls::cuMemFreeAsync(&mut api.in_context()?, DevicePtr(dptr), api.stream(hStream)).inspect_err(|_| {
+            if let Some(range) = known {
+                ranges.add_device(range);
+            }
+        })
+    }
+
+    /// Free and total device memory.
+    call cuMemGetInfo_v2(api, free: Out<usize>, total: Out<usize>) {
+        free.check()?;
+        total.check()?;
+        let (free_bytes, total_bytes) = calls::cuMemGetInfo_v2(&mut api.in_context()?)?;
+        free.set(free_bytes as usize)?;
+        total.set(total_bytes as usize)
+    }
+
+    /// The allocation that holds an address.
+    call cuMemGetAddressRange_v2(api, pbase: Out<u64>, psize: Out<usize>, dptr: u64) {
+        let ranges = &api.driver.memory.ranges;
+        let (base, bytes) = if let Some(range) = ranges.host(dptr).or_else(|| ranges.alias(dptr)) {
+            (range.device_address, range.bytes)
+        } else if let Some(range) = ranges.device(dptr) {
+            (range.start, range.bytes)
+        } else {
+            let (base, bytes) = calls::cuMemGetAddressRange_v2(&mut api.in_context()?, DevicePtr(dptr))?;
+            (base.0, bytes)
+        };
+        pbase.set_if_wanted(base);
+        psize.set_if_wanted(bytes as usize);
+        Ok(())
+    }
+}

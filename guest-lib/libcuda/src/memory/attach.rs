@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Host memory becomes reachable for the GPU: its pages are kept by the device and mapped in the worker.
+
+use virtio_cuda_client::transport::UserMemory;
+use virtio_cuda_client::{CudaError, calls};
+
+use crate::driver::Driver;
+use crate::entry::Api;
+use crate::memory::ranges::{HostKind, HostRange, Pinned};
+use crate::memory::window::PAGE_BYTES;
+
+/// Pages that the device keeps.
+#[derive(Debug)]
+pub struct Attached {
+    /// Where the GPU sees the first page.
+    pub device_address: u64,
+    /// Bytes of a piece.
+    pub piece_bytes: u64,
+    /// The pieces.
+    pub pinned: Vec<Pinned>,
+}
+
+/// Makes the device keep `pages`, mapped at `window` if it can.
+pub fn attach(api: Api, pages: UserMemory, window: u64, flags: u32) -> Result<Attached, CudaError> {
+    let limit = api.driver.session.limits().bulk_bytes as u64;
+    let piece_bytes = (limit / PAGE_BYTES * PAGE_BYTES).max(PAGE_BYTES);
+    let mut attached = Attached { device_address: 0, piece_bytes, pinned: Vec::new() };
+    let mut offset = 0;
+    while offset < pages.bytes as u64 {
+        let bytes = piece_bytes.min(pages.bytes as u64 - offset);
+        let piece = UserMemory { address: pages.address + offset as usize, bytes: bytes as usize };
+        let mut call = api.in_context()?.keep(piece);
+        let kept = calls::cuMemHostRegister_v2(&mut call, window + offset, bytes, flags);
+        let contiguous = kept.and_then(|address| {
+            attached.pinned.push(Pinned { tag: call.tag() });
+            if offset == 0 {
+                attached.device_address = address.0;
+            }
+            // Pieces that do not lie side by side on the GPU cannot serve as one allocation.
+            if address.0 == attached.device_address + offset { Ok(()) } else { Err(CudaError::OUT_OF_MEMORY) }
+        });
+        if let Err(error) = contiguous {
+            api.driver.unpin(&attached.pinned);
+            return Err(error);
+        }
+        offset += bytes;
+    }
+    Ok(attached)
+}
+
+impl Driver {
+    fn unpin(&self, pinned: &[Pinned]) {
+        for piece in pinned {
+            if let Err(error) = self.session.unpin(piece.tag) {
+                // The session is lost, and with it everything that was kept.
+                log::debug!("Unpinning: {error}");
+            }
+        }
+    }
+
+    /// Takes host memory back from the device. The caller has removed it from the table.
+    pub fn detach(&self, range: &HostRange) {
+        self.unpin(&range.pinned);
+        let transport = self.session.transport();
+        match range.kind {
+            HostKind::Allocated | HostKind::Managed => transport.unmap(range.pages),
+            HostKind::Registered => transport.release(range.pages),
+            HostKind::ManagedVariable => return,
+        }
+        self.memory.window.give_back(range.window, range.pages.bytes as u64);
+    }
+}

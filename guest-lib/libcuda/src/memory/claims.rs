@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Device addresses are addresses of the worker's process. Natively the driver keeps them free in the
+//! program's own address space, so that an address is either host or device memory; this file does the same
+//! by reserving them here.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+/// Granule of reservations: the driver's own allocations come in such pieces.
+const GRANULE: u64 = 2 << 20;
+/// Longest stretch to reserve at once; more would only mean a damaged answer of the device.
+const MAX_BYTES: u64 = 1 << 40;
+
+/// The granules that were asked for, and whether they could be reserved.
+#[derive(Debug, Default)]
+pub struct Claims(Mutex<BTreeMap<u64, bool>>);
+
+impl Claims {
+    /// Keeps `bytes` from `start` on free of host memory, as far as they still are.
+    pub fn claim(&self, start: u64, bytes: u64) {
+        if bytes == 0 || bytes > MAX_BYTES {
+            return;
+        }
+        let Some(end) = start.checked_add(bytes) else { return };
+        let mut claimed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut granule = start / GRANULE;
+        let last = (end - 1) / GRANULE;
+        while granule <= last {
+            let run = (granule..=last).take_while(|granule| !claimed.contains_key(granule)).count() as u64;
+            if run == 0 {
+                granule += 1;
+            } else if reserve(granule, run) {
+                claimed.extend((granule..granule + run).map(|granule| (granule, true)));
+                granule += run;
+            } else {
+                // Something of the run is taken: find out what.
+                claimed.extend((granule..granule + run).map(|granule| (granule, reserve(granule, 1))));
+                granule += run;
+            }
+        }
+    }
+
+    /// Whether all of the range is reserved by this file, so that nothing of the program can be there.
+    pub fn owns(&self, start: u64, bytes: u64) -> bool {
+        let claimed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(end) = start.checked_add(bytes).filter(|_| bytes > 0) else { return false };
+        (start / GRANULE..=(end - 1) / GRANULE).all(|granule| claimed.get(&granule) == Some(&true))
+    }
+}
+
+/// Reserves granules.
+fn reserve(first: u64, count: u64) -> bool {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
+    let (address, bytes) = (first * GRANULE, count * GRANULE);
+    // SAFETY: a new, inaccessible mapping that replaces nothing.
+    let at = unsafe { libc::mmap(address as *mut _, bytes as usize, libc::PROT_NONE, flags, -1, 0) };
+    if at as u64 == address {
+        return true;
+    }
+    // Only calls that tell host from device memory by the address alone can be mistaken then.
+    log::debug!("Device memory at {address:#x} shares its address with memory of this process");
+    if at != libc::MAP_FAILED {
+        // SAFETY: the mapping was made just above, by a kernel that took the address for a hint.
+        unsafe { libc::munmap(at, bytes as usize) };
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_mapped(address: u64) -> bool {
+        let maps = std::fs::read_to_string("/proc/self/maps").expect("maps");
+        maps.lines().any(|line| {
+            let (low, high) =
+                line.split_once(' ').and_then(|(range, _)| range.split_once('-')).expect("range");
+            let parse = |text| u64::from_str_radix(text, 16).expect("hexadecimal");
+            (parse(low)..parse(high)).contains(&address)
+        })
+    }
+
+    #[test]
+    fn claimed_addresses_are_taken() {
+        let claims = Claims::default();
+        let start = 0x1234_5600_0000;
+        claims.claim(start + 100, 3 << 20);
+        assert!(is_mapped(start) && is_mapped(start + (4 << 20) - 1));
+        assert!(!is_mapped(start + (4 << 20)));
+        claims.claim(start, 5 << 20);
+        assert!(is_mapped(start + (5 << 20)));
+        assert!(claims.owns(start, 6 << 20));
+        assert!(!claims.owns(start, (6 << 20) + 1));
+        claims.claim(u64::MAX - 5, 100);
+    }
+
+    #[test]
+    fn memory_of_the_program_is_not_owned() {
+        let claims = Claims::default();
+        let mine = vec![0u8; 8 << 20];
+        let address = mine.as_ptr() as u64;
+        claims.claim(address, 8 << 20);
+        assert!(!claims.owns(address, 1));
+    }
+}

@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Copies of contiguous memory. Pageable memory crosses as bulk data; memory that the GPU reaches (device
+//! memory, pinned memory) is copied by the GPU itself.
+
+use virtio_cuda_client::protocol::{DevicePtr, StreamId};
+use virtio_cuda_client::transport::UserMemory;
+use virtio_cuda_client::{CudaError, calls};
+
+use crate::entry::{Api, DefaultStream};
+use crate::entry_points;
+use crate::ffi::{HostPtr, In};
+use crate::memory::ranges::HostKind;
+
+/// Pinned memory up to this size is copied like pageable memory by calls that wait: one request, not two.
+const SMALL_BYTES: usize = 16 << 10;
+
+/// Where one end of a copy lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Device memory.
+    Device(u64),
+    /// Host memory that the GPU reaches at another or the same address.
+    Pinned {
+        /// The program's address.
+        host: u64,
+        /// The GPU's address.
+        device: u64,
+    },
+    /// Other host memory.
+    Pageable(u64),
+}
+
+impl Place {
+    /// The program's address, of host memory.
+    pub fn host(self) -> Option<u64> {
+        match self {
+            Self::Device(_) => None,
+            Self::Pinned { host, .. } | Self::Pageable(host) => Some(host),
+        }
+    }
+
+    /// The GPU's address, of memory that it reaches.
+    pub fn device(self) -> Option<u64> {
+        match self {
+            Self::Device(device) | Self::Pinned { device, .. } => Some(device),
+            Self::Pageable(_) => None,
+        }
+    }
+
+    fn offset(self, bytes: u64) -> Self {
+        match self {
+            Self::Device(device) => Self::Device(device + bytes),
+            Self::Pinned { host, device } => Self::Pinned { host: host + bytes, device: device + bytes },
+            Self::Pageable(host) => Self::Pageable(host + bytes),
+        }
+    }
+}
+
+/// When a copy happens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Timing {
+    /// The call waits as `cuMemcpy` does.
+    Wait,
+    /// In the order of a stream.
+    Stream(StreamId),
+}
+
+impl Api {
+    /// Host memory by an address that the program passes as such.
+    pub fn host_place(&self, address: u64, bytes: u64) -> Place {
+        match self.driver.memory.ranges.host_of(address, bytes) {
+            Some(range) if range.kind != HostKind::ManagedVariable => {
+                Place::Pinned { host: address, device: range.device_address_of(address) }
+            }
+            _ => Place::Pageable(address),
+        }
+    }
+
+    /// Device memory by an address that the program passes as such: the GPU's, or the program's address of
+    /// memory that both reach.
+    pub fn device_place(&self, address: u64) -> Place {
+        match self.driver.memory.ranges.host(address) {
+            Some(range) if range.kind == HostKind::ManagedVariable => {
+                Place::Device(range.device_address_of(address))
+            }
+            Some(range) => Place::Pinned { host: address, device: range.device_address_of(address) },
+            None => match self.driver.memory.ranges.alias(address) {
+                Some(range) if range.kind != HostKind::ManagedVariable => {
+                    Place::Pinned { host: range.start + (address - range.device_address), device: address }
+                }
+                _ => Place::Device(address),
+            },
+        }
+    }
+
+    /// Memory by an address of either kind: what it is follows from the address alone.
+    pub fn unified_place(&self, address: u64) -> Place {
+        let ranges = &self.driver.memory.ranges;
+        let known = ranges.host(address).is_some() || ranges.alias(address).is_some();
+        if known || ranges.device(address).is_some() {
+            self.device_place(address)
+        } else {
+            Place::Pageable(address)
+        }
+    }
+
+    /// Waits for the default stream, where a copy of host memory has to come after the GPU's work.
+    pub fn wait_for_stream(&self, stream: StreamId) -> Result<(), CudaError> {
+        calls::cuStreamSynchronize(&mut self.in_context()?, stream)
+    }
+
+    /// Copies `bytes` bytes.
+    pub fn copy(&self, dst: Place, src: Place, bytes: usize, timing: Timing) -> Result<(), CudaError> {
+        let context = self.context()?;
+        if bytes == 0 {
+            return Ok(());
+        }
+        self.before_work()?;
+        let small = timing == Timing::Wait && bytes <= SMALL_BYTES;
+        match (dst, src) {
+            (Place::Pageable(dst), Place::Device(_)) => self.copy_to_host(dst, src, bytes, timing)?,
+            (Place::Device(_), Place::Pageable(src)) => self.copy_to_device(dst, src, bytes, timing)?,
+            (Place::Pinned { host, .. }, Place::Device(_)) if small => {
+                self.copy_to_host(host, src, bytes, timing)?
+            }
+            (Place::Device(_), Place::Pinned { host, .. }) if small => {
+                self.copy_to_device(dst, host, bytes, timing)?
+            }
+            _ => match (dst.device(), src.device()) {
+                (Some(to), Some(from)) => {
+                    let both_device = dst.host().is_none() && src.host().is_none();
+                    if both_device && timing == Timing::Wait && self.default_stream == DefaultStream::Legacy {
+                        let mut call = self.driver.session.call().context(context);
+                        calls::cuMemcpyDtoD_v2(&mut call, DevicePtr(to), DevicePtr(from), bytes as u64)?;
+                    } else {
+                        self.by_gpu(dst, src, bytes as u64, timing)?;
+                    }
+                }
+                _ => self.by_program(dst, src, bytes, timing)?,
+            },
+        }
+        match timing {
+            Timing::Wait => {
+                self.work_queued();
+                self.synchronized();
+            }
+            Timing::Stream(_) => self.work_queued(),
+        }
+        Ok(())
+    }
+
+    /// From pageable memory. Returns once the source may be reused.
+    fn copy_to_device(&self, dst: Place, src: u64, bytes: usize, timing: Timing) -> Result<(), CudaError> {
+        let dst = dst.device().ok_or(CudaError::INVALID_VALUE)?;
+        for (offset, length) in pieces(bytes, self.driver.session.limits().copy_bytes) {
+            let memory = UserMemory { address: src as usize + offset, bytes: length };
+            let (mut call, at) = (self.in_context()?.input(memory), DevicePtr(dst + offset as u64));
+            match self.stream_of(timing) {
+                None => calls::cuMemcpyHtoD_v2(&mut call, at)?,
+                Some(stream) => calls::cuMemcpyHtoDAsync_v2(&mut call, at, stream)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// To pageable memory. Returns once the bytes are there.
+    fn copy_to_host(&self, dst: u64, src: Place, bytes: usize, timing: Timing) -> Result<(), CudaError> {
+        let src = src.device().ok_or(CudaError::INVALID_VALUE)?;
+        for (offset, length) in pieces(bytes, self.driver.session.limits().copy_bytes) {
+            let memory = UserMemory { address: dst as usize + offset, bytes: length };
+            let (mut call, at) = (self.in_context()?.output(memory), DevicePtr(src + offset as u64));
+            match self.stream_of(timing) {
+                None => calls::cuMemcpyDtoH_v2(&mut call, at)?,
+                Some(stream) => calls::cuMemcpyDtoHAsync_v2(&mut call, at, stream)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Between memory that the GPU reaches; no piece crosses two registrations.
+    fn by_gpu(
+        &self,
+        mut dst: Place,
+        mut src: Place,
+        mut bytes: u64,
+        timing: Timing,
+    ) -> Result<(), CudaError> {
+        let stream = match timing {
+            Timing::Wait => self.default_stream(),
+            Timing::Stream(stream) => stream,
+        };
+        while bytes > 0 {
+            let length = bytes.min(self.bytes_in_piece(dst)).min(self.bytes_in_piece(src));
+            let (Some(to), Some(from)) = (dst.device(), src.device()) else {
+                return Err(CudaError::INVALID_VALUE);
+            };
+            calls::cuMemcpyAsync(&mut self.in_context()?, DevicePtr(to), DevicePtr(from), length, stream)?;
+            (dst, src, bytes) = (dst.offset(length), src.offset(length), bytes - length);
+        }
+        if timing == Timing::Wait { self.wait_for_stream(stream) } else { Ok(()) }
+    }
+
+    fn bytes_in_piece(&self, place: Place) -> u64 {
+        match place {
+            Place::Pinned { host, .. } => {
+                self.driver.memory.ranges.host(host).map_or(u64::MAX, |range| range.bytes_in_piece(host))
+            }
+            _ => u64::MAX,
+        }
+    }
+
+    /// Between host memory, one end of it pageable: the program's own CPU does it, after the stream's work if
+    /// that could touch the pinned end.
+    fn by_program(&self, dst: Place, src: Place, bytes: usize, timing: Timing) -> Result<(), CudaError> {
+        let (Some(to), Some(from)) = (dst.host(), src.host()) else { return Err(CudaError::INVALID_VALUE) };
+        match timing {
+            Timing::Stream(stream) => self.wait_for_stream(stream)?,
+            Timing::Wait if dst.device().or(src.device()).is_some() => {
+                self.wait_for_stream(self.default_stream())?;
+            }
+            Timing::Wait => {}
+        }
+        // SAFETY: the program promises that both are its memory, of that length; they may overlap.
+        unsafe { std::ptr::copy(from as *const u8, to as *mut u8, bytes) };
+        Ok(())
+    }
+
+    /// The stream to name in a row; none for the rows that mean the legacy default stream.
+    fn stream_of(&self, timing: Timing) -> Option<StreamId> {
+        match (timing, self.default_stream) {
+            (Timing::Stream(stream), _) => Some(stream),
+            (Timing::Wait, DefaultStream::PerThread) => Some(self.default_stream()),
+            (Timing::Wait, DefaultStream::Legacy) => None,
+        }
+    }
+}
+
+/// Offsets and lengths of the pieces of `bytes` bytes.
+fn pieces(bytes: usize, piece: usize) -> impl Iterator<Item = (usize, usize)> {
+    let piece = piece.max(1);
+    (0..bytes).step_by(piece).map(move |offset| (offset, piece.min(bytes - offset)))
+}
+
+entry_points! {
+    /// Copies between any two kinds of memory.
+    call cuMemcpy / cuMemcpy_ptds (api, dst: u64, src: u64, ByteCount: usize) {
+        api.copy(api.unified_place(dst), api.unified_place(src), ByteCount, Timing::Wait)
+    }
+
+    /// Copies between any two kinds of memory in stream order.
+    call cuMemcpyAsync / cuMemcpyAsync_ptsz (api, dst: u64, src: u64, ByteCount: usize, hStream: u64) {
+        api.copy(api.unified_place(dst), api.unified_place(src), ByteCount, Timing::Stream(api.stream(hStream)))
+    }
+
+    /// Host to device.
+    call cuMemcpyHtoD_v2 / cuMemcpyHtoD_v2_ptds (api, dstDevice: u64, srcHost: HostPtr, ByteCount: usize) {
+        let src = api.host_place(srcHost.address() as u64, ByteCount as u64);
+        api.copy(api.device_place(dstDevice), src, ByteCount, Timing::Wait)
+    }
+
+    /// Host to device in stream order.
+    call cuMemcpyHtoDAsync_v2 / cuMemcpyHtoDAsync_v2_ptsz (api, dstDevice: u64, srcHost: HostPtr, ByteCount: usize, hStream: u64) {
+        let src = api.host_place(srcHost.address() as u64, ByteCount as u64);
+        api.copy(api.device_place(dstDevice), src, ByteCount, Timing::Stream(api.stream(hStream)))
+    }
+
+    /// Device to host.
+    call cuMemcpyDtoH_v2 / cuMemcpyDtoH_v2_ptds (api, dstHost: HostPtr, srcDevice: u64, ByteCount: usize) {
+        let dst = api.host_place(dstHost.address() as u64, ByteCount as u64);
+        api.copy(dst, api.device_place(srcDevice), ByteCount, Timing::Wait)
+    }
+
+    /// Device to host in stream order.
+    call cuMemcpyDtoHAsync_v2 / cuMemcpyDtoHAsync_v2_ptsz (api, dstHost: HostPtr, srcDevice: u64, ByteCount: usize, hStream: u64) {
+        let dst = api.host_place(dstHost.address() as u64, ByteCount as u64);
+        api.copy(dst, api.device_place(srcDevice), ByteCount, Timing::Stream(api.stream(hStream)))
+    }
+
+    /// Inside the device.
+    call cuMemcpyDtoD_v2 / cuMemcpyDtoD_v2_ptds (api, dstDevice: u64, srcDevice: u64, ByteCount: usize) {
+        api.copy(api.device_place(dstDevice), api.device_place(srcDevice), ByteCount, Timing::Wait)
+    }
+
+    /// Inside the device in stream order.
+    call cuMemcpyDtoDAsync_v2 / cuMemcpyDtoDAsync_v2_ptsz (api, dstDevice: u64, srcDevice: u64, ByteCount: usize, hStream: u64) {
+        let timing = Timing::Stream(api.stream(hStream));
+        api.copy(api.device_place(dstDevice), api.device_place(srcDevice), ByteCount, timing)
+    }
+
+    /// Between contexts, which share the device's address space.
+    call cuMemcpyPeer / cuMemcpyPeer_ptds (api, dstDevice: u64, dstContext: u64, srcDevice: u64, srcContext: u64, ByteCount: usize) {
+        api.driver.contexts.device_of(dstContext)?;
+        api.driver.contexts.device_of(srcContext)?;
+        api.copy(api.device_place(dstDevice), api.device_place(srcDevice), ByteCount, Timing::Wait)
+    }
+
+    /// Between contexts in stream order.
+    call cuMemcpyPeerAsync / cuMemcpyPeerAsync_ptsz (api, dstDevice: u64, dstContext: u64, srcDevice: u64, srcContext: u64, ByteCount: usize, hStream: u64) {
+        api.driver.contexts.device_of(dstContext)?;
+        api.driver.contexts.device_of(srcContext)?;
+        let timing = Timing::Stream(api.stream(hStream));
+        api.copy(api.device_place(dstDevice), api.device_place(srcDevice), ByteCount, timing)
+    }
+
+    /// Many copies in stream order; they may run one after the other. The attributes are hints.
+    call cuMemcpyBatchAsync_v2 / cuMemcpyBatchAsync_v2_ptsz (api, dsts: In<u64>, srcs: In<u64>, sizes: In<usize>, count: usize,
+        _attrs: HostPtr, _attrsIdxs: HostPtr, _numAttrs: usize, hStream: u64) {
+        // A batch is not for the default streams.
+        if hStream == 0 || count == 0 {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        let timing = Timing::Stream(api.stream(hStream));
+        for index in 0..count {
+            let (dst, src) = (api.unified_place(dsts.at(index)?), api.unified_place(srcs.at(index)?));
+            api.copy(dst, src, sizes.at(index)?, timing)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_cover_all_bytes_once() {
+        assert_eq!(pieces(10, 4).collect::<Vec<_>>(), [(0, 4), (4, 4), (8, 2)]);
+        assert_eq!(pieces(4, 4).collect::<Vec<_>>(), [(0, 4)]);
+        assert_eq!(pieces(0, 4).count(), 0);
+    }
+}

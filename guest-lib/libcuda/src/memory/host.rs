@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Pinned host memory: allocated in the address window, or registered where the program has it.
+
+use virtio_cuda_client::transport::UserMemory;
+use virtio_cuda_client::{CudaError, calls};
+
+use crate::entry::Api;
+use crate::entry_points;
+use crate::ffi::{HostPtr, Out};
+use crate::memory::attach::attach;
+use crate::memory::ranges::{HostKind, HostRange};
+use crate::memory::window::{PAGE_BYTES, round_up};
+
+/// `CU_MEMHOSTALLOC_*` and `CU_MEMHOSTREGISTER_*`.
+const PORTABLE: u32 = 1;
+const DEVICEMAP: u32 = 2;
+const WRITECOMBINED: u32 = 4;
+const IOMEMORY: u32 = 4;
+const READ_ONLY: u32 = 8;
+
+/// Allocates pages in the window.
+pub fn allocate(api: Api, bytes: usize, kind: HostKind, flags: u32) -> Result<u64, CudaError> {
+    if bytes == 0 {
+        return Err(CudaError::INVALID_VALUE);
+    }
+    let context = api.context()?.0;
+    let device = api.driver.contexts.device_of(context)?;
+    let memory = &api.driver.memory;
+    let page_bytes = round_up(bytes as u64)?;
+    let address = memory.window.take(page_bytes)?;
+    let pages = UserMemory { address: address as usize, bytes: page_bytes as usize };
+    let transport = api.driver.session.transport();
+    if let Err(error) = transport.map(pages) {
+        log::debug!("Host memory of {bytes} bytes: {error}");
+        memory.window.give_back(address, page_bytes);
+        return Err(CudaError::OUT_OF_MEMORY);
+    }
+    // Managed memory is one address for all; pinned memory can do with two.
+    let attached = attach(api, pages, address, PORTABLE | DEVICEMAP);
+    let must_match = kind == HostKind::Managed;
+    let attached = attached.and_then(|attached| {
+        if must_match && attached.device_address != address {
+            log::error!("Managed memory has another address in the worker: its window is not free");
+            return Err(CudaError::OUT_OF_MEMORY);
+        }
+        Ok(attached)
+    });
+    let attached = match attached {
+        Ok(attached) => attached,
+        Err(error) => {
+            transport.unmap(pages);
+            memory.window.give_back(address, page_bytes);
+            return Err(error);
+        }
+    };
+    log::debug!("Host memory of {bytes} bytes at {address:#x}");
+    let range = HostRange {
+        start: address,
+        bytes: bytes as u64,
+        device_address: attached.device_address,
+        kind,
+        flags,
+        context,
+        device,
+        id: memory.ranges.next_id(),
+        pages,
+        window: address,
+        piece_bytes: attached.piece_bytes,
+        pinned: attached.pinned,
+        owner: 0,
+    };
+    // The window gives each address out once, so nothing can overlap.
+    memory.ranges.add_host(range);
+    Ok(address)
+}
+
+/// Frees memory of [`allocate`]. The GPU's work on it is over first, as CUDA promises.
+pub fn free(api: Api, address: u64, kind: HostKind) -> Result<(), CudaError> {
+    if api.driver.memory.ranges.host(address).is_none_or(|range| range.start != address || range.kind != kind)
+    {
+        return Err(CudaError::INVALID_VALUE);
+    }
+    if let Ok(mut call) = api.in_context() {
+        calls::cuCtxSynchronize(&mut call)?;
+        api.synchronized();
+    }
+    let range = api.driver.memory.ranges.take_host(address, kind).ok_or(CudaError::INVALID_VALUE)?;
+    api.driver.detach(&range);
+    Ok(())
+}
+
+/// Registers memory of the program, page by page where it lies.
+fn register(api: Api, start: HostPtr, bytes: usize, flags: u32) -> Result<(), CudaError> {
+    if start.address() == 0 || bytes == 0 || flags & !(PORTABLE | DEVICEMAP | IOMEMORY | READ_ONLY) != 0 {
+        return Err(CudaError::INVALID_VALUE);
+    }
+    if flags & (IOMEMORY | READ_ONLY) != 0 {
+        return Err(CudaError::NOT_SUPPORTED);
+    }
+    let context = api.context()?.0;
+    let device = api.driver.contexts.device_of(context)?;
+    let memory = &api.driver.memory;
+    let first = start.address() as u64;
+    let end = first.checked_add(bytes as u64).ok_or(CudaError::INVALID_VALUE)?;
+    let page_start = first / PAGE_BYTES * PAGE_BYTES;
+    let page_bytes = round_up(end)? - page_start;
+    let pages = UserMemory { address: page_start as usize, bytes: page_bytes as usize };
+    if memory.ranges.host(first).is_some() || memory.ranges.host(end - 1).is_some() {
+        return Err(CudaError::HOST_MEMORY_ALREADY_REGISTERED);
+    }
+    let window = memory.window.take(page_bytes)?;
+    let transport = api.driver.session.transport();
+    let adopted = transport.adopt(pages).map_err(|error| {
+        log::debug!("Registering {bytes} bytes at {first:#x}: {error}");
+        error.result()
+    });
+    let attached = adopted.and_then(|()| {
+        attach(api, pages, window, flags | DEVICEMAP).inspect_err(|_| transport.release(pages))
+    });
+    let attached = attached.inspect_err(|_| memory.window.give_back(window, page_bytes))?;
+    let range = HostRange {
+        start: first,
+        bytes: bytes as u64,
+        device_address: attached.device_address + (first - page_start),
+        kind: HostKind::Registered,
+        flags,
+        context,
+        device,
+        id: memory.ranges.next_id(),
+        pages,
+        window,
+        piece_bytes: attached.piece_bytes,
+        pinned: attached.pinned,
+        owner: 0,
+    };
+    log::debug!("Registered {bytes} bytes at {first:#x}, on the GPU at {:#x}", range.device_address);
+    if memory.ranges.add_host(range) { Ok(()) } else { Err(CudaError::HOST_MEMORY_ALREADY_REGISTERED) }
+}
+
+fn unregister(api: Api, start: HostPtr) -> Result<(), CudaError> {
+    let address = start.address() as u64;
+    let known = api.driver.memory.ranges.host(address);
+    if known.is_none_or(|range| range.start != address || range.kind != HostKind::Registered) {
+        return Err(CudaError::HOST_MEMORY_NOT_REGISTERED);
+    }
+    if let Ok(mut call) = api.in_context() {
+        calls::cuCtxSynchronize(&mut call)?;
+        api.synchronized();
+    }
+    let range = api.driver.memory.ranges.take_host(address, HostKind::Registered);
+    api.driver.detach(&*range.ok_or(CudaError::HOST_MEMORY_NOT_REGISTERED)?);
+    Ok(())
+}
+
+fn allocate_for(api: Api, pp: Out<u64>, bytes: usize, flags: u32) -> Result<(), CudaError> {
+    pp.check()?;
+    if flags & !(PORTABLE | DEVICEMAP | WRITECOMBINED) != 0 {
+        return Err(CudaError::INVALID_VALUE);
+    }
+    pp.set(allocate(api, bytes, HostKind::Allocated, flags)?)
+}
+
+entry_points! {
+    /// Allocates pinned memory that the GPU reaches under the same address.
+    call cuMemHostAlloc(api, pp: Out<u64>, bytesize: usize, Flags: u32) {
+        allocate_for(api, pp, bytesize, Flags)
+    }
+
+    /// Allocates pinned memory.
+    call cuMemAllocHost_v2(api, pp: Out<u64>, bytesize: usize) {
+        allocate_for(api, pp, bytesize, 0)
+    }
+
+    /// Frees pinned memory.
+    call cuMemFreeHost(api, p: HostPtr) {
+        if p.address() == 0 {
+            return Ok(());
+        }
+        free(api, p.address() as u64, HostKind::Allocated)
+    }
+
+    /// Lets the GPU reach memory of the program.
+    call cuMemHostRegister_v2(api, p: HostPtr, bytesize: usize, Flags: u32) {
+        register(api, p, bytesize, Flags)
+    }
+
+    /// Lets the GPU reach memory of the program.
+    call cuMemHostRegister(api, p: HostPtr, bytesize: usize, Flags: u32) {
+        register(api, p, bytesize, Flags)
+    }
+
+    /// Undoes a registration.
+    call cuMemHostUnregister(api, p: HostPtr) {
+        unregister(api, p)
+    }
+
+    /// Where the GPU sees pinned memory.
+    call cuMemHostGetDevicePointer_v2(api, pdptr: Out<u64>, p: HostPtr, Flags: u32) {
+        if Flags != 0 {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        let address = p.address() as u64;
+        let range = api.driver.memory.ranges.host(address).ok_or(CudaError::INVALID_VALUE)?;
+        pdptr.set(range.device_address_of(address))
+    }
+
+    /// The flags that pinned memory was made with. All of it is mapped.
+    call cuMemHostGetFlags(api, pFlags: Out<u32>, p: HostPtr) {
+        let range = api.driver.memory.ranges.host(p.address() as u64).ok_or(CudaError::INVALID_VALUE)?;
+        pFlags.set(range.flags | DEVICEMAP)
+    }
+}

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Memory: what addresses mean, allocation, copies.
+
+pub mod alloc;
+pub mod attach;
+pub mod claims;
+pub mod copy;
+pub mod copy_box;
+pub mod host;
+pub mod managed;
+pub mod pointer;
+pub mod ranges;
+pub mod set;
+pub mod shadow;
+pub mod window;
+
+use virtio_cuda_client::CudaError;
+
+use crate::driver::Driver;
+use crate::entry::Api;
+use crate::memory::claims::Claims;
+use crate::memory::ranges::{DeviceRange, HostKind, Ranges};
+use crate::memory::shadow::Shadows;
+use crate::memory::window::Window;
+use crate::module_table::Variable;
+
+/// All that the library knows about memory.
+#[derive(Debug, Default)]
+pub struct Memory {
+    /// What addresses mean.
+    pub ranges: Ranges,
+    /// The address window.
+    pub window: Window,
+    /// Device addresses that are kept free here.
+    pub claims: Claims,
+    /// `__managed__` variables.
+    pub shadows: Shadows,
+}
+
+impl Memory {
+    /// Notes device memory of the current context.
+    pub fn add_device(&self, api: Api, start: u64, bytes: u64, owner: u64) -> Result<(), CudaError> {
+        let context = api.context()?.0;
+        let device = api.driver.contexts.device_of(context)?;
+        let id = self.ranges.next_id();
+        self.ranges.add_device(DeviceRange { start, bytes, context, device, id, owner });
+        self.claims.claim(start, bytes);
+        Ok(())
+    }
+
+    /// Notes a variable of a module or library.
+    pub fn add_variable(&self, api: Api, variable: Variable, owner: u64) {
+        // The shadow of a managed variable already says what its address means.
+        if self.ranges.host(variable.address).is_none() && self.ranges.alias(variable.address).is_none() {
+            // There is a current context: the variable was asked for in it.
+            let _ = self.add_device(api, variable.address, variable.bytes, owner);
+        }
+    }
+
+    /// Forgets the variables of an unloaded module or library.
+    pub fn remove_variables(&self, owner: u64) {
+        self.ranges.remove_device_where(|range| range.owner == owner);
+        for range in self.ranges.take_host_where(|range| range.owner == owner) {
+            self.shadows.remove(range.start);
+        }
+    }
+
+    /// Whether an address lies in managed memory.
+    pub fn is_managed(&self, address: u64) -> bool {
+        let kind = self.ranges.host(address).map(|range| range.kind);
+        matches!(kind, Some(HostKind::Managed | HostKind::ManagedVariable))
+    }
+}
+
+impl Driver {
+    /// Forgets what a context that is gone had: its memory, streams, modules and their functions.
+    pub fn forget_context(&self, context: u64) {
+        for module in self.modules.forget_context(context) {
+            self.functions.remove_of(crate::function_table::Owner::Module(module));
+        }
+        self.streams.forget_context(context);
+        self.memory.ranges.remove_device_where(|range| range.context == context);
+        let of_context =
+            |range: &ranges::HostRange| range.context == context && range.kind != HostKind::ManagedVariable;
+        for range in self.memory.ranges.take_host_where(of_context) {
+            self.detach(&range);
+        }
+    }
+}

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! What a pointer is, from this library's own tables.
+
+use virtio_cuda_client::CudaError;
+
+use crate::entry::Api;
+use crate::entry_points;
+use crate::ffi::{HostPtr, In};
+use crate::memory::ranges::HostKind;
+
+/// `CU_MEMORYTYPE_*`.
+const HOST: u32 = 1;
+const DEVICE: u32 = 2;
+/// `CU_DEVICE_INVALID`.
+const DEVICE_INVALID: i32 = -2;
+/// `CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE`.
+const READ_WRITE: u64 = 3;
+
+/// `CU_POINTER_ATTRIBUTE_*`.
+mod attribute {
+    pub const CONTEXT: i32 = 1;
+    pub const MEMORY_TYPE: i32 = 2;
+    pub const DEVICE_POINTER: i32 = 3;
+    pub const HOST_POINTER: i32 = 4;
+    pub const SYNC_MEMOPS: i32 = 6;
+    pub const BUFFER_ID: i32 = 7;
+    pub const IS_MANAGED: i32 = 8;
+    pub const DEVICE_ORDINAL: i32 = 9;
+    pub const IS_LEGACY_CUDA_IPC_CAPABLE: i32 = 10;
+    pub const RANGE_START_ADDR: i32 = 11;
+    pub const RANGE_SIZE: i32 = 12;
+    pub const MAPPED: i32 = 13;
+    pub const ALLOWED_HANDLE_TYPES: i32 = 14;
+    pub const IS_GPU_DIRECT_RDMA_CAPABLE: i32 = 15;
+    pub const ACCESS_FLAGS: i32 = 16;
+    pub const MEMPOOL_HANDLE: i32 = 17;
+    pub const MAPPING_SIZE: i32 = 18;
+    pub const MAPPING_BASE_ADDR: i32 = 19;
+    pub const MEMORY_BLOCK_ID: i32 = 20;
+    pub const IS_HW_DECOMPRESS_CAPABLE: i32 = 21;
+}
+
+/// Facts about a pointer. The default is memory that CUDA does not know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Facts {
+    known: bool,
+    memory_type: u32,
+    context: u64,
+    device: i32,
+    device_pointer: u64,
+    host_pointer: u64,
+    start: u64,
+    bytes: u64,
+    id: u64,
+    managed: bool,
+}
+
+impl Facts {
+    const UNKNOWN: Self = Self {
+        known: false,
+        memory_type: 0,
+        context: 0,
+        device: DEVICE_INVALID,
+        device_pointer: 0,
+        host_pointer: 0,
+        start: 0,
+        bytes: 0,
+        id: 0,
+        managed: false,
+    };
+
+    fn of(api: Api, address: u64) -> Self {
+        let ranges = &api.driver.memory.ranges;
+        let by_alias = || ranges.alias(address).map(|range| (address - range.device_address, range));
+        let in_host = ranges.host(address).map(|range| (address - range.start, range)).or_else(by_alias);
+        if let Some((offset, range)) = in_host {
+            let managed = matches!(range.kind, HostKind::Managed | HostKind::ManagedVariable);
+            return Self {
+                known: true,
+                memory_type: if managed { DEVICE } else { HOST },
+                context: range.context,
+                device: range.device as i32,
+                device_pointer: range.device_address + offset,
+                host_pointer: range.start + offset,
+                start: range.device_address,
+                bytes: range.bytes,
+                id: range.id,
+                managed,
+            };
+        }
+        ranges.device(address).map_or(Self::UNKNOWN, |range| Self {
+            known: true,
+            memory_type: DEVICE,
+            context: range.context,
+            device: range.device as i32,
+            device_pointer: address,
+            host_pointer: 0,
+            start: range.start,
+            bytes: range.bytes,
+            id: range.id,
+            managed: false,
+        })
+    }
+
+    /// Stores one attribute, in the size that the program has room for.
+    fn store(&self, number: i32, data: HostPtr) -> Result<(), CudaError> {
+        match number {
+            attribute::MEMORY_TYPE => data.as_out::<u32>().set(self.memory_type),
+            attribute::SYNC_MEMOPS => data.as_out::<u32>().set(0),
+            // The flags that are `bool` in C.
+            attribute::IS_MANAGED => data.as_out::<u8>().set(self.managed.into()),
+            attribute::MAPPED => data.as_out::<u8>().set(self.known.into()),
+            attribute::IS_LEGACY_CUDA_IPC_CAPABLE
+            | attribute::IS_GPU_DIRECT_RDMA_CAPABLE
+            | attribute::IS_HW_DECOMPRESS_CAPABLE => data.as_out::<u8>().set(0),
+            attribute::DEVICE_ORDINAL => data.as_out::<i32>().set(self.device),
+            attribute::CONTEXT => data.as_out::<u64>().set(self.context),
+            attribute::DEVICE_POINTER => data.as_out::<u64>().set(self.device_pointer),
+            attribute::HOST_POINTER => data.as_out::<u64>().set(self.host_pointer),
+            attribute::BUFFER_ID | attribute::MEMORY_BLOCK_ID => data.as_out::<u64>().set(self.id),
+            attribute::RANGE_START_ADDR | attribute::MAPPING_BASE_ADDR => {
+                data.as_out::<u64>().set(self.start)
+            }
+            attribute::RANGE_SIZE | attribute::MAPPING_SIZE => data.as_out::<u64>().set(self.bytes),
+            attribute::ALLOWED_HANDLE_TYPES | attribute::MEMPOOL_HANDLE => data.as_out::<u64>().set(0),
+            attribute::ACCESS_FLAGS => data.as_out::<u64>().set(if self.known { READ_WRITE } else { 0 }),
+            _ => Err(CudaError::INVALID_VALUE),
+        }
+    }
+
+    /// Whether one pointer can have the attribute: it is an error to ask for it otherwise.
+    fn has(&self, number: i32) -> bool {
+        match number {
+            attribute::HOST_POINTER => self.host_pointer != 0,
+            attribute::MAPPED => true,
+            _ => self.known,
+        }
+    }
+}
+
+entry_points! {
+    /// One attribute; `CUDA_ERROR_INVALID_VALUE` for memory that CUDA does not know.
+    call cuPointerGetAttribute(api, data: HostPtr, attribute: i32, ptr: u64) {
+        api.context()?;
+        let facts = Facts::of(api, ptr);
+        if !facts.has(attribute) {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        facts.store(attribute, data)
+    }
+
+    /// Several attributes; memory that CUDA does not know has none, which is no error.
+    call cuPointerGetAttributes(api, numAttributes: u32, attributes: In<i32>, data: In<HostPtr>, ptr: u64) {
+        let facts = Facts::of(api, ptr);
+        for index in 0..numAttributes as usize {
+            facts.store(attributes.at(index)?, data.at(index)?)?;
+        }
+        Ok(())
+    }
+
+    /// Only `SYNC_MEMOPS` can be set, and copies that wait already do.
+    call cuPointerSetAttribute(api, _value: HostPtr, attribute: i32, ptr: u64) {
+        if attribute == attribute::SYNC_MEMOPS && Facts::of(api, ptr).known {
+            Ok(())
+        } else {
+            Err(CudaError::INVALID_VALUE)
+        }
+    }
+}

@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! What addresses mean: ranges of host memory that the GPU reaches, and ranges of device memory.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use virtio_cuda_client::transport::UserMemory;
+
+/// How host memory came to be reachable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HostKind {
+    /// `cuMemHostAlloc`, `cuMemAllocHost`.
+    Allocated,
+    /// `cuMemAllocManaged`.
+    Managed,
+    /// `cuMemHostRegister`.
+    Registered,
+    /// The shadow of a `__managed__` variable.
+    ManagedVariable,
+}
+
+/// Kept pages that belong to a range.
+#[derive(Clone, Copy, Debug)]
+pub struct Pinned {
+    /// The name for unpinning.
+    pub tag: u64,
+}
+
+/// Host memory that the GPU reaches.
+#[derive(Debug)]
+pub struct HostRange {
+    /// First byte, as the program knows it.
+    pub start: u64,
+    /// Bytes, as the program asked for them.
+    pub bytes: u64,
+    /// Where the GPU sees the first byte.
+    pub device_address: u64,
+    /// How it came to be.
+    pub kind: HostKind,
+    /// The flags that the program passed.
+    pub flags: u32,
+    /// Context that was current.
+    pub context: u64,
+    /// Device of that context.
+    pub device: u32,
+    /// `CU_POINTER_ATTRIBUTE_BUFFER_ID`.
+    pub id: u64,
+    /// All pages, where the program has them.
+    pub pages: UserMemory,
+    /// Where the pages lie in the address window.
+    pub window: u64,
+    /// The pages are kept in pieces of this many bytes (the last may be shorter) …
+    pub piece_bytes: u64,
+    /// … each with its own name.
+    pub pinned: Vec<Pinned>,
+    /// Of a variable: its module or library.
+    pub owner: u64,
+}
+
+impl HostRange {
+    /// The GPU's address of a host address in the range.
+    pub fn device_address_of(&self, address: u64) -> u64 {
+        self.device_address + (address - self.start)
+    }
+
+    /// Bytes from `address` on that lie in one piece: a copy must not cross two registrations.
+    pub fn bytes_in_piece(&self, address: u64) -> u64 {
+        if self.piece_bytes == 0 {
+            return u64::MAX;
+        }
+        let offset = address - self.pages.address as u64;
+        self.piece_bytes - offset % self.piece_bytes
+    }
+}
+
+/// Device memory.
+#[derive(Clone, Copy, Debug)]
+pub struct DeviceRange {
+    /// First byte.
+    pub start: u64,
+    /// Bytes.
+    pub bytes: u64,
+    /// Context that it was allocated in.
+    pub context: u64,
+    /// Device of that context.
+    pub device: u32,
+    /// `CU_POINTER_ATTRIBUTE_BUFFER_ID`.
+    pub id: u64,
+    /// Of a variable: its module or library; else 0.
+    pub owner: u64,
+}
+
+/// All ranges.
+#[derive(Debug, Default)]
+pub struct Ranges {
+    host: RwLock<BTreeMap<u64, Arc<HostRange>>>,
+    /// Device address of host memory that the GPU sees elsewhere, to its host address.
+    aliases: RwLock<BTreeMap<u64, Arc<HostRange>>>,
+    device: RwLock<BTreeMap<u64, DeviceRange>>,
+    next_id: AtomicU64,
+}
+
+macro_rules! read {
+    ($map:expr) => {
+        $map.read().unwrap_or_else(PoisonError::into_inner)
+    };
+}
+macro_rules! write {
+    ($map:expr) => {
+        $map.write().unwrap_or_else(PoisonError::into_inner)
+    };
+}
+
+impl Ranges {
+    /// A number that no other allocation has had.
+    pub fn next_id(&self) -> u64 {
+        self.next_id.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Adds host memory. False if it overlaps what is there.
+    pub fn add_host(&self, range: HostRange) -> bool {
+        let range = Arc::new(range);
+        let mut host = write!(self.host);
+        let before = host.range(..range.start + range.bytes).next_back();
+        if before.is_some_and(|(_, other)| other.start + other.bytes > range.start) {
+            return false;
+        }
+        if range.device_address != range.start {
+            write!(self.aliases).insert(range.device_address, range.clone());
+        }
+        host.insert(range.start, range);
+        true
+    }
+
+    /// Removes the host memory that begins at `start`, if it is of that kind.
+    pub fn take_host(&self, start: u64, kind: HostKind) -> Option<Arc<HostRange>> {
+        let mut host = write!(self.host);
+        if host.get(&start)?.kind != kind {
+            return None;
+        }
+        let range = host.remove(&start)?;
+        write!(self.aliases).remove(&range.device_address);
+        Some(range)
+    }
+
+    /// The host memory that holds `address`, by the program's addresses.
+    pub fn host(&self, address: u64) -> Option<Arc<HostRange>> {
+        let host = read!(self.host);
+        let (_, range) = host.range(..=address).next_back()?;
+        (address - range.start < range.bytes).then(|| range.clone())
+    }
+
+    /// The host memory that holds `address`, by the GPU's addresses where they differ.
+    pub fn alias(&self, address: u64) -> Option<Arc<HostRange>> {
+        let aliases = read!(self.aliases);
+        let (&start, range) = aliases.range(..=address).next_back()?;
+        (address - start < range.bytes).then(|| range.clone())
+    }
+
+    /// The host memory that holds all of `bytes` from `address` on, by the program's addresses.
+    pub fn host_of(&self, address: u64, bytes: u64) -> Option<Arc<HostRange>> {
+        self.host(address).filter(|range| bytes <= range.bytes - (address - range.start))
+    }
+
+    /// Host memory by a predicate, removed.
+    pub fn take_host_where(&self, gone: impl Fn(&HostRange) -> bool) -> Vec<Arc<HostRange>> {
+        let mut host = write!(self.host);
+        let taken: Vec<_> = host.extract_if(.., |_, range| gone(range)).map(|(_, range)| range).collect();
+        for range in &taken {
+            write!(self.aliases).remove(&range.device_address);
+        }
+        taken
+    }
+
+    /// Adds device memory; what it overlaps is no more, since the device gave the address out again.
+    pub fn add_device(&self, range: DeviceRange) {
+        let mut device = write!(self.device);
+        let end = range.start.saturating_add(range.bytes);
+        let stale: Vec<u64> = device
+            .range(..end)
+            .rev()
+            .take_while(|(_, other)| other.start + other.bytes > range.start)
+            .map(|(&start, _)| start)
+            .collect();
+        for start in stale {
+            device.remove(&start);
+        }
+        device.insert(range.start, range);
+    }
+
+    /// The device memory that holds `address`.
+    pub fn device(&self, address: u64) -> Option<DeviceRange> {
+        let device = read!(self.device);
+        let (_, range) = device.range(..=address).next_back()?;
+        (address - range.start < range.bytes).then_some(*range)
+    }
+
+    /// Forgets device memory by a predicate.
+    pub fn remove_device_where(&self, gone: impl Fn(&DeviceRange) -> bool) {
+        write!(self.device).retain(|_, range| !gone(range));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn host(start: u64, bytes: u64, device_address: u64) -> HostRange {
+        HostRange {
+            start,
+            bytes,
+            device_address,
+            kind: HostKind::Registered,
+            flags: 0,
+            context: 1,
+            device: 0,
+            id: 1,
+            pages: UserMemory { address: (start & !4095) as usize, bytes: 0 },
+            window: 0,
+            piece_bytes: 0x10000,
+            pinned: Vec::new(),
+            owner: 0,
+        }
+    }
+
+    fn device(start: u64, bytes: u64) -> DeviceRange {
+        DeviceRange { start, bytes, context: 1, device: 0, id: 1, owner: 0 }
+    }
+
+    #[test]
+    fn host_memory_is_found_by_both_addresses() {
+        let ranges = Ranges::default();
+        assert!(ranges.add_host(host(0x1100, 0x300, 0x8100)));
+        let found = ranges.host(0x13ff).expect("last byte");
+        assert_eq!(found.device_address_of(0x13ff), 0x83ff);
+        assert!(ranges.host(0x1400).is_none() && ranges.host(0x10ff).is_none());
+        assert_eq!(ranges.alias(0x8200).expect("alias").start, 0x1100);
+        assert!(ranges.host_of(0x1200, 0x200).is_some());
+        assert!(ranges.host_of(0x1200, 0x201).is_none(), "reaches out of the range");
+        assert!(ranges.take_host(0x1100, HostKind::Allocated).is_none());
+        assert!(ranges.take_host(0x1100, HostKind::Registered).is_some());
+        assert!(ranges.alias(0x8200).is_none());
+    }
+
+    #[test]
+    fn overlapping_registration_is_refused() {
+        let ranges = Ranges::default();
+        assert!(ranges.add_host(host(0x1100, 0x300, 0x8100)));
+        assert!(!ranges.add_host(host(0x13ff, 1, 0x9000)));
+        assert!(!ranges.add_host(host(0x1000, 0x101, 0x9000)));
+        assert!(ranges.add_host(host(0x1000, 0x100, 0x9000)));
+        assert!(ranges.add_host(host(0x1400, 0x100, 0xa000)));
+    }
+
+    #[test]
+    fn copies_end_where_a_registration_ends() {
+        let range = host(0x2_1000, 0x8_0000, 0x2_1000);
+        assert_eq!(range.bytes_in_piece(0x2_1000), 0x10000);
+        assert_eq!(range.bytes_in_piece(0x3_0fff), 1);
+    }
+
+    #[test]
+    fn reused_device_addresses_replace_stale_ranges() {
+        let ranges = Ranges::default();
+        ranges.add_device(device(0x1000, 0x1000));
+        ranges.add_device(device(0x3000, 0x1000));
+        ranges.add_device(device(0x1800, 0x2000));
+        assert!(ranges.device(0x1000).is_none() && ranges.device(0x3900).is_none());
+        assert_eq!(ranges.device(0x1900).expect("new").start, 0x1800);
+    }
+}

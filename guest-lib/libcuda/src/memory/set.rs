@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Filling memory. The call waits only where it has to: for memory that the program also sees.
+
+use virtio_cuda_client::protocol::{DevicePtr, StreamId};
+use virtio_cuda_client::{Call, CudaError, calls};
+
+use crate::entry::Api;
+use crate::entry_points;
+use crate::memory::copy::Place;
+
+/// Fills with `row`, which gets the call, the GPU's address and the stream.
+fn set(
+    api: Api,
+    dst: u64,
+    stream: Option<u64>,
+    elements: usize,
+    row: impl FnOnce(&mut Call<'_>, DevicePtr, StreamId) -> Result<(), CudaError>,
+) -> Result<(), CudaError> {
+    let mut call = api.in_context()?;
+    if elements == 0 {
+        return Ok(());
+    }
+    api.before_work()?;
+    let place = api.device_place(dst);
+    let address = place.device().ok_or(CudaError::INVALID_VALUE)?;
+    let order = stream.map_or(api.default_stream(), |stream| api.stream(stream));
+    row(&mut call, DevicePtr(address), order)?;
+    api.work_queued();
+    if stream.is_none() {
+        if matches!(place, Place::Pinned { .. }) {
+            api.wait_for_stream(order)?;
+        }
+        api.synchronized();
+    }
+    Ok(())
+}
+
+macro_rules! set_entry_points {
+    ($($name:ident / $name_ptds:ident, $name_async:ident / $name_async_ptsz:ident => $row:ident, $value:ty;)*
+     ;; pitched $($name2:ident / $name2_ptds:ident, $name2_async:ident / $name2_async_ptsz:ident => $row2:ident, $value2:ty;)*) => {
+        entry_points! {
+            $(
+                /// Sets `N` values.
+                call $name / $name_ptds (api, dstDevice: u64, value: $value, N: usize) {
+                    set(api, dstDevice, None, N, |call, dst, stream| calls::$row(call, dst, value, N as u64, stream))
+                }
+                /// Sets `N` values in stream order.
+                call $name_async / $name_async_ptsz (api, dstDevice: u64, value: $value, N: usize, hStream: u64) {
+                    set(api, dstDevice, Some(hStream), N, |call, dst, stream| calls::$row(call, dst, value, N as u64, stream))
+                }
+            )*
+            $(
+                /// Sets a pitched rectangle of values.
+                call $name2 / $name2_ptds (api, dstDevice: u64, dstPitch: usize, value: $value2, Width: usize, Height: usize) {
+                    set(api, dstDevice, None, Width.saturating_mul(Height), |call, dst, stream| {
+                        calls::$row2(call, dst, dstPitch as u64, value, Width as u64, Height as u64, stream)
+                    })
+                }
+                /// Sets a pitched rectangle of values in stream order.
+                call $name2_async / $name2_async_ptsz (api, dstDevice: u64, dstPitch: usize, value: $value2, Width: usize, Height: usize, hStream: u64) {
+                    set(api, dstDevice, Some(hStream), Width.saturating_mul(Height), |call, dst, stream| {
+                        calls::$row2(call, dst, dstPitch as u64, value, Width as u64, Height as u64, stream)
+                    })
+                }
+            )*
+        }
+    };
+}
+
+set_entry_points! {
+    cuMemsetD8_v2 / cuMemsetD8_v2_ptds, cuMemsetD8Async / cuMemsetD8Async_ptsz => cuMemsetD8Async, u8;
+    cuMemsetD16_v2 / cuMemsetD16_v2_ptds, cuMemsetD16Async / cuMemsetD16Async_ptsz => cuMemsetD16Async, u16;
+    cuMemsetD32_v2 / cuMemsetD32_v2_ptds, cuMemsetD32Async / cuMemsetD32Async_ptsz => cuMemsetD32Async, u32;
+    ;; pitched
+    cuMemsetD2D8_v2 / cuMemsetD2D8_v2_ptds, cuMemsetD2D8Async / cuMemsetD2D8Async_ptsz => cuMemsetD2D8Async, u8;
+    cuMemsetD2D16_v2 / cuMemsetD2D16_v2_ptds, cuMemsetD2D16Async / cuMemsetD2D16Async_ptsz => cuMemsetD2D16Async, u16;
+    cuMemsetD2D32_v2 / cuMemsetD2D32_v2_ptds, cuMemsetD2D32Async / cuMemsetD2D32Async_ptsz => cuMemsetD2D32Async, u32;
+}

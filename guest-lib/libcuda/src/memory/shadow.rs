@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! `__managed__` variables. The module owns their storage, in the worker, so the program gets a shadow: memory
+//! of its own at the same address where that is free. The two are made equal when one side could have changed
+//! and the other is about to look: changes of the program cross before work is queued, those of the GPU after
+//! a call that waits. That is what CUDA promises on devices whose `CONCURRENT_MANAGED_ACCESS` is 0, and it is
+//! what [`crate::device`] says of every device. (`cudaMallocManaged` is better off: it is pinned memory.)
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use virtio_cuda_client::protocol::{ContextId, DevicePtr};
+use virtio_cuda_client::transport::UserMemory;
+use virtio_cuda_client::{CudaError, calls};
+
+use crate::context_table::current;
+use crate::entry::Api;
+use crate::memory::Memory;
+use crate::memory::claims::Claims;
+use crate::memory::ranges::{HostKind, HostRange};
+use crate::memory::window::PAGE_BYTES;
+use crate::module_table::Variable;
+
+/// One variable.
+#[derive(Debug)]
+struct Shadow {
+    /// Where the program sees it.
+    host: u64,
+    /// Where the GPU sees it.
+    device: u64,
+    /// Contents when both sides were last equal.
+    equal: Vec<u8>,
+}
+
+/// All `__managed__` variables.
+#[derive(Debug, Default)]
+pub struct Shadows {
+    list: Mutex<Vec<Shadow>>,
+    /// Pages that shadows have at device addresses.
+    pages: Mutex<BTreeSet<u64>>,
+    /// There are any: spares every other program the locks.
+    any: AtomicBool,
+    /// The GPU may have changed some since they were last fetched.
+    stale: AtomicBool,
+}
+
+impl Shadow {
+    /// The program's side.
+    ///
+    /// Other threads of the program may write at the same time; then it is the program's race, as it is
+    /// natively, and it only decides which bytes are seen.
+    fn program_side(&self) -> &[u8] {
+        // SAFETY: the shadow's memory was mapped by `place` and stays mapped while the shadow is in the list.
+        unsafe { std::slice::from_raw_parts(self.host as *const u8, self.equal.len()) }
+    }
+
+    /// Fetches the GPU's side.
+    fn fetch(&mut self, api: Api, context: u64) -> Result<(), CudaError> {
+        let chunk = api.driver.session.limits().copy_bytes;
+        for (index, piece) in self.equal.chunks_mut(chunk).enumerate() {
+            let address = DevicePtr(self.device + (index * chunk) as u64);
+            let call = api.driver.session.call().context(ContextId(context));
+            calls::cuMemcpyDtoH_v2(&mut call.output(UserMemory::of_mut(piece)), address)?;
+        }
+        // SAFETY: as in `program_side`; the vector is this library's own.
+        unsafe { std::ptr::copy_nonoverlapping(self.equal.as_ptr(), self.host as *mut u8, self.equal.len()) };
+        Ok(())
+    }
+
+    /// Sends what the program has changed.
+    fn send(&mut self, api: Api, context: u64) -> Result<(), CudaError> {
+        let now = self.program_side();
+        let Some(first) = now.iter().zip(&self.equal).position(|(now, then)| now != then) else {
+            return Ok(());
+        };
+        let last = now.iter().zip(&self.equal).rposition(|(now, then)| now != then).unwrap_or(first);
+        let changed = now[first..=last].to_vec();
+        let chunk = api.driver.session.limits().copy_bytes;
+        for (index, piece) in changed.chunks(chunk).enumerate() {
+            let address = DevicePtr(self.device + (first + index * chunk) as u64);
+            let call = api.driver.session.call().context(ContextId(context));
+            calls::cuMemcpyHtoD_v2(&mut call.input(UserMemory::of(piece)), address)?;
+        }
+        self.equal[first..=last].copy_from_slice(&changed);
+        Ok(())
+    }
+}
+
+impl Shadows {
+    fn list(&self) -> MutexGuard<'_, Vec<Shadow>> {
+        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Forgets the variable at `host`. Its memory stays: the program may still have its address.
+    pub fn remove(&self, host: u64) {
+        let mut list = self.list();
+        list.retain(|shadow| shadow.host != host);
+        self.any.store(!list.is_empty(), Ordering::Release);
+    }
+
+    /// Maps memory for a variable, at its device address if the program has nothing there.
+    fn place(&self, claims: &Claims, device: u64, bytes: u64) -> Result<u64, CudaError> {
+        let mut pages = self.pages.lock().unwrap_or_else(PoisonError::into_inner);
+        let start = device / PAGE_BYTES * PAGE_BYTES;
+        let end = device.checked_add(bytes).and_then(|end| end.checked_next_multiple_of(PAGE_BYTES));
+        let end = end.ok_or(CudaError::OUT_OF_MEMORY)?;
+        let mut same = true;
+        for page in (start..end).step_by(PAGE_BYTES as usize) {
+            // Variables of one module share pages.
+            if !pages.contains(&page) {
+                same &= map_page(claims, page);
+                if same {
+                    pages.insert(page);
+                }
+            }
+        }
+        if same {
+            return Ok(device);
+        }
+        log::warn!(
+            "A __managed__ variable cannot have its device address {device:#x} here: kernels must name it, not \
+             be given its address"
+        );
+        let layout = std::alloc::Layout::from_size_align(bytes.max(1) as usize, 256);
+        // SAFETY: the size is not 0. The memory is never freed: the program keeps the address.
+        let at = layout.map(|layout| unsafe { std::alloc::alloc_zeroed(layout) });
+        at.ok().filter(|at| !at.is_null()).map(|at| at as u64).ok_or(CudaError::OUT_OF_MEMORY)
+    }
+}
+
+fn map_page(claims: &Claims, page: u64) -> bool {
+    let ours = claims.owns(page, PAGE_BYTES);
+    let fixed = if ours { libc::MAP_FIXED } else { libc::MAP_FIXED_NOREPLACE };
+    // SAFETY: replaces nothing, or an inaccessible reservation of this library.
+    let at = unsafe {
+        libc::mmap(
+            page as *mut _,
+            PAGE_BYTES as usize,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | fixed,
+            -1,
+            0,
+        )
+    };
+    if at != libc::MAP_FAILED && at as u64 != page {
+        // SAFETY: mapped just above, elsewhere, by a kernel that took the address for a hint.
+        unsafe { libc::munmap(at, PAGE_BYTES as usize) };
+    }
+    at as u64 == page
+}
+
+impl Memory {
+    /// Makes the program's side of a `__managed__` variable; answers the address that the program uses.
+    pub fn add_managed_variable(
+        &self,
+        api: Api,
+        variable: Variable,
+        owner: u64,
+    ) -> Result<Variable, CudaError> {
+        let mut list = self.shadows.list();
+        if let Some(known) = list.iter().find(|shadow| shadow.device == variable.address) {
+            return Ok(Variable { address: known.host, ..variable });
+        }
+        // The runtime asks before it has a context, but the initial value has to be read in one.
+        let context = match current() {
+            0 => crate::context::retain(api, 0)?,
+            context => context,
+        };
+        let host = self.shadows.place(&self.claims, variable.address, variable.bytes)?;
+        let mut shadow = Shadow { host, device: variable.address, equal: vec![0; variable.bytes as usize] };
+        shadow.fetch(api, context)?;
+        list.push(shadow);
+        self.shadows.any.store(true, Ordering::Release);
+        drop(list);
+        self.ranges.add_host(HostRange {
+            start: host,
+            bytes: variable.bytes,
+            device_address: variable.address,
+            kind: HostKind::ManagedVariable,
+            flags: 0,
+            context,
+            device: api.driver.contexts.device_of(context)?,
+            id: self.ranges.next_id(),
+            pages: UserMemory::NONE,
+            window: 0,
+            piece_bytes: 0,
+            pinned: Vec::new(),
+            owner,
+        });
+        Ok(Variable { address: host, ..variable })
+    }
+}
+
+impl Api {
+    /// To be called before work is queued that could look at `__managed__` variables.
+    pub fn before_work(&self) -> Result<(), CudaError> {
+        let shadows = &self.driver.memory.shadows;
+        if shadows.any.load(Ordering::Acquire) {
+            let context = self.context()?.0;
+            for shadow in shadows.list().iter_mut() {
+                shadow.send(*self, context)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// To be called once such work is queued.
+    pub fn work_queued(&self) {
+        let shadows = &self.driver.memory.shadows;
+        if shadows.any.load(Ordering::Acquire) {
+            shadows.stale.store(true, Ordering::Release);
+        }
+    }
+
+    /// To be called after a call that has waited for some of the GPU's work.
+    pub fn synchronized(&self) {
+        let shadows = &self.driver.memory.shadows;
+        if !shadows.any.load(Ordering::Acquire) || !shadows.stale.load(Ordering::Acquire) {
+            return;
+        }
+        for shadow in shadows.list().iter_mut() {
+            if let Err(error) = shadow.fetch(*self, current()) {
+                // The context is broken: the program learns that from its next call.
+                log::debug!("Fetching a __managed__ variable: {error}");
+                return;
+            }
+        }
+    }
+
+    /// To be called after a call that has waited for all of the GPU's work.
+    pub fn context_synchronized(&self) {
+        self.synchronized();
+        self.driver.memory.shadows.stale.store(false, Ordering::Release);
+    }
+}

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Modules: device code in one context.
+
+use std::ffi::CStr;
+use std::fs;
+
+use sha2::{Digest, Sha256};
+use virtio_cuda_client::protocol::{FunctionId, ModuleId};
+use virtio_cuda_client::transport::UserMemory;
+use virtio_cuda_client::{CudaError, calls};
+
+use crate::driver::mint;
+use crate::entry::Api;
+use crate::ffi::{HostPtr, In, Name, Out};
+use crate::function_table::Owner;
+use crate::module_table::Variable;
+use crate::{entry_points, image};
+
+/// Options of the just-in-time compiler that have results (`CUjit_option`).
+const JIT_WALL_TIME: i32 = 2;
+const JIT_INFO_LOG_BUFFER: i32 = 3;
+const JIT_INFO_LOG_BUFFER_SIZE_BYTES: i32 = 4;
+const JIT_ERROR_LOG_BUFFER: i32 = 5;
+const JIT_ERROR_LOG_BUFFER_SIZE_BYTES: i32 = 6;
+
+/// Says at `debug` what crosses, so that a test can compare it with what the worker got.
+pub fn log_image(image: UserMemory) {
+    if log::log_enabled!(log::Level::Debug) {
+        // SAFETY: `image::bytes` found the extent of the program's image, or it is a buffer of this library.
+        let bytes = unsafe { std::slice::from_raw_parts(image.address as *const u8, image.bytes) };
+        let digest: String = Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+        log::debug!("Image of {} bytes, sha256 {digest}", image.bytes);
+    }
+}
+
+/// Loads device code that has crossed as bytes.
+fn load(api: Api, module: Out<u64>, image: UserMemory) -> Result<(), CudaError> {
+    module.check()?;
+    let context = api.context()?;
+    log_image(image);
+    let handle = mint();
+    calls::cuModuleLoadData(&mut api.call().input(image), ModuleId(handle))?;
+    api.driver.modules.add(handle, context.0);
+    module.set(handle)
+}
+
+/// Reads a file of device code. PTX gets the NUL that text in memory has.
+pub fn read_file(name: Name) -> Result<Vec<u8>, CudaError> {
+    let path = name.get()?.to_str().map_err(|_| CudaError::INVALID_VALUE)?;
+    let mut bytes = fs::read(path).map_err(|error| {
+        log::debug!("{path}: {error}");
+        CudaError::FILE_NOT_FOUND
+    })?;
+    let is_binary =
+        bytes.starts_with(&[0x7f, b'E', b'L', b'F']) || bytes.starts_with(&[0x50, 0xed, 0x55, 0xba]);
+    if !is_binary {
+        bytes.push(0);
+    }
+    Ok(bytes)
+}
+
+/// Answers the options that have results: no time was spent here, and the logs are empty. The others steer a
+/// compiler whose defaults the device uses.
+pub fn answer_jit_options(options: In<i32>, values: HostPtr, count: u32) -> Result<(), CudaError> {
+    if count > 0 && (options.is_null() || values.address() == 0) {
+        return Err(CudaError::INVALID_VALUE);
+    }
+    let values_out = values.as_out::<usize>();
+    for index in 0..count as usize {
+        match options.at(index)? {
+            JIT_INFO_LOG_BUFFER | JIT_ERROR_LOG_BUFFER => {
+                let buffer = values.as_in::<Out<u8>>().at(index)?;
+                buffer.set_if_wanted(0);
+            }
+            JIT_INFO_LOG_BUFFER_SIZE_BYTES | JIT_ERROR_LOG_BUFFER_SIZE_BYTES | JIT_WALL_TIME => {
+                values_out.set_at(index, 0)?;
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// The memory of a name on the wire: without its NUL.
+pub fn name_bytes(name: &CStr) -> UserMemory {
+    UserMemory::of(name.to_bytes())
+}
+
+fn get_function(api: Api, module: u64, name: &CStr) -> Result<u64, CudaError> {
+    if let Some(handle) = api.driver.modules.function(module, name)? {
+        return Ok(handle);
+    }
+    let handle = mint();
+    let mut call = api.in_context()?.input(name_bytes(name));
+    calls::cuModuleGetFunction(&mut call, ModuleId(module), FunctionId(handle))?;
+    api.driver.functions.add(handle, name.to_owned(), Owner::Module(module));
+    // If another thread was faster, both handles stay good.
+    api.driver.modules.with(module, |module| *module.functions.entry(name.to_owned()).or_insert(handle))
+}
+
+fn get_global(api: Api, module: u64, name: &CStr) -> Result<Variable, CudaError> {
+    let context = api.context()?;
+    if let Some(variable) = api.driver.modules.variable(module, context.0, name)? {
+        return Ok(variable);
+    }
+    let mut call = api.call().input(name_bytes(name));
+    let (address, bytes) = calls::cuModuleGetGlobal_v2(&mut call, ModuleId(module))?;
+    let variable = Variable { address: address.0, bytes };
+    api.note_variable(module, name, variable)?;
+    Ok(variable)
+}
+
+impl Api {
+    /// Remembers a variable of a module or library for the current context, and what its address means.
+    pub fn note_variable(&self, module: u64, name: &CStr, variable: Variable) -> Result<(), CudaError> {
+        let context = self.context()?.0;
+        self.driver.memory.add_variable(*self, variable, module);
+        self.driver.modules.with(module, |module| {
+            module.variables.insert((context, name.to_owned()), variable);
+        })
+    }
+}
+
+entry_points! {
+    /// Loads an image into the current context.
+    call cuModuleLoadData(api, module: Out<u64>, image: HostPtr) {
+        load(api, module, image::bytes(image)?)
+    }
+
+    /// Loads an image into the current context, with options for the compiler.
+    call cuModuleLoadDataEx(api, module: Out<u64>, image: HostPtr, numOptions: u32, options: In<i32>, optionValues: HostPtr) {
+        answer_jit_options(options, optionValues, numOptions)?;
+        load(api, module, image::bytes(image)?)
+    }
+
+    /// Loads a fat binary into the current context.
+    call cuModuleLoadFatBinary(api, module: Out<u64>, fatCubin: HostPtr) {
+        load(api, module, image::bytes(fatCubin)?)
+    }
+
+    /// Loads a file of the guest into the current context.
+    call cuModuleLoad(api, module: Out<u64>, fname: Name) {
+        load(api, module, UserMemory::of(&read_file(fname)?))
+    }
+
+    /// Unloads a module.
+    call cuModuleUnload(api, hmod: u64) {
+        api.driver.modules.with(hmod, |_| ())?;
+        calls::cuModuleUnload(&mut api.call(), ModuleId(hmod))?;
+        api.driver.modules.remove(hmod)?;
+        api.driver.functions.remove_of(Owner::Module(hmod));
+        api.driver.memory.remove_variables(hmod);
+        Ok(())
+    }
+
+    /// A function by name: the same handle each time.
+    call cuModuleGetFunction(api, hfunc: Out<u64>, hmod: u64, name: Name) {
+        hfunc.check()?;
+        hfunc.set(get_function(api, hmod, name.get()?)?)
+    }
+
+    /// Address and size of a variable; the caller may want only one of them.
+    call cuModuleGetGlobal_v2(api, dptr: Out<u64>, bytes: Out<usize>, hmod: u64, name: Name) {
+        if dptr.is_null() && bytes.is_null() {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        let variable = get_global(api, hmod, name.get()?)?;
+        dptr.set_if_wanted(variable.address);
+        bytes.set_if_wanted(variable.bytes as usize);
+        Ok(())
+    }
+}

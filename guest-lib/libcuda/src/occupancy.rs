@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Occupancy: the device's own calculator answers; only block sizes whose shared memory depends on a
+//! callback of the program are searched for here.
+
+use virtio_cuda_client::protocol::FunctionId;
+use virtio_cuda_client::{CudaError, calls};
+
+use crate::context_table::current;
+use crate::entry::Api;
+use crate::entry_points;
+use crate::ffi::Out;
+
+/// `CUoccupancyB2DSize`: bytes of dynamic shared memory for a block size.
+type BlockSizeToSharedBytes = Option<extern "C" fn(i32) -> usize>;
+
+const MAX_THREADS_PER_BLOCK: i32 = 1;
+const WARP_SIZE: i32 = 10;
+const MAX_THREADS_PER_MULTIPROCESSOR: i32 = 39;
+/// `CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK`.
+const FUNC_MAX_THREADS_PER_BLOCK: i32 = 0;
+
+fn active_blocks(api: Api, function: u64, block: i32, shared: usize, flags: u32) -> Result<i32, CudaError> {
+    calls::cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
+        &mut api.in_context()?,
+        FunctionId(function),
+        block,
+        shared as u64,
+        flags,
+    )
+}
+
+/// The search of `cudaOccupancyMaxPotentialBlockSizeVariableSMem`: from the largest block down, by warps;
+/// the first of the best wins.
+fn search(
+    api: Api,
+    function: u64,
+    shared_bytes: extern "C" fn(i32) -> usize,
+    limit: i32,
+    flags: u32,
+) -> Result<(i32, i32), CudaError> {
+    let device = api.driver.device(api.driver.contexts.device_of(current())? as i32)?;
+    let warp = device.attribute(WARP_SIZE)?.max(1);
+    let occupancy_limit = device.attribute(MAX_THREADS_PER_MULTIPROCESSOR)?;
+    let function_limit =
+        calls::cuFuncGetAttribute(&mut api.in_context()?, FUNC_MAX_THREADS_PER_BLOCK, FunctionId(function))?;
+    let device_limit = device.attribute(MAX_THREADS_PER_BLOCK)?;
+    let limit = if limit == 0 { device_limit } else { limit.min(device_limit) }.min(function_limit);
+
+    let (mut best_block, mut best_blocks, mut best_threads) = (0, 0, 0);
+    let mut aligned = limit.saturating_add(warp - 1) / warp * warp;
+    while aligned > 0 {
+        let block = aligned.min(limit);
+        let blocks = active_blocks(api, function, block, shared_bytes(block), flags)?;
+        let threads = block.saturating_mul(blocks);
+        if threads > best_threads {
+            (best_block, best_blocks, best_threads) = (block, blocks, threads);
+        }
+        if best_threads >= occupancy_limit {
+            break;
+        }
+        aligned -= warp;
+    }
+    Ok((best_blocks.saturating_mul(device.multiprocessors()?), best_block))
+}
+
+fn potential_block_size(
+    api: Api,
+    (min_grid, block_size): (Out<i32>, Out<i32>),
+    function: u64,
+    (to_shared, shared): (BlockSizeToSharedBytes, usize),
+    limit: i32,
+    flags: u32,
+) -> Result<(), CudaError> {
+    min_grid.check()?;
+    block_size.check()?;
+    if limit < 0 {
+        return Err(CudaError::INVALID_VALUE);
+    }
+    let (grid, block) = match to_shared {
+        Some(to_shared) => search(api, function, to_shared, limit, flags)?,
+        None => calls::cuOccupancyMaxPotentialBlockSizeWithFlags(
+            &mut api.in_context()?,
+            FunctionId(function),
+            shared as u64,
+            limit,
+            flags,
+        )?,
+    };
+    min_grid.set(grid)?;
+    block_size.set(block)
+}
+
+entry_points! {
+    /// Blocks that fit a multiprocessor.
+    call cuOccupancyMaxActiveBlocksPerMultiprocessor(api, numBlocks: Out<i32>, func: u64, blockSize: i32, dynamicSMemSize: usize) {
+        numBlocks.check()?;
+        numBlocks.set(active_blocks(api, func, blockSize, dynamicSMemSize, 0)?)
+    }
+
+    /// Blocks that fit a multiprocessor.
+    call cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(api, numBlocks: Out<i32>, func: u64, blockSize: i32, dynamicSMemSize: usize, flags: u32) {
+        numBlocks.check()?;
+        numBlocks.set(active_blocks(api, func, blockSize, dynamicSMemSize, flags)?)
+    }
+
+    /// The block size of best occupancy.
+    call cuOccupancyMaxPotentialBlockSize(api, minGridSize: Out<i32>, blockSize: Out<i32>, func: u64,
+        blockSizeToDynamicSMemSize: BlockSizeToSharedBytes, dynamicSMemSize: usize, blockSizeLimit: i32) {
+        let shared = (blockSizeToDynamicSMemSize, dynamicSMemSize);
+        potential_block_size(api, (minGridSize, blockSize), func, shared, blockSizeLimit, 0)
+    }
+
+    /// The block size of best occupancy.
+    call cuOccupancyMaxPotentialBlockSizeWithFlags(api, minGridSize: Out<i32>, blockSize: Out<i32>, func: u64,
+        blockSizeToDynamicSMemSize: BlockSizeToSharedBytes, dynamicSMemSize: usize, blockSizeLimit: i32, flags: u32) {
+        let shared = (blockSizeToDynamicSMemSize, dynamicSMemSize);
+        potential_block_size(api, (minGridSize, blockSize), func, shared, blockSizeLimit, flags)
+    }
+
+    /// Dynamic shared memory left when `numBlocks` blocks share a multiprocessor.
+    call cuOccupancyAvailableDynamicSMemPerBlock(api, dynamicSmemSize: Out<usize>, func: u64, numBlocks: i32, blockSize: i32) {
+        dynamicSmemSize.check()?;
+        let bytes = calls::cuOccupancyAvailableDynamicSMemPerBlock(&mut api.in_context()?, FunctionId(func), numBlocks, blockSize)?;
+        dynamicSmemSize.set(bytes as usize)
+    }
+}
