@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Contexts, the primary ones included, and each thread's stack of current contexts.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -21,7 +21,22 @@ const DEFAULT_STACK: u64 = 1024;
 static CONTEXTS: Registry<Context> = Registry::new();
 
 thread_local! {
-    static STACK: RefCell<Vec<CUcontext>> = const { RefCell::new(Vec::new()) };
+    /// The top of this thread's stack. Needs no destructor, so that it is there in exit handlers, when thread-local values
+    /// that have one are gone: programs free memory there.
+    static TOP: Cell<Option<CUcontext>> = const { Cell::new(None) };
+    /// The rest of the stack.
+    static BELOW: RefCell<Vec<CUcontext>> = const { RefCell::new(Vec::new()) };
+}
+
+fn push_handle(handle: CUcontext) {
+    if let Some(old) = TOP.replace(Some(handle)) {
+        let _ = BELOW.try_with(|below| below.borrow_mut().push(old));
+    }
+}
+
+fn pop_handle() -> Option<CUcontext> {
+    let below = BELOW.try_with(|below| below.borrow_mut().pop()).unwrap_or(None);
+    TOP.replace(below)
 }
 
 /// A context: streams, modules and allocations.
@@ -139,7 +154,7 @@ pub(super) fn device_of(handle: CUcontext) -> CuResult<&'static Device> {
 
 /// The top of this thread's stack.
 pub(super) fn current_handle() -> Option<CUcontext> {
-    STACK.with_borrow(|stack| stack.last().copied())
+    TOP.get()
 }
 
 /// cuCtxPushCurrent
@@ -148,13 +163,13 @@ pub(super) fn push(handle: CUcontext) -> CuResult<()> {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     find(handle)?;
-    STACK.with_borrow_mut(|stack| stack.push(handle));
+    push_handle(handle);
     Ok(())
 }
 
 /// cuCtxPopCurrent
 pub(super) fn pop() -> CuResult<CUcontext> {
-    STACK.with_borrow_mut(Vec::pop).ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)
+    pop_handle().ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)
 }
 
 /// cuCtxSetCurrent: NULL takes the current context away.
@@ -162,12 +177,10 @@ pub(super) fn set_current(handle: CUcontext) -> CuResult<()> {
     if handle != Handle::NULL {
         find(handle)?;
     }
-    STACK.with_borrow_mut(|stack| {
-        stack.pop();
-        if handle != Handle::NULL {
-            stack.push(handle);
-        }
-    });
+    pop_handle();
+    if handle != Handle::NULL {
+        push_handle(handle);
+    }
     Ok(())
 }
 
@@ -175,7 +188,7 @@ pub(super) fn set_current(handle: CUcontext) -> CuResult<()> {
 pub(super) fn create(device: &'static Device, flags: u32) -> CuResult<CUcontext> {
     device.fault.check()?;
     let context = Context::new(Handle::mint(), device, flags, false);
-    STACK.with_borrow_mut(|stack| stack.push(context.handle));
+    push_handle(context.handle);
     Ok(context.handle)
 }
 
@@ -183,11 +196,9 @@ pub(super) fn create(device: &'static Device, flags: u32) -> CuResult<CUcontext>
 pub(super) fn destroy(handle: CUcontext) -> CuResult<()> {
     let context = CONTEXTS.get(handle).filter(|context| !context.primary);
     context.ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?.destroy();
-    STACK.with_borrow_mut(|stack| {
-        if stack.last() == Some(&handle) {
-            stack.pop();
-        }
-    });
+    if current_handle() == Some(handle) {
+        pop_handle();
+    }
     Ok(())
 }
 

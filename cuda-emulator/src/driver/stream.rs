@@ -74,15 +74,15 @@ impl Context {
     }
 
     fn per_thread_stream(self: &Arc<Self>) -> Arc<Stream> {
-        PER_THREAD.with_borrow_mut(|streams| {
-            let make = || {
-                let handle = Handle::new(CU_STREAM_PER_THREAD);
-                let stream = Arc::new(Stream::new(&Arc::downgrade(self), handle, false, 0));
-                self.add_stream(&stream);
-                stream
-            };
-            Arc::clone(streams.entry(self.id).or_insert_with(make))
-        })
+        let make = || {
+            let handle = Handle::new(CU_STREAM_PER_THREAD);
+            let stream = Arc::new(Stream::new(&Arc::downgrade(self), handle, false, 0));
+            self.add_stream(&stream);
+            stream
+        };
+        let own = PER_THREAD.try_with(|streams| Arc::clone(streams.borrow_mut().entry(self.id).or_insert_with(make)));
+        // In exit handlers the thread's values are gone already.
+        own.unwrap_or_else(|_| Arc::clone(&self.legacy))
     }
 
     fn add_stream(&self, stream: &Arc<Stream>) {
