@@ -57,7 +57,7 @@ api! {
     fn cudaGetChannelDesc(desc: *mut cudaChannelFormatDesc, array: cudaArray_t) {
         not_null(desc)?;
         state::context()?;
-        store(desc, channel_desc(&descriptor(array)?)?)
+        store(desc, channel_desc_of(array)?)
     }
 
     fn cudaArrayGetPlane(plane: *mut cudaArray_t, array: cudaArray_t, index: c_uint) {
@@ -138,6 +138,11 @@ fn descriptor(array: cudaArray_t) -> Result<CUDA_ARRAY3D_DESCRIPTOR> {
     // SAFETY: `descriptor` is valid for the write; the driver judges the handle.
     unsafe { driver::cuArray3DGetDescriptor_v2(&mut descriptor, array) }?;
     Ok(descriptor)
+}
+
+/// What an array's elements are.
+pub fn channel_desc_of(array: cudaArray_t) -> Result<cudaChannelFormatDesc> {
+    channel_desc(&descriptor(array)?)
 }
 
 fn channel_desc(descriptor: &CUDA_ARRAY3D_DESCRIPTOR) -> Result<cudaChannelFormatDesc> {

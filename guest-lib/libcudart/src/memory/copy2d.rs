@@ -8,7 +8,9 @@ use super::array;
 use super::copy::{Direction, Order};
 use crate::abi::driver::{CU_MEMORYTYPE_ARRAY, CU_MEMORYTYPE_HOST, CUDA_MEMCPY2D};
 use crate::abi::{cudaArray_t, cudaStream_t};
-use crate::error::{Result, cudaErrorInvalidMemcpyDirection, cudaErrorInvalidPitchValue};
+use crate::error::{
+    Result, cudaErrorInvalidMemcpyDirection, cudaErrorInvalidPitchValue, cudaErrorInvalidResourceHandle,
+};
 use crate::memory::address;
 use crate::{driver, state};
 
@@ -303,6 +305,9 @@ fn runs(x: usize, y: usize, row: usize, size: usize) -> impl Iterator<Item = Run
 /// # Safety
 /// Both areas hold the rectangle, until the copy is done.
 pub unsafe fn copy_area(target: Area, source: Area, width: usize, height: usize, order: Order) -> Result {
+    if [&target, &source].iter().any(|area| area.memory_type == CU_MEMORYTYPE_ARRAY && area.array.is_null()) {
+        return Err(cudaErrorInvalidResourceHandle);
+    }
     let parameters = CUDA_MEMCPY2D {
         srcXInBytes: source.x,
         srcY: source.y,

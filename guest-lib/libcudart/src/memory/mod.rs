@@ -18,7 +18,7 @@ mod pool;
 mod set;
 mod symbol;
 
-pub use array::describe;
+pub use array::{channel_desc_of, describe};
 pub use copy3d::{from_driver, to_driver};
 pub use symbol::{part as symbol_part, read_direction, write_direction};
 

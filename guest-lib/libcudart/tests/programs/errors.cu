@@ -56,11 +56,6 @@ int main() {
     T(cudaMemcpyFromSymbol(h, symbol, 4, 0, cudaMemcpyHostToDevice));
     T(cudaMemcpyFromSymbol(h, symbol, 64));
     T(cudaGetSymbolAddress(&p, (const void *)h));
-#ifdef GUARD
-    T(cudaGetSymbolAddress(nullptr, symbol));
-    T(cudaGetSymbolSize((size_t *)nullptr, symbol));
-    T(cudaGetSymbolSize((size_t *)&p, (const void *)nullptr));
-#endif
     cudaFuncAttributes attributes;
     T(cudaFuncGetAttributes((cudaFuncAttributes *)nullptr, kernel));
     T(cudaFuncGetAttributes(&attributes, (const void *)h));
@@ -74,7 +69,6 @@ int main() {
     T(cudaLaunchKernel((const void *)nullptr, dim3(1), dim3(1), (void **)nullptr, 0, 0));
     T(cudaLaunchKernel((const void *)empty, dim3(1), dim3(1), (void **)nullptr, 0, 0));
     T(cudaLaunchKernel((const void *)kernel, dim3(0), dim3(1), (void **)nullptr, 0, 0));
-    T(cudaLaunchKernelExC(nullptr, (const void *)empty, nullptr));
     cudaKernel_t k = nullptr;
     cudaFunction_t f = nullptr;
     T(cudaGetKernel(&k, (const void *)h));
