@@ -5,9 +5,12 @@ use std::sync::atomic::AtomicBool;
 
 use thiserror::Error;
 
-use crate::execute::Printf;
+use crate::execute::{Printf, grid};
 use crate::memory::Memory;
 use crate::program::{Kernel, Program};
+
+/// Bytes of shared memory beyond which no device goes.
+const MAX_SHARED_BYTES: u32 = 1 << 20;
 
 /// Everything that one kernel launch needs.
 pub struct Launch<'a> {
@@ -44,8 +47,24 @@ pub struct Launch<'a> {
 }
 
 /// Executes the grid and returns when all its blocks have ended, the first fault has stopped it or it was cancelled.
-pub fn launch(_launch: &Launch<'_>) -> Result<(), Fault> {
-    Ok(())
+pub fn launch(launch: &Launch<'_>) -> Result<(), Fault> {
+    let code = &launch.program.code;
+    let refuse = |message: String| Err(grid::shapeless(launch, message));
+    let Some(entry) = code.entries.get(&launch.kernel.name) else {
+        return refuse(format!("kernel `{}` is not of this program", launch.kernel.name));
+    };
+    let threads = launch.block.iter().try_fold(1_u32, |n, size| n.checked_mul(*size)).unwrap_or(u32::MAX);
+    if threads == 0 || threads > launch.kernel.max_threads || launch.grid.contains(&0) {
+        let (grid, block) = (launch.grid, launch.block);
+        return refuse(format!("grid {grid:?} with blocks {block:?} is not possible"));
+    }
+    if launch.global_addresses.len() < launch.program.globals.len() {
+        return refuse("too few addresses of module variables".to_owned());
+    }
+    if launch.dynamic_shared > MAX_SHARED_BYTES {
+        return refuse(format!("{} bytes of dynamic shared memory", launch.dynamic_shared));
+    }
+    grid::run(launch, code, entry)
 }
 
 /// Why a kernel was stopped: the first fault of the first thread that had one.

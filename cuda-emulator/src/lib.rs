@@ -6,5 +6,7 @@ pub mod driver;
 pub mod execute;
 pub mod fatbin;
 pub mod launch;
+mod lower;
 pub mod memory;
 pub mod program;
+mod ptx;

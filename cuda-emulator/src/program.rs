@@ -5,6 +5,8 @@ use std::collections::HashMap;
 
 use thiserror::Error;
 
+use crate::lower::code::Code;
+
 /// One PTX module, lowered and ready to run. Immutable: launches share it.
 #[derive(Debug)]
 pub struct Program {
@@ -12,6 +14,7 @@ pub struct Program {
     pub kernels: HashMap<String, Kernel>,
     /// The variables that need device memory, in the order that [`crate::launch::Launch::global_addresses`] follows.
     pub globals: Vec<Global>,
+    pub(crate) code: Code,
 }
 
 /// An entry point and its resource needs.
@@ -130,8 +133,9 @@ impl Program {
     }
 
     /// Parses and lowers several modules into one program, as the device linker does.
-    pub fn link(_ptx: &[&str]) -> Result<Program, LoadError> {
-        Err(LoadError { line: 0, message: "no PTX is executed yet".into(), kind: LoadErrorKind::Unsupported })
+    pub fn link(ptx: &[&str]) -> Result<Program, LoadError> {
+        let modules = ptx.iter().map(|text| crate::ptx::parse(text)).collect::<Result<Vec<_>, _>>()?;
+        crate::lower::link(&modules)
     }
 
     /// The bytes that variable `index` starts with once variable `i` of [`Self::globals`] lives at `addresses[i]`;

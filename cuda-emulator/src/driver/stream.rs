@@ -80,7 +80,8 @@ impl Context {
             self.add_stream(&stream);
             stream
         };
-        let own = PER_THREAD.try_with(|streams| Arc::clone(streams.borrow_mut().entry(self.id).or_insert_with(make)));
+        let own = PER_THREAD
+            .try_with(|streams| Arc::clone(streams.borrow_mut().entry(self.id).or_insert_with(make)));
         // In exit handlers the thread's values are gone already.
         own.unwrap_or_else(|_| Arc::clone(&self.legacy))
     }

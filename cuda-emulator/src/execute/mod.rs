@@ -1,6 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Executes lowered code on host threads.
+//!
+//! Launch and scheduling: `grid` hands blocks to workers, `block` gives its warps turns, `schedule` runs a warp, `machine`
+//! is what a handler sees. Handlers, one family a file: a function of such a file picks the handler for an instruction
+//! and a type, and says which operands it works on.
 
+pub(crate) mod access;
+pub(crate) mod atomic;
+pub(crate) mod barrier;
+pub(crate) mod bits;
+mod block;
+pub(crate) mod builtin;
+mod by_type;
+pub(crate) mod carry;
+pub(crate) mod compare;
+pub(crate) mod control;
+pub(crate) mod convert;
+pub(crate) mod float;
+mod format;
+pub(crate) mod grid;
+pub(crate) mod half;
+pub(crate) mod integer;
+mod lanes;
+pub(crate) mod load_store;
+mod machine;
+pub(crate) mod moves;
 mod printf;
+mod ranges;
+pub(crate) mod round;
+mod schedule;
+pub(crate) mod special;
+mod warp;
+pub(crate) mod warp_ops;
 
+pub(crate) use machine::{Flow, Machine};
 pub use printf::Printf;

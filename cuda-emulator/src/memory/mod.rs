@@ -200,7 +200,6 @@ impl Memory {
     }
 
     /// Changes whenever a range stops being valid.
-    #[expect(dead_code, reason = "the executor's range cache follows")]
     pub(crate) fn generation(&self) -> u64 {
         self.generation.load(Ordering::Relaxed)
     }

@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! From the addresses of a memory instruction to checked host addresses.
+
+use super::machine::{FULL, Flow, Machine, lanes_of};
+use crate::launch::FaultKind;
+use crate::lower::code::{Instr, LANES, frame, window};
+
+/// The state space of an access, as in [`Instr::aux`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum Place {
+    Generic,
+    /// `.global` and `.const`
+    Global,
+    Shared,
+    Local,
+    /// `.param` of a kernel.
+    Param,
+}
+
+/// How [`Instr::aux`] of a memory instruction is put together.
+pub(crate) mod aux {
+    use super::Place;
+
+    /// The address register has 64 bits, not 32.
+    pub(crate) const WIDE_ADDRESS: u32 = 1 << 8;
+    /// Consecutive elements, 1 to 4 (minus 1, two bits).
+    pub(crate) const COUNT_SHIFT: u32 = 9;
+    /// Ordered before what follows (acquire).
+    pub(crate) const ACQUIRE: u32 = 1 << 12;
+    /// Ordered behind what precedes (release).
+    pub(crate) const RELEASE: u32 = 1 << 13;
+    /// Reads what another thread may be about to write: volatile, relaxed, acquire.
+    pub(crate) const POLLS: u32 = 1 << 14;
+
+    /// The place of an access.
+    #[inline(always)]
+    pub(crate) fn place(aux: u32) -> Place {
+        match aux & 7 {
+            0 => Place::Generic,
+            1 => Place::Global,
+            2 => Place::Shared,
+            3 => Place::Local,
+            _ => Place::Param,
+        }
+    }
+}
+
+/// What is done at an address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Access {
+    Read,
+    Write,
+    Atomic,
+}
+
+/// Host addresses for the lanes in the mask; the other lanes hold anything.
+pub(crate) struct Places {
+    pub(crate) at: [u64; LANES],
+    /// All 32 lanes are in the mask and lie side by side.
+    pub(crate) contiguous: bool,
+}
+
+impl Machine<'_> {
+    /// The addresses `ops[operand] + imm` of the lanes in the mask, checked for `bytes` each (a power of two, which they
+    /// must be aligned to).
+    ///
+    /// # Safety
+    /// `ops[operand]` is an address register as `aux` says.
+    #[inline(always)]
+    pub(crate) unsafe fn resolve(
+        &mut self,
+        instr: &Instr,
+        operand: usize,
+        bytes: u64,
+        access: Access,
+    ) -> Result<Places, Flow> {
+        let offset = instr.imm;
+        let wide = instr.aux & aux::WIDE_ADDRESS != 0;
+        let mut at = [0_u64; LANES];
+        // SAFETY: the address register has this width.
+        unsafe {
+            if wide {
+                let base = self.source::<u64>(instr.ops[operand]);
+                for (lane, address) in at.iter_mut().enumerate() {
+                    *address = (*base.add(lane)).wrapping_add(offset);
+                }
+            } else {
+                let base = self.source::<u32>(instr.ops[operand]);
+                for (lane, address) in at.iter_mut().enumerate() {
+                    *address = u64::from((*base.add(lane)).wrapping_add(offset as u32));
+                }
+            }
+        }
+        let mask = self.mask;
+        if mask != FULL {
+            // The lanes that do nothing shall not disturb the bounds.
+            let some = at[mask.trailing_zeros() as usize % LANES];
+            for (lane, address) in at.iter_mut().enumerate() {
+                if mask & (1 << lane) == 0 {
+                    *address = some;
+                }
+            }
+        }
+        let (mut low, mut high, mut bits) = (u64::MAX, 0, 0);
+        for address in at {
+            low = low.min(address);
+            high = high.max(address);
+            bits |= address;
+        }
+        let contiguous =
+            mask == FULL && high.wrapping_sub(low) == bytes * (LANES as u64 - 1) && is_sequence(&at, bytes);
+        let end = high.saturating_add(bytes);
+        if bits & (bytes - 1) != 0 {
+            return Err(self.misaligned(instr, &at, bytes, access));
+        }
+        let mut places = Places { at, contiguous };
+        match aux::place(instr.aux) {
+            Place::Global | Place::Generic
+                if self.ranges.holds(self.grid.launch.memory, instr.slot, low, end) => {}
+            Place::Shared if end <= u64::from(self.block.shared_bytes) => {
+                let shared = self.block.shared.as_mut_ptr() as u64;
+                places.at.iter_mut().for_each(|address| *address += shared);
+            }
+            Place::Generic
+                if low >= window::SHARED && end <= window::SHARED + u64::from(self.block.shared_bytes) =>
+            {
+                let shared = (self.block.shared.as_mut_ptr() as u64).wrapping_sub(window::SHARED);
+                places.at.iter_mut().for_each(|address| *address = address.wrapping_add(shared));
+            }
+            place => {
+                places.contiguous = false;
+                for lane in lanes_of(mask) {
+                    match self.resolve_lane(instr, lane, places.at[lane], (bytes, place, access)) {
+                        Ok(address) => places.at[lane] = address,
+                        Err(flow) => return Err(flow),
+                    }
+                }
+            }
+        }
+        Ok(places)
+    }
+
+    /// One lane, in whatever space it is.
+    #[inline(never)]
+    fn resolve_lane(
+        &mut self,
+        instr: &Instr,
+        lane: usize,
+        address: u64,
+        (bytes, place, access): (u64, Place, Access),
+    ) -> Result<u64, Flow> {
+        let within = |start: u64| (address.wrapping_sub(start) < window::BYTES).then(|| address - start);
+        let (place, offset) = match place {
+            Place::Generic => {
+                if let Some(offset) = within(window::SHARED) {
+                    (Place::Shared, offset)
+                } else if let Some(offset) = within(window::LOCAL) {
+                    (Place::Local, offset)
+                } else if let Some(offset) = within(window::PARAM) {
+                    (Place::Param, offset)
+                } else {
+                    (Place::Global, address)
+                }
+            }
+            place => (place, address),
+        };
+        let end = offset.checked_add(bytes);
+        let found = match (place, end) {
+            (Place::Global | Place::Generic, Some(end)) => {
+                let memory = self.grid.launch.memory;
+                self.ranges.holds(memory, instr.slot, offset, end).then_some(offset)
+            }
+            (Place::Shared, Some(end)) if end <= u64::from(self.block.shared_bytes) => {
+                Some(self.block.shared.as_mut_ptr() as u64 + offset)
+            }
+            (Place::Local, Some(end)) => {
+                // SAFETY: the frame header has 32 lanes of LOCAL_TOP.
+                let top = unsafe { *self.source::<u32>(frame::LOCAL_TOP).add(lane) };
+                let warp = self.warp();
+                let stride = u64::from(warp.local_stride);
+                let valid = end <= u64::from(top).min(stride);
+                valid.then(|| warp.local_ptr() as u64 + lane as u64 * stride + offset)
+            }
+            (Place::Param, Some(end)) if access == Access::Read && end <= self.grid.params.len() as u64 => {
+                Some(self.grid.params.as_ptr() as u64 + offset)
+            }
+            _ => None,
+        };
+        found.ok_or_else(|| self.illegal(instr, lane, address, (bytes, place, access)))
+    }
+
+    #[cold]
+    fn illegal(
+        &mut self,
+        instr: &Instr,
+        lane: usize,
+        address: u64,
+        (bytes, place, access): (u64, Place, Access),
+    ) -> Flow {
+        let place = match place {
+            Place::Generic | Place::Global => "global",
+            Place::Shared => "shared",
+            Place::Local => "local",
+            Place::Param => "parameter",
+        };
+        let what = format!("illegal {place} memory {} of {bytes} bytes at {address:#x}", verb(access));
+        self.fail(instr, lane, FaultKind::IllegalAddress, address, &what)
+    }
+
+    #[cold]
+    fn misaligned(&mut self, instr: &Instr, at: &[u64; LANES], bytes: u64, access: Access) -> Flow {
+        let lane = lanes_of(self.mask).find(|lane| at[*lane] & (bytes - 1) != 0).unwrap_or(0);
+        let what = format!("misaligned {} of {bytes} bytes at {:#x}", verb(access), at[lane]);
+        self.fail(instr, lane, FaultKind::Misaligned, at[lane], &what)
+    }
+
+    /// Checks one lane's generic address for `bytes` bytes without alignment: what builtins read.
+    pub(super) fn generic(
+        &mut self,
+        instr: &Instr,
+        lane: usize,
+        address: u64,
+        bytes: u64,
+    ) -> Result<*const u8, Flow> {
+        let kind = (bytes, Place::Generic, Access::Read);
+        self.resolve_lane(instr, lane, address, kind).map(|address| address as *const u8)
+    }
+}
+
+fn verb(access: Access) -> &'static str {
+    match access {
+        Access::Read => "read",
+        Access::Write => "write",
+        Access::Atomic => "atomic operation",
+    }
+}
+
+#[inline(always)]
+fn is_sequence(at: &[u64; LANES], bytes: u64) -> bool {
+    let first = at[0];
+    let mut different = 0;
+    for (lane, address) in at.iter().enumerate() {
+        different |= address ^ first.wrapping_add(lane as u64 * bytes);
+    }
+    different == 0
+}

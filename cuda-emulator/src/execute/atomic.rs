@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! atom and red.
+
+use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
+
+use super::access::{Access, aux};
+use super::float::flush;
+use super::half::{self, Format, decode, encode};
+use super::lanes::{handler, instance};
+use super::machine::{Flow, Machine, lanes_of};
+use super::round::Rounding;
+use crate::lower::code::{Handler, Instr};
+use crate::ptx::types::Type;
+
+handler! {
+    /// `ops[0] = [ops[4] + imm]; [ops[4] + imm] = operation(old, ops[1], ops[2])`, atomically.
+    update<T> (Fn(T, T, T) -> T) update_body
+}
+
+/// A word that the host's atomics work on.
+trait Word: Copy + 'static {
+    /// # Safety
+    /// `place` is valid for atomic access and aligned.
+    unsafe fn replace(place: *mut Self, f: impl Fn(Self) -> Self) -> Self;
+}
+
+macro_rules! word {
+    ($($t:ty, $atomic:ty;)*) => {
+        $(impl Word for $t {
+            #[inline(always)]
+            unsafe fn replace(place: *mut $t, f: impl Fn($t) -> $t) -> $t {
+                // SAFETY: the caller's promise.
+                let word = unsafe { <$atomic>::from_ptr(place) };
+                let mut old = word.load(Ordering::Relaxed);
+                loop {
+                    match word.compare_exchange_weak(old, f(old), Ordering::SeqCst, Ordering::Relaxed) {
+                        Ok(_) => return old,
+                        Err(now) => old = now,
+                    }
+                }
+            }
+        })*
+    };
+}
+word! { u16, AtomicU16; u32, AtomicU32; u64, AtomicU64; }
+
+#[inline(always)]
+unsafe fn update_body<T: Copy, Op: Fn(T, T, T) -> T + Copy>(
+    machine: &mut Machine<'_>,
+    instr: &Instr,
+) -> Flow {
+    let operation = instance::<Op>();
+    // SAFETY: operands as documented, `resolve` has checked address and alignment; `T` is u16, u32 or u64 (the
+    // constructors in this file), so that the casts below only name its width.
+    unsafe {
+        let places = match machine.resolve(instr, 4, size_of::<T>() as u64, Access::Atomic) {
+            Ok(places) => places,
+            Err(flow) => return flow,
+        };
+        if instr.aux & aux::POLLS != 0 {
+            machine.warp().polled = true;
+        }
+        let target = machine.target::<T>(instr.ops[0]);
+        let value = machine.source::<T>(instr.ops[1]);
+        let other = machine.source::<T>(instr.ops[2]);
+        for lane in lanes_of(machine.mask) {
+            let (value, other) = (*value.add(lane), *other.add(lane));
+            let place = places.at[lane] as *mut T;
+            let old = match size_of::<T>() {
+                2 => replace_as::<T, u16>(place, |old| operation(old, value, other)),
+                4 => replace_as::<T, u32>(place, |old| operation(old, value, other)),
+                _ => replace_as::<T, u64>(place, |old| operation(old, value, other)),
+            };
+            *target.add(lane) = old;
+        }
+    }
+    Flow::Next
+}
+
+/// # Safety
+/// As [`Word::replace`]; `T` and `W` have the same size and every bit pattern is valid for both.
+#[inline(always)]
+unsafe fn replace_as<T: Copy, W: Word>(place: *mut T, f: impl Fn(T) -> T) -> T {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let cast = |word: W| std::mem::transmute_copy::<W, T>(&word);
+        let back = |value: T| std::mem::transmute_copy::<T, W>(&value);
+        cast(W::replace(place.cast::<W>(), |old| back(f(cast(old)))))
+    }
+}
+
+/// The handler for an operation; `ops[2]` counts for cas only and has the same width.
+pub(crate) fn select(operation: &str, kind: Type) -> Option<Handler> {
+    use Type::*;
+    Some(match (operation, kind) {
+        ("and", B32) => update(|old: u32, b, _| old & b),
+        ("and", B64) => update(|old: u64, b, _| old & b),
+        ("or", B32) => update(|old: u32, b, _| old | b),
+        ("or", B64) => update(|old: u64, b, _| old | b),
+        ("xor", B32) => update(|old: u32, b, _| old ^ b),
+        ("xor", B64) => update(|old: u64, b, _| old ^ b),
+        ("exch", B32) => update(|_: u32, b, _| b),
+        ("exch", B64) => update(|_: u64, b, _| b),
+        ("cas", B16) => update(|old: u16, b, c| if old == b { c } else { old }),
+        ("cas", B32) => update(|old: u32, b, c| if old == b { c } else { old }),
+        ("cas", B64) => update(|old: u64, b, c| if old == b { c } else { old }),
+        ("add", U32 | S32) => update(|old: u32, b, _| old.wrapping_add(b)),
+        ("add", U64 | S64) => update(|old: u64, b, _| old.wrapping_add(b)),
+        ("inc", U32) => update(|old: u32, b, _| if old >= b { 0 } else { old + 1 }),
+        ("dec", U32) => update(|old: u32, b, _| if old == 0 || old > b { b } else { old - 1 }),
+        ("min", U32) => update(|old: u32, b, _| old.min(b)),
+        ("max", U32) => update(|old: u32, b, _| old.max(b)),
+        ("min", U64) => update(|old: u64, b, _| old.min(b)),
+        ("max", U64) => update(|old: u64, b, _| old.max(b)),
+        ("min", S32) => update(|old: i32, b, _| old.min(b)),
+        ("max", S32) => update(|old: i32, b, _| old.max(b)),
+        ("min", S64) => update(|old: i64, b, _| old.min(b)),
+        ("max", S64) => update(|old: i64, b, _| old.max(b)),
+        // Single-precision atomics flush subnormals on global memory and canonicalise NaN, as f32 arithmetic does.
+        ("add", F32) => update(|old: f32, b, _| {
+            let sum = old + b;
+            if sum.is_nan() { f32::from_bits(0x7fff_ffff) } else { sum }
+        }),
+        ("add.ftz", F32) => update(|old: f32, b, _| flush(flush(old) + flush(b))),
+        ("add", F64) => update(|old: f64, b, _| old + b),
+        ("add.noftz", F16) => update(|old: u16, b, _| add::<half::F16>(old, b)),
+        ("add.noftz", Bf16) => update(|old: u16, b, _| add::<half::Bf16>(old, b)),
+        ("add.noftz", F16x2) => update(|old: u32, b, _| add_pair::<half::F16>(old, b)),
+        ("add.noftz", Bf16x2) => update(|old: u32, b, _| add_pair::<half::Bf16>(old, b)),
+        _ => return None,
+    })
+}
+
+fn add<F: Format>(a: u16, b: u16) -> u16 {
+    encode::<F>(decode::<F>(a) + decode::<F>(b), Rounding::Nearest)
+}
+
+fn add_pair<F: Format>(a: u32, b: u32) -> u32 {
+    let high = add::<F>((a >> 16) as u16, (b >> 16) as u16);
+    u32::from(add::<F>(a as u16, b as u16)) | u32::from(high) << 16
+}

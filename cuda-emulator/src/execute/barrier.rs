@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Block barriers: bar.sync, bar.arrive, bar.red.
+
+use super::block::{BARRIERS, Block};
+use super::machine::{Flow, Machine, lanes_of};
+use crate::launch::FaultKind;
+use crate::lower::code::{Handler, Instr, LANES};
+
+/// What a barrier instruction does besides counting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum BarrierKind {
+    Sync,
+    Arrive,
+    /// bar.red.popc: the number of threads whose predicate holds.
+    CountTrue,
+    /// bar.red.and
+    AllTrue,
+    /// bar.red.or
+    AnyTrue,
+}
+
+/// One of the 16.
+#[derive(Debug, Default)]
+pub(super) struct Barrier {
+    /// Threads that have arrived.
+    arrived: u32,
+    /// How many must arrive; 0 for all that live.
+    expected: u32,
+    /// Warps and their lanes that wait.
+    waiting: Vec<(usize, u32)>,
+    /// Of bar.red: whose predicate holds, and how many voted.
+    votes: u32,
+    voters: u32,
+}
+
+/// `ops[0]`: result of bar.red (u32, or predicate), `ops[1]`: barrier (u32), `ops[2]`: thread count (u32; `aux >> 8` says
+/// whether there is one), `ops[3]`: the predicate to reduce. `aux & 0xff` is the [`BarrierKind`].
+pub(crate) fn barrier() -> Handler {
+    arrive
+}
+
+unsafe fn arrive(machine: &mut Machine<'_>, instr: &Instr) -> Flow {
+    // SAFETY: operands as documented at `barrier`.
+    let (names, counts, votes) = unsafe {
+        let votes = if instr.aux & 0xff >= BarrierKind::CountTrue as u32 {
+            machine.predicate(instr.ops[3])
+        } else {
+            0
+        };
+        (machine.lanes::<u32>(instr.ops[1]), machine.lanes::<u32>(instr.ops[2]), votes)
+    };
+    let has_count = instr.aux >> 8 != 0;
+    let waits = instr.aux & 0xff != BarrierKind::Arrive as u32;
+    let mask = machine.mask;
+    // Those that wait stay at this instruction until the barrier completes.
+    let target = if waits { machine.pc } else { machine.pc + 1 };
+    machine.split(target);
+    let current = machine.current;
+    let mut left = mask;
+    while left != 0 {
+        let first = left.trailing_zeros() as usize % LANES;
+        let name = names[first];
+        let count = if has_count { counts[first] } else { 0 };
+        let group = lanes_of(left).filter(|lane| names[*lane] == name).fold(0, |bits, lane| bits | 1 << lane);
+        left &= !group;
+        if name as usize >= BARRIERS || (has_count && (count == 0 || count % 32 != 0)) {
+            let what = format!("barrier {name} with {count} threads is not possible");
+            return machine.fail(instr, first, FaultKind::IllegalInstruction, 0, &what);
+        }
+        let block = &mut machine.block;
+        block.arrive(name as usize, current, group, count, waits);
+        let barrier = &mut block.barriers[name as usize];
+        barrier.votes += (votes & group).count_ones();
+        barrier.voters += group.count_ones();
+    }
+    machine.block.check_barriers(&machine.grid.code.instrs);
+    Flow::Switch
+}
+
+impl Block {
+    fn arrive(&mut self, name: usize, warp: usize, lanes: u32, count: u32, waits: bool) {
+        let barrier = &mut self.barriers[name];
+        barrier.expected = count;
+        barrier.arrived += lanes.count_ones();
+        let already = barrier.waiting.iter().filter(|(other, _)| *other == warp);
+        let here = already.fold(lanes, |bits, (_, mask)| bits | mask);
+        if waits {
+            barrier.waiting.push((warp, lanes));
+            self.warps[warp].at_barrier |= lanes;
+        }
+        let alive = self.warps[warp].alive;
+        if count > 0 && here == alive {
+            // A count is in whole warps: lanes that do not live count as arrived with the last one that does.
+            barrier.arrived += LANES as u32 - alive.count_ones();
+        }
+    }
+
+    /// Completes the barriers at which enough threads have arrived.
+    pub(super) fn check_barriers(&mut self, code: &[Instr]) {
+        for name in 0..BARRIERS {
+            let barrier = &self.barriers[name];
+            let expected = if barrier.expected > 0 { barrier.expected } else { self.live };
+            if barrier.arrived > 0 && barrier.arrived >= expected {
+                self.complete(name, code);
+            }
+        }
+    }
+
+    fn complete(&mut self, name: usize, code: &[Instr]) {
+        let barrier = std::mem::take(&mut self.barriers[name]);
+        for (index, mask) in barrier.waiting {
+            let warp = &mut self.warps[index];
+            warp.at_barrier &= !mask;
+            for lane in lanes_of(mask) {
+                let instr = &code[warp.lane_pc[lane] as usize];
+                warp.lane_pc[lane] += 1;
+                let base = warp.lane_base[lane] as usize;
+                let place = base + instr.ops[0] as usize;
+                let kind = instr.aux & 0xff;
+                if kind == BarrierKind::CountTrue as u32 {
+                    warp.write_register(place, lane, barrier.votes);
+                } else if kind == BarrierKind::AllTrue as u32 {
+                    warp.write_predicate(place, lane, barrier.votes == barrier.voters);
+                } else if kind == BarrierKind::AnyTrue as u32 {
+                    warp.write_predicate(place, lane, barrier.votes > 0);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A block: its warps, its shared memory and its barriers.
+
+use super::barrier::Barrier;
+use super::grid::Grid;
+use super::machine::Machine;
+use super::schedule::Stop;
+use super::warp::Warp;
+use crate::lower::code::{LANES, Line, frame};
+
+/// Barriers of a block.
+pub(super) const BARRIERS: usize = 16;
+
+/// One resident block.
+#[derive(Debug)]
+pub(crate) struct Block {
+    /// blockIdx
+    pub(crate) index: [u32; 3],
+    pub(super) shared: Vec<Line>,
+    /// Valid bytes of `shared`.
+    pub(super) shared_bytes: u32,
+    pub(super) warps: Vec<Warp>,
+    pub(super) barriers: [Barrier; BARRIERS],
+    /// Threads that have not exited.
+    pub(crate) live: u32,
+}
+
+/// What became of a block that ran for a while.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Progress {
+    Done,
+    /// All its warps have had a turn; `polled` when one of them seems to wait for memory to change.
+    Turn {
+        polled: bool,
+    },
+    Fault,
+}
+
+impl Block {
+    /// An empty block of the grid's shape; [`Self::start`] makes it a certain one.
+    pub(super) fn new(grid: &Grid<'_>) -> Block {
+        let shape = grid.launch.block;
+        let warps = grid.threads.div_ceil(LANES as u32);
+        let shared_bytes = grid.shared_bytes;
+        Block {
+            index: [0; 3],
+            shared: vec![Line([0; 64]); (shared_bytes as usize).div_ceil(64)],
+            shared_bytes,
+            warps: (0..warps).map(|index| Warp::new(index, shape)).collect(),
+            barriers: Default::default(),
+            live: 0,
+        }
+    }
+
+    /// Becomes block `number` of the grid, at its first instruction.
+    pub(super) fn start(&mut self, grid: &Grid<'_>, number: u64) {
+        let [x, y, _] = grid.launch.grid.map(u64::from);
+        self.index = [(number % x) as u32, (number / x % y) as u32, (number / (x * y)) as u32];
+        self.shared.fill(Line([0; 64]));
+        self.live = grid.threads;
+        self.barriers = Default::default();
+        let function = &grid.code.functions[grid.entry.function];
+        let mut left = grid.threads;
+        for warp in &mut self.warps {
+            let count = left.min(LANES as u32);
+            left -= count;
+            warp.alive = if count == 32 { u32::MAX } else { (1 << count) - 1 };
+            warp.at_barrier = 0;
+            warp.at_sync = 0;
+            warp.polled = false;
+            warp.lane_pc = [function.entry_pc; LANES];
+            warp.lane_base = [0; LANES];
+            warp.ensure_registers(function.frame_bytes as usize);
+            warp.ensure_local(function.local_bytes, u32::MAX);
+            let top = frame::LOCAL_TOP as usize;
+            for lane in 0..LANES {
+                // The stack of the kernel itself: it starts at 0 and ends where its variables end.
+                warp.write_register(frame::LOCAL_BASE as usize, lane, 0);
+                warp.write_register(top, lane, function.local_bytes);
+            }
+        }
+    }
+}
+
+impl Machine<'_> {
+    /// Gives every warp of the block a turn.
+    pub(super) fn run_block(&mut self) -> Progress {
+        let mut ran = false;
+        let mut polled = false;
+        for index in 0..self.block.warps.len() {
+            self.current = index;
+            let warp = self.warp();
+            if warp.alive & !warp.at_barrier == 0 {
+                continue;
+            }
+            ran = true;
+            if self.run_warp() == Stop::Fault {
+                return Progress::Fault;
+            }
+            polled |= self.warp().polled;
+        }
+        if self.block.live == 0 {
+            return Progress::Done;
+        }
+        if !ran {
+            self.deadlock();
+            return Progress::Fault;
+        }
+        Progress::Turn { polled }
+    }
+}

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A launch: blocks handed out to worker threads.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use super::block::{Block, Progress};
+use super::machine::Machine;
+use super::ranges::RangeCache;
+use crate::launch::{Fault, FaultKind, Launch};
+use crate::lower::code::{Code, Entry};
+
+/// Blocks that one worker keeps side by side when they seem to wait for each other.
+const MAX_RESIDENT: usize = 64;
+/// Turns of polling after which one more block becomes resident.
+const PATIENCE: u32 = 256;
+/// Bytes of what `%envreg1`/`%envreg2` point to in a cooperative launch: the grid barrier's counter is in it.
+const WORKSPACE_BYTES: u64 = 256;
+
+/// What all workers of a launch share.
+pub(crate) struct Grid<'l> {
+    pub(crate) launch: &'l Launch<'l>,
+    pub(crate) code: &'l Code,
+    pub(crate) entry: &'l Entry,
+    /// The parameter buffer, padded with zeros.
+    pub(crate) params: Vec<u8>,
+    /// Static and dynamic shared memory of a block.
+    pub(crate) shared_bytes: u32,
+    /// Threads of a block.
+    pub(crate) threads: u32,
+    /// Device address of the workspace of a cooperative launch, else 0.
+    pub(crate) workspace: u64,
+    pub(crate) started: Instant,
+    blocks: u64,
+    next: AtomicU64,
+    stop: AtomicBool,
+    fault: Mutex<Option<Fault>>,
+}
+
+/// Runs the launch; the checks of its shape are done.
+pub(crate) fn run<'l>(launch: &'l Launch<'l>, code: &'l Code, entry: &'l Entry) -> Result<(), Fault> {
+    let mut params = launch.params.to_vec();
+    params.resize(launch.kernel.param_bytes as usize, 0);
+    let workspace = if launch.cooperative {
+        launch.memory.allocate(WORKSPACE_BYTES, 1).map_err(|error| shapeless(launch, error.to_string()))?
+    } else {
+        0
+    };
+    let grid = Grid {
+        launch,
+        code,
+        entry,
+        params,
+        shared_bytes: shared_bytes(launch),
+        threads: launch.block.iter().product(),
+        workspace,
+        started: Instant::now(),
+        blocks: launch.grid.iter().map(|n| u64::from(*n)).product(),
+        next: AtomicU64::new(0),
+        stop: AtomicBool::new(false),
+        fault: Mutex::new(None),
+    };
+    let workers = launch.workers.max(1).min(usize::try_from(grid.blocks).unwrap_or(usize::MAX));
+    std::thread::scope(|scope| {
+        for _ in 1..workers {
+            // A thread that cannot be had leaves its work to the others.
+            let builder = std::thread::Builder::new().name("cuda-emulator".into());
+            if builder.spawn_scoped(scope, || Machine::new(&grid).work(workers)).is_err() {
+                break;
+            }
+        }
+        Machine::new(&grid).work(workers);
+    });
+    if workspace != 0 {
+        launch.memory.free(workspace);
+    }
+    if let Some(fault) = grid.fault.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        return Err(fault);
+    }
+    if launch.cancel.load(Ordering::Relaxed) && grid.stop.load(Ordering::Relaxed) {
+        return Err(Fault {
+            kind: FaultKind::Cancelled,
+            ..shapeless(launch, format!("kernel `{}` was cancelled", launch.kernel.name))
+        });
+    }
+    Ok(())
+}
+
+/// Dynamic shared memory starts behind the static one.
+pub(crate) fn dynamic_start(static_shared: u32) -> u32 {
+    static_shared.next_multiple_of(16)
+}
+
+fn shared_bytes(launch: &Launch<'_>) -> u32 {
+    dynamic_start(launch.kernel.static_shared).saturating_add(launch.dynamic_shared)
+}
+
+/// A failure of the launch as a whole.
+pub(crate) fn shapeless(launch: &Launch<'_>, message: String) -> Fault {
+    Fault {
+        kind: FaultKind::LaunchFailed,
+        kernel: launch.kernel.name.clone(),
+        block: [0; 3],
+        thread: [0; 3],
+        address: 0,
+        ptx_line: 0,
+        message,
+    }
+}
+
+impl<'l> Machine<'l> {
+    fn new(grid: &'l Grid<'l>) -> Machine<'l> {
+        Machine {
+            frame: std::ptr::null_mut(),
+            constants: grid.code.constants.as_ptr().cast(),
+            mask: 0,
+            active: 0,
+            pc: 0,
+            base: 0,
+            merge_pc: u32::MAX,
+            force: false,
+            budget: 0,
+            current: 0,
+            block: Box::new(Block::new(grid)),
+            grid,
+            ranges: RangeCache::new(grid.code.slots as usize),
+            fault: None,
+        }
+    }
+
+    /// Takes blocks until none is left.
+    fn work(&mut self, workers: usize) {
+        // All blocks of a cooperative launch must be resident; of others, one a worker until they wait for each other.
+        let share = usize::try_from(self.grid.blocks.div_ceil(workers as u64)).unwrap_or(usize::MAX);
+        let cooperative = self.grid.launch.cooperative;
+        let (mut wanted, limit) = if cooperative { (share, usize::MAX) } else { (1, MAX_RESIDENT) };
+        let mut waits = 0;
+        let mut resident: Vec<Box<Block>> = Vec::new();
+        let mut spare: Vec<Box<Block>> = Vec::new();
+        loop {
+            while resident.len() < wanted {
+                let number = self.grid.next.fetch_add(1, Ordering::Relaxed);
+                if number >= self.grid.blocks {
+                    break;
+                }
+                let mut block = spare.pop().unwrap_or_else(|| Box::new(Block::new(self.grid)));
+                block.start(self.grid, number);
+                resident.push(block);
+            }
+            if resident.is_empty() {
+                return;
+            }
+            let mut index = 0;
+            while index < resident.len() {
+                if self.must_stop() {
+                    return;
+                }
+                std::mem::swap(&mut self.block, &mut resident[index]);
+                let progress = self.run_block();
+                std::mem::swap(&mut self.block, &mut resident[index]);
+                match progress {
+                    Progress::Done => spare.push(resident.swap_remove(index)),
+                    Progress::Turn { polled } => {
+                        waits += u32::from(polled);
+                        if waits >= PATIENCE {
+                            waits = 0;
+                            wanted = wanted.max((wanted + 1).min(limit));
+                        }
+                        index += 1;
+                    }
+                    Progress::Fault => {
+                        self.report();
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    fn must_stop(&self) -> bool {
+        if self.grid.launch.cancel.load(Ordering::Relaxed) {
+            self.grid.stop.store(true, Ordering::Relaxed);
+        }
+        self.grid.stop.load(Ordering::Relaxed)
+    }
+
+    /// Stops all workers; the first fault counts.
+    fn report(&mut self) {
+        let mut first = self.grid.fault.lock().unwrap_or_else(PoisonError::into_inner);
+        if first.is_none() {
+            *first = self.fault.take().map(|fault| *fault);
+        }
+        self.grid.stop.store(true, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Half precision (f16) and bfloat16, alone and in pairs. All arithmetic happens in double precision with the exact error
+//! kept, then rounds once.
+
+use super::lanes::{each1, each2, each3};
+use super::round::{Rounding, round_to_odd, two_sum};
+use crate::lower::code::Handler;
+use crate::ptx::types::Type;
+
+/// A 16-bit floating-point format.
+pub(super) trait Format: Copy + 'static {
+    /// Bits of the significand, the hidden one included.
+    const PRECISION: u32;
+    /// The exponent of the largest finite numbers.
+    const MAX_EXPONENT: i32;
+    /// What the arithmetic makes of an invalid operation.
+    const NAN: u16 = 0x7fff;
+}
+
+/// IEEE half precision.
+#[derive(Clone, Copy)]
+pub(super) struct F16;
+/// bfloat16.
+#[derive(Clone, Copy)]
+pub(super) struct Bf16;
+
+impl Format for F16 {
+    const PRECISION: u32 = 11;
+    const MAX_EXPONENT: i32 = 15;
+}
+
+impl Format for Bf16 {
+    const PRECISION: u32 = 8;
+    const MAX_EXPONENT: i32 = 127;
+}
+
+/// The value of 16 bits; exact.
+pub(super) fn decode<F: Format>(bits: u16) -> f64 {
+    let fraction_bits = F::PRECISION - 1;
+    let exponent_bits = 15 - fraction_bits;
+    let fraction = u64::from(bits) & ((1 << fraction_bits) - 1);
+    let exponent = i32::from(bits >> fraction_bits) & ((1 << exponent_bits) - 1);
+    let min_exponent = 1 - F::MAX_EXPONENT;
+    let magnitude = if exponent == (1 << exponent_bits) - 1 {
+        if fraction != 0 { f64::NAN } else { f64::INFINITY }
+    } else if exponent == 0 {
+        fraction as f64 * power(min_exponent - fraction_bits as i32)
+    } else {
+        let significand = fraction | 1 << fraction_bits;
+        significand as f64 * power(exponent - F::MAX_EXPONENT - fraction_bits as i32)
+    };
+    if bits & 0x8000 != 0 { -magnitude } else { magnitude }
+}
+
+/// Two to the power of `exponent`, which is in the range of normal doubles.
+fn power(exponent: i32) -> f64 {
+    f64::from_bits(((1023 + exponent) as u64) << 52)
+}
+
+/// The 16 bits nearest to `value` in the direction of `rounding`. Values that overflow become infinite or the largest
+/// finite number, as the direction says.
+pub(super) fn encode<F: Format>(value: f64, rounding: Rounding) -> u16 {
+    if value.is_nan() {
+        return F::NAN;
+    }
+    let sign = u16::from(value.is_sign_negative()) << 15;
+    let fraction_bits = F::PRECISION as i32 - 1;
+    let infinity = ((1_u32 << (15 - fraction_bits)) - 1) << fraction_bits;
+    let magnitude = value.abs();
+    if magnitude.is_infinite() {
+        return sign | infinity as u16;
+    }
+    let min_exponent = 1 - F::MAX_EXPONENT;
+    let exponent = ((magnitude.to_bits() >> 52) as i32 - 1023).max(min_exponent);
+    // One unit in the last place at this exponent; `magnitude / unit` is exact and less than 2^PRECISION.
+    let unit = power(exponent - fraction_bits);
+    let steps = magnitude / unit;
+    let steps = match (rounding, sign != 0) {
+        (Rounding::Nearest, _) => steps.round_ties_even(),
+        (Rounding::Zero, _) | (Rounding::Down, false) | (Rounding::Up, true) => steps.trunc(),
+        _ => steps.ceil(),
+    };
+    // Adding the significand to the exponent field carries into the next exponent by itself.
+    let field = (exponent - min_exponent) as u32;
+    let bits = (field << fraction_bits) + steps as u32;
+    if bits < infinity {
+        return sign | bits as u16;
+    }
+    let away = match (rounding, sign != 0) {
+        (Rounding::Nearest, _) | (Rounding::Down, true) | (Rounding::Up, false) => true,
+        _ => false,
+    };
+    sign | if away { infinity as u16 } else { (infinity - 1) as u16 }
+}
+
+/// In [`crate::lower::code::Instr::aux`]-like masks of this file's closures: what to do with a result.
+#[derive(Clone, Copy)]
+enum Finish {
+    Plain,
+    Saturate,
+    Relu,
+}
+
+fn finish<F: Format>(value: f64, how: Finish, flush: bool) -> u16 {
+    let bits = encode::<F>(value, Rounding::Nearest);
+    let subnormal = bits & 0x7fff < 1 << (F::PRECISION - 1);
+    let bits = if flush && subnormal { bits & 0x8000 } else { bits };
+    let negative = bits & 0x8000 != 0;
+    match how {
+        Finish::Plain => bits,
+        Finish::Saturate if value.is_nan() || negative => 0,
+        Finish::Saturate => bits.min(encode::<F>(1.0, Rounding::Nearest)),
+        Finish::Relu if negative && !value.is_nan() => 0,
+        Finish::Relu => bits,
+    }
+}
+
+fn input<F: Format>(bits: u16, flush: bool) -> f64 {
+    let subnormal = bits & 0x7fff < 1 << (F::PRECISION - 1);
+    decode::<F>(if flush && subnormal { bits & 0x8000 } else { bits })
+}
+
+fn fused(a: f64, b: f64, c: f64) -> f64 {
+    let (sum, error) = two_sum(a * b, c);
+    round_to_odd(sum, if sum.is_finite() { error } else { 0.0 })
+}
+
+fn least(a: f64, b: f64) -> f64 {
+    if a < b || b.is_nan() || (a == b && a.is_sign_negative()) { a } else { b }
+}
+
+fn most(a: f64, b: f64) -> f64 {
+    if a > b || b.is_nan() || (a == b && a.is_sign_positive()) { a } else { b }
+}
+
+fn pair1(a: u32, f: impl Fn(u16) -> u16) -> u32 {
+    u32::from(f(a as u16)) | u32::from(f((a >> 16) as u16)) << 16
+}
+
+fn pair2(a: u32, b: u32, f: impl Fn(u16, u16) -> u16) -> u32 {
+    u32::from(f(a as u16, b as u16)) | u32::from(f((a >> 16) as u16, (b >> 16) as u16)) << 16
+}
+
+fn pair3(a: u32, b: u32, c: u32, f: impl Fn(u16, u16, u16) -> u16) -> u32 {
+    let high = f((a >> 16) as u16, (b >> 16) as u16, (c >> 16) as u16);
+    u32::from(f(a as u16, b as u16, c as u16)) | u32::from(high) << 16
+}
+
+/// How a half-precision instruction is modified.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct HalfModifiers {
+    pub(crate) flush: bool,
+    pub(crate) saturate: bool,
+    pub(crate) relu: bool,
+    /// `.NaN` of min and max.
+    pub(crate) propagate: bool,
+}
+
+/// Expands `$make!(format, element-or-pair)` for the type and the modifiers.
+macro_rules! by_format {
+    ($kind:expr, $one:ident, $pair:ident) => {
+        match $kind {
+            Type::F16 => Some($one!(F16)),
+            Type::Bf16 => Some($one!(Bf16)),
+            Type::F16x2 => Some($pair!(F16)),
+            Type::Bf16x2 => Some($pair!(Bf16)),
+            _ => None,
+        }
+    };
+}
+
+/// add, sub, mul, min, max.
+pub(crate) fn binary(name: &str, kind: Type, m: HalfModifiers) -> Option<Handler> {
+    macro_rules! operation {
+        ($f:expr, $how:expr, $flush:literal) => {{
+            macro_rules! one {
+                ($format:ident) => {
+                    each2(|a: u16, b: u16| {
+                        let value = $f(input::<$format>(a, $flush), input::<$format>(b, $flush));
+                        finish::<$format>(value, $how, $flush)
+                    })
+                };
+            }
+            macro_rules! pair {
+                ($format:ident) => {
+                    each2(|a: u32, b: u32| {
+                        pair2(a, b, |a, b| {
+                            let value = $f(input::<$format>(a, $flush), input::<$format>(b, $flush));
+                            finish::<$format>(value, $how, $flush)
+                        })
+                    })
+                };
+            }
+            by_format!(kind, one, pair)
+        }};
+        ($f:expr) => {
+            match (m.flush, m.saturate, m.relu) {
+                (false, false, false) => operation!($f, Finish::Plain, false),
+                (true, false, false) => operation!($f, Finish::Plain, true),
+                (false, true, false) => operation!($f, Finish::Saturate, false),
+                (true, true, false) => operation!($f, Finish::Saturate, true),
+                _ => None,
+            }
+        };
+    }
+    macro_rules! extremum {
+        ($f:expr) => {
+            match (m.propagate, m.flush) {
+                (false, false) => operation!($f, Finish::Plain, false),
+                (false, true) => operation!($f, Finish::Plain, true),
+                (true, false) => operation!(
+                    |a: f64, b: f64| if a.is_nan() || b.is_nan() { f64::NAN } else { $f(a, b) },
+                    Finish::Plain,
+                    false
+                ),
+                (true, true) => operation!(
+                    |a: f64, b: f64| if a.is_nan() || b.is_nan() { f64::NAN } else { $f(a, b) },
+                    Finish::Plain,
+                    true
+                ),
+            }
+        };
+    }
+    match name {
+        "add" => operation!(|a: f64, b: f64| a + b),
+        "sub" => operation!(|a: f64, b: f64| a - b),
+        "mul" => operation!(|a: f64, b: f64| a * b),
+        "min" if !m.saturate && !m.relu => extremum!(least),
+        "max" if !m.saturate && !m.relu => extremum!(most),
+        _ => None,
+    }
+}
+
+/// fma.
+pub(crate) fn multiply_add(kind: Type, m: HalfModifiers) -> Option<Handler> {
+    macro_rules! operation {
+        ($how:expr, $flush:literal) => {{
+            macro_rules! element {
+                ($format:ident, $a:ident, $b:ident, $c:ident) => {
+                    finish::<$format>(
+                        fused(
+                            input::<$format>($a, $flush),
+                            input::<$format>($b, $flush),
+                            input::<$format>($c, $flush),
+                        ),
+                        $how,
+                        $flush,
+                    )
+                };
+            }
+            macro_rules! one {
+                ($format:ident) => {
+                    each3(|a: u16, b: u16, c: u16| element!($format, a, b, c))
+                };
+            }
+            macro_rules! pair {
+                ($format:ident) => {
+                    each3(|a: u32, b: u32, c: u32| pair3(a, b, c, |a, b, c| element!($format, a, b, c)))
+                };
+            }
+            by_format!(kind, one, pair)
+        }};
+    }
+    match (m.flush, m.saturate, m.relu) {
+        (false, false, false) => operation!(Finish::Plain, false),
+        (true, false, false) => operation!(Finish::Plain, true),
+        (false, true, false) => operation!(Finish::Saturate, false),
+        (true, true, false) => operation!(Finish::Saturate, true),
+        (false, false, true) => operation!(Finish::Relu, false),
+        (true, false, true) => operation!(Finish::Relu, true),
+        _ => None,
+    }
+}
+
+/// abs, neg, ex2, tanh.
+pub(crate) fn unary(name: &str, kind: Type, flush: bool) -> Option<Handler> {
+    macro_rules! bits {
+        ($f:expr) => {
+            match kind {
+                Type::F16 | Type::Bf16 => Some(each1(|a: u16| $f(a))),
+                Type::F16x2 | Type::Bf16x2 => Some(each1(|a: u32| pair1(a, $f))),
+                _ => None,
+            }
+        };
+    }
+    macro_rules! function {
+        ($f:expr) => {{
+            macro_rules! one {
+                ($format:ident) => {
+                    each1(|a: u16| finish::<$format>($f(decode::<$format>(a)), Finish::Plain, false))
+                };
+            }
+            macro_rules! pair {
+                ($format:ident) => {
+                    each1(|a: u32| {
+                        pair1(a, |a| finish::<$format>($f(decode::<$format>(a)), Finish::Plain, false))
+                    })
+                };
+            }
+            by_format!(kind, one, pair)
+        }};
+    }
+    fn flushed_f16(a: u16) -> u16 {
+        if a & 0x7c00 == 0 { a & 0x8000 } else { a }
+    }
+    let half = matches!(kind, Type::F16 | Type::F16x2);
+    match name {
+        "abs" if flush && half => bits!(|a: u16| flushed_f16(a) & 0x7fff),
+        "neg" if flush && half => bits!(|a: u16| flushed_f16(a) ^ 0x8000),
+        "abs" if !flush => bits!(|a: u16| a & 0x7fff),
+        "neg" if !flush => bits!(|a: u16| a ^ 0x8000),
+        "ex2" => function!(f64::exp2),
+        "tanh" => function!(f64::tanh),
+        _ => None,
+    }
+}
+
+/// The value of a half-precision register for comparisons and conversions.
+pub(super) fn to_f32(kind: Type, bits: u16) -> f32 {
+    // Every f16 and bf16 is a single-precision number.
+    (if kind == Type::Bf16 { decode::<Bf16>(bits) } else { decode::<F16>(bits) }) as f32
+}

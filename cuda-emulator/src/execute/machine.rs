@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! One worker's view of the warp that it runs: registers, active lanes, and how it got there.
+
+use super::block::Block;
+use super::grid::Grid;
+use super::ranges::RangeCache;
+use super::warp::Warp;
+use crate::launch::{Fault, FaultKind};
+use crate::lower::code::{CONSTANT, Instr, LANES};
+
+/// All lanes.
+pub(crate) const FULL: u32 = u32::MAX;
+
+/// What the main loop does after an instruction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Flow {
+    /// Go on with the next instruction.
+    Next,
+    /// The lanes in `mask` go on at `imm`, the others with the next instruction.
+    Jump,
+    /// The handler has set `lane_pc` of every active lane (or blocked or ended it): choose who goes on.
+    Switch,
+    /// `machine.fault` is set.
+    Fault,
+}
+
+/// # Invariants
+/// `frame` points to the frame of the running function inside the running warp's registers, which are large enough for
+/// it; `constants` to the program's pool. Both hold while a handler runs. `mask` is a subset of `active`, which is a subset
+/// of the warp's living lanes.
+pub(crate) struct Machine<'l> {
+    pub(super) frame: *mut u8,
+    pub(super) constants: *const u8,
+    /// The lanes that execute the current instruction.
+    pub(crate) mask: u32,
+    /// The lanes that are at `pc`.
+    pub(super) active: u32,
+    pub(super) pc: u32,
+    /// Offset of `frame` in the warp's registers.
+    pub(super) base: u32,
+    /// The least pc at which other lanes of the same frame wait, or `u32::MAX`.
+    pub(super) merge_pc: u32,
+    /// Execute a warp-synchronous instruction although lanes are missing: they can never come.
+    pub(super) force: bool,
+    /// Backward jumps left before others get their turn.
+    pub(super) budget: u32,
+    /// Which warp of the block runs.
+    pub(super) current: usize,
+    pub(super) block: Box<Block>,
+    pub(super) grid: &'l Grid<'l>,
+    pub(super) ranges: RangeCache,
+    pub(super) fault: Option<Box<Fault>>,
+}
+
+/// A register or constant as lanes of `T`, whose size is the register's width.
+impl Machine<'_> {
+    /// Where a source operand lies.
+    ///
+    /// # Safety
+    /// `op` is an operand of the current instruction.
+    #[inline(always)]
+    pub(crate) unsafe fn source<T>(&self, op: u32) -> *const T {
+        let base = if op & CONSTANT != 0 { self.constants } else { self.frame.cast_const() };
+        // SAFETY: operands lie inside the frame or the pool (the caller's promise and the invariant).
+        unsafe { base.add((op & !CONSTANT) as usize).cast() }
+    }
+
+    /// Where a destination lies.
+    ///
+    /// # Safety
+    /// As [`Self::source`]; `op` is a register.
+    #[inline(always)]
+    pub(crate) unsafe fn target<T>(&self, op: u32) -> *mut T {
+        // SAFETY: as in `source`.
+        unsafe { self.frame.add(op as usize).cast() }
+    }
+
+    /// All lanes of a source operand.
+    ///
+    /// # Safety
+    /// As [`Self::source`], with `T` as wide as the register.
+    #[inline(always)]
+    pub(crate) unsafe fn lanes<T: Copy>(&self, op: u32) -> [T; LANES] {
+        // SAFETY: a register has 32 lanes; every bit pattern is a value of the lane types that are used here.
+        unsafe { *self.source::<[T; LANES]>(op) }
+    }
+
+    /// The bits of a predicate operand.
+    ///
+    /// # Safety
+    /// As [`Self::source`]; `op` is a predicate.
+    #[inline(always)]
+    pub(crate) unsafe fn predicate(&self, op: u32) -> u32 {
+        // SAFETY: predicates are 4 bytes.
+        unsafe { *self.source::<u32>(op) }
+    }
+
+    /// Sets a predicate for the lanes in `mask`.
+    ///
+    /// # Safety
+    /// As [`Self::target`]; `op` is a predicate.
+    #[inline(always)]
+    pub(crate) unsafe fn set_predicate(&mut self, op: u32, bits: u32) {
+        // SAFETY: predicates are 4 bytes.
+        unsafe {
+            let target = self.target::<u32>(op);
+            *target = (*target & !self.mask) | (bits & self.mask);
+        }
+    }
+
+    /// Writes `values` to the lanes in `mask`.
+    ///
+    /// # Safety
+    /// As [`Self::target`], with `T` as wide as the register.
+    #[inline(always)]
+    pub(crate) unsafe fn set_lanes<T: Copy>(&mut self, op: u32, values: &[T; LANES]) {
+        // SAFETY: as in `lanes`.
+        unsafe {
+            let target = self.target::<[T; LANES]>(op);
+            if self.mask == FULL {
+                *target = *values;
+            } else {
+                for lane in lanes_of(self.mask) {
+                    (*target)[lane] = values[lane];
+                }
+            }
+        }
+    }
+
+    /// The running warp.
+    #[inline(always)]
+    pub(crate) fn warp(&mut self) -> &mut Warp {
+        &mut self.block.warps[self.current]
+    }
+
+    /// Stops the kernel: `lane` did something wrong.
+    #[cold]
+    pub(crate) fn fail(
+        &mut self,
+        instr: &Instr,
+        lane: usize,
+        kind: FaultKind,
+        address: u64,
+        what: &str,
+    ) -> Flow {
+        let thread = self.warp().thread_of(lane);
+        let block = self.block.index;
+        let kernel = &self.grid.launch.kernel.name;
+        let [bx, by, bz] = block;
+        let [tx, ty, tz] = thread;
+        let line = instr.line;
+        let message = match kind {
+            FaultKind::Assert => what.to_owned(),
+            _ => format!(
+                "{what}, in kernel `{kernel}`, block ({bx},{by},{bz}), thread ({tx},{ty},{tz}), PTX line {line}"
+            ),
+        };
+        let fault = Fault { kind, kernel: kernel.clone(), block, thread, address, ptx_line: line, message };
+        self.fault = Some(Box::new(fault));
+        Flow::Fault
+    }
+}
+
+/// The lanes of a mask, ascending.
+#[inline(always)]
+pub(crate) fn lanes_of(mask: u32) -> LaneIter {
+    LaneIter(mask)
+}
+
+/// See [`lanes_of`].
+pub(crate) struct LaneIter(u32);
+
+impl Iterator for LaneIter {
+    type Item = usize;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<usize> {
+        if self.0 == 0 {
+            return None;
+        }
+        let lane = self.0.trailing_zeros() as usize;
+        self.0 &= self.0 - 1;
+        // The mask says so to the optimiser: no bounds checks on `[T; 32]`.
+        Some(lane & (LANES - 1))
+    }
+}

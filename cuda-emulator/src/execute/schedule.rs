@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Which lanes of a warp go on. Among the lanes that are deepest in calls, those with the lowest pc: the others wait
+//! until these catch up, so that lanes which went different ways meet again at the end of an `if` or loop by themselves.
+
+use super::machine::{FULL, Flow, Machine, lanes_of};
+use crate::launch::FaultKind;
+use crate::lower::code::{GUARD_NOT, Instr, LANES, NO_GUARD, frame};
+
+/// Backward jumps until a warp makes room for the next one.
+const TURN: u32 = 256;
+
+/// Why a warp stopped running.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stop {
+    /// Its turn is over.
+    Turn,
+    /// All its living lanes wait at barriers, or it has none left.
+    Blocked,
+    /// `machine.fault` is set.
+    Fault,
+}
+
+impl Machine<'_> {
+    /// Runs warp `current` until it stops.
+    pub(super) fn run_warp(&mut self) -> Stop {
+        self.budget = TURN;
+        let turns = std::mem::replace(&mut self.warp().polled, false);
+        if !(if turns { self.choose_next() } else { self.choose() }) {
+            return Stop::Blocked;
+        }
+        let code: &[Instr] = &self.grid.code.instrs;
+        loop {
+            // SAFETY: lowering ends every function with an instruction that does not go on to the next, and jump
+            // targets, return addresses and entry points are positions in the code.
+            let instr = unsafe { code.get_unchecked(self.pc as usize) };
+            self.mask = self.active;
+            if instr.guard != NO_GUARD {
+                // SAFETY: the guard is a predicate of this frame (lowering).
+                let bits = unsafe { self.predicate(instr.guard & !GUARD_NOT) };
+                self.mask &= if instr.guard & GUARD_NOT != 0 { !bits } else { bits };
+                if self.mask == 0 {
+                    self.pc += 1;
+                    if self.pc >= self.merge_pc {
+                        self.save();
+                        self.choose();
+                    }
+                    continue;
+                }
+            }
+            // SAFETY: lowering pairs handlers with the operands that they document; the frame is this function's.
+            match unsafe { (instr.run)(self, instr) } {
+                Flow::Next => self.pc += 1,
+                Flow::Jump => {
+                    let target = instr.imm as u32;
+                    let back = target <= self.pc;
+                    if self.mask == self.active {
+                        self.pc = target;
+                    } else {
+                        self.split(target);
+                        self.choose();
+                    }
+                    if back {
+                        self.budget = self.budget.saturating_sub(1);
+                        if self.budget == 0 {
+                            self.save();
+                            return Stop::Turn;
+                        }
+                    }
+                }
+                Flow::Switch => {
+                    if !self.choose() {
+                        return Stop::Blocked;
+                    }
+                }
+                Flow::Fault => return Stop::Fault,
+            }
+            if self.pc >= self.merge_pc {
+                self.save();
+                self.choose();
+            }
+        }
+    }
+
+    /// Writes down where the active lanes are.
+    pub(super) fn save(&mut self) {
+        let (active, pc, base) = (self.active, self.pc, self.base);
+        let warp = self.warp();
+        for lane in 0..LANES {
+            if active & (1 << lane) != 0 {
+                warp.lane_pc[lane] = pc;
+                warp.lane_base[lane] = base;
+            }
+        }
+    }
+
+    /// Writes down that the lanes in `mask` go on at `target` and the other active ones at the next instruction.
+    pub(super) fn split(&mut self, target: u32) {
+        let (mask, next) = (self.mask, self.pc + 1);
+        self.save();
+        let active = self.active;
+        let warp = self.warp();
+        for lane in lanes_of(active) {
+            warp.lane_pc[lane] = if mask & (1 << lane) != 0 { target } else { next };
+        }
+    }
+
+    /// Chooses who goes on; false when no lane can. `lane_pc` must be right for all lanes.
+    pub(super) fn choose(&mut self) -> bool {
+        self.force = false;
+        let warp = self.warp();
+        let mut ready = warp.alive & !warp.at_barrier & !warp.at_sync;
+        if ready == 0 {
+            ready = warp.alive & !warp.at_barrier;
+            if ready == 0 {
+                self.active = 0;
+                return false;
+            }
+            // Lanes that the waiting ones name have exited, or wait at a barrier or another such instruction.
+            self.force = true;
+        }
+        let warp = self.warp();
+        let base = lanes_of(ready).map(|lane| warp.lane_base[lane]).max().unwrap_or(0);
+        let same = lanes_of(ready).filter(|lane| warp.lane_base[*lane] == base);
+        let pc = same.map(|lane| warp.lane_pc[lane]).min().unwrap_or(0);
+        self.go_on(base, pc, true);
+        true
+    }
+
+    /// As [`Self::choose`], but lets another group go on than would be its turn: it may be what that one polls for.
+    fn choose_next(&mut self) -> bool {
+        let warp = self.warp();
+        let ready = warp.alive & !warp.at_barrier & !warp.at_sync;
+        if ready == 0 {
+            return self.choose();
+        }
+        let later = ready & u32::MAX.checked_shl(warp.favoured + 1).unwrap_or(0);
+        let lane = if later != 0 { later } else { ready }.trailing_zeros();
+        warp.favoured = lane;
+        let (base, pc) = (warp.lane_base[lane as usize], warp.lane_pc[lane as usize]);
+        self.force = false;
+        self.go_on(base, pc, false);
+        true
+    }
+
+    /// Makes all lanes active that are at `pc` in the frame at `base`.
+    pub(super) fn go_on(&mut self, base: u32, pc: u32, merge: bool) {
+        let warp = self.warp();
+        let candidates = warp.alive & !warp.at_barrier;
+        let mut active = 0;
+        let mut merge_pc = u32::MAX;
+        for lane in lanes_of(candidates) {
+            if warp.lane_base[lane] == base {
+                let lane_pc = warp.lane_pc[lane];
+                if lane_pc == pc {
+                    active |= 1 << lane;
+                } else if lane_pc > pc {
+                    merge_pc = merge_pc.min(lane_pc);
+                }
+            }
+        }
+        warp.at_sync &= !active;
+        self.active = active;
+        self.mask = active;
+        self.pc = pc;
+        self.merge_pc = if merge { merge_pc } else { u32::MAX };
+        self.set_base(base);
+    }
+
+    /// Moves to the frame at `base`, which lies inside the registers.
+    pub(super) fn set_base(&mut self, base: u32) {
+        let registers = &mut self.warp().registers;
+        debug_assert!(base as usize + frame::HEADER as usize <= registers.len() * 64);
+        let start = registers.as_mut_ptr().cast::<u8>();
+        self.base = base;
+        // SAFETY: frames lie inside the registers: `call` makes room first.
+        self.frame = unsafe { start.add(base as usize) };
+    }
+
+    /// Ends the lanes in `mask`.
+    pub(super) fn end_lanes(&mut self) -> Flow {
+        let (mask, next) = (self.mask, self.pc + 1);
+        if mask != self.active {
+            self.split(next);
+        }
+        let warp = self.warp();
+        warp.alive &= !mask;
+        self.block.live -= mask.count_ones();
+        self.block.check_barriers(&self.grid.code.instrs);
+        Flow::Switch
+    }
+
+    /// For a warp-synchronous instruction that names the lanes `members`: `None` when all of them that live are here,
+    /// otherwise what the handler must return.
+    #[inline(always)]
+    pub(super) fn gather(&mut self, members: u32) -> Option<Flow> {
+        if self.mask == FULL || members & !self.mask == 0 || std::mem::take(&mut self.force) {
+            return None;
+        }
+        self.gather_slowly(members)
+    }
+
+    #[cold]
+    fn gather_slowly(&mut self, members: u32) -> Option<Flow> {
+        let (mask, pc, base) = (self.mask, self.pc, self.base);
+        let warp = self.warp();
+        let missing = members & warp.alive & !mask;
+        if missing == 0 {
+            return None;
+        }
+        let here = lanes_of(warp.at_sync & !warp.at_barrier)
+            .filter(|lane| warp.lane_pc[*lane] == pc && warp.lane_base[*lane] == base)
+            .fold(0, |bits, lane| bits | 1 << lane);
+        self.split(pc);
+        self.warp().at_sync |= mask;
+        if missing & !here == 0 {
+            self.go_on(base, pc, true);
+            self.force = true;
+            return Some(self.rerun());
+        }
+        Some(Flow::Switch)
+    }
+
+    /// Executes the instruction at `pc` again, for the lanes that are active now.
+    fn rerun(&mut self) -> Flow {
+        let instr = self.grid.code.instrs[self.pc as usize];
+        // SAFETY: as in `run_warp`; all active lanes passed the guard before.
+        unsafe { (instr.run)(self, &instr) }
+    }
+
+    /// A fault of the whole block rather than of an instruction's lane.
+    pub(super) fn deadlock(&mut self) -> Stop {
+        let stuck = (0..self.block.warps.len()).find(|index| self.block.warps[*index].alive != 0);
+        self.current = stuck.unwrap_or(0);
+        let lane = self.warp().alive.trailing_zeros() as usize % LANES;
+        let pc = self.warp().lane_pc[lane];
+        let instr = self.grid.code.instrs[pc as usize];
+        let what = "all threads of the block that are left wait at barriers that can never complete";
+        self.fail(&instr, lane, FaultKind::LaunchFailed, 0, what);
+        Stop::Fault
+    }
+}

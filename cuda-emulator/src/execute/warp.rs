@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The state of a warp while it does not run, and its memory.
+
+use super::machine::lanes_of;
+use crate::lower::code::{LANES, Line};
+
+/// Bytes of registers that the call stack of one warp may use: stops runaway recursion.
+const MAX_REGISTER_BYTES: usize = 16 << 20;
+
+/// One warp. `lane_pc` and `lane_base` are valid for the living lanes while the warp does not run, and for the lanes that are
+/// not active while it does.
+#[derive(Debug)]
+pub(crate) struct Warp {
+    /// Its number in the block.
+    pub(crate) index: u32,
+    pub(super) registers: Vec<Line>,
+    local: Vec<Line>,
+    /// Bytes of local memory that each lane has; lane `n` has those from `n * stride` on.
+    pub(super) local_stride: u32,
+    pub(super) lane_pc: [u32; LANES],
+    pub(super) lane_base: [u32; LANES],
+    /// Lanes that exist and have not exited.
+    pub(crate) alive: u32,
+    /// Lanes that wait at a block barrier.
+    pub(super) at_barrier: u32,
+    /// Lanes that wait for others at a warp-synchronous instruction.
+    pub(super) at_sync: u32,
+    /// threadIdx.x, .y and .z.
+    pub(super) tid: [[u32; LANES]; 3],
+    /// The lane that went on last when all had to take turns.
+    pub(super) favoured: u32,
+    /// It polled memory in its last turn, perhaps for a lane that waits for its own turn.
+    pub(super) polled: bool,
+}
+
+impl Warp {
+    /// Warp `index` of a block of that shape.
+    pub(super) fn new(index: u32, shape: [u32; 3]) -> Warp {
+        let threads = shape[0] * shape[1] * shape[2];
+        let first = index * LANES as u32;
+        let mut tid = [[0; LANES]; 3];
+        for lane in 0..LANES {
+            let thread = first + lane as u32;
+            tid[0][lane] = thread % shape[0];
+            tid[1][lane] = thread / shape[0] % shape[1];
+            tid[2][lane] = thread / (shape[0] * shape[1]);
+        }
+        let count = threads.saturating_sub(first).min(LANES as u32);
+        Warp {
+            index,
+            registers: Vec::new(),
+            local: Vec::new(),
+            local_stride: 0,
+            lane_pc: [0; LANES],
+            lane_base: [0; LANES],
+            alive: if count == 32 { u32::MAX } else { (1 << count) - 1 },
+            at_barrier: 0,
+            at_sync: 0,
+            tid,
+            favoured: 0,
+            polled: false,
+        }
+    }
+
+    /// threadIdx of a lane.
+    pub(super) fn thread_of(&self, lane: usize) -> [u32; 3] {
+        [self.tid[0][lane], self.tid[1][lane], self.tid[2][lane]]
+    }
+
+    /// Makes the registers reach up to `bytes`; false when that is too much. Moves them.
+    pub(super) fn ensure_registers(&mut self, bytes: usize) -> bool {
+        let lines = bytes.div_ceil(size_of::<Line>());
+        if lines > self.registers.len() {
+            if bytes > MAX_REGISTER_BYTES && !self.registers.is_empty() {
+                return false;
+            }
+            // Twice as much each time: a recursion must not copy at every step.
+            let lines = lines.max(if self.registers.is_empty() { 0 } else { self.registers.len() * 2 });
+            self.registers.resize(lines, Line([0; 64]));
+        }
+        true
+    }
+
+    /// Gives every lane at least `bytes` of local memory; false when that is more than `limit`. Moves it.
+    pub(super) fn ensure_local(&mut self, bytes: u32, limit: u32) -> bool {
+        if bytes <= self.local_stride {
+            return true;
+        }
+        if bytes > limit {
+            return false;
+        }
+        let stride = bytes.max(self.local_stride.saturating_mul(2).min(limit)).next_multiple_of(64) as usize;
+        let old_stride = self.local_stride as usize;
+        let mut local = vec![Line([0; 64]); stride * LANES / size_of::<Line>()];
+        for lane in lanes_of(if old_stride > 0 { u32::MAX } else { 0 }) {
+            let from = lane * old_stride / size_of::<Line>();
+            let to = lane * stride / size_of::<Line>();
+            let lines = old_stride / size_of::<Line>();
+            local[to..to + lines].copy_from_slice(&self.local[from..from + lines]);
+        }
+        self.local = local;
+        self.local_stride = stride as u32;
+        true
+    }
+
+    /// The local memory of all lanes.
+    pub(super) fn local_ptr(&mut self) -> *mut u8 {
+        self.local.as_mut_ptr().cast()
+    }
+}
+
+/// Registers of a warp that does not run; `place` is the byte offset of the register.
+impl Warp {
+    /// Writes one lane of a 32-bit register.
+    pub(super) fn write_register(&mut self, place: usize, lane: usize, value: u32) {
+        let at = place + lane * 4;
+        if let Some(Line(bytes)) = self.registers.get_mut(at / 64) {
+            bytes[at % 64..at % 64 + 4].copy_from_slice(&value.to_ne_bytes());
+        }
+    }
+
+    /// Writes one lane of a predicate.
+    pub(super) fn write_predicate(&mut self, place: usize, lane: usize, value: bool) {
+        if let Some(Line(bytes)) = self.registers.get_mut(place / 64) {
+            let word = &mut bytes[place % 64..place % 64 + 4];
+            let old = u32::from_ne_bytes([word[0], word[1], word[2], word[3]]);
+            let new = if value { old | 1 << lane } else { old & !(1 << lane) };
+            word.copy_from_slice(&new.to_ne_bytes());
+        }
+    }
+}

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Instructions in which the lanes of a warp work together.
+
+use super::machine::{Flow, Machine, lanes_of};
+use crate::lower::code::{Handler, Instr, LANES};
+use crate::ptx::types::Type;
+
+/// The lanes named by the member mask in `ops[operand]`, or all active ones when `aux` is 0 (the forms without `.sync`).
+///
+/// # Safety
+/// `ops[operand]` is a u32 register or constant.
+unsafe fn members(machine: &mut Machine<'_>, instr: &Instr, operand: usize) -> Result<u32, Flow> {
+    if instr.aux == 0 {
+        return Ok(machine.mask);
+    }
+    // SAFETY: the caller's promise.
+    let masks = unsafe { machine.lanes::<u32>(instr.ops[operand]) };
+    let mask = machine.mask;
+    let members = masks[mask.trailing_zeros() as usize % LANES];
+    let all = lanes_of(mask).fold(0, |bits, lane| bits | masks[lane]);
+    match machine.gather(all) {
+        Some(flow) => Err(flow),
+        // Lanes that name others than the first lane does form groups of their own; the first one's is good for all
+        // that agree with it, which is what the manual demands.
+        None => Ok(members),
+    }
+}
+
+/// bar.warp.sync: `ops[0]` is the member mask.
+pub(crate) fn synchronize() -> Handler {
+    unsafe fn run(machine: &mut Machine<'_>, instr: &Instr) -> Flow {
+        // SAFETY: operand as documented.
+        match unsafe { members(machine, instr, 0) } {
+            Ok(_) => Flow::Next,
+            Err(flow) => flow,
+        }
+    }
+    run
+}
+
+/// vote: `ops[0]` from the predicate `ops[1]` of the members `ops[2]`. ballot writes a u32, the others a predicate.
+pub(crate) fn vote(mode: &str) -> Option<Handler> {
+    unsafe fn run<const MODE: u8>(machine: &mut Machine<'_>, instr: &Instr) -> Flow {
+        // SAFETY: operands as documented.
+        unsafe {
+            let members = match members(machine, instr, 2) {
+                Ok(members) => members & machine.mask,
+                Err(flow) => return flow,
+            };
+            let bits = machine.predicate(instr.ops[1]) & members;
+            if MODE == b'b' {
+                machine.set_lanes(instr.ops[0], &[bits; LANES]);
+                return Flow::Next;
+            }
+            let holds = match MODE {
+                b'a' => bits == members,
+                b'y' => bits != 0,
+                _ => bits == members || bits == 0,
+            };
+            machine.set_predicate(instr.ops[0], if holds { u32::MAX } else { 0 });
+        }
+        Flow::Next
+    }
+    Some(match mode {
+        "all" => run::<b'a'>,
+        "any" => run::<b'y'>,
+        "uni" => run::<b'u'>,
+        "ballot" => run::<b'b'>,
+        _ => return None,
+    })
+}
+
+/// activemask: `ops[0]` (u32).
+pub(crate) fn active_mask() -> Handler {
+    unsafe fn run(machine: &mut Machine<'_>, instr: &Instr) -> Flow {
+        let bits = machine.mask;
+        // SAFETY: operand as documented.
+        unsafe { machine.set_lanes(instr.ops[0], &[bits; LANES]) };
+        Flow::Next
+    }
+    run
+}
+
+/// elect.sync: `ops[0]` (u32) is the lowest member of `ops[2]`, `ops[1]` the predicate that says who it is.
+pub(crate) fn elect() -> Handler {
+    unsafe fn run(machine: &mut Machine<'_>, instr: &Instr) -> Flow {
+        // SAFETY: operands as documented.
+        unsafe {
+            let members = match members(machine, instr, 2) {
+                Ok(members) => members & machine.mask,
+                Err(flow) => return flow,
+            };
+            let leader = members.trailing_zeros();
+            machine.set_lanes(instr.ops[0], &[leader; LANES]);
+            machine.set_predicate(instr.ops[1], 1_u32.checked_shl(leader).unwrap_or(0));
+        }
+        Flow::Next
+    }
+    run
+}
+
+/// shfl of 32-bit values: `ops[0]` and the predicate `ops[5]` from the value `ops[1]`, lane `ops[2]`, clamp and segment
+/// `ops[3]`, members `ops[4]`.
+pub(crate) fn shuffle(mode: &str) -> Option<Handler> {
+    unsafe fn run<const MODE: u8>(machine: &mut Machine<'_>, instr: &Instr) -> Flow {
+        // SAFETY: operands as documented.
+        unsafe {
+            if let Err(flow) = members(machine, instr, 4) {
+                return flow;
+            }
+            let values = machine.lanes::<u32>(instr.ops[1]);
+            let arguments = machine.lanes::<u32>(instr.ops[2]);
+            let controls = machine.lanes::<u32>(instr.ops[3]);
+            let mut results = values;
+            let mut valid = 0;
+            for lane in lanes_of(machine.mask) {
+                let number = lane as u32;
+                let b = arguments[lane] & 31;
+                let clamp = controls[lane] & 31;
+                let segment = controls[lane] >> 8 & 31;
+                let least = number & segment;
+                let most = least | (clamp & !segment);
+                // As the manual's pseudo-code: signed, so that `up` may go below zero.
+                let (from, inside) = match MODE {
+                    b'u' => {
+                        let from = number as i32 - b as i32;
+                        (from, from >= most as i32)
+                    }
+                    b'd' => (number as i32 + b as i32, number + b <= most),
+                    b'b' => ((number ^ b) as i32, number ^ b <= most),
+                    _ => {
+                        let from = least | (b & !segment);
+                        (from as i32, from <= most)
+                    }
+                };
+                let source = if inside { from as usize % LANES } else { lane };
+                results[lane] = values[source];
+                valid |= u32::from(inside) << lane;
+            }
+            machine.set_lanes(instr.ops[0], &results);
+            machine.set_predicate(instr.ops[5], valid);
+        }
+        Flow::Next
+    }
+    Some(match mode {
+        "up" => run::<b'u'>,
+        "down" => run::<b'd'>,
+        "bfly" => run::<b'b'>,
+        "idx" => run::<b'i'>,
+        _ => return None,
+    })
+}
+
+/// match: `ops[0]` (u32) from the value `ops[1]` and the members `ops[2]`; match.all also sets the predicate `ops[3]`.
+pub(crate) fn matching(all: bool, bytes: u32) -> Option<Handler> {
+    unsafe fn run<T: Copy + PartialEq, const ALL: bool>(machine: &mut Machine<'_>, instr: &Instr) -> Flow {
+        // SAFETY: operands as documented.
+        unsafe {
+            let members = match members(machine, instr, 2) {
+                Ok(members) => members & machine.mask,
+                Err(flow) => return flow,
+            };
+            let values = machine.lanes::<T>(instr.ops[1]);
+            let same = |lane: usize| {
+                lanes_of(members)
+                    .filter(|other| values[*other] == values[lane])
+                    .fold(0_u32, |bits, other| bits | 1 << other)
+            };
+            if ALL {
+                let holds = same(members.trailing_zeros() as usize % LANES) == members;
+                machine.set_lanes(instr.ops[0], &[if holds { members } else { 0 }; LANES]);
+                machine.set_predicate(instr.ops[3], if holds { u32::MAX } else { 0 });
+            } else {
+                let groups: [u32; LANES] = std::array::from_fn(same);
+                machine.set_lanes(instr.ops[0], &groups);
+            }
+        }
+        Flow::Next
+    }
+    Some(match (bytes, all) {
+        (4, false) => run::<u32, false>,
+        (4, true) => run::<u32, true>,
+        (8, false) => run::<u64, false>,
+        (8, true) => run::<u64, true>,
+        _ => return None,
+    })
+}
+
+/// redux.sync: `ops[0]` reduces `ops[1]` over the members `ops[2]`.
+pub(crate) fn reduce(operation: &str, kind: Type) -> Option<Handler> {
+    unsafe fn run<const OPERATION: u8>(machine: &mut Machine<'_>, instr: &Instr) -> Flow {
+        // SAFETY: operands as documented.
+        unsafe {
+            let members = match members(machine, instr, 2) {
+                Ok(members) => members & machine.mask,
+                Err(flow) => return flow,
+            };
+            let values = machine.lanes::<u32>(instr.ops[1]);
+            let values = lanes_of(members).map(|lane| values[lane]);
+            let signed = |value: u32| value.cast_signed();
+            let result = match OPERATION {
+                b'+' => values.fold(0, u32::wrapping_add),
+                b'&' => values.fold(u32::MAX, |a, b| a & b),
+                b'|' => values.fold(0, |a, b| a | b),
+                b'^' => values.fold(0, |a, b| a ^ b),
+                b'l' => values.min().unwrap_or(0),
+                b'g' => values.max().unwrap_or(0),
+                b'm' => values.map(signed).min().unwrap_or(0) as u32,
+                _ => values.map(signed).max().unwrap_or(0) as u32,
+            };
+            machine.set_lanes(instr.ops[0], &[result; LANES]);
+        }
+        Flow::Next
+    }
+    Some(match (operation, kind) {
+        ("add", Type::U32 | Type::S32) => run::<b'+'>,
+        ("and", Type::B32) => run::<b'&'>,
+        ("or", Type::B32) => run::<b'|'>,
+        ("xor", Type::B32) => run::<b'^'>,
+        ("min", Type::U32) => run::<b'l'>,
+        ("max", Type::U32) => run::<b'g'>,
+        ("min", Type::S32) => run::<b'm'>,
+        ("max", Type::S32) => run::<b'M'>,
+        _ => return None,
+    })
+}

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Drafts to code, functions to kernels.
+
+use std::collections::{BTreeSet, HashMap};
+
+use super::code::{Code, Entry, GUARD_NOT, Instr, NO_GUARD};
+use super::draft::{After, Arg, Draft};
+use super::families::control::leave;
+use super::function::{Function, Name};
+use super::linker::{Linker, ModuleId, Shared};
+use super::registers::{self, Assignment};
+use crate::program::{Kernel, LoadError, Param, Program};
+use crate::ptx::ast::{self, Module};
+use crate::ptx::unsupported;
+
+/// Bytes that the registers of one warp may take in one function.
+const MAX_FRAME_BYTES: u64 = 8 << 20;
+/// Bytes of constants of a program: offsets must stay below [`super::code::CONSTANT`].
+const MAX_POOL_BYTES: usize = 1 << 30;
+/// Threads of a block, when the kernel does not say less.
+const MAX_THREADS: u64 = 1024;
+/// Registers of a thread on hardware.
+const MAX_REGISTERS: u32 = 255;
+
+/// What a function uses.
+#[derive(Debug, Default)]
+struct Uses {
+    shared: BTreeSet<usize>,
+    callees: BTreeSet<usize>,
+    indirect: bool,
+    registers: u32,
+}
+
+/// The code so far.
+#[derive(Debug, Default)]
+pub(super) struct Assembly {
+    code: Code,
+    kernels: Vec<(usize, Kernel)>,
+    uses: HashMap<usize, Uses>,
+}
+
+impl Assembly {
+    /// Lowers one function and appends its code.
+    pub(super) fn function<'a>(
+        &mut self,
+        linker: &mut Linker<'a>,
+        (id, module): (ModuleId, &Module<'a>),
+        index: usize,
+        ast: &ast::Function<'a>,
+    ) -> Result<(), LoadError> {
+        let mut function = Function::new(linker, id, index, ast.is_entry);
+        let params = parameters(&mut function, index, ast)?;
+        function.body(ast.body.as_deref().unwrap_or(&[]))?;
+        function.guard = None;
+        leave(&mut function);
+        let assignment = registers::assign(&function.drafts, &function.widths, &function.labels);
+        if assignment.frame_bytes > MAX_FRAME_BYTES || function.linker.pool.bytes() > MAX_POOL_BYTES {
+            return Err(unsupported(ast.line, format!("`{}` needs too many registers", ast.name)));
+        }
+        let entry_pc = self.code.instrs.len() as u32;
+        for draft in &function.drafts {
+            let instr = self.instruction(draft, &assignment, &function.labels, entry_pc);
+            self.code.instrs.push(instr);
+        }
+        let local_bytes = function.local_bytes as u32;
+        let uses = Uses {
+            shared: std::mem::take(&mut function.shared),
+            callees: std::mem::take(&mut function.callees),
+            indirect: function.calls_indirectly,
+            registers: assignment.pressure,
+        };
+        self.uses.insert(index, uses);
+        let record = &mut linker.functions[index];
+        record.entry_pc = entry_pc;
+        record.frame_bytes = assignment.frame_bytes as u32;
+        record.local_bytes = local_bytes;
+        if ast.is_entry {
+            let param_bytes = params.last().map_or(0, |param| param.offset + param.size);
+            let kernel = Kernel {
+                name: ast.name.to_owned(),
+                params,
+                param_bytes,
+                static_shared: 0,
+                registers: 0,
+                max_threads: ast.max_threads.unwrap_or(MAX_THREADS).min(MAX_THREADS) as u32,
+                local_bytes,
+                ptx_version: module.version,
+                target: module.target,
+            };
+            self.kernels.push((index, kernel));
+        }
+        Ok(())
+    }
+
+    fn instruction(&mut self, draft: &Draft, assignment: &Assignment, labels: &[usize], start: u32) -> Instr {
+        let place = |register: super::draft::Register| assignment.offsets[register.0 as usize];
+        let mut imm = draft.imm;
+        let position = |label: &super::draft::Label| labels[label.0] as u32 + start;
+        match &draft.after {
+            After::Jump(label) => imm = u64::from(position(label)),
+            After::Table(table) => {
+                self.code.tables.push(table.iter().map(position).collect());
+                imm = self.code.tables.len() as u64 - 1;
+            }
+            After::Next | After::End => {}
+        }
+        let mut slot = u32::MAX;
+        if draft.cached {
+            slot = self.code.slots;
+            self.code.slots += 1;
+        }
+        let ops = draft.ops.map(|arg| match arg {
+            Arg::None => 0,
+            Arg::Def(register) | Arg::Use(register) => place(register),
+            Arg::Constant(offset) => offset,
+        });
+        let guard = match draft.guard {
+            None => NO_GUARD,
+            Some((register, negated)) => place(register) | if negated { GUARD_NOT } else { 0 },
+        };
+        Instr { run: draft.run, imm, ops, guard, line: draft.line, slot, aux: draft.aux }
+    }
+
+    /// The program, once all functions are in.
+    pub(super) fn finish(mut self, linker: Linker<'_>) -> Result<Program, LoadError> {
+        let mut kernels = HashMap::new();
+        for (index, mut kernel) in std::mem::take(&mut self.kernels) {
+            let (shared, registers) = self.closure(index, linker.functions.len());
+            let (offsets, bytes) = place_shared(&linker.shared, &shared);
+            let bytes = u32::try_from(bytes)
+                .map_err(|_| unsupported(0, format!("`{}` uses too much shared memory", kernel.name)))?;
+            kernel.static_shared = bytes;
+            kernel.registers = registers.clamp(8, MAX_REGISTERS);
+            let entry = Entry { function: index, shared_offsets: offsets };
+            self.code.entries.insert(kernel.name.clone(), entry);
+            kernels.insert(kernel.name.clone(), kernel);
+        }
+        self.code.calls = linker.calls;
+        self.code.functions = linker.functions;
+        self.code.constants = linker.pool.into_lines();
+        Ok(Program { kernels, globals: linker.globals, code: self.code })
+    }
+
+    /// The shared variables that a function and its callees use, and the registers of the hungriest.
+    fn closure(&self, start: usize, functions: usize) -> (BTreeSet<usize>, u32) {
+        let mut seen = vec![false; functions];
+        let mut left = vec![start];
+        let mut shared = BTreeSet::new();
+        let mut registers = 0;
+        while let Some(index) = left.pop() {
+            if std::mem::replace(&mut seen[index], true) {
+                continue;
+            }
+            let Some(uses) = self.uses.get(&index) else { continue };
+            shared.extend(&uses.shared);
+            registers = registers.max(uses.registers);
+            left.extend(&uses.callees);
+            if uses.indirect {
+                // It may call anything whose address is in a table somewhere.
+                left.extend(self.uses.keys());
+            }
+        }
+        (shared, registers)
+    }
+}
+
+/// Offsets of the variables in `used` (others: `u32::MAX`), and the bytes of the static ones. Dynamic shared memory
+/// follows them.
+fn place_shared(variables: &[Shared], used: &BTreeSet<usize>) -> (Vec<u32>, u64) {
+    let mut offsets = vec![u32::MAX; variables.len()];
+    let mut next = 0_u64;
+    for index in used {
+        let variable = variables[*index];
+        if variable.bytes > 0 {
+            next = next.next_multiple_of(variable.align);
+            offsets[*index] = u32::try_from(next).unwrap_or(u32::MAX);
+            next += variable.bytes;
+        }
+    }
+    for index in used.iter().filter(|index| variables[**index].bytes == 0) {
+        let start = u32::try_from(next).unwrap_or(u32::MAX);
+        offsets[*index] = crate::execute::grid::dynamic_start(start);
+    }
+    (offsets, next)
+}
+
+/// Declares the parameters; returns the kernel's.
+fn parameters<'a>(
+    function: &mut Function<'_, 'a>,
+    index: usize,
+    ast: &ast::Function<'a>,
+) -> Result<Vec<Param>, LoadError> {
+    function.line = ast.line;
+    let signature = &ast.signature;
+    if !ast.is_entry {
+        // The same order as in `linker::layout`, so the same places.
+        for variable in signature.returns.iter().chain(&signature.params) {
+            let piece = function.local(variable)?;
+            if variable.name != "_" {
+                function.declare(variable.name, Name::Frame(piece), variable.line)?;
+            }
+        }
+        let known = &function.linker.functions[index];
+        let count = (known.returns.len(), known.params.len());
+        if count != (signature.returns.len(), signature.params.len()) {
+            return Err(function.error(format!("`{}` differs from its declaration", ast.name)));
+        }
+        let (returns, params, _) = super::linker::layout(signature)?;
+        let known = &mut function.linker.functions[index];
+        (known.returns, known.params) = (returns, params);
+        return Ok(Vec::new());
+    }
+    let (_, pieces, _) = super::linker::layout(signature)?;
+    let mut params = Vec::new();
+    for (variable, piece) in signature.params.iter().zip(pieces) {
+        function.declare(variable.name, Name::KernelParam(piece), variable.line)?;
+        let align = u32::try_from(variable.align).unwrap_or(1);
+        params.push(Param { offset: piece.offset, size: piece.bytes, align });
+    }
+    Ok(params)
+}

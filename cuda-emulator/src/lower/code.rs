@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Lowered code: what `lower` makes and `execute` runs.
+//!
+//! A warp's registers lie side by side, 32 lanes each: a 32-bit register is `[u32; 32]`, a predicate one bit mask. An
+//! operand is the byte offset of a register in the frame of the running function, or with [`CONSTANT`] set the offset of
+//! 32 equal lanes in [`Code::constants`].
+
+use std::collections::HashMap;
+
+use crate::execute::{Flow, Machine};
+
+/// Lanes of a warp.
+pub(crate) const LANES: usize = 32;
+/// Set in an operand that lies in the constant pool.
+pub(crate) const CONSTANT: u32 = 1 << 31;
+/// [`Instr::guard`] of an unconditional instruction.
+pub(crate) const NO_GUARD: u32 = u32::MAX;
+/// Set in [`Instr::guard`] for `@!p`; register offsets are multiples of 4.
+pub(crate) const GUARD_NOT: u32 = 1;
+
+/// Executes one instruction for the lanes in `machine.mask`.
+///
+/// # Safety
+/// The operands are those that the function which handed out this handler documents, of the widths it names, all inside
+/// the frame and the constant pool of the running warp; the CPU has the features that the handler was compiled for.
+pub(crate) type Handler = for<'m, 'l, 'i> unsafe fn(&'m mut Machine<'l>, &'i Instr) -> Flow;
+
+/// One instruction, one cache line.
+#[derive(Debug, Clone, Copy)]
+#[repr(C, align(64))]
+pub(crate) struct Instr {
+    pub(crate) run: Handler,
+    /// A branch target, an address offset, a table index: the handler knows.
+    pub(crate) imm: u64,
+    /// Operands, the destination first.
+    pub(crate) ops: [u32; 8],
+    /// The offset of the guard predicate, or [`NO_GUARD`].
+    pub(crate) guard: u32,
+    /// The line of the PTX text.
+    pub(crate) line: u32,
+    /// Which of the worker's range caches a memory access uses.
+    pub(crate) slot: u32,
+    /// Small parameters that the handler knows.
+    pub(crate) aux: u32,
+}
+
+/// 32 lanes of 16 bits: the unit of register memory, so that every register is aligned for vector instructions.
+#[derive(Debug, Clone, Copy)]
+#[repr(C, align(64))]
+pub(crate) struct Line(pub(crate) [u8; 64]);
+
+/// The code of a whole program.
+#[derive(Debug, Default)]
+pub(crate) struct Code {
+    pub(crate) instrs: Vec<Instr>,
+    /// Constants, each repeated for 32 lanes (predicates: one mask).
+    pub(crate) constants: Vec<Line>,
+    pub(crate) functions: Vec<Function>,
+    pub(crate) calls: Vec<Call>,
+    /// The targets of `brx.idx`.
+    pub(crate) tables: Vec<Vec<u32>>,
+    /// How many range caches a worker needs.
+    pub(crate) slots: u32,
+    /// Kernels by name, in parallel to `Program::kernels`.
+    pub(crate) entries: HashMap<String, Entry>,
+}
+
+/// What the executor must know of a kernel.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Entry {
+    /// Index in [`Code::functions`].
+    pub(crate) function: usize,
+    /// The offset in shared memory of each shared variable of the program; `u32::MAX` for those it does not use.
+    pub(crate) shared_offsets: Vec<u32>,
+}
+
+/// A function.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Function {
+    pub(crate) name: String,
+    pub(crate) entry_pc: u32,
+    /// Bytes of its register frame, [`FRAME_HEADER`] included.
+    pub(crate) frame_bytes: u32,
+    /// Bytes of its local memory: parameters, return values, `.local` variables and the parameters of its calls.
+    pub(crate) local_bytes: u32,
+    pub(crate) params: Vec<Piece>,
+    pub(crate) returns: Vec<Piece>,
+}
+
+/// A piece of a function's local memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Piece {
+    pub(crate) offset: u32,
+    pub(crate) bytes: u32,
+}
+
+/// A call instruction; [`Instr::imm`] is its index.
+#[derive(Debug, Clone)]
+pub(crate) struct Call {
+    /// Index of the calling function.
+    pub(crate) caller: usize,
+    /// Index of the called function; `None` when it is the address in operand 0.
+    pub(crate) callee: Option<usize>,
+    /// Arguments and return values in the caller's local memory.
+    pub(crate) args: Vec<Piece>,
+    pub(crate) returns: Vec<Piece>,
+}
+
+/// Hidden registers at the start of each frame: `[u32; 32]` each.
+pub(crate) mod frame {
+    /// Where `ret` continues.
+    pub(crate) const RETURN_PC: u32 = 0;
+    /// The frame of the caller.
+    pub(crate) const RETURN_BASE: u32 = 128;
+    /// Where the function's local memory starts.
+    pub(crate) const LOCAL_BASE: u32 = 256;
+    /// Where it ends, `alloca` included.
+    pub(crate) const LOCAL_TOP: u32 = 384;
+    /// The carry flag CC.CF, a predicate.
+    pub(crate) const CARRY: u32 = 512;
+    /// Bytes of all of these.
+    pub(crate) const HEADER: u32 = 576;
+}
+
+/// The address windows that are not host memory. Generic addresses of shared, local and parameter memory lie there.
+pub(crate) mod window {
+    /// `.param` of a kernel.
+    pub(crate) const PARAM: u64 = 0x0400_0000_0000;
+    /// `.local`
+    pub(crate) const LOCAL: u64 = 0x0500_0000_0000;
+    /// `.shared`
+    pub(crate) const SHARED: u64 = 0x0600_0000_0000;
+    /// Addresses of functions: this plus 16 times the index.
+    pub(crate) const FUNCTION: u64 = 0x0300_0000_0000;
+    /// Bytes of each window.
+    pub(crate) const BYTES: u64 = 1 << 32;
+}

@@ -1,0 +1,336 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! ld, st, cp.async and the cache hints.
+
+use crate::execute::access::{Place, aux};
+use crate::execute::load_store::{self, Transfer};
+use crate::execute::{bits, compare, control, moves};
+use crate::lower::code::Piece;
+use crate::lower::draft::{Arg, Width};
+use crate::lower::function::{Function, Name};
+use crate::lower::modifiers::Modifiers;
+use crate::lower::operands::Inst;
+use crate::program::LoadError;
+use crate::ptx::ast::{Base, Immediate, Operand};
+use crate::ptx::types::{StateSpace, Type};
+
+pub(in crate::lower) fn lower<'a>(
+    f: &mut Function<'_, 'a>,
+    inst: &mut Inst<'_, 'a>,
+    name: &str,
+) -> Result<(), LoadError> {
+    match name {
+        "ld" | "ldu" => load(f, inst),
+        "st" => store(f, inst),
+        "cp" => copy(f, inst),
+        // Hints: no caches here.
+        _ => {
+            f.emit(control::nothing(), &[]);
+            Ok(())
+        }
+    }
+}
+
+/// Where an address operand points.
+pub(super) enum Address {
+    /// A constant offset in the function's local memory or in the kernel's parameters.
+    Constant(Transfer, u32),
+    /// A register, whether it has 64 bits, and an offset.
+    Register { register: Arg, wide: bool, offset: i64 },
+}
+
+/// Scope, cache and eviction modifiers, which change nothing here.
+pub(super) fn take_hints(m: &mut Modifiers<'_>) {
+    m.take_any(&["cta", "cluster", "gpu", "sys"]);
+    m.take_any(&["ca", "cg", "cs", "lu", "cv", "wb", "wt"]);
+    m.take("nc");
+    m.take("unified");
+    while m.take_if(|part| (part.starts_with("L1::") || part.starts_with("L2::")).then_some(())).is_some() {}
+}
+
+/// An address operand for an access of `bytes` bytes.
+pub(super) fn address<'a>(
+    f: &mut Function<'_, 'a>,
+    operand: &Operand<'a>,
+    bytes: u32,
+) -> Result<Address, LoadError> {
+    let Operand::Address { base, offset } = operand else {
+        return Err(f.error("an address in brackets is expected"));
+    };
+    let name = match base {
+        Base::Name(name) => *name,
+        Base::Absolute => {
+            let register = f.constant(Width::B64, *offset as u64);
+            return Ok(Address::Register { register, wide: true, offset: 0 });
+        }
+    };
+    if let Some((register, width)) = f.register(name) {
+        if !matches!(width, Width::B32 | Width::B64) {
+            return Err(f.error(format!("`{name}` is too narrow for an address")));
+        }
+        let wide = width == Width::B64;
+        return Ok(Address::Register { register: Arg::Use(register), wide, offset: *offset });
+    }
+    let inside = |piece: &Piece| {
+        let at = u32::try_from(*offset)
+            .ok()
+            .filter(|at| at.checked_add(bytes).is_some_and(|end| end <= piece.bytes));
+        at.map(|at| piece.offset + at)
+            .ok_or_else(|| f.error(format!("access of {bytes} bytes at `{name}+{offset}` is outside")))
+    };
+    match f.look_up(name) {
+        Some(Name::Frame(piece)) => return Ok(Address::Constant(Transfer::Frame, inside(piece)?)),
+        Some(Name::KernelParam(piece)) => {
+            return Ok(Address::Constant(Transfer::Param, inside(piece)?));
+        }
+        _ => {}
+    }
+    let register = f.address(name, *offset, Width::B64)?;
+    Ok(Address::Register { register, wide: true, offset: 0 })
+}
+
+/// The part of [`crate::lower::code::Instr::aux`] that says where an access goes.
+pub(super) fn place(f: &Function<'_, '_>, space: StateSpace) -> u32 {
+    let place = match space {
+        StateSpace::Generic => Place::Generic,
+        StateSpace::Global | StateSpace::Const => Place::Global,
+        StateSpace::Shared => Place::Shared,
+        StateSpace::Local => Place::Local,
+        StateSpace::Param if f.is_entry => Place::Param,
+        StateSpace::Param => Place::Local,
+    };
+    place as u32
+}
+
+/// The modifiers that ld and st share.
+struct Form {
+    space: StateSpace,
+    kind: Type,
+    count: usize,
+    flags: u32,
+}
+
+fn form(inst: &mut Inst<'_, '_>) -> Result<Form, LoadError> {
+    let m = &mut inst.modifiers;
+    let order = m.take_any(&["weak", "relaxed", "acquire", "release", "volatile", "mmio"]);
+    if order == Some("mmio") {
+        m.take("relaxed");
+    }
+    let space = m.take_if(StateSpace::from_name).unwrap_or(StateSpace::Generic);
+    take_hints(m);
+    let count = match m.take_any(&["v2", "v4"]) {
+        Some("v2") => 2,
+        Some(_) => 4,
+        None => 1,
+    };
+    let kind = m.kind()?;
+    m.finish()?;
+    let flags = match order {
+        Some("acquire") => aux::ACQUIRE | aux::POLLS,
+        Some("release") => aux::RELEASE,
+        Some("volatile" | "relaxed" | "mmio") => aux::POLLS,
+        _ => 0,
+    };
+    Ok(Form { space, kind, count, flags })
+}
+
+/// The registers of an operand: of a vector in braces, or one.
+fn elements<'i, 'a>(
+    f: &Function<'_, 'a>,
+    operand: &'i Operand<'a>,
+    count: usize,
+) -> Result<&'i [Operand<'a>], LoadError> {
+    let list = match operand {
+        Operand::Vector(list) => list,
+        single => std::slice::from_ref(single),
+    };
+    if list.len() != count {
+        return Err(f.error(format!("{count} registers are expected, found {}", list.len())));
+    }
+    Ok(list)
+}
+
+fn load<'a>(f: &mut Function<'_, 'a>, inst: &mut Inst<'_, 'a>) -> Result<(), LoadError> {
+    let form = form(inst)?;
+    let bytes = form.kind.bytes();
+    let address = address(f, inst.operand(1)?, bytes * form.count as u32)?;
+    let mut ops = [Arg::None; 5];
+    let mut width = None;
+    for (index, operand) in elements(f, inst.operand(0)?, form.count)?.iter().enumerate() {
+        let found = match operand {
+            Operand::Name("_") => None,
+            operand => Some(f.any_register(operand)?),
+        };
+        let (register, own) = match found {
+            Some(found) => found,
+            None => {
+                let own = width.map_or_else(|| f.width(form.kind), Ok)?;
+                (f.temporary(own), own)
+            }
+        };
+        if width.is_some_and(|width| width != own) {
+            return Err(f.error("the registers of a vector differ in width"));
+        }
+        width = Some(own);
+        ops[index] = Arg::Def(register);
+    }
+    let register_bytes = width.map_or(0, Width::bytes);
+    let (transfer, imm, place) = destination(f, &address, form.space, &mut ops);
+    let handler = load_store::select_load(transfer, bytes, form.kind.is_signed(), register_bytes);
+    let handler = inst.modifiers.require(handler)?;
+    finish(f, handler, &ops, (imm, place | form.flags, form.count));
+    Ok(())
+}
+
+fn store<'a>(f: &mut Function<'_, 'a>, inst: &mut Inst<'_, 'a>) -> Result<(), LoadError> {
+    let form = form(inst)?;
+    let bytes = form.kind.bytes();
+    let address = address(f, inst.operand(0)?, bytes * form.count as u32)?;
+    let mut ops = [Arg::None; 5];
+    let list = elements(f, inst.operand(1)?, form.count)?;
+    // Literals take the width of the registers beside them, which may be wider than the type.
+    let registers = list.iter().filter_map(|operand| f.any_register(operand).ok());
+    let width = match registers.map(|(_, width)| width).next() {
+        Some(width) => width,
+        None => f.width(form.kind)?,
+    };
+    for (index, operand) in list.iter().enumerate() {
+        ops[index] = match f.any_register(operand) {
+            Ok((register, own)) if own == width => Arg::Use(register),
+            Ok(_) => return Err(f.error("the registers of a vector differ in width")),
+            Err(_) => f.source(operand, form.kind)?,
+        };
+        let is_literal = matches!(operand, Operand::Immediate(_));
+        if is_literal && f.width(form.kind)? != width {
+            return Err(f.error("literal beside wider registers"));
+        }
+    }
+    let (transfer, imm, place) = destination(f, &address, form.space, &mut ops);
+    if transfer == Transfer::Param {
+        return Err(f.error("the parameters of a kernel cannot be written"));
+    }
+    let handler = inst.modifiers.require(load_store::select_store(transfer, bytes, width.bytes()))?;
+    finish(f, handler, &ops, (imm, place | form.flags, form.count));
+    Ok(())
+}
+
+/// Puts the address in its operand and says how the transfer goes, its offset, and its place.
+fn destination(
+    f: &Function<'_, '_>,
+    address: &Address,
+    space: StateSpace,
+    ops: &mut [Arg; 5],
+) -> (Transfer, u64, u32) {
+    match *address {
+        Address::Constant(transfer, offset) => (transfer, u64::from(offset), 0),
+        Address::Register { register, wide, offset } => {
+            ops[4] = register;
+            let wide = if wide { aux::WIDE_ADDRESS } else { 0 };
+            (Transfer::Memory, offset as u64, place(f, space) | wide)
+        }
+    }
+}
+
+fn finish(
+    f: &mut Function<'_, '_>,
+    handler: crate::lower::code::Handler,
+    ops: &[Arg; 5],
+    (imm, aux, count): (u64, u32, usize),
+) {
+    let draft = f.emit(handler, ops);
+    draft.imm = imm;
+    draft.aux = aux | (count as u32 - 1) << self::aux::COUNT_SHIFT;
+    draft.cached = true;
+}
+
+/// cp.async: the copy happens at once, so that waiting for it is nothing.
+fn copy<'a>(f: &mut Function<'_, 'a>, inst: &mut Inst<'_, 'a>) -> Result<(), LoadError> {
+    let m = &mut inst.modifiers;
+    if !m.take("async") {
+        return Err(m.unsupported());
+    }
+    if m.take_any(&["commit_group", "wait_group", "wait_all"]).is_some() {
+        m.finish()?;
+        f.emit(control::nothing(), &[]);
+        return Ok(());
+    }
+    take_hints(m);
+    if !(m.take("shared") || m.take("shared::cta")) || !m.take("global") {
+        return Err(m.unsupported());
+    }
+    m.finish()?;
+    let Operand::Immediate(Immediate::Int(bytes @ (4 | 8 | 16))) = inst.operand(2)? else {
+        return Err(inst.modifiers.unsupported());
+    };
+    let words = *bytes as usize / 4;
+    let target = address(f, inst.operand(0)?, *bytes as u32)?;
+    let source = address(f, inst.operand(1)?, *bytes as u32)?;
+    let mut ops = [Arg::None; 5];
+    let zero = f.constant(Width::B32, 0);
+    let copy = inst.modifiers.require(moves::copy(4))?;
+    let mut values = Vec::new();
+    for op in ops.iter_mut().take(words) {
+        let word = f.temporary(Width::B32);
+        values.push(word);
+        *op = Arg::Def(word);
+    }
+    let count = if inst.count() > 3 {
+        // Only the first bytes are read, the rest is zero.
+        for word in &values {
+            f.emit(copy, &[Arg::Def(*word), zero]);
+        }
+        let size = f.source(inst.operand(3)?, Type::U32)?;
+        load_words(f, inst, &values, (&source, size))?;
+        None
+    } else {
+        Some(words)
+    };
+    let load = inst.modifiers.require(load_store::select_load(Transfer::Memory, 4, false, 4))?;
+    if let Some(count) = count {
+        let (_, imm, place) = destination(f, &source, StateSpace::Global, &mut ops);
+        finish(f, load, &ops, (imm, place, count));
+    }
+    let mut ops = [Arg::None; 5];
+    for (op, word) in ops.iter_mut().zip(&values) {
+        *op = Arg::Use(*word);
+    }
+    let store = inst.modifiers.require(load_store::select_store(Transfer::Memory, 4, 4))?;
+    let (_, imm, place) = destination(f, &target, StateSpace::Shared, &mut ops);
+    finish(f, store, &ops, (imm, place, words));
+    Ok(())
+}
+
+/// Loads those words that begin before `size` bytes.
+fn load_words<'a>(
+    f: &mut Function<'_, 'a>,
+    inst: &Inst<'_, 'a>,
+    values: &[crate::lower::draft::Register],
+    (source, size): (&Address, Arg),
+) -> Result<(), LoadError> {
+    let load = inst.modifiers.require(load_store::select_load(Transfer::Memory, 4, false, 4))?;
+    let above = inst.modifiers.require(compare::compare("gt", Type::U32, false))?;
+    let and = inst.modifiers.require(bits::logic("and", Type::Pred))?;
+    let not = inst.modifiers.require(bits::negation("not", Type::Pred))?;
+    let outer = f.guard;
+    for (index, word) in values.iter().enumerate() {
+        let start = f.constant(Width::B32, index as u64 * 4);
+        let wanted = f.temporary(Width::Predicate);
+        f.emit(above, &[Arg::Def(wanted), size, start]);
+        // Where the outer guard is false, `wanted` was not written: both must hold.
+        if let Some((guard, negated)) = outer {
+            f.guard = None;
+            let mut guard = Arg::Use(guard);
+            if negated {
+                let flipped = f.temporary(Width::Predicate);
+                f.emit(not, &[Arg::Def(flipped), guard, guard]);
+                guard = Arg::Use(flipped);
+            }
+            f.emit(and, &[Arg::Def(wanted), Arg::Use(wanted), guard]);
+        }
+        f.guard = Some((wanted, false));
+        let mut ops = [Arg::Def(*word), Arg::None, Arg::None, Arg::None, Arg::None];
+        let (_, imm, place) = destination(f, source, StateSpace::Global, &mut ops);
+        finish(f, load, &ops, (imm.wrapping_add(index as u64 * 4), place, 1));
+        f.guard = outer;
+    }
+    Ok(())
+}

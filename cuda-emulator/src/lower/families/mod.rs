@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! One file for each family of instructions: reads modifiers and operands, picks the handler, emits drafts.
+
+pub(super) mod arithmetic;
+pub(super) mod atomics;
+pub(super) mod comparison;
+pub(super) mod control;
+pub(super) mod conversion;
+pub(super) mod logic;
+pub(super) mod memory;
+pub(super) mod moves;
+pub(super) mod warps;

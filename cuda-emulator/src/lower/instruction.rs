@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! From an opcode to the family that lowers it.
+
+use super::code::Handler;
+use super::draft::{Arg, Width};
+use super::families::{arithmetic, atomics, comparison, control, conversion, memory, moves, warps};
+use super::function::Function;
+use super::modifiers::Modifiers;
+use super::operands::Inst;
+use crate::program::LoadError;
+use crate::ptx::ast;
+use crate::ptx::types::Type;
+
+/// Lowers one instruction.
+pub(super) fn instruction<'a>(f: &mut Function<'_, 'a>, ast: &ast::Instruction<'a>) -> Result<(), LoadError> {
+    f.line = ast.line;
+    f.guard = None;
+    if let Some(guard) = ast.guard {
+        match f.register(guard.name) {
+            Some((register, Width::Predicate)) => f.guard = Some((register, guard.negated)),
+            _ => return Err(f.error(format!("guard `{}` is not a predicate", guard.name))),
+        }
+    }
+    let modifiers = Modifiers::new(ast.opcode, ast.line);
+    let mut inst = Inst { ast, modifiers };
+    let name = ast.opcode.split('.').next().unwrap_or(ast.opcode);
+    match name {
+        "add" | "sub" | "mul" | "div" | "rem" | "min" | "max" | "abs" | "neg" | "mad" | "fma" | "addc"
+        | "subc" | "madc" | "mul24" | "mad24" | "sad" | "rcp" | "sqrt" | "rsqrt" | "sin" | "cos" | "lg2"
+        | "ex2" | "tanh" | "copysign" | "dp4a" | "dp2a" => arithmetic::lower(f, &mut inst, name),
+        "and" | "or" | "xor" | "not" | "cnot" | "shl" | "shr" | "shf" | "lop3" | "prmt" | "popc" | "clz"
+        | "brev" | "bfind" | "bfe" | "bfi" | "fns" | "szext" | "bmsk" => {
+            super::families::logic::lower(f, &mut inst, name)
+        }
+        "setp" | "set" | "selp" | "slct" | "testp" => comparison::lower(f, &mut inst, name),
+        "cvt" => conversion::lower(f, &mut inst),
+        "mov" | "cvta" | "isspacep" | "mapa" => moves::lower(f, &mut inst, name),
+        "ld" | "ldu" | "st" | "prefetch" | "prefetchu" | "applypriority" | "discard" | "cp" => {
+            memory::lower(f, &mut inst, name)
+        }
+        "atom" | "red" => atomics::lower(f, &mut inst, name),
+        "bra" | "brx" | "call" | "ret" | "exit" | "trap" | "brkpt" | "alloca" | "stacksave"
+        | "stackrestore" | "nanosleep" | "pmevent" => control::lower(f, &mut inst, name),
+        "bar" | "barrier" | "membar" | "fence" | "vote" | "shfl" | "match" | "activemask" | "redux"
+        | "elect" | "griddepcontrol" => warps::lower(f, &mut inst, name),
+        _ => Err(inst.modifiers.unsupported()),
+    }
+}
+
+/// Emits `handler` for a destination and the following sources, all of their own types: the common shape.
+pub(super) fn simple<'a>(
+    f: &mut Function<'_, 'a>,
+    inst: &Inst<'_, 'a>,
+    handler: Option<Handler>,
+    target: Type,
+    sources: &[Type],
+) -> Result<(), LoadError> {
+    inst.modifiers.finish()?;
+    let handler = inst.modifiers.require(handler)?;
+    inst.expect(sources.len() + 1)?;
+    let mut args = vec![Arg::None];
+    for (index, kind) in sources.iter().enumerate() {
+        args.push(f.source(inst.operand(index + 1)?, *kind)?);
+    }
+    args[0] = f.target(inst.operand(0)?, target)?;
+    f.emit(handler, &args);
+    Ok(())
+}
+
+/// As [`simple`], with `imm` and the last source repeated until there are three: the shape of `map3_imm`.
+pub(super) fn with_imm<'a>(
+    f: &mut Function<'_, 'a>,
+    inst: &Inst<'_, 'a>,
+    (handler, imm): (Option<Handler>, u64),
+    target: Type,
+    sources: &[Type],
+) -> Result<(), LoadError> {
+    inst.modifiers.finish()?;
+    let handler = inst.modifiers.require(handler)?;
+    inst.expect(sources.len() + 1)?;
+    let mut args = vec![Arg::None];
+    for (index, kind) in sources.iter().enumerate() {
+        args.push(f.source(inst.operand(index + 1)?, *kind)?);
+    }
+    while args.len() < 4 {
+        args.push(args[args.len() - 1]);
+    }
+    args[0] = f.target(inst.operand(0)?, target)?;
+    f.emit(handler, &args).imm = imm;
+    Ok(())
+}

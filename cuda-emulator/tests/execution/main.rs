@@ -1,0 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Kernels executed by the emulated GPU, against what Rust computes.
+
+mod harness;
+mod programs;
