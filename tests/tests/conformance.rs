@@ -61,6 +61,9 @@ fn check(kit: &Kit, way: Way, case: &'static Case) -> Result<()> {
     for outcome in &outcomes {
         verdict::check(case, outcome)?;
     }
+    if let Some(daemon) = &route.daemon {
+        ensure!(daemon.log().contains("front-end connected"), "no program came to the daemon");
+    }
     if way.device() == Device::Emulated {
         for text in case.diagnostics_have {
             wait_for_diagnostics(&route, &outcomes, text)?;
