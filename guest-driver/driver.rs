@@ -6,7 +6,10 @@ use crate::{
     device::Device,
     event_queue::EventQueue,
     hub,
-    params::Limits,
+    params::{
+        Limits,
+        Params, //
+    },
     queue::RequestQueue,
     transport::{
         Config,
@@ -102,7 +105,9 @@ fn bring_up(
     let mut requests = KVec::with_capacity(queues.len(), GFP_KERNEL)?;
     let mut queues = queues;
     let events = queues.pop().ok_or(EINVAL)?;
+    let count = queues.len() as u32;
     for queue in queues {
+        queue.spread(count);
         requests.push(RequestQueue::new(queue)?, GFP_KERNEL)?;
     }
     Device::new(
@@ -119,7 +124,7 @@ impl Driver for Device {
 
     fn probe(virtio: &VirtioDevice) -> Result<Arc<Self>> {
         let config = read_config(virtio)?;
-        let limits = Limits::new(&config).inspect_err(|_| {
+        let limits = Limits::new(&config, &Params::of_module()).inspect_err(|_| {
             dev_err!(virtio.dev(), "configuration space makes no sense\n");
         })?;
         let count = limits.request_queues as usize;

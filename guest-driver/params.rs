@@ -15,10 +15,7 @@ use crate::{
     },
     uapi, //
 };
-use core::cmp::{
-    max,
-    min, //
-};
+use core::cmp::min;
 use kernel::prelude::*;
 
 /// Longest payload that the driver carries, whatever the device offers: it lies in kernel memory.
@@ -31,6 +28,33 @@ const MAX_SESSIONS: u32 = 4096;
 const MAX_OUTSTANDING: u32 = 1024;
 /// Bytes of pages that one piece of an entry list can name in the worst case.
 const BULK_PER_PIECE: u64 = (PIECE_BYTES / size_of::<MemEntry>()) as u64 * PAGE_BYTES;
+
+/// What the administrator allows one file.
+pub(crate) struct Params {
+    outstanding: u32,
+    pinned_bytes: u64,
+    shared_bytes: u64,
+}
+
+impl Params {
+    /// The module's parameters.
+    pub(crate) fn of_module() -> Self {
+        let pinned_bytes = match *module_parameters::max_pinned_mib.value() {
+            // SAFETY: Reads a counter.
+            0 => unsafe { glue::virtio_cuda_ram_bytes() / 2 },
+            some => mib(some),
+        };
+        Self {
+            outstanding: *module_parameters::max_outstanding.value(),
+            pinned_bytes,
+            shared_bytes: mib(*module_parameters::max_shared_mib.value()),
+        }
+    }
+}
+
+fn mib(value: u64) -> u64 {
+    value.saturating_mul(1 << 20)
+}
 
 /// What one device and each of its files can do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,9 +69,8 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    /// Joins what the device says and what the module's parameters say. `EINVAL`: the device's configuration
-    /// makes no sense.
-    pub(crate) fn new(config: &Config) -> Result<Self> {
+    /// Joins what the device and the administrator say. `EINVAL`: the device's configuration makes no sense.
+    pub(crate) fn new(config: &Config, params: &Params) -> Result<Self> {
         if !(1..=MAX_REQUEST_QUEUES).contains(&config.num_request_queues)
             || (config.max_payload_bytes as usize) < size_of::<Open>()
             || config.max_sessions == 0
@@ -55,15 +78,15 @@ impl Limits {
         {
             return Err(EINVAL);
         }
-        let outstanding = max(1, *module_parameters::max_outstanding.value());
+        let outstanding = params.outstanding.clamp(1, MAX_OUTSTANDING);
         Ok(Self {
             request_queues: config.num_request_queues,
             payload_bytes: min(config.max_payload_bytes, MAX_PAYLOAD_BYTES),
             bulk_bytes: min(config.max_bulk_bytes, MAX_BULK_BYTES),
             sessions: min(config.max_sessions, MAX_SESSIONS),
-            outstanding: min(config.max_outstanding, min(outstanding, MAX_OUTSTANDING)),
-            pinned_bytes: pinned_bytes(),
-            shared_bytes: mib(*module_parameters::max_shared_mib.value()),
+            outstanding: min(config.max_outstanding, outstanding),
+            pinned_bytes: params.pinned_bytes,
+            shared_bytes: params.shared_bytes,
         })
     }
 
@@ -92,19 +115,6 @@ impl Limits {
     }
 }
 
-fn mib(value: u64) -> u64 {
-    value.saturating_mul(1 << 20)
-}
-
-/// What one file may pin: the parameter, or half of the memory.
-fn pinned_bytes() -> u64 {
-    match *module_parameters::max_pinned_mib.value() {
-        // SAFETY: Reads a counter.
-        0 => unsafe { glue::virtio_cuda_ram_bytes() / 2 },
-        some => mib(some),
-    }
-}
-
 #[kunit_tests(virtio_cuda_limits)]
 mod tests {
     use super::*;
@@ -124,9 +134,15 @@ mod tests {
         }
     }
 
+    const PARAMS: Params = Params {
+        outstanding: 64,
+        pinned_bytes: 1 << 30,
+        shared_bytes: 1 << 24,
+    };
+
     #[test]
     fn the_smaller_limit_counts() -> Result {
-        let limits = Limits::new(&config())?;
+        let limits = Limits::new(&config(), &PARAMS)?;
         assert_eq!(limits.outstanding, 8);
         assert_eq!(limits.payload_bytes, 65536);
         let mut large = config();
@@ -134,11 +150,17 @@ mod tests {
         large.max_bulk_bytes = u64::MAX;
         large.max_sessions = u32::MAX;
         large.max_outstanding = u32::MAX;
-        let limits = Limits::new(&large)?;
+        let limits = Limits::new(&large, &PARAMS)?;
         assert_eq!(limits.payload_bytes, MAX_PAYLOAD_BYTES);
         assert_eq!(limits.bulk_bytes, MAX_BULK_BYTES);
         assert_eq!(limits.sessions, MAX_SESSIONS);
-        assert!(limits.outstanding <= MAX_OUTSTANDING);
+        assert_eq!(limits.outstanding, 64);
+        let greedy = Params {
+            outstanding: u32::MAX,
+            ..PARAMS
+        };
+        let limits = Limits::new(&large, &greedy)?;
+        assert_eq!(limits.outstanding, MAX_OUTSTANDING);
         Ok(())
     }
 
@@ -147,7 +169,7 @@ mod tests {
         let refused = |change: fn(&mut Config)| {
             let mut config = config();
             change(&mut config);
-            Limits::new(&config).is_err()
+            Limits::new(&config, &PARAMS).is_err()
         };
         assert!(refused(|c| c.num_request_queues = 0));
         assert!(refused(|c| c.num_request_queues = 17));
@@ -158,7 +180,7 @@ mod tests {
 
     #[test]
     fn a_small_ring_shortens_the_buffers() -> Result {
-        let mut limits = Limits::new(&config())?;
+        let mut limits = Limits::new(&config(), &PARAMS)?;
         limits.fit_ring(1024)?;
         assert_eq!(limits.bulk_bytes, 64 << 20);
         limits.fit_ring(16)?;

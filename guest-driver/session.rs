@@ -7,6 +7,7 @@
 
 use crate::{
     account::Account,
+    calls::Calls,
     device::Device,
     error::Fault,
     events::Events,
@@ -59,16 +60,10 @@ use kernel::{
     },
 };
 
-/// How long open(2) waits for the backend.
-const OPEN_PATIENCE_MS: Msecs = 5000;
-
-/// A call under way.
-struct Call {
-    ticket: u64,
-    request: Arc<Request>,
-    /// Here while nobody waits for it: a signal has interrupted the waiter.
-    parked: Option<Pending>,
-}
+/// How long open(2) waits for a backend that has yet to answer the greeting.
+const GREETING_PATIENCE_MS: Msecs = 5_000;
+/// How long open(2) waits for its session: the backend may have to start a worker, and CUDA in it.
+const OPEN_PATIENCE_MS: Msecs = 30_000;
 
 struct State {
     /// 0 until the device has answered.
@@ -77,9 +72,8 @@ struct State {
     lost: bool,
     /// The file is closed.
     closed: bool,
-    last_ticket: u64,
     last_tag: u64,
-    calls: KVec<Call>,
+    calls: Calls,
     events: Events,
 }
 
@@ -124,29 +118,25 @@ impl Session {
     /// Opens a session for the current process. `ENOLINK`: no backend; `EDQUOT`: no more sessions;
     /// `ETIMEDOUT`: the backend does not answer.
     pub(crate) fn open(device: Arc<Device>) -> Result<Arc<Self>> {
-        let mut patience = Patience::millis(OPEN_PATIENCE_MS);
+        let mut patience = Patience::millis(GREETING_PATIENCE_MS);
         let greeting = device.wait_ready(&mut patience)?;
-        match Self::open_with(&device, greeting, &mut patience) {
+        match Self::open_with(&device, greeting) {
             Err(error) if error == Fault::Lost.into() => {
                 // A backend that knows nothing of a greeting has come unseen: try with that one.
                 device.backend_restarted(greeting);
                 let greeting = device.wait_ready(&mut patience)?;
-                Self::open_with(&device, greeting, &mut patience)
+                Self::open_with(&device, greeting)
             }
             other => other,
         }
     }
 
-    fn open_with(
-        device: &Arc<Device>,
-        greeting: u64,
-        patience: &mut Patience,
-    ) -> Result<Arc<Self>> {
+    fn open_with(device: &Arc<Device>, greeting: u64) -> Result<Arc<Self>> {
         let session = Self::new(device.clone())?;
         let opened = device
             .register(session.clone(), greeting)
             .map_err(Error::from)
-            .and_then(|()| session.request_open(patience));
+            .and_then(|()| session.request_open());
         if opened.is_err() {
             session.close();
         }
@@ -167,9 +157,8 @@ impl Session {
             id: 0,
             lost: false,
             closed: false,
-            last_ticket: 0,
             last_tag: 0,
-            calls: KVec::with_capacity(limits.outstanding as usize, GFP_KERNEL)?,
+            calls: Calls::new(limits.outstanding)?,
             events: Events::new()?,
         };
         let pinned = Account::new(limits.pinned_bytes)?;
@@ -187,7 +176,7 @@ impl Session {
         Arc::pin_init(init, GFP_KERNEL)
     }
 
-    fn request_open(self: &Arc<Self>, patience: &mut Patience) -> Result<Answer> {
+    fn request_open(self: &Arc<Self>) -> Result<Answer> {
         let who = Open {
             pid: current!().group_leader().pid() as u32,
             uid: current!().uid().into_uid_in_current_ns(),
@@ -201,8 +190,9 @@ impl Session {
             output: None,
         };
         let request = Request::new(draft, Purpose::Open(self.clone()))?;
+        let mut patience = Patience::millis(OPEN_PATIENCE_MS);
         let (ticket, pending) = self.start(request, Mode::Interruptible)?;
-        self.wait_for(ticket, pending, Mode::Interruptible, patience)
+        self.wait_for(ticket, pending, Mode::Interruptible, &mut patience)
     }
 
     /// The header of a request of this session.
@@ -248,7 +238,7 @@ impl Session {
         if core::mem::replace(&mut state.closed, true) {
             return;
         }
-        let calls = core::mem::replace(&mut state.calls, KVec::new());
+        let calls = state.calls.remove_all();
         let id = state.id;
         drop(state);
         self.events_changed.notify_all();
@@ -346,9 +336,7 @@ impl Session {
     /// The session is lost and nobody will answer soon: waiters return at once. For any context.
     pub(crate) fn lose(&self) {
         self.lose_quietly();
-        for call in &self.state.lock().calls {
-            call.request.interrupt();
-        }
+        self.state.lock().calls.interrupt();
     }
 
     /// An event of this session. For any context.
@@ -397,17 +385,7 @@ impl Session {
         if state.lost || state.closed {
             return Err(Fault::Lost.into());
         }
-        let ticket = state.last_ticket + 1;
-        let call = Call {
-            ticket,
-            request: request.clone(),
-            parked: None,
-        };
-        state
-            .calls
-            .push_within_capacity(call)
-            .map_err(|_| Fault::Quota)?;
-        state.last_ticket = ticket;
+        let ticket = state.calls.add(request.clone())?;
         drop(state);
         match self.device.submit(request, mode, || self.is_lost()) {
             Ok(pending) => Ok((ticket, pending)),
@@ -420,34 +398,20 @@ impl Session {
 
     /// Takes a call out of the table.
     fn end(&self, ticket: u64) {
-        let mut state = self.state.lock();
-        let place = state.calls.iter().position(|c| c.ticket == ticket);
-        let call = place.and_then(|place| state.calls.remove(place).ok());
-        drop(state);
+        let call = self.state.lock().calls.remove(ticket);
         drop(call);
     }
 
     /// Puts an unanswered call aside, to be waited for later.
     pub(crate) fn park(&self, ticket: u64, pending: Pending) {
-        let mut state = self.state.lock();
-        let mut pending = Some(pending);
-        if let Some(call) = state.calls.iter_mut().find(|c| c.ticket == ticket) {
-            call.parked = pending.take();
-        }
-        drop(state);
+        let left_over = self.state.lock().calls.park(ticket, pending);
         // The session was closed meanwhile: nobody will ask.
-        drop(pending);
+        drop(left_over);
     }
 
     /// Takes up a parked call. `ENOENT`: there is none of that name, or another thread waits for it.
     pub(crate) fn unpark(&self, ticket: u64) -> Result<Pending> {
-        let mut state = self.state.lock();
-        state
-            .calls
-            .iter_mut()
-            .find(|c| c.ticket == ticket)
-            .and_then(|call| call.parked.take())
-            .ok_or(ENOENT)
+        self.state.lock().calls.unpark(ticket).ok_or(ENOENT)
     }
 
     /// Waits for a call and takes its answer; `ENOLINK`: the wait is pointless. When it is cut short, gives

@@ -8,6 +8,7 @@
 mod account;
 mod bindings;
 mod call;
+mod calls;
 mod chardev;
 mod chunks;
 mod device;

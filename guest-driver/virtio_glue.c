@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
+#include <linux/cpumask.h>
 #include <linux/scatterlist.h>
 #include <linux/sched.h>
 #include <linux/sched/signal.h>
@@ -40,6 +41,23 @@ void virtio_cuda_device_ready(struct virtio_device *vdev)
 void virtio_cuda_clear_feature(struct virtio_device *vdev, unsigned int bit)
 {
 	__virtio_clear_bit(vdev, bit);
+}
+
+/* a hint, so that an answer arrives where somebody waits for it; failing is fine */
+void virtio_cuda_spread_queue(struct virtqueue *vq, unsigned int queues)
+{
+	cpumask_var_t mask;
+	unsigned int cpu;
+
+	if (!queues || !zalloc_cpumask_var(&mask, GFP_KERNEL))
+		return;
+	for_each_online_cpu(cpu) {
+		if (cpu % queues == vq->index)
+			cpumask_set_cpu(cpu, mask);
+	}
+	if (!cpumask_empty(mask))
+		virtqueue_set_affinity(vq, mask);
+	free_cpumask_var(mask);
 }
 
 void virtio_cuda_sg_set(struct scatterlist *sg, const void *buf,

@@ -22,6 +22,7 @@ int virtio_cuda_find_vqs(struct virtio_device *vdev, unsigned int count,
 void virtio_cuda_del_vqs(struct virtio_device *vdev);
 void virtio_cuda_device_ready(struct virtio_device *vdev);
 void virtio_cuda_clear_feature(struct virtio_device *vdev, unsigned int bit);
+void virtio_cuda_spread_queue(struct virtqueue *vq, unsigned int queues);
 void virtio_cuda_sg_set(struct scatterlist *sg, const void *buf,
 			unsigned int bytes);
 

@@ -102,6 +102,12 @@ impl VirtQueue {
         unsafe { glue::virtqueue_is_broken(self.0.as_ptr()) }
     }
 
+    /// Lets the queue interrupt those processors that use it if `queues` of them are chosen by processor number.
+    pub(crate) fn spread(&self, queues: u32) {
+        // SAFETY: The queue is valid.
+        unsafe { glue::virtio_cuda_spread_queue(self.0.as_ptr(), queues) }
+    }
+
     /// Descriptors of the ring: the longest chain.
     pub(crate) fn entries(&self) -> u32 {
         // SAFETY: The queue is valid.
