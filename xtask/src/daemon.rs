@@ -3,13 +3,12 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 
 use crate::build::Stack;
-use crate::process::Process;
+use crate::process::{Process, read_lossy, wait_for_socket};
 
 /// How long the daemon may take until it listens.
 const START_LIMIT: Duration = Duration::from_secs(20);
@@ -88,17 +87,7 @@ impl Daemon {
         command.args(&self.config.arguments).env("VHOST_CUDA_EMULATOR", &self.emulator);
         command.envs(self.config.environment.iter().map(|(name, value)| (name, value)));
         let process = self.process.insert(Process::start("vhost-user-cuda", command, &self.log)?);
-        let end = Instant::now() + START_LIMIT;
-        while !self.socket.exists() {
-            if let Some(status) = process.status()? {
-                bail!("{}", process.obituary(status));
-            }
-            if Instant::now() > end {
-                bail!("The daemon does not listen after {START_LIMIT:?}; its log: {}", self.log.display());
-            }
-            thread::sleep(Duration::from_millis(5));
-        }
-        Ok(())
+        wait_for_socket(process, &self.socket, START_LIMIT)
     }
 
     /// Kills it without warning, as a crash would.
@@ -138,8 +127,6 @@ impl Daemon {
 
     /// All that it has written, over restarts.
     pub fn log(&self) -> Result<String> {
-        let bytes =
-            std::fs::read(&self.log).with_context(|| format!("Cannot read {}", self.log.display()))?;
-        Ok(String::from_utf8_lossy(&bytes).into_owned())
+        read_lossy(&self.log)
     }
 }

@@ -11,12 +11,12 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
 type Request = (Command, Sender<io::Result<Child>>);
 
 /// How often a wait with a time limit looks.
-const POLL: Duration = Duration::from_millis(10);
+const POLL: Duration = Duration::from_millis(5);
 
 /// A helper process with its output in a log file. Dropping it kills it.
 pub struct Process {
@@ -106,6 +106,28 @@ impl Drop for Process {
 pub fn last_lines(text: &str, count: usize) -> String {
     let lines: Vec<&str> = text.lines().collect();
     lines[lines.len().saturating_sub(count)..].join("\n")
+}
+
+/// Waits until `process` listens on `socket`, which does not exist before.
+pub fn wait_for_socket(process: &mut Process, socket: &Path, limit: Duration) -> Result<()> {
+    let end = Instant::now() + limit;
+    while !socket.exists() {
+        if let Some(status) = process.status()? {
+            bail!("{}", process.obituary(status));
+        }
+        if Instant::now() > end {
+            let (name, log) = (process.name, process.log.display());
+            bail!("{name} does not listen after {limit:?}; its log: {log}");
+        }
+        thread::sleep(POLL);
+    }
+    Ok(())
+}
+
+/// A text file, whatever bytes are in it.
+pub fn read_lossy(path: &Path) -> Result<String> {
+    let bytes = std::fs::read(path).with_context(|| format!("Cannot read {}", path.display()))?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// Spawns `command` so that the kernel kills it when this process ends, however that happens.

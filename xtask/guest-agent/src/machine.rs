@@ -14,15 +14,19 @@ use rustix::mount::{MountFlags, mount, mount_bind_recursive};
 pub const HOST_ROOT: &str = "/root";
 /// Our module, if xtask put one in.
 const MODULE: &str = "/virtio_cuda.ko";
+/// Modules to load before anything else.
+const MODULES: &str = "/modules";
 
 type Step = fn() -> Result<()>;
 
-/// What even the agent needs.
+/// What even the agent needs: the kernel's own file systems, and modules that this kernel has not built in.
 pub fn mount_system() -> Result<()> {
     for (kind, target) in [("proc", "/proc"), ("sysfs", "/sys"), ("devtmpfs", "/dev")] {
         mount_at(kind, kind, target, None)?;
     }
-    Ok(())
+    let mut modules: Vec<_> = fs::read_dir(MODULES)?.collect::<Result<_, _>>()?;
+    modules.sort_by_key(fs::DirEntry::file_name);
+    modules.iter().try_for_each(|module| insert_module(&module.path()))
 }
 
 /// Opens the serial port on which the host waits.
@@ -79,8 +83,12 @@ fn mount_rest() -> Result<()> {
 
 /// The host's root, read-only, with a layer of memory above it; the guest's own /proc, /sys and /dev in it.
 fn mount_host() -> Result<()> {
-    let options = "trans=virtio,version=9p2000.L,msize=512000,cache=loose,ro";
-    mount_at("host", "9p", "/host", Some(options))?;
+    if fs::read_to_string("/proc/filesystems")?.lines().any(|line| line.ends_with("\t9p")) {
+        let options = "trans=virtio,version=9p2000.L,msize=512000,cache=loose,ro";
+        mount_at("host", "9p", "/host", Some(options))?;
+    } else {
+        mount_at("host", "virtiofs", "/host", None)?;
+    }
     mount_at("tmpfs", "tmpfs", "/layer", None)?;
     fs::create_dir_all("/layer/upper")?;
     fs::create_dir_all("/layer/work")?;
@@ -100,11 +108,14 @@ fn loopback_up() -> Result<()> {
 }
 
 fn load_module() -> Result<()> {
-    if !Path::new(MODULE).exists() {
-        return Ok(());
-    }
-    let module = File::open(MODULE)?;
-    rustix::system::finit_module(&module, c"", 0).context("insmod failed; see the kernel log")
+    let module = Path::new(MODULE);
+    if module.exists() { insert_module(module) } else { Ok(()) }
+}
+
+fn insert_module(path: &Path) -> Result<()> {
+    let module = File::open(path)?;
+    let inserted = rustix::system::finit_module(&module, c"", 0);
+    inserted.with_context(|| format!("Cannot load {}; see the kernel log", path.display()))
 }
 
 fn mount_at(source: &str, kind: &str, target: &str, options: Option<&str>) -> Result<()> {

@@ -57,6 +57,12 @@ impl Apt {
             .with_context(|| format!("The index of {suite} has no source package {package}"))
     }
 
+    /// Lines for a sources.list with binary packages of `suites`.
+    pub fn sources(&self, suites: &[&str]) -> Result<Vec<String>> {
+        let mirror = mirror()?;
+        Ok(suites.iter().map(|suite| format!("deb [signed-by={KEYRING}] {mirror} {suite} main")).collect())
+    }
+
     /// Names of packages that begin with `prefix`.
     pub fn names(&self, prefix: &str) -> Result<Vec<String>> {
         Ok(output_of(self.cache().args(["pkgnames", prefix]))?.lines().map(str::to_owned).collect())

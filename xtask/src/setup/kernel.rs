@@ -11,9 +11,10 @@ use clap::ValueEnum;
 
 use super::apt::Apt;
 use super::cache::{Entry, Key, c_compiler_version, compare_versions, meaningful_lines, newest_version};
+use super::debian_kernel::{self, DebianKernel};
 use super::rust::{BINDGEN, LIBCLANG, RustTools};
 use crate::paths::Paths;
-use crate::progress::Step;
+use crate::progress::{Step, output_of};
 
 /// The release series that is taken if it is to be had.
 const PREFERRED: &str = "7.2";
@@ -51,21 +52,41 @@ impl Flavour {
     }
 }
 
-/// A kernel that was built, with the tree that modules are built against.
+/// How a guest sees the host's files.
+#[derive(Debug, Clone)]
+pub enum FileSharing {
+    /// QEMU serves them.
+    NineP,
+    /// This program does.
+    VirtioFs(PathBuf),
+}
+
+/// A kernel, and how to build a module for it.
 #[derive(Debug, Clone)]
 pub struct Kernel {
-    /// Debian's version of the source.
+    /// Debian's version of it.
     pub version: String,
-    /// The build tree.
-    pub build: PathBuf,
     /// What QEMU boots.
     pub image: PathBuf,
-    tools: RustTools,
+    /// What it can read the host's files with.
+    pub files: FileSharing,
+    /// Modules that a guest with it must load first, in this order.
+    pub guest_modules: Vec<PathBuf>,
+    tree: Tree,
+}
+
+#[derive(Debug, Clone)]
+enum Tree {
+    Own { build: PathBuf, tools: RustTools },
+    Debian(DebianKernel),
 }
 
 impl Kernel {
     /// Finds what [`setup`] made.
     pub fn find(paths: &Paths, flavour: Flavour) -> Result<Self> {
+        if flavour == Flavour::Debian {
+            return Self::debian(paths);
+        }
         let hint = || format!("run: cargo xtask setup --only {}", flavour.step());
         let version = cached_source(&paths.cache).with_context(hint)?;
         let tools = RustTools::find(paths)?;
@@ -74,19 +95,42 @@ impl Kernel {
             bail!("The {} is not built for this configuration and compiler; {}", flavour.step(), hint());
         }
         let build = entry.path.join("build");
-        Ok(Self { version, image: build.join("arch/x86/boot/bzImage"), build, tools })
+        let image = build.join("arch/x86/boot/bzImage");
+        let tree = Tree::Own { build, tools };
+        Ok(Self { version, image, files: FileSharing::NineP, guest_modules: Vec::new(), tree })
     }
 
-    /// A make in the build tree, to which the caller adds what to make.
-    pub fn make(&self) -> Command {
-        let mut make = self.tools.make();
-        make.arg("-C").arg(&self.build);
-        make
+    fn debian(paths: &Paths) -> Result<Self> {
+        let kernel = DebianKernel::find(paths)?;
+        Ok(Self {
+            version: kernel.release.clone(),
+            image: kernel.image(),
+            files: FileSharing::VirtioFs(DebianKernel::virtiofsd(paths)),
+            guest_modules: kernel.guest_modules(),
+            tree: Tree::Debian(kernel),
+        })
+    }
+
+    /// Builds the module of `guest-driver`, with `output` for what comes out; the module.
+    pub fn build_module(&self, paths: &Paths, output: &Path) -> Result<PathBuf> {
+        let (build, tools) = match &self.tree {
+            Tree::Debian(kernel) => return kernel.build_module(paths),
+            Tree::Own { build, tools } => (build, tools),
+        };
+        fs::create_dir_all(output)?;
+        let mut make = tools.make();
+        make.arg("-s").arg("-C").arg(build).arg("modules");
+        make.arg(format!("M={}", paths.root.join("guest-driver").display()));
+        output_of(make.arg(format!("MO={}", output.display())))?;
+        Ok(output.join("virtio_cuda.ko"))
     }
 }
 
 /// Makes sure that the kernel is built.
 pub fn setup(paths: &Paths, flavour: Flavour) -> Result<()> {
+    if flavour == Flavour::Debian {
+        return debian_kernel::setup(paths);
+    }
     let version = source(paths)?;
     let step = Step::new(flavour.step(), &paths.setup_logs())?;
     let tools = RustTools::find(paths)?;

@@ -4,6 +4,7 @@
 mod apt;
 pub mod cache;
 mod debian;
+mod debian_kernel;
 pub mod kernel;
 pub mod nvcc;
 pub mod qemu;
@@ -31,6 +32,8 @@ pub enum Part {
     Kernel,
     /// The guest kernel that checks locks and memory; only on request.
     KernelDebug,
+    /// Debian's kernel, with a Debian 13 root to build a module for it; only on request.
+    KernelDebian,
     /// QEMU with our device.
     Qemu,
 }
@@ -49,6 +52,7 @@ pub fn run(paths: &Paths, parts: &[Part]) -> Result<()> {
             Part::Rust => rust::setup(paths)?,
             Part::Kernel => kernel::setup(paths, Flavour::Small)?,
             Part::KernelDebug => kernel::setup(paths, Flavour::Debug)?,
+            Part::KernelDebian => kernel::setup(paths, Flavour::Debian)?,
             Part::Qemu => qemu::setup(paths)?,
         }
     }

@@ -1,100 +1,150 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! QEMU's command line.
+//! A running machine.
 
-use std::path::Path;
-use std::process::Command;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use guest_agent::wire::PORT;
+use anyhow::{Result, bail};
 use serde_json::{Value, json};
 
-use super::VmConfig;
 use super::accelerator::Accelerator;
-use crate::setup::kernel::Kernel;
-use crate::setup::qemu::Qemu;
+use super::agent::{Agent, Output, Running};
+use super::boot::{Booted, boot};
+use super::qmp::Qmp;
+use super::{GuestCommand, VmConfig, qemu_command};
+use crate::build::Stack;
+use crate::daemon::Daemon;
+use crate::paths::Paths;
+use crate::process::{Process, last_lines, read_lossy};
 
-/// The PCI id of our device, for the monitor.
-pub const CUDA_DEVICE: &str = "cuda0-device";
-/// The chardev between QEMU and the daemon.
-pub const CUDA_CHARDEV: &str = "cuda0";
-/// The port that our device is plugged into: q35's root bus has no hotplug.
-const ROOT_PORT: &str = "cuda0-port";
+/// How long a guest may take to switch off.
+const POWER_OFF_LIMIT: Duration = Duration::from_secs(20);
+/// How long plugging may take.
+const PLUG_LIMIT: Duration = Duration::from_secs(30);
 
-/// The files and sockets of one machine.
-pub struct Files<'a> {
-    /// The guest's first file system.
-    pub initramfs: &'a Path,
-    /// Where the daemon listens.
-    pub daemon: &'a Path,
-    /// Where we wait for the agent.
-    pub agent: &'a Path,
-    /// Where we wait for the monitor.
-    pub monitor: &'a Path,
-    /// Where the kernel's messages go.
-    pub console: &'a Path,
-}
-
-/// A QEMU that runs the machine.
-pub fn command(
-    config: &VmConfig,
-    qemu: &Qemu,
-    kernel: &Kernel,
+/// A running machine. Dropping it kills QEMU and the daemon.
+pub struct Vm {
+    config: VmConfig,
+    libraries: PathBuf,
+    logs: PathBuf,
+    agent: Agent,
+    problems: Vec<String>,
     accelerator: Accelerator,
-    files: &Files,
-) -> Command {
-    let mut command = Command::new(&qemu.binary);
-    command.arg("-L").arg(&qemu.data).args([
-        "-nodefaults",
-        "-no-user-config",
-        "-display",
-        "none",
-        "-no-reboot",
-    ]);
-    command.args(["-name", "vhost-cuda", "-msg", "timestamp=on"]).args(accelerator.arguments());
-    command.args([
-        "-machine",
-        "q35,memory-backend=ram",
-        "-m",
-        &config.memory,
-        "-smp",
-        &config.cpus.to_string(),
-    ]);
-    command.args(["-object", &format!("memory-backend-memfd,id=ram,size={},share=on", config.memory)]);
-    command.arg("-kernel").arg(&kernel.image).arg("-initrd").arg(files.initramfs);
-    command.args(["-append", &format!("console=ttyS0 panic=-1 oops=panic {}", config.kernel_arguments)]);
-    command.args(["-chardev", &format!("file,id=console,path={}", escape(files.console))]);
-    command.args(["-serial", "chardev:console"]);
-    command.args(["-qmp", &format!("unix:{}", escape(files.monitor))]);
-    command.args(["-device", "virtio-serial-pci,max_ports=2"]);
-    command.args(["-chardev", &format!("socket,id=agent,path={}", escape(files.agent))]);
-    command.args(["-device", &format!("virtserialport,chardev=agent,name={PORT}")]);
-    command.args(["-virtfs", "local,path=/,mount_tag=host,security_model=none,readonly=on,multidevs=remap"]);
-    command.args(["-device", &format!("pcie-root-port,id={ROOT_PORT},slot=1")]);
-    let socket = escape(files.daemon);
-    command.args(["-chardev", &format!("socket,id={CUDA_CHARDEV},path={socket},reconnect-ms=100")]);
-    let queues = config.daemon.queues;
-    let device = format!("vhost-user-cuda-pci,id={CUDA_DEVICE},bus={ROOT_PORT},chardev={CUDA_CHARDEV}");
-    command.args(["-device", &format!("{device},num-queues={queues}")]);
-    command.args(&config.qemu_arguments);
-    command
+    qmp: Mutex<Qmp>,
+    qemu: Mutex<Process>,
+    daemon: Mutex<Daemon>,
+    _file_server: Option<Process>,
+    // The sockets; removed last.
+    _folder: tempfile::TempDir,
 }
 
-/// What the monitor wants to know to plug the device in again.
-pub fn device_description(config: &VmConfig) -> Value {
-    json!({
-        "driver": "vhost-user-cuda-pci", "id": CUDA_DEVICE, "bus": ROOT_PORT, "chardev": CUDA_CHARDEV,
-        "num-queues": config.daemon.queues,
-    })
+impl Vm {
+    /// Boots; the logs go to the folder `logs`: `daemon.log`, `qemu.log`, `console.log`.
+    pub fn boot(paths: &Paths, config: VmConfig, logs: &Path) -> Result<Self> {
+        let Booted { agent, problems, accelerator, qmp, qemu, daemon, file_server, folder } =
+            boot(paths, &config, logs)?;
+        Ok(Self {
+            config,
+            libraries: Stack::new(paths).guest_libraries(),
+            logs: logs.to_path_buf(),
+            agent,
+            problems,
+            accelerator,
+            qmp: Mutex::new(qmp),
+            qemu: Mutex::new(qemu),
+            daemon: Mutex::new(daemon),
+            _file_server: file_server,
+            _folder: folder,
+        })
+    }
+
+    /// What the agent could not set up: a module that did not load, for one.
+    pub fn problems(&self) -> &[String] {
+        &self.problems
+    }
+
+    /// What executes the guest.
+    pub fn accelerator(&self) -> Accelerator {
+        self.accelerator
+    }
+
+    /// Starts a command in the guest.
+    pub fn start(&self, command: &GuestCommand) -> Result<Running> {
+        self.agent.start(command.to_wire(&self.libraries))
+    }
+
+    /// Runs a command to its end, with empty input; it is killed after 60 s, or the command's own limit.
+    pub fn run(&self, command: &GuestCommand) -> Result<Output> {
+        let running = self.start(command)?;
+        running.input().close()?;
+        running.output(Some(command.limit))
+    }
+
+    /// Runs a line of busybox's shell in the initramfs; an error unless it succeeds. Returns what it printed.
+    pub fn shell(&self, line: &str) -> Result<String> {
+        let output = self.run(&GuestCommand::shell(line))?;
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        if output.status != 0 {
+            bail!("`{line}` ended with {} in the guest: {}", output.status, text(&output.stderr));
+        }
+        Ok(text(&output.stdout))
+    }
+
+    /// The kernel's messages so far.
+    pub fn kernel_log(&self) -> Result<String> {
+        read_lossy(&self.logs.join("console.log"))
+    }
+
+    /// The daemon, to look at, kill and restart.
+    pub fn daemon(&self) -> MutexGuard<'_, Daemon> {
+        lock(&self.daemon)
+    }
+
+    /// Executes a command of QEMU's monitor.
+    pub fn qmp(&self, command: &str, arguments: Value) -> Result<Value> {
+        lock(&self.qmp).execute(command, arguments)
+    }
+
+    /// Takes our device out, as a person who unplugs it; waits until the guest has let go of it.
+    pub fn unplug(&self) -> Result<()> {
+        let mut qmp = lock(&self.qmp);
+        qmp.execute("device_del", json!({ "id": qemu_command::CUDA_DEVICE }))?;
+        let ours = |data: &Value| data["device"] == qemu_command::CUDA_DEVICE;
+        qmp.wait_for("DEVICE_DELETED", ours, PLUG_LIMIT)?;
+        qmp.execute("chardev-remove", json!({ "id": qemu_command::CUDA_CHARDEV }))?;
+        Ok(())
+    }
+
+    /// Plugs our device in again.
+    pub fn plug(&self) -> Result<()> {
+        let socket = self.daemon().socket().to_path_buf();
+        let mut qmp = lock(&self.qmp);
+        qmp.execute("chardev-add", qemu_command::chardev_description(&socket))?;
+        qmp.execute("device_add", qemu_command::device_description(&self.config))?;
+        Ok(())
+    }
+
+    /// Whether QEMU still runs.
+    pub fn is_running(&self) -> Result<bool> {
+        Ok(lock(&self.qemu).status()?.is_none())
+    }
+
+    /// Switches the guest off and ends the daemon; an error if the guest does not go by itself.
+    pub fn shut_down(self) -> Result<()> {
+        self.agent.power_off()?;
+        let mut qemu = lock(&self.qemu);
+        match qemu.wait(POWER_OFF_LIMIT)? {
+            Some(status) if status.success() => self.daemon().stop(),
+            Some(status) => bail!("{}", qemu.obituary(status)),
+            None => bail!(
+                "The guest did not switch off; its last messages:\n{}",
+                last_lines(&self.kernel_log()?, 20)
+            ),
+        }
+    }
 }
 
-/// What the monitor wants to know to connect to the daemon again.
-pub fn chardev_description(socket: &Path) -> Value {
-    let address = json!({ "type": "unix", "data": { "path": socket } });
-    let backend =
-        json!({ "type": "socket", "data": { "addr": address, "server": false, "reconnect-ms": 100 } });
-    json!({ "id": CUDA_CHARDEV, "backend": backend })
-}
-
-/// A comma in a QEMU option is written twice.
-fn escape(path: &Path) -> String {
-    path.display().to_string().replace(',', ",,")
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

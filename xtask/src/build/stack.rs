@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Where the parts of the stack are, side by side.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+use crate::paths::Paths;
+use crate::setup::kernel::Flavour;
+
+/// The files of a built stack.
+#[derive(Debug, Clone)]
+pub struct Stack {
+    /// `target/stack`.
+    pub folder: PathBuf,
+}
+
+impl Stack {
+    /// The stack that `build` makes for `paths`.
+    pub fn new(paths: &Paths) -> Self {
+        Self { folder: paths.stack.clone() }
+    }
+
+    /// The daemon.
+    pub fn daemon(&self) -> PathBuf {
+        self.folder.join("bin/vhost-user-cuda")
+    }
+
+    /// The folder of the guest's libcudart and libcuda.
+    pub fn guest_libraries(&self) -> PathBuf {
+        self.folder.join("guest/lib")
+    }
+
+    /// The emulated GPU.
+    pub fn emulator(&self) -> PathBuf {
+        self.folder.join("emulator/libcuda.so.1")
+    }
+
+    /// The first process of the test guests.
+    pub fn agent(&self) -> PathBuf {
+        self.folder.join("guest/init")
+    }
+
+    /// The kernel module for a kernel.
+    pub fn module(&self, flavour: Flavour) -> PathBuf {
+        self.folder.join(Self::module_folder(flavour)).join("virtio_cuda.ko")
+    }
+
+    fn module_folder(flavour: Flavour) -> &'static str {
+        match flavour {
+            Flavour::Small => "module",
+            Flavour::Debug => "module-debug",
+            Flavour::Debian => "module-debian",
+        }
+    }
+}
+
+/// Copies `from` to `to` unless they are the same; a program that runs is replaced, not overwritten.
+pub(super) fn install(from: &Path, to: &Path) -> Result<PathBuf> {
+    let bytes = fs::read(from).with_context(|| format!("Cannot read {}", from.display()))?;
+    if fs::read(to).is_ok_and(|old| old == bytes) {
+        return Ok(to.to_path_buf());
+    }
+    let folder = to.parent().context("No folder to install into")?;
+    fs::create_dir_all(folder)?;
+    let new = tempfile::NamedTempFile::new_in(folder)?;
+    fs::copy(from, new.path()).with_context(|| format!("Cannot copy {}", from.display()))?;
+    new.persist(to).with_context(|| format!("Cannot write {}", to.display()))?;
+    Ok(to.to_path_buf())
+}

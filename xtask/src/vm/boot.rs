@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Starts the processes of a machine and waits until its guest is up.
+
+use std::fs;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use super::VmConfig;
+use super::accelerator::Accelerator;
+use super::agent::Agent;
+use super::initramfs::{self, Contents};
+use super::qemu_command::{self, Files};
+use super::qmp::Qmp;
+use crate::build::Stack;
+use crate::daemon::Daemon;
+use crate::paths::Paths;
+use crate::process::{Process, last_lines, read_lossy, wait_for_socket};
+use crate::setup::kernel::{FileSharing, Kernel};
+use crate::setup::qemu::Qemu;
+
+/// How long a guest may take to boot; a loaded machine with TCG is slow.
+const BOOT_LIMIT: Duration = Duration::from_secs(120);
+/// How long the server of the host's files may take until it listens.
+const FILE_SERVER_LIMIT: Duration = Duration::from_secs(20);
+
+/// The parts of a machine that is up.
+pub struct Booted {
+    /// The way to the guest.
+    pub agent: Agent,
+    /// What the agent could not set up.
+    pub problems: Vec<String>,
+    /// What executes the guest.
+    pub accelerator: Accelerator,
+    /// QEMU's monitor.
+    pub qmp: Qmp,
+    /// QEMU.
+    pub qemu: Process,
+    /// The daemon.
+    pub daemon: Daemon,
+    /// The server of the host's files, if the kernel needs one.
+    pub file_server: Option<Process>,
+    /// The folder with the sockets.
+    pub folder: tempfile::TempDir,
+}
+
+/// Boots the machine of `config`, with its logs in `logs`.
+pub fn boot(paths: &Paths, config: &VmConfig, logs: &Path) -> Result<Booted> {
+    let stack = Stack::new(paths);
+    let qemu = Qemu::find(paths)?;
+    let kernel = Kernel::find(paths, config.kernel)?;
+    let accelerator = Accelerator::choose(paths, &qemu, &kernel)?;
+    remove_old_logs(logs)?;
+    let folder = tempfile::Builder::new().prefix("vhost-cuda-").tempdir()?;
+    let file = |name: &str| folder.path().join(name);
+    let files = Files {
+        initramfs: file("initramfs"),
+        daemon: file("daemon"),
+        virtiofsd: file("virtiofsd"),
+        agent: file("agent"),
+        monitor: file("monitor"),
+        console: logs.join("console.log"),
+    };
+    let module = stack.module(config.kernel);
+    let contents = Contents {
+        agent: &stack.agent(),
+        module: module.exists().then_some(&module),
+        load_module: config.load_module,
+        guest_modules: &kernel.guest_modules,
+    };
+    initramfs::write(&files.initramfs, &contents)?;
+    let file_server = match &kernel.files {
+        FileSharing::NineP => None,
+        FileSharing::VirtioFs(program) => Some(start_file_server(program, &files.virtiofsd, logs)?),
+    };
+    let daemon = Daemon::start(&stack, config.daemon.clone(), &files.daemon, &logs.join("daemon.log"))?;
+    let listen = |socket: &Path| UnixListener::bind(socket).context("Cannot create a socket");
+    let (agent, monitor) = (listen(&files.agent)?, listen(&files.monitor)?);
+    let command = qemu_command::command(config, &qemu, &kernel, accelerator, &files);
+    let qemu = Process::start("QEMU", command, &logs.join("qemu.log"))?;
+    let mut starting = Starting { qemu, daemon, console: files.console };
+    let qmp = Qmp::new(starting.accept(&monitor)?)?;
+    let agent = starting.accept(&agent)?;
+    let (agent, problems) = starting.explain(Agent::new(agent, BOOT_LIMIT))?;
+    let Starting { qemu, daemon, .. } = starting;
+    Ok(Booted { agent, problems, accelerator, qmp, qemu, daemon, file_server, folder })
+}
+
+fn remove_old_logs(logs: &Path) -> Result<()> {
+    fs::create_dir_all(logs).with_context(|| format!("Cannot create {}", logs.display()))?;
+    for old in ["daemon.log", "qemu.log", "console.log", "virtiofsd.log"].map(|name| logs.join(name)) {
+        if old.exists() {
+            fs::remove_file(old)?;
+        }
+    }
+    Ok(())
+}
+
+/// Starts what serves the host's files, read-only; returns when it listens.
+fn start_file_server(program: &Path, socket: &Path, logs: &Path) -> Result<Process> {
+    let mut command = Command::new(program);
+    command.arg("--socket-path").arg(socket).args(["--shared-dir", "/", "--readonly", "--sandbox", "none"]);
+    let mut process = Process::start("virtiofsd", command, &logs.join("virtiofsd.log"))?;
+    wait_for_socket(&mut process, socket, FILE_SERVER_LIMIT)?;
+    Ok(process)
+}
+
+/// A machine whose guest is not up yet.
+struct Starting {
+    qemu: Process,
+    daemon: Daemon,
+    console: PathBuf,
+}
+
+impl Starting {
+    /// Waits until QEMU connects.
+    fn accept(&mut self, listener: &UnixListener) -> Result<UnixStream> {
+        listener.set_nonblocking(true)?;
+        let end = Instant::now() + BOOT_LIMIT;
+        while Instant::now() < end {
+            if let Ok((stream, _)) = listener.accept() {
+                stream.set_nonblocking(false)?;
+                return Ok(stream);
+            }
+            self.daemon.check()?;
+            if let Some(status) = self.qemu.status()? {
+                bail!("{}", self.qemu.obituary(status));
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        bail!("QEMU does not connect; its log:\n{}", last_lines(&self.qemu.log(), 10))
+    }
+
+    /// Adds what the guest printed last to an error.
+    fn explain<T>(&mut self, result: Result<T>) -> Result<T> {
+        if result.is_err() {
+            self.daemon.check()?;
+        }
+        result.with_context(|| {
+            let console = read_lossy(&self.console).unwrap_or_default();
+            format!("{}\n{}", last_lines(&self.qemu.log(), 10), last_lines(&console, 20))
+        })
+    }
+}

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! QEMU's command line.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use guest_agent::wire::PORT;
+use serde_json::{Value, json};
+
+use super::VmConfig;
+use super::accelerator::Accelerator;
+use crate::setup::kernel::{FileSharing, Kernel};
+use crate::setup::qemu::Qemu;
+
+/// The PCI id of our device, for the monitor.
+pub const CUDA_DEVICE: &str = "cuda0-device";
+/// The chardev between QEMU and the daemon.
+pub const CUDA_CHARDEV: &str = "cuda0";
+/// The port that our device is plugged into: q35's root bus has no hotplug.
+const ROOT_PORT: &str = "cuda0-port";
+
+/// The files and sockets of one machine.
+pub struct Files {
+    /// The guest's first file system.
+    pub initramfs: PathBuf,
+    /// Where the daemon listens.
+    pub daemon: PathBuf,
+    /// Where the server of the host's files listens, if the kernel needs one.
+    pub virtiofsd: PathBuf,
+    /// Where we wait for the agent.
+    pub agent: PathBuf,
+    /// Where we wait for the monitor.
+    pub monitor: PathBuf,
+    /// Where the kernel's messages go.
+    pub console: PathBuf,
+}
+
+/// A QEMU that runs the machine.
+pub fn command(
+    config: &VmConfig,
+    qemu: &Qemu,
+    kernel: &Kernel,
+    accelerator: Accelerator,
+    files: &Files,
+) -> Command {
+    let mut command = Command::new(&qemu.binary);
+    command.arg("-L").arg(&qemu.data).args([
+        "-nodefaults",
+        "-no-user-config",
+        "-display",
+        "none",
+        "-no-reboot",
+    ]);
+    command.args(["-name", "vhost-cuda", "-msg", "timestamp=on"]).args(accelerator.arguments());
+    command.args([
+        "-machine",
+        "q35,memory-backend=ram",
+        "-m",
+        &config.memory,
+        "-smp",
+        &config.cpus.to_string(),
+    ]);
+    command.args(["-object", &format!("memory-backend-memfd,id=ram,size={},share=on", config.memory)]);
+    command.arg("-kernel").arg(&kernel.image).arg("-initrd").arg(&files.initramfs);
+    command.args(["-append", &format!("console=ttyS0 panic=-1 oops=panic {}", config.kernel_arguments)]);
+    command.args(["-chardev", &format!("file,id=console,path={}", escape(&files.console))]);
+    command.args(["-serial", "chardev:console"]);
+    command.args(["-qmp", &format!("unix:{}", escape(&files.monitor))]);
+    command.args(["-device", "virtio-serial-pci,max_ports=2"]);
+    command.args(["-chardev", &format!("socket,id=agent,path={}", escape(&files.agent))]);
+    command.args(["-device", &format!("virtserialport,chardev=agent,name={PORT}")]);
+    match kernel.files {
+        FileSharing::NineP => {
+            let options = "local,path=/,mount_tag=host,security_model=none,readonly=on,multidevs=remap";
+            command.args(["-virtfs", options]);
+        }
+        FileSharing::VirtioFs(_) => {
+            command.args(["-chardev", &format!("socket,id=files,path={}", escape(&files.virtiofsd))]);
+            command.args(["-device", "vhost-user-fs-pci,chardev=files,tag=host"]);
+        }
+    }
+    command.args(["-device", &format!("pcie-root-port,id={ROOT_PORT},slot=1")]);
+    let socket = escape(&files.daemon);
+    command.args(["-chardev", &format!("socket,id={CUDA_CHARDEV},path={socket},reconnect-ms=100")]);
+    let queues = config.daemon.queues;
+    let device = format!("vhost-user-cuda-pci,id={CUDA_DEVICE},bus={ROOT_PORT},chardev={CUDA_CHARDEV}");
+    command.args(["-device", &format!("{device},num-queues={queues}")]);
+    command.args(&config.qemu_arguments);
+    command
+}
+
+/// What the monitor wants to know to plug the device in again.
+pub fn device_description(config: &VmConfig) -> Value {
+    json!({
+        "driver": "vhost-user-cuda-pci", "id": CUDA_DEVICE, "bus": ROOT_PORT, "chardev": CUDA_CHARDEV,
+        "num-queues": config.daemon.queues,
+    })
+}
+
+/// What the monitor wants to know to connect to the daemon again.
+pub fn chardev_description(socket: &Path) -> Value {
+    let address = json!({ "type": "unix", "data": { "path": socket } });
+    let backend =
+        json!({ "type": "socket", "data": { "addr": address, "server": false, "reconnect-ms": 100 } });
+    json!({ "id": CUDA_CHARDEV, "backend": backend })
+}
+
+/// A comma in a QEMU option is written twice.
+fn escape(path: &Path) -> String {
+    path.display().to_string().replace(',', ",,")
+}
