@@ -92,7 +92,8 @@ fn parse_bytes(text: &str) -> Result<u64, String> {
         Some((at, 'G' | 'g')) => (&text[..at], 30),
         _ => (text, 0),
     };
-    let number: u64 = digits.parse().map_err(|_| format!("`{text}` is not a number of bytes, as 512M or 8G"))?;
+    let number: u64 =
+        digits.parse().map_err(|_| format!("`{text}` is not a number of bytes, as 512M or 8G"))?;
     number.checked_mul(1 << shift).ok_or_else(|| format!("`{text}` is more than 2^64 bytes"))
 }
 

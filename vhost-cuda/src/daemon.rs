@@ -39,8 +39,7 @@ pub fn run(args: &DaemonArgs) -> anyhow::Result<()> {
     info!("executing CUDA calls with {}", library.display());
     let spec = WorkerSpec { library, memory_limit: args.memory_limit, log_level: args.log_level.clone() };
     let pool = WorkerPool::start(spec, args.warm_workers as usize).context("Cannot start the worker pool")?;
-    let settings =
-        Arc::new(Settings { num_queues: args.num_queues, max_sessions: args.max_sessions, pool });
+    let settings = Arc::new(Settings { num_queues: args.num_queues, max_sessions: args.max_sessions, pool });
     let devices = Devices::default();
 
     let (accepting, common) = (devices.clone(), settings.clone());
@@ -154,7 +153,9 @@ fn report(connection: u64, result: Result<(), BackendError>) {
     use VhostUserError as Cause;
     match result {
         Ok(())
-        | Err(BackendError::HandleRequest(Cause::Disconnected | Cause::PartialMessage | Cause::SocketBroken(_))) => {
+        | Err(BackendError::HandleRequest(
+            Cause::Disconnected | Cause::PartialMessage | Cause::SocketBroken(_),
+        )) => {
             info!("connection {connection}: front-end disconnected");
         }
         Err(BackendError::HandleRequest(cause)) if memory_not_shared(&cause) => error!(

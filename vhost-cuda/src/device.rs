@@ -319,3 +319,7 @@ fn wait_for(ending: &[Arc<Session>]) {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+#[path = "device_test.rs"]
+mod tests;

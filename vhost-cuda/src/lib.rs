@@ -17,6 +17,8 @@ pub mod budget;
 pub mod daemon;
 pub mod device;
 pub mod events;
+#[cfg(test)]
+pub mod fixture;
 pub mod library;
 pub mod link;
 pub mod memory;

@@ -26,7 +26,8 @@ pub fn find(choice: &str) -> anyhow::Result<PathBuf> {
         "auto" if Path::new(NVIDIA_NODE).exists() => nvidia(),
         "auto" => emulator().context("There is no GPU here (no /dev/nvidiactl) and no emulator either"),
         "emulated" => emulator(),
-        path => existing(Path::new(path)).context("--device is neither `auto`, `emulated` nor the path of a libcuda.so.1"),
+        path => existing(Path::new(path))
+            .context("--device is neither `auto`, `emulated` nor the path of a libcuda.so.1"),
     }
 }
 

@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use virtio_cuda_protocol::transport::MemEntry;
 use vhost_user_backend::bitmap::BitmapMmapRegion;
+use virtio_cuda_protocol::transport::MemEntry;
 use vm_memory::bitmap::Bitmap;
 use vm_memory::{
     FileOffset, GuestAddress, GuestAddressSpace, GuestMemoryAtomic, GuestMemoryBackend, GuestMemoryMmap,

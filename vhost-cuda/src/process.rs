@@ -76,8 +76,7 @@ impl Worker {
         // SAFETY: the closure makes only async-signal-safe calls (prctl, getppid, fcntl, raise).
         unsafe { command.pre_exec(move || prepare_child(fd, parent)) };
         let child = command.spawn().map_err(WorkerError::Spawn)?;
-        let process = Process { pid: child.id(), child: Mutex::new(Some(child)) };
-        Ok(Self { link, process })
+        Ok(Self { link, process: Process::of(child) })
     }
 
     /// Waits until the worker has brought up CUDA.
@@ -99,6 +98,17 @@ impl Worker {
 }
 
 impl Process {
+    /// Takes over a child that leads its own process group.
+    pub fn of(child: Child) -> Self {
+        Self { pid: child.id(), child: Mutex::new(Some(child)) }
+    }
+
+    /// Whether the process has not ended yet.
+    pub fn is_running(&self) -> bool {
+        let mut child = self.child.lock().unwrap_or_else(PoisonError::into_inner);
+        child.as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(None)))
+    }
+
     /// Process id.
     pub fn pid(&self) -> u32 {
         self.pid

@@ -131,11 +131,14 @@ impl ReplySlot {
 }
 
 /// Checks a chain. The slot is usable in either case; it is empty if no reply can be written.
-pub fn parse(memory: &Memory, chain: impl Iterator<Item = Descriptor>) -> (Result<Request, Malformed>, ReplySlot) {
+pub fn parse(
+    memory: &Memory,
+    chain: impl Iterator<Item = Descriptor>,
+) -> (Result<Request, Malformed>, ReplySlot) {
     let mut readable = Vec::new();
     let mut slot = ReplySlot::default();
     let request = split(memory, chain, &mut readable, &mut slot.pieces)
-        .and_then(|()| Ok(Cursor::new(memory, &readable)?.request()?));
+        .and_then(|()| Cursor::new(memory, &readable).request());
     let room: u64 = slot.pieces.iter().map(|piece| u64::from(piece.bytes)).sum();
     if room < size_of::<ReplyHeader>() as u64 {
         slot.pieces.clear();
@@ -185,9 +188,9 @@ struct Cursor<'a> {
 }
 
 impl<'a> Cursor<'a> {
-    fn new(memory: &'a Memory, pieces: &'a [Piece]) -> Result<Self, Malformed> {
+    fn new(memory: &'a Memory, pieces: &'a [Piece]) -> Self {
         let left = pieces.iter().map(|piece| u64::from(piece.bytes)).sum();
-        Ok(Self { memory, pieces, offset: 0, left })
+        Self { memory, pieces, offset: 0, left }
     }
 
     fn read(&mut self, mut room: &mut [u8]) -> Result<(), Malformed> {
@@ -242,7 +245,9 @@ impl<'a> Cursor<'a> {
                 }
                 match merged.last_mut() {
                     // The sum stays below MAX_BULK_BYTES, so it fits.
-                    Some(last) if last.addr + u64::from(last.bytes) == entry.addr => last.bytes += entry.bytes,
+                    Some(last) if last.addr + u64::from(last.bytes) == entry.addr => {
+                        last.bytes += entry.bytes
+                    }
                     _ => merged.push(entry),
                 }
             }
@@ -255,7 +260,7 @@ impl<'a> Cursor<'a> {
         if bytes == 0 || entry.reserved != 0 {
             return Err(Malformed::Length);
         }
-        if kept && (entry.addr % PAGE_BYTES != 0 || bytes % PAGE_BYTES != 0) {
+        if kept && !(entry.addr.is_multiple_of(PAGE_BYTES) && bytes.is_multiple_of(PAGE_BYTES)) {
             return Err(Malformed::Length);
         }
         if !self.memory.check_range(GuestAddress(entry.addr), entry.bytes as usize) {

@@ -234,3 +234,6 @@ pub fn publish(vring: &Vring, head: u16, used: u32) {
         debug!("A queue's interrupt cannot be raised: {error}");
     }
 }
+#[cfg(test)]
+#[path = "ring_test.rs"]
+mod tests;

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+use std::os::unix::net::UnixStream;
+use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+
+use virtio_cuda_protocol::transport::{OP_CLOSE, RequestHeader};
+
+use super::*;
+use crate::budget::Budget;
+use crate::fixture::FixtureGuest;
+use crate::link::{FromWorker, receive_frame, send_reply};
+use crate::process::Process;
+
+const ROOM: u32 = 64;
+
+/// A worker whose process only sleeps, and whose end of the link the test holds.
+fn fixture_worker() -> (Worker, UnixStream) {
+    use std::os::unix::process::CommandExt;
+    let (link, theirs) = UnixStream::pair().unwrap();
+    let child = Command::new("sleep").arg("60").stdin(Stdio::null()).process_group(0).spawn().unwrap();
+    (Worker { link, process: Process::of(child) }, theirs)
+}
+
+struct Fixture {
+    guest: FixtureGuest,
+    session: Arc<Session>,
+    worker: UnixStream,
+    running: JoinHandle<()>,
+    ended: mpsc::Receiver<End>,
+}
+
+impl Fixture {
+    fn new() -> Self {
+        let (worker, theirs) = fixture_worker();
+        let open = Open { pid: 42, uid: 0, name: *b"a\nprogram\0\0\0\0\0\0\0" };
+        let session = Session::new(7, 1, &open, worker);
+        let (end, ended) = mpsc::channel();
+        let (open, opened) = mpsc::channel();
+        let runner = session.clone();
+        let running = thread::spawn(move || {
+            runner.run(Arc::default(), || open.send(()).unwrap(), |how| end.send(how).unwrap());
+        });
+        opened.recv().unwrap();
+        let memory = receive_frame(&theirs).unwrap().unwrap();
+        assert_eq!(memory.header.kind, TO_MEMORY);
+        Self { guest: FixtureGuest::new(), session, worker: theirs, running, ended }
+    }
+
+    fn chain(&mut self, op: u32, payload: &[u8]) -> (Request, Chain) {
+        let header = RequestHeader { op, payload_bytes: payload.len() as u32, ..call_header() };
+        let (request, chain) = self.guest.request(header, payload, &[], &[], ROOM);
+        (request.unwrap(), chain)
+    }
+
+    fn submit(&mut self, payload: &[u8]) {
+        let (request, chain) = self.chain(OP_CALL, payload);
+        let charge = Arc::new(Budget::default()).charge(1).unwrap();
+        self.session.submit(request, chain, charge);
+    }
+
+    fn close(&mut self) {
+        let (_, chain) = self.chain(OP_CLOSE, &[]);
+        self.session.close(chain);
+    }
+
+    fn reply(&self, id: u64, payload: &[u8]) {
+        let header = FromWorker { kind: FROM_REPLY, id, ..FromWorker::default() };
+        send_reply(&self.worker, &header, payload).unwrap();
+    }
+}
+
+#[test]
+fn replies_find_their_requests_in_any_order() {
+    let mut fixture = Fixture::new();
+    fixture.submit(b"first");
+    fixture.submit(b"second");
+    let first = receive_frame(&fixture.worker).unwrap().unwrap();
+    let second = receive_frame(&fixture.worker).unwrap().unwrap();
+    assert_eq!((&first.payload[..], &second.payload[..]), (&b"first"[..], &b"second"[..]));
+    assert_eq!(first.header.reply_room, ROOM - 8);
+    fixture.reply(second.header.id, b"2");
+    fixture.guest.wait_used(1);
+    fixture.reply(first.header.id, b"1");
+    fixture.guest.wait_used(2);
+    assert_eq!(fixture.guest.reply(0), (REPLY_OK, b"1".to_vec()));
+    assert_eq!(fixture.guest.reply(2), (REPLY_OK, b"2".to_vec()));
+}
+
+#[test]
+fn a_worker_that_dies_loses_the_session_and_answers_all() {
+    let mut fixture = Fixture::new();
+    fixture.submit(b"never answered");
+    let pid = fixture.session.worker.process.pid();
+    drop(fixture.worker);
+    assert_eq!(fixture.ended.recv().unwrap(), End::Lost);
+    fixture.running.join().unwrap();
+    assert_eq!(fixture.guest.reply(0), (REPLY_SESSION_LOST, vec![]));
+    // The process is reaped, not only dead.
+    assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists());
+}
+
+#[test]
+fn a_close_is_answered_last_and_later_calls_are_lost() {
+    let mut fixture = Fixture::new();
+    fixture.submit(b"outstanding");
+    fixture.close();
+    fixture.submit(b"too late");
+    fixture.guest.wait_used(1);
+    assert_eq!(fixture.guest.reply(4), (REPLY_SESSION_LOST, vec![]));
+    let call = receive_frame(&fixture.worker).unwrap().unwrap();
+    assert_eq!(call.payload, b"outstanding");
+    assert_eq!(receive_frame(&fixture.worker).unwrap().unwrap().header.kind, TO_CLOSE);
+    // The worker ends as it was asked to.
+    drop(fixture.worker);
+    assert_eq!(fixture.ended.recv().unwrap(), End::Closed);
+    fixture.running.join().unwrap();
+    let order: Vec<u32> = fixture.guest.used().iter().map(|&(head, _)| head).collect();
+    assert_eq!(order, [4, 0, 2]);
+    assert_eq!(fixture.guest.reply(0).0, REPLY_SESSION_LOST);
+    assert_eq!(fixture.guest.reply(2).0, REPLY_OK);
+}
+
+#[test]
+fn a_worker_that_does_not_end_is_killed() {
+    let mut fixture = Fixture::new();
+    fixture.close();
+    // The link's other end stays open in this process: only the kill's effect on the child can end the wait,
+    // and the fixture closes the link when the child is gone, as the kernel would.
+    let started = Instant::now();
+    while fixture.session.worker.process.is_running() {
+        assert!(started.elapsed() < Duration::from_secs(10), "the worker was not killed");
+        thread::sleep(Duration::from_millis(5));
+    }
+    assert!(started.elapsed() >= CLOSE_GRACE / 2);
+    drop(fixture.worker);
+    fixture.running.join().unwrap();
+    assert_eq!(fixture.guest.reply(0).0, REPLY_OK);
+}
+
+#[test]
+fn outstanding_requests_are_bounded() {
+    let mut fixture = Fixture::new();
+    // The fixture's queue is small: the limit is reached by asking as if more were outstanding.
+    fixture.submit(b"first");
+    for id in 0..MAX_OUTSTANDING as u64 - 1 {
+        let (request, chain) = FixtureGuest::new().request(call_header(), &[], &[], &[], ROOM);
+        let charge = Arc::new(Budget::default()).charge(1).unwrap();
+        let call = InFlight { chain, request: Arc::new(request.unwrap()), _charge: charge };
+        fixture.session.lock().outstanding.insert(1000 + id, call);
+    }
+    fixture.submit(b"one too many");
+    fixture.guest.wait_used(1);
+    assert_eq!(fixture.guest.reply(2), (REPLY_NO_RESOURCES, vec![]));
+}
+
+fn call_header() -> RequestHeader {
+    RequestHeader { op: OP_CALL, session: 7, ..RequestHeader::default() }
+}
+
+#[test]
+fn a_worker_that_answers_what_nobody_asked_loses_its_session() {
+    let mut fixture = Fixture::new();
+    fixture.submit(b"x");
+    fixture.reply(99, b"unasked");
+    assert_eq!(fixture.ended.recv().unwrap(), End::Lost);
+    fixture.running.join().unwrap();
+    assert_eq!(fixture.guest.reply(0).0, REPLY_SESSION_LOST);
+}
+
+#[test]
+fn a_reply_that_is_too_long_is_not_passed_on() {
+    let mut fixture = Fixture::new();
+    fixture.submit(b"x");
+    let call = receive_frame(&fixture.worker).unwrap().unwrap();
+    fixture.reply(call.header.id, &[1; ROOM as usize]);
+    fixture.guest.wait_used(1);
+    assert_eq!(fixture.guest.reply(0), (REPLY_INVALID, vec![]));
+}
+
+#[test]
+fn names_from_the_guest_are_made_printable() {
+    assert_eq!(printable(b"a\nb\x1b[31m\0rest"), "a?b??31m");
+    assert_eq!(printable(&[0xff; 16]), "?".repeat(16));
+    let (worker, _theirs) = fixture_worker();
+    let session = Session::new(7, 1, &Open { pid: 42, uid: 0, name: *b"a\nprogram\0\0\0\0\0\0\0" }, worker);
+    assert_eq!(session.who, "a?program 42");
+}

@@ -122,7 +122,8 @@ impl Allocations {
 
     /// Takes out every range that `dead` names: the driver freed them with something else.
     pub fn forget(&mut self, dead: impl Fn(&Range) -> bool) {
-        let gone: Vec<u64> = self.ranges.values().filter(|range| dead(range)).map(|range| range.base).collect();
+        let gone: Vec<u64> =
+            self.ranges.values().filter(|range| dead(range)).map(|range| range.base).collect();
         for base in gone {
             self.remove(base);
         }
@@ -151,7 +152,9 @@ mod tests {
         let allocations = one(0x1000, 256);
         assert!(allocations.check(0x1000, 256).is_ok());
         assert!(allocations.check(0x10ff, 1).is_ok());
-        for (address, bytes) in [(0x0fff, 1), (0x1000, 257), (0x1100, 0), (0x10ff, 2), (0x1001, u64::MAX), (0, 0)] {
+        for (address, bytes) in
+            [(0x0fff, 1), (0x1000, 257), (0x1100, 0), (0x10ff, 2), (0x1001, u64::MAX), (0, 0)]
+        {
             assert!(allocations.check(address, bytes).is_err(), "{address:#x}+{bytes}");
         }
     }

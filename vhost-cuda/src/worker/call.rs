@@ -115,12 +115,8 @@ pub fn execute(session: &SessionState, thread: &mut ThreadState, frame: &Frame) 
     let result = outcome.err().map_or(0, |error| error.0);
     trace!("thread {}: {} -> {result}", header.thread, opcode.map_or("?", Opcode::name));
     let flags = if opcode.is_some_and(may_print) { session.output.flags() } else { 0 };
-    let head = ResultHeader {
-        result,
-        results_bytes: used as u32,
-        flags,
-        bulk_out_bytes: inline.len() as u32,
-    };
+    let head =
+        ResultHeader { result, results_bytes: used as u32, flags, bulk_out_bytes: inline.len() as u32 };
     let mut payload = Vec::with_capacity(size_of::<ResultHeader>() + used + inline.len());
     payload.extend_from_slice(head.as_bytes());
     payload.extend_from_slice(&results[..used]);

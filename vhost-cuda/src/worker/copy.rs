@@ -8,7 +8,7 @@ use virtio_cuda_protocol::cuda::ContextId;
 use vm_memory::VolatileSlice;
 
 use super::bulk::{BulkIn, BulkOut};
-use super::gpu::{CUdeviceptr, CUevent, CUstream, CuResult, EVENT_DISABLE_TIMING};
+use super::gpu::{CUdeviceptr, CUevent, CUstream, CuResult, EVENT_DISABLE_TIMING, STREAM_LEGACY};
 use super::pages::{PageList, Slices};
 use super::staging::{Buffer, STAGING_BYTES};
 use super::state::SessionState;
@@ -46,9 +46,16 @@ pub fn from_device(
     match bulk {
         BulkOut::Inline { room, bytes } => {
             bytes.resize(*room, 0);
-            // SAFETY: `bytes` has that room and lives until the stream was waited for; the caller checked `src`.
-            unsafe { session.gpu.cuMemcpyDtoHAsync_v2(bytes.as_mut_ptr().cast(), src, *room, stream) }?;
-            session.gpu.cuStreamSynchronize(stream).map(drop)
+            let target = bytes.as_mut_ptr().cast();
+            // SAFETY: `bytes` has that room and lives until the copy is complete, which the first call and the
+            // synchronization see to; the caller checked `src`.
+            unsafe {
+                if stream == STREAM_LEGACY {
+                    return session.gpu.cuMemcpyDtoH_v2(target, src, *room);
+                }
+                session.gpu.cuMemcpyDtoHAsync_v2(target, src, *room, stream)?;
+            }
+            session.gpu.cuStreamSynchronize(stream)
         }
         BulkOut::Pages(pages) => Copy::start(session, context, stream)?.scatter(src, pages),
     }
@@ -85,7 +92,12 @@ impl<'a> Copy<'a> {
                 // SAFETY: the slice is guest memory mapped in this process, held by `pages`; the driver has taken
                 // pageable bytes when the call returns. The caller checked the range at `dst`.
                 unsafe {
-                    self.session.gpu.cuMemcpyHtoDAsync_v2(dst, guard.as_ptr().cast(), first.len(), self.stream)
+                    self.session.gpu.cuMemcpyHtoDAsync_v2(
+                        dst,
+                        guard.as_ptr().cast(),
+                        first.len(),
+                        self.stream,
+                    )
                 }?;
                 dst += first.len() as u64;
                 continue;

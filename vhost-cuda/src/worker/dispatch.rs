@@ -3,8 +3,8 @@
 //! `custom` row's is the function of that name in [`super::handlers`], and the build fails without it.
 
 use virtio_cuda_protocol::cuda::{
-    Box3, ContextId, DevicePtr, EventId, Extent, FunctionId, LaunchShape, LibraryId, ModuleId, Opcode, Reader,
-    StreamId, Wire, Writer,
+    Box3, ContextId, DevicePtr, EventId, Extent, FunctionId, LaunchShape, LibraryId, ModuleId, Opcode,
+    Reader, StreamId, Wire, Writer,
 };
 
 use super::call::CallContext;

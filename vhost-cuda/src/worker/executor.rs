@@ -68,7 +68,8 @@ impl Executors {
     fn route(&mut self, frame: Frame) -> Result<(), u32> {
         if frame.header.kind != TO_CALL {
             if self.control.is_none() {
-                self.control = Some(self.start("control", |session, _, frame| control::execute(session, frame))?);
+                self.control =
+                    Some(self.start("control", |session, _, frame| control::execute(session, frame))?);
             }
             return send(self.control.as_ref(), frame);
         }

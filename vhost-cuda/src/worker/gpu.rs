@@ -17,14 +17,14 @@ use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
 use std::path::Path;
 
 use cudarc::driver::sys;
+use cudarc::driver::sys::{
+    CUDA_MEMCPY3D, CUdevice_P2PAttribute, CUdevice_attribute, CUfunc_cache, CUfunction_attribute,
+    CUjit_option, CUlaunchAttribute, CUlaunchAttributeID, CUlaunchAttributeValue, CUlibraryOption, CUlimit,
+    CUmemorytype, CUoccupancyB2DSize,
+};
 pub use cudarc::driver::sys::{
     CUcontext, CUdevice, CUdeviceptr, CUevent, CUfunction, CUkernel, CUlaunchConfig, CUlibrary, CUmodule,
     CUstream, CUuuid,
-};
-use cudarc::driver::sys::{
-    CUDA_MEMCPY3D, CUdevice_P2PAttribute, CUdevice_attribute, CUfunc_cache, CUfunction_attribute, CUjit_option,
-    CUlaunchAttribute, CUlaunchAttributeID, CUlaunchAttributeValue, CUlibraryOption, CUlimit, CUmemorytype,
-    CUoccupancyB2DSize,
 };
 use libloading::os::unix::{Library, RTLD_LAZY, RTLD_LOCAL};
 use virtio_cuda_protocol::cuda::{LAUNCH_COOPERATIVE, LAUNCH_PRIORITY, LaunchShape};
@@ -63,7 +63,7 @@ pub const HOST_PORTABLE_MAPPED: c_uint = sys::CU_MEMHOSTREGISTER_PORTABLE | sys:
 /// `CU_EVENT_DISABLE_TIMING`.
 pub const EVENT_DISABLE_TIMING: c_uint = sys::CUevent_flags_enum::CU_EVENT_DISABLE_TIMING as c_uint;
 /// The legacy default stream as an explicit handle (`CU_STREAM_LEGACY`).
-pub const STREAM_LEGACY: CUstream = 1 as CUstream;
+pub const STREAM_LEGACY: CUstream = std::ptr::without_provenance_mut(1);
 
 /// What the driver writes through an out pointer: integers and handles, for which zero bytes are a value.
 trait Plain: Copy {
@@ -79,8 +79,12 @@ impl<T> Plain for *mut T {
 
 /// The type that cudarc's prototype has: what follows `as`, else the type itself.
 macro_rules! checked {
-    ($t:ty;) => { $t };
-    ($t:ty; $c:ty) => { $c };
+    ($t:ty;) => {
+        $t
+    };
+    ($t:ty; $c:ty) => {
+        $c
+    };
 }
 
 /// `pub fn`, or `pub unsafe fn` with the reason.
@@ -180,7 +184,6 @@ driver_functions! {
     unsafe cuMemHostRegister_v2 [] (address: *mut c_void, bytesize: usize, flags: c_uint) [];
     unsafe cuMemHostUnregister [] (address: *mut c_void) [];
     unsafe cuMemHostGetDevicePointer_v2 [dptr: CUdeviceptr] (address: *mut c_void, flags: c_uint) [];
-    unsafe cuMemcpyHtoD_v2 [] (dst: CUdeviceptr, src: *const c_void, bytes: usize) [];
     unsafe cuMemcpyDtoH_v2 [] (dst: *mut c_void, src: CUdeviceptr, bytes: usize) [];
     unsafe cuMemcpyDtoD_v2 [] (dst: CUdeviceptr, src: CUdeviceptr, bytes: usize) [];
     unsafe cuMemcpyHtoDAsync_v2 [] (dst: CUdeviceptr, src: *const c_void, bytes: usize, stream: CUstream) [];
@@ -263,8 +266,8 @@ impl Driver {
     ) -> CuResult<()> {
         /// `CU_LAUNCH_PARAM_END`, `_BUFFER_POINTER`, `_BUFFER_SIZE`.
         const END: *mut c_void = std::ptr::null_mut();
-        const BUFFER_POINTER: *mut c_void = 1 as *mut c_void;
-        const BUFFER_SIZE: *mut c_void = 2 as *mut c_void;
+        const BUFFER_POINTER: *mut c_void = std::ptr::without_provenance_mut(1);
+        const BUFFER_SIZE: *mut c_void = std::ptr::without_provenance_mut(2);
         let mut attributes = launch_attributes(shape);
         let config = CUlaunchConfig {
             gridDimX: shape.grid[0],
@@ -283,7 +286,9 @@ impl Driver {
             [BUFFER_POINTER, params.as_mut_ptr().cast(), BUFFER_SIZE, (&raw mut bytes).cast(), END];
         // SAFETY: `config`, its attributes, `extra` and the parameter block live across the call, which copies
         // what it needs of them.
-        unsafe { self.cuLaunchKernelEx(&raw const config, function, std::ptr::null_mut(), extra.as_mut_ptr()) }
+        unsafe {
+            self.cuLaunchKernelEx(&raw const config, function, std::ptr::null_mut(), extra.as_mut_ptr())
+        }
     }
 }
 

@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The worker: one process that executes the CUDA calls of one guest process.
 
-pub mod allocations;
-pub mod bulk;
-pub mod call;
-pub mod contexts;
-pub mod control;
-pub mod copy;
-pub mod dispatch;
-pub mod executor;
-pub mod gpu;
-pub mod handlers;
-pub mod objects;
-pub mod output;
-pub mod pages;
-pub mod resolve;
-pub mod sandbox;
-pub mod staging;
+mod allocations;
+mod bulk;
+mod call;
+mod contexts;
+mod control;
+mod copy;
+mod dispatch;
+mod executor;
+mod gpu;
+mod handlers;
+mod objects;
+mod output;
+mod pages;
+mod resolve;
+mod sandbox;
+mod staging;
 mod start;
-pub mod state;
-pub mod window;
+mod state;
+mod window;
 
 use std::os::unix::net::UnixStream;
 use std::process::ExitCode;

@@ -61,7 +61,8 @@ impl Captured {
         // SAFETY: plain system calls; the new descriptor is owned by `file` alone. Appending makes every write
         // go to the end, whatever position the copies share.
         unsafe {
-            let file = File::from_raw_fd(failed(libc::memfd_create(c"device-output".as_ptr(), libc::MFD_CLOEXEC))?);
+            let file =
+                File::from_raw_fd(failed(libc::memfd_create(c"device-output".as_ptr(), libc::MFD_CLOEXEC))?);
             failed(libc::fcntl(file.as_raw_fd(), libc::F_SETFL, libc::O_APPEND))?;
             failed(libc::dup2(file.as_raw_fd(), fd))?;
             Ok(Self { file, fetched: Mutex::new(0) })

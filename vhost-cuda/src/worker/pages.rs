@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use virtio_cuda_protocol::transport::{MemEntry, PAGE_BYTES};
 use vm_memory::{
-    FileOffset, GuestAddress, GuestMemoryBackend, GuestMemoryMmap, GuestMemoryRegion, GuestRegionMmap, MmapRegion,
-    VolatileSlice,
+    FileOffset, GuestAddress, GuestMemoryBackend, GuestMemoryMmap, GuestMemoryRegion, GuestRegionMmap,
+    MmapRegion, VolatileSlice,
 };
 
 use super::gpu::{CuResult, CudaError};
@@ -111,7 +111,7 @@ impl PageList {
                 let backing = region.file_offset().ok_or(CudaError::INVALID_VALUE)?;
                 let bytes = left.min(region.len() - start.0);
                 let offset = backing.start() + start.0;
-                if offset % PAGE_BYTES != 0 || bytes % PAGE_BYTES != 0 {
+                if !(offset.is_multiple_of(PAGE_BYTES) && bytes.is_multiple_of(PAGE_BYTES)) {
                     return Err(CudaError::INVALID_VALUE);
                 }
                 match pieces.last_mut() {
@@ -156,12 +156,12 @@ impl<'a> Slices<'a> {
 }
 
 #[cfg(test)]
-pub mod tests {
+mod tests {
     use super::*;
     use vmm_sys_util::tempfile::TempFile;
 
     /// Guest memory of two regions that touch, of 4 pages each: file offset 0 and 16 pages.
-    pub fn fixture_pages() -> (Arc<GuestPages>, File) {
+    fn fixture_pages() -> (Arc<GuestPages>, File) {
         let file = TempFile::new().unwrap().into_file();
         file.set_len(32 * PAGE_BYTES).unwrap();
         let region = |guest_addr, file_offset| {
@@ -197,9 +197,11 @@ pub mod tests {
     #[test]
     fn pieces_of_the_file_are_merged_and_split_at_regions() {
         let (pages, _file) = fixture_pages();
-        let list = PageList::new(pages.clone(), vec![entry(0x12000, 3 * PAGE_BYTES), entry(0x15000, PAGE_BYTES)]);
+        let list =
+            PageList::new(pages.clone(), vec![entry(0x12000, 3 * PAGE_BYTES), entry(0x15000, PAGE_BYTES)]);
         let pieces = list.unwrap().file_pieces().unwrap();
-        let places: Vec<_> = pieces.iter().map(|piece| (piece.offset / PAGE_BYTES, piece.bytes / PAGE_BYTES)).collect();
+        let places: Vec<_> =
+            pieces.iter().map(|piece| (piece.offset / PAGE_BYTES, piece.bytes / PAGE_BYTES)).collect();
         assert_eq!(places, [(2, 2), (16, 2)]);
         let odd = PageList::new(pages, vec![entry(0x12001, PAGE_BYTES)]).unwrap();
         assert_eq!(odd.file_pieces().unwrap_err(), CudaError::INVALID_VALUE);

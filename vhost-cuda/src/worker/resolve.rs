@@ -3,7 +3,9 @@
 
 use virtio_cuda_protocol::cuda::{ContextId, EventId, FunctionId, LibraryId, ModuleId, StreamId};
 
-use super::gpu::{CUcontext, CUevent, CUfunction, CUkernel, CUlibrary, CUmodule, CUstream, CuResult, CudaError};
+use super::gpu::{
+    CUcontext, CUevent, CUfunction, CUkernel, CUlibrary, CUmodule, CUstream, CuResult, CudaError,
+};
 use super::objects::Kind;
 use super::state::SessionState;
 

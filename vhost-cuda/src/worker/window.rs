@@ -118,7 +118,7 @@ impl Window {
 
     fn is_free(&self, base: u64, bytes: u64) -> bool {
         let Some(end) = base.checked_add(bytes) else { return false };
-        if base % PAGE_BYTES != 0 || base < WINDOW_BASE || end > WINDOW_END {
+        if !base.is_multiple_of(PAGE_BYTES) || base < WINDOW_BASE || end > WINDOW_END {
             return false;
         }
         let before = self.areas.range(..end).next_back();
@@ -177,7 +177,8 @@ mod tests {
             file.write_all_at(&[page as u8], page * PAGE_BYTES).unwrap();
         }
         let file = Arc::new(file);
-        let piece = |&page: &u64| FilePiece { file: file.clone(), offset: page * PAGE_BYTES, bytes: PAGE_BYTES };
+        let piece =
+            |&page: &u64| FilePiece { file: file.clone(), offset: page * PAGE_BYTES, bytes: PAGE_BYTES };
         (pages.iter().map(piece).collect(), file)
     }
 

@@ -27,9 +27,14 @@ impl DeviceFacts {
         // SAFETY: the driver writes a NUL-terminated string of at most the given length.
         unsafe {
             gpu.cuDeviceGetName(name.as_mut_ptr().cast::<c_char>(), name.len() as i32, device)?;
-            gpu.cuDeviceGetPCIBusId(pci_bus_id.as_mut_ptr().cast::<c_char>(), pci_bus_id.len() as i32, device)?;
+            gpu.cuDeviceGetPCIBusId(
+                pci_bus_id.as_mut_ptr().cast::<c_char>(),
+                pci_bus_id.len() as i32,
+                device,
+            )?;
         }
-        let value = |attribute| gpu.cuDeviceGetAttribute(attribute, device).map_or(i32::MIN, |(value,)| value);
+        let value =
+            |attribute| gpu.cuDeviceGetAttribute(attribute, device).map_or(i32::MIN, |(value,)| value);
         Ok(Self {
             total_bytes: gpu.cuDeviceTotalMem_v2(device)?.0 as u64,
             uuid: gpu.cuDeviceGetUuid_v2(device)?.0.bytes.map(|byte| byte as u8),
@@ -62,7 +67,8 @@ pub fn device_snapshot(
         attributes.extend_from_slice(&unknown);
     }
     cx.bulk_out.put(&attributes)?;
-    let total = cx.session.allocations().quota().map_or(facts.total_bytes, |(limit, _)| limit.min(facts.total_bytes));
+    let total =
+        cx.session.allocations().quota().map_or(facts.total_bytes, |(limit, _)| limit.min(facts.total_bytes));
     Ok((total, facts.uuid, facts.pci_bus_id, facts.name))
 }
 
@@ -72,6 +78,11 @@ pub fn cuDeviceCanAccessPeer(cx: &mut CallContext<'_>, device: u32, peer: u32) -
 }
 
 /// An attribute of the link between two devices.
-pub fn cuDeviceGetP2PAttribute(cx: &mut CallContext<'_>, attrib: i32, src: u32, dst: u32) -> CuResult<(i32,)> {
+pub fn cuDeviceGetP2PAttribute(
+    cx: &mut CallContext<'_>,
+    attrib: i32,
+    src: u32,
+    dst: u32,
+) -> CuResult<(i32,)> {
     cx.gpu().cuDeviceGetP2PAttribute(attrib, cx.session.device(src)?, cx.session.device(dst)?)
 }

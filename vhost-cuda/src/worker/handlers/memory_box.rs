@@ -16,7 +16,8 @@ fn place(base: DevicePtr, extent: &Extent, size: &Box3) -> CuResult<(u64, u64)> 
         let rows = if size.height > 1 { span(size.height, Some(extent.pitch))? } else { 0 };
         slices.checked_add(rows)?.checked_add(size.width)
     };
-    let overlaps = (size.height > 1 && extent.pitch < size.width) || (size.depth > 1 && extent.height < size.height);
+    let overlaps =
+        (size.height > 1 && extent.pitch < size.width) || (size.depth > 1 && extent.height < size.height);
     let start = base.0.checked_add(extent.offset);
     match (start, length()) {
         (Some(start), Some(length)) if !overlaps => Ok((start, length)),
@@ -30,7 +31,12 @@ fn packed(size: &Box3) -> CuResult<u64> {
     rows.ok_or(CudaError::INVALID_VALUE)
 }
 
-fn device_end(cx: &CallContext<'_>, base: DevicePtr, extent: &Extent, size: &Box3) -> CuResult<(BoxEnd, usize, usize)> {
+fn device_end(
+    cx: &CallContext<'_>,
+    base: DevicePtr,
+    extent: &Extent,
+    size: &Box3,
+) -> CuResult<(BoxEnd, usize, usize)> {
     let (start, length) = place(base, extent, size)?;
     cx.session.check(start, length)?;
     // The driver wants pitches that fit even where it has no use for them.

@@ -149,7 +149,11 @@ pub fn cuLibraryGetKernelCount(cx: &mut CallContext<'_>, library: LibraryId) -> 
 }
 
 /// Names the function that a kernel has in the current context.
-pub fn cuKernelGetFunction(cx: &mut CallContext<'_>, kernel: FunctionId, function: FunctionId) -> CuResult<()> {
+pub fn cuKernelGetFunction(
+    cx: &mut CallContext<'_>,
+    kernel: FunctionId,
+    function: FunctionId,
+) -> CuResult<()> {
     let owner = cx.session.objects.functions.get(kernel.0)?.owner;
     let raw = cx.resolve(KernelOnly(kernel))?;
     let reserved = cx.session.objects.functions.reserve(function.0)?;

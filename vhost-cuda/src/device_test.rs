@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+use virtio_cuda_protocol::transport::{OP_SHARE, OP_UNPIN, RequestHeader};
+
+use super::*;
+use crate::fixture::FixtureGuest;
+use crate::process::WorkerSpec;
+
+const ROOM: u32 = 64;
+
+/// A device whose workers cannot start: no test here needs one that does.
+fn device(max_sessions: u32) -> Arc<Device> {
+    let spec = WorkerSpec { library: "/nonexistent".into(), memory_limit: None, log_level: "off".into() };
+    let pool = WorkerPool::start(spec, 0).unwrap();
+    Device::new(1, Arc::new(Settings { num_queues: 2, max_sessions, pool }))
+}
+
+/// Sends one request and waits for its reply.
+fn ask(
+    device: &Arc<Device>,
+    guest: &mut FixtureGuest,
+    op: u32,
+    session: u64,
+    payload: &[u8],
+) -> (u32, Vec<u8>) {
+    let header =
+        RequestHeader { op, session, payload_bytes: payload.len() as u32, ..RequestHeader::default() };
+    let before = guest.used().len();
+    let (request, chain) = guest.request(header, payload, &[], &[], ROOM);
+    device.handle(request, chain);
+    guest.wait_used(before + 1);
+    let (head, _) = guest.used()[before];
+    guest.reply(head)
+}
+
+fn hello(version: u32) -> Vec<u8> {
+    Hello { protocol_version: version }.as_bytes().to_vec()
+}
+
+#[test]
+fn a_driver_of_the_same_version_is_greeted_and_no_other() {
+    let (device, mut guest) = (device(1), FixtureGuest::new());
+    assert_eq!(
+        ask(&device, &mut guest, OP_HELLO, 0, &hello(PROTOCOL_VERSION)),
+        (REPLY_OK, hello(PROTOCOL_VERSION))
+    );
+    for other in [0, PROTOCOL_VERSION + 1, u32::MAX] {
+        assert_eq!(ask(&device, &mut guest, OP_HELLO, 0, &hello(other)), (REPLY_VERSION, vec![]));
+    }
+    // What the driver wrote at probe counts as well.
+    device.set_driver_version(PROTOCOL_VERSION + 1);
+    assert_eq!(ask(&device, &mut guest, OP_HELLO, 0, &hello(PROTOCOL_VERSION)).0, REPLY_VERSION);
+    device.set_driver_version(PROTOCOL_VERSION);
+    assert_eq!(ask(&device, &mut guest, OP_HELLO, 0, &hello(PROTOCOL_VERSION)).0, REPLY_OK);
+}
+
+#[test]
+fn sessions_that_nobody_opened_are_lost() {
+    let (device, mut guest) = (device(1), FixtureGuest::new());
+    for op in [OP_CALL, OP_CLOSE, OP_UNPIN] {
+        for session in [0, 1, u64::MAX] {
+            assert_eq!(ask(&device, &mut guest, op, session, &[]), (REPLY_SESSION_LOST, vec![]));
+        }
+    }
+    assert_eq!(ask(&device, &mut guest, OP_SHARE, 1, &[]).0, REPLY_INVALID);
+}
+
+#[test]
+fn an_open_that_gets_no_worker_is_answered_and_gives_its_room_back() {
+    let (device, mut guest) = (device(1), FixtureGuest::new());
+    // The pool is over: taking from it fails at once.
+    device.settings.pool.stop();
+    for _ in 0..3 {
+        let open = Open { pid: 1, uid: 0, name: [0; 16] };
+        assert_eq!(ask(&device, &mut guest, OP_OPEN, 0, open.as_bytes()), (REPLY_NO_RESOURCES, vec![]));
+    }
+    assert_eq!(device.lock().opening, 0);
+}
+
+#[test]
+fn no_more_sessions_open_than_allowed() {
+    let device = device(2);
+    let (first, second) = (device.reserve(), device.reserve());
+    assert!(first.is_some() && second.is_some() && device.reserve().is_none());
+    drop(first);
+    assert!(device.reserve().is_some());
+}

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+use std::thread;
+use std::time::Duration;
+
+use virtio_cuda_protocol::transport::{OP_CALL, REPLY_OK, RequestHeader};
+
+use super::*;
+use crate::fixture::FixtureGuest;
+
+const ROOM: u32 = 64;
+
+fn taken(guest: &mut FixtureGuest) -> Chain {
+    let header = RequestHeader { op: OP_CALL, session: 1, ..RequestHeader::default() };
+    guest.request(header, &[], &[], &[], ROOM).1
+}
+
+/// Answers on another thread, which may have to wait.
+fn answer_aside(chain: Chain) -> thread::JoinHandle<()> {
+    let thread = thread::spawn(move || chain.complete(REPLY_OK, b"x"));
+    thread::sleep(Duration::from_millis(20));
+    thread
+}
+
+#[test]
+fn a_paused_guest_gets_its_replies_when_it_runs_again() {
+    let mut guest = FixtureGuest::new();
+    let chain = taken(&mut guest);
+    guest.stop();
+    let answering = answer_aside(chain);
+    assert!(guest.used().is_empty(), "a stopped queue was written");
+    let vring = guest.vring.clone();
+    vring.set_queue_ready(true);
+    assert_eq!(guest.ring.resume(&vring, &guest.snapshot()), Start::Same);
+    answering.join().unwrap();
+    assert_eq!(guest.used(), [(0, 9)]);
+}
+
+#[test]
+fn a_reset_voids_what_was_taken_before() {
+    let mut guest = FixtureGuest::new();
+    let chain = taken(&mut guest);
+    guest.stop();
+    let answering = answer_aside(chain);
+    // The new driver begins at index 0, in the same place.
+    guest.vring.set_queue_next_avail(0);
+    guest.vring.set_queue_ready(true);
+    assert_eq!(guest.ring.resume(&guest.vring, &guest.snapshot()), Start::Anew);
+    answering.join().unwrap();
+    assert!(guest.used().is_empty());
+    assert!(guest.ring.unanswered().is_empty());
+}
+
+#[test]
+fn a_front_end_that_has_gone_is_not_waited_for() {
+    let mut guest = FixtureGuest::new();
+    let chain = taken(&mut guest);
+    guest.stop();
+    let answering = answer_aside(chain);
+    guest.ring.abandon();
+    answering.join().unwrap();
+    assert!(guest.used().is_empty());
+    guest.vring.set_queue_ready(true);
+    assert_eq!(guest.ring.resume(&guest.vring, &guest.snapshot()), Start::Stopped);
+}
+
+#[test]
+fn a_queue_that_is_not_ready_does_not_run() {
+    let guest = FixtureGuest::new();
+    guest.stop();
+    assert_eq!(guest.ring.resume(&guest.vring, &guest.snapshot()), Start::Stopped);
+    assert!(guest.ring.vring().is_none());
+}
+
+#[test]
+fn a_dropped_chain_is_answered_too() {
+    let mut guest = FixtureGuest::new();
+    drop(taken(&mut guest));
+    assert_eq!(guest.used(), [(0, 8)]);
+    assert_eq!(guest.reply(0), (REPLY_NO_RESOURCES, vec![]));
+}
+
+#[test]
+fn chains_move_with_the_guest_and_are_answered_as_lost() {
+    let mut source = FixtureGuest::new();
+    let (first, second) = (taken(&mut source), taken(&mut source));
+    first.complete(REPLY_OK, &[]);
+    source.stop();
+    let moved = source.ring.unanswered();
+    assert_eq!(moved.len(), 1);
+    assert_eq!(moved[0].head, 2);
+    source.ring.abandon();
+    drop(second);
+
+    let destination = FixtureGuest::new();
+    destination.stop();
+    let ring = Arc::<Ring>::default();
+    ring.inherit(moved);
+    destination.vring.set_queue_ready(true);
+    assert_eq!(ring.resume(&destination.vring, &destination.snapshot()), Start::Same);
+    assert_eq!(destination.used(), [(2, 8)]);
+    assert_eq!(destination.reply(2), (REPLY_SESSION_LOST, vec![]));
+}
