@@ -25,7 +25,7 @@ impl Chunks {
     /// An empty one that will get at most `bytes` bytes.
     pub(crate) fn with_capacity(bytes: usize) -> Result<Self> {
         Ok(Self {
-            pieces: KVec::with_capacity(bytes.div_ceil(PIECE_BYTES), GFP_KERNEL)?,
+            pieces: KVec::with_capacity(bytes.div_ceil(PIECE_BYTES), GFP_KERNEL_ACCOUNT)?,
             room: bytes,
         })
     }
@@ -44,15 +44,15 @@ impl Chunks {
         let want = min(want, self.room);
         let full = self.pieces.last().is_none_or(|p| p.len() >= p.capacity());
         if full {
-            let piece = KVec::with_capacity(min(self.room, PIECE_BYTES), GFP_KERNEL)?;
-            self.pieces.push(piece, GFP_KERNEL)?;
+            let piece = KVec::with_capacity(min(self.room, PIECE_BYTES), GFP_KERNEL_ACCOUNT)?;
+            self.pieces.push(piece, GFP_KERNEL_ACCOUNT)?;
         }
         let piece = self.pieces.last_mut().ok_or(EINVAL)?;
         let start = piece.len();
         // An allocator may give more than asked for: stay with what was asked.
         let limit = min(piece.capacity(), PIECE_BYTES);
         let end = min(start + want, limit);
-        piece.resize(end, 0, GFP_KERNEL)?;
+        piece.resize(end, 0, GFP_KERNEL_ACCOUNT)?;
         self.room -= end - start;
         Ok(&mut piece[start..])
     }

@@ -76,6 +76,9 @@ pub(crate) struct Device {
     link: IrqLock<Link>,
     #[pin]
     link_changed: WaitQueue,
+    /// Sessions that could not be closed: the device may use their memory until it is reset. None after that.
+    #[pin]
+    stranded: Mutex<Option<KVec<Arc<Session>>>>,
     /// For reading its configuration; None once it is being removed.
     #[pin]
     virtio: Mutex<Option<VirtioDevice>>,
@@ -116,6 +119,7 @@ impl Device {
             sessions <- new_irq_lock!(sessions, "virtio_cuda::Device::sessions"),
             link <- new_irq_lock!(Link::new(), "virtio_cuda::Device::link"),
             link_changed <- new_wait_queue!("virtio_cuda::Device::link_changed"),
+            stranded <- new_mutex!(Some(KVec::new())),
             virtio <- new_mutex!(Some(shared)),
             link_check <- new_work!("virtio_cuda::Device::link_check"),
         });
@@ -323,6 +327,25 @@ impl Device {
         self.link.lock().gone();
         self.link_changed.notify_all();
         self.lose_sessions();
+    }
+
+    /// Holds a session that could not be closed until the device is reset.
+    pub(crate) fn strand(&self, session: Arc<Session>) {
+        let mut stranded = self.stranded.lock();
+        if let Some(list) = &mut *stranded {
+            if list.reserve(1, GFP_KERNEL).is_err() {
+                // Better to lose its memory than to give pages away that the device may write to.
+                core::mem::forget(session);
+                return;
+            }
+            let _ = list.push_within_capacity(session);
+        }
+    }
+
+    /// The device is reset: it uses nobody's memory any more.
+    pub(crate) fn stopped(&self) {
+        let stranded = self.stranded.lock().take();
+        drop(stranded);
     }
 
     /// The device broke the rules of a ring, which is unusable now: nothing will be answered any more. For

@@ -178,6 +178,7 @@ impl Driver for Device {
             queue.stop(&stopped, self.works().queue());
         }
         self.events.stop(&stopped);
+        self.stopped();
         // SAFETY: The queues have dropped their virtqueues just now.
         unsafe { virtio.delete_queues(stopped) };
         self.works().flush();

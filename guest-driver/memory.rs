@@ -104,7 +104,7 @@ impl Pinned {
     /// Pins pages from `addr` on, at least one.
     fn pin_batch(&mut self, addr: u64, pages: &mut [*mut bindings::page]) -> Result<usize> {
         // Nothing may fail between pinning a page and noting it.
-        self.runs.reserve(pages.len(), GFP_KERNEL)?;
+        self.runs.reserve(pages.len(), GFP_KERNEL_ACCOUNT)?;
         // SAFETY: `pages` has room for as many pointers as pages are asked for. Any address may be given.
         let got = unsafe {
             bindings::pin_user_pages_fast(
@@ -180,7 +180,7 @@ impl Area {
     /// Allocates `1 << order` pages in a row.
     fn add_block(&mut self, order: u32) -> Result {
         // Nothing may fail between allocating a page and noting it.
-        self.runs.reserve(1, GFP_KERNEL)?;
+        self.runs.reserve(1, GFP_KERNEL_ACCOUNT)?;
         // SAFETY: Allocating has no condition.
         let page = unsafe { glue::virtio_cuda_alloc_pages(order) };
         if page.is_null() {

@@ -46,6 +46,10 @@ use kernel::{
     new_work, pr_warn_once,
     prelude::*,
     sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
         poll::{
             PollCondVar,
             PollTable, //
@@ -66,8 +70,6 @@ const GREETING_PATIENCE_MS: Msecs = 5_000;
 const OPEN_PATIENCE_MS: Msecs = 30_000;
 
 struct State {
-    /// 0 until the device has answered.
-    id: u64,
     /// The device has forgotten the session, or will.
     lost: bool,
     /// The file is closed.
@@ -83,6 +85,8 @@ pub(crate) struct Session {
     pub(crate) device: Arc<Device>,
     pub(crate) pinned: Arc<Account>,
     pub(crate) shared: Arc<Account>,
+    /// 0 until the device has answered.
+    id: Atomic<u64>,
     #[pin]
     pub(crate) kept: Kept,
     #[pin]
@@ -108,8 +112,13 @@ impl WorkItem for Session {
     fn run(this: Arc<Session>) {
         let farewell = this.farewell.lock().take();
         if let Some(request) = farewell {
-            // A device that is gone has nothing to close.
-            drop(this.device.submit(request, Mode::Killable, || false));
+            if this
+                .device
+                .submit(request, Mode::Killable, || false)
+                .is_err()
+            {
+                this.device.strand(this.clone());
+            }
         }
     }
 }
@@ -154,7 +163,6 @@ impl Session {
         };
         let farewell = Request::new(farewell, Purpose::None)?;
         let state = State {
-            id: 0,
             lost: false,
             closed: false,
             last_tag: 0,
@@ -167,6 +175,7 @@ impl Session {
             device,
             pinned,
             shared,
+            id: Atomic::new(0),
             kept <- Kept::new(),
             state <- new_irq_lock!(state, "virtio_cuda::Session"),
             events_changed <- kernel::new_poll_condvar!("virtio_cuda::Session::events_changed"),
@@ -206,7 +215,7 @@ impl Session {
 
     /// The session's name; 0 before the device has given one.
     pub(crate) fn id(&self) -> u64 {
-        self.state.lock().id
+        self.id.load(Relaxed)
     }
 
     /// A tag for pages to be kept. Odd: it is never the offset of a shared area.
@@ -222,8 +231,8 @@ impl Session {
         if id == 0 {
             return Err(Fault::Refused);
         }
-        let mut state = self.state.lock();
-        state.id = id;
+        let state = self.state.lock();
+        self.id.store(id, Relaxed);
         let closed = state.closed;
         drop(state);
         if closed {
@@ -239,7 +248,7 @@ impl Session {
             return;
         }
         let calls = state.calls.remove_all();
-        let id = state.id;
+        let id = self.id();
         drop(state);
         self.events_changed.notify_all();
         self.device.unregister(self);
@@ -281,11 +290,11 @@ impl Session {
             Some(fault) => {
                 dev_err!(
                     self.device.dev(),
-                    "backend does not close session {}: {fault:?}; its memory stays pinned\n",
+                    "backend does not close session {}: {fault:?}; its memory is held until the device is removed\n",
                     self.id()
                 );
-                // The device may still use the memory, so it must not be freed.
-                core::mem::forget(self);
+                let device = self.device.clone();
+                device.strand(self);
             }
         }
     }
@@ -324,7 +333,7 @@ impl Session {
         if !core::mem::replace(&mut state.lost, true) {
             let event = Event {
                 kind: EVENT_SESSION_LOST,
-                session: state.id,
+                session: self.id(),
                 ..Default::default()
             };
             state.events.push(event);

@@ -235,6 +235,12 @@ impl<D: Driver> Callbacks<D> {
         }
     }
 
+    /// Refuses to suspend: what sessions have in the device's memory would be lost.
+    #[cfg(CONFIG_PM_SLEEP)]
+    unsafe extern "C" fn freeze(_vdev: *mut glue::virtio_device) -> c_int {
+        EBUSY.to_errno()
+    }
+
     unsafe extern "C" fn config_interrupt(vdev: *mut glue::virtio_device) {
         // SAFETY: As in `queue_interrupt`; the core holds `config_lock` and disables the callback before
         // `remove`.
@@ -274,6 +280,10 @@ impl Registration {
                     (*slot).probe = Some(Callbacks::<D>::probe);
                     (*slot).remove = Some(Callbacks::<D>::remove);
                     (*slot).config_changed = Some(Callbacks::<D>::config_interrupt);
+                    #[cfg(CONFIG_PM_SLEEP)]
+                    {
+                        (*slot).freeze = Some(Callbacks::<D>::freeze);
+                    }
                 }
                 // SAFETY: The driver is complete, pinned, and unregistered before its memory goes.
                 kernel::error::to_result(unsafe {

@@ -26,10 +26,10 @@ const fn ioc(direction: u32, nr: u8, bytes: usize) -> u32 {
 pub const VIRTIO_CUDA_INFO: u32 = ioc(2, IOC_NR_INFO, core::mem::size_of::<Info>());
 /// Submits one call and waits for its reply.
 ///
-/// Errors: `EINVAL` lengths or flags, `EFAULT` memory that cannot be read, written or pinned, `EPERM` not
-/// the opener, `ENOLINK` session lost (the session stays lost), `EDQUOT` a limit of pinned bytes or
-/// outstanding requests, `EPROTO` the device refused the request, `EINTR` a signal came first: call again
-/// with the same structure (its `ticket` is set) to go on waiting.
+/// Errors: `EINVAL` lengths or flags, `ENOENT` no such ticket, `EFAULT` memory that cannot be read, written
+/// or pinned, `EPERM` not the opener, `ENOLINK` session lost (the session stays lost), `EDQUOT` a limit of
+/// pinned bytes or outstanding requests, `EPROTO` the device refused the request, `EINTR` a signal came
+/// first: call again with the same structure to go on (its `ticket` is set once the device has the call).
 pub const VIRTIO_CUDA_CALL: u32 = ioc(3, IOC_NR_CALL, core::mem::size_of::<Call>());
 /// Takes back kept pages. Errors: `ENOENT` no such tag; else as for [`VIRTIO_CUDA_CALL`].
 pub const VIRTIO_CUDA_UNPIN: u32 = ioc(1, IOC_NR_UNPIN, core::mem::size_of::<Unpin>());
