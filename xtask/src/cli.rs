@@ -44,6 +44,9 @@ struct SetupArguments {
     /// Only these parts, with a comma between them
     #[arg(long, value_enum, value_delimiter = ',')]
     only: Vec<setup::Part>,
+    /// Afterwards, remove kernels and QEMUs of earlier configurations, compilers and patches from the cache
+    #[arg(long)]
+    prune: bool,
 }
 
 #[derive(Debug, Args)]
@@ -75,7 +78,12 @@ impl Cli {
     pub fn run(self) -> Result<u8> {
         let paths = Paths::discover()?;
         match self.command {
-            Command::Setup(arguments) => setup::run(&paths, &arguments.only)?,
+            Command::Setup(arguments) => {
+                setup::run(&paths, &arguments.only)?;
+                if arguments.prune {
+                    setup::prune(&paths)?;
+                }
+            }
             Command::Run(arguments) => return Ok(run::run(&paths, &arguments)),
             Command::Demo(arguments) => return demo::run(&paths, &arguments.device),
             Command::Test(arguments) => return test::run(&paths, &arguments),

@@ -40,6 +40,11 @@ fn hex_digit(value: u8) -> char {
     char::from_digit(value.into(), 16).unwrap_or('0')
 }
 
+/// Whether `text` looks like a key, and not like a version.
+pub fn is_key(text: &str) -> bool {
+    text.len() == KEY_DIGITS && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
 /// One folder of the cache.
 pub struct Entry {
     /// The folder; exists once [`Entry::begin`] was called.
@@ -153,6 +158,12 @@ mod tests {
         assert_eq!(key(&[("a", "b")]).len(), KEY_DIGITS);
         assert_ne!(key(&[("a", "b")]), key(&[("ab", "")]));
         assert_ne!(key(&[("a", "b"), ("c", "d")]), key(&[("c", "d"), ("a", "b")]));
+    }
+
+    #[test]
+    fn a_key_is_no_version() {
+        assert!(is_key(&Key::default().finish()));
+        assert!(!is_key("7.2.12-1~bpo13+1"));
     }
 
     #[test]

@@ -161,6 +161,12 @@ pub fn setup(paths: &Paths, flavour: Flavour) -> Result<()> {
     Ok(())
 }
 
+/// Where the kernel that we build is, or would be; none without a source.
+pub fn current_folder(paths: &Paths, flavour: Flavour) -> Result<Option<PathBuf>> {
+    let Some(version) = cached_source(&paths.cache) else { return Ok(None) };
+    Ok(Some(entry(paths, flavour, &version, &RustTools::find(paths)?)?.path))
+}
+
 /// How many commands a build runs at a time.
 pub fn jobs() -> usize {
     available_parallelism().map_or(2, usize::from)

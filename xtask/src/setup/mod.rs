@@ -7,6 +7,7 @@ mod debian;
 mod debian_kernel;
 pub mod kernel;
 pub mod nvcc;
+mod prune;
 pub mod qemu;
 pub mod rust;
 
@@ -18,6 +19,7 @@ use clap::ValueEnum;
 
 use crate::paths::Paths;
 use kernel::Flavour;
+pub use prune::prune;
 
 /// A part of the setup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -93,6 +93,12 @@ pub fn setup(paths: &Paths) -> Result<()> {
     Ok(())
 }
 
+/// Where QEMU is, or would be; none without a source.
+pub fn current_folder(paths: &Paths) -> Result<Option<PathBuf>> {
+    let version = cached_source(&paths.cache);
+    version.map(|version| Ok(entry(paths, &version)?.path)).transpose()
+}
+
 /// Our patches, in order.
 pub fn patches(paths: &Paths) -> Result<Vec<PathBuf>> {
     let folder = paths.root.join("qemu-patches");
