@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Modules, libraries, kernels and their attributes.
 
+use log::{Level, debug, log_enabled};
+use sha2::{Digest, Sha256};
 use virtio_cuda_protocol::cuda::{DevicePtr, FunctionId, LibraryId, ModuleId, ParamLayout, Wire, Writer};
 
 use crate::worker::allocations::Origin;
@@ -29,8 +31,17 @@ fn image(cx: &CallContext<'_>) -> CuResult<Vec<u8>> {
             return Err(CudaError::INVALID_IMAGE);
         }
     }
+    log_image(&image);
     image.push(0);
     Ok(image)
+}
+
+/// Says what arrived, to be compared with what the guest library says that it sent.
+fn log_image(image: &[u8]) {
+    if log_enabled!(Level::Debug) {
+        let digest: String = Sha256::digest(image).iter().map(|byte| format!("{byte:02x}")).collect();
+        debug!("Image of {} bytes, sha256 {digest}", image.len());
+    }
 }
 
 /// Loads a module.
