@@ -160,7 +160,13 @@ impl Draft<'_> {
         for entry in self.output.iter().flat_map(Entries::entries) {
             sent.append(entry.as_bytes())?;
         }
-        let reply = Chunks::zeroed(size_of::<ReplyHeader>() + self.reply_bytes)?;
+        let mut reply = Chunks::zeroed(size_of::<ReplyHeader>() + self.reply_bytes)?;
+        // A chain that comes back unwritten must not look like success.
+        let unwritten = ReplyHeader {
+            status: u32::MAX,
+            payload_bytes: 0,
+        };
+        reply.overwrite(unwritten.as_bytes())?;
         let transfer = Transfer {
             buffers: Buffers::new(&sent, &reply)?,
             sent,
