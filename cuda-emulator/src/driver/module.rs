@@ -12,11 +12,10 @@ use super::device::CUdeviceptr;
 use super::ffi::{In, Out, Text};
 use super::function::{self, CUfunction, Function, Home};
 use super::handle::{Handle, Registry};
-use super::image::{self, JitOptions};
+use super::image::{self, Image, JitOptions};
 use super::library;
 use super::result::{CUresult, CuResult};
 use crate::memory::RangeKind;
-use crate::program::Program;
 
 /// A module's handle.
 pub type CUmodule = Handle<Module>;
@@ -30,7 +29,7 @@ const LAZY: u32 = 2;
 pub struct Module {
     pub(super) handle: CUmodule,
     pub(super) context: Weak<Context>,
-    pub(super) program: Arc<Program>,
+    pub(super) image: Arc<Image>,
     /// Where each of the program's variables lives.
     pub(super) addresses: Vec<CUdeviceptr>,
     /// Which of them another owner frees.
@@ -45,11 +44,12 @@ impl Module {
     /// already.
     pub(super) fn load(
         context: &Arc<Context>,
-        program: Arc<Program>,
+        image: Arc<Image>,
         borrowed: HashMap<usize, CUdeviceptr>,
         of_library: bool,
     ) -> CuResult<Arc<Module>> {
         let device = context.device;
+        let program = &image.program;
         let mut addresses = Vec::with_capacity(program.globals.len());
         for (index, global) in program.globals.iter().enumerate() {
             let kind = if global.managed { RangeKind::Managed } else { RangeKind::Device };
@@ -64,8 +64,8 @@ impl Module {
         for (index, address) in
             addresses.iter().enumerate().filter(|(index, _)| !borrowed.contains_key(index))
         {
-            let image = program.image(index, &addresses);
-            if device.memory.write(*address, &image).is_err() {
+            let bytes = program.image(index, &addresses);
+            if device.memory.write(*address, &bytes).is_err() {
                 free(context, &addresses, &borrowed);
                 return Err(CUresult::CUDA_ERROR_INVALID_IMAGE);
             }
@@ -74,7 +74,7 @@ impl Module {
         let context = Arc::downgrade(context);
         let functions = Mutex::default();
         let module =
-            Arc::new(Module { handle, context, program, addresses, borrowed, functions, of_library });
+            Arc::new(Module { handle, context, image, addresses, borrowed, functions, of_library });
         MODULES.insert(handle, Arc::clone(&module));
         Ok(module)
     }
@@ -97,7 +97,7 @@ impl Module {
 
     /// The function with this name, the same handle each time.
     pub(super) fn function(self: &Arc<Self>, name: &str) -> CuResult<CUfunction> {
-        if !self.program.kernels.contains_key(name) {
+        if !self.image.program.kernels.contains_key(name) {
             return Err(CUresult::CUDA_ERROR_NOT_FOUND);
         }
         let mut functions = self.functions.lock().unwrap_or_else(PoisonError::into_inner);
@@ -111,9 +111,9 @@ impl Module {
 
     /// The address and size of a variable.
     pub(super) fn variable(&self, name: &str) -> CuResult<(CUdeviceptr, usize)> {
-        let index = self.program.globals.iter().position(|global| global.name == name);
+        let index = self.image.program.globals.iter().position(|global| global.name == name);
         let index = index.ok_or(CUresult::CUDA_ERROR_NOT_FOUND)?;
-        Ok((self.addresses[index], self.program.globals[index].bytes as usize))
+        Ok((self.addresses[index], self.image.program.globals[index].bytes as usize))
     }
 }
 
@@ -140,8 +140,8 @@ fn load_image(out: Out<CUmodule>, image: *const c_void, options: &JitOptions) ->
     out.check()?;
     let context = context::current()?;
     context.flush_printf();
-    let program = image::load(image, options)?;
-    out.set(Module::load(&context, program, HashMap::new(), false)?.handle);
+    let image = image::load(image, options)?;
+    out.set(Module::load(&context, image, HashMap::new(), false)?.handle);
     Ok(())
 }
 
@@ -194,20 +194,24 @@ fn module_unload(handle: CUmodule) -> CuResult<()> {
 fn module_get_function(out: Out<CUfunction>, handle: CUmodule, name: Text) -> CuResult<()> {
     out.check()?;
     context::current()?;
-    out.set(find(handle)?.function(&name.text()?)?);
+    let (module, name) = (find(handle)?, name.text()?);
+    if name.is_empty() {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    out.set(module.function(&name)?);
     Ok(())
 }
 
 fn module_get_function_count(count: Out<u32>, handle: CUmodule) -> CuResult<()> {
     count.check()?;
-    count.set(find(handle)?.program.kernels.len() as u32);
+    count.set(find(handle)?.image.program.kernels.len() as u32);
     Ok(())
 }
 
 fn module_enumerate_functions(out: Out<CUfunction>, room: u32, handle: CUmodule) -> CuResult<()> {
     out.check()?;
     let module = find(handle)?;
-    for (index, name) in library::kernel_names(&module.program).into_iter().take(room as usize).enumerate() {
+    for (index, name) in library::kernel_names(&module.image.program).into_iter().take(room as usize).enumerate() {
         out.element(index).set(module.function(name)?);
     }
     Ok(())

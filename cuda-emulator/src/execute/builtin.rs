@@ -144,7 +144,7 @@ unsafe fn vprintf(machine: &mut Machine<'_>, instr: &Instr) -> Flow {
         if buffer.failed {
             return Flow::Fault;
         }
-        let conversions = text.iter().filter(|byte| **byte == b'%').count();
+        let conversions = String::from_utf8_lossy(&text).replace("%%", "").matches('%').count();
         if let Some(output) = output {
             machine.grid.launch.printf.push(output);
         }
