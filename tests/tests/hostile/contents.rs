@@ -93,11 +93,13 @@ fn kernel_parameters(target: &mut Target) -> Result<()> {
     };
     let parameters = [&session.memory.to_le_bytes()[..], &77u32.to_le_bytes()].concat();
     session.expect(&launch(1, 1, 0, 0, &parameters), &[0])?;
-    for bytes in (0..parameters.len()).chain([parameters.len() + 1, 4096, 50_000]) {
-        let mut wrong = parameters.clone();
-        wrong.resize(bytes, 0);
-        session.expect(&launch(1, 1, 0, 0, &wrong), &[INVALID_VALUE])?;
+    // More than the kernel takes is not read, if the driver takes it at all.
+    for bytes in [parameters.len() + 1, parameters.len() + 4, 4096] {
+        let mut longer = parameters.clone();
+        longer.resize(bytes, 0xff);
+        session.expect(&launch(1, 1, 0, 0, &longer), &[0, INVALID_VALUE])?;
     }
+    session.expect(&launch(1, 1, 0, 0, &[0; 50_000]), &[INVALID_VALUE])?;
     for (grid, block, shared) in [
         (0, 1, 0),
         (1, 0, 0),
@@ -113,6 +115,12 @@ fn kernel_parameters(target: &mut Target) -> Result<()> {
     session.expect(&in_context(Opcode::cuCtxSynchronize, &[]), &[0])?;
     let seen = session.expect(&in_context(Opcode::cuMemcpyDtoH_v2, &[session.memory]).wants(4), &[0])?;
     ensure!(seen.bulk == 77u32.to_le_bytes(), "{seen:?}");
+    // Fewer: whatever the kernel then stores to, it is this session's own affair.
+    for bytes in 0..parameters.len() {
+        let parts = launch(1, 1, 0, 0, &parameters[..bytes]);
+        session.frontend.call(session.id, &parts).with_context(|| format!("{bytes} bytes of parameters"))?;
+    }
+    session.frontend.call(session.id, &in_context(Opcode::cuCtxSynchronize, &[]))?;
     session.greet()
 }
 
