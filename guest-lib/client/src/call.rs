@@ -147,6 +147,7 @@ impl<'s> Call<'s> {
         let payload_bytes =
             self.write_payload(&mut buffers.payload, opcode, thread, (in_inline, out_inline), put)?;
         let reply_room = BUFFER_BYTES.min(limits.payload_bytes);
+        let permit = self.session.outstanding();
         let reply = self.session.transport().call(Request {
             payload: &buffers.payload[..payload_bytes],
             reply: &mut buffers.reply[..reply_room],
@@ -158,6 +159,7 @@ impl<'s> Call<'s> {
                 ResultHeader::read_from_prefix(reply).is_ok_and(|(header, _)| header.result == 0)
             },
         })?;
+        drop(permit);
         self.tag = reply.tag;
         let reply = buffers.reply.get(..reply.bytes).ok_or(ClientError::Protocol)?;
         self.read_reply(reply, out_inline, take)

@@ -4,7 +4,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 
 use virtio_cuda_protocol::transport::PROTOCOL_VERSION;
@@ -54,6 +54,7 @@ impl DeviceNode {
             payload_bytes: info.max_payload_bytes as usize,
             bulk_bytes: to_usize(info.max_bulk_bytes),
             copy_bytes: to_usize(info.max_bulk_bytes.min(COPY_BYTES)),
+            outstanding: info.max_outstanding,
         };
         Ok(Self { file, limits })
     }
@@ -107,10 +108,16 @@ impl Transport for DeviceNode {
 
     fn unpin(&self, tag: u64) -> Result<(), ClientError> {
         let mut unpin = Unpin { tag };
+        let mut interrupted = false;
         loop {
-            match ioctl(&self.file, VIRTIO_CUDA_UNPIN, &mut unpin) {
-                Err(error) if error.raw_os_error() == Some(libc::EINTR) => {}
-                other => return other.map_err(translate),
+            match ioctl(&self.file, VIRTIO_CUDA_UNPIN, &mut unpin).map_err(|error| error.raw_os_error()) {
+                Ok(()) => return Ok(()),
+                Err(Some(libc::EINTR)) => interrupted = true,
+                // The interrupted try has done it.
+                Err(Some(libc::ENOENT)) if interrupted => return Ok(()),
+                Err(error) => {
+                    return Err(translate(io::Error::from_raw_os_error(error.unwrap_or(libc::EIO))));
+                }
             }
         }
     }
@@ -161,7 +168,8 @@ impl Transport for DeviceNode {
 
     fn release(&self, _memory: UserMemory) {}
 
-    fn descriptors(&self) -> Vec<RawFd> {
-        vec![self.file.as_raw_fd()]
+    fn in_child(&self) {
+        // SAFETY: nobody uses or drops the file in a forked child.
+        unsafe { libc::close(self.file.as_raw_fd()) };
     }
 }

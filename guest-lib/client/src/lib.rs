@@ -14,6 +14,7 @@ pub mod device;
 pub mod error;
 pub mod logging;
 pub mod output;
+pub mod outstanding;
 pub mod process;
 pub mod result;
 pub mod ring;

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use virtio_cuda_protocol::cuda::{CALL_TABLE_VERSION, Opcode};
 
 use crate::device::DeviceNode;
+use crate::outstanding::{Outstanding, Permit};
 use crate::transport::{Limits, Transport};
 use crate::virtio_user::{SOCKET_VARIABLE, VirtioUser};
 use crate::{Call, ClientError, CudaError, calls, logging, process};
@@ -21,6 +22,7 @@ pub fn open() -> Result<&'static Session, CudaError> {
     process::check()?;
     let session = CURRENT.get_or_init(|| {
         logging::install();
+        process::watch_forks();
         Session::connect().map_err(|error| {
             log::error!("{error}");
             error.result()
@@ -38,6 +40,7 @@ pub fn current() -> Option<&'static Session> {
 pub struct Session {
     transport: Box<dyn Transport>,
     limits: Limits,
+    outstanding: Outstanding,
     lost: AtomicBool,
     driver_version: i32,
     device_count: u32,
@@ -55,9 +58,9 @@ impl Session {
             Some(path) => Box::new(VirtioUser::connect(path.as_ref())?),
             None => Box::new(DeviceNode::open()?),
         };
-        process::close_in_children(&transport.descriptors());
         let mut session = Self {
             limits: transport.limits(),
+            outstanding: Outstanding::new(transport.limits().outstanding),
             transport,
             lost: AtomicBool::new(false),
             driver_version: 0,
@@ -116,7 +119,13 @@ impl Session {
     /// Takes kept pages back.
     pub fn unpin(&self, tag: u64) -> Result<(), CudaError> {
         process::check()?;
+        let _permit = self.outstanding();
         self.check().and_then(|()| self.transport.unpin(tag)).map_err(|error| error.result())
+    }
+
+    /// The right to have a call outstanding.
+    pub(crate) fn outstanding(&self) -> Permit<'_> {
+        self.outstanding.take()
     }
 
     pub(crate) fn check(&self) -> Result<(), ClientError> {

@@ -2,8 +2,6 @@
 
 //! The wall between what a call is and how it travels.
 
-use std::os::fd::RawFd;
-
 use crate::ClientError;
 
 /// Memory of the program that a request names: an address and a length in bytes.
@@ -70,6 +68,8 @@ pub struct Limits {
     pub bulk_bytes: usize,
     /// Pieces in which a longer copy travels best; at most `bulk_bytes`.
     pub copy_bytes: usize,
+    /// Most calls of the session that may be outstanding at once.
+    pub outstanding: u32,
 }
 
 /// A way to the device. One value is one session.
@@ -96,6 +96,7 @@ pub trait Transport: Send + Sync {
     /// Undoes one [`Transport::adopt`].
     fn release(&self, memory: UserMemory);
 
-    /// Descriptors that a forked child must close: the session belongs to the parent.
-    fn descriptors(&self) -> Vec<RawFd>;
+    /// Leaves the session to the parent, in the child of a fork: closes descriptors, and parts the memory that
+    /// would stay shared. Takes no lock and allocates nothing. The transport is never used afterwards.
+    fn in_child(&self);
 }

@@ -17,6 +17,9 @@ use crate::ClientError;
 pub const RAM_BYTES: u64 = 64 << 30;
 /// Guest-physical address of its first byte. Not 0, so that a mistaken offset is no valid address.
 pub const RAM_BASE: u64 = 1 << 32;
+/// Where to map it in this process: away from where the worker's driver likes to put device memory, because
+/// a device address that is taken here cannot be told from a host address.
+const MAP_HINT: u64 = 0x3000_0000_0000;
 
 /// A sparse memfd, mapped whole, of which ranges are allocated.
 ///
@@ -63,10 +66,10 @@ impl SharedRam {
         // SAFETY: the descriptor was made just above and nobody else has it.
         let file = unsafe { File::from_raw_fd(fd) };
         file.set_len(RAM_BYTES)?;
-        // SAFETY: a new mapping at an address of the kernel's choice.
+        // SAFETY: a new mapping; the address is a hint, so it replaces nothing.
         let base = unsafe {
             libc::mmap(
-                std::ptr::null_mut(),
+                MAP_HINT as *mut _,
                 RAM_BYTES as usize,
                 libc::PROT_READ | libc::PROT_WRITE,
                 libc::MAP_SHARED | libc::MAP_NORESERVE,

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use virtio_cuda_protocol::transport::MemEntry;
@@ -17,7 +18,7 @@ use crate::transport::UserMemory;
 struct Run {
     bytes: usize,
     offset: u64,
-    /// How often it was adopted.
+    /// How often it was adopted; 0 for pages of [`SharedPages::map`].
     users: u32,
 }
 
@@ -81,11 +82,38 @@ impl Runs {
 #[derive(Debug, Default)]
 pub struct SharedPages {
     runs: Mutex<Runs>,
+    /// The adopted stretches, for [`SharedPages::part_from_parent`], which cannot take the lock.
+    ///
+    /// Invariant: null, or a box that `publish` made; it is freed only after another took its place.
+    adopted: AtomicPtr<Vec<UserMemory>>,
 }
 
 impl SharedPages {
     fn runs(&self) -> MutexGuard<'_, Runs> {
         self.runs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells a later child what is adopted.
+    fn publish(&self, runs: &Runs) {
+        let adopted = runs.0.iter().filter(|(_, run)| run.users > 0);
+        let list: Vec<_> = adopted.map(|(&address, run)| UserMemory { address, bytes: run.bytes }).collect();
+        let old = self.adopted.swap(Box::into_raw(Box::new(list)), Ordering::AcqRel);
+        if !old.is_null() {
+            // SAFETY: by the invariant it is a box; this thread, holding the lock, was the only one that
+            // could take it out, and a fork that happens now finds the new one.
+            drop(unsafe { Box::from_raw(old) });
+        }
+    }
+
+    /// In the child of a fork: gives the child its own copies of adopted pages. What the parent writes between
+    /// the fork and the copy is seen by the child.
+    pub fn part_from_parent(&self) {
+        // SAFETY: by the invariant it is null or a box, of which the child has its own copy.
+        let Some(list) = (unsafe { self.adopted.load(Ordering::Acquire).as_ref() }) else { return };
+        for &memory in list {
+            // There is no one to tell: such a page stays shared.
+            let _ = make_private(memory);
+        }
     }
 
     /// Maps fresh pages of the memfd at `memory`, which replaces what is there.
@@ -98,7 +126,7 @@ impl SharedPages {
         // A forked child must not share the pages: the GPU writes to them for the parent. A hint only.
         // SAFETY: the range was mapped just above.
         unsafe { libc::madvise(memory.address as *mut _, memory.bytes, libc::MADV_DONTFORK) };
-        self.runs().0.insert(memory.address, Run { bytes: memory.bytes, offset: range.offset, users: 1 });
+        self.runs().0.insert(memory.address, Run { bytes: memory.bytes, offset: range.offset, users: 0 });
         Ok(())
     }
 
@@ -118,7 +146,7 @@ impl SharedPages {
     ///
     /// What another thread writes to such a page while it moves is lost: a program that registers memory
     /// while other threads write to it must use the device node. Pages of the caller's own stack that are in
-    /// use are refused. A forked child goes on sharing the pages.
+    /// use are refused.
     pub fn adopt(&self, ram: &SharedRam, memory: UserMemory) -> Result<(), ClientError> {
         if near_stack_pointer(memory) || !all_private_and_writable(memory)? {
             return Err(ClientError::Fault);
@@ -141,6 +169,7 @@ impl SharedPages {
         for (_, run) in runs.0.range_mut(memory.address..memory.address + memory.bytes) {
             run.users += 1;
         }
+        self.publish(&runs);
         Ok(())
     }
 
@@ -166,6 +195,7 @@ impl SharedPages {
                 Err(error) => log::debug!("Cannot make memory private again: {error}"),
             }
         }
+        self.publish(&runs);
     }
 
     /// What the device is told about `memory`, if all of it lies in the memfd.

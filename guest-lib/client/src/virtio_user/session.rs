@@ -25,7 +25,9 @@ const MAX_BULK_BYTES: u64 = 1 << 30;
 
 /// A session over a vhost-user connection.
 pub struct VirtioUser {
-    connection: Connection,
+    /// Kept for its socket, whose end is the session's.
+    _connection: Connection,
+    peer: RawFd,
     ram: SharedRam,
     queues: Vec<RequestQueue>,
     pages: SharedPages,
@@ -47,9 +49,15 @@ impl VirtioUser {
             .collect::<Result<Vec<_>, _>>()?;
         connection.start(path, &ram, &queues)?;
         let bulk_bytes = connection.config.max_bulk_bytes.min(MAX_BULK_BYTES) as usize;
-        let limits = Limits { payload_bytes, bulk_bytes, copy_bytes: bulk_bytes.min(BUFFER_BYTES) };
+        let limits = Limits {
+            payload_bytes,
+            bulk_bytes,
+            copy_bytes: bulk_bytes.min(BUFFER_BYTES),
+            outstanding: connection.config.max_outstanding,
+        };
         let mut this = Self {
-            connection,
+            peer: connection.as_raw_fd(),
+            _connection: connection,
             ram,
             queues,
             pages: SharedPages::default(),
@@ -102,8 +110,7 @@ impl VirtioUser {
 
     fn send(&self, thread: u32, message: &Message<'_>, reply: &mut [u8]) -> Result<usize, ClientError> {
         let queue = &self.queues[thread as usize % self.queues.len()];
-        let peer = (self.connection.as_raw_fd(), &self.lost);
-        let (status, bytes) = queue.exchange(&self.ram, message, reply, peer)?;
+        let (status, bytes) = queue.exchange(&self.ram, message, reply, (self.peer, &self.lost))?;
         match status {
             REPLY_OK => Ok(bytes),
             REPLY_SESSION_LOST => Err(ClientError::SessionLost),
@@ -191,8 +198,12 @@ impl Transport for VirtioUser {
         self.pages.release(&self.ram, memory);
     }
 
-    fn descriptors(&self) -> Vec<RawFd> {
+    fn in_child(&self) {
+        self.pages.part_from_parent();
         let events = self.queues.iter().flat_map(|queue| [queue.kick.as_raw_fd(), queue.call.as_raw_fd()]);
-        events.chain([self.connection.as_raw_fd(), self.ram.fd()]).collect()
+        for fd in events.chain([self.peer, self.ram.fd()]) {
+            // SAFETY: nobody uses or drops the transport in a forked child.
+            unsafe { libc::close(fd) };
+        }
     }
 }
