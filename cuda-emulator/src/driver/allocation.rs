@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Device and managed memory: allocation, and what the driver is told about its use.
 
-use std::sync::Arc;
-
 use super::attributes::PITCH_ALIGNMENT;
 use super::context;
 use super::device::{self, CUdevice, CUdeviceptr};
 use super::ffi::Out;
 use super::pool::CUmemLocation;
 use super::result::{CUresult, CuResult};
-use super::stream::CUstream;
+use super::stream::{self, CUstream};
 use crate::memory::RangeKind;
 
 /// CU_MEM_ATTACH_GLOBAL, CU_MEM_ATTACH_HOST
@@ -129,10 +127,10 @@ fn mem_prefetch_async_v2(
     flags: u32,
     stream: CUstream,
 ) -> CuResult<()> {
-    let context = context::current()?;
+    context::current()?;
     check_managed(ptr, bytes)?;
     check_location(location)?;
-    context.stream(stream)?;
+    stream::with_stream(stream)?;
     // Managed memory is where everybody reaches it: nothing moves.
     if flags == 0 { Ok(()) } else { Err(CUresult::CUDA_ERROR_INVALID_VALUE) }
 }
@@ -142,8 +140,7 @@ fn mem_prefetch_async(ptr: CUdeviceptr, bytes: usize, ordinal: CUdevice, stream:
 }
 
 fn stream_attach_mem_async(stream: CUstream, ptr: CUdeviceptr, bytes: usize, flags: u32) -> CuResult<()> {
-    let context = context::current()?;
-    Arc::clone(&context).stream(stream)?;
+    stream::place_work(stream)?;
     check_managed(ptr, bytes.max(1))?;
     // CU_MEM_ATTACH_GLOBAL, HOST or SINGLE; access is never restricted.
     if matches!(flags, 1 | 2 | 4) { Ok(()) } else { Err(CUresult::CUDA_ERROR_INVALID_VALUE) }

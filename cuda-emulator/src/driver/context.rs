@@ -136,8 +136,7 @@ pub(super) fn wait_all_idle() {
 
 fn find(handle: CUcontext) -> CuResult<Arc<Context>> {
     CONTEXTS.get(handle).ok_or_else(|| {
-        let primary = super::device::all().iter().any(|device| device.primary.handle == handle);
-        if primary || current_handle() == Some(handle) {
+        if primary_device(handle).is_some() || current_handle() == Some(handle) {
             CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED
         } else {
             CUresult::CUDA_ERROR_INVALID_CONTEXT
@@ -145,11 +144,15 @@ fn find(handle: CUcontext) -> CuResult<Arc<Context>> {
     })
 }
 
+/// The device that has this primary context.
+fn primary_device(handle: CUcontext) -> Option<&'static Device> {
+    super::device::all().iter().find(|device| device.primary.handle == handle)
+}
+
 /// The device of a context, NULL being the current one, even of a primary context that was reset.
 pub(super) fn device_of(handle: CUcontext) -> CuResult<&'static Device> {
     let handle = if handle == Handle::NULL { current_handle().unwrap_or(handle) } else { handle };
-    let primary = super::device::all().iter().find(|device| device.primary.handle == handle);
-    primary.map_or_else(|| find_or_current(handle).map(|context| context.device), Ok)
+    primary_device(handle).map_or_else(|| find_or_current(handle).map(|context| context.device), Ok)
 }
 
 /// The top of this thread's stack.
@@ -174,7 +177,8 @@ pub(super) fn pop() -> CuResult<CUcontext> {
 
 /// cuCtxSetCurrent: NULL takes the current context away.
 pub(super) fn set_current(handle: CUcontext) -> CuResult<()> {
-    if handle != Handle::NULL {
+    // A primary context can be current even while it does not exist.
+    if handle != Handle::NULL && primary_device(handle).is_none() {
         find(handle)?;
     }
     pop_handle();

@@ -1,16 +1,42 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Copies of boxes of bytes between device memory and host memory: the part that all cuMemcpy* share.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use super::attributes::MAX_PITCH;
 use super::context::{self, Context};
 use super::device;
 use super::result::{CUresult, CuResult};
-use super::stream::CUstream;
+use super::stream::{self, CUstream};
 use crate::memory::RangeKind;
-use std::sync::Arc;
 
 /// Host bytes up to this many are taken along when an asynchronous copy is asked for, so that the caller need not wait.
-const STAGED: u64 = 64 << 10;
+const STAGED: u64 = 1 << 20;
+/// Most bytes that may be on their way like that: a program that asks faster than it is served must wait.
+const STAGED_TOTAL: u64 = 32 << 20;
+
+static STAGED_NOW: AtomicU64 = AtomicU64::new(0);
+
+/// Room for staged bytes.
+struct Room(u64);
+
+impl Room {
+    fn reserve(bytes: u64) -> Option<Room> {
+        if bytes > STAGED {
+            return None;
+        }
+        let room = Room(bytes);
+        let before = STAGED_NOW.fetch_add(bytes, Ordering::Relaxed);
+        (before + bytes <= STAGED_TOTAL).then_some(room)
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        STAGED_NOW.fetch_sub(self.0, Ordering::Relaxed);
+    }
+}
 
 /// What an address is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,7 +165,7 @@ impl Transfer {
     }
 
     /// A copy's source bytes, row by row, and what is left to do with them.
-    fn staged(&self) -> impl FnOnce(&Context) -> CuResult<()> + Send + 'static {
+    fn staged(&self, room: Room) -> impl FnOnce(&Context) -> CuResult<()> + Send + 'static {
         let [width, rows, slices] = self.extent;
         let mut bytes = vec![0u8; self.bytes() as usize];
         let tight = Side {
@@ -152,6 +178,7 @@ impl Transfer {
         let target = self.to;
         let extent = self.extent;
         move |_| {
+            let _room = room;
             taken?;
             let from = Side { address: bytes.as_ptr() as u64, ..tight };
             Transfer { to: target, from, extent }.run()
@@ -161,8 +188,7 @@ impl Transfer {
 
 /// Copies in the default stream. Returns when the bytes are where they belong, except between device addresses.
 pub(super) fn copy_now(copy: Option<Transfer>) -> CuResult<()> {
-    let context = context::current()?;
-    let stream = context.stream(CUstream::NULL)?;
+    let (context, stream) = stream::place_work(CUstream::NULL)?;
     let Some(copy) = copy else { return Ok(()) };
     if copy.to.kind == Kind::Device && copy.from.kind == Kind::Device {
         context.submit_work(&stream, move |_| copy.run());
@@ -173,16 +199,17 @@ pub(super) fn copy_now(copy: Option<Transfer>) -> CuResult<()> {
 
 /// Copies at its place in a stream. Waits for it only when pageable memory demands that.
 pub(super) fn copy_async(copy: Option<Transfer>, stream: CUstream) -> CuResult<()> {
-    let context = context::current()?;
-    let stream = context.stream(stream)?;
+    let (context, stream) = stream::place_work(stream)?;
     let Some(copy) = copy else { return Ok(()) };
     if !copy.involves(Kind::Pageable) {
         context.submit_work(&stream, move |_| copy.run());
-    } else if copy.to.kind != Kind::Pageable && copy.bytes() <= STAGED {
-        context.submit_work(&stream, copy.staged());
-    } else {
-        context.run(&stream, move |_| copy.run())?;
+        return Ok(());
     }
+    let room = if copy.to.kind == Kind::Pageable { None } else { Room::reserve(copy.bytes()) };
+    match room {
+        Some(room) => context.submit_work(&stream, copy.staged(room)),
+        None => return context.run(&stream, move |_| copy.run()),
+    };
     Ok(())
 }
 
@@ -194,8 +221,7 @@ pub(super) fn fill(
     extent: [u64; 2],
     stream: Option<CUstream>,
 ) -> CuResult<()> {
-    let context = context::current()?;
-    let place = context.stream(stream.unwrap_or(CUstream::NULL))?;
+    let (context, place) = stream::place_work(stream.unwrap_or(CUstream::NULL))?;
     let [count, rows] = extent;
     let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
     let width = count.checked_mul(pattern.bytes as u64).ok_or(invalid)?;

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The emulated devices of this process, and cuInit and cuDevice*.
+//! The emulated devices of this process, their memory and their first fault; cuInit.
 
 use std::collections::BTreeMap;
 use std::env;
-use std::ffi::{c_char, c_int};
+use std::ffi::c_int;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use super::attributes::{self, attribute};
+use super::attributes;
 use super::context::{Context, PrimaryContext};
-use super::ffi::{self, Out, Text, copy_text};
+use super::ffi;
 use super::handle::Handle;
 use super::pool::Pool;
 use super::result::{CUresult, CuResult};
@@ -184,7 +184,8 @@ impl Device {
         }
     }
 
-    fn uuid(&self) -> [u8; 16] {
+    /// cuDeviceGetUuid
+    pub(super) fn uuid(&self) -> [u8; 16] {
         let mut uuid = *b"CUDA-Emulator\0\0\0";
         uuid[15] = self.ordinal as u8;
         uuid
@@ -258,145 +259,8 @@ fn init(flags: u32) -> CuResult<()> {
     Ok(())
 }
 
-fn device_get(out: Out<CUdevice>, ordinal: c_int) -> CuResult<()> {
-    out.check()?;
-    out.set(device(ordinal)?.ordinal);
-    Ok(())
-}
-
-fn device_get_count(count: Out<c_int>) -> CuResult<()> {
-    count.check()?;
-    count.set(all().len() as c_int);
-    Ok(())
-}
-
-fn device_get_name(name: Out<c_char>, len: c_int, ordinal: CUdevice) -> CuResult<()> {
-    name.check()?;
-    device(ordinal)?;
-    let capacity =
-        usize::try_from(len).ok().filter(|len| *len > 0).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    copy_text(name, capacity, attributes::NAME);
-    Ok(())
-}
-
-fn device_get_uuid(uuid: Out<[u8; 16]>, ordinal: CUdevice) -> CuResult<()> {
-    uuid.check()?;
-    uuid.set(device(ordinal)?.uuid());
-    Ok(())
-}
-
-fn device_total_mem(bytes: Out<usize>, ordinal: CUdevice) -> CuResult<()> {
-    bytes.check()?;
-    bytes.set(device(ordinal)?.memory.total_bytes() as usize);
-    Ok(())
-}
-
-fn device_get_attribute(value: Out<c_int>, number: c_int, ordinal: CUdevice) -> CuResult<()> {
-    value.check()?;
-    value.set(attribute(number, device(ordinal)?.ordinal)?);
-    Ok(())
-}
-
-fn device_compute_capability(major: Out<c_int>, minor: Out<c_int>, ordinal: CUdevice) -> CuResult<()> {
-    major.check()?;
-    minor.check()?;
-    device(ordinal)?;
-    major.set(attributes::ARCHITECTURE as c_int / 10);
-    minor.set(attributes::ARCHITECTURE as c_int % 10);
-    Ok(())
-}
-
-fn device_get_pci_bus_id(text: Out<c_char>, len: c_int, ordinal: CUdevice) -> CuResult<()> {
-    text.check()?;
-    let bus_id = format!("0000:{:02X}:00.0", device(ordinal)?.ordinal + 1);
-    let capacity =
-        usize::try_from(len).ok().filter(|len| *len > 0).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    copy_text(text, capacity, &bus_id);
-    Ok(())
-}
-
-fn device_get_by_pci_bus_id(out: Out<CUdevice>, text: Text) -> CuResult<()> {
-    out.check()?;
-    let text = text.text()?;
-    let (address, _function) = text.rsplit_once('.').unwrap_or((&text, "0"));
-    let mut parts = address.rsplit(':').map(|part| u32::from_str_radix(part, 16));
-    let (slot, bus, domain) = (parts.next(), parts.next(), parts.next().unwrap_or(Ok(0)));
-    let (Some(Ok(0)), Some(Ok(bus)), Ok(0)) = (slot, bus, domain) else {
-        return Err(CUresult::CUDA_ERROR_INVALID_DEVICE);
-    };
-    out.set(device(bus as CUdevice - 1)?.ordinal);
-    Ok(())
-}
-
-fn device_can_access_peer(can: Out<c_int>, one: CUdevice, other: CUdevice) -> CuResult<()> {
-    can.check()?;
-    device(one)?;
-    device(other)?;
-    can.set(0);
-    Ok(())
-}
-
-fn device_get_p2p_attribute(
-    value: Out<c_int>,
-    number: c_int,
-    one: CUdevice,
-    other: CUdevice,
-) -> CuResult<()> {
-    value.check()?;
-    device(one)?;
-    device(other)?;
-    if one == other || !(1..=5).contains(&number) {
-        return Err(if one == other {
-            CUresult::CUDA_ERROR_INVALID_DEVICE
-        } else {
-            CUresult::CUDA_ERROR_INVALID_VALUE
-        });
-    }
-    value.set(0);
-    Ok(())
-}
-
-fn device_get_exec_affinity_support(value: Out<c_int>, _kind: c_int, ordinal: CUdevice) -> CuResult<()> {
-    value.check()?;
-    device(ordinal)?;
-    value.set(0);
-    Ok(())
-}
-
-fn device_get_texture_1d_linear_max_width(
-    width: Out<usize>,
-    _format: c_int,
-    _channels: u32,
-    ordinal: CUdevice,
-) -> CuResult<()> {
-    width.check()?;
-    device(ordinal)?;
-    width.set(0);
-    Ok(())
-}
-
 super::ffi::entries! { before_init
     cuInit => init(flags: u32);
-}
-
-super::ffi::entries! { after_init
-    cuDeviceGet => device_get(out: Out<CUdevice>, ordinal: c_int);
-    cuDeviceGetCount => device_get_count(count: Out<c_int>);
-    cuDeviceGetName => device_get_name(name: Out<c_char>, len: c_int, device: CUdevice);
-    cuDeviceGetUuid => device_get_uuid(uuid: Out<[u8; 16]>, device: CUdevice);
-    cuDeviceGetUuid_v2 => device_get_uuid(uuid: Out<[u8; 16]>, device: CUdevice);
-    cuDeviceTotalMem_v2 => device_total_mem(bytes: Out<usize>, device: CUdevice);
-    cuDeviceGetAttribute => device_get_attribute(value: Out<c_int>, number: c_int, device: CUdevice);
-    cuDeviceComputeCapability => device_compute_capability(major: Out<c_int>, minor: Out<c_int>, device: CUdevice);
-    cuDeviceGetPCIBusId => device_get_pci_bus_id(text: Out<c_char>, len: c_int, device: CUdevice);
-    cuDeviceGetByPCIBusId => device_get_by_pci_bus_id(out: Out<CUdevice>, text: Text);
-    cuDeviceCanAccessPeer => device_can_access_peer(can: Out<c_int>, one: CUdevice, other: CUdevice);
-    cuDeviceGetP2PAttribute => device_get_p2p_attribute(
-        value: Out<c_int>, number: c_int, one: CUdevice, other: CUdevice);
-    cuDeviceGetExecAffinitySupport => device_get_exec_affinity_support(
-        value: Out<c_int>, kind: c_int, device: CUdevice);
-    cuDeviceGetTexture1DLinearMaxWidth => device_get_texture_1d_linear_max_width(
-        width: Out<usize>, format: c_int, channels: u32, device: CUdevice);
 }
 
 #[cfg(test)]

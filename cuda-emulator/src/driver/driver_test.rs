@@ -12,6 +12,7 @@ use super::context::{CUcontext, current_handle};
 use super::context_api::*;
 use super::copy_api::*;
 use super::device::*;
+use super::device_api::*;
 use super::event::*;
 use super::ffi::{In, Out};
 use super::handle::Handle;

@@ -68,6 +68,7 @@ fn event_create(out: Out<CUevent>, flags: u32) -> CuResult<()> {
 }
 
 fn event_destroy(handle: CUevent) -> CuResult<()> {
+    context_of(&*find(handle)?)?;
     EVENTS.remove(handle).map(|_| ()).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
 }
 

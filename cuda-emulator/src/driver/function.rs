@@ -11,10 +11,11 @@ use super::context::{self, Context};
 use super::device::{CUdevice, device};
 use super::ffi::Out;
 use super::handle::{Handle, Registry};
+use super::image::Image;
 use super::library::{CUlibrary, Library};
 use super::module::{CUmodule, Module};
 use super::result::{CUresult, CuResult};
-use crate::program::{Kernel, Program, Space};
+use crate::program::{Kernel, Space};
 
 /// A function's handle; a CUkernel's value is one too.
 pub type CUfunction = Handle<Function>;
@@ -29,12 +30,26 @@ static FUNCTIONS: Registry<Function> = Registry::new();
 pub struct Function {
     home: Home,
     name: CString,
+}
+
+/// What cuFuncSetAttribute and cuKernelSetAttribute set. A kernel's are its functions' as well.
+pub(super) struct KernelSettings {
     /// CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
     dynamic_shared: AtomicU32,
     /// CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT
     carveout: AtomicI32,
     /// CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, CLUSTER_SCHEDULING_POLICY_PREFERENCE: kept, without effect.
     cluster: [AtomicI32; 2],
+}
+
+impl KernelSettings {
+    pub(super) fn new(kernel: &Kernel) -> KernelSettings {
+        KernelSettings {
+            dynamic_shared: AtomicU32::new(SHARED_DEFAULT.saturating_sub(kernel.static_shared)),
+            carveout: AtomicI32::new(-1),
+            cluster: [AtomicI32::new(0), AtomicI32::new(0)],
+        }
+    }
 }
 
 /// Where a function comes from.
@@ -47,33 +62,29 @@ impl Function {
     /// A new handle for the kernel `name`, which the home has.
     pub(super) fn publish(home: Home, name: &str) -> CuResult<CUfunction> {
         let handle = Handle::mint();
-        let program = match &home {
-            Home::Module(module) => &module.program,
-            Home::Library(library) => &library.program,
-        };
-        let kernel = program.kernels.get(name).ok_or(CUresult::CUDA_ERROR_NOT_FOUND)?;
-        let function = Function {
-            dynamic_shared: AtomicU32::new(SHARED_DEFAULT.saturating_sub(kernel.static_shared)),
-            name: CString::new(name).map_err(|_| CUresult::CUDA_ERROR_NOT_FOUND)?,
-            carveout: AtomicI32::new(-1),
-            cluster: [AtomicI32::new(0), AtomicI32::new(0)],
-            home,
-        };
-        FUNCTIONS.insert(handle, Arc::new(function));
+        let name = CString::new(name).map_err(|_| CUresult::CUDA_ERROR_NOT_FOUND)?;
+        FUNCTIONS.insert(handle, Arc::new(Function { home, name }));
         Ok(handle)
     }
 
-    fn program(&self) -> &Program {
+    fn image(&self) -> &Image {
         match &self.home {
-            Home::Module(module) => &module.program,
-            Home::Library(library) => &library.program,
+            Home::Module(module) => &module.image,
+            Home::Library(library) => &library.image,
         }
+    }
+
+    fn name(&self) -> &str {
+        self.name.to_str().unwrap_or_default()
+    }
+
+    fn settings(&self) -> CuResult<&KernelSettings> {
+        self.image().settings.get(self.name()).ok_or(CUresult::CUDA_ERROR_NOT_FOUND)
     }
 
     /// What the program says of it.
     pub(super) fn kernel(&self) -> CuResult<&Kernel> {
-        let name = self.name.to_str().unwrap_or_default();
-        self.program().kernels.get(name).ok_or(CUresult::CUDA_ERROR_NOT_FOUND)
+        self.image().program.kernels.get(self.name()).ok_or(CUresult::CUDA_ERROR_NOT_FOUND)
     }
 
     /// The module to launch it from in a context.
@@ -88,8 +99,8 @@ impl Function {
     }
 
     /// Most bytes of dynamic shared memory that a launch may ask for.
-    pub(super) fn dynamic_shared(&self) -> u32 {
-        self.dynamic_shared.load(Ordering::Relaxed)
+    pub(super) fn dynamic_shared(&self) -> CuResult<u32> {
+        Ok(self.settings()?.dynamic_shared.load(Ordering::Relaxed))
     }
 
     /// Most threads of a block: what the program says, and what the registers suffice for.
@@ -101,40 +112,42 @@ impl Function {
 
     /// The constant memory of the whole program.
     fn constant_bytes(&self) -> u64 {
-        let constants = self.program().globals.iter().filter(|global| global.space == Space::Const);
+        let constants = self.image().program.globals.iter().filter(|global| global.space == Space::Const);
         constants.map(|global| global.bytes).sum()
     }
 
     fn attribute(&self, attribute: u32) -> CuResult<c_int> {
         let kernel = self.kernel()?;
+        let settings = self.settings()?;
         Ok(match attribute {
-            0 => self.max_threads()? as c_int,          // MAX_THREADS_PER_BLOCK
-            1 => kernel.static_shared as c_int,         // SHARED_SIZE_BYTES
-            2 => self.constant_bytes() as c_int,        // CONST_SIZE_BYTES
-            3 => kernel.local_bytes as c_int,           // LOCAL_SIZE_BYTES
-            4 => kernel.registers as c_int,             // NUM_REGS
-            5 => kernel.ptx_version as c_int,           // PTX_VERSION
-            6 => ARCHITECTURE as c_int,                 // BINARY_VERSION
-            7 => 0,                                     // CACHE_MODE_CA
-            8 => self.dynamic_shared() as c_int,        // MAX_DYNAMIC_SHARED_SIZE_BYTES
-            9 => self.carveout.load(Ordering::Relaxed), // PREFERRED_SHARED_MEMORY_CARVEOUT
-            10..=13 => 0,                               // CLUSTER_SIZE_MUST_BE_SET, REQUIRED_CLUSTER_*
-            14 | 15 => self.cluster[attribute as usize - 14].load(Ordering::Relaxed),
+            0 => self.max_threads()? as c_int,              // MAX_THREADS_PER_BLOCK
+            1 => kernel.static_shared as c_int,             // SHARED_SIZE_BYTES
+            2 => self.constant_bytes() as c_int,            // CONST_SIZE_BYTES
+            3 => kernel.local_bytes as c_int,               // LOCAL_SIZE_BYTES
+            4 => kernel.registers as c_int,                 // NUM_REGS
+            5 => kernel.ptx_version as c_int,               // PTX_VERSION
+            6 => ARCHITECTURE as c_int,                     // BINARY_VERSION
+            7 => 0,                                         // CACHE_MODE_CA
+            8 => self.dynamic_shared()? as c_int,           // MAX_DYNAMIC_SHARED_SIZE_BYTES
+            9 => settings.carveout.load(Ordering::Relaxed), // PREFERRED_SHARED_MEMORY_CARVEOUT
+            10..=13 => 0,                                   // CLUSTER_SIZE_MUST_BE_SET, REQUIRED_CLUSTER_*
+            14 | 15 => settings.cluster[attribute as usize - 14].load(Ordering::Relaxed),
             _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
         })
     }
 
     fn set_attribute(&self, attribute: u32, value: c_int) -> CuResult<()> {
         let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
+        let settings = self.settings()?;
         match attribute {
             8 => {
                 let most = SHARED_OPTIN.saturating_sub(self.kernel()?.static_shared);
                 let value = u32::try_from(value).ok().filter(|value| *value <= most).ok_or(invalid)?;
-                self.dynamic_shared.store(value, Ordering::Relaxed);
+                settings.dynamic_shared.store(value, Ordering::Relaxed);
             }
-            9 if (-1..=100).contains(&value) => self.carveout.store(value, Ordering::Relaxed),
+            9 if (-1..=100).contains(&value) => settings.carveout.store(value, Ordering::Relaxed),
             14 | 15 if (0..=2).contains(&value) => {
-                self.cluster[attribute as usize - 14].store(value, Ordering::Relaxed);
+                settings.cluster[attribute as usize - 14].store(value, Ordering::Relaxed);
             }
             _ => return Err(invalid),
         }
@@ -247,7 +260,7 @@ fn kernel_get_function(out: Out<CUfunction>, handle: CUkernel) -> CuResult<()> {
     out.check()?;
     let kernel = find_kernel(handle)?;
     let module = kernel.module(&context::current()?)?;
-    out.set(module.function(kernel.name.to_str().unwrap_or_default())?);
+    out.set(module.function(kernel.name())?);
     Ok(())
 }
 

@@ -2,11 +2,13 @@
 //! From what a program passes to cuModuleLoadData and cuLibraryLoadData to an executable program: a wrapper, a fat binary, a
 //! cubin or PTX text.
 
+use std::collections::HashMap;
 use std::ffi::{CStr, c_char, c_void};
 use std::sync::Arc;
 
 use super::attributes::ARCHITECTURE;
 use super::ffi::{In, Out, copy_text};
+use super::function::KernelSettings;
 use super::result::{CUresult, CuResult};
 use crate::fatbin::{self, CONTAINER_MAGIC, ELF_MAGIC, FatbinError, WRAPPER_MAGIC};
 use crate::program::{LoadErrorKind, Program};
@@ -29,6 +31,12 @@ struct Wrapper {
     data: *const c_void,
     /// Version 2: a NULL-terminated array of the containers that were linked into `data`.
     prelinked: *const *const c_void,
+}
+
+/// A loaded program and what was set for its kernels. A library's modules share it.
+pub(super) struct Image {
+    pub(super) program: Program,
+    pub(super) settings: HashMap<String, KernelSettings>,
 }
 
 /// The options of cuModuleLoadDataEx and cuLibraryLoadData that matter here: where messages go.
@@ -66,7 +74,7 @@ impl JitOptions {
 }
 
 /// Loads an image that the caller keeps readable during the call.
-pub(super) fn load(image: *const c_void, options: &JitOptions) -> CuResult<Arc<Program>> {
+pub(super) fn load(image: *const c_void, options: &JitOptions) -> CuResult<Arc<Image>> {
     if image.is_null() {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
@@ -85,7 +93,9 @@ pub(super) fn load(image: *const c_void, options: &JitOptions) -> CuResult<Arc<P
     })?;
     options.log(JIT_ERROR_LOG_BUFFER, JIT_ERROR_LOG_BUFFER_SIZE_BYTES, "");
     options.log(JIT_INFO_LOG_BUFFER, JIT_INFO_LOG_BUFFER_SIZE_BYTES, "");
-    Ok(Arc::new(program))
+    let settings = program.kernels.iter().map(|(name, kernel)| (name.clone(), KernelSettings::new(kernel)));
+    let settings = settings.collect();
+    Ok(Arc::new(Image { program, settings }))
 }
 
 /// Says why a module is refused, where the program asked for it and on standard error.

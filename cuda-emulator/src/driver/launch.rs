@@ -8,14 +8,14 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 
 use super::attributes::{MAX_BLOCK, MAX_GRID, MAX_THREADS, MULTIPROCESSORS, REGISTERS, SHARED_OPTIN};
-use super::context::{self, Context};
+use super::context::Context;
 use super::ffi::In;
 use super::function::{self, CUfunction, Function};
 use super::module::Module;
 use super::occupancy;
 use super::output;
 use super::result::{CUresult, CuResult};
-use super::stream::CUstream;
+use super::stream::{self, CUstream};
 use crate::launch::{FaultKind, Launch, launch};
 use crate::program::Kernel;
 
@@ -121,7 +121,7 @@ fn check(function: &Function, kernel: &Kernel, shape: &Shape) -> CuResult<()> {
         return Err(CUresult::CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
     }
     let total = u64::from(kernel.static_shared) + u64::from(shape.shared);
-    if shape.shared > function.dynamic_shared() || total > SHARED_OPTIN.into() {
+    if shape.shared > function.dynamic_shared()? || total > SHARED_OPTIN.into() {
         return invalid;
     }
     if shape.cooperative {
@@ -140,9 +140,8 @@ fn submit(
     params: In<*const c_void>,
     extra: In<*mut c_void>,
 ) -> CuResult<()> {
-    let context = context::current()?;
     let function = function::find(handle)?;
-    let stream = context.stream(shape.stream)?;
+    let (context, stream) = stream::place_work(shape.stream)?;
     let kernel = function.kernel()?;
     check(&function, kernel, &shape)?;
     let params = parameters(kernel, params, extra)?;
@@ -166,7 +165,7 @@ fn execute(
     /// The driver never ends a kernel early; the process's end does.
     static NEVER: AtomicBool = AtomicBool::new(false);
     let result = launch(&Launch {
-        program: &module.program,
+        program: &module.image.program,
         kernel,
         global_addresses: &module.addresses,
         grid: shape.grid,

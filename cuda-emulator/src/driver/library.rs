@@ -10,7 +10,7 @@ use super::device::{self, CUdeviceptr};
 use super::ffi::{In, Out, Text};
 use super::function::{self, CUkernel, Function, Home};
 use super::handle::{Handle, Registry};
-use super::image::{self, JitOptions};
+use super::image::{self, Image, JitOptions};
 use super::module::{CUmodule, Module, read_file};
 use super::result::{CUresult, CuResult};
 use crate::memory::RangeKind;
@@ -24,7 +24,7 @@ static LIBRARIES: Registry<Library> = Registry::new();
 /// A loaded program.
 pub struct Library {
     pub(super) handle: CUlibrary,
-    pub(super) program: Arc<Program>,
+    pub(super) image: Arc<Image>,
     /// The managed variables, which all contexts share, by their place among the program's variables.
     managed: HashMap<usize, CUdeviceptr>,
     kernels: Mutex<HashMap<String, CUkernel>>,
@@ -33,18 +33,18 @@ pub struct Library {
 }
 
 impl Library {
-    fn load(program: Arc<Program>) -> CuResult<Arc<Library>> {
-        let managed = allocate_managed(&program)?;
+    fn load(image: Arc<Image>) -> CuResult<Arc<Library>> {
+        let managed = allocate_managed(&image.program)?;
         let handle = Handle::mint();
         let kernels = Mutex::default();
-        let library = Arc::new(Library { handle, program, managed, kernels, modules: Mutex::default() });
+        let library = Arc::new(Library { handle, image, managed, kernels, modules: Mutex::default() });
         LIBRARIES.insert(handle, Arc::clone(&library));
         Ok(library)
     }
 
     /// The kernel with this name, the same handle each time.
     fn kernel(self: &Arc<Self>, name: &str) -> CuResult<CUkernel> {
-        if !self.program.kernels.contains_key(name) {
+        if !self.image.program.kernels.contains_key(name) {
             return Err(CUresult::CUDA_ERROR_NOT_FOUND);
         }
         let mut kernels = self.kernels.lock().unwrap_or_else(PoisonError::into_inner);
@@ -62,7 +62,7 @@ impl Library {
         if let Some(module) = modules.get(&context.id) {
             return Ok(Arc::clone(module));
         }
-        let module = Module::load(context, Arc::clone(&self.program), self.managed.clone(), true)?;
+        let module = Module::load(context, Arc::clone(&self.image), self.managed.clone(), true)?;
         modules.insert(context.id, Arc::clone(&module));
         Ok(module)
     }
@@ -137,8 +137,8 @@ fn load_image(
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
     }
-    let program = image::load(image, &JitOptions::new(jit.2, jit.0, jit.1))?;
-    out.set(Library::load(program)?.handle);
+    let image = image::load(image, &JitOptions::new(jit.2, jit.0, jit.1))?;
+    out.set(Library::load(image)?.handle);
     Ok(())
 }
 
@@ -185,14 +185,14 @@ fn library_get_kernel(out: Out<CUkernel>, handle: CUlibrary, name: Text) -> CuRe
 
 fn library_get_kernel_count(count: Out<u32>, handle: CUlibrary) -> CuResult<()> {
     count.check()?;
-    count.set(find(handle)?.program.kernels.len() as u32);
+    count.set(find(handle)?.image.program.kernels.len() as u32);
     Ok(())
 }
 
 fn library_enumerate_kernels(out: Out<CUkernel>, room: u32, handle: CUlibrary) -> CuResult<()> {
     out.check()?;
     let library = find(handle)?;
-    for (index, name) in kernel_names(&library.program).into_iter().take(room as usize).enumerate() {
+    for (index, name) in kernel_names(&library.image.program).into_iter().take(room as usize).enumerate() {
         out.element(index).set(library.kernel(name)?);
     }
     Ok(())
@@ -229,11 +229,11 @@ fn library_get_managed(
 ) -> CuResult<()> {
     let library = find(handle)?;
     let name = name.text()?;
-    let index = library.program.globals.iter().position(|global| global.name == name);
+    let index = library.image.program.globals.iter().position(|global| global.name == name);
     let found = index.and_then(|index| Some((index, *library.managed.get(&index)?)));
     let (index, address) = found.ok_or(CUresult::CUDA_ERROR_NOT_FOUND)?;
     out.set(address);
-    bytes.set(library.program.globals[index].bytes as usize);
+    bytes.set(library.image.program.globals[index].bytes as usize);
     Ok(())
 }
 

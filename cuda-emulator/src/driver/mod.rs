@@ -14,6 +14,7 @@ mod context_api;
 mod copy;
 mod copy_api;
 mod device;
+mod device_api;
 mod event;
 mod ffi;
 mod function;

@@ -73,8 +73,7 @@ impl Module {
         let handle = Handle::mint();
         let context = Arc::downgrade(context);
         let functions = Mutex::default();
-        let module =
-            Arc::new(Module { handle, context, image, addresses, borrowed, functions, of_library });
+        let module = Arc::new(Module { handle, context, image, addresses, borrowed, functions, of_library });
         MODULES.insert(handle, Arc::clone(&module));
         Ok(module)
     }
@@ -211,7 +210,9 @@ fn module_get_function_count(count: Out<u32>, handle: CUmodule) -> CuResult<()> 
 fn module_enumerate_functions(out: Out<CUfunction>, room: u32, handle: CUmodule) -> CuResult<()> {
     out.check()?;
     let module = find(handle)?;
-    for (index, name) in library::kernel_names(&module.image.program).into_iter().take(room as usize).enumerate() {
+    for (index, name) in
+        library::kernel_names(&module.image.program).into_iter().take(room as usize).enumerate()
+    {
         out.element(index).set(module.function(name)?);
     }
     Ok(())

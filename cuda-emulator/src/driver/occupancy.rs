@@ -34,7 +34,7 @@ fn max_active_blocks(out: Out<c_int>, handle: CUfunction, threads: c_int, dynami
     let threads = u32::try_from(threads).ok().filter(|threads| *threads > 0);
     let threads = threads.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     let dynamic = u32::try_from(dynamic).unwrap_or(u32::MAX);
-    let fits = threads <= function.max_threads()? && dynamic <= function.dynamic_shared();
+    let fits = threads <= function.max_threads()? && dynamic <= function.dynamic_shared()?;
     out.set(if fits { blocks_per_multiprocessor(function.kernel()?, threads, dynamic) as c_int } else { 0 });
     Ok(())
 }
@@ -121,7 +121,7 @@ fn available_dynamic_smem(
     }
     let share = SHARED_PER_MULTIPROCESSOR / blocks / SHARED_UNIT * SHARED_UNIT;
     let own = function.kernel()?.static_shared + SHARED_RESERVED;
-    out.set(share.saturating_sub(own).min(function.dynamic_shared()) as usize);
+    out.set(share.saturating_sub(own).min(function.dynamic_shared()?) as usize);
     Ok(())
 }
 

@@ -5,12 +5,12 @@ use std::ffi::c_void;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 
-use super::context::{self, Context};
+use super::context::Context;
 use super::device::{CUdevice, CUdeviceptr, device};
 use super::ffi::{In, Out};
 use super::handle::{Handle, Registry};
 use super::result::{CUresult, CuResult};
-use super::stream::CUstream;
+use super::stream::{self, CUstream};
 use crate::memory::RangeKind;
 
 /// A pool's handle.
@@ -238,8 +238,7 @@ fn allocate_from(context: &Context, pool: Arc<Pool>, bytes: usize) -> CuResult<C
 
 fn mem_alloc_async(out: Out<CUdeviceptr>, bytes: usize, stream: CUstream) -> CuResult<()> {
     out.check()?;
-    let context = context::current()?;
-    context.stream(stream)?;
+    let (context, _) = stream::place_work(stream)?;
     let pool = Arc::clone(&context.device.current_pool.lock().unwrap_or_else(PoisonError::into_inner));
     out.set(allocate_from(&context, pool, bytes)?);
     Ok(())
@@ -252,8 +251,7 @@ fn mem_alloc_from_pool_async(
     stream: CUstream,
 ) -> CuResult<()> {
     out.check()?;
-    let context = context::current()?;
-    context.stream(stream)?;
+    let (context, _) = stream::place_work(stream)?;
     let pool = find(pool)?;
     if pool.ordinal != context.device.ordinal {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
@@ -263,8 +261,7 @@ fn mem_alloc_from_pool_async(
 }
 
 fn mem_free_async(ptr: CUdeviceptr, stream: CUstream) -> CuResult<()> {
-    let context = context::current()?;
-    let stream = context.stream(stream)?;
+    let (context, stream) = stream::place_work(stream)?;
     if ptr == 0 {
         return Ok(());
     }

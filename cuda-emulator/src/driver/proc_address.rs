@@ -38,9 +38,9 @@ fn get_proc_address(
         }
         Err(reason) => {
             function.set(std::ptr::null_mut());
-            // Not an error for callers who learn the reason, as in NVIDIA's driver.
+            // Not an error by itself, as in NVIDIA's driver.
             status.set(reason);
-            if status.is_null() { Err(CUresult::CUDA_ERROR_NOT_FOUND) } else { Ok(()) }
+            Ok(())
         }
     }
 }
@@ -58,7 +58,9 @@ fn find(name: &str, version: i32, per_thread: bool) -> Result<&'static Symbol, u
 }
 
 fn get_proc_address_v1(symbol: Text, function: Out<*mut c_void>, version: i32, flags: u64) -> CuResult<()> {
-    get_proc_address(symbol, function, version, flags, Out::from_raw(std::ptr::null_mut()))
+    let mut status = SUCCESS;
+    get_proc_address(symbol, function, version, flags, Out::from_raw(&mut status))?;
+    if status == SUCCESS { Ok(()) } else { Err(CUresult::CUDA_ERROR_NOT_FOUND) }
 }
 
 fn driver_get_version(version: Out<i32>) -> CuResult<()> {

@@ -204,6 +204,8 @@ fn stream_create_with_priority(out: Out<CUstream>, flags: u32, priority: i32) ->
 }
 
 fn stream_destroy(handle: CUstream) -> CuResult<()> {
+    let stream = STREAMS.get(handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
+    stream.context.upgrade().map(Context::checked).transpose()?;
     // Work under way goes on: its job holds the stream.
     STREAMS.remove(handle).map(|_| ()).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
 }
@@ -217,6 +219,12 @@ pub(super) fn with_stream(handle: CUstream) -> CuResult<(Arc<Context>, Arc<Strea
     };
     let stream = context.stream(handle)?;
     Ok((context, stream))
+}
+
+/// Where work for a stream goes: to the stream's own context, though some context must be current.
+pub(super) fn place_work(handle: CUstream) -> CuResult<(Arc<Context>, Arc<Stream>)> {
+    context::current()?;
+    with_stream(handle)
 }
 
 fn stream_synchronize(handle: CUstream) -> CuResult<()> {
