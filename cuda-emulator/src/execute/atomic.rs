@@ -58,7 +58,7 @@ unsafe fn update_body<T: Copy, Op: Fn(T, T, T) -> T + Copy>(
             Err(flow) => return flow,
         };
         if instr.aux & aux::POLLS != 0 {
-            machine.warp().polled = true;
+            machine.polls();
         }
         let target = machine.target::<T>(instr.ops[0]);
         let value = machine.source::<T>(instr.ops[1]);

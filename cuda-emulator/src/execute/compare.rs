@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! setp, set, selp, slct, testp.
 
+use std::cmp::Ordering;
+
 use super::float::flush;
 use super::half::to_f32;
-use super::lanes::{choose, logic2, map3, test1, test2};
+use super::lanes::{choose, logic2, map3, test1, test2, test2_imm};
 use crate::lower::code::Handler;
 use crate::ptx::types::Type;
 
-/// The predicate `ops[0] = ops[1] cmp ops[2]`.
+/// The predicate `ops[0] = ops[1] cmp ops[2]`; `imm` must be [`operator_imm`] where there is one.
 pub(crate) fn compare(operator: &str, kind: Type, flushed: bool) -> Option<Handler> {
     match kind {
         Type::U16 | Type::B16 => integers::<u16>(operator),
@@ -16,10 +18,9 @@ pub(crate) fn compare(operator: &str, kind: Type, flushed: bool) -> Option<Handl
         Type::S16 => integers::<i16>(operator),
         Type::S32 => integers::<i32>(operator),
         Type::S64 => integers::<i64>(operator),
-        Type::F32 => singles(operator, flushed),
+        Type::F32 if !flushed => singles(operator),
         Type::F64 => doubles(operator),
-        Type::F16 | Type::Bf16 => halves(operator, kind == Type::Bf16, flushed),
-        _ => None,
+        _ => rare(kind, flushed),
     }
 }
 
@@ -37,83 +38,109 @@ fn integers<T: Copy + Ord + 'static>(operator: &str) -> Option<Handler> {
 
 /// Expands a test for every floating-point operator; `u` forms hold for NaN.
 macro_rules! floats {
-    ($operator:expr, |$a:ident: $t:ty, $b:ident| $from:expr) => {{
-        macro_rules! test {
-            ($condition:expr) => {
-                test2(|$a: $t, $b: $t| {
-                    let ($a, $b) = $from;
-                    let condition: fn(_, _) -> bool = $condition;
-                    condition($a, $b)
-                })
-            };
-        }
+    ($operator:expr, $t:ty) => {
         Some(match $operator {
-            "eq" => test!(|a, b| a == b),
-            "ne" => test!(|a, b| a < b || a > b),
-            "lt" => test!(|a, b| a < b),
-            "le" => test!(|a, b| a <= b),
-            "gt" => test!(|a, b| a > b),
-            "ge" => test!(|a, b| a >= b),
-            "equ" => test!(|a, b| !(a < b || a > b)),
-            "neu" => test!(|a, b| a != b),
-            "ltu" => test!(|a, b| !(a >= b)),
-            "leu" => test!(|a, b| !(a > b)),
-            "gtu" => test!(|a, b| !(a <= b)),
-            "geu" => test!(|a, b| !(a < b)),
-            "num" => test!(|a, b| a == a && b == b),
-            "nan" => test!(|a, b| a != a || b != b),
+            "eq" => test2(|a: $t, b: $t| a == b),
+            "ne" => test2(|a: $t, b: $t| a < b || a > b),
+            "lt" => test2(|a: $t, b: $t| a < b),
+            "le" => test2(|a: $t, b: $t| a <= b),
+            "gt" => test2(|a: $t, b: $t| a > b),
+            "ge" => test2(|a: $t, b: $t| a >= b),
+            "equ" => test2(|a: $t, b: $t| !(a < b || a > b)),
+            "neu" => test2(|a: $t, b: $t| a != b),
+            "ltu" => test2(|a: $t, b: $t| !(a >= b)),
+            "leu" => test2(|a: $t, b: $t| !(a > b)),
+            "gtu" => test2(|a: $t, b: $t| !(a <= b)),
+            "geu" => test2(|a: $t, b: $t| !(a < b)),
+            "num" => test2(|a: $t, b: $t| !a.is_nan() && !b.is_nan()),
+            "nan" => test2(|a: $t, b: $t| a.is_nan() || b.is_nan()),
             _ => return None,
         })
-    }};
+    };
 }
 
-#[allow(clippy::neg_cmp_op_on_partial_ord, clippy::eq_op, reason = "unordered comparisons are meant")]
-fn singles(operator: &str, flushed: bool) -> Option<Handler> {
-    if flushed {
-        floats!(operator, |a: f32, b| (flush(a), flush(b)))
-    } else {
-        floats!(operator, |a: f32, b| (a, b))
-    }
+#[allow(clippy::neg_cmp_op_on_partial_ord, reason = "unordered comparisons are meant")]
+fn singles(operator: &str) -> Option<Handler> {
+    floats!(operator, f32)
 }
 
-#[allow(clippy::neg_cmp_op_on_partial_ord, clippy::eq_op, reason = "unordered comparisons are meant")]
+#[allow(clippy::neg_cmp_op_on_partial_ord, reason = "unordered comparisons are meant")]
 fn doubles(operator: &str) -> Option<Handler> {
-    floats!(operator, |a: f64, b| (a, b))
+    floats!(operator, f64)
 }
 
-#[allow(clippy::neg_cmp_op_on_partial_ord, clippy::eq_op, reason = "unordered comparisons are meant")]
-fn halves(operator: &str, brain: bool, flushed: bool) -> Option<Handler> {
-    fn flushed_half(a: u16) -> u16 {
-        if a & 0x7c00 == 0 { a & 0x8000 } else { a }
-    }
-    if brain {
-        floats!(operator, |a: u16, b| (to_f32(Type::Bf16, a), to_f32(Type::Bf16, b)))
-    } else if flushed {
-        floats!(operator, |a: u16, b| (
-            to_f32(Type::F16, flushed_half(a)),
-            to_f32(Type::F16, flushed_half(b))
-        ))
-    } else {
-        floats!(operator, |a: u16, b| (to_f32(Type::F16, a), to_f32(Type::F16, b)))
-    }
+/// The parameter of the handlers that look at their operator at run time: a bit each for less, equal, greater, unordered.
+pub(crate) fn operator_imm(operator: &str) -> Option<u64> {
+    Some(match operator {
+        "lt" => 1,
+        "eq" => 2,
+        "le" => 3,
+        "gt" => 4,
+        "ne" => 5,
+        "ge" => 6,
+        "num" => 7,
+        "nan" => 8,
+        "ltu" => 9,
+        "equ" => 10,
+        "leu" => 11,
+        "gtu" => 12,
+        "neu" => 13,
+        "geu" => 14,
+        _ => return None,
+    })
 }
 
-/// Of a pair of halves: one predicate each. The operands are 32-bit registers; `high` takes the upper halves.
-pub(crate) fn compare_pair(operator: &str, kind: Type, high: bool) -> Option<Handler> {
-    #[allow(clippy::neg_cmp_op_on_partial_ord, clippy::eq_op, reason = "unordered comparisons are meant")]
-    fn half<const BRAIN: bool, const SHIFT: u32>(operator: &str) -> Option<Handler> {
-        floats!(operator, |a: u32, b| {
-            let kind = if BRAIN { Type::Bf16 } else { Type::F16 };
-            (to_f32(kind, (a >> SHIFT) as u16), to_f32(kind, (b >> SHIFT) as u16))
-        })
+fn holds(a: f32, b: f32, imm: u64) -> bool {
+    let bit = match a.partial_cmp(&b) {
+        Some(Ordering::Less) => 0,
+        Some(Ordering::Equal) => 1,
+        Some(Ordering::Greater) => 2,
+        None => 3,
+    };
+    imm >> bit & 1 != 0
+}
+
+fn flushed_half(a: u16) -> u16 {
+    if a & 0x7c00 == 0 { a & 0x8000 } else { a }
+}
+
+/// The comparisons that are rare: flushed f32 and halves; [`operator_imm`] says which.
+fn rare(kind: Type, flushed: bool) -> Option<Handler> {
+    Some(match (kind, flushed) {
+        (Type::F32, true) => test2_imm(|a: f32, b: f32, imm| holds(flush(a), flush(b), imm)),
+        (Type::F16, false) => {
+            test2_imm(|a: u16, b: u16, imm| holds(to_f32(Type::F16, a), to_f32(Type::F16, b), imm))
+        }
+        (Type::F16, true) => test2_imm(|a: u16, b: u16, imm| {
+            holds(to_f32(Type::F16, flushed_half(a)), to_f32(Type::F16, flushed_half(b)), imm)
+        }),
+        (Type::Bf16, _) => {
+            test2_imm(|a: u16, b: u16, imm| holds(to_f32(Type::Bf16, a), to_f32(Type::Bf16, b), imm))
+        }
+        _ => return None,
+    })
+}
+
+/// Of a pair of halves: one predicate each. The operands are 32-bit registers; `high` takes the upper halves. The operator
+/// is in the parameter ([`operator_imm`]).
+pub(crate) fn compare_pair(kind: Type, high: bool) -> Option<Handler> {
+    fn half(kind: Type, pair: u32, high: bool) -> f32 {
+        to_f32(kind, if high { (pair >> 16) as u16 } else { pair as u16 })
     }
-    match (kind, high) {
-        (Type::F16x2, false) => half::<false, 0>(operator),
-        (Type::F16x2, true) => half::<false, 16>(operator),
-        (Type::Bf16x2, false) => half::<true, 0>(operator),
-        (Type::Bf16x2, true) => half::<true, 16>(operator),
-        _ => None,
+    macro_rules! pair {
+        ($kind:ident, $high:literal) => {
+            test2_imm(|a: u32, b: u32, imm| {
+                holds(half(Type::$kind, a, $high), half(Type::$kind, b, $high), imm)
+            })
+        };
     }
+    Some(match (kind, high) {
+        (Type::F16x2, false) => pair!(F16, false),
+        (Type::F16x2, true) => pair!(F16, true),
+        (Type::Bf16x2, false) => pair!(Bf16, false),
+        (Type::Bf16x2, true) => pair!(Bf16, true),
+        _ => return None,
+    })
 }
 
 /// Combines a comparison with a predicate: `ops[0] = ops[1] op ops[2]`.

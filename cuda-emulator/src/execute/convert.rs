@@ -4,7 +4,7 @@
 
 use super::float::{flush, saturate};
 use super::half::{Bf16, F16, decode, encode};
-use super::lanes::{each2, map1, map3_imm};
+use super::lanes::{each1, each2, each3_imm, map1};
 use super::round::{self, Rounding, round_to_odd};
 use crate::lower::code::Handler;
 use crate::ptx::types::Type;
@@ -57,14 +57,15 @@ pub(crate) fn extend(from: u32, bits: u32, signed: bool, to: u32) -> Option<Hand
     }
 }
 
-/// Between integer types; with `saturate`, to the nearest value of the destination.
+/// Between integer types; with `saturate`, to the nearest value of the destination. `ops[1]`, `ops[2]` and `ops[3]` are
+/// all the operand.
 pub(crate) fn integer(to: Type, from: Type, saturate: bool) -> Option<Handler> {
     macro_rules! to {
         ($s:ty, $($d:ident $t:ty, $w:ty;)*) => {
             match (to, saturate) {
                 $(
                     (Type::$d, false) => Some(map1(|a: $s| a as $t as $w)),
-                    (Type::$d, true) => Some(map1(|a: $s| {
+                    (Type::$d, true) => Some(each1(|a: $s| {
                         i128::from(a).clamp(i128::from(<$t>::MIN), i128::from(<$t>::MAX)) as $t as $w
                     })),
                 )*
@@ -113,19 +114,19 @@ pub(crate) fn from_integer(to: Type, from: Type, how: Conversion) -> Option<Hand
             match to {
                 Type::F32 if plain => map1(|a: $s| a as f32),
                 Type::F64 if plain => map1(|a: $s| a as f64),
-                Type::F32 => map3_imm(|a: $s, _: $s, _: $s, imm| {
+                Type::F32 => each3_imm(|a: $s, _: $s, _: $s, imm| {
                     let value = to_single(i128::from(a), Rounding::from_bits(imm));
                     if imm & SATURATE != 0 { saturate(value) } else { value }
                 }),
-                Type::F64 => map3_imm(|a: $s, _: $s, _: $s, imm| {
+                Type::F64 => each3_imm(|a: $s, _: $s, _: $s, imm| {
                     let value = to_double(i128::from(a), Rounding::from_bits(imm));
                     if imm & SATURATE != 0 { value.clamp(0.0, 1.0) } else { value }
                 }),
-                Type::F16 => map3_imm(|a: $s, _: $s, _: $s, imm| {
+                Type::F16 => each3_imm(|a: $s, _: $s, _: $s, imm| {
                     let (sum, error) = split(i128::from(a));
                     encode::<F16>(limit(round_to_odd(sum, error), imm), Rounding::from_bits(imm))
                 }),
-                Type::Bf16 => map3_imm(|a: $s, _: $s, _: $s, imm| {
+                Type::Bf16 => each3_imm(|a: $s, _: $s, _: $s, imm| {
                     let (sum, error) = split(i128::from(a));
                     encode::<Bf16>(limit(round_to_odd(sum, error), imm), Rounding::from_bits(imm))
                 }),
@@ -215,12 +216,12 @@ fn integer_from<S: Source>(to: Type, double: bool) -> Option<Handler> {
     macro_rules! to {
         ($t:ty, $w:ty) => {
             if double || size_of::<$t>() == 8 {
-                map3_imm(|a: S, _: S, _: S, imm| {
+                each3_imm(|a: S, _: S, _: S, imm| {
                     let value = round::integral(a.double(imm), Rounding::from_bits(imm));
                     (if value.is_nan() { (1 as $t) << (<$t>::BITS - 1) } else { value as $t }) as $w
                 })
             } else {
-                map3_imm(|a: S, _: S, _: S, imm| {
+                each3_imm(|a: S, _: S, _: S, imm| {
                     round::integral(a.double(imm), Rounding::from_bits(imm)) as $t as $w
                 })
             }
@@ -280,12 +281,12 @@ fn single(value: f64, imm: u64) -> f32 {
 
 fn float_to<S: Source>(to: Type) -> Option<Handler> {
     Some(match to {
-        Type::F32 => map3_imm(|a: S, _: S, _: S, imm| single(a.double(imm), imm)),
-        Type::F64 => map3_imm(|a: S, _: S, _: S, imm| limit(a.double(imm), imm)),
-        Type::F16 => map3_imm(|a: S, _: S, _: S, imm| {
+        Type::F32 => each3_imm(|a: S, _: S, _: S, imm| single(a.double(imm), imm)),
+        Type::F64 => each3_imm(|a: S, _: S, _: S, imm| limit(a.double(imm), imm)),
+        Type::F16 => each3_imm(|a: S, _: S, _: S, imm| {
             encode::<F16>(limit(a.double(imm), imm), Rounding::from_bits(imm))
         }),
-        Type::Bf16 => map3_imm(|a: S, _: S, _: S, imm| {
+        Type::Bf16 => each3_imm(|a: S, _: S, _: S, imm| {
             encode::<Bf16>(limit(a.double(imm), imm), Rounding::from_bits(imm))
         }),
         _ => return None,
@@ -295,19 +296,19 @@ fn float_to<S: Source>(to: Type) -> Option<Handler> {
 /// As [`float_to`], rounding to an integral value: the result is then exact.
 fn integral_to<S: Source>(to: Type) -> Option<Handler> {
     Some(match to {
-        Type::F32 => map3_imm(|a: S, _: S, _: S, imm| {
+        Type::F32 => each3_imm(|a: S, _: S, _: S, imm| {
             single(round::integral(a.double(imm), Rounding::from_bits(imm)), imm)
         }),
-        Type::F64 => map3_imm(|a: S, _: S, _: S, imm| {
+        Type::F64 => each3_imm(|a: S, _: S, _: S, imm| {
             limit(round::integral(a.double(imm), Rounding::from_bits(imm)), imm)
         }),
-        Type::F16 => map3_imm(|a: S, _: S, _: S, imm| {
+        Type::F16 => each3_imm(|a: S, _: S, _: S, imm| {
             encode::<F16>(
                 limit(round::integral(a.double(imm), Rounding::from_bits(imm)), imm),
                 Rounding::Nearest,
             )
         }),
-        Type::Bf16 => map3_imm(|a: S, _: S, _: S, imm| {
+        Type::Bf16 => each3_imm(|a: S, _: S, _: S, imm| {
             encode::<Bf16>(
                 limit(round::integral(a.double(imm), Rounding::from_bits(imm)), imm),
                 Rounding::Nearest,
@@ -321,7 +322,7 @@ fn integral_to<S: Source>(to: Type) -> Option<Handler> {
 pub(crate) fn pack_halves(to: Type) -> Option<Handler> {
     macro_rules! pack {
         ($format:ident) => {
-            map3_imm(|a: f32, b: f32, _: f32, imm| {
+            each3_imm(|a: f32, b: f32, _: f32, imm| {
                 let half =
                     |value: f32| encode::<$format>(limit(value.double(0), imm), Rounding::from_bits(imm));
                 u32::from(half(a)) << 16 | u32::from(half(b))
@@ -353,12 +354,12 @@ pub(crate) fn pack_shorts(signed: bool) -> Handler {
 /// cvt.pack.sat of two s32 to 8 bits, above the low half of a third operand.
 pub(crate) fn pack_bytes(signed: bool) -> Handler {
     if signed {
-        map3_imm(|a: i32, b: i32, c: u32, _| {
+        each3_imm(|a: i32, b: i32, c: u32, _| {
             let clamp = |value: i32| u32::from(value.clamp(-0x80, 0x7f) as u8);
             c << 16 | clamp(a) << 8 | clamp(b)
         })
     } else {
-        map3_imm(|a: i32, b: i32, c: u32, _| {
+        each3_imm(|a: i32, b: i32, c: u32, _| {
             let clamp = |value: i32| value.clamp(0, 0xff) as u32;
             c << 16 | clamp(a) << 8 | clamp(b)
         })

@@ -4,7 +4,7 @@
 //! Arithmetic rounds exactly in every mode. Single-precision NaN results are the canonical 0x7fffffff, as the manual
 //! says. The approximate functions are computed in double precision and rounded: closer to the true value than hardware.
 
-use super::lanes::{each1, map1, map2, map3, map3_imm};
+use super::lanes::{each1, each3_imm, map1, map2, map3};
 use super::round::{self, Rounding};
 use crate::lower::code::Handler;
 use crate::ptx::types::Type;
@@ -50,11 +50,6 @@ pub(super) fn saturate(a: f32) -> f32 {
     if a > 0.0 { if a < 1.0 { a } else { 1.0 } } else { 0.0 }
 }
 
-#[inline(always)]
-fn saturate64(a: f64) -> f64 {
-    if a > 0.0 { if a < 1.0 { a } else { 1.0 } } else { 0.0 }
-}
-
 /// Applies the modifiers of `imm` around a single-precision operation.
 #[inline(always)]
 fn modified(imm: u64, inputs: [f32; 3], operation: impl Fn([f32; 3], Rounding) -> f32) -> f32 {
@@ -78,7 +73,7 @@ macro_rules! single {
                 $(let $x = flush($x);)*
                 saturate(flush($nearest))
             }),
-            _ => map3_imm($general),
+            _ => each3_imm($general),
         }
     };
 }
@@ -121,10 +116,10 @@ fn double_binary(name: &str, m: Modifiers) -> Option<Handler> {
         "sub" if nearest => map2(|a: f64, b: f64| a - b),
         "mul" if nearest => map2(|a: f64, b: f64| a * b),
         "div" if nearest => map2(|a: f64, b: f64| a / b),
-        "add" => map3_imm(|a: f64, b: f64, _: f64, imm| round::add64(a, b, Rounding::from_bits(imm))),
-        "sub" => map3_imm(|a: f64, b: f64, _: f64, imm| round::add64(a, -b, Rounding::from_bits(imm))),
-        "mul" => map3_imm(|a: f64, b: f64, _: f64, imm| round::mul64(a, b, Rounding::from_bits(imm))),
-        "div" => map3_imm(|a: f64, b: f64, _: f64, imm| round::div64(a, b, Rounding::from_bits(imm))),
+        "add" => each3_imm(|a: f64, b: f64, _: f64, imm| round::add64(a, b, Rounding::from_bits(imm))),
+        "sub" => each3_imm(|a: f64, b: f64, _: f64, imm| round::add64(a, -b, Rounding::from_bits(imm))),
+        "mul" => each3_imm(|a: f64, b: f64, _: f64, imm| round::mul64(a, b, Rounding::from_bits(imm))),
+        "div" => each3_imm(|a: f64, b: f64, _: f64, imm| round::div64(a, b, Rounding::from_bits(imm))),
         _ => return None,
     })
 }
@@ -139,7 +134,7 @@ pub(crate) fn multiply_add(kind: Type, m: Modifiers) -> Option<Handler> {
         )),
         Type::F64 if m.flush || m.saturate => return None,
         Type::F64 if m.rounding == Rounding::Nearest => map3(|a: f64, b: f64, c: f64| a.mul_add(b, c)),
-        Type::F64 => map3_imm(|a: f64, b: f64, c: f64, imm| round::fma64(a, b, c, Rounding::from_bits(imm))),
+        Type::F64 => each3_imm(|a: f64, b: f64, c: f64, imm| round::fma64(a, b, c, Rounding::from_bits(imm))),
         _ => return None,
     })
 }
@@ -161,10 +156,10 @@ pub(crate) fn root(name: &str, kind: Type, m: Modifiers) -> Option<Handler> {
         ("sqrt", Type::F64) if m.rounding == Rounding::Nearest => map1(|a: f64| a.sqrt()),
         ("rcp", Type::F64) if m.rounding == Rounding::Nearest => map1(|a: f64| 1.0 / a),
         ("sqrt", Type::F64) => {
-            map3_imm(|a: f64, _: f64, _: f64, imm| round::sqrt64(a, Rounding::from_bits(imm)))
+            each3_imm(|a: f64, _: f64, _: f64, imm| round::sqrt64(a, Rounding::from_bits(imm)))
         }
         ("rcp", Type::F64) => {
-            map3_imm(|a: f64, _: f64, _: f64, imm| round::div64(1.0, a, Rounding::from_bits(imm)))
+            each3_imm(|a: f64, _: f64, _: f64, imm| round::div64(1.0, a, Rounding::from_bits(imm)))
         }
         _ => return None,
     })
@@ -288,7 +283,7 @@ pub(crate) fn extremum(kind: Type, how: Extremum) -> Option<Handler> {
     Some(match kind {
         Type::F32 if plain && how.max => map2(|a: f32, b: f32| extremum32(a, b, 1)),
         Type::F32 if plain => map2(|a: f32, b: f32| extremum32(a, b, 0)),
-        Type::F32 => map3_imm(|a: f32, b: f32, _: f32, imm| extremum32(a, b, imm)),
+        Type::F32 => each3_imm(|a: f32, b: f32, _: f32, imm| extremum32(a, b, imm)),
         Type::F64 if !plain => return None,
         Type::F64 if how.max => {
             map2(|a: f64, b: f64| if a > b || b.is_nan() || (a == b && a.is_sign_positive()) { a } else { b })

@@ -2,7 +2,7 @@
 //! Half precision (f16) and bfloat16, alone and in pairs. All arithmetic happens in double precision with the exact error
 //! kept, then rounds once.
 
-use super::lanes::{each1, each2, each3};
+use super::lanes::{each1, each3_imm};
 use super::round::{Rounding, round_to_odd, two_sum};
 use crate::lower::code::Handler;
 use crate::ptx::types::Type;
@@ -93,31 +93,21 @@ pub(super) fn encode<F: Format>(value: f64, rounding: Rounding) -> u16 {
     sign | if away { infinity as u16 } else { (infinity - 1) as u16 }
 }
 
-/// In [`crate::lower::code::Instr::aux`]-like masks of this file's closures: what to do with a result.
-#[derive(Clone, Copy)]
-enum Finish {
-    Plain,
-    Saturate,
-    Relu,
-}
-
-fn finish<F: Format>(value: f64, how: Finish, flush: bool) -> u16 {
+/// The final rounding of a result, with the modifiers in `imm`.
+fn finish<F: Format>(value: f64, imm: u64) -> u16 {
     let bits = encode::<F>(value, Rounding::Nearest);
     let subnormal = bits & 0x7fff < 1 << (F::PRECISION - 1);
-    let bits = if flush && subnormal { bits & 0x8000 } else { bits };
+    let bits = if imm & FLUSH != 0 && subnormal { bits & 0x8000 } else { bits };
     let negative = bits & 0x8000 != 0;
-    match how {
-        Finish::Plain => bits,
-        Finish::Saturate if value.is_nan() || negative => 0,
-        Finish::Saturate => bits.min(encode::<F>(1.0, Rounding::Nearest)),
-        Finish::Relu if negative && !value.is_nan() => 0,
-        Finish::Relu => bits,
+    if imm & SATURATE != 0 {
+        return if value.is_nan() || negative { 0 } else { bits.min(encode::<F>(1.0, Rounding::Nearest)) };
     }
+    if imm & RELU != 0 && negative && !value.is_nan() { 0 } else { bits }
 }
 
-fn input<F: Format>(bits: u16, flush: bool) -> f64 {
+fn input<F: Format>(bits: u16, imm: u64) -> f64 {
     let subnormal = bits & 0x7fff < 1 << (F::PRECISION - 1);
-    decode::<F>(if flush && subnormal { bits & 0x8000 } else { bits })
+    decode::<F>(if imm & FLUSH != 0 && subnormal { bits & 0x8000 } else { bits })
 }
 
 fn fused(a: f64, b: f64, c: f64) -> f64 {
@@ -125,11 +115,17 @@ fn fused(a: f64, b: f64, c: f64) -> f64 {
     round_to_odd(sum, if sum.is_finite() { error } else { 0.0 })
 }
 
-fn least(a: f64, b: f64) -> f64 {
+fn least(a: f64, b: f64, imm: u64) -> f64 {
+    if imm & PROPAGATE != 0 && (a.is_nan() || b.is_nan()) {
+        return f64::NAN;
+    }
     if a < b || b.is_nan() || (a == b && a.is_sign_negative()) { a } else { b }
 }
 
-fn most(a: f64, b: f64) -> f64 {
+fn most(a: f64, b: f64, imm: u64) -> f64 {
+    if imm & PROPAGATE != 0 && (a.is_nan() || b.is_nan()) {
+        return f64::NAN;
+    }
     if a > b || b.is_nan() || (a == b && a.is_sign_positive()) { a } else { b }
 }
 
@@ -146,6 +142,11 @@ fn pair3(a: u32, b: u32, c: u32, f: impl Fn(u16, u16, u16) -> u16) -> u32 {
     u32::from(f(a as u16, b as u16, c as u16)) | u32::from(high) << 16
 }
 
+const FLUSH: u64 = 1;
+const SATURATE: u64 = 2;
+const RELU: u64 = 4;
+const PROPAGATE: u64 = 8;
+
 /// How a half-precision instruction is modified.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct HalfModifiers {
@@ -156,7 +157,18 @@ pub(crate) struct HalfModifiers {
     pub(crate) propagate: bool,
 }
 
-/// Expands `$make!(format, element-or-pair)` for the type and the modifiers.
+impl HalfModifiers {
+    /// [`crate::lower::code::Instr::imm`] of [`binary`] and [`multiply_add`].
+    pub(crate) fn imm(self) -> u64 {
+        let bit = |set: bool, bit: u64| if set { bit } else { 0 };
+        bit(self.flush, FLUSH)
+            | bit(self.saturate, SATURATE)
+            | bit(self.relu, RELU)
+            | bit(self.propagate, PROPAGATE)
+    }
+}
+
+/// Expands `$element!(format, …)` for one element or two, as the type says.
 macro_rules! by_format {
     ($kind:expr, $one:ident, $pair:ident) => {
         match $kind {
@@ -169,107 +181,64 @@ macro_rules! by_format {
     };
 }
 
-/// add, sub, mul, min, max.
+/// add, sub, mul, min, max; `ops[3]` is ignored, of the same width.
 pub(crate) fn binary(name: &str, kind: Type, m: HalfModifiers) -> Option<Handler> {
     macro_rules! operation {
-        ($f:expr, $how:expr, $flush:literal) => {{
+        ($f:expr) => {{
             macro_rules! one {
                 ($format:ident) => {
-                    each2(|a: u16, b: u16| {
-                        let value = $f(input::<$format>(a, $flush), input::<$format>(b, $flush));
-                        finish::<$format>(value, $how, $flush)
+                    each3_imm(|a: u16, b: u16, _: u16, imm| {
+                        finish::<$format>($f(input::<$format>(a, imm), input::<$format>(b, imm), imm), imm)
                     })
                 };
             }
             macro_rules! pair {
                 ($format:ident) => {
-                    each2(|a: u32, b: u32| {
+                    each3_imm(|a: u32, b: u32, _: u32, imm| {
                         pair2(a, b, |a, b| {
-                            let value = $f(input::<$format>(a, $flush), input::<$format>(b, $flush));
-                            finish::<$format>(value, $how, $flush)
+                            let value = $f(input::<$format>(a, imm), input::<$format>(b, imm), imm);
+                            finish::<$format>(value, imm)
                         })
                     })
                 };
             }
             by_format!(kind, one, pair)
         }};
-        ($f:expr) => {
-            match (m.flush, m.saturate, m.relu) {
-                (false, false, false) => operation!($f, Finish::Plain, false),
-                (true, false, false) => operation!($f, Finish::Plain, true),
-                (false, true, false) => operation!($f, Finish::Saturate, false),
-                (true, true, false) => operation!($f, Finish::Saturate, true),
-                _ => None,
-            }
-        };
     }
-    macro_rules! extremum {
-        ($f:expr) => {
-            match (m.propagate, m.flush) {
-                (false, false) => operation!($f, Finish::Plain, false),
-                (false, true) => operation!($f, Finish::Plain, true),
-                (true, false) => operation!(
-                    |a: f64, b: f64| if a.is_nan() || b.is_nan() { f64::NAN } else { $f(a, b) },
-                    Finish::Plain,
-                    false
-                ),
-                (true, true) => operation!(
-                    |a: f64, b: f64| if a.is_nan() || b.is_nan() { f64::NAN } else { $f(a, b) },
-                    Finish::Plain,
-                    true
-                ),
-            }
-        };
+    if m.relu && !matches!(name, "min" | "max") {
+        return None;
     }
     match name {
-        "add" => operation!(|a: f64, b: f64| a + b),
-        "sub" => operation!(|a: f64, b: f64| a - b),
-        "mul" => operation!(|a: f64, b: f64| a * b),
-        "min" if !m.saturate && !m.relu => extremum!(least),
-        "max" if !m.saturate && !m.relu => extremum!(most),
+        "add" if !m.propagate => operation!(|a: f64, b: f64, _| a + b),
+        "sub" if !m.propagate => operation!(|a: f64, b: f64, _| a - b),
+        "mul" if !m.propagate => operation!(|a: f64, b: f64, _| a * b),
+        "min" if !m.saturate && !m.relu => operation!(least),
+        "max" if !m.saturate && !m.relu => operation!(most),
         _ => None,
     }
 }
 
 /// fma.
 pub(crate) fn multiply_add(kind: Type, m: HalfModifiers) -> Option<Handler> {
-    macro_rules! operation {
-        ($how:expr, $flush:literal) => {{
-            macro_rules! element {
-                ($format:ident, $a:ident, $b:ident, $c:ident) => {
-                    finish::<$format>(
-                        fused(
-                            input::<$format>($a, $flush),
-                            input::<$format>($b, $flush),
-                            input::<$format>($c, $flush),
-                        ),
-                        $how,
-                        $flush,
-                    )
-                };
-            }
-            macro_rules! one {
-                ($format:ident) => {
-                    each3(|a: u16, b: u16, c: u16| element!($format, a, b, c))
-                };
-            }
-            macro_rules! pair {
-                ($format:ident) => {
-                    each3(|a: u32, b: u32, c: u32| pair3(a, b, c, |a, b, c| element!($format, a, b, c)))
-                };
-            }
-            by_format!(kind, one, pair)
-        }};
+    fn element<F: Format>(a: u16, b: u16, c: u16, imm: u64) -> u16 {
+        finish::<F>(fused(input::<F>(a, imm), input::<F>(b, imm), input::<F>(c, imm)), imm)
     }
-    match (m.flush, m.saturate, m.relu) {
-        (false, false, false) => operation!(Finish::Plain, false),
-        (true, false, false) => operation!(Finish::Plain, true),
-        (false, true, false) => operation!(Finish::Saturate, false),
-        (true, true, false) => operation!(Finish::Saturate, true),
-        (false, false, true) => operation!(Finish::Relu, false),
-        (true, false, true) => operation!(Finish::Relu, true),
-        _ => None,
+    macro_rules! one {
+        ($format:ident) => {
+            each3_imm(|a: u16, b: u16, c: u16, imm| element::<$format>(a, b, c, imm))
+        };
     }
+    macro_rules! pair {
+        ($format:ident) => {
+            each3_imm(|a: u32, b: u32, c: u32, imm| {
+                pair3(a, b, c, |a, b, c| element::<$format>(a, b, c, imm))
+            })
+        };
+    }
+    if m.propagate || (m.saturate && m.relu) {
+        return None;
+    }
+    by_format!(kind, one, pair)
 }
 
 /// abs, neg, ex2, tanh.
@@ -287,14 +256,12 @@ pub(crate) fn unary(name: &str, kind: Type, flush: bool) -> Option<Handler> {
         ($f:expr) => {{
             macro_rules! one {
                 ($format:ident) => {
-                    each1(|a: u16| finish::<$format>($f(decode::<$format>(a)), Finish::Plain, false))
+                    each1(|a: u16| finish::<$format>($f(decode::<$format>(a)), 0))
                 };
             }
             macro_rules! pair {
                 ($format:ident) => {
-                    each1(|a: u32| {
-                        pair1(a, |a| finish::<$format>($f(decode::<$format>(a)), Finish::Plain, false))
-                    })
+                    each1(|a: u32| pair1(a, |a| finish::<$format>($f(decode::<$format>(a)), 0)))
                 };
             }
             by_format!(kind, one, pair)

@@ -38,8 +38,15 @@ pub(crate) fn has_wide_vectors() -> bool {
     })
 }
 
-/// Defines a handler constructor: `fn name<Generics>(closure) -> Handler` around an inlined body.
+/// Defines a handler constructor: `fn name<Generics>(closure) -> Handler` around an inlined body. With `plain`, there is
+/// one version for all CPUs: for bodies in which wide vectors gain nothing.
 macro_rules! handler {
+    (plain $(#[$doc:meta])* $name:ident<$($t:ident),*> ($bound:path) $body:ident) => {
+        $(#[$doc])*
+        pub(crate) fn $name<$($t: Copy + 'static,)* Op: $bound + Copy + 'static>(_operation: Op) -> Handler {
+            $body::<$($t,)* Op>
+        }
+    };
     ($(#[$doc:meta])* $name:ident<$($t:ident),*> ($bound:path) $body:ident) => {
         $(#[$doc])*
         pub(crate) fn $name<$($t: Copy + 'static,)* Op: $bound + Copy + 'static>(_operation: Op) -> Handler {
@@ -86,16 +93,29 @@ handler! {
     map3_imm<D, A, B, C> (Fn(A, B, C, u64) -> D) map3_imm_body
 }
 handler! {
+    plain
     /// As [`map1`], calling `operation` for the lanes in the mask only: for operations that do not vectorise.
     each1<D, A> (Fn(A) -> D) each1_body
 }
 handler! {
+    plain
     /// As [`each1`] with two sources.
     each2<D, A, B> (Fn(A, B) -> D) each2_body
 }
 handler! {
+    plain
     /// As [`each1`] with three sources.
     each3<D, A, B, C> (Fn(A, B, C) -> D) each3_body
+}
+handler! {
+    plain
+    /// `ops[0] = operation(ops[1], ops[2], ops[3], imm)`, lane by lane as [`each1`].
+    each3_imm<D, A, B, C> (Fn(A, B, C, u64) -> D) each3_imm_body
+}
+handler! {
+    plain
+    /// The predicate `ops[0] = operation(ops[1], ops[2], imm)`, lane by lane.
+    test2_imm<A, B> (Fn(A, B, u64) -> bool) test2_imm_body
 }
 handler! {
     /// The predicate `ops[0] = operation(ops[1], ops[2])`.
@@ -213,7 +233,6 @@ unsafe fn store<D: Copy>(machine: &mut Machine<'_>, instr: &Instr, value: impl F
     Flow::Next
 }
 
-#[inline(always)]
 unsafe fn each1_body<D: Copy, A: Copy, Op: Fn(A) -> D + Copy>(
     machine: &mut Machine<'_>,
     instr: &Instr,
@@ -230,7 +249,6 @@ unsafe fn each1_body<D: Copy, A: Copy, Op: Fn(A) -> D + Copy>(
     Flow::Next
 }
 
-#[inline(always)]
 unsafe fn each2_body<D: Copy, A: Copy, B: Copy, Op: Fn(A, B) -> D + Copy>(
     machine: &mut Machine<'_>,
     instr: &Instr,
@@ -248,7 +266,6 @@ unsafe fn each2_body<D: Copy, A: Copy, B: Copy, Op: Fn(A, B) -> D + Copy>(
     Flow::Next
 }
 
-#[inline(always)]
 unsafe fn each3_body<D: Copy, A: Copy, B: Copy, C: Copy, Op: Fn(A, B, C) -> D + Copy>(
     machine: &mut Machine<'_>,
     instr: &Instr,
@@ -263,6 +280,41 @@ unsafe fn each3_body<D: Copy, A: Copy, B: Copy, C: Copy, Op: Fn(A, B, C) -> D + 
         for lane in lanes_of(machine.mask) {
             *target.add(lane) = operation(*a.add(lane), *b.add(lane), *c.add(lane));
         }
+    }
+    Flow::Next
+}
+
+unsafe fn each3_imm_body<D: Copy, A: Copy, B: Copy, C: Copy, Op: Fn(A, B, C, u64) -> D + Copy>(
+    machine: &mut Machine<'_>,
+    instr: &Instr,
+) -> Flow {
+    let operation = instance::<Op>();
+    // SAFETY: as in `map1_body`.
+    unsafe {
+        let target = machine.target::<D>(instr.ops[0]);
+        let a = machine.source::<A>(instr.ops[1]);
+        let b = machine.source::<B>(instr.ops[2]);
+        let c = machine.source::<C>(instr.ops[3]);
+        for lane in lanes_of(machine.mask) {
+            *target.add(lane) = operation(*a.add(lane), *b.add(lane), *c.add(lane), instr.imm);
+        }
+    }
+    Flow::Next
+}
+
+unsafe fn test2_imm_body<A: Copy, B: Copy, Op: Fn(A, B, u64) -> bool + Copy>(
+    machine: &mut Machine<'_>,
+    instr: &Instr,
+) -> Flow {
+    let operation = instance::<Op>();
+    // SAFETY: as in `map1_body`; the destination is a predicate.
+    unsafe {
+        let a = machine.source::<A>(instr.ops[1]);
+        let b = machine.source::<B>(instr.ops[2]);
+        let lanes = lanes_of(machine.mask);
+        let bits = lanes
+            .fold(0, |bits, lane| bits | u32::from(operation(*a.add(lane), *b.add(lane), instr.imm)) << lane);
+        machine.set_predicate(instr.ops[0], bits);
     }
     Flow::Next
 }

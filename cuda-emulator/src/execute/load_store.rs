@@ -111,7 +111,7 @@ fn order(machine: &mut Machine<'_>, instr: &Instr) {
         fence(Ordering::SeqCst);
     }
     if instr.aux & aux::POLLS != 0 {
-        machine.warp().polled = true;
+        machine.polls();
     }
 }
 

@@ -9,6 +9,9 @@ use crate::lower::code::{GUARD_NOT, Instr, LANES, NO_GUARD, frame};
 /// Backward jumps until a warp makes room for the next one.
 const TURN: u32 = 256;
 
+/// Backward jumps that reading volatile memory and atomics count as.
+const POLL_COST: u32 = 7;
+
 /// Why a warp stopped running.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stop {
@@ -63,6 +66,7 @@ impl Machine<'_> {
                         self.budget = self.budget.saturating_sub(1);
                         if self.budget == 0 {
                             self.save();
+                            self.warp().last = self.active;
                             return Stop::Turn;
                         }
                     }
@@ -79,6 +83,13 @@ impl Machine<'_> {
                 self.choose();
             }
         }
+    }
+
+    /// The current instruction reads what others may be about to write: its turn becomes shorter, and others follow.
+    #[inline(always)]
+    pub(super) fn polls(&mut self) {
+        self.budget = self.budget.saturating_sub(POLL_COST).max(1);
+        self.warp().polled = true;
     }
 
     /// Writes down where the active lanes are.
@@ -129,12 +140,15 @@ impl Machine<'_> {
     /// As [`Self::choose`], but lets another group go on than would be its turn: it may be what that one polls for.
     fn choose_next(&mut self) -> bool {
         let warp = self.warp();
+        let last = warp.last;
         let ready = warp.alive & !warp.at_barrier & !warp.at_sync;
         if ready == 0 {
             return self.choose();
         }
-        let later = ready & u32::MAX.checked_shl(warp.favoured + 1).unwrap_or(0);
-        let lane = if later != 0 { later } else { ready }.trailing_zeros();
+        // Any group but the one that ran last; among those, each lane in its turn.
+        let others = if ready & !last != 0 { ready & !last } else { ready };
+        let later = others & u32::MAX.checked_shl(warp.favoured + 1).unwrap_or(0);
+        let lane = if later != 0 { later } else { others }.trailing_zeros();
         warp.favoured = lane;
         let (base, pc) = (warp.lane_base[lane as usize], warp.lane_pc[lane as usize]);
         self.force = false;

@@ -29,6 +29,8 @@ pub(crate) struct Warp {
     pub(super) tid: [[u32; LANES]; 3],
     /// The lane that went on last when all had to take turns.
     pub(super) favoured: u32,
+    /// The lanes that were active at the end of its last turn.
+    pub(super) last: u32,
     /// It polled memory in its last turn, perhaps for a lane that waits for its own turn.
     pub(super) polled: bool,
 }
@@ -58,6 +60,7 @@ impl Warp {
             at_sync: 0,
             tid,
             favoured: 0,
+            last: 0,
             polled: false,
         }
     }

@@ -7,7 +7,7 @@ use super::code::{Handler, Piece};
 use super::draft::{After, Arg, Draft, Label, Register, Width};
 use super::linker::{Linker, ModuleId, SymbolRef};
 use crate::program::LoadError;
-use crate::ptx::ast::{RegisterNames, Signature, Statement, Variable};
+use crate::ptx::ast::{RegisterNames, Statement, Variable};
 use crate::ptx::types::{StateSpace, Type};
 use crate::ptx::{syntax, unsupported};
 
@@ -31,7 +31,7 @@ pub(super) enum Name<'a> {
     KernelParam(Piece),
     Symbol(SymbolRef),
     Label(Label),
-    Prototype(Signature<'a>),
+    Prototype,
     Targets(Vec<&'a str>),
 }
 
@@ -97,9 +97,8 @@ impl<'l, 'a> Function<'l, 'a> {
                 }
                 Statement::Registers { kind, names, line } => self.registers(*kind, names, *line)?,
                 Statement::Variable(variable) => self.variable(variable)?,
-                Statement::Prototype { name, signature } => {
-                    self.declare(name, Name::Prototype(signature.clone()), self.line)?;
-                }
+                // The argument variables of the call say how large they are.
+                Statement::Prototype { name } => self.declare(name, Name::Prototype, self.line)?,
                 Statement::Targets { name, labels } => {
                     self.declare(name, Name::Targets(labels.clone()), self.line)?;
                 }

@@ -106,12 +106,25 @@ pub(crate) struct Signature<'a> {
 /// What a function body consists of.
 #[derive(Debug)]
 pub(crate) enum Statement<'a> {
-    Label { name: &'a str, line: u32 },
+    Label {
+        name: &'a str,
+        line: u32,
+    },
     Variable(Variable<'a>),
-    Registers { kind: Type, names: Vec<RegisterNames<'a>>, line: u32 },
+    Registers {
+        kind: Type,
+        names: Vec<RegisterNames<'a>>,
+        line: u32,
+    },
     Block(Vec<Statement<'a>>),
-    Prototype { name: &'a str, signature: Signature<'a> },
-    Targets { name: &'a str, labels: Vec<&'a str> },
+    /// `.callprototype`, whose signature is read and dropped.
+    Prototype {
+        name: &'a str,
+    },
+    Targets {
+        name: &'a str,
+        labels: Vec<&'a str>,
+    },
     Instruction(Instruction<'a>),
 }
 

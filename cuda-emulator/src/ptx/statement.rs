@@ -64,10 +64,10 @@ fn statement<'a>(cursor: &mut Cursor<'_, 'a>, list: &mut Vec<Statement<'a>>) -> 
 /// What follows `name:`.
 fn labelled<'a>(cursor: &mut Cursor<'_, 'a>, name: &'a str, line: u32) -> Result<Statement<'a>, LoadError> {
     if cursor.take_word(".callprototype") {
-        let (_, signature) = signature(cursor)?;
+        signature(cursor)?;
         while cursor.take_word(".noreturn") || skip_numbered(cursor)? {}
         cursor.expect(b';')?;
-        return Ok(Statement::Prototype { name, signature });
+        return Ok(Statement::Prototype { name });
     }
     if cursor.take_word(".branchtargets") {
         let mut labels = Vec::new();

@@ -76,11 +76,6 @@ impl Type {
     pub(crate) fn is_signed(self) -> bool {
         matches!(self, Type::S8 | Type::S16 | Type::S32 | Type::S64)
     }
-
-    /// `.f32` or `.f64`.
-    pub(crate) fn is_float(self) -> bool {
-        matches!(self, Type::F32 | Type::F64)
-    }
 }
 
 /// A state space. `.reg` is none here: registers are not memory.

@@ -221,12 +221,15 @@ fn half<'a>(
     }
     match name {
         "fma" => {
-            let handler = half::multiply_add(kind, modifiers).filter(|_| !modifiers.propagate);
-            simple(f, inst, handler, kind, &[kind, kind, kind])
+            let handler = half::multiply_add(kind, modifiers);
+            with_imm(f, inst, (handler, modifiers.imm()), kind, &[kind, kind, kind])
         }
         "abs" | "neg" | "ex2" | "tanh" => {
             simple(f, inst, half::unary(name, kind, modifiers.flush), kind, &[kind])
         }
-        _ => simple(f, inst, half::binary(name, kind, modifiers), kind, &[kind, kind]),
+        _ => {
+            let handler = half::binary(name, kind, modifiers);
+            with_imm(f, inst, (handler, modifiers.imm()), kind, &[kind, kind])
+        }
     }
 }

@@ -4,7 +4,7 @@
 use crate::execute::{bits, compare, moves};
 use crate::lower::draft::{Arg, Width};
 use crate::lower::function::Function;
-use crate::lower::instruction::simple;
+use crate::lower::instruction::{simple, with_imm};
 use crate::lower::operands::Inst;
 use crate::program::LoadError;
 use crate::ptx::ast::{Immediate, Operand};
@@ -60,7 +60,7 @@ fn test<'a>(
     let a = f.source(inst.operand(1)?, kind)?;
     let b = f.source(inst.operand(2)?, kind)?;
     let result = f.temporary(Width::Predicate);
-    f.emit(handler, &[Arg::Def(result), a, b]);
+    f.emit(handler, &[Arg::Def(result), a, b]).imm = compare::operator_imm(operator).unwrap_or(0);
     let negated = f.temporary(Width::Predicate);
     let wants_both = matches!(inst.operand(0)?, Operand::Pair(..));
     if wants_both {
@@ -92,7 +92,8 @@ fn set_predicate<'a>(f: &mut Function<'_, 'a>, inst: &mut Inst<'_, 'a>) -> Resul
     // The shape of nearly all: no combination, one destination.
     if combination.is_none() && matches!(inst.operand(0)?, Operand::Name(_)) {
         let handler = compare::compare(operator, kind, flush);
-        return simple(f, inst, handler, Type::Pred, &[kind, kind]);
+        let imm = compare::operator_imm(operator).unwrap_or(0);
+        return with_imm(f, inst, (handler, imm), Type::Pred, &[kind, kind]);
     }
     let (result, negated) = test(f, inst, kind, (operator, flush), combination)?;
     match (inst.operand(0)?, negated) {
@@ -129,9 +130,10 @@ fn set_predicate_pair<'a>(
         None => None,
     };
     for (name, upper) in [(low, false), (high, true)] {
-        let handler = inst.modifiers.require(compare::compare_pair(operator, kind, upper))?;
+        let handler = inst.modifiers.require(compare::compare_pair(kind, upper))?;
+        let imm = inst.modifiers.require(compare::operator_imm(operator))?;
         let result = f.temporary(Width::Predicate);
-        f.emit(handler, &[Arg::Def(result), a, b]);
+        f.emit(handler, &[Arg::Def(result), a, b]).imm = imm;
         let target = f.target(&Operand::Name(name), Type::Pred)?;
         match combination.zip(other) {
             Some((combination, other)) => {
