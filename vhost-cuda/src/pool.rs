@@ -10,7 +10,7 @@ use log::{error, info};
 
 use crate::process::{Worker, WorkerError, WorkerSpec};
 
-/// Workers that are tried for one session; more than one, because a warm worker may have died meanwhile.
+/// Workers that are tried for one session, besides the warm ones, which may have died meanwhile.
 const ATTEMPTS: usize = 3;
 /// Pause after a failed fork, so that a machine out of processes is not made worse.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -58,9 +58,13 @@ impl WorkerPool {
     /// Errors: what the last worker tried said. The reason is also logged here.
     pub fn take(&self) -> Result<Worker, WorkerError> {
         let mut last = WorkerError::Ended("the daemon is stopping".into());
-        for _ in 0..ATTEMPTS {
+        for _ in 0..ATTEMPTS + self.shared.warm {
             let Some(started) = self.next() else { break };
             match started.and_then(|worker| Ok((worker.wait_ready()?, worker))) {
+                // What a worker said when it was ready outlives it.
+                Ok((_, worker)) if !worker.process.is_running() => {
+                    last = WorkerError::Ended("it was killed while it waited for a session".into());
+                }
                 Ok((ready, worker)) => {
                     self.greet(&ready);
                     return Ok(worker);

@@ -105,8 +105,13 @@ impl Process {
 
     /// Whether the process has not ended yet.
     pub fn is_running(&self) -> bool {
-        let mut child = self.child.lock().unwrap_or_else(PoisonError::into_inner);
-        child.as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(None)))
+        let mut slot = self.child.lock().unwrap_or_else(PoisonError::into_inner);
+        let running = slot.as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(None)));
+        if !running {
+            // Reaped: its number may belong to another process from now on.
+            *slot = None;
+        }
+        running
     }
 
     /// Process id.
