@@ -3,7 +3,7 @@
 //! compiler with a version script.
 
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
 
@@ -78,6 +78,8 @@ fn link_archive(folder: &Path, library: &Library, archive: &Path, script: &Path)
     if !output.status.success() {
         bail!("Cannot link {}: {}", library.soname, String::from_utf8_lossy(&output.stderr));
     }
+    // Temporary files are private; every user of the guest loads this one.
+    fs::set_permissions(new.path(), fs::Permissions::from_mode(0o755))?;
     let target = folder.join(library.soname);
     new.persist(&target).with_context(|| format!("Cannot write {}", target.display()))?;
     Ok(())
