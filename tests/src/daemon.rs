@@ -2,6 +2,7 @@
 
 //! A daemon of a test's own, on a socket in a temporary folder.
 
+use std::env;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -17,6 +18,9 @@ use crate::stack::Stack;
 /// How long a daemon may take to listen, and to end when asked.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// The variable that names another device than the emulator for the integration and hostile levels: `auto` for the GPU.
+pub const DEVICE_VARIABLE: &str = "VHOST_CUDA_DEVICE";
+
 /// How a daemon is started.
 #[derive(Clone, Debug)]
 pub struct DaemonOptions {
@@ -29,9 +33,11 @@ pub struct DaemonOptions {
 }
 
 impl Default for DaemonOptions {
-    /// The emulator, with one worker ready.
+    /// The emulator, or the device that `VHOST_CUDA_DEVICE` names, with one worker ready.
     fn default() -> Self {
-        Self { device: "emulated".into(), arguments: Vec::new(), environment: Vec::new() }
+        let device = env::var(DEVICE_VARIABLE).ok().filter(|device| !device.is_empty());
+        let device = device.unwrap_or_else(|| "emulated".into());
+        Self { device, arguments: Vec::new(), environment: Vec::new() }
     }
 }
 

@@ -2,9 +2,6 @@
 
 //! Whether a program did what the table says.
 
-use std::fs;
-use std::path::Path;
-
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::cases::{Case, Stdout};
@@ -14,12 +11,11 @@ use crate::running::Outcome;
 pub fn check(case: &Case, outcome: &Outcome) -> Result<()> {
     outcome.expect_exit(case.exit)?;
     if case.stdout == Stdout::Expected {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("expected").join(format!("{}.txt", case.name));
-        let expected =
-            fs::read_to_string(&path).with_context(|| format!("Cannot read {}", path.display()))?;
+        let name = format!("tests/expected/{}.txt", case.name);
+        let expected = case.expected_stdout().with_context(|| format!("There is no {name}"))?;
         if outcome.stdout != expected {
-            let difference = first_difference(&expected, &outcome.stdout);
-            bail!("stdout is not {}: {difference}\n{outcome}", path.display());
+            let difference = first_difference(expected, &outcome.stdout);
+            bail!("stdout is not {name}: {difference}\n{outcome}");
         }
     }
     for text in case.stderr_has {
