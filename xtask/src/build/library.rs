@@ -19,8 +19,6 @@ pub struct Library {
     soname: &'static str,
     /// The name that the linker looks for.
     development_name: &'static str,
-    /// What it is linked against besides the system's libraries.
-    needs: &'static [&'static str],
 }
 
 /// The driver API in the guest.
@@ -29,16 +27,14 @@ pub const GUEST_LIBCUDA: Library = Library {
     version_script: "guest-lib/libcuda/libcuda.map",
     soname: "libcuda.so.1",
     development_name: "libcuda.so",
-    needs: &[],
 };
 
-/// The runtime API in the guest; calls the driver API's exported symbols.
+/// The runtime API in the guest; finds the driver API when the program makes its first call.
 pub const GUEST_LIBCUDART: Library = Library {
     package: "libcudart",
     version_script: "guest-lib/libcudart/libcudart.so.13.map",
     soname: "libcudart.so.13",
     development_name: "libcudart.so",
-    needs: &["-lcuda"],
 };
 
 /// The driver API that executes on the CPU.
@@ -47,7 +43,6 @@ pub const EMULATOR: Library = Library {
     version_script: "cuda-emulator/libcuda.map",
     soname: "libcuda.so.1",
     development_name: "libcuda.so",
-    needs: &[],
 };
 
 /// Builds `library` into `folder`.
@@ -73,7 +68,7 @@ fn link_archive(folder: &Path, library: &Library, archive: &Path, script: &Path)
     cc.arg(format!("-Wl,--version-script={}", script.display()));
     cc.arg(format!("-Wl,-soname,{}", library.soname));
     cc.args(["-Wl,--gc-sections", "-Wl,--strip-debug", "-Wl,-z,defs", "-Wl,-z,relro,-z,now,-z,nodelete"]);
-    cc.arg("-L").arg(folder).args(library.needs).args(["-lgcc_s", "-lpthread", "-ldl", "-lm", "-lc"]);
+    cc.args(["-lgcc_s", "-lpthread", "-ldl", "-lm", "-lc"]);
     let output = cc.arg("-o").arg(new.path()).output().context("Cannot start cc")?;
     if !output.status.success() {
         bail!("Cannot link {}: {}", library.soname, String::from_utf8_lossy(&output.stderr));
