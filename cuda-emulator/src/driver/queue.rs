@@ -10,6 +10,9 @@ use super::threads;
 /// Work that waits in a queue.
 type Job = Box<dyn FnOnce() + Send>;
 
+/// Who pushes more than this must wait, as for a full hardware queue.
+const MAX_WAITING: u64 = 1024;
+
 /// A queue of jobs that run one after the other, in the order in which they were pushed.
 #[derive(Default)]
 pub(super) struct Queue {
@@ -68,6 +71,12 @@ impl Queue {
         Mark { queue: Arc::clone(self), count: self.lock().pushed }
     }
 
+    /// Waits until fewer than [`MAX_WAITING`] jobs have not ended.
+    pub(super) fn wait_for_room(&self) {
+        let full = |state: &mut State| state.pushed - state.ended >= MAX_WAITING;
+        drop(self.changed.wait_while(self.lock(), full).unwrap_or_else(PoisonError::into_inner));
+    }
+
     /// Appends a job that starts once `after` is reached as well; returns the point after it.
     pub(super) fn push(self: &Arc<Self>, after: Vec<Mark>, job: Job) -> Mark {
         let mut state = self.lock();
@@ -118,7 +127,9 @@ impl Queue {
             if catch_unwind(AssertUnwindSafe(job)).is_err() {
                 log::error!("a job of a stream panicked");
             }
-            self.lock().ended += 1;
+            let mut state = self.lock();
+            state.ended += 1;
+            drop(state);
             self.changed.notify_all();
         }
     }
@@ -176,6 +187,22 @@ mod tests {
         assert!(!mark.reached());
         drop(entered);
         mark.wait();
+    }
+
+    #[test]
+    fn a_full_queue_makes_the_pusher_wait() {
+        let queue = Arc::new(Queue::default());
+        let entered = queue.enter().unwrap();
+        for _ in 1..MAX_WAITING {
+            queue.wait_for_room();
+            queue.push(Vec::new(), Box::new(|| ()));
+        }
+        let other = Arc::clone(&queue);
+        let waiting = std::thread::spawn(move || other.wait_for_room());
+        std::thread::sleep(std::time::Duration::from_millis(5));
+        assert!(!waiting.is_finished());
+        drop(entered);
+        waiting.join().unwrap();
     }
 
     #[test]

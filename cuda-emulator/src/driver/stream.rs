@@ -105,6 +105,7 @@ impl Context {
         mut after: Vec<Mark>,
         job: impl FnOnce(&Context, Option<CUresult>) -> CuResult<()> + Send + 'static,
     ) -> Mark {
+        stream.queue.wait_for_room();
         // Held while the other streams' ends are looked up, so that two submissions agree on who is first.
         let _order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
         after.extend(self.predecessors(stream));
