@@ -2,7 +2,8 @@
 
 //! A front-end and driver in one, with its own guest memory, that says whatever a test wants.
 
-use std::os::fd::AsRawFd;
+use std::fs::File;
+use std::os::fd::{AsRawFd, FromRawFd};
 use std::path::Path;
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use virtio_cuda_protocol::transport::{
     Config, Hello, MemEntry, OP_CALL, OP_CLOSE, OP_HELLO, OP_OPEN, Open, Opened, PROTOCOL_VERSION, REPLY_OK,
     ReplyHeader, RequestHeader,
 };
-use vm_memory::{Bytes, FileOffset, GuestAddress, GuestMemoryBackend, GuestMemoryMmap, GuestMemoryRegion};
+use vm_memory::{Bytes, FileOffset, GuestAddress, GuestMemoryBackend, GuestMemoryMmap};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::ring::{Descriptor, NEXT, QUEUE_BYTES, QUEUE_SIZE, Ring, Used, WRITE};
@@ -366,16 +367,22 @@ pub fn parse_result(payload: &[u8]) -> Result<CallResult> {
 }
 
 fn guest_memory() -> Result<GuestMemoryMmap> {
-    let file = |bytes: u64| -> Result<FileOffset> {
-        let file = tempfile::tempfile()?;
-        file.set_len(bytes)?;
-        Ok(FileOffset::new(file, 0))
-    };
     let ranges = [
-        (GuestAddress(LOW), LOW_BYTES as usize, Some(file(LOW_BYTES)?)),
-        (GuestAddress(HIGH), HIGH_BYTES as usize, Some(file(HIGH_BYTES)?)),
+        (GuestAddress(LOW), LOW_BYTES as usize, Some(FileOffset::new(memory_file(LOW_BYTES)?, 0))),
+        (GuestAddress(HIGH), HIGH_BYTES as usize, Some(FileOffset::new(memory_file(HIGH_BYTES)?, 0))),
     ];
-    let memory = GuestMemoryMmap::from_ranges_with_files(ranges)?;
-    debug_assert_eq!(memory.iter().map(|region| region.len()).sum::<u64>(), LOW_BYTES + HIGH_BYTES);
-    Ok(memory)
+    Ok(GuestMemoryMmap::from_ranges_with_files(ranges)?)
+}
+
+/// As a VMM's: the kernel lets the GPU pin no pages of a file on a disk.
+fn memory_file(bytes: u64) -> Result<File> {
+    // SAFETY: the name is a C string.
+    let fd = unsafe { libc::memfd_create(c"fake-frontend".as_ptr(), libc::MFD_CLOEXEC) };
+    if fd < 0 {
+        return Err(std::io::Error::last_os_error()).context("memfd_create");
+    }
+    // SAFETY: the descriptor was made just above and nobody else has it.
+    let file = unsafe { File::from_raw_fd(fd) };
+    file.set_len(bytes)?;
+    Ok(file)
 }

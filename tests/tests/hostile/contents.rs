@@ -15,8 +15,11 @@ use crate::calls::{CONTEXT, INVALID_VALUE, NOT_SUPPORTED, Session, in_context};
 use crate::{Target, attack};
 
 /// Codes by which an image is refused: invalid image, no binary for the GPU, invalid PTX, unsupported PTX version,
-/// invalid source, not supported.
-const BAD_IMAGE: &[i32] = &[200, 209, 218, 222, 300, 801];
+/// invalid source, not supported, and what NVIDIA's driver says of some (unknown).
+const BAD_IMAGE: &[i32] = &[200, 209, 218, 222, 300, 801, 999];
+
+/// CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES.
+const OUT_OF_RESOURCES: i32 = 701;
 
 pub fn collect(suite: &mut Suite) {
     attack(suite, "contents::images_and_names", images_and_names);
@@ -97,7 +100,7 @@ fn kernel_parameters(target: &mut Target) -> Result<()> {
     for bytes in [parameters.len() + 1, parameters.len() + 4, 4096] {
         let mut longer = parameters.clone();
         longer.resize(bytes, 0xff);
-        session.expect(&launch(1, 1, 0, 0, &longer), &[0, INVALID_VALUE])?;
+        session.expect(&launch(1, 1, 0, 0, &longer), &[0, INVALID_VALUE, OUT_OF_RESOURCES])?;
     }
     session.expect(&launch(1, 1, 0, 0, &[0; 50_000]), &[INVALID_VALUE])?;
     for (grid, block, shared) in [
@@ -109,7 +112,7 @@ fn kernel_parameters(target: &mut Target) -> Result<()> {
         (1, 1, 1 << 20),
         (1, 1, u32::MAX),
     ] {
-        session.expect(&launch(grid, block, shared, 0, &parameters), &[INVALID_VALUE, 701])?;
+        session.expect(&launch(grid, block, shared, 0, &parameters), &[INVALID_VALUE, OUT_OF_RESOURCES])?;
     }
     session.expect(&launch(1, 1, 0, 0x8000_0000, &parameters), &[INVALID_VALUE, NOT_SUPPORTED])?;
     session.expect(&in_context(Opcode::cuCtxSynchronize, &[]), &[0])?;
