@@ -154,6 +154,10 @@ impl VhostUserBackend for Backend {
     }
 
     fn reset_device(&self) {
+        // The library disables the queues but does not say that they are stopped.
+        for (index, ring) in self.device.rings.iter().enumerate() {
+            ring.stop(index as u32);
+        }
         self.device.reset();
     }
 

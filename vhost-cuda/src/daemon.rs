@@ -13,6 +13,7 @@ use anyhow::{Context, bail};
 use log::{error, info, warn};
 use vhost::vhost_user::{Error as VhostUserError, Listener};
 use vhost_user_backend::{Error as BackendError, VhostUserDaemon};
+use vm_memory::GuestMemoryBackend;
 
 use crate::args::DaemonArgs;
 use crate::backend::Backend;
@@ -21,6 +22,7 @@ use crate::library;
 use crate::memory::{Memory, SharedMemory};
 use crate::pool::WorkerPool;
 use crate::process::WorkerSpec;
+use crate::sigbus;
 
 /// Pause after a failed accept, as when the process is out of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
@@ -35,6 +37,7 @@ type Devices = Arc<Mutex<HashMap<u64, Arc<Device>>>>;
 pub fn run(args: &DaemonArgs) -> anyhow::Result<()> {
     let library = library::find(&args.device)?;
     let signals = Signals::block()?;
+    sigbus::install().context("Cannot handle SIGBUS")?;
     let (listener, socket) = listen(args)?;
     info!("executing CUDA calls with {}", library.display());
     let spec = WorkerSpec { library, memory_limit: args.memory_limit, log_level: args.log_level.clone() };
@@ -124,7 +127,11 @@ fn accept(
     let memory = SharedMemory::new(Memory::new());
     let name = format!("vhost-user-{connection}");
     let mut daemon = VhostUserDaemon::new(name, backend.clone(), memory).map_err(describe)?;
-    daemon.start(listener).map_err(describe)?;
+    if let Err(error) = daemon.start(listener) {
+        drop(daemon);
+        backend.close_exit_events();
+        return Err(describe(error));
+    }
     info!("connection {connection}: front-end connected");
     lock(devices).insert(connection, device.clone());
     let devices = devices.clone();
@@ -138,7 +145,7 @@ fn accept(
             drop(daemon);
             backend.close_exit_events();
             lock(&devices).remove(&connection);
-            report(connection, result);
+            report(connection, &device, result);
         })
         .context("Cannot start a thread for the connection")?;
     Ok(())
@@ -149,31 +156,31 @@ fn describe(error: BackendError) -> anyhow::Error {
     anyhow::anyhow!("{error}")
 }
 
-fn report(connection: u64, result: Result<(), BackendError>) {
+fn report(connection: u64, device: &Device, result: Result<(), BackendError>) {
     use VhostUserError as Cause;
+    let shrunk = sigbus::take_patched();
+    if shrunk > 0 {
+        warn!("connection {connection}: {shrunk} pages of guest memory were gone: its file was cut short");
+    }
     match result {
         Ok(())
         | Err(BackendError::HandleRequest(
             Cause::Disconnected | Cause::PartialMessage | Cause::SocketBroken(_),
-        )) => {
-            info!("connection {connection}: front-end disconnected");
-        }
-        Err(BackendError::HandleRequest(cause)) if memory_not_shared(&cause) => error!(
-            "connection {connection}: {cause}: the front-end's memory is not shared with this process. QEMU needs \
-             `-object memory-backend-memfd,id=mem,size=SIZE,share=on` and `-machine memory-backend=mem`"
+        )) => info!("connection {connection}: front-end disconnected"),
+        Err(BackendError::HandleRequest(cause)) if memory_not_shared(device, &cause) => error!(
+            "connection {connection}: {cause}: the queues do not lie in memory that is shared with this process. \
+             QEMU needs `-object memory-backend-memfd,id=mem,size=SIZE,share=on` and `-machine memory-backend=mem`"
         ),
         Err(cause) => warn!("connection {connection}: dropped: {cause}"),
     }
 }
 
-/// What the library answers when a memory table is empty, or a queue does not lie in shared memory.
-fn memory_not_shared(cause: &VhostUserError) -> bool {
+/// Whether the front-end set up queues without having shared the memory that they lie in.
+fn memory_not_shared(device: &Device, cause: &VhostUserError) -> bool {
     match cause {
-        VhostUserError::InvalidParam | VhostUserError::IncorrectFds => true,
-        VhostUserError::ReqHandlerError(error) => {
-            let text = error.to_string();
-            text.contains("Missing memory mapping") || text.contains("No memory region found")
-        }
+        // The library's answer to a queue's address when it has no memory at all.
+        VhostUserError::InvalidParam => device.memory().is_none_or(|memory| memory.num_regions() == 0),
+        VhostUserError::ReqHandlerError(error) => error.to_string().contains("Missing memory mapping"),
         _ => false,
     }
 }

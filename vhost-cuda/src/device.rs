@@ -239,8 +239,12 @@ impl Device {
         ending
     }
 
-    /// The device was reset: what the driver had opened ends.
+    /// The device was reset: what the driver had opened ends. To be called once, by whoever notices first.
     pub fn reset(&self) {
+        // Queues that restart later must not take it for another reset.
+        for ring in &self.rings {
+            ring.forget_stop();
+        }
         wait_for(&self.end_sessions(false));
         self.events.clear();
         self.driver_version.store(0, Ordering::Relaxed);

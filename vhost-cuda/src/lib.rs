@@ -28,4 +28,5 @@ pub mod process;
 pub mod request;
 pub mod ring;
 pub mod session;
+pub mod sigbus;
 pub mod worker;

@@ -4,9 +4,9 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use log::{error, info};
+use log::{Level, info, log};
 
 use crate::process::{Worker, WorkerError, WorkerSpec};
 
@@ -14,6 +14,9 @@ use crate::process::{Worker, WorkerError, WorkerSpec};
 const ATTEMPTS: usize = 3;
 /// Pause after a failed fork, so that a machine out of processes is not made worse.
 const PAUSE: Duration = Duration::from_secs(1);
+
+/// Time between two errors of the same kind in the log.
+const COMPLAINT_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The pool of one daemon. Its thread is the parent of all workers.
 #[derive(Debug)]
@@ -35,6 +38,18 @@ struct State {
     waiting: usize,
     stopping: bool,
     greeted: bool,
+    complained: Option<Instant>,
+}
+
+impl State {
+    /// Whether an error may be logged: not at each try of a guest that opens session after session.
+    fn may_complain(&mut self) -> bool {
+        let quiet = self.complained.is_some_and(|before| before.elapsed() < COMPLAINT_INTERVAL);
+        if !quiet {
+            self.complained = Some(Instant::now());
+        }
+        !quiet
+    }
 }
 
 impl Shared {
@@ -72,7 +87,8 @@ impl WorkerPool {
                 Err(error) => last = error,
             }
         }
-        error!("No worker for a new session: {last}");
+        let level = if self.shared.lock().may_complain() { Level::Error } else { Level::Debug };
+        log!(level, "No worker for a new session: {last}");
         Err(last)
     }
 

@@ -73,7 +73,7 @@ impl Worker {
             command.arg("--memory-limit").arg(limit.to_string());
         }
         command.stdin(Stdio::null()).stdout(Stdio::null()).process_group(0);
-        // SAFETY: the closure makes only async-signal-safe calls (prctl, getppid, fcntl, raise).
+        // SAFETY: the closure makes only async-signal-safe calls (prctl, getppid, close_range, fcntl).
         unsafe { command.pre_exec(move || prepare_child(fd, parent)) };
         let child = command.spawn().map_err(WorkerError::Spawn)?;
         Ok(Self { link, process: Process::of(child) })
@@ -162,7 +162,9 @@ fn prepare_child(link: RawFd, parent: u32) -> io::Result<()> {
         if libc::getppid() as u32 != parent {
             return Err(io::Error::from_raw_os_error(libc::ESRCH));
         }
-        if libc::fcntl(link, libc::F_SETFD, 0) < 0 {
+        // What front-ends sent lacks the close-on-exec flag: no worker may get another guest's memory.
+        let flags = libc::CLOSE_RANGE_CLOEXEC as libc::c_int;
+        if libc::close_range(3, libc::c_uint::MAX, flags) < 0 || libc::fcntl(link, libc::F_SETFD, 0) < 0 {
             return Err(io::Error::last_os_error());
         }
     }

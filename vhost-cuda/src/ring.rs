@@ -124,6 +124,18 @@ impl Ring {
         }
     }
 
+    /// The device was reset while the queue was stopped: what was taken from it is void, and its restart is
+    /// nothing new.
+    pub fn forget_stop(&self) {
+        let mut gate = self.lock();
+        if !gate.running {
+            gate.generation += 1;
+            gate.in_flight.clear();
+            gate.stopped_at = None;
+            self.changed.notify_all();
+        }
+    }
+
     /// The front-end has gone: outstanding chains are never answered.
     pub fn abandon(&self) {
         self.lock().gone = true;

@@ -69,6 +69,10 @@ pub enum BulkOut {
 }
 
 impl BulkOut {
+    /// Room for `room` bytes in the reply.
+    pub fn inline(room: usize) -> Self {
+        Self::Inline { room, bytes: Vec::new() }
+    }
     /// Room in bytes.
     pub fn room(&self) -> u64 {
         match self {
@@ -106,7 +110,7 @@ mod tests {
 
     #[test]
     fn more_than_the_room_is_refused() {
-        let mut out = BulkOut::Inline { room: 3, bytes: Vec::new() };
+        let mut out = BulkOut::inline(3);
         assert!(out.put(b"four").is_err());
         out.put(b"abc").unwrap();
     }

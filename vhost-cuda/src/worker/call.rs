@@ -95,8 +95,9 @@ impl CallContext<'_> {
 pub type Reply = (u32, Vec<u8>);
 
 /// Executes the call in `frame` on the calling thread.
-pub fn execute(session: &SessionState, thread: &mut ThreadState, frame: &Frame) -> Reply {
-    let Some((header, args, mut cx)) = open(session, thread, frame) else {
+pub fn execute(session: &SessionState, thread: &mut ThreadState, mut frame: Frame) -> Reply {
+    let reply_room = frame.header.reply_room as usize;
+    let Some((header, args, mut cx)) = open(session, thread, &mut frame) else {
         return (REPLY_INVALID, Vec::new());
     };
     let mut results = [0; MAX_RESULTS];
@@ -121,7 +122,7 @@ pub fn execute(session: &SessionState, thread: &mut ThreadState, frame: &Frame) 
     payload.extend_from_slice(head.as_bytes());
     payload.extend_from_slice(&results[..used]);
     payload.extend_from_slice(inline);
-    if payload.len() > frame.header.reply_room as usize {
+    if payload.len() > reply_room {
         return (REPLY_INVALID, Vec::new());
     }
     (REPLY_OK, payload)
@@ -138,61 +139,39 @@ fn run(opcode: Opcode, cx: &mut CallContext<'_>, args: Reader<'_>, results: &mut
 fn open<'a>(
     session: &'a SessionState,
     thread: &'a mut ThreadState,
-    frame: &'a Frame,
+    frame: &'a mut Frame,
 ) -> Option<(CallHeader, &'a [u8], CallContext<'a>)> {
+    let memory = session.memory();
+    let ins = PageList::new(memory.clone(), std::mem::take(&mut frame.in_entries)).ok()?;
+    let outs = PageList::new(memory, std::mem::take(&mut frame.out_entries)).ok()?;
     let (header, rest) = CallHeader::read_from_prefix(&frame.payload).ok()?;
     let (args, rest) = rest.split_at_checked(header.args_bytes as usize)?;
     if header.flags & !(CALL_IN_INLINE | CALL_OUT_INLINE) != 0 {
         return None;
     }
-    let memory = session.memory();
-    let ins = PageList::new(memory.clone(), frame.in_entries.clone()).ok()?;
-    let outs = PageList::new(memory, frame.out_entries.clone()).ok()?;
-    let keep = frame.header.flags & FLAG_KEEP != 0;
-
-    let bulk_in = if header.flags & CALL_IN_INLINE != 0 {
-        if !frame.in_entries.is_empty() {
-            return None;
-        }
-        BulkIn::Inline(rest)
-    } else if frame.in_entries.is_empty() {
-        // Without entries there is nothing, and nothing may follow.
-        if !rest.is_empty() {
-            return None;
-        }
-        BulkIn::Inline(&[])
-    } else {
-        if !rest.is_empty() {
-            return None;
-        }
-        BulkIn::Pages(ins)
+    let bulk_in = match (header.flags & CALL_IN_INLINE != 0, ins.bytes()) {
+        (true, 0) => BulkIn::Inline(rest),
+        (false, 0) if rest.is_empty() => BulkIn::Inline(&[]),
+        (false, _) if rest.is_empty() => BulkIn::Pages(ins),
+        _ => return None,
     };
     if bulk_in.bytes() != header.bulk_in_bytes {
         return None;
     }
-
-    let out_inline = header.flags & CALL_OUT_INLINE != 0 || frame.out_entries.is_empty() || keep;
-    let (bulk_out, kept) = if out_inline {
-        let room = usize::try_from(header.bulk_out_bytes).ok()?;
-        let kept = keep.then(|| Kept { tag: frame.header.tag, pages: outs });
-        let (inline, fits) = (
-            header.flags & CALL_OUT_INLINE != 0,
-            room.checked_add(size_of::<ResultHeader>())? <= frame.header.reply_room as usize,
-        );
-        // Kept pages are no bulk output, though a driver may count them as such.
-        let room = if inline { room } else { 0 };
-        if (inline && !fits) || (!inline && !keep && header.bulk_out_bytes != 0) {
-            return None;
+    let inline = header.flags & CALL_OUT_INLINE != 0;
+    let keep = frame.header.flags & FLAG_KEEP != 0;
+    let room = usize::try_from(header.bulk_out_bytes).ok()?;
+    let (bulk_out, kept) = match (keep, inline, outs.bytes()) {
+        // Kept pages are no bulk output, though a guest library may count them as such.
+        (true, false, _) => (BulkOut::inline(0), Some(Kept { tag: frame.header.tag, pages: outs })),
+        (false, true, 0) => {
+            let fits = room.checked_add(size_of::<ResultHeader>())? <= frame.header.reply_room as usize;
+            (BulkOut::inline(if fits { room } else { return None }), None)
         }
-        if inline && !keep && !frame.out_entries.is_empty() {
-            return None;
-        }
-        (BulkOut::Inline { room, bytes: Vec::new() }, kept)
-    } else {
-        if outs.bytes() != header.bulk_out_bytes {
-            return None;
-        }
-        (BulkOut::Pages(outs), None)
+        (false, false, bytes) if bytes != header.bulk_out_bytes => return None,
+        (false, false, 0) => (BulkOut::inline(0), None),
+        (false, false, _) => (BulkOut::Pages(outs), None),
+        _ => return None,
     };
     let context = ContextId(header.context);
     Some((header, args, CallContext { session, thread, context, bulk_in, bulk_out, kept }))

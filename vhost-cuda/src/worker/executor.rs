@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-use log::warn;
+use log::debug;
 use virtio_cuda_protocol::cuda::{CallHeader, Opcode};
 use virtio_cuda_protocol::transport::{REPLY_INVALID, REPLY_NO_RESOURCES};
 use zerocopy::FromBytes;
@@ -69,7 +69,7 @@ impl Executors {
         if frame.header.kind != TO_CALL {
             if self.control.is_none() {
                 self.control =
-                    Some(self.start("control", |session, _, frame| control::execute(session, frame))?);
+                    Some(self.start("control", |session, _, frame| control::execute(session, &frame))?);
             }
             return send(self.control.as_ref(), frame);
         }
@@ -93,7 +93,7 @@ impl Executors {
     fn start(
         &self,
         name: &str,
-        work: fn(&SessionState, &mut ThreadState, &Frame) -> Reply,
+        work: fn(&SessionState, &mut ThreadState, Frame) -> Reply,
     ) -> Result<Sender<Frame>, u32> {
         let (sender, frames) = channel();
         let (session, replies) = (self.session.clone(), self.replies.clone());
@@ -101,7 +101,7 @@ impl Executors {
         match thread::Builder::new().name(name.into()).spawn(run) {
             Ok(_) => Ok(sender),
             Err(error) => {
-                warn!("no thread for {name}: {error}");
+                debug!("no thread for {name}: {error}");
                 Err(REPLY_NO_RESOURCES)
             }
         }
@@ -116,11 +116,12 @@ fn run(
     session: &SessionState,
     replies: &Replies,
     frames: &Receiver<Frame>,
-    work: fn(&SessionState, &mut ThreadState, &Frame) -> Reply,
+    work: fn(&SessionState, &mut ThreadState, Frame) -> Reply,
 ) {
     let mut thread = ThreadState::default();
     for frame in frames {
-        let reply = work(session, &mut thread, &frame);
-        replies.send(frame.header.id, &reply);
+        let id = frame.header.id;
+        let reply = work(session, &mut thread, frame);
+        replies.send(id, &reply);
     }
 }

@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::fs::FileExt;
 use std::sync::{Mutex, PoisonError};
 
-use log::warn;
+use log::debug;
 use virtio_cuda_protocol::cuda::{RESULT_STDERR, RESULT_STDOUT};
 
 /// Bytes of one stream that are kept for a guest that does not fetch them; older ones are dropped.
@@ -105,7 +105,7 @@ impl Captured {
         // SAFETY: a plain system call on our own file.
         let result = unsafe { libc::fallocate(self.file.as_raw_fd(), mode, from as i64, (to - from) as i64) };
         if result < 0 {
-            warn!("pages of printed output cannot be freed: {}", io::Error::last_os_error());
+            debug!("pages of printed output cannot be freed: {}", io::Error::last_os_error());
         }
     }
 }

@@ -7,7 +7,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::ptr;
 
-use log::error;
+use log::debug;
 use virtio_cuda_protocol::cuda::{WINDOW_BASE, WINDOW_BYTES};
 use virtio_cuda_protocol::transport::PAGE_BYTES;
 
@@ -78,7 +78,7 @@ impl Window {
         let mut at = base;
         for piece in pieces {
             if let Err(error) = map_piece(at, piece) {
-                error!("pages of the guest cannot be mapped: {error}");
+                debug!("pages of the guest cannot be mapped: {error}");
                 close_range(base, at - base);
                 return Err(CudaError::OUT_OF_MEMORY);
             }
