@@ -5,6 +5,7 @@
 
 pub mod cases;
 pub mod daemon;
+pub mod fatbin;
 pub mod frontend;
 pub mod program;
 pub mod ring;

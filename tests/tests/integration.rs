@@ -10,9 +10,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use sha2::{Digest, Sha256};
 use vhost_cuda_tests::cases::case;
 use vhost_cuda_tests::daemon::{Daemon, DaemonOptions};
+use vhost_cuda_tests::fatbin;
 use vhost_cuda_tests::frontend::FakeFrontend;
 use vhost_cuda_tests::running::{Ended, Outcome, Running, run};
 use vhost_cuda_tests::stack::{Route, SOCKET_VARIABLE};
@@ -260,8 +260,7 @@ fn fat_binary_arrives_byte_for_byte(kit: &Kit) -> Result<()> {
         let program = kit.programs.get(name)?;
         let outcome = run(route.command(&program).env("VIRTIO_CUDA_LOG", "debug"), "", LIMIT)?;
         outcome.expect_exit(0)?;
-        let hashes: Vec<String> =
-            containers(&fs::read(&program)?).iter().map(|bytes| hex_sha256(bytes)).collect();
+        let hashes = fatbin::hashes(&program)?;
         let said = hashes.iter().find(|hash| outcome.stderr.contains(*hash));
         let said = said.with_context(|| format!("The guest logs none of {hashes:?}\n{outcome}"))?;
         let log = daemon(&mut route)?.log();
@@ -348,19 +347,4 @@ fn sockets_named(path: &Path) -> usize {
     let table = fs::read_to_string("/proc/net/unix").unwrap_or_default();
     let name = path.display().to_string();
     table.lines().filter(|line| line.ends_with(&name)).count()
-}
-
-/// The fat binary containers in an executable: magic, u16 version 1, u16 header of 16 bytes, u64 bytes that follow.
-fn containers(image: &[u8]) -> Vec<&[u8]> {
-    let magic = [0x50, 0xed, 0x55, 0xba, 1, 0, 16, 0];
-    let starts = (0..image.len().saturating_sub(16)).step_by(8).filter(|&at| image[at..].starts_with(&magic));
-    let whole = starts.filter_map(|at| {
-        let follow = u64::from_le_bytes(image[at + 8..at + 16].try_into().ok()?);
-        image.get(at..at.checked_add(16)?.checked_add(usize::try_from(follow).ok()?)?)
-    });
-    whole.collect()
-}
-
-fn hex_sha256(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -46,6 +46,9 @@ pub struct TestArguments {
     /// Only these levels, with a comma between them
     #[arg(long, value_enum, value_delimiter = ',')]
     level: Vec<Level>,
+    /// The guest's kernel, for level vm
+    #[arg(long, value_enum, default_value_t)]
+    kernel: Flavour,
     /// For the test programs: a part of a test's name, --nocapture …
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     arguments: Vec<String>,
@@ -70,14 +73,17 @@ impl fmt::Display for Outcome {
 /// Sets up, builds and runs the levels; the exit status is 1 if one of them failed.
 pub fn run(paths: &Paths, arguments: &TestArguments) -> Result<u8> {
     setup::run(paths, &[])?;
-    let stack = build::run(paths, &[], Flavour::Small)?;
+    if let Some(part) = setup::kernel_part(arguments.kernel) {
+        setup::run(paths, &[part])?;
+    }
+    let stack = build::run(paths, &[], arguments.kernel)?;
     let all = Level::value_variants();
     let levels = if arguments.level.is_empty() { all } else { &arguments.level };
     let mut outcomes: Vec<(Level, Outcome, Duration)> = Vec::new();
     for level in levels {
         eprintln!("\n==== {} ====", level.name());
         let started = Instant::now();
-        let outcome = run_level(paths, &stack, *level, &arguments.arguments)?;
+        let outcome = run_level(paths, &stack, *level, arguments)?;
         outcomes.push((*level, outcome, started.elapsed()));
     }
     println!();
@@ -87,7 +93,7 @@ pub fn run(paths: &Paths, arguments: &TestArguments) -> Result<u8> {
     Ok(u8::from(outcomes.iter().any(|(_, outcome, _)| matches!(outcome, Outcome::Failed))))
 }
 
-fn run_level(paths: &Paths, stack: &Stack, level: Level, arguments: &[String]) -> Result<Outcome> {
+fn run_level(paths: &Paths, stack: &Stack, level: Level, arguments: &TestArguments) -> Result<Outcome> {
     let name = level.name();
     if level == Level::Unit {
         let crates = ["--workspace", "--exclude", PACKAGE];
@@ -106,16 +112,17 @@ fn run_level(paths: &Paths, stack: &Stack, level: Level, arguments: &[String]) -
 }
 
 /// Runs `cargo test`, with the places of everything in the environment.
-fn cargo_test(paths: &Paths, stack: &Stack, selection: &[&str], arguments: &[String]) -> Result<bool> {
+fn cargo_test(paths: &Paths, stack: &Stack, selection: &[&str], arguments: &TestArguments) -> Result<bool> {
     let nvcc = Nvcc::find(paths)?;
     let qemu = Qemu::find(paths)?;
-    let kernel = Kernel::find(paths, Flavour::Small)?;
+    let kernel = Kernel::find(paths, arguments.kernel)?;
+    let flavour = arguments.kernel.to_possible_value().map(|value| value.get_name().to_owned());
     let mut cargo = Command::new("cargo");
-    cargo.args(["test", "--release"]).args(selection).arg("--").args(arguments);
+    cargo.args(["test", "--release"]).args(selection).arg("--").args(&arguments.arguments);
     cargo.current_dir(&paths.root).env("CARGO_TARGET_DIR", &paths.target);
     cargo.env("VHOST_CUDA_STACK", &stack.folder);
     cargo.env("NVCC", nvcc.program()).env("CUDA_HOME", &nvcc.home);
     cargo.env("VHOST_CUDA_QEMU", &qemu.binary).env("VHOST_CUDA_QEMU_DATA", &qemu.data);
-    cargo.env("VHOST_CUDA_KERNEL", &kernel.image);
+    cargo.env("VHOST_CUDA_KERNEL", &kernel.image).env("VHOST_CUDA_GUEST_KERNEL", flavour.unwrap_or_default());
     Ok(cargo.status().context("Cannot start cargo")?.success())
 }

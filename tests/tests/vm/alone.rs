@@ -25,6 +25,7 @@ pub fn collect(suite: &mut Suite) {
     suite.test("alone::no_module", no_module);
     suite.test("alone::memory_that_is_not_shared", private_memory);
     suite.test("alone::other_protocol_version", other_protocol_version);
+    suite.test("alone::limits_of_the_module", limits_of_the_module);
     suite.test("alone::one_queue_one_processor", one_queue);
     suite.test("alone::four_queues_four_processors", four_queues);
 }
@@ -55,6 +56,19 @@ fn no_module(kit: &Kit) -> Result<()> {
     vm.shell("insmod /not-loaded/virtio_cuda.ko")?;
     let outcome = run(&vm, &GuestCommand::new(kit.programs.get("add_one")?))?;
     outcome.expect_exit(0)?;
+    vm.shut_down()
+}
+
+/// What a file may pin bounds page-locked memory, and nothing else: copies go through in pieces.
+fn limits_of_the_module(kit: &Kit) -> Result<()> {
+    let vm = boot("limits", |config| config.load_module = false)?;
+    vm.shell("insmod /not-loaded/virtio_cuda.ko max_pinned_mib=1 max_outstanding=1")?;
+    let copies = GuestCommand::new(kit.programs.get("copies")?).arguments(["8388611"]);
+    run(&vm, &copies)?.expect_exit(0)?;
+    run(&vm, &GuestCommand::new(kit.programs.get("four_threads")?))?.expect_exit(0)?;
+    let pinned = run(&vm, &GuestCommand::new(kit.programs.get("pin_until_refused")?))?;
+    pinned.expect_exit(0)?;
+    ensure!(pinned.stdout.contains("refused with 2"), "{pinned}");
     vm.shut_down()
 }
 

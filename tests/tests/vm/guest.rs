@@ -4,19 +4,24 @@
 
 use std::time::Instant;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use vhost_cuda_tests::cases::{CASES, Case, Stdout, Weight};
+use vhost_cuda_tests::fatbin;
 use vhost_cuda_tests::running::Outcome;
 use vhost_cuda_tests::stack::Way;
 use vhost_cuda_tests::suite::{Kit, Suite};
 use vhost_cuda_tests::verdict;
 use xtask::vm::{GuestCommand, Vm};
 
-use crate::{LIMIT, SharedVm, outcome};
+use crate::{LIMIT, SharedVm, outcome, run};
 
 pub fn collect(suite: &mut Suite, shared: &SharedVm) {
     let vm = shared.clone();
     suite.test("guest::boots_with_module_and_device", move |_| vm.with(boots));
+    let vm = shared.clone();
+    suite.test("guest::fat_binary_arrives_byte_for_byte", move |kit| {
+        vm.with(|vm| fat_binary_arrives_byte_for_byte(kit, vm))
+    });
     for case in CASES {
         let name = format!("guest::{}", case.name);
         if case.weight == Weight::Huge && free_gib() < 12 {
@@ -26,6 +31,19 @@ pub fn collect(suite: &mut Suite, shared: &SharedVm) {
         let vm = shared.clone();
         suite.test(name, move |kit| vm.with(|vm| check(kit, vm, case)));
     }
+}
+
+/// The program's registered container, as it lies in the executable, is what the worker loads.
+fn fat_binary_arrives_byte_for_byte(kit: &Kit, vm: &Vm) -> Result<()> {
+    let program = kit.programs.get("vector_add")?;
+    let command = GuestCommand::new(&program).environment("VIRTIO_CUDA_LOG", "debug");
+    let outcome = run(vm, &command)?;
+    outcome.expect_exit(0)?;
+    let hashes = fatbin::hashes(&program)?;
+    let said = hashes.iter().find(|hash| outcome.stderr.contains(*hash));
+    let said = said.with_context(|| format!("The guest logs none of {hashes:?}\n{outcome}"))?;
+    ensure!(vm.daemon().log()?.contains(said), "the worker's log does not have {said}");
+    Ok(())
 }
 
 fn free_gib() -> u64 {

@@ -25,7 +25,7 @@ const SETTLE: Duration = Duration::from_secs(20);
 type Check = fn(&Kit, &Vm) -> Result<()>;
 
 pub fn collect(suite: &mut Suite, shared: &SharedVm) {
-    let checks: [(&str, Check); 10] = [
+    let checks: [(&str, Check); 11] = [
         ("processes_one_after_another", processes_one_after_another),
         ("killed_in_a_copy", killed_in_a_copy),
         ("interrupted_by_signals", interrupted_by_signals),
@@ -35,6 +35,7 @@ pub fn collect(suite: &mut Suite, shared: &SharedVm) {
         ("insmod_and_rmmod_ten_times", insmod_and_rmmod_ten_times),
         ("unplugged_with_calls_pending", unplugged_with_calls_pending),
         ("afterwards_no_page_stays_pinned", no_page_stays_pinned),
+        ("afterwards_nothing_has_leaked", nothing_has_leaked),
         ("afterwards_the_kernel_log_is_clean", kernel_log_is_clean),
     ];
     for (name, check) in checks {
@@ -244,8 +245,22 @@ fn no_page_stays_pinned(_: &Kit, vm: &Vm) -> Result<()> {
     Ok(())
 }
 
+/// On a kernel with the leak detector, which needs two looks some seconds apart.
+fn nothing_has_leaked(_: &Kit, vm: &Vm) -> Result<()> {
+    vm.shell("mount -t debugfs none /sys/kernel/debug 2>/dev/null || true")?;
+    if vm.shell("test -e /sys/kernel/debug/kmemleak").is_err() {
+        return Ok(());
+    }
+    for _ in 0..2 {
+        vm.shell("echo scan > /sys/kernel/debug/kmemleak; sleep 6")?;
+    }
+    let leaks = vm.shell("cat /sys/kernel/debug/kmemleak")?;
+    ensure!(!leaks.contains("virtio_cuda"), "{leaks}");
+    Ok(())
+}
+
 fn kernel_log_is_clean(_: &Kit, vm: &Vm) -> Result<()> {
-    const BAD: [&str; 12] = [
+    const BAD: [&str; 13] = [
         "WARNING:",
         "BUG:",
         "BUG ",
@@ -258,6 +273,8 @@ fn kernel_log_is_clean(_: &Kit, vm: &Vm) -> Result<()> {
         "blocked for more than",
         "refcount_t:",
         "Call Trace",
+        // A KUnit test of the module that failed.
+        "not ok ",
     ];
     let log = vm.kernel_log()?;
     let bad: Vec<&str> = log.lines().filter(|line| BAD.iter().any(|word| line.contains(word))).collect();

@@ -11,10 +11,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use clap::ValueEnum;
 use vhost_cuda_tests::running::{Ended, Outcome};
 use vhost_cuda_tests::suite;
 use xtask::daemon::Device;
 use xtask::paths::Paths;
+use xtask::setup::kernel::Flavour;
 use xtask::vm::{GuestCommand, Output, Vm, VmConfig};
 
 /// How long one program may take: the guest may be an emulated one.
@@ -66,6 +68,7 @@ fn boot(name: &str, change: impl FnOnce(&mut VmConfig)) -> Result<Vm> {
 
 fn boot_at(paths: &Paths, name: &str, change: impl FnOnce(&mut VmConfig)) -> Result<Vm> {
     let mut config = VmConfig::new(Device::emulated());
+    config.kernel = guest_kernel()?;
     config.daemon.arguments.extend(["--log-level".into(), "debug".into()]);
     change(&mut config);
     let logs = paths.stack.join("log").join(format!("test-{name}"));
@@ -74,6 +77,19 @@ fn boot_at(paths: &Paths, name: &str, change: impl FnOnce(&mut VmConfig)) -> Res
         std::fs::remove_dir_all(&logs)?;
     }
     Vm::boot(paths, config, &logs)
+}
+
+/// The kernel that `VHOST_CUDA_GUEST_KERNEL` names, else the small one.
+fn guest_kernel() -> Result<Flavour> {
+    match std::env::var("VHOST_CUDA_GUEST_KERNEL").ok().filter(|name| !name.is_empty()) {
+        None => Ok(Flavour::default()),
+        Some(name) => {
+            let known = Flavour::value_variants()
+                .iter()
+                .find(|flavour| flavour.to_possible_value().is_some_and(|value| value.get_name() == name));
+            known.copied().with_context(|| format!("VHOST_CUDA_GUEST_KERNEL={name} is no kernel of xtask"))
+        }
+    }
 }
 
 /// What a command in the guest left, in the terms of the other levels.

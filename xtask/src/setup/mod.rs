@@ -61,6 +61,15 @@ pub fn run(paths: &Paths, parts: &[Part]) -> Result<()> {
     Ok(())
 }
 
+/// The part that a plain `setup` leaves out and a guest with this kernel needs.
+pub fn kernel_part(flavour: Flavour) -> Option<Part> {
+    match flavour {
+        Flavour::Small => None,
+        Flavour::Debug => Some(Part::KernelDebug),
+        Flavour::Debian => Some(Part::KernelDebian),
+    }
+}
+
 /// `pip install` into a folder of its own.
 fn pip_install(target: &Path) -> Command {
     let mut pip = Command::new("python3");
