@@ -49,7 +49,9 @@ fn parameters_arrive_in_both_forms() {
     packed[44] = 6;
     let mut size = packed.len();
     let size: *mut c_void = (&raw mut size).cast();
-    let mut extra = [1 as *mut c_void, packed.as_mut_ptr().cast(), 2 as *mut c_void, size, null_mut()];
+    // CU_LAUNCH_PARAM_BUFFER_POINTER and CU_LAUNCH_PARAM_BUFFER_SIZE are small numbers in a list of pointers.
+    let key = |value: usize| std::ptr::without_provenance_mut::<c_void>(value);
+    let mut extra = [key(1), packed.as_mut_ptr().cast(), key(2), size, null_mut()];
     let both = params![out, c, m, n, s];
     for (params, expected) in [(null_mut(), SUCCESS), (both, INVALID_VALUE)] {
         let extra = extra.as_mut_ptr();

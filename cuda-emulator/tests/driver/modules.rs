@@ -67,6 +67,11 @@ fn kernels_launch_as_functions_in_every_context() {
     assert_eq!(cu!(cuLibraryGetKernel(&mut kernel, library, c"count".as_ptr())), SUCCESS);
     assert_eq!(cu!(cuKernelGetFunction(&mut function, kernel)), SUCCESS);
     assert_ne!(kernel, function);
+    // What is set for a kernel holds for its functions.
+    let mut value = 0;
+    assert_eq!(cu!(cuKernelSetAttribute(8, 1000, kernel, 0)), SUCCESS);
+    assert_eq!(cu!(cuFuncGetAttribute(&mut value, 8, function)), SUCCESS);
+    assert_eq!(value, 1000);
     let (mut managed, mut same, mut bytes) = (0, 0, 0);
     assert_eq!(
         cu!(cuLibraryGetManaged(&mut managed, &mut bytes, library, c"managed_counter".as_ptr())),
