@@ -62,7 +62,7 @@ fn no_module(kit: &Kit) -> Result<()> {
 /// What a file may pin bounds page-locked memory, and nothing else: copies go through in pieces.
 fn limits_of_the_module(kit: &Kit) -> Result<()> {
     let vm = boot("limits", |config| config.load_module = false)?;
-    vm.shell("insmod /not-loaded/virtio_cuda.ko max_pinned_mib=1 max_outstanding=1")?;
+    vm.shell("insmod /not-loaded/virtio_cuda.ko max_pinned_mib=16 max_outstanding=1")?;
     let copies = GuestCommand::new(kit.programs.get("copies")?).arguments(["8388611"]);
     run(&vm, &copies)?.expect_exit(0)?;
     run(&vm, &GuestCommand::new(kit.programs.get("four_threads")?))?.expect_exit(0)?;

@@ -233,16 +233,22 @@ fn unplugged_with_calls_pending(kit: &Kit, vm: &Vm) -> Result<()> {
 }
 
 fn no_page_stays_pinned(_: &Kit, vm: &Vm) -> Result<()> {
-    let count = |text: &str, name: &str| -> Result<u64> {
-        let line = text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
-        line.with_context(|| format!("/proc/vmstat has no {name}"))
-    };
-    let text = vm.shell("cat /proc/vmstat")?;
-    let acquired = count(&text, "nr_foll_pin_acquired")?;
-    let released = count(&text, "nr_foll_pin_released")?;
-    ensure!(acquired > 0, "no page was ever pinned");
-    ensure!(acquired == released, "{acquired} pages pinned, {released} released");
+    // Closing a file does not wait for the device.
+    let settled = || pinned_and_released(vm).map(|(pinned, released)| pinned == released);
+    wait_until("no page is pinned", settled)
+        .with_context(|| format!("pages pinned and released: {:?}", pinned_and_released(vm)))?;
+    ensure!(pinned_and_released(vm)?.0 > 0, "no page was ever pinned");
     Ok(())
+}
+
+fn pinned_and_released(vm: &Vm) -> Result<(u64, u64)> {
+    // The counters of the processors are added up now and then, or on request.
+    let text = vm.shell("echo 1 > /proc/sys/vm/stat_refresh; cat /proc/vmstat")?;
+    let count = |name: &str| {
+        let number = text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
+        number.with_context(|| format!("/proc/vmstat has no {name}"))
+    };
+    Ok((count("nr_foll_pin_acquired")?, count("nr_foll_pin_released")?))
 }
 
 /// On a kernel with the leak detector, which needs two looks some seconds apart.
