@@ -14,10 +14,11 @@ use crate::ffi::{HostPtr, Out};
 /// Holds a device's primary context.
 pub fn retain(api: Api, device: i32) -> Result<u64, CudaError> {
     let mut primary = api.driver.contexts.primary(device)?;
-    if primary.retains == 0 {
+    if !primary.active {
         let number = api.driver.devices.check(device)?;
         calls::cuDevicePrimaryCtxRetain(&mut api.call(), number, ContextId(primary.context))?;
         api.driver.contexts.add(primary.context, number);
+        primary.active = true;
     }
     primary.retains += 1;
     Ok(primary.context)
@@ -25,10 +26,13 @@ pub fn retain(api: Api, device: i32) -> Result<u64, CudaError> {
 
 fn release(api: Api, device: i32) -> Result<(), CudaError> {
     let mut primary = api.driver.contexts.primary(device)?;
-    match primary.retains {
-        0 => return Err(CudaError::INVALID_CONTEXT),
-        1 => calls::cuDevicePrimaryCtxRelease_v2(&mut api.call(), device as u32)?,
-        _ => {}
+    if primary.retains == 0 {
+        return Err(CudaError::INVALID_CONTEXT);
+    }
+    if primary.retains == 1 && primary.active {
+        calls::cuDevicePrimaryCtxRelease_v2(&mut api.call(), device as u32)?;
+        api.driver.forget_context(primary.context);
+        primary.active = false;
     }
     primary.retains -= 1;
     Ok(())
@@ -36,10 +40,11 @@ fn release(api: Api, device: i32) -> Result<(), CudaError> {
 
 fn reset(api: Api, device: i32) -> Result<(), CudaError> {
     let mut primary = api.driver.contexts.primary(device)?;
-    if primary.retains > 0 {
+    if primary.active {
         calls::cuDevicePrimaryCtxReset_v2(&mut api.call(), device as u32)?;
-        // Whoever held it has to retain it again.
-        primary.retains = 0;
+        // Those who hold it still do, but have to retain it once more before it exists again.
+        primary.active = false;
+        primary.flags = 0;
         api.driver.forget_context(primary.context);
     }
     Ok(())
@@ -63,14 +68,22 @@ fn create(api: Api, pctx: Out<u64>, flags: u32, device: i32) -> Result<(), CudaE
 }
 
 fn destroy(api: Api, context: u64) -> Result<(), CudaError> {
+    if context == 0 {
+        return Err(CudaError::INVALID_VALUE);
+    }
     api.driver.contexts.device_of(context)?;
     calls::cuCtxDestroy_v2(&mut api.call(), ContextId(context))?;
-    api.driver.contexts.remove(context);
     api.driver.forget_context(context);
+    if current() == context {
+        context_table::pop();
+    }
     Ok(())
 }
 
 fn push(api: Api, context: u64) -> Result<(), CudaError> {
+    if context == 0 {
+        return Err(CudaError::INVALID_VALUE);
+    }
     api.driver.contexts.device_of(context)?;
     context_table::push(context);
     Ok(())
@@ -141,7 +154,7 @@ entry_points! {
     call cuDevicePrimaryCtxGetState(api, dev: i32, flags: Out<u32>, active: Out<i32>) {
         let primary = *api.driver.contexts.primary(dev)?;
         flags.set(primary.flags)?;
-        active.set((primary.retains > 0).into())
+        active.set(primary.active.into())
     }
 
     /// Creates a context and makes it current.

@@ -54,6 +54,8 @@ pub struct Primary {
     pub context: u64,
     /// How often the program holds it.
     pub retains: u32,
+    /// It exists: held, and not reset since it was first held.
+    pub active: bool,
     /// Flags for the next time it becomes active.
     pub flags: u32,
 }
@@ -62,14 +64,14 @@ pub struct Primary {
 #[derive(Debug)]
 pub struct Contexts {
     primaries: Vec<Mutex<Primary>>,
-    /// The device of every context.
-    devices: RwLock<HashMap<u64, u32>>,
+    /// The device of every context, and whether the context still exists.
+    devices: RwLock<HashMap<u64, (u32, bool)>>,
 }
 
 impl Contexts {
     /// No context yet, on `count` devices.
     pub fn new(count: u32) -> Self {
-        let primary = |_| Mutex::new(Primary { context: mint(), retains: 0, flags: 0 });
+        let primary = |_| Mutex::new(Primary { context: mint(), retains: 0, active: false, flags: 0 });
         Self { primaries: (0..count).map(primary).collect(), devices: RwLock::default() }
     }
 
@@ -81,21 +83,27 @@ impl Contexts {
 
     /// Notes a context that now exists.
     pub fn add(&self, context: u64, device: u32) {
-        self.devices.write().unwrap_or_else(PoisonError::into_inner).insert(context, device);
+        self.devices.write().unwrap_or_else(PoisonError::into_inner).insert(context, (device, true));
     }
 
-    /// Notes that a context is gone. Threads that have it current get errors from the device.
-    pub fn remove(&self, context: u64) {
-        self.devices.write().unwrap_or_else(PoisonError::into_inner).remove(&context);
-        if current() == context {
-            pop();
+    /// Notes that a context is gone. Threads that have it current keep it, and get errors.
+    pub fn destroyed(&self, context: u64) {
+        let mut devices = self.devices.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, exists)) = devices.get_mut(&context) {
+            *exists = false;
         }
+    }
+
+    /// Whether there was such a context, and is no more.
+    pub fn is_destroyed(&self, context: u64) -> bool {
+        let devices = self.devices.read().unwrap_or_else(PoisonError::into_inner);
+        devices.get(&context).is_some_and(|&(_, exists)| !exists)
     }
 
     /// The device of a context; `CUDA_ERROR_INVALID_CONTEXT` if there is no such context.
     pub fn device_of(&self, context: u64) -> Result<u32, CudaError> {
         let devices = self.devices.read().unwrap_or_else(PoisonError::into_inner);
-        devices.get(&context).copied().ok_or(CudaError::INVALID_CONTEXT)
+        devices.get(&context).map(|&(device, _)| device).ok_or(CudaError::INVALID_CONTEXT)
     }
 }
 
@@ -118,12 +126,13 @@ mod tests {
     }
 
     #[test]
-    fn destroyed_context_leaves_its_thread() {
+    fn destroyed_context_is_remembered() {
         let contexts = Contexts::new(1);
         contexts.add(7, 0);
-        push(7);
-        contexts.remove(7);
-        assert_eq!(current(), 0);
-        assert_eq!(contexts.device_of(7), Err(CudaError::INVALID_CONTEXT));
+        assert!(!contexts.is_destroyed(7));
+        contexts.destroyed(7);
+        assert!(contexts.is_destroyed(7) && !contexts.is_destroyed(8));
+        contexts.add(7, 0);
+        assert!(!contexts.is_destroyed(7), "a primary context comes back under its name");
     }
 }

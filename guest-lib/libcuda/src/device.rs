@@ -194,7 +194,7 @@ entry_points! {
 
     /// The PCI address as text.
     call cuDeviceGetPCIBusId(api, pciBusId: OutName, len: i32, dev: i32) {
-        pciBusId.set(&api.driver.device(dev)?.pci_bus_id, len)
+        pciBusId.set_whole(&api.driver.device(dev)?.pci_bus_id, len)
     }
 
     /// The device at a PCI address, of which the domain and the function may be missing.

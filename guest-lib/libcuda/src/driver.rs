@@ -38,7 +38,7 @@ pub struct Driver {
     pub modules: Modules,
     /// Functions, kernels and their parameters.
     pub functions: Functions,
-    /// Streams that the program made.
+    /// Streams and events that the program made.
     pub streams: Streams,
     /// What addresses mean.
     pub memory: Memory,
@@ -78,6 +78,15 @@ impl Api {
     /// Starts a call in the current context; without one it is `CUDA_ERROR_INVALID_CONTEXT`.
     pub fn in_context(&self) -> Result<Call<'static>, CudaError> {
         Ok(self.driver.session.call().context(self.context()?))
+    }
+
+    /// Starts a call on a stream or event: in the current context or, without one, in the object's own.
+    pub fn in_context_of(&self, handle: u64) -> Result<Call<'static>, CudaError> {
+        let context = match current() {
+            0 => self.driver.streams.get(handle).map_err(|_| CudaError::INVALID_CONTEXT)?.context,
+            context => context,
+        };
+        Ok(self.driver.session.call().context(ContextId(context)))
     }
 
     /// The current context.

@@ -7,6 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use virtio_cuda_client::{CudaError, process};
 
+use crate::context_table::current;
 use crate::driver::Driver;
 
 /// `CUresult`.
@@ -51,7 +52,10 @@ pub fn call(
     guard(name, || {
         process::check()?;
         let driver = Driver::get().ok_or(CudaError::NOT_INITIALIZED)?;
-        body(Api { driver, default_stream })
+        body(Api { driver, default_stream }).map_err(|error| {
+            let destroyed = error == CudaError::INVALID_CONTEXT && driver.contexts.is_destroyed(current());
+            if destroyed { CudaError::CONTEXT_IS_DESTROYED } else { error }
+        })
     })
 }
 

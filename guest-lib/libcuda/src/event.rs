@@ -9,14 +9,26 @@ use crate::driver::mint;
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::Out;
+use crate::stream_table::Stream;
 
 fn record(api: Api, event: u64, stream: u64, flags: u32) -> Result<(), CudaError> {
-    calls::cuEventRecordWithFlags(&mut api.in_context()?, EventId(event), api.stream(stream), flags)
+    let call = api.in_context_of(event);
+    calls::cuEventRecordWithFlags(&mut call?, EventId(event), api.stream(stream), flags)
+}
+
+fn destroy(api: Api, event: u64) -> Result<(), CudaError> {
+    calls::cuEventDestroy_v2(&mut api.in_context_of(event)?, EventId(event))?;
+    api.driver.streams.remove(event);
+    Ok(())
 }
 
 fn elapsed(api: Api, milliseconds: Out<f32>, start: u64, end: u64) -> Result<(), CudaError> {
     milliseconds.check()?;
-    milliseconds.set(calls::cuEventElapsedTime_v2(&mut api.call(), EventId(start), EventId(end))?)
+    milliseconds.set(calls::cuEventElapsedTime_v2(
+        &mut api.in_context_of(start)?,
+        EventId(start),
+        EventId(end),
+    )?)
 }
 
 entry_points! {
@@ -24,18 +36,20 @@ entry_points! {
     call cuEventCreate(api, phEvent: Out<u64>, Flags: u32) {
         phEvent.check()?;
         let handle = mint();
-        calls::cuEventCreate(&mut api.in_context()?, EventId(handle), Flags)?;
+        let context = api.context()?.0;
+        calls::cuEventCreate(&mut api.call(), EventId(handle), Flags)?;
+        api.driver.streams.add(handle, Stream { context, flags: 0 });
         phEvent.set(handle)
     }
 
     /// Destroys an event.
     call cuEventDestroy_v2(api, hEvent: u64) {
-        calls::cuEventDestroy_v2(&mut api.call(), EventId(hEvent))
+        destroy(api, hEvent)
     }
 
     /// Destroys an event.
     call cuEventDestroy(api, hEvent: u64) {
-        calls::cuEventDestroy_v2(&mut api.call(), EventId(hEvent))
+        destroy(api, hEvent)
     }
 
     /// Records the event in a stream.
@@ -50,14 +64,14 @@ entry_points! {
 
     /// `CUDA_ERROR_NOT_READY` until the latest record is reached.
     call cuEventQuery(api, hEvent: u64) {
-        calls::cuEventQuery(&mut api.call(), EventId(hEvent))?;
+        calls::cuEventQuery(&mut api.in_context_of(hEvent)?, EventId(hEvent))?;
         api.synchronized();
         Ok(())
     }
 
     /// Waits for the latest record.
     call cuEventSynchronize(api, hEvent: u64) {
-        calls::cuEventSynchronize(&mut api.call(), EventId(hEvent))?;
+        calls::cuEventSynchronize(&mut api.in_context_of(hEvent)?, EventId(hEvent))?;
         api.synchronized();
         Ok(())
     }

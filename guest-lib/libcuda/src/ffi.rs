@@ -112,6 +112,12 @@ impl Name {
 pub struct OutName(*mut c_char);
 
 impl OutName {
+    /// Stores `text`; `CUDA_ERROR_INVALID_VALUE` if it does not fit whole, after storing what fits.
+    pub fn set_whole(&self, text: &[u8], room: i32) -> Result<(), CudaError> {
+        self.set(text, room)?;
+        if text.len() < room as usize { Ok(()) } else { Err(CudaError::INVALID_VALUE) }
+    }
+
     /// Stores as much of `text` as `room` bytes hold, always with a NUL.
     pub fn set(&self, text: &[u8], room: i32) -> Result<(), CudaError> {
         let room = usize::try_from(room).unwrap_or(0);

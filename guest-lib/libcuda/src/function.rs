@@ -9,6 +9,7 @@ use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::Out;
 use crate::function_table::Owner;
+use crate::library::get_module;
 
 /// `CU_FUNCTION_LOADING_STATE_LOADED`.
 const LOADED: i32 = 1;
@@ -32,10 +33,15 @@ fn param_info(
     offset.set(layout.offset as usize)
 }
 
-fn name(api: Api, function: u64, name: Out<*const i8>) -> Result<(), CudaError> {
+/// The name of a kernel or of a function: here the driver does not take one for the other.
+fn name(api: Api, function: u64, kernel: bool, name: Out<*const i8>) -> Result<(), CudaError> {
     name.check()?;
+    let known = api.driver.functions.get(function)?;
+    if kernel != matches!(known.owner, Owner::Library(_)) {
+        return Err(CudaError::INVALID_HANDLE);
+    }
     // The string lives as long as the table holds the function, that is until its module is unloaded.
-    name.set(api.driver.functions.get(function)?.name.as_ptr())
+    name.set(known.name.as_ptr())
 }
 
 entry_points! {
@@ -62,15 +68,20 @@ entry_points! {
 
     /// The module of a function.
     call cuFuncGetModule(api, hmod: Out<u64>, hfunc: u64) {
+        hmod.check()?;
         match api.driver.functions.get(hfunc)?.owner {
             Owner::Module(module) => hmod.set(module),
-            _ => Err(CudaError::NOT_SUPPORTED),
+            Owner::Kernel(kernel) => match api.driver.functions.get(kernel)?.owner {
+                Owner::Library(library) => hmod.set(get_module(api, library)?),
+                _ => Err(CudaError::INVALID_HANDLE),
+            },
+            Owner::Library(_) => Err(CudaError::INVALID_HANDLE),
         }
     }
 
     /// The name of a function, as it is mangled.
     call cuFuncGetName(api, pName: Out<*const i8>, hfunc: u64) {
-        name(api, hfunc, pName)
+        name(api, hfunc, false, pName)
     }
 
     /// Place and size of a parameter in the packed block.
@@ -110,7 +121,7 @@ entry_points! {
 
     /// The name of a kernel, as it is mangled.
     call cuKernelGetName(api, pName: Out<*const i8>, hfunc: u64) {
-        name(api, hfunc, pName)
+        name(api, hfunc, true, pName)
     }
 
     /// Place and size of a parameter in the packed block.

@@ -62,7 +62,8 @@ fn get_managed(api: Api, library: u64, name: &CStr) -> Result<Variable, CudaErro
     Ok(variable)
 }
 
-fn get_module(api: Api, library: u64) -> Result<u64, CudaError> {
+/// The library's module in the current context: the same handle each time.
+pub fn get_module(api: Api, library: u64) -> Result<u64, CudaError> {
     let context = api.context()?.0;
     if let Some(module) =
         api.driver.modules.with(library, |library| library.modules.get(&context).copied())?

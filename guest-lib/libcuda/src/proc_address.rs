@@ -72,41 +72,29 @@ fn look_up(base: &str, version: i32, flags: u64) -> Result<usize, Status> {
     table.addresses.get(found.symbol).copied().ok_or(Status::SymbolNotFound)
 }
 
-fn get(
-    symbol: Name,
-    pfn: Out<usize>,
-    version: i32,
-    flags: u64,
-    status: Option<Out<i32>>,
-) -> Result<(), CudaError> {
+fn get(symbol: Name, pfn: Out<usize>, version: i32, flags: u64) -> Result<Result<usize, Status>, CudaError> {
     if flags & !(LEGACY_STREAM | PER_THREAD_DEFAULT_STREAM) != 0 || pfn.is_null() {
         return Err(CudaError::INVALID_VALUE);
     }
     let name = symbol.get()?.to_str().map_err(|_| CudaError::INVALID_VALUE)?;
     let found = look_up(name, version, flags);
-    pfn.set(found.unwrap_or(0))?;
-    if let Some(status) = status {
-        status.set_if_wanted(found.err().unwrap_or(Status::Success) as i32);
+    if found == Err(Status::SymbolNotFound) {
+        log::debug!("cuGetProcAddress: {name} is not there");
     }
-    match found {
-        Ok(_) => Ok(()),
-        Err(Status::SymbolNotFound) => {
-            log::debug!("cuGetProcAddress: {name} is not there");
-            Err(CudaError::NOT_FOUND)
-        }
-        Err(_) => Err(CudaError::NOT_FOUND),
-    }
+    Ok(found)
 }
 
 entry_points! {
     /// The function that `symbol` meant in version `cudaVersion`.
     early cuGetProcAddress(_, symbol: Name, pfn: Out<usize>, cudaVersion: i32, flags: u64) {
-        get(symbol, pfn, cudaVersion, flags, None)
+        pfn.set(get(symbol, pfn, cudaVersion, flags)?.map_err(|_| CudaError::NOT_FOUND)?)
     }
 
-    /// The same, and why a function is not there.
+    /// The same; that a function is not there, and why, is no error but a status.
     early cuGetProcAddress_v2 (_, symbol: Name, pfn: Out<usize>, cudaVersion: i32, flags: u64, symbolStatus: Out<i32>) {
-        get(symbol, pfn, cudaVersion, flags, Some(symbolStatus))
+        let found = get(symbol, pfn, cudaVersion, flags)?;
+        symbolStatus.set_if_wanted(found.err().unwrap_or(Status::Success) as i32);
+        pfn.set(found.unwrap_or(0))
     }
 }
 

@@ -36,7 +36,7 @@ fn destroy(api: Api, handle: u64) -> Result<(), CudaError> {
     if handle <= PER_THREAD {
         return Err(CudaError::INVALID_HANDLE);
     }
-    calls::cuStreamDestroy_v2(&mut api.call(), StreamId(handle))?;
+    calls::cuStreamDestroy_v2(&mut api.in_context_of(handle)?, StreamId(handle))?;
     api.driver.streams.remove(handle);
     Ok(())
 }
@@ -69,21 +69,21 @@ entry_points! {
 
     /// Waits for the stream's work.
     call cuStreamSynchronize / cuStreamSynchronize_ptsz (api, hStream: u64) {
-        calls::cuStreamSynchronize(&mut api.in_context()?, api.stream(hStream))?;
+        calls::cuStreamSynchronize(&mut api.in_context_of(hStream)?, api.stream(hStream))?;
         api.synchronized();
         Ok(())
     }
 
     /// `CUDA_ERROR_NOT_READY` while the stream has work.
     call cuStreamQuery / cuStreamQuery_ptsz (api, hStream: u64) {
-        calls::cuStreamQuery(&mut api.in_context()?, api.stream(hStream))?;
+        calls::cuStreamQuery(&mut api.in_context_of(hStream)?, api.stream(hStream))?;
         api.synchronized();
         Ok(())
     }
 
     /// Later work of the stream waits for the event's latest record.
     call cuStreamWaitEvent / cuStreamWaitEvent_ptsz (api, hStream: u64, hEvent: u64, Flags: u32) {
-        calls::cuStreamWaitEvent(&mut api.in_context()?, api.stream(hStream), EventId(hEvent), Flags)
+        calls::cuStreamWaitEvent(&mut api.in_context_of(hStream)?, api.stream(hStream), EventId(hEvent), Flags)
     }
 
     /// Flags of a stream.
@@ -91,20 +91,20 @@ entry_points! {
         flags.check()?;
         match api.driver.streams.get(hStream) {
             Ok(stream) => flags.set(stream.flags),
-            Err(_) => flags.set(calls::cuStreamGetFlags(&mut api.in_context()?, api.stream(hStream))?),
+            Err(_) => flags.set(calls::cuStreamGetFlags(&mut api.in_context_of(hStream)?, api.stream(hStream))?),
         }
     }
 
     /// Priority of a stream. The device knows it: it clamps what the program asked for.
     call cuStreamGetPriority / cuStreamGetPriority_ptsz (api, hStream: u64, priority: Out<i32>) {
         priority.check()?;
-        priority.set(calls::cuStreamGetPriority(&mut api.in_context()?, api.stream(hStream))?)
+        priority.set(calls::cuStreamGetPriority(&mut api.in_context_of(hStream)?, api.stream(hStream))?)
     }
 
     /// A number of the stream that is unique in the process.
     call cuStreamGetId / cuStreamGetId_ptsz (api, hStream: u64, streamId: Out<u64>) {
         streamId.check()?;
-        streamId.set(calls::cuStreamGetId(&mut api.in_context()?, api.stream(hStream))?)
+        streamId.set(calls::cuStreamGetId(&mut api.in_context_of(hStream)?, api.stream(hStream))?)
     }
 
     /// The context of a stream.
@@ -189,7 +189,7 @@ entry_points! {
 /// but the program does not go on meanwhile. A function that waits for what its program does after the call
 /// would wait for ever.
 fn run_in_order(api: Api, stream: u64, body: impl FnOnce(i32)) -> Result<(), CudaError> {
-    let waited = calls::cuStreamSynchronize(&mut api.in_context()?, api.stream(stream));
+    let waited = calls::cuStreamSynchronize(&mut api.in_context_of(stream)?, api.stream(stream));
     if waited == Err(CudaError::INVALID_HANDLE) {
         return waited;
     }

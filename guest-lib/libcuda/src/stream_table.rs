@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! The streams that the program made, and what about them never changes.
+//! The streams and events that the program made, and what about them never changes.
 
 use std::collections::HashMap;
 use std::sync::{PoisonError, RwLock};
@@ -16,7 +16,7 @@ pub struct Stream {
     pub flags: u32,
 }
 
-/// The program's streams by handle.
+/// The program's streams, and its events (which have no flags here), by handle.
 #[derive(Debug, Default)]
 pub struct Streams(RwLock<HashMap<u64, Stream>>);
 

@@ -30,6 +30,11 @@ fn free(api: Api, dptr: u64) -> Result<(), CudaError> {
     })
 }
 
+/// What the driver says of an address that it does not know.
+fn not_found(error: CudaError) -> CudaError {
+    if error == CudaError::INVALID_VALUE { CudaError::NOT_FOUND } else { error }
+}
+
 entry_points! {
     /// Allocates device memory.
     call cuMemAlloc_v2(api, dptr: Out<u64>, bytesize: usize) {
@@ -70,7 +75,7 @@ entry_points! {
     /// Frees in stream order.
     call cuMemFreeAsync / cuMemFreeAsync_ptsz (api, dptr: u64, hStream: u64) {
         if dptr == 0 {
-            return Err(CudaError::INVALID_VALUE);
+            return Ok(());
         }
         let ranges = &api.driver.memory.ranges;
         let known = ranges.device(dptr);
@@ -99,7 +104,8 @@ entry_points! {
         } else if let Some(range) = ranges.device(dptr) {
             (range.start, range.bytes)
         } else {
-            let (base, bytes) = calls::cuMemGetAddressRange_v2(&mut api.in_context()?, DevicePtr(dptr))?;
+            let found = calls::cuMemGetAddressRange_v2(&mut api.in_context()?, DevicePtr(dptr));
+            let (base, bytes) = found.map_err(not_found)?;
             (base.0, bytes)
         };
         pbase.set_if_wanted(base);

@@ -118,17 +118,12 @@ impl Extent64 {
 impl End {
     /// Checks an end against the size of the copy.
     fn new(api: Api, end: &End3D, size: Box3) -> Result<Self, CudaError> {
-        if end.lod != 0 {
-            return Err(CudaError::INVALID_VALUE);
-        }
         let (x, y, z) = (end.x_bytes as u64, end.y as u64, end.z as u64);
         let width = x.checked_add(size.width).ok_or(CudaError::INVALID_VALUE)?;
         let rows = y.checked_add(size.height).ok_or(CudaError::INVALID_VALUE)?;
-        // A pitch or height of 0 stands for the least that fits, where only one row or slice is used.
-        let one_row = size.height == 1 && size.depth == 1 && y == 0 && z == 0;
-        let pitch = if end.pitch == 0 && one_row { width } else { end.pitch as u64 };
-        let one_slice = size.depth == 1 && z == 0;
-        let height = if one_slice { rows } else { end.height as u64 };
+        // A pitch or height of 0 stands for the least that fits.
+        let pitch = if end.pitch == 0 { width } else { end.pitch as u64 };
+        let height = if end.height == 0 { rows } else { end.height as u64 };
         if pitch < width || height < rows {
             return Err(CudaError::INVALID_VALUE);
         }

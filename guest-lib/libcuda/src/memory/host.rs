@@ -16,7 +16,6 @@ use crate::memory::window::{PAGE_BYTES, round_up};
 const PORTABLE: u32 = 1;
 const DEVICEMAP: u32 = 2;
 const WRITECOMBINED: u32 = 4;
-const IOMEMORY: u32 = 4;
 const READ_ONLY: u32 = 8;
 
 /// Allocates pages in the window.
@@ -92,12 +91,11 @@ pub fn free(api: Api, address: u64, kind: HostKind) -> Result<(), CudaError> {
 
 /// Registers memory of the program, page by page where it lies.
 fn register(api: Api, start: HostPtr, bytes: usize, flags: u32) -> Result<(), CudaError> {
-    if start.address() == 0 || bytes == 0 || flags & !(PORTABLE | DEVICEMAP | IOMEMORY | READ_ONLY) != 0 {
+    // Not IOMEMORY: a process of the guest has no memory of other devices. READ_ONLY is a hint.
+    if start.address() == 0 || bytes == 0 || flags & !(PORTABLE | DEVICEMAP | READ_ONLY) != 0 {
         return Err(CudaError::INVALID_VALUE);
     }
-    if flags & (IOMEMORY | READ_ONLY) != 0 {
-        return Err(CudaError::NOT_SUPPORTED);
-    }
+    let flags = flags & (PORTABLE | DEVICEMAP) | DEVICEMAP;
     let context = api.context()?.0;
     let device = api.driver.contexts.device_of(context)?;
     let memory = &api.driver.memory;
@@ -115,9 +113,8 @@ fn register(api: Api, start: HostPtr, bytes: usize, flags: u32) -> Result<(), Cu
         log::debug!("Registering {bytes} bytes at {first:#x}: {error}");
         error.result()
     });
-    let attached = adopted.and_then(|()| {
-        attach(api, pages, window, flags | DEVICEMAP).inspect_err(|_| transport.release(pages))
-    });
+    let attached =
+        adopted.and_then(|()| attach(api, pages, window, flags).inspect_err(|_| transport.release(pages)));
     let attached = attached.inspect_err(|_| memory.window.give_back(window, page_bytes))?;
     let range = HostRange {
         start: first,
@@ -140,9 +137,10 @@ fn register(api: Api, start: HostPtr, bytes: usize, flags: u32) -> Result<(), Cu
 
 fn unregister(api: Api, start: HostPtr) -> Result<(), CudaError> {
     let address = start.address() as u64;
-    let known = api.driver.memory.ranges.host(address);
-    if known.is_none_or(|range| range.start != address || range.kind != HostKind::Registered) {
-        return Err(CudaError::HOST_MEMORY_NOT_REGISTERED);
+    match api.driver.memory.ranges.host(address) {
+        Some(range) if range.kind == HostKind::Registered && range.start == address => {}
+        Some(range) if range.kind == HostKind::Registered => return Err(CudaError::INVALID_VALUE),
+        _ => return Err(CudaError::HOST_MEMORY_NOT_REGISTERED),
     }
     if let Ok(mut call) = api.in_context() {
         calls::cuCtxSynchronize(&mut call)?;
@@ -155,6 +153,9 @@ fn unregister(api: Api, start: HostPtr) -> Result<(), CudaError> {
 
 fn allocate_for(api: Api, pp: Out<u64>, bytes: usize, flags: u32) -> Result<(), CudaError> {
     pp.check()?;
+    if bytes == 0 {
+        return pp.set(0);
+    }
     if flags & !(PORTABLE | DEVICEMAP | WRITECOMBINED) != 0 {
         return Err(CudaError::INVALID_VALUE);
     }
@@ -202,12 +203,17 @@ entry_points! {
         }
         let address = p.address() as u64;
         let range = api.driver.memory.ranges.host(address).ok_or(CudaError::INVALID_VALUE)?;
+        if !matches!(range.kind, HostKind::Allocated | HostKind::Registered) {
+            return Err(CudaError::INVALID_VALUE);
+        }
         pdptr.set(range.device_address_of(address))
     }
 
-    /// The flags that pinned memory was made with. All of it is mapped.
+    /// The flags that pinned memory was made with. All of it is mapped, and is reported so.
     call cuMemHostGetFlags(api, pFlags: Out<u32>, p: HostPtr) {
         let range = api.driver.memory.ranges.host(p.address() as u64).ok_or(CudaError::INVALID_VALUE)?;
-        pFlags.set(range.flags | DEVICEMAP)
+        // NVIDIA's driver forgets PORTABLE where DEVICEMAP was not asked for with it.
+        let flags = if range.flags & DEVICEMAP == 0 { range.flags & !PORTABLE } else { range.flags };
+        pFlags.set(flags | DEVICEMAP)
     }
 }

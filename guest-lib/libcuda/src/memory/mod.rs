@@ -76,6 +76,7 @@ impl Memory {
 impl Driver {
     /// Forgets what a context that is gone had: its memory, streams, modules and their functions.
     pub fn forget_context(&self, context: u64) {
+        self.contexts.destroyed(context);
         for module in self.modules.forget_context(context) {
             self.functions.remove_of(crate::function_table::Owner::Module(module));
         }

@@ -15,7 +15,7 @@ const DEVICE: u32 = 2;
 /// `CU_DEVICE_INVALID`.
 const DEVICE_INVALID: i32 = -2;
 /// `CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE`.
-const READ_WRITE: u64 = 3;
+const READ_WRITE: u32 = 3;
 
 /// `CU_POINTER_ATTRIBUTE_*`.
 mod attribute {
@@ -89,7 +89,9 @@ impl Facts {
                 managed,
             };
         }
-        ranges.device(address).map_or(Self::UNKNOWN, |range| Self {
+        // Of memory that CUDA does not know, the host's pointer is the pointer itself.
+        let unknown = Self { host_pointer: address, ..Self::UNKNOWN };
+        ranges.device(address).map_or(unknown, |range| Self {
             known: true,
             memory_type: DEVICE,
             context: range.context,
@@ -103,28 +105,28 @@ impl Facts {
         })
     }
 
-    /// Stores one attribute, in the size that the program has room for.
+    /// Stores one attribute in the size that NVIDIA's driver stores (booleans have four bytes).
     fn store(&self, number: i32, data: HostPtr) -> Result<(), CudaError> {
+        let word = |value: u32| data.as_out::<u32>().set(value);
+        let long = |value: u64| data.as_out::<u64>().set(value);
         match number {
-            attribute::MEMORY_TYPE => data.as_out::<u32>().set(self.memory_type),
-            attribute::SYNC_MEMOPS => data.as_out::<u32>().set(0),
-            // The flags that are `bool` in C.
-            attribute::IS_MANAGED => data.as_out::<u8>().set(self.managed.into()),
-            attribute::MAPPED => data.as_out::<u8>().set(self.known.into()),
+            attribute::MEMORY_TYPE => word(self.memory_type),
+            attribute::SYNC_MEMOPS | attribute::IS_MANAGED => word(self.managed.into()),
+            attribute::MAPPED => word(self.known.into()),
             attribute::IS_LEGACY_CUDA_IPC_CAPABLE
             | attribute::IS_GPU_DIRECT_RDMA_CAPABLE
-            | attribute::IS_HW_DECOMPRESS_CAPABLE => data.as_out::<u8>().set(0),
+            | attribute::IS_HW_DECOMPRESS_CAPABLE => word(0),
+            attribute::ACCESS_FLAGS => word(if self.known { READ_WRITE } else { 0 }),
             attribute::DEVICE_ORDINAL => data.as_out::<i32>().set(self.device),
-            attribute::CONTEXT => data.as_out::<u64>().set(self.context),
-            attribute::DEVICE_POINTER => data.as_out::<u64>().set(self.device_pointer),
-            attribute::HOST_POINTER => data.as_out::<u64>().set(self.host_pointer),
-            attribute::BUFFER_ID | attribute::MEMORY_BLOCK_ID => data.as_out::<u64>().set(self.id),
-            attribute::RANGE_START_ADDR | attribute::MAPPING_BASE_ADDR => {
-                data.as_out::<u64>().set(self.start)
-            }
-            attribute::RANGE_SIZE | attribute::MAPPING_SIZE => data.as_out::<u64>().set(self.bytes),
-            attribute::ALLOWED_HANDLE_TYPES | attribute::MEMPOOL_HANDLE => data.as_out::<u64>().set(0),
-            attribute::ACCESS_FLAGS => data.as_out::<u64>().set(if self.known { READ_WRITE } else { 0 }),
+            attribute::CONTEXT => long(self.context),
+            attribute::DEVICE_POINTER => long(self.device_pointer),
+            attribute::HOST_POINTER => long(self.host_pointer),
+            attribute::BUFFER_ID | attribute::MEMORY_BLOCK_ID => long(self.id),
+            // Left as they are for memory that CUDA does not know.
+            attribute::RANGE_START_ADDR | attribute::RANGE_SIZE if !self.known => Ok(()),
+            attribute::RANGE_START_ADDR | attribute::MAPPING_BASE_ADDR => long(self.start),
+            attribute::RANGE_SIZE | attribute::MAPPING_SIZE => long(self.bytes),
+            attribute::ALLOWED_HANDLE_TYPES | attribute::MEMPOOL_HANDLE => long(0),
             _ => Err(CudaError::INVALID_VALUE),
         }
     }
@@ -132,8 +134,7 @@ impl Facts {
     /// Whether one pointer can have the attribute: it is an error to ask for it otherwise.
     fn has(&self, number: i32) -> bool {
         match number {
-            attribute::HOST_POINTER => self.host_pointer != 0,
-            attribute::MAPPED => true,
+            attribute::HOST_POINTER => self.known && self.host_pointer != 0,
             _ => self.known,
         }
     }
@@ -142,7 +143,6 @@ impl Facts {
 entry_points! {
     /// One attribute; `CUDA_ERROR_INVALID_VALUE` for memory that CUDA does not know.
     call cuPointerGetAttribute(api, data: HostPtr, attribute: i32, ptr: u64) {
-        api.context()?;
         let facts = Facts::of(api, ptr);
         if !facts.has(attribute) {
             return Err(CudaError::INVALID_VALUE);
