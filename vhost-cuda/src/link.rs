@@ -102,27 +102,35 @@ pub struct Region {
     pub file_offset: u64,
 }
 
-/// Writes one frame to the worker.
-pub fn send_request(
-    mut stream: &UnixStream,
+/// One frame to the worker, as bytes.
+pub fn encode_request(
     header: &ToWorker,
     payload: &[u8],
     in_entries: &[MemEntry],
     out_entries: &[MemEntry],
-) -> io::Result<()> {
+) -> Vec<u8> {
     let header = ToWorker {
         payload_bytes: payload.len() as u32,
         in_entries: in_entries.len() as u32,
         out_entries: out_entries.len() as u32,
         ..*header
     };
-    // One write for the frequent case, a short payload without pages.
-    let mut head = Vec::with_capacity(size_of::<ToWorker>() + payload.len());
-    head.extend_from_slice(header.as_bytes());
-    head.extend_from_slice(payload);
-    stream.write_all(&head)?;
-    stream.write_all(in_entries.as_bytes())?;
-    stream.write_all(out_entries.as_bytes())
+    let (ins, outs) = (in_entries.as_bytes(), out_entries.as_bytes());
+    let mut frame = Vec::with_capacity(size_of::<ToWorker>() + payload.len() + ins.len() + outs.len());
+    frame.extend_from_slice(header.as_bytes());
+    frame.extend_from_slice(payload);
+    frame.extend_from_slice(ins);
+    frame.extend_from_slice(outs);
+    frame
+}
+
+/// Writes as much of `bytes` as the socket takes at once; how much that was. An error counts as nothing: whoever
+/// writes the rest meets it again.
+pub fn write_now(stream: &UnixStream, bytes: &[u8]) -> usize {
+    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    // SAFETY: the buffer is as long as said and lives across the call.
+    let sent = unsafe { libc::send(stream.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), flags) };
+    usize::try_from(sent).unwrap_or(0)
 }
 
 /// Writes one [`TO_REGION`] frame together with the region's file.
@@ -238,7 +246,7 @@ mod tests {
         send_region(&daemon, &sent, &file).unwrap();
         let entry = MemEntry { addr: 0x2000, bytes: 7, reserved: 0 };
         let header = ToWorker { kind: TO_CALL, id: 9, reply_room: 100, ..ToWorker::default() };
-        send_request(&daemon, &header, b"payload", &[entry], &[entry, entry]).unwrap();
+        (&daemon).write_all(&encode_request(&header, b"payload", &[entry], &[entry, entry])).unwrap();
 
         let region = receive_frame(&worker).unwrap().unwrap();
         assert_eq!(region_of(&region.payload).unwrap().guest_addr, 0x1000);

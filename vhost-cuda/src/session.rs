@@ -6,6 +6,8 @@
 //! requests it still owed, and the close, answered: nothing touches guest memory after a reply.
 
 use std::collections::HashMap;
+use std::io::Write;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -13,7 +15,8 @@ use std::time::{Duration, Instant};
 
 use log::{debug, info};
 use virtio_cuda_protocol::transport::{
-    FLAG_KEEP, OP_CALL, OP_SHARE, Open, REPLY_INVALID, REPLY_NO_RESOURCES, REPLY_OK, REPLY_SESSION_LOST,
+    FLAG_KEEP, MemEntry, OP_CALL, OP_SHARE, Open, REPLY_INVALID, REPLY_NO_RESOURCES, REPLY_OK,
+    REPLY_SESSION_LOST,
 };
 
 use crate::budget::Charge;
@@ -35,7 +38,7 @@ pub struct Session {
     label: u64,
     who: String,
     worker: Worker,
-    outbox: Mutex<Option<Sender<Outgoing>>>,
+    outbox: Mutex<Outbox>,
     state: Mutex<State>,
     ended: Condvar,
     opened: Instant,
@@ -65,15 +68,24 @@ enum Phase {
 #[derive(Debug)]
 struct InFlight {
     chain: Chain,
-    request: Arc<Request>,
+    /// Memory that the worker may have written when it replies.
+    written: Vec<MemEntry>,
     _charge: Charge,
+}
+
+/// The way to the worker: directly as long as the socket takes everything, else through the writer's thread.
+#[derive(Debug, Default)]
+struct Outbox {
+    writer: Option<Sender<Outgoing>>,
+    /// What the writer has got and not written yet; while there is any, all must go through it.
+    waiting: Arc<AtomicUsize>,
 }
 
 #[derive(Debug)]
 enum Outgoing {
-    Request(u64, u32, Arc<Request>),
+    /// A frame, or the rest of one.
+    Bytes(Vec<u8>),
     Memory(Arc<MemoryTable>),
-    Close,
 }
 
 /// How a session ended.
@@ -94,7 +106,7 @@ impl Session {
             label,
             who,
             worker,
-            outbox: Mutex::new(None),
+            outbox: Mutex::default(),
             state: Mutex::default(),
             ended: Condvar::new(),
             opened: Instant::now(),
@@ -110,7 +122,7 @@ impl Session {
     /// itself: `at_end` runs before that, with the way it ended.
     pub fn run(self: &Arc<Self>, memory: Arc<MemoryTable>, opened: impl FnOnce(), at_end: impl FnOnce(End)) {
         let (outbox, inbox) = channel();
-        *lock(&self.outbox) = Some(outbox);
+        lock(&self.outbox).writer = Some(outbox);
         self.send(Outgoing::Memory(memory));
         let writer = self.clone();
         let writing = thread::Builder::new()
@@ -121,7 +133,7 @@ impl Session {
             self.read_replies();
         }
         let status = self.worker.process.reap();
-        *lock(&self.outbox) = None;
+        lock(&self.outbox).writer = None;
         let (end, owed, closers) = {
             let mut state = self.lock();
             let end = if state.phase == Phase::Open { End::Lost } else { End::Closed };
@@ -156,16 +168,16 @@ impl Session {
         }
         state.next_request += 1;
         let id = state.next_request;
-        let request = Arc::new(request);
         let (bytes_in, bytes_out) = request.traffic();
         state.calls += u64::from(request.header.op == OP_CALL);
         state.bytes_in += bytes_in;
         state.bytes_out += bytes_out;
         state.maps_memory |= request.header.op == OP_SHARE || request.header.flags & FLAG_KEEP != 0;
-        let outgoing = Outgoing::Request(id, chain.payload_room(), request.clone());
-        state.outstanding.insert(id, InFlight { chain, request, _charge: charge });
+        let frame = encode(id, chain.payload_room(), &request);
+        let written = request.out_entries;
+        state.outstanding.insert(id, InFlight { chain, written, _charge: charge });
         // Still locked: requests reach the worker in the order of their numbers.
-        self.send(outgoing);
+        self.send(Outgoing::Bytes(frame));
     }
 
     /// Ends the session as the driver asks; `chain` is answered when the worker is gone.
@@ -178,7 +190,8 @@ impl Session {
         state.phase = Phase::Closing;
         state.closers.push(chain);
         drop(state);
-        self.send(Outgoing::Close);
+        let header = ToWorker { kind: TO_CLOSE, ..ToWorker::default() };
+        self.send(Outgoing::Bytes(link::encode_request(&header, &[], &[], &[])));
         let watched = self.clone();
         let watch = move || {
             if !watched.wait_ended(CLOSE_GRACE) {
@@ -225,13 +238,25 @@ impl Session {
     }
 
     fn send(&self, outgoing: Outgoing) {
+        let outbox = lock(&self.outbox);
         // Without a writer the session is ending, and its end answers what is outstanding.
-        if let Some(outbox) = lock(&self.outbox).as_ref() {
-            let _ = outbox.send(outgoing);
-        }
+        let Some(writer) = outbox.writer.as_ref() else { return };
+        let rest = match outgoing {
+            Outgoing::Bytes(mut frame) if outbox.waiting.load(Ordering::Acquire) == 0 => {
+                let sent = link::write_now(&self.worker.link, &frame);
+                if sent == frame.len() {
+                    return;
+                }
+                Outgoing::Bytes(frame.split_off(sent))
+            }
+            other => other,
+        };
+        outbox.waiting.fetch_add(1, Ordering::AcqRel);
+        let _ = writer.send(rest);
     }
 
     fn write_all(&self, inbox: &Receiver<Outgoing>) {
+        let waiting = lock(&self.outbox).waiting.clone();
         for outgoing in inbox {
             if let Err(error) = self.write(&outgoing) {
                 debug!("session {}: its worker does not read: {error}", self.label);
@@ -239,34 +264,20 @@ impl Session {
                 self.worker.process.kill();
                 return;
             }
+            waiting.fetch_sub(1, Ordering::AcqRel);
         }
     }
 
     fn write(&self, outgoing: &Outgoing) -> std::io::Result<()> {
-        let stream = &self.worker.link;
+        let mut stream = &self.worker.link;
         match outgoing {
-            Outgoing::Request(id, reply_room, request) => {
-                let kind = match request.header.op {
-                    OP_CALL => TO_CALL,
-                    OP_SHARE => TO_SHARE,
-                    _ => TO_UNPIN,
-                };
-                let (id, reply_room) = (*id, *reply_room);
-                let (flags, tag) = (request.header.flags, request.header.tag);
-                let header = ToWorker { kind, flags, id, tag, reply_room, ..ToWorker::default() };
-                let (ins, outs) = (&request.in_entries, &request.out_entries);
-                link::send_request(stream, &header, &request.payload, ins, outs)
-            }
+            Outgoing::Bytes(frame) => stream.write_all(frame),
             Outgoing::Memory(table) => {
                 for (region, file) in &table.regions {
                     link::send_region(stream, region, file.file())?;
                 }
                 let header = ToWorker { kind: TO_MEMORY, ..ToWorker::default() };
-                link::send_request(stream, &header, &[], &[], &[])
-            }
-            Outgoing::Close => {
-                let header = ToWorker { kind: TO_CLOSE, ..ToWorker::default() };
-                link::send_request(stream, &header, &[], &[], &[])
+                stream.write_all(&link::encode_request(&header, &[], &[], &[]))
             }
         }
     }
@@ -316,9 +327,21 @@ impl Session {
 
 impl InFlight {
     fn answer(self, status: u32, payload: &[u8]) {
-        mark_written(self.chain.memory(), &self.request.out_entries);
+        mark_written(self.chain.memory(), &self.written);
         self.chain.complete(status, payload);
     }
+}
+
+/// The frame that carries a request to the worker.
+fn encode(id: u64, reply_room: u32, request: &Request) -> Vec<u8> {
+    let kind = match request.header.op {
+        OP_CALL => TO_CALL,
+        OP_SHARE => TO_SHARE,
+        _ => TO_UNPIN,
+    };
+    let (flags, tag) = (request.header.flags, request.header.tag);
+    let header = ToWorker { kind, flags, id, tag, reply_room, ..ToWorker::default() };
+    link::encode_request(&header, &request.payload, &request.in_entries, &request.out_entries)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -30,19 +30,32 @@ pub fn execute(session: &SessionState, frame: &Frame) -> Reply {
 /// Takes kept pages out of the window. After that nothing here reaches them; if that cannot be had, the process
 /// ends. A tag under which nothing is mapped (its call failed) is fine.
 fn unpin(session: &SessionState, tag: u64) {
-    let mut window = session.window();
-    let Some(area) = window.find(tag, false) else { return };
-    if let Some(context) = area.registered
-        && let Err(error) = unregister(session, ContextId(context), area.base)
-    {
-        super::end_process(&format!("pages of the guest stay registered with the GPU: {error}"));
+    loop {
+        // Contexts are locked before the window everywhere, so the context is made current without it.
+        let Some(found) = session.window().find(tag, false) else { return };
+        let current = found.registered.map(|gpu| make_current(session, ContextId(gpu.context)));
+        let mut window = session.window();
+        if window.find(tag, false) != Some(found) {
+            // Its context has just ended.
+            continue;
+        }
+        if let Some(current) = current
+            && let Err(error) = current.and_then(|()| unregister(session, found.base))
+        {
+            super::end_process(&format!("pages of the guest stay registered with the GPU: {error}"));
+        }
+        if let Some(gpu) = found.registered {
+            session.allocations().remove(gpu.dptr);
+        }
+        return window.unmap(found.base);
     }
-    session.allocations().remove(area.base);
-    window.unmap(area.base);
 }
 
-fn unregister(session: &SessionState, context: ContextId, base: u64) -> CuResult<()> {
-    ThreadState::default().make_current(session, context)?;
+fn make_current(session: &SessionState, context: ContextId) -> CuResult<()> {
+    ThreadState::default().make_current(session, context)
+}
+
+fn unregister(session: &SessionState, base: u64) -> CuResult<()> {
     // SAFETY: the address was registered and is mapped until the caller has unmapped it.
     unsafe { session.gpu.cuMemHostUnregister(base as *mut _) }
 }

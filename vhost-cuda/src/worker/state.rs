@@ -15,6 +15,8 @@ use super::staging::Staging;
 use super::window::Window;
 
 /// The state of a session.
+///
+/// Where several locks are held they are taken in this order: contexts, window, allocations.
 #[derive(Debug)]
 pub struct SessionState {
     /// The driver.

@@ -38,9 +38,18 @@ pub struct Area {
     pub tag: u64,
     /// Shared by `OP_SHARE`; else kept by a call.
     pub shared: bool,
-    /// The context in which it is registered with the GPU.
-    pub registered: Option<u64>,
+    /// Registered with the GPU.
+    pub registered: Option<Registration>,
     pieces: usize,
+}
+
+/// How the GPU knows an area.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Registration {
+    /// The context in which it is registered, and with which the registration ends.
+    pub context: u64,
+    /// Its address on the GPU: the area's own where the GPU shares the process's addresses.
+    pub dptr: u64,
 }
 
 impl Window {
@@ -89,17 +98,17 @@ impl Window {
         Ok(area)
     }
 
-    /// Notes that the area at `base` is registered with the GPU in `context`.
-    pub fn set_registered(&mut self, base: u64, context: u64) {
+    /// Notes that the area at `base` is registered with the GPU.
+    pub fn set_registered(&mut self, base: u64, registration: Registration) {
         if let Some(area) = self.areas.get_mut(&base) {
-            area.registered = Some(context);
+            area.registered = Some(registration);
         }
     }
 
     /// Notes that a context has ended, and its registrations with it.
     pub fn forget_context(&mut self, context: u64) {
-        for area in self.areas.values_mut().filter(|area| area.registered == Some(context)) {
-            area.registered = None;
+        for area in self.areas.values_mut() {
+            area.registered = area.registered.filter(|registration| registration.context != context);
         }
     }
 

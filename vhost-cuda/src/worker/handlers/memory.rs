@@ -8,6 +8,7 @@ use crate::worker::allocations::Origin;
 use crate::worker::call::CallContext;
 use crate::worker::copy;
 use crate::worker::gpu::{CUstream, CuResult, CudaError, HOST_PORTABLE_MAPPED, STREAM_LEGACY};
+use crate::worker::window::Registration;
 
 /// `CU_MEMHOSTREGISTER_*` bits that the guest may give: PORTABLE, DEVICEMAP (both always on) and READ_ONLY,
 /// which is a hint. Not IOMEMORY: the guest has no device memory to register.
@@ -156,7 +157,7 @@ pub fn cuMemHostRegister_v2(
     };
     match registered {
         Ok((dptr,)) => {
-            window.set_registered(area.base, cx.context.0);
+            window.set_registered(area.base, Registration { context: cx.context.0, dptr });
             cx.session.allocations().insert(dptr, bytesize, Origin::HostWindow, place);
             Ok((DevicePtr(dptr),))
         }
