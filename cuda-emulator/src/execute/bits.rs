@@ -92,7 +92,8 @@ pub(crate) fn find_highest(kind: Type, shift_amount: bool) -> Option<Handler> {
     })
 }
 
-/// bfe: the `c & 255` bits of `a` from bit `b & 255` on.
+/// bfe: `c` bits of `a` from bit `b` on. What is beyond 255 the manual leaves open; hardware takes 8 bits of a position for
+/// 32-bit fields, and the largest for 64-bit ones.
 pub(crate) fn extract_field(kind: Type) -> Option<Handler> {
     fn field(value: i64, bits: u32, start: u32, length: u32, signed: bool) -> u64 {
         let (start, length) = (start & 0xff, length & 0xff);
@@ -113,11 +114,11 @@ pub(crate) fn extract_field(kind: Type) -> Option<Handler> {
         Type::U32 => map3(|a: u32, b: u32, c: u32| field(i64::from(a), 32, b, c, false) as u32),
         Type::S32 => map3(|a: i32, b: u32, c: u32| field(i64::from(a), 32, b, c, true) as u32),
         Type::U64 => map3(|a: u64, b: u32, c: u32| {
-            let (start, length) = (b & 0xff, c & 0xff);
+            let (start, length) = (b.min(255), c.min(255));
             let shifted = a.checked_shr(start).unwrap_or(0);
             if length >= 64 { shifted } else { shifted & ((1 << length) - 1) }
         }),
-        Type::S64 => map3(|a: i64, b: u32, c: u32| field(a, 64, b, c, true)),
+        Type::S64 => map3(|a: i64, b: u32, c: u32| field(a, 64, b.min(255), c.min(255), true)),
         _ => return None,
     })
 }
@@ -146,8 +147,12 @@ pub(crate) fn insert_field(kind: Type) -> Option<Handler> {
 }
 
 /// Prepares `ops[3]` of [`insert_field`] from start `ops[1]` and length `ops[2]`.
-pub(crate) fn pack_field() -> Handler {
-    map2(|start: u32, length: u32| (start & 0xff) | (length & 0xff) << 16)
+pub(crate) fn pack_field(kind: Type) -> Handler {
+    if kind == Type::B64 {
+        map2(|start: u32, length: u32| start.min(255) | length.min(255) << 16)
+    } else {
+        map2(|start: u32, length: u32| (start & 0xff) | (length & 0xff) << 16)
+    }
 }
 
 /// prmt: picks four bytes of `ops[2]:ops[1]` as `ops[3]` says.

@@ -188,7 +188,8 @@ pub(crate) fn test_class(class: &str, kind: Type) -> Option<Handler> {
                 "infinite" => test1(|a: $t| a.is_infinite()),
                 "number" => test1(|a: $t| !a.is_nan()),
                 "notanumber" => test1(|a: $t| a.is_nan()),
-                "normal" => test1(|a: $t| a.is_normal()),
+                // Zeros count as normal.
+                "normal" => test1(|a: $t| a.is_normal() || a == 0.0),
                 "subnormal" => test1(|a: $t| a.is_subnormal()),
                 _ => return None,
             }

@@ -2,7 +2,7 @@
 //! cvt. Integers of 8 bits live in 16-bit registers; lowering brings a source into the register of its own type first and
 //! widens the result to the destination register afterwards, so that here every type has one width.
 
-use super::float::{flush, saturate};
+use super::float::{canonical, flush, saturate};
 use super::half::{Bf16, F16, decode, encode};
 use super::lanes::{each1, each2, each3_imm, map1};
 use super::round::{self, Rounding, round_to_odd};
@@ -149,7 +149,7 @@ pub(crate) fn from_integer(to: Type, from: Type, how: Conversion) -> Option<Hand
 fn limit(value: f64, imm: u64) -> f64 {
     if imm & SATURATE != 0 {
         if value > 0.0 { value.min(1.0) } else { 0.0 }
-    } else if imm & RELU != 0 && value < 0.0 {
+    } else if imm & RELU != 0 && value <= 0.0 {
         0.0
     } else {
         value
@@ -171,7 +171,7 @@ struct Brain(u16);
 impl Source for f32 {
     #[inline(always)]
     fn double(self, imm: u64) -> f64 {
-        f64::from(if imm & FLUSH != 0 { flush(self) } else { self })
+        f64::from(if imm & FLUSH != 0 { canonical(flush(self)) } else { self })
     }
 }
 impl Source for f64 {
@@ -244,11 +244,24 @@ fn integer_from<S: Source>(to: Type, double: bool) -> Option<Handler> {
 pub(crate) fn float(to: Type, from: Type, how: Conversion) -> Option<Handler> {
     let plain = how.imm() == 0 && !how.integral;
     match (to, from) {
-        (Type::F32, Type::F64) if plain => return Some(map1(|a: f64| canonical(a as f32))),
+        // From f64 a NaN keeps its sign and payload.
+        (Type::F32, Type::F64) if plain => return Some(map1(|a: f64| a as f32)),
+        (Type::F32, Type::F64) if !how.integral => {
+            return Some(each3_imm(|a: f64, _: f64, _: f64, imm| {
+                if a.is_nan() && imm & SATURATE == 0 { a as f32 } else { single(a, imm) }
+            }));
+        }
+        (Type::F16, Type::F64) if !how.integral => {
+            return Some(each3_imm(|a: f64, _: f64, _: f64, imm| {
+                if a.is_nan() && imm & SATURATE == 0 { shortened_nan(a) } else { half(a, imm) }
+            }));
+        }
         (Type::F64, Type::F32) if plain => return Some(map1(|a: f32| f64::from(a))),
-        (Type::F32, Type::F16) if plain => return Some(map1(|a: u16| decode::<F16>(a) as f32)),
+        (Type::F32, Type::F16) if plain => {
+            return Some(map1(|a: u16| canonical(decode::<F16>(a) as f32)));
+        }
         (Type::F32, Type::Bf16) if plain => {
-            return Some(map1(|a: u16| canonical(f32::from_bits(u32::from(a) << 16))));
+            return Some(map1(|a: u16| u32::from(a) << 16));
         }
         _ => {}
     }
@@ -266,16 +279,21 @@ pub(crate) fn float(to: Type, from: Type, how: Conversion) -> Option<Handler> {
     }
 }
 
-#[inline(always)]
-fn canonical(a: f32) -> f32 {
-    if a.is_nan() { f32::from_bits(0x7fff_ffff) } else { a }
+/// The f16 NaN with the sign and the first bits of the payload of a double.
+fn shortened_nan(a: f64) -> u16 {
+    let bits = a.to_bits();
+    (bits >> 48) as u16 & 0x8000 | 0x7e00 | (bits >> 42) as u16 & 0x1ff
+}
+
+fn half(value: f64, imm: u64) -> u16 {
+    encode::<F16>(limit(value, imm), Rounding::from_bits(imm))
 }
 
 #[inline(always)]
 fn single(value: f64, imm: u64) -> f32 {
     let value = canonical(round::narrow64(value, Rounding::from_bits(imm)));
     let value = if imm & FLUSH != 0 { flush(value) } else { value };
-    let value = if imm & RELU != 0 && value < 0.0 { 0.0 } else { value };
+    let value = if imm & RELU != 0 && value <= 0.0 { 0.0 } else { value };
     if imm & SATURATE != 0 { saturate(value) } else { value }
 }
 
@@ -300,7 +318,9 @@ fn integral_to<S: Source>(to: Type) -> Option<Handler> {
             single(round::integral(a.double(imm), Rounding::from_bits(imm)), imm)
         }),
         Type::F64 => each3_imm(|a: S, _: S, _: S, imm| {
-            limit(round::integral(a.double(imm), Rounding::from_bits(imm)), imm)
+            let value = a.double(imm);
+            let whole = round::integral(value, Rounding::from_bits(imm));
+            limit(if round::is_nan64(value) { round::quiet64(value) } else { whole }, imm)
         }),
         Type::F16 => each3_imm(|a: S, _: S, _: S, imm| {
             encode::<F16>(

@@ -4,7 +4,7 @@
 //! Arithmetic rounds exactly in every mode. Single-precision NaN results are the canonical 0x7fffffff, as the manual
 //! says. The approximate functions are computed in double precision and rounded: closer to the true value than hardware.
 
-use super::lanes::{each1, each3_imm, map1, map2, map3};
+use super::lanes::{checked, each1, each3_imm, map1, map2, map3};
 use super::round::{self, Rounding};
 use crate::lower::code::Handler;
 use crate::ptx::types::Type;
@@ -30,8 +30,6 @@ impl Modifiers {
     }
 }
 
-const CANONICAL_NAN: f32 = f32::from_bits(0x7fff_ffff);
-
 /// Subnormals to zeros of the same sign.
 #[inline(always)]
 pub(super) fn flush(a: f32) -> f32 {
@@ -39,9 +37,11 @@ pub(super) fn flush(a: f32) -> f32 {
     f32::from_bits(if bits & 0x7f80_0000 == 0 { bits & 0x8000_0000 } else { bits })
 }
 
+/// Any NaN becomes the one of the manual. By bits: to the compiler all NaN are one, and it may drop the choice.
 #[inline(always)]
-fn canonical(a: f32) -> f32 {
-    if a.is_nan() { CANONICAL_NAN } else { a }
+pub(super) fn canonical(a: f32) -> f32 {
+    let bits = a.to_bits();
+    f32::from_bits(if bits & 0x7fff_ffff > 0x7f80_0000 { 0x7fff_ffff } else { bits })
 }
 
 #[inline(always)]
@@ -91,6 +91,7 @@ pub(crate) fn binary(name: &str, kind: Type, m: Modifiers) -> Option<Handler> {
             [a, b, 0.0],
             |[a, b, _], mode| round::add32(a, -b, mode)
         )),
+        ("mul", Type::F32) if m.flush => flushed_multiply_add(m, true),
         ("mul", Type::F32) => single!(map2, m, |a, b| a * b, |a: f32, b: f32, _: f32, imm| modified(
             imm,
             [a, b, 0.0],
@@ -112,12 +113,20 @@ fn double_binary(name: &str, m: Modifiers) -> Option<Handler> {
     }
     let nearest = m.rounding == Rounding::Nearest;
     Some(match name {
-        "add" if nearest => map2(|a: f64, b: f64| a + b),
-        "sub" if nearest => map2(|a: f64, b: f64| a - b),
-        "mul" if nearest => map2(|a: f64, b: f64| a * b),
-        "div" if nearest => map2(|a: f64, b: f64| a / b),
+        "add" if nearest => {
+            checked(|a: f64, b: f64, _| a + b, round::is_nan64, |a, b, _| round::with_nan64(a + b, [b, a]))
+        }
+        "sub" if nearest => {
+            checked(|a: f64, b: f64, _| a - b, round::is_nan64, |a, b, _| round::with_nan64(a - b, [b, a]))
+        }
+        "mul" if nearest => {
+            checked(|a: f64, b: f64, _| a * b, round::is_nan64, |a, b, _| round::with_nan64(a * b, [b, a]))
+        }
+        "div" if nearest => {
+            checked(|a: f64, b: f64, _| a / b, round::is_nan64, |a, b, _| round::with_nan64(a / b, [a, b]))
+        }
         "add" => each3_imm(|a: f64, b: f64, _: f64, imm| round::add64(a, b, Rounding::from_bits(imm))),
-        "sub" => each3_imm(|a: f64, b: f64, _: f64, imm| round::add64(a, -b, Rounding::from_bits(imm))),
+        "sub" => each3_imm(|a: f64, b: f64, _: f64, imm| round::sub64(a, b, Rounding::from_bits(imm))),
         "mul" => each3_imm(|a: f64, b: f64, _: f64, imm| round::mul64(a, b, Rounding::from_bits(imm))),
         "div" => each3_imm(|a: f64, b: f64, _: f64, imm| round::div64(a, b, Rounding::from_bits(imm))),
         _ => return None,
@@ -127,16 +136,54 @@ fn double_binary(name: &str, m: Modifiers) -> Option<Handler> {
 /// fma: `ops[0] = ops[1] * ops[2] + ops[3]`.
 pub(crate) fn multiply_add(kind: Type, m: Modifiers) -> Option<Handler> {
     Some(match kind {
+        Type::F32 if m.flush => flushed_multiply_add(m, false),
         Type::F32 => single!(map3, m, |a, b, c| a.mul_add(b, c), |a: f32, b: f32, c: f32, imm| modified(
             imm,
             [a, b, c],
             |[a, b, c], mode| round::fma32(a, b, c, mode)
         )),
         Type::F64 if m.flush || m.saturate => return None,
-        Type::F64 if m.rounding == Rounding::Nearest => map3(|a: f64, b: f64, c: f64| a.mul_add(b, c)),
+        Type::F64 if m.rounding == Rounding::Nearest => checked(
+            |a: f64, b: f64, c: f64| a.mul_add(b, c),
+            round::is_nan64,
+            |a, b, c| round::with_nan64(a.mul_add(b, c), [b, c, a]),
+        ),
         Type::F64 => each3_imm(|a: f64, b: f64, c: f64, imm| round::fma64(a, b, c, Rounding::from_bits(imm))),
         _ => return None,
     })
+}
+
+/// mul and fma with `.ftz`. The smallest normal number may be what a tiny result was rounded up to: such a lane is looked at
+/// again.
+fn flushed_multiply_add(m: Modifiers, product: bool) -> Handler {
+    fn is_least_normal(result: f32) -> bool {
+        result.to_bits() & 0x7fff_ffff == 0x0080_0000
+    }
+    fn exact(a: f32, b: f32, c: f32, imm: u64) -> f32 {
+        modified(imm, [a, b, c], |[a, b, c], mode| {
+            let result = round::fma32(a, b, c, mode);
+            if round::is_tiny32(a, b, c) { 0.0_f32.copysign(result) } else { result }
+        })
+    }
+    match (m.rounding, m.saturate, product) {
+        (Rounding::Nearest, false, true) => checked(
+            |a: f32, b: f32, _| flush(canonical(flush(a) * flush(b))),
+            is_least_normal,
+            |a, b, _| exact(a, b, zero_of_product(a, b), FLUSH),
+        ),
+        (Rounding::Nearest, false, false) => checked(
+            |a: f32, b: f32, c: f32| flush(canonical(flush(a).mul_add(flush(b), flush(c)))),
+            is_least_normal,
+            |a, b, c| exact(a, b, c, FLUSH),
+        ),
+        (_, _, true) => each3_imm(|a: f32, b: f32, _: f32, imm| exact(a, b, zero_of_product(a, b), imm)),
+        (_, _, false) => each3_imm(|a: f32, b: f32, c: f32, imm| exact(a, b, c, imm)),
+    }
+}
+
+/// The zero that does not change a product when it is added, in any rounding mode.
+fn zero_of_product(a: f32, b: f32) -> f32 {
+    if a.is_sign_negative() == b.is_sign_negative() { 0.0 } else { -0.0 }
 }
 
 /// sqrt and rcp with IEEE rounding: `ops[1]`, `ops[2]` and `ops[3]` are all the operand.
@@ -153,8 +200,12 @@ pub(crate) fn root(name: &str, kind: Type, m: Modifiers) -> Option<Handler> {
             |[a, ..], mode| round::div32(1.0, a, mode)
         )),
         (_, Type::F64) if m.flush || m.saturate => return None,
-        ("sqrt", Type::F64) if m.rounding == Rounding::Nearest => map1(|a: f64| a.sqrt()),
-        ("rcp", Type::F64) if m.rounding == Rounding::Nearest => map1(|a: f64| 1.0 / a),
+        ("sqrt", Type::F64) if m.rounding == Rounding::Nearest => {
+            map1(|a: f64| round::with_nan64(a.sqrt(), [a]))
+        }
+        ("rcp", Type::F64) if m.rounding == Rounding::Nearest => {
+            map1(|a: f64| round::with_nan64(1.0 / a, [a]))
+        }
         ("sqrt", Type::F64) => {
             each3_imm(|a: f64, _: f64, _: f64, imm| round::sqrt64(a, Rounding::from_bits(imm)))
         }
@@ -215,12 +266,15 @@ pub(crate) fn divide_approximately(kind: Type, flushed: bool) -> Option<Handler>
 /// abs, neg.
 pub(crate) fn sign(name: &str, kind: Type, flushed: bool) -> Option<Handler> {
     Some(match (name, kind, flushed) {
-        ("abs", Type::F32, false) => map1(|a: f32| a.abs()),
-        ("abs", Type::F32, true) => map1(|a: f32| flush(a).abs()),
-        ("neg", Type::F32, false) => map1(|a: f32| -a),
-        ("neg", Type::F32, true) => map1(|a: f32| -flush(a)),
-        ("abs", Type::F64, false) => map1(|a: f64| a.abs()),
-        ("neg", Type::F64, false) => map1(|a: f64| -a),
+        ("abs", Type::F32, false) => map1(|a: f32| canonical(a.abs())),
+        ("abs", Type::F32, true) => map1(|a: f32| canonical(flush(a).abs())),
+        ("neg", Type::F32, false) => map1(|a: f32| canonical(-a)),
+        ("neg", Type::F32, true) => map1(|a: f32| canonical(-flush(a))),
+        // Of a NaN the sign stays.
+        ("abs", Type::F64, false) => {
+            map1(|a: f64| if round::is_nan64(a) { round::quiet64(a) } else { a.abs() })
+        }
+        ("neg", Type::F64, false) => map1(|a: f64| if round::is_nan64(a) { round::quiet64(a) } else { -a }),
         _ => return None,
     })
 }
@@ -264,7 +318,7 @@ pub(super) fn extremum32(a: f32, b: f32, imm: u64) -> f32 {
     }
     let result = if x.is_nan() || y.is_nan() {
         if imm & 2 != 0 || (x.is_nan() && y.is_nan()) {
-            return CANONICAL_NAN;
+            return f32::from_bits(0x7fff_ffff);
         }
         if x.is_nan() { y } else { x }
     } else if imm & 1 != 0 {
@@ -277,6 +331,17 @@ pub(super) fn extremum32(a: f32, b: f32, imm: u64) -> f32 {
     if imm & 8 != 0 { f32::from_bits(result.to_bits() & 0x7fff_ffff | sign) } else { result }
 }
 
+/// What min and max of NaN are: the other operand, or the second of two NaN. `None` when both are numbers.
+#[inline(always)]
+fn number(a: f64, b: f64) -> Option<f64> {
+    match (round::is_nan64(a), round::is_nan64(b)) {
+        (true, true) => Some(round::quiet64(b)),
+        (true, false) => Some(b),
+        (false, true) => Some(a),
+        (false, false) => None,
+    }
+}
+
 /// min, max: `ops[3]` is ignored, of the same width.
 pub(crate) fn extremum(kind: Type, how: Extremum) -> Option<Handler> {
     let plain = how.imm() & !1 == 0;
@@ -285,12 +350,16 @@ pub(crate) fn extremum(kind: Type, how: Extremum) -> Option<Handler> {
         Type::F32 if plain => map2(|a: f32, b: f32| extremum32(a, b, 0)),
         Type::F32 => each3_imm(|a: f32, b: f32, _: f32, imm| extremum32(a, b, imm)),
         Type::F64 if !plain => return None,
-        Type::F64 if how.max => {
-            map2(|a: f64, b: f64| if a > b || b.is_nan() || (a == b && a.is_sign_positive()) { a } else { b })
-        }
-        Type::F64 => {
-            map2(|a: f64, b: f64| if a < b || b.is_nan() || (a == b && a.is_sign_negative()) { a } else { b })
-        }
+        Type::F64 if how.max => map2(|a: f64, b: f64| match number(a, b) {
+            Some(one) => one,
+            None if a > b || (a == b && a.is_sign_positive()) => a,
+            None => b,
+        }),
+        Type::F64 => map2(|a: f64, b: f64| match number(a, b) {
+            Some(one) => one,
+            None if a < b || (a == b && a.is_sign_negative()) => a,
+            None => b,
+        }),
         _ => return None,
     })
 }

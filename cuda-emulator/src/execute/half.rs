@@ -42,7 +42,10 @@ pub(super) fn decode<F: Format>(bits: u16) -> f64 {
     let exponent = i32::from(bits >> fraction_bits) & ((1 << exponent_bits) - 1);
     let min_exponent = 1 - F::MAX_EXPONENT;
     let magnitude = if exponent == (1 << exponent_bits) - 1 {
-        if fraction != 0 { f64::NAN } else { f64::INFINITY }
+        // A NaN keeps its payload and becomes quiet.
+        f64::from_bits(
+            0x7ff << 52 | if fraction != 0 { 1 << 51 | fraction << (52 - fraction_bits) } else { 0 },
+        )
     } else if exponent == 0 {
         fraction as f64 * power(min_exponent - fraction_bits as i32)
     } else {
@@ -96,7 +99,8 @@ pub(super) fn encode<F: Format>(value: f64, rounding: Rounding) -> u16 {
 /// The final rounding of a result, with the modifiers in `imm`.
 fn finish<F: Format>(value: f64, imm: u64) -> u16 {
     let bits = encode::<F>(value, Rounding::Nearest);
-    let subnormal = bits & 0x7fff < 1 << (F::PRECISION - 1);
+    // Before rounding: a result that rounds up to a normal number is flushed too.
+    let subnormal = value.abs() < power(1 - F::MAX_EXPONENT);
     let bits = if imm & FLUSH != 0 && subnormal { bits & 0x8000 } else { bits };
     let negative = bits & 0x8000 != 0;
     if imm & SATURATE != 0 {
@@ -270,14 +274,19 @@ pub(crate) fn unary(name: &str, kind: Type, flush: bool) -> Option<Handler> {
     fn flushed_f16(a: u16) -> u16 {
         if a & 0x7c00 == 0 { a & 0x8000 } else { a }
     }
+    fn canonical<const INFINITY: u16>(a: u16) -> u16 {
+        if a & 0x7fff > INFINITY { 0x7fff } else { a }
+    }
     let half = matches!(kind, Type::F16 | Type::F16x2);
-    match name {
-        "abs" if flush && half => bits!(|a: u16| flushed_f16(a) & 0x7fff),
-        "neg" if flush && half => bits!(|a: u16| flushed_f16(a) ^ 0x8000),
-        "abs" if !flush => bits!(|a: u16| a & 0x7fff),
-        "neg" if !flush => bits!(|a: u16| a ^ 0x8000),
-        "ex2" => function!(f64::exp2),
-        "tanh" => function!(f64::tanh),
+    match (name, half, flush) {
+        ("abs", true, true) => bits!(|a: u16| canonical::<0x7c00>(flushed_f16(a) & 0x7fff)),
+        ("neg", true, true) => bits!(|a: u16| canonical::<0x7c00>(flushed_f16(a) ^ 0x8000)),
+        ("abs", true, false) => bits!(|a: u16| canonical::<0x7c00>(a & 0x7fff)),
+        ("neg", true, false) => bits!(|a: u16| canonical::<0x7c00>(a ^ 0x8000)),
+        ("abs", false, false) => bits!(|a: u16| canonical::<0x7f80>(a & 0x7fff)),
+        ("neg", false, false) => bits!(|a: u16| canonical::<0x7f80>(a ^ 0x8000)),
+        ("ex2", ..) => function!(f64::exp2),
+        ("tanh", ..) => function!(f64::tanh),
         _ => None,
     }
 }

@@ -167,7 +167,7 @@ pub(super) fn sqrt32(a: f32, rounding: Rounding) -> f32 {
 
 /// The square root of `a`.
 pub(super) fn sqrt64(a: f64, rounding: Rounding) -> f64 {
-    let nearest = a.sqrt();
+    let nearest = with_nan64(a.sqrt(), [a]);
     if !nearest.is_finite() || rounding == Rounding::Nearest || a == 0.0 {
         return nearest;
     }
@@ -186,24 +186,64 @@ fn back(value: Double) -> f64 {
     f64::from_bits(value.to_bits() as u64)
 }
 
-/// `a + b`
+/// Whether the bits are those of a NaN. Tests of the value may be folded away by the compiler together with the choice of
+/// the NaN: to it, all NaN are one.
+#[inline(always)]
+pub(super) fn is_nan64(a: f64) -> bool {
+    a.to_bits() & (u64::MAX >> 1) > 0x7ff0_0000_0000_0000
+}
+
+/// A NaN made quiet, sign and payload kept.
+#[inline(always)]
+pub(super) fn quiet64(a: f64) -> f64 {
+    f64::from_bits(a.to_bits() | 0x0008_0000_0000_0000)
+}
+
+/// What hardware makes of an invalid operation.
+const DEFAULT_NAN64: f64 = f64::from_bits(0xfff8_0000_0000_0000);
+
+/// `result`, unless it is NaN: then the first NaN among the operands, or the default one.
+#[inline(always)]
+pub(super) fn with_nan64<const N: usize>(result: f64, operands: [f64; N]) -> f64 {
+    for operand in operands {
+        if is_nan64(operand) {
+            return quiet64(operand);
+        }
+    }
+    if is_nan64(result) { DEFAULT_NAN64 } else { result }
+}
+
+/// `a + b`. When both are NaN the second counts, as on hardware; so in `mul64`.
 pub(super) fn add64(a: f64, b: f64, rounding: Rounding) -> f64 {
-    back(double(a).add_r(double(b), rounding.exact()).value)
+    with_nan64(back(double(a).add_r(double(b), rounding.exact()).value), [b, a])
+}
+
+/// `a - b`, in which the sign of a NaN is kept.
+pub(super) fn sub64(a: f64, b: f64, rounding: Rounding) -> f64 {
+    with_nan64(back(double(a).add_r(double(-b), rounding.exact()).value), [b, a])
 }
 
 /// `a * b`
 pub(super) fn mul64(a: f64, b: f64, rounding: Rounding) -> f64 {
-    back(double(a).mul_r(double(b), rounding.exact()).value)
+    with_nan64(back(double(a).mul_r(double(b), rounding.exact()).value), [b, a])
 }
 
 /// `a / b`
 pub(super) fn div64(a: f64, b: f64, rounding: Rounding) -> f64 {
-    back(double(a).div_r(double(b), rounding.exact()).value)
+    with_nan64(back(double(a).div_r(double(b), rounding.exact()).value), [a, b])
 }
 
 /// `a * b + c`
 pub(super) fn fma64(a: f64, b: f64, c: f64, rounding: Rounding) -> f64 {
-    back(double(a).mul_add_r(double(b), double(c), rounding.exact()).value)
+    with_nan64(back(double(a).mul_add_r(double(b), double(c), rounding.exact()).value), [b, c, a])
+}
+
+/// Whether the exact `a * b + c` is smaller than every normal single-precision number: such results are flushed although
+/// they may round to a normal one.
+#[inline(always)]
+pub(super) fn is_tiny32(a: f32, b: f32, c: f32) -> bool {
+    let (sum, error) = two_sum(f64::from(a) * f64::from(b), f64::from(c));
+    round_to_odd(sum, if sum.is_finite() { error } else { 0.0 }).abs() < f64::from(f32::MIN_POSITIVE)
 }
 
 /// A double as a single.

@@ -36,11 +36,12 @@ pub(in crate::lower) fn lower<'a>(
             m.finish()?;
             f.emit(control::exit(), &[]).after = After::End;
         }
-        "trap" => {
+        // Without a debugger, a breakpoint ends the kernel too.
+        "trap" | "brkpt" => {
             m.finish()?;
             f.emit(control::trap(), &[]).after = After::End;
         }
-        "brkpt" | "pmevent" => {
+        "pmevent" => {
             f.emit(control::nothing(), &[]);
         }
         "nanosleep" => {

@@ -121,7 +121,7 @@ fn insert_field<'a>(f: &mut Function<'_, 'a>, inst: &mut Inst<'_, 'a>) -> Result
     let start = f.source(inst.operand(3)?, Type::U32)?;
     let length = f.source(inst.operand(4)?, Type::U32)?;
     let field = f.temporary(Width::B32);
-    f.emit(bits::pack_field(), &[Arg::Def(field), start, length]);
+    f.emit(bits::pack_field(kind), &[Arg::Def(field), start, length]);
     let target = f.target(inst.operand(0)?, kind)?;
     f.emit(handler, &[target, a, b, Arg::Use(field)]);
     Ok(())

@@ -1,0 +1,585 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! One kernel for each form of each arithmetic instruction, on edge values and random ones. The results of an H200 are
+//! kept as hashes in `tests/data/h200.txt`; `write_cases` writes what is needed to make them anew.
+
+use std::fmt::Write;
+
+use crate::harness::Device;
+
+/// Threads that run each form.
+pub const COUNT: usize = 2048;
+
+/// A form: PTX with `{d}`, `{a}`, `{b}`, `{c}` for its operands, and their types (`d` first).
+pub struct Form {
+    pub text: String,
+    pub kinds: Vec<&'static str>,
+}
+
+fn form(text: impl Into<String>, kinds: &[&'static str]) -> Form {
+    Form { text: text.into(), kinds: kinds.to_vec() }
+}
+
+/// `opcode d, a, b…`
+fn plain(opcode: &str, kinds: &[&'static str]) -> Form {
+    let operands = ["{d}", "{a}", "{b}", "{c}"][..kinds.len()].join(", ");
+    form(format!("{opcode} {operands};"), kinds)
+}
+
+const INTEGERS: [&str; 6] = ["u16", "s16", "u32", "s32", "u64", "s64"];
+
+fn integer_forms(list: &mut Vec<Form>) {
+    for kind in INTEGERS {
+        for name in ["add", "sub", "mul.lo", "mul.hi", "min", "max"] {
+            list.push(plain(&format!("{name}.{kind}"), &[kind; 3]));
+        }
+        // Division by zero is left open by the manual: the divisor is made odd.
+        let bits = kind[1..].parse::<u32>().unwrap();
+        for name in ["div", "rem"] {
+            list.push(form(
+                format!("or.b{bits} {{b}}, {{b}}, 1; {name}.{kind} {{d}}, {{a}}, {{b}};"),
+                &[kind; 3],
+            ));
+        }
+        for name in ["mad.lo", "mad.hi", "sad"] {
+            list.push(plain(&format!("{name}.{kind}"), &[kind; 4]));
+        }
+        if kind.starts_with('s') {
+            list.push(plain(&format!("abs.{kind}"), &[kind; 2]));
+            list.push(plain(&format!("neg.{kind}"), &[kind; 2]));
+        }
+        list.push(plain(&format!("shr.{kind}"), &[kind, kind, "u32"]));
+        for operator in ["eq", "ne", "lt", "le", "gt", "ge"] {
+            list.push(plain(&format!("setp.{operator}.{kind}"), &["pred", kind, kind]));
+        }
+    }
+    for (kind, wide) in [("u16", "u32"), ("s16", "s32"), ("u32", "u64"), ("s32", "s64")] {
+        list.push(plain(&format!("mul.wide.{kind}"), &[wide, kind, kind]));
+        list.push(plain(&format!("mad.wide.{kind}"), &[wide, kind, kind, wide]));
+    }
+    for name in ["add.sat.s32", "sub.sat.s32", "mul24.lo.s32", "mul24.hi.s32", "mul24.lo.u32", "mul24.hi.u32"]
+    {
+        list.push(plain(name, &["s32"; 3]));
+    }
+    for name in ["mad.hi.sat.s32", "mad24.lo.s32", "mad24.hi.s32", "mad24.lo.u32", "mad24.hi.sat.s32"] {
+        list.push(plain(name, &["s32"; 4]));
+    }
+    for (a, b) in [("u32", "u32"), ("u32", "s32"), ("s32", "u32"), ("s32", "s32")] {
+        for name in ["dp4a", "dp2a.lo", "dp2a.hi"] {
+            list.push(plain(&format!("{name}.{a}.{b}"), &["u32"; 4]));
+        }
+    }
+    for name in
+        ["add.u16x2", "add.s16x2", "min.u16x2", "max.s16x2", "min.s16x2", "max.relu.s16x2", "min.relu.s32"]
+    {
+        list.push(plain(name, &["u32"; 3]));
+    }
+    for kind in ["u32", "u64"] {
+        list.push(form(
+            format!("add.cc.{kind} {{d}}, {{a}}, {{b}}; addc.{kind} {{d}}, {{d}}, {{c}};"),
+            &[kind; 4],
+        ));
+        list.push(form(format!("sub.cc.{kind} {{d}}, {{a}}, {{b}}; subc.cc.{kind} {{d}}, {{d}}, {{c}}; subc.{kind} {{d}}, {{d}}, 0;"), &[kind; 4]));
+        list.push(form(format!("mad.lo.cc.{kind} {{d}}, {{a}}, {{b}}, {{c}}; madc.hi.cc.{kind} {{d}}, {{a}}, {{b}}, {{d}}; addc.{kind} {{d}}, {{d}}, {{c}};"), &[kind; 4]));
+    }
+}
+
+fn bit_forms(list: &mut Vec<Form>) {
+    for kind in ["b16", "b32", "b64"] {
+        for name in ["and", "or", "xor"] {
+            list.push(plain(&format!("{name}.{kind}"), &[kind; 3]));
+        }
+        list.push(plain(&format!("not.{kind}"), &[kind; 2]));
+        list.push(plain(&format!("cnot.{kind}"), &[kind; 2]));
+        list.push(plain(&format!("shl.{kind}"), &[kind, kind, "u32"]));
+        list.push(plain(&format!("selp.{kind}"), &[kind, kind, kind, "pred"]));
+        list.push(plain(&format!("slct.{kind}.s32"), &[kind, kind, kind, "s32"]));
+        list.push(plain(&format!("slct.{kind}.f32"), &[kind, kind, kind, "f32"]));
+    }
+    for (name, kind) in [("popc.b32", "b32"), ("popc.b64", "b64"), ("clz.b32", "b32"), ("clz.b64", "b64")] {
+        list.push(plain(name, &["u32", kind]));
+    }
+    list.push(plain("brev.b32", &["b32"; 2]));
+    list.push(plain("brev.b64", &["b64"; 2]));
+    for kind in ["u32", "s32", "u64", "s64"] {
+        list.push(plain(&format!("bfind.{kind}"), &["u32", kind]));
+        list.push(plain(&format!("bfind.shiftamt.{kind}"), &["u32", kind]));
+        list.push(plain(&format!("bfe.{kind}"), &[kind, kind, "u32", "u32"]));
+    }
+    list.push(form("bfi.b32 {d}, {a}, {b}, {c}, 7;", &["b32", "b32", "b32", "u32"]));
+    list.push(form("bfi.b32 {d}, {a}, {b}, 5, {c};", &["b32", "b32", "b32", "u32"]));
+    list.push(form("bfi.b64 {d}, {a}, {b}, {c}, 40;", &["b64", "b64", "b64", "u32"]));
+    for mode in ["l.clamp", "l.wrap", "r.clamp", "r.wrap"] {
+        list.push(plain(&format!("shf.{mode}.b32"), &["b32", "b32", "b32", "u32"]));
+    }
+    for mode in ["", ".f4e", ".b4e", ".rc8", ".ecl", ".ecr", ".rc16"] {
+        list.push(plain(&format!("prmt.b32{mode}"), &["b32"; 4]));
+    }
+    for table in [0x80, 0x96, 0xe8, 0x1b, 0xca, 0xfe] {
+        list.push(form(format!("lop3.b32 {{d}}, {{a}}, {{b}}, {{c}}, {table};"), &["b32"; 4]));
+    }
+    for mode in ["clamp", "wrap"] {
+        list.push(plain(&format!("szext.{mode}.u32"), &["u32"; 3]));
+        list.push(plain(&format!("szext.{mode}.s32"), &["s32", "s32", "u32"]));
+        list.push(plain(&format!("bmsk.{mode}.b32"), &["b32", "u32", "u32"]));
+    }
+    list.push(form(
+        "and.b32 {b}, {b}, 31; rem.s32 {c}, {c}, 9; fns.b32 {d}, {a}, {b}, {c};",
+        &["b32", "b32", "b32", "s32"],
+    ));
+    for parts in [("b32", "b16", 2), ("b64", "b32", 2)] {
+        let (whole, part, _) = parts;
+        list.push(form(format!("mov.{whole} {{d}}, {{{{a}}, {{b}}}};"), &[whole, part, part]));
+    }
+    list.push(form(
+        "{.reg .b16 w, x, y, z; mov.b64 {w, x, y, z}, {a}; mov.b64 {d}, {z, w, x, y};}",
+        &["b64", "b64"],
+    ));
+}
+
+fn float_forms(list: &mut Vec<Form>) {
+    for mode in ["rn", "rz", "rm", "rp"] {
+        for ftz in ["", ".ftz"] {
+            for sat in ["", ".sat"] {
+                for name in ["add", "sub", "mul"] {
+                    list.push(plain(&format!("{name}.{mode}{ftz}{sat}.f32"), &["f32"; 3]));
+                }
+                list.push(plain(&format!("fma.{mode}{ftz}{sat}.f32"), &["f32"; 4]));
+            }
+            list.push(plain(&format!("div.{mode}{ftz}.f32"), &["f32"; 3]));
+            list.push(plain(&format!("sqrt.{mode}{ftz}.f32"), &["f32"; 2]));
+            list.push(plain(&format!("rcp.{mode}{ftz}.f32"), &["f32"; 2]));
+        }
+        for name in ["add", "sub", "mul", "div"] {
+            list.push(plain(&format!("{name}.{mode}.f64"), &["f64"; 3]));
+        }
+        list.push(plain(&format!("fma.{mode}.f64"), &["f64"; 4]));
+        list.push(plain(&format!("sqrt.{mode}.f64"), &["f64"; 2]));
+        list.push(plain(&format!("rcp.{mode}.f64"), &["f64"; 2]));
+    }
+    for name in ["min", "max"] {
+        for options in ["", ".ftz", ".NaN", ".ftz.NaN", ".xorsign.abs", ".NaN.xorsign.abs"] {
+            list.push(plain(&format!("{name}{options}.f32"), &["f32"; 3]));
+        }
+        list.push(plain(&format!("{name}.f64"), &["f64"; 3]));
+    }
+    for name in ["abs.f32", "abs.ftz.f32", "neg.f32", "neg.ftz.f32"] {
+        list.push(plain(name, &["f32"; 2]));
+    }
+    list.push(plain("abs.f64", &["f64"; 2]));
+    list.push(plain("neg.f64", &["f64"; 2]));
+    list.push(plain("copysign.f32", &["f32"; 3]));
+    list.push(plain("copysign.f64", &["f64"; 3]));
+    for class in ["finite", "infinite", "number", "notanumber", "normal", "subnormal"] {
+        list.push(plain(&format!("testp.{class}.f32"), &["pred", "f32"]));
+        list.push(plain(&format!("testp.{class}.f64"), &["pred", "f64"]));
+    }
+    let operators =
+        ["eq", "ne", "lt", "le", "gt", "ge", "equ", "neu", "ltu", "leu", "gtu", "geu", "num", "nan"];
+    for operator in operators {
+        for kind in ["f32", "ftz.f32", "f64", "f16", "ftz.f16", "bf16"] {
+            let class = kind.rsplit('.').next().unwrap();
+            list.push(plain(&format!("setp.{operator}.{kind}"), &["pred", class, class]));
+        }
+        list.push(plain(&format!("set.{operator}.u32.f32"), &["u32", "f32", "f32"]));
+        list.push(plain(&format!("set.{operator}.and.f32.f32"), &["f32", "f32", "f32", "pred"]));
+    }
+    list.push(form(
+        "{.reg .pred p, q; setp.lt.xor.s32 p|q, {a}, {b}, {c}; xor.pred p, p, q; and.pred {d}, p, !q;}",
+        &["pred", "s32", "s32", "pred"],
+    ));
+}
+
+fn half_forms(list: &mut Vec<Form>) {
+    for kind in ["f16", "f16x2", "bf16", "bf16x2"] {
+        let class = [kind; 4];
+        let brain = kind.starts_with('b');
+        let options: &[&str] = if brain { &[""] } else { &["", ".ftz", ".sat", ".ftz.sat"] };
+        for option in options {
+            for name in ["add", "sub", "mul"] {
+                list.push(plain(
+                    &format!("{name}{}{option}.{kind}", if brain { ".rn" } else { "" }),
+                    &class[..3],
+                ));
+            }
+            list.push(plain(&format!("fma.rn{option}.{kind}"), &class));
+        }
+        list.push(plain(&format!("fma.rn.relu.{kind}"), &class));
+        for name in ["min", "max"] {
+            for option in ["", ".NaN"] {
+                list.push(plain(&format!("{name}{option}.{kind}"), &class[..3]));
+            }
+        }
+        list.push(plain(&format!("neg.{kind}"), &class[..2]));
+        list.push(plain(&format!("abs.{kind}"), &class[..2]));
+    }
+}
+
+fn conversion_forms(list: &mut Vec<Form>) {
+    let all = ["u8", "s8", "u16", "s16", "u32", "s32", "u64", "s64"];
+    for from in all {
+        for to in all {
+            if from != to {
+                list.push(plain(&format!("cvt.{to}.{from}"), &[to, from]));
+            }
+            // `.sat` is allowed where it can do something.
+            let bits = |kind: &str| kind[1..].parse::<u32>().unwrap();
+            let fits = match (&from[..1], &to[..1]) {
+                ("s", "u") => false,
+                ("u", "s") => bits(from) < bits(to),
+                _ => bits(from) <= bits(to),
+            };
+            if !fits {
+                list.push(plain(&format!("cvt.sat.{to}.{from}"), &[to, from]));
+            }
+        }
+        for to in ["f32", "f64", "f16"] {
+            for mode in ["rn", "rz", "rm", "rp"] {
+                list.push(plain(&format!("cvt.{mode}.{to}.{from}"), &[to, from]));
+            }
+        }
+        for float in ["f32", "f64", "f16"] {
+            for mode in ["rni", "rzi", "rmi", "rpi"] {
+                list.push(plain(&format!("cvt.{mode}.{from}.{float}"), &[from, float]));
+            }
+        }
+        list.push(plain(&format!("cvt.rzi.ftz.{from}.f32"), &[from, "f32"]));
+    }
+    for mode in ["rni", "rzi", "rmi", "rpi"] {
+        for kind in ["f32", "f64", "f16"] {
+            list.push(plain(&format!("cvt.{mode}.{kind}.{kind}"), &[kind, kind]));
+        }
+        list.push(plain(&format!("cvt.{mode}.ftz.sat.f32.f32"), &["f32", "f32"]));
+    }
+    for mode in ["rn", "rz", "rm", "rp"] {
+        list.push(plain(&format!("cvt.{mode}.f32.f64"), &["f32", "f64"]));
+        list.push(plain(&format!("cvt.{mode}.ftz.sat.f32.f64"), &["f32", "f64"]));
+        list.push(plain(&format!("cvt.{mode}.f16.f32"), &["f16", "f32"]));
+        list.push(plain(&format!("cvt.{mode}.f16.f64"), &["f16", "f64"]));
+    }
+    for (opcode, to, from) in [
+        ("cvt.f64.f32", "f64", "f32"),
+        ("cvt.ftz.f64.f32", "f64", "f32"),
+        ("cvt.f32.f16", "f32", "f16"),
+        ("cvt.f64.f16", "f64", "f16"),
+        ("cvt.f32.bf16", "f32", "bf16"),
+        ("cvt.rn.bf16.f32", "bf16", "f32"),
+        ("cvt.rz.bf16.f32", "bf16", "f32"),
+        ("cvt.rn.relu.f16.f32", "f16", "f32"),
+        ("cvt.rn.relu.bf16.f32", "bf16", "f32"),
+        ("cvt.rn.sat.f16.f32", "f16", "f32"),
+        ("cvt.sat.f32.f32", "f32", "f32"),
+        ("cvt.ftz.f32.f32", "f32", "f32"),
+        ("cvt.ftz.sat.f32.f32", "f32", "f32"),
+        ("cvt.sat.f64.f64", "f64", "f64"),
+    ] {
+        list.push(plain(opcode, &[to, from]));
+    }
+    for kind in ["f16x2", "bf16x2"] {
+        for option in ["rn", "rz", "rn.relu", "rz.relu"] {
+            list.push(plain(&format!("cvt.{option}.{kind}.f32"), &[kind, "f32", "f32"]));
+        }
+    }
+    list.push(plain("cvt.pack.sat.u16.s32", &["u32", "s32", "s32"]));
+    list.push(plain("cvt.pack.sat.s16.s32", &["u32", "s32", "s32"]));
+    list.push(plain("cvt.pack.sat.u8.s32.b32", &["u32", "s32", "s32", "b32"]));
+    list.push(plain("cvt.pack.sat.s8.s32.b32", &["u32", "s32", "s32", "b32"]));
+}
+
+fn lane_forms(list: &mut Vec<Form>) {
+    for mode in ["up", "down", "bfly", "idx"] {
+        for clamp in ["0", "31", "0x1c07", "0x101f", "0x1800"] {
+            list.push(form(
+                format!("{{.reg .pred p; shfl.sync.{mode}.b32 {{d}}|p, {{a}}, {{b}}, {clamp}, -1; @p add.u32 {{d}}, {{d}}, 1;}}"),
+                &["b32", "b32", "b32"],
+            ));
+        }
+    }
+    for mode in ["all", "any", "uni"] {
+        list.push(plain(&format!("vote.sync.{mode}.pred"), &["pred", "pred"]));
+        list.last_mut().unwrap().text = format!("vote.sync.{mode}.pred {{d}}, {{a}}, -1;");
+    }
+    list.push(form("vote.sync.ballot.b32 {d}, {a}, -1;", &["b32", "pred"]));
+    list.push(form("and.b32 {a}, {a}, 3; match.any.sync.b32 {d}, {a}, -1;", &["b32", "b32"]));
+    list.push(form(
+        "and.b64 {a}, {a}, 1; {.reg .pred p; match.all.sync.b64 {d}|p, {a}, -1; @p add.u32 {d}, {d}, 1;}",
+        &["b32", "b64"],
+    ));
+    for kind in
+        ["add.u32", "min.u32", "max.u32", "add.s32", "min.s32", "max.s32", "and.b32", "or.b32", "xor.b32"]
+    {
+        list.push(form(format!("redux.sync.{kind} {{d}}, {{a}}, -1;"), &["b32", "b32"]));
+    }
+}
+
+/// Every form whose result is exact.
+pub fn forms() -> Vec<Form> {
+    let mut list = Vec::new();
+    integer_forms(&mut list);
+    bit_forms(&mut list);
+    float_forms(&mut list);
+    half_forms(&mut list);
+    conversion_forms(&mut list);
+    lane_forms(&mut list);
+    list
+}
+
+/// Register type, bytes in memory, and the index of the inputs it takes.
+fn class(kind: &str) -> (&'static str, u32, usize) {
+    match kind {
+        "pred" => ("pred", 0, 0),
+        "u8" | "s8" => ("b16", 1, 0),
+        "b16" | "u16" | "s16" => ("b16", 2, 0),
+        "f16" => ("b16", 2, 3),
+        "bf16" => ("b16", 2, 4),
+        "f16x2" => ("b32", 4, 3),
+        "bf16x2" => ("b32", 4, 4),
+        "f32" => ("f32", 4, 1),
+        "f64" => ("f64", 8, 2),
+        "b32" | "u32" | "s32" => ("b32", 4, 0),
+        _ => ("b64", 8, 0),
+    }
+}
+
+/// The module: kernel `k0`, `k1`, … for the forms in order; parameters: three inputs and the output.
+pub fn module(forms: &[Form]) -> String {
+    let mut text = String::from(".version 8.8\n.target sm_90\n.address_size 64\n");
+    for (index, form) in forms.iter().enumerate() {
+        let _ = write!(
+            text,
+            "// {}\n.visible .entry k{index}(.param .u64 pa, .param .u64 pb, .param .u64 pc, .param .u64 pd)\n{{\n\
+             .reg .b32 %i<4>; .reg .b64 %at<6>; .reg .pred %t<4>;\n\
+             mov.u32 %i0, %ctaid.x; mov.u32 %i1, %ntid.x; mov.u32 %i2, %tid.x; mad.lo.u32 %i0, %i0, %i1, %i2;\n\
+             mul.wide.u32 %at0, %i0, 8;\n",
+            form.text
+        );
+        let mut body = form.text.clone();
+        for (operand, kind) in ["d", "a", "b", "c"].iter().zip(&form.kinds) {
+            let (register, bytes, _) = class(kind);
+            let _ = writeln!(text, ".reg .{register} %{operand};");
+            body = body.replace(&format!("{{{operand}}}"), &format!("%{operand}"));
+            if *operand == "d" {
+                continue;
+            }
+            let _ = writeln!(text, "ld.param.u64 %at1, [p{operand}]; add.u64 %at1, %at1, %at0;");
+            let _ = if bytes == 0 {
+                writeln!(
+                    text,
+                    "ld.global.u32 %i3, [%at1]; and.b32 %i3, %i3, 1; setp.ne.u32 %{operand}, %i3, 0;"
+                )
+            } else {
+                writeln!(text, "ld.global.b{} %{operand}, [%at1];", bytes * 8)
+            };
+        }
+        let (_, bytes, _) = class(form.kinds[0]);
+        let store = match bytes {
+            0 => "selp.u32 %i3, 1, 0, %d; st.global.u32 [%at2], %i3;".to_owned(),
+            // All of the register: the extension counts too.
+            1 => "st.global.b16 [%at2], %d;".to_owned(),
+            bytes => format!("st.global.b{} [%at2], %d;", bytes * 8),
+        };
+        let _ =
+            writeln!(text, "{body}\nld.param.u64 %at2, [pd]; add.u64 %at2, %at2, %at0;\n{store}\nret;\n}}");
+    }
+    text
+}
+
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+}
+
+fn edges(class: usize) -> Vec<u64> {
+    let f32s = [
+        0.0_f32,
+        -0.0,
+        1.0,
+        -1.0,
+        0.5,
+        1.5,
+        2.5,
+        -2.5,
+        3.0,
+        1e10,
+        -1e10,
+        1e-40,
+        -1e-40,
+        3.4e38,
+        -3.4e38,
+        1e-20,
+        0.1,
+        255.5,
+        65504.0,
+        65520.0,
+        2_147_483_648.0,
+        -2_147_483_648.0,
+        4_294_967_296.0,
+        9.3e18,
+        -9.3e18,
+        1.9e19,
+        f32::INFINITY,
+        f32::NEG_INFINITY,
+        f32::MIN_POSITIVE,
+        f32::MAX,
+        f32::EPSILON,
+        1.0 - f32::EPSILON / 2.0,
+        6e-8,
+        8388607.5,
+    ];
+    match class {
+        0 => {
+            let mut list: Vec<u64> = (0..10).collect();
+            list.extend([15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 255, 256, 0x7fff, 0x8000, 0xffff]);
+            list.extend([
+                0x7fff_ffff,
+                0x8000_0000,
+                0xffff_ffff,
+                0x1_0000_0000,
+                i64::MAX as u64,
+                i64::MIN as u64,
+            ]);
+            list.extend([
+                u64::MAX,
+                u64::MAX - 1,
+                0xffff_ffff_ffff_ff80,
+                0x00ff_00ff_00ff_00ff,
+                0x0102_0304_0506_0708,
+            ]);
+            list
+        }
+        1 => {
+            let mut list: Vec<u64> = f32s.iter().map(|value| u64::from(value.to_bits())).collect();
+            list.extend([1, 0x8000_0001, 0x007f_ffff, 0x7fc0_0000, 0x7f80_0001, 0xffc1_2345]);
+            list
+        }
+        2 => {
+            let mut list: Vec<u64> = f32s.iter().map(|value| f64::from(*value).to_bits()).collect();
+            list.extend(
+                [1.0e300_f64, -1.0e300, 1e-310, 5e-324, f64::MAX, f64::MIN_POSITIVE, 1.0 + f64::EPSILON]
+                    .map(f64::to_bits),
+            );
+            list.extend([
+                0x7ff8_0000_0000_0000,
+                0x7ff0_0000_0000_0001,
+                0xfff8_0000_0001_2345,
+                0x000f_ffff_ffff_ffff,
+            ]);
+            list
+        }
+        3 => [
+            0x0000, 0x8000, 0x3c00, 0xbc00, 0x3800, 0x3e00, 0x4100, 0xc100, 0x0001, 0x8001, 0x03ff, 0x0400,
+            0x7bff, 0xfbff, 0x7c00, 0xfc00, 0x7e00, 0x7c01, 0x3555, 0x5bf8, 0x6400, 0x6401, 0x3bff, 0x3c01,
+            0x1400, 0x2e66,
+        ]
+        .into(),
+        _ => [
+            0x0000, 0x8000, 0x3f80, 0xbf80, 0x3f00, 0x3fc0, 0x4020, 0xc020, 0x0001, 0x8001, 0x007f, 0x0080,
+            0x7f7f, 0xff7f, 0x7f80, 0xff80, 0x7fc0, 0x7f81, 0x3eab, 0x4380, 0x4b00, 0x3f7f, 0x3f81, 0x0d80,
+            0x3dcc, 0x7e80,
+        ]
+        .into(),
+    }
+}
+
+/// Operand `which` (0 to 2) of class `class`: every pair of edges, then random values.
+pub fn inputs(class: usize, which: usize) -> Vec<u64> {
+    let edges = edges(class);
+    let count = edges.len();
+    let mut random = Random((class * 3 + which) as u64);
+    (0..COUNT)
+        .map(|index| {
+            let pair = |low: u64, high: u64| if class >= 3 { low | high << 16 } else { low };
+            let edge = |index: usize| pair(edges[index % count], edges[(index * 7 + 3) % count]);
+            match which {
+                0 if index < count * count => edge(index),
+                1 if index < count * count => edge(index / count),
+                _ if index % 3 == 0 => edge(random.next() as usize % count),
+                _ => {
+                    let bits = random.next();
+                    // Half of the floating-point numbers near one, where rounding happens.
+                    match (class, bits >> 63) {
+                        (1, 0) => bits & 0x81ff_ffff | 0x3e00_0000,
+                        (2, 0) => bits & 0x803f_ffff_ffff_ffff | 0x3fe0_0000_0000_0000,
+                        (3, 0) => bits & 0x87ff_87ff | 0x3800_3800,
+                        (4, 0) => bits & 0x81ff_81ff | 0x3e00_3e00,
+                        (0, 0) => bits >> (bits >> 56 & 63),
+                        _ => bits,
+                    }
+                }
+            }
+        })
+        .collect()
+}
+
+/// The results of all forms on the emulator.
+pub fn run(forms: &[Form]) -> Vec<Vec<u64>> {
+    let device = Device::new(&module(forms));
+    let arrays: Vec<u64> = (0..15).map(|index| device.upload(&inputs(index / 3, index % 3))).collect();
+    let out = device.upload(&[0_u64; COUNT]);
+    let mut results = Vec::new();
+    for (index, form) in forms.iter().enumerate() {
+        device.memory.fill(out, &[0], 8 * COUNT as u64).unwrap();
+        let mut params = [arrays[0], arrays[1], arrays[2], out];
+        for (which, kind) in form.kinds.iter().skip(1).enumerate() {
+            params[which] = arrays[class(kind).2 * 3 + which];
+        }
+        let grid = [COUNT as u32 / 256, 1, 1];
+        device.run(&format!("k{index}"), grid, [256, 1, 1], &params).unwrap();
+        results.push(device.download::<u64>(out, COUNT));
+    }
+    results
+}
+
+/// FNV-1a of all result bytes.
+pub fn hash(results: &[u64]) -> u64 {
+    results.iter().flat_map(|value| value.to_le_bytes()).fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
+}
+
+/// Writes module, inputs and the list of kernels for a machine with a GPU to `$FORMS_DIR`.
+#[test]
+#[ignore = "makes files for another machine"]
+fn write_cases() {
+    let dir = std::path::PathBuf::from(std::env::var_os("FORMS_DIR").expect("FORMS_DIR"));
+    let forms = forms();
+    std::fs::write(dir.join("forms.ptx"), module(&forms)).unwrap();
+    let all: Vec<u8> = (0..15)
+        .flat_map(|index| inputs(index / 3, index % 3))
+        .flat_map(|value| value.to_le_bytes())
+        .collect();
+    std::fs::write(dir.join("inputs.bin"), all).unwrap();
+    let mut list = String::new();
+    for form in &forms {
+        let mut indices = [0, 1, 2];
+        for (which, kind) in form.kinds.iter().skip(1).enumerate() {
+            indices[which] = class(kind).2 * 3 + which;
+        }
+        let _ = writeln!(list, "{} {} {}", indices[0], indices[1], indices[2]);
+    }
+    std::fs::write(dir.join("list.txt"), list).unwrap();
+    let results: Vec<u8> = run(&forms).into_iter().flatten().flat_map(u64::to_le_bytes).collect();
+    std::fs::write(dir.join("emulated.bin"), results).unwrap();
+}
+
+#[test]
+fn all_forms_agree_with_an_h200() {
+    let forms = forms();
+    let known = include_str!("../data/h200.txt").lines().filter(|line| !line.starts_with('#'));
+    let known: Vec<(&str, &str)> = known.filter_map(|line| line.split_once(' ')).collect();
+    assert_eq!(known.len(), forms.len(), "the forms have changed: make h200.txt anew");
+    let mut wrong = Vec::new();
+    for ((form, results), (wanted, text)) in forms.iter().zip(run(&forms)).zip(known) {
+        assert_eq!(form.text, text, "the forms have changed: make h200.txt anew");
+        if format!("{:016x}", hash(&results)) != wanted {
+            wrong.push(text);
+        }
+    }
+    assert!(wrong.is_empty(), "{} of {} forms differ: {wrong:#?}", wrong.len(), forms.len());
+}
