@@ -49,6 +49,16 @@ impl Programs {
         Ok(Self { origin: Origin::Compiler { nvcc, version, cache }, built: Mutex::default() })
     }
 
+    /// The names of all programs, from the sources.
+    pub fn names() -> Result<Vec<String>> {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("cuda");
+        let is_program = |path: &PathBuf| {
+            path.is_dir() || path.extension().is_some_and(|extension| extension == "cu" || extension == "cpp")
+        };
+        let stem = |path: PathBuf| Some(path.file_stem()?.to_str()?.to_owned());
+        Ok(list(&root)?.into_iter().filter(is_program).filter_map(stem).collect())
+    }
+
     /// The folder of NVIDIA's own runtime, if there is a toolkit.
     pub fn toolkit_libraries(&self) -> Option<PathBuf> {
         match &self.origin {

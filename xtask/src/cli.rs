@@ -4,12 +4,13 @@
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
 
+use crate::bundle::BundleArguments;
 use crate::measure::{self, BenchArguments};
 use crate::paths::Paths;
 use crate::run::{self, RunArguments};
 use crate::setup::kernel::Flavour;
 use crate::test::{self, TestArguments};
-use crate::{build, checkpatch, coverage, demo, setup};
+use crate::{build, bundle, checkpatch, coverage, demo, setup};
 
 /// The commands of the vhost-cuda project.
 #[derive(Debug, Parser)]
@@ -33,6 +34,8 @@ enum Command {
     Bench(BenchArguments),
     /// Write docs/api-coverage.md from the built libraries
     ApiCoverage(CoverageArguments),
+    /// Pack QEMU, kernel, stack and tests into one archive for a machine without compilers and network
+    Bundle(BundleArguments),
     /// Check the style of the QEMU patches with QEMU's own script
     Checkpatch,
     /// Run a program that was compiled with nvcc in the guest: its input, output and exit status are the program's
@@ -89,6 +92,7 @@ impl Cli {
             Command::Test(arguments) => return test::run(&paths, &arguments),
             Command::Bench(arguments) => measure::run(&paths, &arguments)?,
             Command::ApiCoverage(arguments) => coverage::run(&paths.root, &paths.stack, arguments.check)?,
+            Command::Bundle(arguments) => bundle::run(&paths, &arguments)?,
             Command::Checkpatch => checkpatch::run(&paths)?,
             Command::Build(arguments) => {
                 build::run(&paths, &arguments.only, arguments.kernel)?;

@@ -3,6 +3,7 @@
 
 pub mod bench;
 pub mod build;
+pub mod bundle;
 pub mod checkpatch;
 pub mod cli;
 pub mod coverage;

@@ -17,14 +17,22 @@ pub struct Paths {
     pub stack: PathBuf,
     /// Dear things, kept between checkouts.
     pub cache: PathBuf,
+    /// The unpacked bundle that this runs from, if it does: everything is there ready-made.
+    pub bundle: Option<PathBuf>,
 }
 
 impl Paths {
-    /// From the environment: `CARGO_TARGET_DIR`, `VHOST_CUDA_STACK`, `XDG_CACHE_HOME`, `HOME`.
+    /// From the environment: `VHOST_CUDA_BUNDLE`, or else `CARGO_TARGET_DIR`, `VHOST_CUDA_STACK`,
+    /// `XDG_CACHE_HOME`, `HOME`.
     pub fn discover() -> Result<Self> {
         let manifest = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
         let root = manifest.parent().context("The repository has no root")?.to_path_buf();
         let from_environment = |name: &str| env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+        if let Some(bundle) = from_environment("VHOST_CUDA_BUNDLE") {
+            let folder = |name: &str| bundle.join(name);
+            let (target, stack, cache) = (folder("target"), folder("stack"), folder("cache"));
+            return Ok(Self { root: bundle.clone(), target, stack, cache, bundle: Some(bundle) });
+        }
         let target = from_environment("CARGO_TARGET_DIR").unwrap_or_else(|| root.join("target"));
         let target = if target.is_absolute() { target } else { root.join(target) };
         let stack = from_environment("VHOST_CUDA_STACK").unwrap_or_else(|| target.join("stack"));
@@ -32,7 +40,7 @@ impl Paths {
             Some(folder) => folder,
             None => from_environment("HOME").context("HOME is not set; set XDG_CACHE_HOME")?.join(".cache"),
         };
-        Ok(Self { root, target, stack, cache: cache.join("vhost-cuda") })
+        Ok(Self { root, target, stack, cache: cache.join("vhost-cuda"), bundle: None })
     }
 
     /// Logs of the setup steps.

@@ -13,8 +13,11 @@ use crate::setup::nvcc::Nvcc;
 
 /// Compiles `source` with the unmodified nvcc, for the GPU and with PTX for the emulator.
 pub fn compile(paths: &Paths, source: &Path) -> Result<PathBuf> {
-    let nvcc = Nvcc::find(paths)?;
     let name = source.file_stem().context("The program has no name")?;
+    if let Some(bundle) = &paths.bundle {
+        return Ok(bundle.join("programs").join(name));
+    }
+    let nvcc = Nvcc::find(paths)?;
     let folder = paths.stack.join("programs");
     fs::create_dir_all(&folder)?;
     let program = folder.join(name);

@@ -2,6 +2,7 @@
 //! `cargo xtask test`: every level of tests that this machine allows.
 
 use std::fmt;
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -95,6 +96,9 @@ pub fn run(paths: &Paths, arguments: &TestArguments) -> Result<u8> {
 
 fn run_level(paths: &Paths, stack: &Stack, level: Level, arguments: &TestArguments) -> Result<Outcome> {
     let name = level.name();
+    if let Some(bundle) = &paths.bundle {
+        return bundled_level(bundle, paths, stack, level, arguments);
+    }
     if level == Level::Unit {
         let crates = ["--workspace", "--exclude", PACKAGE];
         let helpers = ["--package", PACKAGE, "--lib"];
@@ -114,15 +118,44 @@ fn run_level(paths: &Paths, stack: &Stack, level: Level, arguments: &TestArgumen
 /// Runs `cargo test`, with the places of everything in the environment.
 fn cargo_test(paths: &Paths, stack: &Stack, selection: &[&str], arguments: &TestArguments) -> Result<bool> {
     let nvcc = Nvcc::find(paths)?;
-    let qemu = Qemu::find(paths)?;
-    let kernel = Kernel::find(paths, arguments.kernel)?;
-    let flavour = arguments.kernel.to_possible_value().map(|value| value.get_name().to_owned());
     let mut cargo = Command::new("cargo");
-    cargo.args(["test", "--release"]).args(selection).arg("--").args(&arguments.arguments);
+    cargo.args(["test", "--release"]).args(selection).arg("--");
     cargo.current_dir(&paths.root).env("CARGO_TARGET_DIR", &paths.target);
-    cargo.env("VHOST_CUDA_STACK", &stack.folder);
     cargo.env("NVCC", nvcc.program()).env("CUDA_HOME", &nvcc.home);
-    cargo.env("VHOST_CUDA_QEMU", &qemu.binary).env("VHOST_CUDA_QEMU_DATA", &qemu.data);
-    cargo.env("VHOST_CUDA_KERNEL", &kernel.image).env("VHOST_CUDA_GUEST_KERNEL", flavour.unwrap_or_default());
-    Ok(cargo.status().context("Cannot start cargo")?.success())
+    tell_places(&mut cargo, paths, stack, arguments.kernel)?;
+    Ok(cargo.args(&arguments.arguments).status().context("Cannot start cargo")?.success())
+}
+
+/// Runs the test program that the bundle carries for this level.
+fn bundled_level(
+    bundle: &Path,
+    paths: &Paths,
+    stack: &Stack,
+    level: Level,
+    arguments: &TestArguments,
+) -> Result<Outcome> {
+    let program = bundle.join("tests").join(level.name());
+    if !program.exists() {
+        return Ok(Outcome::Skipped("the bundle has no program for it".to_owned()));
+    }
+    let mut command = Command::new(&program);
+    command.args(&arguments.arguments).current_dir(bundle);
+    command.env("VHOST_CUDA_PROGRAMS", bundle.join("programs"));
+    command.env("VHOST_CUDA_NATIVE_RUNTIME", bundle.join("nvidia"));
+    tell_places(&mut command, paths, stack, arguments.kernel)?;
+    let passed = command.status().with_context(|| format!("Cannot start {}", program.display()))?.success();
+    Ok(if passed { Outcome::Passed } else { Outcome::Failed })
+}
+
+/// Says in the environment of `command` where stack, QEMU and kernel are.
+fn tell_places(command: &mut Command, paths: &Paths, stack: &Stack, flavour: Flavour) -> Result<()> {
+    let qemu = Qemu::find(paths)?;
+    let kernel = Kernel::find(paths, flavour)?;
+    let flavour = flavour.to_possible_value().map(|value| value.get_name().to_owned());
+    command.env("VHOST_CUDA_STACK", &stack.folder);
+    command.env("VHOST_CUDA_QEMU", &qemu.binary).env("VHOST_CUDA_QEMU_DATA", &qemu.data);
+    command
+        .env("VHOST_CUDA_KERNEL", &kernel.image)
+        .env("VHOST_CUDA_GUEST_KERNEL", flavour.unwrap_or_default());
+    Ok(())
 }

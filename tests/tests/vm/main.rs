@@ -61,13 +61,18 @@ impl SharedVm {
     }
 }
 
-/// Boots a machine on the emulator; its logs lie in the stack's `log` folder.
+/// Whether the kernels run on a GPU here.
+fn has_gpu() -> bool {
+    std::path::Path::new("/dev/nvidiactl").exists()
+}
+
+/// Boots a machine on the GPU if there is one, else on the emulator; its logs lie in the stack's `log` folder.
 fn boot(name: &str, change: impl FnOnce(&mut VmConfig)) -> Result<Vm> {
     boot_at(&Paths::discover()?, name, change)
 }
 
 fn boot_at(paths: &Paths, name: &str, change: impl FnOnce(&mut VmConfig)) -> Result<Vm> {
-    let mut config = VmConfig::new(Device::emulated());
+    let mut config = VmConfig::new(if has_gpu() { Device::auto() } else { Device::emulated() });
     config.kernel = guest_kernel()?;
     config.daemon.arguments.extend(["--log-level".into(), "debug".into()]);
     change(&mut config);

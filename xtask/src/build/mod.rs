@@ -40,6 +40,9 @@ pub const ALL: [Part; 5] = [Part::Daemon, Part::GuestLib, Part::Emulator, Part::
 /// Builds `parts`, or all if there are none; the module for the kernel of `flavour`.
 pub fn run(paths: &Paths, parts: &[Part], flavour: Flavour) -> Result<Stack> {
     let stack = Stack::new(paths);
+    if paths.bundle.is_some() {
+        return Ok(stack);
+    }
     let parts = if parts.is_empty() { &ALL[..] } else { parts };
     for part in parts {
         let started = Instant::now();

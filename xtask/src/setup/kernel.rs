@@ -77,13 +77,21 @@ pub struct Kernel {
 
 #[derive(Debug, Clone)]
 enum Tree {
-    Own { build: PathBuf, tools: RustTools },
+    Own {
+        build: PathBuf,
+        tools: RustTools,
+    },
     Debian(DebianKernel),
+    /// A bundle has the module ready-made.
+    Bundled,
 }
 
 impl Kernel {
     /// Finds what [`setup`] made.
     pub fn find(paths: &Paths, flavour: Flavour) -> Result<Self> {
+        if let Some(bundle) = &paths.bundle {
+            return Self::bundled(bundle, flavour);
+        }
         if flavour == Flavour::Debian {
             return Self::debian(paths);
         }
@@ -100,6 +108,15 @@ impl Kernel {
         Ok(Self { version, image, files: FileSharing::NineP, guest_modules: Vec::new(), tree })
     }
 
+    fn bundled(bundle: &Path, flavour: Flavour) -> Result<Self> {
+        if flavour != Flavour::Small {
+            bail!("A bundle has the small kernel only");
+        }
+        let image = bundle.join("kernel/bzImage");
+        let (version, files) = ("bundled".to_owned(), FileSharing::NineP);
+        Ok(Self { version, image, files, guest_modules: Vec::new(), tree: Tree::Bundled })
+    }
+
     fn debian(paths: &Paths) -> Result<Self> {
         let kernel = DebianKernel::find(paths)?;
         Ok(Self {
@@ -114,6 +131,7 @@ impl Kernel {
     /// Builds the module of `guest-driver`, with `output` for what comes out; the module.
     pub fn build_module(&self, paths: &Paths, output: &Path) -> Result<PathBuf> {
         let (build, tools) = match &self.tree {
+            Tree::Bundled => bail!("A bundle has no sources to build the module from"),
             Tree::Debian(kernel) => return kernel.build_module(paths),
             Tree::Own { build, tools } => (build, tools),
         };

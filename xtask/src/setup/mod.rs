@@ -45,6 +45,9 @@ const USUAL: [Part; 5] = [Part::Debian, Part::Nvcc, Part::Rust, Part::Kernel, Pa
 
 /// Sets up `parts`, or the usual ones if there are none.
 pub fn run(paths: &Paths, parts: &[Part]) -> Result<()> {
+    if paths.bundle.is_some() {
+        return Ok(());
+    }
     let _lock = cache::lock(&paths.cache)?;
     let parts = if parts.is_empty() { &USUAL[..] } else { parts };
     for part in parts {

@@ -57,6 +57,10 @@ pub struct Qemu {
 impl Qemu {
     /// Finds what [`setup`] made.
     pub fn find(paths: &Paths) -> Result<Self> {
+        if let Some(bundle) = &paths.bundle {
+            let folder = bundle.join("qemu");
+            return Ok(Self { binary: folder.join(BINARY), data: folder.join("share") });
+        }
         let hint = "run: cargo xtask setup --only qemu";
         let version = cached_source(&paths.cache).context(hint)?;
         let entry = entry(paths, &version)?;

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `cargo xtask bundle`: one archive that does `demo`, `test`, `bench` and `run` on an x86-64 machine with
+//! neither compilers nor network. Every path in it is found through `VHOST_CUDA_BUNDLE` (see [`Paths`]).
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use serde_json::Value;
+
+use crate::paths::Paths;
+use crate::progress::output_of;
+use crate::setup::kernel::{Flavour, Kernel};
+use crate::setup::nvcc::Nvcc;
+use crate::setup::qemu::Qemu;
+use crate::{build, program, setup};
+
+/// Size that the archive must not pass: it has to be easy to carry.
+const LIMIT: u64 = 60 << 20;
+/// The levels that are single programs.
+const LEVELS: [&str; 4] = ["integration", "conformance", "hostile", "vm"];
+const RUN: &str = "#!/bin/sh
+# demo, test, bench or run, with everything from this folder
+VHOST_CUDA_BUNDLE=$(cd \"$(dirname \"$0\")\" && pwd) || exit
+export VHOST_CUDA_BUNDLE
+exec \"$VHOST_CUDA_BUNDLE/xtask\" \"$@\"
+";
+
+/// Where the bundle goes.
+#[derive(Debug, Args)]
+pub struct BundleArguments {
+    /// The archive
+    #[arg(long, value_name = "FILE", default_value = "target/vhost-cuda-bundle.tar.xz")]
+    output: PathBuf,
+}
+
+/// Builds everything and packs it.
+pub fn run(paths: &Paths, arguments: &BundleArguments) -> Result<()> {
+    setup::run(paths, &[])?;
+    let stack = build::run(paths, &[], Flavour::Small)?;
+    let folder = paths.target.join("bundle/vhost-cuda");
+    if folder.exists() {
+        fs::remove_dir_all(&folder)?;
+    }
+    let put = |from: &Path, to: &str| put(from, &folder.join(to));
+
+    let qemu = Qemu::find(paths)?;
+    put(&qemu.binary, "qemu/qemu-system-x86_64")?;
+    for firmware in fs::read_dir(&qemu.data)? {
+        let firmware = firmware?;
+        put(&firmware.path(), &format!("qemu/share/{}", firmware.file_name().to_string_lossy()))?;
+    }
+    put(&Kernel::find(paths, Flavour::Small)?.image, "kernel/bzImage")?;
+    for part in [
+        "bin/vhost-user-cuda",
+        "guest/init",
+        "guest/lib/libcuda.so.1",
+        "guest/lib/libcudart.so.13",
+        "emulator/libcuda.so.1",
+        "module/virtio_cuda.ko",
+    ] {
+        put(&stack.folder.join(part), &format!("stack/{part}"))?;
+    }
+    // For the comparison with NVIDIA's own runtime.
+    put(&Nvcc::find(paths)?.libraries().join("libcudart.so.13"), "nvidia/libcudart.so.13")?;
+
+    for (name, executable) in test_programs(paths)? {
+        put(&executable, &name)?;
+    }
+    put(&std::env::current_exe()?, "xtask")?;
+    compile_programs(paths, &folder.join("programs"))?;
+    strip(&folder)?;
+    fs::write(folder.join("run.sh"), RUN)?;
+    fs::set_permissions(folder.join("run.sh"), fs::Permissions::from_mode(0o755))?;
+    pack(&folder, &paths.root.join(&arguments.output))
+}
+
+fn put(from: &Path, to: &Path) -> Result<()> {
+    fs::create_dir_all(to.parent().context("The bundle has no folder")?)?;
+    fs::copy(from, to).with_context(|| format!("Cannot copy {} to {}", from.display(), to.display()))?;
+    Ok(())
+}
+
+/// Builds the test levels; where each goes and where cargo put it.
+fn test_programs(paths: &Paths) -> Result<Vec<(String, PathBuf)>> {
+    let mut cargo = Command::new("cargo");
+    cargo.args(["test", "--release", "--no-run", "--package", "vhost-cuda-tests"]);
+    cargo.args(["--message-format=json-render-diagnostics"]);
+    for level in LEVELS {
+        cargo.args(["--test", level]);
+    }
+    let output =
+        output_of(cargo.args(["--bins"]).current_dir(&paths.root).env("CARGO_TARGET_DIR", &paths.target))?;
+    let artifacts = output.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let programs: Vec<_> = artifacts
+        .filter_map(|artifact| {
+            let executable = artifact["executable"].as_str()?;
+            let name = artifact["target"]["name"].as_str()?;
+            LEVELS.contains(&name).then(|| (format!("tests/{name}"), PathBuf::from(executable)))
+        })
+        .collect();
+    if programs.len() != LEVELS.len() {
+        bail!("Cargo built {} of the {} test programs", programs.len(), LEVELS.len());
+    }
+    Ok(programs)
+}
+
+/// All CUDA programs of the tests, and the benchmark.
+fn compile_programs(paths: &Paths, to: &Path) -> Result<()> {
+    let nvcc = Nvcc::find(paths)?;
+    let mut cargo = Command::new("cargo");
+    cargo.args([
+        "run",
+        "--quiet",
+        "--release",
+        "--package",
+        "vhost-cuda-tests",
+        "--bin",
+        "compile-programs",
+        "--",
+    ]);
+    cargo.arg(to).current_dir(&paths.root).env("CARGO_TARGET_DIR", &paths.target);
+    output_of(cargo.env("NVCC", nvcc.program()).env("CUDA_HOME", &nvcc.home))?;
+    put(&program::compile(paths, &paths.root.join("tests/bench/calls.cu"))?, &to.join("calls"))
+}
+
+/// Debug information would be most of the archive.
+fn strip(folder: &Path) -> Result<()> {
+    let find = [
+        "-type",
+        "f",
+        "-perm",
+        "-u+x",
+        "-not",
+        "-name",
+        "*.ko",
+        "-exec",
+        "strip",
+        "--strip-debug",
+        "{}",
+        ";",
+    ];
+    output_of(Command::new("find").arg(folder).args(find)).map(drop)
+}
+
+fn pack(folder: &Path, archive: &Path) -> Result<()> {
+    let (parent, name) = (folder.parent(), folder.file_name());
+    let (Some(parent), Some(name)) = (parent, name) else { bail!("The bundle has no folder") };
+    fs::create_dir_all(archive.parent().context("The archive has no folder")?)?;
+    let mut tar = Command::new("tar");
+    tar.args(["--sort=name", "--owner=0", "--group=0", "--numeric-owner", "-C"]).arg(parent);
+    output_of(tar.arg("-cJf").arg(archive).arg(name).env("XZ_OPT", "-T0 -3"))?;
+    let bytes = fs::metadata(archive)?.len();
+    if bytes > LIMIT {
+        bail!("{} has {bytes} bytes, more than the {LIMIT} that it may have", archive.display());
+    }
+    println!("{}  {:.1} MiB", archive.display(), bytes as f64 / f64::from(1 << 20));
+    Ok(())
+}
