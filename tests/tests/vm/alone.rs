@@ -4,7 +4,7 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::path::Path;
+use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -96,7 +96,7 @@ fn other_protocol_version(kit: &Kit) -> Result<()> {
     let bin = folder.path().join("bin");
     fs::remove_file(&bin)?;
     fs::create_dir(&bin)?;
-    symlink(Path::new(env!("CARGO_BIN_EXE_other-version-daemon")), bin.join("vhost-user-cuda"))?;
+    symlink(other_version_daemon()?, bin.join("vhost-user-cuda"))?;
     let paths = Paths { stack: folder.path().into(), ..real };
     let vm = boot_at(&paths, "other-version", |_| {})?;
     let versions = [format!("{OTHER_VERSION}"), format!("{PROTOCOL_VERSION}"), String::from("version")];
@@ -106,6 +106,17 @@ fn other_protocol_version(kit: &Kit) -> Result<()> {
         Ok(line(vm.kernel_log()?.lines().filter(|line| line.contains("cuda")).collect::<Vec<_>>().join("\n")))
     })?;
     expect_no_device(kit, &vm)
+}
+
+/// Where Cargo built it, or beside this test program in a bundle.
+fn other_version_daemon() -> Result<PathBuf> {
+    let built = PathBuf::from(env!("CARGO_BIN_EXE_other-version-daemon"));
+    if built.exists() {
+        return Ok(built);
+    }
+    let beside = std::env::current_exe()?.with_file_name("other-version-daemon");
+    ensure!(beside.exists(), "neither {} nor {} exists", built.display(), beside.display());
+    Ok(beside)
 }
 
 fn one_queue(kit: &Kit) -> Result<()> {
