@@ -4,7 +4,7 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
@@ -38,7 +38,6 @@ const VHOST_F_LOG_ALL: u32 = 26;
 /// Serves one device to one front-end.
 pub struct Backend {
     device: Arc<Device>,
-    stopping: AtomicBool,
     transfer: Mutex<Option<JoinHandle<io::Result<()>>>>,
     exit_fds: Mutex<Vec<RawFd>>,
 }
@@ -46,17 +45,7 @@ pub struct Backend {
 impl Backend {
     /// A backend for `device`.
     pub fn new(device: Arc<Device>) -> Arc<Self> {
-        Arc::new(Self {
-            device,
-            stopping: AtomicBool::new(false),
-            transfer: Mutex::default(),
-            exit_fds: Mutex::default(),
-        })
-    }
-
-    /// Lets the queues' threads leave their work soon.
-    pub fn stop(&self) {
-        self.stopping.store(true, Ordering::Relaxed);
+        Arc::new(Self { device, transfer: Mutex::default(), exit_fds: Mutex::default() })
     }
 
     /// Closes what the library leaks: it takes the exit events' descriptors and never closes them. Only for
@@ -86,15 +75,16 @@ impl Backend {
 
     /// Serves all requests that wait in queue `index`.
     fn serve(&self, index: usize, vring: &Vring, memory: &Snapshot) {
+        let ring = &self.device.rings[index];
         loop {
             // An unreachable ring shows below as one without chains.
             let _ = vring.disable_notification();
             while let Some(chain) = next_chain(vring, memory) {
                 let head = chain.head_index();
                 let (request, slot) = request::parse(memory, chain);
-                let chain = self.device.rings[index].accept(vring, memory.clone(), head, slot);
+                let chain = ring.accept(vring, memory.clone(), head, slot);
                 self.device.handle(request, chain);
-                if self.stopping.load(Ordering::Relaxed) {
+                if !ring.goes_on() {
                     return;
                 }
             }
@@ -208,7 +198,8 @@ impl VhostUserBackend for Backend {
     fn handle_event(&self, _event: u16, _set: EventSet, vrings: &[Vring], index: usize) -> io::Result<()> {
         // An error would end the queue's thread, so there is none. Each thread has one queue, of its own number.
         let (Some(vring), Some(memory)) = (vrings.first(), self.device.memory()) else { return Ok(()) };
-        match self.device.rings[index].resume(vring, &memory) {
+        let ring = &self.device.rings[index];
+        match ring.resume(vring, &memory) {
             Start::Stopped => return Ok(()),
             Start::Anew => {
                 debug!("connection {}: the device was reset", self.device.connection);
@@ -217,10 +208,11 @@ impl VhostUserBackend for Backend {
             Start::Same => {}
         }
         if index + 1 == self.num_queues() {
-            self.device.events.deliver(vring, &memory);
+            self.device.events.deliver(&memory);
         } else {
             self.serve(index, vring, &memory);
         }
+        ring.pause();
         Ok(())
     }
 

@@ -139,7 +139,6 @@ fn accept(
         .name(format!("connection-{connection}"))
         .spawn(move || {
             let result = daemon.wait();
-            backend.stop();
             device.shut_down();
             // Joins the queues' threads.
             drop(daemon);

@@ -39,13 +39,17 @@ impl EventQueue {
         }
         pending.push_back(event);
         drop(pending);
-        if let (Some(vring), Some(memory)) = (self.ring.vring(), memory) {
-            self.deliver(&vring, &memory);
+        if let Some(memory) = memory {
+            self.deliver(&memory);
         }
     }
 
-    /// Puts pending events into the driver's buffers.
-    pub fn deliver(&self, vring: &Vring, memory: &Snapshot) {
+    /// Puts pending events into the driver's buffers, if the queue runs.
+    pub fn deliver(&self, memory: &Snapshot) {
+        self.ring.if_running(|vring| self.deliver_to(vring, memory));
+    }
+
+    fn deliver_to(&self, vring: &Vring, memory: &Snapshot) {
         let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
         while let Some(event) = pending.front() {
             let Some((head, slot)) = take_buffer(vring, memory) else { break };

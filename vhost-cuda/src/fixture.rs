@@ -66,6 +66,7 @@ impl FixtureGuest {
         self.vring.set_queue_ready(true);
         self.vring.set_enabled(true);
         self.ring.resume(&self.vring, &self.snapshot());
+        self.ring.pause();
     }
 
     /// Stops the queue, as a VMM does.

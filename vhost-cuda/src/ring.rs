@@ -48,6 +48,10 @@ pub struct Unanswered {
 #[derive(Debug, Default)]
 struct Gate {
     running: bool,
+    /// The queue's own thread is taking chains.
+    serving: bool,
+    /// The VMM waits for that thread to pause.
+    stopping: bool,
     gone: bool,
     generation: u64,
     stopped_at: Option<Position>,
@@ -87,14 +91,16 @@ impl Ring {
         self.gate.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// To be called before chains are taken: notices that a stopped queue runs again.
+    /// To be called by the queue's own thread before it takes chains: notices that a stopped queue runs again.
+    /// Until [`Self::pause`] the queue is not stopped, so that this thread may answer chains without waiting.
     pub fn resume(&self, vring: &Vring, memory: &Snapshot) -> Start {
         let mut gate = self.lock();
+        if gate.gone || gate.stopping || !vring.get_ref().get_queue().ready() {
+            return Start::Stopped;
+        }
+        gate.serving = true;
         if gate.running {
             return Start::Same;
-        }
-        if gate.gone || !vring.get_ref().get_queue().ready() {
-            return Start::Stopped;
         }
         let start = match gate.stopped_at.take() {
             Some(position) if position != Position::of(vring) => {
@@ -114,9 +120,26 @@ impl Ring {
         start
     }
 
-    /// The VMM has stopped the queue: nothing is written into it until it runs again.
+    /// Whether the queue's own thread should take another chain.
+    pub fn goes_on(&self) -> bool {
+        let gate = self.lock();
+        !gate.stopping && !gate.gone
+    }
+
+    /// The queue's own thread takes no more chains for now.
+    pub fn pause(&self) {
+        self.lock().serving = false;
+        self.changed.notify_all();
+    }
+
+    /// The VMM has stopped the queue: when this returns nothing is written into it until it runs again.
     pub fn stop(&self, vring_index: u32) {
         let mut gate = self.lock();
+        gate.stopping = true;
+        while gate.serving {
+            gate = self.changed.wait(gate).unwrap_or_else(PoisonError::into_inner);
+        }
+        gate.stopping = false;
         if gate.running {
             gate.running = false;
             gate.stopped_at = gate.vring.as_ref().map(|vring| Position::of(&vring.0));
@@ -171,10 +194,12 @@ impl Ring {
         }
     }
 
-    /// The running queue's handle.
-    pub fn vring(&self) -> Option<Vring> {
+    /// Does something with the queue if it runs; it is not stopped meanwhile.
+    pub fn if_running(&self, work: impl FnOnce(&Vring)) {
         let gate = self.lock();
-        gate.vring.as_ref().filter(|_| gate.running).map(|vring| vring.0.clone())
+        if let (true, false, Some(vring)) = (gate.running, gate.gone, &gate.vring) {
+            work(&vring.0);
+        }
     }
 }
 

@@ -69,7 +69,28 @@ fn a_queue_that_is_not_ready_does_not_run() {
     let guest = FixtureGuest::new();
     guest.stop();
     assert_eq!(guest.ring.resume(&guest.vring, &guest.snapshot()), Start::Stopped);
-    assert!(guest.ring.vring().is_none());
+    guest.ring.if_running(|_| panic!("it runs"));
+}
+
+#[test]
+fn a_queue_is_not_stopped_while_its_thread_answers() {
+    let mut guest = FixtureGuest::new();
+    let chain = taken(&mut guest);
+    // The queue's thread has noticed a kick and is at work.
+    assert_eq!(guest.ring.resume(&guest.vring, &guest.snapshot()), Start::Same);
+    let ring = guest.ring.clone();
+    let stopping = thread::spawn(move || ring.stop(0));
+    while guest.ring.goes_on() {
+        thread::yield_now();
+    }
+    // It is told to pause, and can still answer what it has taken.
+    chain.complete(REPLY_OK, &[]);
+    assert!(!stopping.is_finished());
+    assert_eq!(guest.used().len(), 1);
+    guest.ring.pause();
+    stopping.join().unwrap();
+    guest.vring.set_queue_ready(false);
+    assert_eq!(guest.ring.resume(&guest.vring, &guest.snapshot()), Start::Stopped);
 }
 
 #[test]
