@@ -500,8 +500,9 @@ static void signals(void)
 	c = op_call(OP_DELAY, 300, 5, &answer, sizeof(answer));
 	c.out_addr = PTR(p);
 	c.out_bytes = MIB;
-	ualarm(20000, 0);
+	ualarm(20000, 20000);
 	CHECK_ERR(ioctl_call(fd, &c), EINTR);
+	ualarm(0, 0);
 	close(fd);
 	munmap(p, MIB);
 	usleep(500000);
@@ -605,7 +606,8 @@ static void full_rings(void)
 
 			/* a wait for space leaves no ticket; try three times, in case the signal came early */
 			for (int try = 0; try < 3 && !c.ticket; try++) {
-				ualarm(2000, 0);
+				/* again and again: the first may come before the call waits */
+				ualarm(2000, 2000);
 				CHECK_ERR(ioctl_call(fd[n - 1], &c), EINTR);
 			}
 			ualarm(0, 0);
