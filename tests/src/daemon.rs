@@ -18,7 +18,7 @@ use crate::stack::Stack;
 /// How long a daemon may take to listen, and to end when asked.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The variable that names another device than the emulator for the integration and hostile levels: `auto` for the GPU.
+/// The variable that names the device of all levels but conformance: `emulated` also where there is a GPU.
 pub const DEVICE_VARIABLE: &str = "VHOST_CUDA_DEVICE";
 
 /// How a daemon is started.
@@ -33,12 +33,28 @@ pub struct DaemonOptions {
 }
 
 impl Default for DaemonOptions {
-    /// The emulator, or the device that `VHOST_CUDA_DEVICE` names, with one worker ready.
+    /// The [`device`] of all tests, with one worker ready.
     fn default() -> Self {
-        let device = env::var(DEVICE_VARIABLE).ok().filter(|device| !device.is_empty());
-        let device = device.unwrap_or_else(|| "emulated".into());
-        Self { device, arguments: Vec::new(), environment: Vec::new() }
+        Self { device: device(), arguments: Vec::new(), environment: Vec::new() }
     }
+}
+
+/// The `--device` of daemons: what `VHOST_CUDA_DEVICE` says, else the GPU if there is one, else the emulator.
+pub fn device() -> String {
+    env::var(DEVICE_VARIABLE).ok().filter(|device| !device.is_empty()).unwrap_or_else(|| "auto".into())
+}
+
+/// Whether [`device`] is the emulator.
+pub fn is_emulated() -> bool {
+    match device().as_str() {
+        "auto" => !gpu_exists(),
+        name => name == "emulated",
+    }
+}
+
+/// Whether this machine has an NVIDIA GPU with its driver.
+pub fn gpu_exists() -> bool {
+    Path::new("/dev/nvidiactl").exists()
 }
 
 /// A running daemon; ends with the value.

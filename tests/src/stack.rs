@@ -10,7 +10,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 use tempfile::TempDir;
 
-use crate::daemon::{Daemon, DaemonOptions};
+use crate::daemon::{Daemon, DaemonOptions, gpu_exists};
 use crate::program::Programs;
 
 /// The variable that names the built stack; `cargo xtask test` sets it.
@@ -115,7 +115,7 @@ impl Way {
 
     /// Why this machine cannot go this way, if so.
     pub fn missing(self, programs: &Programs) -> Option<String> {
-        if self.device() == Device::Native && !Path::new("/dev/nvidiactl").exists() {
+        if self.device() == Device::Native && !gpu_exists() {
             return Some("there is no NVIDIA GPU here (/dev/nvidiactl)".into());
         }
         if self == Self::Native && native_runtime(programs).is_none() {

@@ -6,14 +6,15 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use vhost_cuda_tests::cases::{CASES, Case, Stdout, Weight};
+use vhost_cuda_tests::daemon::is_emulated;
 use vhost_cuda_tests::fatbin;
 use vhost_cuda_tests::running::Outcome;
-use vhost_cuda_tests::stack::Way;
+use vhost_cuda_tests::stack::{Route, Way};
 use vhost_cuda_tests::suite::{Kit, Suite};
 use vhost_cuda_tests::verdict;
 use xtask::vm::{GuestCommand, Vm};
 
-use crate::{LIMIT, SharedVm, has_gpu, outcome, run};
+use crate::{LIMIT, SharedVm, outcome, run};
 
 pub fn collect(suite: &mut Suite, shared: &SharedVm) {
     let vm = shared.clone();
@@ -84,7 +85,7 @@ fn check(kit: &Kit, vm: &Vm, case: &'static Case) -> Result<()> {
         if case.stdout == Stdout::OfDevice {
             same_as_without_guest(kit, case, &outcome)?;
         }
-        for text in case.diagnostics_have.iter().filter(|_| !has_gpu()) {
+        for text in case.diagnostics_have.iter().filter(|_| is_emulated()) {
             let log = vm.daemon().log()?;
             let said = log.contains(text) || outcome.stderr.contains(text);
             ensure!(said, "nobody says `{text}`\n{outcome}\n--- daemon\n{log}");
@@ -95,8 +96,8 @@ fn check(kit: &Kit, vm: &Vm, case: &'static Case) -> Result<()> {
 
 /// The device describes itself as it does without a guest in between.
 fn same_as_without_guest(kit: &Kit, case: &Case, outcome: &Outcome) -> Result<()> {
-    let way = if has_gpu() { Way::Native } else { Way::Emulator };
-    let route = vhost_cuda_tests::stack::Route::open(way, &kit.stack, &kit.programs)?;
+    let way = if is_emulated() { Way::Emulator } else { Way::Native };
+    let route = Route::open(way, &kit.stack, &kit.programs)?;
     let program = kit.programs.get(case.program)?;
     let direct = vhost_cuda_tests::running::run(&mut route.command(&program), case.stdin, LIMIT)?;
     ensure!(direct.stdout == outcome.stdout, "without guest:\n{direct}\nin the guest:\n{outcome}");

@@ -13,7 +13,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use clap::ValueEnum;
 use vhost_cuda_tests::running::{Ended, Outcome};
-use vhost_cuda_tests::suite;
+use vhost_cuda_tests::{daemon, suite};
 use xtask::daemon::Device;
 use xtask::paths::Paths;
 use xtask::setup::kernel::Flavour;
@@ -61,18 +61,13 @@ impl SharedVm {
     }
 }
 
-/// Whether the kernels run on a GPU here.
-fn has_gpu() -> bool {
-    std::path::Path::new("/dev/nvidiactl").exists()
-}
-
 /// Boots a machine on the GPU if there is one, else on the emulator; its logs lie in the stack's `log` folder.
 fn boot(name: &str, change: impl FnOnce(&mut VmConfig)) -> Result<Vm> {
     boot_at(&Paths::discover()?, name, change)
 }
 
 fn boot_at(paths: &Paths, name: &str, change: impl FnOnce(&mut VmConfig)) -> Result<Vm> {
-    let mut config = VmConfig::new(if has_gpu() { Device::auto() } else { Device::emulated() });
+    let mut config = VmConfig::new(Device(daemon::device()));
     config.kernel = guest_kernel()?;
     config.daemon.arguments.extend(["--log-level".into(), "debug".into()]);
     change(&mut config);
