@@ -22,7 +22,7 @@ const VIRTIOFSD: &str = "1.14.0";
 /// What the host needs besides the usual.
 const PACKAGES: [&str; 3] = ["mmdebstrap", "libcap-ng-dev", "libseccomp-dev"];
 /// What the root needs: Debian's own compilers, which built Debian's kernel.
-const ROOT_PACKAGES: [&str; 14] = [
+const ROOT_PACKAGES: [&str; 15] = [
     "gcc-14",
     "libc6-dev",
     "make",
@@ -31,6 +31,7 @@ const ROOT_PACKAGES: [&str; 14] = [
     "bc",
     "libelf-dev",
     "libssl-dev",
+    "openssl",
     "pahole",
     "kmod",
     "xz-utils",
@@ -107,14 +108,10 @@ pub fn setup(paths: &Paths) -> Result<()> {
     let apt = Apt::open(&paths.cache, &step)?;
     let release = newest_release(&apt)?;
     let entry = entry(paths, &release);
-    entry.begin_empty()?;
+    entry.begin()?;
     make_root(&apt, &release, &entry.path, &step)?;
     unpack_kernel(&apt, &release, &entry.path, &step)?;
-    step.note("building the kernel's Rust crates");
-    let version = release.split('+').next().unwrap_or_default();
-    let mut script = in_root(&entry.path.join("root"));
-    script.args(["env", &format!("RELEASE={release}"), &format!("VERSION={version}")]);
-    step.run(script.args(["sh", "-c", include_str!("debian_kernel.sh")]))?;
+    build_crates(&release, &entry.path.join("root"), &step)?;
     entry.complete()?;
     step.done(&release);
     file_server(paths)
@@ -139,6 +136,13 @@ fn newest_release(apt: &Apt) -> Result<String> {
 }
 
 fn make_root(apt: &Apt, release: &str, folder: &Path, step: &Step) -> Result<()> {
+    let (root, unfinished) = (folder.join("root"), folder.join("unfinished"));
+    if root.exists() {
+        return Ok(());
+    }
+    if unfinished.exists() {
+        fs::remove_dir_all(&unfinished)?;
+    }
     step.note("making a Debian 13 root");
     let series: Vec<&str> = release.split('.').take(2).collect();
     let include =
@@ -149,13 +153,18 @@ fn make_root(apt: &Apt, release: &str, folder: &Path, step: &Step) -> Result<()>
     {
         mmdebstrap.arg(format!("--dpkgopt=path-exclude={excluded}"));
     }
-    mmdebstrap.arg(format!("--include={include},bindgen")).arg("trixie").arg(folder.join("root"));
-    step.run(mmdebstrap.args(apt.sources(&["trixie", "trixie-backports"])?))
+    mmdebstrap.arg(format!("--include={include},bindgen")).arg("trixie").arg(&unfinished);
+    step.run(mmdebstrap.args(apt.sources(&["trixie", "trixie-backports"])?))?;
+    fs::rename(unfinished, root)?;
+    Ok(())
 }
 
 /// The kernel's image and some of its modules, without running the scripts of its packages.
 fn unpack_kernel(apt: &Apt, release: &str, folder: &Path, step: &Step) -> Result<()> {
     let unpacked = folder.join("packages");
+    if unpacked.exists() {
+        fs::remove_dir_all(&unpacked)?;
+    }
     for package in ["linux-binary", "linux-modules"] {
         let package = format!("{package}-{release}");
         apt.unpack(&package, &apt.newest(&package, None)?, &unpacked, step)?;
@@ -170,6 +179,16 @@ fn unpack_kernel(apt: &Apt, release: &str, folder: &Path, step: &Step) -> Result
     }
     fs::remove_dir_all(unpacked)?;
     Ok(())
+}
+
+/// Adds the kernel's Rust crates to the headers.
+fn build_crates(release: &str, root: &Path, step: &Step) -> Result<()> {
+    step.note("building the kernel's Rust crates");
+    fs::write(root.join("crates.sh"), include_str!("debian_kernel.sh"))?;
+    let version = release.split('+').next().unwrap_or_default();
+    let mut script = in_root(root);
+    script.args(["env", &format!("RELEASE={release}"), &format!("VERSION={version}"), "sh", "/crates.sh"]);
+    step.run(&mut script)
 }
 
 /// A command in the root, with a /proc that goes away with it.

@@ -4,6 +4,7 @@
 # the very same crates. Adds them to the headers.
 set -eu
 headers=/usr/src/linux-headers-$RELEASE
+rm -rf /build
 mkdir -p /build/output
 cd /build
 tar -xJf /usr/src/linux-source-*.tar.xz
