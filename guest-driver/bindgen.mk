@@ -23,7 +23,7 @@ virtio_bindgen_cflags = $(filter-out $(virtio_bindgen_skip) $(CC_FLAGS_LTO), $(c
 quiet_cmd_virtio_bindgen = BINDGEN [M] $@
       cmd_virtio_bindgen = $(BINDGEN) $< --rust-target 1.85 --use-core \
 	--with-derive-default --ctypes-prefix kernel::ffi --no-layout-tests \
-	--no-debug '.*' --no-doc-comments --enable-function-attribute-detection \
+	--formatter none --no-debug '.*' --no-doc-comments --enable-function-attribute-detection \
 	--no-recursive-allowlist \
 	--with-derive-custom-struct '.*=MaybeZeroable' \
 	--allowlist-type 'virtio_(device|driver|config_ops|map|map_ops)|virtqueue|virtqueue_info|vq_callback_t' \
