@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Kernels executed by the emulated GPU, against what Rust computes.
+//! Kernels executed by the emulated GPU, against what Rust computes and what an H200 computed.
 
+mod approximations;
+mod control;
 mod forms;
 mod harness;
+mod hostile;
+mod memory;
 mod programs;
+mod warps;

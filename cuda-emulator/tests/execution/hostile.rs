@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! No text crashes the loader, and no kernel that it accepts crashes the executor, whatever its parameters.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use cuda_emulator::program::Program;
+
+use crate::harness::Device;
+
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    fn below(&mut self, limit: usize) -> usize {
+        (self.next() % limit.max(1) as u64) as usize
+    }
+}
+
+/// Changes a line or some bytes.
+fn mutate(text: &str, random: &mut Random) -> String {
+    let mut lines: Vec<&str> = text.lines().collect();
+    let words = [
+        "%r1",
+        "%rd1",
+        "%f1",
+        "%p1",
+        "0",
+        "-1",
+        "0xffffffff",
+        "[%rd1+4]",
+        ".shared",
+        ".local",
+        "s",
+        "{",
+        "}",
+        ";",
+        "bra",
+    ];
+    let mut result = String::new();
+    for _ in 0..=random.below(3) {
+        let (a, b) = (random.below(lines.len()), random.below(lines.len()));
+        match random.below(4) {
+            0 => lines.swap(a, b),
+            1 => drop(lines.remove(a)),
+            2 => lines.insert(a, lines[b]),
+            _ => {}
+        }
+    }
+    let target = random.below(lines.len());
+    for (index, line) in lines.iter().enumerate() {
+        if index == target && random.below(2) == 0 {
+            // One word of the line becomes another.
+            let parts: Vec<&str> = line.split_inclusive([' ', ',', '.']).collect();
+            let changed = random.below(parts.len());
+            for (place, part) in parts.iter().enumerate() {
+                result.push_str(if place == changed { words[random.below(words.len())] } else { part });
+            }
+        } else {
+            result.push_str(line);
+        }
+        result.push('\n');
+    }
+    if random.below(3) == 0 {
+        let mut bytes = result.into_bytes();
+        for _ in 0..=random.below(4) {
+            let at = random.below(bytes.len());
+            bytes[at] = (random.next() as u8) & 0x7f;
+        }
+        result = String::from_utf8_lossy(&bytes).into_owned();
+    }
+    result
+}
+
+/// Runs all kernels of a module with wild parameters; each is stopped after a moment.
+fn execute(program: Program, random: &mut Random) {
+    let device = Device::with(program);
+    let valid = device.upload(&[0x40_u64; 512]);
+    let mut names: Vec<&String> = device.program.kernels.keys().collect();
+    names.sort();
+    for name in names {
+        let kernel = &device.program.kernels[name];
+        let mut params = vec![0; kernel.param_bytes as usize];
+        for chunk in params.chunks_mut(8) {
+            let value = match random.below(4) {
+                0 => random.next(),
+                1 => random.next() >> 48,
+                _ => valid + random.next() % 64 * 4,
+            };
+            let count = chunk.len();
+            chunk.copy_from_slice(&value.to_le_bytes()[..count]);
+        }
+        let done = AtomicBool::new(false);
+        device.cancel.store(false, Ordering::Relaxed);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for _ in 0..20 {
+                    std::thread::sleep(Duration::from_micros(500));
+                    if done.load(Ordering::Relaxed) {
+                        return;
+                    }
+                }
+                device.cancel.store(true, Ordering::Relaxed);
+            });
+            let _ = device.run_with(name, [2, 1, 1], [40.min(kernel.max_threads), 1, 1], &params);
+            done.store(true, Ordering::Relaxed);
+        });
+    }
+}
+
+#[test]
+fn mutated_modules_crash_nothing() {
+    let rounds = std::env::var("HOSTILE_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(150);
+    let seed = std::env::var("HOSTILE_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
+    let sources = [include_str!("../data/tour.ptx"), include_str!("../data/speed.ptx")];
+    let mut random = Random(seed);
+    let mut loaded = 0;
+    for round in 0..rounds {
+        let text = mutate(sources[random.below(sources.len())], &mut random);
+        if let Ok(program) = Program::load(&text) {
+            loaded += 1;
+            if round % 3 == 0 {
+                execute(program, &mut random);
+            }
+        }
+    }
+    assert!(loaded > rounds / 10, "only {loaded} of {rounds} mutants were still modules");
+}
+
+#[test]
+fn truncated_modules_crash_nothing() {
+    let text = include_str!("../data/speed.ptx");
+    for end in (0..text.len()).step_by(17) {
+        let _ = Program::load(&text[..end]);
+    }
+}
+
+#[test]
+fn wild_operands_crash_nothing() {
+    // Every arithmetic form with random register contents is in `forms`; these have operands that steer memory or control.
+    let bodies = [
+        "mov.u64 %d0, {0}; ld.u8 %h0, [%d0];",
+        "mov.u64 %d0, {0}; st.v4.u32 [%d0], {%r0, %r1, %r2, %r3};",
+        "mov.u64 %d0, {0}; atom.shared.add.u64 %d1, [%d0], 1;",
+        "mov.u64 %d0, {0}; red.global.add.f32 [%d0], %f0;",
+        "mov.u64 %d0, {0}; call %d0, ();",
+        "cvt.u32.u64 %r0, {0}; shfl.sync.idx.b32 %r1, %r0, %r0, %r0, %r0;",
+        "cvt.u32.u64 %r0, {0}; vote.sync.any.pred %p0, %p1, %r0; bar.warp.sync %r0;",
+        "cvt.u32.u64 %r0, {0}; bar.sync %r0, %r0;",
+        "cvt.u32.u64 %r0, {0}; bar.sync 0, %r0;",
+        "mov.u64 %d0, {0}; alloca.u64 %d1, %d0; stackrestore.u64 %d0; ld.local.u32 %r0, [%d1];",
+        "mov.u64 %d0, {0}; cp.async.ca.shared.global [%d0], [%d0], 16;",
+    ];
+    let values = [
+        "0",
+        "-1",
+        "-4",
+        "0x50000000000",
+        "0x5ffffffffff0",
+        "0x60000000000",
+        "0x600ffffffff0",
+        "0x40000000000",
+        "0x30000000000",
+        "0x70000000000",
+        "0x7fffffffffff0",
+        "0x8000000000000000",
+        "32",
+        "4096",
+    ];
+    for body in bodies {
+        for value in values {
+            let text = body.replace("{0}", value);
+            let text = crate::harness::kernel(&text);
+            if let Ok(program) = Program::load(&text) {
+                let device = Device::with(program);
+                let _ = device.run("k", [1, 1, 1], [48, 1, 1], &[]);
+            } else if !body.starts_with("cvt") {
+                panic!("refused: {body}");
+            }
+        }
+    }
+}
