@@ -222,7 +222,7 @@ impl Device {
                 Mode::Interruptible,
                 patience,
                 |link| match link.phase() {
-                    Phase::Greeting => None,
+                    Phase::New | Phase::Greeting => None,
                     Phase::Up => Some(Ok(link.greeting())),
                     Phase::Down | Phase::Gone => Some(Err(Fault::Lost)),
                     Phase::Refused => Some(Err(Fault::Refused)),
@@ -273,7 +273,7 @@ impl Device {
         let step = link.status(up);
         let after = link.phase();
         drop(link);
-        if after == Phase::Down && before != Phase::Down {
+        if after == Phase::Down && before != Phase::Down && before != Phase::New {
             dev_warn!(self.dev, "backend is gone; open sessions are lost\n");
         }
         self.apply(step);

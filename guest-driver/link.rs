@@ -10,6 +10,8 @@ use crate::error::Fault;
 /// The state of the connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Phase {
+    /// Nobody has asked the VMM yet.
+    New,
     /// The VMM has no backend.
     Down,
     /// The backend has yet to answer the greeting.
@@ -40,7 +42,7 @@ pub(crate) struct Step {
 impl Link {
     pub(crate) fn new() -> Self {
         Self {
-            phase: Phase::Down,
+            phase: Phase::New,
             greeting: 0,
         }
     }
@@ -65,7 +67,7 @@ impl Link {
         let lose_sessions = !up || self.phase == Phase::Gone;
         let greet = match (self.phase, up) {
             (Phase::Gone, _) => None,
-            (Phase::Down, true) => self.greet(),
+            (Phase::New | Phase::Down, true) => self.greet(),
             (_, true) => None,
             (_, false) => {
                 self.phase = Phase::Down;
@@ -133,6 +135,15 @@ mod tests {
         link.answered(1, Ok(()));
         assert_eq!(link.phase(), Phase::Up);
         assert_eq!(link.status(true), NOTHING);
+    }
+
+    #[test]
+    fn a_device_without_a_backend_is_down() {
+        let mut link = Link::new();
+        assert_eq!(link.phase(), Phase::New);
+        assert_eq!(link.status(false).greet, None);
+        assert_eq!(link.phase(), Phase::Down);
+        assert_eq!(link.status(true), greet(1));
     }
 
     #[test]
