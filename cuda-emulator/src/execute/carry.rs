@@ -69,14 +69,14 @@ pub(crate) fn select(name: &str, kind: Type) -> Option<Handler> {
             carry(|a: u64, b: u64, c: u64, carry| a.wrapping_mul(b).carrying(c, carry))
         }
         ("mad.hi", Type::U32) => carry(|a: u32, b: u32, c: u32, carry| {
-            ((u64::from(a) * u64::from(b) >> 32) as u32).carrying(c, carry)
+            (((u64::from(a) * u64::from(b)) >> 32) as u32).carrying(c, carry)
         }),
         ("mad.hi", Type::S32) => carry(|a: u32, b: u32, c: u32, carry| {
             let product = i64::from(a.cast_signed()) * i64::from(b.cast_signed());
             ((product >> 32) as u32).carrying(c, carry)
         }),
         ("mad.hi", Type::U64) => carry(|a: u64, b: u64, c: u64, carry| {
-            ((u128::from(a) * u128::from(b) >> 64) as u64).carrying(c, carry)
+            (((u128::from(a) * u128::from(b)) >> 64) as u64).carrying(c, carry)
         }),
         ("mad.hi", Type::S64) => carry(|a: u64, b: u64, c: u64, carry| {
             let product = i128::from(a.cast_signed()) * i128::from(b.cast_signed());

@@ -59,12 +59,20 @@ macro_rules! floats {
     };
 }
 
-#[allow(clippy::neg_cmp_op_on_partial_ord, reason = "unordered comparisons are meant")]
+#[allow(
+    clippy::neg_cmp_op_on_partial_ord,
+    clippy::double_comparisons,
+    reason = "unordered comparisons are meant"
+)]
 fn singles(operator: &str) -> Option<Handler> {
     floats!(operator, f32)
 }
 
-#[allow(clippy::neg_cmp_op_on_partial_ord, reason = "unordered comparisons are meant")]
+#[allow(
+    clippy::neg_cmp_op_on_partial_ord,
+    clippy::double_comparisons,
+    reason = "unordered comparisons are meant"
+)]
 fn doubles(operator: &str) -> Option<Handler> {
     floats!(operator, f64)
 }

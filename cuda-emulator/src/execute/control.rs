@@ -93,9 +93,11 @@ pub(crate) fn call() -> Handler {
         let call = &code.calls[instr.imm as usize];
         let mask = machine.mask;
         let stay = machine.pc + 1;
-        // SAFETY: operand 0 is the address when the callee is not known.
-        let addresses =
-            if call.callee.is_none() { unsafe { machine.lanes::<u64>(instr.ops[0]) } } else { [0; LANES] };
+        let addresses = match call.callee {
+            Some(_) => [0; LANES],
+            // SAFETY: operand 0 is the address when the callee is not known.
+            None => unsafe { machine.lanes::<u64>(instr.ops[0]) },
+        };
         machine.split(stay);
         let mut left = mask;
         while left != 0 {

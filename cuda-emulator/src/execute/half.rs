@@ -89,10 +89,10 @@ pub(super) fn encode<F: Format>(value: f64, rounding: Rounding) -> u16 {
     if bits < infinity {
         return sign | bits as u16;
     }
-    let away = match (rounding, sign != 0) {
-        (Rounding::Nearest, _) | (Rounding::Down, true) | (Rounding::Up, false) => true,
-        _ => false,
-    };
+    let away = matches!(
+        (rounding, sign != 0),
+        (Rounding::Nearest, _) | (Rounding::Down, true) | (Rounding::Up, false)
+    );
     sign | if away { infinity as u16 } else { (infinity - 1) as u16 }
 }
 

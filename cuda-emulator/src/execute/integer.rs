@@ -44,12 +44,12 @@ fn signed24(a: i32, b: i32) -> i64 {
 
 fn multiply_high(kind: Type) -> Option<Handler> {
     Some(match kind {
-        Type::U16 => map2(|a: u16, b: u16| (u32::from(a) * u32::from(b) >> 16) as u16),
-        Type::S16 => map2(|a: i16, b: i16| (i32::from(a) * i32::from(b) >> 16) as i16),
-        Type::U32 => map2(|a: u32, b: u32| (u64::from(a) * u64::from(b) >> 32) as u32),
-        Type::S32 => map2(|a: i32, b: i32| (i64::from(a) * i64::from(b) >> 32) as i32),
-        Type::U64 => map2(|a: u64, b: u64| (u128::from(a) * u128::from(b) >> 64) as u64),
-        Type::S64 => map2(|a: i64, b: i64| (i128::from(a) * i128::from(b) >> 64) as i64),
+        Type::U16 => map2(|a: u16, b: u16| ((u32::from(a) * u32::from(b)) >> 16) as u16),
+        Type::S16 => map2(|a: i16, b: i16| ((i32::from(a) * i32::from(b)) >> 16) as i16),
+        Type::U32 => map2(|a: u32, b: u32| ((u64::from(a) * u64::from(b)) >> 32) as u32),
+        Type::S32 => map2(|a: i32, b: i32| ((i64::from(a) * i64::from(b)) >> 32) as i32),
+        Type::U64 => map2(|a: u64, b: u64| ((u128::from(a) * u128::from(b)) >> 64) as u64),
+        Type::S64 => map2(|a: i64, b: i64| ((i128::from(a) * i128::from(b)) >> 64) as i64),
         _ => return None,
     })
 }
@@ -71,19 +71,19 @@ pub(crate) fn ternary(name: &str, kind: Type) -> Option<Handler> {
         "mad.lo" => by_width!(kind, T => map3(|a: T, b: T, c: T| a.wrapping_mul(b).wrapping_add(c))),
         "mad.hi" => Some(match kind {
             Type::U16 => {
-                map3(|a: u16, b: u16, c: u16| ((u32::from(a) * u32::from(b) >> 16) as u16).wrapping_add(c))
+                map3(|a: u16, b: u16, c: u16| (((u32::from(a) * u32::from(b)) >> 16) as u16).wrapping_add(c))
             }
             Type::S16 => {
-                map3(|a: i16, b: i16, c: i16| ((i32::from(a) * i32::from(b) >> 16) as i16).wrapping_add(c))
+                map3(|a: i16, b: i16, c: i16| (((i32::from(a) * i32::from(b)) >> 16) as i16).wrapping_add(c))
             }
             Type::U32 => map3(|a: u32, b: u32, c: u32| high32(a, b).wrapping_add(c)),
             Type::S32 => map3(|a: i32, b: i32, c: i32| signed_high32(a, b).wrapping_add(c)),
-            Type::U64 => {
-                map3(|a: u64, b: u64, c: u64| ((u128::from(a) * u128::from(b) >> 64) as u64).wrapping_add(c))
-            }
-            Type::S64 => {
-                map3(|a: i64, b: i64, c: i64| ((i128::from(a) * i128::from(b) >> 64) as i64).wrapping_add(c))
-            }
+            Type::U64 => map3(|a: u64, b: u64, c: u64| {
+                (((u128::from(a) * u128::from(b)) >> 64) as u64).wrapping_add(c)
+            }),
+            Type::S64 => map3(|a: i64, b: i64, c: i64| {
+                (((i128::from(a) * i128::from(b)) >> 64) as i64).wrapping_add(c)
+            }),
             _ => return None,
         }),
         "mad.hi.sat" => {
@@ -111,11 +111,11 @@ pub(crate) fn ternary(name: &str, kind: Type) -> Option<Handler> {
 }
 
 fn high32(a: u32, b: u32) -> u32 {
-    (u64::from(a) * u64::from(b) >> 32) as u32
+    ((u64::from(a) * u64::from(b)) >> 32) as u32
 }
 
 fn signed_high32(a: i32, b: i32) -> i32 {
-    (i64::from(a) * i64::from(b) >> 32) as i32
+    ((i64::from(a) * i64::from(b)) >> 32) as i32
 }
 
 /// mad.wide: `ops[1]` and `ops[2]` of type `kind`, `ops[3]` and `ops[0]` twice as wide.

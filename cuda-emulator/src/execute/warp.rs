@@ -40,13 +40,8 @@ impl Warp {
     pub(super) fn new(index: u32, shape: [u32; 3]) -> Warp {
         let threads = shape[0] * shape[1] * shape[2];
         let first = index * LANES as u32;
-        let mut tid = [[0; LANES]; 3];
-        for lane in 0..LANES {
-            let thread = first + lane as u32;
-            tid[0][lane] = thread % shape[0];
-            tid[1][lane] = thread / shape[0] % shape[1];
-            tid[2][lane] = thread / (shape[0] * shape[1]);
-        }
+        let tid = [(1, shape[0]), (shape[0], shape[1]), (shape[0] * shape[1], u32::MAX)]
+            .map(|(step, size)| std::array::from_fn(|lane| (first + lane as u32) / step % size));
         let count = threads.saturating_sub(first).min(LANES as u32);
         Warp {
             index,

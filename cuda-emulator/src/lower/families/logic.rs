@@ -102,12 +102,11 @@ fn lop3<'a>(f: &mut Function<'_, 'a>, inst: &mut Inst<'_, 'a>) -> Result<(), Loa
     let Operand::Immediate(Immediate::Int(table @ 0..=255)) = inst.operand(4)? else {
         return Err(f.error("the truth table of lop3 must be a literal of 0 to 255"));
     };
-    let mut args = [Arg::None; 4];
-    for index in 1..4 {
-        args[index] = f.source(inst.operand(index)?, Type::B32)?;
-    }
-    args[0] = f.target(inst.operand(0)?, Type::B32)?;
-    f.emit(integer::lop3(), &args).imm = *table;
+    let a = f.source(inst.operand(1)?, Type::B32)?;
+    let b = f.source(inst.operand(2)?, Type::B32)?;
+    let c = f.source(inst.operand(3)?, Type::B32)?;
+    let target = f.target(inst.operand(0)?, Type::B32)?;
+    f.emit(integer::lop3(), &[target, a, b, c]).imm = *table;
     Ok(())
 }
 
