@@ -34,6 +34,15 @@ pub enum Flavour {
 }
 
 impl Flavour {
+    /// As people write it on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Small => "small",
+            Self::Debug => "debug",
+            Self::Debian => "debian",
+        }
+    }
+
     /// The name of the setup step.
     pub fn step(self) -> &'static str {
         match self {

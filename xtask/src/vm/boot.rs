@@ -66,6 +66,9 @@ pub fn boot(paths: &Paths, config: &VmConfig, logs: &Path) -> Result<Booted> {
         console: logs.join("console.log"),
     };
     let module = stack.module(config.kernel);
+    if config.load_module && !module.exists() {
+        bail!("{} is not there; run: cargo xtask build --kernel {}", module.display(), config.kernel.name());
+    }
     let contents = Contents {
         agent: &stack.agent(),
         module: module.exists().then_some(&module),
@@ -103,7 +106,14 @@ fn remove_old_logs(logs: &Path) -> Result<()> {
 /// Starts what serves the host's files, read-only; returns when it listens.
 fn start_file_server(program: &Path, socket: &Path, logs: &Path) -> Result<Process> {
     let mut command = Command::new(program);
-    command.arg("--socket-path").arg(socket).args(["--shared-dir", "/", "--readonly", "--sandbox", "none"]);
+    command.arg("--socket-path").arg(socket).args([
+        "--shared-dir",
+        "/",
+        "--readonly",
+        "--sandbox",
+        "none",
+        "--no-announce-submounts",
+    ]);
     let mut process = Process::start("virtiofsd", command, &logs.join("virtiofsd.log"))?;
     wait_for_socket(&mut process, socket, FILE_SERVER_LIMIT)?;
     Ok(process)
