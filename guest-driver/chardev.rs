@@ -39,7 +39,7 @@ pub(crate) struct Readiness {
 pub(crate) trait FileOperations: Sized + Send + Sync + 'static {
     /// open(2).
     fn open() -> Result<Self>;
-    /// The last close(2).
+    /// The last close(2). Each value comes here.
     fn release(self);
     /// Each close(2), that of a dying process too.
     fn flush(&self);
@@ -72,7 +72,9 @@ impl<T: FileOperations> Callbacks<T> {
             // SAFETY: The arguments are those of an open in progress.
             let refused = unsafe { bindings::nonseekable_open(inode, file) };
             kernel::error::to_result(refused)?;
-            let value = KBox::new(T::open()?, GFP_KERNEL)?;
+            // Nothing may fail once the value is there: only `release` ends it well.
+            let place = KBox::new_uninit(GFP_KERNEL)?;
+            let value = KBox::write(place, T::open()?);
             // SAFETY: An open in progress owns the file's private data.
             unsafe { (*file).private_data = value.into_foreign() };
             Ok(0)

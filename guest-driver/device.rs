@@ -235,22 +235,25 @@ impl Device {
         Ok(ready?)
     }
 
-    /// The backend of `greeting` says that there are no sessions: greets it again.
+    /// The backend of `greeting` has answered the opening of a session as one that was never greeted: greets
+    /// it, unless a session seems to be alive, which a greeting would end. If that is an error, its next call
+    /// will show.
     pub(crate) fn backend_restarted(self: &Arc<Self>, greeting: u64) {
+        let is_alive = |session: &Arc<Session>| session.id() != 0 && !session.is_lost();
+        if self.sessions.lock().iter().any(is_alive) {
+            return;
+        }
         let step = self.link.lock().restarted(greeting);
         self.apply(step);
     }
 
     /// The answer to a greeting.
     pub(crate) fn greeted(&self, greeting: u64, result: Result<(), Fault>) {
-        let mut link = self.link.lock();
-        link.answered(greeting, result);
-        let phase = link.phase();
-        drop(link);
+        let phase = self.link.lock().answered(greeting, result);
         self.link_changed.notify_all();
         match phase {
-            Phase::Up => dev_info!(self.dev, "backend is ready\n"),
-            Phase::Refused => dev_err!(
+            Some(Phase::Up) => dev_info!(self.dev, "backend is ready\n"),
+            Some(Phase::Refused) => dev_err!(
                 self.dev,
                 "backend refuses protocol version {PROTOCOL_VERSION}; use driver and backend of one release\n"
             ),

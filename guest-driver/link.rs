@@ -92,10 +92,10 @@ impl Link {
         }
     }
 
-    /// A greeting was answered, or could not be sent.
-    pub(crate) fn answered(&mut self, greeting: u64, result: Result<(), Fault>) {
+    /// A greeting was answered, or could not be sent. The phase that follows; None if nobody waits for it.
+    pub(crate) fn answered(&mut self, greeting: u64, result: Result<(), Fault>) -> Option<Phase> {
         if self.phase != Phase::Greeting || self.greeting != greeting {
-            return;
+            return None;
         }
         self.phase = match result {
             Ok(()) => Phase::Up,
@@ -103,6 +103,7 @@ impl Link {
             // The next change of status, or the next open, tries again.
             Err(_) => Phase::Down,
         };
+        Some(self.phase)
     }
 
     /// The device is being removed, or is broken.
@@ -155,10 +156,9 @@ mod tests {
         assert_eq!(link.phase(), Phase::Down);
         assert_eq!(link.status(true), greet(2));
         // the greeting of the last backend, answered by this one
-        link.answered(1, Ok(()));
+        assert_eq!(link.answered(1, Ok(())), None);
         assert_eq!(link.phase(), Phase::Greeting);
-        link.answered(2, Ok(()));
-        assert_eq!(link.phase(), Phase::Up);
+        assert_eq!(link.answered(2, Ok(())), Some(Phase::Up));
     }
 
     #[test]
