@@ -200,8 +200,9 @@ impl Session {
         };
         let request = Request::new(draft, Purpose::Open(self.clone()))?;
         let mut patience = Patience::millis(OPEN_PATIENCE_MS);
-        let (ticket, pending) = self.start(request, Mode::Interruptible)?;
-        self.wait_for(ticket, pending, Mode::Interruptible, &mut patience)
+        // Every try costs the host a worker: a program with a busy timer must not try again at each tick.
+        let (ticket, pending) = self.start(request, Mode::Killable)?;
+        self.wait_for(ticket, pending, Mode::Killable, &mut patience)
     }
 
     /// The header of a request of this session.
