@@ -36,7 +36,12 @@ impl DeviceNode {
             .write(true)
             .custom_flags(libc::O_CLOEXEC)
             .open(DEVICE_PATH)
-            .map_err(|source| ClientError::NoDevice { path: DEVICE_PATH.to_owned(), source })?;
+            .map_err(|source| match source.raw_os_error() {
+                Some(libc::ENOENT | libc::ENODEV | libc::ENXIO | libc::EACCES) => {
+                    ClientError::NoDevice { path: DEVICE_PATH.to_owned(), source }
+                }
+                _ => translate(source),
+            })?;
         let mut info = Info::default();
         ioctl(&file, VIRTIO_CUDA_INFO, &mut info).map_err(|error| match error.raw_os_error() {
             Some(libc::ENODEV) => ClientError::NoDevice { path: DEVICE_PATH.to_owned(), source: error },
