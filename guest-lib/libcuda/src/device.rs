@@ -192,6 +192,18 @@ entry_points! {
         minor.set(device.attribute(COMPUTE_CAPABILITY_MINOR)?)
     }
 
+    /// The facts that CUDA 4 knew (`CUdevprop`).
+    call cuDeviceGetProperties(api, prop: Out<[i32; 14]>, dev: i32) {
+        // maxThreadsPerBlock, maxThreadsDim, maxGridSize, sharedMemPerBlock, totalConstantMemory, SIMDWidth,
+        // memPitch, regsPerBlock, clockRate and textureAlign: the first 14 attributes.
+        let device = api.driver.device(dev)?;
+        let mut values = [0; 14];
+        for (value, attribute) in values.iter_mut().zip(1..) {
+            *value = device.attribute(attribute)?;
+        }
+        prop.set(values)
+    }
+
     /// The PCI address as text.
     call cuDeviceGetPCIBusId(api, pciBusId: OutName, len: i32, dev: i32) {
         pciBusId.set_whole(&api.driver.device(dev)?.pci_bus_id, len)

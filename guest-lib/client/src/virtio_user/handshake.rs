@@ -18,7 +18,7 @@ use virtio_cuda_protocol::transport::{CONFIG_MAGIC, Config, MAX_REQUEST_QUEUES, 
 use vmm_sys_util::eventfd::EventFd;
 use zerocopy::FromBytes;
 
-use super::memory::{RAM_BASE, RAM_BYTES, SharedRam};
+use super::memory::{RAM_BASE, SharedRam};
 use super::queue::RequestQueue;
 use crate::ClientError;
 use crate::ring::Layout;
@@ -94,7 +94,7 @@ impl Connection {
     ) -> Result<(), ClientError> {
         let region = VhostUserMemoryRegionInfo {
             guest_phys_addr: RAM_BASE,
-            memory_size: RAM_BYTES,
+            memory_size: ram.bytes(),
             userspace_addr: ram.at(0) as u64,
             mmap_offset: 0,
             mmap_handle: ram.fd(),

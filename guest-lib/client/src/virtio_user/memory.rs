@@ -14,7 +14,9 @@ use virtio_cuda_protocol::transport::PAGE_BYTES;
 use crate::ClientError;
 
 /// Bytes of the memfd. It is sparse: only what is in use takes memory. Bounds the pinned memory of a process.
-pub const RAM_BYTES: u64 = 64 << 30;
+const RAM_BYTES: u64 = 64 << 30;
+/// The least that is worth starting with, where address space is limited (`ulimit -v`).
+const MIN_RAM_BYTES: u64 = 1 << 30;
 /// Guest-physical address of its first byte. Not 0, so that a mistaken offset is no valid address.
 pub const RAM_BASE: u64 = 1 << 32;
 /// Where to map it in this process: away from where the worker's driver likes to put device memory, because
@@ -25,11 +27,12 @@ const MAP_HINT: u64 = 0x3000_0000_0000;
 ///
 /// # Invariants
 ///
-/// `base` is the address of a shared mapping of all `RAM_BYTES` of `file`, never unmapped.
+/// `base` is the address of a shared mapping of all `bytes` of `file`, never unmapped.
 #[derive(Debug)]
 pub struct SharedRam {
     file: File,
     base: *mut u8,
+    bytes: u64,
     free: Mutex<RangeAllocator<u64>>,
 }
 
@@ -56,8 +59,20 @@ impl RamRange {
 }
 
 impl SharedRam {
-    /// Makes and maps the memfd.
+    /// Makes and maps the memfd, as large as the limits of the process allow.
     pub fn new() -> io::Result<Self> {
+        let mut bytes = RAM_BYTES;
+        loop {
+            match Self::with_bytes(bytes) {
+                Err(error) if error.raw_os_error() == Some(libc::ENOMEM) && bytes > MIN_RAM_BYTES => {
+                    bytes /= 4
+                }
+                other => return other,
+            }
+        }
+    }
+
+    fn with_bytes(bytes: u64) -> io::Result<Self> {
         // SAFETY: the name is a C string.
         let fd = unsafe { libc::memfd_create(c"virtio-cuda".as_ptr(), libc::MFD_CLOEXEC) };
         if fd < 0 {
@@ -65,12 +80,12 @@ impl SharedRam {
         }
         // SAFETY: the descriptor was made just above and nobody else has it.
         let file = unsafe { File::from_raw_fd(fd) };
-        file.set_len(RAM_BYTES)?;
+        file.set_len(bytes)?;
         // SAFETY: a new mapping; the address is a hint, so it replaces nothing.
         let base = unsafe {
             libc::mmap(
                 MAP_HINT as *mut _,
-                RAM_BYTES as usize,
+                bytes as usize,
                 libc::PROT_READ | libc::PROT_WRITE,
                 libc::MAP_SHARED | libc::MAP_NORESERVE,
                 fd,
@@ -82,11 +97,11 @@ impl SharedRam {
         }
         // A forked child must not be able to write into its parent's queues.
         // SAFETY: the mapping was made just above.
-        if unsafe { libc::madvise(base, RAM_BYTES as usize, libc::MADV_DONTFORK) } != 0 {
+        if unsafe { libc::madvise(base, bytes as usize, libc::MADV_DONTFORK) } != 0 {
             return Err(io::Error::last_os_error());
         }
-        let free = Mutex::new(RangeAllocator::new(0..RAM_BYTES / PAGE_BYTES));
-        Ok(Self { file, base: base.cast(), free })
+        let free = Mutex::new(RangeAllocator::new(0..bytes / PAGE_BYTES));
+        Ok(Self { file, base: base.cast(), bytes, free })
     }
 
     /// The memfd.
@@ -94,9 +109,14 @@ impl SharedRam {
         self.file.as_raw_fd()
     }
 
+    /// Bytes of the memfd.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     /// Where byte `offset` of the memfd is mapped.
     pub fn at(&self, offset: u64) -> *mut u8 {
-        debug_assert!(offset < RAM_BYTES);
+        debug_assert!(offset < self.bytes);
         self.base.wrapping_add(offset as usize)
     }
 

@@ -9,7 +9,7 @@ use virtio_cuda_client::{CudaError, calls};
 
 use crate::entry::{Api, DefaultStream};
 use crate::entry_points;
-use crate::ffi::{HostPtr, In};
+use crate::ffi::{HostPtr, In, Out};
 use crate::memory::ranges::HostKind;
 
 /// Pinned memory up to this size is copied like pageable memory by calls that wait: one request, not two.
@@ -242,6 +242,27 @@ fn pieces(bytes: usize, piece: usize) -> impl Iterator<Item = (usize, usize)> {
     (0..bytes).step_by(piece).map(move |offset| (offset, piece.min(bytes - offset)))
 }
 
+/// Copies one after the other, which a batch may do; answers which one failed, or `usize::MAX` for the whole.
+fn batch(
+    api: Api,
+    (dsts, srcs, sizes, count): (In<u64>, In<u64>, In<usize>, usize),
+    stream: u64,
+) -> Result<(), (usize, CudaError)> {
+    // A batch is not for the default streams.
+    if stream == 0 || count == 0 {
+        return Err((usize::MAX, CudaError::INVALID_VALUE));
+    }
+    let timing = Timing::Stream(api.stream(stream));
+    for index in 0..count {
+        let copy = || {
+            let (dst, src) = (api.unified_place(dsts.at(index)?), api.unified_place(srcs.at(index)?));
+            api.copy(dst, src, sizes.at(index)?, timing)
+        };
+        copy().map_err(|error| (index, error))?;
+    }
+    Ok(())
+}
+
 entry_points! {
     /// Copies between any two kinds of memory.
     call cuMemcpy / cuMemcpy_ptds (api, dst: u64, src: u64, ByteCount: usize) {
@@ -303,19 +324,19 @@ entry_points! {
         api.copy(api.device_place(dstDevice), api.device_place(srcDevice), ByteCount, timing)
     }
 
-    /// Many copies in stream order; they may run one after the other. The attributes are hints.
+    /// Many copies in stream order, as CUDA 12.8 had them: the index of a bad one is told.
+    call cuMemcpyBatchAsync / cuMemcpyBatchAsync_ptsz (api, dsts: In<u64>, srcs: In<u64>, sizes: In<usize>, count: usize,
+        _attrs: HostPtr, _attrsIdxs: HostPtr, _numAttrs: usize, failIdx: Out<usize>, hStream: u64) {
+        batch(api, (dsts, srcs, sizes, count), hStream).map_err(|(index, error)| {
+            failIdx.set_if_wanted(index);
+            error
+        })
+    }
+
+    /// Many copies in stream order. The attributes are hints.
     call cuMemcpyBatchAsync_v2 / cuMemcpyBatchAsync_v2_ptsz (api, dsts: In<u64>, srcs: In<u64>, sizes: In<usize>, count: usize,
         _attrs: HostPtr, _attrsIdxs: HostPtr, _numAttrs: usize, hStream: u64) {
-        // A batch is not for the default streams.
-        if hStream == 0 || count == 0 {
-            return Err(CudaError::INVALID_VALUE);
-        }
-        let timing = Timing::Stream(api.stream(hStream));
-        for index in 0..count {
-            let (dst, src) = (api.unified_place(dsts.at(index)?), api.unified_place(srcs.at(index)?));
-            api.copy(dst, src, sizes.at(index)?, timing)?;
-        }
-        Ok(())
+        batch(api, (dsts, srcs, sizes, count), hStream).map_err(|(_, error)| error)
     }
 }
 
