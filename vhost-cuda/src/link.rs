@@ -80,14 +80,19 @@ pub struct FromWorker {
     pub reserved: u32,
 }
 
+/// Bytes of a device's name in [`Ready`].
+pub const NAME_BYTES: usize = 64;
+
 /// Payload of [`FROM_READY`].
-#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub struct Ready {
     /// What `cuDriverGetVersion` answers, as 13000 for CUDA 13.0.
     pub driver_version: i32,
     /// Devices that libcuda sees.
     pub device_count: u32,
+    /// Name of device 0, NUL-padded.
+    pub device_name: [u8; NAME_BYTES],
 }
 
 /// Payload of [`TO_REGION`]: where a piece of guest memory lies in the file that comes along.

@@ -119,7 +119,9 @@ impl WorkerPool {
         let first = !std::mem::replace(&mut self.shared.lock().greeted, true);
         if first {
             let version = ready.driver_version;
-            info!("CUDA driver {}.{}, {} device(s)", version / 1000, version % 1000 / 10, ready.device_count);
+            let name = String::from_utf8_lossy(&ready.device_name);
+            let (name, count) = (name.trim_end_matches('\0'), ready.device_count);
+            info!("CUDA driver {}.{}, {count} device(s): {name}", version / 1000, version % 1000 / 10);
         }
     }
 }

@@ -15,7 +15,7 @@ use super::sandbox;
 use super::state::SessionState;
 use super::window::Window;
 use crate::args::WorkerArgs;
-use crate::link::{self, FROM_FAILED, FROM_READY, FromWorker, Ready};
+use crate::link::{self, FROM_FAILED, FROM_READY, FromWorker, NAME_BYTES, Ready};
 
 /// Longest message that is sent to the daemon, in bytes.
 const MAX_MESSAGE: usize = 1024;
@@ -52,10 +52,21 @@ fn bring_up(args: &WorkerArgs) -> anyhow::Result<(SessionState, Ready)> {
     let (count,) = gpu.cuDeviceGetCount().context("cuDeviceGetCount")?;
     let device_count = u32::try_from(count).unwrap_or(0);
     let session = SessionState::new(gpu, output, window, device_count, args.memory_limit);
+    let mut device_name = [0; NAME_BYTES];
     if device_count > 0 {
         warm_up(&session).context("Cannot create the context of device 0")?;
+        device_name = name_of_device_0(&session)?;
     }
-    Ok((session, Ready { driver_version, device_count }))
+    Ok((session, Ready { driver_version, device_count, device_name }))
+}
+
+fn name_of_device_0(session: &SessionState) -> anyhow::Result<[u8; NAME_BYTES]> {
+    let mut name = [0_u8; NAME_BYTES];
+    let device = session.device(0)?;
+    // SAFETY: the driver writes at most the length of `name`, which lives through the call.
+    unsafe { session.gpu.cuDeviceGetName(name.as_mut_ptr().cast(), NAME_BYTES as i32, device) }
+        .context("cuDeviceGetName")?;
+    Ok(name)
 }
 
 /// Makes the primary context of device 0, which takes a third of a second, before anybody waits for it.
