@@ -16,6 +16,7 @@ use crate::progress::output_of;
 use crate::setup::kernel::{Flavour, Kernel};
 use crate::setup::nvcc::Nvcc;
 use crate::setup::qemu::Qemu;
+use crate::vm::busybox;
 use crate::{build, program, setup};
 
 /// Size that the archive must not pass: it has to be easy to carry.
@@ -56,6 +57,7 @@ pub fn run(paths: &Paths, arguments: &BundleArguments) -> Result<()> {
         put(&firmware.path(), &format!("qemu/share/{}", firmware.file_name().to_string_lossy()))?;
     }
     put(&Kernel::find(paths, Flavour::Small)?.image, "kernel/bzImage")?;
+    put(&busybox(paths), "kernel/busybox")?;
     for part in [
         "bin/vhost-user-cuda",
         "guest/init",

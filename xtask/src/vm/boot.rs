@@ -71,6 +71,7 @@ pub fn boot(paths: &Paths, config: &VmConfig, logs: &Path) -> Result<Booted> {
     }
     let contents = Contents {
         agent: &stack.agent(),
+        busybox: &initramfs::busybox(paths),
         module: module.exists().then_some(&module),
         load_module: config.load_module,
         guest_modules: &kernel.guest_modules,

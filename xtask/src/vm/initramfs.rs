@@ -8,6 +8,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use cpio::newc::{Builder, ModeFileType, trailer};
 
+use crate::paths::Paths;
+
+/// Debian's static busybox.
 const BUSYBOX: &str = "/bin/busybox";
 /// Where the agent looks for a module to load.
 const MODULE: &str = "virtio_cuda.ko";
@@ -17,10 +20,17 @@ const MODULE_NOT_LOADED: &str = "not-loaded/virtio_cuda.ko";
 const FOLDERS: [&str; 10] =
     ["bin", "dev", "host", "layer", "modules", "not-loaded", "proc", "root", "sys", "tmp"];
 
+/// A static busybox: Debian's, or the bundle's.
+pub fn busybox(paths: &Paths) -> PathBuf {
+    paths.bundle.as_ref().map_or_else(|| BUSYBOX.into(), |bundle| bundle.join("kernel/busybox"))
+}
+
 /// What goes in.
 pub struct Contents<'a> {
     /// The first process.
     pub agent: &'a Path,
+    /// See [`busybox`].
+    pub busybox: &'a Path,
     /// Our module.
     pub module: Option<&'a Path>,
     /// Whether the agent loads it.
@@ -36,7 +46,7 @@ pub fn write(target: &Path, contents: &Contents) -> Result<()> {
         let entry = Builder::new(folder).mode(0o755).set_mode_file_type(ModeFileType::Directory).ino(inode);
         entry.write(&mut archive, 0).finish()?;
     }
-    let mut files = vec![("init".to_owned(), contents.agent), ("bin/busybox".to_owned(), Path::new(BUSYBOX))];
+    let mut files = vec![("init".to_owned(), contents.agent), ("bin/busybox".to_owned(), contents.busybox)];
     for (module, number) in contents.guest_modules.iter().zip(10..) {
         files.push((format!("modules/{number}.ko"), module));
     }
@@ -66,8 +76,13 @@ mod tests {
         let (archive, agent) = (folder.path().join("archive"), folder.path().join("agent"));
         fs::write(&agent, "the agent")?;
         let modules = [agent.clone()];
-        let contents =
-            Contents { agent: &agent, module: Some(&agent), load_module: true, guest_modules: &modules };
+        let contents = Contents {
+            agent: &agent,
+            busybox: Path::new(BUSYBOX),
+            module: Some(&agent),
+            load_module: true,
+            guest_modules: &modules,
+        };
         write(&archive, &contents)?;
         let output = Command::new(BUSYBOX).args(["cpio", "-t"]).stdin(File::open(&archive)?).output()?;
         assert!(output.status.success(), "{output:?}");

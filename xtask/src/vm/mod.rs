@@ -17,4 +17,5 @@ pub use accelerator::Accelerator;
 pub use agent::{Input, Output, Running};
 pub use command::{GuestCommand, with_libraries};
 pub use config::VmConfig;
+pub use initramfs::busybox;
 pub use machine::Vm;
