@@ -2,6 +2,7 @@
 //! `cargo xtask bundle`: one archive that does `demo`, `test`, `bench` and `run` on an x86-64 machine with
 //! neither compilers nor network. Every path in it is found through `VHOST_CUDA_BUNDLE` (see [`Paths`]).
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -89,7 +90,7 @@ fn put(from: &Path, to: &Path) -> Result<()> {
 }
 
 /// Builds the test levels; where each goes and where cargo put it.
-fn test_programs(paths: &Paths) -> Result<Vec<(String, PathBuf)>> {
+fn test_programs(paths: &Paths) -> Result<BTreeMap<String, PathBuf>> {
     let mut cargo = Command::new("cargo");
     cargo.args(["test", "--release", "--no-run", "--package", "vhost-cuda-tests"]);
     cargo.args(["--message-format=json-render-diagnostics"]);
@@ -99,7 +100,8 @@ fn test_programs(paths: &Paths) -> Result<Vec<(String, PathBuf)>> {
     let output =
         output_of(cargo.args(["--bins"]).current_dir(&paths.root).env("CARGO_TARGET_DIR", &paths.target))?;
     let artifacts = output.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let programs: Vec<_> = artifacts
+    // A program that tests need is named once for itself and once for them.
+    let programs: BTreeMap<_, _> = artifacts
         .filter_map(|artifact| {
             let executable = artifact["executable"].as_str()?;
             let name = artifact["target"]["name"].as_str()?;
