@@ -298,7 +298,10 @@ impl Device {
         }
         if let Some(greeting) = step.greet {
             if let Err(error) = self.greet(greeting) {
-                dev_err!(self.dev, "cannot greet the backend: {error:?}\n");
+                // A device that is being removed is not worth a message.
+                if error != Fault::Lost.into() {
+                    dev_err!(self.dev, "cannot greet the backend: {error:?}\n");
+                }
                 self.greeted(greeting, Err(Fault::Lost));
             }
         }
