@@ -16,11 +16,6 @@ use anyhow::{Context, Result, bail};
 const LIBRARIES: &[(&str, &str, &str)] = &[
     ("Runtime API (`libcudart.so.13`)", "guest/lib/libcudart.so.13", "cudaErrorNotSupported (801)"),
     ("Driver API in the guest (`libcuda.so.1`)", "guest/lib/libcuda.so.1", "CUDA_ERROR_NOT_SUPPORTED (801)"),
-    (
-        "Driver API of the emulator (`libcuda.so.1`)",
-        "emulator/libcuda.so.1",
-        "CUDA_ERROR_NOT_SUPPORTED (801)",
-    ),
 ];
 
 /// Exported functions of a library and whether each is real.
