@@ -2,9 +2,9 @@
 //! The host's end of the agent's serial port.
 
 use std::collections::HashMap;
-use std::io::Write;
+use std::io::{self, Write};
 use std::os::unix::net::UnixStream;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,6 +15,8 @@ use serde_bytes::ByteBuf;
 
 /// Bytes of input that one message carries at most.
 const INPUT_CHUNK: usize = 16 * 1024;
+/// Pieces of output that wait for a reader; the guest waits after that.
+const QUEUED_EVENTS: usize = 256;
 
 /// The connection; commands in the guest share it.
 #[derive(Clone)]
@@ -31,7 +33,7 @@ struct Commands {
 }
 
 struct Handle {
-    events: Sender<Event>,
+    events: SyncSender<Event>,
     window: Arc<Window>,
 }
 
@@ -85,7 +87,7 @@ impl Agent {
         let commands = Arc::clone(&agent.commands);
         thread::spawn(move || {
             while let Ok(message) = wire::receive(&mut reader) {
-                lock(&commands).dispatch(message);
+                dispatch(&commands, message);
             }
             lock(&commands).close();
         });
@@ -94,7 +96,7 @@ impl Agent {
 
     /// Starts a command.
     pub fn start(&self, command: Command) -> Result<Running> {
-        let (sender, events) = channel();
+        let (sender, events) = sync_channel(QUEUED_EVENTS);
         let window = Arc::<Window>::default();
         let id = {
             let mut commands = lock(&self.commands);
@@ -120,30 +122,35 @@ impl Agent {
     }
 }
 
-impl Commands {
-    fn dispatch(&mut self, message: ToHost) {
-        let (id, event) = match message {
-            ToHost::Ready(_) => return,
-            ToHost::InputTaken(id, bytes) => {
-                if let Some(handle) = self.running.get(&id) {
-                    handle.window.taken(bytes as usize);
-                }
-                return;
+/// Passes a message of the guest on. Waits while the command's output is not read, which holds up the others, too.
+fn dispatch(commands: &Mutex<Commands>, message: ToHost) {
+    let (id, event) = match message {
+        ToHost::Ready(_) => return,
+        ToHost::InputTaken(id, bytes) => {
+            if let Some(handle) = lock(commands).running.get(&id) {
+                handle.window.taken(bytes as usize);
             }
-            ToHost::Output(id, stream, bytes) => (id, Event::Output(stream, bytes.into_vec())),
-            ToHost::Exited(id, status) => (id, Event::Exited(status)),
-            ToHost::Failed(id, message) => (id, Event::Failed(message)),
-        };
-        let Some(handle) = self.running.get(&id) else { return };
-        let ended = !matches!(event, Event::Output(..));
-        // Nobody listens any more: then nobody misses it.
-        let _ = handle.events.send(event);
-        if ended {
-            handle.window.end();
-            self.running.remove(&id);
+            return;
         }
+        ToHost::Output(id, stream, bytes) => (id, Event::Output(stream, bytes.into_vec())),
+        ToHost::Exited(id, status) => (id, Event::Exited(status)),
+        ToHost::Failed(id, message) => (id, Event::Failed(message)),
+    };
+    // The lock is not held while this waits.
+    let (events, ended) = match event {
+        Event::Output(..) => (lock(commands).running.get(&id).map(|handle| handle.events.clone()), None),
+        _ => (None, lock(commands).running.remove(&id)),
+    };
+    if let Some(handle) = &ended {
+        handle.window.end();
     }
+    if let Some(events) = events.or(ended.map(|handle| handle.events)) {
+        // If nobody listens any more, nobody misses it.
+        let _ = events.send(event);
+    }
+}
 
+impl Commands {
     /// The guest has gone: all waiting ends, for output with the senders.
     fn close(&mut self) {
         self.closed = true;
@@ -200,10 +207,14 @@ impl Running {
                 Some(Event::Output(stream, bytes)) => {
                     let writer: &mut dyn Write =
                         if stream == Stream::Stdout { &mut *stdout } else { &mut *stderr };
-                    writer
-                        .write_all(&bytes)
-                        .and_then(|()| writer.flush())
-                        .context("Cannot write the output")?;
+                    let written = writer.write_all(&bytes).and_then(|()| writer.flush());
+                    match written {
+                        // Our reader has gone: the command gets to know as if it had been its own.
+                        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+                            self.signals()(libc::SIGPIPE)?;
+                        }
+                        written => written.context("Cannot write the output")?,
+                    }
                 }
                 Some(Event::Exited(status)) => return Ok(status),
                 Some(Event::Failed(message)) => bail!("The guest cannot start the command: {message}"),
