@@ -100,13 +100,14 @@ fn test_programs(paths: &Paths) -> Result<BTreeMap<String, PathBuf>> {
     let output =
         output_of(cargo.args(["--bins"]).current_dir(&paths.root).env("CARGO_TARGET_DIR", &paths.target))?;
     let artifacts = output.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    // A program that tests need is named once for itself and once for them.
+    // Cargo makes a program and its unit tests under one name: of the helpers we want the former.
     let programs: BTreeMap<_, _> = artifacts
         .filter_map(|artifact| {
             let executable = artifact["executable"].as_str()?;
             let name = artifact["target"]["name"].as_str()?;
-            (LEVELS.contains(&name) || HELPERS.contains(&name))
-                .then(|| (format!("tests/{name}"), PathBuf::from(executable)))
+            let is_test = artifact["profile"]["test"].as_bool()?;
+            let wanted = LEVELS.contains(&name) || (HELPERS.contains(&name) && !is_test);
+            wanted.then(|| (format!("tests/{name}"), PathBuf::from(executable)))
         })
         .collect();
     let wanted = LEVELS.len() + HELPERS.len();
