@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+// __managed__ variables: initial values, changes of either side, by name and by address, in streams, and as the
+// target of copies.
+#include "check.h"
+
+__managed__ int counter = 5;
+__managed__ float values[1000];
+
+__global__ void step() {
+    counter += 1;
+    for (int i = 0; i < 1000; i++) {
+        values[i] = values[i] * 2 + i;
+    }
+}
+
+__global__ void add(int *target, int amount) { *target += amount; }
+
+int main() {
+    std::printf("initial: %d\n", counter);
+    counter = 10;
+    values[7] = 3;
+    step<<<1, 1>>>();
+    CHECK(cudaGetLastError());
+    CHECK(cudaDeviceSynchronize());
+    std::printf("by name: %d, %g, %g\n", counter, values[7], values[9]);
+
+    counter = 20;
+    add<<<1, 1>>>(&counter, 100);
+    CHECK(cudaGetLastError());
+    CHECK(cudaDeviceSynchronize());
+    std::printf("by address: %d\n", counter);
+
+    int value = 77;
+    CHECK(cudaMemcpyToSymbol(counter, &value, sizeof value));
+    std::printf("copied to the symbol: %d\n", counter);
+    counter = 88;
+    CHECK(cudaMemcpyFromSymbol(&value, counter, sizeof value));
+    std::printf("copied from the symbol: %d\n", value);
+    void *address;
+    CHECK(cudaGetSymbolAddress(&address, counter));
+    REQUIRE(address == &counter);
+    value = 99;
+    CHECK(cudaMemcpy(&counter, &value, sizeof value, cudaMemcpyDefault));
+    std::printf("copied to the address: %d\n", counter);
+
+    cudaStream_t stream;
+    cudaEvent_t event;
+    CHECK(cudaStreamCreate(&stream));
+    CHECK(cudaEventCreate(&event));
+    counter = 1;
+    add<<<1, 1, 0, stream>>>(&counter, 100);
+    CHECK(cudaStreamSynchronize(stream));
+    std::printf("after a stream: %d\n", counter);
+    add<<<1, 1, 0, stream>>>(&counter, 100);
+    CHECK(cudaEventRecord(event, stream));
+    CHECK(cudaEventSynchronize(event));
+    std::printf("after an event: %d\n", counter);
+
+    CHECK(cudaMemset(&counter, 0, sizeof counter));
+    CHECK(cudaDeviceSynchronize());
+    std::printf("set: %d\n", counter);
+    cudaPointerAttributes attributes;
+    CHECK(cudaPointerGetAttributes(&attributes, &counter));
+    std::printf("type: %d\n", (int)attributes.type);
+    return 0;
+}
