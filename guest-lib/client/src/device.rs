@@ -7,7 +7,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 
-use virtio_cuda_protocol::transport::PROTOCOL_VERSION;
+use virtio_cuda_protocol::transport::{PAGE_BYTES, PROTOCOL_VERSION};
 use virtio_cuda_protocol::uapi::{
     CALL_KEEP, Call, DEVICE_PATH, Info, Unpin, VIRTIO_CUDA_CALL, VIRTIO_CUDA_INFO, VIRTIO_CUDA_UNPIN,
 };
@@ -58,11 +58,18 @@ impl DeviceNode {
         let limits = Limits {
             payload_bytes: info.max_payload_bytes as usize,
             bulk_bytes: to_usize(info.max_bulk_bytes),
-            copy_bytes: to_usize(info.max_bulk_bytes.min(COPY_BYTES)),
+            copy_bytes: to_usize(copy_bytes(&info)),
             outstanding: info.max_outstanding,
         };
         Ok(Self { file, limits })
     }
+}
+
+/// Pieces of copies: their pages are pinned while they are copied, by several threads at once perhaps, and
+/// beside the pages that stay pinned.
+fn copy_bytes(info: &Info) -> u64 {
+    let share = info.max_pinned_bytes / 8 / PAGE_BYTES * PAGE_BYTES;
+    info.max_bulk_bytes.min(COPY_BYTES).min(share).max(PAGE_BYTES)
 }
 
 /// Calls an ioctl that takes a pointer to `T`.
@@ -176,5 +183,20 @@ impl Transport for DeviceNode {
     fn in_child(&self) {
         // SAFETY: nobody uses or drops the file in a forked child.
         unsafe { libc::close(self.file.as_raw_fd()) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_leave_room_for_other_pinned_memory() {
+        let info =
+            |pinned, bulk| Info { max_pinned_bytes: pinned, max_bulk_bytes: bulk, ..Default::default() };
+        assert_eq!(copy_bytes(&info(512 << 20, 64 << 20)), 64 << 20);
+        assert_eq!(copy_bytes(&info(1 << 20, 64 << 20)), 128 << 10);
+        assert_eq!(copy_bytes(&info(64 << 30, 1 << 30)), COPY_BYTES);
+        assert_eq!(copy_bytes(&info(0, 64 << 20)), PAGE_BYTES);
     }
 }
