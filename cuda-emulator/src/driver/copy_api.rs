@@ -79,7 +79,7 @@ fn given(memory_type: u32, host: u64, device: u64) -> CuResult<(Given, u64)> {
 impl Place2D {
     fn side(&self, width: usize) -> CuResult<Side> {
         let (given, base) = given(self.memory_type, self.host, self.device)?;
-        let pitch = if self.pitch == 0 { width } else { self.pitch };
+        let pitch = if self.pitch == 0 { width.saturating_add(self.x) } else { self.pitch };
         let offset = self.y.checked_mul(pitch).and_then(|rows| rows.checked_add(self.x));
         side_at(base, offset, given, pitch, 0)
     }
@@ -91,8 +91,8 @@ impl Place3D {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
         let (given, base) = given(self.memory_type, self.host, self.device)?;
-        let pitch = if self.pitch == 0 { width } else { self.pitch };
-        let height = if self.height == 0 { rows } else { self.height };
+        let pitch = if self.pitch == 0 { width.saturating_add(self.x) } else { self.pitch };
+        let height = if self.height == 0 { rows.saturating_add(self.y) } else { self.height };
         let slice = pitch.checked_mul(height).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
         let row = self.y.checked_mul(pitch).and_then(|rows| rows.checked_add(self.x));
         let offset = self.z.checked_mul(slice).zip(row).and_then(|(slices, row)| slices.checked_add(row));
