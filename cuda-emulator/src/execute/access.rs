@@ -55,90 +55,111 @@ pub(crate) enum Access {
 }
 
 /// Host addresses for the lanes in the mask; the other lanes hold anything.
-pub(crate) struct Places {
-    pub(crate) at: [u64; LANES],
-    /// All 32 lanes are in the mask and lie side by side.
-    pub(crate) contiguous: bool,
-}
+pub(crate) type Places = [u64; LANES];
 
 impl Machine<'_> {
-    /// The addresses `ops[operand] + imm` of the lanes in the mask, checked for `bytes` each (a power of two, which they
-    /// must be aligned to).
+    /// Puts the addresses `ops[4] + imm` of the lanes in the mask into `at`, checked for `bytes` each (a power of two,
+    /// which they must be aligned to). True when all lanes are in the mask and lie side by side.
     ///
     /// # Safety
-    /// `ops[operand]` is an address register as `aux` says.
+    /// `ops[4]` is an address register as `aux` says.
     #[inline(always)]
     pub(crate) unsafe fn resolve(
         &mut self,
         instr: &Instr,
-        operand: usize,
+        at: &mut Places,
         bytes: u64,
         access: Access,
-    ) -> Result<Places, Flow> {
+    ) -> Result<bool, Flow> {
+        // SAFETY: the caller's promise.
+        unsafe { self.addresses(instr, at) };
+        // All lanes are checked at once against the range that is most likely, and moved to the host address of its start.
+        let (start, valid, host) = match aux::place(instr.aux) {
+            Place::Shared => (0, u64::from(self.block.shared_bytes), self.block.shared.as_mut_ptr() as u64),
+            Place::Generic if at[0].wrapping_sub(window::SHARED) < window::BYTES => {
+                let host = self.block.shared.as_mut_ptr() as u64;
+                (window::SHARED, u64::from(self.block.shared_bytes), host)
+            }
+            Place::Global | Place::Generic => {
+                let (start, valid) = self.ranges.known(self.grid.launch.memory, instr.slot);
+                (start, valid, start)
+            }
+            Place::Local | Place::Param => (0, 0, 0),
+        };
+        let last = (valid as i64).wrapping_sub(bytes as i64);
+        let first = at[0];
+        let (mut outside, mut misaligned, mut scattered) = (last, 0, 0);
+        for (lane, address) in at.iter().enumerate() {
+            let offset = address.wrapping_sub(start) as i64;
+            // Negative when the offset is, or when it is beyond `last`: no range is larger than 2^63.
+            outside |= offset | last.wrapping_sub(offset);
+            misaligned |= address;
+            scattered |= address ^ first.wrapping_add(lane as u64 * bytes);
+        }
+        if misaligned & (bytes - 1) != 0 {
+            return Err(self.misaligned(instr, at, bytes, access));
+        }
+        if outside < 0 {
+            return self.resolve_slowly(instr, at, bytes, access);
+        }
+        if host != start {
+            let distance = host.wrapping_sub(start);
+            at.iter_mut().for_each(|address| *address = address.wrapping_add(distance));
+        }
+        Ok(self.mask == FULL && scattered == 0)
+    }
+
+    /// The address operand of all lanes; those that are not in the mask get the address of one that is.
+    ///
+    /// # Safety
+    /// As [`Self::resolve`].
+    #[inline(always)]
+    unsafe fn addresses(&self, instr: &Instr, at: &mut Places) {
         let offset = instr.imm;
-        let wide = instr.aux & aux::WIDE_ADDRESS != 0;
-        let mut at = [0_u64; LANES];
-        // SAFETY: the address register has this width.
+        // SAFETY: the address register has the width that `aux` says.
         unsafe {
-            if wide {
-                let base = self.source::<u64>(instr.ops[operand]);
+            if instr.aux & aux::WIDE_ADDRESS != 0 {
+                let base = self.source::<u64>(instr.ops[4]);
                 for (lane, address) in at.iter_mut().enumerate() {
                     *address = (*base.add(lane)).wrapping_add(offset);
                 }
             } else {
-                let base = self.source::<u32>(instr.ops[operand]);
+                let base = self.source::<u32>(instr.ops[4]);
                 for (lane, address) in at.iter_mut().enumerate() {
                     *address = u64::from((*base.add(lane)).wrapping_add(offset as u32));
                 }
             }
         }
-        let mask = self.mask;
-        if mask != FULL {
-            // The lanes that do nothing shall not disturb the bounds.
-            let some = at[mask.trailing_zeros() as usize % LANES];
+        if self.mask != FULL {
+            let some = at[self.mask.trailing_zeros() as usize % LANES];
             for (lane, address) in at.iter_mut().enumerate() {
-                if mask & (1 << lane) == 0 {
+                if self.mask & (1 << lane) == 0 {
                     *address = some;
                 }
             }
         }
-        let (mut low, mut high, mut bits) = (u64::MAX, 0, 0);
-        for address in at {
-            low = low.min(address);
-            high = high.max(address);
-            bits |= address;
+    }
+
+    /// Lane by lane.
+    #[inline(never)]
+    fn resolve_slowly(
+        &mut self,
+        instr: &Instr,
+        at: &mut Places,
+        bytes: u64,
+        access: Access,
+    ) -> Result<bool, Flow> {
+        let place = aux::place(instr.aux);
+        let first = at[self.mask.trailing_zeros() as usize % LANES];
+        for lane in lanes_of(self.mask) {
+            at[lane] = self.resolve_lane(instr, lane, at[lane], (bytes, place, access))?;
         }
-        let contiguous =
-            mask == FULL && high.wrapping_sub(low) == bytes * (LANES as u64 - 1) && is_sequence(&at, bytes);
-        let end = high.saturating_add(bytes);
-        if bits & (bytes - 1) != 0 {
-            return Err(self.misaligned(instr, &at, bytes, access));
+        let contiguous = self.mask == FULL && is_sequence(at, bytes);
+        // Next time, most likely the same range: that of the first lane rather than of the last.
+        if let Place::Global | Place::Generic = place {
+            self.ranges.holds(self.grid.launch.memory, instr.slot, first, first.saturating_add(bytes));
         }
-        let mut places = Places { at, contiguous };
-        match aux::place(instr.aux) {
-            Place::Global | Place::Generic
-                if self.ranges.holds(self.grid.launch.memory, instr.slot, low, end) => {}
-            Place::Shared if end <= u64::from(self.block.shared_bytes) => {
-                let shared = self.block.shared.as_mut_ptr() as u64;
-                places.at.iter_mut().for_each(|address| *address += shared);
-            }
-            Place::Generic
-                if low >= window::SHARED && end <= window::SHARED + u64::from(self.block.shared_bytes) =>
-            {
-                let shared = (self.block.shared.as_mut_ptr() as u64).wrapping_sub(window::SHARED);
-                places.at.iter_mut().for_each(|address| *address = address.wrapping_add(shared));
-            }
-            place => {
-                places.contiguous = false;
-                for lane in lanes_of(mask) {
-                    match self.resolve_lane(instr, lane, places.at[lane], (bytes, place, access)) {
-                        Ok(address) => places.at[lane] = address,
-                        Err(flow) => return Err(flow),
-                    }
-                }
-            }
-        }
-        Ok(places)
+        Ok(contiguous)
     }
 
     /// One lane, in whatever space it is.
@@ -236,7 +257,6 @@ fn verb(access: Access) -> &'static str {
     }
 }
 
-#[inline(always)]
 fn is_sequence(at: &[u64; LANES], bytes: u64) -> bool {
     let first = at[0];
     let mut different = 0;

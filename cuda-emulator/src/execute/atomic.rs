@@ -9,7 +9,7 @@ use super::half::{self, Format, decode, encode};
 use super::lanes::{handler, instance};
 use super::machine::{Flow, Machine, lanes_of};
 use super::round::Rounding;
-use crate::lower::code::{Handler, Instr};
+use crate::lower::code::{Handler, Instr, LANES};
 use crate::ptx::types::Type;
 
 handler! {
@@ -50,13 +50,13 @@ unsafe fn update_body<T: Copy, Op: Fn(T, T, T) -> T + Copy>(
     instr: &Instr,
 ) -> Flow {
     let operation = instance::<Op>();
+    let mut at = [0; LANES];
     // SAFETY: operands as documented, `resolve` has checked address and alignment; `T` is u16, u32 or u64 (the
     // constructors in this file), so that the casts below only name its width.
     unsafe {
-        let places = match machine.resolve(instr, 4, size_of::<T>() as u64, Access::Atomic) {
-            Ok(places) => places,
-            Err(flow) => return flow,
-        };
+        if let Err(flow) = machine.resolve(instr, &mut at, size_of::<T>() as u64, Access::Atomic) {
+            return flow;
+        }
         if instr.aux & aux::POLLS != 0 {
             machine.polls();
         }
@@ -65,7 +65,7 @@ unsafe fn update_body<T: Copy, Op: Fn(T, T, T) -> T + Copy>(
         let other = machine.source::<T>(instr.ops[2]);
         for lane in lanes_of(machine.mask) {
             let (value, other) = (*value.add(lane), *other.add(lane));
-            let place = places.at[lane] as *mut T;
+            let place = at[lane] as *mut T;
             let old = match size_of::<T>() {
                 2 => replace_as::<T, u16>(place, |old| operation(old, value, other)),
                 4 => replace_as::<T, u32>(place, |old| operation(old, value, other)),

@@ -77,7 +77,7 @@ pub(crate) fn branch_indexed() -> Handler {
                 return machine.fail(instr, lane, FaultKind::InvalidPc, 0, &what);
             };
             if *target < next {
-                machine.budget = machine.budget.saturating_sub(1).max(1);
+                machine.budget = machine.budget.saturating_sub(1);
             }
             machine.warp().lane_pc[lane] = *target;
         }

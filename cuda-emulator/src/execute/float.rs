@@ -4,7 +4,8 @@
 //! Arithmetic rounds exactly in every mode. Single-precision NaN results are the canonical 0x7fffffff, as the manual
 //! says. The approximate functions are computed in double precision and rounded: closer to the true value than hardware.
 
-use super::lanes::{checked, each1, each3_imm, map1, map2, map3};
+use super::checked::checked;
+use super::lanes::{each1, each3_imm, map1, map2, map3};
 use super::round::{self, Rounding};
 use crate::lower::code::Handler;
 use crate::ptx::types::Type;

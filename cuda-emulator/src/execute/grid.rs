@@ -25,8 +25,10 @@ pub(crate) struct Grid<'l> {
     pub(crate) entry: &'l Entry,
     /// The parameter buffer, padded with zeros.
     pub(crate) params: Vec<u8>,
-    /// Static and dynamic shared memory of a block.
+    /// Static and dynamic shared memory of a block, and the reserved one behind them.
     pub(crate) shared_bytes: u32,
+    /// Where the reserved shared memory starts; it has no bytes when the program does not ask for it.
+    pub(crate) reserved_start: u32,
     /// Threads of a block.
     pub(crate) threads: u32,
     /// Device address of the workspace of a cooperative launch, else 0.
@@ -47,12 +49,16 @@ pub(crate) fn run<'l>(launch: &'l Launch<'l>, code: &'l Code, entry: &'l Entry) 
     } else {
         0
     };
+    let reserved_start = dynamic_start(launch.kernel.static_shared) + launch.dynamic_shared;
+    let reserved_start =
+        if code.uses_reserved_shared { reserved_start.next_multiple_of(16) } else { reserved_start };
     let grid = Grid {
         launch,
         code,
         entry,
         params,
-        shared_bytes: shared_bytes(launch),
+        shared_bytes: reserved_start + if code.uses_reserved_shared { RESERVED_SHARED_BYTES } else { 0 },
+        reserved_start,
         threads: launch.block.iter().product(),
         workspace,
         started: Instant::now(),
@@ -87,13 +93,12 @@ pub(crate) fn run<'l>(launch: &'l Launch<'l>, code: &'l Code, entry: &'l Entry) 
     Ok(())
 }
 
+/// Bytes that the system keeps for itself in the shared memory of every block: cooperative_groups uses them.
+const RESERVED_SHARED_BYTES: u32 = 1024;
+
 /// Dynamic shared memory starts behind the static one.
 pub(crate) fn dynamic_start(static_shared: u32) -> u32 {
     static_shared.next_multiple_of(16)
-}
-
-fn shared_bytes(launch: &Launch<'_>) -> u32 {
-    dynamic_start(launch.kernel.static_shared).saturating_add(launch.dynamic_shared)
 }
 
 /// A failure of the launch as a whole.

@@ -44,19 +44,26 @@ unsafe fn load_body<S: Copy, D: Copy, Op: Fn(S) -> D + Copy>(
 ) -> Flow {
     let operation = super::lanes::instance::<Op>();
     let count = count(instr);
+    let mut at = [0; LANES];
     // SAFETY: operands as documented; `resolve` has checked the addresses for `count` elements.
     unsafe {
-        let places = match machine.resolve(instr, 4, (size_of::<S>() * count) as u64, Access::Read) {
-            Ok(places) => places,
+        let contiguous = match machine.resolve(instr, &mut at, (size_of::<S>() * count) as u64, Access::Read)
+        {
+            Ok(contiguous) => contiguous,
             Err(flow) => return flow,
         };
-        if count == 1 && places.contiguous {
-            let from = places.at[0] as *const S;
+        if count == 1 && contiguous {
+            let from = at[0] as *const S;
             let target = machine.target::<[D; LANES]>(instr.ops[0]);
             *target = std::array::from_fn(|lane| operation(from.add(lane).read_unaligned()));
+        } else if count == 1 && machine.mask == FULL {
+            let target = machine.target::<D>(instr.ops[0]);
+            for (lane, place) in at.iter().enumerate() {
+                *target.add(lane) = operation((*place as *const S).read_unaligned());
+            }
         } else {
             for lane in lanes_of(machine.mask) {
-                let from = places.at[lane] as *const S;
+                let from = at[lane] as *const S;
                 for element in 0..count {
                     let value = operation(from.add(element).read_unaligned());
                     *machine.target::<D>(instr.ops[element]).add(lane) = value;
@@ -80,21 +87,28 @@ unsafe fn store_body<S: Copy, D: Copy, Op: Fn(S) -> D + Copy>(
     if instr.aux & aux::RELEASE != 0 {
         fence(Ordering::SeqCst);
     }
+    let mut at = [0; LANES];
     // SAFETY: operands as documented; `resolve` has checked the addresses for `count` elements.
     unsafe {
-        let places = match machine.resolve(instr, 4, (size_of::<D>() * count) as u64, Access::Write) {
-            Ok(places) => places,
+        let contiguous = match machine.resolve(instr, &mut at, (size_of::<D>() * count) as u64, Access::Write)
+        {
+            Ok(contiguous) => contiguous,
             Err(flow) => return flow,
         };
-        if count == 1 && places.contiguous {
+        if count == 1 && contiguous {
             let values = machine.lanes::<S>(instr.ops[0]);
-            let to = places.at[0] as *mut D;
+            let to = at[0] as *mut D;
             for (lane, value) in values.into_iter().enumerate() {
                 to.add(lane).write_unaligned(operation(value));
             }
+        } else if count == 1 && machine.mask == FULL {
+            let values = machine.source::<S>(instr.ops[0]);
+            for (lane, place) in at.iter().enumerate() {
+                (*place as *mut D).write_unaligned(operation(*values.add(lane)));
+            }
         } else {
             for lane in lanes_of(machine.mask) {
-                let to = places.at[lane] as *mut D;
+                let to = at[lane] as *mut D;
                 for element in 0..count {
                     let value = *machine.source::<S>(instr.ops[element]).add(lane);
                     to.add(element).write_unaligned(operation(value));

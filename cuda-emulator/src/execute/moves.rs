@@ -44,7 +44,8 @@ pub(crate) fn join(bytes: u32) -> Option<Handler> {
     })
 }
 
-/// Adds the 64-bit offset `imm` of an address window, or with `aux` set takes it off again: cvta.
+/// Adds the offset `imm` to the u64 `ops[1]`: cvta, from a space to generic addresses or, the offset negated, back.
+/// `ops[2]` and `ops[3]` are the same.
 pub(crate) fn shift_window() -> Handler {
     super::lanes::map3_imm(|a: u64, _: u64, _: u64, offset: u64| a.wrapping_add(offset))
 }

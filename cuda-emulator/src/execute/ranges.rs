@@ -21,6 +21,15 @@ impl RangeCache {
         RangeCache { known: vec![Known::default(); slots] }
     }
 
+    /// The range that the instruction with this slot touched last, as start and length; empty when there is none any more.
+    #[inline(always)]
+    pub(super) fn known(&self, memory: &Memory, slot: u32) -> (u64, u64) {
+        match self.known.get(slot as usize) {
+            Some(known) if known.generation == memory.generation() => (known.base, known.end - known.base),
+            _ => (0, 0),
+        }
+    }
+
     /// Whether the bytes from `low` to before `end` lie in one valid range.
     #[inline(always)]
     pub(super) fn holds(&mut self, memory: &Memory, slot: u32, low: u64, end: u64) -> bool {

@@ -75,6 +75,11 @@ impl Machine<'_> {
                     if !self.choose() {
                         return Stop::Blocked;
                     }
+                    if self.budget == 0 {
+                        self.save();
+                        self.warp().last = self.active;
+                        return Stop::Turn;
+                    }
                 }
                 Flow::Fault => return Stop::Fault,
             }

@@ -94,6 +94,11 @@ pub(crate) fn read(name: &str) -> Option<(Handler, u32)> {
         "lanemask_gt" => each(|_, lane| (u32::MAX << lane) << 1),
         "dynamic_smem_size" => uniform(|m| m.grid.launch.dynamic_shared),
         "total_smem_size" | "aggr_smem_size" => uniform(|m| m.grid.shared_bytes),
+        "reserved_smem_offset_begin" | "reserved_smem_offset_0" => uniform(|m| m.grid.reserved_start),
+        // What cooperative_groups calls its own: 288 bytes.
+        "reserved_smem_offset_1" => uniform(|m| m.grid.reserved_start + 512),
+        "reserved_smem_offset_end" => uniform(|m| m.grid.shared_bytes),
+        "reserved_smem_offset_cap" => uniform(|m| m.grid.shared_bytes - m.grid.reserved_start),
         // The workspace of a cooperative launch, as cooperative_groups reads it.
         "envreg1" => uniform(|m| (m.grid.workspace >> 32) as u32),
         "envreg2" => uniform(|m| m.grid.workspace as u32),

@@ -19,6 +19,8 @@ const MAX_FRAME_BYTES: u64 = 8 << 20;
 const MAX_POOL_BYTES: usize = 1 << 30;
 /// Threads of a block, when the kernel does not say less.
 const MAX_THREADS: u64 = 1024;
+/// Bytes of static shared memory of a kernel: several times what any hardware has.
+const MAX_SHARED_BYTES: u32 = 1 << 20;
 /// Registers of a thread on hardware.
 const MAX_REGISTERS: u32 = 255;
 
@@ -127,14 +129,17 @@ impl Assembly {
         for (index, mut kernel) in std::mem::take(&mut self.kernels) {
             let (shared, registers) = self.closure(index, linker.functions.len());
             let (offsets, bytes) = place_shared(&linker.shared, &shared);
-            let bytes = u32::try_from(bytes)
-                .map_err(|_| unsupported(0, format!("`{}` uses too much shared memory", kernel.name)))?;
+            let bytes =
+                u32::try_from(bytes).ok().filter(|bytes| *bytes <= MAX_SHARED_BYTES).ok_or_else(|| {
+                    unsupported(0, format!("`{}` uses {bytes} bytes of shared memory", kernel.name))
+                })?;
             kernel.static_shared = bytes;
             kernel.registers = registers.clamp(8, MAX_REGISTERS);
             let entry = Entry { function: index, shared_offsets: offsets };
             self.code.entries.insert(kernel.name.clone(), entry);
             kernels.insert(kernel.name.clone(), kernel);
         }
+        self.code.uses_reserved_shared = linker.uses_reserved_shared;
         self.code.calls = linker.calls;
         self.code.functions = linker.functions;
         self.code.constants = linker.pool.into_lines();

@@ -61,6 +61,8 @@ pub(crate) struct Code {
     pub(crate) tables: Vec<Vec<u32>>,
     /// How many range caches a worker needs.
     pub(crate) slots: u32,
+    /// Some kernel asks where the reserved shared memory is.
+    pub(crate) uses_reserved_shared: bool,
     /// Kernels by name, in parallel to `Program::kernels`.
     pub(crate) entries: HashMap<String, Entry>,
 }

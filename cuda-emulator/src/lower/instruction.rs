@@ -38,6 +38,7 @@ pub(super) fn instruction<'a>(f: &mut Function<'_, 'a>, ast: &ast::Instruction<'
         "ld" | "ldu" | "st" | "prefetch" | "prefetchu" | "applypriority" | "discard" | "cp" => {
             memory::lower(f, &mut inst, name)
         }
+        "mbarrier" => super::families::mbarriers::lower(f, &mut inst),
         "atom" | "red" => atomics::lower(f, &mut inst, name),
         "bra" | "brx" | "call" | "ret" | "exit" | "trap" | "brkpt" | "alloca" | "stacksave"
         | "stackrestore" | "nanosleep" | "pmevent" => control::lower(f, &mut inst, name),

@@ -49,6 +49,7 @@ pub(super) struct Linker<'a> {
     pub(super) defined: Vec<bool>,
     pub(super) pool: Pool,
     pub(super) calls: Vec<Call>,
+    pub(super) uses_reserved_shared: bool,
 }
 
 impl<'a> Linker<'a> {

@@ -107,7 +107,10 @@ impl<'a> Function<'_, 'a> {
                     return Ok(self.constant(width, 32));
                 }
                 match name.strip_prefix('%').and_then(special::read) {
-                    Some((handler, bytes)) => self.special(handler, bytes, width),
+                    Some((handler, bytes)) => {
+                        self.linker.uses_reserved_shared |= name.starts_with("%reserved_smem");
+                        self.special(handler, bytes, width)
+                    }
                     None => self.address(name, 0, width),
                 }
             }

@@ -173,6 +173,8 @@ pub(crate) enum Operand<'a> {
         base: Base<'a>,
         offset: i64,
     },
+    /// `[a, {x, y}]`: a texture and its coordinates, which nothing executes yet.
+    Sampled,
 }
 
 /// The base of an address.

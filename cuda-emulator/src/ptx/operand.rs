@@ -17,6 +17,10 @@ pub(super) fn operand<'a>(cursor: &mut Cursor<'_, 'a>) -> Result<Operand<'a>, Lo
         TokenKind::Punctuation(b'[') => {
             cursor.advance();
             let address = address(cursor)?;
+            if cursor.take(b',') {
+                cursor.list(b']', operand)?;
+                return Ok(Operand::Sampled);
+            }
             cursor.expect(b']')?;
             Ok(address)
         }

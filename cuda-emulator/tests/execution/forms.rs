@@ -583,3 +583,14 @@ fn all_forms_agree_with_an_h200() {
     }
     assert!(wrong.is_empty(), "{} of {} forms differ: {wrong:#?}", wrong.len(), forms.len());
 }
+
+#[test]
+fn the_handlers_for_older_cpus_agree_too() {
+    let myself = std::env::current_exe().unwrap();
+    let status = std::process::Command::new(myself)
+        .args(["forms::all_forms_agree_with_an_h200", "--exact"])
+        .env("CUDA_EMULATOR_VECTORS", "base")
+        .output()
+        .unwrap();
+    assert!(status.status.success(), "{}", String::from_utf8_lossy(&status.stdout));
+}

@@ -121,10 +121,15 @@ fn mutated_modules_crash_nothing() {
     let sources = [include_str!("../data/tour.ptx"), include_str!("../data/speed.ptx")];
     let mut random = Random(seed);
     let mut loaded = 0;
+    let verbose = std::env::var_os("HOSTILE_VERBOSE").is_some();
     for round in 0..rounds {
         let text = mutate(sources[random.below(sources.len())], &mut random);
         if let Ok(program) = Program::load(&text) {
             loaded += 1;
+            if verbose {
+                eprintln!("round {round}");
+                std::fs::write(std::env::temp_dir().join("mutant.ptx"), &text).unwrap();
+            }
             if round % 3 == 0 {
                 execute(program, &mut random);
             }

@@ -154,3 +154,18 @@ fn special_registers() {
         assert!(words[11] > 0);
     }
 }
+
+#[test]
+fn barriers_in_shared_memory() {
+    // cuda::barrier by hand: 64 threads arrive, wait for the phase, read what another warp wrote; twice, by state and parity.
+    let values = run(
+        ".shared .align 8 .b64 b; .shared .align 4 .b8 s[256]; .reg .pred done; mov.u32 %r2, s; shl.b32 %r3, %r0, 2; add.u32 %r4, %r2, %r3;
+         xor.b32 %r5, %r3, 128; add.u32 %r5, %r2, %r5; setp.ne.u32 %p0, %r0, 0; @!%p0 mbarrier.init.shared.b64 [b], 64; bar.sync 0;
+         st.shared.u32 [%r4], %r0; mbarrier.arrive.shared.b64 %d5, [b];
+         W: mbarrier.try_wait.shared::cta.b64 done, [b], %d5; @!done bra W; ld.shared.u32 %r6, [%r5];
+         mbarrier.arrive.release.cta.shared::cta.b64 _, [b]; V: mbarrier.test_wait.parity.shared.b64 done, [b], 1; @!done bra V;
+         mbarrier.pending_count.b64 %r7, %d5; setp.gt.u32 %p1, %r7, 64; add.u32 %r6, %r6, 1000; selp.u32 %r1, 0, %r6, %p1;",
+        64,
+    );
+    assert_eq!(values, (0..64).map(|i| (i ^ 32) + 1000).collect::<Vec<u32>>());
+}

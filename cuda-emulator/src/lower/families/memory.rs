@@ -253,6 +253,9 @@ fn copy<'a>(f: &mut Function<'_, 'a>, inst: &mut Inst<'_, 'a>) -> Result<(), Loa
         f.emit(control::nothing(), &[]);
         return Ok(());
     }
+    if m.take("mbarrier") && m.take("arrive") {
+        return super::mbarriers::arrive_for_copies(f, inst);
+    }
     take_hints(m);
     if !(m.take("shared") || m.take("shared::cta")) || !m.take("global") {
         return Err(m.unsupported());

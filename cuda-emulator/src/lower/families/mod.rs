@@ -7,6 +7,7 @@ pub(super) mod comparison;
 pub(super) mod control;
 pub(super) mod conversion;
 pub(super) mod logic;
+pub(super) mod mbarriers;
 pub(super) mod memory;
 pub(super) mod moves;
 pub(super) mod warps;
