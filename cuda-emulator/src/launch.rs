@@ -12,6 +12,9 @@ use crate::program::{Kernel, Program};
 /// Bytes of shared memory beyond which no device goes.
 const MAX_SHARED_BYTES: u32 = 1 << 20;
 
+/// Blocks in each dimension that every compute capability allows.
+const MAX_GRID: [u32; 3] = [(1 << 31) - 1, (1 << 16) - 1, (1 << 16) - 1];
+
 /// Everything that one kernel launch needs.
 pub struct Launch<'a> {
     /// The module.
@@ -54,7 +57,8 @@ pub fn launch(launch: &Launch<'_>) -> Result<(), Fault> {
         return refuse(format!("kernel `{}` is not of this program", launch.kernel.name));
     };
     let threads = launch.block.iter().try_fold(1_u32, |n, size| n.checked_mul(*size)).unwrap_or(u32::MAX);
-    if threads == 0 || threads > launch.kernel.max_threads || launch.grid.contains(&0) {
+    let too_many = launch.grid.iter().zip(MAX_GRID).any(|(blocks, most)| *blocks == 0 || *blocks > most);
+    if threads == 0 || threads > launch.kernel.max_threads || too_many {
         let (grid, block) = (launch.grid, launch.block);
         return refuse(format!("grid {grid:?} with blocks {block:?} is not possible"));
     }

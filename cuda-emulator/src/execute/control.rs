@@ -93,6 +93,8 @@ pub(crate) fn call() -> Handler {
         let call = &code.calls[instr.imm as usize];
         let mask = machine.mask;
         let stay = machine.pc + 1;
+        // Recursion can go on for ever without a jump.
+        machine.budget = machine.budget.saturating_sub(1);
         let addresses = match call.callee {
             Some(_) => [0; LANES],
             // SAFETY: operand 0 is the address when the callee is not known.
@@ -110,7 +112,8 @@ pub(crate) fn call() -> Handler {
                     let group = same.fold(0, |bits, lane| bits | 1 << lane);
                     let offset = address.wrapping_sub(window::FUNCTION);
                     let index = usize::try_from(offset / 16).unwrap_or(usize::MAX);
-                    if offset % 16 != 0 || index >= code.functions.len() {
+                    let callable = code.functions.get(index).is_some_and(|function| function.callable);
+                    if offset % 16 != 0 || !callable {
                         let what = format!("call of {address:#x}, which is not a function");
                         return machine.fail(instr, first, FaultKind::InvalidPc, address, &what);
                     }

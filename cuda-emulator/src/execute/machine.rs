@@ -42,7 +42,7 @@ pub(crate) struct Machine<'l> {
     pub(super) merge_pc: u32,
     /// Execute a warp-synchronous instruction although lanes are missing: they can never come.
     pub(super) force: bool,
-    /// Backward jumps left before others get their turn.
+    /// Backward jumps and calls left before others get their turn.
     pub(super) budget: u32,
     /// Which warp of the block runs.
     pub(super) current: usize,

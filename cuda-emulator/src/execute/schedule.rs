@@ -6,7 +6,7 @@ use super::machine::{FULL, Flow, Machine, lanes_of};
 use crate::launch::FaultKind;
 use crate::lower::code::{GUARD_NOT, Instr, LANES, NO_GUARD, frame};
 
-/// Backward jumps until a warp makes room for the next one.
+/// Backward jumps and calls until a warp makes room for the next one.
 const TURN: u32 = 256;
 
 /// Backward jumps that reading volatile memory and atomics count as.

@@ -73,6 +73,7 @@ impl Assembly {
         };
         self.uses.insert(index, uses);
         let record = &mut linker.functions[index];
+        record.callable = !ast.is_entry;
         record.entry_pc = entry_pc;
         record.frame_bytes = assignment.frame_bytes as u32;
         record.local_bytes = local_bytes;

@@ -80,6 +80,8 @@ pub(crate) struct Entry {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Function {
     pub(crate) name: String,
+    /// It has a body and is no kernel.
+    pub(crate) callable: bool,
     pub(crate) entry_pc: u32,
     /// Bytes of its register frame, [`FRAME_HEADER`] included.
     pub(crate) frame_bytes: u32,

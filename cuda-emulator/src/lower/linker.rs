@@ -45,8 +45,9 @@ pub(super) struct Linker<'a> {
     pub(super) initializers: Vec<(usize, ModuleId, Variable<'a>)>,
     pub(super) shared: Vec<Shared>,
     pub(super) functions: Vec<CodeFunction>,
-    /// Whether each function has a body.
+    /// Whether each function has a body, and whether it is a kernel.
     pub(super) defined: Vec<bool>,
+    pub(super) is_entry: Vec<bool>,
     pub(super) pool: Pool,
     pub(super) calls: Vec<Call>,
     pub(super) uses_reserved_shared: bool,
@@ -134,13 +135,18 @@ impl<'a> Linker<'a> {
         let scope = if function.is_entry { None } else { Self::scope(module, function.linkage) };
         let key = (scope, function.name);
         let index = match self.names.get(&key) {
-            Some(SymbolRef::Function(index)) => *index,
+            Some(SymbolRef::Function(index)) if self.is_entry[*index] == function.is_entry => *index,
+            Some(SymbolRef::Function(_)) => {
+                let message = format!("`{}` is a kernel and a function", function.name);
+                return Err(syntax(function.line, message));
+            }
             Some(_) => return Err(syntax(function.line, format!("`{}` is a variable", function.name))),
             None => {
                 let (returns, params, _) = layout(&function.signature)?;
                 let name = function.name.to_owned();
                 self.functions.push(CodeFunction { name, returns, params, ..CodeFunction::default() });
                 self.defined.push(false);
+                self.is_entry.push(function.is_entry);
                 let index = self.functions.len() - 1;
                 self.names.insert(key, SymbolRef::Function(index));
                 index

@@ -48,6 +48,22 @@ fn calls_pass_structures_and_return_them() {
 }
 
 #[test]
+fn kernels_and_undefined_functions_cannot_be_called() {
+    let text = format!(
+        "{HEAD}.extern .func (.param .b32 r) vprintf(.param .b64 a, .param .b64 b);
+         .entry big(.param .align 8 .b8 p[4000]) {{ ret; }}
+         .entry k(.param .u64 which) {{ .reg .b64 %d<4>; .reg .pred %p; ld.param.u64 %d0, [which]; setp.eq.u64 %p, %d0, 0; mov.u64 %d1, big;
+         @%p mov.u64 %d1, vprintf; {{ .param .align 8 .b8 a[4000]; P: .callprototype _ (.param .align 8 .b8 _[4000]); call %d1, (a), P; }} ret; }}"
+    );
+    for which in [0, 1] {
+        let fault = Device::new(&text).run("k", WARP.0, WARP.1, &[which]).unwrap_err();
+        assert_eq!(fault.kind, FaultKind::InvalidPc, "{fault}");
+    }
+    let direct = format!("{HEAD}.entry a() {{ ret; }} .entry k() {{ call a; ret; }}");
+    assert!(Program::load(&direct).unwrap_err().to_string().contains("`a` is a kernel, not a function"));
+}
+
+#[test]
 fn calls_of_what_is_no_function() {
     for address in ["0", "8", "0x30000000008", "-1"] {
         let device =
@@ -83,7 +99,19 @@ fn alloca_gives_local_memory() {
 
 #[test]
 fn endless_loops_can_be_cancelled() {
-    let device = Device::kernel("L: bra L;");
+    cancel(Device::kernel("L: bra L;"));
+    cancel(Device::kernel("mov.u32 %r0, 0; L: T: .branchtargets L; brx.idx %r0, T;"));
+    cancel(Device::kernel("L: bar.sync 0; bra L;"));
+    // Recursion that ends only after 2^60 calls.
+    let body = "{ .param .b32 a; st.param.b32 [a], %r1; call f, (a); }";
+    let text = format!(
+        "{HEAD}.func f(.param .b32 n) {{ .reg .b32 %r<2>; .reg .pred %p; ld.param.b32 %r1, [n]; setp.eq.u32 %p, %r1, 0; @%p ret;
+         sub.u32 %r1, %r1, 1; {body} {body} ret; }} .entry k() {{ .reg .b32 %r<2>; mov.u32 %r1, 60; {body} ret; }}"
+    );
+    cancel(Device::new(&text));
+}
+
+fn cancel(device: Device) {
     let start = Instant::now();
     std::thread::scope(|scope| {
         scope.spawn(|| {

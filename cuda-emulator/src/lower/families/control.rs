@@ -177,6 +177,9 @@ fn direct(f: &mut Function<'_, '_>, index: usize, mut call: Call) -> Result<(), 
     if call.args.len() != callee.params.len() || call.returns.len() != callee.returns.len() {
         return Err(f.error(format!("call of `{name}` with {} arguments", call.args.len())));
     }
+    if f.linker.is_entry[index] {
+        return Err(f.error(format!("`{name}` is a kernel, not a function")));
+    }
     if !f.linker.defined[index] {
         let Some((handler, count)) = builtin::select(&name) else {
             return Err(LoadError {
