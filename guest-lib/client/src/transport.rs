@@ -96,6 +96,17 @@ pub trait Transport: Send + Sync {
     /// Undoes one [`Transport::adopt`].
     fn release(&self, memory: UserMemory);
 
+    /// For benchmarks: at least `bytes` of memory that the device can reach and whose pages it finds in random
+    /// order. `None` where ordinary memory is that way already, or there is no room.
+    fn map_scattered(&self, _bytes: usize) -> Option<UserMemory> {
+        None
+    }
+
+    /// Undoes [`Transport::map_scattered`]. False: there is no such memory at `address`.
+    fn unmap_scattered(&self, _address: usize) -> bool {
+        false
+    }
+
     /// Leaves the session to the parent, in the child of a fork: closes descriptors, and parts the memory that
     /// would stay shared. Takes no lock and allocates nothing. The transport is never used afterwards.
     fn in_child(&self);

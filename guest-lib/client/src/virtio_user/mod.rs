@@ -7,6 +7,7 @@ mod handshake;
 mod memory;
 mod pages;
 mod queue;
+mod scattered;
 mod session;
 mod staging;
 

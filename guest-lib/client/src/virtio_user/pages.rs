@@ -10,6 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use virtio_cuda_protocol::transport::MemEntry;
 
 use super::memory::{RamRange, SharedRam};
+use super::scattered::Scattered;
 use crate::ClientError;
 use crate::transport::UserMemory;
 
@@ -81,6 +82,8 @@ impl Runs {
 /// The program's pages that are pages of the memfd.
 #[derive(Debug, Default)]
 pub struct SharedPages {
+    /// Buffers of benchmarks.
+    pub scattered: Scattered,
     runs: Mutex<Runs>,
     /// The adopted stretches, for [`SharedPages::part_from_parent`], which cannot take the lock.
     ///
@@ -200,6 +203,9 @@ impl SharedPages {
 
     /// What the device is told about `memory`, if all of it lies in the memfd.
     pub fn entries(&self, memory: UserMemory) -> Option<Vec<MemEntry>> {
+        if let Some(entries) = self.scattered.entries(memory) {
+            return Some(entries);
+        }
         let ranges = self.runs().locate(memory)?;
         Some(ranges.into_iter().flat_map(|range| entries_of(range.guest_address(), range.bytes)).collect())
     }
@@ -215,7 +221,8 @@ pub fn entries_of(address: u64, bytes: u64) -> impl Iterator<Item = MemEntry> {
     })
 }
 
-fn map_shared(ram: &SharedRam, memory: UserMemory, offset: u64) -> io::Result<()> {
+/// Maps the stretch of the memfd at `offset` over `memory`.
+pub fn map_shared(ram: &SharedRam, memory: UserMemory, offset: u64) -> io::Result<()> {
     // SAFETY: the caller owns the addresses (a reservation, or private memory whose contents were copied to
     // `offset`); the offset lies within the memfd.
     let at = unsafe {

@@ -198,6 +198,14 @@ impl Transport for VirtioUser {
         self.pages.release(&self.ram, memory);
     }
 
+    fn map_scattered(&self, bytes: usize) -> Option<UserMemory> {
+        self.pages.scattered.map(&self.ram, bytes).ok()
+    }
+
+    fn unmap_scattered(&self, address: usize) -> bool {
+        self.pages.scattered.unmap(&self.ram, address)
+    }
+
     fn in_child(&self) {
         self.pages.part_from_parent();
         let events = self.queues.iter().flat_map(|queue| [queue.kick.as_raw_fd(), queue.call.as_raw_fd()]);
