@@ -10,3 +10,4 @@ mod lower;
 pub mod memory;
 pub mod program;
 mod ptx;
+pub mod texture;

@@ -173,9 +173,14 @@ impl Memory {
         true
     }
 
-    /// The valid range around `ptr`.
+    /// Frees an allocation of kind [`RangeKind::Array`]; false when there is none.
+    pub(crate) fn free_array(&self, base: u64) -> bool {
+        self.release(base, |kind| kind == RangeKind::Array)
+    }
+
+    /// The valid range around `ptr`. Arrays have no addresses that programs may use.
     pub fn range_of(&self, ptr: u64) -> Option<Range> {
-        self.read_state().ranges.find(ptr)
+        self.read_state().ranges.find(ptr).filter(|range| range.kind != RangeKind::Array)
     }
 
     /// Whether `ptr` lies in the part of the address space that allocations come from, allocated or not.

@@ -16,6 +16,8 @@ pub enum RangeKind {
     HostAllocated,
     /// cuMemHostRegister.
     HostRegistered,
+    /// A CUDA array: no address of the program's.
+    Array,
 }
 
 /// A valid range of addresses.
