@@ -64,6 +64,7 @@ pub fn run(paths: &Paths, arguments: &BundleArguments) -> Result<()> {
         "guest/init",
         "guest/lib/libcuda.so.1",
         "guest/lib/libcudart.so.13",
+        "guest/lib/libcudart.so.12",
         "emulator/libcuda.so.1",
         "module/virtio_cuda.ko",
     ] {

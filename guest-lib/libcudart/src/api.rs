@@ -28,13 +28,13 @@ pub fn enter(body: impl FnOnce() -> Result) -> cudaError_t {
     }
 }
 
-/// Answers every name of `names/13.0.txt` that has no function here; `build.rs` makes the aliases.
+/// Answers every name of `names/` that has no function here; `build.rs` makes the aliases.
 #[unsafe(no_mangle)]
 extern "C" fn vhost_cudart_not_supported() -> cudaError_t {
     enter(|| Err(cudaErrorNotSupported))
 }
 
-/// Declares exported functions. Three forms:
+/// Declares exported functions. The forms:
 ///
 /// * `fn name(arguments) { body }`
 /// * `fn name, name_ptsz(arguments) per_thread stream { body }`: the second function turns the argument
@@ -42,9 +42,26 @@ extern "C" fn vhost_cudart_not_supported() -> cudaError_t {
 /// * `fn name, name_ptds(arguments) on stream { body }`: a call without a stream argument; `stream` is the
 ///   default stream it works on.
 ///
+/// `fn name / name_in_12`: the library of 12 knows this function by the second name, and another one by the
+/// first (see `v12`).
+///
 /// A body gives a `Result` and may use unsafe operations.
 macro_rules! api {
     () => {};
+    ($(#[$meta:meta])* fn $name:ident / $in_12:ident $args:tt $body:block $($rest:tt)*) => {
+        #[cfg(cuda_major = "13")]
+        api! { $(#[$meta])* fn $name $args $body }
+        #[cfg(cuda_major = "12")]
+        api! { $(#[$meta])* fn $in_12 $args $body }
+        api! { $($rest)* }
+    };
+    ($(#[$meta:meta])* fn $name:ident / $in_12:ident, $ptsz:ident / $ptsz_in_12:ident $args:tt per_thread $stream:ident $body:block $($rest:tt)*) => {
+        #[cfg(cuda_major = "13")]
+        api! { $(#[$meta])* fn $name, $ptsz $args per_thread $stream $body }
+        #[cfg(cuda_major = "12")]
+        api! { $(#[$meta])* fn $in_12, $ptsz_in_12 $args per_thread $stream $body }
+        api! { $($rest)* }
+    };
     ($(#[$meta:meta])* fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $body:block $($rest:tt)*) => {
         $(#[$meta])*
         #[unsafe(no_mangle)]

@@ -48,7 +48,7 @@ api! {
         driver::cuEventSynchronize(event)
     }
 
-    fn cudaEventElapsedTime(milliseconds: *mut f32, start: cudaEvent_t, end: cudaEvent_t) {
+    fn cudaEventElapsedTime / cudaEventElapsedTime_v2(milliseconds: *mut f32, start: cudaEvent_t, end: cudaEvent_t) {
         state::context()?;
         driver::cuEventElapsedTime_v2(milliseconds, start, end)
     }

@@ -3,8 +3,8 @@
 
 use core::ffi::{c_uint, c_void};
 
-use crate::abi::driver::CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC;
-use crate::abi::version::cudaExternalMemoryMipmappedArrayDesc;
+use crate::abi::driver::{CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC, Extended};
+use crate::abi::version::{self, cudaExternalMemoryMipmappedArrayDesc};
 use crate::abi::{
     CUdeviceptr, cudaExternalMemory_t, cudaExternalMemoryBufferDesc, cudaExternalMemoryHandleDesc,
     cudaExternalSemaphore_t, cudaExternalSemaphoreHandleDesc, cudaExternalSemaphoreSignalParams,
@@ -19,16 +19,18 @@ api! {
         memory: *mut cudaExternalMemory_t, desc: *const cudaExternalMemoryHandleDesc,
     ) {
         not_null(memory)?;
+        let desc = Extended::<104>::of(desc, version::EXTERNAL_MEMORY_HANDLE_BYTES)?;
         state::context()?;
-        driver::cuImportExternalMemory(memory, desc)
+        driver::cuImportExternalMemory(memory, desc.as_ptr())
     }
 
     fn cudaExternalMemoryGetMappedBuffer(
         pointer: *mut *mut c_void, memory: cudaExternalMemory_t, desc: *const cudaExternalMemoryBufferDesc,
     ) {
         not_null(pointer)?;
+        let desc = Extended::<88>::of(desc, version::EXTERNAL_BUFFER_BYTES)?;
         state::context()?;
-        driver::cuExternalMemoryGetMappedBuffer(pointer.cast::<CUdeviceptr>(), memory, desc)
+        driver::cuExternalMemoryGetMappedBuffer(pointer.cast::<CUdeviceptr>(), memory, desc.as_ptr())
     }
 
     fn cudaExternalMemoryGetMappedMipmappedArray(
@@ -56,11 +58,12 @@ api! {
         semaphore: *mut cudaExternalSemaphore_t, desc: *const cudaExternalSemaphoreHandleDesc,
     ) {
         not_null(semaphore)?;
+        let desc = Extended::<96>::of(desc, version::EXTERNAL_SEMAPHORE_HANDLE_BYTES)?;
         state::context()?;
-        driver::cuImportExternalSemaphore(semaphore, desc)
+        driver::cuImportExternalSemaphore(semaphore, desc.as_ptr())
     }
 
-    fn cudaSignalExternalSemaphoresAsync, cudaSignalExternalSemaphoresAsync_ptsz(
+    fn cudaSignalExternalSemaphoresAsync / cudaSignalExternalSemaphoresAsync_v2, cudaSignalExternalSemaphoresAsync_ptsz / cudaSignalExternalSemaphoresAsync_v2_ptsz(
         semaphores: *const cudaExternalSemaphore_t, parameters: *const cudaExternalSemaphoreSignalParams,
         count: c_uint,
         stream: cudaStream_t,
@@ -69,7 +72,7 @@ api! {
         driver::cuSignalExternalSemaphoresAsync(semaphores, parameters, count, stream)
     }
 
-    fn cudaWaitExternalSemaphoresAsync, cudaWaitExternalSemaphoresAsync_ptsz(
+    fn cudaWaitExternalSemaphoresAsync / cudaWaitExternalSemaphoresAsync_v2, cudaWaitExternalSemaphoresAsync_ptsz / cudaWaitExternalSemaphoresAsync_v2_ptsz(
         semaphores: *const cudaExternalSemaphore_t, parameters: *const cudaExternalSemaphoreWaitParams,
         count: c_uint,
         stream: cudaStream_t,

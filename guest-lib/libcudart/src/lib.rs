@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The CUDA runtime API, version 13.0, expressed over the driver API.
+//! The CUDA runtime API expressed over the driver API: version 13.0, and 12.9 from the package beside this one.
 //!
 //! Nothing here knows of virtual machines: the library opens `libcuda.so.1` at the first call that needs it
 //! and uses that library's exported functions, whether it is this project's guest library, NVIDIA's driver or
@@ -17,6 +17,7 @@ mod abi;
 #[macro_use]
 mod api;
 mod device;
+#[cfg_attr(cuda_major = "12", allow(dead_code, reason = "some functions serve calls that 13 added"))]
 mod driver;
 mod entry_point;
 mod error;
@@ -27,6 +28,7 @@ mod graph;
 mod graphics;
 mod launch;
 mod library;
+#[cfg(cuda_major = "13")]
 mod logs;
 mod memory;
 mod module;
@@ -35,4 +37,6 @@ mod registry;
 mod state;
 mod stream;
 mod texture;
+#[cfg(cuda_major = "12")]
+mod v12;
 mod version;

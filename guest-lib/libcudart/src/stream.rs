@@ -162,7 +162,7 @@ api! {
         driver::cuStreamIsCapturing(stream, status)
     }
 
-    fn cudaStreamGetCaptureInfo, cudaStreamGetCaptureInfo_ptsz(
+    fn cudaStreamGetCaptureInfo / cudaStreamGetCaptureInfo_v3, cudaStreamGetCaptureInfo_ptsz / cudaStreamGetCaptureInfo_v3_ptsz(
         stream: cudaStream_t, status: *mut c_uint, id: *mut u64, graph: *mut cudaGraph_t,
         dependencies: *mut *const cudaGraphNode_t, edges: *mut *const cudaGraphEdgeData, count: *mut usize,
     ) per_thread stream {
@@ -170,7 +170,7 @@ api! {
         driver::cuStreamGetCaptureInfo_v3(stream, status, id, graph, dependencies, edges, count)
     }
 
-    fn cudaStreamUpdateCaptureDependencies, cudaStreamUpdateCaptureDependencies_ptsz(
+    fn cudaStreamUpdateCaptureDependencies / cudaStreamUpdateCaptureDependencies_v2, cudaStreamUpdateCaptureDependencies_ptsz / cudaStreamUpdateCaptureDependencies_v2_ptsz(
         stream: cudaStream_t, dependencies: *mut cudaGraphNode_t, edges: *const cudaGraphEdgeData,
         count: usize, flags: c_uint,
     ) per_thread stream {

@@ -17,8 +17,8 @@ pub struct Library {
     package: &'static str,
     version_script: &'static str,
     soname: &'static str,
-    /// The name that the linker looks for.
-    development_name: &'static str,
+    /// The name that the linker looks for, unless another library has it.
+    development_name: Option<&'static str>,
 }
 
 /// The driver API in the guest.
@@ -26,7 +26,7 @@ pub const GUEST_LIBCUDA: Library = Library {
     package: "libcuda",
     version_script: "guest-lib/libcuda/libcuda.map",
     soname: "libcuda.so.1",
-    development_name: "libcuda.so",
+    development_name: Some("libcuda.so"),
 };
 
 /// The runtime API in the guest; finds the driver API when the program makes its first call.
@@ -34,7 +34,15 @@ pub const GUEST_LIBCUDART: Library = Library {
     package: "libcudart",
     version_script: "guest-lib/libcudart/libcudart.so.13.map",
     soname: "libcudart.so.13",
-    development_name: "libcudart.so",
+    development_name: Some("libcudart.so"),
+};
+
+/// The runtime API for programs of CUDA 12.
+pub const GUEST_LIBCUDART_12: Library = Library {
+    package: "libcudart12",
+    version_script: "guest-lib/libcudart/libcudart.so.12.map",
+    soname: "libcudart.so.12",
+    development_name: None,
 };
 
 /// The driver API that executes on the CPU.
@@ -42,7 +50,7 @@ pub const EMULATOR: Library = Library {
     package: "cuda-emulator",
     version_script: "cuda-emulator/libcuda.map",
     soname: "libcuda.so.1",
-    development_name: "libcuda.so",
+    development_name: Some("libcuda.so"),
 };
 
 /// Builds `library` into `folder`.
@@ -54,7 +62,8 @@ pub fn link(paths: &Paths, folder: &Path, library: &Library) -> Result<()> {
     if !is_newer(&output, &[&archive, &script]) {
         link_archive(folder, library, &archive, &script)?;
     }
-    let link = folder.join(library.development_name);
+    let Some(name) = library.development_name else { return Ok(()) };
+    let link = folder.join(name);
     if fs::read_link(&link).is_err() {
         symlink(library.soname, &link).with_context(|| format!("Cannot create {}", link.display()))?;
     }

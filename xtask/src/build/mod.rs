@@ -24,7 +24,7 @@ use stack::install;
 pub enum Part {
     /// `bin/vhost-user-cuda`.
     Daemon,
-    /// `guest/lib/libcuda.so.1` and `libcudart.so.13`.
+    /// `guest/lib/libcuda.so.1`, `libcudart.so.13` and `libcudart.so.12`.
     GuestLib,
     /// `emulator/libcuda.so.1`.
     Emulator,
@@ -72,6 +72,7 @@ fn guest_libraries(paths: &Paths, stack: &Stack) -> Result<PathBuf> {
     let folder = stack.guest_libraries();
     library::link(paths, &folder, &library::GUEST_LIBCUDA)?;
     library::link(paths, &folder, &library::GUEST_LIBCUDART)?;
+    library::link(paths, &folder, &library::GUEST_LIBCUDART_12)?;
     Ok(folder)
 }
 

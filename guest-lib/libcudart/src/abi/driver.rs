@@ -4,8 +4,11 @@
 
 use core::ffi::{c_int, c_uint, c_void};
 use core::mem::{offset_of, size_of};
+use core::ptr;
 
 use super::{CUarray, CUcontext, CUdeviceptr, CUfunction, CUkernel, CUmipmappedArray, CUstream};
+use crate::api::not_null;
+use crate::error::Result;
 
 pub const CU_MEMORYTYPE_HOST: c_uint = 1;
 pub const CU_MEMORYTYPE_DEVICE: c_uint = 2;
@@ -219,3 +222,61 @@ pub struct CUlaunchConfig {
     pub numAttrs: c_uint,
 }
 const _: () = assert!(size_of::<CUlaunchConfig>() == 56 && offset_of!(CUlaunchConfig, hStream) == 32);
+
+/// A struct of the driver's that begins with the fields of a runtime's struct and may go on with reserved
+/// words, which the runtime of 12 does not have.
+#[repr(C, align(8))]
+pub struct Extended<const SIZE: usize>([u8; SIZE]);
+
+impl<const SIZE: usize> Extended<SIZE> {
+    pub fn new() -> Self {
+        Self([0; SIZE])
+    }
+
+    /// The driver's form of `given`, whose fields take `bytes`; refuses null.
+    ///
+    /// # Safety
+    /// `given` is null or valid for reading so many bytes.
+    pub unsafe fn of<T>(given: *const T, bytes: usize) -> Result<Self> {
+        not_null(given)?;
+        let mut answer = Self::new();
+        let bytes = bytes.min(SIZE);
+        // SAFETY: the caller's contract; `answer` has room for SIZE bytes.
+        unsafe { ptr::copy_nonoverlapping(given.cast::<u8>(), answer.0.as_mut_ptr(), bytes) };
+        Ok(answer)
+    }
+
+    /// Writes the runtime's part of an answer.
+    ///
+    /// # Safety
+    /// `target` is valid for writing so many bytes.
+    pub unsafe fn store<T>(&self, target: *mut T, bytes: usize) {
+        // SAFETY: the caller's contract; no more is read than there is.
+        unsafe { ptr::copy_nonoverlapping(self.0.as_ptr(), target.cast::<u8>(), bytes.min(SIZE)) };
+    }
+
+    pub fn as_ptr<T>(&self) -> *const T {
+        self.0.as_ptr().cast()
+    }
+
+    pub fn as_mut_ptr<T>(&mut self) -> *mut T {
+        self.0.as_mut_ptr().cast()
+    }
+}
+
+#[cfg(cuda_major = "12")]
+#[repr(C)]
+pub struct CUDA_LAUNCH_PARAMS {
+    pub function: CUfunction,
+    pub gridDimX: c_uint,
+    pub gridDimY: c_uint,
+    pub gridDimZ: c_uint,
+    pub blockDimX: c_uint,
+    pub blockDimY: c_uint,
+    pub blockDimZ: c_uint,
+    pub sharedMemBytes: c_uint,
+    pub hStream: CUstream,
+    pub kernelParams: *mut *mut c_void,
+}
+#[cfg(cuda_major = "12")]
+const _: () = assert!(size_of::<CUDA_LAUNCH_PARAMS>() == 56);

@@ -9,9 +9,9 @@ use core::ffi::{c_int, c_uint, c_void};
 
 pub mod driver;
 pub mod shared;
-/// The structs whose layout belongs to one major version of the runtime. A `libcudart.so.12` gets a sibling
-/// of this module.
-#[path = "v13.rs"]
+/// The structs whose layout belongs to one major version of the runtime.
+#[cfg_attr(cuda_major = "12", path = "v12.rs")]
+#[cfg_attr(cuda_major = "13", path = "v13.rs")]
 pub mod version;
 
 /// Declares handle types: pointers to objects that only the driver looks into.
@@ -45,8 +45,11 @@ handles! {
     CUexternalSemaphore => CUextSemaphore_st, cudaExternalSemaphore_t;
     CUgraphicsResource => CUgraphicsResource_st, cudaGraphicsResource_t;
     CUasyncCallbackHandle => CUasyncCallbackEntry_st, cudaAsyncCallbackHandle_t;
-    CUlogsCallbackHandle => CUlogsCallbackEntry_st, cudaLogsCallbackHandle;
+    CUlogsCallbackHandle => CUlogsCallbackEntry_st;
 }
+
+#[cfg(cuda_major = "13")]
+pub type cudaLogsCallbackHandle = CUlogsCallbackHandle;
 
 /// Structs that have one layout in both APIs and that pass through unread.
 macro_rules! passed_through {

@@ -202,3 +202,40 @@ pub struct cudaIpcEventHandle_t {
 pub struct cudaUUID_t {
     pub bytes: [u8; 16],
 }
+
+/// A texture's linear memory.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct LinearResource {
+    pub devPtr: *mut c_void,
+    pub desc: cudaChannelFormatDesc,
+    pub sizeInBytes: usize,
+}
+
+/// A texture's memory in rows.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Pitch2DResource {
+    pub devPtr: *mut c_void,
+    pub desc: cudaChannelFormatDesc,
+    pub width: usize,
+    pub height: usize,
+    pub pitchInBytes: usize,
+}
+const _: () =
+    assert!(offset_of!(LinearResource, sizeInBytes) == 32 && offset_of!(Pitch2DResource, pitchInBytes) == 48);
+
+/// One launch of cudaLaunchCooperativeKernelMultiDevice, which 13 no longer has.
+#[cfg(cuda_major = "12")]
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct cudaLaunchParams {
+    pub func: *mut c_void,
+    pub gridDim: dim3,
+    pub blockDim: dim3,
+    pub args: *mut *mut c_void,
+    pub sharedMem: usize,
+    pub stream: CUstream,
+}
+#[cfg(cuda_major = "12")]
+const _: () = assert!(size_of::<cudaLaunchParams>() == 56);

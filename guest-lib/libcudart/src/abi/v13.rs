@@ -5,13 +5,19 @@
 use core::ffi::{c_char, c_int, c_long, c_uint, c_void};
 use core::mem::{offset_of, size_of};
 
-use super::shared::{cudaChannelFormatDesc, cudaExtent, cudaUUID_t};
+use super::shared::{LinearResource, Pitch2DResource, cudaChannelFormatDesc, cudaExtent, cudaUUID_t};
 use super::{CUarray, CUmipmappedArray};
 
 /// What cudaRuntimeGetVersion answers: 1000 * major + 10 * minor.
 pub const RUNTIME_VERSION: c_int = 13000;
 /// The oldest driver that serves this runtime: the one of the same major version.
 pub const MINIMUM_DRIVER_VERSION: c_int = 13000;
+
+/// Bytes of structs that are the driver's, reserved words included.
+pub const EXTERNAL_MEMORY_HANDLE_BYTES: usize = 104;
+pub const EXTERNAL_BUFFER_BYTES: usize = 88;
+pub const EXTERNAL_SEMAPHORE_HANDLE_BYTES: usize = 96;
+pub const RESOURCE_VIEW_BYTES: usize = 112;
 
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -23,24 +29,6 @@ pub struct cudaPointerAttributes {
     pub reserved: [c_long; 8],
 }
 const _: () = assert!(size_of::<cudaPointerAttributes>() == 88);
-
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct LinearResource {
-    pub devPtr: *mut c_void,
-    pub desc: cudaChannelFormatDesc,
-    pub sizeInBytes: usize,
-}
-
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct Pitch2DResource {
-    pub devPtr: *mut c_void,
-    pub desc: cudaChannelFormatDesc,
-    pub width: usize,
-    pub height: usize,
-    pub pitchInBytes: usize,
-}
 
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -59,9 +47,18 @@ pub struct cudaResourceDesc {
     pub res: Resource,
     pub flags: c_uint,
 }
+
+/// How the resource is accessed.
+pub fn resource_flags(resource: &cudaResourceDesc) -> c_uint {
+    resource.flags
+}
+
+/// A description whose resource is still to be filled in.
+pub fn empty_resource_desc(resType: c_uint, flags: c_uint) -> cudaResourceDesc {
+    cudaResourceDesc { resType, res: Resource { reserved: [0; 32] }, flags }
+}
+
 const _: () = assert!(size_of::<cudaResourceDesc>() == 144 && offset_of!(cudaResourceDesc, flags) == 136);
-const _: () =
-    assert!(offset_of!(LinearResource, sizeInBytes) == 32 && offset_of!(Pitch2DResource, pitchInBytes) == 48);
 
 #[repr(C)]
 #[derive(Clone, Copy)]

@@ -15,7 +15,7 @@ use crate::{driver, state};
 
 mod limits;
 mod peer;
-mod properties;
+pub mod properties;
 
 api! {
     fn cudaGetDeviceCount(count: *mut c_int) {
@@ -116,6 +116,7 @@ api! {
         driver::cuDeviceGetTexture1DLinearMaxWidth(width, format.code, format.channels, device)
     }
 
+    #[cfg(cuda_major = "13")]
     fn cudaDeviceGetHostAtomicCapabilities(
         capabilities: *mut c_uint, operations: *const c_uint, count: c_uint, device: c_int,
     ) {

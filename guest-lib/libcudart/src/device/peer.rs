@@ -29,6 +29,7 @@ api! {
         driver::cuDeviceGetP2PAttribute(value, attribute, runtime.device(source)?.handle, runtime.device(target)?.handle)
     }
 
+    #[cfg(cuda_major = "13")]
     fn cudaDeviceGetP2PAtomicCapabilities(
         capabilities: *mut c_uint, operations: *const c_uint, count: c_uint, source: c_int, target: c_int,
     ) {

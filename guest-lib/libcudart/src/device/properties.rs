@@ -11,7 +11,7 @@ use crate::state::Device;
 use crate::{driver, state};
 
 api! {
-    fn cudaGetDeviceProperties(properties: *mut cudaDeviceProp, device: c_int) {
+    fn cudaGetDeviceProperties / cudaGetDeviceProperties_v2(properties: *mut cudaDeviceProp, device: c_int) {
         not_null(properties)?;
         store(properties, *of(state::runtime()?.device(device)?)?)
     }
@@ -32,7 +32,8 @@ api! {
     }
 }
 
-fn of(device: &Device) -> Result<&cudaDeviceProp> {
+/// What the device is, read once.
+pub fn of(device: &Device) -> Result<&cudaDeviceProp> {
     if let Some(properties) = device.properties.get() {
         return Ok(properties);
     }
@@ -99,6 +100,7 @@ fn read(device: &Device) -> Result<cudaDeviceProp> {
     fill_textures(&mut properties, &attributes);
     fill_memory(&mut properties, &attributes);
     fill_placement(&mut properties, &attributes);
+    fill_own(&mut properties, &attributes);
     Ok(properties)
 }
 
@@ -192,6 +194,24 @@ fn fill_placement(p: &mut cudaDeviceProp, a: &Attributes) {
     p.gpuDirectRDMAFlushWritesOptions = a.get(117) as c_uint;
     p.gpuDirectRDMAWritesOrdering = a.get(118);
     p.ipcEventSupported = a.get(125);
+}
+
+/// What only this version of the struct has.
+#[cfg(cuda_major = "12")]
+fn fill_own(p: &mut cudaDeviceProp, a: &Attributes) {
+    p.clockRate = a.get(13);
+    p.deviceOverlap = a.get(15);
+    p.kernelExecTimeoutEnabled = a.get(17);
+    p.computeMode = a.get(20);
+    p.memoryClockRate = a.get(36);
+    p.maxTexture1DLinear = a.get(69);
+    p.singleToDoublePrecisionPerfRatio = a.get(87);
+    p.cooperativeMultiDeviceLaunch = a.get(96);
+}
+
+/// What only this version of the struct has.
+#[cfg(cuda_major = "13")]
+fn fill_own(p: &mut cudaDeviceProp, a: &Attributes) {
     p.deviceNumaConfig = a.get(130);
     p.deviceNumaId = a.get(131);
     p.mpsEnabled = a.get(133);

@@ -80,7 +80,8 @@ pub fn is_present() -> bool {
 
 /// Declares driver functions: `fn name(arguments)`, each giving a `Result`.
 macro_rules! driver {
-    ($( fn $name:ident($($arg:ident: $ty:ty),* $(,)?); )*) => { $(
+    ($( $(#[$meta:meta])* fn $name:ident($($arg:ident: $ty:ty),* $(,)?); )*) => { $(
+        $(#[$meta])*
         #[doc = concat!("The driver's `", stringify!($name), "`.")]
         ///
         /// # Safety

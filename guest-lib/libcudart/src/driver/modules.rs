@@ -47,6 +47,10 @@ driver! {
         config: *const CUlaunchConfig, f: CUfunction, kernelParams: *mut *mut c_void,
         extra: *mut *mut c_void,
     );
+    #[cfg(cuda_major = "12")]
+    fn cuLaunchCooperativeKernelMultiDevice(
+        launchParamsList: *mut crate::abi::driver::CUDA_LAUNCH_PARAMS, numDevices: c_uint, flags: c_uint,
+    );
     fn cuLaunchCooperativeKernel(
         f: CUfunction, gridDimX: c_uint, gridDimY: c_uint, gridDimZ: c_uint, blockDimX: c_uint,
         blockDimY: c_uint, blockDimZ: c_uint, sharedMemBytes: c_uint, hStream: CUstream,

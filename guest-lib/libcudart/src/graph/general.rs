@@ -37,7 +37,7 @@ const CONDITIONAL: c_uint = 13;
 const MEMCPY_PARAMETERS_OFFSET: usize = 16;
 
 api! {
-    fn cudaGraphAddNode(
+    fn cudaGraphAddNode / cudaGraphAddNode_v2(
         node: *mut cudaGraphNode_t, graph: cudaGraph_t,
         dependencies: *const cudaGraphNode_t, edges: *const cudaGraphEdgeData, count: usize,
         parameters: *mut cudaGraphNodeParams,

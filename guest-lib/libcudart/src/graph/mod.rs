@@ -11,7 +11,7 @@ use crate::api::not_null;
 use crate::{driver, state};
 
 mod exec;
-mod general;
+pub mod general;
 mod kernel;
 mod memcpy;
 mod node;
@@ -44,7 +44,7 @@ api! {
         driver::cuGraphGetRootNodes(graph, nodes, count)
     }
 
-    fn cudaGraphGetEdges(
+    fn cudaGraphGetEdges / cudaGraphGetEdges_v2(
         graph: cudaGraph_t, from: *mut cudaGraphNode_t, to: *mut cudaGraphNode_t,
         edges: *mut cudaGraphEdgeData, count: *mut usize,
     ) {
@@ -52,7 +52,7 @@ api! {
         driver::cuGraphGetEdges_v2(graph, from, to, edges, count)
     }
 
-    fn cudaGraphAddDependencies(
+    fn cudaGraphAddDependencies / cudaGraphAddDependencies_v2(
         graph: cudaGraph_t, from: *const cudaGraphNode_t, to: *const cudaGraphNode_t,
         edges: *const cudaGraphEdgeData, count: usize,
     ) {
@@ -60,7 +60,7 @@ api! {
         driver::cuGraphAddDependencies_v2(graph, from, to, edges, count)
     }
 
-    fn cudaGraphRemoveDependencies(
+    fn cudaGraphRemoveDependencies / cudaGraphRemoveDependencies_v2(
         graph: cudaGraph_t, from: *const cudaGraphNode_t, to: *const cudaGraphNode_t,
         edges: *const cudaGraphEdgeData, count: usize,
     ) {
@@ -83,14 +83,14 @@ api! {
         driver::cuGraphNodeFindInClone(found, original, clone)
     }
 
-    fn cudaGraphNodeGetDependencies(
+    fn cudaGraphNodeGetDependencies / cudaGraphNodeGetDependencies_v2(
         node: cudaGraphNode_t, nodes: *mut cudaGraphNode_t, edges: *mut cudaGraphEdgeData, count: *mut usize,
     ) {
         state::context()?;
         driver::cuGraphNodeGetDependencies_v2(node, nodes, edges, count)
     }
 
-    fn cudaGraphNodeGetDependentNodes(
+    fn cudaGraphNodeGetDependentNodes / cudaGraphNodeGetDependentNodes_v2(
         node: cudaGraphNode_t, nodes: *mut cudaGraphNode_t, edges: *mut cudaGraphEdgeData, count: *mut usize,
     ) {
         state::context()?;

@@ -9,12 +9,12 @@ use crate::memory::address;
 use crate::{driver, state};
 
 api! {
-    fn cudaMemAdvise(memory: *const c_void, size: usize, advice: c_uint, location: cudaMemLocation) {
+    fn cudaMemAdvise / cudaMemAdvise_v2(memory: *const c_void, size: usize, advice: c_uint, location: cudaMemLocation) {
         state::context()?;
         driver::cuMemAdvise_v2(address(memory), size, advice, location)
     }
 
-    fn cudaMemPrefetchAsync, cudaMemPrefetchAsync_ptsz(
+    fn cudaMemPrefetchAsync / cudaMemPrefetchAsync_v2, cudaMemPrefetchAsync_ptsz / cudaMemPrefetchAsync_v2_ptsz(
         memory: *const c_void, size: usize, location: cudaMemLocation, flags: c_uint, stream: cudaStream_t,
     ) per_thread stream {
         state::context()?;

@@ -5,6 +5,7 @@ use crate::abi::CUdeviceptr;
 
 mod allocate;
 mod array;
+#[cfg(cuda_major = "13")]
 mod batch;
 mod copy;
 mod copy2d;

@@ -123,16 +123,19 @@ api! {
         driver::cuDeviceSetMemPool(device, pool)
     }
 
+    #[cfg(cuda_major = "13")]
     fn cudaMemGetDefaultMemPool(pool: *mut cudaMemPool_t, location: *mut cudaMemLocation, kind: c_uint) {
         state::runtime()?;
         driver::cuMemGetDefaultMemPool(pool, location, kind)
     }
 
+    #[cfg(cuda_major = "13")]
     fn cudaMemGetMemPool(pool: *mut cudaMemPool_t, location: *mut cudaMemLocation, kind: c_uint) {
         state::runtime()?;
         driver::cuMemGetMemPool(pool, location, kind)
     }
 
+    #[cfg(cuda_major = "13")]
     fn cudaMemSetMemPool(location: *mut cudaMemLocation, kind: c_uint, pool: cudaMemPool_t) {
         state::runtime()?;
         driver::cuMemSetMemPool(location, kind, pool)

@@ -6,9 +6,10 @@ use core::ptr;
 
 use crate::abi::driver::{
     CUDA_RESOURCE_DESC, CUDA_TEXTURE_DESC, DriverLinearResource, DriverPitch2DResource, DriverResource,
+    Extended,
 };
-use crate::abi::shared::{cudaChannelFormatDesc, cudaTextureDesc};
-use crate::abi::version::{LinearResource, Pitch2DResource, Resource, cudaResourceDesc};
+use crate::abi::shared::{LinearResource, Pitch2DResource, cudaChannelFormatDesc, cudaTextureDesc};
+use crate::abi::version::{self, cudaResourceDesc};
 use crate::abi::{cudaResourceViewDesc, cudaSurfaceObject_t, cudaTextureObject_t};
 use crate::api::{load, not_null, store};
 use crate::error::{
@@ -48,6 +49,11 @@ api! {
         let driver_resource = resource_to_driver(&resource)?;
         let desc = desc.as_ref().ok_or(cudaErrorInvalidResourceHandle)?;
         check_reading(&resource, desc)?;
+        let view = match view.is_null() {
+            true => None,
+            false => Some(Extended::<112>::of(view, version::RESOURCE_VIEW_BYTES)?),
+        };
+        let view = view.as_ref().map_or(ptr::null(), Extended::as_ptr);
         driver::cuTexObjectCreate(texture, &driver_resource, &texture_to_driver(desc), view)
     }
 
@@ -78,7 +84,10 @@ api! {
     fn cudaGetTextureObjectResourceViewDesc(view: *mut cudaResourceViewDesc, texture: cudaTextureObject_t) {
         not_null(view)?;
         state::context()?;
-        driver::cuTexObjectGetResourceViewDesc(view, texture)
+        let mut answer = Extended::<112>::new();
+        driver::cuTexObjectGetResourceViewDesc(answer.as_mut_ptr(), texture)?;
+        answer.store(view, version::RESOURCE_VIEW_BYTES);
+        Ok(())
     }
 
     fn cudaCreateSurfaceObject(surface: *mut cudaSurfaceObject_t, resource: *const cudaResourceDesc) {
@@ -111,7 +120,7 @@ fn empty_resource() -> CUDA_RESOURCE_DESC {
 fn resource_to_driver(resource: &cudaResourceDesc) -> Result<CUDA_RESOURCE_DESC> {
     let mut answer = empty_resource();
     answer.resType = resource.resType;
-    answer.flags = resource.flags;
+    answer.flags = version::resource_flags(resource);
     // SAFETY: all members are plain data; `resType` says which one the program filled.
     unsafe {
         match resource.resType {
@@ -147,11 +156,7 @@ fn resource_to_driver(resource: &cudaResourceDesc) -> Result<CUDA_RESOURCE_DESC>
 }
 
 fn resource_from_driver(resource: &CUDA_RESOURCE_DESC) -> Result<cudaResourceDesc> {
-    let mut answer = cudaResourceDesc {
-        resType: resource.resType,
-        res: Resource { reserved: [0; 32] },
-        flags: resource.flags,
-    };
+    let mut answer = version::empty_resource_desc(resource.resType, resource.flags);
     // SAFETY: all members are plain data; `resType` says which one the driver filled.
     unsafe {
         match resource.resType {

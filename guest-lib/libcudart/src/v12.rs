@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What only `libcudart.so.12` has: names that 13 dropped, and names that mean an older function there.
+//!
+//! The functions that 13 calls by the plain name are called `_v2` or `_v3` in 12; they stand with the others,
+//! as `fn name / name_in_12`.
+
+use core::ffi::{c_int, c_uint, c_void};
+use core::mem::offset_of;
+use core::ptr;
+
+use crate::abi::driver::CUDA_LAUNCH_PARAMS;
+use crate::abi::shared::{cudaLaunchParams, cudaMemLocation};
+use crate::abi::version::{cudaDeviceProp, cudaGraphNodeParams};
+use crate::abi::{
+    CUdeviceptr, CUgraph, CUstream, cudaEvent_t, cudaGraph_t, cudaGraphNode_t, cudaMemcpy3DBatchOp,
+    cudaMemcpyAttributes, cudaStream_t,
+};
+use crate::api::{not_null, store};
+use crate::device::properties;
+use crate::error::{Result, cudaErrorInvalidDevice, cudaErrorInvalidValue};
+use crate::memory::address;
+use crate::{driver, graph, module, state};
+
+mod semaphore;
+
+/// Where the struct of CUDA 11 ends, which the unversioned cudaGetDeviceProperties fills.
+const PROPERTIES_OF_11: usize = offset_of!(cudaDeviceProp, hostRegisterSupported);
+
+const LOCATION_DEVICE: c_uint = 1;
+const LOCATION_HOST: c_uint = 2;
+const CPU_DEVICE: c_int = -1;
+/// The copies of a batch do not fail one by one.
+const NO_SINGLE_COPY: usize = usize::MAX;
+
+api! {
+    fn cudaGetDeviceProperties(properties: *mut cudaDeviceProp, device: c_int) {
+        not_null(properties)?;
+        let known = ptr::from_ref(properties::of(state::runtime()?.device(device)?)?);
+        ptr::copy_nonoverlapping(known.cast::<u8>(), properties.cast(), PROPERTIES_OF_11);
+        Ok(())
+    }
+
+    fn cudaThreadExit() {
+        state::runtime()?.reset_current_device()
+    }
+
+    fn cudaThreadSynchronize() {
+        state::context()?;
+        driver::cuCtxSynchronize()
+    }
+
+    fn cudaThreadGetLimit(value: *mut usize, limit: c_uint) {
+        not_null(value)?;
+        state::context()?;
+        driver::cuCtxGetLimit(value, limit)
+    }
+
+    fn cudaThreadSetLimit(limit: c_uint, value: usize) {
+        state::context()?;
+        driver::cuCtxSetLimit(limit, value)
+    }
+
+    fn cudaThreadGetCacheConfig(config: *mut c_uint) {
+        not_null(config)?;
+        state::context()?;
+        driver::cuCtxGetCacheConfig(config)
+    }
+
+    fn cudaThreadSetCacheConfig(config: c_uint) {
+        state::context()?;
+        driver::cuCtxSetCacheConfig(config)
+    }
+
+    /// Converted doubles for devices that had none.
+    fn cudaSetDoubleForDevice(_value: *mut f64) {
+        Ok(())
+    }
+
+    fn cudaSetDoubleForHost(_value: *mut f64) {
+        Ok(())
+    }
+
+    fn cudaEventElapsedTime(milliseconds: *mut f32, start: cudaEvent_t, end: cudaEvent_t) {
+        state::context()?;
+        driver::cuEventElapsedTime_v2(milliseconds, start, end)
+    }
+
+    fn cudaMemAdvise(memory: *const c_void, size: usize, advice: c_uint, device: c_int) {
+        state::context()?;
+        driver::cuMemAdvise_v2(address(memory), size, advice, location(device)?)
+    }
+
+    fn cudaMemPrefetchAsync, cudaMemPrefetchAsync_ptsz(
+        memory: *const c_void, size: usize, device: c_int, stream: cudaStream_t,
+    ) per_thread stream {
+        state::context()?;
+        driver::cuMemPrefetchAsync_v2(address(memory), size, location(device)?, 0, stream)
+    }
+
+    fn cudaMemcpyBatchAsync, cudaMemcpyBatchAsync_ptsz(
+        targets: *mut *mut c_void, sources: *mut *mut c_void, sizes: *mut usize, count: usize,
+        attributes: *mut cudaMemcpyAttributes, first_indices: *mut usize, attribute_count: usize,
+        failed: *mut usize, stream: cudaStream_t,
+    ) per_thread stream {
+        state::context()?;
+        let (targets, sources) = (targets.cast::<CUdeviceptr>(), sources.cast::<CUdeviceptr>());
+        driver::cuMemcpyBatchAsync_v2(
+            targets, sources, sizes, count, attributes, first_indices, attribute_count, stream,
+        )
+        .inspect_err(|_| tell(failed))
+    }
+
+    fn cudaMemcpy3DBatchAsync, cudaMemcpy3DBatchAsync_ptsz(
+        count: usize, operations: *mut cudaMemcpy3DBatchOp, failed: *mut usize, flags: u64,
+        stream: cudaStream_t,
+    ) per_thread stream {
+        state::context()?;
+        driver::cuMemcpy3DBatchAsync_v2(count, operations, flags, stream).inspect_err(|_| tell(failed))
+    }
+
+    fn cudaStreamGetCaptureInfo, cudaStreamGetCaptureInfo_ptsz(
+        stream: cudaStream_t, status: *mut c_uint, id: *mut u64,
+    ) per_thread stream {
+        capture_info(stream, status, id, ptr::null_mut(), ptr::null_mut(), ptr::null_mut())
+    }
+
+    fn cudaStreamGetCaptureInfo_v2, cudaStreamGetCaptureInfo_v2_ptsz(
+        stream: cudaStream_t, status: *mut c_uint, id: *mut u64, graph: *mut cudaGraph_t,
+        dependencies: *mut *const cudaGraphNode_t, count: *mut usize,
+    ) per_thread stream {
+        capture_info(stream, status, id, graph, dependencies, count)
+    }
+
+    fn cudaStreamUpdateCaptureDependencies, cudaStreamUpdateCaptureDependencies_ptsz(
+        stream: cudaStream_t, dependencies: *mut cudaGraphNode_t, count: usize, flags: c_uint,
+    ) per_thread stream {
+        state::context()?;
+        driver::cuStreamUpdateCaptureDependencies_v2(stream, dependencies, ptr::null(), count, flags)
+    }
+
+    fn cudaGraphGetEdges(
+        graph: cudaGraph_t, from: *mut cudaGraphNode_t, to: *mut cudaGraphNode_t, count: *mut usize,
+    ) {
+        state::context()?;
+        driver::cuGraphGetEdges_v2(graph, from, to, ptr::null_mut(), count)
+    }
+
+    fn cudaGraphNodeGetDependencies(
+        node: cudaGraphNode_t, nodes: *mut cudaGraphNode_t, count: *mut usize,
+    ) {
+        state::context()?;
+        driver::cuGraphNodeGetDependencies_v2(node, nodes, ptr::null_mut(), count)
+    }
+
+    fn cudaGraphNodeGetDependentNodes(
+        node: cudaGraphNode_t, nodes: *mut cudaGraphNode_t, count: *mut usize,
+    ) {
+        state::context()?;
+        driver::cuGraphNodeGetDependentNodes_v2(node, nodes, ptr::null_mut(), count)
+    }
+
+    fn cudaGraphAddDependencies(
+        graph: cudaGraph_t, from: *const cudaGraphNode_t, to: *const cudaGraphNode_t, count: usize,
+    ) {
+        state::context()?;
+        driver::cuGraphAddDependencies_v2(graph, from, to, ptr::null(), count)
+    }
+
+    fn cudaGraphRemoveDependencies(
+        graph: cudaGraph_t, from: *const cudaGraphNode_t, to: *const cudaGraphNode_t, count: usize,
+    ) {
+        state::context()?;
+        driver::cuGraphRemoveDependencies_v2(graph, from, to, ptr::null(), count)
+    }
+
+    fn cudaGraphAddNode(
+        node: *mut cudaGraphNode_t, graph: cudaGraph_t, dependencies: *const cudaGraphNode_t, count: usize,
+        parameters: *mut cudaGraphNodeParams,
+    ) {
+        graph::general::cudaGraphAddNode_v2(node, graph, dependencies, ptr::null(), count, parameters).check()
+    }
+
+    fn cudaLaunchCooperativeKernelMultiDevice(
+        launches: *mut cudaLaunchParams, count: c_uint, flags: c_uint,
+    ) {
+        not_null(launches)?;
+        state::context()?;
+        let launches = (0..count as usize).map(|index| driver_launch(&launches.add(index).read()));
+        let mut launches = launches.collect::<Result<Vec<_>>>()?;
+        driver::cuLaunchCooperativeKernelMultiDevice(launches.as_mut_ptr(), count, flags)
+    }
+}
+
+/// A device of 12's managed memory calls: an ordinal, or the CPU.
+fn location(device: c_int) -> Result<cudaMemLocation> {
+    if device == CPU_DEVICE {
+        return Ok(cudaMemLocation { type_: LOCATION_HOST, id: 0 });
+    }
+    let id = state::runtime()?.device(device).map_err(|_| cudaErrorInvalidDevice)?.handle;
+    Ok(cudaMemLocation { type_: LOCATION_DEVICE, id })
+}
+
+/// # Safety
+/// `failed` is null or valid for a write.
+unsafe fn tell(failed: *mut usize) {
+    // SAFETY: the caller's contract.
+    let _ = unsafe { store(failed, NO_SINGLE_COPY) };
+}
+
+/// # Safety
+/// Every pointer is null or valid for a write.
+unsafe fn capture_info(
+    stream: CUstream,
+    status: *mut c_uint,
+    id: *mut u64,
+    graph: *mut CUgraph,
+    dependencies: *mut *const cudaGraphNode_t,
+    count: *mut usize,
+) -> Result {
+    state::context()?;
+    // SAFETY: the caller's contract.
+    unsafe {
+        driver::cuStreamGetCaptureInfo_v3(stream, status, id, graph, dependencies, ptr::null_mut(), count)
+    }
+}
+
+fn driver_launch(launch: &cudaLaunchParams) -> Result<CUDA_LAUNCH_PARAMS> {
+    Ok(CUDA_LAUNCH_PARAMS {
+        function: module::function_of(launch.func)?,
+        gridDimX: launch.gridDim.x,
+        gridDimY: launch.gridDim.y,
+        gridDimZ: launch.gridDim.z,
+        blockDimX: launch.blockDim.x,
+        blockDimY: launch.blockDim.y,
+        blockDimZ: launch.blockDim.z,
+        sharedMemBytes: c_uint::try_from(launch.sharedMem).map_err(|_| cudaErrorInvalidValue)?,
+        hStream: launch.stream,
+        kernelParams: launch.args,
+    })
+}
