@@ -37,8 +37,9 @@ pub struct DaemonArgs {
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=16))]
     pub num_queues: u32,
 
-    /// Workers kept ready with a CUDA context, so that a program in the guest need not wait for one.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(0..=64))]
+    /// Workers kept ready with a CUDA context, so that a program in the guest need not wait for one (0 to 32).
+    /// Each holds GPU memory while it waits: the log says how much.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(0..=32))]
     pub warm_workers: u32,
 
     /// Sessions (processes that use CUDA) that one virtual machine may have at once (1 to 1024).
@@ -79,6 +80,9 @@ pub struct WorkerArgs {
     /// Most device memory of the session, in bytes.
     #[arg(long)]
     pub memory_limit: Option<u64>,
+    /// Say how much GPU memory the context takes, and so many of them.
+    #[arg(long, value_name = "N")]
+    pub announce_memory: Option<u32>,
     /// Level of the worker's messages.
     #[arg(long, default_value = "info")]
     pub worker_log_level: String,
@@ -105,6 +109,16 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Args::command().debug_assert();
+    }
+
+    #[test]
+    fn silly_numbers_of_warm_workers_are_refused() {
+        let parsed = |count| Args::try_parse_from(["vhost-user-cuda", "--warm-workers", count]);
+        assert_eq!(parsed("32").map(|args| args.daemon.warm_workers).ok(), Some(32));
+        for silly in ["33", "-1", "1e3", "many"] {
+            let error = parsed(silly).expect_err(silly).to_string();
+            assert!(error.contains("warm-workers"), "{error}");
+        }
     }
 
     #[test]

@@ -15,6 +15,10 @@ const ATTEMPTS: usize = 3;
 /// Pause after a failed fork, so that a machine out of processes is not made worse.
 const PAUSE: Duration = Duration::from_secs(1);
 
+/// What a session that took a warm worker gets to itself before the next one is warmed: bringing up CUDA holds
+/// locks of the driver that the session's first calls need, too.
+const REFILL_DELAY: Duration = Duration::from_millis(300);
+
 /// Time between two errors of the same kind in the log.
 const COMPLAINT_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -36,6 +40,8 @@ struct Shared {
 struct State {
     idle: VecDeque<Result<Worker, WorkerError>>,
     waiting: usize,
+    /// When a session took a worker that was not replaced yet: the first such session.
+    taken: Option<Instant>,
     stopping: bool,
     greeted: bool,
     complained: Option<Instant>,
@@ -111,6 +117,9 @@ impl WorkerPool {
         }
         state.waiting -= 1;
         let worker = state.idle.pop_front();
+        if state.taken.is_none() {
+            state.taken = Some(Instant::now());
+        }
         self.shared.changed.notify_all();
         worker
     }
@@ -134,19 +143,31 @@ impl Drop for WorkerPool {
 
 fn refill(shared: &Shared) {
     let mut state = shared.lock();
+    // The first one that nobody waits for says what such workers cost.
+    let mut announced = shared.warm == 0;
     loop {
         if state.stopping {
             return;
         }
-        if state.idle.len() >= shared.warm + state.waiting {
-            state = shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
-            continue;
+        let wanted = state.idle.len() < state.waiting;
+        if !wanted {
+            let pause = match state.taken {
+                _ if state.idle.len() >= shared.warm + state.waiting => Some(Duration::MAX),
+                Some(taken) => REFILL_DELAY.checked_sub(taken.elapsed()).filter(|pause| !pause.is_zero()),
+                None => None,
+            };
+            if let Some(pause) = pause {
+                state = wait(shared, state, pause);
+                continue;
+            }
         }
         drop(state);
-        let worker = Worker::spawn(&shared.spec);
+        let worker = Worker::spawn(&shared.spec, (!announced).then_some(shared.warm));
+        announced = true;
         let failed = worker.is_err();
         state = shared.lock();
         state.idle.push_back(worker);
+        state.taken = state.taken.filter(|_| state.idle.len() < shared.warm + state.waiting);
         shared.changed.notify_all();
         if failed {
             drop(state);
@@ -154,4 +175,11 @@ fn refill(shared: &Shared) {
             state = shared.lock();
         }
     }
+}
+
+fn wait<'a>(shared: &Shared, state: MutexGuard<'a, State>, time: Duration) -> MutexGuard<'a, State> {
+    if time == Duration::MAX {
+        return shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+    }
+    shared.changed.wait_timeout(state, time).unwrap_or_else(PoisonError::into_inner).0
 }

@@ -61,7 +61,9 @@ pub struct Process {
 impl Worker {
     /// Starts a worker. It ends when the calling *thread* ends (`PR_SET_PDEATHSIG`), so call this from a
     /// thread that lives as long as the daemon.
-    pub fn spawn(spec: &WorkerSpec) -> Result<Self, WorkerError> {
+    ///
+    /// `announce`: it says in the log how much GPU memory its context takes, and so many of them.
+    pub fn spawn(spec: &WorkerSpec, announce: Option<usize>) -> Result<Self, WorkerError> {
         let (link, theirs) = UnixStream::pair().map_err(WorkerError::Spawn)?;
         let fd = theirs.as_raw_fd();
         let parent = std::process::id();
@@ -71,6 +73,9 @@ impl Worker {
         command.arg("--worker-log-level").arg(&spec.log_level);
         if let Some(limit) = spec.memory_limit {
             command.arg("--memory-limit").arg(limit.to_string());
+        }
+        if let Some(count) = announce {
+            command.arg("--announce-memory").arg(count.to_string());
         }
         command.stdin(Stdio::null()).stdout(Stdio::null()).process_group(0);
         // SAFETY: the closure makes only async-signal-safe calls (prctl, getppid, close_range, fcntl).

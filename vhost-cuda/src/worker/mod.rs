@@ -11,6 +11,7 @@ mod dispatch;
 mod executor;
 mod gpu;
 mod handlers;
+mod nvml;
 mod objects;
 mod output;
 mod pages;
@@ -49,7 +50,12 @@ fn serve(link: &UnixStream, session: &Arc<SessionState>) -> std::io::Result<()> 
     let replies = Arc::new(Replies::new(link.try_clone()?));
     let mut executors = Executors::new(session.clone(), replies);
     let mut regions = Vec::new();
+    let mut assigned = false;
     while let Some(frame) = link::receive_frame(link)? {
+        // The first frame comes with the session.
+        if !std::mem::replace(&mut assigned, true) {
+            start::set_name(start::NAME_SESSION);
+        }
         match frame.header.kind {
             TO_CALL | TO_UNPIN | TO_SHARE => executors.submit(frame),
             TO_REGION => {

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! How a worker starts: sandbox, captured output, address window, then CUDA with a context ready.
 
+use std::ffi::CStr;
 use std::fs::File;
 use std::os::fd::{AsFd, FromRawFd};
 use std::os::unix::net::UnixStream;
 
 use anyhow::Context;
-use log::error;
+use log::{error, info};
 use zerocopy::IntoBytes;
 
 use super::gpu::Driver;
+use super::nvml::Nvml;
 use super::output::Output;
 use super::sandbox;
 use super::state::SessionState;
@@ -20,12 +22,21 @@ use crate::link::{self, FROM_FAILED, FROM_READY, FromWorker, NAME_BYTES, Ready};
 /// Longest message that is sent to the daemon, in bytes.
 const MAX_MESSAGE: usize = 1024;
 
+/// The process's name (`ps -o comm`) until CUDA is up, until a session comes, and from then on.
+const NAME_STARTING: &CStr = c"cuda-starting";
+const NAME_WARM: &CStr = c"cuda-warm";
+pub const NAME_SESSION: &CStr = c"cuda-session";
+
 /// Brings everything up and tells the daemon so. `None`: it was told why not.
 pub fn start(args: &WorkerArgs) -> Option<(UnixStream, SessionState)> {
+    set_name(NAME_STARTING);
     // SAFETY: the daemon made this socket for this process alone.
     let link = unsafe { UnixStream::from_raw_fd(args.link_fd) };
     let (kind, session, payload) = match bring_up(args) {
-        Ok((session, ready)) => (FROM_READY, Some(session), ready.as_bytes().to_vec()),
+        Ok((session, ready)) => {
+            set_name(NAME_WARM);
+            (FROM_READY, Some(session), ready.as_bytes().to_vec())
+        }
         Err(error) => {
             let mut message = format!("{error:#}").into_bytes();
             message.truncate(MAX_MESSAGE);
@@ -54,7 +65,7 @@ fn bring_up(args: &WorkerArgs) -> anyhow::Result<(SessionState, Ready)> {
     let session = SessionState::new(gpu, output, window, device_count, args.memory_limit);
     let mut device_name = [0; NAME_BYTES];
     if device_count > 0 {
-        warm_up(&session).context("Cannot create the context of device 0")?;
+        warm_up(&session, args.announce_memory).context("Cannot create the context of device 0")?;
         device_name = name_of_device_0(&session)?;
     }
     Ok((session, Ready { driver_version, device_count, device_name }))
@@ -70,10 +81,24 @@ fn name_of_device_0(session: &SessionState) -> anyhow::Result<[u8; NAME_BYTES]> 
 }
 
 /// Makes the primary context of device 0, which takes a third of a second, before anybody waits for it.
-fn warm_up(session: &SessionState) -> anyhow::Result<()> {
+fn warm_up(session: &SessionState, announce: Option<u32>) -> anyhow::Result<()> {
     let device = session.device(0)?;
+    let meter = announce.and_then(|count| Some((count, Nvml::of(&session.gpu, device)?)));
+    let before = meter.as_ref().and_then(|(_, nvml)| nvml.memory());
     let (raw,) = session.gpu.cuDevicePrimaryCtxRetain(device)?;
     session.contexts.lock().primary(device).hold(Some(raw));
+    if let (Some((count, nvml)), Some(before)) = (meter, before)
+        && let Some(after) = nvml.memory()
+        && let each = after.used.saturating_sub(before.used)
+        && each > 0
+    {
+        info!(
+            "a warm worker holds {} MiB of the GPU's {} MiB: --warm-workers {count} holds {} MiB",
+            each >> 20,
+            after.total >> 20,
+            (each * u64::from(count)) >> 20
+        );
+    }
     Ok(())
 }
 
@@ -86,4 +111,10 @@ fn start_log(args: &WorkerArgs) -> anyhow::Result<()> {
         .target(env_logger::Target::Pipe(Box::new(File::from(stderr))))
         .init();
     Ok(())
+}
+
+/// Names the process, for `ps` and for those who wait until workers are warm.
+pub fn set_name(name: &CStr) {
+    // SAFETY: the call copies at most 16 bytes of a C string.
+    unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
 }
