@@ -3,7 +3,7 @@
 //! Memory for benchmarks: pages of the memfd in random order, so that the lists that go to the device look
 //! like those of a virtual machine, whose memory is contiguous in the process and scattered in the guest.
 
-use std::sync::{PoisonError, RwLock};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use virtio_cuda_protocol::transport::{MemEntry, PAGE_BYTES};
 
@@ -27,17 +27,38 @@ struct Area {
 
 /// The buffers of a process.
 #[derive(Debug, Default)]
-pub struct Scattered(RwLock<Vec<Area>>);
+pub struct Scattered(RwLock<Areas>);
+
+#[derive(Debug, Default)]
+struct Areas {
+    used: Vec<Area>,
+    /// Of buffers that were freed: as in a guest, memory that comes again is memory that the device knows.
+    spare: Vec<RamRange>,
+}
 
 impl Scattered {
-    /// Maps at least `bytes` of zeroed memory. Pages are scattered one by one as long as their number is within
+    fn read(&self) -> RwLockReadGuard<'_, Areas> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Areas> {
+        self.0.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Maps at least `bytes` of memory. Pages are scattered one by one as long as their number is within
     /// half of the mappings that the process may have, else in the shortest runs that are; each page is an
     /// entry of its own in any case.
     pub fn map(&self, ram: &SharedRam, bytes: usize) -> Result<UserMemory, ClientError> {
-        let range = ram.allocate(bytes)?;
+        let range = self.range(ram, bytes)?;
         let count = range.bytes as usize / PAGE;
         let run = count.div_ceil(mappings() / 2).max(1);
-        let memory = UserMemory { address: reserve(range.bytes as usize)?, bytes: range.bytes as usize };
+        let memory = match reserve(range.bytes as usize) {
+            Ok(address) => UserMemory { address, bytes: range.bytes as usize },
+            Err(error) => {
+                self.write().spare.push(range);
+                return Err(error.into());
+            }
+        };
         let mut pages = vec![0; count];
         let starts: Vec<usize> = (0..count).step_by(run).collect();
         // The last run may be shorter, so that it stays where it is.
@@ -49,7 +70,7 @@ impl Scattered {
             let offset = range.offset + (starts[from] * PAGE) as u64;
             let part = UserMemory { address: memory.address + to * PAGE, bytes: length * PAGE };
             if let Err(error) = map_shared(ram, part, offset) {
-                release(ram, memory, range);
+                self.release(memory, range);
                 return Err(error.into());
             }
             for page in 0..length {
@@ -59,24 +80,44 @@ impl Scattered {
         // As other shared pages: not for a forked child. A hint only.
         // SAFETY: the range was mapped just above.
         unsafe { libc::madvise(memory.address as *mut _, memory.bytes, libc::MADV_DONTFORK) };
-        self.0.write().unwrap_or_else(PoisonError::into_inner).push(Area { memory, range, pages });
+        self.write().used.push(Area { memory, range, pages });
         Ok(memory)
     }
 
+    /// A range that was in use before, or a new one.
+    fn range(&self, ram: &SharedRam, bytes: usize) -> Result<RamRange, ClientError> {
+        let spare = &mut self.write().spare;
+        let pages = bytes.div_ceil(PAGE).max(1);
+        match spare.iter().position(|range| range.bytes as usize == pages * PAGE) {
+            Some(at) => Ok(spare.swap_remove(at)),
+            None => ram.allocate(bytes),
+        }
+    }
+
     /// Undoes [`Scattered::map`]. False: `address` is none of its buffers.
-    pub fn unmap(&self, ram: &SharedRam, address: usize) -> bool {
-        let mut areas = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        let Some(at) = areas.iter().position(|area| area.memory.address == address) else { return false };
-        let Area { memory, range, .. } = areas.swap_remove(at);
-        release(ram, memory, range);
+    pub fn unmap(&self, address: usize) -> bool {
+        let mut areas = self.write();
+        let Some(at) = areas.used.iter().position(|area| area.memory.address == address) else {
+            return false;
+        };
+        let Area { memory, range, .. } = areas.used.swap_remove(at);
+        drop(areas);
+        self.release(memory, range);
         true
+    }
+
+    fn release(&self, memory: UserMemory, range: RamRange) {
+        // SAFETY: the range was mapped by `map`, and the caller uses it no more.
+        if unsafe { libc::munmap(memory.address as *mut _, memory.bytes) } == 0 {
+            self.write().spare.push(range);
+        }
     }
 
     /// What the device is told about `memory`, if it lies in one of the buffers.
     pub fn entries(&self, memory: UserMemory) -> Option<Vec<MemEntry>> {
-        let areas = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let areas = self.read();
         let end = memory.address.checked_add(memory.bytes)?;
-        let area = areas.iter().find(|area| {
+        let area = areas.used.iter().find(|area| {
             memory.address >= area.memory.address && end <= area.memory.address + area.memory.bytes
         })?;
         let start = memory.address - area.memory.address;
@@ -102,13 +143,6 @@ fn reserve(bytes: usize) -> std::io::Result<usize> {
     // SAFETY: a new mapping.
     let at = unsafe { libc::mmap(std::ptr::null_mut(), bytes, libc::PROT_NONE, flags, -1, 0) };
     if at == libc::MAP_FAILED { Err(std::io::Error::last_os_error()) } else { Ok(at as usize) }
-}
-
-fn release(ram: &SharedRam, memory: UserMemory, range: RamRange) {
-    // SAFETY: the range was mapped by `map`, and the caller uses it no more.
-    if unsafe { libc::munmap(memory.address as *mut _, memory.bytes) } == 0 {
-        ram.give_back(range);
-    }
 }
 
 /// Fisher and Yates, with Marsaglia's xorshift: the same order in each run.
@@ -150,8 +184,10 @@ mod tests {
         assert_eq!(part[0].addr, all[1].addr + 100);
         assert!(scattered.entries(UserMemory { address: memory.address, bytes: 65 * PAGE }).is_none());
 
-        assert!(scattered.unmap(&ram, memory.address));
-        assert!(!scattered.unmap(&ram, memory.address));
+        assert!(scattered.unmap(memory.address));
+        assert!(!scattered.unmap(memory.address));
         assert!(scattered.entries(memory).is_none());
+        scattered.map(&ram, 64 * PAGE).expect("mapped");
+        assert!(scattered.read().spare.is_empty(), "the pages are used again");
     }
 }

@@ -203,7 +203,7 @@ impl Transport for VirtioUser {
     }
 
     fn unmap_scattered(&self, address: usize) -> bool {
-        self.pages.scattered.unmap(&self.ram, address)
+        self.pages.scattered.unmap(address)
     }
 
     fn in_child(&self) {
