@@ -1,127 +1,61 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //
-// The named metrics: latency of single calls, and bandwidth of copies over their size. Run natively and
-// through each transport; prints one JSON object a line. Every repeated call is timed in batches, and the
-// median, 10th and 90th percentile of the batches are given, with the process's CPU time per call.
+// The named metrics: latency of single calls, rates of many, and bandwidth of copies over their size. Run natively
+// and through each transport; measure.h says what it prints.
 //
-//   calls [--quick] [--max-copy BYTES]
+//   calls [--quick] [--max-copy BYTES]    everything but the first call
+//   calls --first-call                    the first call of a process, and nothing else
 
-#include <algorithm>
-#include <chrono>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <functional>
-#include <sys/resource.h>
-#include <vector>
+#include "buffers.h"
+#include "measure.h"
 
-using Clock = std::chrono::steady_clock;
-
-static double seconds(Clock::time_point from) { return std::chrono::duration<double>(Clock::now() - from).count(); }
-
-static double cpu_seconds() {
-    rusage r;
-    getrusage(RUSAGE_SELF, &r);
-    return r.ru_utime.tv_sec + r.ru_stime.tv_sec + 1e-6 * (r.ru_utime.tv_usec + r.ru_stime.tv_usec);
-}
-
-#define CHECK(call)                                                                              \
-    do {                                                                                         \
-        cudaError_t error_ = (call);                                                             \
-        if (error_ != cudaSuccess) {                                                             \
-            fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #call, cudaGetErrorString(error_)); \
-            exit(1);                                                                             \
-        }                                                                                        \
-    } while (0)
+#include <memory>
+#include <unistd.h>
 
 __global__ void empty() {}
 
-// Prints value's distribution over `samples`, in `unit`.
-static void report(const char *name, size_t bytes, const char *unit, std::vector<double> samples, double cpu_us) {
-    std::sort(samples.begin(), samples.end());
-    auto at = [&](double q) { return samples[static_cast<size_t>(q * (samples.size() - 1) + 0.5)]; };
-    printf("{\"metric\":\"%s\",\"bytes\":%zu,\"unit\":\"%s\",\"median\":%.4g,\"p10\":%.4g,\"p90\":%.4g,"
-           "\"samples\":%zu,\"cpu_us\":%.4g}\n",
-           name, bytes, unit, at(0.5), at(0.1), at(0.9), samples.size(), cpu_us);
-    fflush(stdout);
-}
+static void synchronize() { CHECK(cudaDeviceSynchronize()); }
 
-// Times `call` in batches for about `budget` seconds and reports microseconds a call.
-static void latency(const char *name, int batch, double budget, const std::function<void()> &call,
-                    const std::function<void()> &settle = [] {}) {
-    std::vector<double> samples;
-    call();
-    settle();
-    double cpu = 0;
-    long calls = 0;
-    auto begin = Clock::now();
-    while (samples.size() < 5 || (seconds(begin) < budget && samples.size() < 2000)) {
-        double cpu0 = cpu_seconds();
-        auto start = Clock::now();
-        for (int i = 0; i < batch; i++) call();
-        samples.push_back(1e6 * seconds(start) / batch);
-        cpu += cpu_seconds() - cpu0;
-        calls += batch;
-        settle();
-    }
-    report(name, 0, "us", samples, 1e6 * cpu / calls);
-}
-
-// Times copies of `bytes` for about `budget` seconds: latency up to 64 KiB, bandwidth above.
-static void copy(const char *name, size_t bytes, double budget, void *dst, const void *src, cudaMemcpyKind kind) {
-    std::vector<double> samples;
-    CHECK(cudaMemcpy(dst, src, bytes, kind));
-    CHECK(cudaDeviceSynchronize());
-    bool small = bytes <= 65536;
-    int batch = small ? 10 : 1;
-    double cpu0 = cpu_seconds();
-    long calls = 0;
-    auto begin = Clock::now();
-    while (samples.size() < 3 || (seconds(begin) < budget && samples.size() < 1000)) {
-        auto start = Clock::now();
-        for (int i = 0; i < batch; i++) CHECK(cudaMemcpy(dst, src, bytes, kind));
-        if (!small) CHECK(cudaDeviceSynchronize());
-        double each = seconds(start) / batch;
-        samples.push_back(small ? 1e6 * each : 1e-9 * bytes / each);
-        calls += batch;
-    }
-    report(name, bytes, small ? "us" : "GB/s", samples, 1e6 * (cpu_seconds() - cpu0) / calls);
-}
-
-int main(int argc, char **argv) {
-    auto start = Clock::now();
-    double budget = 0.3;
+// How much to measure.
+struct Effort {
+    double budget = 0.2;
+    // Seconds for a row of many calls, and for a row of copies whose buffers take long to make.
+    double limit = 3;
+    double idle = 2;
+    long loop = 200000;
     size_t max_copy = size_t(1) << 30;
-    for (int i = 1; i < argc; i++) {
-        if (!strcmp(argv[i], "--quick")) {
-            budget = 0.02;
-            max_copy = 1 << 20;
-        } else if (!strcmp(argv[i], "--max-copy") && i + 1 < argc) {
-            max_copy = strtoull(argv[++i], nullptr, 0);
-        } else {
-            fprintf(stderr, "usage: %s [--quick] [--max-copy BYTES]\n", argv[0]);
-            return 2;
-        }
-    }
+};
 
-    CHECK(cudaFree(nullptr));
-    report("first_call", 0, "us", {1e6 * seconds(start)}, 1e6 * cpu_seconds());
+static void first_call() {
+    Metric metric("first_call");
+    metric.add(1e6 * metric.time(1, [] { CHECK(cudaFree(nullptr)); }));
+    metric.report("us");
+}
 
+// A "call" of this row is 100 us of sleep, so that the CPU time of each in microseconds is a percentage.
+static void idle(const Effort &effort) {
+    // The stack may look for work for a moment before it goes to sleep, and warms another worker.
+    usleep(useconds_t(5e5 * effort.idle));
+    Metric metric("idle");
+    double cpu = cpu_seconds();
+    double taken = metric.time(long(1e4 * effort.idle), [&] { usleep(useconds_t(1e6 * effort.idle)); });
+    metric.add(100 * (cpu_seconds() - cpu) / taken);
+    metric.report("%");
+}
+
+static void calls(const Effort &effort) {
+    double budget = effort.budget;
     cudaStream_t stream;
     cudaEvent_t event;
     CHECK(cudaStreamCreate(&stream));
     CHECK(cudaEventCreate(&event));
-    auto sync = [] { CHECK(cudaDeviceSynchronize()); };
-    empty<<<1, 1>>>();
-    sync();
-
     int device;
     latency("cudaGetDevice", 1000, budget, [&] { CHECK(cudaGetDevice(&device)); });
     latency("cudaMemGetInfo", 10, budget, [] {
         size_t free_bytes, total_bytes;
         CHECK(cudaMemGetInfo(&free_bytes, &total_bytes));
     });
-    latency("cudaDeviceSynchronize_idle", 100, budget, sync);
+    latency("cudaDeviceSynchronize_idle", 100, budget, synchronize);
     std::vector<void *> blocks;
     latency("cudaMalloc_4KiB", 100, budget, [&] {
         void *block;
@@ -136,12 +70,13 @@ int main(int argc, char **argv) {
         CHECK(cudaMalloc(&block, 64 << 20));
         CHECK(cudaFree(block));
     });
-    latency("launch", 200, budget, [] { empty<<<1, 1>>>(); }, sync);
+    latency("launch", 200, budget, [] { empty<<<1, 1>>>(); }, synchronize);
     latency("launch_synchronize", 10, budget, [&] {
         empty<<<1, 1>>>();
-        sync();
+        synchronize();
     });
-    latency("cudaEventRecord", 100, budget, [&] { CHECK(cudaEventRecord(event, stream)); }, sync);
+    sustained("launch_loop", 0, effort.loop / 2, effort.limit, [] { empty<<<1, 1>>>(); }, synchronize);
+    latency("cudaEventRecord", 100, budget, [&] { CHECK(cudaEventRecord(event, stream)); }, synchronize);
     latency("cudaEventQuery", 100, budget, [&] { CHECK(cudaEventQuery(event)); });
     std::vector<cudaStream_t> streams;
     latency("cudaStreamCreate", 10, budget, [&] {
@@ -152,24 +87,171 @@ int main(int argc, char **argv) {
         for (cudaStream_t created : streams) CHECK(cudaStreamDestroy(created));
         streams.clear();
     });
+    CHECK(cudaEventDestroy(event));
+    CHECK(cudaStreamDestroy(stream));
+}
 
-    void *dev = nullptr, *pinned = nullptr, *ordinary = malloc(max_copy);
-    CHECK(cudaMalloc(&dev, max_copy));
-    memset(ordinary, 1, max_copy);
-    size_t max_pinned = std::min<size_t>(max_copy, size_t(256) << 20);
-    if (cudaMallocHost(&pinned, max_pinned) != cudaSuccess) {
+// A graph of 100 empty kernels, captured; null and the reason if there is none here.
+static cudaGraph_t graph_of_kernels(const char **reason) {
+    cudaStream_t stream;
+    cudaGraph_t graph = nullptr;
+    CHECK(cudaStreamCreate(&stream));
+    cudaError_t error = cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal);
+    if (error == cudaSuccess) {
+        for (int i = 0; i < 100; i++) empty<<<1, 1, 0, stream>>>();
+        error = cudaStreamEndCapture(stream, &graph);
+    }
+    *reason = cudaGetErrorName(error);
+    cudaGetLastError();
+    CHECK(cudaStreamDestroy(stream));
+    return error == cudaSuccess ? graph : nullptr;
+}
+
+static void graphs(const Effort &effort) {
+    const char *reason;
+    cudaGraph_t graph = graph_of_kernels(&reason);
+    cudaGraphExec_t exec = nullptr;
+    if (graph) {
+        cudaError_t error = cudaGraphInstantiate(&exec, graph, 0);
+        reason = cudaGetErrorName(error);
         cudaGetLastError();
+    }
+    if (!exec) {
+        skip("graph_100", reason);
+        return;
+    }
+    std::vector<cudaGraphExec_t> made;
+    latency("graph_100_instantiate", 1, effort.budget, [&] {
+        cudaGraphExec_t another;
+        CHECK(cudaGraphInstantiate(&another, graph, 0));
+        made.push_back(another);
+    }, [&] {
+        for (cudaGraphExec_t one : made) CHECK(cudaGraphExecDestroy(one));
+        made.clear();
+    });
+    latency("graph_100_launch", 5, effort.budget, [&] { CHECK(cudaGraphLaunch(exec, 0)); }, synchronize);
+    latency("graph_100_launch_synchronize", 1, effort.budget, [&] {
+        CHECK(cudaGraphLaunch(exec, 0));
+        synchronize();
+    });
+    CHECK(cudaGraphExecDestroy(exec));
+    CHECK(cudaGraphDestroy(graph));
+}
+
+// Copies between `host()` and the device for about the budget: latency up to 64 KiB, bandwidth above, until the
+// device is done. With `fresh` the buffer is made anew, untimed, for each copy.
+static void copies(const Effort &effort, const char *name, size_t bytes, void *device, cudaMemcpyKind kind,
+                   const std::function<void *()> &host, bool fresh) {
+    Metric metric(name, bytes);
+    if (fresh) metric.mixed();
+    bool small = bytes <= 65536;
+    int batch = small ? 10 : 1;
+    auto copy = [&](void *at) {
+        bool to_device = kind == cudaMemcpyHostToDevice;
+        CHECK(cudaMemcpy(to_device ? device : at, to_device ? at : device, bytes, kind));
+    };
+    if (!fresh) {
+        copy(host());
+        synchronize();
+        metric.uncounted(1);
+    }
+    auto begin = Clock::now();
+    auto go_on = [&] {
+        double taken = seconds(begin);
+        if (metric.samples() < 3) return metric.samples() < 1 || taken < effort.limit;
+        return taken < effort.budget && metric.samples() < 1000;
+    };
+    while (go_on()) {
+        void *at = host();
+        double taken = metric.time(batch, [&] {
+            for (int i = 0; i < batch; i++) copy(at);
+            if (!small) synchronize();
+        });
+        metric.add(small ? 1e6 * taken / batch : 1e-9 * bytes / taken);
+    }
+    if (small) {
+        begin = Clock::now();
+        for (int i = 0; i < 2000 && seconds(begin) < effort.budget / 2; i++) metric.time_single([&] { copy(host()); });
+    }
+    metric.report(small ? "us" : "GB/s");
+}
+
+static void copies_both_ways(const Effort &effort, const char *kind, size_t bytes, void *device,
+                             const std::function<void *()> &host, bool fresh = false) {
+    std::string to = std::string("copy_h2d_") + kind, from = std::string("copy_d2h_") + kind;
+    copies(effort, to.c_str(), bytes, device, cudaMemcpyHostToDevice, host, fresh);
+    copies(effort, from.c_str(), bytes, device, cudaMemcpyDeviceToHost, host, fresh);
+}
+
+static void bandwidth(const Effort &effort) {
+    const size_t sizes[] = {64, 4 << 10, 64 << 10, 1 << 20, 16 << 20, 64 << 20, 256 << 20, size_t(1) << 30};
+    const size_t max_pinned = std::min<size_t>(effort.max_copy, size_t(256) << 20);
+    void *device = nullptr, *pinned = nullptr;
+    CHECK(cudaMalloc(&device, effort.max_copy));
+    if (cudaMallocHost(&pinned, max_pinned) != cudaSuccess) {
+        skip("copy_pinned", cudaGetErrorName(cudaGetLastError()));
         pinned = nullptr;
     }
-    const size_t sizes[] = {64, 4 << 10, 64 << 10, 1 << 20, 16 << 20, 64 << 20, 256 << 20, size_t(1) << 30};
     for (size_t bytes : sizes) {
-        if (bytes > max_copy) break;
-        copy("copy_h2d_ordinary", bytes, budget, dev, ordinary, cudaMemcpyHostToDevice);
-        copy("copy_d2h_ordinary", bytes, budget, ordinary, dev, cudaMemcpyDeviceToHost);
-        if (pinned && bytes <= max_pinned) {
-            copy("copy_h2d_pinned", bytes, budget, dev, pinned, cudaMemcpyHostToDevice);
-            copy("copy_d2h_pinned", bytes, budget, pinned, dev, cudaMemcpyDeviceToHost);
+        if (bytes > effort.max_copy) break;
+        std::unique_ptr<Buffer> buffer;
+        auto again = [&] { return buffer->get(); };
+        if (bytes >= 1 << 20) {
+            auto fresh = [&] {
+                buffer.reset();
+                buffer = std::make_unique<Buffer>(Memory::scattered, bytes);
+                return buffer->get();
+            };
+            copies_both_ways(effort, "ordinary", bytes, device, fresh, true);
+            copies_both_ways(effort, "ordinary_again", bytes, device, again);
+        } else {
+            buffer = std::make_unique<Buffer>(Memory::scattered, bytes);
+            copies_both_ways(effort, "ordinary", bytes, device, again);
+        }
+        if (bytes >= 16 << 20 && bytes != 256 << 20 && Buffer::has_huge()) {
+            buffer.reset();
+            buffer = std::make_unique<Buffer>(Memory::huge, bytes);
+            copies_both_ways(effort, "ordinary_huge", bytes, device, again);
+        }
+        if (bytes != 256 << 20) {
+            buffer.reset();
+            buffer = std::make_unique<Buffer>(Memory::heap, bytes);
+            copies_both_ways(effort, "heap", bytes, device, again);
+        }
+        if (pinned && bytes <= max_pinned) copies_both_ways(effort, "pinned", bytes, device, [&] { return pinned; });
+    }
+    Buffer source(Memory::scattered, 4096);
+    sustained("copy_h2d_ordinary_loop", 4096, effort.loop, effort.limit,
+              [&] { CHECK(cudaMemcpy(device, source.get(), 4096, cudaMemcpyHostToDevice)); }, synchronize);
+    if (pinned) CHECK(cudaFreeHost(pinned));
+    CHECK(cudaFree(device));
+}
+
+int main(int argc, char **argv) {
+    Effort effort;
+    for (int i = 1; i < argc; i++) {
+        if (!strcmp(argv[i], "--first-call")) {
+            first_call();
+            return 0;
+        } else if (!strcmp(argv[i], "--quick")) {
+            effort = {0.02, 0.2, 0.3, 2000, 1 << 20};
+        } else if (!strcmp(argv[i], "--max-copy") && i + 1 < argc) {
+            effort.max_copy = strtoull(argv[++i], nullptr, 0);
+        } else {
+            fprintf(stderr, "usage: %s [--quick] [--max-copy BYTES] | --first-call\n", argv[0]);
+            return 2;
         }
     }
+    cudaDeviceProp properties;
+    int driver;
+    CHECK(cudaGetDeviceProperties(&properties, 0));
+    CHECK(cudaDriverGetVersion(&driver));
+    printf("{\"device\":\"%s\",\"driver\":%d}\n", properties.name, driver);
+    empty<<<1, 1>>>();
+    synchronize();
+    idle(effort);
+    calls(effort);
+    graphs(effort);
+    bandwidth(effort);
     return 0;
 }

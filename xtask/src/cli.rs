@@ -4,8 +4,8 @@
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
 
+use crate::bench::{self, BenchArguments};
 use crate::bundle::BundleArguments;
-use crate::measure::{self, BenchArguments};
 use crate::paths::Paths;
 use crate::run::{self, RunArguments};
 use crate::setup::kernel::Flavour;
@@ -90,7 +90,7 @@ impl Cli {
             Command::Run(arguments) => return Ok(run::run(&paths, &arguments)),
             Command::Demo(arguments) => return demo::run(&paths, &arguments.device),
             Command::Test(arguments) => return test::run(&paths, &arguments),
-            Command::Bench(arguments) => measure::run(&paths, &arguments)?,
+            Command::Bench(arguments) => bench::run(&paths, &arguments)?,
             Command::ApiCoverage(arguments) => coverage::run(&paths.root, &paths.stack, arguments.check)?,
             Command::Bundle(arguments) => bundle::run(&paths, &arguments)?,
             Command::Checkpatch => checkpatch::run(&paths)?,

@@ -9,7 +9,6 @@ pub mod cli;
 pub mod coverage;
 pub mod daemon;
 pub mod demo;
-pub mod measure;
 pub mod paths;
 pub mod process;
 pub mod program;

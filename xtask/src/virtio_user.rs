@@ -45,6 +45,11 @@ impl VirtioUser {
         command
     }
 
+    /// The daemon's process id.
+    pub fn daemon_id(&self) -> Option<u32> {
+        self.daemon.id()
+    }
+
     /// Ends the daemon.
     pub fn stop(mut self) -> Result<()> {
         self.daemon.stop()

@@ -45,6 +45,14 @@ impl Accelerator {
         Ok(if works { Self::Kvm } else { Self::Tcg })
     }
 
+    /// For people.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Kvm => "KVM",
+            Self::Tcg => "TCG",
+        }
+    }
+
     /// For QEMU's command line.
     pub fn arguments(self) -> [&'static str; 4] {
         match self {

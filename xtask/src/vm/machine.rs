@@ -69,6 +69,11 @@ impl Vm {
         self.accelerator
     }
 
+    /// QEMU's process id.
+    pub fn qemu_id(&self) -> u32 {
+        lock(&self.qemu).id()
+    }
+
     /// Starts a command in the guest.
     pub fn start(&self, command: &GuestCommand) -> Result<Running> {
         self.agent.start(command.to_wire(&self.libraries))

@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Runs the benchmark in every place that this machine has.
+
+use std::ffi::OsString;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+
+use super::cpu::Tree;
+use super::record::{Behind, Recorder};
+use super::report::{Measured, Metric, Place, Report};
+use super::{docs, table};
+use crate::build::{self, Part as BuildPart};
+use crate::daemon::{DaemonConfig, Device};
+use crate::paths::Paths;
+use crate::progress::{duration, output_of};
+use crate::run::new_log_folder;
+use crate::setup::Part as SetupPart;
+use crate::setup::kernel::Flavour;
+use crate::setup::nvcc::Nvcc;
+use crate::virtio_user::VirtioUser;
+use crate::vm::{GuestCommand, Vm, VmConfig};
+use crate::{program, setup};
+
+/// The benchmark, below the repository.
+const PROGRAM: &str = "tests/bench/calls.cu";
+/// How long it may take in a guest.
+const LIMIT: Duration = Duration::from_secs(1800);
+/// Fresh processes whose first call is timed, and the option that makes the program one of them.
+const FIRST_CALLS: usize = 10;
+const FIRST_CALL: &str = "--first-call";
+/// The name of a worker that waits for a session (`vhost-cuda/src/worker/start.rs`).
+const WARM: &str = "cuda-warm";
+/// How long a worker may take until it is warm.
+const WARM_LIMIT: Duration = Duration::from_secs(30);
+
+/// What to measure.
+#[derive(Debug, Args)]
+pub struct BenchArguments {
+    /// The GPU: `auto` (a real one if there is one), `emulated`, or the path of a libcuda.so.1
+    #[arg(long, default_value = "auto")]
+    device: String,
+    /// Only these places, with a comma between them
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "PLACES")]
+    only: Vec<Place>,
+    /// Fewer samples and small copies only
+    #[arg(long)]
+    quick: bool,
+    /// Write the figures to this file as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Measure nothing: write table and plots of docs/performance.md from such files, of any machine
+    #[arg(long, value_name = "FILES", num_args = 1.., conflicts_with_all = ["quick", "json", "only"])]
+    update_docs: Vec<PathBuf>,
+}
+
+/// Builds, measures, prints the table.
+pub fn run(paths: &Paths, arguments: &BenchArguments) -> Result<()> {
+    if !arguments.update_docs.is_empty() {
+        return docs::update(&paths.root, &Report::read(&arguments.update_docs)?);
+    }
+    let places = places(&arguments.only);
+    prepare(paths, &places)?;
+    let program = program::compile(paths, &paths.root.join(PROGRAM))?;
+    let logs = new_log_folder(paths)?;
+    let options: &[&str] = if arguments.quick { &["--quick"] } else { &[] };
+    let device = Device(arguments.device.clone());
+    let mut report = Report { date: date()?, machine: machine(), ..Report::default() };
+    for place in places {
+        let started = Instant::now();
+        let measured = match place {
+            Place::Native => native(paths, &program, options),
+            Place::VirtioUser => virtio_user(paths, device.clone(), &program, options, &logs),
+            Place::Vm => in_vm(paths, device.clone(), &program, options, &logs),
+        };
+        let measured = measured.with_context(|| format!("{}: logs in {}", place.name(), logs.display()))?;
+        eprintln!("{:16} measured  {}", place.name(), duration(started.elapsed()));
+        report.places.insert(place, measured);
+    }
+    print!("{}", table::table(&report));
+    if let Some(file) = &arguments.json {
+        report.write(file)?;
+    }
+    Ok(())
+}
+
+fn places(wanted: &[Place]) -> Vec<Place> {
+    let all = [Place::Native, Place::VirtioUser, Place::Vm];
+    let wanted = all.into_iter().filter(|place| wanted.is_empty() || wanted.contains(place));
+    wanted
+        .filter(|place| {
+            let missing = *place == Place::Native && !Path::new("/dev/nvidiactl").exists();
+            if missing {
+                eprintln!("{:16} skipped: there is no NVIDIA GPU here (/dev/nvidiactl)", place.name());
+            }
+            !missing
+        })
+        .collect()
+}
+
+/// Sets up and builds what `places` need.
+fn prepare(paths: &Paths, places: &[Place]) -> Result<()> {
+    let (parts, built): (&[_], &[_]) = if places.contains(&Place::Vm) {
+        (&[], &[])
+    } else {
+        (
+            &[SetupPart::Debian, SetupPart::Nvcc],
+            &[BuildPart::Daemon, BuildPart::GuestLib, BuildPart::Emulator],
+        )
+    };
+    setup::run(paths, parts)?;
+    build::run(paths, built, Flavour::Small).map(drop)
+}
+
+/// NVIDIA's runtime and driver.
+fn native(paths: &Paths, program: &Path, options: &[&str]) -> Result<Measured> {
+    let libraries = Nvcc::find(paths)?.libraries();
+    measure(Behind::default(), options, |options, output| {
+        let mut command = Command::new(program);
+        stream(command.args(options).env("LD_LIBRARY_PATH", &libraries), output)
+    })
+}
+
+fn virtio_user(
+    paths: &Paths,
+    device: Device,
+    program: &Path,
+    options: &[&str],
+    logs: &Path,
+) -> Result<Measured> {
+    let beside = VirtioUser::start(paths, DaemonConfig::new(device), logs)?;
+    let behind = Behind { daemon: beside.daemon_id().map(Tree), qemu: None };
+    let measured = measure(behind, options, |options, output| {
+        stream(beside.command(paths, program).args(options), output)
+    })?;
+    beside.stop()?;
+    Ok(measured)
+}
+
+fn in_vm(paths: &Paths, device: Device, program: &Path, options: &[&str], logs: &Path) -> Result<Measured> {
+    let mut config = VmConfig::new(device);
+    config.memory = "4G".to_owned();
+    let vm = Vm::boot(paths, config, logs)?;
+    let behind = Behind { daemon: vm.daemon().id().map(Tree), qemu: Some(Tree(vm.qemu_id())) };
+    let mut measured = measure(behind, options, |options, output| {
+        let command = GuestCommand::new(program).arguments(options.iter().map(OsString::from));
+        let running = vm.start(&command)?;
+        running.input().close()?;
+        let mut errors = Vec::new();
+        match running.wait(Some(LIMIT), output, &mut errors)? {
+            0 => Ok(()),
+            status => {
+                let errors = String::from_utf8_lossy(&errors);
+                bail!("The benchmark ended with {status} in the guest: {}", errors.trim())
+            }
+        }
+    })?;
+    measured.accelerator = Some(vm.accelerator().name().to_owned());
+    vm.shut_down()?;
+    Ok(measured)
+}
+
+/// Runs the program once for each first call, then for everything else. `run` runs it with these options.
+fn measure(
+    behind: Behind,
+    options: &[&str],
+    run: impl Fn(&[&str], &mut dyn Write) -> Result<()>,
+) -> Result<Measured> {
+    let mut recorder = Recorder::new(behind);
+    let first = first_calls(behind, &run)?;
+    run(options, &mut recorder)?;
+    let mut measured = recorder.finish()?;
+    measured.metrics.insert(0, first);
+    Ok(measured)
+}
+
+/// The first calls of fresh processes, each with a worker that is warm. What the daemon's side has used contains
+/// the warming of the next worker.
+fn first_calls(behind: Behind, run: &impl Fn(&[&str], &mut dyn Write) -> Result<()>) -> Result<Metric> {
+    let mut metrics = Vec::new();
+    wait_warm(behind)?;
+    let before = behind.daemon.map(Tree::cpu_us);
+    for _ in 0..FIRST_CALLS {
+        let mut recorder = Recorder::default();
+        run(&[FIRST_CALL], &mut recorder)?;
+        metrics.extend(recorder.finish()?.metrics);
+        wait_warm(behind)?;
+    }
+    let after = behind.daemon.map(Tree::cpu_us);
+    metrics.sort_by(|a, b| a.median.total_cmp(&b.median));
+    let count = metrics.len();
+    let at = |percent: usize| metrics[(count - 1) * percent / 100].median;
+    let mut first = metrics[(count - 1) / 2].clone();
+    (first.p10, first.p90) = (at(10), at(90));
+    (first.samples, first.calls) = (count as u64, count as u64);
+    first.cpu_us = metrics.iter().map(|metric| metric.cpu_us).sum::<f64>() / count as f64;
+    first.host_cpu_us = before.zip(after).map(|(before, after)| (after - before) / count as f64);
+    Ok(first)
+}
+
+/// Waits until the daemon has a worker ready.
+fn wait_warm(behind: Behind) -> Result<()> {
+    let Some(daemon) = behind.daemon else { return Ok(()) };
+    let end = Instant::now() + WARM_LIMIT;
+    while !daemon.has_children(WARM, 1) {
+        if Instant::now() > end {
+            bail!("The daemon has no warm worker after {WARM_LIMIT:?}");
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
+}
+
+/// Runs a command whose output goes to `output` as it comes; an error unless it succeeds.
+fn stream(command: &mut Command, output: &mut dyn Write) -> Result<()> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .with_context(|| format!("Cannot start {name}"))?;
+    let (mut stdout, mut stderr) = (child.stdout.take(), child.stderr.take());
+    let errors = thread::spawn(move || {
+        let mut text = String::new();
+        // What cannot be read is not shown.
+        let _ = stderr.as_mut().map(|stderr| stderr.read_to_string(&mut text));
+        text
+    });
+    let copied = io::copy(stdout.as_mut().context("No output")?, output);
+    drop(stdout);
+    let status = child.wait()?;
+    let errors = errors.join().unwrap_or_default();
+    if !status.success() {
+        bail!("{name} ended with {status}: {}", errors.trim());
+    }
+    copied.map(drop).context("Cannot read the benchmark's output")
+}
+
+fn date() -> Result<String> {
+    output_of(Command::new("date").args(["-u", "+%F"]))
+}
+
+/// Processor and how many of them.
+fn machine() -> String {
+    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model =
+        info.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or(": unknown processor");
+    let count = thread::available_parallelism().map_or(1, usize::from);
+    format!("{count} CPUs ({})", model.trim_start_matches([' ', '\t', ':']))
+}

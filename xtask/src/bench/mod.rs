@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! `cargo xtask bench`: the named metrics of `tests/bench/calls.cu`, native beside the stack.
+//!
+//! Ratios against native in the same run are what counts; absolute figures belong to one machine.
+
+mod cpu;
+mod docs;
+mod measure;
+mod plots;
+mod record;
+mod report;
+mod table;
+
+pub use measure::{BenchArguments, run};
