@@ -42,4 +42,12 @@ handles! {
     EventId;
     /// `CUmemoryPool`.
     MemoryPoolId;
+    /// `CUarray`.
+    ArrayId;
+    /// `CUmipmappedArray`.
+    MipmappedArrayId;
+    /// `CUmemGenericAllocationHandle`.
+    AllocationId;
+    /// `CUlinkState`.
+    LinkId;
 }

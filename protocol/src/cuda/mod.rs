@@ -7,11 +7,13 @@
 //! and, if [`CALL_OUT_INLINE`] was set, the bulk output. Names, images, kernel parameters and memory are
 //! bulk: everything whose length is not fixed.
 
+pub mod descriptor;
 pub mod handle;
 pub mod header;
 pub mod table;
 pub mod value;
 
+pub use descriptor::*;
 pub use handle::*;
 pub use header::*;
 pub use table::Opcode;

@@ -124,6 +124,8 @@ macro_rules! wire_structs {
     )* };
 }
 
+pub(crate) use wire_structs;
+
 wire_structs! {
     /// Shape of a launch (`CUlaunchConfig`). The kernel's parameters are the bulk input, packed as the
     /// kernel lays them out.

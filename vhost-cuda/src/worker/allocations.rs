@@ -4,7 +4,7 @@
 //! The driver would take any address of this process for a copy (unified addressing), the worker's own memory
 //! included: so every range that it is to copy or set is looked up here first.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use super::gpu::{CuResult, CudaError};
 
@@ -24,6 +24,8 @@ pub enum Origin {
     LibraryGlobal(u64),
     /// Pages of the guest process, registered with the GPU.
     HostWindow,
+    /// An allocation of `cuMemCreate` at reserved addresses; [`super::vmm`] counts its bytes.
+    Mapped,
 }
 
 /// A range of memory.
@@ -50,6 +52,8 @@ pub struct Allocations {
     limit: Option<u64>,
     allocated: u64,
     serial: u64,
+    /// Bytes of arrays, by name, with the context that they are in.
+    arrays: HashMap<u64, (u64, u64)>,
 }
 
 impl Allocations {
@@ -80,6 +84,32 @@ impl Allocations {
         self.allocated = self.allocated.saturating_sub(bytes);
     }
 
+    /// Takes `bytes` of the quota for the array or mipmapped array named `name`.
+    ///
+    /// Errors: `CUDA_ERROR_OUT_OF_MEMORY`.
+    pub fn charge_array(&mut self, name: u64, bytes: u64, context: u64) -> CuResult<()> {
+        self.charge(bytes)?;
+        self.arrays.insert(name, (bytes, context));
+        Ok(())
+    }
+
+    /// Gives back what [`Self::charge_array`] took.
+    pub fn discharge_array(&mut self, name: u64) {
+        if let Some((bytes, _)) = self.arrays.remove(&name) {
+            self.discharge(bytes);
+        }
+    }
+
+    /// Forgets the ranges and arrays of a context that has ended.
+    pub fn forget_context(&mut self, context: u64) {
+        self.forget(|range| range.context == context);
+        let gone: Vec<u64> =
+            self.arrays.iter().filter(|(_, (_, of))| *of == context).map(|(&name, _)| name).collect();
+        for name in gone {
+            self.discharge_array(name);
+        }
+    }
+
     /// Enters a range; an older one at the same base is replaced.
     pub fn insert(&mut self, base: u64, bytes: u64, origin: Origin, place: (u64, i32)) {
         self.serial += 1;
@@ -87,13 +117,22 @@ impl Allocations {
         self.ranges.insert(base, Range { base, bytes, origin, context, device, serial: self.serial });
     }
 
-    /// The range that holds all of `bytes` bytes at `address`.
+    /// The range that holds `address`, if all of `bytes` bytes from there on lie in it. Mapped allocations count
+    /// as one range where they adjoin.
     ///
     /// Errors: `CUDA_ERROR_INVALID_VALUE`.
     pub fn check(&self, address: u64, bytes: u64) -> CuResult<&Range> {
         let range = self.find(address).ok_or(CudaError::INVALID_VALUE)?;
         let end = address.checked_add(bytes).ok_or(CudaError::INVALID_VALUE)?;
-        if end > range.base.saturating_add(range.bytes) { Err(CudaError::INVALID_VALUE) } else { Ok(range) }
+        let mut last = range;
+        while end > last.base.saturating_add(last.bytes) {
+            let next = self.ranges.get(&last.base.saturating_add(last.bytes));
+            match next {
+                Some(next) if next.origin == Origin::Mapped && last.origin == Origin::Mapped => last = next,
+                _ => return Err(CudaError::INVALID_VALUE),
+            }
+        }
+        Ok(range)
     }
 
     /// The range that holds `address`.
@@ -157,6 +196,29 @@ mod tests {
         {
             assert!(allocations.check(address, bytes).is_err(), "{address:#x}+{bytes}");
         }
+    }
+
+    #[test]
+    fn only_mapped_allocations_adjoin() {
+        let mut allocations = Allocations::new(None);
+        allocations.insert(0x1000, 0x1000, Origin::Mapped, (0, 0));
+        allocations.insert(0x2000, 0x1000, Origin::Mapped, (0, 0));
+        allocations.insert(0x3000, 0x1000, Origin::Allocated, (9, 0));
+        assert!(allocations.check(0x1800, 0x1800).is_ok());
+        assert!(allocations.check(0x1800, 0x1801).is_err(), "into another kind");
+        allocations.insert(0x5000, 0x1000, Origin::Mapped, (0, 0));
+        assert!(allocations.check(0x5fff, 2).is_err(), "into nothing");
+    }
+
+    #[test]
+    fn arrays_count_until_they_end() {
+        let mut allocations = Allocations::new(Some(100));
+        allocations.charge_array(1, 60, 9).unwrap();
+        assert_eq!(allocations.charge_array(2, 41, 9), Err(CudaError::OUT_OF_MEMORY));
+        allocations.discharge_array(2);
+        assert_eq!(allocations.quota(), Some((100, 60)));
+        allocations.forget_context(9);
+        assert_eq!(allocations.quota(), Some((100, 0)));
     }
 
     #[test]

@@ -13,6 +13,7 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::bulk::{BulkIn, BulkOut};
 use super::dispatch::{dispatch, may_print, needs_context};
 use super::gpu::{CuResult, CudaError, Driver};
+use super::jit::JitLogs;
 use super::pages::PageList;
 use super::resolve::Resolve;
 use super::state::SessionState;
@@ -26,6 +27,8 @@ const MAX_RESULTS: usize = 512;
 pub struct ThreadState {
     /// Name and epoch of the context that is current here.
     current: Option<(ContextId, u64)>,
+    /// What the just-in-time compiler had to say last.
+    pub jit: JitLogs,
 }
 
 impl ThreadState {

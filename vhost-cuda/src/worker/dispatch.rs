@@ -2,10 +2,7 @@
 //! From an opcode to its handler, made from the call table: a `forward` row's handler is derived here, a
 //! `custom` row's is the function of that name in [`super::handlers`], and the build fails without it.
 
-use virtio_cuda_protocol::cuda::{
-    Box3, ContextId, DevicePtr, EventId, Extent, FunctionId, LaunchShape, LibraryId, ModuleId, Opcode,
-    Reader, StreamId, Wire, Writer,
-};
+use virtio_cuda_protocol::cuda::*;
 
 use super::call::CallContext;
 use super::gpu::{CuResult, CudaError};
@@ -62,7 +59,9 @@ pub fn may_print(opcode: Opcode) -> bool {
         O::cuMemAlloc_v2 | O::cuMemFree_v2 | O::cuLaunchKernel => true,
         O::cuModuleLoadData | O::cuModuleUnload | O::cuLibraryLoadData | O::cuLibraryUnload => true,
         O::cuStreamDestroy_v2 | O::cuEventDestroy_v2 => true,
+        O::cuModuleLoadDataEx => true,
         // All copies and sets.
+        _ if (O::memcpy_box_htoa as u32..=O::memcpy_box_atod as u32).contains(&(opcode as u32)) => true,
         _ => (O::cuMemcpyHtoD_v2 as u32..=O::cuMemsetD2D32Async as u32).contains(&(opcode as u32)),
     }
 }

@@ -18,16 +18,27 @@ use std::path::Path;
 
 use cudarc::driver::sys;
 use cudarc::driver::sys::{
-    CUDA_MEMCPY3D, CUdevice_P2PAttribute, CUdevice_attribute, CUfunc_cache, CUfunction_attribute,
-    CUjit_option, CUlaunchAttribute, CUlaunchAttributeID, CUlaunchAttributeValue, CUlibraryOption, CUlimit,
-    CUmemorytype, CUoccupancyB2DSize,
+    CUDA_ARRAY_MEMORY_REQUIREMENTS, CUDA_ARRAY3D_DESCRIPTOR, CUDA_MEMCPY3D, CUDA_RESOURCE_DESC,
+    CUDA_RESOURCE_VIEW_DESC, CUDA_TEXTURE_DESC, CUarray_format, CUdevice_P2PAttribute, CUdevice_attribute,
+    CUfunc_cache, CUfunction_attribute, CUjit_option, CUjitInputType, CUlaunchAttribute, CUlaunchAttributeID,
+    CUlaunchAttributeValue, CUlibraryOption, CUlimit, CUmemAccess_flags, CUmemAccessDesc,
+    CUmemAllocationGranularity_flags, CUmemAllocationProp, CUmemLocation, CUmemPool_attribute,
+    CUmemPoolProps, CUmemorytype, CUoccupancyB2DSize,
 };
 pub use cudarc::driver::sys::{
-    CUcontext, CUdevice, CUdeviceptr, CUevent, CUfunction, CUkernel, CUlaunchConfig, CUlibrary, CUmodule,
-    CUstream, CUuuid,
+    CUarray, CUcontext, CUdevice, CUdeviceptr, CUevent, CUfunction, CUkernel, CUlaunchConfig, CUlibrary,
+    CUlinkState, CUmemGenericAllocationHandle, CUmemoryPool, CUmipmappedArray, CUmodule, CUstream,
+    CUsurfObject, CUtexObject, CUuuid,
 };
 use libloading::os::unix::{Library, RTLD_LAZY, RTLD_LOCAL};
 use virtio_cuda_protocol::cuda::{LAUNCH_COOPERATIVE, LAUNCH_PRIORITY, LaunchShape};
+
+mod raw;
+
+pub use raw::{
+    RawAccess, RawAllocation, RawArray, RawLocation, RawPool, RawRequirements, RawResource, RawTexture,
+    RawView,
+};
 
 /// A `CUresult` other than success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -72,6 +83,11 @@ trait Plain: Copy {
 macro_rules! plain {
     ($($t:ty = $zero:expr),*) => { $(impl Plain for $t { const ZERO: Self = $zero; })* };
 }
+plain!(
+    RawArray = RawArray::ZERO,
+    RawRequirements = RawRequirements::ZERO,
+    RawAllocation = RawAllocation::ZERO
+);
 plain!(c_int = 0, c_uint = 0, c_ulonglong = 0, usize = 0, f32 = 0.0, CUuuid = CUuuid { bytes: [0; 16] });
 impl<T> Plain for *mut T {
     const ZERO: Self = std::ptr::null_mut();
@@ -241,6 +257,55 @@ driver_functions! {
     safe cuEventSynchronize [] (event: CUevent) [];
     safe cuEventElapsedTime [milliseconds: f32] (start: CUevent, end: CUevent) [];
     safe cuEventElapsedTime_v2 [milliseconds: f32] (start: CUevent, end: CUevent) [];
+
+    unsafe cuArray3DCreate_v2 [array: CUarray] (descriptor: *const RawArray as *const CUDA_ARRAY3D_DESCRIPTOR) [];
+    safe cuArray3DGetDescriptor_v2 [descriptor: RawArray as CUDA_ARRAY3D_DESCRIPTOR] (array: CUarray) [];
+    safe cuArrayDestroy [] (array: CUarray) [];
+    safe cuArrayGetMemoryRequirements [requirements: RawRequirements as CUDA_ARRAY_MEMORY_REQUIREMENTS] (array: CUarray, device: CUdevice) [];
+    safe cuArrayGetPlane [plane: CUarray] (array: CUarray, index: c_uint) [];
+    unsafe cuMipmappedArrayCreate [mipmap: CUmipmappedArray] (descriptor: *const RawArray as *const CUDA_ARRAY3D_DESCRIPTOR, levels: c_uint) [];
+    safe cuMipmappedArrayDestroy [] (mipmap: CUmipmappedArray) [];
+    safe cuMipmappedArrayGetLevel [array: CUarray] (mipmap: CUmipmappedArray, level: c_uint) [];
+    safe cuMipmappedArrayGetMemoryRequirements [requirements: RawRequirements as CUDA_ARRAY_MEMORY_REQUIREMENTS] (mipmap: CUmipmappedArray, device: CUdevice) [];
+    unsafe cuTexObjectCreate [object: CUtexObject] (resource: *const RawResource as *const CUDA_RESOURCE_DESC,
+        texture: *const RawTexture as *const CUDA_TEXTURE_DESC, view: *const RawView as *const CUDA_RESOURCE_VIEW_DESC) [];
+    safe cuTexObjectDestroy [] (object: CUtexObject) [];
+    unsafe cuSurfObjectCreate [object: CUsurfObject] (resource: *const RawResource as *const CUDA_RESOURCE_DESC) [];
+    safe cuSurfObjectDestroy [] (object: CUsurfObject) [];
+    safe cuDeviceGetTexture1DLinearMaxWidth [elements: usize] (format: c_int as CUarray_format, channels: c_uint, device: CUdevice) [];
+
+    unsafe cuMemPoolCreate [pool: CUmemoryPool] (properties: *const RawPool as *const CUmemPoolProps) [];
+    safe cuMemPoolDestroy [] (pool: CUmemoryPool) [];
+    safe cuDeviceGetDefaultMemPool [pool: CUmemoryPool] (device: CUdevice) [];
+    safe cuDeviceSetMemPool [] (device: CUdevice, pool: CUmemoryPool) [];
+    unsafe cuMemPoolGetAttribute [] (pool: CUmemoryPool, attribute: c_int as CUmemPool_attribute, value: *mut c_void) [];
+    unsafe cuMemPoolSetAttribute [] (pool: CUmemoryPool, attribute: c_int as CUmemPool_attribute, value: *mut c_void) [];
+    unsafe cuMemPoolGetAccess [access: c_int as CUmemAccess_flags] (pool: CUmemoryPool, location: *mut RawLocation as *mut CUmemLocation) [];
+    unsafe cuMemPoolSetAccess [] (pool: CUmemoryPool, map: *const RawAccess as *const CUmemAccessDesc, count: usize) [];
+    safe cuMemPoolTrimTo [] (pool: CUmemoryPool, keep: usize) [];
+    safe cuMemAllocFromPoolAsync [dptr: CUdeviceptr] (bytesize: usize, pool: CUmemoryPool, stream: CUstream) [];
+
+    safe cuMemAddressReserve [dptr: CUdeviceptr] (bytesize: usize, alignment: usize, addr: CUdeviceptr, flags: c_ulonglong) [];
+    unsafe cuMemAddressFree [] (dptr: CUdeviceptr, bytesize: usize) [];
+    unsafe cuMemCreate [handle: CUmemGenericAllocationHandle] (bytesize: usize, properties: *const RawAllocation as *const CUmemAllocationProp, flags: c_ulonglong) [];
+    safe cuMemRelease [] (handle: CUmemGenericAllocationHandle) [];
+    safe cuMemGetAllocationPropertiesFromHandle [properties: RawAllocation as CUmemAllocationProp] (handle: CUmemGenericAllocationHandle) [];
+    unsafe cuMemMap [] (dptr: CUdeviceptr, bytesize: usize, offset: usize, handle: CUmemGenericAllocationHandle, flags: c_ulonglong) [];
+    unsafe cuMemUnmap [] (dptr: CUdeviceptr, bytesize: usize) [];
+    unsafe cuMemSetAccess [] (dptr: CUdeviceptr, bytesize: usize, map: *const RawAccess as *const CUmemAccessDesc, count: usize) [];
+    unsafe cuMemGetAccess [access: c_ulonglong] (location: *const RawLocation as *const CUmemLocation, dptr: CUdeviceptr) [];
+    unsafe cuMemGetAllocationGranularity [bytes: usize] (properties: *const RawAllocation as *const CUmemAllocationProp, option: c_int as CUmemAllocationGranularity_flags) [];
+    unsafe cuMemRetainAllocationHandle [handle: CUmemGenericAllocationHandle] (address: *mut c_void) [];
+
+    unsafe cuModuleLoadDataEx [module: CUmodule] (image: *const c_void, count: c_uint, options: *mut c_uint as *mut CUjit_option, values: *mut *mut c_void) [];
+    unsafe cuLinkCreate_v2 [] (count: c_uint, options: *mut c_uint as *mut CUjit_option, values: *mut *mut c_void) [state: CUlinkState];
+    unsafe cuLinkAddData_v2 [] (state: CUlinkState, kind: c_int as CUjitInputType, data: *mut c_void, bytes: usize, name: *const c_char,
+        count: c_uint, options: *mut c_uint as *mut CUjit_option, values: *mut *mut c_void) [];
+    unsafe cuLinkComplete [] (state: CUlinkState) [image: *mut c_void, bytes: usize];
+    safe cuLinkDestroy [] (state: CUlinkState) [];
+
+    safe cuCtxEnablePeerAccess [] (peer: CUcontext, flags: c_uint) [];
+    safe cuCtxDisablePeerAccess [] (peer: CUcontext) [];
 }
 
 impl Driver {
@@ -323,6 +388,35 @@ pub enum BoxEnd {
     Device(CUdeviceptr),
     /// Host memory.
     Host(*mut u8),
+    /// An array, from a place on: byte of the row, row, slice.
+    Array(CUarray, [usize; 3]),
+}
+
+/// The fields of one end in `CUDA_MEMCPY3D`.
+struct Split {
+    kind: CUmemorytype,
+    host: *mut c_void,
+    device: CUdeviceptr,
+    array: CUarray,
+    origin: [usize; 3],
+}
+
+impl Split {
+    fn of(end: BoxEnd) -> Self {
+        use std::ptr::null_mut as null;
+        let (host, array, origin) = (null(), null(), [0; 3]);
+        match end {
+            BoxEnd::Device(device) => {
+                Self { kind: CUmemorytype::CU_MEMORYTYPE_DEVICE, host, device, array, origin }
+            }
+            BoxEnd::Host(at) => {
+                Self { kind: CUmemorytype::CU_MEMORYTYPE_HOST, host: at.cast(), device: 0, array, origin }
+            }
+            BoxEnd::Array(array, origin) => {
+                Self { kind: CUmemorytype::CU_MEMORYTYPE_ARRAY, host, device: 0, array, origin }
+            }
+        }
+    }
 }
 
 /// A box copy: both ends with their pitch and slice height, and its size.
@@ -343,32 +437,27 @@ impl Driver {
     ///
     /// Both ends must be good for the whole box until the stream has passed the copy.
     pub unsafe fn copy_box(&self, copy: &BoxCopy, stream: CUstream) -> CuResult<()> {
-        let split = |end: BoxEnd| match end {
-            BoxEnd::Device(at) => (CUmemorytype::CU_MEMORYTYPE_DEVICE, std::ptr::null_mut(), at),
-            BoxEnd::Host(at) => (CUmemorytype::CU_MEMORYTYPE_HOST, at.cast::<c_void>(), 0),
-        };
-        let (srcMemoryType, srcHost, srcDevice) = split(copy.src.0);
-        let (dstMemoryType, dstHost, dstDevice) = split(copy.dst.0);
+        let (src, dst) = (Split::of(copy.src.0), Split::of(copy.dst.0));
         let parameters = CUDA_MEMCPY3D {
-            srcXInBytes: 0,
-            srcY: 0,
-            srcZ: 0,
+            srcXInBytes: src.origin[0],
+            srcY: src.origin[1],
+            srcZ: src.origin[2],
             srcLOD: 0,
-            srcMemoryType,
-            srcHost,
-            srcDevice,
-            srcArray: std::ptr::null_mut(),
+            srcMemoryType: src.kind,
+            srcHost: src.host,
+            srcDevice: src.device,
+            srcArray: src.array,
             reserved0: std::ptr::null_mut(),
             srcPitch: copy.src.1,
             srcHeight: copy.src.2,
-            dstXInBytes: 0,
-            dstY: 0,
-            dstZ: 0,
+            dstXInBytes: dst.origin[0],
+            dstY: dst.origin[1],
+            dstZ: dst.origin[2],
             dstLOD: 0,
-            dstMemoryType,
-            dstHost,
-            dstDevice,
-            dstArray: std::ptr::null_mut(),
+            dstMemoryType: dst.kind,
+            dstHost: dst.host,
+            dstDevice: dst.device,
+            dstArray: dst.array,
             reserved1: std::ptr::null_mut(),
             dstPitch: copy.dst.1,
             dstHeight: copy.dst.2,

@@ -2,7 +2,7 @@
 //! The session's objects by the names that the guest gave them.
 
 use std::collections::HashMap;
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use virtio_cuda_protocol::cuda::FIRST_HANDLE;
 
@@ -122,14 +122,64 @@ pub struct Objects {
     pub libraries: Table,
     /// Functions and kernels.
     pub functions: Table,
+    /// Arrays, levels of mipmapped arrays and planes of arrays; the last two have an owner.
+    pub arrays: Table,
+    /// Mipmapped arrays.
+    pub mipmaps: Table,
+    /// Pools; a device's default one has an owner.
+    pub pools: Table,
+    /// Texture objects.
+    pub textures: Values,
+    /// Surface objects.
+    pub surfaces: Values,
+}
+
+/// Objects that the driver names with a value that kernels take.
+#[derive(Debug, Default)]
+pub struct Values {
+    // To the context of each.
+    contexts: Mutex<HashMap<u64, u64>>,
+}
+
+impl Values {
+    fn lock(&self) -> MutexGuard<'_, HashMap<u64, u64>> {
+        self.contexts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Refuses one more object than a session may have.
+    ///
+    /// Errors: `CUDA_ERROR_OUT_OF_MEMORY`.
+    pub fn check_room(&self) -> CuResult<()> {
+        if self.lock().len() >= MAX_OBJECTS { Err(CudaError::OUT_OF_MEMORY) } else { Ok(()) }
+    }
+
+    /// Enters an object that the driver has made in `context`.
+    pub fn insert(&self, value: u64, context: u64) {
+        self.lock().insert(value, context);
+    }
+
+    /// Takes an object out.
+    ///
+    /// Errors: `CUDA_ERROR_INVALID_VALUE`, as the driver says of values that it has not given out.
+    pub fn remove(&self, value: u64) -> CuResult<()> {
+        self.lock().remove(&value).map(drop).ok_or(CudaError::INVALID_VALUE)
+    }
+
+    fn forget_context(&self, context: u64) {
+        self.lock().retain(|_, of| *of != context);
+    }
 }
 
 impl Objects {
     /// Forgets what a context took with it.
     pub fn forget_context(&self, context: u64) {
-        for table in [&self.streams, &self.events, &self.modules, &self.functions] {
+        let tables =
+            [&self.streams, &self.events, &self.modules, &self.functions, &self.arrays, &self.mipmaps];
+        for table in tables {
             table.forget(|entry| entry.context == context);
         }
+        self.textures.forget_context(context);
+        self.surfaces.forget_context(context);
     }
 }
 

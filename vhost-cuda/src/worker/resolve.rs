@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Every guest value becomes a host value here, by its type. A type without [`Resolve`] does not reach the driver.
 
-use virtio_cuda_protocol::cuda::{ContextId, EventId, FunctionId, LibraryId, ModuleId, StreamId};
+use virtio_cuda_protocol::cuda::{
+    ArrayId, ContextId, EventId, FunctionId, LibraryId, MemoryPoolId, MipmappedArrayId, ModuleId, StreamId,
+};
 
 use super::gpu::{
-    CUcontext, CUevent, CUfunction, CUkernel, CUlibrary, CUmodule, CUstream, CuResult, CudaError,
+    CUarray, CUcontext, CUevent, CUfunction, CUkernel, CUlibrary, CUmemoryPool, CUmipmappedArray, CUmodule,
+    CUstream, CuResult, CudaError,
 };
 use super::objects::Kind;
 use super::state::SessionState;
@@ -64,6 +67,27 @@ impl Resolve for LibraryId {
     type Host = CUlibrary;
     fn resolve(self, session: &SessionState) -> CuResult<CUlibrary> {
         Ok(session.objects.libraries.get(self.0)?.raw as CUlibrary)
+    }
+}
+
+impl Resolve for ArrayId {
+    type Host = CUarray;
+    fn resolve(self, session: &SessionState) -> CuResult<CUarray> {
+        Ok(session.objects.arrays.get(self.0)?.raw as CUarray)
+    }
+}
+
+impl Resolve for MipmappedArrayId {
+    type Host = CUmipmappedArray;
+    fn resolve(self, session: &SessionState) -> CuResult<CUmipmappedArray> {
+        Ok(session.objects.mipmaps.get(self.0)?.raw as CUmipmappedArray)
+    }
+}
+
+impl Resolve for MemoryPoolId {
+    type Host = CUmemoryPool;
+    fn resolve(self, session: &SessionState) -> CuResult<CUmemoryPool> {
+        Ok(session.objects.pools.get(self.0)?.raw as CUmemoryPool)
     }
 }
 

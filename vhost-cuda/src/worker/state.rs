@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What a session has in its worker, shared by the executors of its threads.
 
+use std::collections::HashMap;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
@@ -8,15 +9,17 @@ use super::allocations::Allocations;
 use super::contexts::Contexts;
 use super::gpu::{CuResult, CudaError, Driver};
 use super::handlers::DeviceFacts;
+use super::linker::Links;
 use super::objects::Objects;
 use super::output::Output;
 use super::pages::GuestPages;
+use super::reservations::Reservations;
 use super::staging::Staging;
 use super::window::Window;
 
 /// The state of a session.
 ///
-/// Where several locks are held they are taken in this order: contexts, window, allocations.
+/// Where several locks are held they are taken in this order: contexts, window, reservations, allocations.
 #[derive(Debug)]
 pub struct SessionState {
     /// The driver.
@@ -33,6 +36,11 @@ pub struct SessionState {
     pub refused: AtomicBool,
     /// Constant facts, by device.
     pub devices: Vec<OnceLock<DeviceFacts>>,
+    /// Links that have begun.
+    pub links: Links,
+    /// Release thresholds of pools, where the quota keeps them from the driver.
+    pub thresholds: Mutex<HashMap<u64, u64>>,
+    reservations: Mutex<Reservations>,
     allocations: Mutex<Allocations>,
     window: Mutex<Window>,
     memory: RwLock<Arc<GuestPages>>,
@@ -49,6 +57,9 @@ impl SessionState {
             staging: Staging::default(),
             refused: AtomicBool::new(false),
             devices: (0..devices).map(|_| OnceLock::new()).collect(),
+            links: Links::default(),
+            thresholds: Mutex::default(),
+            reservations: Mutex::default(),
             allocations: Mutex::new(Allocations::new(memory_limit)),
             window: Mutex::new(window),
             memory: RwLock::default(),
@@ -58,6 +69,11 @@ impl SessionState {
     /// Ranges that a GPU address may name.
     pub fn allocations(&self) -> MutexGuard<'_, Allocations> {
         self.allocations.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reserved addresses and what is mapped there.
+    pub fn reservations(&self) -> MutexGuard<'_, Reservations> {
+        self.reservations.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Pages of the guest process.
@@ -97,6 +113,6 @@ impl SessionState {
         self.objects.forget_context(context);
         self.staging.forget_context(context);
         self.window().forget_context(context);
-        self.allocations().forget(|range| range.context == context);
+        self.allocations().forget_context(context);
     }
 }

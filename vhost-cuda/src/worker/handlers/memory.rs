@@ -19,7 +19,7 @@ const TYPE_HOST: u32 = 1;
 const TYPE_DEVICE: u32 = 2;
 
 /// Allocates, within the quota.
-fn allocate(
+pub(super) fn allocate(
     cx: &CallContext<'_>,
     bytes: u64,
     origin: Origin,

@@ -26,12 +26,12 @@ fn place(base: DevicePtr, extent: &Extent, size: &Box3) -> CuResult<(u64, u64)> 
 }
 
 /// Bytes of a box packed row by row.
-fn packed(size: &Box3) -> CuResult<u64> {
+pub(super) fn packed(size: &Box3) -> CuResult<u64> {
     let rows = size.width.checked_mul(size.height).and_then(|bytes| bytes.checked_mul(size.depth));
     rows.ok_or(CudaError::INVALID_VALUE)
 }
 
-fn device_end(
+pub(super) fn device_end(
     cx: &CallContext<'_>,
     base: DevicePtr,
     extent: &Extent,
@@ -44,11 +44,11 @@ fn device_end(
     Ok((BoxEnd::Device(start), pitch, extent.height.max(size.height) as usize))
 }
 
-fn packed_end(bytes: *mut u8, size: &Box3) -> (BoxEnd, usize, usize) {
+pub(super) fn packed_end(bytes: *mut u8, size: &Box3) -> (BoxEnd, usize, usize) {
     (BoxEnd::Host(bytes), size.width as usize, size.height as usize)
 }
 
-fn dimensions(size: &Box3) -> [usize; 3] {
+pub(super) fn dimensions(size: &Box3) -> [usize; 3] {
     [size.width as usize, size.height as usize, size.depth as usize]
 }
 

@@ -4,26 +4,40 @@
 // A row's results are a tuple, as long as it is.
 #![allow(non_snake_case, clippy::type_complexity)]
 
+mod array;
+mod array_copy;
 mod context;
 mod device;
 mod event;
 mod launch;
+mod link;
 mod memory;
 mod memory_box;
 mod memory_set;
 mod module;
 mod occupancy;
+mod peer;
+mod pool;
 mod session;
 mod stream;
+mod texture;
+mod vmm;
 
+pub use array::*;
+pub use array_copy::*;
 pub use context::*;
 pub use device::*;
 pub use event::*;
 pub use launch::*;
+pub use link::*;
 pub use memory::*;
 pub use memory_box::*;
 pub use memory_set::*;
 pub use module::*;
 pub use occupancy::*;
+pub use peer::*;
+pub use pool::*;
 pub use session::*;
 pub use stream::*;
+pub use texture::*;
+pub use vmm::*;

@@ -19,7 +19,7 @@ const MAX_PARAMS: usize = 32_764;
 
 /// The image, NUL-terminated for the case that it is text. The driver trusts the lengths in it, so that of a
 /// container is checked here.
-fn image(cx: &CallContext<'_>) -> CuResult<Vec<u8>> {
+pub(super) fn image(cx: &CallContext<'_>) -> CuResult<Vec<u8>> {
     let mut image = cx.bulk_in.contents().into_owned();
     let bytes = image.len() as u64;
     if let Some(head) = image.first_chunk::<{ FATBIN_HEADER_BYTES as usize }>()

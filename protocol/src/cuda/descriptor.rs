@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR BSD-3-Clause
+
+//! Descriptions of arrays, textures, pools and allocations, field by field as `cuda.h` has them.
+
+use super::value::{wire_structs, Malformed, Overflow, Reader, Wire, Writer};
+
+wire_structs! {
+    /// `CUDA_ARRAY3D_DESCRIPTOR`.
+    ArrayDescriptor {
+        /// Elements a row.
+        width: u64,
+        /// Rows; 0 for a 1D array.
+        height: u64,
+        /// Slices, layers or faces; 0 for a 1D or 2D array.
+        depth: u64,
+        /// `CU_AD_FORMAT_*`.
+        format: u32,
+        /// Channels an element.
+        channels: u32,
+        /// `CUDA_ARRAY3D_*` bits.
+        flags: u32,
+    }
+
+    /// Where a copy begins in an array.
+    ArrayOrigin {
+        /// Bytes into the row.
+        x: u64,
+        /// Row.
+        y: u64,
+        /// Slice, layer or face.
+        z: u64,
+    }
+
+    /// `CUDA_RESOURCE_DESC`; what the kind does not have is 0.
+    ResourceDescriptor {
+        /// `CU_RESOURCE_TYPE_*`.
+        kind: u32,
+        /// Name of the array or mipmapped array.
+        object: u64,
+        /// First address of linear or pitched memory.
+        dptr: u64,
+        /// `CU_AD_FORMAT_*` of linear or pitched memory.
+        format: u32,
+        /// Channels of linear or pitched memory.
+        channels: u32,
+        /// Bytes of linear memory, elements a row of pitched memory.
+        width: u64,
+        /// Rows of pitched memory.
+        height: u64,
+        /// Bytes from row to row of pitched memory.
+        pitch: u64,
+    }
+
+    /// `CUDA_TEXTURE_DESC`.
+    TextureDescriptor {
+        /// `CU_TR_ADDRESS_MODE_*` of each dimension.
+        address_modes: [u32; 3],
+        /// `CU_TR_FILTER_MODE_*`.
+        filter_mode: u32,
+        /// `CU_TRSF_*` bits.
+        flags: u32,
+        /// Greatest anisotropy.
+        max_anisotropy: u32,
+        /// `CU_TR_FILTER_MODE_*` between levels.
+        mipmap_filter_mode: u32,
+        /// Added to the level.
+        mipmap_level_bias: f32,
+        /// Least level.
+        min_mipmap_level_clamp: f32,
+        /// Greatest level.
+        max_mipmap_level_clamp: f32,
+        /// What lies outside, with address mode `BORDER`.
+        border_color: [f32; 4],
+    }
+
+    /// `CUDA_RESOURCE_VIEW_DESC`, if `present` is 1.
+    ViewDescriptor {
+        /// 1: there is a view; 0: the rest means nothing.
+        present: u32,
+        /// `CU_RES_VIEW_FORMAT_*`.
+        format: u32,
+        /// Width of the view.
+        width: u64,
+        /// Height of the view.
+        height: u64,
+        /// Depth of the view.
+        depth: u64,
+        /// First level.
+        first_mipmap_level: u32,
+        /// Last level.
+        last_mipmap_level: u32,
+        /// First layer.
+        first_layer: u32,
+        /// Last layer.
+        last_layer: u32,
+    }
+
+    /// `CUmemLocation`.
+    Location {
+        /// `CU_MEM_LOCATION_TYPE_*`.
+        kind: u32,
+        /// Ordinal of the device.
+        id: i32,
+    }
+
+    /// `CUmemPoolProps`, without handle types: pools are not shared.
+    PoolProperties {
+        /// `CU_MEM_ALLOCATION_TYPE_*`.
+        kind: u32,
+        /// Where its memory is.
+        location: Location,
+        /// Most bytes; 0 for the driver's own limit.
+        max_bytes: u64,
+        /// `CU_MEM_POOL_CREATE_USAGE_*` bits.
+        usage: u32,
+    }
+
+    /// `CUmemAllocationProp`, without handle types: allocations are not shared.
+    AllocationProperties {
+        /// `CU_MEM_ALLOCATION_TYPE_*`.
+        kind: u32,
+        /// Where the memory is.
+        location: Location,
+        /// `CU_MEM_ALLOCATION_COMP_*`.
+        compression: u32,
+        /// 1: other devices of the host may reach it.
+        gpu_direct_rdma: u32,
+        /// `CU_MEM_CREATE_USAGE_*` bits.
+        usage: u32,
+    }
+
+    /// Options of the just-in-time compiler that have a number for a value.
+    JitOptions {
+        /// Options that are given: the first ones of both arrays.
+        count: u32,
+        /// `CUjit_option`.
+        options: [u32; JIT_OPTIONS],
+        /// The values. Those of the log buffers' sizes are the room in bytes.
+        values: [u32; JIT_OPTIONS],
+    }
+}
+
+/// Most options of the just-in-time compiler of one call.
+pub const JIT_OPTIONS: usize = 24;
+
+/// Bytes of an element. `None`: unknown, or compressed in blocks or planar, which is not served.
+pub fn element_bytes(format: u32, channels: u32) -> Option<u64> {
+    let plain = match format {
+        0x01 | 0x08 => 1,
+        0x02 | 0x09 | 0x10 => 2,
+        0x03 | 0x0a | 0x20 => 4,
+        // Normalized integers, of 1, 2 and 4 channels each; 10-10-10-2.
+        0xc0..=0xcb => {
+            let bytes = if matches!(format, 0xc0..=0xc2 | 0xc6..=0xc8) { 1 } else { 2 };
+            let fixed = [1, 2, 4][(format as usize - 0xc0) % 3];
+            return (channels == fixed).then(|| bytes * u64::from(fixed));
+        }
+        0x50 => return (channels == 4).then_some(4),
+        _ => return None,
+    };
+    matches!(channels, 1 | 2 | 4).then(|| plain * u64::from(channels))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn elements_have_the_bytes_of_their_channels() {
+        assert_eq!(element_bytes(0x01, 4), Some(4));
+        assert_eq!(element_bytes(0x10, 2), Some(4));
+        assert_eq!(element_bytes(0x20, 4), Some(16));
+        assert_eq!(element_bytes(0xc5, 4), Some(8));
+        assert_eq!(element_bytes(0xc7, 2), Some(2));
+        assert_eq!(element_bytes(0x50, 4), Some(4));
+        for (format, channels) in
+            [(0x20, 3), (0x20, 0), (0xc5, 1), (0x91, 4), (0xb0, 3), (0, 1), (u32::MAX, 1)]
+        {
+            assert_eq!(element_bytes(format, channels), None, "{format:#x} {channels}");
+        }
+    }
+}

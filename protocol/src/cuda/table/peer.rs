@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR BSD-3-Clause
+
+//! Access of one device to the memory of another.
+
+/// Rows of this area; see [`crate::cuda::table`].
+#[doc(hidden)]
+#[macro_export]
+macro_rules! peer_calls {
+    ($next:tt { $($rows:tt)* }) => {
+        $crate::next_area! { $next { $($rows)*
+            /// Lets the current context reach memory of `peer`.
+            0x0c00 custom cuCtxEnablePeerAccess(peer: ContextId, flags: u32) -> ();
+            /// Ends that.
+            0x0c01 custom cuCtxDisablePeerAccess(peer: ContextId) -> ();
+        } }
+    };
+}

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR BSD-3-Clause
+
+//! Memory pools.
+
+/// Rows of this area; see [`crate::cuda::table`].
+#[doc(hidden)]
+#[macro_export]
+macro_rules! pool_calls {
+    ($next:tt { $($rows:tt)* }) => {
+        $crate::next_area! { $next { $($rows)*
+            /// Creates a pool named `pool`.
+            0x0980 custom cuMemPoolCreate(pool: MemoryPoolId, properties: PoolProperties) -> ();
+            /// Destroys a pool that `cuMemPoolCreate` made.
+            0x0981 custom cuMemPoolDestroy(pool: MemoryPoolId) -> ();
+            /// Names the default pool of a device `pool`.
+            0x0982 custom cuDeviceGetDefaultMemPool(device: u32, pool: MemoryPoolId) -> ();
+            /// Makes a pool the one that `cuMemAllocAsync` allocates from.
+            0x0983 custom cuDeviceSetMemPool(device: u32, pool: MemoryPoolId) -> ();
+            /// An attribute of a pool.
+            0x0984 custom cuMemPoolGetAttribute(pool: MemoryPoolId, attribute: i32) -> (value: u64);
+            /// Sets an attribute of a pool.
+            0x0985 custom cuMemPoolSetAttribute(pool: MemoryPoolId, attribute: i32, value: u64) -> ();
+            /// What a location may do with a pool's memory (`CU_MEM_ACCESS_FLAGS_*`).
+            0x0986 custom cuMemPoolGetAccess(pool: MemoryPoolId, location: Location) -> (access: u32);
+            /// Sets what a location may do with a pool's memory.
+            0x0987 custom cuMemPoolSetAccess(pool: MemoryPoolId, location: Location, access: u32) -> ();
+            /// Gives unused memory back until at most `keep` bytes are left.
+            0x0988 custom cuMemPoolTrimTo(pool: MemoryPoolId, keep: u64) -> ();
+            /// Allocates from a pool in stream order.
+            0x0989 custom cuMemAllocFromPoolAsync(bytesize: u64, pool: MemoryPoolId, stream: StreamId) -> (dptr: DevicePtr);
+        } }
+    };
+}

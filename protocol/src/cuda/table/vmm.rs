@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR BSD-3-Clause
+
+//! Virtual memory management: addresses and memory apart.
+
+/// Rows of this area; see [`crate::cuda::table`].
+#[doc(hidden)]
+#[macro_export]
+macro_rules! vmm_calls {
+    ($next:tt { $($rows:tt)* }) => {
+        $crate::next_area! { $next { $($rows)*
+            /// Reserves addresses, at `addr` if the driver can.
+            0x0a00 custom cuMemAddressReserve(bytesize: u64, alignment: u64, addr: DevicePtr, flags: u64) -> (dptr: DevicePtr);
+            /// Gives reserved addresses back.
+            0x0a01 custom cuMemAddressFree(dptr: DevicePtr, bytesize: u64) -> ();
+            /// Allocates memory without addresses, named `handle`; answers what it became.
+            0x0a02 custom cuMemCreate(handle: AllocationId, bytesize: u64, properties: AllocationProperties, flags: u64) -> (actual: AllocationProperties);
+            /// Gives one hold on an allocation back.
+            0x0a03 custom cuMemRelease(handle: AllocationId) -> ();
+            /// Maps an allocation at reserved addresses.
+            0x0a04 custom cuMemMap(dptr: DevicePtr, bytesize: u64, offset: u64, handle: AllocationId, flags: u64) -> ();
+            /// Takes whole mappings away.
+            0x0a05 custom cuMemUnmap(dptr: DevicePtr, bytesize: u64) -> ();
+            /// What a location may do with whole mappings (`CU_MEM_ACCESS_FLAGS_*`).
+            0x0a06 custom cuMemSetAccess(dptr: DevicePtr, bytesize: u64, location: Location, access: u32) -> ();
+            /// What a location may do with the memory at an address.
+            0x0a07 custom cuMemGetAccess(location: Location, dptr: DevicePtr) -> (access: u64);
+            /// Unit of sizes and addresses.
+            0x0a08 custom cuMemGetAllocationGranularity(properties: AllocationProperties, option: u32) -> (bytes: u64);
+            /// Holds the allocation that is mapped at an address once more.
+            0x0a09 custom cuMemRetainAllocationHandle(dptr: DevicePtr) -> (handle: AllocationId);
+        } }
+    };
+}

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Arrays and mipmapped arrays.
+
+use virtio_cuda_protocol::cuda::{ArrayDescriptor, ArrayId, MipmappedArrayId};
+
+use crate::worker::call::CallContext;
+use crate::worker::formats::Shape;
+use crate::worker::gpu::{CUarray, CuResult, CudaError, RawArray};
+use crate::worker::objects::{Entry, Kind};
+
+/// Most levels of a mipmapped array: the driver clamps to what the size allows, at most 32 halvings.
+const MAX_LEVELS: u32 = 64;
+
+fn describe(cx: &CallContext<'_>, array: CUarray) -> CuResult<ArrayDescriptor> {
+    Ok(cx.gpu().cuArray3DGetDescriptor_v2(array)?.0.into())
+}
+
+fn entry(cx: &CallContext<'_>, raw: CUarray, owner: u64) -> Entry {
+    Entry { raw: raw as usize, context: cx.context.0, owner, kind: Kind::Plain }
+}
+
+fn create(cx: &CallContext<'_>, descriptor: &RawArray) -> CuResult<(CUarray, ArrayDescriptor)> {
+    // SAFETY: the description lives across the call.
+    let (raw,) = unsafe { cx.gpu().cuArray3DCreate_v2(descriptor) }?;
+    let actual = describe(cx, raw).inspect_err(|_| {
+        let _ = cx.gpu().cuArrayDestroy(raw);
+    })?;
+    Ok((raw, actual))
+}
+
+/// Creates an array.
+pub fn cuArray3DCreate_v2(
+    cx: &mut CallContext<'_>,
+    array: ArrayId,
+    descriptor: ArrayDescriptor,
+) -> CuResult<(ArrayDescriptor,)> {
+    let raw = RawArray::from(&descriptor);
+    let bytes = Shape::of(&raw)?.bytes()?;
+    let reserved = cx.session.objects.arrays.reserve(array.0)?;
+    cx.session.allocations().charge_array(array.0, bytes, cx.context.0)?;
+    let made = create(cx, &raw);
+    let (raw, actual) = made.inspect_err(|_| cx.session.allocations().discharge_array(array.0))?;
+    reserved.fill(entry(cx, raw, 0));
+    Ok((actual,))
+}
+
+/// Destroys an array. It is out of the table first, so that no other thread uses it meanwhile.
+pub fn cuArrayDestroy(cx: &mut CallContext<'_>, array: ArrayId) -> CuResult<()> {
+    let arrays = &cx.session.objects.arrays;
+    if arrays.get(array.0)?.owner != 0 {
+        // It is a part of something else.
+        return Err(CudaError::INVALID_HANDLE);
+    }
+    let entry = arrays.remove(array.0)?;
+    arrays.forget(|plane| plane.owner == array.0);
+    let destroyed = cx.gpu().cuArrayDestroy(entry.raw as CUarray);
+    cx.session.allocations().discharge_array(array.0);
+    destroyed
+}
+
+/// What an array with deferred mapping needs.
+pub fn cuArrayGetMemoryRequirements(
+    cx: &mut CallContext<'_>,
+    array: ArrayId,
+    device: u32,
+) -> CuResult<(u64, u64)> {
+    let device = cx.session.device(device)?;
+    let (needs,) = cx.gpu().cuArrayGetMemoryRequirements(cx.resolve(array)?, device)?;
+    Ok((needs.bytes as u64, needs.alignment as u64))
+}
+
+/// Names a plane of an array.
+pub fn cuArrayGetPlane(
+    cx: &mut CallContext<'_>,
+    array: ArrayId,
+    index: u32,
+    plane: ArrayId,
+) -> CuResult<(ArrayDescriptor,)> {
+    let raw = cx.resolve(array)?;
+    let reserved = cx.session.objects.arrays.reserve(plane.0)?;
+    let (raw,) = cx.gpu().cuArrayGetPlane(raw, index)?;
+    let descriptor = describe(cx, raw)?;
+    reserved.fill(entry(cx, raw, array.0));
+    Ok((descriptor,))
+}
+
+/// Creates a mipmapped array. The quota counts each level as the first one halved in each direction, rounded up.
+pub fn cuMipmappedArrayCreate(
+    cx: &mut CallContext<'_>,
+    mipmap: MipmappedArrayId,
+    descriptor: ArrayDescriptor,
+    levels: u32,
+) -> CuResult<()> {
+    let raw = RawArray::from(&descriptor);
+    let first = Shape::of(&raw)?.bytes()?;
+    // Levels get smaller at least by half: all together are at most twice the first.
+    let bytes = if levels > 1 { first.checked_mul(2).ok_or(CudaError::INVALID_VALUE)? } else { first };
+    let reserved = cx.session.objects.mipmaps.reserve(mipmap.0)?;
+    cx.session.allocations().charge_array(mipmap.0, bytes, cx.context.0)?;
+    // SAFETY: the description lives across the call.
+    let made = unsafe { cx.gpu().cuMipmappedArrayCreate(&raw, levels.min(MAX_LEVELS)) };
+    let (raw,) = made.inspect_err(|_| cx.session.allocations().discharge_array(mipmap.0))?;
+    reserved.fill(Entry { raw: raw as usize, context: cx.context.0, owner: 0, kind: Kind::Plain });
+    Ok(())
+}
+
+/// Destroys a mipmapped array and its levels.
+pub fn cuMipmappedArrayDestroy(cx: &mut CallContext<'_>, mipmap: MipmappedArrayId) -> CuResult<()> {
+    let entry = cx.session.objects.mipmaps.remove(mipmap.0)?;
+    cx.session.objects.arrays.forget(|level| level.owner == mipmap.0);
+    let destroyed = cx.gpu().cuMipmappedArrayDestroy(entry.raw as _);
+    cx.session.allocations().discharge_array(mipmap.0);
+    destroyed
+}
+
+/// Names a level of a mipmapped array.
+pub fn cuMipmappedArrayGetLevel(
+    cx: &mut CallContext<'_>,
+    mipmap: MipmappedArrayId,
+    level: u32,
+    array: ArrayId,
+) -> CuResult<(ArrayDescriptor,)> {
+    let raw = cx.resolve(mipmap)?;
+    let reserved = cx.session.objects.arrays.reserve(array.0)?;
+    let (raw,) = cx.gpu().cuMipmappedArrayGetLevel(raw, level)?;
+    let descriptor = describe(cx, raw)?;
+    reserved.fill(entry(cx, raw, mipmap.0));
+    Ok((descriptor,))
+}
+
+/// What a mipmapped array with deferred mapping needs.
+pub fn cuMipmappedArrayGetMemoryRequirements(
+    cx: &mut CallContext<'_>,
+    mipmap: MipmappedArrayId,
+    device: u32,
+) -> CuResult<(u64, u64)> {
+    let device = cx.session.device(device)?;
+    let (needs,) = cx.gpu().cuMipmappedArrayGetMemoryRequirements(cx.resolve(mipmap)?, device)?;
+    Ok((needs.bytes as u64, needs.alignment as u64))
+}

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Memory pools.
+
+use std::sync::PoisonError;
+
+use virtio_cuda_protocol::cuda::{DevicePtr, Location, MemoryPoolId, PoolProperties, StreamId};
+
+use super::memory::allocate;
+use crate::worker::allocations::Origin;
+use crate::worker::call::CallContext;
+use crate::worker::gpu::{CUmemoryPool, CuResult, CudaError, RawAccess, RawLocation, RawPool};
+use crate::worker::objects::{Entry, Kind};
+
+/// `CU_MEM_LOCATION_TYPE_DEVICE`.
+const LOCATION_DEVICE: u32 = 1;
+/// `CU_MEM_ALLOCATION_TYPE_PINNED`.
+const TYPE_PINNED: u32 = 1;
+/// `CU_MEM_ACCESS_FLAGS_PROT_READWRITE`, the greatest.
+const MAX_ACCESS: u32 = 3;
+/// `CU_MEMPOOL_ATTR_RELEASE_THRESHOLD`.
+const RELEASE_THRESHOLD: i32 = 4;
+/// Attributes before that one are `int`, from it on `cuuint64_t`; this is the last one.
+const LAST_ATTRIBUTE: i32 = 8;
+/// Owner of default pools in the table.
+const OF_DEVICE: u64 = 1;
+
+/// A location that the guest names, in the driver's numbers.
+///
+/// Errors: `CUDA_ERROR_NOT_SUPPORTED` for other locations than devices.
+pub fn location(cx: &CallContext<'_>, from: Location) -> CuResult<RawLocation> {
+    if from.kind != LOCATION_DEVICE {
+        return Err(CudaError::NOT_SUPPORTED);
+    }
+    let ordinal = u32::try_from(from.id).map_err(|_| CudaError::INVALID_DEVICE)?;
+    Ok(RawLocation { kind: LOCATION_DEVICE, id: cx.session.device(ordinal)? })
+}
+
+/// Who may do what.
+///
+/// Errors: as [`location`], and `CUDA_ERROR_INVALID_VALUE` for access that there is not.
+pub fn access(cx: &CallContext<'_>, place: Location, access: u32) -> CuResult<RawAccess> {
+    if access > MAX_ACCESS {
+        return Err(CudaError::INVALID_VALUE);
+    }
+    Ok(RawAccess { location: location(cx, place)?, access })
+}
+
+/// Creates a pool.
+pub fn cuMemPoolCreate(
+    cx: &mut CallContext<'_>,
+    pool: MemoryPoolId,
+    properties: PoolProperties,
+) -> CuResult<()> {
+    let location = location(cx, properties.location)?;
+    if properties.kind != TYPE_PINNED {
+        return Err(CudaError::INVALID_VALUE);
+    }
+    let reserved = cx.session.objects.pools.reserve(pool.0)?;
+    // SAFETY: the properties live across the call.
+    let (raw,) = unsafe { cx.gpu().cuMemPoolCreate(&RawPool::new(&properties, location)) }?;
+    reserved.fill(Entry { raw: raw as usize, context: 0, owner: 0, kind: Kind::Plain });
+    Ok(())
+}
+
+/// Destroys a pool; its memory goes as it is freed.
+pub fn cuMemPoolDestroy(cx: &mut CallContext<'_>, pool: MemoryPoolId) -> CuResult<()> {
+    if cx.session.objects.pools.get(pool.0)?.owner == OF_DEVICE {
+        return Err(CudaError::INVALID_VALUE);
+    }
+    let entry = cx.session.objects.pools.remove(pool.0)?;
+    cx.session.thresholds.lock().unwrap_or_else(PoisonError::into_inner).remove(&pool.0);
+    cx.gpu().cuMemPoolDestroy(entry.raw as CUmemoryPool)
+}
+
+/// Names a device's default pool.
+pub fn cuDeviceGetDefaultMemPool(cx: &mut CallContext<'_>, device: u32, pool: MemoryPoolId) -> CuResult<()> {
+    let device = cx.session.device(device)?;
+    let reserved = cx.session.objects.pools.reserve(pool.0)?;
+    let (raw,) = cx.gpu().cuDeviceGetDefaultMemPool(device)?;
+    reserved.fill(Entry { raw: raw as usize, context: 0, owner: OF_DEVICE, kind: Kind::Plain });
+    Ok(())
+}
+
+/// Makes a pool the one of `cuMemAllocAsync`.
+pub fn cuDeviceSetMemPool(cx: &mut CallContext<'_>, device: u32, pool: MemoryPoolId) -> CuResult<()> {
+    cx.gpu().cuDeviceSetMemPool(cx.session.device(device)?, cx.resolve(pool)?)
+}
+
+/// An attribute of a pool.
+pub fn cuMemPoolGetAttribute(
+    cx: &mut CallContext<'_>,
+    pool: MemoryPoolId,
+    attribute: i32,
+) -> CuResult<(u64,)> {
+    let raw = cx.resolve(pool)?;
+    if !(1..=LAST_ATTRIBUTE).contains(&attribute) {
+        return Err(CudaError::INVALID_VALUE);
+    }
+    if attribute == RELEASE_THRESHOLD {
+        let thresholds = cx.session.thresholds.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(&threshold) = thresholds.get(&pool.0) {
+            return Ok((threshold,));
+        }
+    }
+    let mut value = 0u64;
+    // SAFETY: the driver writes four or eight bytes there; the first four of a little-endian word are its value.
+    unsafe { cx.gpu().cuMemPoolGetAttribute(raw, attribute, (&raw mut value).cast()) }?;
+    Ok((value,))
+}
+
+/// Sets an attribute of a pool. Under a quota the release threshold is only remembered: memory that pools keep
+/// is counted nowhere.
+pub fn cuMemPoolSetAttribute(
+    cx: &mut CallContext<'_>,
+    pool: MemoryPoolId,
+    attribute: i32,
+    mut value: u64,
+) -> CuResult<()> {
+    let raw = cx.resolve(pool)?;
+    if !(1..=LAST_ATTRIBUTE).contains(&attribute) {
+        return Err(CudaError::INVALID_VALUE);
+    }
+    if attribute == RELEASE_THRESHOLD && cx.session.allocations().quota().is_some() {
+        cx.session.thresholds.lock().unwrap_or_else(PoisonError::into_inner).insert(pool.0, value);
+        return Ok(());
+    }
+    // SAFETY: the driver reads four or eight bytes there.
+    unsafe { cx.gpu().cuMemPoolSetAttribute(raw, attribute, (&raw mut value).cast()) }
+}
+
+/// What a location may do with a pool's memory.
+pub fn cuMemPoolGetAccess(cx: &mut CallContext<'_>, pool: MemoryPoolId, place: Location) -> CuResult<(u32,)> {
+    let raw = cx.resolve(pool)?;
+    let mut location = location(cx, place)?;
+    // SAFETY: the location lives across the call.
+    let (access,) = unsafe { cx.gpu().cuMemPoolGetAccess(raw, &mut location) }?;
+    Ok((access as u32,))
+}
+
+/// Sets what a location may do with a pool's memory.
+pub fn cuMemPoolSetAccess(
+    cx: &mut CallContext<'_>,
+    pool: MemoryPoolId,
+    place: Location,
+    flags: u32,
+) -> CuResult<()> {
+    let (raw, access) = (cx.resolve(pool)?, access(cx, place, flags)?);
+    // SAFETY: one description, which lives across the call.
+    unsafe { cx.gpu().cuMemPoolSetAccess(raw, &access, 1) }
+}
+
+/// Gives unused memory back.
+pub fn cuMemPoolTrimTo(cx: &mut CallContext<'_>, pool: MemoryPoolId, keep: u64) -> CuResult<()> {
+    cx.gpu().cuMemPoolTrimTo(cx.resolve(pool)?, keep as usize)
+}
+
+/// Allocates from a pool.
+pub fn cuMemAllocFromPoolAsync(
+    cx: &mut CallContext<'_>,
+    bytesize: u64,
+    pool: MemoryPoolId,
+    stream: StreamId,
+) -> CuResult<(DevicePtr,)> {
+    let (pool, stream) = (cx.resolve(pool)?, cx.resolve(stream)?);
+    let made = |bytes| Ok(cx.gpu().cuMemAllocFromPoolAsync(bytes, pool, stream)?.0);
+    Ok((DevicePtr(allocate(cx, bytesize, Origin::AllocatedAsync, made)?),))
+}

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Virtual memory management. Memory and addresses belong to no context here.
+
+use virtio_cuda_protocol::cuda::{AllocationId, AllocationProperties, DevicePtr, Location};
+
+use super::pool::{access, location};
+use crate::worker::allocations::Origin;
+use crate::worker::call::CallContext;
+use crate::worker::gpu::{CuResult, CudaError, RawAllocation};
+
+/// `CU_MEM_ALLOCATION_TYPE_PINNED`.
+const TYPE_PINNED: u32 = 1;
+
+fn properties(cx: &CallContext<'_>, from: &AllocationProperties) -> CuResult<RawAllocation> {
+    if from.kind != TYPE_PINNED {
+        return Err(CudaError::INVALID_VALUE);
+    }
+    let bytes = [from.compression, from.gpu_direct_rdma];
+    if bytes.iter().any(|&value| value > u8::MAX.into()) || from.usage > u16::MAX.into() {
+        return Err(CudaError::INVALID_VALUE);
+    }
+    Ok(RawAllocation::new(from, location(cx, from.location)?))
+}
+
+/// Reserves addresses.
+pub fn cuMemAddressReserve(
+    cx: &mut CallContext<'_>,
+    bytesize: u64,
+    alignment: u64,
+    addr: DevicePtr,
+    flags: u64,
+) -> CuResult<(DevicePtr,)> {
+    let mut reservations = cx.session.reservations();
+    reservations.check_room()?;
+    let (dptr,) = cx.gpu().cuMemAddressReserve(bytesize as usize, alignment as usize, addr.0, flags)?;
+    reservations.reserve(dptr, bytesize);
+    Ok((DevicePtr(dptr),))
+}
+
+/// Gives reserved addresses back.
+pub fn cuMemAddressFree(cx: &mut CallContext<'_>, dptr: DevicePtr, bytesize: u64) -> CuResult<()> {
+    let mut reservations = cx.session.reservations();
+    reservations.check_unused(dptr.0, bytesize)?;
+    // SAFETY: it is a reservation of this session, with nothing mapped there.
+    unsafe { cx.gpu().cuMemAddressFree(dptr.0, bytesize as usize) }?;
+    reservations.free(dptr.0);
+    Ok(())
+}
+
+/// Allocates memory without addresses.
+pub fn cuMemCreate(
+    cx: &mut CallContext<'_>,
+    handle: AllocationId,
+    bytesize: u64,
+    wanted: AllocationProperties,
+    flags: u64,
+) -> CuResult<(AllocationProperties,)> {
+    let raw = properties(cx, &wanted)?;
+    let mut reservations = cx.session.reservations();
+    reservations.check_new(handle.0)?;
+    cx.session.allocations().charge(bytesize)?;
+    // SAFETY: the properties live across the call.
+    let made = unsafe { cx.gpu().cuMemCreate(bytesize as usize, &raw, flags) };
+    let (made,) = made.inspect_err(|_| cx.session.allocations().discharge(bytesize))?;
+    reservations.insert(handle.0, made, bytesize);
+    // A driver without this call gives what was asked for.
+    let actual = cx.gpu().cuMemGetAllocationPropertiesFromHandle(made);
+    Ok((actual.map_or(wanted, |(actual,)| actual.properties(wanted.location)),))
+}
+
+/// Gives a hold back.
+pub fn cuMemRelease(cx: &mut CallContext<'_>, handle: AllocationId) -> CuResult<()> {
+    let mut reservations = cx.session.reservations();
+    let allocation = reservations.held(handle.0)?;
+    cx.gpu().cuMemRelease(allocation.raw)?;
+    let free = reservations.release(handle.0);
+    cx.session.allocations().discharge(free);
+    Ok(())
+}
+
+/// Maps an allocation. It is nobody's to reach until its access is set.
+pub fn cuMemMap(
+    cx: &mut CallContext<'_>,
+    dptr: DevicePtr,
+    bytesize: u64,
+    offset: u64,
+    handle: AllocationId,
+    flags: u64,
+) -> CuResult<()> {
+    let mut reservations = cx.session.reservations();
+    let raw = reservations.check_map(dptr.0, bytesize, offset, handle.0)?.raw;
+    // SAFETY: the addresses are reserved by this session and free.
+    unsafe { cx.gpu().cuMemMap(dptr.0, bytesize as usize, offset as usize, raw, flags) }?;
+    reservations.map(dptr.0, bytesize, handle.0);
+    Ok(())
+}
+
+/// Takes mappings away.
+pub fn cuMemUnmap(cx: &mut CallContext<'_>, dptr: DevicePtr, bytesize: u64) -> CuResult<()> {
+    let mut reservations = cx.session.reservations();
+    let bases = reservations.whole(dptr.0, bytesize)?;
+    // Out of the session's memory first, so that no copy of another thread begins there.
+    let mut allocations = cx.session.allocations();
+    for &base in &bases {
+        allocations.remove(base);
+    }
+    drop(allocations);
+    // SAFETY: these are mappings of this session.
+    let unmapped = unsafe { cx.gpu().cuMemUnmap(dptr.0, bytesize as usize) };
+    for base in bases {
+        match unmapped {
+            Ok(()) => {
+                let free = reservations.unmap(base);
+                cx.session.allocations().discharge(free);
+            }
+            Err(_) => enter(cx, &mut reservations, base),
+        }
+    }
+    unmapped
+}
+
+/// Makes a mapping memory of the session, if some device may reach it.
+fn enter(cx: &CallContext<'_>, reservations: &mut crate::worker::reservations::Reservations, base: u64) {
+    if let Some(mapping) = reservations.mapping(base)
+        && let Some(&device) = mapping.devices.first()
+    {
+        cx.session.allocations().insert(base, mapping.bytes, Origin::Mapped, (0, device));
+    }
+}
+
+/// Sets what a device may do with mappings.
+pub fn cuMemSetAccess(
+    cx: &mut CallContext<'_>,
+    dptr: DevicePtr,
+    bytesize: u64,
+    place: Location,
+    flags: u32,
+) -> CuResult<()> {
+    let access = access(cx, place, flags)?;
+    let mut reservations = cx.session.reservations();
+    let bases = reservations.whole(dptr.0, bytesize)?;
+    // SAFETY: these are mappings of this session; one description, which lives across the call.
+    unsafe { cx.gpu().cuMemSetAccess(dptr.0, bytesize as usize, &access, 1) }?;
+    for base in bases {
+        if let Some(mapping) = reservations.mapping(base) {
+            mapping.devices.retain(|&device| device != access.location.id);
+            if flags != 0 {
+                mapping.devices.push(access.location.id);
+            }
+            if mapping.devices.is_empty() {
+                cx.session.allocations().remove(base);
+                continue;
+            }
+        }
+        enter(cx, &mut reservations, base);
+    }
+    Ok(())
+}
+
+/// What a device may do with the memory at an address.
+pub fn cuMemGetAccess(cx: &mut CallContext<'_>, place: Location, dptr: DevicePtr) -> CuResult<(u64,)> {
+    let location = location(cx, place)?;
+    let reservations = cx.session.reservations();
+    reservations.at(dptr.0)?;
+    // SAFETY: the location lives across the call.
+    unsafe { cx.gpu().cuMemGetAccess(&location, dptr.0) }
+}
+
+/// Unit of sizes and addresses.
+pub fn cuMemGetAllocationGranularity(
+    cx: &mut CallContext<'_>,
+    wanted: AllocationProperties,
+    option: u32,
+) -> CuResult<(u64,)> {
+    let raw = properties(cx, &wanted)?;
+    let option = i32::try_from(option).map_err(|_| CudaError::INVALID_VALUE)?;
+    // SAFETY: the properties live across the call.
+    let (bytes,) = unsafe { cx.gpu().cuMemGetAllocationGranularity(&raw, option) }?;
+    Ok((bytes as u64,))
+}
+
+/// Holds the allocation at an address once more.
+pub fn cuMemRetainAllocationHandle(cx: &mut CallContext<'_>, dptr: DevicePtr) -> CuResult<(AllocationId,)> {
+    let mut reservations = cx.session.reservations();
+    let (_, name) = reservations.at(dptr.0)?;
+    // SAFETY: the address lies in a mapping of this session; the driver only looks it up.
+    let (raw,) = unsafe { cx.gpu().cuMemRetainAllocationHandle(dptr.0 as *mut _) }?;
+    reservations.hold(name, raw);
+    Ok((AllocationId(name),))
+}

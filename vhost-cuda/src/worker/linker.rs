@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Links that have begun.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use virtio_cuda_protocol::cuda::FIRST_HANDLE;
+
+use super::gpu::{CUlinkState, CuResult, CudaError};
+use super::jit::JitArguments;
+
+/// Most links of a session at once: each may hold megabytes.
+const MAX_LINKS: usize = 64;
+
+/// One link.
+#[derive(Debug)]
+pub struct Link {
+    raw: usize,
+    /// The options that it was begun with, whose buffers the driver writes.
+    pub arguments: JitArguments,
+    /// The linked image, once there is one.
+    pub image: Vec<u8>,
+}
+
+impl Link {
+    /// A link of the driver.
+    pub fn new(raw: CUlinkState, arguments: JitArguments) -> Self {
+        Self { raw: raw as usize, arguments, image: Vec::new() }
+    }
+
+    /// The driver's handle.
+    pub fn raw(&self) -> CUlinkState {
+        self.raw as CUlinkState
+    }
+}
+
+/// The session's links by the names that the guest gave them.
+#[derive(Debug, Default)]
+pub struct Links(Mutex<HashMap<u64, Arc<Mutex<Link>>>>);
+
+impl Links {
+    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Arc<Mutex<Link>>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins a link; `make` is called only for a name that is free.
+    ///
+    /// Errors: `CUDA_ERROR_INVALID_VALUE`, `CUDA_ERROR_OUT_OF_MEMORY`, and what `make` answers.
+    pub fn add(&self, name: u64, make: impl FnOnce() -> CuResult<Link>) -> CuResult<()> {
+        let mut links = self.lock();
+        if name < FIRST_HANDLE || links.contains_key(&name) {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        if links.len() >= MAX_LINKS {
+            return Err(CudaError::OUT_OF_MEMORY);
+        }
+        links.insert(name, Arc::new(Mutex::new(make()?)));
+        Ok(())
+    }
+
+    /// A link.
+    ///
+    /// Errors: `CUDA_ERROR_INVALID_HANDLE`.
+    pub fn get(&self, name: u64) -> CuResult<Arc<Mutex<Link>>> {
+        self.lock().get(&name).cloned().ok_or(CudaError::INVALID_HANDLE)
+    }
+
+    /// Takes a link out.
+    ///
+    /// Errors: `CUDA_ERROR_INVALID_HANDLE`.
+    pub fn remove(&self, name: u64) -> CuResult<Arc<Mutex<Link>>> {
+        self.lock().remove(&name).ok_or(CudaError::INVALID_HANDLE)
+    }
+}

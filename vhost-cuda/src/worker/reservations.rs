@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Reserved addresses, allocations without addresses, and which of them are mapped where.
+
+use std::collections::{BTreeMap, HashMap};
+
+use virtio_cuda_protocol::cuda::FIRST_HANDLE;
+
+use super::gpu::{CUmemGenericAllocationHandle, CuResult, CudaError};
+
+/// Most reservations, allocations and mappings of a session, each.
+const MAX_ENTRIES: usize = 1 << 16;
+
+/// An allocation of `cuMemCreate`. It lives while it is held or mapped.
+#[derive(Clone, Copy, Debug)]
+pub struct Allocation {
+    /// The driver's handle.
+    pub raw: CUmemGenericAllocationHandle,
+    /// Bytes.
+    pub bytes: u64,
+    held: u32,
+    mapped: u32,
+}
+
+/// An allocation at reserved addresses.
+#[derive(Clone, Debug)]
+pub struct Mapping {
+    /// Bytes.
+    pub bytes: u64,
+    /// The allocation's name.
+    pub name: u64,
+    /// The devices that may reach it.
+    pub devices: Vec<i32>,
+}
+
+/// All of a session.
+#[derive(Debug, Default)]
+pub struct Reservations {
+    reserved: BTreeMap<u64, u64>,
+    mappings: BTreeMap<u64, Mapping>,
+    allocations: HashMap<u64, Allocation>,
+}
+
+impl Reservations {
+    /// Refuses one more reservation than a session may have.
+    ///
+    /// Errors: `CUDA_ERROR_OUT_OF_MEMORY`.
+    pub fn check_room(&self) -> CuResult<()> {
+        if self.reserved.len() >= MAX_ENTRIES { Err(CudaError::OUT_OF_MEMORY) } else { Ok(()) }
+    }
+
+    /// Notes addresses that the driver has reserved.
+    pub fn reserve(&mut self, base: u64, bytes: u64) {
+        self.reserved.insert(base, bytes);
+    }
+
+    /// Checks that a reservation is just that and that nothing is mapped there.
+    ///
+    /// Errors: `CUDA_ERROR_INVALID_VALUE`.
+    pub fn check_unused(&self, base: u64, bytes: u64) -> CuResult<()> {
+        let end = base.checked_add(bytes).ok_or(CudaError::INVALID_VALUE)?;
+        let used = self.mappings.range(base..end).next().is_some();
+        if self.reserved.get(&base) != Some(&bytes) || used { Err(CudaError::INVALID_VALUE) } else { Ok(()) }
+    }
+
+    /// Forgets a reservation.
+    pub fn free(&mut self, base: u64) {
+        self.reserved.remove(&base);
+    }
+
+    /// Checks a name that the guest minted.
+    ///
+    /// Errors: `CUDA_ERROR_INVALID_VALUE`, `CUDA_ERROR_OUT_OF_MEMORY`.
+    pub fn check_new(&self, name: u64) -> CuResult<()> {
+        if name < FIRST_HANDLE || self.allocations.contains_key(&name) {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        if self.allocations.len() >= MAX_ENTRIES { Err(CudaError::OUT_OF_MEMORY) } else { Ok(()) }
+    }
+
+    /// Enters an allocation that the driver has made, held once.
+    pub fn insert(&mut self, name: u64, raw: CUmemGenericAllocationHandle, bytes: u64) {
+        self.allocations.insert(name, Allocation { raw, bytes, held: 1, mapped: 0 });
+    }
+
+    /// An allocation that is held.
+    ///
+    /// Errors: `CUDA_ERROR_INVALID_VALUE`.
+    pub fn held(&self, name: u64) -> CuResult<Allocation> {
+        let found = self.allocations.get(&name).filter(|allocation| allocation.held > 0);
+        found.copied().ok_or(CudaError::INVALID_VALUE)
+    }
+
+    /// Holds the allocation mapped at `base` once more, under a handle that the driver has given for that.
+    pub fn hold(&mut self, name: u64, raw: CUmemGenericAllocationHandle) {
+        if let Some(allocation) = self.allocations.get_mut(&name) {
+            allocation.raw = raw;
+            allocation.held = allocation.held.saturating_add(1);
+        }
+    }
+
+    /// Gives one hold back. The bytes that became free.
+    pub fn release(&mut self, name: u64) -> u64 {
+        self.change(name, |allocation| allocation.held -= 1)
+    }
+
+    /// Checks that `bytes` bytes at `base` are reserved in one piece and free, and lie in the allocation.
+    ///
+    /// Errors: `CUDA_ERROR_INVALID_VALUE`, `CUDA_ERROR_OUT_OF_MEMORY`.
+    pub fn check_map(&self, base: u64, bytes: u64, offset: u64, name: u64) -> CuResult<Allocation> {
+        let allocation = self.held(name)?;
+        let end = base.checked_add(bytes).filter(|_| bytes > 0).ok_or(CudaError::INVALID_VALUE)?;
+        let (start, length) = self.reserved.range(..=base).next_back().ok_or(CudaError::INVALID_VALUE)?;
+        let reserved = end <= start.saturating_add(*length);
+        let before = self.mappings.range(..end).next_back();
+        let free = before.is_none_or(|(start, mapping)| start.saturating_add(mapping.bytes) <= base);
+        let inside = offset.checked_add(bytes).is_some_and(|end| end <= allocation.bytes);
+        if !(reserved && free && inside) {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        if self.mappings.len() >= MAX_ENTRIES { Err(CudaError::OUT_OF_MEMORY) } else { Ok(allocation) }
+    }
+
+    /// Notes a mapping that the driver has made.
+    pub fn map(&mut self, base: u64, bytes: u64, name: u64) {
+        self.mappings.insert(base, Mapping { bytes, name, devices: Vec::new() });
+        if let Some(allocation) = self.allocations.get_mut(&name) {
+            allocation.mapped += 1;
+        }
+    }
+
+    /// The bases of the mappings that make up exactly `bytes` bytes from `base` on.
+    ///
+    /// Errors: `CUDA_ERROR_INVALID_VALUE`.
+    pub fn whole(&self, base: u64, bytes: u64) -> CuResult<Vec<u64>> {
+        let end = base.checked_add(bytes).filter(|_| bytes > 0).ok_or(CudaError::INVALID_VALUE)?;
+        let mut at = base;
+        let mut bases = Vec::new();
+        while at < end {
+            let mapping = self.mappings.get(&at).ok_or(CudaError::INVALID_VALUE)?;
+            bases.push(at);
+            at = at.saturating_add(mapping.bytes);
+        }
+        if at == end { Ok(bases) } else { Err(CudaError::INVALID_VALUE) }
+    }
+
+    /// The mapping that begins at `base`.
+    pub fn mapping(&mut self, base: u64) -> Option<&mut Mapping> {
+        self.mappings.get_mut(&base)
+    }
+
+    /// The base and the allocation's name of the mapping that holds `address`.
+    ///
+    /// Errors: `CUDA_ERROR_INVALID_VALUE`.
+    pub fn at(&self, address: u64) -> CuResult<(u64, u64)> {
+        let (&base, mapping) = self.mappings.range(..=address).next_back().ok_or(CudaError::INVALID_VALUE)?;
+        if address - base < mapping.bytes { Ok((base, mapping.name)) } else { Err(CudaError::INVALID_VALUE) }
+    }
+
+    /// Forgets the mapping at `base`. The bytes that became free.
+    pub fn unmap(&mut self, base: u64) -> u64 {
+        let Some(mapping) = self.mappings.remove(&base) else { return 0 };
+        self.change(mapping.name, |allocation| allocation.mapped -= 1)
+    }
+
+    fn change(&mut self, name: u64, change: impl FnOnce(&mut Allocation)) -> u64 {
+        let Some(allocation) = self.allocations.get_mut(&name) else { return 0 };
+        change(allocation);
+        if allocation.held > 0 || allocation.mapped > 0 {
+            return 0;
+        }
+        let bytes = allocation.bytes;
+        self.allocations.remove(&name);
+        bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NAME: u64 = FIRST_HANDLE;
+    const BASE: u64 = 0x7000_0000;
+
+    fn fixture() -> Reservations {
+        let mut fixture = Reservations::default();
+        fixture.reserve(BASE, 0x4000);
+        fixture.insert(NAME, 77, 0x1000);
+        fixture
+    }
+
+    #[test]
+    fn mappings_lie_in_reservations_and_allocations() {
+        let mut vmm = fixture();
+        assert!(vmm.check_map(BASE + 0x3000, 0x1000, 0, NAME).is_ok());
+        for (base, bytes, offset, name) in [
+            (BASE + 0x3800, 0x1000, 0, NAME),
+            (BASE - 0x1000, 0x1000, 0, NAME),
+            (BASE, 0x2000, 0, NAME),
+            (BASE, 0x1000, 1, NAME),
+            (BASE, 0, 0, NAME),
+            (BASE, 0x1000, u64::MAX, NAME),
+            (u64::MAX, 0x1000, 0, NAME),
+            (BASE, 0x1000, 0, NAME + 1),
+        ] {
+            let checked = vmm.check_map(base, bytes, offset, name);
+            assert_eq!(checked.unwrap_err(), CudaError::INVALID_VALUE, "{base:#x}+{bytes:#x}");
+        }
+        vmm.map(BASE, 0x1000, NAME);
+        assert!(vmm.check_map(BASE, 0x1000, 0, NAME).is_err(), "used");
+        assert!(vmm.check_map(BASE + 0x1000, 0x1000, 0, NAME).is_ok(), "beside it");
+        assert!(vmm.check_unused(BASE, 0x4000).is_err());
+        vmm.unmap(BASE);
+        assert!(vmm.check_unused(BASE, 0x3000).is_err() && vmm.check_unused(BASE, 0x4000).is_ok());
+    }
+
+    #[test]
+    fn only_whole_mappings_are_taken() {
+        let mut vmm = fixture();
+        vmm.map(BASE, 0x1000, NAME);
+        vmm.map(BASE + 0x1000, 0x1000, NAME);
+        assert_eq!(vmm.whole(BASE, 0x2000).unwrap(), [BASE, BASE + 0x1000]);
+        assert!(vmm.whole(BASE, 0x1800).is_err() && vmm.whole(BASE, 0x3000).is_err());
+        assert!(vmm.whole(BASE + 0x800, 0x800).is_err() && vmm.whole(BASE, 0).is_err());
+    }
+
+    #[test]
+    fn memory_lives_while_it_is_held_or_mapped() {
+        let mut vmm = fixture();
+        vmm.map(BASE, 0x1000, NAME);
+        assert_eq!(vmm.release(NAME), 0);
+        assert!(vmm.held(NAME).is_err());
+        assert_eq!(vmm.at(BASE + 0xfff).unwrap(), (BASE, NAME));
+        vmm.hold(NAME, 78);
+        assert_eq!(vmm.held(NAME).unwrap().raw, 78);
+        assert_eq!(vmm.unmap(BASE), 0);
+        assert_eq!(vmm.release(NAME), 0x1000);
+        assert!(vmm.check_new(NAME).is_ok() && vmm.check_new(NAME - 1).is_err());
+    }
+}
