@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use virtio_cuda_client::protocol::{ContextId, FIRST_HANDLE, StreamId};
 use virtio_cuda_client::{Call, CudaError, Session, session};
 
+use crate::array_table::Arrays;
 use crate::context_table::{Contexts, current};
 use crate::device::Devices;
 use crate::entry::{Api, DefaultStream};
@@ -15,6 +16,7 @@ use crate::function_table::Functions;
 use crate::memory::Memory;
 use crate::module_table::Modules;
 use crate::stream_table::Streams;
+use crate::texture::Textures;
 
 static DRIVER: OnceLock<Driver> = OnceLock::new();
 static NEXT_HANDLE: AtomicU64 = AtomicU64::new(FIRST_HANDLE);
@@ -40,6 +42,10 @@ pub struct Driver {
     pub functions: Functions,
     /// Streams and events that the program made.
     pub streams: Streams,
+    /// Arrays.
+    pub arrays: Arrays,
+    /// Texture and surface objects.
+    pub textures: Textures,
     /// What addresses mean.
     pub memory: Memory,
 }
@@ -63,6 +69,8 @@ impl Driver {
             modules: Modules::default(),
             functions: Functions::default(),
             streams: Streams::default(),
+            arrays: Arrays::default(),
+            textures: Textures::default(),
             memory: Memory::default(),
         });
         Ok(())

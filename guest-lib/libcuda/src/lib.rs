@@ -7,6 +7,8 @@
 //! the call table each. An entry point is defined by [`entry_points!`]; a name of the driver API without one
 //! answers `CUDA_ERROR_NOT_SUPPORTED`.
 
+mod array;
+mod array_table;
 mod bench;
 mod context;
 mod context_table;
@@ -30,11 +32,13 @@ mod proc_address;
 mod results;
 mod stream;
 mod stream_table;
+mod texture;
 mod unsupported;
 
 /// Every entry point that this library defines.
 fn all_entry_points() -> impl Iterator<Item = &'static entry::EntryPoint> {
     [
+        array::ENTRY_POINTS,
         context::ENTRY_POINTS,
         device::ENTRY_POINTS,
         event::ENTRY_POINTS,
@@ -44,6 +48,7 @@ fn all_entry_points() -> impl Iterator<Item = &'static entry::EntryPoint> {
         library::ENTRY_POINTS,
         memory::alloc::ENTRY_POINTS,
         memory::copy::ENTRY_POINTS,
+        memory::copy_array::ENTRY_POINTS,
         memory::copy_box::ENTRY_POINTS,
         memory::host::ENTRY_POINTS,
         memory::managed::ENTRY_POINTS,
@@ -54,6 +59,7 @@ fn all_entry_points() -> impl Iterator<Item = &'static entry::EntryPoint> {
         proc_address::ENTRY_POINTS,
         results::ENTRY_POINTS,
         stream::ENTRY_POINTS,
+        texture::ENTRY_POINTS,
     ]
     .into_iter()
     .flatten()

@@ -201,7 +201,8 @@ impl Api {
         if timing == Timing::Wait { self.wait_for_stream(stream) } else { Ok(()) }
     }
 
-    fn bytes_in_piece(&self, place: Place) -> u64 {
+    /// Bytes from a place on that a copy by the GPU may have.
+    pub fn bytes_in_piece(&self, place: Place) -> u64 {
         match place {
             Place::Pinned { host, .. } => {
                 self.driver.memory.ranges.host(host).map_or(u64::MAX, |range| range.bytes_in_piece(host))

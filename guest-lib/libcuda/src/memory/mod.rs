@@ -4,8 +4,11 @@
 
 pub mod alloc;
 pub mod attach;
+pub mod box_copy;
+pub mod box_layout;
 pub mod claims;
 pub mod copy;
+pub mod copy_array;
 pub mod copy_box;
 pub mod host;
 pub mod managed;
@@ -81,6 +84,8 @@ impl Driver {
             self.functions.remove_of(crate::function_table::Owner::Module(module));
         }
         self.streams.forget_context(context);
+        self.arrays.forget_context(context);
+        self.textures.forget_context(context);
         self.memory.ranges.remove_device_where(|range| range.context == context);
         let of_context =
             |range: &ranges::HostRange| range.context == context && range.kind != HostKind::ManagedVariable;

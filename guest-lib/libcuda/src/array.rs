@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Arrays and mipmapped arrays.
+
+use virtio_cuda_client::protocol::{ArrayDescriptor, ArrayId, MipmappedArrayId};
+use virtio_cuda_client::{CudaError, calls};
+
+use crate::array_table::Array;
+use crate::driver::mint;
+use crate::entry::Api;
+use crate::entry_points;
+use crate::ffi::{HostPtr, In, Out};
+
+/// `CUDA_ARRAY_DESCRIPTOR`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct ArrayDescriptor2D {
+    width: usize,
+    height: usize,
+    format: u32,
+    channels: u32,
+}
+const _: () = assert!(size_of::<ArrayDescriptor2D>() == 24);
+
+/// `CUDA_ARRAY3D_DESCRIPTOR`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct ArrayDescriptor3D {
+    width: usize,
+    height: usize,
+    depth: usize,
+    format: u32,
+    channels: u32,
+    flags: u32,
+}
+const _: () = assert!(size_of::<ArrayDescriptor3D>() == 40);
+
+/// `CUDA_ARRAY_MEMORY_REQUIREMENTS`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Requirements {
+    bytes: usize,
+    alignment: usize,
+    reserved: [u32; 4],
+}
+
+impl From<ArrayDescriptor2D> for ArrayDescriptor {
+    fn from(from: ArrayDescriptor2D) -> Self {
+        Self {
+            width: from.width as u64,
+            height: from.height as u64,
+            depth: 0,
+            format: from.format,
+            channels: from.channels,
+            flags: 0,
+        }
+    }
+}
+
+impl From<ArrayDescriptor3D> for ArrayDescriptor {
+    fn from(from: ArrayDescriptor3D) -> Self {
+        Self {
+            width: from.width as u64,
+            height: from.height as u64,
+            depth: from.depth as u64,
+            format: from.format,
+            channels: from.channels,
+            flags: from.flags,
+        }
+    }
+}
+
+fn create(api: Api, out: Out<u64>, descriptor: ArrayDescriptor) -> Result<(), CudaError> {
+    out.check()?;
+    let context = api.context()?.0;
+    let handle = mint();
+    let descriptor = calls::cuArray3DCreate_v2(&mut api.call(), ArrayId(handle), descriptor)?;
+    api.driver.arrays.add(handle, Array { descriptor, context, owner: 0 });
+    out.set(handle)
+}
+
+/// A plane of an array or a level of a mipmapped array: the same handle each time.
+fn part(
+    api: Api,
+    owner: u64,
+    number: u32,
+    ask: impl FnOnce(ArrayId) -> Result<ArrayDescriptor, CudaError>,
+) -> Result<u64, CudaError> {
+    if let Some(known) = api.driver.arrays.part(owner, number) {
+        return Ok(known);
+    }
+    let handle = mint();
+    let descriptor = ask(ArrayId(handle))?;
+    let context = api.context()?.0;
+    Ok(api.driver.arrays.add_part(number, handle, Array { descriptor, context, owner }))
+}
+
+entry_points! {
+    /// Creates a 1D or 2D array.
+    call cuArrayCreate_v2(api, pHandle: Out<u64>, pAllocateArray: In<ArrayDescriptor2D>) {
+        create(api, pHandle, pAllocateArray.get()?.into())
+    }
+
+    /// Creates an array of any kind.
+    call cuArray3DCreate_v2(api, pHandle: Out<u64>, pAllocateArray: In<ArrayDescriptor3D>) {
+        create(api, pHandle, pAllocateArray.get()?.into())
+    }
+
+    /// Destroys an array.
+    call cuArrayDestroy(api, hArray: u64) {
+        if api.driver.arrays.get(hArray)?.owner != 0 {
+            return Err(CudaError::INVALID_HANDLE);
+        }
+        calls::cuArrayDestroy(&mut api.call(), ArrayId(hArray))?;
+        api.driver.arrays.remove(hArray);
+        Ok(())
+    }
+
+    /// What an array is, as far as it is 2D.
+    call cuArrayGetDescriptor_v2(api, pArrayDescriptor: Out<ArrayDescriptor2D>, hArray: u64) {
+        let ArrayDescriptor { width, height, format, channels, .. } = api.driver.arrays.get(hArray)?.descriptor;
+        let (width, height) = (width as usize, height as usize);
+        pArrayDescriptor.set(ArrayDescriptor2D { width, height, format, channels })
+    }
+
+    /// What an array is.
+    call cuArray3DGetDescriptor_v2(api, pArrayDescriptor: Out<ArrayDescriptor3D>, hArray: u64) {
+        let of = api.driver.arrays.get(hArray)?.descriptor;
+        let (width, height, depth) = (of.width as usize, of.height as usize, of.depth as usize);
+        let (format, channels, flags) = (of.format, of.channels, of.flags);
+        pArrayDescriptor.set(ArrayDescriptor3D { width, height, depth, format, channels, flags })
+    }
+
+    /// What an array with deferred mapping needs.
+    call cuArrayGetMemoryRequirements(api, memoryRequirements: Out<Requirements>, array: u64, device: i32) {
+        memoryRequirements.check()?;
+        api.driver.arrays.check(array)?;
+        let device = api.driver.devices.check(device)?;
+        let (bytes, alignment) = calls::cuArrayGetMemoryRequirements(&mut api.in_context()?, ArrayId(array), device)?;
+        let (bytes, alignment) = (bytes as usize, alignment as usize);
+        memoryRequirements.set(Requirements { bytes, alignment, reserved: [0; 4] })
+    }
+
+    /// There are no sparse arrays, and of others it is an error to ask.
+    call cuArrayGetSparseProperties(api, _sparseProperties: HostPtr, array: u64) {
+        api.driver.arrays.check(array)?;
+        Err(CudaError::INVALID_VALUE)
+    }
+
+    /// A plane of an array of several.
+    call cuArrayGetPlane(api, pPlaneArray: Out<u64>, hArray: u64, planeIdx: u32) {
+        pPlaneArray.check()?;
+        api.driver.arrays.check(hArray)?;
+        let ask = |plane| calls::cuArrayGetPlane(&mut api.in_context()?, ArrayId(hArray), planeIdx, plane);
+        pPlaneArray.set(part(api, hArray, planeIdx, ask)?)
+    }
+
+    /// Creates a mipmapped array.
+    call cuMipmappedArrayCreate(api, pHandle: Out<u64>, pMipmappedArrayDesc: In<ArrayDescriptor3D>, numMipmapLevels: u32) {
+        pHandle.check()?;
+        let descriptor = pMipmappedArrayDesc.get()?.into();
+        let context = api.context()?.0;
+        let handle = mint();
+        calls::cuMipmappedArrayCreate(&mut api.call(), MipmappedArrayId(handle), descriptor, numMipmapLevels)?;
+        api.driver.arrays.add_mipmap(handle, context);
+        pHandle.set(handle)
+    }
+
+    /// Destroys a mipmapped array and its levels.
+    call cuMipmappedArrayDestroy(api, hMipmappedArray: u64) {
+        api.driver.arrays.check_mipmap(hMipmappedArray)?;
+        calls::cuMipmappedArrayDestroy(&mut api.call(), MipmappedArrayId(hMipmappedArray))?;
+        api.driver.arrays.remove(hMipmappedArray);
+        Ok(())
+    }
+
+    /// A level of a mipmapped array, as an array.
+    call cuMipmappedArrayGetLevel(api, pLevelArray: Out<u64>, hMipmappedArray: u64, level: u32) {
+        pLevelArray.check()?;
+        api.driver.arrays.check_mipmap(hMipmappedArray)?;
+        let mipmap = MipmappedArrayId(hMipmappedArray);
+        let ask = |array| calls::cuMipmappedArrayGetLevel(&mut api.in_context()?, mipmap, level, array);
+        pLevelArray.set(part(api, hMipmappedArray, level, ask)?)
+    }
+
+    /// What a mipmapped array with deferred mapping needs.
+    call cuMipmappedArrayGetMemoryRequirements(api, memoryRequirements: Out<Requirements>, mipmap: u64, device: i32) {
+        memoryRequirements.check()?;
+        api.driver.arrays.check_mipmap(mipmap)?;
+        let device = api.driver.devices.check(device)?;
+        let call = &mut api.in_context()?;
+        let (bytes, alignment) = calls::cuMipmappedArrayGetMemoryRequirements(call, MipmappedArrayId(mipmap), device)?;
+        let (bytes, alignment) = (bytes as usize, alignment as usize);
+        memoryRequirements.set(Requirements { bytes, alignment, reserved: [0; 4] })
+    }
+
+    /// There are no sparse arrays, and of others it is an error to ask.
+    call cuMipmappedArrayGetSparseProperties(api, _sparseProperties: HostPtr, mipmap: u64) {
+        api.driver.arrays.check_mipmap(mipmap)?;
+        Err(CudaError::INVALID_VALUE)
+    }
+}

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Texture and surface objects. What they were made of is answered from here.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use virtio_cuda_client::protocol::{ResourceDescriptor, TextureDescriptor, ViewDescriptor};
+use virtio_cuda_client::{CudaError, calls};
+
+use crate::entry::Api;
+use crate::entry_points;
+use crate::ffi::{In, Out};
+
+/// `CU_RESOURCE_TYPE_*`.
+const ARRAY: u32 = 0;
+const MIPMAPPED_ARRAY: u32 = 1;
+const LINEAR: u32 = 2;
+const PITCH_2D: u32 = 3;
+
+/// `CUDA_RESOURCE_DESC`; the union as words of eight bytes.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Resource {
+    kind: u32,
+    words: [u64; 16],
+    flags: u32,
+}
+const _: () = assert!(size_of::<Resource>() == 144);
+
+/// `CUDA_TEXTURE_DESC`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Texture {
+    address_modes: [u32; 3],
+    filter_mode: u32,
+    flags: u32,
+    max_anisotropy: u32,
+    mipmap_filter_mode: u32,
+    mipmap_level_bias: f32,
+    min_mipmap_level_clamp: f32,
+    max_mipmap_level_clamp: f32,
+    border_color: [f32; 4],
+    reserved: [i32; 12],
+}
+const _: () = assert!(size_of::<Texture>() == 104);
+
+/// `CUDA_RESOURCE_VIEW_DESC`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct View {
+    format: u32,
+    width: usize,
+    height: usize,
+    depth: usize,
+    first_mipmap_level: u32,
+    last_mipmap_level: u32,
+    first_layer: u32,
+    last_layer: u32,
+    reserved: [u32; 16],
+}
+const _: () = assert!(size_of::<View>() == 112);
+
+impl Resource {
+    fn on_wire(&self, api: Api) -> Result<ResourceDescriptor, CudaError> {
+        if self.flags != 0 {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        let [first, second, width, height, pitch] = [0, 1, 2, 3, 4].map(|word| self.words[word]);
+        let empty = ResourceDescriptor { kind: self.kind, ..Default::default() };
+        let memory = || ResourceDescriptor {
+            // Of memory that both sides reach, the GPU's address.
+            dptr: api.device_place(first).device().unwrap_or(first),
+            format: second as u32,
+            channels: (second >> 32) as u32,
+            width,
+            ..empty
+        };
+        match self.kind {
+            ARRAY => {
+                api.driver.arrays.check(first)?;
+                Ok(ResourceDescriptor { object: first, ..empty })
+            }
+            MIPMAPPED_ARRAY => {
+                api.driver.arrays.check_mipmap(first)?;
+                Ok(ResourceDescriptor { object: first, ..empty })
+            }
+            LINEAR => Ok(memory()),
+            PITCH_2D => Ok(ResourceDescriptor { height, pitch, ..memory() }),
+            _ => Err(CudaError::INVALID_VALUE),
+        }
+    }
+}
+
+impl From<Texture> for TextureDescriptor {
+    fn from(from: Texture) -> Self {
+        Self {
+            address_modes: from.address_modes,
+            filter_mode: from.filter_mode,
+            flags: from.flags,
+            max_anisotropy: from.max_anisotropy,
+            mipmap_filter_mode: from.mipmap_filter_mode,
+            mipmap_level_bias: from.mipmap_level_bias,
+            min_mipmap_level_clamp: from.min_mipmap_level_clamp,
+            max_mipmap_level_clamp: from.max_mipmap_level_clamp,
+            border_color: from.border_color,
+        }
+    }
+}
+
+impl From<View> for ViewDescriptor {
+    fn from(from: View) -> Self {
+        Self {
+            present: 1,
+            format: from.format,
+            width: from.width as u64,
+            height: from.height as u64,
+            depth: from.depth as u64,
+            first_mipmap_level: from.first_mipmap_level,
+            last_mipmap_level: from.last_mipmap_level,
+            first_layer: from.first_layer,
+            last_layer: from.last_layer,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct TextureObject {
+    context: u64,
+    resource: Resource,
+    texture: Texture,
+    view: Option<View>,
+}
+
+/// All texture and surface objects, by the values that kernels take.
+#[derive(Debug, Default)]
+pub struct Textures {
+    textures: Mutex<HashMap<u64, TextureObject>>,
+    /// To context and resource.
+    surfaces: Mutex<HashMap<u64, (u64, Resource)>>,
+}
+
+impl Textures {
+    fn textures(&self) -> MutexGuard<'_, HashMap<u64, TextureObject>> {
+        self.textures.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn surfaces(&self) -> MutexGuard<'_, HashMap<u64, (u64, Resource)>> {
+        self.surfaces.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn texture(&self, object: u64) -> Result<TextureObject, CudaError> {
+        self.textures().get(&object).copied().ok_or(CudaError::INVALID_VALUE)
+    }
+
+    /// Forgets what a context that is gone had.
+    pub fn forget_context(&self, context: u64) {
+        self.textures().retain(|_, texture| texture.context != context);
+        self.surfaces().retain(|_, (of, _)| *of != context);
+    }
+}
+
+entry_points! {
+    /// Creates a texture object.
+    call cuTexObjectCreate(api, pTexObject: Out<u64>, pResDesc: In<Resource>, pTexDesc: In<Texture>, pResViewDesc: In<View>) {
+        pTexObject.check()?;
+        let context = api.context()?.0;
+        let (resource, texture) = (pResDesc.get()?, pTexDesc.get()?);
+        let view = if pResViewDesc.is_null() { None } else { Some(pResViewDesc.get()?) };
+        let on_wire = view.map_or(ViewDescriptor::default(), ViewDescriptor::from);
+        let object = calls::cuTexObjectCreate(&mut api.call(), resource.on_wire(api)?, texture.into(), on_wire)?;
+        api.driver.textures.textures().insert(object, TextureObject { context, resource, texture, view });
+        pTexObject.set(object)
+    }
+
+    /// Destroys a texture object.
+    call cuTexObjectDestroy(api, texObject: u64) {
+        api.driver.textures.texture(texObject)?;
+        // Forget it first: its value can be given out again to another thread as soon as it is free.
+        let known = api.driver.textures.textures().remove(&texObject);
+        calls::cuTexObjectDestroy(&mut api.in_context()?, texObject).inspect_err(|_| {
+            if let Some(known) = known {
+                api.driver.textures.textures().insert(texObject, known);
+            }
+        })
+    }
+
+    /// What a texture object shows.
+    call cuTexObjectGetResourceDesc(api, pResDesc: Out<Resource>, texObject: u64) {
+        pResDesc.set(api.driver.textures.texture(texObject)?.resource)
+    }
+
+    /// How a texture object reads.
+    call cuTexObjectGetTextureDesc(api, pTexDesc: Out<Texture>, texObject: u64) {
+        pTexDesc.set(api.driver.textures.texture(texObject)?.texture)
+    }
+
+    /// What a texture object's view is; without one it is an error to ask.
+    call cuTexObjectGetResourceViewDesc(api, pResViewDesc: Out<View>, texObject: u64) {
+        pResViewDesc.set(api.driver.textures.texture(texObject)?.view.ok_or(CudaError::INVALID_VALUE)?)
+    }
+
+    /// Creates a surface object, which shows an array.
+    call cuSurfObjectCreate(api, pSurfObject: Out<u64>, pResDesc: In<Resource>) {
+        pSurfObject.check()?;
+        let context = api.context()?.0;
+        let resource = pResDesc.get()?;
+        if resource.kind != ARRAY {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        let object = calls::cuSurfObjectCreate(&mut api.call(), resource.on_wire(api)?)?;
+        api.driver.textures.surfaces().insert(object, (context, resource));
+        pSurfObject.set(object)
+    }
+
+    /// Destroys a surface object.
+    call cuSurfObjectDestroy(api, surfObject: u64) {
+        let known = api.driver.textures.surfaces().remove(&surfObject).ok_or(CudaError::INVALID_VALUE)?;
+        calls::cuSurfObjectDestroy(&mut api.in_context()?, surfObject).inspect_err(|_| {
+            api.driver.textures.surfaces().insert(surfObject, known);
+        })
+    }
+
+    /// What a surface object shows.
+    call cuSurfObjectGetResourceDesc(api, pResDesc: Out<Resource>, surfObject: u64) {
+        let known = api.driver.textures.surfaces().get(&surfObject).copied();
+        pResDesc.set(known.ok_or(CudaError::INVALID_VALUE)?.1)
+    }
+
+    /// Elements of the longest 1D texture in linear memory.
+    call cuDeviceGetTexture1DLinearMaxWidth(api, maxWidthInElements: Out<usize>, format: u32, numChannels: u32, dev: i32) {
+        maxWidthInElements.check()?;
+        let device = api.driver.devices.check(dev)?;
+        let call = &mut api.call();
+        let elements = calls::cuDeviceGetTexture1DLinearMaxWidth(call, format, numChannels, device)?;
+        maxWidthInElements.set(elements as usize)
+    }
+}
