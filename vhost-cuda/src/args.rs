@@ -46,6 +46,11 @@ pub struct DaemonArgs {
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub max_sessions: u32,
 
+    /// Threads that each session's worker uses for large copies of ordinary memory (1 to 64). Default: half of the
+    /// CPUs, at most 4.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub copy_threads: Option<u32>,
+
     /// Most device memory that one session may allocate, in bytes (K, M and G may follow). Default: no limit.
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     pub memory_limit: Option<u64>,
@@ -83,6 +88,9 @@ pub struct WorkerArgs {
     /// Say how much GPU memory the context takes, and so many of them.
     #[arg(long, value_name = "N")]
     pub announce_memory: Option<u32>,
+    /// Threads for large copies.
+    #[arg(long, default_value_t = 1)]
+    pub copy_threads: u32,
     /// Level of the worker's messages.
     #[arg(long, default_value = "info")]
     pub worker_log_level: String,

@@ -33,6 +33,12 @@ pub const CAPABILITIES: &str = "{\n  \"type\": \"cuda\"\n}";
 /// Devices that are connected, to end them with the daemon.
 type Devices = Arc<Mutex<HashMap<u64, Arc<Device>>>>;
 
+/// Enough for half of the link's speed; the other CPUs are for the guests.
+fn default_copy_threads() -> u32 {
+    let cpus = thread::available_parallelism().map_or(1, usize::from);
+    (cpus / 2).clamp(1, 4) as u32
+}
+
 /// Runs the daemon until a signal ends it.
 pub fn run(args: &DaemonArgs) -> anyhow::Result<()> {
     let library = library::find(&args.device)?;
@@ -40,7 +46,12 @@ pub fn run(args: &DaemonArgs) -> anyhow::Result<()> {
     sigbus::install().context("Cannot handle SIGBUS")?;
     let (listener, socket) = listen(args)?;
     info!("executing CUDA calls with {}", library.display());
-    let spec = WorkerSpec { library, memory_limit: args.memory_limit, log_level: args.log_level.clone() };
+    let spec = WorkerSpec {
+        library,
+        memory_limit: args.memory_limit,
+        copy_threads: args.copy_threads.unwrap_or_else(default_copy_threads),
+        log_level: args.log_level.clone(),
+    };
     let pool = WorkerPool::start(spec, args.warm_workers as usize).context("Cannot start the worker pool")?;
     let settings = Arc::new(Settings { num_queues: args.num_queues, max_sessions: args.max_sessions, pool });
     let devices = Devices::default();

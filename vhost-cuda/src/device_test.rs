@@ -10,7 +10,12 @@ const ROOM: u32 = 64;
 
 /// A device whose workers cannot start: no test here needs one that does.
 fn device(max_sessions: u32) -> Arc<Device> {
-    let spec = WorkerSpec { library: "/nonexistent".into(), memory_limit: None, log_level: "off".into() };
+    let spec = WorkerSpec {
+        library: "/nonexistent".into(),
+        memory_limit: None,
+        copy_threads: 1,
+        log_level: "off".into(),
+    };
     let pool = WorkerPool::start(spec, 0).unwrap();
     Device::new(1, Arc::new(Settings { num_queues: 2, max_sessions, pool }))
 }

@@ -24,6 +24,8 @@ pub struct WorkerSpec {
     pub library: PathBuf,
     /// Most device memory of a session, in bytes.
     pub memory_limit: Option<u64>,
+    /// Threads of a worker for large copies.
+    pub copy_threads: u32,
     /// Level of the worker's messages.
     pub log_level: String,
 }
@@ -71,6 +73,7 @@ impl Worker {
         command.arg0("vhost-user-cuda-worker");
         command.arg("worker").arg("--link-fd").arg(fd.to_string()).arg("--library").arg(&spec.library);
         command.arg("--worker-log-level").arg(&spec.log_level);
+        command.arg("--copy-threads").arg(spec.copy_threads.to_string());
         if let Some(limit) = spec.memory_limit {
             command.arg("--memory-limit").arg(limit.to_string());
         }

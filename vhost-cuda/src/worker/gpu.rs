@@ -69,7 +69,7 @@ impl CudaError {
 /// What a driver call gives.
 pub type CuResult<T> = Result<T, CudaError>;
 
-/// `CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP`; the first two bits of `cuMemHostAlloc` mean the same.
+/// `CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP`.
 pub const HOST_PORTABLE_MAPPED: c_uint = sys::CU_MEMHOSTREGISTER_PORTABLE | sys::CU_MEMHOSTREGISTER_DEVICEMAP;
 /// `CU_EVENT_DISABLE_TIMING`.
 pub const EVENT_DISABLE_TIMING: c_uint = sys::CUevent_flags_enum::CU_EVENT_DISABLE_TIMING as c_uint;
@@ -195,8 +195,6 @@ driver_functions! {
     safe cuMemGetInfo_v2 [free: usize, total: usize] () [];
     unsafe cuMemFree_v2 [] (dptr: CUdeviceptr) [];
     unsafe cuMemFreeAsync [] (dptr: CUdeviceptr, stream: CUstream) [];
-    unsafe cuMemHostAlloc [address: *mut c_void] (bytesize: usize, flags: c_uint) [];
-    unsafe cuMemFreeHost [] (address: *mut c_void) [];
     unsafe cuMemHostRegister_v2 [] (address: *mut c_void, bytesize: usize, flags: c_uint) [];
     unsafe cuMemHostUnregister [] (address: *mut c_void) [];
     unsafe cuMemHostGetDevicePointer_v2 [dptr: CUdeviceptr] (address: *mut c_void, flags: c_uint) [];

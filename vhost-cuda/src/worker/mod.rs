@@ -21,7 +21,6 @@ mod pages;
 mod reservations;
 mod resolve;
 mod sandbox;
-mod staging;
 mod start;
 mod state;
 mod window;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use virtio_cuda_protocol::transport::{MemEntry, PAGE_BYTES};
 use vm_memory::{
     FileOffset, GuestAddress, GuestMemoryBackend, GuestMemoryMmap, GuestMemoryRegion, GuestRegionMmap,
-    MmapRegion, VolatileSlice,
+    MmapRegion,
 };
 
 use super::gpu::{CuResult, CudaError};
@@ -50,11 +50,68 @@ impl GuestPages {
     }
 }
 
-/// Pages of a guest process, in order.
-#[derive(Clone, Debug)]
-pub struct PageList {
+/// Pages of a guest process, in order. Clones are cheap and hold the memory mapped.
+#[derive(Clone, Debug, Default)]
+pub struct PageList(Option<Arc<Listed>>);
+
+#[derive(Debug)]
+struct Listed {
     pages: Arc<GuestPages>,
     entries: Vec<MemEntry>,
+    /// The same memory as this process has it, as long pieces as possible.
+    ///
+    /// Invariant: lies in mappings of `pages`.
+    runs: Vec<Run>,
+    bytes: u64,
+}
+
+/// Contiguous memory of this process.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    address: usize,
+    bytes: usize,
+}
+
+/// A place in a [`PageList`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cursor {
+    run: usize,
+    offset: usize,
+}
+
+/// The region that an entry was found in last: the next one is mostly in the same.
+#[derive(Clone, Copy, Debug, Default)]
+struct View {
+    start: u64,
+    bytes: u64,
+    address: usize,
+}
+
+impl GuestPages {
+    /// Appends the memory of `entry` to `runs`. `None` if some of it is not there.
+    fn locate(&self, entry: &MemEntry, view: &mut View, runs: &mut Vec<Run>) -> Option<()> {
+        let (mut addr, mut left) = (entry.addr, u64::from(entry.bytes));
+        while left > 0 {
+            if addr.wrapping_sub(view.start) >= view.bytes {
+                let region = self.memory.find_region(GuestAddress(addr))?;
+                *view = View {
+                    start: region.start_addr().0,
+                    bytes: region.len(),
+                    address: region.as_ptr() as usize,
+                };
+            }
+            let offset = addr - view.start;
+            let bytes = left.min(view.bytes - offset);
+            let run = Run { address: view.address + offset as usize, bytes: bytes as usize };
+            match runs.last_mut() {
+                Some(last) if last.address + last.bytes == run.address => last.bytes += run.bytes,
+                _ => runs.push(run),
+            }
+            left -= bytes;
+            addr = if left > 0 { addr.checked_add(bytes)? } else { addr };
+        }
+        Some(())
+    }
 }
 
 impl PageList {
@@ -62,39 +119,100 @@ impl PageList {
     ///
     /// Errors: `CUDA_ERROR_INVALID_VALUE` if some of it is not there (any more).
     pub fn new(pages: Arc<GuestPages>, entries: Vec<MemEntry>) -> CuResult<Self> {
-        let there =
-            |entry: &MemEntry| pages.memory.check_range(GuestAddress(entry.addr), entry.bytes as usize);
-        if entries.iter().all(there) { Ok(Self { pages, entries }) } else { Err(CudaError::INVALID_VALUE) }
+        if entries.is_empty() {
+            return Ok(Self(None));
+        }
+        let (mut view, mut runs) = (View::default(), Vec::with_capacity(entries.len()));
+        for entry in &entries {
+            pages.locate(entry, &mut view, &mut runs).ok_or(CudaError::INVALID_VALUE)?;
+        }
+        let bytes = runs.iter().map(|run| run.bytes as u64).sum();
+        Ok(Self(Some(Arc::new(Listed { pages, entries, runs, bytes }))))
+    }
+
+    fn runs(&self) -> &[Run] {
+        self.0.as_ref().map_or(&[], |listed| &listed.runs)
     }
 
     /// All bytes.
     pub fn bytes(&self) -> u64 {
-        self.entries.iter().map(|entry| u64::from(entry.bytes)).sum()
+        self.0.as_ref().map_or(0, |listed| listed.bytes)
     }
 
-    /// The memory from its start, piece by piece.
-    pub fn slices(&self) -> Slices<'_> {
-        Slices { list: self, entry: 0, offset: 0 }
-    }
-
-    /// Copies everything to `bytes`, whose length must be [`Self::bytes`].
-    pub fn read(&self, mut bytes: &mut [u8]) {
-        let mut slices = self.slices();
-        while let Some(slice) = slices.next(bytes.len()) {
-            let (now, later) = bytes.split_at_mut(slice.len());
-            slice.copy_to(now);
-            bytes = later;
+    /// The place `bytes` bytes after `from`, at most the end.
+    pub fn advance(&self, from: Cursor, bytes: usize) -> Cursor {
+        let (mut at, mut left) = (from, bytes);
+        while let Some(run) = self.runs().get(at.run)
+            && left >= run.bytes - at.offset
+        {
+            left -= run.bytes - at.offset;
+            at = Cursor { run: at.run + 1, offset: 0 };
         }
+        if at.run < self.runs().len() { Cursor { offset: at.offset + left, ..at } } else { at }
+    }
+
+    /// Pieces of `bytes` bytes from `from` on, as far as there are: address and length.
+    fn pieces(&self, from: Cursor, bytes: usize) -> impl Iterator<Item = (*mut u8, usize)> {
+        let runs = self.runs().get(from.run..).unwrap_or(&[]);
+        let (mut offset, mut left) = (from.offset, bytes);
+        runs.iter().enumerate().map_while(move |(index, run)| {
+            let piece = left.min(run.bytes - offset);
+            if piece == 0 {
+                return None;
+            }
+            // Scattered pages: the CPU does not guess by itself where it goes on.
+            if let Some(next) = runs.get(index + 1) {
+                prefetch(next.address, left - piece);
+            }
+            let address = (run.address + offset) as *mut u8;
+            (offset, left) = (0, left - piece);
+            Some((address, piece))
+        })
+    }
+
+    /// Copies `bytes` bytes from `from` on to `to`, as far as there are.
+    ///
+    /// # Safety
+    ///
+    /// `to` must have room for `bytes` bytes that nobody else uses meanwhile.
+    pub unsafe fn read_to(&self, from: Cursor, to: *mut u8, bytes: usize) {
+        let mut to = to;
+        for (piece, length) in self.pieces(from, bytes) {
+            // SAFETY: the piece is mapped while `self` lives (invariant of `Listed`). The guest may write to it
+            // at the same time, which decides only over the bytes that it gets. The caller vouches for `to`.
+            unsafe {
+                std::ptr::copy_nonoverlapping(piece.cast_const(), to, length);
+                to = to.add(length);
+            }
+        }
+    }
+
+    /// Copies `bytes` bytes from `from` to the place `to` and on, as far as there are pages.
+    ///
+    /// # Safety
+    ///
+    /// `from` must be good for reading `bytes` bytes.
+    pub unsafe fn write_from(&self, to: Cursor, from: *const u8, bytes: usize) {
+        let mut from = from;
+        for (piece, length) in self.pieces(to, bytes) {
+            // SAFETY: as in `read_to`, with the ends exchanged.
+            unsafe {
+                std::ptr::copy_nonoverlapping(from, piece, length);
+                from = from.add(length);
+            }
+        }
+    }
+
+    /// Copies everything to `bytes`, as much as fits.
+    pub fn read(&self, bytes: &mut [u8]) {
+        // SAFETY: the slice has that room and is borrowed exclusively.
+        unsafe { self.read_to(Cursor::default(), bytes.as_mut_ptr(), bytes.len()) };
     }
 
     /// Copies `bytes` to the start of the pages, as much as fits.
-    pub fn write(&self, mut bytes: &[u8]) {
-        let mut slices = self.slices();
-        while let Some(slice) = slices.next(bytes.len()) {
-            let (now, later) = bytes.split_at(slice.len());
-            slice.copy_from(now);
-            bytes = later;
-        }
+    pub fn write(&self, bytes: &[u8]) {
+        // SAFETY: the slice has that length.
+        unsafe { self.write_from(Cursor::default(), bytes.as_ptr(), bytes.len()) };
     }
 
     /// Where the pages lie in their files, to be mapped elsewhere.
@@ -102,12 +220,13 @@ impl PageList {
     /// Errors: `CUDA_ERROR_INVALID_VALUE` if they are not whole pages.
     pub fn file_pieces(&self) -> CuResult<Vec<FilePiece>> {
         let mut pieces: Vec<FilePiece> = Vec::new();
-        for entry in &self.entries {
+        let Some(listed) = &self.0 else { return Ok(pieces) };
+        for entry in &listed.entries {
             let mut addr = entry.addr;
             let mut left = u64::from(entry.bytes);
             while left > 0 {
                 let (region, start) =
-                    self.pages.memory.to_region_addr(GuestAddress(addr)).ok_or(CudaError::INVALID_VALUE)?;
+                    listed.pages.memory.to_region_addr(GuestAddress(addr)).ok_or(CudaError::INVALID_VALUE)?;
                 let backing = region.file_offset().ok_or(CudaError::INVALID_VALUE)?;
                 let bytes = left.min(region.len() - start.0);
                 let offset = backing.start() + start.0;
@@ -130,28 +249,32 @@ impl PageList {
     }
 }
 
-/// Walks over a [`PageList`].
-#[derive(Debug)]
-pub struct Slices<'a> {
-    list: &'a PageList,
-    entry: usize,
-    offset: u64,
+/// Asks the CPU for the first lines, at most `bytes` bytes, at `address`.
+fn prefetch(address: usize, bytes: usize) {
+    const LINE: usize = 64;
+    const MOST: usize = 1 << 10;
+    for offset in (0..bytes.min(MOST)).step_by(LINE) {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: a prefetch is a hint: no address does harm.
+        unsafe {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            _mm_prefetch::<_MM_HINT_T0>((address + offset) as *const i8);
+        }
+    }
 }
 
-impl<'a> Slices<'a> {
-    /// The next piece that is contiguous in this process, at most `most` bytes. `None` at the end, or if `most` is 0.
-    pub fn next(&mut self, most: usize) -> Option<VolatileSlice<'a>> {
-        let entry = self.list.entries.get(self.entry).filter(|_| most > 0)?;
-        let left = (u64::from(entry.bytes) - self.offset) as usize;
-        let addr = GuestAddress(entry.addr + self.offset);
-        // The range was checked, so there is a slice; it ends where a region does.
-        let slice = self.list.pages.memory.get_slices(addr, left.min(most)).next()?.ok()?;
-        self.offset += slice.len() as u64;
-        if self.offset == u64::from(entry.bytes) {
-            self.entry += 1;
-            self.offset = 0;
-        }
-        Some(slice)
+/// Guest memory for unit tests.
+#[cfg(test)]
+pub mod fixture {
+    use super::*;
+    use vmm_sys_util::tempfile::TempFile;
+
+    /// `pages` pages from address 0x10000 on, and their file.
+    pub fn fixture_memory(pages: u64) -> (Arc<GuestPages>, File) {
+        let file = TempFile::new().unwrap().into_file();
+        file.set_len(pages * PAGE_BYTES).unwrap();
+        let region = Region { guest_addr: 0x10000, bytes: pages * PAGE_BYTES, file_offset: 0 };
+        (Arc::new(GuestPages::map(vec![(region, file.try_clone().unwrap())]).unwrap()), file)
     }
 }
 
@@ -184,6 +307,21 @@ mod tests {
         let mut back = [0; 7];
         list.read(&mut back);
         assert_eq!(&back, b"abcdefg");
+        let mut middle = [0; 4];
+        let at = list.advance(Cursor::default(), 2);
+        // SAFETY: the array has that room.
+        unsafe { list.read_to(at, middle.as_mut_ptr(), 4) };
+        assert_eq!(&middle, b"cdef");
+        assert_eq!(list.advance(at, 2), list.advance(Cursor::default(), 4));
+        assert_eq!(list.advance(at, 5), list.advance(at, 1000), "the end");
+    }
+
+    #[test]
+    fn neighbours_become_one_run() {
+        let (pages, _file) = fixture_pages();
+        let list = PageList::new(pages, vec![entry(0x10000, 4096), entry(0x11000, 4096), entry(0x10800, 8)]);
+        let runs: Vec<_> = list.unwrap().runs().iter().map(|run| run.bytes).collect();
+        assert_eq!(runs, [8192, 8]);
     }
 
     #[test]

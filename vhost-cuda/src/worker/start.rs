@@ -14,7 +14,7 @@ use super::gpu::Driver;
 use super::nvml::Nvml;
 use super::output::Output;
 use super::sandbox;
-use super::state::SessionState;
+use super::state::{SessionLimits, SessionState};
 use super::window::Window;
 use crate::args::WorkerArgs;
 use crate::link::{self, FROM_FAILED, FROM_READY, FromWorker, NAME_BYTES, Ready};
@@ -62,7 +62,8 @@ fn bring_up(args: &WorkerArgs) -> anyhow::Result<(SessionState, Ready)> {
     let (driver_version,) = gpu.cuDriverGetVersion().context("cuDriverGetVersion")?;
     let (count,) = gpu.cuDeviceGetCount().context("cuDeviceGetCount")?;
     let device_count = u32::try_from(count).unwrap_or(0);
-    let session = SessionState::new(gpu, output, window, device_count, args.memory_limit);
+    let limits = SessionLimits { memory: args.memory_limit, copy_threads: args.copy_threads as usize };
+    let session = SessionState::new(gpu, output, window, device_count, limits);
     let mut device_name = [0; NAME_BYTES];
     if device_count > 0 {
         warm_up(&session, args.announce_memory).context("Cannot create the context of device 0")?;

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
 use super::allocations::Allocations;
 use super::contexts::Contexts;
+use super::copy::Engine;
 use super::gpu::{CuResult, CudaError, Driver};
 use super::handlers::DeviceFacts;
 use super::linker::Links;
@@ -14,7 +15,6 @@ use super::objects::Objects;
 use super::output::Output;
 use super::pages::GuestPages;
 use super::reservations::Reservations;
-use super::staging::Staging;
 use super::window::Window;
 
 /// The state of a session.
@@ -30,8 +30,8 @@ pub struct SessionState {
     pub contexts: Contexts,
     /// Everything else that has a handle.
     pub objects: Objects,
-    /// Pinned buffers.
-    pub staging: Staging,
+    /// Copies of guest pages.
+    pub copies: Engine,
     /// The guest library speaks another call table: every call is refused.
     pub refused: AtomicBool,
     /// Constant facts, by device.
@@ -46,21 +46,30 @@ pub struct SessionState {
     memory: RwLock<Arc<GuestPages>>,
 }
 
+/// What a session may use.
+#[derive(Clone, Copy, Debug)]
+pub struct SessionLimits {
+    /// Most device memory, in bytes.
+    pub memory: Option<u64>,
+    /// Threads that copy guest pages.
+    pub copy_threads: usize,
+}
+
 impl SessionState {
     /// A session without anything yet.
-    pub fn new(gpu: Driver, output: Output, window: Window, devices: u32, memory_limit: Option<u64>) -> Self {
+    pub fn new(gpu: Driver, output: Output, window: Window, devices: u32, limits: SessionLimits) -> Self {
         Self {
             gpu,
             output,
             contexts: Contexts::default(),
             objects: Objects::default(),
-            staging: Staging::default(),
+            copies: Engine::new(limits.copy_threads),
             refused: AtomicBool::new(false),
             devices: (0..devices).map(|_| OnceLock::new()).collect(),
             links: Links::default(),
             thresholds: Mutex::default(),
             reservations: Mutex::default(),
-            allocations: Mutex::new(Allocations::new(memory_limit)),
+            allocations: Mutex::new(Allocations::new(limits.memory)),
             window: Mutex::new(window),
             memory: RwLock::default(),
         }
@@ -111,7 +120,7 @@ impl SessionState {
     /// Forgets what a context took with it when it ended.
     pub fn forget_context(&self, context: u64) {
         self.objects.forget_context(context);
-        self.staging.forget_context(context);
+        self.copies.forget_context(context);
         self.window().forget_context(context);
         self.allocations().forget_context(context);
     }

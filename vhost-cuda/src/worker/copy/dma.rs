@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the copy engine wants of the GPU: asynchronous copies of pinned memory in one stream's order, and marks
+//! in that order. A trait, so that tests can put something in its place that finishes late or fails.
+
+use super::super::gpu::{
+    CUdeviceptr, CUstream, CuResult, Driver, EVENT_DISABLE_TIMING, HOST_PORTABLE_MAPPED,
+};
+
+/// A mark in a stream: an event of the driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mark(pub usize);
+
+/// Copies in the order of one stream.
+pub trait Dma {
+    /// Pins memory of this process for the current context.
+    ///
+    /// # Safety
+    ///
+    /// The memory must stay mapped while the context lives.
+    unsafe fn pin(&self, address: *mut u8, bytes: usize) -> CuResult<()>;
+
+    /// Starts a copy from pinned memory.
+    ///
+    /// # Safety
+    ///
+    /// `src` must be good for `bytes` bytes until the copy is done, and the range at `dst` the session's.
+    unsafe fn send(&self, dst: CUdeviceptr, src: *const u8, bytes: usize) -> CuResult<()>;
+
+    /// Starts a copy to pinned memory.
+    ///
+    /// # Safety
+    ///
+    /// `dst` must be good for `bytes` bytes and used by nobody until the copy is done, and the range at `src`
+    /// the session's.
+    unsafe fn fetch(&self, dst: *mut u8, src: CUdeviceptr, bytes: usize) -> CuResult<()>;
+
+    /// Makes a mark.
+    fn create(&self) -> CuResult<Mark>;
+    /// Puts the mark behind all that was started.
+    fn record(&self, mark: Mark) -> CuResult<()>;
+    /// Whether all before the mark is done. An error counts as no.
+    fn is_done(&self, mark: Mark) -> bool;
+    /// Waits until all before the mark is done.
+    fn wait(&self, mark: Mark) -> CuResult<()>;
+}
+
+/// A stream of the driver.
+#[derive(Debug)]
+pub struct Stream<'a> {
+    /// The driver.
+    pub gpu: &'a Driver,
+    /// The stream.
+    pub stream: CUstream,
+}
+
+impl Dma for Stream<'_> {
+    unsafe fn pin(&self, address: *mut u8, bytes: usize) -> CuResult<()> {
+        // SAFETY: by the caller.
+        unsafe { self.gpu.cuMemHostRegister_v2(address.cast(), bytes, HOST_PORTABLE_MAPPED) }
+    }
+
+    unsafe fn send(&self, dst: CUdeviceptr, src: *const u8, bytes: usize) -> CuResult<()> {
+        // SAFETY: by the caller.
+        unsafe { self.gpu.cuMemcpyHtoDAsync_v2(dst, src.cast(), bytes, self.stream) }
+    }
+
+    unsafe fn fetch(&self, dst: *mut u8, src: CUdeviceptr, bytes: usize) -> CuResult<()> {
+        // SAFETY: by the caller.
+        unsafe { self.gpu.cuMemcpyDtoHAsync_v2(dst.cast(), src, bytes, self.stream) }
+    }
+
+    fn create(&self) -> CuResult<Mark> {
+        Ok(Mark(self.gpu.cuEventCreate(EVENT_DISABLE_TIMING)?.0 as usize))
+    }
+
+    fn record(&self, mark: Mark) -> CuResult<()> {
+        self.gpu.cuEventRecordWithFlags(mark.0 as _, self.stream, 0)
+    }
+
+    fn is_done(&self, mark: Mark) -> bool {
+        self.gpu.cuEventQuery(mark.0 as _).is_ok()
+    }
+
+    fn wait(&self, mark: Mark) -> CuResult<()> {
+        self.gpu.cuEventSynchronize(mark.0 as _)
+    }
+}

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Copies between the guest process's memory and the GPU.
+//!
+//! Guest pages are not registered with the GPU, so their bytes go through pinned buffers (`staging`): copy
+//! threads (`threads`) move them between pages and buffers, the GPU between buffers and its memory, both at the
+//! same time (`pipeline`).
+
+mod dma;
+mod pipeline;
+mod staging;
+#[cfg(test)]
+mod tests;
+mod threads;
+
+use virtio_cuda_protocol::cuda::ContextId;
+
+use super::bulk::{BulkIn, BulkOut};
+use super::gpu::{CUdeviceptr, CUstream, CuResult, STREAM_LEGACY};
+use super::state::SessionState;
+use dma::Stream;
+use pipeline::Pipeline;
+use staging::Staging;
+use threads::{CopyThreads, Direction};
+
+/// What the copies of a session share.
+#[derive(Debug)]
+pub struct Engine {
+    staging: Staging,
+    threads: CopyThreads,
+}
+
+impl Engine {
+    /// Nothing yet: buffers and threads, at most `threads`, are made when they are needed.
+    pub fn new(threads: usize) -> Self {
+        Self { staging: Staging::default(), threads: CopyThreads::new(threads) }
+    }
+
+    /// Forgets the buffers of a context that has ended.
+    pub fn forget_context(&self, context: u64) {
+        self.staging.forget_context(context);
+    }
+}
+
+/// Copies `bulk` to `dst` in stream order. Returns when the source may be reused; on the legacy default stream,
+/// when the device has the bytes. The range at `dst` must have been checked.
+pub fn to_device(
+    session: &SessionState,
+    context: ContextId,
+    dst: CUdeviceptr,
+    bulk: &BulkIn<'_>,
+    stream: CUstream,
+) -> CuResult<()> {
+    match bulk {
+        // SAFETY: the driver has taken pageable bytes when the call returns; the caller checked the range at `dst`.
+        BulkIn::Inline(bytes) => unsafe {
+            session.gpu.cuMemcpyHtoDAsync_v2(dst, bytes.as_ptr().cast(), bytes.len(), stream)
+        },
+        BulkIn::Pages(pages) => {
+            let dma = Stream { gpu: &session.gpu, stream };
+            Pipeline::new(&session.copies, context.0, &dma, (pages, Direction::Gather), dst)
+                .gather(stream == STREAM_LEGACY)
+        }
+    }
+}
+
+/// Copies from `src` to `bulk` in stream order. Returns when the bytes are there. The range at `src` must have
+/// been checked for `bulk`'s room.
+pub fn from_device(
+    session: &SessionState,
+    context: ContextId,
+    src: CUdeviceptr,
+    bulk: &mut BulkOut,
+    stream: CUstream,
+) -> CuResult<()> {
+    match bulk {
+        BulkOut::Inline { room, bytes } => {
+            bytes.resize(*room, 0);
+            let target = bytes.as_mut_ptr().cast();
+            // SAFETY: `bytes` has that room and lives until the copy is complete, which the first call and the
+            // synchronization see to; the caller checked `src`.
+            unsafe {
+                if stream == STREAM_LEGACY {
+                    return session.gpu.cuMemcpyDtoH_v2(target, src, *room);
+                }
+                session.gpu.cuMemcpyDtoHAsync_v2(target, src, *room, stream)?;
+            }
+            session.gpu.cuStreamSynchronize(stream)
+        }
+        BulkOut::Pages(pages) => {
+            let dma = Stream { gpu: &session.gpu, stream };
+            Pipeline::new(&session.copies, context.0, &dma, (pages, Direction::Scatter), src).scatter()
+        }
+    }
+}

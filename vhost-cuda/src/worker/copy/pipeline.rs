@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! One copy between guest pages and the GPU: pieces of it are in the hands of the copy threads while others are
+//! on the link. All CUDA calls are made by the thread that owns the copy, in whose streams it happens.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::super::gpu::{CUdeviceptr, CuResult, CudaError};
+use super::super::pages::{Cursor, PageList};
+use super::Engine;
+use super::dma::Dma;
+use super::staging::{BUFFER_BYTES, Buffer, Share};
+use super::threads::{CopyThreads, Direction, Piece, Transfer};
+
+/// Shorter copies are not worth waking a thread for.
+pub const PARALLEL_BYTES: u64 = 384 << 10;
+/// Shortest piece of a copy that threads share.
+const MIN_PIECE: usize = 128 << 10;
+/// Pieces are multiples of this.
+const PAGE_BYTES: usize = 4096;
+
+/// See the head of this file.
+pub struct Pipeline<'a, D: Dma> {
+    threads: &'a CopyThreads,
+    dma: &'a D,
+    share: Share<'a>,
+    transfer: Arc<Transfer>,
+    pages: PageList,
+    /// Address on the device of the copy's first byte.
+    device: CUdeviceptr,
+    parallel: bool,
+    piece_bytes: usize,
+    /// What has not been begun.
+    next: Cursor,
+    begun: u64,
+    /// Buffers without use at the moment.
+    free: Vec<Buffer>,
+    /// Pieces that the threads have …
+    with_threads: usize,
+    /// … and those that they have done.
+    done: VecDeque<(Piece, Buffer)>,
+    /// Pieces that the GPU has, in its order.
+    on_link: VecDeque<(Piece, Buffer)>,
+}
+
+impl<'a, D: Dma> Pipeline<'a, D> {
+    /// A copy of all of `pages`, in the context named `context`, which is current. The range at `device` is the
+    /// session's.
+    pub fn new(
+        engine: &'a Engine,
+        context: u64,
+        dma: &'a D,
+        (pages, direction): (&PageList, Direction),
+        device: CUdeviceptr,
+    ) -> Self {
+        let threads = engine.threads.limit();
+        let parallel = threads > 1 && pages.bytes() >= PARALLEL_BYTES;
+        let (buffers, piece_bytes) = if parallel {
+            let even = usize::try_from(pages.bytes()).unwrap_or(usize::MAX) / (2 * threads);
+            // Each thread has a piece in hand and one to go on with, and some are on the link.
+            (2 * threads + 4, even.clamp(MIN_PIECE, BUFFER_BYTES).next_multiple_of(PAGE_BYTES))
+        } else {
+            (2, BUFFER_BYTES)
+        };
+        Self {
+            threads: &engine.threads,
+            dma,
+            share: engine.staging.share(context, buffers),
+            transfer: Transfer::new(pages.clone(), direction),
+            pages: pages.clone(),
+            device,
+            parallel,
+            piece_bytes,
+            next: Cursor::default(),
+            begun: 0,
+            free: Vec::new(),
+            with_threads: 0,
+            done: VecDeque::new(),
+            on_link: VecDeque::new(),
+        }
+    }
+
+    /// Pages to device. Returns when the pages have been read; with `wait`, when the device has the bytes.
+    pub fn gather(mut self, wait: bool) -> CuResult<()> {
+        loop {
+            self.collect(false);
+            while let Some((piece, buffer)) = self.done.pop_front() {
+                self.send(piece, buffer)?;
+            }
+            self.reclaim();
+            if let Some((piece, buffer)) = self.begin()? {
+                self.copy(piece, buffer);
+            } else if self.with_threads > 0 {
+                self.collect(true);
+            } else if self.is_begun() && self.done.is_empty() {
+                break;
+            } else if self.done.is_empty() {
+                let (_, buffer) = self.wait_for_link()?;
+                self.free.push(buffer);
+            }
+        }
+        if (wait || self.share.must_wait())
+            && let Some((_, last)) = self.on_link.back_mut()
+        {
+            last.wait(self.dma)?;
+        }
+        Ok(())
+    }
+
+    /// Device to pages. Returns when the pages have the bytes.
+    pub fn scatter(mut self) -> CuResult<()> {
+        loop {
+            self.collect(false);
+            self.free.extend(self.done.drain(..).map(|(_, buffer)| buffer));
+            // As much as possible is on the link before anything is waited for.
+            while let Some((piece, buffer)) = self.begin()? {
+                self.fetch(piece, buffer)?;
+            }
+            if !self.on_link.is_empty() {
+                let (piece, buffer) = self.wait_for_link()?;
+                self.copy(piece, buffer);
+            } else if self.with_threads > 0 {
+                self.collect(true);
+            } else if self.is_begun() && self.done.is_empty() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn is_begun(&self) -> bool {
+        self.begun == self.pages.bytes()
+    }
+
+    /// The next piece with a buffer for it. `None`: there is no piece, or no buffer at the moment.
+    fn begin(&mut self) -> CuResult<Option<(Piece, Buffer)>> {
+        if self.is_begun() {
+            return Ok(None);
+        }
+        let Some(buffer) = self.buffer()? else { return Ok(None) };
+        let left = self.pages.bytes() - self.begun;
+        let bytes = usize::try_from(left).map_or(self.piece_bytes, |left| left.min(self.piece_bytes));
+        let piece = Piece { at: self.next, offset: self.begun, bytes };
+        self.next = self.pages.advance(self.next, bytes);
+        self.begun += bytes as u64;
+        Ok(Some((piece, buffer)))
+    }
+
+    fn buffer(&mut self) -> CuResult<Option<Buffer>> {
+        while let Some(buffer) = self.free.pop() {
+            if !self.share.has_too_many() {
+                return Ok(Some(buffer));
+            }
+            self.share.give_back(buffer);
+        }
+        self.share.take(self.dma)
+    }
+
+    /// Has a piece copied between its buffer and the pages.
+    fn copy(&mut self, piece: Piece, buffer: Buffer) {
+        if self.parallel {
+            self.with_threads += 1;
+            self.threads.submit(&self.transfer, piece, buffer);
+        } else {
+            self.transfer.copy(&piece, &buffer);
+            self.done.push_back((piece, buffer));
+        }
+    }
+
+    /// Takes what the threads have done.
+    fn collect(&mut self, wait: bool) {
+        if self.with_threads > 0 {
+            let done = if wait { self.transfer.wait_done() } else { self.transfer.take_done() };
+            self.with_threads -= done.len();
+            self.done.extend(done);
+        }
+    }
+
+    fn send(&mut self, piece: Piece, buffer: Buffer) -> CuResult<()> {
+        let at = self.device + piece.offset;
+        // SAFETY: the buffer holds the piece and is marked below; whoever made the copy checked the range.
+        let started = unsafe { self.dma.send(at, buffer.as_ptr(), piece.bytes) };
+        self.link(piece, buffer, started)
+    }
+
+    fn fetch(&mut self, piece: Piece, buffer: Buffer) -> CuResult<()> {
+        let at = self.device + piece.offset;
+        // SAFETY: as in `send`; the buffer is read only after the wait for its mark.
+        let started = unsafe { self.dma.fetch(buffer.as_ptr(), at, piece.bytes) };
+        self.link(piece, buffer, started)
+    }
+
+    fn link(&mut self, piece: Piece, mut buffer: Buffer, started: CuResult<()>) -> CuResult<()> {
+        if started.is_err() {
+            self.free.push(buffer);
+            return started;
+        }
+        match buffer.mark(self.dma) {
+            Ok(()) => self.on_link.push_back((piece, buffer)),
+            Err(error) => {
+                self.share.abandon(buffer);
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes back the buffers that the GPU is done with.
+    fn reclaim(&mut self) {
+        while let Some((_, buffer)) = self.on_link.front_mut()
+            && buffer.is_free(self.dma)
+            && let Some((_, buffer)) = self.on_link.pop_front()
+        {
+            self.free.push(buffer);
+        }
+    }
+
+    /// Waits for the buffer that the GPU is done with first, and takes it back.
+    fn wait_for_link(&mut self) -> CuResult<(Piece, Buffer)> {
+        if let Some((_, buffer)) = self.on_link.front_mut() {
+            buffer.wait(self.dma)?;
+        }
+        // A copy may always have a buffer, so that it has one on the link if it has none elsewhere.
+        self.on_link.pop_front().ok_or(CudaError::OUT_OF_MEMORY)
+    }
+}
+
+impl<D: Dma> Drop for Pipeline<'_, D> {
+    /// After an error, too, nothing touches the pages any more, and every buffer goes back.
+    fn drop(&mut self) {
+        while self.with_threads > 0 {
+            self.collect(true);
+        }
+        let held = self.done.drain(..).chain(self.on_link.drain(..)).map(|(_, buffer)| buffer);
+        for buffer in self.free.drain(..).chain(held) {
+            self.share.give_back(buffer);
+        }
+    }
+}

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The threads that copy between guest pages and staging buffers. They are started at first need, sleep while
+//! there is nothing to do, and make no CUDA calls.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use log::debug;
+
+use super::super::pages::{Cursor, PageList};
+use super::staging::Buffer;
+
+/// Which way the bytes go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// From the guest's pages.
+    Gather,
+    /// To the guest's pages.
+    Scatter,
+}
+
+/// A part of a copy that fits into a buffer.
+#[derive(Clone, Copy, Debug)]
+pub struct Piece {
+    /// Its place in the page list.
+    pub at: Cursor,
+    /// Bytes before it.
+    pub offset: u64,
+    /// Its bytes.
+    pub bytes: usize,
+}
+
+/// The part of a copy that its owner and the threads share.
+#[derive(Debug)]
+pub struct Transfer {
+    pages: PageList,
+    direction: Direction,
+    done: Mutex<Vec<(Piece, Buffer)>>,
+    changed: Condvar,
+}
+
+impl Transfer {
+    /// A copy from or to `pages`.
+    pub fn new(pages: PageList, direction: Direction) -> Arc<Self> {
+        Arc::new(Self { pages, direction, done: Mutex::default(), changed: Condvar::new() })
+    }
+
+    /// Copies one piece between the pages and `buffer`, which the GPU must not use.
+    pub fn copy(&self, piece: &Piece, buffer: &Buffer) {
+        // SAFETY: the piece fits into the buffer, whose owner has come here with it; the GPU is done with it.
+        unsafe {
+            match self.direction {
+                Direction::Gather => self.pages.read_to(piece.at, buffer.as_ptr(), piece.bytes),
+                Direction::Scatter => self.pages.write_from(piece.at, buffer.as_ptr(), piece.bytes),
+            }
+        }
+    }
+
+    fn done(&self) -> MutexGuard<'_, Vec<(Piece, Buffer)>> {
+        self.done.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the threads have copied since the last time, without waiting.
+    pub fn take_done(&self) -> Vec<(Piece, Buffer)> {
+        std::mem::take(&mut *self.done())
+    }
+
+    /// As [`Self::take_done`], and waits until there is something. Something must be under way.
+    pub fn wait_done(&self) -> Vec<(Piece, Buffer)> {
+        let mut done = self.done();
+        while done.is_empty() {
+            done = self.changed.wait(done).unwrap_or_else(PoisonError::into_inner);
+        }
+        std::mem::take(&mut *done)
+    }
+
+    fn finish(&self, piece: Piece, buffer: Buffer) {
+        self.done().push((piece, buffer));
+        self.changed.notify_one();
+    }
+}
+
+type Tasks = VecDeque<(Piece, Buffer)>;
+
+#[derive(Debug, Default)]
+struct State {
+    /// Copies with something to do; each gets its turn.
+    copies: VecDeque<(Arc<Transfer>, Tasks)>,
+    /// Pieces of all of them.
+    queued: usize,
+    threads: usize,
+    /// Threads that sleep, or have been woken and do not know yet.
+    idle: usize,
+    stopping: bool,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+    work: Condvar,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The threads of a session.
+#[derive(Debug)]
+pub struct CopyThreads {
+    limit: usize,
+    shared: Arc<Shared>,
+}
+
+impl CopyThreads {
+    /// At most `limit` threads.
+    pub fn new(limit: usize) -> Self {
+        Self { limit, shared: Arc::default() }
+    }
+
+    /// How many there can be.
+    pub fn limit(&self) -> usize {
+        self.limit
+    }
+
+    /// Has a thread do one piece; it comes out of [`Transfer::wait_done`]. Without any thread it is done here.
+    pub fn submit(&self, transfer: &Arc<Transfer>, piece: Piece, buffer: Buffer) {
+        let mut state = self.shared.lock();
+        if state.queued >= state.idle && state.threads < self.limit {
+            self.start(&mut state);
+        }
+        if state.threads == 0 {
+            drop(state);
+            transfer.copy(&piece, &buffer);
+            return transfer.finish(piece, buffer);
+        }
+        match state.copies.iter_mut().find(|(other, _)| Arc::ptr_eq(other, transfer)) {
+            Some((_, tasks)) => tasks.push_back((piece, buffer)),
+            None => state.copies.push_back((transfer.clone(), Tasks::from([(piece, buffer)]))),
+        }
+        state.queued += 1;
+        let wake = state.idle > 0;
+        drop(state);
+        if wake {
+            self.shared.work.notify_one();
+        }
+    }
+
+    fn start(&self, state: &mut State) {
+        let shared = self.shared.clone();
+        let name = format!("copy-{}", state.threads);
+        match thread::Builder::new().name(name).spawn(move || run(&shared)) {
+            Ok(_) => state.threads += 1,
+            Err(error) => debug!("no copy thread: {error}"),
+        }
+    }
+}
+
+impl Drop for CopyThreads {
+    fn drop(&mut self) {
+        self.shared.lock().stopping = true;
+        self.shared.work.notify_all();
+    }
+}
+
+/// A copy whose thread has died would never end, and its call would never be answered.
+struct EndWithThread;
+
+impl Drop for EndWithThread {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            super::super::end_process("a copy thread has failed");
+        }
+    }
+}
+
+fn run(shared: &Shared) {
+    let _guard = EndWithThread;
+    let mut state = shared.lock();
+    loop {
+        let Some((transfer, mut tasks)) = state.copies.pop_front() else {
+            if state.stopping {
+                return;
+            }
+            state.idle += 1;
+            state = shared.work.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state.idle -= 1;
+            continue;
+        };
+        let Some((piece, buffer)) = tasks.pop_front() else { continue };
+        state.queued -= 1;
+        if !tasks.is_empty() {
+            state.copies.push_back((transfer.clone(), tasks));
+        }
+        drop(state);
+        transfer.copy(&piece, &buffer);
+        transfer.finish(piece, buffer);
+        state = shared.lock();
+    }
+}
