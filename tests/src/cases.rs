@@ -10,9 +10,9 @@ static EXPECTED: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/expected");
 /// One run of a program of `tests/cuda`.
 #[derive(Clone, Copy, Debug)]
 pub struct Case {
-    /// Unique; `tests/expected/NAME.txt` holds the standard output.
+    /// Unique; `tests/expected/NAME.txt` holds the standard output, which is the same for `NAME_cuda12`.
     pub name: &'static str,
-    /// File (without its extension) or folder in `tests/cuda`.
+    /// File (without its extension) or folder in `tests/cuda`; `@12` behind it: compiled by the nvcc of CUDA 12.
     pub program: &'static str,
     /// Its arguments.
     pub args: &'static [&'static str],
@@ -71,12 +71,18 @@ impl Case {
 
     /// The text of `tests/expected/NAME.txt`.
     pub fn expected_stdout(&self) -> Option<&'static str> {
-        EXPECTED.get_file(format!("{}.txt", self.name))?.contents_utf8()
+        let name = self.name.strip_suffix("_cuda12").unwrap_or(self.name);
+        EXPECTED.get_file(format!("{name}.txt"))?.contents_utf8()
     }
 
     const fn of(name: &'static str, program: &'static str, args: &'static [&'static str]) -> Self {
         Self { program, args, ..Self::new(name) }
     }
+}
+
+/// A program of CUDA 12, as `tests/cuda/PROGRAM` compiled by the nvcc of 12.
+const fn of_12(name: &'static str, program: &'static str) -> Case {
+    Case { program, ..Case::new(name) }
 }
 
 /// Every case.
@@ -126,6 +132,17 @@ pub const CASES: &[Case] = &[
     Case::new("occupancy"),
     Case::new("reduction"),
     Case::new("double_math"),
+    Case::new("per_thread_stream"),
+    Case::new("versioned_structs"),
+    of_12("versioned_structs_cuda12", "versioned_structs@12"),
+    of_12("per_thread_stream_cuda12", "per_thread_stream@12"),
+    of_12("vector_add_cuda12", "vector_add@12"),
+    of_12("two_units_cuda12", "two_units@12"),
+    of_12("symbols_cuda12", "symbols@12"),
+    of_12("managed_variables_cuda12", "managed_variables@12"),
+    of_12("error_semantics_cuda12", "error_semantics@12"),
+    of_12("pinned_memory_cuda12", "pinned_memory@12"),
+    Case { stdout: Stdout::OfDevice, ..of_12("device_query_cuda12", "device_query@12") },
     Case { stdin: "1 2 40000 -5", exit: 7, stderr_has: &["4 values"], ..Case::new("stdin_exit") },
 ];
 
@@ -141,6 +158,7 @@ pub fn case(name: &str) -> &'static Case {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::program::WITH_12;
     use std::collections::HashSet;
     use std::path::Path;
 
@@ -150,9 +168,10 @@ mod tests {
         let mut names = HashSet::new();
         for case in CASES {
             assert!(names.insert(case.name), "{} occurs twice", case.name);
+            let source = case.program.trim_end_matches(WITH_12);
             let there = ["", ".cu", ".cpp"]
                 .iter()
-                .any(|end| folder.join("cuda").join(format!("{}{end}", case.program)).exists());
+                .any(|end| folder.join("cuda").join(format!("{source}{end}")).exists());
             assert!(there, "tests/cuda has no program {}", case.program);
             assert_eq!(case.expected_stdout().is_some(), case.stdout == Stdout::Expected, "{}", case.name);
         }

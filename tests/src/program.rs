@@ -14,6 +14,10 @@ use sha2::{Digest, Sha256};
 
 /// The variable that names the compiler; `cargo xtask test` sets it. Default: the one on `PATH`.
 pub const NVCC_VARIABLE: &str = "NVCC";
+/// The variable that names a compiler of CUDA 12, for programs `NAME@12`.
+pub const NVCC_12_VARIABLE: &str = "VHOST_CUDA_NVCC_12";
+/// What ends the names of programs that the compiler of CUDA 12 compiles.
+pub const WITH_12: &str = "@12";
 /// The variable that names a folder of programs compiled elsewhere: then no compiler is needed.
 pub const PREBUILT_VARIABLE: &str = "VHOST_CUDA_PROGRAMS";
 
@@ -32,7 +36,22 @@ pub struct Programs {
 #[derive(Debug)]
 enum Origin {
     Prebuilt(PathBuf),
-    Compiler { nvcc: PathBuf, version: String, cache: PathBuf },
+    Compilers { usual: Compiler, of_12: Option<Compiler>, cache: PathBuf },
+}
+
+#[derive(Debug)]
+struct Compiler {
+    nvcc: PathBuf,
+    /// What it calls itself.
+    version: String,
+}
+
+impl Compiler {
+    fn new(nvcc: PathBuf) -> Result<Self> {
+        let output = Command::new(&nvcc).arg("--version").output();
+        let output = output.with_context(|| format!("Cannot run {}", nvcc.display()))?;
+        Ok(Self { nvcc, version: String::from_utf8_lossy(&output.stdout).into_owned() })
+    }
 }
 
 impl Programs {
@@ -41,12 +60,11 @@ impl Programs {
         if let Some(folder) = env::var_os(PREBUILT_VARIABLE).filter(|value| !value.is_empty()) {
             return Ok(Self { origin: Origin::Prebuilt(folder.into()), built: Mutex::default() });
         }
-        let nvcc = find_nvcc()?;
-        let output = Command::new(&nvcc).arg("--version").output();
-        let output = output.with_context(|| format!("Cannot run {}", nvcc.display()))?;
-        let version = String::from_utf8_lossy(&output.stdout).into_owned();
+        let usual = Compiler::new(find_nvcc()?)?;
+        let of_12 = env::var_os(NVCC_12_VARIABLE).filter(|value| !value.is_empty());
+        let of_12 = of_12.map(|nvcc| Compiler::new(nvcc.into())).transpose()?;
         let cache = target_folder().join("cuda-programs");
-        Ok(Self { origin: Origin::Compiler { nvcc, version, cache }, built: Mutex::default() })
+        Ok(Self { origin: Origin::Compilers { usual, of_12, cache }, built: Mutex::default() })
     }
 
     /// The names of all programs, from the sources.
@@ -59,11 +77,28 @@ impl Programs {
         Ok(list(&root)?.into_iter().filter(is_program).filter_map(stem).collect())
     }
 
-    /// The folder of NVIDIA's own runtime, if there is a toolkit.
-    pub fn toolkit_libraries(&self) -> Option<PathBuf> {
+    /// Why the program cannot be had here, if so.
+    pub fn missing(&self, name: &str) -> Option<String> {
+        if !name.ends_with(WITH_12) {
+            return None;
+        }
         match &self.origin {
-            Origin::Prebuilt(_) => None,
-            Origin::Compiler { nvcc, .. } => libraries_of(nvcc),
+            Origin::Compilers { of_12: None, .. } => Some(format!("{NVCC_12_VARIABLE} names no compiler")),
+            Origin::Prebuilt(folder) if !folder.join(name).exists() => {
+                Some(format!("{PREBUILT_VARIABLE} has no {name}"))
+            }
+            _ => None,
+        }
+    }
+
+    /// The folders of NVIDIA's own runtimes, if there are toolkits.
+    pub fn toolkit_libraries(&self) -> Vec<PathBuf> {
+        match &self.origin {
+            Origin::Prebuilt(_) => Vec::new(),
+            Origin::Compilers { usual, of_12, .. } => {
+                let compilers = [Some(usual), of_12.as_ref()].into_iter().flatten();
+                compilers.filter_map(|compiler| libraries_of(&compiler.nvcc)).collect()
+            }
         }
     }
 
@@ -86,12 +121,18 @@ impl Programs {
                 }
                 Ok(program)
             }
-            Origin::Compiler { nvcc, version, cache } => {
-                let sources = Sources::of(name)?;
-                let folder = cache.join(format!("{name}-{}", sources.key(version)?));
+            Origin::Compilers { usual, of_12, cache } => {
+                let (source, compiler) = match name.strip_suffix(WITH_12) {
+                    Some(source) => {
+                        (source, of_12.as_ref().with_context(|| format!("No ${NVCC_12_VARIABLE}"))?)
+                    }
+                    None => (name, usual),
+                };
+                let sources = Sources::of(source)?;
+                let folder = cache.join(format!("{name}-{}", sources.key(&compiler.version)?));
                 let program = folder.join(name);
                 if !program.exists() {
-                    sources.compile(nvcc, &folder, name)?;
+                    sources.compile(&compiler.nvcc, &folder, name)?;
                 }
                 Ok(program)
             }
@@ -143,6 +184,17 @@ impl Sources {
         Ok(hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect())
     }
 
+    /// What `// nvcc: FLAGS` lines of the sources ask for.
+    fn own_flags(&self) -> Result<Vec<String>> {
+        let mut flags = Vec::new();
+        for unit in &self.units {
+            let text = fs::read_to_string(unit)?;
+            let lines = text.lines().filter_map(|line| line.strip_prefix("// nvcc: "));
+            flags.extend(lines.flat_map(str::split_whitespace).map(str::to_owned));
+        }
+        Ok(flags)
+    }
+
     fn uses_driver_api(&self) -> Result<bool> {
         for unit in &self.units {
             if fs::read_to_string(unit)?.contains("check_driver.h") {
@@ -157,9 +209,13 @@ impl Sources {
         let work = folder.with_extension(format!("{}.tmp", process::id()));
         fs::create_dir_all(&work).with_context(|| format!("Cannot make {}", work.display()))?;
         let mut command = Command::new(nvcc);
-        command.args(FLAGS).arg("-o").arg(work.join(name)).args(&self.units);
+        command.args(FLAGS).args(self.own_flags()?).arg("-o").arg(work.join(name)).args(&self.units);
         if let Some(libraries) = libraries_of(nvcc) {
             command.arg("-L").arg(libraries);
+        }
+        if name.ends_with(WITH_12) {
+            // Debian's toolkit has it in a package of two gigabytes.
+            command.args(["-cudadevrt", "none"]);
         }
         if self.uses_driver_api()? {
             let mut stub = Command::new("cc");

@@ -4,6 +4,7 @@
 
 use std::env;
 use std::ffi::OsString;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -19,6 +20,9 @@ pub const STACK_VARIABLE: &str = "VHOST_CUDA_STACK";
 pub const SOCKET_VARIABLE: &str = "VIRTIO_CUDA_SOCKET";
 /// The variable that names a folder with NVIDIA's `libcudart.so.13` (default: the one beside nvcc).
 pub const NATIVE_RUNTIME_VARIABLE: &str = "VHOST_CUDA_NATIVE_RUNTIME";
+
+/// The runtime libraries, the one that every program needs first.
+const RUNTIMES: [&str; 2] = ["libcudart.so.13", "libcudart.so.12"];
 
 /// The built stack: `bin/vhost-user-cuda`, `guest/lib/`, `emulator/libcuda.so.1`, `module/virtio_cuda.ko`.
 #[derive(Clone, Debug)]
@@ -46,7 +50,7 @@ impl Stack {
         self.root.join("bin/vhost-user-cuda")
     }
 
-    /// The folder of `libcudart.so.13` and `libcuda.so.1` for guests.
+    /// The folder of the libcudart and `libcuda.so.1` for guests.
     pub fn guest_libraries(&self) -> PathBuf {
         self.root.join("guest/lib")
     }
@@ -118,7 +122,7 @@ impl Way {
         if self.device() == Device::Native && !gpu_exists() {
             return Some("there is no NVIDIA GPU here (/dev/nvidiactl)".into());
         }
-        if self == Self::Native && native_runtime(programs).is_none() {
+        if self == Self::Native && native_runtimes(programs).is_empty() {
             return Some(format!(
                 "NVIDIA's libcudart.so.13 is neither beside nvcc nor in ${NATIVE_RUNTIME_VARIABLE}"
             ));
@@ -152,15 +156,13 @@ impl Route {
                 route.daemon =
                     Some(Daemon::start(stack, &DaemonOptions { device: name.into(), ..Default::default() })?);
             }
-            Way::Native => route.libraries.extend(native_runtime(programs)),
+            Way::Native => route.libraries.extend(native_runtimes(programs)),
             Way::RuntimeOnNative => {
                 // Only our runtime: the folder also has our libcuda.
                 let links = tempfile::tempdir()?;
-                let runtime = "libcudart.so.13";
-                std::os::unix::fs::symlink(
-                    stack.guest_libraries().join(runtime),
-                    links.path().join(runtime),
-                )?;
+                for runtime in RUNTIMES {
+                    symlink(stack.guest_libraries().join(runtime), links.path().join(runtime))?;
+                }
                 route.libraries.push(links.path().into());
                 route._links = Some(links);
             }
@@ -186,8 +188,10 @@ impl Route {
     }
 }
 
-fn native_runtime(programs: &Programs) -> Option<PathBuf> {
-    let by_variable = env::var_os(NATIVE_RUNTIME_VARIABLE).map(PathBuf::from);
-    let folder = by_variable.or_else(|| programs.toolkit_libraries())?;
-    folder.join("libcudart.so.13").exists().then_some(folder)
+/// Folders with NVIDIA's runtimes; none if there is none for 13.
+fn native_runtimes(programs: &Programs) -> Vec<PathBuf> {
+    let by_variable = env::var_os(NATIVE_RUNTIME_VARIABLE).map(|folder| vec![PathBuf::from(folder)]);
+    let folders = by_variable.unwrap_or_else(|| programs.toolkit_libraries());
+    let usable = folders.iter().any(|folder| folder.join(RUNTIMES[0]).exists());
+    if usable { folders } else { Vec::new() }
 }

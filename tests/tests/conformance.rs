@@ -35,7 +35,8 @@ fn collect(suite: &mut Suite, way: Way) {
     }
     for case in CASES {
         let name = format!("{}::{}", way.name(), case.name);
-        match missing.clone().or_else(|| too_heavy(case)) {
+        let unbuilt = suite.kit().programs.missing(case.program);
+        match missing.clone().or(unbuilt).or_else(|| too_heavy(case)) {
             Some(why) => suite.skip(name, &why),
             None => suite.test(name, move |kit| check(kit, way, case)),
         }

@@ -16,6 +16,7 @@ use crate::paths::Paths;
 use crate::progress::output_of;
 use crate::setup::kernel::{Flavour, Kernel};
 use crate::setup::nvcc::Nvcc;
+use crate::setup::nvcc_12;
 use crate::setup::qemu::Qemu;
 use crate::vm::busybox;
 use crate::{build, program, setup};
@@ -72,6 +73,9 @@ pub fn run(paths: &Paths, arguments: &BundleArguments) -> Result<()> {
     }
     // For the comparison with NVIDIA's own runtime.
     put(&Nvcc::find(paths)?.libraries().join("libcudart.so.13"), "nvidia/libcudart.so.13")?;
+    if let Some(home) = nvcc_12::find(paths).as_deref().and_then(|nvcc| nvcc.parent()?.parent()) {
+        put(&home.join("lib/libcudart.so.12"), "nvidia/libcudart.so.12")?;
+    }
 
     for (name, executable) in test_programs(paths)? {
         put(&executable, &name)?;
@@ -133,6 +137,9 @@ fn compile_programs(paths: &Paths, to: &Path) -> Result<()> {
         "--",
     ]);
     cargo.arg(to).current_dir(&paths.root).env("CARGO_TARGET_DIR", &paths.target);
+    if let Some(nvcc_12) = nvcc_12::find(paths) {
+        cargo.env("VHOST_CUDA_NVCC_12", nvcc_12);
+    }
     output_of(cargo.env("NVCC", nvcc.program()).env("CUDA_HOME", &nvcc.home))?;
     put(&program::compile(paths, &paths.root.join("tests/bench/calls.cu"))?, &to.join("calls"))
 }

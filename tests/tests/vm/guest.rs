@@ -29,6 +29,10 @@ pub fn collect(suite: &mut Suite, shared: &SharedVm) {
             suite.skip(name, "needs 12 GiB of free memory");
             continue;
         }
+        if let Some(why) = suite.kit().programs.missing(case.program) {
+            suite.skip(name, &why);
+            continue;
+        }
         let vm = shared.clone();
         suite.test(name, move |kit| vm.with(|vm| check(kit, vm, case)));
     }

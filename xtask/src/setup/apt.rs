@@ -32,11 +32,13 @@ impl Apt {
         let fetched = apt.state.join("fetched");
         let age =
             fs::metadata(&fetched).and_then(|m| m.modified()).map(|at| SystemTime::now().duration_since(at));
-        if matches!(age, Ok(Ok(age)) if age < INDEX_AGE) {
+        let (list, wanted) = (apt.state.join("sources.list"), sources_list(&mirror()?));
+        let same = fs::read_to_string(&list).is_ok_and(|there| there == wanted);
+        if same && matches!(age, Ok(Ok(age)) if age < INDEX_AGE) {
             return Ok(apt);
         }
         fs::write(apt.state.join("status"), "")?;
-        fs::write(apt.state.join("sources.list"), sources_list(&mirror()?))?;
+        fs::write(list, wanted)?;
         step.note("fetching the package index");
         step.run(apt.get().args(["update", "-q"]))?;
         fs::write(fetched, "")?;
@@ -128,7 +130,7 @@ fn sources_list(mirror: &str) -> String {
     let mut list = String::new();
     for suite in SUITES {
         for kind in ["deb", "deb-src"] {
-            list += &format!("{kind} [signed-by={KEYRING}] {mirror} {suite} main\n");
+            list += &format!("{kind} [signed-by={KEYRING}] {mirror} {suite} main non-free\n");
         }
     }
     list

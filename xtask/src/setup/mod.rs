@@ -7,6 +7,7 @@ mod debian;
 mod debian_kernel;
 pub mod kernel;
 pub mod nvcc;
+pub mod nvcc_12;
 mod prune;
 pub mod qemu;
 pub mod rust;
@@ -28,6 +29,8 @@ pub enum Part {
     Debian,
     /// NVIDIA's compiler.
     Nvcc,
+    /// NVIDIA's compiler of CUDA 12, for tests of programs that it compiled; only on request.
+    Nvcc12,
     /// rust-src, bindgen and libclang, for the kernel.
     Rust,
     /// The small guest kernel.
@@ -54,6 +57,7 @@ pub fn run(paths: &Paths, parts: &[Part]) -> Result<()> {
         match part {
             Part::Debian => debian::setup(paths)?,
             Part::Nvcc => nvcc::setup(paths)?,
+            Part::Nvcc12 => nvcc_12::setup(paths)?,
             Part::Rust => rust::setup(paths)?,
             Part::Kernel => kernel::setup(paths, Flavour::Small)?,
             Part::KernelDebug => kernel::setup(paths, Flavour::Debug)?,

@@ -24,6 +24,8 @@ pub const cudaMemoryTypeManaged: c_uint = 3;
 
 /// `cudaInvalidDeviceId`.
 pub const cudaInvalidDeviceId: c_int = -2;
+/// A flag of cudaHostAlloc.
+pub const cudaHostAllocMapped: c_uint = 0x02;
 /// `cudaDeviceMapHost`: mapping of host memory, always on since unified addressing.
 pub const cudaDeviceMapHost: c_uint = 0x08;
 /// `cudaDeviceMask`: every flag that cudaSetDeviceFlags knows.

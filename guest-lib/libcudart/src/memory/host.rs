@@ -5,6 +5,7 @@ use core::ffi::{c_uint, c_void};
 use core::ptr;
 
 use crate::abi::CUdeviceptr;
+use crate::abi::shared::cudaHostAllocMapped;
 use crate::api::{not_null, store};
 use crate::error::Result;
 use crate::{driver, state};
@@ -15,7 +16,8 @@ api! {
     }
 
     fn cudaHostAlloc(memory: *mut *mut c_void, size: usize, flags: c_uint) {
-        allocate(memory, size, flags)
+        // NVIDIA's runtime always asks for mapped memory, as cudaHostGetFlags shows.
+        allocate(memory, size, flags | cudaHostAllocMapped)
     }
 
     fn cudaFreeHost(memory: *mut c_void) {
