@@ -315,16 +315,4 @@ entry_points! {
     call cuCtxResetPersistingL2Cache(api) {
         calls::cuCtxResetPersistingL2Cache(&mut api.in_context()?)
     }
-
-    /// Peer access is not served.
-    call cuCtxEnablePeerAccess(api, peerContext: u64, _Flags: u32) {
-        api.driver.contexts.device_of(peerContext)?;
-        Err(CudaError::PEER_ACCESS_UNSUPPORTED)
-    }
-
-    /// Peer access is not served, so it is never enabled.
-    call cuCtxDisablePeerAccess(api, peerContext: u64) {
-        api.driver.contexts.device_of(peerContext)?;
-        Err(CudaError::PEER_ACCESS_NOT_ENABLED)
-    }
 }

@@ -30,14 +30,11 @@ const OVERRIDES: &[(i32, i32)] = &[
     (99, 1),   // HOST_REGISTER_SUPPORTED
     (100, 0),  // PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES
     (101, 0),  // DIRECT_MANAGED_MEM_ACCESS_FROM_HOST
-    (102, 0),  // VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED
     (103, 0),  // HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED
-    (107, 0),  // GENERIC_COMPRESSION_SUPPORTED
     (110, 0),  // GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED
     (112, 0),  // SPARSE_CUDA_ARRAY_SUPPORTED
     (113, 0),  // READ_ONLY_HOST_REGISTER_SUPPORTED
     (114, 0),  // TIMELINE_SEMAPHORE_INTEROP_SUPPORTED
-    (115, 0),  // MEMORY_POOLS_SUPPORTED
     (116, 0),  // GPU_DIRECT_RDMA_SUPPORTED
     (117, 0),  // GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS
     (119, 0),  // MEMPOOL_SUPPORTED_HANDLE_TYPES
@@ -220,11 +217,12 @@ entry_points! {
         Err(CudaError::INVALID_DEVICE)
     }
 
-    /// No two devices reach each other's memory: peer access is not served.
+    /// Whether a device can reach another one's memory.
     call cuDeviceCanAccessPeer(api, canAccessPeer: Out<i32>, dev: i32, peerDev: i32) {
-        api.driver.devices.check(dev)?;
-        api.driver.devices.check(peerDev)?;
-        canAccessPeer.set(0)
+        canAccessPeer.check()?;
+        let (device, peer) = (api.driver.devices.check(dev)?, api.driver.devices.check(peerDev)?);
+        let can = if device == peer { 0 } else { calls::cuDeviceCanAccessPeer(&mut api.call(), device, peer)? };
+        canAccessPeer.set(can)
     }
 
     /// An attribute of the link between two devices.

@@ -13,8 +13,10 @@ use crate::context_table::{Contexts, current};
 use crate::device::Devices;
 use crate::entry::{Api, DefaultStream};
 use crate::function_table::Functions;
+use crate::link::Links;
 use crate::memory::Memory;
 use crate::module_table::Modules;
+use crate::pool::Pools;
 use crate::stream_table::Streams;
 use crate::texture::Textures;
 
@@ -46,6 +48,10 @@ pub struct Driver {
     pub arrays: Arrays,
     /// Texture and surface objects.
     pub textures: Textures,
+    /// Memory pools.
+    pub pools: Pools,
+    /// Links that have begun.
+    pub links: Links,
     /// What addresses mean.
     pub memory: Memory,
 }
@@ -71,6 +77,8 @@ impl Driver {
             streams: Streams::default(),
             arrays: Arrays::default(),
             textures: Textures::default(),
+            pools: Pools::default(),
+            links: Links::default(),
             memory: Memory::default(),
         });
         Ok(())

@@ -22,18 +22,23 @@ mod function;
 mod function_table;
 mod image;
 mod init;
+mod jit;
 mod launch;
 mod library;
+mod link;
 mod memory;
 mod module;
 mod module_table;
 mod occupancy;
+mod peer;
+mod pool;
 mod proc_address;
 mod results;
 mod stream;
 mod stream_table;
 mod texture;
 mod unsupported;
+mod vmm;
 
 /// Every entry point that this library defines.
 fn all_entry_points() -> impl Iterator<Item = &'static entry::EntryPoint> {
@@ -46,6 +51,7 @@ fn all_entry_points() -> impl Iterator<Item = &'static entry::EntryPoint> {
         init::ENTRY_POINTS,
         launch::ENTRY_POINTS,
         library::ENTRY_POINTS,
+        link::ENTRY_POINTS,
         memory::alloc::ENTRY_POINTS,
         memory::copy::ENTRY_POINTS,
         memory::copy_array::ENTRY_POINTS,
@@ -56,10 +62,13 @@ fn all_entry_points() -> impl Iterator<Item = &'static entry::EntryPoint> {
         memory::set::ENTRY_POINTS,
         module::ENTRY_POINTS,
         occupancy::ENTRY_POINTS,
+        peer::ENTRY_POINTS,
+        pool::ENTRY_POINTS,
         proc_address::ENTRY_POINTS,
         results::ENTRY_POINTS,
         stream::ENTRY_POINTS,
         texture::ENTRY_POINTS,
+        vmm::ENTRY_POINTS,
     ]
     .into_iter()
     .flatten()

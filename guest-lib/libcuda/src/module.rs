@@ -6,7 +6,7 @@ use std::ffi::CStr;
 use std::fs;
 
 use sha2::{Digest, Sha256};
-use virtio_cuda_client::protocol::{FunctionId, ModuleId};
+use virtio_cuda_client::protocol::{FunctionId, JitOptions, ModuleId};
 use virtio_cuda_client::transport::UserMemory;
 use virtio_cuda_client::{CudaError, calls};
 
@@ -14,6 +14,7 @@ use crate::driver::mint;
 use crate::entry::Api;
 use crate::ffi::{HostPtr, In, Name, Out};
 use crate::function_table::Owner;
+use crate::jit::JitSinks;
 use crate::module_table::Variable;
 use crate::{entry_points, image};
 
@@ -41,6 +42,27 @@ fn load(api: Api, module: Out<u64>, image: UserMemory) -> Result<(), CudaError> 
     log_image(image);
     let handle = mint();
     calls::cuModuleLoadData(&mut api.call().input(image), ModuleId(handle))?;
+    api.driver.modules.add(handle, context.0);
+    module.set(handle)
+}
+
+/// Loads device code with options for the compiler. Its logs are the program's also when it fails.
+fn load_with_options(
+    api: Api,
+    module: Out<u64>,
+    image: UserMemory,
+    (options, sinks): (JitOptions, JitSinks),
+) -> Result<(), CudaError> {
+    if options.count == 0 {
+        return load(api, module, image);
+    }
+    module.check()?;
+    let context = api.context()?;
+    log_image(image);
+    let handle = mint();
+    let loaded = calls::cuModuleLoadDataEx(&mut api.call().input(image), ModuleId(handle), options);
+    sinks.fetch(api)?;
+    loaded?;
     api.driver.modules.add(handle, context.0);
     module.set(handle)
 }
@@ -129,9 +151,8 @@ entry_points! {
     }
 
     /// Loads an image into the current context, with options for the compiler.
-    call cuModuleLoadDataEx(api, module: Out<u64>, image: HostPtr, numOptions: u32, options: In<i32>, optionValues: HostPtr) {
-        answer_jit_options(options, optionValues, numOptions)?;
-        load(api, module, image::bytes(image)?)
+    call cuModuleLoadDataEx(api, module: Out<u64>, image: HostPtr, numOptions: u32, options: In<u32>, optionValues: HostPtr) {
+        load_with_options(api, module, image::bytes(image)?, JitSinks::parse(options, optionValues, numOptions)?)
     }
 
     /// Loads a fat binary into the current context.

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use virtio_cuda_protocol::cuda::FIRST_HANDLE;
+use virtio_cuda_protocol::cuda::{FIRST_HANDLE, Location};
 
 use super::gpu::{CUmemGenericAllocationHandle, CuResult, CudaError};
 
@@ -17,6 +17,8 @@ pub struct Allocation {
     pub raw: CUmemGenericAllocationHandle,
     /// Bytes.
     pub bytes: u64,
+    /// Where it is, as the guest named it.
+    pub location: Location,
     held: u32,
     mapped: u32,
 }
@@ -78,8 +80,8 @@ impl Reservations {
     }
 
     /// Enters an allocation that the driver has made, held once.
-    pub fn insert(&mut self, name: u64, raw: CUmemGenericAllocationHandle, bytes: u64) {
-        self.allocations.insert(name, Allocation { raw, bytes, held: 1, mapped: 0 });
+    pub fn insert(&mut self, name: u64, raw: CUmemGenericAllocationHandle, bytes: u64, location: Location) {
+        self.allocations.insert(name, Allocation { raw, bytes, location, held: 1, mapped: 0 });
     }
 
     /// An allocation that is held.
@@ -184,7 +186,7 @@ mod tests {
     fn fixture() -> Reservations {
         let mut fixture = Reservations::default();
         fixture.reserve(BASE, 0x4000);
-        fixture.insert(NAME, 77, 0x1000);
+        fixture.insert(NAME, 77, 0x1000, Location::default());
         fixture
     }
 

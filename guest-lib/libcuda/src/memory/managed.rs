@@ -21,8 +21,10 @@ const DEVICE_INVALID: i32 = -2;
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct MemLocation {
-    kind: u32,
-    id: i32,
+    /// `CU_MEM_LOCATION_TYPE_*`.
+    pub kind: u32,
+    /// Ordinal of the device.
+    pub id: i32,
 }
 /// `CU_MEM_LOCATION_TYPE_DEVICE`.
 const LOCATION_DEVICE: u32 = 1;
@@ -78,7 +80,54 @@ fn range_attribute(data: HostPtr, bytes: usize, attribute: i32) -> Result<(), Cu
     (0..words).try_for_each(|index| data.as_out::<i32>().set_at(index, value))
 }
 
+/// Checks each range of a batch, and the location of each if it has any.
+fn check_batch(
+    api: Api,
+    (addresses, sizes, count): (In<u64>, In<usize>, usize),
+    locations: Option<(In<MemLocation>, In<usize>, usize)>,
+    flags: u64,
+) -> Result<(), CudaError> {
+    api.context()?;
+    if count == 0 || flags != 0 {
+        return Err(CudaError::INVALID_VALUE);
+    }
+    if let Some((locations, indices, count_of_locations)) = locations {
+        // The first location is for the ranges from 0 on, each further one from its index on.
+        let in_order = |index: usize| -> Result<bool, CudaError> {
+            let from = indices.at(index)?;
+            Ok(from < count && if index == 0 { from == 0 } else { from > indices.at(index - 1)? })
+        };
+        if count_of_locations == 0 || count_of_locations > count {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        for index in 0..count_of_locations {
+            check_location(api, locations.at(index)?)?;
+            if !in_order(index)? {
+                return Err(CudaError::INVALID_VALUE);
+            }
+        }
+    }
+    (0..count).try_for_each(|index| check_range(api, addresses.at(index)?, sizes.at(index)?))
+}
+
 entry_points! {
+    /// Nothing migrates.
+    call cuMemPrefetchBatchAsync / cuMemPrefetchBatchAsync_ptsz (api, dptrs: In<u64>, sizes: In<usize>, count: usize,
+        prefetchLocs: In<MemLocation>, prefetchLocIdxs: In<usize>, numPrefetchLocs: usize, flags: u64, _hStream: u64) {
+        check_batch(api, (dptrs, sizes, count), Some((prefetchLocs, prefetchLocIdxs, numPrefetchLocs)), flags)
+    }
+
+    /// What the ranges hold may be anything afterwards, so also what it was.
+    call cuMemDiscardBatchAsync / cuMemDiscardBatchAsync_ptsz (api, dptrs: In<u64>, sizes: In<usize>, count: usize, flags: u64, _hStream: u64) {
+        check_batch(api, (dptrs, sizes, count), None, flags)
+    }
+
+    /// Both: nothing migrates, nothing is discarded.
+    call cuMemDiscardAndPrefetchBatchAsync / cuMemDiscardAndPrefetchBatchAsync_ptsz (api, dptrs: In<u64>, sizes: In<usize>, count: usize,
+        prefetchLocs: In<MemLocation>, prefetchLocIdxs: In<usize>, numPrefetchLocs: usize, flags: u64, _hStream: u64) {
+        check_batch(api, (dptrs, sizes, count), Some((prefetchLocs, prefetchLocIdxs, numPrefetchLocs)), flags)
+    }
+
     /// Allocates memory with one address for the program and the GPU.
     call cuMemAllocManaged(api, dptr: Out<u64>, bytesize: usize, flags: u32) {
         dptr.check()?;

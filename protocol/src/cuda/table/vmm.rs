@@ -12,12 +12,12 @@ macro_rules! vmm_calls {
             0x0a00 custom cuMemAddressReserve(bytesize: u64, alignment: u64, addr: DevicePtr, flags: u64) -> (dptr: DevicePtr);
             /// Gives reserved addresses back.
             0x0a01 custom cuMemAddressFree(dptr: DevicePtr, bytesize: u64) -> ();
-            /// Allocates memory without addresses, named `handle`; answers what it became.
-            0x0a02 custom cuMemCreate(handle: AllocationId, bytesize: u64, properties: AllocationProperties, flags: u64) -> (actual: AllocationProperties);
+            /// Allocates memory without addresses, named `handle`.
+            0x0a02 custom cuMemCreate(handle: AllocationId, bytesize: u64, properties: AllocationProperties, flags: u64) -> ();
             /// Gives one hold on an allocation back.
             0x0a03 custom cuMemRelease(handle: AllocationId) -> ();
-            /// Maps an allocation at reserved addresses.
-            0x0a04 custom cuMemMap(dptr: DevicePtr, bytesize: u64, offset: u64, handle: AllocationId, flags: u64) -> ();
+            /// Maps an allocation at reserved addresses; answers where its memory is.
+            0x0a04 custom cuMemMap(dptr: DevicePtr, bytesize: u64, offset: u64, handle: AllocationId, flags: u64) -> (location: Location);
             /// Takes whole mappings away.
             0x0a05 custom cuMemUnmap(dptr: DevicePtr, bytesize: u64) -> ();
             /// What a location may do with whole mappings (`CU_MEM_ACCESS_FLAGS_*`).
@@ -28,6 +28,8 @@ macro_rules! vmm_calls {
             0x0a08 custom cuMemGetAllocationGranularity(properties: AllocationProperties, option: u32) -> (bytes: u64);
             /// Holds the allocation that is mapped at an address once more.
             0x0a09 custom cuMemRetainAllocationHandle(dptr: DevicePtr) -> (handle: AllocationId);
+            /// What an allocation became.
+            0x0a0a custom cuMemGetAllocationPropertiesFromHandle(handle: AllocationId) -> (properties: AllocationProperties);
         } }
     };
 }

@@ -54,7 +54,7 @@ pub fn cuMemCreate(
     bytesize: u64,
     wanted: AllocationProperties,
     flags: u64,
-) -> CuResult<(AllocationProperties,)> {
+) -> CuResult<()> {
     let raw = properties(cx, &wanted)?;
     let mut reservations = cx.session.reservations();
     reservations.check_new(handle.0)?;
@@ -62,10 +62,18 @@ pub fn cuMemCreate(
     // SAFETY: the properties live across the call.
     let made = unsafe { cx.gpu().cuMemCreate(bytesize as usize, &raw, flags) };
     let (made,) = made.inspect_err(|_| cx.session.allocations().discharge(bytesize))?;
-    reservations.insert(handle.0, made, bytesize);
-    // A driver without this call gives what was asked for.
-    let actual = cx.gpu().cuMemGetAllocationPropertiesFromHandle(made);
-    Ok((actual.map_or(wanted, |(actual,)| actual.properties(wanted.location)),))
+    reservations.insert(handle.0, made, bytesize, wanted.location);
+    Ok(())
+}
+
+/// What an allocation became: not every wish is granted.
+pub fn cuMemGetAllocationPropertiesFromHandle(
+    cx: &mut CallContext<'_>,
+    handle: AllocationId,
+) -> CuResult<(AllocationProperties,)> {
+    let allocation = cx.session.reservations().held(handle.0)?;
+    let (actual,) = cx.gpu().cuMemGetAllocationPropertiesFromHandle(allocation.raw)?;
+    Ok((actual.properties(allocation.location),))
 }
 
 /// Gives a hold back.
@@ -86,13 +94,14 @@ pub fn cuMemMap(
     offset: u64,
     handle: AllocationId,
     flags: u64,
-) -> CuResult<()> {
+) -> CuResult<(Location,)> {
     let mut reservations = cx.session.reservations();
-    let raw = reservations.check_map(dptr.0, bytesize, offset, handle.0)?.raw;
+    let allocation = reservations.check_map(dptr.0, bytesize, offset, handle.0)?;
+    let raw = allocation.raw;
     // SAFETY: the addresses are reserved by this session and free.
     unsafe { cx.gpu().cuMemMap(dptr.0, bytesize as usize, offset as usize, raw, flags) }?;
     reservations.map(dptr.0, bytesize, handle.0);
-    Ok(())
+    Ok((allocation.location,))
 }
 
 /// Takes mappings away.

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Memory pools. None is shared between processes.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use virtio_cuda_client::protocol::{Location, MemoryPoolId, PoolProperties};
+use virtio_cuda_client::{CudaError, calls};
+
+use crate::driver::mint;
+use crate::entry::Api;
+use crate::entry_points;
+use crate::ffi::{HostPtr, In, Out};
+use crate::memory::managed::MemLocation;
+
+/// `CU_MEM_LOCATION_TYPE_DEVICE`.
+const LOCATION_DEVICE: u32 = 1;
+/// `CU_MEM_ALLOCATION_TYPE_PINNED`.
+const TYPE_PINNED: u32 = 1;
+/// `CU_MEMPOOL_ATTR_*`: the first three are `int`, the others `cuuint64_t`.
+const LAST_INT_ATTRIBUTE: i32 = 3;
+const LAST_ATTRIBUTE: i32 = 8;
+
+/// `CUmemPoolProps`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct PoolProps {
+    kind: u32,
+    handle_types: u32,
+    location: MemLocation,
+    win32_security: usize,
+    max_bytes: usize,
+    usage: u16,
+    reserved: [u8; 54],
+}
+const _: () = assert!(size_of::<PoolProps>() == 88);
+
+/// `CUmemAccessDesc`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct AccessDesc {
+    /// Who.
+    pub location: MemLocation,
+    /// `CU_MEM_ACCESS_FLAGS_*`.
+    pub flags: u32,
+}
+const _: () = assert!(size_of::<AccessDesc>() == 12);
+
+impl From<MemLocation> for Location {
+    fn from(from: MemLocation) -> Self {
+        Self { kind: from.kind, id: from.id }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Tables {
+    /// Those that the program made.
+    made: HashSet<u64>,
+    /// By device.
+    defaults: HashMap<u32, u64>,
+    /// By device, where the program has chosen one.
+    current: HashMap<u32, u64>,
+}
+
+/// All pools by handle.
+#[derive(Debug, Default)]
+pub struct Pools(Mutex<Tables>);
+
+impl Pools {
+    fn lock(&self) -> MutexGuard<'_, Tables> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Checks that there is such a pool.
+    fn check(&self, pool: u64) -> Result<MemoryPoolId, CudaError> {
+        let tables = self.lock();
+        let known = tables.made.contains(&pool) || tables.defaults.values().any(|&default| default == pool);
+        if known { Ok(MemoryPoolId(pool)) } else { Err(CudaError::INVALID_VALUE) }
+    }
+}
+
+fn default_pool(api: Api, device: i32) -> Result<u64, CudaError> {
+    let device = api.driver.devices.check(device)?;
+    // Locked while it is asked for, so that it gets one name.
+    let mut tables = api.driver.pools.lock();
+    if let Some(&pool) = tables.defaults.get(&device) {
+        return Ok(pool);
+    }
+    let pool = mint();
+    calls::cuDeviceGetDefaultMemPool(&mut api.call(), device, MemoryPoolId(pool))?;
+    tables.defaults.insert(device, pool);
+    Ok(pool)
+}
+
+fn current_pool(api: Api, device: i32) -> Result<u64, CudaError> {
+    let number = api.driver.devices.check(device)?;
+    let chosen = api.driver.pools.lock().current.get(&number).copied();
+    chosen.map_or_else(|| default_pool(api, device), Ok)
+}
+
+fn set_current_pool(api: Api, device: i32, pool: u64) -> Result<(), CudaError> {
+    let number = api.driver.devices.check(device)?;
+    let id = api.driver.pools.check(pool)?;
+    calls::cuDeviceSetMemPool(&mut api.call(), number, id)?;
+    api.driver.pools.lock().current.insert(number, pool);
+    Ok(())
+}
+
+/// The device of a location whose pools are served.
+fn device_of(location: In<MemLocation>, kind: u32) -> Result<i32, CudaError> {
+    let location = location.get()?;
+    match (location.kind, kind) {
+        (LOCATION_DEVICE, TYPE_PINNED) => Ok(location.id),
+        _ => Err(CudaError::NOT_SUPPORTED),
+    }
+}
+
+entry_points! {
+    /// Creates a pool.
+    call cuMemPoolCreate(api, pool: Out<u64>, poolProps: In<PoolProps>) {
+        pool.check()?;
+        let props = poolProps.get()?;
+        if props.handle_types != 0 {
+            return Err(CudaError::NOT_SUPPORTED);
+        }
+        let handle = mint();
+        let properties = PoolProperties {
+            kind: props.kind,
+            location: props.location.into(),
+            max_bytes: props.max_bytes as u64,
+            usage: props.usage.into(),
+        };
+        calls::cuMemPoolCreate(&mut api.call(), MemoryPoolId(handle), properties)?;
+        api.driver.pools.lock().made.insert(handle);
+        pool.set(handle)
+    }
+
+    /// Destroys a pool; devices that allocate from it go back to their default one.
+    call cuMemPoolDestroy(api, pool: u64) {
+        let id = api.driver.pools.check(pool)?;
+        calls::cuMemPoolDestroy(&mut api.call(), id)?;
+        let mut tables = api.driver.pools.lock();
+        tables.made.remove(&pool);
+        tables.current.retain(|_, current| *current != pool);
+        Ok(())
+    }
+
+    /// A device's default pool: the same handle each time.
+    call cuDeviceGetDefaultMemPool(api, pool_out: Out<u64>, dev: i32) {
+        pool_out.check()?;
+        pool_out.set(default_pool(api, dev)?)
+    }
+
+    /// The pool that a device allocates from.
+    call cuDeviceGetMemPool(api, pool: Out<u64>, dev: i32) {
+        pool.check()?;
+        pool.set(current_pool(api, dev)?)
+    }
+
+    /// Makes a pool the one that a device allocates from.
+    call cuDeviceSetMemPool(api, dev: i32, pool: u64) {
+        set_current_pool(api, dev, pool)
+    }
+
+    /// A location's default pool; devices have one.
+    call cuMemGetDefaultMemPool(api, pool_out: Out<u64>, location: In<MemLocation>, r#type: u32) {
+        pool_out.check()?;
+        pool_out.set(default_pool(api, device_of(location, r#type)?)?)
+    }
+
+    /// The pool that a location allocates from; devices have one.
+    call cuMemGetMemPool(api, pool: Out<u64>, location: In<MemLocation>, r#type: u32) {
+        pool.check()?;
+        pool.set(current_pool(api, device_of(location, r#type)?)?)
+    }
+
+    /// Makes a pool the one that a location allocates from; devices have one.
+    call cuMemSetMemPool(api, location: In<MemLocation>, r#type: u32, pool: u64) {
+        set_current_pool(api, device_of(location, r#type)?, pool)
+    }
+
+    /// An attribute of a pool.
+    call cuMemPoolGetAttribute(api, pool: u64, attr: i32, value: HostPtr) {
+        value.as_out::<u32>().check()?;
+        let id = api.driver.pools.check(pool)?;
+        if !(1..=LAST_ATTRIBUTE).contains(&attr) {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        let answer = calls::cuMemPoolGetAttribute(&mut api.call(), id, attr)?;
+        if attr <= LAST_INT_ATTRIBUTE { value.as_out::<u32>().set(answer as u32) } else { value.as_out::<u64>().set(answer) }
+    }
+
+    /// Sets an attribute of a pool.
+    call cuMemPoolSetAttribute(api, pool: u64, attr: i32, value: HostPtr) {
+        let id = api.driver.pools.check(pool)?;
+        let wanted = match attr {
+            1..=LAST_INT_ATTRIBUTE => value.as_in::<u32>().get()?.into(),
+            ..=LAST_ATTRIBUTE if attr > 0 => value.as_in::<u64>().get()?,
+            _ => return Err(CudaError::INVALID_VALUE),
+        };
+        calls::cuMemPoolSetAttribute(&mut api.call(), id, attr, wanted)
+    }
+
+    /// What a location may do with a pool's memory.
+    call cuMemPoolGetAccess(api, flags: Out<u32>, memPool: u64, location: In<MemLocation>) {
+        flags.check()?;
+        let id = api.driver.pools.check(memPool)?;
+        flags.set(calls::cuMemPoolGetAccess(&mut api.call(), id, location.get()?.into())?)
+    }
+
+    /// Sets what locations may do with a pool's memory.
+    call cuMemPoolSetAccess(api, pool: u64, map: In<AccessDesc>, count: usize) {
+        let id = api.driver.pools.check(pool)?;
+        for index in 0..count {
+            let AccessDesc { location, flags } = map.at(index)?;
+            calls::cuMemPoolSetAccess(&mut api.call(), id, location.into(), flags)?;
+        }
+        Ok(())
+    }
+
+    /// Gives unused memory of a pool back.
+    call cuMemPoolTrimTo(api, pool: u64, minBytesToKeep: usize) {
+        let id = api.driver.pools.check(pool)?;
+        calls::cuMemPoolTrimTo(&mut api.call(), id, minBytesToKeep as u64)
+    }
+
+    /// Allocates from a pool in stream order.
+    call cuMemAllocFromPoolAsync / cuMemAllocFromPoolAsync_ptsz (api, dptr: Out<u64>, bytesize: usize, pool: u64, hStream: u64) {
+        dptr.check()?;
+        let id = api.driver.pools.check(pool)?;
+        let (call, stream) = (&mut api.in_context()?, api.stream(hStream));
+        let address = calls::cuMemAllocFromPoolAsync(call, bytesize as u64, id, stream)?.0;
+        api.driver.memory.add_device(api, address, bytesize as u64, 0)?;
+        dptr.set(address)
+    }
+}

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Virtual memory management. No allocation is shared between processes.
+
+use virtio_cuda_client::protocol::{AllocationId, AllocationProperties, DevicePtr};
+use virtio_cuda_client::{CudaError, calls};
+
+use crate::driver::mint;
+use crate::entry_points;
+use crate::ffi::{HostPtr, In, Out};
+use crate::memory::managed::MemLocation;
+use crate::memory::ranges::DeviceRange;
+use crate::pool::AccessDesc;
+
+/// `CUmemAllocationProp`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct AllocationProp {
+    kind: u32,
+    handle_types: u32,
+    location: MemLocation,
+    win32_metadata: usize,
+    compression: u8,
+    gpu_direct_rdma: u8,
+    usage: u16,
+    reserved: [u8; 4],
+}
+const _: () = assert!(size_of::<AllocationProp>() == 32);
+
+impl AllocationProp {
+    fn on_wire(&self) -> Result<AllocationProperties, CudaError> {
+        if self.handle_types != 0 {
+            return Err(CudaError::NOT_SUPPORTED);
+        }
+        Ok(AllocationProperties {
+            kind: self.kind,
+            location: self.location.into(),
+            compression: self.compression.into(),
+            gpu_direct_rdma: self.gpu_direct_rdma.into(),
+            usage: self.usage.into(),
+        })
+    }
+}
+
+impl From<AllocationProperties> for AllocationProp {
+    fn from(from: AllocationProperties) -> Self {
+        Self {
+            kind: from.kind,
+            handle_types: 0,
+            location: MemLocation { kind: from.location.kind, id: from.location.id },
+            win32_metadata: 0,
+            compression: from.compression as u8,
+            gpu_direct_rdma: from.gpu_direct_rdma as u8,
+            usage: from.usage as u16,
+            reserved: [0; 4],
+        }
+    }
+}
+
+entry_points! {
+    /// Reserves addresses.
+    call cuMemAddressReserve(api, ptr: Out<u64>, size: usize, alignment: usize, addr: u64, flags: u64) {
+        ptr.check()?;
+        let call = &mut api.call();
+        let at = calls::cuMemAddressReserve(call, size as u64, alignment as u64, DevicePtr(addr), flags)?.0;
+        api.driver.memory.claims.claim(at, size as u64);
+        ptr.set(at)
+    }
+
+    /// Gives reserved addresses back. They stay reserved here: the device gives them out again.
+    call cuMemAddressFree(api, ptr: u64, size: usize) {
+        calls::cuMemAddressFree(&mut api.call(), DevicePtr(ptr), size as u64)
+    }
+
+    /// Allocates memory without addresses.
+    call cuMemCreate(api, handle: Out<u64>, size: usize, prop: In<AllocationProp>, flags: u64) {
+        handle.check()?;
+        let properties = prop.get()?.on_wire()?;
+        let name = mint();
+        calls::cuMemCreate(&mut api.call(), AllocationId(name), size as u64, properties, flags)?;
+        handle.set(name)
+    }
+
+    /// Gives a hold on an allocation back.
+    call cuMemRelease(api, handle: u64) {
+        calls::cuMemRelease(&mut api.call(), AllocationId(handle))
+    }
+
+    /// Maps an allocation at reserved addresses.
+    call cuMemMap(api, ptr: u64, size: usize, offset: usize, handle: u64, flags: u64) {
+        let (call, name) = (&mut api.call(), AllocationId(handle));
+        let location = calls::cuMemMap(call, DevicePtr(ptr), size as u64, offset as u64, name, flags)?;
+        let ranges = &api.driver.memory.ranges;
+        ranges.add_device(DeviceRange {
+            start: ptr,
+            bytes: size as u64,
+            // It belongs to no context, and is not for cuMemFree.
+            context: 0,
+            device: location.id as u32,
+            id: ranges.next_id(),
+            owner: handle,
+        });
+        Ok(())
+    }
+
+    /// Takes mappings away.
+    call cuMemUnmap(api, ptr: u64, size: usize) {
+        calls::cuMemUnmap(&mut api.call(), DevicePtr(ptr), size as u64)?;
+        // The device has found whole mappings there, so this does not overflow.
+        let gone = ptr..ptr.saturating_add(size as u64);
+        api.driver.memory.ranges.remove_device_where(|range| gone.contains(&range.start));
+        Ok(())
+    }
+
+    /// Sets what locations may do with mappings.
+    call cuMemSetAccess(api, ptr: u64, size: usize, desc: In<AccessDesc>, count: usize) {
+        if count == 0 {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        for index in 0..count {
+            let AccessDesc { location, flags } = desc.at(index)?;
+            calls::cuMemSetAccess(&mut api.call(), DevicePtr(ptr), size as u64, location.into(), flags)?;
+        }
+        Ok(())
+    }
+
+    /// What a location may do with the memory at an address.
+    call cuMemGetAccess(api, flags: Out<u64>, location: In<MemLocation>, ptr: u64) {
+        flags.check()?;
+        flags.set(calls::cuMemGetAccess(&mut api.call(), location.get()?.into(), DevicePtr(ptr))?)
+    }
+
+    /// Unit of sizes and addresses.
+    call cuMemGetAllocationGranularity(api, granularity: Out<usize>, prop: In<AllocationProp>, option: u32) {
+        granularity.check()?;
+        let properties = prop.get()?.on_wire()?;
+        granularity.set(calls::cuMemGetAllocationGranularity(&mut api.call(), properties, option)? as usize)
+    }
+
+    /// What an allocation became.
+    call cuMemGetAllocationPropertiesFromHandle(api, prop: Out<AllocationProp>, handle: u64) {
+        prop.check()?;
+        prop.set(calls::cuMemGetAllocationPropertiesFromHandle(&mut api.call(), AllocationId(handle))?.into())
+    }
+
+    /// Holds the allocation at an address once more.
+    call cuMemRetainAllocationHandle(api, handle: Out<u64>, addr: HostPtr) {
+        handle.check()?;
+        let address = DevicePtr(addr.address() as u64);
+        handle.set(calls::cuMemRetainAllocationHandle(&mut api.call(), address)?.0)
+    }
+}
