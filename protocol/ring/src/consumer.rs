@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR BSD-3-Clause
+
+//! The executor's end of a lane.
+
+use crate::layout::{HEAD_BYTES, Kind, MAX_REPLY_BYTES, RECORDS_BYTES, record_bytes};
+use crate::memory::LaneMemory;
+use crate::sync::Ordering;
+
+/// The lane holds what no producer puts there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a lane is corrupt: its {what} is {value:#x}")]
+pub struct Corrupt {
+    /// What is wrong.
+    pub what: &'static str,
+    /// What it is.
+    pub value: u64,
+}
+
+/// A record that was taken out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// [`Kind::Wait`] or [`Kind::Post`].
+    pub kind: Kind,
+    /// Its number: the order of records of all lanes of a process.
+    pub number: u64,
+}
+
+/// The end that takes records out. There is one of a lane.
+///
+/// Whatever the other side writes, this neither reads outside the lane nor panics: positions are kept here, what
+/// comes from the lane is checked, and contents are copied out before they are looked at.
+#[derive(Debug)]
+pub struct Consumer {
+    memory: LaneMemory,
+    /// Bytes consumed.
+    head: u64,
+    /// Bytes of the record that was taken out last and is not released yet.
+    taken: u64,
+}
+
+impl Consumer {
+    /// Sets an idle lane up, whatever is in it. The consumer counts as parked until it first looks.
+    pub fn set_up(memory: LaneMemory) -> Self {
+        let header = memory.header();
+        header.tail.0.store(0, Ordering::Relaxed);
+        header.head.0.store(0, Ordering::Relaxed);
+        header.replied.0.store(0, Ordering::Relaxed);
+        header.deferred.0.store(0, Ordering::Relaxed);
+        header.parked.0.store(0, Ordering::Release);
+        Self { memory, head: 0, taken: 0 }
+    }
+
+    /// Takes the next record out, whose contents replace those of `contents`. `None`: there is none now.
+    pub fn next(&mut self, contents: &mut Vec<u8>) -> Result<Option<Record>, Corrupt> {
+        loop {
+            // Acquire: the records before it are complete.
+            let tail = self.memory.header().tail.0.load(Ordering::Acquire);
+            let there = tail.wrapping_sub(self.head);
+            if there == 0 {
+                return Ok(None);
+            }
+            if there > RECORDS_BYTES as u64 || !there.is_multiple_of(HEAD_BYTES as u64) {
+                return Err(Corrupt { what: "tail", value: tail });
+            }
+            let at = (self.head % RECORDS_BYTES as u64) as usize;
+            let [word, number] = self.memory.read_head(at);
+            let (bytes, kind) = (word as u32 as usize, (word >> 32) as u32);
+            // Multiples of HEAD_BYTES all, so that there is a whole head wherever there is anything.
+            let limit = (there as usize).min(RECORDS_BYTES - at);
+            if bytes > limit - HEAD_BYTES {
+                return Err(Corrupt { what: "record's length", value: bytes as u64 });
+            }
+            match Kind::from_u32(kind) {
+                None => return Err(Corrupt { what: "record's kind", value: u64::from(kind) }),
+                Some(Kind::Skip) => {
+                    self.taken = record_bytes(bytes) as u64;
+                    self.release();
+                }
+                Some(kind) => {
+                    contents.clear();
+                    self.memory.read(at + HEAD_BYTES, bytes, contents);
+                    self.taken = record_bytes(bytes) as u64;
+                    return Ok(Some(Record { kind, number }));
+                }
+            }
+        }
+    }
+
+    /// Gives the room of the record that was taken out last back, and tells the producer that it is done.
+    pub fn release(&mut self) {
+        self.head += std::mem::take(&mut self.taken);
+        // Release: what was read of it was read before.
+        self.memory.header().head.0.store(self.head, Ordering::Release);
+    }
+
+    /// Bytes consumed.
+    pub fn consumed(&self) -> u64 {
+        self.head
+    }
+
+    /// Publishes the reply to record `number`. Never more than [`MAX_REPLY_BYTES`].
+    pub fn reply(&self, number: u64, bytes: &[u8]) {
+        assert!(bytes.len() <= MAX_REPLY_BYTES);
+        let header = self.memory.header();
+        self.memory.write_reply(bytes);
+        header.reply_bytes.0.store(bytes.len() as u32, Ordering::Relaxed);
+        header.replied.0.store(number, Ordering::Release);
+    }
+
+    /// Says whether an error of a record without reply waits to be told.
+    pub fn set_deferred_error(&self, there: bool) {
+        self.memory.header().deferred.0.store(u32::from(there), Ordering::Relaxed);
+    }
+
+    /// Announces that the consumer goes to sleep. `false`: there is something to do, so it must not. After
+    /// `true` a producer that puts something in wakes it.
+    #[must_use]
+    pub fn park(&self) -> bool {
+        let header = self.memory.header();
+        // See `Producer::push`.
+        header.parked.0.swap(1, Ordering::AcqRel);
+        if header.tail.0.load(Ordering::Relaxed) == self.head {
+            return true;
+        }
+        self.unpark();
+        false
+    }
+
+    /// The consumer is awake again, for whatever reason.
+    pub fn unpark(&self) {
+        // A swap, not a store: it sees what a producer put in that found no one parked any more. A store would
+        // hide that producer's swap from the next `park`, which could then miss the record (on machines weaker
+        // than x86; `tests/model.rs` finds it).
+        self.memory.header().parked.0.swap(0, Ordering::AcqRel);
+    }
+}

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR BSD-3-Clause
+
+//! What lies where in a lane. Integers are little-endian, as the machine has them: both ends run on the same
+//! one.
+
+use crate::sync::{AtomicU32, AtomicU64};
+
+/// Bytes before the records: one page.
+pub const RECORDS_OFFSET: usize = 4096;
+/// Bytes of the ring of records; a power of two.
+#[cfg(not(loom))]
+pub const RECORDS_BYTES: usize = 256 << 10;
+/// Small enough to be filled and wrapped in a model.
+#[cfg(loom)]
+pub const RECORDS_BYTES: usize = 64;
+/// Where the room for replies begins.
+pub const REPLY_OFFSET: usize = RECORDS_OFFSET + RECORDS_BYTES;
+/// Bytes of the room for replies.
+pub const MAX_REPLY_BYTES: usize = 68 << 10;
+/// Bytes of a lane: whole pages.
+pub const LANE_BYTES: usize = REPLY_OFFSET + MAX_REPLY_BYTES;
+/// Longest contents of a record: with its head it takes at most half of the ring, so that one always fits once
+/// the ring is empty, wherever its end lies.
+pub const MAX_RECORD_BYTES: usize = RECORDS_BYTES / 2 - HEAD_BYTES;
+/// Bytes of a record's head, and the unit that records are rounded up to.
+pub const HEAD_BYTES: usize = 16;
+
+/// A word by itself in its cache line (and the one that is fetched with it): the two sides do not disturb each
+/// other.
+#[derive(Debug, Default)]
+#[repr(C, align(128))]
+pub struct Line<T>(pub T);
+
+/// The first page of a lane.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub struct Header {
+    /// Written by the producer: bytes of records it has put in, ever. It only grows.
+    pub tail: Line<AtomicU64>,
+    /// Written by the consumer: bytes of records it is done with, ever.
+    pub head: Line<AtomicU64>,
+    /// 1: the consumer sleeps, and whoever makes it 0 must wake it.
+    pub parked: Line<AtomicU32>,
+    /// Written by the consumer: the number of the record whose reply is in the room.
+    pub replied: Line<AtomicU64>,
+    /// Bytes of that reply; valid once `replied` is seen.
+    pub reply_bytes: Line<AtomicU32>,
+    /// Written by the consumer: not 0 while an error of a record without reply waits to be told.
+    pub deferred: Line<AtomicU32>,
+}
+#[cfg(not(loom))]
+const _: () = assert!(size_of::<Header>() == 6 * 128 && size_of::<Header>() <= RECORDS_OFFSET);
+const _: () = assert!(RECORDS_BYTES.is_power_of_two());
+#[cfg(not(loom))]
+const _: () = assert!(LANE_BYTES.is_multiple_of(4096));
+
+/// What a record asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Kind {
+    /// The thread waits for the reply.
+    Wait = 1,
+    /// Nobody waits; an error is told with a later reply.
+    Post = 2,
+    /// No record: the rest of the ring up to its end is not used.
+    Skip = 3,
+}
+
+impl Kind {
+    /// The kind of that number, if there is one.
+    pub fn from_u32(number: u32) -> Option<Self> {
+        [Self::Wait, Self::Post, Self::Skip].into_iter().find(|&kind| kind as u32 == number)
+    }
+}
+
+/// Bytes that a record of `bytes` takes in the ring.
+pub const fn record_bytes(bytes: usize) -> usize {
+    (HEAD_BYTES + bytes).next_multiple_of(HEAD_BYTES)
+}

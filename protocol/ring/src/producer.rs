@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR BSD-3-Clause
+
+//! The guest thread's end of a lane.
+
+use crate::layout::{HEAD_BYTES, Kind, MAX_RECORD_BYTES, MAX_REPLY_BYTES, RECORDS_BYTES, record_bytes};
+use crate::memory::LaneMemory;
+use crate::sync::Ordering;
+
+/// The end that puts records in. There is one of a lane.
+#[derive(Debug)]
+pub struct Producer {
+    memory: LaneMemory,
+    /// What [`crate::layout::Header::tail`] says.
+    tail: u64,
+    /// The consumer's progress as seen last.
+    head: u64,
+}
+
+impl Producer {
+    /// The producer of a lane that the consumer has set up ([`crate::Consumer::set_up`]).
+    pub fn new(memory: LaneMemory) -> Self {
+        Self { memory, tail: 0, head: 0 }
+    }
+
+    /// How much of the ring is used up by a record of `bytes`: itself, and what is skipped before it.
+    fn needed(&self, bytes: usize) -> usize {
+        let (at, record) = (self.position(), record_bytes(bytes));
+        if at + record <= RECORDS_BYTES { record } else { RECORDS_BYTES - at + record }
+    }
+
+    fn position(&self) -> usize {
+        (self.tail % RECORDS_BYTES as u64) as usize
+    }
+
+    /// What the consumer must have consumed so that a record of `bytes` fits; `None`: it fits now. Never with
+    /// more than [`MAX_RECORD_BYTES`].
+    pub fn must_wait(&mut self, bytes: usize) -> Option<u64> {
+        let needed = (self.tail + self.needed(bytes) as u64).saturating_sub(RECORDS_BYTES as u64);
+        if self.head < needed {
+            // Acquire: the consumer has read what is overwritten next.
+            self.head = self.memory.header().head.0.load(Ordering::Acquire);
+        }
+        (self.head < needed).then_some(needed)
+    }
+
+    /// Whether the consumer is done with everything.
+    pub fn is_drained(&mut self) -> bool {
+        self.head = self.memory.header().head.0.load(Ordering::Acquire);
+        self.head == self.tail
+    }
+
+    /// Bytes put in so far: what the consumer has consumed when it is done with all of it.
+    pub fn produced(&self) -> u64 {
+        self.tail
+    }
+
+    /// Puts a record in, for which [`Self::must_wait`] has found room. `true`: the consumer sleeps, and the
+    /// caller has to wake it.
+    #[must_use]
+    pub fn push(&mut self, kind: Kind, number: u64, parts: &[&[u8]]) -> bool {
+        let bytes: usize = parts.iter().map(|part| part.len()).sum();
+        assert!(bytes <= MAX_RECORD_BYTES);
+        let mut at = self.position();
+        if at + record_bytes(bytes) > RECORDS_BYTES {
+            self.memory.write(at, &head(Kind::Skip, RECORDS_BYTES - at - HEAD_BYTES, 0));
+            self.tail += (RECORDS_BYTES - at) as u64;
+            at = 0;
+        }
+        self.memory.write(at, &head(kind, bytes, number));
+        let mut place = at + HEAD_BYTES;
+        for part in parts {
+            self.memory.write(place, part);
+            place += part.len();
+        }
+        self.tail += record_bytes(bytes) as u64;
+        let header = self.memory.header();
+        // Release: the record comes before it.
+        header.tail.0.store(self.tail, Ordering::Release);
+        // The consumer swaps and then looks at the tail, this side the other way round. Whichever swap comes
+        // second sees what the other side did before its own: the parking, or the record.
+        header.parked.0.swap(0, Ordering::AcqRel) == 1
+    }
+
+    /// The reply to record `number`, if it is there: its length, with as much of it copied as `room` holds.
+    pub fn reply(&self, number: u64, room: &mut [u8]) -> Option<usize> {
+        let header = self.memory.header();
+        if header.replied.0.load(Ordering::Acquire) != number {
+            return None;
+        }
+        let bytes = (header.reply_bytes.0.load(Ordering::Relaxed) as usize).min(MAX_REPLY_BYTES);
+        let copied = bytes.min(room.len());
+        self.memory.read_reply(&mut room[..copied]);
+        Some(bytes)
+    }
+
+    /// Whether a record without reply has failed, and no reply has told so yet.
+    pub fn has_deferred_error(&self) -> bool {
+        self.memory.header().deferred.0.load(Ordering::Relaxed) != 0
+    }
+}
+
+/// The head of a record.
+fn head(kind: Kind, bytes: usize, number: u64) -> [u8; HEAD_BYTES] {
+    let mut head = [0; HEAD_BYTES];
+    head[..4].copy_from_slice(&(bytes as u32).to_ne_bytes());
+    head[4..8].copy_from_slice(&(kind as u32).to_ne_bytes());
+    head[8..].copy_from_slice(&number.to_ne_bytes());
+    head
+}
