@@ -194,6 +194,14 @@ pub struct Frame {
     pub file: Option<std::fs::File>,
 }
 
+impl Frame {
+    /// A call that came another way than through the daemon.
+    pub fn of_payload(header: ToWorker, payload: Vec<u8>) -> Self {
+        let header = ToWorker { kind: TO_CALL, payload_bytes: payload.len() as u32, ..header };
+        Self { header, payload, in_entries: Vec::new(), out_entries: Vec::new(), file: None }
+    }
+}
+
 /// Reads one frame of the daemon. `None`: the daemon has gone.
 pub fn receive_frame(mut stream: &UnixStream) -> io::Result<Option<Frame>> {
     let mut header = ToWorker::new_zeroed();

@@ -11,13 +11,13 @@ use virtio_cuda_protocol::cuda::{
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::transport::{Request, UserMemory};
-use crate::{ClientError, CudaError, Session, output, process, thread};
+use crate::{ClientError, CudaError, Session, lane, output, process, thread};
 
-/// Bulk up to this many bytes travels in the payload: copying it is cheaper than pinning its pages.
+/// Bulk up to this many bytes travels in the payload of a request: copying it is cheaper than pinning its pages.
 pub const INLINE_BYTES: usize = 32 << 10;
 /// Room for heads, arguments and results beside inline bulk; the longest row needs about 350 bytes.
 const ROW_BYTES: usize = 1 << 10;
-const BUFFER_BYTES: usize = ROW_BYTES + INLINE_BYTES;
+const BUFFER_BYTES: usize = ROW_BYTES + lane::INLINE_BYTES;
 const CALL_HEADER_BYTES: usize = size_of::<CallHeader>();
 
 struct Buffers {
@@ -25,22 +25,46 @@ struct Buffers {
     reply: [u8; BUFFER_BYTES],
 }
 
+/// Sets of buffers that a thread keeps: one for a call, one for the wait within it.
+const KEPT_BUFFERS: usize = 2;
+
 thread_local! {
-    // Taken while in use, so that a call made from within a call (output) gets its own.
-    static BUFFERS: Cell<Option<Box<Buffers>>> = const { Cell::new(None) };
+    // Taken while in use, so that a call made from within a call (output, a wait) gets its own.
+    static BUFFERS: Cell<[Option<Box<Buffers>>; KEPT_BUFFERS]> = const { Cell::new([const { None }; KEPT_BUFFERS]) };
 }
 
 fn take_buffers() -> Box<Buffers> {
+    let kept = BUFFERS.try_with(|cell| {
+        let mut kept = cell.take();
+        let found = kept.iter_mut().find_map(Option::take);
+        cell.set(kept);
+        found
+    });
     // Once the thread's locals are destroyed, every call allocates.
-    BUFFERS
-        .try_with(Cell::take)
-        .ok()
+    kept.ok()
         .flatten()
         .unwrap_or_else(|| Box::new(Buffers { payload: [0; BUFFER_BYTES], reply: [0; BUFFER_BYTES] }))
 }
 
 fn put_back_buffers(buffers: Box<Buffers>) {
-    let _ = BUFFERS.try_with(|cell| cell.set(Some(buffers)));
+    let _ = BUFFERS.try_with(|cell| {
+        let mut kept = cell.take();
+        if let Some(place) = kept.iter_mut().find(|place| place.is_none()) {
+            *place = Some(buffers);
+        }
+        cell.set(kept);
+    });
+}
+
+/// Which way a call goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// Through the thread's lane if it can, and after everything that was posted in any case.
+    Any,
+    /// Through the lane if it can; the order is its own business.
+    Order,
+    /// Through the request queue, at once.
+    Direct,
 }
 
 /// A call in the making; [`crate::calls`] completes it.
@@ -51,6 +75,8 @@ pub struct Call<'s> {
     input: UserMemory,
     output: UserMemory,
     keep: bool,
+    posted: bool,
+    way: Way,
     tag: u64,
     output_bytes: usize,
 }
@@ -63,6 +89,8 @@ impl<'s> Call<'s> {
             input: UserMemory::NONE,
             output: UserMemory::NONE,
             keep: false,
+            posted: false,
+            way: Way::Any,
             tag: 0,
             output_bytes: 0,
         }
@@ -90,6 +118,26 @@ impl<'s> Call<'s> {
     pub fn keep(mut self, memory: UserMemory) -> Self {
         self.output = memory;
         self.keep = true;
+        self
+    }
+
+    /// Does not wait for the call, if it can go without: it is executed after all that this thread has called and
+    /// before all that is called once this returns, and its error is told by a later call. For rows without
+    /// results.
+    pub fn posted(mut self) -> Self {
+        self.posted = true;
+        self
+    }
+
+    /// Goes through the request queue, whatever was posted before.
+    pub(crate) fn direct(mut self) -> Self {
+        self.way = Way::Direct;
+        self
+    }
+
+    /// Is itself what puts calls in order.
+    pub(crate) fn for_order(mut self) -> Self {
+        self.way = Way::Order;
         self
     }
 
@@ -138,15 +186,65 @@ impl<'s> Call<'s> {
         take: impl FnOnce(&mut Reader<'_>) -> Result<T, Malformed>,
     ) -> Result<(Result<T, CudaError>, u32), ClientError> {
         self.session.check()?;
-        let limits = self.session.limits();
-        let inline_limit = INLINE_BYTES.min(limits.payload_bytes.saturating_sub(ROW_BYTES));
-        let in_inline = self.input.bytes <= inline_limit;
-        let out_inline = !self.keep && self.output.bytes <= inline_limit;
+        let lane = if self.way == Way::Direct { None } else { lane::take(self.session) };
+        let limit = if lane.is_some() { lane::INLINE_BYTES } else { self.inline_limit() };
+        let in_inline = self.input.bytes <= limit;
+        let out_inline = !self.keep && self.output.bytes <= limit;
+        if let Some(mut lane) = lane
+            && in_inline
+            && out_inline
+        {
+            return self.through_lane(&mut lane, buffers, opcode, put, take);
+        }
+        if self.way == Way::Any
+            && let Err(error) = lane::order(self.session)
+        {
+            return Ok((Err(error), 0));
+        }
+        self.through_queue(buffers, opcode, put, take)
+    }
 
+    /// Longest bulk in the payload of a request.
+    fn inline_limit(&self) -> usize {
+        INLINE_BYTES.min(self.session.limits().payload_bytes.saturating_sub(ROW_BYTES))
+    }
+
+    fn through_lane<T>(
+        &mut self,
+        lane: &mut lane::InUse,
+        buffers: &mut Buffers,
+        opcode: Opcode,
+        put: impl FnOnce(&mut Writer<'_>) -> Result<(), Overflow>,
+        take: impl FnOnce(&mut Reader<'_>) -> Result<T, Malformed>,
+    ) -> Result<(Result<T, CudaError>, u32), ClientError> {
+        let bytes = self.write_payload(&mut buffers.payload, opcode, thread::number(), (true, true), put)?;
+        let payload = &buffers.payload[..bytes];
+        // An error of an earlier call is fetched by one that waits.
+        if self.posted && !lane.has_deferred_error() {
+            lane.post(self.session, payload)?;
+            let value = take(&mut Reader::new(&[])).map_err(|Malformed| ClientError::Protocol)?;
+            return Ok((Ok(value), 0));
+        }
+        let bytes = lane.call(self.session, payload, &mut buffers.reply)?;
+        let reply = buffers.reply.get(..bytes).ok_or(ClientError::Protocol)?;
+        self.read_reply(reply, true, take)
+    }
+
+    fn through_queue<T>(
+        &mut self,
+        buffers: &mut Buffers,
+        opcode: Opcode,
+        put: impl FnOnce(&mut Writer<'_>) -> Result<(), Overflow>,
+        take: impl FnOnce(&mut Reader<'_>) -> Result<T, Malformed>,
+    ) -> Result<(Result<T, CudaError>, u32), ClientError> {
+        let limit = self.inline_limit();
+        let in_inline = self.input.bytes <= limit;
+        let out_inline = !self.keep && self.output.bytes <= limit;
         let thread = thread::number();
         let payload_bytes =
             self.write_payload(&mut buffers.payload, opcode, thread, (in_inline, out_inline), put)?;
-        let reply_room = BUFFER_BYTES.min(limits.payload_bytes);
+        let reply_room = BUFFER_BYTES.min(self.session.limits().payload_bytes);
+        lane::count(&lane::STATISTICS.requests);
         let permit = self.session.outstanding();
         let reply = self.session.transport().call(Request {
             payload: &buffers.payload[..payload_bytes],

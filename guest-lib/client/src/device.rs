@@ -6,6 +6,8 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
+use std::ptr;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use virtio_cuda_protocol::transport::{PAGE_BYTES, PROTOCOL_VERSION};
 use virtio_cuda_protocol::uapi::{
@@ -26,6 +28,8 @@ const HUGE_PAGE_BYTES: usize = 2 << 20;
 pub struct DeviceNode {
     file: File,
     limits: Limits,
+    /// Offset in the file of the next shared area.
+    shared_end: AtomicU64,
 }
 
 impl DeviceNode {
@@ -61,7 +65,7 @@ impl DeviceNode {
             copy_bytes: to_usize(copy_bytes(&info)),
             outstanding: info.max_outstanding,
         };
-        Ok(Self { file, limits })
+        Ok(Self { file, limits, shared_end: AtomicU64::new(0) })
     }
 }
 
@@ -132,6 +136,30 @@ impl Transport for DeviceNode {
                 }
             }
         }
+    }
+
+    fn share(&self, bytes: usize) -> Result<(*mut u8, u64), ClientError> {
+        let offset = self.shared_end.fetch_add(bytes as u64, Ordering::Relaxed);
+        let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
+        // SAFETY: a new mapping, at an address of the kernel's choice.
+        let at = unsafe {
+            libc::mmap(
+                ptr::null_mut(),
+                bytes,
+                protection,
+                flags,
+                self.file.as_raw_fd(),
+                offset as libc::off_t,
+            )
+        };
+        if at == libc::MAP_FAILED {
+            return Err(translate(io::Error::last_os_error()));
+        }
+        // SAFETY: the range was mapped just above.
+        if unsafe { libc::madvise(at, bytes, libc::MADV_DONTFORK) } != 0 {
+            return Err(translate(io::Error::last_os_error()));
+        }
+        Ok((at.cast(), offset))
     }
 
     fn map(&self, memory: UserMemory) -> Result<(), ClientError> {

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use virtio_cuda_protocol::cuda::{CALL_TABLE_VERSION, Opcode};
 
 use crate::device::DeviceNode;
+use crate::lane::{self, Lanes};
 use crate::outstanding::{Outstanding, Permit};
 use crate::transport::{Limits, Transport};
 use crate::virtio_user::{SOCKET_VARIABLE, VirtioUser};
@@ -41,6 +42,7 @@ pub struct Session {
     transport: Box<dyn Transport>,
     limits: Limits,
     outstanding: Outstanding,
+    lanes: Lanes,
     lost: AtomicBool,
     driver_version: i32,
     device_count: u32,
@@ -62,6 +64,7 @@ impl Session {
             limits: transport.limits(),
             outstanding: Outstanding::new(transport.limits().outstanding),
             transport,
+            lanes: Lanes::from_environment(),
             lost: AtomicBool::new(false),
             driver_version: 0,
             device_count: 0,
@@ -81,7 +84,7 @@ impl Session {
     }
 
     fn hello(&self) -> Result<(u32, i32, u32), ClientError> {
-        calls::session_hello(&mut self.call(), CALL_TABLE_VERSION).map_err(|error| {
+        calls::session_hello(&mut self.call().direct(), CALL_TABLE_VERSION).map_err(|error| {
             if self.lost.load(Ordering::Relaxed) {
                 ClientError::SessionLost
             } else {
@@ -119,8 +122,24 @@ impl Session {
     /// Takes kept pages back.
     pub fn unpin(&self, tag: u64) -> Result<(), CudaError> {
         process::check()?;
+        // What was posted may use the pages.
+        lane::order(self)?;
         let _permit = self.outstanding();
         self.check().and_then(|()| self.transport.unpin(tag)).map_err(|error| error.result())
+    }
+
+    /// The lanes of its threads.
+    pub(crate) fn lanes(&self) -> &Lanes {
+        &self.lanes
+    }
+
+    /// Wakes the executor of the calling thread and sleeps until its lane has come that far: record `reply` is
+    /// answered (if not 0), `consumed` bytes are consumed.
+    pub(crate) fn wait_for_lane(&self, reply: u64, consumed: u64) -> Result<(), ClientError> {
+        calls::session_wait(&mut self.call().direct(), reply, consumed).map_err(|_| match self.check() {
+            Err(lost) => lost,
+            Ok(()) => ClientError::Protocol,
+        })
     }
 
     /// The right to have a call outstanding.

@@ -5,7 +5,7 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::{calls, session};
+use crate::{calls, lane, session};
 
 static NEXT: AtomicU32 = AtomicU32::new(1);
 
@@ -39,8 +39,13 @@ impl Drop for ExitNotice {
             return;
         }
         if let Some(session) = session::current() {
-            // The thread is gone whether or not the worker hears of it.
-            let _ = calls::session_thread_exit(&mut session.call());
+            // The thread is gone whether or not the worker hears of it. Its executor must have done everything before
+            // the lane can be another's.
+            let _ = lane::order(session);
+            let ended = calls::session_thread_exit(&mut session.call().direct());
+            if ended.is_ok() {
+                lane::retire(session);
+            }
         }
     }
 }

@@ -83,6 +83,10 @@ pub trait Transport: Send + Sync {
     /// Takes back pages kept under `tag`; they are mapped nowhere when this returns.
     fn unpin(&self, tag: u64) -> Result<(), ClientError>;
 
+    /// Maps `bytes` (whole pages) of zeroed memory that the session's worker has too, for good: its address here,
+    /// and its tag. A forked child does not have it.
+    fn share(&self, bytes: usize) -> Result<(*mut u8, u64), ClientError>;
+
     /// Backs `memory` (page aligned, reserved by the caller, inaccessible) with zeroed pages of a kind that
     /// calls can keep.
     fn map(&self, memory: UserMemory) -> Result<(), ClientError>;

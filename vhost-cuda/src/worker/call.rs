@@ -14,6 +14,7 @@ use super::bulk::{BulkIn, BulkOut};
 use super::dispatch::{dispatch, may_print, needs_context};
 use super::gpu::{CuResult, CudaError, Driver};
 use super::jit::JitLogs;
+use super::lane::Lane;
 use super::pages::PageList;
 use super::resolve::Resolve;
 use super::state::SessionState;
@@ -29,6 +30,14 @@ pub struct ThreadState {
     current: Option<(ContextId, u64)>,
     /// What the just-in-time compiler had to say last.
     pub jit: JitLogs,
+    /// The call that runs came without anybody waiting for it.
+    pub posted: bool,
+    /// The first error of such calls, until it is told.
+    pub deferred: Option<CudaError>,
+    /// The lane that the thread has just got.
+    pub new_lane: Option<Lane>,
+    /// The guest thread has ended: its lane may soon be another's.
+    pub ended: bool,
 }
 
 impl ThreadState {
@@ -98,9 +107,10 @@ impl CallContext<'_> {
 pub type Reply = (u32, Vec<u8>);
 
 /// Executes the call in `frame` on the calling thread.
-pub fn execute(session: &SessionState, thread: &mut ThreadState, mut frame: Frame) -> Reply {
+pub fn execute(session: &SessionState, thread: &mut ThreadState, frame: &mut Frame) -> Reply {
+    let posted = thread.posted;
     let reply_room = frame.header.reply_room as usize;
-    let Some((header, args, mut cx)) = open(session, thread, &mut frame) else {
+    let Some((header, args, mut cx)) = open(session, thread, frame) else {
         return (REPLY_INVALID, Vec::new());
     };
     let mut results = [0; MAX_RESULTS];
@@ -118,7 +128,7 @@ pub fn execute(session: &SessionState, thread: &mut ThreadState, mut frame: Fram
     };
     let result = outcome.err().map_or(0, |error| error.0);
     trace!("thread {}: {} -> {result}", header.thread, opcode.map_or("?", Opcode::name));
-    let flags = if opcode.is_some_and(may_print) { session.output.flags() } else { 0 };
+    let flags = if !posted && opcode.is_some_and(may_print) { session.output.flags() } else { 0 };
     let head =
         ResultHeader { result, results_bytes: used as u32, flags, bulk_out_bytes: inline.len() as u32 };
     let mut payload = Vec::with_capacity(size_of::<ResultHeader>() + used + inline.len());

@@ -14,6 +14,7 @@ use zerocopy::FromBytes;
 
 use super::call::{Reply, ThreadState, execute};
 use super::control;
+use super::lane::{Lane, Waits};
 use super::state::SessionState;
 use crate::link::{self, FROM_REPLY, Frame, FromWorker, TO_CALL};
 
@@ -25,8 +26,24 @@ const MAX_THREADS: usize = 256;
 pub struct Executors {
     session: Arc<SessionState>,
     replies: Arc<Replies>,
-    threads: HashMap<u32, Sender<Frame>>,
-    control: Option<Sender<Frame>>,
+    threads: HashMap<u32, Executor>,
+    control: Option<Executor>,
+}
+
+/// One executor, from outside.
+#[derive(Debug)]
+struct Executor {
+    inbox: Sender<Message>,
+    waits: Arc<Waits>,
+}
+
+/// What an executor is told.
+#[derive(Debug)]
+pub enum Message {
+    /// Execute this.
+    Frame(Frame),
+    /// Look at your lane.
+    Wake,
 }
 
 /// The way back to the daemon.
@@ -69,12 +86,15 @@ impl Executors {
         if frame.header.kind != TO_CALL {
             if self.control.is_none() {
                 self.control =
-                    Some(self.start("control", |session, _, frame| control::execute(session, &frame))?);
+                    Some(self.start("control", |session, _, frame| control::execute(session, frame))?);
             }
-            return send(self.control.as_ref(), frame);
+            return send(self.control.as_ref(), Message::Frame(frame));
         }
-        let (header, _) = CallHeader::read_from_prefix(&frame.payload).map_err(|_| REPLY_INVALID)?;
+        let (header, args) = CallHeader::read_from_prefix(&frame.payload).map_err(|_| REPLY_INVALID)?;
         let number = header.thread;
+        if header.opcode == Opcode::session_wait as u32 {
+            return self.wait(number, frame.header.id, args);
+        }
         if !self.threads.contains_key(&number) {
             if self.threads.len() >= MAX_THREADS {
                 return Err(REPLY_NO_RESOURCES);
@@ -82,7 +102,7 @@ impl Executors {
             let thread = self.start(&format!("guest-{number}"), execute)?;
             self.threads.insert(number, thread);
         }
-        let result = send(self.threads.get(&number), frame);
+        let result = send(self.threads.get(&number), Message::Frame(frame));
         if header.opcode == Opcode::session_thread_exit as u32 {
             // Without its sender the thread ends, after this call.
             self.threads.remove(&number);
@@ -90,16 +110,31 @@ impl Executors {
         result
     }
 
+    /// Answers request `id` when the lane of guest thread `number` has come as far as `args` say.
+    fn wait(&self, number: u32, id: u64, args: &[u8]) -> Result<(), u32> {
+        let executor = self.threads.get(&number).ok_or(REPLY_INVALID)?;
+        let (reply, rest) = u64::read_from_prefix(args).map_err(|_| REPLY_INVALID)?;
+        let (consumed, _) = u64::read_from_prefix(rest).map_err(|_| REPLY_INVALID)?;
+        // Before the wake-up: the executor then sees that somebody waits.
+        if !executor.waits.add(id, (reply, consumed), &self.replies) {
+            return Err(REPLY_NO_RESOURCES);
+        }
+        // An executor that has just ended wakes nobody; its lane was idle.
+        let _ = executor.inbox.send(Message::Wake);
+        Ok(())
+    }
+
     fn start(
         &self,
         name: &str,
-        work: fn(&SessionState, &mut ThreadState, Frame) -> Reply,
-    ) -> Result<Sender<Frame>, u32> {
-        let (sender, frames) = channel();
-        let (session, replies) = (self.session.clone(), self.replies.clone());
-        let run = move || run(&session, &replies, &frames, work);
+        work: fn(&SessionState, &mut ThreadState, &mut Frame) -> Reply,
+    ) -> Result<Executor, u32> {
+        let (sender, inbox) = channel();
+        let (session, replies, waits) = (self.session.clone(), self.replies.clone(), Arc::<Waits>::default());
+        let theirs = waits.clone();
+        let run = move || run(&session, (&inbox, &theirs, &replies), work);
         match thread::Builder::new().name(name.into()).spawn(run) {
-            Ok(_) => Ok(sender),
+            Ok(_) => Ok(Executor { inbox: sender, waits }),
             Err(error) => {
                 debug!("no thread for {name}: {error}");
                 Err(REPLY_NO_RESOURCES)
@@ -108,20 +143,36 @@ impl Executors {
     }
 }
 
-fn send(thread: Option<&Sender<Frame>>, frame: Frame) -> Result<(), u32> {
-    thread.and_then(|thread| thread.send(frame).ok()).ok_or(REPLY_NO_RESOURCES)
+fn send(executor: Option<&Executor>, message: Message) -> Result<(), u32> {
+    executor.and_then(|executor| executor.inbox.send(message).ok()).ok_or(REPLY_NO_RESOURCES)
 }
 
 fn run(
     session: &SessionState,
-    replies: &Replies,
-    frames: &Receiver<Frame>,
-    work: fn(&SessionState, &mut ThreadState, Frame) -> Reply,
+    (inbox, waits, replies): (&Receiver<Message>, &Waits, &Replies),
+    work: fn(&SessionState, &mut ThreadState, &mut Frame) -> Reply,
 ) {
     let mut thread = ThreadState::default();
-    for frame in frames {
-        let id = frame.header.id;
-        let reply = work(session, &mut thread, frame);
-        replies.send(id, &reply);
+    let mut lane = None;
+    loop {
+        let message = match &mut lane {
+            None => inbox.recv().ok(),
+            Some(lane) => Lane::serve(lane, session, &mut thread, (inbox, waits, replies)),
+        };
+        match message {
+            None => return,
+            Some(Message::Wake) => {}
+            Some(Message::Frame(mut frame)) => {
+                let reply = work(session, &mut thread, &mut frame);
+                if let Some(new) = thread.new_lane.take() {
+                    waits.progress((0, 0), replies);
+                    lane = Some(new);
+                }
+                if thread.ended {
+                    lane = None;
+                }
+                replies.send(frame.header.id, &reply);
+            }
+        }
     }
 }

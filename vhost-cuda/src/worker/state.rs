@@ -12,6 +12,7 @@ use super::gpu::{CuResult, CudaError, Driver};
 use super::handlers::DeviceFacts;
 use super::linker::Links;
 use super::objects::Objects;
+use super::order::Turns;
 use super::output::Output;
 use super::pages::GuestPages;
 use super::reservations::Reservations;
@@ -34,6 +35,8 @@ pub struct SessionState {
     pub copies: Engine,
     /// The guest library speaks another call table: every call is refused.
     pub refused: AtomicBool,
+    /// The order of records across lanes.
+    pub turns: Turns,
     /// Constant facts, by device.
     pub devices: Vec<OnceLock<DeviceFacts>>,
     /// Links that have begun.
@@ -65,6 +68,7 @@ impl SessionState {
             objects: Objects::default(),
             copies: Engine::new(limits.copy_threads),
             refused: AtomicBool::new(false),
+            turns: Turns::default(),
             devices: (0..devices).map(|_| OnceLock::new()).collect(),
             links: Links::default(),
             thresholds: Mutex::default(),

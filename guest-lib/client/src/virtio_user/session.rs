@@ -7,8 +7,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use virtio_cuda_protocol::transport::{
-    FLAG_KEEP, Hello, MemEntry, OP_CALL, OP_HELLO, OP_OPEN, OP_UNPIN, Open, Opened, PROTOCOL_VERSION,
-    REPLY_NO_RESOURCES, REPLY_OK, REPLY_SESSION_LOST, REPLY_VERSION, RequestHeader,
+    FLAG_KEEP, Hello, MemEntry, OP_CALL, OP_HELLO, OP_OPEN, OP_SHARE, OP_UNPIN, Open, Opened,
+    PROTOCOL_VERSION, REPLY_NO_RESOURCES, REPLY_OK, REPLY_SESSION_LOST, REPLY_VERSION, RequestHeader,
 };
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -180,6 +180,17 @@ impl Transport for VirtioUser {
     fn unpin(&self, tag: u64) -> Result<(), ClientError> {
         let header = RequestHeader { op: OP_UNPIN, session: self.session, tag, ..Default::default() };
         self.control(header, &[], &mut []).map(|_| ())
+    }
+
+    fn share(&self, bytes: usize) -> Result<(*mut u8, u64), ClientError> {
+        let range = self.ram.allocate(bytes)?;
+        let entries: Vec<_> = entries_of(range.guest_address(), range.bytes).collect();
+        let tag = range.offset;
+        let header = RequestHeader { op: OP_SHARE, session: self.session, tag, ..Default::default() };
+        let message = Message { header, payload: &[], input: &[], output: &entries };
+        // After a failure the worker may have it: it is not used again.
+        self.send(0, &message, &mut [])?;
+        Ok((self.ram.at(range.offset), tag))
     }
 
     fn map(&self, memory: UserMemory) -> Result<(), ClientError> {

@@ -14,6 +14,13 @@ macro_rules! session_calls {
             0x0002 custom session_output(fd: u32) -> (bytes: u64, left: u64);
             /// The calling guest thread has ended.
             0x0003 custom session_thread_exit() -> ();
+            /// Makes the shared area named `tag` the lane of the calling thread (crate `virtio-cuda-ring`).
+            0x0004 custom session_lane(tag: u64) -> ();
+            /// Wakes the calling thread's executor and answers once record `reply` of its lane is answered (if not
+            /// 0) and `consumed` bytes of it are consumed. Never in a lane.
+            0x0005 custom session_wait(reply: u64, consumed: u64) -> ();
+            /// Does nothing, after all records of lanes whose number is below `number`.
+            0x0006 custom session_order(number: u64) -> ();
         } }
     };
 }

@@ -8,6 +8,7 @@ use virtio_cuda_protocol::cuda::CALL_TABLE_VERSION;
 use crate::worker::bulk::BulkOut;
 use crate::worker::call::CallContext;
 use crate::worker::gpu::{CuResult, CudaError};
+use crate::worker::lane::Lane;
 
 /// Answers this side's version in any case, so that the guest library can name both; with another version
 /// every later call is refused.
@@ -33,5 +34,24 @@ pub fn session_output(cx: &mut CallContext<'_>, fd: u32) -> CuResult<(u64, u64)>
 
 /// The executor ends after this call.
 pub fn session_thread_exit(cx: &mut CallContext<'_>) -> CuResult<()> {
+    cx.thread.ended = true;
     cx.thread.make_current(cx.session, virtio_cuda_protocol::cuda::ContextId(0))
+}
+
+/// The executor takes the lane up after this call.
+pub fn session_lane(cx: &mut CallContext<'_>, tag: u64) -> CuResult<()> {
+    let area = cx.session.window().find(tag, true).ok_or(CudaError::INVALID_VALUE)?;
+    cx.thread.new_lane = Some(Lane::set_up(&area).ok_or(CudaError::INVALID_VALUE)?);
+    Ok(())
+}
+
+/// Taken up before it reaches an executor, which may be busy: here it came through a lane.
+pub fn session_wait(_: &mut CallContext<'_>, _reply: u64, _consumed: u64) -> CuResult<()> {
+    Err(CudaError::INVALID_VALUE)
+}
+
+/// In a lane its record's own turn has come already.
+pub fn session_order(cx: &mut CallContext<'_>, number: u64) -> CuResult<()> {
+    cx.session.turns.wait_for(number);
+    Ok(())
 }

@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Lanes: how most calls of a thread reach the worker without a system call (crate `virtio-cuda-ring`).
+//!
+//! Every thread that calls gets a lane of its own, as long as there are any; the others, and calls with pages,
+//! go through the request queue. Records of all lanes are numbered in one order, which the worker keeps: see
+//! `vhost-cuda/src/worker/order.rs`.
+
+use std::cell::Cell;
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use virtio_cuda_ring::{Kind, LANE_BYTES, LaneMemory, Producer};
+
+use crate::{ClientError, CudaError, Session, calls};
+
+/// 0 sends every call through the request queue.
+pub const LANES_VARIABLE: &str = "VIRTIO_CUDA_LANES";
+/// Bulk up to this many bytes travels in the record or in the reply.
+pub const INLINE_BYTES: usize = 64 << 10;
+/// Most lanes of a process.
+const MAX_LANES: u32 = 64;
+/// How long to watch for a reply or for room before sleeping, where there are cores to spare and where not. With
+/// one core the executor cannot run meanwhile.
+const WATCH: Duration = Duration::from_micros(50);
+const WATCH_FEW_CORES: Duration = Duration::from_micros(20);
+const FEW_CORES: usize = 4;
+
+/// The next record's number.
+static NEXT: AtomicU64 = AtomicU64::new(1);
+/// All records up to this number have been executed, or are being waited for by their own threads.
+static SETTLED: AtomicU64 = AtomicU64::new(0);
+
+thread_local! {
+    // No destructor: it outlives the thread's other destructors, which may still make calls.
+    static CURRENT: Cell<*mut Lane> = const { Cell::new(ptr::null_mut()) };
+    static TRIED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// What crossed, since the process began.
+#[derive(Debug, Default)]
+pub struct Statistics {
+    /// Records that nobody waited for.
+    pub posted: AtomicU64,
+    /// Records whose reply was waited for.
+    pub waited: AtomicU64,
+    /// Wake-ups of an executor that slept.
+    pub wakes: AtomicU64,
+    /// Waits (for a reply or for room) that ended in sleep.
+    pub sleeps: AtomicU64,
+    /// Calls through the request queue, the wake-ups and sleeps among them.
+    pub requests: AtomicU64,
+}
+
+/// The process's figures.
+pub static STATISTICS: Statistics = Statistics {
+    posted: AtomicU64::new(0),
+    waited: AtomicU64::new(0),
+    wakes: AtomicU64::new(0),
+    sleeps: AtomicU64::new(0),
+    requests: AtomicU64::new(0),
+};
+
+pub(crate) fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+/// The guest's end of a lane.
+#[derive(Debug)]
+pub struct Lane {
+    memory: LaneMemory,
+    producer: Producer,
+    tag: u64,
+}
+
+/// The lanes of a session.
+#[derive(Debug, Default)]
+pub struct Lanes {
+    /// Boxed: a thread holds its lane's address.
+    #[allow(clippy::vec_box)]
+    idle: Mutex<Vec<Box<Lane>>>,
+    made: AtomicU32,
+    off: AtomicBool,
+}
+
+impl Lanes {
+    /// Lanes, unless the environment says otherwise.
+    pub fn from_environment() -> Self {
+        let off = std::env::var_os(LANES_VARIABLE).is_some_and(|value| value == "0");
+        Self { off: AtomicBool::new(off), ..Self::default() }
+    }
+
+    fn take(&self, session: &Session) -> Option<Box<Lane>> {
+        if self.off.load(Ordering::Relaxed) {
+            return None;
+        }
+        if let Some(idle) = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop() {
+            return Some(idle);
+        }
+        if self.made.fetch_add(1, Ordering::Relaxed) >= MAX_LANES {
+            self.made.fetch_sub(1, Ordering::Relaxed);
+            return None;
+        }
+        match session.transport().share(LANE_BYTES) {
+            Ok((base, tag)) => {
+                // SAFETY: the transport has mapped that many bytes at a page's start, for good.
+                let memory = unsafe { LaneMemory::new(base) };
+                Some(Box::new(Lane { producer: Producer::new(memory.clone()), memory, tag }))
+            }
+            Err(error) => {
+                log::info!("No lane, calls go through the request queue: {error}");
+                self.off.store(true, Ordering::Relaxed);
+                None
+            }
+        }
+    }
+
+    fn give_back(&self, lane: Box<Lane>) {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(lane);
+    }
+}
+
+/// The calling thread's lane, if it has one and is not using it just now.
+pub(crate) fn take(session: &Session) -> Option<InUse> {
+    let mut lane = CURRENT.get();
+    if lane.is_null() {
+        if TRIED.replace(true) {
+            return None;
+        }
+        let mut new = session.lanes().take(session)?;
+        // The worker sets the lane up before it answers.
+        if calls::session_lane(&mut session.call().direct(), new.tag).is_err() {
+            session.lanes().off.store(true, Ordering::Relaxed);
+            session.lanes().give_back(new);
+            return None;
+        }
+        new.producer = Producer::new(new.memory.clone());
+        lane = Box::into_raw(new);
+    }
+    CURRENT.set(ptr::null_mut());
+    Some(InUse(lane))
+}
+
+/// Gives the ending thread's lane to others. Its executor must have ended.
+pub(crate) fn retire(session: &Session) {
+    let lane = CURRENT.replace(ptr::null_mut());
+    TRIED.set(true);
+    if !lane.is_null() {
+        // SAFETY: `take` made the pointer of a box, and this thread alone had it.
+        session.lanes().give_back(unsafe { Box::from_raw(lane) });
+    }
+}
+
+/// A lane while its thread makes a call; a call from within (output, a signal's handler) finds none and goes
+/// through the request queue.
+#[derive(Debug)]
+pub(crate) struct InUse(*mut Lane);
+
+impl Drop for InUse {
+    fn drop(&mut self) {
+        CURRENT.set(self.0);
+    }
+}
+
+impl InUse {
+    fn producer(&mut self) -> &mut Producer {
+        // SAFETY: `take` made the pointer of a box, and took it out of the thread's variable: this is the only
+        // way to it.
+        unsafe { &mut (*self.0).producer }
+    }
+
+    /// Whether an error of an earlier record waits to be told.
+    pub fn has_deferred_error(&mut self) -> bool {
+        self.producer().has_deferred_error()
+    }
+
+    /// Sends a record that nobody waits for.
+    pub fn post(&mut self, session: &Session, payload: &[u8]) -> Result<(), ClientError> {
+        self.make_room(session, payload.len())?;
+        count(&STATISTICS.posted);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        if self.producer().push(Kind::Post, number, &[payload]) {
+            count(&STATISTICS.wakes);
+            session.wait_for_lane(0, 0)?;
+        }
+        Ok(())
+    }
+
+    /// Sends a record and waits for its reply; answers its length.
+    pub fn call(
+        &mut self,
+        session: &Session,
+        payload: &[u8],
+        reply: &mut [u8],
+    ) -> Result<usize, ClientError> {
+        self.make_room(session, payload.len())?;
+        count(&STATISTICS.waited);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let asleep = self.producer().push(Kind::Wait, number, &[payload]);
+        let mut answer = None;
+        if asleep {
+            count(&STATISTICS.wakes);
+        } else {
+            answer = watch(|| self.producer().reply(number, reply));
+        }
+        if answer.is_none() {
+            count(&STATISTICS.sleeps);
+            session.wait_for_lane(number, 0)?;
+            answer = self.producer().reply(number, reply);
+        }
+        SETTLED.fetch_max(number, Ordering::Relaxed);
+        answer.ok_or(ClientError::Protocol)
+    }
+
+    fn make_room(&mut self, session: &Session, bytes: usize) -> Result<(), ClientError> {
+        let Some(needed) = self.producer().must_wait(bytes) else { return Ok(()) };
+        if watch(|| self.producer().must_wait(bytes).is_none().then_some(())).is_none() {
+            count(&STATISTICS.sleeps);
+            session.wait_for_lane(0, needed)?;
+        }
+        match self.producer().must_wait(bytes) {
+            None => Ok(()),
+            Some(_) => Err(ClientError::Protocol),
+        }
+    }
+}
+
+/// Asks again and again, for a while.
+fn watch<T>(mut ask: impl FnMut() -> Option<T>) -> Option<T> {
+    static HOW_LONG: OnceLock<Duration> = OnceLock::new();
+    let how_long =
+        *HOW_LONG.get_or_init(|| match std::thread::available_parallelism().map_or(1, usize::from) {
+            1 => Duration::ZERO,
+            cores if cores < FEW_CORES => WATCH_FEW_CORES,
+            _ => WATCH,
+        });
+    let until = Instant::now() + how_long;
+    loop {
+        // The clock costs more than a look.
+        for _ in 0..16 {
+            if let Some(answer) = ask() {
+                return Some(answer);
+            }
+            std::hint::spin_loop();
+        }
+        if Instant::now() >= until {
+            return None;
+        }
+    }
+}
+
+/// Waits until all records that were posted so far are executed: for what goes another way than through lanes.
+///
+/// Errors: that of an earlier record, if this thread has not been told yet.
+pub(crate) fn order(session: &Session) -> Result<(), CudaError> {
+    let next = NEXT.load(Ordering::Relaxed);
+    if SETTLED.load(Ordering::Relaxed) + 1 >= next {
+        return Ok(());
+    }
+    // In a lane this waits for its own number; else it says what to wait for.
+    calls::session_order(&mut session.call().for_order(), next)?;
+    SETTLED.fetch_max(next - 1, Ordering::Relaxed);
+    Ok(())
+}

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The executor's end of a lane: records are executed as they come; when none comes for a while it sleeps.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, TryRecvError};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use virtio_cuda_protocol::cuda::{CallHeader, Opcode, ResultHeader};
+use virtio_cuda_protocol::transport::REPLY_OK;
+use virtio_cuda_ring::{Consumer, Kind, LANE_BYTES, LaneMemory, MAX_REPLY_BYTES, Record};
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::call::{ThreadState, execute};
+use super::executor::{Message, Replies};
+use super::gpu::CudaError;
+use super::state::SessionState;
+use super::window::Area;
+use crate::link::{Frame, ToWorker};
+
+/// How long an executor watches its lane before it sleeps, where there are cores to spare and where not.
+const WATCH: Duration = Duration::from_micros(100);
+const WATCH_FEW_CORES: Duration = Duration::from_micros(20);
+const FEW_CORES: usize = 4;
+/// Requests that may wait for one lane. The guest library has one at a time.
+const MAX_WAITING: usize = 4;
+
+/// A lane of the session.
+#[derive(Debug)]
+pub struct Lane {
+    consumer: Consumer,
+    contents: Vec<u8>,
+    /// Number of the record that was answered last.
+    replied: u64,
+    watch: Duration,
+}
+
+impl Lane {
+    /// The lane in a shared area. The area stays mapped until the session ends. `None`: it is too small.
+    pub fn set_up(area: &Area) -> Option<Self> {
+        if !area.shared || area.bytes < LANE_BYTES as u64 {
+            return None;
+        }
+        // SAFETY: a shared area is mapped, readable and writable, until the process ends (no request takes it
+        // away), page aligned, and at least that long.
+        let memory = unsafe { LaneMemory::new(area.base as *mut u8) };
+        let few = std::thread::available_parallelism().is_ok_and(|cores| cores.get() < FEW_CORES);
+        let watch = if few { WATCH_FEW_CORES } else { WATCH };
+        Some(Self { consumer: Consumer::set_up(memory), contents: Vec::new(), replied: 0, watch })
+    }
+
+    /// Executes records until there is a message for the executor. `None`: there will be no more.
+    pub fn serve(
+        &mut self,
+        session: &SessionState,
+        thread: &mut ThreadState,
+        (inbox, waits, replies): (&Receiver<Message>, &Waits, &Replies),
+    ) -> Option<Message> {
+        let mut sleep_at = Instant::now() + self.watch;
+        loop {
+            match self.consumer.next(&mut self.contents) {
+                Err(corrupt) => super::end_process(&corrupt.to_string()),
+                Ok(Some(record)) => {
+                    self.execute(session, thread, record);
+                    waits.progress((self.replied, self.consumer.consumed()), replies);
+                    sleep_at = Instant::now() + self.watch;
+                    continue;
+                }
+                Ok(None) => {}
+            }
+            match inbox.try_recv() {
+                Ok(message) => return Some(message),
+                Err(TryRecvError::Disconnected) => return None,
+                Err(TryRecvError::Empty) => {}
+            }
+            if Instant::now() < sleep_at {
+                std::hint::spin_loop();
+            } else if self.consumer.park() {
+                let message = inbox.recv().ok();
+                self.consumer.unpark();
+                return message;
+            }
+        }
+    }
+
+    fn execute(&mut self, session: &SessionState, thread: &mut ThreadState, record: Record) {
+        session.turns.wait_for(record.number);
+        thread.posted = record.kind == Kind::Post;
+        let header = ToWorker { reply_room: MAX_REPLY_BYTES as u32, ..ToWorker::default() };
+        let mut frame = Frame::of_payload(header, std::mem::take(&mut self.contents));
+        if thread.posted {
+            let (_, reply) = execute(session, thread, &mut frame);
+            if let Some(error) = error_of(&reply) {
+                thread.deferred.get_or_insert(error);
+                self.consumer.set_deferred_error(true);
+            }
+            session.turns.pass(record.number);
+            self.consumer.release();
+        } else {
+            session.turns.pass(record.number);
+            let reply = match thread.deferred.take_if(|_| tells_errors(&frame.payload)) {
+                Some(error) => {
+                    self.consumer.set_deferred_error(false);
+                    failure(error)
+                }
+                None => match execute(session, thread, &mut frame) {
+                    (REPLY_OK, reply) => reply,
+                    _ => failure(CudaError::INVALID_VALUE),
+                },
+            };
+            self.consumer.reply(record.number, &reply);
+            self.replied = record.number;
+            self.consumer.release();
+        }
+        thread.posted = false;
+        self.contents = frame.payload;
+    }
+}
+
+fn failure(error: CudaError) -> Vec<u8> {
+    ResultHeader { result: error.0, ..ResultHeader::default() }.as_bytes().to_vec()
+}
+
+/// The error that a reply tells; a call too malformed for a reply counts as one.
+fn error_of(reply: &[u8]) -> Option<CudaError> {
+    match ResultHeader::read_from_prefix(reply) {
+        Ok((header, _)) if header.result == 0 => None,
+        Ok((header, _)) => Some(CudaError(header.result)),
+        Err(_) => Some(CudaError::INVALID_VALUE),
+    }
+}
+
+/// Whether a call may answer with the error of an earlier one: all of CUDA's may.
+fn tells_errors(payload: &[u8]) -> bool {
+    let opcode =
+        CallHeader::read_from_prefix(payload).ok().and_then(|(header, _)| Opcode::from_u32(header.opcode));
+    opcode.is_none_or(|opcode| opcode == Opcode::session_order || opcode as u32 >= 0x0100)
+}
+
+/// Requests that wait for a lane's progress, shared by its executor and the thread that takes requests.
+#[derive(Debug, Default)]
+pub struct Waits {
+    replied: AtomicU64,
+    consumed: AtomicU64,
+    any: AtomicBool,
+    waiting: Mutex<Vec<Waiting>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    request: u64,
+    reply: u64,
+    consumed: u64,
+}
+
+impl Waits {
+    /// Answers `request` once the lane has come that far. `false`: too many wait already.
+    pub fn add(&self, request: u64, (reply, consumed): (u64, u64), replies: &Replies) -> bool {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        if waiting.len() >= MAX_WAITING {
+            return false;
+        }
+        waiting.push(Waiting { request, reply, consumed });
+        // The executor makes progress and then looks for waiters, this side the other way round (all SeqCst).
+        self.any.store(true, Ordering::SeqCst);
+        self.answer(&mut waiting, replies);
+        true
+    }
+
+    /// Notes how far the lane has come: the record answered last, and the bytes consumed.
+    pub fn progress(&self, (replied, consumed): (u64, u64), replies: &Replies) {
+        self.replied.store(replied, Ordering::SeqCst);
+        self.consumed.store(consumed, Ordering::SeqCst);
+        if self.any.load(Ordering::SeqCst) {
+            self.answer(&mut self.waiting.lock().unwrap_or_else(PoisonError::into_inner), replies);
+        }
+    }
+
+    fn answer(&self, waiting: &mut Vec<Waiting>, replies: &Replies) {
+        let (replied, consumed) = (self.replied.load(Ordering::SeqCst), self.consumed.load(Ordering::SeqCst));
+        waiting.retain(|one| {
+            let there = replied >= one.reply && consumed >= one.consumed;
+            if there {
+                replies.send(one.request, &(REPLY_OK, ResultHeader::default().as_bytes().to_vec()));
+            }
+            !there
+        });
+        self.any.store(!waiting.is_empty(), Ordering::SeqCst);
+    }
+}
