@@ -12,7 +12,8 @@ use crate::entry_points;
 use crate::ffi::{HostPtr, In, Out};
 use crate::memory::ranges::HostKind;
 
-/// Pinned memory up to this size is copied like pageable memory by calls that wait: one request, not two.
+/// Pinned memory up to this size is copied to the device like pageable memory by calls that wait: they need not
+/// wait for the device then.
 const SMALL_BYTES: usize = 16 << 10;
 
 /// Where one end of a copy lies.
@@ -121,9 +122,6 @@ impl Api {
         match (dst, src) {
             (Place::Pageable(dst), Place::Device(_)) => self.copy_to_host(dst, src, bytes, timing)?,
             (Place::Device(_), Place::Pageable(src)) => self.copy_to_device(dst, src, bytes, timing)?,
-            (Place::Pinned { host, .. }, Place::Device(_)) if small => {
-                self.copy_to_host(host, src, bytes, timing)?
-            }
             (Place::Device(_), Place::Pinned { host, .. }) if small => {
                 self.copy_to_device(dst, host, bytes, timing)?
             }
@@ -190,12 +188,18 @@ impl Api {
             Timing::Wait => self.default_stream(),
             Timing::Stream(stream) => stream,
         };
+        // The last piece's call waits for all, because they are in stream order.
+        let waits = dst.host().is_some() || src.host().is_some();
         while bytes > 0 {
             let length = bytes.min(self.bytes_in_piece(dst)).min(self.bytes_in_piece(src));
             let (Some(to), Some(from)) = (dst.device(), src.device()) else {
                 return Err(CudaError::INVALID_VALUE);
             };
-            calls::cuMemcpyAsync(&mut self.in_context()?, DevicePtr(to), DevicePtr(from), length, stream)?;
+            let mut call = self.in_context()?;
+            if timing == Timing::Wait && length == bytes && waits {
+                return calls::memcpy_wait(&mut call, DevicePtr(to), DevicePtr(from), length, stream);
+            }
+            calls::cuMemcpyAsync(&mut call, DevicePtr(to), DevicePtr(from), length, stream)?;
             (dst, src, bytes) = (dst.offset(length), src.offset(length), bytes - length);
         }
         if timing == Timing::Wait { self.wait_for_stream(stream) } else { Ok(()) }

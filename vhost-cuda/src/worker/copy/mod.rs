@@ -3,9 +3,10 @@
 //!
 //! Guest pages are not registered with the GPU, so their bytes go through pinned buffers (`staging`): copy
 //! threads (`threads`) move them between pages and buffers, the GPU between buffers and its memory, both at the
-//! same time (`pipeline`).
+//! same time (`pipeline`). Short copies travel in the call (`inline`).
 
 mod dma;
+mod inline;
 mod pipeline;
 mod staging;
 #[cfg(test)]
@@ -51,10 +52,7 @@ pub fn to_device(
     stream: CUstream,
 ) -> CuResult<()> {
     match bulk {
-        // SAFETY: the driver has taken pageable bytes when the call returns; the caller checked the range at `dst`.
-        BulkIn::Inline(bytes) => unsafe {
-            session.gpu.cuMemcpyHtoDAsync_v2(dst, bytes.as_ptr().cast(), bytes.len(), stream)
-        },
+        BulkIn::Inline(bytes) => inline::send(&session.copies, (&session.gpu, context.0, stream), dst, bytes),
         BulkIn::Pages(pages) => {
             let dma = Stream { gpu: &session.gpu, stream };
             Pipeline::new(&session.copies, context.0, &dma, (pages, Direction::Gather), dst)
@@ -74,17 +72,7 @@ pub fn from_device(
 ) -> CuResult<()> {
     match bulk {
         BulkOut::Inline { room, bytes } => {
-            bytes.resize(*room, 0);
-            let target = bytes.as_mut_ptr().cast();
-            // SAFETY: `bytes` has that room and lives until the copy is complete, which the first call and the
-            // synchronization see to; the caller checked `src`.
-            unsafe {
-                if stream == STREAM_LEGACY {
-                    return session.gpu.cuMemcpyDtoH_v2(target, src, *room);
-                }
-                session.gpu.cuMemcpyDtoHAsync_v2(target, src, *room, stream)?;
-            }
-            session.gpu.cuStreamSynchronize(stream)
+            inline::fetch(&session.copies, (&session.gpu, context.0, stream), src, (bytes, *room))
         }
         BulkOut::Pages(pages) => {
             let dma = Stream { gpu: &session.gpu, stream };

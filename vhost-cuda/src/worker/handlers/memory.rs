@@ -219,6 +219,30 @@ pub fn cuMemcpyDtoD_v2(cx: &mut CallContext<'_>, dst: DevicePtr, src: DevicePtr,
     unsafe { cx.gpu().cuMemcpyDtoD_v2(dst.0, src.0, bytes as usize) }
 }
 
+/// Copies between any two ranges of the session, in stream order, and waits for it.
+pub fn memcpy_wait(
+    cx: &mut CallContext<'_>,
+    dst: DevicePtr,
+    src: DevicePtr,
+    bytes: u64,
+    stream: StreamId,
+) -> CuResult<()> {
+    let stream = cx.resolve(stream)?;
+    if bytes > 0 {
+        cx.session.check(dst.0, bytes)?;
+        cx.session.check(src.0, bytes)?;
+        // SAFETY: both ranges belong to the session.
+        unsafe {
+            if stream.is_null() || stream == STREAM_LEGACY {
+                // One call of the driver instead of two; it waits where host memory is concerned.
+                return cx.gpu().cuMemcpy(dst.0, src.0, bytes as usize);
+            }
+            cx.gpu().cuMemcpyAsync(dst.0, src.0, bytes as usize, stream)?;
+        }
+    }
+    cx.gpu().cuStreamSynchronize(stream)
+}
+
 /// Copies between any two ranges of the session.
 pub fn cuMemcpyAsync(
     cx: &mut CallContext<'_>,

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Short copies, whose bytes travel in the call itself.
+
+use super::super::gpu::{CUdeviceptr, CUstream, CuResult, Driver, STREAM_LEGACY};
+use super::Engine;
+use super::dma::{Dma, Stream};
+use super::staging::{BUFFER_BYTES, Buffer, Share};
+
+/// From this length on, copying into a pinned buffer pays: the driver puts shorter pageable bytes into its own
+/// command queue.
+const STAGED_BYTES: usize = 16 << 10;
+
+/// Copies to the device in stream order, without waiting for the device.
+pub fn send(
+    engine: &Engine,
+    (gpu, context, stream): (&Driver, u64, CUstream),
+    dst: CUdeviceptr,
+    bytes: &[u8],
+) -> CuResult<()> {
+    let dma = Stream { gpu, stream };
+    if (STAGED_BYTES..=BUFFER_BYTES).contains(&bytes.len()) {
+        let mut share = engine.staging.share(context, 1);
+        if let Some(buffer) = share.take(&dma)? {
+            return send_through(&mut share, &dma, dst, bytes, buffer);
+        }
+    }
+    // SAFETY: the driver has taken pageable bytes when the call returns; the caller checked the range at `dst`.
+    unsafe { dma.send(dst, bytes.as_ptr(), bytes.len()) }
+}
+
+fn send_through(
+    share: &mut Share<'_>,
+    dma: &impl Dma,
+    dst: CUdeviceptr,
+    bytes: &[u8],
+    mut buffer: Buffer,
+) -> CuResult<()> {
+    // SAFETY: the buffer is this copy's, and longer than `bytes`; the GPU may read it until the mark set below.
+    let started = unsafe {
+        buffer.as_ptr().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
+        dma.send(dst, buffer.as_ptr(), bytes.len())
+    };
+    match started.and_then(|()| buffer.mark(dma)) {
+        Err(error) if started.is_ok() => {
+            share.abandon(buffer);
+            Err(error)
+        }
+        outcome => {
+            share.give_back(buffer);
+            outcome
+        }
+    }
+}
+
+/// Copies `room` bytes from the device to the end of `bytes`, in stream order.
+pub fn fetch(
+    engine: &Engine,
+    (gpu, context, stream): (&Driver, u64, CUstream),
+    src: CUdeviceptr,
+    (bytes, room): (&mut Vec<u8>, usize),
+) -> CuResult<()> {
+    let dma = Stream { gpu, stream };
+    let mut share = engine.staging.share(context, 1);
+    if room <= BUFFER_BYTES
+        && let Some(buffer) = share.take(&dma)?
+    {
+        // SAFETY: the buffer has that room, is this copy's, and is read after the wait; the caller checked `src`.
+        let fetched = unsafe { fetch_to(gpu, stream, buffer.as_ptr(), src, room) };
+        if let Err(error) = fetched {
+            share.abandon(buffer);
+            return Err(error);
+        }
+        // SAFETY: the copy above is complete.
+        bytes.extend_from_slice(unsafe { std::slice::from_raw_parts(buffer.as_ptr(), room) });
+        share.give_back(buffer);
+        return Ok(());
+    }
+    let before = bytes.len();
+    bytes.resize(before + room, 0);
+    // SAFETY: `bytes` has that room and stays until the copy is complete; the caller checked `src`.
+    unsafe { fetch_to(gpu, stream, bytes[before..].as_mut_ptr(), src, room) }
+}
+
+/// Copies from the device and waits for it.
+///
+/// # Safety
+///
+/// `dst` must be good for `room` bytes, and the range at `src` the session's.
+unsafe fn fetch_to(
+    gpu: &Driver,
+    stream: CUstream,
+    dst: *mut u8,
+    src: CUdeviceptr,
+    room: usize,
+) -> CuResult<()> {
+    // SAFETY: by the caller.
+    unsafe {
+        if stream == STREAM_LEGACY {
+            return gpu.cuMemcpyDtoH_v2(dst.cast(), src, room);
+        }
+        gpu.cuMemcpyDtoHAsync_v2(dst.cast(), src, room, stream)?;
+    }
+    gpu.cuStreamSynchronize(stream)
+}
