@@ -77,6 +77,11 @@ pub trait Transport: Send + Sync {
     /// Bounds of one call.
     fn limits(&self) -> Limits;
 
+    /// Pieces in which a copy of `memory` travels best, in bytes.
+    fn copy_bytes(&self, _memory: UserMemory) -> usize {
+        self.limits().copy_bytes
+    }
+
     /// Submits a call and waits for its reply.
     fn call(&self, request: Request<'_>) -> Result<Reply, ClientError>;
 

@@ -201,6 +201,11 @@ impl SharedPages {
         self.publish(&runs);
     }
 
+    /// Whether all of `memory` lies in the memfd.
+    pub fn hold(&self, memory: UserMemory) -> bool {
+        self.scattered.hold(memory) || self.runs().locate(memory).is_some()
+    }
+
     /// What the device is told about `memory`, if all of it lies in the memfd.
     pub fn entries(&self, memory: UserMemory) -> Option<Vec<MemEntry>> {
         if let Some(entries) = self.scattered.entries(memory) {

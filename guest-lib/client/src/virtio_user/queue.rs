@@ -17,8 +17,8 @@ use crate::ring::{Layout, SplitRing};
 
 /// Requests in flight in one queue. More threads than that wait for a slot.
 pub const SLOTS: u16 = 32;
-/// Most entries of memory that one request can name: far more than a call has runs of pages.
-const MAX_ENTRIES: usize = 512;
+/// Most entries of memory that a slot has room for. Requests with more are written elsewhere.
+pub const SLOT_ENTRIES: usize = 512;
 /// How long to watch for a completion before sleeping, where there are cores to spare.
 const SPIN: Duration = Duration::from_micros(20);
 const MIN_CORES_TO_SPIN: usize = 4;
@@ -63,6 +63,17 @@ pub struct Message<'a> {
     pub input: &'a [MemEntry],
     /// Memory that the device writes or maps.
     pub output: &'a [MemEntry],
+    /// Where the request is written if it is too long for a slot: room for all of it that is this request's
+    /// alone. Offset in the memfd.
+    pub elsewhere: Option<u64>,
+}
+
+impl Message<'_> {
+    /// Bytes of the request.
+    pub fn bytes(&self) -> usize {
+        let entries = self.input.len() + self.output.len();
+        REQUEST_HEADER_BYTES + self.payload.len() + entries * size_of::<MemEntry>()
+    }
 }
 
 impl RequestQueue {
@@ -94,7 +105,7 @@ impl RequestQueue {
     }
 
     fn request_bytes(payload_bytes: usize) -> usize {
-        (REQUEST_HEADER_BYTES + payload_bytes + MAX_ENTRIES * size_of::<MemEntry>()).next_multiple_of(64)
+        (REQUEST_HEADER_BYTES + payload_bytes + SLOT_ENTRIES * size_of::<MemEntry>()).next_multiple_of(64)
     }
 
     fn slot_bytes(payload_bytes: usize) -> usize {
@@ -125,16 +136,16 @@ impl RequestQueue {
         (peer, lost): (RawFd, &AtomicBool),
     ) -> Result<(u32, usize), ClientError> {
         let (payload, entries) = (message.payload.len(), message.input.len() + message.output.len());
-        if payload > self.payload_bytes || entries > MAX_ENTRIES {
+        if payload > self.payload_bytes || (entries > SLOT_ENTRIES && message.elsewhere.is_none()) {
             return Err(ClientError::Limit);
         }
         let slot = self.take_slot(lost)?;
-        let request_bytes = self.write_request(ram, slot, message);
+        let request_offset = message.elsewhere.unwrap_or(self.slot_offset(slot));
+        let request_bytes = write_request(ram, request_offset, message);
         let reply_room = REPLY_HEADER_BYTES + reply.len().min(self.payload_bytes);
-        let offset = self.slot_offset(slot);
-        let reply_offset = offset + Self::request_bytes(self.payload_bytes) as u64;
+        let reply_offset = self.slot_offset(slot) + Self::request_bytes(self.payload_bytes) as u64;
         let address = |offset| RamRange { offset, bytes: 0 }.guest_address();
-        let readable = (address(offset), request_bytes as u32);
+        let readable = (address(request_offset), request_bytes as u32);
         let writable = (address(reply_offset), reply_room as u32);
 
         let mut state = self.lock();
@@ -159,25 +170,6 @@ impl RequestQueue {
             }
             state = self.wait(state);
         }
-    }
-
-    fn write_request(&self, ram: &SharedRam, slot: u16, message: &Message<'_>) -> usize {
-        let header = RequestHeader {
-            payload_bytes: message.payload.len() as u32,
-            in_entries: message.input.len() as u32,
-            out_entries: message.output.len() as u32,
-            ..message.header
-        };
-        let parts = [header.as_bytes(), message.payload, message.input.as_bytes(), message.output.as_bytes()];
-        let start = ram.at(self.slot_offset(slot));
-        let mut used = 0;
-        for part in parts {
-            // SAFETY: the slot is this thread's until it is freed, and `exchange` has checked that all parts
-            // fit the slot's request.
-            unsafe { std::ptr::copy_nonoverlapping(part.as_ptr(), start.add(used), part.len()) };
-            used += part.len();
-        }
-        used
     }
 
     fn read_reply(
@@ -278,4 +270,24 @@ impl RequestQueue {
             lost.store(true, Ordering::Relaxed);
         }
     }
+}
+
+/// Writes a request to byte `offset` of the memfd; answers its length.
+fn write_request(ram: &SharedRam, offset: u64, message: &Message<'_>) -> usize {
+    let header = RequestHeader {
+        payload_bytes: message.payload.len() as u32,
+        in_entries: message.input.len() as u32,
+        out_entries: message.output.len() as u32,
+        ..message.header
+    };
+    let parts = [header.as_bytes(), message.payload, message.input.as_bytes(), message.output.as_bytes()];
+    let start = ram.at(offset);
+    let mut used = 0;
+    for part in parts {
+        // SAFETY: the slot is this thread's until it is freed, and `exchange` has checked that all parts
+        // fit its request; of other room the maker of the message said so.
+        unsafe { std::ptr::copy_nonoverlapping(part.as_ptr(), start.add(used), part.len()) };
+        used += part.len();
+    }
+    used
 }

@@ -36,6 +36,15 @@ struct Areas {
     spare: Vec<RamRange>,
 }
 
+impl Areas {
+    fn holding(&self, memory: UserMemory) -> Option<&Area> {
+        let end = memory.address.checked_add(memory.bytes)?;
+        self.used.iter().find(|area| {
+            memory.address >= area.memory.address && end <= area.memory.address + area.memory.bytes
+        })
+    }
+}
+
 impl Scattered {
     fn read(&self) -> RwLockReadGuard<'_, Areas> {
         self.0.read().unwrap_or_else(PoisonError::into_inner)
@@ -113,13 +122,15 @@ impl Scattered {
         }
     }
 
+    /// Whether all of `memory` lies in one buffer.
+    pub fn hold(&self, memory: UserMemory) -> bool {
+        self.read().holding(memory).is_some()
+    }
+
     /// What the device is told about `memory`, if it lies in one of the buffers.
     pub fn entries(&self, memory: UserMemory) -> Option<Vec<MemEntry>> {
         let areas = self.read();
-        let end = memory.address.checked_add(memory.bytes)?;
-        let area = areas.used.iter().find(|area| {
-            memory.address >= area.memory.address && end <= area.memory.address + area.memory.bytes
-        })?;
+        let area = areas.holding(memory)?;
         let start = memory.address - area.memory.address;
         let (mut skip, mut left) = (start % PAGE, memory.bytes);
         let touched = (skip + left).div_ceil(PAGE);

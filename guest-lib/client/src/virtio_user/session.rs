@@ -15,7 +15,7 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::handshake::Connection;
 use super::memory::SharedRam;
 use super::pages::{SharedPages, entries_of};
-use super::queue::{Message, RequestQueue};
+use super::queue::{Message, RequestQueue, SLOT_ENTRIES};
 use super::staging::{BUFFER_BYTES, Buffer, Staging};
 use crate::ClientError;
 use crate::transport::{Limits, Reply, Request, Transport, UserMemory};
@@ -105,12 +105,15 @@ impl VirtioUser {
     }
 
     fn control(&self, header: RequestHeader, payload: &[u8], reply: &mut [u8]) -> Result<usize, ClientError> {
-        self.send(0, &Message { header, payload, input: &[], output: &[] }, reply)
+        self.send(0, Message { header, payload, input: &[], output: &[], elsewhere: None }, reply)
     }
 
-    fn send(&self, thread: u32, message: &Message<'_>, reply: &mut [u8]) -> Result<usize, ClientError> {
+    fn send(&self, thread: u32, mut message: Message<'_>, reply: &mut [u8]) -> Result<usize, ClientError> {
         let queue = &self.queues[thread as usize % self.queues.len()];
-        let (status, bytes) = queue.exchange(&self.ram, message, reply, (self.peer, &self.lost))?;
+        let long = message.input.len() + message.output.len() > SLOT_ENTRIES;
+        let list = if long { Some(self.staging.take(&self.ram, message.bytes())?) } else { None };
+        message.elsewhere = list.as_ref().map(|list| list.range.offset);
+        let (status, bytes) = queue.exchange(&self.ram, &message, reply, (self.peer, &self.lost))?;
         match status {
             REPLY_OK => Ok(bytes),
             REPLY_SESSION_LOST => Err(ClientError::SessionLost),
@@ -144,6 +147,11 @@ impl Transport for VirtioUser {
         self.limits
     }
 
+    fn copy_bytes(&self, memory: UserMemory) -> usize {
+        // What the device reads where it lies needs no buffer.
+        if self.pages.hold(memory) { self.limits.bulk_bytes } else { self.limits.copy_bytes }
+    }
+
     fn call(&self, request: Request<'_>) -> Result<Reply, ClientError> {
         let (input, input_buffer) = self.place(request.input)?;
         if let Some(buffer) = &input_buffer {
@@ -164,8 +172,9 @@ impl Transport for VirtioUser {
             tag,
             ..Default::default()
         };
-        let message = Message { header, payload: request.payload, input: &input, output: &output };
-        let bytes = self.send(request.thread, &message, request.reply)?;
+        let message =
+            Message { header, payload: request.payload, input: &input, output: &output, elsewhere: None };
+        let bytes = self.send(request.thread, message, request.reply)?;
         if let Some(buffer) = &output_buffer
             && (request.delivers_output)(&request.reply[..bytes])
         {

@@ -151,7 +151,7 @@ impl Api {
     /// From pageable memory. Returns once the source may be reused.
     fn copy_to_device(&self, dst: Place, src: u64, bytes: usize, timing: Timing) -> Result<(), CudaError> {
         let dst = dst.device().ok_or(CudaError::INVALID_VALUE)?;
-        for (offset, length) in pieces(bytes, self.driver.session.limits().copy_bytes) {
+        for (offset, length) in self.pieces(src, bytes) {
             let memory = UserMemory { address: src as usize + offset, bytes: length };
             let (mut call, at) = (self.in_context()?.input(memory), DevicePtr(dst + offset as u64));
             match self.stream_of(timing) {
@@ -162,10 +162,15 @@ impl Api {
         Ok(())
     }
 
+    fn pieces(&self, address: u64, bytes: usize) -> impl Iterator<Item = (usize, usize)> + use<> {
+        let memory = UserMemory { address: address as usize, bytes };
+        pieces(bytes, self.driver.session.transport().copy_bytes(memory))
+    }
+
     /// To pageable memory. Returns once the bytes are there.
     fn copy_to_host(&self, dst: u64, src: Place, bytes: usize, timing: Timing) -> Result<(), CudaError> {
         let src = src.device().ok_or(CudaError::INVALID_VALUE)?;
-        for (offset, length) in pieces(bytes, self.driver.session.limits().copy_bytes) {
+        for (offset, length) in self.pieces(dst, bytes) {
             let memory = UserMemory { address: dst as usize + offset, bytes: length };
             let (mut call, at) = (self.in_context()?.output(memory), DevicePtr(src + offset as u64));
             match self.stream_of(timing) {
