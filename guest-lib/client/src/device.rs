@@ -15,7 +15,7 @@ use virtio_cuda_protocol::uapi::{
 };
 
 use crate::ClientError;
-use crate::transport::{Limits, Reply, Request, Transport, UserMemory};
+use crate::transport::{Itinerary, Limits, Reply, Request, Transport, UserMemory};
 
 /// Longest piece of a copy: long enough for the device's copy threads, short enough not to pin all of a
 /// small guest's memory at once.
@@ -97,6 +97,10 @@ fn translate(error: io::Error) -> ClientError {
 impl Transport for DeviceNode {
     fn limits(&self) -> Limits {
         self.limits
+    }
+
+    fn itinerary(&self, _memory: UserMemory) -> Itinerary {
+        Itinerary::in_place(self.limits.copy_bytes)
     }
 
     fn call(&self, request: Request<'_>) -> Result<Reply, ClientError> {

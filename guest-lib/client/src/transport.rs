@@ -72,15 +72,31 @@ pub struct Limits {
     pub outstanding: u32,
 }
 
+/// How a long copy travels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Itinerary {
+    /// Bytes of the pieces, each a call of its own.
+    pub piece_bytes: usize,
+    /// Pieces that are worth having under way at the same time.
+    pub at_once: usize,
+}
+
+impl Itinerary {
+    /// For memory that the device reads and writes where it lies, in pieces of at most `most` bytes: while one
+    /// piece is copied, the list of the next one's pages is on its way.
+    pub fn in_place(most: usize) -> Self {
+        const PIECE_BYTES: usize = 16 << 20;
+        Self { piece_bytes: most.min(PIECE_BYTES), at_once: 2 }
+    }
+}
+
 /// A way to the device. One value is one session.
 pub trait Transport: Send + Sync {
     /// Bounds of one call.
     fn limits(&self) -> Limits;
 
-    /// Pieces in which a copy of `memory` travels best, in bytes.
-    fn copy_bytes(&self, _memory: UserMemory) -> usize {
-        self.limits().copy_bytes
-    }
+    /// How a long copy of `memory` travels best.
+    fn itinerary(&self, memory: UserMemory) -> Itinerary;
 
     /// Submits a call and waits for its reply.
     fn call(&self, request: Request<'_>) -> Result<Reply, ClientError>;

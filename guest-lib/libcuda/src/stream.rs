@@ -14,7 +14,7 @@ use crate::ffi::{HostPtr, Out};
 use crate::stream_table::Stream;
 
 /// Streams that CUDA names itself: 0, legacy (1) and per thread (2).
-const PER_THREAD: u64 = 2;
+pub const PER_THREAD: u64 = 2;
 /// `CU_STREAM_CAPTURE_STATUS_NONE`: capture is not served, so no stream is ever capturing.
 const NOT_CAPTURING: i32 = 0;
 

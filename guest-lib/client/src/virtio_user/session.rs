@@ -16,9 +16,9 @@ use super::handshake::Connection;
 use super::memory::SharedRam;
 use super::pages::{SharedPages, entries_of};
 use super::queue::{Message, RequestQueue, SLOT_ENTRIES};
-use super::staging::{BUFFER_BYTES, Buffer, Staging};
+use super::staging::{BUFFER_BYTES, Buffer, KEPT_BUFFERS, Staging};
 use crate::ClientError;
-use crate::transport::{Limits, Reply, Request, Transport, UserMemory};
+use crate::transport::{Itinerary, Limits, Reply, Request, Transport, UserMemory};
 
 /// Most bulk bytes of one call: the longest image or name that can be loaded. Copies go in smaller pieces.
 const MAX_BULK_BYTES: u64 = 1 << 30;
@@ -147,9 +147,12 @@ impl Transport for VirtioUser {
         self.limits
     }
 
-    fn copy_bytes(&self, memory: UserMemory) -> usize {
-        // What the device reads where it lies needs no buffer.
-        if self.pages.hold(memory) { self.limits.bulk_bytes } else { self.limits.copy_bytes }
+    fn itinerary(&self, memory: UserMemory) -> Itinerary {
+        if self.pages.hold(memory) {
+            return Itinerary::in_place(self.limits.bulk_bytes);
+        }
+        // Other memory is first copied by the calling thread, which is slower than all that follows.
+        Itinerary { piece_bytes: self.limits.copy_bytes, at_once: KEPT_BUFFERS }
     }
 
     fn call(&self, request: Request<'_>) -> Result<Reply, ClientError> {

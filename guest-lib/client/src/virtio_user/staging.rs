@@ -10,7 +10,7 @@ use crate::ClientError;
 /// Bytes of the buffers that are kept for re-use; longer ones are made and freed each time.
 pub const BUFFER_BYTES: usize = 4 << 20;
 /// Buffers that are kept: bounds what an idle process holds.
-const KEPT_BUFFERS: usize = 4;
+pub const KEPT_BUFFERS: usize = 4;
 
 /// The kept buffers.
 #[derive(Debug, Default)]

@@ -4,13 +4,15 @@
 //! memory, pinned memory) is copied by the GPU itself.
 
 use virtio_cuda_client::protocol::{DevicePtr, StreamId};
-use virtio_cuda_client::transport::UserMemory;
+use virtio_cuda_client::transport::{Itinerary, UserMemory};
 use virtio_cuda_client::{CudaError, calls};
 
 use crate::entry::{Api, DefaultStream};
 use crate::entry_points;
 use crate::ffi::{HostPtr, In, Out};
+use crate::memory::pieces::each_piece;
 use crate::memory::ranges::HostKind;
+use crate::stream::PER_THREAD;
 
 /// Pinned memory up to this size is copied to the device like pageable memory by calls that wait: they need not
 /// wait for the device then.
@@ -151,34 +153,39 @@ impl Api {
     /// From pageable memory. Returns once the source may be reused.
     fn copy_to_device(&self, dst: Place, src: u64, bytes: usize, timing: Timing) -> Result<(), CudaError> {
         let dst = dst.device().ok_or(CudaError::INVALID_VALUE)?;
-        for (offset, length) in self.pieces(src, bytes) {
-            let memory = UserMemory { address: src as usize + offset, bytes: length };
-            let (mut call, at) = (self.in_context()?.input(memory), DevicePtr(dst + offset as u64));
-            match self.stream_of(timing) {
-                None => calls::cuMemcpyHtoD_v2(&mut call, at)?,
-                Some(stream) => calls::cuMemcpyHtoDAsync_v2(&mut call, at, stream)?,
+        let (context, stream) = (self.context()?, self.stream_of(timing));
+        let source = UserMemory { address: src as usize, bytes };
+        each_piece(bytes, self.itinerary(source, stream), |offset, length| {
+            let memory = UserMemory { address: source.address + offset, bytes: length };
+            let mut call = self.driver.session.call().context(context).input(memory);
+            let at = DevicePtr(dst + offset as u64);
+            match stream {
+                None => calls::cuMemcpyHtoD_v2(&mut call, at),
+                Some(stream) => calls::cuMemcpyHtoDAsync_v2(&mut call, at, stream),
             }
-        }
-        Ok(())
-    }
-
-    fn pieces(&self, address: u64, bytes: usize) -> impl Iterator<Item = (usize, usize)> + use<> {
-        let memory = UserMemory { address: address as usize, bytes };
-        pieces(bytes, self.driver.session.transport().copy_bytes(memory))
+        })
     }
 
     /// To pageable memory. Returns once the bytes are there.
     fn copy_to_host(&self, dst: u64, src: Place, bytes: usize, timing: Timing) -> Result<(), CudaError> {
         let src = src.device().ok_or(CudaError::INVALID_VALUE)?;
-        for (offset, length) in self.pieces(dst, bytes) {
-            let memory = UserMemory { address: dst as usize + offset, bytes: length };
-            let (mut call, at) = (self.in_context()?.output(memory), DevicePtr(src + offset as u64));
-            match self.stream_of(timing) {
-                None => calls::cuMemcpyDtoH_v2(&mut call, at)?,
-                Some(stream) => calls::cuMemcpyDtoHAsync_v2(&mut call, at, stream)?,
+        let (context, stream) = (self.context()?, self.stream_of(timing));
+        let target = UserMemory { address: dst as usize, bytes };
+        each_piece(bytes, self.itinerary(target, stream), |offset, length| {
+            let memory = UserMemory { address: target.address + offset, bytes: length };
+            let mut call = self.driver.session.call().context(context).output(memory);
+            let at = DevicePtr(src + offset as u64);
+            match stream {
+                None => calls::cuMemcpyDtoH_v2(&mut call, at),
+                Some(stream) => calls::cuMemcpyDtoHAsync_v2(&mut call, at, stream),
             }
-        }
-        Ok(())
+        })
+    }
+
+    fn itinerary(&self, memory: UserMemory, stream: Option<StreamId>) -> Itinerary {
+        let itinerary = self.driver.session.transport().itinerary(memory);
+        // This thread's own stream is no other thread's.
+        if stream == Some(StreamId(PER_THREAD)) { Itinerary { at_once: 1, ..itinerary } } else { itinerary }
     }
 
     /// Between memory that the GPU reaches; no piece crosses two registrations.
@@ -244,12 +251,6 @@ impl Api {
             (Timing::Wait, DefaultStream::Legacy) => None,
         }
     }
-}
-
-/// Offsets and lengths of the pieces of `bytes` bytes.
-fn pieces(bytes: usize, piece: usize) -> impl Iterator<Item = (usize, usize)> {
-    let piece = piece.max(1);
-    (0..bytes).step_by(piece).map(move |offset| (offset, piece.min(bytes - offset)))
 }
 
 /// Copies one after the other, which a batch may do; answers which one failed, or `usize::MAX` for the whole.
@@ -347,17 +348,5 @@ entry_points! {
     call cuMemcpyBatchAsync_v2 / cuMemcpyBatchAsync_v2_ptsz (api, dsts: In<u64>, srcs: In<u64>, sizes: In<usize>, count: usize,
         _attrs: HostPtr, _attrsIdxs: HostPtr, _numAttrs: usize, hStream: u64) {
         batch(api, (dsts, srcs, sizes, count), hStream).map_err(|(_, error)| error)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pieces_cover_all_bytes_once() {
-        assert_eq!(pieces(10, 4).collect::<Vec<_>>(), [(0, 4), (4, 4), (8, 2)]);
-        assert_eq!(pieces(4, 4).collect::<Vec<_>>(), [(0, 4)]);
-        assert_eq!(pieces(0, 4).count(), 0);
     }
 }

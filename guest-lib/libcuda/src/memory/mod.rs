@@ -12,6 +12,7 @@ pub mod copy_array;
 pub mod copy_box;
 pub mod host;
 pub mod managed;
+pub mod pieces;
 pub mod pointer;
 pub mod ranges;
 pub mod set;

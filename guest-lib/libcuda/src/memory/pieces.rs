@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Long copies in pieces, several of them under way at once.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+
+use virtio_cuda_client::CudaError;
+use virtio_cuda_client::transport::Itinerary;
+
+/// Runs `copy` for the offset and length of each piece of `bytes` bytes. With `at_once` above 1, threads help
+/// that exist for this copy only.
+///
+/// Errors: the first one; pieces that were not begun by then never are.
+pub fn each_piece(
+    bytes: usize,
+    itinerary: Itinerary,
+    copy: impl Fn(usize, usize) -> Result<(), CudaError> + Sync,
+) -> Result<(), CudaError> {
+    let length = itinerary.piece_bytes.max(1);
+    let count = bytes.div_ceil(length);
+    let (next, failure) = (AtomicUsize::new(0), Mutex::new(None));
+    let work = || {
+        loop {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            if index >= count {
+                return;
+            }
+            let offset = index * length;
+            if let Err(error) = copy(offset, length.min(bytes - offset)) {
+                next.store(count, Ordering::Relaxed);
+                failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+                return;
+            }
+        }
+    };
+    let helpers = itinerary.at_once.min(count).saturating_sub(1);
+    thread::scope(|scope| {
+        without_signals(helpers > 0, || {
+            for _ in 0..helpers {
+                // Without the thread, those that are there do its part.
+                let _ = thread::Builder::new().name("cuda-copy".into()).spawn_scoped(scope, work);
+            }
+        });
+        work();
+    });
+    failure.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
+}
+
+/// Runs `start` so that threads started in it get none of the program's signals, but for those that they cause
+/// themselves.
+fn without_signals(any: bool, start: impl FnOnce()) {
+    if !any {
+        return;
+    }
+    // SAFETY: the sets are locals, and zero is a valid one; the mask is the calling thread's own.
+    unsafe {
+        let (mut blocked, mut before): (libc::sigset_t, libc::sigset_t) =
+            (std::mem::zeroed(), std::mem::zeroed());
+        libc::sigfillset(&raw mut blocked);
+        for signal in [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP] {
+            libc::sigdelset(&raw mut blocked, signal);
+        }
+        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const blocked, &raw mut before);
+        start();
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(
+        bytes: usize,
+        at_once: usize,
+        fail_at: Option<usize>,
+    ) -> (Vec<(usize, usize)>, Result<(), CudaError>) {
+        let seen = Mutex::new(Vec::new());
+        let outcome = each_piece(bytes, Itinerary { piece_bytes: 10, at_once }, |offset, length| {
+            seen.lock().expect("not poisoned").push((offset, length));
+            if Some(offset) == fail_at { Err(CudaError::INVALID_VALUE) } else { Ok(()) }
+        });
+        let mut seen = seen.into_inner().expect("not poisoned");
+        seen.sort_unstable();
+        (seen, outcome)
+    }
+
+    #[test]
+    fn every_byte_is_copied_once() {
+        for at_once in [1, 2, 7] {
+            assert_eq!(run(25, at_once, None), (vec![(0, 10), (10, 10), (20, 5)], Ok(())));
+            assert_eq!(run(10, at_once, None), (vec![(0, 10)], Ok(())));
+            assert_eq!(run(0, at_once, None), (vec![], Ok(())));
+        }
+    }
+
+    #[test]
+    fn an_error_ends_the_copy() {
+        let (seen, outcome) = run(1000, 1, Some(20));
+        assert_eq!((seen.len(), outcome), (3, Err(CudaError::INVALID_VALUE)));
+        let (seen, outcome) = run(100_000, 4, Some(20));
+        assert!(seen.len() < 10_000);
+        assert_eq!(outcome, Err(CudaError::INVALID_VALUE));
+    }
+}
