@@ -41,6 +41,7 @@ impl Bench {
             memory: &self.memory,
             printf: &printf,
             cooperative: false,
+            cluster: None,
             cancel: &cancel,
             workers: self.workers,
             multiprocessors: 132,

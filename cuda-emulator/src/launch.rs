@@ -12,6 +12,9 @@ use crate::program::{Kernel, Program};
 /// Bytes of shared memory beyond which no device goes.
 const MAX_SHARED_BYTES: u32 = 1 << 20;
 
+/// Blocks of a cluster that hardware allows at most.
+const MAX_CLUSTER_BLOCKS: u32 = 16;
+
 /// Blocks in each dimension that every compute capability allows.
 const MAX_GRID: [u32; 3] = [(1 << 31) - 1, (1 << 16) - 1, (1 << 16) - 1];
 
@@ -31,6 +34,8 @@ pub struct Launch<'a> {
     pub dynamic_shared: u32,
     /// The parameter buffer, `kernel.param_bytes` long.
     pub params: &'a [u8],
+    /// Blocks of a cluster in each dimension, when the launch says so; else the kernel's own.
+    pub cluster: Option<[u32; 3]>,
     /// The device's memory.
     pub memory: &'a Memory,
     /// Where device printf goes.
@@ -61,6 +66,12 @@ pub fn launch(launch: &Launch<'_>) -> Result<(), Fault> {
     if threads == 0 || threads > launch.kernel.max_threads || too_many {
         let (grid, block) = (launch.grid, launch.block);
         return refuse(format!("grid {grid:?} with blocks {block:?} is not possible"));
+    }
+    let cluster = launch.cluster.or(launch.kernel.cluster).unwrap_or([1; 3]);
+    let divides = launch.grid.iter().zip(cluster).all(|(blocks, size)| size > 0 && blocks % size == 0);
+    let blocks = cluster.iter().try_fold(1_u32, |n, size| n.checked_mul(*size));
+    if !divides || blocks.is_none_or(|blocks| blocks > MAX_CLUSTER_BLOCKS) {
+        return refuse(format!("clusters {cluster:?} in a grid {:?} are not possible", launch.grid));
     }
     if launch.global_addresses.len() < launch.program.globals.len() {
         return refuse("too few addresses of module variables".to_owned());

@@ -34,6 +34,8 @@ pub struct Kernel {
     pub max_threads: u32,
     /// Bytes of local memory that each thread needs, calls not counted.
     pub local_bytes: u32,
+    /// Blocks of a cluster in each dimension (`.reqnctapercluster`).
+    pub cluster: Option<[u32; 3]>,
     /// PTX ISA version times ten, 90 for 9.0.
     pub ptx_version: u32,
     /// The compute capability of `.target` times ten, 90 for sm_90.

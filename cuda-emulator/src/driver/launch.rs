@@ -38,6 +38,8 @@ pub(super) struct Shape {
     shared: u32,
     stream: CUstream,
     cooperative: bool,
+    /// Blocks of a cluster, when the launch says so.
+    cluster: Option<[u32; 3]>,
 }
 
 /// CUlaunchConfig
@@ -175,6 +177,7 @@ fn execute(
         memory: &context.device.memory,
         printf: &context.printf,
         cooperative: shape.cooperative,
+        cluster: shape.cluster,
         cancel: &NEVER,
         workers: *WORKERS.get_or_init(|| thread::available_parallelism().map_or(1, NonZero::get)),
         multiprocessors: MULTIPROCESSORS,
@@ -206,7 +209,7 @@ fn launch_kernel(
     extra: In<*mut c_void>,
 ) -> CuResult<()> {
     let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
-    submit(function, Shape { grid, block, shared, stream, cooperative: false }, params, extra)
+    submit(function, Shape { grid, block, shared, stream, cooperative: false, cluster: None }, params, extra)
 }
 
 #[allow(clippy::too_many_arguments, reason = "the C function's")]
@@ -224,7 +227,7 @@ fn launch_cooperative_kernel(
 ) -> CuResult<()> {
     let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
     let extra = In::from_raw(std::ptr::null());
-    submit(function, Shape { grid, block, shared, stream, cooperative: true }, params, extra)
+    submit(function, Shape { grid, block, shared, stream, cooperative: true, cluster: None }, params, extra)
 }
 
 fn launch_kernel_ex(
@@ -235,13 +238,13 @@ fn launch_kernel_ex(
 ) -> CuResult<()> {
     let config = config.get()?;
     let CUlaunchConfig { grid, block, shared, stream, .. } = config;
-    let mut shape = Shape { grid, block, shared, stream, cooperative: false };
+    let mut shape = Shape { grid, block, shared, stream, cooperative: false, cluster: None };
     for index in 0..config.attribute_count as usize {
         let attribute = config.attributes.at(index)?;
         match attribute.id {
             ATTRIBUTE_COOPERATIVE => shape.cooperative = attribute.value[0] != 0,
-            ATTRIBUTE_CLUSTER_DIMENSION if attribute.value[..3] != [1, 1, 1] => {
-                return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+            ATTRIBUTE_CLUSTER_DIMENSION => {
+                shape.cluster = Some([attribute.value[0], attribute.value[1], attribute.value[2]]);
             }
             ATTRIBUTE_PROGRAMMATIC_EVENT
             | ATTRIBUTE_LAUNCH_COMPLETION_EVENT

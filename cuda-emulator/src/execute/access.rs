@@ -164,7 +164,7 @@ impl Machine<'_> {
 
     /// One lane, in whatever space it is.
     #[inline(never)]
-    fn resolve_lane(
+    pub(super) fn resolve_lane(
         &mut self,
         instr: &Instr,
         lane: usize,
@@ -195,6 +195,7 @@ impl Machine<'_> {
             (Place::Shared, Some(end)) if end <= u64::from(self.block.shared_bytes) => {
                 Some(self.block.shared.as_mut_ptr() as u64 + offset)
             }
+            (Place::Shared, Some(_)) => self.block.peer(offset, bytes),
             (Place::Local, Some(end)) => {
                 // SAFETY: the frame header has 32 lanes of LOCAL_TOP.
                 let top = unsafe { *self.source::<u32>(frame::LOCAL_TOP).add(lane) };

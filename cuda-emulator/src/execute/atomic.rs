@@ -2,6 +2,7 @@
 //! atom and red.
 
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use super::access::{Access, aux};
 use super::float::flush;
@@ -44,6 +45,22 @@ macro_rules! word {
 }
 word! { u16, AtomicU16; u32, AtomicU32; u64, AtomicU64; }
 
+/// Held during every operation on 128 bits: there is no such atomic in the standard library. To other accesses they are two
+/// halves.
+static WIDE: Mutex<()> = Mutex::new(());
+
+impl Word for u128 {
+    unsafe fn replace(place: *mut u128, f: impl Fn(u128) -> u128) -> u128 {
+        let _guard = WIDE.lock().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: the caller's promise.
+        unsafe {
+            let old = place.read_volatile();
+            place.write_volatile(f(old));
+            old
+        }
+    }
+}
+
 #[inline(always)]
 unsafe fn update_body<T: Copy, Op: Fn(T, T, T) -> T + Copy>(
     machine: &mut Machine<'_>,
@@ -51,7 +68,7 @@ unsafe fn update_body<T: Copy, Op: Fn(T, T, T) -> T + Copy>(
 ) -> Flow {
     let operation = instance::<Op>();
     let mut at = [0; LANES];
-    // SAFETY: operands as documented, `resolve` has checked address and alignment; `T` is u16, u32 or u64 (the
+    // SAFETY: operands as documented, `resolve` has checked address and alignment; `T` is u16 to u128 (the
     // constructors in this file), so that the casts below only name its width.
     unsafe {
         if let Err(flow) = machine.resolve(instr, &mut at, size_of::<T>() as u64, Access::Atomic) {
@@ -69,6 +86,7 @@ unsafe fn update_body<T: Copy, Op: Fn(T, T, T) -> T + Copy>(
             let old = match size_of::<T>() {
                 2 => replace_as::<T, u16>(place, |old| operation(old, value, other)),
                 4 => replace_as::<T, u32>(place, |old| operation(old, value, other)),
+                16 => replace_as::<T, u128>(place, |old| operation(old, value, other)),
                 _ => replace_as::<T, u64>(place, |old| operation(old, value, other)),
             };
             *target.add(lane) = old;
@@ -125,6 +143,16 @@ pub(crate) fn select(operation: &str, kind: Type) -> Option<Handler> {
         ("add", F64) => update(|old: f64, b, _| old + b),
         ("add.noftz", F16) => update(|old: u16, b, _| add::<half::F16>(old, b)),
         ("add.noftz", Bf16) => update(|old: u16, b, _| add::<half::Bf16>(old, b)),
+        ("min.noftz", F16) => update(|old: u16, b, _| half::least_bits::<half::F16>(old, b)),
+        ("min.noftz", Bf16) => update(|old: u16, b, _| half::least_bits::<half::Bf16>(old, b)),
+        ("max.noftz", F16) => update(|old: u16, b, _| half::most_bits::<half::F16>(old, b)),
+        ("max.noftz", Bf16) => update(|old: u16, b, _| half::most_bits::<half::Bf16>(old, b)),
+        ("min.noftz", F16x2) => update(|old: u32, b, _| half::pair2(old, b, half::least_bits::<half::F16>)),
+        ("min.noftz", Bf16x2) => update(|old: u32, b, _| half::pair2(old, b, half::least_bits::<half::Bf16>)),
+        ("max.noftz", F16x2) => update(|old: u32, b, _| half::pair2(old, b, half::most_bits::<half::F16>)),
+        ("max.noftz", Bf16x2) => update(|old: u32, b, _| half::pair2(old, b, half::most_bits::<half::Bf16>)),
+        ("cas", B128) => update(|old: u128, b, c| if old == b { c } else { old }),
+        ("exch", B128) => update(|_: u128, b, _| b),
         ("add.noftz", F16x2) => update(|old: u32, b, _| add_pair::<half::F16>(old, b)),
         ("add.noftz", Bf16x2) => update(|old: u32, b, _| add_pair::<half::Bf16>(old, b)),
         _ => return None,

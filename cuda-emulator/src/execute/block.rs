@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A block: its warps, its shared memory and its barriers.
 
+use std::rc::Rc;
+
 use super::barrier::Barrier;
+use super::cluster::Cluster;
 use super::grid::Grid;
 use super::machine::Machine;
 use super::schedule::Stop;
@@ -23,6 +26,9 @@ pub(crate) struct Block {
     pub(super) barriers: [Barrier; BARRIERS],
     /// Threads that have not exited.
     pub(crate) live: u32,
+    /// The cluster it belongs to, if clusters have more than one block, and the phase of its barrier that was seen last.
+    pub(super) cluster: Option<Rc<Cluster>>,
+    pub(super) cluster_phase: u32,
 }
 
 /// What became of a block that ran for a while.
@@ -49,16 +55,18 @@ impl Block {
             warps: (0..warps).map(|index| Warp::new(index, shape)).collect(),
             barriers: Default::default(),
             live: 0,
+            cluster: None,
+            cluster_phase: 0,
         }
     }
 
-    /// Becomes block `number` of the grid, at its first instruction.
-    pub(super) fn start(&mut self, grid: &Grid<'_>, number: u64) {
-        let [x, y, _] = grid.launch.grid.map(u64::from);
-        self.index = [(number % x) as u32, (number / x % y) as u32, (number / (x * y)) as u32];
+    /// Becomes block `index` of the grid, at its first instruction.
+    pub(super) fn start(&mut self, grid: &Grid<'_>, index: [u32; 3]) {
+        self.index = index;
         self.shared.fill(Line([0; 64]));
         self.live = grid.threads;
         self.barriers = Default::default();
+        self.cluster = None;
         let function = &grid.code.functions[grid.entry.function];
         let mut left = grid.threads;
         for warp in &mut self.warps {
@@ -67,6 +75,7 @@ impl Block {
             warp.alive = if count == 32 { u32::MAX } else { (1 << count) - 1 };
             warp.at_barrier = 0;
             warp.at_sync = 0;
+            warp.at_cluster = 0;
             warp.polled = false;
             warp.lane_pc = [function.entry_pc; LANES];
             warp.lane_base = [0; LANES];
@@ -85,6 +94,7 @@ impl Block {
 impl Machine<'_> {
     /// Gives every warp of the block a turn.
     pub(super) fn run_block(&mut self) -> Progress {
+        self.block.release_from_cluster();
         let mut ran = false;
         let mut polled = false;
         for index in 0..self.block.warps.len() {
@@ -101,6 +111,9 @@ impl Machine<'_> {
         }
         if self.block.live == 0 {
             return Progress::Done;
+        }
+        if self.block.waits_for_cluster(ran) {
+            return Progress::Turn { polled };
         }
         if !ran {
             self.deadlock();

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A launch: blocks handed out to worker threads.
 
+use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use super::block::{Block, Progress};
+use super::cluster::Cluster;
 use super::machine::Machine;
 use super::ranges::RangeCache;
 use crate::launch::{Fault, FaultKind, Launch};
@@ -34,7 +36,10 @@ pub(crate) struct Grid<'l> {
     /// Device address of the workspace of a cooperative launch, else 0.
     pub(crate) workspace: u64,
     pub(crate) started: Instant,
+    /// Blocks of a cluster in each dimension; 1 without clusters.
+    pub(crate) cluster: [u32; 3],
     blocks: u64,
+    /// The next cluster (block, without clusters) that nobody has taken.
     next: AtomicU64,
     stop: AtomicBool,
     fault: Mutex<Option<Fault>>,
@@ -62,6 +67,7 @@ pub(crate) fn run<'l>(launch: &'l Launch<'l>, code: &'l Code, entry: &'l Entry) 
         threads: launch.block.iter().product(),
         workspace,
         started: Instant::now(),
+        cluster: launch.cluster.unwrap_or(launch.kernel.cluster.unwrap_or([1; 3])),
         blocks: launch.grid.iter().map(|n| u64::from(*n)).product(),
         next: AtomicU64::new(0),
         stop: AtomicBool::new(false),
@@ -114,6 +120,19 @@ pub(crate) fn shapeless(launch: &Launch<'_>, message: String) -> Fault {
     }
 }
 
+impl Grid<'_> {
+    /// Block `rank` of cluster `number`.
+    fn block_index(&self, number: u64, rank: u32) -> [u32; 3] {
+        let [cx, cy, _] = self.cluster;
+        let inner = [rank % cx, rank / cx % cy, rank / (cx * cy)];
+        let clusters: [u64; 3] =
+            std::array::from_fn(|axis| u64::from(self.launch.grid[axis] / self.cluster[axis]));
+        let [x, y, _] = clusters;
+        let outer = [number % x, number / x % y, number / (x * y)];
+        std::array::from_fn(|axis| outer[axis] as u32 * self.cluster[axis] + inner[axis])
+    }
+}
+
 impl<'l> Machine<'l> {
     fn new(grid: &'l Grid<'l>) -> Machine<'l> {
         Machine {
@@ -143,15 +162,24 @@ impl<'l> Machine<'l> {
         let mut waits = 0;
         let mut resident: Vec<Box<Block>> = Vec::new();
         let mut spare: Vec<Box<Block>> = Vec::new();
+        // Done, but others of their clusters may still read their shared memory.
+        let mut retired: Vec<Box<Block>> = Vec::new();
+        let size = self.grid.cluster.iter().product::<u32>();
         loop {
             while resident.len() < wanted {
                 let number = self.grid.next.fetch_add(1, Ordering::Relaxed);
-                if number >= self.grid.blocks {
+                if number >= self.grid.blocks / u64::from(size) {
                     break;
                 }
-                let mut block = spare.pop().unwrap_or_else(|| Box::new(Block::new(self.grid)));
-                block.start(self.grid, number);
-                resident.push(block);
+                let cluster = (size > 1).then(|| Rc::new(Cluster::default()));
+                for rank in 0..size {
+                    let mut block = spare.pop().unwrap_or_else(|| Box::new(Block::new(self.grid)));
+                    block.start(self.grid, self.grid.block_index(number, rank));
+                    if let Some(cluster) = &cluster {
+                        block.join(cluster, self.grid.threads);
+                    }
+                    resident.push(block);
+                }
             }
             if resident.is_empty() {
                 return;
@@ -165,7 +193,14 @@ impl<'l> Machine<'l> {
                 let progress = self.run_block();
                 std::mem::swap(&mut self.block, &mut resident[index]);
                 match progress {
-                    Progress::Done => spare.push(resident.swap_remove(index)),
+                    Progress::Done if size == 1 => spare.push(resident.swap_remove(index)),
+                    Progress::Done => {
+                        retired.push(resident.swap_remove(index));
+                        let over = |block: &Block| {
+                            block.cluster.as_ref().is_none_or(|cluster| cluster.live.get() == 0)
+                        };
+                        spare.extend(retired.extract_if(.., |block| over(block)));
+                    }
                     Progress::Turn { polled } => {
                         waits += u32::from(polled);
                         if waits >= PATIENCE {

@@ -120,24 +120,45 @@ fn fused(a: f64, b: f64, c: f64) -> f64 {
 }
 
 fn least(a: f64, b: f64, imm: u64) -> f64 {
+    if imm & XOR_SIGN != 0 {
+        return signed(least(a.abs(), b.abs(), imm & !XOR_SIGN), a, b);
+    }
     if imm & PROPAGATE != 0 && (a.is_nan() || b.is_nan()) {
         return f64::NAN;
     }
     if a < b || b.is_nan() || (a == b && a.is_sign_negative()) { a } else { b }
 }
 
+/// `value` with the product of the signs of `a` and `b`.
+fn signed(value: f64, a: f64, b: f64) -> f64 {
+    value.copysign(if a.is_sign_negative() == b.is_sign_negative() { 1.0 } else { -1.0 })
+}
+
 fn most(a: f64, b: f64, imm: u64) -> f64 {
+    if imm & XOR_SIGN != 0 {
+        return signed(most(a.abs(), b.abs(), imm & !XOR_SIGN), a, b);
+    }
     if imm & PROPAGATE != 0 && (a.is_nan() || b.is_nan()) {
         return f64::NAN;
     }
     if a > b || b.is_nan() || (a == b && a.is_sign_positive()) { a } else { b }
 }
 
+/// min of two, by bits.
+pub(super) fn least_bits<F: Format>(a: u16, b: u16) -> u16 {
+    finish::<F>(least(decode::<F>(a), decode::<F>(b), 0), 0)
+}
+
+/// max of two, by bits.
+pub(super) fn most_bits<F: Format>(a: u16, b: u16) -> u16 {
+    finish::<F>(most(decode::<F>(a), decode::<F>(b), 0), 0)
+}
+
 fn pair1(a: u32, f: impl Fn(u16) -> u16) -> u32 {
     u32::from(f(a as u16)) | u32::from(f((a >> 16) as u16)) << 16
 }
 
-fn pair2(a: u32, b: u32, f: impl Fn(u16, u16) -> u16) -> u32 {
+pub(super) fn pair2(a: u32, b: u32, f: impl Fn(u16, u16) -> u16) -> u32 {
     u32::from(f(a as u16, b as u16)) | u32::from(f((a >> 16) as u16, (b >> 16) as u16)) << 16
 }
 
@@ -150,6 +171,7 @@ const FLUSH: u64 = 1;
 const SATURATE: u64 = 2;
 const RELU: u64 = 4;
 const PROPAGATE: u64 = 8;
+const XOR_SIGN: u64 = 16;
 
 /// How a half-precision instruction is modified.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -159,6 +181,8 @@ pub(crate) struct HalfModifiers {
     pub(crate) relu: bool,
     /// `.NaN` of min and max.
     pub(crate) propagate: bool,
+    /// `.xorsign.abs` of min and max.
+    pub(crate) xor_sign: bool,
 }
 
 impl HalfModifiers {
@@ -169,6 +193,7 @@ impl HalfModifiers {
             | bit(self.saturate, SATURATE)
             | bit(self.relu, RELU)
             | bit(self.propagate, PROPAGATE)
+            | bit(self.xor_sign, XOR_SIGN)
     }
 }
 
@@ -209,7 +234,7 @@ pub(crate) fn binary(name: &str, kind: Type, m: HalfModifiers) -> Option<Handler
             by_format!(kind, one, pair)
         }};
     }
-    if m.relu && !matches!(name, "min" | "max") {
+    if (m.relu || m.xor_sign) && !matches!(name, "min" | "max") {
         return None;
     }
     match name {

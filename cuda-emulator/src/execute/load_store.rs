@@ -228,6 +228,7 @@ pub(crate) fn select_load(kind: Transfer, bytes: u32, signed: bool, register: u3
         4 false 4 => u32, u32;
         4 false 8 => u32, u64; 4 true 8 => i32, u64;
         8 false 8 => u64, u64;
+        16 false 16 => u128, u128;
     }
 }
 
@@ -249,6 +250,7 @@ pub(crate) fn select_store(kind: Transfer, bytes: u32, register: u32) -> Option<
         2 2 => u16, u16; 2 4 => u32, u16; 2 8 => u64, u16;
         4 4 => u32, u32; 4 8 => u64, u32;
         8 8 => u64, u64;
+        16 16 => u128, u128;
     }
 }
 

@@ -56,6 +56,13 @@ impl State {
     }
 }
 
+/// The barrier's word after `bytes` bytes of asynchronous copies have come.
+pub(super) fn complete_bytes(word: u64, bytes: u64) -> u64 {
+    let mut state = State::unpack(word);
+    state.bytes = state.bytes.wrapping_sub(bytes) & BYTES;
+    state.settle().pack()
+}
+
 /// Lane after lane: `operation(word, operand, instr)` gives the new word and the result.
 unsafe fn each(
     machine: &mut Machine<'_>,
@@ -114,16 +121,18 @@ pub(crate) fn update(name: &str) -> Option<Handler> {
             state.bytes = state.bytes.wrapping_add(bytes) & BYTES;
             (state.arrive(1).pack(), word)
         }),
+        "arrive_drop.expect_tx" => handler!(|word, bytes, _| {
+            let mut state = State::unpack(word);
+            state.bytes = state.bytes.wrapping_add(bytes) & BYTES;
+            state.expected = state.expected.saturating_sub(1);
+            (state.arrive(1).pack(), word)
+        }),
         "expect_tx" => handler!(|word, bytes, _| {
             let mut state = State::unpack(word);
             state.bytes = state.bytes.wrapping_add(bytes) & BYTES;
             (state.pack(), 0)
         }),
-        "complete_tx" => handler!(|word, bytes, _| {
-            let mut state = State::unpack(word);
-            state.bytes = state.bytes.wrapping_sub(bytes) & BYTES;
-            (state.settle().pack(), 0)
-        }),
+        "complete_tx" => handler!(|word, bytes, _| { (complete_bytes(word, bytes), 0) }),
         _ => return None,
     })
 }

@@ -11,6 +11,7 @@ pub(crate) fn copy(bytes: u32) -> Option<Handler> {
         2 => map1(|a: u16| a),
         4 => map1(|a: u32| a),
         8 => map1(|a: u64| a),
+        16 => map1(|a: u128| a),
         _ => return None,
     })
 }
@@ -31,13 +32,23 @@ pub(crate) fn extract(from: u32, bytes: u32, index: usize) -> Option<Handler> {
         (8, 2, 3) => map1(|a: u64| (a >> 48) as u16),
         (4, 2, 0) => map1(|a: u32| a as u16),
         (4, 2, 1) => map1(|a: u32| (a >> 16) as u16),
+        (4, 1, 0) => map1(|a: u32| a as u16 & 0xff),
+        (4, 1, 1) => map1(|a: u32| (a >> 8) as u16 & 0xff),
+        (4, 1, 2) => map1(|a: u32| (a >> 16) as u16 & 0xff),
+        (4, 1, 3) => map1(|a: u32| (a >> 24) as u16),
+        (2, 1, 0) => map1(|a: u16| a & 0xff),
+        (2, 1, 1) => map1(|a: u16| a >> 8),
+        (16, 8, 0) => map1(|a: u128| a as u64),
+        (16, 8, 1) => map1(|a: u128| (a >> 64) as u64),
         _ => return None,
     })
 }
 
-/// Joins two registers of `bytes` bytes, `ops[1]` below `ops[2]`.
+/// Joins two values of `bytes` bytes, `ops[1]` below `ops[2]`; bytes lie in registers of two.
 pub(crate) fn join(bytes: u32) -> Option<Handler> {
     Some(match bytes {
+        1 => map2(|a: u16, b: u16| a & 0xff | b << 8),
+        8 => map2(|a: u64, b: u64| u128::from(a) | u128::from(b) << 64),
         2 => map2(|a: u16, b: u16| u32::from(a) | u32::from(b) << 16),
         4 => map2(|a: u32, b: u32| u64::from(a) | u64::from(b) << 32),
         _ => return None,

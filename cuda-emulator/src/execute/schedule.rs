@@ -204,6 +204,9 @@ impl Machine<'_> {
         let warp = self.warp();
         warp.alive &= !mask;
         self.block.live -= mask.count_ones();
+        if let Some(cluster) = &self.block.cluster {
+            cluster.leave(mask.count_ones());
+        }
         self.block.check_barriers(&self.grid.code.instrs);
         Flow::Switch
     }

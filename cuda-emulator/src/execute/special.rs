@@ -60,17 +60,37 @@ pub(crate) fn read(name: &str) -> Option<(Handler, u32)> {
         "ntid.x" => uniform(|m| m.grid.launch.block[0]),
         "ntid.y" => uniform(|m| m.grid.launch.block[1]),
         "ntid.z" => uniform(|m| m.grid.launch.block[2]),
-        "ctaid.x" | "clusterid.x" => uniform(|m| m.block.index[0]),
-        "ctaid.y" | "clusterid.y" => uniform(|m| m.block.index[1]),
-        "ctaid.z" | "clusterid.z" => uniform(|m| m.block.index[2]),
-        "nctaid.x" | "nclusterid.x" => uniform(|m| m.grid.launch.grid[0]),
-        "nctaid.y" | "nclusterid.y" => uniform(|m| m.grid.launch.grid[1]),
-        "nctaid.z" | "nclusterid.z" => uniform(|m| m.grid.launch.grid[2]),
-        // Every block is a cluster of its own.
-        "cluster_ctaid.x" | "cluster_ctaid.y" | "cluster_ctaid.z" | "cluster_ctarank" => uniform(|_| 0_u32),
-        "cluster_nctaid.x" | "cluster_nctaid.y" | "cluster_nctaid.z" | "cluster_nctarank" => {
-            uniform(|_| 1_u32)
+        "ctaid.x" => uniform(|m| m.block.index[0]),
+        "ctaid.y" => uniform(|m| m.block.index[1]),
+        "ctaid.z" => uniform(|m| m.block.index[2]),
+        "nctaid.x" => uniform(|m| m.grid.launch.grid[0]),
+        "nctaid.y" => uniform(|m| m.grid.launch.grid[1]),
+        "nctaid.z" => uniform(|m| m.grid.launch.grid[2]),
+        "clusterid.x" => uniform(|m| m.block.index[0] / m.grid.cluster[0]),
+        "clusterid.y" => uniform(|m| m.block.index[1] / m.grid.cluster[1]),
+        "clusterid.z" => uniform(|m| m.block.index[2] / m.grid.cluster[2]),
+        "nclusterid.x" => uniform(|m| m.grid.launch.grid[0] / m.grid.cluster[0]),
+        "nclusterid.y" => uniform(|m| m.grid.launch.grid[1] / m.grid.cluster[1]),
+        "nclusterid.z" => uniform(|m| m.grid.launch.grid[2] / m.grid.cluster[2]),
+        "cluster_ctaid.x" => uniform(|m| m.block.index[0] % m.grid.cluster[0]),
+        "cluster_ctaid.y" => uniform(|m| m.block.index[1] % m.grid.cluster[1]),
+        "cluster_ctaid.z" => uniform(|m| m.block.index[2] % m.grid.cluster[2]),
+        "cluster_ctarank" => uniform(|m| {
+            let [x, y, z] = std::array::from_fn(|axis| m.block.index[axis] % m.grid.cluster[axis]);
+            x + m.grid.cluster[0] * (y + m.grid.cluster[1] * z)
+        }),
+        "cluster_nctaid.x" => uniform(|m| m.grid.cluster[0]),
+        "cluster_nctaid.y" => uniform(|m| m.grid.cluster[1]),
+        "cluster_nctaid.z" => uniform(|m| m.grid.cluster[2]),
+        "cluster_nctarank" => uniform(|m| m.grid.cluster.iter().product::<u32>()),
+        // Whether the launch has clusters: as a number, see `is_explicit_cluster` of lowering.
+        "is_explicit_cluster" => {
+            uniform(|m| u32::from(m.grid.launch.cluster.or(m.grid.launch.kernel.cluster).is_some()))
         }
+        "clusterid.w" | "cluster_ctaid.w" => uniform(|_| 0_u32),
+        "nclusterid.w" | "cluster_nctaid.w" => uniform(|_| 1_u32),
+        "tid.w" | "ctaid.w" => uniform(|_| 0_u32),
+        "ntid.w" | "nctaid.w" => uniform(|_| 1_u32),
         "laneid" => each(|_, lane| lane as u32),
         "warpid" => uniform(|m| m.warp().index),
         "nwarpid" => uniform(|m| m.block.warps.len() as u32),
@@ -103,6 +123,9 @@ pub(crate) fn read(name: &str) -> Option<(Handler, u32)> {
         "envreg1" => uniform(|m| (m.grid.workspace >> 32) as u32),
         "envreg2" => uniform(|m| m.grid.workspace as u32),
         "current_graph_exec" => return Some((uniform(|_| 0_u64), 8)),
+        _ if name.starts_with("pm") && name.ends_with("_64") && is_zero(&name[..name.len() - 3]) => {
+            return Some((uniform(|_| 0_u64), 8));
+        }
         _ if is_zero(name) => uniform(|_| 0_u32),
         _ => return None,
     };

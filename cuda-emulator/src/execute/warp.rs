@@ -25,6 +25,10 @@ pub(crate) struct Warp {
     pub(super) at_barrier: u32,
     /// Lanes that wait for others at a warp-synchronous instruction.
     pub(super) at_sync: u32,
+    /// Those of `at_barrier` that wait for the other blocks of the cluster.
+    pub(super) at_cluster: u32,
+    /// The phase of the cluster's barrier in which each lane arrived last.
+    pub(super) arrived_phase: [u32; LANES],
     /// threadIdx.x, .y and .z.
     pub(super) tid: [[u32; LANES]; 3],
     /// The lane that went on last when all had to take turns.
@@ -53,6 +57,8 @@ impl Warp {
             alive: if count == 32 { u32::MAX } else { (1 << count) - 1 },
             at_barrier: 0,
             at_sync: 0,
+            at_cluster: 0,
+            arrived_phase: [0; LANES],
             tid,
             favoured: 0,
             last: 0,

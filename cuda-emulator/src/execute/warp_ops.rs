@@ -224,3 +224,60 @@ pub(crate) fn reduce(operation: &str, kind: Type) -> Option<Handler> {
         _ => return None,
     })
 }
+
+/// redux.sync of f32: min and max of the members' values (or magnitudes); NaN counts only with `.NaN`.
+pub(crate) fn reduce_floats(operation: &str, absolute: bool, propagate: bool) -> Option<Handler> {
+    unsafe fn run<const MAX: bool, const ABSOLUTE: bool, const PROPAGATE: bool>(
+        machine: &mut Machine<'_>,
+        instr: &Instr,
+    ) -> Flow {
+        // SAFETY: operands as documented at `reduce`.
+        unsafe {
+            let members = match members(machine, instr, 2) {
+                Ok(members) => members & machine.mask,
+                Err(flow) => return flow,
+            };
+            let values = machine.lanes::<f32>(instr.ops[1]);
+            let values =
+                lanes_of(members).map(|lane| if ABSOLUTE { values[lane].abs() } else { values[lane] });
+            let better = |a: f32, b: f32| if MAX { a.total_cmp(&b).is_gt() } else { a.total_cmp(&b).is_lt() };
+            let best = values.reduce(|a, b| match (a.is_nan(), b.is_nan()) {
+                (true, _) => {
+                    if PROPAGATE {
+                        a
+                    } else {
+                        b
+                    }
+                }
+                (_, true) => {
+                    if PROPAGATE {
+                        b
+                    } else {
+                        a
+                    }
+                }
+                _ => {
+                    if better(b, a) {
+                        b
+                    } else {
+                        a
+                    }
+                }
+            });
+            let best = super::float::canonical(best.unwrap_or(0.0));
+            machine.set_lanes(instr.ops[0], &[best; LANES]);
+        }
+        Flow::Next
+    }
+    Some(match (operation, absolute, propagate) {
+        ("min", false, false) => run::<false, false, false>,
+        ("min", false, true) => run::<false, false, true>,
+        ("min", true, false) => run::<false, true, false>,
+        ("min", true, true) => run::<false, true, true>,
+        ("max", false, false) => run::<true, false, false>,
+        ("max", false, true) => run::<true, false, true>,
+        ("max", true, false) => run::<true, true, false>,
+        ("max", true, true) => run::<true, true, true>,
+        _ => return None,
+    })
+}

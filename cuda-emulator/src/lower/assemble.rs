@@ -84,6 +84,7 @@ impl Assembly {
                 params,
                 param_bytes,
                 static_shared: 0,
+                cluster: ast.cluster,
                 registers: 0,
                 max_threads: ast.max_threads.unwrap_or(MAX_THREADS).min(MAX_THREADS) as u32,
                 local_bytes,
@@ -112,11 +113,16 @@ impl Assembly {
             slot = self.code.slots;
             self.code.slots += 1;
         }
-        let ops = draft.ops.map(|arg| match arg {
+        let operand = |arg: &Arg| match *arg {
             Arg::None => 0,
             Arg::Def(register) | Arg::Use(register) => place(register),
             Arg::Constant(offset) => offset,
-        });
+        };
+        let mut ops = draft.ops.each_ref().map(operand);
+        if !draft.more.is_empty() {
+            ops[7] = self.code.operands.len() as u32;
+            self.code.operands.extend(draft.more.iter().map(operand));
+        }
         let guard = match draft.guard {
             None => NO_GUARD,
             Some((register, negated)) => place(register) | if negated { GUARD_NOT } else { 0 },
@@ -143,6 +149,7 @@ impl Assembly {
         self.code.uses_reserved_shared = linker.uses_reserved_shared;
         self.code.calls = linker.calls;
         self.code.functions = linker.functions;
+        self.code.matrices = linker.matrices;
         self.code.constants = linker.pool.into_lines();
         Ok(Program { kernels, globals: linker.globals, code: self.code })
     }

@@ -57,6 +57,10 @@ pub(crate) struct Code {
     pub(crate) constants: Vec<Line>,
     pub(crate) functions: Vec<Function>,
     pub(crate) calls: Vec<Call>,
+    /// The operands of instructions that have more than [`Instr::ops`] holds: register offsets, or constants.
+    pub(crate) operands: Vec<u32>,
+    /// What matrix instructions work on.
+    pub(crate) matrices: Vec<crate::execute::fragment::Matrices>,
     /// The targets of `brx.idx`.
     pub(crate) tables: Vec<Vec<u32>>,
     /// How many range caches a worker needs.

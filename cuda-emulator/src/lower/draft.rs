@@ -13,18 +13,19 @@ pub(super) enum Width {
     B16,
     B32,
     B64,
+    B128,
 }
 
 impl Width {
-    /// The register that a type needs; `None` for 128 bits.
-    pub(super) fn of(kind: Type) -> Option<Width> {
-        Some(match kind.bytes() {
+    /// The register that a type needs.
+    pub(super) fn of(kind: Type) -> Width {
+        match kind.bytes() {
             0 => Width::Predicate,
             1 | 2 => Width::B16,
             4 => Width::B32,
             8 => Width::B64,
-            _ => return None,
-        })
+            _ => Width::B128,
+        }
     }
 
     /// Bytes of one lane; 0 for predicates.
@@ -34,6 +35,7 @@ impl Width {
             Width::B16 => 2,
             Width::B32 => 4,
             Width::B64 => 8,
+            Width::B128 => 16,
         }
     }
 
@@ -77,6 +79,8 @@ pub(super) struct Draft {
     pub(super) run: Handler,
     pub(super) imm: u64,
     pub(super) ops: [Arg; 8],
+    /// Operands beyond those: `ops[7]` becomes the place of the first in [`super::code::Code::operands`].
+    pub(super) more: Vec<Arg>,
     /// The guard predicate, and whether it is negated.
     pub(super) guard: Option<(Register, bool)>,
     pub(super) line: u32,
@@ -101,7 +105,7 @@ impl Pool {
             let offset = lines.len() * size_of::<Line>();
             let element: Vec<u8> = match width {
                 Width::Predicate => vec![if bits != 0 { 0xff } else { 0 }; 4],
-                _ => bits.to_ne_bytes()[..width.bytes() as usize].to_vec(),
+                _ => u128::from(bits).to_ne_bytes()[..width.bytes() as usize].to_vec(),
             };
             let count = width.slot_bytes().max(64) as usize / size_of::<Line>();
             for _ in 0..count {

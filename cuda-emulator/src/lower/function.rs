@@ -130,8 +130,7 @@ impl<'l, 'a> Function<'l, 'a> {
     }
 
     fn registers(&mut self, kind: Type, names: &[RegisterNames<'a>], line: u32) -> Result<(), LoadError> {
-        let width = Width::of(kind)
-            .ok_or_else(|| unsupported(line, format!("unsupported register type {kind:?}")))?;
+        let width = Width::of(kind);
         for names in names {
             let first = Register(self.widths.len() as u32);
             let count = names.count.unwrap_or(1);
@@ -212,7 +211,7 @@ impl<'l, 'a> Function<'l, 'a> {
     /// A constant in all lanes.
     pub(super) fn constant(&mut self, width: Width, bits: u64) -> Arg {
         let bits = match width {
-            Width::B64 => bits,
+            Width::B64 | Width::B128 => bits,
             Width::Predicate => u64::from(bits != 0),
             _ => bits & ((1 << (8 * width.bytes())) - 1),
         };
@@ -227,6 +226,7 @@ impl<'l, 'a> Function<'l, 'a> {
             run,
             imm: 0,
             ops,
+            more: Vec::new(),
             guard: self.guard,
             line: self.line,
             aux: 0,

@@ -34,16 +34,21 @@ pub(super) fn instruction<'a>(f: &mut Function<'_, 'a>, ast: &ast::Instruction<'
         }
         "setp" | "set" | "selp" | "slct" | "testp" => comparison::lower(f, &mut inst, name),
         "cvt" => conversion::lower(f, &mut inst),
-        "mov" | "cvta" | "isspacep" | "mapa" => moves::lower(f, &mut inst, name),
-        "ld" | "ldu" | "st" | "prefetch" | "prefetchu" | "applypriority" | "discard" | "cp" => {
-            memory::lower(f, &mut inst, name)
+        "mov" | "cvta" | "isspacep" | "mapa" | "getctarank" => moves::lower(f, &mut inst, name),
+        "ld" | "ldu" | "st" | "prefetch" | "prefetchu" | "applypriority" | "discard" | "createpolicy"
+        | "cp" => memory::lower(f, &mut inst, name),
+        "tex" | "tld4" | "txq" | "suld" | "sust" | "suq" | "istypep" => {
+            super::families::textures::lower(f, &mut inst, name)
+        }
+        "mma" | "wmma" | "ldmatrix" | "stmatrix" | "movmatrix" => {
+            super::families::tensor::lower(f, &mut inst, name)
         }
         "mbarrier" => super::families::mbarriers::lower(f, &mut inst),
         "atom" | "red" => atomics::lower(f, &mut inst, name),
         "bra" | "brx" | "call" | "ret" | "exit" | "trap" | "brkpt" | "alloca" | "stacksave"
         | "stackrestore" | "nanosleep" | "pmevent" => control::lower(f, &mut inst, name),
         "bar" | "barrier" | "membar" | "fence" | "vote" | "shfl" | "match" | "activemask" | "redux"
-        | "elect" | "griddepcontrol" => warps::lower(f, &mut inst, name),
+        | "elect" | "griddepcontrol" | "setmaxnreg" => warps::lower(f, &mut inst, name),
         _ => Err(inst.modifiers.unsupported()),
     }
 }

@@ -7,7 +7,7 @@ use super::code::{Call, Function as CodeFunction, Piece, window};
 use super::draft::Pool;
 use super::image;
 use crate::program::{Global, LoadError, LoadErrorKind, Space};
-use crate::ptx::ast::{Function, Linkage, Signature, Variable};
+use crate::ptx::ast::{Alias, Function, Linkage, Signature, Variable};
 use crate::ptx::types::StateSpace;
 use crate::ptx::{syntax, unsupported};
 
@@ -50,6 +50,7 @@ pub(super) struct Linker<'a> {
     pub(super) is_entry: Vec<bool>,
     pub(super) pool: Pool,
     pub(super) calls: Vec<Call>,
+    pub(super) matrices: Vec<crate::execute::fragment::Matrices>,
     pub(super) uses_reserved_shared: bool,
 }
 
@@ -153,6 +154,21 @@ impl<'a> Linker<'a> {
             }
         };
         Ok(index)
+    }
+
+    /// Another name for a function of a module: whoever calls the one calls the other.
+    pub(super) fn alias(&mut self, module: ModuleId, alias: &Alias<'a>) -> Result<(), LoadError> {
+        let Some(SymbolRef::Function(target)) = self.symbol(module, alias.target) else {
+            return Err(syntax(alias.line, format!("`{}` is not a function", alias.target)));
+        };
+        for scope in [Some(module), None] {
+            if let Some(known) = self.names.get_mut(&(scope, alias.name)) {
+                *known = SymbolRef::Function(target);
+                return Ok(());
+            }
+        }
+        self.names.insert((None, alias.name), SymbolRef::Function(target));
+        Ok(())
     }
 
     /// Reads all initialisers, once every symbol is known.

@@ -51,6 +51,11 @@ pub(crate) fn link(modules: &[Module<'_>]) -> Result<Program, LoadError> {
             bodies.push((id, index, function));
         }
     }
+    for (id, module) in numbered() {
+        for alias in &module.aliases {
+            linker.alias(id, alias)?;
+        }
+    }
     let mut assembly = assemble::Assembly::default();
     for (id, index, function) in bodies {
         assembly.function(&mut linker, (id, &modules[id.0]), index, function)?;

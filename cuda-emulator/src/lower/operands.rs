@@ -58,7 +58,7 @@ impl<'a> Function<'_, 'a> {
 
     /// The register that an instruction of type `kind` writes; `_` is one that nobody reads.
     pub(super) fn target(&mut self, operand: &Operand<'a>, kind: Type) -> Result<Arg, LoadError> {
-        let width = self.width(kind)?;
+        let width = Width::of(kind);
         self.target_of(operand, width)
     }
 
@@ -70,11 +70,6 @@ impl<'a> Function<'_, 'a> {
         let (register, found) = self.any_register(operand)?;
         self.check_width(operand, found, width)?;
         Ok(Arg::Def(register))
-    }
-
-    /// The width of a type.
-    pub(super) fn width(&self, kind: Type) -> Result<Width, LoadError> {
-        Width::of(kind).ok_or_else(|| self.error(format!("{kind:?} is not possible here")))
     }
 
     fn check_width(&self, operand: &Operand<'a>, found: Width, wanted: Width) -> Result<(), LoadError> {
@@ -90,7 +85,7 @@ impl<'a> Function<'_, 'a> {
 
     /// A source operand of type `kind`.
     pub(super) fn source(&mut self, operand: &Operand<'a>, kind: Type) -> Result<Arg, LoadError> {
-        let width = self.width(kind)?;
+        let width = Width::of(kind);
         match operand {
             Operand::Immediate(value) => {
                 let kind = if kind == Type::Pred { Type::B32 } else { kind };
@@ -106,7 +101,11 @@ impl<'a> Function<'_, 'a> {
                 if *name == "WARP_SZ" {
                     return Ok(self.constant(width, 32));
                 }
-                match name.strip_prefix('%').and_then(special::read) {
+                let read = name.strip_prefix('%').and_then(special::read);
+                if let Some((handler, _)) = read.filter(|_| width == Width::Predicate) {
+                    return self.special_predicate(handler);
+                }
+                match read {
                     Some((handler, bytes)) => {
                         self.linker.uses_reserved_shared |= name.starts_with("%reserved_smem");
                         self.special(handler, bytes, width)
@@ -128,6 +127,18 @@ impl<'a> Function<'_, 'a> {
             }
             _ => Err(self.error("a register or literal is expected")),
         }
+    }
+
+    /// Reads a special register that is a predicate: its handler writes 0 or 1.
+    fn special_predicate(&mut self, handler: super::code::Handler) -> Result<Arg, LoadError> {
+        let register = self.temporary(Width::B32);
+        self.emit(handler, &[Arg::Def(register)]);
+        let compare = crate::execute::compare::compare("ne", Type::B32, false)
+            .ok_or_else(|| self.error("no setp.ne"))?;
+        let zero = self.constant(Width::B32, 0);
+        let result = self.temporary(Width::Predicate);
+        self.emit(compare, &[Arg::Def(result), Arg::Use(register), zero, zero]);
+        Ok(Arg::Use(result))
     }
 
     /// Reads a special register of `bytes` bytes as one of another width.

@@ -24,16 +24,17 @@ pub(super) fn assign(drafts: &[Draft], widths: &[Width], labels: &[usize]) -> As
     let intervals = live_intervals(drafts, widths.len(), labels);
     let mut order: Vec<usize> = (0..widths.len()).filter(|r| intervals[*r].0 <= intervals[*r].1).collect();
     order.sort_by_key(|register| intervals[*register].0);
-    let classes = [Width::B64, Width::B32, Width::B16, Width::Predicate];
-    let mut free: [Vec<u32>; 4] = Default::default();
-    let mut used = [0_u32; 4];
+    let classes = [Width::B128, Width::B64, Width::B32, Width::B16, Width::Predicate];
+    let mut free: [Vec<u32>; 5] = Default::default();
+    let mut used = [0_u32; 5];
     let mut slots = vec![0_u32; widths.len()];
     let mut active: BinaryHeap<Reverse<(usize, usize)>> = BinaryHeap::new();
     let class = |register: usize| match widths[register] {
-        Width::B64 => 0,
-        Width::B32 => 1,
-        Width::B16 => 2,
-        Width::Predicate => 3,
+        Width::B128 => 0,
+        Width::B64 => 1,
+        Width::B32 => 2,
+        Width::B16 => 3,
+        Width::Predicate => 4,
     };
     for register in order {
         let (start, end) = intervals[register];
@@ -51,9 +52,9 @@ pub(super) fn assign(drafts: &[Draft], widths: &[Width], labels: &[usize]) -> As
         });
         active.push(Reverse((end, register)));
     }
-    let mut starts = [0_u64; 4];
+    let mut starts = [0_u64; 5];
     let mut next = u64::from(frame::HEADER);
-    for index in 0..4 {
+    for index in 0..5 {
         starts[index] = next;
         next += u64::from(used[index]) * u64::from(classes[index].slot_bytes());
         next = next.next_multiple_of(64);
@@ -62,7 +63,8 @@ pub(super) fn assign(drafts: &[Draft], widths: &[Width], labels: &[usize]) -> As
         let class = class(register);
         starts[class] + u64::from(slots[register]) * u64::from(classes[class].slot_bytes())
     };
-    let pressure = used[0].saturating_mul(2).saturating_add(used[1]).saturating_add(used[2]);
+    let wide = used[0].saturating_mul(4).saturating_add(used[1].saturating_mul(2));
+    let pressure = wide.saturating_add(used[2]).saturating_add(used[3]);
     Assignment {
         offsets: (0..widths.len()).map(|register| u32::try_from(offset(register)).unwrap_or(0)).collect(),
         frame_bytes: next,
@@ -115,7 +117,7 @@ fn ones(words: &[u64]) -> impl Iterator<Item = usize> + '_ {
 
 /// The registers of a draft; true for those it overwrites in every lane that executes it.
 fn mentioned(draft: &Draft) -> impl Iterator<Item = (usize, bool)> + '_ {
-    let operands = draft.ops.iter().filter_map(|arg| match arg {
+    let operands = draft.ops.iter().chain(&draft.more).filter_map(|arg| match arg {
         Arg::Def(register) => Some((register.0 as usize, draft.guard.is_none())),
         Arg::Use(register) => Some((register.0 as usize, false)),
         Arg::None | Arg::Constant(_) => None,

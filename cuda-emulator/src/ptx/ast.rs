@@ -12,6 +12,15 @@ pub(crate) struct Module<'a> {
     pub(crate) target: u32,
     pub(crate) variables: Vec<Variable<'a>>,
     pub(crate) functions: Vec<Function<'a>>,
+    pub(crate) aliases: Vec<Alias<'a>>,
+}
+
+/// `.alias name, target;`: another name of a function that is defined in the module.
+#[derive(Debug)]
+pub(crate) struct Alias<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) target: &'a str,
+    pub(crate) line: u32,
 }
 
 /// `.visible`, `.weak`, `.extern`, `.common`, or none of them.
@@ -91,6 +100,8 @@ pub(crate) struct Function<'a> {
     pub(crate) signature: Signature<'a>,
     /// `.maxntid` or `.reqntid`: threads a block.
     pub(crate) max_threads: Option<u64>,
+    /// `.reqnctapercluster`: blocks of a cluster in each dimension.
+    pub(crate) cluster: Option<[u32; 3]>,
     /// Absent for a declaration.
     pub(crate) body: Option<Vec<Statement<'a>>>,
     pub(crate) line: u32,
@@ -173,8 +184,13 @@ pub(crate) enum Operand<'a> {
         base: Base<'a>,
         offset: i64,
     },
-    /// `[a, {x, y}]`: a texture and its coordinates, which nothing executes yet.
-    Sampled,
+    /// `[a, {x, y}]`: a texture or surface and coordinates; with a sampler, `[a, s, {x, y}]`.
+    Sampled {
+        base: Base<'a>,
+        coordinates: Vec<Operand<'a>>,
+    },
+    /// `{a, b, c, d}|p`
+    VectorPair(Vec<Operand<'a>>, &'a str),
 }
 
 /// The base of an address.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Module-level directives.
 
-use super::ast::{Function, Immediate, Linkage, Module};
+use super::ast::{Alias, Function, Immediate, Linkage, Module};
 use super::cursor::Cursor;
 use super::directive::{signature, variables};
 use super::lexer::TokenKind;
@@ -31,7 +31,13 @@ pub(super) fn module<'a>(cursor: &mut Cursor<'_, 'a>) -> Result<Module<'a>, Load
             ".file" | ".loc" => cursor.skip_line(),
             ".section" => section(cursor)?,
             ".pragma" => pragma(cursor)?,
-            ".alias" => return Err(unsupported(line, "unsupported directive `.alias`")),
+            ".alias" => {
+                let name = cursor.word("a function name")?;
+                cursor.expect(b',')?;
+                let target = cursor.word("a function name")?;
+                cursor.expect(b';')?;
+                module.aliases.push(Alias { name, target, line });
+            }
             _ => {
                 let space = word.strip_prefix('.').and_then(StateSpace::from_name);
                 let Some(space) = space.filter(|space| *space != StateSpace::Param) else {
@@ -126,12 +132,15 @@ fn function<'a>(
     }
     let (name, signature) = signature(cursor)?;
     let mut max_threads = None;
+    let mut cluster = None;
     loop {
         let line = cursor.line();
         let Some(word) = cursor.peek_word() else { break };
         cursor.advance();
         match word {
             ".maxntid" | ".reqntid" => max_threads = Some(product(cursor)?),
+            ".reqnctapercluster" => cluster = Some(dimensions(cursor)?),
+            ".explicitcluster" => {}
             ".minnctapersm"
             | ".maxnreg"
             | ".maxnctapersm"
@@ -151,7 +160,21 @@ fn function<'a>(
         cursor.expect(b';')?;
         None
     };
-    Ok(Function { linkage, is_entry, name, signature, max_threads, body, line })
+    Ok(Function { linkage, is_entry, name, signature, max_threads, cluster, body, line })
+}
+
+/// `2, 1, 1`; what is not said is 1.
+fn dimensions(cursor: &mut Cursor<'_, '_>) -> Result<[u32; 3], LoadError> {
+    let mut sizes = [1; 3];
+    for (axis, size) in sizes.iter_mut().enumerate() {
+        if axis > 0 && !cursor.take(b',') {
+            break;
+        }
+        let line = cursor.line();
+        let number = cursor.integer("a number")?;
+        *size = u32::try_from(number).map_err(|_| syntax(line, format!("{number} blocks of a cluster")))?;
+    }
+    Ok(sizes)
 }
 
 /// `256, 1, 1` as 256.

@@ -12,14 +12,21 @@ pub(super) fn operand<'a>(cursor: &mut Cursor<'_, 'a>) -> Result<Operand<'a>, Lo
     match cursor.peek() {
         TokenKind::Punctuation(b'{') => {
             cursor.advance();
-            cursor.list(b'}', operand).map(Operand::Vector)
+            let list = cursor.list(b'}', operand)?;
+            if cursor.take(b'|') {
+                return Ok(Operand::VectorPair(list, cursor.word("a predicate")?));
+            }
+            Ok(Operand::Vector(list))
         }
         TokenKind::Punctuation(b'[') => {
             cursor.advance();
             let address = address(cursor)?;
             if cursor.take(b',') {
-                cursor.list(b']', operand)?;
-                return Ok(Operand::Sampled);
+                let coordinates = cursor.list(b']', operand)?;
+                let Operand::Address { base, offset: 0 } = address else {
+                    return Err(cursor.unexpected("a texture or surface without offset"));
+                };
+                return Ok(Operand::Sampled { base, coordinates });
             }
             cursor.expect(b']')?;
             Ok(address)

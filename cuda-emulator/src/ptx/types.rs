@@ -95,7 +95,7 @@ impl StateSpace {
     pub(crate) fn from_name(name: &str) -> Option<StateSpace> {
         Some(match name {
             "global" => StateSpace::Global,
-            "shared" | "shared::cta" => StateSpace::Shared,
+            "shared" | "shared::cta" | "shared::cluster" => StateSpace::Shared,
             "local" => StateSpace::Local,
             "const" => StateSpace::Const,
             "param" | "param::entry" | "param::func" => StateSpace::Param,

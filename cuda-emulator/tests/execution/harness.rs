@@ -17,6 +17,7 @@ pub struct Device {
     pub cancel: AtomicBool,
     pub dynamic_shared: u32,
     pub cooperative: bool,
+    pub cluster: Option<[u32; 3]>,
     pub workers: usize,
 }
 
@@ -41,6 +42,7 @@ impl Device {
             cancel: AtomicBool::new(false),
             dynamic_shared: 0,
             cooperative: false,
+            cluster: None,
             workers: 2,
         }
     }
@@ -73,6 +75,7 @@ impl Device {
             memory: &self.memory,
             printf: &self.printf,
             cooperative: self.cooperative,
+            cluster: self.cluster,
             cancel: &self.cancel,
             workers: self.workers,
             multiprocessors: 132,

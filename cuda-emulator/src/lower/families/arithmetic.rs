@@ -215,13 +215,17 @@ fn half<'a>(
         saturate: m.take("sat"),
         relu: m.take("relu"),
         propagate: m.take("NaN"),
+        xor_sign: m.take("xorsign"),
     };
+    if modifiers.xor_sign != m.take("abs") {
+        return Err(m.unsupported());
+    }
     if approximate != matches!(name, "ex2" | "tanh") {
         return Err(m.unsupported());
     }
     match name {
         "fma" => {
-            let handler = half::multiply_add(kind, modifiers);
+            let handler = half::multiply_add(kind, modifiers).filter(|_| !modifiers.xor_sign);
             with_imm(f, inst, (handler, modifiers.imm()), kind, &[kind, kind, kind])
         }
         "abs" | "neg" | "ex2" | "tanh" => {

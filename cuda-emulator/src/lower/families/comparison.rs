@@ -148,6 +148,47 @@ fn set_predicate_pair<'a>(
     Ok(())
 }
 
+/// set of pairs: 1.0 or all ones in each half.
+fn set_pair<'a>(
+    f: &mut Function<'_, 'a>,
+    inst: &Inst<'_, 'a>,
+    (target, kind): (Type, Type),
+    operator: &str,
+    combination: Option<&str>,
+) -> Result<(), LoadError> {
+    let one = match target {
+        Type::F16x2 => 0x3c00,
+        Type::Bf16x2 => 0x3f80,
+        Type::U32 | Type::S32 => 0xffff,
+        _ => return Err(inst.modifiers.unsupported()),
+    };
+    inst.expect(if combination.is_some() { 4 } else { 3 })?;
+    let a = f.source(inst.operand(1)?, kind)?;
+    let b = f.source(inst.operand(2)?, kind)?;
+    let select = inst.modifiers.require(compare::select(4))?;
+    let imm = inst.modifiers.require(compare::operator_imm(operator))?;
+    let zero = f.constant(Width::B32, 0);
+    let mut parts = [zero; 2];
+    for (part, upper) in parts.iter_mut().zip([false, true]) {
+        let handler = inst.modifiers.require(compare::compare_pair(kind, upper))?;
+        let result = f.temporary(Width::Predicate);
+        f.emit(handler, &[Arg::Def(result), a, b]).imm = imm;
+        if let Some(combination) = combination {
+            let combine = inst.modifiers.require(compare::combine(combination))?;
+            let other = f.source(inst.operand(3)?, Type::Pred)?;
+            f.emit(combine, &[Arg::Def(result), Arg::Use(result), other]);
+        }
+        let value = f.temporary(Width::B32);
+        let yes = f.constant(Width::B32, if upper { one << 16 } else { one });
+        f.emit(select, &[Arg::Def(value), yes, zero, Arg::Use(result)]);
+        *part = Arg::Use(value);
+    }
+    let or = inst.modifiers.require(bits::logic("or", Type::B32))?;
+    let place = f.target(inst.operand(0)?, Type::B32)?;
+    f.emit(or, &[place, parts[0], parts[1]]);
+    Ok(())
+}
+
 /// set: all ones or 1.0 for true.
 fn set<'a>(f: &mut Function<'_, 'a>, inst: &mut Inst<'_, 'a>) -> Result<(), LoadError> {
     let m = &mut inst.modifiers;
@@ -158,6 +199,9 @@ fn set<'a>(f: &mut Function<'_, 'a>, inst: &mut Inst<'_, 'a>) -> Result<(), Load
     let target = m.kind()?;
     let kind = m.kind()?;
     m.finish()?;
+    if matches!(kind, Type::F16x2 | Type::Bf16x2) {
+        return set_pair(f, inst, (target, kind), operator, combination);
+    }
     let truth = match target {
         Type::U32 | Type::S32 => Operand::Immediate(Immediate::Int(u64::from(u32::MAX))),
         Type::U16 | Type::S16 => Operand::Immediate(Immediate::Int(u64::from(u16::MAX))),

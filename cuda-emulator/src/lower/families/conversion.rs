@@ -3,6 +3,7 @@
 
 use crate::execute::convert::{self, Conversion};
 use crate::execute::round::Rounding;
+use crate::execute::tiny_float;
 use crate::lower::draft::{Arg, Width};
 use crate::lower::function::Function;
 use crate::lower::instruction::{simple, with_imm};
@@ -27,13 +28,42 @@ pub(in crate::lower) fn lower<'a>(
     if m.take("pack") {
         return pack(f, inst);
     }
+    if m.take("tf32") {
+        return to_tf32(f, inst);
+    }
+    if let Some(tiny) = m.take_any(&["e4m3x2", "e5m2x2"]) {
+        return tiny_floats(f, inst, tiny);
+    }
     let named = m.take_if(|part| Rounding::from_name(part).map(|rounding| (rounding, part.ends_with('i'))));
     let flush = m.take("ftz");
     let saturate = m.take("sat");
     let relu = m.take("relu");
+    let limit = m.take("satfinite");
     let to = m.kind()?;
     let from = m.kind()?;
     m.finish()?;
+    if limit {
+        let halves = matches!(to, Type::F16x2 | Type::Bf16x2);
+        let rounding = named.map(|(rounding, _)| rounding).unwrap_or(Rounding::Nearest);
+        let how = Conversion { rounding, integral: false, flush, saturate, relu };
+        let handler = if from != Type::F32 || saturate {
+            None
+        } else if halves {
+            convert::pack_halves(to)
+        } else {
+            convert::float(to, from, how)
+        };
+        let handler = inst.modifiers.require(handler)?;
+        let finish = inst.modifiers.require(tiny_float::limit_halves(to))?;
+        inst.expect(if halves { 3 } else { 2 })?;
+        let a = f.source(inst.operand(1)?, from)?;
+        let b = if halves { f.source(inst.operand(2)?, from)? } else { a };
+        let target = f.target(inst.operand(0)?, to)?;
+        let value = f.temporary(Width::of(to));
+        f.emit(handler, &[Arg::Def(value), a, b, b]).imm = how.imm();
+        f.emit(finish, &[target, Arg::Use(value)]);
+        return Ok(());
+    }
     let (rounding, integral) = named.unwrap_or((Rounding::Nearest, false));
     let how = Conversion { rounding, integral, flush, saturate, relu };
     if matches!(to, Type::F16x2 | Type::Bf16x2) {
@@ -51,7 +81,7 @@ pub(in crate::lower) fn lower<'a>(
     inst.expect(2)?;
     let source = source(f, inst.operand(1)?, from)?;
     let imm = how.imm() & !if is_integer(to) { SATURATE } else { 0 };
-    let own = f.width(to)?;
+    let own = Width::of(to);
     if *inst.operand(0)? == Operand::Name("_") {
         return Ok(());
     }
@@ -77,7 +107,7 @@ const SATURATE: u64 = 8;
 
 /// The source in a register of its type's own width, 8-bit integers extended to 16.
 fn source<'a>(f: &mut Function<'_, 'a>, operand: &Operand<'a>, kind: Type) -> Result<Arg, LoadError> {
-    let own = f.width(kind)?;
+    let own = Width::of(kind);
     let name = match operand {
         Operand::Name(name) => f.register(name),
         _ => None,
@@ -102,6 +132,13 @@ fn pack<'a>(f: &mut Function<'_, 'a>, inst: &mut Inst<'_, 'a>) -> Result<(), Loa
     if !m.take("sat") {
         return Err(m.unsupported());
     }
+    if let Some(name) = m.take_any(&["u2", "s2", "u4", "s4"]) {
+        let (from, rest) = (m.kind()?, m.kind()?);
+        let bits = if name.ends_with('2') { 2 } else { 4 };
+        let fits = from == Type::S32 && rest == Type::B32;
+        let handler = tiny_float::pack_fields(bits, name.starts_with('s')).filter(|_| fits);
+        return with_imm(f, inst, (handler, 0), Type::B32, &[Type::S32, Type::S32, Type::B32]);
+    }
     let to = m.kind()?;
     let from = m.kind()?;
     if from != Type::S32 {
@@ -117,6 +154,39 @@ fn pack<'a>(f: &mut Function<'_, 'a>, inst: &mut Inst<'_, 'a>) -> Result<(), Loa
             let handler = (third == Type::B32).then(|| convert::pack_bytes(to == Type::S8));
             with_imm(f, inst, (handler, 0), Type::B32, &[Type::S32, Type::S32, Type::B32])
         }
+        _ => Err(m.unsupported()),
+    }
+}
+
+/// cvt.tf32.f32.
+fn to_tf32<'a>(f: &mut Function<'_, 'a>, inst: &mut Inst<'_, 'a>) -> Result<(), LoadError> {
+    let m = &mut inst.modifiers;
+    let mode = m.take_any(&["rna", "rn", "rz"]);
+    let mode = m.require(mode)?;
+    let (finite, relu) = (m.take("satfinite"), m.take("relu"));
+    let from = m.kind()?;
+    let handler = tiny_float::to_tf32(mode, relu, finite).filter(|_| from == Type::F32);
+    simple(f, inst, handler, Type::B32, &[from])
+}
+
+/// cvt to and from pairs of 8-bit floats.
+fn tiny_floats<'a>(f: &mut Function<'_, 'a>, inst: &mut Inst<'_, 'a>, tiny: &str) -> Result<(), LoadError> {
+    let m = &mut inst.modifiers;
+    let nearest = m.take("rn");
+    let finite = m.take("satfinite");
+    let relu = m.take("relu");
+    let other = m.kind()?;
+    m.finish()?;
+    if !nearest {
+        return Err(m.unsupported());
+    }
+    let imm = if relu { tiny_float::RELU } else { 0 };
+    match (other, finite) {
+        (Type::F32, true) => {
+            with_imm(f, inst, (tiny_float::pack(tiny), imm), Type::B16, &[Type::F32, Type::F32])
+        }
+        (Type::F16x2, true) => with_imm(f, inst, (tiny_float::pack_halves(tiny), imm), Type::B16, &[other]),
+        (Type::F16x2, false) => simple(f, inst, tiny_float::unpack(tiny, relu), other, &[Type::B16]),
         _ => Err(m.unsupported()),
     }
 }

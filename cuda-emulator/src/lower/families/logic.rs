@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Logic, shifts, bit fields and bytes.
 
-use crate::execute::{bits, integer};
+use crate::execute::{bits, compare, integer, moves};
 use crate::lower::draft::{Arg, Width};
 use crate::lower::function::Function;
 use crate::lower::instruction::simple;
@@ -96,17 +96,38 @@ pub(in crate::lower) fn lower<'a>(
 }
 
 fn lop3<'a>(f: &mut Function<'_, 'a>, inst: &mut Inst<'_, 'a>) -> Result<(), LoadError> {
+    let combination = inst.modifiers.take_any(&["or", "and", "xor"]);
     inst.modifiers.take("b32");
     inst.modifiers.finish()?;
-    inst.expect(5)?;
+    inst.expect(if combination.is_some() { 6 } else { 5 })?;
     let Operand::Immediate(Immediate::Int(table @ 0..=255)) = inst.operand(4)? else {
         return Err(f.error("the truth table of lop3 must be a literal of 0 to 255"));
     };
     let a = f.source(inst.operand(1)?, Type::B32)?;
     let b = f.source(inst.operand(2)?, Type::B32)?;
     let c = f.source(inst.operand(3)?, Type::B32)?;
-    let target = f.target(inst.operand(0)?, Type::B32)?;
-    f.emit(integer::lop3(), &[target, a, b, c]).imm = *table;
+    let Some(combination) = combination else {
+        let target = f.target(inst.operand(0)?, Type::B32)?;
+        f.emit(integer::lop3(), &[target, a, b, c]).imm = *table;
+        return Ok(());
+    };
+    // `d|p`: whether the result is not zero, combined with another predicate.
+    let Operand::Pair(value, predicate) = inst.operand(0)? else {
+        return Err(f.error("a register and a predicate are expected"));
+    };
+    let other = f.source(inst.operand(5)?, Type::Pred)?;
+    let target = f.target(&Operand::Name(value), Type::B32)?;
+    let predicate = f.target(&Operand::Name(predicate), Type::Pred)?;
+    let result = f.temporary(Width::B32);
+    f.emit(integer::lop3(), &[Arg::Def(result), a, b, c]).imm = *table;
+    let compare = inst.modifiers.require(compare::compare("ne", Type::B32, false))?;
+    let combine = inst.modifiers.require(compare::combine(combination))?;
+    let copy = inst.modifiers.require(moves::copy(4))?;
+    let zero = f.constant(Width::B32, 0);
+    let any = f.temporary(Width::Predicate);
+    f.emit(compare, &[Arg::Def(any), Arg::Use(result), zero, zero]);
+    f.emit(combine, &[predicate, Arg::Use(any), other]);
+    f.emit(copy, &[target, Arg::Use(result)]);
     Ok(())
 }
 

@@ -31,7 +31,7 @@ pub(in crate::lower) fn lower<'a>(
     ];
     let name = m.take_any(&names);
     let name = m.require(name)?;
-    let with_bytes = name == "arrive" && m.take("expect_tx");
+    let with_bytes = matches!(name, "arrive" | "arrive_drop") && m.take("expect_tx");
     // All are at least as strong as they need to be.
     m.take_any(&["relaxed", "acquire", "release"]);
     m.take_any(&["cta", "cluster"]);
@@ -57,8 +57,8 @@ pub(in crate::lower) fn lower<'a>(
                 None => f.constant(Width::B64, 1),
             };
             let target = f.target(inst.operand(0)?, Type::B64)?;
-            let full = if with_bytes { "arrive.expect_tx" } else { name };
-            let handler = inst.modifiers.require(mbarrier::update(full))?;
+            let full = if with_bytes { format!("{name}.expect_tx") } else { name.to_owned() };
+            let handler = inst.modifiers.require(mbarrier::update(&full))?;
             emit(f, inst, (handler, target, count), 1, space)?;
             Ok(())
         }
@@ -93,6 +93,20 @@ pub(in crate::lower) fn arrive_for_copies<'a>(
     let one = f.constant(Width::B64, 1);
     let target = Arg::Def(f.temporary(Width::B64));
     emit(f, inst, (handler, target, one), 0, space)?;
+    Ok(())
+}
+
+/// The barrier at operand `index` learns that `bytes` bytes have come.
+pub(super) fn complete<'a>(
+    f: &mut Function<'_, 'a>,
+    inst: &Inst<'_, 'a>,
+    index: usize,
+    bytes: u32,
+) -> Result<(), LoadError> {
+    let handler = inst.modifiers.require(mbarrier::update("complete_tx"))?;
+    let count = f.constant(Width::B64, u64::from(bytes));
+    let target = Arg::Def(f.temporary(Width::B64));
+    emit(f, inst, (handler, target, count), index, StateSpace::Shared)?;
     Ok(())
 }
 

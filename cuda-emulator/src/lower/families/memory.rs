@@ -22,6 +22,16 @@ pub(in crate::lower) fn lower<'a>(
         "ld" | "ldu" => load(f, inst),
         "st" => store(f, inst),
         "cp" => copy(f, inst),
+        "createpolicy" => {
+            if !inst.modifiers.take("b64") {
+                return Err(inst.modifiers.unsupported());
+            }
+            let copy = inst.modifiers.require(moves::copy(8))?;
+            let none = f.constant(Width::B64, 0);
+            let target = f.target(inst.operand(0)?, Type::B64)?;
+            f.emit(copy, &[target, none]);
+            Ok(())
+        }
         // Hints: no caches here.
         _ => {
             f.emit(control::nothing(), &[]);
@@ -101,12 +111,22 @@ pub(super) fn place(f: &Function<'_, '_>, space: StateSpace) -> u32 {
     place as u32
 }
 
+/// `.v2`, `.v4`, `.v8`, or 1.
+pub(super) fn vector_count(m: &mut Modifiers<'_>) -> usize {
+    match m.take_any(&["v2", "v4", "v8"]) {
+        Some("v2") => 2,
+        Some("v4") => 4,
+        Some(_) => 8,
+        None => 1,
+    }
+}
+
 /// The modifiers that ld and st share.
-struct Form {
-    space: StateSpace,
-    kind: Type,
-    count: usize,
-    flags: u32,
+pub(super) struct Form {
+    pub(super) space: StateSpace,
+    pub(super) kind: Type,
+    pub(super) count: usize,
+    pub(super) flags: u32,
 }
 
 fn form(inst: &mut Inst<'_, '_>) -> Result<Form, LoadError> {
@@ -117,11 +137,7 @@ fn form(inst: &mut Inst<'_, '_>) -> Result<Form, LoadError> {
     }
     let space = m.take_if(StateSpace::from_name).unwrap_or(StateSpace::Generic);
     take_hints(m);
-    let count = match m.take_any(&["v2", "v4"]) {
-        Some("v2") => 2,
-        Some(_) => 4,
-        None => 1,
-    };
+    let count = vector_count(m);
     let kind = m.kind()?;
     m.finish()?;
     let flags = match order {
@@ -134,7 +150,7 @@ fn form(inst: &mut Inst<'_, '_>) -> Result<Form, LoadError> {
 }
 
 /// The registers of an operand: of a vector in braces, or one.
-fn elements<'i, 'a>(
+pub(super) fn elements<'i, 'a>(
     f: &Function<'_, 'a>,
     operand: &'i Operand<'a>,
     count: usize,
@@ -149,13 +165,40 @@ fn elements<'i, 'a>(
     Ok(list)
 }
 
+/// The address operand `bytes` further on.
+pub(super) fn further<'a>(operand: &Operand<'a>, bytes: usize) -> Operand<'a> {
+    match operand {
+        Operand::Address { base, offset } => {
+            Operand::Address { base: *base, offset: offset.wrapping_add(bytes as i64) }
+        }
+        other => other.clone(),
+    }
+}
+
+/// Registers of one transfer; vectors of eight take two.
+const PART: usize = 4;
+
 fn load<'a>(f: &mut Function<'_, 'a>, inst: &mut Inst<'_, 'a>) -> Result<(), LoadError> {
     let form = form(inst)?;
+    let bytes = form.kind.bytes() as usize;
+    for (index, part) in elements(f, inst.operand(0)?, form.count)?.chunks(PART).enumerate() {
+        let operand = further(inst.operand(1)?, index * PART * bytes);
+        load_part(f, inst, &form, (part, &operand))?;
+    }
+    Ok(())
+}
+
+fn load_part<'a>(
+    f: &mut Function<'_, 'a>,
+    inst: &Inst<'_, 'a>,
+    form: &Form,
+    (targets, pointer): (&[Operand<'a>], &Operand<'a>),
+) -> Result<(), LoadError> {
     let bytes = form.kind.bytes();
-    let address = address(f, inst.operand(1)?, bytes * form.count as u32)?;
+    let address = address(f, pointer, bytes * targets.len() as u32)?;
     let mut ops = [Arg::None; 5];
     let mut width = None;
-    for (index, operand) in elements(f, inst.operand(0)?, form.count)?.iter().enumerate() {
+    for (index, operand) in targets.iter().enumerate() {
         let found = match operand {
             Operand::Name("_") => None,
             operand => Some(f.any_register(operand)?),
@@ -163,7 +206,7 @@ fn load<'a>(f: &mut Function<'_, 'a>, inst: &mut Inst<'_, 'a>) -> Result<(), Loa
         let (register, own) = match found {
             Some(found) => found,
             None => {
-                let own = width.map_or_else(|| f.width(form.kind), Ok)?;
+                let own = width.unwrap_or_else(|| Width::of(form.kind));
                 (f.temporary(own), own)
             }
         };
@@ -177,21 +220,37 @@ fn load<'a>(f: &mut Function<'_, 'a>, inst: &mut Inst<'_, 'a>) -> Result<(), Loa
     let (transfer, imm, place) = destination(f, &address, form.space, &mut ops);
     let handler = load_store::select_load(transfer, bytes, form.kind.is_signed(), register_bytes);
     let handler = inst.modifiers.require(handler)?;
-    finish(f, handler, &ops, (imm, place | form.flags, form.count));
+    finish(f, handler, &ops, (imm, place | form.flags, targets.len()));
     Ok(())
 }
 
 fn store<'a>(f: &mut Function<'_, 'a>, inst: &mut Inst<'_, 'a>) -> Result<(), LoadError> {
+    if inst.modifiers.take("async") {
+        return super::bulk::store_async(f, inst);
+    }
     let form = form(inst)?;
+    let bytes = form.kind.bytes() as usize;
+    for (index, part) in elements(f, inst.operand(1)?, form.count)?.chunks(PART).enumerate() {
+        let operand = further(inst.operand(0)?, index * PART * bytes);
+        store_part(f, inst, &form, (&operand, part))?;
+    }
+    Ok(())
+}
+
+pub(super) fn store_part<'a>(
+    f: &mut Function<'_, 'a>,
+    inst: &Inst<'_, 'a>,
+    form: &Form,
+    (pointer, list): (&Operand<'a>, &[Operand<'a>]),
+) -> Result<(), LoadError> {
     let bytes = form.kind.bytes();
-    let address = address(f, inst.operand(0)?, bytes * form.count as u32)?;
+    let address = address(f, pointer, bytes * list.len() as u32)?;
     let mut ops = [Arg::None; 5];
-    let list = elements(f, inst.operand(1)?, form.count)?;
     // Literals take the width of the registers beside them, which may be wider than the type.
     let registers = list.iter().filter_map(|operand| f.any_register(operand).ok());
     let width = match registers.map(|(_, width)| width).next() {
         Some(width) => width,
-        None => f.width(form.kind)?,
+        None => Width::of(form.kind),
     };
     for (index, operand) in list.iter().enumerate() {
         ops[index] = match f.any_register(operand) {
@@ -200,7 +259,7 @@ fn store<'a>(f: &mut Function<'_, 'a>, inst: &mut Inst<'_, 'a>) -> Result<(), Lo
             Err(_) => f.source(operand, form.kind)?,
         };
         let is_literal = matches!(operand, Operand::Immediate(_));
-        if is_literal && f.width(form.kind)? != width {
+        if is_literal && Width::of(form.kind) != width {
             return Err(f.error("literal beside wider registers"));
         }
     }
@@ -209,7 +268,7 @@ fn store<'a>(f: &mut Function<'_, 'a>, inst: &mut Inst<'_, 'a>) -> Result<(), Lo
         return Err(f.error("the parameters of a kernel cannot be written"));
     }
     let handler = inst.modifiers.require(load_store::select_store(transfer, bytes, width.bytes()))?;
-    finish(f, handler, &ops, (imm, place | form.flags, form.count));
+    finish(f, handler, &ops, (imm, place | form.flags, list.len()));
     Ok(())
 }
 
@@ -248,6 +307,9 @@ fn copy<'a>(f: &mut Function<'_, 'a>, inst: &mut Inst<'_, 'a>) -> Result<(), Loa
     if !m.take("async") {
         return Err(m.unsupported());
     }
+    if m.take("bulk") {
+        return super::bulk::lower(f, inst);
+    }
     if m.take_any(&["commit_group", "wait_group", "wait_all"]).is_some() {
         m.finish()?;
         f.emit(control::nothing(), &[]);
@@ -276,12 +338,11 @@ fn copy<'a>(f: &mut Function<'_, 'a>, inst: &mut Inst<'_, 'a>) -> Result<(), Loa
         values.push(word);
         *op = Arg::Def(word);
     }
-    let count = if inst.count() > 3 {
+    let count = if let Some(size) = source_size(f, inst, *bytes)? {
         // Only the first bytes are read, the rest is zero.
         for word in &values {
             f.emit(copy, &[Arg::Def(*word), zero]);
         }
-        let size = f.source(inst.operand(3)?, Type::U32)?;
         load_words(f, inst, &values, (&source, size))?;
         None
     } else {
@@ -300,6 +361,27 @@ fn copy<'a>(f: &mut Function<'_, 'a>, inst: &mut Inst<'_, 'a>) -> Result<(), Loa
     let (_, imm, place) = destination(f, &target, StateSpace::Shared, &mut ops);
     finish(f, store, &ops, (imm, place, words));
     Ok(())
+}
+
+/// How many bytes a cp.async reads, when that is not all of them: a size, or a predicate that says not to read at all. A
+/// cache policy (64 bits) may follow.
+fn source_size<'a>(
+    f: &mut Function<'_, 'a>,
+    inst: &Inst<'_, 'a>,
+    bytes: u64,
+) -> Result<Option<Arg>, LoadError> {
+    let Some(operand) = inst.ast.operands.get(3) else { return Ok(None) };
+    match f.any_register(operand) {
+        Ok((_, Width::B64)) => Ok(None),
+        Ok((ignore, Width::Predicate)) => {
+            let select = inst.modifiers.require(compare::select(4))?;
+            let size = f.temporary(Width::B32);
+            let (none, all) = (f.constant(Width::B32, 0), f.constant(Width::B32, bytes));
+            f.emit(select, &[Arg::Def(size), none, all, Arg::Use(ignore)]);
+            Ok(Some(Arg::Use(size)))
+        }
+        _ => f.source(operand, Type::U32).map(Some),
+    }
 }
 
 /// Loads those words that begin before `size` bytes.

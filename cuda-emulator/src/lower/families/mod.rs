@@ -3,6 +3,7 @@
 
 pub(super) mod arithmetic;
 pub(super) mod atomics;
+pub(super) mod bulk;
 pub(super) mod comparison;
 pub(super) mod control;
 pub(super) mod conversion;
@@ -10,4 +11,6 @@ pub(super) mod logic;
 pub(super) mod mbarriers;
 pub(super) mod memory;
 pub(super) mod moves;
+pub(super) mod tensor;
+pub(super) mod textures;
 pub(super) mod warps;

@@ -2,7 +2,7 @@
 //! Barriers, fences, and what the lanes of a warp do together.
 
 use crate::execute::barrier::{self, BarrierKind};
-use crate::execute::{control, warp_ops};
+use crate::execute::{cluster, control, warp_ops};
 use crate::lower::draft::{Arg, Width};
 use crate::lower::function::Function;
 use crate::lower::operands::Inst;
@@ -33,11 +33,28 @@ pub(in crate::lower) fn lower<'a>(
                 "alias",
                 "async",
                 "async::generic",
+                "async::shared::cta",
                 "mbarrier_init",
+                "global",
+                "shared::cta",
+                "shared::cluster",
+                "sync_restrict::shared::cta",
+                "sync_restrict::shared::cluster",
+                "tensormap::generic",
             ];
             while m.take_any(&known).is_some() {}
             m.finish()?;
             f.emit(control::fence(), &[]);
+            Ok(())
+        }
+        // A warp has all registers that it wants.
+        "setmaxnreg" => {
+            m.take_any(&["inc", "dec"]);
+            for part in ["sync", "aligned", "u32"] {
+                m.take(part);
+            }
+            m.finish()?;
+            f.emit(control::nothing(), &[]);
             Ok(())
         }
         "griddepcontrol" => {
@@ -72,10 +89,16 @@ pub(in crate::lower) fn lower<'a>(
             }
             let operation = m.take_any(&["add", "and", "or", "xor", "min", "max"]);
             let operation = m.require(operation)?;
+            let (absolute, propagate) = (m.take("abs"), m.take("NaN"));
             let kind = m.kind()?;
             m.finish()?;
             inst.expect(3)?;
-            let handler = inst.modifiers.require(warp_ops::reduce(operation, kind))?;
+            let handler = if kind == Type::F32 {
+                warp_ops::reduce_floats(operation, absolute, propagate)
+            } else {
+                warp_ops::reduce(operation, kind).filter(|_| !absolute && !propagate)
+            };
+            let handler = inst.modifiers.require(handler)?;
             let value = f.source(inst.operand(1)?, kind)?;
             let members = f.source(inst.operand(2)?, Type::B32)?;
             let target = f.target(inst.operand(0)?, kind)?;
@@ -169,6 +192,16 @@ fn block_barrier<'a>(f: &mut Function<'_, 'a>, inst: &mut Inst<'_, 'a>) -> Resul
         inst.expect(1)?;
         let members = f.source(inst.operand(0)?, Type::B32)?;
         f.emit(warp_ops::synchronize(), &[members]).aux = 1;
+        return Ok(());
+    }
+    if m.take("cluster") {
+        let action = m.take_any(&["arrive", "wait"]);
+        let arrives = m.require(action)? == "arrive";
+        m.take_any(&["release", "relaxed", "acquire"]);
+        m.take("aligned");
+        m.finish()?;
+        let handler = if arrives { cluster::arrive() } else { cluster::wait() };
+        f.emit(handler, &[]);
         return Ok(());
     }
     m.take("cta");

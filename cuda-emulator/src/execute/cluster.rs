@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Clusters: blocks that see each other's shared memory. All blocks of a cluster run on one worker, in turns.
+//!
+//! An address in `shared::cluster` has the rank of its block plus one in the bits from [`RANK_SHIFT`] on; without them it
+//! means the block's own shared memory.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use super::block::Block;
+use super::lanes::{map2, map3_imm};
+use super::machine::{Flow, Machine, lanes_of};
+use crate::lower::code::{Handler, Instr};
+
+/// Shared memory is smaller than this.
+pub(super) const RANK_SHIFT: u32 = 24;
+const OFFSET: u64 = (1 << RANK_SHIFT) - 1;
+const RANKS: u64 = 0xff;
+
+/// What the blocks of a cluster share.
+#[derive(Debug, Default)]
+pub(super) struct Cluster {
+    /// The shared memory of each block, by rank.
+    pub(super) shared: RefCell<Vec<u64>>,
+    /// Threads that have not exited.
+    pub(super) live: Cell<u32>,
+    /// Threads that have arrived at the barrier.
+    arrived: Cell<u32>,
+    /// How often the barrier was complete.
+    phase: Cell<u32>,
+    /// Turns of blocks in which nothing ran.
+    idle: Cell<u32>,
+}
+
+impl Cluster {
+    fn check(&self) {
+        if self.arrived.get() > 0 && self.arrived.get() >= self.live.get() {
+            self.arrived.set(0);
+            self.phase.set(self.phase.get().wrapping_add(1));
+        }
+    }
+
+    /// Threads have exited.
+    pub(super) fn leave(&self, count: u32) {
+        self.live.set(self.live.get().saturating_sub(count));
+        self.check();
+    }
+}
+
+impl Block {
+    /// Lets the lanes go on that waited for a phase that is over.
+    pub(super) fn release_from_cluster(&mut self) {
+        let Some(cluster) = &self.cluster else { return };
+        if cluster.phase.get() == self.cluster_phase {
+            return;
+        }
+        self.cluster_phase = cluster.phase.get();
+        for warp in &mut self.warps {
+            warp.at_barrier &= !std::mem::take(&mut warp.at_cluster);
+        }
+    }
+
+    /// Whether the block, in which nothing can run, may still be freed by the others of its cluster.
+    pub(super) fn waits_for_cluster(&self, ran: bool) -> bool {
+        let Some(cluster) = &self.cluster else { return false };
+        if ran {
+            cluster.idle.set(0);
+            return true;
+        }
+        cluster.idle.set(cluster.idle.get() + 1);
+        let patience = 4 * cluster.shared.borrow().len() as u32 + 4;
+        self.warps.iter().any(|warp| warp.at_cluster != 0) && cluster.idle.get() < patience
+    }
+
+    /// Makes the block rank `shared.len()` of a cluster.
+    pub(super) fn join(&mut self, cluster: &Rc<Cluster>, threads: u32) {
+        cluster.shared.borrow_mut().push(self.shared.as_mut_ptr() as u64);
+        cluster.live.set(cluster.live.get() + threads);
+        self.cluster_phase = 0;
+        self.cluster = Some(Rc::clone(cluster));
+    }
+
+    /// The host address of `bytes` bytes at an offset that has a rank in it.
+    pub(super) fn peer(&mut self, offset: u64, bytes: u64) -> Option<u64> {
+        let rank = (offset >> RANK_SHIFT).checked_sub(1)?;
+        let inner = offset & OFFSET;
+        if inner.checked_add(bytes)? > u64::from(self.shared_bytes) {
+            return None;
+        }
+        let start = match &self.cluster {
+            Some(cluster) => *cluster.shared.borrow().get(usize::try_from(rank).ok()?)?,
+            None if rank == 0 => self.shared.as_mut_ptr() as u64,
+            None => return None,
+        };
+        Some(start + inner)
+    }
+}
+
+/// mapa: `ops[0] = ops[1]`, a shared address of `bytes` bytes, in the block whose rank is `ops[2]` (u32).
+pub(crate) fn map_address(bytes: u32) -> Option<Handler> {
+    fn place(address: u64, rank: u32) -> u64 {
+        address & !(RANKS << RANK_SHIFT) | ((u64::from(rank) + 1) & RANKS) << RANK_SHIFT
+    }
+    Some(match bytes {
+        4 => map2(|address: u32, rank: u32| place(u64::from(address), rank) as u32),
+        8 => map2(place),
+        _ => return None,
+    })
+}
+
+/// getctarank: `ops[0]` (u32) of the address in `ops[1]` (u64); `ops[2]` and `ops[3]` (u32) are the block's own rank.
+pub(crate) fn rank_of() -> Handler {
+    map3_imm(|address: u64, own: u32, _: u32, _| match address >> RANK_SHIFT & RANKS {
+        0 => own,
+        rank => rank as u32 - 1,
+    })
+}
+
+/// An address with its rank replaced: what multicast copies to.
+pub(super) fn with_rank(address: u64, rank: u32) -> u64 {
+    address & !(RANKS << RANK_SHIFT) | (u64::from(rank) + 1) << RANK_SHIFT
+}
+
+/// barrier.cluster.arrive.
+pub(crate) fn arrive() -> Handler {
+    unsafe fn run(machine: &mut Machine<'_>, _: &Instr) -> Flow {
+        let mask = machine.mask;
+        let block = &mut machine.block;
+        let Some(cluster) = &block.cluster else { return Flow::Next };
+        let phase = cluster.phase.get();
+        cluster.arrived.set(cluster.arrived.get() + mask.count_ones());
+        cluster.check();
+        for lane in lanes_of(mask) {
+            block.warps[machine.current].arrived_phase[lane] = phase;
+        }
+        Flow::Next
+    }
+    run
+}
+
+/// barrier.cluster.wait: stays until the phase is over in which the lane arrived.
+pub(crate) fn wait() -> Handler {
+    unsafe fn run(machine: &mut Machine<'_>, _: &Instr) -> Flow {
+        let mask = machine.mask;
+        let Some(cluster) = &machine.block.cluster else { return Flow::Next };
+        let phase = cluster.phase.get();
+        let arrived = machine.block.warps[machine.current].arrived_phase;
+        let waiting =
+            lanes_of(mask).filter(|lane| arrived[*lane] == phase).fold(0, |bits, lane| bits | 1 << lane);
+        if waiting == 0 {
+            return Flow::Next;
+        }
+        let pc = machine.pc;
+        machine.mask = waiting;
+        machine.split(pc);
+        let warp = machine.warp();
+        warp.at_barrier |= waiting;
+        warp.at_cluster |= waiting;
+        Flow::Switch
+    }
+    run
+}
