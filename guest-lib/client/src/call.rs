@@ -129,8 +129,8 @@ impl<'s> Call<'s> {
         self
     }
 
-    /// Goes through the request queue, whatever was posted before.
-    pub(crate) fn direct(mut self) -> Self {
+    /// Goes through the request queue, whatever was posted before: see [`Session::order`].
+    pub fn direct(mut self) -> Self {
         self.way = Way::Direct;
         self
     }

@@ -128,6 +128,14 @@ impl Session {
         self.check().and_then(|()| self.transport.unpin(tag)).map_err(|error| error.result())
     }
 
+    /// Waits until all that was posted so far is executed, as every call but a direct one does by itself.
+    ///
+    /// Errors: that of an earlier call which nobody has been told of.
+    pub fn order(&self) -> Result<(), CudaError> {
+        process::check()?;
+        lane::order(self)
+    }
+
     /// The lanes of its threads.
     pub(crate) fn lanes(&self) -> &Lanes {
         &self.lanes

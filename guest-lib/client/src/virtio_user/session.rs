@@ -199,9 +199,9 @@ impl Transport for VirtioUser {
         let entries: Vec<_> = entries_of(range.guest_address(), range.bytes).collect();
         let tag = range.offset;
         let header = RequestHeader { op: OP_SHARE, session: self.session, tag, ..Default::default() };
-        let message = Message { header, payload: &[], input: &[], output: &entries };
+        let message = Message { header, payload: &[], input: &[], output: &entries, elsewhere: None };
         // After a failure the worker may have it: it is not used again.
-        self.send(0, &message, &mut [])?;
+        self.send(0, message, &mut [])?;
         Ok((self.ram.at(range.offset), tag))
     }
 

@@ -3,9 +3,9 @@
 //! Copies of contiguous memory. Pageable memory crosses as bulk data; memory that the GPU reaches (device
 //! memory, pinned memory) is copied by the GPU itself.
 
-use virtio_cuda_client::protocol::{DevicePtr, StreamId};
+use virtio_cuda_client::protocol::{ContextId, DevicePtr, StreamId};
 use virtio_cuda_client::transport::{Itinerary, UserMemory};
-use virtio_cuda_client::{CudaError, calls};
+use virtio_cuda_client::{Call, CudaError, calls};
 
 use crate::entry::{Api, DefaultStream};
 use crate::entry_points;
@@ -155,9 +155,10 @@ impl Api {
         let dst = dst.device().ok_or(CudaError::INVALID_VALUE)?;
         let (context, stream) = (self.context()?, self.stream_of(timing));
         let source = UserMemory { address: src as usize, bytes };
-        each_piece(bytes, self.itinerary(source, stream), |offset, length| {
+        let itinerary = self.itinerary(source, stream)?;
+        each_piece(bytes, itinerary, |offset, length| {
             let memory = UserMemory { address: source.address + offset, bytes: length };
-            let mut call = self.driver.session.call().context(context).input(memory);
+            let mut call = self.call_for_piece(itinerary, context).input(memory);
             let at = DevicePtr(dst + offset as u64);
             match stream {
                 None => calls::cuMemcpyHtoD_v2(&mut call, at),
@@ -171,9 +172,10 @@ impl Api {
         let src = src.device().ok_or(CudaError::INVALID_VALUE)?;
         let (context, stream) = (self.context()?, self.stream_of(timing));
         let target = UserMemory { address: dst as usize, bytes };
-        each_piece(bytes, self.itinerary(target, stream), |offset, length| {
+        let itinerary = self.itinerary(target, stream)?;
+        each_piece(bytes, itinerary, |offset, length| {
             let memory = UserMemory { address: target.address + offset, bytes: length };
-            let mut call = self.driver.session.call().context(context).output(memory);
+            let mut call = self.call_for_piece(itinerary, context).output(memory);
             let at = DevicePtr(src + offset as u64);
             match stream {
                 None => calls::cuMemcpyDtoH_v2(&mut call, at),
@@ -182,10 +184,21 @@ impl Api {
         })
     }
 
-    fn itinerary(&self, memory: UserMemory, stream: Option<StreamId>) -> Itinerary {
+    fn itinerary(&self, memory: UserMemory, stream: Option<StreamId>) -> Result<Itinerary, CudaError> {
         let itinerary = self.driver.session.transport().itinerary(memory);
         // This thread's own stream is no other thread's.
-        if stream == Some(StreamId(PER_THREAD)) { Itinerary { at_once: 1, ..itinerary } } else { itinerary }
+        if memory.bytes <= itinerary.piece_bytes || stream == Some(StreamId(PER_THREAD)) {
+            return Ok(Itinerary { at_once: 1, ..itinerary });
+        }
+        // The pieces come after all that was called before, whichever thread sends them.
+        self.driver.session.order()?;
+        Ok(itinerary)
+    }
+
+    fn call_for_piece(&self, itinerary: Itinerary, context: ContextId) -> Call<'static> {
+        let call = self.driver.session.call().context(context);
+        // Threads that live for one copy are not worth a lane.
+        if itinerary.at_once > 1 { call.direct() } else { call }
     }
 
     /// Between memory that the GPU reaches; no piece crosses two registrations.
