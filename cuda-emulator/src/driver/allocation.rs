@@ -2,9 +2,11 @@
 //! Device and managed memory: allocation, and what the driver is told about its use.
 
 use super::attributes::PITCH_ALIGNMENT;
+use super::capture;
 use super::context;
 use super::device::{self, CUdevice, CUdeviceptr};
 use super::ffi::Out;
+use super::graph;
 use super::pool::CUmemLocation;
 use super::result::{CUresult, CuResult};
 use super::stream::{self, CUstream};
@@ -18,6 +20,7 @@ const ADVICE: std::ops::RangeInclusive<u32> = 1..=6;
 fn mem_alloc(out: Out<CUdeviceptr>, bytes: usize) -> CuResult<()> {
     out.check()?;
     let context = context::current()?;
+    capture::check_safe()?;
     if bytes == 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
@@ -35,6 +38,7 @@ fn mem_alloc_pitch(
     out.check()?;
     pitch.check()?;
     let context = context::current()?;
+    capture::check_safe()?;
     if width == 0 || height == 0 || !matches!(element, 4 | 8 | 16) {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
@@ -50,6 +54,7 @@ fn mem_alloc_pitch(
 fn mem_alloc_managed(out: Out<CUdeviceptr>, bytes: usize, flags: u32) -> CuResult<()> {
     out.check()?;
     let context = context::current()?;
+    capture::check_safe()?;
     if bytes == 0 || !ATTACH.contains(&flags) {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
@@ -60,6 +65,10 @@ fn mem_alloc_managed(out: Out<CUdeviceptr>, bytes: usize, flags: u32) -> CuResul
 fn mem_free(ptr: CUdeviceptr) -> CuResult<()> {
     let context = context::current()?;
     if ptr == 0 {
+        return Ok(());
+    }
+    capture::check_safe()?;
+    if graph::free_outside(ptr) {
         return Ok(());
     }
     let owners = device::all().iter().filter_map(|device| Some((device, device.disown(ptr)?)));

@@ -37,6 +37,8 @@ pub(super) const THREADS_PER_MULTIPROCESSOR: u32 = 2048;
 pub(super) const BLOCKS_PER_MULTIPROCESSOR: u32 = 32;
 /// Alignment of the rows of cuMemAllocPitch, bytes.
 pub(super) const PITCH_ALIGNMENT: u64 = 512;
+/// Alignment of the rows of a texture on linear memory, bytes.
+pub(super) const TEXTURE_PITCH_ALIGNMENT: u64 = 32;
 /// Longest row of a pitched copy, bytes.
 pub(super) const MAX_PITCH: u64 = 0x7fff_ffff;
 
@@ -73,7 +75,7 @@ static ATTRIBUTES: &[(i32, i32)] = &[
     (39, THREADS_PER_MULTIPROCESSOR as i32), // MAX_THREADS_PER_MULTIPROCESSOR
     (40, 2),                                 // ASYNC_ENGINE_COUNT
     (41, 1),                                 // UNIFIED_ADDRESSING
-    (51, 32),                                // TEXTURE_PITCH_ALIGNMENT
+    (51, TEXTURE_PITCH_ALIGNMENT as i32),    // TEXTURE_PITCH_ALIGNMENT
     (75, ARCHITECTURE as i32 / 10),          // COMPUTE_CAPABILITY_MAJOR
     (76, ARCHITECTURE as i32 % 10),          // COMPUTE_CAPABILITY_MINOR
     (78, 1),                                 // STREAM_PRIORITIES_SUPPORTED

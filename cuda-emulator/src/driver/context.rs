@@ -9,7 +9,7 @@ use super::device::{Device, device};
 use super::handle::{Handle, Registry};
 use super::result::{CUresult, CuResult};
 use super::stream::Stream;
-use super::{event, host_memory, module, output};
+use super::{array, event, host_memory, module, output};
 use crate::execute::Printf;
 
 /// A context's handle.
@@ -108,6 +108,7 @@ impl Context {
         self.flush_printf();
         module::forget_modules(self);
         event::forget_events(self);
+        array::forget_arrays(self);
         self.forget_streams();
         host_memory::free_all_of(self.handle);
         self.device.free_all_of(self.handle);

@@ -5,11 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::attributes::MAX_PITCH;
+use super::capture;
 use super::context::{self, Context};
 use super::device;
+use super::graph::{CopyWork, Work};
 use super::result::{CUresult, CuResult};
 use super::stream::{self, CUstream};
 use crate::memory::RangeKind;
+use crate::texture::Array;
 
 /// Host bytes up to this many are taken along when an asynchronous copy is asked for, so that the caller need not wait.
 const STAGED: u64 = 1 << 20;
@@ -41,7 +44,7 @@ impl Drop for Room {
 /// What an address is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Device memory.
+    /// Device memory, arrays included.
     Device,
     /// Managed or pinned memory: both sides reach it, at any time.
     Shared,
@@ -50,7 +53,7 @@ pub(super) enum Kind {
 }
 
 /// One side of a copy: rows of bytes.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Side {
     pub(super) address: u64,
     pub(super) kind: Kind,
@@ -58,17 +61,19 @@ pub(super) struct Side {
     pub(super) pitch: u64,
     /// From slice to slice, bytes.
     pub(super) slice: u64,
+    /// The array that it is in, and where: byte in the row, row, slice.
+    array: Option<(Arc<Array>, [u64; 3])>,
 }
 
 /// Bytes in a row, rows, slices.
 pub(super) type Extent = [u64; 3];
 
 /// A checked copy.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Transfer {
-    to: Side,
-    from: Side,
-    extent: Extent,
+    pub(super) to: Side,
+    pub(super) from: Side,
+    pub(super) extent: Extent,
 }
 
 /// How a side's address was given.
@@ -98,12 +103,37 @@ impl Side {
             }
             None => Kind::Pageable,
         };
-        Ok(Side { address, kind, pitch, slice })
+        Ok(Side { address, kind, pitch, slice, array: None })
+    }
+
+    /// A place in an array: byte in the row, row, slice.
+    pub(super) fn in_array(array: Arc<Array>, at: [u64; 3]) -> CuResult<Side> {
+        let level = array.level;
+        let terms = [at[0], at[1].saturating_mul(level.pitch), at[2].saturating_mul(level.slice)];
+        let address = terms.into_iter().try_fold(level.base, u64::checked_add);
+        let address = address.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        let (pitch, slice) = (level.pitch, level.slice);
+        Ok(Side { address, kind: Kind::Device, pitch, slice, array: Some((array, at)) })
+    }
+
+    /// The array that it is in, and where: byte in the row, row, slice.
+    pub(super) fn array(&self) -> Option<&(Arc<Array>, [u64; 3])> {
+        self.array.as_ref()
     }
 
     /// Checks that all bytes of a box lie inside the valid range around its first one.
     fn check(&self, extent: Extent) -> CuResult<()> {
         let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
+        if let Some((array, at)) = &self.array {
+            let whole = array.level.extent;
+            let row = u64::from(whole.width) * u64::from(array.format.bytes());
+            let inside =
+                |at: u64, size: u64, whole: u64| at.checked_add(size).is_some_and(|end| end <= whole);
+            let inside = inside(at[0], extent[0], row)
+                && inside(at[1], extent[1], whole.height.into())
+                && inside(at[2], extent[2], whole.depth.into());
+            return if inside { Ok(()) } else { Err(invalid) };
+        }
         let rows = (extent[1] - 1).checked_mul(self.pitch).ok_or(invalid)?;
         let slices = (extent[2] - 1).checked_mul(self.slice).ok_or(invalid)?;
         let bytes = rows.checked_add(slices).and_then(|sum| sum.checked_add(extent[0])).ok_or(invalid)?;
@@ -126,8 +156,10 @@ impl Transfer {
             return Ok(None);
         }
         if extent[1] > 1 || extent[2] > 1 {
-            let too_long =
-                |side: &Side| extent[0] > side.pitch || side.kind == Kind::Device && side.pitch > MAX_PITCH;
+            let too_long = |side: &Side| {
+                side.array.is_none()
+                    && (extent[0] > side.pitch || side.kind == Kind::Device && side.pitch > MAX_PITCH)
+            };
             if too_long(&to) || too_long(&from) {
                 return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
             }
@@ -146,7 +178,7 @@ impl Transfer {
     }
 
     /// Copies now.
-    fn run(&self) -> CuResult<()> {
+    pub(super) fn run(&self) -> CuResult<()> {
         // Again: the memory may have been freed since the copy was asked for.
         let gone = |_| CUresult::CUDA_ERROR_ILLEGAL_ADDRESS;
         self.to.check(self.extent).map_err(gone)?;
@@ -166,16 +198,17 @@ impl Transfer {
 
     /// A copy's source bytes, row by row, and what is left to do with them.
     fn staged(&self, room: Room) -> impl FnOnce(&Context) -> CuResult<()> + Send + 'static {
-        let [width, rows, slices] = self.extent;
+        let [width, rows, _] = self.extent;
         let mut bytes = vec![0u8; self.bytes() as usize];
         let tight = Side {
             address: bytes.as_mut_ptr() as u64,
             kind: Kind::Pageable,
             pitch: width,
             slice: width * rows,
+            array: None,
         };
-        let taken = Transfer { to: tight, from: self.from, extent: [width, rows, slices] }.run();
-        let target = self.to;
+        let taken = Transfer { to: tight.clone(), from: self.from.clone(), extent: self.extent }.run();
+        let target = self.to.clone();
         let extent = self.extent;
         move |_| {
             let _room = room;
@@ -189,6 +222,7 @@ impl Transfer {
 /// Copies in the default stream. Returns when the bytes are where they belong, except between device addresses.
 pub(super) fn copy_now(copy: Option<Transfer>) -> CuResult<()> {
     let (context, stream) = stream::place_work(CUstream::NULL)?;
+    capture::refuse(&stream)?;
     let Some(copy) = copy else { return Ok(()) };
     if copy.to.kind == Kind::Device && copy.from.kind == Kind::Device {
         context.submit_work(&stream, move |_| copy.run());
@@ -201,6 +235,9 @@ pub(super) fn copy_now(copy: Option<Transfer>) -> CuResult<()> {
 pub(super) fn copy_async(copy: Option<Transfer>, stream: CUstream) -> CuResult<()> {
     let (context, stream) = stream::place_work(stream)?;
     let Some(copy) = copy else { return Ok(()) };
+    if capture::add(&stream, || Ok(Work::Copy(CopyWork::captured(copy.clone()))))? {
+        return Ok(());
+    }
     if !copy.involves(Kind::Pageable) {
         context.submit_work(&stream, move |_| copy.run());
         return Ok(());
@@ -213,47 +250,72 @@ pub(super) fn copy_async(copy: Option<Transfer>, stream: CUstream) -> CuResult<(
     Ok(())
 }
 
-/// Fills rows of device memory with a pattern, `asynchronous` or, in the default stream, as cuMemset does.
-pub(super) fn fill(
-    to: u64,
-    pitch: u64,
-    pattern: Pattern,
-    extent: [u64; 2],
-    stream: Option<CUstream>,
-) -> CuResult<()> {
+/// Fills rows of device memory with a pattern, asynchronously or, in the default stream, as cuMemset does.
+pub(super) fn fill(fill: Fill, stream: Option<CUstream>) -> CuResult<()> {
     let (context, place) = stream::place_work(stream.unwrap_or(CUstream::NULL))?;
-    let [count, rows] = extent;
-    let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
-    let width = count.checked_mul(pattern.bytes as u64).ok_or(invalid)?;
-    if !to.is_multiple_of(pattern.bytes as u64)
-        || rows > 1 && (!pitch.is_multiple_of(pattern.bytes as u64) || width > pitch)
-    {
-        return Err(invalid);
+    if stream.is_none() {
+        capture::refuse(&place)?;
     }
-    if count == 0 || rows == 0 {
+    let kind = fill.check()?;
+    if fill.extent.contains(&0) || capture::add(&place, || Ok(Work::Fill(fill)))? {
         return Ok(());
     }
-    let side = Side::new(to, Given::Device, pitch, 0)?;
-    side.check([width, rows, 1])?;
-    let job = move |_: &Context| {
-        side.check([width, rows, 1]).map_err(|_| CUresult::CUDA_ERROR_ILLEGAL_ADDRESS)?;
-        let (device, _) = device::range_of(to).ok_or(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS)?;
-        let filled =
-            (0..rows).try_for_each(|row| device.memory.fill(to + row * pitch, pattern.as_bytes(), count));
-        filled.map_err(|_| CUresult::CUDA_ERROR_ILLEGAL_ADDRESS)
-    };
-    if stream.is_none() && side.kind == Kind::Shared {
-        return context.run(&place, job);
+    if stream.is_none() && kind == Some(Kind::Shared) {
+        return context.run(&place, move |_| fill.run());
     }
-    context.submit_work(&place, job);
+    context.submit_work(&place, move |_| fill.run());
     Ok(())
 }
 
+/// Rows of device memory and what they are filled with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Fill {
+    pub(super) to: u64,
+    /// From row to row, bytes; nothing when there is one row.
+    pub(super) pitch: u64,
+    pub(super) pattern: Pattern,
+    /// Patterns in a row, rows.
+    pub(super) extent: [u64; 2],
+}
+
+impl Fill {
+    /// What the memory is, if anything is to be filled.
+    pub(super) fn check(&self) -> CuResult<Option<Kind>> {
+        let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
+        let [count, rows] = self.extent;
+        let size = self.pattern.bytes as u64;
+        let width = count.checked_mul(size).ok_or(invalid)?;
+        if !self.to.is_multiple_of(size)
+            || rows > 1 && (!self.pitch.is_multiple_of(size) || width > self.pitch)
+        {
+            return Err(invalid);
+        }
+        if count == 0 || rows == 0 {
+            return Ok(None);
+        }
+        let side = Side::new(self.to, Given::Device, self.pitch, 0)?;
+        side.check([width, rows, 1])?;
+        Ok(Some(side.kind))
+    }
+
+    /// Fills now.
+    pub(super) fn run(&self) -> CuResult<()> {
+        // Again: the memory may have been freed since.
+        let gone = CUresult::CUDA_ERROR_ILLEGAL_ADDRESS;
+        self.check().map_err(|_| gone)?;
+        let (device, _) = device::range_of(self.to).ok_or(gone)?;
+        let [count, rows] = self.extent;
+        let fill = |row| device.memory.fill(self.to + row * self.pitch, self.pattern.as_bytes(), count);
+        (0..rows).try_for_each(fill).map_err(|_| gone)
+    }
+}
+
 /// What [`fill`] repeats: 1, 2 or 4 bytes.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Pattern {
-    value: [u8; 4],
-    bytes: usize,
+    pub(super) value: [u8; 4],
+    /// How many of them count.
+    pub(super) bytes: usize,
 }
 
 impl Pattern {

@@ -2,9 +2,11 @@
 //! cuMemcpy* and cuMemset*.
 
 use std::ffi::c_void;
+use std::sync::Arc;
 
+use super::array::{self, CUarray};
 use super::context::CUcontext;
-use super::copy::{Given, Pattern, Side, Transfer, copy_async, copy_now, fill, peer};
+use super::copy::{Fill, Given, Pattern, Side, Transfer, copy_async, copy_now, fill, peer};
 use super::device::CUdeviceptr;
 use super::ffi::In;
 use super::result::{CUresult, CuResult};
@@ -14,56 +16,59 @@ use super::stream::CUstream;
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Place2D {
-    x: usize,
-    y: usize,
-    memory_type: u32,
-    host: u64,
-    device: CUdeviceptr,
-    array: usize,
-    pitch: usize,
+    pub(super) x: usize,
+    pub(super) y: usize,
+    pub(super) memory_type: u32,
+    pub(super) host: u64,
+    pub(super) device: CUdeviceptr,
+    pub(super) array: CUarray,
+    pub(super) pitch: usize,
 }
 
 /// CUDA_MEMCPY2D
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Memcpy2D {
-    from: Place2D,
-    to: Place2D,
-    width: usize,
-    height: usize,
+    pub(super) from: Place2D,
+    pub(super) to: Place2D,
+    pub(super) width: usize,
+    pub(super) height: usize,
 }
 
 /// One side of CUDA_MEMCPY3D and CUDA_MEMCPY3D_PEER.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Place3D {
-    x: usize,
-    y: usize,
-    z: usize,
-    level: usize,
-    memory_type: u32,
-    host: u64,
-    device: CUdeviceptr,
-    array: usize,
+    pub(super) x: usize,
+    pub(super) y: usize,
+    pub(super) z: usize,
+    pub(super) level: usize,
+    pub(super) memory_type: u32,
+    pub(super) host: u64,
+    pub(super) device: CUdeviceptr,
+    pub(super) array: CUarray,
     /// Reserved except in a peer copy.
-    context: CUcontext,
-    pitch: usize,
-    height: usize,
+    pub(super) context: CUcontext,
+    pub(super) pitch: usize,
+    pub(super) height: usize,
 }
 
 /// CUDA_MEMCPY3D and CUDA_MEMCPY3D_PEER
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Memcpy3D {
-    from: Place3D,
-    to: Place3D,
-    width: usize,
-    height: usize,
-    depth: usize,
+    pub(super) from: Place3D,
+    pub(super) to: Place3D,
+    pub(super) width: usize,
+    pub(super) height: usize,
+    pub(super) depth: usize,
 }
 
 // As sizeof() in cuda.h.
 const _: () = assert!(size_of::<Memcpy2D>() == 128 && size_of::<Memcpy3D>() == 200);
+
+/// CU_MEMORYTYPE_ARRAY
+const ARRAY: u32 = 3;
 
 /// How CUmemorytype says that the address is given, and the address.
 fn given(memory_type: u32, host: u64, device: u64) -> CuResult<(Given, u64)> {
@@ -71,13 +76,17 @@ fn given(memory_type: u32, host: u64, device: u64) -> CuResult<(Given, u64)> {
         1 => Ok((Given::Host, host)),
         2 => Ok((Given::Device, device)),
         4 => Ok((Given::Unified, device)),
-        // CU_MEMORYTYPE_ARRAY: no array exists.
+        // CU_MEMORYTYPE_ARRAY is its own case.
         _ => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
     }
 }
 
 impl Place2D {
     fn side(&self, width: usize) -> CuResult<Side> {
+        if self.memory_type == ARRAY {
+            let array = array::find(self.array)?;
+            return Side::in_array(Arc::clone(&array.array), [self.x as u64, self.y as u64, 0]);
+        }
         let (given, base) = given(self.memory_type, self.host, self.device)?;
         let pitch = if self.pitch == 0 { width.saturating_add(self.x) } else { self.pitch };
         let offset = self.y.checked_mul(pitch).and_then(|rows| rows.checked_add(self.x));
@@ -89,6 +98,11 @@ impl Place3D {
     fn side(&self, width: usize, rows: usize) -> CuResult<Side> {
         if self.level != 0 {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        if self.memory_type == ARRAY {
+            let array = array::find(self.array)?;
+            let at = [self.x, self.y, self.z].map(|offset| offset as u64);
+            return Side::in_array(Arc::clone(&array.array), at);
         }
         let (given, base) = given(self.memory_type, self.host, self.device)?;
         let pitch = if self.pitch == 0 { width.saturating_add(self.x) } else { self.pitch };
@@ -123,9 +137,9 @@ fn flat(copy: In<Memcpy2D>) -> CuResult<Option<Transfer>> {
     Transfer::new(copy.to.side(copy.width)?, copy.from.side(copy.width)?, extent)
 }
 
-fn boxed(copy: In<Memcpy3D>) -> CuResult<Option<Transfer>> {
+/// Checks a copy between boxes; none when it has nothing to do.
+pub(super) fn boxed(copy: &Memcpy3D) -> CuResult<Option<Transfer>> {
     super::context::current()?;
-    let copy = copy.get()?;
     if copy.width == 0 || copy.height == 0 || copy.depth == 0 {
         return Ok(None);
     }
@@ -199,11 +213,11 @@ fn memcpy_2d_async(copy: In<Memcpy2D>, stream: CUstream) -> CuResult<()> {
 }
 
 fn memcpy_3d(copy: In<Memcpy3D>) -> CuResult<()> {
-    copy_now(boxed(copy)?)
+    copy_now(boxed(&copy.get()?)?)
 }
 
 fn memcpy_3d_async(copy: In<Memcpy3D>, stream: CUstream) -> CuResult<()> {
-    copy_async(boxed(copy)?, stream)
+    copy_async(boxed(&copy.get()?)?, stream)
 }
 
 fn check_peers(copy: In<Memcpy3D>) -> CuResult<()> {
@@ -224,39 +238,69 @@ fn memcpy_3d_peer_async(copy: In<Memcpy3D>, stream: CUstream) -> CuResult<()> {
 }
 
 fn memset_d8(to: CUdeviceptr, value: u8, count: usize) -> CuResult<()> {
-    fill(to, 0, Pattern::new(value.into(), 1), [count as u64, 1], None)
+    fill(Fill { to, pitch: 0, pattern: Pattern::new(value.into(), 1), extent: [count as u64, 1] }, None)
 }
 
 fn memset_d16(to: CUdeviceptr, value: u16, count: usize) -> CuResult<()> {
-    fill(to, 0, Pattern::new(value.into(), 2), [count as u64, 1], None)
+    fill(Fill { to, pitch: 0, pattern: Pattern::new(value.into(), 2), extent: [count as u64, 1] }, None)
 }
 
 fn memset_d32(to: CUdeviceptr, value: u32, count: usize) -> CuResult<()> {
-    fill(to, 0, Pattern::new(value, 4), [count as u64, 1], None)
+    fill(Fill { to, pitch: 0, pattern: Pattern::new(value, 4), extent: [count as u64, 1] }, None)
 }
 
 fn memset_d8_async(to: CUdeviceptr, value: u8, count: usize, stream: CUstream) -> CuResult<()> {
-    fill(to, 0, Pattern::new(value.into(), 1), [count as u64, 1], Some(stream))
+    fill(
+        Fill { to, pitch: 0, pattern: Pattern::new(value.into(), 1), extent: [count as u64, 1] },
+        Some(stream),
+    )
 }
 
 fn memset_d16_async(to: CUdeviceptr, value: u16, count: usize, stream: CUstream) -> CuResult<()> {
-    fill(to, 0, Pattern::new(value.into(), 2), [count as u64, 1], Some(stream))
+    fill(
+        Fill { to, pitch: 0, pattern: Pattern::new(value.into(), 2), extent: [count as u64, 1] },
+        Some(stream),
+    )
 }
 
 fn memset_d32_async(to: CUdeviceptr, value: u32, count: usize, stream: CUstream) -> CuResult<()> {
-    fill(to, 0, Pattern::new(value, 4), [count as u64, 1], Some(stream))
+    fill(Fill { to, pitch: 0, pattern: Pattern::new(value, 4), extent: [count as u64, 1] }, Some(stream))
 }
 
 fn memset_2d_d8(to: CUdeviceptr, pitch: usize, value: u8, width: usize, height: usize) -> CuResult<()> {
-    fill(to, pitch as u64, Pattern::new(value.into(), 1), [width as u64, height as u64], None)
+    fill(
+        Fill {
+            to,
+            pitch: pitch as u64,
+            pattern: Pattern::new(value.into(), 1),
+            extent: [width as u64, height as u64],
+        },
+        None,
+    )
 }
 
 fn memset_2d_d16(to: CUdeviceptr, pitch: usize, value: u16, width: usize, height: usize) -> CuResult<()> {
-    fill(to, pitch as u64, Pattern::new(value.into(), 2), [width as u64, height as u64], None)
+    fill(
+        Fill {
+            to,
+            pitch: pitch as u64,
+            pattern: Pattern::new(value.into(), 2),
+            extent: [width as u64, height as u64],
+        },
+        None,
+    )
 }
 
 fn memset_2d_d32(to: CUdeviceptr, pitch: usize, value: u32, width: usize, height: usize) -> CuResult<()> {
-    fill(to, pitch as u64, Pattern::new(value, 4), [width as u64, height as u64], None)
+    fill(
+        Fill {
+            to,
+            pitch: pitch as u64,
+            pattern: Pattern::new(value, 4),
+            extent: [width as u64, height as u64],
+        },
+        None,
+    )
 }
 
 fn memset_2d_d8_async(
@@ -267,7 +311,15 @@ fn memset_2d_d8_async(
     height: usize,
     stream: CUstream,
 ) -> CuResult<()> {
-    fill(to, pitch as u64, Pattern::new(value.into(), 1), [width as u64, height as u64], Some(stream))
+    fill(
+        Fill {
+            to,
+            pitch: pitch as u64,
+            pattern: Pattern::new(value.into(), 1),
+            extent: [width as u64, height as u64],
+        },
+        Some(stream),
+    )
 }
 
 fn memset_2d_d16_async(
@@ -278,7 +330,15 @@ fn memset_2d_d16_async(
     height: usize,
     stream: CUstream,
 ) -> CuResult<()> {
-    fill(to, pitch as u64, Pattern::new(value.into(), 2), [width as u64, height as u64], Some(stream))
+    fill(
+        Fill {
+            to,
+            pitch: pitch as u64,
+            pattern: Pattern::new(value.into(), 2),
+            extent: [width as u64, height as u64],
+        },
+        Some(stream),
+    )
 }
 
 fn memset_2d_d32_async(
@@ -289,7 +349,15 @@ fn memset_2d_d32_async(
     height: usize,
     stream: CUstream,
 ) -> CuResult<()> {
-    fill(to, pitch as u64, Pattern::new(value, 4), [width as u64, height as u64], Some(stream))
+    fill(
+        Fill {
+            to,
+            pitch: pitch as u64,
+            pattern: Pattern::new(value, 4),
+            extent: [width as u64, height as u64],
+        },
+        Some(stream),
+    )
 }
 
 super::ffi::entries! { after_init

@@ -4,8 +4,10 @@
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Instant;
 
+use super::capture::{self, Capture};
 use super::context::{self, Context};
 use super::ffi::Out;
+use super::graph::{CUgraphNode, Work};
 use super::handle::{Handle, Registry};
 use super::queue::Mark;
 use super::result::{CUresult, CuResult};
@@ -24,29 +26,76 @@ static EVENTS: Registry<Event> = Registry::new();
 pub struct Event {
     context: Weak<Context>,
     timing: bool,
-    last: Mutex<Option<Record>>,
+    last: Mutex<Last>,
 }
 
 /// The latest cuEventRecord.
+#[derive(Clone, Default)]
+enum Last {
+    #[default]
+    Never,
+    Record(Record),
+    /// In a stream that was capturing: the nodes it stands for.
+    Captured(Weak<Capture>, Vec<CUgraphNode>),
+}
+
 #[derive(Clone)]
 struct Record {
     mark: Mark,
     at: Arc<OnceLock<Instant>>,
 }
 
+/// What an event stands for.
+pub(super) enum Recorded {
+    Never,
+    /// A point in a stream.
+    At(Mark),
+    /// Nodes of a graph that is, or was, being captured.
+    Captured(Weak<Capture>, Vec<CUgraphNode>),
+}
+
 impl Event {
-    fn last(&self) -> Option<Record> {
+    fn last(&self) -> Last {
         self.last.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The latest record in a stream. Asking for another one is an error, which ends the capture that it belongs to.
+    fn record(&self) -> CuResult<Option<Record>> {
+        match self.last() {
+            Last::Never => Ok(None),
+            Last::Record(record) => Ok(Some(record)),
+            Last::Captured(capture, _) => {
+                capture.upgrade().inspect(|capture| capture.invalidate());
+                Err(CUresult::CUDA_ERROR_CAPTURED_EVENT)
+            }
+        }
+    }
+
+    /// Makes work that a stream got already the event's latest record; `at` is set when it is reached.
+    pub(super) fn set_record(&self, mark: Mark, at: Arc<OnceLock<Instant>>) {
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Last::Record(Record { mark, at });
+    }
+
+    /// The point in a stream that a graph's wait node waits for.
+    pub(super) fn mark(&self) -> Option<Mark> {
+        match self.last() {
+            Last::Record(record) => Some(record.mark),
+            Last::Never | Last::Captured(..) => None,
+        }
     }
 }
 
-fn find(handle: CUevent) -> CuResult<Arc<Event>> {
+pub(super) fn find(handle: CUevent) -> CuResult<Arc<Event>> {
     EVENTS.get(handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
 }
 
-/// The point that an event stands for; none when it was never recorded.
-pub(super) fn recorded(handle: CUevent) -> CuResult<Option<Mark>> {
-    Ok(find(handle)?.last().map(|record| record.mark))
+/// What an event stands for.
+pub(super) fn recorded(handle: CUevent) -> CuResult<Recorded> {
+    Ok(match find(handle)?.last() {
+        Last::Never => Recorded::Never,
+        Last::Record(record) => Recorded::At(record.mark),
+        Last::Captured(capture, nodes) => Recorded::Captured(capture, nodes),
+    })
 }
 
 /// Ends the handles of all events of a context that is being destroyed.
@@ -62,7 +111,7 @@ fn event_create(out: Out<CUevent>, flags: u32) -> CuResult<()> {
     }
     let context = Arc::downgrade(&context::current()?);
     let handle = Handle::mint();
-    EVENTS.insert(handle, Arc::new(Event { context, timing, last: Mutex::new(None) }));
+    EVENTS.insert(handle, Arc::new(Event { context, timing, last: Mutex::default() }));
     out.set(handle);
     Ok(())
 }
@@ -72,10 +121,30 @@ fn event_destroy(handle: CUevent) -> CuResult<()> {
     EVENTS.remove(handle).map(|_| ()).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
 }
 
+/// CU_EVENT_RECORD_EXTERNAL
+const RECORD_EXTERNAL: u32 = 1;
+
 fn event_record(handle: CUevent, stream: CUstream) -> CuResult<()> {
+    event_record_with_flags(handle, stream, 0)
+}
+
+fn event_record_with_flags(handle: CUevent, stream: CUstream, flags: u32) -> CuResult<()> {
+    if flags & !RECORD_EXTERNAL != 0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
     let event = find(handle)?;
     let context = event.context.upgrade().ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?.checked()?;
     let stream = context.stream(stream)?;
+    capture::check_order(&context, &stream)?;
+    if flags & RECORD_EXTERNAL != 0
+        && capture::add(&stream, || Ok(Work::EventRecord(handle, Arc::clone(&event))))?
+    {
+        return Ok(());
+    }
+    if let Some((capture, nodes)) = capture::dependencies(&stream)? {
+        *event.last.lock().unwrap_or_else(PoisonError::into_inner) = Last::Captured(capture, nodes);
+        return Ok(());
+    }
     let at = Arc::new(OnceLock::new());
     let stamp = Arc::clone(&at);
     // Held while the record is submitted, so that two threads' records end in the order of their marks.
@@ -84,15 +153,8 @@ fn event_record(handle: CUevent, stream: CUstream) -> CuResult<()> {
         stamp.get_or_init(Instant::now);
         Ok(())
     });
-    *last = Some(Record { mark, at });
+    *last = Last::Record(Record { mark, at });
     Ok(())
-}
-
-fn event_record_with_flags(handle: CUevent, stream: CUstream, flags: u32) -> CuResult<()> {
-    if flags & !1 != 0 {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-    }
-    event_record(handle, stream)
 }
 
 fn context_of(event: &Event) -> CuResult<Arc<Context>> {
@@ -102,8 +164,10 @@ fn context_of(event: &Event) -> CuResult<Arc<Context>> {
 fn event_query(handle: CUevent) -> CuResult<()> {
     let event = find(handle)?;
     let context = context_of(&event)?;
+    let record = event.record()?;
+    capture::check_safe()?;
     context.flush_printf();
-    let ready = event.last().is_none_or(|record| record.mark.reached());
+    let ready = record.is_none_or(|record| record.mark.reached());
     if let Some(error) = context.sticky() {
         return Err(error);
     }
@@ -113,7 +177,7 @@ fn event_query(handle: CUevent) -> CuResult<()> {
 fn event_synchronize(handle: CUevent) -> CuResult<()> {
     let event = find(handle)?;
     let context = context_of(&event)?;
-    if let Some(record) = event.last() {
+    if let Some(record) = event.record()? {
         record.mark.wait();
     }
     context.flush_printf();
@@ -127,7 +191,7 @@ fn event_elapsed_time(milliseconds: Out<f32>, start: CUevent, end: CUevent) -> C
     if !start.timing || !end.timing {
         return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
     }
-    let (Some(start), Some(end)) = (start.last(), end.last()) else {
+    let (Some(start), Some(end)) = (start.record()?, end.record()?) else {
         return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
     };
     let (Some(start), Some(end)) = (start.at.get(), end.at.get()) else {

@@ -98,6 +98,16 @@ impl Function {
         }
     }
 
+    /// The context that it is in, for a library's kernel the current one.
+    pub(super) fn home_context(&self) -> CuResult<Arc<Context>> {
+        match &self.home {
+            Home::Library(_) => context::current(),
+            Home::Module(module) => {
+                module.context.upgrade().ok_or(CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED)?.checked()
+            }
+        }
+    }
+
     /// Most bytes of dynamic shared memory that a launch may ask for.
     pub(super) fn dynamic_shared(&self) -> CuResult<u32> {
         Ok(self.settings()?.dynamic_shared.load(Ordering::Relaxed))

@@ -77,6 +77,12 @@ impl<T> Registry<T> {
         self.objects.write().unwrap_or_else(PoisonError::into_inner).remove(&handle.0)
     }
 
+    /// The handle of the first object that `wanted` picks.
+    pub(super) fn find(&self, wanted: impl Fn(&T) -> bool) -> Option<Handle<T>> {
+        let objects = self.objects.read().unwrap_or_else(PoisonError::into_inner);
+        objects.iter().find(|(_, object)| wanted(object)).map(|(handle, _)| Handle::new(*handle))
+    }
+
     /// All live objects.
     pub(super) fn all(&self) -> Vec<Arc<T>> {
         self.objects.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use super::capture;
 use super::context::{self, CUcontext};
 use super::device::{self, CUdeviceptr};
 use super::ffi::Out;
@@ -79,6 +80,7 @@ pub(super) fn free_all_of(context: CUcontext) {
 
 fn allocate(bytes: usize, flags: u32) -> CuResult<*mut c_void> {
     let context = context::current()?;
+    capture::check_safe()?;
     if flags & !ALLOC_FLAGS != 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
@@ -124,6 +126,7 @@ fn mem_free_host(pointer: *mut c_void) -> CuResult<()> {
     if pointer.is_null() {
         return Ok(());
     }
+    capture::check_safe()?;
     let pinned = take(pointer, true).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     context::wait_all_idle();
     release(pointer as usize, pinned);
@@ -150,6 +153,7 @@ fn populate(base: usize, bytes: usize, writable: bool) -> CuResult<()> {
 
 fn mem_host_register(pointer: *mut c_void, bytes: usize, flags: u32) -> CuResult<()> {
     let context = context::current()?;
+    capture::check_safe()?;
     if pointer.is_null() || bytes == 0 || flags & !REGISTER_FLAGS != 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
@@ -170,6 +174,7 @@ fn mem_host_register(pointer: *mut c_void, bytes: usize, flags: u32) -> CuResult
 
 fn mem_host_unregister(pointer: *mut c_void) -> CuResult<()> {
     context::current()?;
+    capture::check_safe()?;
     let pinned = take(pointer, false).ok_or_else(|| match find(pointer) {
         // Allocated, or inside a registered range.
         Ok(_) => CUresult::CUDA_ERROR_INVALID_VALUE,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! cuLaunchKernel and its relatives: what is checked at once, and the work that goes to the stream.
 
+use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::num::NonZero;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -8,9 +9,11 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 
 use super::attributes::{MAX_BLOCK, MAX_GRID, MAX_THREADS, MULTIPROCESSORS, REGISTERS, SHARED_OPTIN};
+use super::capture;
 use super::context::Context;
 use super::ffi::In;
 use super::function::{self, CUfunction, Function};
+use super::graph::Work;
 use super::module::Module;
 use super::occupancy;
 use super::output;
@@ -24,22 +27,92 @@ const PARAM_END: usize = 0;
 const PARAM_BUFFER_POINTER: usize = 1;
 const PARAM_BUFFER_SIZE: usize = 2;
 /// CUlaunchAttributeID
-const ATTRIBUTE_COOPERATIVE: u32 = 2;
+pub(super) const ATTRIBUTE_COOPERATIVE: u32 = 2;
 const ATTRIBUTE_CLUSTER_DIMENSION: u32 = 4;
 const ATTRIBUTE_PROGRAMMATIC_EVENT: u32 = 7;
 const ATTRIBUTE_LAUNCH_COMPLETION_EVENT: u32 = 12;
 const ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE: u32 = 13;
 
-/// The size and place of a launch.
-#[derive(Clone, Copy)]
+/// The size of a launch.
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Shape {
-    grid: [u32; 3],
-    block: [u32; 3],
-    shared: u32,
-    stream: CUstream,
-    cooperative: bool,
+    pub(super) grid: [u32; 3],
+    pub(super) block: [u32; 3],
+    /// Bytes of dynamic shared memory.
+    pub(super) shared: u32,
+    pub(super) cooperative: bool,
     /// Blocks of a cluster, when the launch says so.
-    cluster: Option<[u32; 3]>,
+    pub(super) cluster: Option<[u32; 3]>,
+}
+
+/// A launch that was checked: what a stream or a graph does later.
+pub(super) struct KernelWork {
+    pub(super) handle: CUfunction,
+    pub(super) function: Arc<Function>,
+    pub(super) context: Arc<Context>,
+    pub(super) shape: Shape,
+    module: Arc<Module>,
+    params: Vec<u8>,
+    /// The address of each parameter in `params`, for cuGraphKernelNodeGetParams.
+    pointers: Vec<usize>,
+    /// What a graph node's attributes were set to, by CUlaunchAttributeID.
+    pub(super) attributes: BTreeMap<u32, [u32; 16]>,
+}
+
+impl KernelWork {
+    /// Checks a launch in a context and takes the parameters along.
+    pub(super) fn new(
+        handle: CUfunction,
+        shape: Shape,
+        context: &Arc<Context>,
+        params: In<*const c_void>,
+        extra: In<*mut c_void>,
+    ) -> CuResult<KernelWork> {
+        let function = function::find(handle)?;
+        let kernel = function.kernel()?;
+        check(&function, kernel, &shape)?;
+        let params = parameters(kernel, params, extra)?;
+        let module = function.module(context)?;
+        let start = params.as_ptr() as usize;
+        let pointers = kernel.params.iter().map(|param| start + param.offset as usize).collect();
+        let (context, attributes) = (Arc::clone(context), BTreeMap::new());
+        Ok(KernelWork { handle, function, context, shape, module, params, pointers, attributes })
+    }
+
+    /// The same launch with other attributes.
+    pub(super) fn with_attributes(&self, attributes: BTreeMap<u32, [u32; 16]>) -> CuResult<KernelWork> {
+        let cooperative = attributes.get(&ATTRIBUTE_COOPERATIVE).map(|value| value[0] != 0);
+        let cluster = attributes.get(&ATTRIBUTE_CLUSTER_DIMENSION).map(|value| [value[0], value[1], value[2]]);
+        let shape = Shape {
+            cooperative: cooperative.unwrap_or(self.shape.cooperative),
+            cluster: cluster.or(self.shape.cluster),
+            ..self.shape
+        };
+        check(&self.function, self.function.kernel()?, &shape)?;
+        let params = self.params.clone();
+        let start = params.as_ptr() as usize;
+        let offsets = self.function.kernel()?.params.iter().map(|param| param.offset as usize);
+        Ok(KernelWork {
+            handle: self.handle,
+            function: Arc::clone(&self.function),
+            context: Arc::clone(&self.context),
+            shape,
+            module: Arc::clone(&self.module),
+            pointers: offsets.map(|offset| start + offset).collect(),
+            params,
+            attributes,
+        })
+    }
+
+    /// `kernelParams`: good as long as this value lives.
+    pub(super) fn parameter_pointers(&self) -> *const c_void {
+        self.pointers.as_ptr().cast()
+    }
+
+    /// Runs the kernel on this thread and the workers that it starts.
+    pub(super) fn run(&self) -> CuResult<()> {
+        execute(&self.context, &self.module, self.function.kernel()?, &self.shape, &self.params)
+    }
 }
 
 /// CUlaunchConfig
@@ -139,22 +212,21 @@ fn check(function: &Function, kernel: &Kernel, shape: &Shape) -> CuResult<()> {
 fn submit(
     handle: CUfunction,
     shape: Shape,
+    stream: CUstream,
     params: In<*const c_void>,
     extra: In<*mut c_void>,
 ) -> CuResult<()> {
-    let function = function::find(handle)?;
-    let (context, stream) = stream::place_work(shape.stream)?;
-    let kernel = function.kernel()?;
-    check(&function, kernel, &shape)?;
-    let params = parameters(kernel, params, extra)?;
-    let module = function.module(&context)?;
+    function::find(handle)?;
+    let (context, stream) = stream::place_work(stream)?;
+    let work = Arc::new(KernelWork::new(handle, shape, &context, params, extra)?);
+    if capture::add(&stream, || Ok(Work::Kernel(Arc::clone(&work))))? {
+        return Ok(());
+    }
     context.flush_printf();
-    let kept = Arc::clone(&function);
-    context.submit_work(&stream, move |context| execute(context, &module, kept.kernel()?, &shape, &params));
+    context.submit_work(&stream, move |_| work.run());
     Ok(())
 }
 
-/// Runs the kernel on this thread and the workers that it starts.
 fn execute(
     context: &Context,
     module: &Module,
@@ -209,7 +281,7 @@ fn launch_kernel(
     extra: In<*mut c_void>,
 ) -> CuResult<()> {
     let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
-    submit(function, Shape { grid, block, shared, stream, cooperative: false, cluster: None }, params, extra)
+    submit(function, Shape { grid, block, shared, cooperative: false, cluster: None }, stream, params, extra)
 }
 
 #[allow(clippy::too_many_arguments, reason = "the C function's")]
@@ -227,7 +299,7 @@ fn launch_cooperative_kernel(
 ) -> CuResult<()> {
     let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
     let extra = In::from_raw(std::ptr::null());
-    submit(function, Shape { grid, block, shared, stream, cooperative: true, cluster: None }, params, extra)
+    submit(function, Shape { grid, block, shared, cooperative: true, cluster: None }, stream, params, extra)
 }
 
 fn launch_kernel_ex(
@@ -238,7 +310,7 @@ fn launch_kernel_ex(
 ) -> CuResult<()> {
     let config = config.get()?;
     let CUlaunchConfig { grid, block, shared, stream, .. } = config;
-    let mut shape = Shape { grid, block, shared, stream, cooperative: false, cluster: None };
+    let mut shape = Shape { grid, block, shared, cooperative: false, cluster: None };
     for index in 0..config.attribute_count as usize {
         let attribute = config.attributes.at(index)?;
         match attribute.id {
@@ -253,7 +325,7 @@ fn launch_kernel_ex(
             _ => {}
         }
     }
-    submit(function, shape, params, extra)
+    submit(function, shape, stream, params, extra)
 }
 
 super::ffi::entries! { after_init

@@ -7,8 +7,12 @@
 //! Environment: `CUDA_EMULATOR_DEVICES` (1), `CUDA_EMULATOR_MEMORY` (8G, for each device), `CUDA_EMULATOR_LOG` (error; as RUST_LOG).
 
 mod allocation;
+mod array;
+mod array_api;
+mod array_copy_api;
 mod attributes;
 mod capture;
+mod capture_api;
 mod context;
 mod context_api;
 mod copy;
@@ -18,11 +22,13 @@ mod device_api;
 mod event;
 mod ffi;
 mod function;
+mod graph;
 mod handle;
 mod host_memory;
 mod image;
 mod launch;
 mod library;
+mod mem_op;
 mod module;
 mod names;
 mod occupancy;
@@ -34,7 +40,9 @@ mod profiler;
 mod queue;
 mod result;
 mod stream;
+mod surface_api;
 mod symbols;
+mod texture_api;
 mod threads;
 
 pub use result::CUresult;

@@ -5,12 +5,14 @@ use std::ffi::c_void;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 
+use super::capture;
 use super::context::Context;
-use super::device::{CUdevice, CUdeviceptr, device};
+use super::device::{self, CUdevice, CUdeviceptr, device};
 use super::ffi::{In, Out};
+use super::graph;
 use super::handle::{Handle, Registry};
 use super::result::{CUresult, CuResult};
-use super::stream::{self, CUstream};
+use super::stream::{self, CUstream, Stream};
 use crate::memory::RangeKind;
 
 /// A pool's handle.
@@ -66,6 +68,32 @@ pub struct CUmemPoolProps {
 }
 
 const _: () = assert!(size_of::<CUmemPoolProps>() == 88);
+
+impl CUmemPoolProps {
+    /// Memory of a device, without more.
+    pub(super) fn of_device(ordinal: CUdevice) -> CUmemPoolProps {
+        CUmemPoolProps {
+            alloc_type: PINNED,
+            handle_types: 0,
+            location: CUmemLocation { kind: LOCATION_DEVICE, id: ordinal },
+            win32_security_attributes: std::ptr::null(),
+            max_size: 0,
+            usage: 0,
+            reserved: [0; 54],
+        }
+    }
+
+    /// The device that they name.
+    pub(super) fn device_ordinal(&self) -> CuResult<CUdevice> {
+        if self.alloc_type != PINNED || self.location.kind != LOCATION_DEVICE {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        if self.handle_types != 0 {
+            return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+        }
+        Ok(device(self.location.id)?.ordinal)
+    }
+}
 
 /// CUmemAccessDesc
 #[repr(C)]
@@ -136,13 +164,7 @@ fn set_mem_pool(ordinal: CUdevice, handle: CUmemoryPool) -> CuResult<()> {
 fn pool_create(out: Out<CUmemoryPool>, props: In<CUmemPoolProps>) -> CuResult<()> {
     out.check()?;
     let props = props.get()?;
-    if props.alloc_type != PINNED || props.location.kind != LOCATION_DEVICE {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-    }
-    if props.handle_types != 0 {
-        return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
-    }
-    let pool = Pool { default: false, ..Pool::new(device(props.location.id)?.ordinal) };
+    let pool = Pool { default: false, ..Pool::new(props.device_ordinal()?) };
     out.set(Arc::new(pool).publish());
     Ok(())
 }
@@ -236,9 +258,25 @@ fn allocate_from(context: &Context, pool: Arc<Pool>, bytes: usize) -> CuResult<C
     context.device.allocate(context.handle, bytes as u64, RangeKind::Device, Some(pool))
 }
 
+/// In a capturing stream: an allocation node, whose address is known at once.
+fn capture_allocation(context: &Context, stream: &Stream, bytes: usize) -> CuResult<Option<CUdeviceptr>> {
+    let mut address = 0;
+    let added = bytes > 0
+        && capture::add(stream, || {
+            let (work, ptr) = graph::capture_allocation(context.device, bytes)?;
+            address = ptr;
+            Ok(work)
+        })?;
+    Ok(added.then_some(address))
+}
+
 fn mem_alloc_async(out: Out<CUdeviceptr>, bytes: usize, stream: CUstream) -> CuResult<()> {
     out.check()?;
-    let (context, _) = stream::place_work(stream)?;
+    let (context, stream) = stream::place_work(stream)?;
+    if let Some(ptr) = capture_allocation(&context, &stream, bytes)? {
+        out.set(ptr);
+        return Ok(());
+    }
     let pool = Arc::clone(&context.device.current_pool.lock().unwrap_or_else(PoisonError::into_inner));
     out.set(allocate_from(&context, pool, bytes)?);
     Ok(())
@@ -251,10 +289,14 @@ fn mem_alloc_from_pool_async(
     stream: CUstream,
 ) -> CuResult<()> {
     out.check()?;
-    let (context, _) = stream::place_work(stream)?;
+    let (context, stream) = stream::place_work(stream)?;
     let pool = find(pool)?;
     if pool.ordinal != context.device.ordinal {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    if let Some(ptr) = capture_allocation(&context, &stream, bytes)? {
+        out.set(ptr);
+        return Ok(());
     }
     out.set(allocate_from(&context, pool, bytes)?);
     Ok(())
@@ -265,8 +307,14 @@ fn mem_free_async(ptr: CUdeviceptr, stream: CUstream) -> CuResult<()> {
     if ptr == 0 {
         return Ok(());
     }
-    let device = context.device;
-    let owner = device.disown(ptr).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    if capture::add(&stream, || graph::free_of(ptr))? {
+        return Ok(());
+    }
+    if graph::free_outside(ptr) {
+        return Ok(());
+    }
+    let found = device::all().iter().find_map(|device| Some((device, device.disown(ptr)?)));
+    let (device, owner) = found.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     context.submit(&stream, Vec::new(), move |_, _| device.release(ptr, &owner));
     Ok(())
 }

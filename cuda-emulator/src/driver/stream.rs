@@ -4,11 +4,13 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ffi::c_void;
-use std::sync::{Arc, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+use super::capture::{self, Branch};
 use super::context::{self, CUcontext, Context};
-use super::event::CUevent;
+use super::event::{self, CUevent, Recorded};
 use super::ffi::{Out, default_stream_is_per_thread};
+use super::graph::{HostWork, Work};
 use super::handle::{Handle, Registry};
 use super::queue::{Mark, Queue};
 use super::result::{CUresult, CuResult};
@@ -36,16 +38,26 @@ pub struct Stream {
     context: Weak<Context>,
     pub(super) queue: Arc<Queue>,
     /// Takes no part in the legacy default stream's order.
-    non_blocking: bool,
+    pub(super) non_blocking: bool,
     priority: i32,
     id: u64,
+    /// Work goes into a graph instead.
+    pub(super) capture: Mutex<Option<Branch>>,
 }
 
 impl Stream {
     fn new(context: &Weak<Context>, handle: CUstream, non_blocking: bool, priority: i32) -> Stream {
         // The handle's number serves as the id unless it stands for a default stream.
         let id = if handle.0 > CU_STREAM_PER_THREAD { handle.0 } else { CUstream::mint().0 } as u64;
-        Stream { handle, context: Weak::clone(context), queue: Arc::default(), non_blocking, priority, id }
+        Stream {
+            handle,
+            context: Weak::clone(context),
+            queue: Arc::default(),
+            non_blocking,
+            priority,
+            id,
+            capture: Mutex::default(),
+        }
     }
 
     /// The legacy default stream of a context that is being made.
@@ -53,7 +65,7 @@ impl Stream {
         Arc::new(Stream::new(context, Handle::new(CU_STREAM_LEGACY), false, 0))
     }
 
-    fn is_legacy(&self) -> bool {
+    pub(super) fn is_legacy(&self) -> bool {
         self.handle.0 == CU_STREAM_LEGACY
     }
 }
@@ -93,7 +105,7 @@ impl Context {
     }
 
     /// The streams that exist or still work, the legacy one excepted.
-    fn live_streams(&self) -> Vec<Arc<Stream>> {
+    pub(super) fn live_streams(&self) -> Vec<Arc<Stream>> {
         let streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
         streams.iter().filter_map(Weak::upgrade).collect()
     }
@@ -163,6 +175,7 @@ impl Context {
 
     /// Waits for all streams and says whether something failed.
     pub(super) fn synchronize(&self) -> CuResult<()> {
+        capture::refuse_any(self)?;
         self.wait_idle();
         self.flush_printf();
         self.sticky().map_or(Ok(()), Err)
@@ -207,6 +220,7 @@ fn stream_create_with_priority(out: Out<CUstream>, flags: u32, priority: i32) ->
 fn stream_destroy(handle: CUstream) -> CuResult<()> {
     let stream = STREAMS.get(handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
     stream.context.upgrade().map(Context::checked).transpose()?;
+    capture::abandon(&stream);
     // Work under way goes on: its job holds the stream.
     STREAMS.remove(handle).map(|_| ()).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
 }
@@ -225,11 +239,15 @@ pub(super) fn with_stream(handle: CUstream) -> CuResult<(Arc<Context>, Arc<Strea
 /// Where work for a stream goes: to the stream's own context, though some context must be current.
 pub(super) fn place_work(handle: CUstream) -> CuResult<(Arc<Context>, Arc<Stream>)> {
     context::current()?;
-    with_stream(handle)
+    let (context, stream) = with_stream(handle)?;
+    capture::check_order(&context, &stream)?;
+    Ok((context, stream))
 }
 
 fn stream_synchronize(handle: CUstream) -> CuResult<()> {
     let (context, stream) = with_stream(handle)?;
+    capture::check_order(&context, &stream)?;
+    capture::refuse(&stream)?;
     if stream.is_legacy() {
         context.predecessors(&stream).iter().for_each(Mark::wait);
     }
@@ -240,6 +258,8 @@ fn stream_synchronize(handle: CUstream) -> CuResult<()> {
 
 fn stream_query(handle: CUstream) -> CuResult<()> {
     let (context, stream) = with_stream(handle)?;
+    capture::check_order(&context, &stream)?;
+    capture::refuse(&stream)?;
     let idle =
         stream.queue.end().reached() && (!stream.is_legacy() || context.predecessors(&stream).is_empty());
     context.flush_printf();
@@ -249,13 +269,27 @@ fn stream_query(handle: CUstream) -> CuResult<()> {
     if idle { Ok(()) } else { Err(CUresult::CUDA_ERROR_NOT_READY) }
 }
 
+/// CU_EVENT_WAIT_EXTERNAL
+const WAIT_EXTERNAL: u32 = 1;
+
 fn stream_wait_event(handle: CUstream, event: CUevent, flags: u32) -> CuResult<()> {
-    if flags & !1 != 0 {
+    if flags & !WAIT_EXTERNAL != 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     let (context, stream) = with_stream(handle)?;
-    let mark = super::event::recorded(event)?;
-    if let Some(mark) = mark.filter(|mark| !mark.is_of(&stream.queue) && !mark.reached()) {
+    capture::check_order(&context, &stream)?;
+    if flags & WAIT_EXTERNAL != 0
+        && capture::add(&stream, || Ok(Work::EventWait(event, event::find(event)?)))?
+    {
+        return Ok(());
+    }
+    let mark = match event::recorded(event)? {
+        Recorded::Captured(capture, nodes) => return capture::join(&stream, &capture, &nodes),
+        Recorded::Never => return Ok(()),
+        Recorded::At(mark) => mark,
+    };
+    capture::isolate(&stream)?;
+    if !mark.is_of(&stream.queue) && !mark.reached() {
         context.submit(&stream, vec![mark], |_, _| Ok(()));
     }
     Ok(())
@@ -297,19 +331,18 @@ fn stream_get_device(handle: CUstream, device: Out<i32>) -> CuResult<()> {
     Ok(())
 }
 
-/// A C function with one argument, for the host side of a stream.
-type HostFunction = Option<unsafe extern "C" fn(*mut c_void)>;
+/// CUhostFn
+pub type HostFunction = Option<unsafe extern "C" fn(*mut c_void)>;
 type StreamCallback = Option<unsafe extern "C" fn(CUstream, CUresult, *mut c_void)>;
 
 fn launch_host_func(handle: CUstream, function: HostFunction, argument: *mut c_void) -> CuResult<()> {
     let function = function.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     let (context, stream) = with_stream(handle)?;
-    let argument = argument as usize;
-    context.submit_work(&stream, move |_| {
-        // SAFETY: the caller passed a function that may be called with this argument until the stream got here.
-        unsafe { function(argument as *mut c_void) };
-        Ok(())
-    });
+    capture::check_order(&context, &stream)?;
+    let work = HostWork { function, argument: argument as usize };
+    if !capture::add(&stream, || Ok(Work::Host(work)))? {
+        context.submit_work(&stream, move |_| work.run());
+    }
     Ok(())
 }
 
@@ -324,10 +357,12 @@ fn stream_add_callback(
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     let (context, stream) = with_stream(handle)?;
+    capture::check_order(&context, &stream)?;
+    capture::refuse(&stream)?;
     let data = data as usize;
     context.submit(&stream, Vec::new(), move |_, sticky| {
         let status = sticky.unwrap_or(CUresult::CUDA_SUCCESS);
-        // SAFETY: as in `launch_host_func`.
+        // SAFETY: the caller passed a function that may be called with this argument until the stream got here.
         unsafe { callback(handle, status, data as *mut c_void) };
         Ok(())
     });

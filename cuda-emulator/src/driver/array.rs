@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! CUDA arrays and mipmapped arrays: the objects behind the handles.
+
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use super::context::Context;
+use super::handle::{Handle, Registry};
+use super::result::{CUresult, CuResult};
+use crate::texture::{Array, Channel, Dimension, Extent, Format, MipmappedArray};
+
+/// An array's handle.
+pub type CUarray = Handle<ArrayObject>;
+/// A mipmapped array's handle.
+pub type CUmipmappedArray = Handle<MipmappedObject>;
+
+static ARRAYS: Registry<ArrayObject> = Registry::new();
+static MIPMAPPED: Registry<MipmappedObject> = Registry::new();
+
+/// CUDA_ARRAY3D_*
+pub(super) const LAYERED: u32 = 1;
+pub(super) const SURFACE_LDST: u32 = 2;
+pub(super) const CUBEMAP: u32 = 4;
+pub(super) const TEXTURE_GATHER: u32 = 8;
+const KNOWN_FLAGS: u32 = LAYERED | SURFACE_LDST | CUBEMAP | TEXTURE_GATHER;
+
+/// CUDA_ARRAY3D_DESCRIPTOR
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ArrayDescriptor3D {
+    pub(super) size: [usize; 3],
+    pub(super) format: u32,
+    pub(super) channels: u32,
+    pub(super) flags: u32,
+}
+
+const _: () = assert!(size_of::<ArrayDescriptor3D>() == 40);
+
+/// An array.
+pub struct ArrayObject {
+    pub(super) array: Arc<Array>,
+    pub(super) descriptor: ArrayDescriptor3D,
+    context: Weak<Context>,
+    /// A level of a mipmapped array, which nobody destroys by itself.
+    level: bool,
+}
+
+/// A mipmapped array.
+pub struct MipmappedObject {
+    pub(super) array: MipmappedArray,
+    pub(super) descriptor: ArrayDescriptor3D,
+    context: Weak<Context>,
+    /// The handle of each level that was asked for.
+    handles: Mutex<Vec<CUarray>>,
+}
+
+/// CUarray_format with the number of channels.
+pub(super) fn format_of(format: u32, channels: u32) -> CuResult<Format> {
+    let packed = |channel, first: u32| (channel, Some([1, 2, 4][(format - first) as usize % 3]));
+    let (channel, fixed) = match format {
+        0x01 => (Channel::U8, None),
+        0x02 => (Channel::U16, None),
+        0x03 => (Channel::U32, None),
+        0x08 => (Channel::S8, None),
+        0x09 => (Channel::S16, None),
+        0x0a => (Channel::S32, None),
+        0x10 => (Channel::F16, None),
+        0x20 => (Channel::F32, None),
+        0xc0..=0xc2 => packed(Channel::Unorm8, 0xc0),
+        0xc3..=0xc5 => packed(Channel::Unorm16, 0xc3),
+        0xc6..=0xc8 => packed(Channel::Snorm8, 0xc6),
+        0xc9..=0xcb => packed(Channel::Snorm16, 0xc9),
+        // Block-compressed and video formats.
+        0x50 | 0x91..=0xb5 => return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
+        _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+    };
+    if !matches!(channels, 1 | 2 | 4) || fixed.is_some_and(|fixed| fixed != channels) {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    Ok(Format { channel, channels })
+}
+
+/// The largest sizes, as the device's attributes say.
+fn largest(dimension: Dimension, gather: bool) -> [usize; 3] {
+    match dimension {
+        Dimension::D1 => [131_072, 0, 0],
+        Dimension::D2 if gather => [32_768, 32_768, 0],
+        Dimension::D2 => [131_072, 65_536, 0],
+        Dimension::D3 => [16_384, 16_384, 16_384],
+        Dimension::D1Layered => [32_768, 0, 2048],
+        Dimension::D2Layered => [32_768, 32_768, 2048],
+        Dimension::Cube => [32_768, 32_768, 6],
+        Dimension::CubeLayered => [32_768, 32_768, 2046],
+    }
+}
+
+impl ArrayDescriptor3D {
+    /// What kind of array it is and how large.
+    pub(super) fn resolve(&self) -> CuResult<(Dimension, Format, Extent)> {
+        let invalid = Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        let format = format_of(self.format, self.channels)?;
+        let [width, height, depth] = self.size;
+        if self.flags & !KNOWN_FLAGS != 0 {
+            return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+        }
+        let layered = self.flags & LAYERED != 0;
+        let dimension = match (self.flags & CUBEMAP != 0, layered) {
+            (true, false) if width == height && depth == 6 => Dimension::Cube,
+            (true, true) if width == height && depth > 0 && depth.is_multiple_of(6) => Dimension::CubeLayered,
+            (true, _) => return invalid,
+            (false, true) if depth == 0 => return invalid,
+            (false, true) if height == 0 => Dimension::D1Layered,
+            (false, true) => Dimension::D2Layered,
+            (false, false) if depth > 0 && height == 0 => return invalid,
+            (false, false) if depth > 0 => Dimension::D3,
+            (false, false) if height > 0 => Dimension::D2,
+            (false, false) => Dimension::D1,
+        };
+        let gather = self.flags & TEXTURE_GATHER != 0;
+        let most = largest(dimension, gather);
+        let too_large = self.size.iter().zip(most).any(|(size, most)| *size > most);
+        if width == 0 || too_large || gather && dimension != Dimension::D2 {
+            return invalid;
+        }
+        let [width, height, depth] = self.size.map(|size| size.max(1) as u32);
+        Ok((dimension, format, Extent { width, height, depth }))
+    }
+}
+
+/// The array behind a handle.
+pub(super) fn find(handle: CUarray) -> CuResult<Arc<ArrayObject>> {
+    ARRAYS.get(handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
+}
+
+/// The mipmapped array behind a handle.
+pub(super) fn find_mipmapped(handle: CUmipmappedArray) -> CuResult<Arc<MipmappedObject>> {
+    MIPMAPPED.get(handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
+}
+
+/// The handle of an array, NULL when it was destroyed.
+pub(super) fn handle_of(array: &Arc<Array>) -> CUarray {
+    ARRAYS.find(|object| Arc::ptr_eq(&object.array, array)).unwrap_or(Handle::NULL)
+}
+
+/// Makes an array in a context.
+pub(super) fn create(context: &Arc<Context>, descriptor: ArrayDescriptor3D) -> CuResult<CUarray> {
+    let (dimension, format, extent) = descriptor.resolve()?;
+    let memory = &context.device.memory;
+    let array = Array::new(memory, dimension, format, extent);
+    let array = Arc::new(array.map_err(|_| CUresult::CUDA_ERROR_OUT_OF_MEMORY)?);
+    let object = ArrayObject { array, descriptor, context: Arc::downgrade(context), level: false };
+    let handle = Handle::mint();
+    ARRAYS.insert(handle, Arc::new(object));
+    Ok(handle)
+}
+
+/// cuArrayDestroy; whoever holds the array keeps its memory.
+pub(super) fn destroy(handle: CUarray) -> CuResult<()> {
+    if find(handle)?.level {
+        return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
+    }
+    ARRAYS.remove(handle).map(|_| ()).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
+}
+
+/// Makes a mipmapped array in a context.
+pub(super) fn create_mipmapped(
+    context: &Arc<Context>,
+    descriptor: ArrayDescriptor3D,
+    levels: u32,
+) -> CuResult<CUmipmappedArray> {
+    let (dimension, format, extent) = descriptor.resolve()?;
+    let array = MipmappedArray::new(&context.device.memory, dimension, format, extent, levels);
+    let array = array.map_err(|_| CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
+    let handles = Mutex::new(vec![Handle::NULL; array.levels.len()]);
+    let object = MipmappedObject { array, descriptor, context: Arc::downgrade(context), handles };
+    let handle = Handle::mint();
+    MIPMAPPED.insert(handle, Arc::new(object));
+    Ok(handle)
+}
+
+impl MipmappedObject {
+    /// The array of a level, the same handle each time.
+    pub(super) fn level(&self, level: u32) -> CuResult<CUarray> {
+        let mut handles = self.handles.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = handles.get_mut(level as usize).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        if *place == Handle::NULL {
+            let array = Arc::clone(&self.array.levels[level as usize]);
+            let extent = array.level.extent;
+            let whole = [extent.width, extent.height, extent.depth];
+            // A direction that the descriptor leaves out stays out.
+            let size = std::array::from_fn(|axis| match self.descriptor.size[axis] {
+                0 => 0,
+                _ => whole[axis] as usize,
+            });
+            let descriptor = ArrayDescriptor3D { size, ..self.descriptor };
+            let object = ArrayObject { array, descriptor, context: Weak::clone(&self.context), level: true };
+            *place = Handle::mint();
+            ARRAYS.insert(*place, Arc::new(object));
+        }
+        Ok(*place)
+    }
+
+    fn forget_levels(&self) {
+        for handle in self.handles.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+            ARRAYS.remove(*handle);
+        }
+    }
+}
+
+/// cuMipmappedArrayDestroy
+pub(super) fn destroy_mipmapped(handle: CUmipmappedArray) -> CuResult<()> {
+    MIPMAPPED.remove(handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?.forget_levels();
+    Ok(())
+}
+
+/// Ends the handles of all arrays of a context that is being destroyed.
+pub(super) fn forget_arrays(context: &Context) {
+    let of_context = |owner: &Weak<Context>| std::ptr::eq(owner.as_ptr(), context);
+    MIPMAPPED.remove_where(|object| of_context(&object.context));
+    ARRAYS.remove_where(|object| of_context(&object.context));
+}

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The calls that make arrays and say what they are.
+
+use super::array::{self, ArrayDescriptor3D, CUarray, CUmipmappedArray};
+use super::capture;
+use super::context;
+use super::device::{CUdevice, device};
+use super::ffi::{In, Out};
+use super::result::{CUresult, CuResult};
+
+/// CUDA_ARRAY_DESCRIPTOR
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ArrayDescriptor {
+    size: [usize; 2],
+    format: u32,
+    channels: u32,
+}
+
+/// CUDA_ARRAY_MEMORY_REQUIREMENTS
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct MemoryRequirements {
+    size: usize,
+    alignment: usize,
+    reserved: [u32; 4],
+}
+
+/// What array memory is aligned to, bytes.
+const ALIGNMENT: usize = 512;
+
+fn array_create(out: Out<CUarray>, descriptor: In<ArrayDescriptor>) -> CuResult<()> {
+    let ArrayDescriptor { size: [width, height], format, channels } = descriptor.get()?;
+    create(out, ArrayDescriptor3D { size: [width, height, 0], format, channels, flags: 0 })
+}
+
+fn array_3d_create(out: Out<CUarray>, descriptor: In<ArrayDescriptor3D>) -> CuResult<()> {
+    create(out, descriptor.get()?)
+}
+
+fn create(out: Out<CUarray>, descriptor: ArrayDescriptor3D) -> CuResult<()> {
+    out.check()?;
+    let context = context::current()?;
+    capture::check_safe()?;
+    out.set(array::create(&context, descriptor)?);
+    Ok(())
+}
+
+fn array_destroy(handle: CUarray) -> CuResult<()> {
+    context::current()?;
+    capture::check_safe()?;
+    array::find(handle)?;
+    // Kernels may still use it.
+    context::wait_all_idle();
+    array::destroy(handle)
+}
+
+fn array_get_descriptor(out: Out<ArrayDescriptor>, handle: CUarray) -> CuResult<()> {
+    out.check()?;
+    let ArrayDescriptor3D { size, format, channels, .. } = array::find(handle)?.descriptor;
+    out.set(ArrayDescriptor { size: [size[0], size[1]], format, channels });
+    Ok(())
+}
+
+fn array_3d_get_descriptor(out: Out<ArrayDescriptor3D>, handle: CUarray) -> CuResult<()> {
+    out.check()?;
+    out.set(array::find(handle)?.descriptor);
+    Ok(())
+}
+
+fn array_get_memory_requirements(
+    out: Out<MemoryRequirements>,
+    handle: CUarray,
+    ordinal: CUdevice,
+) -> CuResult<()> {
+    out.check()?;
+    device(ordinal)?;
+    let size = array::find(handle)?.array.bytes() as usize;
+    out.set(MemoryRequirements { size, alignment: ALIGNMENT, reserved: [0; 4] });
+    Ok(())
+}
+
+fn mipmapped_get_memory_requirements(
+    out: Out<MemoryRequirements>,
+    handle: CUmipmappedArray,
+    ordinal: CUdevice,
+) -> CuResult<()> {
+    out.check()?;
+    device(ordinal)?;
+    let size = array::find_mipmapped(handle)?.array.bytes() as usize;
+    out.set(MemoryRequirements { size, alignment: ALIGNMENT, reserved: [0; 4] });
+    Ok(())
+}
+
+/// Only arrays of several planes, which video formats make, have any.
+fn array_get_plane(out: Out<CUarray>, handle: CUarray, _plane: u32) -> CuResult<()> {
+    out.check()?;
+    array::find(handle)?;
+    Err(CUresult::CUDA_ERROR_INVALID_VALUE)
+}
+
+fn mipmapped_create(
+    out: Out<CUmipmappedArray>,
+    descriptor: In<ArrayDescriptor3D>,
+    levels: u32,
+) -> CuResult<()> {
+    out.check()?;
+    let context = context::current()?;
+    capture::check_safe()?;
+    out.set(array::create_mipmapped(&context, descriptor.get()?, levels)?);
+    Ok(())
+}
+
+fn mipmapped_get_level(out: Out<CUarray>, handle: CUmipmappedArray, level: u32) -> CuResult<()> {
+    out.check()?;
+    out.set(array::find_mipmapped(handle)?.level(level)?);
+    Ok(())
+}
+
+fn mipmapped_destroy(handle: CUmipmappedArray) -> CuResult<()> {
+    context::current()?;
+    capture::check_safe()?;
+    array::find_mipmapped(handle)?;
+    context::wait_all_idle();
+    array::destroy_mipmapped(handle)
+}
+
+super::ffi::entries! { after_init
+    cuArrayCreate_v2 => array_create(out: Out<CUarray>, descriptor: In<ArrayDescriptor>);
+    cuArray3DCreate_v2 => array_3d_create(out: Out<CUarray>, descriptor: In<ArrayDescriptor3D>);
+    cuArrayDestroy => array_destroy(array: CUarray);
+    cuArrayGetDescriptor_v2 => array_get_descriptor(out: Out<ArrayDescriptor>, array: CUarray);
+    cuArray3DGetDescriptor_v2 => array_3d_get_descriptor(out: Out<ArrayDescriptor3D>, array: CUarray);
+    cuArrayGetMemoryRequirements => array_get_memory_requirements(
+        out: Out<MemoryRequirements>, array: CUarray, device: CUdevice);
+    cuMipmappedArrayGetMemoryRequirements => mipmapped_get_memory_requirements(
+        out: Out<MemoryRequirements>, array: CUmipmappedArray, device: CUdevice);
+    cuArrayGetPlane => array_get_plane(out: Out<CUarray>, array: CUarray, plane: u32);
+    cuMipmappedArrayCreate => mipmapped_create(
+        out: Out<CUmipmappedArray>, descriptor: In<ArrayDescriptor3D>, levels: u32);
+    cuMipmappedArrayGetLevel => mipmapped_get_level(out: Out<CUarray>, array: CUmipmappedArray, level: u32);
+    cuMipmappedArrayDestroy => mipmapped_destroy(array: CUmipmappedArray);
+}

@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Graphs: nodes, and what each of them waits for.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use super::user_object::References;
+use super::work::Work;
+use crate::driver::ffi::In;
+use crate::driver::handle::{Handle, Registry};
+use crate::driver::result::{CUresult, CuResult};
+
+/// A graph's handle.
+pub type CUgraph = Handle<Graph>;
+/// A node's handle.
+pub type CUgraphNode = Handle<Place>;
+
+static GRAPHS: Registry<Graph> = Registry::new();
+static NODES: Registry<Place> = Registry::new();
+
+/// The graph that a node is in.
+pub struct Place(Weak<Graph>);
+
+/// CUgraphEdgeData
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Edge {
+    from_port: u8,
+    to_port: u8,
+    kind: u8,
+    reserved: [u8; 5],
+}
+
+const _: () = assert!(size_of::<Edge>() == 8);
+
+impl Edge {
+    /// Ports exist for programmatic launches only, which wait for the whole kernel here.
+    pub(super) fn check(self) -> CuResult<Edge> {
+        let known = self.from_port <= 2 && self.to_port == 0 && self.kind <= 1 && self.reserved == [0; 5];
+        if known { Ok(self) } else { Err(CUresult::CUDA_ERROR_INVALID_VALUE) }
+    }
+}
+
+/// Whether any of `count` edges says more than that one node waits for another: the older calls cannot show that.
+pub(in super::super) fn loses_edges(edges: *const Edge, count: usize) -> bool {
+    let edges = In::from_raw(edges);
+    (0..count).any(|index| edges.at(index).is_ok_and(|edge| edge != Edge::default()))
+}
+
+/// A node: what it does and what it waits for.
+#[derive(Clone)]
+pub(in super::super) struct Node {
+    pub(super) work: Work,
+    pub(super) dependencies: Vec<(CUgraphNode, Edge)>,
+    /// The node that it was cloned from.
+    pub(super) original: Option<CUgraphNode>,
+}
+
+impl Node {
+    pub(in super::super) fn new(work: Work, dependencies: Vec<(CUgraphNode, Edge)>) -> Node {
+        Node { work, dependencies, original: None }
+    }
+}
+
+/// A graph.
+pub struct Graph {
+    pub(super) handle: CUgraph,
+    /// By handle, which is the order in which they were made.
+    nodes: Mutex<BTreeMap<usize, Node>>,
+    /// User objects that live as long as the graph.
+    pub(super) references: References,
+    /// A child of this graph: it cannot be destroyed or launched by itself.
+    parent: Mutex<Option<Weak<Graph>>>,
+}
+
+impl Drop for Graph {
+    fn drop(&mut self) {
+        for node in self.lock().keys() {
+            NODES.remove(Handle::new(*node));
+        }
+    }
+}
+
+impl Graph {
+    /// An empty graph whose handle nobody knows.
+    pub(in super::super) fn new() -> Arc<Graph> {
+        Arc::new(Graph {
+            handle: Handle::mint(),
+            nodes: Mutex::default(),
+            references: References::default(),
+            parent: Mutex::default(),
+        })
+    }
+
+    /// Makes the handle known.
+    pub(in super::super) fn publish(self: &Arc<Self>) -> CUgraph {
+        GRAPHS.insert(self.handle, Arc::clone(self));
+        self.handle
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, BTreeMap<usize, Node>> {
+        self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a node whose dependencies must be nodes of this graph.
+    pub(in super::super) fn add(self: &Arc<Self>, node: Node) -> CuResult<CUgraphNode> {
+        let handle = CUgraphNode::mint();
+        let mut nodes = self.lock();
+        let mut seen = BTreeSet::new();
+        for (dependency, _) in &node.dependencies {
+            if !nodes.contains_key(&dependency.0) || !seen.insert(dependency.0) {
+                return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+            }
+        }
+        if let Work::Child(child) = &node.work {
+            *child.parent.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::downgrade(self));
+        }
+        nodes.insert(handle.0, node);
+        drop(nodes);
+        NODES.insert(handle, Arc::new(Place(Arc::downgrade(self))));
+        Ok(handle)
+    }
+
+    /// Nodes of this graph as a call passes them, with edge data or without.
+    pub(in super::super) fn read_dependencies(
+        &self,
+        nodes: In<CUgraphNode>,
+        edges: In<Edge>,
+        count: usize,
+    ) -> CuResult<Vec<(CUgraphNode, Edge)>> {
+        let known = self.lock();
+        // More than the graph has would repeat one.
+        if count > known.len() {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        let mut found = Vec::with_capacity(count);
+        for index in 0..count {
+            let node = nodes.at(index)?;
+            let edge = if edges.is_null() { Edge::default() } else { edges.at(index)?.check()? };
+            if !known.contains_key(&node.0) {
+                return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+            }
+            found.push((node, edge));
+        }
+        Ok(found)
+    }
+
+    /// The nodes that some nodes wait for, directly or not, and they themselves.
+    pub(in super::super) fn ancestors(&self, mut open: Vec<CUgraphNode>) -> BTreeSet<usize> {
+        let nodes = self.lock();
+        let mut found = BTreeSet::new();
+        while let Some(node) = open.pop() {
+            if found.insert(node.0)
+                && let Some(node) = nodes.get(&node.0)
+            {
+                open.extend(node.dependencies.iter().map(|(dependency, _)| *dependency));
+            }
+        }
+        found
+    }
+
+    /// Whether it is the graph of a child node.
+    pub(super) fn is_child(&self) -> bool {
+        self.parent.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
+    /// A copy with new nodes; not of graphs that allocate memory.
+    pub(super) fn copy(&self) -> CuResult<Arc<Graph>> {
+        let copy = Graph::new();
+        copy.references.share(&self.references);
+        let nodes = self.lock().clone();
+        let mut renamed = BTreeMap::new();
+        for (old, node) in &nodes {
+            let work = match &node.work {
+                Work::Child(child) => Work::Child(child.copy()?),
+                Work::Alloc(_) | Work::Free(..) => return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
+                other => other.clone(),
+            };
+            let new = copy.add(Node { work, dependencies: Vec::new(), original: Some(Handle::new(*old)) })?;
+            renamed.insert(*old, new);
+        }
+        // Afterwards: edges may lead from younger nodes to older ones.
+        for (old, node) in nodes {
+            let rename = |(from, edge): (CUgraphNode, Edge)| Some((*renamed.get(&from.0)?, edge));
+            if let Some(new) = copy.lock().get_mut(&renamed[&old].0) {
+                new.dependencies = node.dependencies.into_iter().filter_map(rename).collect();
+            }
+        }
+        Ok(copy)
+    }
+
+    /// The nodes in an order in which each comes after those that it waits for; `None` when they wait in a circle.
+    pub(super) fn sorted(&self) -> Option<Vec<(CUgraphNode, Node)>> {
+        let mut waiting = self.lock().clone();
+        let mut sorted = Vec::with_capacity(waiting.len());
+        let mut open: BTreeMap<usize, usize> =
+            waiting.iter().map(|(handle, node)| (*handle, node.dependencies.len())).collect();
+        let mut dependents: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+        for (handle, node) in &waiting {
+            for (from, _) in &node.dependencies {
+                dependents.entry(from.0).or_default().push(*handle);
+            }
+        }
+        let mut ready: BTreeSet<usize> = open.iter().filter(|(_, n)| **n == 0).map(|(h, _)| *h).collect();
+        while let Some(handle) = ready.pop_first() {
+            if let Some(node) = waiting.remove(&handle) {
+                sorted.push((Handle::new(handle), node));
+            }
+            for dependent in dependents.remove(&handle).unwrap_or_default() {
+                if let Some(left) = open.get_mut(&dependent) {
+                    *left -= 1;
+                    if *left == 0 {
+                        ready.insert(dependent);
+                    }
+                }
+            }
+        }
+        waiting.is_empty().then_some(sorted)
+    }
+}
+
+/// The graph behind a handle.
+pub(in super::super) fn find(handle: CUgraph) -> CuResult<Arc<Graph>> {
+    GRAPHS.get(handle).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
+}
+
+/// cuGraphDestroy
+pub(super) fn destroy(handle: CUgraph) -> CuResult<()> {
+    if find(handle)?.is_child() {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    GRAPHS.remove(handle).map(|_| ()).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
+}
+
+/// The graph that a node is in.
+pub(super) fn graph_of(node: CUgraphNode) -> CuResult<Arc<Graph>> {
+    NODES.get(node).and_then(|place| place.0.upgrade()).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
+}
+
+/// What a node does.
+pub(super) fn work_of(node: CUgraphNode) -> CuResult<Work> {
+    let graph = graph_of(node)?;
+    let work = graph.lock().get(&node.0).map(|node| node.work.clone());
+    work.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
+}
+
+/// Changes what a node does; the kind must stay.
+pub(super) fn set_work(node: CUgraphNode, work: Work) -> CuResult<()> {
+    let graph = graph_of(node)?;
+    let mut nodes = graph.lock();
+    let found = nodes.get_mut(&node.0).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    if found.work.kind() != work.kind() {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    found.work = work;
+    Ok(())
+}
+
+/// cuGraphDestroyNode
+pub(super) fn destroy_node(handle: CUgraphNode) -> CuResult<()> {
+    let graph = graph_of(handle)?;
+    let mut nodes = graph.lock();
+    let memory = |node: &Node| matches!(node.work, Work::Alloc(_) | Work::Free(..));
+    if nodes.get(&handle.0).is_some_and(memory) {
+        return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+    }
+    // Dropped after the lock: a child graph locks, too.
+    let removed = nodes.remove(&handle.0);
+    for node in nodes.values_mut() {
+        node.dependencies.retain(|(dependency, _)| *dependency != handle);
+    }
+    drop(nodes);
+    drop(removed);
+    NODES.remove(handle);
+    Ok(())
+}

@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The calls that make graphs, and change and show their shape.
+
+use super::body::{self, CUgraph, CUgraphNode, Edge, Graph, Node};
+use super::work::Work;
+use crate::driver::ffi::{In, Out};
+use crate::driver::result::{CUresult, CuResult};
+
+fn graph_create(out: Out<CUgraph>, flags: u32) -> CuResult<()> {
+    out.check()?;
+    if flags != 0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    out.set(Graph::new().publish());
+    Ok(())
+}
+
+fn graph_destroy(graph: CUgraph) -> CuResult<()> {
+    body::destroy(graph)
+}
+
+fn graph_clone(out: Out<CUgraph>, graph: CUgraph) -> CuResult<()> {
+    out.check()?;
+    out.set(body::find(graph)?.copy()?.publish());
+    Ok(())
+}
+
+fn find_in_clone(out: Out<CUgraphNode>, original: CUgraphNode, clone: CUgraph) -> CuResult<()> {
+    out.check()?;
+    let clone = body::find(clone)?;
+    let nodes = clone.lock();
+    let found = nodes.iter().find(|(_, node)| node.original == Some(original));
+    out.set(CUgraphNode::new(*found.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?.0));
+    Ok(())
+}
+
+fn destroy_node(node: CUgraphNode) -> CuResult<()> {
+    body::destroy_node(node)
+}
+
+fn get_type(node: CUgraphNode, kind: Out<u32>) -> CuResult<()> {
+    kind.check()?;
+    kind.set(body::work_of(node)?.kind());
+    Ok(())
+}
+
+/// Adds a node that does `work` behind the given ones.
+pub(super) fn add(
+    out: Out<CUgraphNode>,
+    graph: CUgraph,
+    (nodes, edges, count): (In<CUgraphNode>, In<Edge>, usize),
+    work: Work,
+) -> CuResult<()> {
+    out.check()?;
+    let graph = body::find(graph)?;
+    let dependencies = graph.read_dependencies(nodes, edges, count)?;
+    out.set(graph.add(Node::new(work, dependencies))?);
+    Ok(())
+}
+
+/// No edge data.
+pub(super) fn plain() -> In<Edge> {
+    In::from_raw(std::ptr::null())
+}
+
+/// Shows a list as these calls do: only its length when there is no room to put it, and NULL in room that is left over.
+fn show(list: &[CUgraphNode], out: Out<CUgraphNode>, count: *mut usize) -> CuResult<()> {
+    let room = In::from_raw(count.cast_const()).get()?;
+    if out.is_null() {
+        Out::from_raw(count).set(list.len());
+        return Ok(());
+    }
+    for index in 0..room {
+        out.element(index).set(list.get(index).copied().unwrap_or(CUgraphNode::NULL));
+    }
+    Out::from_raw(count).set(list.len().min(room));
+    Ok(())
+}
+
+fn get_nodes(graph: CUgraph, out: Out<CUgraphNode>, count: *mut usize) -> CuResult<()> {
+    let nodes: Vec<_> = body::find(graph)?.lock().keys().map(|handle| CUgraphNode::new(*handle)).collect();
+    show(&nodes, out, count)
+}
+
+fn get_root_nodes(graph: CUgraph, out: Out<CUgraphNode>, count: *mut usize) -> CuResult<()> {
+    let graph = body::find(graph)?;
+    let nodes = graph.lock();
+    let roots = nodes.iter().filter(|(_, node)| node.dependencies.is_empty());
+    let roots: Vec<_> = roots.map(|(handle, _)| CUgraphNode::new(*handle)).collect();
+    drop(nodes);
+    show(&roots, out, count)
+}
+
+/// An edge with its ends.
+type Ends = (CUgraphNode, CUgraphNode, Edge);
+
+fn show_edges(
+    list: &[Ends],
+    from: Out<CUgraphNode>,
+    to: Out<CUgraphNode>,
+    edges: Out<Edge>,
+    count: *mut usize,
+) -> CuResult<()> {
+    if edges.is_null() && !(from.is_null() && to.is_null()) && list.iter().any(|end| end.2 != Edge::default())
+    {
+        return Err(CUresult::CUDA_ERROR_LOSSY_QUERY);
+    }
+    let room = In::from_raw(count.cast_const()).get()?;
+    for (index, (_, _, edge)) in list.iter().enumerate().take(room) {
+        edges.element(index).set(*edge);
+    }
+    let sources: Vec<_> = list.iter().map(|ends| ends.0).collect();
+    let targets: Vec<_> = list.iter().map(|ends| ends.1).collect();
+    if from.is_null() {
+        return show(&targets, to, count);
+    }
+    if !to.is_null() {
+        let mut room = room;
+        show(&targets, to, &mut room)?;
+    }
+    show(&sources, from, count)
+}
+
+fn all_edges(graph: &Graph) -> Vec<Ends> {
+    let nodes = graph.lock();
+    let of_node = |(to, node): (&usize, &Node)| {
+        let to = CUgraphNode::new(*to);
+        node.dependencies.iter().map(move |(from, edge)| (*from, to, *edge)).collect::<Vec<_>>()
+    };
+    nodes.iter().flat_map(of_node).collect()
+}
+
+fn get_edges_v2(
+    graph: CUgraph,
+    from: Out<CUgraphNode>,
+    to: Out<CUgraphNode>,
+    edges: Out<Edge>,
+    count: *mut usize,
+) -> CuResult<()> {
+    if from.is_null() != to.is_null() {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    show_edges(&all_edges(&*body::find(graph)?), from, to, edges, count)
+}
+
+fn get_edges(
+    graph: CUgraph,
+    from: Out<CUgraphNode>,
+    to: Out<CUgraphNode>,
+    count: *mut usize,
+) -> CuResult<()> {
+    get_edges_v2(graph, from, to, Out::from_raw(std::ptr::null_mut()), count)
+}
+
+fn get_dependencies_v2(
+    node: CUgraphNode,
+    out: Out<CUgraphNode>,
+    edges: Out<Edge>,
+    count: *mut usize,
+) -> CuResult<()> {
+    let mut ends = all_edges(&*body::graph_of(node)?);
+    ends.retain(|(_, to, _)| *to == node);
+    show_edges(&ends, out, Out::from_raw(std::ptr::null_mut()), edges, count)
+}
+
+fn get_dependencies(node: CUgraphNode, out: Out<CUgraphNode>, count: *mut usize) -> CuResult<()> {
+    get_dependencies_v2(node, out, Out::from_raw(std::ptr::null_mut()), count)
+}
+
+fn get_dependents_v2(
+    node: CUgraphNode,
+    out: Out<CUgraphNode>,
+    edges: Out<Edge>,
+    count: *mut usize,
+) -> CuResult<()> {
+    let mut ends = all_edges(&*body::graph_of(node)?);
+    ends.retain(|(from, _, _)| *from == node);
+    show_edges(&ends, Out::from_raw(std::ptr::null_mut()), out, edges, count)
+}
+
+fn get_dependents(node: CUgraphNode, out: Out<CUgraphNode>, count: *mut usize) -> CuResult<()> {
+    get_dependents_v2(node, out, Out::from_raw(std::ptr::null_mut()), count)
+}
+
+fn add_dependencies_v2(
+    graph: CUgraph,
+    from: In<CUgraphNode>,
+    to: In<CUgraphNode>,
+    edges: In<Edge>,
+    count: usize,
+) -> CuResult<()> {
+    let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
+    let graph = body::find(graph)?;
+    let mut nodes = graph.lock();
+    // On a copy, so that a wrong edge changes nothing.
+    let mut changed = nodes.clone();
+    for index in 0..count {
+        let (from, to) = (from.at(index)?, to.at(index)?);
+        let edge = if edges.is_null() { Edge::default() } else { edges.at(index)?.check()? };
+        if from == to || !changed.contains_key(&from.0) {
+            return Err(invalid);
+        }
+        let target = changed.get_mut(&to.0).ok_or(invalid)?;
+        if target.dependencies.iter().any(|(known, _)| *known == from) {
+            return Err(invalid);
+        }
+        target.dependencies.push((from, edge));
+    }
+    *nodes = changed;
+    Ok(())
+}
+
+fn add_dependencies(
+    graph: CUgraph,
+    from: In<CUgraphNode>,
+    to: In<CUgraphNode>,
+    count: usize,
+) -> CuResult<()> {
+    add_dependencies_v2(graph, from, to, plain(), count)
+}
+
+fn remove_dependencies_v2(
+    graph: CUgraph,
+    from: In<CUgraphNode>,
+    to: In<CUgraphNode>,
+    edges: In<Edge>,
+    count: usize,
+) -> CuResult<()> {
+    let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
+    let graph = body::find(graph)?;
+    let mut nodes = graph.lock();
+    let mut changed = nodes.clone();
+    for index in 0..count {
+        let (from, to) = (from.at(index)?, to.at(index)?);
+        let edge = if edges.is_null() { Edge::default() } else { edges.at(index)? };
+        let target = changed.get_mut(&to.0).ok_or(invalid)?;
+        let place = target.dependencies.iter().position(|known| *known == (from, edge)).ok_or(invalid)?;
+        target.dependencies.remove(place);
+    }
+    *nodes = changed;
+    Ok(())
+}
+
+fn remove_dependencies(
+    graph: CUgraph,
+    from: In<CUgraphNode>,
+    to: In<CUgraphNode>,
+    count: usize,
+) -> CuResult<()> {
+    remove_dependencies_v2(graph, from, to, plain(), count)
+}
+
+crate::driver::ffi::entries! { after_init
+    cuGraphCreate => graph_create(out: Out<CUgraph>, flags: u32);
+    cuGraphDestroy => graph_destroy(graph: CUgraph);
+    cuGraphClone => graph_clone(out: Out<CUgraph>, graph: CUgraph);
+    cuGraphNodeFindInClone => find_in_clone(out: Out<CUgraphNode>, original: CUgraphNode, clone: CUgraph);
+    cuGraphDestroyNode => destroy_node(node: CUgraphNode);
+    cuGraphNodeGetType => get_type(node: CUgraphNode, kind: Out<u32>);
+    cuGraphGetNodes => get_nodes(graph: CUgraph, out: Out<CUgraphNode>, count: *mut usize);
+    cuGraphGetRootNodes => get_root_nodes(graph: CUgraph, out: Out<CUgraphNode>, count: *mut usize);
+    cuGraphGetEdges => get_edges(graph: CUgraph, from: Out<CUgraphNode>, to: Out<CUgraphNode>, count: *mut usize);
+    cuGraphGetEdges_v2 => get_edges_v2(
+        graph: CUgraph, from: Out<CUgraphNode>, to: Out<CUgraphNode>, edges: Out<Edge>, count: *mut usize);
+    cuGraphNodeGetDependencies => get_dependencies(node: CUgraphNode, out: Out<CUgraphNode>, count: *mut usize);
+    cuGraphNodeGetDependencies_v2 => get_dependencies_v2(
+        node: CUgraphNode, out: Out<CUgraphNode>, edges: Out<Edge>, count: *mut usize);
+    cuGraphNodeGetDependentNodes => get_dependents(node: CUgraphNode, out: Out<CUgraphNode>, count: *mut usize);
+    cuGraphNodeGetDependentNodes_v2 => get_dependents_v2(
+        node: CUgraphNode, out: Out<CUgraphNode>, edges: Out<Edge>, count: *mut usize);
+    cuGraphAddDependencies => add_dependencies(
+        graph: CUgraph, from: In<CUgraphNode>, to: In<CUgraphNode>, count: usize);
+    cuGraphAddDependencies_v2 => add_dependencies_v2(
+        graph: CUgraph, from: In<CUgraphNode>, to: In<CUgraphNode>, edges: In<Edge>, count: usize);
+    cuGraphRemoveDependencies => remove_dependencies(
+        graph: CUgraph, from: In<CUgraphNode>, to: In<CUgraphNode>, count: usize);
+    cuGraphRemoveDependencies_v2 => remove_dependencies_v2(
+        graph: CUgraph, from: In<CUgraphNode>, to: In<CUgraphNode>, edges: In<Edge>, count: usize);
+}

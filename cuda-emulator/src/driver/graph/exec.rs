@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Executable graphs: the nodes in an order in which one thread can do them.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Instant;
+
+use super::body::{CUgraphNode, Graph, Node};
+use super::memory::GraphMemory;
+use super::user_object::References;
+use super::work::Work;
+use crate::driver::capture;
+use crate::driver::context::Context;
+use crate::driver::event::Event;
+use crate::driver::handle::{Handle, Registry};
+use crate::driver::queue::Mark;
+use crate::driver::result::{CUresult, CuResult};
+use crate::driver::stream::{self, CUstream};
+
+/// An executable graph's handle.
+pub type CUgraphExec = Handle<GraphExec>;
+
+/// CUgraphInstantiate_flags
+pub(super) const AUTO_FREE_ON_LAUNCH: u64 = 1;
+pub(super) const UPLOAD: u64 = 2;
+pub(super) const DEVICE_LAUNCH: u64 = 4;
+pub(super) const USE_NODE_PRIORITY: u64 = 8;
+
+static EXECS: Registry<GraphExec> = Registry::new();
+
+/// An executable graph.
+pub struct GraphExec {
+    pub(super) flags: u64,
+    /// Replaced as a whole when it is changed, so that launches under way keep theirs.
+    body: Mutex<Arc<Body>>,
+    /// The end of the latest launch: launches of the same graph never overlap.
+    last: Mutex<Option<Mark>>,
+    #[expect(dead_code, reason = "held for its drop")]
+    references: References,
+}
+
+/// What a launch does.
+#[derive(Clone)]
+pub(super) struct Body {
+    /// Each after those that it waits for.
+    pub(super) nodes: Vec<ExecNode>,
+}
+
+/// A node of an executable graph.
+#[derive(Clone)]
+pub(super) struct ExecNode {
+    /// The graph's node that it was made from: programs name it by that.
+    pub(super) source: CUgraphNode,
+    pub(super) work: Work,
+    pub(super) enabled: bool,
+    /// What a child graph node does.
+    pub(super) child: Option<Body>,
+    pub(super) dependencies: Vec<CUgraphNode>,
+}
+
+impl Body {
+    /// A graph's body; `None` when its nodes wait in a circle.
+    pub(super) fn of(graph: &Graph) -> Option<Body> {
+        let make = |(source, node): (CUgraphNode, Node)| {
+            let child = match &node.work {
+                Work::Child(child) => Some(Body::of(child)?),
+                _ => None,
+            };
+            let dependencies = node.dependencies.iter().map(|(node, _)| *node).collect();
+            Some(ExecNode { source, work: node.work, enabled: true, child, dependencies })
+        };
+        Some(Body { nodes: graph.sorted()?.into_iter().map(make).collect::<Option<_>>()? })
+    }
+
+    /// The node that was made from a graph's node, children included.
+    pub(super) fn find(&mut self, source: CUgraphNode) -> Option<&mut ExecNode> {
+        for node in &mut self.nodes {
+            if node.source == source {
+                return Some(node);
+            }
+            if let Some(found) = node.child.as_mut().and_then(|child| child.find(source)) {
+                return Some(found);
+            }
+        }
+        None
+    }
+
+    /// A graph that does the same.
+    fn to_graph(&self) -> CuResult<Arc<Graph>> {
+        let graph = Graph::new();
+        let mut last = Vec::new();
+        for node in self.nodes.iter().filter(|node| node.enabled) {
+            let work = match &node.child {
+                Some(child) => Work::Child(child.to_graph()?),
+                None => node.work.clone(),
+            };
+            last = vec![(graph.add(Node::new(work, last))?, Default::default())];
+        }
+        Ok(graph)
+    }
+
+    fn plan(&self, plan: &mut Plan) {
+        for node in self.nodes.iter().filter(|node| node.enabled) {
+            match &node.work {
+                Work::EventWait(_, event) => plan.waits.extend(event.mark()),
+                Work::EventRecord(_, event) => {
+                    plan.records.push_back((Arc::clone(event), Arc::new(OnceLock::new())));
+                }
+                Work::Alloc(memory) => plan.memory.push((Arc::clone(memory), true)),
+                Work::Free(_, Some(memory)) => plan.memory.push((Arc::clone(memory), false)),
+                _ => {}
+            }
+            node.child.iter().for_each(|child| child.plan(plan));
+        }
+    }
+
+    /// Does all the work, in the order in which [`Self::plan`] met it.
+    fn run(&self, context: &Context, stamps: &mut VecDeque<Arc<OnceLock<Instant>>>) -> CuResult<()> {
+        for node in self.nodes.iter().filter(|node| node.enabled) {
+            if let Some(error) = context.sticky() {
+                return Err(error);
+            }
+            node.work.run()?;
+            if let Work::EventRecord(..) = node.work
+                && let Some(stamp) = stamps.pop_front()
+            {
+                stamp.get_or_init(Instant::now);
+            }
+            if let Some(child) = &node.child {
+                child.run(context, stamps)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What a launch has to do with the world outside.
+#[derive(Default)]
+struct Plan {
+    waits: Vec<Mark>,
+    records: VecDeque<(Arc<Event>, Arc<OnceLock<Instant>>)>,
+    /// Allocated (true) and freed, in order.
+    memory: Vec<(Arc<GraphMemory>, bool)>,
+}
+
+impl Plan {
+    fn use_memory(&self, automatic: bool) -> CuResult<()> {
+        let mut live: Vec<(u64, bool)> = Vec::new();
+        for (memory, allocates) in &self.memory {
+            let known = live.iter().rev().find(|(ptr, _)| *ptr == memory.ptr).map(|(_, live)| *live);
+            let now = known.unwrap_or_else(|| memory.is_live());
+            let left_over = *allocates && known.is_none() && automatic;
+            if now == *allocates && !left_over {
+                return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+            }
+            live.push((memory.ptr, *allocates));
+        }
+        for (memory, allocates) in &self.memory {
+            let _ = if *allocates { memory.allocate() } else { memory.free() };
+        }
+        Ok(())
+    }
+}
+
+impl GraphExec {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Arc<Body>> {
+        self.body.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes what a node does; the kind must stay.
+    pub(super) fn set_work(&self, source: CUgraphNode, work: Work) -> CuResult<()> {
+        let mut body = self.lock();
+        let body = Arc::make_mut(&mut body);
+        let node = body.find(source).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        if node.work.kind() != work.kind() {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        if let (Work::Kernel(old), Work::Kernel(new)) = (&node.work, &work)
+            && old.context.handle != new.context.handle
+        {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        node.work = work;
+        Ok(())
+    }
+}
+
+/// Makes an executable graph. The second result says why it cannot be (CUgraphInstantiateResult).
+pub(super) fn instantiate(graph: &Graph, flags: u64) -> Result<CUgraphExec, (CUresult, u32)> {
+    const ERROR: u32 = 1;
+    const INVALID_STRUCTURE: u32 = 2;
+    const OPERATION_NOT_SUPPORTED: u32 = 3;
+    if flags & !(AUTO_FREE_ON_LAUNCH | UPLOAD | DEVICE_LAUNCH | USE_NODE_PRIORITY) != 0 || graph.is_child() {
+        return Err((CUresult::CUDA_ERROR_INVALID_VALUE, ERROR));
+    }
+    if flags & DEVICE_LAUNCH != 0 {
+        return Err((CUresult::CUDA_ERROR_NOT_SUPPORTED, OPERATION_NOT_SUPPORTED));
+    }
+    let body = Body::of(graph).ok_or((CUresult::CUDA_ERROR_INVALID_VALUE, INVALID_STRUCTURE))?;
+    let references = References::default();
+    references.share(&graph.references);
+    let exec = GraphExec { flags, body: Mutex::new(Arc::new(body)), last: Mutex::default(), references };
+    let handle = Handle::mint();
+    EXECS.insert(handle, Arc::new(exec));
+    Ok(handle)
+}
+
+/// The executable graph behind a handle.
+pub(super) fn find(handle: CUgraphExec) -> CuResult<Arc<GraphExec>> {
+    EXECS.get(handle).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
+}
+
+/// cuGraphExecDestroy: launches under way go on.
+pub(super) fn destroy(handle: CUgraphExec) -> CuResult<()> {
+    EXECS.remove(handle).map(|_| ()).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
+}
+
+/// cuGraphLaunch
+pub(super) fn launch(handle: CUgraphExec, stream: CUstream) -> CuResult<()> {
+    let exec = find(handle)?;
+    let (context, stream) = stream::place_work(stream)?;
+    let body = Arc::clone(&exec.lock());
+    if capture::add(&stream, || Ok(Work::Child(body.to_graph()?)))? {
+        return Ok(());
+    }
+    context.flush_printf();
+    let mut plan = Plan::default();
+    body.plan(&mut plan);
+    let mut last = exec.last.lock().unwrap_or_else(PoisonError::into_inner);
+    plan.use_memory(exec.flags & AUTO_FREE_ON_LAUNCH != 0)?;
+    plan.waits.extend(last.clone());
+    plan.waits.retain(|mark| !mark.is_of(&stream.queue) && !mark.reached());
+    let stamps: VecDeque<_> = plan.records.iter().map(|(_, stamp)| Arc::clone(stamp)).collect();
+    let held = Arc::clone(&exec);
+    let mark = context.submit(&stream, plan.waits, move |context, sticky| {
+        let mut left = stamps.clone();
+        let result = if sticky.is_some() { Ok(()) } else { body.run(context, &mut left) };
+        for stamp in stamps {
+            stamp.get_or_init(Instant::now);
+        }
+        drop(held);
+        result
+    });
+    for (event, stamp) in plan.records {
+        event.set_record(mark.clone(), stamp);
+    }
+    *last = Some(mark);
+    Ok(())
+}

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The calls that make, launch and end executable graphs.
+
+use std::ffi::c_char;
+use std::sync::Arc;
+
+use super::body::{self, CUgraph, CUgraphNode};
+use super::exec::{self, CUgraphExec, UPLOAD};
+use super::params;
+use crate::driver::ffi::{Out, copy_text};
+use crate::driver::handle::Handle;
+use crate::driver::result::{CUresult, CuResult};
+use crate::driver::stream::{self, CUstream};
+
+/// CUDA_GRAPH_INSTANTIATE_PARAMS
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct InstantiateParams {
+    flags: u64,
+    stream: CUstream,
+    node: CUgraphNode,
+    result: u32,
+}
+
+fn instantiate_v1(
+    out: Out<CUgraphExec>,
+    graph: CUgraph,
+    node: Out<CUgraphNode>,
+    log: Out<c_char>,
+    capacity: usize,
+) -> CuResult<()> {
+    node.set(Handle::NULL);
+    if !log.is_null() {
+        copy_text(log, capacity, "");
+    }
+    instantiate_with_flags(out, graph, 0)
+}
+
+fn instantiate_with_flags(out: Out<CUgraphExec>, graph: CUgraph, flags: u64) -> CuResult<()> {
+    out.check()?;
+    // There is no stream to upload in: cuGraphInstantiateWithParams has one.
+    if flags & UPLOAD != 0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    out.set(exec::instantiate(&*body::find(graph)?, flags).map_err(|(error, _)| error)?);
+    Ok(())
+}
+
+fn instantiate_with_params(
+    out: Out<CUgraphExec>,
+    graph: CUgraph,
+    place: *mut InstantiateParams,
+) -> CuResult<()> {
+    out.check()?;
+    let mut params = crate::driver::ffi::In::from_raw(place.cast_const()).get()?;
+    let made = exec::instantiate(&*body::find(graph)?, params.flags);
+    params.node = Handle::NULL;
+    params.result = made.map_or_else(|(_, reason)| reason, |_| 0);
+    Out::from_raw(place).set(params);
+    let exec = made.map_err(|(error, _)| error)?;
+    if params.flags & UPLOAD != 0
+        && let Err(error) = upload(exec, params.stream)
+    {
+        let _ = exec::destroy(exec);
+        return Err(error);
+    }
+    out.set(exec);
+    Ok(())
+}
+
+fn exec_get_flags(exec: CUgraphExec, flags: Out<u64>) -> CuResult<()> {
+    flags.check()?;
+    flags.set(exec::find(exec)?.flags);
+    Ok(())
+}
+
+fn exec_destroy(exec: CUgraphExec) -> CuResult<()> {
+    exec::destroy(exec)
+}
+
+fn launch(exec: CUgraphExec, stream: CUstream) -> CuResult<()> {
+    exec::launch(exec, stream)
+}
+
+/// There is no place to upload to.
+fn upload(exec: CUgraphExec, stream: CUstream) -> CuResult<()> {
+    exec::find(exec)?;
+    stream::place_work(stream).map(|_| ())
+}
+
+/// Kernels, copies and fills can be left out.
+fn can_be_disabled(kind: u32) -> CuResult<()> {
+    if matches!(kind, params::KERNEL | params::MEMCPY | params::MEMSET) {
+        Ok(())
+    } else {
+        Err(CUresult::CUDA_ERROR_INVALID_VALUE)
+    }
+}
+
+fn node_set_enabled(exec: CUgraphExec, node: CUgraphNode, enabled: u32) -> CuResult<()> {
+    let exec = exec::find(exec)?;
+    let mut body = exec.lock();
+    let node = Arc::make_mut(&mut body).find(node).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    can_be_disabled(node.work.kind())?;
+    node.enabled = enabled != 0;
+    Ok(())
+}
+
+fn node_get_enabled(exec: CUgraphExec, node: CUgraphNode, enabled: Out<u32>) -> CuResult<()> {
+    enabled.check()?;
+    let exec = exec::find(exec)?;
+    let mut body = exec.lock();
+    let node = Arc::make_mut(&mut body).find(node).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    can_be_disabled(node.work.kind())?;
+    enabled.set(node.enabled.into());
+    Ok(())
+}
+
+crate::driver::ffi::entries! { after_init
+    cuGraphInstantiate => instantiate_v1(
+        out: Out<CUgraphExec>, graph: CUgraph, node: Out<CUgraphNode>, log: Out<c_char>, capacity: usize);
+    cuGraphInstantiate_v2 => instantiate_v1(
+        out: Out<CUgraphExec>, graph: CUgraph, node: Out<CUgraphNode>, log: Out<c_char>, capacity: usize);
+    cuGraphInstantiateWithFlags => instantiate_with_flags(out: Out<CUgraphExec>, graph: CUgraph, flags: u64);
+    cuGraphInstantiateWithParams + cuGraphInstantiateWithParams_ptsz => instantiate_with_params(
+        out: Out<CUgraphExec>, graph: CUgraph, params: *mut InstantiateParams);
+    cuGraphExecGetFlags => exec_get_flags(exec: CUgraphExec, flags: Out<u64>);
+    cuGraphExecDestroy => exec_destroy(exec: CUgraphExec);
+    cuGraphLaunch + cuGraphLaunch_ptsz => launch(exec: CUgraphExec, stream: CUstream);
+    cuGraphUpload + cuGraphUpload_ptsz => upload(exec: CUgraphExec, stream: CUstream);
+    cuGraphNodeSetEnabled => node_set_enabled(exec: CUgraphExec, node: CUgraphNode, enabled: u32);
+    cuGraphNodeGetEnabled => node_get_enabled(exec: CUgraphExec, node: CUgraphNode, enabled: Out<u32>);
+}

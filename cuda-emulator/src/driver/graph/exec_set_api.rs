@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The calls that change single nodes of executable graphs.
+
+use super::body::CUgraphNode;
+use super::child::exec_set_child;
+use super::exec::{self, CUgraphExec};
+use super::kernel_api::{kernel_of, kernel_of_v1};
+use super::node_api::{batch_of, copy_of, fill_of, host_of, record_of, wait_of, work_of_params};
+use super::params::{
+    self, BatchParams, ChildParams, HostParams, KernelParams, KernelParamsV1, MemsetParams, NodeParams,
+};
+use super::work::Work;
+use crate::driver::context::CUcontext;
+use crate::driver::copy_api::Memcpy3D;
+use crate::driver::event::CUevent;
+use crate::driver::ffi::In;
+use crate::driver::result::{CUresult, CuResult};
+
+fn set(exec: CUgraphExec, node: CUgraphNode, work: CuResult<Work>) -> CuResult<()> {
+    exec::find(exec)?.set_work(node, work?)
+}
+
+fn set_kernel_v1(exec: CUgraphExec, node: CUgraphNode, params: In<KernelParamsV1>) -> CuResult<()> {
+    set(exec, node, kernel_of_v1(&params.get()?))
+}
+
+fn set_kernel(exec: CUgraphExec, node: CUgraphNode, params: In<KernelParams>) -> CuResult<()> {
+    set(exec, node, kernel_of(&params.get()?))
+}
+
+fn set_memcpy(
+    exec: CUgraphExec,
+    node: CUgraphNode,
+    params: In<Memcpy3D>,
+    context: CUcontext,
+) -> CuResult<()> {
+    set(exec, node, copy_of(&params.get()?, context))
+}
+
+fn set_memset(
+    exec: CUgraphExec,
+    node: CUgraphNode,
+    params: In<MemsetParams>,
+    context: CUcontext,
+) -> CuResult<()> {
+    set(exec, node, fill_of(&params.get()?, context))
+}
+
+fn set_host(exec: CUgraphExec, node: CUgraphNode, params: In<HostParams>) -> CuResult<()> {
+    set(exec, node, host_of(&params.get()?))
+}
+
+fn set_record(exec: CUgraphExec, node: CUgraphNode, event: CUevent) -> CuResult<()> {
+    set(exec, node, record_of(event))
+}
+
+fn set_wait(exec: CUgraphExec, node: CUgraphNode, event: CUevent) -> CuResult<()> {
+    set(exec, node, wait_of(event))
+}
+
+fn set_batch(exec: CUgraphExec, node: CUgraphNode, params: In<BatchParams>) -> CuResult<()> {
+    set(exec, node, batch_of(&params.get()?))
+}
+
+fn set_any(exec: CUgraphExec, node: CUgraphNode, place: *mut NodeParams) -> CuResult<()> {
+    match In::from_raw(place.cast_const()).get()?.kind {
+        params::GRAPH => {
+            let child = place.wrapping_byte_add(16).cast_const().cast::<ChildParams>();
+            exec_set_child(exec, node, In::from_raw(child).get()?.graph)
+        }
+        params::MEM_ALLOC | params::MEM_FREE => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+        _ => set(exec, node, work_of_params(place)),
+    }
+}
+
+crate::driver::ffi::entries! { after_init
+    cuGraphExecKernelNodeSetParams => set_kernel_v1(
+        exec: CUgraphExec, node: CUgraphNode, params: In<KernelParamsV1>);
+    cuGraphExecKernelNodeSetParams_v2 => set_kernel(exec: CUgraphExec, node: CUgraphNode, params: In<KernelParams>);
+    cuGraphExecMemcpyNodeSetParams => set_memcpy(
+        exec: CUgraphExec, node: CUgraphNode, params: In<Memcpy3D>, context: CUcontext);
+    cuGraphExecMemsetNodeSetParams => set_memset(
+        exec: CUgraphExec, node: CUgraphNode, params: In<MemsetParams>, context: CUcontext);
+    cuGraphExecHostNodeSetParams => set_host(exec: CUgraphExec, node: CUgraphNode, params: In<HostParams>);
+    cuGraphExecEventRecordNodeSetEvent => set_record(exec: CUgraphExec, node: CUgraphNode, event: CUevent);
+    cuGraphExecEventWaitNodeSetEvent => set_wait(exec: CUgraphExec, node: CUgraphNode, event: CUevent);
+    cuGraphExecBatchMemOpNodeSetParams => set_batch(exec: CUgraphExec, node: CUgraphNode, params: In<BatchParams>);
+    cuGraphExecNodeSetParams => set_any(exec: CUgraphExec, node: CUgraphNode, params: *mut NodeParams);
+}

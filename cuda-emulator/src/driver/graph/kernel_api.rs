@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Kernel nodes and their attributes.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::body::{self, CUgraph, CUgraphNode};
+use super::edit_api::{add, plain};
+use super::params::{KernelParams, KernelParamsV1};
+use super::work::Work;
+use crate::driver::context::{self, Context};
+use crate::driver::ffi::{In, Out};
+use crate::driver::function;
+use crate::driver::handle::Handle;
+use crate::driver::launch::{ATTRIBUTE_COOPERATIVE, KernelWork, Shape};
+use crate::driver::result::{CUresult, CuResult};
+
+/// CUkernelNodeAttrID: the least and the greatest.
+const ATTRIBUTES: std::ops::RangeInclusive<u32> = 1..=16;
+
+/// A launch as node parameters describe it.
+pub(super) fn kernel_of(params: &KernelParams) -> CuResult<Work> {
+    let KernelParamsV1 { function, grid, block, shared, params: values, extra } = params.first;
+    let (handle, context): (_, Arc<Context>) = if function == Handle::NULL {
+        (params.kernel.cast(), context::find_or_current(params.context)?.checked()?)
+    } else {
+        (function, function::find(function)?.home_context()?)
+    };
+    let shape = Shape { grid, block, shared, cooperative: false, cluster: None };
+    Ok(Work::Kernel(Arc::new(KernelWork::new(handle, shape, &context, values, extra)?)))
+}
+
+pub(super) fn kernel_of_v1(params: &KernelParamsV1) -> CuResult<Work> {
+    kernel_of(&KernelParams { first: *params, kernel: Handle::NULL, context: Handle::NULL })
+}
+
+/// The launch of a kernel node.
+fn launch_of(node: CUgraphNode) -> CuResult<Arc<KernelWork>> {
+    match body::work_of(node)? {
+        Work::Kernel(kernel) => Ok(kernel),
+        _ => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+    }
+}
+
+/// How the calls show a launch; the pointers are good until the node changes.
+pub(super) fn show(kernel: &KernelWork) -> KernelParams {
+    let first = KernelParamsV1 {
+        function: kernel.handle,
+        grid: kernel.shape.grid,
+        block: kernel.shape.block,
+        shared: kernel.shape.shared,
+        params: In::from_raw(kernel.parameter_pointers().cast()),
+        extra: In::from_raw(std::ptr::null()),
+    };
+    KernelParams { first, kernel: Handle::NULL, context: kernel.context.handle }
+}
+
+fn add_kernel_node_v1(
+    out: Out<CUgraphNode>,
+    graph: CUgraph,
+    nodes: In<CUgraphNode>,
+    count: usize,
+    params: In<KernelParamsV1>,
+) -> CuResult<()> {
+    add(out, graph, (nodes, plain(), count), kernel_of_v1(&params.get()?)?)
+}
+
+fn add_kernel_node(
+    out: Out<CUgraphNode>,
+    graph: CUgraph,
+    nodes: In<CUgraphNode>,
+    count: usize,
+    params: In<KernelParams>,
+) -> CuResult<()> {
+    add(out, graph, (nodes, plain(), count), kernel_of(&params.get()?)?)
+}
+
+fn get_params_v1(node: CUgraphNode, params: Out<KernelParamsV1>) -> CuResult<()> {
+    params.check()?;
+    params.set(show(&*launch_of(node)?).first);
+    Ok(())
+}
+
+fn get_params(node: CUgraphNode, params: Out<KernelParams>) -> CuResult<()> {
+    params.check()?;
+    params.set(show(&*launch_of(node)?));
+    Ok(())
+}
+
+/// New parameters; the attributes stay.
+fn keep_attributes(node: CUgraphNode, work: Work) -> CuResult<Work> {
+    let attributes = &launch_of(node)?.attributes;
+    match work {
+        Work::Kernel(kernel) if !attributes.is_empty() => {
+            Ok(Work::Kernel(Arc::new(kernel.with_attributes(attributes.clone())?)))
+        }
+        work => Ok(work),
+    }
+}
+
+fn set_params_v1(node: CUgraphNode, params: In<KernelParamsV1>) -> CuResult<()> {
+    body::set_work(node, keep_attributes(node, kernel_of_v1(&params.get()?)?)?)
+}
+
+fn set_params(node: CUgraphNode, params: In<KernelParams>) -> CuResult<()> {
+    body::set_work(node, keep_attributes(node, kernel_of(&params.get()?)?)?)
+}
+
+fn get_attribute(node: CUgraphNode, attribute: u32, value: Out<[u32; 16]>) -> CuResult<()> {
+    value.check()?;
+    let kernel = launch_of(node)?;
+    if !ATTRIBUTES.contains(&attribute) {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let mut default = [0; 16];
+    if attribute == ATTRIBUTE_COOPERATIVE {
+        default[0] = kernel.shape.cooperative.into();
+    }
+    value.set(kernel.attributes.get(&attribute).copied().unwrap_or(default));
+    Ok(())
+}
+
+fn change(node: CUgraphNode, attributes: BTreeMap<u32, [u32; 16]>) -> CuResult<()> {
+    let kernel = launch_of(node)?.with_attributes(attributes)?;
+    body::set_work(node, Work::Kernel(Arc::new(kernel)))
+}
+
+fn set_attribute(node: CUgraphNode, attribute: u32, value: In<[u32; 16]>) -> CuResult<()> {
+    let value = value.get()?;
+    let mut attributes = launch_of(node)?.attributes.clone();
+    if !ATTRIBUTES.contains(&attribute) {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    attributes.insert(attribute, value);
+    change(node, attributes)
+}
+
+fn copy_attributes(to: CUgraphNode, from: CUgraphNode) -> CuResult<()> {
+    let from = launch_of(from)?;
+    let mut attributes = from.attributes.clone();
+    attributes.entry(ATTRIBUTE_COOPERATIVE).or_insert_with(|| {
+        let mut value = [0; 16];
+        value[0] = from.shape.cooperative.into();
+        value
+    });
+    change(to, attributes)
+}
+
+crate::driver::ffi::entries! { after_init
+    cuGraphAddKernelNode => add_kernel_node_v1(
+        out: Out<CUgraphNode>, graph: CUgraph, nodes: In<CUgraphNode>, count: usize, params: In<KernelParamsV1>);
+    cuGraphAddKernelNode_v2 => add_kernel_node(
+        out: Out<CUgraphNode>, graph: CUgraph, nodes: In<CUgraphNode>, count: usize, params: In<KernelParams>);
+    cuGraphKernelNodeGetParams => get_params_v1(node: CUgraphNode, params: Out<KernelParamsV1>);
+    cuGraphKernelNodeGetParams_v2 => get_params(node: CUgraphNode, params: Out<KernelParams>);
+    cuGraphKernelNodeSetParams => set_params_v1(node: CUgraphNode, params: In<KernelParamsV1>);
+    cuGraphKernelNodeSetParams_v2 => set_params(node: CUgraphNode, params: In<KernelParams>);
+    cuGraphKernelNodeGetAttribute => get_attribute(node: CUgraphNode, attribute: u32, value: Out<[u32; 16]>);
+    cuGraphKernelNodeSetAttribute => set_attribute(node: CUgraphNode, attribute: u32, value: In<[u32; 16]>);
+    cuGraphKernelNodeCopyAttributes => copy_attributes(to: CUgraphNode, from: CUgraphNode);
+}

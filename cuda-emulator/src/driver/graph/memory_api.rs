@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Nodes that allocate and free memory, and what is known of it.
+
+use std::ffi::c_void;
+
+use super::body::{self, CUgraph, CUgraphNode};
+use super::edit_api::{add, plain};
+use super::memory::{self, GraphMemory};
+use super::params::AllocParams;
+use super::work::Work;
+use crate::driver::device::{self, CUdevice, CUdeviceptr, Device, device};
+use crate::driver::ffi::{In, Out};
+use crate::driver::result::{CUresult, CuResult};
+
+/// An allocation as node parameters describe it; its address is stored there.
+pub(super) fn allocation_of(place: *mut AllocParams) -> CuResult<Work> {
+    let params = In::from_raw(place.cast_const()).get()?;
+    if params.bytes == 0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let memory = GraphMemory::new(device(params.pool.device_ordinal()?)?, params)?;
+    Out::from_raw(place).set(memory.params);
+    Ok(Work::Alloc(memory))
+}
+
+/// cuMemAllocAsync in a capturing stream.
+pub(in super::super) fn capture_allocation(
+    device: &'static Device,
+    bytes: usize,
+) -> CuResult<(Work, CUdeviceptr)> {
+    let memory = GraphMemory::new(device, AllocParams::plain(device.ordinal, bytes))?;
+    let ptr = memory.ptr;
+    Ok((Work::Alloc(memory), ptr))
+}
+
+/// A free as node parameters describe it.
+pub(in super::super) fn free_of(ptr: CUdeviceptr) -> CuResult<Work> {
+    let memory = memory::find(ptr);
+    if memory.is_none() && device::all().iter().all(|device| device.owner(ptr).is_none()) {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    Ok(Work::Free(ptr, memory))
+}
+
+fn add_alloc_node(
+    out: Out<CUgraphNode>,
+    graph: CUgraph,
+    nodes: In<CUgraphNode>,
+    count: usize,
+    params: *mut AllocParams,
+) -> CuResult<()> {
+    out.check()?;
+    body::find(graph)?.read_dependencies(nodes, plain(), count)?;
+    add(out, graph, (nodes, plain(), count), allocation_of(params)?)
+}
+
+fn alloc_node_get_params(node: CUgraphNode, params: Out<AllocParams>) -> CuResult<()> {
+    params.check()?;
+    match body::work_of(node)? {
+        Work::Alloc(memory) => params.set(memory.params),
+        _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+    }
+    Ok(())
+}
+
+fn add_free_node(
+    out: Out<CUgraphNode>,
+    graph: CUgraph,
+    nodes: In<CUgraphNode>,
+    count: usize,
+    ptr: CUdeviceptr,
+) -> CuResult<()> {
+    add(out, graph, (nodes, plain(), count), free_of(ptr)?)
+}
+
+fn free_node_get_params(node: CUgraphNode, out: Out<CUdeviceptr>) -> CuResult<()> {
+    out.check()?;
+    match body::work_of(node)? {
+        Work::Free(ptr, _) => out.set(ptr),
+        _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+    }
+    Ok(())
+}
+
+/// Memory belongs to graphs as long as they exist: nothing is kept that could be given back.
+fn graph_mem_trim(ordinal: CUdevice) -> CuResult<()> {
+    device(ordinal).map(|_| ())
+}
+
+fn get_graph_mem_attribute(ordinal: CUdevice, attribute: u32, value: *mut c_void) -> CuResult<()> {
+    let place = Out::from_raw(value.cast::<u64>());
+    place.check()?;
+    place.set(memory::attribute(device(ordinal)?, attribute)?);
+    Ok(())
+}
+
+fn set_graph_mem_attribute(ordinal: CUdevice, attribute: u32, value: *mut c_void) -> CuResult<()> {
+    memory::reset(device(ordinal)?, attribute, In::from_raw(value.cast_const().cast::<u64>()).get()?)
+}
+
+crate::driver::ffi::entries! { after_init
+    cuGraphAddMemAllocNode => add_alloc_node(
+        out: Out<CUgraphNode>, graph: CUgraph, nodes: In<CUgraphNode>, count: usize, params: *mut AllocParams);
+    cuGraphMemAllocNodeGetParams => alloc_node_get_params(node: CUgraphNode, params: Out<AllocParams>);
+    cuGraphAddMemFreeNode => add_free_node(
+        out: Out<CUgraphNode>, graph: CUgraph, nodes: In<CUgraphNode>, count: usize, ptr: CUdeviceptr);
+    cuGraphMemFreeNodeGetParams => free_node_get_params(node: CUgraphNode, ptr: Out<CUdeviceptr>);
+    cuDeviceGraphMemTrim => graph_mem_trim(device: CUdevice);
+    cuDeviceGetGraphMemAttribute => get_graph_mem_attribute(device: CUdevice, attribute: u32, value: *mut c_void);
+    cuDeviceSetGraphMemAttribute => set_graph_mem_attribute(device: CUdevice, attribute: u32, value: *mut c_void);
+}

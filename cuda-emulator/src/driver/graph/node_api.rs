@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The calls that add the other kinds of nodes, any kind (cuGraphAddNode), and that show and change them.
+
+use super::body::{self, CUgraph, CUgraphNode, Edge};
+use super::edit_api::{add, plain};
+use super::kernel_api::kernel_of;
+use super::params::{
+    self, BatchParams, ChildParams, EventParams, FreeParams, HostParams, KernelParams, MemcpyParams,
+    MemsetParams, NodeParams,
+};
+use super::work::{CopyWork, HostWork, Work};
+use super::{child, memory_api};
+use crate::driver::context::CUcontext;
+use crate::driver::copy::{self, Fill, Pattern};
+use crate::driver::copy_api::{self, Memcpy3D};
+use crate::driver::event::{self, CUevent};
+use crate::driver::ffi::{In, Out};
+use crate::driver::mem_op;
+use crate::driver::result::{CUresult, CuResult};
+
+const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
+
+pub(super) fn copy_of(params: &Memcpy3D, context: CUcontext) -> CuResult<Work> {
+    copy::peer(context)?;
+    Ok(Work::Copy(CopyWork::new(copy_api::boxed(params)?, *params)))
+}
+
+pub(super) fn fill_of(params: &MemsetParams, context: CUcontext) -> CuResult<Work> {
+    copy::peer(context)?;
+    if !matches!(params.element, 1 | 2 | 4) {
+        return Err(INVALID);
+    }
+    let pattern = Pattern::new(params.value, params.element as usize);
+    let extent = [params.width as u64, params.height as u64];
+    let fill = Fill { to: params.to, pitch: params.pitch as u64, pattern, extent };
+    if fill.check()?.is_none() { Err(INVALID) } else { Ok(Work::Fill(fill)) }
+}
+
+pub(super) fn host_of(params: &HostParams) -> CuResult<Work> {
+    let function = params.function.ok_or(INVALID)?;
+    Ok(Work::Host(HostWork { function, argument: params.data as usize }))
+}
+
+pub(super) fn batch_of(params: &BatchParams) -> CuResult<Work> {
+    copy::peer(params.context)?;
+    Ok(Work::MemOps(mem_op::read(params.operations, params.count, params.flags)?))
+}
+
+pub(super) fn record_of(event: CUevent) -> CuResult<Work> {
+    Ok(Work::EventRecord(event, event::find(event)?))
+}
+
+pub(super) fn wait_of(event: CUevent) -> CuResult<Work> {
+    Ok(Work::EventWait(event, event::find(event)?))
+}
+
+/// The work that CUgraphNodeParams describes. Results (addresses) are stored there.
+pub(super) fn work_of_params(place: *mut NodeParams) -> CuResult<Work> {
+    let node = In::from_raw(place.cast_const()).get()?;
+    if node.reserved0 != [0; 3] || node.reserved2 != 0 {
+        return Err(INVALID);
+    }
+    // The union begins behind the first 16 bytes.
+    let body = place.wrapping_byte_add(16);
+    /// The union read as one of its members, none of which is longer.
+    fn read<T: Copy>(body: *mut NodeParams) -> CuResult<T> {
+        In::from_raw(body.cast_const().cast::<T>()).get()
+    }
+    match node.kind {
+        params::KERNEL => kernel_of(&read::<KernelParams>(body)?),
+        params::MEMCPY => {
+            let copy = read::<MemcpyParams>(body)?;
+            if copy.flags != 0 || copy.reserved != 0 {
+                return Err(INVALID);
+            }
+            copy_of(&copy.copy, copy.context)
+        }
+        params::MEMSET => {
+            let context = read::<[u64; 6]>(body)?[5] as usize;
+            fill_of(&read::<MemsetParams>(body)?, CUcontext::new(context))
+        }
+        params::HOST => host_of(&read::<HostParams>(body)?),
+        params::GRAPH => child::child_of(&read::<ChildParams>(body)?),
+        params::EMPTY => Ok(Work::Empty),
+        params::WAIT_EVENT => wait_of(read::<EventParams>(body)?.event),
+        params::EVENT_RECORD => record_of(read::<EventParams>(body)?.event),
+        params::MEM_ALLOC => memory_api::allocation_of(body.cast()),
+        params::MEM_FREE => memory_api::free_of(read::<FreeParams>(body)?.ptr),
+        params::BATCH_MEM_OP => batch_of(&read::<BatchParams>(body)?),
+        params::CONDITIONAL => Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
+        8 | 9 => Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
+        _ => Err(INVALID),
+    }
+}
+
+fn add_node(
+    out: Out<CUgraphNode>,
+    graph: CUgraph,
+    nodes: In<CUgraphNode>,
+    count: usize,
+    params: *mut NodeParams,
+) -> CuResult<()> {
+    add_node_v2(out, graph, nodes, plain(), count, params)
+}
+
+fn add_node_v2(
+    out: Out<CUgraphNode>,
+    graph: CUgraph,
+    nodes: In<CUgraphNode>,
+    edges: In<Edge>,
+    count: usize,
+    params: *mut NodeParams,
+) -> CuResult<()> {
+    body::find(graph)?.read_dependencies(nodes, edges, count)?;
+    add(out, graph, (nodes, edges, count), work_of_params(params)?)
+}
+
+fn set_params(node: CUgraphNode, params: *mut NodeParams) -> CuResult<()> {
+    body::set_work(node, work_of_params(params)?)
+}
+
+fn add_memcpy_node(
+    out: Out<CUgraphNode>,
+    graph: CUgraph,
+    nodes: In<CUgraphNode>,
+    count: usize,
+    params: In<Memcpy3D>,
+    context: CUcontext,
+) -> CuResult<()> {
+    add(out, graph, (nodes, plain(), count), copy_of(&params.get()?, context)?)
+}
+
+fn memcpy_get_params(node: CUgraphNode, params: Out<Memcpy3D>) -> CuResult<()> {
+    params.check()?;
+    match body::work_of(node)? {
+        Work::Copy(copy) => params.set(copy.params),
+        _ => return Err(INVALID),
+    }
+    Ok(())
+}
+
+fn memcpy_set_params(node: CUgraphNode, params: In<Memcpy3D>) -> CuResult<()> {
+    body::set_work(node, copy_of(&params.get()?, CUcontext::NULL)?)
+}
+
+fn add_memset_node(
+    out: Out<CUgraphNode>,
+    graph: CUgraph,
+    nodes: In<CUgraphNode>,
+    count: usize,
+    params: In<MemsetParams>,
+    context: CUcontext,
+) -> CuResult<()> {
+    add(out, graph, (nodes, plain(), count), fill_of(&params.get()?, context)?)
+}
+
+fn memset_get_params(node: CUgraphNode, params: Out<MemsetParams>) -> CuResult<()> {
+    params.check()?;
+    let Work::Fill(fill) = body::work_of(node)? else { return Err(INVALID) };
+    params.set(MemsetParams {
+        to: fill.to,
+        pitch: fill.pitch as usize,
+        value: u32::from_le_bytes(fill.pattern.value),
+        element: fill.pattern.bytes as u32,
+        width: fill.extent[0] as usize,
+        height: fill.extent[1] as usize,
+    });
+    Ok(())
+}
+
+fn memset_set_params(node: CUgraphNode, params: In<MemsetParams>) -> CuResult<()> {
+    body::set_work(node, fill_of(&params.get()?, CUcontext::NULL)?)
+}
+
+fn add_host_node(
+    out: Out<CUgraphNode>,
+    graph: CUgraph,
+    nodes: In<CUgraphNode>,
+    count: usize,
+    params: In<HostParams>,
+) -> CuResult<()> {
+    add(out, graph, (nodes, plain(), count), host_of(&params.get()?)?)
+}
+
+fn host_get_params(node: CUgraphNode, params: Out<HostParams>) -> CuResult<()> {
+    params.check()?;
+    let Work::Host(host) = body::work_of(node)? else { return Err(INVALID) };
+    params.set(HostParams { function: Some(host.function), data: host.argument as *mut _ });
+    Ok(())
+}
+
+fn host_set_params(node: CUgraphNode, params: In<HostParams>) -> CuResult<()> {
+    body::set_work(node, host_of(&params.get()?)?)
+}
+
+fn add_empty_node(
+    out: Out<CUgraphNode>,
+    graph: CUgraph,
+    nodes: In<CUgraphNode>,
+    count: usize,
+) -> CuResult<()> {
+    add(out, graph, (nodes, plain(), count), Work::Empty)
+}
+
+fn add_record_node(
+    out: Out<CUgraphNode>,
+    graph: CUgraph,
+    nodes: In<CUgraphNode>,
+    count: usize,
+    event: CUevent,
+) -> CuResult<()> {
+    add(out, graph, (nodes, plain(), count), record_of(event)?)
+}
+
+fn record_get_event(node: CUgraphNode, out: Out<CUevent>) -> CuResult<()> {
+    out.check()?;
+    let Work::EventRecord(event, _) = body::work_of(node)? else { return Err(INVALID) };
+    out.set(event);
+    Ok(())
+}
+
+fn record_set_event(node: CUgraphNode, event: CUevent) -> CuResult<()> {
+    body::set_work(node, record_of(event)?)
+}
+
+fn add_wait_node(
+    out: Out<CUgraphNode>,
+    graph: CUgraph,
+    nodes: In<CUgraphNode>,
+    count: usize,
+    event: CUevent,
+) -> CuResult<()> {
+    add(out, graph, (nodes, plain(), count), wait_of(event)?)
+}
+
+fn wait_get_event(node: CUgraphNode, out: Out<CUevent>) -> CuResult<()> {
+    out.check()?;
+    let Work::EventWait(event, _) = body::work_of(node)? else { return Err(INVALID) };
+    out.set(event);
+    Ok(())
+}
+
+fn wait_set_event(node: CUgraphNode, event: CUevent) -> CuResult<()> {
+    body::set_work(node, wait_of(event)?)
+}
+
+fn add_batch_node(
+    out: Out<CUgraphNode>,
+    graph: CUgraph,
+    nodes: In<CUgraphNode>,
+    count: usize,
+    params: In<BatchParams>,
+) -> CuResult<()> {
+    add(out, graph, (nodes, plain(), count), batch_of(&params.get()?)?)
+}
+
+fn batch_set_params(node: CUgraphNode, params: In<BatchParams>) -> CuResult<()> {
+    body::set_work(node, batch_of(&params.get()?)?)
+}
+
+crate::driver::ffi::entries! { after_init
+    cuGraphAddNode => add_node(
+        out: Out<CUgraphNode>, graph: CUgraph, nodes: In<CUgraphNode>, count: usize, params: *mut NodeParams);
+    cuGraphAddNode_v2 => add_node_v2(
+        out: Out<CUgraphNode>, graph: CUgraph, nodes: In<CUgraphNode>, edges: In<Edge>, count: usize,
+        params: *mut NodeParams);
+    cuGraphNodeSetParams => set_params(node: CUgraphNode, params: *mut NodeParams);
+    cuGraphAddMemcpyNode => add_memcpy_node(
+        out: Out<CUgraphNode>, graph: CUgraph, nodes: In<CUgraphNode>, count: usize, params: In<Memcpy3D>,
+        context: CUcontext);
+    cuGraphMemcpyNodeGetParams => memcpy_get_params(node: CUgraphNode, params: Out<Memcpy3D>);
+    cuGraphMemcpyNodeSetParams => memcpy_set_params(node: CUgraphNode, params: In<Memcpy3D>);
+    cuGraphAddMemsetNode => add_memset_node(
+        out: Out<CUgraphNode>, graph: CUgraph, nodes: In<CUgraphNode>, count: usize, params: In<MemsetParams>,
+        context: CUcontext);
+    cuGraphMemsetNodeGetParams => memset_get_params(node: CUgraphNode, params: Out<MemsetParams>);
+    cuGraphMemsetNodeSetParams => memset_set_params(node: CUgraphNode, params: In<MemsetParams>);
+    cuGraphAddHostNode => add_host_node(
+        out: Out<CUgraphNode>, graph: CUgraph, nodes: In<CUgraphNode>, count: usize, params: In<HostParams>);
+    cuGraphHostNodeGetParams => host_get_params(node: CUgraphNode, params: Out<HostParams>);
+    cuGraphHostNodeSetParams => host_set_params(node: CUgraphNode, params: In<HostParams>);
+    cuGraphAddEmptyNode => add_empty_node(
+        out: Out<CUgraphNode>, graph: CUgraph, nodes: In<CUgraphNode>, count: usize);
+    cuGraphAddEventRecordNode => add_record_node(
+        out: Out<CUgraphNode>, graph: CUgraph, nodes: In<CUgraphNode>, count: usize, event: CUevent);
+    cuGraphEventRecordNodeGetEvent => record_get_event(node: CUgraphNode, event: Out<CUevent>);
+    cuGraphEventRecordNodeSetEvent => record_set_event(node: CUgraphNode, event: CUevent);
+    cuGraphAddEventWaitNode => add_wait_node(
+        out: Out<CUgraphNode>, graph: CUgraph, nodes: In<CUgraphNode>, count: usize, event: CUevent);
+    cuGraphEventWaitNodeGetEvent => wait_get_event(node: CUgraphNode, event: Out<CUevent>);
+    cuGraphEventWaitNodeSetEvent => wait_set_event(node: CUgraphNode, event: CUevent);
+    cuGraphAddBatchMemOpNode => add_batch_node(
+        out: Out<CUgraphNode>, graph: CUgraph, nodes: In<CUgraphNode>, count: usize, params: In<BatchParams>);
+    cuGraphBatchMemOpNodeSetParams => batch_set_params(node: CUgraphNode, params: In<BatchParams>);
+}

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The C structures of node parameters.
+
+use std::ffi::c_void;
+
+use crate::driver::context::CUcontext;
+use crate::driver::copy_api::Memcpy3D;
+use crate::driver::device::CUdeviceptr;
+use crate::driver::event::CUevent;
+use crate::driver::ffi::In;
+use crate::driver::function::{CUfunction, CUkernel};
+use crate::driver::mem_op::MemOp;
+use crate::driver::pool::{CUmemAccessDesc, CUmemPoolProps};
+use crate::driver::stream::HostFunction;
+
+use super::CUgraph;
+
+/// CUgraphNodeType
+pub(super) const KERNEL: u32 = 0;
+pub(super) const MEMCPY: u32 = 1;
+pub(super) const MEMSET: u32 = 2;
+pub(super) const HOST: u32 = 3;
+pub(super) const GRAPH: u32 = 4;
+pub(super) const EMPTY: u32 = 5;
+pub(super) const WAIT_EVENT: u32 = 6;
+pub(super) const EVENT_RECORD: u32 = 7;
+pub(super) const MEM_ALLOC: u32 = 10;
+pub(super) const MEM_FREE: u32 = 11;
+pub(super) const BATCH_MEM_OP: u32 = 12;
+pub(super) const CONDITIONAL: u32 = 13;
+
+/// CUDA_KERNEL_NODE_PARAMS_v1
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct KernelParamsV1 {
+    pub(super) function: CUfunction,
+    pub(super) grid: [u32; 3],
+    pub(super) block: [u32; 3],
+    pub(super) shared: u32,
+    pub(super) params: In<*const c_void>,
+    pub(super) extra: In<*mut c_void>,
+}
+
+/// CUDA_KERNEL_NODE_PARAMS_v2 and _v3
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct KernelParams {
+    pub(super) first: KernelParamsV1,
+    pub(super) kernel: CUkernel,
+    pub(super) context: CUcontext,
+}
+
+/// CUDA_MEMSET_NODE_PARAMS
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct MemsetParams {
+    pub(super) to: CUdeviceptr,
+    pub(super) pitch: usize,
+    pub(super) value: u32,
+    pub(super) element: u32,
+    pub(super) width: usize,
+    pub(super) height: usize,
+}
+
+/// CUDA_MEMCPY_NODE_PARAMS
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct MemcpyParams {
+    pub(super) flags: i32,
+    pub(super) reserved: i32,
+    pub(super) context: CUcontext,
+    pub(super) copy: Memcpy3D,
+}
+
+/// CUDA_HOST_NODE_PARAMS
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct HostParams {
+    pub(super) function: HostFunction,
+    pub(super) data: *mut c_void,
+}
+
+/// CUDA_CHILD_GRAPH_NODE_PARAMS
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ChildParams {
+    pub(super) graph: CUgraph,
+    pub(super) ownership: u32,
+}
+
+/// CUDA_EVENT_RECORD_NODE_PARAMS and CUDA_EVENT_WAIT_NODE_PARAMS
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct EventParams {
+    pub(super) event: CUevent,
+}
+
+/// CUDA_MEM_ALLOC_NODE_PARAMS
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct AllocParams {
+    pub(super) pool: CUmemPoolProps,
+    pub(super) access: In<CUmemAccessDesc>,
+    pub(super) access_count: usize,
+    pub(super) bytes: usize,
+    pub(super) ptr: CUdeviceptr,
+}
+
+/// CUDA_MEM_FREE_NODE_PARAMS
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct FreeParams {
+    pub(super) ptr: CUdeviceptr,
+}
+
+/// CUDA_BATCH_MEM_OP_NODE_PARAMS
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct BatchParams {
+    pub(super) context: CUcontext,
+    pub(super) count: u32,
+    pub(super) operations: In<MemOp>,
+    pub(super) flags: u32,
+}
+
+/// CUgraphNodeParams; `body` is a union of the above.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct NodeParams {
+    pub(super) kind: u32,
+    pub(super) reserved0: [i32; 3],
+    pub(super) body: [u64; 29],
+    pub(super) reserved2: u64,
+}
+
+// As sizeof() in cuda.h.
+const _: () = assert!(size_of::<KernelParamsV1>() == 56 && size_of::<KernelParams>() == 72);
+const _: () = assert!(size_of::<MemsetParams>() == 40 && size_of::<MemcpyParams>() == 216);
+const _: () = assert!(size_of::<AllocParams>() == 120 && size_of::<BatchParams>() == 32);
+const _: () = assert!(size_of::<NodeParams>() == 256);
+
+impl AllocParams {
+    /// What a captured cuMemAllocAsync asks for.
+    pub(super) fn plain(ordinal: i32, bytes: usize) -> AllocParams {
+        let access = In::from_raw(std::ptr::null());
+        AllocParams { pool: CUmemPoolProps::of_device(ordinal), access, access_count: 0, bytes, ptr: 0 }
+    }
+}

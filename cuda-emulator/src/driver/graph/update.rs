@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! cuGraphExecUpdate: an executable graph takes over what the nodes of a graph of the same shape do.
+
+use std::sync::Arc;
+
+use super::body::{CUgraph, CUgraphNode, Graph};
+use super::exec::{self, Body, CUgraphExec, ExecNode};
+use super::work::Work;
+use crate::driver::ffi::Out;
+use crate::driver::handle::Handle;
+use crate::driver::result::{CUresult, CuResult};
+
+/// CUgraphExecUpdateResult
+const SUCCESS: u32 = 0;
+const ERROR: u32 = 1;
+const TOPOLOGY_CHANGED: u32 = 2;
+const NODE_TYPE_CHANGED: u32 = 3;
+const FUNCTION_CHANGED: u32 = 4;
+const NOT_SUPPORTED: u32 = 6;
+
+/// CUgraphExecUpdateResultInfo
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct UpdateResult {
+    result: u32,
+    node: CUgraphNode,
+    from: CUgraphNode,
+}
+
+/// Why, and at which node of the graph.
+type Refusal = (u32, CUgraphNode);
+
+/// The nodes in the order in which they were made.
+fn by_age(body: &Body) -> Vec<&ExecNode> {
+    let mut nodes: Vec<_> = body.nodes.iter().collect();
+    nodes.sort_by_key(|node| node.source.0);
+    nodes
+}
+
+/// The positions of what a node waits for among its siblings.
+fn waits(node: &ExecNode, siblings: &[&ExecNode]) -> Vec<Option<usize>> {
+    let place = |handle: &CUgraphNode| siblings.binary_search_by_key(&handle.0, |node| node.source.0).ok();
+    let mut places: Vec<_> = node.dependencies.iter().map(place).collect();
+    places.sort_unstable();
+    places
+}
+
+/// The old body with the new nodes' work.
+pub(super) fn merge(old: &Body, new: &Body) -> Result<Body, Refusal> {
+    let (before, after) = (by_age(old), by_age(new));
+    if before.len() != after.len() {
+        // The node that has no partner.
+        let extra = after.get(before.len()).map_or(Handle::NULL, |node| node.source);
+        return Err((TOPOLOGY_CHANGED, extra));
+    }
+    let mut merged = old.clone();
+    for (old_node, new_node) in before.iter().zip(&after) {
+        let refuse = |reason| Err((reason, new_node.source));
+        if old_node.work.kind() != new_node.work.kind() {
+            return refuse(NODE_TYPE_CHANGED);
+        }
+        if waits(old_node, &before) != waits(new_node, &after) {
+            return refuse(TOPOLOGY_CHANGED);
+        }
+        match (&old_node.work, &new_node.work) {
+            (Work::Kernel(old), Work::Kernel(new)) if old.context.handle != new.context.handle => {
+                return refuse(FUNCTION_CHANGED);
+            }
+            (Work::Alloc(old), Work::Alloc(new)) if !Arc::ptr_eq(old, new) => return refuse(NOT_SUPPORTED),
+            (Work::Free(old, _), Work::Free(new, _)) if old != new => return refuse(NOT_SUPPORTED),
+            _ => {}
+        }
+        let child = match (&old_node.child, &new_node.child) {
+            (Some(old), Some(new)) => Some(merge(old, new)?),
+            _ => None,
+        };
+        if let Some(node) = merged.nodes.iter_mut().find(|node| node.source == old_node.source) {
+            node.work = new_node.work.clone();
+            node.child = child;
+        }
+    }
+    Ok(merged)
+}
+
+fn update(handle: CUgraphExec, graph: CUgraph) -> CuResult<Result<(), Refusal>> {
+    let exec = exec::find(handle)?;
+    let graph: Arc<Graph> = super::find(graph)?;
+    let Some(new) = Body::of(&graph) else { return Ok(Err((ERROR, Handle::NULL))) };
+    let mut body = exec.lock();
+    Ok(merge(&body, &new).map(|merged| *body = Arc::new(merged)))
+}
+
+fn exec_update_v2(handle: CUgraphExec, graph: CUgraph, info: Out<UpdateResult>) -> CuResult<()> {
+    info.check()?;
+    let refusal = update(handle, graph)?.err();
+    let (result, node) = refusal.unwrap_or((SUCCESS, Handle::NULL));
+    info.set(UpdateResult { result, node, from: Handle::NULL });
+    if refusal.is_none() { Ok(()) } else { Err(CUresult::CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE) }
+}
+
+fn exec_update(
+    handle: CUgraphExec,
+    graph: CUgraph,
+    node: Out<CUgraphNode>,
+    result: Out<u32>,
+) -> CuResult<()> {
+    result.check()?;
+    let refusal = update(handle, graph)?.err();
+    let (reason, at) = refusal.unwrap_or((SUCCESS, Handle::NULL));
+    result.set(reason);
+    node.set(at);
+    if refusal.is_none() { Ok(()) } else { Err(CUresult::CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE) }
+}
+
+crate::driver::ffi::entries! { after_init
+    cuGraphExecUpdate => exec_update(
+        exec: CUgraphExec, graph: CUgraph, node: Out<CUgraphNode>, result: Out<u32>);
+    cuGraphExecUpdate_v2 => exec_update_v2(exec: CUgraphExec, graph: CUgraph, info: Out<UpdateResult>);
+}

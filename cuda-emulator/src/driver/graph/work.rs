@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a node does when its turn has come.
+
+use std::ffi::c_void;
+use std::sync::Arc;
+
+use super::body::Graph;
+use super::memory::GraphMemory;
+use super::params;
+use crate::driver::copy::{Fill, Kind, Side, Transfer};
+use crate::driver::copy_api::{Memcpy3D, Place3D};
+use crate::driver::device::{self, CUdeviceptr};
+use crate::driver::event::{CUevent, Event};
+use crate::driver::handle::Handle;
+use crate::driver::launch::KernelWork;
+use crate::driver::mem_op::MemOp;
+use crate::driver::result::{CUresult, CuResult};
+use crate::driver::{array, mem_op};
+
+/// The work of a node.
+#[derive(Clone)]
+pub(in super::super) enum Work {
+    Kernel(Arc<KernelWork>),
+    Copy(Arc<CopyWork>),
+    Fill(Fill),
+    Host(HostWork),
+    Child(Arc<Graph>),
+    Empty,
+    EventWait(CUevent, Arc<Event>),
+    EventRecord(CUevent, Arc<Event>),
+    Alloc(Arc<GraphMemory>),
+    /// With the memory, where a node of the same graph allocates it.
+    Free(CUdeviceptr, Option<Arc<GraphMemory>>),
+    MemOps(Vec<MemOp>),
+}
+
+impl Work {
+    /// CUgraphNodeType
+    pub(super) fn kind(&self) -> u32 {
+        match self {
+            Work::Kernel(_) => params::KERNEL,
+            Work::Copy(_) => params::MEMCPY,
+            Work::Fill(_) => params::MEMSET,
+            Work::Host(_) => params::HOST,
+            Work::Child(_) => params::GRAPH,
+            Work::Empty => params::EMPTY,
+            Work::EventWait(..) => params::WAIT_EVENT,
+            Work::EventRecord(..) => params::EVENT_RECORD,
+            Work::Alloc(_) => params::MEM_ALLOC,
+            Work::Free(..) => params::MEM_FREE,
+            Work::MemOps(_) => params::BATCH_MEM_OP,
+        }
+    }
+
+    /// Does the work that needs nothing from the launch. Events, memory and children are the launch's own affair.
+    pub(super) fn run(&self) -> CuResult<()> {
+        match self {
+            Work::Kernel(kernel) => kernel.run(),
+            Work::Copy(copy) => copy.transfer.as_ref().map_or(Ok(()), Transfer::run),
+            Work::Fill(fill) => fill.run(),
+            Work::Host(host) => host.run(),
+            Work::MemOps(operations) => operations.iter().try_for_each(mem_op::run),
+            Work::Free(ptr, None) => {
+                let found = device::all().iter().find_map(|device| Some((device, device.disown(*ptr)?)));
+                let (device, owner) = found.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+                device.release(*ptr, &owner)
+            }
+            Work::Child(_)
+            | Work::Empty
+            | Work::EventWait(..)
+            | Work::EventRecord(..)
+            | Work::Alloc(_)
+            | Work::Free(_, Some(_)) => Ok(()),
+        }
+    }
+}
+
+/// A host function and its argument.
+#[derive(Clone, Copy)]
+pub(in super::super) struct HostWork {
+    pub(in super::super) function: unsafe extern "C" fn(*mut c_void),
+    pub(in super::super) argument: usize,
+}
+
+impl HostWork {
+    pub(in super::super) fn run(&self) -> CuResult<()> {
+        // SAFETY: the caller passed a function that may be called with this argument until the stream, or the last launch of
+        // the graph, got here.
+        unsafe { (self.function)(self.argument as *mut c_void) };
+        Ok(())
+    }
+}
+
+/// A copy, and how cuGraphMemcpyNodeGetParams shows it.
+pub(in super::super) struct CopyWork {
+    /// Nothing when no byte is to be copied.
+    pub(super) transfer: Option<Transfer>,
+    pub(super) params: Memcpy3D,
+}
+
+impl CopyWork {
+    pub(super) fn new(transfer: Option<Transfer>, params: Memcpy3D) -> Arc<CopyWork> {
+        Arc::new(CopyWork { transfer, params })
+    }
+
+    /// A copy that was asked for in a capturing stream.
+    pub(in super::super) fn captured(transfer: Transfer) -> Arc<CopyWork> {
+        let [width, height, depth] = transfer.extent.map(|size| size as usize);
+        let (from, to) = (place(&transfer.from), place(&transfer.to));
+        CopyWork::new(Some(transfer), Memcpy3D { from, to, width, height, depth })
+    }
+}
+
+/// A side of a copy as in CUDA_MEMCPY3D.
+fn place(side: &Side) -> Place3D {
+    let height = side.slice.checked_div(side.pitch).unwrap_or(0) as usize;
+    let mut place = Place3D {
+        x: 0,
+        y: 0,
+        z: 0,
+        level: 0,
+        memory_type: 2,
+        host: 0,
+        device: 0,
+        array: Handle::NULL,
+        context: Handle::NULL,
+        pitch: side.pitch as usize,
+        height,
+    };
+    if let Some((array, at)) = side.array() {
+        let [x, y, z] = at.map(|offset| offset as usize);
+        return Place3D {
+            x,
+            y,
+            z,
+            memory_type: 3,
+            array: array::handle_of(array),
+            pitch: 0,
+            height: 0,
+            ..place
+        };
+    }
+    match side.kind {
+        Kind::Device => place.device = side.address,
+        Kind::Shared => (place.memory_type, place.device) = (4, side.address),
+        Kind::Pageable => (place.memory_type, place.host) = (1, side.address),
+    }
+    place
+}

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Surface objects.
+
+use std::sync::Arc;
+
+use super::array::{self, CUarray, SURFACE_LDST};
+use super::context;
+use super::ffi::{In, Out};
+use super::handle::{Handle, Registry};
+use super::result::{CUresult, CuResult};
+use super::texture_api::{RESOURCE_ARRAY, ResourceDescriptor};
+use crate::texture::{self, Surface};
+
+/// A surface object's handle, which kernels get as a parameter.
+pub type CUsurfObject = Handle<SurfaceObject>;
+
+static OBJECTS: Registry<SurfaceObject> = Registry::new();
+
+/// How a surface object was made.
+pub struct SurfaceObject(ResourceDescriptor);
+
+fn surf_object_create(out: Out<CUsurfObject>, resource: In<ResourceDescriptor>) -> CuResult<()> {
+    out.check()?;
+    context::current()?;
+    let resource = resource.get()?;
+    if resource.kind != RESOURCE_ARRAY || resource.flags != 0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let array = array::find(CUarray::new(resource.body[0] as usize))?;
+    if array.descriptor.flags & SURFACE_LDST == 0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let handle = Handle::mint();
+    OBJECTS.insert(handle, Arc::new(SurfaceObject(resource)));
+    texture::publish_surface(handle.0 as u64, Surface::new(Arc::clone(&array.array)));
+    out.set(handle);
+    Ok(())
+}
+
+fn find(handle: CUsurfObject) -> CuResult<Arc<SurfaceObject>> {
+    OBJECTS.get(handle).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
+}
+
+fn surf_object_destroy(handle: CUsurfObject) -> CuResult<()> {
+    context::current()?;
+    find(handle)?;
+    // Kernels that were launched before may not have looked it up yet.
+    context::wait_all_idle();
+    OBJECTS.remove(handle);
+    texture::remove_surface(handle.0 as u64);
+    Ok(())
+}
+
+fn get_resource(out: Out<ResourceDescriptor>, handle: CUsurfObject) -> CuResult<()> {
+    out.check()?;
+    out.set(find(handle)?.0);
+    Ok(())
+}
+
+super::ffi::entries! { after_init
+    cuSurfObjectCreate => surf_object_create(out: Out<CUsurfObject>, resource: In<ResourceDescriptor>);
+    cuSurfObjectDestroy => surf_object_destroy(object: CUsurfObject);
+    cuSurfObjectGetResourceDesc => get_resource(out: Out<ResourceDescriptor>, object: CUsurfObject);
+}

@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Texture objects.
+
+use std::sync::Arc;
+
+use super::array::{self, CUarray, CUmipmappedArray};
+use super::attributes::{PITCH_ALIGNMENT, TEXTURE_PITCH_ALIGNMENT};
+use super::context;
+use super::device;
+use super::ffi::{In, Out};
+use super::handle::{Handle, Registry};
+use super::result::{CUresult, CuResult};
+use crate::texture::{self, AddressMode, Channel, Format, Sampler, Texture};
+
+/// A texture object's handle, which kernels get as a parameter.
+pub type CUtexObject = Handle<TextureObject>;
+
+static OBJECTS: Registry<TextureObject> = Registry::new();
+
+/// How a texture object was made.
+pub struct TextureObject {
+    resource: ResourceDescriptor,
+    texture: TextureDescriptor,
+    view: Option<ViewDescriptor>,
+}
+
+/// CUresourcetype
+pub(super) const RESOURCE_ARRAY: u32 = 0;
+const RESOURCE_MIPMAPPED_ARRAY: u32 = 1;
+const RESOURCE_LINEAR: u32 = 2;
+const RESOURCE_PITCH_2D: u32 = 3;
+/// CU_TRSF_*
+const READ_AS_INTEGER: u32 = 1;
+const NORMALIZED_COORDINATES: u32 = 2;
+const SRGB: u32 = 0x10;
+/// With CU_TRSF_DISABLE_TRILINEAR_OPTIMIZATION and CU_TRSF_SEAMLESS_CUBEMAP.
+const FLAGS: u32 = 0x73;
+/// Most texels of a buffer, CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_LINEAR_WIDTH.
+const MAX_LINEAR: u64 = 1 << 28;
+
+/// CUDA_RESOURCE_DESC
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ResourceDescriptor {
+    pub(super) kind: u32,
+    pad: u32,
+    /// A union: a handle first, or address, format and channels, sizes.
+    pub(super) body: [u64; 16],
+    pub(super) flags: u32,
+    pad2: u32,
+}
+
+/// CUDA_TEXTURE_DESC
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct TextureDescriptor {
+    address: [u32; 3],
+    filter: u32,
+    flags: u32,
+    max_anisotropy: u32,
+    mipmap_filter: u32,
+    level_bias: f32,
+    level_clamp: [f32; 2],
+    border: [f32; 4],
+    reserved: [i32; 12],
+}
+
+/// CUDA_RESOURCE_VIEW_DESC
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ViewDescriptor {
+    format: u32,
+    pad: u32,
+    size: [usize; 3],
+    first_level: u32,
+    last_level: u32,
+    first_layer: u32,
+    last_layer: u32,
+    reserved: [u32; 16],
+}
+
+const _: () = assert!(size_of::<ResourceDescriptor>() == 144 && size_of::<TextureDescriptor>() == 104);
+const _: () = assert!(size_of::<ViewDescriptor>() == 112);
+
+impl TextureDescriptor {
+    fn sampler(&self) -> CuResult<Sampler> {
+        let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
+        let mode = |mode| {
+            Ok(match mode {
+                0 => AddressMode::Wrap,
+                1 => AddressMode::Clamp,
+                2 => AddressMode::Mirror,
+                3 => AddressMode::Border,
+                _ => return Err(invalid),
+            })
+        };
+        if self.flags & !FLAGS != 0 || self.filter > 1 || self.mipmap_filter > 1 {
+            return Err(invalid);
+        }
+        let [x, y, z] = self.address;
+        Ok(Sampler {
+            address: [mode(x)?, mode(y)?, mode(z)?],
+            linear: self.filter == 1,
+            linear_mipmap: self.mipmap_filter == 1,
+            normalized_read: self.flags & READ_AS_INTEGER == 0,
+            normalized_coordinates: self.flags & NORMALIZED_COORDINATES != 0,
+            srgb: self.flags & SRGB != 0,
+            level_bias: self.level_bias,
+            level_clamp: self.level_clamp,
+            border: self.border,
+        })
+    }
+}
+
+/// CUresourceViewFormat; block-compressed ones are not known.
+fn view_format(format: u32) -> CuResult<Option<Format>> {
+    const CHANNELS: [Channel; 8] = [
+        Channel::U8,
+        Channel::S8,
+        Channel::U16,
+        Channel::S16,
+        Channel::U32,
+        Channel::S32,
+        Channel::F16,
+        Channel::F32,
+    ];
+    match format {
+        0 => Ok(None),
+        1..=0x18 => {
+            let index = format as usize - 1;
+            Ok(Some(Format { channel: CHANNELS[index / 3], channels: [1, 2, 4][index % 3] }))
+        }
+        0x19..=0x22 => Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
+        _ => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+    }
+}
+
+/// A texture on linear memory, CU_RESOURCE_TYPE_LINEAR or CU_RESOURCE_TYPE_PITCH2D.
+fn of_memory(resource: &ResourceDescriptor, sampler: Sampler) -> CuResult<Texture> {
+    let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
+    let [address, kind, third, fourth, fifth, ..] = resource.body;
+    let format = array::format_of(kind as u32, (kind >> 32) as u32)?;
+    let (device, range) = device::range_of(address).ok_or(invalid)?;
+    if !address.is_multiple_of(PITCH_ALIGNMENT) {
+        return Err(invalid);
+    }
+    if resource.kind == RESOURCE_LINEAR {
+        let texels = third / u64::from(format.bytes());
+        if texels == 0 || texels > MAX_LINEAR || !range.holds(address, third) {
+            return Err(invalid);
+        }
+        return Ok(Texture::of_buffer(&device.memory, address, texels as u32, format, sampler));
+    }
+    let (width, height, pitch) = (third, fourth, fifth);
+    if height == 0 || width > 131_072 || height > 65_000 || !pitch.is_multiple_of(TEXTURE_PITCH_ALIGNMENT) {
+        return Err(invalid);
+    }
+    let size = (width as u32, height as u32, pitch);
+    let texture = Texture::of_rows(&device.memory, address, size, format, sampler).ok_or(invalid)?;
+    // The last row need not be padded.
+    let bytes = (height - 1) * pitch + width * u64::from(format.bytes());
+    if range.holds(address, bytes) { Ok(texture) } else { Err(invalid) }
+}
+
+fn make(
+    resource: &ResourceDescriptor,
+    texture: &TextureDescriptor,
+    view: Option<&ViewDescriptor>,
+) -> CuResult<Texture> {
+    let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
+    let sampler = texture.sampler()?;
+    if resource.flags != 0 {
+        return Err(invalid);
+    }
+    let format = view.map_or(Ok(None), |view| view_format(view.format))?;
+    let made = match resource.kind {
+        RESOURCE_ARRAY => {
+            let array = array::find(CUarray::new(resource.body[0] as usize))?;
+            Texture::of_arrays(vec![Arc::clone(&array.array)], sampler, format).ok_or(invalid)?
+        }
+        RESOURCE_MIPMAPPED_ARRAY => {
+            let array = array::find_mipmapped(CUmipmappedArray::new(resource.body[0] as usize))?;
+            let all = &array.array.levels;
+            let levels = match view {
+                Some(view) => all.get(view.first_level as usize..=view.last_level as usize).ok_or(invalid)?,
+                None => all,
+            };
+            Texture::of_arrays(levels.to_vec(), sampler, format).ok_or(invalid)?
+        }
+        RESOURCE_LINEAR | RESOURCE_PITCH_2D => of_memory(resource, sampler)?,
+        _ => return Err(invalid),
+    };
+    // Integers are not filtered.
+    if sampler.linear && !made.reads_floats() { Err(invalid) } else { Ok(made) }
+}
+
+fn tex_object_create(
+    out: Out<CUtexObject>,
+    resource: In<ResourceDescriptor>,
+    texture: In<TextureDescriptor>,
+    view: In<ViewDescriptor>,
+) -> CuResult<()> {
+    out.check()?;
+    context::current()?;
+    let (resource, texture) = (resource.get()?, texture.get()?);
+    let view = if view.is_null() { None } else { Some(view.get()?) };
+    if view.is_some_and(|view| view.first_layer != 0) {
+        return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+    }
+    let made = make(&resource, &texture, view.as_ref())?;
+    let handle = Handle::mint();
+    OBJECTS.insert(handle, Arc::new(TextureObject { resource, texture, view }));
+    texture::publish_texture(handle.0 as u64, made);
+    out.set(handle);
+    Ok(())
+}
+
+fn find(handle: CUtexObject) -> CuResult<Arc<TextureObject>> {
+    OBJECTS.get(handle).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
+}
+
+fn tex_object_destroy(handle: CUtexObject) -> CuResult<()> {
+    context::current()?;
+    find(handle)?;
+    // Kernels that were launched before may not have looked it up yet.
+    context::wait_all_idle();
+    OBJECTS.remove(handle);
+    texture::remove_texture(handle.0 as u64);
+    Ok(())
+}
+
+fn get_resource(out: Out<ResourceDescriptor>, handle: CUtexObject) -> CuResult<()> {
+    out.check()?;
+    out.set(find(handle)?.resource);
+    Ok(())
+}
+
+fn get_texture(out: Out<TextureDescriptor>, handle: CUtexObject) -> CuResult<()> {
+    out.check()?;
+    out.set(find(handle)?.texture);
+    Ok(())
+}
+
+fn get_view(out: Out<ViewDescriptor>, handle: CUtexObject) -> CuResult<()> {
+    out.check()?;
+    out.set(find(handle)?.view.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?);
+    Ok(())
+}
+
+super::ffi::entries! { after_init
+    cuTexObjectCreate => tex_object_create(
+        out: Out<CUtexObject>, resource: In<ResourceDescriptor>, texture: In<TextureDescriptor>,
+        view: In<ViewDescriptor>);
+    cuTexObjectDestroy => tex_object_destroy(object: CUtexObject);
+    cuTexObjectGetResourceDesc => get_resource(out: Out<ResourceDescriptor>, object: CUtexObject);
+    cuTexObjectGetTextureDesc => get_texture(out: Out<TextureDescriptor>, object: CUtexObject);
+    cuTexObjectGetResourceViewDesc => get_view(out: Out<ViewDescriptor>, object: CUtexObject);
+}

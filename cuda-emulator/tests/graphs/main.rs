@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Stream capture and graphs. A program of its own, one test at a time: a capture forbids calls to all threads.
+
+mod api;
+mod capture;
+#[path = "../driver/cu.rs"]
+#[allow(dead_code, reason = "shared with the tests of the driver API")]
+mod driver_cu;
+mod launches;
+mod memory;
+mod nodes;
+mod rules;
+
+/// The prototypes, and what tests begin with.
+mod cu {
+    pub use crate::api::*;
+    pub use crate::driver_cu::*;
+}
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Held by the test that runs.
+pub fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
