@@ -55,6 +55,11 @@ pub struct DaemonArgs {
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     pub memory_limit: Option<u64>,
 
+    /// Memory for device code that was loaded before, so that the next process need not send it again, in bytes
+    /// (K, M and G may follow; 0 for none).
+    #[arg(long, value_name = "BYTES", default_value = "256M", value_parser = parse_bytes)]
+    pub image_cache: u64,
+
     /// Print what this backend offers, as JSON (vhost-user backend program conventions), and exit.
     #[arg(long)]
     pub print_capabilities: bool,
@@ -79,6 +84,9 @@ pub struct WorkerArgs {
     /// The socket to the daemon.
     #[arg(long)]
     pub link_fd: i32,
+    /// The socket to the daemon's cache of images.
+    #[arg(long)]
+    pub images_fd: i32,
     /// The libcuda to load.
     #[arg(long)]
     pub library: PathBuf,

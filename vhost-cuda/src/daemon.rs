@@ -17,6 +17,7 @@ use vm_memory::GuestMemoryBackend;
 
 use crate::args::DaemonArgs;
 use crate::backend::Backend;
+use crate::cache::ImageCache;
 use crate::device::{Device, Settings};
 use crate::library;
 use crate::memory::{Memory, SharedMemory};
@@ -53,7 +54,9 @@ pub fn run(args: &DaemonArgs) -> anyhow::Result<()> {
         log_level: args.log_level.clone(),
     };
     let pool = WorkerPool::start(spec, args.warm_workers as usize).context("Cannot start the worker pool")?;
-    let settings = Arc::new(Settings { num_queues: args.num_queues, max_sessions: args.max_sessions, pool });
+    let images = ImageCache::new(args.image_cache);
+    let settings =
+        Arc::new(Settings { num_queues: args.num_queues, max_sessions: args.max_sessions, images, pool });
     let devices = Devices::default();
 
     let (accepting, common) = (devices.clone(), settings.clone());

@@ -16,6 +16,7 @@ use vm_memory::GuestAddressSpace;
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::budget::Budget;
+use crate::cache::ImageCache;
 use crate::events::EventQueue;
 use crate::memory::{MemoryTable, SharedMemory, Snapshot, mark_all_written};
 use crate::pool::WorkerPool;
@@ -35,6 +36,8 @@ pub struct Settings {
     pub num_queues: u32,
     /// Sessions at once.
     pub max_sessions: u32,
+    /// Device code that workers loaded before.
+    pub images: Arc<ImageCache>,
     /// Where workers come from.
     pub pool: WorkerPool,
 }
@@ -194,7 +197,7 @@ impl Device {
 
     /// The life of a session, on a thread of its own.
     fn run_session(self: &Arc<Self>, open: &Open, reservation: Reservation, chain: Chain) {
-        let (Ok(worker), Ok(id)) = (self.settings.pool.take(), random_id()) else {
+        let (Ok(mut worker), Ok(id)) = (self.settings.pool.take(), random_id()) else {
             return chain.complete(REPLY_NO_RESOURCES, &[]);
         };
         let mut sessions = self.lock();
@@ -202,6 +205,9 @@ impl Device {
             drop(sessions);
             drop(worker);
             return chain.complete(REPLY_SESSION_LOST, &[]);
+        }
+        if let Some(socket) = worker.images.take() {
+            self.settings.images.serve(socket, open.uid);
         }
         let label = NEXT_LABEL.fetch_add(1, Ordering::Relaxed);
         let session = Session::new(id, label, open, worker);

@@ -17,7 +17,7 @@ fn device(max_sessions: u32) -> Arc<Device> {
         log_level: "off".into(),
     };
     let pool = WorkerPool::start(spec, 0).unwrap();
-    Device::new(1, Arc::new(Settings { num_queues: 2, max_sessions, pool }))
+    Device::new(1, Arc::new(Settings { num_queues: 2, max_sessions, images: ImageCache::new(0), pool }))
 }
 
 /// Sends one request and waits for its reply.

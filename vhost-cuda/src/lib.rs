@@ -6,6 +6,7 @@
 //! * [`backend`] takes a descriptor chain from a queue, [`request`] checks it, [`device`] finds its session.
 //! * [`session`] hands it over the [`link`] to the session's worker, a process of its own ([`process`],
 //!   started ahead of need by [`pool`]).
+//! * [`cache`] keeps the images that workers loaded, for the next worker that needs one.
 //! * [`worker`] executes it with libcuda and replies; [`ring`] answers the chain.
 //!
 //! The daemon proper never loads libcuda. Guest-physical addresses appear in [`request`], [`memory`] and
@@ -14,6 +15,7 @@
 pub mod args;
 pub mod backend;
 pub mod budget;
+pub mod cache;
 pub mod daemon;
 pub mod device;
 pub mod events;

@@ -49,6 +49,8 @@ pub enum WorkerError {
 pub struct Worker {
     /// The stream to it.
     pub link: UnixStream,
+    /// The stream on which it asks for images ([`crate::cache`]), until its session has taken it.
+    pub images: Option<UnixStream>,
     /// The process.
     pub process: Process,
 }
@@ -67,11 +69,13 @@ impl Worker {
     /// `announce`: it says in the log how much GPU memory its context takes, and so many of them.
     pub fn spawn(spec: &WorkerSpec, announce: Option<usize>) -> Result<Self, WorkerError> {
         let (link, theirs) = UnixStream::pair().map_err(WorkerError::Spawn)?;
-        let fd = theirs.as_raw_fd();
+        let (images, their_images) = UnixStream::pair().map_err(WorkerError::Spawn)?;
+        let (fd, images_fd) = (theirs.as_raw_fd(), their_images.as_raw_fd());
         let parent = std::process::id();
         let mut command = Command::new("/proc/self/exe");
         command.arg0("vhost-user-cuda-worker");
         command.arg("worker").arg("--link-fd").arg(fd.to_string()).arg("--library").arg(&spec.library);
+        command.arg("--images-fd").arg(images_fd.to_string());
         command.arg("--worker-log-level").arg(&spec.log_level);
         command.arg("--copy-threads").arg(spec.copy_threads.to_string());
         if let Some(limit) = spec.memory_limit {
@@ -82,9 +86,9 @@ impl Worker {
         }
         command.stdin(Stdio::null()).stdout(Stdio::null()).process_group(0);
         // SAFETY: the closure makes only async-signal-safe calls (prctl, getppid, close_range, fcntl).
-        unsafe { command.pre_exec(move || prepare_child(fd, parent)) };
+        unsafe { command.pre_exec(move || prepare_child([fd, images_fd], parent)) };
         let child = command.spawn().map_err(WorkerError::Spawn)?;
-        Ok(Self { link, process: Process::of(child) })
+        Ok(Self { link, images: Some(images), process: Process::of(child) })
     }
 
     /// Waits until the worker has brought up CUDA.
@@ -160,8 +164,8 @@ impl Drop for Process {
 }
 
 /// Runs in the child between fork and exec.
-fn prepare_child(link: RawFd, parent: u32) -> io::Result<()> {
-    // SAFETY: plain system calls on the child's own state; `link` is open, inherited across fork.
+fn prepare_child(sockets: [RawFd; 2], parent: u32) -> io::Result<()> {
+    // SAFETY: plain system calls on the child's own state; `sockets` are open, inherited across fork.
     unsafe {
         if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) < 0 {
             return Err(io::Error::last_os_error());
@@ -172,7 +176,9 @@ fn prepare_child(link: RawFd, parent: u32) -> io::Result<()> {
         }
         // What front-ends sent lacks the close-on-exec flag: no worker may get another guest's memory.
         let flags = libc::CLOSE_RANGE_CLOEXEC as libc::c_int;
-        if libc::close_range(3, libc::c_uint::MAX, flags) < 0 || libc::fcntl(link, libc::F_SETFD, 0) < 0 {
+        if libc::close_range(3, libc::c_uint::MAX, flags) < 0
+            || sockets.iter().any(|&socket| libc::fcntl(socket, libc::F_SETFD, 0) < 0)
+        {
             return Err(io::Error::last_os_error());
         }
     }

@@ -12,15 +12,19 @@ use crate::driver::mint;
 use crate::entry::Api;
 use crate::ffi::{HostPtr, In, Name, Out};
 use crate::function_table::Owner;
-use crate::module::{answer_jit_options, log_image, name_bytes, read_file};
+use crate::module::{answer_jit_options, cross, name_bytes, read_file};
 use crate::module_table::Variable;
 use crate::{entry_points, image};
 
 fn load(api: Api, library: Out<u64>, image: UserMemory) -> Result<(), CudaError> {
     library.check()?;
-    log_image(image);
     let handle = mint();
-    calls::cuLibraryLoadData(&mut api.call().input(image), LibraryId(handle))?;
+    cross(
+        api,
+        image,
+        |call, digest, bytes| calls::library_load_known(call, LibraryId(handle), digest, bytes),
+        |call| calls::cuLibraryLoadData(call, LibraryId(handle)),
+    )?;
     api.driver.modules.add(handle, 0);
     library.set(handle)
 }

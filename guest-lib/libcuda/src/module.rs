@@ -6,9 +6,9 @@ use std::ffi::CStr;
 use std::fs;
 
 use sha2::{Digest, Sha256};
-use virtio_cuda_client::protocol::{FunctionId, JitOptions, ModuleId};
+use virtio_cuda_client::protocol::{FunctionId, JitOptions, MIN_KNOWN_IMAGE_BYTES, ModuleId};
 use virtio_cuda_client::transport::UserMemory;
-use virtio_cuda_client::{CudaError, calls};
+use virtio_cuda_client::{Call, CudaError, calls};
 
 use crate::driver::mint;
 use crate::entry::Api;
@@ -26,7 +26,7 @@ const JIT_ERROR_LOG_BUFFER: i32 = 5;
 const JIT_ERROR_LOG_BUFFER_SIZE_BYTES: i32 = 6;
 
 /// Says at `debug` what crosses, so that a test can compare it with what the worker got.
-pub fn log_image(image: UserMemory) {
+fn log_image(image: UserMemory) {
     if log::log_enabled!(log::Level::Debug) {
         // SAFETY: `image::bytes` found the extent of the program's image, or it is a buffer of this library.
         let bytes = unsafe { std::slice::from_raw_parts(image.address as *const u8, image.bytes) };
@@ -35,13 +35,39 @@ pub fn log_image(image: UserMemory) {
     }
 }
 
-/// Loads device code that has crossed as bytes.
+/// Loads device code: by its digest if the device still has it from another process, else by sending it.
+pub fn cross(
+    api: Api,
+    image: UserMemory,
+    by_digest: impl FnOnce(&mut Call<'_>, [u8; 32], u64) -> Result<u32, CudaError>,
+    send: impl FnOnce(&mut Call<'_>) -> Result<(), CudaError>,
+) -> Result<(), CudaError> {
+    log_image(image);
+    if image.bytes as u64 >= MIN_KNOWN_IMAGE_BYTES {
+        // SAFETY: as in `log_image`.
+        let bytes = unsafe { std::slice::from_raw_parts(image.address as *const u8, image.bytes) };
+        let digest = *blake3::hash(bytes).as_bytes();
+        match by_digest(&mut api.call(), digest, image.bytes as u64) {
+            Ok(1) => return Ok(()),
+            // A device of an earlier version does not know the call.
+            Ok(_) | Err(CudaError::NOT_SUPPORTED) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    send(&mut api.call().input(image))
+}
+
+/// Loads a module.
 fn load(api: Api, module: Out<u64>, image: UserMemory) -> Result<(), CudaError> {
     module.check()?;
     let context = api.context()?;
-    log_image(image);
     let handle = mint();
-    calls::cuModuleLoadData(&mut api.call().input(image), ModuleId(handle))?;
+    cross(
+        api,
+        image,
+        |call, digest, bytes| calls::module_load_known(call, ModuleId(handle), digest, bytes),
+        |call| calls::cuModuleLoadData(call, ModuleId(handle)),
+    )?;
     api.driver.modules.add(handle, context.0);
     module.set(handle)
 }

@@ -22,6 +22,10 @@ pub use value::*;
 /// Version of the call table. Guest library and worker refuse each other when it differs.
 pub const CALL_TABLE_VERSION: u32 = 1;
 
+/// The shortest image that is asked for by its digest before it is sent, and that the device keeps, in bytes:
+/// below it, asking costs more than sending (`docs/performance.md`).
+pub const MIN_KNOWN_IMAGE_BYTES: u64 = 64 << 10;
+
 /// Where the address window begins: pinned, mapped and managed host memory has the same address in the
 /// guest process, in its worker and on the GPU. Both reserve it before they use CUDA.
 pub const WINDOW_BASE: u64 = 0x2000_0000_0000;

@@ -58,6 +58,7 @@ pub fn may_print(opcode: Opcode) -> bool {
         O::cuCtxDestroy_v2 | O::cuDevicePrimaryCtxRelease_v2 | O::cuDevicePrimaryCtxReset_v2 => true,
         O::cuMemAlloc_v2 | O::cuMemFree_v2 | O::cuLaunchKernel => true,
         O::cuModuleLoadData | O::cuModuleUnload | O::cuLibraryLoadData | O::cuLibraryUnload => true,
+        O::module_load_known | O::library_load_known => true,
         O::cuStreamDestroy_v2 | O::cuEventDestroy_v2 => true,
         O::cuModuleLoadDataEx => true,
         // All copies and sets.

@@ -12,6 +12,7 @@ mod executor;
 mod formats;
 mod gpu;
 mod handlers;
+mod images;
 mod jit;
 mod lane;
 mod linker;

@@ -11,6 +11,7 @@ use log::{error, info};
 use zerocopy::IntoBytes;
 
 use super::gpu::Driver;
+use super::images::Images;
 use super::nvml::Nvml;
 use super::output::Output;
 use super::sandbox;
@@ -63,7 +64,9 @@ fn bring_up(args: &WorkerArgs) -> anyhow::Result<(SessionState, Ready)> {
     let (count,) = gpu.cuDeviceGetCount().context("cuDeviceGetCount")?;
     let device_count = u32::try_from(count).unwrap_or(0);
     let limits = SessionLimits { memory: args.memory_limit, copy_threads: args.copy_threads as usize };
-    let session = SessionState::new(gpu, output, window, device_count, limits);
+    // SAFETY: the daemon made this socket for this process alone.
+    let images = Images::new(unsafe { UnixStream::from_raw_fd(args.images_fd) });
+    let session = SessionState::new(gpu, images, output, window, device_count, limits);
     let mut device_name = [0; NAME_BYTES];
     if device_count > 0 {
         warm_up(&session, args.announce_memory).context("Cannot create the context of device 0")?;

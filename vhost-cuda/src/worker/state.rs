@@ -10,6 +10,7 @@ use super::contexts::Contexts;
 use super::copy::Engine;
 use super::gpu::{CuResult, CudaError, Driver};
 use super::handlers::DeviceFacts;
+use super::images::Images;
 use super::linker::Links;
 use super::objects::Objects;
 use super::order::Turns;
@@ -25,6 +26,8 @@ use super::window::Window;
 pub struct SessionState {
     /// The driver.
     pub gpu: Driver,
+    /// Images that were loaded before, by whomever.
+    pub images: Arc<Images>,
     /// What device code prints.
     pub output: Output,
     /// Contexts.
@@ -60,9 +63,17 @@ pub struct SessionLimits {
 
 impl SessionState {
     /// A session without anything yet.
-    pub fn new(gpu: Driver, output: Output, window: Window, devices: u32, limits: SessionLimits) -> Self {
+    pub fn new(
+        gpu: Driver,
+        images: Arc<Images>,
+        output: Output,
+        window: Window,
+        devices: u32,
+        limits: SessionLimits,
+    ) -> Self {
         Self {
             gpu,
+            images,
             output,
             contexts: Contexts::default(),
             objects: Objects::default(),

@@ -53,6 +53,11 @@ macro_rules! module_calls {
             0x0421 custom cuOccupancyMaxPotentialBlockSizeWithFlags(function: FunctionId, dynamic_shared: u64, block_limit: i32, flags: u32) -> (min_grid: i32, block: i32);
             /// Dynamic shared memory left when `blocks` blocks share a multiprocessor.
             0x0422 custom cuOccupancyAvailableDynamicSMemPerBlock(function: FunctionId, blocks: i32, block_threads: i32) -> (bytes: u64);
+            /// Loads as `module` the image of `bytes` bytes whose BLAKE3 digest is given, if the device still has it:
+            /// with `known` 0 nothing was loaded, and `cuModuleLoadData` must follow.
+            0x0480 custom module_load_known(module: ModuleId, digest: [u8; 32], bytes: u64) -> (known: u32);
+            /// The same for `cuLibraryLoadData`.
+            0x0481 custom library_load_known(library: LibraryId, digest: [u8; 32], bytes: u64) -> (known: u32);
         } }
     };
 }

@@ -3,11 +3,15 @@
 
 use log::{Level, debug, log_enabled};
 use sha2::{Digest, Sha256};
-use virtio_cuda_protocol::cuda::{DevicePtr, FunctionId, LibraryId, ModuleId, ParamLayout, Wire, Writer};
+use virtio_cuda_protocol::cuda::{
+    DevicePtr, FunctionId, LibraryId, MIN_KNOWN_IMAGE_BYTES, ModuleId, ParamLayout, Wire, Writer,
+};
 
+use crate::cache::DIGEST_BYTES;
 use crate::worker::allocations::Origin;
 use crate::worker::call::CallContext;
 use crate::worker::gpu::{CuResult, CudaError};
+use crate::worker::images::Mapped;
 use crate::worker::objects::{Entry, Kind};
 use crate::worker::resolve::KernelOnly;
 
@@ -17,23 +21,44 @@ const FATBIN_HEADER_BYTES: u64 = 16;
 /// Most parameters of a kernel: as many one-byte ones as fit the parameter block.
 const MAX_PARAMS: usize = 32_764;
 
-/// The image, NUL-terminated for the case that it is text. The driver trusts the lengths in it, so that of a
-/// container is checked here.
+/// The image that came with the call, NUL-terminated for the case that it is text.
 pub(super) fn image(cx: &CallContext<'_>) -> CuResult<Vec<u8>> {
     let mut image = cx.bulk_in.contents().into_owned();
-    let bytes = image.len() as u64;
+    check(&image)?;
+    log_image(&image);
+    image.push(0);
+    Ok(image)
+}
+
+/// The image that the daemon kept, with its NUL, if it has it.
+fn known(cx: &CallContext<'_>, digest: [u8; DIGEST_BYTES], bytes: u64) -> CuResult<Option<Mapped>> {
+    let Some(image) = cx.session.images.find(digest, bytes) else { return Ok(None) };
+    // It was checked when it was received, but in another worker, which may have been spoilt.
+    check(&image[..image.len() - 1])?;
+    log_image(&image[..image.len() - 1]);
+    Ok(Some(image))
+}
+
+/// Has the daemon keep an image that has just been loaded.
+fn keep(cx: &CallContext<'_>, mut image: Vec<u8>) {
+    image.pop();
+    if image.len() as u64 >= MIN_KNOWN_IMAGE_BYTES {
+        cx.session.images.keep(image);
+    }
+}
+
+/// The driver trusts the lengths in an image, so that of a container is checked here.
+fn check(image: &[u8]) -> CuResult<()> {
     if let Some(head) = image.first_chunk::<{ FATBIN_HEADER_BYTES as usize }>()
         && head[..4] == FATBIN_MAGIC.to_le_bytes()
     {
         let (_, size) = head.split_at(8);
         let size = size.iter().rev().fold(0u64, |value, &byte| value << 8 | u64::from(byte));
-        if size.checked_add(FATBIN_HEADER_BYTES).is_none_or(|end| end > bytes) {
+        if size.checked_add(FATBIN_HEADER_BYTES).is_none_or(|end| end > image.len() as u64) {
             return Err(CudaError::INVALID_IMAGE);
         }
     }
-    log_image(&image);
-    image.push(0);
-    Ok(image)
+    Ok(())
 }
 
 /// Says what arrived, to be compared with what the guest library says that it sent.
@@ -47,6 +72,25 @@ fn log_image(image: &[u8]) {
 /// Loads a module.
 pub fn cuModuleLoadData(cx: &mut CallContext<'_>, module: ModuleId) -> CuResult<()> {
     let image = image(cx)?;
+    load_module(cx, module, &image)?;
+    keep(cx, image);
+    Ok(())
+}
+
+/// Loads a module whose image the daemon kept; 0 if it did not.
+pub fn module_load_known(
+    cx: &mut CallContext<'_>,
+    module: ModuleId,
+    digest: [u8; DIGEST_BYTES],
+    bytes: u64,
+) -> CuResult<(u32,)> {
+    let Some(image) = known(cx, digest, bytes)? else { return Ok((0,)) };
+    load_module(cx, module, &image)?;
+    Ok((1,))
+}
+
+/// `image` ends with a NUL.
+fn load_module(cx: &CallContext<'_>, module: ModuleId, image: &[u8]) -> CuResult<()> {
     let reserved = cx.session.objects.modules.reserve(module.0)?;
     // SAFETY: the image lives across the call, which copies what it keeps. Its contents are the guest's: what
     // the driver makes of bad ones stays in this process, which is that guest's alone.
@@ -88,8 +132,27 @@ pub fn cuModuleGetGlobal_v2(cx: &mut CallContext<'_>, module: ModuleId) -> CuRes
 
 /// Loads a library.
 pub fn cuLibraryLoadData(cx: &mut CallContext<'_>, library: LibraryId) -> CuResult<()> {
-    use std::ptr::null_mut as null;
     let image = image(cx)?;
+    load_library(cx, library, &image)?;
+    keep(cx, image);
+    Ok(())
+}
+
+/// Loads a library whose image the daemon kept; 0 if it did not.
+pub fn library_load_known(
+    cx: &mut CallContext<'_>,
+    library: LibraryId,
+    digest: [u8; DIGEST_BYTES],
+    bytes: u64,
+) -> CuResult<(u32,)> {
+    let Some(image) = known(cx, digest, bytes)? else { return Ok((0,)) };
+    load_library(cx, library, &image)?;
+    Ok((1,))
+}
+
+/// `image` ends with a NUL.
+fn load_library(cx: &CallContext<'_>, library: LibraryId, image: &[u8]) -> CuResult<()> {
+    use std::ptr::null_mut as null;
     let reserved = cx.session.objects.libraries.reserve(library.0)?;
     let code = image.as_ptr().cast();
     // SAFETY: as for cuModuleLoadData; there are no options, so their arrays may be null.

@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Device code that workers loaded, kept so that it crosses once for all processes of a guest's user.
+//!
+//! Each image lies in a sealed memfd, which nobody can change any more, with a NUL behind it (text needs one).
+//! Its name is its BLAKE3 digest, which the daemon computes itself, from the sealed file: neither a guest nor a
+//! worker can put anything under a name that is not its own. A worker asks over a socket of its own, which a
+//! thread of the daemon serves as long as the session lives.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use log::debug;
+use lru::LruCache;
+use vmm_sys_util::sock_ctrl_msg::ScmSocket;
+use zerocopy::{FromZeros, IntoBytes};
+use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// Most images: each is an open file of the daemon.
+const MAX_IMAGES: usize = 128;
+/// Bytes that are hashed at a time.
+const CHUNK: usize = 256 << 10;
+/// What makes a file's contents and length final.
+const SEALS: libc::c_int = libc::F_SEAL_WRITE | libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+
+/// Bytes of a digest.
+pub const DIGEST_BYTES: usize = 32;
+/// [`Question::kind`]: is there an image of this digest and length?
+pub const ASK: u32 = 1;
+/// [`Question::kind`]: here is an image; its file comes along. There is no answer.
+pub const KEEP: u32 = 2;
+
+/// What a worker sends.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct Question {
+    /// [`ASK`] or [`KEEP`].
+    pub kind: u32,
+    /// Zero.
+    pub reserved: u32,
+    /// The image's bytes, without the NUL behind it.
+    pub bytes: u64,
+    /// Its digest; with [`KEEP`], zeros.
+    pub digest: [u8; DIGEST_BYTES],
+}
+
+/// What a worker gets for an [`ASK`]; the file comes along if there is one.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct Answer {
+    /// 1 or 0.
+    pub found: u32,
+}
+
+/// Whose image it is, and which. Users of a guest do not share: who knows a digest gets the code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Key {
+    uid: u32,
+    digest: [u8; DIGEST_BYTES],
+}
+
+#[derive(Debug)]
+struct Image {
+    file: Arc<File>,
+    bytes: u64,
+}
+
+/// The images of one daemon.
+#[derive(Debug)]
+pub struct ImageCache {
+    max_bytes: u64,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    images: LruCache<Key, Image>,
+    bytes: u64,
+}
+
+impl ImageCache {
+    /// A cache of at most `max_bytes`; 0 for none.
+    pub fn new(max_bytes: u64) -> Arc<Self> {
+        let state = State { images: LruCache::unbounded(), bytes: 0 };
+        Arc::new(Self { max_bytes, state: Mutex::new(state) })
+    }
+
+    /// Serves the worker at the other end of `socket`, whose session is user `uid`'s, until it ends. Without a
+    /// thread for that the worker has no cache.
+    pub fn serve(self: &Arc<Self>, socket: UnixStream, uid: u32) {
+        if self.max_bytes == 0 {
+            return;
+        }
+        let cache = self.clone();
+        let serving = move || {
+            if let Err(error) = cache.answer_all(&socket, uid) {
+                debug!("image cache: a worker's socket: {error}");
+            }
+        };
+        if let Err(error) = thread::Builder::new().name("image-cache".into()).spawn(serving) {
+            debug!("image cache: no thread: {error}");
+        }
+    }
+
+    fn answer_all(&self, socket: &UnixStream, uid: u32) -> io::Result<()> {
+        while let Some((question, file)) = receive(socket)? {
+            let Question { kind, bytes, digest, .. } = question;
+            match (kind, file) {
+                (ASK, _) => answer(socket, self.find(Key { uid, digest }, bytes).as_deref())?,
+                (KEEP, Some(file)) => match self.keep(file, bytes, uid) {
+                    Ok(()) => {}
+                    Err(error) => debug!("image cache: an image is not kept: {error}"),
+                },
+                _ => return Err(invalid("a question of unknown kind")),
+            }
+        }
+        Ok(())
+    }
+
+    fn find(&self, key: Key, bytes: u64) -> Option<Arc<File>> {
+        let mut state = self.lock();
+        state.images.get(&key).filter(|image| image.bytes == bytes).map(|image| image.file.clone())
+    }
+
+    /// Takes in an image of `bytes` bytes; drops those that were not used for longest.
+    fn keep(&self, file: File, bytes: u64, uid: u32) -> io::Result<()> {
+        if bytes > self.max_bytes {
+            return Err(invalid("it is larger than the whole cache"));
+        }
+        check(&file, bytes)?;
+        let key = Key { uid, digest: digest(&file, bytes)? };
+        let mut state = self.lock();
+        if state.images.promote(&key) {
+            return Ok(());
+        }
+        while state.images.len() >= MAX_IMAGES || bytes > self.max_bytes - state.bytes {
+            let Some((_, old)) = state.images.pop_lru() else { break };
+            state.bytes -= old.bytes;
+        }
+        state.bytes += bytes;
+        state.images.put(key, Image { file: Arc::new(file), bytes });
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// That `file` is as long as it should be, and stays as it is. Only files in memory can be sealed.
+fn check(file: &File, bytes: u64) -> io::Result<()> {
+    // SAFETY: a plain query on an open descriptor.
+    let seals = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) };
+    if seals < 0 || seals & SEALS != SEALS {
+        return Err(invalid("its file is not sealed"));
+    }
+    let mut last = [1];
+    file.read_exact_at(&mut last, bytes)?;
+    if Some(file.metadata()?.len()) != bytes.checked_add(1) || last != [0] {
+        return Err(invalid("its file has another length"));
+    }
+    Ok(())
+}
+
+/// Reads, never maps: a page that the file lacks must not be a signal.
+fn digest(file: &File, bytes: u64) -> io::Result<[u8; DIGEST_BYTES]> {
+    let mut hasher = blake3::Hasher::new();
+    let mut buffer = vec![0; CHUNK];
+    let mut at = 0;
+    while at < bytes {
+        let piece = &mut buffer[..CHUNK.min((bytes - at) as usize)];
+        file.read_exact_at(piece, at)?;
+        hasher.update(piece);
+        at += piece.len() as u64;
+    }
+    Ok(*hasher.finalize().as_bytes())
+}
+
+/// Makes a sealed file of an image.
+pub fn seal(image: &[u8]) -> io::Result<File> {
+    use std::os::fd::FromRawFd;
+    let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+    // SAFETY: the name is a C string; a descriptor that is returned is new and nobody else's.
+    let mut file = unsafe {
+        match libc::memfd_create(c"cuda-image".as_ptr(), flags) {
+            -1 => return Err(io::Error::last_os_error()),
+            fd => File::from_raw_fd(fd),
+        }
+    };
+    file.write_all(image)?;
+    file.write_all(&[0])?;
+    // SAFETY: a plain call on an open descriptor.
+    match unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, SEALS) } {
+        0 => Ok(file),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Sends a question, with a file.
+pub fn send(socket: &UnixStream, question: &Question, file: Option<&File>) -> io::Result<()> {
+    write_with(socket, question.as_bytes(), file)
+}
+
+/// Reads the answer to an [`ASK`].
+pub fn receive_answer(socket: &UnixStream) -> io::Result<Option<File>> {
+    let mut answer = Answer::new_zeroed();
+    let file = read_with(socket, answer.as_mut_bytes())?.ok_or_else(|| invalid("the daemon has gone"))?;
+    Ok(file.filter(|_| answer.found == 1))
+}
+
+fn receive(socket: &UnixStream) -> io::Result<Option<(Question, Option<File>)>> {
+    let mut question = Question::new_zeroed();
+    let read = read_with(socket, question.as_mut_bytes())?;
+    Ok(read.map(|file| (question, file)))
+}
+
+fn answer(socket: &UnixStream, file: Option<&File>) -> io::Result<()> {
+    write_with(socket, Answer { found: u32::from(file.is_some()) }.as_bytes(), file)
+}
+
+fn write_with(mut socket: &UnixStream, bytes: &[u8], file: Option<&File>) -> io::Result<()> {
+    let Some(file) = file else { return socket.write_all(bytes) };
+    let sent = socket
+        .send_with_fd(bytes, file.as_raw_fd())
+        .map_err(|error| io::Error::from_raw_os_error(error.errno()))?;
+    socket.write_all(&bytes[sent..])
+}
+
+/// Fills `bytes`; the file that came along. `None`: the other end has gone.
+fn read_with(mut socket: &UnixStream, bytes: &mut [u8]) -> io::Result<Option<Option<File>>> {
+    let (have, file) = loop {
+        match socket.recv_with_fd(bytes) {
+            Ok(received) => break received,
+            Err(error) if error.errno() == libc::EINTR => {}
+            Err(error) if error.errno() == libc::ECONNRESET => return Ok(None),
+            Err(error) => return Err(io::Error::from_raw_os_error(error.errno())),
+        }
+    };
+    if have == 0 {
+        return Ok(None);
+    }
+    socket.read_exact(&mut bytes[have..])?;
+    Ok(Some(file))
+}
+
+fn invalid(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what.to_owned())
+}
+
+#[cfg(test)]
+#[path = "cache_test.rs"]
+mod tests;

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+use super::*;
+
+const LIMIT: u64 = 1 << 20;
+
+fn key(uid: u32, image: &[u8]) -> Key {
+    Key { uid, digest: *blake3::hash(image).as_bytes() }
+}
+
+fn keep(cache: &ImageCache, image: &[u8], uid: u32) {
+    cache.keep(seal(image).unwrap(), image.len() as u64, uid).unwrap();
+}
+
+fn has(cache: &ImageCache, image: &[u8], uid: u32) -> bool {
+    cache.find(key(uid, image), image.len() as u64).is_some()
+}
+
+#[test]
+fn an_image_is_found_by_its_own_digest_user_and_length_only() {
+    let cache = ImageCache::new(LIMIT);
+    keep(&cache, b"image", 1000);
+    assert!(has(&cache, b"image", 1000));
+    assert!(!has(&cache, b"image", 1001), "another user of the guest");
+    assert!(!has(&cache, b"other", 1000));
+    assert!(cache.find(key(1000, b"image"), 4).is_none(), "another length");
+}
+
+#[test]
+fn what_was_not_used_for_longest_goes_first() {
+    let cache = ImageCache::new(1000);
+    for letter in [b'a', b'b', b'c'] {
+        keep(&cache, &[letter; 300], 0);
+    }
+    assert!(has(&cache, &[b'a'; 300], 0));
+    keep(&cache, &[b'd'; 300], 0);
+    let left = [b'a', b'b', b'c', b'd'].map(|letter| has(&cache, &[letter; 300], 0));
+    assert_eq!(left, [true, false, true, true]);
+    assert_eq!(cache.lock().bytes, 900);
+    keep(&cache, &[b'd'; 300], 0);
+    assert_eq!(cache.lock().bytes, 900, "the same once more is not counted twice");
+}
+
+#[test]
+fn the_number_of_images_is_bounded() {
+    let cache = ImageCache::new(LIMIT);
+    for number in 0..2 * MAX_IMAGES {
+        keep(&cache, &number.to_le_bytes(), 0);
+    }
+    assert_eq!(cache.lock().images.len(), MAX_IMAGES);
+}
+
+#[test]
+fn files_that_could_change_or_lie_about_their_length_are_refused() {
+    let cache = ImageCache::new(LIMIT);
+    let open = vmm_sys_util::tempfile::TempFile::new().unwrap().into_file();
+    open.set_len(6).unwrap();
+    assert!(cache.keep(open, 5, 0).is_err(), "not sealed");
+    assert!(cache.keep(seal(b"image").unwrap(), 4, 0).is_err(), "longer than said");
+    assert!(cache.keep(seal(b"image").unwrap(), 7, 0).is_err(), "shorter than said");
+    assert!(cache.keep(seal(b"image").unwrap(), u64::MAX, 0).is_err());
+    assert!(cache.keep(seal(&[0; 100]).unwrap(), 100, 0).is_ok());
+    assert!(ImageCache::new(99).keep(seal(&[0; 100]).unwrap(), 100, 0).is_err(), "larger than the cache");
+}
+
+#[test]
+fn a_worker_gets_what_another_kept() {
+    let cache = ImageCache::new(LIMIT);
+    let connect = |uid| {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        cache.serve(theirs, uid);
+        ours
+    };
+    let (first, second, stranger) = (connect(1), connect(1), connect(2));
+    let image = vec![7; 100_000];
+    let ask = Question { kind: ASK, bytes: 100_000, digest: key(0, &image).digest, ..Default::default() };
+    let asked = |worker: &UnixStream| {
+        send(worker, &ask, None).unwrap();
+        receive_answer(worker).unwrap()
+    };
+    assert!(asked(&first).is_none());
+    let keep = Question { kind: KEEP, bytes: 100_000, ..Default::default() };
+    send(&first, &keep, Some(&seal(&image).unwrap())).unwrap();
+    assert!(asked(&first).is_some(), "questions of one worker are answered in their order");
+    let file = asked(&second).unwrap();
+    let mut found = vec![0; 100_001];
+    file.read_exact_at(&mut found, 0).unwrap();
+    assert_eq!((&found[..100_000], found[100_000]), (&image[..], 0));
+    assert!(file.write_at(b"x", 0).is_err(), "nobody can change it");
+    assert!(asked(&stranger).is_none());
+
+    // What makes no sense ends the connection, not the daemon.
+    send(&first, &Question { kind: 9, ..Default::default() }, None).unwrap();
+    assert!(receive_answer(&first).is_err());
+    assert!(asked(&second).is_some());
+}
