@@ -129,6 +129,7 @@ pub const CASES: &[Case] = &[
     Case { stdout: Stdout::OfDevice, ..Case::new("device_query") },
     Case::new("driver_api"),
     Case::new("driver_details"),
+    Case::new("large_image"),
     Case::new("occupancy"),
     Case::new("reduction"),
     Case::new("double_math"),

@@ -46,6 +46,7 @@ fn collect(suite: &mut Suite) {
     suite.test("two_hundred_processes_leave_nothing", two_hundred_processes_leave_nothing);
     suite.test("abandoned_memory_is_freed", abandoned_memory_is_freed);
     suite.test("fat_binary_arrives_byte_for_byte", fat_binary_arrives_byte_for_byte);
+    suite.test("an_image_crosses_once", an_image_crosses_once);
     suite.test("memory_limit", memory_limit);
     suite.test("memory_limit_is_per_session", memory_limit_is_per_session);
     suite.test("session_limit", session_limit);
@@ -267,6 +268,33 @@ fn fat_binary_arrives_byte_for_byte(kit: &Kit) -> Result<()> {
         ensure!(log.contains(said), "the worker's log does not have {said}\n{log}");
     }
     Ok(())
+}
+
+/// The first process sends its image of 1 MiB, a later one its digest.
+fn an_image_crosses_once(kit: &Kit) -> Result<()> {
+    let crossed = |options: &DaemonOptions| -> Result<(f64, f64)> {
+        let mut route = route(kit, options)?;
+        let mut sent = |run: usize| -> Result<f64> {
+            expect_good(kit, &route, "large_image")?;
+            let daemon = daemon(&mut route)?;
+            let ended = |daemon: &Daemon| megabytes_in(&daemon.log()).len() > run;
+            daemon.wait_until("the session is reported", SETTLE, ended)?;
+            Ok(megabytes_in(&daemon.log())[run])
+        };
+        Ok((sent(0)?, sent(1)?))
+    };
+    let (first, second) = crossed(&DaemonOptions::default())?;
+    ensure!(first >= 1.0 && second < 0.1, "{first} MB, then {second} MB");
+    let none = DaemonOptions { arguments: vec!["--image-cache".into(), "0".into()], ..Default::default() };
+    let (first, second) = crossed(&none)?;
+    ensure!(first > 2.0 && second > 2.0, "without a cache: {first} MB, then {second} MB");
+    Ok(())
+}
+
+/// What each session that has ended took in, from `closed after 9 calls, 1.2 MB in`.
+fn megabytes_in(log: &str) -> Vec<f64> {
+    let figure = |line: &str| line.split(" MB in").next()?.rsplit(' ').next()?.parse().ok();
+    log.lines().filter(|line| line.contains(" MB in")).filter_map(figure).collect()
 }
 
 fn memory_limit(kit: &Kit) -> Result<()> {
