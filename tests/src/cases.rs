@@ -125,6 +125,7 @@ pub const CASES: &[Case] = &[
     Case::new("registered_memory"),
     Case::new("pitched"),
     Case::new("boxes"),
+    Case::new("pools"),
     Case::new("error_semantics"),
     Case { stdout: Stdout::OfDevice, ..Case::new("device_query") },
     Case::new("driver_api"),
