@@ -14,6 +14,8 @@ use crate::ffi::{Name, Out, OutName};
 /// Attributes to ask for: those of CUDA 13.0, and room for later ones.
 const MAX_ATTRIBUTES: usize = 192;
 const MULTIPROCESSOR_COUNT: i32 = 16;
+/// Served for one device: see `cuLaunchCooperativeKernelMultiDevice`.
+const COOPERATIVE_MULTI_DEVICE_LAUNCH: usize = 96;
 const COMPUTE_CAPABILITY_MAJOR: i32 = 75;
 const COMPUTE_CAPABILITY_MINOR: i32 = 76;
 
@@ -25,7 +27,6 @@ const OVERRIDES: &[(i32, i32)] = &[
     (92, 0),   // CAN_USE_STREAM_MEM_OPS_V1
     (93, 0),   // CAN_USE_64_BIT_STREAM_MEM_OPS_V1
     (94, 0),   // CAN_USE_STREAM_WAIT_VALUE_NOR_V1
-    (96, 0),   // COOPERATIVE_MULTI_DEVICE_LAUNCH
     (98, 0),   // CAN_FLUSH_REMOTE_WRITES
     (99, 1),   // HOST_REGISTER_SUPPORTED
     (100, 0),  // PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES
@@ -86,6 +87,11 @@ impl Snapshot {
             {
                 *slot = value;
             }
+        }
+        if session.device_count() > 1
+            && let Some(slot) = attributes.get_mut(COOPERATIVE_MULTI_DEVICE_LAUNCH - 1)
+        {
+            *slot = 0;
         }
         let text = |padded: &[u8]| padded.split(|&byte| byte == 0).next().unwrap_or(&[]).to_vec();
         Ok(Self { total_bytes, uuid, pci_bus_id: text(&pci_bus_id), name: text(&name), attributes })

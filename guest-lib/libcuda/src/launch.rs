@@ -124,7 +124,7 @@ fn packed_by_caller(extra: In<usize>) -> Result<UserMemory, CudaError> {
 }
 
 /// Launches with parameters in either form.
-fn launch(
+pub fn launch(
     api: Api,
     function: u64,
     stream: u64,

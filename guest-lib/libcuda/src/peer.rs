@@ -2,11 +2,29 @@
 
 //! Access of one device to the memory of another.
 
-use virtio_cuda_client::protocol::ContextId;
+use virtio_cuda_client::protocol::{ContextId, LAUNCH_COOPERATIVE, LaunchShape};
 use virtio_cuda_client::{CudaError, calls};
 
 use crate::entry::Api;
 use crate::entry_points;
+use crate::ffi::{HostPtr, In};
+use crate::launch::launch;
+
+/// `CUDA_LAUNCH_PARAMS`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct LaunchParams {
+    function: u64,
+    grid: [u32; 3],
+    block: [u32; 3],
+    shared_bytes: u32,
+    stream: u64,
+    parameters: In<HostPtr>,
+}
+const _: () = assert!(size_of::<LaunchParams>() == 56);
+
+/// `CUDA_COOPERATIVE_LAUNCH_MULTI_DEVICE_*`: both say what need not be waited for.
+const LAUNCH_FLAGS: u32 = 3;
 
 /// Whether the peer is on another device than the current context.
 fn is_elsewhere(api: Api, peer: u64) -> Result<bool, CudaError> {
@@ -18,6 +36,20 @@ fn is_elsewhere(api: Api, peer: u64) -> Result<bool, CudaError> {
 }
 
 entry_points! {
+    /// One device's launch with all blocks resident at once; more devices than one are not served, which
+    /// `COOPERATIVE_MULTI_DEVICE_LAUNCH` says where there are more.
+    call cuLaunchCooperativeKernelMultiDevice(api, launchParamsList: In<LaunchParams>, numDevices: u32, flags: u32) {
+        if numDevices == 0 || numDevices as i32 > api.driver.devices.count() || flags & !LAUNCH_FLAGS != 0 {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        if numDevices > 1 {
+            return Err(CudaError::NOT_SUPPORTED);
+        }
+        let LaunchParams { function, grid, block, shared_bytes, stream, parameters } = launchParamsList.get()?;
+        let shape = LaunchShape { grid, block, shared_bytes, flags: LAUNCH_COOPERATIVE, ..Default::default() };
+        launch(api, function, stream, shape, (parameters, None))
+    }
+
     /// Lets the current context reach memory of another device's context.
     call cuCtxEnablePeerAccess(api, peerContext: u64, Flags: u32) {
         if Flags != 0 {

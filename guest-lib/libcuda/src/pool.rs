@@ -13,6 +13,7 @@ use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{HostPtr, In, Out};
 use crate::memory::managed::MemLocation;
+use crate::memory::ranges::DEFAULT_POOL;
 
 /// `CU_MEM_LOCATION_TYPE_DEVICE`.
 const LOCATION_DEVICE: u32 = 1;
@@ -80,7 +81,14 @@ impl Pools {
     }
 }
 
-fn default_pool(api: Api, device: i32) -> Result<u64, CudaError> {
+/// The pool that `cuMemAllocAsync` takes memory from, as [`crate::memory::ranges::DeviceRange::pool`] has it.
+pub fn pool_in_use(api: Api) -> Result<u64, CudaError> {
+    let device = api.driver.contexts.device_of(api.context()?.0)?;
+    Ok(api.driver.pools.lock().current.get(&device).copied().unwrap_or(DEFAULT_POOL))
+}
+
+/// A device's default pool.
+pub fn default_pool(api: Api, device: i32) -> Result<u64, CudaError> {
     let device = api.driver.devices.check(device)?;
     // Locked while it is asked for, so that it gets one name.
     let mut tables = api.driver.pools.lock();
@@ -231,7 +239,7 @@ entry_points! {
         let id = api.driver.pools.check(pool)?;
         let (call, stream) = (&mut api.in_context()?, api.stream(hStream));
         let address = calls::cuMemAllocFromPoolAsync(call, bytesize as u64, id, stream)?.0;
-        api.driver.memory.add_device(api, address, bytesize as u64, 0)?;
+        api.driver.memory.add_pooled(api, address, bytesize as u64, pool)?;
         dptr.set(address)
     }
 }

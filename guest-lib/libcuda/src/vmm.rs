@@ -99,6 +99,7 @@ entry_points! {
             device: location.id as u32,
             id: ranges.next_id(),
             owner: handle,
+            pool: 0,
         });
         Ok(())
     }

@@ -10,6 +10,7 @@ use crate::entry_points;
 use crate::ffi::Out;
 use crate::memory::host;
 use crate::memory::ranges::HostKind;
+use crate::pool::pool_in_use;
 
 fn free(api: Api, dptr: u64) -> Result<(), CudaError> {
     if dptr == 0 {
@@ -68,7 +69,7 @@ entry_points! {
         dptr.check()?;
         let stream = api.stream(hStream);
         let address = calls::cuMemAllocAsync(&mut api.in_context()?, bytesize as u64, stream)?.0;
-        api.driver.memory.add_device(api, address, bytesize as u64, 0)?;
+        api.driver.memory.add_pooled(api, address, bytesize as u64, pool_in_use(api)?)?;
         dptr.set(address)
     }
 

@@ -7,7 +7,8 @@ use virtio_cuda_client::CudaError;
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{HostPtr, In};
-use crate::memory::ranges::HostKind;
+use crate::memory::ranges::{DEFAULT_POOL, HostKind};
+use crate::pool::default_pool;
 
 /// `CU_MEMORYTYPE_*`.
 const HOST: u32 = 1;
@@ -54,6 +55,7 @@ struct Facts {
     bytes: u64,
     id: u64,
     managed: bool,
+    pool: u64,
 }
 
 impl Facts {
@@ -68,6 +70,7 @@ impl Facts {
         bytes: 0,
         id: 0,
         managed: false,
+        pool: 0,
     };
 
     fn of(api: Api, address: u64) -> Self {
@@ -87,6 +90,7 @@ impl Facts {
                 bytes: range.bytes,
                 id: range.id,
                 managed,
+                pool: 0,
             };
         }
         // Of memory that CUDA does not know, the host's pointer is the pointer itself.
@@ -102,11 +106,12 @@ impl Facts {
             bytes: range.bytes,
             id: range.id,
             managed: false,
+            pool: range.pool,
         })
     }
 
     /// Stores one attribute in the size that NVIDIA's driver stores (booleans have four bytes).
-    fn store(&self, number: i32, data: HostPtr) -> Result<(), CudaError> {
+    fn store(&self, api: Api, number: i32, data: HostPtr) -> Result<(), CudaError> {
         let word = |value: u32| data.as_out::<u32>().set(value);
         let long = |value: u64| data.as_out::<u64>().set(value);
         match number {
@@ -126,7 +131,9 @@ impl Facts {
             attribute::RANGE_START_ADDR | attribute::RANGE_SIZE if !self.known => Ok(()),
             attribute::RANGE_START_ADDR | attribute::MAPPING_BASE_ADDR => long(self.start),
             attribute::RANGE_SIZE | attribute::MAPPING_SIZE => long(self.bytes),
-            attribute::ALLOWED_HANDLE_TYPES | attribute::MEMPOOL_HANDLE => long(0),
+            attribute::ALLOWED_HANDLE_TYPES => long(0),
+            attribute::MEMPOOL_HANDLE if self.pool == DEFAULT_POOL => long(default_pool(api, self.device)?),
+            attribute::MEMPOOL_HANDLE => long(self.pool),
             _ => Err(CudaError::INVALID_VALUE),
         }
     }
@@ -147,14 +154,14 @@ entry_points! {
         if !facts.has(attribute) {
             return Err(CudaError::INVALID_VALUE);
         }
-        facts.store(attribute, data)
+        facts.store(api, attribute, data)
     }
 
     /// Several attributes; memory that CUDA does not know has none, which is no error.
     call cuPointerGetAttributes(api, numAttributes: u32, attributes: In<i32>, data: In<HostPtr>, ptr: u64) {
         let facts = Facts::of(api, ptr);
         for index in 0..numAttributes as usize {
-            facts.store(attributes.at(index)?, data.at(index)?)?;
+            facts.store(api, attributes.at(index)?, data.at(index)?)?;
         }
         Ok(())
     }

@@ -88,9 +88,14 @@ pub struct DeviceRange {
     pub device: u32,
     /// `CU_POINTER_ATTRIBUTE_BUFFER_ID`.
     pub id: u64,
-    /// Of a variable: its module or library; else 0.
+    /// Of a variable: its module or library; of a mapping: its allocation; else 0.
     pub owner: u64,
+    /// Of memory from a pool: the pool, or [`DEFAULT_POOL`]; else 0.
+    pub pool: u64,
 }
+
+/// Stands for the default pool of a range's device, whose handle nobody has asked for.
+pub const DEFAULT_POOL: u64 = 1;
 
 /// All ranges.
 #[derive(Debug, Default)]
@@ -226,7 +231,7 @@ mod tests {
     }
 
     fn device(start: u64, bytes: u64) -> DeviceRange {
-        DeviceRange { start, bytes, context: 1, device: 0, id: 1, owner: 0 }
+        DeviceRange { start, bytes, context: 1, device: 0, id: 1, owner: 0, pool: 0 }
     }
 
     #[test]
