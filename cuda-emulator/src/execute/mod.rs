@@ -39,6 +39,7 @@ pub(crate) mod special;
 pub(crate) mod tensor;
 pub(crate) mod texture_ops;
 pub(crate) mod tiny_float;
+pub(crate) mod video;
 mod warp;
 pub(crate) mod warp_ops;
 

@@ -33,6 +33,8 @@ pub(super) fn instruction<'a>(f: &mut Function<'_, 'a>, ast: &ast::Instruction<'
             super::families::logic::lower(f, &mut inst, name)
         }
         "setp" | "set" | "selp" | "slct" | "testp" => comparison::lower(f, &mut inst, name),
+        "vadd2" | "vadd4" | "vsub2" | "vsub4" | "vabsdiff2" | "vabsdiff4" | "vmin2" | "vmin4" | "vmax2"
+        | "vmax4" | "vavrg2" | "vavrg4" => arithmetic::video(f, &mut inst, name),
         "cvt" => conversion::lower(f, &mut inst),
         "mov" | "cvta" | "isspacep" | "mapa" | "getctarank" => moves::lower(f, &mut inst, name),
         "ld" | "ldu" | "st" | "prefetch" | "prefetchu" | "applypriority" | "discard" | "createpolicy"

@@ -324,7 +324,7 @@ pub fn forms() -> Vec<Form> {
 }
 
 /// Register type, bytes in memory, and the index of the inputs it takes.
-fn class(kind: &str) -> (&'static str, u32, usize) {
+pub fn class(kind: &str) -> (&'static str, u32, usize) {
     match kind {
         "pred" => ("pred", 0, 0),
         "u8" | "s8" => ("b16", 1, 0),

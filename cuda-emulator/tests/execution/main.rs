@@ -9,3 +9,4 @@ mod hostile;
 mod memory;
 mod programs;
 mod warps;
+mod wide_forms;
