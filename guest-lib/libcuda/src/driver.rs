@@ -17,7 +17,7 @@ use crate::link::Links;
 use crate::memory::Memory;
 use crate::module_table::Modules;
 use crate::pool::Pools;
-use crate::stream_table::Streams;
+use crate::stream_table::{Events, Streams};
 use crate::texture::Textures;
 
 static DRIVER: OnceLock<Driver> = OnceLock::new();
@@ -44,6 +44,8 @@ pub struct Driver {
     pub functions: Functions,
     /// Streams and events that the program made.
     pub streams: Streams,
+    /// What is known of events.
+    pub events: Events,
     /// Arrays.
     pub arrays: Arrays,
     /// Texture and surface objects.
@@ -75,6 +77,7 @@ impl Driver {
             modules: Modules::default(),
             functions: Functions::default(),
             streams: Streams::default(),
+            events: Events::default(),
             arrays: Arrays::default(),
             textures: Textures::default(),
             pools: Pools::default(),

@@ -3,7 +3,7 @@
 //! Events.
 
 use virtio_cuda_client::protocol::EventId;
-use virtio_cuda_client::{CudaError, calls};
+use virtio_cuda_client::{Call, CudaError, calls};
 
 use crate::driver::mint;
 use crate::entry::Api;
@@ -11,14 +11,51 @@ use crate::entry_points;
 use crate::ffi::Out;
 use crate::stream_table::Stream;
 
+/// `CU_EVENT_*`.
+const BLOCKING_SYNC: u32 = 1;
+const DISABLE_TIMING: u32 = 2;
+const INTERPROCESS: u32 = 4;
+
 fn record(api: Api, event: u64, stream: u64, flags: u32) -> Result<(), CudaError> {
-    let call = api.in_context_of(event);
-    calls::cuEventRecordWithFlags(&mut call?, EventId(event), api.stream(stream), flags)
+    let known = api.driver.events.get(event);
+    if let Some(known) = &known {
+        known.record();
+    }
+    let mut call = api.in_context_of(event)?;
+    if flags == 0 && known.is_some() && api.may_post(stream) && api.may_post(event) {
+        call = call.posted();
+    }
+    calls::cuEventRecordWithFlags(&mut call, EventId(event), api.stream(stream), flags)
 }
 
 fn destroy(api: Api, event: u64) -> Result<(), CudaError> {
-    calls::cuEventDestroy_v2(&mut api.in_context_of(event)?, EventId(event))?;
+    let mut call = api.in_context_of(event)?;
+    if api.may_post(event) {
+        call = call.posted();
+    }
+    calls::cuEventDestroy_v2(&mut call, EventId(event))?;
     api.driver.streams.remove(event);
+    api.driver.events.remove(event);
+    Ok(())
+}
+
+/// Asks with `row` whether the event's latest record is reached, unless that is known.
+fn reach(
+    api: Api,
+    event: u64,
+    row: impl FnOnce(&mut Call<'_>, EventId) -> Result<(), CudaError>,
+) -> Result<(), CudaError> {
+    let known = api.driver.events.get(event).filter(|_| api.driver.streams.get(event).is_ok());
+    if known.as_ref().is_some_and(|known| known.is_reached()) {
+        api.synchronized();
+        return Ok(());
+    }
+    let latest = known.as_ref().map_or(0, |known| known.latest());
+    row(&mut api.in_context_of(event)?, EventId(event))?;
+    if let Some(known) = known {
+        known.set(latest);
+    }
+    api.synchronized();
     Ok(())
 }
 
@@ -37,8 +74,15 @@ entry_points! {
         phEvent.check()?;
         let handle = mint();
         let context = api.context()?.0;
-        calls::cuEventCreate(&mut api.call(), EventId(handle), Flags)?;
+        let mut call = api.call();
+        if Flags & !(BLOCKING_SYNC | DISABLE_TIMING) == 0 {
+            call = call.posted();
+        }
+        calls::cuEventCreate(&mut call, EventId(handle), Flags)?;
         api.driver.streams.add(handle, Stream { context, flags: 0 });
+        if Flags & INTERPROCESS == 0 {
+            api.driver.events.add(handle);
+        }
         phEvent.set(handle)
     }
 
@@ -64,16 +108,12 @@ entry_points! {
 
     /// `CUDA_ERROR_NOT_READY` until the latest record is reached.
     call cuEventQuery(api, hEvent: u64) {
-        calls::cuEventQuery(&mut api.in_context_of(hEvent)?, EventId(hEvent))?;
-        api.synchronized();
-        Ok(())
+        reach(api, hEvent, calls::cuEventQuery)
     }
 
     /// Waits for the latest record.
     call cuEventSynchronize(api, hEvent: u64) {
-        calls::cuEventSynchronize(&mut api.in_context_of(hEvent)?, EventId(hEvent))?;
-        api.synchronized();
-        Ok(())
+        reach(api, hEvent, calls::cuEventSynchronize)
     }
 
     /// Milliseconds between two events, by the GPU's clock.

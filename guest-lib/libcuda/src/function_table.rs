@@ -12,6 +12,7 @@ use virtio_cuda_client::transport::UserMemory;
 use virtio_cuda_client::{CudaError, calls};
 
 use crate::entry::Api;
+use crate::post::ProvenShapes;
 
 /// Parameters for which one reply has room at first.
 const USUAL_PARAMETERS: usize = 64;
@@ -47,6 +48,8 @@ pub struct Function {
     pub name: CString,
     /// Where it comes from.
     pub owner: Owner,
+    /// Shapes that it was launched in.
+    pub proven: ProvenShapes,
     parameters: OnceLock<Parameters>,
 }
 
@@ -57,7 +60,8 @@ pub struct Functions(RwLock<HashMap<u64, Arc<Function>>>);
 impl Functions {
     /// Notes a function that now exists.
     pub fn add(&self, handle: u64, name: CString, owner: Owner) {
-        let function = Arc::new(Function { name, owner, parameters: OnceLock::new() });
+        let function =
+            Arc::new(Function { name, owner, proven: ProvenShapes::default(), parameters: OnceLock::new() });
         self.0.write().unwrap_or_else(PoisonError::into_inner).insert(handle, function);
     }
 
@@ -65,6 +69,13 @@ impl Functions {
     pub fn get(&self, handle: u64) -> Result<Arc<Function>, CudaError> {
         let functions = self.0.read().unwrap_or_else(PoisonError::into_inner);
         functions.get(&handle).cloned().ok_or(CudaError::INVALID_HANDLE)
+    }
+
+    /// Attributes have changed, which a kernel shares with its functions.
+    pub fn forget_proven_shapes(&self) {
+        for function in self.0.read().unwrap_or_else(PoisonError::into_inner).values() {
+            function.proven.forget();
+        }
     }
 
     /// Forgets what an unloaded module or library, or the kernels of it, own.

@@ -11,6 +11,7 @@ use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{HostPtr, In};
 use crate::function_table::Parameters;
+use crate::post::ProvenShapes;
 
 /// Blocks up to this size (all before CUDA 12.1) are packed on the stack.
 const USUAL_BLOCK_BYTES: usize = 4096;
@@ -131,10 +132,17 @@ pub fn launch(
     shape: LaunchShape,
     (values, extra): (In<HostPtr>, Option<In<usize>>),
 ) -> Result<(), CudaError> {
-    let send = |block: UserMemory| {
+    let send = |block: UserMemory, proven: Option<&ProvenShapes>| {
         api.before_work()?;
         let mut call = api.in_context()?.input(block);
+        let post = api.may_post(stream) && proven.is_some_and(|proven| proven.contains(shape));
+        if post {
+            call = call.posted();
+        }
         calls::cuLaunchKernel(&mut call, FunctionId(function), api.stream(stream), shape)?;
+        if let (Some(proven), false) = (proven, post) {
+            proven.add(shape);
+        }
         api.work_queued();
         Ok(())
     };
@@ -142,7 +150,7 @@ pub fn launch(
         if !values.is_null() {
             return Err(CudaError::INVALID_VALUE);
         }
-        return send(packed_by_caller(extra)?);
+        return send(packed_by_caller(extra)?, None);
     }
     let known = api.driver.functions.get(function)?;
     let parameters = known.parameters(api, function)?;
@@ -155,7 +163,7 @@ pub fn launch(
         &mut long[..]
     };
     pack(parameters, values, block)?;
-    send(UserMemory::of(block))
+    send(UserMemory::of(block), Some(&known.proven))
 }
 
 entry_points! {

@@ -32,6 +32,7 @@ mod module_table;
 mod occupancy;
 mod peer;
 mod pool;
+mod post;
 mod proc_address;
 mod results;
 mod stream;

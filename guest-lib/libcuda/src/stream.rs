@@ -23,11 +23,18 @@ thread_local! {
     static CAPTURE_MODE: Cell<i32> = const { Cell::new(0) };
 }
 
+/// `CU_STREAM_NON_BLOCKING`.
+const NON_BLOCKING: u32 = 1;
+
 fn create(api: Api, out: Out<u64>, flags: u32, priority: i32) -> Result<(), CudaError> {
     out.check()?;
     let context = api.context()?.0;
     let handle = mint();
-    calls::cuStreamCreateWithPriority(&mut api.call(), StreamId(handle), flags, priority)?;
+    let mut call = api.call();
+    if flags & !NON_BLOCKING == 0 {
+        call = call.posted();
+    }
+    calls::cuStreamCreateWithPriority(&mut call, StreamId(handle), flags, priority)?;
     api.driver.streams.add(handle, Stream { context, flags });
     out.set(handle)
 }
@@ -36,7 +43,11 @@ fn destroy(api: Api, handle: u64) -> Result<(), CudaError> {
     if handle <= PER_THREAD {
         return Err(CudaError::INVALID_HANDLE);
     }
-    calls::cuStreamDestroy_v2(&mut api.in_context_of(handle)?, StreamId(handle))?;
+    let mut call = api.in_context_of(handle)?;
+    if api.may_post(handle) {
+        call = call.posted();
+    }
+    calls::cuStreamDestroy_v2(&mut call, StreamId(handle))?;
     api.driver.streams.remove(handle);
     Ok(())
 }
@@ -83,7 +94,11 @@ entry_points! {
 
     /// Later work of the stream waits for the event's latest record.
     call cuStreamWaitEvent / cuStreamWaitEvent_ptsz (api, hStream: u64, hEvent: u64, Flags: u32) {
-        calls::cuStreamWaitEvent(&mut api.in_context_of(hStream)?, api.stream(hStream), EventId(hEvent), Flags)
+        let mut call = api.in_context_of(hStream)?;
+        if Flags == 0 && api.may_post(hStream) && api.driver.events.get(hEvent).is_some() {
+            call = call.posted();
+        }
+        calls::cuStreamWaitEvent(&mut call, api.stream(hStream), EventId(hEvent), Flags)
     }
 
     /// Flags of a stream.

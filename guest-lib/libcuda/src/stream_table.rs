@@ -3,9 +3,11 @@
 //! The streams and events that the program made, and what about them never changes.
 
 use std::collections::HashMap;
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use virtio_cuda_client::CudaError;
+
+use crate::post::Reached;
 
 /// A stream that the program made.
 #[derive(Clone, Copy, Debug)]
@@ -14,6 +16,34 @@ pub struct Stream {
     pub context: u64,
     /// Its flags.
     pub flags: u32,
+}
+
+/// Events whose completion is remembered: those that only this process records, and only by calls.
+#[derive(Debug, Default)]
+pub struct Events(RwLock<HashMap<u64, Arc<Reached>>>);
+
+impl Events {
+    /// Notes an event that now exists.
+    pub fn add(&self, handle: u64) {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).insert(handle, Arc::default());
+    }
+
+    /// Forgets an event.
+    pub fn remove(&self, handle: u64) {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).remove(&handle);
+    }
+
+    /// What is known of an event.
+    pub fn get(&self, handle: u64) -> Option<Arc<Reached>> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).get(&handle).cloned()
+    }
+
+    /// Work was queued that may record any of them.
+    pub fn record_all(&self) {
+        for event in self.0.read().unwrap_or_else(PoisonError::into_inner).values() {
+            event.record();
+        }
+    }
 }
 
 /// The program's streams, and its events (which have no flags here), by handle.

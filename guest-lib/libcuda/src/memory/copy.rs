@@ -3,7 +3,14 @@
 //! Copies of contiguous memory. Pageable memory crosses as bulk data; memory that the GPU reaches (device
 //! memory, pinned memory) is copied by the GPU itself.
 
-use virtio_cuda_client::protocol::{ContextId, DevicePtr, StreamId};
+        let itinerary = self.itinerary(source, stream)?;
+        let post = bytes <= INLINE_BYTES && self.may_post_to(dst, bytes as u64, timing);
+        each_piece(bytes, itinerary, |offset, length| {
+            let memory = UserMemory { address: source.address + offset, bytes: length };
+            let mut call = self.call_for_piece(itinerary, context).input(memory);
+            if post {
+                call = call.posted();
+            }
 use virtio_cuda_client::transport::{Itinerary, UserMemory};
 use virtio_cuda_client::{Call, CudaError, calls};
 
@@ -132,6 +139,9 @@ impl Api {
                     let both_device = dst.host().is_none() && src.host().is_none();
                     if both_device && timing == Timing::Wait && self.default_stream == DefaultStream::Legacy {
                         let mut call = self.driver.session.call().context(context);
+                        if self.may_post(0) && self.owns(to, bytes as u64) && self.owns(from, bytes as u64) {
+                            call = call.posted();
+                        }
                         calls::cuMemcpyDtoD_v2(&mut call, DevicePtr(to), DevicePtr(from), bytes as u64)?;
                     } else {
                         self.by_gpu(dst, src, bytes as u64, timing)?;
@@ -156,15 +166,29 @@ impl Api {
         let (context, stream) = (self.context()?, self.stream_of(timing));
         let source = UserMemory { address: src as usize, bytes };
         let itinerary = self.itinerary(source, stream)?;
+        let post = bytes <= INLINE_BYTES && self.may_post_to(dst, bytes as u64, timing);
         each_piece(bytes, itinerary, |offset, length| {
             let memory = UserMemory { address: source.address + offset, bytes: length };
             let mut call = self.call_for_piece(itinerary, context).input(memory);
+            if post {
+                call = call.posted();
+            }
             let at = DevicePtr(dst + offset as u64);
             match stream {
                 None => calls::cuMemcpyHtoD_v2(&mut call, at),
                 Some(stream) => calls::cuMemcpyHtoDAsync_v2(&mut call, at, stream),
             }
         })
+    }
+
+    /// Whether a copy of bytes that travel with the call may be posted. One that waits first waits for the stream,
+    /// which a program can only tell by memory that it shares with the GPU.
+    fn may_post_to(&self, device: u64, bytes: u64, timing: Timing) -> bool {
+        let ordered = match timing {
+            Timing::Stream(stream) => self.may_post(stream.0),
+            Timing::Wait => self.may_post(0) && !self.driver.memory.ranges.any_host(),
+        };
+        ordered && self.owns(device, bytes)
     }
 
     /// To pageable memory. Returns once the bytes are there.
@@ -223,6 +247,13 @@ impl Api {
             let mut call = self.in_context()?;
             if timing == Timing::Wait && length == bytes && waits {
                 return calls::memcpy_wait(&mut call, DevicePtr(to), DevicePtr(from), length, stream);
+            }
+            if timing != Timing::Wait
+                && self.may_post(stream.0)
+                && self.owns(to, length)
+                && self.owns(from, length)
+            {
+                call = call.posted();
             }
             calls::cuMemcpyAsync(&mut call, DevicePtr(to), DevicePtr(from), length, stream)?;
             (dst, src, bytes) = (dst.offset(length), src.offset(length), bytes - length);

@@ -139,6 +139,11 @@ impl Ranges {
         true
     }
 
+    /// Whether there is any memory that both the program and the GPU see.
+    pub fn any_host(&self) -> bool {
+        !read!(self.host).is_empty()
+    }
+
     /// Removes the host memory that begins at `start`, if it is of that kind.
     pub fn take_host(&self, start: u64, kind: HostKind) -> Option<Arc<HostRange>> {
         let mut host = write!(self.host);

@@ -9,12 +9,22 @@ use crate::entry::Api;
 use crate::entry_points;
 use crate::memory::copy::Place;
 
+/// Whether `bytes` bytes (if that many are one stretch) at `address` may be set without waiting: always in stream
+/// order, and without a stream where the program does not see the memory.
+fn may_post(api: Api, (address, bytes): (u64, Option<usize>), stream: Option<u64>, shared: bool) -> bool {
+    let ordered = match stream {
+        Some(stream) => api.may_post(stream),
+        None => api.may_post(0) && !shared,
+    };
+    ordered && bytes.is_some_and(|bytes| api.owns(address, bytes as u64))
+}
+
 /// Fills with `row`, which gets the call, the GPU's address and the stream.
 fn set(
     api: Api,
     dst: u64,
     stream: Option<u64>,
-    elements: usize,
+    (elements, bytes): (usize, Option<usize>),
     row: impl FnOnce(&mut Call<'_>, DevicePtr, StreamId) -> Result<(), CudaError>,
 ) -> Result<(), CudaError> {
     let mut call = api.in_context()?;
@@ -25,15 +35,24 @@ fn set(
     let place = api.device_place(dst);
     let address = place.device().ok_or(CudaError::INVALID_VALUE)?;
     let order = stream.map_or(api.default_stream(), |stream| api.stream(stream));
+    let shared = matches!(place, Place::Pinned { .. });
+    if may_post(api, (address, bytes), stream, shared) {
+        call = call.posted();
+    }
     row(&mut call, DevicePtr(address), order)?;
     api.work_queued();
     if stream.is_none() {
-        if matches!(place, Place::Pinned { .. }) {
+        if shared {
             api.wait_for_stream(order)?;
         }
         api.synchronized();
     }
     Ok(())
+}
+
+/// Bytes of `count` values.
+fn bytes_of<T>(count: usize) -> Option<usize> {
+    count.checked_mul(size_of::<T>())
 }
 
 macro_rules! set_entry_points {
@@ -43,23 +62,23 @@ macro_rules! set_entry_points {
             $(
                 /// Sets `N` values.
                 call $name / $name_ptds (api, dstDevice: u64, value: $value, N: usize) {
-                    set(api, dstDevice, None, N, |call, dst, stream| calls::$row(call, dst, value, N as u64, stream))
+                    set(api, dstDevice, None, (N, bytes_of::<$value>(N)), |call, dst, stream| calls::$row(call, dst, value, N as u64, stream))
                 }
                 /// Sets `N` values in stream order.
                 call $name_async / $name_async_ptsz (api, dstDevice: u64, value: $value, N: usize, hStream: u64) {
-                    set(api, dstDevice, Some(hStream), N, |call, dst, stream| calls::$row(call, dst, value, N as u64, stream))
+                    set(api, dstDevice, Some(hStream), (N, bytes_of::<$value>(N)), |call, dst, stream| calls::$row(call, dst, value, N as u64, stream))
                 }
             )*
             $(
                 /// Sets a pitched rectangle of values.
                 call $name2 / $name2_ptds (api, dstDevice: u64, dstPitch: usize, value: $value2, Width: usize, Height: usize) {
-                    set(api, dstDevice, None, Width.saturating_mul(Height), |call, dst, stream| {
+                    set(api, dstDevice, None, (Width.saturating_mul(Height), None), |call, dst, stream| {
                         calls::$row2(call, dst, dstPitch as u64, value, Width as u64, Height as u64, stream)
                     })
                 }
                 /// Sets a pitched rectangle of values in stream order.
                 call $name2_async / $name2_async_ptsz (api, dstDevice: u64, dstPitch: usize, value: $value2, Width: usize, Height: usize, hStream: u64) {
-                    set(api, dstDevice, Some(hStream), Width.saturating_mul(Height), |call, dst, stream| {
+                    set(api, dstDevice, Some(hStream), (Width.saturating_mul(Height), None), |call, dst, stream| {
                         calls::$row2(call, dst, dstPitch as u64, value, Width as u64, Height as u64, stream)
                     })
                 }

@@ -40,7 +40,7 @@ pub struct Shadows {
     /// Pages that shadows have at device addresses.
     pages: Mutex<BTreeSet<u64>>,
     /// There are any: spares every other program the locks.
-    any: AtomicBool,
+    pub any: AtomicBool,
     /// The GPU may have changed some since they were last fetched.
     stale: AtomicBool,
 }
