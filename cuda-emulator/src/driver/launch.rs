@@ -82,7 +82,8 @@ impl KernelWork {
     /// The same launch with other attributes.
     pub(super) fn with_attributes(&self, attributes: BTreeMap<u32, [u32; 16]>) -> CuResult<KernelWork> {
         let cooperative = attributes.get(&ATTRIBUTE_COOPERATIVE).map(|value| value[0] != 0);
-        let cluster = attributes.get(&ATTRIBUTE_CLUSTER_DIMENSION).map(|value| [value[0], value[1], value[2]]);
+        let cluster =
+            attributes.get(&ATTRIBUTE_CLUSTER_DIMENSION).map(|value| [value[0], value[1], value[2]]);
         let shape = Shape {
             cooperative: cooperative.unwrap_or(self.shape.cooperative),
             cluster: cluster.or(self.shape.cluster),

@@ -37,13 +37,6 @@ impl Events {
     pub fn get(&self, handle: u64) -> Option<Arc<Reached>> {
         self.0.read().unwrap_or_else(PoisonError::into_inner).get(&handle).cloned()
     }
-
-    /// Work was queued that may record any of them.
-    pub fn record_all(&self) {
-        for event in self.0.read().unwrap_or_else(PoisonError::into_inner).values() {
-            event.record();
-        }
-    }
 }
 
 /// The program's streams, and its events (which have no flags here), by handle.

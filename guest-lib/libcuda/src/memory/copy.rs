@@ -3,14 +3,8 @@
 //! Copies of contiguous memory. Pageable memory crosses as bulk data; memory that the GPU reaches (device
 //! memory, pinned memory) is copied by the GPU itself.
 
-        let itinerary = self.itinerary(source, stream)?;
-        let post = bytes <= INLINE_BYTES && self.may_post_to(dst, bytes as u64, timing);
-        each_piece(bytes, itinerary, |offset, length| {
-            let memory = UserMemory { address: source.address + offset, bytes: length };
-            let mut call = self.call_for_piece(itinerary, context).input(memory);
-            if post {
-                call = call.posted();
-            }
+use virtio_cuda_client::lane::INLINE_BYTES;
+use virtio_cuda_client::protocol::{ContextId, DevicePtr, StreamId};
 use virtio_cuda_client::transport::{Itinerary, UserMemory};
 use virtio_cuda_client::{Call, CudaError, calls};
 

@@ -50,9 +50,9 @@ fn set(
     Ok(())
 }
 
-/// Bytes of `count` values.
-fn bytes_of<T>(count: usize) -> Option<usize> {
-    count.checked_mul(size_of::<T>())
+/// Bytes of `count` values at `address`, if they may lie there.
+fn bytes_of<T>(address: u64, count: usize) -> Option<usize> {
+    count.checked_mul(size_of::<T>()).filter(|_| address.is_multiple_of(size_of::<T>() as u64))
 }
 
 macro_rules! set_entry_points {
@@ -62,11 +62,11 @@ macro_rules! set_entry_points {
             $(
                 /// Sets `N` values.
                 call $name / $name_ptds (api, dstDevice: u64, value: $value, N: usize) {
-                    set(api, dstDevice, None, (N, bytes_of::<$value>(N)), |call, dst, stream| calls::$row(call, dst, value, N as u64, stream))
+                    set(api, dstDevice, None, (N, bytes_of::<$value>(dstDevice, N)), |call, dst, stream| calls::$row(call, dst, value, N as u64, stream))
                 }
                 /// Sets `N` values in stream order.
                 call $name_async / $name_async_ptsz (api, dstDevice: u64, value: $value, N: usize, hStream: u64) {
-                    set(api, dstDevice, Some(hStream), (N, bytes_of::<$value>(N)), |call, dst, stream| calls::$row(call, dst, value, N as u64, stream))
+                    set(api, dstDevice, Some(hStream), (N, bytes_of::<$value>(dstDevice, N)), |call, dst, stream| calls::$row(call, dst, value, N as u64, stream))
                 }
             )*
             $(
