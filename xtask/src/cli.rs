@@ -6,6 +6,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::bench::{self, BenchArguments};
 use crate::bundle::BundleArguments;
+use crate::instructions::{self, InstructionsArguments};
 use crate::paths::Paths;
 use crate::run::{self, RunArguments};
 use crate::setup::kernel::Flavour;
@@ -32,6 +33,8 @@ enum Command {
     Test(TestArguments),
     /// Measure the stack, beside native where there is a GPU
     Bench(BenchArguments),
+    /// Count the instructions of a call's way under valgrind, and compare with the limits
+    Instructions(InstructionsArguments),
     /// Write docs/api-coverage.md from the built libraries
     ApiCoverage(CoverageArguments),
     /// Pack QEMU, kernel, stack and tests into one archive for a machine without compilers and network
@@ -91,6 +94,7 @@ impl Cli {
             Command::Demo(arguments) => return demo::run(&paths, &arguments.device),
             Command::Test(arguments) => return test::run(&paths, &arguments),
             Command::Bench(arguments) => bench::run(&paths, &arguments)?,
+            Command::Instructions(arguments) => instructions::run(&paths, &arguments)?,
             Command::ApiCoverage(arguments) => coverage::run(&paths.root, &paths.stack, arguments.check)?,
             Command::Bundle(arguments) => bundle::run(&paths, &arguments)?,
             Command::Checkpatch => checkpatch::run(&paths)?,

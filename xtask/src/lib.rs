@@ -9,6 +9,7 @@ pub mod cli;
 pub mod coverage;
 pub mod daemon;
 pub mod demo;
+pub mod instructions;
 pub mod paths;
 pub mod process;
 pub mod program;

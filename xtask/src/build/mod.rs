@@ -58,6 +58,11 @@ pub fn run(paths: &Paths, parts: &[Part], flavour: Flavour) -> Result<Stack> {
     Ok(stack)
 }
 
+/// Builds a program that is no part of the stack.
+pub fn program(paths: &Paths, package: &str) -> Result<PathBuf> {
+    cargo::executable(paths, package, Profile::Shared)
+}
+
 fn daemon(paths: &Paths, stack: &Stack) -> Result<PathBuf> {
     let program = cargo::executable(paths, "vhost-cuda", Profile::Shared)?;
     install(&program, &stack.daemon())

@@ -39,10 +39,15 @@ const PACKAGES: &[&str] = &[
 
 /// Installs what is missing; asks the network for nothing if nothing is.
 pub fn setup(paths: &Paths) -> Result<()> {
+    setup_packages(paths, PACKAGES)
+}
+
+/// The same for other packages.
+pub fn setup_packages(paths: &Paths, packages: &[&str]) -> Result<()> {
     let step = Step::new("debian", &paths.setup_logs())?;
-    let missing = missing(PACKAGES)?;
+    let missing = missing(packages)?;
     if missing.is_empty() {
-        step.cached(&format!("{} packages", PACKAGES.len()));
+        step.cached(&format!("{} packages", packages.len()));
         return Ok(());
     }
     install(&missing, &step)?;

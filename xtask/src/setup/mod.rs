@@ -68,6 +68,12 @@ pub fn run(paths: &Paths, parts: &[Part]) -> Result<()> {
     Ok(())
 }
 
+/// Valgrind, for counting instructions.
+pub fn valgrind(paths: &Paths) -> Result<()> {
+    let _lock = cache::lock(&paths.cache)?;
+    debian::setup_packages(paths, &["valgrind"])
+}
+
 /// The part that a plain `setup` leaves out and a guest with this kernel needs.
 pub fn kernel_part(flavour: Flavour) -> Option<Part> {
     match flavour {
