@@ -75,6 +75,7 @@ pub struct Call<'s> {
     input: UserMemory,
     output: UserMemory,
     keep: bool,
+    track: bool,
     posted: bool,
     way: Way,
     tag: u64,
@@ -89,6 +90,7 @@ impl<'s> Call<'s> {
             input: UserMemory::NONE,
             output: UserMemory::NONE,
             keep: false,
+            track: false,
             posted: false,
             way: Way::Any,
             tag: 0,
@@ -118,6 +120,12 @@ impl<'s> Call<'s> {
     pub fn keep(mut self, memory: UserMemory) -> Self {
         self.output = memory;
         self.keep = true;
+        self
+    }
+
+    /// With [`Call::keep`]: the pages may go at any time, and [`crate::transport::Transport::is_fresh`] tells.
+    pub fn tracked(mut self) -> Self {
+        self.track = true;
         self
     }
 
@@ -252,6 +260,7 @@ impl<'s> Call<'s> {
             input: if in_inline { UserMemory::NONE } else { self.input },
             output: if out_inline { UserMemory::NONE } else { self.output },
             keep: self.keep,
+            track: self.track,
             thread,
             delivers_output: |reply| {
                 ResultHeader::read_from_prefix(reply).is_ok_and(|(header, _)| header.result == 0)

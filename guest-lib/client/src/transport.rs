@@ -44,6 +44,9 @@ pub struct Request<'a> {
     pub output: UserMemory,
     /// Keep the pages of `output`, whose ends are page aligned.
     pub keep: bool,
+    /// With `keep`: the pages are ordinary ones, which the program may unmap at any time; [`Transport::is_fresh`]
+    /// tells.
+    pub track: bool,
     /// Number of the calling thread, from 1: calls of different threads may travel apart.
     pub thread: u32,
     /// Whether a reply means that the device wrote `output`; else the program's memory stays untouched.
@@ -100,6 +103,22 @@ pub trait Transport: Send + Sync {
 
     /// Submits a call and waits for its reply.
     fn call(&self, request: Request<'_>) -> Result<Reply, ClientError>;
+
+    /// Most bytes of ordinary memory that may stay kept and tracked; 0 for none.
+    fn cache_bytes(&self) -> u64 {
+        0
+    }
+
+    /// Whether `memory` can be kept and tracked.
+    fn can_track(&self, _memory: UserMemory) -> bool {
+        false
+    }
+
+    /// Whether the program still has, at the same addresses, the pages that were kept and tracked under `tag`.
+    /// Once it is not so it never is again.
+    fn is_fresh(&self, _tag: u64) -> bool {
+        false
+    }
 
     /// Takes back pages kept under `tag`; they are mapped nowhere when this returns.
     fn unpin(&self, tag: u64) -> Result<(), ClientError>;

@@ -14,8 +14,8 @@ use virtio_cuda_protocol::transport::PAGE_BYTES;
 use super::gpu::{CuResult, CudaError};
 use super::pages::FilePiece;
 
-/// Most mappings of one session: Linux gives a process 65530, and libcuda needs some.
-const MAX_PIECES: usize = 32768;
+/// Mappings that Linux gives a process unless the administrator says otherwise (`vm.max_map_count`).
+const USUAL_MAPPINGS: usize = 65530;
 /// The part of the window in which the worker chooses addresses; guest processes begin at its other end.
 const CHOSEN_BASE: u64 = WINDOW_BASE + WINDOW_BYTES / 2;
 const WINDOW_END: u64 = WINDOW_BASE + WINDOW_BYTES;
@@ -25,6 +25,7 @@ const WINDOW_END: u64 = WINDOW_BASE + WINDOW_BYTES;
 pub struct Window {
     areas: BTreeMap<u64, Area>,
     pieces: usize,
+    most_pieces: usize,
 }
 
 /// Pages that appear in the window.
@@ -67,7 +68,7 @@ impl Window {
         if at as u64 != WINDOW_BASE {
             return Err(io::ErrorKind::AddrInUse.into());
         }
-        Ok(Self { areas: BTreeMap::new(), pieces: 0 })
+        Ok(Self { areas: BTreeMap::new(), pieces: 0, most_pieces: most_pieces() })
     }
 
     /// Maps `pieces` side by side, at `wanted` if that is a free place in the window, and names them `tag`.
@@ -78,7 +79,7 @@ impl Window {
         if bytes == 0 || self.find(tag, shared).is_some() {
             return Err(CudaError::INVALID_VALUE);
         }
-        if self.pieces + pieces.len() > MAX_PIECES {
+        if self.pieces + pieces.len() > self.most_pieces {
             return Err(CudaError::OUT_OF_MEMORY);
         }
         let base = if self.is_free(wanted, bytes) { Some(wanted) } else { self.choose(bytes) };
@@ -145,6 +146,12 @@ impl Window {
         }
         (base.checked_add(bytes)? <= WINDOW_END).then_some(base)
     }
+}
+
+/// Most mappings of one session: libcuda needs some, too.
+fn most_pieces() -> usize {
+    let text = std::fs::read_to_string("/proc/sys/vm/max_map_count").unwrap_or_default();
+    text.trim().parse().unwrap_or(USUAL_MAPPINGS) / 4 * 3
 }
 
 fn map_piece(at: u64, piece: &FilePiece) -> io::Result<()> {
@@ -223,7 +230,7 @@ mod tests {
         window.unmap(wanted);
         assert!(window.find(1, false).is_none());
         assert_eq!(window.map(&scattered, wanted, 1, false).unwrap().base, wanted);
-        let many = vec![one[0].clone(); MAX_PIECES];
+        let many = vec![one[0].clone(); most_pieces()];
         assert_eq!(window.map(&many, 0, 9, false).unwrap_err(), CudaError::OUT_OF_MEMORY);
     }
 }

@@ -23,6 +23,8 @@ struct Area {
     range: RamRange,
     /// Guest-physical address of each page.
     pages: Vec<u64>,
+    /// Tags under which pages of it are kept.
+    tags: Vec<u64>,
 }
 
 /// The buffers of a process.
@@ -89,7 +91,7 @@ impl Scattered {
         // As other shared pages: not for a forked child. A hint only.
         // SAFETY: the range was mapped just above.
         unsafe { libc::madvise(memory.address as *mut _, memory.bytes, libc::MADV_DONTFORK) };
-        self.write().used.push(Area { memory, range, pages });
+        self.write().used.push(Area { memory, range, pages, tags: Vec::new() });
         Ok(memory)
     }
 
@@ -120,6 +122,24 @@ impl Scattered {
         if unsafe { libc::munmap(memory.address as *mut _, memory.bytes) } == 0 {
             self.write().spare.push(range);
         }
+    }
+
+    /// Notes that the pages of `memory` are kept under `tag`. False: it lies in none of the buffers.
+    pub fn track(&self, tag: u64, memory: UserMemory) -> bool {
+        let mut areas = self.write();
+        let Some(at) = areas.holding(memory).map(|area| area.memory.address) else { return false };
+        let area = areas.used.iter_mut().find(|area| area.memory.address == at);
+        area.map(|area| area.tags.push(tag)).is_some()
+    }
+
+    /// Whether the buffer with pages kept under `tag` is still there.
+    pub fn is_fresh(&self, tag: u64) -> bool {
+        self.read().used.iter().any(|area| area.tags.contains(&tag))
+    }
+
+    /// Undoes [`Scattered::track`].
+    pub fn forget(&self, tag: u64) {
+        self.write().used.iter_mut().for_each(|area| area.tags.retain(|other| *other != tag));
     }
 
     /// Whether all of `memory` lies in one buffer.

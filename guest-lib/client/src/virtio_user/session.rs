@@ -147,6 +147,19 @@ impl Transport for VirtioUser {
         self.limits
     }
 
+    fn cache_bytes(&self) -> u64 {
+        self.ram.bytes() / 4
+    }
+
+    /// Other memory of the memfd is kept already, or the library's own.
+    fn can_track(&self, memory: UserMemory) -> bool {
+        self.pages.scattered.hold(memory)
+    }
+
+    fn is_fresh(&self, tag: u64) -> bool {
+        self.pages.scattered.is_fresh(tag)
+    }
+
     fn itinerary(&self, memory: UserMemory) -> Itinerary {
         if self.pages.hold(memory) {
             return Itinerary::in_place(self.limits.bulk_bytes);
@@ -168,6 +181,9 @@ impl Transport for VirtioUser {
             self.place(request.output)?
         };
         let tag = if request.keep { self.next_tag.fetch_add(1, Ordering::Relaxed) } else { 0 };
+        if request.track && !self.pages.scattered.track(tag, request.output) {
+            return Err(ClientError::Fault);
+        }
         let header = RequestHeader {
             op: OP_CALL,
             flags: if request.keep { FLAG_KEEP } else { 0 },
@@ -190,6 +206,7 @@ impl Transport for VirtioUser {
     }
 
     fn unpin(&self, tag: u64) -> Result<(), ClientError> {
+        self.pages.scattered.forget(tag);
         let header = RequestHeader { op: OP_UNPIN, session: self.session, tag, ..Default::default() };
         self.control(header, &[], &mut []).map(|_| ())
     }

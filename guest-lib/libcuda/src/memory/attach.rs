@@ -23,6 +23,15 @@ pub struct Attached {
 
 /// Makes the device keep `pages`, mapped at `window` if it can.
 pub fn attach(api: Api, pages: UserMemory, window: u64, flags: u32) -> Result<Attached, CudaError> {
+    keep(api, pages, window, flags, false)
+}
+
+/// As [`attach`], of pages that the program may unmap at any time: the transport tells when they are others.
+pub fn attach_tracked(api: Api, pages: UserMemory, window: u64) -> Result<Attached, CudaError> {
+    keep(api, pages, window, 0, true)
+}
+
+fn keep(api: Api, pages: UserMemory, window: u64, flags: u32, tracked: bool) -> Result<Attached, CudaError> {
     let limit = api.driver.session.limits().bulk_bytes as u64;
     let piece_bytes = (limit / PAGE_BYTES * PAGE_BYTES).max(PAGE_BYTES);
     let mut attached = Attached { device_address: 0, piece_bytes, pinned: Vec::new() };
@@ -30,7 +39,8 @@ pub fn attach(api: Api, pages: UserMemory, window: u64, flags: u32) -> Result<At
     while offset < pages.bytes as u64 {
         let bytes = piece_bytes.min(pages.bytes as u64 - offset);
         let piece = UserMemory { address: pages.address + offset as usize, bytes: bytes as usize };
-        let mut call = api.in_context()?.keep(piece);
+        let call = api.in_context()?.keep(piece);
+        let mut call = if tracked { call.tracked() } else { call };
         let kept = calls::cuMemHostRegister_v2(&mut call, window + offset, bytes, flags);
         let contiguous = kept.and_then(|address| {
             attached.pinned.push(Pinned { tag: call.tag() });
@@ -50,7 +60,8 @@ pub fn attach(api: Api, pages: UserMemory, window: u64, flags: u32) -> Result<At
 }
 
 impl Driver {
-    fn unpin(&self, pinned: &[Pinned]) {
+    /// Takes kept pages back.
+    pub fn unpin(&self, pinned: &[Pinned]) {
         for piece in pinned {
             if let Err(error) = self.session.unpin(piece.tag) {
                 // The session is lost, and with it everything that was kept.

@@ -159,6 +159,9 @@ impl Api {
         let dst = dst.device().ok_or(CudaError::INVALID_VALUE)?;
         let (context, stream) = (self.context()?, self.stream_of(timing));
         let source = UserMemory { address: src as usize, bytes };
+        if let Some(entry) = self.cached(source, timing) {
+            return self.by_cache(&entry, source, (dst, true), self.queue_of(timing));
+        }
         let itinerary = self.itinerary(source, stream)?;
         let post = bytes <= INLINE_BYTES && self.may_post_to(dst, bytes as u64, timing);
         each_piece(bytes, itinerary, |offset, length| {
@@ -190,6 +193,9 @@ impl Api {
         let src = src.device().ok_or(CudaError::INVALID_VALUE)?;
         let (context, stream) = (self.context()?, self.stream_of(timing));
         let target = UserMemory { address: dst as usize, bytes };
+        if let Some(entry) = self.cached(target, timing) {
+            return self.by_cache(&entry, target, (src, false), self.queue_of(timing));
+        }
         let itinerary = self.itinerary(target, stream)?;
         each_piece(bytes, itinerary, |offset, length| {
             let memory = UserMemory { address: target.address + offset, bytes: length };
@@ -200,6 +206,14 @@ impl Api {
                 Some(stream) => calls::cuMemcpyDtoHAsync_v2(&mut call, at, stream),
             }
         })
+    }
+
+    /// The stream in which a copy happens.
+    fn queue_of(&self, timing: Timing) -> StreamId {
+        match timing {
+            Timing::Wait => self.default_stream(),
+            Timing::Stream(stream) => stream,
+        }
     }
 
     fn itinerary(&self, memory: UserMemory, stream: Option<StreamId>) -> Result<Itinerary, CudaError> {
@@ -227,10 +241,7 @@ impl Api {
         mut bytes: u64,
         timing: Timing,
     ) -> Result<(), CudaError> {
-        let stream = match timing {
-            Timing::Wait => self.default_stream(),
-            Timing::Stream(stream) => stream,
-        };
+        let stream = self.queue_of(timing);
         // The last piece's call waits for all, because they are in stream order.
         let waits = dst.host().is_some() || src.host().is_some();
         while bytes > 0 {

@@ -6,6 +6,7 @@ pub mod alloc;
 pub mod attach;
 pub mod box_copy;
 pub mod box_layout;
+pub mod cache;
 pub mod claims;
 pub mod copy;
 pub mod copy_array;
@@ -23,6 +24,7 @@ use virtio_cuda_client::CudaError;
 
 use crate::driver::Driver;
 use crate::entry::Api;
+use crate::memory::cache::Cache;
 use crate::memory::claims::Claims;
 use crate::memory::ranges::{DeviceRange, HostKind, Ranges};
 use crate::memory::shadow::Shadows;
@@ -38,6 +40,8 @@ pub struct Memory {
     pub window: Window,
     /// Device addresses that are kept free here.
     pub claims: Claims,
+    /// Ordinary buffers that come again.
+    pub cache: Cache,
     /// `__managed__` variables.
     pub shadows: Shadows,
 }
@@ -96,6 +100,7 @@ impl Driver {
         self.streams.forget_context(context);
         self.arrays.forget_context(context);
         self.textures.forget_context(context);
+        self.memory.cache.forget_context(context);
         self.memory.ranges.remove_device_where(|range| range.context == context);
         let of_context =
             |range: &ranges::HostRange| range.context == context && range.kind != HostKind::ManagedVariable;

@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Ordinary buffers that are copied again and again: the device keeps their pages, registered with the GPU, and
+//! later copies go at the link's full speed. The transport tells when the program has unmapped or replaced such
+//! pages; then the copy goes the ordinary way.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use virtio_cuda_client::protocol::{DevicePtr, StreamId};
+use virtio_cuda_client::transport::UserMemory;
+use virtio_cuda_client::{CudaError, calls};
+
+use crate::driver::Driver;
+use crate::entry::Api;
+use crate::memory::attach::{Attached, attach_tracked};
+use crate::memory::copy::Timing;
+use crate::memory::window::{PAGE_BYTES, round_up};
+
+/// 0 turns the cache off.
+const CACHE_VARIABLE: &str = "VIRTIO_CUDA_CACHE";
+/// Shorter copies gain nothing.
+const MIN_BYTES: usize = 1 << 20;
+/// A copy from the cache waits for its stream. Up to this size a copy in stream order does not, natively.
+const MIN_STREAM_BYTES: usize = 8 << 20;
+/// Registering costs as much as some copies: a buffer has to have been copied so often before …
+const USES: i32 = 2;
+/// … and, after it could not be kept or did not stay, so often again.
+const PATIENCE: i32 = 64;
+/// Buffers that are remembered.
+const MAX_SEEN: usize = 64;
+
+/// The buffers of a process.
+#[derive(Debug, Default)]
+pub struct Cache {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The kept ones, the least recently used first.
+    entries: VecDeque<Arc<Entry>>,
+    /// Those that were copied, and how often (negative: to be left alone so often).
+    seen: VecDeque<(Pages, i32)>,
+    /// A thread is at registering.
+    busy: bool,
+}
+
+/// Whole pages, from the first byte to the one behind the last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Pages {
+    start: u64,
+    end: u64,
+}
+
+/// A buffer whose pages the device keeps until the last user is done.
+#[derive(Debug)]
+pub struct Entry {
+    pages: Pages,
+    window: u64,
+    context: u64,
+    attached: Attached,
+}
+
+impl Pages {
+    fn of(address: u64, bytes: usize) -> Option<Self> {
+        let end = round_up(address.checked_add(bytes as u64)?).ok()?;
+        Some(Self { start: address / PAGE_BYTES * PAGE_BYTES, end })
+    }
+
+    fn bytes(self) -> u64 {
+        self.end - self.start
+    }
+
+    fn hold(self, other: Self) -> bool {
+        self.start <= other.start && other.end <= self.end
+    }
+
+    fn touch(self, other: Self) -> bool {
+        self.start < other.end && other.start < self.end
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        if let Some(driver) = Driver::get() {
+            driver.unpin(&self.attached.pinned);
+            driver.memory.window.give_back(self.window, self.pages.bytes());
+        }
+    }
+}
+
+impl Entry {
+    fn is_fresh(&self, api: Api) -> bool {
+        let transport = api.driver.session.transport();
+        self.attached.pinned.iter().all(|piece| transport.is_fresh(piece.tag))
+    }
+}
+
+impl State {
+    /// Counts one more copy of `pages`; whether they are worth keeping now.
+    fn count(&mut self, pages: Pages) -> bool {
+        match self.seen.iter_mut().find(|(seen, _)| *seen == pages) {
+            Some((_, uses)) => {
+                *uses += 1;
+                *uses > USES
+            }
+            None => {
+                self.remember(pages, 1);
+                false
+            }
+        }
+    }
+
+    fn remember(&mut self, pages: Pages, uses: i32) {
+        self.seen.retain(|(seen, _)| *seen != pages);
+        if self.seen.len() >= MAX_SEEN {
+            self.seen.pop_front();
+        }
+        self.seen.push_back((pages, uses));
+    }
+
+    /// The entry that holds `pages`, which becomes the most recently used one.
+    fn find(&mut self, pages: Pages) -> Option<Arc<Entry>> {
+        let index = self.entries.iter().position(|entry| entry.pages.hold(pages))?;
+        let entry = self.entries.remove(index)?;
+        self.entries.push_back(entry.clone());
+        Some(entry)
+    }
+
+    /// Takes out what is in the way of `pages` and as much as has to go for them to fit `most` bytes.
+    fn make_room(&mut self, pages: Pages, most: u64) -> Vec<Arc<Entry>> {
+        let (mut out, kept): (VecDeque<_>, VecDeque<_>) =
+            std::mem::take(&mut self.entries).into_iter().partition(|entry| entry.pages.touch(pages));
+        self.entries = kept;
+        let mut sum: u64 = self.entries.iter().map(|entry| entry.pages.bytes()).sum();
+        while sum + pages.bytes() > most
+            && let Some(oldest) = self.entries.pop_front()
+        {
+            sum -= oldest.pages.bytes();
+            out.push_back(oldest);
+        }
+        out.into()
+    }
+}
+
+impl Cache {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Forgets what was registered in a context that is gone.
+    pub fn forget_context(&self, context: u64) {
+        let mut state = self.state();
+        let (gone, kept): (VecDeque<_>, VecDeque<_>) =
+            std::mem::take(&mut state.entries).into_iter().partition(|entry| entry.context == context);
+        state.entries = kept;
+        drop(state);
+        drop(gone);
+    }
+
+    /// The entry that a copy of `bytes` bytes at `address` can use.
+    fn look_up(&self, api: Api, address: u64, bytes: usize, most: u64) -> Option<Arc<Entry>> {
+        let pages = Pages::of(address, bytes)?;
+        let mut state = self.state();
+        if let Some(entry) = state.find(pages) {
+            if entry.is_fresh(api) {
+                return Some(entry);
+            }
+            log::debug!("The pages at {address:#x} are others now");
+            state.entries.pop_back();
+            state.remember(entry.pages, -PATIENCE);
+            // Unpinned without the lock.
+            drop(state);
+            return None;
+        }
+        if pages.bytes() > most || !state.count(pages) || state.busy {
+            return None;
+        }
+        let evicted = state.make_room(pages, most);
+        state.busy = true;
+        drop(state);
+        drop(evicted);
+        let made = register(api, pages);
+        let mut state = self.state();
+        state.busy = false;
+        match made {
+            Ok(entry) => {
+                let entry = Arc::new(entry);
+                state.entries.push_back(entry.clone());
+                state.seen.retain(|(seen, _)| *seen != pages);
+                Some(entry)
+            }
+            Err(error) => {
+                log::debug!("{} bytes at {address:#x} are not kept: {error}", pages.bytes());
+                state.remember(pages, -PATIENCE);
+                None
+            }
+        }
+    }
+}
+
+fn register(api: Api, pages: Pages) -> Result<Entry, CudaError> {
+    let context = api.context()?.0;
+    let memory = UserMemory { address: pages.start as usize, bytes: pages.bytes() as usize };
+    let window = api.driver.memory.window.take(pages.bytes())?;
+    match attach_tracked(api, memory, window) {
+        Ok(attached) => Ok(Entry { pages, window, context, attached }),
+        Err(error) => {
+            api.driver.memory.window.give_back(window, pages.bytes());
+            Err(error)
+        }
+    }
+}
+
+/// Most bytes that are kept; 0 for no cache.
+fn limit(api: Api) -> u64 {
+    use std::sync::OnceLock;
+    static LIMIT: OnceLock<u64> = OnceLock::new();
+    *LIMIT.get_or_init(|| {
+        let off = std::env::var_os(CACHE_VARIABLE).is_some_and(|value| value == "0");
+        if off { 0 } else { api.driver.session.transport().cache_bytes() }
+    })
+}
+
+impl Api {
+    /// The cache's entry for a copy of ordinary memory, if it is to be used.
+    pub fn cached(&self, memory: UserMemory, timing: Timing) -> Option<Arc<Entry>> {
+        let least = if timing == Timing::Wait { MIN_BYTES } else { MIN_STREAM_BYTES };
+        if memory.bytes < least {
+            return None;
+        }
+        let most = limit(*self);
+        if most == 0 || !self.driver.session.transport().can_track(memory) {
+            return None;
+        }
+        self.driver.memory.cache.look_up(*self, memory.address as u64, memory.bytes, most)
+    }
+
+    /// Copies between device memory and a buffer of the cache, and waits for it: until then the buffer is the
+    /// program's only in name.
+    pub fn by_cache(
+        &self,
+        entry: &Entry,
+        memory: UserMemory,
+        (device, to_device): (u64, bool),
+        stream: StreamId,
+    ) -> Result<(), CudaError> {
+        let mut done = 0;
+        while done < memory.bytes as u64 {
+            let offset = memory.address as u64 + done - entry.pages.start;
+            let in_piece = entry.attached.piece_bytes - offset % entry.attached.piece_bytes;
+            let length = in_piece.min(memory.bytes as u64 - done);
+            let (host, device) = (entry.attached.device_address + offset, device + done);
+            let (to, from) = if to_device { (device, host) } else { (host, device) };
+            done += length;
+            let mut call = self.in_context()?;
+            if done == memory.bytes as u64 {
+                calls::memcpy_wait(&mut call, DevicePtr(to), DevicePtr(from), length, stream)?;
+            } else {
+                calls::cuMemcpyAsync(&mut call, DevicePtr(to), DevicePtr(from), length, stream)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pages(start: u64, count: u64) -> Pages {
+        Pages { start: start * PAGE_BYTES, end: (start + count) * PAGE_BYTES }
+    }
+
+    fn entry(pages: Pages) -> Arc<Entry> {
+        // Without a driver, nothing is unpinned at the end.
+        let attached = Attached { device_address: 0, piece_bytes: 4096, pinned: Vec::new() };
+        Arc::new(Entry { pages, window: 0, context: 1, attached })
+    }
+
+    #[test]
+    fn buffers_have_to_come_again() {
+        let mut state = State::default();
+        let uses: Vec<bool> = (0..4).map(|_| state.count(pages(0, 300))).collect();
+        assert_eq!(uses, [false, false, true, true]);
+        assert!(!state.count(pages(0, 301)), "another one");
+        state.remember(pages(0, 300), -2);
+        let uses: Vec<bool> = (0..5).map(|_| state.count(pages(0, 300))).collect();
+        assert_eq!(uses, [false, false, false, false, true]);
+        (0..MAX_SEEN as u64).for_each(|index| assert!(!state.count(pages(1000 * index + 1, 300))));
+        assert_eq!(state.seen.len(), MAX_SEEN);
+        assert!(!state.count(pages(0, 300)), "forgotten");
+    }
+
+    #[test]
+    fn the_least_recently_used_goes_first_and_what_is_in_the_way() {
+        let entries = [pages(0, 10), pages(20, 10), pages(40, 10)].map(entry).into();
+        let mut state = State { entries, ..State::default() };
+        assert_eq!(state.find(pages(2, 3)).map(|entry| entry.pages), Some(pages(0, 10)));
+        assert!(state.find(pages(25, 6)).is_none(), "reaches out of the entry");
+        let starts = |entries: &[Arc<Entry>]| entries.iter().map(|entry| entry.pages).collect::<Vec<_>>();
+        let out = state.make_room(pages(45, 10), 25 * PAGE_BYTES);
+        assert_eq!(starts(&out), [pages(40, 10), pages(20, 10)]);
+        assert_eq!(starts(state.entries.make_contiguous()), [pages(0, 10)]);
+        assert_eq!(state.make_room(pages(100, 25), 25 * PAGE_BYTES).len(), 1);
+    }
+
+    #[test]
+    fn pages_are_rounded_outwards() {
+        assert_eq!(Pages::of(4097, 4096), Some(pages(1, 2)));
+        assert_eq!(Pages::of(8192, 4096), Some(pages(2, 1)));
+        assert_eq!(Pages::of(u64::MAX - 4096, 8192), None);
+    }
+}
