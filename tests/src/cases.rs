@@ -39,6 +39,9 @@ pub enum Stdout {
     Expected,
     /// It describes the device: the same as natively, where the device is the same.
     OfDevice,
+    /// As `Expected`, but where NVIDIA's library crashes (a line `… -> crash` or `… -> hang`), any other end of the
+    /// line is right.
+    BadInput,
 }
 
 /// How dear a case is.
@@ -175,7 +178,7 @@ mod tests {
                 .iter()
                 .any(|end| folder.join("cuda").join(format!("{source}{end}")).exists());
             assert!(there, "tests/cuda has no program {}", case.program);
-            assert_eq!(case.expected_stdout().is_some(), case.stdout == Stdout::Expected, "{}", case.name);
+            assert_eq!(case.expected_stdout().is_some(), case.stdout != Stdout::OfDevice, "{}", case.name);
         }
     }
 }

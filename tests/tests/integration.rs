@@ -51,6 +51,7 @@ fn collect(suite: &mut Suite) {
     suite.test("memory_limit_is_per_session", memory_limit_is_per_session);
     suite.test("session_limit", session_limit);
     suite.test("other_protocol_version", other_protocol_version);
+    suite.test("constant_answers_cost_one_call", constant_answers_cost_one_call);
 }
 
 fn route(kit: &Kit, options: &DaemonOptions) -> Result<Route> {
@@ -128,6 +129,20 @@ fn no_daemon(kit: &Kit) -> Result<()> {
     ensure!(outcome.stderr.contains("error 100 (cudaErrorNoDevice)"), "{outcome}");
     let said = run(command.env("VIRTIO_CUDA_LOG", "error"), "", LOSS)?;
     ensure!(said.stderr.contains("nobody"), "the log does not name the socket\n{said}");
+    Ok(())
+}
+
+/// Properties, attributes, names and versions of a device come from one reply, whatever a program asks.
+fn constant_answers_cost_one_call(kit: &Kit) -> Result<()> {
+    let route = route(kit, &DaemonOptions::default())?;
+    let mut command = route.command(&kit.programs.get("device_query")?);
+    let outcome = run(command.env("VIRTIO_CUDA_LOG", "trace"), "", LIMIT)?;
+    outcome.expect_exit(0)?;
+    let calls: Vec<&str> = outcome.stderr.lines().filter(|line| line.contains("client::call] ")).collect();
+    let snapshots = calls.iter().filter(|line| line.contains("device_snapshot")).count();
+    ensure!(snapshots == 1, "{snapshots} calls for what is constant\n{outcome}");
+    // The others: session_hello, a context, its free memory and its limits.
+    ensure!(calls.len() <= 6, "{} calls\n{outcome}", calls.len());
     Ok(())
 }
 

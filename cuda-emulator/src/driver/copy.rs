@@ -14,6 +14,8 @@ use super::stream::{self, CUstream};
 use crate::memory::RangeKind;
 use crate::texture::Array;
 
+/// Linux keeps the addresses below free, so that null pointers, also with an offset, are noticed.
+const LOWEST_ADDRESS: u64 = 64 << 10;
 /// Host bytes up to this many are taken along when an asynchronous copy is asked for, so that the caller need not wait.
 const STAGED: u64 = 1 << 20;
 /// Most bytes that may be on their way like that: a program that asks faster than it is served must wait.
@@ -138,7 +140,7 @@ impl Side {
         let slices = (extent[2] - 1).checked_mul(self.slice).ok_or(invalid)?;
         let bytes = rows.checked_add(slices).and_then(|sum| sum.checked_add(extent[0])).ok_or(invalid)?;
         if self.kind == Kind::Pageable {
-            return if self.address == 0 || self.address.checked_add(bytes).is_none() {
+            return if self.address < LOWEST_ADDRESS || self.address.checked_add(bytes).is_none() {
                 Err(invalid)
             } else {
                 Ok(())

@@ -76,6 +76,11 @@ impl BoxCopy {
             return Ok(None);
         }
         let (src, dst) = (End::new(api, &copy.src, size)?, End::new(api, &copy.dst, size)?);
+        for end in [src, dst] {
+            if let End::Memory(end) = end {
+                end.place.check(size.width)?;
+            }
+        }
         Ok(Some(Self { dst, src, size }))
     }
 

@@ -19,6 +19,11 @@ use crate::stream::PER_THREAD;
 /// wait for the device then.
 const SMALL_BYTES: usize = 16 << 10;
 
+/// No program has memory below; Linux keeps it free so that null pointers, also with an offset, are noticed.
+const LOWEST_ADDRESS: u64 = 64 << 10;
+/// Where a program's addresses end.
+const HIGHEST_ADDRESS: u64 = 1 << 47;
+
 /// Where one end of a copy lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
@@ -49,6 +54,20 @@ impl Place {
         match self {
             Self::Device(device) | Self::Pinned { device, .. } => Some(device),
             Self::Pageable(_) => None,
+        }
+    }
+
+    /// Refuses what cannot be memory, before the program's own CPU would look at it.
+    pub fn check(self, bytes: u64) -> Result<(), CudaError> {
+        let (first, lowest) = match self {
+            Self::Device(device) => (device, 1),
+            Self::Pinned { host, .. } | Self::Pageable(host) => (host, LOWEST_ADDRESS),
+        };
+        let end = first.checked_add(bytes);
+        if first >= lowest && end.is_some_and(|end| end <= HIGHEST_ADDRESS) {
+            Ok(())
+        } else {
+            Err(CudaError::INVALID_VALUE)
         }
     }
 
@@ -120,6 +139,8 @@ impl Api {
         if bytes == 0 {
             return Ok(());
         }
+        dst.check(bytes as u64)?;
+        src.check(bytes as u64)?;
         self.before_work()?;
         let small = timing == Timing::Wait && bytes <= SMALL_BYTES;
         match (dst, src) {

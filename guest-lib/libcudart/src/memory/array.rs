@@ -155,6 +155,12 @@ pub fn element_size(array: cudaArray_t) -> Result<usize> {
     Format { code: descriptor.Format, channels: descriptor.NumChannels }.element_size()
 }
 
+/// How many rows an array has, all its slices together.
+pub fn rows(array: cudaArray_t) -> Result<usize> {
+    let descriptor = descriptor(array)?;
+    descriptor.Height.max(1).checked_mul(descriptor.Depth.max(1)).ok_or(cudaErrorInvalidValue)
+}
+
 /// The size of one row in bytes, at least 1.
 pub fn row_size(array: cudaArray_t) -> Result<usize> {
     let descriptor = descriptor(array)?;

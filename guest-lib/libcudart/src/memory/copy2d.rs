@@ -10,6 +10,7 @@ use crate::abi::driver::{CU_MEMORYTYPE_ARRAY, CU_MEMORYTYPE_HOST, CUDA_MEMCPY2D}
 use crate::abi::{cudaArray_t, cudaStream_t};
 use crate::error::{
     Result, cudaErrorInvalidMemcpyDirection, cudaErrorInvalidPitchValue, cudaErrorInvalidResourceHandle,
+    cudaErrorInvalidValue,
 };
 use crate::memory::address;
 use crate::{driver, state};
@@ -238,7 +239,7 @@ unsafe fn runs_to_array(
     state::context()?;
     let direction = Direction::of(kind)?;
     array_side(direction.destination())?;
-    let row = array::row_size(target.array)?;
+    let row = row_inside(&target, size)?;
     for run in runs(target.x, target.y, row, size) {
         let source = Area::pitched(source.wrapping_byte_add(run.offset), row, direction.source());
         // SAFETY: the caller's contract; runs lie inside the `size` bytes.
@@ -259,7 +260,7 @@ unsafe fn runs_from_array(
     state::context()?;
     let direction = Direction::of(kind)?;
     array_side(direction.source())?;
-    let row = array::row_size(source.array)?;
+    let row = row_inside(&source, size)?;
     for run in runs(source.x, source.y, row, size) {
         let target = Area::pitched(target.wrapping_byte_add(run.offset), row, direction.destination());
         // SAFETY: the caller's contract; runs lie inside the `size` bytes.
@@ -271,6 +272,15 @@ unsafe fn runs_from_array(
 /// Refuses a direction that says host where an array is.
 fn array_side(memory_type: c_uint) -> Result {
     if memory_type == CU_MEMORYTYPE_HOST { Err(cudaErrorInvalidMemcpyDirection) } else { Ok(()) }
+}
+
+/// The size of a row of the area's array, which must hold `size` bytes from there on.
+fn row_inside(area: &Area, size: usize) -> Result<usize> {
+    let row = array::row_size(area.array)?;
+    let first = area.y.checked_mul(row).and_then(|bytes| bytes.checked_add(area.x));
+    let end = first.and_then(|first| first.checked_add(size));
+    let whole = array::rows(area.array)?.checked_mul(row);
+    if end.is_some() && end <= whole { Ok(row) } else { Err(cudaErrorInvalidValue) }
 }
 
 /// A rectangle of an array that holds consecutive bytes of a linear copy.
