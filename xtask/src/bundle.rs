@@ -19,7 +19,7 @@ use crate::setup::nvcc::Nvcc;
 use crate::setup::nvcc_12;
 use crate::setup::qemu::Qemu;
 use crate::vm::busybox;
-use crate::{build, program, setup};
+use crate::{build, conformance, program, setup};
 
 /// Size that the archive must not pass: it has to be easy to carry.
 const LIMIT: u64 = 60 << 20;
@@ -40,10 +40,18 @@ pub struct BundleArguments {
     /// The archive
     #[arg(long, value_name = "FILE", default_value = "target/vhost-cuda-bundle.tar.xz")]
     output: PathBuf,
+    /// Also pack the programs that `conformance --build-only` left in this folder, into an archive of their own
+    #[arg(long, value_name = "FOLDER")]
+    conformance: Option<PathBuf>,
 }
 
 /// Builds everything and packs it.
 pub fn run(paths: &Paths, arguments: &BundleArguments) -> Result<()> {
+    if let Some(programs) = &arguments.conformance {
+        let folder = paths.target.join("bundle/conformance");
+        conformance::archive::collect(programs, &folder)?;
+        pack(&folder, &paths.root.join(&arguments.output).with_file_name("vhost-cuda-conformance.tar.xz"))?;
+    }
     setup::run(paths, &[])?;
     let stack = build::run(paths, &[], Flavour::Small)?;
     let folder = paths.target.join("bundle/vhost-cuda");

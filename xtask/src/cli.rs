@@ -7,6 +7,7 @@ use clap::{Args, Parser, Subcommand};
 use crate::bench::{self, BenchArguments};
 use crate::bundle::BundleArguments;
 use crate::instructions::{self, InstructionsArguments};
+use crate::conformance::{self, ConformanceArguments};
 use crate::paths::Paths;
 use crate::run::{self, RunArguments};
 use crate::setup::kernel::Flavour;
@@ -31,6 +32,8 @@ enum Command {
     Demo(DemoArguments),
     /// Run the tests, every level that this machine allows
     Test(TestArguments),
+    /// Compile other people's CUDA programs and compare what they do on every way to a device
+    Conformance(ConformanceArguments),
     /// Measure the stack, beside native where there is a GPU
     Bench(BenchArguments),
     /// Count the instructions of a call's way under valgrind, and compare with the limits
@@ -95,6 +98,7 @@ impl Cli {
             Command::Test(arguments) => return test::run(&paths, &arguments),
             Command::Bench(arguments) => bench::run(&paths, &arguments)?,
             Command::Instructions(arguments) => instructions::run(&paths, &arguments)?,
+            Command::Conformance(arguments) => return conformance::run(&paths, &arguments),
             Command::ApiCoverage(arguments) => coverage::run(&paths.root, &paths.stack, arguments.check)?,
             Command::Bundle(arguments) => bundle::run(&paths, &arguments)?,
             Command::Checkpatch => checkpatch::run(&paths)?,

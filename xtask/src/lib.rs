@@ -6,6 +6,7 @@ pub mod build;
 pub mod bundle;
 pub mod checkpatch;
 pub mod cli;
+pub mod conformance;
 pub mod coverage;
 pub mod daemon;
 pub mod demo;

@@ -17,6 +17,15 @@ const SERIES: &str = "13.0";
 const WHEELS: [&str; 5] =
     ["nvidia-cuda-nvcc", "nvidia-cuda-runtime", "nvidia-nvvm", "nvidia-cuda-crt", "nvidia-cuda-cccl"];
 
+/// Libraries and headers that some programs need; none of them embeds a static runtime.
+const EXTRA_WHEELS: [&str; 5] = [
+    "nvidia-cuda-nvrtc==13.0.*",
+    "nvidia-cuda-profiler-api==13.0.*",
+    "nvidia-nvtx==13.0.*",
+    "nvidia-curand==10.4.0.*",
+    "nvidia-nvjitlink==13.0.*",
+];
+
 /// A CUDA toolkit.
 #[derive(Debug, Clone)]
 pub struct Nvcc {
@@ -75,6 +84,22 @@ pub fn setup(paths: &Paths) -> Result<()> {
     entry.complete()?;
     step.done(SERIES);
     Ok(())
+}
+
+/// Makes sure that NVRTC, cuRAND and the like are there; the folder above their `include` and `lib`.
+pub fn setup_extras(paths: &Paths) -> Result<PathBuf> {
+    let step = Step::new("cuda libraries", &paths.setup_logs())?;
+    let entry = Entry::named(&paths.cache, "cuda-libraries", SERIES);
+    if entry.is_complete() {
+        step.cached(SERIES);
+        return Ok(home_in(&entry));
+    }
+    entry.begin_empty()?;
+    step.note("downloading");
+    step.run(super::pip_install(&entry.path).args(EXTRA_WHEELS))?;
+    entry.complete()?;
+    step.done(SERIES);
+    Ok(home_in(&entry))
 }
 
 fn entry(paths: &Paths) -> Entry {

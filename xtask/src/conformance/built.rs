@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A folder of compiled programs: `built.json`, and a folder for each program with what it reads.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+
+const LIST: &str = "built.json";
+
+/// A compiled program, or why there is none.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Built {
+    /// Its suite.
+    pub suite: String,
+    /// Its name in the suite.
+    pub name: String,
+    /// Whether and how it was built.
+    pub state: State,
+}
+
+/// How a build ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// The program is there.
+    Built,
+    /// The compiler's message.
+    Failed(String),
+    /// Not tried, and why.
+    Skipped(String),
+}
+
+impl Built {
+    /// The folder of the program in `programs`.
+    pub fn folder(&self, programs: &Path) -> PathBuf {
+        programs.join("programs").join(&self.suite).join(&self.name)
+    }
+}
+
+/// Writes the list of the programs in `folder`.
+pub fn save(folder: &Path, programs: &[Built]) -> Result<()> {
+    let file = folder.join(LIST);
+    fs::write(&file, serde_json::to_string_pretty(programs)?)
+        .with_context(|| format!("Cannot write {}", file.display()))
+}
+
+/// The programs in `folder`; those of `only`, or all if that is empty.
+pub fn load(folder: &Path, only: &[String]) -> Result<Vec<Built>> {
+    let file = folder.join(LIST);
+    let text = fs::read(&file).with_context(|| format!("Cannot read {}", file.display()))?;
+    let mut programs: Vec<Built> =
+        serde_json::from_slice(&text).with_context(|| format!("Cannot use {}", file.display()))?;
+    programs.retain(|program| only.is_empty() || only.contains(&program.name));
+    Ok(programs)
+}

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Runs a command to its end, but not longer than it may, and keeps what it printed, but not more than is useful.
+
+use std::io::Read;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Command, Stdio};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+
+/// Bytes that are kept of each stream: no sample's result needs more, and a program that prints for ever fills no disk.
+const KEPT: usize = 256 << 10;
+/// How often a running program is looked at.
+const POLL: Duration = Duration::from_millis(10);
+/// How long the pipes may stay open after the program's end: a process that it left behind may hold them.
+const LINGER: Duration = Duration::from_secs(2);
+
+/// What a run left behind.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// Its status, or 128 and the signal that ended it; none if it took too long.
+    pub status: Option<i32>,
+    /// The start of its standard output.
+    pub stdout: String,
+    /// The start of its standard error.
+    pub stderr: String,
+    /// How long it took, in milliseconds.
+    pub milliseconds: u64,
+}
+
+/// Runs `command` with empty input; kills it and its children after `limit`.
+pub fn execute(mut command: Command, limit: Duration) -> Result<Outcome> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+    let started = Instant::now();
+    let mut child = command.spawn().with_context(|| format!("Cannot start {program}"))?;
+    let group = -(child.id() as i32);
+    let stdout = keep(child.stdout.take());
+    let stderr = keep(child.stderr.take());
+    let mut status = None;
+    while status.is_none() && started.elapsed() < limit {
+        thread::sleep(POLL);
+        status = child.try_wait()?;
+    }
+    let milliseconds = started.elapsed().as_millis() as u64;
+    let ended = Instant::now();
+    while status.is_some() && !(stdout.is_finished() && stderr.is_finished()) && ended.elapsed() < LINGER {
+        thread::sleep(POLL);
+    }
+    // SAFETY: kill takes no memory. The group is the child's own: either the child was not waited for yet, or what
+    // is left of the group are processes that it started; an id is not used again while a group has it.
+    unsafe { libc::kill(group, libc::SIGKILL) };
+    if status.is_none() {
+        child.wait()?;
+    }
+    let text = |reader: JoinHandle<Vec<u8>>| {
+        String::from_utf8_lossy(&reader.join().unwrap_or_default()).into_owned()
+    };
+    let status =
+        status.map(|status| status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default()));
+    Ok(Outcome { status, stdout: text(stdout), stderr: text(stderr), milliseconds })
+}
+
+/// Reads all, keeps the start.
+fn keep(stream: Option<impl Read + Send + 'static>) -> JoinHandle<Vec<u8>> {
+    thread::spawn(move || {
+        let (mut kept, mut buffer) = (Vec::new(), [0; 16 << 10]);
+        let Some(mut stream) = stream else { return kept };
+        while let Ok(count) = stream.read(&mut buffer) {
+            if count == 0 {
+                break;
+            }
+            let room = KEPT.saturating_sub(kept.len());
+            kept.extend_from_slice(&buffer[..count.min(room)]);
+        }
+        kept
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(line: &str, limit: Duration) -> Outcome {
+        let mut command = Command::new("sh");
+        command.args(["-c", line]);
+        execute(command, limit).unwrap()
+    }
+
+    #[test]
+    fn output_and_status_are_kept() {
+        let outcome = shell("echo out; echo err >&2; exit 3", Duration::from_secs(10));
+        assert_eq!(outcome.status, Some(3));
+        assert_eq!((outcome.stdout.as_str(), outcome.stderr.as_str()), ("out\n", "err\n"));
+        assert_eq!(shell("kill -SEGV $$", Duration::from_secs(10)).status, Some(139));
+    }
+
+    #[test]
+    fn a_program_that_takes_too_long_is_killed_with_its_children() {
+        let started = Instant::now();
+        let outcome = shell("sleep 30 & echo started; wait", Duration::from_millis(300));
+        assert_eq!((outcome.status, outcome.stdout.as_str()), (None, "started\n"));
+        assert!(started.elapsed() < Duration::from_secs(10));
+    }
+
+    #[test]
+    fn endless_output_is_bounded() {
+        let outcome = shell("yes", Duration::from_millis(300));
+        assert_eq!(outcome.stdout.len(), KEPT);
+    }
+}

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Runs compiled programs on all ways, several at a time.
+
+use std::fs;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::Result;
+
+use super::built::{Built, State};
+use super::compile::copy;
+use super::execute::Outcome;
+use super::results::{Entry, Fared, Results, cell};
+use super::table::{Program, Table};
+use super::verdict::{Judge, Verdict};
+use super::ways::{Invocation, Ready, Way};
+use crate::progress::duration;
+
+/// So often a program runs natively, to see what is chance.
+const NATIVE_RUNS: usize = 2;
+
+/// What to run, and how.
+pub struct Plan<'a> {
+    /// The table.
+    pub table: &'a Table,
+    /// Where the compiled programs are.
+    pub programs: &'a Path,
+    /// Where results, outputs and working folders go.
+    pub output: &'a Path,
+    /// The ways.
+    pub ways: &'a [Way],
+    /// Whether there is an emulated GPU behind daemon and guest.
+    pub emulated: bool,
+    /// Native runs of earlier.
+    pub reference: Option<&'a Results>,
+    /// What an earlier run found and this one need not.
+    pub known: Results,
+    /// How long a program may take, unless the table says longer.
+    pub limit: Duration,
+    /// Programs at a time.
+    pub jobs: usize,
+}
+
+/// Runs `built`; the results are in the plan's output folder after each program.
+pub fn run(plan: &Plan<'_>, ready: &Ready, built: &[Built]) -> Result<Results> {
+    let results = Mutex::new(plan.known.clone());
+    let done = AtomicUsize::new(0);
+    for_each(plan.jobs, built, |program| {
+        let entry = one(plan, ready, program)?;
+        let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);
+        eprintln!("[{}/{}] {}", done.fetch_add(1, Ordering::Relaxed) + 1, built.len(), line(&entry));
+        results.put(entry);
+        results.save(plan.output)
+    })?;
+    Ok(results.into_inner().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// Calls `work` for all of `items`, on `jobs` threads; the first error ends it.
+pub fn for_each<T: Sync>(jobs: usize, items: &[T], work: impl Fn(&T) -> Result<()> + Sync) -> Result<()> {
+    let next = AtomicUsize::new(0);
+    let worker = || {
+        while let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed)) {
+            if let Err(error) = work(item) {
+                next.store(items.len(), Ordering::Relaxed);
+                return Err(error);
+            }
+        }
+        Ok(())
+    };
+    thread::scope(|scope| {
+        let workers: Vec<_> = (0..jobs.max(1)).map(|_| scope.spawn(worker)).collect();
+        let ended = workers
+            .into_iter()
+            .map(|worker| worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        ended.collect::<Vec<Result<()>>>().into_iter().collect()
+    })
+}
+
+fn one(plan: &Plan<'_>, ready: &Ready, built: &Built) -> Result<Entry> {
+    let suite = plan.table.suite(&built.suite);
+    let program = suite.program(&built.name);
+    let known = plan.known.find(&built.suite, &built.name).cloned();
+    let (native, ways) = known.map(|entry| (entry.native, entry.ways)).unwrap_or_default();
+    let (name, state) = (built.name.clone(), state(&built.state, &program));
+    let mut entry = Entry { suite: suite.name.clone(), name, built: state, native, ways };
+    if entry.built != State::Built {
+        return Ok(entry);
+    }
+    let subject = Subject { plan, ready, built, judge: Judge::new(&suite, &program)?, program };
+    for way in plan.ways {
+        if entry.ways.contains_key(way) {
+            continue;
+        }
+        let fared = match subject.why_not(*way) {
+            Some(reason) => Fared { verdict: Verdict::Skipped(reason), milliseconds: 0 },
+            None => subject.on_way(*way, &mut entry.native)?,
+        };
+        entry.ways.insert(*way, fared);
+    }
+    Ok(entry)
+}
+
+/// The table may have learnt a reason since the program was built.
+fn state(state: &State, program: &Program) -> State {
+    program.skip.clone().map_or_else(|| state.clone(), State::Skipped)
+}
+
+/// A program that is being run.
+struct Subject<'a> {
+    plan: &'a Plan<'a>,
+    ready: &'a Ready,
+    built: &'a Built,
+    program: Program,
+    judge: Judge,
+}
+
+impl Subject<'_> {
+    fn why_not(&self, way: Way) -> Option<String> {
+        let emulated =
+            way == Way::Emulator || (self.plan.emulated && matches!(way, Way::VirtioUser | Way::Vm));
+        self.program.emulator.clone().filter(|_| emulated)
+    }
+
+    /// Runs and judges it; if `way` is the native one, what it did is put into `native`.
+    fn on_way(&self, way: Way, native: &mut Vec<Outcome>) -> Result<Fared> {
+        let Built { suite, name, .. } = self.built;
+        let outputs = self.plan.output.join("outputs").join(suite).join(name);
+        fs::create_dir_all(&outputs)?;
+        let count = if way == Way::Native { NATIVE_RUNS } else { 1 };
+        let outcomes = (0..count).map(|_| self.all_runs(way)).collect::<Result<Vec<_>>>()?;
+        fs::write(outputs.join(format!("{}.out", way.name())), &outcomes[0].stdout)?;
+        fs::write(outputs.join(format!("{}.err", way.name())), &outcomes[0].stderr)?;
+        let milliseconds = outcomes[0].milliseconds;
+        let verdict = if way == Way::Native {
+            *native = outcomes;
+            self.judge.alone(&native[0])
+        } else {
+            let earlier = self.plan.reference.and_then(|results| results.find(suite, name));
+            let earlier = earlier.map_or(&[][..], |entry| &entry.native);
+            self.judge.beside(&outcomes[0], if native.is_empty() { earlier } else { native })
+        };
+        Ok(Fared { verdict, milliseconds })
+    }
+
+    /// All its runs one after the other, as if they were one.
+    fn all_runs(&self, way: Way) -> Result<Outcome> {
+        let Built { suite, name, .. } = self.built;
+        let folder = self.plan.output.join("work").join(format!("{suite}-{name}-{}", way.name()));
+        if folder.exists() {
+            fs::remove_dir_all(&folder)?;
+        }
+        copy(&self.built.folder(self.plan.programs), &folder)?;
+        let none = [Vec::new()];
+        let runs = if self.program.runs.is_empty() { &none[..] } else { &self.program.runs };
+        let least = Duration::from_secs(self.program.timeout.unwrap_or(0));
+        let (limit, environment) = (self.plan.limit.max(least), &self.program.env);
+        let mut all = Outcome { status: Some(0), ..Outcome::default() };
+        for arguments in runs {
+            let invocation = Invocation { program: name, folder: &folder, arguments, environment, limit };
+            let run = self.ready.run(way, &invocation)?;
+            all.stdout += &run.stdout;
+            all.stderr += &run.stderr;
+            all.milliseconds += run.milliseconds;
+            all.status = run.status;
+            if run.status != Some(0) {
+                break;
+            }
+        }
+        fs::remove_dir_all(&folder)?;
+        Ok(all)
+    }
+}
+
+fn line(entry: &Entry) -> String {
+    let ways = entry.ways.iter().map(|(way, fared)| {
+        let time = duration(Duration::from_millis(fared.milliseconds));
+        format!("{} {} {time}", way.name(), cell(&fared.verdict))
+    });
+    let text = format!("{:28} {}", entry.name, ways.collect::<Vec<_>>().join(", "));
+    match entry.reason() {
+        reason if reason.is_empty() => text,
+        reason => format!("{text}  {reason}"),
+    }
+}

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The compiler, and the libraries of the toolkit that programs need and that work with a shared runtime.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::Result;
+
+use crate::build::Stack;
+use crate::paths::Paths;
+use crate::progress::output_of;
+use crate::setup::nvcc::{self, Nvcc};
+
+/// Linked if a program uses them: NVRTC, libNVVM and cuRAND embed no static runtime.
+const LIBRARIES: [&str; 4] = ["libnvrtc.so.13", "libnvvm.so.4", "libcurand.so.10", "libnvJitLink.so.13"];
+/// Code for the GPU, and PTX for the emulator.
+const ARCHITECTURE: &str = "arch=compute_90,code=[sm_90,compute_90]";
+
+/// What programs are compiled with.
+#[derive(Debug, Clone)]
+pub struct Toolkit {
+    nvcc: Nvcc,
+    version: String,
+    /// The compiler's, and that of the libraries if it is another.
+    homes: Vec<PathBuf>,
+    include: Vec<PathBuf>,
+    libraries: Vec<PathBuf>,
+    libcuda: PathBuf,
+}
+
+impl Toolkit {
+    /// Fetches what is missing.
+    pub fn find(paths: &Paths) -> Result<Self> {
+        let nvcc = Nvcc::find(paths)?;
+        let version = output_of(Command::new(nvcc.program()).arg("--version"))?;
+        let mut homes = vec![nvcc.home.clone()];
+        let mut include = vec![nvcc.home.join("include")];
+        let mut libraries = vec![nvcc.libraries()];
+        if !include[0].join("nvrtc.h").exists() || !include[0].join("curand_kernel.h").exists() {
+            let extras = nvcc::setup_extras(paths)?;
+            include.push(extras.join("include"));
+            libraries.push(extras.join("lib"));
+            homes.push(extras);
+        }
+        let libcuda = Stack::new(paths).guest_libraries().join("libcuda.so.1");
+        Ok(Self { nvcc, version, homes, include, libraries, libcuda })
+    }
+
+    /// What changes when the compiler does.
+    pub fn version(&self) -> &str {
+        &self.version
+    }
+
+    /// The folders that programs need beside those with our libraries.
+    pub fn libraries(&self) -> &[PathBuf] {
+        &self.libraries
+    }
+
+    /// A file or folder below the toolkit's home.
+    pub fn file(&self, path: &Path) -> Option<PathBuf> {
+        self.homes.iter().map(|home| home.join(path)).find(|path| path.exists())
+    }
+
+    /// The compiler with what all programs have in common.
+    pub fn compiler(&self) -> Command {
+        let mut command = Command::new(self.nvcc.program());
+        command.args(["-std=c++17", "-O2", "-w", "--cudart=shared", "-gencode", ARCHITECTURE]);
+        for folder in &self.include {
+            command.arg("-I").arg(folder);
+        }
+        command.env("CUDA_HOME", &self.nvcc.home);
+        command
+    }
+
+    /// What follows the sources when a program is linked.
+    pub fn link(&self, command: &mut Command) {
+        command.arg("-L").arg(self.nvcc.libraries());
+        command.args(["-Xlinker", "--as-needed"]);
+        // Any libcuda.so.1 has the names; the one that runs is found by the loader. nvcc wants libraries whose names
+        // end in a version to go straight to the linker.
+        let libraries = LIBRARIES.iter().filter_map(|library| {
+            self.libraries.iter().map(|folder| folder.join(library)).find(|file| file.exists())
+        });
+        for library in [self.libcuda.clone()].into_iter().chain(libraries) {
+            command.arg("-Xlinker").arg(library);
+        }
+        command.args(["-lpthread", "-lrt", "-ldl", "-lm"]);
+    }
+
+    /// A compiler for one piece of device code: a fat binary, PTX or a cubin.
+    pub fn device_compiler(&self, kind: &str) -> Command {
+        match kind {
+            "fatbin" => self.compiler(),
+            _ => {
+                let mut command = Command::new(self.nvcc.program());
+                command.args(["-std=c++17", "-O2", "-w"]);
+                command.arg(if kind == "ptx" { "-arch=compute_90" } else { "-arch=sm_90" });
+                for folder in &self.include {
+                    command.arg("-I").arg(folder);
+                }
+                command.env("CUDA_HOME", &self.nvcc.home);
+                command
+            }
+        }
+    }
+}

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The ways from a program to a device.
+
+use std::collections::BTreeMap;
+use std::env;
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+
+use super::execute::{Outcome, execute};
+use crate::build::Stack;
+use crate::daemon::{DaemonConfig, Device};
+use crate::paths::Paths;
+use crate::run::passed_environment;
+use crate::virtio_user::VirtioUser;
+use crate::vm::{GuestCommand, Vm, VmConfig, with_libraries};
+
+/// A way from a program to a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Way {
+    /// NVIDIA's runtime and driver.
+    Native,
+    /// Our runtime, NVIDIA's driver.
+    Runtime,
+    /// Our runtime, the emulator in the program's process.
+    Emulator,
+    /// Our runtime and driver, and the daemon, without a guest.
+    VirtioUser,
+    /// In a guest.
+    Vm,
+}
+
+impl Way {
+    /// As on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Native => "native",
+            Self::Runtime => "runtime",
+            Self::Emulator => "emulator",
+            Self::VirtioUser => "virtio-user",
+            Self::Vm => "vm",
+        }
+    }
+
+    /// What this machine allows, but for the one that takes long.
+    pub fn usual() -> Vec<Self> {
+        let own = [Self::Emulator, Self::VirtioUser];
+        if has_gpu() { [Self::Native, Self::Runtime].into_iter().chain(own).collect() } else { own.to_vec() }
+    }
+}
+
+/// Whether NVIDIA's driver is here.
+pub fn has_gpu() -> bool {
+    Path::new("/dev/nvidiactl").exists()
+}
+
+/// One run of a program.
+pub struct Invocation<'a> {
+    /// Its name in `folder`, which it starts in.
+    pub program: &'a str,
+    /// Where it and what it reads are; what it writes may stay there.
+    pub folder: &'a Path,
+    /// Its arguments.
+    pub arguments: &'a [String],
+    /// More environment variables.
+    pub environment: &'a BTreeMap<String, String>,
+    /// How long it may take.
+    pub limit: Duration,
+}
+
+/// Daemon, guest and folders of libraries, made ready for some ways.
+pub struct Ready {
+    paths: Paths,
+    /// NVIDIA's libcudart.
+    native: Option<PathBuf>,
+    /// NVRTC and the like.
+    extras: Vec<PathBuf>,
+    /// Has a folder `runtime`, with our libcudart alone, and a folder `emulator`, with the emulator, too.
+    libraries: tempfile::TempDir,
+    beside: Option<VirtioUser>,
+    vm: Option<Vm>,
+}
+
+impl Ready {
+    /// Starts what `ways` need. The logs go to `logs`.
+    pub fn new(
+        paths: &Paths,
+        ways: &[Way],
+        device: &str,
+        native: Option<PathBuf>,
+        extras: Vec<PathBuf>,
+        logs: &Path,
+    ) -> Result<Self> {
+        let stack = Stack::new(paths);
+        let libraries = tempfile::Builder::new().prefix("vhost-cuda-").tempdir()?;
+        let runtime = stack.guest_libraries().join("libcudart.so.13");
+        for (folder, file) in [("runtime", &runtime), ("emulator", &runtime), ("emulator", &stack.emulator())]
+        {
+            let folder = libraries.path().join(folder);
+            fs::create_dir_all(&folder)?;
+            symlink(file, folder.join(file.file_name().context("A library has no name")?))?;
+        }
+        let config = DaemonConfig::new(Device(device.to_owned()));
+        let beside = ways.contains(&Way::VirtioUser).then(|| VirtioUser::start(paths, config, logs));
+        let vm = ways.contains(&Way::Vm).then(|| {
+            let mut config = VmConfig::new(Device(device.to_owned()));
+            config.memory = "4G".to_owned();
+            Vm::boot(paths, config, logs)
+        });
+        let (beside, vm) = (beside.transpose()?, vm.transpose()?);
+        if let Some(problems) = vm.as_ref().map(Vm::problems).filter(|problems| !problems.is_empty()) {
+            bail!("The guest is not complete: {}", problems.join("; "));
+        }
+        Ok(Self { paths: paths.clone(), native, extras, libraries, beside, vm })
+    }
+
+    /// Runs a program.
+    pub fn run(&self, way: Way, invocation: &Invocation<'_>) -> Result<Outcome> {
+        let program = invocation.folder.join(invocation.program);
+        let mut command = match way {
+            Way::Vm => return self.in_guest(invocation),
+            Way::VirtioUser => {
+                let beside = self.beside.as_ref().context("The daemon was not started")?;
+                let mut command = beside.command(&self.paths, &program);
+                let path = command.get_envs().find(|(name, _)| *name == "LD_LIBRARY_PATH");
+                let path = path.and_then(|(_, value)| value).map(OsString::from);
+                command.env("LD_LIBRARY_PATH", self.search_path(path.as_deref().map(Path::new)));
+                command
+            }
+            Way::Native => {
+                let native =
+                    self.native.as_deref().context("There is no libcudart.so.13 of NVIDIA's here")?;
+                self.local(&program, native)
+            }
+            Way::Runtime => self.local(&program, &self.libraries.path().join("runtime")),
+            Way::Emulator => self.local(&program, &self.libraries.path().join("emulator")),
+        };
+        command.arg0(format!("./{}", invocation.program));
+        command.args(invocation.arguments).envs(invocation.environment).current_dir(invocation.folder);
+        execute(command, invocation.limit)
+    }
+
+    /// Ends daemon and guest.
+    pub fn stop(self) -> Result<()> {
+        if let Some(vm) = self.vm {
+            vm.shut_down()?;
+        }
+        self.beside.map_or(Ok(()), VirtioUser::stop)
+    }
+
+    fn local(&self, program: &Path, libraries: &Path) -> Command {
+        let mut command = Command::new(program);
+        command.env_clear().envs(passed_environment(&self.paths));
+        command.env("LD_LIBRARY_PATH", self.search_path(Some(libraries)));
+        command
+    }
+
+    fn search_path(&self, first: Option<&Path>) -> OsString {
+        // From the last to the first; `first` may be several folders already.
+        let folders = first.into_iter().chain(self.extras.iter().map(PathBuf::as_path));
+        let folders: Vec<&Path> = folders.collect();
+        folders.iter().rev().fold(OsString::new(), |path, folder| with_libraries(folder, Some(&path)))
+    }
+
+    fn in_guest(&self, invocation: &Invocation<'_>) -> Result<Outcome> {
+        let vm = self.vm.as_ref().context("The guest was not started")?;
+        let mut command = GuestCommand::new(format!("./{}", invocation.program))
+            .arguments(invocation.arguments)
+            .environment("LD_LIBRARY_PATH", self.search_path(None))
+            .directory(invocation.folder)
+            .limit(invocation.limit);
+        for (name, value) in invocation.environment {
+            command = command.environment(name, value);
+        }
+        let started = Instant::now();
+        let result = vm.run(&command);
+        let milliseconds = started.elapsed().as_millis() as u64;
+        match result {
+            Ok(output) => {
+                let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+                let (stdout, stderr) = (text(output.stdout), text(output.stderr));
+                Ok(Outcome { status: Some(output.status), stdout, stderr, milliseconds })
+            }
+            Err(_) if started.elapsed() >= invocation.limit && vm.is_running()? => {
+                Ok(Outcome { milliseconds, ..Outcome::default() })
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// The folder with NVIDIA's libcudart: named in the environment, in the bundle, or the compiler's.
+pub fn native_runtime(paths: &Paths) -> Option<PathBuf> {
+    let named = env::var_os("VHOST_CUDA_NATIVE_RUNTIME").map(PathBuf::from);
+    let bundled = paths.bundle.as_ref().map(|bundle| bundle.join("nvidia"));
+    let compilers = || crate::setup::nvcc::Nvcc::find(paths).ok().map(|nvcc| nvcc.libraries());
+    named.or(bundled).or_else(compilers).filter(|folder| folder.join("libcudart.so.13").exists())
+}
