@@ -46,6 +46,15 @@ pub fn save(folder: &Path, programs: &[Built]) -> Result<()> {
         .with_context(|| format!("Cannot write {}", file.display()))
 }
 
+/// Puts `programs` into the list in `folder`, in place of what it has under their names.
+pub fn merge(folder: &Path, programs: &[Built]) -> Result<()> {
+    let mut all = if folder.join(LIST).exists() { load(folder, &[])? } else { Vec::new() };
+    all.retain(|old| !programs.iter().any(|new| (&new.suite, &new.name) == (&old.suite, &old.name)));
+    all.extend_from_slice(programs);
+    all.sort_by(|a, b| (&a.suite, &a.name).cmp(&(&b.suite, &b.name)));
+    save(folder, &all)
+}
+
 /// The programs in `folder`; those of `only`, or all if that is empty.
 pub fn load(folder: &Path, only: &[String]) -> Result<Vec<Built>> {
     let file = folder.join(LIST);

@@ -161,6 +161,8 @@ fn compile_all(
     list.sort_by(|a, b| (&a.suite, &a.name).cmp(&(&b.suite, &b.name)));
     if arguments.only.is_empty() {
         built::save(output, &list)?;
+    } else {
+        built::merge(output, &list)?;
     }
     Ok(list)
 }
