@@ -6,8 +6,8 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::bench::{self, BenchArguments};
 use crate::bundle::BundleArguments;
-use crate::instructions::{self, InstructionsArguments};
 use crate::conformance::{self, ConformanceArguments};
+use crate::instructions::{self, InstructionsArguments};
 use crate::paths::Paths;
 use crate::run::{self, RunArguments};
 use crate::setup::kernel::Flavour;

@@ -118,10 +118,16 @@ struct Subject<'a> {
 }
 
 impl Subject<'_> {
+    fn is_emulated(&self, way: Way) -> bool {
+        way == Way::Emulator || (self.plan.emulated && matches!(way, Way::VirtioUser | Way::Vm))
+    }
+
     fn why_not(&self, way: Way) -> Option<String> {
-        let emulated =
-            way == Way::Emulator || (self.plan.emulated && matches!(way, Way::VirtioUser | Way::Vm));
-        self.program.emulator.clone().filter(|_| emulated)
+        self.program.emulator.clone().filter(|_| self.is_emulated(way))
+    }
+
+    fn is_small(&self, way: Way) -> bool {
+        self.is_emulated(way) && !self.program.small.is_empty()
     }
 
     /// Runs and judges it; if `way` is the native one, what it did is put into `native`.
@@ -137,6 +143,8 @@ impl Subject<'_> {
         let verdict = if way == Way::Native {
             *native = outcomes;
             self.judge.alone(&native[0])
+        } else if self.is_small(way) {
+            self.judge.alone(&outcomes[0])
         } else {
             let earlier = self.plan.reference.and_then(|results| results.find(suite, name));
             let earlier = earlier.map_or(&[][..], |entry| &entry.native);
@@ -154,7 +162,8 @@ impl Subject<'_> {
         }
         copy(&self.built.folder(self.plan.programs), &folder)?;
         let none = [Vec::new()];
-        let runs = if self.program.runs.is_empty() { &none[..] } else { &self.program.runs };
+        let runs = if self.is_small(way) { &self.program.small } else { &self.program.runs };
+        let runs = if runs.is_empty() { &none[..] } else { runs };
         let least = Duration::from_secs(self.program.timeout.unwrap_or(0));
         let (limit, environment) = (self.plan.limit.max(least), &self.program.env);
         let mut all = Outcome { status: Some(0), ..Outcome::default() };

@@ -68,6 +68,9 @@ pub struct Program {
     pub toolkit: Vec<PathBuf>,
     /// The arguments of each of its runs; without any, one run without arguments.
     pub runs: Vec<Vec<String>>,
+    /// The same for the emulator, where the usual ones would take too long; then there is no native run to compare
+    /// with.
+    pub small: Vec<Vec<String>>,
     /// Environment variables.
     pub env: BTreeMap<String, String>,
     /// Seconds that a run may take, where that is more than usual.
