@@ -84,6 +84,9 @@ pub struct WorkerArgs {
     /// The socket to the daemon.
     #[arg(long)]
     pub link_fd: i32,
+    /// The socket to the daemon's exchange.
+    #[arg(long)]
+    pub exchange_fd: i32,
     /// The socket to the daemon's cache of images.
     #[arg(long)]
     pub images_fd: i32,

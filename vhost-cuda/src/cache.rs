@@ -222,7 +222,8 @@ fn answer(socket: &UnixStream, file: Option<&File>) -> io::Result<()> {
     write_with(socket, Answer { found: u32::from(file.is_some()) }.as_bytes(), file)
 }
 
-fn write_with(mut socket: &UnixStream, bytes: &[u8], file: Option<&File>) -> io::Result<()> {
+/// Sends `bytes`, with a file.
+pub(crate) fn write_with(mut socket: &UnixStream, bytes: &[u8], file: Option<&File>) -> io::Result<()> {
     let Some(file) = file else { return socket.write_all(bytes) };
     let sent = socket
         .send_with_fd(bytes, file.as_raw_fd())
@@ -231,7 +232,7 @@ fn write_with(mut socket: &UnixStream, bytes: &[u8], file: Option<&File>) -> io:
 }
 
 /// Fills `bytes`; the file that came along. `None`: the other end has gone.
-fn read_with(mut socket: &UnixStream, bytes: &mut [u8]) -> io::Result<Option<Option<File>>> {
+pub(crate) fn read_with(mut socket: &UnixStream, bytes: &mut [u8]) -> io::Result<Option<Option<File>>> {
     let (have, file) = loop {
         match socket.recv_with_fd(bytes) {
             Ok(received) => break received,

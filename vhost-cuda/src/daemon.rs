@@ -19,6 +19,7 @@ use crate::args::DaemonArgs;
 use crate::backend::Backend;
 use crate::cache::ImageCache;
 use crate::device::{Device, Settings};
+use crate::exchange::Exchange;
 use crate::library;
 use crate::memory::{Memory, SharedMemory};
 use crate::pool::WorkerPool;
@@ -55,8 +56,14 @@ pub fn run(args: &DaemonArgs) -> anyhow::Result<()> {
     };
     let pool = WorkerPool::start(spec, args.warm_workers as usize).context("Cannot start the worker pool")?;
     let images = ImageCache::new(args.image_cache);
-    let settings =
-        Arc::new(Settings { num_queues: args.num_queues, max_sessions: args.max_sessions, images, pool });
+    let exchange = Exchange::new();
+    let settings = Arc::new(Settings {
+        num_queues: args.num_queues,
+        max_sessions: args.max_sessions,
+        images,
+        exchange,
+        pool,
+    });
     let devices = Devices::default();
 
     let (accepting, common) = (devices.clone(), settings.clone());

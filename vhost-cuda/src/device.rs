@@ -18,6 +18,7 @@ use zerocopy::{FromBytes, IntoBytes};
 use crate::budget::Budget;
 use crate::cache::ImageCache;
 use crate::events::EventQueue;
+use crate::exchange::Exchange;
 use crate::memory::{MemoryTable, SharedMemory, Snapshot, mark_all_written};
 use crate::pool::WorkerPool;
 use crate::request::{Malformed, Request};
@@ -38,6 +39,8 @@ pub struct Settings {
     pub max_sessions: u32,
     /// Device code that workers loaded before.
     pub images: Arc<ImageCache>,
+    /// What sessions share with each other.
+    pub exchange: Arc<Exchange>,
     /// Where workers come from.
     pub pool: WorkerPool,
 }
@@ -208,6 +211,9 @@ impl Device {
         }
         if let Some(socket) = worker.images.take() {
             self.settings.images.serve(socket, open.uid);
+        }
+        if let Some(socket) = worker.exchange.take() {
+            self.settings.exchange.serve(socket, open.uid);
         }
         let label = NEXT_LABEL.fetch_add(1, Ordering::Relaxed);
         let session = Session::new(id, label, open, worker);

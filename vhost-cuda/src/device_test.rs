@@ -3,6 +3,7 @@
 use virtio_cuda_protocol::transport::{OP_SHARE, OP_UNPIN, RequestHeader};
 
 use super::*;
+
 use crate::fixture::FixtureGuest;
 use crate::process::WorkerSpec;
 
@@ -17,7 +18,16 @@ fn device(max_sessions: u32) -> Arc<Device> {
         log_level: "off".into(),
     };
     let pool = WorkerPool::start(spec, 0).unwrap();
-    Device::new(1, Arc::new(Settings { num_queues: 2, max_sessions, images: ImageCache::new(0), pool }))
+    Device::new(
+        1,
+        Arc::new(Settings {
+            num_queues: 2,
+            max_sessions,
+            images: ImageCache::new(0),
+            exchange: Exchange::new(),
+            pool,
+        }),
+    )
 }
 
 /// Sends one request and waits for its reply.

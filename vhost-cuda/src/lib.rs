@@ -19,6 +19,7 @@ pub mod cache;
 pub mod daemon;
 pub mod device;
 pub mod events;
+pub mod exchange;
 #[cfg(test)]
 pub mod fixture;
 pub mod library;

@@ -51,6 +51,8 @@ pub struct Worker {
     pub link: UnixStream,
     /// The stream on which it asks for images ([`crate::cache`]), until its session has taken it.
     pub images: Option<UnixStream>,
+    /// The stream on which it shares things with others ([`crate::exchange`]), until its session has taken it.
+    pub exchange: Option<UnixStream>,
     /// The process.
     pub process: Process,
 }
@@ -70,12 +72,15 @@ impl Worker {
     pub fn spawn(spec: &WorkerSpec, announce: Option<usize>) -> Result<Self, WorkerError> {
         let (link, theirs) = UnixStream::pair().map_err(WorkerError::Spawn)?;
         let (images, their_images) = UnixStream::pair().map_err(WorkerError::Spawn)?;
-        let (fd, images_fd) = (theirs.as_raw_fd(), their_images.as_raw_fd());
+        let (exchange, their_exchange) = UnixStream::pair().map_err(WorkerError::Spawn)?;
+        let sockets = [theirs.as_raw_fd(), their_images.as_raw_fd(), their_exchange.as_raw_fd()];
+        let [fd, images_fd, exchange_fd] = sockets;
         let parent = std::process::id();
         let mut command = Command::new("/proc/self/exe");
         command.arg0("vhost-user-cuda-worker");
         command.arg("worker").arg("--link-fd").arg(fd.to_string()).arg("--library").arg(&spec.library);
         command.arg("--images-fd").arg(images_fd.to_string());
+        command.arg("--exchange-fd").arg(exchange_fd.to_string());
         command.arg("--worker-log-level").arg(&spec.log_level);
         command.arg("--copy-threads").arg(spec.copy_threads.to_string());
         if let Some(limit) = spec.memory_limit {
@@ -86,9 +91,9 @@ impl Worker {
         }
         command.stdin(Stdio::null()).stdout(Stdio::null()).process_group(0);
         // SAFETY: the closure makes only async-signal-safe calls (prctl, getppid, close_range, fcntl).
-        unsafe { command.pre_exec(move || prepare_child([fd, images_fd], parent)) };
+        unsafe { command.pre_exec(move || prepare_child(sockets, parent)) };
         let child = command.spawn().map_err(WorkerError::Spawn)?;
-        Ok(Self { link, images: Some(images), process: Process::of(child) })
+        Ok(Self { link, images: Some(images), exchange: Some(exchange), process: Process::of(child) })
     }
 
     /// Waits until the worker has brought up CUDA.
@@ -164,7 +169,7 @@ impl Drop for Process {
 }
 
 /// Runs in the child between fork and exec.
-fn prepare_child(sockets: [RawFd; 2], parent: u32) -> io::Result<()> {
+fn prepare_child(sockets: [RawFd; 3], parent: u32) -> io::Result<()> {
     // SAFETY: plain system calls on the child's own state; `sockets` are open, inherited across fork.
     unsafe {
         if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) < 0 {

@@ -20,7 +20,7 @@ fn fixture_worker() -> (Worker, UnixStream) {
     use std::os::unix::process::CommandExt;
     let (link, theirs) = UnixStream::pair().unwrap();
     let child = Command::new("sleep").arg("60").stdin(Stdio::null()).process_group(0).spawn().unwrap();
-    (Worker { link, images: None, process: Process::of(child) }, theirs)
+    (Worker { link, images: None, exchange: None, process: Process::of(child) }, theirs)
 }
 
 struct Fixture {

@@ -115,10 +115,12 @@ wire_structs! {
         usage: u32,
     }
 
-    /// `CUmemAllocationProp`, without handle types: allocations are not shared.
+    /// `CUmemAllocationProp`.
     AllocationProperties {
         /// `CU_MEM_ALLOCATION_TYPE_*`.
         kind: u32,
+        /// `CU_MEM_HANDLE_TYPE_*` bits: none, or file descriptors.
+        handle_types: u32,
         /// Where the memory is.
         location: Location,
         /// `CU_MEM_ALLOCATION_COMP_*`.

@@ -24,6 +24,8 @@ pub enum Origin {
     LibraryGlobal(u64),
     /// Pages of the guest process, registered with the GPU.
     HostWindow,
+    /// Memory that another process allocated and shares (`cuIpcOpenMemHandle`).
+    Opened,
     /// An allocation of `cuMemCreate` at reserved addresses; [`super::vmm`] counts its bytes.
     Mapped,
 }
@@ -169,7 +171,7 @@ impl Allocations {
     }
 
     fn release(&mut self, range: &Range) {
-        if matches!(range.origin, Origin::Allocated | Origin::AllocatedAsync) {
+        if matches!(range.origin, Origin::Allocated | Origin::AllocatedAsync | Origin::Opened) {
             self.discharge(range.bytes);
         }
     }

@@ -22,13 +22,13 @@ use cudarc::driver::sys::{
     CUDA_RESOURCE_VIEW_DESC, CUDA_TEXTURE_DESC, CUarray_format, CUdevice_P2PAttribute, CUdevice_attribute,
     CUfunc_cache, CUfunction_attribute, CUjit_option, CUjitInputType, CUlaunchAttribute, CUlaunchAttributeID,
     CUlaunchAttributeValue, CUlibraryOption, CUlimit, CUmemAccess_flags, CUmemAccessDesc,
-    CUmemAllocationGranularity_flags, CUmemAllocationProp, CUmemLocation, CUmemPool_attribute,
-    CUmemPoolProps, CUmemorytype, CUoccupancyB2DSize,
+    CUmemAllocationGranularity_flags, CUmemAllocationHandleType, CUmemAllocationProp, CUmemLocation,
+    CUmemPool_attribute, CUmemPoolProps, CUmemorytype, CUoccupancyB2DSize,
 };
 pub use cudarc::driver::sys::{
-    CUarray, CUcontext, CUdevice, CUdeviceptr, CUevent, CUfunction, CUkernel, CUlaunchConfig, CUlibrary,
-    CUlinkState, CUmemGenericAllocationHandle, CUmemoryPool, CUmipmappedArray, CUmodule, CUstream,
-    CUsurfObject, CUtexObject, CUuuid,
+    CUarray, CUcontext, CUdevice, CUdeviceptr, CUevent, CUfunction, CUipcEventHandle, CUipcMemHandle,
+    CUkernel, CUlaunchConfig, CUlibrary, CUlinkState, CUmemGenericAllocationHandle, CUmemoryPool,
+    CUmipmappedArray, CUmodule, CUstream, CUsurfObject, CUtexObject, CUuuid,
 };
 use libloading::os::unix::{Library, RTLD_LAZY, RTLD_LOCAL};
 use virtio_cuda_protocol::cuda::{LAUNCH_COOPERATIVE, LAUNCH_PRIORITY, LaunchShape};
@@ -86,7 +86,9 @@ macro_rules! plain {
 plain!(
     RawArray = RawArray::ZERO,
     RawRequirements = RawRequirements::ZERO,
-    RawAllocation = RawAllocation::ZERO
+    RawAllocation = RawAllocation::ZERO,
+    CUipcMemHandle = CUipcMemHandle { reserved: [0; 64] },
+    CUipcEventHandle = CUipcEventHandle { reserved: [0; 64] }
 );
 plain!(c_int = 0, c_uint = 0, c_ulonglong = 0, usize = 0, f32 = 0.0, CUuuid = CUuuid { bytes: [0; 16] });
 impl<T> Plain for *mut T {
@@ -302,6 +304,14 @@ driver_functions! {
         count: c_uint, options: *mut c_uint as *mut CUjit_option, values: *mut *mut c_void) [];
     unsafe cuLinkComplete [] (state: CUlinkState) [image: *mut c_void, bytes: usize];
     safe cuLinkDestroy [] (state: CUlinkState) [];
+
+    safe cuIpcGetMemHandle [handle: CUipcMemHandle] (dptr: CUdeviceptr) [];
+    safe cuIpcOpenMemHandle_v2 [dptr: CUdeviceptr] (handle: CUipcMemHandle, flags: c_uint) [];
+    unsafe cuIpcCloseMemHandle [] (dptr: CUdeviceptr) [];
+    safe cuIpcGetEventHandle [handle: CUipcEventHandle] (event: CUevent) [];
+    safe cuIpcOpenEventHandle [event: CUevent] (handle: CUipcEventHandle) [];
+    unsafe cuMemExportToShareableHandle [] (shareable: *mut c_void, handle: CUmemGenericAllocationHandle, kind: c_int as CUmemAllocationHandleType, flags: c_ulonglong) [];
+    unsafe cuMemImportFromShareableHandle [handle: CUmemGenericAllocationHandle] (shareable: *mut c_void, kind: c_int as CUmemAllocationHandleType) [];
 
     safe cuCtxEnablePeerAccess [] (peer: CUcontext, flags: c_uint) [];
     safe cuCtxDisablePeerAccess [] (peer: CUcontext) [];

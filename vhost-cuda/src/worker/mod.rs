@@ -24,6 +24,7 @@ mod pages;
 mod reservations;
 mod resolve;
 mod sandbox;
+mod sharing;
 mod start;
 mod state;
 mod window;

@@ -15,6 +15,7 @@ use super::images::Images;
 use super::nvml::Nvml;
 use super::output::Output;
 use super::sandbox;
+use super::sharing::Sharing;
 use super::state::{SessionLimits, SessionState};
 use super::window::Window;
 use crate::args::WorkerArgs;
@@ -66,7 +67,9 @@ fn bring_up(args: &WorkerArgs) -> anyhow::Result<(SessionState, Ready)> {
     let limits = SessionLimits { memory: args.memory_limit, copy_threads: args.copy_threads as usize };
     // SAFETY: the daemon made this socket for this process alone.
     let images = Images::new(unsafe { UnixStream::from_raw_fd(args.images_fd) });
-    let session = SessionState::new(gpu, images, output, window, device_count, limits);
+    // SAFETY: as above.
+    let sharing = Sharing::new(unsafe { UnixStream::from_raw_fd(args.exchange_fd) });
+    let session = SessionState::new(gpu, (images, sharing), output, window, device_count, limits);
     let mut device_name = [0; NAME_BYTES];
     if device_count > 0 {
         warm_up(&session, args.announce_memory).context("Cannot create the context of device 0")?;

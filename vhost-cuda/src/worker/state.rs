@@ -17,6 +17,7 @@ use super::order::Turns;
 use super::output::Output;
 use super::pages::GuestPages;
 use super::reservations::Reservations;
+use super::sharing::Sharing;
 use super::window::Window;
 
 /// The state of a session.
@@ -28,6 +29,8 @@ pub struct SessionState {
     pub gpu: Driver,
     /// Images that were loaded before, by whomever.
     pub images: Arc<Images>,
+    /// What is shared with other processes.
+    pub sharing: Sharing,
     /// What device code prints.
     pub output: Output,
     /// Contexts.
@@ -65,7 +68,7 @@ impl SessionState {
     /// A session without anything yet.
     pub fn new(
         gpu: Driver,
-        images: Arc<Images>,
+        (images, sharing): (Arc<Images>, Sharing),
         output: Output,
         window: Window,
         devices: u32,
@@ -74,6 +77,7 @@ impl SessionState {
         Self {
             gpu,
             images,
+            sharing,
             output,
             contexts: Contexts::default(),
             objects: Objects::default(),
@@ -137,6 +141,7 @@ impl SessionState {
         self.objects.forget_context(context);
         self.copies.forget_context(context);
         self.window().forget_context(context);
+        self.sharing.forget_context(context);
         self.allocations().forget_context(context);
     }
 }

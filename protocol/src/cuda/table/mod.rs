@@ -19,6 +19,7 @@ mod array;
 mod context;
 mod device;
 mod event;
+mod ipc;
 mod launch;
 mod link;
 mod memory;
@@ -34,7 +35,7 @@ mod vmm;
 #[macro_export]
 macro_rules! all_calls {
     ($emit:ident) => {
-        $crate::session_calls! { ($emit [device_calls context_calls memory_calls module_calls launch_calls stream_calls event_calls array_calls texture_calls pool_calls vmm_calls link_calls peer_calls]) {} }
+        $crate::session_calls! { ($emit [device_calls context_calls memory_calls module_calls launch_calls stream_calls event_calls array_calls texture_calls pool_calls vmm_calls link_calls peer_calls ipc_calls]) {} }
     };
 }
 

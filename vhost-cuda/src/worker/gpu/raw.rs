@@ -266,6 +266,7 @@ impl RawAllocation {
     pub fn new(from: &AllocationProperties, location: RawLocation) -> Self {
         Self {
             kind: from.kind,
+            handle_types: from.handle_types,
             location,
             compression: from.compression as u8,
             gpu_direct_rdma: from.gpu_direct_rdma as u8,
@@ -278,6 +279,7 @@ impl RawAllocation {
     pub fn properties(&self, location: Location) -> AllocationProperties {
         AllocationProperties {
             kind: self.kind,
+            handle_types: self.handle_types,
             location,
             compression: self.compression.into(),
             gpu_direct_rdma: self.gpu_direct_rdma.into(),

@@ -10,10 +10,16 @@ use crate::worker::gpu::{CuResult, CudaError, RawAllocation};
 
 /// `CU_MEM_ALLOCATION_TYPE_PINNED`.
 const TYPE_PINNED: u32 = 1;
+/// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`.
+pub(super) const HANDLE_TYPE_FILE: u32 = 1;
 
 fn properties(cx: &CallContext<'_>, from: &AllocationProperties) -> CuResult<RawAllocation> {
     if from.kind != TYPE_PINNED {
         return Err(CudaError::INVALID_VALUE);
+    }
+    // No kind of handle, or file descriptors.
+    if from.handle_types & !HANDLE_TYPE_FILE != 0 {
+        return Err(CudaError::NOT_SUPPORTED);
     }
     let bytes = [from.compression, from.gpu_direct_rdma];
     if bytes.iter().any(|&value| value > u8::MAX.into()) || from.usage > u16::MAX.into() {

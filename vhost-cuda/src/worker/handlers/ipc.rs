@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Sharing between processes of a guest. libcuda's own handles go to the daemon's exchange, never to a guest.
+
+use std::ffi::{c_char, c_void};
+use std::fs::File;
+use std::os::fd::{AsRawFd, FromRawFd};
+
+use virtio_cuda_protocol::cuda::{AllocationId, DevicePtr, EventId, Location};
+
+use super::vmm::HANDLE_TYPE_FILE;
+use crate::exchange::{ALLOCATION, EVENT, HANDLE_BYTES, MEMORY, Offer, TOKEN_BYTES};
+use crate::worker::allocations::Origin;
+use crate::worker::call::CallContext;
+use crate::worker::gpu::{CUipcEventHandle, CUipcMemHandle, CuResult, CudaError};
+use crate::worker::objects::{Entry, Kind};
+
+/// `CU_MEM_LOCATION_TYPE_DEVICE`.
+const LOCATION_DEVICE: u32 = 1;
+/// `CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS`.
+const LAZY_ENABLE_PEER_ACCESS: u32 = 1;
+
+type Token = [u8; TOKEN_BYTES];
+
+fn bytes_of(handle: [c_char; HANDLE_BYTES]) -> [u8; HANDLE_BYTES] {
+    handle.map(|byte| byte as u8)
+}
+
+fn handle_of(bytes: [u8; HANDLE_BYTES]) -> [c_char; HANDLE_BYTES] {
+    bytes.map(|byte| byte as c_char)
+}
+
+/// Offers the allocation that begins at an address.
+pub fn cuIpcGetMemHandle(cx: &mut CallContext<'_>, dptr: DevicePtr) -> CuResult<(Token,)> {
+    let range = cx.session.allocations().allocated_at(dptr.0)?;
+    if range.origin != Origin::Allocated {
+        return Err(CudaError::INVALID_VALUE);
+    }
+    let (handle,) = cx.gpu().cuIpcGetMemHandle(dptr.0)?;
+    let handle = bytes_of(handle.reserved);
+    Ok((cx.session.sharing.offer(Offer { what: MEMORY, device: 0, bytes: range.bytes, handle }, None)?,))
+}
+
+/// Opens memory of another process. It counts here too: its owner may end first.
+pub fn cuIpcOpenMemHandle_v2(
+    cx: &mut CallContext<'_>,
+    token: Token,
+    flags: u32,
+) -> CuResult<(DevicePtr, u64)> {
+    let place = cx.place()?;
+    if flags & !LAZY_ENABLE_PEER_ACCESS != 0 {
+        return Err(CudaError::INVALID_VALUE);
+    }
+    let (offer, _) = cx.session.sharing.look_up(token, MEMORY)?;
+    cx.session.allocations().charge(offer.bytes)?;
+    let opened = cx.gpu().cuIpcOpenMemHandle_v2(CUipcMemHandle { reserved: handle_of(offer.handle) }, flags);
+    let mut allocations = cx.session.allocations();
+    let (dptr,) = opened.inspect_err(|_| allocations.discharge(offer.bytes))?;
+    match allocations.find(dptr) {
+        // Opened before: the driver answers the same address.
+        Some(_) => allocations.discharge(offer.bytes),
+        None => allocations.insert(dptr, offer.bytes, Origin::Opened, place),
+    }
+    cx.session.sharing.open(dptr, cx.context.0);
+    Ok((DevicePtr(dptr), offer.bytes))
+}
+
+/// Closes memory of another process. It is out of the session's memory first, so that no copy begins there.
+pub fn cuIpcCloseMemHandle(cx: &mut CallContext<'_>, dptr: DevicePtr) -> CuResult<(u32,)> {
+    let last = cx.session.sharing.close(dptr.0)?;
+    if last {
+        cx.session.allocations().remove(dptr.0);
+    }
+    // SAFETY: the address is memory that this session has opened, and not closed as often.
+    unsafe { cx.gpu().cuIpcCloseMemHandle(dptr.0) }?;
+    Ok((last.into(),))
+}
+
+/// Offers an event.
+pub fn cuIpcGetEventHandle(cx: &mut CallContext<'_>, event: EventId) -> CuResult<(Token,)> {
+    let (handle,) = cx.gpu().cuIpcGetEventHandle(cx.resolve(event)?)?;
+    let handle = bytes_of(handle.reserved);
+    Ok((cx.session.sharing.offer(Offer { what: EVENT, device: 0, bytes: 0, handle }, None)?,))
+}
+
+/// Opens an event of another process.
+pub fn cuIpcOpenEventHandle(cx: &mut CallContext<'_>, event: EventId, token: Token) -> CuResult<()> {
+    let reserved = cx.session.objects.events.reserve(event.0)?;
+    let (offer, _) = cx.session.sharing.look_up(token, EVENT)?;
+    let handle = CUipcEventHandle { reserved: handle_of(offer.handle) };
+    let (raw,) = cx.gpu().cuIpcOpenEventHandle(handle)?;
+    reserved.fill(Entry { raw: raw as usize, context: cx.context.0, owner: 0, kind: Kind::Plain });
+    Ok(())
+}
+
+/// Offers an allocation, as a file.
+pub fn cuMemExportToShareableHandle(cx: &mut CallContext<'_>, handle: AllocationId) -> CuResult<(Token,)> {
+    let allocation = cx.session.reservations().held(handle.0)?;
+    let mut descriptor = -1i32;
+    let (out, kind) = ((&raw mut descriptor).cast::<c_void>(), HANDLE_TYPE_FILE as i32);
+    // SAFETY: for this kind of handle the driver writes a file descriptor, an `int`, there.
+    unsafe { cx.gpu().cuMemExportToShareableHandle(out, allocation.raw, kind, 0) }?;
+    if descriptor < 0 {
+        return Err(CudaError::NOT_SUPPORTED);
+    }
+    // SAFETY: the descriptor is new, and given to this process by the call above.
+    let file = unsafe { File::from_raw_fd(descriptor) };
+    let device = allocation.location.id as u32;
+    let offer = Offer { what: ALLOCATION, device, bytes: allocation.bytes, handle: [0; HANDLE_BYTES] };
+    Ok((cx.session.sharing.offer(offer, Some(&file))?,))
+}
+
+/// Opens an allocation of another process. It counts here too: its owner may end first.
+pub fn cuMemImportFromShareableHandle(
+    cx: &mut CallContext<'_>,
+    handle: AllocationId,
+    token: Token,
+) -> CuResult<()> {
+    let (offer, file) = cx.session.sharing.look_up(token, ALLOCATION)?;
+    let file = file.ok_or(CudaError::INVALID_VALUE)?;
+    let location = Location { kind: LOCATION_DEVICE, id: offer.device as i32 };
+    let mut reservations = cx.session.reservations();
+    reservations.check_new(handle.0)?;
+    cx.session.allocations().charge(offer.bytes)?;
+    let shareable = std::ptr::without_provenance_mut(file.as_raw_fd() as usize);
+    // SAFETY: for this kind of handle the pointer is a file descriptor, which is open across the call.
+    let made = unsafe { cx.gpu().cuMemImportFromShareableHandle(shareable, HANDLE_TYPE_FILE as i32) };
+    let (raw,) = made.inspect_err(|_| cx.session.allocations().discharge(offer.bytes))?;
+    reservations.insert(handle.0, raw, offer.bytes, location);
+    Ok(())
+}

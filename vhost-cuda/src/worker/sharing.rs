@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The worker's end of the daemon's exchange, and what was taken from there.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use log::debug;
+
+use super::gpu::{CuResult, CudaError};
+use crate::exchange::{self, Offer, TOKEN_BYTES};
+
+/// How long the daemon may take to answer: a call of the guest waits meanwhile.
+const TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The exchange, as long as the daemon answers.
+#[derive(Debug)]
+pub struct Sharing {
+    socket: Mutex<Option<UnixStream>>,
+    /// Memory of other processes: how often each address was opened, and its context.
+    opened: Mutex<HashMap<u64, (u32, u64)>>,
+}
+
+impl Sharing {
+    /// The exchange at the other end of `socket`.
+    pub fn new(socket: UnixStream) -> Self {
+        let usable =
+            socket.set_read_timeout(Some(TIMEOUT)).and_then(|()| socket.set_write_timeout(Some(TIMEOUT)));
+        Self { socket: Mutex::new(usable.ok().map(|()| socket)), opened: Mutex::default() }
+    }
+
+    /// Offers something to other processes.
+    ///
+    /// Errors: `CUDA_ERROR_OUT_OF_MEMORY` if the session has offered too much, `CUDA_ERROR_NOT_SUPPORTED`
+    /// without a daemon that answers.
+    pub fn offer(&self, offer: Offer, file: Option<&File>) -> CuResult<[u8; TOKEN_BYTES]> {
+        self.with(|socket| exchange::offer(socket, offer, file))?.ok_or(CudaError::OUT_OF_MEMORY)
+    }
+
+    /// What another process has offered.
+    ///
+    /// Errors: `CUDA_ERROR_INVALID_VALUE` for a token of nothing, `CUDA_ERROR_NOT_SUPPORTED` without a daemon
+    /// that answers.
+    pub fn look_up(&self, token: [u8; TOKEN_BYTES], what: u32) -> CuResult<(Offer, Option<File>)> {
+        self.with(|socket| exchange::look_up(socket, token, what))?.ok_or(CudaError::INVALID_VALUE)
+    }
+
+    /// Talks to the daemon; after an error never again, since the next answer might be an old one.
+    fn with<T>(&self, talk: impl FnOnce(&UnixStream) -> io::Result<T>) -> CuResult<T> {
+        let mut socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
+        let open = socket.as_ref().ok_or(CudaError::NOT_SUPPORTED)?;
+        talk(open).map_err(|error| {
+            debug!("The daemon's exchange does not answer: {error}");
+            *socket = None;
+            CudaError::NOT_SUPPORTED
+        })
+    }
+
+    /// Notes that memory of another process was opened at `dptr` once more.
+    pub fn open(&self, dptr: u64, context: u64) {
+        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        opened.entry(dptr).or_insert((0, context)).0 += 1;
+    }
+
+    /// Notes that it was closed once. True: that was the last time.
+    ///
+    /// Errors: `CUDA_ERROR_INVALID_VALUE` for an address that was not opened.
+    pub fn close(&self, dptr: u64) -> CuResult<bool> {
+        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        let (count, _) = opened.get_mut(&dptr).ok_or(CudaError::INVALID_VALUE)?;
+        *count -= 1;
+        let last = *count == 0;
+        if last {
+            opened.remove(&dptr);
+        }
+        Ok(last)
+    }
+
+    /// Forgets what a context took with it when it ended.
+    pub fn forget_context(&self, context: u64) {
+        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        opened.retain(|_, (_, of)| *of != context);
+    }
+}
