@@ -128,6 +128,8 @@ pub const CASES: &[Case] = &[
     Case::new("registered_memory"),
     Case::new("pitched"),
     Case::new("boxes"),
+    Case::new("arrays"),
+    Case::new("textures"),
     Case::new("pools"),
     Case::new("error_semantics"),
     Case { stdout: Stdout::OfDevice, ..Case::new("device_query") },

@@ -22,6 +22,7 @@ mod function;
 mod function_table;
 mod image;
 mod init;
+mod ipc;
 mod jit;
 mod launch;
 mod library;
@@ -50,6 +51,7 @@ fn all_entry_points() -> impl Iterator<Item = &'static entry::EntryPoint> {
         event::ENTRY_POINTS,
         function::ENTRY_POINTS,
         init::ENTRY_POINTS,
+        ipc::ENTRY_POINTS,
         launch::ENTRY_POINTS,
         library::ENTRY_POINTS,
         link::ENTRY_POINTS,

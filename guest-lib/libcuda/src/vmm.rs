@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Virtual memory management. No allocation is shared between processes.
+//! Virtual memory management.
 
 use virtio_cuda_client::protocol::{AllocationId, AllocationProperties, DevicePtr};
 use virtio_cuda_client::{CudaError, calls};
@@ -29,11 +29,9 @@ const _: () = assert!(size_of::<AllocationProp>() == 32);
 
 impl AllocationProp {
     fn on_wire(&self) -> Result<AllocationProperties, CudaError> {
-        if self.handle_types != 0 {
-            return Err(CudaError::NOT_SUPPORTED);
-        }
         Ok(AllocationProperties {
             kind: self.kind,
+            handle_types: self.handle_types,
             location: self.location.into(),
             compression: self.compression.into(),
             gpu_direct_rdma: self.gpu_direct_rdma.into(),
@@ -46,7 +44,7 @@ impl From<AllocationProperties> for AllocationProp {
     fn from(from: AllocationProperties) -> Self {
         Self {
             kind: from.kind,
-            handle_types: 0,
+            handle_types: from.handle_types,
             location: MemLocation { kind: from.location.kind, id: from.location.id },
             win32_metadata: 0,
             compression: from.compression as u8,

@@ -13,6 +13,8 @@ use crate::pool::default_pool;
 /// `CU_MEMORYTYPE_*`.
 const HOST: u32 = 1;
 const DEVICE: u32 = 2;
+/// `CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED`.
+const IPC_EVENT_SUPPORTED: i32 = 125;
 /// `CU_DEVICE_INVALID`.
 const DEVICE_INVALID: i32 = -2;
 /// `CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE`.
@@ -118,9 +120,8 @@ impl Facts {
             attribute::MEMORY_TYPE => word(self.memory_type),
             attribute::SYNC_MEMOPS | attribute::IS_MANAGED => word(self.managed.into()),
             attribute::MAPPED => word(self.known.into()),
-            attribute::IS_LEGACY_CUDA_IPC_CAPABLE
-            | attribute::IS_GPU_DIRECT_RDMA_CAPABLE
-            | attribute::IS_HW_DECOMPRESS_CAPABLE => word(0),
+            attribute::IS_LEGACY_CUDA_IPC_CAPABLE => word(self.can_be_shared(api)?.into()),
+            attribute::IS_GPU_DIRECT_RDMA_CAPABLE | attribute::IS_HW_DECOMPRESS_CAPABLE => word(0),
             attribute::ACCESS_FLAGS => word(if self.known { READ_WRITE } else { 0 }),
             attribute::DEVICE_ORDINAL => data.as_out::<i32>().set(self.device),
             attribute::CONTEXT => long(self.context),
@@ -136,6 +137,12 @@ impl Facts {
             attribute::MEMPOOL_HANDLE => long(self.pool),
             _ => Err(CudaError::INVALID_VALUE),
         }
+    }
+
+    /// Whether `cuIpcGetMemHandle` takes it: memory of `cuMemAlloc`, where the device shares at all.
+    fn can_be_shared(&self, api: Api) -> Result<bool, CudaError> {
+        let plain = self.memory_type == DEVICE && !self.managed && self.pool == 0 && self.context != 0;
+        Ok(plain && api.driver.device(self.device)?.attribute(IPC_EVENT_SUPPORTED) == Ok(1))
     }
 
     /// Whether one pointer can have the attribute: it is an error to ask for it otherwise.

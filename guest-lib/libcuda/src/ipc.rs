@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Sharing between processes of a guest. A handle is a token of the device's, in the form that programs expect:
+//! 64 bytes, or a file descriptor.
+
+use std::fs::File;
+use std::io::Write;
+use std::mem::ManuallyDrop;
+use std::os::fd::{FromRawFd, IntoRawFd};
+use std::os::unix::fs::FileExt;
+
+use virtio_cuda_client::protocol::{AllocationId, DevicePtr, EventId};
+use virtio_cuda_client::{CudaError, calls};
+
+use crate::driver::mint;
+use crate::entry::Api;
+use crate::entry_points;
+use crate::ffi::{HostPtr, Out};
+use crate::memory::ranges::DeviceRange;
+use crate::stream_table::Stream;
+
+/// What handles of this library begin with.
+const MAGIC: [u8; 8] = *b"vcudaipc";
+const TOKEN_BYTES: usize = 16;
+const TOKEN_END: usize = MAGIC.len() + TOKEN_BYTES;
+/// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`.
+const HANDLE_TYPE_FILE: u32 = 1;
+/// Owner of opened memory in the table of ranges: no handle has this value.
+const IPC_OWNER: u64 = 1;
+
+type Token = [u8; TOKEN_BYTES];
+
+/// `CUipcMemHandle` and `CUipcEventHandle`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Handle([u8; 64]);
+
+impl Handle {
+    fn new(token: Token) -> Self {
+        let mut bytes = [0; 64];
+        bytes[..MAGIC.len()].copy_from_slice(&MAGIC);
+        bytes[MAGIC.len()..TOKEN_END].copy_from_slice(&token);
+        Self(bytes)
+    }
+
+    fn token(&self) -> Result<Token, CudaError> {
+        token_of(&self.0[..TOKEN_END])
+    }
+}
+
+fn token_of(bytes: &[u8]) -> Result<Token, CudaError> {
+    let token = bytes.strip_prefix(&MAGIC).and_then(|token| token.try_into().ok());
+    token.ok_or(CudaError::INVALID_VALUE)
+}
+
+/// A file that holds a token and nothing else, to be handed to another process.
+fn file_of(token: Token) -> std::io::Result<File> {
+    // SAFETY: the name is a C string; a descriptor that is returned is new and nobody else's.
+    let mut file = unsafe {
+        match libc::memfd_create(c"cuda-allocation".as_ptr(), libc::MFD_CLOEXEC) {
+            -1 => return Err(std::io::Error::last_os_error()),
+            fd => File::from_raw_fd(fd),
+        }
+    };
+    file.write_all(&MAGIC)?;
+    file.write_all(&token)?;
+    Ok(file)
+}
+
+/// The token in a file of the program's, which stays open.
+fn token_in(descriptor: i32) -> Result<Token, CudaError> {
+    if descriptor < 0 {
+        return Err(CudaError::INVALID_VALUE);
+    }
+    // SAFETY: the program says that it is an open descriptor; it is only read, and not closed.
+    let file = ManuallyDrop::new(unsafe { File::from_raw_fd(descriptor) });
+    let mut bytes = [0; TOKEN_END];
+    file.read_exact_at(&mut bytes, 0).map_err(|_| CudaError::INVALID_VALUE)?;
+    token_of(&bytes)
+}
+
+fn open_memory(api: Api, out: Out<u64>, handle: Handle, flags: u32) -> Result<(), CudaError> {
+    out.check()?;
+    let context = api.context()?.0;
+    let (dptr, bytes) = calls::cuIpcOpenMemHandle_v2(&mut api.call(), handle.token()?, flags)?;
+    let memory = &api.driver.memory;
+    memory.claims.claim(dptr.0, bytes);
+    memory.ranges.add_device(DeviceRange {
+        start: dptr.0,
+        bytes,
+        context,
+        device: api.driver.contexts.device_of(context)?,
+        id: memory.ranges.next_id(),
+        // Not for cuMemFree.
+        owner: IPC_OWNER,
+        pool: 0,
+    });
+    out.set(dptr.0)
+}
+
+entry_points! {
+    /// Offers memory of `cuMemAlloc` to other processes.
+    call cuIpcGetMemHandle(api, pHandle: Out<Handle>, dptr: u64) {
+        pHandle.check()?;
+        pHandle.set(Handle::new(calls::cuIpcGetMemHandle(&mut api.in_context()?, DevicePtr(dptr))?))
+    }
+
+    /// Opens memory that another process has offered.
+    call cuIpcOpenMemHandle(api, pdptr: Out<u64>, handle: Handle, Flags: u32) {
+        open_memory(api, pdptr, handle, Flags)
+    }
+
+    /// Opens memory that another process has offered.
+    call cuIpcOpenMemHandle_v2(api, pdptr: Out<u64>, handle: Handle, Flags: u32) {
+        open_memory(api, pdptr, handle, Flags)
+    }
+
+    /// Closes it. Opened several times, it is gone after the last close.
+    call cuIpcCloseMemHandle(api, dptr: u64) {
+        if calls::cuIpcCloseMemHandle(&mut api.in_context()?, DevicePtr(dptr))? != 0 {
+            let gone = |range: &DeviceRange| range.start == dptr && range.owner == IPC_OWNER;
+            api.driver.memory.ranges.remove_device_where(gone);
+        }
+        Ok(())
+    }
+
+    /// Offers an event to other processes.
+    call cuIpcGetEventHandle(api, pHandle: Out<Handle>, event: u64) {
+        pHandle.check()?;
+        pHandle.set(Handle::new(calls::cuIpcGetEventHandle(&mut api.in_context_of(event)?, EventId(event))?))
+    }
+
+    /// Opens an event that another process has offered.
+    call cuIpcOpenEventHandle(api, phEvent: Out<u64>, handle: Handle) {
+        phEvent.check()?;
+        let context = api.context()?.0;
+        let event = mint();
+        calls::cuIpcOpenEventHandle(&mut api.call(), EventId(event), handle.token()?)?;
+        api.driver.streams.add(event, Stream { context, flags: 0 });
+        phEvent.set(event)
+    }
+
+    /// Offers an allocation of `cuMemCreate` to other processes, as a file descriptor.
+    call cuMemExportToShareableHandle(api, shareableHandle: HostPtr, handle: u64, handleType: u32, flags: u64) {
+        let out = shareableHandle.as_out::<i32>();
+        out.check()?;
+        if handleType != HANDLE_TYPE_FILE {
+            return Err(CudaError::NOT_SUPPORTED);
+        }
+        if flags != 0 {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        let token = calls::cuMemExportToShareableHandle(&mut api.call(), AllocationId(handle))?;
+        out.set(file_of(token).map_err(|_| CudaError::OUT_OF_MEMORY)?.into_raw_fd())
+    }
+
+    /// Opens an allocation that another process has offered; the file descriptor stays the program's.
+    call cuMemImportFromShareableHandle(api, handle: Out<u64>, osHandle: HostPtr, shHandleType: u32) {
+        handle.check()?;
+        if shHandleType != HANDLE_TYPE_FILE {
+            return Err(CudaError::NOT_SUPPORTED);
+        }
+        let token = token_in(osHandle.address() as i32)?;
+        let name = mint();
+        calls::cuMemImportFromShareableHandle(&mut api.call(), AllocationId(name), token)?;
+        handle.set(name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsRawFd;
+
+    #[test]
+    fn tokens_survive_both_forms_and_nothing_else_is_one() {
+        let token = *b"0123456789abcdef";
+        assert_eq!(Handle::new(token).token(), Ok(token));
+        assert_eq!(Handle([7; 64]).token(), Err(CudaError::INVALID_VALUE));
+        let file = file_of(token).expect("memory for a file");
+        assert_eq!(token_in(file.as_raw_fd()), Ok(token));
+        let other = File::open("/proc/self/exe").expect("exists");
+        assert_eq!(token_in(other.as_raw_fd()), Err(CudaError::INVALID_VALUE));
+        assert_eq!(token_in(-1), Err(CudaError::INVALID_VALUE));
+    }
+}
