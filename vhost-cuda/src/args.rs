@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn silly_numbers_of_warm_workers_are_refused() {
-        let parsed = |count| Args::try_parse_from(["vhost-user-cuda", "--warm-workers", count]);
+        let parsed = |count| Args::try_parse_from(["vhost-user-cuda", &format!("--warm-workers={count}")]);
         assert_eq!(parsed("32").map(|args| args.daemon.warm_workers).ok(), Some(32));
         for silly in ["33", "-1", "1e3", "many"] {
             let error = parsed(silly).expect_err(silly).to_string();
