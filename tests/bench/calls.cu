@@ -35,7 +35,7 @@ static void first_call() {
 // A "call" of this row is 100 us of sleep, so that the CPU time of each in microseconds is a percentage.
 static void idle(const Effort &effort) {
     // The stack may look for work for a moment before it goes to sleep, and warms another worker.
-    usleep(useconds_t(5e5 * effort.idle));
+    usleep(1200000);
     Metric metric("idle");
     double cpu = cpu_seconds();
     double taken = metric.time(long(1e4 * effort.idle), [&] { usleep(useconds_t(1e6 * effort.idle)); });
