@@ -2,6 +2,7 @@
 //! Contexts, the primary ones included, and each thread's stack of current contexts.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -55,6 +56,8 @@ pub struct Context {
     pub(super) stack_limit: AtomicU64,
     pub(super) cache_config: AtomicU32,
     pub(super) shared_config: AtomicU32,
+    /// The contexts whose memory this one reaches, by id (cuCtxEnablePeerAccess).
+    pub(super) peers: Mutex<BTreeSet<u64>>,
 }
 
 impl Context {
@@ -73,6 +76,7 @@ impl Context {
             stack_limit: AtomicU64::new(DEFAULT_STACK),
             cache_config: AtomicU32::new(0),
             shared_config: AtomicU32::new(1),
+            peers: Mutex::default(),
         });
         CONTEXTS.insert(handle, Arc::clone(&context));
         context
@@ -128,6 +132,11 @@ pub(super) fn current_unchecked() -> CuResult<Arc<Context>> {
 /// NULL means the current context.
 pub(super) fn find_or_current(handle: CUcontext) -> CuResult<Arc<Context>> {
     if handle == Handle::NULL { current_unchecked() } else { find(handle) }
+}
+
+/// The context with this handle, which must not be NULL, even when it has a sticky error.
+pub(super) fn find_given(handle: CUcontext) -> CuResult<Arc<Context>> {
+    find(handle)
 }
 
 /// Waits for the work of all contexts: memory that any of them may use is about to go.

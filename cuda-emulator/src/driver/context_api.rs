@@ -2,9 +2,9 @@
 //! cuCtx* and cuDevicePrimaryCtx*.
 
 use std::ffi::{c_int, c_void};
+use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
-use super::attributes::SHARED_OPTIN;
 use super::context::{self, CUcontext};
 use super::device::{CUdevice, device};
 use super::ffi::{In, Out};
@@ -180,7 +180,7 @@ fn ctx_get_limit(value: Out<usize>, limit: u32) -> CuResult<()> {
         LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT => 2048,
         LIMIT_MAX_L2_FETCH_GRANULARITY => 64,
         LIMIT_PERSISTING_L2_CACHE_SIZE | LIMIT_CIG_ENABLED => 0,
-        LIMIT_SHMEM_SIZE => SHARED_OPTIN as usize,
+        LIMIT_SHMEM_SIZE => context.device.model.limits().shared_optin as usize,
         limit if limit < LIMIT_MAX => return Err(CUresult::CUDA_ERROR_UNSUPPORTED_LIMIT),
         _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
     });
@@ -225,14 +225,32 @@ fn ctx_reset_persisting_l2_cache() -> CuResult<()> {
     context::current().map(|_| ())
 }
 
-fn ctx_enable_peer_access(_peer: CUcontext, _flags: u32) -> CuResult<()> {
-    context::current()?;
-    Err(CUresult::CUDA_ERROR_PEER_ACCESS_UNSUPPORTED)
+fn ctx_enable_peer_access(peer: CUcontext, flags: u32) -> CuResult<()> {
+    if flags != 0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let context = context::current()?;
+    let peer = context::find_given(peer)?;
+    if peer.device.ordinal == context.device.ordinal {
+        return Err(CUresult::CUDA_ERROR_INVALID_DEVICE);
+    }
+    if !context.peers.lock().unwrap_or_else(PoisonError::into_inner).insert(peer.id) {
+        return Err(CUresult::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED);
+    }
+    context.device.memory.add_peer(&peer.device.memory);
+    Ok(())
 }
 
-fn ctx_disable_peer_access(_peer: CUcontext) -> CuResult<()> {
-    context::current()?;
-    Err(CUresult::CUDA_ERROR_PEER_ACCESS_NOT_ENABLED)
+fn ctx_disable_peer_access(peer: CUcontext) -> CuResult<()> {
+    let context = context::current()?;
+    let peer = context::find_given(peer)?;
+    if !context.peers.lock().unwrap_or_else(PoisonError::into_inner).remove(&peer.id) {
+        return Err(CUresult::CUDA_ERROR_PEER_ACCESS_NOT_ENABLED);
+    }
+    // Work under way may still use it.
+    context.wait_idle();
+    context.device.memory.remove_peer(&peer.device.memory);
+    Ok(())
 }
 
 fn primary_retain(out: Out<CUcontext>, ordinal: CUdevice) -> CuResult<()> {

@@ -98,7 +98,11 @@ impl Side {
     /// Finds out what an address is.
     pub(super) fn new(address: u64, given: Given, pitch: u64, slice: u64) -> CuResult<Side> {
         let kind = match device::range_of(address) {
-            Some((_, range)) if matches!(range.kind, RangeKind::Device | RangeKind::Heap) => Kind::Device,
+            Some((_, range))
+                if matches!(range.kind, RangeKind::Device | RangeKind::Heap | RangeKind::Mapped) =>
+            {
+                Kind::Device
+            }
             Some(_) => Kind::Shared,
             None if given == Given::Device || device::reserved(address) => {
                 return Err(CUresult::CUDA_ERROR_INVALID_VALUE);

@@ -2,15 +2,14 @@
 //! The emulated devices of this process, their memory and their first fault; cuInit.
 
 use std::collections::BTreeMap;
-use std::env;
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use super::attributes;
-use super::context::{Context, PrimaryContext};
+use super::context::{self, Context, PrimaryContext};
 use super::ffi;
 use super::handle::Handle;
+use super::model::{self, Model};
 use super::pool::Pool;
 use super::result::{CUresult, CuResult};
 use crate::memory::{Memory, Range, RangeKind};
@@ -20,12 +19,10 @@ pub type CUdevice = c_int;
 /// A device pointer.
 pub type CUdeviceptr = u64;
 
-/// Most devices that CUDA_EMULATOR_DEVICES may ask for; each takes a terabyte of address space.
-const MAX_DEVICES: usize = 8;
-
 /// One emulated device.
 pub(super) struct Device {
     pub(super) ordinal: CUdevice,
+    pub(super) model: Model,
     pub(super) memory: Memory,
     pub(super) primary: PrimaryContext,
     pub(super) fault: Fault,
@@ -78,6 +75,12 @@ pub(super) fn device(ordinal: CUdevice) -> CuResult<&'static Device> {
         .ok_or(CUresult::CUDA_ERROR_INVALID_DEVICE)
 }
 
+/// The device of the current context, else the first one: for questions that name none.
+pub(super) fn current_or_first() -> CuResult<&'static Device> {
+    let current = context::current_handle().and_then(|_| context::device_of(Handle::NULL).ok());
+    current.or_else(|| all().first()).ok_or(CUresult::CUDA_ERROR_NOT_INITIALIZED)
+}
+
 /// The valid range around a pointer and the device it belongs to; host memory belongs to all and is found on the first.
 pub(super) fn range_of(ptr: u64) -> Option<(&'static Device, Range)> {
     let mut found =
@@ -94,11 +97,12 @@ pub(super) fn reserved(ptr: u64) -> bool {
 }
 
 impl Device {
-    fn new(ordinal: CUdevice, bytes: u64) -> Result<Device, crate::memory::ReserveError> {
+    fn new(ordinal: CUdevice, model: Model) -> Result<Device, crate::memory::ReserveError> {
         let pool = Arc::new(Pool::new(ordinal));
         Ok(Device {
             ordinal,
-            memory: Memory::new(bytes)?,
+            memory: Memory::new(model.memory)?,
+            model,
             primary: PrimaryContext::new(),
             fault: Fault(AtomicU32::new(0)),
             current_pool: Mutex::new(Arc::clone(&pool)),
@@ -192,29 +196,6 @@ impl Device {
     }
 }
 
-/// A size as people write it: bytes, or a number with K, M, G or T.
-fn parse_size(text: &str) -> Option<u64> {
-    let text = text.trim();
-    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
-    let shift = match text[digits.len()..].to_ascii_uppercase().as_str() {
-        "" => 0,
-        "K" | "KIB" => 10,
-        "M" | "MIB" => 20,
-        "G" | "GIB" => 30,
-        "T" | "TIB" => 40,
-        _ => return None,
-    };
-    digits.parse::<u64>().ok()?.checked_mul(1 << shift)
-}
-
-fn setting<T>(name: &str, default: T, parse: impl Fn(&str) -> Option<T>) -> T {
-    let Ok(text) = env::var(name) else { return default };
-    parse(&text).unwrap_or_else(|| {
-        log::error!("{name}={text} is not understood and ignored");
-        default
-    })
-}
-
 fn make_devices() -> CuResult<Vec<Device>> {
     let logger = env_logger::Env::new().filter_or("CUDA_EMULATOR_LOG", "error");
     // Fails when the program that this is linked into already logs elsewhere.
@@ -229,13 +210,9 @@ fn make_devices() -> CuResult<Vec<Device>> {
             )
         })
         .try_init();
-    let count =
-        setting("CUDA_EMULATOR_DEVICES", 1, |text| text.parse().ok().filter(|count| *count <= MAX_DEVICES));
-    let bytes = setting("CUDA_EMULATOR_MEMORY", attributes::DEFAULT_MEMORY, parse_size);
-    if count == 0 {
-        return Err(CUresult::CUDA_ERROR_NO_DEVICE);
-    }
-    let devices = (0..count).map(|ordinal| Device::new(ordinal as CUdevice, bytes)).collect::<Result<_, _>>();
+    let devices = model::models()?.into_iter().enumerate();
+    let devices = devices.map(|(ordinal, model)| Device::new(ordinal as CUdevice, model));
+    let devices = devices.collect::<Result<_, _>>();
     devices.map_err(|error| {
         log::error!("{error}");
         CUresult::CUDA_ERROR_OUT_OF_MEMORY
@@ -261,19 +238,4 @@ fn init(flags: u32) -> CuResult<()> {
 
 super::ffi::entries! { before_init
     cuInit => init(flags: u32);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::parse_size;
-
-    #[test]
-    fn sizes_are_read_as_people_write_them() {
-        assert_eq!(parse_size("512"), Some(512));
-        assert_eq!(parse_size("2G"), Some(2 << 30));
-        assert_eq!(parse_size("3 MiB"), None);
-        assert_eq!(parse_size("3MiB"), Some(3 << 20));
-        assert_eq!(parse_size("99999999999T"), None);
-        assert_eq!(parse_size("G"), None);
-    }
 }

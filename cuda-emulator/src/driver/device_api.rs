@@ -3,7 +3,7 @@
 
 use std::ffi::{c_char, c_int};
 
-use super::attributes::{self, attribute};
+use super::attributes::attribute;
 use super::device::{CUdevice, all, device};
 use super::ffi::{Out, Text, copy_text};
 use super::result::{CUresult, CuResult};
@@ -22,10 +22,10 @@ fn device_get_count(count: Out<c_int>) -> CuResult<()> {
 
 fn device_get_name(name: Out<c_char>, len: c_int, ordinal: CUdevice) -> CuResult<()> {
     name.check()?;
-    device(ordinal)?;
+    let device = device(ordinal)?;
     let capacity =
         usize::try_from(len).ok().filter(|len| *len > 0).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    copy_text(name, capacity, attributes::NAME);
+    copy_text(name, capacity, &device.model.name);
     Ok(())
 }
 
@@ -43,16 +43,16 @@ fn device_total_mem(bytes: Out<usize>, ordinal: CUdevice) -> CuResult<()> {
 
 fn device_get_attribute(value: Out<c_int>, number: c_int, ordinal: CUdevice) -> CuResult<()> {
     value.check()?;
-    value.set(attribute(number, device(ordinal)?.ordinal)?);
+    value.set(attribute(number, device(ordinal)?)?);
     Ok(())
 }
 
 fn device_compute_capability(major: Out<c_int>, minor: Out<c_int>, ordinal: CUdevice) -> CuResult<()> {
     major.check()?;
     minor.check()?;
-    device(ordinal)?;
-    major.set(attributes::ARCHITECTURE as c_int / 10);
-    minor.set(attributes::ARCHITECTURE as c_int % 10);
+    let architecture = device(ordinal)?.model.architecture as c_int;
+    major.set(architecture / 10);
+    minor.set(architecture % 10);
     Ok(())
 }
 
@@ -85,7 +85,7 @@ fn device_can_access_peer(can: Out<c_int>, one: CUdevice, other: CUdevice) -> Cu
     can.check()?;
     device(one)?;
     device(other)?;
-    can.set(0);
+    can.set(c_int::from(one != other));
     Ok(())
 }
 
@@ -98,14 +98,16 @@ fn device_get_p2p_attribute(
     value.check()?;
     device(one)?;
     device(other)?;
-    if one == other || !(1..=5).contains(&number) {
-        return Err(if one == other {
-            CUresult::CUDA_ERROR_INVALID_DEVICE
-        } else {
-            CUresult::CUDA_ERROR_INVALID_VALUE
-        });
+    if one == other {
+        return Err(CUresult::CUDA_ERROR_INVALID_DEVICE);
     }
-    value.set(0);
+    // CUdevice_P2PAttribute: performance rank, access, native atomics, access to arrays, partial native atomics.
+    value.set(match number {
+        1 => 0,
+        2..=4 => 1,
+        5 => 0,
+        _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+    });
     Ok(())
 }
 
@@ -118,13 +120,14 @@ fn device_get_exec_affinity_support(value: Out<c_int>, _kind: c_int, ordinal: CU
 
 fn device_get_texture_1d_linear_max_width(
     width: Out<usize>,
-    _format: c_int,
-    _channels: u32,
+    format: u32,
+    channels: u32,
     ordinal: CUdevice,
 ) -> CuResult<()> {
     width.check()?;
     device(ordinal)?;
-    width.set(0);
+    super::array::format_of(format, channels)?;
+    width.set(1 << 28);
     Ok(())
 }
 
@@ -145,5 +148,5 @@ super::ffi::entries! { after_init
     cuDeviceGetExecAffinitySupport => device_get_exec_affinity_support(
         value: Out<c_int>, kind: c_int, device: CUdevice);
     cuDeviceGetTexture1DLinearMaxWidth => device_get_texture_1d_linear_max_width(
-        width: Out<usize>, format: c_int, channels: u32, device: CUdevice);
+        width: Out<usize>, format: u32, channels: u32, device: CUdevice);
 }

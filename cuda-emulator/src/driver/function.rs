@@ -6,9 +6,9 @@ use std::ffi::{CString, c_char, c_int};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
-use super::attributes::{ARCHITECTURE, MAX_THREADS, REGISTERS, SHARED_DEFAULT, SHARED_OPTIN, WARP};
+use super::attributes::{MAX_THREADS, REGISTERS, SHARED_DEFAULT, WARP};
 use super::context::{self, Context};
-use super::device::{CUdevice, device};
+use super::device::{self, CUdevice, device};
 use super::ffi::Out;
 use super::handle::{Handle, Registry};
 use super::image::Image;
@@ -130,17 +130,17 @@ impl Function {
         let kernel = self.kernel()?;
         let settings = self.settings()?;
         Ok(match attribute {
-            0 => self.max_threads()? as c_int,              // MAX_THREADS_PER_BLOCK
-            1 => kernel.static_shared as c_int,             // SHARED_SIZE_BYTES
-            2 => self.constant_bytes() as c_int,            // CONST_SIZE_BYTES
-            3 => kernel.local_bytes as c_int,               // LOCAL_SIZE_BYTES
-            4 => kernel.registers as c_int,                 // NUM_REGS
-            5 => kernel.ptx_version as c_int,               // PTX_VERSION
-            6 => ARCHITECTURE as c_int,                     // BINARY_VERSION
-            7 => 0,                                         // CACHE_MODE_CA
-            8 => self.dynamic_shared()? as c_int,           // MAX_DYNAMIC_SHARED_SIZE_BYTES
+            0 => self.max_threads()? as c_int,   // MAX_THREADS_PER_BLOCK
+            1 => kernel.static_shared as c_int,  // SHARED_SIZE_BYTES
+            2 => self.constant_bytes() as c_int, // CONST_SIZE_BYTES
+            3 => kernel.local_bytes as c_int,    // LOCAL_SIZE_BYTES
+            4 => kernel.registers as c_int,      // NUM_REGS
+            5 => kernel.ptx_version as c_int,    // PTX_VERSION
+            6 => device::current_or_first()?.model.architecture as c_int, // BINARY_VERSION
+            7 => 0,                              // CACHE_MODE_CA
+            8 => self.dynamic_shared()? as c_int, // MAX_DYNAMIC_SHARED_SIZE_BYTES
             9 => settings.carveout.load(Ordering::Relaxed), // PREFERRED_SHARED_MEMORY_CARVEOUT
-            10..=13 => 0,                                   // CLUSTER_SIZE_MUST_BE_SET, REQUIRED_CLUSTER_*
+            10..=13 => 0,                        // CLUSTER_SIZE_MUST_BE_SET, REQUIRED_CLUSTER_*
             14 | 15 => settings.cluster[attribute as usize - 14].load(Ordering::Relaxed),
             _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
         })
@@ -151,7 +151,8 @@ impl Function {
         let settings = self.settings()?;
         match attribute {
             8 => {
-                let most = SHARED_OPTIN.saturating_sub(self.kernel()?.static_shared);
+                let most = device::current_or_first()?.model.limits().shared_optin;
+                let most = most.saturating_sub(self.kernel()?.static_shared);
                 let value = u32::try_from(value).ok().filter(|value| *value <= most).ok_or(invalid)?;
                 settings.dynamic_shared.store(value, Ordering::Relaxed);
             }

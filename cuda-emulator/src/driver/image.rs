@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::ffi::{CStr, c_char, c_void};
 use std::sync::Arc;
 
-use super::attributes::ARCHITECTURE;
+use super::device;
 use super::ffi::{In, Out, copy_text};
 use super::function::KernelSettings;
 use super::result::{CUresult, CuResult};
@@ -21,6 +21,9 @@ const JIT_ERROR_LOG_BUFFER_SIZE_BYTES: u32 = 6;
 const PTX_VERSION: (u32, u32) = (9, 0);
 /// A prelinked wrapper's list of containers ends by then, or it is not one.
 const MAX_PRELINKED: usize = 4096;
+
+/// Stands between the texts of a linked image: a comment, so that the whole stays text.
+pub(super) const LINK_SEPARATOR: &str = "\n// next module of a linked image\n";
 
 /// `__fatBinC_Wrapper_t`
 #[repr(C)]
@@ -63,6 +66,19 @@ impl JitOptions {
         Some((In::from_raw(place.cast_const()).get().ok()?, Out::from_raw(place)))
     }
 
+    /// Stores an option's result.
+    pub(super) fn answer(&self, option: u32, value: *mut c_void) {
+        if let Some((_, place)) = self.place(option) {
+            place.set(value);
+        }
+    }
+
+    /// Nothing to say.
+    pub(super) fn clear_logs(&self) {
+        self.log(JIT_ERROR_LOG_BUFFER, JIT_ERROR_LOG_BUFFER_SIZE_BYTES, "");
+        self.log(JIT_INFO_LOG_BUFFER, JIT_INFO_LOG_BUFFER_SIZE_BYTES, "");
+    }
+
     fn log(&self, buffer: u32, size: u32, message: &str) {
         let Some((capacity, used)) = self.place(size) else { return };
         let capacity = capacity as usize as u32 as usize;
@@ -78,9 +94,11 @@ pub(super) fn load(image: *const c_void, options: &JitOptions) -> CuResult<Arc<I
     if image.is_null() {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    let texts = texts(image).map_err(|error| report(options, &error.to_string(), code_of(&error)))?;
+    let architecture = device::current_or_first()?.model.architecture;
+    let texts =
+        texts(image, architecture).map_err(|error| report(options, &error.to_string(), code_of(&error)))?;
     for text in &texts {
-        check_header(text).map_err(|(code, message)| report(options, &message, code))?;
+        check_header(text, architecture).map_err(|(code, message)| report(options, &message, code))?;
     }
     let texts: Vec<_> = texts.iter().map(String::as_str).collect();
     let program = Program::link(&texts).map_err(|error| {
@@ -91,21 +109,20 @@ pub(super) fn load(image: *const c_void, options: &JitOptions) -> CuResult<Arc<I
         };
         report(options, &format!("PTX, {error}"), code)
     })?;
-    options.log(JIT_ERROR_LOG_BUFFER, JIT_ERROR_LOG_BUFFER_SIZE_BYTES, "");
-    options.log(JIT_INFO_LOG_BUFFER, JIT_INFO_LOG_BUFFER_SIZE_BYTES, "");
+    options.clear_logs();
     let settings = program.kernels.iter().map(|(name, kernel)| (name.clone(), KernelSettings::new(kernel)));
     let settings = settings.collect();
     Ok(Arc::new(Image { program, settings }))
 }
 
 /// Says why a module is refused, where the program asked for it and on standard error.
-fn report(options: &JitOptions, message: &str, code: CUresult) -> CUresult {
+pub(super) fn report(options: &JitOptions, message: &str, code: CUresult) -> CUresult {
     log::error!("a module is refused: {message}");
     options.log(JIT_ERROR_LOG_BUFFER, JIT_ERROR_LOG_BUFFER_SIZE_BYTES, message);
     code
 }
 
-fn code_of(error: &FatbinError) -> CUresult {
+pub(super) fn code_of(error: &FatbinError) -> CUresult {
     match error {
         FatbinError::Invalid(_) => CUresult::CUDA_ERROR_INVALID_IMAGE,
         FatbinError::NoPtx { .. } => CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU,
@@ -113,7 +130,7 @@ fn code_of(error: &FatbinError) -> CUresult {
 }
 
 /// Refuses PTX that is newer than the driver or the device, as NVIDIA's compiler does.
-fn check_header(text: &str) -> Result<(), (CUresult, String)> {
+pub(super) fn check_header(text: &str, architecture: u32) -> Result<(), (CUresult, String)> {
     let word_after = |directive: &str| {
         text.split_once(directive).and_then(|(_, rest)| {
             rest.split(|c: char| c.is_whitespace() || c == ',').find(|word| !word.is_empty())
@@ -128,16 +145,16 @@ fn check_header(text: &str) -> Result<(), (CUresult, String)> {
     let target = word_after(".target").and_then(|target| target.strip_prefix("sm_"));
     let target = target
         .and_then(|target| target.trim_end_matches(|c: char| c.is_ascii_alphabetic()).parse::<u32>().ok());
-    if let Some(target) = target.filter(|target| *target > ARCHITECTURE) {
+    if let Some(target) = target.filter(|target| *target > architecture) {
         let message =
-            format!("PTX for sm_{target} on a device of compute capability {ARCHITECTURE} (times ten)");
+            format!("PTX for sm_{target} on a device of compute capability {architecture} (times ten)");
         return Err((CUresult::CUDA_ERROR_INVALID_PTX, message));
     }
     Ok(())
 }
 
 /// The PTX texts to link.
-fn texts(image: *const c_void) -> Result<Vec<String>, FatbinError> {
+fn texts(image: *const c_void, architecture: u32) -> Result<Vec<String>, FatbinError> {
     // One byte at a time until all four are known to be there: a PTX text may be shorter.
     let mut first = [0u8; 4];
     for (index, byte) in first.iter_mut().enumerate() {
@@ -147,9 +164,9 @@ fn texts(image: *const c_void) -> Result<Vec<String>, FatbinError> {
         }
     }
     match u32::from_le_bytes(first) {
-        WRAPPER_MAGIC => wrapped(In::from_raw(image.cast::<Wrapper>())),
-        CONTAINER_MAGIC => Ok(vec![fatbin::ptx(container(image)?, ARCHITECTURE)?]),
-        ELF_MAGIC => Err(FatbinError::NoPtx { wanted: ARCHITECTURE, found: "machine code (a cubin)".into() }),
+        WRAPPER_MAGIC => wrapped(In::from_raw(image.cast::<Wrapper>()), architecture),
+        CONTAINER_MAGIC => Ok(vec![fatbin::ptx(container(image)?, architecture)?]),
+        ELF_MAGIC => Err(FatbinError::NoPtx { wanted: architecture, found: "machine code (a cubin)".into() }),
         _ => {
             // SAFETY: the API says that what is none of the above is a C string.
             let text = unsafe { CStr::from_ptr(image.cast::<c_char>()) };
@@ -158,17 +175,18 @@ fn texts(image: *const c_void) -> Result<Vec<String>, FatbinError> {
             if !text.contains(".version") {
                 return Err(FatbinError::Invalid("neither a fat binary nor PTX text"));
             }
-            Ok(vec![text.to_owned()])
+            // What cuLinkComplete made of several texts.
+            Ok(text.split(LINK_SEPARATOR).map(str::to_owned).collect())
         }
     }
 }
 
-fn wrapped(wrapper: In<Wrapper>) -> Result<Vec<String>, FatbinError> {
+fn wrapped(wrapper: In<Wrapper>, architecture: u32) -> Result<Vec<String>, FatbinError> {
     let wrapper = wrapper.get().map_err(|_| FatbinError::Invalid("no wrapper"))?;
     if wrapper.data.is_null() {
         return Err(FatbinError::Invalid("an empty wrapper"));
     }
-    let linked = fatbin::ptx(container(wrapper.data)?, ARCHITECTURE);
+    let linked = fatbin::ptx(container(wrapper.data)?, architecture);
     if linked.is_ok() || wrapper.version < 2 || wrapper.prelinked.is_null() {
         return Ok(vec![linked?]);
     }
@@ -180,13 +198,13 @@ fn wrapped(wrapper: In<Wrapper>) -> Result<Vec<String>, FatbinError> {
         if part.is_null() {
             break;
         }
-        texts.push(fatbin::ptx(container(part)?, ARCHITECTURE)?);
+        texts.push(fatbin::ptx(container(part)?, architecture)?);
     }
     if texts.is_empty() { Ok(vec![linked?]) } else { Ok(texts) }
 }
 
 /// The bytes of a container in the caller's memory.
-fn container<'a>(start: *const c_void) -> Result<&'a [u8], FatbinError> {
+pub(super) fn container<'a>(start: *const c_void) -> Result<&'a [u8], FatbinError> {
     let start = start.cast::<u8>();
     // SAFETY: the API demands that a container is there, which is at least a header; its own length says where it ends.
     // It stays readable during the call, and what is returned is used only during the call.

@@ -8,12 +8,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread;
 
-use super::attributes::{MAX_BLOCK, MAX_GRID, MAX_THREADS, MULTIPROCESSORS, REGISTERS, SHARED_OPTIN};
+use super::attributes::{MAX_BLOCK, MAX_GRID, MAX_THREADS, REGISTERS};
 use super::capture;
 use super::context::Context;
 use super::ffi::In;
 use super::function::{self, CUfunction, Function};
 use super::graph::Work;
+use super::model::Model;
 use super::module::Module;
 use super::occupancy;
 use super::output;
@@ -70,7 +71,7 @@ impl KernelWork {
     ) -> CuResult<KernelWork> {
         let function = function::find(handle)?;
         let kernel = function.kernel()?;
-        check(&function, kernel, &shape)?;
+        check(&context.device.model, &function, kernel, &shape)?;
         let params = parameters(kernel, params, extra)?;
         let module = function.module(context)?;
         let start = params.as_ptr() as usize;
@@ -89,7 +90,7 @@ impl KernelWork {
             cluster: cluster.or(self.shape.cluster),
             ..self.shape
         };
-        check(&self.function, self.function.kernel()?, &shape)?;
+        check(&self.context.device.model, &self.function, self.function.kernel()?, &shape)?;
         let params = self.params.clone();
         let start = params.as_ptr() as usize;
         let offsets = self.function.kernel()?.params.iter().map(|param| param.offset as usize);
@@ -181,7 +182,8 @@ fn packed(extra: In<*mut c_void>) -> CuResult<(In<u8>, usize)> {
     Ok((In::from_raw(pointer), size))
 }
 
-fn check(function: &Function, kernel: &Kernel, shape: &Shape) -> CuResult<()> {
+fn check(model: &Model, function: &Function, kernel: &Kernel, shape: &Shape) -> CuResult<()> {
+    let limits = model.limits();
     let invalid = Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     let outside = |size: &[u32; 3], most: &[u32; 3]| {
         size.iter().zip(most).any(|(size, most)| *size == 0 || size > most)
@@ -197,12 +199,13 @@ fn check(function: &Function, kernel: &Kernel, shape: &Shape) -> CuResult<()> {
         return Err(CUresult::CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
     }
     let total = u64::from(kernel.static_shared) + u64::from(shape.shared);
-    if shape.shared > function.dynamic_shared()? || total > SHARED_OPTIN.into() {
+    if shape.shared > function.dynamic_shared()? || total > limits.shared_optin.into() {
         return invalid;
     }
     if shape.cooperative {
         let blocks = shape.grid.iter().map(|size| u64::from(*size)).product::<u64>();
-        let resident = occupancy::blocks_per_multiprocessor(kernel, threads, shape.shared) * MULTIPROCESSORS;
+        let resident = occupancy::blocks_per_multiprocessor(&limits, kernel, threads, shape.shared);
+        let resident = resident * model.multiprocessors;
         if blocks > resident.into() {
             return Err(CUresult::CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE);
         }
@@ -253,7 +256,7 @@ fn execute(
         cluster: shape.cluster,
         cancel: &NEVER,
         workers: *WORKERS.get_or_init(|| thread::available_parallelism().map_or(1, NonZero::get)),
-        multiprocessors: MULTIPROCESSORS,
+        multiprocessors: context.device.model.multiprocessors,
         stack_bytes: context.stack_limit.load(Ordering::Relaxed) as u32,
         grid_id: GRID_ID.fetch_add(1, Ordering::Relaxed),
     });

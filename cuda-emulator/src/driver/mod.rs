@@ -4,7 +4,7 @@
 //! Each file ends with a table (`entries!`) of the C functions that it implements. Names without an implementation answer
 //! CUDA_ERROR_NOT_SUPPORTED (`names`). A call never follows a handle, checks every address, and never unwinds into C.
 //!
-//! Environment: `CUDA_EMULATOR_DEVICES` (1), `CUDA_EMULATOR_MEMORY` (8G, for each device), `CUDA_EMULATOR_LOG` (error; as RUST_LOG).
+//! Environment: see `docs/emulator.md`; `model` reads what is about devices, `device` the rest.
 
 mod allocation;
 mod array;
@@ -17,6 +17,7 @@ mod context;
 mod context_api;
 mod copy;
 mod copy_api;
+mod copy_batch_api;
 mod device;
 mod device_api;
 mod event;
@@ -28,7 +29,10 @@ mod host_memory;
 mod image;
 mod launch;
 mod library;
+mod link;
+mod managed;
 mod mem_op;
+mod model;
 mod module;
 mod names;
 mod occupancy;
@@ -40,10 +44,13 @@ mod profiler;
 mod queue;
 mod result;
 mod stream;
+mod stream_attribute_api;
 mod surface_api;
 mod symbols;
 mod texture_api;
 mod threads;
+mod virtual_memory;
+mod virtual_memory_api;
 
 pub use result::CUresult;
 

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How many blocks of a kernel fit on a multiprocessor, by the rules of compute capability 9.0.
+//! How many blocks of a kernel fit on a multiprocessor, by the rules of the device's compute capability.
 
 use std::ffi::c_int;
 
-use super::attributes::{
-    BLOCKS_PER_MULTIPROCESSOR, MULTIPROCESSORS, REGISTERS, SHARED_PER_MULTIPROCESSOR, SHARED_RESERVED,
-    THREADS_PER_MULTIPROCESSOR, WARP,
-};
+use super::attributes::{REGISTERS, WARP};
+use super::device;
 use super::ffi::Out;
 use super::function::{self, CUfunction};
+use super::model::Limits;
 use super::result::{CUresult, CuResult};
 use crate::program::Kernel;
 
@@ -18,14 +17,14 @@ const REGISTER_UNIT: u32 = 256;
 const SHARED_UNIT: u32 = 128;
 
 /// Resident blocks of `threads` threads (1 to 1024) with `dynamic` bytes of dynamic shared memory.
-pub(super) fn blocks_per_multiprocessor(kernel: &Kernel, threads: u32, dynamic: u32) -> u32 {
+pub(super) fn blocks_per_multiprocessor(limits: &Limits, kernel: &Kernel, threads: u32, dynamic: u32) -> u32 {
     let warps = threads.div_ceil(WARP);
-    let by_threads = THREADS_PER_MULTIPROCESSOR / WARP / warps;
+    let by_threads = limits.threads / WARP / warps;
     let registers = (kernel.registers.clamp(1, 255) * WARP).next_multiple_of(REGISTER_UNIT) * warps;
-    let shared = kernel.static_shared.saturating_add(dynamic).saturating_add(SHARED_RESERVED);
+    let shared = kernel.static_shared.saturating_add(dynamic).saturating_add(limits.shared_reserved);
     let shared = shared.checked_next_multiple_of(SHARED_UNIT).unwrap_or(u32::MAX);
-    let by_shared = SHARED_PER_MULTIPROCESSOR / shared;
-    BLOCKS_PER_MULTIPROCESSOR.min(by_threads).min(REGISTERS / registers).min(by_shared)
+    let by_shared = limits.shared.checked_div(shared).unwrap_or(u32::MAX);
+    limits.blocks.min(by_threads).min(REGISTERS / registers).min(by_shared)
 }
 
 fn max_active_blocks(out: Out<c_int>, handle: CUfunction, threads: c_int, dynamic: usize) -> CuResult<()> {
@@ -34,8 +33,13 @@ fn max_active_blocks(out: Out<c_int>, handle: CUfunction, threads: c_int, dynami
     let threads = u32::try_from(threads).ok().filter(|threads| *threads > 0);
     let threads = threads.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     let dynamic = u32::try_from(dynamic).unwrap_or(u32::MAX);
+    let limits = device::current_or_first()?.model.limits();
     let fits = threads <= function.max_threads()? && dynamic <= function.dynamic_shared()?;
-    out.set(if fits { blocks_per_multiprocessor(function.kernel()?, threads, dynamic) as c_int } else { 0 });
+    out.set(if fits {
+        blocks_per_multiprocessor(&limits, function.kernel()?, threads, dynamic) as c_int
+    } else {
+        0
+    });
     Ok(())
 }
 
@@ -72,6 +76,8 @@ fn max_potential_block_size(
     let kernel = function.kernel()?;
     let most = function.max_threads()?;
     let most = if limit > 0 { most.min(limit as u32) } else { most };
+    let model = &device::current_or_first()?.model;
+    let limits = model.limits();
     let mut best = (0, 0);
     // From large to small: the largest block wins among equals.
     let sizes = (1..=most.div_ceil(WARP)).rev().map(|warps| (warps * WARP).min(most));
@@ -81,12 +87,13 @@ fn max_potential_block_size(
             Some(dynamic_of) => unsafe { dynamic_of(threads as c_int) },
             None => dynamic,
         };
-        let blocks = blocks_per_multiprocessor(kernel, threads, u32::try_from(dynamic).unwrap_or(u32::MAX));
+        let blocks =
+            blocks_per_multiprocessor(&limits, kernel, threads, u32::try_from(dynamic).unwrap_or(u32::MAX));
         if blocks * threads > best.0 * best.1 {
             best = (blocks, threads);
         }
     }
-    min_grid.set((best.0 * MULTIPROCESSORS) as c_int);
+    min_grid.set((best.0 * model.multiprocessors) as c_int);
     block.set(best.1 as c_int);
     Ok(())
 }
@@ -115,12 +122,14 @@ fn available_dynamic_smem(
     let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
     let blocks = u32::try_from(blocks).ok().filter(|blocks| *blocks > 0).ok_or(invalid)?;
     let threads = u32::try_from(threads).ok().filter(|threads| *threads > 0).ok_or(invalid)?;
-    if threads > function.max_threads()? || blocks_per_multiprocessor(function.kernel()?, threads, 0) < blocks
+    let limits = device::current_or_first()?.model.limits();
+    if threads > function.max_threads()?
+        || blocks_per_multiprocessor(&limits, function.kernel()?, threads, 0) < blocks
     {
         return Err(invalid);
     }
-    let share = SHARED_PER_MULTIPROCESSOR / blocks / SHARED_UNIT * SHARED_UNIT;
-    let own = function.kernel()?.static_shared + SHARED_RESERVED;
+    let share = limits.shared / blocks / SHARED_UNIT * SHARED_UNIT;
+    let own = function.kernel()?.static_shared + limits.shared_reserved;
     out.set(share.saturating_sub(own).min(function.dynamic_shared()?) as usize);
     Ok(())
 }
@@ -147,12 +156,13 @@ mod tests {
     #[test]
     fn each_resource_limits_the_blocks() {
         let kernel = |registers, static_shared| Kernel { registers, static_shared, ..Kernel::default() };
-        assert_eq!(blocks_per_multiprocessor(&kernel(16, 0), 32, 0), 32);
-        assert_eq!(blocks_per_multiprocessor(&kernel(16, 0), 1024, 0), 2);
-        assert_eq!(blocks_per_multiprocessor(&kernel(16, 0), 1000, 0), 2);
-        assert_eq!(blocks_per_multiprocessor(&kernel(128, 0), 256, 0), 2);
-        assert_eq!(blocks_per_multiprocessor(&kernel(16, 47 << 10), 256, 0), 4);
-        assert_eq!(blocks_per_multiprocessor(&kernel(16, 0), 256, 227 << 10), 1);
-        assert_eq!(blocks_per_multiprocessor(&kernel(16, 0), 256, 228 << 10), 0);
+        let limits = Limits::of(90).unwrap();
+        assert_eq!(blocks_per_multiprocessor(&limits, &kernel(16, 0), 32, 0), 32);
+        assert_eq!(blocks_per_multiprocessor(&limits, &kernel(16, 0), 1024, 0), 2);
+        assert_eq!(blocks_per_multiprocessor(&limits, &kernel(16, 0), 1000, 0), 2);
+        assert_eq!(blocks_per_multiprocessor(&limits, &kernel(128, 0), 256, 0), 2);
+        assert_eq!(blocks_per_multiprocessor(&limits, &kernel(16, 47 << 10), 256, 0), 4);
+        assert_eq!(blocks_per_multiprocessor(&limits, &kernel(16, 0), 256, 227 << 10), 1);
+        assert_eq!(blocks_per_multiprocessor(&limits, &kernel(16, 0), 256, 228 << 10), 0);
     }
 }

@@ -9,6 +9,7 @@ use super::ffi::{In, Out};
 use super::handle::Handle;
 use super::host_memory;
 use super::result::{CUresult, CuResult};
+use super::virtual_memory;
 use crate::memory::{Range, RangeKind};
 
 /// CU_MEMORYTYPE_HOST, CU_MEMORYTYPE_DEVICE
@@ -29,6 +30,8 @@ struct Found {
 impl Found {
     fn new(ptr: u64) -> Option<Found> {
         let (device, range) = device::range_of(ptr)?;
+        let mapped = if range.kind == RangeKind::Mapped { virtual_memory::device_of(ptr) } else { None };
+        let device = mapped.unwrap_or(device);
         Some(Found { device, range, owner: device.owner(range.base) })
     }
 

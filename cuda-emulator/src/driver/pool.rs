@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Memory pools: accounts of stream-ordered allocations. Memory itself always comes from the device.
 
+use std::collections::BTreeSet;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::capture;
-use super::context::Context;
+use super::context::{self, Context};
 use super::device::{self, CUdevice, CUdeviceptr, device};
 use super::ffi::{In, Out};
 use super::graph;
@@ -42,6 +43,8 @@ pub struct Pool {
     /// The three reuse policies: kept, without effect.
     policies: [AtomicU32; 3],
     default: bool,
+    /// Other devices that reach its memory.
+    peers: Mutex<BTreeSet<CUdevice>>,
 }
 
 /// CUmemLocation
@@ -99,8 +102,10 @@ impl CUmemPoolProps {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct CUmemAccessDesc {
-    location: CUmemLocation,
-    flags: u32,
+    /// Whose access it is about.
+    pub location: CUmemLocation,
+    /// CUmemAccess_flags
+    pub flags: u32,
 }
 
 impl Pool {
@@ -114,6 +119,7 @@ impl Pool {
             threshold: AtomicU64::new(0),
             policies: [1, 1, 1].map(AtomicU32::new),
             default: true,
+            peers: Mutex::default(),
         }
     }
 
@@ -229,14 +235,27 @@ fn pool_get_attribute(handle: CUmemoryPool, attribute: u32, value: *mut c_void) 
 
 fn pool_set_access(handle: CUmemoryPool, access: In<CUmemAccessDesc>, count: usize) -> CuResult<()> {
     let pool = find(handle)?;
+    let own = device(pool.ordinal)?;
     for index in 0..count {
         let access = access.at(index)?;
-        if access.location.kind != LOCATION_DEVICE {
+        if access.location.kind != LOCATION_DEVICE || !matches!(access.flags, 0 | READ_WRITE) {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
-        let other = device(access.location.id)?.ordinal != pool.ordinal;
-        if other || access.flags != READ_WRITE {
-            return Err(CUresult::CUDA_ERROR_INVALID_DEVICE);
+        let other = device(access.location.id)?;
+        if other.ordinal == own.ordinal {
+            // The device itself always has access.
+            if access.flags == 0 {
+                return Err(CUresult::CUDA_ERROR_INVALID_DEVICE);
+            }
+            continue;
+        }
+        let mut peers = pool.peers.lock().unwrap_or_else(PoisonError::into_inner);
+        // All memory of the device becomes reachable, not the pool's alone.
+        if access.flags == READ_WRITE && peers.insert(other.ordinal) {
+            other.memory.add_peer(&own.memory);
+        } else if access.flags == 0 && peers.remove(&other.ordinal) {
+            context::wait_all_idle();
+            other.memory.remove_peer(&own.memory);
         }
     }
     Ok(())
@@ -246,7 +265,12 @@ fn pool_get_access(flags: Out<u32>, handle: CUmemoryPool, location: In<CUmemLoca
     flags.check()?;
     let pool = find(handle)?;
     let location = location.get()?;
-    flags.set(if location.kind == LOCATION_DEVICE && location.id == pool.ordinal { READ_WRITE } else { 0 });
+    if location.kind != LOCATION_DEVICE {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let ordinal = device(location.id)?.ordinal;
+    let peer = pool.peers.lock().unwrap_or_else(PoisonError::into_inner).contains(&ordinal);
+    flags.set(if ordinal == pool.ordinal || peer { READ_WRITE } else { 0 });
     Ok(())
 }
 

@@ -2,7 +2,7 @@
 //! Streams, the three default ones included, and the order that CUDA promises between them.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -39,10 +39,12 @@ pub struct Stream {
     pub(super) queue: Arc<Queue>,
     /// Takes no part in the legacy default stream's order.
     pub(super) non_blocking: bool,
-    priority: i32,
+    pub(super) priority: i32,
     id: u64,
     /// Work goes into a graph instead.
     pub(super) capture: Mutex<Option<Branch>>,
+    /// By CUstreamAttrID.
+    pub(super) attributes: Mutex<BTreeMap<u32, [u32; 16]>>,
 }
 
 impl Stream {
@@ -57,6 +59,7 @@ impl Stream {
             priority,
             id,
             capture: Mutex::default(),
+            attributes: Mutex::default(),
         }
     }
 

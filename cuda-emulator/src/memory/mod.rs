@@ -5,9 +5,10 @@
 
 mod access;
 mod ranges;
+mod sharing;
 mod window;
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use thiserror::Error;
@@ -37,6 +38,11 @@ pub struct Memory {
     state: RwLock<State>,
     /// Counts the removals of ranges: whoever remembers a range must forget it when this changes.
     generation: AtomicU64,
+    /// Devices whose memory is valid here, too.
+    peers: RwLock<Vec<&'static Memory>>,
+    has_peers: AtomicBool,
+    /// Devices that reach this memory.
+    watchers: RwLock<Vec<&'static Memory>>,
 }
 
 #[derive(Debug)]
@@ -93,7 +99,13 @@ impl Memory {
             heap_limit: DEFAULT_HEAP_BYTES,
             heap_used: 0,
         };
-        Ok(Memory { state: RwLock::new(state), generation: AtomicU64::new(0) })
+        Ok(Memory {
+            state: RwLock::new(state),
+            generation: AtomicU64::new(0),
+            peers: RwLock::default(),
+            has_peers: AtomicBool::new(false),
+            watchers: RwLock::default(),
+        })
     }
 
     /// Allocates zeroed memory, at least [`MIN_ALIGN`] aligned (`align` must be a power of two). Takes no time: pages
@@ -145,6 +157,7 @@ impl Memory {
         state.ranges.remove(base);
         // Before the pages are discarded: who still uses the range finds out at the next check.
         self.generation.fetch_add(1, Ordering::SeqCst);
+        self.notify_watchers();
         state.window.discard(base, range.bytes);
         let charged = State::charged(range.bytes, range.kind).unwrap_or(0);
         state.extents.free(base, charged);
@@ -180,7 +193,8 @@ impl Memory {
 
     /// The valid range around `ptr`. Arrays have no addresses that programs may use.
     pub fn range_of(&self, ptr: u64) -> Option<Range> {
-        self.read_state().ranges.find(ptr).filter(|range| range.kind != RangeKind::Array)
+        let own = self.read_state().ranges.find(ptr);
+        own.or_else(|| self.peer_range_of(ptr)).filter(|range| range.kind != RangeKind::Array)
     }
 
     /// Whether `ptr` lies in the part of the address space that allocations come from, allocated or not.

@@ -16,6 +16,8 @@ pub enum RangeKind {
     HostAllocated,
     /// cuMemHostRegister.
     HostRegistered,
+    /// cuMemMap.
+    Mapped,
     /// A CUDA array: no address of the program's.
     Array,
 }

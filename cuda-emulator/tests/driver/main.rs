@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The driver API with kernels. The expected answers are those of NVIDIA's driver 580 (CUDA 13.0) on an H200.
 
+mod arrays;
 mod cu;
+mod devices;
 mod faults;
 mod launches;
 mod modules;
 mod output;
+mod virtual_memory;

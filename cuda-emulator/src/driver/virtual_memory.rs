@@ -1,0 +1,375 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Virtual memory management: physical memory (a memory file each), reserved addresses, and which of the one is mapped at
+//! which of the other.
+
+use std::collections::BTreeMap;
+use std::ffi::c_void;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::device::{self, CUdevice, CUdeviceptr, Device};
+use super::handle::{Handle, Registry};
+use super::pool::CUmemLocation;
+use super::result::{CUresult, CuResult};
+use crate::memory::RangeKind;
+
+/// Physical memory's handle.
+pub type CUmemGenericAllocationHandle = Handle<Physical>;
+
+/// Sizes and addresses are multiples of this many bytes.
+pub(super) const GRANULARITY: u64 = 2 << 20;
+
+static PHYSICAL: Registry<Physical> = Registry::new();
+static RESERVED: Mutex<BTreeMap<u64, Reservation>> = Mutex::new(BTreeMap::new());
+
+/// CUmemAllocationProp
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct AllocationProp {
+    pub(super) kind: u32,
+    pub(super) handle_types: u32,
+    pub(super) location: CUmemLocation,
+    win32_meta_data: usize,
+    compression: u8,
+    rdma: u8,
+    usage: u16,
+    reserved: [u8; 4],
+}
+
+const _: () = assert!(size_of::<AllocationProp>() == 32);
+
+impl AllocationProp {
+    /// What is known of imported memory.
+    fn imported(ordinal: CUdevice) -> AllocationProp {
+        AllocationProp {
+            kind: 1,
+            handle_types: 1,
+            location: CUmemLocation { kind: 1, id: ordinal },
+            win32_meta_data: 0,
+            compression: 0,
+            rdma: 0,
+            usage: 0,
+            reserved: [0; 4],
+        }
+    }
+
+    /// The device whose memory it asks for.
+    pub(super) fn device(&self) -> CuResult<&'static Device> {
+        // CU_MEM_ALLOCATION_TYPE_PINNED, CU_MEM_LOCATION_TYPE_DEVICE; handles: none or file descriptors.
+        if self.kind != 1 || self.location.kind != 1 {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        if self.handle_types > 1 {
+            return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+        }
+        device::device(self.location.id)
+    }
+}
+
+/// Physical memory.
+pub struct Physical {
+    handle: CUmemGenericAllocationHandle,
+    pub(super) file: OwnedFd,
+    bytes: u64,
+    pub(super) prop: AllocationProp,
+    device: &'static Device,
+    /// cuMemRelease must be called as often.
+    references: Mutex<u64>,
+}
+
+impl Drop for Physical {
+    fn drop(&mut self) {
+        self.device.memory.discharge(self.bytes);
+    }
+}
+
+/// Reserved addresses.
+///
+/// # Invariants
+/// `[base, base + bytes)` is a mapping that belongs to this value alone until it is removed from the table.
+struct Reservation {
+    bytes: u64,
+    /// By address; they never overlap.
+    maps: BTreeMap<u64, Map>,
+    /// The ranges that each device has been told of.
+    published: BTreeMap<CUdevice, Vec<(u64, u64)>>,
+}
+
+struct Map {
+    bytes: u64,
+    physical: Arc<Physical>,
+    /// CUmemAccess_flags by device.
+    access: BTreeMap<CUdevice, u32>,
+}
+
+fn reserved() -> MutexGuard<'static, BTreeMap<u64, Reservation>> {
+    RESERVED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The reservation that holds all of a range.
+fn around(table: &mut BTreeMap<u64, Reservation>, ptr: u64, bytes: u64) -> CuResult<&mut Reservation> {
+    let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
+    let (base, found) = table.range_mut(..=ptr).next_back().ok_or(invalid)?;
+    let inside = bytes > 0 && ptr.checked_add(bytes).is_some_and(|end| end <= base + found.bytes);
+    if inside { Ok(found) } else { Err(invalid) }
+}
+
+fn check_size(bytes: u64) -> CuResult<()> {
+    if bytes > 0 && bytes.is_multiple_of(GRANULARITY) && bytes <= 1 << 46 {
+        Ok(())
+    } else {
+        Err(CUresult::CUDA_ERROR_INVALID_VALUE)
+    }
+}
+
+/// cuMemCreate
+pub(super) fn create(bytes: u64, prop: AllocationProp) -> CuResult<CUmemGenericAllocationHandle> {
+    check_size(bytes)?;
+    let device = prop.device()?;
+    // SAFETY: a name that ends with NUL; the result is checked.
+    let file = unsafe { libc::memfd_create(c"cuda-emulator".as_ptr(), libc::MFD_CLOEXEC) };
+    if file < 0 {
+        return Err(CUresult::CUDA_ERROR_OPERATING_SYSTEM);
+    }
+    // SAFETY: a new descriptor, which nobody else owns.
+    let file = unsafe { OwnedFd::from_raw_fd(file) };
+    // SAFETY: only changes the new file's length.
+    if unsafe { libc::ftruncate(file.as_raw_fd(), bytes as libc::off_t) } != 0 {
+        return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
+    }
+    keep(file, bytes, prop, device)
+}
+
+fn keep(
+    file: OwnedFd,
+    bytes: u64,
+    prop: AllocationProp,
+    device: &'static Device,
+) -> CuResult<CUmemGenericAllocationHandle> {
+    device.memory.charge(bytes).map_err(|_| CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
+    let handle = Handle::mint();
+    let physical = Physical { handle, file, bytes, prop, device, references: Mutex::new(1) };
+    PHYSICAL.insert(handle, Arc::new(physical));
+    Ok(handle)
+}
+
+/// cuMemImportFromShareableHandle: memory that another process, or this one, has exported as a file descriptor.
+pub(super) fn import(descriptor: i32) -> CuResult<CUmemGenericAllocationHandle> {
+    let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
+    // SAFETY: duplicating checks the descriptor.
+    let copy = unsafe { libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, 0) };
+    if copy < 0 {
+        return Err(invalid);
+    }
+    // SAFETY: a new descriptor, which nobody else owns.
+    let file = unsafe { OwnedFd::from_raw_fd(copy) };
+    // Only a memory file: it has a length that nothing else here changes.
+    // SAFETY: asks for the seals of a file; anything but a memory file refuses.
+    if unsafe { libc::fcntl(copy, libc::F_GET_SEALS) } < 0 {
+        return Err(invalid);
+    }
+    let bytes =
+        std::fs::File::from(file.try_clone().map_err(|_| invalid)?).metadata().map_err(|_| invalid)?.len();
+    check_size(bytes)?;
+    let device = device::current_or_first()?;
+    keep(file, bytes, AllocationProp::imported(device.ordinal), device)
+}
+
+/// The physical memory behind a handle.
+pub(super) fn find(handle: CUmemGenericAllocationHandle) -> CuResult<Arc<Physical>> {
+    PHYSICAL.get(handle).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
+}
+
+/// cuMemRelease: mappings keep the memory.
+pub(super) fn release(handle: CUmemGenericAllocationHandle) -> CuResult<()> {
+    let physical = find(handle)?;
+    let mut references = physical.references.lock().unwrap_or_else(PoisonError::into_inner);
+    *references -= 1;
+    if *references == 0 {
+        PHYSICAL.remove(handle);
+    }
+    Ok(())
+}
+
+/// cuMemRetainAllocationHandle: the handle of what is mapped at an address.
+pub(super) fn retain(ptr: CUdeviceptr) -> CuResult<CUmemGenericAllocationHandle> {
+    let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
+    let mut table = reserved();
+    let reservation = around(&mut table, ptr, 1)?;
+    let (base, map) = reservation.maps.range(..=ptr).next_back().ok_or(invalid)?;
+    if ptr - base >= map.bytes {
+        return Err(invalid);
+    }
+    let physical = &map.physical;
+    *physical.references.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+    PHYSICAL.insert(physical.handle, Arc::clone(physical));
+    Ok(physical.handle)
+}
+
+/// Maps a place of the address space anew, inaccessible or as plain memory.
+///
+/// # Safety
+/// The range belongs to a reservation, and nobody uses it.
+unsafe fn blank(base: u64, bytes: u64, protection: i32, fixed: i32) -> *mut c_void {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | fixed;
+    // SAFETY: the caller's promise; without MAP_FIXED the address is only a hint.
+    unsafe { libc::mmap(base as *mut c_void, bytes as usize, protection, flags, -1, 0) }
+}
+
+/// cuMemAddressReserve
+pub(super) fn reserve(bytes: u64, alignment: u64, hint: u64) -> CuResult<CUdeviceptr> {
+    check_size(bytes)?;
+    if alignment != 0 && !alignment.is_power_of_two() || alignment > 1 << 40 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let alignment = alignment.max(GRANULARITY);
+    let padded = bytes + alignment;
+    // SAFETY: no MAP_FIXED: a place that nothing uses.
+    let start = unsafe { blank(hint, padded, libc::PROT_NONE, 0) };
+    if start == libc::MAP_FAILED {
+        return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
+    }
+    let start = start as u64;
+    let base = start.next_multiple_of(alignment);
+    // SAFETY: what lies before and behind the aligned part is a part of the new mapping that nobody knows of.
+    unsafe {
+        if base > start {
+            libc::munmap(start as *mut c_void, (base - start) as usize);
+        }
+        let (end, all) = (base + bytes, start + padded);
+        if all > end {
+            libc::munmap(end as *mut c_void, (all - end) as usize);
+        }
+    }
+    reserved().insert(base, Reservation { bytes, maps: BTreeMap::new(), published: BTreeMap::new() });
+    Ok(base)
+}
+
+/// cuMemAddressFree
+pub(super) fn free(ptr: CUdeviceptr, bytes: u64) -> CuResult<()> {
+    let mut table = reserved();
+    let found = table.get(&ptr).filter(|found| found.bytes == bytes && found.maps.is_empty());
+    found.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    table.remove(&ptr);
+    // SAFETY: the reservation's own mapping (invariant), which nothing is mapped into any more.
+    unsafe { libc::munmap(ptr as *mut c_void, bytes as usize) };
+    Ok(())
+}
+
+/// cuMemMap
+pub(super) fn map(
+    ptr: CUdeviceptr,
+    bytes: u64,
+    offset: u64,
+    handle: CUmemGenericAllocationHandle,
+) -> CuResult<()> {
+    let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
+    check_size(bytes)?;
+    let physical = find(handle)?;
+    let inside = offset.checked_add(bytes).is_some_and(|end| end <= physical.bytes);
+    if !ptr.is_multiple_of(GRANULARITY) || !offset.is_multiple_of(GRANULARITY) || !inside {
+        return Err(invalid);
+    }
+    let mut table = reserved();
+    let reservation = around(&mut table, ptr, bytes)?;
+    let before = reservation.maps.range(..ptr + bytes).next_back();
+    if before.is_some_and(|(base, map)| base + map.bytes > ptr) {
+        return Err(invalid);
+    }
+    let flags = libc::MAP_SHARED | libc::MAP_FIXED;
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: the place is a part of a reservation (invariant) where nothing is mapped: nobody uses it.
+    let place = unsafe {
+        let file = physical.file.as_raw_fd();
+        libc::mmap(ptr as *mut c_void, bytes as usize, protection, flags, file, offset as libc::off_t)
+    };
+    if place == libc::MAP_FAILED {
+        return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
+    }
+    reservation.maps.insert(ptr, Map { bytes, physical, access: BTreeMap::new() });
+    Ok(())
+}
+
+impl Reservation {
+    /// The addresses of the maps that make up a range exactly.
+    fn covering(&self, ptr: u64, bytes: u64) -> CuResult<Vec<u64>> {
+        let mut found = Vec::new();
+        let mut next = ptr;
+        for (base, map) in self.maps.range(ptr..ptr + bytes) {
+            if *base != next {
+                break;
+            }
+            next = base + map.bytes;
+            found.push(*base);
+        }
+        if next == ptr + bytes { Ok(found) } else { Err(CUresult::CUDA_ERROR_INVALID_VALUE) }
+    }
+
+    /// Tells the devices what they may use: neighbours as one range, since copies cross their borders.
+    fn publish(&mut self) {
+        for device in device::all() {
+            let mut ranges: Vec<(u64, u64)> = Vec::new();
+            for (base, map) in &self.maps {
+                if map.access.get(&device.ordinal).is_none_or(|flags| *flags == 0) {
+                    continue;
+                }
+                match ranges.last_mut() {
+                    Some((start, length)) if *start + *length == *base => *length += map.bytes,
+                    _ => ranges.push((*base, map.bytes)),
+                }
+            }
+            let old = self.published.insert(device.ordinal, ranges.clone()).unwrap_or_default();
+            let old: Vec<_> = old.into_iter().map(|(base, _)| base).collect();
+            if !device.memory.replace_host_ranges(&old, &ranges, RangeKind::Mapped) {
+                log::error!("reserved addresses overlap other memory");
+            }
+        }
+    }
+}
+
+/// cuMemUnmap of whole maps; nobody uses them any more.
+pub(super) fn unmap(ptr: CUdeviceptr, bytes: u64) -> CuResult<()> {
+    let mut table = reserved();
+    let reservation = around(&mut table, ptr, bytes)?;
+    let removed: Vec<_> = reservation
+        .covering(ptr, bytes)?
+        .into_iter()
+        .filter_map(|base| reservation.maps.remove(&base))
+        .collect();
+    reservation.publish();
+    // Plain memory instead: an access that was checked just before must not kill the process.
+    // SAFETY: a part of a reservation (invariant) that no device may use any more.
+    unsafe { blank(ptr, bytes, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_FIXED) };
+    drop(removed);
+    Ok(())
+}
+
+/// cuMemSetAccess: for each named device what it may do with whole maps. What may be read may be written as well.
+pub(super) fn set_access(ptr: CUdeviceptr, bytes: u64, access: &[(CUdevice, u32)]) -> CuResult<()> {
+    let mut table = reserved();
+    let reservation = around(&mut table, ptr, bytes)?;
+    for base in reservation.covering(ptr, bytes)? {
+        if let Some(map) = reservation.maps.get_mut(&base) {
+            map.access.extend(access.iter().copied());
+        }
+    }
+    reservation.publish();
+    Ok(())
+}
+
+/// cuMemGetAccess
+pub(super) fn access(ptr: CUdeviceptr, ordinal: CUdevice) -> CuResult<u32> {
+    let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
+    let mut table = reserved();
+    let reservation = around(&mut table, ptr, 1)?;
+    let (base, map) = reservation.maps.range(..=ptr).next_back().ok_or(invalid)?;
+    if ptr - base < map.bytes { Ok(map.access.get(&ordinal).copied().unwrap_or(0)) } else { Err(invalid) }
+}
+
+/// The device whose memory is mapped at an address.
+pub(super) fn device_of(ptr: CUdeviceptr) -> Option<&'static Device> {
+    let mut table = reserved();
+    let reservation = around(&mut table, ptr, 1).ok()?;
+    let (base, map) = reservation.maps.range(..=ptr).next_back()?;
+    (ptr - base < map.bytes).then_some(map.physical.device)
+}

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The calls of virtual memory management.
+
+use std::ffi::c_void;
+use std::os::fd::IntoRawFd;
+
+use super::capture;
+use super::context;
+use super::device::{CUdeviceptr, device};
+use super::ffi::{In, Out};
+use super::pool::{CUmemAccessDesc, CUmemLocation};
+use super::result::{CUresult, CuResult};
+use super::virtual_memory::{self, AllocationProp, CUmemGenericAllocationHandle, GRANULARITY};
+
+/// CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+const FILE_DESCRIPTOR: u32 = 1;
+/// Most devices that one cuMemSetAccess names.
+const MAX_DESCRIPTIONS: usize = 64;
+
+fn check_flags(flags: u64) -> CuResult<()> {
+    if flags == 0 { Ok(()) } else { Err(CUresult::CUDA_ERROR_INVALID_VALUE) }
+}
+
+fn create(
+    out: Out<CUmemGenericAllocationHandle>,
+    bytes: usize,
+    prop: In<AllocationProp>,
+    flags: u64,
+) -> CuResult<()> {
+    out.check()?;
+    check_flags(flags)?;
+    capture::check_safe()?;
+    out.set(virtual_memory::create(bytes as u64, prop.get()?)?);
+    Ok(())
+}
+
+fn release(handle: CUmemGenericAllocationHandle) -> CuResult<()> {
+    virtual_memory::release(handle)
+}
+
+fn address_reserve(
+    out: Out<CUdeviceptr>,
+    bytes: usize,
+    alignment: usize,
+    hint: CUdeviceptr,
+    flags: u64,
+) -> CuResult<()> {
+    out.check()?;
+    check_flags(flags)?;
+    out.set(virtual_memory::reserve(bytes as u64, alignment as u64, hint)?);
+    Ok(())
+}
+
+fn address_free(ptr: CUdeviceptr, bytes: usize) -> CuResult<()> {
+    virtual_memory::free(ptr, bytes as u64)
+}
+
+fn map(
+    ptr: CUdeviceptr,
+    bytes: usize,
+    offset: usize,
+    handle: CUmemGenericAllocationHandle,
+    flags: u64,
+) -> CuResult<()> {
+    check_flags(flags)?;
+    virtual_memory::map(ptr, bytes as u64, offset as u64, handle)
+}
+
+fn unmap(ptr: CUdeviceptr, bytes: usize) -> CuResult<()> {
+    capture::check_safe()?;
+    context::wait_all_idle();
+    virtual_memory::unmap(ptr, bytes as u64)
+}
+
+fn set_access(
+    ptr: CUdeviceptr,
+    bytes: usize,
+    descriptions: In<CUmemAccessDesc>,
+    count: usize,
+) -> CuResult<()> {
+    if count == 0 || count > MAX_DESCRIPTIONS {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let mut access = Vec::with_capacity(count);
+    for index in 0..count {
+        let description = descriptions.at(index)?;
+        // CU_MEM_LOCATION_TYPE_DEVICE; none, read, read and write.
+        if description.location.kind != 1 || !matches!(description.flags, 0 | 1 | 3) {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        access.push((device(description.location.id)?.ordinal, description.flags));
+    }
+    virtual_memory::set_access(ptr, bytes as u64, &access)
+}
+
+fn get_access(flags: Out<u64>, location: In<CUmemLocation>, ptr: CUdeviceptr) -> CuResult<()> {
+    flags.check()?;
+    let location = location.get()?;
+    if location.kind != 1 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    flags.set(virtual_memory::access(ptr, device(location.id)?.ordinal)?.into());
+    Ok(())
+}
+
+fn get_granularity(out: Out<usize>, prop: In<AllocationProp>, option: u32) -> CuResult<()> {
+    out.check()?;
+    prop.get()?.device()?;
+    if option > 1 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    out.set(GRANULARITY as usize);
+    Ok(())
+}
+
+fn get_properties(prop: Out<AllocationProp>, handle: CUmemGenericAllocationHandle) -> CuResult<()> {
+    prop.check()?;
+    prop.set(virtual_memory::find(handle)?.prop);
+    Ok(())
+}
+
+fn retain_handle(out: Out<CUmemGenericAllocationHandle>, ptr: *mut c_void) -> CuResult<()> {
+    out.check()?;
+    out.set(virtual_memory::retain(ptr as u64)?);
+    Ok(())
+}
+
+fn export(out: *mut c_void, handle: CUmemGenericAllocationHandle, kind: u32, flags: u64) -> CuResult<()> {
+    let out = Out::from_raw(out.cast::<i32>());
+    out.check()?;
+    check_flags(flags)?;
+    let physical = virtual_memory::find(handle)?;
+    if kind != FILE_DESCRIPTOR || physical.prop.handle_types & FILE_DESCRIPTOR == 0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let copy = physical.file.try_clone().map_err(|_| CUresult::CUDA_ERROR_OPERATING_SYSTEM)?;
+    out.set(copy.into_raw_fd());
+    Ok(())
+}
+
+fn import(out: Out<CUmemGenericAllocationHandle>, shared: *mut c_void, kind: u32) -> CuResult<()> {
+    out.check()?;
+    if kind != FILE_DESCRIPTOR {
+        return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+    }
+    // The descriptor itself is passed in the pointer.
+    let descriptor = i32::try_from(shared as usize).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    out.set(virtual_memory::import(descriptor)?);
+    Ok(())
+}
+
+super::ffi::entries! { after_init
+    cuMemCreate => create(
+        out: Out<CUmemGenericAllocationHandle>, bytes: usize, prop: In<AllocationProp>, flags: u64);
+    cuMemRelease => release(handle: CUmemGenericAllocationHandle);
+    cuMemAddressReserve => address_reserve(
+        out: Out<CUdeviceptr>, bytes: usize, alignment: usize, hint: CUdeviceptr, flags: u64);
+    cuMemAddressFree => address_free(ptr: CUdeviceptr, bytes: usize);
+    cuMemMap => map(
+        ptr: CUdeviceptr, bytes: usize, offset: usize, handle: CUmemGenericAllocationHandle, flags: u64);
+    cuMemUnmap => unmap(ptr: CUdeviceptr, bytes: usize);
+    cuMemSetAccess => set_access(
+        ptr: CUdeviceptr, bytes: usize, descriptions: In<CUmemAccessDesc>, count: usize);
+    cuMemGetAccess => get_access(flags: Out<u64>, location: In<CUmemLocation>, ptr: CUdeviceptr);
+    cuMemGetAllocationGranularity => get_granularity(out: Out<usize>, prop: In<AllocationProp>, option: u32);
+    cuMemGetAllocationPropertiesFromHandle => get_properties(
+        prop: Out<AllocationProp>, handle: CUmemGenericAllocationHandle);
+    cuMemRetainAllocationHandle => retain_handle(out: Out<CUmemGenericAllocationHandle>, ptr: *mut c_void);
+    cuMemExportToShareableHandle => export(
+        out: *mut c_void, handle: CUmemGenericAllocationHandle, kind: u32, flags: u64);
+    cuMemImportFromShareableHandle => import(
+        out: Out<CUmemGenericAllocationHandle>, shared: *mut c_void, kind: u32);
+}

@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Arrays, textures and surfaces from their making to what kernels read.
+
+use std::ffi::{c_int, c_uint, c_void};
+use std::ptr::{null, null_mut};
+
+use crate::cu::{self, Opaque, cu, download, function, launch, params, upload};
+
+const INVALID_VALUE: i32 = 1;
+const INVALID_HANDLE: i32 = 400;
+const FLOAT: u32 = 0x20;
+const SIGNED_INT32: u32 = 0x0a;
+const SURFACE_LDST: u32 = 2;
+const HOST: u32 = 1;
+const ARRAY: u32 = 3;
+
+/// CUDA_ARRAY3D_DESCRIPTOR
+#[repr(C)]
+#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+pub struct Descriptor {
+    pub size: [usize; 3],
+    pub format: c_uint,
+    pub channels: c_uint,
+    pub flags: c_uint,
+}
+
+/// One side of CUDA_MEMCPY2D
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct Place {
+    x: usize,
+    y: usize,
+    memory_type: c_uint,
+    host: u64,
+    device: u64,
+    array: u64,
+    pitch: usize,
+}
+
+/// CUDA_MEMCPY2D
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct Memcpy2D {
+    from: Place,
+    to: Place,
+    width: usize,
+    height: usize,
+}
+
+/// CUDA_RESOURCE_DESC
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct Resource {
+    kind: c_uint,
+    body: [u64; 16],
+    flags: c_uint,
+}
+
+/// CUDA_TEXTURE_DESC
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct Sampler {
+    address: [c_uint; 3],
+    filter: c_uint,
+    flags: c_uint,
+    max_anisotropy: c_uint,
+    mipmap_filter: c_uint,
+    levels: [f32; 3],
+    border: [f32; 4],
+    reserved: [c_int; 12],
+}
+
+unsafe extern "C" {
+    fn cuArray3DCreate_v2(array: *mut Opaque, descriptor: *const Descriptor) -> c_int;
+    fn cuArray3DGetDescriptor_v2(descriptor: *mut Descriptor, array: Opaque) -> c_int;
+    fn cuArrayDestroy(array: Opaque) -> c_int;
+    fn cuMipmappedArrayCreate(array: *mut Opaque, descriptor: *const Descriptor, levels: c_uint) -> c_int;
+    fn cuMipmappedArrayGetLevel(level: *mut Opaque, array: Opaque, number: c_uint) -> c_int;
+    fn cuMipmappedArrayDestroy(array: Opaque) -> c_int;
+    fn cuMemcpy2D_v2(copy: *const Memcpy2D) -> c_int;
+    fn cuMemcpyHtoA_v2(array: Opaque, offset: usize, from: *const c_void, bytes: usize) -> c_int;
+    fn cuMemcpyAtoH_v2(to: *mut c_void, array: Opaque, offset: usize, bytes: usize) -> c_int;
+    fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> c_int;
+    fn cuTexObjectCreate(
+        texture: *mut u64,
+        resource: *const Resource,
+        sampler: *const Sampler,
+        view: *const c_void,
+    ) -> c_int;
+    fn cuTexObjectDestroy(texture: u64) -> c_int;
+    fn cuSurfObjectCreate(surface: *mut u64, resource: *const Resource) -> c_int;
+    fn cuSurfObjectDestroy(surface: u64) -> c_int;
+}
+
+/// Calls a function of this file's.
+macro_rules! call {
+    ($function:ident($($arg:expr),* $(,)?)) => {
+        // SAFETY: all pointers are to variables of the calling test that outlive the work.
+        unsafe { $function($($arg),*) }
+    };
+}
+
+const PTX: &str = concat!(include_str!("../data/texture.ptx"), "\0");
+
+fn load_module() -> Opaque {
+    cu::use_primary_context();
+    let mut module = null_mut();
+    assert_eq!(cu!(cuModuleLoadData(&mut module, PTX.as_ptr().cast())), 0);
+    module
+}
+
+fn array(descriptor: Descriptor) -> Opaque {
+    let mut array = null_mut();
+    assert_eq!(call!(cuArray3DCreate_v2(&mut array, &descriptor)), 0);
+    array
+}
+
+fn floats(width: usize, height: usize) -> Descriptor {
+    Descriptor { size: [width, height, 0], format: FLOAT, channels: 1, flags: SURFACE_LDST }
+}
+
+/// A copy of a whole plane of floats between an array and host memory.
+fn plane(array: Opaque, host: *mut f32, (width, height): (usize, usize), in_array: bool) -> i32 {
+    let array = Place { memory_type: ARRAY, array: array as u64, ..Place::default() };
+    let host = Place { memory_type: HOST, host: host as u64, pitch: width * 4, ..Place::default() };
+    let (from, to) = if in_array { (array, host) } else { (host, array) };
+    call!(cuMemcpy2D_v2(&Memcpy2D { from, to, width: width * 4, height }))
+}
+
+fn resource(array: Opaque) -> Resource {
+    let mut body = [0; 16];
+    body[0] = array as u64;
+    Resource { kind: 0, body, flags: 0 }
+}
+
+#[test]
+fn a_texture_is_filtered_and_a_surface_written() {
+    let module = load_module();
+    let mut values: Vec<f32> = (0..12).map(|i| i as f32).collect();
+    let (array, mut texture, mut surface) = (array(floats(4, 3)), 0, 0);
+    assert_eq!(plane(array, values.as_mut_ptr(), (4, 3), false), 0);
+    let clamp = [1; 3];
+    let linear = Sampler { address: clamp, filter: 1, ..Sampler::default() };
+    assert_eq!(call!(cuTexObjectCreate(&mut texture, &resource(array), &linear, null())), 0);
+    let at = upload(&[[0.5f32, 0.5], [1.0, 0.5], [1.0, 1.0], [-3.0, 9.0]]);
+    let (out, count) = (upload(&[0f32; 4]), 4i32);
+    assert_eq!(launch(function(module, "sample"), 1, 32, 0, params![texture, at, out, count]), 0);
+    assert_eq!(download::<f32>(out, 4), [0.0, 0.5, 2.5, 8.0]);
+    assert_eq!(call!(cuSurfObjectCreate(&mut surface, &resource(array))), 0);
+    let (twice, width, height) = (function(module, "twice"), 4i32, 3i32);
+    let (none, extra) = (null_mut(), null_mut());
+    let launched =
+        cu!(cuLaunchKernel(twice, 1, 1, 1, 4, 4, 1, 0, none, params![surface, width, height], extra));
+    assert_eq!(launched, 0);
+    assert_eq!(plane(array, values.as_mut_ptr(), (4, 3), true), 0);
+    assert_eq!(values, (0..12).map(|i| i as f32 * 2.0).collect::<Vec<_>>());
+    // The texture keeps the memory.
+    assert_eq!(call!(cuArrayDestroy(array)), 0);
+    assert_eq!(launch(function(module, "sample"), 1, 32, 0, params![texture, at, out, count]), 0);
+    assert_eq!(download::<f32>(out, 1), [0.0]);
+    assert_eq!(call!(cuTexObjectDestroy(texture)), 0);
+    assert_eq!(call!(cuTexObjectDestroy(texture)), INVALID_VALUE);
+    assert_eq!(call!(cuSurfObjectDestroy(surface)), 0);
+    assert_eq!(call!(cuSurfObjectDestroy(texture)), INVALID_VALUE);
+}
+
+#[test]
+fn linear_memory_is_a_texture_and_ends_in_zeros() {
+    let module = load_module();
+    let values = upload(&(1..=100).collect::<Vec<i32>>());
+    let mut body = [0; 16];
+    body[..3].copy_from_slice(&[values, u64::from(SIGNED_INT32) | 1 << 32, 400]);
+    let buffer = Resource { kind: 2, body, flags: 0 };
+    let integers = Sampler { flags: 1, ..Sampler::default() };
+    let mut texture = 0;
+    assert_eq!(call!(cuTexObjectCreate(&mut texture, &buffer, &integers, null())), 0);
+    let (out, count) = (upload(&[-1i32; 128]), 128i32);
+    assert_eq!(launch(function(module, "fetch"), 1, 128, 0, params![texture, out, count]), 0);
+    let read = download::<i32>(out, 128);
+    assert_eq!((&read[..3], &read[99..102]), (&[1, 2, 3][..], &[100, 0, 0][..]));
+    assert_eq!(call!(cuTexObjectDestroy(texture)), 0);
+    for (place, value) in [(0, values + 4), (2, 404), (0, 0), (1, 7 | 1 << 32), (1, 10 | 3 << 32)] {
+        let mut wrong = buffer;
+        wrong.body[place] = value;
+        let answer = call!(cuTexObjectCreate(&mut texture, &wrong, &integers, null()));
+        assert_eq!(answer, INVALID_VALUE, "{place} {value}");
+    }
+    let filtered = Sampler { filter: 1, ..integers };
+    assert_eq!(call!(cuTexObjectCreate(&mut texture, &buffer, &filtered, null())), INVALID_VALUE);
+}
+
+#[test]
+fn arrays_say_what_they_are_and_refuse_what_they_cannot_be() {
+    cu::use_primary_context();
+    let given = Descriptor { size: [5, 0, 7], format: 1, channels: 4, flags: 1 };
+    let (layered, mut shown) = (array(given), Descriptor::default());
+    assert_eq!(call!(cuArray3DGetDescriptor_v2(&mut shown, layered)), 0);
+    assert_eq!(shown, given);
+    let mut none = null_mut();
+    let wrong = [
+        Descriptor { channels: 3, ..given },
+        Descriptor { format: 4, ..given },
+        Descriptor { size: [0, 0, 7], ..given },
+        Descriptor { size: [5, 0, 0], ..given },
+        Descriptor { size: [1 << 20, 0, 7], ..given },
+        Descriptor { size: [4, 5, 6], flags: 4, ..given },
+        Descriptor { size: [usize::MAX, usize::MAX, 7], ..given },
+    ];
+    for descriptor in wrong {
+        assert_eq!(call!(cuArray3DCreate_v2(&mut none, &descriptor)), INVALID_VALUE, "{descriptor:?}");
+    }
+    let mut bytes = [7u8; 20];
+    assert_eq!(call!(cuMemcpyHtoA_v2(layered, 0, bytes.as_ptr().cast(), 20)), 0);
+    assert_eq!(call!(cuMemcpyHtoA_v2(layered, 1, bytes.as_ptr().cast(), 20)), INVALID_VALUE);
+    assert_eq!(call!(cuMemcpyHtoA_v2(layered, usize::MAX, bytes.as_ptr().cast(), 20)), INVALID_VALUE);
+    assert_eq!(call!(cuMemcpyAtoH_v2(bytes.as_mut_ptr().cast(), layered, 16, 4)), 0);
+    assert_eq!(call!(cuArrayDestroy(layered)), 0);
+    assert_eq!(call!(cuArrayDestroy(layered)), INVALID_HANDLE);
+    assert_eq!(call!(cuMemcpyHtoA_v2(layered, 0, bytes.as_ptr().cast(), 20)), INVALID_HANDLE);
+}
+
+#[test]
+fn mipmapped_arrays_have_levels_that_end_with_them() {
+    cu::use_primary_context();
+    let (mut mipmapped, mut level, mut same, mut shown) =
+        (null_mut(), null_mut(), null_mut(), Descriptor::default());
+    assert_eq!(call!(cuMipmappedArrayCreate(&mut mipmapped, &floats(8, 4), 3)), 0);
+    assert_eq!(call!(cuMipmappedArrayGetLevel(&mut level, mipmapped, 2)), 0);
+    assert_eq!(call!(cuMipmappedArrayGetLevel(&mut same, mipmapped, 2)), 0);
+    assert_eq!(level, same);
+    assert_eq!(call!(cuArray3DGetDescriptor_v2(&mut shown, level)), 0);
+    assert_eq!(shown.size, [2, 1, 0]);
+    assert_eq!(call!(cuMipmappedArrayGetLevel(&mut same, mipmapped, 3)), INVALID_VALUE);
+    assert_eq!(call!(cuArrayDestroy(level)), INVALID_HANDLE);
+    assert_eq!(call!(cuMipmappedArrayDestroy(mipmapped)), 0);
+    assert_eq!(call!(cuArray3DGetDescriptor_v2(&mut shown, level)), INVALID_HANDLE);
+    let (mut free, mut total) = (0, 0);
+    assert_eq!(call!(cuMemGetInfo_v2(&mut free, &mut total)), 0);
+    let huge = Descriptor { size: [16_384; 3], format: FLOAT, channels: 4, flags: 0 };
+    let mut none = null_mut();
+    assert!(total < 16 << 42);
+    assert_eq!(call!(cuArray3DCreate_v2(&mut none, &huge)), 2);
+}
+
+#[test]
+fn forged_textures_end_the_kernel_and_not_the_process() {
+    use crate::output::{in_child, run_child};
+    if in_child() {
+        let module = load_module();
+        let (out, count, forged) = (upload(&[0i32; 4]), 4i32, 0xdead_beef_0000u64);
+        assert_eq!(launch(function(module, "fetch"), 1, 4, 0, params![forged, out, count]), 0);
+        assert_ne!(cu!(cuCtxSynchronize()), 0);
+        return;
+    }
+    let output = run_child("arrays::forged_textures_end_the_kernel_and_not_the_process");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
