@@ -35,8 +35,6 @@ pub struct GraphExec {
     body: Mutex<Arc<Body>>,
     /// The end of the latest launch: launches of the same graph never overlap.
     last: Mutex<Option<Mark>>,
-    #[expect(dead_code, reason = "held for its drop")]
-    references: References,
 }
 
 /// What a launch does.
@@ -44,6 +42,8 @@ pub struct GraphExec {
 pub(super) struct Body {
     /// Each after those that it waits for.
     pub(super) nodes: Vec<ExecNode>,
+    /// The user objects of the graph that it was made from, or last updated from. Launches under way keep theirs.
+    pub(super) references: Arc<References>,
 }
 
 /// A node of an executable graph.
@@ -69,7 +69,10 @@ impl Body {
             let dependencies = node.dependencies.iter().map(|(node, _)| *node).collect();
             Some(ExecNode { source, work: node.work, enabled: true, child, dependencies })
         };
-        Some(Body { nodes: graph.sorted()?.into_iter().map(make).collect::<Option<_>>()? })
+        let nodes = graph.sorted()?.into_iter().map(make).collect::<Option<_>>()?;
+        let references = References::default();
+        references.share(&graph.references);
+        Some(Body { nodes, references: Arc::new(references) })
     }
 
     /// The node that was made from a graph's node, children included.
@@ -197,9 +200,7 @@ pub(super) fn instantiate(graph: &Graph, flags: u64) -> Result<CUgraphExec, (CUr
         return Err((CUresult::CUDA_ERROR_NOT_SUPPORTED, OPERATION_NOT_SUPPORTED));
     }
     let body = Body::of(graph).ok_or((CUresult::CUDA_ERROR_INVALID_VALUE, INVALID_STRUCTURE))?;
-    let references = References::default();
-    references.share(&graph.references);
-    let exec = GraphExec { flags, body: Mutex::new(Arc::new(body)), last: Mutex::default(), references };
+    let exec = GraphExec { flags, body: Mutex::new(Arc::new(body)), last: Mutex::default() };
     let handle = Handle::mint();
     EXECS.insert(handle, Arc::new(exec));
     Ok(handle)

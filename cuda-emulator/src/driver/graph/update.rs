@@ -54,6 +54,7 @@ pub(super) fn merge(old: &Body, new: &Body) -> Result<Body, Refusal> {
         return Err((TOPOLOGY_CHANGED, extra));
     }
     let mut merged = old.clone();
+    merged.references = Arc::clone(&new.references);
     for (old_node, new_node) in before.iter().zip(&after) {
         let refuse = |reason| Err((reason, new_node.source));
         if old_node.work.kind() != new_node.work.kind() {
