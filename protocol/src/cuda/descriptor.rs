@@ -2,7 +2,7 @@
 
 //! Descriptions of arrays, textures, pools and allocations, field by field as `cuda.h` has them.
 
-use super::value::{wire_structs, Malformed, Overflow, Reader, Wire, Writer};
+use super::value::wire_structs;
 
 wire_structs! {
     /// `CUDA_ARRAY3D_DESCRIPTOR`.

@@ -5,6 +5,9 @@
 
 use super::value::{Malformed, Overflow, Reader, Wire, Writer};
 
+/// First of the names that the worker mints itself, for objects that the driver makes on its own (nodes of a
+/// capture, graphs inside of graphs). A guest may not mint them.
+pub const FIRST_WORKER_HANDLE: u64 = 0x4000_0000_0000;
 /// Smallest value a guest may mint; below it lie CUDA's own constants (default streams).
 pub const FIRST_HANDLE: u64 = 0x1000;
 
@@ -50,4 +53,14 @@ handles! {
     AllocationId;
     /// `CUlinkState`.
     LinkId;
+    /// `CUgraph`; 0 for none.
+    GraphId;
+    /// `CUgraphNode`; 0 for none.
+    GraphNodeId;
+    /// `CUgraphExec`.
+    GraphExecId;
+    /// `CUuserObject`.
+    UserObjectId;
+    /// A function that the guest runs when the worker says so; 0 for none. See `session_next_callback`.
+    CallbackId;
 }

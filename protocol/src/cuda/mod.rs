@@ -8,12 +8,14 @@
 //! bulk: everything whose length is not fixed.
 
 pub mod descriptor;
+pub mod graph;
 pub mod handle;
 pub mod header;
 pub mod table;
 pub mod value;
 
 pub use descriptor::*;
+pub use graph::*;
 pub use handle::*;
 pub use header::*;
 pub use table::Opcode;

@@ -112,18 +112,17 @@ macro_rules! wire_structs {
         #[derive(Clone, Copy, Debug, Default, PartialEq)]
         pub struct $name { $($(#[$fdoc])* pub $field: $t,)* }
 
-        impl Wire for $name {
-            fn put(&self, w: &mut Writer<'_>) -> Result<(), Overflow> {
+        impl $crate::cuda::Wire for $name {
+            fn put(&self, w: &mut $crate::cuda::Writer<'_>) -> Result<(), $crate::cuda::Overflow> {
                 $(self.$field.put(w)?;)*
                 Ok(())
             }
-            fn take(r: &mut Reader<'_>) -> Result<Self, Malformed> {
-                Ok(Self { $($field: <$t>::take(r)?,)* })
+            fn take(r: &mut $crate::cuda::Reader<'_>) -> Result<Self, $crate::cuda::Malformed> {
+                Ok(Self { $($field: <$t as $crate::cuda::Wire>::take(r)?,)* })
             }
         }
     )* };
 }
-
 pub(crate) use wire_structs;
 
 wire_structs! {

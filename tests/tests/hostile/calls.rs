@@ -159,6 +159,7 @@ fn input_bytes(row: &Row) -> usize {
             "u8" => 1,
             "u16" => 2,
             "u32" | "i32" | "f32" => 4,
+            "[u8; 64]" => 64,
             "LaunchShape" => 48,
             "Extent" | "Box3" => 24,
             _ => 8,
@@ -192,6 +193,8 @@ fn arguments_of_any_bytes(target: &mut Target) -> Result<()> {
         let ends_session = [
             "session_hello",
             "session_thread_exit",
+            // Waits, and has its own tests.
+            "session_next_callback",
             "cuDevicePrimaryCtxReset_v2",
             "cuDevicePrimaryCtxRelease_v2",
         ];

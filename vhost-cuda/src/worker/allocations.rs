@@ -18,6 +18,8 @@ pub enum Origin {
     Allocated,
     /// `cuMemAllocAsync`.
     AllocatedAsync,
+    /// What a node of a graph allocates, whenever the graph runs.
+    GraphNode,
     /// A variable of a module.
     ModuleGlobal(u64),
     /// A variable of a library.
@@ -149,8 +151,15 @@ impl Allocations {
     pub fn allocated_at(&self, base: u64) -> CuResult<Range> {
         let range = self.ranges.get(&base).ok_or(CudaError::INVALID_VALUE)?;
         match range.origin {
-            Origin::Allocated | Origin::AllocatedAsync => Ok(*range),
+            Origin::Allocated | Origin::AllocatedAsync | Origin::GraphNode => Ok(*range),
             _ => Err(CudaError::INVALID_VALUE),
+        }
+    }
+
+    /// The program has freed the range that begins at `base`. What a graph allocates it can allocate again.
+    pub fn freed(&mut self, base: u64) {
+        if self.ranges.get(&base).is_some_and(|range| range.origin != Origin::GraphNode) {
+            self.remove(base);
         }
     }
 
@@ -171,7 +180,8 @@ impl Allocations {
     }
 
     fn release(&mut self, range: &Range) {
-        if matches!(range.origin, Origin::Allocated | Origin::AllocatedAsync | Origin::Opened) {
+        let charged = [Origin::Allocated, Origin::AllocatedAsync, Origin::Opened, Origin::GraphNode];
+        if charged.contains(&range.origin) {
             self.discharge(range.bytes);
         }
     }

@@ -13,23 +13,31 @@
 
 #![allow(non_snake_case, clippy::too_many_arguments)]
 
+mod graph;
+
 use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
 use std::path::Path;
 
 use cudarc::driver::sys;
 use cudarc::driver::sys::{
-    CUDA_ARRAY_MEMORY_REQUIREMENTS, CUDA_ARRAY3D_DESCRIPTOR, CUDA_MEMCPY3D, CUDA_RESOURCE_DESC,
-    CUDA_RESOURCE_VIEW_DESC, CUDA_TEXTURE_DESC, CUarray_format, CUdevice_P2PAttribute, CUdevice_attribute,
-    CUfunc_cache, CUfunction_attribute, CUjit_option, CUjitInputType, CUlaunchAttribute, CUlaunchAttributeID,
-    CUlaunchAttributeValue, CUlibraryOption, CUlimit, CUmemAccess_flags, CUmemAccessDesc,
-    CUmemAllocationGranularity_flags, CUmemAllocationHandleType, CUmemAllocationProp, CUmemLocation,
-    CUmemPool_attribute, CUmemPoolProps, CUmemorytype, CUoccupancyB2DSize,
+    CUDA_ARRAY_MEMORY_REQUIREMENTS, CUDA_ARRAY3D_DESCRIPTOR, CUDA_GRAPH_INSTANTIATE_PARAMS,
+    CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS, CUDA_MEM_ALLOC_NODE_PARAMS, CUDA_MEMCPY3D,
+    CUDA_MEMSET_NODE_PARAMS, CUDA_RESOURCE_DESC, CUDA_RESOURCE_VIEW_DESC, CUDA_TEXTURE_DESC, CUarray_format,
+    CUdevice_P2PAttribute, CUdevice_attribute, CUfunc_cache, CUfunction_attribute, CUgraphEdgeData,
+    CUgraphExecUpdateResultInfo, CUgraphMem_attribute, CUgraphNodeParams, CUgraphNodeType, CUhostFn,
+    CUjit_option, CUjitInputType, CUlaunchAttributeID, CUlaunchAttributeValue, CUlibraryOption, CUlimit,
+    CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationGranularity_flags, CUmemAllocationHandleType,
+    CUmemAllocationProp, CUmemLocation, CUmemPool_attribute, CUmemPoolProps, CUmemorytype,
+    CUoccupancyB2DSize, CUstreamBatchMemOpParams, CUstreamCallback, CUstreamCaptureMode,
+    CUstreamCaptureStatus,
 };
 pub use cudarc::driver::sys::{
-    CUarray, CUcontext, CUdevice, CUdeviceptr, CUevent, CUfunction, CUipcEventHandle, CUipcMemHandle,
-    CUkernel, CUlaunchConfig, CUlibrary, CUlinkState, CUmemGenericAllocationHandle, CUmemoryPool,
-    CUmipmappedArray, CUmodule, CUstream, CUsurfObject, CUtexObject, CUuuid,
+    CUarray, CUcontext, CUdevice, CUdeviceptr, CUevent, CUfunction, CUgraph, CUgraphExec, CUgraphNode,
+    CUipcEventHandle, CUipcMemHandle, CUkernel, CUlaunchConfig, CUlibrary, CUlinkState,
+    CUmemGenericAllocationHandle, CUmemoryPool, CUmipmappedArray, CUmodule, CUstream, CUsurfObject,
+    CUtexObject, CUuserObject, CUuuid,
 };
+pub use graph::{AttributeValue, Links, NodeParameters, StreamFunction, with_capture_relaxed};
 use libloading::os::unix::{Library, RTLD_LAZY, RTLD_LOCAL};
 use virtio_cuda_protocol::cuda::{LAUNCH_COOPERATIVE, LAUNCH_PRIORITY, LaunchShape};
 
@@ -60,6 +68,10 @@ impl CudaError {
     pub const PRIMARY_CONTEXT_ACTIVE: Self = Self(sys::CUresult::CUDA_ERROR_PRIMARY_CONTEXT_ACTIVE as i32);
     /// A handle that the session does not have.
     pub const INVALID_HANDLE: Self = Self(sys::CUresult::CUDA_ERROR_INVALID_HANDLE as i32);
+    /// The stream is not in the state that the call needs.
+    pub const ILLEGAL_STATE: Self = Self(sys::CUresult::CUDA_ERROR_ILLEGAL_STATE as i32);
+    /// A capture is ended by a thread that did not begin it.
+    pub const WRONG_THREAD: Self = Self(sys::CUresult::CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD as i32);
     /// The host's driver does not have the function.
     pub const NOT_SUPPORTED: Self = Self(sys::CUresult::CUDA_ERROR_NOT_SUPPORTED as i32);
     /// Guest library and worker speak different call tables.
@@ -251,6 +263,66 @@ driver_functions! {
     safe cuStreamGetPriority [] (stream: CUstream) [priority: c_int];
     safe cuStreamGetId [] (stream: CUstream) [id: c_ulonglong];
 
+    safe cuStreamBeginCapture_v2 [] (stream: CUstream, mode: c_uint as CUstreamCaptureMode) [];
+    safe cuStreamEndCapture [] (stream: CUstream) [graph: CUgraph];
+    safe cuStreamIsCapturing [] (stream: CUstream) [status: c_int as CUstreamCaptureStatus];
+    unsafe cuStreamGetCaptureInfo_v3 [] (stream: CUstream, status: *mut c_int as *mut CUstreamCaptureStatus, id: *mut u64, graph: *mut CUgraph, nodes: *mut *const CUgraphNode, edges: *mut *const CUgraphEdgeData, count: *mut usize) [];
+    unsafe cuStreamUpdateCaptureDependencies_v2 [] (stream: CUstream, nodes: *mut CUgraphNode, edges: *const CUgraphEdgeData, count: usize, flags: c_uint) [];
+    unsafe cuStreamBeginCaptureToGraph [] (stream: CUstream, graph: CUgraph, nodes: *const CUgraphNode, edges: *const CUgraphEdgeData, count: usize, mode: c_uint as CUstreamCaptureMode) [];
+    unsafe cuThreadExchangeStreamCaptureMode [] (mode: *mut c_int as *mut CUstreamCaptureMode) [];
+    unsafe cuLaunchHostFunc [] (stream: CUstream, function: CUhostFn, data: *mut c_void) [];
+    unsafe cuStreamAddCallback [] (stream: CUstream, function: Option<StreamFunction> as CUstreamCallback, data: *mut c_void, flags: c_uint) [];
+    unsafe cuStreamSetAttribute [] (stream: CUstream, attribute: c_int as CUlaunchAttributeID, value: *const CUlaunchAttributeValue) [];
+    unsafe cuStreamGetAttribute [] (stream: CUstream, attribute: c_int as CUlaunchAttributeID, value: *mut CUlaunchAttributeValue) [];
+    safe cuStreamCopyAttributes [] (dst: CUstream, src: CUstream) [];
+    unsafe cuStreamBatchMemOp_v2 [] (stream: CUstream, count: c_uint, operations: *mut CUstreamBatchMemOpParams, flags: c_uint) [];
+
+    safe cuGraphCreate [graph: CUgraph] (flags: c_uint) [];
+    safe cuGraphDestroy [] (graph: CUgraph) [];
+    safe cuGraphClone [clone: CUgraph] (original: CUgraph) [];
+    unsafe cuGraphGetNodes [] (graph: CUgraph, nodes: *mut CUgraphNode, count: *mut usize) [];
+    unsafe cuGraphGetRootNodes [] (graph: CUgraph, nodes: *mut CUgraphNode, count: *mut usize) [];
+    unsafe cuGraphGetEdges_v2 [] (graph: CUgraph, from: *mut CUgraphNode, to: *mut CUgraphNode, edges: *mut CUgraphEdgeData, count: *mut usize) [];
+    unsafe cuGraphAddDependencies_v2 [] (graph: CUgraph, from: *const CUgraphNode, to: *const CUgraphNode, edges: *const CUgraphEdgeData, count: usize) [];
+    unsafe cuGraphRemoveDependencies_v2 [] (graph: CUgraph, from: *const CUgraphNode, to: *const CUgraphNode, edges: *const CUgraphEdgeData, count: usize) [];
+    unsafe cuGraphNodeGetDependencies_v2 [] (node: CUgraphNode, nodes: *mut CUgraphNode, edges: *mut CUgraphEdgeData, count: *mut usize) [];
+    unsafe cuGraphNodeGetDependentNodes_v2 [] (node: CUgraphNode, nodes: *mut CUgraphNode, edges: *mut CUgraphEdgeData, count: *mut usize) [];
+    safe cuGraphDestroyNode [] (node: CUgraphNode) [];
+    safe cuGraphNodeGetType [] (node: CUgraphNode) [kind: c_uint as CUgraphNodeType];
+    safe cuGraphNodeFindInClone [node: CUgraphNode] (original: CUgraphNode, clone: CUgraph) [];
+    safe cuGraphChildGraphNodeGetGraph [] (node: CUgraphNode) [graph: CUgraph];
+    unsafe cuGraphAddNode_v2 [node: CUgraphNode] (graph: CUgraph, nodes: *const CUgraphNode, edges: *const CUgraphEdgeData, count: usize, parameters: *mut CUgraphNodeParams) [];
+    unsafe cuGraphNodeSetParams [] (node: CUgraphNode, parameters: *mut CUgraphNodeParams) [];
+    unsafe cuGraphExecNodeSetParams [] (exec: CUgraphExec, node: CUgraphNode, parameters: *mut CUgraphNodeParams) [];
+    unsafe cuGraphKernelNodeGetParams_v2 [] (node: CUgraphNode, parameters: *mut CUDA_KERNEL_NODE_PARAMS) [];
+    unsafe cuGraphMemcpyNodeGetParams [] (node: CUgraphNode, parameters: *mut CUDA_MEMCPY3D) [];
+    unsafe cuGraphMemsetNodeGetParams [] (node: CUgraphNode, parameters: *mut CUDA_MEMSET_NODE_PARAMS) [];
+    unsafe cuGraphHostNodeGetParams [] (node: CUgraphNode, parameters: *mut CUDA_HOST_NODE_PARAMS) [];
+    unsafe cuGraphMemAllocNodeGetParams [] (node: CUgraphNode, parameters: *mut CUDA_MEM_ALLOC_NODE_PARAMS) [];
+    safe cuGraphMemFreeNodeGetParams [] (node: CUgraphNode) [dptr: CUdeviceptr];
+    safe cuGraphEventRecordNodeGetEvent [] (node: CUgraphNode) [event: CUevent];
+    safe cuGraphEventWaitNodeGetEvent [] (node: CUgraphNode) [event: CUevent];
+    unsafe cuGraphKernelNodeSetAttribute [] (node: CUgraphNode, attribute: c_int as CUlaunchAttributeID, value: *const CUlaunchAttributeValue) [];
+    unsafe cuGraphKernelNodeGetAttribute [] (node: CUgraphNode, attribute: c_int as CUlaunchAttributeID, value: *mut CUlaunchAttributeValue) [];
+    safe cuGraphKernelNodeCopyAttributes [] (dst: CUgraphNode, src: CUgraphNode) [];
+    unsafe cuGraphInstantiateWithParams [exec: CUgraphExec] (graph: CUgraph, parameters: *mut CUDA_GRAPH_INSTANTIATE_PARAMS) [];
+    safe cuGraphExecDestroy [] (exec: CUgraphExec) [];
+    safe cuGraphLaunch [] (exec: CUgraphExec, stream: CUstream) [];
+    safe cuGraphUpload [] (exec: CUgraphExec, stream: CUstream) [];
+    safe cuGraphExecGetFlags [] (exec: CUgraphExec) [flags: u64];
+    unsafe cuGraphExecUpdate_v2 [] (exec: CUgraphExec, graph: CUgraph, info: *mut CUgraphExecUpdateResultInfo) [];
+    safe cuGraphNodeSetEnabled [] (exec: CUgraphExec, node: CUgraphNode, enabled: c_uint) [];
+    safe cuGraphNodeGetEnabled [] (exec: CUgraphExec, node: CUgraphNode) [enabled: c_uint];
+    safe cuGraphConditionalHandleCreate [handle: u64] (graph: CUgraph, context: CUcontext, default_value: c_uint, flags: c_uint) [];
+    safe cuDeviceGraphMemTrim [] (device: CUdevice) [];
+    unsafe cuDeviceGetGraphMemAttribute [] (device: CUdevice, attribute: c_int as CUgraphMem_attribute, value: *mut c_void) [];
+    unsafe cuDeviceSetGraphMemAttribute [] (device: CUdevice, attribute: c_int as CUgraphMem_attribute, value: *mut c_void) [];
+    unsafe cuUserObjectCreate [object: CUuserObject] (data: *mut c_void, destroy: CUhostFn, count: c_uint, flags: c_uint) [];
+    safe cuUserObjectRetain [] (object: CUuserObject, count: c_uint) [];
+    safe cuUserObjectRelease [] (object: CUuserObject, count: c_uint) [];
+    safe cuGraphRetainUserObject [] (graph: CUgraph, object: CUuserObject, count: c_uint, flags: c_uint) [];
+    safe cuGraphReleaseUserObject [] (graph: CUgraph, object: CUuserObject, count: c_uint) [];
+
     safe cuEventCreate [event: CUevent] (flags: c_uint) [];
     safe cuEventDestroy_v2 [] (event: CUevent) [];
     safe cuEventRecordWithFlags [] (event: CUevent, stream: CUstream, flags: c_uint) [];
@@ -330,12 +402,14 @@ impl Driver {
         Ok(driver)
     }
 
-    /// Launches `function` with the parameter block `params`, laid out as the kernel wants it.
+    /// Launches `function` with the parameter block `params`, laid out as the kernel wants it, and with
+    /// attributes beside those of `shape`.
     pub fn launch(
         &self,
         function: CUfunction,
         stream: CUstream,
         shape: &LaunchShape,
+        more: &[(u32, AttributeValue)],
         params: &mut [u8],
     ) -> CuResult<()> {
         /// `CU_LAUNCH_PARAM_END`, `_BUFFER_POINTER`, `_BUFFER_SIZE`.
@@ -343,6 +417,7 @@ impl Driver {
         const BUFFER_POINTER: *mut c_void = std::ptr::without_provenance_mut(1);
         const BUFFER_SIZE: *mut c_void = std::ptr::without_provenance_mut(2);
         let mut attributes = launch_attributes(shape);
+        attributes.extend(more.iter().map(|(id, value)| graph::launch_attribute(*id, value)));
         let config = CUlaunchConfig {
             gridDimX: shape.grid[0],
             gridDimY: shape.grid[1],
@@ -352,7 +427,7 @@ impl Driver {
             blockDimZ: shape.block[2],
             sharedMemBytes: shape.shared_bytes,
             hStream: stream,
-            attrs: attributes.as_mut_ptr(),
+            attrs: attributes.as_mut_ptr().cast(),
             numAttrs: attributes.len() as c_uint,
         };
         let mut bytes = params.len();
@@ -366,26 +441,26 @@ impl Driver {
     }
 }
 
-fn launch_attributes(shape: &LaunchShape) -> Vec<CUlaunchAttribute> {
-    let attribute = |id, value| CUlaunchAttribute { id, pad: [0; 4], value };
+fn launch_attributes(shape: &LaunchShape) -> Vec<graph::RawLaunchAttribute> {
+    let attribute = |id: CUlaunchAttributeID, words: &[u32]| {
+        // The union is larger than its members: the rest of it must be zero too.
+        let mut value = [0; 64];
+        for (place, word) in value.chunks_exact_mut(4).zip(words) {
+            place.copy_from_slice(&word.to_ne_bytes());
+        }
+        graph::launch_attribute(id as u32, &value)
+    };
     let mut attributes = Vec::new();
-    // The union is larger than its members: the rest of it must be zero too.
-    let value = || CUlaunchAttributeValue { pad: [0; 64] };
     if shape.flags & LAUNCH_COOPERATIVE != 0 {
-        let mut cooperative = value();
-        cooperative.cooperative = 1;
-        attributes.push(attribute(CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_COOPERATIVE, cooperative));
+        attributes.push(attribute(CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_COOPERATIVE, &[1]));
     }
     if shape.flags & LAUNCH_PRIORITY != 0 {
-        let mut priority = value();
-        priority.priority = shape.priority;
-        attributes.push(attribute(CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PRIORITY, priority));
+        let priority = shape.priority as u32;
+        attributes.push(attribute(CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PRIORITY, &[priority]));
     }
     if shape.cluster != [0; 3] {
-        let mut cluster = value();
-        let [x, y, z] = shape.cluster;
-        cluster.clusterDim = sys::CUlaunchAttributeValue_union__bindgen_ty_1 { x, y, z };
-        attributes.push(attribute(CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, cluster));
+        attributes
+            .push(attribute(CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, &shape.cluster));
     }
     attributes
 }

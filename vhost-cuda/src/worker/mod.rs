@@ -4,6 +4,7 @@
 mod allocations;
 mod bulk;
 mod call;
+mod callbacks;
 mod contexts;
 mod control;
 mod copy;
@@ -11,6 +12,7 @@ mod dispatch;
 mod executor;
 mod formats;
 mod gpu;
+mod graphs;
 mod handlers;
 mod images;
 mod jit;

@@ -49,6 +49,12 @@ impl Table {
         self.read().get(&id).copied().flatten().ok_or(CudaError::INVALID_HANDLE)
     }
 
+    /// The name of an object that `wanted` picks.
+    pub fn find(&self, wanted: impl Fn(&Entry) -> bool) -> Option<u64> {
+        let entries = self.read();
+        entries.iter().find(|(_, entry)| entry.as_ref().is_some_and(&wanted)).map(|(&id, _)| id)
+    }
+
     /// Takes a name that the guest minted, for an object that is about to be made.
     ///
     /// Errors: `CUDA_ERROR_INVALID_VALUE` for a reserved or used name, `CUDA_ERROR_OUT_OF_MEMORY` for too many.
@@ -132,6 +138,8 @@ pub struct Objects {
     pub textures: Values,
     /// Surface objects.
     pub surfaces: Values,
+    /// User objects of graphs.
+    pub user_objects: Table,
 }
 
 /// Objects that the driver names with a value that kernels take.

@@ -2,12 +2,13 @@
 //! Every guest value becomes a host value here, by its type. A type without [`Resolve`] does not reach the driver.
 
 use virtio_cuda_protocol::cuda::{
-    ArrayId, ContextId, EventId, FunctionId, LibraryId, MemoryPoolId, MipmappedArrayId, ModuleId, StreamId,
+    ArrayId, ContextId, EventId, FunctionId, GraphExecId, GraphNodeId, LibraryId, MemoryPoolId,
+    MipmappedArrayId, ModuleId, StreamId, UserObjectId,
 };
 
 use super::gpu::{
-    CUarray, CUcontext, CUevent, CUfunction, CUkernel, CUlibrary, CUmemoryPool, CUmipmappedArray, CUmodule,
-    CUstream, CuResult, CudaError,
+    CUarray, CUcontext, CUevent, CUfunction, CUgraphExec, CUgraphNode, CUkernel, CUlibrary, CUmemoryPool,
+    CUmipmappedArray, CUmodule, CUstream, CUuserObject, CuResult, CudaError,
 };
 use super::objects::Kind;
 use super::state::SessionState;
@@ -96,6 +97,27 @@ impl Resolve for FunctionId {
     /// Of either kind: the driver takes a kernel for a function.
     fn resolve(self, session: &SessionState) -> CuResult<CUfunction> {
         Ok(session.objects.functions.get(self.0)?.raw as CUfunction)
+    }
+}
+
+impl Resolve for GraphNodeId {
+    type Host = CUgraphNode;
+    fn resolve(self, session: &SessionState) -> CuResult<CUgraphNode> {
+        session.graphs.node(self)
+    }
+}
+
+impl Resolve for GraphExecId {
+    type Host = CUgraphExec;
+    fn resolve(self, session: &SessionState) -> CuResult<CUgraphExec> {
+        session.graphs.exec(self)
+    }
+}
+
+impl Resolve for UserObjectId {
+    type Host = CUuserObject;
+    fn resolve(self, session: &SessionState) -> CuResult<CUuserObject> {
+        Ok(session.objects.user_objects.get(self.0)?.raw as CUuserObject)
     }
 }
 

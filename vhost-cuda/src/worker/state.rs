@@ -9,6 +9,7 @@ use super::allocations::Allocations;
 use super::contexts::Contexts;
 use super::copy::Engine;
 use super::gpu::{CuResult, CudaError, Driver};
+use super::graphs::Graphs;
 use super::handlers::DeviceFacts;
 use super::images::Images;
 use super::linker::Links;
@@ -39,6 +40,8 @@ pub struct SessionState {
     pub objects: Objects,
     /// Copies of guest pages.
     pub copies: Engine,
+    /// Graphs and what is in them.
+    pub graphs: Graphs,
     /// The guest library speaks another call table: every call is refused.
     pub refused: AtomicBool,
     /// The order of records across lanes.
@@ -82,6 +85,7 @@ impl SessionState {
             contexts: Contexts::default(),
             objects: Objects::default(),
             copies: Engine::new(limits.copy_threads),
+            graphs: Graphs::default(),
             refused: AtomicBool::new(false),
             turns: Turns::default(),
             devices: (0..devices).map(|_| OnceLock::new()).collect(),

@@ -10,6 +10,9 @@ macro_rules! launch_calls {
         $crate::next_area! { $next { $($rows)*
             /// Bulk in: the packed parameter block. Covers `cuLaunchKernelEx` and `cuLaunchCooperativeKernel` too.
             0x0501 custom cuLaunchKernel(function: FunctionId, stream: StreamId, shape: LaunchShape) -> ();
+            /// Bulk in: `attributes` times [`LaunchAttribute`], then the packed parameter block. For launches with
+            /// attributes that [`LaunchShape`] does not have.
+            0x0502 custom cuLaunchKernelEx(function: FunctionId, stream: StreamId, shape: LaunchShape, attributes: u32) -> ();
         } }
     };
 }

@@ -19,6 +19,7 @@ mod array;
 mod context;
 mod device;
 mod event;
+mod graph;
 mod ipc;
 mod launch;
 mod link;
@@ -35,7 +36,7 @@ mod vmm;
 #[macro_export]
 macro_rules! all_calls {
     ($emit:ident) => {
-        $crate::session_calls! { ($emit [device_calls context_calls memory_calls module_calls launch_calls stream_calls event_calls array_calls texture_calls pool_calls vmm_calls link_calls peer_calls ipc_calls]) {} }
+        $crate::session_calls! { ($emit [device_calls context_calls memory_calls module_calls launch_calls stream_calls event_calls array_calls texture_calls pool_calls vmm_calls link_calls peer_calls ipc_calls graph_calls]) {} }
     };
 }
 

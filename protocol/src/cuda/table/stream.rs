@@ -24,6 +24,34 @@ macro_rules! stream_calls {
             0x0607 custom cuStreamGetPriority(stream: StreamId) -> (priority: i32);
             /// Number of a stream, unique in the process.
             0x0608 custom cuStreamGetId(stream: StreamId) -> (id: u64);
+            /// Begins to capture the stream's work (`CUstreamCaptureMode`).
+            0x0610 custom cuStreamBeginCapture_v2(stream: StreamId, mode: u32) -> ();
+            /// Ends a capture and names the graph it made.
+            0x0611 custom cuStreamEndCapture(stream: StreamId) -> (graph: GraphId);
+            /// `CUstreamCaptureStatus`.
+            0x0612 custom cuStreamIsCapturing(stream: StreamId) -> (status: i32);
+            /// Bulk out: as many of the `count` [`NodeLink`]s as fit, what the next work of the stream depends on.
+            0x0613 custom cuStreamGetCaptureInfo_v3(stream: StreamId) -> (status: i32, id: u64, graph: GraphId, count: u32);
+            /// Bulk in: [`NodeLink`]s. Sets or adds to what the next work of the stream depends on.
+            0x0614 custom cuStreamUpdateCaptureDependencies_v2(stream: StreamId, flags: u32) -> ();
+            /// Bulk in: [`NodeLink`]s. Captures into a graph that exists.
+            0x0615 custom cuStreamBeginCaptureToGraph(stream: StreamId, graph: GraphId, mode: u32) -> ();
+            /// Swaps the calling thread's capture mode.
+            0x0616 custom cuThreadExchangeStreamCaptureMode(mode: i32) -> (mode: i32);
+            /// Bulk in: a [`MemcpyNode`]. Adds a copy of memory that the GPU does not reach to a capture.
+            0x0617 custom capture_memcpy(stream: StreamId) -> ();
+            /// Has the guest run `callback` in stream order.
+            0x0620 custom cuLaunchHostFunc(stream: StreamId, callback: CallbackId) -> ();
+            /// Has the guest run `callback` in stream order, also after an error.
+            0x0621 custom cuStreamAddCallback(stream: StreamId, callback: CallbackId) -> ();
+            /// Sets an attribute (`CUlaunchAttributeID`) to a `CUlaunchAttributeValue`.
+            0x0628 custom cuStreamSetAttribute(stream: StreamId, attribute: i32, value: [u8; 64]) -> ();
+            /// An attribute of a stream.
+            0x0629 custom cuStreamGetAttribute(stream: StreamId, attribute: i32) -> (value: [u8; 64]);
+            /// Copies all attributes.
+            0x062a forward cuStreamCopyAttributes(dst: StreamId, src: StreamId) -> ();
+            /// Bulk in: [`MemoryOperation`]s, executed in stream order; they wait for and write single values.
+            0x0630 custom cuStreamBatchMemOp_v2(stream: StreamId, flags: u32) -> ();
         } }
     };
 }

@@ -3,7 +3,7 @@
 //! in that order. A trait, so that tests can put something in its place that finishes late or fails.
 
 use super::super::gpu::{
-    CUdeviceptr, CUstream, CuResult, Driver, EVENT_DISABLE_TIMING, HOST_PORTABLE_MAPPED,
+    CUdeviceptr, CUstream, CuResult, Driver, EVENT_DISABLE_TIMING, HOST_PORTABLE_MAPPED, with_capture_relaxed,
 };
 
 /// A mark in a stream: an event of the driver.
@@ -55,8 +55,10 @@ pub struct Stream<'a> {
 
 impl Dma for Stream<'_> {
     unsafe fn pin(&self, address: *mut u8, bytes: usize) -> CuResult<()> {
-        // SAFETY: by the caller.
-        unsafe { self.gpu.cuMemHostRegister_v2(address.cast(), bytes, HOST_PORTABLE_MAPPED) }
+        with_capture_relaxed(self.gpu, || {
+            // SAFETY: by the caller.
+            unsafe { self.gpu.cuMemHostRegister_v2(address.cast(), bytes, HOST_PORTABLE_MAPPED) }
+        })
     }
 
     unsafe fn send(&self, dst: CUdeviceptr, src: *const u8, bytes: usize) -> CuResult<()> {
@@ -78,10 +80,10 @@ impl Dma for Stream<'_> {
     }
 
     fn is_done(&self, mark: Mark) -> bool {
-        self.gpu.cuEventQuery(mark.0 as _).is_ok()
+        with_capture_relaxed(self.gpu, || self.gpu.cuEventQuery(mark.0 as _).is_ok())
     }
 
     fn wait(&self, mark: Mark) -> CuResult<()> {
-        self.gpu.cuEventSynchronize(mark.0 as _)
+        with_capture_relaxed(self.gpu, || self.gpu.cuEventSynchronize(mark.0 as _))
     }
 }

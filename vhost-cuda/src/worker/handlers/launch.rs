@@ -1,13 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Launches.
 
-use virtio_cuda_protocol::cuda::{FunctionId, LAUNCH_COOPERATIVE, LAUNCH_PRIORITY, LaunchShape, StreamId};
+use virtio_cuda_protocol::cuda::{
+    FunctionId, LAUNCH_ATTRIBUTE_BYTES, LAUNCH_COOPERATIVE, LAUNCH_PRIORITY, LaunchAttribute, LaunchShape,
+    Reader, StreamId,
+};
 
+use super::graph::take;
+use super::stream::attribute_for_driver;
 use crate::worker::call::CallContext;
 use crate::worker::gpu::{CuResult, CudaError};
 
+/// Most attributes of a launch: there are about 20 kinds.
+const MAX_ATTRIBUTES: u32 = 64;
+
 /// Most bytes of kernel parameters that any GPU takes (32,764 since Volta; 4,096 before).
-const MAX_PARAM_BYTES: u64 = 32_764;
+pub const MAX_PARAM_BYTES: u64 = 32_764;
 
 /// Launches a kernel. What is wrong with its shape, the driver knows best.
 pub fn cuLaunchKernel(
@@ -21,5 +29,39 @@ pub fn cuLaunchKernel(
         return Err(CudaError::INVALID_VALUE);
     }
     let mut params = cx.bulk_in.contents().into_owned();
-    cx.gpu().launch(function, stream, &shape, &mut params)
+    cx.gpu().launch(function, stream, &shape, &[], &mut params)
+}
+
+/// Launches a kernel with attributes.
+pub fn cuLaunchKernelEx(
+    cx: &mut CallContext<'_>,
+    function: FunctionId,
+    stream: StreamId,
+    shape: LaunchShape,
+    attributes: u32,
+) -> CuResult<()> {
+    let (function, stream) = (cx.resolve(function)?, cx.resolve(stream)?);
+    let most = MAX_PARAM_BYTES + u64::from(MAX_ATTRIBUTES) * LAUNCH_ATTRIBUTE_BYTES as u64;
+    if shape.flags & !(LAUNCH_COOPERATIVE | LAUNCH_PRIORITY) != 0
+        || attributes > MAX_ATTRIBUTES
+        || cx.bulk_in.bytes() > most
+    {
+        return Err(CudaError::INVALID_VALUE);
+    }
+    let bytes = cx.bulk_in.contents().into_owned();
+    let mut reader = Reader::new(&bytes);
+    let mut more = Vec::new();
+    for _ in 0..attributes {
+        let attribute: LaunchAttribute = take(&mut reader)?;
+        let mut value = [0; 64];
+        for (place, word) in value.chunks_exact_mut(4).zip(attribute.value) {
+            place.copy_from_slice(&word.to_le_bytes());
+        }
+        more.push((attribute.id, attribute_for_driver(cx, attribute.id as i32, value)?));
+    }
+    let mut params = reader.rest().to_vec();
+    if params.len() as u64 > MAX_PARAM_BYTES {
+        return Err(CudaError::INVALID_VALUE);
+    }
+    cx.gpu().launch(function, stream, &shape, &more, &mut params)
 }

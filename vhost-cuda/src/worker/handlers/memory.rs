@@ -4,10 +4,12 @@
 use virtio_cuda_protocol::cuda::{ContextId, DevicePtr, StreamId};
 use virtio_cuda_protocol::transport::PAGE_BYTES;
 
+use super::capture::captures;
 use crate::worker::allocations::Origin;
 use crate::worker::call::CallContext;
 use crate::worker::copy;
 use crate::worker::gpu::{CUstream, CuResult, CudaError, HOST_PORTABLE_MAPPED, STREAM_LEGACY};
+use crate::worker::graphs::Lease;
 use crate::worker::window::Registration;
 
 /// `CU_MEMHOSTREGISTER_*` bits that the guest may give: PORTABLE, DEVICEMAP (both always on) and READ_ONLY,
@@ -51,6 +53,12 @@ pub fn cuMemAlloc_v2(cx: &mut CallContext<'_>, bytesize: u64) -> CuResult<(Devic
 pub fn cuMemAllocAsync(cx: &mut CallContext<'_>, bytesize: u64, stream: StreamId) -> CuResult<(DevicePtr,)> {
     let stream = cx.resolve(stream)?;
     let made = |bytes| Ok(cx.gpu().cuMemAllocAsync(bytes, stream)?.0);
+    if captures(cx, stream) {
+        let dptr = allocate(cx, bytesize, Origin::GraphNode, made)?;
+        let graph = cx.session.graphs.name_graph(cx.gpu().capture_info(stream)?.graph, None);
+        cx.session.graphs.add_lease(graph, Lease::new(dptr));
+        return Ok((DevicePtr(dptr),));
+    }
     Ok((DevicePtr(allocate(cx, bytesize, Origin::AllocatedAsync, made)?),))
 }
 
@@ -87,7 +95,7 @@ pub fn cuMemFree_v2(cx: &mut CallContext<'_>, dptr: DevicePtr) -> CuResult<()> {
     cx.session.allocations().allocated_at(dptr.0)?;
     // SAFETY: the address is an allocation of this session.
     unsafe { cx.gpu().cuMemFree_v2(dptr.0) }?;
-    cx.session.allocations().remove(dptr.0);
+    cx.session.allocations().freed(dptr.0);
     Ok(())
 }
 
@@ -97,7 +105,7 @@ pub fn cuMemFreeAsync(cx: &mut CallContext<'_>, dptr: DevicePtr, stream: StreamI
     cx.session.allocations().allocated_at(dptr.0)?;
     // SAFETY: the address is an allocation of this session.
     unsafe { cx.gpu().cuMemFreeAsync(dptr.0, stream) }?;
-    cx.session.allocations().remove(dptr.0);
+    cx.session.allocations().freed(dptr.0);
     Ok(())
 }
 

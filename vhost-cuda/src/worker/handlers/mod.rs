@@ -6,9 +6,13 @@
 
 mod array;
 mod array_copy;
+mod capture;
 mod context;
 mod device;
 mod event;
+mod graph;
+mod graph_exec;
+mod graph_node;
 mod ipc;
 mod launch;
 mod link;
@@ -26,9 +30,13 @@ mod vmm;
 
 pub use array::*;
 pub use array_copy::*;
+pub use capture::*;
 pub use context::*;
 pub use device::*;
 pub use event::*;
+pub use graph::*;
+pub use graph_exec::*;
+pub use graph_node::*;
 pub use ipc::*;
 pub use launch::*;
 pub use link::*;

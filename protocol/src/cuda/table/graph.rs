@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR BSD-3-Clause
+
+//! Graphs. Parameters of nodes are bulk data: see [`crate::cuda::graph`].
+
+/// Rows of this area; see [`crate::cuda::table`].
+#[doc(hidden)]
+#[macro_export]
+macro_rules! graph_calls {
+    ($next:tt { $($rows:tt)* }) => {
+        $crate::next_area! { $next { $($rows)*
+            /// Creates an empty graph named `graph`.
+            0x0801 custom cuGraphCreate(graph: GraphId, flags: u32) -> ();
+            /// Destroys a graph with its nodes.
+            0x0802 custom cuGraphDestroy(graph: GraphId) -> ();
+            /// Names a copy of a graph `clone`.
+            0x0803 custom cuGraphClone(clone: GraphId, original: GraphId) -> ();
+            /// Bulk out: the names of as many of the `count` nodes (`roots`: of those that depend on none) as fit.
+            0x0804 custom graph_nodes(graph: GraphId, roots: u32) -> (count: u32);
+            /// Bulk out: as many of the `count` [`GraphEdge`]s as fit.
+            0x0805 custom cuGraphGetEdges_v2(graph: GraphId) -> (count: u32);
+            /// Bulk in: [`GraphEdge`]s. Adds them.
+            0x0806 custom cuGraphAddDependencies_v2(graph: GraphId) -> ();
+            /// Bulk in: [`GraphEdge`]s. Removes them.
+            0x0807 custom cuGraphRemoveDependencies_v2(graph: GraphId) -> ();
+            /// Bulk out: as many of the `count` [`NodeLink`]s as fit: what the node depends on, or with `dependents` what
+            /// depends on it.
+            0x0808 custom graph_node_links(node: GraphNodeId, dependents: u32) -> (count: u32);
+            /// Removes a node.
+            0x0809 custom cuGraphDestroyNode(node: GraphNodeId) -> ();
+            /// `CUgraphNodeType`.
+            0x080a custom cuGraphNodeGetType(node: GraphNodeId) -> (kind: u32);
+            /// The node of `clone` that is the copy of `original`.
+            0x080b custom cuGraphNodeFindInClone(original: GraphNodeId, clone: GraphId) -> (node: GraphNodeId);
+            /// The graph in a node.
+            0x080c custom cuGraphChildGraphNodeGetGraph(node: GraphNodeId) -> (graph: GraphId);
+            /// Bulk in: `links` times [`NodeLink`], then the parameters of `kind`. Adds a node named `node`; an allocating
+            /// one answers its address.
+            0x0810 custom graph_add_node(graph: GraphId, node: GraphNodeId, kind: u32, links: u32) -> (dptr: DevicePtr);
+            /// Bulk in: the parameters of `kind`. Replaces those of a node.
+            0x0811 custom cuGraphNodeSetParams(node: GraphNodeId, kind: u32) -> ();
+            /// Bulk in: the parameters of `kind`. Replaces those of a node in an executable graph.
+            0x0812 custom cuGraphExecNodeSetParams(exec: GraphExecId, node: GraphNodeId, kind: u32) -> ();
+            /// Bulk out: the parameters of a node of `kind`.
+            0x0813 custom graph_node_get_params(node: GraphNodeId, kind: u32) -> ();
+            /// Sets an attribute (`CUlaunchAttributeID`) of a kernel node to a `CUlaunchAttributeValue`.
+            0x0818 custom cuGraphKernelNodeSetAttribute(node: GraphNodeId, attribute: i32, value: [u8; 64]) -> ();
+            /// An attribute of a kernel node.
+            0x0819 custom cuGraphKernelNodeGetAttribute(node: GraphNodeId, attribute: i32) -> (value: [u8; 64]);
+            /// Copies all attributes of a kernel node.
+            0x081a forward cuGraphKernelNodeCopyAttributes(dst: GraphNodeId, src: GraphNodeId) -> ();
+            /// Makes a graph executable and names that `exec`. `status` is the `CUresult`, `result` the
+            /// `CUgraphInstantiateResult`.
+            0x0820 custom cuGraphInstantiateWithParams(exec: GraphExecId, graph: GraphId, flags: u64, upload: StreamId) -> (status: i32, result: i32, error_node: GraphNodeId);
+            /// Destroys an executable graph.
+            0x0821 custom cuGraphExecDestroy(exec: GraphExecId) -> ();
+            /// Executes a graph in stream order.
+            0x0822 forward cuGraphLaunch(exec: GraphExecId, stream: StreamId) -> ();
+            /// Uploads an executable graph in stream order.
+            0x0823 forward cuGraphUpload(exec: GraphExecId, stream: StreamId) -> ();
+            /// Flags that an executable graph was made with.
+            0x0824 custom cuGraphExecGetFlags(exec: GraphExecId) -> (flags: u64);
+            /// Gives all parameters of `graph` to `exec`. `status` is the `CUresult`, `result` the
+            /// `CUgraphExecUpdateResult`.
+            0x0825 custom cuGraphExecUpdate_v2(exec: GraphExecId, graph: GraphId) -> (status: i32, result: i32, error_node: GraphNodeId, error_from_node: GraphNodeId);
+            /// Switches a node of an executable graph on or off.
+            0x0826 forward cuGraphNodeSetEnabled(exec: GraphExecId, node: GraphNodeId, enabled: u32) -> ();
+            /// Whether a node of an executable graph is on.
+            0x0827 custom cuGraphNodeGetEnabled(exec: GraphExecId, node: GraphNodeId) -> (enabled: u32);
+            /// A handle by which device code steers a conditional node.
+            0x0830 custom cuGraphConditionalHandleCreate(graph: GraphId, default_value: u32, flags: u32) -> (handle: u64);
+            /// Frees memory that graphs of the device do not use.
+            0x0831 custom cuDeviceGraphMemTrim(device: u32) -> ();
+            /// An attribute of the memory that graphs allocate.
+            0x0832 custom cuDeviceGetGraphMemAttribute(device: u32, attribute: i32) -> (value: u64);
+            /// Sets an attribute of the memory that graphs allocate.
+            0x0833 custom cuDeviceSetGraphMemAttribute(device: u32, attribute: i32, value: u64) -> ();
+            /// Creates a user object named `object`; `callback` runs when its last reference is gone.
+            0x0840 custom cuUserObjectCreate(object: UserObjectId, callback: CallbackId, count: u32, flags: u32) -> ();
+            /// Takes `count` references.
+            0x0841 custom cuUserObjectRetain(object: UserObjectId, count: u32) -> ();
+            /// Gives `count` references back.
+            0x0842 custom cuUserObjectRelease(object: UserObjectId, count: u32) -> ();
+            /// Has the graph own `count` references.
+            0x0843 custom cuGraphRetainUserObject(graph: GraphId, object: UserObjectId, count: u32, flags: u32) -> ();
+            /// Takes `count` references from the graph.
+            0x0844 custom cuGraphReleaseUserObject(graph: GraphId, object: UserObjectId, count: u32) -> ();
+        } }
+    };
+}

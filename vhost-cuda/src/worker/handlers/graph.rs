@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Graphs: their structure.
+
+use virtio_cuda_protocol::cuda::{
+    GraphEdge, GraphId, GraphNodeId, NODE_LINK_BYTES, NODE_MEMCPY, NodeLink, Reader, Wire, Writer,
+};
+
+use crate::worker::call::CallContext;
+use crate::worker::gpu::{CuResult, CudaError, Links};
+use crate::worker::graphs::Lease;
+
+/// Most bytes of edges or parameters in one call.
+const MAX_BULK_BYTES: u64 = 16 << 20;
+/// Room for the parameters of any kind of node, without what follows them.
+const MAX_STRUCT_BYTES: usize = 512;
+
+/// The bulk input, if it is not absurdly long.
+pub fn bulk(cx: &CallContext<'_>) -> CuResult<Vec<u8>> {
+    if cx.bulk_in.bytes() > MAX_BULK_BYTES {
+        return Err(CudaError::INVALID_VALUE);
+    }
+    Ok(cx.bulk_in.contents().into_owned())
+}
+
+/// Takes a value from bulk input.
+pub fn take<T: Wire>(reader: &mut Reader<'_>) -> CuResult<T> {
+    T::take(reader).map_err(|_| CudaError::INVALID_VALUE)
+}
+
+/// A value as bulk output.
+pub fn encode<T: Wire>(value: &T) -> CuResult<Vec<u8>> {
+    let mut room = [0; MAX_STRUCT_BYTES];
+    let mut writer = Writer::new(&mut room);
+    value.put(&mut writer).map_err(|_| CudaError::INVALID_VALUE)?;
+    let used = writer.used();
+    Ok(room[..used].to_vec())
+}
+
+/// Puts as many values as there is room for.
+pub fn put_all<T: Wire>(cx: &mut CallContext<'_>, values: impl IntoIterator<Item = T>) -> CuResult<u32> {
+    let room = cx.bulk_out.room() as usize;
+    let (mut bytes, mut count) = (Vec::new(), 0u32);
+    for value in values {
+        let one = encode(&value)?;
+        count += 1;
+        if bytes.len() + one.len() <= room {
+            bytes.extend_from_slice(&one);
+        }
+    }
+    cx.bulk_out.put(&bytes)?;
+    Ok(count)
+}
+
+/// Takes `count` links and looks their nodes up.
+pub fn links(cx: &CallContext<'_>, reader: &mut Reader<'_>, count: usize) -> CuResult<Links> {
+    if count > reader.rest().len() / NODE_LINK_BYTES {
+        return Err(CudaError::INVALID_VALUE);
+    }
+    let mut links = Links::default();
+    for _ in 0..count {
+        let link: NodeLink = take(reader)?;
+        links.nodes.push(cx.session.graphs.node(link.node)?);
+        links.edges.push(link.data);
+    }
+    Ok(links)
+}
+
+/// Links as the guest knows them; all nodes are in `graph`.
+pub fn put_links(cx: &mut CallContext<'_>, graph: GraphId, links: &Links) -> CuResult<u32> {
+    let graphs = &cx.session.graphs;
+    let named = links.nodes.iter().zip(&links.edges);
+    put_all(cx, named.map(|(&node, &data)| NodeLink { node: graphs.name_node(node, graph), data }))
+}
+
+/// Gives memory back that only graphs could allocate, once none of them is left.
+pub fn end_leases(cx: &CallContext<'_>, leases: Vec<Lease>) {
+    for base in leases.into_iter().filter_map(Lease::into_inner) {
+        cx.session.allocations().remove(base);
+    }
+}
+
+/// Creates a graph.
+pub fn cuGraphCreate(cx: &mut CallContext<'_>, graph: GraphId, flags: u32) -> CuResult<()> {
+    cx.session.graphs.check_graph_name(graph)?;
+    let (raw,) = cx.gpu().cuGraphCreate(flags)?;
+    cx.session.graphs.add_graph(graph, raw, None);
+    Ok(())
+}
+
+/// Destroys a graph.
+pub fn cuGraphDestroy(cx: &mut CallContext<'_>, graph: GraphId) -> CuResult<()> {
+    let (raw, leases) = cx.session.graphs.remove_graph(graph)?;
+    end_leases(cx, leases);
+    cx.gpu().cuGraphDestroy(raw)
+}
+
+/// Copies a graph. What is a copy to the guest and a graph to the driver stays so.
+pub fn cuGraphClone(cx: &mut CallContext<'_>, clone: GraphId, original: GraphId) -> CuResult<()> {
+    let graphs = &cx.session.graphs;
+    graphs.check_graph_name(clone)?;
+    let (raw,) = cx.gpu().cuGraphClone(graphs.graph(original)?)?;
+    graphs.add_graph(clone, raw, None);
+    graphs.share_leases(original, clone);
+    for (node, copy) in graphs.disguised_in(original) {
+        let (twin,) = cx.gpu().cuGraphNodeFindInClone(node, raw)?;
+        graphs.add_disguised(twin, raw, copy);
+    }
+    Ok(())
+}
+
+/// Nodes of a graph.
+pub fn graph_nodes(cx: &mut CallContext<'_>, graph: GraphId, roots: u32) -> CuResult<(u32,)> {
+    let nodes = cx.gpu().graph_nodes(cx.session.graphs.graph(graph)?, roots != 0)?;
+    let graphs = &cx.session.graphs;
+    Ok((put_all(cx, nodes.into_iter().map(|node| graphs.name_node(node, graph)))?,))
+}
+
+/// Edges of a graph.
+pub fn cuGraphGetEdges_v2(cx: &mut CallContext<'_>, graph: GraphId) -> CuResult<(u32,)> {
+    let (from, to) = cx.gpu().graph_edges(cx.session.graphs.graph(graph)?)?;
+    let graphs = &cx.session.graphs;
+    let edges = from.into_iter().zip(to.nodes.into_iter().zip(to.edges)).map(|(from, (to, data))| {
+        GraphEdge { from: graphs.name_node(from, graph), to: graphs.name_node(to, graph), data }
+    });
+    Ok((put_all(cx, edges)?,))
+}
+
+fn change_edges(cx: &CallContext<'_>, graph: GraphId, add: bool) -> CuResult<()> {
+    let bytes = bulk(cx)?;
+    let mut reader = Reader::new(&bytes);
+    let graphs = &cx.session.graphs;
+    let (mut from, mut to) = (Vec::new(), Links::default());
+    while !reader.rest().is_empty() {
+        let edge: GraphEdge = take(&mut reader)?;
+        from.push(graphs.node(edge.from)?);
+        to.nodes.push(graphs.node(edge.to)?);
+        to.edges.push(edge.data);
+    }
+    cx.gpu().change_edges(graphs.graph(graph)?, &from, &to, add)
+}
+
+/// Adds edges.
+pub fn cuGraphAddDependencies_v2(cx: &mut CallContext<'_>, graph: GraphId) -> CuResult<()> {
+    change_edges(cx, graph, true)
+}
+
+/// Removes edges.
+pub fn cuGraphRemoveDependencies_v2(cx: &mut CallContext<'_>, graph: GraphId) -> CuResult<()> {
+    change_edges(cx, graph, false)
+}
+
+/// What a node depends on, or what depends on it.
+pub fn graph_node_links(cx: &mut CallContext<'_>, node: GraphNodeId, dependents: u32) -> CuResult<(u32,)> {
+    let graph = cx.session.graphs.graph_name_of(node)?;
+    let links = cx.gpu().node_links(cx.session.graphs.node(node)?, dependents != 0)?;
+    Ok((put_links(cx, graph, &links)?,))
+}
+
+/// Removes a node.
+pub fn cuGraphDestroyNode(cx: &mut CallContext<'_>, node: GraphNodeId) -> CuResult<()> {
+    let raw = cx.session.graphs.node(node)?;
+    // The driver may refuse: nodes that allocate cannot be removed.
+    cx.gpu().cuGraphDestroyNode(raw)?;
+    let (_, leases) = cx.session.graphs.remove_node(node)?;
+    end_leases(cx, leases);
+    Ok(())
+}
+
+/// The kind of a node.
+pub fn cuGraphNodeGetType(cx: &mut CallContext<'_>, node: GraphNodeId) -> CuResult<(u32,)> {
+    let raw = cx.session.graphs.node(node)?;
+    if cx.session.graphs.disguised_copy(node).is_some() {
+        return Ok((NODE_MEMCPY,));
+    }
+    cx.gpu().cuGraphNodeGetType(raw)
+}
+
+/// The copy of a node in a copied graph.
+pub fn cuGraphNodeFindInClone(
+    cx: &mut CallContext<'_>,
+    original: GraphNodeId,
+    clone: GraphId,
+) -> CuResult<(GraphNodeId,)> {
+    let graphs = &cx.session.graphs;
+    let (raw,) = cx.gpu().cuGraphNodeFindInClone(graphs.node(original)?, graphs.graph(clone)?)?;
+    Ok((graphs.name_node(raw, clone),))
+}
+
+/// The graph in a node.
+pub fn cuGraphChildGraphNodeGetGraph(cx: &mut CallContext<'_>, node: GraphNodeId) -> CuResult<(GraphId,)> {
+    let raw = cx.session.graphs.node(node)?;
+    if cx.session.graphs.disguised_copy(node).is_some() {
+        return Err(CudaError::INVALID_VALUE);
+    }
+    let (graph,) = cx.gpu().cuGraphChildGraphNodeGetGraph(raw)?;
+    Ok((cx.session.graphs.name_graph(graph, Some(node)),))
+}
