@@ -47,6 +47,8 @@ impl CudaError {
     pub const HOST_MEMORY_ALREADY_REGISTERED: Self = Self(712);
     /// `CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED`.
     pub const HOST_MEMORY_NOT_REGISTERED: Self = Self(713);
+    /// `CUDA_ERROR_NOT_PERMITTED`.
+    pub const NOT_PERMITTED: Self = Self(800);
     /// `CUDA_ERROR_NOT_SUPPORTED`.
     pub const NOT_SUPPORTED: Self = Self(801);
     /// `CUDA_ERROR_SYSTEM_DRIVER_MISMATCH`.

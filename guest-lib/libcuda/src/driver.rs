@@ -9,10 +9,14 @@ use virtio_cuda_client::protocol::{ContextId, FIRST_HANDLE, StreamId};
 use virtio_cuda_client::{Call, CudaError, Session, session};
 
 use crate::array_table::Arrays;
+use crate::callback::Callbacks;
+use crate::capture::Captures;
 use crate::context_table::{Contexts, current};
 use crate::device::Devices;
 use crate::entry::{Api, DefaultStream};
 use crate::function_table::Functions;
+use crate::graph::kept::Kept;
+use crate::graph::pageable::Buffers;
 use crate::link::Links;
 use crate::memory::Memory;
 use crate::module_table::Modules;
@@ -56,6 +60,14 @@ pub struct Driver {
     pub links: Links,
     /// What addresses mean.
     pub memory: Memory,
+    /// Functions that the device may want run here.
+    pub callbacks: Callbacks,
+    /// Whether streams capture.
+    pub captures: Captures,
+    /// What nodes of graphs point programs to.
+    pub kept: Kept,
+    /// Memory between graphs and what the GPU does not reach.
+    pub buffers: Buffers,
 }
 
 impl Driver {
@@ -83,6 +95,10 @@ impl Driver {
             pools: Pools::default(),
             links: Links::default(),
             memory: Memory::default(),
+            callbacks: Callbacks::default(),
+            captures: Captures::default(),
+            kept: Kept::default(),
+            buffers: Buffers::default(),
         });
         Ok(())
     }

@@ -52,6 +52,9 @@ pub fn call(
     guard(name, || {
         process::check()?;
         let driver = Driver::get().ok_or(CudaError::NOT_INITIALIZED)?;
+        if crate::callback::in_callback() {
+            return Err(CudaError::NOT_PERMITTED);
+        }
         body(Api { driver, default_stream }).map_err(|error| {
             let destroyed = error == CudaError::INVALID_CONTEXT && driver.contexts.is_destroyed(current());
             if destroyed { CudaError::CONTEXT_IS_DESTROYED } else { error }

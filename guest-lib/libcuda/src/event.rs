@@ -17,6 +17,10 @@ const DISABLE_TIMING: u32 = 2;
 const INTERPROCESS: u32 = 4;
 
 fn record(api: Api, event: u64, stream: u64, flags: u32) -> Result<(), CudaError> {
+    if api.driver.captures.any() {
+        // A graph may record it whenever it runs.
+        api.driver.events.remove(event);
+    }
     let known = api.driver.events.get(event);
     if let Some(known) = &known {
         known.record();

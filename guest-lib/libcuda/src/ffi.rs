@@ -5,7 +5,7 @@
 //!
 //! # Invariants
 //!
-//! None of these types can be made in safe code outside this file: a value exists because C code passed it
+//! None of these types is made outside this file to be read: a value exists because C code passed it
 //! to an entry point, and so promised what the CUDA documentation demands of that parameter: it is NULL, or
 //! points to what its type says for as long as the call lasts.
 
@@ -68,6 +68,13 @@ impl<T> Out<T> {
 #[derive(Clone, Copy, Debug)]
 #[repr(transparent)]
 pub struct In<T>(*const T);
+
+impl<T> In<T> {
+    /// What a structure that this library fills in points to.
+    pub fn at_address(address: usize) -> Self {
+        Self(address as *const T)
+    }
+}
 
 impl<T: Copy> In<T> {
     /// Whether the caller passed NULL.
@@ -143,6 +150,11 @@ impl HostPtr {
     /// The address.
     pub fn address(&self) -> usize {
         self.0 as usize
+    }
+
+    /// A member of the structure that the parameter points to.
+    pub fn offset(&self, bytes: usize) -> Self {
+        Self(self.0.wrapping_byte_add(bytes))
     }
 
     /// The same parameter seen as room for a `T`.

@@ -3,7 +3,7 @@
 //! Launches. Parameters are marshalled into one packed block before the call returns: they lie in the
 //! caller's frame.
 
-use virtio_cuda_client::protocol::{FunctionId, LAUNCH_COOPERATIVE, LAUNCH_PRIORITY, LaunchShape};
+use virtio_cuda_client::protocol::{self, FunctionId, LAUNCH_COOPERATIVE, LAUNCH_PRIORITY, LaunchShape};
 use virtio_cuda_client::transport::UserMemory;
 use virtio_cuda_client::{CudaError, calls};
 
@@ -11,6 +11,7 @@ use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{HostPtr, In};
 use crate::function_table::Parameters;
+use crate::graph::wire::put;
 use crate::post::ProvenShapes;
 
 /// Blocks up to this size (all before CUDA 12.1) are packed on the stack.
@@ -47,42 +48,47 @@ pub struct LaunchAttribute {
 }
 const _: () = assert!(size_of::<LaunchAttribute>() == 72);
 
-/// `CU_LAUNCH_ATTRIBUTE_*` that change what the launch does. The others are hints, which may be ignored, or
-/// need objects that this library does not have.
+/// `CU_LAUNCH_ATTRIBUTE_*` that have a place in [`LaunchShape`], and the one that means nothing.
+const ATTRIBUTE_IGNORE: u32 = 0;
 const ATTRIBUTE_COOPERATIVE: u32 = 2;
 const ATTRIBUTE_CLUSTER_DIMENSION: u32 = 4;
-const ATTRIBUTE_PROGRAMMATIC_EVENT: u32 = 7;
 const ATTRIBUTE_PRIORITY: u32 = 8;
+/// Those that name an event.
+const ATTRIBUTE_PROGRAMMATIC_EVENT: u32 = 7;
 const ATTRIBUTE_LAUNCH_COMPLETION_EVENT: u32 = 12;
-const ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE: u32 = 13;
 
 impl LaunchConfig {
-    /// The shape that crosses.
-    pub fn shape(&self) -> Result<LaunchShape, CudaError> {
+    /// The shape that crosses, and the attributes beside it: how many, and as they cross.
+    fn shape(&self, api: Api) -> Result<(LaunchShape, u32, Vec<u8>), CudaError> {
         let mut shape = LaunchShape {
             grid: self.grid,
             block: self.block,
             shared_bytes: self.shared_bytes,
             ..Default::default()
         };
+        let (mut count, mut bytes) = (0, Vec::new());
         for index in 0..self.attribute_count as usize {
-            let attribute = self.attributes.at(index)?;
-            match attribute.id {
-                ATTRIBUTE_COOPERATIVE if attribute.value[0] != 0 => shape.flags |= LAUNCH_COOPERATIVE,
-                ATTRIBUTE_CLUSTER_DIMENSION => {
-                    shape.cluster = [attribute.value[0], attribute.value[1], attribute.value[2]];
-                }
+            let LaunchAttribute { id, value, .. } = self.attributes.at(index)?;
+            match id {
+                ATTRIBUTE_IGNORE => {}
+                ATTRIBUTE_COOPERATIVE if value[0] != 0 => shape.flags |= LAUNCH_COOPERATIVE,
+                ATTRIBUTE_COOPERATIVE => {}
+                ATTRIBUTE_CLUSTER_DIMENSION => shape.cluster = [value[0], value[1], value[2]],
                 ATTRIBUTE_PRIORITY => {
                     shape.flags |= LAUNCH_PRIORITY;
-                    shape.priority = attribute.value[0] as i32;
+                    shape.priority = value[0] as i32;
                 }
-                ATTRIBUTE_PROGRAMMATIC_EVENT
-                | ATTRIBUTE_LAUNCH_COMPLETION_EVENT
-                | ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE => return Err(CudaError::NOT_SUPPORTED),
-                _ => {}
+                _ => {
+                    if let ATTRIBUTE_PROGRAMMATIC_EVENT | ATTRIBUTE_LAUNCH_COMPLETION_EVENT = id {
+                        // The launch records it.
+                        api.driver.events.remove(u64::from(value[0]) | u64::from(value[1]) << 32);
+                    }
+                    put(&protocol::LaunchAttribute { id, reserved: 0, value }, &mut bytes)?;
+                    count += 1;
+                }
             }
         }
-        Ok(shape)
+        Ok((shape, count, bytes))
     }
 }
 
@@ -122,6 +128,50 @@ fn packed_by_caller(extra: In<usize>) -> Result<UserMemory, CudaError> {
         return Err(CudaError::INVALID_VALUE);
     }
     Ok(UserMemory { address, bytes })
+}
+
+/// Appends the packed block of parameters in either form.
+pub fn append_parameters(
+    api: Api,
+    function: u64,
+    values: In<HostPtr>,
+    extra: In<usize>,
+    bytes: &mut Vec<u8>,
+) -> Result<(), CudaError> {
+    if !extra.is_null() {
+        if !values.is_null() {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        let block = packed_by_caller(extra)?;
+        if block.bytes > 0 {
+            // SAFETY: the caller promises that many bytes there.
+            let block = unsafe { std::slice::from_raw_parts(block.address as *const u8, block.bytes) };
+            bytes.extend_from_slice(block);
+        }
+        return Ok(());
+    }
+    let known = api.driver.functions.get(function)?;
+    let parameters = known.parameters(api, function)?;
+    let start = bytes.len();
+    bytes.resize(start + parameters.block_bytes, 0);
+    pack(parameters, values, &mut bytes[start..])
+}
+
+/// Launches with attributes that [`LaunchShape`] does not have, encoded in `bytes`.
+fn launch_with_attributes(
+    api: Api,
+    function: u64,
+    stream: u64,
+    shape: LaunchShape,
+    (count, mut bytes): (u32, Vec<u8>),
+    (values, extra): (In<HostPtr>, In<usize>),
+) -> Result<(), CudaError> {
+    append_parameters(api, function, values, extra, &mut bytes)?;
+    api.before_work()?;
+    let mut call = api.in_context()?.input(UserMemory::of(&bytes));
+    calls::cuLaunchKernelEx(&mut call, FunctionId(function), api.stream(stream), shape, count)?;
+    api.work_queued();
+    Ok(())
 }
 
 /// Launches with parameters in either form.
@@ -183,7 +233,11 @@ entry_points! {
     /// Launches with attributes.
     call cuLaunchKernelEx / cuLaunchKernelEx_ptsz (api, config: In<LaunchConfig>, f: u64, kernelParams: In<HostPtr>, extra: In<usize>) {
         let config = config.get()?;
-        launch(api, f, config.stream, config.shape()?, (kernelParams, Some(extra)))
+        let (shape, count, attributes) = config.shape(api)?;
+        if count > 0 {
+            return launch_with_attributes(api, f, config.stream, shape, (count, attributes), (kernelParams, extra));
+        }
+        launch(api, f, config.stream, shape, (kernelParams, Some(extra)))
     }
 
     /// Launches with all blocks resident at once.

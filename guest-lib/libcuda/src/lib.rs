@@ -10,6 +10,8 @@
 mod array;
 mod array_table;
 mod bench;
+mod callback;
+mod capture;
 mod context;
 mod context_table;
 mod device;
@@ -20,6 +22,7 @@ mod exit;
 mod ffi;
 mod function;
 mod function_table;
+mod graph;
 mod image;
 mod init;
 mod ipc;
@@ -38,6 +41,7 @@ mod proc_address;
 mod results;
 mod stream;
 mod stream_table;
+mod stream_values;
 mod texture;
 mod unsupported;
 mod vmm;
@@ -46,10 +50,16 @@ mod vmm;
 fn all_entry_points() -> impl Iterator<Item = &'static entry::EntryPoint> {
     [
         array::ENTRY_POINTS,
+        callback::ENTRY_POINTS,
+        capture::ENTRY_POINTS,
         context::ENTRY_POINTS,
         device::ENTRY_POINTS,
         event::ENTRY_POINTS,
         function::ENTRY_POINTS,
+        graph::exec::ENTRY_POINTS,
+        graph::node::ENTRY_POINTS,
+        graph::structure::ENTRY_POINTS,
+        graph::user_object::ENTRY_POINTS,
         init::ENTRY_POINTS,
         ipc::ENTRY_POINTS,
         launch::ENTRY_POINTS,
@@ -72,6 +82,7 @@ fn all_entry_points() -> impl Iterator<Item = &'static entry::EntryPoint> {
         stream::ENTRY_POINTS,
         texture::ENTRY_POINTS,
         vmm::ENTRY_POINTS,
+        stream_values::ENTRY_POINTS,
     ]
     .into_iter()
     .flatten()

@@ -30,7 +30,8 @@ impl Api {
         let context = current();
         let known = stream <= LAST_DEFAULT_STREAM
             || self.driver.streams.get(stream).is_ok_and(|stream| stream.context == context);
-        known && context != 0 && !self.driver.memory.shadows.any.load(Ordering::Acquire)
+        let plain = !self.driver.memory.shadows.any.load(Ordering::Acquire) && !self.driver.captures.any();
+        known && context != 0 && plain
     }
 
     /// Whether `bytes` bytes from `address` on, as the GPU has them, are memory of the program's for certain.

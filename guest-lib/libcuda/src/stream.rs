@@ -2,26 +2,17 @@
 
 //! Streams.
 
-use std::cell::Cell;
-
 use virtio_cuda_client::protocol::{EventId, StreamId};
 use virtio_cuda_client::{CudaError, calls};
 
 use crate::driver::mint;
 use crate::entry::Api;
 use crate::entry_points;
-use crate::ffi::{HostPtr, Out};
+use crate::ffi::Out;
 use crate::stream_table::Stream;
 
 /// Streams that CUDA names itself: 0, legacy (1) and per thread (2).
 pub const PER_THREAD: u64 = 2;
-/// `CU_STREAM_CAPTURE_STATUS_NONE`: capture is not served, so no stream is ever capturing.
-const NOT_CAPTURING: i32 = 0;
-
-thread_local! {
-    /// `CUstreamCaptureMode` of the calling thread.
-    static CAPTURE_MODE: Cell<i32> = const { Cell::new(0) };
-}
 
 /// `CU_STREAM_NON_BLOCKING`.
 const NON_BLOCKING: u32 = 1;
@@ -52,9 +43,15 @@ fn destroy(api: Api, handle: u64) -> Result<(), CudaError> {
     Ok(())
 }
 
-/// The context of a stream: CUDA's own ones belong to whichever is current.
-fn context_of(api: Api, handle: u64) -> Result<u64, CudaError> {
-    if handle <= PER_THREAD { Ok(api.context()?.0) } else { Ok(api.driver.streams.get(handle)?.context) }
+impl Api {
+    /// The context of a stream: CUDA's own ones belong to whichever is current.
+    pub fn context_of_stream(&self, handle: u64) -> Result<u64, CudaError> {
+        if handle <= PER_THREAD {
+            Ok(self.context()?.0)
+        } else {
+            Ok(self.driver.streams.get(handle)?.context)
+        }
+    }
 }
 
 entry_points! {
@@ -124,91 +121,27 @@ entry_points! {
 
     /// The context of a stream.
     call cuStreamGetCtx / cuStreamGetCtx_ptsz (api, hStream: u64, pctx: Out<u64>) {
-        pctx.set(context_of(api, hStream)?)
+        pctx.set(api.context_of_stream(hStream)?)
     }
 
     /// The context of a stream; there are no green contexts.
     call cuStreamGetCtx_v2 / cuStreamGetCtx_v2_ptsz (api, hStream: u64, pCtx: Out<u64>, pGreenCtx: Out<u64>) {
         pGreenCtx.set_if_wanted(0);
-        pCtx.set(context_of(api, hStream)?)
+        pCtx.set(api.context_of_stream(hStream)?)
     }
 
     /// The device of a stream.
     call cuStreamGetDevice / cuStreamGetDevice_ptsz (api, hStream: u64, device: Out<i32>) {
-        let context = context_of(api, hStream)?;
+        let context = api.context_of_stream(hStream)?;
         device.set(api.driver.contexts.device_of(context)? as i32)
-    }
-
-    /// Whether the stream captures; none does.
-    call cuStreamIsCapturing / cuStreamIsCapturing_ptsz (api, hStream: u64, captureStatus: Out<i32>) {
-        context_of(api, hStream)?;
-        captureStatus.set(NOT_CAPTURING)
-    }
-
-    /// What the stream captures: nothing.
-    call cuStreamGetCaptureInfo / cuStreamGetCaptureInfo_ptsz (api, hStream: u64, captureStatus_out: Out<i32>, _id_out: Out<u64>) {
-        context_of(api, hStream)?;
-        captureStatus_out.set(NOT_CAPTURING)
-    }
-
-    /// What the stream captures: nothing.
-    call cuStreamGetCaptureInfo_v2 / cuStreamGetCaptureInfo_v2_ptsz (api, hStream: u64, captureStatus_out: Out<i32>,
-        _id_out: Out<u64>, _graph_out: Out<u64>, _dependencies_out: Out<usize>, _numDependencies_out: Out<usize>) {
-        context_of(api, hStream)?;
-        captureStatus_out.set(NOT_CAPTURING)
-    }
-
-    /// What the stream captures: nothing.
-    call cuStreamGetCaptureInfo_v3 / cuStreamGetCaptureInfo_v3_ptsz (api, hStream: u64, captureStatus_out: Out<i32>,
-        _id_out: Out<u64>, _graph_out: Out<u64>, _dependencies_out: Out<usize>, _edgeData_out: Out<usize>, _numDependencies_out: Out<usize>) {
-        context_of(api, hStream)?;
-        captureStatus_out.set(NOT_CAPTURING)
-    }
-
-    /// Swaps the calling thread's capture mode: it matters to nothing while no stream captures.
-    call cuThreadExchangeStreamCaptureMode(_, mode: Out<i32>) {
-        let new = mode.get()?;
-        if !(0..=2).contains(&new) {
-            return Err(CudaError::INVALID_VALUE);
-        }
-        mode.set(CAPTURE_MODE.replace(new))
     }
 
     /// Managed memory is visible to all streams: it lies in pinned memory.
     call cuStreamAttachMemAsync / cuStreamAttachMemAsync_ptsz (api, hStream: u64, dptr: u64, _length: usize, _flags: u32) {
-        context_of(api, hStream)?;
+        api.context_of_stream(hStream)?;
         if !api.driver.memory.is_managed(dptr) {
             return Err(CudaError::INVALID_VALUE);
         }
         Ok(())
     }
-
-    /// Runs a function of the program in stream order. See [`run_in_order`].
-    call cuLaunchHostFunc / cuLaunchHostFunc_ptsz (api, hStream: u64, func: Option<extern "C" fn(HostPtr)>, userData: HostPtr) {
-        let func = func.ok_or(CudaError::INVALID_VALUE)?;
-        run_in_order(api, hStream, |result| if result == 0 { func(userData) })
-    }
-
-    /// Runs a function of the program in stream order, also after an error. See [`run_in_order`].
-    call cuStreamAddCallback / cuStreamAddCallback_ptsz (api, hStream: u64,
-        callback: Option<extern "C" fn(u64, i32, HostPtr)>, userData: HostPtr, flags: u32) {
-        let callback = callback.ok_or(CudaError::INVALID_VALUE)?;
-        if flags != 0 {
-            return Err(CudaError::INVALID_VALUE);
-        }
-        run_in_order(api, hStream, |result| callback(hStream, result, userData))
-    }
-}
-
-/// Host functions wait for the stream here and run on the calling thread before the call returns: in order,
-/// but the program does not go on meanwhile. A function that waits for what its program does after the call
-/// would wait for ever.
-fn run_in_order(api: Api, stream: u64, body: impl FnOnce(i32)) -> Result<(), CudaError> {
-    let waited = calls::cuStreamSynchronize(&mut api.in_context_of(stream)?, api.stream(stream));
-    if waited == Err(CudaError::INVALID_HANDLE) {
-        return waited;
-    }
-    api.synchronized();
-    body(waited.err().map_or(0, CudaError::code));
-    Ok(())
 }

@@ -12,6 +12,9 @@ use crate::memory::host;
 use crate::memory::ranges::HostKind;
 use crate::pool::pool_in_use;
 
+/// Owner of what a captured allocation gives: no object, but not the program either.
+const IN_GRAPH: u64 = 1;
+
 fn free(api: Api, dptr: u64) -> Result<(), CudaError> {
     if dptr == 0 {
         return Ok(());
@@ -69,7 +72,13 @@ entry_points! {
         dptr.check()?;
         let stream = api.stream(hStream);
         let address = calls::cuMemAllocAsync(&mut api.in_context()?, bytesize as u64, stream)?.0;
-        api.driver.memory.add_pooled(api, address, bytesize as u64, pool_in_use(api)?)?;
+        if api.captures(stream) {
+            // What a graph allocates is freed again and again: the address keeps its meaning.
+            api.driver.kept.graphs_allocate();
+            api.driver.memory.add_device(api, address, bytesize as u64, IN_GRAPH)?;
+        } else {
+            api.driver.memory.add_pooled(api, address, bytesize as u64, pool_in_use(api)?)?;
+        }
         dptr.set(address)
     }
 

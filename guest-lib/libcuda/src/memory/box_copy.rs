@@ -6,6 +6,7 @@ use virtio_cuda_client::protocol::{ArrayId, ArrayOrigin, Box3, Extent, StreamId}
 use virtio_cuda_client::{CudaError, calls};
 
 use crate::entry::Api;
+use crate::graph::copy_params::EndPlace;
 use crate::memory::box_layout::{ARRAY, MemoryEnd, Part, for_each_row};
 use crate::memory::copy::{Place, Timing};
 use crate::memory::copy_box::{End3D, Memcpy3D};
@@ -56,6 +57,25 @@ impl End {
         }
     }
 
+    fn is_pageable(&self) -> bool {
+        matches!(self, Self::Memory(end) if end.place.device().is_none())
+    }
+
+    fn in_graph(&self) -> EndPlace {
+        match self {
+            Self::Memory(end) => EndPlace::memory(end.place, end.extent.pitch, end.extent.height),
+            Self::Array(ArrayEnd { array, origin }) => EndPlace {
+                place: Place::Device(0),
+                array: Some(array.0),
+                x: origin.x,
+                y: origin.y,
+                z: origin.z,
+                pitch: 0,
+                height: 0,
+            },
+        }
+    }
+
     fn in_pieces(&self) -> bool {
         matches!(self, Self::Memory(end) if end.in_pieces)
     }
@@ -96,6 +116,12 @@ impl BoxCopy {
             Timing::Wait => api.default_stream(),
             Timing::Stream(stream) => stream,
         };
+        if timing != Timing::Wait
+            && (self.dst.is_pageable() || self.src.is_pageable())
+            && api.captures(stream)
+        {
+            return api.capture_copy(self.dst.in_graph(), self.src.in_graph(), self.size, stream);
+        }
         api.before_work()?;
         let (mut dst, mut src) = (self.dst, self.src);
         if dst.in_pieces() || src.in_pieces() {

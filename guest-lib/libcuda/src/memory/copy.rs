@@ -4,13 +4,14 @@
 //! memory, pinned memory) is copied by the GPU itself.
 
 use virtio_cuda_client::lane::INLINE_BYTES;
-use virtio_cuda_client::protocol::{ContextId, DevicePtr, StreamId};
+use virtio_cuda_client::protocol::{Box3, ContextId, DevicePtr, StreamId};
 use virtio_cuda_client::transport::{Itinerary, UserMemory};
 use virtio_cuda_client::{Call, CudaError, calls};
 
 use crate::entry::{Api, DefaultStream};
 use crate::entry_points;
 use crate::ffi::{HostPtr, In, Out};
+use crate::graph::copy_params::EndPlace;
 use crate::memory::pieces::each_piece;
 use crate::memory::ranges::HostKind;
 use crate::stream::PER_THREAD;
@@ -141,6 +142,12 @@ impl Api {
         }
         dst.check(bytes as u64)?;
         src.check(bytes as u64)?;
+        if let (Timing::Stream(stream), true) = (timing, dst.device().and(src.device()).is_none())
+            && self.captures(stream)
+        {
+            let size = Box3 { width: bytes as u64, height: 1, depth: 1 };
+            return self.capture_copy(EndPlace::row(dst, size), EndPlace::row(src, size), size, stream);
+        }
         self.before_work()?;
         let small = timing == Timing::Wait && bytes <= SMALL_BYTES;
         match (dst, src) {

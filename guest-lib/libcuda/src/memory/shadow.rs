@@ -196,7 +196,8 @@ impl Api {
     /// To be called before work is queued that could look at `__managed__` variables.
     pub fn before_work(&self) -> Result<(), CudaError> {
         let shadows = &self.driver.memory.shadows;
-        if shadows.any.load(Ordering::Acquire) {
+        // A capture only notes the work; what is sent then would break it.
+        if shadows.any.load(Ordering::Acquire) && !self.driver.captures.any() {
             let context = self.context()?.0;
             for shadow in shadows.list().iter_mut() {
                 shadow.send(*self, context)?;

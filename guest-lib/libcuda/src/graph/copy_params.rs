@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! `CUDA_MEMCPY3D` as the parameters of a node.
+
+use virtio_cuda_client::CudaError;
+use virtio_cuda_client::protocol::{
+    Box3, COPY_ARRAY, COPY_DEVICE, COPY_HOST, CallbackId, CopyEnd, DevicePtr, MemcpyNode,
+};
+
+use crate::callback::Callback;
+use crate::entry::Api;
+use crate::graph::pageable::PageableCopy;
+use crate::memory::copy::Place;
+
+/// `CU_MEMORYTYPE_*`.
+const HOST: u32 = 1;
+const DEVICE: u32 = 2;
+const ARRAY: u32 = 3;
+const UNIFIED: u32 = 4;
+
+/// One end of `CUDA_MEMCPY3D`.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct End {
+    x: usize,
+    y: usize,
+    z: usize,
+    lod: usize,
+    memory_type: u32,
+    host: u64,
+    device: u64,
+    array: u64,
+    reserved: u64,
+    pitch: usize,
+    height: usize,
+}
+
+/// `CUDA_MEMCPY3D`.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct CopyParams {
+    src: End,
+    dst: End,
+    width: usize,
+    height: usize,
+    depth: usize,
+}
+const _: () = assert!(size_of::<CopyParams>() == 200);
+
+/// One end, understood: the first byte of the box, and how the program got there.
+#[derive(Clone, Copy, Debug)]
+pub struct EndPlace {
+    /// The first byte.
+    pub place: Place,
+    /// An array; then the place means nothing.
+    pub array: Option<u64>,
+    /// Bytes into the row.
+    pub x: u64,
+    /// First row.
+    pub y: u64,
+    /// First slice.
+    pub z: u64,
+    /// Bytes a row.
+    pub pitch: u64,
+    /// Rows a slice.
+    pub height: u64,
+}
+
+/// A copy for a node.
+#[derive(Debug)]
+pub struct NodeCopy {
+    /// What crosses.
+    pub node: MemcpyNode,
+}
+
+impl NodeCopy {
+    /// A copy between two places.
+    pub fn new(api: Api, dst: EndPlace, src: EndPlace, size: Box3) -> Result<Self, CudaError> {
+        let mut copy = Self { node: MemcpyNode { size, ..MemcpyNode::default() } };
+        (copy.node.src, copy.node.before) = src.on_wire(api, size, false)?;
+        let dst = dst.on_wire(api, size, true).inspect_err(|_| copy.forget(api))?;
+        (copy.node.dst, copy.node.after) = dst;
+        Ok(copy)
+    }
+
+    /// What a copy of the program means.
+    pub fn from_params(api: Api, params: &CopyParams) -> Result<Self, CudaError> {
+        let (width, height, depth) = (params.width as u64, params.height as u64, params.depth as u64);
+        let size = Box3 { width, height, depth };
+        if width == 0 || height == 0 || depth == 0 {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        Self::new(api, EndPlace::new(api, &params.dst, size)?, EndPlace::new(api, &params.src, size)?, size)
+    }
+
+    /// The node was not made.
+    pub fn forget(&self, api: Api) {
+        for id in [self.node.before, self.node.after] {
+            api.driver.callbacks.remove(id);
+        }
+    }
+}
+
+impl EndPlace {
+    /// Memory without gaps.
+    pub fn row(place: Place, size: Box3) -> Self {
+        Self::memory(place, size.width, size.height)
+    }
+
+    /// Memory from its first byte on.
+    pub fn memory(place: Place, pitch: u64, height: u64) -> Self {
+        Self { place, array: None, x: 0, y: 0, z: 0, pitch, height }
+    }
+
+    fn new(api: Api, end: &End, size: Box3) -> Result<Self, CudaError> {
+        let (x, y, z) = (end.x as u64, end.y as u64, end.z as u64);
+        if end.memory_type == ARRAY {
+            let (place, array) = (Place::Device(0), Some(end.array));
+            return Ok(Self { place, array, x, y, z, pitch: 0, height: 0 });
+        }
+        let place = || {
+            let (width, rows) = (x.checked_add(size.width)?, y.checked_add(size.height)?);
+            // 0 stands for the least that fits.
+            let pitch = if end.pitch == 0 { width } else { end.pitch as u64 };
+            let height = if end.height == 0 { rows } else { end.height as u64 };
+            let offset = z.checked_mul(height)?.checked_add(y)?.checked_mul(pitch)?.checked_add(x)?;
+            let last = (size.depth - 1).checked_mul(height)?.checked_add(size.height - 1)?;
+            let span = last.checked_mul(pitch)?.checked_add(size.width)?;
+            Some((offset, span, pitch, height))
+        };
+        let (offset, span, pitch, height) = place().ok_or(CudaError::INVALID_VALUE)?;
+        let first = |base: u64| base.checked_add(offset).ok_or(CudaError::INVALID_VALUE);
+        let place = match end.memory_type {
+            HOST => api.host_place(first(end.host)?, span),
+            DEVICE => api.device_place(first(end.device)?),
+            UNIFIED => api.unified_place(first(end.device)?),
+            _ => return Err(CudaError::INVALID_VALUE),
+        };
+        Ok(match place {
+            Place::Pageable(_) => Self { place, array: None, x, y, z, pitch, height },
+            _ => Self { place, array: None, x, y, z, pitch: end.pitch as u64, height: end.height as u64 },
+        })
+    }
+
+    /// Bytes from the base that the program gave to the first byte.
+    fn offset(&self, size: Box3) -> u64 {
+        let pitch = if self.pitch == 0 { self.x + size.width } else { self.pitch };
+        let height = if self.height == 0 { self.y + size.height } else { self.height };
+        (self.z * height + self.y) * pitch + self.x
+    }
+
+    fn on_wire(self, api: Api, size: Box3, to_user: bool) -> Result<(CopyEnd, CallbackId), CudaError> {
+        let Self { place, array, x, y, z, pitch, height } = self;
+        if let Some(array) = array {
+            let end = CopyEnd { kind: COPY_ARRAY, address: DevicePtr(array), x, y, z, pitch, height };
+            return Ok((end, CallbackId(0)));
+        }
+        let user = match place {
+            Place::Pageable(user) => user,
+            Place::Device(first) | Place::Pinned { device: first, .. } => {
+                let kind = if matches!(place, Place::Device(_)) { COPY_DEVICE } else { COPY_HOST };
+                let address = DevicePtr(first.wrapping_sub(self.offset(size)));
+                return Ok((CopyEnd { kind, address, x, y, z, pitch, height }, CallbackId(0)));
+            }
+        };
+        let copy = PageableCopy::new(api, user, (pitch, height), size, to_user)?;
+        let address = DevicePtr(copy.device_address(api)?);
+        let callback = api.driver.callbacks.add(api.driver, Callback::Copy(copy))?;
+        let end =
+            CopyEnd { kind: COPY_HOST, address, x: 0, y: 0, z: 0, pitch: size.width, height: size.height };
+        Ok((end, callback))
+    }
+}
+
+impl CopyParams {
+    /// The parameters of a node, as a program would have described them.
+    pub fn of_node(api: Api, node: &MemcpyNode) -> Self {
+        Self {
+            src: End::of_wire(api, &node.src, node.before),
+            dst: End::of_wire(api, &node.dst, node.after),
+            width: node.size.width as usize,
+            height: node.size.height as usize,
+            depth: node.size.depth as usize,
+        }
+    }
+}
+
+impl End {
+    fn of_wire(api: Api, end: &CopyEnd, callback: CallbackId) -> Self {
+        if let Some(Callback::Copy(copy)) = api.driver.callbacks.get(callback).as_deref() {
+            let (host, pitch, height) = copy.user();
+            let (pitch, height) = (pitch as usize, height as usize);
+            return Self { memory_type: HOST, host, pitch, height, ..Self::default() };
+        }
+        let mut answer = Self {
+            x: end.x as usize,
+            y: end.y as usize,
+            z: end.z as usize,
+            pitch: end.pitch as usize,
+            height: end.height as usize,
+            ..Self::default()
+        };
+        if end.kind == COPY_ARRAY {
+            (answer.memory_type, answer.array) = (ARRAY, end.address.0);
+        } else if end.kind == COPY_DEVICE {
+            (answer.memory_type, answer.device) = (DEVICE, end.address.0);
+        } else {
+            // Registered memory has another address on the GPU.
+            let alias = api.driver.memory.ranges.alias(end.address.0);
+            let at = alias.map(|range| range.start + (end.address.0 - range.device_address));
+            (answer.memory_type, answer.host) = (HOST, at.unwrap_or(end.address.0));
+        }
+        answer
+    }
+}

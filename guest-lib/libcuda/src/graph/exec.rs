@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Executable graphs, attributes of kernel nodes, and the memory that graphs allocate.
+
+use virtio_cuda_client::protocol::{GraphExecId, GraphId, GraphNodeId, StreamId};
+use virtio_cuda_client::{CudaError, calls};
+
+use crate::context_table::current;
+use crate::driver::mint;
+use crate::entry::Api;
+use crate::entry_points;
+use crate::ffi::{HostPtr, In, Out};
+
+/// `CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD`.
+const UPLOAD: u64 = 2;
+
+/// `CUDA_GRAPH_INSTANTIATE_PARAMS`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct InstantiateParams {
+    flags: u64,
+    upload_stream: u64,
+    error_node: u64,
+    result: i32,
+}
+
+/// `CUgraphExecUpdateResultInfo`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct UpdateResult {
+    result: i32,
+    error_node: u64,
+    error_from_node: u64,
+}
+
+/// Makes a graph executable; tells the `CUgraphInstantiateResult` and the node that is wrong in any case.
+fn instantiate(
+    api: Api,
+    out: Out<u64>,
+    graph: u64,
+    flags: u64,
+    upload: StreamId,
+) -> Result<(Result<(), CudaError>, i32, u64), CudaError> {
+    out.check()?;
+    let exec = mint();
+    let mut call = api.in_context()?;
+    let (status, result, node) =
+        calls::cuGraphInstantiateWithParams(&mut call, GraphExecId(exec), GraphId(graph), flags, upload)?;
+    let outcome = CudaError::check(status).and_then(|()| out.set(exec));
+    Ok((outcome, result, node.0))
+}
+
+fn with_flags(api: Api, out: Out<u64>, graph: u64, flags: u64) -> Result<(), CudaError> {
+    instantiate(api, out, graph, flags, StreamId(0))?.0
+}
+
+fn with_log(
+    api: Api,
+    out: Out<u64>,
+    graph: u64,
+    (error_node, log, log_bytes): (Out<u64>, HostPtr, usize),
+) -> Result<(), CudaError> {
+    let (outcome, _, node) = instantiate(api, out, graph, 0, StreamId(0))?;
+    if outcome.is_err() {
+        error_node.set_if_wanted(node);
+    }
+    if log_bytes > 0 && log.address() != 0 {
+        log.as_out::<u8>().set(0)?;
+    }
+    outcome
+}
+
+entry_points! {
+    /// Makes a graph executable. There is never anything in the log.
+    call cuGraphInstantiate(api, phGraphExec: Out<u64>, hGraph: u64, phErrorNode: Out<u64>, logBuffer: HostPtr, bufferSize: usize) {
+        with_log(api, phGraphExec, hGraph, (phErrorNode, logBuffer, bufferSize))
+    }
+
+    /// Makes a graph executable. There is never anything in the log.
+    call cuGraphInstantiate_v2(api, phGraphExec: Out<u64>, hGraph: u64, phErrorNode: Out<u64>, logBuffer: HostPtr, bufferSize: usize) {
+        with_log(api, phGraphExec, hGraph, (phErrorNode, logBuffer, bufferSize))
+    }
+
+    /// Makes a graph executable.
+    call cuGraphInstantiateWithFlags(api, phGraphExec: Out<u64>, hGraph: u64, flags: u64) {
+        with_flags(api, phGraphExec, hGraph, flags)
+    }
+
+    /// Makes a graph executable, and tells why if it cannot be.
+    call cuGraphInstantiateWithParams / cuGraphInstantiateWithParams_ptsz (api, phGraphExec: Out<u64>, hGraph: u64, instantiateParams: Out<InstantiateParams>) {
+        let params = instantiateParams.get()?;
+        let upload = if params.flags & UPLOAD != 0 { api.stream(params.upload_stream) } else { StreamId(0) };
+        let (outcome, result, error_node) = instantiate(api, phGraphExec, hGraph, params.flags, upload)?;
+        instantiateParams.set(InstantiateParams { error_node, result, ..params })?;
+        outcome
+    }
+
+    /// Flags that a graph was made executable with.
+    call cuGraphExecGetFlags(api, hGraphExec: u64, flags: Out<u64>) {
+        flags.check()?;
+        flags.set(calls::cuGraphExecGetFlags(&mut api.call(), GraphExecId(hGraphExec))?)
+    }
+
+    /// Destroys an executable graph.
+    call cuGraphExecDestroy(api, hGraphExec: u64) {
+        api.driver.kept.exec_changed(hGraphExec);
+        calls::cuGraphExecDestroy(&mut api.call(), GraphExecId(hGraphExec))
+    }
+
+    /// Executes a graph in stream order.
+    call cuGraphLaunch / cuGraphLaunch_ptsz (api, hGraphExec: u64, hStream: u64) {
+        api.before_work()?;
+        let mut call = api.in_context_of(hStream)?;
+        let kept = &api.driver.kept;
+        if api.may_post(hStream) && kept.is_proven(hGraphExec, current()) {
+            return calls::cuGraphLaunch(&mut call.posted(), GraphExecId(hGraphExec), api.stream(hStream));
+        }
+        calls::cuGraphLaunch(&mut call, GraphExecId(hGraphExec), api.stream(hStream))?;
+        kept.exec_launched(hGraphExec, current());
+        api.work_queued();
+        Ok(())
+    }
+
+    /// Uploads an executable graph in stream order.
+    call cuGraphUpload / cuGraphUpload_ptsz (api, hGraphExec: u64, hStream: u64) {
+        calls::cuGraphUpload(&mut api.in_context_of(hStream)?, GraphExecId(hGraphExec), api.stream(hStream))
+    }
+
+    /// Gives all parameters of a graph to an executable one of the same shape.
+    call cuGraphExecUpdate(api, hGraphExec: u64, hGraph: u64, hErrorNode_out: Out<u64>, updateResult_out: Out<i32>) {
+        updateResult_out.check()?;
+        api.driver.kept.exec_changed(hGraphExec);
+        let updated = calls::cuGraphExecUpdate_v2(&mut api.in_context()?, GraphExecId(hGraphExec), GraphId(hGraph));
+        let (status, result, node, _) = updated?;
+        hErrorNode_out.set_if_wanted(node.0);
+        updateResult_out.set(result)?;
+        CudaError::check(status)
+    }
+
+    /// Gives all parameters of a graph to an executable one of the same shape.
+    call cuGraphExecUpdate_v2(api, hGraphExec: u64, hGraph: u64, resultInfo: Out<UpdateResult>) {
+        resultInfo.check()?;
+        api.driver.kept.exec_changed(hGraphExec);
+        let updated = calls::cuGraphExecUpdate_v2(&mut api.in_context()?, GraphExecId(hGraphExec), GraphId(hGraph));
+        let (status, result, node, from) = updated?;
+        resultInfo.set(UpdateResult { result, error_node: node.0, error_from_node: from.0 })?;
+        CudaError::check(status)
+    }
+
+    /// Switches a node on or off.
+    call cuGraphNodeSetEnabled(api, hGraphExec: u64, hNode: u64, isEnabled: u32) {
+        calls::cuGraphNodeSetEnabled(&mut api.call(), GraphExecId(hGraphExec), GraphNodeId(hNode), isEnabled)
+    }
+
+    /// Whether a node is on.
+    call cuGraphNodeGetEnabled(api, hGraphExec: u64, hNode: u64, isEnabled: Out<u32>) {
+        isEnabled.check()?;
+        isEnabled.set(calls::cuGraphNodeGetEnabled(&mut api.call(), GraphExecId(hGraphExec), GraphNodeId(hNode))?)
+    }
+
+    /// An attribute of a kernel node.
+    call cuGraphKernelNodeGetAttribute(api, hNode: u64, attr: i32, value_out: Out<[u8; 64]>) {
+        value_out.check()?;
+        value_out.set(calls::cuGraphKernelNodeGetAttribute(&mut api.call(), GraphNodeId(hNode), attr)?)
+    }
+
+    /// Sets an attribute of a kernel node.
+    call cuGraphKernelNodeSetAttribute(api, hNode: u64, attr: i32, value: In<[u8; 64]>) {
+        calls::cuGraphKernelNodeSetAttribute(&mut api.call(), GraphNodeId(hNode), attr, value.get()?)
+    }
+
+    /// Copies all attributes of a kernel node.
+    call cuGraphKernelNodeCopyAttributes(api, dst: u64, src: u64) {
+        calls::cuGraphKernelNodeCopyAttributes(&mut api.call(), GraphNodeId(dst), GraphNodeId(src))
+    }
+
+    /// Frees memory that graphs do not use.
+    call cuDeviceGraphMemTrim(api, device: i32) {
+        let device = api.driver.devices.check(device)?;
+        calls::cuDeviceGraphMemTrim(&mut api.call(), device)
+    }
+
+    /// An attribute of the memory of graphs; each is a `cuuint64_t`.
+    call cuDeviceGetGraphMemAttribute(api, device: i32, attr: i32, value: Out<u64>) {
+        value.check()?;
+        let device = api.driver.devices.check(device)?;
+        value.set(calls::cuDeviceGetGraphMemAttribute(&mut api.call(), device, attr)?)
+    }
+
+    /// Sets an attribute of the memory of graphs.
+    call cuDeviceSetGraphMemAttribute(api, device: i32, attr: i32, value: In<u64>) {
+        let device = api.driver.devices.check(device)?;
+        calls::cuDeviceSetGraphMemAttribute(&mut api.call(), device, attr, value.get()?)
+    }
+}

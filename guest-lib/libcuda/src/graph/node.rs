@@ -1,0 +1,409 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Nodes: added, asked and changed.
+
+use virtio_cuda_client::protocol::{
+    CallbackId, DevicePtr, EventNode, FunctionId, GraphExecId, GraphId, GraphNodeId, HostNode, KernelNode,
+    MemAllocNode, MemcpyNode, MemsetNode, NODE_CONDITIONAL, NODE_EMPTY, NODE_EVENT_RECORD, NODE_GRAPH,
+    NODE_HOST, NODE_KERNEL, NODE_MEM_ALLOC, NODE_MEM_FREE, NODE_MEMCPY, NODE_MEMSET, NODE_WAIT_EVENT, Reader,
+    Wire,
+};
+use virtio_cuda_client::transport::UserMemory;
+use virtio_cuda_client::{CudaError, calls};
+
+use crate::callback::Callback;
+use crate::driver::mint;
+use crate::entry::Api;
+use crate::entry_points;
+use crate::ffi::{HostPtr, In, Out};
+use crate::function_table::Owner;
+use crate::graph::copy_params::CopyParams;
+use crate::graph::params::{
+    ConditionalParams, Encoded, Form, HostParams, KernelParams, KernelParamsV1, MemAllocParams, MemsetParams,
+    PAYLOAD_OFFSET, encode, kernel,
+};
+use crate::graph::wire::{links_in, take};
+
+/// Room for the parameters of a node: a kernel's packed block is the longest.
+const PARAMETER_ROOM: usize = 32 << 10;
+
+/// What a new node depends on.
+type Links = (In<u64>, Option<In<[u8; 8]>>, usize);
+
+/// Adds a node whose parameters are encoded; answers its name and, if it allocates, the address.
+fn add_encoded(
+    api: Api,
+    graph: u64,
+    (nodes, edges, count): Links,
+    kind: u32,
+    encoded: &Encoded,
+) -> Result<(u64, u64), CudaError> {
+    let add = || {
+        let mut bytes = links_in(nodes, edges, count)?;
+        bytes.extend_from_slice(&encoded.bytes);
+        let node = mint();
+        let links = u32::try_from(count).map_err(|_| CudaError::INVALID_VALUE)?;
+        let mut call = api.call().input(UserMemory::of(&bytes));
+        let dptr = calls::graph_add_node(&mut call, GraphId(graph), GraphNodeId(node), kind, links)?;
+        Ok((node, dptr.0))
+    };
+    add().inspect_err(|_| encoded.forget(api))
+}
+
+/// Adds a node; what it answers goes into its parameters.
+fn add(
+    api: Api,
+    out: Out<u64>,
+    graph: u64,
+    links: Links,
+    (kind, params, form): (u32, HostPtr, Form),
+) -> Result<(), CudaError> {
+    out.check()?;
+    let encoded = encode(api, kind, params, form)?;
+    let (node, dptr) = add_encoded(api, graph, links, kind, &encoded)?;
+    match kind {
+        NODE_MEM_ALLOC => {
+            api.driver.kept.graphs_allocate();
+            let mut answer = params.as_in::<MemAllocParams>().get()?;
+            api.driver.memory.add_device(api, dptr, answer.bytes(), graph)?;
+            answer.dptr = dptr;
+            params.as_out::<MemAllocParams>().set(answer)?;
+        }
+        NODE_CONDITIONAL => {
+            let mut answer = params.as_in::<ConditionalParams>().get()?;
+            answer.graphs = api.driver.kept.graphs(node, encoded.graphs) as u64;
+            params.as_out::<ConditionalParams>().set(answer)?;
+        }
+        _ => {}
+    }
+    out.set(node)
+}
+
+/// Adds a node with the kind's own structure.
+fn add_own(
+    api: Api,
+    out: Out<u64>,
+    graph: u64,
+    (nodes, count): (In<u64>, usize),
+    (kind, params): (u32, HostPtr),
+) -> Result<(), CudaError> {
+    add(api, out, graph, (nodes, None, count), (kind, params, Form::Own))
+}
+
+/// Adds a node whose only parameter is a handle or address.
+fn add_word(
+    api: Api,
+    out: Out<u64>,
+    graph: u64,
+    (nodes, count): (In<u64>, usize),
+    (kind, word): (u32, u64),
+) -> Result<(), CudaError> {
+    out.check()?;
+    let (node, _) = add_encoded(api, graph, (nodes, None, count), kind, &self::word(api, kind, word))?;
+    out.set(node)
+}
+
+fn set_encoded(api: Api, node: u64, kind: u32, encoded: &Encoded) -> Result<(), CudaError> {
+    let mut call = api.call().input(UserMemory::of(&encoded.bytes));
+    calls::cuGraphNodeSetParams(&mut call, GraphNodeId(node), kind).inspect_err(|_| encoded.forget(api))
+}
+
+fn set(api: Api, node: u64, kind: u32, params: HostPtr, form: Form) -> Result<(), CudaError> {
+    set_encoded(api, node, kind, &encode(api, kind, params, form)?)
+}
+
+fn set_exec_encoded(api: Api, exec: u64, node: u64, kind: u32, encoded: &Encoded) -> Result<(), CudaError> {
+    let mut call = api.call().input(UserMemory::of(&encoded.bytes));
+    api.driver.kept.exec_changed(exec);
+    let (exec, node) = (GraphExecId(exec), GraphNodeId(node));
+    calls::cuGraphExecNodeSetParams(&mut call, exec, node, kind).inspect_err(|_| encoded.forget(api))
+}
+
+/// Sets the parameters of a node in an executable graph; `context` may be null for the current one.
+fn set_exec(
+    api: Api,
+    exec: u64,
+    node: u64,
+    (kind, params, form): (u32, HostPtr, Form),
+) -> Result<(), CudaError> {
+    set_exec_encoded(api, exec, node, kind, &encode(api, kind, params, form)?)
+}
+
+/// A handle or address as parameters.
+fn word(api: Api, kind: u32, word: u64) -> Encoded {
+    if kind == NODE_EVENT_RECORD {
+        // From now on, launches of graphs record it.
+        api.driver.events.remove(word);
+    }
+    Encoded { bytes: word.to_le_bytes().to_vec(), ..Encoded::default() }
+}
+
+/// The first version of a kernel node's parameters.
+fn kernel_v1(api: Api, params: In<KernelParamsV1>) -> Result<Encoded, CudaError> {
+    let mut encoded = Encoded::default();
+    kernel(api, &params.get()?, 0, &mut encoded.bytes)?;
+    Ok(encoded)
+}
+
+/// Asks for the parameters of a node: the structure, and what follows it.
+fn get<T: Wire>(api: Api, node: u64, kind: u32) -> Result<(T, Vec<u8>), CudaError> {
+    let mut room = vec![0u8; PARAMETER_ROOM];
+    let mut call = api.call().output(UserMemory::of_mut(&mut room));
+    calls::graph_node_get_params(&mut call, GraphNodeId(node), kind)?;
+    let bytes = call.output_bytes();
+    let mut reader = Reader::new(&room[..bytes]);
+    let value = take(&mut reader)?;
+    Ok((value, reader.rest().to_vec()))
+}
+
+/// The parameters of a kernel node. Values are kept for as long as the program may look at them.
+fn get_kernel(api: Api, node: u64) -> Result<KernelParams, CudaError> {
+    let (shape, block): (KernelNode, _) = get(api, node, NODE_KERNEL)?;
+    let FunctionId(function) = shape.function;
+    let known = api.driver.functions.get(function)?;
+    let values = api.driver.kept.values(node, block, known.parameters(api, function)?);
+    let is_kernel = matches!(known.owner, Owner::Library(_));
+    Ok(KernelParams {
+        v1: KernelParamsV1 {
+            function: if is_kernel { 0 } else { function },
+            grid: shape.grid,
+            block: shape.block,
+            shared_bytes: shape.shared_bytes,
+            values: In::at_address(values),
+            extra: In::at_address(0),
+        },
+        kernel: if is_kernel { function } else { 0 },
+        context: crate::context_table::current(),
+    })
+}
+
+/// The kind in a `CUgraphNodeParams`, and its payload.
+fn payload(params: HostPtr) -> Result<(u32, HostPtr, Form), CudaError> {
+    Ok((params.as_in::<u32>().get()?, params.offset(PAYLOAD_OFFSET), Form::Payload))
+}
+
+entry_points! {
+    /// Adds a node of any kind, after plain edges.
+    call cuGraphAddNode(api, phGraphNode: Out<u64>, hGraph: u64, dependencies: In<u64>, numDependencies: usize, nodeParams: HostPtr) {
+        add(api, phGraphNode, hGraph, (dependencies, None, numDependencies), payload(nodeParams)?)
+    }
+
+    /// Adds a node of any kind.
+    call cuGraphAddNode_v2(api, phGraphNode: Out<u64>, hGraph: u64, dependencies: In<u64>, dependencyData: In<[u8; 8]>,
+        numDependencies: usize, nodeParams: HostPtr) {
+        add(api, phGraphNode, hGraph, (dependencies, Some(dependencyData), numDependencies), payload(nodeParams)?)
+    }
+
+    /// Sets the parameters of a node of any kind.
+    call cuGraphNodeSetParams(api, hNode: u64, nodeParams: HostPtr) {
+        let (kind, params, form) = payload(nodeParams)?;
+        set(api, hNode, kind, params, form)
+    }
+
+    /// Sets the parameters of a node of any kind in an executable graph.
+    call cuGraphExecNodeSetParams(api, hGraphExec: u64, hNode: u64, nodeParams: HostPtr) {
+        set_exec(api, hGraphExec, hNode, payload(nodeParams)?)
+    }
+
+    /// Adds a launch.
+    call cuGraphAddKernelNode(api, phGraphNode: Out<u64>, hGraph: u64, dependencies: In<u64>, numDependencies: usize, nodeParams: In<KernelParamsV1>) {
+        phGraphNode.check()?;
+        let encoded = kernel_v1(api, nodeParams)?;
+        let links = (dependencies, None, numDependencies);
+        phGraphNode.set(add_encoded(api, hGraph, links, NODE_KERNEL, &encoded)?.0)
+    }
+
+    /// Adds a launch.
+    call cuGraphAddKernelNode_v2(api, phGraphNode: Out<u64>, hGraph: u64, dependencies: In<u64>, numDependencies: usize, nodeParams: HostPtr) {
+        add_own(api, phGraphNode, hGraph, (dependencies, numDependencies), (NODE_KERNEL, nodeParams))
+    }
+
+    /// What a node launches.
+    call cuGraphKernelNodeGetParams(api, hNode: u64, nodeParams: Out<KernelParamsV1>) {
+        nodeParams.check()?;
+        let params = get_kernel(api, hNode)?;
+        let function = if params.v1.function != 0 { params.v1.function } else { params.kernel };
+        nodeParams.set(KernelParamsV1 { function, ..params.v1 })
+    }
+
+    /// What a node launches.
+    call cuGraphKernelNodeGetParams_v2(api, hNode: u64, nodeParams: Out<KernelParams>) {
+        nodeParams.check()?;
+        nodeParams.set(get_kernel(api, hNode)?)
+    }
+
+    /// Sets what a node launches.
+    call cuGraphKernelNodeSetParams(api, hNode: u64, nodeParams: In<KernelParamsV1>) {
+        set_encoded(api, hNode, NODE_KERNEL, &kernel_v1(api, nodeParams)?)
+    }
+
+    /// Sets what a node launches.
+    call cuGraphKernelNodeSetParams_v2(api, hNode: u64, nodeParams: HostPtr) {
+        set(api, hNode, NODE_KERNEL, nodeParams, Form::Own)
+    }
+
+    /// Sets what a node launches in an executable graph.
+    call cuGraphExecKernelNodeSetParams(api, hGraphExec: u64, hNode: u64, nodeParams: In<KernelParamsV1>) {
+        set_exec_encoded(api, hGraphExec, hNode, NODE_KERNEL, &kernel_v1(api, nodeParams)?)
+    }
+
+    /// Sets what a node launches in an executable graph.
+    call cuGraphExecKernelNodeSetParams_v2(api, hGraphExec: u64, hNode: u64, nodeParams: HostPtr) {
+        set_exec(api, hGraphExec, hNode, (NODE_KERNEL, nodeParams, Form::Own))
+    }
+
+    /// Adds a copy.
+    call cuGraphAddMemcpyNode(api, phGraphNode: Out<u64>, hGraph: u64, dependencies: In<u64>, numDependencies: usize, copyParams: HostPtr, _ctx: u64) {
+        add_own(api, phGraphNode, hGraph, (dependencies, numDependencies), (NODE_MEMCPY, copyParams))
+    }
+
+    /// What a node copies.
+    call cuGraphMemcpyNodeGetParams(api, hNode: u64, nodeParams: Out<CopyParams>) {
+        nodeParams.check()?;
+        let (node, _): (MemcpyNode, _) = get(api, hNode, NODE_MEMCPY)?;
+        nodeParams.set(CopyParams::of_node(api, &node))
+    }
+
+    /// Sets what a node copies.
+    call cuGraphMemcpyNodeSetParams(api, hNode: u64, nodeParams: HostPtr) {
+        set(api, hNode, NODE_MEMCPY, nodeParams, Form::Own)
+    }
+
+    /// Sets what a node copies in an executable graph.
+    call cuGraphExecMemcpyNodeSetParams(api, hGraphExec: u64, hNode: u64, copyParams: HostPtr, _ctx: u64) {
+        set_exec(api, hGraphExec, hNode, (NODE_MEMCPY, copyParams, Form::Own))
+    }
+
+    /// Adds a fill.
+    call cuGraphAddMemsetNode(api, phGraphNode: Out<u64>, hGraph: u64, dependencies: In<u64>, numDependencies: usize, memsetParams: HostPtr, _ctx: u64) {
+        add_own(api, phGraphNode, hGraph, (dependencies, numDependencies), (NODE_MEMSET, memsetParams))
+    }
+
+    /// What a node fills.
+    call cuGraphMemsetNodeGetParams(api, hNode: u64, nodeParams: Out<MemsetParams>) {
+        nodeParams.check()?;
+        let (node, _): (MemsetNode, _) = get(api, hNode, NODE_MEMSET)?;
+        nodeParams.set(MemsetParams::of_node(api, &node))
+    }
+
+    /// Sets what a node fills.
+    call cuGraphMemsetNodeSetParams(api, hNode: u64, nodeParams: HostPtr) {
+        set(api, hNode, NODE_MEMSET, nodeParams, Form::Own)
+    }
+
+    /// Sets what a node fills in an executable graph.
+    call cuGraphExecMemsetNodeSetParams(api, hGraphExec: u64, hNode: u64, memsetParams: HostPtr, _ctx: u64) {
+        set_exec(api, hGraphExec, hNode, (NODE_MEMSET, memsetParams, Form::Own))
+    }
+
+    /// Adds a function of the program.
+    call cuGraphAddHostNode(api, phGraphNode: Out<u64>, hGraph: u64, dependencies: In<u64>, numDependencies: usize, nodeParams: HostPtr) {
+        add_own(api, phGraphNode, hGraph, (dependencies, numDependencies), (NODE_HOST, nodeParams))
+    }
+
+    /// The function of a node.
+    call cuGraphHostNodeGetParams(api, hNode: u64, nodeParams: Out<HostParams>) {
+        nodeParams.check()?;
+        let (HostNode { callback }, _) = get(api, hNode, NODE_HOST)?;
+        match api.driver.callbacks.get(callback).as_deref() {
+            Some(Callback::Host(function, argument)) => {
+                nodeParams.set(HostParams { function: Some(*function), argument: *argument })
+            }
+            _ => Err(CudaError::INVALID_VALUE),
+        }
+    }
+
+    /// Sets the function of a node.
+    call cuGraphHostNodeSetParams(api, hNode: u64, nodeParams: HostPtr) {
+        set(api, hNode, NODE_HOST, nodeParams, Form::Own)
+    }
+
+    /// Sets the function of a node in an executable graph.
+    call cuGraphExecHostNodeSetParams(api, hGraphExec: u64, hNode: u64, nodeParams: HostPtr) {
+        set_exec(api, hGraphExec, hNode, (NODE_HOST, nodeParams, Form::Own))
+    }
+
+    /// Adds a graph.
+    call cuGraphAddChildGraphNode(api, phGraphNode: Out<u64>, hGraph: u64, dependencies: In<u64>, numDependencies: usize, childGraph: u64) {
+        add_word(api, phGraphNode, hGraph, (dependencies, numDependencies), (NODE_GRAPH, childGraph))
+    }
+
+    /// Sets the graph of a node in an executable graph.
+    call cuGraphExecChildGraphNodeSetParams(api, hGraphExec: u64, hNode: u64, childGraph: u64) {
+        set_exec_encoded(api, hGraphExec, hNode, NODE_GRAPH, &word(api, NODE_GRAPH, childGraph))
+    }
+
+    /// Adds a node that does nothing.
+    call cuGraphAddEmptyNode(api, phGraphNode: Out<u64>, hGraph: u64, dependencies: In<u64>, numDependencies: usize) {
+        phGraphNode.check()?;
+        let links = (dependencies, None, numDependencies);
+        phGraphNode.set(add_encoded(api, hGraph, links, NODE_EMPTY, &Encoded::default())?.0)
+    }
+
+    /// Adds a record of an event.
+    call cuGraphAddEventRecordNode(api, phGraphNode: Out<u64>, hGraph: u64, dependencies: In<u64>, numDependencies: usize, event: u64) {
+        add_word(api, phGraphNode, hGraph, (dependencies, numDependencies), (NODE_EVENT_RECORD, event))
+    }
+
+    /// The event that a node records.
+    call cuGraphEventRecordNodeGetEvent(api, hNode: u64, event_out: Out<u64>) {
+        event_out.check()?;
+        event_out.set(get::<EventNode>(api, hNode, NODE_EVENT_RECORD)?.0.event.0)
+    }
+
+    /// Sets the event that a node records.
+    call cuGraphEventRecordNodeSetEvent(api, hNode: u64, event: u64) {
+        set_encoded(api, hNode, NODE_EVENT_RECORD, &word(api, NODE_EVENT_RECORD, event))
+    }
+
+    /// Sets the event that a node records in an executable graph.
+    call cuGraphExecEventRecordNodeSetEvent(api, hGraphExec: u64, hNode: u64, event: u64) {
+        set_exec_encoded(api, hGraphExec, hNode, NODE_EVENT_RECORD, &word(api, NODE_EVENT_RECORD, event))
+    }
+
+    /// Adds a wait for an event.
+    call cuGraphAddEventWaitNode(api, phGraphNode: Out<u64>, hGraph: u64, dependencies: In<u64>, numDependencies: usize, event: u64) {
+        add_word(api, phGraphNode, hGraph, (dependencies, numDependencies), (NODE_WAIT_EVENT, event))
+    }
+
+    /// The event that a node waits for.
+    call cuGraphEventWaitNodeGetEvent(api, hNode: u64, event_out: Out<u64>) {
+        event_out.check()?;
+        event_out.set(get::<EventNode>(api, hNode, NODE_WAIT_EVENT)?.0.event.0)
+    }
+
+    /// Sets the event that a node waits for.
+    call cuGraphEventWaitNodeSetEvent(api, hNode: u64, event: u64) {
+        set_encoded(api, hNode, NODE_WAIT_EVENT, &word(api, NODE_WAIT_EVENT, event))
+    }
+
+    /// Sets the event that a node waits for in an executable graph.
+    call cuGraphExecEventWaitNodeSetEvent(api, hGraphExec: u64, hNode: u64, event: u64) {
+        set_exec_encoded(api, hGraphExec, hNode, NODE_WAIT_EVENT, &word(api, NODE_WAIT_EVENT, event))
+    }
+
+    /// Adds an allocation.
+    call cuGraphAddMemAllocNode(api, phGraphNode: Out<u64>, hGraph: u64, dependencies: In<u64>, numDependencies: usize, nodeParams: HostPtr) {
+        add_own(api, phGraphNode, hGraph, (dependencies, numDependencies), (NODE_MEM_ALLOC, nodeParams))
+    }
+
+    /// What a node allocates.
+    call cuGraphMemAllocNodeGetParams(api, hNode: u64, params_out: Out<MemAllocParams>) {
+        params_out.check()?;
+        let (node, rest): (MemAllocNode, _) = get(api, hNode, NODE_MEM_ALLOC)?;
+        params_out.set(MemAllocParams::of_node(&node, take(&mut Reader::new(&rest))?))
+    }
+
+    /// Adds the freeing of an allocation.
+    call cuGraphAddMemFreeNode(api, phGraphNode: Out<u64>, hGraph: u64, dependencies: In<u64>, numDependencies: usize, dptr: u64) {
+        add_word(api, phGraphNode, hGraph, (dependencies, numDependencies), (NODE_MEM_FREE, dptr))
+    }
+
+    /// What a node frees.
+    call cuGraphMemFreeNodeGetParams(api, hNode: u64, dptr_out: Out<u64>) {
+        dptr_out.check()?;
+        dptr_out.set(get::<DevicePtr>(api, hNode, NODE_MEM_FREE)?.0.0)
+    }
+}
+
+const _: () = assert!(size_of::<CallbackId>() == 8);

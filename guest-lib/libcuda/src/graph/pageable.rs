@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Copies in graphs from and to memory that the GPU does not reach. They must see the program's memory as it
+//! is when the graph runs, not when the node is made. So the GPU copies from and to a buffer that it reaches,
+//! and a function in the graph brings the bytes from or to the program's memory, right before or after.
+
+use std::sync::{Mutex, PoisonError};
+
+use virtio_cuda_client::CudaError;
+use virtio_cuda_client::protocol::Box3;
+
+use crate::driver::Driver;
+use crate::entry::Api;
+use crate::memory::host;
+use crate::memory::ranges::HostKind;
+
+/// A buffer is reused for copies that fill at least this part of it.
+const WASTE: u64 = 4;
+const PAGE_BYTES: u64 = 4096;
+
+/// Pinned memory of this library.
+#[derive(Debug)]
+struct Buffer {
+    address: u64,
+    bytes: u64,
+    context: u64,
+}
+
+/// Buffers that no copy has. They stay pinned: freeing one would have to wait for the GPU.
+#[derive(Debug, Default)]
+pub struct Buffers(Mutex<Vec<Buffer>>);
+
+/// One end of a copy: a box in the program's memory, and the buffer with the same rows side by side.
+#[derive(Debug)]
+pub struct PageableCopy {
+    user: u64,
+    pitch: u64,
+    height: u64,
+    size: Box3,
+    to_user: bool,
+    buffer: Option<Buffer>,
+}
+
+impl PageableCopy {
+    /// Takes a buffer for a box of `size` at `user`.
+    pub fn new(
+        api: Api,
+        user: u64,
+        (pitch, height): (u64, u64),
+        size: Box3,
+        to_user: bool,
+    ) -> Result<Self, CudaError> {
+        let bytes = size.width.checked_mul(size.height).and_then(|bytes| bytes.checked_mul(size.depth));
+        let bytes = bytes.filter(|&bytes| bytes > 0).ok_or(CudaError::INVALID_VALUE)?;
+        let buffer = Some(api.driver.buffers.take(api, bytes)?);
+        Ok(Self { user, pitch, height, size, to_user, buffer })
+    }
+
+    /// Where the GPU finds the buffer.
+    pub fn device_address(&self, api: Api) -> Result<u64, CudaError> {
+        let address = self.buffer.as_ref().map_or(0, |buffer| buffer.address);
+        let range = api.driver.memory.ranges.host(address).ok_or(CudaError::UNKNOWN)?;
+        Ok(range.device_address_of(address))
+    }
+
+    /// The program's first byte, bytes a row and rows a slice.
+    pub fn user(&self) -> (u64, u64, u64) {
+        (self.user, self.pitch, self.height)
+    }
+
+    /// Brings the bytes over. Runs in the graph's order, so the GPU does not touch the buffer meanwhile.
+    pub fn run(&self) {
+        let Some(buffer) = &self.buffer else { return };
+        let mut packed = buffer.address as *mut u8;
+        for z in 0..self.size.depth {
+            for y in 0..self.size.height {
+                let row = (self.user + (z * self.height + y) * self.pitch) as *mut u8;
+                let width = self.size.width as usize;
+                // SAFETY: the program promised that its memory is there whenever the graph runs; the buffer has
+                // room for all rows (`new`) and belongs to this copy.
+                unsafe {
+                    if self.to_user {
+                        std::ptr::copy_nonoverlapping(packed, row, width);
+                    } else {
+                        std::ptr::copy_nonoverlapping(row, packed, width);
+                    }
+                    packed = packed.add(width);
+                }
+            }
+        }
+    }
+}
+
+impl Drop for PageableCopy {
+    /// No graph refers to the copy: its buffer serves another one.
+    fn drop(&mut self) {
+        if let (Some(driver), Some(buffer)) = (Driver::get(), self.buffer.take()) {
+            driver.buffers.0.lock().unwrap_or_else(PoisonError::into_inner).push(buffer);
+        }
+    }
+}
+
+impl Buffers {
+    fn take(&self, api: Api, bytes: u64) -> Result<Buffer, CudaError> {
+        let context = api.context()?.0;
+        let ranges = &api.driver.memory.ranges;
+        let mut free = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // Those of a context that is gone went with it.
+        free.retain(|buffer| {
+            ranges.host(buffer.address).is_some_and(|range| range.context == buffer.context)
+        });
+        let fits = |buffer: &Buffer| {
+            let most = bytes.max(PAGE_BYTES).saturating_mul(WASTE);
+            buffer.context == context && (bytes..=most).contains(&buffer.bytes)
+        };
+        if let Some(index) = free.iter().position(fits) {
+            return Ok(free.swap_remove(index));
+        }
+        drop(free);
+        let bytes = bytes.max(PAGE_BYTES);
+        let allocate = || host::allocate(api, bytes as usize, HostKind::Allocated, 0);
+        let address = api.with_capture_relaxed(allocate)?;
+        Ok(Buffer { address, bytes, context })
+    }
+}

@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! The C structures of nodes' parameters, to and from the wire.
+
+use virtio_cuda_client::CudaError;
+use virtio_cuda_client::protocol::{
+    CallbackId, ChildGraphNode, ConditionalNode, DevicePtr, EventId, EventNode, FunctionId, GraphId,
+    HostNode, KernelNode, MemAllocNode, MemFreeNode, MemsetNode, NODE_CONDITIONAL, NODE_EMPTY,
+    NODE_EVENT_RECORD, NODE_GRAPH, NODE_HOST, NODE_KERNEL, NODE_MEM_ALLOC, NODE_MEM_FREE, NODE_MEMCPY,
+    NODE_MEMSET, NODE_WAIT_EVENT,
+};
+
+use crate::callback::{Callback, HostFunction};
+use crate::driver::mint;
+use crate::entry::Api;
+use crate::ffi::{HostPtr, In};
+use crate::graph::copy_params::{CopyParams, NodeCopy};
+use crate::graph::wire::put;
+use crate::launch;
+
+/// `CUDA_KERNEL_NODE_PARAMS_v1`: how `_v2` begins.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct KernelParamsV1 {
+    /// The function, or null for a kernel.
+    pub function: u64,
+    /// Blocks.
+    pub grid: [u32; 3],
+    /// Threads a block.
+    pub block: [u32; 3],
+    /// Bytes of dynamic shared memory.
+    pub shared_bytes: u32,
+    /// Addresses of the parameters' values.
+    pub values: In<HostPtr>,
+    /// The other form of parameters.
+    pub extra: In<usize>,
+}
+
+/// `CUDA_KERNEL_NODE_PARAMS`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct KernelParams {
+    /// What both versions have.
+    pub v1: KernelParamsV1,
+    /// The kernel, if there is no function.
+    pub kernel: u64,
+    /// The context, or null for the current one.
+    pub context: u64,
+}
+const _: () = assert!(size_of::<KernelParams>() == 72 && size_of::<KernelParamsV1>() == 56);
+
+/// `CUDA_MEMSET_NODE_PARAMS`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct MemsetParams {
+    dst: u64,
+    pitch: usize,
+    value: u32,
+    element_bytes: u32,
+    width: usize,
+    height: usize,
+}
+
+/// `CUDA_HOST_NODE_PARAMS`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct HostParams {
+    /// The function.
+    pub function: Option<HostFunction>,
+    /// Its argument.
+    pub argument: usize,
+}
+
+/// `CUDA_MEM_ALLOC_NODE_PARAMS`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct MemAllocParams {
+    allocation_type: u32,
+    handle_types: u32,
+    location_type: u32,
+    device: i32,
+    pool_rest: [u64; 9],
+    access: u64,
+    access_count: usize,
+    bytes: usize,
+    /// Where the memory will be.
+    pub dptr: u64,
+}
+const _: () = assert!(size_of::<MemAllocParams>() == 120);
+
+/// `CUDA_CONDITIONAL_NODE_PARAMS`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct ConditionalParams {
+    handle: u64,
+    kind: u32,
+    size: u32,
+    /// An array of the graphs.
+    pub graphs: u64,
+    context: u64,
+}
+
+/// Where `CUgraphNodeParams` holds the parameters of its kind, and a copy's description in those.
+pub const PAYLOAD_OFFSET: usize = 16;
+const COPY_OFFSET: usize = 16;
+
+/// Parameters ready to cross.
+#[derive(Debug, Default)]
+pub struct Encoded {
+    /// As the row takes them.
+    pub bytes: Vec<u8>,
+    /// What was registered for them: to be forgotten if the call fails.
+    pub callbacks: Vec<CallbackId>,
+    /// Names minted for the graphs of a conditional node.
+    pub graphs: Vec<u64>,
+}
+
+impl Encoded {
+    /// The call has failed.
+    pub fn forget(&self, api: Api) {
+        for &id in &self.callbacks {
+            api.driver.callbacks.remove(id);
+        }
+    }
+}
+
+/// Whether parameters come in the structure of the kind or inside of `CUgraphNodeParams`, where some differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// The kind's own.
+    Own,
+    /// The payload of `CUgraphNodeParams`.
+    Payload,
+}
+
+/// Reads the parameters of a node of `kind`.
+pub fn encode(api: Api, kind: u32, params: HostPtr, form: Form) -> Result<Encoded, CudaError> {
+    if params.address() == 0 && kind != NODE_EMPTY {
+        return Err(CudaError::INVALID_VALUE);
+    }
+    let mut encoded = Encoded::default();
+    let bytes = &mut encoded.bytes;
+    match kind {
+        NODE_KERNEL => {
+            let params = params.as_in::<KernelParams>().get()?;
+            kernel(api, &params.v1, params.kernel, bytes)?;
+        }
+        NODE_MEMCPY => {
+            let at = if form == Form::Payload { params.offset(COPY_OFFSET) } else { params };
+            let copy = NodeCopy::from_params(api, &at.as_in::<CopyParams>().get()?)?;
+            encoded.callbacks.extend([copy.node.before, copy.node.after]);
+            put(&copy.node, bytes)?;
+        }
+        NODE_MEMSET => {
+            let params = params.as_in::<MemsetParams>().get()?;
+            let dst = api.device_place(params.dst).device().ok_or(CudaError::INVALID_VALUE)?;
+            let node = MemsetNode {
+                dst: DevicePtr(dst),
+                pitch: params.pitch as u64,
+                value: params.value,
+                element_bytes: params.element_bytes,
+                width: params.width as u64,
+                height: params.height as u64,
+            };
+            put(&node, bytes)?;
+        }
+        NODE_HOST => {
+            let params = params.as_in::<HostParams>().get()?;
+            let function = params.function.ok_or(CudaError::INVALID_VALUE)?;
+            let callback = api.driver.callbacks.add(api.driver, Callback::Host(function, params.argument))?;
+            put(&HostNode { callback }, bytes)?;
+            encoded.callbacks.push(callback);
+        }
+        NODE_GRAPH => put(&ChildGraphNode { graph: GraphId(params.as_in::<u64>().get()?) }, bytes)?,
+        NODE_EMPTY => {}
+        NODE_WAIT_EVENT | NODE_EVENT_RECORD => {
+            let event = params.as_in::<u64>().get()?;
+            if kind == NODE_EVENT_RECORD {
+                // From now on, launches of graphs record it.
+                api.driver.events.remove(event);
+            }
+            put(&EventNode { event: EventId(event) }, bytes)?;
+        }
+        NODE_MEM_ALLOC => {
+            let params = params.as_in::<MemAllocParams>().get()?;
+            // CU_MEM_ALLOCATION_TYPE_PINNED on CU_MEM_LOCATION_TYPE_DEVICE, not to be exported.
+            if (params.allocation_type, params.handle_types, params.location_type) != (1, 0, 1) {
+                return Err(CudaError::INVALID_VALUE);
+            }
+            let device = u32::try_from(params.device).map_err(|_| CudaError::INVALID_DEVICE)?;
+            put(&MemAllocNode { bytes: params.bytes as u64, device }, bytes)?;
+        }
+        NODE_MEM_FREE => put(&MemFreeNode { dptr: DevicePtr(params.as_in::<u64>().get()?) }, bytes)?,
+        NODE_CONDITIONAL => {
+            let params = params.as_in::<ConditionalParams>().get()?;
+            put(&ConditionalNode { handle: params.handle, kind: params.kind, graphs: params.size }, bytes)?;
+            // The device knows the bound; a wrong number must not fill the memory here.
+            for _ in 0..params.size.min(64) {
+                let name = mint();
+                put(&GraphId(name), bytes)?;
+                encoded.graphs.push(name);
+            }
+        }
+        _ => return Err(CudaError::NOT_SUPPORTED),
+    }
+    Ok(encoded)
+}
+
+/// Reads the parameters of a kernel node.
+pub fn kernel(api: Api, params: &KernelParamsV1, kernel: u64, bytes: &mut Vec<u8>) -> Result<(), CudaError> {
+    let function = if params.function != 0 { params.function } else { kernel };
+    let node = KernelNode {
+        function: FunctionId(function),
+        grid: params.grid,
+        block: params.block,
+        shared_bytes: params.shared_bytes,
+    };
+    put(&node, bytes)?;
+    launch::append_parameters(api, function, params.values, params.extra, bytes)
+}
+
+impl MemsetParams {
+    /// The parameters of a node.
+    pub fn of_node(api: Api, node: &MemsetNode) -> Self {
+        let alias = api.driver.memory.ranges.alias(node.dst.0);
+        let dst = alias.map(|range| range.start + (node.dst.0 - range.device_address));
+        Self {
+            dst: dst.unwrap_or(node.dst.0),
+            pitch: node.pitch as usize,
+            value: node.value,
+            element_bytes: node.element_bytes,
+            width: node.width as usize,
+            height: node.height as usize,
+        }
+    }
+}
+
+impl MemAllocParams {
+    /// The parameters of a node.
+    pub fn of_node(node: &MemAllocNode, dptr: DevicePtr) -> Self {
+        Self {
+            allocation_type: 1,
+            handle_types: 0,
+            location_type: 1,
+            device: node.device as i32,
+            pool_rest: [0; 9],
+            access: 0,
+            access_count: 0,
+            bytes: node.bytes as usize,
+            dptr: dptr.0,
+        }
+    }
+
+    /// Bytes that the program asks for.
+    pub fn bytes(&self) -> u64 {
+        self.bytes as u64
+    }
+}

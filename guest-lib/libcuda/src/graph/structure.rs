@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Graphs, their nodes and the edges between them.
+
+use std::fmt::Write as _;
+
+use virtio_cuda_client::protocol::{
+    GRAPH_EDGE_BYTES, GraphEdge, GraphId, GraphNodeId, NODE_LINK_BYTES, NodeLink, Reader, Wire,
+};
+use virtio_cuda_client::transport::UserMemory;
+use virtio_cuda_client::{Call, CudaError, calls};
+
+use crate::driver::mint;
+use crate::entry::Api;
+use crate::entry_points;
+use crate::ffi::{In, Name, Out};
+use crate::graph::wire::{check_plain, edges_in, give_list, take};
+
+/// Elements for which one reply has room at first.
+const USUAL_COUNT: usize = 128;
+
+/// Fetches a list whose length the row answers.
+fn fetch<T: Wire>(
+    api: Api,
+    element_bytes: usize,
+    row: impl Fn(&mut Call<'_>) -> Result<u32, CudaError>,
+) -> Result<Vec<T>, CudaError> {
+    let mut room = vec![0u8; USUAL_COUNT * element_bytes];
+    loop {
+        let count = row(&mut api.call().output(UserMemory::of_mut(&mut room)))? as usize;
+        if count * element_bytes > room.len() {
+            room.resize(count * element_bytes, 0);
+            continue;
+        }
+        let mut reader = Reader::new(&room[..count * element_bytes]);
+        return (0..count).map(|_| take(&mut reader)).collect();
+    }
+}
+
+/// The nodes of a graph.
+fn nodes(api: Api, graph: u64, roots: bool) -> Result<Vec<u64>, CudaError> {
+    fetch(api, 8, |call| calls::graph_nodes(call, GraphId(graph), u32::from(roots)))
+}
+
+fn edges(api: Api, graph: u64) -> Result<Vec<GraphEdge>, CudaError> {
+    fetch(api, GRAPH_EDGE_BYTES, |call| calls::cuGraphGetEdges_v2(call, GraphId(graph)))
+}
+
+fn give_nodes(
+    api: Api,
+    graph: u64,
+    roots: bool,
+    nodes_out: Out<u64>,
+    count: Out<usize>,
+) -> Result<(), CudaError> {
+    count.check()?;
+    let list = nodes(api, graph, roots)?;
+    give_list(&list, !nodes_out.is_null(), count, |index, node| nodes_out.set_at(index, node))
+}
+
+fn give_edges(
+    api: Api,
+    graph: u64,
+    (from, to): (Out<u64>, Out<u64>),
+    data: Option<Out<[u8; 8]>>,
+    count: Out<usize>,
+) -> Result<(), CudaError> {
+    count.check()?;
+    let list = edges(api, graph)?;
+    if from.is_null() != to.is_null() {
+        return Err(CudaError::INVALID_VALUE);
+    }
+    let data = data.filter(|data| !data.is_null());
+    if data.is_none() {
+        list.iter().try_for_each(|edge| check_plain(&edge.data))?;
+    }
+    give_list(&list, !from.is_null(), count, |index, edge| {
+        from.set_at(index, edge.from.0)?;
+        to.set_at(index, edge.to.0)?;
+        data.map_or(Ok(()), |data| data.set_at(index, edge.data))
+    })
+}
+
+fn give_links(
+    api: Api,
+    node: u64,
+    dependents: bool,
+    (nodes_out, data): (Out<u64>, Option<Out<[u8; 8]>>),
+    count: Out<usize>,
+) -> Result<(), CudaError> {
+    count.check()?;
+    let row = |call: &mut Call<'_>| calls::graph_node_links(call, GraphNodeId(node), u32::from(dependents));
+    let list: Vec<NodeLink> = fetch(api, NODE_LINK_BYTES, row)?;
+    let data = data.filter(|data| !data.is_null());
+    if data.is_none() {
+        list.iter().try_for_each(|link| check_plain(&link.data))?;
+    }
+    give_list(&list, !nodes_out.is_null(), count, |index, link| {
+        nodes_out.set_at(index, link.node.0)?;
+        data.map_or(Ok(()), |data| data.set_at(index, link.data))
+    })
+}
+
+/// Both ends of edges, their data, and how many there are.
+type EdgeArrays = (In<u64>, In<u64>, Option<In<[u8; 8]>>, usize);
+
+/// Adds or removes edges.
+fn change(api: Api, graph: u64, (from, to, data, count): EdgeArrays, add: bool) -> Result<(), CudaError> {
+    if count == 0 {
+        return Ok(());
+    }
+    let bytes = edges_in(from, to, data, count)?;
+    let mut call = api.call().input(UserMemory::of(&bytes));
+    if add {
+        calls::cuGraphAddDependencies_v2(&mut call, GraphId(graph))
+    } else {
+        calls::cuGraphRemoveDependencies_v2(&mut call, GraphId(graph))
+    }
+}
+
+/// A graph as the text of a picture.
+fn dot(api: Api, graph: u64) -> Result<String, CudaError> {
+    const KINDS: [&str; 14] = [
+        "KERNEL",
+        "MEMCPY",
+        "MEMSET",
+        "HOST",
+        "GRAPH",
+        "EMPTY",
+        "EVENT_WAIT",
+        "EVENT_RECORD",
+        "EXT_SEMAS_SIGNAL",
+        "EXT_SEMAS_WAIT",
+        "MEM_ALLOC",
+        "MEM_FREE",
+        "BATCH_MEM_OP",
+        "CONDITIONAL",
+    ];
+    let mut text = format!(
+        "digraph dot {{\nsubgraph cluster_1 {{\nlabel=\"graph_{graph:#x}\" graph[style=\"dashed\"];\n"
+    );
+    for node in nodes(api, graph, false)? {
+        let kind = calls::cuGraphNodeGetType(&mut api.call(), GraphNodeId(node))? as usize;
+        let kind = KINDS.get(kind).unwrap_or(&"UNKNOWN");
+        let _ = writeln!(text, "\"node_{node:#x}\"[shape=\"rectangle\" label=\"{kind}\\n{node:#x}\"];");
+    }
+    for edge in edges(api, graph)? {
+        let _ = writeln!(text, "\"node_{:#x}\" -> \"node_{:#x}\";", edge.from.0, edge.to.0);
+    }
+    text.push_str("}\n}\n");
+    Ok(text)
+}
+
+entry_points! {
+    /// Creates an empty graph.
+    call cuGraphCreate(api, phGraph: Out<u64>, flags: u32) {
+        phGraph.check()?;
+        let handle = mint();
+        calls::cuGraphCreate(&mut api.call(), GraphId(handle), flags)?;
+        phGraph.set(handle)
+    }
+
+    /// Destroys a graph.
+    call cuGraphDestroy(api, hGraph: u64) {
+        calls::cuGraphDestroy(&mut api.call(), GraphId(hGraph))?;
+        api.driver.memory.remove_variables(hGraph);
+        Ok(())
+    }
+
+    /// Copies a graph.
+    call cuGraphClone(api, phGraphClone: Out<u64>, originalGraph: u64) {
+        phGraphClone.check()?;
+        let handle = mint();
+        calls::cuGraphClone(&mut api.call(), GraphId(handle), GraphId(originalGraph))?;
+        phGraphClone.set(handle)
+    }
+
+    /// The nodes of a graph.
+    call cuGraphGetNodes(api, hGraph: u64, nodes: Out<u64>, numNodes: Out<usize>) {
+        give_nodes(api, hGraph, false, nodes, numNodes)
+    }
+
+    /// The nodes of a graph that depend on none.
+    call cuGraphGetRootNodes(api, hGraph: u64, rootNodes: Out<u64>, numRootNodes: Out<usize>) {
+        give_nodes(api, hGraph, true, rootNodes, numRootNodes)
+    }
+
+    /// The edges of a graph, if they are plain.
+    call cuGraphGetEdges(api, hGraph: u64, from: Out<u64>, to: Out<u64>, numEdges: Out<usize>) {
+        give_edges(api, hGraph, (from, to), None, numEdges)
+    }
+
+    /// The edges of a graph.
+    call cuGraphGetEdges_v2(api, hGraph: u64, from: Out<u64>, to: Out<u64>, edgeData: Out<[u8; 8]>, numEdges: Out<usize>) {
+        give_edges(api, hGraph, (from, to), Some(edgeData), numEdges)
+    }
+
+    /// Adds plain edges.
+    call cuGraphAddDependencies(api, hGraph: u64, from: In<u64>, to: In<u64>, numDependencies: usize) {
+        change(api, hGraph, (from, to, None, numDependencies), true)
+    }
+
+    /// Adds edges.
+    call cuGraphAddDependencies_v2(api, hGraph: u64, from: In<u64>, to: In<u64>, edgeData: In<[u8; 8]>, numDependencies: usize) {
+        change(api, hGraph, (from, to, Some(edgeData), numDependencies), true)
+    }
+
+    /// Removes plain edges.
+    call cuGraphRemoveDependencies(api, hGraph: u64, from: In<u64>, to: In<u64>, numDependencies: usize) {
+        change(api, hGraph, (from, to, None, numDependencies), false)
+    }
+
+    /// Removes edges.
+    call cuGraphRemoveDependencies_v2(api, hGraph: u64, from: In<u64>, to: In<u64>, edgeData: In<[u8; 8]>, numDependencies: usize) {
+        change(api, hGraph, (from, to, Some(edgeData), numDependencies), false)
+    }
+
+    /// What a node depends on, by plain edges.
+    call cuGraphNodeGetDependencies(api, hNode: u64, dependencies: Out<u64>, numDependencies: Out<usize>) {
+        give_links(api, hNode, false, (dependencies, None), numDependencies)
+    }
+
+    /// What a node depends on.
+    call cuGraphNodeGetDependencies_v2(api, hNode: u64, dependencies: Out<u64>, edgeData: Out<[u8; 8]>, numDependencies: Out<usize>) {
+        give_links(api, hNode, false, (dependencies, Some(edgeData)), numDependencies)
+    }
+
+    /// What depends on a node, by plain edges.
+    call cuGraphNodeGetDependentNodes(api, hNode: u64, dependentNodes: Out<u64>, numDependentNodes: Out<usize>) {
+        give_links(api, hNode, true, (dependentNodes, None), numDependentNodes)
+    }
+
+    /// What depends on a node.
+    call cuGraphNodeGetDependentNodes_v2(api, hNode: u64, dependentNodes: Out<u64>, edgeData: Out<[u8; 8]>, numDependentNodes: Out<usize>) {
+        give_links(api, hNode, true, (dependentNodes, Some(edgeData)), numDependentNodes)
+    }
+
+    /// Removes a node.
+    call cuGraphDestroyNode(api, hNode: u64) {
+        calls::cuGraphDestroyNode(&mut api.call(), GraphNodeId(hNode))?;
+        api.driver.kept.forget(hNode);
+        Ok(())
+    }
+
+    /// The kind of a node.
+    call cuGraphNodeGetType(api, hNode: u64, type_: Out<u32>) {
+        type_.check()?;
+        type_.set(calls::cuGraphNodeGetType(&mut api.call(), GraphNodeId(hNode))?)
+    }
+
+    /// The copy of a node in a copied graph.
+    call cuGraphNodeFindInClone(api, phNode: Out<u64>, hOriginalNode: u64, hClonedGraph: u64) {
+        phNode.check()?;
+        let (original, clone) = (GraphNodeId(hOriginalNode), GraphId(hClonedGraph));
+        phNode.set(calls::cuGraphNodeFindInClone(&mut api.call(), original, clone)?.0)
+    }
+
+    /// The graph in a node.
+    call cuGraphChildGraphNodeGetGraph(api, hNode: u64, phGraph: Out<u64>) {
+        phGraph.check()?;
+        phGraph.set(calls::cuGraphChildGraphNodeGetGraph(&mut api.call(), GraphNodeId(hNode))?.0)
+    }
+
+    /// Writes nodes and edges to a file in the DOT language. Details of the nodes are left out.
+    call cuGraphDebugDotPrint(api, hGraph: u64, path: Name, _flags: u32) {
+        let path = std::path::PathBuf::from(std::ffi::OsStr::new(path.get()?.to_str().map_err(|_| CudaError::INVALID_VALUE)?));
+        let text = dot(api, hGraph)?;
+        std::fs::write(&path, text).map_err(|error| {
+            log::debug!("{}: {error}", path.display());
+            CudaError::INVALID_VALUE
+        })
+    }
+
+    /// A handle by which device code steers a conditional node.
+    call cuGraphConditionalHandleCreate(api, pHandle_out: Out<u64>, hGraph: u64, ctx: u64, defaultLaunchValue: u32, flags: u32) {
+        pHandle_out.check()?;
+        let context = if ctx == 0 { api.context()?.0 } else { ctx };
+        let mut call = api.driver.session.call().context(virtio_cuda_client::protocol::ContextId(context));
+        pHandle_out.set(calls::cuGraphConditionalHandleCreate(&mut call, GraphId(hGraph), defaultLaunchValue, flags)?)
+    }
+}

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! User objects: the device counts their references, those of graphs included, and says when the last one is
+//! gone. The destructor then runs on this library's callback thread.
+
+use virtio_cuda_client::protocol::{GraphId, UserObjectId};
+use virtio_cuda_client::{CudaError, calls};
+
+use crate::callback::Callback;
+use crate::entry_points;
+use crate::ffi::{HostPtr, Out};
+
+entry_points! {
+    /// Creates a user object.
+    call cuUserObjectCreate(api, object_out: Out<u64>, ptr: HostPtr, destroy: Option<extern "C" fn(usize)>, initialRefcount: u32, flags: u32) {
+        object_out.check()?;
+        let callback = Callback::Host(destroy.ok_or(CudaError::INVALID_VALUE)?, ptr.address());
+        let callbacks = &api.driver.callbacks;
+        let id = callbacks.add(api.driver, callback)?;
+        // The object and its destructor have one name.
+        calls::cuUserObjectCreate(&mut api.call(), UserObjectId(id.0), id, initialRefcount, flags)
+            .inspect_err(|_| callbacks.remove(id))?;
+        object_out.set(id.0)
+    }
+
+    /// Takes references.
+    call cuUserObjectRetain(api, object: u64, count: u32) {
+        calls::cuUserObjectRetain(&mut api.call(), UserObjectId(object), count)
+    }
+
+    /// Gives references back.
+    call cuUserObjectRelease(api, object: u64, count: u32) {
+        calls::cuUserObjectRelease(&mut api.call(), UserObjectId(object), count)
+    }
+
+    /// Has a graph own references.
+    call cuGraphRetainUserObject(api, graph: u64, object: u64, count: u32, flags: u32) {
+        calls::cuGraphRetainUserObject(&mut api.call(), GraphId(graph), UserObjectId(object), count, flags)
+    }
+
+    /// Takes references from a graph.
+    call cuGraphReleaseUserObject(api, graph: u64, object: u64, count: u32) {
+        calls::cuGraphReleaseUserObject(&mut api.call(), GraphId(graph), UserObjectId(object), count)
+    }
+}

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Attributes of streams, and single values in memory that streams wait for and write.
+
+use virtio_cuda_client::protocol::{DevicePtr, MemoryOperation, StreamId};
+use virtio_cuda_client::transport::UserMemory;
+use virtio_cuda_client::{CudaError, calls};
+
+use crate::entry::Api;
+use crate::entry_points;
+use crate::ffi::{In, Out};
+use crate::graph::wire::put;
+
+/// `CU_STREAM_MEM_OP_*`.
+const WAIT_VALUE_32: u32 = 1;
+const WRITE_VALUE_32: u32 = 2;
+const FLUSH_REMOTE_WRITES: u32 = 3;
+const WAIT_VALUE_64: u32 = 4;
+const WRITE_VALUE_64: u32 = 5;
+const BARRIER: u32 = 6;
+/// Most operations in one call.
+const MAX_OPERATIONS: u32 = 256;
+
+/// `CUstreamBatchMemOpParams`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct BatchOperation {
+    operation: u32,
+    /// Of operations without an address.
+    short_flags: u32,
+    address: u64,
+    value: u64,
+    flags: u32,
+    alias: u64,
+    rest: u64,
+}
+const _: () = assert!(size_of::<BatchOperation>() == 48);
+
+impl BatchOperation {
+    fn on_wire(&self, api: Api) -> Result<MemoryOperation, CudaError> {
+        let value = match self.operation {
+            WAIT_VALUE_32 | WRITE_VALUE_32 => self.value & u64::from(u32::MAX),
+            WAIT_VALUE_64 | WRITE_VALUE_64 => self.value,
+            FLUSH_REMOTE_WRITES | BARRIER => {
+                return Ok(MemoryOperation {
+                    operation: self.operation,
+                    flags: self.short_flags,
+                    ..Default::default()
+                });
+            }
+            _ => return Err(CudaError::INVALID_VALUE),
+        };
+        let address = api.device_place(self.address).device().ok_or(CudaError::INVALID_VALUE)?;
+        let (operation, flags) = (self.operation, self.flags);
+        Ok(MemoryOperation { operation, flags, address: DevicePtr(address), value })
+    }
+}
+
+fn run(api: Api, stream: u64, operations: &[BatchOperation], flags: u32) -> Result<(), CudaError> {
+    let mut bytes = Vec::new();
+    for operation in operations {
+        put(&operation.on_wire(api)?, &mut bytes)?;
+    }
+    api.before_work()?;
+    let mut call = api.in_context_of(stream)?.input(UserMemory::of(&bytes));
+    calls::cuStreamBatchMemOp_v2(&mut call, api.stream(stream), flags)?;
+    api.work_queued();
+    Ok(())
+}
+
+fn one(
+    api: Api,
+    stream: u64,
+    operation: u32,
+    (address, value, flags): (u64, u64, u32),
+) -> Result<(), CudaError> {
+    let operation = BatchOperation { operation, short_flags: 0, address, value, flags, alias: 0, rest: 0 };
+    run(api, stream, &[operation], 0)
+}
+
+fn batch(
+    api: Api,
+    stream: u64,
+    count: u32,
+    operations: In<BatchOperation>,
+    flags: u32,
+) -> Result<(), CudaError> {
+    if count > MAX_OPERATIONS {
+        return Err(CudaError::INVALID_VALUE);
+    }
+    let all = (0..count as usize).map(|index| operations.at(index)).collect::<Result<Vec<_>, _>>()?;
+    run(api, stream, &all, flags)
+}
+
+macro_rules! value_entry_points {
+    ($($name:ident / $name_ptsz:ident, $name_v2:ident / $name_v2_ptsz:ident => $operation:ident, $t:ty;)*) => {
+        entry_points! {
+            $(
+                /// Waits for or writes one value in stream order.
+                call $name / $name_ptsz (api, stream: u64, addr: u64, value: $t, flags: u32) {
+                    one(api, stream, $operation, (addr, u64::from(value), flags))
+                }
+                /// Waits for or writes one value in stream order.
+                call $name_v2 / $name_v2_ptsz (api, stream: u64, addr: u64, value: $t, flags: u32) {
+                    one(api, stream, $operation, (addr, u64::from(value), flags))
+                }
+            )*
+
+            /// Waits for and writes values in stream order.
+            call cuStreamBatchMemOp / cuStreamBatchMemOp_ptsz (api, stream: u64, count: u32, paramArray: In<BatchOperation>, flags: u32) {
+                batch(api, stream, count, paramArray, flags)
+            }
+
+            /// Waits for and writes values in stream order.
+            call cuStreamBatchMemOp_v2 / cuStreamBatchMemOp_v2_ptsz (api, stream: u64, count: u32, paramArray: In<BatchOperation>, flags: u32) {
+                batch(api, stream, count, paramArray, flags)
+            }
+
+            /// An attribute of a stream.
+            call cuStreamGetAttribute / cuStreamGetAttribute_ptsz (api, hStream: u64, attr: i32, value_out: Out<[u8; 64]>) {
+                value_out.check()?;
+                value_out.set(calls::cuStreamGetAttribute(&mut api.in_context_of(hStream)?, api.stream(hStream), attr)?)
+            }
+
+            /// Sets an attribute of a stream.
+            call cuStreamSetAttribute / cuStreamSetAttribute_ptsz (api, hStream: u64, attr: i32, value: In<[u8; 64]>) {
+                let value = value.get()?;
+                calls::cuStreamSetAttribute(&mut api.in_context_of(hStream)?, api.stream(hStream), attr, value)
+            }
+
+            /// Copies all attributes of a stream.
+            call cuStreamCopyAttributes / cuStreamCopyAttributes_ptsz (api, dst: u64, src: u64) {
+                let (to, from): (StreamId, StreamId) = (api.stream(dst), api.stream(src));
+                calls::cuStreamCopyAttributes(&mut api.in_context_of(dst)?, to, from)
+            }
+        }
+    };
+}
+
+value_entry_points! {
+    cuStreamWaitValue32 / cuStreamWaitValue32_ptsz, cuStreamWaitValue32_v2 / cuStreamWaitValue32_v2_ptsz => WAIT_VALUE_32, u32;
+    cuStreamWaitValue64 / cuStreamWaitValue64_ptsz, cuStreamWaitValue64_v2 / cuStreamWaitValue64_v2_ptsz => WAIT_VALUE_64, u64;
+    cuStreamWriteValue32 / cuStreamWriteValue32_ptsz, cuStreamWriteValue32_v2 / cuStreamWriteValue32_v2_ptsz => WRITE_VALUE_32, u32;
+    cuStreamWriteValue64 / cuStreamWriteValue64_ptsz, cuStreamWriteValue64_v2 / cuStreamWriteValue64_v2_ptsz => WRITE_VALUE_64, u64;
+}
