@@ -7,6 +7,7 @@ mod calls;
 mod chains;
 mod contents;
 mod floods;
+mod graphs;
 mod requests;
 
 use std::process::ExitCode;
@@ -21,6 +22,7 @@ fn main() -> ExitCode {
         chains::collect(suite);
         requests::collect(suite);
         calls::collect(suite);
+        graphs::collect(suite);
         contents::collect(suite);
         floods::collect(suite);
         Ok(())
