@@ -47,6 +47,7 @@ fn collect(suite: &mut Suite) {
     suite.test("abandoned_memory_is_freed", abandoned_memory_is_freed);
     suite.test("fat_binary_arrives_byte_for_byte", fat_binary_arrives_byte_for_byte);
     suite.test("an_image_crosses_once", an_image_crosses_once);
+    suite.test("workers_are_named_by_their_state", workers_are_named_by_their_state);
     suite.test("memory_limit", memory_limit);
     suite.test("memory_limit_is_per_session", memory_limit_is_per_session);
     suite.test("session_limit", session_limit);
@@ -310,6 +311,25 @@ fn an_image_crosses_once(kit: &Kit) -> Result<()> {
 fn megabytes_in(log: &str) -> Vec<f64> {
     let figure = |line: &str| line.split(" MB in").next()?.rsplit(' ').next()?.parse().ok();
     log.lines().filter(|line| line.contains(" MB in")).filter_map(figure).collect()
+}
+
+/// One waits; when a session has taken it, the next one is warmed.
+fn workers_are_named_by_their_state(kit: &Kit) -> Result<()> {
+    let mut route = route(kit, &DaemonOptions::default())?;
+    let names = |daemon: &Daemon| {
+        let name = |pid: &u32| fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        let mut names: Vec<_> = daemon.workers().iter().map(|pid| name(pid).trim().to_owned()).collect();
+        names.sort();
+        names
+    };
+    daemon(&mut route)?.wait_until("one is warm", SETTLE, |daemon| names(daemon) == ["cuda-warm"])?;
+    let running = start(kit, &route, "copy_until_error", &[])?;
+    running.wait_for_stdout("copying", LIMIT)?;
+    let replaced = |daemon: &Daemon| names(daemon) == ["cuda-session", "cuda-warm"];
+    daemon(&mut route)?.wait_until("it is replaced", SETTLE, replaced)?;
+    running.signal(libc::SIGKILL);
+    running.finish(SETTLE)?;
+    daemon(&mut route)?.wait_until("the session's is gone", SETTLE, |daemon| names(daemon) == ["cuda-warm"])
 }
 
 fn memory_limit(kit: &Kit) -> Result<()> {

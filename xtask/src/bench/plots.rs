@@ -135,18 +135,20 @@ fn latency(report: &Report, area: &Area<'_>) -> Drawn {
     Ok(())
 }
 
-/// CPU time per call: the calling process below, daemon and workers on top of it.
+/// CPU time per call: how much of it is the calling process's, and how much there is with daemon and workers.
 fn cpu(report: &Report, area: &Area<'_>) -> Drawn {
     let (head, body) = area.split_vertically(30);
-    legend(report, &head, "CPU time of a call (us): calling process, and (pale) daemon and workers")?;
-    let both = |metric: &Metric| metric.cpu_us + metric.host_cpu_us.unwrap_or(0.0);
-    let top = slots(report).iter().map(|(_, _, metric)| both(metric)).fold(1.0, f64::max) * 1.05;
-    let mut chart = over_calls(&body, 0.0..top, &|us: &f64| format!("{us}"))?;
+    legend(report, &head, "CPU time of a call (us): calling process, and (pale) with daemon and workers")?;
+    let log = |us: f64| us.max(0.01).log10();
+    let both = |metric: &Metric| log(metric.cpu_us + metric.host_cpu_us.unwrap_or(0.0));
+    let low = slots(report).iter().map(|(_, _, metric)| log(metric.cpu_us)).fold(0.0, f64::min).floor();
+    let high = slots(report).iter().map(|(_, _, metric)| both(metric)).fold(1.0, f64::max).ceil();
+    let mut chart = over_calls(&body, low..high, &|log: &f64| format!("{}", 10f64.powf(*log)))?;
     for (x, place, metric) in slots(report) {
-        let bar = |from: f64, to: f64, share: f64| {
-            Rectangle::new([(x - 0.1, from), (x + 0.1, to)], colour(place).mix(share).filled())
+        let bar = |to: f64, share: f64| {
+            Rectangle::new([(x - 0.1, low), (x + 0.1, to)], colour(place).mix(share).filled())
         };
-        chart.draw_series([bar(0.0, metric.cpu_us, 1.0), bar(metric.cpu_us, both(metric), 0.4)])?;
+        chart.draw_series([bar(both(metric), 0.4), bar(log(metric.cpu_us), 1.0)])?;
     }
     Ok(())
 }
