@@ -53,6 +53,7 @@ fn collect(suite: &mut Suite) {
     suite.test("session_limit", session_limit);
     suite.test("other_protocol_version", other_protocol_version);
     suite.test("constant_answers_cost_one_call", constant_answers_cost_one_call);
+    suite.test("management_library", management_library);
 }
 
 fn route(kit: &Kit, options: &DaemonOptions) -> Result<Route> {
@@ -144,6 +145,18 @@ fn constant_answers_cost_one_call(kit: &Kit) -> Result<()> {
     ensure!(snapshots == 1, "{snapshots} calls for what is constant\n{outcome}");
     // The others: session_hello, a context, its free memory and its limits.
     ensure!(calls.len() <= 6, "{} calls\n{outcome}", calls.len());
+    Ok(())
+}
+
+/// NVML says what CUDA says, of this session's share, and does not start CUDA.
+fn management_library(kit: &Kit) -> Result<()> {
+    let plain = route(kit, &DaemonOptions::default())?;
+    finish(kit, &plain, "nvml_query", &[])?.expect_exit(0)?;
+    let arguments = vec!["--memory-limit".into(), "64M".into()];
+    let limited = route(kit, &DaemonOptions { arguments, ..Default::default() })?;
+    let outcome = finish(kit, &limited, "nvml_query", &[])?;
+    outcome.expect_exit(0)?;
+    ensure!(outcome.stdout.contains("67108864 bytes"), "not the limit of a session\n{outcome}");
     Ok(())
 }
 

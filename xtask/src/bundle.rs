@@ -74,6 +74,7 @@ pub fn run(paths: &Paths, arguments: &BundleArguments) -> Result<()> {
         "guest/lib/libcuda.so.1",
         "guest/lib/libcudart.so.13",
         "guest/lib/libcudart.so.12",
+        "guest/lib/libnvidia-ml.so.1",
         "emulator/libcuda.so.1",
         "module/virtio_cuda.ko",
     ] {

@@ -66,6 +66,11 @@ impl Allocations {
         Self { limit, ..Self::default() }
     }
 
+    /// Bytes of device memory that are charged to the session.
+    pub fn allocated(&self) -> u64 {
+        self.allocated
+    }
+
     /// The quota and what of it is used, if there is one.
     pub fn quota(&self) -> Option<(u64, u64)> {
         self.limit.map(|limit| (limit, self.allocated))

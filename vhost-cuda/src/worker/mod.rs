@@ -10,6 +10,7 @@ mod control;
 mod copy;
 mod dispatch;
 mod executor;
+mod family;
 mod formats;
 mod gpu;
 mod graphs;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! GPU memory as NVIDIA's management library sees it: CUDA itself tells only once a context is there.
+//! NVIDIA's management library: GPU memory before there is a context, and what guests ask of it.
 
+use std::collections::HashMap;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::mem::ManuallyDrop;
 
@@ -23,6 +24,36 @@ pub struct Memory {
     pub used: u64,
 }
 
+/// Room for the driver's release (`NVML_SYSTEM_DRIVER_VERSION_BUFFER_SIZE`).
+pub const DRIVER_VERSION_BYTES: usize = 80;
+/// Values of the row `nvml_sensors`.
+pub const SENSORS: usize = 12;
+/// Processes of a device that are looked at.
+const MAX_PROCESSES: usize = 1024;
+const NVML_ERROR_NOT_FOUND: c_int = 6;
+
+/// `nvmlProcessInfo_v2_t`.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+struct ProcessInfo {
+    pid: u32,
+    used: u64,
+    gpu_instance: u32,
+    compute_instance: u32,
+}
+
+/// `nvmlProcessUtilizationSample_t`.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+struct ProcessSample {
+    pid: u32,
+    time: u64,
+    compute: u32,
+    memory: u32,
+    encoder: u32,
+    decoder: u32,
+}
+
 type Get = unsafe extern "C" fn(*mut c_void, *mut Memory) -> c_int;
 
 /// A device of the library.
@@ -35,8 +66,13 @@ pub struct Nvml {
     device: *mut c_void,
     get: Symbol<Get>,
     /// What `get` lives in. Never closed: the library was not made to be initialised twice in a process.
-    _library: ManuallyDrop<Library>,
+    library: ManuallyDrop<Library>,
 }
+
+// SAFETY: the library may be used from every thread, and so may its handles.
+unsafe impl Send for Nvml {}
+// SAFETY: as above.
+unsafe impl Sync for Nvml {}
 
 impl Nvml {
     /// The device that CUDA calls `device`. `None`: there is no such library, or it does not know the device, as
@@ -54,7 +90,7 @@ impl Nvml {
             let get = symbol(&library, c"nvmlDeviceGetMemoryInfo")?;
             let mut device = std::ptr::null_mut();
             let found = init() == 0 && find(pci.as_ptr(), &raw mut device) == 0;
-            found.then_some(Self { device, get, _library: ManuallyDrop::new(library) })
+            found.then_some(Self { device, get, library: ManuallyDrop::new(library) })
         }
     }
 
@@ -65,6 +101,111 @@ impl Nvml {
         let result = unsafe { (self.get)(self.device, &raw mut memory) };
         (result == 0).then_some(memory)
     }
+
+    /// The driver's release, as text that ends with NUL.
+    pub fn driver_version(&self) -> Option<[u8; DRIVER_VERSION_BYTES]> {
+        let mut text = [0; DRIVER_VERSION_BYTES];
+        // SAFETY: the prototype is nvml.h's; the library writes at most the length of `text`.
+        let result = unsafe {
+            let get: Symbol<unsafe extern "C" fn(*mut u8, u32) -> c_int> =
+                symbol(&self.library, c"nvmlSystemGetDriverVersion")?;
+            get(text.as_mut_ptr(), text.len() as u32)
+        };
+        (result == 0).then_some(text)
+    }
+
+    /// Bytes of the device's memory that processes use.
+    pub fn memory_of(&self, processes: &[u32]) -> Option<u64> {
+        let mut list = [ProcessInfo::default(); MAX_PROCESSES];
+        let mut count = MAX_PROCESSES as u32;
+        // SAFETY: the prototype is nvml.h's; the library writes at most `count` entries.
+        let result = unsafe {
+            let get: Symbol<unsafe extern "C" fn(*mut c_void, *mut u32, *mut ProcessInfo) -> c_int> =
+                symbol(&self.library, c"nvmlDeviceGetComputeRunningProcesses_v3")?;
+            get(self.device, &raw mut count, list.as_mut_ptr())
+        };
+        let known = list.iter().take(count as usize).filter(|process| processes.contains(&process.pid));
+        let sum = known.map(|process| process.used).filter(|&used| used != u64::MAX).sum();
+        (result == 0).then_some(sum)
+    }
+
+    /// Per cent of the device's time that processes computed and used memory, lately.
+    pub fn utilization_of(&self, processes: &[u32]) -> Option<(u32, u32)> {
+        let mut list = [ProcessSample::default(); MAX_PROCESSES];
+        let mut count = MAX_PROCESSES as u32;
+        // SAFETY: the prototype is nvml.h's; the library writes at most `count` entries.
+        let result = unsafe {
+            let get: Symbol<unsafe extern "C" fn(*mut c_void, *mut ProcessSample, *mut u32, u64) -> c_int> =
+                symbol(&self.library, c"nvmlDeviceGetProcessUtilization")?;
+            get(self.device, list.as_mut_ptr(), &raw mut count, 0)
+        };
+        match result {
+            0 => {}
+            // Nobody has used it.
+            NVML_ERROR_NOT_FOUND => count = 0,
+            _ => return None,
+        }
+        let samples = list.iter().take(count as usize);
+        Some(latest_sum(samples.filter(|sample| processes.contains(&sample.pid))))
+    }
+
+    /// What the row `nvml_sensors` describes.
+    pub fn sensors(&self) -> [u32; SENSORS] {
+        const GPU_TEMPERATURE: c_int = 0;
+        const CLOCK_SM: c_int = 1;
+        const CLOCK_MEMORY: c_int = 2;
+        [
+            self.value_of(c"nvmlDeviceGetTemperature", GPU_TEMPERATURE),
+            self.value(c"nvmlDeviceGetPowerUsage"),
+            self.value(c"nvmlDeviceGetEnforcedPowerLimit"),
+            self.value_of(c"nvmlDeviceGetClockInfo", CLOCK_SM),
+            self.value_of(c"nvmlDeviceGetClockInfo", CLOCK_MEMORY),
+            self.value_of(c"nvmlDeviceGetMaxClockInfo", CLOCK_SM),
+            self.value_of(c"nvmlDeviceGetMaxClockInfo", CLOCK_MEMORY),
+            self.value(c"nvmlDeviceGetPerformanceState"),
+            self.value(c"nvmlDeviceGetCurrPcieLinkGeneration"),
+            self.value(c"nvmlDeviceGetCurrPcieLinkWidth"),
+            self.value(c"nvmlDeviceGetMaxPcieLinkGeneration"),
+            self.value(c"nvmlDeviceGetMaxPcieLinkWidth"),
+        ]
+        .map(|value| value.unwrap_or(u32::MAX))
+    }
+
+    fn value(&self, name: &CStr) -> Option<u32> {
+        let mut value = 0;
+        // SAFETY: functions of these names take a device and a place for a number.
+        let result = unsafe {
+            let get: Symbol<unsafe extern "C" fn(*mut c_void, *mut u32) -> c_int> =
+                symbol(&self.library, name)?;
+            get(self.device, &raw mut value)
+        };
+        (result == 0).then_some(value)
+    }
+
+    fn value_of(&self, name: &CStr, which: c_int) -> Option<u32> {
+        let mut value = 0;
+        // SAFETY: functions of these names take a device, an enumeration and a place for a number.
+        let result = unsafe {
+            let get: Symbol<unsafe extern "C" fn(*mut c_void, c_int, *mut u32) -> c_int> =
+                symbol(&self.library, name)?;
+            get(self.device, which, &raw mut value)
+        };
+        (result == 0).then_some(value)
+    }
+}
+
+/// The sum over processes of each one's latest sample, at most 100 per cent.
+fn latest_sum<'s>(samples: impl Iterator<Item = &'s ProcessSample>) -> (u32, u32) {
+    let mut latest: HashMap<u32, &ProcessSample> = HashMap::new();
+    for sample in samples {
+        let known = latest.entry(sample.pid).or_insert(sample);
+        if sample.time > known.time {
+            *known = sample;
+        }
+    }
+    let sum =
+        |part: fn(&ProcessSample) -> u32| latest.values().map(|sample| part(sample).min(100)).sum::<u32>();
+    (sum(|sample| sample.compute).min(100), sum(|sample| sample.memory).min(100))
 }
 
 /// A function of `library`.
@@ -75,4 +216,18 @@ impl Nvml {
 unsafe fn symbol<T>(library: &Library, name: &CStr) -> Option<Symbol<T>> {
     // SAFETY: the caller's promise.
     unsafe { library.get(name.to_bytes_with_nul()) }.ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_latest_sample_of_a_process_counts() {
+        let sample =
+            |pid, time, compute| ProcessSample { pid, time, compute, memory: 1, ..Default::default() };
+        assert_eq!(latest_sum([sample(1, 5, 10), sample(1, 9, 30), sample(2, 1, 20)].iter()), (50, 2));
+        assert_eq!(latest_sum([sample(1, 5, 80), sample(2, 9, 300)].iter()), (100, 2));
+        assert_eq!(latest_sum([].iter()), (0, 0));
+    }
 }

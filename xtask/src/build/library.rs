@@ -45,6 +45,14 @@ pub const GUEST_LIBCUDART_12: Library = Library {
     development_name: None,
 };
 
+/// The management library in the guest.
+pub const GUEST_NVML: Library = Library {
+    package: "nvml",
+    version_script: "guest-lib/nvml/libnvidia-ml.map",
+    soname: "libnvidia-ml.so.1",
+    development_name: None,
+};
+
 /// The driver API that executes on the CPU.
 pub const EMULATOR: Library = Library {
     package: "cuda-emulator",

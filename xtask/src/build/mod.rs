@@ -24,7 +24,7 @@ use stack::install;
 pub enum Part {
     /// `bin/vhost-user-cuda`.
     Daemon,
-    /// `guest/lib/libcuda.so.1`, `libcudart.so.13` and `libcudart.so.12`.
+    /// `guest/lib/libcuda.so.1`, `libcudart.so.13`, `libcudart.so.12` and `libnvidia-ml.so.1`.
     GuestLib,
     /// `emulator/libcuda.so.1`.
     Emulator,
@@ -78,6 +78,7 @@ fn guest_libraries(paths: &Paths, stack: &Stack) -> Result<PathBuf> {
     library::link(paths, &folder, &library::GUEST_LIBCUDA)?;
     library::link(paths, &folder, &library::GUEST_LIBCUDART)?;
     library::link(paths, &folder, &library::GUEST_LIBCUDART_12)?;
+    library::link(paths, &folder, &library::GUEST_NVML)?;
     Ok(folder)
 }
 

@@ -25,6 +25,7 @@ mod launch;
 mod link;
 mod memory;
 mod module;
+mod nvml;
 mod peer;
 mod pool;
 mod session;
@@ -36,7 +37,7 @@ mod vmm;
 #[macro_export]
 macro_rules! all_calls {
     ($emit:ident) => {
-        $crate::session_calls! { ($emit [device_calls context_calls memory_calls module_calls launch_calls stream_calls event_calls array_calls texture_calls pool_calls vmm_calls link_calls peer_calls ipc_calls graph_calls]) {} }
+        $crate::session_calls! { ($emit [device_calls context_calls memory_calls module_calls launch_calls stream_calls event_calls array_calls texture_calls pool_calls vmm_calls link_calls peer_calls ipc_calls graph_calls nvml_calls]) {} }
     };
 }
 

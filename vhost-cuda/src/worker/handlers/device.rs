@@ -50,15 +50,8 @@ pub fn device_snapshot(
     cx: &mut CallContext<'_>,
     device: u32,
 ) -> CuResult<(u64, [u8; 16], [u8; 32], [u8; 256])> {
-    let number = cx.session.device(device)?;
-    let slot = cx.session.devices.get(device as usize).ok_or(CudaError::INVALID_DEVICE)?;
-    let facts = match slot.get() {
-        Some(facts) => facts,
-        None => {
-            let facts = DeviceFacts::of(cx.gpu(), number)?;
-            slot.get_or_init(|| facts)
-        }
-    };
+    let total = total_bytes(cx, device)?;
+    let facts = facts_of(cx, device)?;
     // Attributes that the driver cannot know are marked as such, not left out.
     let room = cx.bulk_out.room() as usize / 4 * 4;
     let unknown = i32::MIN.to_le_bytes();
@@ -66,10 +59,27 @@ pub fn device_snapshot(
     while attributes.len() < room.min(4096) {
         attributes.extend_from_slice(&unknown);
     }
+    let answer = (total, facts.uuid, facts.pci_bus_id, facts.name);
     cx.bulk_out.put(&attributes)?;
-    let total =
-        cx.session.allocations().quota().map_or(facts.total_bytes, |(limit, _)| limit.min(facts.total_bytes));
-    Ok((total, facts.uuid, facts.pci_bus_id, facts.name))
+    Ok(answer)
+}
+
+/// Bytes of memory of a device that this session may use.
+pub(super) fn total_bytes(cx: &CallContext<'_>, device: u32) -> CuResult<u64> {
+    let all = facts_of(cx, device)?.total_bytes;
+    Ok(cx.session.allocations().quota().map_or(all, |(limit, _)| limit.min(all)))
+}
+
+fn facts_of<'s>(cx: &CallContext<'s>, device: u32) -> CuResult<&'s DeviceFacts> {
+    let number = cx.session.device(device)?;
+    let slot = cx.session.devices.get(device as usize).ok_or(CudaError::INVALID_DEVICE)?;
+    match slot.get() {
+        Some(facts) => Ok(facts),
+        None => {
+            let facts = DeviceFacts::of(cx.gpu(), number)?;
+            Ok(slot.get_or_init(|| facts))
+        }
+    }
 }
 
 /// Peer access.

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Devices and what is constant about them.
+
+use core::ffi::{CStr, c_char, c_int};
+
+use crate::api::{store, store_text};
+use crate::error::{NVML_ERROR_INVALID_ARGUMENT, NVML_ERROR_NOT_FOUND};
+use crate::state::{self, nvmlDevice_t};
+
+/// `CU_DEVICE_ATTRIBUTE_*`.
+const MULTIPROCESSORS: usize = 16;
+const COMPUTE_MODE: usize = 20;
+const ECC_ENABLED: usize = 32;
+const BUS_WIDTH: usize = 37;
+const CAPABILITY_MAJOR: usize = 75;
+const CAPABILITY_MINOR: usize = 76;
+
+/// `NVML_DEVICE_ARCH_*` by compute capability.
+const ARCHITECTURES: &[((u32, u32), u32)] = &[
+    ((5, 0), 3),
+    ((6, 0), 4),
+    ((7, 0), 5),
+    ((7, 5), 6),
+    ((8, 0), 7),
+    ((8, 9), 8),
+    ((9, 0), 9),
+    ((10, 0), 10),
+];
+const ARCHITECTURE_UNKNOWN: u32 = 0xffff_ffff;
+/// `NVML_BRAND_NVIDIA`.
+const BRAND_NVIDIA: u32 = 14;
+/// `NVML_GPU_VIRTUALIZATION_MODE_NONE`: this is no vGPU and no passthrough.
+const VIRTUALIZATION_NONE: u32 = 0;
+
+api! {
+    fn nvmlDeviceGetCount, nvmlDeviceGetCount_v2(count: *mut u32) {
+        store(count, state::devices()?.len() as u32)
+    }
+
+    fn nvmlDeviceGetHandleByIndex, nvmlDeviceGetHandleByIndex_v2(index: u32, device: *mut nvmlDevice_t) {
+        let found = state::devices()?.get(index as usize).ok_or(NVML_ERROR_INVALID_ARGUMENT)?;
+        store(device, found.handle())
+    }
+
+    /// The prefix `GPU-` and a unique beginning are enough.
+    fn nvmlDeviceGetHandleByUUID(uuid: *const c_char, device: *mut nvmlDevice_t) {
+        let devices = state::devices()?;
+        if uuid.is_null() {
+            return Err(NVML_ERROR_INVALID_ARGUMENT);
+        }
+        let wanted = CStr::from_ptr(uuid).to_str().map_err(|_| NVML_ERROR_INVALID_ARGUMENT)?;
+        let mut found = devices.iter().filter(|device| device.uuid.starts_with(wanted));
+        match (found.next(), found.next()) {
+            (Some(only), None) if wanted.len() > "GPU-".len() => store(device, only.handle()),
+            _ => Err(NVML_ERROR_NOT_FOUND),
+        }
+    }
+
+    fn nvmlDeviceGetIndex, nvmlDeviceGetMinorNumber(device: nvmlDevice_t, number: *mut u32) {
+        store(number, state::device(device)?.number)
+    }
+
+    fn nvmlDeviceGetName(device: nvmlDevice_t, name: *mut c_char, length: u32) {
+        store_text(name, length, &state::device(device)?.name)
+    }
+
+    fn nvmlDeviceGetUUID(device: nvmlDevice_t, uuid: *mut c_char, length: u32) {
+        store_text(uuid, length, state::device(device)?.uuid.as_bytes())
+    }
+
+    fn nvmlDeviceGetBrand(device: nvmlDevice_t, brand: *mut u32) {
+        state::device(device)?;
+        store(brand, BRAND_NVIDIA)
+    }
+
+    fn nvmlDeviceGetCudaComputeCapability(device: nvmlDevice_t, major: *mut c_int, minor: *mut c_int) {
+        let device = state::device(device)?;
+        store(major, device.attribute(CAPABILITY_MAJOR)? as c_int)?;
+        store(minor, device.attribute(CAPABILITY_MINOR)? as c_int)
+    }
+
+    fn nvmlDeviceGetArchitecture(device: nvmlDevice_t, architecture: *mut u32) {
+        let device = state::device(device)?;
+        let capability = (device.attribute(CAPABILITY_MAJOR)?, device.attribute(CAPABILITY_MINOR)?);
+        let known = ARCHITECTURES.iter().rev().find(|(first, _)| *first <= capability);
+        store(architecture, known.map_or(ARCHITECTURE_UNKNOWN, |(_, number)| *number))
+    }
+
+    fn nvmlDeviceGetNumGpuCores(device: nvmlDevice_t, cores: *mut u32) {
+        // A multiprocessor has 128 of them since 8.6, and in 9.0 and later.
+        let device = state::device(device)?;
+        let newer = (device.attribute(CAPABILITY_MAJOR)?, device.attribute(CAPABILITY_MINOR)?) >= (8, 6);
+        store(cores, device.attribute(MULTIPROCESSORS)? * if newer { 128 } else { 64 })
+    }
+
+    fn nvmlDeviceGetMemoryBusWidth(device: nvmlDevice_t, bits: *mut u32) {
+        store(bits, state::device(device)?.attribute(BUS_WIDTH)?)
+    }
+
+    fn nvmlDeviceGetComputeMode(device: nvmlDevice_t, mode: *mut u32) {
+        store(mode, state::device(device)?.attribute(COMPUTE_MODE)?)
+    }
+
+    fn nvmlDeviceGetEccMode(device: nvmlDevice_t, current: *mut u32, pending: *mut u32) {
+        let enabled = state::device(device)?.attribute(ECC_ENABLED)?;
+        store(current, enabled)?;
+        store(pending, enabled)
+    }
+
+    /// No display.
+    fn nvmlDeviceGetDisplayMode, nvmlDeviceGetDisplayActive(device: nvmlDevice_t, enabled: *mut u32) {
+        state::device(device)?;
+        store(enabled, 0)
+    }
+
+    /// The worker keeps the device initialised.
+    fn nvmlDeviceGetPersistenceMode(device: nvmlDevice_t, enabled: *mut u32) {
+        state::device(device)?;
+        store(enabled, 1)
+    }
+
+    fn nvmlDeviceGetMultiGpuBoard(device: nvmlDevice_t, several: *mut u32) {
+        state::device(device)?;
+        store(several, 0)
+    }
+
+    fn nvmlDeviceGetVirtualizationMode(device: nvmlDevice_t, mode: *mut u32) {
+        state::device(device)?;
+        store(mode, VIRTUALIZATION_NONE)
+    }
+
+    /// No MIG instances.
+    fn nvmlDeviceIsMigDeviceHandle(device: nvmlDevice_t, is_mig: *mut u32) {
+        state::device(device)?;
+        store(is_mig, 0)
+    }
+
+    fn nvmlDeviceGetMaxMigDeviceCount(device: nvmlDevice_t, count: *mut u32) {
+        state::device(device)?;
+        store(count, 0)
+    }
+}

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! NVIDIA's management library for guests: what `nvidia-smi`, PyTorch and monitors ask.
+//!
+//! It has a session of its own with the host, so that asking for devices does not start CUDA in the process: a
+//! program may do so and fork afterwards. It tells of this virtual machine only: the memory that its processes may
+//! use and do use, their share of the GPU's time, never other machines' or the host's. What the worker does not
+//! know is NVML_ERROR_NOT_SUPPORTED, as on NVIDIA's cards that lack a sensor.
+#![allow(non_camel_case_types, non_snake_case)]
+
+#[macro_use]
+mod api;
+mod device;
+mod error;
+mod memory;
+mod pci;
+mod process;
+mod sensors;
+mod state;
+mod system;

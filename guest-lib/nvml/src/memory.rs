@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Memory: this virtual machine's share of it.
+
+use core::mem::size_of;
+
+use virtio_cuda_client::calls;
+
+use crate::api::store;
+use crate::error::{NVML_ERROR_ARGUMENT_VERSION_MISMATCH, NVML_ERROR_INVALID_ARGUMENT, Result, of_call};
+use crate::state::{self, nvmlDevice_t};
+
+/// `NVML_STRUCT_VERSION(Memory, 2)`.
+const MEMORY_V2: u32 = size_of::<nvmlMemory_v2_t>() as u32 | 2 << 24;
+
+#[repr(C)]
+pub struct nvmlMemory_t {
+    total: u64,
+    free: u64,
+    used: u64,
+}
+
+#[repr(C)]
+pub struct nvmlMemory_v2_t {
+    version: u32,
+    total: u64,
+    reserved: u64,
+    free: u64,
+    used: u64,
+}
+const _: () = assert!(size_of::<nvmlMemory_v2_t>() == 40);
+
+/// All and used bytes.
+fn memory_of(device: nvmlDevice_t) -> Result<(u64, u64)> {
+    let device = state::device(device)?;
+    calls::nvml_memory(&mut state::session()?.call(), device.number).map_err(of_call)
+}
+
+api! {
+    fn nvmlDeviceGetMemoryInfo(device: nvmlDevice_t, memory: *mut nvmlMemory_t) {
+        let (total, used) = memory_of(device)?;
+        store(memory, nvmlMemory_t { total, free: total.saturating_sub(used), used })
+    }
+
+    fn nvmlDeviceGetMemoryInfo_v2(device: nvmlDevice_t, memory: *mut nvmlMemory_v2_t) {
+        state::device(device)?;
+        let version = memory.as_ref().ok_or(NVML_ERROR_INVALID_ARGUMENT)?.version;
+        if version != MEMORY_V2 {
+            return Err(NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
+        }
+        let (total, used) = memory_of(device)?;
+        store(memory, nvmlMemory_v2_t { version, total, reserved: 0, free: total.saturating_sub(used), used })
+    }
+}

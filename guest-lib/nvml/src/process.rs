@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Processes of this machine that use the device: those that have its node open. How much memory each uses only the
+//! host knows, by its own numbers.
+
+use std::fs;
+use std::path::Path;
+
+use crate::api::store;
+use crate::error::{NVML_ERROR_INSUFFICIENT_SIZE, NVML_ERROR_INVALID_ARGUMENT, Result};
+use crate::state::{self, nvmlDevice_t};
+
+const DEVICE_NODE: &str = "/dev/virtio-cuda";
+/// `NVML_VALUE_NOT_AVAILABLE`.
+const NOT_AVAILABLE: u64 = u64::MAX;
+
+/// `nvmlProcessInfo_v1_t`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ProcessInfoV1 {
+    pid: u32,
+    usedGpuMemory: u64,
+}
+
+/// `nvmlProcessInfo_v2_t`, of `_v2` and `_v3` functions.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ProcessInfoV2 {
+    pid: u32,
+    usedGpuMemory: u64,
+    gpuInstanceId: u32,
+    computeInstanceId: u32,
+}
+
+/// Who has the device node open, as far as this process may see. This process counts if it has it open besides this
+/// library.
+fn users_of_device() -> Vec<u32> {
+    let own = std::process::id();
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    pids.filter(|&pid| {
+        let files = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+        let open = files
+            .filter(|file| fs::read_link(file.path()).is_ok_and(|target| target == Path::new(DEVICE_NODE)));
+        open.count() > usize::from(pid == own)
+    })
+    .collect()
+}
+
+/// # Safety
+/// `count` is null or valid, and `list` is null or has room for so many entries.
+unsafe fn list_processes<T>(
+    device: nvmlDevice_t,
+    count: *mut u32,
+    list: *mut T,
+    entry: impl Fn(u32) -> T,
+) -> Result {
+    state::device(device)?;
+    // SAFETY: the caller's contract.
+    let room = *unsafe { count.as_ref() }.ok_or(NVML_ERROR_INVALID_ARGUMENT)? as usize;
+    let pids = users_of_device();
+    // SAFETY: the caller's contract.
+    unsafe { store(count, pids.len() as u32) }?;
+    if pids.len() > room {
+        return Err(NVML_ERROR_INSUFFICIENT_SIZE);
+    }
+    for (index, &pid) in pids.iter().enumerate() {
+        // SAFETY: below `room`, so inside of the list by the caller's contract.
+        unsafe { store(list.add(index), entry(pid)) }?;
+    }
+    Ok(())
+}
+
+fn v1(pid: u32) -> ProcessInfoV1 {
+    ProcessInfoV1 { pid, usedGpuMemory: NOT_AVAILABLE }
+}
+
+fn v2(pid: u32) -> ProcessInfoV2 {
+    // No MIG instances.
+    ProcessInfoV2 { pid, usedGpuMemory: NOT_AVAILABLE, gpuInstanceId: u32::MAX, computeInstanceId: u32::MAX }
+}
+
+/// Nobody draws.
+///
+/// # Safety
+/// `count` is null or valid.
+unsafe fn nobody(device: nvmlDevice_t, count: *mut u32) -> Result {
+    state::device(device)?;
+    // SAFETY: the caller's contract.
+    unsafe { store(count, 0) }
+}
+
+api! {
+    fn nvmlDeviceGetComputeRunningProcesses(device: nvmlDevice_t, count: *mut u32, list: *mut ProcessInfoV1) {
+        list_processes(device, count, list, v1)
+    }
+
+    fn nvmlDeviceGetComputeRunningProcesses_v2, nvmlDeviceGetComputeRunningProcesses_v3(
+        device: nvmlDevice_t, count: *mut u32, list: *mut ProcessInfoV2,
+    ) {
+        list_processes(device, count, list, v2)
+    }
+
+    fn nvmlDeviceGetGraphicsRunningProcesses(device: nvmlDevice_t, count: *mut u32, _list: *mut ProcessInfoV1) {
+        nobody(device, count)
+    }
+
+    fn nvmlDeviceGetGraphicsRunningProcesses_v2, nvmlDeviceGetGraphicsRunningProcesses_v3(
+        device: nvmlDevice_t, count: *mut u32, _list: *mut ProcessInfoV2,
+    ) {
+        nobody(device, count)
+    }
+
+    fn nvmlDeviceGetMPSComputeRunningProcesses(device: nvmlDevice_t, count: *mut u32, _list: *mut ProcessInfoV1) {
+        nobody(device, count)
+    }
+
+    fn nvmlDeviceGetMPSComputeRunningProcesses_v2, nvmlDeviceGetMPSComputeRunningProcesses_v3(
+        device: nvmlDevice_t, count: *mut u32, _list: *mut ProcessInfoV2,
+    ) {
+        nobody(device, count)
+    }
+}

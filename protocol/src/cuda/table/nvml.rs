@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR BSD-3-Clause
+
+//! What NVIDIA's management library tells, of this virtual machine only. Where the host does not know:
+//! `CUDA_ERROR_NOT_SUPPORTED`.
+
+/// Rows of this area; see [`crate::cuda::table`].
+#[doc(hidden)]
+#[macro_export]
+macro_rules! nvml_calls {
+    ($next:tt { $($rows:tt)* }) => {
+        $crate::next_area! { $next { $($rows)*
+            /// The release of the host's driver, padded with NUL.
+            0x0e00 custom nvml_driver_version() -> (text: [u8; 80]);
+            /// Memory that the virtual machine's sessions may use, each, and what all of them use, in bytes.
+            0x0e01 custom nvml_memory(device: u32) -> (total: u64, used: u64);
+            /// Per cent of the GPU's time that the virtual machine's sessions compute and use memory.
+            0x0e02 custom nvml_utilization(device: u32) -> (gpu: u32, memory: u32);
+            /// Sensors of the card, each `u32::MAX` where it is not known: 0 temperature (degrees Celsius), 1 power
+            /// and 2 its limit (mW), 3 SM clock, 4 memory clock, 5 and 6 their highest values (MHz), 7 performance
+            /// state, 8 generation and 9 width of the PCIe link, 10 and 11 their highest values.
+            0x0e03 custom nvml_sensors(device: u32) -> (values: [u32; 12]);
+        } }
+    };
+}

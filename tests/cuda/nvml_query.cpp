@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+// The management library says what CUDA says, refuses what it must, and leaves CUDA to a forked child.
+#include "check.h"
+
+#include <dlfcn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstring>
+
+static void *library;
+
+// A function of the library, called without a declaration of NVIDIA's: every argument is a pointer or an integer.
+template <class... A>
+static int nvml(const char *name, A... arguments) {
+    auto *function = reinterpret_cast<int (*)(A...)>(dlsym(library, name));
+    REQUIRE(function != nullptr);
+    return function(arguments...);
+}
+
+struct Memory {
+    unsigned long long total, free, used;
+};
+struct Pci {
+    char legacy[16];
+    unsigned domain, bus, device, id, subsystem;
+    char text[32];
+};
+
+static void compare_with_cuda(void *device) {
+    char name[96] = "", uuid[96] = "";
+    REQUIRE(nvml("nvmlDeviceGetName", device, (char *)name, 96u) == 0);
+    REQUIRE(nvml("nvmlDeviceGetUUID", device, (char *)uuid, 96u) == 0);
+    REQUIRE(nvml("nvmlDeviceGetName", device, (char *)name, 3u) == 7);
+    Memory memory = {};
+    REQUIRE(nvml("nvmlDeviceGetMemoryInfo", device, &memory) == 0);
+    Pci pci = {};
+    REQUIRE(nvml("nvmlDeviceGetPciInfo_v3", device, &pci) == 0);
+
+    cudaDeviceProp p;
+    CHECK(cudaGetDeviceProperties(&p, 0));
+    REQUIRE(std::strcmp(name, p.name) == 0);
+    const unsigned char *bytes = reinterpret_cast<const unsigned char *>(p.uuid.bytes);
+    char spelled[64];
+    std::snprintf(spelled, sizeof spelled, "GPU-%02x%02x%02x%02x-%02x%02x-", bytes[0], bytes[1], bytes[2], bytes[3],
+                  bytes[4], bytes[5]);
+    REQUIRE(std::strncmp(uuid, spelled, std::strlen(spelled)) == 0 && std::strlen(uuid) == 40);
+    REQUIRE((int)pci.bus == p.pciBusID && (int)pci.device == p.pciDeviceID && (int)pci.domain == p.pciDomainID);
+    REQUIRE(memory.total == p.totalGlobalMem && memory.used + memory.free == memory.total);
+    std::printf("%s %s %llu bytes\n", name, uuid, memory.total);
+
+    void *same = nullptr;
+    REQUIRE(nvml("nvmlDeviceGetHandleByUUID", (const char *)uuid, &same) == 0 && same == device);
+    REQUIRE(nvml("nvmlDeviceGetHandleByPciBusId_v2", (const char *)pci.text, &same) == 0 && same == device);
+}
+
+int main() {
+    library = dlopen("libnvidia-ml.so.1", RTLD_NOW);
+    REQUIRE(library != nullptr);
+    unsigned count = 0;
+    void *device = nullptr;
+    REQUIRE(nvml("nvmlDeviceGetCount_v2", &count) == 1);
+    REQUIRE(nvml("nvmlInit_v2") == 0);
+    REQUIRE(nvml("nvmlDeviceGetCount_v2", &count) == 0 && count >= 1);
+
+    // As PyTorch does: count devices here, use them in children.
+    const pid_t child = fork();
+    if (child == 0) {
+        int devices = 0;
+        _exit(cudaGetDeviceCount(&devices) == cudaSuccess && devices == (int)count ? 0 : 1);
+    }
+    int status = 1;
+    REQUIRE(waitpid(child, &status, 0) == child && status == 0);
+
+    REQUIRE(nvml("nvmlDeviceGetHandleByIndex_v2", 0u, &device) == 0);
+    REQUIRE(nvml("nvmlDeviceGetHandleByIndex_v2", count, &device) == 2);
+    REQUIRE(nvml("nvmlDeviceGetName", (void *)0x1234, (char *)nullptr, 0u) == 2);
+    REQUIRE(nvml("nvmlDeviceGetMemoryInfo", device, (Memory *)nullptr) == 2);
+    compare_with_cuda(device);
+    int version = 0, cuda = 0;
+    REQUIRE(nvml("nvmlSystemGetCudaDriverVersion_v2", &version) == 0);
+    CHECK(cudaDriverGetVersion(&cuda));
+    REQUIRE(version / 1000 == cuda / 1000);
+    REQUIRE(nvml("nvmlShutdown") == 0);
+    REQUIRE(nvml("nvmlDeviceGetCount_v2", &count) == 1);
+    std::printf("done\n");
+}

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What NVIDIA's management library on the host knows, reduced to this virtual machine: its sessions are the
+//! workers of one daemon, and nobody else's process counts.
+
+use std::sync::OnceLock;
+
+use super::device::total_bytes;
+use crate::worker::call::CallContext;
+use crate::worker::family;
+use crate::worker::gpu::{CuResult, CudaError};
+use crate::worker::nvml::{DRIVER_VERSION_BYTES, Nvml, SENSORS};
+
+/// The host's library for `device`, opened once in the process. `None`: there is none, as with the emulator.
+fn nvml_of(cx: &CallContext<'_>, device: u32) -> CuResult<Option<&'static Nvml>> {
+    static DEVICES: OnceLock<Vec<OnceLock<Option<Nvml>>>> = OnceLock::new();
+    let number = cx.session.device(device)?;
+    let devices = DEVICES.get_or_init(|| cx.session.devices.iter().map(|_| OnceLock::new()).collect());
+    let slot = devices.get(device as usize).ok_or(CudaError::INVALID_DEVICE)?;
+    Ok(slot.get_or_init(|| Nvml::of(cx.gpu(), number)).as_ref())
+}
+
+/// The driver's release.
+pub fn nvml_driver_version(cx: &mut CallContext<'_>) -> CuResult<([u8; DRIVER_VERSION_BYTES],)> {
+    let version = nvml_of(cx, 0)?.and_then(Nvml::driver_version);
+    Ok((version.ok_or(CudaError::NOT_SUPPORTED)?,))
+}
+
+/// Memory: the quota of a session, and what the machine's sessions hold.
+pub fn nvml_memory(cx: &mut CallContext<'_>, device: u32) -> CuResult<(u64, u64)> {
+    let total = total_bytes(cx, device)?;
+    let used = nvml_of(cx, device)?.and_then(|nvml| nvml.memory_of(&family::workers()));
+    let used = used.unwrap_or_else(|| cx.session.allocations().allocated());
+    Ok((total, used.min(total)))
+}
+
+/// The machine's share of the GPU's time.
+pub fn nvml_utilization(cx: &mut CallContext<'_>, device: u32) -> CuResult<(u32, u32)> {
+    let used = nvml_of(cx, device)?.and_then(|nvml| nvml.utilization_of(&family::workers()));
+    used.ok_or(CudaError::NOT_SUPPORTED)
+}
+
+/// The card's sensors.
+pub fn nvml_sensors(cx: &mut CallContext<'_>, device: u32) -> CuResult<([u32; SENSORS],)> {
+    let values = nvml_of(cx, device)?.map_or([u32::MAX; SENSORS], Nvml::sensors);
+    Ok((values,))
+}
