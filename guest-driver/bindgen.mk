@@ -31,7 +31,7 @@ quiet_cmd_virtio_bindgen = BINDGEN [M] $@
 	--opaque-type 'vringh_config_ops|virtio_map_ops|virtio_map|virtio_config_ops' \
 	--allowlist-function '(un|__)register_virtio_driver|virtio_reset_device' \
 	--allowlist-function 'virtqueue_(add_sgs|kick|get_buf|disable_cb|enable_cb|is_broken|get_vring_size|detach_unused_buf)' \
-	--allowlist-function 'virtio_cuda_.*' \
+	--allowlist-function 'virtio_cuda_.*' --allowlist-type 'virtio_cuda_watch' \
 	--allowlist-var 'VIRTIO_F_.*|VIRTIO_DEV_ANY_ID' \
 	--raw-line 'use kernel::bindings::*;' --raw-line 'use pin_init::MaybeZeroable;' \
 	-o $@ -- $(virtio_bindgen_cflags)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
 //! Generated bindings of `virtio_glue.h` (see `bindgen.mk`). Only the rooms of unsafe code use them:
-//! `virtio.rs`, `irqlock.rs`, `wait.rs`, `memory.rs`, `task.rs` and `workqueue.rs`.
+//! `virtio.rs`, `irqlock.rs`, `wait.rs`, `memory.rs`, `task.rs`, `watch.rs` and `workqueue.rs`.
 
 #![allow(
     clippy::all,

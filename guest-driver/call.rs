@@ -27,12 +27,14 @@ use crate::{
     },
     uapi::{
         Call,
-        CALL_KEEP, //
+        CALL_KEEP,
+        CALL_TRACK, //
     },
     wait::{
         Mode,
         Patience, //
     },
+    watch::Watch,
 };
 use kernel::{
     mm::virt::VmaNew,
@@ -68,7 +70,8 @@ pub(crate) fn call(session: &Arc<Session>, call: &mut Call) -> Result {
 fn check(session: &Session, call: &Call) -> Result {
     let limits = &session.device.limits;
     let keep = call.flags & CALL_KEEP != 0;
-    let sane = call.flags & !CALL_KEEP == 0
+    let sane = call.flags & !(CALL_KEEP | CALL_TRACK) == 0
+        && (keep || call.flags & CALL_TRACK == 0)
         && call.reserved == 0
         && call.payload_bytes <= limits.payload_bytes
         && call.reply_bytes <= limits.payload_bytes
@@ -94,11 +97,32 @@ fn pin(session: &Session, addr: u64, bytes: u64, access: Access) -> Result<Optio
     Ok(Some(Pinned::new(span, access, &session.pinned)?))
 }
 
+/// The pages of ordinary memory to be kept under `tag`, watched from before they were looked up.
+fn pin_watched(session: &Arc<Session>, call: &Call, tag: u64) -> Result<Option<Pinned>> {
+    let span = Span::new(call.out_addr, call.out_bytes).ok_or(EFAULT)?;
+    let watch = Watch::new(session.clone(), tag, &span)?;
+    // Pinning may itself put other pages in the place of shared ones, but does so once.
+    for _ in 0..2 {
+        watch.reset();
+        let pinned = pin(session, call.out_addr, call.out_bytes, Access::Keep)?;
+        if !watch.is_stale() {
+            session.watch(watch)?;
+            return Ok(pinned);
+        }
+    }
+    Err(EFAULT)
+}
+
 fn submit(session: &Arc<Session>, call: &mut Call) -> Result<(u64, crate::request::Pending)> {
     let keep = call.flags & CALL_KEEP != 0;
     let access = if keep { Access::Keep } else { Access::Write };
     let input = pin(session, call.in_addr, call.in_bytes, Access::Read)?;
-    let output = pin(session, call.out_addr, call.out_bytes, access)?;
+    let tag = if keep { session.new_tag() } else { 0 };
+    let output = if call.flags & CALL_TRACK != 0 {
+        pin_watched(session, call, tag)?
+    } else {
+        pin(session, call.out_addr, call.out_bytes, access)?
+    };
     let payload = UserSlice::new(
         UserPtr::from_addr(call.payload as usize),
         call.payload_bytes as usize,
@@ -106,7 +130,7 @@ fn submit(session: &Arc<Session>, call: &mut Call) -> Result<(u64, crate::reques
     let mut header = session.header(OP_CALL);
     let purpose = if keep {
         header.flags = FLAG_KEEP;
-        header.tag = session.new_tag();
+        header.tag = tag;
         Purpose::Keep(session.clone(), header.tag)
     } else {
         Purpose::Call(session.clone())
@@ -118,16 +142,18 @@ fn submit(session: &Arc<Session>, call: &mut Call) -> Result<(u64, crate::reques
         input,
         output: output.map(Memory::Pinned),
     };
-    let request = Request::new(draft, purpose)?;
+    let request = Request::new(draft, purpose);
     if !keep {
-        return session.start(request, Mode::Interruptible);
+        return session.start(request?, Mode::Interruptible);
     }
     // A ticket is enough to name the tag when the wait was interrupted: it goes back in `call`.
-    session.kept.reserve(header.tag)?;
-    call.tag = header.tag;
-    session
-        .start(request, Mode::Interruptible)
-        .inspect_err(|_| session.forget_tag(header.tag))
+    call.tag = tag;
+    request
+        .and_then(|request| {
+            session.kept.reserve(tag)?;
+            session.start(request, Mode::Interruptible)
+        })
+        .inspect_err(|_| session.forget_tag(tag))
 }
 
 /// Copies the answer to the process.

@@ -19,6 +19,7 @@ use crate::{
         Call,
         Unpin,
         VIRTIO_CUDA_CALL,
+        VIRTIO_CUDA_FRESH,
         VIRTIO_CUDA_INFO,
         VIRTIO_CUDA_UNPIN, //
     },
@@ -110,6 +111,14 @@ impl FileOperations for CudaFile {
             VIRTIO_CUDA_UNPIN => {
                 let value: Unpin = read_arg(arg)?;
                 call::unpin(session, value.tag)
+            }
+            VIRTIO_CUDA_FRESH => {
+                let value: Unpin = read_arg(arg)?;
+                if session.is_fresh(value.tag) {
+                    Ok(())
+                } else {
+                    Err(ENOENT)
+                }
             }
             _ => Err(ENOTTY),
         }

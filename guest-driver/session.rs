@@ -33,17 +33,22 @@ use crate::{
         RequestHeader,
         EVENT_SESSION_LOST,
         OP_CLOSE,
-        OP_OPEN, //
+        OP_OPEN,
+        OP_UNPIN, //
     },
     wait::{
         Cut,
         Mode,
         Patience, //
     },
+    watch::{
+        Watch,
+        Watches, //
+    },
 };
 use kernel::{
     fs::File,
-    new_work, pr_warn_once,
+    new_mutex, new_work, pr_warn_once,
     prelude::*,
     sync::{
         atomic::{
@@ -54,7 +59,8 @@ use kernel::{
             PollCondVar,
             PollTable, //
         },
-        Arc, //
+        Arc,
+        Mutex, //
     },
     time::Msecs,
     workqueue::{
@@ -98,14 +104,31 @@ pub(crate) struct Session {
     #[pin]
     farewell: IrqLock<Option<Arc<Request>>>,
     #[pin]
-    closing: Work<Session>,
+    closing: Work<Session, CLOSING>,
+    #[pin]
+    watches: Mutex<Watches>,
+    #[pin]
+    sweeping: Work<Session, SWEEPING>,
 }
+
+/// The session's two kinds of work.
+const CLOSING: u64 = 0;
+const SWEEPING: u64 = 1;
 
 impl_has_work! {
-    impl HasWork<Self> for Session { self.closing }
+    impl HasWork<Self, 0> for Session { self.closing }
+    impl HasWork<Self, 1> for Session { self.sweeping }
 }
 
-impl WorkItem for Session {
+impl WorkItem<SWEEPING> for Session {
+    type Pointer = Arc<Session>;
+
+    fn run(this: Arc<Session>) {
+        this.sweep();
+    }
+}
+
+impl WorkItem<CLOSING> for Session {
     type Pointer = Arc<Session>;
 
     /// Closes when there was no room in the ring at once.
@@ -181,6 +204,8 @@ impl Session {
             events_changed <- kernel::new_poll_condvar!("virtio_cuda::Session::events_changed"),
             farewell <- new_irq_lock!(Some(farewell), "virtio_cuda::Session::farewell"),
             closing <- new_work!("virtio_cuda::Session::closing"),
+            watches <- new_mutex!(Watches::new(), "virtio_cuda::Session::watches"),
+            sweeping <- new_work!("virtio_cuda::Session::sweeping"),
         });
         Arc::pin_init(init, GFP_KERNEL)
     }
@@ -255,6 +280,9 @@ impl Session {
         self.device.unregister(self);
         // Parked calls settle when they are answered; this may already be.
         drop(calls);
+        // They refer to the session.
+        let watches = self.watches.lock().end();
+        drop(watches);
         if id != 0 {
             self.say_goodbye(id);
         }
@@ -280,7 +308,8 @@ impl Session {
         if let Err(request) = self.device.try_submit(request) {
             *self.farewell.lock() = Some(request);
             // Never queued before: this is called once.
-            let _ = self.device.works().queue().enqueue(self.clone());
+            let works = self.device.works();
+            let _ = works.queue().enqueue::<_, CLOSING>(self.clone());
         }
     }
 
@@ -301,13 +330,73 @@ impl Session {
     }
 
     /// The device has kept memory under `tag`, for which there is a place.
-    pub(crate) fn keep(&self, tag: u64, memory: Option<Memory>) {
+    pub(crate) fn keep(self: &Arc<Self>, tag: u64, memory: Option<Memory>) {
         self.kept.fill(tag, memory);
+        // What has changed meanwhile could not be asked back.
+        self.sweep_soon();
     }
 
     /// The device does not keep memory under `tag`.
     pub(crate) fn forget_tag(&self, tag: u64) {
         self.kept.forget(tag);
+        let watch = self.watches.lock().take(tag);
+        drop(watch);
+    }
+
+    /// Enters a watch over what a call will keep under its tag.
+    pub(crate) fn watch(&self, watch: Watch) -> Result {
+        let refused = self.watches.lock().add(watch);
+        refused.map_err(|(watch, error)| {
+            drop(watch);
+            error
+        })
+    }
+
+    /// Whether the pages kept under `tag` are still those of the process.
+    pub(crate) fn is_fresh(&self, tag: u64) -> bool {
+        self.watches.lock().is_fresh(tag)
+    }
+
+    /// Has [`Self::sweep`] run. For any context.
+    pub(crate) fn sweep_soon(self: &Arc<Self>) {
+        // If it is queued already, it has not begun.
+        let works = self.device.works();
+        let _ = works.queue().enqueue::<_, SWEEPING>(self.clone());
+    }
+
+    /// Asks the device to give back pages that the process has elsewhere or not at all. Does not wait for it.
+    fn sweep(self: &Arc<Self>) {
+        loop {
+            let leave = |tag| self.kept.leave(tag).is_ok();
+            let watch = self.watches.lock().take_stale(leave);
+            let Some(watch) = watch else {
+                return;
+            };
+            let tag = watch.tag;
+            drop(watch);
+            if self.send_unpin(tag).is_err() {
+                // Until the session ends.
+                self.keep_on(tag);
+            }
+        }
+    }
+
+    fn send_unpin(self: &Arc<Self>, tag: u64) -> Result {
+        let mut header = self.header(OP_UNPIN);
+        header.tag = tag;
+        let draft = Draft {
+            header,
+            payload: Payload::Kernel(&[]),
+            reply_bytes: 0,
+            input: None,
+            output: None,
+        };
+        let request = Request::new(draft, Purpose::Unpin(self.clone(), tag))?;
+        let (ticket, pending) = self.start(request, Mode::Killable)?;
+        self.end(ticket);
+        // It settles when it is answered.
+        drop(pending);
+        Ok(())
     }
 
     /// The device has not given back the memory of `tag`.

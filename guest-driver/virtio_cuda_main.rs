@@ -39,6 +39,7 @@ mod uapi;
 mod virtio;
 mod virtqueue;
 mod wait;
+mod watch;
 mod workqueue;
 
 use kernel::prelude::*;

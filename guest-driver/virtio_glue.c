@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 #include <linux/cpumask.h>
+#include <linux/mmu_notifier.h>
 #include <linux/scatterlist.h>
 #include <linux/sched.h>
 #include <linux/sched/signal.h>
+#include <linux/slab.h>
 #include <linux/string.h>
 #include "virtio_glue.h"
 
@@ -133,4 +135,86 @@ void virtio_cuda_current_name(u8 name[16])
 struct workqueue_struct *virtio_cuda_alloc_workqueue(const char *name)
 {
 	return alloc_workqueue("%s", WQ_UNBOUND, 0, name);
+}
+
+struct virtio_cuda_watch {
+	struct mmu_interval_notifier notifier;
+	bool stale;
+	void (*changed)(void *cookie);
+	void *cookie;
+};
+
+#ifdef CONFIG_MMU_NOTIFIER
+/*
+ * Nobody looks at page tables under a sequence: pages whose mapping changes are pinned, hence stay what they are
+ * until they are given back, and are used for no copy that begins after this.
+ */
+static bool virtio_cuda_watch_invalidate(struct mmu_interval_notifier *notifier,
+					 const struct mmu_notifier_range *range,
+					 unsigned long sequence)
+{
+	struct virtio_cuda_watch *watch =
+		container_of(notifier, struct virtio_cuda_watch, notifier);
+
+	/* the same pages, and the same rights to them */
+	if (range->event == MMU_NOTIFY_SOFT_DIRTY)
+		return true;
+	if (!xchg(&watch->stale, true))
+		watch->changed(watch->cookie);
+	return true;
+}
+
+static const struct mmu_interval_notifier_ops virtio_cuda_watch_ops = {
+	.invalidate = virtio_cuda_watch_invalidate,
+};
+
+int virtio_cuda_watch_new(struct virtio_cuda_watch **made, unsigned long start,
+			  unsigned long bytes, void (*changed)(void *cookie),
+			  void *cookie)
+{
+	struct virtio_cuda_watch *watch;
+	int error;
+
+	watch = kzalloc(sizeof(*watch), GFP_KERNEL_ACCOUNT);
+	if (!watch)
+		return -ENOMEM;
+	watch->changed = changed;
+	watch->cookie = cookie;
+	error = mmu_interval_notifier_insert(&watch->notifier, current->mm,
+					     start, bytes,
+					     &virtio_cuda_watch_ops);
+	if (error)
+		kfree(watch);
+	else
+		*made = watch;
+	return error;
+}
+
+/* waits for callbacks under way */
+void virtio_cuda_watch_free(struct virtio_cuda_watch *watch)
+{
+	mmu_interval_notifier_remove(&watch->notifier);
+	kfree(watch);
+}
+#else
+int virtio_cuda_watch_new(struct virtio_cuda_watch **made, unsigned long start,
+			  unsigned long bytes, void (*changed)(void *cookie),
+			  void *cookie)
+{
+	return -EOPNOTSUPP;
+}
+
+void virtio_cuda_watch_free(struct virtio_cuda_watch *watch)
+{
+}
+#endif
+
+bool virtio_cuda_watch_is_stale(const struct virtio_cuda_watch *watch)
+{
+	return READ_ONCE(watch->stale);
+}
+
+void virtio_cuda_watch_reset(struct virtio_cuda_watch *watch)
+{
+	xchg(&watch->stale, false);
 }

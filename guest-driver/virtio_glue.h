@@ -32,6 +32,15 @@ struct page *virtio_cuda_pfn_to_page(unsigned long pfn);
 struct page *virtio_cuda_alloc_pages(unsigned int order);
 u64 virtio_cuda_ram_bytes(void);
 
+/* watches over mappings of the current process; changed() must not sleep */
+struct virtio_cuda_watch;
+int virtio_cuda_watch_new(struct virtio_cuda_watch **made, unsigned long start,
+			  unsigned long bytes, void (*changed)(void *cookie),
+			  void *cookie);
+void virtio_cuda_watch_free(struct virtio_cuda_watch *watch);
+bool virtio_cuda_watch_is_stale(const struct virtio_cuda_watch *watch);
+void virtio_cuda_watch_reset(struct virtio_cuda_watch *watch);
+
 /* tasks, locks, work */
 unsigned long virtio_cuda_spin_lock_irqsave(spinlock_t *lock);
 bool virtio_cuda_spin_trylock_irqsave(spinlock_t *lock, unsigned long *flags);

@@ -324,6 +324,82 @@ static void keep(void)
 	close(fd);
 }
 
+static uint64_t track_call(int fd, unsigned char *p, size_t bytes)
+{
+	unsigned long long answer[2];
+	struct cuda_call c = op_call(OP_SUM_FILL, 3, 0, answer, sizeof(answer));
+
+	c.out_addr = PTR(p);
+	c.out_bytes = bytes;
+	c.flags = CALL_KEEP | CALL_TRACK;
+	CHECK_OK(ioctl_call(fd, &c));
+	CHECK(is_filled(p, bytes, 3));
+	CHECK_OK(is_fresh(fd, c.tag));
+	return c.tag;
+}
+
+/* The driver takes tracked pages back by itself. */
+static void check_gone(int fd, uint64_t tag)
+{
+	unsigned long long answer[2];
+
+	CHECK_ERR(is_fresh(fd, tag), ENOENT);
+	for (int i = 0; i < 100; i++) {
+		struct cuda_call c = op_call(OP_KEPT, tag, 9, answer, sizeof(answer));
+
+		if (ioctl_call(fd, &c)) {
+			CHECK(errno == EPROTO);
+			CHECK_ERR(unpin(fd, tag), ENOENT);
+			return;
+		}
+		usleep(10000);
+	}
+	CHECK(!"the pages are given back");
+}
+
+static void track(void)
+{
+	const size_t BYTES = 1 * MIB;
+	int fd = open_device();
+	unsigned char *p = map(BYTES), *q;
+	uint64_t tag, other;
+	int status;
+	pid_t child;
+
+	tag = track_call(fd, p, BYTES);
+	CHECK_OK(unpin(fd, tag));
+	CHECK_ERR(is_fresh(fd, tag), ENOENT);
+	/* what is beside it does not matter */
+	tag = track_call(fd, p, BYTES / 2);
+	other = track_call(fd, p + BYTES / 2, BYTES / 2);
+	munmap(p + BYTES / 2, BYTES / 2);
+	CHECK_OK(is_fresh(fd, tag));
+	check_gone(fd, other);
+	munmap(p, BYTES / 2);
+	check_gone(fd, tag);
+	p = map(BYTES);
+	tag = track_call(fd, p, BYTES);
+	CHECK_OK(madvise(p + 4096, 4096, MADV_DONTNEED));
+	check_gone(fd, tag);
+	tag = track_call(fd, p, BYTES);
+	q = mremap(p, BYTES, BYTES, MREMAP_MAYMOVE | MREMAP_FIXED, map(BYTES));
+	CHECK(q != MAP_FAILED && q != p);
+	check_gone(fd, tag);
+	tag = track_call(fd, q, BYTES);
+	child = fork();
+	if (!child)
+		_exit(0);
+	waitpid(child, &status, 0);
+	check_gone(fd, tag);
+	/* what is not tracked is never fresh; without keeping there is nothing to track */
+	CHECK_ERR(is_fresh(fd, 1), ENOENT);
+	CHECK_ERR(ioctl_call(fd, &(struct cuda_call){ .flags = CALL_TRACK }), EINVAL);
+	/* closing ends it, whatever changes at the same time */
+	track_call(fd, q, BYTES);
+	close(fd);
+	munmap(q, BYTES);
+}
+
 static void pin_quota(void)
 {
 	unsigned long long most = limits().max_pinned_bytes, kept = 0;
@@ -738,7 +814,7 @@ static void latency(void)
 static const struct test tests[] = {
 	{ "info", info, 1 }, { "echo", echo, 1 }, { "arguments", arguments, 1 }, { "bulk", bulk, 1 },
 	{ "scattered", scattered, 1 }, { "file_mappings", file_mappings, 1 }, { "threads", threads, 1 },
-	{ "quota", quota, 1 }, { "keep", keep, 1 }, { "pin_quota", pin_quota, 1 },
+	{ "quota", quota, 1 }, { "keep", keep, 1 }, { "track", track, 1 }, { "pin_quota", pin_quota, 1 },
 	{ "shared_area", shared_area, 1 }, { "events", events, 1 }, { "replies", replies, 1 },
 	{ "signals", signals, 1 }, { "killed", killed, 1 }, { "forked", forked, 1 },
 	{ "many_files", many_files, 1 }, { "latency", latency, 1 }, { "full_rings", full_rings, 0 },

@@ -33,7 +33,9 @@ struct cuda_call {
 #define CUDA_INFO _IOR(0xC7, 0, struct cuda_info)
 #define CUDA_CALL _IOWR(0xC7, 1, struct cuda_call)
 #define CUDA_UNPIN _IOW(0xC7, 2, uint64_t)
+#define CUDA_FRESH _IOW(0xC7, 3, uint64_t)
 #define CALL_KEEP 1
+#define CALL_TRACK 2
 enum { REPLY_OK, REPLY_INVALID, REPLY_SESSION_LOST, REPLY_NO_RESOURCES, REPLY_VERSION };
 enum { EVENT_SESSION_LOST = 1, EVENT_WAKE = 2 };
 
@@ -102,6 +104,11 @@ static inline int ioctl_call(int fd, struct cuda_call *call)
 static inline int unpin(int fd, uint64_t tag)
 {
 	return ioctl(fd, CUDA_UNPIN, &tag);
+}
+
+static inline int is_fresh(int fd, uint64_t tag)
+{
+	return ioctl(fd, CUDA_FRESH, &tag);
 }
 
 static inline struct cuda_info limits(void)

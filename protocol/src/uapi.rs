@@ -19,6 +19,9 @@ pub const IOC_NR_CALL: u8 = 1;
 /// `_IOW(IOC_MAGIC, 2, Unpin)`.
 pub const IOC_NR_UNPIN: u8 = 2;
 
+/// `_IOW(IOC_MAGIC, 3, Unpin)`.
+pub const IOC_NR_FRESH: u8 = 3;
+
 const fn ioc(direction: u32, nr: u8, bytes: usize) -> u32 {
     (direction << 30) | ((bytes as u32) << 16) | ((IOC_MAGIC as u32) << 8) | nr as u32
 }
@@ -34,8 +37,15 @@ pub const VIRTIO_CUDA_CALL: u32 = ioc(3, IOC_NR_CALL, core::mem::size_of::<Call>
 /// Takes back kept pages. Errors: `ENOENT` no such tag; else as for [`VIRTIO_CUDA_CALL`].
 pub const VIRTIO_CUDA_UNPIN: u32 = ioc(1, IOC_NR_UNPIN, core::mem::size_of::<Unpin>());
 
+/// Whether the pages kept under a tag with [`CALL_TRACK`] are still those that the process has at the same
+/// addresses. Errors: `ENOENT` they are not, or there is no such tag; it stays so.
+pub const VIRTIO_CUDA_FRESH: u32 = ioc(1, IOC_NR_FRESH, core::mem::size_of::<Unpin>());
+
 /// Keep the pages of the out buffer after the reply; `tag` names them. Both its ends are page aligned.
 pub const CALL_KEEP: u32 = 1 << 0;
+/// With [`CALL_KEEP`]: the memory is ordinary, and the process may unmap or replace it at any time. When it does,
+/// the driver takes the pages back by itself, soon, and [`VIRTIO_CUDA_FRESH`] says so at once.
+pub const CALL_TRACK: u32 = 1 << 1;
 
 /// Limits that a process has to respect.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, KnownLayout, Immutable)]
