@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use virtio_cuda_protocol::transport::{PAGE_BYTES, PROTOCOL_VERSION};
 use virtio_cuda_protocol::uapi::{
-    CALL_KEEP, Call, DEVICE_PATH, Info, Unpin, VIRTIO_CUDA_CALL, VIRTIO_CUDA_INFO, VIRTIO_CUDA_UNPIN,
+    CALL_KEEP, CALL_TRACK, Call, DEVICE_PATH, Info, Unpin, VIRTIO_CUDA_CALL, VIRTIO_CUDA_FRESH, VIRTIO_CUDA_INFO, VIRTIO_CUDA_UNPIN,
 };
 
 use crate::ClientError;
@@ -28,6 +28,8 @@ const HUGE_PAGE_BYTES: usize = 2 << 20;
 pub struct DeviceNode {
     file: File,
     limits: Limits,
+    /// What the file may have pinned at once.
+    pinned_bytes: u64,
     /// Offset in the file of the next shared area.
     shared_end: AtomicU64,
 }
@@ -65,7 +67,7 @@ impl DeviceNode {
             copy_bytes: to_usize(copy_bytes(&info)),
             outstanding: info.max_outstanding,
         };
-        Ok(Self { file, limits, shared_end: AtomicU64::new(0) })
+        Ok(Self { file, pinned_bytes: info.max_pinned_bytes, limits, shared_end: AtomicU64::new(0) })
     }
 }
 
@@ -99,6 +101,18 @@ impl Transport for DeviceNode {
         self.limits
     }
 
+    fn cache_bytes(&self) -> u64 {
+        self.pinned_bytes / 4
+    }
+
+    fn can_track(&self, _memory: UserMemory) -> bool {
+        true
+    }
+
+    fn is_fresh(&self, tag: u64) -> bool {
+        ioctl(&self.file, VIRTIO_CUDA_FRESH, &mut Unpin { tag }).is_ok()
+    }
+
     fn itinerary(&self, _memory: UserMemory) -> Itinerary {
         Itinerary::in_place(self.limits.copy_bytes)
     }
@@ -113,7 +127,7 @@ impl Transport for DeviceNode {
             in_bytes: request.input.bytes as u64,
             out_addr: request.output.address as u64,
             out_bytes: request.output.bytes as u64,
-            flags: if request.keep { CALL_KEEP } else { 0 },
+            flags: if request.keep { CALL_KEEP } else { 0 } | if request.track { CALL_TRACK } else { 0 },
             ..Default::default()
         };
         loop {

@@ -186,6 +186,7 @@ impl Cache {
         state.busy = false;
         match made {
             Ok(entry) => {
+                log::debug!("{} bytes at {address:#x} are kept", pages.bytes());
                 let entry = Arc::new(entry);
                 state.entries.push_back(entry.clone());
                 state.seen.retain(|(seen, _)| *seen != pages);
