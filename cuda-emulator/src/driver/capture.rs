@@ -35,6 +35,8 @@ pub struct Capture {
     invalidated: AtomicBool,
     /// The stream that it began in, and those that joined it.
     streams: Mutex<Vec<Weak<Stream>>>,
+    /// What streams that are gone had captured last: it must be joined as well.
+    left: Mutex<Vec<CUgraphNode>>,
 }
 
 /// A stream's part in a capture.
@@ -62,10 +64,10 @@ impl Capture {
     pub(super) fn end(&self, origin: &Stream) -> CuResult<()> {
         let streams = std::mem::take(&mut *self.streams.lock().unwrap_or_else(PoisonError::into_inner));
         let leaves = lock(origin).take().map_or(Vec::new(), |branch| branch.dependencies);
-        let mut others = Vec::new();
+        let mut others = std::mem::take(&mut *self.left.lock().unwrap_or_else(PoisonError::into_inner));
         for stream in streams.iter().filter_map(Weak::upgrade) {
             if let Some(branch) = lock(&stream).take() {
-                others.extend(branch.dependencies);
+                others.extend(branch.dependencies.iter().map(|(node, _)| *node));
             }
         }
         let mut active = ACTIVE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -76,7 +78,7 @@ impl Capture {
             return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
         }
         let joined = self.graph.ancestors(leaves.iter().map(|(node, _)| *node).collect());
-        if others.iter().all(|(node, _)| joined.contains(&node.0)) {
+        if others.iter().all(|node| joined.contains(&node.0)) {
             Ok(())
         } else {
             Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNJOINED)
@@ -119,6 +121,7 @@ pub(super) fn begin(
         thread: thread::current().id(),
         invalidated: AtomicBool::new(false),
         streams: Mutex::new(vec![Arc::downgrade(stream)]),
+        left: Mutex::default(),
     });
     let mut active = ACTIVE.lock().unwrap_or_else(PoisonError::into_inner);
     active.push(Arc::clone(&capture));
@@ -220,9 +223,26 @@ pub(super) fn isolate(stream: &Stream) -> CuResult<()> {
     fail(stream, CUresult::CUDA_ERROR_STREAM_CAPTURE_ISOLATION)
 }
 
-/// A stream that takes part in a capture is destroyed: the capture cannot end well.
+/// A stream is destroyed. A capture goes on without it unless it began there.
 pub(super) fn abandon(stream: &Stream) {
-    let _ = refuse(stream);
+    if none_active() {
+        return;
+    }
+    let origin = {
+        let mut branch = lock(stream);
+        match branch.take_if(|branch| !branch.origin) {
+            Some(branch) => {
+                let nodes = branch.dependencies.iter().map(|(node, _)| *node);
+                branch.capture.left.lock().unwrap_or_else(PoisonError::into_inner).extend(nodes);
+                None
+            }
+            None => branch.as_ref().map(|branch| Arc::clone(&branch.capture)),
+        }
+    };
+    if let Some(capture) = origin {
+        capture.invalidate();
+        let _ = capture.end(stream);
+    }
 }
 
 /// Refuses to wait for a context some of whose streams are capturing.

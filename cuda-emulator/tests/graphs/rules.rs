@@ -184,3 +184,33 @@ fn captures_end_where_and_as_they_began() {
     assert_eq!(cu!(cuStreamBeginCapture_v2(one, 3)), 1);
     assert_eq!(cu!(cuStreamBeginCapture_v2(std::ptr::dangling_mut::<u64>().cast(), 0)), 400);
 }
+
+#[test]
+fn a_stream_that_has_joined_may_go() {
+    let _alone = alone();
+    cu::use_primary_context();
+    let (target, fork, join) = (upload(&[0i32]), event(), event());
+    for joins in [true, false] {
+        let (one, two) = (stream(), stream());
+        begin(one, GLOBAL);
+        assert_eq!(cu!(cuEventRecord(fork, one)), 0);
+        assert_eq!(cu!(cuStreamWaitEvent(two, fork, 0)), 0);
+        assert_eq!(cu!(cuMemsetD32Async(target, 1, 1, two)), 0);
+        assert_eq!(cu!(cuEventRecord(join, two)), 0);
+        if joins {
+            assert_eq!(cu!(cuStreamWaitEvent(one, join, 0)), 0);
+        }
+        assert_eq!(cu!(cuStreamDestroy_v2(two)), 0);
+        if joins {
+            end_well(one);
+        } else {
+            end(one, UNJOINED);
+        }
+        begin(one, GLOBAL);
+        assert_eq!(cu!(cuStreamDestroy_v2(one)), 0);
+        // No capture is left that would forbid this.
+        let mut ptr = 0;
+        assert_eq!(cu!(cuMemAlloc_v2(&mut ptr, 4)), 0);
+        assert_eq!(cu!(cuMemFree_v2(ptr)), 0);
+    }
+}
