@@ -73,7 +73,8 @@ int main() {
     std::printf("elsewhere: %d wrong\n", differences(base + unit + 2000, 400, 0x55aa55aa));
 
     CHECK_DRIVER(cuMemUnmap(base, 3 * unit));
-    std::printf("after unmapping: %d\n", (int)cuMemsetD32(base, 0, 1));
+    CUmemGenericAllocationHandle none;
+    std::printf("after unmapping: %s\n", cuMemRetainAllocationHandle(&none, (void *)base) ? "refused" : "mapped");
     std::printf("still there: %d wrong\n", differences(other + 2000, 400, 0x55aa55aa));
     CHECK_DRIVER(cuMemUnmap(other, 2 * unit));
     CHECK_DRIVER(cuMemRelease(again));

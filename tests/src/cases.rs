@@ -136,6 +136,7 @@ pub const CASES: &[Case] = &[
     Case::new("arrays"),
     Case::new("textures"),
     Case::new("pools"),
+    Case { stdout: Stdout::OfDevice, ..Case::new("sharing") },
     Case::new("error_semantics"),
     Case { stdout: Stdout::OfDevice, ..Case::new("device_query") },
     Case::new("driver_api"),

@@ -3,11 +3,14 @@
 //! Managed memory: pinned memory in the address window. It is coherent at all times and does not migrate, so
 //! prefetching and advice are checked and then have nothing to do.
 
+use std::iter::repeat;
+
 use virtio_cuda_client::CudaError;
 
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{HostPtr, In, Out};
+use crate::memory::advice::Page;
 use crate::memory::host::allocate;
 use crate::memory::ranges::HostKind;
 
@@ -18,7 +21,7 @@ const DEVICE_CPU: i32 = -1;
 const DEVICE_INVALID: i32 = -2;
 
 /// `CUmemLocation`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct MemLocation {
     /// `CU_MEM_LOCATION_TYPE_*`.
@@ -40,6 +43,10 @@ const RANGE_READ_MOSTLY: i32 = 1;
 const RANGE_PREFERRED_LOCATION: i32 = 2;
 const RANGE_ACCESSED_BY: i32 = 3;
 const RANGE_LAST_PREFETCH_LOCATION: i32 = 4;
+const RANGE_PREFERRED_LOCATION_TYPE: i32 = 5;
+const RANGE_PREFERRED_LOCATION_ID: i32 = 6;
+const RANGE_LAST_PREFETCH_LOCATION_TYPE: i32 = 7;
+const RANGE_LAST_PREFETCH_LOCATION_ID: i32 = 8;
 
 fn check_range(api: Api, address: u64, bytes: usize) -> Result<(), CudaError> {
     let range = api.driver.memory.ranges.host_of(address, bytes as u64).ok_or(CudaError::INVALID_VALUE)?;
@@ -65,19 +72,81 @@ fn check_advice(advice: i32) -> Result<(), CudaError> {
     if (1..=MAX_ADVICE).contains(&advice) { Ok(()) } else { Err(CudaError::INVALID_VALUE) }
 }
 
-/// No advice is kept, so every range has none.
-fn range_attribute(data: HostPtr, bytes: usize, attribute: i32) -> Result<(), CudaError> {
+/// What all pages have in common, if they do.
+fn common<T: Copy + PartialEq>(pages: &[Page], of: impl Fn(&Page) -> Option<T>) -> Option<T> {
+    let first = pages.first().and_then(&of)?;
+    pages.iter().all(|page| of(page) == Some(first)).then_some(first)
+}
+
+/// A location as the attributes of CUDA 8 have it.
+fn as_device(location: Option<MemLocation>) -> i32 {
+    match location {
+        Some(MemLocation { kind: LOCATION_DEVICE, id }) => id,
+        Some(MemLocation { kind: LOCATION_HOST, .. }) => DEVICE_CPU,
+        _ => DEVICE_INVALID,
+    }
+}
+
+/// An attribute of a range that has been checked.
+fn range_attribute(
+    api: Api,
+    (data, bytes): (HostPtr, usize),
+    attribute: i32,
+    (address, count): (u64, usize),
+) -> Result<(), CudaError> {
     let words = bytes / size_of::<i32>();
-    let value = match attribute {
-        RANGE_READ_MOSTLY => 0,
-        RANGE_PREFERRED_LOCATION | RANGE_LAST_PREFETCH_LOCATION | RANGE_ACCESSED_BY => DEVICE_INVALID,
-        _ => return Err(CudaError::INVALID_VALUE),
-    };
     if words == 0 || !bytes.is_multiple_of(size_of::<i32>()) || (attribute != RANGE_ACCESSED_BY && words != 1)
     {
         return Err(CudaError::INVALID_VALUE);
     }
-    (0..words).try_for_each(|index| data.as_out::<i32>().set_at(index, value))
+    let pages = api.driver.memory.advice.said(address, count as u64);
+    let preferred = common(&pages, |page| page.preferred);
+    let prefetched = common(&pages, |page| page.prefetched);
+    let value = match attribute {
+        RANGE_READ_MOSTLY => pages.iter().all(|page| page.read_mostly).into(),
+        RANGE_PREFERRED_LOCATION => as_device(preferred),
+        RANGE_LAST_PREFETCH_LOCATION => as_device(prefetched),
+        RANGE_PREFERRED_LOCATION_TYPE => preferred.map_or(0, |location| location.kind as i32),
+        RANGE_LAST_PREFETCH_LOCATION_TYPE => prefetched.map_or(0, |location| location.kind as i32),
+        RANGE_PREFERRED_LOCATION_ID => preferred.map_or(0, |location| location.id),
+        RANGE_LAST_PREFETCH_LOCATION_ID => prefetched.map_or(0, |location| location.id),
+        RANGE_ACCESSED_BY => {
+            let by_all = |device: &i32| pages.iter().all(|page| page.accessed_by.contains(device));
+            let devices = pages[0].accessed_by.iter().copied().filter(by_all);
+            for (index, device) in devices.chain(repeat(DEVICE_INVALID)).take(words).enumerate() {
+                data.as_out::<i32>().set_at(index, device)?;
+            }
+            return Ok(());
+        }
+        _ => return Err(CudaError::INVALID_VALUE),
+    };
+    data.as_out::<i32>().set(value)
+}
+
+/// Keeps advice on a range that has been checked.
+fn advise(api: Api, (address, count): (u64, usize), advice: i32, location: MemLocation) {
+    let device = as_device(Some(location));
+    api.driver.memory.advice.say(address, count as u64, |page| match advice {
+        1 | 2 => page.read_mostly = advice == 1,
+        3 => page.preferred = Some(location),
+        4 => page.preferred = None,
+        5 => {
+            page.accessed_by.insert(device);
+        }
+        _ => {
+            page.accessed_by.remove(&device);
+        }
+    });
+}
+
+fn prefetch(api: Api, address: u64, count: usize, location: MemLocation) {
+    api.driver.memory.advice.say(address, count as u64, |page| page.prefetched = Some(location));
+}
+
+/// A device number of the calls before CUDA 13.
+fn location_of(device: i32) -> MemLocation {
+    let kind = if device == DEVICE_CPU { LOCATION_HOST } else { LOCATION_DEVICE };
+    MemLocation { kind, id: device.max(0) }
 }
 
 /// Checks each range of a batch, and the location of each if it has any.
@@ -107,7 +176,16 @@ fn check_batch(
             }
         }
     }
-    (0..count).try_for_each(|index| check_range(api, addresses.at(index)?, sizes.at(index)?))
+    (0..count).try_for_each(|index| check_range(api, addresses.at(index)?, sizes.at(index)?))?;
+    let Some((locations, indices, count_of_locations)) = locations else { return Ok(()) };
+    let mut which = 0;
+    for index in 0..count {
+        if which + 1 < count_of_locations && indices.at(which + 1)? == index {
+            which += 1;
+        }
+        prefetch(api, addresses.at(index)?, sizes.at(index)?, locations.at(which)?);
+    }
+    Ok(())
 }
 
 entry_points! {
@@ -134,14 +212,18 @@ entry_points! {
         if !ATTACH_FLAGS.contains(&flags) {
             return Err(CudaError::INVALID_VALUE);
         }
-        dptr.set(allocate(api, bytesize, HostKind::Managed, flags)?)
+        let address = allocate(api, bytesize, HostKind::Managed, flags)?;
+        api.driver.memory.advice.forget(address, bytesize as u64);
+        dptr.set(address)
     }
 
     /// Nothing migrates.
     call cuMemPrefetchAsync / cuMemPrefetchAsync_ptsz (api, devPtr: u64, count: usize, dstDevice: i32, _hStream: u64) {
         api.context()?;
         check_device(api, dstDevice)?;
-        check_range(api, devPtr, count)
+        check_range(api, devPtr, count)?;
+        prefetch(api, devPtr, count, location_of(dstDevice));
+        Ok(())
     }
 
     /// Nothing migrates.
@@ -151,14 +233,18 @@ entry_points! {
             return Err(CudaError::INVALID_VALUE);
         }
         check_location(api, location)?;
-        check_range(api, devPtr, count)
+        check_range(api, devPtr, count)?;
+        prefetch(api, devPtr, count, location);
+        Ok(())
     }
 
     /// Nothing migrates.
     call cuMemAdvise(api, devPtr: u64, count: usize, advice: i32, device: i32) {
         check_advice(advice)?;
         check_device(api, device)?;
-        check_range(api, devPtr, count)
+        check_range(api, devPtr, count)?;
+        advise(api, (devPtr, count), advice, location_of(device));
+        Ok(())
     }
 
     /// Nothing migrates.
@@ -168,20 +254,23 @@ entry_points! {
         if advice > 2 {
             check_location(api, location)?;
         }
-        check_range(api, devPtr, count)
+        check_range(api, devPtr, count)?;
+        advise(api, (devPtr, count), advice, location);
+        Ok(())
     }
 
     /// An attribute of a range.
     call cuMemRangeGetAttribute(api, data: HostPtr, dataSize: usize, attribute: i32, devPtr: u64, count: usize) {
         check_range(api, devPtr, count)?;
-        range_attribute(data, dataSize, attribute)
+        range_attribute(api, (data, dataSize), attribute, (devPtr, count))
     }
 
     /// Attributes of a range.
     call cuMemRangeGetAttributes(api, data: In<HostPtr>, dataSizes: In<usize>, attributes: In<i32>, numAttributes: usize, devPtr: u64, count: usize) {
         check_range(api, devPtr, count)?;
         for index in 0..numAttributes {
-            range_attribute(data.at(index)?, dataSizes.at(index)?, attributes.at(index)?)?;
+            let place = (data.at(index)?, dataSizes.at(index)?);
+            range_attribute(api, place, attributes.at(index)?, (devPtr, count))?;
         }
         Ok(())
     }

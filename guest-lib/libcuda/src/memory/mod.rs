@@ -2,6 +2,7 @@
 
 //! Memory: what addresses mean, allocation, copies.
 
+pub mod advice;
 pub mod alloc;
 pub mod attach;
 pub mod box_copy;
@@ -24,6 +25,7 @@ use virtio_cuda_client::CudaError;
 
 use crate::driver::Driver;
 use crate::entry::Api;
+use crate::memory::advice::Advice;
 use crate::memory::cache::Cache;
 use crate::memory::claims::Claims;
 use crate::memory::ranges::{DeviceRange, HostKind, Ranges};
@@ -44,6 +46,8 @@ pub struct Memory {
     pub cache: Cache,
     /// `__managed__` variables.
     pub shadows: Shadows,
+    /// What programs said about managed memory.
+    pub advice: Advice,
 }
 
 impl Memory {
