@@ -136,6 +136,8 @@ pub const CASES: &[Case] = &[
     Case::new("arrays"),
     Case::new("textures"),
     Case::new("pools"),
+    Case::new("virtual_memory"),
+    Case::new("linker"),
     Case { stdout: Stdout::OfDevice, ..Case::new("sharing") },
     Case::new("error_semantics"),
     Case { stdout: Stdout::OfDevice, ..Case::new("device_query") },

@@ -42,6 +42,7 @@ mod results;
 mod stream;
 mod stream_table;
 mod stream_values;
+mod tensor_map;
 mod texture;
 mod unsupported;
 mod vmm;
@@ -80,6 +81,7 @@ fn all_entry_points() -> impl Iterator<Item = &'static entry::EntryPoint> {
         proc_address::ENTRY_POINTS,
         results::ENTRY_POINTS,
         stream::ENTRY_POINTS,
+        tensor_map::ENTRY_POINTS,
         texture::ENTRY_POINTS,
         vmm::ENTRY_POINTS,
         stream_values::ENTRY_POINTS,

@@ -95,6 +95,30 @@ wire_structs! {
         last_layer: u32,
     }
 
+    /// What tensor maps of all kinds have in common (`cuTensorMapEncode…`).
+    TensorDescriptor {
+        /// `CU_TENSOR_MAP_DATA_TYPE_*`.
+        data_type: i32,
+        /// Dimensions, 1 to 5; what the arrays have beyond means nothing.
+        rank: u32,
+        /// First address.
+        address: u64,
+        /// Elements in each dimension.
+        dims: [u64; 5],
+        /// Bytes from element to element in each dimension but the first.
+        strides: [u64; 4],
+        /// Elements from one that is taken to the next, in each dimension.
+        element_strides: [u32; 5],
+        /// `CU_TENSOR_MAP_INTERLEAVE_*`.
+        interleave: i32,
+        /// `CU_TENSOR_MAP_SWIZZLE_*`.
+        swizzle: i32,
+        /// `CU_TENSOR_MAP_L2_PROMOTION_*`.
+        l2_promotion: i32,
+        /// `CU_TENSOR_MAP_FLOAT_OOB_FILL_*`.
+        oob_fill: i32,
+    }
+
     /// `CUmemLocation`.
     Location {
         /// `CU_MEM_LOCATION_TYPE_*`.

@@ -29,7 +29,8 @@ use cudarc::driver::sys::{
     CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationGranularity_flags, CUmemAllocationHandleType,
     CUmemAllocationProp, CUmemLocation, CUmemPool_attribute, CUmemPoolProps, CUmemorytype,
     CUoccupancyB2DSize, CUstreamBatchMemOpParams, CUstreamCallback, CUstreamCaptureMode,
-    CUstreamCaptureStatus,
+    CUstreamCaptureStatus, CUtensorMap, CUtensorMapDataType, CUtensorMapFloatOOBfill,
+    CUtensorMapIm2ColWideMode, CUtensorMapInterleave, CUtensorMapL2promotion, CUtensorMapSwizzle,
 };
 pub use cudarc::driver::sys::{
     CUarray, CUcontext, CUdevice, CUdeviceptr, CUevent, CUfunction, CUgraph, CUgraphExec, CUgraphNode,
@@ -44,8 +45,8 @@ use virtio_cuda_protocol::cuda::{LAUNCH_COOPERATIVE, LAUNCH_PRIORITY, LaunchShap
 mod raw;
 
 pub use raw::{
-    RawAccess, RawAllocation, RawArray, RawLocation, RawPool, RawRequirements, RawResource, RawTexture,
-    RawView,
+    RawAccess, RawAllocation, RawArray, RawLocation, RawPool, RawRequirements, RawResource, RawTensorMap,
+    RawTexture, RawView,
 };
 
 /// A `CUresult` other than success.
@@ -346,6 +347,22 @@ driver_functions! {
     unsafe cuSurfObjectCreate [object: CUsurfObject] (resource: *const RawResource as *const CUDA_RESOURCE_DESC) [];
     safe cuSurfObjectDestroy [] (object: CUsurfObject) [];
     safe cuDeviceGetTexture1DLinearMaxWidth [elements: usize] (format: c_int as CUarray_format, channels: c_uint, device: CUdevice) [];
+
+    unsafe cuTensorMapEncodeTiled [] (map: *mut RawTensorMap as *mut CUtensorMap, data_type: c_int as CUtensorMapDataType, rank: c_uint,
+        address: *mut c_void, dims: *const u64, strides: *const u64, box_dim: *const c_uint, element_strides: *const c_uint,
+        interleave: c_int as CUtensorMapInterleave, swizzle: c_int as CUtensorMapSwizzle, l2_promotion: c_int as CUtensorMapL2promotion,
+        oob_fill: c_int as CUtensorMapFloatOOBfill) [];
+    unsafe cuTensorMapEncodeIm2col [] (map: *mut RawTensorMap as *mut CUtensorMap, data_type: c_int as CUtensorMapDataType, rank: c_uint,
+        address: *mut c_void, dims: *const u64, strides: *const u64, lower: *const c_int, upper: *const c_int,
+        channels_per_pixel: c_uint, pixels_per_column: c_uint, element_strides: *const c_uint,
+        interleave: c_int as CUtensorMapInterleave, swizzle: c_int as CUtensorMapSwizzle, l2_promotion: c_int as CUtensorMapL2promotion,
+        oob_fill: c_int as CUtensorMapFloatOOBfill) [];
+    unsafe cuTensorMapEncodeIm2colWide [] (map: *mut RawTensorMap as *mut CUtensorMap, data_type: c_int as CUtensorMapDataType, rank: c_uint,
+        address: *mut c_void, dims: *const u64, strides: *const u64, lower: c_int, upper: c_int,
+        channels_per_pixel: c_uint, pixels_per_column: c_uint, element_strides: *const c_uint,
+        interleave: c_int as CUtensorMapInterleave, mode: c_int as CUtensorMapIm2ColWideMode, swizzle: c_int as CUtensorMapSwizzle,
+        l2_promotion: c_int as CUtensorMapL2promotion, oob_fill: c_int as CUtensorMapFloatOOBfill) [];
+    unsafe cuTensorMapReplaceAddress [] (map: *mut RawTensorMap as *mut CUtensorMap, address: *mut c_void) [];
 
     unsafe cuMemPoolCreate [pool: CUmemoryPool] (properties: *const RawPool as *const CUmemPoolProps) [];
     safe cuMemPoolDestroy [] (pool: CUmemoryPool) [];

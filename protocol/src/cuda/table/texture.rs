@@ -18,6 +18,14 @@ macro_rules! texture_calls {
             0x0943 custom cuSurfObjectDestroy(object: u64) -> ();
             /// Elements of the longest 1D texture in linear memory.
             0x0944 custom cuDeviceGetTexture1DLinearMaxWidth(format: u32, channels: u32, device: u32) -> (elements: u64);
+            /// Encodes a tensor map for tiles.
+            0x0950 custom cuTensorMapEncodeTiled(tensor: TensorDescriptor, box_dim: [u32; 5]) -> (map: [u8; 128]);
+            /// Encodes a tensor map for columns of an image.
+            0x0951 custom cuTensorMapEncodeIm2col(tensor: TensorDescriptor, lower_corner: [i32; 3], upper_corner: [i32; 3], channels_per_pixel: u32, pixels_per_column: u32) -> (map: [u8; 128]);
+            /// The same, along the width only.
+            0x0952 custom cuTensorMapEncodeIm2colWide(tensor: TensorDescriptor, lower_corner: i32, upper_corner: i32, channels_per_pixel: u32, pixels_per_column: u32, mode: i32) -> (map: [u8; 128]);
+            /// Puts another address into a tensor map.
+            0x0953 custom cuTensorMapReplaceAddress(map: [u8; 128], address: DevicePtr) -> (replaced: [u8; 128]);
         } }
     };
 }

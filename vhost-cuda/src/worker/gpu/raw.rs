@@ -287,3 +287,9 @@ impl RawAllocation {
         }
     }
 }
+
+/// `CUtensorMap`: opaque.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(64))]
+pub struct RawTensorMap(pub [u8; 128]);
+const _: () = assert!(size_of::<RawTensorMap>() == size_of::<sys::CUtensorMap>());

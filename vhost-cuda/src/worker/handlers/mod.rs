@@ -26,6 +26,7 @@ mod peer;
 mod pool;
 mod session;
 mod stream;
+mod tensor_map;
 mod texture;
 mod vmm;
 
@@ -51,5 +52,6 @@ pub use peer::*;
 pub use pool::*;
 pub use session::*;
 pub use stream::*;
+pub use tensor_map::*;
 pub use texture::*;
 pub use vmm::*;

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Tensor maps, which the device encodes.
+
+use virtio_cuda_client::protocol::{DevicePtr, TensorDescriptor};
+use virtio_cuda_client::{CudaError, calls};
+
+use crate::entry::Api;
+use crate::entry_points;
+use crate::ffi::{HostPtr, In, Out};
+
+const MAX_RANK: usize = 5;
+
+/// The first `count` elements.
+fn elements<T: Copy + Default, const N: usize>(array: In<T>, count: usize) -> Result<[T; N], CudaError> {
+    let mut elements = [T::default(); N];
+    for (index, element) in elements.iter_mut().enumerate().take(count) {
+        *element = array.at(index)?;
+    }
+    Ok(elements)
+}
+
+/// The GPU's address of memory.
+fn device_address(api: Api, address: HostPtr) -> u64 {
+    let address = address.address() as u64;
+    api.device_place(address).device().unwrap_or(address)
+}
+
+/// The parameters that all kinds have first: type, rank, address, sizes, strides.
+type Tensor = (i32, u32, HostPtr, In<u64>, In<u64>);
+
+/// The parameters that all kinds have last: interleave, swizzle, promotion in L2, fill.
+type Modes = [i32; 4];
+
+fn describe(
+    api: Api,
+    (data_type, rank, address, dims, strides): Tensor,
+    element_strides: In<u32>,
+    [interleave, swizzle, l2_promotion, oob_fill]: Modes,
+) -> Result<TensorDescriptor, CudaError> {
+    let count = rank as usize;
+    if !(1..=MAX_RANK).contains(&count) {
+        return Err(CudaError::INVALID_VALUE);
+    }
+    Ok(TensorDescriptor {
+        data_type,
+        rank,
+        address: device_address(api, address),
+        dims: elements(dims, count)?,
+        strides: elements(strides, count - 1)?,
+        element_strides: elements(element_strides, count)?,
+        interleave,
+        swizzle,
+        l2_promotion,
+        oob_fill,
+    })
+}
+
+entry_points! {
+    /// Encodes a map for tiles.
+    call cuTensorMapEncodeTiled(api, tensorMap: Out<[u8; 128]>, tensorDataType: i32, tensorRank: u32, globalAddress: HostPtr,
+        globalDim: In<u64>, globalStrides: In<u64>, boxDim: In<u32>, elementStrides: In<u32>,
+        interleave: i32, swizzle: i32, l2Promotion: i32, oobFill: i32) {
+        tensorMap.check()?;
+        let tensor = (tensorDataType, tensorRank, globalAddress, globalDim, globalStrides);
+        let tensor = describe(api, tensor, elementStrides, [interleave, swizzle, l2Promotion, oobFill])?;
+        let sizes = elements(boxDim, tensor.rank as usize)?;
+        tensorMap.set(calls::cuTensorMapEncodeTiled(&mut api.call(), tensor, sizes)?)
+    }
+
+    /// Encodes a map for columns of an image.
+    call cuTensorMapEncodeIm2col(api, tensorMap: Out<[u8; 128]>, tensorDataType: i32, tensorRank: u32, globalAddress: HostPtr,
+        globalDim: In<u64>, globalStrides: In<u64>, pixelBoxLowerCorner: In<i32>, pixelBoxUpperCorner: In<i32>,
+        channelsPerPixel: u32, pixelsPerColumn: u32, elementStrides: In<u32>,
+        interleave: i32, swizzle: i32, l2Promotion: i32, oobFill: i32) {
+        tensorMap.check()?;
+        let tensor = (tensorDataType, tensorRank, globalAddress, globalDim, globalStrides);
+        let tensor = describe(api, tensor, elementStrides, [interleave, swizzle, l2Promotion, oobFill])?;
+        let count = (tensor.rank as usize).checked_sub(2).ok_or(CudaError::INVALID_VALUE)?;
+        let (lower, upper) = (elements(pixelBoxLowerCorner, count)?, elements(pixelBoxUpperCorner, count)?);
+        let call = &mut api.call();
+        tensorMap.set(calls::cuTensorMapEncodeIm2col(call, tensor, lower, upper, channelsPerPixel, pixelsPerColumn)?)
+    }
+
+    /// Encodes a map for columns along the width of an image.
+    call cuTensorMapEncodeIm2colWide(api, tensorMap: Out<[u8; 128]>, tensorDataType: i32, tensorRank: u32, globalAddress: HostPtr,
+        globalDim: In<u64>, globalStrides: In<u64>, pixelBoxLowerCornerWidth: i32, pixelBoxUpperCornerWidth: i32,
+        channelsPerPixel: u32, pixelsPerColumn: u32, elementStrides: In<u32>,
+        interleave: i32, mode: i32, swizzle: i32, l2Promotion: i32, oobFill: i32) {
+        tensorMap.check()?;
+        let tensor = (tensorDataType, tensorRank, globalAddress, globalDim, globalStrides);
+        let tensor = describe(api, tensor, elementStrides, [interleave, swizzle, l2Promotion, oobFill])?;
+        let (lower, upper) = (pixelBoxLowerCornerWidth, pixelBoxUpperCornerWidth);
+        let call = &mut api.call();
+        tensorMap.set(calls::cuTensorMapEncodeIm2colWide(
+            call, tensor, lower, upper, channelsPerPixel, pixelsPerColumn, mode,
+        )?)
+    }
+
+    /// Puts another address into a map.
+    call cuTensorMapReplaceAddress(api, tensorMap: Out<[u8; 128]>, globalAddress: HostPtr) {
+        let map = tensorMap.get()?;
+        let address = DevicePtr(device_address(api, globalAddress));
+        tensorMap.set(calls::cuTensorMapReplaceAddress(&mut api.call(), map, address)?)
+    }
+}
