@@ -44,7 +44,20 @@ static void CUDART_CB third(cudaStream_t, cudaError_t status, void *argument) {
 static std::atomic<int> many{0};
 static void count(void *) { many++; }
 
-int main() {
+static void never_returns(void *) {
+    std::printf("stuck\n");
+    std::fflush(stdout);
+    for (;;) {
+        pause();
+    }
+}
+
+int main(int argc, char **) {
+    if (argc > 1) {
+        CHECK(cudaLaunchHostFunc(nullptr, never_returns, nullptr));
+        CHECK(cudaDeviceSynchronize());
+        return 1;
+    }
     State state;
     state.main_thread = std::this_thread::get_id();
     CHECK(cudaMallocHost(&state.pinned, sizeof(int)));

@@ -126,6 +126,7 @@ pub const CASES: &[Case] = &[
     Case::new("events_streams"),
     Case::new("graphs"),
     Case::new("capture"),
+    Case::new("graph_objects"),
     Case::new("host_functions"),
     Case::new("stream_values"),
     Case::new("pinned_memory"),

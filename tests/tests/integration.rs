@@ -41,6 +41,7 @@ fn collect(suite: &mut Suite) {
     suite.test("worker_killed", worker_killed);
     suite.test("daemon_killed_in_a_copy", daemon_killed_in_a_copy);
     suite.test("program_killed_in_a_copy", program_killed_in_a_copy);
+    suite.test("program_killed_in_a_host_function", program_killed_in_a_host_function);
     suite.test("illegal_address_harms_nobody_else", illegal_address_harms_nobody_else);
     suite.test("eight_processes_at_once", eight_processes_at_once);
     suite.test("two_hundred_processes_leave_nothing", two_hundred_processes_leave_nothing);
@@ -54,6 +55,7 @@ fn collect(suite: &mut Suite) {
     suite.test("other_protocol_version", other_protocol_version);
     suite.test("constant_answers_cost_one_call", constant_answers_cost_one_call);
     suite.test("management_library", management_library);
+    suite.test("a_launch_of_a_graph_costs_one_call", a_launch_of_a_graph_costs_one_call);
 }
 
 fn route(kit: &Kit, options: &DaemonOptions) -> Result<Route> {
@@ -160,6 +162,22 @@ fn management_library(kit: &Kit) -> Result<()> {
     Ok(())
 }
 
+fn a_launch_of_a_graph_costs_one_call(kit: &Kit) -> Result<()> {
+    let route = route(kit, &DaemonOptions::default())?;
+    let mut command = route.command(&kit.programs.get("graphs")?);
+    let outcome = run(command.env("VIRTIO_CUDA_LOG", "trace"), "", LIMIT)?;
+    outcome.expect_exit(0)?;
+    let calls: Vec<&str> = outcome.stderr.lines().filter(|line| line.contains("client::call] ")).collect();
+    let is_launch = |line: &&str| line.contains("cuGraphLaunch");
+    let first = calls.iter().position(is_launch).context("no launch of a graph")?;
+    // The program launches its first graph of five nodes three times, one right after the other; the functions in
+    // it are asked for on another thread.
+    let rest = calls[first..].iter().filter(|line| !line.contains("session_next_callback"));
+    let launches = rest.take_while(is_launch).count();
+    ensure!(launches == 3, "{launches} launches in a row\n{outcome}");
+    Ok(())
+}
+
 fn worker_killed(kit: &Kit) -> Result<()> {
     let mut route = route(kit, &DaemonOptions { arguments: no_warm_workers(), ..Default::default() })?;
     let other = start(kit, &route, "copy_until_error", &[])?;
@@ -205,6 +223,20 @@ fn program_killed_in_a_copy(kit: &Kit) -> Result<()> {
         let running = start(kit, &route, "copy_until_error", &[])?;
         running.wait_for_stdout("copying", LIMIT)?;
         thread::sleep(Duration::from_millis(30));
+        running.signal(libc::SIGKILL);
+        ensure!(running.finish(SETTLE)?.ended == Ended::Signal(libc::SIGKILL), "not killed");
+        daemon(&mut route)?
+            .wait_until("its worker has ended", SETTLE, |daemon| daemon.workers().is_empty())?;
+    }
+    expect_good(kit, &route, "add_one")
+}
+
+fn program_killed_in_a_host_function(kit: &Kit) -> Result<()> {
+    let mut route = route(kit, &DaemonOptions { arguments: no_warm_workers(), ..Default::default() })?;
+    for _ in 0..2 {
+        // The GPU waits for a function that never returns.
+        let running = start(kit, &route, "host_functions", &["stuck"])?;
+        running.wait_for_stdout("stuck", LIMIT)?;
         running.signal(libc::SIGKILL);
         ensure!(running.finish(SETTLE)?.ended == Ended::Signal(libc::SIGKILL), "not killed");
         daemon(&mut route)?

@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use virtio_cuda_protocol::transport::{PAGE_BYTES, PROTOCOL_VERSION};
 use virtio_cuda_protocol::uapi::{
-    CALL_KEEP, CALL_TRACK, Call, DEVICE_PATH, Info, Unpin, VIRTIO_CUDA_CALL, VIRTIO_CUDA_FRESH, VIRTIO_CUDA_INFO, VIRTIO_CUDA_UNPIN,
+    CALL_KEEP, CALL_TRACK, Call, DEVICE_PATH, Info, Unpin, VIRTIO_CUDA_CALL, VIRTIO_CUDA_FRESH,
+    VIRTIO_CUDA_INFO, VIRTIO_CUDA_UNPIN,
 };
 
 use crate::ClientError;

@@ -147,6 +147,11 @@ impl OutName {
 pub struct HostPtr(*mut c_void);
 
 impl HostPtr {
+    /// What a structure of the program points to.
+    pub fn at_address(address: usize) -> Self {
+        Self(address as *mut c_void)
+    }
+
     /// The address.
     pub fn address(&self) -> usize {
         self.0 as usize

@@ -2,6 +2,17 @@
 
 //! Graphs. The device has them; here are the C structures of their nodes, and the memory that the program
 //! gives to nodes and the GPU does not reach.
+//!
+//! What differs from NVIDIA's library:
+//!
+//! - A copy of memory that the GPU does not reach is, in the device, a graph of the copy and of functions that
+//!   this library runs (see [`pageable`]): each costs a turn between guest and device whenever the graph runs.
+//!   Inside of a child graph its node is shown as what it is.
+//! - Such a copy cannot take the place of another in an executable graph (`CUDA_ERROR_NOT_SUPPORTED`); in a
+//!   graph it can.
+//! - Not there: nodes of external semaphores and of batched memory operations, kernel nodes that device code
+//!   updates, allocations that other devices may access.
+//! - `cuGraphDebugDotPrint` shows nodes and edges without their details.
 
 pub mod copy_params;
 pub mod exec;

@@ -80,7 +80,7 @@ pub struct MemAllocParams {
     location_type: u32,
     device: i32,
     pool_rest: [u64; 9],
-    access: u64,
+    access: usize,
     access_count: usize,
     bytes: usize,
     /// Where the memory will be.
@@ -188,6 +188,13 @@ pub fn encode(api: Api, kind: u32, params: HostPtr, form: Form) -> Result<Encode
                 return Err(CudaError::INVALID_VALUE);
             }
             let device = u32::try_from(params.device).map_err(|_| CudaError::INVALID_DEVICE)?;
+            for index in 0..params.access_count {
+                // CUmemAccessDesc: kind and number of the location, flags.
+                let [_, location, _] = HostPtr::at_address(params.access).as_in::<[u32; 3]>().at(index)?;
+                if location != device {
+                    return Err(CudaError::NOT_SUPPORTED);
+                }
+            }
             put(&MemAllocNode { bytes: params.bytes as u64, device }, bytes)?;
         }
         NODE_MEM_FREE => put(&MemFreeNode { dptr: DevicePtr(params.as_in::<u64>().get()?) }, bytes)?,
