@@ -15,7 +15,7 @@ const WAIVED: i32 = 2;
 const USUAL_FAILURES: [&str; 3] =
     [r"(?i)\btests?:? failed", r"(?i)result = fail", r"(?i)^error!? .*mismatch|^CUDA error"];
 /// Characters of a line that a reason shows.
-const SHOWN: usize = 100;
+const SHOWN: usize = 160;
 
 /// Whether a run was right.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -143,9 +143,15 @@ fn last_line(run: &Outcome) -> String {
     last(&run.stderr).or_else(|| last(&run.stdout)).unwrap_or_default()
 }
 
+/// The start of a line, without the folders in it and what would disturb a table.
 fn shown(line: &str) -> String {
-    let clean: String = line.chars().filter(|c| !c.is_control()).take(SHOWN).collect();
-    clean.replace('|', "/").replace('`', "'")
+    let without_folders = |word: &str| match word.rsplit_once('/') {
+        Some((_, file)) if word.starts_with('/') => file.to_owned(),
+        _ => word.to_owned(),
+    };
+    let words: Vec<String> = line.split_whitespace().map(without_folders).collect();
+    let clean = words.join(" ").replace('|', "/").replace('`', "'");
+    clean.chars().filter(|c| !c.is_control()).take(SHOWN).collect()
 }
 
 #[cfg(test)]
@@ -191,6 +197,12 @@ mod tests {
         let native = [run(1, "no such device\n")];
         assert_eq!(judge.beside(&run(1, "no such device\n"), &native), Verdict::Passed);
         assert!(is_failed(&judge.beside(&run(0, "no such device\n"), &native)));
+    }
+
+    #[test]
+    fn a_reason_shows_what_is_telling() {
+        let verdict = judge(Program::default()).alone(&run(1, "error at /long/path/a.cu:7 | code=1\n"));
+        assert_eq!(verdict, Verdict::Failed("status 1: `error at a.cu:7 / code=1`".to_owned()));
     }
 
     #[test]
