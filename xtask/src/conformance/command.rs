@@ -72,7 +72,8 @@ pub fn run(paths: &Paths, arguments: &ConformanceArguments) -> Result<u8> {
     let output = arguments.output.clone().unwrap_or_else(|| paths.target.join("conformance"));
     fs::create_dir_all(&output).with_context(|| format!("Cannot create {}", output.display()))?;
     let output = output.canonicalize()?;
-    prepare(paths, arguments)?;
+    let ways = if arguments.ways.is_empty() { Way::usual() } else { arguments.ways.clone() };
+    prepare(paths, arguments, &ways)?;
     let mut libraries = absolute(&arguments.libraries)?;
     let (programs, list) = match &arguments.built {
         Some(folder) => {
@@ -92,7 +93,6 @@ pub fn run(paths: &Paths, arguments: &ConformanceArguments) -> Result<u8> {
     if arguments.build_only {
         return Ok(report_builds(&list, &output));
     }
-    let ways = if arguments.ways.is_empty() { Way::usual() } else { arguments.ways.clone() };
     let file = output.join("results.json");
     let known = if arguments.resume && file.exists() { Results::load(&file)? } else { Results::default() };
     let reference = arguments.reference.as_deref().map(Results::load).transpose()?;
@@ -119,9 +119,8 @@ pub fn run(paths: &Paths, arguments: &ConformanceArguments) -> Result<u8> {
 }
 
 /// Builds what the ways need; with a guest that is all.
-fn prepare(paths: &Paths, arguments: &ConformanceArguments) -> Result<()> {
-    use build::Part::{Daemon, Emulator, GuestLib};
-    if arguments.ways.contains(&Way::Vm) {
+fn prepare(paths: &Paths, arguments: &ConformanceArguments, ways: &[Way]) -> Result<()> {
+    if ways.contains(&Way::Vm) && !arguments.build_only {
         setup::run(paths, &[])?;
         build::run(paths, &[], Flavour::Small)?;
         return Ok(());
@@ -129,7 +128,13 @@ fn prepare(paths: &Paths, arguments: &ConformanceArguments) -> Result<()> {
     if arguments.built.is_none() {
         setup::run(paths, &[setup::Part::Nvcc])?;
     }
-    build::run(paths, &[Daemon, GuestLib, Emulator], Flavour::Small).map(drop)
+    let mut parts = vec![build::Part::GuestLib];
+    if !arguments.build_only {
+        // The emulator is also a device of the daemon's.
+        parts.push(build::Part::Emulator);
+        parts.extend(ways.contains(&Way::VirtioUser).then_some(build::Part::Daemon));
+    }
+    build::run(paths, &parts, Flavour::Small).map(drop)
 }
 
 fn compile_all(

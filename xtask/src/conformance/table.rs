@@ -81,7 +81,7 @@ pub struct Program {
     pub mask: Vec<String>,
     /// Lines in any order.
     pub unordered: bool,
-    /// The output depends on the device, or on time: only the exit status is compared, and why.
+    /// Only the exit status counts, and why: the output describes the device, or is a matter of chance.
     pub status_only: Option<String>,
 }
 
