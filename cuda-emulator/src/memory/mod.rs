@@ -17,8 +17,8 @@ use ranges::{Extents, Ranges};
 pub use ranges::{Range, RangeKind};
 use window::Window;
 
-/// Least alignment of a device allocation, as CUDA guarantees.
-pub const MIN_ALIGN: u64 = 256;
+/// Least alignment of a device allocation: CUDA guarantees 256 bytes, but a texture on it needs 512.
+pub const MIN_ALIGN: u64 = 512;
 /// Least alignment of what a kernel's malloc() returns, as CUDA guarantees.
 const HEAP_ALIGN: u64 = 16;
 /// Unused bytes behind each allocation, so that running over its end meets no other allocation.
