@@ -168,12 +168,12 @@ fn a_launch_of_a_graph_costs_one_call(kit: &Kit) -> Result<()> {
     let outcome = run(command.env("VIRTIO_CUDA_LOG", "trace"), "", LIMIT)?;
     outcome.expect_exit(0)?;
     let calls: Vec<&str> = outcome.stderr.lines().filter(|line| line.contains("client::call] ")).collect();
-    let is_launch = |line: &&str| line.contains("cuGraphLaunch");
-    let first = calls.iter().position(is_launch).context("no launch of a graph")?;
+    let is_launch = |line: &str| line.contains("cuGraphLaunch");
+    let first = calls.iter().position(|line| is_launch(line)).context("no launch of a graph")?;
     // The program launches its first graph of five nodes three times, one right after the other; the functions in
     // it are asked for on another thread.
     let rest = calls[first..].iter().filter(|line| !line.contains("session_next_callback"));
-    let launches = rest.take_while(is_launch).count();
+    let launches = rest.take_while(|line| is_launch(line)).count();
     ensure!(launches == 3, "{launches} launches in a row\n{outcome}");
     Ok(())
 }
