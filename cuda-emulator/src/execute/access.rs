@@ -99,7 +99,7 @@ impl Machine<'_> {
         if misaligned & (bytes - 1) != 0 {
             return Err(self.misaligned(instr, at, bytes, access));
         }
-        if outside < 0 {
+        if outside < 0 || self.checks {
             return self.resolve_slowly(instr, at, bytes, access);
         }
         if host != start {
@@ -209,6 +209,11 @@ impl Machine<'_> {
             }
             _ => None,
         };
+        if self.checks
+            && let Some(host) = found
+        {
+            self.inspect(instr, lane, (host, bytes), access);
+        }
         found.ok_or_else(|| self.illegal(instr, lane, address, (bytes, place, access)))
     }
 
@@ -226,7 +231,8 @@ impl Machine<'_> {
             Place::Local => "local",
             Place::Param => "parameter",
         };
-        let what = format!("illegal {place} memory {} of {bytes} bytes at {address:#x}", verb(access));
+        let near = if place == "global" { self.grid.launch.memory.describe(address) } else { String::new() };
+        let what = format!("illegal {place} memory {} of {bytes} bytes at {address:#x}{near}", verb(access));
         self.fail(instr, lane, FaultKind::IllegalAddress, address, &what)
     }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use super::access::{Access, aux};
-use super::float::flush;
+use super::float::{canonical, flush};
 use super::half::{self, Format, decode, encode};
 use super::lanes::{handler, instance};
 use super::machine::{Flow, Machine, lanes_of};
@@ -134,13 +134,21 @@ pub(crate) fn select(operation: &str, kind: Type) -> Option<Handler> {
         ("max", S32) => update(|old: i32, b, _| old.max(b)),
         ("min", S64) => update(|old: i64, b, _| old.min(b)),
         ("max", S64) => update(|old: i64, b, _| old.max(b)),
-        // Single-precision atomics flush subnormals on global memory and canonicalise NaN, as f32 arithmetic does.
-        ("add", F32) => update(|old: f32, b, _| {
-            let sum = old + b;
-            if sum.is_nan() { f32::from_bits(0x7fff_ffff) } else { sum }
+        // `.ftz` is what global memory does with f32: subnormals become zero.
+        ("add", F32) => update(|old: f32, b, _| canonical(old + b)),
+        ("add.ftz", F32) => update(|old: f32, b, _| canonical(flush(flush(old) + flush(b)))),
+        // NaN pass as they are in global memory, that of the operand before that in memory; shared memory prefers its own,
+        // and makes it quiet.
+        ("add.ftz", F64) => update(|old: f64, b, _| match (b.is_nan(), old.is_nan()) {
+            (true, _) => b,
+            (_, true) => old,
+            _ => old + b,
         }),
-        ("add.ftz", F32) => update(|old: f32, b, _| flush(flush(old) + flush(b))),
-        ("add", F64) => update(|old: f64, b, _| old + b),
+        ("add", F64) => update(
+            |old: f64, b, _| {
+                if old.is_nan() { f64::from_bits(old.to_bits() | 1 << 51) } else { old + b }
+            },
+        ),
         ("add.noftz", F16) => update(|old: u16, b, _| add::<half::F16>(old, b)),
         ("add.noftz", Bf16) => update(|old: u16, b, _| add::<half::Bf16>(old, b)),
         ("min.noftz", F16) => update(|old: u16, b, _| half::least_bits::<half::F16>(old, b)),

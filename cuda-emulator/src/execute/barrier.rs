@@ -29,6 +29,8 @@ pub(super) struct Barrier {
     expected: u32,
     /// Warps and their lanes that wait.
     waiting: Vec<(usize, u32)>,
+    /// Instructions that arrived.
+    calls: u32,
     /// Of bar.red: whose predicate holds, and how many voted.
     votes: u32,
     voters: u32,
@@ -62,7 +64,7 @@ unsafe fn arrive(machine: &mut Machine<'_>, instr: &Instr) -> Flow {
         let first = left.trailing_zeros() as usize % LANES;
         let name = names[first];
         let count = if has_count { counts[first] } else { 0 };
-        let group = lanes_of(left).filter(|lane| names[*lane] == name).fold(0, |bits, lane| bits | 1 << lane);
+        let group = super::lanes::pack(names.map(|other| other == name)) & left;
         left &= !group;
         if name as usize >= BARRIERS || (has_count && (count == 0 || count % 32 != 0)) {
             let what = format!("barrier {name} with {count} threads is not possible");
@@ -73,8 +75,8 @@ unsafe fn arrive(machine: &mut Machine<'_>, instr: &Instr) -> Flow {
         let barrier = &mut block.barriers[name as usize];
         barrier.votes += (votes & group).count_ones();
         barrier.voters += group.count_ones();
+        machine.block.check_barrier(name as usize, &machine.grid.code.instrs);
     }
-    machine.block.check_barriers(&machine.grid.code.instrs);
     Flow::Switch
 }
 
@@ -83,6 +85,8 @@ impl Block {
         let barrier = &mut self.barriers[name];
         barrier.expected = count;
         barrier.arrived += lanes.count_ones();
+        self.barrier_waiters += 1;
+        barrier.calls += 1;
         let already = barrier.waiting.iter().filter(|(other, _)| *other == warp);
         let here = already.fold(lanes, |bits, (_, mask)| bits | mask);
         if waits {
@@ -99,22 +103,35 @@ impl Block {
     /// Completes the barriers at which enough threads have arrived.
     pub(super) fn check_barriers(&mut self, code: &[Instr]) {
         for name in 0..BARRIERS {
-            let barrier = &self.barriers[name];
-            let expected = if barrier.expected > 0 { barrier.expected } else { self.live };
-            if barrier.arrived > 0 && barrier.arrived >= expected {
-                self.complete(name, code);
-            }
+            self.check_barrier(name, code);
+        }
+    }
+
+    fn check_barrier(&mut self, name: usize, code: &[Instr]) {
+        let barrier = &self.barriers[name];
+        let expected = if barrier.expected > 0 { barrier.expected } else { self.live };
+        if barrier.arrived > 0 && barrier.arrived >= expected {
+            self.complete(name, code);
         }
     }
 
     fn complete(&mut self, name: usize, code: &[Instr]) {
-        let barrier = std::mem::take(&mut self.barriers[name]);
-        for (index, mask) in barrier.waiting {
+        self.synchronise();
+        let mut barrier = std::mem::take(&mut self.barriers[name]);
+        self.barrier_waiters = self.barrier_waiters.saturating_sub(barrier.calls);
+        for (index, mask) in barrier.waiting.drain(..) {
             let warp = &mut self.warps[index];
             warp.at_barrier &= !mask;
+            // They came with one instruction.
+            let pc = warp.lane_pc[mask.trailing_zeros() as usize % LANES];
+            let instr = &code[pc as usize];
+            for (lane, pc) in warp.lane_pc.iter_mut().enumerate() {
+                *pc += mask >> lane & 1;
+            }
+            if instr.aux & 0xff < BarrierKind::CountTrue as u32 {
+                continue;
+            }
             for lane in lanes_of(mask) {
-                let instr = &code[warp.lane_pc[lane] as usize];
-                warp.lane_pc[lane] += 1;
                 let base = warp.lane_base[lane] as usize;
                 let place = base + instr.ops[0] as usize;
                 let kind = instr.aux & 0xff;
@@ -127,5 +144,7 @@ impl Block {
                 }
             }
         }
+        // Its list is used again.
+        self.barriers[name].waiting = barrier.waiting;
     }
 }

@@ -4,6 +4,7 @@
 use std::rc::Rc;
 
 use super::barrier::Barrier;
+use super::check::Shadow;
 use super::cluster::Cluster;
 use super::grid::Grid;
 use super::machine::Machine;
@@ -24,11 +25,15 @@ pub(crate) struct Block {
     pub(super) shared_bytes: u32,
     pub(super) warps: Vec<Warp>,
     pub(super) barriers: [Barrier; BARRIERS],
+    /// Arrivals at barriers that are not complete.
+    pub(super) barrier_waiters: u32,
     /// Threads that have not exited.
     pub(crate) live: u32,
     /// The cluster it belongs to, if clusters have more than one block, and the phase of its barrier that was seen last.
     pub(super) cluster: Option<Rc<Cluster>>,
     pub(super) cluster_phase: u32,
+    /// Who accessed its shared memory, when that is checked.
+    pub(super) shadow: Option<Box<Shadow>>,
 }
 
 /// What became of a block that ran for a while.
@@ -54,9 +59,11 @@ impl Block {
             shared_bytes,
             warps: (0..warps).map(|index| Warp::new(index, shape)).collect(),
             barriers: Default::default(),
+            barrier_waiters: 0,
             live: 0,
             cluster: None,
             cluster_phase: 0,
+            shadow: Shadow::new(shared_bytes),
         }
     }
 
@@ -65,7 +72,13 @@ impl Block {
         self.index = index;
         self.shared.fill(Line([0; 64]));
         self.live = grid.threads;
-        self.barriers = Default::default();
+        if let Some(shadow) = &mut self.shadow {
+            shadow.reset();
+        }
+        if self.barrier_waiters > 0 {
+            self.barriers = Default::default();
+            self.barrier_waiters = 0;
+        }
         self.cluster = None;
         let function = &grid.code.functions[grid.entry.function];
         let mut left = grid.threads;
@@ -81,12 +94,9 @@ impl Block {
             warp.lane_base = [0; LANES];
             warp.ensure_registers(function.frame_bytes as usize);
             warp.ensure_local(function.local_bytes, u32::MAX);
-            let top = frame::LOCAL_TOP as usize;
-            for lane in 0..LANES {
-                // The stack of the kernel itself: it starts at 0 and ends where its variables end.
-                warp.write_register(frame::LOCAL_BASE as usize, lane, 0);
-                warp.write_register(top, lane, function.local_bytes);
-            }
+            // The stack of the kernel itself: it starts at 0 and ends where its variables end.
+            warp.fill_register(frame::LOCAL_BASE as usize, 0);
+            warp.fill_register(frame::LOCAL_TOP as usize, function.local_bytes);
         }
     }
 }

@@ -10,7 +10,7 @@ use std::rc::Rc;
 use super::block::Block;
 use super::lanes::{map2, map3_imm};
 use super::machine::{Flow, Machine, lanes_of};
-use crate::lower::code::{Handler, Instr};
+use crate::lower::code::{Handler, Instr, window};
 
 /// Shared memory is smaller than this.
 pub(super) const RANK_SHIFT: u32 = 24;
@@ -55,6 +55,9 @@ impl Block {
             return;
         }
         self.cluster_phase = cluster.phase.get();
+        if let Some(shadow) = &mut self.shadow {
+            shadow.next_epoch();
+        }
         for warp in &mut self.warps {
             warp.at_barrier &= !std::mem::take(&mut warp.at_cluster);
         }
@@ -114,6 +117,34 @@ pub(crate) fn rank_of() -> Handler {
         0 => own,
         rank => rank as u32 - 1,
     })
+}
+
+/// isspacep.shared::cta: the predicate `ops[0]`, whether the address in `ops[1]` (u64) is in the block's own shared memory.
+pub(crate) fn in_own_window() -> Handler {
+    unsafe fn run(machine: &mut Machine<'_>, instr: &Instr) -> Flow {
+        // SAFETY: operands as documented.
+        unsafe {
+            let addresses = machine.lanes::<u64>(instr.ops[1]);
+            let own = |address: u64| {
+                let offset = address.wrapping_sub(window::SHARED);
+                let rank = offset >> RANK_SHIFT;
+                offset < window::BYTES && (rank == 0 || rank == u64::from(machine.rank()) + 1)
+            };
+            let bits = super::lanes::pack(addresses.map(own));
+            machine.set_predicate(instr.ops[0], bits);
+        }
+        Flow::Next
+    }
+    run
+}
+
+impl Machine<'_> {
+    /// The running block's rank in its cluster.
+    pub(super) fn rank(&self) -> u32 {
+        let size = self.grid.cluster;
+        let [x, y, z] = std::array::from_fn(|axis| self.block.index[axis] % size[axis]);
+        x + size[0] * (y + size[1] * z)
+    }
 }
 
 /// An address with its rank replaced: what multicast copies to.

@@ -256,6 +256,16 @@ pub(crate) fn float(to: Type, from: Type, how: Conversion) -> Option<Handler> {
                 if a.is_nan() && imm & SATURATE == 0 { shortened_nan(a) } else { half(a, imm) }
             }));
         }
+        (Type::Bf16, Type::F64) if !how.integral => {
+            return Some(each3_imm(|a: f64, _: f64, _: f64, imm| {
+                let bits = a.to_bits();
+                if a.is_nan() && imm & SATURATE == 0 {
+                    (bits >> 48) as u16 & 0x8000 | 0x7fc0 | (bits >> 45) as u16 & 0x3f
+                } else {
+                    encode::<Bf16>(limit(a, imm), Rounding::from_bits(imm))
+                }
+            }));
+        }
         (Type::F64, Type::F32) if plain => return Some(map1(|a: f32| f64::from(a))),
         (Type::F32, Type::F16) if plain => {
             return Some(map1(|a: u16| canonical(decode::<F16>(a) as f32)));

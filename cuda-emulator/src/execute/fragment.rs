@@ -159,6 +159,8 @@ pub(crate) struct Fragment {
     row_blocks: usize,
     /// Registers in the direction of K.
     depth: usize,
+    /// It lies as the transposed one of the transposed shape.
+    transposed: bool,
 }
 
 impl Shape {
@@ -170,11 +172,14 @@ impl Shape {
             Role::B => self.k * self.n,
             Role::C => self.m * self.n,
         };
+        // As an H200 has it: m8n32 is computed as the transposed m32n8.
+        let transposed = role == Role::C && self.m == 8 && self.n == 32;
         Fragment {
             role,
             elements,
             registers: (size / LANES / elements).max(1),
-            row_blocks: self.m / 8,
+            row_blocks: if transposed { self.n } else { self.m } / 8,
+            transposed,
             depth: self.k / (4 * elements),
         }
     }
@@ -199,7 +204,8 @@ impl Fragment {
             Role::C => {
                 let index = register * self.elements + element;
                 let (block, inside) = (index / (2 * self.row_blocks), index % (2 * self.row_blocks));
-                (group + 8 * (inside / 2), 8 * block + 2 * member + inside % 2)
+                let (row, column) = (group + 8 * (inside / 2), 8 * block + 2 * member + inside % 2);
+                if self.transposed { (column, row) } else { (row, column) }
             }
         }
     }

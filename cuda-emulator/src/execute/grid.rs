@@ -7,6 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use super::block::{Block, Progress};
+use super::check::{History, checks};
 use super::cluster::Cluster;
 use super::machine::Machine;
 use super::ranges::RangeCache;
@@ -43,6 +44,8 @@ pub(crate) struct Grid<'l> {
     next: AtomicU64,
     stop: AtomicBool,
     fault: Mutex<Option<Fault>>,
+    /// Who accessed global memory, when that is checked.
+    pub(super) history: History,
 }
 
 /// Runs the launch; the checks of its shape are done.
@@ -54,6 +57,9 @@ pub(crate) fn run<'l>(launch: &'l Launch<'l>, code: &'l Code, entry: &'l Entry) 
     } else {
         0
     };
+    if workspace != 0 {
+        launch.memory.mark_initialised(workspace, WORKSPACE_BYTES);
+    }
     let reserved_start = dynamic_start(launch.kernel.static_shared) + launch.dynamic_shared;
     let reserved_start =
         if code.uses_reserved_shared { reserved_start.next_multiple_of(16) } else { reserved_start };
@@ -72,6 +78,7 @@ pub(crate) fn run<'l>(launch: &'l Launch<'l>, code: &'l Code, entry: &'l Entry) 
         next: AtomicU64::new(0),
         stop: AtomicBool::new(false),
         fault: Mutex::new(None),
+        history: History::default(),
     };
     let workers = launch.workers.max(1).min(usize::try_from(grid.blocks).unwrap_or(usize::MAX));
     std::thread::scope(|scope| {
@@ -149,6 +156,8 @@ impl<'l> Machine<'l> {
             block: Box::new(Block::new(grid)),
             grid,
             ranges: RangeCache::new(grid.code.slots as usize),
+            wide: super::lanes::has_wide_vectors(),
+            checks: checks().any(),
             fault: None,
         }
     }

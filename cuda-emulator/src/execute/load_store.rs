@@ -9,6 +9,7 @@ use std::sync::atomic::{Ordering, fence};
 use super::access::{Access, aux};
 use super::lanes::handler;
 use super::machine::{FULL, Flow, Machine, lanes_of};
+use super::pattern::{HALF, Pattern};
 use crate::lower::code::{Handler, Instr, LANES, frame};
 
 handler! {
@@ -47,6 +48,12 @@ unsafe fn load_body<S: Copy, D: Copy, Op: Fn(S) -> D + Copy>(
     let mut at = [0; LANES];
     // SAFETY: operands as documented; `resolve` has checked the addresses for `count` elements.
     unsafe {
+        if count == 1 && load_pattern::<S, D, Op>(machine, instr) {
+            if instr.aux & (aux::ACQUIRE | aux::POLLS) != 0 {
+                order(machine, instr);
+            }
+            return Flow::Next;
+        }
         let contiguous = match machine.resolve(instr, &mut at, (size_of::<S>() * count) as u64, Access::Read)
         {
             Ok(contiguous) => contiguous,
@@ -77,6 +84,104 @@ unsafe fn load_body<S: Copy, D: Copy, Op: Fn(S) -> D + Copy>(
     Flow::Next
 }
 
+/// Loads half a warp from a checked host address.
+#[inline(always)]
+unsafe fn load_half<S: Copy, D: Copy>(
+    target: *mut D,
+    from: *const S,
+    same: bool,
+    operation: impl Fn(S) -> D,
+) {
+    // SAFETY: the caller has checked `from` for one element or for all, and `target` has room for half a register.
+    unsafe {
+        let target = target.cast::<[D; HALF]>();
+        *target = if same {
+            [operation(from.read_unaligned()); HALF]
+        } else {
+            std::array::from_fn(|lane| operation(from.add(lane).read_unaligned()))
+        };
+    }
+}
+
+/// The load, if its addresses have a pattern; false when nothing was done.
+#[inline(always)]
+unsafe fn load_pattern<S: Copy, D: Copy, Op: Fn(S) -> D + Copy>(
+    machine: &mut Machine<'_>,
+    instr: &Instr,
+) -> bool {
+    let operation = super::lanes::instance::<Op>();
+    let bytes = size_of::<S>();
+    // SAFETY: contract of `Handler`; offsets and addresses come checked.
+    unsafe {
+        if let Some(offsets) = machine.shared_offsets(instr, bytes as u32) {
+            let shared = machine.block.shared.as_ptr().cast::<u8>();
+            let target = machine.target::<D>(instr.ops[0]);
+            for half in 0..2 {
+                let start = half * HALF;
+                let from = shared.add(offsets.of[start] as usize).cast::<S>();
+                match offsets.patterns[half] {
+                    Pattern::Scattered => {
+                        for (lane, offset) in offsets.of.iter().enumerate().skip(start).take(HALF) {
+                            let from = shared.add(*offset as usize).cast::<S>();
+                            *target.add(lane) = operation(from.read_unaligned());
+                        }
+                    }
+                    pattern => load_half(target.add(start), from, pattern == Pattern::Same, operation),
+                }
+            }
+            return true;
+        }
+        let Some(halves) = machine.global_halves(instr, bytes as u64) else { return false };
+        let target = machine.target::<D>(instr.ops[0]);
+        for half in 0..2 {
+            let same = halves.patterns[half] == Pattern::Same;
+            load_half(target.add(half * HALF), halves.at[half] as *const S, same, operation);
+        }
+        true
+    }
+}
+
+/// The store, if its addresses have a pattern; false when nothing was done.
+#[inline(always)]
+unsafe fn store_pattern<S: Copy, D: Copy, Op: Fn(S) -> D + Copy>(
+    machine: &mut Machine<'_>,
+    instr: &Instr,
+) -> bool {
+    let operation = super::lanes::instance::<Op>();
+    let bytes = size_of::<D>();
+    // SAFETY: as in `load_pattern`.
+    unsafe {
+        let values = machine.source::<S>(instr.ops[0]);
+        let store_half = |to: *mut D, start: usize| {
+            for lane in 0..HALF {
+                to.add(lane).write_unaligned(operation(*values.add(start + lane)));
+            }
+        };
+        if let Some(offsets) = machine.shared_offsets(instr, bytes as u32) {
+            let shared = machine.block.shared.as_mut_ptr().cast::<u8>();
+            for half in 0..2 {
+                let start = half * HALF;
+                if offsets.patterns[half] == Pattern::Sequence {
+                    store_half(shared.add(offsets.of[start] as usize).cast::<D>(), start);
+                    continue;
+                }
+                for (lane, offset) in offsets.of.iter().enumerate().skip(start).take(HALF) {
+                    let to = shared.add(*offset as usize).cast::<D>();
+                    to.write_unaligned(operation(*values.add(lane)));
+                }
+            }
+            return true;
+        }
+        let Some(halves) = machine.global_halves(instr, bytes as u64) else { return false };
+        if halves.patterns != [Pattern::Sequence; 2] {
+            return false;
+        }
+        store_half(halves.at[0] as *mut D, 0);
+        store_half(halves.at[1] as *mut D, HALF);
+        true
+    }
+}
+
 #[inline(always)]
 unsafe fn store_body<S: Copy, D: Copy, Op: Fn(S) -> D + Copy>(
     machine: &mut Machine<'_>,
@@ -90,6 +195,9 @@ unsafe fn store_body<S: Copy, D: Copy, Op: Fn(S) -> D + Copy>(
     let mut at = [0; LANES];
     // SAFETY: operands as documented; `resolve` has checked the addresses for `count` elements.
     unsafe {
+        if count == 1 && store_pattern::<S, D, Op>(machine, instr) {
+            return Flow::Next;
+        }
         let contiguous = match machine.resolve(instr, &mut at, (size_of::<D>() * count) as u64, Access::Write)
         {
             Ok(contiguous) => contiguous,

@@ -49,6 +49,10 @@ pub(crate) struct Machine<'l> {
     pub(super) block: Box<Block>,
     pub(super) grid: &'l Grid<'l>,
     pub(super) ranges: RangeCache,
+    /// The CPU has the wide vectors of `lanes`.
+    pub(super) wide: bool,
+    /// Every access is inspected.
+    pub(super) checks: bool,
     pub(super) fault: Option<Box<Fault>>,
 }
 

@@ -151,6 +151,9 @@ pub(crate) fn test_wait() -> Handler {
                     let bits =
                         lanes_of(machine.mask).fold(0, |bits, lane| bits | (results[lane] as u32) << lane);
                     machine.set_predicate(instr.ops[0], bits);
+                    if bits != 0 {
+                        machine.block.synchronise();
+                    }
                     if instr.aux & aux::POLLS != 0 && bits != machine.mask {
                         machine.polls();
                     }

@@ -115,8 +115,9 @@ impl Machine<'_> {
         self.save();
         let active = self.active;
         let warp = self.warp();
-        for lane in lanes_of(active) {
-            warp.lane_pc[lane] = if mask & (1 << lane) != 0 { target } else { next };
+        for (lane, pc) in warp.lane_pc.iter_mut().enumerate() {
+            let new = if mask & (1 << lane) != 0 { target } else { next };
+            *pc = if active & (1 << lane) != 0 { new } else { *pc };
         }
     }
 
@@ -135,6 +136,21 @@ impl Machine<'_> {
             self.force = true;
         }
         let warp = self.warp();
+        let first = ready.trailing_zeros() as usize % LANES;
+        let (pc, base) = (warp.lane_pc[first], warp.lane_base[first]);
+        let differences = (0..LANES).fold(0, |bits, lane| {
+            let other = (warp.lane_pc[lane] ^ pc) | (warp.lane_base[lane] ^ base);
+            bits | if ready & (1 << lane) != 0 { other } else { 0 }
+        });
+        if differences == 0 && ready == warp.alive {
+            // All go on together, and nobody waits elsewhere.
+            self.active = ready;
+            self.mask = ready;
+            self.pc = pc;
+            self.merge_pc = u32::MAX;
+            self.set_base(base);
+            return true;
+        }
         let base = lanes_of(ready).map(|lane| warp.lane_base[lane]).max().unwrap_or(0);
         let same = lanes_of(ready).filter(|lane| warp.lane_base[*lane] == base);
         let pc = same.map(|lane| warp.lane_pc[lane]).min().unwrap_or(0);
@@ -207,7 +223,9 @@ impl Machine<'_> {
         if let Some(cluster) = &self.block.cluster {
             cluster.leave(mask.count_ones());
         }
-        self.block.check_barriers(&self.grid.code.instrs);
+        if self.block.barrier_waiters > 0 {
+            self.block.check_barriers(&self.grid.code.instrs);
+        }
         Flow::Switch
     }
 

@@ -75,10 +75,7 @@ pub(crate) fn read(name: &str) -> Option<(Handler, u32)> {
         "cluster_ctaid.x" => uniform(|m| m.block.index[0] % m.grid.cluster[0]),
         "cluster_ctaid.y" => uniform(|m| m.block.index[1] % m.grid.cluster[1]),
         "cluster_ctaid.z" => uniform(|m| m.block.index[2] % m.grid.cluster[2]),
-        "cluster_ctarank" => uniform(|m| {
-            let [x, y, z] = std::array::from_fn(|axis| m.block.index[axis] % m.grid.cluster[axis]);
-            x + m.grid.cluster[0] * (y + m.grid.cluster[1] * z)
-        }),
+        "cluster_ctarank" => uniform(|m| m.rank()),
         "cluster_nctaid.x" => uniform(|m| m.grid.cluster[0]),
         "cluster_nctaid.y" => uniform(|m| m.grid.cluster[1]),
         "cluster_nctaid.z" => uniform(|m| m.grid.cluster[2]),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `mma.sync` and `wmma.mma`. Products are exact; sums of f16, bf16, tf32 and 8-bit floats are taken in single precision, in
-//! the order of K (hardware's order and intermediate precision are its own); f64 is a chain of fma; integers are exact.
+//! `mma.sync` and `wmma.mma`. Sums of f16, bf16, tf32 and 8-bit floats are taken in double precision, then rounded towards
+//! zero to single precision, as an H200 does (it drops more where exponents are far apart); f64 is a chain of fma; integers
+//! are exact.
 
 use super::fragment::{BitOperation, Element, MAX_DEPTH, MAX_SIDE, Matrices, Role, Shape};
 use super::machine::{FULL, Flow, Machine};
@@ -99,8 +100,8 @@ unsafe fn scatter(
 }
 
 #[inline(always)]
-fn float(kind: Element, bits: u32) -> f32 {
-    match kind {
+fn float(kind: Element, bits: u32) -> f64 {
+    f64::from(match kind {
         Element::F16 => tiny_float::f16(bits as u16),
         Element::Bf16 => tiny_float::bf16(bits as u16),
         // The low bits do not count.
@@ -108,7 +109,15 @@ fn float(kind: Element, bits: u32) -> f32 {
         Element::E4m3 => tiny_float::e4m3(bits as u8),
         Element::E5m2 => tiny_float::e5m2(bits as u8),
         _ => f32::from_bits(bits),
-    }
+    })
+}
+
+/// The bits of a sum in single precision, rounded towards zero; infinite when it is too large.
+#[inline(always)]
+fn truncated(sum: f64) -> u32 {
+    // The low 29 bits are those that an f32 does not have.
+    let short = f64::from_bits(sum.to_bits() & !((1 << 29) - 1)) as f32;
+    if sum.is_nan() { 0x7fff_ffff } else { short.to_bits() }
 }
 
 #[inline(always)]
@@ -161,9 +170,9 @@ unsafe fn floats(machine: &mut Machine<'_>, instr: &Instr) -> Flow {
     let all = operands(machine, instr);
     let matrices = all.matrices;
     let shape = matrices.shape;
-    let mut a = [0.0_f32; MAX_SIDE * MAX_DEPTH];
-    let mut b = [0.0_f32; MAX_SIDE * MAX_DEPTH];
-    let mut sums = [0.0_f32; MAX_SIDE * MAX_SIDE];
+    let mut a = [0.0_f64; MAX_SIDE * MAX_DEPTH];
+    let mut b = [0.0_f64; MAX_SIDE * MAX_DEPTH];
+    let mut sums = [0.0_f64; MAX_SIDE * MAX_SIDE];
     // SAFETY: the caller's promise.
     unsafe {
         if shape.a == Element::F16 {
@@ -177,12 +186,12 @@ unsafe fn floats(machine: &mut Machine<'_>, instr: &Instr) -> Flow {
         }
         gather(machine, all.c, (&matrices.c, shape.c), &mut sums, |bits| float(shape.c, bits));
         // A product of two such elements is exact: fused or not makes no difference.
-        by_columns!(shape, &a, &b, &mut sums, |sum: f32, a: f32, b: f32| sum + a * b);
+        by_columns!(shape, &a, &b, &mut sums, |sum: f64, a: f64, b: f64| sum + a * b);
         if shape.d == Element::F16 {
             let value = |place: usize| u32::from(tiny_float::to_f16(sums[place]));
             scatter(machine, all.d, (&matrices.d, Element::F16), value);
         } else {
-            let value = |place: usize| super::float::canonical(sums[place]).to_bits();
+            let value = |place: usize| truncated(sums[place]);
             scatter(machine, all.d, (&matrices.d, shape.d), value);
         }
     }

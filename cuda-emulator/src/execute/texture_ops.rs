@@ -70,7 +70,7 @@ pub(crate) fn fetch() -> Handler {
                 return machine.fail(instr, lane, FaultKind::IllegalAddress, handle, &what);
             };
             let values = if instr.aux & aux::HALVES != 0 {
-                let half = |bits: u32| u32::from(to_f16(f32::from_bits(bits)));
+                let half = |bits: u32| u32::from(to_f16(f64::from(f32::from_bits(bits))));
                 let pair = |low: usize| half(values[low]) | half(values[low + 1]) << 16;
                 [pair(0), pair(2), 0, 0]
             } else {

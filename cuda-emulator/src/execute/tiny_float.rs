@@ -142,23 +142,22 @@ pub(crate) fn unpack(name: &str, relu: bool) -> Option<Handler> {
     })
 }
 
-/// The bits of an f32 rounded to the 11 significant bits of tf32.
+/// The bits of an f32 rounded to the 11 significant bits of tf32; NaN as an H200 treats them.
 fn tf32(bits: u32, mode: u8, relu: bool, finite: bool) -> u32 {
     let magnitude = bits & 0x7fff_ffff;
+    if mode == b'a' {
+        let rounded = bits.wrapping_add(0x1000) & !0x1fff;
+        return if finite && rounded & 0x7f80_0000 == 0x7f80_0000 { rounded - 0x2000 } else { rounded };
+    }
     if magnitude > 0x7f80_0000 {
-        return 0x7fff_ffff;
+        return 0x7fff_e000;
     }
     if relu && bits >> 31 != 0 {
         return 0;
     }
-    let rounded = match mode {
-        b'a' => magnitude + 0x1000,
-        b'n' => magnitude + 0xfff + (magnitude >> 13 & 1),
-        _ => magnitude,
-    } & !0x1fff;
-    let most = if finite { 0x7f7f_e000 } else { 0x7f80_0000 };
-    let rounded = if magnitude == 0x7f80_0000 { 0x7f80_0000 } else { rounded };
-    bits & 0x8000_0000 | rounded.min(most)
+    let up = if mode == b'n' { 0xfff + (magnitude >> 13 & 1) } else { 0 };
+    let rounded = (magnitude + up) & !0x1fff;
+    bits & 0x8000_0000 | rounded.min(if finite { 0x7f7f_e000 } else { 0x7f80_0000 })
 }
 
 /// `cvt.{rna,rn,rz}.tf32.f32`.
@@ -233,9 +232,9 @@ pub(super) fn bf16(bits: u16) -> f32 {
     f32::from_bits(u32::from(bits) << 16)
 }
 
-/// f32 to f16, rounded to nearest.
-pub(super) fn to_f16(value: f32) -> u16 {
-    encode::<half::F16>(f64::from(value), Rounding::Nearest)
+/// To f16, rounded to nearest.
+pub(super) fn to_f16(value: f64) -> u16 {
+    encode::<half::F16>(value, Rounding::Nearest)
 }
 
 #[cfg(test)]

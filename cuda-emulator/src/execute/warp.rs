@@ -123,6 +123,16 @@ impl Warp {
         }
     }
 
+    /// Writes all lanes of a 32-bit register, which begins a line.
+    pub(super) fn fill_register(&mut self, place: usize, value: u32) {
+        let first = place / size_of::<Line>();
+        for line in self.registers.iter_mut().skip(first).take(LANES * 4 / size_of::<Line>()) {
+            for bytes in line.0.chunks_exact_mut(4) {
+                bytes.copy_from_slice(&value.to_ne_bytes());
+            }
+        }
+    }
+
     /// Writes one lane of a predicate.
     pub(super) fn write_predicate(&mut self, place: usize, lane: usize, value: bool) {
         if let Some(Line(bytes)) = self.registers.get_mut(place / 64) {

@@ -5,35 +5,61 @@ use super::machine::{Flow, Machine, lanes_of};
 use crate::lower::code::{Handler, Instr, LANES};
 use crate::ptx::types::Type;
 
-/// The lanes named by the member mask in `ops[operand]`, or all active ones when `aux` is 0 (the forms without `.sync`).
+/// Waits until the lanes that the member masks in `ops[operand]` name are here; the forms without `.sync` (`aux` 0) name none.
 ///
 /// # Safety
 /// `ops[operand]` is a u32 register or constant.
-unsafe fn members(machine: &mut Machine<'_>, instr: &Instr, operand: usize) -> Result<u32, Flow> {
+unsafe fn meet(machine: &mut Machine<'_>, instr: &Instr, operand: usize) -> Option<Flow> {
     if instr.aux == 0 {
-        return Ok(machine.mask);
+        return None;
     }
     // SAFETY: the caller's promise.
     let masks = unsafe { machine.lanes::<u32>(instr.ops[operand]) };
-    let mask = machine.mask;
-    let members = masks[mask.trailing_zeros() as usize % LANES];
-    let all = lanes_of(mask).fold(0, |bits, lane| bits | masks[lane]);
-    match machine.gather(all) {
-        Some(flow) => Err(flow),
-        // Lanes that name others than the first lane does form groups of their own; the first one's is good for all
-        // that agree with it, which is what the manual demands.
-        None => Ok(members),
+    let all = lanes_of(machine.mask).fold(0, |bits, lane| bits | masks[lane]);
+    machine.gather(all)
+}
+
+/// Runs `operation` for each group of lanes that name the same members in `ops[operand]`, with the lanes of the group in
+/// `machine.mask`: groups of a warp may execute the same instruction side by side.
+///
+/// # Safety
+/// As [`meet`].
+#[inline(always)]
+unsafe fn each_group(
+    machine: &mut Machine<'_>,
+    instr: &Instr,
+    operand: usize,
+    operation: impl Fn(&mut Machine<'_>, u32),
+) -> Flow {
+    // SAFETY: the caller's promise.
+    if let Some(flow) = unsafe { meet(machine, instr, operand) } {
+        return flow;
     }
+    let mask = machine.mask;
+    if instr.aux == 0 {
+        operation(machine, mask);
+        return Flow::Next;
+    }
+    // SAFETY: as above.
+    let masks = unsafe { machine.lanes::<u32>(instr.ops[operand]) };
+    let mut left = mask;
+    while left != 0 {
+        let members = masks[left.trailing_zeros() as usize % LANES];
+        let same = lanes_of(left).filter(|lane| masks[*lane] == members);
+        let group = same.fold(0, |bits, lane| bits | 1 << lane);
+        left &= !group;
+        machine.mask = group;
+        operation(machine, group);
+    }
+    machine.mask = mask;
+    Flow::Next
 }
 
 /// bar.warp.sync: `ops[0]` is the member mask.
 pub(crate) fn synchronize() -> Handler {
     unsafe fn run(machine: &mut Machine<'_>, instr: &Instr) -> Flow {
         // SAFETY: operand as documented.
-        match unsafe { members(machine, instr, 0) } {
-            Ok(_) => Flow::Next,
-            Err(flow) => flow,
-        }
+        unsafe { meet(machine, instr, 0) }.unwrap_or(Flow::Next)
     }
     run
 }
@@ -43,23 +69,20 @@ pub(crate) fn vote(mode: &str) -> Option<Handler> {
     unsafe fn run<const MODE: u8>(machine: &mut Machine<'_>, instr: &Instr) -> Flow {
         // SAFETY: operands as documented.
         unsafe {
-            let members = match members(machine, instr, 2) {
-                Ok(members) => members & machine.mask,
-                Err(flow) => return flow,
-            };
-            let bits = machine.predicate(instr.ops[1]) & members;
-            if MODE == b'b' {
-                machine.set_lanes(instr.ops[0], &[bits; LANES]);
-                return Flow::Next;
-            }
-            let holds = match MODE {
-                b'a' => bits == members,
-                b'y' => bits != 0,
-                _ => bits == members || bits == 0,
-            };
-            machine.set_predicate(instr.ops[0], if holds { u32::MAX } else { 0 });
+            each_group(machine, instr, 2, |machine, members| {
+                let bits = machine.predicate(instr.ops[1]) & members;
+                if MODE == b'b' {
+                    machine.set_lanes(instr.ops[0], &[bits; LANES]);
+                    return;
+                }
+                let holds = match MODE {
+                    b'a' => bits == members,
+                    b'y' => bits != 0,
+                    _ => bits == members || bits == 0,
+                };
+                machine.set_predicate(instr.ops[0], if holds { u32::MAX } else { 0 });
+            })
         }
-        Flow::Next
     }
     Some(match mode {
         "all" => run::<b'a'>,
@@ -86,15 +109,12 @@ pub(crate) fn elect() -> Handler {
     unsafe fn run(machine: &mut Machine<'_>, instr: &Instr) -> Flow {
         // SAFETY: operands as documented.
         unsafe {
-            let members = match members(machine, instr, 2) {
-                Ok(members) => members & machine.mask,
-                Err(flow) => return flow,
-            };
-            let leader = members.trailing_zeros();
-            machine.set_lanes(instr.ops[0], &[leader; LANES]);
-            machine.set_predicate(instr.ops[1], 1_u32.checked_shl(leader).unwrap_or(0));
+            each_group(machine, instr, 2, |machine, members| {
+                let leader = members.trailing_zeros();
+                machine.set_lanes(instr.ops[0], &[leader; LANES]);
+                machine.set_predicate(instr.ops[1], 1_u32.checked_shl(leader).unwrap_or(0));
+            })
         }
-        Flow::Next
     }
     run
 }
@@ -105,7 +125,7 @@ pub(crate) fn shuffle(mode: &str) -> Option<Handler> {
     unsafe fn run<const MODE: u8>(machine: &mut Machine<'_>, instr: &Instr) -> Flow {
         // SAFETY: operands as documented.
         unsafe {
-            if let Err(flow) = members(machine, instr, 4) {
+            if let Some(flow) = meet(machine, instr, 4) {
                 return flow;
             }
             let values = machine.lanes::<u32>(instr.ops[1]);
@@ -156,26 +176,23 @@ pub(crate) fn matching(all: bool, bytes: u32) -> Option<Handler> {
     unsafe fn run<T: Copy + PartialEq, const ALL: bool>(machine: &mut Machine<'_>, instr: &Instr) -> Flow {
         // SAFETY: operands as documented.
         unsafe {
-            let members = match members(machine, instr, 2) {
-                Ok(members) => members & machine.mask,
-                Err(flow) => return flow,
-            };
-            let values = machine.lanes::<T>(instr.ops[1]);
-            let same = |lane: usize| {
-                lanes_of(members)
-                    .filter(|other| values[*other] == values[lane])
-                    .fold(0_u32, |bits, other| bits | 1 << other)
-            };
-            if ALL {
-                let holds = same(members.trailing_zeros() as usize % LANES) == members;
-                machine.set_lanes(instr.ops[0], &[if holds { members } else { 0 }; LANES]);
-                machine.set_predicate(instr.ops[3], if holds { u32::MAX } else { 0 });
-            } else {
-                let groups: [u32; LANES] = std::array::from_fn(same);
-                machine.set_lanes(instr.ops[0], &groups);
-            }
+            each_group(machine, instr, 2, |machine, members| {
+                let values = machine.lanes::<T>(instr.ops[1]);
+                let same = |lane: usize| {
+                    lanes_of(members)
+                        .filter(|other| values[*other] == values[lane])
+                        .fold(0_u32, |bits, other| bits | 1 << other)
+                };
+                if ALL {
+                    let holds = same(members.trailing_zeros() as usize % LANES) == members;
+                    machine.set_lanes(instr.ops[0], &[if holds { members } else { 0 }; LANES]);
+                    machine.set_predicate(instr.ops[3], if holds { u32::MAX } else { 0 });
+                } else {
+                    let groups: [u32; LANES] = std::array::from_fn(same);
+                    machine.set_lanes(instr.ops[0], &groups);
+                }
+            })
         }
-        Flow::Next
     }
     Some(match (bytes, all) {
         (4, false) => run::<u32, false>,
@@ -191,26 +208,23 @@ pub(crate) fn reduce(operation: &str, kind: Type) -> Option<Handler> {
     unsafe fn run<const OPERATION: u8>(machine: &mut Machine<'_>, instr: &Instr) -> Flow {
         // SAFETY: operands as documented.
         unsafe {
-            let members = match members(machine, instr, 2) {
-                Ok(members) => members & machine.mask,
-                Err(flow) => return flow,
-            };
-            let values = machine.lanes::<u32>(instr.ops[1]);
-            let values = lanes_of(members).map(|lane| values[lane]);
-            let signed = |value: u32| value.cast_signed();
-            let result = match OPERATION {
-                b'+' => values.fold(0, u32::wrapping_add),
-                b'&' => values.fold(u32::MAX, |a, b| a & b),
-                b'|' => values.fold(0, |a, b| a | b),
-                b'^' => values.fold(0, |a, b| a ^ b),
-                b'l' => values.min().unwrap_or(0),
-                b'g' => values.max().unwrap_or(0),
-                b'm' => values.map(signed).min().unwrap_or(0) as u32,
-                _ => values.map(signed).max().unwrap_or(0) as u32,
-            };
-            machine.set_lanes(instr.ops[0], &[result; LANES]);
+            each_group(machine, instr, 2, |machine, members| {
+                let values = machine.lanes::<u32>(instr.ops[1]);
+                let values = lanes_of(members).map(|lane| values[lane]);
+                let signed = |value: u32| value.cast_signed();
+                let result = match OPERATION {
+                    b'+' => values.fold(0, u32::wrapping_add),
+                    b'&' => values.fold(u32::MAX, |a, b| a & b),
+                    b'|' => values.fold(0, |a, b| a | b),
+                    b'^' => values.fold(0, |a, b| a ^ b),
+                    b'l' => values.min().unwrap_or(0),
+                    b'g' => values.max().unwrap_or(0),
+                    b'm' => values.map(signed).min().unwrap_or(0) as u32,
+                    _ => values.map(signed).max().unwrap_or(0) as u32,
+                };
+                machine.set_lanes(instr.ops[0], &[result; LANES]);
+            })
         }
-        Flow::Next
     }
     Some(match (operation, kind) {
         ("add", Type::U32 | Type::S32) => run::<b'+'>,
@@ -233,41 +247,39 @@ pub(crate) fn reduce_floats(operation: &str, absolute: bool, propagate: bool) ->
     ) -> Flow {
         // SAFETY: operands as documented at `reduce`.
         unsafe {
-            let members = match members(machine, instr, 2) {
-                Ok(members) => members & machine.mask,
-                Err(flow) => return flow,
-            };
-            let values = machine.lanes::<f32>(instr.ops[1]);
-            let values =
-                lanes_of(members).map(|lane| if ABSOLUTE { values[lane].abs() } else { values[lane] });
-            let better = |a: f32, b: f32| if MAX { a.total_cmp(&b).is_gt() } else { a.total_cmp(&b).is_lt() };
-            let best = values.reduce(|a, b| match (a.is_nan(), b.is_nan()) {
-                (true, _) => {
-                    if PROPAGATE {
-                        a
-                    } else {
-                        b
+            each_group(machine, instr, 2, |machine, members| {
+                let values = machine.lanes::<f32>(instr.ops[1]);
+                let values =
+                    lanes_of(members).map(|lane| if ABSOLUTE { values[lane].abs() } else { values[lane] });
+                let better =
+                    |a: f32, b: f32| if MAX { a.total_cmp(&b).is_gt() } else { a.total_cmp(&b).is_lt() };
+                let best = values.reduce(|a, b| match (a.is_nan(), b.is_nan()) {
+                    (true, _) => {
+                        if PROPAGATE {
+                            a
+                        } else {
+                            b
+                        }
                     }
-                }
-                (_, true) => {
-                    if PROPAGATE {
-                        b
-                    } else {
-                        a
+                    (_, true) => {
+                        if PROPAGATE {
+                            b
+                        } else {
+                            a
+                        }
                     }
-                }
-                _ => {
-                    if better(b, a) {
-                        b
-                    } else {
-                        a
+                    _ => {
+                        if better(b, a) {
+                            b
+                        } else {
+                            a
+                        }
                     }
-                }
-            });
-            let best = super::float::canonical(best.unwrap_or(0.0));
-            machine.set_lanes(instr.ops[0], &[best; LANES]);
+                });
+                let best = super::float::canonical(best.unwrap_or(0.0));
+                machine.set_lanes(instr.ops[0], &[best; LANES]);
+            })
         }
-        Flow::Next
     }
     Some(match (operation, absolute, propagate) {
         ("min", false, false) => run::<false, false, false>,

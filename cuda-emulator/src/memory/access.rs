@@ -10,6 +10,9 @@ impl Memory {
         if bytes > 0 && !self.range_of(ptr).is_some_and(|range| range.holds(ptr, bytes)) {
             return Err(OutOfRange { address: ptr, bytes });
         }
+        if bytes > 0 {
+            self.mark_initialised(ptr, bytes);
+        }
         Ok(ptr as *mut u8)
     }
 

@@ -4,15 +4,18 @@
 //! Every access is checked against the valid ranges first.
 
 mod access;
+mod initialised;
 mod ranges;
 mod sharing;
 mod window;
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use thiserror::Error;
 
+use initialised::Initialised;
 use ranges::{Extents, Ranges};
 pub use ranges::{Range, RangeKind};
 use window::Window;
@@ -29,6 +32,12 @@ const HEAP_GUARD_BYTES: u64 = 16;
 const DEFAULT_HEAP_BYTES: u64 = 8 << 20;
 /// Address space per byte of device memory: fragmentation and guards never make an allocation fail.
 const WINDOW_FACTOR: u64 = 2;
+/// Freed ranges that are remembered for messages.
+const FREED: usize = 256;
+/// Addresses below this come from null pointers.
+const LEAST_POINTER: u64 = 1 << 16;
+/// How far behind an allocation an address still seems to belong to it.
+const NEAR: u64 = 1 << 20;
 /// The smallest window.
 const MIN_WINDOW: u64 = 1 << 40;
 
@@ -43,6 +52,8 @@ pub struct Memory {
     has_peers: AtomicBool,
     /// Devices that reach this memory.
     watchers: RwLock<Vec<&'static Memory>>,
+    /// What has been written, when that is checked.
+    initialised: Option<Initialised>,
 }
 
 #[derive(Debug)]
@@ -54,6 +65,8 @@ struct State {
     used: u64,
     heap_limit: u64,
     heap_used: u64,
+    /// The ranges that were freed last.
+    freed: VecDeque<Range>,
 }
 
 /// The address space could not be reserved.
@@ -98,10 +111,13 @@ impl Memory {
             used: 0,
             heap_limit: DEFAULT_HEAP_BYTES,
             heap_used: 0,
+            freed: VecDeque::new(),
         };
+        let initialised = crate::execute::check::checks().init.then(Initialised::default);
         Ok(Memory {
             state: RwLock::new(state),
             generation: AtomicU64::new(0),
+            initialised,
             peers: RwLock::default(),
             has_peers: AtomicBool::new(false),
             watchers: RwLock::default(),
@@ -155,6 +171,13 @@ impl Memory {
         let mut state = self.write_state();
         let Some(range) = state.ranges.at(base).filter(|range| accepts(range.kind)) else { return false };
         state.ranges.remove(base);
+        if state.freed.len() >= FREED {
+            state.freed.pop_front();
+        }
+        state.freed.push_back(range);
+        if let Some(initialised) = &self.initialised {
+            initialised.remove(base, range.bytes);
+        }
         // Before the pages are discarded: who still uses the range finds out at the next check.
         self.generation.fetch_add(1, Ordering::SeqCst);
         self.notify_watchers();
@@ -216,6 +239,43 @@ impl Memory {
     /// Bytes of the device.
     pub fn total_bytes(&self) -> u64 {
         self.read_state().total
+    }
+
+    /// What lies at or near an address that is not valid: for messages.
+    pub(crate) fn describe(&self, address: u64) -> String {
+        if address < LEAST_POINTER {
+            return " (a null pointer and an offset)".to_owned();
+        }
+        let state = self.read_state();
+        let freed = state.freed.iter().rev().find(|range| range.holds(address, 1));
+        if let Some(Range { base, bytes, .. }) = freed {
+            return format!(" (inside the {bytes} bytes at {base:#x} that were freed)");
+        }
+        match state.ranges.before(address) {
+            Some(Range { base, bytes, .. }) if address - base < bytes => {
+                format!(" (beyond the end of the {bytes} bytes at {base:#x})")
+            }
+            Some(Range { base, bytes, .. }) if address - base - bytes < NEAR => {
+                format!(" ({} bytes behind the {bytes} bytes at {base:#x})", address - base - bytes)
+            }
+            _ => String::new(),
+        }
+    }
+
+    /// Counts bytes as written, when that is checked.
+    pub(crate) fn mark_initialised(&self, start: u64, bytes: u64) {
+        if let Some(initialised) = &self.initialised {
+            initialised.add(start, bytes);
+        }
+    }
+
+    /// The first byte of device memory among these that nobody has written, when that is checked.
+    pub(crate) fn first_uninitialised(&self, start: u64, bytes: u64) -> Option<u64> {
+        let initialised = self.initialised.as_ref()?;
+        // Not that of other devices.
+        let range = self.read_state().ranges.find(start)?;
+        let tracked = matches!(range.kind, RangeKind::Device | RangeKind::Heap);
+        if tracked { initialised.first_missing(start, bytes) } else { None }
     }
 
     /// Changes whenever a range stops being valid.

@@ -53,6 +53,11 @@ impl Ranges {
         (ptr - range.base < range.bytes.max(1)).then_some(*range)
     }
 
+    /// The range that begins at or below `ptr`.
+    pub(super) fn before(&self, ptr: u64) -> Option<Range> {
+        self.by_base.range(..=ptr).next_back().map(|(_, range)| *range)
+    }
+
     pub(super) fn at(&self, base: u64) -> Option<Range> {
         self.by_base.get(&base).copied()
     }

@@ -538,7 +538,12 @@ pub fn run(forms: &[Form]) -> Vec<Vec<u64>> {
 
 /// FNV-1a of all result bytes.
 pub fn hash(results: &[u64]) -> u64 {
-    results.iter().flat_map(|value| value.to_le_bytes()).fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+    hash_bytes(results.iter().flat_map(|value| value.to_le_bytes()))
+}
+
+/// FNV-1a.
+pub fn hash_bytes(bytes: impl Iterator<Item = u8>) -> u64 {
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
     })
 }

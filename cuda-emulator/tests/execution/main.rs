@@ -2,10 +2,12 @@
 //! Kernels executed by the emulated GPU, against what Rust computes and what an H200 computed.
 
 mod approximations;
+mod checks;
 mod control;
 mod forms;
 mod harness;
 mod hostile;
+mod matrices;
 mod memory;
 mod programs;
 mod warps;

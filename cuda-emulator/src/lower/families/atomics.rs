@@ -32,7 +32,9 @@ pub(in crate::lower) fn lower<'a>(
     let count = vector_count(m);
     let kind = m.kind()?;
     m.finish()?;
-    let full = format!("{operation}{noftz}");
+    // Generic addresses are most likely global.
+    let flushes = operation == "add" && matches!(kind, Type::F32 | Type::F64) && space != StateSpace::Shared;
+    let full = format!("{operation}{noftz}{}", if flushes { ".ftz" } else { "" });
     // Vectors are of floating-point elements, each atomic by itself.
     let is_half = matches!(kind, Type::F16 | Type::Bf16 | Type::F16x2 | Type::Bf16x2);
     if count > 1 && !(is_half || (kind == Type::F32 && operation == "add")) {

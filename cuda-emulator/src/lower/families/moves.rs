@@ -191,9 +191,11 @@ fn convert_address<'a>(f: &mut Function<'_, 'a>, inst: &mut Inst<'_, 'a>) -> Res
 
 fn is_space<'a>(f: &mut Function<'_, 'a>, inst: &mut Inst<'_, 'a>) -> Result<(), LoadError> {
     let m = &mut inst.modifiers;
-    let space = m.take_if(StateSpace::from_name);
+    let own = m.take_any(&["shared", "shared::cta"]).is_some();
+    let space = if own { Some(StateSpace::Shared) } else { m.take_if(StateSpace::from_name) };
     let space = m.require(space)?;
     let handler = match space {
+        _ if own => cluster::in_own_window(),
         StateSpace::Global | StateSpace::Const => moves::in_no_window(),
         _ => moves::in_window(),
     };
