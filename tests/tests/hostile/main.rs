@@ -8,6 +8,7 @@ mod chains;
 mod contents;
 mod floods;
 mod graphs;
+mod lanes;
 mod requests;
 
 use std::process::ExitCode;
@@ -24,6 +25,7 @@ fn main() -> ExitCode {
         calls::collect(suite);
         graphs::collect(suite);
         contents::collect(suite);
+        lanes::collect(suite);
         floods::collect(suite);
         Ok(())
     })

@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Lanes: what a guest process writes into memory that its worker reads at the same time.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use vhost_cuda_tests::frontend::{CallParts, CallResult, FakeFrontend, HIGH, PATIENCE, parse_result};
+use vhost_cuda_tests::suite::Suite;
+use virtio_cuda_protocol::cuda::{CALL_TABLE_VERSION, Opcode};
+use virtio_cuda_protocol::transport::{
+    MemEntry, OP_CALL, OP_CLOSE, OP_SHARE, REPLY_INVALID, REPLY_OK, REPLY_SESSION_LOST, RequestHeader,
+};
+use virtio_cuda_ring::layout::{RECORDS_BYTES, RECORDS_OFFSET};
+use virtio_cuda_ring::{Kind, LANE_BYTES, LaneMemory, MAX_REPLY_BYTES, Producer};
+use vm_memory::{Bytes, GuestAddress, GuestMemoryBackend};
+use zerocopy::IntoBytes;
+
+use crate::{Target, attack};
+
+/// Name of the shared area.
+const TAG: u64 = 4096;
+/// Time in which a call that hangs would have been answered.
+const SOON: Duration = Duration::from_millis(300);
+
+pub fn collect(suite: &mut Suite) {
+    attack(suite, "lanes::good", good);
+    attack(suite, "lanes::corrupt", corrupt);
+    attack(suite, "lanes::areas", areas);
+    attack(suite, "lanes::malformed_calls", malformed_calls);
+    attack(suite, "lanes::numbers_out_of_order", numbers_out_of_order);
+    attack(suite, "lanes::waits", waits);
+}
+
+/// A session with a lane, and the guest's end of it.
+struct Guest {
+    frontend: FakeFrontend,
+    session: u64,
+    producer: Producer,
+}
+
+impl Guest {
+    fn open(target: &Target) -> Result<Self> {
+        let mut frontend = target.connect()?;
+        let session = frontend.open_session()?;
+        ensure!(share(&mut frontend, session, LANE_BYTES as u32)? == REPLY_OK, "share");
+        let lane = frontend.call(session, &CallParts::new(Opcode::session_lane, &TAG.to_le_bytes()))?;
+        ensure!(lane.result == 0, "session_lane answered {}", lane.result);
+        let base = frontend.memory.get_host_address(GuestAddress(HIGH))?;
+        // SAFETY: the region is longer than a lane and mapped as long as the front-end lives, which the producer
+        // does not outlive.
+        let producer = Producer::new(unsafe { LaneMemory::new(base) });
+        Ok(Self { frontend, session, producer })
+    }
+
+    fn push(&mut self, kind: Kind, number: u64, parts: &CallParts) {
+        let _ = self.producer.push(kind, number, &[&parts.payload(&parts.header())]);
+    }
+
+    fn wait(&mut self, reply: u64, consumed: u64) -> Result<u32> {
+        let args = [reply.to_le_bytes(), consumed.to_le_bytes()].concat();
+        let parts = CallParts::new(Opcode::session_wait, &args);
+        Ok(self.frontend.carry(self.session, &parts.payload(&parts.header()), [&[], &[]])?.status)
+    }
+
+    /// Makes a call through the lane.
+    fn call(&mut self, number: u64, parts: &CallParts) -> Result<CallResult> {
+        self.push(Kind::Wait, number, parts);
+        ensure!(self.wait(number, 0)? == REPLY_OK, "the wait for record {number}");
+        let mut room = vec![0; MAX_REPLY_BYTES];
+        let bytes = self.producer.reply(number, &mut room).context("an answered wait without a reply")?;
+        parse_result(&room[..bytes])
+    }
+
+    fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
+        Ok(self.frontend.memory.write_slice(bytes, GuestAddress(HIGH + offset))?)
+    }
+}
+
+fn share(frontend: &mut FakeFrontend, session: u64, bytes: u32) -> Result<u32> {
+    let header = RequestHeader { op: OP_SHARE, session, tag: TAG, ..Default::default() };
+    let area = MemEntry { addr: HIGH, bytes, reserved: 0 };
+    Ok(frontend.request(header, &[], [&[], &[area]])?.status)
+}
+
+fn hello() -> CallParts {
+    CallParts::new(Opcode::session_hello, &CALL_TABLE_VERSION.to_le_bytes())
+}
+
+/// What a good library does works.
+fn good(target: &mut Target) -> Result<()> {
+    let mut guest = Guest::open(target)?;
+    ensure!(guest.call(1, &hello())?.result == 0, "session_hello through a lane");
+    // A call that nobody waits for, of an object that does not exist: a later call tells.
+    let destroy = CallParts::new(Opcode::cuEventDestroy_v2, &77_u64.to_le_bytes());
+    guest.push(Kind::Post, 2, &destroy);
+    ensure!(guest.call(3, &hello())?.result == 0, "the stack's own calls tell no errors of others");
+    ensure!(guest.producer.has_deferred_error(), "nothing says that an error waits");
+    let order = CallParts::new(Opcode::session_order, &0_u64.to_le_bytes());
+    let told = guest.call(4, &order)?;
+    ensure!(told.result != 0, "the error is lost");
+    ensure!(guest.call(5, &order)?.result == 0, "the error is told twice");
+    ensure!(!guest.producer.has_deferred_error(), "an error that was told still waits");
+    Ok(())
+}
+
+/// Each ends the session that did it, soon, and no other.
+fn corrupt(target: &mut Target) -> Result<()> {
+    let records = RECORDS_OFFSET as u64;
+    let head = |bytes: u32, kind: u32| [bytes.to_ne_bytes(), kind.to_ne_bytes()].concat();
+    let cases: [(&str, u64, Vec<u8>); 6] = [
+        ("a tail behind the ring", (RECORDS_BYTES as u64) + 16, vec![]),
+        ("a tail of 2^64 - 16", u64::MAX - 15, vec![]),
+        ("an odd tail", 17, vec![]),
+        ("a record longer than what is there", 32, head(17, 1)),
+        ("a record of 2^32 - 1 bytes", 32, head(u32::MAX, 2)),
+        ("a record of an unknown kind", 16, head(0, 9)),
+    ];
+    for (what, tail, bytes) in cases {
+        let mut guest = Guest::open(target)?;
+        guest.write(records, &bytes)?;
+        guest.write(0, &tail.to_ne_bytes())?;
+        let status = guest.wait(1, 0).with_context(|| what.to_owned())?;
+        ensure!(status == REPLY_SESSION_LOST, "{what}: status {status}");
+    }
+    Ok(())
+}
+
+/// Areas that are no lane.
+fn areas(target: &mut Target) -> Result<()> {
+    let mut frontend = target.connect()?;
+    let session = frontend.open_session()?;
+    let lane = CallParts::new(Opcode::session_lane, &TAG.to_le_bytes());
+    ensure!(frontend.call(session, &lane)?.result != 0, "a tag that names nothing");
+    ensure!(share(&mut frontend, session, LANE_BYTES as u32 - 4096)? == REPLY_OK, "share");
+    ensure!(frontend.call(session, &lane)?.result != 0, "an area that is too small");
+    ensure!(frontend.call(session, &hello())?.result == 0, "the session is spoilt");
+    Ok(())
+}
+
+/// Contents that make no call, and calls that do not belong into a lane.
+fn malformed_calls(target: &mut Target) -> Result<()> {
+    let mut guest = Guest::open(target)?;
+    let mut number = 0;
+    let lane = CallParts::new(Opcode::session_lane, &99_u64.to_le_bytes());
+    let wait = CallParts::new(Opcode::session_wait, &[0; 16]);
+    let unknown = CallParts { opcode: 0xffff_ffff, ..hello() };
+    for parts in [lane, wait, unknown, CallParts { args: vec![1; 3], ..hello() }] {
+        number += 1;
+        ensure!(guest.call(number, &parts)?.result != 0, "opcode {:#x} passed", parts.opcode);
+    }
+    for bytes in [0, 1, 39, 40, 500] {
+        number += 1;
+        let _ = guest.producer.push(Kind::Wait, number, &[&vec![0xff; bytes]]);
+        ensure!(guest.wait(number, 0)? == REPLY_OK, "{bytes} bytes of nonsense");
+    }
+    ensure!(guest.call(number + 1, &hello())?.result == 0, "the session is spoilt");
+    Ok(())
+}
+
+/// Skipped numbers hold up their own session only, and it can still be closed.
+fn numbers_out_of_order(target: &mut Target) -> Result<()> {
+    let mut guest = Guest::open(target)?;
+    for number in [1, 1, 0, 2] {
+        guest.push(Kind::Post, number, &hello());
+    }
+    guest.push(Kind::Wait, 1_000_000, &hello());
+    let args = [1_000_000_u64.to_le_bytes(), [0; 8]].concat();
+    let parts = CallParts::new(Opcode::session_wait, &args);
+    let header = RequestHeader { op: OP_CALL, session: guest.session, ..Default::default() };
+    let payload = parts.payload(&parts.header());
+    let request = RequestHeader { payload_bytes: payload.len() as u32, ..header };
+    guest.frontend.submit(0, 1, &[request.as_bytes(), &payload].concat(), 4096)?;
+    ensure!(guest.frontend.reply(0, SOON)?.is_none(), "a record ran before its turn");
+    let close = RequestHeader { op: OP_CLOSE, session: guest.session, ..Default::default() };
+    guest.frontend.submit(0, 2, close.as_bytes(), 4096)?;
+    for _ in 0..2 {
+        guest.frontend.reply(0, PATIENCE)?.context("a close waits for a lane")?;
+    }
+    Ok(())
+}
+
+/// Waits of threads that have no lane, and more of them than one lane has.
+fn waits(target: &mut Target) -> Result<()> {
+    let mut guest = Guest::open(target)?;
+    let stranger = CallParts { thread: 9, ..CallParts::new(Opcode::session_wait, &[0; 16]) };
+    let reply = guest.frontend.carry(guest.session, &stranger.payload(&stranger.header()), [&[], &[]])?;
+    ensure!(reply.status == REPLY_INVALID, "a thread without executor waits: {}", reply.status);
+    let short = CallParts::new(Opcode::session_wait, &[0; 9]);
+    let reply = guest.frontend.carry(guest.session, &short.payload(&short.header()), [&[], &[]])?;
+    ensure!(reply.status == REPLY_INVALID, "a wait for half a number: {}", reply.status);
+    let parts = CallParts::new(Opcode::session_wait, &[0xff; 16]);
+    let payload = parts.payload(&parts.header());
+    let header = RequestHeader {
+        op: OP_CALL,
+        session: guest.session,
+        payload_bytes: payload.len() as u32,
+        ..Default::default()
+    };
+    for slot in 0..32 {
+        guest.frontend.submit(0, slot, &[header.as_bytes(), &payload].concat(), 4096)?;
+    }
+    let mut refused = 0;
+    while guest.frontend.reply(0, SOON)?.is_some() {
+        refused += 1;
+    }
+    ensure!((16..32).contains(&refused), "{refused} of 32 waits were refused");
+    ensure!(guest.frontend.call(guest.session, &hello())?.result == 0, "the session is spoilt");
+    Ok(())
+}
