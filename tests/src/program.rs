@@ -140,12 +140,14 @@ impl Programs {
     }
 }
 
+/// What a libcuda has that programs are linked against: building them needs no driver.
+const DRIVER_FUNCTIONS: &str = include_str!("../../protocol/names/libcuda.txt");
+
 /// What one program is made of.
 #[derive(Debug)]
 struct Sources {
     units: Vec<PathBuf>,
     headers: Vec<PathBuf>,
-    stub: PathBuf,
 }
 
 impl Sources {
@@ -167,7 +169,7 @@ impl Sources {
             bail!("{} has no program `{name}`", root.display());
         }
         let headers = list(&root)?.into_iter().filter(|path| is(path, "h")).collect();
-        Ok(Self { units, headers, stub: root.join("libcuda_stub.c") })
+        Ok(Self { units, headers })
     }
 
     /// Changes whenever the program could.
@@ -177,7 +179,7 @@ impl Sources {
         for flag in FLAGS {
             hash.update(flag);
         }
-        for path in self.units.iter().chain(&self.headers).chain([&self.stub]) {
+        for path in self.units.iter().chain(&self.headers) {
             hash.update(path.file_name().unwrap_or_default().as_encoded_bytes());
             hash.update(fs::read(path).with_context(|| format!("Cannot read {}", path.display()))?);
         }
@@ -218,9 +220,13 @@ impl Sources {
             command.args(["-cudadevrt", "none"]);
         }
         if self.uses_driver_api()? {
+            let source = work.join("libcuda.c");
+            let functions =
+                DRIVER_FUNCTIONS.lines().map(|name| format!("int {name}(void) {{ return 999; }}\n"));
+            fs::write(&source, functions.collect::<String>())?;
             let mut stub = Command::new("cc");
             stub.args(["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-o"]);
-            finish(stub.arg(work.join("libcuda.so")).arg(&self.stub))?;
+            finish(stub.arg(work.join("libcuda.so")).arg(&source))?;
             command.arg("-L").arg(&work).arg("-lcuda");
         }
         finish(&mut command)?;

@@ -110,7 +110,8 @@ fn run_level(paths: &Paths, stack: &Stack, level: Level, arguments: &TestArgumen
         let passed =
             [&crates[..], &helpers[..]].map(|selection| cargo_test(paths, stack, selection, arguments));
         let [crates, helpers] = passed;
-        return Ok(if crates? && helpers? { Outcome::Passed } else { Outcome::Failed });
+        let passed = crates? && helpers? && check_model(paths, arguments)?;
+        return Ok(if passed { Outcome::Passed } else { Outcome::Failed });
     }
     let source = paths.root.join("tests/tests").join(&name);
     if !source.is_dir() && !source.with_extension("rs").exists() {
@@ -131,6 +132,16 @@ fn cargo_test(paths: &Paths, stack: &Stack, selection: &[&str], arguments: &Test
         cargo.env("VHOST_CUDA_NVCC_12", nvcc_12);
     }
     tell_places(&mut cargo, paths, stack, arguments.kernel)?;
+    Ok(cargo.args(&arguments.arguments).status().context("Cannot start cargo")?.success())
+}
+
+/// Runs the hand-off of lanes in every interleaving: the same code, built with loom's atomics.
+fn check_model(paths: &Paths, arguments: &TestArguments) -> Result<bool> {
+    let mut cargo = Command::new("cargo");
+    cargo.args(["test", "--release", "--package", "virtio-cuda-ring", "--test", "model", "--"]);
+    // Other flags are another build of everything: it must not push the usual one out.
+    cargo.current_dir(&paths.root).env("CARGO_TARGET_DIR", paths.target.join("model"));
+    cargo.env("RUSTFLAGS", "--cfg loom");
     Ok(cargo.args(&arguments.arguments).status().context("Cannot start cargo")?.success())
 }
 

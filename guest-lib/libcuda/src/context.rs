@@ -108,7 +108,12 @@ fn or_current(api: Api, context: u64) -> Result<u64, CudaError> {
 
 fn synchronize(api: Api, context: u64) -> Result<(), CudaError> {
     let call = &mut api.driver.session.call().context(ContextId(context));
+    let so_far = api.driver.memory.quiet.so_far();
     calls::cuCtxSynchronize(call)?;
+    // Another context may have work of its own.
+    if api.driver.contexts.is_only_one() {
+        api.driver.memory.quiet.done(so_far);
+    }
     api.context_synchronized();
     Ok(())
 }

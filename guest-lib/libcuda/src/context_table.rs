@@ -100,6 +100,12 @@ impl Contexts {
         devices.get(&context).is_some_and(|&(_, exists)| !exists)
     }
 
+    /// Whether at most one context exists.
+    pub fn is_only_one(&self) -> bool {
+        let devices = self.devices.read().unwrap_or_else(PoisonError::into_inner);
+        devices.values().filter(|&&(_, exists)| exists).count() <= 1
+    }
+
     /// The device of a context; `CUDA_ERROR_INVALID_CONTEXT` if there is no such context.
     pub fn device_of(&self, context: u64) -> Result<u32, CudaError> {
         let devices = self.devices.read().unwrap_or_else(PoisonError::into_inner);

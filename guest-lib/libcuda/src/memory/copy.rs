@@ -172,12 +172,13 @@ impl Api {
                 _ => self.by_program(dst, src, bytes, timing)?,
             },
         }
-        match timing {
-            Timing::Wait => {
-                self.work_queued();
-                self.synchronized();
-            }
-            Timing::Stream(_) => self.work_queued(),
+        if dst.host().is_some() {
+            self.work_queued()
+        } else {
+            self.device_work_queued()
+        }
+        if timing == Timing::Wait {
+            self.synchronized();
         }
         Ok(())
     }
@@ -211,7 +212,10 @@ impl Api {
     fn may_post_to(&self, device: u64, bytes: u64, timing: Timing) -> bool {
         let ordered = match timing {
             Timing::Stream(stream) => self.may_post(stream.0),
-            Timing::Wait => self.may_post(0) && !self.driver.memory.ranges.any_host(),
+            Timing::Wait => {
+                let memory = &self.driver.memory;
+                self.may_post(0) && (memory.quiet.is_quiet() || !memory.ranges.any_host())
+            }
         };
         ordered && self.owns(device, bytes)
     }

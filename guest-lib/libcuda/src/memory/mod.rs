@@ -32,6 +32,7 @@ use crate::memory::ranges::{DeviceRange, HostKind, Ranges};
 use crate::memory::shadow::Shadows;
 use crate::memory::window::Window;
 use crate::module_table::Variable;
+use crate::post::Quiet;
 
 /// All that the library knows about memory.
 #[derive(Debug, Default)]
@@ -48,6 +49,8 @@ pub struct Memory {
     pub shadows: Shadows,
     /// What programs said about managed memory.
     pub advice: Advice,
+    /// Work that may change what the program sees.
+    pub quiet: Quiet,
 }
 
 impl Memory {

@@ -208,6 +208,12 @@ impl Api {
 
     /// To be called once such work is queued.
     pub fn work_queued(&self) {
+        self.driver.memory.quiet.queue();
+        self.device_work_queued();
+    }
+
+    /// As [`Self::work_queued`], for work that changes nothing but device memory.
+    pub fn device_work_queued(&self) {
         let shadows = &self.driver.memory.shadows;
         if shadows.any.load(Ordering::Acquire) {
             shadows.stale.store(true, Ordering::Release);
