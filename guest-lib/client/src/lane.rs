@@ -24,9 +24,13 @@ pub const INLINE_BYTES: usize = 64 << 10;
 const MAX_LANES: u32 = 64;
 /// How long to watch for a reply or for room before sleeping, where there are cores to spare and where not. With
 /// one core the executor cannot run meanwhile.
-const WATCH: Duration = Duration::from_micros(50);
+const WATCH: Duration = Duration::from_millis(1);
 const WATCH_FEW_CORES: Duration = Duration::from_micros(20);
 const FEW_CORES: usize = 4;
+/// Then, where there are cores to spare, how long to look from time to time only, and how much of what has passed
+/// to sleep between two looks: waking up through the request queue takes long when the cores on the way sleep too.
+const LOOK: Duration = Duration::from_millis(20);
+const LOOK_SHARE: u32 = 64;
 
 /// The next record's number.
 static NEXT: AtomicU64 = AtomicU64::new(1);
@@ -82,14 +86,24 @@ pub struct Lanes {
     #[allow(clippy::vec_box)]
     idle: Mutex<Vec<Box<Lane>>>,
     made: AtomicU32,
+    most: u32,
     off: AtomicBool,
 }
 
 impl Lanes {
-    /// Lanes, unless the environment says otherwise.
-    pub fn from_environment() -> Self {
+    /// Lanes, unless the environment says otherwise, for a session that may have `outstanding` requests.
+    ///
+    /// A thread that waits for its lane has a request outstanding, and it may be another thread's wake-up that it
+    /// waits for: each lane needs one that nothing else takes.
+    pub fn new(outstanding: u32) -> Self {
         let off = std::env::var_os(LANES_VARIABLE).is_some_and(|value| value == "0");
-        Self { off: AtomicBool::new(off), ..Self::default() }
+        let most = if off { 0 } else { MAX_LANES.min(outstanding / 2) };
+        Self { most, ..Self::default() }
+    }
+
+    /// Requests that are kept for lanes.
+    pub fn requests(&self) -> u32 {
+        self.most
     }
 
     fn take(&self, session: &Session) -> Option<Box<Lane>> {
@@ -99,11 +113,14 @@ impl Lanes {
         if let Some(idle) = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop() {
             return Some(idle);
         }
-        if self.made.fetch_add(1, Ordering::Relaxed) >= MAX_LANES {
+        if self.made.fetch_add(1, Ordering::Relaxed) >= self.most {
             self.made.fetch_sub(1, Ordering::Relaxed);
             return None;
         }
-        match session.transport().share(LANE_BYTES) {
+        let permit = session.outstanding();
+        let shared = session.transport().share(LANE_BYTES);
+        drop(permit);
+        match shared {
             Ok((base, tag)) => {
                 // SAFETY: the transport has mapped that many bytes at a page's start, for good.
                 let memory = unsafe { LaneMemory::new(base) };
@@ -216,7 +233,8 @@ impl InUse {
 
     fn make_room(&mut self, session: &Session, bytes: usize) -> Result<(), ClientError> {
         let Some(needed) = self.producer().must_wait(bytes) else { return Ok(()) };
-        if watch(|| self.producer().must_wait(bytes).is_none().then_some(())).is_none() {
+        let needed = self.producer().worth_waiting_for(needed);
+        if watch(|| self.producer().has_consumed(needed).then_some(())).is_none() {
             count(&STATISTICS.sleeps);
             session.wait_for_lane(0, needed)?;
         }
@@ -229,14 +247,14 @@ impl InUse {
 
 /// Asks again and again, for a while.
 fn watch<T>(mut ask: impl FnMut() -> Option<T>) -> Option<T> {
-    static HOW_LONG: OnceLock<Duration> = OnceLock::new();
-    let how_long =
+    static HOW_LONG: OnceLock<(Duration, Duration)> = OnceLock::new();
+    let (how_long, look) =
         *HOW_LONG.get_or_init(|| match std::thread::available_parallelism().map_or(1, usize::from) {
-            1 => Duration::ZERO,
-            cores if cores < FEW_CORES => WATCH_FEW_CORES,
-            _ => WATCH,
+            1 => (Duration::ZERO, Duration::ZERO),
+            cores if cores < FEW_CORES => (WATCH_FEW_CORES, WATCH_FEW_CORES),
+            _ => (WATCH, LOOK),
         });
-    let until = Instant::now() + how_long;
+    let start = Instant::now();
     loop {
         // The clock costs more than a look.
         for _ in 0..16 {
@@ -245,8 +263,12 @@ fn watch<T>(mut ask: impl FnMut() -> Option<T>) -> Option<T> {
             }
             std::hint::spin_loop();
         }
-        if Instant::now() >= until {
+        let passed = start.elapsed();
+        if passed >= look {
             return None;
+        }
+        if passed >= how_long {
+            std::thread::sleep(passed / LOOK_SHARE);
         }
     }
 }

@@ -60,11 +60,13 @@ impl Session {
             Some(path) => Box::new(VirtioUser::connect(path.as_ref())?),
             None => Box::new(DeviceNode::open()?),
         };
+        let limits = transport.limits();
+        let lanes = Lanes::new(limits.outstanding);
         let mut session = Self {
-            limits: transport.limits(),
-            outstanding: Outstanding::new(transport.limits().outstanding),
+            limits,
+            outstanding: Outstanding::new(limits.outstanding - lanes.requests()),
             transport,
-            lanes: Lanes::from_environment(),
+            lanes,
             lost: AtomicBool::new(false),
             driver_version: 0,
             device_count: 0,

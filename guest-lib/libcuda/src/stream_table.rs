@@ -33,6 +33,13 @@ impl Events {
         self.0.write().unwrap_or_else(PoisonError::into_inner).remove(&handle);
     }
 
+    /// Work was queued that may record any of them.
+    pub fn record_all(&self) {
+        for event in self.0.read().unwrap_or_else(PoisonError::into_inner).values() {
+            event.record();
+        }
+    }
+
     /// What is known of an event.
     pub fn get(&self, handle: u64) -> Option<Arc<Reached>> {
         self.0.read().unwrap_or_else(PoisonError::into_inner).get(&handle).cloned()

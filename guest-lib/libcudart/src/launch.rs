@@ -163,11 +163,27 @@ unsafe fn launch(
     let size = driver_size(shared_memory)?;
     let extra = core::ptr::null_mut();
     // SAFETY: the caller's contract.
-    unsafe {
+    let launched = unsafe {
         driver::cuLaunchKernel(
             function, grid.x, grid.y, grid.z, block.x, block.y, block.z, size, stream, args, extra,
         )
-    }
+    };
+    #[cfg(cuda_major = "12")]
+    let launched = launched.map_err(|error| of_shape(error, grid, block));
+    launched
+}
+
+/// The runtime of CUDA 12 names dimensions that no device takes (CUDA C++ Programming Guide, "Technical
+/// Specifications per Compute Capability"); that of 13 passes on what the driver says.
+#[cfg(cuda_major = "12")]
+fn of_shape(error: cudaError_t, grid: dim3, block: dim3) -> cudaError_t {
+    let fits = |value: dim3, most: [u32; 3]| {
+        [value.x, value.y, value.z].into_iter().zip(most).all(|(value, most)| (1..=most).contains(&value))
+    };
+    let threads = u64::from(block.x) * u64::from(block.y) * u64::from(block.z);
+    let good =
+        fits(grid, [i32::MAX as u32, 65535, 65535]) && fits(block, [1024, 1024, 64]) && threads <= 1024;
+    if error == cudaErrorInvalidValue && !good { crate::error::cudaErrorInvalidConfiguration } else { error }
 }
 
 /// # Safety

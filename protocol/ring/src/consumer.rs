@@ -34,6 +34,8 @@ pub struct Consumer {
     memory: LaneMemory,
     /// Bytes consumed.
     head: u64,
+    /// The producer's progress as seen and checked last: while there is more, its cache line is left alone.
+    tail: u64,
     /// Bytes of the record that was taken out last and is not released yet.
     taken: u64,
 }
@@ -47,21 +49,16 @@ impl Consumer {
         header.replied.0.store(0, Ordering::Relaxed);
         header.deferred.0.store(0, Ordering::Relaxed);
         header.parked.0.store(0, Ordering::Release);
-        Self { memory, head: 0, taken: 0 }
+        Self { memory, head: 0, tail: 0, taken: 0 }
     }
 
     /// Takes the next record out, whose contents replace those of `contents`. `None`: there is none now.
     pub fn next(&mut self, contents: &mut Vec<u8>) -> Result<Option<Record>, Corrupt> {
         loop {
-            // Acquire: the records before it are complete.
-            let tail = self.memory.header().tail.0.load(Ordering::Acquire);
-            let there = tail.wrapping_sub(self.head);
-            if there == 0 {
+            if self.tail == self.head && !self.look()? {
                 return Ok(None);
             }
-            if there > RECORDS_BYTES as u64 || !there.is_multiple_of(HEAD_BYTES as u64) {
-                return Err(Corrupt { what: "tail", value: tail });
-            }
+            let there = self.tail - self.head;
             let at = (self.head % RECORDS_BYTES as u64) as usize;
             let [word, number] = self.memory.read_head(at);
             let (bytes, kind) = (word as u32 as usize, (word >> 32) as u32);
@@ -84,6 +81,19 @@ impl Consumer {
                 }
             }
         }
+    }
+
+    /// Looks whether the producer has put something in.
+    fn look(&mut self) -> Result<bool, Corrupt> {
+        // Acquire: the records before it are complete.
+        let tail = self.memory.header().tail.0.load(Ordering::Acquire);
+        let there = tail.wrapping_sub(self.head);
+        if there > RECORDS_BYTES as u64 || !there.is_multiple_of(HEAD_BYTES as u64) {
+            return Err(Corrupt { what: "tail", value: tail });
+        }
+        // No overflow: `head` is a sum of lengths of records, and so is the tail that passed the check.
+        self.tail = self.head + there;
+        Ok(there > 0)
     }
 
     /// Gives the room of the record that was taken out last back, and tells the producer that it is done.

@@ -43,6 +43,18 @@ impl Producer {
         (self.head < needed).then_some(needed)
     }
 
+    /// What to wait for when a record does not fit: somewhat more than it needs, so that the two sides do not meet
+    /// at every record of a full ring. The consumer comes there without anything more being put in.
+    pub fn worth_waiting_for(&self, needed: u64) -> u64 {
+        (needed + RECORDS_BYTES as u64 / 8).min(self.tail)
+    }
+
+    /// Whether the consumer has consumed that much.
+    pub fn has_consumed(&mut self, bytes: u64) -> bool {
+        self.head = self.memory.header().head.0.load(Ordering::Acquire);
+        self.head >= bytes
+    }
+
     /// Whether the consumer is done with everything.
     pub fn is_drained(&mut self) -> bool {
         self.head = self.memory.header().head.0.load(Ordering::Acquire);

@@ -30,9 +30,7 @@ pub struct ThreadState {
     current: Option<(ContextId, u64)>,
     /// What the just-in-time compiler had to say last.
     pub jit: JitLogs,
-    /// The call that runs came without anybody waiting for it.
-    pub posted: bool,
-    /// The first error of such calls, until it is told.
+    /// The first error of calls that nobody waited for, until it is told.
     pub deferred: Option<CudaError>,
     /// The lane that the thread has just got.
     pub new_lane: Option<Lane>,
@@ -108,7 +106,6 @@ pub type Reply = (u32, Vec<u8>);
 
 /// Executes the call in `frame` on the calling thread.
 pub fn execute(session: &SessionState, thread: &mut ThreadState, frame: &mut Frame) -> Reply {
-    let posted = thread.posted;
     let reply_room = frame.header.reply_room as usize;
     let Some((header, args, mut cx)) = open(session, thread, frame) else {
         return (REPLY_INVALID, Vec::new());
@@ -116,11 +113,8 @@ pub fn execute(session: &SessionState, thread: &mut ThreadState, frame: &mut Fra
     let mut results = [0; MAX_RESULTS];
     let mut writer = Writer::new(&mut results);
     let opcode = Opcode::from_u32(header.opcode);
-    let outcome = match opcode {
-        None => Err(CudaError::NOT_SUPPORTED),
-        Some(_) if session.refused.load(Ordering::Relaxed) => Err(CudaError::SYSTEM_DRIVER_MISMATCH),
-        Some(opcode) => run(opcode, &mut cx, Reader::new(args), &mut writer),
-    };
+    let printed = session.output.so_far(opcode);
+    let outcome = run(opcode, &mut cx, Reader::new(args), &mut writer);
     let used = if outcome.is_ok() { writer.used() } else { 0 };
     let inline = match &cx.bulk_out {
         BulkOut::Inline { bytes, .. } if outcome.is_ok() => &bytes[..],
@@ -128,7 +122,7 @@ pub fn execute(session: &SessionState, thread: &mut ThreadState, frame: &mut Fra
     };
     let result = outcome.err().map_or(0, |error| error.0);
     trace!("thread {}: {} -> {result}", header.thread, opcode.map_or("?", Opcode::name));
-    let flags = if !posted && opcode.is_some_and(may_print) { session.output.flags() } else { 0 };
+    let flags = if opcode.is_some_and(may_print) { session.output.flags(printed) } else { 0 };
     let head =
         ResultHeader { result, results_bytes: used as u32, flags, bulk_out_bytes: inline.len() as u32 };
     let mut payload = Vec::with_capacity(size_of::<ResultHeader>() + used + inline.len());
@@ -141,7 +135,28 @@ pub fn execute(session: &SessionState, thread: &mut ThreadState, frame: &mut Fra
     (REPLY_OK, payload)
 }
 
-fn run(opcode: Opcode, cx: &mut CallContext<'_>, args: Reader<'_>, results: &mut Writer<'_>) -> CuResult<()> {
+/// Executes the call in `frame`, of which nobody wants a reply.
+///
+/// Errors: the call's; `CUDA_ERROR_INVALID_VALUE` for one that is malformed.
+pub fn execute_posted(session: &SessionState, thread: &mut ThreadState, frame: &mut Frame) -> CuResult<()> {
+    let (header, args, mut cx) = open(session, thread, frame).ok_or(CudaError::INVALID_VALUE)?;
+    let opcode = Opcode::from_u32(header.opcode);
+    session.output.so_far(opcode);
+    let outcome = run(opcode, &mut cx, Reader::new(args), &mut Writer::new(&mut [0; MAX_RESULTS]));
+    trace!("thread {}: {} -> {outcome:?}, posted", header.thread, opcode.map_or("?", Opcode::name));
+    outcome
+}
+
+fn run(
+    opcode: Option<Opcode>,
+    cx: &mut CallContext<'_>,
+    args: Reader<'_>,
+    results: &mut Writer<'_>,
+) -> CuResult<()> {
+    let opcode = opcode.ok_or(CudaError::NOT_SUPPORTED)?;
+    if cx.session.refused.load(Ordering::Relaxed) {
+        return Err(CudaError::SYSTEM_DRIVER_MISMATCH);
+    }
     if needs_context(opcode) {
         cx.thread.make_current(cx.session, cx.context)?;
     }
@@ -154,36 +169,40 @@ fn open<'a>(
     thread: &'a mut ThreadState,
     frame: &'a mut Frame,
 ) -> Option<(CallHeader, &'a [u8], CallContext<'a>)> {
-    let memory = session.memory();
-    let ins = PageList::new(memory.clone(), std::mem::take(&mut frame.in_entries)).ok()?;
-    let outs = PageList::new(memory, std::mem::take(&mut frame.out_entries)).ok()?;
+    let keep = frame.header.flags & FLAG_KEEP != 0;
+    let (mut ins, mut outs) = (None, None);
+    if keep || !frame.in_entries.is_empty() || !frame.out_entries.is_empty() {
+        let memory = session.memory();
+        ins = Some(PageList::new(memory.clone(), std::mem::take(&mut frame.in_entries)).ok()?);
+        outs = Some(PageList::new(memory, std::mem::take(&mut frame.out_entries)).ok()?);
+    }
+    let bytes_of = |list: &Option<PageList>| list.as_ref().map_or(0, PageList::bytes);
     let (header, rest) = CallHeader::read_from_prefix(&frame.payload).ok()?;
     let (args, rest) = rest.split_at_checked(header.args_bytes as usize)?;
     if header.flags & !(CALL_IN_INLINE | CALL_OUT_INLINE) != 0 {
         return None;
     }
-    let bulk_in = match (header.flags & CALL_IN_INLINE != 0, ins.bytes()) {
+    let bulk_in = match (header.flags & CALL_IN_INLINE != 0, bytes_of(&ins)) {
         (true, 0) => BulkIn::Inline(rest),
         (false, 0) if rest.is_empty() => BulkIn::Inline(&[]),
-        (false, _) if rest.is_empty() => BulkIn::Pages(ins),
+        (false, _) if rest.is_empty() => BulkIn::Pages(ins?),
         _ => return None,
     };
     if bulk_in.bytes() != header.bulk_in_bytes {
         return None;
     }
     let inline = header.flags & CALL_OUT_INLINE != 0;
-    let keep = frame.header.flags & FLAG_KEEP != 0;
     let room = usize::try_from(header.bulk_out_bytes).ok()?;
-    let (bulk_out, kept) = match (keep, inline, outs.bytes()) {
+    let (bulk_out, kept) = match (keep, inline, bytes_of(&outs)) {
         // Kept pages are no bulk output, though a guest library may count them as such.
-        (true, false, _) => (BulkOut::inline(0), Some(Kept { tag: frame.header.tag, pages: outs })),
+        (true, false, _) => (BulkOut::inline(0), Some(Kept { tag: frame.header.tag, pages: outs? })),
         (false, true, 0) => {
             let fits = room.checked_add(size_of::<ResultHeader>())? <= frame.header.reply_room as usize;
             (BulkOut::inline(if fits { room } else { return None }), None)
         }
         (false, false, bytes) if bytes != header.bulk_out_bytes => return None,
         (false, false, 0) => (BulkOut::inline(0), None),
-        (false, false, _) => (BulkOut::Pages(outs), None),
+        (false, false, _) => (BulkOut::Pages(outs?), None),
         _ => return None,
     };
     let context = ContextId(header.context);

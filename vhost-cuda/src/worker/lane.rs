@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The executor's end of a lane: records are executed as they come; when none comes for a while it sleeps.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use virtio_cuda_protocol::transport::REPLY_OK;
 use virtio_cuda_ring::{Consumer, Kind, LANE_BYTES, LaneMemory, MAX_REPLY_BYTES, Record};
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::call::{ThreadState, execute};
+use super::call::{ThreadState, execute, execute_posted};
 use super::executor::{Message, Replies};
 use super::gpu::CudaError;
 use super::state::SessionState;
@@ -56,14 +56,15 @@ impl Lane {
         thread: &mut ThreadState,
         (inbox, waits, replies): (&Receiver<Message>, &Waits, &Replies),
     ) -> Option<Message> {
-        let mut sleep_at = Instant::now() + self.watch;
+        // The clock is only looked at while there is nothing to do.
+        let mut sleep_at = None;
         loop {
             match self.consumer.next(&mut self.contents) {
                 Err(corrupt) => super::end_process(&corrupt.to_string()),
                 Ok(Some(record)) => {
                     self.execute(session, thread, record);
                     waits.progress((self.replied, self.consumer.consumed()), replies);
-                    sleep_at = Instant::now() + self.watch;
+                    sleep_at = None;
                     continue;
                 }
                 Ok(None) => {}
@@ -73,7 +74,8 @@ impl Lane {
                 Err(TryRecvError::Disconnected) => return None,
                 Err(TryRecvError::Empty) => {}
             }
-            if Instant::now() < sleep_at {
+            let now = Instant::now();
+            if now < *sleep_at.get_or_insert(now + self.watch) {
                 std::hint::spin_loop();
             } else if self.consumer.park() {
                 let message = inbox.recv().ok();
@@ -85,12 +87,10 @@ impl Lane {
 
     fn execute(&mut self, session: &SessionState, thread: &mut ThreadState, record: Record) {
         session.turns.wait_for(record.number);
-        thread.posted = record.kind == Kind::Post;
         let header = ToWorker { reply_room: MAX_REPLY_BYTES as u32, ..ToWorker::default() };
         let mut frame = Frame::of_payload(header, std::mem::take(&mut self.contents));
-        if thread.posted {
-            let (_, reply) = execute(session, thread, &mut frame);
-            if let Some(error) = error_of(&reply) {
+        if record.kind == Kind::Post {
+            if let Err(error) = execute_posted(session, thread, &mut frame) {
                 thread.deferred.get_or_insert(error);
                 self.consumer.set_deferred_error(true);
             }
@@ -112,22 +112,12 @@ impl Lane {
             self.replied = record.number;
             self.consumer.release();
         }
-        thread.posted = false;
         self.contents = frame.payload;
     }
 }
 
 fn failure(error: CudaError) -> Vec<u8> {
     ResultHeader { result: error.0, ..ResultHeader::default() }.as_bytes().to_vec()
-}
-
-/// The error that a reply tells; a call too malformed for a reply counts as one.
-fn error_of(reply: &[u8]) -> Option<CudaError> {
-    match ResultHeader::read_from_prefix(reply) {
-        Ok((header, _)) if header.result == 0 => None,
-        Ok((header, _)) => Some(CudaError(header.result)),
-        Err(_) => Some(CudaError::INVALID_VALUE),
-    }
 }
 
 /// Whether a call may answer with the error of an earlier one: all of CUDA's may.
@@ -161,23 +151,27 @@ impl Waits {
             return false;
         }
         waiting.push(Waiting { request, reply, consumed });
-        // The executor makes progress and then looks for waiters, this side the other way round (all SeqCst).
-        self.any.store(true, Ordering::SeqCst);
+        // The executor makes progress and then looks for waiters, this side the other way round.
+        self.any.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
         self.answer(&mut waiting, replies);
         true
     }
 
     /// Notes how far the lane has come: the record answered last, and the bytes consumed.
     pub fn progress(&self, (replied, consumed): (u64, u64), replies: &Replies) {
-        self.replied.store(replied, Ordering::SeqCst);
-        self.consumed.store(consumed, Ordering::SeqCst);
-        if self.any.load(Ordering::SeqCst) {
+        self.replied.store(replied, Ordering::Relaxed);
+        self.consumed.store(consumed, Ordering::Relaxed);
+        // See `add`.
+        fence(Ordering::SeqCst);
+        if self.any.load(Ordering::Relaxed) {
             self.answer(&mut self.waiting.lock().unwrap_or_else(PoisonError::into_inner), replies);
         }
     }
 
     fn answer(&self, waiting: &mut Vec<Waiting>, replies: &Replies) {
-        let (replied, consumed) = (self.replied.load(Ordering::SeqCst), self.consumed.load(Ordering::SeqCst));
+        let (replied, consumed) =
+            (self.replied.load(Ordering::Relaxed), self.consumed.load(Ordering::Relaxed));
         waiting.retain(|one| {
             let there = replied >= one.reply && consumed >= one.consumed;
             if there {
@@ -185,6 +179,6 @@ impl Waits {
             }
             !there
         });
-        self.any.store(!waiting.is_empty(), Ordering::SeqCst);
+        self.any.store(!waiting.is_empty(), Ordering::Relaxed);
     }
 }

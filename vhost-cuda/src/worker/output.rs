@@ -6,10 +6,11 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use log::debug;
-use virtio_cuda_protocol::cuda::{RESULT_STDERR, RESULT_STDOUT};
+use virtio_cuda_protocol::cuda::{Opcode, RESULT_STDERR, RESULT_STDOUT};
 
 /// Bytes of one stream that are kept for a guest that does not fetch them; older ones are dropped.
 const MAX_UNREAD: u64 = 64 << 20;
@@ -20,6 +21,9 @@ const PAGE: u64 = 4096;
 #[derive(Debug)]
 pub struct Output {
     streams: [Captured; 2],
+    /// Calls after which something could be printed, and how many of them were done when it was last looked.
+    causes: AtomicU64,
+    looked: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -33,11 +37,42 @@ struct Captured {
 impl Output {
     /// Redirects file descriptors 1 and 2 of this process.
     pub fn capture() -> io::Result<Self> {
-        Ok(Self { streams: [Captured::over(1)?, Captured::over(2)?] })
+        Ok(Self {
+            streams: [Captured::over(1)?, Captured::over(2)?],
+            causes: AtomicU64::new(0),
+            looked: AtomicU64::new(0),
+        })
     }
 
-    /// `RESULT_*` flags of the streams that hold unfetched bytes.
-    pub fn flags(&self) -> u32 {
+    /// To be called before a call: counts it, if work or code comes with it. What is printed so far is complete
+    /// when the call has waited for everything: then that many causes are settled, else none.
+    pub fn so_far(&self, opcode: Option<Opcode>) -> u64 {
+        match opcode {
+            Some(Opcode::cuCtxSynchronize) => self.causes.load(Ordering::SeqCst),
+            // The stack's own calls, those of devices, memory, streams and events run no code.
+            Some(opcode) if matches!(opcode as u32 >> 8, 0 | 1 | 3 | 6 | 7) => 0,
+            _ => {
+                self.causes.fetch_add(1, Ordering::SeqCst);
+                0
+            }
+        }
+    }
+
+    /// `RESULT_*` flags of the streams that hold unfetched bytes, after a call for which [`Self::so_far`] said
+    /// `settled`.
+    pub fn flags(&self, settled: u64) -> u32 {
+        if self.looked.load(Ordering::SeqCst) == self.causes.load(Ordering::SeqCst) {
+            return 0;
+        }
+        let flags = self.look();
+        // Nothing more can come of what is settled, and nothing is left of it.
+        if flags == 0 {
+            self.looked.fetch_max(settled, Ordering::SeqCst);
+        }
+        flags
+    }
+
+    fn look(&self) -> u32 {
         // SAFETY: a null stream means all of them. The driver prints by stdio.
         unsafe { libc::fflush(std::ptr::null_mut()) };
         let flag = |index: usize, flag| if self.streams[index].unread() > 0 { flag } else { 0 };

@@ -113,8 +113,10 @@ entry_points! {
         let mut call = api.in_context_of(hStream)?;
         let kept = &api.driver.kept;
         if api.may_post(hStream) && kept.is_proven(hGraphExec, current()) {
-            return calls::cuGraphLaunch(&mut call.posted(), GraphExecId(hGraphExec), api.stream(hStream));
+            call = call.posted();
         }
+        // Its nodes may record events.
+        api.driver.events.record_all();
         calls::cuGraphLaunch(&mut call, GraphExecId(hGraphExec), api.stream(hStream))?;
         kept.exec_launched(hGraphExec, current());
         api.work_queued();
