@@ -122,7 +122,7 @@ fn latency(report: &Report, area: &Area<'_>) -> Drawn {
     }
     let low = all.iter().map(|(_, _, p)| p[0]).fold(0.0, f64::min).floor();
     let high = all.iter().map(|(_, _, p)| p[4]).fold(1.0, f64::max).ceil();
-    let mut chart = over_calls(&body, low..high, &|log: &f64| format!("{}", 10f64.powf(*log)))?;
+    let mut chart = over_calls(&body, low..high, &power_of_ten)?;
     for (x, place, [p5, p25, p50, p75, p95]) in all {
         let (colour, half) = (colour(place), 0.1);
         chart.draw_series([PathElement::new(vec![(x, p5), (x, p95)], colour)])?;
@@ -143,7 +143,7 @@ fn cpu(report: &Report, area: &Area<'_>) -> Drawn {
     let both = |metric: &Metric| log(metric.cpu_us + metric.host_cpu_us.unwrap_or(0.0));
     let low = slots(report).iter().map(|(_, _, metric)| log(metric.cpu_us)).fold(0.0, f64::min).floor();
     let high = slots(report).iter().map(|(_, _, metric)| both(metric)).fold(1.0, f64::max).ceil();
-    let mut chart = over_calls(&body, low..high, &|log: &f64| format!("{}", 10f64.powf(*log)))?;
+    let mut chart = over_calls(&body, low..high, &power_of_ten)?;
     for (x, place, metric) in slots(report) {
         let bar = |to: f64, share: f64| {
             Rectangle::new([(x - 0.1, low), (x + 0.1, to)], colour(place).mix(share).filled())
@@ -164,6 +164,15 @@ fn slots(report: &Report) -> Vec<(f64, Place, &Metric)> {
         }
     }
     all
+}
+
+/// The label of a logarithm; none between the powers of ten.
+fn power_of_ten(log: &f64) -> String {
+    let whole = log.round();
+    if (log - whole).abs() > 1e-6 {
+        return String::new();
+    }
+    format!("{:.*}", (-whole).max(0.0) as usize, 10f64.powf(whole))
 }
 
 type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
@@ -216,6 +225,12 @@ fn legend(report: &Report, area: &Area<'_>, title: &str) -> Drawn {
 mod tests {
     use super::super::report::tests::metric;
     use super::*;
+
+    #[test]
+    fn logarithms_are_labelled_at_powers_of_ten() {
+        let labels = [-2.0, -0.5, 0.0, 1.000_000_000_1, 1.5, 3.0].map(|log| power_of_ten(&log));
+        assert_eq!(labels, ["0.01", "", "1", "10", "", "1000"]);
+    }
 
     #[test]
     fn plots_show_each_place_and_need_none() -> Result<()> {
