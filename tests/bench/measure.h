@@ -16,6 +16,7 @@
 #include <ctime>
 #include <functional>
 #include <string>
+#include <sys/resource.h>
 #include <vector>
 
 using Clock = std::chrono::steady_clock;
@@ -37,6 +38,13 @@ inline double cpu_seconds() {
             exit(1);                                                                             \
         }                                                                                        \
     } while (0)
+
+// How often threads of this process went to sleep to wait for something.
+inline long waits() {
+    rusage r;
+    getrusage(RUSAGE_SELF, &r);
+    return r.ru_nvcsw;
+}
 
 // Interrupts of the virtio-cuda device so far; -1 where there is no such device.
 inline long interrupts() {
@@ -69,6 +77,7 @@ class Metric {
         printf("{\"begin\":\"%s\"}\n", name);
         fflush(stdout);
         interrupts_ = interrupts();
+        waits_ = waits();
     }
 
     // Runs `work`, which makes `calls` calls, and counts its CPU time; returns its duration in seconds.
@@ -100,11 +109,12 @@ class Metric {
     void mixed() { mixed_ = true; }
 
     void report(const char *unit) {
-        long interrupts_now = interrupts();
+        long waits_now = waits(), interrupts_now = interrupts();
         double median = quantile(samples_, 0.5), p10 = quantile(samples_, 0.1), p90 = quantile(samples_, 0.9);
         printf("{\"metric\":\"%s\",\"bytes\":%zu,\"unit\":\"%s\",\"median\":%.9g,\"p10\":%.9g,\"p90\":%.9g,"
-               "\"samples\":%zu,\"calls\":%ld,\"cpu_us\":%.6g",
-               name_.c_str(), bytes_, unit, median, p10, p90, samples_.size(), calls_, 1e6 * cpu_ / cpu_calls_);
+               "\"samples\":%zu,\"calls\":%ld,\"cpu_us\":%.6g,\"waits\":%.6g",
+               name_.c_str(), bytes_, unit, median, p10, p90, samples_.size(), calls_, 1e6 * cpu_ / cpu_calls_,
+               double(waits_now - waits_) / calls_);
         if (interrupts_ >= 0 && interrupts_now >= 0)
             printf(",\"interrupts\":%.6g", double(interrupts_now - interrupts_) / calls_);
         if (mixed_) printf(",\"mixed\":true");
@@ -129,7 +139,7 @@ class Metric {
     size_t bytes_;
     std::vector<double> samples_, singles_;
     double cpu_ = 0;
-    long cpu_calls_ = 0, calls_ = 0, interrupts_;
+    long cpu_calls_ = 0, calls_ = 0, interrupts_, waits_;
     bool mixed_ = false;
 };
 

@@ -61,6 +61,9 @@ pub struct Metric {
     /// The same of QEMU, the guest included.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub qemu_cpu_us: Option<f64>,
+    /// How often the calling process slept to wait for something, per call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waits: Option<f64>,
     /// Interrupts of the device per call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interrupts: Option<f64>,
