@@ -134,23 +134,3 @@ pub fn decode_request() -> Work {
         assert_eq!(sum, u64::from(header.in_entries) * 4096);
     })
 }
-
-/// Eight numbers from all over the call table, and one that is not in it.
-pub fn find_opcodes() -> Work {
-    const SOME: [Opcode; 8] = [
-        Opcode::session_hello,
-        Opcode::cuCtxSynchronize,
-        Opcode::cuMemAlloc_v2,
-        Opcode::cuMemcpyHtoD_v2,
-        Opcode::cuMemcpyDtoH_v2,
-        Opcode::cuLaunchKernel,
-        Opcode::cuStreamCreateWithPriority,
-        Opcode::cuEventRecordWithFlags,
-    ];
-    Box::new(|| {
-        for opcode in SOME {
-            assert!(Opcode::from_u32(black_box(opcode as u32)).is_some());
-        }
-        assert!(Opcode::from_u32(black_box(u32::MAX)).is_none());
-    })
-}

@@ -22,7 +22,6 @@ pub const ALL: &[Piece] = &[
     ("decode_copy_4KiB", codec::decode_copy),
     ("decode_result", codec::decode_result),
     ("decode_request_1024_pages", codec::decode_request),
-    ("find_8_opcodes", codec::find_opcodes),
     ("lane_post_200_bytes", lane::post_short),
     ("lane_post_4KiB", lane::post_long),
     ("lane_call_and_reply", lane::call_and_reply),
