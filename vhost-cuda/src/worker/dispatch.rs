@@ -44,7 +44,13 @@ virtio_cuda_protocol::all_calls!(emit_dispatch);
 
 /// Whether the call works in the current context. The others must work also when that has just been destroyed.
 pub fn needs_context(opcode: Opcode) -> bool {
-    opcode as u32 >= Opcode::cuCtxSynchronize as u32 && opcode != Opcode::cuCtxGetApiVersion
+    use Opcode as O;
+    let number = opcode as u32;
+    // Pools and memory without addresses belong to devices; they are given back after their contexts, too.
+    let of_pools = (O::cuMemPoolCreate as u32..O::cuMemAllocFromPoolAsync as u32).contains(&number);
+    let of_memory =
+        (O::cuMemAddressReserve as u32..=O::cuMemGetAllocationPropertiesFromHandle as u32).contains(&number);
+    number >= O::cuCtxSynchronize as u32 && opcode != O::cuCtxGetApiVersion && !of_pools && !of_memory
 }
 
 /// Whether the driver may have printed what device code left in its buffer: it does so at launches, waits,
@@ -65,5 +71,22 @@ pub fn may_print(opcode: Opcode) -> bool {
         // All copies and sets.
         _ if (O::memcpy_box_htoa as u32..=O::memcpy_box_atod as u32).contains(&(opcode as u32)) => true,
         _ => (O::cuMemcpyHtoD_v2 as u32..=O::cuMemsetD2D32Async as u32).contains(&(opcode as u32)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_belongs_to_devices_needs_no_context() {
+        for opcode in
+            [Opcode::cuMemRelease, Opcode::cuMemUnmap, Opcode::cuMemPoolDestroy, Opcode::cuCtxDestroy_v2]
+        {
+            assert!(!needs_context(opcode), "{opcode:?}");
+        }
+        for opcode in [Opcode::cuMemAllocFromPoolAsync, Opcode::cuMemAlloc_v2, Opcode::cuTexObjectCreate] {
+            assert!(needs_context(opcode), "{opcode:?}");
+        }
     }
 }
