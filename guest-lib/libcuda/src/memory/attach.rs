@@ -23,7 +23,7 @@ pub struct Attached {
 
 /// Makes the device keep `pages`, mapped at `window` if it can.
 pub fn attach(api: Api, pages: UserMemory, window: u64, flags: u32) -> Result<Attached, CudaError> {
-    keep(api, pages, window, flags, false)
+    api.with_room(|| keep(api, pages, window, flags, false))
 }
 
 /// As [`attach`], of pages that the program may unmap at any time: the transport tells when they are others.

@@ -149,6 +149,12 @@ impl Cache {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Lets all go; whether there was anything.
+    pub fn clear(&self) -> bool {
+        let gone = std::mem::take(&mut self.state().entries);
+        !gone.is_empty()
+    }
+
     /// Forgets what was registered in a context that is gone.
     pub fn forget_context(&self, context: u64) {
         let mut state = self.state();
@@ -225,17 +231,29 @@ fn limit(api: Api) -> u64 {
 }
 
 impl Api {
+    /// Does what needs pinned pages: if there is no room for them, once more without the cache.
+    pub fn with_room<T>(&self, body: impl Fn() -> Result<T, CudaError>) -> Result<T, CudaError> {
+        match body() {
+            Err(CudaError::OUT_OF_MEMORY) if self.driver.memory.cache.clear() => body(),
+            outcome => outcome,
+        }
+    }
+
     /// The cache's entry for a copy of ordinary memory, if it is to be used.
-    pub fn cached(&self, memory: UserMemory, timing: Timing) -> Option<Arc<Entry>> {
+    ///
+    /// Errors: that of an earlier call which nobody has been told of.
+    pub fn cached(&self, memory: UserMemory, timing: Timing) -> Result<Option<Arc<Entry>>, CudaError> {
         let least = if timing == Timing::Wait { MIN_BYTES } else { MIN_STREAM_BYTES };
         if memory.bytes < least {
-            return None;
+            return Ok(None);
         }
         let most = limit(*self);
         if most == 0 || !self.driver.session.transport().can_track(memory) {
-            return None;
+            return Ok(None);
         }
-        self.driver.memory.cache.look_up(*self, memory.address as u64, memory.bytes, most)
+        // Errors of what follows here are not the program's business.
+        self.driver.session.order()?;
+        Ok(self.driver.memory.cache.look_up(*self, memory.address as u64, memory.bytes, most))
     }
 
     /// Copies between device memory and a buffer of the cache, and waits for it: until then the buffer is the

@@ -188,22 +188,24 @@ impl Api {
         let dst = dst.device().ok_or(CudaError::INVALID_VALUE)?;
         let (context, stream) = (self.context()?, self.stream_of(timing));
         let source = UserMemory { address: src as usize, bytes };
-        if let Some(entry) = self.cached(source, timing) {
+        if let Some(entry) = self.cached(source, timing)? {
             return self.by_cache(&entry, source, (dst, true), self.queue_of(timing));
         }
         let itinerary = self.itinerary(source, stream)?;
         let post = bytes <= INLINE_BYTES && self.may_post_to(dst, bytes as u64, timing);
         each_piece(bytes, itinerary, |offset, length| {
             let memory = UserMemory { address: source.address + offset, bytes: length };
-            let mut call = self.call_for_piece(itinerary, context).input(memory);
-            if post {
-                call = call.posted();
-            }
             let at = DevicePtr(dst + offset as u64);
-            match stream {
-                None => calls::cuMemcpyHtoD_v2(&mut call, at),
-                Some(stream) => calls::cuMemcpyHtoDAsync_v2(&mut call, at, stream),
-            }
+            self.with_room(|| {
+                let mut call = self.call_for_piece(itinerary, context).input(memory);
+                if post {
+                    call = call.posted();
+                }
+                match stream {
+                    None => calls::cuMemcpyHtoD_v2(&mut call, at),
+                    Some(stream) => calls::cuMemcpyHtoDAsync_v2(&mut call, at, stream),
+                }
+            })
         })
     }
 
@@ -225,18 +227,20 @@ impl Api {
         let src = src.device().ok_or(CudaError::INVALID_VALUE)?;
         let (context, stream) = (self.context()?, self.stream_of(timing));
         let target = UserMemory { address: dst as usize, bytes };
-        if let Some(entry) = self.cached(target, timing) {
+        if let Some(entry) = self.cached(target, timing)? {
             return self.by_cache(&entry, target, (src, false), self.queue_of(timing));
         }
         let itinerary = self.itinerary(target, stream)?;
         each_piece(bytes, itinerary, |offset, length| {
             let memory = UserMemory { address: target.address + offset, bytes: length };
-            let mut call = self.call_for_piece(itinerary, context).output(memory);
             let at = DevicePtr(src + offset as u64);
-            match stream {
-                None => calls::cuMemcpyDtoH_v2(&mut call, at),
-                Some(stream) => calls::cuMemcpyDtoHAsync_v2(&mut call, at, stream),
-            }
+            self.with_room(|| {
+                let mut call = self.call_for_piece(itinerary, context).output(memory);
+                match stream {
+                    None => calls::cuMemcpyDtoH_v2(&mut call, at),
+                    Some(stream) => calls::cuMemcpyDtoHAsync_v2(&mut call, at, stream),
+                }
+            })
         })
     }
 
