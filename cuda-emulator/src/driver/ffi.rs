@@ -48,6 +48,8 @@ static FORKED: AtomicBool = AtomicBool::new(false);
 thread_local! {
     /// Whether the running call is a `_ptsz` or `_ptds` one.
     static PER_THREAD: Cell<bool> = const { Cell::new(false) };
+    /// Whether this thread is inside a host function of a stream or graph.
+    static IN_HOST_FUNCTION: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Runs the body of an entry that works before cuInit.
@@ -65,6 +67,9 @@ pub(super) fn after_init(body: impl FnOnce() -> CuResult<()>) -> CUresult {
     if !INITIALISED.load(Ordering::Acquire) || FORKED.load(Ordering::Relaxed) {
         return CUresult::CUDA_ERROR_NOT_INITIALIZED;
     }
+    if IN_HOST_FUNCTION.get() {
+        return CUresult::CUDA_ERROR_NOT_PERMITTED;
+    }
     before_init(body)
 }
 
@@ -81,6 +86,13 @@ pub(super) fn mark_initialised() {
 /// Whether this process is a fork()ed child of one that called cuInit.
 pub(super) fn forked() -> bool {
     FORKED.load(Ordering::Relaxed)
+}
+
+/// Runs a function of the program's on a stream's thread: it must not call the API.
+pub(super) fn in_host_function(function: impl FnOnce()) {
+    IN_HOST_FUNCTION.set(true);
+    function();
+    IN_HOST_FUNCTION.set(false);
 }
 
 /// Runs `body` with the per-thread default stream as stream 0.

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use super::capture::{self, Branch};
 use super::context::{self, CUcontext, Context};
 use super::event::{self, CUevent, Recorded};
-use super::ffi::{Out, default_stream_is_per_thread};
+use super::ffi::{Out, default_stream_is_per_thread, in_host_function};
 use super::graph::{HostWork, Work};
 use super::handle::{Handle, Registry};
 use super::queue::{Mark, Queue};
@@ -366,7 +366,7 @@ fn stream_add_callback(
     context.submit(&stream, Vec::new(), move |_, sticky| {
         let status = sticky.unwrap_or(CUresult::CUDA_SUCCESS);
         // SAFETY: the caller passed a function that may be called with this argument until the stream got here.
-        unsafe { callback(handle, status, data as *mut c_void) };
+        in_host_function(|| unsafe { callback(handle, status, data as *mut c_void) });
         Ok(())
     });
     Ok(())

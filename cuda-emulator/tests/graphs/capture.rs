@@ -151,3 +151,18 @@ fn a_capture_can_add_to_a_graph_and_its_dependencies_can_change() {
     assert_eq!(download::<i32>(target, 2), [1, 2]);
     assert_eq!(cu!(cuGraphDestroy(graph)), 0);
 }
+
+#[test]
+fn host_functions_must_not_call_the_api() {
+    static ANSWER: AtomicU32 = AtomicU32::new(0);
+    unsafe extern "C" fn call(_: *mut c_void) {
+        let mut ptr = 0;
+        ANSWER.store(cu!(cuMemAlloc_v2(&mut ptr, 4)) as u32, Ordering::SeqCst);
+    }
+    let _alone = alone();
+    cu::use_primary_context();
+    let stream = stream();
+    assert_eq!(cu!(cuLaunchHostFunc(stream, call, null_mut())), 0);
+    assert_eq!(cu!(cuStreamSynchronize(stream)), 0);
+    assert_eq!(ANSWER.load(Ordering::SeqCst), 800);
+}

@@ -11,6 +11,7 @@ use crate::driver::copy::{Fill, Kind, Side, Transfer};
 use crate::driver::copy_api::{Memcpy3D, Place3D};
 use crate::driver::device::{self, CUdeviceptr};
 use crate::driver::event::{CUevent, Event};
+use crate::driver::ffi::in_host_function;
 use crate::driver::handle::Handle;
 use crate::driver::launch::KernelWork;
 use crate::driver::mem_op::MemOp;
@@ -86,7 +87,7 @@ impl HostWork {
     pub(in super::super) fn run(&self) -> CuResult<()> {
         // SAFETY: the caller passed a function that may be called with this argument until the stream, or the last launch of
         // the graph, got here.
-        unsafe { (self.function)(self.argument as *mut c_void) };
+        in_host_function(|| unsafe { (self.function)(self.argument as *mut c_void) });
         Ok(())
     }
 }
