@@ -38,56 +38,8 @@ fn count(instr: &Instr) -> usize {
     (instr.aux >> aux::COUNT_SHIFT & 3) as usize + 1
 }
 
-/// The rest of a handler, out of its way: the part that nearly all accesses take stays small.
-macro_rules! apart {
-    ($general:ident, $base:ident, $wide:ident) => {
-        #[inline(never)]
-        unsafe fn $base<S: Copy, D: Copy, Op: Fn(S) -> D + Copy>(
-            machine: &mut Machine<'_>,
-            instr: &Instr,
-        ) -> Flow {
-            // SAFETY: the caller keeps the contract of `Handler`.
-            unsafe { $general::<S, D, Op>(machine, instr) }
-        }
-
-        #[cfg(target_arch = "x86_64")]
-        #[inline(never)]
-        #[target_feature(enable = "avx2,fma,bmi1,bmi2,lzcnt,popcnt")]
-        unsafe fn $wide<S: Copy, D: Copy, Op: Fn(S) -> D + Copy>(
-            machine: &mut Machine<'_>,
-            instr: &Instr,
-        ) -> Flow {
-            // SAFETY: as above; the caller has seen `machine.wide`.
-            unsafe { $general::<S, D, Op>(machine, instr) }
-        }
-    };
-}
-apart!(load_general, load_general_base, load_general_wide);
-apart!(store_general, store_general_base, store_general_wide);
-
 #[inline(always)]
 unsafe fn load_body<S: Copy, D: Copy, Op: Fn(S) -> D + Copy>(
-    machine: &mut Machine<'_>,
-    instr: &Instr,
-) -> Flow {
-    // SAFETY: contract of `Handler`.
-    unsafe {
-        if count(instr) == 1 && load_pattern::<S, D, Op>(machine, instr) {
-            if instr.aux & (aux::ACQUIRE | aux::POLLS) != 0 {
-                order(machine, instr);
-            }
-            return Flow::Next;
-        }
-        #[cfg(target_arch = "x86_64")]
-        if machine.wide {
-            return load_general_wide::<S, D, Op>(machine, instr);
-        }
-        load_general_base::<S, D, Op>(machine, instr)
-    }
-}
-
-#[inline(always)]
-unsafe fn load_general<S: Copy, D: Copy, Op: Fn(S) -> D + Copy>(
     machine: &mut Machine<'_>,
     instr: &Instr,
 ) -> Flow {
@@ -96,6 +48,12 @@ unsafe fn load_general<S: Copy, D: Copy, Op: Fn(S) -> D + Copy>(
     let mut at = [0; LANES];
     // SAFETY: operands as documented; `resolve` has checked the addresses for `count` elements.
     unsafe {
+        if count == 1 && load_pattern::<S, D, Op>(machine, instr) {
+            if instr.aux & (aux::ACQUIRE | aux::POLLS) != 0 {
+                order(machine, instr);
+            }
+            return Flow::Next;
+        }
         let contiguous = match machine.resolve(instr, &mut at, (size_of::<S>() * count) as u64, Access::Read)
         {
             Ok(contiguous) => contiguous,
@@ -229,32 +187,17 @@ unsafe fn store_body<S: Copy, D: Copy, Op: Fn(S) -> D + Copy>(
     machine: &mut Machine<'_>,
     instr: &Instr,
 ) -> Flow {
+    let operation = super::lanes::instance::<Op>();
+    let count = count(instr);
     if instr.aux & aux::RELEASE != 0 {
         fence(Ordering::SeqCst);
     }
-    // SAFETY: contract of `Handler`.
-    unsafe {
-        if count(instr) == 1 && store_pattern::<S, D, Op>(machine, instr) {
-            return Flow::Next;
-        }
-        #[cfg(target_arch = "x86_64")]
-        if machine.wide {
-            return store_general_wide::<S, D, Op>(machine, instr);
-        }
-        store_general_base::<S, D, Op>(machine, instr)
-    }
-}
-
-#[inline(always)]
-unsafe fn store_general<S: Copy, D: Copy, Op: Fn(S) -> D + Copy>(
-    machine: &mut Machine<'_>,
-    instr: &Instr,
-) -> Flow {
-    let operation = super::lanes::instance::<Op>();
-    let count = count(instr);
     let mut at = [0; LANES];
     // SAFETY: operands as documented; `resolve` has checked the addresses for `count` elements.
     unsafe {
+        if count == 1 && store_pattern::<S, D, Op>(machine, instr) {
+            return Flow::Next;
+        }
         let contiguous = match machine.resolve(instr, &mut at, (size_of::<D>() * count) as u64, Access::Write)
         {
             Ok(contiguous) => contiguous,

@@ -29,7 +29,7 @@ impl Pattern {
     }
 }
 
-/// Offsets in shared memory, and how each half of them lies; of a half with a pattern, only the first counts.
+/// Offsets in shared memory, and how each half of them lies.
 pub(super) struct Offsets {
     pub(super) of: [u32; LANES],
     pub(super) patterns: [Pattern; 2],
@@ -57,10 +57,9 @@ patterns!(patterns64, u64);
 mod wide {
     use std::arch::x86_64::{
         __m256i, _mm256_add_epi32, _mm256_add_epi64, _mm256_broadcastd_epi32, _mm256_broadcastq_epi64,
-        _mm256_castsi256_si128, _mm256_cmpeq_epi32, _mm256_extract_epi32, _mm256_loadu_si256,
-        _mm256_max_epu32, _mm256_movemask_epi8, _mm256_mullo_epi32, _mm256_or_si256, _mm256_set1_epi32,
-        _mm256_set1_epi64x, _mm256_setr_epi32, _mm256_setr_epi64x, _mm256_storeu_si256, _mm256_testz_si256,
-        _mm256_xor_si256,
+        _mm256_castsi256_si128, _mm256_cmpeq_epi32, _mm256_loadu_si256, _mm256_max_epu32,
+        _mm256_movemask_epi8, _mm256_mullo_epi32, _mm256_or_si256, _mm256_set1_epi32, _mm256_set1_epi64x,
+        _mm256_setr_epi32, _mm256_setr_epi64x, _mm256_storeu_si256, _mm256_testz_si256, _mm256_xor_si256,
     };
 
     use super::{HALF, LANES, Offsets, Pattern};
@@ -79,11 +78,14 @@ mod wide {
         let last = _mm256_set1_epi32(last.cast_signed());
         let (mut most, mut all) = (last, _mm256_set1_epi32(0));
         for half in 0..2 {
-            // SAFETY: 16 lanes from `half * HALF` on.
+            // SAFETY: 16 lanes from `half * HALF` on, in both arrays.
             let (low, high) = unsafe {
                 let from = base.add(half * HALF).cast::<__m256i>();
                 let low = _mm256_add_epi32(_mm256_loadu_si256(from), offset);
                 let high = _mm256_add_epi32(_mm256_loadu_si256(from.add(1)), offset);
+                let to = result.of.as_mut_ptr().add(half * HALF).cast::<__m256i>();
+                _mm256_storeu_si256(to, low);
+                _mm256_storeu_si256(to.add(1), high);
                 (low, high)
             };
             most = _mm256_max_epu32(most, _mm256_max_epu32(low, high));
@@ -96,16 +98,6 @@ mod wide {
             );
             let zero = |bits: __m256i| _mm256_testz_si256(bits, bits) != 0;
             result.patterns[half] = Pattern::new(zero(differences), zero(same));
-            // Where they have a pattern, only the first one is wanted.
-            result.of[half * HALF] = _mm256_extract_epi32::<0>(low).cast_unsigned();
-            if result.patterns[half] == Pattern::Scattered {
-                // SAFETY: 16 lanes from `half * HALF` on.
-                unsafe {
-                    let to = result.of.as_mut_ptr().add(half * HALF).cast::<__m256i>();
-                    _mm256_storeu_si256(to, low);
-                    _mm256_storeu_si256(to.add(1), high);
-                }
-            }
         }
         let inside = _mm256_movemask_epi8(_mm256_cmpeq_epi32(most, last)) == -1;
         let mask = _mm256_set1_epi32(bytes.cast_signed() - 1);
