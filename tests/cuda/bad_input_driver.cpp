@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
+// nvcc: -Xcompiler -O0
 // The driver API: devices, contexts, code, streams, events, launches.
 #include "bad_input_driver.h"
 

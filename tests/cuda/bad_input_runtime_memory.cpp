@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
+// nvcc: -Xcompiler -O0
 // The runtime API: memory, arrays, textures.
 #include "bad_input_runtime.h"
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
+// nvcc: -Xcompiler -O0
 // The driver API: textures, tensor maps, objects of other APIs, green contexts.
 #include "bad_input_driver.h"
 

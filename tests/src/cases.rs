@@ -152,6 +152,8 @@ pub const CASES: &[Case] = &[
     Case::new("per_thread_stream"),
     Case::new("versioned_structs"),
     of_12("versioned_structs_cuda12", "versioned_structs@12"),
+    Case::new("versioned_graphs"),
+    of_12("versioned_graphs_cuda12", "versioned_graphs@12"),
     of_12("per_thread_stream_cuda12", "per_thread_stream@12"),
     of_12("vector_add_cuda12", "vector_add@12"),
     of_12("two_units_cuda12", "two_units@12"),

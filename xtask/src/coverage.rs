@@ -5,19 +5,62 @@
 //! A name that is not done yet is a weak alias of the library's "not supported" function, so the symbol
 //! table itself says what is real: the page cannot drift from the code.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
+use std::fs;
 use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-/// Libraries that the page lists: title, path below `target/stack`, what stands behind a missing name.
-const LIBRARIES: &[(&str, &str, &str)] = &[
-    ("Runtime API (`libcudart.so.13`)", "guest/lib/libcudart.so.13", "cudaErrorNotSupported (801)"),
-    ("Runtime API of 12 (`libcudart.so.12`)", "guest/lib/libcudart.so.12", "cudaErrorNotSupported (801)"),
-    ("Driver API in the guest (`libcuda.so.1`)", "guest/lib/libcuda.so.1", "CUDA_ERROR_NOT_SUPPORTED (801)"),
+/// A library that the page lists.
+struct Listed {
+    title: &'static str,
+    /// Below `target/stack`.
+    path: &'static str,
+    /// What stands behind a missing name.
+    error: &'static str,
+    /// Which versions have a name: lists of names, each with the version.
+    versions: &'static [(&'static str, &'static str)],
+}
+
+const NOT_SUPPORTED: &str = "CUDA_ERROR_NOT_SUPPORTED or cudaErrorNotSupported (801)";
+
+const LIBRARIES: &[Listed] = &[
+    Listed {
+        title: "Runtime API (`libcudart.so.13`)",
+        path: "guest/lib/libcudart.so.13",
+        error: NOT_SUPPORTED,
+        versions: RUNTIMES,
+    },
+    Listed {
+        title: "Runtime API of CUDA 12 (`libcudart.so.12`)",
+        path: "guest/lib/libcudart.so.12",
+        error: NOT_SUPPORTED,
+        versions: RUNTIMES,
+    },
+    Listed {
+        title: "Driver API in the guest (`libcuda.so.1`)",
+        path: "guest/lib/libcuda.so.1",
+        error: NOT_SUPPORTED,
+        versions: &[],
+    },
+    Listed {
+        title: "Management library in the guest (`libnvidia-ml.so.1`)",
+        path: "guest/lib/libnvidia-ml.so.1",
+        error: "NVML_ERROR_NOT_SUPPORTED (3)",
+        versions: &[],
+    },
 ];
+
+const RUNTIMES: &[(&str, &str)] =
+    &[("12.9", "guest-lib/libcudart/names/12.9.txt"), ("13.0", "guest-lib/libcudart/names/13.0.txt")];
+
+/// The programs that show what works; others name functions only to misuse them.
+const PROGRAMS: &str = "tests/cuda";
+const MISUSE: &str = "bad_input";
+/// Programs that the page names for a function.
+const MOST_PROGRAMS: usize = 3;
 
 /// Exported functions of a library and whether each is real.
 fn exports(library: &Path) -> Result<BTreeMap<String, bool>> {
@@ -42,7 +85,7 @@ fn parse_symbol(line: &str) -> Option<(String, bool)> {
     let mut words = line.split_whitespace().skip(1);
     let kind = words.next()?;
     let name = words.next()?.split('@').next()?;
-    let cuda = name.starts_with("cu") || name.starts_with("__cuda");
+    let cuda = ["cu", "__cuda", "nvml"].iter().any(|prefix| name.starts_with(prefix));
     match kind {
         "T" if cuda => Some((name.to_owned(), true)),
         "W" if cuda => Some((name.to_owned(), false)),
@@ -50,43 +93,96 @@ fn parse_symbol(line: &str) -> Option<(String, bool)> {
     }
 }
 
+/// The test programs: name, and the words of the source.
+fn programs(root: &Path) -> Result<Vec<(String, BTreeSet<String>)>> {
+    let mut programs = BTreeMap::<String, BTreeSet<String>>::new();
+    let mut folders = vec![root.join(PROGRAMS)];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).with_context(|| format!("cannot list {}", folder.display()))? {
+            let path = entry?.path();
+            let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+            let is_source = path.extension().is_some_and(|end| end == "cu" || end == "cpp");
+            if path.is_dir() {
+                folders.push(path);
+            } else if is_source && !name.starts_with(MISUSE) {
+                let text = fs::read_to_string(&path)?;
+                let words = text.split(|c: char| !c.is_alphanumeric() && c != '_').map(str::to_owned);
+                programs.entry(name).or_default().extend(words);
+            }
+        }
+    }
+    Ok(programs.into_iter().collect())
+}
+
+/// The name as programs write it: headers turn `cuMemAlloc` into `cuMemAlloc_v2`.
+fn written(name: &str) -> &str {
+    let name = name.trim_end_matches("_ptsz").trim_end_matches("_ptds");
+    match name.rsplit_once("_v") {
+        Some((plain, number)) if number.chars().all(|digit| digit.is_ascii_digit()) => plain,
+        _ => name,
+    }
+}
+
+/// The programs that use a function, as a table's cell.
+fn tested_by(programs: &[(String, BTreeSet<String>)], name: &str) -> String {
+    let uses = |words: &BTreeSet<String>| words.contains(name) || words.contains(written(name));
+    let found: Vec<&str> =
+        programs.iter().filter(|(_, words)| uses(words)).map(|(program, _)| program.as_str()).collect();
+    let more = if found.len() > MOST_PROGRAMS { " …" } else { "" };
+    format!("{}{more}", found[..found.len().min(MOST_PROGRAMS)].join(", "))
+}
+
+fn section(page: &mut String, root: &Path, stack: &Path, library: &Listed) -> Result<()> {
+    let names = exports(&stack.join(library.path))?;
+    let programs = programs(root)?;
+    let lists = library.versions.iter().map(|(version, file)| {
+        let text = fs::read_to_string(root.join(file)).with_context(|| format!("cannot read {file}"))?;
+        Ok((*version, text.lines().map(str::to_owned).collect::<BTreeSet<_>>()))
+    });
+    let lists = lists.collect::<Result<Vec<_>>>()?;
+    let real: Vec<&String> = names.iter().filter(|(_, real)| **real).map(|(name, _)| name).collect();
+    let missing: Vec<String> =
+        names.iter().filter(|(_, real)| !**real).map(|(name, _)| format!("`{name}`")).collect();
+    let (count, all) = (real.len(), names.len());
+    write!(page, "\n## {}\n\n{count} of {all} names are real.\n\n### Real\n\n", library.title)?;
+    let versions = if lists.is_empty() { "" } else { " in |" };
+    let rule = if lists.is_empty() { "" } else { " --- |" };
+    write!(page, "| name |{versions} used by, for example |\n| --- |{rule} --- |\n")?;
+    for name in real {
+        write!(page, "| `{name}` |")?;
+        if !lists.is_empty() {
+            let has = lists.iter().filter(|(_, names)| names.contains(name)).map(|(version, _)| *version);
+            write!(page, " {} |", has.collect::<Vec<_>>().join(", "))?;
+        }
+        writeln!(page, " {} |", tested_by(&programs, name))?;
+    }
+    let missing = if missing.is_empty() { "None.".to_owned() } else { missing.join(", ") };
+    write!(page, "\n### Not supported: {}\n\n{missing}\n", library.error)?;
+    Ok(())
+}
+
 /// Writes the page; with `check`, fails instead when it differs from what is there.
 pub fn run(root: &Path, stack: &Path, check: bool) -> Result<()> {
     let mut page = String::from(
         "# API coverage\n\n\
-         Written by `cargo xtask api-coverage` from the symbol tables of the built libraries; do not edit.\n\
-         Every name of CUDA 13.0 is exported, and of 12.9 by `libcudart.so.12`. *Real* names are implemented; the others answer the error that\n\
-         each section names.\n",
+         Written by `cargo xtask api-coverage` from the symbol tables of the built libraries and the sources of\n\
+         `tests/cuda`; do not edit. Every name of CUDA 13.0 is exported, and of 12.9 by `libcudart.so.12`. *Real*\n\
+         names are implemented; the others answer the error that each section names. Besides the programs that are\n\
+         named, `tests/cuda/bad_input_*` calls every function with wrong arguments.\n",
     );
-    for (title, path, error) in LIBRARIES {
-        let names = exports(&stack.join(path))?;
-        let list = |real: bool| {
-            names
-                .iter()
-                .filter(|(_, is)| **is == real)
-                .map(|(name, _)| format!("`{name}`"))
-                .collect::<Vec<_>>()
-        };
-        let (real, missing) = (list(true), list(false));
-        write!(
-            page,
-            "\n## {title}\n\n{} of {} names are real.\n\n### Real\n\n{}\n\n### Not supported: {error}\n\n{}\n",
-            real.len(),
-            names.len(),
-            real.join(", "),
-            if missing.is_empty() { "None.".to_owned() } else { missing.join(", ") },
-        )?;
+    for library in LIBRARIES {
+        section(&mut page, root, stack, library)?;
     }
     let target = root.join("docs/api-coverage.md");
     if check {
-        let there = std::fs::read_to_string(&target).unwrap_or_default();
+        let there = fs::read_to_string(&target).unwrap_or_default();
         if there != page {
             bail!("docs/api-coverage.md is out of date: run `cargo xtask api-coverage` and commit it");
         }
         println!("docs/api-coverage.md is up to date");
         return Ok(());
     }
-    std::fs::write(&target, page).with_context(|| format!("cannot write {}", target.display()))?;
+    fs::write(&target, page).with_context(|| format!("cannot write {}", target.display()))?;
     println!("wrote {}", target.display());
     Ok(())
 }
@@ -94,6 +190,16 @@ pub fn run(root: &Path, stack: &Path, check: bool) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_as_programs_write_them() {
+        assert_eq!(written("cuMemcpyHtoD_v2_ptds"), "cuMemcpyHtoD");
+        assert_eq!(written("cudaMemcpyAsync_ptsz"), "cudaMemcpyAsync");
+        assert_eq!(written("cuStream_value"), "cuStream_value");
+        let programs = vec![("one".to_owned(), BTreeSet::from(["cuMemAlloc".to_owned()]))];
+        assert_eq!(tested_by(&programs, "cuMemAlloc_v2"), "one");
+        assert_eq!(tested_by(&programs, "cuMemFree_v2"), "");
+    }
 
     #[test]
     fn symbols_are_parsed() {
