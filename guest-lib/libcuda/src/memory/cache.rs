@@ -257,8 +257,22 @@ impl Api {
     }
 
     /// Copies between device memory and a buffer of the cache, and waits for it: until then the buffer is the
-    /// program's only in name.
+    /// program's only in name. False: the driver has taken the pages back meanwhile (the kernel moved them, or
+    /// another thread changed the mapping), so that the copy has to go the ordinary way.
     pub fn by_cache(
+        &self,
+        entry: &Entry,
+        memory: UserMemory,
+        ends: (u64, bool),
+        stream: StreamId,
+    ) -> Result<bool, CudaError> {
+        match self.copy_by_cache(entry, memory, ends, stream) {
+            Err(CudaError::INVALID_VALUE) if !entry.is_fresh(*self) => Ok(false),
+            outcome => outcome.map(|()| true),
+        }
+    }
+
+    fn copy_by_cache(
         &self,
         entry: &Entry,
         memory: UserMemory,

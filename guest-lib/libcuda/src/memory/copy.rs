@@ -188,8 +188,10 @@ impl Api {
         let dst = dst.device().ok_or(CudaError::INVALID_VALUE)?;
         let (context, stream) = (self.context()?, self.stream_of(timing));
         let source = UserMemory { address: src as usize, bytes };
-        if let Some(entry) = self.cached(source, timing)? {
-            return self.by_cache(&entry, source, (dst, true), self.queue_of(timing));
+        if let Some(entry) = self.cached(source, timing)?
+            && self.by_cache(&entry, source, (dst, true), self.queue_of(timing))?
+        {
+            return Ok(());
         }
         let itinerary = self.itinerary(source, stream)?;
         let post = bytes <= INLINE_BYTES && self.may_post_to(dst, bytes as u64, timing);
@@ -227,8 +229,10 @@ impl Api {
         let src = src.device().ok_or(CudaError::INVALID_VALUE)?;
         let (context, stream) = (self.context()?, self.stream_of(timing));
         let target = UserMemory { address: dst as usize, bytes };
-        if let Some(entry) = self.cached(target, timing)? {
-            return self.by_cache(&entry, target, (src, false), self.queue_of(timing));
+        if let Some(entry) = self.cached(target, timing)?
+            && self.by_cache(&entry, target, (src, false), self.queue_of(timing))?
+        {
+            return Ok(());
         }
         let itinerary = self.itinerary(target, stream)?;
         each_piece(bytes, itinerary, |offset, length| {
