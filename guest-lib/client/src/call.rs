@@ -252,7 +252,6 @@ impl<'s> Call<'s> {
         let payload_bytes =
             self.write_payload(&mut buffers.payload, opcode, thread, (in_inline, out_inline), put)?;
         let reply_room = BUFFER_BYTES.min(self.session.limits().payload_bytes);
-        lane::count(&lane::STATISTICS.requests);
         // Those of lanes have theirs for certain.
         let permit = (opcode != Opcode::session_wait).then(|| self.session.outstanding());
         let reply = self.session.transport().call(Request {

@@ -43,34 +43,6 @@ thread_local! {
     static TRIED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// What crossed, since the process began.
-#[derive(Debug, Default)]
-pub struct Statistics {
-    /// Records that nobody waited for.
-    pub posted: AtomicU64,
-    /// Records whose reply was waited for.
-    pub waited: AtomicU64,
-    /// Wake-ups of an executor that slept.
-    pub wakes: AtomicU64,
-    /// Waits (for a reply or for room) that ended in sleep.
-    pub sleeps: AtomicU64,
-    /// Calls through the request queue, the wake-ups and sleeps among them.
-    pub requests: AtomicU64,
-}
-
-/// The process's figures.
-pub static STATISTICS: Statistics = Statistics {
-    posted: AtomicU64::new(0),
-    waited: AtomicU64::new(0),
-    wakes: AtomicU64::new(0),
-    sleeps: AtomicU64::new(0),
-    requests: AtomicU64::new(0),
-};
-
-pub(crate) fn count(counter: &AtomicU64) {
-    counter.fetch_add(1, Ordering::Relaxed);
-}
-
 /// The guest's end of a lane.
 #[derive(Debug)]
 pub struct Lane {
@@ -196,10 +168,8 @@ impl InUse {
     /// Sends a record that nobody waits for.
     pub fn post(&mut self, session: &Session, payload: &[u8]) -> Result<(), ClientError> {
         self.make_room(session, payload.len())?;
-        count(&STATISTICS.posted);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         if self.producer().push(Kind::Post, number, &[payload]) {
-            count(&STATISTICS.wakes);
             session.wait_for_lane(0, 0)?;
         }
         Ok(())
@@ -213,17 +183,10 @@ impl InUse {
         reply: &mut [u8],
     ) -> Result<usize, ClientError> {
         self.make_room(session, payload.len())?;
-        count(&STATISTICS.waited);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let asleep = self.producer().push(Kind::Wait, number, &[payload]);
-        let mut answer = None;
-        if asleep {
-            count(&STATISTICS.wakes);
-        } else {
-            answer = watch(|| self.producer().reply(number, reply));
-        }
+        let mut answer = if asleep { None } else { watch(|| self.producer().reply(number, reply)) };
         if answer.is_none() {
-            count(&STATISTICS.sleeps);
             session.wait_for_lane(number, 0)?;
             answer = self.producer().reply(number, reply);
         }
@@ -235,7 +198,6 @@ impl InUse {
         let Some(needed) = self.producer().must_wait(bytes) else { return Ok(()) };
         let needed = self.producer().worth_waiting_for(needed);
         if watch(|| self.producer().has_consumed(needed).then_some(())).is_none() {
-            count(&STATISTICS.sleeps);
             session.wait_for_lane(0, needed)?;
         }
         match self.producer().must_wait(bytes) {

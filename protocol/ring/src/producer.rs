@@ -61,11 +61,6 @@ impl Producer {
         self.head == self.tail
     }
 
-    /// Bytes put in so far: what the consumer has consumed when it is done with all of it.
-    pub fn produced(&self) -> u64 {
-        self.tail
-    }
-
     /// Puts a record in, for which [`Self::must_wait`] has found room. `true`: the consumer sleeps, and the
     /// caller has to wake it.
     #[must_use]
