@@ -3,7 +3,7 @@
 
 use virtio_cuda_protocol::cuda::{ArrayId, ArrayOrigin, Box3, DevicePtr, Extent, StreamId};
 
-use super::memory_box::{device_end, dimensions, packed, packed_end};
+use super::memory_box::{device_end, dimensions, fetch_rows, packed, send_rows};
 use crate::worker::call::CallContext;
 use crate::worker::formats::Shape;
 use crate::worker::gpu::{BoxCopy, BoxEnd, CuResult, CudaError};
@@ -38,12 +38,7 @@ pub fn memcpy_box_htoa(
     if bytes == 0 {
         return Ok(());
     }
-    let mut rows = cx.bulk_in.contents().into_owned();
-    let copy = BoxCopy { src: packed_end(rows.as_mut_ptr(), &size), dst, size: dimensions(&size) };
-    // SAFETY: the host end is `rows`, of exactly the box's bytes, kept until the stream was waited for; the box
-    // lies in the array.
-    unsafe { cx.gpu().copy_box(&copy, stream) }?;
-    cx.gpu().cuStreamSynchronize(stream)
+    send_rows(cx, dst, &size, stream)
 }
 
 /// Copies a box of an array out as packed rows.
@@ -63,12 +58,7 @@ pub fn memcpy_box_atoh(
     if bytes == 0 {
         return Ok(());
     }
-    let mut rows = vec![0; bytes as usize];
-    let copy = BoxCopy { src, dst: packed_end(rows.as_mut_ptr(), &size), size: dimensions(&size) };
-    // SAFETY: as above, with the ends exchanged.
-    unsafe { cx.gpu().copy_box(&copy, stream) }?;
-    cx.gpu().cuStreamSynchronize(stream)?;
-    cx.bulk_out.put(&rows)
+    fetch_rows(cx, src, &size, stream)
 }
 
 /// Copies a box between arrays.

@@ -4,7 +4,7 @@
 use virtio_cuda_protocol::cuda::{Box3, DevicePtr, Extent, StreamId};
 
 use crate::worker::call::CallContext;
-use crate::worker::gpu::{BoxCopy, BoxEnd, CuResult, CudaError};
+use crate::worker::gpu::{BoxCopy, BoxEnd, CUstream, CuResult, CudaError};
 
 /// A box in device memory: its first byte, and the bytes from there to its last one.
 fn place(base: DevicePtr, extent: &Extent, size: &Box3) -> CuResult<(u64, u64)> {
@@ -44,12 +44,43 @@ pub(super) fn device_end(
     Ok((BoxEnd::Device(start), pitch, extent.height.max(size.height) as usize))
 }
 
-pub(super) fn packed_end(bytes: *mut u8, size: &Box3) -> (BoxEnd, usize, usize) {
+fn packed_end(bytes: *mut u8, size: &Box3) -> (BoxEnd, usize, usize) {
     (BoxEnd::Host(bytes), size.width as usize, size.height as usize)
 }
 
 pub(super) fn dimensions(size: &Box3) -> [usize; 3] {
     [size.width as usize, size.height as usize, size.depth as usize]
+}
+
+/// Copies the packed rows of the call to `dst`, which was checked, and waits. The call's bytes are as many as the
+/// box's.
+pub(super) fn send_rows(
+    cx: &CallContext<'_>,
+    dst: (BoxEnd, usize, usize),
+    size: &Box3,
+    stream: CUstream,
+) -> CuResult<()> {
+    let mut rows = cx.bulk_in.contents().into_owned();
+    let copy = BoxCopy { src: packed_end(rows.as_mut_ptr(), size), dst, size: dimensions(size) };
+    // SAFETY: the host end is `rows`, of exactly the box's bytes, kept until the stream was waited for; the
+    // caller checked that the other end belongs to the session and holds the box.
+    unsafe { cx.gpu().copy_box(&copy, stream) }?;
+    cx.gpu().cuStreamSynchronize(stream)
+}
+
+/// Copies `src`, which was checked, to the call's room as packed rows. The room is as long as the box.
+pub(super) fn fetch_rows(
+    cx: &mut CallContext<'_>,
+    src: (BoxEnd, usize, usize),
+    size: &Box3,
+    stream: CUstream,
+) -> CuResult<()> {
+    let mut rows = vec![0; packed(size)? as usize];
+    let copy = BoxCopy { src, dst: packed_end(rows.as_mut_ptr(), size), size: dimensions(size) };
+    // SAFETY: as above, with the ends exchanged.
+    unsafe { cx.gpu().copy_box(&copy, stream) }?;
+    cx.gpu().cuStreamSynchronize(stream)?;
+    cx.bulk_out.put(&rows)
 }
 
 /// Copies packed rows into a box of device memory.
@@ -69,12 +100,7 @@ pub fn memcpy_box_htod(
         return Ok(());
     }
     let dst = device_end(cx, dst, &extent, &size)?;
-    let mut rows = cx.bulk_in.contents().into_owned();
-    let copy = BoxCopy { src: packed_end(rows.as_mut_ptr(), &size), dst, size: dimensions(&size) };
-    // SAFETY: the host end is `rows`, of exactly the box's bytes, kept until the stream was waited for; the
-    // device end belongs to the session.
-    unsafe { cx.gpu().copy_box(&copy, stream) }?;
-    cx.gpu().cuStreamSynchronize(stream)
+    send_rows(cx, dst, &size, stream)
 }
 
 /// Copies a box of device memory out as packed rows.
@@ -94,12 +120,7 @@ pub fn memcpy_box_dtoh(
         return Ok(());
     }
     let src = device_end(cx, src, &extent, &size)?;
-    let mut rows = vec![0; bytes as usize];
-    let copy = BoxCopy { src, dst: packed_end(rows.as_mut_ptr(), &size), size: dimensions(&size) };
-    // SAFETY: as above, with the ends exchanged.
-    unsafe { cx.gpu().copy_box(&copy, stream) }?;
-    cx.gpu().cuStreamSynchronize(stream)?;
-    cx.bulk_out.put(&rows)
+    fetch_rows(cx, src, &size, stream)
 }
 
 /// Copies a box inside the device.
