@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Attributes of launches, streams and kernel nodes.
+
+use std::ffi::{c_int, c_uint};
+
+use cudarc::driver::sys::{CUlaunchAttribute, CUlaunchAttributeValue};
+
+use super::super::{CUgraphNode, CUstream, CuResult, Driver};
+
+/// `CUlaunchAttributeValue`.
+pub type AttributeValue = [u8; 64];
+
+/// `CUlaunchAttribute` with an id that may be newer than cudarc.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct RawLaunchAttribute {
+    id: c_uint,
+    pad: c_uint,
+    value: AttributeValue,
+}
+const _: () = assert!(size_of::<RawLaunchAttribute>() == size_of::<CUlaunchAttribute>());
+const _: () = assert!(size_of::<AttributeValue>() == size_of::<CUlaunchAttributeValue>());
+
+/// An attribute as the driver takes it.
+pub fn launch_attribute(id: u32, value: &AttributeValue) -> RawLaunchAttribute {
+    RawLaunchAttribute { id, pad: 0, value: *value }
+}
+
+#[repr(C, align(8))]
+struct Aligned(AttributeValue);
+
+impl Driver {
+    /// An attribute of a stream.
+    pub fn stream_attribute(&self, stream: CUstream, attribute: c_int) -> CuResult<AttributeValue> {
+        let mut value = Aligned([0; 64]);
+        // SAFETY: the value has the size and alignment of a `CUlaunchAttributeValue`.
+        unsafe { self.cuStreamGetAttribute(stream, attribute, (&raw mut value).cast()) }?;
+        Ok(value.0)
+    }
+
+    /// Sets an attribute of a stream.
+    pub fn set_stream_attribute(
+        &self,
+        stream: CUstream,
+        attribute: c_int,
+        value: &AttributeValue,
+    ) -> CuResult<()> {
+        let value = Aligned(*value);
+        // SAFETY: as above.
+        unsafe { self.cuStreamSetAttribute(stream, attribute, (&raw const value).cast()) }
+    }
+
+    /// An attribute of a kernel node.
+    pub fn node_attribute(&self, node: CUgraphNode, attribute: c_int) -> CuResult<AttributeValue> {
+        let mut value = Aligned([0; 64]);
+        // SAFETY: as above.
+        unsafe { self.cuGraphKernelNodeGetAttribute(node, attribute, (&raw mut value).cast()) }?;
+        Ok(value.0)
+    }
+
+    /// Sets an attribute of a kernel node.
+    pub fn set_node_attribute(
+        &self,
+        node: CUgraphNode,
+        attribute: c_int,
+        value: &AttributeValue,
+    ) -> CuResult<()> {
+        let value = Aligned(*value);
+        // SAFETY: as above.
+        unsafe { self.cuGraphKernelNodeSetAttribute(node, attribute, (&raw const value).cast()) }
+    }
+}

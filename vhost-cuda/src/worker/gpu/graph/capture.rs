@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Capture of streams, and values that streams wait for and write.
+
+use std::ffi::{c_int, c_uint};
+use std::ptr::{null, null_mut};
+
+use cudarc::driver::sys::{CUgraphEdgeData, CUstreamBatchMemOpParams};
+use virtio_cuda_protocol::cuda::MemoryOperation;
+
+use super::super::{CUdeviceptr, CUgraph, CUgraphNode, CUstream, CuResult, Driver};
+use super::Links;
+
+/// `CU_STREAM_CAPTURE_MODE_RELAXED`.
+const CAPTURE_RELAXED: c_int = 2;
+
+/// One kind of `CUstreamBatchMemOpParams`.
+#[repr(C)]
+struct RawMemoryOperation {
+    operation: c_uint,
+    /// The flags of operations without an address.
+    short_flags: c_uint,
+    address: CUdeviceptr,
+    value: u64,
+    flags: c_uint,
+    alias: CUdeviceptr,
+    rest: u64,
+}
+const _: () = assert!(size_of::<RawMemoryOperation>() == size_of::<CUstreamBatchMemOpParams>());
+
+/// What `cuStreamGetCaptureInfo` says.
+#[derive(Debug)]
+pub struct CaptureInfo {
+    /// `CUstreamCaptureStatus`.
+    pub status: c_int,
+    /// Number of the capture.
+    pub id: u64,
+    /// The graph, if the status is active.
+    pub graph: CUgraph,
+    /// What comes before the next work.
+    pub links: Links,
+}
+
+/// Runs `body` with the calling thread's capture mode relaxed: calls that the worker makes on its own account
+/// must not break a capture that the program has going.
+pub fn with_capture_relaxed<T>(gpu: &Driver, body: impl FnOnce() -> T) -> T {
+    let mode = gpu.exchange_capture_mode(CAPTURE_RELAXED);
+    let result = body();
+    if let Ok(mode) = mode {
+        let _ = gpu.exchange_capture_mode(mode);
+    }
+    result
+}
+
+impl Driver {
+    /// Swaps the calling thread's capture mode.
+    pub fn exchange_capture_mode(&self, mode: c_int) -> CuResult<c_int> {
+        let mut mode = mode;
+        // SAFETY: the pointer is to a local.
+        unsafe { self.cuThreadExchangeStreamCaptureMode(&raw mut mode) }?;
+        Ok(mode)
+    }
+
+    /// What the stream captures.
+    pub fn capture_info(&self, stream: CUstream) -> CuResult<CaptureInfo> {
+        let (mut status, mut id, mut graph, mut count) = (0, 0, null_mut(), 0);
+        let (mut nodes, mut edges): (*const CUgraphNode, *const CUgraphEdgeData) = (null(), null());
+        // SAFETY: all pointers are to locals.
+        unsafe {
+            self.cuStreamGetCaptureInfo_v3(
+                stream,
+                &raw mut status,
+                &raw mut id,
+                &raw mut graph,
+                &raw mut nodes,
+                &raw mut edges,
+                &raw mut count,
+            )
+        }?;
+        let mut links = Links::default();
+        // `CU_STREAM_CAPTURE_STATUS_ACTIVE`: only then are the others set.
+        if status != 1 {
+            return Ok(CaptureInfo { status, id: 0, graph: null_mut(), links });
+        }
+        if count > 0 && !nodes.is_null() {
+            // SAFETY: the driver says that there are so many, good until the next call on the stream; calls on
+            // one capturing stream from two threads at once are the program's mistake, and its worker's end.
+            links.nodes = unsafe { std::slice::from_raw_parts(nodes, count) }.to_vec();
+            links.edges = vec![[0; 8]; count];
+            if !edges.is_null() {
+                // SAFETY: as above; an edge is 8 bytes.
+                links.edges = unsafe { std::slice::from_raw_parts(edges.cast::<[u8; 8]>(), count) }.to_vec();
+            }
+        }
+        Ok(CaptureInfo { status, id, graph, links })
+    }
+
+    /// Sets (flag 1) or adds to what the stream's next work depends on.
+    pub fn update_capture(&self, stream: CUstream, links: &Links, flags: c_uint) -> CuResult<()> {
+        let nodes = links.nodes().cast_mut();
+        // SAFETY: as many nodes and edges as said, read only.
+        unsafe {
+            self.cuStreamUpdateCaptureDependencies_v2(stream, nodes, links.edges(), links.nodes.len(), flags)
+        }
+    }
+
+    /// Captures into a graph.
+    pub fn begin_capture_to(
+        &self,
+        stream: CUstream,
+        graph: CUgraph,
+        links: &Links,
+        mode: c_uint,
+    ) -> CuResult<()> {
+        // SAFETY: as many nodes and edges as said.
+        unsafe {
+            self.cuStreamBeginCaptureToGraph(
+                stream,
+                graph,
+                links.nodes(),
+                links.edges(),
+                links.nodes.len(),
+                mode,
+            )
+        }
+    }
+
+    /// Waits for and writes values in stream order.
+    ///
+    /// # Safety
+    ///
+    /// The addresses belong to the session.
+    pub unsafe fn memory_operations(
+        &self,
+        stream: CUstream,
+        operations: &[MemoryOperation],
+        flags: c_uint,
+    ) -> CuResult<()> {
+        let mut raw: Vec<_> = operations
+            .iter()
+            .map(|one| RawMemoryOperation {
+                operation: one.operation,
+                short_flags: if one.address.0 == 0 { one.flags } else { 0 },
+                address: one.address.0,
+                value: one.value,
+                flags: one.flags,
+                alias: 0,
+                rest: 0,
+            })
+            .collect();
+        // SAFETY: as many operations as said; the caller vouches for the addresses.
+        unsafe { self.cuStreamBatchMemOp_v2(stream, raw.len() as c_uint, raw.as_mut_ptr().cast(), flags) }
+    }
+}

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Graphs and capture: the driver's structures, put together from what the worker knows and taken apart again.
+//!
+//! Where the driver fills in an enum the structure is spelled again with integers: what a newer driver answers
+//! is then a number that nobody knows, not undefined behaviour.
+
+mod attribute;
+mod capture;
+mod copy;
+mod exec;
+mod kernel;
+mod node;
+mod parameters;
+mod structure;
+
+use std::ffi::{c_int, c_void};
+
+use super::CUstream;
+
+pub use attribute::AttributeValue;
+pub(super) use attribute::{RawLaunchAttribute, launch_attribute};
+pub use capture::with_capture_relaxed;
+pub use parameters::NodeParameters;
+pub use structure::Links;
+
+/// A function that the driver calls on a thread of its own.
+pub type UserFunction = unsafe extern "C" fn(*mut c_void);
+/// The same for `cuStreamAddCallback`, with the `CUresult`.
+pub type StreamFunction = unsafe extern "C" fn(CUstream, c_int, *mut c_void);

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Nodes: added, changed, and what they say of themselves.
+
+use std::ffi::c_int;
+use std::ptr::{null, null_mut};
+
+use cudarc::driver::sys::CUDA_HOST_NODE_PARAMS;
+use virtio_cuda_protocol::cuda::{NODE_CONDITIONAL, NODE_MEM_ALLOC};
+
+use super::super::{CUdeviceptr, CUgraph, CUgraphExec, CUgraphNode, CuResult, Driver};
+use super::parameters::{RawConditional, RawMemAlloc};
+use super::{Links, NodeParameters};
+
+/// What an added node answers beside itself.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// The address of an allocation.
+    pub dptr: CUdeviceptr,
+    /// The graphs of a conditional node.
+    pub graphs: Vec<CUgraph>,
+}
+
+impl Driver {
+    /// Adds a node.
+    ///
+    /// # Safety
+    ///
+    /// The memory that the parameters name belongs to the session.
+    pub unsafe fn add_node(
+        &self,
+        graph: CUgraph,
+        links: &Links,
+        parameters: &mut NodeParameters,
+    ) -> CuResult<(CUgraphNode, Outcome)> {
+        parameters.with_raw(|raw| {
+            // SAFETY: the parameters and what they point to live across the call, which copies them; memory is
+            // the caller's promise.
+            let (node,) = unsafe {
+                self.cuGraphAddNode_v2(
+                    graph,
+                    links.nodes(),
+                    links.edges(),
+                    links.nodes.len(),
+                    std::ptr::from_mut(raw).cast(),
+                )
+            }?;
+            let mut outcome = Outcome::default();
+            match raw.kind {
+                // SAFETY: the payload of this kind is that, and the driver has filled it in.
+                NODE_MEM_ALLOC => unsafe {
+                    outcome.dptr = raw.payload.as_ptr().cast::<RawMemAlloc>().read().dptr;
+                },
+                NODE_CONDITIONAL => {
+                    // SAFETY: as above.
+                    let answer = unsafe { raw.payload.as_ptr().cast::<RawConditional>().read() };
+                    if !answer.graphs.is_null() {
+                        // SAFETY: an array of the driver's of that size, good as long as the node.
+                        let graphs =
+                            unsafe { std::slice::from_raw_parts(answer.graphs, answer.size as usize) };
+                        outcome.graphs = graphs.to_vec();
+                    }
+                }
+                _ => {}
+            }
+            Ok((node, outcome))
+        })
+    }
+
+    /// Replaces the parameters of a node.
+    ///
+    /// # Safety
+    ///
+    /// As [`Self::add_node`].
+    pub unsafe fn set_node(&self, node: CUgraphNode, parameters: &mut NodeParameters) -> CuResult<()> {
+        // SAFETY: as in `add_node`.
+        parameters.with_raw(|raw| unsafe { self.cuGraphNodeSetParams(node, std::ptr::from_mut(raw).cast()) })
+    }
+
+    /// Replaces the parameters of a node in an executable graph.
+    ///
+    /// # Safety
+    ///
+    /// As [`Self::add_node`].
+    pub unsafe fn set_exec_node(
+        &self,
+        exec: CUgraphExec,
+        node: CUgraphNode,
+        parameters: &mut NodeParameters,
+    ) -> CuResult<()> {
+        parameters.with_raw(|raw| {
+            // SAFETY: as in `add_node`.
+            unsafe { self.cuGraphExecNodeSetParams(exec, node, std::ptr::from_mut(raw).cast()) }
+        })
+    }
+
+    /// The argument of a host node's function.
+    pub fn host_node(&self, node: CUgraphNode) -> CuResult<u64> {
+        let mut raw = CUDA_HOST_NODE_PARAMS { fn_: None, userData: null_mut() };
+        // SAFETY: the pointer is to a local.
+        unsafe { self.cuGraphHostNodeGetParams(node, &raw mut raw) }?;
+        Ok(raw.userData as u64)
+    }
+
+    /// Bytes, device and address of an allocating node.
+    pub fn mem_alloc_node(&self, node: CUgraphNode) -> CuResult<(u64, c_int, CUdeviceptr)> {
+        let mut raw = RawMemAlloc {
+            allocation_type: 0,
+            handle_types: 0,
+            location_type: 0,
+            location_id: 0,
+            pool_rest: [0; 9],
+            access: null(),
+            access_count: 0,
+            bytes: 0,
+            dptr: 0,
+        };
+        // SAFETY: the pointer is to a local of that structure.
+        unsafe { self.cuGraphMemAllocNodeGetParams(node, (&raw mut raw).cast()) }?;
+        Ok((raw.bytes as u64, raw.location_id, raw.dptr))
+    }
+}

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Nodes of graphs and the edges between them.
+
+use std::ptr::{null, null_mut};
+
+use cudarc::driver::sys::CUgraphEdgeData;
+
+use super::super::{CUgraph, CUgraphNode, CuResult, Driver};
+
+const _: () = assert!(size_of::<CUgraphEdgeData>() == 8);
+
+/// Nodes at the other ends of edges, with the `CUgraphEdgeData` of each.
+#[derive(Debug, Default)]
+pub struct Links {
+    /// The nodes.
+    pub nodes: Vec<CUgraphNode>,
+    /// As many edges.
+    pub edges: Vec<[u8; 8]>,
+}
+
+impl Links {
+    /// None if no edge says more than that it is one: older drivers know no others.
+    pub(super) fn edges(&self) -> *const CUgraphEdgeData {
+        let plain = self.edges.iter().all(|edge| *edge == [0; 8]);
+        if plain { null() } else { self.edges.as_ptr().cast() }
+    }
+    pub(super) fn nodes(&self) -> *const CUgraphNode {
+        if self.nodes.is_empty() { null() } else { self.nodes.as_ptr() }
+    }
+}
+
+impl Driver {
+    /// Nodes of a graph, or its roots.
+    pub fn graph_nodes(&self, graph: CUgraph, roots: bool) -> CuResult<Vec<CUgraphNode>> {
+        let get = |nodes: *mut CUgraphNode, count: &mut usize| {
+            // SAFETY: `nodes` is null or has room for `count`.
+            unsafe {
+                if roots {
+                    self.cuGraphGetRootNodes(graph, nodes, count)
+                } else {
+                    self.cuGraphGetNodes(graph, nodes, count)
+                }
+            }
+        };
+        let mut count = 0;
+        get(null_mut(), &mut count)?;
+        let mut nodes = vec![null_mut(); count];
+        if count > 0 {
+            get(nodes.as_mut_ptr(), &mut count)?;
+        }
+        nodes.truncate(count);
+        Ok(nodes)
+    }
+
+    /// Edges of a graph: both ends and the data.
+    pub fn graph_edges(&self, graph: CUgraph) -> CuResult<(Vec<CUgraphNode>, Links)> {
+        let mut count = 0;
+        // SAFETY: asks for the count only.
+        unsafe { self.cuGraphGetEdges_v2(graph, null_mut(), null_mut(), null_mut(), &raw mut count) }?;
+        let mut from = vec![null_mut(); count];
+        let mut to = Links { nodes: vec![null_mut(); count], edges: vec![[0; 8]; count] };
+        if count > 0 {
+            // SAFETY: all three have room for `count`.
+            unsafe {
+                self.cuGraphGetEdges_v2(
+                    graph,
+                    from.as_mut_ptr(),
+                    to.nodes.as_mut_ptr(),
+                    to.edges.as_mut_ptr().cast(),
+                    &raw mut count,
+                )
+            }?;
+        }
+        Ok((from, to))
+    }
+
+    /// Adds or removes edges.
+    pub fn change_edges(&self, graph: CUgraph, from: &[CUgraphNode], to: &Links, add: bool) -> CuResult<()> {
+        let count = from.len().min(to.nodes.len());
+        // SAFETY: as many nodes and edges as said.
+        unsafe {
+            if add {
+                self.cuGraphAddDependencies_v2(graph, from.as_ptr(), to.nodes(), to.edges(), count)
+            } else {
+                self.cuGraphRemoveDependencies_v2(graph, from.as_ptr(), to.nodes(), to.edges(), count)
+            }
+        }
+    }
+
+    /// What a node depends on, or what depends on it.
+    pub fn node_links(&self, node: CUgraphNode, dependents: bool) -> CuResult<Links> {
+        let get = |nodes: *mut CUgraphNode, edges: *mut CUgraphEdgeData, count: &mut usize| {
+            // SAFETY: both are null or have room for `count`.
+            unsafe {
+                if dependents {
+                    self.cuGraphNodeGetDependentNodes_v2(node, nodes, edges, count)
+                } else {
+                    self.cuGraphNodeGetDependencies_v2(node, nodes, edges, count)
+                }
+            }
+        };
+        let mut count = 0;
+        get(null_mut(), null_mut(), &mut count)?;
+        let mut links = Links { nodes: vec![null_mut(); count], edges: vec![[0; 8]; count] };
+        if count > 0 {
+            get(links.nodes.as_mut_ptr(), links.edges.as_mut_ptr().cast(), &mut count)?;
+        }
+        Ok(links)
+    }
+}
