@@ -11,6 +11,7 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <time.h>
+#include <unistd.h>
 
 #define DEVICE "/dev/virtio-cuda"
 #define MIB (1ul << 20)
@@ -58,7 +59,8 @@ enum {
 	OP_TWICE,	/* returns the chain twice */
 };
 
-static int failures;
+/* Of the test that runs. */
+extern int failures;
 
 #define CHECK(condition) do { \
 		int saved_ = errno; \
@@ -160,6 +162,39 @@ static inline uint64_t sum_of(int fd, const void *p, size_t bytes)
 	CHECK_OK(ioctl_call(fd, &c));
 	return answer[0];
 }
+
+/* The tests, by file. */
+/* calls.c */
+void info(void);
+void echo(void);
+void arguments(void);
+void replies(void);
+void threads(void);
+void quota(void);
+void latency(void);
+/* buffers.c */
+void bulk(void);
+void scattered(void);
+void file_mappings(void);
+void huge_pages(void);
+/* kept.c */
+void keep(void);
+void track(void);
+void pin_quota(void);
+void shared_area(void);
+/* process.c */
+void events(void);
+void signals(void);
+void killed(void);
+void forked(void);
+void many_files(void);
+void full_rings(void);
+/* link.c */
+void lost(void);
+void reopen(void);
+void nodevice(void);
+void die(void);
+void broken(void);
 
 struct test {
 	const char *name;
