@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! What a session hears from the device: events, and that it is lost.
+
+use super::Session;
+use crate::{
+    error::Fault,
+    request::Answer,
+    transport::{
+        Event,
+        EVENT_SESSION_LOST, //
+    },
+};
+use kernel::{
+    fs::File,
+    pr_warn_once,
+    prelude::*,
+    sync::poll::PollTable, //
+};
+impl Session {
+    /// Takes note of an answer: it may say that the session is lost.
+    pub(crate) fn note(&self, answer: &Result<Answer, Fault>) {
+        if matches!(answer, Err(Fault::Lost)) {
+            self.lose_quietly();
+        }
+    }
+
+    /// The session is lost, its requests will be answered, though. For any context.
+    fn lose_quietly(&self) {
+        let mut state = self.state.lock();
+        if !core::mem::replace(&mut state.lost, true) {
+            let event = Event {
+                kind: EVENT_SESSION_LOST,
+                session: self.id(),
+                ..Default::default()
+            };
+            state.events.push(event);
+        }
+        drop(state);
+        self.events_changed.notify_all();
+    }
+
+    /// The session is lost and nobody will answer soon: waiters return at once. For any context.
+    pub(crate) fn lose(&self) {
+        self.lose_quietly();
+        self.state.lock().calls.interrupt();
+    }
+
+    /// An event of this session. For any context.
+    pub(crate) fn deliver(&self, event: Event) {
+        if event.kind == EVENT_SESSION_LOST {
+            self.lose_quietly();
+            return;
+        }
+        let taken = self.state.lock().events.push(event);
+        if taken {
+            self.events_changed.notify_all();
+        } else {
+            pr_warn_once!("a process does not read its events; further ones are dropped\n");
+        }
+    }
+
+    /// The next event for read(2), None at the end. `EAGAIN`: none now, and `block` is false.
+    pub(crate) fn next_event(&self, block: bool) -> Result<Option<Event>> {
+        let mut state = self.state.lock();
+        loop {
+            if let Some(event) = state.events.pop() {
+                return Ok(Some(event));
+            }
+            if state.lost || state.closed {
+                return Ok(None);
+            }
+            if !block {
+                return Err(EAGAIN);
+            }
+            if self.events_changed.wait_interruptible(&mut state) {
+                return Err(ERESTARTSYS);
+            }
+        }
+    }
+
+    /// For poll(2): whether there are events, and whether the session is lost.
+    pub(crate) fn poll(&self, file: &File, table: &PollTable<'_>) -> (bool, bool) {
+        table.register_wait(file, &self.events_changed);
+        let state = self.state.lock();
+        (!state.events.is_empty(), state.lost || state.closed)
+    }
+}

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! Memory that the device keeps for a session, and taking it back.
+
+use super::{
+    Session,
+    SWEEPING, //
+};
+use crate::{
+    memory::Memory,
+    purpose::Purpose,
+    request::{
+        Draft,
+        Payload,
+        Request, //
+    },
+    transport::OP_UNPIN,
+    wait::Mode,
+    watch::Watch, //
+};
+use kernel::{
+    prelude::*,
+    sync::Arc,
+    workqueue::WorkItem, //
+};
+impl WorkItem<SWEEPING> for Session {
+    type Pointer = Arc<Session>;
+
+    fn run(this: Arc<Session>) {
+        this.sweep();
+    }
+}
+
+impl Session {
+    /// A tag for pages to be kept. Odd: it is never the offset of a shared area.
+    pub(crate) fn new_tag(&self) -> u64 {
+        let mut state = self.state.lock();
+        state.last_tag += 1;
+        state.last_tag << 1 | 1
+    }
+
+    /// The device has kept memory under `tag`, for which there is a place.
+    pub(crate) fn keep(self: &Arc<Self>, tag: u64, memory: Option<Memory>) {
+        self.kept.fill(tag, memory);
+        // What has changed meanwhile could not be asked back.
+        self.sweep_soon();
+    }
+
+    /// The device does not keep memory under `tag`.
+    pub(crate) fn forget_tag(&self, tag: u64) {
+        self.kept.forget(tag);
+        let watch = self.watches.lock().take(tag);
+        drop(watch);
+    }
+
+    /// Enters a watch over what a call will keep under its tag.
+    pub(crate) fn watch(&self, watch: Watch) -> Result {
+        let refused = self.watches.lock().add(watch);
+        refused.map_err(|(watch, error)| {
+            drop(watch);
+            error
+        })
+    }
+
+    /// Whether the pages kept under `tag` are still those of the process.
+    pub(crate) fn is_fresh(&self, tag: u64) -> bool {
+        self.watches.lock().is_fresh(tag)
+    }
+
+    /// Has [`Self::sweep`] run. For any context.
+    pub(crate) fn sweep_soon(self: &Arc<Self>) {
+        // If it is queued already, it has not begun.
+        let works = self.device.works();
+        let _ = works.queue().enqueue::<_, SWEEPING>(self.clone());
+    }
+
+    /// Asks the device to give back pages that the process has elsewhere or not at all. Does not wait for it.
+    fn sweep(self: &Arc<Self>) {
+        loop {
+            let leave = |tag| self.kept.leave(tag).is_ok();
+            let watch = self.watches.lock().take_stale(leave);
+            let Some(watch) = watch else {
+                return;
+            };
+            let tag = watch.tag;
+            drop(watch);
+            if self.send_unpin(tag).is_err() {
+                // Until the session ends.
+                self.keep_on(tag);
+            }
+        }
+    }
+
+    fn send_unpin(self: &Arc<Self>, tag: u64) -> Result {
+        let mut header = self.header(OP_UNPIN);
+        header.tag = tag;
+        let draft = Draft {
+            header,
+            payload: Payload::Kernel(&[]),
+            reply_bytes: 0,
+            input: None,
+            output: None,
+        };
+        let request = Request::new(draft, Purpose::Unpin(self.clone(), tag))?;
+        let (ticket, pending) = self.start(request, Mode::Killable)?;
+        self.end(ticket);
+        // It settles when it is answered.
+        drop(pending);
+        Ok(())
+    }
+
+    /// The device has not given back the memory of `tag`.
+    pub(crate) fn keep_on(&self, tag: u64) {
+        self.kept.stay(tag);
+    }
+}
