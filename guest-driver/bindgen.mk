@@ -30,8 +30,8 @@ quiet_cmd_virtio_bindgen = BINDGEN [M] $@
 	--allowlist-type 'vringh_config_ops|virtio_shm_region|irq_affinity' \
 	--opaque-type 'vringh_config_ops|virtio_map_ops|virtio_map|virtio_config_ops' \
 	--allowlist-function '(un|__)register_virtio_driver|virtio_reset_device' \
-	--allowlist-function 'virtqueue_(add_sgs|kick|get_buf|disable_cb|enable_cb|is_broken|get_vring_size|detach_unused_buf)' \
-	--allowlist-function 'virtio_cuda_.*' --allowlist-type 'virtio_cuda_watch' \
+	--allowlist-function 'virtqueue_(add_sgs|kick_prepare|notify|get_buf|disable_cb|enable_cb|is_broken|get_vring_size|detach_unused_buf)' \
+	--allowlist-function 'virtio_cuda_.*' --allowlist-type 'virtio_cuda_(watch|statistic)' \
 	--allowlist-var 'VIRTIO_F_.*|VIRTIO_DEV_ANY_ID' \
 	--raw-line 'use kernel::bindings::*;' --raw-line 'use pin_init::MaybeZeroable;' \
 	-o $@ -- $(virtio_bindgen_cflags)

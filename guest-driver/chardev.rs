@@ -3,6 +3,7 @@
 //! A safe face for a misc device's file operations. `MiscDevice` of Linux 7.2's kernel crate has no `poll`
 //! and no `flush`, sets no mode, and does not hold the module while a file is open.
 
+use crate::statistics;
 use core::{
     marker::PhantomData,
     pin::Pin, //
@@ -195,6 +196,7 @@ impl<T: FileOperations> Registration<T> {
                         name: name.as_char_ptr(),
                         fops: operations,
                         mode,
+                        groups: statistics::groups(),
                         ..pin_init::zeroed()
                     };
                     // SAFETY: `slot` is valid for writes.

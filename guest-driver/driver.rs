@@ -11,6 +11,7 @@ use crate::{
         Params, //
     },
     queue::RequestQueue,
+    statistics::Statistic,
     transport::{
         Config,
         CONFIG_MAGIC,
@@ -157,6 +158,7 @@ impl Driver for Device {
     }
 
     fn queue_interrupt(self: &Arc<Self>, queue: usize) {
+        Statistic::Interrupts.add(1);
         let sound = match self.requests.get(queue) {
             Some(requests) => requests.interrupt(self.works().queue()),
             None => self.events.interrupt(|event| self.deliver(event)),
@@ -167,6 +169,7 @@ impl Driver for Device {
     }
 
     fn config_interrupt(self: &Arc<Self>) {
+        Statistic::Interrupts.add(1);
         self.queue_link_check();
     }
 

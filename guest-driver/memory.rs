@@ -15,6 +15,10 @@ use crate::{
         Run,
         Span, //
     },
+    statistics::{
+        Statistic,
+        Stopwatch, //
+    },
     transport::{
         MemEntry,
         PAGE_BYTES, //
@@ -82,6 +86,7 @@ impl Pinned {
     /// Pins the pages of `span` in the current process. `EFAULT`: not all of it is there, or not for this
     /// access; `EDQUOT`: more than the account allows.
     pub(crate) fn new(span: Span, access: Access, account: &Arc<Account>) -> Result<Self> {
+        let started = Stopwatch::start();
         let bytes = span.pages.checked_mul(PAGE_BYTES).ok_or(EINVAL)?;
         // INVARIANT: No frame yet.
         let mut this = Self {
@@ -98,6 +103,8 @@ impl Pinned {
             let addr = span.first_page + done * PAGE_BYTES;
             done += this.pin_batch(addr, &mut pages[..want])? as u64;
         }
+        Statistic::PinnedPages.add(done);
+        started.count(Statistic::PinNs);
         Ok(this)
     }
 
@@ -133,6 +140,7 @@ impl Pinned {
 
 impl Drop for Pinned {
     fn drop(&mut self) {
+        let started = Stopwatch::start();
         let dirty = self.access != Access::Read;
         for run in &self.runs {
             // SAFETY: By the invariant these frames have page structs and a pin of ours each, which ends here.
@@ -141,6 +149,7 @@ impl Drop for Pinned {
                 bindings::unpin_user_page_range_dirty_lock(page, run.pages as usize, dirty);
             }
         }
+        started.count(Statistic::UnpinNs);
     }
 }
 

@@ -12,6 +12,7 @@ use crate::{
         Pending,
         Request, //
     },
+    statistics::Statistic,
     virtio::Stopped,
     virtqueue::VirtQueue,
     wait::{
@@ -58,6 +59,7 @@ impl Ring {
         match request.add_to(queue) {
             Ok(()) => {
                 self.in_flight += 1;
+                Statistic::Requests.add(1);
                 queue.kick();
                 Some(Ok(()))
             }

@@ -21,6 +21,10 @@ use crate::{
     },
     purpose::Purpose,
     reply::payload_bytes,
+    statistics::{
+        Statistic,
+        Stopwatch, //
+    },
     transport::{
         ReplyHeader,
         RequestHeader, //
@@ -76,7 +80,7 @@ struct Transfer {
     reply_bytes: usize,
     buffers: Buffers,
     purpose: Purpose,
-    _input: Option<Pinned>,
+    input: Option<Pinned>,
     output: Option<Memory>,
 }
 
@@ -99,6 +103,8 @@ struct State {
     /// Until it is settled.
     transfer: Option<KBox<Transfer>>,
     returned: Option<Return>,
+    /// When it went into a ring, if it names pages.
+    sent: Option<Stopwatch>,
     /// The waiter shall not wait any longer.
     interrupted: bool,
     /// Nobody waits.
@@ -173,7 +179,7 @@ impl Draft<'_> {
             reply,
             reply_bytes: self.reply_bytes,
             purpose,
-            _input: self.input,
+            input: self.input,
             output: self.output,
         };
         Ok(KBox::new(transfer, GFP_KERNEL)?)
@@ -191,6 +197,10 @@ impl Transfer {
             bytes,
         });
         self.purpose.settle(answer, self.output)
+    }
+
+    fn has_pages(&self) -> bool {
+        self.input.is_some() || self.output.is_some()
     }
 
     fn check(&self, used: u32) -> Result<usize, Fault> {
@@ -235,6 +245,7 @@ impl Request {
         let state = State {
             transfer: Some(transfer),
             returned: None,
+            sent: None,
             interrupted: false,
             detached: false,
         };
@@ -273,9 +284,12 @@ impl Request {
         // SAFETY: The memory belongs to the transfer, which is settled only after `complete`, and before that
         // nobody reads or writes it. The request itself lives by the reference above.
         let added = unsafe { queue.add(&mut transfer.buffers, token) };
+        let has_pages = transfer.has_pages();
         if added.is_err() {
             // SAFETY: From `into_raw` above; the ring has not taken it.
             drop(unsafe { Arc::from_raw(reference) });
+        } else if self.is_call && has_pages {
+            state.sent = Some(Stopwatch::start());
         }
         added
     }
@@ -361,6 +375,9 @@ impl Pending {
     pub(crate) fn wait(&self, mode: Mode, patience: &mut Patience) -> Result<Awaited, Cut> {
         self.0.changed.wait(&self.0.state, mode, patience, |state| {
             if state.returned.is_some() {
+                if let Some(sent) = state.sent.take() {
+                    sent.count(Statistic::BulkWaitNs);
+                }
                 Some(Awaited::Answered)
             } else if state.interrupted {
                 Some(Awaited::Interrupted)

@@ -29,6 +29,7 @@ mod reply;
 mod request;
 mod session;
 mod span;
+mod statistics;
 mod task;
 #[allow(dead_code, unreachable_pub)]
 #[path = "../protocol/src/transport.rs"]

@@ -41,6 +41,21 @@ void virtio_cuda_watch_free(struct virtio_cuda_watch *watch);
 bool virtio_cuda_watch_is_stale(const struct virtio_cuda_watch *watch);
 void virtio_cuda_watch_reset(struct virtio_cuda_watch *watch);
 
+/* statistics (statistics.c) */
+enum virtio_cuda_statistic {
+	VIRTIO_CUDA_REQUESTS,
+	VIRTIO_CUDA_KICKS,
+	VIRTIO_CUDA_INTERRUPTS,
+	VIRTIO_CUDA_PINNED_PAGES,
+	VIRTIO_CUDA_PIN_NS,
+	VIRTIO_CUDA_UNPIN_NS,
+	VIRTIO_CUDA_BULK_WAIT_NS,
+};
+
+struct attribute_group;
+const struct attribute_group **virtio_cuda_groups(void);
+void virtio_cuda_count(enum virtio_cuda_statistic which, u64 more);
+
 /* tasks, locks, work */
 unsigned long virtio_cuda_spin_lock_irqsave(spinlock_t *lock);
 bool virtio_cuda_spin_trylock_irqsave(spinlock_t *lock, unsigned long *flags);

@@ -5,6 +5,7 @@
 use crate::{
     bindings as glue,
     chunks::Chunks,
+    statistics::Statistic,
     virtio::Stopped, //
 };
 use core::ptr::NonNull;
@@ -66,8 +67,12 @@ impl VirtQueue {
 
     /// Tells the device about added chains, if it wants to know.
     pub(crate) fn kick(&mut self) {
-        // SAFETY: The queue is valid and ours. A device that is gone shows in `is_broken`.
-        unsafe { glue::virtqueue_kick(self.0.as_ptr()) };
+        // SAFETY: The queue is valid and ours.
+        if unsafe { glue::virtqueue_kick_prepare(self.0.as_ptr()) } {
+            Statistic::Kicks.add(1);
+            // SAFETY: As above. A device that is gone shows in `is_broken`.
+            unsafe { glue::virtqueue_notify(self.0.as_ptr()) };
+        }
     }
 
     /// Takes back a chain that the device is done with: its token and the bytes that the device says it wrote.
