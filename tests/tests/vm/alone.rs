@@ -9,15 +9,19 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
+use vhost_cuda_tests::daemon::children_of;
 use vhost_cuda_tests::suite::{Kit, Suite};
 use virtio_cuda_protocol::transport::PROTOCOL_VERSION;
 use xtask::paths::Paths;
 use xtask::vm::{GuestCommand, Vm};
 
+use crate::life::{Copying, expect_good, kernel_log_is_clean, wait_until};
 use crate::{boot, boot_at, run};
 
 /// What `other-version-daemon` says that it speaks.
 const OTHER_VERSION: u32 = PROTOCOL_VERSION + 41;
+/// The name of a worker that has a session (`vhost-cuda/src/worker/start.rs`).
+const SESSION: &str = "cuda-session";
 /// How long messages may take to appear.
 const SETTLE: Duration = Duration::from_secs(10);
 
@@ -26,6 +30,7 @@ pub fn collect(suite: &mut Suite) {
     suite.test("alone::memory_that_is_not_shared", private_memory);
     suite.test("alone::other_protocol_version", other_protocol_version);
     suite.test("alone::limits_of_the_module", limits_of_the_module);
+    suite.test("alone::reset_in_a_copy", reset_in_a_copy);
     suite.test("alone::one_queue_one_processor", one_queue);
     suite.test("alone::four_queues_four_processors", four_queues);
 }
@@ -70,6 +75,33 @@ fn limits_of_the_module(kit: &Kit) -> Result<()> {
     pinned.expect_exit(0)?;
     ensure!(pinned.stdout.contains("refused with 2"), "{pinned}");
     vm.shut_down()
+}
+
+/// The machine's reset button: what a program had opened goes at once, not when the next kernel loads the module.
+fn reset_in_a_copy(kit: &Kit) -> Result<()> {
+    let vm = boot("reset", |_| {})?;
+    for _ in 0..2 {
+        // The program ends with its kernel: nobody asks how.
+        let _copying = Copying::start(kit, &vm)?;
+        vm.pause()?;
+        ensure!(sessions(&vm) == 1, "a pause ended the session\n{}", vm.daemon().log()?);
+        vm.reset()?;
+        wait_until("the session has ended", || Ok(sessions(&vm) == 0))?;
+        vm.resume_reset()?;
+        expect_good(kit, &vm, "add_one")?;
+        wait_until("one warm worker is left", || Ok(sessions(&vm) == 0))?;
+    }
+    kernel_log_is_clean(kit, &vm)?;
+    vm.shut_down()
+}
+
+/// Workers of the daemon that have a session.
+fn sessions(vm: &Vm) -> usize {
+    let workers = vm.daemon().id().map(children_of).unwrap_or_default();
+    let has_session = |worker: &&u32| {
+        fs::read_to_string(format!("/proc/{worker}/comm")).is_ok_and(|name| name.trim() == SESSION)
+    };
+    workers.iter().filter(has_session).count()
 }
 
 fn private_memory(kit: &Kit) -> Result<()> {

@@ -46,14 +46,15 @@ pub fn collect(suite: &mut Suite, shared: &SharedVm) {
     suite.test("life::shuts_down", move |_| vm.take().map_or(Ok(()), Vm::shut_down));
 }
 
-fn expect_good(kit: &Kit, vm: &Vm, name: &str) -> Result<()> {
+/// Runs a case, which must pass.
+pub fn expect_good(kit: &Kit, vm: &Vm, name: &str) -> Result<()> {
     let case = case(name);
     let command = GuestCommand::new(kit.programs.get(case.program)?).arguments(case.args.iter().copied());
     verdict::check(case, &run(vm, &command)?)
 }
 
 /// A program that copies until something stops it, running and past its first copy.
-struct Copying {
+pub struct Copying {
     started: Instant,
     signal: Box<dyn Fn(i32) -> Result<()> + Send>,
     ended: thread::JoinHandle<Result<Output>>,
@@ -80,7 +81,8 @@ impl Write for FirstLine {
 }
 
 impl Copying {
-    fn start(kit: &Kit, vm: &Vm) -> Result<Self> {
+    /// Returns when it has made its first copy.
+    pub fn start(kit: &Kit, vm: &Vm) -> Result<Self> {
         let running = vm.start(&GuestCommand::new(kit.programs.get("copy_until_error")?))?;
         let signal = Box::new(running.signals());
         let (seen, first_line) = channel();
@@ -127,7 +129,8 @@ fn workers(vm: &Vm) -> Vec<u32> {
     vm.daemon().id().map(children_of).unwrap_or_default()
 }
 
-fn wait_until(what: &str, condition: impl Fn() -> Result<bool>) -> Result<()> {
+/// Waits for at most [`SETTLE`].
+pub fn wait_until(what: &str, condition: impl Fn() -> Result<bool>) -> Result<()> {
     let deadline = Instant::now() + SETTLE;
     while !condition()? {
         ensure!(Instant::now() < deadline, "not within {SETTLE:?}: {what}");
@@ -263,7 +266,7 @@ fn nothing_has_leaked(_: &Kit, vm: &Vm) -> Result<()> {
     Ok(())
 }
 
-fn kernel_log_is_clean(_: &Kit, vm: &Vm) -> Result<()> {
+pub fn kernel_log_is_clean(_: &Kit, vm: &Vm) -> Result<()> {
     const BAD: [&str; 13] = [
         "WARNING:",
         "BUG:",

@@ -15,6 +15,8 @@ use serde_bytes::ByteBuf;
 
 /// Bytes of input that one message carries at most.
 const INPUT_CHUNK: usize = 16 * 1024;
+/// How often to look whether a guest is up again.
+const BOOT_POLL: Duration = Duration::from_millis(20);
 /// Pieces of output that wait for a reader; the guest waits after that.
 const QUEUED_EVENTS: usize = 256;
 
@@ -29,6 +31,8 @@ pub struct Agent {
 struct Commands {
     next: CommandId,
     running: HashMap<CommandId, Handle>,
+    /// What the guest could not set up when it booted again, once it has.
+    booted: Option<Vec<String>>,
     closed: bool,
 }
 
@@ -112,6 +116,23 @@ impl Agent {
         Ok(Running { id, agent: self.clone(), events, window })
     }
 
+    /// Forgets that the guest is up: it is about to be reset.
+    pub fn expect_reset(&self) {
+        lock(&self.commands).booted = None;
+    }
+
+    /// Waits until a guest that was reset is up again; returns what it could not set up.
+    pub fn wait_booted(&self, limit: Duration) -> Result<Vec<String>> {
+        let end = Instant::now() + limit;
+        while Instant::now() < end {
+            if let Some(problems) = lock(&self.commands).booted.take() {
+                return Ok(problems);
+            }
+            thread::sleep(BOOT_POLL);
+        }
+        bail!("The guest did not boot again within {limit:?}")
+    }
+
     /// Switches the guest off.
     pub fn power_off(&self) -> Result<()> {
         self.send(&ToGuest::PowerOff)
@@ -125,7 +146,13 @@ impl Agent {
 /// Passes a message of the guest on. Waits while the command's output is not read, which holds up the others, too.
 fn dispatch(commands: &Mutex<Commands>, message: ToHost) {
     let (id, event) = match message {
-        ToHost::Ready(_) => return,
+        ToHost::Ready(problems) => {
+            // What ran before has ended with the old kernel.
+            let mut commands = lock(commands);
+            commands.end_all();
+            commands.booted = Some(problems);
+            return;
+        }
         ToHost::InputTaken(id, bytes) => {
             if let Some(handle) = lock(commands).running.get(&id) {
                 handle.window.taken(bytes as usize);
@@ -154,6 +181,10 @@ impl Commands {
     /// The guest has gone: all waiting ends, for output with the senders.
     fn close(&mut self) {
         self.closed = true;
+        self.end_all();
+    }
+
+    fn end_all(&mut self) {
         for (_, handle) in self.running.drain() {
             handle.window.end();
         }

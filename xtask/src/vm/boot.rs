@@ -24,7 +24,7 @@ use crate::setup::kernel::{FileSharing, Kernel};
 use crate::setup::qemu::Qemu;
 
 /// How long a guest may take to boot; a loaded machine with TCG is slow.
-const BOOT_LIMIT: Duration = Duration::from_secs(120);
+pub const BOOT_LIMIT: Duration = Duration::from_secs(120);
 /// How long the server of the host's files may take until it listens.
 const FILE_SERVER_LIMIT: Duration = Duration::from_secs(20);
 

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::accelerator::Accelerator;
 use super::agent::{Agent, Output, Running};
-use super::boot::{Booted, boot};
+use super::boot::{BOOT_LIMIT, Booted, boot};
 use super::qmp::Qmp;
 use super::{GuestCommand, VmConfig, qemu_command};
 use crate::build::Stack;
@@ -127,6 +127,29 @@ impl Vm {
         let mut qmp = lock(&self.qmp);
         qmp.execute("chardev-add", qemu_command::chardev_description(&socket))?;
         qmp.execute("device_add", qemu_command::device_description(&self.config))?;
+        Ok(())
+    }
+
+    /// Pauses the guest: its processors, and the device's queues.
+    pub fn pause(&self) -> Result<()> {
+        self.qmp("stop", json!({})).map(drop)
+    }
+
+    /// Resets the machine, as its reset button does. A paused guest does not boot before [`Vm::resume_reset`].
+    pub fn reset(&self) -> Result<()> {
+        self.agent.expect_reset();
+        // The command line says that a guest's own reboot ends QEMU.
+        self.qmp("set-action", json!({ "reboot": "reset" }))?;
+        self.qmp("system_reset", json!({})).map(drop)
+    }
+
+    /// Lets a guest that was paused and reset boot; waits until it is up.
+    pub fn resume_reset(&self) -> Result<()> {
+        self.qmp("cont", json!({}))?;
+        let problems = self.agent.wait_booted(BOOT_LIMIT)?;
+        if !problems.is_empty() {
+            bail!("After the reset: {problems:?}");
+        }
         Ok(())
     }
 
