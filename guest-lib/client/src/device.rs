@@ -141,6 +141,11 @@ impl Transport for DeviceNode {
         }
     }
 
+    /// The host's.
+    fn has_other_processors(&self) -> bool {
+        true
+    }
+
     fn unpin(&self, tag: u64) -> Result<(), ClientError> {
         let mut unpin = Unpin { tag };
         let mut interrupted = false;

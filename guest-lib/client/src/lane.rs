@@ -23,11 +23,11 @@ pub const INLINE_BYTES: usize = 64 << 10;
 /// Most lanes of a process.
 const MAX_LANES: u32 = 64;
 /// How long to watch for a reply or for room before sleeping, where there are cores to spare and where not. With
-/// one core the executor cannot run meanwhile.
+/// one core the executor cannot run meanwhile, unless it has its own.
 const WATCH: Duration = Duration::from_millis(1);
 const WATCH_FEW_CORES: Duration = Duration::from_micros(20);
 const FEW_CORES: usize = 4;
-/// Then, where there are cores to spare, how long to look from time to time only, and how much of what has passed
+/// Then, where there are cores to spare or the executor has its own, how long to look from time to time only, and how much of what has passed
 /// to sleep between two looks: waking up through the request queue takes long when the cores on the way sleep too.
 const LOOK: Duration = Duration::from_millis(20);
 const LOOK_SHARE: u32 = 64;
@@ -185,7 +185,7 @@ impl InUse {
         self.make_room(session, payload.len())?;
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let asleep = self.producer().push(Kind::Wait, number, &[payload]);
-        let mut answer = if asleep { None } else { watch(|| self.producer().reply(number, reply)) };
+        let mut answer = if asleep { None } else { watch(session, || self.producer().reply(number, reply)) };
         if answer.is_none() {
             session.wait_for_lane(number, 0)?;
             answer = self.producer().reply(number, reply);
@@ -197,7 +197,7 @@ impl InUse {
     fn make_room(&mut self, session: &Session, bytes: usize) -> Result<(), ClientError> {
         let Some(needed) = self.producer().must_wait(bytes) else { return Ok(()) };
         let needed = self.producer().worth_waiting_for(needed);
-        if watch(|| self.producer().has_consumed(needed).then_some(())).is_none() {
+        if watch(session, || self.producer().has_consumed(needed).then_some(())).is_none() {
             session.wait_for_lane(0, needed)?;
         }
         match self.producer().must_wait(bytes) {
@@ -208,14 +208,12 @@ impl InUse {
 }
 
 /// Asks again and again, for a while.
-fn watch<T>(mut ask: impl FnMut() -> Option<T>) -> Option<T> {
+fn watch<T>(session: &Session, mut ask: impl FnMut() -> Option<T>) -> Option<T> {
     static HOW_LONG: OnceLock<(Duration, Duration)> = OnceLock::new();
-    let (how_long, look) =
-        *HOW_LONG.get_or_init(|| match std::thread::available_parallelism().map_or(1, usize::from) {
-            1 => (Duration::ZERO, Duration::ZERO),
-            cores if cores < FEW_CORES => (WATCH_FEW_CORES, WATCH_FEW_CORES),
-            _ => (WATCH, LOOK),
-        });
+    let (how_long, look) = *HOW_LONG.get_or_init(|| {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        patience(cores, session.transport().has_other_processors())
+    });
     let start = Instant::now();
     loop {
         // The clock costs more than a look.
@@ -232,6 +230,18 @@ fn watch<T>(mut ask: impl FnMut() -> Option<T>) -> Option<T> {
         if passed >= how_long {
             std::thread::sleep(passed / LOOK_SHARE);
         }
+    }
+}
+
+/// How long to watch, and until when to look, with so many cores of which the executor needs none (`apart`) or one.
+fn patience(cores: usize, apart: bool) -> (Duration, Duration) {
+    match cores {
+        // Sleeping between two looks leaves the cores to others; the way through the request queue takes several
+        // processes, which all sleep while the executor works for long.
+        ..FEW_CORES if apart => (WATCH_FEW_CORES, LOOK),
+        1 => (Duration::ZERO, Duration::ZERO),
+        ..FEW_CORES => (WATCH_FEW_CORES, WATCH_FEW_CORES),
+        _ => (WATCH, LOOK),
     }
 }
 

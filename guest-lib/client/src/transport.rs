@@ -101,6 +101,11 @@ pub trait Transport: Send + Sync {
     /// How a long copy of `memory` travels best.
     fn itinerary(&self, memory: UserMemory) -> Itinerary;
 
+    /// Whether calls are executed by other processors than this process's.
+    fn has_other_processors(&self) -> bool {
+        false
+    }
+
     /// Submits a call and waits for its reply.
     fn call(&self, request: Request<'_>) -> Result<Reply, ClientError>;
 

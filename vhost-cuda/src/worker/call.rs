@@ -2,6 +2,7 @@
 //! One call: its payload is taken apart, executed, and its reply put together.
 
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use log::trace;
 use virtio_cuda_protocol::cuda::{
@@ -114,7 +115,14 @@ pub fn execute(session: &SessionState, thread: &mut ThreadState, frame: &mut Fra
     let mut writer = Writer::new(&mut results);
     let opcode = Opcode::from_u32(header.opcode);
     let printed = session.output.so_far(opcode);
+    let copies = matches!(cx.bulk_in, BulkIn::Pages(_))
+        || matches!(cx.bulk_out, BulkOut::Pages(_))
+        || opcode == Some(Opcode::memcpy_wait);
+    let copying = copies.then(Instant::now);
     let outcome = run(opcode, &mut cx, Reader::new(args), &mut writer);
+    if let Some(begun) = copying {
+        session.copy_time.add(begun.elapsed());
+    }
     let used = if outcome.is_ok() { writer.used() } else { 0 };
     let inline = match &cx.bulk_out {
         BulkOut::Inline { bytes, .. } if outcome.is_ok() => &bytes[..],

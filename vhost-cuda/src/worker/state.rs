@@ -2,8 +2,9 @@
 //! What a session has in its worker, shared by the executors of its threads.
 
 use std::collections::HashMap;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::time::Duration;
 
 use super::allocations::Allocations;
 use super::contexts::Contexts;
@@ -40,6 +41,8 @@ pub struct SessionState {
     pub objects: Objects,
     /// Copies of guest pages.
     pub copies: Engine,
+    /// How long they take.
+    pub copy_time: CopyTime,
     /// Graphs and what is in them.
     pub graphs: Graphs,
     /// The guest library speaks another call table: every call is refused.
@@ -56,6 +59,26 @@ pub struct SessionState {
     allocations: Mutex<Allocations>,
     window: Mutex<Window>,
     memory: RwLock<Arc<GuestPages>>,
+}
+
+/// The time that calls which wait have spent in copying host memory.
+#[derive(Debug, Default)]
+pub struct CopyTime {
+    copies: AtomicU64,
+    ns: AtomicU64,
+}
+
+impl CopyTime {
+    /// Counts a copy.
+    pub fn add(&self, time: Duration) {
+        self.copies.fetch_add(1, Ordering::Relaxed);
+        self.ns.fetch_add(time.as_nanos() as u64, Ordering::Relaxed);
+    }
+
+    /// Copies, and nanoseconds.
+    pub fn so_far(&self) -> (u64, u64) {
+        (self.copies.load(Ordering::Relaxed), self.ns.load(Ordering::Relaxed))
+    }
 }
 
 /// What a session may use.
@@ -85,6 +108,7 @@ impl SessionState {
             contexts: Contexts::default(),
             objects: Objects::default(),
             copies: Engine::new(limits.copy_threads),
+            copy_time: CopyTime::default(),
             graphs: Graphs::default(),
             refused: AtomicBool::new(false),
             turns: Turns::default(),

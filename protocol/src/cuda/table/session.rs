@@ -21,6 +21,9 @@ macro_rules! session_calls {
             0x0005 custom session_wait(reply: u64, consumed: u64) -> ();
             /// Does nothing, after all records of lanes whose number is below `number`.
             0x0006 custom session_order(number: u64) -> ();
+            /// How many copies of host memory the worker has made for calls that wait, and the time that they took it, in
+            /// nanoseconds.
+            0x0007 custom session_statistics() -> (copies: u64, copy_ns: u64);
             /// Waits until a function of the program is due. `done` is the ticket of the one that has just been run, or
             /// 0. Ticket 0: none is due yet, ask again. `todo` has `CALLBACK_*` bits; `status` is for stream callbacks.
             0x0010 custom session_next_callback(done: u64) -> (ticket: u64, callback: CallbackId, status: i32, todo: u32);

@@ -50,6 +50,11 @@ pub fn session_wait(_: &mut CallContext<'_>, _reply: u64, _consumed: u64) -> CuR
     Err(CudaError::INVALID_VALUE)
 }
 
+/// What the worker has done so far.
+pub fn session_statistics(cx: &mut CallContext<'_>) -> CuResult<(u64, u64)> {
+    Ok(cx.session.copy_time.so_far())
+}
+
 /// In a lane its record's own turn has come already.
 pub fn session_order(cx: &mut CallContext<'_>, number: u64) -> CuResult<()> {
     cx.session.turns.wait_for(number);
