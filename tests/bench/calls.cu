@@ -210,10 +210,14 @@ static void bandwidth(const Effort &effort) {
             buffer = std::make_unique<Buffer>(Memory::scattered, bytes);
             copies_both_ways(effort, "ordinary", bytes, device, again);
         }
-        if (bytes >= 16 << 20 && bytes != 256 << 20 && Buffer::has_huge()) {
-            buffer.reset();
-            buffer = std::make_unique<Buffer>(Memory::huge, bytes);
-            copies_both_ways(effort, "ordinary_huge", bytes, device, again);
+        if (bytes >= 1 << 20 && Buffer::has_huge()) {
+            auto fresh = [&] {
+                buffer.reset();
+                buffer = std::make_unique<Buffer>(Memory::huge, bytes);
+                return buffer->get();
+            };
+            copies_both_ways(effort, "ordinary_huge", bytes, device, fresh, true);
+            if (bytes != 256 << 20) copies_both_ways(effort, "ordinary_huge_again", bytes, device, again);
         }
         if (bytes != 256 << 20) {
             buffer.reset();

@@ -14,6 +14,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <dlfcn.h>
 #include <functional>
 #include <string>
 #include <sys/resource.h>
@@ -70,12 +71,46 @@ inline long interrupts() {
     return sum;
 }
 
+// What the layers below count: the guest's driver in sysfs, the worker through the guest library
+// (guest-lib/libcuda/src/bench.rs). -1 where there is no such thing.
+struct Counters {
+    long kicks = -1, pin_ns = -1, unpin_ns = -1, bulk_wait_ns = -1, copy_ns = -1;
+
+    void read_driver() {
+        kicks = driver("kicks");
+        pin_ns = driver("pin_ns");
+        unpin_ns = driver("unpin_ns");
+        bulk_wait_ns = driver("bulk_wait_ns");
+    }
+    // A call of its own, so the driver's counters are read on the inner side of it.
+    void read_worker() {
+        void *libcuda = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
+        auto read = libcuda ? reinterpret_cast<long (*)()>(dlsym(libcuda, "virtio_cuda_bench_copy_ns")) : nullptr;
+        copy_ns = read ? read() : -1;
+        if (libcuda) dlclose(libcuda);
+    }
+
+  private:
+    static long driver(const char *name) {
+        char path[96];
+        snprintf(path, sizeof path, "/sys/class/misc/virtio-cuda/statistics/%s", name);
+        FILE *file = fopen(path, "r");
+        long value = -1;
+        if (!file) return -1;
+        if (fscanf(file, "%ld", &value) != 1) value = -1;
+        fclose(file);
+        return value;
+    }
+};
+
 // One metric from its first call to its line.
 class Metric {
   public:
     Metric(const char *name, size_t bytes = 0) : name_(name), bytes_(bytes) {
         printf("{\"begin\":\"%s\"}\n", name);
         fflush(stdout);
+        before_.read_worker();
+        before_.read_driver();
         interrupts_ = interrupts();
         waits_ = waits();
     }
@@ -110,6 +145,9 @@ class Metric {
 
     void report(const char *unit) {
         long waits_now = waits(), interrupts_now = interrupts();
+        Counters now;
+        now.read_driver();
+        now.read_worker();
         double median = quantile(samples_, 0.5), p10 = quantile(samples_, 0.1), p90 = quantile(samples_, 0.9);
         printf("{\"metric\":\"%s\",\"bytes\":%zu,\"unit\":\"%s\",\"median\":%.9g,\"p10\":%.9g,\"p90\":%.9g,"
                "\"samples\":%zu,\"calls\":%ld,\"cpu_us\":%.6g,\"waits\":%.6g",
@@ -117,6 +155,13 @@ class Metric {
                double(waits_now - waits_) / calls_);
         if (interrupts_ >= 0 && interrupts_now >= 0)
             printf(",\"interrupts\":%.6g", double(interrupts_now - interrupts_) / calls_);
+        each("kicks", before_.kicks, now.kicks, 1);
+        if (now.copy_ns != before_.copy_ns) {
+            each("pin_us", before_.pin_ns, now.pin_ns, 1e-3);
+            each("unpin_us", before_.unpin_ns, now.unpin_ns, 1e-3);
+            each("bulk_wait_us", before_.bulk_wait_ns, now.bulk_wait_ns, 1e-3);
+            each("copy_us", before_.copy_ns, now.copy_ns, 1e-3);
+        }
         if (mixed_) printf(",\"mixed\":true");
         if (!singles_.empty()) {
             // Percentiles, microseconds.
@@ -130,6 +175,11 @@ class Metric {
     }
 
   private:
+    // The share of a call in what a counter has counted.
+    void each(const char *name, long before, long now, double unit) const {
+        if (before >= 0 && now >= 0) printf(",\"%s\":%.6g", name, unit * double(now - before) / calls_);
+    }
+
     static double quantile(std::vector<double> &values, double q) {
         std::sort(values.begin(), values.end());
         return values[std::min(values.size() - 1, size_t(q * values.size()))];
@@ -140,6 +190,7 @@ class Metric {
     std::vector<double> samples_, singles_;
     double cpu_ = 0;
     long cpu_calls_ = 0, calls_ = 0, interrupts_, waits_;
+    Counters before_;
     bool mixed_ = false;
 };
 

@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 use super::report::{Place, Report};
-use super::{plots, table};
+use super::{plots, split, table};
 
 /// The page, below the repository.
 const PAGE: &str = "docs/performance.md";
@@ -56,6 +56,11 @@ fn section(report: &Report) -> Result<String> {
     }
     text.push_str(&table::table(report));
     text.push('\n');
+    let split = split::table(report);
+    if !split.is_empty() {
+        text.push_str(&split);
+        text.push('\n');
+    }
     Ok(text)
 }
 

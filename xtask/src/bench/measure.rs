@@ -14,7 +14,7 @@ use clap::Args;
 use super::cpu::Tree;
 use super::record::{Behind, Recorder};
 use super::report::{Measured, Metric, Place, Report};
-use super::{docs, table};
+use super::{docs, split, table};
 use crate::build::{self, Part as BuildPart};
 use crate::daemon::{DaemonConfig, Device};
 use crate::paths::Paths;
@@ -82,7 +82,7 @@ pub fn run(paths: &Paths, arguments: &BenchArguments) -> Result<()> {
         eprintln!("{:16} measured  {}", place.name(), duration(started.elapsed()));
         report.places.insert(place, measured);
     }
-    print!("{}", table::table(&report));
+    print!("{}\n{}", table::table(&report), split::table(&report));
     if let Some(file) = &arguments.json {
         report.write(file)?;
     }

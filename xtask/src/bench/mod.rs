@@ -10,6 +10,7 @@ mod measure;
 mod plots;
 mod record;
 mod report;
+mod split;
 mod table;
 
 pub use measure::{BenchArguments, run};

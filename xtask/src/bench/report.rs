@@ -67,6 +67,22 @@ pub struct Metric {
     /// Interrupts of the device per call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interrupts: Option<f64>,
+    /// Notifications of the device per call: exits from the guest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kicks: Option<f64>,
+    /// Time in which the guest's driver pinned pages, per call, in microseconds. A copy may consist of pieces that are
+    /// under way side by side: this and the next ones are sums over them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pin_us: Option<f64>,
+    /// The same for unpinning.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unpin_us: Option<f64>,
+    /// From sending a request with pages until its caller goes on with the answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bulk_wait_us: Option<f64>,
+    /// In which the worker copied.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub copy_us: Option<f64>,
     /// Percentiles of calls that were timed one by one, in microseconds.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub distribution: Vec<(f64, f64)>,

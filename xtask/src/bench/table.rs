@@ -71,11 +71,13 @@ fn rows(report: &Report) -> Vec<&Metric> {
 
 fn figure(metric: &Metric) -> String {
     let Metric { median, p10, p90, unit, .. } = metric;
-    let interrupts = metric.interrupts.map(|count| format!(", {} irq", short(count))).unwrap_or_default();
+    let counted = |count: Option<f64>, name| count.map(|count| format!(", {} {name}", short(count)));
+    let events = [counted(metric.kicks, "kicks"), counted(metric.interrupts, "irq")];
+    let events: String = events.into_iter().flatten().collect();
     if p10 == p90 {
-        return format!("{} {unit}{interrupts}", short(*median));
+        return format!("{} {unit}{events}", short(*median));
     }
-    format!("{} {unit} ({} – {}{interrupts})", short(*median), short(*p10), short(*p90))
+    format!("{} {unit} ({} – {}{events})", short(*median), short(*p10), short(*p90))
 }
 
 /// `calling process + daemon and workers (QEMU)`.
