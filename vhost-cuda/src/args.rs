@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The command line. Names nothing but clap, so that other tools may include this file.
 
-use clap::{Args as ClapArgs, Parser, Subcommand};
+use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
 /// Executes the CUDA calls of virtual machines (and of processes that speak vhost-user themselves) on this
@@ -60,6 +60,17 @@ pub struct DaemonArgs {
     #[arg(long, value_name = "BYTES", default_value = "256M", value_parser = parse_bytes)]
     pub image_cache: u64,
 
+    /// What a worker may ask the kernel for while it serves a session. `seccomp`: what executing CUDA takes, anything
+    /// else ends it; `log`: the kernel's log says what that would be; `auto`: `seccomp` with the emulator, else `off`.
+    #[arg(
+        long,
+        value_enum,
+        value_name = "auto|seccomp|log|off",
+        default_value = "auto",
+        hide_possible_values = true
+    )]
+    pub sandbox: Sandbox,
+
     /// Print what this backend offers, as JSON (vhost-user backend program conventions), and exit.
     #[arg(long)]
     pub print_capabilities: bool,
@@ -68,6 +79,31 @@ pub struct DaemonArgs {
     /// above debug, except the name of a program whose session ends (info).
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     pub log_level: String,
+}
+
+/// Whether and how the system calls of workers are filtered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Sandbox {
+    /// Filtered where that is tested: with the emulator.
+    Auto,
+    /// Filtered.
+    Seccomp,
+    /// Allowed all, and logged by the kernel where they would not be.
+    Log,
+    /// Not filtered.
+    Off,
+}
+
+impl Sandbox {
+    /// The word on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Seccomp => "seccomp",
+            Self::Log => "log",
+            Self::Off => "off",
+        }
+    }
 }
 
 /// Hidden modes of the binary.
@@ -102,6 +138,12 @@ pub struct WorkerArgs {
     /// Threads for large copies.
     #[arg(long, default_value_t = 1)]
     pub copy_threads: u32,
+    /// What it may ask the kernel for.
+    #[arg(long, value_enum, default_value = "auto")]
+    pub sandbox: Sandbox,
+    /// The library is the emulator.
+    #[arg(long)]
+    pub emulated: bool,
     /// Level of the worker's messages.
     #[arg(long, default_value = "info")]
     pub worker_log_level: String,
@@ -137,6 +179,13 @@ mod tests {
         for silly in ["33", "-1", "1e3", "many"] {
             let error = parsed(silly).expect_err(silly).to_string();
             assert!(error.contains("warm-workers"), "{error}");
+        }
+    }
+
+    #[test]
+    fn sandboxes_are_called_what_they_are_called() {
+        for &sandbox in Sandbox::value_variants() {
+            assert_eq!(Sandbox::from_str(sandbox.name(), false), Ok(sandbox));
         }
     }
 

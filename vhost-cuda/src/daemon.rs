@@ -49,6 +49,8 @@ pub fn run(args: &DaemonArgs) -> anyhow::Result<()> {
     let (listener, socket) = listen(args)?;
     info!("executing CUDA calls with {}", library.display());
     let spec = WorkerSpec {
+        sandbox: args.sandbox,
+        emulated: library::is_emulator(&library),
         library,
         memory_limit: args.memory_limit,
         copy_threads: args.copy_threads.unwrap_or_else(default_copy_threads),

@@ -4,6 +4,7 @@ use virtio_cuda_protocol::transport::{OP_SHARE, OP_UNPIN, RequestHeader};
 
 use super::*;
 
+use crate::args::Sandbox;
 use crate::fixture::FixtureGuest;
 use crate::process::WorkerSpec;
 
@@ -15,6 +16,8 @@ fn device(max_sessions: u32) -> Arc<Device> {
         library: "/nonexistent".into(),
         memory_limit: None,
         copy_threads: 1,
+        sandbox: Sandbox::Auto,
+        emulated: false,
         log_level: "off".into(),
     };
     let pool = WorkerPool::start(spec, 0).unwrap();

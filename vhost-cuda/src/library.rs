@@ -46,6 +46,11 @@ fn emulator() -> anyhow::Result<PathBuf> {
     existing(&beside).with_context(|| format!("Build the emulator, or name its file in {EMULATOR_VARIABLE}"))
 }
 
+/// Whether a library that [`find`] has found is the emulator.
+pub fn is_emulator(library: &Path) -> bool {
+    emulator().is_ok_and(|emulator| emulator == library)
+}
+
 fn existing(path: &Path) -> anyhow::Result<PathBuf> {
     match path.canonicalize() {
         Ok(path) if path.is_file() => Ok(path),

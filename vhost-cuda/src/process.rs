@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use zerocopy::FromBytes;
 
+use crate::args::Sandbox;
 use crate::link::{self, Ready};
 
 /// How long a worker may take to bring up CUDA.
@@ -26,6 +27,10 @@ pub struct WorkerSpec {
     pub memory_limit: Option<u64>,
     /// Threads of a worker for large copies.
     pub copy_threads: u32,
+    /// What a worker may ask the kernel for.
+    pub sandbox: Sandbox,
+    /// The library is the emulator.
+    pub emulated: bool,
     /// Level of the worker's messages.
     pub log_level: String,
 }
@@ -83,6 +88,10 @@ impl Worker {
         command.arg("--exchange-fd").arg(exchange_fd.to_string());
         command.arg("--worker-log-level").arg(&spec.log_level);
         command.arg("--copy-threads").arg(spec.copy_threads.to_string());
+        command.arg("--sandbox").arg(spec.sandbox.name());
+        if spec.emulated {
+            command.arg("--emulated");
+        }
         if let Some(limit) = spec.memory_limit {
             command.arg("--memory-limit").arg(limit.to_string());
         }

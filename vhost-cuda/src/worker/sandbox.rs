@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What a worker gives up before it executes anything for a guest.
 
+mod filter;
+mod report;
+mod rules;
+
 use std::io;
 
-/// No new privileges by exec, no core files (they would hold guest data).
-///
-/// Not yet: a system call filter. libcuda needs many, and more with every release.
+use crate::args::Sandbox;
+
+/// No new privileges by exec, no core files (they would hold guest data). To be called first.
 pub fn enter() -> io::Result<()> {
     let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: plain system calls on this process; `none` is a local.
@@ -15,3 +19,26 @@ pub fn enter() -> io::Result<()> {
     };
     if failed { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
+
+/// From here on, in all threads, only the system calls that executing CUDA takes. To be called when libcuda is up
+/// and the context made, which takes many more.
+pub fn close(sandbox: Sandbox, emulated: bool) -> anyhow::Result<()> {
+    let sandbox = match sandbox {
+        Sandbox::Auto if emulated => Sandbox::Seccomp,
+        Sandbox::Auto | Sandbox::Off => return Ok(()),
+        chosen => chosen,
+    };
+    report::install()?;
+    for program in filter::programs(sandbox, emulated)? {
+        seccompiler::apply_filter_all_threads(&program)?;
+    }
+    Ok(())
+}
+
+/// Where messages of the sandbox go; stderr itself is the guest's.
+pub fn report_to(log: std::os::fd::RawFd) {
+    report::to(log);
+}
+
+#[cfg(test)]
+mod tests;

@@ -3,7 +3,7 @@
 
 use std::ffi::CStr;
 use std::fs::File;
-use std::os::fd::{AsFd, FromRawFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd};
 use std::os::unix::net::UnixStream;
 
 use anyhow::Context;
@@ -75,6 +75,7 @@ fn bring_up(args: &WorkerArgs) -> anyhow::Result<(SessionState, Ready)> {
         warm_up(&session, args.announce_memory).context("Cannot create the context of device 0")?;
         device_name = name_of_device_0(&session)?;
     }
+    sandbox::close(args.sandbox, args.emulated).context("Cannot close the sandbox")?;
     Ok((session, Ready { driver_version, device_count, device_name }))
 }
 
@@ -112,6 +113,8 @@ fn warm_up(session: &SessionState, announce: Option<u32>) -> anyhow::Result<()> 
 /// Messages go to the daemon's stderr, which is this process's until the output is captured.
 fn start_log(args: &WorkerArgs) -> anyhow::Result<()> {
     let stderr = std::io::stderr().as_fd().try_clone_to_owned().context("Cannot keep stderr")?;
+    // The logger keeps it until the process ends.
+    sandbox::report_to(stderr.as_raw_fd());
     let level = args.worker_log_level.parse().unwrap_or(log::LevelFilter::Info);
     env_logger::Builder::new()
         .filter_level(level)

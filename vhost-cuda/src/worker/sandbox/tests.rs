@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The sandbox, in a process of its own for each case: it cannot be left.
+
+use std::io::{self, Read};
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::thread;
+
+use super::*;
+
+/// Runs `work` in a forked child with the sandbox closed; its exit status, and what it wrote to the log.
+fn closed(sandbox: Sandbox, emulated: bool, work: fn() -> i32) -> (i32, String) {
+    let mut ends = [0; 2];
+    // SAFETY: `ends` is a local of two descriptors, both of which this process owns afterwards.
+    let mut log = unsafe {
+        assert_eq!(libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC), 0);
+        std::fs::File::from_raw_fd(ends[0])
+    };
+    // SAFETY: the child only calls what works after a fork of a process with threads: it allocates, which glibc
+    // allows, and ends without returning.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        report_to(ends[1]);
+        let status = match enter().map_err(anyhow::Error::from).and_then(|()| close(sandbox, emulated)) {
+            Ok(()) => work(),
+            Err(_) => 99,
+        };
+        // SAFETY: does not return.
+        unsafe { libc::_exit(status) };
+    }
+    let mut status = 0;
+    // SAFETY: the write end is this function's; the child is waited for once.
+    unsafe {
+        libc::close(ends[1]);
+        assert_eq!(libc::waitpid(child, &raw mut status, 0), child);
+    }
+    let mut said = String::new();
+    log.read_to_string(&mut said).expect("the log");
+    let status = if libc::WIFEXITED(status) { libc::WEXITSTATUS(status) } else { -1 };
+    (status, said)
+}
+
+fn makes_threads() -> i32 {
+    let mapped = thread::spawn(|| {
+        let protection = libc::PROT_READ | libc::PROT_EXEC;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        // SAFETY: a new mapping that replaces nothing.
+        unsafe { libc::mmap(std::ptr::null_mut(), 4096, protection, flags, -1, 0) }.addr()
+    });
+    i32::from(mapped.join().ok() == Some(libc::MAP_FAILED.addr()))
+}
+
+fn opens_a_file() -> i32 {
+    let error = std::fs::File::open("/etc/passwd").err().and_then(|error| error.raw_os_error());
+    error.unwrap_or(0)
+}
+
+fn connects() -> i32 {
+    // SAFETY: plain system call.
+    let socket = unsafe { libc::socket(libc::AF_INET, libc::SOCK_STREAM, 0) };
+    if socket < 0 { io::Error::last_os_error().raw_os_error().unwrap_or(98) } else { 0 }
+}
+
+fn forks() -> i32 {
+    // SAFETY: the system call itself: glibc's would run handlers.
+    unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) as i32 }
+}
+
+fn starts_a_program() -> i32 {
+    let null = std::ptr::null::<libc::c_char>();
+    // SAFETY: the path is a C string, the lists are empty.
+    unsafe { libc::execve(c"/bin/true".as_ptr(), &raw const null, &raw const null) }
+}
+
+fn aborts() -> i32 {
+    std::process::abort()
+}
+
+#[test]
+fn threads_and_executable_memory_are_allowed() {
+    for emulated in [true, false] {
+        assert_eq!(closed(Sandbox::Seccomp, emulated, makes_threads), (0, String::new()));
+    }
+}
+
+#[test]
+fn files_and_sockets_are_refused_with_an_error() {
+    let refused = (libc::EACCES, String::new());
+    assert_eq!(closed(Sandbox::Seccomp, true, opens_a_file), refused);
+    assert_eq!(closed(Sandbox::Seccomp, true, connects), refused);
+    assert_eq!(closed(Sandbox::Seccomp, false, opens_a_file), (0, String::new()));
+    assert_eq!(closed(Sandbox::Off, true, opens_a_file), (0, String::new()));
+}
+
+#[test]
+fn processes_and_programs_end_the_worker_and_the_log_says_why() {
+    for emulated in [true, false] {
+        let (status, said) = closed(Sandbox::Seccomp, emulated, forks);
+        assert_eq!(status, 1, "{said}");
+        assert!(said.contains("the system call clone (56)"), "{said}");
+        let (status, said) = closed(Sandbox::Seccomp, emulated, starts_a_program);
+        assert_eq!(status, 1, "{said}");
+        assert!(said.contains("the system call execve (59)"), "{said}");
+    }
+}
+
+#[test]
+fn aborting_is_no_offence() {
+    assert_eq!(closed(Sandbox::Seccomp, true, aborts), (-1, String::new()));
+}
+
+#[test]
+fn a_sandbox_that_only_logs_allows_everything() {
+    assert_eq!(closed(Sandbox::Log, true, opens_a_file), (0, String::new()));
+    // A pipe's number would tell: it is no member of the list.
+    let (status, said) = closed(Sandbox::Log, true, || io::stdin().as_raw_fd());
+    assert_eq!((status, said.as_str()), (0, ""));
+}
