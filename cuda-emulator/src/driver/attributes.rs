@@ -112,10 +112,12 @@ static ATTRIBUTES: &[(i32, i32)] = &[
     (101, 1),                             // DIRECT_MANAGED_MEM_ACCESS_FROM_HOST
     (102, 1),                             // VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED
     (103, 1),                             // HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED
+    (107, 1),                             // GENERIC_COMPRESSION_SUPPORTED: kept, without effect
     (113, 1),                             // READ_ONLY_HOST_REGISTER_SUPPORTED
     (115, 1),                             // MEMORY_POOLS_SUPPORTED
     (122, 1),                             // CAN_USE_64_BIT_STREAM_MEM_OPS
     (123, 1),                             // CAN_USE_STREAM_WAIT_VALUE_NOR
+    (125, 1),                             // IPC_EVENT_SUPPORTED
     (126, 1),                             // MEM_SYNC_DOMAIN_COUNT
     (131, -1),                            // NUMA_ID
     (134, -1),                            // HOST_NUMA_ID

@@ -115,6 +115,7 @@ impl Context {
         array::forget_arrays(self);
         self.forget_streams();
         host_memory::free_all_of(self.handle);
+        super::ipc::forget_all_of(self.handle);
         self.device.free_all_of(self.handle);
     }
 }

@@ -167,6 +167,7 @@ impl Device {
                 other.memory.remove_host_range(ptr);
             }
         }
+        super::ipc::withdraw(ptr);
         self.memory.free(ptr);
         Ok(())
     }

@@ -9,6 +9,7 @@ use super::context::{self, Context};
 use super::ffi::Out;
 use super::graph::{CUgraphNode, Work};
 use super::handle::{Handle, Registry};
+use super::ipc::SharedEvent;
 use super::queue::Mark;
 use super::result::{CUresult, CuResult};
 use super::stream::CUstream;
@@ -27,6 +28,8 @@ pub struct Event {
     context: Weak<Context>,
     timing: bool,
     last: Mutex<Last>,
+    /// For an event that other processes may know.
+    shared: Option<Arc<SharedEvent>>,
 }
 
 /// The latest cuEventRecord.
@@ -50,6 +53,8 @@ pub(super) enum Recorded {
     Never,
     /// A point in a stream.
     At(Mark),
+    /// A point in a stream of this or another process.
+    Shared(Arc<SharedEvent>, u64),
     /// Nodes of a graph that is, or was, being captured.
     Captured(Weak<Capture>, Vec<CUgraphNode>),
 }
@@ -71,6 +76,17 @@ impl Event {
         }
     }
 
+    /// The latest record of any process, if the event is shared and was ever recorded.
+    fn shared_record(&self) -> Option<(&Arc<SharedEvent>, u64)> {
+        let shared = self.shared.as_ref()?;
+        Some((shared, shared.latest())).filter(|(_, record)| *record > 0)
+    }
+
+    /// What is shared with other processes.
+    pub(super) fn shared(&self) -> Option<&SharedEvent> {
+        self.shared.as_deref()
+    }
+
     /// Makes work that a stream got already the event's latest record; `at` is set when it is reached.
     pub(super) fn set_record(&self, mark: Mark, at: Arc<OnceLock<Instant>>) {
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Last::Record(Record { mark, at });
@@ -89,9 +105,28 @@ pub(super) fn find(handle: CUevent) -> CuResult<Arc<Event>> {
     EVENTS.get(handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
 }
 
+/// The same, but not one that other processes may know: a graph cannot have it.
+pub(super) fn find_own(handle: CUevent) -> CuResult<Arc<Event>> {
+    let event = find(handle)?;
+    if event.shared.is_some() { Err(CUresult::CUDA_ERROR_NOT_SUPPORTED) } else { Ok(event) }
+}
+
+/// Makes an event of another process one of `context`.
+pub(super) fn adopt(context: &Arc<Context>, shared: SharedEvent) -> CUevent {
+    let handle = Handle::mint();
+    let (context, shared) = (Arc::downgrade(context), Some(Arc::new(shared)));
+    EVENTS.insert(handle, Arc::new(Event { context, timing: false, last: Mutex::default(), shared }));
+    handle
+}
+
 /// What an event stands for.
 pub(super) fn recorded(handle: CUevent) -> CuResult<Recorded> {
-    Ok(match find(handle)?.last() {
+    let event = find(handle)?;
+    let last = event.last();
+    if let (Last::Never | Last::Record(_), Some((shared, record))) = (&last, event.shared_record()) {
+        return Ok(Recorded::Shared(Arc::clone(shared), record));
+    }
+    Ok(match last {
         Last::Never => Recorded::Never,
         Last::Record(record) => Recorded::At(record.mark),
         Last::Captured(capture, nodes) => Recorded::Captured(capture, nodes),
@@ -110,8 +145,10 @@ fn event_create(out: Out<CUevent>, flags: u32) -> CuResult<()> {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     let context = Arc::downgrade(&context::current()?);
+    let shared = flags & CU_EVENT_INTERPROCESS != 0;
+    let shared = shared.then(SharedEvent::new).transpose()?.map(Arc::new);
     let handle = Handle::mint();
-    EVENTS.insert(handle, Arc::new(Event { context, timing, last: Mutex::default() }));
+    EVENTS.insert(handle, Arc::new(Event { context, timing, last: Mutex::default(), shared }));
     out.set(handle);
     Ok(())
 }
@@ -137,7 +174,7 @@ fn event_record_with_flags(handle: CUevent, stream: CUstream, flags: u32) -> CuR
     let stream = context.stream(stream)?;
     capture::check_order(&context, &stream)?;
     if flags & RECORD_EXTERNAL != 0
-        && capture::add(&stream, || Ok(Work::EventRecord(handle, Arc::clone(&event))))?
+        && capture::add(&stream, || Ok(Work::EventRecord(handle, find_own(handle)?)))?
     {
         return Ok(());
     }
@@ -149,8 +186,12 @@ fn event_record_with_flags(handle: CUevent, stream: CUstream, flags: u32) -> CuR
     let stamp = Arc::clone(&at);
     // Held while the record is submitted, so that two threads' records end in the order of their marks.
     let mut last = event.last.lock().unwrap_or_else(PoisonError::into_inner);
+    let shared = event.shared.as_ref().map(|shared| (Arc::clone(shared), shared.record()));
     let mark = context.submit(&stream, Vec::new(), move |_, _| {
         stamp.get_or_init(Instant::now);
+        if let Some((shared, record)) = shared {
+            shared.reach(record);
+        }
         Ok(())
     });
     *last = Last::Record(Record { mark, at });
@@ -167,7 +208,10 @@ fn event_query(handle: CUevent) -> CuResult<()> {
     let record = event.record()?;
     capture::check_safe()?;
     context.flush_printf();
-    let ready = record.is_none_or(|record| record.mark.reached());
+    let ready = match event.shared_record() {
+        Some((shared, record)) => shared.is_reached(record),
+        None => record.is_none_or(|record| record.mark.reached()),
+    };
     if let Some(error) = context.sticky() {
         return Err(error);
     }
@@ -177,8 +221,10 @@ fn event_query(handle: CUevent) -> CuResult<()> {
 fn event_synchronize(handle: CUevent) -> CuResult<()> {
     let event = find(handle)?;
     let context = context_of(&event)?;
-    if let Some(record) = event.record()? {
-        record.mark.wait();
+    let record = event.record()?;
+    match event.shared_record() {
+        Some((shared, record)) => shared.wait(record),
+        None => record.into_iter().for_each(|record| record.mark.wait()),
     }
     context.flush_printf();
     context.sticky().map_or(Ok(()), Err)

@@ -27,6 +27,7 @@ mod graph;
 mod handle;
 mod host_memory;
 mod image;
+mod ipc;
 mod launch;
 mod library;
 mod link;

@@ -8,6 +8,7 @@ use super::device::{self, CUdeviceptr, Device, Owner};
 use super::ffi::{In, Out};
 use super::handle::Handle;
 use super::host_memory;
+use super::ipc;
 use super::result::{CUresult, CuResult};
 use super::virtual_memory;
 use crate::memory::{Range, RangeKind};
@@ -67,11 +68,12 @@ fn store(data: *mut c_void, attribute: u32, ptr: u64, found: Option<&Found>) -> 
         } // BUFFER_ID
         8 => flag(managed),                                               // IS_MANAGED
         9 => Out::from_raw(data.cast::<i32>()).set(found.map_or(NO_DEVICE, |found| found.device.ordinal)), // DEVICE_ORDINAL
-        10 | 15 => flag(false), // IS_LEGACY_CUDA_IPC_CAPABLE, IS_GPU_DIRECT_RDMA_CAPABLE
+        10 => flag(found.is_some_and(|found| ipc::can_share(&found.range, found.owner.as_ref()))), // IS_LEGACY_CUDA_IPC_CAPABLE
+        15 => flag(false), // IS_GPU_DIRECT_RDMA_CAPABLE
         11 | 19 => wide.set(found.map_or(0, |found| found.range.base)), // RANGE_START_ADDR, MAPPING_BASE_ADDR
         12 | 18 => wide.set(found.map_or(0, |found| found.range.bytes)), // RANGE_SIZE, MAPPING_SIZE
         13 => flag(found.is_some()), // MAPPED
-        14 => wide.set(0),      // ALLOWED_HANDLE_TYPES
+        14 => wide.set(0), // ALLOWED_HANDLE_TYPES
         16 => word.set(if found.is_some() { READ_WRITE } else { 0 }), // ACCESS_FLAGS
         17 => {
             let pool = found.and_then(|found| found.owner.as_ref()?.pool.as_ref());

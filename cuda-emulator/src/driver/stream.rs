@@ -282,13 +282,23 @@ fn stream_wait_event(handle: CUstream, event: CUevent, flags: u32) -> CuResult<(
     let (context, stream) = with_stream(handle)?;
     capture::check_order(&context, &stream)?;
     if flags & WAIT_EXTERNAL != 0
-        && capture::add(&stream, || Ok(Work::EventWait(event, event::find(event)?)))?
+        && capture::add(&stream, || Ok(Work::EventWait(event, event::find_own(event)?)))?
     {
         return Ok(());
     }
     let mark = match event::recorded(event)? {
         Recorded::Captured(capture, nodes) => return capture::join(&stream, &capture, &nodes),
         Recorded::Never => return Ok(()),
+        Recorded::Shared(shared, record) => {
+            capture::isolate(&stream)?;
+            if !shared.is_reached(record) {
+                context.submit(&stream, Vec::new(), move |_, _| {
+                    shared.wait(record);
+                    Ok(())
+                });
+            }
+            return Ok(());
+        }
         Recorded::At(mark) => mark,
     };
     capture::isolate(&stream)?;

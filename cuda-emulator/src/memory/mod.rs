@@ -4,21 +4,24 @@
 //! Every access is checked against the valid ranges first.
 
 mod access;
+mod export;
 mod initialised;
 mod ranges;
 mod sharing;
 mod window;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
+use std::fs::File;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use thiserror::Error;
 
+pub(crate) use export::memory_file;
 use initialised::Initialised;
 use ranges::{Extents, Ranges};
 pub use ranges::{Range, RangeKind};
-use window::Window;
+use window::{PAGE, Window};
 
 /// Least alignment of a device allocation: CUDA guarantees 256 bytes, but a texture on it needs 512.
 pub const MIN_ALIGN: u64 = 512;
@@ -67,6 +70,8 @@ struct State {
     heap_used: u64,
     /// The ranges that were freed last.
     freed: VecDeque<Range>,
+    /// The allocations that other processes may have mapped as well, and the files they lie in.
+    shared: BTreeMap<u64, Arc<File>>,
 }
 
 /// The address space could not be reserved.
@@ -112,6 +117,7 @@ impl Memory {
             heap_limit: DEFAULT_HEAP_BYTES,
             heap_used: 0,
             freed: VecDeque::new(),
+            shared: BTreeMap::new(),
         };
         let initialised = crate::execute::check::checks().init.then(Initialised::default);
         Ok(Memory {
@@ -181,7 +187,10 @@ impl Memory {
         // Before the pages are discarded: who still uses the range finds out at the next check.
         self.generation.fetch_add(1, Ordering::SeqCst);
         self.notify_watchers();
-        state.window.discard(base, range.bytes);
+        match state.shared.remove(&base) {
+            Some(_) => state.window.renew(base, export::pages(range.bytes)),
+            None => state.window.discard(base, range.bytes),
+        }
         let charged = State::charged(range.bytes, range.kind).unwrap_or(0);
         state.extents.free(base, charged);
         state.used -= charged;
@@ -297,6 +306,8 @@ impl State {
     fn charged(bytes: u64, kind: RangeKind) -> Option<u64> {
         let (align, guard) = match kind {
             RangeKind::Heap => (HEAP_ALIGN, HEAP_GUARD_BYTES),
+            // Pages of their own, guard included: they can be shared with another process, and nothing else with them.
+            RangeKind::Device => return bytes.checked_add(GUARD_BYTES)?.checked_next_multiple_of(PAGE),
             _ => (MIN_ALIGN, GUARD_BYTES),
         };
         bytes.checked_next_multiple_of(align)?.checked_add(guard)
@@ -310,6 +321,7 @@ impl State {
         let free = self.total - self.used;
         let error = OutOfMemory { requested: bytes, free };
         let charged = State::charged(bytes, kind).filter(|&charged| charged <= free).ok_or(error)?;
+        let align = if kind == RangeKind::Device { align.max(PAGE) } else { align };
         let base = self.extents.allocate(charged, align).ok_or(error)?;
         let range = Range { base, bytes, kind };
         if self.window.commit(base + charged).is_err() || !self.ranges.insert(range) {

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A reserved piece of the host's address space from which device memory is cut.
 
+use std::fs::File;
 use std::io;
+use std::os::fd::AsRawFd;
 
 /// Where the first window is asked for; the following ones lie above it.
 const FIRST_BASE: u64 = 0x0700_0000_0000;
@@ -13,8 +15,9 @@ const COMMIT_STEP: u64 = 64 << 20;
 pub(super) const PAGE: u64 = 4096;
 
 /// # Invariants
-/// `[base, base + bytes)` is an anonymous private mapping that belongs to this value alone until it is dropped;
-/// its first `committed` bytes are readable and writable, the rest is inaccessible.
+/// `[base, base + bytes)` is mapped, and belongs to this value alone until it is dropped: anonymous private memory, but for
+/// the pages that [`Window::share`] replaced by those of a file. Its first `committed` bytes are readable and writable, the
+/// rest is inaccessible.
 #[derive(Debug)]
 pub(super) struct Window {
     base: u64,
@@ -102,6 +105,36 @@ impl Window {
         if status != 0 {
             zero(inner, inner_end);
         }
+    }
+
+    /// Replaces whole pages (committed, of one allocation) by those of `file`, which has as many and cannot shrink.
+    pub(super) fn share(&self, base: u64, bytes: u64, file: &File) -> io::Result<()> {
+        self.map(base, bytes, libc::MAP_SHARED, file.as_raw_fd())
+    }
+
+    /// Replaces whole pages by new ones, all zero.
+    pub(super) fn renew(&self, base: u64, bytes: u64) {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        if let Err(error) = self.map(base, bytes, flags, -1) {
+            // The pages stay the file's: whoever has it may see what is written here.
+            log::error!("memory that was shared cannot be made private again: {error}");
+        }
+    }
+
+    fn map(&self, base: u64, bytes: u64, flags: i32, file: i32) -> io::Result<()> {
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: the caller passes committed pages of this window, which no Rust object lives in.
+        let place = unsafe {
+            libc::mmap(
+                base as *mut libc::c_void,
+                bytes as usize,
+                protection,
+                flags | libc::MAP_FIXED,
+                file,
+                0,
+            )
+        };
+        if place == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 }
 

@@ -5,6 +5,7 @@ mod arrays;
 mod cu;
 mod devices;
 mod faults;
+mod ipc;
 mod launches;
 mod modules;
 mod output;

@@ -47,11 +47,11 @@ pub(super) fn batch_of(params: &BatchParams) -> CuResult<Work> {
 }
 
 pub(super) fn record_of(event: CUevent) -> CuResult<Work> {
-    Ok(Work::EventRecord(event, event::find(event)?))
+    Ok(Work::EventRecord(event, event::find_own(event)?))
 }
 
 pub(super) fn wait_of(event: CUevent) -> CuResult<Work> {
-    Ok(Work::EventWait(event, event::find(event)?))
+    Ok(Work::EventWait(event, event::find_own(event)?))
 }
 
 /// The work that CUgraphNodeParams describes. Results (addresses) are stored there.

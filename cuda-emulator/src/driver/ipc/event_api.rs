@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Events that other processes record and wait for, too.
+
+use super::exchange::IpcHandle;
+use super::shared_event::SharedEvent;
+use crate::driver::context;
+use crate::driver::event::{self, CUevent};
+use crate::driver::ffi::Out;
+use crate::driver::result::{CUresult, CuResult};
+
+fn get_event_handle(out: Out<IpcHandle>, event: CUevent) -> CuResult<()> {
+    out.check()?;
+    let event = event::find(event)?;
+    // Only events of CU_EVENT_INTERPROCESS.
+    let shared = event.shared().ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
+    out.set(shared.handle()?);
+    Ok(())
+}
+
+fn open_event_handle(out: Out<CUevent>, handle: IpcHandle) -> CuResult<()> {
+    out.check()?;
+    let context = context::current()?;
+    handle.check()?;
+    if handle.is_own() {
+        return Err(CUresult::CUDA_ERROR_INVALID_CONTEXT);
+    }
+    out.set(event::adopt(&context, SharedEvent::open(&handle)?));
+    Ok(())
+}
+
+crate::driver::ffi::entries! { after_init
+    cuIpcGetEventHandle => get_event_handle(out: Out<IpcHandle>, event: CUevent);
+    cuIpcOpenEventHandle => open_event_handle(out: Out<CUevent>, handle: IpcHandle);
+}

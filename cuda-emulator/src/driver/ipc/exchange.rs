@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Hands memory files to other processes. A handle names the socket of the process that offers a file, and has a token, 128
+//! random bits: who knows it, and runs as the same user, gets that file and no other.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use vmm_sys_util::sock_ctrl_msg::ScmSocket;
+
+use crate::driver::result::{CUresult, CuResult};
+
+/// What handles begin with.
+const MAGIC: [u8; 8] = *b"cudaemu\x01";
+/// How long the other side may take: neither one holds up the other for ever.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Most files that a process offers at a time: each is an open file.
+const MAX_OFFERS: usize = 512;
+
+/// 128 random bits.
+pub(super) type Token = [u8; 16];
+
+/// CUipcMemHandle and CUipcEventHandle.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct IpcHandle {
+    magic: [u8; 8],
+    /// Names the offering process's socket.
+    server: Token,
+    pub(super) token: Token,
+    /// Bytes of memory, 0 for an event; in the byte order of the machine.
+    pub(super) bytes: [u8; 8],
+    reserved: [u8; 16],
+}
+
+const _: () = assert!(size_of::<IpcHandle>() == 64);
+
+/// A process's socket, and what it offers.
+struct Server {
+    name: Token,
+    offers: Mutex<BTreeMap<Token, Arc<File>>>,
+}
+
+static SERVER: OnceLock<io::Result<Server>> = OnceLock::new();
+
+fn random() -> io::Result<Token> {
+    let mut token = Token::default();
+    getrandom::fill(&mut token).map_err(|error| io::Error::other(error.to_string()))?;
+    Ok(token)
+}
+
+fn address(name: Token) -> io::Result<SocketAddr> {
+    SocketAddr::from_abstract_name(format!("cuda-emulator-{:032x}", u128::from_be_bytes(name)))
+}
+
+impl Server {
+    fn start() -> io::Result<Server> {
+        let name = random()?;
+        let listener = UnixListener::bind_addr(&address(name)?)?;
+        thread::Builder::new().name("cuda-ipc".into()).spawn(move || {
+            for stream in listener.incoming() {
+                // A client that goes away or asks for nonsense is no concern of this process.
+                if let Err(error) = stream.and_then(|stream| answer(&stream)) {
+                    log::debug!("a process that asked for shared memory: {error}");
+                }
+            }
+        })?;
+        Ok(Server { name, offers: Mutex::default() })
+    }
+
+    fn offers(&self) -> MutexGuard<'_, BTreeMap<Token, Arc<File>>> {
+        self.offers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn server() -> CuResult<&'static Server> {
+    SERVER.get_or_init(Server::start).as_ref().map_err(|error| {
+        log::error!("no socket to share memory over: {error}");
+        CUresult::CUDA_ERROR_OPERATING_SYSTEM
+    })
+}
+
+/// Whether the process at the other end runs as this user.
+fn is_own_user(stream: &UnixStream) -> bool {
+    let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut length = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: the pointers are to locals, whose size is passed; geteuid cannot fail.
+    unsafe {
+        let (out, length) = ((&raw mut peer).cast(), &raw mut length);
+        libc::getsockopt(stream.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED, out, length) == 0
+            && peer.uid == libc::geteuid()
+    }
+}
+
+fn answer(mut stream: &UnixStream) -> io::Result<()> {
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    if !is_own_user(stream) {
+        return Err(io::ErrorKind::PermissionDenied.into());
+    }
+    let mut token = Token::default();
+    stream.read_exact(&mut token)?;
+    let found = SERVER.get().and_then(|server| server.as_ref().ok()?.offers().get(&token).cloned());
+    match found {
+        Some(file) => stream.send_with_fd(&[1_u8][..], file.as_raw_fd()).map(|_| ()).map_err(io::Error::from),
+        None => stream.write_all(&[0]),
+    }
+}
+
+/// Offers a file; the handle stands for it until [`withdraw`].
+pub(super) fn offer(file: Arc<File>, bytes: u64) -> CuResult<IpcHandle> {
+    let server = server()?;
+    let token = random().map_err(|_| CUresult::CUDA_ERROR_OPERATING_SYSTEM)?;
+    let mut offers = server.offers();
+    if offers.len() >= MAX_OFFERS {
+        return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
+    }
+    offers.insert(token, file);
+    Ok(IpcHandle { magic: MAGIC, server: server.name, token, bytes: bytes.to_ne_bytes(), reserved: [0; 16] })
+}
+
+/// Ends an offer. Processes that have the file keep it.
+pub(super) fn withdraw(token: Token) {
+    if let Some(Ok(server)) = SERVER.get() {
+        server.offers().remove(&token);
+    }
+}
+
+impl IpcHandle {
+    /// CUDA_ERROR_INVALID_VALUE for bytes that are no handle.
+    pub(super) fn check(&self) -> CuResult<()> {
+        if self.magic == MAGIC { Ok(()) } else { Err(CUresult::CUDA_ERROR_INVALID_VALUE) }
+    }
+
+    /// Whether this process made it.
+    pub(super) fn is_own(&self) -> bool {
+        SERVER.get().and_then(|server| server.as_ref().ok()).is_some_and(|server| server.name == self.server)
+    }
+
+    /// The file that it stands for, from the process that offers it. Nothing is known of the file.
+    pub(super) fn fetch(&self) -> CuResult<File> {
+        self.check()?;
+        self.ask().map_err(|error| {
+            log::debug!("no shared memory from the process that offered it: {error}");
+            CUresult::CUDA_ERROR_MAP_FAILED
+        })
+    }
+
+    fn ask(&self) -> io::Result<File> {
+        let mut stream = UnixStream::connect_addr(&address(self.server)?)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        // Another user's process could have taken the name of one that has ended.
+        if !is_own_user(&stream) {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+        stream.write_all(&self.token)?;
+        let mut answer = [0_u8; 1];
+        let (_, file): (usize, Option<File>) = stream.recv_with_fd(&mut answer).map_err(io::Error::from)?;
+        file.filter(|_| answer == [1]).ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+}

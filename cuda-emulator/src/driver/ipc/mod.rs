@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Sharing between processes (cuIpc…): memory and events lie in memory files, which go from process to process over a socket
+//! of the one that offers them (`exchange`).
+
+mod event_api;
+mod exchange;
+mod memory_api;
+mod shared_event;
+
+pub(super) use memory_api::{can_share, forget_all_of, withdraw};
+pub(super) use shared_event::SharedEvent;

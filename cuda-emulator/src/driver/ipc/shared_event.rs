@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! An event that several processes record and wait for: two counters in memory that all of them have mapped.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use super::exchange::{self, IpcHandle};
+use crate::driver::result::{CUresult, CuResult};
+use crate::memory::memory_file;
+
+/// Bytes of an event's file.
+const BYTES: u64 = 4096;
+/// Between two looks at the counters: short at first, then longer.
+const PAUSES: (Duration, Duration) = (Duration::from_micros(20), Duration::from_millis(2));
+
+/// What the processes share. Any of them may write anything here: a value says at most how long to wait.
+#[repr(C)]
+struct Counters {
+    /// How often the event was recorded.
+    recorded: AtomicU64,
+    /// The latest of these records that was reached.
+    reached: AtomicU64,
+    /// The process of the latest record, and its PID namespace.
+    recorder: AtomicU64,
+    namespace: AtomicU64,
+}
+
+/// # Invariants
+/// `counters` is a shared mapping of [`BYTES`] bytes of a memory file that cannot shrink; it stays until this is dropped.
+pub(in crate::driver) struct SharedEvent {
+    file: Arc<File>,
+    counters: *const Counters,
+    /// This process's handle for it, once it has been asked for.
+    offered: Mutex<Option<IpcHandle>>,
+}
+
+// SAFETY: the counters are atomic, and the mapping belongs to no thread.
+unsafe impl Send for SharedEvent {}
+// SAFETY: as above.
+unsafe impl Sync for SharedEvent {}
+
+/// Names this process's PID namespace; 0 if that cannot be known.
+fn namespace() -> u64 {
+    std::fs::metadata("/proc/self/ns/pid").map_or(0, |file| file.ino())
+}
+
+impl SharedEvent {
+    pub(in crate::driver) fn new() -> CuResult<SharedEvent> {
+        let file = memory_file(BYTES).map_err(|_| CUresult::CUDA_ERROR_OPERATING_SYSTEM)?;
+        Self::map(file).map_err(|_| CUresult::CUDA_ERROR_OPERATING_SYSTEM)
+    }
+
+    /// cuIpcOpenEventHandle
+    pub(super) fn open(handle: &IpcHandle) -> CuResult<SharedEvent> {
+        if u64::from_ne_bytes(handle.bytes) != 0 {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        Self::map(handle.fetch()?).map_err(|_| CUresult::CUDA_ERROR_MAP_FAILED)
+    }
+
+    fn map(file: File) -> io::Result<SharedEvent> {
+        // Another process's file is not trusted: it must be as long for ever.
+        // SAFETY: asks for the seals of a file that is open; anything but a memory file refuses.
+        let seals = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) };
+        if seals < 0 || seals & libc::F_SEAL_SHRINK == 0 || file.metadata()?.len() != BYTES {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a new mapping, at a place that nothing uses.
+        let place = unsafe {
+            let (length, file) = (BYTES as usize, file.as_raw_fd());
+            libc::mmap(std::ptr::null_mut(), length, protection, libc::MAP_SHARED, file, 0)
+        };
+        if place == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(SharedEvent { file: Arc::new(file), counters: place.cast(), offered: Mutex::default() })
+    }
+
+    fn counters(&self) -> &Counters {
+        // SAFETY: mapped, large enough and page-aligned (invariant); all fields are atomic, any value is one.
+        unsafe { &*self.counters }
+    }
+
+    /// cuIpcGetEventHandle
+    pub(super) fn handle(&self) -> CuResult<IpcHandle> {
+        let mut offered = self.offered.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(handle) = &*offered {
+            return Ok(*handle);
+        }
+        let handle = exchange::offer(Arc::clone(&self.file), 0)?;
+        *offered = Some(handle);
+        Ok(handle)
+    }
+
+    /// The event is being recorded; the number is for [`Self::reach`].
+    pub(in crate::driver) fn record(&self) -> u64 {
+        let counters = self.counters();
+        counters.recorder.store(u64::from(std::process::id()), Ordering::Relaxed);
+        counters.namespace.store(namespace(), Ordering::Relaxed);
+        counters.recorded.fetch_add(1, Ordering::AcqRel).wrapping_add(1)
+    }
+
+    /// The stream got to a record.
+    pub(in crate::driver) fn reach(&self, record: u64) {
+        self.counters().reached.fetch_max(record, Ordering::AcqRel);
+    }
+
+    /// The latest record; 0 for none.
+    pub(in crate::driver) fn latest(&self) -> u64 {
+        self.counters().recorded.load(Ordering::Acquire)
+    }
+
+    pub(in crate::driver) fn is_reached(&self, record: u64) -> bool {
+        self.counters().reached.load(Ordering::Acquire) >= record || self.is_abandoned()
+    }
+
+    /// Whether the process of the latest record has ended: its work will never get there.
+    fn is_abandoned(&self) -> bool {
+        let counters = self.counters();
+        let Ok(recorder) = i32::try_from(counters.recorder.load(Ordering::Relaxed)) else { return false };
+        if recorder <= 0 || counters.namespace.load(Ordering::Relaxed) != namespace() {
+            return false;
+        }
+        // SAFETY: signal 0 only asks whether the process exists.
+        let status = unsafe { libc::kill(recorder, 0) };
+        status != 0 && io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH)
+    }
+
+    /// Waits for a record of any process.
+    pub(in crate::driver) fn wait(&self, record: u64) {
+        let (mut pause, longest) = PAUSES;
+        while !self.is_reached(record) {
+            thread::sleep(pause);
+            pause = longest.min(pause * 2);
+        }
+    }
+}
+
+impl Drop for SharedEvent {
+    fn drop(&mut self) {
+        if let Some(handle) = *self.offered.get_mut().unwrap_or_else(PoisonError::into_inner) {
+            exchange::withdraw(handle.token);
+        }
+        // SAFETY: the mapping is this value's own (invariant).
+        unsafe { libc::munmap(self.counters.cast_mut().cast(), BYTES as usize) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_are_counted_and_files_are_checked() {
+        let event = SharedEvent::new().unwrap();
+        let other = SharedEvent::map(event.file.try_clone().unwrap()).unwrap();
+        assert!(other.is_reached(other.latest()));
+        let record = event.record();
+        assert_eq!(other.latest(), record);
+        assert!(!other.is_reached(record));
+        event.reach(record);
+        other.wait(record);
+        assert!(SharedEvent::map(memory_file(8192).unwrap()).is_err());
+        assert!(SharedEvent::map(File::open("/proc/self/exe").unwrap()).is_err());
+    }
+
+    #[test]
+    fn who_ended_is_not_waited_for() {
+        let event = SharedEvent::new().unwrap();
+        let record = event.record();
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        child.wait().unwrap();
+        event.counters().recorder.store(u64::from(child.id()), Ordering::Relaxed);
+        event.wait(record);
+    }
+}
