@@ -21,6 +21,8 @@ const FLAG_ZSTD: u64 = 0x8000;
 const ENTRY_BYTES: usize = 64;
 /// More PTX than any compiler can write in one module: what a forged size may make us allocate.
 const MAX_TEXT: usize = 1 << 30;
+/// LZ4 makes no more of a byte than this: a forged size must not make us allocate much for little.
+const LZ4_RATIO: usize = 256;
 
 /// Why a container was refused.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -122,6 +124,9 @@ fn decompress(entry: &Entry) -> Result<Vec<u8>, FatbinError> {
     let size = usize::try_from(entry.uncompressed).ok().filter(|size| *size <= MAX_TEXT);
     let size = size.ok_or(FatbinError::Invalid("impossible uncompressed size"))?;
     if entry.flags & FLAG_LZ4 != 0 {
+        if size / LZ4_RATIO > entry.payload.len() {
+            return Err(FatbinError::Invalid("impossible uncompressed size"));
+        }
         return lz4_flex::block::decompress(entry.payload, size)
             .map_err(|_| FatbinError::Invalid("damaged LZ4 data"));
     }

@@ -28,7 +28,7 @@ pub struct Kernel {
     pub param_bytes: u32,
     /// Bytes of statically declared shared memory that the kernel and its callees use.
     pub static_shared: u32,
-    /// An estimate of the 32-bit registers that hardware would use, 1..=255.
+    /// An estimate of the 32-bit registers that hardware would use, 8..=64.
     pub registers: u32,
     /// Most threads a block (`.maxntid`, `.reqntid`), 1024 when not stated.
     pub max_threads: u32,

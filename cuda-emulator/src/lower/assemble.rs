@@ -21,8 +21,9 @@ const MAX_POOL_BYTES: usize = 1 << 30;
 const MAX_THREADS: u64 = 1024;
 /// Bytes of static shared memory of a kernel: several times what any hardware has.
 const MAX_SHARED_BYTES: u32 = 1 << 20;
-/// Registers of a thread on hardware.
-const MAX_REGISTERS: u32 = 255;
+/// Registers of a thread that are counted: ptxas reorders to need fewer, and a kernel must not be refused that a GPU launches with the largest
+/// blocks.
+const MAX_COUNTED: u32 = 64;
 
 /// What a function uses.
 #[derive(Debug, Default)]
@@ -141,7 +142,7 @@ impl Assembly {
                     unsupported(0, format!("`{}` uses {bytes} bytes of shared memory", kernel.name))
                 })?;
             kernel.static_shared = bytes;
-            kernel.registers = registers.clamp(8, MAX_REGISTERS);
+            kernel.registers = registers.clamp(8, MAX_COUNTED);
             let entry = Entry { function: index, shared_offsets: offsets };
             self.code.entries.insert(kernel.name.clone(), entry);
             kernels.insert(kernel.name.clone(), kernel);

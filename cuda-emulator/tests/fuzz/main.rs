@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The bodies that `cargo fuzz` drives (`cuda-emulator/fuzz`), with seeded choices and a bound: no nightly Rust is needed.
+//!
+//! CUDA_EMULATOR_FUZZ_ROUNDS and CUDA_EMULATOR_FUZZ_SEED make it longer or other; what fails is printed and can be run alone.
+
+#[path = "../../fuzz/bodies/mod.rs"]
+mod bodies;
+mod choices;
+mod limits;
+
+use choices::{Random, rounds, seed};
+use limits::within_limits;
+
+#[test]
+fn texts_crash_no_loader() {
+    let sources = choices::texts();
+    let mut random = Random::new(seed());
+    for round in 0..rounds(1500) {
+        let text = choices::changed(&sources, &mut random);
+        within_limits(&format!("text of round {round}"), &text, || bodies::parse(&text));
+    }
+}
+
+#[test]
+fn kernels_crash_no_executor() {
+    let mut random = Random::new(seed() ^ 1);
+    for round in 0..rounds(500) {
+        let length = 64 + random.below(1200);
+        let bytes = random.bytes(length);
+        within_limits(&format!("kernel of round {round}"), &bytes, || bodies::execute(&bytes));
+    }
+}
+
+#[test]
+fn most_kernels_load() {
+    let mut random = Random::new(seed() ^ 2);
+    let (mut made, mut loaded) = (0, 0);
+    for _ in 0..200 {
+        let Some(text) = bodies::kernel_text(&random.bytes(600)) else { continue };
+        made += 1;
+        loaded += usize::from(cuda_emulator::program::Program::load(&text).is_ok());
+    }
+    assert!(loaded * 10 > made * 9 && made > 150, "{loaded} of {made} kernels load");
+}
+
+#[test]
+fn images_crash_no_reader() {
+    let mut random = Random::new(seed() ^ 3);
+    for round in 0..rounds(3000) {
+        let length = random.below(900);
+        let bytes = random.bytes(length);
+        within_limits(&format!("image of round {round}"), &bytes, || bodies::fatbin(&bytes));
+    }
+}
