@@ -19,7 +19,7 @@ pub fn enter(body: impl FnOnce() -> Result) -> nvmlReturn_t {
 
 /// Answers every name of `names.txt` that has no function here; `build.rs` makes the aliases.
 #[unsafe(no_mangle)]
-extern "C" fn vhost_nvml_not_supported() -> nvmlReturn_t {
+pub extern "C" fn vhost_nvml_not_supported() -> nvmlReturn_t {
     NVML_ERROR_NOT_SUPPORTED
 }
 

@@ -11,6 +11,7 @@
 mod api;
 mod device;
 mod error;
+mod export_table;
 mod memory;
 mod pci;
 mod process;

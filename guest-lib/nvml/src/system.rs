@@ -6,7 +6,7 @@ use core::ffi::{c_char, c_int};
 use virtio_cuda_client::calls;
 
 use crate::api::{store, store_text};
-use crate::error::{NVML_ERROR_INVALID_ARGUMENT, NVML_ERROR_NOT_FOUND, NVML_ERROR_UNINITIALIZED, Result};
+use crate::error::{NVML_ERROR_INVALID_ARGUMENT, NVML_ERROR_NOT_FOUND, Result};
 use crate::state;
 
 /// `NVML_INIT_FLAG_NO_GPUS` and `NVML_INIT_FLAG_NO_ATTACH`.
@@ -71,11 +71,5 @@ api! {
 
     fn nvmlGetExcludedDeviceCount(count: *mut u32) {
         store(count, 0)
-    }
-
-    /// NVIDIA's private tables are not imitated; nvidia-smi asks for one and says that versions do not match.
-    fn nvmlInternalGetExportTable(_table: *mut *const u8, _id: *const u8) {
-        state::devices().map_err(|_| NVML_ERROR_UNINITIALIZED)?;
-        Err(NVML_ERROR_NOT_FOUND)
     }
 }

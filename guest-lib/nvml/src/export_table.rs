@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The private table that NVIDIA's `nvidia-smi` asks for before all else, and without which it ends. Nothing of it
+//! is imitated: each of its functions answers what a public one answers that is not served.
+
+use crate::api::vhost_nvml_not_supported;
+use crate::error::{NVML_ERROR_INVALID_ARGUMENT, NVML_ERROR_NOT_FOUND, nvmlReturn_t};
+
+/// Which table (of release 580, and others).
+const ID: [u8; 16] =
+    [0xc4, 0xfe, 0x3e, 0x6c, 0xc9, 0x8f, 0x6c, 0x4e, 0xa3, 0x27, 0xee, 0x69, 0x6e, 0x12, 0xf7, 0xc4];
+/// More than any release was seen to have.
+const FUNCTIONS: usize = 1023;
+
+/// As all of NVIDIA's tables it begins with its size.
+#[repr(C)]
+struct Table {
+    bytes: usize,
+    functions: [extern "C" fn() -> nvmlReturn_t; FUNCTIONS],
+}
+
+static TABLE: Table = Table { bytes: size_of::<Table>(), functions: [vhost_nvml_not_supported; FUNCTIONS] };
+
+api! {
+    fn nvmlInternalGetExportTable(table: *mut *const u8, id: *const [u8; 16]) {
+        if table.is_null() || id.is_null() {
+            return Err(NVML_ERROR_INVALID_ARGUMENT);
+        }
+        if *id != ID {
+            return Err(NVML_ERROR_NOT_FOUND);
+        }
+        *table = (&raw const TABLE).cast();
+        Ok(())
+    }
+}
