@@ -36,6 +36,9 @@ fn param_info(
 /// The name of a kernel or of a function: here the driver does not take one for the other.
 fn name(api: Api, function: u64, kernel: bool, name: Out<*const i8>) -> Result<(), CudaError> {
     name.check()?;
+    if function == 0 {
+        return Err(CudaError::INVALID_VALUE);
+    }
     let known = api.driver.functions.get(function)?;
     if kernel != matches!(known.owner, Owner::Library(_)) {
         return Err(CudaError::INVALID_HANDLE);

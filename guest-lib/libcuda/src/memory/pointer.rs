@@ -2,6 +2,9 @@
 
 //! What a pointer is, from this library's own tables.
 
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
 use virtio_cuda_client::CudaError;
 
 use crate::entry::Api;
@@ -43,6 +46,10 @@ mod attribute {
     pub const MEMORY_BLOCK_ID: i32 = 20;
     pub const IS_HW_DECOMPRESS_CAPABLE: i32 = 21;
 }
+
+/// `SYNC_MEMOPS` of allocations, by their number, where the program has set it. Nothing else heeds it: copies wait
+/// where it matters. Numbers are not used twice, so what is freed need not be removed.
+static SYNC_MEMOPS: Mutex<BTreeMap<u64, bool>> = Mutex::new(BTreeMap::new());
 
 /// Facts about a pointer. The default is memory that CUDA does not know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,7 +125,12 @@ impl Facts {
         let long = |value: u64| data.as_out::<u64>().set(value);
         match number {
             attribute::MEMORY_TYPE => word(self.memory_type),
-            attribute::SYNC_MEMOPS | attribute::IS_MANAGED => word(self.managed.into()),
+            attribute::IS_MANAGED => word(self.managed.into()),
+            attribute::SYNC_MEMOPS => {
+                let chosen =
+                    SYNC_MEMOPS.lock().unwrap_or_else(PoisonError::into_inner).get(&self.id).copied();
+                word(chosen.unwrap_or(self.managed).into())
+            }
             attribute::MAPPED => word(self.known.into()),
             attribute::IS_LEGACY_CUDA_IPC_CAPABLE => word(self.can_be_shared(api)?.into()),
             attribute::IS_GPU_DIRECT_RDMA_CAPABLE | attribute::IS_HW_DECOMPRESS_CAPABLE => word(0),
@@ -173,12 +185,14 @@ entry_points! {
         Ok(())
     }
 
-    /// Only `SYNC_MEMOPS` can be set, and copies that wait already do.
-    call cuPointerSetAttribute(api, _value: HostPtr, attribute: i32, ptr: u64) {
-        if attribute == attribute::SYNC_MEMOPS && Facts::of(api, ptr).known {
-            Ok(())
-        } else {
-            Err(CudaError::INVALID_VALUE)
+    /// Only `SYNC_MEMOPS` can be set.
+    call cuPointerSetAttribute(api, value: In<u32>, attribute: i32, ptr: u64) {
+        let facts = Facts::of(api, ptr);
+        if attribute != attribute::SYNC_MEMOPS || !facts.known {
+            return Err(CudaError::INVALID_VALUE);
         }
+        let sync = value.get()? != 0;
+        SYNC_MEMOPS.lock().unwrap_or_else(PoisonError::into_inner).insert(facts.id, sync);
+        Ok(())
     }
 }
