@@ -20,8 +20,11 @@ impl Shape {
     /// The shape of an array.
     ///
     /// Errors: `CUDA_ERROR_NOT_SUPPORTED` for formats and flags that are not served, `CUDA_ERROR_INVALID_VALUE`
-    /// for sizes that no memory has.
+    /// for no format and sizes that no memory has.
     pub fn of(array: &RawArray) -> CuResult<Self> {
+        if array.format == 0 {
+            return Err(CudaError::INVALID_VALUE);
+        }
         let element = element_bytes(array.format, array.channels).ok_or(CudaError::NOT_SUPPORTED)?;
         if array.flags & !FLAGS != 0 {
             return Err(CudaError::NOT_SUPPORTED);
@@ -72,5 +75,6 @@ mod tests {
         let huge = RawArray { width: usize::MAX / 2, ..array };
         assert_eq!(Shape::of(&huge), Err(CudaError::INVALID_VALUE));
         assert_eq!(Shape::of(&RawArray { flags: 0x40, ..array }), Err(CudaError::NOT_SUPPORTED));
+        assert_eq!(Shape::of(&RawArray { format: 0, ..array }), Err(CudaError::INVALID_VALUE));
     }
 }
