@@ -213,6 +213,9 @@ fn check_cache_config(config: u32) -> CuResult<()> {
 }
 
 fn func_get_name(name: Out<*const c_char>, handle: CUfunction) -> CuResult<()> {
+    if handle == Handle::NULL {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
     get_name(name, &*find_function(handle)?)
 }
 
@@ -264,6 +267,9 @@ fn func_load(handle: CUfunction) -> CuResult<()> {
 }
 
 fn kernel_get_name(name: Out<*const c_char>, handle: CUkernel) -> CuResult<()> {
+    if handle == Handle::NULL {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
     get_name(name, &*find_kernel(handle)?)
 }
 

@@ -196,6 +196,10 @@ pub(super) fn instantiate(graph: &Graph, flags: u64) -> Result<CUgraphExec, (CUr
     if flags & !(AUTO_FREE_ON_LAUNCH | UPLOAD | DEVICE_LAUNCH | USE_NODE_PRIORITY) != 0 || graph.is_child() {
         return Err((CUresult::CUDA_ERROR_INVALID_VALUE, ERROR));
     }
+    // Nobody would free after a launch by the device.
+    if flags & DEVICE_LAUNCH != 0 && flags & AUTO_FREE_ON_LAUNCH != 0 {
+        return Err((CUresult::CUDA_ERROR_INVALID_VALUE, ERROR));
+    }
     if flags & DEVICE_LAUNCH != 0 {
         return Err((CUresult::CUDA_ERROR_NOT_SUPPORTED, OPERATION_NOT_SUPPORTED));
     }
