@@ -3,8 +3,8 @@
 // The named metrics: latency of single calls, rates of many, and bandwidth of copies over their size. Run natively
 // and through each transport; measure.h says what it prints.
 //
-//   calls [--quick] [--max-copy BYTES]    everything but the first call
-//   calls --first-call                    the first call of a process, and nothing else
+//   calls [--quick] [--max-copy BYTES] [--metric BEGINNING]…    everything but the first call, or what begins so
+//   calls --first-call                                           the first call of a process, and nothing else
 
 #include "buffers.h"
 #include "measure.h"
@@ -34,6 +34,7 @@ static void first_call() {
 
 // A "call" of this row is 100 us of sleep, so that the CPU time of each in microseconds is a percentage.
 static void idle(const Effort &effort) {
+    if (!is_wanted("idle")) return;
     // The stack may look for work for a moment before it goes to sleep, and warms another worker.
     usleep(1200000);
     Metric metric("idle");
@@ -142,6 +143,7 @@ static void graphs(const Effort &effort) {
 // device is done. With `fresh` the buffer is made anew, untimed, for each copy.
 static void copies(const Effort &effort, const char *name, size_t bytes, void *device, cudaMemcpyKind kind,
                    const std::function<void *()> &host, bool fresh) {
+    if (!is_wanted(name)) return;
     Metric metric(name, bytes);
     if (fresh) metric.mixed();
     bool small = bytes <= 65536;
@@ -158,7 +160,7 @@ static void copies(const Effort &effort, const char *name, size_t bytes, void *d
     auto begin = Clock::now();
     auto go_on = [&] {
         double taken = seconds(begin);
-        if (metric.samples() < 3) return metric.samples() < 1 || taken < effort.limit;
+        if (metric.samples() < 9) return metric.samples() < 1 || taken < effort.limit;
         return taken < effort.budget && metric.samples() < 1000;
     };
     while (go_on()) {
@@ -197,7 +199,10 @@ static void bandwidth(const Effort &effort) {
     for (size_t bytes : sizes) {
         if (bytes > effort.max_copy) break;
         std::unique_ptr<Buffer> buffer;
-        auto again = [&] { return buffer->get(); };
+        auto again = [&] {
+            if (!buffer) buffer = std::make_unique<Buffer>(Memory::scattered, bytes);
+            return buffer->get();
+        };
         if (bytes >= 1 << 20) {
             auto fresh = [&] {
                 buffer.reset();
@@ -241,10 +246,12 @@ int main(int argc, char **argv) {
             return 0;
         } else if (!strcmp(argv[i], "--quick")) {
             effort = {0.02, 0.2, 0.3, 2000, 1 << 20};
+        } else if (!strcmp(argv[i], "--metric") && i + 1 < argc) {
+            selection().push_back(argv[++i]);
         } else if (!strcmp(argv[i], "--max-copy") && i + 1 < argc) {
             effort.max_copy = strtoull(argv[++i], nullptr, 0);
         } else {
-            fprintf(stderr, "usage: %s [--quick] [--max-copy BYTES] | --first-call\n", argv[0]);
+            fprintf(stderr, "usage: %s [--quick] [--max-copy BYTES] [--metric BEGINNING]… | --first-call\n", argv[0]);
             return 2;
         }
     }

@@ -194,6 +194,19 @@ class Metric {
     bool mixed_ = false;
 };
 
+// The metrics to measure, by the beginnings of their names; empty for all.
+inline std::vector<std::string> &selection() {
+    static std::vector<std::string> names;
+    return names;
+}
+
+inline bool is_wanted(const char *name) {
+    const std::vector<std::string> &names = selection();
+    return names.empty() || std::any_of(names.begin(), names.end(), [&](const std::string &wanted) {
+               return !strncmp(name, wanted.c_str(), wanted.size());
+           });
+}
+
 inline void skip(const char *name, const char *reason) {
     printf("{\"skip\":\"%s\",\"reason\":\"%s\"}\n", name, reason);
     fflush(stdout);
@@ -203,6 +216,7 @@ inline void skip(const char *name, const char *reason) {
 // runs after each batch, untimed.
 inline void latency(const char *name, int batch, double budget, const std::function<void()> &call,
                     const std::function<void()> &settle = [] {}) {
+    if (!is_wanted(name)) return;
     Metric metric(name);
     call();
     settle();
@@ -225,6 +239,7 @@ inline void latency(const char *name, int batch, double budget, const std::funct
 // `finish` included.
 inline void sustained(const char *name, size_t bytes, long most, double limit, const std::function<void()> &call,
                       const std::function<void()> &finish) {
+    if (!is_wanted(name)) return;
     Metric metric(name, bytes);
     call();
     finish();

@@ -51,6 +51,12 @@ pub struct BenchArguments {
     /// Fewer samples and small copies only
     #[arg(long)]
     quick: bool,
+    /// Only metrics whose names begin so, with a comma between them
+    #[arg(long, value_delimiter = ',', value_name = "BEGINNINGS")]
+    metrics: Vec<String>,
+    /// No copies of more bytes
+    #[arg(long, value_name = "BYTES")]
+    max_copy: Option<u64>,
     /// Write the figures to this file as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -68,7 +74,8 @@ pub fn run(paths: &Paths, arguments: &BenchArguments) -> Result<()> {
     prepare(paths, &places)?;
     let program = program::compile(paths, &paths.root.join(PROGRAM))?;
     let logs = new_log_folder(paths)?;
-    let options: &[&str] = if arguments.quick { &["--quick"] } else { &[] };
+    let options = options(arguments);
+    let options: &[&str] = &options.iter().map(String::as_str).collect::<Vec<_>>();
     let device = Device(arguments.device.clone());
     let mut report = Report { date: date()?, machine: machine(), ..Report::default() };
     for place in places {
@@ -87,6 +94,21 @@ pub fn run(paths: &Paths, arguments: &BenchArguments) -> Result<()> {
         report.write(file)?;
     }
     Ok(())
+}
+
+/// What the program is told.
+fn options(arguments: &BenchArguments) -> Vec<String> {
+    let mut options = Vec::new();
+    if arguments.quick {
+        options.push("--quick".to_owned());
+    }
+    if let Some(bytes) = arguments.max_copy {
+        options.extend(["--max-copy".to_owned(), bytes.to_string()]);
+    }
+    for beginning in &arguments.metrics {
+        options.extend(["--metric".to_owned(), beginning.clone()]);
+    }
+    options
 }
 
 fn places(wanted: &[Place]) -> Vec<Place> {
@@ -172,10 +194,11 @@ fn measure(
     run: impl Fn(&[&str], &mut dyn Write) -> Result<()>,
 ) -> Result<Measured> {
     let mut recorder = Recorder::new(behind);
-    let first = first_calls(behind, &run)?;
+    let all = !options.contains(&"--metric");
+    let first = if all { Some(first_calls(behind, &run)?) } else { None };
     run(options, &mut recorder)?;
     let mut measured = recorder.finish()?;
-    measured.metrics.insert(0, first);
+    measured.metrics.splice(0..0, first);
     Ok(measured)
 }
 
