@@ -4,12 +4,14 @@
 //! All that a guest driver can put into a queue ends here: what [`parse`] returns is checked against the
 //! limits of the device and against the guest's memory.
 
+use std::ops::Range;
+
 use virtio_cuda_protocol::transport::{
     FLAG_KEEP, Hello, MemEntry, OP_CALL, OP_CLOSE, OP_HELLO, OP_OPEN, OP_SHARE, OP_UNPIN, Open, PAGE_BYTES,
     ReplyHeader, RequestHeader,
 };
 use virtio_queue::desc::split::Descriptor;
-use vm_memory::{Bytes, GuestAddress, GuestMemoryBackend};
+use vm_memory::{Bytes, GuestAddress, GuestMemoryBackend, GuestMemoryRegion};
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::link::{MAX_BULK_BYTES, MAX_ENTRIES, MAX_PAYLOAD_BYTES};
@@ -233,12 +235,14 @@ impl<'a> Cursor<'a> {
         let mut merged: Vec<MemEntry> = Vec::new();
         let mut total = 0;
         let mut left = count as usize;
+        let mut room = vec![MemEntry::default(); left.min(ENTRIES_AT_ONCE)];
+        let mut region = 0..0;
         while left > 0 {
-            let mut chunk = vec![MemEntry::default(); left.min(ENTRIES_AT_ONCE)];
+            let chunk = &mut room[..left.min(ENTRIES_AT_ONCE)];
             self.read(chunk.as_mut_bytes())?;
             left -= chunk.len();
-            for entry in chunk {
-                self.check_entry(&entry, kept)?;
+            for &mut entry in chunk {
+                self.check_entry(&entry, kept, &mut region)?;
                 total += u64::from(entry.bytes);
                 if total > MAX_BULK_BYTES {
                     return Err(Malformed::Length);
@@ -255,7 +259,8 @@ impl<'a> Cursor<'a> {
         Ok(merged)
     }
 
-    fn check_entry(&self, entry: &MemEntry, kept: bool) -> Result<(), Malformed> {
+    /// `region` is the one that the last entry was found in: the next is mostly there, too.
+    fn check_entry(&self, entry: &MemEntry, kept: bool, region: &mut Range<u64>) -> Result<(), Malformed> {
         let bytes = u64::from(entry.bytes);
         if bytes == 0 || entry.reserved != 0 {
             return Err(Malformed::Length);
@@ -263,8 +268,15 @@ impl<'a> Cursor<'a> {
         if kept && !(entry.addr.is_multiple_of(PAGE_BYTES) && bytes.is_multiple_of(PAGE_BYTES)) {
             return Err(Malformed::Length);
         }
+        let end = entry.addr.checked_add(bytes).ok_or(Malformed::Address)?;
+        if region.contains(&entry.addr) && end <= region.end {
+            return Ok(());
+        }
         if !self.memory.check_range(GuestAddress(entry.addr), entry.bytes as usize) {
             return Err(Malformed::Address);
+        }
+        if let Some(found) = self.memory.find_region(GuestAddress(entry.addr)) {
+            *region = found.start_addr().0..found.last_addr().0;
         }
         Ok(())
     }

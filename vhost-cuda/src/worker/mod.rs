@@ -30,6 +30,7 @@ mod sandbox;
 mod sharing;
 mod start;
 mod state;
+mod streaming;
 mod window;
 
 use std::os::unix::net::UnixStream;

@@ -12,6 +12,7 @@ use vm_memory::{
 };
 
 use super::gpu::{CuResult, CudaError};
+use super::streaming;
 use crate::link::Region;
 
 /// Guest memory as the daemon described it last.
@@ -181,10 +182,12 @@ impl PageList {
             // SAFETY: the piece is mapped while `self` lives (invariant of `Listed`). The guest may write to it
             // at the same time, which decides only over the bytes that it gets. The caller vouches for `to`.
             unsafe {
-                std::ptr::copy_nonoverlapping(piece.cast_const(), to, length);
+                streaming::copy(piece.cast_const(), to, length);
                 to = to.add(length);
             }
         }
+        // The GPU is told of it next.
+        streaming::fence();
     }
 
     /// Copies `bytes` bytes from `from` to the place `to` and on, as far as there are pages.

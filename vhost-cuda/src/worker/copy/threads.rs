@@ -3,13 +3,34 @@
 //! there is nothing to do, and make no CUDA calls.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use log::debug;
 
 use super::super::pages::{Cursor, PageList};
 use super::staging::Buffer;
+
+/// How long to watch for the next piece before sleeping, where there are cores to spare: longer than a piece takes,
+/// since waking up can take as long.
+const WATCH: Duration = Duration::from_micros(200);
+const FEW_CORES: usize = 4;
+
+/// Watches for a while until there is something to do.
+fn watch(is_there: impl Fn() -> bool) {
+    static HOW_LONG: OnceLock<Duration> = OnceLock::new();
+    let how_long = *HOW_LONG.get_or_init(|| {
+        let few = thread::available_parallelism().is_ok_and(|cores| cores.get() < FEW_CORES);
+        if few { Duration::ZERO } else { WATCH }
+    });
+    let start = Instant::now();
+    while !is_there() && start.elapsed() < how_long {
+        // The clock and the other side's cache line are looked at now and then.
+        (0..16).for_each(|_| std::hint::spin_loop());
+    }
+}
 
 /// Which way the bytes go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,13 +58,16 @@ pub struct Transfer {
     pages: PageList,
     direction: Direction,
     done: Mutex<Vec<(Piece, Buffer)>>,
+    /// How many there are in `done`, for who watches.
+    count: AtomicUsize,
     changed: Condvar,
 }
 
 impl Transfer {
     /// A copy from or to `pages`.
     pub fn new(pages: PageList, direction: Direction) -> Arc<Self> {
-        Arc::new(Self { pages, direction, done: Mutex::default(), changed: Condvar::new() })
+        let (count, changed) = (AtomicUsize::new(0), Condvar::new());
+        Arc::new(Self { pages, direction, done: Mutex::default(), count, changed })
     }
 
     /// Copies one piece between the pages and `buffer`, which the GPU must not use.
@@ -63,20 +87,32 @@ impl Transfer {
 
     /// What the threads have copied since the last time, without waiting.
     pub fn take_done(&self) -> Vec<(Piece, Buffer)> {
-        std::mem::take(&mut *self.done())
+        if self.count.load(Ordering::Relaxed) == 0 {
+            return Vec::new();
+        }
+        self.take(self.done())
+    }
+
+    fn take(&self, mut done: MutexGuard<'_, Vec<(Piece, Buffer)>>) -> Vec<(Piece, Buffer)> {
+        self.count.store(0, Ordering::Relaxed);
+        std::mem::take(&mut *done)
     }
 
     /// As [`Self::take_done`], and waits until there is something. Something must be under way.
     pub fn wait_done(&self) -> Vec<(Piece, Buffer)> {
+        watch(|| self.count.load(Ordering::Relaxed) > 0);
         let mut done = self.done();
         while done.is_empty() {
             done = self.changed.wait(done).unwrap_or_else(PoisonError::into_inner);
         }
-        std::mem::take(&mut *done)
+        self.take(done)
     }
 
     fn finish(&self, piece: Piece, buffer: Buffer) {
-        self.done().push((piece, buffer));
+        let mut done = self.done();
+        done.push((piece, buffer));
+        self.count.store(done.len(), Ordering::Relaxed);
+        drop(done);
         self.changed.notify_one();
     }
 }
@@ -98,6 +134,8 @@ struct State {
 #[derive(Debug, Default)]
 struct Shared {
     state: Mutex<State>,
+    /// [`State::queued`], for threads that watch.
+    queued: AtomicUsize,
     work: Condvar,
 }
 
@@ -141,6 +179,7 @@ impl CopyThreads {
             None => state.copies.push_back((transfer.clone(), Tasks::from([(piece, buffer)]))),
         }
         state.queued += 1;
+        self.shared.queued.store(state.queued, Ordering::Relaxed);
         let wake = state.idle > 0;
         drop(state);
         if wake {
@@ -179,10 +218,17 @@ impl Drop for EndWithThread {
 fn run(shared: &Shared) {
     let _guard = EndWithThread;
     let mut state = shared.lock();
+    let mut watched = true;
     loop {
         let Some((transfer, mut tasks)) = state.copies.pop_front() else {
             if state.stopping {
                 return;
+            }
+            if !std::mem::replace(&mut watched, true) {
+                drop(state);
+                watch(|| shared.queued.load(Ordering::Relaxed) > 0);
+                state = shared.lock();
+                continue;
             }
             state.idle += 1;
             state = shared.work.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -191,6 +237,8 @@ fn run(shared: &Shared) {
         };
         let Some((piece, buffer)) = tasks.pop_front() else { continue };
         state.queued -= 1;
+        shared.queued.store(state.queued, Ordering::Relaxed);
+        watched = false;
         if !tasks.is_empty() {
             state.copies.push_back((transfer.clone(), tasks));
         }
