@@ -24,9 +24,11 @@ pub const INLINE_BYTES: usize = 64 << 10;
 const MAX_LANES: u32 = 64;
 /// How long to watch for a reply or for room before sleeping, where there are cores to spare and where not. With
 /// one core the executor cannot run meanwhile, unless it has its own.
-const WATCH: Duration = Duration::from_millis(1);
+const WATCH: Duration = Duration::from_millis(5);
 const WATCH_FEW_CORES: Duration = Duration::from_micros(20);
 const FEW_CORES: usize = 4;
+/// Pauses of the CPU between two looks for room.
+const PAUSES: u32 = 16;
 /// Then, where there are cores to spare or the executor has its own, how long to look from time to time only, and how much of what has passed
 /// to sleep between two looks: waking up through the request queue takes long when the cores on the way sleep too.
 const LOOK: Duration = Duration::from_millis(20);
@@ -197,7 +199,12 @@ impl InUse {
     fn make_room(&mut self, session: &Session, bytes: usize) -> Result<(), ClientError> {
         let Some(needed) = self.producer().must_wait(bytes) else { return Ok(()) };
         let needed = self.producer().worth_waiting_for(needed);
-        if watch(session, || self.producer().has_consumed(needed).then_some(())).is_none() {
+        // The executor writes to what is looked at for each record: looking less often slows it down less.
+        let ask = || {
+            (0..PAUSES).for_each(|_| std::hint::spin_loop());
+            self.producer().has_consumed(needed).then_some(())
+        };
+        if watch(session, ask).is_none() {
             session.wait_for_lane(0, needed)?;
         }
         match self.producer().must_wait(bytes) {

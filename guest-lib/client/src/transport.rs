@@ -2,6 +2,8 @@
 
 //! The wall between what a call is and how it travels.
 
+use std::sync::OnceLock;
+
 use crate::ClientError;
 
 /// Memory of the program that a request names: an address and a length in bytes.
@@ -88,10 +90,15 @@ impl Itinerary {
     /// For memory that the device reads and writes where it lies, in pieces of at most `most` bytes: while one
     /// piece is copied, the list of the next one's pages is on its way.
     pub fn in_place(most: usize) -> Self {
-        const PIECE_BYTES: usize = 16 << 20;
-        Self { piece_bytes: most.min(PIECE_BYTES), at_once: 2 }
+        const PIECE_BYTES: usize = 4 << 20;
+        static CORES: OnceLock<usize> = OnceLock::new();
+        let cores = *CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from));
+        Self { piece_bytes: most.min(PIECE_BYTES), at_once: cores.clamp(2, MOST_AT_ONCE) }
     }
 }
+
+/// Most pieces of a copy that are under way at once.
+pub const MOST_AT_ONCE: usize = 6;
 
 /// A way to the device. One value is one session.
 pub trait Transport: Send + Sync {

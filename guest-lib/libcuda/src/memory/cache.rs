@@ -25,8 +25,9 @@ const MIN_BYTES: usize = 1 << 20;
 const MIN_STREAM_BYTES: usize = 8 << 20;
 /// Registering costs as much as some copies: a buffer has to have been copied so often before …
 const USES: i32 = 2;
-/// … and, after it could not be kept or did not stay, so often again.
-const PATIENCE: i32 = 64;
+/// … and, after it could not be kept or did not stay, so often again; each time more often, up to the latter.
+const FIRST_PATIENCE: i32 = 2;
+const MOST_PATIENCE: i32 = 256;
 /// Buffers that are remembered.
 const MAX_SEEN: usize = 64;
 
@@ -40,10 +41,20 @@ pub struct Cache {
 struct State {
     /// The kept ones, the least recently used first.
     entries: VecDeque<Arc<Entry>>,
-    /// Those that were copied, and how often (negative: to be left alone so often).
-    seen: VecDeque<(Pages, i32)>,
+    /// Those that were copied.
+    seen: VecDeque<Seen>,
     /// A thread is at registering.
     busy: bool,
+}
+
+/// A buffer that is not kept.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    pages: Pages,
+    /// How often it was copied (negative: to be left alone so often).
+    uses: i32,
+    /// How often it is to be left alone the next time.
+    patience: i32,
 }
 
 /// Whole pages, from the first byte to the one behind the last.
@@ -60,6 +71,8 @@ pub struct Entry {
     window: u64,
     context: u64,
     attached: Attached,
+    /// [`Seen::patience`] of the buffer.
+    patience: i32,
 }
 
 impl Pages {
@@ -98,26 +111,31 @@ impl Entry {
 }
 
 impl State {
-    /// Counts one more copy of `pages`; whether they are worth keeping now.
-    fn count(&mut self, pages: Pages) -> bool {
-        match self.seen.iter_mut().find(|(seen, _)| *seen == pages) {
-            Some((_, uses)) => {
-                *uses += 1;
-                *uses > USES
+    /// Counts one more copy of `pages`. If they are worth keeping now: the patience to have with them.
+    fn count(&mut self, pages: Pages) -> Option<i32> {
+        match self.seen.iter_mut().find(|seen| seen.pages == pages) {
+            Some(seen) => {
+                seen.uses += 1;
+                (seen.uses > USES).then_some(seen.patience)
             }
             None => {
-                self.remember(pages, 1);
-                false
+                self.remember(Seen { pages, uses: 1, patience: FIRST_PATIENCE });
+                None
             }
         }
     }
 
-    fn remember(&mut self, pages: Pages, uses: i32) {
-        self.seen.retain(|(seen, _)| *seen != pages);
+    /// Leaves `pages` alone for a while.
+    fn shun(&mut self, pages: Pages, patience: i32) {
+        self.remember(Seen { pages, uses: -patience, patience: (4 * patience).min(MOST_PATIENCE) });
+    }
+
+    fn remember(&mut self, new: Seen) {
+        self.seen.retain(|seen| seen.pages != new.pages);
         if self.seen.len() >= MAX_SEEN {
             self.seen.pop_front();
         }
-        self.seen.push_back((pages, uses));
+        self.seen.push_back(new);
     }
 
     /// The entry that holds `pages`, which becomes the most recently used one.
@@ -175,19 +193,23 @@ impl Cache {
             }
             log::debug!("The pages at {address:#x} are others now");
             state.entries.pop_back();
-            state.remember(entry.pages, -PATIENCE);
+            state.shun(entry.pages, entry.patience);
             // Unpinned without the lock.
             drop(state);
             return None;
         }
-        if pages.bytes() > most || !state.count(pages) || state.busy {
+        if pages.bytes() > most {
+            return None;
+        }
+        let patience = state.count(pages)?;
+        if state.busy {
             return None;
         }
         let evicted = state.make_room(pages, most);
         state.busy = true;
         drop(state);
         drop(evicted);
-        let made = register(api, pages);
+        let made = register(api, pages, patience);
         let mut state = self.state();
         state.busy = false;
         match made {
@@ -195,24 +217,24 @@ impl Cache {
                 log::debug!("{} bytes at {address:#x} are kept", pages.bytes());
                 let entry = Arc::new(entry);
                 state.entries.push_back(entry.clone());
-                state.seen.retain(|(seen, _)| *seen != pages);
+                state.seen.retain(|seen| seen.pages != pages);
                 Some(entry)
             }
             Err(error) => {
                 log::debug!("{} bytes at {address:#x} are not kept: {error}", pages.bytes());
-                state.remember(pages, -PATIENCE);
+                state.shun(pages, patience);
                 None
             }
         }
     }
 }
 
-fn register(api: Api, pages: Pages) -> Result<Entry, CudaError> {
+fn register(api: Api, pages: Pages, patience: i32) -> Result<Entry, CudaError> {
     let context = api.context()?.0;
     let memory = UserMemory { address: pages.start as usize, bytes: pages.bytes() as usize };
     let window = api.driver.memory.window.take(pages.bytes())?;
     match attach_tracked(api, memory, window) {
-        Ok(attached) => Ok(Entry { pages, window, context, attached }),
+        Ok(attached) => Ok(Entry { pages, window, context, attached, patience }),
         Err(error) => {
             api.driver.memory.window.give_back(window, pages.bytes());
             Err(error)
@@ -309,21 +331,26 @@ mod tests {
     fn entry(pages: Pages) -> Arc<Entry> {
         // Without a driver, nothing is unpinned at the end.
         let attached = Attached { device_address: 0, piece_bytes: 4096, pinned: Vec::new() };
-        Arc::new(Entry { pages, window: 0, context: 1, attached })
+        Arc::new(Entry { pages, window: 0, context: 1, attached, patience: FIRST_PATIENCE })
     }
 
     #[test]
     fn buffers_have_to_come_again() {
         let mut state = State::default();
-        let uses: Vec<bool> = (0..4).map(|_| state.count(pages(0, 300))).collect();
-        assert_eq!(uses, [false, false, true, true]);
-        assert!(!state.count(pages(0, 301)), "another one");
-        state.remember(pages(0, 300), -2);
-        let uses: Vec<bool> = (0..5).map(|_| state.count(pages(0, 300))).collect();
-        assert_eq!(uses, [false, false, false, false, true]);
-        (0..MAX_SEEN as u64).for_each(|index| assert!(!state.count(pages(1000 * index + 1, 300))));
+        let count = |state: &mut State, times| -> Vec<bool> {
+            (0..times).map(|_| state.count(pages(0, 300)).is_some()).collect()
+        };
+        assert_eq!(count(&mut state, 4), [false, false, true, true]);
+        assert_eq!(state.count(pages(0, 301)), None, "another one");
+        state.shun(pages(0, 300), 2);
+        assert_eq!(count(&mut state, 5), [false, false, false, false, true]);
+        assert_eq!(state.count(pages(0, 300)), Some(8), "more patience the next time");
+        state.shun(pages(0, 300), MOST_PATIENCE);
+        assert_eq!(count(&mut state, MOST_PATIENCE as usize + 3).iter().filter(|&&worth| worth).count(), 1);
+        assert_eq!(state.count(pages(0, 300)), Some(MOST_PATIENCE));
+        (0..MAX_SEEN as u64).for_each(|index| assert!(state.count(pages(1000 * index + 1, 300)).is_none()));
         assert_eq!(state.seen.len(), MAX_SEEN);
-        assert!(!state.count(pages(0, 300)), "forgotten");
+        assert!(state.count(pages(0, 300)).is_none(), "forgotten");
     }
 
     #[test]

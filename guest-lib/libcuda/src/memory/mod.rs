@@ -12,6 +12,7 @@ pub mod claims;
 pub mod copy;
 pub mod copy_array;
 pub mod copy_box;
+pub mod helpers;
 pub mod host;
 pub mod managed;
 pub mod pieces;

@@ -3,14 +3,18 @@
 //! Long copies in pieces, several of them under way at once.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
-use std::thread;
+use std::sync::{LazyLock, Mutex, PoisonError};
 
 use virtio_cuda_client::CudaError;
-use virtio_cuda_client::transport::Itinerary;
+use virtio_cuda_client::transport::{Itinerary, MOST_AT_ONCE};
 
-/// Runs `copy` for the offset and length of each piece of `bytes` bytes. With `at_once` above 1, threads help
-/// that exist for this copy only.
+use crate::memory::helpers::Helpers;
+
+/// Those of the process.
+static HELPERS: LazyLock<Helpers> = LazyLock::new(Helpers::default);
+
+/// Runs `copy` for the offset and length of each piece of `bytes` bytes. With `at_once` above 1, threads help.
+///
 ///
 /// Errors: the first one; pieces that were not begun by then never are.
 pub fn each_piece(
@@ -35,37 +39,13 @@ pub fn each_piece(
             }
         }
     };
-    let helpers = itinerary.at_once.min(count).saturating_sub(1);
-    thread::scope(|scope| {
-        without_signals(helpers > 0, || {
-            for _ in 0..helpers {
-                // Without the thread, those that are there do its part.
-                let _ = thread::Builder::new().name("cuda-copy".into()).spawn_scoped(scope, work);
-            }
-        });
+    let wanted = itinerary.at_once.min(count).saturating_sub(1);
+    if wanted > 0 {
+        HELPERS.run(wanted, MOST_AT_ONCE - 1, &work);
+    } else {
         work();
-    });
+    }
     failure.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
-}
-
-/// Runs `start` so that threads started in it get none of the program's signals, but for those that they cause
-/// themselves.
-fn without_signals(any: bool, start: impl FnOnce()) {
-    if !any {
-        return;
-    }
-    // SAFETY: the sets are locals, and zero is a valid one; the mask is the calling thread's own.
-    unsafe {
-        let (mut blocked, mut before): (libc::sigset_t, libc::sigset_t) =
-            (std::mem::zeroed(), std::mem::zeroed());
-        libc::sigfillset(&raw mut blocked);
-        for signal in [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP] {
-            libc::sigdelset(&raw mut blocked, signal);
-        }
-        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const blocked, &raw mut before);
-        start();
-        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut());
-    }
 }
 
 #[cfg(test)]

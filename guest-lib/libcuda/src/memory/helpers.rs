@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Threads that help with long copies. They are started at first need and sleep while there is nothing to do.
+//!
+//! Whoever asks for help does the work too, and waits at its end for those helpers only that have begun: helpers
+//! may be held up in another thread's copy for as long as that takes.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+/// What helpers do: the same call may run in several threads at once.
+type Work<'a> = dyn Fn() + Sync + 'a;
+
+/// Work that wants helpers.
+///
+/// # Invariants
+///
+/// `work` may be called while the job is in [`State::wanted`], or `running` counts the caller.
+struct Job {
+    work: *const Work<'static>,
+    running: Mutex<usize>,
+    changed: Condvar,
+}
+
+// SAFETY: the work may be called from any thread (it is `Sync`) while the invariant holds; all else is
+// `Send` and `Sync` by itself.
+unsafe impl Send for Job {}
+// SAFETY: as above.
+unsafe impl Sync for Job {}
+
+#[derive(Default)]
+struct State {
+    /// Each entry is one helper wanted.
+    wanted: VecDeque<Arc<Job>>,
+    threads: usize,
+    idle: usize,
+}
+
+/// Helpers of this process.
+#[derive(Default)]
+pub struct Helpers {
+    state: Mutex<State>,
+    some: Condvar,
+}
+
+impl Helpers {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs `work` here and in up to `count` helpers, of which there are at most `most`. Returns when all have
+    /// returned from it.
+    pub fn run(&'static self, count: usize, most: usize, work: &Work<'_>) {
+        // SAFETY: only the lifetime changes. The job leaves `wanted` and `running` falls to 0 before `work` is
+        // given back, below, also when it panics.
+        let work_for_ever = unsafe { std::mem::transmute::<*const Work<'_>, *const Work<'static>>(work) };
+        let job = Arc::new(Job { work: work_for_ever, running: Mutex::new(0), changed: Condvar::new() });
+        let _end = End { helpers: self, job: &job };
+        self.ask(&job, count, most);
+        work();
+    }
+
+    fn ask(&'static self, job: &Arc<Job>, count: usize, most: usize) {
+        let mut state = self.state();
+        for _ in 0..count {
+            state.wanted.push_back(job.clone());
+            if state.wanted.len() > state.idle && state.threads < most {
+                let name = format!("cuda-copy-{}", state.threads);
+                let started = without_signals(|| thread::Builder::new().name(name).spawn(|| self.serve()));
+                // Without the thread, those that are there do its part.
+                state.threads += usize::from(started.is_ok());
+            }
+        }
+        drop(state);
+        self.some.notify_all();
+    }
+
+    fn serve(&self) {
+        let mut state = self.state();
+        loop {
+            match state.wanted.pop_front() {
+                Some(job) => {
+                    // Under the lock of `state`: whoever takes the job back sees it wanted or running.
+                    *job.running.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+                    drop(state);
+                    let running = Running(&job);
+                    // SAFETY: `running` counts this thread (invariant).
+                    unsafe { (*job.work)() };
+                    drop(running);
+                    state = self.state();
+                }
+                None => {
+                    state.idle += 1;
+                    state = self.some.wait(state).unwrap_or_else(PoisonError::into_inner);
+                    state.idle -= 1;
+                }
+            }
+        }
+    }
+}
+
+/// Counts a helper out when it is done with a job.
+struct Running<'a>(&'a Job);
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        *self.0.running.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        self.0.changed.notify_all();
+    }
+}
+
+/// Takes a job back, and waits for those that have begun with it.
+struct End<'a> {
+    helpers: &'static Helpers,
+    job: &'a Arc<Job>,
+}
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.helpers.state().wanted.retain(|job| !Arc::ptr_eq(job, self.job));
+        let mut running = self.job.running.lock().unwrap_or_else(PoisonError::into_inner);
+        while *running > 0 {
+            running = self.job.changed.wait(running).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+/// Runs `start` so that threads started in it get none of the program's signals, but for those that they cause
+/// themselves.
+fn without_signals<T>(start: impl FnOnce() -> T) -> T {
+    // SAFETY: the sets are locals, and zero is a valid one; the mask is the calling thread's own.
+    unsafe {
+        let (mut blocked, mut before): (libc::sigset_t, libc::sigset_t) =
+            (std::mem::zeroed(), std::mem::zeroed());
+        libc::sigfillset(&raw mut blocked);
+        for signal in [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP] {
+            libc::sigdelset(&raw mut blocked, signal);
+        }
+        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const blocked, &raw mut before);
+        let outcome = start();
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut());
+        outcome
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::LazyLock;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    #[test]
+    fn work_that_is_held_up_holds_no_other_up() {
+        static HELPERS: LazyLock<Helpers> = LazyLock::new(Helpers::default);
+        let (first, gate) = (AtomicUsize::new(0), Mutex::new(()));
+        let closed = gate.lock().unwrap();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                HELPERS.run(2, 2, &|| {
+                    first.fetch_add(1, Ordering::SeqCst);
+                    drop(gate.lock().unwrap());
+                })
+            });
+            while first.load(Ordering::SeqCst) < 3 {
+                thread::yield_now();
+            }
+            // All helpers wait at the gate: this thread does its work alone.
+            let second = AtomicUsize::new(0);
+            HELPERS.run(2, 2, &|| {
+                second.fetch_add(1, Ordering::SeqCst);
+            });
+            assert_eq!(second.into_inner(), 1);
+            drop(closed);
+        });
+        assert_eq!(HELPERS.state().threads, 2);
+        assert!(HELPERS.state().wanted.is_empty());
+    }
+}
