@@ -61,9 +61,21 @@ pub struct Copying {
 }
 
 /// Keeps output and says when it has the first line.
-struct FirstLine {
+pub struct FirstLine {
     bytes: Vec<u8>,
     seen: Sender<()>,
+}
+
+impl FirstLine {
+    /// Tells `seen`.
+    pub fn new(seen: Sender<()>) -> Self {
+        Self { bytes: Vec::new(), seen }
+    }
+
+    /// All output.
+    pub fn into_bytes(self) -> Vec<u8> {
+        self.bytes
+    }
 }
 
 impl Write for FirstLine {
@@ -87,10 +99,10 @@ impl Copying {
         let signal = Box::new(running.signals());
         let (seen, first_line) = channel();
         let ended = thread::spawn(move || {
-            let mut stdout = FirstLine { bytes: Vec::new(), seen };
+            let mut stdout = FirstLine::new(seen);
             let mut stderr = Vec::new();
             let status = running.wait(Some(LIMIT), &mut stdout, &mut stderr)?;
-            Ok(Output { status, stdout: stdout.bytes, stderr })
+            Ok(Output { status, stdout: stdout.into_bytes(), stderr })
         });
         let copying = Self { started: Instant::now(), signal, ended };
         if first_line.recv_timeout(LIMIT).is_err() {
@@ -253,7 +265,7 @@ fn pinned_and_released(vm: &Vm) -> Result<(u64, u64)> {
 }
 
 /// On a kernel with the leak detector, which needs two looks some seconds apart.
-fn nothing_has_leaked(_: &Kit, vm: &Vm) -> Result<()> {
+pub fn nothing_has_leaked(_: &Kit, vm: &Vm) -> Result<()> {
     vm.shell("mount -t debugfs none /sys/kernel/debug 2>/dev/null || true")?;
     if vm.shell("test -e /sys/kernel/debug/kmemleak").is_err() {
         return Ok(());

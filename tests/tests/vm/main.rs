@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! The whole stack in a virtual machine: the table of programs, and the life of module, device and daemon.
+//! The whole stack in a virtual machine: the table of programs, the life of module, device and daemon, and the
+//! driver alone.
 
 mod alone;
+mod driver;
 mod guest;
 mod life;
 
@@ -28,6 +30,7 @@ fn main() -> ExitCode {
         guest::collect(suite, &shared);
         life::collect(suite, &shared);
         alone::collect(suite);
+        driver::collect(suite);
         Ok(())
     })
 }
