@@ -155,9 +155,10 @@ impl Exchange {
         let mut token = [0; TOKEN_BYTES];
         getrandom::fill(&mut token).ok()?;
         let mut state = self.lock();
-        // The same thing offered again keeps its token. Files are not compared.
+        // The same thing offered again keeps its token. Files are not compared; a handle says enough.
         let same = |other: &Shared| {
-            shared.file.is_none() && other.session == shared.session && other.offer == shared.offer
+            let named = shared.file.is_none() || shared.offer.handle != [0; HANDLE_BYTES];
+            named && other.session == shared.session && other.offer == shared.offer
         };
         if let Some((&token, _)) = state.offers.iter().find(|(_, other)| same(other)) {
             return Some(token);

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Hands memory files to other processes. A handle names the socket of the process that offers a file, and has a token, 128
 //! random bits: who knows it, and runs as the same user, gets that file and no other.
+//!
+//! A process that may make no sockets, as the daemon's workers, hands the file over itself: the handle also has the file's
+//! descriptor, and a handle with [`HERE`] is opened by a descriptor of the opening process.
 
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -23,6 +26,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Most files that a process offers at a time: each is an open file.
 const MAX_OFFERS: usize = 512;
 
+/// [`IpcHandle::place`]: the descriptor is one of the process that opens the handle.
+const HERE: u32 = 1;
+
 /// 128 random bits.
 pub(super) type Token = [u8; 16];
 
@@ -31,12 +37,15 @@ pub(super) type Token = [u8; 16];
 #[derive(Clone, Copy)]
 pub struct IpcHandle {
     magic: [u8; 8],
-    /// Names the offering process's socket.
+    /// Names the offering process, and its socket.
     server: Token,
     pub(super) token: Token,
     /// Bytes of memory, 0 for an event; in the byte order of the machine.
     pub(super) bytes: [u8; 8],
-    reserved: [u8; 16],
+    /// The file's descriptor in the offering process, or, with [`HERE`], in the one that opens the handle.
+    descriptor: [u8; 4],
+    place: [u8; 4],
+    reserved: [u8; 8],
 }
 
 const _: () = assert!(size_of::<IpcHandle>() == 64);
@@ -62,6 +71,13 @@ fn address(name: Token) -> io::Result<SocketAddr> {
 impl Server {
     fn start() -> io::Result<Server> {
         let name = random()?;
+        if let Err(error) = Self::listen(name) {
+            log::debug!("memory can be shared by descriptor only: {error}");
+        }
+        Ok(Server { name, offers: Mutex::default() })
+    }
+
+    fn listen(name: Token) -> io::Result<()> {
         let listener = UnixListener::bind_addr(&address(name)?)?;
         thread::Builder::new().name("cuda-ipc".into()).spawn(move || {
             for stream in listener.incoming() {
@@ -71,7 +87,7 @@ impl Server {
                 }
             }
         })?;
-        Ok(Server { name, offers: Mutex::default() })
+        Ok(())
     }
 
     fn offers(&self) -> MutexGuard<'_, BTreeMap<Token, Arc<File>>> {
@@ -81,7 +97,7 @@ impl Server {
 
 fn server() -> CuResult<&'static Server> {
     SERVER.get_or_init(Server::start).as_ref().map_err(|error| {
-        log::error!("no socket to share memory over: {error}");
+        log::error!("memory cannot be shared: {error}");
         CUresult::CUDA_ERROR_OPERATING_SYSTEM
     })
 }
@@ -121,8 +137,11 @@ pub(super) fn offer(file: Arc<File>, bytes: u64) -> CuResult<IpcHandle> {
     if offers.len() >= MAX_OFFERS {
         return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
     }
+    let descriptor = file.as_raw_fd().to_ne_bytes();
     offers.insert(token, file);
-    Ok(IpcHandle { magic: MAGIC, server: server.name, token, bytes: bytes.to_ne_bytes(), reserved: [0; 16] })
+    let bytes = bytes.to_ne_bytes();
+    let (place, reserved) = ([0; 4], [0; 8]);
+    Ok(IpcHandle { magic: MAGIC, server: server.name, token, bytes, descriptor, place, reserved })
 }
 
 /// Ends an offer. Processes that have the file keep it.
@@ -146,10 +165,23 @@ impl IpcHandle {
     /// The file that it stands for, from the process that offers it. Nothing is known of the file.
     pub(super) fn fetch(&self) -> CuResult<File> {
         self.check()?;
-        self.ask().map_err(|error| {
+        let here = u32::from_ne_bytes(self.place) == HERE;
+        let file = if here { self.take() } else { self.ask() };
+        file.map_err(|error| {
             log::debug!("no shared memory from the process that offered it: {error}");
             CUresult::CUDA_ERROR_MAP_FAILED
         })
+    }
+
+    /// A copy of the descriptor that somebody has put there.
+    fn take(&self) -> io::Result<File> {
+        // SAFETY: duplicating checks the descriptor.
+        let copy = unsafe { libc::fcntl(i32::from_ne_bytes(self.descriptor), libc::F_DUPFD_CLOEXEC, 0) };
+        if copy < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: a new descriptor, which nobody else owns.
+        Ok(unsafe { File::from_raw_fd(copy) })
     }
 
     fn ask(&self) -> io::Result<File> {

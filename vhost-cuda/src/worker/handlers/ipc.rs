@@ -3,7 +3,7 @@
 
 use std::ffi::{c_char, c_void};
 use std::fs::File;
-use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd};
 
 use virtio_cuda_protocol::cuda::{AllocationId, DevicePtr, EventId, Location};
 
@@ -19,7 +19,38 @@ const LOCATION_DEVICE: u32 = 1;
 /// `CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS`.
 const LAZY_ENABLE_PEER_ACCESS: u32 = 1;
 
+/// What the emulator's handles begin with, and where in them are the descriptor of the memory file and what says whose
+/// descriptor it is. A worker may make no sockets, over which the emulator shares else.
+const EMULATED: &[u8] = b"cudaemu\x01";
+const EMULATED_DESCRIPTOR: usize = 48;
+const EMULATED_PLACE: usize = 52;
+/// The descriptor is one of the process that opens the handle.
+const EMULATED_HERE: u32 = 1;
+
 type Token = [u8; TOKEN_BYTES];
+
+/// The file behind a handle of the emulator's; none for NVIDIA's.
+fn file_behind(handle: &[u8; HANDLE_BYTES]) -> CuResult<Option<File>> {
+    let descriptor = handle[EMULATED_DESCRIPTOR..].first_chunk().map(|bytes| i32::from_ne_bytes(*bytes));
+    let Some(descriptor) = descriptor.filter(|_| handle.starts_with(EMULATED)) else { return Ok(None) };
+    if descriptor < 0 {
+        return Err(CudaError::INVALID_VALUE);
+    }
+    // SAFETY: the emulator, in this process, has just said that it has this file open, and keeps it so long as it is
+    // offered.
+    let file = unsafe { BorrowedFd::borrow_raw(descriptor) };
+    Ok(Some(file.try_clone_to_owned().map_err(|_| CudaError::OUT_OF_MEMORY)?.into()))
+}
+
+/// A handle for this process, where a file came along.
+fn handle_with(handle: [u8; HANDLE_BYTES], file: Option<&File>) -> [c_char; HANDLE_BYTES] {
+    let mut handle = handle;
+    if let Some(file) = file {
+        handle[EMULATED_DESCRIPTOR..][..4].copy_from_slice(&file.as_raw_fd().to_ne_bytes());
+        handle[EMULATED_PLACE..][..4].copy_from_slice(&EMULATED_HERE.to_ne_bytes());
+    }
+    handle_of(handle)
+}
 
 fn bytes_of(handle: [c_char; HANDLE_BYTES]) -> [u8; HANDLE_BYTES] {
     handle.map(|byte| byte as u8)
@@ -37,7 +68,9 @@ pub fn cuIpcGetMemHandle(cx: &mut CallContext<'_>, dptr: DevicePtr) -> CuResult<
     }
     let (handle,) = cx.gpu().cuIpcGetMemHandle(dptr.0)?;
     let handle = bytes_of(handle.reserved);
-    Ok((cx.session.sharing.offer(Offer { what: MEMORY, device: 0, bytes: range.bytes, handle }, None)?,))
+    let file = file_behind(&handle)?;
+    let offer = Offer { what: MEMORY, device: 0, bytes: range.bytes, handle };
+    Ok((cx.session.sharing.offer(offer, file.as_ref())?,))
 }
 
 /// Opens memory of another process. It counts here too: its owner may end first.
@@ -50,9 +83,10 @@ pub fn cuIpcOpenMemHandle_v2(
     if flags & !LAZY_ENABLE_PEER_ACCESS != 0 {
         return Err(CudaError::INVALID_VALUE);
     }
-    let (offer, _) = cx.session.sharing.look_up(token, MEMORY)?;
+    let (offer, file) = cx.session.sharing.look_up(token, MEMORY)?;
     cx.session.allocations().charge(offer.bytes)?;
-    let opened = cx.gpu().cuIpcOpenMemHandle_v2(CUipcMemHandle { reserved: handle_of(offer.handle) }, flags);
+    let handle = CUipcMemHandle { reserved: handle_with(offer.handle, file.as_ref()) };
+    let opened = cx.gpu().cuIpcOpenMemHandle_v2(handle, flags);
     let mut allocations = cx.session.allocations();
     let (dptr,) = opened.inspect_err(|_| allocations.discharge(offer.bytes))?;
     match allocations.find(dptr) {
@@ -79,14 +113,15 @@ pub fn cuIpcCloseMemHandle(cx: &mut CallContext<'_>, dptr: DevicePtr) -> CuResul
 pub fn cuIpcGetEventHandle(cx: &mut CallContext<'_>, event: EventId) -> CuResult<(Token,)> {
     let (handle,) = cx.gpu().cuIpcGetEventHandle(cx.resolve(event)?)?;
     let handle = bytes_of(handle.reserved);
-    Ok((cx.session.sharing.offer(Offer { what: EVENT, device: 0, bytes: 0, handle }, None)?,))
+    let file = file_behind(&handle)?;
+    Ok((cx.session.sharing.offer(Offer { what: EVENT, device: 0, bytes: 0, handle }, file.as_ref())?,))
 }
 
 /// Opens an event of another process.
 pub fn cuIpcOpenEventHandle(cx: &mut CallContext<'_>, event: EventId, token: Token) -> CuResult<()> {
     let reserved = cx.session.objects.events.reserve(event.0)?;
-    let (offer, _) = cx.session.sharing.look_up(token, EVENT)?;
-    let handle = CUipcEventHandle { reserved: handle_of(offer.handle) };
+    let (offer, file) = cx.session.sharing.look_up(token, EVENT)?;
+    let handle = CUipcEventHandle { reserved: handle_with(offer.handle, file.as_ref()) };
     let (raw,) = cx.gpu().cuIpcOpenEventHandle(handle)?;
     reserved.fill(Entry { raw: raw as usize, context: cx.context.0, owner: 0, kind: Kind::Plain });
     Ok(())
