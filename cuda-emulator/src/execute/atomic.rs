@@ -107,6 +107,69 @@ unsafe fn replace_as<T: Copy, W: Word>(place: *mut T, f: impl Fn(T) -> T) -> T {
     }
 }
 
+/// An operation with one value on one element in memory.
+///
+/// # Safety
+/// Both are valid for the element, the first for atomic access and aligned.
+pub(crate) type Reduction = unsafe fn(*mut u8, *const u8);
+
+macro_rules! reductions {
+    ($($operation:literal, $kind:ident, $word:ty, $f:expr;)*) => {
+        /// What cp.reduce.async.bulk can do. Floating point as in [`select`].
+        static REDUCTIONS: &[(&str, Type, Reduction)] = &[$(($operation, Type::$kind, {
+            unsafe fn reduce(to: *mut u8, from: *const u8) {
+                let f: fn($word, $word) -> $word = $f;
+                // SAFETY: the caller's promise; every bit pattern is valid for a number.
+                unsafe {
+                    let value = from.cast::<$word>().read_unaligned();
+                    replace(to.cast::<$word>(), |old| f(old, value));
+                }
+            }
+            reduce
+        }),)*];
+    };
+}
+reductions! {
+    "and", B32, u32, |a, b| a & b; "or", B32, u32, |a, b| a | b; "xor", B32, u32, |a, b| a ^ b;
+    "and", B64, u64, |a, b| a & b; "or", B64, u64, |a, b| a | b; "xor", B64, u64, |a, b| a ^ b;
+    "add", U32, u32, u32::wrapping_add; "add", S32, u32, u32::wrapping_add;
+    "add", U64, u64, u64::wrapping_add; "add", S64, u64, u64::wrapping_add;
+    "inc", U32, u32, |a, b| if a >= b { 0 } else { a + 1 };
+    "dec", U32, u32, |a, b| if a == 0 || a > b { b } else { a - 1 };
+    "min", U32, u32, u32::min; "max", U32, u32, u32::max; "min", U64, u64, u64::min; "max", U64, u64, u64::max;
+    "min", S32, i32, i32::min; "max", S32, i32, i32::max; "min", S64, i64, i64::min; "max", S64, i64, i64::max;
+    "add", F32, f32, |a, b| canonical(flush(flush(a) + flush(b)));
+    "add", F64, f64, |a, b| if b.is_nan() { b } else { a + b };
+    "add.noftz", F16, u16, add::<half::F16>; "add.noftz", Bf16, u16, add::<half::Bf16>;
+    "min", F16, u16, half::least_bits::<half::F16>; "max", F16, u16, half::most_bits::<half::F16>;
+    "min", Bf16, u16, half::least_bits::<half::Bf16>; "max", Bf16, u16, half::most_bits::<half::Bf16>;
+}
+
+/// The number of an operation for [`reduction`].
+pub(crate) fn reduction_number(operation: &str, kind: Type) -> Option<u32> {
+    REDUCTIONS.iter().position(|known| (known.0, known.1) == (operation, kind)).map(|place| place as u32)
+}
+
+/// The operation with this number.
+pub(crate) fn reduction(number: u32) -> Option<Reduction> {
+    REDUCTIONS.get(number as usize).map(|known| known.2)
+}
+
+/// Changes an element of two, four or eight bytes.
+///
+/// # Safety
+/// `place` is valid for atomic access and aligned.
+unsafe fn replace<T: Copy>(place: *mut T, f: impl Fn(T) -> T) {
+    // SAFETY: the caller's promise; the sizes agree.
+    unsafe {
+        match size_of::<T>() {
+            2 => replace_as::<T, u16>(place, f),
+            4 => replace_as::<T, u32>(place, f),
+            _ => replace_as::<T, u64>(place, f),
+        };
+    }
+}
+
 /// The handler for an operation; `ops[2]` counts for cas only and has the same width.
 pub(crate) fn select(operation: &str, kind: Type) -> Option<Handler> {
     use Type::*;

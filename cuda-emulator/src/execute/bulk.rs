@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! cp.async.bulk. The copy happens at once, then the barrier learns of its bytes.
+//! cp.async.bulk and cp.reduce.async.bulk. The copy happens at once, then the barrier learns of its bytes.
 
 use super::access::{Access, Place, aux};
+use super::atomic;
 use super::cluster::with_rank;
 use super::machine::{Flow, Machine, lanes_of};
 use super::mbarrier::complete_bytes;
@@ -14,6 +15,10 @@ pub(crate) const SOURCE_SHIFT: u32 = 3;
 pub(crate) const SIGNALS: u32 = 1 << 6;
 /// In [`Instr::aux`]: `ops[4]` (u16) says to which blocks of the cluster.
 pub(crate) const MULTICAST: u32 = 1 << 7;
+/// In [`Instr::aux`], from here on: the number of an operation plus one, where elements are reduced instead of copied.
+pub(crate) const REDUCTION_SHIFT: u32 = 8;
+/// In [`Instr::aux`], from here on: bytes of such an element.
+pub(crate) const ELEMENT_SHIFT: u32 = 16;
 /// What addresses and sizes are multiples of.
 const UNIT: u64 = 16;
 
@@ -63,7 +68,17 @@ fn copy_lane(
     }
     let source = (bytes, aux::place(instr.aux >> SOURCE_SHIFT), Access::Read);
     let from = machine.resolve_lane(instr, lane, from, source)?;
-    let to = machine.resolve_lane(instr, lane, to, (bytes, aux::place(instr.aux), Access::Write))?;
+    let operation = (instr.aux >> REDUCTION_SHIFT & 0xff).checked_sub(1).and_then(atomic::reduction);
+    let access = if operation.is_some() { Access::Atomic } else { Access::Write };
+    let to = machine.resolve_lane(instr, lane, to, (bytes, aux::place(instr.aux), access))?;
+    if let Some(operation) = operation {
+        for offset in (0..bytes).step_by((instr.aux >> ELEMENT_SHIFT & 0xff).max(1) as usize) {
+            // SAFETY: both were checked for all bytes, of which the size of an element is a divisor; the addresses are
+            // multiples of 16.
+            unsafe { operation((to + offset) as *mut u8, (from + offset) as *const u8) };
+        }
+        return Ok(());
+    }
     // SAFETY: both were checked for all bytes.
     unsafe { std::ptr::copy(from as *const u8, to as *mut u8, bytes as usize) };
     Ok(())

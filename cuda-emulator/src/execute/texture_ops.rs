@@ -2,6 +2,7 @@
 //! tex, tld4, txq, suld, sust, suq: from registers to [`crate::texture`] and back.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::machine::{Flow, Machine, lanes_of};
 use super::tiny_float::to_f16;
@@ -30,6 +31,11 @@ pub(crate) mod aux {
     pub(crate) const COUNT_SHIFT: u32 = 12;
     /// Surfaces: bytes of a register as a power of two.
     pub(crate) const REGISTER_SHIFT: u32 = 14;
+    /// Surfaces: x counts texels, which are converted (`.p`).
+    pub(crate) const FORMATTED: u32 = 1 << 16;
+    /// sured: the operation, and whether integers are signed.
+    pub(crate) const REDUCTION_SHIFT: u32 = 17;
+    pub(crate) const SIGNED: u32 = 1 << 20;
 }
 
 /// Where operands lie in the list of a `tex`: results, layer, coordinates, level or gradients.
@@ -123,11 +129,12 @@ unsafe fn each_surface(
     operation: impl Fn(&mut Machine<'_>, usize, &Surface, [i32; 3], bool),
 ) -> Flow {
     let bytes = 1_usize << (instr.aux >> aux::BYTES_SHIFT & 3);
-    let all = bytes * ((instr.aux >> aux::COUNT_SHIFT & 3) as usize + 1);
+    let unformatted = bytes * ((instr.aux >> aux::COUNT_SHIFT & 3) as usize + 1);
+    let formatted = instr.aux & aux::FORMATTED != 0;
     let mut last: Option<(u64, Arc<Surface>)> = None;
     for lane in lanes_of(machine.mask) {
         // SAFETY: operands as documented.
-        let (handle, at) = unsafe {
+        let (handle, mut at) = unsafe {
             let handle = *machine.source::<u64>(instr.ops[1]).add(lane);
             let place = |op: u32| (*machine.source::<u32>(op).add(lane)).cast_signed();
             (handle, [place(instr.ops[2]), place(instr.ops[3]), place(instr.ops[4])])
@@ -140,6 +147,11 @@ unsafe fn each_surface(
             let what = format!("{handle:#x} is no surface object");
             return machine.fail(instr, lane, FaultKind::IllegalAddress, handle, &what);
         };
+        let all = if formatted { surface.array().format.bytes() as usize } else { unformatted };
+        if formatted {
+            // Far outside stays outside.
+            at[0] = at[0].saturating_mul(all as i32);
+        }
         let outside = surface.place(at, all).is_none();
         match (outside, instr.aux >> aux::OUTSIDE_SHIFT & 3) {
             (false, _) => operation(machine, lane, &surface, at, true),
@@ -214,6 +226,91 @@ pub(crate) fn store() -> Handler {
     }
     run
 }
+
+/// sust.p: see [`each_surface`]; 32-bit registers, converted to the surface's format. What the vector lacks is 0.
+pub(crate) fn store_formatted() -> Handler {
+    unsafe fn run(machine: &mut Machine<'_>, instr: &Instr) -> Flow {
+        let operands = &machine.grid.code.operands[instr.ops[7] as usize..];
+        let (count, ..) = shape(instr);
+        let write =
+            |machine: &mut Machine<'_>, lane: usize, surface: &Surface, at: [i32; 3], inside: bool| {
+                let format = surface.array().format;
+                let (size, mut texel) = (format.channel.bytes() as usize, [0_u8; 16]);
+                for (op, element) in operands.iter().zip(texel.chunks_mut(size)).take(count) {
+                    // SAFETY: 32-bit registers (lowering).
+                    let value = unsafe { *machine.source::<u32>(*op).add(lane) };
+                    element.copy_from_slice(&format.channel.encode(value)[..size]);
+                }
+                if inside {
+                    surface.write(at, &texel[..format.bytes() as usize]);
+                }
+            };
+        // SAFETY: contract of `Handler`.
+        unsafe { each_surface(machine, instr, write) }
+    }
+    run
+}
+
+/// The operations of sured; their places are in `aux`.
+pub(crate) const REDUCTIONS: [&str; 5] = ["add", "min", "max", "and", "or"];
+
+/// sured: see [`each_surface`]. One 32-bit or 64-bit word is changed atomically.
+pub(crate) fn reduce() -> Handler {
+    unsafe fn run(machine: &mut Machine<'_>, instr: &Instr) -> Flow {
+        let operand = machine.grid.code.operands[instr.ops[7] as usize];
+        let formatted = instr.aux & aux::FORMATTED != 0;
+        let (_, bytes, _) = shape(instr);
+        let update =
+            |machine: &mut Machine<'_>, lane: usize, surface: &Surface, at: [i32; 3], inside: bool| {
+                let channel = surface.array().format.channel;
+                if !inside || formatted && !matches!(channel, Channel::U32 | Channel::S32) {
+                    return;
+                }
+                let signed = if formatted { channel == Channel::S32 } else { instr.aux & aux::SIGNED != 0 };
+                let Some(place) = surface.place(at, bytes).filter(|place| place.addr().is_multiple_of(bytes))
+                else {
+                    return;
+                };
+                let operation = instr.aux >> aux::REDUCTION_SHIFT & 7;
+                // SAFETY: `place` found all bytes inside the array, which the surface keeps, and they are aligned; the register is
+                // as wide as `bytes` says (lowering).
+                unsafe {
+                    if bytes == 4 {
+                        let value = *machine.source::<u32>(operand).add(lane);
+                        reduce_word(AtomicU32::from_ptr(place.cast()), value, operation, signed);
+                    } else {
+                        let value = *machine.source::<u64>(operand).add(lane);
+                        reduce_long(AtomicU64::from_ptr(place.cast()), value, operation, signed);
+                    }
+                }
+            };
+        // SAFETY: contract of `Handler`.
+        unsafe { each_surface(machine, instr, update) }
+    }
+    run
+}
+
+macro_rules! reduce_as {
+    ($name:ident, $atomic:ty, $word:ty, $signed:ty) => {
+        fn $name(word: &$atomic, value: $word, operation: u32, signed: bool) {
+            let least = |old: $word| {
+                if signed { (old as $signed).min(value as $signed) as $word } else { old.min(value) }
+            };
+            let most = |old: $word| {
+                if signed { (old as $signed).max(value as $signed) as $word } else { old.max(value) }
+            };
+            let _ = match operation {
+                0 => Ok(word.fetch_add(value, Ordering::SeqCst)),
+                1 => word.fetch_update(Ordering::SeqCst, Ordering::Relaxed, |old| Some(least(old))),
+                2 => word.fetch_update(Ordering::SeqCst, Ordering::Relaxed, |old| Some(most(old))),
+                3 => Ok(word.fetch_and(value, Ordering::SeqCst)),
+                _ => Ok(word.fetch_or(value, Ordering::SeqCst)),
+            };
+        }
+    };
+}
+reduce_as! { reduce_word, AtomicU32, u32, i32 }
+reduce_as! { reduce_long, AtomicU64, u64, i64 }
 
 /// What txq and suq ask for; `aux` of [`query`].
 pub(crate) fn question(name: &str) -> Option<u32> {

@@ -4,8 +4,9 @@
 use std::collections::{BTreeSet, HashMap};
 
 use super::code::{Code, Entry, GUARD_NOT, Instr, NO_GUARD};
-use super::draft::{After, Arg, Draft};
+use super::draft::{After, Arg, Draft, Width};
 use super::families::control::leave;
+use super::families::memory::load_piece;
 use super::function::{Function, Name};
 use super::linker::{Linker, ModuleId, Shared};
 use super::registers::{self, Assignment};
@@ -55,7 +56,7 @@ impl Assembly {
         let params = parameters(&mut function, index, ast)?;
         function.body(ast.body.as_deref().unwrap_or(&[]))?;
         function.guard = None;
-        leave(&mut function);
+        leave(&mut function)?;
         let assignment = registers::assign(&function.drafts, &function.widths, &function.labels);
         if assignment.frame_bytes > MAX_FRAME_BYTES || function.linker.pool.bytes() > MAX_POOL_BYTES {
             return Err(unsupported(ast.line, format!("`{}` needs too many registers", ast.name)));
@@ -208,10 +209,21 @@ fn parameters<'a>(
     let signature = &ast.signature;
     if !ast.is_entry {
         // The same order as in `linker::layout`, so the same places.
-        for variable in signature.returns.iter().chain(&signature.params) {
+        for (place, variable) in signature.returns.iter().chain(&signature.params).enumerate() {
             let piece = function.local(variable)?;
-            if variable.name != "_" {
+            if variable.name == "_" {
+                continue;
+            }
+            if !variable.in_register {
                 function.declare(variable.name, Name::Frame(piece), variable.line)?;
+                continue;
+            }
+            let register = function.temporary(Width::of(variable.kind));
+            function.declare(variable.name, Name::Register(register), variable.line)?;
+            if place < signature.returns.len() {
+                function.register_results.push((register, piece));
+            } else {
+                load_piece(function, register, piece)?;
             }
         }
         let known = &function.linker.functions[index];

@@ -55,6 +55,8 @@ pub(super) struct Function<'l, 'a> {
     pub(super) calls_indirectly: bool,
     pub(super) line: u32,
     pub(super) guard: Option<(Register, bool)>,
+    /// Results that the function has in registers (`.reg`), and where its callers find them.
+    pub(super) register_results: Vec<(Register, Piece)>,
 }
 
 impl<'l, 'a> Function<'l, 'a> {
@@ -75,6 +77,7 @@ impl<'l, 'a> Function<'l, 'a> {
             calls_indirectly: false,
             line: 0,
             guard: None,
+            register_results: Vec::new(),
         }
     }
 
@@ -164,6 +167,18 @@ impl<'l, 'a> Function<'l, 'a> {
         self.local_next = end;
         self.local_bytes = self.local_bytes.max(end);
         Ok(Piece { offset: offset as u32, bytes: bytes as u32 })
+    }
+
+    /// Room in local memory for a register that is an argument or a result of a call.
+    pub(super) fn room(&mut self, bytes: u32) -> Result<Piece, LoadError> {
+        let offset = self.local_next.next_multiple_of(u64::from(bytes.max(1).next_power_of_two()));
+        let end = offset + u64::from(bytes);
+        if end > MAX_LOCAL_BYTES {
+            return Err(unsupported(self.line, "too many arguments in registers"));
+        }
+        self.local_next = end;
+        self.local_bytes = self.local_bytes.max(end);
+        Ok(Piece { offset: offset as u32, bytes })
     }
 
     /// What a name means, innermost scope first, then the module.

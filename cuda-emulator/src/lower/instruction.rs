@@ -39,7 +39,7 @@ pub(super) fn instruction<'a>(f: &mut Function<'_, 'a>, ast: &ast::Instruction<'
         "mov" | "cvta" | "isspacep" | "mapa" | "getctarank" => moves::lower(f, &mut inst, name),
         "ld" | "ldu" | "st" | "prefetch" | "prefetchu" | "applypriority" | "discard" | "createpolicy"
         | "cp" => memory::lower(f, &mut inst, name),
-        "tex" | "tld4" | "txq" | "suld" | "sust" | "suq" | "istypep" => {
+        "tex" | "tld4" | "txq" | "suld" | "sust" | "sured" | "suq" | "istypep" => {
             super::families::textures::lower(f, &mut inst, name)
         }
         "mma" | "wmma" | "ldmatrix" | "stmatrix" | "movmatrix" => {

@@ -49,6 +49,8 @@ pub(crate) struct Variable<'a> {
     pub(crate) dimensions: Vec<Option<u64>>,
     pub(crate) initializer: Option<Initializer<'a>>,
     pub(crate) managed: bool,
+    /// `.reg` in a signature: the function has it in a register of this name.
+    pub(crate) in_register: bool,
     pub(crate) line: u32,
 }
 

@@ -60,13 +60,21 @@ pub(super) fn variables<'a>(
     Ok(list)
 }
 
-/// A parameter in a signature, from `.param` on.
+/// A parameter in a signature, from `.param` or `.reg` on.
 fn parameter<'a>(cursor: &mut Cursor<'_, 'a>) -> Result<Variable<'a>, LoadError> {
     let line = cursor.line();
     match cursor.word("`.param`")? {
         ".param" => {
             let prefix = prefix(cursor, Linkage::Local, StateSpace::Param)?;
             declarator(cursor, &prefix)
+        }
+        ".reg" => {
+            let prefix = prefix(cursor, Linkage::Local, StateSpace::Param)?;
+            let variable = declarator(cursor, &prefix)?;
+            if !variable.dimensions.is_empty() || variable.element_bytes != u64::from(variable.kind.bytes()) {
+                return Err(unsupported(line, "parameter in several registers"));
+            }
+            Ok(Variable { in_register: true, ..variable })
         }
         other => Err(unsupported(line, format!("unsupported parameter space `{other}`"))),
     }
@@ -129,6 +137,7 @@ fn prefix<'a>(
         dimensions: Vec::new(),
         initializer: None,
         managed,
+        in_register: false,
         line,
     })
 }

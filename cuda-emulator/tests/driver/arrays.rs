@@ -164,6 +164,73 @@ fn a_texture_is_filtered_and_a_surface_written() {
     assert_eq!(call!(cuSurfObjectDestroy(texture)), INVALID_VALUE);
 }
 
+const FORMATTED: &str = "\
+.version 8.8
+.target sm_90
+.address_size 64
+.visible .entry formatted(.param .u64 surface)
+{
+.reg .b32 %r<9>; .reg .b64 %d;
+ld.param.u64 %d, [surface]; mov.u32 %r0, %tid.x;
+cvt.rn.f32.u32 %r1, %r0; mul.f32 %r1, %r1, 0f3E800000;
+sust.p.2d.v2.b32.zero [%d, {%r0, 1}], {%r1, %r1};
+sust.p.2d.b32.clamp [%d, {%r0, 9}], %r1;
+ret;
+}
+.visible .entry reduced(.param .u64 surface)
+{
+.reg .b32 %r<9>; .reg .b64 %d;
+ld.param.u64 %d, [surface]; mov.u32 %r0, %tid.x; sub.u32 %r1, %r0, 3;
+sured.b.add.1d.s32.trap [%d, {0}], %r0;
+sured.b.min.1d.s32.trap [%d, {4}], %r1;
+sured.b.max.1d.u32.trap [%d, {8}], %r1;
+sured.b.or.1d.b32.zero [%d, {12}], %r0;
+sured.b.and.1d.b32.zero [%d, {99}], %r0;
+sured.p.min.1d.b32.trap [%d, {4}], %r1;
+sured.p.add.1d.b32.clamp [%d, {77}], 1;
+ret;
+}
+\0";
+
+#[test]
+fn surfaces_are_written_in_their_format_and_reduced() {
+    cu::use_primary_context();
+    let mut module = null_mut();
+    assert_eq!(cu!(cuModuleLoadData(&mut module, FORMATTED.as_ptr().cast())), 0);
+    let surface_of = |array| {
+        let mut surface = 0;
+        assert_eq!(call!(cuSurfObjectCreate(&mut surface, &resource(array))), 0);
+        surface
+    };
+    // Normalised bytes, two channels, 4 by 3.
+    const UNORM8X2: u32 = 0xc1;
+    let unorm = Descriptor { size: [4, 3, 0], format: UNORM8X2, channels: 2, flags: SURFACE_LDST };
+    let bytes_of = |array: Opaque, row: usize| {
+        let mut bytes = [0_u8; 8];
+        let from = Place { memory_type: ARRAY, array: array as u64, y: row, ..Place::default() };
+        let to = Place { memory_type: HOST, host: bytes.as_mut_ptr() as u64, pitch: 8, ..Place::default() };
+        assert_eq!(call!(cuMemcpy2D_v2(&Memcpy2D { from, to, width: 8, height: 1 })), 0);
+        bytes
+    };
+    let plane = array(unorm);
+    assert_eq!(launch(function(module, "formatted"), 1, 8, 0, params![surface_of(plane)]), 0);
+    assert_eq!(cu!(cuCtxSynchronize()), 0);
+    assert_eq!(bytes_of(plane, 0), [0; 8]);
+    assert_eq!(bytes_of(plane, 1), [0, 0, 64, 64, 128, 128, 191, 191]);
+    // Clamped to the last row and column; the channel that was not given is 0.
+    assert_eq!(bytes_of(plane, 2)[..6], [0, 0, 64, 0, 128, 0]);
+    assert_eq!(bytes_of(plane, 2)[7], 0);
+
+    let words = Descriptor { size: [6, 0, 0], format: SIGNED_INT32, channels: 1, flags: SURFACE_LDST };
+    let row = array(words);
+    let mut values = [100_i32, 100, 100, 64, 100, 100];
+    assert_eq!(call!(cuMemcpyHtoA_v2(row, 0, values.as_ptr().cast(), 24)), 0);
+    assert_eq!(launch(function(module, "reduced"), 1, 32, 0, params![surface_of(row)]), 0);
+    assert_eq!(cu!(cuCtxSynchronize()), 0);
+    assert_eq!(call!(cuMemcpyAtoH_v2(values.as_mut_ptr().cast(), row, 0, 24)), 0);
+    assert_eq!(values, [100 + 31 * 16, -3, -1, 64 | 31, -3, 132]);
+}
+
 #[test]
 fn linear_memory_is_a_texture_and_ends_in_zeros() {
     let module = load_module();

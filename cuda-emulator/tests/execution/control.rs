@@ -12,6 +12,37 @@ use crate::harness::{Device, WARP};
 const HEAD: &str = ".version 8.8\n.target sm_90\n.address_size 64\n";
 
 #[test]
+fn parameters_may_be_registers() {
+    let text = format!(
+        "{HEAD}.func (.reg .u32 total, .reg .f64 half) combine(.reg .u32 a, .reg .u64 b, .reg .f32 c)
+         {{ .reg .u32 t; .reg .pred p; .reg .f64 h;
+         cvt.u32.u64 t, b; add.u32 total, a, t; cvt.f64.f32 half, c; setp.gt.u32 p, a, 2;
+         @p bra MORE; ret; MORE: add.u32 total, total, 1000; ret; }}
+         .func (.param .b32 out) mixed(.reg .u32 a, .param .b32 b)
+         {{ .reg .u32 t; ld.param.u32 t, [b]; add.u32 t, t, a; st.param.b32 [out], t; ret; }}
+         .entry k(.param .u64 out)
+         {{ .reg .u64 %at, %wide; .reg .u32 %r<6>; .reg .f32 %f; .reg .f64 %g;
+         ld.param.u64 %at, [out]; mov.u32 %r0, %tid.x; mad.wide.u32 %at, %r0, 16, %at;
+         cvt.u64.u32 %wide, %r0; cvt.rn.f32.u32 %f, %r0; mul.f32 %f, %f, 0f3F000000;
+         call (%r1, %g), combine, (%r0, %wide, %f);
+         {{ .param .b32 x; .param .b32 y; st.param.b32 [x], %r1; call (y), mixed, (7, x); ld.param.b32 %r2, [y]; }}
+         st.global.v2.u32 [%at], {{%r1, %r2}}; st.global.f64 [%at+8], %g; ret; }}"
+    );
+    let device = Device::new(&text);
+    let out = device.upload(&[0_u64; 64]);
+    device.run("k", WARP.0, WARP.1, &[out]).unwrap();
+    for (lane, pair) in device.download::<u64>(out, 64).chunks(2).enumerate() {
+        let lane = lane as u64;
+        let sum = 2 * lane + if lane > 2 { 1000 } else { 0 };
+        assert_eq!(pair, [sum | (sum + 7) << 32, (lane as f64 / 2.0).to_bits()], "lane {lane}");
+    }
+    let wrong = [".func f(.reg .pred p) { ret; }", ".func f(.reg .b32 p[2]) { ret; }"];
+    for text in wrong {
+        assert!(Program::load(&format!("{HEAD}{text}")).is_err(), "{text}");
+    }
+}
+
+#[test]
 fn indexed_branches() {
     let device = Device::kernel(
         "mov.u32 %r0, %tid.x; ld.param.u64 %d0, [p0]; mul.wide.u32 %d1, %r0, 4; add.u64 %d0, %d0, %d1; and.b32 %r1, %r0, 3;

@@ -7,6 +7,7 @@ mod control;
 mod forms;
 mod harness;
 mod hostile;
+mod late_forms;
 mod matrices;
 mod memory;
 mod programs;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! cp.async.bulk, st.async, red.async: copies that a barrier in shared memory learns of.
+//! cp.async.bulk, cp.reduce.async.bulk, st.async, red.async: copies that a barrier in shared memory learns of.
 
 use super::memory::{Address, Form, address, elements, place, store_part, vector_count};
 use super::{atomics, mbarriers};
-use crate::execute::{bulk, control, moves};
+use crate::execute::{atomic, bulk, control, moves};
 use crate::lower::draft::{Arg, Width};
 use crate::lower::function::Function;
 use crate::lower::operands::Inst;
@@ -62,6 +62,47 @@ pub(super) fn lower<'a>(f: &mut Function<'_, 'a>, inst: &mut Inst<'_, 'a>) -> Re
         | from << bulk::SOURCE_SHIFT
         | if signals { bulk::SIGNALS } else { 0 }
         | if multicast { bulk::MULTICAST } else { 0 };
+    Ok(())
+}
+
+/// What follows `cp.reduce.async.bulk`: elements of the destination are combined with those of the source.
+pub(super) fn reduce<'a>(f: &mut Function<'_, 'a>, inst: &mut Inst<'_, 'a>) -> Result<(), LoadError> {
+    let m = &mut inst.modifiers;
+    let to = m.take_if(StateSpace::from_name);
+    let to = m.require(to)?;
+    let from = m.take_if(StateSpace::from_name).filter(|from| *from == StateSpace::Shared);
+    m.require(from)?;
+    let signals = m.take(COMPLETION);
+    let group = m.take("bulk_group");
+    m.take("L2::cache_hint");
+    let operation = m.take_any(&["and", "or", "xor", "add", "inc", "dec", "min", "max"]);
+    let operation = m.require(operation)?;
+    let noftz = if m.take("noftz") { ".noftz" } else { "" };
+    let kind = m.kind()?;
+    m.finish()?;
+    let number = atomic::reduction_number(&format!("{operation}{noftz}"), kind);
+    // In shared memory there are fewer operations.
+    let known = match to {
+        StateSpace::Shared => {
+            signals && !group && kind.bytes() == 4 && kind != Type::F32
+                || (operation, kind) == ("add", Type::U64)
+        }
+        StateSpace::Global => group && !signals,
+        _ => false,
+    };
+    let number = m.require(number.filter(|_| known))?;
+    let (to_address, from_address) = (pointer(f, inst, 0)?, pointer(f, inst, 1)?);
+    let size = f.source(inst.operand(2)?, Type::U32)?;
+    let barrier = if signals { pointer(f, inst, 3)? } else { f.constant(Width::B64, 0) };
+    let blocks = f.constant(Width::B16, 0);
+    let (to, from) = (place(f, to), place(f, StateSpace::Shared));
+    let draft = f.emit(bulk::copy(), &[to_address, from_address, size, barrier, blocks]);
+    draft.cached = true;
+    draft.aux = to
+        | from << bulk::SOURCE_SHIFT
+        | if signals { bulk::SIGNALS } else { 0 }
+        | (number + 1) << bulk::REDUCTION_SHIFT
+        | kind.bytes() << bulk::ELEMENT_SHIFT;
     Ok(())
 }
 

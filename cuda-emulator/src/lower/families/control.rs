@@ -3,7 +3,7 @@
 
 use crate::execute::{builtin, control};
 use crate::lower::code::{Call, Piece};
-use crate::lower::draft::{After, Arg, Width};
+use crate::lower::draft::{After, Arg, Register, Width};
 use crate::lower::function::{Function, Name};
 use crate::lower::linker::SymbolRef;
 use crate::lower::operands::Inst;
@@ -30,7 +30,7 @@ pub(in crate::lower) fn lower<'a>(
         "ret" => {
             m.take("uni");
             m.finish()?;
-            leave(f);
+            leave(f)?;
         }
         "exit" => {
             m.finish()?;
@@ -69,11 +69,16 @@ pub(in crate::lower) fn lower<'a>(
 }
 
 /// The end of the function for the lanes that get here.
-pub(in crate::lower) fn leave(f: &mut Function<'_, '_>) {
+pub(in crate::lower) fn leave(f: &mut Function<'_, '_>) -> Result<(), LoadError> {
+    for (register, piece) in f.register_results.clone() {
+        let width = f.widths[register.0 as usize];
+        super::memory::store_piece(f, (Arg::Use(register), width), piece)?;
+    }
     let (handler, index) = if f.is_entry { (control::exit(), 0) } else { (control::ret(), f.index) };
     let draft = f.emit(handler, &[]);
     draft.imm = index as u64;
     draft.after = After::End;
+    Ok(())
 }
 
 fn label(f: &Function<'_, '_>, operand: &Operand<'_>) -> Result<crate::lower::draft::Label, LoadError> {
@@ -127,38 +132,88 @@ fn allocate<'a>(f: &mut Function<'_, 'a>, inst: &mut Inst<'_, 'a>) -> Result<(),
     Ok(())
 }
 
-/// The parameter variables in a list of call arguments.
-fn pieces(f: &Function<'_, '_>, operands: &[Operand<'_>]) -> Result<Vec<Piece>, LoadError> {
-    let piece = |operand: &Operand<'_>| match operand {
-        Operand::Name(name) => match f.look_up(name) {
-            Some(Name::Frame(piece)) => Ok(*piece),
-            _ => Err(f.error(format!("call argument `{name}` is not a `.param` variable"))),
-        },
-        _ => Err(f.error("call arguments must be `.param` variables")),
-    };
-    operands.iter().map(piece).collect()
+/// The parameter variables in a list of call arguments. Registers get room beside them: results are loaded from there
+/// behind the call (`results`), arguments stored there before it; a literal is as wide as the parameter (`known`).
+fn pieces<'a>(
+    f: &mut Function<'_, 'a>,
+    operands: &[Operand<'a>],
+    known: &[Piece],
+    results: Option<&mut Vec<(Register, Piece)>>,
+) -> Result<Vec<Piece>, LoadError> {
+    let (mut pieces, mut loads) = (Vec::new(), Vec::new());
+    for (index, operand) in operands.iter().enumerate() {
+        let found = match operand {
+            Operand::Name(name) => match (f.look_up(name), f.register(name)) {
+                (Some(Name::Frame(piece)), _) => {
+                    pieces.push(*piece);
+                    continue;
+                }
+                (_, Some((_, Width::Predicate))) | (_, None) => {
+                    let message =
+                        format!("call argument `{name}` is neither a `.param` variable nor a register");
+                    return Err(f.error(message));
+                }
+                (_, Some((register, width))) => Some((register, width)),
+            },
+            Operand::Immediate(_) if results.is_none() && index < known.len() => None,
+            _ => return Err(f.error("call arguments must be `.param` variables or registers")),
+        };
+        let bytes = found.map_or(known.get(index).map_or(0, |piece| piece.bytes), |(_, width)| width.bytes());
+        let piece = f.room(bytes)?;
+        pieces.push(piece);
+        match found {
+            Some((register, _)) if results.is_some() => loads.push((register, piece)),
+            Some((register, width)) => super::memory::store_piece(f, (Arg::Use(register), width), piece)?,
+            None => {
+                let kind = match bytes {
+                    1 | 2 => Type::B16,
+                    4 => Type::B32,
+                    8 => Type::B64,
+                    _ => return Err(f.error("literal for a parameter that is no number")),
+                };
+                let value = f.source(operand, kind)?;
+                super::memory::store_piece(f, (value, Width::of(kind)), piece)?;
+            }
+        }
+    }
+    if let Some(results) = results {
+        *results = loads;
+    }
+    Ok(pieces)
 }
 
 fn call<'a>(f: &mut Function<'_, 'a>, inst: &mut Inst<'_, 'a>) -> Result<(), LoadError> {
     inst.modifiers.take("uni");
     inst.modifiers.finish()?;
     let mut operands = inst.ast.operands.as_slice();
-    let mut returns = Vec::new();
+    let (mut returns, mut results) = (Vec::new(), Vec::new());
     if let [Operand::List(list), rest @ ..] = operands {
-        returns = pieces(f, list)?;
+        returns = pieces(f, list, &[], Some(&mut results))?;
         operands = rest;
     }
     let [target, rest @ ..] = operands else {
         return Err(f.error("`call` without function"));
     };
-    let args = match rest.first() {
-        Some(Operand::List(list)) => pieces(f, list)?,
-        _ => Vec::new(),
-    };
-    let call = Call { caller: f.index, callee: None, args, returns };
     let Operand::Name(name) = target else {
         return Err(f.error("`call` needs the name of a function or a register"));
     };
+    let known = match f.symbol(name) {
+        Some(SymbolRef::Function(index)) => f.linker.functions[index].params.clone(),
+        _ => Vec::new(),
+    };
+    let args = match rest.first() {
+        Some(Operand::List(list)) => pieces(f, list, &known, None)?,
+        _ => Vec::new(),
+    };
+    let call = Call { caller: f.index, callee: None, args, returns };
+    emit_call(f, name, call)?;
+    for (register, piece) in results {
+        super::memory::load_piece(f, register, piece)?;
+    }
+    Ok(())
+}
+
+fn emit_call(f: &mut Function<'_, '_>, name: &str, call: Call) -> Result<(), LoadError> {
     if let Some((register, Width::B64)) = f.register(name) {
         f.calls_indirectly = true;
         let imm = f.linker.add_call(call);

@@ -301,11 +301,46 @@ fn finish(
     draft.cached = true;
 }
 
+/// Loads a register from a piece of the function's local memory.
+pub(in crate::lower) fn load_piece(
+    f: &mut Function<'_, '_>,
+    register: crate::lower::draft::Register,
+    piece: Piece,
+) -> Result<(), LoadError> {
+    let width = f.widths[register.0 as usize];
+    let handler = load_store::select_load(Transfer::Frame, piece.bytes, false, width.bytes());
+    let handler = handler.ok_or_else(|| f.error("a parameter of this type cannot be in a register"))?;
+    finish(
+        f,
+        handler,
+        &[Arg::Def(register), Arg::None, Arg::None, Arg::None, Arg::None],
+        (u64::from(piece.offset), 0, 1),
+    );
+    Ok(())
+}
+
+/// Stores a register to a piece of the function's local memory.
+pub(in crate::lower) fn store_piece(
+    f: &mut Function<'_, '_>,
+    (value, width): (Arg, Width),
+    piece: Piece,
+) -> Result<(), LoadError> {
+    let handler = load_store::select_store(Transfer::Frame, piece.bytes, width.bytes());
+    let handler = handler.ok_or_else(|| f.error("a parameter of this type cannot be in a register"))?;
+    let ops = [value, Arg::None, Arg::None, Arg::None, Arg::None];
+    finish(f, handler, &ops, (u64::from(piece.offset), 0, 1));
+    Ok(())
+}
+
 /// cp.async: the copy happens at once, so that waiting for it is nothing.
 fn copy<'a>(f: &mut Function<'_, 'a>, inst: &mut Inst<'_, 'a>) -> Result<(), LoadError> {
     let m = &mut inst.modifiers;
-    if !m.take("async") {
+    let reduces = m.take("reduce");
+    if !m.take("async") || (reduces && !m.take("bulk")) {
         return Err(m.unsupported());
+    }
+    if reduces {
+        return super::bulk::reduce(f, inst);
     }
     if m.take("bulk") {
         return super::bulk::lower(f, inst);

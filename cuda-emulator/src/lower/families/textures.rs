@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! tex, tld4, txq, suld, sust, suq, istypep.
+//! tex, tld4, txq, suld, sust, sured, suq, istypep.
 
 use crate::execute::texture_ops::{self as ops, aux, list};
 use crate::lower::draft::{Arg, Width};
@@ -17,6 +17,7 @@ pub(in crate::lower) fn lower<'a>(
     match name {
         "tex" | "tld4" => fetch(f, inst, name == "tld4"),
         "suld" | "sust" => surface(f, inst, name == "suld"),
+        "sured" => reduction(f, inst),
         "txq" | "suq" => query(f, inst, name == "suq"),
         _ => is_type(f, inst),
     }
@@ -162,7 +163,9 @@ fn fetch<'a>(f: &mut Function<'_, 'a>, inst: &mut Inst<'_, 'a>, gathers: bool) -
 
 fn surface<'a>(f: &mut Function<'_, 'a>, inst: &mut Inst<'_, 'a>, loads: bool) -> Result<(), LoadError> {
     let m = &mut inst.modifiers;
-    if !m.take("b") {
+    // suld.p is not implemented by PTX itself.
+    let formatted = !loads && m.take("p");
+    if !formatted && !m.take("b") {
         return Err(m.unsupported());
     }
     let geometry = m.take_if(geometry);
@@ -176,12 +179,50 @@ fn surface<'a>(f: &mut Function<'_, 'a>, inst: &mut Inst<'_, 'a>, loads: bool) -
     let kind = m.kind()?;
     let outside = m.take_any(&["trap", "clamp", "zero"]).unwrap_or("trap");
     m.finish()?;
-    if !matches!(kind, Type::B8 | Type::B16 | Type::B32 | Type::B64) || (count == 4 && kind == Type::B64) {
+    let plain = matches!(kind, Type::B8 | Type::B16 | Type::B32 | Type::B64);
+    let words = matches!(kind, Type::B32 | Type::U32 | Type::S32 | Type::F32);
+    if !(if formatted { words } else { plain }) || (count == 4 && kind == Type::B64) {
         return Err(m.unsupported());
     }
     inst.expect(2)?;
     let (pointer, registers) = if loads { (1, 0) } else { (0, 1) };
-    let Operand::Sampled { base, coordinates } = inst.operand(pointer)? else {
+    let (handle, place) = surface_place(f, inst, pointer, (layered, dimensions))?;
+    let list = match inst.operand(registers)? {
+        Operand::Vector(list) => list.as_slice(),
+        single => std::slice::from_ref(single),
+    };
+    if list.len() != count {
+        return Err(f.error(format!("{count} registers are expected, found {}", list.len())));
+    }
+    let width = Width::of(kind);
+    let mut more = Vec::new();
+    for operand in list {
+        more.push(if loads { f.target_of(operand, width)? } else { f.source(operand, kind)? });
+    }
+    let handler = match (loads, formatted) {
+        (true, _) => ops::load(),
+        (false, true) => ops::store_formatted(),
+        (false, false) => ops::store(),
+    };
+    let outside = ["trap", "clamp", "zero"].iter().position(|name| *name == outside).unwrap_or(0);
+    let draft = f.emit(handler, &[Arg::None, handle, place[0], place[1], place[2]]);
+    draft.more = more;
+    draft.aux = (outside as u32) << aux::OUTSIDE_SHIFT
+        | kind.bytes().trailing_zeros() << aux::BYTES_SHIFT
+        | (count as u32 - 1) << aux::COUNT_SHIFT
+        | width.bytes().trailing_zeros() << aux::REGISTER_SHIFT
+        | if formatted { aux::FORMATTED } else { 0 };
+    Ok(())
+}
+
+/// Object and coordinates of a surface operand.
+fn surface_place<'a>(
+    f: &mut Function<'_, 'a>,
+    inst: &Inst<'_, 'a>,
+    index: usize,
+    (layered, dimensions): (bool, usize),
+) -> Result<(Arg, [Arg; 3]), LoadError> {
+    let Operand::Sampled { base, coordinates } = inst.operand(index)? else {
         return Err(inst.modifiers.unsupported());
     };
     let [Operand::Vector(at)] = coordinates.as_slice() else {
@@ -200,26 +241,43 @@ fn surface<'a>(f: &mut Function<'_, 'a>, inst: &mut Inst<'_, 'a>, loads: bool) -
     for (slot, arg) in place.iter_mut().zip(vector(f, rest, dimensions, Type::B32)?) {
         *slot = arg;
     }
-    let list = match inst.operand(registers)? {
-        Operand::Vector(list) => list.as_slice(),
-        single => std::slice::from_ref(single),
+    Ok((handle, place))
+}
+
+fn reduction<'a>(f: &mut Function<'_, 'a>, inst: &mut Inst<'_, 'a>) -> Result<(), LoadError> {
+    let m = &mut inst.modifiers;
+    let formatted = m.take("p");
+    if !formatted && !m.take("b") {
+        return Err(m.unsupported());
+    }
+    let operation = m.take_any(&ops::REDUCTIONS);
+    let operation = m.require(operation)?;
+    let geometry = m.take_if(geometry).filter(|(layered, _)| !layered);
+    let geometry = m.require(geometry)?;
+    let kind = m.kind()?;
+    let outside = m.take_any(&["trap", "clamp", "zero"]).unwrap_or("trap");
+    m.finish()?;
+    let bitwise = matches!(operation, "and" | "or");
+    let fits = match kind {
+        Type::B32 => formatted || bitwise,
+        Type::U32 | Type::S32 | Type::U64 | Type::S64 => !formatted && !bitwise,
+        _ => false,
     };
-    if list.len() != count {
-        return Err(f.error(format!("{count} registers are expected, found {}", list.len())));
+    if !fits {
+        return Err(m.unsupported());
     }
-    let width = Width::of(kind);
-    let mut more = Vec::new();
-    for operand in list {
-        more.push(if loads { f.target_of(operand, width)? } else { f.source(operand, kind)? });
-    }
-    let handler = if loads { ops::load() } else { ops::store() };
-    let outside = ["trap", "clamp", "zero"].iter().position(|name| *name == outside).unwrap_or(0);
-    let draft = f.emit(handler, &[Arg::None, handle, place[0], place[1], place[2]]);
-    draft.more = more;
-    draft.aux = (outside as u32) << aux::OUTSIDE_SHIFT
+    inst.expect(2)?;
+    let (handle, place) = surface_place(f, inst, 0, geometry)?;
+    let value = f.source(inst.operand(1)?, kind)?;
+    let at = |list: &[&str], name: &str| list.iter().position(|known| *known == name).unwrap_or(0) as u32;
+    let draft = f.emit(ops::reduce(), &[Arg::None, handle, place[0], place[1], place[2]]);
+    draft.more = vec![value];
+    draft.aux = at(&["trap", "clamp", "zero"], outside) << aux::OUTSIDE_SHIFT
         | kind.bytes().trailing_zeros() << aux::BYTES_SHIFT
-        | (count as u32 - 1) << aux::COUNT_SHIFT
-        | width.bytes().trailing_zeros() << aux::REGISTER_SHIFT;
+        | kind.bytes().trailing_zeros() << aux::REGISTER_SHIFT
+        | at(&ops::REDUCTIONS, operation) << aux::REDUCTION_SHIFT
+        | if kind.is_signed() { aux::SIGNED } else { 0 }
+        | if formatted { aux::FORMATTED } else { 0 };
     Ok(())
 }
 
