@@ -132,6 +132,7 @@ pub const CASES: &[Case] = &[
     Case::new("stream_values"),
     Case::new("pinned_memory"),
     Case::new("registered_memory"),
+    Case::new("host_pointers"),
     Case::new("reused_buffers"),
     Case::new("pitched"),
     Case::new("boxes"),
