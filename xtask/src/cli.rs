@@ -11,6 +11,7 @@ use crate::instructions::{self, InstructionsArguments};
 use crate::paths::Paths;
 use crate::run::{self, RunArguments};
 use crate::setup::kernel::Flavour;
+use crate::suites::{self, SuitesArguments};
 use crate::test::{self, TestArguments};
 use crate::{build, bundle, checkpatch, coverage, demo, setup};
 
@@ -34,6 +35,8 @@ enum Command {
     Test(TestArguments),
     /// Compile other people's CUDA programs and compare what they do on every way to a device
     Conformance(ConformanceArguments),
+    /// Run the test suites of cudarc, cuda-bindings and numba-cuda on chosen ways to a device
+    Suites(SuitesArguments),
     /// Measure the stack, beside native where there is a GPU
     Bench(BenchArguments),
     /// Count the instructions of a call's way under valgrind, and compare with the limits
@@ -99,6 +102,7 @@ impl Cli {
             Command::Bench(arguments) => bench::run(&paths, &arguments)?,
             Command::Instructions(arguments) => instructions::run(&paths, &arguments)?,
             Command::Conformance(arguments) => return conformance::run(&paths, &arguments),
+            Command::Suites(arguments) => return suites::run(&paths, &arguments),
             Command::ApiCoverage(arguments) => coverage::run(&paths.root, &paths.stack, arguments.check)?,
             Command::Bundle(arguments) => bundle::run(&paths, &arguments)?,
             Command::Checkpatch => checkpatch::run(&paths)?,

@@ -17,6 +17,7 @@ pub mod program;
 pub mod progress;
 pub mod run;
 pub mod setup;
+pub mod suites;
 pub mod test;
 pub mod virtio_user;
 pub mod vm;

@@ -16,3 +16,6 @@ mod verdict;
 mod ways;
 
 pub use command::{ConformanceArguments, run};
+pub use running::for_each;
+pub use toolkit::Toolkit;
+pub use ways::{Invocation, Ready, Way, has_gpu, native_runtime};
