@@ -10,6 +10,7 @@ mod floods;
 mod graphs;
 mod lanes;
 mod requests;
+mod sandbox;
 
 use std::process::ExitCode;
 
@@ -27,6 +28,7 @@ fn main() -> ExitCode {
         contents::collect(suite);
         lanes::collect(suite);
         floods::collect(suite);
+        sandbox::collect(suite);
         Ok(())
     })
 }

@@ -23,6 +23,8 @@ pub fn collect(suite: &mut Suite, shared: &SharedVm) {
     suite.test("guest::fat_binary_arrives_byte_for_byte", move |kit| {
         vm.with(|vm| fat_binary_arrives_byte_for_byte(kit, vm))
     });
+    let vm = shared.clone();
+    suite.test("guest::driver_counts", move |kit| vm.with(|vm| driver_counts(kit, vm)));
     for case in CASES {
         let name = format!("guest::{}", case.name);
         if case.weight == Weight::Huge && free_gib() < 12 {
@@ -48,6 +50,24 @@ fn fat_binary_arrives_byte_for_byte(kit: &Kit, vm: &Vm) -> Result<()> {
     let said = hashes.iter().find(|hash| outcome.stderr.contains(*hash));
     let said = said.with_context(|| format!("The guest logs none of {hashes:?}\n{outcome}"))?;
     ensure!(vm.daemon().log()?.contains(said), "the worker's log does not have {said}");
+    Ok(())
+}
+
+/// The driver's counters in sysfs, over a program that pins.
+fn driver_counts(kit: &Kit, vm: &Vm) -> Result<()> {
+    const NAMES: [&str; 7] =
+        ["requests", "kicks", "interrupts", "pinned_pages", "pin_ns", "unpin_ns", "bulk_wait_ns"];
+    let read = || -> Result<Vec<u64>> {
+        let files = NAMES.map(|name| format!("/sys/class/misc/virtio-cuda/statistics/{name}"));
+        let text = vm.shell(&format!("cat {}", files.join(" ")))?;
+        text.lines().map(|line| line.parse().with_context(|| format!("`{line}` is no count"))).collect()
+    };
+    let before = read()?;
+    run(vm, &GuestCommand::new(kit.programs.get("copies")?).arguments(["8388611"]))?.expect_exit(0)?;
+    let after = read()?;
+    for ((name, before), after) in NAMES.iter().zip(&before).zip(&after) {
+        ensure!(after > before, "{name} was {before} and is {after}");
+    }
     Ok(())
 }
 
