@@ -71,3 +71,69 @@ fn memory_that_the_graph_frees_is_free_again() {
     assert_eq!(cu!(cuGraphExecDestroy(exec)), 0);
     assert_eq!(cu!(cuGraphDestroy(graph)), 0);
 }
+
+unsafe extern "C" {
+    fn cuGraphAddMemAllocNode(
+        node: *mut cu::Opaque,
+        graph: cu::Opaque,
+        dependencies: *const cu::Opaque,
+        count: usize,
+        params: *mut [u64; 15],
+    ) -> i32;
+    fn cuGraphAddMemFreeNode(
+        node: *mut cu::Opaque,
+        graph: cu::Opaque,
+        dependencies: *const cu::Opaque,
+        count: usize,
+        ptr: u64,
+    ) -> i32;
+}
+
+#[test]
+fn what_a_graph_frees_it_allocates_again() {
+    let _alone = alone();
+    cu::use_primary_context();
+    let mut graph = null_mut();
+    assert_eq!(cu!(cuGraphCreate(&mut graph, 0)), 0);
+    // CUDA_MEM_ALLOC_NODE_PARAMS: pinned memory of device 0; bytes; the address.
+    let allocate = |behind: &[cu::Opaque], bytes: u64| {
+        let (mut node, mut params) = (null_mut(), [0_u64; 15]);
+        (params[0], params[1], params[13]) = (1, 1, bytes);
+        // SAFETY: all pointers are to variables of this test.
+        let status =
+            unsafe { cuGraphAddMemAllocNode(&mut node, graph, behind.as_ptr(), behind.len(), &mut params) };
+        assert_eq!(status, 0);
+        (node, params[14])
+    };
+    let free = |behind: &[cu::Opaque], ptr: u64| {
+        let mut node = null_mut();
+        // SAFETY: as above.
+        let status = unsafe { cuGraphAddMemFreeNode(&mut node, graph, behind.as_ptr(), behind.len(), ptr) };
+        assert_eq!(status, 0);
+        node
+    };
+    let (first, one) = allocate(&[], 4096);
+    let freed = free(&[first], one);
+    let (_, beside) = allocate(&[first], 4096);
+    assert_ne!(beside, one, "not free yet");
+    let (second, two) = allocate(&[freed], 4000);
+    assert_eq!(two, one);
+    let (_, third) = allocate(&[freed], 4096);
+    assert_ne!(third, one, "taken already");
+    let freed = free(&[second], two);
+    assert_eq!(allocate(&[freed], 16).1, one);
+    let before = used();
+    let (stream, mut exec) = (stream(), null_mut());
+    assert_eq!(cu!(cuGraphInstantiateWithFlags(&mut exec, graph, 0)), 0);
+    assert_eq!(cu!(cuGraphLaunch(exec, stream)), 0);
+    assert_eq!(cu!(cuStreamSynchronize(stream)), 0);
+    // What was not freed, and only that.
+    assert_eq!(used(), before + 2 * 4096 + 16);
+    for ptr in [beside, third, one] {
+        assert_eq!(cu!(cuMemFree_v2(ptr)), 0);
+        assert_eq!(cu!(cuMemFree_v2(ptr)), INVALID_VALUE);
+    }
+    assert_eq!(used(), before);
+    assert_eq!(cu!(cuGraphExecDestroy(exec)), 0);
+    assert_eq!(cu!(cuGraphDestroy(graph)), 0);
+}

@@ -1,24 +1,42 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Memory that graphs allocate and free. Its address is fixed when the node is made, and so is its place here: it belongs to
-//! the graph until graph and executables are gone. A launch only changes whether it counts as allocated.
+//! the graph until graph and executables are gone. A launch only changes whether it counts as allocated. What a node of the
+//! graph frees, a later one that waits for it gets again.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+use super::body::{CUgraphNode, Graph};
 use super::params::AllocParams;
+use super::work::Work;
 use crate::driver::device::{CUdevice, CUdeviceptr, Device};
 use crate::driver::result::{CUresult, CuResult};
 use crate::memory::RangeKind;
 
-/// By address.
-static MEMORY: Mutex<BTreeMap<CUdeviceptr, Weak<GraphMemory>>> = Mutex::new(BTreeMap::new());
+/// By address; allocations that share a place follow each other, the latest is the last.
+static MEMORY: Mutex<BTreeMap<CUdeviceptr, Vec<Weak<GraphMemory>>>> = Mutex::new(BTreeMap::new());
+
+/// A place in the device's memory.
+struct Block {
+    device: &'static Device,
+    ptr: CUdeviceptr,
+    bytes: u64,
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        self.device.memory.free(self.ptr);
+        usage(self.device).reserved.remove(self.bytes);
+    }
+}
 
 /// What an allocation node allocates.
 pub(in super::super) struct GraphMemory {
     device: &'static Device,
     pub(super) ptr: CUdeviceptr,
     bytes: u64,
+    block: Arc<Block>,
     live: AtomicBool,
     /// As given, with the address.
     pub(super) params: AllocParams,
@@ -30,16 +48,54 @@ unsafe impl Send for GraphMemory {}
 unsafe impl Sync for GraphMemory {}
 
 impl GraphMemory {
-    pub(super) fn new(device: &'static Device, mut params: AllocParams) -> CuResult<Arc<GraphMemory>> {
+    pub(super) fn new(device: &'static Device, params: AllocParams) -> CuResult<Arc<GraphMemory>> {
         let bytes = params.bytes as u64;
         let ptr = device.memory.allocate_as(bytes, 1, RangeKind::Device);
         let ptr = ptr.map_err(|_| CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
-        params.ptr = ptr;
-        let memory = GraphMemory { device, ptr, bytes, live: AtomicBool::new(false), params };
-        let memory = Arc::new(memory);
         usage(device).reserve(bytes);
-        MEMORY.lock().unwrap_or_else(PoisonError::into_inner).insert(ptr, Arc::downgrade(&memory));
-        Ok(memory)
+        Ok(Self::at(Arc::new(Block { device, ptr, bytes }), params))
+    }
+
+    fn at(block: Arc<Block>, mut params: AllocParams) -> Arc<GraphMemory> {
+        params.ptr = block.ptr;
+        let (device, ptr, bytes) = (block.device, block.ptr, params.bytes as u64);
+        let memory = GraphMemory { device, ptr, bytes, block, live: AtomicBool::new(false), params };
+        let memory = Arc::new(memory);
+        let mut known = MEMORY.lock().unwrap_or_else(PoisonError::into_inner);
+        known.entry(ptr).or_default().push(Arc::downgrade(&memory));
+        memory
+    }
+
+    /// An allocation like this one at a place that nodes of `graph` have freed before `dependencies` are done, if there is
+    /// one.
+    pub(super) fn at_freed_place(
+        &self,
+        graph: &Graph,
+        dependencies: Vec<CUgraphNode>,
+    ) -> Option<Arc<GraphMemory>> {
+        let before = graph.ancestors(dependencies);
+        let nodes = graph.lock();
+        // How often a block was allocated anywhere in the graph, and freed before: the same if it is free.
+        let count = |block: &Arc<Block>| {
+            let same = |memory: &Arc<GraphMemory>| Arc::ptr_eq(&memory.block, block);
+            let allocated = nodes.values().filter(|node| matches!(&node.work, Work::Alloc(m) if same(m)));
+            let freed = nodes.iter().filter(
+                |(handle, node)| matches!(&node.work, Work::Free(_, Some(m)) if same(m) && before.contains(handle)),
+            );
+            (allocated.count(), freed.count())
+        };
+        let freed = nodes.iter().filter(|(handle, _)| before.contains(handle));
+        let block = freed.filter_map(|(_, node)| match &node.work {
+            Work::Free(_, Some(memory)) => Some(&memory.block),
+            _ => None,
+        });
+        let fits = |block: &&Arc<Block>| {
+            let (allocated, freed) = count(block);
+            block.device.ordinal == self.device.ordinal && block.bytes >= self.bytes && allocated == freed
+        };
+        let block = block.filter(fits).min_by_key(|block| block.bytes).cloned();
+        drop(nodes);
+        block.map(|block| Self::at(block, self.params))
     }
 
     pub(super) fn is_live(&self) -> bool {
@@ -68,20 +124,29 @@ impl GraphMemory {
 impl Drop for GraphMemory {
     fn drop(&mut self) {
         self.free();
-        MEMORY.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.ptr);
-        self.device.memory.free(self.ptr);
-        usage(self.device).reserved.remove(self.bytes);
+        let mut known = MEMORY.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(list) = known.get_mut(&self.ptr) {
+            list.retain(|memory| memory.strong_count() > 0);
+            if list.is_empty() {
+                known.remove(&self.ptr);
+            }
+        }
     }
 }
 
-/// The memory of a node that begins at an address.
+fn all_at(ptr: CUdeviceptr) -> Vec<Arc<GraphMemory>> {
+    let known = MEMORY.lock().unwrap_or_else(PoisonError::into_inner);
+    known.get(&ptr).map_or(Vec::new(), |list| list.iter().filter_map(Weak::upgrade).collect())
+}
+
+/// The memory of a node that begins at an address: of several the one that was made last.
 pub(super) fn find(ptr: CUdeviceptr) -> Option<Arc<GraphMemory>> {
-    MEMORY.lock().unwrap_or_else(PoisonError::into_inner).get(&ptr).and_then(Weak::upgrade)
+    all_at(ptr).pop()
 }
 
 /// cuMemFree and cuMemFreeAsync of memory that a graph allocated and left; false when it is not such memory.
 pub(in super::super) fn free_outside(ptr: CUdeviceptr) -> bool {
-    find(ptr).is_some_and(|memory| memory.free())
+    all_at(ptr).iter().any(|memory| memory.free())
 }
 
 #[derive(Default)]

@@ -3,7 +3,7 @@
 
 use std::ffi::c_void;
 
-use super::body::{self, CUgraph, CUgraphNode};
+use super::body::{self, CUgraph, CUgraphNode, Edge, Graph};
 use super::edit_api::{add, plain};
 use super::memory::{self, GraphMemory};
 use super::params::AllocParams;
@@ -21,6 +21,21 @@ pub(super) fn allocation_of(place: *mut AllocParams) -> CuResult<Work> {
     let memory = GraphMemory::new(device(params.pool.device_ordinal()?)?, params)?;
     Out::from_raw(place).set(memory.params);
     Ok(Work::Alloc(memory))
+}
+
+/// An allocation that is to be a node of `graph` behind `dependencies`, moved to a place that is free there if there is one:
+/// that is stored in its description, too.
+pub(super) fn place_in(
+    work: Work,
+    graph: &Graph,
+    dependencies: Vec<(CUgraphNode, Edge)>,
+    description: *mut AllocParams,
+) -> Work {
+    let Work::Alloc(memory) = &work else { return work };
+    let dependencies = dependencies.into_iter().map(|(node, _)| node).collect();
+    let Some(moved) = memory.at_freed_place(graph, dependencies) else { return work };
+    Out::from_raw(description).set(moved.params);
+    Work::Alloc(moved)
 }
 
 /// cuMemAllocAsync in a capturing stream.
@@ -50,8 +65,10 @@ fn add_alloc_node(
     params: *mut AllocParams,
 ) -> CuResult<()> {
     out.check()?;
-    body::find(graph)?.read_dependencies(nodes, plain(), count)?;
-    add(out, graph, (nodes, plain(), count), allocation_of(params)?)
+    let into = body::find(graph)?;
+    let dependencies = into.read_dependencies(nodes, plain(), count)?;
+    let work = place_in(allocation_of(params)?, &into, dependencies, params);
+    add(out, graph, (nodes, plain(), count), work)
 }
 
 fn alloc_node_get_params(node: CUgraphNode, params: Out<AllocParams>) -> CuResult<()> {

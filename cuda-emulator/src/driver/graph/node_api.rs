@@ -111,8 +111,12 @@ fn add_node_v2(
     count: usize,
     params: *mut NodeParams,
 ) -> CuResult<()> {
-    body::find(graph)?.read_dependencies(nodes, edges, count)?;
-    add(out, graph, (nodes, edges, count), work_of_params(params)?)
+    let into = body::find(graph)?;
+    let dependencies = into.read_dependencies(nodes, edges, count)?;
+    // The union of the parameters begins behind the first 16 bytes.
+    let description = params.wrapping_byte_add(16).cast();
+    let work = memory_api::place_in(work_of_params(params)?, &into, dependencies, description);
+    add(out, graph, (nodes, edges, count), work)
 }
 
 fn set_params(node: CUgraphNode, params: *mut NodeParams) -> CuResult<()> {
