@@ -54,6 +54,25 @@ static void compare_with_cuda(void *device) {
     REQUIRE(nvml("nvmlDeviceGetHandleByPciBusId_v2", (const char *)pci.text, &same) == 0 && same == device);
 }
 
+// What nvidia-smi needs to go on: a private table that refuses each of its functions, and a set of events.
+static void refuse_private_functions() {
+    const unsigned char id[16] = {0xc4, 0xfe, 0x3e, 0x6c, 0xc9, 0x8f, 0x6c, 0x4e,
+                                  0xa3, 0x27, 0xee, 0x69, 0x6e, 0x12, 0xf7, 0xc4};
+    const unsigned char other[16] = {};
+    void **table = nullptr;
+    REQUIRE(nvml("nvmlInternalGetExportTable", &table, (const unsigned char *)other) == 6);
+    REQUIRE(nvml("nvmlInternalGetExportTable", &table, (const unsigned char *)id) == 0);
+    const size_t words = reinterpret_cast<size_t>(table[0]) / sizeof(void *);
+    for (size_t i = 1; i < words; i++) {
+        REQUIRE(reinterpret_cast<int (*)()>(table[i])() == 3);
+    }
+    void *set = nullptr;
+    char event[64];
+    REQUIRE(nvml("nvmlEventSetCreate", &set) == 0 && set != nullptr);
+    REQUIRE(nvml("nvmlEventSetWait_v2", set, (char *)event, 1u) == 10);
+    REQUIRE(nvml("nvmlEventSetFree", set) == 0 && nvml("nvmlEventSetFree", set) == 2);
+}
+
 int main() {
     library = dlopen("libnvidia-ml.so.1", RTLD_NOW);
     REQUIRE(library != nullptr);
@@ -77,6 +96,7 @@ int main() {
     REQUIRE(nvml("nvmlDeviceGetName", (void *)0x1234, (char *)nullptr, 0u) == 2);
     REQUIRE(nvml("nvmlDeviceGetMemoryInfo", device, (Memory *)nullptr) == 2);
     compare_with_cuda(device);
+    refuse_private_functions();
     int version = 0, cuda = 0;
     REQUIRE(nvml("nvmlSystemGetCudaDriverVersion_v2", &version) == 0);
     CHECK(cudaDriverGetVersion(&cuda));

@@ -11,6 +11,7 @@
 mod api;
 mod device;
 mod error;
+mod events;
 mod export_table;
 mod memory;
 mod pci;
