@@ -11,10 +11,13 @@ use crate::program::LoadError;
 /// Registers that one `.reg %r<n>` may declare; nvcc's largest kernels have a few ten thousand.
 const MAX_REGISTERS: u64 = 1 << 20;
 
-/// `.reg .b32 %r<10>, %x;` after `.reg`.
-pub(super) fn registers<'a>(cursor: &mut Cursor<'_, 'a>) -> Result<Statement<'a>, LoadError> {
+/// `.reg .b32 %r<10>, %x;` after `.reg`, or after `.reg.b32`, as people write, with the type.
+pub(super) fn registers<'a>(
+    cursor: &mut Cursor<'_, 'a>,
+    kind: Option<&'a str>,
+) -> Result<Statement<'a>, LoadError> {
     let line = cursor.line();
-    let word = cursor.word("a type")?;
+    let word = kind.map_or_else(|| cursor.word("a type"), Ok)?;
     let kind = word.strip_prefix('.').and_then(Type::from_name);
     let kind = kind.ok_or_else(|| unsupported(line, format!("unsupported register type `{word}`")))?;
     let mut names = Vec::new();

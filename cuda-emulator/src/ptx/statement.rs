@@ -47,7 +47,8 @@ fn statement<'a>(cursor: &mut Cursor<'_, 'a>, list: &mut Vec<Statement<'a>>) -> 
     }
     cursor.advance();
     match word {
-        ".reg" => list.push(registers(cursor)?),
+        ".reg" => list.push(registers(cursor, None)?),
+        _ if word.starts_with(".reg.") => list.push(registers(cursor, word.strip_prefix(".reg"))?),
         ".loc" | ".file" => cursor.skip_line(),
         ".pragma" => pragma(cursor)?,
         _ => {

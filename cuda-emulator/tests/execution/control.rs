@@ -15,7 +15,7 @@ const HEAD: &str = ".version 8.8\n.target sm_90\n.address_size 64\n";
 fn parameters_may_be_registers() {
     let text = format!(
         "{HEAD}.func (.reg .u32 total, .reg .f64 half) combine(.reg .u32 a, .reg .u64 b, .reg .f32 c)
-         {{ .reg .u32 t; .reg .pred p; .reg .f64 h;
+         {{ .reg.u32 t; .reg.pred p; .reg .f64 h;
          cvt.u32.u64 t, b; add.u32 total, a, t; cvt.f64.f32 half, c; setp.gt.u32 p, a, 2;
          @p bra MORE; ret; MORE: add.u32 total, total, 1000; ret; }}
          .func (.param .b32 out) mixed(.reg .u32 a, .param .b32 b)
