@@ -26,7 +26,7 @@ const LIMIT: u64 = 60 << 20;
 /// The levels that are single programs.
 const LEVELS: [&str; 4] = ["integration", "conformance", "hostile", "vm"];
 /// What the levels expect beside themselves.
-const HELPERS: [&str; 2] = ["other-version-daemon", "echo-daemon"];
+const HELPERS: [&str; 1] = ["other-version-daemon"];
 const RUN: &str = "#!/bin/sh
 # demo, test, bench or run, with everything from this folder
 VHOST_CUDA_BUNDLE=$(cd \"$(dirname \"$0\")\" && pwd) || exit
