@@ -6,8 +6,10 @@ use std::fmt::Write as _;
 use super::report::{Metric, Place, Report};
 use super::table::short;
 
-/// Smallest copies that are taken apart.
-const LEAST_BYTES: u64 = 1 << 20;
+/// Copies that are taken apart: to and from these kinds of memory (`copy_h2d_…`) …
+const KINDS: [&str; 3] = ["ordinary", "ordinary_huge", "pinned"];
+/// … of so many MiB.
+const SIZES: [u64; 3] = [1, 64, 256];
 
 /// A row for each large copy in a virtual machine; empty if none was measured with its parts.
 pub fn table(report: &Report) -> String {
@@ -27,7 +29,9 @@ pub fn table(report: &Report) -> String {
 
 fn row(metric: &Metric) -> Option<String> {
     let copying = metric.copy_us?;
-    if metric.unit != "GB/s" || metric.bytes < LEAST_BYTES || metric.median <= 0.0 {
+    let kind = metric.metric.strip_prefix("copy_h2d_").or(metric.metric.strip_prefix("copy_d2h_"))?;
+    let is_shown = KINDS.contains(&kind) && SIZES.iter().any(|mib| mib << 20 == metric.bytes);
+    if !is_shown || metric.unit != "GB/s" || metric.median <= 0.0 {
         return None;
     }
     let whole = 1e-3 * metric.bytes as f64 / metric.median;
