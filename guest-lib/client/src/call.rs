@@ -3,6 +3,7 @@
 //! One call: heads, arguments and bulk are put together, and the reply taken apart.
 
 use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use virtio_cuda_protocol::cuda::{
     CALL_IN_INLINE, CALL_OUT_INLINE, CallHeader, ContextId, Malformed, Opcode, Overflow, Reader,
@@ -15,6 +16,14 @@ use crate::{ClientError, CudaError, Session, lane, output, process, thread};
 
 /// Bulk up to this many bytes travels in the payload of a request: copying it is cheaper than pinning its pages.
 pub const INLINE_BYTES: usize = 32 << 10;
+/// See [`is_broken`].
+static BROKEN: AtomicBool = AtomicBool::new(false);
+
+/// Whether some context of this process has been told to be broken: nothing more works in it.
+pub fn is_broken() -> bool {
+    BROKEN.load(Ordering::Relaxed)
+}
+
 /// Room for heads, arguments and results beside inline bulk; the longest row needs about 350 bytes.
 const ROW_BYTES: usize = 1 << 10;
 const BUFFER_BYTES: usize = ROW_BYTES + lane::INLINE_BYTES;
@@ -320,6 +329,9 @@ impl<'s> Call<'s> {
     ) -> Result<(Result<T, CudaError>, u32), ClientError> {
         let (header, rest) = ResultHeader::read_from_prefix(reply).map_err(|_| ClientError::Protocol)?;
         if let Err(error) = CudaError::check(header.result) {
+            if error.breaks_context() {
+                BROKEN.store(true, Ordering::Relaxed);
+            }
             return Ok((Err(error), header.flags));
         }
         let results = rest.get(..header.results_bytes as usize).ok_or(ClientError::Protocol)?;

@@ -61,6 +61,12 @@ impl CudaError {
         if code == 0 { Ok(()) } else { Err(Self(code)) }
     }
 
+    /// Whether all later calls in the context fail, too (CUDA Driver API, `CUresult`: "leaves the process in an
+    /// inconsistent state").
+    pub const fn breaks_context(self) -> bool {
+        matches!(self.0, 700 | 702 | 710 | 714..=719)
+    }
+
     /// The number, as C has it.
     pub const fn code(self) -> i32 {
         self.0

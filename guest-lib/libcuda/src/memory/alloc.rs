@@ -46,7 +46,7 @@ entry_points! {
         if bytesize == 0 {
             return Err(CudaError::INVALID_VALUE);
         }
-        let address = calls::cuMemAlloc_v2(&mut api.in_context()?, bytesize as u64)?.0;
+        let address = api.allocate(bytesize as u64)?;
         api.driver.memory.add_device(api, address, bytesize as u64, 0)?;
         dptr.set(address)
     }

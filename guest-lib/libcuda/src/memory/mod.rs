@@ -3,6 +3,7 @@
 //! Memory: what addresses mean, allocation, copies.
 
 pub mod advice;
+pub mod ahead;
 pub mod alloc;
 pub mod attach;
 pub mod box_copy;
@@ -27,6 +28,7 @@ use virtio_cuda_client::CudaError;
 use crate::driver::Driver;
 use crate::entry::Api;
 use crate::memory::advice::Advice;
+use crate::memory::ahead::Ahead;
 use crate::memory::cache::Cache;
 use crate::memory::claims::Claims;
 use crate::memory::ranges::{DeviceRange, HostKind, Ranges};
@@ -50,6 +52,8 @@ pub struct Memory {
     pub shadows: Shadows,
     /// What programs said about managed memory.
     pub advice: Advice,
+    /// Small allocations that are made already.
+    pub ahead: Ahead,
     /// Work that may change what the program sees.
     pub quiet: Quiet,
 }
@@ -109,6 +113,7 @@ impl Driver {
         self.arrays.forget_context(context);
         self.textures.forget_context(context);
         self.memory.cache.forget_context(context);
+        self.memory.ahead.forget_context(context);
         self.memory.ranges.remove_device_where(|range| range.context == context);
         let of_context =
             |range: &ranges::HostRange| range.context == context && range.kind != HostKind::ManagedVariable;

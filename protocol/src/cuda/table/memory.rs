@@ -49,6 +49,9 @@ macro_rules! memory_calls {
             0x0318 custom memcpy_box_dtod(dst: DevicePtr, dst_extent: Extent, src: DevicePtr, src_extent: Extent, size: Box3, stream: StreamId) -> ();
             /// Copies as `cuMemcpyAsync` and answers when that is done, if registered host memory is at one end.
             0x0319 custom memcpy_wait(dst: DevicePtr, src: DevicePtr, bytes: u64, stream: StreamId) -> ();
+            /// Makes allocations of `bytesize` bytes each, as many as addresses (64 bits each) fit the room, at
+            /// most 64. Bulk out: the addresses. Fewer if memory runs out; an error if there is none at all.
+            0x031a custom memory_alloc_many(bytesize: u64) -> (count: u32);
             /// Sets `n` bytes, in stream order.
             0x0320 custom cuMemsetD8Async(dst: DevicePtr, uc: u8, n: u64, stream: StreamId) -> ();
             /// Sets `n` 16-bit values, in stream order.

@@ -49,6 +49,24 @@ pub fn cuMemAlloc_v2(cx: &mut CallContext<'_>, bytesize: u64) -> CuResult<(Devic
     Ok((DevicePtr(allocate(cx, bytesize, Origin::Allocated, made)?),))
 }
 
+/// Most allocations that one call makes.
+const MOST_AT_ONCE: u64 = 64;
+
+/// Makes several allocations of the same size.
+pub fn memory_alloc_many(cx: &mut CallContext<'_>, bytesize: u64) -> CuResult<(u32,)> {
+    let most = (cx.bulk_out.room() / size_of::<u64>() as u64).min(MOST_AT_ONCE);
+    let mut addresses = Vec::new();
+    for index in 0..most {
+        match cuMemAlloc_v2(cx, bytesize) {
+            Ok((address,)) => addresses.extend_from_slice(&address.0.to_le_bytes()),
+            Err(error) if index == 0 => return Err(error),
+            Err(_) => break,
+        }
+    }
+    cx.bulk_out.put(&addresses)?;
+    Ok(((addresses.len() / size_of::<u64>()) as u32,))
+}
+
 /// Allocates in stream order.
 pub fn cuMemAllocAsync(cx: &mut CallContext<'_>, bytesize: u64, stream: StreamId) -> CuResult<(DevicePtr,)> {
     let stream = cx.resolve(stream)?;
