@@ -315,7 +315,8 @@ fn two_hundred_processes_leave_nothing(kit: &Kit) -> Result<()> {
     daemon.wait_until("descriptors are closed", SETTLE, |daemon| daemon.open_files() <= files)?;
     daemon.wait_until("threads have ended", SETTLE, |daemon| self::threads(daemon.pid()) <= threads)?;
     let left = lines(&daemon.mapped_files());
-    ensure!(left <= maps + 20, "{maps} mappings before, {left} after");
+    // The allocator may have made more arenas meanwhile; a leak would be one for each process.
+    ensure!(left <= maps + 60, "{maps} mappings before, {left} after");
     ensure!(sockets_named(&daemon.socket()) <= sockets, "sockets are left behind");
     Ok(())
 }
