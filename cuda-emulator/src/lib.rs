@@ -5,6 +5,7 @@
 pub mod driver;
 pub mod execute;
 pub mod fatbin;
+mod jit;
 pub mod launch;
 mod lower;
 pub mod memory;

@@ -90,13 +90,15 @@ impl Block {
             warp.at_sync = 0;
             warp.at_cluster = 0;
             warp.polled = false;
-            warp.lane_pc = [function.entry_pc; LANES];
-            warp.lane_base = [0; LANES];
+            warp.parked = None;
+            warp.fresh = true;
             warp.ensure_registers(function.frame_bytes as usize);
             warp.ensure_local(function.local_bytes, u32::MAX);
-            // The stack of the kernel itself: it starts at 0 and ends where its variables end.
-            warp.fill_register(frame::LOCAL_BASE as usize, 0);
-            warp.fill_register(frame::LOCAL_TOP as usize, function.local_bytes);
+            if !std::mem::replace(&mut warp.prepared, true) {
+                // The stack of the kernel itself: it starts at 0 and ends where its variables end.
+                warp.fill_register(frame::LOCAL_BASE as usize, 0);
+                warp.fill_register(frame::LOCAL_TOP as usize, function.local_bytes);
+            }
         }
     }
 }

@@ -244,6 +244,7 @@ pub(crate) fn allocate() -> Handler {
                     return machine.fail(instr, lane, FaultKind::LaunchFailed, 0, &what);
                 };
                 *top = end;
+                machine.warp().prepared = false;
                 *machine.target::<u64>(instr.ops[0]).add(lane) = start;
             }
         }
@@ -276,6 +277,7 @@ pub(crate) fn stack_restore() -> Handler {
             let new =
                 std::array::from_fn(|lane| tops[lane].min(u32::try_from(wanted[lane]).unwrap_or(u32::MAX)));
             machine.set_lanes::<u32>(frame::LOCAL_TOP, &new);
+            machine.warp().prepared = false;
         }
         Flow::Next
     }

@@ -130,6 +130,9 @@ pub(crate) fn shapeless(launch: &Launch<'_>, message: String) -> Fault {
 impl Grid<'_> {
     /// Block `rank` of cluster `number`.
     fn block_index(&self, number: u64, rank: u32) -> [u32; 3] {
+        if self.cluster == [1; 3] && number < u64::from(self.launch.grid[0]) {
+            return [number as u32, 0, 0];
+        }
         let [cx, cy, _] = self.cluster;
         let inner = [rank % cx, rank / cx % cy, rank / (cx * cy)];
         let clusters: [u64; 3] =
@@ -142,7 +145,7 @@ impl Grid<'_> {
 
 impl<'l> Machine<'l> {
     fn new(grid: &'l Grid<'l>) -> Machine<'l> {
-        Machine {
+        let mut machine = Machine {
             frame: std::ptr::null_mut(),
             constants: grid.code.constants.as_ptr().cast(),
             mask: 0,
@@ -159,7 +162,10 @@ impl<'l> Machine<'l> {
             wide: super::lanes::has_wide_vectors(),
             checks: checks().any(),
             fault: None,
-        }
+            native: None,
+        };
+        machine.native = super::native::NativeState::new(&machine);
+        machine
     }
 
     /// Takes blocks until none is left.

@@ -54,6 +54,8 @@ pub(crate) struct Machine<'l> {
     /// Every access is inspected.
     pub(super) checks: bool,
     pub(super) fault: Option<Box<Fault>>,
+    /// Translated code; `None` when everything is interpreted.
+    pub(super) native: Option<Box<super::native::NativeState<'l>>>,
 }
 
 /// A register or constant as lanes of `T`, whose size is the register's width.

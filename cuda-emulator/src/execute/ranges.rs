@@ -3,11 +3,13 @@
 
 use crate::memory::Memory;
 
+/// A remembered range. Translated code reads it.
 #[derive(Debug, Clone, Copy, Default)]
-struct Known {
-    base: u64,
-    end: u64,
-    generation: u64,
+#[repr(C)]
+pub(crate) struct Known {
+    pub(crate) base: u64,
+    pub(crate) end: u64,
+    pub(crate) generation: u64,
 }
 
 /// One remembered range for each memory instruction of the program.
@@ -19,6 +21,11 @@ pub(super) struct RangeCache {
 impl RangeCache {
     pub(super) fn new(slots: usize) -> RangeCache {
         RangeCache { known: vec![Known::default(); slots] }
+    }
+
+    /// The remembered ranges by slot; they stay where they are.
+    pub(super) fn as_ptr(&self) -> *const Known {
+        self.known.as_ptr()
     }
 
     /// The range that the instruction with this slot touched last, as start and length; empty when there is none any more.

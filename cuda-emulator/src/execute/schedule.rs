@@ -3,6 +3,7 @@
 //! until these catch up, so that lanes which went different ways meet again at the end of an `if` or loop by themselves.
 
 use super::machine::{FULL, Flow, Machine, lanes_of};
+use super::native::Resume;
 use crate::launch::FaultKind;
 use crate::lower::code::{GUARD_NOT, Instr, LANES, NO_GUARD, frame};
 
@@ -28,11 +29,25 @@ impl Machine<'_> {
     pub(super) fn run_warp(&mut self) -> Stop {
         self.budget = TURN;
         let turns = std::mem::replace(&mut self.warp().polled, false);
-        if !(if turns { self.choose_next() } else { self.choose() }) {
+        if std::mem::take(&mut self.warp().fresh) {
+            self.begin();
+        } else if !(if turns { self.choose_next() } else { self.choose() }) {
             return Stop::Blocked;
         }
         let code: &[Instr] = &self.grid.code.instrs;
+        // Somewhere that translated code may begin.
+        let mut arrived = true;
         loop {
+            if std::mem::take(&mut arrived) {
+                match self.arrive() {
+                    Resume::Interpret => {}
+                    Resume::Arrive => {
+                        arrived = true;
+                        continue;
+                    }
+                    Resume::Stop(stop) => return stop,
+                }
+            }
             // SAFETY: lowering ends every function with an instruction that does not go on to the next, and jump
             // targets, return addresses and entry points are positions in the code.
             let instr = unsafe { code.get_unchecked(self.pc as usize) };
@@ -47,6 +62,7 @@ impl Machine<'_> {
                         self.save();
                         self.choose();
                     }
+                    arrived = true;
                     continue;
                 }
             }
@@ -56,6 +72,7 @@ impl Machine<'_> {
                 Flow::Jump => {
                     let target = instr.imm as u32;
                     let back = target <= self.pc;
+                    arrived = true;
                     if self.mask == self.active {
                         self.pc = target;
                     } else {
@@ -72,6 +89,7 @@ impl Machine<'_> {
                     }
                 }
                 Flow::Switch => {
+                    arrived = true;
                     if !self.choose() {
                         return Stop::Blocked;
                     }
@@ -86,8 +104,20 @@ impl Machine<'_> {
             if self.pc >= self.merge_pc {
                 self.save();
                 self.choose();
+                arrived = true;
             }
         }
+    }
+
+    /// Goes to the kernel's first instruction with all lanes.
+    fn begin(&mut self) {
+        let entry = self.grid.entry.function;
+        self.force = false;
+        self.active = self.warp().alive;
+        self.mask = self.active;
+        self.pc = self.grid.code.functions[entry].entry_pc;
+        self.merge_pc = u32::MAX;
+        self.set_base(0);
     }
 
     /// The current instruction reads what others may be about to write: its turn becomes shorter, and others follow.

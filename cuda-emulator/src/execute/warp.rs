@@ -37,6 +37,13 @@ pub(crate) struct Warp {
     pub(super) last: u32,
     /// It polled memory in its last turn, perhaps for a lane that waits for its own turn.
     pub(super) polled: bool,
+    /// It has not run yet: all its lanes are at the first instruction, and `lane_pc` and `lane_base` do not say so.
+    pub(super) fresh: bool,
+    /// LOCAL_BASE and LOCAL_TOP of the kernel's frame are as at its start.
+    pub(super) prepared: bool,
+    /// Registers that are not in the frame.
+    pub(super) parked: Option<super::native::Parked>,
+    pub(super) parked_words: Vec<u64>,
 }
 
 impl Warp {
@@ -63,6 +70,10 @@ impl Warp {
             favoured: 0,
             last: 0,
             polled: false,
+            fresh: false,
+            prepared: false,
+            parked: None,
+            parked_words: Vec::new(),
         }
     }
 
@@ -107,6 +118,11 @@ impl Warp {
         true
     }
 
+    /// The frame at an offset of the registers.
+    pub(super) fn frame_at(&mut self, base: u32) -> *mut u8 {
+        self.registers.as_mut_ptr().cast::<u8>().wrapping_add(base as usize)
+    }
+
     /// The local memory of all lanes.
     pub(super) fn local_ptr(&mut self) -> *mut u8 {
         self.local.as_mut_ptr().cast()
@@ -126,10 +142,11 @@ impl Warp {
     /// Writes all lanes of a 32-bit register, which begins a line.
     pub(super) fn fill_register(&mut self, place: usize, value: u32) {
         let first = place / size_of::<Line>();
-        for line in self.registers.iter_mut().skip(first).take(LANES * 4 / size_of::<Line>()) {
-            for bytes in line.0.chunks_exact_mut(4) {
-                bytes.copy_from_slice(&value.to_ne_bytes());
-            }
+        let bytes = value.to_ne_bytes();
+        let line = Line(std::array::from_fn(|index| bytes[index % 4]));
+        let count = LANES * 4 / size_of::<Line>();
+        if let Some(lines) = self.registers.get_mut(first..first + count) {
+            lines.fill(line);
         }
     }
 

@@ -3,8 +3,8 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use super::code::{Code, Entry, GUARD_NOT, Instr, NO_GUARD};
-use super::draft::{After, Arg, Draft, Width};
+use super::code::{Code, Entry, GUARD_NOT, Instr, Mention, NO_GUARD, Next, Shape};
+use super::draft::{After, Arg, Draft, Register, Width};
 use super::families::control::leave;
 use super::families::memory::load_piece;
 use super::function::{Function, Name};
@@ -65,6 +65,7 @@ impl Assembly {
         for draft in &function.drafts {
             let instr = self.instruction(draft, &assignment, &function.labels, entry_pc);
             self.code.instrs.push(instr);
+            self.shape(draft, &assignment, &function.widths);
         }
         let local_bytes = function.local_bytes as u32;
         let uses = Uses {
@@ -77,6 +78,7 @@ impl Assembly {
         let record = &mut linker.functions[index];
         record.callable = !ast.is_entry;
         record.entry_pc = entry_pc;
+        record.end_pc = self.code.instrs.len() as u32;
         record.frame_bytes = assignment.frame_bytes as u32;
         record.local_bytes = local_bytes;
         if ast.is_entry {
@@ -99,7 +101,7 @@ impl Assembly {
     }
 
     fn instruction(&mut self, draft: &Draft, assignment: &Assignment, labels: &[usize], start: u32) -> Instr {
-        let place = |register: super::draft::Register| assignment.offsets[register.0 as usize];
+        let place = |register: Register| assignment.offsets[register.0 as usize];
         let mut imm = draft.imm;
         let position = |label: &super::draft::Label| labels[label.0] as u32 + start;
         match &draft.after {
@@ -132,6 +134,33 @@ impl Assembly {
         Instr { run: draft.run, imm, ops, guard, line: draft.line, slot, aux: draft.aux }
     }
 
+    /// Writes down what `draft` mentions.
+    fn shape(&mut self, draft: &Draft, assignment: &Assignment, widths: &[Width]) {
+        let next = match draft.after {
+            After::Next => Next::Following,
+            After::Jump(_) => Next::Jump,
+            After::Table(_) => Next::Table,
+            After::End => Next::Nowhere,
+        };
+        let first = self.code.mentions.len() as u32;
+        self.code.shapes.push(Shape { first, next, stays: draft.stays });
+        let mut mention = |register: Register, written| {
+            let index = register.0 as usize;
+            let (place, bytes) = (assignment.offsets[index], widths[index].bytes() as u8);
+            self.code.mentions.push(Mention { place, bytes, written });
+        };
+        for arg in draft.ops.iter().chain(&draft.more) {
+            match *arg {
+                Arg::Def(register) => mention(register, true),
+                Arg::Use(register) => mention(register, false),
+                Arg::None | Arg::Constant(_) => {}
+            }
+        }
+        if let Some((register, _)) = draft.guard {
+            mention(register, false);
+        }
+    }
+
     /// The program, once all functions are in.
     pub(super) fn finish(mut self, linker: Linker<'_>) -> Result<Program, LoadError> {
         let mut kernels = HashMap::new();
@@ -148,6 +177,8 @@ impl Assembly {
             self.code.entries.insert(kernel.name.clone(), entry);
             kernels.insert(kernel.name.clone(), kernel);
         }
+        let first = self.code.mentions.len() as u32;
+        self.code.shapes.push(Shape { first, next: Next::Nowhere, stays: false });
         self.code.uses_reserved_shared = linker.uses_reserved_shared;
         self.code.calls = linker.calls;
         self.code.functions = linker.functions;

@@ -63,12 +63,51 @@ pub(crate) struct Code {
     pub(crate) matrices: Vec<crate::execute::fragment::Matrices>,
     /// The targets of `brx.idx`.
     pub(crate) tables: Vec<Vec<u32>>,
+    /// What the handlers know of their operands, for the translator: entry `n` says where those of instruction `n` are in
+    /// [`Code::mentions`]; one more entry ends the list.
+    pub(crate) shapes: Vec<Shape>,
+    pub(crate) mentions: Vec<Mention>,
+    /// The code of hot functions as instructions of this machine.
+    pub(crate) native: crate::jit::Native,
     /// How many range caches a worker needs.
     pub(crate) slots: u32,
     /// Some kernel asks where the reserved shared memory is.
     pub(crate) uses_reserved_shared: bool,
     /// Kernels by name, in parallel to `Program::kernels`.
     pub(crate) entries: HashMap<String, Entry>,
+}
+
+/// The operands of an instruction, and where it goes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Shape {
+    /// Its first entry in [`Code::mentions`].
+    pub(crate) first: u32,
+    pub(crate) next: Next,
+    /// Its handler returns only [`Flow::Next`] and [`Flow::Fault`] and leaves the active lanes as they are.
+    pub(crate) stays: bool,
+}
+
+/// Where execution goes after an instruction; with a guard, to the following one as well.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Next {
+    Following,
+    /// To [`Instr::imm`].
+    Jump,
+    /// To one of table [`Instr::imm`].
+    Table,
+    /// Nowhere in this function.
+    Nowhere,
+}
+
+/// A register that an instruction mentions.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Mention {
+    /// Its offset in the frame.
+    pub(crate) place: u32,
+    /// Bytes of a lane; 0 for predicates.
+    pub(crate) bytes: u8,
+    /// It is written, in all lanes that execute the instruction; else read.
+    pub(crate) written: bool,
 }
 
 /// What the executor must know of a kernel.
@@ -87,6 +126,8 @@ pub(crate) struct Function {
     /// It has a body and is no kernel.
     pub(crate) callable: bool,
     pub(crate) entry_pc: u32,
+    /// Behind its last instruction.
+    pub(crate) end_pc: u32,
     /// Bytes of its register frame, [`FRAME_HEADER`] included.
     pub(crate) frame_bytes: u32,
     /// Bytes of its local memory: parameters, return values, `.local` variables and the parameters of its calls.

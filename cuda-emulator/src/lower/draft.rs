@@ -88,6 +88,8 @@ pub(super) struct Draft {
     /// It accesses memory and wants a range cache.
     pub(super) cached: bool,
     pub(super) after: After,
+    /// See [`super::code::Shape::stays`].
+    pub(super) stays: bool,
 }
 
 /// The constants of a program, each once.

@@ -114,7 +114,10 @@ impl<'l, 'a> Function<'l, 'a> {
                     result?;
                 }
                 Statement::Instruction(instruction) => {
+                    let first = self.drafts.len();
                     super::instruction::instruction(self, instruction)?;
+                    let stays = super::instruction::stays(instruction.opcode);
+                    self.drafts[first..].iter_mut().for_each(|draft| draft.stays = stays);
                     if self.drafts.len() > MAX_DRAFTS {
                         return Err(unsupported(self.line, "function with too many instructions"));
                     }
@@ -247,6 +250,7 @@ impl<'l, 'a> Function<'l, 'a> {
             aux: 0,
             cached: false,
             after: After::Next,
+            stays: false,
         };
         self.drafts.push(draft);
         let last = self.drafts.len() - 1;

@@ -292,6 +292,11 @@ impl Memory {
         self.generation.load(Ordering::Relaxed)
     }
 
+    /// Where [`Self::generation`] is, for translated code.
+    pub(crate) fn generation_place(&self) -> *const u64 {
+        self.generation.as_ptr().cast_const()
+    }
+
     fn read_state(&self) -> RwLockReadGuard<'_, State> {
         self.state.read().unwrap_or_else(PoisonError::into_inner)
     }

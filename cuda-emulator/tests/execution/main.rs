@@ -10,6 +10,8 @@ mod hostile;
 mod late_forms;
 mod matrices;
 mod memory;
+mod parting;
 mod programs;
+mod translated;
 mod warps;
 mod wide_forms;

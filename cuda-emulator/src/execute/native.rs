@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The interpreter's side of translated code (`jit`): when it is entered, and what follows.
+
+use super::machine::{Flow, Machine, lanes_of};
+use super::schedule::Stop;
+use crate::jit::{ExitCode, Left, Mode, Native, Place, Shape, Table, View, called, mode};
+
+/// Arrivals of a worker between two looks at the counters that all workers share.
+const SAMPLE: u32 = 16;
+
+/// A worker's way into translated code.
+pub(super) struct NativeState<'l> {
+    shape: Shape,
+    /// The places for warps that are complete, and for parts of warps.
+    tables: [Option<&'l Table>; 2],
+    /// Arrivals since the last look.
+    arrivals: [u32; 2],
+    view: Box<View>,
+    /// The addresses of all variables, when the launch does not give that many.
+    globals: Vec<u64>,
+}
+
+/// A warp that left translated code at a barrier: some of its registers are in `Warp::parked_words` rather than in the
+/// frame.
+#[derive(Debug)]
+pub(super) struct Parked {
+    /// Where it goes on, if the same lanes do.
+    place: *const Place,
+    active: u32,
+    base: u32,
+}
+
+/// How the main loop goes on.
+pub(super) enum Resume {
+    /// With the instruction at `pc`.
+    Interpret,
+    /// At `pc`, perhaps in translated code again.
+    Arrive,
+    Stop(Stop),
+}
+
+impl<'l> NativeState<'l> {
+    /// For a launch; `None` when it is interpreted.
+    pub(super) fn new(machine: &Machine<'l>) -> Option<Box<NativeState<'l>>> {
+        if mode() == Mode::Never || !machine.wide || machine.checks {
+            return None;
+        }
+        let launch = machine.grid.launch;
+        let native = &machine.grid.code.native;
+        let shape = Shape::of(launch.block);
+        let mut globals = Vec::new();
+        if launch.global_addresses.len() < launch.program.globals.len() {
+            globals = launch.global_addresses.to_vec();
+            globals.resize(launch.program.globals.len(), 0);
+        }
+        let tables = [false, true].map(|partial| native.table(shape, partial));
+        let view = View::new(launch.block, launch.grid);
+        Some(Box::new(NativeState { shape, tables, arrivals: [0; 2], view, globals }))
+    }
+}
+
+impl Machine<'_> {
+    /// Executes instruction `pc` by its handler for the lanes in `mask`: what it returns, and whether the same lanes as before
+    /// are active.
+    ///
+    /// # Safety
+    /// `pc` is an instruction of the running function, and the frame holds its operands.
+    pub(crate) unsafe fn execute(&mut self, pc: u32, mask: u32) -> (Flow, bool) {
+        let active = self.active;
+        self.pc = pc;
+        self.mask = mask;
+        let instr = &self.grid.code.instrs[pc as usize];
+        // SAFETY: lowering pairs handlers with the operands that they document.
+        let flow = unsafe { (instr.run)(self, instr) };
+        (flow, self.active == active)
+    }
+
+    /// Goes on at `pc` in translated code, if there is some.
+    #[inline(always)]
+    pub(super) fn arrive(&mut self) -> Resume {
+        let Some(state) = &mut self.native else { return Resume::Interpret };
+        let active = self.active;
+        let partial = active != self.block.warps[self.current].alive;
+        let place = state.tables[usize::from(partial)].and_then(|table| Native::place(table, self.pc));
+        match place {
+            Some(place) => self.enter(place),
+            None => {
+                self.unpark();
+                let Some(state) = &mut self.native else { return Resume::Interpret };
+                state.arrivals[usize::from(partial)] += 1;
+                if state.arrivals[usize::from(partial)] >= SAMPLE || mode() == Mode::Always {
+                    self.look_for_places(partial);
+                    if mode() == Mode::Always {
+                        let state = self.native.as_ref();
+                        let table = state.and_then(|state| state.tables[usize::from(partial)]);
+                        if let Some(place) = table.and_then(|table| Native::place(table, self.pc)) {
+                            return self.enter(place);
+                        }
+                    }
+                }
+                Resume::Interpret
+            }
+        }
+    }
+
+    #[cold]
+    fn look_for_places(&mut self, partial: bool) {
+        let Some(state) = &mut self.native else { return };
+        let code = self.grid.code;
+        let count = std::mem::take(&mut state.arrivals[usize::from(partial)]);
+        code.native.warm(code, self.pc, count, (state.shape, partial));
+        state.tables[usize::from(partial)] = code.native.table(state.shape, partial);
+    }
+
+    fn enter(&mut self, place: &Place) -> Resume {
+        let machine: *mut Machine<'_> = self;
+        let Some(state) = &mut self.native else { return Resume::Interpret };
+        let warp = &mut self.block.warps[self.current];
+        let mut parked = false;
+        if let Some(left) = warp.parked.take() {
+            parked = std::ptr::eq(left.place, place) && left.active == self.active && left.base == self.base;
+            if parked {
+                state.view.scratch[..warp.parked_words.len()].copy_from_slice(&warp.parked_words);
+            } else {
+                // SAFETY: as in `unpark`.
+                unsafe { (*left.place).unpark(warp.frame_at(left.base), left.active, &warp.parked_words) };
+            }
+        }
+        let launch = self.grid.launch;
+        let view = &mut *state.view;
+        if view.machine != machine.cast() {
+            // All that stays the same during a launch.
+            let globals = if state.globals.is_empty() { launch.global_addresses } else { &state.globals };
+            view.machine = machine.cast();
+            view.params = self.grid.params.as_ptr();
+            view.ranges = self.ranges.as_ptr().cast();
+            view.generation = launch.memory.generation_place();
+            view.budget = &raw mut self.budget;
+            view.globals = globals.as_ptr();
+            view.shared_offsets = self.grid.entry.shared_offsets.as_ptr();
+        }
+        view.frame = self.frame;
+        view.shared = self.block.shared.as_mut_ptr().cast();
+        view.shared_bytes = u64::from(self.block.shared_bytes);
+        view.thread = warp.tid.as_ptr().cast();
+        view.active = self.active;
+        view.merge_pc = self.merge_pc;
+        view.block = self.block.index;
+        let view: *mut View = view;
+        // SAFETY: all fields are set, for the function that runs; `wide` is why there is a state. `view` lies in a box of its own,
+        // and what else of the machine translated code reaches it reaches by the pointers in it.
+        let Some(left) = (unsafe { place.run(&mut *view, parked) }) else { return Resume::Interpret };
+        self.pc = left.pc;
+        match left.code {
+            ExitCode::Interpret if left.parts.is_empty() => Resume::Interpret,
+            ExitCode::Interpret => {
+                self.save();
+                for (pc, word) in left.parts {
+                    let Some(state) = &self.native else { break };
+                    let lanes = state.view.scratch[*word] as u32 & self.active;
+                    let warp = &mut self.block.warps[self.current];
+                    lanes_of(lanes).for_each(|lane| warp.lane_pc[lane] = *pc);
+                }
+                // The others are all further on.
+                self.choose();
+                Resume::Interpret
+            }
+            ExitCode::Turn => {
+                self.save();
+                self.warp().last = self.active;
+                Resume::Stop(Stop::Turn)
+            }
+            ExitCode::Merge => self.merge(),
+            ExitCode::Barrier => self.park(place, &left),
+            ExitCode::Ended => {
+                self.mask = self.active;
+                self.end_lanes();
+                self.active = 0;
+                Resume::Stop(Stop::Blocked)
+            }
+            ExitCode::Handler => match left.result {
+                called::FAULT => Resume::Stop(Stop::Fault),
+                called::CHANGED if self.pc >= self.merge_pc => self.merge(),
+                called::CHANGED => Resume::Arrive,
+                _ => self.switch(),
+            },
+        }
+    }
+
+    /// Executes the barrier at `pc`. What translated code has in scalars stays there for the code behind the barrier.
+    fn park(&mut self, from: &Place, left: &Left<'_>) -> Resume {
+        let (pc, active, base) = (self.pc, self.active, self.base);
+        let partial = active != self.block.warps[self.current].alive;
+        let Some(state) = &self.native else { return Resume::Interpret };
+        let place = state.tables[usize::from(partial)].and_then(|table| Native::place(table, pc + 1));
+        if let Some(place) = place {
+            let warp = &mut self.block.warps[self.current];
+            warp.parked_words.clear();
+            warp.parked_words.extend_from_slice(&state.view.scratch[..place.words()]);
+            warp.parked = Some(Parked { place, active, base });
+        } else {
+            // Another thread is just about to list the places of this function.
+            // SAFETY: the view is still that of the function that has been left.
+            unsafe { from.restore(left, &state.view) };
+        }
+        // SAFETY: the frame is that of the function that has the barrier, whose operands it holds (`ExitCode::Barrier`).
+        match unsafe { self.execute(pc, active) } {
+            (Flow::Fault, _) => Resume::Stop(Stop::Fault),
+            _ => self.switch(),
+        }
+    }
+
+    /// Brings the registers that the running warp has left in scalars to its frame, for the interpreter.
+    fn unpark(&mut self) {
+        let warp = &mut self.block.warps[self.current];
+        let Some(left) = warp.parked.take() else { return };
+        // SAFETY: places live as long as the program; the frame at `base` is the one that was left.
+        unsafe { (*left.place).unpark(warp.frame_at(left.base), left.active, &warp.parked_words) };
+    }
+
+    fn merge(&mut self) -> Resume {
+        self.save();
+        self.choose();
+        Resume::Arrive
+    }
+
+    /// What follows a handler that has chosen anew who goes on.
+    fn switch(&mut self) -> Resume {
+        if !self.choose() {
+            return Resume::Stop(Stop::Blocked);
+        }
+        if self.budget == 0 {
+            self.save();
+            self.warp().last = self.active;
+            return Resume::Stop(Stop::Turn);
+        }
+        Resume::Arrive
+    }
+}

@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Loads and stores whose addresses are scalars: one check for a whole group of lanes.
+//!
+//! The check is the interpreter's: the bytes lie in the range that the instruction touched last and that still is (same
+//! generation), or in the block's shared memory, and are aligned. Where it fails nothing has happened yet, and the handler
+//! executes the instruction: it finds other ranges, and the fault if there is one, with the same message.
+
+use cranelift_codegen::ir::condcodes::IntCC;
+use cranelift_codegen::ir::types::{I8, I16, I32, I64};
+use cranelift_codegen::ir::{BlockArg, InstBuilder, MemFlagsData, Type, Value};
+
+use super::flow::Set;
+use super::kinds::{self, Kind};
+use super::meaning::Element;
+use super::nodes::{CHUNK_LANES, CHUNKS, Node};
+use super::translate::{Done, Held, Translator, Untranslatable};
+use super::view::View;
+use crate::execute::access::{Place, aux};
+use crate::execute::ranges::Known;
+use crate::lower::code::{CONSTANT, Instr, LANES};
+
+fn count(instr: &Instr) -> usize {
+    (instr.aux >> aux::COUNT_SHIFT & 3) as usize + 1
+}
+
+fn address_bytes(instr: &Instr) -> u8 {
+    if instr.aux & aux::WIDE_ADDRESS != 0 { 8 } else { 4 }
+}
+
+impl Translator<'_, '_, '_> {
+    pub(super) fn view_field(&mut self, kind: Type, offset: usize) -> Value {
+        self.builder.ins().load(kind, MemFlagsData::trusted(), self.view, offset as i32)
+    }
+
+    /// Whether `bytes` bytes at an address, aligned to `align`, can be accessed, and where they lie in the host.
+    fn checked(&mut self, instr: &Instr, address: Value, (bytes, align): (u64, u64)) -> (Value, Value) {
+        let address = if address_bytes(instr) == 8 {
+            self.builder.ins().iadd_imm_s(address, instr.imm as i64)
+        } else {
+            let sum = self.builder.ins().iadd_imm_s(address, i64::from(instr.imm as i32));
+            self.builder.ins().uextend(I64, sum)
+        };
+        let low = self.builder.ins().band_imm_s(address, align as i64 - 1);
+        let aligned = self.builder.ins().icmp_imm_s(IntCC::Equal, low, 0);
+        if aux::place(instr.aux) == Place::Shared {
+            let size = self.view_field(I64, std::mem::offset_of!(View, shared_bytes));
+            let base = self.view_field(I64, std::mem::offset_of!(View, shared));
+            let last = self.builder.ins().iadd_imm_s(size, -(bytes as i64));
+            let not_negative = self.builder.ins().icmp_imm_s(IntCC::SignedGreaterThanOrEqual, last, 0);
+            let inside = self.builder.ins().icmp(IntCC::UnsignedLessThanOrEqual, address, last);
+            let ok = self.builder.ins().band(not_negative, inside);
+            let ok = self.builder.ins().band(ok, aligned);
+            return (ok, self.builder.ins().iadd(base, address));
+        }
+        let flags = MemFlagsData::trusted();
+        let ranges = self.view_field(I64, std::mem::offset_of!(View, ranges));
+        let generation = self.view_field(I64, std::mem::offset_of!(View, generation));
+        let now = self.builder.ins().load(I64, MemFlagsData::new().with_notrap(), generation, 0);
+        let slot = i64::from(instr.slot) * size_of::<Known>() as i64;
+        let known = self.builder.ins().iadd_imm_s(ranges, slot);
+        let mut field = |offset: usize| self.builder.ins().load(I64, flags, known, offset as i32);
+        let base = field(std::mem::offset_of!(Known, base));
+        let end = field(std::mem::offset_of!(Known, end));
+        let then = field(std::mem::offset_of!(Known, generation));
+        let same = self.builder.ins().icmp(IntCC::Equal, now, then);
+        let size = self.builder.ins().isub(end, base);
+        let large = self.builder.ins().icmp_imm_s(IntCC::UnsignedGreaterThanOrEqual, size, bytes as i64);
+        let last = self.builder.ins().iadd_imm_s(size, -(bytes as i64));
+        let offset = self.builder.ins().isub(address, base);
+        let inside = self.builder.ins().icmp(IntCC::UnsignedLessThanOrEqual, offset, last);
+        let ok = self.builder.ins().band(same, large);
+        let ok = self.builder.ins().band(ok, aligned);
+        (self.builder.ins().band(ok, inside), address)
+    }
+
+    /// As [`Self::checked`] for each group, with the alignment to `align` bytes; whether all can be accessed.
+    fn groups(&mut self, instr: &Instr, addresses: &[Value], bytes: u64, align: u64) -> (Value, Vec<Value>) {
+        let mut all = None;
+        let mut hosts = Vec::new();
+        for address in addresses {
+            let (ok, host) = self.checked(instr, *address, (bytes, align));
+            all = Some(match all {
+                None => ok,
+                Some(all) => self.builder.ins().band(all, ok),
+            });
+            hosts.push(host);
+        }
+        let all = match all {
+            Some(all) => all,
+            None => self.builder.ins().iconst(I8, 0),
+        };
+        (all, hosts)
+    }
+
+    pub(super) fn load(&mut self, pc: u32, element: Element, before: &Set) -> Done {
+        let instr = self.flow.instr(pc);
+        if !kinds::is_plain(instr) {
+            return self.call(pc, before);
+        }
+        let Held::Scalars(kind, addresses) = self.operand(instr.ops[4], address_bytes(instr))? else {
+            return self.call(pc, before);
+        };
+        match kind.stride() {
+            Some(0) => self.load_same(pc, element, &addresses),
+            Some(stride)
+                if stride == i64::from(element.bytes)
+                    && element.bytes == element.register
+                    && count(instr) == 1 =>
+            {
+                self.load_sequence(pc, element, &addresses)
+            }
+            _ => self.call(pc, before),
+        }
+    }
+
+    /// One value for all lanes of a group.
+    fn load_same(&mut self, pc: u32, element: Element, addresses: &[Value]) -> Done {
+        let instr = self.flow.instr(pc);
+        let count = count(instr);
+        let bytes = u64::from(element.bytes) * count as u64;
+        let (ok, hosts) = self.groups(instr, addresses, bytes, bytes);
+        let mask = self.mask(pc);
+        self.before_handler(pc);
+        let kind = if element.register == 8 { I64 } else { I32 };
+        let (fast, cold, label) =
+            (self.builder.create_block(), self.builder.create_block(), self.builder.create_block());
+        let results: Vec<Value> =
+            (0..count * hosts.len()).map(|_| self.builder.append_block_param(label, kind)).collect();
+        self.builder.ins().brif(ok, fast, &[], cold, &[]);
+        self.go_on_in(fast);
+        let mut values: Vec<BlockArg> = Vec::new();
+        for part in 0..count {
+            for host in &hosts {
+                let offset = part * usize::from(element.bytes);
+                values.push(self.load_scalar(*host, offset, element).into());
+            }
+        }
+        self.builder.ins().jump(label, &values);
+        let mark = self.enter_cold(cold);
+        self.handle(pc, mask)?;
+        let mut values: Vec<BlockArg> = Vec::new();
+        for part in 0..count {
+            let place = instr.ops[part];
+            for group in 0..hosts.len() {
+                values.push(self.read_lane(place, element.register, mask, (group, hosts.len())).into());
+            }
+        }
+        self.builder.ins().jump(label, &values);
+        self.leave_cold(mark);
+        self.go_on_in(label);
+        for part in 0..count {
+            let register = self.flow.register(instr.ops[part]);
+            let values = results[part * hosts.len()..(part + 1) * hosts.len()].to_vec();
+            let kind = if hosts.len() == 1 { Kind::Uniform } else { Kind::Affine(0) };
+            self.define(pc, register, Held::Scalars(kind, values));
+        }
+        Ok(())
+    }
+
+    /// A scalar in memory, extended to its register.
+    pub(super) fn load_scalar(&mut self, pointer: Value, offset: usize, element: Element) -> Value {
+        let flags = MemFlagsData::new().with_notrap();
+        let kind = if element.register == 8 { I64 } else { I32 };
+        let memory = match element.bytes {
+            1 => I8,
+            2 => I16,
+            4 => I32,
+            _ => I64,
+        };
+        let value = self.builder.ins().load(memory, flags, pointer, offset as i32);
+        if memory == kind {
+            value
+        } else if element.signed {
+            self.builder.ins().sextend(kind, value)
+        } else {
+            self.builder.ins().uextend(kind, value)
+        }
+    }
+
+    /// What the frame holds for the first lane of a group that is in `mask`; for the last one of the group, if none is.
+    fn read_lane(&mut self, place: u32, bytes: u8, mask: Value, (group, groups): (usize, usize)) -> Value {
+        let lanes = LANES / groups;
+        let ones = ((1_u64 << lanes) - 1) << (group * lanes);
+        let last = 1_i64 << ((group + 1) * lanes - 1);
+        let kept = self.builder.ins().band_imm_s(mask, i64::from(ones as u32 as i32));
+        let some = self.builder.ins().bor_imm_s(kept, i64::from(last as u32 as i32));
+        let lane = self.builder.ins().ctz(some);
+        let wide = self.builder.ins().uextend(I64, lane);
+        let offset = self.builder.ins().imul_imm_s(wide, i64::from(bytes));
+        let pointer = self.builder.ins().iadd(self.frame, offset);
+        let element = Element { bytes, register: bytes, signed: false };
+        self.load_scalar(pointer, place as usize, element)
+    }
+
+    /// Elements one after the other.
+    fn load_sequence(&mut self, pc: u32, element: Element, addresses: &[Value]) -> Done {
+        let instr = self.flow.instr(pc);
+        let size = u64::from(element.bytes);
+        let lanes = LANES / addresses.len();
+        let (ok, hosts) = self.groups(instr, addresses, size * lanes as u64, size);
+        let mask = self.mask(pc);
+        self.before_handler(pc);
+        let (cold, label) = (self.builder.create_block(), self.builder.create_block());
+        let pointers: Vec<Value> =
+            hosts.iter().map(|_| self.builder.append_block_param(label, I64)).collect();
+        let hosts: Vec<BlockArg> = hosts.into_iter().map(BlockArg::Value).collect();
+        self.builder.ins().brif(ok, label, &hosts, cold, &[]);
+        let mark = self.enter_cold(cold);
+        self.handle(pc, mask)?;
+        let place = instr.ops[0];
+        let own: Vec<BlockArg> = (0..pointers.len())
+            .map(|group| {
+                let offset = place as usize + group * lanes * usize::from(element.bytes);
+                self.builder.ins().iadd_imm_s(self.frame, offset as i64).into()
+            })
+            .collect();
+        self.builder.ins().jump(label, &own);
+        self.leave_cold(mark);
+        self.go_on_in(label);
+        let register = self.flow.register(place);
+        let node = self.node(Node::Memory(pointers), element.register);
+        self.readers[register].push(node);
+        self.pending.push(node);
+        self.define(pc, register, Held::Node(node));
+        Ok(())
+    }
+
+    pub(super) fn store(&mut self, pc: u32, element: Element, before: &Set) -> Done {
+        let instr = self.flow.instr(pc);
+        if !kinds::is_plain(instr) || count(instr) != 1 || element.bytes != element.register {
+            return self.call(pc, before);
+        }
+        let Held::Scalars(kind, addresses) = self.operand(instr.ops[4], address_bytes(instr))? else {
+            return self.call(pc, before);
+        };
+        if kind.stride() != Some(i64::from(element.bytes)) {
+            return self.call(pc, before);
+        }
+        let size = u64::from(element.bytes);
+        let lanes = LANES / addresses.len();
+        self.force_memory();
+        let held = self.operand(instr.ops[0], element.register)?;
+        let data = self.as_node(&held, element.register);
+        self.force(data);
+        let (ok, hosts) = self.groups(instr, &addresses, size * lanes as u64, size);
+        let mask = self.mask(pc);
+        let full = self.builder.ins().icmp_imm_s(IntCC::Equal, mask, -1);
+        let ok = self.builder.ins().band(ok, full);
+        self.before_handler(pc);
+        let (fast, cold, label) =
+            (self.builder.create_block(), self.builder.create_block(), self.builder.create_block());
+        self.builder.ins().brif(ok, fast, &[], cold, &[]);
+        self.go_on_in(fast);
+        for chunk in 0..CHUNKS {
+            let (group, first) = (chunk * CHUNK_LANES / lanes, chunk * CHUNK_LANES % lanes);
+            let value = self.chunk(data, chunk);
+            self.store_chunk(value, hosts[group], first * usize::from(element.bytes), element.bytes);
+        }
+        self.builder.ins().jump(label, &[]);
+        let mark = self.enter_cold(cold);
+        self.handle(pc, mask)?;
+        self.builder.ins().jump(label, &[]);
+        self.leave_cold(mark);
+        self.go_on_in(label);
+        Ok(())
+    }
+
+    /// Before a branch to code that may execute the instruction by its handler: nothing that is still to be read of the
+    /// frame may be where operands go.
+    fn before_handler(&mut self, pc: u32) {
+        let flow = self.flow;
+        for (register, _) in flow.mentions(pc) {
+            self.force_register(register);
+        }
+    }
+
+    /// Executes the instruction by its handler for the lanes in `mask`, in a cold block; ends in a new one. The handler of a
+    /// load or store goes on or faults.
+    fn handle(&mut self, pc: u32, mask: Value) -> Done {
+        let flow = self.flow;
+        for (register, written) in flow.mentions(pc) {
+            if !written {
+                self.flush(register)?;
+            }
+        }
+        let (call, label) = (self.builder.create_block(), self.builder.create_block());
+        self.builder.ins().brif(mask, call, &[], label, &[]);
+        self.go_on_in(call);
+        let result = self.call_handler(pc, mask);
+        let fault = self.builder.create_block();
+        self.builder.ins().brif(result, fault, &[], label, &[]);
+        self.go_on_in(fault);
+        self.builder.set_cold_block(fault);
+        self.leave(super::entry::Code::Handler, pc, &Set::default(), Some(result))?;
+        self.go_on_in(label);
+        Ok(())
+    }
+
+    /// Parameters of the kernel.
+    pub(super) fn load_params(&mut self, pc: u32, element: Element) -> Done {
+        let instr = self.flow.instr(pc);
+        let params = self.view_field(I64, std::mem::offset_of!(View, params));
+        for part in 0..count(instr) {
+            let offset = usize::try_from(instr.imm).map_err(|_| Untranslatable("parameter"))?;
+            let offset = offset + part * usize::from(element.bytes);
+            let value = self.load_scalar(params, offset, element);
+            if instr.ops[part] & CONSTANT != 0 {
+                return Err(Untranslatable("constant destination"));
+            }
+            let register = self.flow.register(instr.ops[part]);
+            self.define(pc, register, Held::Scalars(Kind::Uniform, vec![value]));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What translated code sees of the executor, and what it calls.
+
+use std::ffi::c_void;
+
+use crate::execute::{Flow, Machine};
+use crate::lower::code::LANES;
+
+/// Words for scalar values on the way into and out of translated code.
+pub(super) const SCRATCH: usize = 1024;
+
+/// The executor, as translated code sees it. Pointers are valid while the code runs.
+#[repr(C)]
+pub(crate) struct View {
+    pub(crate) machine: *mut c_void,
+    /// The frame of the running function.
+    pub(crate) frame: *mut u8,
+    pub(crate) shared: *mut u8,
+    pub(crate) shared_bytes: u64,
+    pub(crate) params: *const u8,
+    /// The remembered ranges, by slot.
+    pub(crate) ranges: *const c_void,
+    /// The generation of the device's memory.
+    pub(crate) generation: *const u64,
+    /// Backward jumps left.
+    pub(crate) budget: *mut u32,
+    pub(crate) globals: *const u64,
+    pub(crate) shared_offsets: *const u32,
+    /// threadIdx, three times 32 lanes.
+    pub(crate) thread: *const u32,
+    /// The lanes that are here.
+    pub(crate) active: u32,
+    pub(crate) merge_pc: u32,
+    pub(crate) block: [u32; 3],
+    pub(crate) block_size: [u32; 3],
+    pub(crate) grid_size: [u32; 3],
+    pub(crate) scratch: [u64; SCRATCH],
+}
+
+/// Translated code: enters at an entry by its number; the result is the number of an exit, and above 32 bits what the last
+/// handler returned.
+pub(super) type NativeCode = unsafe extern "C" fn(*mut View, u32) -> u64;
+
+/// What [`call_handler`] returns.
+pub(crate) mod called {
+    /// Go on.
+    pub(crate) const NEXT: u32 = 0;
+    pub(crate) const SWITCH: u32 = 1;
+    pub(crate) const FAULT: u32 = 2;
+    /// Go on with the next instruction, but other lanes are active now.
+    pub(crate) const CHANGED: u32 = 3;
+}
+
+/// Executes instruction `pc` for the lanes in `mask` (not 0) by its handler.
+///
+/// # Safety
+/// Called by translated code of the function that `machine` runs, whose frame holds the operands.
+pub(super) unsafe extern "C" fn call_handler(machine: *mut c_void, pc: u32, mask: u32) -> u32 {
+    // SAFETY: `View::machine` is the machine that entered translated code, which waits for its return; handlers fit their
+    // instructions (lowering).
+    unsafe {
+        let machine = &mut *machine.cast::<Machine<'_>>();
+        match machine.execute(pc, mask) {
+            (Flow::Next, true) => called::NEXT,
+            (Flow::Next, false) => called::CHANGED,
+            (Flow::Fault, _) => called::FAULT,
+            (Flow::Jump | Flow::Switch, _) => called::SWITCH,
+        }
+    }
+}
+
+/// Writes `base + stride * lane` to those of the first `count` lanes that are in `mask`.
+///
+/// # Safety
+/// `target` is a register of 32-bit lanes, or its part from some lane on.
+pub(super) unsafe extern "C" fn write_words(target: *mut u32, count: u32, base: u32, stride: u32, mask: u32) {
+    for lane in 0..(count as usize).min(LANES) {
+        if mask >> lane & 1 != 0 {
+            // SAFETY: the caller's promise.
+            unsafe { *target.add(lane) = base.wrapping_add(stride.wrapping_mul(lane as u32)) };
+        }
+    }
+}
+
+/// As [`write_words`], of 64 bits.
+///
+/// # Safety
+/// As there.
+pub(super) unsafe extern "C" fn write_long_words(
+    target: *mut u64,
+    count: u32,
+    base: u64,
+    stride: u64,
+    mask: u32,
+) {
+    for lane in 0..(count as usize).min(LANES) {
+        if mask >> lane & 1 != 0 {
+            // SAFETY: the caller's promise.
+            unsafe { *target.add(lane) = base.wrapping_add(stride.wrapping_mul(lane as u64)) };
+        }
+    }
+}
+
+impl View {
+    /// For blocks and a grid of these sizes; the rest is set at each entry.
+    pub(crate) fn new(block_size: [u32; 3], grid_size: [u32; 3]) -> Box<View> {
+        Box::new(View {
+            machine: std::ptr::null_mut(),
+            frame: std::ptr::null_mut(),
+            shared: std::ptr::null_mut(),
+            shared_bytes: 0,
+            params: std::ptr::null(),
+            ranges: std::ptr::null(),
+            generation: std::ptr::null(),
+            budget: std::ptr::null_mut(),
+            globals: std::ptr::null(),
+            shared_offsets: std::ptr::null(),
+            thread: std::ptr::null(),
+            active: 0,
+            merge_pc: 0,
+            block: [0; 3],
+            block_size,
+            grid_size,
+            scratch: [0; SCRATCH],
+        })
+    }
+}
