@@ -313,6 +313,10 @@ impl Api {
             if done == memory.bytes as u64 {
                 calls::memcpy_wait(&mut call, DevicePtr(to), DevicePtr(from), length, stream)?;
             } else {
+                // What fails of it is told by the last piece's call.
+                if self.may_post(stream.0) && self.owns(if to_device { to } else { from }, length) {
+                    call = call.posted();
+                }
                 calls::cuMemcpyAsync(&mut call, DevicePtr(to), DevicePtr(from), length, stream)?;
             }
         }

@@ -293,11 +293,8 @@ impl Api {
             if timing == Timing::Wait && length == bytes && waits {
                 return calls::memcpy_wait(&mut call, DevicePtr(to), DevicePtr(from), length, stream);
             }
-            if timing != Timing::Wait
-                && self.may_post(stream.0)
-                && self.owns(to, length)
-                && self.owns(from, length)
-            {
+            // What fails of it is told by the call that waits.
+            if self.may_post(stream.0) && self.owns(to, length) && self.owns(from, length) {
                 call = call.posted();
             }
             calls::cuMemcpyAsync(&mut call, DevicePtr(to), DevicePtr(from), length, stream)?;
