@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Turns the lists of names in `protocol/names` into Rust: the error codes, one function that answers
-//! CUDA_ERROR_NOT_SUPPORTED for each exported name that no `entries!` table implements, and the table that cuGetProcAddress
+//! Turns the lists of names in `protocol/names` into Rust: the error codes, one function that refuses
+//! the call for each exported name that no `entries!` table implements, and the table that cuGetProcAddress
 //! searches.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -27,7 +27,8 @@ fn main() -> Result<(), Box<dyn Error>> {
             format!("src/driver exports names that protocol/names/libcuda.txt lacks: {unknown:?}").into()
         );
     }
-    fs::write(out.join("not_supported.rs"), not_supported(&all, &implemented)?)?;
+    let refused = fs::read_to_string(names.join("refused.txt"))?;
+    fs::write(out.join("not_supported.rs"), not_supported(&all, &implemented, &refused)?)?;
     fs::write(
         out.join("symbols.rs"),
         symbols(&all, &fs::read_to_string(names.join("libcuda-versions.txt"))?)?,
@@ -62,13 +63,38 @@ fn is_name(word: &str) -> bool {
     word.starts_with("cu") && word[2..].starts_with(|c: char| c.is_ascii_uppercase())
 }
 
-fn not_supported(all: &str, implemented: &BTreeSet<String>) -> Result<String, std::fmt::Error> {
+/// Functions that answer as `refused` says, or else CUDA_ERROR_NOT_SUPPORTED whatever the arguments are.
+fn not_supported(all: &str, implemented: &BTreeSet<String>, refused: &str) -> Result<String, Box<dyn Error>> {
+    let known: BTreeMap<_, _> = refused.lines().filter_map(|line| line.split_once(' ')).collect();
     let mut text = String::from("not_supported! {\n");
     for name in all.lines().filter(|name| !implemented.contains(*name)) {
-        writeln!(text, "    {name}")?;
+        let (checks, code) = match known.get(name) {
+            Some(rule) => rule.rsplit_once(' ').unwrap_or(("", rule)),
+            None => ("", "801"),
+        };
+        let checks = checks.split_whitespace().map(check).collect::<Option<Vec<_>>>();
+        let checks = checks.ok_or_else(|| format!("protocol/names/refused.txt: {name}"))?;
+        writeln!(text, "    {name} [{}] {code};", checks.join(", "))?;
     }
     text.push_str("}\n");
     Ok(text)
+}
+
+/// A check of `refused.txt` as a value of type `Check`.
+fn check(rule: &str) -> Option<String> {
+    if let Some((argument, code)) = rule.split_once('!') {
+        return Some(format!("Check::NotNull({argument}, {code})"));
+    }
+    if let Some((argument, code)) = rule.split_once('?') {
+        return Some(format!("Check::Device({argument}, {code})"));
+    }
+    if let Some((argument, rest)) = rule.split_once('<') {
+        let (value, code) = rest.split_once(':')?;
+        return Some(format!("Check::Below({argument}, {value}, {code})"));
+    }
+    let (argument, rest) = rule.split_once('=')?;
+    let (values, code) = rest.split_once(':')?;
+    Some(format!("Check::OneOf({argument}, &[{values}], {code})"))
 }
 
 fn symbols(all: &str, versions: &str) -> Result<String, Box<dyn Error>> {

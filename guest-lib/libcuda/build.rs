@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
 //! Makes, from the lists in `protocol/names`: a weak function for every name of the driver API (a call that
-//! this library does not have answers `CUDA_ERROR_NOT_SUPPORTED`), and the table of results.
+//! this library does not have checks its arguments and is refused), and the table of results.
 
+use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
 const NAMES: &str = "../../protocol/names/libcuda.txt";
+const REFUSED: &str = "../../protocol/names/refused.txt";
 const RESULTS: &str = "../../protocol/names/results.txt";
 
 fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     println!("cargo::rerun-if-changed=build.rs");
-    unsupported_calls(&read(NAMES), &out);
+    unsupported_calls(&read(NAMES), &read(REFUSED), &out);
     results(&read(RESULTS), &out);
 }
 
@@ -22,19 +24,47 @@ fn read(path: &str) -> String {
     fs::read_to_string(path).unwrap_or_else(|error| panic!("{path} is needed to build libcuda: {error}"))
 }
 
-/// Each is its own small C function, and weak: the linker prefers the real one where there is one.
-fn unsupported_calls(names: &str, out: &Path) {
-    let mut source = String::from("extern int virtio_cuda_unsupported(const char *name);\n");
+/// Each is its own small C function, and weak: the linker prefers the real one where there is one. Functions may have
+/// fewer arguments than these: no check names the others.
+fn unsupported_calls(names: &str, refused: &str, out: &Path) {
+    let mut source = String::from(
+        "extern int virtio_cuda_refuse(const char *name, int code);\nextern int virtio_cuda_is_device(int device);\n",
+    );
+    let refused: HashMap<_, _> = refused.lines().filter_map(|line| line.split_once(' ')).collect();
     for name in names.lines().filter(|line| !line.is_empty()) {
+        let (checks, code) = match refused.get(name) {
+            Some(rule) => rule.rsplit_once(' ').unwrap_or(("", rule)),
+            None => ("", "801"),
+        };
+        let checks: String = checks.split_whitespace().map(|rule| check(name, rule)).collect();
         writeln!(
             source,
-            "__attribute__((weak)) int {name}(void) {{ return virtio_cuda_unsupported(\"{name}\"); }}"
+            "__attribute__((weak)) int {name}(long a0, long a1, long a2, long a3, long a4, long a5) {{\n{checks}\
+             \treturn virtio_cuda_refuse(\"{name}\", {code});\n}}"
         )
         .expect("writing to a string");
     }
     let file = out.join("unsupported.c");
     fs::write(&file, source).expect("OUT_DIR is writable");
     cc::Build::new().file(file).pic(true).cargo_warnings(false).compile("virtio_cuda_unsupported");
+}
+
+/// A check of `refused.txt` in C.
+fn check(name: &str, rule: &str) -> String {
+    let (condition, code) = if let Some((argument, code)) = rule.split_once('!') {
+        (format!("a{argument} == 0"), code)
+    } else if let Some((argument, code)) = rule.split_once('?') {
+        (format!("!virtio_cuda_is_device((int)a{argument})"), code)
+    } else if let Some((argument, rest)) = rule.split_once('<') {
+        let (value, code) = rest.split_once(':').unwrap_or_else(|| panic!("{REFUSED}: {name} {rule}"));
+        (format!("(unsigned)a{argument} >= {value}u"), code)
+    } else {
+        let (argument, rest) = rule.split_once('=').unwrap_or_else(|| panic!("{REFUSED}: {name} {rule}"));
+        let (values, code) = rest.split_once(':').unwrap_or_else(|| panic!("{REFUSED}: {name} {rule}"));
+        let others: Vec<_> = values.split(',').map(|value| format!("(int)a{argument} != {value}")).collect();
+        (others.join(" && "), code)
+    };
+    format!("\tif ({condition}) return virtio_cuda_refuse(\"{name}\", {code});\n")
 }
 
 /// `number NAME description` becomes an entry `(number, c"NAME", c"description")`.

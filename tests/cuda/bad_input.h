@@ -2,20 +2,27 @@
 // Calls with one bad argument each. A table names every entry point with arguments that would be good; the frame
 // spoils one of them at a time and prints `function argument how -> code`.
 //
-// Calls run in a child process: where a library crashes, the line ends with `crash` and another child goes on with the
-// next call. (NVIDIA's libraries look into some handles unchecked. Where they do, ours must answer any code.)
+// Calls run in child processes, eight at a time: where a library crashes or does not return within seconds, the line ends
+// with `crash` or `hang` and another child goes on with the next call. (NVIDIA's libraries look into some handles
+// unchecked. Where they do, ours must answer any code.) A new context takes long, so that one process alone would take
+// minutes.
 #pragma once
 
+#include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <functional>
+#include <map>
 #include <string>
 #include <tuple>
 #include <type_traits>
@@ -145,8 +152,11 @@ struct Case {
     std::string name;
     std::function<int()> call;
     bool risky;
+    // The number of the entry point.
+    size_t function;
 };
 inline std::vector<Case> cases;
+inline size_t functions;
 
 template <class Tuple, class F, size_t... I>
 void add_cases(const char *name, F *function, const Tuple &good, std::vector<bool> kept, std::index_sequence<I...>) {
@@ -159,7 +169,7 @@ void add_cases(const char *name, F *function, const Tuple &good, std::vector<boo
             Tuple arguments = good;
             std::get<at>(arguments) = bad.value;
             cases.push_back({std::string(name) + " " + std::to_string(at) + " " + bad.how,
-                             [=] { return static_cast<int>(std::apply(function, arguments)); }, bad.risky});
+                             [=] { return static_cast<int>(std::apply(function, arguments)); }, bad.risky, functions});
         }
     };
     (one(std::integral_constant<size_t, I>{}), ...);
@@ -169,8 +179,9 @@ void add_cases(const char *name, F *function, const Tuple &good, std::vector<boo
 template <class R, class... A, class... G>
 void probe(const char *name, R (*function)(A...), G... good) {
     static_assert(sizeof...(G) == 0 || sizeof...(G) == sizeof...(A), "one argument for each parameter");
+    functions++;
     if (function == nullptr) {
-        cases.push_back({std::string(name) + " missing", [] { return -1; }, false});
+        cases.push_back({std::string(name) + " missing", [] { return -1; }, false, functions});
         return;
     }
     if constexpr (sizeof...(G) == 0) {
@@ -180,85 +191,157 @@ void probe(const char *name, R (*function)(A...), G... good) {
     }
 }
 
-inline void say(int pipe, char kind, const std::string &text) {
-    const std::string line = kind + text + "\n";
+// So many supervisors share the entry points. A fixed number: what one call leaves behind may change the next answer.
+inline constexpr size_t kShares = 8;
+// A call that takes longer hangs, s. Setting up takes longer than a call.
+inline constexpr int kCallLimit = 6, kSetUpLimit = 60;
+
+inline void say(int pipe, char kind, size_t index, const std::string &text) {
+    const std::string line = kind + std::to_string(index) + " " + text + "\n";
     if (write(pipe, line.data(), line.size()) != (ssize_t)line.size()) {
         _exit(9);
     }
 }
 
-// In the child: from case `from` on, until the end or until another child had better go on.
-inline void run_cases(size_t from, int pipe, void (*set_up)(), bool (*healthy)()) {
+// In the child: the cases of a share, `from` the first, until the end or until another child had better go on.
+inline void run_cases(size_t share, size_t from, int pipe, void (*set_up)(), bool (*healthy)()) {
     set_up();
     for (size_t i = from; i < cases.size(); i++) {
+        if (cases[i].function % kShares != share) {
+            continue;
+        }
         std::memset(room, 0, sizeof room);
-        alarm(20);
-        say(pipe, 'B', cases[i].name);
+        say(pipe, 'B', i, cases[i].name);
         const int code = cases[i].call();
-        say(pipe, 'R', std::to_string(code));
+        say(pipe, 'R', i, std::to_string(code));
         if ((cases[i].risky && code == 0) || !healthy()) {
-            say(pipe, 'N', "");
             _exit(0);
         }
     }
-    say(pipe, 'E', "");
+    say(pipe, 'E', cases.size(), "");
     _exit(0);
+}
+
+// A child and what it says.
+struct Child {
+    pid_t process = -1;
+    int pipe = -1;
+    std::string buffer;
+
+    // The next line; false at the end, or (`late`) if none comes for `seconds`.
+    bool line(std::string &text, int seconds, bool &late) {
+        for (;;) {
+            const size_t end = buffer.find('\n');
+            if (end != std::string::npos) {
+                text = buffer.substr(0, end);
+                buffer.erase(0, end + 1);
+                return true;
+            }
+            pollfd waiting = {pipe, POLLIN, 0};
+            const int ready = poll(&waiting, 1, seconds * 1000);
+            char bytes[4096];
+            const ssize_t count = ready > 0 ? read(pipe, bytes, sizeof bytes) : 0;
+            late = ready == 0;
+            if (count <= 0) {
+                return false;
+            }
+            buffer.append(bytes, count);
+        }
+    }
+
+    // Its end. A process that a driver holds in the kernel is left behind.
+    void finish() {
+        kill(process, SIGKILL);
+        close(pipe);
+        for (int tries = 0; tries < 500 && waitpid(process, nullptr, WNOHANG) == 0; tries++) {
+            usleep(10000);
+        }
+    }
+};
+
+// Runs the cases of a share, child after child; writes `index call -> answer` lines. False if the set-up fails or time
+// runs out.
+inline bool supervise(size_t share, FILE *out, time_t deadline, void (*set_up)(), bool (*healthy)()) {
+    for (size_t next = 0;;) {
+        int ends[2];
+        if (pipe2(ends, O_CLOEXEC) != 0) {
+            return false;
+        }
+        Child child;
+        child.process = fork();
+        if (child.process == 0) {
+            run_cases(share, next, ends[1], set_up, healthy);
+        }
+        close(ends[1]);
+        child.pipe = ends[0];
+        std::string text, call;
+        bool told = true, any = false, late = false, end = false;
+        for (int limit = kSetUpLimit; !end && child.line(text, limit, late) && time(nullptr) < deadline; limit = kCallLimit) {
+            any = true;
+            const size_t index = std::strtoull(text.c_str() + 1, nullptr, 10);
+            const std::string rest = text.substr(text.find(' ') + 1);
+            if (text[0] == 'B') {
+                call = rest;
+                told = false;
+                next = index + 1;
+            } else if (text[0] == 'R') {
+                std::fprintf(out, "%zu %s -> %s\n", index, call.c_str(), rest.c_str());
+                told = true;
+            }
+            end = text[0] == 'E';
+        }
+        child.finish();
+        if (!told && time(nullptr) < deadline) {
+            std::fprintf(out, "%zu %s -> %s\n", next - 1, call.c_str(), late ? "hang" : "crash");
+        }
+        std::fflush(out);
+        if (end) {
+            return true;
+        }
+        if (!any || time(nullptr) >= deadline) {
+            std::fprintf(stderr, any ? "no time left in share %zu\n" : "the set-up fails in share %zu\n", share);
+            return false;
+        }
+    }
 }
 
 // Runs everything that `set_up` adds; `healthy` says whether a child can go on after a call.
 inline int main_of(int count, char **arguments, void (*set_up)(), bool (*healthy)()) {
     const char *only = count > 1 ? arguments[1] : nullptr;
+    const char *seconds = std::getenv("BAD_INPUT_SECONDS");
+    const time_t deadline = time(nullptr) + (seconds != nullptr ? std::atoi(seconds) : 270);
     const rlimit no_core = {0, 0};
     setrlimit(RLIMIT_CORE, &no_core);
-    size_t done = 0;
-    for (bool more = true; more;) {
-        int ends[2];
-        if (pipe(ends) != 0) {
-            return 1;
-        }
-        std::fflush(stdout);
-        const pid_t child = fork();
-        if (child == 0) {
-            close(ends[0]);
-            run_cases(done, ends[1], set_up, healthy);
-        }
-        close(ends[1]);
-        FILE *in = fdopen(ends[0], "r");
-        char line[512];
-        std::string name;
-        bool told = false, any = false;
-        more = true;
-        while (std::fgets(line, sizeof line, in) != nullptr) {
-            line[std::strcspn(line, "\n")] = 0;
-            any = true;
-            if (line[0] == 'B') {
-                name = line + 1;
-                told = false;
-            } else if (line[0] == 'R') {
-                if (only == nullptr || name.find(only) != std::string::npos) {
-                    std::printf("%s -> %s\n", name.c_str(), line + 1);
-                }
-                told = true;
-                done++;
-            } else if (line[0] == 'E') {
-                more = false;
-            }
-        }
-        std::fclose(in);
-        int status = 0;
-        waitpid(child, &status, 0);
-        if (!any) {
-            std::fprintf(stderr, "the set-up fails (status %x)\n", status);
-            return 1;
-        }
-        if (!told) {
-            const bool hang = WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM;
-            std::printf("%s -> %s\n", name.c_str(), hang ? "hang" : "crash");
-            done++;
+    std::array<FILE *, kShares> files;
+    std::array<pid_t, kShares> supervisors;
+    for (size_t share = 0; share < kShares; share++) {
+        files[share] = std::tmpfile();
+        supervisors[share] = fork();
+        if (supervisors[share] == 0) {
+            _exit(supervise(share, files[share], deadline, set_up, healthy) ? 0 : 1);
         }
     }
-    std::printf("%zu calls\n", done);
-    return 0;
+    std::map<size_t, std::string> lines;
+    bool good = true;
+    for (size_t share = 0; share < kShares; share++) {
+        int status = 0;
+        waitpid(supervisors[share], &status, 0);
+        good = good && status == 0;
+        std::rewind(files[share]);
+        char line[512];
+        while (std::fgets(line, sizeof line, files[share]) != nullptr) {
+            char *text = nullptr;
+            const size_t index = std::strtoull(line, &text, 10);
+            lines[index] = text + 1;
+        }
+    }
+    for (const auto &[index, line] : lines) {
+        if (only == nullptr || line.find(only) != std::string::npos) {
+            std::fputs(line.c_str(), stdout);
+        }
+    }
+    std::printf("%zu calls\n", lines.size());
+    return good ? 0 : 1;
 }
 
 }  // namespace bad_input

@@ -89,6 +89,11 @@ const fn of_12(name: &'static str, program: &'static str) -> Case {
     Case { program, ..Case::new(name) }
 }
 
+/// A table of bad arguments.
+const fn bad_input(name: &'static str) -> Case {
+    Case { stdout: Stdout::BadInput, ..Case::new(name) }
+}
+
 /// Every case.
 pub const CASES: &[Case] = &[
     Case::new("add_one"),
@@ -128,6 +133,15 @@ pub const CASES: &[Case] = &[
     Case::new("graphs"),
     Case::new("capture"),
     Case::new("graph_objects"),
+    Case::new("conditional_nodes"),
+    Case { stdout: Stdout::OfDevice, ..Case::new("sharing") },
+    bad_input("bad_input_driver"),
+    bad_input("bad_input_memory"),
+    bad_input("bad_input_graphs"),
+    bad_input("bad_input_textures"),
+    bad_input("bad_input_runtime"),
+    bad_input("bad_input_runtime_memory"),
+    bad_input("bad_input_runtime_graphs"),
     Case::new("host_functions"),
     Case::new("stream_values"),
     Case::new("pinned_memory"),

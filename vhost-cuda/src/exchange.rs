@@ -41,11 +41,16 @@ pub const EVENT: u32 = 2;
 /// [`Offer::what`]: an allocation of `cuMemCreate`, whose file comes along.
 pub const ALLOCATION: u32 = 3;
 
+/// [`Offer::what`]: a memory pool, whose file comes along.
+pub const POOL: u32 = 4;
+/// [`Offer::what`]: an allocation of such a pool (`CUmemPoolPtrExportData`).
+pub const POINTER: u32 = 5;
+
 /// What is shared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub struct Offer {
-    /// [`MEMORY`], [`EVENT`] or [`ALLOCATION`].
+    /// [`MEMORY`], [`EVENT`], [`ALLOCATION`], [`POOL`] or [`POINTER`].
     pub what: u32,
     /// The guest's number of its device.
     pub device: u32,

@@ -126,6 +126,11 @@ impl ArrayDescriptor3D {
     }
 }
 
+/// The array behind a handle, where no handle at all is no value.
+pub(super) fn find_not_null(handle: CUarray) -> CuResult<Arc<ArrayObject>> {
+    if handle == CUarray::NULL { Err(CUresult::CUDA_ERROR_INVALID_VALUE) } else { find(handle) }
+}
+
 /// The array behind a handle.
 pub(super) fn find(handle: CUarray) -> CuResult<Arc<ArrayObject>> {
     ARRAYS.get(handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)

@@ -74,8 +74,8 @@ fn array_get_memory_requirements(
     ordinal: CUdevice,
 ) -> CuResult<()> {
     out.check()?;
-    device(ordinal)?;
-    let size = array::find(handle)?.array.bytes() as usize;
+    device(ordinal).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let size = array::find_not_null(handle)?.array.bytes() as usize;
     out.set(MemoryRequirements { size, alignment: ALIGNMENT, reserved: [0; 4] });
     Ok(())
 }
@@ -86,7 +86,10 @@ fn mipmapped_get_memory_requirements(
     ordinal: CUdevice,
 ) -> CuResult<()> {
     out.check()?;
-    device(ordinal)?;
+    device(ordinal).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    if handle == CUmipmappedArray::NULL {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
     let size = array::find_mipmapped(handle)?.array.bytes() as usize;
     out.set(MemoryRequirements { size, alignment: ALIGNMENT, reserved: [0; 4] });
     Ok(())

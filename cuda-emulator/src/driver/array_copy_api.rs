@@ -13,7 +13,7 @@ use super::stream::CUstream;
 
 /// A byte of the first row.
 fn row(array: CUarray, offset: usize) -> CuResult<Side> {
-    Side::in_array(Arc::clone(&array::find(array)?.array), [offset as u64, 0, 0])
+    Side::in_array(Arc::clone(&array::find_not_null(array)?.array), [offset as u64, 0, 0])
 }
 
 fn transfer(to: CuResult<Side>, from: CuResult<Side>, bytes: usize) -> CuResult<Option<Transfer>> {

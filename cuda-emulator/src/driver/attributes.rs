@@ -115,6 +115,7 @@ static ATTRIBUTES: &[(i32, i32)] = &[
     (107, 1),                             // GENERIC_COMPRESSION_SUPPORTED: kept, without effect
     (113, 1),                             // READ_ONLY_HOST_REGISTER_SUPPORTED
     (115, 1),                             // MEMORY_POOLS_SUPPORTED
+    (119, 1),                             // MEMPOOL_SUPPORTED_HANDLE_TYPES: file descriptors
     (122, 1),                             // CAN_USE_64_BIT_STREAM_MEM_OPS
     (123, 1),                             // CAN_USE_STREAM_WAIT_VALUE_NOR
     (125, 1),                             // IPC_EVENT_SUPPORTED

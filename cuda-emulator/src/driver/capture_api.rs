@@ -47,7 +47,6 @@ fn begin_capture_to_graph(
 }
 
 fn end_capture(handle: CUstream, out: Out<CUgraph>) -> CuResult<()> {
-    out.check()?;
     out.set(Handle::NULL);
     let (_, stream) = stream::with_stream(handle)?;
     let capture = {
@@ -157,12 +156,12 @@ fn update_dependencies_v2(
     count: usize,
     flags: u32,
 ) -> CuResult<()> {
-    if flags > SET_DEPENDENCIES {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-    }
     let (_, stream) = stream::with_stream(handle)?;
     let mut branch = capture::lock(&stream);
     let branch = branch.as_mut().ok_or(CUresult::CUDA_ERROR_ILLEGAL_STATE)?;
+    if flags > SET_DEPENDENCIES {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
     if branch.capture.is_invalidated() {
         return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
     }

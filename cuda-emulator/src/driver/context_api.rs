@@ -87,6 +87,9 @@ fn ctx_create_v4(
 }
 
 fn ctx_destroy(handle: CUcontext) -> CuResult<()> {
+    if handle == CUcontext::NULL {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
     context::destroy(handle)
 }
 

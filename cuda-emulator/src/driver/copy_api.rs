@@ -84,7 +84,7 @@ fn given(memory_type: u32, host: u64, device: u64) -> CuResult<(Given, u64)> {
 impl Place2D {
     fn side(&self, width: usize) -> CuResult<Side> {
         if self.memory_type == ARRAY {
-            let array = array::find(self.array)?;
+            let array = array::find_not_null(self.array)?;
             return Side::in_array(Arc::clone(&array.array), [self.x as u64, self.y as u64, 0]);
         }
         let (given, base) = given(self.memory_type, self.host, self.device)?;
@@ -100,7 +100,7 @@ impl Place3D {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
         if self.memory_type == ARRAY {
-            let array = array::find(self.array)?;
+            let array = array::find_not_null(self.array)?;
             let at = [self.x, self.y, self.z].map(|offset| offset as u64);
             return Side::in_array(Arc::clone(&array.array), at);
         }

@@ -12,6 +12,7 @@ use super::handle::Handle;
 use super::model::{self, Model};
 use super::pool::Pool;
 use super::result::{CUresult, CuResult};
+use super::shared_pool::PointerData;
 use crate::memory::{Memory, Range, RangeKind};
 
 /// A device's ordinal.
@@ -145,6 +146,38 @@ impl Device {
         Ok(ptr)
     }
 
+    /// Allocates from a pool that can be shared.
+    pub(super) fn allocate_shared(
+        &self,
+        context: Handle<Context>,
+        bytes: u64,
+        pool: &Arc<Pool>,
+    ) -> CuResult<CUdeviceptr> {
+        let shared = pool.shared.as_ref().ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        let ptr = shared.allocate(self, bytes)?;
+        self.own_shared(context, ptr, bytes, pool);
+        Ok(ptr)
+    }
+
+    /// Maps an allocation of another process.
+    pub(super) fn import_shared(
+        &self,
+        context: Handle<Context>,
+        data: PointerData,
+        pool: &Arc<Pool>,
+    ) -> CuResult<CUdeviceptr> {
+        let shared = pool.shared.as_ref().ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        let (ptr, bytes) = shared.import_pointer(self, data)?;
+        self.own_shared(context, ptr, bytes, pool);
+        Ok(ptr)
+    }
+
+    fn own_shared(&self, context: Handle<Context>, ptr: CUdeviceptr, bytes: u64, pool: &Arc<Pool>) {
+        pool.add(bytes);
+        let owner = Owner { context, pool: Some(Arc::clone(pool)), id: ptr };
+        self.allocations.lock().unwrap_or_else(PoisonError::into_inner).insert(ptr, owner);
+    }
+
     /// Frees an allocation by its first address.
     pub(super) fn free(&self, ptr: CUdeviceptr) -> CuResult<()> {
         let owner = self.disown(ptr).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
@@ -161,6 +194,9 @@ impl Device {
         let range = self.memory.range_of(ptr).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
         if let Some(pool) = &owner.pool {
             pool.remove(range.bytes);
+            if let Some(shared) = &pool.shared {
+                return shared.free(self, ptr).map(|_| ());
+            }
         }
         if range.kind == RangeKind::Managed {
             for other in all().iter().filter(|other| other.ordinal != self.ordinal) {

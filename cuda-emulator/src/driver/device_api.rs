@@ -23,9 +23,11 @@ fn device_get_count(count: Out<c_int>) -> CuResult<()> {
 fn device_get_name(name: Out<c_char>, len: c_int, ordinal: CUdevice) -> CuResult<()> {
     name.check()?;
     let device = device(ordinal)?;
-    let capacity =
-        usize::try_from(len).ok().filter(|len| *len > 0).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    copy_text(name, capacity, &device.model.name);
+    if len == 0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    // A negative length is no error to NVIDIA's driver. Here it is no room.
+    copy_text(name, usize::try_from(len).unwrap_or(0), &device.model.name);
     Ok(())
 }
 
@@ -125,8 +127,8 @@ fn device_get_texture_1d_linear_max_width(
     ordinal: CUdevice,
 ) -> CuResult<()> {
     width.check()?;
-    device(ordinal)?;
     super::array::format_of(format, channels)?;
+    device(ordinal)?;
     width.set(1 << 28);
     Ok(())
 }

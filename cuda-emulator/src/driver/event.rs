@@ -231,7 +231,6 @@ fn event_synchronize(handle: CUevent) -> CuResult<()> {
 }
 
 fn event_elapsed_time(milliseconds: Out<f32>, start: CUevent, end: CUevent) -> CuResult<()> {
-    milliseconds.check()?;
     let (start, end) = (find(start)?, find(end)?);
     context_of(&start)?;
     if !start.timing || !end.timing {
@@ -240,6 +239,7 @@ fn event_elapsed_time(milliseconds: Out<f32>, start: CUevent, end: CUevent) -> C
     let (Some(start), Some(end)) = (start.record()?, end.record()?) else {
         return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
     };
+    milliseconds.check()?;
     let (Some(start), Some(end)) = (start.at.get(), end.at.get()) else {
         return Err(CUresult::CUDA_ERROR_NOT_READY);
     };

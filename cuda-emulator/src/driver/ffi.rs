@@ -199,6 +199,12 @@ impl<T: Copy> In<T> {
 pub type Text = In<c_char>;
 
 impl Text {
+    /// As [`Self::text`], but an empty text is as bad as none.
+    pub(super) fn name(self) -> CuResult<String> {
+        self.text()
+            .and_then(|text| if text.is_empty() { Err(CUresult::CUDA_ERROR_INVALID_VALUE) } else { Ok(text) })
+    }
+
     /// The text, or CUDA_ERROR_INVALID_VALUE for NULL. Bytes that are not UTF-8 are replaced.
     pub(super) fn text(self) -> CuResult<String> {
         if self.0.is_null() {

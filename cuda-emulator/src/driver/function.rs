@@ -212,10 +212,13 @@ fn check_cache_config(config: u32) -> CuResult<()> {
     if config > 3 { Err(CUresult::CUDA_ERROR_INVALID_VALUE) } else { Ok(()) }
 }
 
+/// Calls that ask say of no handle at all that it is no value.
+fn not_null<T>(handle: Handle<T>) -> CuResult<()> {
+    if handle == Handle::NULL { Err(CUresult::CUDA_ERROR_INVALID_VALUE) } else { Ok(()) }
+}
+
 fn func_get_name(name: Out<*const c_char>, handle: CUfunction) -> CuResult<()> {
-    if handle == Handle::NULL {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-    }
+    not_null(handle)?;
     get_name(name, &*find_function(handle)?)
 }
 
@@ -225,6 +228,7 @@ fn func_get_param_info(
     offset: Out<usize>,
     size: Out<usize>,
 ) -> CuResult<()> {
+    not_null(handle)?;
     get_param_info(&*find_function(handle)?, index, offset, size)
 }
 
@@ -251,6 +255,7 @@ fn func_set_shared_mem_config(handle: CUfunction, config: u32) -> CuResult<()> {
 
 fn func_get_module(out: Out<CUmodule>, handle: CUfunction) -> CuResult<()> {
     out.check()?;
+    not_null(handle)?;
     out.set(find_function(handle)?.module(&context::current()?)?.handle);
     Ok(())
 }
@@ -267,9 +272,7 @@ fn func_load(handle: CUfunction) -> CuResult<()> {
 }
 
 fn kernel_get_name(name: Out<*const c_char>, handle: CUkernel) -> CuResult<()> {
-    if handle == Handle::NULL {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-    }
+    not_null(handle)?;
     get_name(name, &*find_kernel(handle)?)
 }
 
@@ -296,6 +299,7 @@ fn kernel_get_param_info(
     offset: Out<usize>,
     size: Out<usize>,
 ) -> CuResult<()> {
+    not_null(handle)?;
     get_param_info(&*find_kernel(handle)?, index, offset, size)
 }
 

@@ -151,6 +151,9 @@ fn populate(base: usize, bytes: usize, writable: bool) -> CuResult<()> {
     }
 }
 
+/// No process has more memory.
+const MAX_REGISTERED: usize = 1 << 47;
+
 fn mem_host_register(pointer: *mut c_void, bytes: usize, flags: u32) -> CuResult<()> {
     let context = context::current()?;
     capture::check_safe()?;
@@ -160,10 +163,13 @@ fn mem_host_register(pointer: *mut c_void, bytes: usize, flags: u32) -> CuResult
     if flags & REGISTER_IOMEMORY != 0 {
         return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
     }
+    let base = pointer as usize;
+    if bytes > MAX_REGISTERED && base.checked_add(bytes).is_some() {
+        return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+    }
     if find(pointer).is_ok_and(|pinned| pinned.allocated) {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    let base = pointer as usize;
     populate(base, bytes, flags & REGISTER_READ_ONLY == 0)?;
     if !add_range(base, bytes, RangeKind::HostRegistered) {
         return Err(CUresult::CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
@@ -175,6 +181,9 @@ fn mem_host_register(pointer: *mut c_void, bytes: usize, flags: u32) -> CuResult
 fn mem_host_unregister(pointer: *mut c_void) -> CuResult<()> {
     context::current()?;
     capture::check_safe()?;
+    if pointer.is_null() {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
     let pinned = take(pointer, false).ok_or_else(|| match find(pointer) {
         // Allocated, or inside a registered range.
         Ok(_) => CUresult::CUDA_ERROR_INVALID_VALUE,

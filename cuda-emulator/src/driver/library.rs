@@ -215,7 +215,7 @@ fn library_get_global(
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     let library = find(handle)?;
-    let (address, size) = library.module(&context::current()?)?.variable(&name.text()?)?;
+    let (address, size) = library.module(&context::current()?)?.variable(&name.name()?)?;
     out.set(address);
     bytes.set(size);
     Ok(())
@@ -228,7 +228,7 @@ fn library_get_managed(
     name: Text,
 ) -> CuResult<()> {
     let library = find(handle)?;
-    let name = name.text()?;
+    let name = name.name()?;
     let index = library.image.program.globals.iter().position(|global| global.name == name);
     let found = index.and_then(|index| Some((index, *library.managed.get(&index)?)));
     let (index, address) = found.ok_or(CUresult::CUDA_ERROR_NOT_FOUND)?;
@@ -237,7 +237,20 @@ fn library_get_managed(
     Ok(())
 }
 
+/// A function that host and device share the address of: there is none.
+fn library_get_unified_function(out: Out<*mut c_void>, handle: CUlibrary, name: Text) -> CuResult<()> {
+    out.check()?;
+    if handle == CUlibrary::NULL {
+        return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
+    }
+    find(handle).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    name.name()?;
+    Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
+}
+
 super::ffi::entries! { after_init
+    cuLibraryGetUnifiedFunction => library_get_unified_function(
+        out: Out<*mut c_void>, library: CUlibrary, name: Text);
     cuLibraryLoadData => library_load_data(
         out: Out<CUlibrary>, image: *const c_void, jit_options: In<u32>, jit_values: *mut *mut c_void, jit_count: u32,
         options: In<u32>, values: *mut *mut c_void, count: u32);

@@ -89,6 +89,17 @@ fn text_of(kind: u32, bytes: &[u8], options: &JitOptions) -> CuResult<String> {
     }
 }
 
+/// The names that a text defines for all others.
+fn visible_names(text: &str) -> Vec<&str> {
+    let lines = text.lines().filter(|line| line.trim_start().starts_with(".visible "));
+    let found = lines.filter_map(|line| {
+        let line = line.trim();
+        let declared = line.split(['(', '[', '=', ';']).next().unwrap_or(line);
+        declared.split_whitespace().next_back()
+    });
+    found.filter(|word| !word.is_empty() && !word.starts_with('.')).collect()
+}
+
 fn add(linker: &Linker, kind: u32, bytes: &[u8]) -> CuResult<()> {
     let options = &linker.options.0;
     let text = text_of(kind, bytes, options)?;
@@ -101,6 +112,11 @@ fn add(linker: &Linker, kind: u32, bytes: &[u8]) -> CuResult<()> {
     let mut state = linker.state.lock().unwrap_or_else(PoisonError::into_inner);
     if state.image.is_some() || state.texts.len() >= MAX_INPUTS {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    // The same variable or kernel twice is the mistake of what comes second.
+    let names = visible_names(&text);
+    if state.texts.iter().any(|known| visible_names(known).iter().any(|name| names.contains(name))) {
+        return Err(image::report(options, "a name is defined twice", CUresult::CUDA_ERROR_INVALID_SOURCE));
     }
     state.texts.push(text);
     Ok(())
@@ -143,9 +159,6 @@ fn link_complete(handle: CUlinkState, out: Out<*const c_void>, bytes: Out<usize>
     out.check()?;
     let options = &linker.options.0;
     let mut state = linker.state.lock().unwrap_or_else(PoisonError::into_inner);
-    if state.texts.is_empty() {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-    }
     if state.image.is_none() {
         let started = Instant::now();
         let texts: Vec<_> = state.texts.iter().map(String::as_str).collect();

@@ -61,7 +61,7 @@ impl MemOp {
 
     fn check(&self) -> CuResult<()> {
         let flags = match self.operation {
-            WAIT_32 | WAIT_64 if self.flags & WAIT_FLUSH != 0 => {
+            WAIT_32 | WAIT_64 if self.flags & !WAIT_KIND == WAIT_FLUSH => {
                 return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
             }
             WAIT_32 | WAIT_64 => WAIT_KIND,
@@ -154,7 +154,7 @@ pub(super) fn run(operation: &MemOp) -> CuResult<()> {
 
 fn submit(stream: CUstream, operations: Vec<MemOp>) -> CuResult<()> {
     let (context, stream) = stream::place_work(stream)?;
-    if !capture::add(&stream, || Ok(Work::MemOps(operations.clone())))? {
+    if !capture::add(&stream, || Ok(Work::MemOps(operations.clone().into())))? {
         context.submit_work(&stream, move |_| operations.iter().try_for_each(run));
     }
     Ok(())

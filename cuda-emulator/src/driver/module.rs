@@ -167,7 +167,7 @@ fn module_load(out: Out<CUmodule>, path: Text) -> CuResult<()> {
 
 /// A file's bytes, and enough zeros for a text to end and a header to be read.
 pub(super) fn read_file(path: Text) -> CuResult<Vec<u8>> {
-    let path = OsString::from_vec(path.text()?.into_bytes());
+    let path = OsString::from_vec(path.name()?.into_bytes());
     let mut bytes = fs::read(path).map_err(|_| CUresult::CUDA_ERROR_FILE_NOT_FOUND)?;
     let complete = match bytes.first_chunk() {
         Some(header) if header[..4] == crate::fatbin::CONTAINER_MAGIC.to_le_bytes() => {
@@ -223,10 +223,18 @@ fn module_get_global(out: Out<CUdeviceptr>, bytes: Out<usize>, handle: CUmodule,
     if out.is_null() && bytes.is_null() {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    let (address, size) = find(handle)?.variable(&name.text()?)?;
+    let (address, size) = find(handle)?.variable(&name.name()?)?;
     out.set(address);
     bytes.set(size);
     Ok(())
+}
+
+/// No module has texture or surface references: compilers of CUDA 13 make none.
+fn module_get_reference(out: Out<*mut c_void>, handle: CUmodule, name: Text) -> CuResult<()> {
+    out.check()?;
+    find(handle)?;
+    name.name()?;
+    Err(CUresult::CUDA_ERROR_NOT_FOUND)
 }
 
 fn module_get_loading_mode(mode: Out<u32>) -> CuResult<()> {
@@ -236,6 +244,8 @@ fn module_get_loading_mode(mode: Out<u32>) -> CuResult<()> {
 }
 
 super::ffi::entries! { after_init
+    cuModuleGetTexRef => module_get_reference(out: Out<*mut c_void>, module: CUmodule, name: Text);
+    cuModuleGetSurfRef => module_get_reference(out: Out<*mut c_void>, module: CUmodule, name: Text);
     cuModuleLoad => module_load(out: Out<CUmodule>, path: Text);
     cuModuleLoadData => module_load_data(out: Out<CUmodule>, image: *const c_void);
     cuModuleLoadDataEx => module_load_data_ex(

@@ -1,25 +1,54 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The exported names that nothing implements yet: each answers CUDA_ERROR_NOT_SUPPORTED.
+//! The exported names that nothing implements: each checks its arguments as NVIDIA's driver does and refuses the call.
 
-use super::result::CUresult;
+use super::device::device;
+use super::result::{CUresult, CuResult};
+
+/// A condition that arguments must meet, by the number of the argument, and the code if it does not.
+#[derive(Clone, Copy)]
+enum Check {
+    NotNull(usize, u32),
+    Device(usize, u32),
+    OneOf(usize, &'static [u32], u32),
+    Below(usize, u32, u32),
+}
+
+/// So many arguments are passed in registers and can be looked at.
+const ARGUMENTS: usize = 6;
 
 macro_rules! not_supported {
-    ($($name:ident)*) => { $(
-        #[doc = "Answers CUDA_ERROR_NOT_SUPPORTED."]
+    ($($name:ident [$($check:expr),*] $code:literal;)*) => { $(
+        #[doc = "Refuses the call."]
         #[unsafe(no_mangle)]
         #[allow(non_snake_case, reason = "CUDA's name")]
-        pub extern "C" fn $name() -> CUresult {
-            // The C caller passes arguments; the calling conventions of all Linux targets let a function ignore them.
-            answer(stringify!($name))
+        pub extern "C" fn $name(a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> CUresult {
+            // Functions may have fewer arguments: then the rest is arbitrary, and no check names it. The calling
+            // conventions of all Linux targets allow that.
+            refuse(stringify!($name), [a, b, c, d, e, f], &[$($check),*], $code)
         }
     )* };
 }
 
-fn answer(name: &str) -> CUresult {
+fn refuse(name: &str, arguments: [usize; ARGUMENTS], checks: &[Check], code: u32) -> CUresult {
     super::ffi::before_init(|| {
-        log::info!("{name} is not supported by the emulated device");
-        Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
+        for check in checks {
+            run(*check, &arguments)?;
+        }
+        if code == CUresult::CUDA_ERROR_NOT_SUPPORTED.0 {
+            log::info!("{name} is not supported by the emulated device");
+        }
+        Err(CUresult(code))
     })
+}
+
+fn run(check: Check, arguments: &[usize; ARGUMENTS]) -> CuResult<()> {
+    let (good, code) = match check {
+        Check::NotNull(index, code) => (arguments[index] != 0, code),
+        Check::Device(index, code) => (device(arguments[index] as i32).is_ok(), code),
+        Check::Below(index, value, code) => ((arguments[index] as u32) < value, code),
+        Check::OneOf(index, values, code) => (values.contains(&(arguments[index] as u32)), code),
+    };
+    if good { Ok(()) } else { Err(CUresult(code)) }
 }
 
 include!(concat!(env!("OUT_DIR"), "/not_supported.rs"));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! How many blocks of a kernel fit on a multiprocessor, by the rules of the device's compute capability.
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
 
 use super::attributes::{REGISTERS, WARP};
 use super::device;
@@ -72,6 +72,9 @@ fn max_potential_block_size(
 ) -> CuResult<()> {
     min_grid.check()?;
     block.check()?;
+    if limit < 0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
     let function = function::find(handle)?;
     let kernel = function.kernel()?;
     let most = function.max_threads()?;
@@ -118,10 +121,10 @@ fn available_dynamic_smem(
     threads: c_int,
 ) -> CuResult<()> {
     out.check()?;
-    let function = function::find(handle)?;
     let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
     let blocks = u32::try_from(blocks).ok().filter(|blocks| *blocks > 0).ok_or(invalid)?;
     let threads = u32::try_from(threads).ok().filter(|threads| *threads > 0).ok_or(invalid)?;
+    let function = function::find(handle)?;
     let limits = device::current_or_first()?.model.limits();
     if threads > function.max_threads()?
         || blocks_per_multiprocessor(&limits, function.kernel()?, threads, 0) < blocks
@@ -134,7 +137,20 @@ fn available_dynamic_smem(
     Ok(())
 }
 
+/// Clusters are launched, but nobody says how many fit.
+fn of_clusters(out: Out<c_int>, handle: CUfunction, config: *const c_void) -> CuResult<()> {
+    out.check()?;
+    if handle == CUfunction::NULL || config.is_null() {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    function::find(handle)?;
+    Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
+}
+
 super::ffi::entries! { after_init
+    cuOccupancyMaxActiveClusters => of_clusters(out: Out<c_int>, function: CUfunction, config: *const c_void);
+    cuOccupancyMaxPotentialClusterSize => of_clusters(
+        out: Out<c_int>, function: CUfunction, config: *const c_void);
     cuOccupancyMaxActiveBlocksPerMultiprocessor => max_active_blocks(
         out: Out<c_int>, function: CUfunction, threads: c_int, dynamic: usize);
     cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags => max_active_blocks_with_flags(

@@ -13,6 +13,7 @@ use super::ffi::{In, Out};
 use super::graph;
 use super::handle::{Handle, Registry};
 use super::result::{CUresult, CuResult};
+use super::shared_pool::{PointerData, SharedPool};
 use super::stream::{self, CUstream, Stream};
 use crate::memory::RangeKind;
 
@@ -27,8 +28,12 @@ const USED_HIGH: u32 = 8;
 /// CU_MEM_ALLOCATION_TYPE_PINNED, CU_MEM_LOCATION_TYPE_DEVICE
 const PINNED: u32 = 1;
 const LOCATION_DEVICE: u32 = 1;
+/// CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+const BY_FILE: u32 = 1;
 /// CU_MEM_ACCESS_FLAGS_PROT_READWRITE
 const READ_WRITE: u32 = 3;
+
+const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 
 /// Made by cuMemPoolCreate, and the default ones once they were asked for.
 static POOLS: Registry<Pool> = Registry::new();
@@ -43,6 +48,8 @@ pub struct Pool {
     /// The three reuse policies: kept, without effect.
     policies: [AtomicU32; 3],
     default: bool,
+    /// Where its memory comes from when it can be shared; else from the device.
+    pub(super) shared: Option<SharedPool>,
     /// Other devices that reach its memory.
     peers: Mutex<BTreeSet<CUdevice>>,
 }
@@ -86,12 +93,17 @@ impl CUmemPoolProps {
         }
     }
 
+    /// Whether other processes are to share the memory.
+    pub(super) fn is_shareable(&self) -> bool {
+        self.handle_types != 0
+    }
+
     /// The device that they name.
     pub(super) fn device_ordinal(&self) -> CuResult<CUdevice> {
         if self.alloc_type != PINNED || self.location.kind != LOCATION_DEVICE {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
-        if self.handle_types != 0 {
+        if self.handle_types & !BY_FILE != 0 {
             return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
         }
         Ok(device(self.location.id)?.ordinal)
@@ -119,6 +131,7 @@ impl Pool {
             threshold: AtomicU64::new(0),
             policies: [1, 1, 1].map(AtomicU32::new),
             default: true,
+            shared: None,
             peers: Mutex::default(),
         }
     }
@@ -153,12 +166,19 @@ fn get_default_mem_pool(out: Out<CUmemoryPool>, ordinal: CUdevice) -> CuResult<(
 
 fn get_mem_pool(out: Out<CUmemoryPool>, ordinal: CUdevice) -> CuResult<()> {
     out.check()?;
-    out.set(device(ordinal)?.current_pool.lock().unwrap_or_else(PoisonError::into_inner).publish());
+    out.set(
+        device(ordinal)
+            .map_err(|_| INVALID)?
+            .current_pool
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .publish(),
+    );
     Ok(())
 }
 
 fn set_mem_pool(ordinal: CUdevice, handle: CUmemoryPool) -> CuResult<()> {
-    let device = device(ordinal)?;
+    let device = device(ordinal).map_err(|_| INVALID)?;
     let pool = find(handle)?;
     if pool.ordinal != ordinal {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
@@ -167,10 +187,38 @@ fn set_mem_pool(ordinal: CUdevice, handle: CUmemoryPool) -> CuResult<()> {
     Ok(())
 }
 
+/// The device of a location that has pools of this type: memory of the host has none here.
+fn device_of(location: In<CUmemLocation>, kind: u32) -> CuResult<CUdevice> {
+    const MANAGED: u32 = 2;
+    let location = location.get()?;
+    match (location.kind, kind) {
+        (LOCATION_DEVICE, PINNED) => Ok(location.id),
+        (0, _) => Err(INVALID),
+        (_, PINNED | MANAGED) => Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
+        _ => Err(INVALID),
+    }
+}
+
+fn get_default_pool_of(out: Out<CUmemoryPool>, location: In<CUmemLocation>, kind: u32) -> CuResult<()> {
+    out.check()?;
+    get_default_mem_pool(out, device_of(location, kind)?)
+}
+
+fn get_pool_of(out: Out<CUmemoryPool>, location: In<CUmemLocation>, kind: u32) -> CuResult<()> {
+    out.check()?;
+    get_mem_pool(out, device_of(location, kind)?)
+}
+
+fn set_pool_of(location: In<CUmemLocation>, kind: u32, pool: CUmemoryPool) -> CuResult<()> {
+    set_mem_pool(device_of(location, kind)?, pool)
+}
+
 fn pool_create(out: Out<CUmemoryPool>, props: In<CUmemPoolProps>) -> CuResult<()> {
     out.check()?;
     let props = props.get()?;
-    let pool = Pool { default: false, ..Pool::new(props.device_ordinal()?) };
+    let ordinal = props.device_ordinal()?;
+    let shared = if props.is_shareable() { Some(SharedPool::new()?) } else { None };
+    let pool = Pool { default: false, shared, ..Pool::new(ordinal) };
     out.set(Arc::new(pool).publish());
     Ok(())
 }
@@ -278,6 +326,9 @@ fn allocate_from(context: &Context, pool: Arc<Pool>, bytes: usize) -> CuResult<C
     if bytes == 0 {
         return Ok(0);
     }
+    if pool.shared.is_some() {
+        return context.device.allocate_shared(context.handle, bytes as u64, &pool);
+    }
     // At once: work that uses it is behind this call in the stream, and freed memory is free only when the stream got there.
     context.device.allocate(context.handle, bytes as u64, RangeKind::Device, Some(pool))
 }
@@ -343,7 +394,57 @@ fn mem_free_async(ptr: CUdeviceptr, stream: CUstream) -> CuResult<()> {
     Ok(())
 }
 
+fn export_pool(out: Out<i32>, handle: CUmemoryPool, kind: u32, flags: u64) -> CuResult<()> {
+    out.check()?;
+    let pool = find(handle)?;
+    let shared = pool.shared.as_ref().ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    if kind != BY_FILE || flags != 0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    out.set(shared.export()?);
+    Ok(())
+}
+
+/// The pool belongs to the current device: the file does not say to which.
+fn import_pool(out: Out<CUmemoryPool>, file: *mut c_void, kind: u32, flags: u64) -> CuResult<()> {
+    out.check()?;
+    if kind != BY_FILE || flags != 0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let shared = Some(SharedPool::import(file as i32)?);
+    let ordinal = device::current_or_first()?.ordinal;
+    out.set(Arc::new(Pool { default: false, shared, ..Pool::new(ordinal) }).publish());
+    Ok(())
+}
+
+fn export_pointer(out: Out<PointerData>, ptr: CUdeviceptr) -> CuResult<()> {
+    let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
+    out.check()?;
+    let pool = device::all().iter().find_map(|device| device.owner(ptr)).and_then(|owner| owner.pool);
+    let pool = pool.ok_or(invalid)?;
+    out.set(pool.shared.as_ref().ok_or(invalid)?.export_pointer(ptr)?);
+    Ok(())
+}
+
+fn import_pointer(out: Out<CUdeviceptr>, handle: CUmemoryPool, data: In<PointerData>) -> CuResult<()> {
+    out.check()?;
+    let pool = find(handle)?;
+    let context = context::current()?;
+    out.set(device(pool.ordinal)?.import_shared(context.handle, data.get()?, &pool)?);
+    Ok(())
+}
+
 super::ffi::entries! { after_init
+    cuMemGetDefaultMemPool => get_default_pool_of(
+        out: Out<CUmemoryPool>, location: In<CUmemLocation>, kind: u32);
+    cuMemGetMemPool => get_pool_of(out: Out<CUmemoryPool>, location: In<CUmemLocation>, kind: u32);
+    cuMemSetMemPool => set_pool_of(location: In<CUmemLocation>, kind: u32, pool: CUmemoryPool);
+    cuMemPoolExportToShareableHandle => export_pool(
+        out: Out<i32>, pool: CUmemoryPool, kind: u32, flags: u64);
+    cuMemPoolImportFromShareableHandle => import_pool(
+        out: Out<CUmemoryPool>, file: *mut c_void, kind: u32, flags: u64);
+    cuMemPoolExportPointer => export_pointer(out: Out<PointerData>, ptr: CUdeviceptr);
+    cuMemPoolImportPointer => import_pointer(out: Out<CUdeviceptr>, pool: CUmemoryPool, data: In<PointerData>);
     cuDeviceGetDefaultMemPool => get_default_mem_pool(out: Out<CUmemoryPool>, device: CUdevice);
     cuDeviceGetMemPool => get_mem_pool(out: Out<CUmemoryPool>, device: CUdevice);
     cuDeviceSetMemPool => set_mem_pool(device: CUdevice, pool: CUmemoryPool);

@@ -18,6 +18,9 @@ const SUCCESS: u32 = 0;
 const SYMBOL_NOT_FOUND: u32 = 1;
 const VERSION_NOT_SUFFICIENT: u32 = 2;
 
+/// No CUDA has a version like that.
+const MAX_VERSION: i32 = 1_000_000;
+
 fn get_proc_address(
     symbol: Text,
     function: Out<*mut c_void>,
@@ -27,7 +30,7 @@ fn get_proc_address(
 ) -> CuResult<()> {
     function.check()?;
     let name = symbol.text()?;
-    if flags & !(LEGACY_STREAM | PER_THREAD_DEFAULT_STREAM) != 0 {
+    if version > MAX_VERSION || flags & !(LEGACY_STREAM | PER_THREAD_DEFAULT_STREAM) != 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     match find(&name, version, flags & PER_THREAD_DEFAULT_STREAM != 0) {
@@ -70,8 +73,11 @@ fn driver_get_version(version: Out<i32>) -> CuResult<()> {
 }
 
 /// NVIDIA's private tables are not imitated.
-fn get_export_table(table: Out<*const c_void>, _id: *const c_void) -> CuResult<()> {
+fn get_export_table(table: Out<*const c_void>, id: *const c_void) -> CuResult<()> {
     table.check()?;
+    if id.is_null() {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
     table.set(std::ptr::null());
     Err(CUresult::CUDA_ERROR_NOT_FOUND)
 }

@@ -34,9 +34,9 @@ fn get_attribute(handle: CUstream, attribute: u32, value: Out<[u32; 16]>) -> CuR
 }
 
 fn set_attribute(handle: CUstream, attribute: u32, value: In<[u32; 16]>) -> CuResult<()> {
-    let (_, stream) = stream::with_stream(handle)?;
     check(attribute)?;
     let mut value = value.get()?;
+    let (_, stream) = stream::with_stream(handle)?;
     if attribute == PRIORITY {
         value[0] = (value[0] as i32).clamp(PRIORITIES.1, PRIORITIES.0) as u32;
     }

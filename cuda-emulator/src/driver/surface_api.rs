@@ -43,7 +43,10 @@ fn find(handle: CUsurfObject) -> CuResult<Arc<SurfaceObject>> {
 
 fn surf_object_destroy(handle: CUsurfObject) -> CuResult<()> {
     context::current()?;
-    find(handle)?;
+    // What is no object is as good as destroyed: so says an H200.
+    if find(handle).is_err() {
+        return Ok(());
+    }
     // Kernels that were launched before may not have looked it up yet.
     context::wait_all_idle();
     OBJECTS.remove(handle);

@@ -96,8 +96,11 @@ fn set_access(
 fn get_access(flags: Out<u64>, location: In<CUmemLocation>, ptr: CUdeviceptr) -> CuResult<()> {
     flags.check()?;
     let location = location.get()?;
-    if location.kind != 1 {
+    if ptr == 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    if location.kind != 1 {
+        return Err(CUresult::CUDA_ERROR_INVALID_DEVICE);
     }
     flags.set(virtual_memory::access(ptr, device(location.id)?.ordinal)?.into());
     Ok(())
@@ -140,8 +143,11 @@ fn export(out: *mut c_void, handle: CUmemGenericAllocationHandle, kind: u32, fla
 
 fn import(out: Out<CUmemGenericAllocationHandle>, shared: *mut c_void, kind: u32) -> CuResult<()> {
     out.check()?;
-    if kind != FILE_DESCRIPTOR {
-        return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+    match kind {
+        FILE_DESCRIPTOR => {}
+        // Handles of Windows and of fabrics.
+        2 | 4 | 8 => return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
+        _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
     }
     // The descriptor itself is passed in the pointer.
     let descriptor = i32::try_from(shared as usize).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?;

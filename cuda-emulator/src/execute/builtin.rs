@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The functions that the driver provides to kernels: vprintf, __assertfail, malloc, free.
+//! The functions that the driver provides to kernels: vprintf, __assertfail, malloc, free, and of the device runtime
+//! cudaGraphSetConditional.
 
 use super::format::{Arguments, format};
 use super::machine::{Flow, Machine, lanes_of};
+use crate::conditions::Condition;
 use crate::launch::FaultKind;
 use crate::lower::code::{Call, Handler, Instr, frame, window};
 
@@ -16,6 +18,7 @@ pub(crate) fn select(name: &str) -> Option<(Handler, usize)> {
         "__assertfail" => (assert_fail, 5),
         "malloc" => (allocate, 1),
         "free" => (release, 1),
+        "cudaGraphSetConditional" => (set_conditional, 2),
         _ => return None,
     })
 }
@@ -198,6 +201,21 @@ unsafe fn release(machine: &mut Machine<'_>, instr: &Instr) -> Flow {
             let what = format!("free of {base:#x}, which malloc did not return");
             return machine.fail(instr, lane, FaultKind::IllegalAddress, base, &what);
         }
+    }
+    Flow::Next
+}
+
+/// `void cudaGraphSetConditional(cudaGraphConditionalHandle handle, unsigned int value)`
+unsafe fn set_conditional(machine: &mut Machine<'_>, instr: &Instr) -> Flow {
+    let call = &machine.grid.code.calls[instr.imm as usize];
+    for lane in lanes_of(machine.mask) {
+        let handle = argument(machine, call, lane, 0);
+        let value = argument(machine, call, lane, 1) as u32;
+        let Some(condition) = Condition::find(handle) else {
+            let what = format!("cudaGraphSetConditional of {handle:#x}, which is no handle");
+            return machine.fail(instr, lane, FaultKind::IllegalAddress, handle, &what);
+        };
+        condition.set(value);
     }
     Flow::Next
 }

@@ -47,6 +47,10 @@ impl CudaError {
     pub const HOST_MEMORY_ALREADY_REGISTERED: Self = Self(712);
     /// `CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED`.
     pub const HOST_MEMORY_NOT_REGISTERED: Self = Self(713);
+    /// Something cannot be mapped.
+    pub const MAP_FAILED: Self = Self(205);
+    /// The operating system refuses.
+    pub const OPERATING_SYSTEM: Self = Self(304);
     /// `CUDA_ERROR_NOT_PERMITTED`.
     pub const NOT_PERMITTED: Self = Self(800);
     /// `CUDA_ERROR_NOT_SUPPORTED`.

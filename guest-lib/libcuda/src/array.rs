@@ -95,6 +95,14 @@ fn part(
     Ok(api.driver.arrays.add_part(number, handle, Array { descriptor, context, owner }))
 }
 
+/// Levels of the largest mipmapped array.
+const MAX_LEVELS: u32 = 32;
+
+/// No array at all is no value, anything else that is none no handle.
+pub fn not_null(array: u64) -> Result<(), CudaError> {
+    if array == 0 { Err(CudaError::INVALID_VALUE) } else { Ok(()) }
+}
+
 entry_points! {
     /// Creates a 1D or 2D array.
     call cuArrayCreate_v2(api, pHandle: Out<u64>, pAllocateArray: In<ArrayDescriptor2D>) {
@@ -134,8 +142,9 @@ entry_points! {
     /// What an array with deferred mapping needs.
     call cuArrayGetMemoryRequirements(api, memoryRequirements: Out<Requirements>, array: u64, device: i32) {
         memoryRequirements.check()?;
+        not_null(array)?;
         api.driver.arrays.check(array)?;
-        let device = api.driver.devices.check(device)?;
+        let device = api.driver.devices.check(device).map_err(|_| CudaError::INVALID_VALUE)?;
         let (bytes, alignment) = calls::cuArrayGetMemoryRequirements(&mut api.in_context()?, ArrayId(array), device)?;
         let (bytes, alignment) = (bytes as usize, alignment as usize);
         memoryRequirements.set(Requirements { bytes, alignment, reserved: [0; 4] })
@@ -143,6 +152,7 @@ entry_points! {
 
     /// There are no sparse arrays, and of others it is an error to ask.
     call cuArrayGetSparseProperties(api, _sparseProperties: HostPtr, array: u64) {
+        not_null(array)?;
         api.driver.arrays.check(array)?;
         Err(CudaError::INVALID_VALUE)
     }
@@ -158,6 +168,9 @@ entry_points! {
     /// Creates a mipmapped array.
     call cuMipmappedArrayCreate(api, pHandle: Out<u64>, pMipmappedArrayDesc: In<ArrayDescriptor3D>, numMipmapLevels: u32) {
         pHandle.check()?;
+        if numMipmapLevels > MAX_LEVELS {
+            return Err(CudaError::INVALID_VALUE);
+        }
         let descriptor = pMipmappedArrayDesc.get()?.into();
         let context = api.context()?.0;
         let handle = mint();
@@ -186,8 +199,9 @@ entry_points! {
     /// What a mipmapped array with deferred mapping needs.
     call cuMipmappedArrayGetMemoryRequirements(api, memoryRequirements: Out<Requirements>, mipmap: u64, device: i32) {
         memoryRequirements.check()?;
+        not_null(mipmap)?;
         api.driver.arrays.check_mipmap(mipmap)?;
-        let device = api.driver.devices.check(device)?;
+        let device = api.driver.devices.check(device).map_err(|_| CudaError::INVALID_VALUE)?;
         let call = &mut api.in_context()?;
         let (bytes, alignment) = calls::cuMipmappedArrayGetMemoryRequirements(call, MipmappedArrayId(mipmap), device)?;
         let (bytes, alignment) = (bytes as usize, alignment as usize);
@@ -196,6 +210,7 @@ entry_points! {
 
     /// There are no sparse arrays, and of others it is an error to ask.
     call cuMipmappedArrayGetSparseProperties(api, _sparseProperties: HostPtr, mipmap: u64) {
+        not_null(mipmap)?;
         api.driver.arrays.check_mipmap(mipmap)?;
         Err(CudaError::INVALID_VALUE)
     }

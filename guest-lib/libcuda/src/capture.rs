@@ -187,7 +187,6 @@ entry_points! {
 
     /// Ends a capture.
     call cuStreamEndCapture / cuStreamEndCapture_ptsz (api, hStream: u64, phGraph: Out<u64>) {
-        phGraph.check()?;
         let ended = calls::cuStreamEndCapture(&mut api.in_context_of(hStream)?, api.stream(hStream));
         let goes_on = |error: &CudaError| {
             matches!(error.code(), WRONG_THREAD | ILLEGAL_STATE) || *error == CudaError::INVALID_HANDLE
@@ -195,7 +194,7 @@ entry_points! {
         if !ended.as_ref().is_err_and(goes_on) {
             api.driver.captures.ended();
         }
-        phGraph.set(ended.map(|graph| graph.0).unwrap_or(0))?;
+        phGraph.set_if_wanted(ended.map(|graph| graph.0).unwrap_or(0));
         ended.map(|_| ())
     }
 

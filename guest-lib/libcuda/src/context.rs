@@ -118,7 +118,23 @@ fn synchronize(api: Api, context: u64) -> Result<(), CudaError> {
     Ok(())
 }
 
+fn of_context(api: Api, context: u64, event: u64) -> Result<(), CudaError> {
+    api.driver.contexts.device_of(context).map_err(|_| CudaError::INVALID_CONTEXT)?;
+    api.driver.streams.get(event)?;
+    Err(CudaError::NOT_SUPPORTED)
+}
+
 entry_points! {
+    /// Records the work of a whole context: not served.
+    call cuCtxRecordEvent(api, hCtx: u64, hEvent: u64) {
+        of_context(api, hCtx, hEvent)
+    }
+
+    /// Has a whole context wait: not served.
+    call cuCtxWaitEvent(api, hCtx: u64, hEvent: u64) {
+        of_context(api, hCtx, hEvent)
+    }
+
     /// Holds the device's primary context.
     call cuDevicePrimaryCtxRetain(api, pctx: Out<u64>, dev: i32) {
         pctx.check()?;
@@ -199,6 +215,9 @@ entry_points! {
 
     /// Gives a context back; nobody else can hold it, since `cuCtxAttach` is not served.
     call cuCtxDetach(api, ctx: u64) {
+        if ctx == 0 {
+            return Err(CudaError::INVALID_CONTEXT);
+        }
         destroy(api, ctx)
     }
 
@@ -304,7 +323,10 @@ entry_points! {
     }
 
     /// Without effect since compute capability 5.0.
-    call cuCtxSetSharedMemConfig(api, _config: i32) {
+    call cuCtxSetSharedMemConfig(api, config: i32) {
+        if !(0..=2).contains(&config) {
+            return Err(CudaError::INVALID_VALUE);
+        }
         api.context().map(|_| ())
     }
 

@@ -14,6 +14,9 @@ use crate::ffi::{Name, Out, OutName};
 /// Attributes to ask for: those of CUDA 13.0, and room for later ones.
 const MAX_ATTRIBUTES: usize = 192;
 const MULTIPROCESSOR_COUNT: i32 = 16;
+/// Pools are shared as file descriptors only (`CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`).
+const MEMPOOL_HANDLE_TYPES: usize = 119;
+const HANDLE_TYPE_FILE: i32 = 1;
 /// Served for one device: see `cuLaunchCooperativeKernelMultiDevice`.
 const COOPERATIVE_MULTI_DEVICE_LAUNCH: usize = 96;
 const COMPUTE_CAPABILITY_MAJOR: i32 = 75;
@@ -37,7 +40,6 @@ const OVERRIDES: &[(i32, i32)] = &[
     (114, 0),  // TIMELINE_SEMAPHORE_INTEROP_SUPPORTED
     (116, 0),  // GPU_DIRECT_RDMA_SUPPORTED
     (117, 0),  // GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS
-    (119, 0),  // MEMPOOL_SUPPORTED_HANDLE_TYPES
     (121, 0),  // DEFERRED_MAPPING_CUDA_ARRAY_SUPPORTED
     (122, 0),  // CAN_USE_64_BIT_STREAM_MEM_OPS
     (123, 0),  // CAN_USE_STREAM_WAIT_VALUE_NOR
@@ -85,6 +87,11 @@ impl Snapshot {
             {
                 *slot = value;
             }
+        }
+        if let Some(slot) = attributes.get_mut(MEMPOOL_HANDLE_TYPES - 1)
+            && *slot != i32::MIN
+        {
+            *slot &= HANDLE_TYPE_FILE;
         }
         if session.device_count() > 1
             && let Some(slot) = attributes.get_mut(COOPERATIVE_MULTI_DEVICE_LAUNCH - 1)
@@ -162,7 +169,9 @@ entry_points! {
 
     /// The device's name.
     call cuDeviceGetName(api, name: OutName, len: i32, dev: i32) {
-        name.set(&api.driver.device(dev)?.name, len)
+        let text = &api.driver.device(dev)?.name;
+        // A negative length is no error to NVIDIA's driver. Here it is no room.
+        if len < 0 { Ok(()) } else { name.set(text, len) }
     }
 
     /// The device's UUID.

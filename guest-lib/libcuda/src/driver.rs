@@ -18,6 +18,7 @@ use crate::function_table::Functions;
 use crate::graph::kept::Kept;
 use crate::graph::pageable::Buffers;
 use crate::link::Links;
+use crate::logs::Registered;
 use crate::memory::Memory;
 use crate::module_table::Modules;
 use crate::pool::Pools;
@@ -64,6 +65,8 @@ pub struct Driver {
     pub callbacks: Callbacks,
     /// Whether streams capture.
     pub captures: Captures,
+    /// What programs wait for messages with.
+    pub registered: Registered,
     /// What nodes of graphs point programs to.
     pub kept: Kept,
     /// Memory between graphs and what the GPU does not reach.
@@ -97,6 +100,7 @@ impl Driver {
             memory: Memory::default(),
             callbacks: Callbacks::default(),
             captures: Captures::default(),
+            registered: Registered::default(),
             kept: Kept::default(),
             buffers: Buffers::default(),
         });

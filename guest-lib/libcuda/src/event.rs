@@ -33,6 +33,8 @@ fn record(api: Api, event: u64, stream: u64, flags: u32) -> Result<(), CudaError
 }
 
 fn destroy(api: Api, event: u64) -> Result<(), CudaError> {
+    // Before it is posted: nobody would hear of it.
+    api.driver.streams.get(event)?;
     let mut call = api.in_context_of(event)?;
     if api.may_post(event) {
         call = call.posted();
@@ -64,7 +66,6 @@ fn reach(
 }
 
 fn elapsed(api: Api, milliseconds: Out<f32>, start: u64, end: u64) -> Result<(), CudaError> {
-    milliseconds.check()?;
     milliseconds.set(calls::cuEventElapsedTime_v2(
         &mut api.in_context_of(start)?,
         EventId(start),

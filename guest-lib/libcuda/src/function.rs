@@ -18,6 +18,11 @@ fn get_attribute(api: Api, attribute: i32, function: u64) -> Result<i32, CudaErr
     calls::cuFuncGetAttribute(&mut api.in_context()?, attribute, FunctionId(function))
 }
 
+/// Calls that ask say of no handle at all that it is no value.
+fn not_null(function: u64) -> Result<(), CudaError> {
+    if function == 0 { Err(CudaError::INVALID_VALUE) } else { Ok(()) }
+}
+
 fn param_info(
     api: Api,
     function: u64,
@@ -26,6 +31,7 @@ fn param_info(
     size: Out<usize>,
 ) -> Result<(), CudaError> {
     offset.check()?;
+    not_null(function)?;
     let known = api.driver.functions.get(function)?;
     let parameters = known.parameters(api, function)?;
     let layout = parameters.layouts.get(index).ok_or(CudaError::INVALID_VALUE)?;
@@ -36,9 +42,7 @@ fn param_info(
 /// The name of a kernel or of a function: here the driver does not take one for the other.
 fn name(api: Api, function: u64, kernel: bool, name: Out<*const i8>) -> Result<(), CudaError> {
     name.check()?;
-    if function == 0 {
-        return Err(CudaError::INVALID_VALUE);
-    }
+    not_null(function)?;
     let known = api.driver.functions.get(function)?;
     if kernel != matches!(known.owner, Owner::Library(_)) {
         return Err(CudaError::INVALID_HANDLE);
@@ -66,13 +70,15 @@ entry_points! {
     }
 
     /// Without effect since compute capability 5.0.
-    call cuFuncSetSharedMemConfig(api, hfunc: u64, _config: i32) {
-        api.driver.functions.get(hfunc).map(|_| ())
+    call cuFuncSetSharedMemConfig(api, hfunc: u64, config: i32) {
+        api.driver.functions.get(hfunc)?;
+        if (0..=2).contains(&config) { Ok(()) } else { Err(CudaError::INVALID_VALUE) }
     }
 
     /// The module of a function.
     call cuFuncGetModule(api, hmod: Out<u64>, hfunc: u64) {
         hmod.check()?;
+        not_null(hfunc)?;
         match api.driver.functions.get(hfunc)?.owner {
             Owner::Module(module) => hmod.set(module),
             Owner::Kernel(kernel) => match api.driver.functions.get(kernel)?.owner {

@@ -12,6 +12,10 @@ use crate::ffi::HostPtr;
 
 /// First word of the structure that nvcc leaves in a program (`__fatBinC_Wrapper_t`).
 const WRAPPER_MAGIC: u32 = 0x4662_43b1;
+/// Its version if it lists what its container was linked from (`FATBINC_LINK_VERSION`).
+const LINKED: u32 = 2;
+/// Most entries of that list: one without an end is damaged.
+const MAX_PARTS: u64 = 4096;
 /// First word of a fat binary container (`fatBinaryHeader`).
 const CONTAINER_MAGIC: u32 = 0xba55_ed50;
 /// First word of an ELF file.
@@ -39,14 +43,72 @@ impl Cursor {
     }
 }
 
+/// The image as it crosses.
+pub enum Image {
+    /// As it lies in the program.
+    InPlace(UserMemory),
+    /// Put together.
+    Joined(Vec<u8>),
+}
+
+impl Image {
+    /// Where its bytes are.
+    pub fn memory(&self) -> UserMemory {
+        match self {
+            Self::InPlace(memory) => *memory,
+            Self::Joined(bytes) => UserMemory::of(bytes),
+        }
+    }
+}
+
+/// What a device needs of an image. Of a program that was compiled in parts (`nvcc -rdc=true`) that is the linked
+/// container and, behind it, those that it was linked from: it has machine code only, they have PTX as well.
+pub fn of(image: HostPtr) -> Result<Image, CudaError> {
+    let whole = bytes(image)?;
+    let wrapper = Cursor(image.address());
+    let parts = Cursor(if is_linked(wrapper) { wrapper.read::<usize>(16) } else { 0 });
+    if parts.0 == 0 || Cursor(whole.address).read::<u32>(0) != CONTAINER_MAGIC {
+        return Ok(Image::InPlace(whole));
+    }
+    let mut joined = Vec::new();
+    append(whole, &mut joined);
+    for index in 0..MAX_PARTS {
+        let part = Cursor(parts.read::<usize>(index * 8));
+        if part.0 == 0 {
+            break;
+        }
+        let bytes = (part.read::<u32>(0) == CONTAINER_MAGIC).then(|| container_bytes(part)).flatten();
+        let bytes = bytes.filter(|bytes| joined.len() as u64 + bytes <= MAX_IMAGE_BYTES);
+        let bytes = bytes.ok_or(CudaError::INVALID_IMAGE)? as usize;
+        append(UserMemory { address: part.0, bytes }, &mut joined);
+    }
+    Ok(Image::Joined(joined))
+}
+
+/// Whether it is a wrapper with a list of the containers that went into its own.
+fn is_linked(at: Cursor) -> bool {
+    at.read::<u8>(0) == WRAPPER_MAGIC as u8
+        && at.read::<u32>(0) == WRAPPER_MAGIC
+        && at.read::<u32>(4) == LINKED
+}
+
+/// Appends a container; the next one is aligned.
+fn append(container: UserMemory, to: &mut Vec<u8>) {
+    // SAFETY: by the invariant of `Cursor` the container is readable as far as its header says.
+    to.extend_from_slice(unsafe {
+        std::slice::from_raw_parts(container.address as *const u8, container.bytes)
+    });
+    to.resize(to.len().next_multiple_of(8), 0);
+}
+
 /// The bytes of an image: what a wrapper points to, or the image itself.
-pub fn bytes(image: HostPtr) -> Result<UserMemory, CudaError> {
+fn bytes(image: HostPtr) -> Result<UserMemory, CudaError> {
     if image.address() == 0 {
         return Err(CudaError::INVALID_VALUE);
     }
     let mut at = Cursor(image.address());
     if at.read::<u32>(0) == WRAPPER_MAGIC {
-        // The wrapper: magic, version, data. What else version 2 lists matters to relinking only.
+        // The wrapper: magic, version, data.
         at = Cursor(at.read::<usize>(8));
         if at.0 == 0 {
             return Err(CudaError::INVALID_IMAGE);

@@ -54,6 +54,18 @@ fn wrapper_is_followed() {
 }
 
 #[test]
+fn what_a_container_was_linked_from_crosses_behind_it() {
+    let (whole, parts) = (container(12), [container(8), container(16)]);
+    let mut list: Vec<u64> = parts.iter().map(|part| part.as_ptr() as u64).collect();
+    list.push(0);
+    let wrapper = [u64::from(WRAPPER_MAGIC) | 2 << 32, whole.as_ptr() as u64, list.as_ptr() as u64];
+    let bytes: Vec<u8> = wrapper.iter().flat_map(|word| word.to_le_bytes()).collect();
+    let Ok(Image::Joined(joined)) = of(host_ptr(&bytes)) else { panic!("not joined") };
+    assert_eq!(joined, [&whole[..], &[0; 4], &parts[0], &parts[1]].concat());
+    let Ok(Image::InPlace(_)) = of(host_ptr(&whole)) else { panic!("not in place") };
+}
+
+#[test]
 fn elf_ends_where_its_last_part_ends() {
     assert_eq!(bytes(host_ptr(&elf(5000))).expect("valid").bytes, 5000, "a section lies last");
     assert_eq!(bytes(host_ptr(&elf(100))).expect("valid").bytes, 248, "the section table lies last");

@@ -30,7 +30,9 @@ entry_points! {
     }
 
     /// NVIDIA's private tables are not imitated.
-    early cuGetExportTable(_, _table: Out<usize>, _id: Out<[u8; 16]>) {
+    early cuGetExportTable(_, table: Out<usize>, id: Out<[u8; 16]>) {
+        table.check()?;
+        id.check()?;
         Err(CudaError::NOT_FOUND)
     }
 

@@ -24,26 +24,28 @@ const MAGIC: [u8; 8] = *b"vcudaipc";
 const TOKEN_BYTES: usize = 16;
 const TOKEN_END: usize = MAGIC.len() + TOKEN_BYTES;
 /// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`.
-const HANDLE_TYPE_FILE: u32 = 1;
+pub const HANDLE_TYPE_FILE: u32 = 1;
 /// Owner of opened memory in the table of ranges: no handle has this value.
 const IPC_OWNER: u64 = 1;
 
 type Token = [u8; TOKEN_BYTES];
 
-/// `CUipcMemHandle` and `CUipcEventHandle`.
+/// `CUipcMemHandle`, `CUipcEventHandle` and `CUmemPoolPtrExportData`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Handle([u8; 64]);
 
 impl Handle {
-    fn new(token: Token) -> Self {
+    /// The handle for a token.
+    pub fn new(token: Token) -> Self {
         let mut bytes = [0; 64];
         bytes[..MAGIC.len()].copy_from_slice(&MAGIC);
         bytes[MAGIC.len()..TOKEN_END].copy_from_slice(&token);
         Self(bytes)
     }
 
-    fn token(&self) -> Result<Token, CudaError> {
+    /// The token in a handle of this library.
+    pub fn token(&self) -> Result<Token, CudaError> {
         token_of(&self.0[..TOKEN_END])
     }
 }
@@ -54,7 +56,7 @@ fn token_of(bytes: &[u8]) -> Result<Token, CudaError> {
 }
 
 /// A file that holds a token and nothing else, to be handed to another process.
-fn file_of(token: Token) -> std::io::Result<File> {
+pub fn file_of(token: Token) -> std::io::Result<File> {
     // SAFETY: the name is a C string; a descriptor that is returned is new and nobody else's.
     let mut file = unsafe {
         match libc::memfd_create(c"cuda-allocation".as_ptr(), libc::MFD_CLOEXEC) {
@@ -68,7 +70,7 @@ fn file_of(token: Token) -> std::io::Result<File> {
 }
 
 /// The token in a file of the program's, which stays open.
-fn token_in(descriptor: i32) -> Result<Token, CudaError> {
+pub fn token_in(descriptor: i32) -> Result<Token, CudaError> {
     if descriptor < 0 {
         return Err(CudaError::INVALID_VALUE);
     }
@@ -127,6 +129,9 @@ entry_points! {
     /// Offers an event to other processes.
     call cuIpcGetEventHandle(api, pHandle: Out<Handle>, event: u64) {
         pHandle.check()?;
+        if event == 0 {
+            return Err(CudaError::INVALID_VALUE);
+        }
         pHandle.set(Handle::new(calls::cuIpcGetEventHandle(&mut api.in_context_of(event)?, EventId(event))?))
     }
 
@@ -135,7 +140,8 @@ entry_points! {
         phEvent.check()?;
         let context = api.context()?.0;
         let event = mint();
-        calls::cuIpcOpenEventHandle(&mut api.call(), EventId(event), handle.token()?)?;
+        let token = handle.token().map_err(|_| CudaError::MAP_FAILED)?;
+        calls::cuIpcOpenEventHandle(&mut api.call(), EventId(event), token)?;
         api.driver.streams.add(event, Stream { context, flags: 0 });
         phEvent.set(event)
     }
@@ -144,8 +150,10 @@ entry_points! {
     call cuMemExportToShareableHandle(api, shareableHandle: HostPtr, handle: u64, handleType: u32, flags: u64) {
         let out = shareableHandle.as_out::<i32>();
         out.check()?;
-        if handleType != HANDLE_TYPE_FILE {
-            return Err(CudaError::NOT_SUPPORTED);
+        match handleType {
+            HANDLE_TYPE_FILE => {}
+            2 | 4 | 8 => return Err(CudaError::NOT_SUPPORTED),
+            _ => return Err(CudaError::INVALID_VALUE),
         }
         if flags != 0 {
             return Err(CudaError::INVALID_VALUE);
@@ -157,8 +165,11 @@ entry_points! {
     /// Opens an allocation that another process has offered; the file descriptor stays the program's.
     call cuMemImportFromShareableHandle(api, handle: Out<u64>, osHandle: HostPtr, shHandleType: u32) {
         handle.check()?;
-        if shHandleType != HANDLE_TYPE_FILE {
-            return Err(CudaError::NOT_SUPPORTED);
+        match shHandleType {
+            HANDLE_TYPE_FILE => {}
+            // Handles of Windows and of fabrics.
+            2 | 4 | 8 => return Err(CudaError::NOT_SUPPORTED),
+            _ => return Err(CudaError::INVALID_VALUE),
         }
         let token = token_in(osHandle.address() as i32)?;
         let name = mint();

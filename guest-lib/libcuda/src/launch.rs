@@ -233,6 +233,7 @@ entry_points! {
     /// Launches with attributes.
     call cuLaunchKernelEx / cuLaunchKernelEx_ptsz (api, config: In<LaunchConfig>, f: u64, kernelParams: In<HostPtr>, extra: In<usize>) {
         let config = config.get()?;
+        api.driver.functions.get(f)?;
         let (shape, count, attributes) = config.shape(api)?;
         if count > 0 {
             return launch_with_attributes(api, f, config.stream, shape, (count, attributes), (kernelParams, extra));

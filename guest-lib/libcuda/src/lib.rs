@@ -30,6 +30,7 @@ mod jit;
 mod launch;
 mod library;
 mod link;
+mod logs;
 mod memory;
 mod module;
 mod module_table;
@@ -66,6 +67,7 @@ fn all_entry_points() -> impl Iterator<Item = &'static entry::EntryPoint> {
         launch::ENTRY_POINTS,
         library::ENTRY_POINTS,
         link::ENTRY_POINTS,
+        logs::ENTRY_POINTS,
         memory::alloc::ENTRY_POINTS,
         memory::copy::ENTRY_POINTS,
         memory::copy_array::ENTRY_POINTS,

@@ -12,7 +12,7 @@ use crate::driver::mint;
 use crate::entry::Api;
 use crate::ffi::{HostPtr, In, Name, Out};
 use crate::function_table::Owner;
-use crate::module::{answer_jit_options, cross, name_bytes, read_file};
+use crate::module::{answer_jit_options, cross, name_bytes, not_empty, read_file};
 use crate::module_table::Variable;
 use crate::{entry_points, image};
 
@@ -105,12 +105,13 @@ entry_points! {
     call cuLibraryLoadData(api, library: Out<u64>, code: HostPtr, jitOptions: In<i32>, jitOptionsValues: HostPtr,
         numJitOptions: u32, _libraryOptions: In<i32>, _libraryOptionValues: HostPtr, _numLibraryOptions: u32) {
         answer_jit_options(jitOptions, jitOptionsValues, numJitOptions)?;
-        load(api, library, image::bytes(code)?)
+        load(api, library, image::of(code)?.memory())
     }
 
     /// Loads a file of the guest for all contexts.
     call cuLibraryLoadFromFile(api, library: Out<u64>, fileName: Name, jitOptions: In<i32>, jitOptionsValues: HostPtr,
         numJitOptions: u32, _libraryOptions: In<i32>, _libraryOptionValues: HostPtr, _numLibraryOptions: u32) {
+        library.check()?;
         answer_jit_options(jitOptions, jitOptionsValues, numJitOptions)?;
         load(api, library, UserMemory::of(&read_file(fileName)?))
     }
@@ -134,7 +135,12 @@ entry_points! {
     /// A kernel by name: the same handle each time.
     call cuLibraryGetKernel(api, pKernel: Out<u64>, library: u64, name: Name) {
         pKernel.check()?;
-        pKernel.set(get_kernel(api, library, name.get()?)?)
+        let name = name.get()?;
+        if name.is_empty() {
+            api.driver.modules.with(library, |_| ())?;
+            return Err(CudaError::NOT_FOUND);
+        }
+        pKernel.set(get_kernel(api, library, name)?)
     }
 
     /// How many kernels the library has.
@@ -143,12 +149,19 @@ entry_points! {
         count.set(calls::cuLibraryGetKernelCount(&mut api.call(), LibraryId(lib))?)
     }
 
+    /// All kernels: not served.
+    call cuLibraryEnumerateKernels(api, kernels: Out<u64>, _numKernels: u32, lib: u64) {
+        kernels.check()?;
+        api.driver.modules.with(lib, |_| ())?;
+        Err(CudaError::NOT_SUPPORTED)
+    }
+
     /// Address and size of a variable in the current context; the caller may want only one of them.
     call cuLibraryGetGlobal(api, dptr: Out<u64>, bytes: Out<usize>, library: u64, name: Name) {
         if dptr.is_null() && bytes.is_null() {
             return Err(CudaError::INVALID_VALUE);
         }
-        let variable = get_global(api, library, name.get()?)?;
+        let variable = get_global(api, library, not_empty(&name)?)?;
         dptr.set_if_wanted(variable.address);
         bytes.set_if_wanted(variable.bytes as usize);
         Ok(())
@@ -159,10 +172,21 @@ entry_points! {
         if dptr.is_null() && bytes.is_null() {
             return Err(CudaError::INVALID_VALUE);
         }
-        let variable = get_managed(api, library, name.get()?)?;
+        let variable = get_managed(api, library, not_empty(&name)?)?;
         dptr.set_if_wanted(variable.address);
         bytes.set_if_wanted(variable.bytes as usize);
         Ok(())
+    }
+
+    /// A function whose address host and device share: there is none.
+    call cuLibraryGetUnifiedFunction(api, fptr: Out<usize>, library: u64, symbol: Name) {
+        fptr.check()?;
+        if library == 0 {
+            return Err(CudaError::INVALID_HANDLE);
+        }
+        api.driver.modules.with(library, |_| ()).map_err(|_| CudaError::INVALID_VALUE)?;
+        not_empty(&symbol)?;
+        Err(CudaError::NOT_SUPPORTED)
     }
 
     /// The library's module in the current context.

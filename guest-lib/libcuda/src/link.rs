@@ -91,6 +91,7 @@ fn add_data(
 }
 
 fn add_file(api: Api, link: u64, kind: u32, path: Name, options: Options) -> Result<(), CudaError> {
+    api.driver.links.sinks(link)?;
     add(api, link, kind, path.get()?.to_bytes(), &read_file(path)?, options)
 }
 

@@ -28,7 +28,7 @@ const JIT_ERROR_LOG_BUFFER_SIZE_BYTES: i32 = 6;
 /// Says at `debug` what crosses, so that a test can compare it with what the worker got.
 fn log_image(image: UserMemory) {
     if log::log_enabled!(log::Level::Debug) {
-        // SAFETY: `image::bytes` found the extent of the program's image, or it is a buffer of this library.
+        // SAFETY: `image::of` found the extent of the program's image, or it is a buffer of this library.
         let bytes = unsafe { std::slice::from_raw_parts(image.address as *const u8, image.bytes) };
         let digest: String = Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect();
         log::debug!("Image of {} bytes, sha256 {digest}", image.bytes);
@@ -93,9 +93,15 @@ fn load_with_options(
     module.set(handle)
 }
 
+/// A name that must not be empty.
+pub fn not_empty(name: &Name) -> Result<&CStr, CudaError> {
+    let name = name.get()?;
+    if name.is_empty() { Err(CudaError::INVALID_VALUE) } else { Ok(name) }
+}
+
 /// Reads a file of device code. PTX gets the NUL that text in memory has.
 pub fn read_file(name: Name) -> Result<Vec<u8>, CudaError> {
-    let path = name.get()?.to_str().map_err(|_| CudaError::INVALID_VALUE)?;
+    let path = not_empty(&name)?.to_str().map_err(|_| CudaError::INVALID_VALUE)?;
     let mut bytes = fs::read(path).map_err(|error| {
         log::debug!("{path}: {error}");
         CudaError::FILE_NOT_FOUND
@@ -170,25 +176,57 @@ impl Api {
     }
 }
 
+fn get_reference(api: Api, out: Out<u64>, module: u64, name: Name) -> Result<(), CudaError> {
+    out.check()?;
+    api.driver.modules.with(module, |_| ())?;
+    not_empty(&name)?;
+    Err(CudaError::NOT_FOUND)
+}
+
 entry_points! {
     /// Loads an image into the current context.
     call cuModuleLoadData(api, module: Out<u64>, image: HostPtr) {
-        load(api, module, image::bytes(image)?)
+        load(api, module, image::of(image)?.memory())
     }
 
     /// Loads an image into the current context, with options for the compiler.
     call cuModuleLoadDataEx(api, module: Out<u64>, image: HostPtr, numOptions: u32, options: In<u32>, optionValues: HostPtr) {
-        load_with_options(api, module, image::bytes(image)?, JitSinks::parse(options, optionValues, numOptions)?)
+        load_with_options(api, module, image::of(image)?.memory(), JitSinks::parse(options, optionValues, numOptions)?)
     }
 
     /// Loads a fat binary into the current context.
     call cuModuleLoadFatBinary(api, module: Out<u64>, fatCubin: HostPtr) {
-        load(api, module, image::bytes(fatCubin)?)
+        load(api, module, image::of(fatCubin)?.memory())
     }
 
     /// Loads a file of the guest into the current context.
     call cuModuleLoad(api, module: Out<u64>, fname: Name) {
+        module.check()?;
         load(api, module, UserMemory::of(&read_file(fname)?))
+    }
+
+    /// How many functions there are: not served.
+    call cuModuleGetFunctionCount(api, count: Out<u32>, r#mod: u64) {
+        count.check()?;
+        api.driver.modules.with(r#mod, |_| ())?;
+        Err(CudaError::NOT_SUPPORTED)
+    }
+
+    /// All functions: not served.
+    call cuModuleEnumerateFunctions(api, functions: Out<u64>, _numFunctions: u32, r#mod: u64) {
+        functions.check()?;
+        api.driver.modules.with(r#mod, |_| ())?;
+        Err(CudaError::NOT_SUPPORTED)
+    }
+
+    /// No module has references to textures: compilers of CUDA 13 make none.
+    call cuModuleGetTexRef(api, pTexRef: Out<u64>, hmod: u64, name: Name) {
+        get_reference(api, pTexRef, hmod, name)
+    }
+
+    /// No module has references to surfaces either.
+    call cuModuleGetSurfRef(api, pSurfRef: Out<u64>, hmod: u64, name: Name) {
+        get_reference(api, pSurfRef, hmod, name)
     }
 
     /// Unloads a module.
@@ -212,7 +250,7 @@ entry_points! {
         if dptr.is_null() && bytes.is_null() {
             return Err(CudaError::INVALID_VALUE);
         }
-        let variable = get_global(api, hmod, name.get()?)?;
+        let variable = get_global(api, hmod, not_empty(&name)?)?;
         dptr.set_if_wanted(variable.address);
         bytes.set_if_wanted(variable.bytes as usize);
         Ok(())

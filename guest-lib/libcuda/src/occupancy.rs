@@ -9,7 +9,7 @@ use virtio_cuda_client::{CudaError, calls};
 use crate::context_table::current;
 use crate::entry::Api;
 use crate::entry_points;
-use crate::ffi::Out;
+use crate::ffi::{HostPtr, Out};
 
 /// `CUoccupancyB2DSize`: bytes of dynamic shared memory for a block size.
 type BlockSizeToSharedBytes = Option<extern "C" fn(i32) -> usize>;
@@ -91,6 +91,15 @@ fn potential_block_size(
     block_size.set(block)
 }
 
+fn of_clusters(api: Api, out: Out<i32>, function: u64, config: HostPtr) -> Result<(), CudaError> {
+    out.check()?;
+    if function == 0 || config.address() == 0 {
+        return Err(CudaError::INVALID_VALUE);
+    }
+    api.driver.functions.get(function)?;
+    Err(CudaError::NOT_SUPPORTED)
+}
+
 entry_points! {
     /// Blocks that fit a multiprocessor.
     call cuOccupancyMaxActiveBlocksPerMultiprocessor(api, numBlocks: Out<i32>, func: u64, blockSize: i32, dynamicSMemSize: usize) {
@@ -118,9 +127,22 @@ entry_points! {
         potential_block_size(api, (minGridSize, blockSize), func, shared, blockSizeLimit, flags)
     }
 
+    /// How many clusters fit the device: nobody says.
+    call cuOccupancyMaxActiveClusters(api, numClusters: Out<i32>, func: u64, config: HostPtr) {
+        of_clusters(api, numClusters, func, config)
+    }
+
+    /// The largest cluster that fits the device: nobody says.
+    call cuOccupancyMaxPotentialClusterSize(api, clusterSize: Out<i32>, func: u64, config: HostPtr) {
+        of_clusters(api, clusterSize, func, config)
+    }
+
     /// Dynamic shared memory left when `numBlocks` blocks share a multiprocessor.
     call cuOccupancyAvailableDynamicSMemPerBlock(api, dynamicSmemSize: Out<usize>, func: u64, numBlocks: i32, blockSize: i32) {
         dynamicSmemSize.check()?;
+        if numBlocks <= 0 || blockSize <= 0 {
+            return Err(CudaError::INVALID_VALUE);
+        }
         let bytes = calls::cuOccupancyAvailableDynamicSMemPerBlock(&mut api.in_context()?, FunctionId(func), numBlocks, blockSize)?;
         dynamicSmemSize.set(bytes as usize)
     }

@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Memory pools. None is shared between processes.
+//! Memory pools.
 
 use std::collections::{HashMap, HashSet};
+use std::os::fd::IntoRawFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use virtio_cuda_client::protocol::{Location, MemoryPoolId, PoolProperties};
+use virtio_cuda_client::protocol::{DevicePtr, Location, MemoryPoolId, PoolProperties};
 use virtio_cuda_client::{CudaError, calls};
 
 use crate::driver::mint;
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{HostPtr, In, Out};
+use crate::ipc::{HANDLE_TYPE_FILE, Handle, file_of, token_in};
 use crate::memory::managed::MemLocation;
 use crate::memory::ranges::DEFAULT_POOL;
 
@@ -19,6 +21,8 @@ use crate::memory::ranges::DEFAULT_POOL;
 const LOCATION_DEVICE: u32 = 1;
 /// `CU_MEM_ALLOCATION_TYPE_PINNED`.
 const TYPE_PINNED: u32 = 1;
+/// `CU_MEM_ALLOCATION_TYPE_MANAGED`.
+const TYPE_MANAGED: u32 = 2;
 /// `CU_MEMPOOL_ATTR_*`: the first three are `int`, the others `cuuint64_t`.
 const LAST_INT_ATTRIBUTE: i32 = 3;
 const LAST_ATTRIBUTE: i32 = 8;
@@ -120,7 +124,8 @@ fn device_of(location: In<MemLocation>, kind: u32) -> Result<i32, CudaError> {
     let location = location.get()?;
     match (location.kind, kind) {
         (LOCATION_DEVICE, TYPE_PINNED) => Ok(location.id),
-        _ => Err(CudaError::NOT_SUPPORTED),
+        (1.., TYPE_PINNED | TYPE_MANAGED) => Err(CudaError::NOT_SUPPORTED),
+        _ => Err(CudaError::INVALID_VALUE),
     }
 }
 
@@ -129,7 +134,7 @@ entry_points! {
     call cuMemPoolCreate(api, pool: Out<u64>, poolProps: In<PoolProps>) {
         pool.check()?;
         let props = poolProps.get()?;
-        if props.handle_types != 0 {
+        if props.handle_types & !HANDLE_TYPE_FILE != 0 {
             return Err(CudaError::NOT_SUPPORTED);
         }
         let handle = mint();
@@ -139,9 +144,54 @@ entry_points! {
             max_bytes: props.max_bytes as u64,
             usage: props.usage.into(),
         };
-        calls::cuMemPoolCreate(&mut api.call(), MemoryPoolId(handle), properties)?;
+        if props.handle_types == 0 {
+            calls::cuMemPoolCreate(&mut api.call(), MemoryPoolId(handle), properties)?;
+        } else {
+            calls::pool_create_shareable(&mut api.call(), MemoryPoolId(handle), properties)?;
+        }
         api.driver.pools.lock().made.insert(handle);
         pool.set(handle)
+    }
+
+    /// Offers a pool to other processes, as a file descriptor.
+    call cuMemPoolExportToShareableHandle(api, handle_out: HostPtr, pool: u64, handleType: u32, flags: u64) {
+        let out = handle_out.as_out::<i32>();
+        out.check()?;
+        let id = api.driver.pools.check(pool)?;
+        if handleType != HANDLE_TYPE_FILE || flags != 0 {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        let token = calls::cuMemPoolExportToShareableHandle(&mut api.call(), id)?;
+        out.set(file_of(token).map_err(|_| CudaError::OUT_OF_MEMORY)?.into_raw_fd())
+    }
+
+    /// Opens a pool that another process has offered; the file descriptor stays the program's.
+    call cuMemPoolImportFromShareableHandle(api, pool_out: Out<u64>, handle: HostPtr, handleType: u32, flags: u64) {
+        pool_out.check()?;
+        if handleType != HANDLE_TYPE_FILE || flags != 0 {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        let token = token_in(handle.address() as i32)?;
+        let name = mint();
+        calls::cuMemPoolImportFromShareableHandle(&mut api.call(), MemoryPoolId(name), token)?;
+        api.driver.pools.lock().made.insert(name);
+        pool_out.set(name)
+    }
+
+    /// Offers an allocation of a pool that is offered.
+    call cuMemPoolExportPointer(api, shareData_out: Out<Handle>, ptr: u64) {
+        shareData_out.check()?;
+        shareData_out.set(Handle::new(calls::cuMemPoolExportPointer(&mut api.in_context()?, DevicePtr(ptr))?))
+    }
+
+    /// Opens an allocation of a pool that another process has offered.
+    call cuMemPoolImportPointer(api, ptr_out: Out<u64>, pool: u64, shareData: In<Handle>) {
+        ptr_out.check()?;
+        let id = api.driver.pools.check(pool)?;
+        let token = shareData.get()?.token()?;
+        let (dptr, bytes) = calls::cuMemPoolImportPointer(&mut api.in_context()?, id, token)?;
+        api.driver.memory.add_pooled(api, dptr.0, bytes, pool)?;
+        ptr_out.set(dptr.0)
     }
 
     /// Destroys a pool; devices that allocate from it go back to their default one.
@@ -163,11 +213,13 @@ entry_points! {
     /// The pool that a device allocates from.
     call cuDeviceGetMemPool(api, pool: Out<u64>, dev: i32) {
         pool.check()?;
+        api.driver.devices.check(dev).map_err(|_| CudaError::INVALID_VALUE)?;
         pool.set(current_pool(api, dev)?)
     }
 
     /// Makes a pool the one that a device allocates from.
     call cuDeviceSetMemPool(api, dev: i32, pool: u64) {
+        api.driver.devices.check(dev).map_err(|_| CudaError::INVALID_VALUE)?;
         set_current_pool(api, dev, pool)
     }
 

@@ -72,8 +72,11 @@ fn look_up(base: &str, version: i32, flags: u64) -> Result<usize, Status> {
     table.addresses.get(found.symbol).copied().ok_or(Status::SymbolNotFound)
 }
 
+/// No CUDA has a version like that.
+const MAX_VERSION: i32 = 1_000_000;
+
 fn get(symbol: Name, pfn: Out<usize>, version: i32, flags: u64) -> Result<Result<usize, Status>, CudaError> {
-    if flags & !(LEGACY_STREAM | PER_THREAD_DEFAULT_STREAM) != 0 || pfn.is_null() {
+    if version > MAX_VERSION || flags & !(LEGACY_STREAM | PER_THREAD_DEFAULT_STREAM) != 0 || pfn.is_null() {
         return Err(CudaError::INVALID_VALUE);
     }
     let name = symbol.get()?.to_str().map_err(|_| CudaError::INVALID_VALUE)?;

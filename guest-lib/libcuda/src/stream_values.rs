@@ -125,6 +125,10 @@ macro_rules! value_entry_points {
             /// Sets an attribute of a stream.
             call cuStreamSetAttribute / cuStreamSetAttribute_ptsz (api, hStream: u64, attr: i32, value: In<[u8; 64]>) {
                 let value = value.get()?;
+                // CU_LAUNCH_ATTRIBUTE_IGNORE is wrong for every stream.
+                if attr == 0 {
+                    return Err(CudaError::INVALID_VALUE);
+                }
                 calls::cuStreamSetAttribute(&mut api.in_context_of(hStream)?, api.stream(hStream), attr, value)
             }
 

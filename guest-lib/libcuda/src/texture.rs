@@ -77,6 +77,7 @@ impl Resource {
             ..empty
         };
         match self.kind {
+            ARRAY | MIPMAPPED_ARRAY if first == 0 => Err(CudaError::INVALID_VALUE),
             ARRAY => {
                 api.driver.arrays.check(first)?;
                 Ok(ResourceDescriptor { object: first, ..empty })
@@ -175,7 +176,10 @@ entry_points! {
 
     /// Destroys a texture object.
     call cuTexObjectDestroy(api, texObject: u64) {
-        api.driver.textures.texture(texObject)?;
+        // What is no object is as good as destroyed: so says NVIDIA's driver.
+        if api.driver.textures.texture(texObject).is_err() {
+            return Ok(());
+        }
         // Forget it first: its value can be given out again to another thread as soon as it is free.
         let known = api.driver.textures.textures().remove(&texObject);
         calls::cuTexObjectDestroy(&mut api.in_context()?, texObject).inspect_err(|_| {
@@ -215,7 +219,7 @@ entry_points! {
 
     /// Destroys a surface object.
     call cuSurfObjectDestroy(api, surfObject: u64) {
-        let known = api.driver.textures.surfaces().remove(&surfObject).ok_or(CudaError::INVALID_VALUE)?;
+        let Some(known) = api.driver.textures.surfaces().remove(&surfObject) else { return Ok(()) };
         calls::cuSurfObjectDestroy(&mut api.in_context()?, surfObject).inspect_err(|_| {
             api.driver.textures.surfaces().insert(surfObject, known);
         })
@@ -230,6 +234,9 @@ entry_points! {
     /// Elements of the longest 1D texture in linear memory.
     call cuDeviceGetTexture1DLinearMaxWidth(api, maxWidthInElements: Out<usize>, format: u32, numChannels: u32, dev: i32) {
         maxWidthInElements.check()?;
+        if format == 0 || !matches!(numChannels, 1 | 2 | 4) {
+            return Err(CudaError::INVALID_VALUE);
+        }
         let device = api.driver.devices.check(dev)?;
         let call = &mut api.call();
         let elements = calls::cuDeviceGetTexture1DLinearMaxWidth(call, format, numChannels, device)?;

@@ -118,6 +118,9 @@ entry_points! {
         }
         for index in 0..count {
             let AccessDesc { location, flags } = desc.at(index)?;
+            if location.kind == 0 {
+                return Err(CudaError::INVALID_VALUE);
+            }
             calls::cuMemSetAccess(&mut api.call(), DevicePtr(ptr), size as u64, location.into(), flags)?;
         }
         Ok(())
@@ -126,6 +129,12 @@ entry_points! {
     /// What a location may do with the memory at an address.
     call cuMemGetAccess(api, flags: Out<u64>, location: In<MemLocation>, ptr: u64) {
         flags.check()?;
+        if ptr == 0 {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        if location.get()?.kind == 0 {
+            return Err(CudaError::INVALID_DEVICE);
+        }
         flags.set(calls::cuMemGetAccess(&mut api.call(), location.get()?.into(), DevicePtr(ptr))?)
     }
 

@@ -6,7 +6,7 @@ use core::ffi::{c_char, c_int, c_uint, c_void};
 use crate::abi::driver::{CU_GET_PROC_ADDRESS_DEFAULT, CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM};
 use crate::abi::version::RUNTIME_VERSION;
 use crate::api::not_null;
-use crate::error::{Result, cudaErrorInvalidValue};
+use crate::error::Result;
 use crate::{driver, state};
 
 api! {
@@ -49,7 +49,7 @@ unsafe fn find(
     state::runtime()?;
     not_null(symbol)?;
     not_null(function)?;
-    let version = c_int::try_from(version).map_err(|_| cudaErrorInvalidValue)?;
+    let version = version as c_int;
     // SAFETY: the caller's contract.
     unsafe { driver::cuGetProcAddress_v2(symbol, function, version, flags, status) }
 }

@@ -5,7 +5,7 @@ use core::ffi::c_uint;
 
 use crate::abi::shared::cudaIpcEventHandle_t;
 use crate::abi::{cudaEvent_t, cudaStream_t};
-use crate::api::not_null;
+use crate::api::{not_null, store};
 use crate::{driver, state};
 
 api! {
@@ -49,13 +49,17 @@ api! {
     }
 
     fn cudaEventElapsedTime / cudaEventElapsedTime_v2(milliseconds: *mut f32, start: cudaEvent_t, end: cudaEvent_t) {
+        not_null(milliseconds)?;
         state::context()?;
         driver::cuEventElapsedTime_v2(milliseconds, start, end)
     }
 
     fn cudaIpcGetEventHandle(handle: *mut cudaIpcEventHandle_t, event: cudaEvent_t) {
         state::context()?;
-        driver::cuIpcGetEventHandle(handle, event)
+        // The event is looked at first.
+        let mut found = cudaIpcEventHandle_t { reserved: [0; 64] };
+        driver::cuIpcGetEventHandle(&mut found, event)?;
+        store(handle, found)
     }
 
     fn cudaIpcOpenEventHandle(event: *mut cudaEvent_t, handle: cudaIpcEventHandle_t) {

@@ -12,6 +12,7 @@ use crate::abi::{
 };
 use crate::api::{load, not_null};
 use crate::memory::describe;
+use crate::texture::channel::Format;
 use crate::{driver, state};
 
 api! {
@@ -37,15 +38,16 @@ api! {
         array: *mut cudaMipmappedArray_t, memory: cudaExternalMemory_t,
         desc: *const cudaExternalMemoryMipmappedArrayDesc,
     ) {
-        not_null(array)?;
         let desc = load(desc)?;
         state::context()?;
+        Format::of(&desc.formatDesc)?;
         let desc = CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC {
             offset: desc.offset,
             arrayDesc: describe(&desc.formatDesc, desc.extent, desc.flags)?,
             numLevels: desc.numLevels,
             reserved: [0; 16],
         };
+        not_null(array)?;
         driver::cuExternalMemoryGetMappedMipmappedArray(array, memory, &desc)
     }
 

@@ -6,7 +6,7 @@ use core::ffi::{c_char, c_int, c_uint, c_void};
 use crate::abi::shared::cudaFuncAttributes;
 use crate::abi::{CUdevice, CUkernel, cudaFunction_t, cudaKernel_t};
 use crate::api::{not_null, store};
-use crate::error::{Result, cudaErrorInvalidDeviceFunction};
+use crate::error::{Result, cudaErrorInvalidDeviceFunction, cudaErrorInvalidValue};
 use crate::module::{attribute_device, function_of, kernel_of, registered_function_of};
 use crate::{driver, state};
 
@@ -19,11 +19,14 @@ api! {
 
     fn cudaFuncSetAttribute(function: *const c_void, attribute: c_uint, value: c_int) {
         let device = attribute_device()?;
+        settable(attribute)?;
         driver::cuKernelSetAttribute(attribute, value, named_kernel(function)?, device)
     }
 
     fn cudaKernelSetAttributeForDevice(kernel: cudaKernel_t, attribute: c_uint, value: c_int, device: c_int) {
-        let device = state::context()?.device(device)?.handle;
+        let runtime = state::context()?;
+        settable(attribute)?;
+        let device = runtime.device(device)?.handle;
         driver::cuKernelSetAttribute(attribute, value, kernel_of(kernel.cast())?, device)
     }
 
@@ -34,6 +37,7 @@ api! {
 
     fn cudaFuncSetSharedMemConfig(function: *const c_void, config: c_uint) {
         state::context()?;
+        named_kernel(function)?;
         driver::cuFuncSetSharedMemConfig(function_of(function)?, config)
     }
 
@@ -56,8 +60,13 @@ api! {
     }
 }
 
+/// `cudaFuncAttribute`: from the size of dynamic shared memory to the policy of clusters.
+fn settable(attribute: c_uint) -> Result {
+    if (8..=15).contains(&attribute) { Ok(()) } else { Err(cudaErrorInvalidValue) }
+}
+
 /// The kernel of a stub or the kernel handle itself; a null pointer is neither.
-fn named_kernel(function: *const c_void) -> Result<CUkernel> {
+pub fn named_kernel(function: *const c_void) -> Result<CUkernel> {
     if function.is_null() { Err(cudaErrorInvalidDeviceFunction) } else { kernel_of(function) }
 }
 

@@ -5,7 +5,6 @@
 use core::ffi::{c_int, c_uint, c_void};
 
 use crate::abi::{CUdeviceptr, cudaArray_t, cudaGraphicsResource_t, cudaMipmappedArray_t, cudaStream_t};
-use crate::api::not_null;
 use crate::error::cudaErrorInvalidValue;
 use crate::{driver, state};
 
@@ -37,7 +36,6 @@ api! {
     fn cudaGraphicsResourceGetMappedPointer(
         pointer: *mut *mut c_void, size: *mut usize, resource: cudaGraphicsResource_t,
     ) {
-        not_null(pointer)?;
         state::context()?;
         driver::cuGraphicsResourceGetMappedPointer_v2(pointer.cast::<CUdeviceptr>(), size, resource)
     }
@@ -45,7 +43,6 @@ api! {
     fn cudaGraphicsSubResourceGetMappedArray(
         array: *mut cudaArray_t, resource: cudaGraphicsResource_t, index: c_uint, level: c_uint,
     ) {
-        not_null(array)?;
         state::context()?;
         driver::cuGraphicsSubResourceGetMappedArray(array, resource, index, level)
     }
@@ -53,7 +50,6 @@ api! {
     fn cudaGraphicsResourceGetMappedMipmappedArray(
         array: *mut cudaMipmappedArray_t, resource: cudaGraphicsResource_t,
     ) {
-        not_null(array)?;
         state::context()?;
         driver::cuGraphicsResourceGetMappedMipmappedArray(array, resource)
     }

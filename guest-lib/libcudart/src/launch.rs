@@ -9,11 +9,9 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use crate::abi::driver::CUlaunchConfig;
 use crate::abi::shared::{cudaLaunchConfig_t, dim3};
 use crate::abi::{CUfunction, CUkernel, cudaKernel_t, cudaStream_t};
-use crate::api::{load, store};
+use crate::api::{load, not_null, store};
 use crate::driver;
-use crate::error::{
-    Result, cudaError_t, cudaErrorInvalidDeviceFunction, cudaErrorInvalidValue, cudaErrorMissingConfiguration,
-};
+use crate::error::{Result, cudaError_t, cudaErrorInvalidDeviceFunction, cudaErrorMissingConfiguration};
 use crate::{module, registry, state};
 
 /// What stands between `<<<` and `>>>`.
@@ -121,7 +119,7 @@ api! {
     ) per_thread stream {
         state::context()?;
         let function = launchable(function)?.cast();
-        let shared_memory = driver_size(shared_memory)?;
+        let shared_memory = driver_size(shared_memory);
         driver::cuLaunchCooperativeKernel(
             function, grid.x, grid.y, grid.z, block.x, block.y, block.z, shared_memory, stream, args,
         )
@@ -142,6 +140,7 @@ api! {
 
     fn cudaGetKernel(kernel: *mut cudaKernel_t, stub: *const c_void) {
         state::runtime()?;
+        not_null(kernel)?;
         let function = registry::function(stub).ok_or(cudaErrorInvalidDeviceFunction)?;
         store(kernel, function.kernel()?)
     }
@@ -160,7 +159,7 @@ unsafe fn launch(
 ) -> Result {
     // A launch takes a kernel for a function.
     let function: CUfunction = kernel.cast();
-    let size = driver_size(shared_memory)?;
+    let size = driver_size(shared_memory);
     let extra = core::ptr::null_mut();
     // SAFETY: the caller's contract.
     let launched = unsafe {
@@ -183,7 +182,11 @@ fn of_shape(error: cudaError_t, grid: dim3, block: dim3) -> cudaError_t {
     let threads = u64::from(block.x) * u64::from(block.y) * u64::from(block.z);
     let good =
         fits(grid, [i32::MAX as u32, 65535, 65535]) && fits(block, [1024, 1024, 64]) && threads <= 1024;
-    if error == cudaErrorInvalidValue && !good { crate::error::cudaErrorInvalidConfiguration } else { error }
+    if error == crate::error::cudaErrorInvalidValue && !good {
+        crate::error::cudaErrorInvalidConfiguration
+    } else {
+        error
+    }
 }
 
 /// # Safety
@@ -201,8 +204,9 @@ fn launchable(function: *const c_void) -> Result<CUkernel> {
     if function.is_null() { Err(cudaErrorInvalidDeviceFunction) } else { module::kernel_of(function) }
 }
 
-fn driver_size(shared_memory: usize) -> Result<c_uint> {
-    c_uint::try_from(shared_memory).map_err(|_| cudaErrorInvalidValue)
+/// NVIDIA's runtime cuts the size off, too.
+fn driver_size(shared_memory: usize) -> c_uint {
+    shared_memory as c_uint
 }
 
 /// A launch configuration in the driver's layout; attributes are the same in both.
@@ -214,7 +218,7 @@ pub fn driver_config(config: &cudaLaunchConfig_t) -> Result<CUlaunchConfig> {
         blockDimX: config.blockDim.x,
         blockDimY: config.blockDim.y,
         blockDimZ: config.blockDim.z,
-        sharedMemBytes: driver_size(config.dynamicSmemBytes)?,
+        sharedMemBytes: driver_size(config.dynamicSmemBytes),
         hStream: config.stream,
         attrs: config.attrs,
         numAttrs: config.numAttrs,

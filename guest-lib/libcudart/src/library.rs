@@ -4,6 +4,7 @@
 use core::ffi::{c_char, c_uint, c_void};
 
 use crate::abi::{CUdeviceptr, cudaKernel_t, cudaLibrary_t};
+use crate::error::{Result, cudaErrorInvalidValue};
 use crate::{driver, state};
 
 api! {
@@ -22,6 +23,7 @@ api! {
         options: *mut c_uint, values: *mut *mut c_void, count: c_uint,
     ) {
         state::runtime()?;
+        not_empty(file)?;
         driver::cuLibraryLoadFromFile(library, file, jit_options, jit_values, jit_count, options, values, count)
     }
 
@@ -49,6 +51,7 @@ api! {
         address: *mut *mut c_void, size: *mut usize, library: cudaLibrary_t, name: *const c_char,
     ) {
         state::context()?;
+        not_empty(name)?;
         driver::cuLibraryGetGlobal(address.cast::<CUdeviceptr>(), size, library, name)
     }
 
@@ -56,6 +59,7 @@ api! {
         address: *mut *mut c_void, size: *mut usize, library: cudaLibrary_t, name: *const c_char,
     ) {
         state::context()?;
+        not_empty(name)?;
         driver::cuLibraryGetManaged(address.cast::<CUdeviceptr>(), size, library, name)
     }
 
@@ -63,6 +67,14 @@ api! {
         function: *mut *mut c_void, library: cudaLibrary_t, symbol: *const c_char,
     ) {
         state::context()?;
+        not_empty(symbol)?;
         driver::cuLibraryGetUnifiedFunction(function, library, symbol)
     }
+}
+
+/// # Safety
+/// `text` is a string that ends with NUL, or null, about which the driver has its say.
+unsafe fn not_empty(text: *const c_char) -> Result {
+    // SAFETY: not null, so a string by this function's contract, which has at least its NUL.
+    if !text.is_null() && unsafe { *text } == 0 { Err(cudaErrorInvalidValue) } else { Ok(()) }
 }

@@ -4,9 +4,9 @@
 use core::ffi::{c_int, c_uint, c_void};
 
 use crate::abi::shared::cudaLaunchConfig_t;
-use crate::api::load;
+use crate::api::{load, not_null};
+use crate::function::named_kernel;
 use crate::launch::driver_config;
-use crate::module::kernel_of;
 use crate::{driver, state};
 
 api! {
@@ -14,7 +14,7 @@ api! {
         blocks: *mut c_int, function: *const c_void, block_size: c_int, dynamic: usize,
     ) {
         state::context()?;
-        let function = kernel_of(function)?.cast();
+        let function = named_kernel(function)?.cast();
         driver::cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(blocks, function, block_size, dynamic, 0)
     }
 
@@ -22,7 +22,7 @@ api! {
         blocks: *mut c_int, function: *const c_void, block_size: c_int, dynamic: usize, flags: c_uint,
     ) {
         state::context()?;
-        let function = kernel_of(function)?.cast();
+        let function = named_kernel(function)?.cast();
         driver::cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(blocks, function, block_size, dynamic, flags)
     }
 
@@ -30,22 +30,24 @@ api! {
         dynamic: *mut usize, function: *const c_void, blocks: c_int, block_size: c_int,
     ) {
         state::context()?;
-        driver::cuOccupancyAvailableDynamicSMemPerBlock(dynamic, kernel_of(function)?.cast(), blocks, block_size)
+        driver::cuOccupancyAvailableDynamicSMemPerBlock(dynamic, named_kernel(function)?.cast(), blocks, block_size)
     }
 
     fn cudaOccupancyMaxPotentialClusterSize(
         size: *mut c_int, function: *const c_void, config: *const cudaLaunchConfig_t,
     ) {
         state::context()?;
-        let config = driver_config(&load(config)?)?;
-        driver::cuOccupancyMaxPotentialClusterSize(size, kernel_of(function)?.cast(), &config)
+        not_null(size)?;
+        let (kernel, config) = (named_kernel(function)?, driver_config(&load(config)?)?);
+        driver::cuOccupancyMaxPotentialClusterSize(size, kernel.cast(), &config)
     }
 
     fn cudaOccupancyMaxActiveClusters(
         clusters: *mut c_int, function: *const c_void, config: *const cudaLaunchConfig_t,
     ) {
         state::context()?;
-        let config = driver_config(&load(config)?)?;
-        driver::cuOccupancyMaxActiveClusters(clusters, kernel_of(function)?.cast(), &config)
+        not_null(clusters)?;
+        let (kernel, config) = (named_kernel(function)?, driver_config(&load(config)?)?);
+        driver::cuOccupancyMaxActiveClusters(clusters, kernel.cast(), &config)
     }
 }

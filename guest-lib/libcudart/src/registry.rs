@@ -79,6 +79,7 @@ unsafe fn owned_name(name: *const c_char) -> CString {
 /// `wrapper` is the program's `__fatBinC_Wrapper_t`, which stays where it is until it is unregistered.
 #[unsafe(no_mangle)]
 extern "C" fn __cudaRegisterFatBinary(wrapper: *const c_void) -> *mut *mut c_void {
+    state::expect_exit();
     let module = Arc::new(Module::new(wrapper));
     let handle = Arc::as_ptr(&module) as *mut *mut c_void;
     write().modules.insert(handle.addr(), module);

@@ -9,7 +9,7 @@ use core::cell::Cell;
 use core::ffi::c_int;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError, RwLock};
+use std::sync::{Mutex, Once, OnceLock, PoisonError, RwLock};
 
 use crate::abi::version::{MINIMUM_DRIVER_VERSION, cudaDeviceProp};
 use crate::abi::{CUcontext, CUdevice};
@@ -40,7 +40,7 @@ unsafe impl Send for Context {}
 
 /// Counts cudaDeviceReset calls: a thread that bound a primary context before one must bind it again.
 static RESETS: AtomicU32 = AtomicU32::new(0);
-/// Set by this library's destructor, after which every call answers cudaErrorCudartUnloading.
+/// Set when the program's code is unregistered at exit, and by this library's destructor, after which every call answers cudaErrorCudartUnloading.
 static UNLOADING: AtomicBool = AtomicBool::new(false);
 /// What cudaSetValidDevices asked for; empty: every device.
 static VALID_DEVICES: RwLock<Vec<usize>> = RwLock::new(Vec::new());
@@ -69,6 +69,17 @@ extern "C" fn unload() {
 #[used]
 #[unsafe(link_section = ".fini_array")]
 static UNLOAD: extern "C" fn() = unload;
+
+/// Called before code is registered. What is registered first is unregistered last: by a handler that the program
+/// installs right after this one, so that this one runs right after it. Static objects that were made even earlier are
+/// destroyed later, and their calls are refused.
+pub fn expect_exit() {
+    static ONCE: Once = Once::new();
+    // SAFETY: the handler only stores to an atomic. If there is no room for it, the destructor is left.
+    ONCE.call_once(|| unsafe {
+        libc::atexit(unload);
+    });
+}
 
 /// Whether this library's destructor has run.
 #[inline]

@@ -127,7 +127,7 @@ wire_structs! {
         id: i32,
     }
 
-    /// `CUmemPoolProps`, without handle types: pools are not shared.
+    /// `CUmemPoolProps`, without handle types.
     PoolProperties {
         /// `CU_MEM_ALLOCATION_TYPE_*`.
         kind: u32,

@@ -24,6 +24,10 @@ pub const NODE_EMPTY: u32 = 5;
 pub const NODE_WAIT_EVENT: u32 = 6;
 /// Records an event.
 pub const NODE_EVENT_RECORD: u32 = 7;
+/// Signals semaphores of other APIs: none.
+pub const NODE_SEMAPHORES_SIGNAL: u32 = 8;
+/// Waits for semaphores of other APIs: none.
+pub const NODE_SEMAPHORES_WAIT: u32 = 9;
 /// Allocates.
 pub const NODE_MEM_ALLOC: u32 = 10;
 /// Frees.

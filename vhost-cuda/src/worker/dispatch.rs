@@ -47,7 +47,8 @@ pub fn needs_context(opcode: Opcode) -> bool {
     use Opcode as O;
     let number = opcode as u32;
     // Pools and memory without addresses belong to devices; they are given back after their contexts, too.
-    let of_pools = (O::cuMemPoolCreate as u32..O::cuMemAllocFromPoolAsync as u32).contains(&number);
+    let of_pools = (O::cuMemPoolCreate as u32..O::cuMemAllocFromPoolAsync as u32).contains(&number)
+        || (O::pool_create_shareable as u32..O::cuMemPoolImportPointer as u32).contains(&number);
     let of_memory =
         (O::cuMemAddressReserve as u32..=O::cuMemGetAllocationPropertiesFromHandle as u32).contains(&number);
     number >= O::cuCtxSynchronize as u32 && opcode != O::cuCtxGetApiVersion && !of_pools && !of_memory

@@ -35,8 +35,8 @@ use cudarc::driver::sys::{
 pub use cudarc::driver::sys::{
     CUarray, CUcontext, CUdevice, CUdeviceptr, CUevent, CUfunction, CUgraph, CUgraphExec, CUgraphNode,
     CUipcEventHandle, CUipcMemHandle, CUkernel, CUlaunchConfig, CUlibrary, CUlinkState,
-    CUmemGenericAllocationHandle, CUmemoryPool, CUmipmappedArray, CUmodule, CUstream, CUsurfObject,
-    CUtexObject, CUuserObject, CUuuid,
+    CUmemGenericAllocationHandle, CUmemPoolPtrExportData, CUmemoryPool, CUmipmappedArray, CUmodule, CUstream,
+    CUsurfObject, CUtexObject, CUuserObject, CUuuid,
 };
 pub use graph::{AttributeValue, Links, NodeParameters, StreamFunction, with_capture_relaxed};
 use libloading::os::unix::{Library, RTLD_LAZY, RTLD_LOCAL};
@@ -65,6 +65,8 @@ impl CudaError {
     pub const INVALID_CONTEXT: Self = Self(sys::CUresult::CUDA_ERROR_INVALID_CONTEXT as i32);
     /// An image that cannot be one.
     pub const INVALID_IMAGE: Self = Self(sys::CUresult::CUDA_ERROR_INVALID_IMAGE as i32);
+    /// Nothing in the image runs on the device.
+    pub const NO_BINARY_FOR_GPU: Self = Self(sys::CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU as i32);
     /// The primary context is active.
     pub const PRIMARY_CONTEXT_ACTIVE: Self = Self(sys::CUresult::CUDA_ERROR_PRIMARY_CONTEXT_ACTIVE as i32);
     /// A handle that the session does not have.
@@ -101,7 +103,8 @@ plain!(
     RawRequirements = RawRequirements::ZERO,
     RawAllocation = RawAllocation::ZERO,
     CUipcMemHandle = CUipcMemHandle { reserved: [0; 64] },
-    CUipcEventHandle = CUipcEventHandle { reserved: [0; 64] }
+    CUipcEventHandle = CUipcEventHandle { reserved: [0; 64] },
+    CUmemPoolPtrExportData = CUmemPoolPtrExportData { reserved: [0; 64] }
 );
 plain!(c_int = 0, c_uint = 0, c_ulonglong = 0, usize = 0, f32 = 0.0, CUuuid = CUuuid { bytes: [0; 16] });
 impl<T> Plain for *mut T {
@@ -373,6 +376,10 @@ driver_functions! {
     unsafe cuMemPoolSetAttribute [] (pool: CUmemoryPool, attribute: c_int as CUmemPool_attribute, value: *mut c_void) [];
     unsafe cuMemPoolGetAccess [access: c_int as CUmemAccess_flags] (pool: CUmemoryPool, location: *mut RawLocation as *mut CUmemLocation) [];
     unsafe cuMemPoolSetAccess [] (pool: CUmemoryPool, map: *const RawAccess as *const CUmemAccessDesc, count: usize) [];
+    unsafe cuMemPoolExportToShareableHandle [] (shareable: *mut c_void, pool: CUmemoryPool, kind: c_int as CUmemAllocationHandleType, flags: c_ulonglong) [];
+    unsafe cuMemPoolImportFromShareableHandle [pool: CUmemoryPool] (shareable: *mut c_void, kind: c_int as CUmemAllocationHandleType, flags: c_ulonglong) [];
+    safe cuMemPoolExportPointer [data: CUmemPoolPtrExportData] (dptr: CUdeviceptr) [];
+    unsafe cuMemPoolImportPointer [dptr: CUdeviceptr] (pool: CUmemoryPool, data: *mut CUmemPoolPtrExportData) [];
     safe cuMemPoolTrimTo [] (pool: CUmemoryPool, keep: usize) [];
     safe cuMemAllocFromPoolAsync [dptr: CUdeviceptr] (bytesize: usize, pool: CUmemoryPool, stream: CUstream) [];
 

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::user_object::References;
 use super::work::Work;
+use crate::conditions::Condition;
 use crate::driver::ffi::In;
 use crate::driver::handle::{Handle, Registry};
 use crate::driver::result::{CUresult, CuResult};
@@ -71,6 +72,8 @@ pub struct Graph {
     pub(super) references: References,
     /// A child of this graph: it cannot be destroyed or launched by itself.
     parent: Mutex<Option<Weak<Graph>>>,
+    /// What its kernels can set.
+    conditions: Mutex<Vec<Arc<Condition>>>,
 }
 
 impl Drop for Graph {
@@ -89,6 +92,7 @@ impl Graph {
             nodes: Mutex::default(),
             references: References::default(),
             parent: Mutex::default(),
+            conditions: Mutex::default(),
         })
     }
 
@@ -112,8 +116,13 @@ impl Graph {
                 return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
             }
         }
-        if let Work::Child(child) = &node.work {
-            *child.parent.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::downgrade(self));
+        let inside = match &node.work {
+            Work::Child(child) => std::slice::from_ref(child),
+            Work::Conditional(node) => node.graphs.as_slice(),
+            _ => &[],
+        };
+        for graph in inside {
+            *graph.parent.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::downgrade(self));
         }
         nodes.insert(handle.0, node);
         drop(nodes);
@@ -164,7 +173,29 @@ impl Graph {
         self.parent.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
-    /// A copy with new nodes; not of graphs that allocate memory.
+    /// Has the graph keep a condition.
+    pub(super) fn add_condition(&self, condition: Arc<Condition>) {
+        self.conditions.lock().unwrap_or_else(PoisonError::into_inner).push(condition);
+    }
+
+    /// Whether each of its conditions has a node, here or in a graph of a node.
+    pub(super) fn uses_its_conditions(&self) -> bool {
+        let conditions = self.conditions.lock().unwrap_or_else(PoisonError::into_inner);
+        conditions.iter().all(|condition| self.uses(condition))
+    }
+
+    fn uses(&self, condition: &Arc<Condition>) -> bool {
+        self.lock().values().any(|node| match &node.work {
+            Work::Child(child) => child.uses(condition),
+            Work::Conditional(node) => {
+                Arc::ptr_eq(&node.condition, condition)
+                    || node.graphs.iter().any(|graph| graph.uses(condition))
+            }
+            _ => false,
+        })
+    }
+
+    /// A copy with new nodes; not of graphs that allocate memory or have conditional nodes.
     pub(super) fn copy(&self) -> CuResult<Arc<Graph>> {
         let copy = Graph::new();
         copy.references.share(&self.references);
@@ -173,7 +204,9 @@ impl Graph {
         for (old, node) in &nodes {
             let work = match &node.work {
                 Work::Child(child) => Work::Child(child.copy()?),
-                Work::Alloc(_) | Work::Free(..) => return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
+                Work::Alloc(_) | Work::Free(..) | Work::Conditional(_) => {
+                    return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+                }
                 other => other.clone(),
             };
             let new = copy.add(Node { work, dependencies: Vec::new(), original: Some(Handle::new(*old)) })?;
@@ -224,6 +257,11 @@ pub(in super::super) fn find(handle: CUgraph) -> CuResult<Arc<Graph>> {
     GRAPHS.get(handle).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
 }
 
+/// Ends the validity of a handle.
+pub(super) fn forget(handle: CUgraph) {
+    GRAPHS.remove(handle);
+}
+
 /// cuGraphDestroy
 pub(super) fn destroy(handle: CUgraph) -> CuResult<()> {
     if find(handle)?.is_child() {
@@ -242,6 +280,11 @@ pub(super) fn work_of(node: CUgraphNode) -> CuResult<Work> {
     let graph = graph_of(node)?;
     let work = graph.lock().get(&node.0).map(|node| node.work.clone());
     work.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
+}
+
+/// Whether a node is of a kind.
+pub(super) fn check_kind(node: CUgraphNode, kind: u32) -> CuResult<()> {
+    if work_of(node)?.kind() == kind { Ok(()) } else { Err(CUresult::CUDA_ERROR_INVALID_VALUE) }
 }
 
 /// Changes what a node does; the kind must stay.

@@ -29,6 +29,8 @@ fn label(work: &Work) -> String {
         }
         Work::Host(_) => "HOST".to_owned(),
         Work::Child(_) => "GRAPH".to_owned(),
+        Work::Conditional(_) => "CONDITIONAL".to_owned(),
+        Work::Semaphores(_) => "EXT_SEMAS".to_owned(),
         Work::Empty => "EMPTY".to_owned(),
         Work::EventWait(event, _) => format!("EVENT_WAIT\\n{event:?}"),
         Work::EventRecord(event, _) => format!("EVENT_RECORD\\n{event:?}"),
@@ -47,8 +49,10 @@ fn write(graph: &Graph, text: &mut String) -> fmt::Result {
         for (from, _) in &node.dependencies {
             writeln!(text, "node_{} -> node_{handle}", from.0)?;
         }
-        if let Work::Child(child) = &node.work {
-            write(child, text)?;
+        match &node.work {
+            Work::Child(child) => write(child, text)?,
+            Work::Conditional(node) => node.graphs.iter().try_for_each(|graph| write(graph, text))?,
+            _ => {}
         }
     }
     text.push_str("}\n");

@@ -106,6 +106,9 @@ fn show_edges(
         return Err(CUresult::CUDA_ERROR_LOSSY_QUERY);
     }
     let room = In::from_raw(count.cast_const()).get()?;
+    if room == 0 && !(from.is_null() && to.is_null() && edges.is_null()) {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
     for (index, (_, _, edge)) in list.iter().enumerate().take(room) {
         edges.element(index).set(*edge);
     }

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
 use super::body::{CUgraphNode, Graph, Node};
+use super::conditional::{Conditional, Next};
 use super::memory::GraphMemory;
 use super::user_object::References;
 use super::work::Work;
@@ -55,6 +56,8 @@ pub(super) struct ExecNode {
     pub(super) enabled: bool,
     /// What a child graph node does.
     pub(super) child: Option<Body>,
+    /// What the graphs of a conditional node do.
+    pub(super) branches: Vec<Body>,
     pub(super) dependencies: Vec<CUgraphNode>,
 }
 
@@ -66,8 +69,14 @@ impl Body {
                 Work::Child(child) => Some(Body::of(child)?),
                 _ => None,
             };
+            let branches = match &node.work {
+                Work::Conditional(node) => {
+                    node.graphs.iter().map(|graph| Body::of(graph)).collect::<Option<_>>()?
+                }
+                _ => Vec::new(),
+            };
             let dependencies = node.dependencies.iter().map(|(node, _)| *node).collect();
-            Some(ExecNode { source, work: node.work, enabled: true, child, dependencies })
+            Some(ExecNode { source, work: node.work, enabled: true, child, branches, dependencies })
         };
         let nodes = graph.sorted()?.into_iter().map(make).collect::<Option<_>>()?;
         let references = References::default();
@@ -81,7 +90,8 @@ impl Body {
             if node.source == source {
                 return Some(node);
             }
-            if let Some(found) = node.child.as_mut().and_then(|child| child.find(source)) {
+            let mut inside = node.child.iter_mut().chain(&mut node.branches);
+            if let Some(found) = inside.find_map(|body| body.find(source)) {
                 return Some(found);
             }
         }
@@ -95,6 +105,7 @@ impl Body {
         for node in self.nodes.iter().filter(|node| node.enabled) {
             let work = match &node.child {
                 Some(child) => Work::Child(child.to_graph()?),
+                None if !node.branches.is_empty() => return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
                 None => node.work.clone(),
             };
             last = vec![(graph.add(Node::new(work, last))?, Default::default())];
@@ -132,8 +143,59 @@ impl Body {
             if let Some(child) = &node.child {
                 child.run(context, stamps)?;
             }
+            if let Work::Conditional(conditional) = &node.work {
+                node.run_branches(conditional, context)?;
+            }
         }
         Ok(())
+    }
+
+    /// Conditions get the values that they have when a graph starts.
+    fn start(&self) {
+        for node in &self.nodes {
+            if let Work::Conditional(conditional) = &node.work {
+                conditional.condition.start();
+            }
+            node.child.iter().chain(&node.branches).for_each(Body::start);
+        }
+    }
+
+    /// Whether graphs of conditional nodes hold only what they may: kernels, copies, fills and graphs.
+    fn branches_are_plain(&self, inside: bool) -> bool {
+        self.nodes.iter().all(|node| {
+            let plain = matches!(
+                node.work,
+                Work::Kernel(_)
+                    | Work::Copy(_)
+                    | Work::Fill(_)
+                    | Work::Empty
+                    | Work::Child(_)
+                    | Work::Conditional(_)
+            );
+            (plain || !inside)
+                && node.child.iter().all(|child| child.branches_are_plain(inside))
+                && node.branches.iter().all(|branch| branch.branches_are_plain(true))
+        })
+    }
+}
+
+impl ExecNode {
+    fn run_branches(&self, conditional: &Conditional, context: &Context) -> CuResult<()> {
+        let run = |index: usize| match self.branches.get(index) {
+            // There are no events in them.
+            Some(branch) => branch.run(context, &mut VecDeque::new()),
+            None => Ok(()),
+        };
+        loop {
+            match conditional.next() {
+                Next::Last(index) => return run(index),
+                Next::Again(index) => run(index)?,
+                Next::Done => return Ok(()),
+            }
+            if let Some(error) = context.sticky() {
+                return Err(error);
+            }
+        }
     }
 }
 
@@ -170,6 +232,13 @@ impl GraphExec {
         self.body.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The kind of a node.
+    pub(super) fn kind_of(&self, source: CUgraphNode) -> CuResult<u32> {
+        let mut body = self.lock();
+        let node = Arc::make_mut(&mut body).find(source);
+        node.map(|node| node.work.kind()).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
+    }
+
     /// Changes what a node does; the kind must stay.
     pub(super) fn set_work(&self, source: CUgraphNode, work: Work) -> CuResult<()> {
         let mut body = self.lock();
@@ -193,6 +262,7 @@ pub(super) fn instantiate(graph: &Graph, flags: u64) -> Result<CUgraphExec, (CUr
     const ERROR: u32 = 1;
     const INVALID_STRUCTURE: u32 = 2;
     const OPERATION_NOT_SUPPORTED: u32 = 3;
+    const CONDITIONAL_HANDLE_UNUSED: u32 = 5;
     if flags & !(AUTO_FREE_ON_LAUNCH | UPLOAD | DEVICE_LAUNCH | USE_NODE_PRIORITY) != 0 || graph.is_child() {
         return Err((CUresult::CUDA_ERROR_INVALID_VALUE, ERROR));
     }
@@ -204,6 +274,12 @@ pub(super) fn instantiate(graph: &Graph, flags: u64) -> Result<CUgraphExec, (CUr
         return Err((CUresult::CUDA_ERROR_NOT_SUPPORTED, OPERATION_NOT_SUPPORTED));
     }
     let body = Body::of(graph).ok_or((CUresult::CUDA_ERROR_INVALID_VALUE, INVALID_STRUCTURE))?;
+    if !graph.uses_its_conditions() {
+        return Err((CUresult::CUDA_ERROR_INVALID_VALUE, CONDITIONAL_HANDLE_UNUSED));
+    }
+    if !body.branches_are_plain(false) {
+        return Err((CUresult::CUDA_ERROR_INVALID_VALUE, INVALID_STRUCTURE));
+    }
     let exec = GraphExec { flags, body: Mutex::new(Arc::new(body)), last: Mutex::default() };
     let handle = Handle::mint();
     EXECS.insert(handle, Arc::new(exec));
@@ -239,7 +315,12 @@ pub(super) fn launch(handle: CUgraphExec, stream: CUstream) -> CuResult<()> {
     let held = Arc::clone(&exec);
     let mark = context.submit(&stream, plan.waits, move |context, sticky| {
         let mut left = stamps.clone();
-        let result = if sticky.is_some() { Ok(()) } else { body.run(context, &mut left) };
+        let result = if sticky.is_some() {
+            Ok(())
+        } else {
+            body.start();
+            body.run(context, &mut left)
+        };
         for stamp in stamps {
             stamp.get_or_init(Instant::now);
         }

@@ -16,50 +16,55 @@ use crate::driver::event::CUevent;
 use crate::driver::ffi::In;
 use crate::driver::result::{CUresult, CuResult};
 
-fn set(exec: CUgraphExec, node: CUgraphNode, work: CuResult<Work>) -> CuResult<()> {
-    exec::find(exec)?.set_work(node, work?)
-}
-
-fn set_kernel_v1(exec: CUgraphExec, node: CUgraphNode, params: In<KernelParamsV1>) -> CuResult<()> {
-    set(exec, node, kernel_of_v1(&params.get()?))
-}
-
-fn set_kernel(exec: CUgraphExec, node: CUgraphNode, params: In<KernelParams>) -> CuResult<()> {
-    set(exec, node, kernel_of(&params.get()?))
-}
-
-fn set_memcpy(
+/// The node is looked at before its parameters.
+fn set(
     exec: CUgraphExec,
     node: CUgraphNode,
-    params: In<Memcpy3D>,
-    context: CUcontext,
+    kind: u32,
+    work: impl FnOnce() -> CuResult<Work>,
 ) -> CuResult<()> {
-    set(exec, node, copy_of(&params.get()?, context))
+    let exec = exec::find(exec)?;
+    if exec.kind_of(node)? != kind {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    exec.set_work(node, work()?)
+}
+
+fn set_kernel_v1(exec: CUgraphExec, node: CUgraphNode, given: In<KernelParamsV1>) -> CuResult<()> {
+    set(exec, node, params::KERNEL, || kernel_of_v1(&given.get()?))
+}
+
+fn set_kernel(exec: CUgraphExec, node: CUgraphNode, given: In<KernelParams>) -> CuResult<()> {
+    set(exec, node, params::KERNEL, || kernel_of(&given.get()?))
+}
+
+fn set_memcpy(exec: CUgraphExec, node: CUgraphNode, given: In<Memcpy3D>, context: CUcontext) -> CuResult<()> {
+    set(exec, node, params::MEMCPY, || copy_of(&given.get()?, context))
 }
 
 fn set_memset(
     exec: CUgraphExec,
     node: CUgraphNode,
-    params: In<MemsetParams>,
+    given: In<MemsetParams>,
     context: CUcontext,
 ) -> CuResult<()> {
-    set(exec, node, fill_of(&params.get()?, context))
+    set(exec, node, params::MEMSET, || fill_of(&given.get()?, context))
 }
 
-fn set_host(exec: CUgraphExec, node: CUgraphNode, params: In<HostParams>) -> CuResult<()> {
-    set(exec, node, host_of(&params.get()?))
+fn set_host(exec: CUgraphExec, node: CUgraphNode, given: In<HostParams>) -> CuResult<()> {
+    set(exec, node, params::HOST, || host_of(&given.get()?))
 }
 
 fn set_record(exec: CUgraphExec, node: CUgraphNode, event: CUevent) -> CuResult<()> {
-    set(exec, node, record_of(event))
+    set(exec, node, params::EVENT_RECORD, || record_of(event))
 }
 
 fn set_wait(exec: CUgraphExec, node: CUgraphNode, event: CUevent) -> CuResult<()> {
-    set(exec, node, wait_of(event))
+    set(exec, node, params::WAIT_EVENT, || wait_of(event))
 }
 
-fn set_batch(exec: CUgraphExec, node: CUgraphNode, params: In<BatchParams>) -> CuResult<()> {
-    set(exec, node, batch_of(&params.get()?))
+fn set_batch(exec: CUgraphExec, node: CUgraphNode, given: In<BatchParams>) -> CuResult<()> {
+    set(exec, node, params::BATCH_MEM_OP, || batch_of(&given.get()?))
 }
 
 fn set_any(exec: CUgraphExec, node: CUgraphNode, place: *mut NodeParams) -> CuResult<()> {
@@ -68,8 +73,8 @@ fn set_any(exec: CUgraphExec, node: CUgraphNode, place: *mut NodeParams) -> CuRe
             let child = place.wrapping_byte_add(16).cast_const().cast::<ChildParams>();
             exec_set_child(exec, node, In::from_raw(child).get()?.graph)
         }
-        params::MEM_ALLOC | params::MEM_FREE => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
-        _ => set(exec, node, work_of_params(place)),
+        params::MEM_ALLOC | params::MEM_FREE | params::CONDITIONAL => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+        kind => set(exec, node, kind, || work_of_params(place)),
     }
 }
 

@@ -99,10 +99,12 @@ fn keep_attributes(node: CUgraphNode, work: Work) -> CuResult<Work> {
 }
 
 fn set_params_v1(node: CUgraphNode, params: In<KernelParamsV1>) -> CuResult<()> {
+    launch_of(node)?;
     body::set_work(node, keep_attributes(node, kernel_of_v1(&params.get()?)?)?)
 }
 
 fn set_params(node: CUgraphNode, params: In<KernelParams>) -> CuResult<()> {
+    launch_of(node)?;
     body::set_work(node, keep_attributes(node, kernel_of(&params.get()?)?)?)
 }
 

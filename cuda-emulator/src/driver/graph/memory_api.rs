@@ -8,14 +8,14 @@ use super::edit_api::{add, plain};
 use super::memory::{self, GraphMemory};
 use super::params::AllocParams;
 use super::work::Work;
-use crate::driver::device::{self, CUdevice, CUdeviceptr, Device, device};
+use crate::driver::device::{CUdevice, CUdeviceptr, Device, device};
 use crate::driver::ffi::{In, Out};
 use crate::driver::result::{CUresult, CuResult};
 
 /// An allocation as node parameters describe it; its address is stored there.
 pub(super) fn allocation_of(place: *mut AllocParams) -> CuResult<Work> {
     let params = In::from_raw(place.cast_const()).get()?;
-    if params.bytes == 0 {
+    if params.bytes == 0 || params.pool.is_shareable() {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     let memory = GraphMemory::new(device(params.pool.device_ordinal()?)?, params)?;
@@ -50,11 +50,9 @@ pub(in super::super) fn capture_allocation(
 
 /// A free as node parameters describe it.
 pub(in super::super) fn free_of(ptr: CUdeviceptr) -> CuResult<Work> {
-    let memory = memory::find(ptr);
-    if memory.is_none() && device::all().iter().all(|device| device.owner(ptr).is_none()) {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-    }
-    Ok(Work::Free(ptr, memory))
+    // Graphs free only what graphs allocate.
+    let memory = memory::find(ptr).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    Ok(Work::Free(ptr, Some(memory)))
 }
 
 fn add_alloc_node(

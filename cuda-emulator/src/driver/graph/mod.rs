@@ -3,6 +3,7 @@
 
 mod body;
 mod child;
+mod conditional;
 mod dot;
 mod edit_api;
 mod exec;

@@ -6,10 +6,10 @@ use super::edit_api::{add, plain};
 use super::kernel_api::kernel_of;
 use super::params::{
     self, BatchParams, ChildParams, EventParams, FreeParams, HostParams, KernelParams, MemcpyParams,
-    MemsetParams, NodeParams,
+    MemsetParams, NodeParams, SemaphoreParams,
 };
 use super::work::{CopyWork, HostWork, Work};
-use super::{child, memory_api};
+use super::{child, conditional, memory_api};
 use crate::driver::context::CUcontext;
 use crate::driver::copy::{self, Fill, Pattern};
 use crate::driver::copy_api::{self, Memcpy3D};
@@ -22,7 +22,11 @@ const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 
 pub(super) fn copy_of(params: &Memcpy3D, context: CUcontext) -> CuResult<Work> {
     copy::peer(context)?;
-    Ok(Work::Copy(CopyWork::new(copy_api::boxed(params)?, *params)))
+    // Unlike a copy in a stream, a node must have something to copy.
+    let known = |kind: u32| (1..=4).contains(&kind);
+    let transfer =
+        copy_api::boxed(params)?.filter(|_| known(params.from.memory_type) && known(params.to.memory_type));
+    Ok(Work::Copy(CopyWork::new(Some(transfer.ok_or(INVALID)?), *params)))
 }
 
 pub(super) fn fill_of(params: &MemsetParams, context: CUcontext) -> CuResult<Work> {
@@ -43,14 +47,22 @@ pub(super) fn host_of(params: &HostParams) -> CuResult<Work> {
 
 pub(super) fn batch_of(params: &BatchParams) -> CuResult<Work> {
     copy::peer(params.context)?;
-    Ok(Work::MemOps(mem_op::read(params.operations, params.count, params.flags)?))
+    let operations = mem_op::read(params.operations, params.count, params.flags)?;
+    if operations.is_empty() { Err(INVALID) } else { Ok(Work::MemOps(operations.into())) }
+}
+
+/// No event is no value, anything else that is none no handle.
+fn not_null(event: CUevent) -> CuResult<()> {
+    if event == CUevent::NULL { Err(INVALID) } else { Ok(()) }
 }
 
 pub(super) fn record_of(event: CUevent) -> CuResult<Work> {
+    not_null(event)?;
     Ok(Work::EventRecord(event, event::find_own(event)?))
 }
 
 pub(super) fn wait_of(event: CUevent) -> CuResult<Work> {
+    not_null(event)?;
     Ok(Work::EventWait(event, event::find_own(event)?))
 }
 
@@ -87,8 +99,13 @@ pub(super) fn work_of_params(place: *mut NodeParams) -> CuResult<Work> {
         params::MEM_ALLOC => memory_api::allocation_of(body.cast()),
         params::MEM_FREE => memory_api::free_of(read::<FreeParams>(body)?.ptr),
         params::BATCH_MEM_OP => batch_of(&read::<BatchParams>(body)?),
-        params::CONDITIONAL => Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
-        8 | 9 => Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
+        params::CONDITIONAL => conditional::conditional_of(place),
+        params::SEMAPHORES_SIGNAL | params::SEMAPHORES_WAIT => {
+            if read::<SemaphoreParams>(body)?.count > 0 {
+                return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+            }
+            Ok(Work::Semaphores(node.kind))
+        }
         _ => Err(INVALID),
     }
 }
@@ -111,15 +128,21 @@ fn add_node_v2(
     count: usize,
     params: *mut NodeParams,
 ) -> CuResult<()> {
+    // Wrong parameters are told before a wrong graph.
+    let work = work_of_params(params)?;
     let into = body::find(graph)?;
     let dependencies = into.read_dependencies(nodes, edges, count)?;
     // The union of the parameters begins behind the first 16 bytes.
     let description = params.wrapping_byte_add(16).cast();
-    let work = memory_api::place_in(work_of_params(params)?, &into, dependencies, description);
+    let work = memory_api::place_in(work, &into, dependencies, description);
     add(out, graph, (nodes, edges, count), work)
 }
 
 fn set_params(node: CUgraphNode, params: *mut NodeParams) -> CuResult<()> {
+    if In::from_raw(params.cast_const()).get()?.kind == params::CONDITIONAL {
+        return Err(INVALID);
+    }
+    body::work_of(node)?;
     body::set_work(node, work_of_params(params)?)
 }
 
@@ -224,6 +247,7 @@ fn record_get_event(node: CUgraphNode, out: Out<CUevent>) -> CuResult<()> {
 }
 
 fn record_set_event(node: CUgraphNode, event: CUevent) -> CuResult<()> {
+    body::check_kind(node, params::EVENT_RECORD)?;
     body::set_work(node, record_of(event)?)
 }
 
@@ -245,6 +269,7 @@ fn wait_get_event(node: CUgraphNode, out: Out<CUevent>) -> CuResult<()> {
 }
 
 fn wait_set_event(node: CUgraphNode, event: CUevent) -> CuResult<()> {
+    body::check_kind(node, params::WAIT_EVENT)?;
     body::set_work(node, wait_of(event)?)
 }
 
@@ -256,6 +281,56 @@ fn add_batch_node(
     params: In<BatchParams>,
 ) -> CuResult<()> {
     add(out, graph, (nodes, plain(), count), batch_of(&params.get()?)?)
+}
+
+/// The operations are shown where they are kept.
+fn batch_get_params(node: CUgraphNode, params: Out<BatchParams>) -> CuResult<()> {
+    params.check()?;
+    let Work::MemOps(operations) = body::work_of(node)? else { return Err(INVALID) };
+    params.set(BatchParams {
+        context: CUcontext::NULL,
+        count: operations.len() as u32,
+        operations: In::from_raw(operations.as_ptr()),
+        flags: 0,
+    });
+    Ok(())
+}
+
+/// A node that signals or waits for semaphores of other APIs, of which there are none.
+fn add_semaphores(
+    out: Out<CUgraphNode>,
+    graph: CUgraph,
+    (nodes, count): (In<CUgraphNode>, usize),
+    params: In<SemaphoreParams>,
+    kind: u32,
+) -> CuResult<()> {
+    let graph_is_there = body::find(graph);
+    let number = params.get()?.count;
+    graph_is_there?;
+    if number > 0 {
+        return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+    }
+    add(out, graph, (nodes, plain(), count), Work::Semaphores(kind))
+}
+
+fn add_signal_node(
+    out: Out<CUgraphNode>,
+    graph: CUgraph,
+    nodes: In<CUgraphNode>,
+    count: usize,
+    params: In<SemaphoreParams>,
+) -> CuResult<()> {
+    add_semaphores(out, graph, (nodes, count), params, params::SEMAPHORES_SIGNAL)
+}
+
+fn add_semaphore_wait_node(
+    out: Out<CUgraphNode>,
+    graph: CUgraph,
+    nodes: In<CUgraphNode>,
+    count: usize,
+    params: In<SemaphoreParams>,
+) -> CuResult<()> {
+    add_semaphores(out, graph, (nodes, count), params, params::SEMAPHORES_WAIT)
 }
 
 fn batch_set_params(node: CUgraphNode, params: In<BatchParams>) -> CuResult<()> {
@@ -295,5 +370,10 @@ crate::driver::ffi::entries! { after_init
     cuGraphEventWaitNodeSetEvent => wait_set_event(node: CUgraphNode, event: CUevent);
     cuGraphAddBatchMemOpNode => add_batch_node(
         out: Out<CUgraphNode>, graph: CUgraph, nodes: In<CUgraphNode>, count: usize, params: In<BatchParams>);
+    cuGraphAddExternalSemaphoresSignalNode => add_signal_node(
+        out: Out<CUgraphNode>, graph: CUgraph, nodes: In<CUgraphNode>, count: usize, params: In<SemaphoreParams>);
+    cuGraphAddExternalSemaphoresWaitNode => add_semaphore_wait_node(
+        out: Out<CUgraphNode>, graph: CUgraph, nodes: In<CUgraphNode>, count: usize, params: In<SemaphoreParams>);
+    cuGraphBatchMemOpNodeGetParams => batch_get_params(node: CUgraphNode, params: Out<BatchParams>);
     cuGraphBatchMemOpNodeSetParams => batch_set_params(node: CUgraphNode, params: In<BatchParams>);
 }

@@ -24,6 +24,8 @@ pub(super) const GRAPH: u32 = 4;
 pub(super) const EMPTY: u32 = 5;
 pub(super) const WAIT_EVENT: u32 = 6;
 pub(super) const EVENT_RECORD: u32 = 7;
+pub(super) const SEMAPHORES_SIGNAL: u32 = 8;
+pub(super) const SEMAPHORES_WAIT: u32 = 9;
 pub(super) const MEM_ALLOC: u32 = 10;
 pub(super) const MEM_FREE: u32 = 11;
 pub(super) const BATCH_MEM_OP: u32 = 12;
@@ -113,6 +115,15 @@ pub struct FreeParams {
     pub(super) ptr: CUdeviceptr,
 }
 
+/// CUDA_EXT_SEM_SIGNAL_NODE_PARAMS and CUDA_EXT_SEM_WAIT_NODE_PARAMS
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct SemaphoreParams {
+    semaphores: *const c_void,
+    parameters: *const c_void,
+    pub(super) count: u32,
+}
+
 /// CUDA_BATCH_MEM_OP_NODE_PARAMS
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -121,6 +132,17 @@ pub struct BatchParams {
     pub(super) count: u32,
     pub(super) operations: In<MemOp>,
     pub(super) flags: u32,
+}
+
+/// CUDA_CONDITIONAL_NODE_PARAMS
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ConditionalParams {
+    pub(super) handle: u64,
+    pub(super) kind: u32,
+    pub(super) size: u32,
+    pub(super) graphs: *const CUgraph,
+    pub(super) context: CUcontext,
 }
 
 /// CUgraphNodeParams; `body` is a union of the above.

@@ -69,15 +69,21 @@ pub(super) fn merge(old: &Body, new: &Body) -> Result<Body, Refusal> {
             }
             (Work::Alloc(old), Work::Alloc(new)) if !Arc::ptr_eq(old, new) => return refuse(NOT_SUPPORTED),
             (Work::Free(old, _), Work::Free(new, _)) if old != new => return refuse(NOT_SUPPORTED),
+            (Work::Conditional(old), Work::Conditional(new)) if !old.is_like(new) => {
+                return refuse(TOPOLOGY_CHANGED);
+            }
             _ => {}
         }
         let child = match (&old_node.child, &new_node.child) {
             (Some(old), Some(new)) => Some(merge(old, new)?),
             _ => None,
         };
+        let pairs = old_node.branches.iter().zip(&new_node.branches);
+        let branches = pairs.map(|(old, new)| merge(old, new)).collect::<Result<_, _>>()?;
         if let Some(node) = merged.nodes.iter_mut().find(|node| node.source == old_node.source) {
             node.work = new_node.work.clone();
             node.child = child;
+            node.branches = branches;
         }
     }
     Ok(merged)
@@ -92,7 +98,6 @@ fn update(handle: CUgraphExec, graph: CUgraph) -> CuResult<Result<(), Refusal>> 
 }
 
 fn exec_update_v2(handle: CUgraphExec, graph: CUgraph, info: Out<UpdateResult>) -> CuResult<()> {
-    info.check()?;
     let refusal = update(handle, graph)?.err();
     let (result, node) = refusal.unwrap_or((SUCCESS, Handle::NULL));
     info.set(UpdateResult { result, node, from: Handle::NULL });

@@ -112,7 +112,10 @@ fn user_object_create(
 ) -> CuResult<()> {
     out.check()?;
     let destroy = destroy.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    let references = check_count(references)?;
+    if references == 0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let references = u64::from(references);
     if flags != NO_DESTRUCTOR_SYNC {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }

@@ -5,6 +5,7 @@ use std::ffi::c_void;
 use std::sync::Arc;
 
 use super::body::Graph;
+use super::conditional::Conditional;
 use super::memory::GraphMemory;
 use super::params;
 use crate::driver::copy::{Fill, Kind, Side, Transfer};
@@ -32,7 +33,10 @@ pub(in super::super) enum Work {
     Alloc(Arc<GraphMemory>),
     /// With the memory, where a node of the same graph allocates it.
     Free(CUdeviceptr, Option<Arc<GraphMemory>>),
-    MemOps(Vec<MemOp>),
+    MemOps(Arc<[MemOp]>),
+    /// A node of that kind for no semaphores.
+    Semaphores(u32),
+    Conditional(Arc<Conditional>),
 }
 
 impl Work {
@@ -50,6 +54,8 @@ impl Work {
             Work::Alloc(_) => params::MEM_ALLOC,
             Work::Free(..) => params::MEM_FREE,
             Work::MemOps(_) => params::BATCH_MEM_OP,
+            Work::Conditional(_) => params::CONDITIONAL,
+            Work::Semaphores(kind) => *kind,
         }
     }
 
@@ -67,6 +73,8 @@ impl Work {
                 device.release(*ptr, &owner)
             }
             Work::Child(_)
+            | Work::Conditional(_)
+            | Work::Semaphores(_)
             | Work::Empty
             | Work::EventWait(..)
             | Work::EventRecord(..)

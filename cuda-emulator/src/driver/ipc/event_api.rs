@@ -10,6 +10,9 @@ use crate::driver::result::{CUresult, CuResult};
 
 fn get_event_handle(out: Out<IpcHandle>, event: CUevent) -> CuResult<()> {
     out.check()?;
+    if event == CUevent::NULL {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
     let event = event::find(event)?;
     // Only events of CU_EVENT_INTERPROCESS.
     let shared = event.shared().ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
@@ -20,7 +23,7 @@ fn get_event_handle(out: Out<IpcHandle>, event: CUevent) -> CuResult<()> {
 fn open_event_handle(out: Out<CUevent>, handle: IpcHandle) -> CuResult<()> {
     out.check()?;
     let context = context::current()?;
-    handle.check()?;
+    handle.check().map_err(|_| CUresult::CUDA_ERROR_MAP_FAILED)?;
     if handle.is_own() {
         return Err(CUresult::CUDA_ERROR_INVALID_CONTEXT);
     }

@@ -47,6 +47,19 @@ pub struct CopyParams {
 }
 const _: () = assert!(size_of::<CopyParams>() == 200);
 
+impl CopyParams {
+    /// Whether it names two kinds of memory and something to copy.
+    pub fn copies(&self) -> bool {
+        let is_kind = |end: &End| match end.memory_type {
+            1 => end.host != 0,
+            2 | 4 => end.device != 0,
+            3 => true,
+            _ => false,
+        };
+        is_kind(&self.src) && is_kind(&self.dst) && self.width > 0 && self.height > 0 && self.depth > 0
+    }
+}
+
 /// One end, understood: the first byte of the box, and how the program got there.
 #[derive(Clone, Copy, Debug)]
 pub struct EndPlace {

@@ -141,11 +141,10 @@ entry_points! {
 
     /// Gives all parameters of a graph to an executable one of the same shape.
     call cuGraphExecUpdate_v2(api, hGraphExec: u64, hGraph: u64, resultInfo: Out<UpdateResult>) {
-        resultInfo.check()?;
         api.driver.kept.exec_changed(hGraphExec);
         let updated = calls::cuGraphExecUpdate_v2(&mut api.in_context()?, GraphExecId(hGraphExec), GraphId(hGraph));
         let (status, result, node, from) = updated?;
-        resultInfo.set(UpdateResult { result, error_node: node.0, error_from_node: from.0 })?;
+        resultInfo.set_if_wanted(UpdateResult { result, error_node: node.0, error_from_node: from.0 });
         CudaError::check(status)
     }
 

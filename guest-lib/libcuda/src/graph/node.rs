@@ -5,8 +5,8 @@
 use virtio_cuda_client::protocol::{
     CallbackId, DevicePtr, EventNode, FunctionId, GraphExecId, GraphId, GraphNodeId, HostNode, KernelNode,
     MemAllocNode, MemcpyNode, MemsetNode, NODE_CONDITIONAL, NODE_EMPTY, NODE_EVENT_RECORD, NODE_GRAPH,
-    NODE_HOST, NODE_KERNEL, NODE_MEM_ALLOC, NODE_MEM_FREE, NODE_MEMCPY, NODE_MEMSET, NODE_WAIT_EVENT, Reader,
-    Wire,
+    NODE_HOST, NODE_KERNEL, NODE_MEM_ALLOC, NODE_MEM_FREE, NODE_MEMCPY, NODE_MEMSET, NODE_SEMAPHORES_SIGNAL,
+    NODE_SEMAPHORES_WAIT, NODE_WAIT_EVENT, Reader, Wire,
 };
 use virtio_cuda_client::transport::UserMemory;
 use virtio_cuda_client::{CudaError, calls};
@@ -19,8 +19,8 @@ use crate::ffi::{HostPtr, In, Out};
 use crate::function_table::Owner;
 use crate::graph::copy_params::CopyParams;
 use crate::graph::params::{
-    ConditionalParams, Encoded, Form, HostParams, KernelParams, KernelParamsV1, MemAllocParams, MemsetParams,
-    PAYLOAD_OFFSET, encode, kernel,
+    BatchParams, ConditionalParams, Encoded, Form, HostParams, KernelParams, KernelParamsV1, MemAllocParams,
+    MemsetParams, PAYLOAD_OFFSET, encode, kernel,
 };
 use crate::graph::wire::{links_in, take};
 
@@ -58,8 +58,8 @@ fn add(
     links: Links,
     (kind, params, form): (u32, HostPtr, Form),
 ) -> Result<(), CudaError> {
-    out.check()?;
     let encoded = encode(api, kind, params, form)?;
+    out.check().inspect_err(|_| encoded.forget(api))?;
     let (node, dptr) = add_encoded(api, graph, links, kind, &encoded)?;
     match kind {
         NODE_MEM_ALLOC => {
@@ -99,6 +99,9 @@ fn add_word(
     (kind, word): (u32, u64),
 ) -> Result<(), CudaError> {
     out.check()?;
+    if word == 0 {
+        return Err(CudaError::INVALID_VALUE);
+    }
     let (node, _) = add_encoded(api, graph, (nodes, None, count), kind, &self::word(api, kind, word))?;
     out.set(node)
 }
@@ -109,7 +112,17 @@ fn set_encoded(api: Api, node: u64, kind: u32, encoded: &Encoded) -> Result<(), 
 }
 
 fn set(api: Api, node: u64, kind: u32, params: HostPtr, form: Form) -> Result<(), CudaError> {
-    set_encoded(api, node, kind, &encode(api, kind, params, form)?)
+    let encoded = encode(api, kind, params, form).map_err(|error| node_first(api, node, kind, error))?;
+    set_encoded(api, node, kind, &encoded)
+}
+
+/// What to say of wrong parameters for a node: that the node is wrong, if so.
+fn node_first(api: Api, node: u64, kind: u32, error: CudaError) -> CudaError {
+    match calls::cuGraphNodeGetType(&mut api.call(), GraphNodeId(node)) {
+        Ok(found) if found == kind => error,
+        Ok(_) => CudaError::INVALID_VALUE,
+        Err(error) => error,
+    }
 }
 
 fn set_exec_encoded(api: Api, exec: u64, node: u64, kind: u32, encoded: &Encoded) -> Result<(), CudaError> {
@@ -126,7 +139,8 @@ fn set_exec(
     node: u64,
     (kind, params, form): (u32, HostPtr, Form),
 ) -> Result<(), CudaError> {
-    set_exec_encoded(api, exec, node, kind, &encode(api, kind, params, form)?)
+    let encoded = encode(api, kind, params, form).map_err(|error| node_first(api, node, kind, error))?;
+    set_exec_encoded(api, exec, node, kind, &encoded)
 }
 
 /// A handle or address as parameters.
@@ -207,9 +221,9 @@ entry_points! {
 
     /// Adds a launch.
     call cuGraphAddKernelNode(api, phGraphNode: Out<u64>, hGraph: u64, dependencies: In<u64>, numDependencies: usize, nodeParams: In<KernelParamsV1>) {
-        phGraphNode.check()?;
         let encoded = kernel_v1(api, nodeParams)?;
         let links = (dependencies, None, numDependencies);
+        phGraphNode.check()?;
         phGraphNode.set(add_encoded(api, hGraph, links, NODE_KERNEL, &encoded)?.0)
     }
 
@@ -234,7 +248,8 @@ entry_points! {
 
     /// Sets what a node launches.
     call cuGraphKernelNodeSetParams(api, hNode: u64, nodeParams: In<KernelParamsV1>) {
-        set_encoded(api, hNode, NODE_KERNEL, &kernel_v1(api, nodeParams)?)
+        let encoded = kernel_v1(api, nodeParams).map_err(|error| node_first(api, hNode, NODE_KERNEL, error))?;
+        set_encoded(api, hNode, NODE_KERNEL, &encoded)
     }
 
     /// Sets what a node launches.
@@ -244,7 +259,8 @@ entry_points! {
 
     /// Sets what a node launches in an executable graph.
     call cuGraphExecKernelNodeSetParams(api, hGraphExec: u64, hNode: u64, nodeParams: In<KernelParamsV1>) {
-        set_exec_encoded(api, hGraphExec, hNode, NODE_KERNEL, &kernel_v1(api, nodeParams)?)
+        let encoded = kernel_v1(api, nodeParams).map_err(|error| node_first(api, hNode, NODE_KERNEL, error))?;
+        set_exec_encoded(api, hGraphExec, hNode, NODE_KERNEL, &encoded)
     }
 
     /// Sets what a node launches in an executable graph.
@@ -321,6 +337,24 @@ entry_points! {
     /// Sets the function of a node in an executable graph.
     call cuGraphExecHostNodeSetParams(api, hGraphExec: u64, hNode: u64, nodeParams: HostPtr) {
         set_exec(api, hGraphExec, hNode, (NODE_HOST, nodeParams, Form::Own))
+    }
+
+    /// Adds a signal to semaphores of other APIs, of which there are none.
+    call cuGraphAddExternalSemaphoresSignalNode(api, phGraphNode: Out<u64>, hGraph: u64, dependencies: In<u64>, numDependencies: usize, nodeParams: HostPtr) {
+        add_own(api, phGraphNode, hGraph, (dependencies, numDependencies), (NODE_SEMAPHORES_SIGNAL, nodeParams))
+    }
+
+    /// Adds a wait for semaphores of other APIs, of which there are none.
+    call cuGraphAddExternalSemaphoresWaitNode(api, phGraphNode: Out<u64>, hGraph: u64, dependencies: In<u64>, numDependencies: usize, nodeParams: HostPtr) {
+        add_own(api, phGraphNode, hGraph, (dependencies, numDependencies), (NODE_SEMAPHORES_WAIT, nodeParams))
+    }
+
+    /// Adds waits for values and writes of values: not served.
+    call cuGraphAddBatchMemOpNode(api, phGraphNode: Out<u64>, hGraph: u64, _dependencies: In<u64>, _numDependencies: usize, nodeParams: In<BatchParams>) {
+        phGraphNode.check()?;
+        let count = nodeParams.get()?.count;
+        crate::graph::structure::check(api, hGraph)?;
+        Err(if count == 0 { CudaError::INVALID_VALUE } else { CudaError::NOT_SUPPORTED })
     }
 
     /// Adds a graph.

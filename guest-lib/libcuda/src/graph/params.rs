@@ -7,7 +7,7 @@ use virtio_cuda_client::protocol::{
     CallbackId, ChildGraphNode, ConditionalNode, DevicePtr, EventId, EventNode, FunctionId, GraphId,
     HostNode, KernelNode, MemAllocNode, MemFreeNode, MemsetNode, NODE_CONDITIONAL, NODE_EMPTY,
     NODE_EVENT_RECORD, NODE_GRAPH, NODE_HOST, NODE_KERNEL, NODE_MEM_ALLOC, NODE_MEM_FREE, NODE_MEMCPY,
-    NODE_MEMSET, NODE_WAIT_EVENT,
+    NODE_MEMSET, NODE_SEMAPHORES_SIGNAL, NODE_SEMAPHORES_WAIT, NODE_WAIT_EVENT,
 };
 
 use crate::callback::{Callback, HostFunction};
@@ -100,6 +100,26 @@ pub struct ConditionalParams {
     context: u64,
 }
 
+/// `CUDA_BATCH_MEM_OP_NODE_PARAMS`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct BatchParams {
+    context: u64,
+    /// Operations.
+    pub count: u32,
+    operations: u64,
+    flags: u32,
+}
+
+/// `CUDA_EXT_SEM_SIGNAL_NODE_PARAMS` and `CUDA_EXT_SEM_WAIT_NODE_PARAMS`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+struct SemaphoreParams {
+    semaphores: usize,
+    params: usize,
+    count: u32,
+}
+
 /// Where `CUgraphNodeParams` holds the parameters of its kind, and a copy's description in those.
 pub const PAYLOAD_OFFSET: usize = 16;
 const COPY_OFFSET: usize = 16;
@@ -147,7 +167,12 @@ pub fn encode(api: Api, kind: u32, params: HostPtr, form: Form) -> Result<Encode
         }
         NODE_MEMCPY => {
             let at = if form == Form::Payload { params.offset(COPY_OFFSET) } else { params };
-            let copy = NodeCopy::from_params(api, &at.as_in::<CopyParams>().get()?)?;
+            let params = at.as_in::<CopyParams>().get()?;
+            // Unlike a copy in a stream, a node must have something to copy.
+            if !params.copies() {
+                return Err(CudaError::INVALID_VALUE);
+            }
+            let copy = NodeCopy::from_params(api, &params)?;
             encoded.callbacks.extend([copy.node.before, copy.node.after]);
             put(&copy.node, bytes)?;
         }
@@ -206,6 +231,12 @@ pub fn encode(api: Api, kind: u32, params: HostPtr, form: Form) -> Result<Encode
                 let name = mint();
                 put(&GraphId(name), bytes)?;
                 encoded.graphs.push(name);
+            }
+        }
+        NODE_SEMAPHORES_SIGNAL | NODE_SEMAPHORES_WAIT => {
+            // There are no semaphores of other APIs, but a node may have none.
+            if params.as_in::<SemaphoreParams>().get()?.count != 0 {
+                return Err(CudaError::NOT_SUPPORTED);
             }
         }
         _ => return Err(CudaError::NOT_SUPPORTED),

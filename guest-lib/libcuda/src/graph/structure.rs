@@ -42,6 +42,11 @@ fn nodes(api: Api, graph: u64, roots: bool) -> Result<Vec<u64>, CudaError> {
     fetch(api, 8, |call| calls::graph_nodes(call, GraphId(graph), u32::from(roots)))
 }
 
+/// Whether there is such a graph.
+pub fn check(api: Api, graph: u64) -> Result<(), CudaError> {
+    calls::graph_nodes(&mut api.call(), GraphId(graph), 0).map(|_| ())
+}
+
 fn edges(api: Api, graph: u64) -> Result<Vec<GraphEdge>, CudaError> {
     fetch(api, GRAPH_EDGE_BYTES, |call| calls::cuGraphGetEdges_v2(call, GraphId(graph)))
 }
@@ -71,6 +76,7 @@ fn give_edges(
         return Err(CudaError::INVALID_VALUE);
     }
     let data = data.filter(|data| !data.is_null());
+    check_room(count, !from.is_null() || data.is_some())?;
     if data.is_none() {
         list.iter().try_for_each(|edge| check_plain(&edge.data))?;
     }
@@ -92,6 +98,7 @@ fn give_links(
     let row = |call: &mut Call<'_>| calls::graph_node_links(call, GraphNodeId(node), u32::from(dependents));
     let list: Vec<NodeLink> = fetch(api, NODE_LINK_BYTES, row)?;
     let data = data.filter(|data| !data.is_null());
+    check_room(count, !nodes_out.is_null() || data.is_some())?;
     if data.is_none() {
         list.iter().try_for_each(|link| check_plain(&link.data))?;
     }
@@ -101,13 +108,18 @@ fn give_links(
     })
 }
 
+/// Arrays for edges must have room for some.
+fn check_room(count: Out<usize>, wanted: bool) -> Result<(), CudaError> {
+    if wanted && count.get()? == 0 { Err(CudaError::INVALID_VALUE) } else { Ok(()) }
+}
+
 /// Both ends of edges, their data, and how many there are.
 type EdgeArrays = (In<u64>, In<u64>, Option<In<[u8; 8]>>, usize);
 
 /// Adds or removes edges.
 fn change(api: Api, graph: u64, (from, to, data, count): EdgeArrays, add: bool) -> Result<(), CudaError> {
     if count == 0 {
-        return Ok(());
+        return check(api, graph);
     }
     let bytes = edges_in(from, to, data, count)?;
     let mut call = api.call().input(UserMemory::of(&bytes));
@@ -267,15 +279,19 @@ entry_points! {
         let text = dot(api, hGraph)?;
         std::fs::write(&path, text).map_err(|error| {
             log::debug!("{}: {error}", path.display());
-            CudaError::INVALID_VALUE
+            CudaError::OPERATING_SYSTEM
         })
     }
 
     /// A handle by which device code steers a conditional node.
     call cuGraphConditionalHandleCreate(api, pHandle_out: Out<u64>, hGraph: u64, ctx: u64, defaultLaunchValue: u32, flags: u32) {
         pHandle_out.check()?;
-        let context = if ctx == 0 { api.context()?.0 } else { ctx };
-        let mut call = api.driver.session.call().context(virtio_cuda_client::protocol::ContextId(context));
+        if ctx == 0 {
+            // The graph comes first.
+            nodes(api, hGraph, false)?;
+            return Err(CudaError::INVALID_CONTEXT);
+        }
+        let mut call = api.driver.session.call().context(virtio_cuda_client::protocol::ContextId(ctx));
         pHandle_out.set(calls::cuGraphConditionalHandleCreate(&mut call, GraphId(hGraph), defaultLaunchValue, flags)?)
     }
 }

@@ -10,6 +10,10 @@ use crate::callback::Callback;
 use crate::entry_points;
 use crate::ffi::{HostPtr, Out};
 
+fn not_null(object: u64) -> Result<(), CudaError> {
+    if object == 0 { Err(CudaError::INVALID_VALUE) } else { Ok(()) }
+}
+
 entry_points! {
     /// Creates a user object.
     call cuUserObjectCreate(api, object_out: Out<u64>, ptr: HostPtr, destroy: Option<extern "C" fn(usize)>, initialRefcount: u32, flags: u32) {
@@ -25,21 +29,25 @@ entry_points! {
 
     /// Takes references.
     call cuUserObjectRetain(api, object: u64, count: u32) {
+        not_null(object)?;
         calls::cuUserObjectRetain(&mut api.call(), UserObjectId(object), count)
     }
 
     /// Gives references back.
     call cuUserObjectRelease(api, object: u64, count: u32) {
+        not_null(object)?;
         calls::cuUserObjectRelease(&mut api.call(), UserObjectId(object), count)
     }
 
     /// Has a graph own references.
     call cuGraphRetainUserObject(api, graph: u64, object: u64, count: u32, flags: u32) {
+        not_null(object)?;
         calls::cuGraphRetainUserObject(&mut api.call(), GraphId(graph), UserObjectId(object), count, flags)
     }
 
     /// Takes references from a graph.
     call cuGraphReleaseUserObject(api, graph: u64, object: u64, count: u32) {
+        not_null(object)?;
         calls::cuGraphReleaseUserObject(&mut api.call(), GraphId(graph), UserObjectId(object), count)
     }
 }

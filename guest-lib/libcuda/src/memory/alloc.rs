@@ -56,6 +56,10 @@ entry_points! {
         dptr.check()?;
         pPitch.check()?;
         let (width, height) = (WidthInBytes as u64, Height as u64);
+        // No row is that long, rounded up.
+        if width.checked_next_multiple_of(512).is_none() {
+            return Err(CudaError::INVALID_VALUE);
+        }
         let (address, pitch) = calls::cuMemAllocPitch_v2(&mut api.in_context()?, width, height, ElementSizeBytes)?;
         api.driver.memory.add_device(api, address.0, pitch.saturating_mul(height), 0)?;
         pPitch.set(pitch as usize)?;
@@ -99,11 +103,10 @@ entry_points! {
 
     /// Free and total device memory.
     call cuMemGetInfo_v2(api, free: Out<usize>, total: Out<usize>) {
-        free.check()?;
-        total.check()?;
         let (free_bytes, total_bytes) = calls::cuMemGetInfo_v2(&mut api.in_context()?)?;
-        free.set(free_bytes as usize)?;
-        total.set(total_bytes as usize)
+        free.set_if_wanted(free_bytes as usize);
+        total.set_if_wanted(total_bytes as usize);
+        Ok(())
     }
 
     /// The allocation that holds an address.

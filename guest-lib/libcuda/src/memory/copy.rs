@@ -360,6 +360,12 @@ fn batch(
     Ok(())
 }
 
+/// Contexts of copies between two; none is the current one.
+fn check_contexts(api: Api, contexts: [u64; 2]) -> Result<(), CudaError> {
+    let known = |&context: &u64| api.driver.contexts.device_of(context).map(|_| ());
+    contexts.iter().filter(|&&context| context != 0).try_for_each(known)
+}
+
 entry_points! {
     /// Copies between any two kinds of memory.
     call cuMemcpy / cuMemcpy_ptds (api, dst: u64, src: u64, ByteCount: usize) {
@@ -408,15 +414,13 @@ entry_points! {
 
     /// Between contexts, which share the device's address space.
     call cuMemcpyPeer / cuMemcpyPeer_ptds (api, dstDevice: u64, dstContext: u64, srcDevice: u64, srcContext: u64, ByteCount: usize) {
-        api.driver.contexts.device_of(dstContext)?;
-        api.driver.contexts.device_of(srcContext)?;
+        check_contexts(api, [dstContext, srcContext])?;
         api.copy(api.device_place(dstDevice), api.device_place(srcDevice), ByteCount, Timing::Wait)
     }
 
     /// Between contexts in stream order.
     call cuMemcpyPeerAsync / cuMemcpyPeerAsync_ptsz (api, dstDevice: u64, dstContext: u64, srcDevice: u64, srcContext: u64, ByteCount: usize, hStream: u64) {
-        api.driver.contexts.device_of(dstContext)?;
-        api.driver.contexts.device_of(srcContext)?;
+        check_contexts(api, [dstContext, srcContext])?;
         let timing = Timing::Stream(api.stream(hStream));
         api.copy(api.device_place(dstDevice), api.device_place(srcDevice), ByteCount, timing)
     }
@@ -432,7 +436,10 @@ entry_points! {
 
     /// Many copies in stream order. The attributes are hints.
     call cuMemcpyBatchAsync_v2 / cuMemcpyBatchAsync_v2_ptsz (api, dsts: In<u64>, srcs: In<u64>, sizes: In<usize>, count: usize,
-        _attrs: HostPtr, _attrsIdxs: HostPtr, _numAttrs: usize, hStream: u64) {
+        _attrs: HostPtr, _attrsIdxs: HostPtr, numAttrs: usize, hStream: u64) {
+        if numAttrs == 0 {
+            return Err(CudaError::INVALID_VALUE);
+        }
         batch(api, (dsts, srcs, sizes, count), hStream).map_err(|(_, error)| error)
     }
 }

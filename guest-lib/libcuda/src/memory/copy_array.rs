@@ -41,6 +41,10 @@ fn device(at: u64) -> End3D {
 }
 
 fn copy(api: Api, dst: End3D, src: End3D, bytes: usize, stream: Option<u64>) -> Result<(), CudaError> {
+    let is_null = |end: &End3D| end.memory_type == ARRAY && end.array == 0;
+    if is_null(&dst) || is_null(&src) {
+        return Err(CudaError::INVALID_VALUE);
+    }
     let timing = stream.map_or(Timing::Wait, |stream| Timing::Stream(api.stream(stream)));
     match BoxCopy::new(api, &Memcpy3D { src, dst, width: bytes, height: 1, depth: 1 })? {
         Some(copy) => copy.run(api, timing),

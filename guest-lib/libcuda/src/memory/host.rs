@@ -90,10 +90,16 @@ pub fn free(api: Api, address: u64, kind: HostKind) -> Result<(), CudaError> {
 }
 
 /// Registers memory of the program, page by page where it lies.
+/// No process has more memory.
+const MAX_REGISTERED: usize = 1 << 47;
+
 fn register(api: Api, start: HostPtr, bytes: usize, flags: u32) -> Result<(), CudaError> {
     // Not IOMEMORY: a process of the guest has no memory of other devices. READ_ONLY is a hint.
     if start.address() == 0 || bytes == 0 || flags & !(PORTABLE | DEVICEMAP | READ_ONLY) != 0 {
         return Err(CudaError::INVALID_VALUE);
+    }
+    if bytes > MAX_REGISTERED && start.address().checked_add(bytes).is_some() {
+        return Err(CudaError::NOT_SUPPORTED);
     }
     let flags = flags & (PORTABLE | DEVICEMAP) | DEVICEMAP;
     let context = api.context()?.0;
@@ -193,6 +199,9 @@ entry_points! {
 
     /// Undoes a registration.
     call cuMemHostUnregister(api, p: HostPtr) {
+        if p.address() == 0 {
+            return Err(CudaError::INVALID_VALUE);
+        }
         unregister(api, p)
     }
 

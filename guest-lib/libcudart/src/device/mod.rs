@@ -35,9 +35,6 @@ api! {
 
     fn cudaInitDevice(device: c_int, device_flags: c_uint, flags: c_uint) {
         let device = state::runtime()?.device(device)?;
-        if flags & !cudaInitDeviceFlagsAreValid != 0 {
-            return Err(cudaErrorInvalidValue);
-        }
         if flags & cudaInitDeviceFlagsAreValid != 0 {
             set_flags(device, device_flags)?;
         }
@@ -137,7 +134,9 @@ api! {
     }
 
     fn cudaDeviceUnregisterAsyncNotification(device: c_int, handle: cudaAsyncCallbackHandle_t) {
-        let device = state::runtime()?.device(device)?.handle;
+        let runtime = state::runtime()?;
+        not_null(handle)?;
+        let device = runtime.device(device)?.handle;
         driver::cuDeviceUnregisterAsyncNotification(device, handle)
     }
 

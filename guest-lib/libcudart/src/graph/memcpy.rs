@@ -146,8 +146,9 @@ fn row_to_symbol(
     offset: usize,
     kind: c_uint,
 ) -> Result<CUDA_MEMCPY3D> {
+    let part = symbol_part(symbol, size, offset)?;
     write_direction(kind)?;
-    row(symbol_part(symbol, size, offset)?, source, size, kind)
+    row(part, source, size, kind)
 }
 
 fn row_from_symbol(
@@ -157,6 +158,7 @@ fn row_from_symbol(
     offset: usize,
     kind: c_uint,
 ) -> Result<CUDA_MEMCPY3D> {
+    let part = symbol_part(symbol, size, offset)?;
     read_direction(kind)?;
-    row(target, symbol_part(symbol, size, offset)?, size, kind)
+    row(target, part, size, kind)
 }

@@ -11,6 +11,9 @@ use crate::error::{Result, cudaErrorInvalidValue};
 use crate::texture::channel::Format;
 use crate::{driver, state};
 
+/// Levels of the largest mipmapped array.
+const MAX_LEVELS: c_uint = 32;
+
 api! {
     fn cudaMallocArray(
         array: *mut cudaArray_t, desc: *const cudaChannelFormatDesc, width: usize, height: usize,
@@ -68,7 +71,7 @@ api! {
     fn cudaArrayGetMemoryRequirements(
         requirements: *mut cudaArrayMemoryRequirements, array: cudaArray_t, device: c_int,
     ) {
-        let device = state::context()?.device(device)?.handle;
+        let device = state::context()?.device(device).map_err(|_| cudaErrorInvalidValue)?.handle;
         driver::cuArrayGetMemoryRequirements(requirements, array, device)
     }
 
@@ -83,6 +86,9 @@ api! {
     ) {
         not_null(array)?;
         state::context()?;
+        if levels > MAX_LEVELS {
+            return Err(cudaErrorInvalidValue);
+        }
         let descriptor = describe(&load(desc)?, extent, flags)?;
         driver::cuMipmappedArrayCreate(array, &descriptor, levels)
     }
@@ -104,7 +110,7 @@ api! {
     fn cudaMipmappedArrayGetMemoryRequirements(
         requirements: *mut cudaArrayMemoryRequirements, array: cudaMipmappedArray_t, device: c_int,
     ) {
-        let device = state::context()?.device(device)?.handle;
+        let device = state::context()?.device(device).map_err(|_| cudaErrorInvalidValue)?.handle;
         driver::cuMipmappedArrayGetMemoryRequirements(requirements, array, device)
     }
 
@@ -117,11 +123,17 @@ api! {
 }
 
 /// An array of these elements; flags have the driver's numbers.
+/// `cudaArray*`: what an array can be made with.
+const ARRAY_FLAGS: c_uint = 0xef;
+
 pub fn describe(
     desc: &cudaChannelFormatDesc,
     extent: cudaExtent,
     flags: c_uint,
 ) -> Result<CUDA_ARRAY3D_DESCRIPTOR> {
+    if extent.width == 0 || flags & !ARRAY_FLAGS != 0 {
+        return Err(cudaErrorInvalidValue);
+    }
     let format = Format::of(desc)?;
     Ok(CUDA_ARRAY3D_DESCRIPTOR {
         Width: extent.width,

@@ -10,7 +10,7 @@ use crate::abi::driver::{CU_MEMORYTYPE_ARRAY, CU_MEMORYTYPE_HOST, CUDA_MEMCPY2D}
 use crate::abi::{cudaArray_t, cudaStream_t};
 use crate::error::{
     Result, cudaErrorInvalidMemcpyDirection, cudaErrorInvalidPitchValue, cudaErrorInvalidResourceHandle,
-    cudaErrorInvalidValue,
+    cudaErrorInvalidValue, cudaErrorMemoryAllocation,
 };
 use crate::memory::address;
 use crate::{driver, state};
@@ -109,27 +109,27 @@ api! {
     fn cudaMemcpyToArray, cudaMemcpyToArray_ptds(
         target: cudaArray_t, x: usize, y: usize, source: *const c_void, size: usize, kind: c_uint,
     ) on stream {
-        runs_to_array(Area::array(target, x, y), source, size, kind, Order::Blocking(stream))
+        runs_to_array(Area::array(target, x, y), source, size, known(kind), Order::Blocking(stream))
     }
 
     fn cudaMemcpyToArrayAsync, cudaMemcpyToArrayAsync_ptsz(
         target: cudaArray_t, x: usize, y: usize, source: *const c_void, size: usize, kind: c_uint,
         stream: cudaStream_t,
     ) per_thread stream {
-        runs_to_array(Area::array(target, x, y), source, size, kind, Order::Queued(stream))
+        runs_to_array(Area::array(target, x, y), source, size, known(kind), Order::Queued(stream))
     }
 
     fn cudaMemcpyFromArray, cudaMemcpyFromArray_ptds(
         target: *mut c_void, source: cudaArray_t, x: usize, y: usize, size: usize, kind: c_uint,
     ) on stream {
-        runs_from_array(target, Area::array(source, x, y), size, kind, Order::Blocking(stream))
+        runs_from_array(target, Area::array(source, x, y), size, known(kind), Order::Blocking(stream))
     }
 
     fn cudaMemcpyFromArrayAsync, cudaMemcpyFromArrayAsync_ptsz(
         target: *mut c_void, source: cudaArray_t, x: usize, y: usize, size: usize, kind: c_uint,
         stream: cudaStream_t,
     ) per_thread stream {
-        runs_from_array(target, Area::array(source, x, y), size, kind, Order::Queued(stream))
+        runs_from_array(target, Area::array(source, x, y), size, known(kind), Order::Queued(stream))
     }
 
     fn cudaMemcpyArrayToArray, cudaMemcpyArrayToArray_ptds(
@@ -140,6 +140,9 @@ api! {
         state::context()?;
         array_side(Direction::of(kind)?.source())?;
         array_side(Direction::of(kind)?.destination())?;
+        if size > MAX_RUN {
+            return Err(cudaErrorMemoryAllocation);
+        }
         let (target_row, source_row) = (array::row_size(target)?, array::row_size(source)?);
         let mut done = 0;
         while done < size {
@@ -152,6 +155,15 @@ api! {
         }
         Ok(())
     }
+}
+
+/// No array is longer. What NVIDIA's runtime answers to more is that it has no memory.
+const MAX_RUN: usize = 1 << 47;
+
+/// The calls of CUDA 2 take a kind that there is not for `cudaMemcpyDefault`.
+fn known(kind: c_uint) -> c_uint {
+    const DEFAULT: c_uint = 4;
+    kind.min(DEFAULT)
 }
 
 /// # Safety

@@ -9,6 +9,7 @@ use crate::abi::{
     CUdeviceptr, cudaMemAccessDesc, cudaMemPool_t, cudaMemPoolProps, cudaMemPoolPtrExportData, cudaStream_t,
 };
 use crate::api::{not_null, store};
+use crate::error::cudaErrorInvalidValue;
 use crate::memory::address;
 use crate::{driver, state};
 
@@ -114,12 +115,12 @@ api! {
 
     fn cudaDeviceGetMemPool(pool: *mut cudaMemPool_t, device: c_int) {
         not_null(pool)?;
-        let device = state::runtime()?.device(device)?.handle;
+        let device = state::runtime()?.device(device).map_err(|_| cudaErrorInvalidValue)?.handle;
         driver::cuDeviceGetMemPool(pool, device)
     }
 
     fn cudaDeviceSetMemPool(device: c_int, pool: cudaMemPool_t) {
-        let device = state::runtime()?.device(device)?.handle;
+        let device = state::runtime()?.device(device).map_err(|_| cudaErrorInvalidValue)?.handle;
         driver::cuDeviceSetMemPool(device, pool)
     }
 

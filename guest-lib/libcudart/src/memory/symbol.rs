@@ -13,16 +13,18 @@ use crate::state;
 
 api! {
     fn cudaGetSymbolAddress(pointer: *mut *mut c_void, symbol: *const c_void) {
-        not_null(pointer)?;
         state::context()?;
-        let (address, _) = variable_of(symbol)?.locate()?;
+        let variable = variable_of(symbol)?;
+        not_null(pointer)?;
+        let (address, _) = variable.locate()?;
         store(pointer, ptr::with_exposed_provenance_mut(address as usize))
     }
 
     fn cudaGetSymbolSize(size: *mut usize, symbol: *const c_void) {
-        not_null(size)?;
         state::context()?;
-        store(size, variable_of(symbol)?.locate()?.1)
+        let variable = variable_of(symbol)?;
+        not_null(size)?;
+        store(size, variable.locate()?.1)
     }
 
     fn cudaMemcpyToSymbol, cudaMemcpyToSymbol_ptds(
@@ -65,8 +67,8 @@ unsafe fn to_symbol(
     if size == 0 {
         return Ok(());
     }
-    let direction = write_direction(kind)?;
     let target = part(symbol, size, offset)?;
+    let direction = write_direction(kind)?;
     // SAFETY: the caller's contract; the range of the variable was checked.
     unsafe { linear(target, source, size, direction, order) }
 }
@@ -84,8 +86,8 @@ unsafe fn from_symbol(
     if size == 0 {
         return Ok(());
     }
-    let direction = read_direction(kind)?;
     let source = part(symbol, size, offset)?;
+    let direction = read_direction(kind)?;
     // SAFETY: the caller's contract; the range of the variable was checked.
     unsafe { linear(target, source, size, direction, order) }
 }

@@ -91,6 +91,7 @@ api! {
     }
 
     fn cudaCreateSurfaceObject(surface: *mut cudaSurfaceObject_t, resource: *const cudaResourceDesc) {
+        not_null(surface)?;
         let resource = load(resource)?;
         state::context()?;
         driver::cuSurfObjectCreate(surface, &resource_to_driver(&resource)?)

@@ -28,6 +28,16 @@ macro_rules! pool_calls {
             0x0988 custom cuMemPoolTrimTo(pool: MemoryPoolId, keep: u64) -> ();
             /// Allocates from a pool in stream order.
             0x0989 custom cuMemAllocFromPoolAsync(bytesize: u64, pool: MemoryPoolId, stream: StreamId) -> (dptr: DevicePtr);
+            /// Creates a pool named `pool` that other processes may share.
+            0x098a custom pool_create_shareable(pool: MemoryPoolId, properties: PoolProperties) -> ();
+            /// Offers a pool to other processes.
+            0x098b custom cuMemPoolExportToShareableHandle(pool: MemoryPoolId) -> (token: [u8; 16]);
+            /// Opens a pool that another process has offered, as `pool`.
+            0x098c custom cuMemPoolImportFromShareableHandle(pool: MemoryPoolId, token: [u8; 16]) -> ();
+            /// Offers an allocation of a pool that is offered.
+            0x098d custom cuMemPoolExportPointer(dptr: DevicePtr) -> (token: [u8; 16]);
+            /// Opens an allocation of a pool that another process has offered.
+            0x098e custom cuMemPoolImportPointer(pool: MemoryPoolId, token: [u8; 16]) -> (dptr: DevicePtr, bytes: u64);
         } }
     };
 }

@@ -221,10 +221,10 @@ const _: () = assert!(size_of::<RawPool>() == size_of::<sys::CUmemPoolProps>());
 
 impl RawPool {
     /// A pool at a location that has been checked.
-    pub fn new(from: &PoolProperties, location: RawLocation) -> Self {
+    pub fn new(from: &PoolProperties, location: RawLocation, handle_types: c_uint) -> Self {
         Self {
             kind: from.kind,
-            handle_types: 0,
+            handle_types,
             location,
             security: null_mut(),
             max_bytes: from.max_bytes as usize,

@@ -5,8 +5,8 @@ use virtio_cuda_protocol::cuda::{
     ArrayId, COPY_ARRAY, COPY_HOST, CallbackId, ChildGraphNode, ConditionalNode, CopyEnd, DevicePtr,
     EventNode, FunctionId, GraphExecId, GraphId, GraphNodeId, HostNode, KernelNode, MemAllocNode,
     MemFreeNode, MemcpyNode, MemsetNode, NODE_CONDITIONAL, NODE_EMPTY, NODE_EVENT_RECORD, NODE_GRAPH,
-    NODE_HOST, NODE_KERNEL, NODE_MEM_ALLOC, NODE_MEM_FREE, NODE_MEMCPY, NODE_MEMSET, NODE_WAIT_EVENT,
-    ParamLayout, Reader,
+    NODE_HOST, NODE_KERNEL, NODE_MEM_ALLOC, NODE_MEM_FREE, NODE_MEMCPY, NODE_MEMSET, NODE_SEMAPHORES_SIGNAL,
+    NODE_SEMAPHORES_WAIT, NODE_WAIT_EVENT, ParamLayout, Reader,
 };
 
 use super::graph::{bulk, encode, links, take};
@@ -123,6 +123,7 @@ fn parameters(cx: &CallContext<'_>, kind: u32, reader: &mut Reader<'_>) -> CuRes
         NODE_EMPTY => NodeParameters::Empty,
         NODE_WAIT_EVENT => NodeParameters::WaitEvent(cx.resolve(take::<EventNode>(reader)?.event)?),
         NODE_EVENT_RECORD => NodeParameters::RecordEvent(cx.resolve(take::<EventNode>(reader)?.event)?),
+        NODE_SEMAPHORES_SIGNAL | NODE_SEMAPHORES_WAIT => NodeParameters::Semaphores(kind),
         NODE_MEM_ALLOC => {
             let node: MemAllocNode = take(reader)?;
             NodeParameters::MemAlloc(node.bytes, cx.session.device(node.device)?)
@@ -273,6 +274,17 @@ fn replace(
     Ok(())
 }
 
+/// What to say of wrong parameters for a node: that the node is of another kind, if so.
+fn node_first(cx: &CallContext<'_>, node: GraphNodeId, kind: u32, error: CudaError) -> CudaError {
+    let raw = cx.session.graphs.node(node);
+    match raw.and_then(|raw| cx.gpu().cuGraphNodeGetType(raw)) {
+        Ok((found,)) if found != kind && cx.session.graphs.disguised_copy(node).is_none() => {
+            CudaError::INVALID_VALUE
+        }
+        _ => error,
+    }
+}
+
 /// Replaces the parameters of a node.
 pub fn cuGraphNodeSetParams(cx: &mut CallContext<'_>, node: GraphNodeId, kind: u32) -> CuResult<()> {
     let graphs = &cx.session.graphs;
@@ -283,7 +295,8 @@ pub fn cuGraphNodeSetParams(cx: &mut CallContext<'_>, node: GraphNodeId, kind: u
             Ok((add_wrapped_copy(cx, graph, links, &copy)?, Some(copy)))
         });
     }
-    let mut wanted = parameters(cx, kind, &mut Reader::new(&bytes))?;
+    let wanted = parameters(cx, kind, &mut Reader::new(&bytes));
+    let mut wanted = wanted.map_err(|error| node_first(cx, node, kind, error))?;
     if graphs.disguised_copy(node).is_some() {
         return replace(cx, node, |graph, links| {
             // SAFETY: `parameters` has checked the memory that they name.
@@ -328,7 +341,8 @@ pub fn cuGraphExecNodeSetParams(
         // A node cannot change its kind.
         return Err(CudaError::NOT_SUPPORTED);
     }
-    let mut wanted = parameters(cx, kind, &mut Reader::new(&bytes))?;
+    let wanted = parameters(cx, kind, &mut Reader::new(&bytes));
+    let mut wanted = wanted.map_err(|error| node_first(cx, node, kind, error))?;
     // SAFETY: `parameters` has checked the memory that they name.
     unsafe { cx.gpu().set_exec_node(exec, raw, &mut wanted) }
 }

@@ -7,6 +7,7 @@ use virtio_cuda_protocol::cuda::{
     DevicePtr, FunctionId, LibraryId, MIN_KNOWN_IMAGE_BYTES, ModuleId, ParamLayout, Wire, Writer,
 };
 
+use super::linked;
 use crate::cache::DIGEST_BYTES;
 use crate::worker::allocations::Origin;
 use crate::worker::call::CallContext;
@@ -94,7 +95,7 @@ fn load_module(cx: &CallContext<'_>, module: ModuleId, image: &[u8]) -> CuResult
     let reserved = cx.session.objects.modules.reserve(module.0)?;
     // SAFETY: the image lives across the call, which copies what it keeps. Its contents are the guest's: what
     // the driver makes of bad ones stays in this process, which is that guest's alone.
-    let (raw,) = unsafe { cx.gpu().cuModuleLoadData(image.as_ptr().cast()) }?;
+    let (raw,) = linked::load(image, |image| unsafe { cx.gpu().cuModuleLoadData(image) })?;
     reserved.fill(Entry { raw: raw as usize, context: cx.context.0, owner: 0, kind: Kind::Plain });
     Ok(())
 }
@@ -154,9 +155,9 @@ pub fn library_load_known(
 fn load_library(cx: &CallContext<'_>, library: LibraryId, image: &[u8]) -> CuResult<()> {
     use std::ptr::null_mut as null;
     let reserved = cx.session.objects.libraries.reserve(library.0)?;
-    let code = image.as_ptr().cast();
     // SAFETY: as for cuModuleLoadData; there are no options, so their arrays may be null.
-    let (raw,) = unsafe { cx.gpu().cuLibraryLoadData(code, null(), null(), 0, null(), null(), 0) }?;
+    let load = |code| unsafe { cx.gpu().cuLibraryLoadData(code, null(), null(), 0, null(), null(), 0) };
+    let (raw,) = linked::load(image, load)?;
     reserved.fill(Entry { raw: raw as usize, context: 0, owner: 0, kind: Kind::Plain });
     Ok(())
 }

@@ -6,6 +6,7 @@ use std::sync::PoisonError;
 use virtio_cuda_protocol::cuda::{DevicePtr, Location, MemoryPoolId, PoolProperties, StreamId};
 
 use super::memory::allocate;
+use super::vmm::HANDLE_TYPE_FILE;
 use crate::worker::allocations::Origin;
 use crate::worker::call::CallContext;
 use crate::worker::gpu::{CUmemoryPool, CuResult, CudaError, RawAccess, RawLocation, RawPool};
@@ -51,13 +52,31 @@ pub fn cuMemPoolCreate(
     pool: MemoryPoolId,
     properties: PoolProperties,
 ) -> CuResult<()> {
+    create(cx, pool, &properties, 0)
+}
+
+/// Creates a pool that other processes may share.
+pub fn pool_create_shareable(
+    cx: &mut CallContext<'_>,
+    pool: MemoryPoolId,
+    properties: PoolProperties,
+) -> CuResult<()> {
+    create(cx, pool, &properties, HANDLE_TYPE_FILE)
+}
+
+fn create(
+    cx: &CallContext<'_>,
+    pool: MemoryPoolId,
+    properties: &PoolProperties,
+    handle_types: u32,
+) -> CuResult<()> {
     let location = location(cx, properties.location)?;
     if properties.kind != TYPE_PINNED {
         return Err(CudaError::INVALID_VALUE);
     }
     let reserved = cx.session.objects.pools.reserve(pool.0)?;
     // SAFETY: the properties live across the call.
-    let (raw,) = unsafe { cx.gpu().cuMemPoolCreate(&RawPool::new(&properties, location)) }?;
+    let (raw,) = unsafe { cx.gpu().cuMemPoolCreate(&RawPool::new(properties, location, handle_types)) }?;
     reserved.fill(Entry { raw: raw as usize, context: 0, owner: 0, kind: Kind::Plain });
     Ok(())
 }

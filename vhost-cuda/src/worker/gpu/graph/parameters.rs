@@ -81,6 +81,8 @@ pub enum NodeParameters {
     WaitEvent(CUevent),
     /// An event to record.
     RecordEvent(CUevent),
+    /// No semaphores of other APIs, to signal or to wait for by the kind of the node.
+    Semaphores(u32),
     /// Bytes, and the device.
     MemAlloc(u64, c_int),
     /// The address.
@@ -158,6 +160,7 @@ impl NodeParameters {
             Self::Empty => body(&mut RawNodeParameters::new(NODE_EMPTY)),
             Self::WaitEvent(event) => body(&mut RawNodeParameters::with(NODE_WAIT_EVENT, *event)),
             Self::RecordEvent(event) => body(&mut RawNodeParameters::with(NODE_EVENT_RECORD, *event)),
+            Self::Semaphores(kind) => body(&mut RawNodeParameters::new(*kind)),
             Self::MemAlloc(bytes, device) => body(&mut RawNodeParameters::with(
                 NODE_MEM_ALLOC,
                 RawMemAlloc {

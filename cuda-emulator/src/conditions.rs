@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The values by which kernels steer conditional nodes of graphs, by the handles that programs pass to kernels.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+/// By handle.
+static CONDITIONS: Mutex<BTreeMap<u64, Weak<Condition>>> = Mutex::new(BTreeMap::new());
+
+/// A value that kernels set and a conditional node reads.
+#[derive(Debug)]
+pub struct Condition {
+    /// What kernels name it by.
+    pub handle: u64,
+    /// What it is when a graph starts, if it is not to keep its value.
+    default: Option<u32>,
+    value: AtomicU32,
+}
+
+impl Condition {
+    /// A condition that is found by its handle for as long as it lives.
+    pub fn new(default: Option<u32>) -> Arc<Condition> {
+        static NEXT: AtomicU64 = AtomicU64::new(0xc0de_0000_0001);
+        let handle = NEXT.fetch_add(1, Ordering::Relaxed);
+        let condition = Arc::new(Condition { handle, default, value: AtomicU32::new(0) });
+        let mut all = CONDITIONS.lock().unwrap_or_else(PoisonError::into_inner);
+        all.insert(handle, Arc::downgrade(&condition));
+        condition
+    }
+
+    /// The condition with this handle.
+    pub fn find(handle: u64) -> Option<Arc<Condition>> {
+        CONDITIONS.lock().unwrap_or_else(PoisonError::into_inner).get(&handle).and_then(Weak::upgrade)
+    }
+
+    /// What was set last.
+    pub fn value(&self) -> u32 {
+        self.value.load(Ordering::Acquire)
+    }
+
+    /// What cudaGraphSetConditional does.
+    pub fn set(&self, value: u32) {
+        self.value.store(value, Ordering::Release);
+    }
+
+    /// A graph that uses it starts.
+    pub fn start(&self) {
+        if let Some(default) = self.default {
+            self.set(default);
+        }
+    }
+}
+
+impl Drop for Condition {
+    fn drop(&mut self) {
+        CONDITIONS.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.handle);
+    }
+}

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Conditional nodes: graphs that run if, or while, or as device code says.
+
+use std::sync::Arc;
+
+use super::body::{self, CUgraph, Graph, forget};
+use super::params::{ConditionalParams, NodeParams};
+use super::work::Work;
+use crate::conditions::Condition;
+use crate::driver::context::{self, CUcontext};
+use crate::driver::ffi::{In, Out};
+use crate::driver::result::{CUresult, CuResult};
+
+/// CU_GRAPH_COND_ASSIGN_DEFAULT
+const ASSIGN_DEFAULT: u32 = 1;
+/// CUgraphConditionalNodeType
+const IF: u32 = 0;
+const WHILE: u32 = 1;
+const SWITCH: u32 = 2;
+/// Most graphs of a SWITCH: what a wrong number may make us allocate.
+const MAX_GRAPHS: u32 = 1 << 12;
+
+/// What a conditional node does.
+pub(in super::super) struct Conditional {
+    pub(super) condition: Arc<Condition>,
+    kind: u32,
+    pub(super) graphs: Vec<Arc<Graph>>,
+    /// The array that programs get.
+    handles: Box<[CUgraph]>,
+}
+
+impl Drop for Conditional {
+    fn drop(&mut self) {
+        self.handles.iter().for_each(|handle| forget(*handle));
+    }
+}
+
+/// What comes next in a node.
+pub(super) enum Next {
+    /// This graph, and then the node is done.
+    Last(usize),
+    /// This graph, and then the question again.
+    Again(usize),
+    /// Nothing.
+    Done,
+}
+
+impl Conditional {
+    /// Which graph runs with the condition as it is.
+    pub(super) fn next(&self) -> Next {
+        let (value, count) = (self.condition.value() as usize, self.graphs.len());
+        match self.kind {
+            WHILE if value != 0 => Next::Again(0),
+            IF if value != 0 => Next::Last(0),
+            IF if count > 1 => Next::Last(1),
+            SWITCH if value < count => Next::Last(value),
+            _ => Next::Done,
+        }
+    }
+
+    /// Whether another node is the same but for what its graphs do.
+    pub(super) fn is_like(&self, other: &Conditional) -> bool {
+        self.kind == other.kind && self.graphs.len() == other.graphs.len()
+    }
+}
+
+/// A conditional node as parameters describe it; its graphs are stored there.
+pub(super) fn conditional_of(place: *mut NodeParams) -> CuResult<Work> {
+    let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
+    let place = place.wrapping_byte_add(16).cast::<ConditionalParams>();
+    let mut params = In::from_raw(place.cast_const()).get()?;
+    context::find_or_current(params.context)?;
+    let condition = Condition::find(params.handle).ok_or(invalid)?;
+    let sizes = match params.kind {
+        IF => 1..=2,
+        WHILE => 1..=1,
+        SWITCH => 1..=MAX_GRAPHS,
+        _ => return Err(invalid),
+    };
+    if !sizes.contains(&params.size) {
+        return Err(invalid);
+    }
+    let graphs: Vec<_> = (0..params.size).map(|_| Graph::new()).collect();
+    let handles: Box<[_]> = graphs.iter().map(Graph::publish).collect();
+    params.graphs = handles.as_ptr();
+    Out::from_raw(place).set(params);
+    Ok(Work::Conditional(Arc::new(Conditional { condition, kind: params.kind, graphs, handles })))
+}
+
+/// The handle lives as long as the graph, which must get a node for it before it can be instantiated.
+fn create_handle(
+    out: Out<u64>,
+    graph: CUgraph,
+    context: CUcontext,
+    default: u32,
+    flags: u32,
+) -> CuResult<()> {
+    out.check()?;
+    let graph = body::find(graph)?;
+    if context == CUcontext::NULL {
+        return Err(CUresult::CUDA_ERROR_INVALID_CONTEXT);
+    }
+    context::find_or_current(context)?;
+    if flags & !ASSIGN_DEFAULT != 0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let condition = Condition::new((flags & ASSIGN_DEFAULT != 0).then_some(default));
+    out.set(condition.handle);
+    graph.add_condition(condition);
+    Ok(())
+}
+
+crate::driver::ffi::entries! { after_init
+    cuGraphConditionalHandleCreate => create_handle(
+        out: Out<u64>, graph: CUgraph, context: CUcontext, default: u32, flags: u32);
+}

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The driver's error log, in which there is never anything, and notifications, of which there are none.
+
+use std::ffi::{c_char, c_void};
+use std::fs;
+use std::sync::Arc;
+
+use super::device::{CUdevice, device};
+use super::ffi::{In, Out, Text};
+use super::handle::{Handle, Registry};
+use super::result::{CUresult, CuResult};
+use super::stream::{self, CUstream};
+
+/// What a program registers for messages.
+pub struct Listener;
+/// Its handle.
+pub type CUlistener = Handle<Listener>;
+
+static LISTENERS: Registry<Listener> = Registry::new();
+
+fn add(callback: *const c_void) -> CuResult<CUlistener> {
+    if callback.is_null() {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let handle = Handle::mint();
+    LISTENERS.insert(handle, Arc::new(Listener));
+    Ok(handle)
+}
+
+fn remove(handle: CUlistener) -> CuResult<()> {
+    LISTENERS.remove(handle).map(|_| ()).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
+}
+
+fn register(callback: *const c_void, _data: *mut c_void, out: Out<CUlistener>) -> CuResult<()> {
+    out.set(add(callback)?);
+    Ok(())
+}
+
+fn current(iterator: Out<u32>, _flags: u32) -> CuResult<()> {
+    iterator.check()?;
+    iterator.set(0);
+    Ok(())
+}
+
+fn dump_to_file(_iterator: *mut u32, path: Text, _flags: u32) -> CuResult<()> {
+    fs::write(path.text()?, "").map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)
+}
+
+fn dump_to_memory(_iterator: *mut u32, buffer: Out<c_char>, size: *mut usize, flags: u32) -> CuResult<()> {
+    buffer.check()?;
+    if In::from_raw(size.cast_const()).get()? == 0 || flags != 0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    buffer.set(0);
+    Out::from_raw(size).set(0);
+    Ok(())
+}
+
+fn register_notification(
+    ordinal: CUdevice,
+    callback: *const c_void,
+    _data: *mut c_void,
+    out: Out<CUlistener>,
+) -> CuResult<()> {
+    device(ordinal)?;
+    out.check()?;
+    out.set(add(callback)?);
+    Ok(())
+}
+
+fn unregister_notification(_ordinal: CUdevice, handle: CUlistener) -> CuResult<()> {
+    remove(handle)
+}
+
+/// There are no green contexts.
+fn green_context_of(handle: CUstream, out: Out<*mut c_void>) -> CuResult<()> {
+    out.check()?;
+    stream::with_stream(handle)?;
+    out.set(std::ptr::null_mut());
+    Ok(())
+}
+
+super::ffi::entries! { after_init
+    cuLogsRegisterCallback => register(callback: *const c_void, data: *mut c_void, out: Out<CUlistener>);
+    cuLogsUnregisterCallback => remove(handle: CUlistener);
+    cuLogsCurrent => current(iterator: Out<u32>, flags: u32);
+    cuLogsDumpToFile => dump_to_file(iterator: *mut u32, path: Text, flags: u32);
+    cuLogsDumpToMemory => dump_to_memory(
+        iterator: *mut u32, buffer: Out<c_char>, size: *mut usize, flags: u32);
+    cuDeviceRegisterAsyncNotification => register_notification(
+        device: CUdevice, callback: *const c_void, data: *mut c_void, out: Out<CUlistener>);
+    cuDeviceUnregisterAsyncNotification => unregister_notification(device: CUdevice, handle: CUlistener);
+    cuStreamGetGreenCtx => green_context_of(stream: CUstream, out: Out<*mut c_void>);
+}

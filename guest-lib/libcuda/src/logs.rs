@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! The driver's error log, in which there is never anything, and notifications, of which there are none.
+
+use std::collections::HashSet;
+use std::fs;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use virtio_cuda_client::CudaError;
+
+use crate::driver::mint;
+use crate::entry_points;
+use crate::ffi::{HostPtr, Name, Out};
+
+/// What programs wait for with.
+#[derive(Debug, Default)]
+pub struct Registered(Mutex<HashSet<u64>>);
+
+impl Registered {
+    fn lock(&self) -> MutexGuard<'_, HashSet<u64>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add(&self) -> u64 {
+        let handle = mint();
+        self.lock().insert(handle);
+        handle
+    }
+
+    fn remove(&self, handle: u64) -> Result<(), CudaError> {
+        if self.lock().remove(&handle) { Ok(()) } else { Err(CudaError::INVALID_VALUE) }
+    }
+}
+
+fn not_null(pointer: HostPtr) -> Result<(), CudaError> {
+    if pointer.address() == 0 { Err(CudaError::INVALID_VALUE) } else { Ok(()) }
+}
+
+entry_points! {
+    /// Registers for messages.
+    call cuLogsRegisterCallback(api, callbackFunc: HostPtr, _userData: HostPtr, callback_out: Out<u64>) {
+        not_null(callbackFunc)?;
+        callback_out.set_if_wanted(api.driver.registered.add());
+        Ok(())
+    }
+
+    /// Ends that.
+    call cuLogsUnregisterCallback(api, callback: u64) {
+        api.driver.registered.remove(callback)
+    }
+
+    /// The end of the log.
+    call cuLogsCurrent(_api, iterator_out: Out<u32>, _flags: u32) {
+        iterator_out.set(0)
+    }
+
+    /// Writes an empty file.
+    call cuLogsDumpToFile(_api, _iterator: Out<u32>, pathToFile: Name, _flags: u32) {
+        let path = pathToFile.get()?.to_str().map_err(|_| CudaError::INVALID_VALUE)?;
+        fs::write(path, "").map_err(|error| {
+            log::debug!("{path}: {error}");
+            CudaError::INVALID_VALUE
+        })
+    }
+
+    /// Writes an empty text.
+    call cuLogsDumpToMemory(_api, _iterator: Out<u32>, buffer: Out<u8>, size: Out<usize>, flags: u32) {
+        buffer.check()?;
+        if size.get()? == 0 || flags != 0 {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        buffer.set(0)?;
+        size.set(0)
+    }
+
+    /// Registers for notifications: that a process has more memory than it should. Nobody says that here.
+    call cuDeviceRegisterAsyncNotification(api, device: i32, callbackFunc: HostPtr, _userData: HostPtr, callback: Out<u64>) {
+        api.driver.devices.check(device)?;
+        not_null(callbackFunc)?;
+        callback.check()?;
+        callback.set(api.driver.registered.add())
+    }
+
+    /// Ends that.
+    call cuDeviceUnregisterAsyncNotification(api, _device: i32, callback: u64) {
+        api.driver.registered.remove(callback)
+    }
+
+    /// The green context of a stream: there are none.
+    call cuStreamGetGreenCtx(api, hStream: u64, phCtx: Out<u64>) {
+        phCtx.check()?;
+        api.context_of_stream(hStream)?;
+        phCtx.set(0)
+    }
+}

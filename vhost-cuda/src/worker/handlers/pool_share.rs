@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Pools that processes of a guest share. libcuda's file and data go to the daemon's exchange, never to a guest.
+
+use std::ffi::c_void;
+use std::fs::File;
+use std::os::fd::{AsRawFd, FromRawFd};
+
+use virtio_cuda_protocol::cuda::{DevicePtr, MemoryPoolId};
+
+use super::vmm::HANDLE_TYPE_FILE;
+use crate::exchange::{HANDLE_BYTES, Offer, POINTER, POOL, TOKEN_BYTES};
+use crate::worker::allocations::Origin;
+use crate::worker::call::CallContext;
+use crate::worker::gpu::{CUmemPoolPtrExportData, CuResult, CudaError};
+use crate::worker::objects::{Entry, Kind};
+
+type Token = [u8; TOKEN_BYTES];
+
+/// Offers a pool, as a file.
+pub fn cuMemPoolExportToShareableHandle(cx: &mut CallContext<'_>, pool: MemoryPoolId) -> CuResult<(Token,)> {
+    let raw = cx.resolve(pool)?;
+    let mut descriptor = -1i32;
+    let (out, kind) = ((&raw mut descriptor).cast::<c_void>(), HANDLE_TYPE_FILE as i32);
+    // SAFETY: for this kind of handle the driver writes a file descriptor, an `int`, there.
+    unsafe { cx.gpu().cuMemPoolExportToShareableHandle(out, raw, kind, 0) }?;
+    if descriptor < 0 {
+        return Err(CudaError::NOT_SUPPORTED);
+    }
+    // SAFETY: the descriptor is new, and given to this process by the call above.
+    let file = unsafe { File::from_raw_fd(descriptor) };
+    let offer = Offer { what: POOL, device: 0, bytes: 0, handle: [0; HANDLE_BYTES] };
+    Ok((cx.session.sharing.offer(offer, Some(&file))?,))
+}
+
+/// Opens a pool of another process.
+pub fn cuMemPoolImportFromShareableHandle(
+    cx: &mut CallContext<'_>,
+    pool: MemoryPoolId,
+    token: Token,
+) -> CuResult<()> {
+    let reserved = cx.session.objects.pools.reserve(pool.0)?;
+    let (_, file) = cx.session.sharing.look_up(token, POOL)?;
+    let file = file.ok_or(CudaError::INVALID_VALUE)?;
+    let shareable = std::ptr::without_provenance_mut(file.as_raw_fd() as usize);
+    let kind = HANDLE_TYPE_FILE as i32;
+    // SAFETY: for this kind of handle the pointer is a file descriptor, which is open across the call.
+    let (raw,) = unsafe { cx.gpu().cuMemPoolImportFromShareableHandle(shareable, kind, 0) }?;
+    reserved.fill(Entry { raw: raw as usize, context: 0, owner: 0, kind: Kind::Plain });
+    Ok(())
+}
+
+/// Offers the allocation that begins at an address.
+pub fn cuMemPoolExportPointer(cx: &mut CallContext<'_>, dptr: DevicePtr) -> CuResult<(Token,)> {
+    let range = cx.session.allocations().allocated_at(dptr.0)?;
+    let (data,) = cx.gpu().cuMemPoolExportPointer(dptr.0)?;
+    let offer = Offer { what: POINTER, device: 0, bytes: range.bytes, handle: data.reserved };
+    Ok((cx.session.sharing.offer(offer, None)?,))
+}
+
+/// Opens an allocation of another process. It counts here too: its owner may end first.
+pub fn cuMemPoolImportPointer(
+    cx: &mut CallContext<'_>,
+    pool: MemoryPoolId,
+    token: Token,
+) -> CuResult<(DevicePtr, u64)> {
+    let (raw, place) = (cx.resolve(pool)?, cx.place()?);
+    let (offer, _) = cx.session.sharing.look_up(token, POINTER)?;
+    cx.session.allocations().charge(offer.bytes)?;
+    let mut data = CUmemPoolPtrExportData { reserved: offer.handle };
+    // SAFETY: the data lives across the call, and came from the driver.
+    let opened = unsafe { cx.gpu().cuMemPoolImportPointer(raw, &mut data) };
+    let mut allocations = cx.session.allocations();
+    let (dptr,) = opened.inspect_err(|_| allocations.discharge(offer.bytes))?;
+    if allocations.find(dptr).is_some() {
+        // Opened before: the driver answers the same address.
+        allocations.discharge(offer.bytes);
+    } else {
+        allocations.insert(dptr, offer.bytes, Origin::AllocatedAsync, place);
+    }
+    Ok((DevicePtr(dptr), offer.bytes))
+}
