@@ -134,7 +134,7 @@ pub const CASES: &[Case] = &[
     Case::new("capture"),
     Case::new("graph_objects"),
     Case::new("conditional_nodes"),
-    Case { stdout: Stdout::OfDevice, ..Case::new("sharing") },
+    Case::new("sharing"),
     bad_input("bad_input_driver"),
     bad_input("bad_input_memory"),
     bad_input("bad_input_graphs"),
