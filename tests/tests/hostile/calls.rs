@@ -159,6 +159,7 @@ fn input_bytes(row: &Row) -> usize {
             "u8" => 1,
             "u16" => 2,
             "u32" | "i32" | "f32" => 4,
+            "[u8; 16]" => 16,
             "[u8; 64]" => 64,
             "LaunchShape" => 48,
             "Extent" | "Box3" => 24,
