@@ -36,11 +36,17 @@ fn collect(suite: &mut Suite, way: Way) {
     for case in CASES {
         let name = format!("{}::{}", way.name(), case.name);
         let unbuilt = suite.kit().programs.missing(case.program);
-        match missing.clone().or(unbuilt).or_else(|| too_heavy(case)) {
+        match missing.clone().or(unbuilt).or_else(|| not_ours(way, case)).or_else(|| too_heavy(case)) {
             Some(why) => suite.skip(name, &why),
             None => suite.test(name, move |kit| check(kit, way, case)),
         }
     }
+}
+
+/// What NVIDIA's driver answers to bad arguments is what the table says; calls that crash it cost seconds each.
+fn not_ours(way: Way, case: &Case) -> Option<String> {
+    let nvidias = matches!(way, Way::Native | Way::RuntimeOnNative);
+    (nvidias && case.stdout == Stdout::BadInput).then(|| "crashes NVIDIA's own driver".to_owned())
 }
 
 fn too_heavy(case: &Case) -> Option<String> {
