@@ -98,10 +98,11 @@ struct Turns {
     unsigned long long wide;
 };
 
-// Odd turns are the kernel's. It alone changes the words then, so the result does not depend on what the bus can.
+// Odd turns are the kernel's. It alone changes the words then, and it waits by reading, so the result does not depend on
+// what the bus can: there an atomic operation may undo what the CPU writes meanwhile.
 __global__ void take_turns(Turns *turns, unsigned rounds) {
     for (unsigned round = 0; round < rounds; round++) {
-        while (atomicAdd_system(&turns->turn, 0) != 2 * round + 1) {
+        while (*static_cast<volatile unsigned *>(&turns->turn) != 2 * round + 1) {
         }
         __threadfence_system();
         atomicAdd_system(&turns->sum, 3);
