@@ -29,8 +29,9 @@ const WATCH_FEW_CORES: Duration = Duration::from_micros(20);
 const FEW_CORES: usize = 4;
 /// Pauses of the CPU between two looks for room.
 const PAUSES: u32 = 16;
-/// Then, where there are cores to spare or the executor has its own, how long to look from time to time only, and how much of what has passed
-/// to sleep between two looks: waking up through the request queue takes long when the cores on the way sleep too.
+/// Then, where there are cores to spare or the executor has its own, how long to look from time to time only, and
+/// how much of what has passed to sleep between two looks: waking up through the request queue takes long when the
+/// cores on the way sleep too.
 const LOOK: Duration = Duration::from_millis(20);
 const LOOK_SHARE: u32 = 64;
 
