@@ -3,6 +3,7 @@
 // munmap, mremap, madvise, mprotect and fork. Every copy must use the pages that are there when it begins.
 #include "check.h"
 
+#include <atomic>
 #include <cstring>
 #include <thread>
 #include <vector>
@@ -256,6 +257,76 @@ void test_stream() {
     passed("stream");
 }
 
+std::atomic<bool> may_go_on;
+
+void wait_for_the_turn(void *) {
+    while (!may_go_on.load()) usleep(1000);
+}
+
+// The mapping changes, and what is there does not, while a copy waits for its turn in a stream: nobody may take the
+// pages away from it.
+void test_under_way() {
+    const size_t bytes = 9 << 20;
+    void *at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    REQUIRE(at != MAP_FAILED);
+    unsigned char *buffer = static_cast<unsigned char *>(at), *mine;
+    fill(buffer, 95, bytes);
+    CHECK(cudaMalloc(&mine, bytes));
+    cudaStream_t stream;
+    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    for (int i = 0; i < kOften; i++) {
+        CHECK(cudaMemcpyAsync(mine, buffer, bytes, cudaMemcpyHostToDevice, stream));
+        CHECK(cudaStreamSynchronize(stream));
+    }
+    CHECK(cudaMemset(mine, 0, bytes));
+    CHECK(cudaDeviceSynchronize());
+    may_go_on = false;
+    CHECK(cudaLaunchHostFunc(stream, wait_for_the_turn, nullptr));
+    std::thread copies(
+        [&] { CHECK(cudaMemcpyAsync(mine, buffer, bytes, cudaMemcpyHostToDevice, stream)); });
+    usleep(100000);
+    REQUIRE(mprotect(buffer, bytes, PROT_READ) == 0);
+    usleep(100000);
+    may_go_on = true;
+    copies.join();
+    CHECK(cudaStreamSynchronize(stream));
+    std::vector<unsigned char> back(bytes);
+    CHECK(cudaMemcpy(back.data(), mine, bytes, cudaMemcpyDeviceToHost));
+    REQUIRE(memcmp(back.data(), buffer, bytes) == 0);
+    CHECK(cudaFree(mine));
+    CHECK(cudaStreamDestroy(stream));
+    munmap(buffer, bytes);
+    passed("under way");
+}
+
+// The same at any moment of a copy.
+void test_any_moment() {
+    const int kCopies = 8;
+    for (int round = 0; round < 24; round++) {
+        unsigned char *buffer = map_at(nullptr);
+        fill(buffer, 200 + round);
+        std::atomic<int> copied{0};
+        std::vector<std::thread> threads;
+        for (int number = 0; number < 3; number++) {
+            threads.emplace_back([&] {
+                unsigned char *mine;
+                CHECK(cudaMalloc(&mine, kBytes));
+                for (int i = 0; i < kCopies; i++) {
+                    CHECK(cudaMemcpy(mine, buffer, kBytes, cudaMemcpyHostToDevice));
+                    copied++;
+                }
+                CHECK(cudaFree(mine));
+            });
+        }
+        while (copied < 6 + round % 12) usleep(50);
+        REQUIRE(mprotect(buffer, kBytes, PROT_READ) == 0);
+        for (auto &thread : threads) thread.join();
+        check_to_device(buffer);
+        // Stays mapped: the next one is to be elsewhere.
+    }
+    passed("any moment");
+}
+
 }  // namespace
 
 int main() {
@@ -270,6 +341,8 @@ int main() {
     test_threads();
     test_many();
     test_stream();
+    test_under_way();
+    test_any_moment();
     CHECK(cudaFree(device));
     std::printf("all ok\n");
     return 0;

@@ -144,6 +144,24 @@ impl Allocations {
         Ok(range)
     }
 
+    /// As [`Self::check`], of windows that may adjoin. Adds each one's first address and the one behind its last to
+    /// `windows`.
+    ///
+    /// Errors: `CUDA_ERROR_INVALID_VALUE`.
+    pub fn check_windows(&self, address: u64, bytes: u64, windows: &mut Vec<(u64, u64)>) -> CuResult<()> {
+        let end = address.checked_add(bytes).ok_or(CudaError::INVALID_VALUE)?;
+        let mut at = address;
+        loop {
+            let window = self.find(at).filter(|range| range.origin == Origin::HostWindow);
+            let window = window.ok_or(CudaError::INVALID_VALUE)?;
+            at = window.base.saturating_add(window.bytes);
+            windows.push((window.base, at));
+            if at >= end {
+                return Ok(());
+            }
+        }
+    }
+
     /// The range that holds `address`.
     pub fn find(&self, address: u64) -> Option<&Range> {
         let (_, range) = self.ranges.range(..=address).next_back()?;

@@ -27,12 +27,25 @@ pub fn execute(session: &SessionState, frame: &Frame) -> Reply {
     (status, Vec::new())
 }
 
-/// Takes kept pages out of the window. After that nothing here reaches them; if that cannot be had, the process
-/// ends. A tag under which nothing is mapped (its call failed) is fine.
+/// Lets no call begin to use the pages named `tag`. Whether one uses them still.
+pub fn withdraw(session: &SessionState, tag: u64) -> bool {
+    let Some(registered) = session.window().find(tag, false).and_then(|area| area.registered) else {
+        return false;
+    };
+    session.allocations().remove(registered.dptr);
+    session.holds.is_held(registered.dptr)
+}
+
+/// Takes kept pages out of the window, as soon as no call uses them any more. After that nothing here reaches them; if
+/// that cannot be had, the process ends. A tag under which nothing is mapped (its call failed) is fine.
 fn unpin(session: &SessionState, tag: u64) {
+    withdraw(session, tag);
     loop {
         // Contexts are locked before the window everywhere, so the context is made current without it.
         let Some(found) = session.window().find(tag, false) else { return };
+        if let Some(gpu) = found.registered {
+            session.holds.wait(gpu.dptr);
+        }
         let current = found.registered.map(|gpu| make_current(session, ContextId(gpu.context)));
         let mut window = session.window();
         if window.find(tag, false) != Some(found) {
@@ -43,9 +56,6 @@ fn unpin(session: &SessionState, tag: u64) {
             && let Err(error) = current.and_then(|()| unregister(session, found.base))
         {
             super::end_process(&format!("pages of the guest stay registered with the GPU: {error}"));
-        }
-        if let Some(gpu) = found.registered {
-            session.allocations().remove(gpu.dptr);
         }
         return window.unmap(found.base);
     }

@@ -16,7 +16,7 @@ use super::call::{Reply, ThreadState, execute};
 use super::control;
 use super::lane::{Lane, Waits};
 use super::state::SessionState;
-use crate::link::{self, FROM_REPLY, Frame, FromWorker, TO_CALL};
+use crate::link::{self, FROM_REPLY, Frame, FromWorker, TO_CALL, TO_UNPIN};
 
 /// Most guest threads that use CUDA at once.
 const MAX_THREADS: usize = 256;
@@ -83,6 +83,11 @@ impl Executors {
     }
 
     fn route(&mut self, frame: Frame) -> Result<(), u32> {
+        if frame.header.kind == TO_UNPIN && control::withdraw(&self.session, frame.header.tag) {
+            // A copy may wait for long: not before what others want.
+            let waits = self.start("unpin", |session, _, frame| control::execute(session, frame))?;
+            return send(Some(&waits), Message::Frame(frame));
+        }
         if frame.header.kind != TO_CALL {
             if self.control.is_none() {
                 self.control =

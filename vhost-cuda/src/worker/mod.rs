@@ -15,6 +15,7 @@ mod formats;
 mod gpu;
 mod graphs;
 mod handlers;
+mod holds;
 mod images;
 mod jit;
 mod lane;

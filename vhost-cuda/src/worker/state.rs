@@ -12,6 +12,7 @@ use super::copy::Engine;
 use super::gpu::{CuResult, CudaError, Driver};
 use super::graphs::Graphs;
 use super::handlers::DeviceFacts;
+use super::holds::{Held, Holds};
 use super::images::Images;
 use super::linker::Links;
 use super::objects::Objects;
@@ -43,6 +44,8 @@ pub struct SessionState {
     pub copies: Engine,
     /// How long they take.
     pub copy_time: CopyTime,
+    /// Windows that calls use.
+    pub holds: Holds,
     /// Graphs and what is in them.
     pub graphs: Graphs,
     /// The guest library speaks another call table: every call is refused.
@@ -109,6 +112,7 @@ impl SessionState {
             objects: Objects::default(),
             copies: Engine::new(limits.copy_threads),
             copy_time: CopyTime::default(),
+            holds: Holds::default(),
             graphs: Graphs::default(),
             refused: AtomicBool::new(false),
             turns: Turns::default(),
@@ -152,6 +156,13 @@ impl SessionState {
     /// Errors: `CUDA_ERROR_INVALID_VALUE`.
     pub fn check(&self, address: u64, bytes: u64) -> CuResult<()> {
         self.allocations().check(address, bytes).map(drop)
+    }
+
+    /// Checks both of a copy's ranges (address, bytes), and keeps what windows they lie in until it is done.
+    ///
+    /// Errors: `CUDA_ERROR_INVALID_VALUE`.
+    pub fn hold(&self, ranges: [(u64, u64); 2]) -> CuResult<Held<'_>> {
+        self.holds.hold(&self.allocations(), ranges)
     }
 
     /// The driver's number of device `ordinal`.

@@ -285,42 +285,16 @@ impl Api {
         &self,
         entry: &Entry,
         memory: UserMemory,
-        ends: (u64, bool),
+        (device, to_device): (u64, bool),
         stream: StreamId,
     ) -> Result<bool, CudaError> {
-        match self.copy_by_cache(entry, memory, ends, stream) {
+        let host = entry.attached.device_address + (memory.address as u64 - entry.pages.start);
+        let (to, from) = if to_device { (device, host) } else { (host, device) };
+        let mut call = self.in_context()?;
+        match calls::memcpy_wait(&mut call, DevicePtr(to), DevicePtr(from), memory.bytes as u64, stream) {
             Err(CudaError::INVALID_VALUE) if !entry.is_fresh(*self) => Ok(false),
             outcome => outcome.map(|()| true),
         }
-    }
-
-    fn copy_by_cache(
-        &self,
-        entry: &Entry,
-        memory: UserMemory,
-        (device, to_device): (u64, bool),
-        stream: StreamId,
-    ) -> Result<(), CudaError> {
-        let mut done = 0;
-        while done < memory.bytes as u64 {
-            let offset = memory.address as u64 + done - entry.pages.start;
-            let in_piece = entry.attached.piece_bytes - offset % entry.attached.piece_bytes;
-            let length = in_piece.min(memory.bytes as u64 - done);
-            let (host, device) = (entry.attached.device_address + offset, device + done);
-            let (to, from) = if to_device { (device, host) } else { (host, device) };
-            done += length;
-            let mut call = self.in_context()?;
-            if done == memory.bytes as u64 {
-                calls::memcpy_wait(&mut call, DevicePtr(to), DevicePtr(from), length, stream)?;
-            } else {
-                // What fails of it is told by the last piece's call.
-                if self.may_post(stream.0) && self.owns(if to_device { to } else { from }, length) {
-                    call = call.posted();
-                }
-                calls::cuMemcpyAsync(&mut call, DevicePtr(to), DevicePtr(from), length, stream)?;
-            }
-        }
-        Ok(())
     }
 }
 

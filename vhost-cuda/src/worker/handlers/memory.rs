@@ -245,7 +245,8 @@ pub fn cuMemcpyDtoD_v2(cx: &mut CallContext<'_>, dst: DevicePtr, src: DevicePtr,
     unsafe { cx.gpu().cuMemcpyDtoD_v2(dst.0, src.0, bytes as usize) }
 }
 
-/// Copies between any two ranges of the session, in stream order, and waits for it.
+/// Copies between any two ranges of the session, in stream order, and waits for it. Windows that adjoin count as one
+/// range.
 pub fn memcpy_wait(
     cx: &mut CallContext<'_>,
     dst: DevicePtr,
@@ -254,19 +255,30 @@ pub fn memcpy_wait(
     stream: StreamId,
 ) -> CuResult<()> {
     let stream = cx.resolve(stream)?;
-    if bytes > 0 {
-        cx.session.check(dst.0, bytes)?;
-        cx.session.check(src.0, bytes)?;
-        // SAFETY: both ranges belong to the session.
-        unsafe {
-            if stream.is_null() || stream == STREAM_LEGACY {
-                // One call of the driver instead of two; it waits where host memory is concerned.
-                return cx.gpu().cuMemcpy(dst.0, src.0, bytes as usize);
-            }
-            cx.gpu().cuMemcpyAsync(dst.0, src.0, bytes as usize, stream)?;
-        }
+    if bytes == 0 {
+        return cx.gpu().cuStreamSynchronize(stream);
     }
-    cx.gpu().cuStreamSynchronize(stream)
+    let held = cx.session.hold([(dst.0, bytes), (src.0, bytes)])?;
+    let mut done = 0;
+    let copied = loop {
+        let (dst, src) = (dst.0 + done, src.0 + done);
+        let piece = held.piece([dst, src], bytes - done);
+        // SAFETY: both ranges belong to the session, and stay until the stream was waited for.
+        let started = unsafe {
+            if piece == bytes && (stream.is_null() || stream == STREAM_LEGACY) {
+                // One call of the driver instead of two; it waits where host memory is concerned.
+                return cx.gpu().cuMemcpy(dst, src, piece as usize);
+            }
+            cx.gpu().cuMemcpyAsync(dst, src, piece as usize, stream)
+        };
+        done += piece;
+        if started.is_err() || done == bytes {
+            break started;
+        }
+    };
+    // After an error, too: pieces before it may be under way.
+    let waited = cx.gpu().cuStreamSynchronize(stream);
+    copied.and(waited)
 }
 
 /// Copies between any two ranges of the session.
