@@ -47,6 +47,7 @@ impl Bench {
             multiprocessors: 132,
             stack_bytes: 1024,
             grid_id: 1,
+            device: &(),
         };
         launch(&task).unwrap();
         let start = cpu_time();

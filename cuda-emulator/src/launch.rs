@@ -7,6 +7,7 @@ use thiserror::Error;
 
 use crate::execute::{Printf, grid};
 use crate::memory::Memory;
+use crate::nested::{Children, DeviceRuntime, Family};
 use crate::program::{Kernel, Program};
 
 /// Bytes of shared memory beyond which no device goes.
@@ -52,10 +53,18 @@ pub struct Launch<'a> {
     pub stack_bytes: u32,
     /// A number for `%gridid`.
     pub grid_id: u64,
+    /// What the kernel can ask the device; `&()` without a driver.
+    pub device: &'a dyn DeviceRuntime,
 }
 
-/// Executes the grid and returns when all its blocks have ended, the first fault has stopped it or it was cancelled.
+/// Executes the grid and all that it launches, and returns when all blocks have ended, the first fault has stopped it or
+/// it was cancelled.
 pub fn launch(launch: &Launch<'_>) -> Result<(), Fault> {
+    Family::launch(launch)
+}
+
+/// Executes one grid; what it launches goes to `children`.
+pub(crate) fn once(launch: &Launch<'_>, children: &Children<'_>) -> Result<(), Fault> {
     let code = &launch.program.code;
     let refuse = |message: String| Err(grid::shapeless(launch, message));
     let Some(entry) = code.entries.get(&launch.kernel.name) else {
@@ -79,7 +88,7 @@ pub fn launch(launch: &Launch<'_>) -> Result<(), Fault> {
     if launch.dynamic_shared > MAX_SHARED_BYTES {
         return refuse(format!("{} bytes of dynamic shared memory", launch.dynamic_shared));
     }
-    grid::run(launch, code, entry)
+    grid::run(launch, (code, entry), children)
 }
 
 /// Why a kernel was stopped: the first fault of the first thread that had one.

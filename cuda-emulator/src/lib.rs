@@ -10,6 +10,7 @@ mod jit;
 pub mod launch;
 mod lower;
 pub mod memory;
+pub mod nested;
 pub mod program;
 mod ptx;
 pub mod texture;

@@ -134,6 +134,7 @@ pub const CASES: &[Case] = &[
     Case::new("capture"),
     Case::new("graph_objects"),
     Case::new("conditional_nodes"),
+    Case::new("dynamic_parallelism"),
     Case::new("sharing"),
     bad_input("bad_input_driver"),
     bad_input("bad_input_memory"),

@@ -168,7 +168,8 @@ impl Sources {
         if units.is_empty() {
             bail!("{} has no program `{name}`", root.display());
         }
-        let headers = list(&root)?.into_iter().filter(|path| is(path, "h")).collect();
+        let own = if folder.is_dir() { list(&folder)? } else { Vec::new() };
+        let headers = list(&root)?.into_iter().chain(own).filter(|path| is(path, "h")).collect();
         Ok(Self { units, headers })
     }
 

@@ -64,6 +64,7 @@ pub fn run(kernel: &Kernel) {
             multiprocessors: 16,
             stack_bytes: 1024,
             grid_id: 1,
+            device: &(),
         });
         drop(done);
     });

@@ -18,6 +18,8 @@ pub type CUcontext = Handle<Context>;
 
 /// What `cudaLimitStackSize` is by default, bytes.
 const DEFAULT_STACK: u64 = 1024;
+/// What `cudaLimitDevRuntimePendingLaunchCount` is by default.
+const DEFAULT_PENDING_LAUNCHES: u64 = 2048;
 
 static CONTEXTS: Registry<Context> = Registry::new();
 
@@ -54,6 +56,8 @@ pub struct Context {
     pub(super) order: Mutex<()>,
     pub(super) printf: Printf,
     pub(super) stack_limit: AtomicU64,
+    /// cudaLimitDevRuntimePendingLaunchCount
+    pub(super) pending_launches: AtomicU64,
     pub(super) cache_config: AtomicU32,
     pub(super) shared_config: AtomicU32,
     /// The contexts whose memory this one reaches, by id (cuCtxEnablePeerAccess).
@@ -74,6 +78,7 @@ impl Context {
             order: Mutex::default(),
             printf: Printf::default(),
             stack_limit: AtomicU64::new(DEFAULT_STACK),
+            pending_launches: AtomicU64::new(DEFAULT_PENDING_LAUNCHES),
             cache_config: AtomicU32::new(0),
             shared_config: AtomicU32::new(1),
             peers: Mutex::default(),

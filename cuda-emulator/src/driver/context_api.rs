@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_void};
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
-use super::context::{self, CUcontext};
+use super::context::{self, CUcontext, Context};
 use super::device::{CUdevice, device};
 use super::ffi::{In, Out};
 use super::handle::Handle;
@@ -162,9 +162,10 @@ fn ctx_set_limit(limit: u32, value: usize) -> CuResult<()> {
         LIMIT_STACK_SIZE => context.stack_limit.store((value as u64).next_multiple_of(16), Ordering::Relaxed),
         LIMIT_PRINTF_FIFO_SIZE => context.printf.resize(value),
         LIMIT_MALLOC_HEAP_SIZE => context.device.memory.set_heap_limit(value as u64),
-        LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT
-        | LIMIT_MAX_L2_FETCH_GRANULARITY
-        | LIMIT_PERSISTING_L2_CACHE_SIZE => {}
+        LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT => {
+            context.pending_launches.store(value as u64, Ordering::Relaxed);
+        }
+        LIMIT_MAX_L2_FETCH_GRANULARITY | LIMIT_PERSISTING_L2_CACHE_SIZE => {}
         LIMIT_SHMEM_SIZE | LIMIT_CIG_ENABLED => return Err(CUresult::CUDA_ERROR_NOT_PERMITTED),
         limit if limit < LIMIT_MAX => return Err(CUresult::CUDA_ERROR_UNSUPPORTED_LIMIT),
         _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
@@ -174,20 +175,24 @@ fn ctx_set_limit(limit: u32, value: usize) -> CuResult<()> {
 
 fn ctx_get_limit(value: Out<usize>, limit: u32) -> CuResult<()> {
     value.check()?;
-    let context = context::current()?;
-    value.set(match limit {
+    value.set(limit_of(&*context::current()?, limit)?);
+    Ok(())
+}
+
+/// The value of a CUlimit.
+pub(super) fn limit_of(context: &Context, limit: u32) -> CuResult<usize> {
+    Ok(match limit {
         LIMIT_STACK_SIZE => context.stack_limit.load(Ordering::Relaxed) as usize,
         LIMIT_PRINTF_FIFO_SIZE => context.printf.limit(),
         LIMIT_MALLOC_HEAP_SIZE => context.device.memory.heap_limit() as usize,
+        LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT => context.pending_launches.load(Ordering::Relaxed) as usize,
         // Hints for parts that this device does not have.
-        LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT => 2048,
         LIMIT_MAX_L2_FETCH_GRANULARITY => 64,
         LIMIT_PERSISTING_L2_CACHE_SIZE | LIMIT_CIG_ENABLED => 0,
         LIMIT_SHMEM_SIZE => context.device.model.limits().shared_optin as usize,
         limit if limit < LIMIT_MAX => return Err(CUresult::CUDA_ERROR_UNSUPPORTED_LIMIT),
         _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
-    });
-    Ok(())
+    })
 }
 
 fn ctx_get_cache_config(config: Out<u32>) -> CuResult<()> {

@@ -67,6 +67,12 @@ impl Function {
         Ok(handle)
     }
 
+    /// A kernel of a module, without a handle.
+    pub(super) fn of(module: Arc<Module>, name: &str) -> CuResult<Function> {
+        let name = CString::new(name).map_err(|_| CUresult::CUDA_ERROR_NOT_FOUND)?;
+        Ok(Function { home: Home::Module(module), name })
+    }
+
     fn image(&self) -> &Image {
         match &self.home {
             Home::Module(module) => &module.image,
@@ -126,7 +132,7 @@ impl Function {
         constants.map(|global| global.bytes).sum()
     }
 
-    fn attribute(&self, attribute: u32) -> CuResult<c_int> {
+    pub(super) fn attribute(&self, attribute: u32) -> CuResult<c_int> {
         let kernel = self.kernel()?;
         let settings = self.settings()?;
         Ok(match attribute {

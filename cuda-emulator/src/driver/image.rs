@@ -192,15 +192,27 @@ fn wrapped(wrapper: In<Wrapper>, architecture: u32) -> Result<Vec<String>, Fatbi
     }
     // Compiled with -rdc=true: the container has only linked machine code, its parts have the PTX.
     let parts = In::from_raw(wrapper.prelinked);
-    let mut texts = Vec::new();
+    let (mut texts, mut missing) = (Vec::new(), None);
     for index in 0..MAX_PRELINKED {
         let part = parts.at(index).unwrap_or(std::ptr::null());
         if part.is_null() {
             break;
         }
-        texts.push(fatbin::ptx(container(part)?, architecture)?);
+        match fatbin::ptx(container(part)?, architecture) {
+            Ok(text) => texts.push(text),
+            // NVIDIA's device runtime is such a part, and is not needed. What else is missing, the linker will say.
+            Err(error @ FatbinError::NoPtx { .. }) => {
+                log::debug!("a part of a linked image is left out: {error}");
+                missing = Some(error);
+            }
+            Err(error) => return Err(error),
+        }
     }
-    if texts.is_empty() { Ok(vec![linked?]) } else { Ok(texts) }
+    match missing {
+        Some(error) if texts.is_empty() => Err(error),
+        _ if texts.is_empty() => Ok(vec![linked?]),
+        _ => Ok(texts),
+    }
 }
 
 /// The bytes of a container in the caller's memory.

@@ -11,6 +11,7 @@ use std::thread;
 use super::attributes::{MAX_BLOCK, MAX_GRID, MAX_THREADS, REGISTERS};
 use super::capture;
 use super::context::Context;
+use super::device_runtime::Runtime;
 use super::ffi::In;
 use super::function::{self, CUfunction, Function};
 use super::graph::Work;
@@ -182,7 +183,7 @@ fn packed(extra: In<*mut c_void>) -> CuResult<(In<u8>, usize)> {
     Ok((In::from_raw(pointer), size))
 }
 
-fn check(model: &Model, function: &Function, kernel: &Kernel, shape: &Shape) -> CuResult<()> {
+pub(super) fn check(model: &Model, function: &Function, kernel: &Kernel, shape: &Shape) -> CuResult<()> {
     let limits = model.limits();
     let invalid = Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     let outside = |size: &[u32; 3], most: &[u32; 3]| {
@@ -231,15 +232,20 @@ fn submit(
     Ok(())
 }
 
+/// A number for `%gridid`.
+pub(super) fn next_grid_id() -> u64 {
+    static GRID_ID: AtomicU64 = AtomicU64::new(1);
+    GRID_ID.fetch_add(1, Ordering::Relaxed)
+}
+
 fn execute(
     context: &Context,
-    module: &Module,
+    module: &Arc<Module>,
     kernel: &Kernel,
     shape: &Shape,
     params: &[u8],
 ) -> CuResult<()> {
     static WORKERS: OnceLock<usize> = OnceLock::new();
-    static GRID_ID: AtomicU64 = AtomicU64::new(1);
     /// The driver never ends a kernel early; the process's end does.
     static NEVER: AtomicBool = AtomicBool::new(false);
     let result = launch(&Launch {
@@ -258,7 +264,8 @@ fn execute(
         workers: *WORKERS.get_or_init(|| thread::available_parallelism().map_or(1, NonZero::get)),
         multiprocessors: context.device.model.multiprocessors,
         stack_bytes: context.stack_limit.load(Ordering::Relaxed) as u32,
-        grid_id: GRID_ID.fetch_add(1, Ordering::Relaxed),
+        grid_id: next_grid_id(),
+        device: &Runtime { context, module },
     });
     result.map_err(|fault| {
         if fault.kind == FaultKind::Assert {

@@ -11,6 +11,7 @@ use super::ffi::{In, Out, Text};
 use super::handle::{Handle, Registry};
 use super::image::{self, JitOptions, LINK_SEPARATOR};
 use super::module::read_file;
+use super::objects;
 use super::result::{CUresult, CuResult};
 use crate::fatbin;
 use crate::program::Program;
@@ -24,6 +25,8 @@ static LINKERS: Registry<Linker> = Registry::new();
 const CUBIN: u32 = 0;
 const PTX: u32 = 1;
 const FATBINARY: u32 = 2;
+const OBJECT: u32 = 3;
+const LIBRARY: u32 = 4;
 const NVVM: u32 = 5;
 /// CU_JIT_WALL_TIME
 const WALL_TIME: u32 = 2;
@@ -66,8 +69,8 @@ fn link_create(count: u32, names: In<u32>, values: *mut *mut c_void, out: Out<CU
     Ok(())
 }
 
-/// The PTX in an input of `bytes` bytes.
-fn text_of(kind: u32, bytes: &[u8], options: &JitOptions) -> CuResult<String> {
+/// The PTX in an input of `bytes` bytes: one text, but of objects and libraries any number.
+fn texts_of(kind: u32, bytes: &[u8], options: &JitOptions) -> CuResult<Vec<String>> {
     let architecture = device::current_or_first()?.model.architecture;
     match kind {
         PTX => {
@@ -75,14 +78,16 @@ fn text_of(kind: u32, bytes: &[u8], options: &JitOptions) -> CuResult<String> {
             let text = std::str::from_utf8(text).map_err(|_| {
                 image::report(options, "an input is not text", CUresult::CUDA_ERROR_INVALID_PTX)
             })?;
-            Ok(text.to_owned())
+            Ok(vec![text.to_owned()])
         }
         FATBINARY => fatbin::ptx(bytes, architecture)
+            .map(|text| vec![text])
             .map_err(|error| image::report(options, &error.to_string(), image::code_of(&error))),
-        // Machine code, and archives of it.
-        CUBIN..NVVM => Err(image::report(
+        OBJECT | LIBRARY => objects::texts(bytes, architecture)
+            .map_err(|error| image::report(options, &error.to_string(), image::code_of(&error))),
+        CUBIN | NVVM => Err(image::report(
             options,
-            "the linker takes PTX and fat binaries with PTX",
+            "the linker takes PTX, and what has PTX in it",
             CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU,
         )),
         _ => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
@@ -102,7 +107,14 @@ fn visible_names(text: &str) -> Vec<&str> {
 
 fn add(linker: &Linker, kind: u32, bytes: &[u8]) -> CuResult<()> {
     let options = &linker.options.0;
-    let text = text_of(kind, bytes, options)?;
+    for text in texts_of(kind, bytes, options)? {
+        add_text(linker, text)?;
+    }
+    Ok(())
+}
+
+fn add_text(linker: &Linker, text: String) -> CuResult<()> {
+    let options = &linker.options.0;
     let architecture = device::current_or_first()?.model.architecture;
     image::check_header(&text, architecture)
         .map_err(|(code, message)| image::report(options, &message, code))?;

@@ -6,7 +6,7 @@ use std::ffi::{c_int, c_void};
 use super::attributes::{REGISTERS, WARP};
 use super::device;
 use super::ffi::Out;
-use super::function::{self, CUfunction};
+use super::function::{self, CUfunction, Function};
 use super::model::Limits;
 use super::result::{CUresult, CuResult};
 use crate::program::Kernel;
@@ -30,17 +30,24 @@ pub(super) fn blocks_per_multiprocessor(limits: &Limits, kernel: &Kernel, thread
 fn max_active_blocks(out: Out<c_int>, handle: CUfunction, threads: c_int, dynamic: usize) -> CuResult<()> {
     out.check()?;
     let function = function::find(handle)?;
+    let limits = device::current_or_first()?.model.limits();
+    out.set(active_blocks(&limits, &function, threads, dynamic)?);
+    Ok(())
+}
+
+/// Resident blocks of so many threads with so much dynamic shared memory; 0 if not even one fits.
+pub(super) fn active_blocks(
+    limits: &Limits,
+    function: &Function,
+    threads: c_int,
+    dynamic: usize,
+) -> CuResult<c_int> {
     let threads = u32::try_from(threads).ok().filter(|threads| *threads > 0);
     let threads = threads.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     let dynamic = u32::try_from(dynamic).unwrap_or(u32::MAX);
-    let limits = device::current_or_first()?.model.limits();
     let fits = threads <= function.max_threads()? && dynamic <= function.dynamic_shared()?;
-    out.set(if fits {
-        blocks_per_multiprocessor(&limits, function.kernel()?, threads, dynamic) as c_int
-    } else {
-        0
-    });
-    Ok(())
+    let blocks = || Ok(blocks_per_multiprocessor(limits, function.kernel()?, threads, dynamic) as c_int);
+    if fits { blocks() } else { Ok(0) }
 }
 
 fn max_active_blocks_with_flags(

@@ -254,6 +254,18 @@ impl Machine<'_> {
         let kind = (bytes, Place::Generic, Access::Read);
         self.resolve_lane(instr, lane, address, kind).map(|address| address as *const u8)
     }
+
+    /// As [`Self::generic`], for what builtins write.
+    pub(super) fn generic_target(
+        &mut self,
+        instr: &Instr,
+        lane: usize,
+        address: u64,
+        bytes: u64,
+    ) -> Result<*mut u8, Flow> {
+        let kind = (bytes, Place::Generic, Access::Write);
+        self.resolve_lane(instr, lane, address, kind).map(|address| address as *mut u8)
+    }
 }
 
 fn verb(access: Access) -> &'static str {

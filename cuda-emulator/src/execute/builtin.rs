@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The functions that the driver provides to kernels: vprintf, __assertfail, malloc, free, and of the device runtime
-//! cudaGraphSetConditional.
+//! The functions that the driver provides to kernels: vprintf, __assertfail, malloc, free, and the device runtime's, of
+//! which `device_runtime` has most.
 
+use super::device_runtime;
 use super::format::{Arguments, format};
 use super::machine::{Flow, Machine, lanes_of};
 use crate::conditions::Condition;
@@ -19,25 +20,35 @@ pub(crate) fn select(name: &str) -> Option<(Handler, usize)> {
         "malloc" => (allocate, 1),
         "free" => (release, 1),
         "cudaGraphSetConditional" => (set_conditional, 2),
-        _ => return None,
+        _ => return device_runtime::select(name),
     })
 }
 
 /// Argument `index` of a call, zero-extended.
-fn argument(machine: &mut Machine<'_>, call: &Call, lane: usize, index: usize) -> u64 {
-    let Some(piece) = call.args.get(index) else { return 0 };
-    let mut bytes = [0; 8];
-    let count = piece.bytes.min(8) as usize;
+pub(super) fn argument(machine: &mut Machine<'_>, call: &Call, lane: usize, index: usize) -> u64 {
+    u64::from_le_bytes(argument_bytes(machine, call, lane, index))
+}
+
+/// The first bytes of argument `index` of a call, and zeros if it is shorter.
+pub(super) fn argument_bytes<const N: usize>(
+    machine: &mut Machine<'_>,
+    call: &Call,
+    lane: usize,
+    index: usize,
+) -> [u8; N] {
+    let mut bytes = [0; N];
+    let Some(piece) = call.args.get(index) else { return bytes };
+    let count = (piece.bytes as usize).min(N);
     // SAFETY: the piece lies in the local memory of the running function (lowering), which is `count` bytes at least.
     unsafe {
         let start = local_start(machine, lane).add(piece.offset as usize);
         std::ptr::copy_nonoverlapping(start, bytes.as_mut_ptr(), count);
     }
-    u64::from_le_bytes(bytes)
+    bytes
 }
 
 /// Writes the return value.
-fn answer(machine: &mut Machine<'_>, call: &Call, lane: usize, value: u64) {
+pub(super) fn answer(machine: &mut Machine<'_>, call: &Call, lane: usize, value: u64) {
     let Some(piece) = call.returns.first() else { return };
     let count = piece.bytes.min(8) as usize;
     // SAFETY: as in `argument`.
@@ -193,7 +204,7 @@ unsafe fn allocate(machine: &mut Machine<'_>, instr: &Instr) -> Flow {
 }
 
 /// `void free(void *)`
-unsafe fn release(machine: &mut Machine<'_>, instr: &Instr) -> Flow {
+pub(super) unsafe fn release(machine: &mut Machine<'_>, instr: &Instr) -> Flow {
     let call = &machine.grid.code.calls[instr.imm as usize];
     for lane in lanes_of(machine.mask) {
         let base = argument(machine, call, lane, 0);

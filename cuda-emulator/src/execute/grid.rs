@@ -13,6 +13,7 @@ use super::machine::Machine;
 use super::ranges::RangeCache;
 use crate::launch::{Fault, FaultKind, Launch};
 use crate::lower::code::{Code, Entry};
+use crate::nested::Children;
 
 /// Blocks that one worker keeps side by side when they seem to wait for each other.
 const MAX_RESIDENT: usize = 64;
@@ -26,6 +27,8 @@ pub(crate) struct Grid<'l> {
     pub(crate) launch: &'l Launch<'l>,
     pub(crate) code: &'l Code,
     pub(crate) entry: &'l Entry,
+    /// What it launches itself.
+    pub(crate) children: &'l Children<'l>,
     /// The parameter buffer, padded with zeros.
     pub(crate) params: Vec<u8>,
     /// Static and dynamic shared memory of a block, and the reserved one behind them.
@@ -49,7 +52,11 @@ pub(crate) struct Grid<'l> {
 }
 
 /// Runs the launch; the checks of its shape are done.
-pub(crate) fn run<'l>(launch: &'l Launch<'l>, code: &'l Code, entry: &'l Entry) -> Result<(), Fault> {
+pub(crate) fn run<'l>(
+    launch: &'l Launch<'l>,
+    (code, entry): (&'l Code, &'l Entry),
+    children: &'l Children<'l>,
+) -> Result<(), Fault> {
     let mut params = launch.params.to_vec();
     params.resize(launch.kernel.param_bytes as usize, 0);
     let workspace = if launch.cooperative {
@@ -67,6 +74,7 @@ pub(crate) fn run<'l>(launch: &'l Launch<'l>, code: &'l Code, entry: &'l Entry) 
         launch,
         code,
         entry,
+        children,
         params,
         shared_bytes: reserved_start + if code.uses_reserved_shared { RESERVED_SHARED_BYTES } else { 0 },
         reserved_start,
@@ -207,6 +215,9 @@ impl<'l> Machine<'l> {
                 std::mem::swap(&mut self.block, &mut resident[index]);
                 let progress = self.run_block();
                 std::mem::swap(&mut self.block, &mut resident[index]);
+                if progress == Progress::Done {
+                    self.grid.children.forget_block(resident[index].index);
+                }
                 match progress {
                     Progress::Done if size == 1 => spare.push(resident.swap_remove(index)),
                     Progress::Done => {

@@ -20,6 +20,7 @@ pub(crate) mod cluster;
 pub(crate) mod compare;
 pub(crate) mod control;
 pub(crate) mod convert;
+mod device_runtime;
 pub(crate) mod float;
 mod format;
 pub(crate) mod fragment;

@@ -184,3 +184,10 @@ pub(crate) mod window {
     /// Bytes of each window.
     pub(crate) const BYTES: u64 = 1 << 32;
 }
+
+/// The index of the function whose address this is, if it is one at all.
+pub(crate) fn function_at(address: u64) -> Option<usize> {
+    let offset =
+        address.checked_sub(window::FUNCTION).filter(|offset| *offset < window::BYTES && offset % 16 == 0)?;
+    Some((offset / 16) as usize)
+}

@@ -81,6 +81,7 @@ impl Device {
             multiprocessors: 132,
             stack_bytes: 1024,
             grid_id: 1,
+            device: &(),
         })
     }
 

@@ -10,6 +10,7 @@ mod hostile;
 mod late_forms;
 mod matrices;
 mod memory;
+mod nested;
 mod parting;
 mod programs;
 mod translated;

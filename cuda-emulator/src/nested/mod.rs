@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Dynamic parallelism (CDP2): kernels that launch kernels.
+//!
+//! What a grid launches runs when all its blocks have ended, in the order in which it was launched: that is an order which
+//! every stream and every event allows, and a program can rely on no other. Where more launches are pending than
+//! cudaLimitDevRuntimePendingLaunchCount, the launching thread runs them before it goes on, as a GPU would meanwhile. A grid
+//! is complete when all that it launched is; what it launched into cudaStreamTailLaunch comes last.
+//!
+//! `family`: a launch of the host and all that comes of it. `children`: what one grid has launched. `parameters`: the
+//! buffers that kernels write parameters to. `transfer`: copies and fills. `error`: the runtime's error codes and their texts.
+
+mod children;
+pub(crate) mod error;
+mod family;
+mod parameters;
+pub(crate) mod transfer;
+
+pub(crate) use children::{Children, Prepared, Slot};
+pub(crate) use family::{Family, KernelTask, Task};
+
+use crate::program::Kernel;
+use error::RuntimeError;
+
+/// What kernels can ask the device that they run on. The answers of `()`, for kernels without a driver, are the defaults.
+pub trait DeviceRuntime: Sync {
+    /// cudaGetDevice
+    fn ordinal(&self) -> i32 {
+        0
+    }
+
+    /// cudaGetDeviceCount
+    fn count(&self) -> i32 {
+        1
+    }
+
+    /// cudaDeviceGetAttribute
+    fn attribute(&self, _attribute: i32, _device: i32) -> Result<i32, RuntimeError> {
+        Err(RuntimeError::NOT_SUPPORTED)
+    }
+
+    /// cudaDeviceGetLimit
+    fn limit(&self, _limit: u32) -> Result<u64, RuntimeError> {
+        Err(RuntimeError::UNSUPPORTED_LIMIT)
+    }
+
+    /// cudaDeviceGetCacheConfig and cudaDeviceGetSharedMemConfig
+    fn configurations(&self) -> [u32; 2] {
+        [0, 1]
+    }
+
+    /// Whether a kernel can be launched in this shape with so many bytes of dynamic shared memory.
+    fn check(
+        &self,
+        kernel: &Kernel,
+        grid: [u32; 3],
+        block: [u32; 3],
+        _shared: u32,
+    ) -> Result<(), RuntimeError> {
+        let threads = block.iter().try_fold(1_u32, |n, size| n.checked_mul(*size));
+        let possible = threads.is_some_and(|threads| (1..=kernel.max_threads).contains(&threads));
+        if possible && !grid.contains(&0) { Ok(()) } else { Err(RuntimeError::INVALID_CONFIGURATION) }
+    }
+
+    /// cudaOccupancyMaxActiveBlocksPerMultiprocessor
+    fn active_blocks(&self, _kernel: &Kernel, _threads: i32, _dynamic: u64) -> Result<i32, RuntimeError> {
+        Err(RuntimeError::NOT_SUPPORTED)
+    }
+
+    /// A CUfunction_attribute of a kernel.
+    fn function_attribute(&self, _kernel: &Kernel, _attribute: u32) -> Result<i32, RuntimeError> {
+        Err(RuntimeError::NOT_SUPPORTED)
+    }
+
+    /// cudaLimitDevRuntimePendingLaunchCount
+    fn pending_launches(&self) -> usize {
+        2048
+    }
+
+    /// A number for `%gridid`.
+    fn next_grid_id(&self) -> u64 {
+        0
+    }
+}
+
+impl DeviceRuntime for () {}

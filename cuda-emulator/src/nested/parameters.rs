@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Device memory for the parameters of launches under way: small pieces of a few allocations, because the removal of an
+//! allocation makes every thread forget what it knows of memory.
+
+use std::collections::HashMap;
+
+use crate::memory::Memory;
+
+/// Bytes of one allocation.
+const CHUNK: u64 = 64 << 10;
+/// The smallest piece, and the alignment of all: cudaGetParameterBuffer promises 64 bytes.
+const LEAST: u64 = 64;
+/// Most bytes of parameters that a kernel can have.
+pub(super) const MOST: u64 = 32 << 10;
+/// Bytes of all allocations of a family: what hostile kernels can make pending.
+const MAX_BYTES: u64 = 256 << 20;
+
+/// The allocations, and the pieces of each size that are free.
+#[derive(Debug, Default)]
+pub(super) struct Parameters {
+    chunks: Vec<u64>,
+    /// Where the last chunk has room, and how much.
+    rest: (u64, u64),
+    free: HashMap<u64, Vec<u64>>,
+}
+
+fn size_of_piece(bytes: u64) -> Option<u64> {
+    (bytes <= MOST).then(|| bytes.max(LEAST).next_power_of_two())
+}
+
+impl Parameters {
+    /// Room for `bytes` bytes; `None` if they are too many, or memory is short.
+    pub(super) fn take(&mut self, memory: &Memory, bytes: u64) -> Option<u64> {
+        let size = size_of_piece(bytes)?;
+        if let Some(piece) = self.free.get_mut(&size).and_then(Vec::pop) {
+            return Some(piece);
+        }
+        if self.rest.1 < size {
+            if self.chunks.len() as u64 >= MAX_BYTES / CHUNK {
+                return None;
+            }
+            let chunk = memory.allocate(CHUNK, LEAST).ok()?;
+            self.chunks.push(chunk);
+            self.rest = (chunk, CHUNK);
+        }
+        let (piece, left) = self.rest;
+        self.rest = (piece + size, left - size);
+        Some(piece)
+    }
+
+    /// Gives back what [`Self::take`] gave for so many bytes.
+    pub(super) fn give_back(&mut self, piece: u64, bytes: u64) {
+        if let Some(size) = size_of_piece(bytes) {
+            self.free.entry(size).or_default().push(piece);
+        }
+    }
+
+    /// Frees everything.
+    pub(super) fn release(&mut self, memory: &Memory) {
+        for chunk in self.chunks.drain(..) {
+            memory.free(chunk);
+        }
+        self.free.clear();
+        self.rest = (0, 0);
+    }
+}
