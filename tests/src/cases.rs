@@ -107,6 +107,7 @@ pub const CASES: &[Case] = &[
     Case::new("symbols"),
     Case::new("managed_memory"),
     Case::new("managed_variables"),
+    Case::new("managed_modules"),
     Case::new("copies"),
     Case { weight: Weight::Heavy, ..Case::of("copies_64m", "copies", &["67108867"]) },
     Case { weight: Weight::Huge, ..Case::of("copies_512m", "copies", &["536870912"]) },

@@ -54,7 +54,8 @@ impl Found {
 fn store(data: *mut c_void, attribute: u32, ptr: u64, found: Option<&Found>) -> CuResult<()> {
     let word = Out::from_raw(data.cast::<u32>());
     let wide = Out::from_raw(data.cast::<u64>());
-    let flag = |value: bool| Out::from_raw(data.cast::<u8>()).set(value.into());
+    // NVIDIA's driver stores booleans in four bytes.
+    let flag = |value: bool| word.set(value.into());
     let managed = found.is_some_and(|found| found.range.kind == RangeKind::Managed);
     let host = found.is_some_and(Found::is_host);
     match attribute {

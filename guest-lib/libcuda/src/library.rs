@@ -47,10 +47,8 @@ fn get_global(api: Api, library: u64, name: &CStr) -> Result<Variable, CudaError
         return Ok(variable);
     }
     let mut call = api.call().input(name_bytes(name));
-    let (address, bytes) = calls::cuLibraryGetGlobal(&mut call, LibraryId(library))?;
-    let variable = Variable { address: address.0, bytes };
-    api.note_variable(library, name, variable)?;
-    Ok(variable)
+    let (address, bytes, managed) = calls::cuLibraryGetGlobal(&mut call, LibraryId(library))?;
+    api.note_variable(library, name, Variable { address: address.0, bytes }, managed != 0)
 }
 
 fn get_managed(api: Api, library: u64, name: &CStr) -> Result<Variable, CudaError> {

@@ -159,19 +159,30 @@ fn get_global(api: Api, module: u64, name: &CStr) -> Result<Variable, CudaError>
         return Ok(variable);
     }
     let mut call = api.call().input(name_bytes(name));
-    let (address, bytes) = calls::cuModuleGetGlobal_v2(&mut call, ModuleId(module))?;
-    let variable = Variable { address: address.0, bytes };
-    api.note_variable(module, name, variable)?;
-    Ok(variable)
+    let (address, bytes, managed) = calls::cuModuleGetGlobal_v2(&mut call, ModuleId(module))?;
+    api.note_variable(module, name, Variable { address: address.0, bytes }, managed != 0)
 }
 
 impl Api {
-    /// Remembers a variable of a module or library for the current context, and what its address means.
-    pub fn note_variable(&self, module: u64, name: &CStr, variable: Variable) -> Result<(), CudaError> {
+    /// Remembers a variable of a module or library for the current context, and what its address means. Answers
+    /// it as the program sees it.
+    pub fn note_variable(
+        &self,
+        module: u64,
+        name: &CStr,
+        variable: Variable,
+        managed: bool,
+    ) -> Result<Variable, CudaError> {
         let context = self.context()?.0;
-        self.driver.memory.add_variable(*self, variable, module);
+        let variable = if managed {
+            self.driver.memory.add_managed_variable(*self, variable, module)?
+        } else {
+            self.driver.memory.add_variable(*self, variable, module);
+            variable
+        };
         self.driver.modules.with(module, |module| {
             module.variables.insert((context, name.to_owned()), variable);
+            variable
         })
     }
 }

@@ -28,7 +28,7 @@ use cudarc::driver::sys::{
     CUjit_option, CUjitInputType, CUlaunchAttributeID, CUlaunchAttributeValue, CUlibraryOption, CUlimit,
     CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationGranularity_flags, CUmemAllocationHandleType,
     CUmemAllocationProp, CUmemLocation, CUmemPool_attribute, CUmemPoolProps, CUmemorytype,
-    CUoccupancyB2DSize, CUstreamBatchMemOpParams, CUstreamCallback, CUstreamCaptureMode,
+    CUoccupancyB2DSize, CUpointer_attribute, CUstreamBatchMemOpParams, CUstreamCallback, CUstreamCaptureMode,
     CUstreamCaptureStatus, CUtensorMap, CUtensorMapDataType, CUtensorMapFloatOOBfill,
     CUtensorMapIm2ColWideMode, CUtensorMapInterleave, CUtensorMapL2promotion, CUtensorMapSwizzle,
 };
@@ -88,6 +88,8 @@ pub type CuResult<T> = Result<T, CudaError>;
 pub const HOST_PORTABLE_MAPPED: c_uint = sys::CU_MEMHOSTREGISTER_PORTABLE | sys::CU_MEMHOSTREGISTER_DEVICEMAP;
 /// `CU_EVENT_DISABLE_TIMING`.
 pub const EVENT_DISABLE_TIMING: c_uint = sys::CUevent_flags_enum::CU_EVENT_DISABLE_TIMING as c_uint;
+/// `CU_POINTER_ATTRIBUTE_IS_MANAGED`.
+pub const POINTER_IS_MANAGED: c_int = sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_IS_MANAGED as c_int;
 /// The legacy default stream as an explicit handle (`CU_STREAM_LEGACY`).
 pub const STREAM_LEGACY: CUstream = std::ptr::without_provenance_mut(1);
 
@@ -229,6 +231,8 @@ driver_functions! {
     unsafe cuMemsetD2D8Async [] (dst: CUdeviceptr, pitch: usize, value: u8, width: usize, height: usize, stream: CUstream) [];
     unsafe cuMemsetD2D16Async [] (dst: CUdeviceptr, pitch: usize, value: u16, width: usize, height: usize, stream: CUstream) [];
     unsafe cuMemsetD2D32Async [] (dst: CUdeviceptr, pitch: usize, value: c_uint, width: usize, height: usize, stream: CUstream) [];
+
+    unsafe cuPointerGetAttribute [] (data: *mut c_void, attribute: c_int as CUpointer_attribute, ptr: CUdeviceptr) [];
 
     unsafe cuModuleLoadData [module: CUmodule] (image: *const c_void) [];
     safe cuModuleUnload [] (module: CUmodule) [];

@@ -108,6 +108,7 @@ impl Driver {
         self.contexts.destroyed(context);
         for module in self.modules.forget_context(context) {
             self.functions.remove_of(crate::function_table::Owner::Module(module));
+            self.memory.remove_variables(module);
         }
         self.streams.forget_context(context);
         self.arrays.forget_context(context);

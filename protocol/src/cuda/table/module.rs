@@ -14,16 +14,17 @@ macro_rules! module_calls {
             0x0402 custom cuModuleUnload(module: ModuleId) -> ();
             /// Bulk in: the name. Names a function of the module `function`.
             0x0403 custom cuModuleGetFunction(module: ModuleId, function: FunctionId) -> ();
-            /// Bulk in: the name. Address and size of a variable.
-            0x0404 custom cuModuleGetGlobal_v2(module: ModuleId) -> (dptr: DevicePtr, bytes: u64);
+            /// Bulk in: the name. Address and size of a variable, and whether it is a `__managed__` one.
+            0x0404 custom cuModuleGetGlobal_v2(module: ModuleId) -> (dptr: DevicePtr, bytes: u64, managed: u32);
             /// Bulk in: the image. Loads it as `library`.
             0x0405 custom cuLibraryLoadData(library: LibraryId) -> ();
             /// Unloads a library.
             0x0406 custom cuLibraryUnload(library: LibraryId) -> ();
             /// Bulk in: the name. Names a kernel of the library `kernel`.
             0x0407 custom cuLibraryGetKernel(library: LibraryId, kernel: FunctionId) -> ();
-            /// Bulk in: the name. Address and size of a variable in the current context.
-            0x0408 custom cuLibraryGetGlobal(library: LibraryId) -> (dptr: DevicePtr, bytes: u64);
+            /// Bulk in: the name. Address and size of a variable in the current context, and whether it is a
+            /// `__managed__` one.
+            0x0408 custom cuLibraryGetGlobal(library: LibraryId) -> (dptr: DevicePtr, bytes: u64, managed: u32);
             /// Bulk in: the name. Address and size of a managed variable.
             0x0409 custom cuLibraryGetManaged(library: LibraryId) -> (dptr: DevicePtr, bytes: u64);
             /// Names the library's module in the current context `module`.

@@ -11,7 +11,7 @@ use super::linked;
 use crate::cache::DIGEST_BYTES;
 use crate::worker::allocations::Origin;
 use crate::worker::call::CallContext;
-use crate::worker::gpu::{CuResult, CudaError};
+use crate::worker::gpu::{CuResult, CudaError, POINTER_IS_MANAGED};
 use crate::worker::images::Mapped;
 use crate::worker::objects::{Entry, Kind};
 use crate::worker::resolve::KernelOnly;
@@ -124,11 +124,12 @@ pub fn cuModuleGetFunction(cx: &mut CallContext<'_>, module: ModuleId, function:
 }
 
 /// A variable of a module.
-pub fn cuModuleGetGlobal_v2(cx: &mut CallContext<'_>, module: ModuleId) -> CuResult<(DevicePtr, u64)> {
+pub fn cuModuleGetGlobal_v2(cx: &mut CallContext<'_>, module: ModuleId) -> CuResult<(DevicePtr, u64, u32)> {
     let (owner, name) = (cx.resolve(module)?, cx.bulk_in.name()?);
     // SAFETY: the name is NUL-terminated and lives across the call.
     let found = unsafe { cx.gpu().cuModuleGetGlobal_v2(owner, name.as_ptr()) }?;
-    global(cx, found, Origin::ModuleGlobal(module.0))
+    let (dptr, bytes) = global(cx, found, Origin::ModuleGlobal(module.0))?;
+    Ok((dptr, bytes, is_managed(cx, dptr)?.into()))
 }
 
 /// Loads a library.
@@ -183,11 +184,12 @@ pub fn cuLibraryGetKernel(cx: &mut CallContext<'_>, library: LibraryId, kernel: 
 }
 
 /// A variable of a library.
-pub fn cuLibraryGetGlobal(cx: &mut CallContext<'_>, library: LibraryId) -> CuResult<(DevicePtr, u64)> {
+pub fn cuLibraryGetGlobal(cx: &mut CallContext<'_>, library: LibraryId) -> CuResult<(DevicePtr, u64, u32)> {
     let (owner, name) = (cx.resolve(library)?, cx.bulk_in.name()?);
     // SAFETY: the name is NUL-terminated and lives across the call.
     let found = unsafe { cx.gpu().cuLibraryGetGlobal(owner, name.as_ptr()) }?;
-    global(cx, found, Origin::LibraryGlobal(library.0))
+    let (dptr, bytes) = global(cx, found, Origin::LibraryGlobal(library.0))?;
+    Ok((dptr, bytes, is_managed(cx, dptr)?.into()))
 }
 
 /// A managed variable of a library.
@@ -207,6 +209,15 @@ fn global(cx: &CallContext<'_>, (dptr, bytes): (u64, usize), origin: Origin) -> 
         allocations.insert(dptr, bytes as u64, origin, place);
     }
     Ok((DevicePtr(dptr), bytes as u64))
+}
+
+/// Whether a variable's address is one of managed memory.
+fn is_managed(cx: &CallContext<'_>, dptr: DevicePtr) -> CuResult<bool> {
+    // Room for more than the four bytes that the driver stores.
+    let mut managed = 0u64;
+    // SAFETY: the attribute is stored in `managed`, which outlives the call.
+    unsafe { cx.gpu().cuPointerGetAttribute((&raw mut managed).cast(), POINTER_IS_MANAGED, dptr.0) }?;
+    Ok(managed != 0)
 }
 
 /// Names the module that a library has in the current context.
