@@ -2,10 +2,8 @@
 //! Forms as in `wide_forms` whose results an H200 has yet to say: `tests/data/h200-late.txt` has a line for each that is
 //! known. All are executed.
 
-use std::collections::HashMap;
-
-use crate::forms::{class, hash, hash_bytes, inputs};
-use crate::wide_forms::{Form, form, module, run};
+use crate::form::{Form, class, form, hash, inputs, known, run, write_files};
+use crate::wide_forms::module;
 
 /// Two operands of a kind as 64 bits: `{b, a}` for the source, `{a, b}` for the destination.
 fn packed(kind: &str, first: &str, second: &str) -> String {
@@ -68,35 +66,21 @@ fn forms() -> Vec<Form> {
     list
 }
 
-/// As in `wide_forms`.
 #[test]
 #[ignore = "makes files for another machine"]
 fn write_cases() {
-    let dir = std::path::PathBuf::from(std::env::var_os("FORMS_DIR").expect("FORMS_DIR"));
     let forms = forms();
-    std::fs::write(dir.join("forms.ptx"), module(&forms)).unwrap();
-    let words = (0..15).flat_map(|index| inputs(index / 3, index % 3));
-    std::fs::write(dir.join("inputs.bin"), words.flat_map(u64::to_le_bytes).collect::<Vec<u8>>()).unwrap();
-    let arrays = |form: &Form| {
-        let array = |which: usize| form.kinds.get(which + 1).map_or(which, |kind| class(kind).2 * 3 + which);
-        format!("{} {} {}\n", array(0), array(1), array(2))
-    };
-    std::fs::write(dir.join("list.txt"), forms.iter().map(arrays).collect::<String>()).unwrap();
-    let results: Vec<u8> = run(&forms).into_iter().flatten().flat_map(u64::to_le_bytes).collect();
-    std::fs::write(dir.join("emulated.bin"), results).unwrap();
-    let texts = forms.iter().map(|form| format!("{:016x}\n", hash_bytes(form.text.bytes())));
-    std::fs::write(dir.join("names.txt"), texts.collect::<String>()).unwrap();
+    write_files(&module(&forms), &forms);
 }
 
 #[test]
 fn late_forms_run_and_agree_with_an_h200_where_it_is_known() {
     let forms = forms();
-    let lines = include_str!("../data/h200-late.txt").lines().filter(|line| !line.starts_with('#'));
-    let known: HashMap<&str, &str> = lines.filter_map(|line| line.get(..16).zip(line.get(17..33))).collect();
+    let known = known(include_str!("../data/h200-late.txt"));
     let mut wrong = Vec::new();
-    for (form, results) in forms.iter().zip(run(&forms)) {
-        let text = format!("{:016x}", hash_bytes(form.text.bytes()));
-        if known.get(text.as_str()).is_some_and(|wanted| format!("{:016x}", hash(&results)) != *wanted) {
+    for (form, results) in forms.iter().zip(run(&module(&forms), &forms)) {
+        let wanted = known.get(form.digest().as_str());
+        if wanted.is_some_and(|wanted| format!("{:016x}", hash(&results)) != *wanted) {
             wrong.push(&form.text);
         }
     }
@@ -122,7 +106,7 @@ fn elements_are_combined() {
         },
         |a, b| a ^ b,
     ];
-    for (results, expected) in run(&list).iter().zip(expected) {
+    for (results, expected) in run(&module(&list), &list).iter().zip(expected) {
         for (index, result) in results.iter().enumerate() {
             assert_eq!(*result, expected(a[index], b[index]), "element {index}");
         }

@@ -4,6 +4,7 @@
 mod approximations;
 mod checks;
 mod control;
+mod form;
 mod forms;
 mod harness;
 mod hostile;

@@ -4,7 +4,7 @@
 
 use std::fmt::Write;
 
-use crate::wide_forms::{Form, form};
+use crate::form::{Form, form};
 
 /// Rows of 16 bytes in the warp's part of shared memory, one a lane.
 const ROWS: &str = "st.shared.v4.b32 [%sl], {{a}, {b}, {c}, %i0}; bar.warp.sync -1;";

@@ -1,28 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! As `forms`, for what needs more than three operands: matrices, atomics, shared memory, clusters.
 
-use std::collections::HashMap;
 use std::fmt::Write;
 
-use crate::forms::{COUNT, class, hash, hash_bytes, inputs};
-use crate::harness::Device;
+use crate::form::{Form, class, form, hash, known, plain, run, write_files};
 use crate::matrices;
-
-/// PTX with `{d}`, `{a}`, `{b}`, `{c}` for its operands, their types (`d` first), and whether it runs in clusters of two.
-pub struct Form {
-    pub text: String,
-    pub kinds: Vec<&'static str>,
-    pub cluster: bool,
-}
-
-pub fn form(text: impl Into<String>, kinds: &[&'static str]) -> Form {
-    Form { text: text.into(), kinds: kinds.to_vec(), cluster: false }
-}
-
-fn plain(opcode: &str, kinds: &[&'static str]) -> Form {
-    let operands = ["{d}", "{a}", "{b}", "{c}"][..kinds.len()].join(", ");
-    form(format!("{opcode} {operands};"), kinds)
-}
 
 fn half_forms(list: &mut Vec<Form>) {
     for kind in ["f16", "f16x2", "bf16", "bf16x2"] {
@@ -300,60 +282,20 @@ pub fn module(forms: &[Form]) -> String {
     text
 }
 
-/// The results of all forms on the emulator.
-pub fn run(forms: &[Form]) -> Vec<Vec<u64>> {
-    let device = Device::new(&module(forms));
-    let arrays: Vec<u64> = (0..15).map(|index| device.upload(&inputs(index / 3, index % 3))).collect();
-    let out = device.upload(&[0_u64; COUNT]);
-    let mut results = Vec::new();
-    for (index, form) in forms.iter().enumerate() {
-        let params = parameters(form).map(|index| arrays[index]);
-        let grid = [COUNT as u32 / 256, 1, 1];
-        let all = [params[0], params[1], params[2], out];
-        device
-            .run(&format!("k{index}"), grid, [256, 1, 1], &all)
-            .unwrap_or_else(|fault| panic!("{}: {fault}", form.text));
-        results.push(device.download::<u64>(out, COUNT));
-    }
-    results
-}
-
-/// Which input arrays a form gets.
-fn parameters(form: &Form) -> [usize; 3] {
-    let mut indices = [0, 1, 2];
-    for (which, kind) in form.kinds.iter().skip(1).enumerate() {
-        indices[which] = class(kind).2 * 3 + which;
-    }
-    indices
-}
-
-/// Writes module, inputs and the list of kernels for a machine with a GPU to `$FORMS_DIR`.
 #[test]
 #[ignore = "makes files for another machine"]
 fn write_cases() {
-    let dir = std::path::PathBuf::from(std::env::var_os("FORMS_DIR").expect("FORMS_DIR"));
     let forms = forms();
-    std::fs::write(dir.join("forms.ptx"), module(&forms)).unwrap();
-    let all: Vec<u8> = (0..15)
-        .flat_map(|index| inputs(index / 3, index % 3))
-        .flat_map(|value| value.to_le_bytes())
-        .collect();
-    std::fs::write(dir.join("inputs.bin"), all).unwrap();
-    let list: String = forms.iter().map(parameters).map(|[a, b, c]| format!("{a} {b} {c}\n")).collect();
-    std::fs::write(dir.join("list.txt"), list).unwrap();
-    let results: Vec<u8> = run(&forms).into_iter().flatten().flat_map(u64::to_le_bytes).collect();
-    std::fs::write(dir.join("emulated.bin"), results).unwrap();
+    write_files(&module(&forms), &forms);
 }
 
 #[test]
 fn wide_forms_agree_with_an_h200() {
     let forms = forms();
-    let lines = include_str!("../data/h200-wide.txt").lines().filter(|line| !line.starts_with('#'));
-    let known: HashMap<&str, &str> = lines.filter_map(|line| line.get(..16).zip(line.get(17..33))).collect();
+    let known = known(include_str!("../data/h200-wide.txt"));
     let mut wrong = Vec::new();
-    for (form, results) in forms.iter().zip(run(&forms)) {
-        let text = format!("{:016x}", hash_bytes(form.text.bytes()));
-        let wanted = known.get(text.as_str()).expect("a new form: make h200-wide.txt anew");
+    for (form, results) in forms.iter().zip(run(&module(&forms), &forms)) {
+        let wanted = known.get(form.digest().as_str()).expect("a new form: make h200-wide.txt anew");
         if format!("{:016x}", hash(&results)) != *wanted {
             wrong.push(&form.text);
         }
