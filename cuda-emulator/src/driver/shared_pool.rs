@@ -134,11 +134,11 @@ impl SharedPool {
             return Err(out_of_memory);
         }
         device.memory.charge(piece.pages()).map_err(|_| out_of_memory)?;
-        let (protection, place) = (libc::PROT_READ | libc::PROT_WRITE, std::ptr::null_mut());
+        let (bytes, protection) = (piece.pages() as usize, libc::PROT_READ | libc::PROT_WRITE);
         let (file, offset) = (self.file.as_raw_fd(), piece.offset as libc::off_t);
+        let any = std::ptr::null_mut();
         // SAFETY: no MAP_FIXED: a place that nothing uses; the range lies inside the file, which never shrinks.
-        let place =
-            unsafe { libc::mmap(place, piece.pages() as usize, protection, libc::MAP_SHARED, file, offset) };
+        let place = unsafe { libc::mmap(any, bytes, protection, libc::MAP_SHARED, file, offset) };
         let ptr = place as u64;
         if place == libc::MAP_FAILED || !device.memory.add_host_range(ptr, piece.bytes, RangeKind::Device) {
             device.memory.discharge(piece.pages());

@@ -73,9 +73,9 @@ impl Memory {
 
 /// A new sealed memory file.
 pub(crate) fn memory_file(bytes: u64) -> io::Result<File> {
+    let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
     // SAFETY: a name that ends with NUL; the result is checked.
-    let descriptor =
-        unsafe { libc::memfd_create(c"cuda-emulator".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
+    let descriptor = unsafe { libc::memfd_create(c"cuda-emulator".as_ptr(), flags) };
     if descriptor < 0 {
         return Err(io::Error::last_os_error());
     }

@@ -72,9 +72,9 @@ impl Window {
         }
         let start = self.base + self.committed;
         let length = (wanted - self.committed) as usize;
+        let (start, protection) = (start as *mut libc::c_void, libc::PROT_READ | libc::PROT_WRITE);
         // SAFETY: the range lies in this window, which nothing else uses.
-        let status =
-            unsafe { libc::mprotect(start as *mut libc::c_void, length, libc::PROT_READ | libc::PROT_WRITE) };
+        let status = unsafe { libc::mprotect(start, length, protection) };
         if status != 0 {
             return Err(io::Error::last_os_error());
         }

@@ -99,9 +99,9 @@ fn what_a_graph_frees_it_allocates_again() {
     let allocate = |behind: &[cu::Opaque], bytes: u64| {
         let (mut node, mut params) = (null_mut(), [0_u64; 15]);
         (params[0], params[1], params[13]) = (1, 1, bytes);
+        let (first, count) = (behind.as_ptr(), behind.len());
         // SAFETY: all pointers are to variables of this test.
-        let status =
-            unsafe { cuGraphAddMemAllocNode(&mut node, graph, behind.as_ptr(), behind.len(), &mut params) };
+        let status = unsafe { cuGraphAddMemAllocNode(&mut node, graph, first, count, &mut params) };
         assert_eq!(status, 0);
         (node, params[14])
     };

@@ -300,9 +300,8 @@ mod tests {
         let size = 24usize;
         let extra = [1, 0x5000, 2, &raw const size as usize, 0];
         // SAFETY: In is transparent over a pointer.
-        let found =
-            packed_by_caller(unsafe { std::mem::transmute::<*const usize, In<usize>>(extra.as_ptr()) });
-        let found = found.expect("valid");
+        let list = unsafe { std::mem::transmute::<*const usize, In<usize>>(extra.as_ptr()) };
+        let found = packed_by_caller(list).expect("valid");
         assert_eq!((found.address, found.bytes), (0x5000, 24));
     }
 }

@@ -54,9 +54,9 @@ impl Driver {
                     // SAFETY: as above.
                     let answer = unsafe { raw.payload.as_ptr().cast::<RawConditional>().read() };
                     if !answer.graphs.is_null() {
+                        let size = answer.size as usize;
                         // SAFETY: an array of the driver's of that size, good as long as the node.
-                        let graphs =
-                            unsafe { std::slice::from_raw_parts(answer.graphs, answer.size as usize) };
+                        let graphs = unsafe { std::slice::from_raw_parts(answer.graphs, size) };
                         outcome.graphs = graphs.to_vec();
                     }
                 }
