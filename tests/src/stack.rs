@@ -189,7 +189,7 @@ impl Route {
 }
 
 /// Folders with NVIDIA's runtimes; none if there is none for 13.
-fn native_runtimes(programs: &Programs) -> Vec<PathBuf> {
+pub fn native_runtimes(programs: &Programs) -> Vec<PathBuf> {
     let by_variable = env::var_os(NATIVE_RUNTIME_VARIABLE).map(|folder| vec![PathBuf::from(folder)]);
     let folders = by_variable.unwrap_or_else(|| programs.toolkit_libraries());
     let usable = folders.iter().any(|folder| folder.join(RUNTIMES[0]).exists());

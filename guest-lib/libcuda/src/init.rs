@@ -29,13 +29,6 @@ entry_points! {
         driverVersion.set(session::open().map_or(API_VERSION, |session| session.driver_version().min(API_VERSION)))
     }
 
-    /// NVIDIA's private tables are not imitated.
-    early cuGetExportTable(_, table: Out<usize>, id: Out<[u8; 16]>) {
-        table.check()?;
-        id.check()?;
-        Err(CudaError::NOT_FOUND)
-    }
-
     /// Modules load at first use.
     early cuModuleGetLoadingMode(_, mode: Out<i32>) {
         mode.set(LAZY_LOADING)

@@ -38,6 +38,7 @@ mod occupancy;
 mod peer;
 mod pool;
 mod post;
+mod private_tables;
 mod proc_address;
 mod results;
 mod stream;
@@ -63,6 +64,7 @@ fn all_entry_points() -> impl Iterator<Item = &'static entry::EntryPoint> {
         graph::structure::ENTRY_POINTS,
         graph::user_object::ENTRY_POINTS,
         init::ENTRY_POINTS,
+        private_tables::ENTRY_POINTS,
         ipc::ENTRY_POINTS,
         launch::ENTRY_POINTS,
         library::ENTRY_POINTS,

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! NVIDIA's private tables are not imitated. NVIDIA's own runtime needs them, and all that its callers see is
+//! `cudaErrorSymbolNotFound`: so this says once what is wrong, and with which file.
+
+use std::ffi::{CStr, OsStr, c_int, c_void};
+use std::io::{self, Write as _};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::ptr;
+use std::sync::Once;
+
+use virtio_cuda_client::CudaError;
+use virtio_cuda_client::logging::LOG_VARIABLE;
+
+use crate::entry_points;
+use crate::ffi::Out;
+
+/// Frames in which the caller is looked for; there are few of this library's own.
+const FRAMES: usize = 32;
+
+/// Base address and file of the object that an address belongs to.
+fn object_of(address: *const c_void) -> Option<(*mut c_void, PathBuf)> {
+    let mut found = libc::Dl_info {
+        dli_fname: ptr::null(),
+        dli_fbase: ptr::null_mut(),
+        dli_sname: ptr::null(),
+        dli_saddr: ptr::null_mut(),
+    };
+    // SAFETY: any address may be asked for; `found` is a local.
+    if unsafe { libc::dladdr(address, &mut found) } == 0 || found.dli_fname.is_null() {
+        return None;
+    }
+    // SAFETY: the dynamic linker's own name of the object, which is NUL-terminated.
+    let file = unsafe { CStr::from_ptr(found.dli_fname) };
+    Some((found.dli_fbase, PathBuf::from(OsStr::from_bytes(file.to_bytes()))))
+}
+
+/// The file that called into this library.
+fn caller() -> Option<PathBuf> {
+    let mut frames = [ptr::null_mut(); FRAMES];
+    // SAFETY: there is room for as many frames.
+    let count = unsafe { libc::backtrace(frames.as_mut_ptr(), FRAMES as c_int) };
+    let (own, _) = object_of(caller as *const c_void)?;
+    let frames = frames.iter().take(usize::try_from(count).unwrap_or(0));
+    frames.filter_map(|frame| object_of(*frame)).find(|(base, _)| *base != own).map(|(_, file)| file)
+}
+
+/// What to tell a person.
+fn message(caller: Option<PathBuf>) -> String {
+    let is_runtime =
+        |file: &PathBuf| file.file_name().is_some_and(|name| name.as_bytes().starts_with(b"libcudart.so"));
+    let what = match caller {
+        Some(file) if is_runtime(&file) => format!(
+            "{} is NVIDIA's CUDA runtime, which works with NVIDIA's driver only. Put the folder of vhost-cuda's \
+             libcudart.so first in LD_LIBRARY_PATH.",
+            file.display()
+        ),
+        Some(file) => format!(
+            "{} contains NVIDIA's static CUDA runtime, which works with NVIDIA's driver only. Link it with \
+             `nvcc --cudart=shared`; libraries that are made so do not work here.",
+            file.display()
+        ),
+        None => "NVIDIA's CUDA runtime works with NVIDIA's driver only. Link with `nvcc --cudart=shared`."
+            .to_owned(),
+    };
+    format!("vhost-cuda: {what}")
+}
+
+/// Says it, once. The program owns its stderr, but nobody could guess this from the error that it gets.
+fn explain() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        if std::env::var_os(LOG_VARIABLE).is_none_or(|level| level != "off") {
+            // A program without a stderr misses it.
+            let _ = writeln!(io::stderr(), "{}", message(caller()));
+        }
+    });
+}
+
+entry_points! {
+    /// A table of functions that no header declares: there is none.
+    early cuGetExportTable(_, table: Out<usize>, id: Out<[u8; 16]>) {
+        table.check()?;
+        id.check()?;
+        explain();
+        Err(CudaError::NOT_FOUND)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_the_file_that_has_to_change() {
+        let of = |file: &str| message(Some(PathBuf::from(file)));
+        assert!(of("/usr/lib/libcudart.so.12").contains("/usr/lib/libcudart.so.12 is NVIDIA's CUDA runtime"));
+        assert!(of("/opt/x/runtime.so").contains("/opt/x/runtime.so contains NVIDIA's static CUDA runtime"));
+        assert!(message(None).contains("--cudart=shared"));
+    }
+
+    #[test]
+    fn finds_the_objects_of_addresses() {
+        let (own, _) = object_of(caller as *const c_void).expect("this program");
+        let (libc, file) = object_of(libc::getpid as *const c_void).expect("a library");
+        assert_ne!(own, libc);
+        assert!(file.to_string_lossy().contains("libc"), "{}", file.display());
+        assert!(object_of(ptr::null()).is_none());
+    }
+}
