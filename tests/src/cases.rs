@@ -134,6 +134,7 @@ pub const CASES: &[Case] = &[
     Case::new("graphs"),
     Case::new("capture"),
     Case::new("graph_objects"),
+    Case::new("exec_functions"),
     Case::new("conditional_nodes"),
     Case::new("dynamic_parallelism"),
     Case::new("sharing"),

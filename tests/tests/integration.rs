@@ -15,7 +15,7 @@ use vhost_cuda_tests::daemon::{Daemon, DaemonOptions};
 use vhost_cuda_tests::fatbin;
 use vhost_cuda_tests::frontend::FakeFrontend;
 use vhost_cuda_tests::running::{Ended, Outcome, Running, run};
-use vhost_cuda_tests::stack::{Route, SOCKET_VARIABLE};
+use vhost_cuda_tests::stack::{Route, SOCKET_VARIABLE, native_runtimes};
 use vhost_cuda_tests::suite::{self, Kit, Suite};
 use virtio_cuda_protocol::transport::{PROTOCOL_VERSION, REPLY_VERSION};
 
@@ -56,6 +56,12 @@ fn collect(suite: &mut Suite) {
     suite.test("constant_answers_cost_one_call", constant_answers_cost_one_call);
     suite.test("management_library", management_library);
     suite.test("a_launch_of_a_graph_costs_one_call", a_launch_of_a_graph_costs_one_call);
+    suite.test("functions_of_graphs_are_forgotten", functions_of_graphs_are_forgotten);
+    if native_runtimes(&suite.kit().programs).is_empty() {
+        suite.skip("nvidias_runtime_is_named", "NVIDIA's libcudart.so.13 is not here");
+    } else {
+        suite.test("nvidias_runtime_is_named", nvidias_runtime_is_named);
+    }
     suite.test("bad_arguments_crash_nothing", bad_arguments_crash_nothing);
 }
 
@@ -421,6 +427,32 @@ fn memory_limit_is_per_session(kit: &Kit) -> Result<()> {
     for holder in holders {
         holder?.wait_for_stdout("copying", LIMIT)?;
     }
+    Ok(())
+}
+
+/// Also those that were put into an executable graph, and those replaced while it ran.
+fn functions_of_graphs_are_forgotten(kit: &Kit) -> Result<()> {
+    let route = route(kit, &DaemonOptions::default())?;
+    let mut command = route.command(&kit.programs.get("exec_functions")?);
+    let outcome = run(command.env("VIRTIO_CUDA_LOG", "libcuda::callback=trace"), "", LIMIT)?;
+    outcome.expect_exit(0)?;
+    let count = |what: &str| outcome.stderr.lines().filter(|line| line.ends_with(what)).count();
+    let (kept, forgotten) = (count("is kept"), count("is forgotten"));
+    ensure!(kept > 40 && kept == forgotten, "{kept} functions are kept, {forgotten} forgotten\n{outcome}");
+    Ok(())
+}
+
+/// It needs NVIDIA's private tables, and reports nothing but that a symbol is not found.
+fn nvidias_runtime_is_named(kit: &Kit) -> Result<()> {
+    let route = route(kit, &DaemonOptions::default())?;
+    let mut folders = native_runtimes(&kit.programs);
+    folders.push(kit.stack.guest_libraries());
+    let mut command = route.command(&kit.programs.get("vector_add")?);
+    command.env("LD_LIBRARY_PATH", std::env::join_paths(folders)?);
+    let outcome = run(&mut command, "", LIMIT)?;
+    outcome.expect_exit(1)?;
+    let named = outcome.stderr.matches("libcudart.so.13 is NVIDIA's CUDA runtime").count();
+    ensure!(named == 1, "the runtime is named {named} times\n{outcome}");
     Ok(())
 }
 

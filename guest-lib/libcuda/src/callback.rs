@@ -59,6 +59,7 @@ impl Callbacks {
     pub fn add(&self, driver: &'static Driver, callback: Callback) -> Result<CallbackId, CudaError> {
         self.start(driver)?;
         let id = CallbackId(mint());
+        log::trace!("Function {:#x} is kept", id.0);
         self.table().insert(id.0, Arc::new(callback));
         Ok(id)
     }
@@ -70,6 +71,7 @@ impl Callbacks {
 
     /// Forgets a function.
     pub fn remove(&self, id: CallbackId) {
+        log::trace!("Function {:#x} is forgotten", id.0);
         self.table().remove(&id.0);
     }
 

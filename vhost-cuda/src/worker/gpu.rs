@@ -316,6 +316,7 @@ driver_functions! {
     safe cuGraphKernelNodeCopyAttributes [] (dst: CUgraphNode, src: CUgraphNode) [];
     unsafe cuGraphInstantiateWithParams [exec: CUgraphExec] (graph: CUgraph, parameters: *mut CUDA_GRAPH_INSTANTIATE_PARAMS) [];
     safe cuGraphExecDestroy [] (exec: CUgraphExec) [];
+    safe cuGraphInstantiateWithFlags [exec: CUgraphExec] (graph: CUgraph, flags: c_ulonglong) [];
     safe cuGraphLaunch [] (exec: CUgraphExec, stream: CUstream) [];
     safe cuGraphUpload [] (exec: CUgraphExec, stream: CUstream) [];
     safe cuGraphExecGetFlags [] (exec: CUgraphExec) [flags: u64];

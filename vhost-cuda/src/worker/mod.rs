@@ -9,6 +9,7 @@ mod contexts;
 mod control;
 mod copy;
 mod dispatch;
+mod exec_callbacks;
 mod executor;
 mod family;
 mod formats;

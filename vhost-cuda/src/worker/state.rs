@@ -9,6 +9,7 @@ use std::time::Duration;
 use super::allocations::Allocations;
 use super::contexts::Contexts;
 use super::copy::Engine;
+use super::exec_callbacks::ExecCallbacks;
 use super::gpu::{CuResult, CudaError, Driver};
 use super::graphs::Graphs;
 use super::handlers::DeviceFacts;
@@ -48,6 +49,8 @@ pub struct SessionState {
     pub holds: Holds,
     /// Graphs and what is in them.
     pub graphs: Graphs,
+    /// What executable graphs call beyond that.
+    pub exec_callbacks: ExecCallbacks,
     /// The guest library speaks another call table: every call is refused.
     pub refused: AtomicBool,
     /// The order of records across lanes.
@@ -114,6 +117,7 @@ impl SessionState {
             copy_time: CopyTime::default(),
             holds: Holds::default(),
             graphs: Graphs::default(),
+            exec_callbacks: ExecCallbacks::default(),
             refused: AtomicBool::new(false),
             turns: Turns::default(),
             devices: (0..devices).map(|_| OnceLock::new()).collect(),

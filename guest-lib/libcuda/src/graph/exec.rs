@@ -51,7 +51,11 @@ fn instantiate(
 }
 
 fn with_flags(api: Api, out: Out<u64>, graph: u64, flags: u64) -> Result<(), CudaError> {
-    instantiate(api, out, graph, flags, StreamId(0))?.0
+    out.check()?;
+    let exec = mint();
+    let mut call = api.in_context()?;
+    calls::cuGraphInstantiateWithFlags(&mut call, GraphExecId(exec), GraphId(graph), flags)?;
+    out.set(exec)
 }
 
 fn with_log(

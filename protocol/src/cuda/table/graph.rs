@@ -54,7 +54,7 @@ macro_rules! graph_calls {
             /// Destroys an executable graph.
             0x0821 custom cuGraphExecDestroy(exec: GraphExecId) -> ();
             /// Executes a graph in stream order.
-            0x0822 forward cuGraphLaunch(exec: GraphExecId, stream: StreamId) -> ();
+            0x0822 custom cuGraphLaunch(exec: GraphExecId, stream: StreamId) -> ();
             /// Uploads an executable graph in stream order.
             0x0823 forward cuGraphUpload(exec: GraphExecId, stream: StreamId) -> ();
             /// Flags that an executable graph was made with.
@@ -66,6 +66,9 @@ macro_rules! graph_calls {
             0x0826 forward cuGraphNodeSetEnabled(exec: GraphExecId, node: GraphNodeId, enabled: u32) -> ();
             /// Whether a node of an executable graph is on.
             0x0827 custom cuGraphNodeGetEnabled(exec: GraphExecId, node: GraphNodeId) -> (enabled: u32);
+            /// Makes a graph executable and names that `exec`. The driver is stricter in
+            /// `cuGraphInstantiateWithParams`.
+            0x0828 custom cuGraphInstantiateWithFlags(exec: GraphExecId, graph: GraphId, flags: u64) -> ();
             /// A handle by which device code steers a conditional node.
             0x0830 custom cuGraphConditionalHandleCreate(graph: GraphId, default_value: u32, flags: u32) -> (handle: u64);
             /// Frees memory that graphs of the device do not use.

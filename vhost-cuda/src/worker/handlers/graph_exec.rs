@@ -7,6 +7,7 @@ use super::graph::end_leases;
 use super::stream::{attribute_for_driver, attribute_for_guest};
 use crate::worker::call::CallContext;
 use crate::worker::callbacks::destroy_user_object;
+use crate::worker::exec_callbacks;
 use crate::worker::gpu::{AttributeValue, CuResult, CudaError};
 use crate::worker::objects::{Entry, Kind};
 
@@ -29,11 +30,33 @@ pub fn cuGraphInstantiateWithParams(
     }
 }
 
+/// Makes a graph executable, without telling what is wrong if it cannot be.
+pub fn cuGraphInstantiateWithFlags(
+    cx: &mut CallContext<'_>,
+    exec: GraphExecId,
+    graph: GraphId,
+    flags: u64,
+) -> CuResult<()> {
+    let graphs = &cx.session.graphs;
+    graphs.check_exec_name(exec)?;
+    let (raw,) = cx.gpu().cuGraphInstantiateWithFlags(graphs.graph(graph)?, flags)?;
+    graphs.add_exec(exec, raw, graph);
+    Ok(())
+}
+
 /// Destroys an executable graph.
 pub fn cuGraphExecDestroy(cx: &mut CallContext<'_>, exec: GraphExecId) -> CuResult<()> {
     let (raw, leases) = cx.session.graphs.remove_exec(exec)?;
     end_leases(cx, leases);
-    cx.gpu().cuGraphExecDestroy(raw)
+    let own = cx.session.exec_callbacks.dropped(exec);
+    let destroyed = cx.gpu().cuGraphExecDestroy(raw);
+    exec_callbacks::retire(cx, own);
+    destroyed
+}
+
+/// Executes a graph in stream order.
+pub fn cuGraphLaunch(cx: &mut CallContext<'_>, exec: GraphExecId, stream: StreamId) -> CuResult<()> {
+    exec_callbacks::launch(cx, exec, stream)
 }
 
 /// Flags of an executable graph.
@@ -49,8 +72,13 @@ pub fn cuGraphExecUpdate_v2(
 ) -> CuResult<(i32, i32, GraphNodeId, GraphNodeId)> {
     let graphs = &cx.session.graphs;
     let (outcome, result, node, from) = cx.gpu().update(graphs.exec(exec)?, graphs.graph(graph)?);
-    let status = outcome.err().map_or(0, |error| error.0);
-    Ok((status, result, graphs.name_node(node, graph), graphs.name_node(from, graph)))
+    let (node, from) = (graphs.name_node(node, graph), graphs.name_node(from, graph));
+    if outcome.is_ok() {
+        // The functions of the graph are in their place.
+        let own = cx.session.exec_callbacks.dropped(exec);
+        exec_callbacks::retire(cx, own);
+    }
+    Ok((outcome.err().map_or(0, |error| error.0), result, node, from))
 }
 
 /// Whether a node is on.

@@ -14,6 +14,7 @@ use super::launch::MAX_PARAM_BYTES;
 use crate::worker::allocations::Origin;
 use crate::worker::call::CallContext;
 use crate::worker::callbacks::{forget, run_node};
+use crate::worker::exec_callbacks;
 use crate::worker::gpu::{
     CUfunction, CUgraph, CUgraphNode, CUkernel, CuResult, CudaError, Links, NodeParameters,
 };
@@ -319,7 +320,7 @@ pub fn cuGraphExecNodeSetParams(
     kind: u32,
 ) -> CuResult<()> {
     let graphs = &cx.session.graphs;
-    let (exec, raw) = (graphs.exec(exec)?, graphs.node(node)?);
+    let (raw_exec, raw) = (graphs.exec(exec)?, graphs.node(node)?);
     let bytes = bulk(cx)?;
     let disguised = graphs.disguised_copy(node);
     if let (NODE_MEMCPY, Some(shape)) = (kind, disguised) {
@@ -330,7 +331,7 @@ pub fn cuGraphExecNodeSetParams(
         }
         let inner = wrap(cx, &copy, &shape)?;
         // SAFETY: a graph is no memory.
-        let set = unsafe { cx.gpu().set_exec_node(exec, raw, &mut NodeParameters::Graph(inner)) };
+        let set = unsafe { cx.gpu().set_exec_node(raw_exec, raw, &mut NodeParameters::Graph(inner)) };
         let _ = cx.gpu().cuGraphDestroy(inner);
         return set;
     }
@@ -344,7 +345,12 @@ pub fn cuGraphExecNodeSetParams(
     let wanted = parameters(cx, kind, &mut Reader::new(&bytes));
     let mut wanted = wanted.map_err(|error| node_first(cx, node, kind, error))?;
     // SAFETY: `parameters` has checked the memory that they name.
-    unsafe { cx.gpu().set_exec_node(exec, raw, &mut wanted) }
+    unsafe { cx.gpu().set_exec_node(raw_exec, raw, &mut wanted) }?;
+    if let NodeParameters::Host(_, callback) = wanted {
+        let earlier = cx.session.exec_callbacks.replaced(exec, node, CallbackId(callback));
+        exec_callbacks::retire(cx, earlier);
+    }
+    Ok(())
 }
 
 /// The layout of the parameters of a function or kernel.
