@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
-use super::format::{Format, MAX_TEXEL};
+use super::format::Format;
 use crate::memory::{Memory, RangeKind};
 
 /// Rows begin at multiples of this many bytes.
@@ -41,6 +41,13 @@ pub struct Extent {
     pub depth: u32,
 }
 
+impl Extent {
+    /// All three.
+    pub(super) fn sizes(self) -> [u32; 3] {
+        [self.width, self.height, self.depth]
+    }
+}
+
 /// The array does not fit into device memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("no device memory for the array")]
@@ -73,6 +80,7 @@ impl Level {
     }
 
     /// The address of a texel that is inside.
+    #[inline(always)]
     pub(super) fn address(&self, x: u32, y: u32, z: u32, texel: u32) -> u64 {
         debug_assert!(x < self.extent.width && y < self.extent.height && z < self.extent.depth);
         self.base + u64::from(z) * self.slice + u64::from(y) * self.pitch + u64::from(x) * u64::from(texel)
@@ -135,20 +143,6 @@ impl Array {
     /// The array's address in device memory, for copies.
     pub fn address(&self) -> u64 {
         self.level.base
-    }
-
-    /// Reads one texel that is inside.
-    pub(super) fn read(&self, x: u32, y: u32, z: u32) -> [u8; MAX_TEXEL] {
-        let mut texel = [0; MAX_TEXEL];
-        let extent = self.level.extent;
-        if x < extent.width && y < extent.height && z < extent.depth {
-            let size = self.format.bytes();
-            let from = self.level.address(x, y, z, size) as *const u8;
-            // SAFETY: the texel is inside the array, whose memory `storage` keeps (invariant). Kernels may write it at the
-            // same time: then the value is undefined, as on the device.
-            unsafe { std::ptr::copy(from, texel.as_mut_ptr(), size as usize) };
-        }
-        texel
     }
 
     /// The address of `bytes` bytes at byte `x` of a row, if all of them are inside.

@@ -32,6 +32,7 @@ pub enum Channel {
 
 impl Channel {
     /// Bytes of one channel.
+    #[inline(always)]
     pub fn bytes(self) -> u32 {
         match self {
             Channel::U8 | Channel::S8 | Channel::Unorm8 | Channel::Snorm8 => 1,
@@ -52,11 +53,13 @@ impl Channel {
     }
 
     /// Whether reads give floating-point values.
+    #[inline(always)]
     pub fn is_float(self) -> bool {
         !matches!(self, Channel::U8 | Channel::U16 | Channel::U32 | Channel::S8 | Channel::S16 | Channel::S32)
     }
 
     /// One channel as a kernel gets it: the bits of an f32, or an integer extended to 32 bits.
+    #[inline(always)]
     fn decode(self, bytes: [u8; 4]) -> u32 {
         let half = u16::from_le_bytes([bytes[0], bytes[1]]);
         match self {
@@ -98,23 +101,36 @@ pub struct Format {
     pub channels: u32,
 }
 
-/// The most bytes of a texel.
-pub(super) const MAX_TEXEL: usize = 16;
-
 impl Format {
     /// Bytes of a texel, 1..=16.
+    #[inline(always)]
     pub fn bytes(self) -> u32 {
         self.channel.bytes() * self.channels
     }
 
-    /// All channels of a texel as a kernel gets them; channels that the format lacks are 0.
-    pub(super) fn decode(self, texel: &[u8; MAX_TEXEL]) -> [u32; 4] {
-        let size = self.channel.bytes() as usize;
+    /// All channels of the texel at `from` as a kernel gets them; channels that the format lacks are 0.
+    ///
+    /// # Safety
+    /// [`Self::bytes`] bytes can be read at `from`; other threads may write them.
+    #[inline(always)]
+    pub(super) unsafe fn decode_at(self, from: *const u8) -> [u32; 4] {
         let mut values = [0; 4];
-        for (index, value) in values.iter_mut().enumerate().take(self.channels.min(4) as usize) {
-            let mut bytes = [0; 4];
-            bytes[..size].copy_from_slice(&texel[index * size..(index + 1) * size]);
-            *value = self.channel.decode(bytes);
+        if self.channel.bytes() == 4 {
+            // As they are.
+            for (index, value) in values.iter_mut().enumerate().take(self.channels as usize) {
+                // SAFETY: the caller's promise.
+                *value = unsafe { from.cast::<u32>().add(index).read_unaligned() };
+            }
+            return values;
+        }
+        let size = self.channel.bytes() as usize;
+        for (index, value) in values.iter_mut().enumerate().take(self.channels as usize) {
+            // SAFETY: the caller's promise.
+            let [low, high] = unsafe {
+                let from = from.add(index * size);
+                if size == 1 { [from.read(), 0] } else { from.cast::<[u8; 2]>().read() }
+            };
+            *value = self.channel.decode([low, high, 0, 0]);
         }
         values
     }

@@ -4,10 +4,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::address::index_of;
+use super::address::{AddressMode, floor, index_of};
 use super::array::{Array, Dimension, Level};
 use super::cube;
-use super::format::{Channel, Format, MAX_TEXEL};
+use super::format::{Channel, Format};
 use super::sampler::Sampler;
 use crate::memory::{Memory, OutOfRange};
 
@@ -84,6 +84,10 @@ pub struct Texture {
     read: Format,
     dimension: Dimension,
     sampler: Sampler,
+    /// How many coordinates select texels.
+    rank: usize,
+    /// The address modes as they count.
+    modes: [AddressMode; 3],
 }
 
 impl Texture {
@@ -133,7 +137,15 @@ impl Texture {
     fn new(source: Source, format: Format, dimension: Dimension, sampler: Sampler) -> Texture {
         let channel = if sampler.normalized_read { format.channel.normalized() } else { format.channel };
         let read = Format { channel, ..format };
-        Texture { source, format, read, dimension, sampler }
+        let cube = matches!(dimension, Dimension::Cube | Dimension::CubeLayered);
+        let rank = match dimension {
+            Dimension::D1 | Dimension::D1Layered => 1,
+            Dimension::D2 | Dimension::D2Layered | Dimension::Cube | Dimension::CubeLayered => 2,
+            Dimension::D3 => 3,
+        };
+        // The edges of a cube's faces go on; its other faces are not asked.
+        let modes = std::array::from_fn(|axis| if cube { AddressMode::Clamp } else { sampler.mode(axis) });
+        Texture { source, format, read, dimension, sampler, rank, modes }
     }
 
     /// How it is addressed.
@@ -152,6 +164,7 @@ impl Texture {
     }
 
     /// Whether reads give f32 bits, else 32-bit integers.
+    #[inline(always)]
     pub fn reads_floats(&self) -> bool {
         self.read.channel.is_float()
     }
@@ -165,6 +178,7 @@ impl Texture {
     }
 
     /// Size and place of a level; the last one for numbers beyond it.
+    #[inline(always)]
     pub fn level(&self, number: usize) -> &Level {
         match &self.source {
             Source::Arrays(arrays) => &arrays[number.min(arrays.len() - 1)].level,
@@ -240,15 +254,6 @@ impl Texture {
         matches!(self.dimension, Dimension::Cube | Dimension::CubeLayered)
     }
 
-    /// How many coordinates select texels.
-    fn rank(&self) -> usize {
-        match self.dimension {
-            Dimension::D1 | Dimension::D1Layered => 1,
-            Dimension::D2 | Dimension::D2Layered | Dimension::Cube | Dimension::CubeLayered => 2,
-            Dimension::D3 => 3,
-        }
-    }
-
     fn level_of_detail(&self, detail: Detail) -> f32 {
         match detail {
             Detail::Level(level) if !level.is_nan() => level,
@@ -259,7 +264,7 @@ impl Texture {
                 let length = |gradient: [f32; 3]| {
                     let scale =
                         |axis: usize| if self.sampler.normalized_coordinates { size[axis] } else { 1.0 };
-                    let squares = (0..self.rank()).map(|axis| (gradient[axis] * scale(axis)).powi(2));
+                    let squares = (0..self.rank).map(|axis| (gradient[axis] * scale(axis)).powi(2));
                     squares.sum::<f32>().sqrt()
                 };
                 let longest = length(dx).max(length(dy));
@@ -269,6 +274,7 @@ impl Texture {
     }
 
     /// Coordinates in texels of a level.
+    #[inline(always)]
     fn scaled(&self, level: usize, point: [f32; 3]) -> [f32; 3] {
         if !self.sampler.normalized_coordinates && !self.is_cube() {
             return point;
@@ -278,74 +284,126 @@ impl Texture {
     }
 
     /// One level at a place.
-    fn sample(&self, level: usize, point: [f32; 3], slice: u32) -> [u32; 4] {
-        let point = self.scaled(level, point);
+    fn sample(&self, number: usize, point: [f32; 3], slice: u32) -> [u32; 4] {
+        let point = self.scaled(number, point);
         if !self.sampler.linear || !self.reads_floats() {
-            return self.texel(level, point.map(index_of), slice);
+            return self.texel(number, point.map(index_of), slice);
         }
-        let rank = self.rank();
-        let mut base = [0i64; 3];
+        let level = self.level(number);
+        let sizes = level.extent.sizes();
+        // Of each axis, the two texels between which the place lies.
+        let mut near = [[None; 2]; 3];
         let mut weight = [0f32; 3];
-        for axis in 0..rank {
+        for axis in 0..self.rank {
             let shifted = point[axis] - 0.5;
-            base[axis] = index_of(shifted);
-            let fraction = shifted - shifted.floor();
+            let base = index_of(shifted);
+            let next = self.index(axis, base + 1, sizes[axis]);
+            near[axis] = [self.index(axis, base, sizes[axis]), next];
+            let fraction = shifted - floor(shifted);
             weight[axis] = if fraction.is_finite() { fixed(fraction) } else { 0.0 };
         }
-        let mut values = [[0u32; 4]; 8];
-        for (corner, value) in values.iter_mut().enumerate().take(1 << rank) {
-            let at = std::array::from_fn(|axis| base[axis] + (corner as i64 >> axis & 1));
-            *value = self.texel(level, at, slice);
-        }
-        for (axis, weight) in weight.into_iter().enumerate().take(rank).rev() {
-            for corner in 0..1 << axis {
-                values[corner] = mix(values[corner], values[corner | 1 << axis], weight);
+        let [x, y, z] = near;
+        match self.rank {
+            1 => self.between(level, (x, None, None), slice, weight[0]),
+            2 => {
+                let low = self.column(level, (x[0], y, None), slice, weight[1]);
+                let high = self.column(level, (x[1], y, None), slice, weight[1]);
+                mix(low, high, weight[0])
+            }
+            _ => {
+                let mut sides = [[0; 4]; 2];
+                for (side, x) in sides.iter_mut().zip(x) {
+                    let mut edges = [[0; 4]; 2];
+                    for (edge, y) in edges.iter_mut().zip(y) {
+                        let low = self.texel_or_border(level, [x, y, z[0]], slice);
+                        let high = self.texel_or_border(level, [x, y, z[1]], slice);
+                        *edge = mix(low, high, weight[2]);
+                    }
+                    *side = mix(edges[0], edges[1], weight[1]);
+                }
+                mix(sides[0], sides[1], weight[0])
             }
         }
-        values[0]
+    }
+
+    /// Between two texels of a row.
+    #[inline(always)]
+    fn between(
+        &self,
+        level: &Level,
+        (x, y, z): ([Option<u32>; 2], Option<u32>, Option<u32>),
+        slice: u32,
+        weight: f32,
+    ) -> [u32; 4] {
+        let low = self.texel_or_border(level, [x[0], y, z], slice);
+        let high = self.texel_or_border(level, [x[1], y, z], slice);
+        mix(low, high, weight)
+    }
+
+    /// Between two texels of a column.
+    #[inline(always)]
+    fn column(
+        &self,
+        level: &Level,
+        (x, y, z): (Option<u32>, [Option<u32>; 2], Option<u32>),
+        slice: u32,
+        weight: f32,
+    ) -> [u32; 4] {
+        let low = self.texel_or_border(level, [x, y[0], z], slice);
+        let high = self.texel_or_border(level, [x, y[1], z], slice);
+        mix(low, high, weight)
+    }
+
+    /// The texel that an index of an axis means; `u32::MAX` in a buffer, which reads as zeros there; none is the border.
+    #[inline(always)]
+    fn index(&self, axis: usize, index: i64, size: u32) -> Option<u32> {
+        let buffer = matches!(&self.source, Source::Linear(linear) if linear.buffer);
+        if buffer && !(0..i64::from(size)).contains(&index) {
+            return Some(u32::MAX);
+        }
+        self.modes[axis].resolve(index, size)
     }
 
     /// One texel, the address modes applied. `slice` is the layer or face.
     fn texel(&self, level: usize, at: [i64; 3], slice: u32) -> [u32; 4] {
-        let extent = self.level(level).extent;
-        let sizes = [extent.width, extent.height, extent.depth];
-        let buffer = matches!(&self.source, Source::Linear(linear) if linear.buffer);
-        if buffer && !(0..i64::from(sizes[0])).contains(&at[0]) {
-            return [0; 4];
+        let level = self.level(level);
+        let sizes = level.extent.sizes();
+        let mut place = [None; 3];
+        for axis in 0..self.rank {
+            place[axis] = self.index(axis, at[axis], sizes[axis]);
         }
-        let mut place = [0u32; 3];
-        for axis in 0..self.rank() {
-            // The edges of a cube's faces go on; its other faces are not asked.
-            let mode = if self.is_cube() { super::AddressMode::Clamp } else { self.sampler.mode(axis) };
-            match mode.resolve(at[axis], sizes[axis]) {
-                Some(index) => place[axis] = index,
+        self.texel_or_border(level, place, slice)
+    }
+
+    /// One texel; only the axes of `place` that select texels count.
+    #[inline(always)]
+    fn texel_or_border(&self, level: &Level, place: [Option<u32>; 3], slice: u32) -> [u32; 4] {
+        let extent = level.extent;
+        let mut at = [0, 0, 0];
+        for (axis, place) in place.iter().enumerate().take(self.rank) {
+            match place {
+                Some(index) => at[axis] = *index,
                 None => return self.border(),
             }
         }
-        if self.rank() < 3 {
-            place[2] = slice.min(sizes[2] - 1);
+        if self.rank < 3 {
+            at[2] = slice.min(extent.depth - 1);
         }
-        let bytes = match &self.source {
-            Source::Arrays(arrays) => arrays[level.min(arrays.len() - 1)].read(place[0], place[1], place[2]),
-            Source::Linear(linear) => self.linear_texel(linear, place),
-        };
-        let mut values = self.read.decode(&bytes);
+        let [x, y, z] = at;
+        if x >= extent.width || y >= extent.height || z >= extent.depth {
+            return [0; 4];
+        }
+        let from = level.address(x, y, z, self.format.bytes()) as *const u8;
+        // SAFETY: the texel is inside the level: of an array, which `source` keeps, or of memory that `fetch` found valid;
+        // memory that is freed just now stays mapped. Kernels may write it at the same time: then the value is undefined, as on
+        // the device.
+        let mut values = unsafe { self.read.decode_at(from) };
         if self.sampler.srgb && self.read.channel == Channel::Unorm8 {
             values[..3]
                 .iter_mut()
                 .for_each(|value| *value = linear_of_srgb(f32::from_bits(*value)).to_bits());
         }
         values
-    }
-
-    fn linear_texel(&self, linear: &Linear, [x, y, z]: [u32; 3]) -> [u8; MAX_TEXEL] {
-        let mut texel = [0; MAX_TEXEL];
-        let size = self.format.bytes();
-        let from = linear.level.address(x, y, z, size) as *const u8;
-        // SAFETY: `fetch` found the whole range valid, and the texel is inside it; memory that is freed just now stays
-        // mapped. Kernels may write it at the same time: then the value is undefined, as on the device.
-        unsafe { std::ptr::copy(from, texel.as_mut_ptr(), size as usize) };
-        texel
     }
 
     fn border(&self) -> [u32; 4] {
@@ -358,17 +416,19 @@ impl Texture {
 
 /// A filter weight as the hardware has it: 8 bits behind the point.
 fn fixed(fraction: f32) -> f32 {
-    (fraction * 256.0 + 0.5).floor() / 256.0
+    floor(fraction * 256.0 + 0.5) / 256.0
 }
 
+#[inline(always)]
 fn mix(from: [u32; 4], to: [u32; 4], weight: f32) -> [u32; 4] {
     if weight == 0.0 {
         return from;
     }
-    std::array::from_fn(|channel| {
-        let (from, to) = (f32::from_bits(from[channel]), f32::from_bits(to[channel]));
-        ((1.0 - weight) * from + weight * to).to_bits()
-    })
+    let mut result = [0; 4];
+    for ((result, from), to) in result.iter_mut().zip(from).zip(to) {
+        *result = ((1.0 - weight) * f32::from_bits(from) + weight * f32::from_bits(to)).to_bits();
+    }
+    result
 }
 
 fn linear_of_srgb(value: f32) -> f32 {
