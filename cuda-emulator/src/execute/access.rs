@@ -73,6 +73,17 @@ impl Machine<'_> {
     ) -> Result<bool, Flow> {
         // SAFETY: the caller's promise.
         unsafe { self.addresses(instr, at) };
+        let local = match aux::place(instr.aux) {
+            Place::Local => Some(0),
+            Place::Generic if at[0].wrapping_sub(window::LOCAL) < window::BYTES => Some(window::LOCAL),
+            _ => None,
+        };
+        if let Some(start) = local
+            && !self.checks
+            && self.resolve_local(at, bytes, start)
+        {
+            return Ok(false);
+        }
         // All lanes are checked at once against the range that is most likely, and moved to the host address of its start.
         let (start, valid, host) = match aux::place(instr.aux) {
             Place::Shared => (0, u64::from(self.block.shared_bytes), self.block.shared.as_mut_ptr() as u64),
@@ -138,6 +149,30 @@ impl Machine<'_> {
                 }
             }
         }
+    }
+
+    /// Of addresses that all are in local memory, which starts at `start`; false, and nothing done, if one is not.
+    #[inline(always)]
+    fn resolve_local(&mut self, at: &mut Places, bytes: u64, start: u64) -> bool {
+        // SAFETY: the frame header has 32 lanes of LOCAL_TOP.
+        let tops = unsafe { self.lanes::<u32>(frame::LOCAL_TOP) };
+        let warp = &mut self.block.warps[self.current];
+        let stride = u64::from(warp.local_stride);
+        let (mut outside, mut misaligned) = (0, 0);
+        for (lane, address) in at.iter().enumerate() {
+            let offset = address.wrapping_sub(start);
+            let last = (u64::from(tops[lane]).min(stride) as i64).wrapping_sub(bytes as i64);
+            outside |= offset as i64 | last.wrapping_sub(offset as i64);
+            misaligned |= address;
+        }
+        if outside < 0 || misaligned & (bytes - 1) != 0 {
+            return false;
+        }
+        let host = warp.local_ptr() as u64;
+        for (lane, address) in at.iter_mut().enumerate() {
+            *address = host + lane as u64 * stride + address.wrapping_sub(start);
+        }
+        true
     }
 
     /// Lane by lane.

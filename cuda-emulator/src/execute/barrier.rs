@@ -4,7 +4,7 @@
 use super::block::{BARRIERS, Block};
 use super::machine::{Flow, Machine, lanes_of};
 use crate::launch::FaultKind;
-use crate::lower::code::{Handler, Instr, LANES};
+use crate::lower::code::{CONSTANT, Handler, Instr, LANES};
 
 /// What a barrier instruction does besides counting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,7 +80,28 @@ unsafe fn arrive(machine: &mut Machine<'_>, instr: &Instr) -> Flow {
     Flow::Switch
 }
 
+/// The number of the barrier, if the instruction is a `bar.sync` of all threads of the block.
+pub(super) fn whole_block(machine: &Machine<'_>, instr: &Instr) -> Option<usize> {
+    let plain = instr.aux == BarrierKind::Sync as u32 && instr.ops[1] & CONSTANT != 0;
+    // SAFETY: operand 1 is a u32 (`barrier`), and a constant.
+    let name = unsafe { plain.then(|| *machine.source::<u32>(instr.ops[1]))? } as usize;
+    (name < BARRIERS).then_some(name)
+}
+
 impl Block {
+    /// All living lanes of a warp, whose `together` is set, wait at barrier `name`.
+    pub(super) fn arrive_together(&mut self, name: usize, warp: usize, code: &[Instr]) {
+        let alive = self.warps[warp].alive;
+        let barrier = &mut self.barriers[name];
+        barrier.expected = 0;
+        barrier.arrived += alive.count_ones();
+        barrier.calls += 1;
+        barrier.waiting.push((warp, alive));
+        self.barrier_waiters += 1;
+        self.warps[warp].at_barrier |= alive;
+        self.check_barrier(name, code);
+    }
+
     fn arrive(&mut self, name: usize, warp: usize, lanes: u32, count: u32, waits: bool) {
         let barrier = &mut self.barriers[name];
         barrier.expected = count;
@@ -122,6 +143,10 @@ impl Block {
         for (index, mask) in barrier.waiting.drain(..) {
             let warp = &mut self.warps[index];
             warp.at_barrier &= !mask;
+            if let Some((pc, _)) = &mut warp.together {
+                *pc += 1;
+                continue;
+            }
             // They came with one instruction.
             let pc = warp.lane_pc[mask.trailing_zeros() as usize % LANES];
             let instr = &code[pc as usize];

@@ -15,11 +15,17 @@ use crate::lower::code::{LANES, Line, frame};
 /// Barriers of a block.
 pub(super) const BARRIERS: usize = 16;
 
+/// The offset in shared memory of a line that belongs to nobody, for a block with `bytes` bytes.
+pub(super) fn shared_spare(bytes: u32) -> u64 {
+    u64::from(bytes).next_multiple_of(64)
+}
+
 /// One resident block.
 #[derive(Debug)]
 pub(crate) struct Block {
     /// blockIdx
     pub(crate) index: [u32; 3],
+    /// Shared memory, and one line more (see [`shared_spare`]).
     pub(super) shared: Vec<Line>,
     /// Valid bytes of `shared`.
     pub(super) shared_bytes: u32,
@@ -55,7 +61,7 @@ impl Block {
         let shared_bytes = grid.shared_bytes;
         Block {
             index: [0; 3],
-            shared: vec![Line([0; 64]); (shared_bytes as usize).div_ceil(64)],
+            shared: vec![Line([0; 64]); shared_spare(shared_bytes) as usize / 64 + 1],
             shared_bytes,
             warps: (0..warps).map(|index| Warp::new(index, shape)).collect(),
             barriers: Default::default(),
@@ -69,8 +75,13 @@ impl Block {
 
     /// Becomes block `index` of the grid, at its first instruction.
     pub(super) fn start(&mut self, grid: &Grid<'_>, index: [u32; 3]) {
-        self.index = index;
         self.shared.fill(Line([0; 64]));
+        self.start_warps(grid, index);
+    }
+
+    /// As [`Self::start`], without touching shared memory.
+    pub(super) fn start_warps(&mut self, grid: &Grid<'_>, index: [u32; 3]) {
+        self.index = index;
         self.live = grid.threads;
         if let Some(shadow) = &mut self.shadow {
             shadow.reset();
@@ -91,6 +102,7 @@ impl Block {
             warp.at_cluster = 0;
             warp.polled = false;
             warp.parked = None;
+            warp.together = None;
             warp.fresh = true;
             warp.ensure_registers(function.frame_bytes as usize);
             warp.ensure_local(function.local_bytes, u32::MAX);
@@ -107,9 +119,12 @@ impl Machine<'_> {
     /// Gives every warp of the block a turn.
     pub(super) fn run_block(&mut self) -> Progress {
         self.block.release_from_cluster();
-        let mut ran = false;
-        let mut polled = false;
-        for index in 0..self.block.warps.len() {
+        self.run_warps(0, false, false)
+    }
+
+    /// Gives the warps from `first` on a turn; `ran` and `polled` are of those before.
+    pub(super) fn run_warps(&mut self, first: usize, mut ran: bool, mut polled: bool) -> Progress {
+        for index in first..self.block.warps.len() {
             self.current = index;
             let warp = self.warp();
             if warp.alive & !warp.at_barrier == 0 {

@@ -5,6 +5,8 @@
 //! says. The approximate functions are computed in double precision and rounded: closer to the true value than hardware.
 
 use super::checked::checked;
+use super::directed::{self, Operation};
+use super::exponential::{exp2, log2};
 use super::lanes::{each1, each3_imm, map1, map2, map3};
 use super::round::{self, Rounding};
 use crate::lower::code::Handler;
@@ -126,10 +128,18 @@ fn double_binary(name: &str, m: Modifiers) -> Option<Handler> {
         "div" if nearest => {
             checked(|a: f64, b: f64, _| a / b, round::is_nan64, |a, b, _| round::with_nan64(a / b, [a, b]))
         }
-        "add" => each3_imm(|a: f64, b: f64, _: f64, imm| round::add64(a, b, Rounding::from_bits(imm))),
-        "sub" => each3_imm(|a: f64, b: f64, _: f64, imm| round::sub64(a, b, Rounding::from_bits(imm))),
-        "mul" => each3_imm(|a: f64, b: f64, _: f64, imm| round::mul64(a, b, Rounding::from_bits(imm))),
-        "div" => each3_imm(|a: f64, b: f64, _: f64, imm| round::div64(a, b, Rounding::from_bits(imm))),
+        "add" => directed::handler(Operation::Add).unwrap_or_else(|| {
+            each3_imm(|a: f64, b: f64, _: f64, imm| round::add64(a, b, Rounding::from_bits(imm)))
+        }),
+        "sub" => directed::handler(Operation::Sub).unwrap_or_else(|| {
+            each3_imm(|a: f64, b: f64, _: f64, imm| round::sub64(a, b, Rounding::from_bits(imm)))
+        }),
+        "mul" => directed::handler(Operation::Mul).unwrap_or_else(|| {
+            each3_imm(|a: f64, b: f64, _: f64, imm| round::mul64(a, b, Rounding::from_bits(imm)))
+        }),
+        "div" => directed::handler(Operation::Div).unwrap_or_else(|| {
+            each3_imm(|a: f64, b: f64, _: f64, imm| round::div64(a, b, Rounding::from_bits(imm)))
+        }),
         _ => return None,
     })
 }
@@ -149,7 +159,9 @@ pub(crate) fn multiply_add(kind: Type, m: Modifiers) -> Option<Handler> {
             round::is_nan64,
             |a, b, c| round::with_nan64(a.mul_add(b, c), [b, c, a]),
         ),
-        Type::F64 => each3_imm(|a: f64, b: f64, c: f64, imm| round::fma64(a, b, c, Rounding::from_bits(imm))),
+        Type::F64 => directed::handler(Operation::MulAdd).unwrap_or_else(|| {
+            each3_imm(|a: f64, b: f64, c: f64, imm| round::fma64(a, b, c, Rounding::from_bits(imm)))
+        }),
         _ => return None,
     })
 }
@@ -234,8 +246,10 @@ pub(crate) fn approximate(name: &str, kind: Type, flushed: bool) -> Option<Handl
         ("rsqrt", Type::F32) => both!(|a: f64| 1.0 / a.sqrt()),
         ("sin", Type::F32) => both!(f64::sin),
         ("cos", Type::F32) => both!(f64::cos),
-        ("lg2", Type::F32) => both!(f64::log2),
-        ("ex2", Type::F32) => both!(f64::exp2),
+        ("lg2", Type::F32) if flushed => map1(|a: f32| flush(log2(flush(a)))),
+        ("lg2", Type::F32) => map1(log2),
+        ("ex2", Type::F32) if flushed => map1(|a: f32| flush(exp2(flush(a)))),
+        ("ex2", Type::F32) => map1(exp2),
         ("tanh", Type::F32) => both!(f64::tanh),
         // Only the upper 32 bits of the result count; hardware leaves the lower ones zero.
         ("rcp", Type::F64) if flushed => each1(|a: f64| upper_half(1.0 / flush64(a))),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A launch: blocks handed out to worker threads.
 
+use std::ops::Range;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -11,6 +12,7 @@ use super::check::{History, checks};
 use super::cluster::Cluster;
 use super::machine::Machine;
 use super::ranges::RangeCache;
+use super::sweep::Sweep;
 use crate::launch::{Fault, FaultKind, Launch};
 use crate::lower::code::{Code, Entry};
 use crate::nested::Children;
@@ -137,7 +139,7 @@ pub(crate) fn shapeless(launch: &Launch<'_>, message: String) -> Fault {
 
 impl Grid<'_> {
     /// Block `rank` of cluster `number`.
-    fn block_index(&self, number: u64, rank: u32) -> [u32; 3] {
+    pub(super) fn block_index(&self, number: u64, rank: u32) -> [u32; 3] {
         if self.cluster == [1; 3] && number < u64::from(self.launch.grid[0]) {
             return [number as u32, 0, 0];
         }
@@ -188,12 +190,24 @@ impl<'l> Machine<'l> {
         // Done, but others of their clusters may still read their shared memory.
         let mut retired: Vec<Box<Block>> = Vec::new();
         let size = self.grid.cluster.iter().product::<u32>();
+        let mut sweep = Sweep::new(self.grid.blocks, workers as u64, !cooperative && size == 1);
         loop {
-            while resident.len() < wanted {
-                let number = self.grid.next.fetch_add(1, Ordering::Relaxed);
-                if number >= self.grid.blocks / u64::from(size) {
-                    break;
+            if resident.is_empty() && wanted == 1 {
+                let mut block = spare.pop().unwrap_or_else(|| Box::new(Block::new(self.grid)));
+                match self.sweep(&mut sweep, &mut block) {
+                    Some(Progress::Turn { .. }) => resident.push(block),
+                    Some(Progress::Fault) => {
+                        self.report();
+                        return;
+                    }
+                    Some(Progress::Done) | None => spare.push(block),
                 }
+            }
+            while resident.len() < wanted {
+                if sweep.mine.is_empty() {
+                    sweep.mine = self.take(1);
+                }
+                let Some(number) = sweep.mine.next() else { break };
                 let cluster = (size > 1).then(|| Rc::new(Cluster::default()));
                 for rank in 0..size {
                     let mut block = spare.pop().unwrap_or_else(|| Box::new(Block::new(self.grid)));
@@ -244,7 +258,15 @@ impl<'l> Machine<'l> {
         }
     }
 
-    fn must_stop(&self) -> bool {
+    /// Takes up to `count` clusters that nobody has taken.
+    pub(super) fn take(&self, count: u64) -> Range<u64> {
+        let size = u64::from(self.grid.cluster.iter().product::<u32>());
+        let all = self.grid.blocks / size;
+        let first = self.grid.next.fetch_add(count, Ordering::Relaxed).min(all);
+        first..first.saturating_add(count).min(all)
+    }
+
+    pub(super) fn must_stop(&self) -> bool {
         if self.grid.launch.cancel.load(Ordering::Relaxed) {
             self.grid.stop.store(true, Ordering::Relaxed);
         }

@@ -10,12 +10,12 @@ const SAMPLE: u32 = 16;
 
 /// A worker's way into translated code.
 pub(super) struct NativeState<'l> {
-    shape: Shape,
+    pub(super) shape: Shape,
     /// The places for warps that are complete, and for parts of warps.
-    tables: [Option<&'l Table>; 2],
+    pub(super) tables: [Option<&'l Table>; 2],
     /// Arrivals since the last look.
     arrivals: [u32; 2],
-    view: Box<View>,
+    pub(super) view: Box<View>,
     /// The addresses of all variables, when the launch does not give that many.
     globals: Vec<u64>,
 }
@@ -112,8 +112,30 @@ impl Machine<'_> {
         state.tables[usize::from(partial)] = code.native.table(state.shape, partial);
     }
 
-    fn enter(&mut self, place: &Place) -> Resume {
+    /// Sets what stays the same in the view during a launch.
+    pub(super) fn prepare_view(&mut self) {
         let machine: *mut Machine<'_> = self;
+        if self.native.as_ref().is_none_or(|state| state.view.machine == machine.cast()) {
+            return;
+        }
+        let Some(mut state) = self.native.take() else { return };
+        let launch = self.grid.launch;
+        let globals = if state.globals.is_empty() { launch.global_addresses } else { &state.globals };
+        let view = &mut *state.view;
+        view.machine = machine.cast();
+        view.params = self.grid.params.as_ptr();
+        view.ranges = self.ranges.as_ptr().cast();
+        view.generation = launch.memory.generation_place();
+        view.budget = &raw mut self.budget;
+        view.globals = globals.as_ptr();
+        view.shared_offsets = self.grid.entry.shared_offsets.as_ptr();
+        view.shared_bytes = u64::from(self.grid.shared_bytes);
+        view.shared_spare = super::block::shared_spare(self.grid.shared_bytes);
+        self.native = Some(state);
+    }
+
+    fn enter(&mut self, place: &Place) -> Resume {
+        self.prepare_view();
         let Some(state) = &mut self.native else { return Resume::Interpret };
         let warp = &mut self.block.warps[self.current];
         let mut parked = false;
@@ -126,22 +148,10 @@ impl Machine<'_> {
                 unsafe { (*left.place).unpark(warp.frame_at(left.base), left.active, &warp.parked_words) };
             }
         }
-        let launch = self.grid.launch;
         let view = &mut *state.view;
-        if view.machine != machine.cast() {
-            // All that stays the same during a launch.
-            let globals = if state.globals.is_empty() { launch.global_addresses } else { &state.globals };
-            view.machine = machine.cast();
-            view.params = self.grid.params.as_ptr();
-            view.ranges = self.ranges.as_ptr().cast();
-            view.generation = launch.memory.generation_place();
-            view.budget = &raw mut self.budget;
-            view.globals = globals.as_ptr();
-            view.shared_offsets = self.grid.entry.shared_offsets.as_ptr();
-        }
         view.frame = self.frame;
+        view.polled = &raw mut warp.polled;
         view.shared = self.block.shared.as_mut_ptr().cast();
-        view.shared_bytes = u64::from(self.block.shared_bytes);
         view.thread = warp.tid.as_ptr().cast();
         view.active = self.active;
         view.merge_pc = self.merge_pc;
@@ -150,6 +160,11 @@ impl Machine<'_> {
         // SAFETY: all fields are set, for the function that runs; `wide` is why there is a state. `view` lies in a box of its own,
         // and what else of the machine translated code reaches it reaches by the pointers in it.
         let Some(left) = (unsafe { place.run(&mut *view, parked) }) else { return Resume::Interpret };
+        self.follow(place, &left)
+    }
+
+    /// What follows when translated code has been left.
+    pub(super) fn follow(&mut self, place: &Place, left: &Left<'_>) -> Resume {
         self.pc = left.pc;
         match left.code {
             ExitCode::Interpret if left.parts.is_empty() => Resume::Interpret,
@@ -171,7 +186,7 @@ impl Machine<'_> {
                 Resume::Stop(Stop::Turn)
             }
             ExitCode::Merge => self.merge(),
-            ExitCode::Barrier => self.park(place, &left),
+            ExitCode::Barrier => self.park(place, left),
             ExitCode::Ended => {
                 self.mask = self.active;
                 self.end_lanes();
@@ -202,6 +217,24 @@ impl Machine<'_> {
             // Another thread is just about to list the places of this function.
             // SAFETY: the view is still that of the function that has been left.
             unsafe { from.restore(left, &state.view) };
+        }
+        let code = &self.grid.code.instrs;
+        if !partial
+            && self.block.cluster.is_none()
+            && let Some(name) = super::barrier::whole_block(self, &code[pc as usize])
+        {
+            self.warp().together = Some((pc, base));
+            self.block.arrive_together(name, self.current, code);
+            if self.warp().at_barrier != 0 {
+                return Resume::Stop(Stop::Blocked);
+            }
+            if self.budget == 0 {
+                self.warp().last = active;
+                return Resume::Stop(Stop::Turn);
+            }
+            self.warp().together = None;
+            self.resume(pc + 1, base);
+            return Resume::Arrive;
         }
         // SAFETY: the frame is that of the function that has the barrier, whose operands it holds (`ExitCode::Barrier`).
         match unsafe { self.execute(pc, active) } {

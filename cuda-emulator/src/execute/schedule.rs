@@ -8,10 +8,10 @@ use crate::launch::FaultKind;
 use crate::lower::code::{GUARD_NOT, Instr, LANES, NO_GUARD, frame};
 
 /// Backward jumps and calls until a warp makes room for the next one.
-const TURN: u32 = 256;
+pub(super) const TURN: u32 = 256;
 
 /// Backward jumps that reading volatile memory and atomics count as.
-const POLL_COST: u32 = 7;
+pub(crate) const POLL_COST: u32 = 7;
 
 /// Why a warp stopped running.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,17 +31,25 @@ impl Machine<'_> {
         let turns = std::mem::replace(&mut self.warp().polled, false);
         if std::mem::take(&mut self.warp().fresh) {
             self.begin();
+        } else if let Some((pc, base)) = self.warp().together.take() {
+            self.resume(pc, base);
         } else if !(if turns { self.choose_next() } else { self.choose() }) {
             return Stop::Blocked;
         }
+        self.go(Resume::Arrive)
+    }
+
+    /// Runs the warp, whose lanes have been chosen, until it stops.
+    pub(super) fn go(&mut self, mut resume: Resume) -> Stop {
         let code: &[Instr] = &self.grid.code.instrs;
         // Somewhere that translated code may begin.
         let mut arrived = true;
         loop {
             if std::mem::take(&mut arrived) {
-                match self.arrive() {
+                match std::mem::replace(&mut resume, Resume::Arrive) {
                     Resume::Interpret => {}
                     Resume::Arrive => {
+                        resume = self.arrive();
                         arrived = true;
                         continue;
                     }
@@ -112,12 +120,17 @@ impl Machine<'_> {
     /// Goes to the kernel's first instruction with all lanes.
     fn begin(&mut self) {
         let entry = self.grid.entry.function;
+        self.resume(self.grid.code.functions[entry].entry_pc, 0);
+    }
+
+    /// Goes on at a place with all lanes, which all are there.
+    pub(super) fn resume(&mut self, pc: u32, base: u32) {
         self.force = false;
         self.active = self.warp().alive;
         self.mask = self.active;
-        self.pc = self.grid.code.functions[entry].entry_pc;
+        self.pc = pc;
         self.merge_pc = u32::MAX;
-        self.set_base(0);
+        self.set_base(base);
     }
 
     /// The current instruction reads what others may be about to write: its turn becomes shorter, and others follow.
@@ -302,7 +315,8 @@ impl Machine<'_> {
         let stuck = (0..self.block.warps.len()).find(|index| self.block.warps[*index].alive != 0);
         self.current = stuck.unwrap_or(0);
         let lane = self.warp().alive.trailing_zeros() as usize % LANES;
-        let pc = self.warp().lane_pc[lane];
+        let warp = self.warp();
+        let pc = warp.together.map_or(warp.lane_pc[lane], |(pc, _)| pc);
         let instr = self.grid.code.instrs[pc as usize];
         let what = "all threads of the block that are left wait at barriers that can never complete";
         self.fail(&instr, lane, FaultKind::LaunchFailed, 0, what);

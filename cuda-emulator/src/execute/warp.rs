@@ -39,6 +39,8 @@ pub(crate) struct Warp {
     pub(super) polled: bool,
     /// It has not run yet: all its lanes are at the first instruction, and `lane_pc` and `lane_base` do not say so.
     pub(super) fresh: bool,
+    /// Where all its living lanes are, if `lane_pc` and `lane_base` do not say it: they wait at a barrier, or did.
+    pub(super) together: Option<(u32, u32)>,
     /// LOCAL_BASE and LOCAL_TOP of the kernel's frame are as at its start.
     pub(super) prepared: bool,
     /// Registers that are not in the frame.
@@ -71,6 +73,7 @@ impl Warp {
             last: 0,
             polled: false,
             fresh: false,
+            together: None,
             prepared: false,
             parked: None,
             parked_words: Vec::new(),

@@ -119,6 +119,29 @@ pub(crate) fn elect() -> Handler {
     run
 }
 
+/// Where lane `number` gets its value from, and whether that is another lane's or its own by right: `mode` is `u`, `d`, `b` or
+/// `i`, `b` and `c` are the operands.
+#[inline(always)]
+pub(crate) fn shuffle_source(mode: u8, number: u32, b: u32, c: u32) -> (usize, bool) {
+    let (b, clamp, segment) = (b & 31, c & 31, c >> 8 & 31);
+    let least = number & segment;
+    let most = least | (clamp & !segment);
+    // As the manual's pseudo-code: signed, so that `up` may go below zero.
+    let (from, inside) = match mode {
+        b'u' => {
+            let from = number as i32 - b as i32;
+            (from, from >= most as i32)
+        }
+        b'd' => (number as i32 + b as i32, number + b <= most),
+        b'b' => ((number ^ b) as i32, number ^ b <= most),
+        _ => {
+            let from = least | (b & !segment);
+            (from as i32, from <= most)
+        }
+    };
+    (if inside { from as usize % LANES } else { number as usize }, inside)
+}
+
 /// shfl of 32-bit values: `ops[0]` and the predicate `ops[5]` from the value `ops[1]`, lane `ops[2]`, clamp and segment
 /// `ops[3]`, members `ops[4]`.
 pub(crate) fn shuffle(mode: &str) -> Option<Handler> {
@@ -134,27 +157,8 @@ pub(crate) fn shuffle(mode: &str) -> Option<Handler> {
             let mut results = values;
             let mut valid = 0;
             for lane in lanes_of(machine.mask) {
-                let number = lane as u32;
-                let b = arguments[lane] & 31;
-                let clamp = controls[lane] & 31;
-                let segment = controls[lane] >> 8 & 31;
-                let least = number & segment;
-                let most = least | (clamp & !segment);
-                // As the manual's pseudo-code: signed, so that `up` may go below zero.
-                let (from, inside) = match MODE {
-                    b'u' => {
-                        let from = number as i32 - b as i32;
-                        (from, from >= most as i32)
-                    }
-                    b'd' => (number as i32 + b as i32, number + b <= most),
-                    b'b' => ((number ^ b) as i32, number ^ b <= most),
-                    _ => {
-                        let from = least | (b & !segment);
-                        (from as i32, from <= most)
-                    }
-                };
-                let source = if inside { from as usize % LANES } else { lane };
-                results[lane] = values[source];
+                let (source, inside) = shuffle_source(MODE, lane as u32, arguments[lane], controls[lane]);
+                results[lane] = values[source % LANES];
                 valid |= u32::from(inside) << lane;
             }
             machine.set_lanes(instr.ops[0], &results);

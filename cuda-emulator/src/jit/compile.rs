@@ -95,6 +95,13 @@ fn attempt(code: &Code, function: &Function, variant: Variant) -> Result<Compile
     let kinds = kinds::analyse(&flow, variant.shape);
     flow.find_regions(&kinds, variant.shape);
     let kinds = kinds::analyse(&flow, variant.shape);
+    if log::log_enabled!(log::Level::Debug) {
+        let called = (function.entry_pc..function.end_pc)
+            .filter(|pc| flow.meaning(*pc) == super::meaning::Meaning::Call && !flow.leaves(*pc));
+        let mut lines: Vec<u32> = called.map(|pc| flow.instr(pc).line).collect();
+        lines.dedup();
+        log::debug!("`{}`: instructions that are called, by PTX line: {lines:?}", function.name);
+    }
     let mut module =
         JITModule::new(JITBuilder::with_isa(target.clone(), cranelift_module::default_libcall_names()));
     let mut context = Context::new();
@@ -114,10 +121,14 @@ fn attempt(code: &Code, function: &Function, variant: Variant) -> Result<Compile
     if std::env::var_os("CUDA_EMULATOR_JIT_DUMP").is_some() {
         eprintln!("{}", context.func.display());
     }
+    context.set_disasm(std::env::var_os("CUDA_EMULATOR_JIT_DUMP").is_some());
     let id = module.declare_anonymous_function(&context.func.signature).map_err(|error| error.to_string())?;
     module.define_function(id, &mut context).map_err(|error| format!("{error:?}"))?;
     let made = context.compiled_code().ok_or("no code")?;
     let bytes = made.buffer.data().len();
+    if let Some(text) = &made.vcode {
+        eprintln!("{text}");
+    }
     if made.buffer.frame_layout().is_none_or(|layout| layout.frame_to_fp_offset > MAX_STACK_BYTES) {
         // SAFETY: nobody has got a pointer into it.
         unsafe { module.free_memory() };

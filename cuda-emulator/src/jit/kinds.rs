@@ -191,9 +191,9 @@ pub(super) fn result(flow: &Flow<'_>, shape: Shape, pc: u32, state: &State) -> K
     }
 }
 
-/// Whether a transfer is one of those that are translated: in memory that has one start, without order.
+/// Whether a transfer is one of those that are translated: in memory that has one start, without fences.
 pub(super) fn is_plain(instr: &Instr) -> bool {
-    let special = aux::ACQUIRE | aux::RELEASE | aux::POLLS;
+    let special = aux::ACQUIRE | aux::RELEASE;
     let place = matches!(aux::place(instr.aux), Place::Global | Place::Generic | Place::Shared);
     place && instr.aux & special == 0
 }

@@ -11,7 +11,7 @@ use crate::execute::float::{self, Extremum, Modifiers};
 use crate::execute::load_store::{Transfer, select_load, select_store};
 use crate::execute::moves::{self, Symbol};
 use crate::execute::round::Rounding;
-use crate::execute::{bits, control, convert, integer, special};
+use crate::execute::{bits, control, convert, integer, special, warp_ops};
 use crate::lower::code::{Handler, Instr};
 use crate::ptx::types::Type;
 
@@ -39,6 +39,8 @@ pub(super) enum Meaning {
     Store(Element),
     /// From the kernel's parameters.
     LoadParam(Element),
+    /// shfl.sync, by the first letter of its mode.
+    Shuffle(u8),
 }
 
 /// An element in memory and the register it belongs to.
@@ -71,6 +73,13 @@ impl Scalar {
 /// Comparisons: less, equal, greater and unordered, a bit each, as [`crate::execute::compare::operator_imm`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Test(pub(super) u8);
+
+impl Test {
+    /// The same of swapped operands: less and greater change places.
+    pub(super) fn swapped(self) -> Test {
+        Test(self.0 & !5 | (self.0 & 1) << 2 | self.0 >> 2 & 1)
+    }
+}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Logic {
@@ -360,6 +369,9 @@ impl List {
             special(&format!("nctaid.{letter}"), Special::GridSize(axis));
         }
         special("laneid", Special::Lane);
+        for (mode, letter) in [("up", b'u'), ("down", b'd'), ("bfly", b'b'), ("idx", b'i')] {
+            self.add(warp_ops::shuffle(mode), Meaning::Shuffle(letter));
+        }
     }
 
     fn memory(&mut self) {

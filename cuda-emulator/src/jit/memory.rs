@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Loads and stores whose addresses are scalars: one check for a whole group of lanes.
+//! Loads and stores whose addresses are scalars: one check for a whole group of lanes. For others, see `scatter`.
 //!
 //! The check is the interpreter's: the bytes lie in the range that the instruction touched last and that still is (same
 //! generation), or in the block's shared memory, and are aligned. Where it fails nothing has happened yet, and the handler
@@ -19,15 +19,35 @@ use crate::execute::access::{Place, aux};
 use crate::execute::ranges::Known;
 use crate::lower::code::{CONSTANT, Instr, LANES};
 
-fn count(instr: &Instr) -> usize {
+pub(super) fn count(instr: &Instr) -> usize {
     (instr.aux >> aux::COUNT_SHIFT & 3) as usize + 1
 }
 
-fn address_bytes(instr: &Instr) -> u8 {
+pub(super) fn address_bytes(instr: &Instr) -> u8 {
     if instr.aux & aux::WIDE_ADDRESS != 0 { 8 } else { 4 }
 }
 
+/// Whether it reads what another thread may be about to write.
+pub(super) fn polls(instr: &Instr) -> bool {
+    instr.aux & aux::POLLS != 0
+}
+
 impl Translator<'_, '_, '_> {
+    /// What `Machine::polls` does.
+    pub(super) fn poll(&mut self) {
+        let flags = MemFlagsData::trusted();
+        let budget = self.view_field(I64, std::mem::offset_of!(View, budget));
+        let left = self.builder.ins().load(I32, flags, budget, 0);
+        let cost = i64::from(crate::execute::POLL_COST);
+        let floor = self.builder.ins().iconst(I32, cost + 1);
+        let left = self.builder.ins().umax(left, floor);
+        let left = self.builder.ins().iadd_imm_s(left, -cost);
+        self.builder.ins().store(flags, left, budget, 0);
+        let polled = self.view_field(I64, std::mem::offset_of!(View, polled));
+        let yes = self.builder.ins().iconst(I8, 1);
+        self.builder.ins().store(flags, yes, polled, 0);
+    }
+
     pub(super) fn view_field(&mut self, kind: Type, offset: usize) -> Value {
         self.builder.ins().load(kind, MemFlagsData::trusted(), self.view, offset as i32)
     }
@@ -74,7 +94,13 @@ impl Translator<'_, '_, '_> {
     }
 
     /// As [`Self::checked`] for each group, with the alignment to `align` bytes; whether all can be accessed.
-    fn groups(&mut self, instr: &Instr, addresses: &[Value], bytes: u64, align: u64) -> (Value, Vec<Value>) {
+    pub(super) fn groups(
+        &mut self,
+        instr: &Instr,
+        addresses: &[Value],
+        bytes: u64,
+        align: u64,
+    ) -> (Value, Vec<Value>) {
         let mut all = None;
         let mut hosts = Vec::new();
         for address in addresses {
@@ -97,20 +123,21 @@ impl Translator<'_, '_, '_> {
         if !kinds::is_plain(instr) {
             return self.call(pc, before);
         }
-        let Held::Scalars(kind, addresses) = self.operand(instr.ops[4], address_bytes(instr))? else {
-            return self.call(pc, before);
-        };
-        match kind.stride() {
-            Some(0) => self.load_same(pc, element, &addresses),
-            Some(stride)
-                if stride == i64::from(element.bytes)
-                    && element.bytes == element.register
-                    && count(instr) == 1 =>
-            {
-                self.load_sequence(pc, element, &addresses)
+        let held = self.operand(instr.ops[4], address_bytes(instr))?;
+        if let Held::Scalars(kind, addresses) = &held {
+            let stride = kind.stride();
+            let wide = element.bytes == element.register && count(instr) == 1;
+            if stride == Some(0) {
+                return self.load_same(pc, element, addresses);
             }
-            _ => self.call(pc, before),
+            if stride == Some(i64::from(element.bytes)) && wide {
+                return self.load_sequence(pc, element, addresses);
+            }
         }
+        if address_bytes(instr) == 4 && aux::place(instr.aux) != Place::Shared {
+            return self.call(pc, before);
+        }
+        self.load_each(pc, element, &held)
     }
 
     /// One value for all lanes of a group.
@@ -134,6 +161,9 @@ impl Translator<'_, '_, '_> {
                 let offset = part * usize::from(element.bytes);
                 values.push(self.load_scalar(*host, offset, element).into());
             }
+        }
+        if polls(instr) {
+            self.poll();
         }
         self.builder.ins().jump(label, &values);
         let mark = self.enter_cold(cold);
@@ -204,7 +234,15 @@ impl Translator<'_, '_, '_> {
         let pointers: Vec<Value> =
             hosts.iter().map(|_| self.builder.append_block_param(label, I64)).collect();
         let hosts: Vec<BlockArg> = hosts.into_iter().map(BlockArg::Value).collect();
-        self.builder.ins().brif(ok, label, &hosts, cold, &[]);
+        if polls(instr) {
+            let fast = self.builder.create_block();
+            self.builder.ins().brif(ok, fast, &[], cold, &[]);
+            self.go_on_in(fast);
+            self.poll();
+            self.builder.ins().jump(label, &hosts);
+        } else {
+            self.builder.ins().brif(ok, label, &hosts, cold, &[]);
+        }
         let mark = self.enter_cold(cold);
         self.handle(pc, mask)?;
         let place = instr.ops[0];
@@ -220,29 +258,39 @@ impl Translator<'_, '_, '_> {
         let register = self.flow.register(place);
         let node = self.node(Node::Memory(pointers), element.register);
         self.readers[register].push(node);
-        self.pending.push(node);
+        if polls(instr) {
+            // Before what follows in the program, which may be reads of what this one waits for.
+            self.force(node);
+        } else {
+            self.pending.push(node);
+        }
         self.define(pc, register, Held::Node(node));
         Ok(())
     }
 
     pub(super) fn store(&mut self, pc: u32, element: Element, before: &Set) -> Done {
         let instr = self.flow.instr(pc);
-        if !kinds::is_plain(instr) || count(instr) != 1 || element.bytes != element.register {
+        if !kinds::is_plain(instr) {
             return self.call(pc, before);
         }
-        let Held::Scalars(kind, addresses) = self.operand(instr.ops[4], address_bytes(instr))? else {
-            return self.call(pc, before);
+        let held = self.operand(instr.ops[4], address_bytes(instr))?;
+        let wide = element.bytes == element.register && count(instr) == 1;
+        let addresses = match &held {
+            Held::Scalars(kind, addresses) if wide && kind.stride() == Some(i64::from(element.bytes)) => {
+                addresses
+            }
+            _ if address_bytes(instr) == 4 && aux::place(instr.aux) != Place::Shared => {
+                return self.call(pc, before);
+            }
+            _ => return self.store_each(pc, element, &held),
         };
-        if kind.stride() != Some(i64::from(element.bytes)) {
-            return self.call(pc, before);
-        }
         let size = u64::from(element.bytes);
         let lanes = LANES / addresses.len();
         self.force_memory();
         let held = self.operand(instr.ops[0], element.register)?;
         let data = self.as_node(&held, element.register);
         self.force(data);
-        let (ok, hosts) = self.groups(instr, &addresses, size * lanes as u64, size);
+        let (ok, hosts) = self.groups(instr, addresses, size * lanes as u64, size);
         let mask = self.mask(pc);
         let full = self.builder.ins().icmp_imm_s(IntCC::Equal, mask, -1);
         let ok = self.builder.ins().band(ok, full);
@@ -267,7 +315,7 @@ impl Translator<'_, '_, '_> {
 
     /// Before a branch to code that may execute the instruction by its handler: nothing that is still to be read of the
     /// frame may be where operands go.
-    fn before_handler(&mut self, pc: u32) {
+    pub(super) fn before_handler(&mut self, pc: u32) {
         let flow = self.flow;
         for (register, _) in flow.mentions(pc) {
             self.force_register(register);
@@ -276,7 +324,7 @@ impl Translator<'_, '_, '_> {
 
     /// Executes the instruction by its handler for the lanes in `mask`, in a cold block; ends in a new one. The handler of a
     /// load or store goes on or faults.
-    fn handle(&mut self, pc: u32, mask: Value) -> Done {
+    pub(super) fn handle(&mut self, pc: u32, mask: Value) -> Done {
         let flow = self.flow;
         for (register, written) in flow.mentions(pc) {
             if !written {

@@ -15,6 +15,7 @@
 mod compile;
 mod conditional;
 mod entry;
+mod exchange;
 mod exits;
 mod flow;
 mod instructions;
@@ -25,6 +26,7 @@ mod memory;
 mod nodes;
 mod place;
 mod regions;
+mod scatter;
 mod translate;
 mod view;
 

@@ -75,6 +75,44 @@ impl Place {
         unsafe { entry::write_items(left.items, view.frame, self.groups, view.active, &view.scratch) };
     }
 
+    /// Whether translated code needs nothing of the frame here, as at the start of a kernel.
+    pub(crate) fn is_start(&self) -> bool {
+        self.entry.items.is_empty() && !self.partial
+    }
+
+    /// As [`Self::run`], from the start of a kernel; `None` when all lanes have exited.
+    ///
+    /// # Safety
+    /// As [`Self::run`]; [`Self::is_start`] holds.
+    #[inline(always)]
+    pub(crate) unsafe fn run_start(&self, view: *mut View) -> Option<Left<'_>> {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let value = (self.compiled.code)(view, self.number);
+            let exit = &self.compiled.exits[value as u32 as usize];
+            if exit.code == ExitCode::Ended { None } else { Some(self.left(&mut *view, value)) }
+        }
+    }
+
+    /// What follows from the number that translated code returned: scalars go to the frame.
+    unsafe fn left(&self, view: &mut View, value: u64) -> Left<'_> {
+        let (frame, active) = (view.frame, view.active);
+        let exit = &self.compiled.exits[value as u32 as usize];
+        if exit.code != ExitCode::Barrier {
+            // Lanes that have exited may get anything.
+            let lanes = if self.partial { active } else { u32::MAX };
+            // SAFETY: the frame is that of the translated function (callers).
+            unsafe { entry::write_items(&exit.items, frame, self.groups, lanes, &view.scratch) };
+        }
+        Left {
+            code: exit.code,
+            pc: exit.pc,
+            result: (value >> 32) as u32,
+            parts: &exit.parts,
+            items: &exit.items,
+        }
+    }
+
     /// How many words [`Self::unpark`] takes.
     pub(crate) fn words(&self) -> usize {
         self.entry.items.last().map_or(0, |item| item.word + item.count(self.groups))
@@ -100,19 +138,7 @@ impl Place {
                 return None;
             }
             let value = (self.compiled.code)(view, self.number);
-            let exit = &self.compiled.exits[value as u32 as usize];
-            if exit.code != ExitCode::Barrier {
-                // Lanes that have exited may get anything.
-                let lanes = if self.partial { active } else { u32::MAX };
-                entry::write_items(&exit.items, frame, self.groups, lanes, &view.scratch);
-            }
-            Some(Left {
-                code: exit.code,
-                pc: exit.pc,
-                result: (value >> 32) as u32,
-                parts: &exit.parts,
-                items: &exit.items,
-            })
+            Some(self.left(view, value))
         }
     }
 }

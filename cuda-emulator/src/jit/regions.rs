@@ -73,7 +73,7 @@ impl Flow<'_> {
         (block.start..block.end).all(|pc| {
             let plain = match self.meaning(pc) {
                 Meaning::Call => self.code.shapes[pc as usize].stays || self.next(pc) == Next::Jump,
-                Meaning::Exit => false,
+                Meaning::Exit | Meaning::Shuffle(_) => false,
                 _ => true,
             };
             plain && !self.leaves(pc)

@@ -481,7 +481,7 @@ impl<'t, 'f, 'c> Translator<'t, 'f, 'c> {
     }
 
     /// Writes a chunk to the frame; of lanes that are not here, only if there can be none that still live.
-    fn write_chunk(&mut self, value: nodes::Chunk, offset: usize, bytes: u8, chunk: usize) {
+    pub(super) fn write_chunk(&mut self, value: nodes::Chunk, offset: usize, bytes: u8, chunk: usize) {
         let mut value = value;
         if self.variant.partial {
             let mask = match self.lane_masks {

@@ -17,6 +17,8 @@ pub(crate) struct View {
     pub(crate) frame: *mut u8,
     pub(crate) shared: *mut u8,
     pub(crate) shared_bytes: u64,
+    /// Behind `shared_bytes`, where lanes that execute nothing may write.
+    pub(crate) shared_spare: u64,
     pub(crate) params: *const u8,
     /// The remembered ranges, by slot.
     pub(crate) ranges: *const c_void,
@@ -24,6 +26,8 @@ pub(crate) struct View {
     pub(crate) generation: *const u64,
     /// Backward jumps left.
     pub(crate) budget: *mut u32,
+    /// `Warp::polled`
+    pub(crate) polled: *mut bool,
     pub(crate) globals: *const u64,
     pub(crate) shared_offsets: *const u32,
     /// threadIdx, three times 32 lanes.
@@ -34,6 +38,8 @@ pub(crate) struct View {
     pub(crate) block: [u32; 3],
     pub(crate) block_size: [u32; 3],
     pub(crate) grid_size: [u32; 3],
+    /// As `shared_spare`, for other memory.
+    pub(crate) spare: [u64; 4],
     pub(crate) scratch: [u64; SCRATCH],
 }
 
@@ -109,10 +115,12 @@ impl View {
             frame: std::ptr::null_mut(),
             shared: std::ptr::null_mut(),
             shared_bytes: 0,
+            shared_spare: 0,
             params: std::ptr::null(),
             ranges: std::ptr::null(),
             generation: std::ptr::null(),
             budget: std::ptr::null_mut(),
+            polled: std::ptr::null_mut(),
             globals: std::ptr::null(),
             shared_offsets: std::ptr::null(),
             thread: std::ptr::null(),
@@ -121,6 +129,7 @@ impl View {
             block: [0; 3],
             block_size,
             grid_size,
+            spare: [0; 4],
             scratch: [0; SCRATCH],
         })
     }

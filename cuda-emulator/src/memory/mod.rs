@@ -333,6 +333,7 @@ impl State {
             self.extents.free(base, charged);
             return Err(error);
         }
+        self.window.prefer_large_pages(base, charged);
         self.used += charged;
         Ok(base)
     }

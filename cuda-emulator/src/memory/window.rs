@@ -14,6 +14,11 @@ const COMMIT_STEP: u64 = 64 << 20;
 /// What madvise works on.
 pub(super) const PAGE: u64 = 4096;
 
+/// A large page of x86-64.
+const LARGE_PAGE: u64 = 2 << 20;
+/// Allocations that get large pages, which take room in the machine as a whole: from here on.
+const LEAST_LARGE: u64 = 4 * LARGE_PAGE;
+
 /// # Invariants
 /// `[base, base + bytes)` is mapped, and belongs to this value alone until it is dropped: anonymous private memory, but for
 /// the pages that [`Window::share`] replaced by those of a file. Its first `committed` bytes are readable and writable, the
@@ -80,6 +85,18 @@ impl Window {
         }
         self.committed = wanted;
         Ok(())
+    }
+
+    /// Asks for large pages in a range of the window, if it is large: looking pages up and making them takes a third of the
+    /// time of kernels that only go through memory once.
+    pub(super) fn prefer_large_pages(&self, base: u64, bytes: u64) {
+        let start = base.next_multiple_of(LARGE_PAGE);
+        let end = (base + bytes) / LARGE_PAGE * LARGE_PAGE;
+        if bytes < LEAST_LARGE || start >= end {
+            return;
+        }
+        // SAFETY: the range lies in this window; what it holds stays. It is a wish: where it is refused, nothing is lost.
+        unsafe { libc::madvise(start as *mut libc::c_void, (end - start) as usize, libc::MADV_HUGEPAGE) };
     }
 
     /// Zeroes a freed range and gives whole pages back. The range stays accessible: an access that was checked just

@@ -14,6 +14,8 @@ mod memory;
 mod nested;
 mod parting;
 mod programs;
+mod scattered;
+mod sweeps;
 mod translated;
 mod warps;
 mod wide_forms;
