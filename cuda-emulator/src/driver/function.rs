@@ -152,6 +152,11 @@ impl Function {
         })
     }
 
+    /// Whether it may be launched in clusters that not every device takes.
+    pub(super) fn takes_large_clusters(&self) -> CuResult<bool> {
+        Ok(self.settings()?.cluster[0].load(Ordering::Relaxed) != 0)
+    }
+
     fn set_attribute(&self, attribute: u32, value: c_int) -> CuResult<()> {
         let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
         let settings = self.settings()?;

@@ -320,23 +320,30 @@ fn launch_kernel_ex(
     extra: In<*mut c_void>,
 ) -> CuResult<()> {
     let config = config.get()?;
-    let CUlaunchConfig { grid, block, shared, stream, .. } = config;
-    let mut shape = Shape { grid, block, shared, cooperative: false, cluster: None };
-    for index in 0..config.attribute_count as usize {
-        let attribute = config.attributes.at(index)?;
-        match attribute.id {
-            ATTRIBUTE_COOPERATIVE => shape.cooperative = attribute.value[0] != 0,
-            ATTRIBUTE_CLUSTER_DIMENSION => {
-                shape.cluster = Some([attribute.value[0], attribute.value[1], attribute.value[2]]);
+    submit(function, config.shape()?, config.stream, params, extra)
+}
+
+impl CUlaunchConfig {
+    /// The size of the launch.
+    pub(super) fn shape(&self) -> CuResult<Shape> {
+        let (grid, block, shared) = (self.grid, self.block, self.shared);
+        let mut shape = Shape { grid, block, shared, cooperative: false, cluster: None };
+        for index in 0..self.attribute_count as usize {
+            let attribute = self.attributes.at(index)?;
+            match attribute.id {
+                ATTRIBUTE_COOPERATIVE => shape.cooperative = attribute.value[0] != 0,
+                ATTRIBUTE_CLUSTER_DIMENSION => {
+                    shape.cluster = Some([attribute.value[0], attribute.value[1], attribute.value[2]]);
+                }
+                ATTRIBUTE_PROGRAMMATIC_EVENT
+                | ATTRIBUTE_LAUNCH_COMPLETION_EVENT
+                | ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE => return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
+                // The others are hints: priority, cache windows, memory domains, overlap with the previous kernel.
+                _ => {}
             }
-            ATTRIBUTE_PROGRAMMATIC_EVENT
-            | ATTRIBUTE_LAUNCH_COMPLETION_EVENT
-            | ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE => return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
-            // The others are hints: priority, cache windows, memory domains, overlap with the previous kernel.
-            _ => {}
         }
+        Ok(shape)
     }
-    submit(function, shape, stream, params, extra)
 }
 
 super::ffi::entries! { after_init

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! How many blocks of a kernel fit on a multiprocessor, by the rules of the device's compute capability.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::c_int;
 
 use super::attributes::{REGISTERS, WARP};
 use super::device;
-use super::ffi::Out;
+use super::ffi::{In, Out};
 use super::function::{self, CUfunction, Function};
+use super::launch::CUlaunchConfig;
 use super::model::Limits;
 use super::result::{CUresult, CuResult};
 use crate::program::Kernel;
@@ -144,20 +145,61 @@ fn available_dynamic_smem(
     Ok(())
 }
 
-/// Clusters are launched, but nobody says how many fit.
-fn of_clusters(out: Out<c_int>, handle: CUfunction, config: *const c_void) -> CuResult<()> {
-    out.check()?;
+/// Blocks of a cluster that every device with clusters takes, and that it takes at most.
+const PORTABLE_CLUSTER: u32 = 8;
+const LARGEST_CLUSTER: u32 = 16;
+
+/// For a launch: its blocks that the device holds at once, those of its cluster, and the most that a cluster may have.
+fn of_clusters(handle: CUfunction, config: In<CUlaunchConfig>) -> CuResult<(u32, u32, u32)> {
     if handle == CUfunction::NULL || config.is_null() {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    function::find(handle)?;
-    Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
+    let function = function::find(handle)?;
+    let shape = config.get()?.shape()?;
+    let kernel = function.kernel()?;
+    let model = &device::current_or_first()?.model;
+    // CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH
+    if model.architecture < 90 {
+        return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+    }
+    let product = |sizes: [u32; 3]| sizes.into_iter().fold(1, u32::saturating_mul);
+    let threads = product(shape.block);
+    let fits =
+        (1..=function.max_threads()?).contains(&threads) && shape.shared <= function.dynamic_shared()?;
+    let blocks =
+        if fits { blocks_per_multiprocessor(&model.limits(), kernel, threads, shape.shared) } else { 0 };
+    let largest = if function.takes_large_clusters()? { LARGEST_CLUSTER } else { PORTABLE_CLUSTER };
+    let cluster = shape.cluster.or(kernel.cluster).map_or(1, product);
+    Ok((blocks.saturating_mul(model.multiprocessors), cluster, largest))
+}
+
+/// The emulator places the blocks of a cluster on any multiprocessors.
+fn max_active_clusters(out: Out<c_int>, handle: CUfunction, config: In<CUlaunchConfig>) -> CuResult<()> {
+    out.check()?;
+    let (blocks, cluster, largest) = of_clusters(handle, config)?;
+    if cluster == 0 || cluster > largest {
+        return Err(CUresult::CUDA_ERROR_INVALID_CLUSTER_SIZE);
+    }
+    out.set((blocks / cluster) as c_int);
+    Ok(())
+}
+
+fn max_potential_cluster_size(
+    out: Out<c_int>,
+    handle: CUfunction,
+    config: In<CUlaunchConfig>,
+) -> CuResult<()> {
+    out.check()?;
+    let (blocks, _, largest) = of_clusters(handle, config)?;
+    out.set(blocks.min(largest) as c_int);
+    Ok(())
 }
 
 super::ffi::entries! { after_init
-    cuOccupancyMaxActiveClusters => of_clusters(out: Out<c_int>, function: CUfunction, config: *const c_void);
-    cuOccupancyMaxPotentialClusterSize => of_clusters(
-        out: Out<c_int>, function: CUfunction, config: *const c_void);
+    cuOccupancyMaxActiveClusters => max_active_clusters(
+        out: Out<c_int>, function: CUfunction, config: In<CUlaunchConfig>);
+    cuOccupancyMaxPotentialClusterSize => max_potential_cluster_size(
+        out: Out<c_int>, function: CUfunction, config: In<CUlaunchConfig>);
     cuOccupancyMaxActiveBlocksPerMultiprocessor => max_active_blocks(
         out: Out<c_int>, function: CUfunction, threads: c_int, dynamic: usize);
     cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags => max_active_blocks_with_flags(

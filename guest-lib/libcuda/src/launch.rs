@@ -59,7 +59,7 @@ const ATTRIBUTE_LAUNCH_COMPLETION_EVENT: u32 = 12;
 
 impl LaunchConfig {
     /// The shape that crosses, and the attributes beside it: how many, and as they cross.
-    fn shape(&self, api: Api) -> Result<(LaunchShape, u32, Vec<u8>), CudaError> {
+    pub fn shape(&self, api: Api) -> Result<(LaunchShape, u32, Vec<u8>), CudaError> {
         let mut shape = LaunchShape {
             grid: self.grid,
             block: self.block,

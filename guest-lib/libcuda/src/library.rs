@@ -12,7 +12,7 @@ use crate::driver::mint;
 use crate::entry::Api;
 use crate::ffi::{HostPtr, In, Name, Out};
 use crate::function_table::Owner;
-use crate::module::{answer_jit_options, cross, name_bytes, not_empty, read_file};
+use crate::module::{answer_jit_options, cross, fetch_names, name_bytes, not_empty, read_file};
 use crate::module_table::Variable;
 use crate::{entry_points, image};
 
@@ -147,11 +147,15 @@ entry_points! {
         count.set(calls::cuLibraryGetKernelCount(&mut api.call(), LibraryId(lib))?)
     }
 
-    /// All kernels: not served.
-    call cuLibraryEnumerateKernels(api, kernels: Out<u64>, _numKernels: u32, lib: u64) {
+    /// All kernels, or as many as there is room for.
+    call cuLibraryEnumerateKernels(api, kernels: Out<u64>, numKernels: u32, lib: u64) {
         kernels.check()?;
         api.driver.modules.with(lib, |_| ())?;
-        Err(CudaError::NOT_SUPPORTED)
+        let names = fetch_names(api, |call| calls::library_kernel_names(call, LibraryId(lib)))?;
+        for (index, name) in names.iter().take(numKernels as usize).enumerate() {
+            kernels.set_at(index, get_kernel(api, lib, name)?)?;
+        }
+        Ok(())
     }
 
     /// Address and size of a variable in the current context; the caller may want only one of them.

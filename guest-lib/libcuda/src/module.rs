@@ -2,7 +2,7 @@
 
 //! Modules: device code in one context.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::fs;
 
 use sha2::{Digest, Sha256};
@@ -24,6 +24,9 @@ const JIT_INFO_LOG_BUFFER: i32 = 3;
 const JIT_INFO_LOG_BUFFER_SIZE_BYTES: i32 = 4;
 const JIT_ERROR_LOG_BUFFER: i32 = 5;
 const JIT_ERROR_LOG_BUFFER_SIZE_BYTES: i32 = 6;
+
+/// Room for the names of functions in the first try.
+const USUAL_NAME_BYTES: usize = 4096;
 
 /// Says at `debug` what crosses, so that a test can compare it with what the worker got.
 fn log_image(image: UserMemory) {
@@ -153,6 +156,31 @@ fn get_function(api: Api, module: u64, name: &CStr) -> Result<u64, CudaError> {
     api.driver.modules.with(module, |module| *module.functions.entry(name.to_owned()).or_insert(handle))
 }
 
+/// Names of all functions; `row` asks for them.
+pub fn fetch_names(
+    api: Api,
+    row: impl Fn(&mut Call<'_>) -> Result<(u32, u64), CudaError>,
+) -> Result<Vec<CString>, CudaError> {
+    let mut room = vec![0u8; USUAL_NAME_BYTES];
+    loop {
+        let mut call = api.in_context()?.output(UserMemory::of_mut(&mut room));
+        let (count, bytes) = row(&mut call)?;
+        let bytes = usize::try_from(bytes).map_err(|_| CudaError::OUT_OF_MEMORY)?;
+        if bytes > room.len() {
+            room.resize(bytes, 0);
+            continue;
+        }
+        let names = room[..bytes].split_inclusive(|byte| *byte == 0);
+        let names = names.filter_map(|name| Some(CStr::from_bytes_with_nul(name).ok()?.to_owned()));
+        return Ok(names.take(count as usize).collect());
+    }
+}
+
+fn function_names(api: Api, module: u64) -> Result<Vec<CString>, CudaError> {
+    api.driver.modules.with(module, |_| ())?;
+    fetch_names(api, |call| calls::module_function_names(call, ModuleId(module)))
+}
+
 fn get_global(api: Api, module: u64, name: &CStr) -> Result<Variable, CudaError> {
     let context = api.context()?;
     if let Some(variable) = api.driver.modules.variable(module, context.0, name)? {
@@ -216,18 +244,19 @@ entry_points! {
         load(api, module, UserMemory::of(&read_file(fname)?))
     }
 
-    /// How many functions there are: not served.
+    /// How many functions there are.
     call cuModuleGetFunctionCount(api, count: Out<u32>, r#mod: u64) {
         count.check()?;
-        api.driver.modules.with(r#mod, |_| ())?;
-        Err(CudaError::NOT_SUPPORTED)
+        count.set(function_names(api, r#mod)?.len() as u32)
     }
 
-    /// All functions: not served.
-    call cuModuleEnumerateFunctions(api, functions: Out<u64>, _numFunctions: u32, r#mod: u64) {
+    /// All functions, or as many as there is room for.
+    call cuModuleEnumerateFunctions(api, functions: Out<u64>, numFunctions: u32, r#mod: u64) {
         functions.check()?;
-        api.driver.modules.with(r#mod, |_| ())?;
-        Err(CudaError::NOT_SUPPORTED)
+        for (index, name) in function_names(api, r#mod)?.iter().take(numFunctions as usize).enumerate() {
+            functions.set_at(index, get_function(api, r#mod, name)?)?;
+        }
+        Ok(())
     }
 
     /// No module has references to textures: compilers of CUDA 13 make none.

@@ -3,13 +3,15 @@
 //! Occupancy: the device's own calculator answers; only block sizes whose shared memory depends on a
 //! callback of the program are searched for here.
 
-use virtio_cuda_client::protocol::FunctionId;
-use virtio_cuda_client::{CudaError, calls};
+use virtio_cuda_client::protocol::{FunctionId, LaunchShape};
+use virtio_cuda_client::transport::UserMemory;
+use virtio_cuda_client::{Call, CudaError, calls};
 
 use crate::context_table::current;
 use crate::entry::Api;
 use crate::entry_points;
-use crate::ffi::{HostPtr, Out};
+use crate::ffi::{In, Out};
+use crate::launch::LaunchConfig;
 
 /// `CUoccupancyB2DSize`: bytes of dynamic shared memory for a block size.
 type BlockSizeToSharedBytes = Option<extern "C" fn(i32) -> usize>;
@@ -91,13 +93,22 @@ fn potential_block_size(
     block_size.set(block)
 }
 
-fn of_clusters(api: Api, out: Out<i32>, function: u64, config: HostPtr) -> Result<(), CudaError> {
+/// Asks about clusters of a launch; `row` is the question.
+fn of_clusters(
+    api: Api,
+    out: Out<i32>,
+    function: u64,
+    config: In<LaunchConfig>,
+    row: impl FnOnce(&mut Call<'_>, FunctionId, LaunchShape, u32) -> Result<i32, CudaError>,
+) -> Result<(), CudaError> {
     out.check()?;
-    if function == 0 || config.address() == 0 {
+    if function == 0 || config.is_null() {
         return Err(CudaError::INVALID_VALUE);
     }
     api.driver.functions.get(function)?;
-    Err(CudaError::NOT_SUPPORTED)
+    let (shape, count, attributes) = config.get()?.shape(api)?;
+    let mut call = api.in_context()?.input(UserMemory::of(&attributes));
+    out.set(row(&mut call, FunctionId(function), shape, count)?)
 }
 
 entry_points! {
@@ -127,14 +138,14 @@ entry_points! {
         potential_block_size(api, (minGridSize, blockSize), func, shared, blockSizeLimit, flags)
     }
 
-    /// How many clusters fit the device: nobody says.
-    call cuOccupancyMaxActiveClusters(api, numClusters: Out<i32>, func: u64, config: HostPtr) {
-        of_clusters(api, numClusters, func, config)
+    /// How many clusters fit the device.
+    call cuOccupancyMaxActiveClusters(api, numClusters: Out<i32>, func: u64, config: In<LaunchConfig>) {
+        of_clusters(api, numClusters, func, config, calls::cuOccupancyMaxActiveClusters)
     }
 
-    /// The largest cluster that fits the device: nobody says.
-    call cuOccupancyMaxPotentialClusterSize(api, clusterSize: Out<i32>, func: u64, config: HostPtr) {
-        of_clusters(api, clusterSize, func, config)
+    /// The largest cluster that fits the device.
+    call cuOccupancyMaxPotentialClusterSize(api, clusterSize: Out<i32>, func: u64, config: In<LaunchConfig>) {
+        of_clusters(api, clusterSize, func, config, calls::cuOccupancyMaxPotentialClusterSize)
     }
 
     /// Dynamic shared memory left when `numBlocks` blocks share a multiprocessor.

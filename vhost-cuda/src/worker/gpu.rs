@@ -112,6 +112,9 @@ plain!(c_int = 0, c_uint = 0, c_ulonglong = 0, usize = 0, f32 = 0.0, CUuuid = CU
 impl<T> Plain for *mut T {
     const ZERO: Self = std::ptr::null_mut();
 }
+impl<T> Plain for *const T {
+    const ZERO: Self = std::ptr::null();
+}
 
 /// The type that cudarc's prototype has: what follows `as`, else the type itself.
 macro_rules! checked {
@@ -247,6 +250,11 @@ driver_functions! {
     unsafe cuLibraryGetManaged [dptr: CUdeviceptr, bytes: usize] (library: CUlibrary, name: *const c_char) [];
     safe cuLibraryGetModule [module: CUmodule] (library: CUlibrary) [];
     safe cuLibraryGetKernelCount [count: c_uint] (library: CUlibrary) [];
+    unsafe cuLibraryEnumerateKernels [] (kernels: *mut CUkernel, count: c_uint, library: CUlibrary) [];
+    unsafe cuModuleEnumerateFunctions [] (functions: *mut CUfunction, count: c_uint, module: CUmodule) [];
+    safe cuModuleGetFunctionCount [count: c_uint] (module: CUmodule) [];
+    safe cuFuncGetName [name: *const c_char] (function: CUfunction) [];
+    safe cuKernelGetName [name: *const c_char] (kernel: CUkernel) [];
     safe cuKernelGetFunction [function: CUfunction] (kernel: CUkernel) [];
     safe cuKernelGetParamInfo [] (kernel: CUkernel, index: usize) [offset: usize, bytes: usize];
     safe cuFuncGetParamInfo [] (function: CUfunction, index: usize) [offset: usize, bytes: usize];
@@ -258,6 +266,8 @@ driver_functions! {
     safe cuKernelSetCacheConfig [] (kernel: CUkernel, config: c_int as CUfunc_cache, device: CUdevice) [];
     safe cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags [blocks: c_int] (function: CUfunction, threads: c_int, dynamic_shared: usize, flags: c_uint) [];
     safe cuOccupancyMaxPotentialBlockSizeWithFlags [min_grid: c_int, block: c_int] (function: CUfunction, callback: CUoccupancyB2DSize, dynamic_shared: usize, block_limit: c_int, flags: c_uint) [];
+    unsafe cuOccupancyMaxActiveClusters [clusters: c_int] (function: CUfunction, config: *const CUlaunchConfig) [];
+    unsafe cuOccupancyMaxPotentialClusterSize [blocks: c_int] (function: CUfunction, config: *const CUlaunchConfig) [];
     safe cuOccupancyAvailableDynamicSMemPerBlock [bytes: usize] (function: CUfunction, blocks: c_int, threads: c_int) [];
 
     unsafe cuLaunchKernel [] (function: CUfunction, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint, block_z: c_uint, shared_bytes: c_uint, stream: CUstream, params: *mut *mut c_void, extra: *mut *mut c_void) [];
@@ -446,20 +456,8 @@ impl Driver {
         const END: *mut c_void = std::ptr::null_mut();
         const BUFFER_POINTER: *mut c_void = std::ptr::without_provenance_mut(1);
         const BUFFER_SIZE: *mut c_void = std::ptr::without_provenance_mut(2);
-        let mut attributes = launch_attributes(shape);
-        attributes.extend(more.iter().map(|(id, value)| graph::launch_attribute(*id, value)));
-        let config = CUlaunchConfig {
-            gridDimX: shape.grid[0],
-            gridDimY: shape.grid[1],
-            gridDimZ: shape.grid[2],
-            blockDimX: shape.block[0],
-            blockDimY: shape.block[1],
-            blockDimZ: shape.block[2],
-            sharedMemBytes: shape.shared_bytes,
-            hStream: stream,
-            attrs: attributes.as_mut_ptr().cast(),
-            numAttrs: attributes.len() as c_uint,
-        };
+        let mut attributes = launch_attributes(shape, more);
+        let config = launch_config(shape, stream, &mut attributes);
         let mut bytes = params.len();
         let mut extra =
             [BUFFER_POINTER, params.as_mut_ptr().cast(), BUFFER_SIZE, (&raw mut bytes).cast(), END];
@@ -491,7 +489,55 @@ impl Driver {
     }
 }
 
-fn launch_attributes(shape: &LaunchShape) -> Vec<graph::RawLaunchAttribute> {
+impl Driver {
+    /// Clusters of a launch's shape that can be resident at once.
+    pub fn active_clusters(
+        &self,
+        function: CUfunction,
+        shape: &LaunchShape,
+        more: &[(u32, AttributeValue)],
+    ) -> CuResult<(c_int,)> {
+        let mut attributes = launch_attributes(shape, more);
+        let config = launch_config(shape, std::ptr::null_mut(), &mut attributes);
+        // SAFETY: the structure and its attributes live across the call.
+        unsafe { self.cuOccupancyMaxActiveClusters(function, &raw const config) }
+    }
+
+    /// The largest cluster, in blocks, for a launch of that shape.
+    pub fn potential_cluster_size(
+        &self,
+        function: CUfunction,
+        shape: &LaunchShape,
+        more: &[(u32, AttributeValue)],
+    ) -> CuResult<(c_int,)> {
+        let mut attributes = launch_attributes(shape, more);
+        let config = launch_config(shape, std::ptr::null_mut(), &mut attributes);
+        // SAFETY: as above.
+        unsafe { self.cuOccupancyMaxPotentialClusterSize(function, &raw const config) }
+    }
+}
+
+/// The structure with these attributes, which it points to.
+fn launch_config(
+    shape: &LaunchShape,
+    stream: CUstream,
+    attributes: &mut [graph::RawLaunchAttribute],
+) -> CUlaunchConfig {
+    CUlaunchConfig {
+        gridDimX: shape.grid[0],
+        gridDimY: shape.grid[1],
+        gridDimZ: shape.grid[2],
+        blockDimX: shape.block[0],
+        blockDimY: shape.block[1],
+        blockDimZ: shape.block[2],
+        sharedMemBytes: shape.shared_bytes,
+        hStream: stream,
+        attrs: attributes.as_mut_ptr().cast(),
+        numAttrs: attributes.len() as c_uint,
+    }
+}
+
+fn launch_attributes(shape: &LaunchShape, more: &[(u32, AttributeValue)]) -> Vec<graph::RawLaunchAttribute> {
     let attribute = |id: CUlaunchAttributeID, words: &[u32]| {
         // The union is larger than its members: the rest of it must be zero too.
         let mut value = [0; 64];
@@ -512,6 +558,7 @@ fn launch_attributes(shape: &LaunchShape) -> Vec<graph::RawLaunchAttribute> {
         attributes
             .push(attribute(CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, &shape.cluster));
     }
+    attributes.extend(more.iter().map(|(id, value)| graph::launch_attribute(*id, value)));
     attributes
 }
 

@@ -54,6 +54,14 @@ macro_rules! module_calls {
             0x0421 custom cuOccupancyMaxPotentialBlockSizeWithFlags(function: FunctionId, dynamic_shared: u64, block_limit: i32, flags: u32) -> (min_grid: i32, block: i32);
             /// Dynamic shared memory left when `blocks` blocks share a multiprocessor.
             0x0422 custom cuOccupancyAvailableDynamicSMemPerBlock(function: FunctionId, blocks: i32, block_threads: i32) -> (bytes: u64);
+            /// Bulk in: `attributes` launch attributes. Clusters of that shape that can be resident at once.
+            0x0423 custom cuOccupancyMaxActiveClusters(function: FunctionId, shape: LaunchShape, attributes: u32) -> (clusters: i32);
+            /// Bulk in: `attributes` launch attributes. The largest cluster for a launch of that shape.
+            0x0424 custom cuOccupancyMaxPotentialClusterSize(function: FunctionId, shape: LaunchShape, attributes: u32) -> (blocks: i32);
+            /// Bulk out: the names of a module's functions, each with its NUL, if there is room for all `bytes`.
+            0x0425 custom module_function_names(module: ModuleId) -> (count: u32, bytes: u64);
+            /// The same for the kernels of a library.
+            0x0426 custom library_kernel_names(library: LibraryId) -> (count: u32, bytes: u64);
             /// Loads as `module` the image of `bytes` bytes whose BLAKE3 digest is given, if the device still has it:
             /// with `known` 0 nothing was loaded, and `cuModuleLoadData` must follow.
             0x0480 custom module_load_known(module: ModuleId, digest: [u8; 32], bytes: u64) -> (known: u32);

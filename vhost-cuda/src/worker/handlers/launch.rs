@@ -9,7 +9,7 @@ use virtio_cuda_protocol::cuda::{
 use super::graph::take;
 use super::stream::attribute_for_driver;
 use crate::worker::call::CallContext;
-use crate::worker::gpu::{CuResult, CudaError};
+use crate::worker::gpu::{AttributeValue, CuResult, CudaError};
 
 /// Most attributes of a launch: there are about 20 kinds.
 const MAX_ATTRIBUTES: u32 = 64;
@@ -41,6 +41,16 @@ pub fn cuLaunchKernelEx(
     attributes: u32,
 ) -> CuResult<()> {
     let (function, stream) = (cx.resolve(function)?, cx.resolve(stream)?);
+    let (more, mut params) = with_attributes(cx, &shape, attributes)?;
+    cx.gpu().launch(function, stream, &shape, &more, &mut params)
+}
+
+/// Takes attributes of a launch, and what follows them.
+pub fn with_attributes(
+    cx: &CallContext<'_>,
+    shape: &LaunchShape,
+    attributes: u32,
+) -> CuResult<(Vec<(u32, AttributeValue)>, Vec<u8>)> {
     let most = MAX_PARAM_BYTES + u64::from(MAX_ATTRIBUTES) * LAUNCH_ATTRIBUTE_BYTES as u64;
     if shape.flags & !(LAUNCH_COOPERATIVE | LAUNCH_PRIORITY) != 0
         || attributes > MAX_ATTRIBUTES
@@ -59,9 +69,9 @@ pub fn cuLaunchKernelEx(
         }
         more.push((attribute.id, attribute_for_driver(cx, attribute.id as i32, value)?));
     }
-    let mut params = reader.rest().to_vec();
+    let params = reader.rest().to_vec();
     if params.len() as u64 > MAX_PARAM_BYTES {
         return Err(CudaError::INVALID_VALUE);
     }
-    cx.gpu().launch(function, stream, &shape, &more, &mut params)
+    Ok((more, params))
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Occupancy questions.
 
-use virtio_cuda_protocol::cuda::FunctionId;
+use virtio_cuda_protocol::cuda::{FunctionId, LaunchShape};
 
+use super::launch::with_attributes;
 use crate::worker::call::CallContext;
 use crate::worker::gpu::CuResult;
 
@@ -51,4 +52,26 @@ pub fn cuOccupancyAvailableDynamicSMemPerBlock(
     let function = cx.resolve(function)?;
     let (bytes,) = cx.gpu().cuOccupancyAvailableDynamicSMemPerBlock(function, blocks, block_threads)?;
     Ok((bytes as u64,))
+}
+
+/// Clusters that can be resident at once.
+pub fn cuOccupancyMaxActiveClusters(
+    cx: &mut CallContext<'_>,
+    function: FunctionId,
+    shape: LaunchShape,
+    attributes: u32,
+) -> CuResult<(i32,)> {
+    let (more, _) = with_attributes(cx, &shape, attributes)?;
+    cx.gpu().active_clusters(cx.resolve(function)?, &shape, &more)
+}
+
+/// The largest cluster.
+pub fn cuOccupancyMaxPotentialClusterSize(
+    cx: &mut CallContext<'_>,
+    function: FunctionId,
+    shape: LaunchShape,
+    attributes: u32,
+) -> CuResult<(i32,)> {
+    let (more, _) = with_attributes(cx, &shape, attributes)?;
+    cx.gpu().potential_cluster_size(cx.resolve(function)?, &shape, &more)
 }
