@@ -25,7 +25,7 @@ impl Budget {
     /// Takes `bytes`; `None` if that exceeds the limit.
     pub fn charge(self: &Arc<Self>, bytes: usize) -> Option<Charge> {
         let add = |used: usize| used.checked_add(bytes).filter(|&sum| sum <= MAX_BYTES);
-        self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).ok()?;
+        self.used.try_update(Ordering::Relaxed, Ordering::Relaxed, add).ok()?;
         Some(Charge { budget: self.clone(), bytes })
     }
 }

@@ -301,8 +301,8 @@ macro_rules! reduce_as {
             };
             let _ = match operation {
                 0 => Ok(word.fetch_add(value, Ordering::SeqCst)),
-                1 => word.fetch_update(Ordering::SeqCst, Ordering::Relaxed, |old| Some(least(old))),
-                2 => word.fetch_update(Ordering::SeqCst, Ordering::Relaxed, |old| Some(most(old))),
+                1 => word.try_update(Ordering::SeqCst, Ordering::Relaxed, |old| Some(least(old))),
+                2 => word.try_update(Ordering::SeqCst, Ordering::Relaxed, |old| Some(most(old))),
                 3 => Ok(word.fetch_and(value, Ordering::SeqCst)),
                 _ => Ok(word.fetch_or(value, Ordering::SeqCst)),
             };

@@ -102,7 +102,7 @@ impl Family {
     /// Takes one of the slots for pending launches, if one is free.
     pub(super) fn enter(&self) -> bool {
         let more = |pending: usize| (pending < self.limit).then_some(pending + 1);
-        self.pending.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
+        self.pending.try_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
     }
 
     /// Gives a slot back.

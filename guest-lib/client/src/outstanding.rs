@@ -34,7 +34,7 @@ impl Outstanding {
 
     fn try_take(&self) -> bool {
         let next = |taken| (taken < self.limit).then_some(taken + 1);
-        self.taken.fetch_update(Ordering::SeqCst, Ordering::SeqCst, next).is_ok()
+        self.taken.try_update(Ordering::SeqCst, Ordering::SeqCst, next).is_ok()
     }
 
     /// Waits for a permit.

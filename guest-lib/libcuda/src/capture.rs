@@ -42,7 +42,7 @@ impl Captures {
         self.0.fetch_add(1, Ordering::AcqRel);
     }
     fn ended(&self) {
-        let _ = self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, |count| count.checked_sub(1));
+        let _ = self.0.try_update(Ordering::AcqRel, Ordering::Acquire, |count| count.checked_sub(1));
     }
 }
 

@@ -56,7 +56,7 @@ pub fn initialize() -> Result {
 pub fn shut_down() -> Result {
     let less = |users: u32| users.checked_sub(1);
     USERS
-        .fetch_update(Ordering::AcqRel, Ordering::Acquire, less)
+        .try_update(Ordering::AcqRel, Ordering::Acquire, less)
         .map(|_| ())
         .map_err(|_| NVML_ERROR_UNINITIALIZED)
 }

@@ -38,7 +38,7 @@ impl UserObject {
     /// Gives references up; an error when there are fewer.
     fn release(&self, count: u64) -> CuResult<()> {
         let less = |references: u64| references.checked_sub(count);
-        let before = self.references.fetch_update(Ordering::AcqRel, Ordering::Acquire, less);
+        let before = self.references.try_update(Ordering::AcqRel, Ordering::Acquire, less);
         let before = before.map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?;
         if before == count {
             OBJECTS.remove(self.handle);
