@@ -21,9 +21,16 @@ pub(super) fn texts(bytes: &[u8], architecture: u32) -> Result<Vec<String>, Fatb
     }
     let archive = ArchiveFile::parse(bytes).map_err(|_| INVALID)?;
     let mut texts = Vec::new();
+    let mut end = object::archive::MAGIC.len();
     for member in archive.members() {
-        let member = member.and_then(|member| member.data(bytes)).map_err(|_| INVALID)?;
-        texts.extend(of_object(member, architecture)?);
+        let Ok(member) = member else {
+            // Who reads files for text adds zeros.
+            let padding = bytes.get(end..).is_some_and(|rest| rest.iter().all(|byte| *byte == 0));
+            return if padding { Ok(texts) } else { Err(INVALID) };
+        };
+        let (start, length) = member.file_range();
+        end = usize::try_from(start.saturating_add(length)).unwrap_or(usize::MAX);
+        texts.extend(of_object(member.data(bytes).map_err(|_| INVALID)?, architecture)?);
     }
     Ok(texts)
 }
@@ -46,4 +53,32 @@ fn of_object(bytes: &[u8], architecture: u32) -> Result<Vec<String>, FatbinError
         }
     }
     Ok(texts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_object_is_refused() {
+        let archive = |member: &[u8]| {
+            let header = format!("{:<16}{:<12}{:<6}{:<6}{:<8}{:<10}`\n", "a.o/", 0, 0, 0, 644, member.len());
+            [object::archive::MAGIC.as_slice(), header.as_bytes(), member].concat()
+        };
+        assert_eq!(texts(b"", 90), Err(INVALID));
+        assert_eq!(texts(b"neither", 90), Err(INVALID));
+        assert_eq!(texts(&archive(b"no object"), 90), Err(INVALID));
+        assert_eq!(texts(&archive(b""), 90), Err(INVALID));
+        assert_eq!(texts(&object::archive::MAGIC, 90), Ok(Vec::new()));
+        // An object without device code.
+        let mut empty = [0; 64];
+        empty[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
+        (empty[16], empty[20], empty[52], empty[58]) = (1, 1, 64, 64);
+        assert_eq!(texts(&archive(&empty), 90), Ok(Vec::new()));
+        assert_eq!(texts(&[archive(&empty), vec![0; 17]].concat(), 90), Ok(Vec::new()));
+        assert_eq!(texts(&[archive(&empty), vec![1; 17]].concat(), 90), Err(INVALID));
+        for cut in 1..64 {
+            assert_eq!(texts(&empty[..cut], 90), Err(INVALID), "cut at {cut}");
+        }
+    }
 }

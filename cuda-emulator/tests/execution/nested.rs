@@ -97,6 +97,19 @@ fn a_full_tail_leaves_room_for_launches_that_run_at_once() {
 }
 
 #[test]
+fn launches_that_run_at_once_nest_as_deep_as_others() {
+    // The first grid fills its tail; then every level runs the next one before it goes on.
+    let tail = LOOP.replace("AGAIN", "FIRST").replace("FULL", "FILLED").replace("%d31;", "2048;");
+    let device = module(&format!(
+        "setp.ne.u64 %p2, %d31, 0; @%p2 bra DEEPER; mov.u64 %d20, 3; {tail}\n\
+         DEEPER: mov.u64 %d20, 0; mov.u64 %d22, k; add.u64 %d21, %d31, 1; launch()\n\
+         red.global.add.u32 [%d30+16], 1;"
+    ));
+    device.run("k", ONE, ONE, &[0]).unwrap();
+    assert_eq!((counters(&device)[0], counters(&device)[4]), (2048, 25));
+}
+
+#[test]
 fn a_kernel_can_launch_itself_in_its_tail_without_end() {
     let again = "mov.u64 %d22, k; mov.u64 %d20, 3; sub.u64 %d21, %d31, 1; ld.global.u32 %r1, [%d30]; add.u32 %r1, %r1, 1;\n\
          st.global.u32 [%d30], %r1; setp.eq.u64 %p1, %d21, 0; @%p1 bra OVER; launch()\nOVER:";
