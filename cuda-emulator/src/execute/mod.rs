@@ -50,6 +50,7 @@ pub(crate) mod video;
 mod warp;
 pub(crate) mod warp_ops;
 
+pub(crate) use lanes::has_wide_vectors;
 pub(crate) use machine::{Flow, Machine};
 pub use printf::Printf;
 pub(crate) use schedule::POLL_COST;

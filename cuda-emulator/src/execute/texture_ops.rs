@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use super::machine::{Flow, Machine, lanes_of};
 use super::tiny_float::to_f16;
 use crate::launch::FaultKind;
-use crate::lower::code::{Handler, Instr};
+use crate::lower::code::{Handler, Instr, LANES};
 use crate::texture::{self, Channel, Coordinates, Detail, Dimension, Point, Surface, Texture};
 
 /// How [`Instr::aux`] of these instructions is put together.
@@ -51,6 +51,10 @@ pub(crate) mod list {
 pub(crate) fn fetch() -> Handler {
     unsafe fn run(machine: &mut Machine<'_>, instr: &Instr) -> Flow {
         let operands = &machine.grid.code.operands[instr.ops[7] as usize..][..list::LENGTH];
+        // SAFETY: operands as documented.
+        if unsafe { fetch_together(machine, instr, operands) } {
+            return Flow::Next;
+        }
         let mut last: Option<(u64, Arc<Texture>)> = None;
         for lane in lanes_of(machine.mask) {
             // SAFETY: operands as documented.
@@ -93,6 +97,39 @@ pub(crate) fn fetch() -> Handler {
         Flow::Next
     }
     run
+}
+
+/// The whole instruction, if it is one that can be done for all lanes together; false when nothing was done.
+///
+/// # Safety
+/// As [`fetch`]; `operands` is its list.
+unsafe fn fetch_together(machine: &mut Machine<'_>, instr: &Instr, operands: &[u32]) -> bool {
+    let special = aux::GATHER | aux::HALVES | aux::GRADIENT | aux::LEVEL;
+    // For few lanes it is not worth it.
+    if instr.aux & special != 0 || machine.mask.count_ones() < LANES as u32 / 4 {
+        return false;
+    }
+    // SAFETY: the caller's promise.
+    unsafe {
+        let handles = machine.lanes::<u64>(instr.ops[1]);
+        let handle = handles[machine.mask.trailing_zeros() as usize % LANES];
+        if lanes_of(machine.mask).any(|lane| handles[lane] != handle) {
+            return false;
+        }
+        let places = texture::Places {
+            points: [0, 1].map(|axis| machine.lanes::<u32>(operands[list::POINT + axis])),
+            layers: machine.lanes::<u32>(operands[list::LAYER]),
+            integer: instr.aux & aux::INTEGER != 0,
+        };
+        let Some(values) = texture::texture(handle).and_then(|texture| texture.fetch_warp(&places)) else {
+            return false;
+        };
+        for (op, words) in operands.iter().zip(&values) {
+            machine.set_lanes(*op, words);
+        }
+        machine.set_predicate(instr.ops[0], u32::MAX);
+    }
+    true
 }
 
 /// # Safety

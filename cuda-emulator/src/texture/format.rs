@@ -108,6 +108,12 @@ impl Format {
         self.channel.bytes() * self.channels
     }
 
+    /// The same with one channel.
+    #[inline(always)]
+    pub(super) fn one_channel(self) -> Format {
+        Format { channels: 1, ..self }
+    }
+
     /// All channels of the texel at `from` as a kernel gets them; channels that the format lacks are 0.
     ///
     /// # Safety

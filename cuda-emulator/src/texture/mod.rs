@@ -11,6 +11,7 @@ mod sampler;
 mod surface;
 #[expect(clippy::module_inception, reason = "the object that the module is about")]
 mod texture;
+mod warp;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -21,6 +22,7 @@ pub use format::{Channel, Format};
 pub use sampler::Sampler;
 pub use surface::Surface;
 pub use texture::{Coordinates, Detail, Point, Texture};
+pub(crate) use warp::Places;
 
 static TEXTURES: Registry<Texture> = Registry::new();
 static SURFACES: Registry<Surface> = Registry::new();

@@ -44,7 +44,7 @@ pub enum Detail {
 
 /// Where the texels are.
 #[derive(Debug)]
-enum Source {
+pub(super) enum Source {
     /// One array or the levels of a mipmapped one.
     Arrays(Vec<Arc<Array>>),
     /// Device memory that others may free.
@@ -53,18 +53,18 @@ enum Source {
 
 /// Device memory as a texture.
 #[derive(Debug)]
-struct Linear {
+pub(super) struct Linear {
     memory: &'static Memory,
     level: Level,
     bytes: u64,
     /// Bound by CU_RESOURCE_TYPE_LINEAR: outside it reads as zeros.
-    buffer: bool,
+    pub(super) buffer: bool,
     /// One more than the memory's generation at which the whole range was valid.
     checked: AtomicU64,
 }
 
 impl Linear {
-    fn check(&self) -> Result<(), OutOfRange> {
+    pub(super) fn check(&self) -> Result<(), OutOfRange> {
         let generation = self.memory.generation().wrapping_add(1);
         if self.checked.load(Ordering::Relaxed) != generation {
             self.memory.check(self.level.base, self.bytes)?;
@@ -77,17 +77,17 @@ impl Linear {
 /// A texture object.
 #[derive(Debug)]
 pub struct Texture {
-    source: Source,
+    pub(super) source: Source,
     /// How the bytes of a texel are read.
-    format: Format,
+    pub(super) format: Format,
     /// What they are read as.
-    read: Format,
-    dimension: Dimension,
-    sampler: Sampler,
+    pub(super) read: Format,
+    pub(super) dimension: Dimension,
+    pub(super) sampler: Sampler,
     /// How many coordinates select texels.
-    rank: usize,
+    pub(super) rank: usize,
     /// The address modes as they count.
-    modes: [AddressMode; 3],
+    pub(super) modes: [AddressMode; 3],
 }
 
 impl Texture {
@@ -250,7 +250,7 @@ impl Texture {
         }
     }
 
-    fn is_cube(&self) -> bool {
+    pub(super) fn is_cube(&self) -> bool {
         matches!(self.dimension, Dimension::Cube | Dimension::CubeLayered)
     }
 
@@ -406,7 +406,7 @@ impl Texture {
         values
     }
 
-    fn border(&self) -> [u32; 4] {
+    pub(super) fn border(&self) -> [u32; 4] {
         if self.reads_floats() {
             return self.sampler.border.map(f32::to_bits);
         }

@@ -162,3 +162,82 @@ fn surfaces_refuse_what_is_outside() {
     assert!(remove_surface(77) && !remove_surface(77));
     assert_ne!(address, 0);
 }
+
+#[test]
+fn warps_read_what_single_lanes_read() {
+    let formats = [
+        (Channel::F32, 1),
+        (Channel::F32, 4),
+        (Channel::U8, 1),
+        (Channel::U8, 4),
+        (Channel::S16, 2),
+        (Channel::U32, 1),
+        (Channel::F16, 1),
+    ];
+    let modes = [AddressMode::Clamp, AddressMode::Wrap, AddressMode::Mirror, AddressMode::Border];
+    let dimensions = [Dimension::D1, Dimension::D2, Dimension::D2Layered, Dimension::D1Layered];
+    let memory = memory();
+    let mut state = 7_u64;
+    let mut random = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (state >> 33) as u32
+    };
+    let edges =
+        [0.0, -0.0, 0.5, 1.0, 7.0, 7.5, -1.0, f32::INFINITY, f32::NEG_INFINITY, f32::NAN, 1e20, -1e20];
+    let (mut together, mut single) = (0, 0);
+    for number in 0..4000 {
+        let (channel, channels) = formats[random() as usize % formats.len()];
+        let dimension = dimensions[random() as usize % dimensions.len()];
+        let layered = matches!(dimension, Dimension::D2Layered | Dimension::D1Layered);
+        let rows = if matches!(dimension, Dimension::D1 | Dimension::D1Layered) { 1 } else { 5 };
+        let size = extent(7, rows, if layered { 3 } else { 1 });
+        let array = Array::new(memory, dimension, Format { channel, channels }, size).unwrap();
+        let surface = Surface::new(Arc::new(array));
+        let row = 7 * (channel.bytes() * channels) as i32;
+        for (z, y) in (0..size.depth as i32).flat_map(|z| (0..rows as i32).map(move |y| (z, y))) {
+            for x in 0..row {
+                // No exponents that make infinities of halves and floats.
+                assert!(surface.write([x, y, z], &[random() as u8 & 0x3f]));
+            }
+        }
+        let sampler = Sampler {
+            address: std::array::from_fn(|_| modes[random() as usize % 4]),
+            linear: random() % 2 == 0,
+            normalized_read: random() % 2 == 0,
+            normalized_coordinates: random() % 2 == 0,
+            border: if random() % 2 == 0 { [0.0; 4] } else { [0.25, 0.5, 1.0, 2.0] },
+            ..Sampler::default()
+        };
+        let texture = on(Arc::clone(surface.array()), sampler);
+        let integer = number % 5 == 0;
+        let points = [0, 1].map(|_| {
+            std::array::from_fn(|_| match (integer, random() % 8) {
+                (true, _) => (random() % 16).wrapping_sub(4),
+                (false, 0) => edges[random() as usize % edges.len()].to_bits(),
+                (false, _) if sampler.normalized_coordinates => {
+                    ((random() % 4000) as f32 / 1000.0 - 1.5).to_bits()
+                }
+                (false, _) => ((random() % 12000) as f32 / 1000.0 - 2.0).to_bits(),
+            })
+        });
+        let layers = std::array::from_fn(|_| random() % 4);
+        let Some(found) = texture.fetch_warp(&Places { points, layers, integer }) else {
+            single += 1;
+            continue;
+        };
+        together += 1;
+        for lane in 0..32 {
+            let word = |axis: usize| points[axis][lane];
+            let point = if integer {
+                Point::Integer([word(0).cast_signed(), word(1).cast_signed(), 0])
+            } else {
+                Point::Float([f32::from_bits(word(0)), f32::from_bits(word(1)), 0.0])
+            };
+            let at = Coordinates { layer: layers[lane], point, detail: Detail::Base };
+            let wanted = texture.fetch(&at).unwrap();
+            let values: [u32; 4] = std::array::from_fn(|channel| found[channel][lane]);
+            assert_eq!(values, wanted, "{at:?} in {texture:?}");
+        }
+    }
+    assert!(together > 2000 && single > 10, "{together} {single}");
+}
