@@ -6,7 +6,6 @@ use cranelift_codegen::ir::types::I32;
 use cranelift_codegen::ir::{InstBuilder, Value};
 
 use super::flow::Set;
-use super::kinds;
 use super::nodes::{CHUNK_LANES, CHUNKS, NodeId};
 use super::translate::{Done, Held, Translator};
 use crate::execute::warp_ops::shuffle_source;
@@ -17,8 +16,8 @@ impl Translator<'_, '_, '_> {
     pub(super) fn shuffle(&mut self, pc: u32, mode: u8, before: &Set) -> Done {
         let flow = self.flow;
         let instr = flow.instr(pc);
-        let literal = |index: usize| kinds::constant(flow, instr.ops[index], 4).map(|value| value as u32);
-        let (Some(argument), Some(control), Some(u32::MAX)) = (literal(2), literal(3), literal(4)) else {
+        let literals = [2, 3, 4].map(|index| self.literal(instr.ops[index]));
+        let [Some(argument), Some(control), Some(u32::MAX)] = literals else {
             return self.call(pc, before);
         };
         if instr.ops[0] & CONSTANT != 0 {

@@ -146,6 +146,12 @@ impl<'c> Flow<'c> {
         self.blocks.binary_search_by_key(&pc, |block| block.start).ok()
     }
 
+    /// Where the block with an instruction ends.
+    pub(super) fn end_of_block(&self, pc: u32) -> u32 {
+        let behind = self.blocks.partition_point(|block| block.start <= pc);
+        self.blocks[behind.saturating_sub(1)].end
+    }
+
     /// The registers that an instruction mentions, and whether it writes them.
     pub(super) fn mentions(&self, pc: u32) -> impl Iterator<Item = (usize, bool)> + '_ {
         let shapes = &self.code.shapes;

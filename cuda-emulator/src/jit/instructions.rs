@@ -108,10 +108,10 @@ impl Translator<'_, '_, '_> {
             return Ok(());
         }
         if let Op::Shl(_) | Op::Shr(..) = op {
-            let literal = kinds::constant(flow, instr.ops[2], 4);
+            let literal = self.literal(instr.ops[2]);
             let Held::Scalars(Kind::Uniform, amount) = &args[1] else { return self.call(pc, before) };
             let amount = match literal {
-                Some(amount) if amount < u64::from(op.bytes()) * 8 => Ok(amount as i64),
+                Some(amount) if u64::from(amount) < u64::from(op.bytes()) * 8 => Ok(i64::from(amount)),
                 _ => Err(amount[0]),
             };
             let value = self.as_node(&args[0], op.bytes());
@@ -212,6 +212,12 @@ impl Translator<'_, '_, '_> {
                     None => product,
                 }
             }
+            Op::MulHigh(signed) => {
+                let (a, b) = (self.extended(args[0], signed), self.extended(args[1], signed));
+                let product = self.builder.ins().imul(a, b);
+                self.lanes(false).upper(product, product)
+            }
+            Op::Promote | Op::Demote | Op::DFromInt => self.lanes(false).resized(op, [args[0]; 2])[0],
             Op::Shl(_) | Op::Shr(..) => self.lanes(false).shift(op, args[0], args[1]),
             op => {
                 let value = self.lanes(false).apply(op, args);
@@ -499,6 +505,8 @@ impl Translator<'_, '_, '_> {
         let guarded = flow.guard(pc).is_some();
         let mask = self.mask(pc);
         self.force_memory();
+        // It may free memory.
+        self.checked.clear();
         let mentions: Vec<(usize, bool)> = flow.mentions(pc).collect();
         for (register, written) in &mentions {
             // What a guarded instruction writes keeps its old value in the other lanes.

@@ -182,6 +182,9 @@ impl Lanes<'_, '_> {
                 let rest = self.constant(4, NAN);
                 self.builder.ins().band(a, rest)
             }
+            Op::DAdd | Op::DSub | Op::DMul | Op::DDiv | Op::DMulAdd | Op::DSqrt | Op::DNeg | Op::DAbs => {
+                self.double(op, args)
+            }
             Op::FMin | Op::FMax => self.extremum(op == Op::FMax, a, b),
             _ => self.arithmetic(op, args),
         }
@@ -207,6 +210,106 @@ impl Lanes<'_, '_> {
             }
         };
         self.cast(self.int(4), value)
+    }
+
+    /// Double precision. Of several NaN operands hardware's result is a certain one, as is that of x86: the first operand's,
+    /// made quiet, if that is NaN, else the second one's; and both have the same one for invalid operations.
+    fn double(&mut self, op: Op, args: &[Value]) -> Value {
+        let kind = self.float(8);
+        let floats: Vec<Value> = args.iter().map(|arg| self.cast(kind, *arg)).collect();
+        let a = floats[0];
+        let b = floats.get(1).copied().unwrap_or(a);
+        let value = match op {
+            Op::DAdd => self.builder.ins().fadd(b, a),
+            Op::DMul => self.builder.ins().fmul(b, a),
+            Op::DDiv => self.builder.ins().fdiv(a, b),
+            Op::DSqrt => self.builder.ins().sqrt(a),
+            Op::DSub => {
+                let value = self.builder.ins().fsub(a, b);
+                return self.with_nan(value, b);
+            }
+            Op::DNeg | Op::DAbs => {
+                let sign = self.constant(8, i64::MIN);
+                let rest = self.constant(8, i64::MAX);
+                let word = args[0];
+                let value = if op == Op::DNeg {
+                    self.builder.ins().bxor(word, sign)
+                } else {
+                    self.builder.ins().band(word, rest)
+                };
+                return self.with_nan(value, a);
+            }
+            _ => {
+                // The second operand's, the third one's, the first one's.
+                let value = self.builder.ins().fma(a, b, floats[2]);
+                let other = self.builder.ins().fadd(floats[2], a);
+                let nan = self.with_nan(other, b);
+                let invalid = self.constant(8, 0xfff8_0000_0000_0000_u64.cast_signed());
+                let is_nan = self.compare_floats(FloatCC::Unordered, 8, nan, nan);
+                let nan = self.choose(is_nan, nan, invalid);
+                let is_nan = self.compare_floats(FloatCC::Unordered, 8, value, value);
+                let value = self.cast(self.int(8), value);
+                return self.choose(is_nan, nan, value);
+            }
+        };
+        self.cast(self.int(8), value)
+    }
+
+    /// `value`, but where `operand` is NaN that one, made quiet.
+    fn with_nan(&mut self, value: Value, operand: Value) -> Value {
+        let is_nan = self.compare_floats(FloatCC::Unordered, 8, operand, operand);
+        let kind = self.int(8);
+        let (value, word) = (self.cast(kind, value), self.cast(kind, operand));
+        let quiet = self.constant(8, 1 << 51);
+        let word = self.builder.ins().bor(word, quiet);
+        self.choose(is_nan, word, value)
+    }
+
+    /// The upper half of a scalar's or the upper halves of two vectors' 64-bit products.
+    pub(super) fn upper(&mut self, low: Value, high: Value) -> Value {
+        if self.vector {
+            return self.shuffle(low, high, &[1, 3, 5, 7]);
+        }
+        let value = self.builder.ins().ushr_imm_s(low, 32);
+        self.builder.ins().ireduce(I32, value)
+    }
+
+    /// From 32 to 64 bits or back: of vectors, both halves.
+    pub(super) fn resized(&mut self, op: Op, value: [Value; 2]) -> [Value; 2] {
+        let halves = |lanes: &mut Self, value: Value| [value, lanes.shuffle(value, value, &[2, 3, 2, 3])];
+        match op {
+            Op::Promote if self.vector => halves(self, value[0]).map(|half| {
+                let half = self.cast(F32X4, half);
+                let wide = self.builder.ins().fvpromote_low(half);
+                self.cast(I64X2, wide)
+            }),
+            Op::Promote => {
+                let single = self.cast(F32, value[0]);
+                let wide = self.builder.ins().fpromote(F64, single);
+                [self.cast(I64, wide); 2]
+            }
+            Op::DFromInt if self.vector => halves(self, value[0]).map(|half| {
+                let wide = self.builder.ins().swiden_low(half);
+                let wide = self.builder.ins().fcvt_from_sint(F64X2, wide);
+                self.cast(I64X2, wide)
+            }),
+            Op::DFromInt => {
+                let wide = self.builder.ins().fcvt_from_sint(F64, value[0]);
+                [self.cast(I64, wide); 2]
+            }
+            _ if self.vector => {
+                let [low, high] = value.map(|half| {
+                    let half = self.cast(F64X2, half);
+                    self.builder.ins().fvdemote(half)
+                });
+                [self.shuffle(low, high, &[0, 1, 4, 5]); 2]
+            }
+            _ => {
+                let double = self.cast(F64, value[0]);
+                let narrow = self.builder.ins().fdemote(F32, double);
+                [self.cast(I32, narrow); 2]
+            }
+        }
     }
 
     /// `1 / sqrt(a)` in double precision, rounded once.

@@ -151,6 +151,22 @@ pub(super) enum Op {
     FromInt(bool),
     /// An integer of 32 bits from f32, towards zero, saturating.
     ToInt(bool),
+    /// The upper half of a 64-bit product of 32-bit factors.
+    MulHigh(bool),
+    DAdd,
+    DSub,
+    DMul,
+    DDiv,
+    DMulAdd,
+    DSqrt,
+    DNeg,
+    DAbs,
+    /// f64 from f32.
+    Promote,
+    /// f32 from f64.
+    Demote,
+    /// f64 from a signed integer of 32 bits.
+    DFromInt,
 }
 
 impl Op {
@@ -161,6 +177,8 @@ impl Op {
             Op::Xor(n) | Op::Not(n) | Op::Neg(n) | Op::Abs(n) | Op::Min(n, _) | Op::Max(n, _) => n,
             Op::Shl(n) | Op::Shr(n, _) => n,
             Op::AddImm | Op::Widen(_) | Op::Join | Op::MulWide(_) | Op::MulAddWide(_) => 8,
+            Op::DAdd | Op::DSub | Op::DMul | Op::DDiv | Op::DMulAdd | Op::DSqrt | Op::DNeg | Op::DAbs => 8,
+            Op::Promote | Op::DFromInt => 8,
             _ => 4,
         }
     }
@@ -168,9 +186,9 @@ impl Op {
     /// Bytes of operand `index`.
     pub(super) fn source_bytes(self, index: usize) -> u8 {
         match self {
-            Op::Widen(_) | Op::Join | Op::MulWide(_) => 4,
+            Op::Widen(_) | Op::Join | Op::MulWide(_) | Op::Promote | Op::DFromInt => 4,
             Op::MulAddWide(_) => [4, 4, 8][index],
-            Op::Low | Op::High => 8,
+            Op::Low | Op::High | Op::Demote => 8,
             Op::Shl(n) | Op::Shr(n, _) => [n, 4][index],
             op => op.bytes(),
         }
@@ -179,10 +197,11 @@ impl Op {
     /// How many operands it has.
     pub(super) fn sources(self) -> usize {
         match self {
-            Op::MulAdd(_) | Op::MulAddWide(_) | Op::FMulAdd => 3,
+            Op::MulAdd(_) | Op::MulAddWide(_) | Op::FMulAdd | Op::DMulAdd => 3,
             Op::Copy(_) | Op::Not(_) | Op::Neg(_) | Op::Abs(_) | Op::AddImm | Op::Widen(_) => 1,
             Op::Low | Op::High | Op::FSqrt | Op::FRecip | Op::FRsqrt | Op::FNeg | Op::FAbs => 1,
-            Op::FromInt(_) | Op::ToInt(_) => 1,
+            Op::FromInt(_) | Op::ToInt(_) | Op::DSqrt | Op::DNeg | Op::DAbs => 1,
+            Op::Promote | Op::Demote | Op::DFromInt => 1,
             _ => 2,
         }
     }
@@ -221,6 +240,7 @@ pub(super) fn meaning(instr: &Instr) -> Meaning {
         list.control();
         list.integers();
         list.floats();
+        list.doubles();
         list.comparisons();
         list.moves();
         list.memory();
@@ -269,6 +289,7 @@ impl List {
         for (kind, signed) in [(Type::U32, false), (Type::S32, true)] {
             self.lane(integer::multiply_wide(kind), Op::MulWide(signed));
             self.lane(integer::multiply_add_wide(kind), Op::MulAddWide(signed));
+            self.lane(integer::binary("mul.hi", kind), Op::MulHigh(signed));
         }
     }
 
@@ -293,6 +314,28 @@ impl List {
             let how = Extremum { max, flush: false, propagate: false, xor_sign: false };
             self.lane(float::extremum(kind, how), op);
         }
+    }
+
+    fn doubles(&mut self) {
+        let kind = Type::F64;
+        let plain = Modifiers { rounding: Rounding::Nearest, flush: false, saturate: false };
+        for (name, op) in [("add", Op::DAdd), ("sub", Op::DSub), ("mul", Op::DMul), ("div", Op::DDiv)] {
+            self.lane(float::binary(name, kind, plain), op);
+        }
+        self.lane(float::multiply_add(kind, plain), Op::DMulAdd);
+        self.lane(float::root("sqrt", kind, plain), Op::DSqrt);
+        self.lane(float::sign("neg", kind, false), Op::DNeg);
+        self.lane(float::sign("abs", kind, false), Op::DAbs);
+        let how = convert::Conversion {
+            rounding: Rounding::Nearest,
+            integral: false,
+            flush: false,
+            saturate: false,
+            relu: false,
+        };
+        self.lane(convert::from_integer(kind, Type::S32, how), Op::DFromInt);
+        self.lane(convert::float(kind, Type::F32, how), Op::Promote);
+        self.lane(convert::float(Type::F32, kind, how), Op::Demote);
     }
 
     fn comparisons(&mut self) {

@@ -11,7 +11,7 @@ use cranelift_codegen::ir::{BlockArg, InstBuilder, MemFlagsData, Type, Value};
 
 use super::flow::Set;
 use super::kinds::{self, Kind};
-use super::meaning::Element;
+use super::meaning::{Element, Meaning};
 use super::nodes::{CHUNK_LANES, CHUNKS, Node};
 use super::translate::{Done, Held, Translator, Untranslatable};
 use super::view::View;
@@ -25,6 +25,53 @@ pub(super) fn count(instr: &Instr) -> usize {
 
 pub(super) fn address_bytes(instr: &Instr) -> u8 {
     if instr.aux & aux::WIDE_ADDRESS != 0 { 8 } else { 4 }
+}
+
+/// The most that is checked at once.
+const MAX_SPAN: i64 = 1 << 16;
+
+/// What is touched, from an address on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Span {
+    low: i64,
+    end: i64,
+    /// Alignment, a power of two, of the place `phase`.
+    align: i64,
+    phase: i64,
+}
+
+impl Span {
+    /// What an instruction touches whose last lane is `reach` bytes from its first one.
+    fn of(instr: &Instr, reach: i64, bytes: i64) -> Span {
+        let low = if address_bytes(instr) == 8 { instr.imm as i64 } else { i64::from(instr.imm as i32) };
+        Span { low, end: low.saturating_add(reach + bytes), align: bytes, phase: low }
+    }
+
+    /// Whether whoever has checked this one has checked the other.
+    fn covers(&self, other: &Span) -> bool {
+        let aligned = other.align <= self.align && (other.phase - self.phase) % other.align == 0;
+        other.low >= self.low && other.end <= self.end && aligned
+    }
+
+    /// The span of both, if one alignment is enough for both.
+    fn with(&self, other: &Span) -> Option<Span> {
+        let (low, end) = (self.low.min(other.low), self.end.max(other.end));
+        let more = if other.align > self.align { other } else { self };
+        let wider = Span { low, end, align: more.align, phase: more.phase };
+        (low.checked_add(MAX_SPAN)? >= end && wider.covers(self) && wider.covers(other)).then_some(wider)
+    }
+}
+
+/// Addresses that have been checked in the current block.
+#[derive(Debug, Clone)]
+pub(super) struct Checked {
+    /// The address register and its space.
+    key: (u32, Place),
+    addresses: Vec<Value>,
+    span: Span,
+    ok: Value,
+    /// Where the span starts, for each group of lanes.
+    hosts: Vec<Value>,
 }
 
 /// Whether it reads what another thread may be about to write.
@@ -52,20 +99,22 @@ impl Translator<'_, '_, '_> {
         self.builder.ins().load(kind, MemFlagsData::trusted(), self.view, offset as i32)
     }
 
-    /// Whether `bytes` bytes at an address, aligned to `align`, can be accessed, and where they lie in the host.
-    fn checked(&mut self, instr: &Instr, address: Value, (bytes, align): (u64, u64)) -> (Value, Value) {
+    /// Whether the bytes of `span` can be accessed, and where their first one lies in the host.
+    fn check_span(&mut self, instr: &Instr, address: Value, span: Span) -> (Value, Value) {
+        let bytes = span.end - span.low;
         let address = if address_bytes(instr) == 8 {
-            self.builder.ins().iadd_imm_s(address, instr.imm as i64)
+            self.builder.ins().iadd_imm_s(address, span.low)
         } else {
-            let sum = self.builder.ins().iadd_imm_s(address, i64::from(instr.imm as i32));
+            let sum = self.builder.ins().iadd_imm_s(address, i64::from(span.low as i32));
             self.builder.ins().uextend(I64, sum)
         };
-        let low = self.builder.ins().band_imm_s(address, align as i64 - 1);
+        let place = self.builder.ins().iadd_imm_s(address, span.phase - span.low);
+        let low = self.builder.ins().band_imm_s(place, span.align - 1);
         let aligned = self.builder.ins().icmp_imm_s(IntCC::Equal, low, 0);
         if aux::place(instr.aux) == Place::Shared {
             let size = self.view_field(I64, std::mem::offset_of!(View, shared_bytes));
             let base = self.view_field(I64, std::mem::offset_of!(View, shared));
-            let last = self.builder.ins().iadd_imm_s(size, -(bytes as i64));
+            let last = self.builder.ins().iadd_imm_s(size, -bytes);
             let not_negative = self.builder.ins().icmp_imm_s(IntCC::SignedGreaterThanOrEqual, last, 0);
             let inside = self.builder.ins().icmp(IntCC::UnsignedLessThanOrEqual, address, last);
             let ok = self.builder.ins().band(not_negative, inside);
@@ -84,8 +133,8 @@ impl Translator<'_, '_, '_> {
         let then = field(std::mem::offset_of!(Known, generation));
         let same = self.builder.ins().icmp(IntCC::Equal, now, then);
         let size = self.builder.ins().isub(end, base);
-        let large = self.builder.ins().icmp_imm_s(IntCC::UnsignedGreaterThanOrEqual, size, bytes as i64);
-        let last = self.builder.ins().iadd_imm_s(size, -(bytes as i64));
+        let large = self.builder.ins().icmp_imm_s(IntCC::UnsignedGreaterThanOrEqual, size, bytes);
+        let last = self.builder.ins().iadd_imm_s(size, -bytes);
         let offset = self.builder.ins().isub(address, base);
         let inside = self.builder.ins().icmp(IntCC::UnsignedLessThanOrEqual, offset, last);
         let ok = self.builder.ins().band(same, large);
@@ -93,29 +142,84 @@ impl Translator<'_, '_, '_> {
         (self.builder.ins().band(ok, inside), address)
     }
 
-    /// As [`Self::checked`] for each group, with the alignment to `align` bytes; whether all can be accessed.
+    /// Whether `bytes` bytes (the alignment, too) of each lane can be accessed, in groups of lanes from `addresses` on that are
+    /// `stride` (not negative) bytes apart; and where the first lanes' are. Accesses that follow with the same address register
+    /// are checked along with the first: where that fails, they are left to their handlers, too.
     pub(super) fn groups(
         &mut self,
-        instr: &Instr,
+        pc: u32,
         addresses: &[Value],
+        stride: i64,
         bytes: u64,
-        align: u64,
     ) -> (Value, Vec<Value>) {
+        let instr = self.flow.instr(pc);
+        let reach = stride * (LANES / addresses.len()) as i64 - stride;
+        let own = Span::of(instr, reach, bytes as i64);
+        let key = (instr.ops[4], aux::place(instr.aux));
+        let found = self.checked.iter().find(|checked| {
+            checked.key == key && checked.addresses == addresses && checked.span.covers(&own)
+        });
+        if let Some(Checked { span, ok, hosts, .. }) = found.cloned() {
+            let distance = own.low - span.low;
+            let hosts = hosts.iter().map(|host| self.builder.ins().iadd_imm_s(*host, distance));
+            return (ok, hosts.collect());
+        }
+        let span = self.foresee(pc, reach, own);
         let mut all = None;
         let mut hosts = Vec::new();
         for address in addresses {
-            let (ok, host) = self.checked(instr, *address, (bytes, align));
+            let (ok, host) = self.check_span(instr, *address, span);
             all = Some(match all {
                 None => ok,
                 Some(all) => self.builder.ins().band(all, ok),
             });
             hosts.push(host);
         }
-        let all = match all {
+        let ok = match all {
             Some(all) => all,
             None => self.builder.ins().iconst(I8, 0),
         };
-        (all, hosts)
+        let checked = Checked { key, addresses: addresses.to_vec(), span, ok, hosts: hosts.clone() };
+        self.checked.push(checked);
+        let hosts = hosts.iter().map(|host| self.builder.ins().iadd_imm_s(*host, own.low - span.low));
+        (ok, hosts.collect())
+    }
+
+    /// What the accesses that follow in the block touch with the address register of instruction `pc`, which touches `own`.
+    fn foresee(&self, pc: u32, reach: i64, own: Span) -> Span {
+        let (flow, instr) = (self.flow, self.flow.instr(pc));
+        let mut span = own;
+        if instr.ops[4] & CONSTANT != 0 {
+            return span;
+        }
+        let address = flow.register(instr.ops[4]);
+        let changes = |pc: u32| flow.mentions(pc).any(|mention| mention == (address, true));
+        if changes(pc) {
+            return span;
+        }
+        for next in pc + 1..flow.end_of_block(pc) {
+            let other = flow.instr(next);
+            match flow.meaning(next) {
+                Meaning::Call | Meaning::Exit | Meaning::Shuffle(_) => break,
+                Meaning::Load(element) | Meaning::Store(element)
+                    if kinds::is_plain(other)
+                        && flow.guard(next).is_none()
+                        && other.ops[4] == instr.ops[4]
+                        && aux::place(other.aux) == aux::place(instr.aux)
+                        && address_bytes(other) == address_bytes(instr) =>
+                {
+                    let bytes = i64::from(element.bytes) * count(other) as i64;
+                    if let Some(wider) = span.with(&Span::of(other, reach, bytes)) {
+                        span = wider;
+                    }
+                }
+                _ => {}
+            }
+            if changes(next) {
+                break;
+            }
+        }
+        span
     }
 
     pub(super) fn load(&mut self, pc: u32, element: Element, before: &Set) -> Done {
@@ -145,7 +249,7 @@ impl Translator<'_, '_, '_> {
         let instr = self.flow.instr(pc);
         let count = count(instr);
         let bytes = u64::from(element.bytes) * count as u64;
-        let (ok, hosts) = self.groups(instr, addresses, bytes, bytes);
+        let (ok, hosts) = self.groups(pc, addresses, 0, bytes);
         let mask = self.mask(pc);
         self.before_handler(pc);
         let kind = if element.register == 8 { I64 } else { I32 };
@@ -227,7 +331,7 @@ impl Translator<'_, '_, '_> {
         let instr = self.flow.instr(pc);
         let size = u64::from(element.bytes);
         let lanes = LANES / addresses.len();
-        let (ok, hosts) = self.groups(instr, addresses, size * lanes as u64, size);
+        let (ok, hosts) = self.groups(pc, addresses, size as i64, size);
         let mask = self.mask(pc);
         self.before_handler(pc);
         let (cold, label) = (self.builder.create_block(), self.builder.create_block());
@@ -290,7 +394,7 @@ impl Translator<'_, '_, '_> {
         let held = self.operand(instr.ops[0], element.register)?;
         let data = self.as_node(&held, element.register);
         self.force(data);
-        let (ok, hosts) = self.groups(instr, addresses, size * lanes as u64, size);
+        let (ok, hosts) = self.groups(pc, addresses, size as i64, size);
         let mask = self.mask(pc);
         let full = self.builder.ins().icmp_imm_s(IntCC::Equal, mask, -1);
         let ok = self.builder.ins().band(ok, full);

@@ -286,6 +286,12 @@ impl Translator<'_, '_, '_> {
                 }
                 parts
             }
+            Op::MulHigh(signed) => {
+                let (a, b) = (self.widened(a[0], signed), self.widened(b[0], signed));
+                let [low, high] = [0, 1].map(|part| self.builder.ins().imul(a[part], b[part]));
+                [self.lanes(true).upper(low, high); 2]
+            }
+            Op::Promote | Op::Demote | Op::DFromInt => self.lanes(true).resized(op, a),
             op if op.bytes() == 8 => [0, 1].map(|part| {
                 let args: Vec<Value> = args.iter().map(|arg| arg[part]).collect();
                 self.lanes(true).apply(op, &args)

@@ -44,9 +44,7 @@ impl Translator<'_, '_, '_> {
             && stride % bytes as i64 == 0
             && stride * LANES as i64 <= MAX_SPAN
         {
-            let lanes = (LANES / bases.len()) as u64;
-            let span = *stride as u64 * (lanes - 1) + bytes;
-            let (ok, hosts) = self.groups(instr, bases, span, bytes);
+            let (ok, hosts) = self.groups(pc, bases, *stride, bytes);
             return (ok, Places::Steps(hosts, *stride));
         }
         let node = self.as_node(held, address_bytes(instr));

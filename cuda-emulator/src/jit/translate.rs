@@ -6,7 +6,9 @@
 //! leaves to the interpreter what to do.
 
 use cranelift_codegen::ir::types::{I32, I64};
-use cranelift_codegen::ir::{Block as Label, InstBuilder, MemFlagsData, SigRef, Type, Value};
+use cranelift_codegen::ir::{
+    Block as Label, InstBuilder, InstructionData, MemFlagsData, Opcode, SigRef, Type, Value,
+};
 use cranelift_frontend::{FunctionBuilder, Variable};
 
 use super::entry::{Entry, Exit, Item};
@@ -14,6 +16,7 @@ use super::flow::{Flow, Register, Set};
 use super::kinds::{self, Kind, Shape, State};
 use super::lanes::Lanes;
 use super::meaning::Meaning;
+use super::memory::Checked;
 use super::nodes::{self, CHUNKS, Node, NodeId};
 use super::view::{SCRATCH, View};
 use crate::lower::code::{CONSTANT, LANES, Next};
@@ -94,6 +97,8 @@ pub(super) struct Translator<'t, 'f, 'c> {
     pub(super) pending: Vec<NodeId>,
     /// The lanes that are here, as a condition.
     lane_masks: Option<NodeId>,
+    /// Addresses that have been checked.
+    pub(super) checked: Vec<Checked>,
 }
 
 pub(super) type Done = Result<(), Untranslatable>;
@@ -182,6 +187,7 @@ impl<'t, 'f, 'c> Translator<'t, 'f, 'c> {
             readers: vec![Vec::new(); count],
             pending: Vec::new(),
             lane_masks: None,
+            checked: Vec::new(),
         }
     }
 
@@ -270,6 +276,7 @@ impl<'t, 'f, 'c> Translator<'t, 'f, 'c> {
         self.values.iter_mut().for_each(|value| *value = None);
         self.readers.iter_mut().for_each(Vec::clear);
         self.lane_masks = None;
+        self.checked.clear();
         self.active = self.everyone;
         self.skipped.clear();
         self.region = None;
@@ -368,6 +375,21 @@ impl<'t, 'f, 'c> Translator<'t, 'f, 'c> {
         }
         let value = self.lanes(false).constant(bytes, value as i64);
         Ok(Held::Scalars(Kind::Uniform, vec![value]))
+    }
+
+    /// The 32 bits of an operand that is a constant, or a register that got one in this block.
+    pub(super) fn literal(&mut self, operand: u32) -> Option<u32> {
+        if operand & CONSTANT != 0 {
+            return kinds::constant(self.flow, operand, 4).map(|value| value as u32);
+        }
+        let Held::Scalars(Kind::Uniform, values) = self.held(self.flow.register(operand)) else {
+            return None;
+        };
+        let dfg = &self.builder.func.dfg;
+        match dfg.insts[dfg.value_def(values[0]).inst()?] {
+            InstructionData::UnaryImm { opcode: Opcode::Iconst, imm } => Some(imm.bits() as u32),
+            _ => None,
+        }
     }
 
     /// The value as a node.
