@@ -7,7 +7,9 @@
 
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I8, I16, I32, I64};
-use cranelift_codegen::ir::{BlockArg, InstBuilder, MemFlagsData, Type, Value};
+use cranelift_codegen::ir::{
+    BlockArg, InstBuilder, MemFlagsData, StackSlot, StackSlotData, StackSlotKind, Type, Value,
+};
 
 use super::flow::Set;
 use super::kinds::{self, Kind};
@@ -26,6 +28,9 @@ pub(super) fn count(instr: &Instr) -> usize {
 pub(super) fn address_bytes(instr: &Instr) -> u8 {
     if instr.aux & aux::WIDE_ADDRESS != 0 { 8 } else { 4 }
 }
+
+/// Loads of a function that have room on the stack.
+const MAX_SLOTS: usize = 256;
 
 /// The most that is checked at once.
 const MAX_SPAN: i64 = 1 << 16;
@@ -350,10 +355,24 @@ impl Translator<'_, '_, '_> {
         let mark = self.enter_cold(cold);
         self.handle(pc, mask)?;
         let place = instr.ops[0];
+        let slot = self.slot(element.bytes);
+        let start = match slot {
+            Some(slot) => {
+                let copy = self.builder.ins().stack_addr(I64, slot, 0);
+                for chunk in 0..CHUNKS {
+                    let offset = chunk * CHUNK_LANES * usize::from(element.bytes);
+                    let frame = self.frame;
+                    let value = self.load_chunk(frame, place as usize + offset, element.bytes);
+                    self.store_chunk(value, copy, offset, element.bytes);
+                }
+                copy
+            }
+            None => self.builder.ins().iadd_imm_s(self.frame, i64::from(place)),
+        };
         let own: Vec<BlockArg> = (0..pointers.len())
             .map(|group| {
-                let offset = place as usize + group * lanes * usize::from(element.bytes);
-                self.builder.ins().iadd_imm_s(self.frame, offset as i64).into()
+                let offset = group * lanes * usize::from(element.bytes);
+                self.builder.ins().iadd_imm_s(start, offset as i64).into()
             })
             .collect();
         self.builder.ins().jump(label, &own);
@@ -361,7 +380,9 @@ impl Translator<'_, '_, '_> {
         self.go_on_in(label);
         let register = self.flow.register(place);
         let node = self.node(Node::Memory(pointers), element.register);
-        self.readers[register].push(node);
+        if slot.is_none() {
+            self.readers[register].push(node);
+        }
         if polls(instr) {
             // Before what follows in the program, which may be reads of what this one waits for.
             self.force(node);
@@ -370,6 +391,16 @@ impl Translator<'_, '_, '_> {
         }
         self.define(pc, register, Held::Node(node));
         Ok(())
+    }
+
+    /// Room on the stack for what a handler has loaded: the register's own place may soon be another's, and what was loaded
+    /// would have to be read, and kept, before.
+    fn slot(&mut self, bytes: u8) -> Option<StackSlot> {
+        self.slots += 1;
+        (self.slots <= MAX_SLOTS).then(|| {
+            let size = LANES as u32 * u32::from(bytes);
+            self.builder.create_sized_stack_slot(StackSlotData::new(StackSlotKind::ExplicitSlot, size, 4))
+        })
     }
 
     pub(super) fn store(&mut self, pc: u32, element: Element, before: &Set) -> Done {

@@ -2,9 +2,10 @@
 //! Hot functions as instructions of this machine. A translated function executes a whole warp, as long as its lanes stay
 //! together; the interpreter (`execute`) does everything else and stays the definition of what is right.
 //!
-//! `meaning` tells from an instruction's handler what it does; `flow` finds blocks and lifetimes, `regions` the `if`s; `kinds` which registers are
-//! the same, or in steps, over the lanes. `translate` goes through the blocks; `instructions`, `memory` and `exits` are its
-//! parts, `nodes` and `lanes` make vector instructions. `compile` hands all to Cranelift. `view` and `entry` are what translated
+//! `meaning` tells from an instruction's handler what it does; `flow` finds blocks and lifetimes, `regions` the `if`s; `kinds`
+//! which registers are the same, or in steps, over the lanes. `translate` goes through the blocks; `instructions`, `comparisons`,
+//! `exchange`, `memory`, `scatter` and `exits` are its parts, `nodes` and `lanes` make vector instructions. `compile` hands all
+//! to Cranelift. `view` and `entry` are what translated
 //! code and `execute::native` know of each other.
 //!
 //! PTX is not trusted, and translated code keeps all of the interpreter's checks: addresses are checked where they are used
@@ -12,6 +13,7 @@
 //! places that lowering has laid out; jumps backwards are counted and end its turn, so that a launch can be cancelled; calls are
 //! the interpreter's, and with them their depth.
 
+mod comparisons;
 mod compile;
 mod conditional;
 mod entry;

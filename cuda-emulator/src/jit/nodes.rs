@@ -133,13 +133,18 @@ impl Translator<'_, '_, '_> {
         let value = self.compute(&node, bytes, chunk);
         self.nodes[id].done[chunk] = Some(value);
         self.log.push((id, chunk));
-        if let Node::Splat(_) = node {
-            // The same everywhere.
-            for other in 0..CHUNKS {
-                if self.nodes[id].done[other].is_none() {
-                    self.nodes[id].done[other] = Some(value);
-                    self.log.push((id, other));
-                }
+        let same = match &node {
+            Node::Splat(_) => 0..CHUNKS,
+            Node::Affine(bases, 0) => {
+                let chunks = CHUNKS / bases.len();
+                chunk / chunks * chunks..(chunk / chunks + 1) * chunks
+            }
+            _ => 0..0,
+        };
+        for other in same {
+            if self.nodes[id].done[other].is_none() {
+                self.nodes[id].done[other] = Some(value);
+                self.log.push((id, other));
             }
         }
         value
@@ -173,6 +178,9 @@ impl Translator<'_, '_, '_> {
                 let lanes = LANES / bases.len();
                 let (group, first) = (chunk * CHUNK_LANES / lanes, chunk * CHUNK_LANES % lanes);
                 let base = self.builder.ins().splat(if bytes == 8 { I64X2 } else { I32X4 }, bases[group]);
+                if *stride == 0 {
+                    return [base; 2];
+                }
                 self.steps(base, bytes, *stride, first)
             }
             Node::Lane(op, args) => {
@@ -249,7 +257,7 @@ impl Translator<'_, '_, '_> {
         if bytes == 8 { [part(first), part(first + 2)] } else { [part(first); 2] }
     }
 
-    fn load_chunk(&mut self, pointer: Value, offset: usize, bytes: u8) -> Chunk {
+    pub(super) fn load_chunk(&mut self, pointer: Value, offset: usize, bytes: u8) -> Chunk {
         let flags = MemFlagsData::new().with_notrap();
         let offset = offset as i32;
         if bytes == 8 {

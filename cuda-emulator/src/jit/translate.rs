@@ -99,6 +99,8 @@ pub(super) struct Translator<'t, 'f, 'c> {
     lane_masks: Option<NodeId>,
     /// Addresses that have been checked.
     pub(super) checked: Vec<Checked>,
+    /// Loads that have wanted room on the stack.
+    pub(super) slots: usize,
 }
 
 pub(super) type Done = Result<(), Untranslatable>;
@@ -188,6 +190,7 @@ impl<'t, 'f, 'c> Translator<'t, 'f, 'c> {
             pending: Vec::new(),
             lane_masks: None,
             checked: Vec::new(),
+            slots: 0,
         }
     }
 
