@@ -87,7 +87,23 @@ int main() {
         CHECK(cudaMemcpy(&target, device, sizeof target, cudaMemcpyDeviceToHost));
         std::printf("copied: %d\n", target);
     }
+    for (int i = 0; i < 300; i++) {
+        params.userData = &calls[i % 100];
+        CHECK(cudaGraphHostNodeSetParams(node, &params));
+        if (i % 10 == 0) {
+            usleep(2000);
+        }
+    }
+    cudaGraphNode_t passing;
+    CHECK(cudaGraphAddHostNode(&passing, graph, nullptr, 0, &params));
+    CHECK(cudaGraphDestroyNode(passing));
+    cudaGraphExec_t exec;
+    CHECK(cudaGraphInstantiate(&exec, graph, 0));
+    CHECK(cudaGraphLaunch(exec, stream));
+    CHECK(cudaGraphExecDestroy(exec));
     CHECK(cudaGraphDestroy(graph));
+    CHECK(cudaStreamSynchronize(stream));
+    show("with the last function", order);
     // What is no longer needed is given back behind the program's back.
     usleep(300000);
     return 0;

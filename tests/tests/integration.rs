@@ -441,7 +441,14 @@ fn functions_of_graphs_are_forgotten(kit: &Kit) -> Result<()> {
     outcome.expect_exit(0)?;
     let count = |what: &str| outcome.stderr.lines().filter(|line| line.ends_with(what)).count();
     let (kept, forgotten) = (count("is kept"), count("is forgotten"));
-    ensure!(kept > 40 && kept == forgotten, "{kept} functions are kept, {forgotten} forgotten\n{outcome}");
+    ensure!(kept > 300 && kept == forgotten, "{kept} functions are kept, {forgotten} forgotten\n{outcome}");
+    let step = |line: &str| i64::from(line.ends_with("is kept")) - i64::from(line.ends_with("is forgotten"));
+    let at_once = outcome.stderr.lines().scan(0, |sum, line| {
+        *sum += step(line);
+        Some(*sum)
+    });
+    let at_once = at_once.max();
+    ensure!(at_once < Some(150), "{at_once:?} functions are kept at the same time");
     Ok(())
 }
 

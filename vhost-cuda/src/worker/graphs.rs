@@ -11,7 +11,7 @@ use virtio_cuda_protocol::cuda::{
     FIRST_HANDLE, FIRST_WORKER_HANDLE, GraphExecId, GraphId, GraphNodeId, MemcpyNode,
 };
 
-use super::gpu::{CUgraph, CUgraphExec, CUgraphNode, CuResult, CudaError};
+use super::gpu::{CUgraph, CUgraphExec, CUgraphNode, CUuserObject, CuResult, CudaError};
 
 /// Most objects of one kind.
 const MAX_OBJECTS: usize = 1 << 20;
@@ -35,6 +35,8 @@ struct Node {
     graph: u64,
     /// To the guest it is this copy, in the driver a graph of a copy and the callbacks around it.
     copy: Option<MemcpyNode>,
+    /// The user object that stands for its function of the program; 0 for none.
+    function: usize,
 }
 
 #[derive(Debug)]
@@ -82,7 +84,7 @@ impl Tables {
 
     fn add_node(&mut self, name: u64, raw: CUgraphNode, graph: u64, copy: Option<MemcpyNode>) {
         self.node_names.insert(raw as usize, name);
-        self.nodes.insert(name, Node { raw: raw as usize, graph, copy });
+        self.nodes.insert(name, Node { raw: raw as usize, graph, copy, function: 0 });
     }
 
     fn remove_node(&mut self, name: u64) -> Vec<Lease> {
@@ -139,6 +141,14 @@ impl Graphs {
     pub fn exec(&self, id: GraphExecId) -> CuResult<CUgraphExec> {
         let tables = self.tables();
         tables.execs.get(&id.0).map(|exec| exec.raw as CUgraphExec).ok_or(CudaError::INVALID_VALUE)
+    }
+
+    /// Notes the user object that stands for a node's function, if there is one; answers the earlier one.
+    pub fn set_function(&self, id: GraphNodeId, object: Option<CUuserObject>) -> Option<CUuserObject> {
+        let mut tables = self.tables();
+        let object = object.map_or(0, |object| object as usize);
+        let earlier = std::mem::replace(&mut tables.nodes.get_mut(&id.0)?.function, object);
+        (earlier != 0).then_some(earlier as CUuserObject)
     }
 
     /// The copy that a node is to the guest, if the driver knows it as something else.

@@ -5,6 +5,7 @@ use virtio_cuda_protocol::cuda::{
     GraphEdge, GraphId, GraphNodeId, NODE_LINK_BYTES, NODE_MEMCPY, NodeLink, Reader, Wire, Writer,
 };
 
+use super::graph_node::replace_function;
 use crate::worker::call::CallContext;
 use crate::worker::gpu::{CuResult, CudaError, Links};
 use crate::worker::graphs::Lease;
@@ -160,7 +161,9 @@ pub fn graph_node_links(cx: &mut CallContext<'_>, node: GraphNodeId, dependents:
 pub fn cuGraphDestroyNode(cx: &mut CallContext<'_>, node: GraphNodeId) -> CuResult<()> {
     let raw = cx.session.graphs.node(node)?;
     // The driver may refuse: nodes that allocate cannot be removed.
+    let graph = cx.session.graphs.graph_of(node)?;
     cx.gpu().cuGraphDestroyNode(raw)?;
+    replace_function(cx, graph, node, None);
     let (_, leases) = cx.session.graphs.remove_node(node)?;
     end_leases(cx, leases);
     Ok(())

@@ -16,7 +16,7 @@ use crate::worker::call::CallContext;
 use crate::worker::callbacks::{forget, run_node};
 use crate::worker::exec_callbacks;
 use crate::worker::gpu::{
-    CUfunction, CUgraph, CUgraphNode, CUkernel, CuResult, CudaError, Links, NodeParameters,
+    CUfunction, CUgraph, CUgraphNode, CUkernel, CUuserObject, CuResult, CudaError, Links, NodeParameters,
 };
 use crate::worker::graphs::Lease;
 use crate::worker::objects::{Entry, Kind};
@@ -30,18 +30,33 @@ const NO_DESTRUCTOR_SYNC: u32 = 1;
 const MOVE: u32 = 1;
 
 /// Has the guest told when nothing refers to the callback of a node in `graph` any more. Where the driver
-/// cannot do that, the guest remembers it until it ends.
-pub fn tie_callback(cx: &CallContext<'_>, graph: CUgraph, callback: CallbackId) {
+/// cannot do that, the guest remembers it until it ends. Answers what the graph owns for it.
+pub fn tie_callback(cx: &CallContext<'_>, graph: CUgraph, callback: CallbackId) -> Option<CUuserObject> {
     if callback.0 == 0 {
-        return;
+        return None;
     }
     let data = std::ptr::without_provenance_mut(callback.0 as usize);
     // SAFETY: the function takes any number.
     let made = unsafe { cx.gpu().cuUserObjectCreate(data, Some(forget), 1, NO_DESTRUCTOR_SYNC) };
-    if let Ok((object,)) = made
-        && cx.gpu().cuGraphRetainUserObject(graph, object, 1, MOVE).is_err()
-    {
+    let (object,) = made.ok()?;
+    if cx.gpu().cuGraphRetainUserObject(graph, object, 1, MOVE).is_err() {
         let _ = cx.gpu().cuUserObjectRelease(object, 1);
+        return None;
+    }
+    Some(object)
+}
+
+/// Gives a node of `graph` another function, or none: the graph has no use for the earlier one, though executable
+/// graphs may.
+pub fn replace_function(
+    cx: &CallContext<'_>,
+    graph: CUgraph,
+    node: GraphNodeId,
+    callback: Option<CallbackId>,
+) {
+    let object = callback.and_then(|callback| tie_callback(cx, graph, callback));
+    if let Some(earlier) = cx.session.graphs.set_function(node, object) {
+        let _ = cx.gpu().cuGraphReleaseUserObject(graph, earlier, 1);
     }
 }
 
@@ -239,7 +254,9 @@ pub fn graph_add_node(
     })?;
     graphs.add_node(node, raw, graph, None);
     match wanted {
-        NodeParameters::Host(_, callback) => tie_callback(cx, raw_graph, CallbackId(callback)),
+        NodeParameters::Host(_, callback) => {
+            replace_function(cx, raw_graph, node, Some(CallbackId(callback)));
+        }
         NodeParameters::MemAlloc(bytes, _) => {
             cx.session.allocations().insert(outcome.dptr, bytes, Origin::GraphNode, place);
             graphs.add_lease(graph, Lease::new(outcome.dptr));
@@ -307,7 +324,7 @@ pub fn cuGraphNodeSetParams(cx: &mut CallContext<'_>, node: GraphNodeId, kind: u
     // SAFETY: as above.
     unsafe { cx.gpu().set_node(raw, &mut wanted) }?;
     if let NodeParameters::Host(_, callback) = wanted {
-        tie_callback(cx, graphs.graph_of(node)?, CallbackId(callback));
+        replace_function(cx, graphs.graph_of(node)?, node, Some(CallbackId(callback)));
     }
     Ok(())
 }
