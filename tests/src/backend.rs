@@ -44,7 +44,7 @@ fn option(name: &str) -> Option<String> {
 pub fn serve<B>(make: impl Fn(u32) -> B) -> ExitCode
 where
     B: VhostUserBackendMut<Bitmap = ()> + Send + Sync + 'static,
-    B::Vring: VringT<Memory>,
+    B::Vring: VringT<Memory> + Clone + Send + Sync,
 {
     let Some(socket) = option("--socket-path").map(PathBuf::from) else {
         eprintln!("--socket-path PATH is missing");

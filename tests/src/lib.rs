@@ -3,6 +3,7 @@
 //! What the test levels share: the table of programs, building and running them, daemons, and a front-end
 //! that says whatever a test wants it to say. `docs/testing.md` says what each level needs.
 
+pub mod backend;
 pub mod cases;
 pub mod daemon;
 pub mod fatbin;

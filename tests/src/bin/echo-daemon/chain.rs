@@ -2,13 +2,13 @@
 
 //! Descriptor chains: requests come out of them, and replies go into them.
 
+use vhost_cuda_tests::backend::Memory;
 use vhost_user_backend::{VringRwLock, VringT};
 use virtio_cuda_protocol::transport::ReplyHeader;
 use virtio_queue::QueueOwnedT;
-use vm_memory::{Bytes, GuestAddress, GuestMemoryAtomic, GuestMemoryLoadGuard, GuestMemoryMmap};
+use vm_memory::{Bytes, GuestAddress, GuestMemoryLoadGuard, GuestMemoryMmap};
 use zerocopy::IntoBytes;
 
-pub type Memory = GuestMemoryAtomic<GuestMemoryMmap>;
 pub type Snapshot = GuestMemoryLoadGuard<GuestMemoryMmap>;
 pub type Vring = VringRwLock<Memory>;
 

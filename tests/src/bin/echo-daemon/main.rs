@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
 //! A daemon that speaks the transport and answers the operations of `guest-driver/selftest/driver_test.h` in place of
-//! CUDA calls: for tests of the guest's driver alone. It takes the options of `vhost-user-cuda` and uses the socket and
-//! the number of queues.
+//! CUDA calls: for tests of the guest's driver alone.
 
 mod calls;
 mod chain;
@@ -10,24 +9,20 @@ mod pages;
 mod sessions;
 
 use std::io;
-use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::{Arc, RwLock};
 
-use vhost::vhost_user::Listener;
 use vhost::vhost_user::message::{VhostUserProtocolFeatures, VhostUserVirtioFeatures};
-use vhost_user_backend::{VhostUserBackendMut, VhostUserDaemon, VringT};
+use vhost_cuda_tests::backend::{self, Memory};
+use vhost_user_backend::{VhostUserBackendMut, VringT};
 use virtio_cuda_protocol::transport::{CONFIG_MAGIC, Config, PROTOCOL_VERSION};
-use vm_memory::{GuestAddressSpace, GuestMemoryAtomic, GuestMemoryMmap};
+use vm_memory::GuestAddressSpace;
 use vmm_sys_util::epoll::EventSet;
 use vmm_sys_util::event::{EventConsumer, EventFlag, EventNotifier, new_event_consumer_and_notifier};
-use zerocopy::{FromZeros, IntoBytes};
+use zerocopy::FromZeros;
 
-use chain::{Chain, Memory, Snapshot, Vring};
+use chain::{Chain, Snapshot, Vring};
 use sessions::{MAX_SESSIONS, Sessions};
 
-/// Entries that QEMU 10 gives every queue.
-const QUEUE_SIZE: usize = 1024;
 /// `VIRTIO_F_VERSION_1`, `VIRTIO_F_EVENT_IDX` and `VIRTIO_F_INDIRECT_DESC`.
 const FEATURES: u64 = 1 << 32 | 1 << 29 | 1 << 28;
 
@@ -60,16 +55,13 @@ impl VhostUserBackendMut for Echo {
         self.queues as usize + 1
     }
     fn max_queue_size(&self) -> usize {
-        QUEUE_SIZE
+        backend::QUEUE_SIZE
     }
     fn features(&self) -> u64 {
         FEATURES | VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits()
     }
     fn protocol_features(&self) -> VhostUserProtocolFeatures {
-        VhostUserProtocolFeatures::CONFIG
-            | VhostUserProtocolFeatures::MQ
-            | VhostUserProtocolFeatures::REPLY_ACK
-            | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS
+        backend::protocol_features()
     }
     fn set_event_idx(&mut self, _enabled: bool) {}
     fn update_memory(&mut self, memory: Memory) -> io::Result<()> {
@@ -85,8 +77,7 @@ impl VhostUserBackendMut for Echo {
         config.max_bulk_bytes = 64 << 20;
         config.max_sessions = MAX_SESSIONS;
         config.max_outstanding = 256;
-        let (start, end) = (offset as usize, offset.saturating_add(size) as usize);
-        config.as_bytes().get(start..end).unwrap_or_default().to_vec()
+        backend::piece(&config, offset, size)
     }
     fn set_config(&mut self, _offset: u32, _bytes: &[u8]) -> io::Result<()> {
         Ok(())
@@ -107,32 +98,6 @@ impl VhostUserBackendMut for Echo {
     }
 }
 
-fn option(name: &str) -> Option<String> {
-    let mut arguments = std::env::args();
-    arguments.find(|argument| argument == name)?;
-    arguments.next()
-}
-
 fn main() -> ExitCode {
-    let Some(socket) = option("--socket-path").map(PathBuf::from) else {
-        eprintln!("--socket-path PATH is missing");
-        return ExitCode::FAILURE;
-    };
-    let queues = option("--num-queues").and_then(|text| text.parse().ok()).unwrap_or(2);
-    let mut listener = match Listener::new(&socket, true) {
-        Ok(listener) => listener,
-        Err(error) => {
-            eprintln!("Cannot listen on {}: {error}", socket.display());
-            return ExitCode::FAILURE;
-        }
-    };
-    loop {
-        let echo = Echo { queues, memory: None, sessions: Sessions::default() };
-        let memory = GuestMemoryAtomic::new(GuestMemoryMmap::new());
-        let served = VhostUserDaemon::new("echo".into(), Arc::new(RwLock::new(echo)), memory)
-            .and_then(|mut daemon| daemon.start(&mut listener).and_then(|()| daemon.wait()));
-        if let Err(error) = served {
-            eprintln!("The front-end has gone: {error}");
-        }
-    }
+    backend::serve(|queues| Echo { queues, memory: None, sessions: Sessions::default() })
 }
