@@ -5,6 +5,7 @@
 //! says. The approximate functions are computed in double precision and rounded: closer to the true value than hardware.
 
 use super::checked::checked;
+use super::circular::circular;
 use super::directed::{self, Operation};
 use super::exponential::{exp2, log2};
 use super::lanes::{each1, each3_imm, map1, map2, map3};
@@ -244,8 +245,7 @@ pub(crate) fn approximate(name: &str, kind: Type, flushed: bool) -> Option<Handl
         ("rcp", Type::F32) => both!(|a: f64| 1.0 / a),
         ("sqrt", Type::F32) => both!(f64::sqrt),
         ("rsqrt", Type::F32) => both!(|a: f64| 1.0 / a.sqrt()),
-        ("sin", Type::F32) => both!(f64::sin),
-        ("cos", Type::F32) => both!(f64::cos),
+        ("sin" | "cos", Type::F32) => circular(name == "cos", flushed),
         ("lg2", Type::F32) if flushed => map1(|a: f32| flush(log2(flush(a)))),
         ("lg2", Type::F32) => map1(log2),
         ("ex2", Type::F32) if flushed => map1(|a: f32| flush(exp2(flush(a)))),

@@ -16,6 +16,7 @@ mod by_type;
 pub(crate) mod carry;
 pub(crate) mod check;
 mod checked;
+mod circular;
 pub(crate) mod cluster;
 pub(crate) mod compare;
 pub(crate) mod control;
