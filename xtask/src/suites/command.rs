@@ -3,7 +3,8 @@
 
 use std::fmt::Write;
 use std::fs;
-use std::path::PathBuf;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
@@ -63,7 +64,11 @@ pub fn run(paths: &Paths, arguments: &SuitesArguments) -> Result<u8> {
     if ways.contains(&Way::Native) && !has_gpu() {
         bail!("There is no GPU here for the way native");
     }
-    let libraries = stack(paths, &ways, &arguments.libraries)?;
+    let emulated = arguments.device == "emulated" || (arguments.device == "auto" && !has_gpu());
+    let mut libraries = stack(paths, &ways, &arguments.libraries)?;
+    if emulated {
+        libraries = vec![without_linker(&folder.join("libraries"), &libraries)?];
+    }
     let prepared = Prepared::new(paths, &suites, &folder, arguments.python.as_deref())?;
     let logs = new_log_folder(paths)?;
     let ready = Ready::new(paths, &ways, &arguments.device, native_runtime(paths), libraries, &logs)?;
@@ -71,7 +76,6 @@ pub fn run(paths: &Paths, arguments: &SuitesArguments) -> Result<u8> {
     let output = folder.join("outputs");
     let plan =
         Plan { prepared: &prepared, output: &output, limit: Duration::from_secs(arguments.timeout), jobs };
-    let emulated = arguments.device == "emulated" || (arguments.device == "auto" && !has_gpu());
     let mut report = Report::default();
     for suite in &suites {
         let units = prepared.units(paths, suite, arguments.checkout.as_deref())?;
@@ -109,6 +113,26 @@ fn stack(paths: &Paths, ways: &[Way], more: &[PathBuf]) -> Result<Vec<PathBuf>> 
         libraries.extend_from_slice(Toolkit::find(paths)?.libraries());
     }
     Ok(libraries)
+}
+
+/// A folder with what is in `folders`, but nvJitLink, whose machine code the emulator cannot execute: who does not find
+/// it links through the driver.
+fn without_linker(folder: &Path, folders: &[PathBuf]) -> Result<PathBuf> {
+    if folder.exists() {
+        fs::remove_dir_all(folder).with_context(|| format!("Cannot remove {}", folder.display()))?;
+    }
+    fs::create_dir_all(folder).with_context(|| format!("Cannot create {}", folder.display()))?;
+    for from in folders {
+        let entries = fs::read_dir(from).with_context(|| format!("Cannot list {}", from.display()))?;
+        for entry in entries {
+            let entry = entry?;
+            let to = folder.join(entry.file_name());
+            if !entry.file_name().to_string_lossy().starts_with("libnvJitLink") && !to.exists() {
+                symlink(entry.path(), &to).with_context(|| format!("Cannot create {}", to.display()))?;
+            }
+        }
+    }
+    Ok(folder.to_owned())
 }
 
 #[derive(Default)]
