@@ -361,7 +361,7 @@ fn pointers_are_described() {
         (std::ptr::from_ref(&local) as u64, 0, false, -2, 0),
     ];
     for (ptr, kind, is_managed, ordinal, owner) in cases {
-        let (mut context, mut memory_type, mut managed, mut device) = (1usize, 9u32, 9u8, 9i32);
+        let (mut context, mut memory_type, mut managed, mut device) = (1usize, 9u32, 9u32, 9i32);
         let attributes = [1u32, 2, 8, 9];
         let mut places: [*mut c_void; 4] = [
             std::ptr::from_mut(&mut context).cast(),
