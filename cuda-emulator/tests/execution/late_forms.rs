@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Forms as in `wide_forms` whose results an H200 has yet to say: `tests/data/h200-late.txt` has a line for each that is
-//! known. All are executed.
+//! Forms as in `wide_forms` that need shared memory: `tests/data/h200-late.txt` has what an H200 made of each. There the
+//! reductions in shared memory need a kernel with `.explicitcluster` (else error 715); the emulator executes them anyway.
 
 use crate::form::{Form, class, form, hash, inputs, known, run, write_files};
 use crate::wide_forms::module;
