@@ -136,7 +136,11 @@ impl Program {
 
     /// Parses and lowers several modules into one program, as the device linker does.
     pub fn link(ptx: &[&str]) -> Result<Program, LoadError> {
-        let modules = ptx.iter().map(|text| crate::ptx::parse(text)).collect::<Result<Vec<_>, _>>()?;
+        let mut texts = ptx.to_vec();
+        if ptx.iter().any(|text| text.contains("cudaCG")) {
+            texts.push(include_str!("lower/cooperative.ptx"));
+        }
+        let modules = texts.iter().map(|text| crate::ptx::parse(text)).collect::<Result<Vec<_>, _>>()?;
         crate::lower::link(&modules)
     }
 

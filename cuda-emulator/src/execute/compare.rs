@@ -98,6 +98,11 @@ pub(crate) fn operator_imm(operator: &str) -> Option<u64> {
     })
 }
 
+/// Whether a comparison ([`operator_imm`]) holds for integers in this order.
+pub(super) fn orders(imm: u64, order: Ordering) -> bool {
+    imm >> (order as i8 + 1) & 1 != 0
+}
+
 fn holds(a: f32, b: f32, imm: u64) -> bool {
     let bit = match a.partial_cmp(&b) {
         Some(Ordering::Less) => 0,

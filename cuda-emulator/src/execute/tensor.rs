@@ -100,7 +100,7 @@ unsafe fn scatter(
 }
 
 #[inline(always)]
-fn float(kind: Element, bits: u32) -> f64 {
+pub(super) fn float(kind: Element, bits: u32) -> f64 {
     f64::from(match kind {
         Element::F16 => tiny_float::f16(bits as u16),
         Element::Bf16 => tiny_float::bf16(bits as u16),
@@ -114,7 +114,7 @@ fn float(kind: Element, bits: u32) -> f64 {
 
 /// The bits of a sum in single precision, rounded towards zero; infinite when it is too large.
 #[inline(always)]
-fn truncated(sum: f64) -> u32 {
+pub(super) fn truncated(sum: f64) -> u32 {
     // The low 29 bits are those that an f32 does not have.
     let short = f64::from_bits(sum.to_bits() & !((1 << 29) - 1)) as f32;
     if sum.is_nan() { 0x7fff_ffff } else { short.to_bits() }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The SIMD video instructions: two or four small integers in a register of 32 bits.
 
+use super::compare::orders;
 use super::lanes::each3_imm;
 use crate::lower::code::Handler;
 
@@ -15,15 +16,24 @@ pub(crate) mod imm {
     pub(crate) const ADD: u64 = 16;
     /// Four elements instead of two.
     pub(crate) const FOUR: u64 = 32;
+    /// The comparison of vset, as [`super::super::compare::orders`] has it.
+    pub(crate) const TEST_SHIFT: u32 = 8;
+    /// The elements that are written or added, a bit each.
+    pub(crate) const MASK_SHIFT: u32 = 12;
+    /// Where the elements of the two operands come from, four bits each: those of `a`, then those of `b`.
+    pub(crate) const FIRST_SHIFT: u32 = 16;
+    pub(crate) const SECOND_SHIFT: u32 = 32;
 }
 
-fn elements(word: u32, signed: bool, four: bool) -> [i32; 4] {
+/// The elements of an operand, picked from those of `a` and `b`.
+fn elements(words: [u32; 2], picks: u64, signed: bool, four: bool) -> [i32; 4] {
     let (bits, count) = if four { (8, 4) } else { (16, 2) };
     std::array::from_fn(|index| {
         if index >= count {
             return 0;
         }
-        let part = word << (32 - bits - bits * index as u32);
+        let pick = (picks >> (4 * index)) as usize & (2 * count - 1);
+        let part = words[pick / count] << (32 - bits - bits * (pick % count) as u32);
         if signed { part.cast_signed() >> (32 - bits) } else { (part >> (32 - bits)).cast_signed() }
     })
 }
@@ -31,12 +41,12 @@ fn elements(word: u32, signed: bool, four: bool) -> [i32; 4] {
 fn apply(a: u32, b: u32, c: u32, flags: u64, operation: impl Fn(i32, i32) -> i32) -> u32 {
     let four = flags & imm::FOUR != 0;
     let (bits, count) = if four { (8, 4) } else { (16, 2) };
-    let (a, b) =
-        (elements(a, flags & imm::A_SIGNED != 0, four), elements(b, flags & imm::B_SIGNED != 0, four));
+    let first = elements([a, b], flags >> imm::FIRST_SHIFT, flags & imm::A_SIGNED != 0, four);
+    let second = elements([a, b], flags >> imm::SECOND_SHIFT, flags & imm::B_SIGNED != 0, four);
     let mut sum = c;
-    let mut merged = 0;
-    for index in 0..count {
-        let mut value = operation(a[index], b[index]);
+    let mut merged = c;
+    for index in (0..count).filter(|index| flags >> imm::MASK_SHIFT >> index & 1 != 0) {
+        let mut value = operation(first[index], second[index]);
         if flags & imm::SATURATE != 0 {
             let signed = flags & imm::SIGNED != 0;
             let (least, most) =
@@ -44,12 +54,13 @@ fn apply(a: u32, b: u32, c: u32, flags: u64, operation: impl Fn(i32, i32) -> i32
             value = value.clamp(least, most);
         }
         sum = sum.wrapping_add(value.cast_unsigned());
-        merged |= (value.cast_unsigned() & ((1 << bits) - 1)) << (bits * index as u32);
+        let (ones, shift) = ((1_u32 << bits) - 1, bits * index as u32);
+        merged = merged & !(ones << shift) | (value.cast_unsigned() & ones) << shift;
     }
     if flags & imm::ADD != 0 { sum } else { merged }
 }
 
-/// `ops[0]` from `ops[1]`, `ops[2]` and the addend `ops[3]`; how, the parameter says.
+/// `ops[0]` from `ops[1]`, `ops[2]` and the addend or the rest `ops[3]`; how, the parameter says.
 pub(crate) fn select(name: &str) -> Option<Handler> {
     Some(match name {
         "vadd" => each3_imm(|a: u32, b: u32, c: u32, imm| apply(a, b, c, imm, |a, b| a + b)),
@@ -59,6 +70,9 @@ pub(crate) fn select(name: &str) -> Option<Handler> {
         "vmax" => each3_imm(|a: u32, b: u32, c: u32, imm| apply(a, b, c, imm, i32::max)),
         "vavrg" => each3_imm(|a: u32, b: u32, c: u32, imm| {
             apply(a, b, c, imm, |a, b| if a + b >= 0 { (a + b + 1) >> 1 } else { (a + b) >> 1 })
+        }),
+        "vset" => each3_imm(|a: u32, b: u32, c: u32, imm| {
+            apply(a, b, c, imm, |a, b| i32::from(orders(imm >> imm::TEST_SHIFT, a.cmp(&b))))
         }),
         _ => return None,
     })

@@ -20,7 +20,9 @@ unsafe fn meet(machine: &mut Machine<'_>, instr: &Instr, operand: usize) -> Opti
 }
 
 /// Runs `operation` for each group of lanes that name the same members in `ops[operand]`, with the lanes of the group in
-/// `machine.mask`: groups of a warp may execute the same instruction side by side.
+/// `machine.mask`: groups of a warp may execute the same instruction side by side. It gets the members that are here: the
+/// group itself, unless a lane names others than those that name it. PTX gives that no meaning; programs rely on what
+/// hardware makes of it.
 ///
 /// # Safety
 /// As [`meet`].
@@ -49,7 +51,7 @@ unsafe fn each_group(
         let group = same.fold(0, |bits, lane| bits | 1 << lane);
         left &= !group;
         machine.mask = group;
-        operation(machine, group);
+        operation(machine, members & mask);
     }
     machine.mask = mask;
     Flow::Next

@@ -3,7 +3,7 @@
 
 use super::code::Handler;
 use super::draft::{Arg, Width};
-use super::families::{arithmetic, atomics, comparison, control, conversion, memory, moves, warps};
+use super::families::{arithmetic, atomics, comparison, control, conversion, memory, moves, video, warps};
 use super::function::Function;
 use super::modifiers::Modifiers;
 use super::operands::Inst;
@@ -34,7 +34,10 @@ pub(super) fn instruction<'a>(f: &mut Function<'_, 'a>, ast: &ast::Instruction<'
         }
         "setp" | "set" | "selp" | "slct" | "testp" => comparison::lower(f, &mut inst, name),
         "vadd2" | "vadd4" | "vsub2" | "vsub4" | "vabsdiff2" | "vabsdiff4" | "vmin2" | "vmin4" | "vmax2"
-        | "vmax4" | "vavrg2" | "vavrg4" => arithmetic::video(f, &mut inst, name),
+        | "vmax4" | "vavrg2" | "vavrg4" | "vset2" | "vset4" => video::several(f, &mut inst, name),
+        "vadd" | "vsub" | "vabsdiff" | "vmin" | "vmax" | "vshl" | "vshr" | "vset" | "vmad" => {
+            video::one(f, &mut inst, name)
+        }
         "cvt" => conversion::lower(f, &mut inst),
         "mov" | "cvta" | "isspacep" | "mapa" | "getctarank" => moves::lower(f, &mut inst, name),
         "ld" | "ldu" | "st" | "prefetch" | "prefetchu" | "applypriority" | "discard" | "createpolicy"
@@ -124,6 +127,17 @@ pub(super) fn stays(opcode: &str) -> bool {
             | "vmax4"
             | "vavrg2"
             | "vavrg4"
+            | "vset2"
+            | "vset4"
+            | "vadd"
+            | "vsub"
+            | "vabsdiff"
+            | "vmin"
+            | "vmax"
+            | "vshl"
+            | "vshr"
+            | "vset"
+            | "vmad"
             | "cvt"
             | "mov"
             | "cvta"

@@ -175,6 +175,8 @@ pub(crate) enum Operand<'a> {
     Immediate(Immediate),
     /// `!p`
     Not(&'a str),
+    /// `-r`
+    Minus(&'a str),
     /// `p|q`
     Pair(&'a str, &'a str),
     /// `{a, b}`

@@ -61,6 +61,10 @@ impl<'t, 'a> Cursor<'t, 'a> {
         matches!(second, Some(TokenKind::Number(Immediate::F32(_) | Immediate::F64(_))))
     }
 
+    pub(super) fn is_second_word(&self) -> bool {
+        matches!(self.tokens.get(self.at + 1).map(|token| token.kind), Some(TokenKind::Word(_)))
+    }
+
     pub(super) fn advance(&mut self) {
         self.at = (self.at + 1).min(self.tokens.len());
     }

@@ -35,6 +35,10 @@ pub(super) fn operand<'a>(cursor: &mut Cursor<'_, 'a>) -> Result<Operand<'a>, Lo
             cursor.advance();
             cursor.word("a predicate").map(Operand::Not)
         }
+        TokenKind::Punctuation(b'-') if cursor.is_second_word() => {
+            cursor.advance();
+            cursor.word("a register").map(Operand::Minus)
+        }
         TokenKind::Word(name) => {
             cursor.advance();
             if cursor.take(b'|') {

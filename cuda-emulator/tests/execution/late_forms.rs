@@ -63,6 +63,8 @@ fn forms() -> Vec<Form> {
     }
     bulk_reduction(&mut list, true, "add", "f32");
     bulk_reduction(&mut list, true, "add", "f64");
+    crate::matrices::quad_forms(&mut list);
+    crate::video::forms(&mut list);
     list
 }
 

@@ -4,6 +4,7 @@
 mod approximations;
 mod checks;
 mod control;
+mod cooperation;
 mod form;
 mod forms;
 mod harness;
@@ -17,5 +18,6 @@ mod programs;
 mod scattered;
 mod sweeps;
 mod translated;
+mod video;
 mod warps;
 mod wide_forms;

@@ -159,6 +159,16 @@ pub(crate) fn matrix_forms(list: &mut Vec<Form>) {
     }
 }
 
+/// `mma.m8n8k4` of f16.
+pub(crate) fn quad_forms(list: &mut Vec<Form>) {
+    for layouts in ["row.row", "row.col", "col.row", "col.col"] {
+        for (d, c, in_c, in_d) in [("f32", "f32", 8, 8), ("f16", "f16", 4, 4), ("f32", "f16", 4, 8)] {
+            let opcode = format!("mma.sync.aligned.m8n8k4.{layouts}.{d}.f16.f16.{c}");
+            list.push(multiply(&opcode, [d, "f16", "f16", c], [2, 2, in_c, in_d]));
+        }
+    }
+}
+
 /// Loads, multiplies and stores by way of shared memory; the layout of the fragments does not show. Matrices of at most 512
 /// bytes: that is what the lanes write.
 pub(crate) fn wmma_forms(list: &mut Vec<Form>) {

@@ -169,3 +169,18 @@ fn barriers_in_shared_memory() {
     );
     assert_eq!(values, (0..64).map(|i| (i ^ 32) + 1000).collect::<Vec<u32>>());
 }
+
+/// Without meaning by the manual: a lane names others only. Hardware gives it the votes of those.
+#[test]
+fn a_lane_may_ask_for_the_votes_of_others() {
+    let device = Device::kernel(
+        "mov.u32 %r0, %tid.x; and.b32 %r1, %r0, 5; setp.ne.u32 %p0, %r1, 0; mov.u32 %r2, %lanemask_lt;\n\
+         vote.sync.ballot.b32 %r3, %p0, %r2; popc.b32 %r3, %r3;\n\
+         mul.wide.u32 %d0, %r0, 4; ld.param.u64 %d1, [p0]; add.u64 %d1, %d1, %d0; st.global.u32 [%d1], %r3;",
+    );
+    let out = device.upload(&[0_u32; 32]);
+    device.run("k", WARP.0, WARP.1, &[out]).unwrap();
+    let expected: Vec<u32> =
+        (0..32_u32).map(|lane| (0..lane).filter(|n| n & 5 != 0).count() as u32).collect();
+    assert_eq!(device.download::<u32>(out, 32), expected);
+}

@@ -5,7 +5,7 @@ use crate::execute::carry::{SETS_CARRY, USES_CARRY};
 use crate::execute::float::{self, Extremum};
 use crate::execute::half::{self, HalfModifiers};
 use crate::execute::round::Rounding;
-use crate::execute::{carry, integer, video};
+use crate::execute::{carry, integer};
 use crate::lower::function::Function;
 use crate::lower::instruction::{simple, with_imm};
 use crate::lower::operands::Inst;
@@ -134,27 +134,6 @@ fn extended<'a>(
     let draft = f.emit(handler, &[target, a, b, c]);
     draft.aux = if uses { USES_CARRY } else { 0 } | if sets { SETS_CARRY } else { 0 };
     Ok(())
-}
-
-/// The SIMD video instructions, without element selectors and masks.
-pub(in crate::lower) fn video<'a>(
-    f: &mut Function<'_, 'a>,
-    inst: &mut Inst<'_, 'a>,
-    name: &str,
-) -> Result<(), LoadError> {
-    let m = &mut inst.modifiers;
-    let (base, count) = name.split_at(name.len() - 1);
-    let mut imm = if count == "4" { video::imm::FOUR } else { 0 };
-    for bit in [video::imm::SIGNED, video::imm::A_SIGNED, video::imm::B_SIGNED] {
-        imm |= match m.kind()? {
-            Type::S32 => bit,
-            Type::U32 => 0,
-            _ => return Err(m.unsupported()),
-        };
-    }
-    imm |= if m.take("sat") { video::imm::SATURATE } else { 0 };
-    imm |= if m.take("add") { video::imm::ADD } else { 0 };
-    with_imm(f, inst, (video::select(base), imm), Type::B32, &[Type::B32; 3])
 }
 
 fn dot_product<'a>(f: &mut Function<'_, 'a>, inst: &mut Inst<'_, 'a>, name: &str) -> Result<(), LoadError> {

@@ -13,4 +13,5 @@ pub(super) mod memory;
 pub(super) mod moves;
 pub(super) mod tensor;
 pub(super) mod textures;
+pub(super) mod video;
 pub(super) mod warps;

@@ -4,7 +4,7 @@
 use super::memory::{Address, address, place};
 use crate::execute::access::aux;
 use crate::execute::fragment::{BitOperation, Element, Matrices, Role, Shape};
-use crate::execute::{matrix_memory, tensor};
+use crate::execute::{matrix_memory, quad_tensor, tensor};
 use crate::lower::draft::{Arg, Width};
 use crate::lower::function::Function;
 use crate::lower::instruction::simple;
@@ -152,6 +152,11 @@ fn multiply<'a>(f: &mut Function<'_, 'a>, inst: &mut Inst<'_, 'a>, wmma: bool) -
         types.push(element);
     }
     m.finish()?;
+    if let ([8, 8, 4], false, [d, Element::F16, Element::F16, c], false) =
+        ([rows, columns, depth], wmma, &types[..], saturate)
+    {
+        return quads(f, inst, layouts, (*d, *c));
+    }
     let (d, a, b, c) = match types[..] {
         [d, a, b, c] => (d, a, b, c),
         // f16 leaves out the types of A and B.
@@ -186,6 +191,42 @@ fn multiply<'a>(f: &mut Function<'_, 'a>, inst: &mut Inst<'_, 'a>, wmma: bool) -
     let draft = f.emit(tensor::multiply(&shape), &[]);
     draft.aux = index;
     draft.more = more;
+    Ok(())
+}
+
+/// mma.m8n8k4 of f16: four products at once, each of eight lanes.
+fn quads<'a>(
+    f: &mut Function<'_, 'a>,
+    inst: &Inst<'_, 'a>,
+    layouts: [Option<&str>; 2],
+    (d, c): (Element, Element),
+) -> Result<(), LoadError> {
+    let registers = |element: Element| match element {
+        Element::F16 => Some(4),
+        Element::F32 => Some(8),
+        _ => None,
+    };
+    let counts = registers(d).zip(registers(c)).filter(|_| !layouts.contains(&None));
+    let (in_d, in_c) = inst.modifiers.require(counts)?;
+    inst.expect(4)?;
+    let mut sources = Vec::new();
+    for (index, count) in [(1, 2), (2, 2), (3, in_c)] {
+        for operand in list(f, inst.operand(index)?, count)? {
+            sources.push(f.source(operand, Type::B32)?);
+        }
+    }
+    let mut more = Vec::new();
+    for operand in list(f, inst.operand(0)?, in_d)? {
+        more.push(f.target(operand, Type::B32)?);
+    }
+    more.extend(sources);
+    let flag = |set: bool, bit: u32| if set { bit } else { 0 };
+    let draft = f.emit(quad_tensor::multiply(), &[]);
+    draft.more = more;
+    draft.aux = flag(layouts[0] == Some("col"), quad_tensor::A_BY_COLUMN)
+        | flag(layouts[1] == Some("col"), quad_tensor::B_BY_COLUMN)
+        | flag(c == Element::F32, quad_tensor::C_WIDE)
+        | flag(d == Element::F32, quad_tensor::D_WIDE);
     Ok(())
 }
 
