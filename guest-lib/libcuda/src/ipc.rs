@@ -104,6 +104,7 @@ entry_points! {
     /// Offers memory of `cuMemAlloc` to other processes.
     call cuIpcGetMemHandle(api, pHandle: Out<Handle>, dptr: u64) {
         pHandle.check()?;
+        api.driver.memory.ahead.share();
         pHandle.set(Handle::new(calls::cuIpcGetMemHandle(&mut api.in_context()?, DevicePtr(dptr))?))
     }
 

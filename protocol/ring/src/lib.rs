@@ -19,6 +19,7 @@ mod consumer;
 pub mod layout;
 mod memory;
 mod producer;
+pub mod streaming;
 mod sync;
 
 pub use consumer::{Consumer, Corrupt, Record};

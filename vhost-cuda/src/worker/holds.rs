@@ -8,11 +8,25 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use super::allocations::{Allocations, Origin};
 use super::gpu::CuResult;
 
-/// How many calls use which windows, by the windows' addresses on the GPU.
+/// How many calls use which windows.
 #[derive(Debug, Default)]
 pub struct Holds {
-    counts: Mutex<Vec<(u64, u32)>>,
+    state: Mutex<State>,
     released: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// By the windows' addresses on the GPU.
+    counts: Vec<(u64, u32)>,
+    /// Threads that wait for a release: mostly none, and waking nobody would be a system call, too.
+    waiting: usize,
+}
+
+impl State {
+    fn holds(&self, base: u64) -> bool {
+        self.counts.iter().any(|(held, _)| *held == base)
+    }
 }
 
 /// The windows that one call uses, until it is dropped.
@@ -38,30 +52,32 @@ impl Holds {
                 allocations.check(address, bytes)?;
             }
         }
-        let mut counts = self.counts();
+        let mut state = self.state();
         for (base, _) in &windows {
-            match counts.iter_mut().find(|(held, _)| held == base) {
+            match state.counts.iter_mut().find(|(held, _)| held == base) {
                 Some((_, count)) => *count += 1,
-                None => counts.push((*base, 1)),
+                None => state.counts.push((*base, 1)),
             }
         }
-        drop(counts);
+        drop(state);
         Ok(Held { holds: self, windows })
     }
 
     /// Whether a call uses the window at `base`.
     pub fn is_held(&self, base: u64) -> bool {
-        self.counts().iter().any(|(held, _)| *held == base)
+        self.state().holds(base)
     }
 
     /// Waits until no call uses the window at `base`.
     pub fn wait(&self, base: u64) {
-        let held = |counts: &mut Vec<(u64, u32)>| counts.iter().any(|(held, _)| *held == base);
-        drop(self.released.wait_while(self.counts(), held));
+        let mut state = self.state();
+        state.waiting += 1;
+        let waited = self.released.wait_while(state, |state| state.holds(base));
+        waited.unwrap_or_else(PoisonError::into_inner).waiting -= 1;
     }
 
-    fn counts(&self) -> MutexGuard<'_, Vec<(u64, u32)>> {
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -81,15 +97,15 @@ impl Drop for Held<'_> {
         if self.windows.is_empty() {
             return;
         }
-        let mut counts = self.holds.counts();
+        let mut state = self.holds.state();
         for (base, _) in &self.windows {
-            if let Some((_, count)) = counts.iter_mut().find(|(held, _)| held == base) {
+            if let Some((_, count)) = state.counts.iter_mut().find(|(held, _)| held == base) {
                 *count -= 1;
             }
         }
-        let before = counts.len();
-        counts.retain(|(_, count)| *count > 0);
-        if counts.len() < before {
+        let before = state.counts.len();
+        state.counts.retain(|(_, count)| *count > 0);
+        if state.counts.len() < before && state.waiting > 0 {
             self.holds.released.notify_all();
         }
     }

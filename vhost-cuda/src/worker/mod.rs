@@ -32,7 +32,6 @@ mod sandbox;
 mod sharing;
 mod start;
 mod state;
-mod streaming;
 mod window;
 
 use std::os::unix::net::UnixStream;

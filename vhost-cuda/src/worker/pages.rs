@@ -12,8 +12,8 @@ use vm_memory::{
 };
 
 use super::gpu::{CuResult, CudaError};
-use super::streaming;
 use crate::link::Region;
+use virtio_cuda_ring::streaming;
 
 /// Guest memory as the daemon described it last.
 #[derive(Debug, Default)]

@@ -64,7 +64,11 @@ fn bring_up(args: &WorkerArgs) -> anyhow::Result<(SessionState, Ready)> {
     let (driver_version,) = gpu.cuDriverGetVersion().context("cuDriverGetVersion")?;
     let (count,) = gpu.cuDeviceGetCount().context("cuDeviceGetCount")?;
     let device_count = u32::try_from(count).unwrap_or(0);
-    let limits = SessionLimits { memory: args.memory_limit, copy_threads: args.copy_threads as usize };
+    let limits = SessionLimits {
+        memory: args.memory_limit,
+        copy_threads: args.copy_threads as usize,
+        tells_use_after_free: args.emulated,
+    };
     // SAFETY: the daemon made this socket for this process alone.
     let images = Images::new(unsafe { UnixStream::from_raw_fd(args.images_fd) });
     // SAFETY: as above.

@@ -45,6 +45,8 @@ pub struct SessionState {
     pub copies: Engine,
     /// How long they take.
     pub copy_time: CopyTime,
+    /// See [`SessionLimits::tells_use_after_free`].
+    pub tells_use_after_free: bool,
     /// Windows that calls use.
     pub holds: Holds,
     /// Graphs and what is in them.
@@ -94,6 +96,8 @@ pub struct SessionLimits {
     pub memory: Option<u64>,
     /// Threads that copy guest pages.
     pub copy_threads: usize,
+    /// The device knows which memory was freed, and tells who uses it all the same: it has to be freed then.
+    pub tells_use_after_free: bool,
 }
 
 impl SessionState {
@@ -115,6 +119,7 @@ impl SessionState {
             objects: Objects::default(),
             copies: Engine::new(limits.copy_threads),
             copy_time: CopyTime::default(),
+            tells_use_after_free: limits.tells_use_after_free,
             holds: Holds::default(),
             graphs: Graphs::default(),
             exec_callbacks: ExecCallbacks::default(),

@@ -2,10 +2,11 @@
 
 //! Small allocations ahead of need: who allocates many of one size gets most of them without asking the device.
 //!
-//! They are allocations of the driver like all others, made in the context that they are for. What lies ready is
-//! given back when memory runs out.
+//! They are allocations of the driver like all others, made in the context that they are for. What is freed of such
+//! sizes lies ready, too, if the device leaves it to us. What lies ready is given back when memory runs out.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use virtio_cuda_client::protocol::DevicePtr;
@@ -26,9 +27,14 @@ const MOST_AT_ONCE: u64 = 64;
 /// Sizes that are remembered.
 const MAX_SIZES: usize = 16;
 
-/// What lies ready, by context and size.
+/// What lies ready.
 #[derive(Debug, Default)]
-pub struct Ahead(Mutex<HashMap<(u64, u64), Stock>>);
+pub struct Ahead {
+    /// By context and size.
+    stocks: Mutex<HashMap<(u64, u64), Stock>>,
+    /// Other processes may have some of what is allocated: nothing is kept.
+    shared: AtomicBool,
+}
 
 #[derive(Debug, Default)]
 struct Stock {
@@ -47,7 +53,21 @@ impl Stock {
 
 impl Ahead {
     fn stocks(&self) -> MutexGuard<'_, HashMap<(u64, u64), Stock>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.stocks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Some allocation is offered to other processes.
+    pub fn share(&self) {
+        self.shared.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether an allocation of that size is worth keeping.
+    fn wants(&self, context: u64, bytes: u64) -> bool {
+        let stocks = self.stocks();
+        let stock = stocks.get(&(context, bytes));
+        let room = |stock: &Stock| (stock.ready.len() as u64) < MAX_READY_BYTES / bytes;
+        !self.shared.load(Ordering::Relaxed)
+            && stock.is_some_and(|stock| stock.asked >= ONE_BY_ONE && room(stock))
     }
 
     /// Forgets what was made in a context that is gone.
@@ -108,6 +128,19 @@ impl Api {
         Ok(first)
     }
 
+    /// Frees an allocation of `bytes` bytes that was made in `context`, or keeps it.
+    pub fn free_or_keep(&self, address: u64, bytes: u64, context: u64) -> Result<(), CudaError> {
+        let ahead = &self.driver.memory.ahead;
+        let may = bytes <= MAX_BYTES && context == current() && self.may_post(0);
+        if !may || virtio_cuda_client::call::is_broken() || !ahead.wants(context, bytes) {
+            return calls::cuMemFree_v2(&mut self.call(), DevicePtr(address));
+        }
+        if calls::memory_free_or_keep(&mut self.in_context()?, DevicePtr(address))? != 0 {
+            ahead.stocks().entry((context, bytes)).or_default().ready.push(address);
+        }
+        Ok(())
+    }
+
     /// Frees what lies ready; whether there was anything.
     fn give_back_ready(&self) -> bool {
         let stocks = std::mem::take(&mut *self.driver.memory.ahead.stocks());
@@ -123,6 +156,22 @@ impl Api {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_allocated_often_is_kept_up_to_a_limit() {
+        let ahead = Ahead::default();
+        assert!(!ahead.wants(1, 4096));
+        let stock = |asked, count| Stock { ready: vec![0; count], asked };
+        ahead.stocks().insert((1, 4096), stock(ONE_BY_ONE - 1, 0));
+        assert!(!ahead.wants(1, 4096), "a few only");
+        ahead.stocks().insert((1, 4096), stock(ONE_BY_ONE, 255));
+        assert!(ahead.wants(1, 4096) && !ahead.wants(2, 4096) && !ahead.wants(1, 8192));
+        ahead.stocks().insert((1, 4096), stock(ONE_BY_ONE, 256));
+        assert!(!ahead.wants(1, 4096), "a mebibyte lies ready");
+        ahead.stocks().insert((1, 4096), stock(ONE_BY_ONE, 0));
+        ahead.share();
+        assert!(!ahead.wants(1, 4096));
+    }
 
     #[test]
     fn more_are_made_at_once_the_more_are_asked_for() {

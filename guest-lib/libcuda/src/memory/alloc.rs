@@ -27,7 +27,11 @@ fn free(api: Api, dptr: u64) -> Result<(), CudaError> {
     // to another thread as soon as it is free.
     let known = ranges.device(dptr).filter(|range| range.start == dptr && range.owner == 0);
     ranges.remove_device_where(|range| range.start == dptr && range.owner == 0);
-    calls::cuMemFree_v2(&mut api.call(), DevicePtr(dptr)).inspect_err(|_| {
+    let freed = match &known {
+        Some(range) if range.pool == 0 => api.free_or_keep(dptr, range.bytes, range.context),
+        _ => calls::cuMemFree_v2(&mut api.call(), DevicePtr(dptr)),
+    };
+    freed.inspect_err(|_| {
         if let Some(range) = known {
             ranges.add_device(range);
         }

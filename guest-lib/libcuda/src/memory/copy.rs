@@ -14,6 +14,7 @@ use crate::ffi::{HostPtr, In, Out};
 use crate::graph::copy_params::EndPlace;
 use crate::memory::pieces::each_piece;
 use crate::memory::ranges::HostKind;
+use crate::memory::routes::Route;
 use crate::stream::PER_THREAD;
 
 /// Pinned memory up to this size is copied to the device like pageable memory by calls that wait: they need not
@@ -193,9 +194,12 @@ impl Api {
         {
             return Ok(());
         }
+        if self.by_staging(source, (dst, true), (timing, self.queue_of(timing)))? {
+            return Ok(());
+        }
         let itinerary = self.itinerary(source, stream)?;
         let post = bytes <= INLINE_BYTES && self.may_post_to(dst, bytes as u64, timing);
-        each_piece(bytes, itinerary, |offset, length| {
+        let copy_piece = |offset, length| {
             let memory = UserMemory { address: source.address + offset, bytes: length };
             let at = DevicePtr(dst + offset as u64);
             self.with_room(|| {
@@ -208,7 +212,9 @@ impl Api {
                     Some(stream) => calls::cuMemcpyHtoDAsync_v2(&mut call, at, stream),
                 }
             })
-        })
+        };
+        let routes = &self.driver.memory.routes;
+        routes.measured(Route::Pages, bytes, || each_piece(bytes, itinerary, copy_piece))
     }
 
     /// Whether a copy of bytes that travel with the call may be posted. One that waits first waits for the stream,
@@ -234,8 +240,11 @@ impl Api {
         {
             return Ok(());
         }
+        if self.by_staging(target, (src, false), (timing, self.queue_of(timing)))? {
+            return Ok(());
+        }
         let itinerary = self.itinerary(target, stream)?;
-        each_piece(bytes, itinerary, |offset, length| {
+        let copy_piece = |offset, length| {
             let memory = UserMemory { address: target.address + offset, bytes: length };
             let at = DevicePtr(src + offset as u64);
             self.with_room(|| {
@@ -245,7 +254,9 @@ impl Api {
                     Some(stream) => calls::cuMemcpyDtoHAsync_v2(&mut call, at, stream),
                 }
             })
-        })
+        };
+        let routes = &self.driver.memory.routes;
+        routes.measured(Route::Pages, bytes, || each_piece(bytes, itinerary, copy_piece))
     }
 
     /// The stream in which a copy happens.

@@ -38,34 +38,46 @@ struct State {
 }
 
 /// Helpers of this process.
-#[derive(Default)]
 pub struct Helpers {
+    most: usize,
     state: Mutex<State>,
     some: Condvar,
 }
 
 impl Helpers {
+    /// At most `most` threads; none yet.
+    pub fn new(most: usize) -> Self {
+        Self { most, state: Mutex::default(), some: Condvar::new() }
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs `work` here and in up to `count` helpers, of which there are at most `most`. Returns when all have
-    /// returned from it.
-    pub fn run(&'static self, count: usize, most: usize, work: &Work<'_>) {
+    /// Runs `work` here and in up to `count` helpers. Returns when all have returned from it.
+    pub fn run(&'static self, count: usize, work: &Work<'_>) {
+        self.run_beside(count, work, work);
+    }
+
+    /// Runs `own` here, and `work` in up to `count` helpers meanwhile. Returns when all have returned.
+    pub fn run_beside<T>(&'static self, count: usize, work: &Work<'_>, own: impl FnOnce() -> T) -> T {
         // SAFETY: only the lifetime changes. The job leaves `wanted` and `running` falls to 0 before `work` is
         // given back, below, also when it panics.
         let work_for_ever = unsafe { std::mem::transmute::<*const Work<'_>, *const Work<'static>>(work) };
         let job = Arc::new(Job { work: work_for_ever, running: Mutex::new(0), changed: Condvar::new() });
         let _end = End { helpers: self, job: &job };
-        self.ask(&job, count, most);
-        work();
+        self.ask(&job, count);
+        own()
     }
 
-    fn ask(&'static self, job: &Arc<Job>, count: usize, most: usize) {
+    fn ask(&'static self, job: &Arc<Job>, count: usize) {
+        if count == 0 {
+            return;
+        }
         let mut state = self.state();
         for _ in 0..count {
             state.wanted.push_back(job.clone());
-            if state.wanted.len() > state.idle && state.threads < most {
+            if state.wanted.len() > state.idle && state.threads < self.most {
                 let name = format!("cuda-copy-{}", state.threads);
                 let started = without_signals(|| thread::Builder::new().name(name).spawn(|| self.serve()));
                 // Without the thread, those that are there do its part.
@@ -152,12 +164,12 @@ mod tests {
 
     #[test]
     fn work_that_is_held_up_holds_no_other_up() {
-        static HELPERS: LazyLock<Helpers> = LazyLock::new(Helpers::default);
+        static HELPERS: LazyLock<Helpers> = LazyLock::new(|| Helpers::new(2));
         let (first, gate) = (AtomicUsize::new(0), Mutex::new(()));
         let closed = gate.lock().unwrap();
         thread::scope(|scope| {
             scope.spawn(|| {
-                HELPERS.run(2, 2, &|| {
+                HELPERS.run(2, &|| {
                     first.fetch_add(1, Ordering::SeqCst);
                     drop(gate.lock().unwrap());
                 })
@@ -167,7 +179,7 @@ mod tests {
             }
             // All helpers wait at the gate: this thread does its work alone.
             let second = AtomicUsize::new(0);
-            HELPERS.run(2, 2, &|| {
+            HELPERS.run(2, &|| {
                 second.fetch_add(1, Ordering::SeqCst);
             });
             assert_eq!(second.into_inner(), 1);

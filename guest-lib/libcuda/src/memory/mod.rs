@@ -13,14 +13,18 @@ pub mod claims;
 pub mod copy;
 pub mod copy_array;
 pub mod copy_box;
+pub mod crew;
 pub mod helpers;
 pub mod host;
 pub mod managed;
 pub mod pieces;
 pub mod pointer;
 pub mod ranges;
+pub mod routes;
 pub mod set;
 pub mod shadow;
+pub mod staged;
+pub mod staging;
 pub mod window;
 
 use virtio_cuda_client::CudaError;
@@ -32,7 +36,9 @@ use crate::memory::ahead::Ahead;
 use crate::memory::cache::Cache;
 use crate::memory::claims::Claims;
 use crate::memory::ranges::{DeviceRange, HostKind, Ranges};
+use crate::memory::routes::Routes;
 use crate::memory::shadow::Shadows;
+use crate::memory::staging::Stagings;
 use crate::memory::window::Window;
 use crate::module_table::Variable;
 use crate::post::Quiet;
@@ -48,6 +54,10 @@ pub struct Memory {
     pub claims: Claims,
     /// Ordinary buffers that come again.
     pub cache: Cache,
+    /// How fast copies of ordinary buffers were.
+    pub routes: Routes,
+    /// Pinned memory for copies of ordinary buffers.
+    pub stagings: Stagings,
     /// `__managed__` variables.
     pub shadows: Shadows,
     /// What programs said about managed memory.
@@ -115,6 +125,7 @@ impl Driver {
         self.textures.forget_context(context);
         self.memory.cache.forget_context(context);
         self.memory.ahead.forget_context(context);
+        self.memory.stagings.forget_context(context);
         self.memory.ranges.remove_device_where(|range| range.context == context);
         let of_context =
             |range: &ranges::HostRange| range.context == context && range.kind != HostKind::ManagedVariable;

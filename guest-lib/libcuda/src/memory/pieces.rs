@@ -11,10 +11,9 @@ use virtio_cuda_client::transport::{Itinerary, MOST_AT_ONCE};
 use crate::memory::helpers::Helpers;
 
 /// Those of the process.
-static HELPERS: LazyLock<Helpers> = LazyLock::new(Helpers::default);
+pub static HELPERS: LazyLock<Helpers> = LazyLock::new(|| Helpers::new(MOST_AT_ONCE - 1));
 
 /// Runs `copy` for the offset and length of each piece of `bytes` bytes. With `at_once` above 1, threads help.
-///
 ///
 /// Errors: the first one; pieces that were not begun by then never are.
 pub fn each_piece(
@@ -41,7 +40,7 @@ pub fn each_piece(
     };
     let wanted = itinerary.at_once.min(count).saturating_sub(1);
     if wanted > 0 {
-        HELPERS.run(wanted, MOST_AT_ONCE - 1, &work);
+        HELPERS.run(wanted, &work);
     } else {
         work();
     }

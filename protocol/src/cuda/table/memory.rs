@@ -52,6 +52,9 @@ macro_rules! memory_calls {
             /// Makes allocations of `bytesize` bytes each, as many as addresses (64 bits each) fit the room, at
             /// most 64. Bulk out: the addresses. Fewer if memory runs out; an error if there is none at all.
             0x031a custom memory_alloc_many(bytesize: u64) -> (count: u32);
+            /// Frees memory of `cuMemAlloc` or, if `kept` is not 0, waits for the context's work as that does and leaves
+            /// the memory to the guest library, which has use for it soon.
+            0x031b custom memory_free_or_keep(dptr: DevicePtr) -> (kept: u32);
             /// Sets `n` bytes, in stream order.
             0x0320 custom cuMemsetD8Async(dst: DevicePtr, uc: u8, n: u64, stream: StreamId) -> ();
             /// Sets `n` 16-bit values, in stream order.

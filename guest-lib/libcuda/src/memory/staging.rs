@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Pinned memory of this library, through which ordinary buffers are copied.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use virtio_cuda_client::protocol::{DevicePtr, EventId, StreamId};
+use virtio_cuda_client::transport::UserMemory;
+use virtio_cuda_client::{CudaError, calls};
+
+use crate::driver::{Driver, mint};
+use crate::entry::Api;
+use crate::memory::attach::{Attached, attach};
+
+/// `CU_MEMHOSTREGISTER_PORTABLE`, `CU_MEMHOSTREGISTER_DEVICEMAP`.
+const PORTABLE_MAPPED: u32 = 1 | 2;
+/// `CU_EVENT_DISABLE_TIMING`.
+const DISABLE_TIMING: u32 = 2;
+/// Stagings of a size that a context has at most: as many threads copy through them at once.
+const MOST: usize = 4;
+
+/// How large a staging is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Size {
+    /// For copies that are over soon.
+    Small,
+    /// For those that several threads share.
+    Large,
+}
+
+impl Size {
+    /// Bytes of a slot.
+    pub fn slot_bytes(self) -> usize {
+        match self {
+            Self::Small => 128 << 10,
+            Self::Large => 512 << 10,
+        }
+    }
+
+    /// Slots: while some are filled, others are on the link.
+    pub fn slots(self) -> usize {
+        match self {
+            Self::Small => 8,
+            Self::Large => 16,
+        }
+    }
+}
+
+/// Pinned memory in slots, with an event for each.
+#[derive(Debug)]
+pub struct Staging {
+    context: u64,
+    size: Size,
+    /// Where the program has it; inside the address window.
+    host: u64,
+    attached: Attached,
+    events: Vec<EventId>,
+    /// The GPU may still use the slot: its event was recorded, and nobody has waited for it.
+    pending: Vec<bool>,
+}
+
+impl Staging {
+    fn new(api: Api, size: Size) -> Result<Self, CudaError> {
+        let context = api.context()?.0;
+        let bytes = (size.slot_bytes() * size.slots()) as u64;
+        let driver = api.driver;
+        let host = driver.memory.window.take(bytes)?;
+        let pages = UserMemory { address: host as usize, bytes: bytes as usize };
+        let transport = driver.session.transport();
+        let mapped = transport.map(pages).map_err(|error| error.result());
+        let attached = mapped
+            .and_then(|()| attach(api, pages, host, PORTABLE_MAPPED).inspect_err(|_| transport.unmap(pages)));
+        let attached = attached.inspect_err(|_| driver.memory.window.give_back(host, bytes))?;
+        let (events, pending) = (Vec::new(), vec![false; size.slots()]);
+        let mut staging = Self { context, size, host, attached, events, pending };
+        for _ in 0..size.slots() {
+            let event = EventId(mint());
+            calls::cuEventCreate(&mut api.in_context()?.posted(), event, DISABLE_TIMING)?;
+            staging.events.push(event);
+        }
+        log::debug!("Staging of {bytes} bytes at {host:#x}");
+        Ok(staging)
+    }
+
+    fn pages(&self) -> UserMemory {
+        UserMemory { address: self.host as usize, bytes: self.size.slot_bytes() * self.size.slots() }
+    }
+
+    /// The first byte of a slot, for this process.
+    pub fn host(&self, slot: usize) -> *mut u8 {
+        (self.host as usize + slot * self.size.slot_bytes()) as *mut u8
+    }
+
+    /// The first byte of a slot, for the GPU.
+    pub fn device(&self, slot: usize) -> DevicePtr {
+        DevicePtr(self.attached.device_address + (slot * self.size.slot_bytes()) as u64)
+    }
+
+    /// Whether the GPU may still use the slot.
+    pub fn is_pending(&self, slot: usize) -> bool {
+        self.pending[slot]
+    }
+
+    /// Starts a copy from or to a slot, in the order of `stream`.
+    pub fn start(
+        &mut self,
+        api: Api,
+        slot: usize,
+        (to, from, bytes): (DevicePtr, DevicePtr, usize),
+        stream: StreamId,
+    ) -> Result<(), CudaError> {
+        calls::cuMemcpyAsync(&mut api.in_context()?.posted(), to, from, bytes as u64, stream)?;
+        calls::cuEventRecordWithFlags(&mut api.in_context()?.posted(), self.events[slot], stream, 0)?;
+        self.pending[slot] = true;
+        Ok(())
+    }
+
+    /// Waits until the GPU is done with the slot.
+    ///
+    /// Errors: also those of the copies that were started, and of what the device did before.
+    pub fn settle(&mut self, api: Api, slot: usize) -> Result<(), CudaError> {
+        if self.pending[slot] {
+            calls::cuEventSynchronize(&mut api.in_context()?, self.events[slot])?;
+            self.pending[slot] = false;
+        }
+        Ok(())
+    }
+
+    /// Nothing is under way any more: the last copy was waited for, and all were in one stream's order.
+    pub fn all_settled(&mut self) {
+        self.pending.fill(false);
+    }
+}
+
+impl Drop for Staging {
+    fn drop(&mut self) {
+        let Some(driver) = Driver::get() else { return };
+        for event in self.events.drain(..) {
+            // It ended with its context, or the session is lost.
+            let _ = calls::cuEventDestroy_v2(&mut driver.session.call(), event);
+        }
+        // The worker ends the registration after the GPU's work on the pages.
+        driver.unpin(&self.attached.pinned);
+        driver.session.transport().unmap(self.pages());
+        driver.memory.window.give_back(self.host, self.pages().bytes as u64);
+    }
+}
+
+/// The stagings of a process that are not in use, and how many there are.
+#[derive(Debug, Default)]
+pub struct Stagings(Mutex<HashMap<(u64, Size), Pool>>);
+
+#[derive(Debug, Default)]
+struct Pool {
+    idle: Vec<Staging>,
+    made: usize,
+    /// There was no memory for one.
+    refused: bool,
+}
+
+impl Stagings {
+    fn pools(&self) -> MutexGuard<'_, HashMap<(u64, Size), Pool>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A staging of the current context. `None`: all are in use, or there is no memory for one.
+    pub fn take(&self, api: Api, size: Size) -> Option<Staging> {
+        let key = (api.context().ok()?.0, size);
+        let mut pools = self.pools();
+        let pool = pools.entry(key).or_default();
+        if let Some(idle) = pool.idle.pop() {
+            return Some(idle);
+        }
+        if pool.refused || pool.made >= MOST {
+            return None;
+        }
+        pool.made += 1;
+        drop(pools);
+        let made = Staging::new(api, size);
+        if let Err(error) = &made {
+            log::debug!("No staging: {error}");
+            let mut pools = self.pools();
+            let pool = pools.entry(key).or_default();
+            pool.made = pool.made.saturating_sub(1);
+            pool.refused = true;
+        }
+        made.ok()
+    }
+
+    /// Gives a staging back.
+    pub fn give_back(&self, staging: Staging) {
+        let mut pools = self.pools();
+        match pools.get_mut(&(staging.context, staging.size)) {
+            Some(pool) => pool.idle.push(staging),
+            // The context is gone. Unpinned without the lock.
+            None => drop(pools),
+        }
+    }
+
+    /// Gives a staging up, after an error: what is under way in it is not known.
+    pub fn give_up(&self, api: Api, staging: Staging) {
+        if let Ok(mut call) = api.in_context() {
+            // Whatever it says, nothing is under way afterwards, or the context is broken.
+            let _ = calls::cuCtxSynchronize(&mut call);
+        }
+        if let Some(pool) = self.pools().get_mut(&(staging.context, staging.size)) {
+            pool.made = pool.made.saturating_sub(1);
+        }
+        drop(staging);
+    }
+
+    /// Forgets what a context that is gone had.
+    pub fn forget_context(&self, context: u64) {
+        let mut pools = self.pools();
+        let gone: Vec<Pool> =
+            [Size::Small, Size::Large].iter().filter_map(|&size| pools.remove(&(context, size))).collect();
+        drop(pools);
+        drop(gone);
+    }
+}
