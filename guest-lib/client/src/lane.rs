@@ -27,6 +27,9 @@ const MAX_LANES: u32 = 64;
 const WATCH: Duration = Duration::from_millis(5);
 const WATCH_FEW_CORES: Duration = Duration::from_micros(20);
 const FEW_CORES: usize = 4;
+/// Looks for a reply between two looks at the clock, at first and at most.
+const FIRST_LOOKS: u32 = 16;
+const MOST_LOOKS: u32 = 256;
 /// Pauses of the CPU between two looks for room.
 const PAUSES: u32 = 16;
 /// Then, where there are cores to spare or the executor has its own, how long to look from time to time only, and
@@ -223,14 +226,16 @@ fn watch<T>(session: &Session, mut ask: impl FnMut() -> Option<T>) -> Option<T> 
         patience(cores, session.transport().has_other_processors())
     });
     let start = Instant::now();
+    let mut looks = FIRST_LOOKS;
     loop {
-        // The clock costs more than a look.
-        for _ in 0..16 {
+        // The clock costs more than a look, and what comes meanwhile is seen late.
+        for _ in 0..looks {
             if let Some(answer) = ask() {
                 return Some(answer);
             }
             std::hint::spin_loop();
         }
+        looks = (2 * looks).min(MOST_LOOKS);
         let passed = start.elapsed();
         if passed >= look {
             return None;

@@ -96,6 +96,11 @@ impl Consumer {
         Ok(there > 0)
     }
 
+    /// Whether [`Self::next`] has something to look at: a single load, for those who watch.
+    pub fn has_more(&self) -> bool {
+        self.tail != self.head || self.memory.header().tail.0.load(Ordering::Relaxed) != self.head
+    }
+
     /// Gives the room of the record that was taken out last back, and tells the producer that it is done.
     pub fn release(&mut self) {
         self.head += std::mem::take(&mut self.taken);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Runs a command to its end, but not longer than it may, and keeps what it printed, but not more than is useful.
 
-use std::io::Read;
+use std::io::{self, Read};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -30,12 +30,26 @@ pub struct Outcome {
     pub milliseconds: u64,
 }
 
+/// Starts `command`. A file that was just copied is busy for as long as a process that another thread has started
+/// meanwhile still has it open, as all do until they become another program.
+fn spawn(command: &mut Command) -> io::Result<Child> {
+    let begun = Instant::now();
+    loop {
+        match command.spawn() {
+            Err(error) if error.kind() == io::ErrorKind::ExecutableFileBusy && begun.elapsed() < LINGER => {
+                thread::sleep(POLL);
+            }
+            outcome => return outcome,
+        }
+    }
+}
+
 /// Runs `command` with empty input; kills it and its children after `limit`.
 pub fn execute(mut command: Command, limit: Duration) -> Result<Outcome> {
     let program = command.get_program().to_string_lossy().into_owned();
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
     let started = Instant::now();
-    let mut child = command.spawn().with_context(|| format!("Cannot start {program}"))?;
+    let mut child = spawn(&mut command).with_context(|| format!("Cannot start {program}"))?;
     let group = -(child.id() as i32);
     let stdout = keep(child.stdout.take());
     let stderr = keep(child.stderr.take());
