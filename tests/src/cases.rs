@@ -147,6 +147,8 @@ pub const CASES: &[Case] = &[
     bad_input("bad_input_runtime_graphs"),
     Case::new("host_functions"),
     Case::new("stream_values"),
+    Case::new("graph_values"),
+    Case::new("green_contexts"),
     Case::new("pinned_memory"),
     Case::new("registered_memory"),
     Case::new("host_pointers"),

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use super::device::{Device, device};
 use super::handle::{Handle, Registry};
+use super::queue::Mark;
 use super::result::{CUresult, CuResult};
 use super::stream::Stream;
 use super::{array, event, host_memory, module, output};
@@ -52,6 +53,8 @@ pub struct Context {
     primary: bool,
     pub(super) legacy: Arc<Stream>,
     pub(super) streams: Mutex<Vec<Weak<Stream>>>,
+    /// What all later work waits for (cuCtxWaitEvent).
+    pub(super) awaited: Mutex<Vec<Mark>>,
     /// Held while work is put in its place between the streams.
     pub(super) order: Mutex<()>,
     pub(super) printf: Printf,
@@ -75,6 +78,7 @@ impl Context {
             primary,
             legacy: Stream::legacy(context),
             streams: Mutex::default(),
+            awaited: Mutex::default(),
             order: Mutex::default(),
             printf: Printf::default(),
             stack_limit: AtomicU64::new(DEFAULT_STACK),
@@ -112,7 +116,8 @@ impl Context {
 
     /// Ends everything that the context owns, after its work.
     fn destroy(&self) {
-        CONTEXTS.remove(self.handle);
+        // By all its handles.
+        CONTEXTS.remove_where(|context| std::ptr::eq(context, self));
         self.wait_idle();
         self.flush_printf();
         module::forget_modules(self);
@@ -143,6 +148,17 @@ pub(super) fn find_or_current(handle: CUcontext) -> CuResult<Arc<Context>> {
 /// The context with this handle, which must not be NULL, even when it has a sticky error.
 pub(super) fn find_given(handle: CUcontext) -> CuResult<Arc<Context>> {
     find(handle)
+}
+
+/// Gives a context another handle.
+pub(super) fn add_alias(alias: CUcontext, handle: CUcontext) -> CuResult<()> {
+    CONTEXTS.insert(alias, find(handle)?);
+    Ok(())
+}
+
+/// Ends such a handle.
+pub(super) fn remove_alias(alias: CUcontext) {
+    CONTEXTS.remove(alias);
 }
 
 /// Waits for the work of all contexts: memory that any of them may use is about to go.

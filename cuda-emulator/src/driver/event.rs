@@ -87,6 +87,16 @@ impl Event {
         self.shared.as_deref()
     }
 
+    /// Whether it was created in `context`.
+    pub(super) fn is_of(&self, context: &Arc<Context>) -> bool {
+        std::ptr::eq(self.context.as_ptr(), Arc::as_ptr(context))
+    }
+
+    /// Begins a record that other processes may wait for, if they know the event.
+    pub(super) fn begin_shared(&self) -> Option<(Arc<SharedEvent>, u64)> {
+        self.shared.as_ref().map(|shared| (Arc::clone(shared), shared.record()))
+    }
+
     /// Makes work that a stream got already the event's latest record; `at` is set when it is reached.
     pub(super) fn set_record(&self, mark: Mark, at: Arc<OnceLock<Instant>>) {
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Last::Record(Record { mark, at });
@@ -186,7 +196,7 @@ fn event_record_with_flags(handle: CUevent, stream: CUstream, flags: u32) -> CuR
     let stamp = Arc::clone(&at);
     // Held while the record is submitted, so that two threads' records end in the order of their marks.
     let mut last = event.last.lock().unwrap_or_else(PoisonError::into_inner);
-    let shared = event.shared.as_ref().map(|shared| (Arc::clone(shared), shared.record()));
+    let shared = event.begin_shared();
     let mark = context.submit(&stream, Vec::new(), move |_, _| {
         stamp.get_or_init(Instant::now);
         if let Some((shared, record)) = shared {

@@ -9,7 +9,6 @@ use super::device::{CUdevice, device};
 use super::ffi::{In, Out, Text};
 use super::handle::{Handle, Registry};
 use super::result::{CUresult, CuResult};
-use super::stream::{self, CUstream};
 
 /// What a program registers for messages.
 pub struct Listener;
@@ -72,14 +71,6 @@ fn unregister_notification(_ordinal: CUdevice, handle: CUlistener) -> CuResult<(
     remove(handle)
 }
 
-/// There are no green contexts.
-fn green_context_of(handle: CUstream, out: Out<*mut c_void>) -> CuResult<()> {
-    out.check()?;
-    stream::with_stream(handle)?;
-    out.set(std::ptr::null_mut());
-    Ok(())
-}
-
 super::ffi::entries! { after_init
     cuLogsRegisterCallback => register(callback: *const c_void, data: *mut c_void, out: Out<CUlistener>);
     cuLogsUnregisterCallback => remove(handle: CUlistener);
@@ -90,5 +81,4 @@ super::ffi::entries! { after_init
     cuDeviceRegisterAsyncNotification => register_notification(
         device: CUdevice, callback: *const c_void, data: *mut c_void, out: Out<CUlistener>);
     cuDeviceUnregisterAsyncNotification => unregister_notification(device: CUdevice, handle: CUlistener);
-    cuStreamGetGreenCtx => green_context_of(stream: CUstream, out: Out<*mut c_void>);
 }

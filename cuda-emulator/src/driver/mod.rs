@@ -26,6 +26,7 @@ mod event;
 mod ffi;
 mod function;
 mod graph;
+mod green;
 mod handle;
 mod host_memory;
 mod image;

@@ -11,6 +11,7 @@ use super::context::{self, CUcontext, Context};
 use super::event::{self, CUevent, Recorded};
 use super::ffi::{Out, default_stream_is_per_thread, in_host_function};
 use super::graph::{HostWork, Work};
+use super::green::{self, CUgreenCtx};
 use super::handle::{Handle, Registry};
 use super::queue::{Mark, Queue};
 use super::result::{CUresult, CuResult};
@@ -35,6 +36,8 @@ thread_local! {
 /// A stream of a context.
 pub struct Stream {
     handle: CUstream,
+    /// The handle of its context: of a green one, if it was made in one. NULL for streams that the program did not make.
+    home: CUcontext,
     context: Weak<Context>,
     pub(super) queue: Arc<Queue>,
     /// Takes no part in the legacy default stream's order.
@@ -53,6 +56,7 @@ impl Stream {
         let id = if handle.0 > CU_STREAM_PER_THREAD { handle.0 } else { CUstream::mint().0 } as u64;
         Stream {
             handle,
+            home: Handle::NULL,
             context: Weak::clone(context),
             queue: Arc::default(),
             non_blocking,
@@ -164,8 +168,37 @@ impl Context {
         self.sticky().map_or(Ok(()), Err)
     }
 
-    /// What work that is appended to `stream` now must wait for in other streams.
+    /// Appends work to no stream: it waits for `after` only.
+    pub(super) fn submit_aside(
+        self: &Arc<Self>,
+        after: Vec<Mark>,
+        job: impl FnOnce(&Context, Option<CUresult>) -> CuResult<()> + Send + 'static,
+    ) -> Mark {
+        let aside = Arc::new(Stream::new(&Arc::downgrade(self), Handle::mint(), true, 0));
+        self.submit(&aside, after, job)
+    }
+
+    /// The ends of all streams.
+    pub(super) fn ends(&self) -> Vec<Mark> {
+        let streams = self.live_streams();
+        streams.iter().chain([&self.legacy]).map(|stream| stream.queue.end()).collect()
+    }
+
+    /// Has all work that is appended from now on wait for `mark`.
+    pub(super) fn wait_for(&self, mark: Mark) {
+        self.awaited.lock().unwrap_or_else(PoisonError::into_inner).push(mark);
+    }
+
+    /// What work that is appended to `stream` now must wait for elsewhere.
     fn predecessors(&self, stream: &Arc<Stream>) -> Vec<Mark> {
+        let mut marks = self.stream_predecessors(stream);
+        let mut awaited = self.awaited.lock().unwrap_or_else(PoisonError::into_inner);
+        awaited.retain(|mark| !mark.reached());
+        marks.extend(awaited.iter().cloned());
+        marks
+    }
+
+    fn stream_predecessors(&self, stream: &Arc<Stream>) -> Vec<Mark> {
         let unreached = |stream: &Arc<Stream>| Some(stream.queue.end()).filter(|mark| !mark.reached());
         if stream.is_legacy() {
             self.live_streams().iter().filter(|stream| !stream.non_blocking).filter_map(unreached).collect()
@@ -208,11 +241,20 @@ fn stream_create_with_priority(out: Out<CUstream>, flags: u32, priority: i32) ->
     if flags & !CU_STREAM_NON_BLOCKING != 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    let context = context::current()?;
+    create_in(context::current_handle().unwrap_or(Handle::NULL), out, flags, priority)
+}
+
+/// Creates a stream in a context.
+pub(super) fn create_in(home: CUcontext, out: Out<CUstream>, flags: u32, priority: i32) -> CuResult<()> {
+    if home == Handle::NULL {
+        return Err(CUresult::CUDA_ERROR_INVALID_CONTEXT);
+    }
+    let context = context::find_given(home)?.checked()?;
     let priority = priority.clamp(PRIORITIES.1, PRIORITIES.0);
     let handle = Handle::mint();
-    let stream =
+    let mut stream =
         Stream::new(&Arc::downgrade(&context), handle, flags & CU_STREAM_NON_BLOCKING != 0, priority);
+    stream.home = home;
     let stream = Arc::new(stream);
     context.add_stream(&stream);
     STREAMS.insert(handle, stream);
@@ -329,13 +371,23 @@ fn stream_get_id(handle: CUstream, id: Out<u64>) -> CuResult<()> {
 
 fn stream_get_ctx(handle: CUstream, out: Out<CUcontext>) -> CuResult<()> {
     out.check()?;
-    out.set(with_stream(handle)?.0.handle);
+    out.set(context_handle(handle)?);
     Ok(())
 }
 
-fn stream_get_ctx_v2(handle: CUstream, out: Out<CUcontext>, green: Out<usize>) -> CuResult<()> {
-    green.set(0);
-    stream_get_ctx(handle, out)
+/// The handle of a stream's context: of a green one, if it is of one.
+pub(super) fn context_handle(handle: CUstream) -> CuResult<CUcontext> {
+    let (context, stream) = with_stream(handle)?;
+    let home = if stream.home == Handle::NULL { context::current_handle() } else { Some(stream.home) };
+    Ok(home.unwrap_or(context.handle))
+}
+
+fn stream_get_ctx_v2(handle: CUstream, out: Out<CUcontext>, green: Out<CUgreenCtx>) -> CuResult<()> {
+    out.check()?;
+    let (context, _) = with_stream(handle)?;
+    green.set(green::of_context(context_handle(handle)?));
+    out.set(context.handle);
+    Ok(())
 }
 
 fn stream_get_device(handle: CUstream, device: Out<i32>) -> CuResult<()> {
@@ -395,7 +447,7 @@ super::ffi::entries! { after_init
     cuStreamGetId + cuStreamGetId_ptsz => stream_get_id(stream: CUstream, id: Out<u64>);
     cuStreamGetCtx + cuStreamGetCtx_ptsz => stream_get_ctx(stream: CUstream, context: Out<CUcontext>);
     cuStreamGetCtx_v2 + cuStreamGetCtx_v2_ptsz => stream_get_ctx_v2(
-        stream: CUstream, context: Out<CUcontext>, green: Out<usize>);
+        stream: CUstream, context: Out<CUcontext>, green: Out<CUgreenCtx>);
     cuStreamGetDevice + cuStreamGetDevice_ptsz => stream_get_device(stream: CUstream, device: Out<i32>);
     cuLaunchHostFunc + cuLaunchHostFunc_ptsz => launch_host_func(
         stream: CUstream, function: HostFunction, argument: *mut c_void);

@@ -2,8 +2,8 @@
 
 //! Contexts: creation, the stack, limits.
 
-use virtio_cuda_client::protocol::ContextId;
-use virtio_cuda_client::{CudaError, calls};
+use virtio_cuda_client::protocol::{ContextId, EventId};
+use virtio_cuda_client::{Call, CudaError, calls};
 
 use crate::context_table::{self, current};
 use crate::driver::mint;
@@ -24,14 +24,15 @@ pub fn retain(api: Api, device: i32) -> Result<u64, CudaError> {
     Ok(primary.context)
 }
 
-fn release(api: Api, device: i32) -> Result<(), CudaError> {
+/// Gives a hold of a device's primary context back.
+pub fn release(api: Api, device: i32) -> Result<(), CudaError> {
     let mut primary = api.driver.contexts.primary(device)?;
     if primary.retains == 0 {
         return Err(CudaError::INVALID_CONTEXT);
     }
     if primary.retains == 1 && primary.active {
         calls::cuDevicePrimaryCtxRelease_v2(&mut api.call(), device as u32)?;
-        api.driver.forget_context(primary.context);
+        forget(api, primary.context);
         primary.active = false;
     }
     primary.retains -= 1;
@@ -45,9 +46,17 @@ fn reset(api: Api, device: i32) -> Result<(), CudaError> {
         // Those who hold it still do, but have to retain it once more before it exists again.
         primary.active = false;
         primary.flags = 0;
-        api.driver.forget_context(primary.context);
+        forget(api, primary.context);
     }
     Ok(())
+}
+
+/// A primary context is gone, and all that was made in green contexts of it.
+fn forget(api: Api, primary: u64) {
+    for context in api.driver.greens.in_primary(primary) {
+        api.driver.forget_context(context);
+    }
+    api.driver.forget_context(primary);
 }
 
 fn set_flags(api: Api, device: i32, flags: u32) -> Result<(), CudaError> {
@@ -118,21 +127,36 @@ fn synchronize(api: Api, context: u64) -> Result<(), CudaError> {
     Ok(())
 }
 
-fn of_context(api: Api, context: u64, event: u64) -> Result<(), CudaError> {
-    api.driver.contexts.device_of(context).map_err(|_| CudaError::INVALID_CONTEXT)?;
+/// Records the work of a context.
+pub fn record_in_context(api: Api, context: u64, event: u64) -> Result<(), CudaError> {
+    let mut call = of_context(api, context, event)?;
+    if let Some(known) = api.driver.events.get(event) {
+        known.record();
+    }
+    calls::cuCtxRecordEvent(&mut call, ContextId(context), EventId(event))
+}
+
+/// Has a context wait.
+pub fn wait_in_context(api: Api, context: u64, event: u64) -> Result<(), CudaError> {
+    calls::cuCtxWaitEvent(&mut of_context(api, context, event)?, ContextId(context), EventId(event))
+}
+
+/// Starts a call about a whole context and an event.
+fn of_context(api: Api, context: u64, event: u64) -> Result<Call<'static>, CudaError> {
+    api.driver.contexts.device_of(context)?;
     api.driver.streams.get(event)?;
-    Err(CudaError::NOT_SUPPORTED)
+    Ok(api.driver.session.call().context(ContextId(context)))
 }
 
 entry_points! {
-    /// Records the work of a whole context: not served.
+    /// Records the work of a whole context.
     call cuCtxRecordEvent(api, hCtx: u64, hEvent: u64) {
-        of_context(api, hCtx, hEvent)
+        record_in_context(api, hCtx, hEvent)
     }
 
-    /// Has a whole context wait: not served.
+    /// Has a whole context wait.
     call cuCtxWaitEvent(api, hCtx: u64, hEvent: u64) {
-        of_context(api, hCtx, hEvent)
+        wait_in_context(api, hCtx, hEvent)
     }
 
     /// Holds the device's primary context.

@@ -17,6 +17,7 @@ use crate::entry::{Api, DefaultStream};
 use crate::function_table::Functions;
 use crate::graph::kept::Kept;
 use crate::graph::pageable::Buffers;
+use crate::green::Greens;
 use crate::link::Links;
 use crate::logs::Registered;
 use crate::memory::Memory;
@@ -43,6 +44,8 @@ pub struct Driver {
     pub devices: Devices,
     /// Contexts and the devices they belong to.
     pub contexts: Contexts,
+    /// Green contexts.
+    pub greens: Greens,
     /// Modules and libraries.
     pub modules: Modules,
     /// Functions, kernels and their parameters.
@@ -89,6 +92,7 @@ impl Driver {
             session,
             devices: Devices::new(session.device_count()),
             contexts: Contexts::new(session.device_count()),
+            greens: Greens::default(),
             modules: Modules::default(),
             functions: Functions::default(),
             streams: Streams::default(),
@@ -142,6 +146,12 @@ impl Api {
             (0, DefaultStream::PerThread) => StreamId(2),
             _ => StreamId(handle),
         }
+    }
+
+    /// What the program calls an address of the GPU's: host memory may have one of its own there.
+    pub fn program_address(&self, address: u64) -> u64 {
+        let alias = self.driver.memory.ranges.alias(address);
+        alias.map_or(address, |range| range.start + (address - range.device_address))
     }
 
     /// The stream of calls that have no stream parameter.

@@ -23,6 +23,7 @@ mod ffi;
 mod function;
 mod function_table;
 mod graph;
+mod green;
 mod image;
 mod init;
 mod ipc;
@@ -63,6 +64,7 @@ fn all_entry_points() -> impl Iterator<Item = &'static entry::EntryPoint> {
         graph::node::ENTRY_POINTS,
         graph::structure::ENTRY_POINTS,
         graph::user_object::ENTRY_POINTS,
+        green::ENTRY_POINTS,
         init::ENTRY_POINTS,
         private_tables::ENTRY_POINTS,
         ipc::ENTRY_POINTS,

@@ -85,11 +85,4 @@ entry_points! {
     call cuDeviceUnregisterAsyncNotification(api, _device: i32, callback: u64) {
         api.driver.registered.remove(callback)
     }
-
-    /// The green context of a stream: there are none.
-    call cuStreamGetGreenCtx(api, hStream: u64, phCtx: Out<u64>) {
-        phCtx.check()?;
-        api.context_of_stream(hStream)?;
-        phCtx.set(0)
-    }
 }

@@ -2,7 +2,7 @@
 
 //! Streams.
 
-use virtio_cuda_client::protocol::{EventId, StreamId};
+use virtio_cuda_client::protocol::{ContextId, EventId, StreamId};
 use virtio_cuda_client::{CudaError, calls};
 
 use crate::driver::mint;
@@ -19,9 +19,13 @@ const NON_BLOCKING: u32 = 1;
 
 fn create(api: Api, out: Out<u64>, flags: u32, priority: i32) -> Result<(), CudaError> {
     out.check()?;
-    let context = api.context()?.0;
+    create_in(api, api.context()?.0, out, flags, priority)
+}
+
+/// Creates a stream in a context.
+pub fn create_in(api: Api, context: u64, out: Out<u64>, flags: u32, priority: i32) -> Result<(), CudaError> {
     let handle = mint();
-    let mut call = api.call();
+    let mut call = api.driver.session.call().context(ContextId(context));
     if flags & !NON_BLOCKING == 0 {
         call = call.posted();
     }
@@ -124,10 +128,11 @@ entry_points! {
         pctx.set(api.context_of_stream(hStream)?)
     }
 
-    /// The context of a stream; there are no green contexts.
+    /// The context of a stream, and the green one; of such a one the context is the primary one.
     call cuStreamGetCtx_v2 / cuStreamGetCtx_v2_ptsz (api, hStream: u64, pCtx: Out<u64>, pGreenCtx: Out<u64>) {
-        pGreenCtx.set_if_wanted(0);
-        pCtx.set(api.context_of_stream(hStream)?)
+        let (green, context) = api.green_context_of_stream(hStream)?;
+        pGreenCtx.set_if_wanted(green);
+        pCtx.set(context)
     }
 
     /// The device of a stream.

@@ -2,14 +2,14 @@
 
 //! Attributes of streams, and single values in memory that streams wait for and write.
 
-use virtio_cuda_client::protocol::{DevicePtr, MemoryOperation, StreamId};
+use virtio_cuda_client::protocol::{BatchMemOpNode, DevicePtr, MemoryOperation, Reader, StreamId};
 use virtio_cuda_client::transport::UserMemory;
 use virtio_cuda_client::{CudaError, calls};
 
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{In, Out};
-use crate::graph::wire::put;
+use crate::graph::wire::{put, take};
 
 /// `CU_STREAM_MEM_OP_*`.
 const WAIT_VALUE_32: u32 = 1;
@@ -22,7 +22,7 @@ const BARRIER: u32 = 6;
 const MAX_OPERATIONS: u32 = 256;
 
 /// `CUstreamBatchMemOpParams`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct BatchOperation {
     operation: u32,
@@ -53,6 +53,52 @@ impl BatchOperation {
         let address = api.device_place(self.address).device().ok_or(CudaError::INVALID_VALUE)?;
         let (operation, flags) = (self.operation, self.flags);
         Ok(MemoryOperation { operation, flags, address: DevicePtr(address), value })
+    }
+
+    fn of_wire(api: Api, one: MemoryOperation) -> Self {
+        let has_address = !matches!(one.operation, FLUSH_REMOTE_WRITES | BARRIER);
+        let short_flags = if has_address { 0 } else { one.flags };
+        let address = api.program_address(one.address.0);
+        let flags = if has_address { one.flags } else { 0 };
+        Self { operation: one.operation, short_flags, address, value: one.value, flags, alias: 0, rest: 0 }
+    }
+}
+
+/// `CUDA_BATCH_MEM_OP_NODE_PARAMS`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct BatchParams {
+    context: u64,
+    count: u32,
+    operations: In<BatchOperation>,
+    flags: u32,
+}
+
+impl BatchParams {
+    /// Appends the parameters of a node as they cross.
+    ///
+    /// Errors: `CUDA_ERROR_INVALID_VALUE`, also for a node without operations.
+    pub fn put(&self, api: Api, bytes: &mut Vec<u8>) -> Result<(), CudaError> {
+        if self.count == 0 || self.count > MAX_OPERATIONS {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        put(&BatchMemOpNode { flags: self.flags }, bytes)?;
+        for index in 0..self.count as usize {
+            put(&self.operations.at(index)?.on_wire(api)?, bytes)?;
+        }
+        Ok(())
+    }
+
+    /// The parameters of a node; what they point to is good until it changes.
+    pub fn of_node(api: Api, node: u64, (head, rest): &(BatchMemOpNode, Vec<u8>)) -> Result<Self, CudaError> {
+        let mut reader = Reader::new(rest);
+        let mut operations = Vec::new();
+        while !reader.rest().is_empty() {
+            operations.push(BatchOperation::of_wire(api, take(&mut reader)?));
+        }
+        let count = u32::try_from(operations.len()).map_err(|_| CudaError::UNKNOWN)?;
+        let operations = In::at_address(api.driver.kept.operations(node, operations));
+        Ok(Self { context: crate::context_table::current(), count, operations, flags: head.flags })
     }
 }
 

@@ -5,6 +5,16 @@
 use super::value::wire_structs;
 
 wire_structs! {
+    /// `CUdevResource`: what the program may see of it, and its name in the worker.
+    DeviceResource {
+        /// The name.
+        name: u64,
+        /// `CUdevResourceType`.
+        kind: u32,
+        /// `CUdevSmResource`: multiprocessors, the least of a part, what a part is a multiple of, flags.
+        sm: [u32; 4],
+    }
+
     /// `CUDA_ARRAY3D_DESCRIPTOR`.
     ArrayDescriptor {
         /// Elements a row.

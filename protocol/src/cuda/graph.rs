@@ -3,7 +3,7 @@
 //! What graphs are made of, as bulk data: nodes with their parameters, and the edges between them.
 //!
 //! A node's parameters are the struct of its kind below; a kernel's are followed by its packed parameter
-//! block, a conditional node's by the names of its graphs.
+//! block, a conditional node's by the names of its graphs, a node of memory operations by them.
 
 use super::handle::{CallbackId, DevicePtr, EventId, FunctionId, GraphId, GraphNodeId};
 use super::value::{wire_structs, Box3};
@@ -178,6 +178,12 @@ wire_structs! {
         kind: u32,
         /// Graphs in the node.
         graphs: u32,
+    }
+
+    /// [`NODE_BATCH_MEM_OP`]; [`MemoryOperation`]s follow.
+    BatchMemOpNode {
+        /// Flags of the node.
+        flags: u32,
     }
 
     /// `CUstreamBatchMemOpParams`.

@@ -33,6 +33,8 @@ handles! {
     DevicePtr;
     /// `CUcontext`; 0 is none.
     ContextId;
+    /// `CUdevResourceDesc`.
+    ResourceDescId;
     /// `CUmodule`.
     ModuleId;
     /// `CUlibrary`.

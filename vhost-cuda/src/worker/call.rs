@@ -98,7 +98,11 @@ impl CallContext<'_> {
     }
     /// The current context's name and device, for what is made in it.
     pub fn place(&self) -> CuResult<(u64, i32)> {
-        Ok((self.context.0, self.session.contexts.get(self.context)?.device))
+        Ok((self.home(), self.session.contexts.get(self.context)?.device))
+    }
+    /// The context that owns what is made now: of a green context, the primary one.
+    pub fn home(&self) -> u64 {
+        self.session.contexts.home(self.context)
     }
 }
 

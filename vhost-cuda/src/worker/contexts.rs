@@ -10,7 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use virtio_cuda_protocol::cuda::{ContextId, FIRST_HANDLE};
 
-use super::gpu::{CUcontext, CuResult, CudaError};
+use super::gpu::{CUcontext, CUgreenCtx, CuResult, CudaError};
 
 /// Most contexts of a session.
 const MAX_CONTEXTS: usize = 1024;
@@ -21,14 +21,26 @@ pub struct Context {
     raw: usize,
     /// Its device.
     pub device: i32,
-    /// Whether it is the device's primary context.
+    /// Whether it is the device's primary context, or a part of it.
     pub primary: bool,
+    /// The green context that it stands for; 0 for none.
+    green: usize,
+    /// Of such a one, the name of the primary context.
+    home: u64,
 }
 
 impl Context {
     /// A context of the driver.
     pub fn new(raw: CUcontext, device: i32, primary: bool) -> Self {
-        Self { raw: raw as usize, device, primary }
+        Self { raw: raw as usize, device, primary, green: 0, home: 0 }
+    }
+    /// A green context as one that can be current. What is made in it belongs to the primary context `home`.
+    pub fn green(raw: CUcontext, device: i32, green: CUgreenCtx, home: u64) -> Self {
+        Self { raw: raw as usize, device, primary: true, green: green as usize, home }
+    }
+    /// The green context that this one stands for.
+    pub fn as_green(&self) -> Option<CUgreenCtx> {
+        (self.green != 0).then_some(self.green as CUgreenCtx)
     }
     /// The driver's handle.
     pub fn raw(&self) -> CUcontext {
@@ -83,6 +95,10 @@ impl Contexts {
     /// Errors: `CUDA_ERROR_INVALID_CONTEXT`.
     pub fn get(&self, id: ContextId) -> CuResult<Context> {
         self.lock().named.get(&id.0).copied().ok_or(CudaError::INVALID_CONTEXT)
+    }
+    /// The name of the context that owns what is made in the one named `id`.
+    pub fn home(&self, id: ContextId) -> u64 {
+        self.get(id).ok().filter(|context| context.green != 0).map_or(id.0, |context| context.home)
     }
     /// Number of changes so far.
     pub fn epoch(&self) -> u64 {

@@ -51,7 +51,12 @@ pub fn needs_context(opcode: Opcode) -> bool {
         || (O::pool_create_shareable as u32..O::cuMemPoolImportPointer as u32).contains(&number);
     let of_memory =
         (O::cuMemAddressReserve as u32..=O::cuMemGetAllocationPropertiesFromHandle as u32).contains(&number);
-    number >= O::cuCtxSynchronize as u32 && opcode != O::cuCtxGetApiVersion && !of_pools && !of_memory
+    let of_resources = (O::cuDeviceGetDevResource as u32..=O::cuGreenCtxDestroy as u32).contains(&number);
+    number >= O::cuCtxSynchronize as u32
+        && opcode != O::cuCtxGetApiVersion
+        && !of_pools
+        && !of_memory
+        && !of_resources
 }
 
 /// Whether the driver may have printed what device code left in its buffer: it does so at launches, waits,

@@ -20,9 +20,10 @@ use std::path::Path;
 
 use cudarc::driver::sys;
 use cudarc::driver::sys::{
-    CUDA_ARRAY_MEMORY_REQUIREMENTS, CUDA_ARRAY3D_DESCRIPTOR, CUDA_GRAPH_INSTANTIATE_PARAMS,
-    CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS, CUDA_MEM_ALLOC_NODE_PARAMS, CUDA_MEMCPY3D,
-    CUDA_MEMSET_NODE_PARAMS, CUDA_RESOURCE_DESC, CUDA_RESOURCE_VIEW_DESC, CUDA_TEXTURE_DESC, CUarray_format,
+    CUDA_ARRAY_MEMORY_REQUIREMENTS, CUDA_ARRAY3D_DESCRIPTOR, CUDA_BATCH_MEM_OP_NODE_PARAMS,
+    CUDA_GRAPH_INSTANTIATE_PARAMS, CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS,
+    CUDA_MEM_ALLOC_NODE_PARAMS, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUDA_RESOURCE_DESC,
+    CUDA_RESOURCE_VIEW_DESC, CUDA_TEXTURE_DESC, CUarray_format, CUdevResource, CUdevResourceType,
     CUdevice_P2PAttribute, CUdevice_attribute, CUfunc_cache, CUfunction_attribute, CUgraphEdgeData,
     CUgraphExecUpdateResultInfo, CUgraphMem_attribute, CUgraphNodeParams, CUgraphNodeType, CUhostFn,
     CUjit_option, CUjitInputType, CUlaunchAttributeID, CUlaunchAttributeValue, CUlibraryOption, CUlimit,
@@ -33,10 +34,10 @@ use cudarc::driver::sys::{
     CUtensorMapIm2ColWideMode, CUtensorMapInterleave, CUtensorMapL2promotion, CUtensorMapSwizzle,
 };
 pub use cudarc::driver::sys::{
-    CUarray, CUcontext, CUdevice, CUdeviceptr, CUevent, CUfunction, CUgraph, CUgraphExec, CUgraphNode,
-    CUipcEventHandle, CUipcMemHandle, CUkernel, CUlaunchConfig, CUlibrary, CUlinkState,
-    CUmemGenericAllocationHandle, CUmemPoolPtrExportData, CUmemoryPool, CUmipmappedArray, CUmodule, CUstream,
-    CUsurfObject, CUtexObject, CUuserObject, CUuuid,
+    CUarray, CUcontext, CUdevResourceDesc, CUdevice, CUdeviceptr, CUevent, CUfunction, CUgraph, CUgraphExec,
+    CUgraphNode, CUgreenCtx, CUipcEventHandle, CUipcMemHandle, CUkernel, CUlaunchConfig, CUlibrary,
+    CUlinkState, CUmemGenericAllocationHandle, CUmemPoolPtrExportData, CUmemoryPool, CUmipmappedArray,
+    CUmodule, CUstream, CUsurfObject, CUtexObject, CUuserObject, CUuuid,
 };
 pub use graph::{AttributeValue, Links, NodeParameters, StreamFunction, with_capture_relaxed};
 use libloading::os::unix::{Library, RTLD_LAZY, RTLD_LOCAL};
@@ -45,8 +46,8 @@ use virtio_cuda_protocol::cuda::{LAUNCH_COOPERATIVE, LAUNCH_PRIORITY, LaunchShap
 mod raw;
 
 pub use raw::{
-    RawAccess, RawAllocation, RawArray, RawLocation, RawPool, RawRequirements, RawResource, RawTensorMap,
-    RawTexture, RawView,
+    RawAccess, RawAllocation, RawArray, RawDevResource, RawLocation, RawPool, RawRequirements, RawResource,
+    RawTensorMap, RawTexture, RawView,
 };
 
 /// A `CUresult` other than success.
@@ -211,6 +212,16 @@ driver_functions! {
     safe cuCtxGetFlags [flags: c_uint] () [];
     safe cuCtxGetApiVersion [] (context: CUcontext) [version: c_uint];
     safe cuCtxResetPersistingL2Cache [] () [];
+    safe cuCtxRecordEvent [] (context: CUcontext, event: CUevent) [];
+    safe cuCtxWaitEvent [] (context: CUcontext, event: CUevent) [];
+    unsafe cuDeviceGetDevResource [] (device: CUdevice, resource: *mut RawDevResource as *mut CUdevResource, kind: c_uint as CUdevResourceType) [];
+    unsafe cuCtxGetDevResource [] (context: CUcontext, resource: *mut RawDevResource as *mut CUdevResource, kind: c_uint as CUdevResourceType) [];
+    unsafe cuDevSmResourceSplitByCount [] (result: *mut RawDevResource as *mut CUdevResource, groups: *mut c_uint,
+        input: *const RawDevResource as *const CUdevResource, remaining: *mut RawDevResource as *mut CUdevResource, flags: c_uint, min_count: c_uint) [];
+    unsafe cuDevResourceGenerateDesc [description: CUdevResourceDesc] (resources: *mut RawDevResource as *mut CUdevResource, count: c_uint) [];
+    safe cuGreenCtxCreate [green: CUgreenCtx] (description: CUdevResourceDesc, device: CUdevice, flags: c_uint) [];
+    safe cuGreenCtxDestroy [] (green: CUgreenCtx) [];
+    safe cuCtxFromGreenCtx [context: CUcontext] (green: CUgreenCtx) [];
 
     safe cuMemAlloc_v2 [dptr: CUdeviceptr] (bytesize: usize) [];
     safe cuMemAllocPitch_v2 [dptr: CUdeviceptr, pitch: usize] (width: usize, height: usize, element: c_uint) [];
@@ -317,6 +328,7 @@ driver_functions! {
     unsafe cuGraphMemcpyNodeGetParams [] (node: CUgraphNode, parameters: *mut CUDA_MEMCPY3D) [];
     unsafe cuGraphMemsetNodeGetParams [] (node: CUgraphNode, parameters: *mut CUDA_MEMSET_NODE_PARAMS) [];
     unsafe cuGraphHostNodeGetParams [] (node: CUgraphNode, parameters: *mut CUDA_HOST_NODE_PARAMS) [];
+    unsafe cuGraphBatchMemOpNodeGetParams [] (node: CUgraphNode, parameters: *mut CUDA_BATCH_MEM_OP_NODE_PARAMS) [];
     unsafe cuGraphMemAllocNodeGetParams [] (node: CUgraphNode, parameters: *mut CUDA_MEM_ALLOC_NODE_PARAMS) [];
     safe cuGraphMemFreeNodeGetParams [] (node: CUgraphNode) [dptr: CUdeviceptr];
     safe cuGraphEventRecordNodeGetEvent [] (node: CUgraphNode) [event: CUevent];

@@ -28,6 +28,7 @@ mod output;
 mod pages;
 mod reservations;
 mod resolve;
+mod resources;
 mod sandbox;
 mod sharing;
 mod start;

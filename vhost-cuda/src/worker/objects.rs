@@ -140,6 +140,8 @@ pub struct Objects {
     pub surfaces: Values,
     /// User objects of graphs.
     pub user_objects: Table,
+    /// What describes resources for green contexts. The driver never destroys them.
+    pub descriptions: Table,
 }
 
 /// Objects that the driver names with a value that kernels take.

@@ -21,6 +21,7 @@ use super::order::Turns;
 use super::output::Output;
 use super::pages::GuestPages;
 use super::reservations::Reservations;
+use super::resources::DevResources;
 use super::sharing::Sharing;
 use super::window::Window;
 
@@ -41,6 +42,8 @@ pub struct SessionState {
     pub contexts: Contexts,
     /// Everything else that has a handle.
     pub objects: Objects,
+    /// Resources of devices that the guest knows.
+    pub resources: DevResources,
     /// Copies of guest pages.
     pub copies: Engine,
     /// How long they take.
@@ -117,6 +120,7 @@ impl SessionState {
             output,
             contexts: Contexts::default(),
             objects: Objects::default(),
+            resources: DevResources::default(),
             copies: Engine::new(limits.copy_threads),
             copy_time: CopyTime::default(),
             tells_use_after_free: limits.tells_use_after_free,

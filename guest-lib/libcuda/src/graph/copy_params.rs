@@ -219,9 +219,7 @@ impl End {
             (answer.memory_type, answer.device) = (DEVICE, end.address.0);
         } else {
             // Registered memory has another address on the GPU.
-            let alias = api.driver.memory.ranges.alias(end.address.0);
-            let at = alias.map(|range| range.start + (end.address.0 - range.device_address));
-            (answer.memory_type, answer.host) = (HOST, at.unwrap_or(end.address.0));
+            (answer.memory_type, answer.host) = (HOST, api.program_address(end.address.0));
         }
         answer
     }

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! What nodes point programs to: values of kernel parameters, graphs of conditional nodes. And which executable
-//! graphs can be launched without asking.
+//! What nodes point programs to: values of kernel parameters, graphs of conditional nodes, operations on values in
+//! memory. And which executable graphs can be launched without asking.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::function_table::Parameters;
+use crate::stream_values::BatchOperation;
 
 /// Kernel parameters that a program was pointed to.
 #[derive(Debug, Default)]
@@ -23,6 +24,7 @@ struct Values {
 pub struct Kept {
     values: Mutex<HashMap<u64, Values>>,
     graphs: Mutex<HashMap<u64, Vec<u64>>>,
+    operations: Mutex<HashMap<u64, Vec<BatchOperation>>>,
     /// Executable graphs that were launched and the device had nothing against it, each with the context.
     proven: Mutex<HashSet<(u64, u64)>>,
     /// Graphs allocate: a second launch may then be refused where the first was not.
@@ -55,6 +57,16 @@ impl Kept {
         all.get(&node).map_or(0, |graphs| graphs.as_ptr() as usize)
     }
 
+    /// The array of a node's operations, good until they change.
+    pub fn operations(&self, node: u64, operations: Vec<BatchOperation>) -> usize {
+        let mut all = lock(&self.operations);
+        let kept = all.entry(node).or_default();
+        if *kept != operations {
+            *kept = operations;
+        }
+        kept.as_ptr() as usize
+    }
+
     /// Whether a launch of an executable graph cannot be refused.
     pub fn is_proven(&self, exec: u64, context: u64) -> bool {
         !self.allocate.load(Ordering::Relaxed) && lock(&self.proven).contains(&(exec, context))
@@ -79,5 +91,6 @@ impl Kept {
     pub fn forget(&self, node: u64) {
         lock(&self.values).remove(&node);
         lock(&self.graphs).remove(&node);
+        lock(&self.operations).remove(&node);
     }
 }

@@ -4,9 +4,9 @@
 
 use virtio_cuda_client::protocol::{
     CallbackId, DevicePtr, EventNode, FunctionId, GraphExecId, GraphId, GraphNodeId, HostNode, KernelNode,
-    MemAllocNode, MemcpyNode, MemsetNode, NODE_CONDITIONAL, NODE_EMPTY, NODE_EVENT_RECORD, NODE_GRAPH,
-    NODE_HOST, NODE_KERNEL, NODE_MEM_ALLOC, NODE_MEM_FREE, NODE_MEMCPY, NODE_MEMSET, NODE_SEMAPHORES_SIGNAL,
-    NODE_SEMAPHORES_WAIT, NODE_WAIT_EVENT, Reader, Wire,
+    MemAllocNode, MemcpyNode, MemsetNode, NODE_BATCH_MEM_OP, NODE_CONDITIONAL, NODE_EMPTY, NODE_EVENT_RECORD,
+    NODE_GRAPH, NODE_HOST, NODE_KERNEL, NODE_MEM_ALLOC, NODE_MEM_FREE, NODE_MEMCPY, NODE_MEMSET,
+    NODE_SEMAPHORES_SIGNAL, NODE_SEMAPHORES_WAIT, NODE_WAIT_EVENT, Reader, Wire,
 };
 use virtio_cuda_client::transport::UserMemory;
 use virtio_cuda_client::{CudaError, calls};
@@ -19,10 +19,11 @@ use crate::ffi::{HostPtr, In, Out};
 use crate::function_table::Owner;
 use crate::graph::copy_params::CopyParams;
 use crate::graph::params::{
-    BatchParams, ConditionalParams, Encoded, Form, HostParams, KernelParams, KernelParamsV1, MemAllocParams,
-    MemsetParams, PAYLOAD_OFFSET, encode, kernel,
+    ConditionalParams, Encoded, Form, HostParams, KernelParams, KernelParamsV1, MemAllocParams, MemsetParams,
+    PAYLOAD_OFFSET, encode, kernel,
 };
 use crate::graph::wire::{links_in, take};
+use crate::stream_values::BatchParams;
 
 /// Room for the parameters of a node: a kernel's packed block is the longest.
 const PARAMETER_ROOM: usize = 32 << 10;
@@ -349,12 +350,26 @@ entry_points! {
         add_own(api, phGraphNode, hGraph, (dependencies, numDependencies), (NODE_SEMAPHORES_WAIT, nodeParams))
     }
 
-    /// Adds waits for values and writes of values: not served.
-    call cuGraphAddBatchMemOpNode(api, phGraphNode: Out<u64>, hGraph: u64, _dependencies: In<u64>, _numDependencies: usize, nodeParams: In<BatchParams>) {
-        phGraphNode.check()?;
-        let count = nodeParams.get()?.count;
-        crate::graph::structure::check(api, hGraph)?;
-        Err(if count == 0 { CudaError::INVALID_VALUE } else { CudaError::NOT_SUPPORTED })
+    /// Adds waits for values and writes of values.
+    call cuGraphAddBatchMemOpNode(api, phGraphNode: Out<u64>, hGraph: u64, dependencies: In<u64>, numDependencies: usize, nodeParams: HostPtr) {
+        add_own(api, phGraphNode, hGraph, (dependencies, numDependencies), (NODE_BATCH_MEM_OP, nodeParams))
+    }
+
+    /// The values that a node waits for and writes.
+    call cuGraphBatchMemOpNodeGetParams(api, hNode: u64, nodeParams_out: Out<BatchParams>) {
+        nodeParams_out.check()?;
+        let found = get(api, hNode, NODE_BATCH_MEM_OP)?;
+        nodeParams_out.set(BatchParams::of_node(api, hNode, &found)?)
+    }
+
+    /// Sets the values that a node waits for and writes.
+    call cuGraphBatchMemOpNodeSetParams(api, hNode: u64, nodeParams: HostPtr) {
+        set(api, hNode, NODE_BATCH_MEM_OP, nodeParams, Form::Own)
+    }
+
+    /// Sets the values that a node waits for and writes in an executable graph.
+    call cuGraphExecBatchMemOpNodeSetParams(api, hGraphExec: u64, hNode: u64, nodeParams: HostPtr) {
+        set_exec(api, hGraphExec, hNode, (NODE_BATCH_MEM_OP, nodeParams, Form::Own))
     }
 
     /// Adds a graph.

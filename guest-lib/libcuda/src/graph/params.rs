@@ -5,9 +5,9 @@
 use virtio_cuda_client::CudaError;
 use virtio_cuda_client::protocol::{
     CallbackId, ChildGraphNode, ConditionalNode, DevicePtr, EventId, EventNode, FunctionId, GraphId,
-    HostNode, KernelNode, MemAllocNode, MemFreeNode, MemsetNode, NODE_CONDITIONAL, NODE_EMPTY,
-    NODE_EVENT_RECORD, NODE_GRAPH, NODE_HOST, NODE_KERNEL, NODE_MEM_ALLOC, NODE_MEM_FREE, NODE_MEMCPY,
-    NODE_MEMSET, NODE_SEMAPHORES_SIGNAL, NODE_SEMAPHORES_WAIT, NODE_WAIT_EVENT,
+    HostNode, KernelNode, MemAllocNode, MemFreeNode, MemsetNode, NODE_BATCH_MEM_OP, NODE_CONDITIONAL,
+    NODE_EMPTY, NODE_EVENT_RECORD, NODE_GRAPH, NODE_HOST, NODE_KERNEL, NODE_MEM_ALLOC, NODE_MEM_FREE,
+    NODE_MEMCPY, NODE_MEMSET, NODE_SEMAPHORES_SIGNAL, NODE_SEMAPHORES_WAIT, NODE_WAIT_EVENT,
 };
 
 use crate::callback::{Callback, HostFunction};
@@ -17,6 +17,7 @@ use crate::ffi::{HostPtr, In};
 use crate::graph::copy_params::{CopyParams, NodeCopy};
 use crate::graph::wire::put;
 use crate::launch;
+use crate::stream_values::BatchParams;
 
 /// `CUDA_KERNEL_NODE_PARAMS_v1`: how `_v2` begins.
 #[derive(Clone, Copy, Debug)]
@@ -98,17 +99,6 @@ pub struct ConditionalParams {
     /// An array of the graphs.
     pub graphs: u64,
     context: u64,
-}
-
-/// `CUDA_BATCH_MEM_OP_NODE_PARAMS`.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub struct BatchParams {
-    context: u64,
-    /// Operations.
-    pub count: u32,
-    operations: u64,
-    flags: u32,
 }
 
 /// `CUDA_EXT_SEM_SIGNAL_NODE_PARAMS` and `CUDA_EXT_SEM_WAIT_NODE_PARAMS`.
@@ -223,6 +213,7 @@ pub fn encode(api: Api, kind: u32, params: HostPtr, form: Form) -> Result<Encode
             put(&MemAllocNode { bytes: params.bytes as u64, device }, bytes)?;
         }
         NODE_MEM_FREE => put(&MemFreeNode { dptr: DevicePtr(params.as_in::<u64>().get()?) }, bytes)?,
+        NODE_BATCH_MEM_OP => params.as_in::<BatchParams>().get()?.put(api, bytes)?,
         NODE_CONDITIONAL => {
             let params = params.as_in::<ConditionalParams>().get()?;
             put(&ConditionalNode { handle: params.handle, kind: params.kind, graphs: params.size }, bytes)?;
@@ -260,10 +251,8 @@ pub fn kernel(api: Api, params: &KernelParamsV1, kernel: u64, bytes: &mut Vec<u8
 impl MemsetParams {
     /// The parameters of a node.
     pub fn of_node(api: Api, node: &MemsetNode) -> Self {
-        let alias = api.driver.memory.ranges.alias(node.dst.0);
-        let dst = alias.map(|range| range.start + (node.dst.0 - range.device_address));
         Self {
-            dst: dst.unwrap_or(node.dst.0),
+            dst: api.program_address(node.dst.0),
             pitch: node.pitch as usize,
             value: node.value,
             element_bytes: node.element_bytes,

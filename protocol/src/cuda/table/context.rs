@@ -40,6 +40,24 @@ macro_rules! context_calls {
             0x020f custom cuCtxGetApiVersion(context: ContextId) -> (version: u32);
             /// Resets persisting lines of the L2 cache.
             0x0210 forward cuCtxResetPersistingL2Cache() -> ();
+            /// Records an event that stands for all work of a context so far.
+            0x0211 forward cuCtxRecordEvent(context: ContextId, event: EventId) -> ();
+            /// Later work of a context waits for the event's latest record.
+            0x0212 forward cuCtxWaitEvent(context: ContextId, event: EventId) -> ();
+            /// What a device has of a `CUdevResourceType`.
+            0x0213 custom cuDeviceGetDevResource(device: u32, kind: u32) -> (resource: DeviceResource);
+            /// What a context has of a `CUdevResourceType`.
+            0x0214 custom cuCtxGetDevResource(context: ContextId, kind: u32) -> (resource: DeviceResource);
+            /// Bulk out, unless `groups` is 0 to ask for their number only: at most so many [`DeviceResource`]s, then the rest.
+            /// Splits the multiprocessors of the resource named `input`.
+            0x0215 custom cuDevSmResourceSplitByCount(input: u64, groups: u32, flags: u32, min_count: u32) -> (groups: u32);
+            /// Bulk in: names of resources (`u64`). Names what describes them together `description`.
+            0x0216 custom cuDevResourceGenerateDesc(description: ResourceDescId) -> ();
+            /// Creates a green context and names it, as a context that can be current, `context`. The primary context of the
+            /// device is held.
+            0x0217 custom cuGreenCtxCreate(context: ContextId, description: ResourceDescId, device: u32, flags: u32) -> ();
+            /// Destroys a green context. What was made in it belongs to the primary context and stays.
+            0x0218 custom cuGreenCtxDestroy(context: ContextId) -> ();
         } }
     };
 }

@@ -7,7 +7,8 @@ use std::ptr::null_mut;
 
 use cudarc::driver::sys;
 use virtio_cuda_protocol::cuda::{
-    AllocationProperties, ArrayDescriptor, Location, PoolProperties, TextureDescriptor, ViewDescriptor,
+    AllocationProperties, ArrayDescriptor, DeviceResource, Location, PoolProperties, TextureDescriptor,
+    ViewDescriptor,
 };
 
 /// `CUDA_ARRAY3D_DESCRIPTOR`.
@@ -293,3 +294,24 @@ impl RawAllocation {
 #[repr(C, align(64))]
 pub struct RawTensorMap(pub [u8; 128]);
 const _: () = assert!(size_of::<RawTensorMap>() == size_of::<sys::CUtensorMap>());
+
+/// `CUdevResource`. Of its inside, which is the driver's own, only what describes multiprocessors is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(C)]
+pub struct RawDevResource {
+    kind: c_uint,
+    inside: [c_uint; 23],
+    sm: [c_uint; 4],
+    rest: [c_uint; 8],
+}
+const _: () = assert!(size_of::<RawDevResource>() == size_of::<sys::CUdevResource>());
+
+impl RawDevResource {
+    /// No resource.
+    pub const NONE: Self = Self { kind: 0, inside: [0; 23], sm: [0; 4], rest: [0; 8] };
+
+    /// What the guest gets of it, under a name.
+    pub fn for_guest(&self, name: u64) -> DeviceResource {
+        DeviceResource { name, kind: self.kind, sm: self.sm }
+    }
+}

@@ -16,7 +16,7 @@ fn describe(cx: &CallContext<'_>, array: CUarray) -> CuResult<ArrayDescriptor> {
 }
 
 fn entry(cx: &CallContext<'_>, raw: CUarray, owner: u64) -> Entry {
-    Entry { raw: raw as usize, context: cx.context.0, owner, kind: Kind::Plain }
+    Entry { raw: raw as usize, context: cx.home(), owner, kind: Kind::Plain }
 }
 
 fn create(cx: &CallContext<'_>, descriptor: &RawArray) -> CuResult<(CUarray, ArrayDescriptor)> {
@@ -37,7 +37,7 @@ pub fn cuArray3DCreate_v2(
     let raw = RawArray::from(&descriptor);
     let bytes = Shape::of(&raw)?.bytes()?;
     let reserved = cx.session.objects.arrays.reserve(array.0)?;
-    cx.session.allocations().charge_array(array.0, bytes, cx.context.0)?;
+    cx.session.allocations().charge_array(array.0, bytes, cx.home())?;
     let made = create(cx, &raw);
     let (raw, actual) = made.inspect_err(|_| cx.session.allocations().discharge_array(array.0))?;
     reserved.fill(entry(cx, raw, 0));
@@ -96,11 +96,11 @@ pub fn cuMipmappedArrayCreate(
     // Levels get smaller at least by half: all together are at most twice the first.
     let bytes = if levels > 1 { first.checked_mul(2).ok_or(CudaError::INVALID_VALUE)? } else { first };
     let reserved = cx.session.objects.mipmaps.reserve(mipmap.0)?;
-    cx.session.allocations().charge_array(mipmap.0, bytes, cx.context.0)?;
+    cx.session.allocations().charge_array(mipmap.0, bytes, cx.home())?;
     // SAFETY: the description lives across the call.
     let made = unsafe { cx.gpu().cuMipmappedArrayCreate(&raw, levels.min(MAX_LEVELS)) };
     let (raw,) = made.inspect_err(|_| cx.session.allocations().discharge_array(mipmap.0))?;
-    reserved.fill(Entry { raw: raw as usize, context: cx.context.0, owner: 0, kind: Kind::Plain });
+    reserved.fill(Entry { raw: raw as usize, context: cx.home(), owner: 0, kind: Kind::Plain });
     Ok(())
 }
 

@@ -11,7 +11,7 @@ use crate::worker::objects::{Entry, Kind};
 pub fn cuEventCreate(cx: &mut CallContext<'_>, event: EventId, flags: u32) -> CuResult<()> {
     let reserved = cx.session.objects.events.reserve(event.0)?;
     let (raw,) = cx.gpu().cuEventCreate(flags)?;
-    reserved.fill(Entry { raw: raw as usize, context: cx.context.0, owner: 0, kind: Kind::Plain });
+    reserved.fill(Entry { raw: raw as usize, context: cx.home(), owner: 0, kind: Kind::Plain });
     Ok(())
 }
 

@@ -2,15 +2,16 @@
 //! Nodes of graphs: what the guest wants of them, checked, and what they are.
 
 use virtio_cuda_protocol::cuda::{
-    ArrayId, COPY_ARRAY, COPY_HOST, CallbackId, ChildGraphNode, ConditionalNode, CopyEnd, DevicePtr,
-    EventNode, FunctionId, GraphExecId, GraphId, GraphNodeId, HostNode, KernelNode, MemAllocNode,
-    MemFreeNode, MemcpyNode, MemsetNode, NODE_CONDITIONAL, NODE_EMPTY, NODE_EVENT_RECORD, NODE_GRAPH,
-    NODE_HOST, NODE_KERNEL, NODE_MEM_ALLOC, NODE_MEM_FREE, NODE_MEMCPY, NODE_MEMSET, NODE_SEMAPHORES_SIGNAL,
-    NODE_SEMAPHORES_WAIT, NODE_WAIT_EVENT, ParamLayout, Reader,
+    ArrayId, BatchMemOpNode, COPY_ARRAY, COPY_HOST, CallbackId, ChildGraphNode, ConditionalNode, CopyEnd,
+    DevicePtr, EventNode, FunctionId, GraphExecId, GraphId, GraphNodeId, HostNode, KernelNode, MemAllocNode,
+    MemFreeNode, MemcpyNode, MemoryOperation, MemsetNode, NODE_BATCH_MEM_OP, NODE_CONDITIONAL, NODE_EMPTY,
+    NODE_EVENT_RECORD, NODE_GRAPH, NODE_HOST, NODE_KERNEL, NODE_MEM_ALLOC, NODE_MEM_FREE, NODE_MEMCPY,
+    NODE_MEMSET, NODE_SEMAPHORES_SIGNAL, NODE_SEMAPHORES_WAIT, NODE_WAIT_EVENT, ParamLayout, Reader,
 };
 
 use super::graph::{bulk, encode, links, take};
 use super::launch::MAX_PARAM_BYTES;
+use super::stream::memory_operations;
 use crate::worker::allocations::Origin;
 use crate::worker::call::CallContext;
 use crate::worker::callbacks::{forget, run_node};
@@ -148,6 +149,10 @@ fn parameters(cx: &CallContext<'_>, kind: u32, reader: &mut Reader<'_>) -> CuRes
             let node: MemFreeNode = take(reader)?;
             cx.session.allocations().allocated_at(node.dptr.0)?;
             NodeParameters::MemFree(node.dptr.0)
+        }
+        NODE_BATCH_MEM_OP => {
+            let BatchMemOpNode { flags } = take(reader)?;
+            NodeParameters::MemoryOperations(memory_operations(cx, reader.rest())?, flags, context)
         }
         NODE_CONDITIONAL => {
             let node: ConditionalNode = take(reader)?;
@@ -473,6 +478,15 @@ pub fn graph_node_get_params(cx: &mut CallContext<'_>, node: GraphNodeId, kind: 
             let (bytes, device, dptr) = gpu.mem_alloc_node(raw)?;
             let mut answer = encode(&MemAllocNode { bytes, device: device as u32 })?;
             answer.extend_from_slice(&encode(&guest_address(cx, DevicePtr(dptr)))?);
+            answer
+        }
+        NODE_BATCH_MEM_OP => {
+            let (flags, operations) = gpu.batch_node(raw)?;
+            let mut answer = encode(&BatchMemOpNode { flags })?;
+            for one in operations {
+                let address = guest_address(cx, one.address);
+                answer.extend_from_slice(&encode(&MemoryOperation { address, ..one })?);
+            }
             answer
         }
         NODE_MEM_FREE => encode(&guest_address(cx, DevicePtr(gpu.cuGraphMemFreeNodeGetParams(raw)?.0)))?,

@@ -94,7 +94,7 @@ pub fn cuIpcOpenMemHandle_v2(
         Some(_) => allocations.discharge(offer.bytes),
         None => allocations.insert(dptr, offer.bytes, Origin::Opened, place),
     }
-    cx.session.sharing.open(dptr, cx.context.0);
+    cx.session.sharing.open(dptr, cx.home());
     Ok((DevicePtr(dptr), offer.bytes))
 }
 
@@ -123,7 +123,7 @@ pub fn cuIpcOpenEventHandle(cx: &mut CallContext<'_>, event: EventId, token: Tok
     let (offer, file) = cx.session.sharing.look_up(token, EVENT)?;
     let handle = CUipcEventHandle { reserved: handle_with(offer.handle, file.as_ref()) };
     let (raw,) = cx.gpu().cuIpcOpenEventHandle(handle)?;
-    reserved.fill(Entry { raw: raw as usize, context: cx.context.0, owner: 0, kind: Kind::Plain });
+    reserved.fill(Entry { raw: raw as usize, context: cx.home(), owner: 0, kind: Kind::Plain });
     Ok(())
 }
 

@@ -29,7 +29,7 @@ pub fn cuModuleLoadDataEx(cx: &mut CallContext<'_>, module: ModuleId, options: J
     let loaded = unsafe { cx.gpu().cuModuleLoadDataEx(image.as_ptr().cast(), count, numbers, values) };
     cx.thread.jit = arguments.logs();
     let (raw,) = loaded?;
-    reserved.fill(Entry { raw: raw as usize, context: cx.context.0, owner: 0, kind: Kind::Plain });
+    reserved.fill(Entry { raw: raw as usize, context: cx.home(), owner: 0, kind: Kind::Plain });
     Ok(())
 }
 

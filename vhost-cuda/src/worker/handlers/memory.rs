@@ -195,7 +195,7 @@ pub fn cuMemHostRegister_v2(
     };
     match registered {
         Ok((dptr,)) => {
-            window.set_registered(area.base, Registration { context: cx.context.0, dptr });
+            window.set_registered(area.base, Registration { context: cx.home(), dptr });
             cx.session.allocations().insert(dptr, bytesize, Origin::HostWindow, place);
             Ok((DevicePtr(dptr),))
         }
@@ -223,7 +223,7 @@ fn host_to_device(cx: &CallContext<'_>, dst: DevicePtr, stream: CUstream) -> CuR
         return Ok(());
     }
     cx.session.check(dst.0, bytes)?;
-    copy::to_device(cx.session, cx.context, dst.0, &cx.bulk_in, stream)
+    copy::to_device(cx.session, ContextId(cx.home()), dst.0, &cx.bulk_in, stream)
 }
 
 /// Copies from the device, in the order of the legacy default stream.
@@ -243,7 +243,7 @@ fn device_to_host(cx: &mut CallContext<'_>, src: DevicePtr, stream: CUstream) ->
         return Ok(());
     }
     cx.session.check(src.0, bytes)?;
-    copy::from_device(cx.session, cx.context, src.0, &mut cx.bulk_out, stream)
+    copy::from_device(cx.session, ContextId(cx.home()), src.0, &mut cx.bulk_out, stream)
 }
 
 /// Copies inside the device.

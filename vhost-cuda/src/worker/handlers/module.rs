@@ -96,7 +96,7 @@ fn load_module(cx: &CallContext<'_>, module: ModuleId, image: &[u8]) -> CuResult
     // SAFETY: the image lives across the call, which copies what it keeps. Its contents are the guest's: what
     // the driver makes of bad ones stays in this process, which is that guest's alone.
     let (raw,) = linked::load(image, |image| unsafe { cx.gpu().cuModuleLoadData(image) })?;
-    reserved.fill(Entry { raw: raw as usize, context: cx.context.0, owner: 0, kind: Kind::Plain });
+    reserved.fill(Entry { raw: raw as usize, context: cx.home(), owner: 0, kind: Kind::Plain });
     Ok(())
 }
 
@@ -119,7 +119,7 @@ pub fn cuModuleGetFunction(cx: &mut CallContext<'_>, module: ModuleId, function:
     let reserved = cx.session.objects.functions.reserve(function.0)?;
     // SAFETY: the name is NUL-terminated and lives across the call.
     let (raw,) = unsafe { cx.gpu().cuModuleGetFunction(owner, name.as_ptr()) }?;
-    reserved.fill(Entry { raw: raw as usize, context: cx.context.0, owner: module.0, kind: Kind::Plain });
+    reserved.fill(Entry { raw: raw as usize, context: cx.home(), owner: module.0, kind: Kind::Plain });
     Ok(())
 }
 
@@ -225,7 +225,7 @@ pub fn cuLibraryGetModule(cx: &mut CallContext<'_>, library: LibraryId, module: 
     let owner = cx.resolve(library)?;
     let reserved = cx.session.objects.modules.reserve(module.0)?;
     let (raw,) = cx.gpu().cuLibraryGetModule(owner)?;
-    reserved.fill(Entry { raw: raw as usize, context: cx.context.0, owner: library.0, kind: Kind::Plain });
+    reserved.fill(Entry { raw: raw as usize, context: cx.home(), owner: library.0, kind: Kind::Plain });
     Ok(())
 }
 
@@ -244,7 +244,7 @@ pub fn cuKernelGetFunction(
     let raw = cx.resolve(KernelOnly(kernel))?;
     let reserved = cx.session.objects.functions.reserve(function.0)?;
     let (raw,) = cx.gpu().cuKernelGetFunction(raw)?;
-    reserved.fill(Entry { raw: raw as usize, context: cx.context.0, owner, kind: Kind::Plain });
+    reserved.fill(Entry { raw: raw as usize, context: cx.home(), owner, kind: Kind::Plain });
     Ok(())
 }
 

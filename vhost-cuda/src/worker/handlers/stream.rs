@@ -17,7 +17,7 @@ pub fn cuStreamCreateWithPriority(
 ) -> CuResult<()> {
     let reserved = cx.session.objects.streams.reserve(stream.0)?;
     let (raw,) = cx.gpu().cuStreamCreateWithPriority(flags, priority)?;
-    reserved.fill(Entry { raw: raw as usize, context: cx.context.0, owner: 0, kind: Kind::Plain });
+    reserved.fill(Entry { raw: raw as usize, context: cx.home(), owner: 0, kind: Kind::Plain });
     Ok(())
 }
 

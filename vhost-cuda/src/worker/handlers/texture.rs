@@ -50,7 +50,7 @@ pub fn cuTexObjectCreate(
     let view = if view.present != 0 { &raw const raw_view } else { std::ptr::null() };
     // SAFETY: the descriptions live across the call; the array is the driver's, the memory the session's.
     let (object,) = unsafe { cx.gpu().cuTexObjectCreate(&resource, &texture, view) }?;
-    cx.session.objects.textures.insert(object, cx.context.0);
+    cx.session.objects.textures.insert(object, cx.home());
     Ok((object,))
 }
 
@@ -72,7 +72,7 @@ pub fn cuSurfObjectCreate(
     cx.session.objects.surfaces.check_room()?;
     // SAFETY: the description lives across the call; the array is the driver's.
     let (object,) = unsafe { cx.gpu().cuSurfObjectCreate(&resource) }?;
-    cx.session.objects.surfaces.insert(object, cx.context.0);
+    cx.session.objects.surfaces.insert(object, cx.home());
     Ok((object,))
 }
 

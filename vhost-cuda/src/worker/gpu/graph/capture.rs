@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_uint};
 use std::ptr::{null, null_mut};
 
 use cudarc::driver::sys::{CUgraphEdgeData, CUstreamBatchMemOpParams};
-use virtio_cuda_protocol::cuda::MemoryOperation;
+use virtio_cuda_protocol::cuda::{DevicePtr, MemoryOperation};
 
 use super::super::{CUdeviceptr, CUgraph, CUgraphNode, CUstream, CuResult, Driver};
 use super::Links;
@@ -14,8 +14,9 @@ use super::Links;
 const CAPTURE_RELAXED: c_int = 2;
 
 /// One kind of `CUstreamBatchMemOpParams`.
+#[derive(Clone, Copy)]
 #[repr(C)]
-struct RawMemoryOperation {
+pub(super) struct RawMemoryOperation {
     operation: c_uint,
     /// The flags of operations without an address.
     short_flags: c_uint,
@@ -26,6 +27,31 @@ struct RawMemoryOperation {
     rest: u64,
 }
 const _: () = assert!(size_of::<RawMemoryOperation>() == size_of::<CUstreamBatchMemOpParams>());
+
+impl RawMemoryOperation {
+    pub(super) fn list(operations: &[MemoryOperation]) -> Vec<Self> {
+        let raw = |one: &MemoryOperation| Self {
+            operation: one.operation,
+            short_flags: if one.address.0 == 0 { one.flags } else { 0 },
+            address: one.address.0,
+            value: one.value,
+            flags: one.flags,
+            alias: 0,
+            rest: 0,
+        };
+        operations.iter().map(raw).collect()
+    }
+
+    pub(super) fn plain(&self) -> MemoryOperation {
+        let flags = if self.address == 0 { self.short_flags } else { self.flags };
+        MemoryOperation {
+            operation: self.operation,
+            flags,
+            address: DevicePtr(self.address),
+            value: self.value,
+        }
+    }
+}
 
 /// What `cuStreamGetCaptureInfo` says.
 #[derive(Debug)]
@@ -135,18 +161,7 @@ impl Driver {
         operations: &[MemoryOperation],
         flags: c_uint,
     ) -> CuResult<()> {
-        let mut raw: Vec<_> = operations
-            .iter()
-            .map(|one| RawMemoryOperation {
-                operation: one.operation,
-                short_flags: if one.address.0 == 0 { one.flags } else { 0 },
-                address: one.address.0,
-                value: one.value,
-                flags: one.flags,
-                alias: 0,
-                rest: 0,
-            })
-            .collect();
+        let mut raw = RawMemoryOperation::list(operations);
         // SAFETY: as many operations as said; the caller vouches for the addresses.
         unsafe { self.cuStreamBatchMemOp_v2(stream, raw.len() as c_uint, raw.as_mut_ptr().cast(), flags) }
     }

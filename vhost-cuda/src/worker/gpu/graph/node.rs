@@ -5,10 +5,11 @@ use std::ffi::c_int;
 use std::ptr::{null, null_mut};
 
 use cudarc::driver::sys::CUDA_HOST_NODE_PARAMS;
-use virtio_cuda_protocol::cuda::{NODE_CONDITIONAL, NODE_MEM_ALLOC};
+use virtio_cuda_protocol::cuda::{MemoryOperation, NODE_CONDITIONAL, NODE_MEM_ALLOC};
 
 use super::super::{CUdeviceptr, CUgraph, CUgraphExec, CUgraphNode, CuResult, Driver};
-use super::parameters::{RawConditional, RawMemAlloc};
+use super::capture::RawMemoryOperation;
+use super::parameters::{RawBatch, RawConditional, RawMemAlloc};
 use super::{Links, NodeParameters};
 
 /// What an added node answers beside itself.
@@ -99,6 +100,19 @@ impl Driver {
         // SAFETY: the pointer is to a local.
         unsafe { self.cuGraphHostNodeGetParams(node, &raw mut raw) }?;
         Ok(raw.userData as u64)
+    }
+
+    /// Flags and operations of a node that waits for and writes values.
+    pub fn batch_node(&self, node: CUgraphNode) -> CuResult<(u32, Vec<MemoryOperation>)> {
+        let mut raw = RawBatch { context: null_mut(), count: 0, operations: null_mut(), flags: 0 };
+        // SAFETY: the pointer is to a local of that structure.
+        unsafe { self.cuGraphBatchMemOpNodeGetParams(node, (&raw mut raw).cast()) }?;
+        if raw.operations.is_null() {
+            return Ok((raw.flags, Vec::new()));
+        }
+        // SAFETY: an array of the driver's of that size, good as long as nobody changes the node.
+        let operations = unsafe { std::slice::from_raw_parts(raw.operations, raw.count as usize) };
+        Ok((raw.flags, operations.iter().map(RawMemoryOperation::plain).collect()))
     }
 
     /// Bytes, device and address of an allocating node.

@@ -4,14 +4,16 @@
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr::{null, null_mut};
 
-use cudarc::driver::sys::{CUDA_MEM_ALLOC_NODE_PARAMS, CUgraphNodeParams};
+use cudarc::driver::sys::{CUDA_BATCH_MEM_OP_NODE_PARAMS, CUDA_MEM_ALLOC_NODE_PARAMS, CUgraphNodeParams};
 use virtio_cuda_protocol::cuda::{
-    KernelNode, MemcpyNode, MemsetNode, NODE_CONDITIONAL, NODE_EMPTY, NODE_EVENT_RECORD, NODE_GRAPH,
-    NODE_HOST, NODE_KERNEL, NODE_MEM_ALLOC, NODE_MEM_FREE, NODE_MEMCPY, NODE_MEMSET, NODE_WAIT_EVENT,
+    KernelNode, MemcpyNode, MemoryOperation, MemsetNode, NODE_BATCH_MEM_OP, NODE_CONDITIONAL, NODE_EMPTY,
+    NODE_EVENT_RECORD, NODE_GRAPH, NODE_HOST, NODE_KERNEL, NODE_MEM_ALLOC, NODE_MEM_FREE, NODE_MEMCPY,
+    NODE_MEMSET, NODE_WAIT_EVENT,
 };
 
 use super::super::{CUcontext, CUdeviceptr, CUevent, CUfunction, CUgraph, CUkernel};
 use super::UserFunction;
+use super::capture::RawMemoryOperation;
 use super::copy::{RawCopyNode, RawMemset, RawMemsetNode, raw_copy};
 use super::kernel::RawKernel;
 
@@ -52,6 +54,16 @@ pub(super) struct RawMemAlloc {
 }
 const _: () = assert!(size_of::<RawMemAlloc>() == size_of::<CUDA_MEM_ALLOC_NODE_PARAMS>());
 
+/// `CUDA_BATCH_MEM_OP_NODE_PARAMS`.
+#[repr(C)]
+pub(super) struct RawBatch {
+    pub(super) context: CUcontext,
+    pub(super) count: c_uint,
+    pub(super) operations: *mut RawMemoryOperation,
+    pub(super) flags: c_uint,
+}
+const _: () = assert!(size_of::<RawBatch>() == size_of::<CUDA_BATCH_MEM_OP_NODE_PARAMS>());
+
 /// `CUDA_CONDITIONAL_NODE_PARAMS`.
 #[repr(C)]
 pub(super) struct RawConditional {
@@ -87,6 +99,8 @@ pub enum NodeParameters {
     MemAlloc(u64, c_int),
     /// The address.
     MemFree(CUdeviceptr),
+    /// Waits for and writes of values, and flags.
+    MemoryOperations(Vec<MemoryOperation>, u32, CUcontext),
     /// Handle, kind and number of graphs.
     Conditional(u64, u32, u32, CUcontext),
 }
@@ -176,6 +190,12 @@ impl NodeParameters {
                 },
             )),
             Self::MemFree(dptr) => body(&mut RawNodeParameters::with(NODE_MEM_FREE, *dptr)),
+            Self::MemoryOperations(operations, flags, context) => {
+                let mut raw = RawMemoryOperation::list(operations);
+                let (count, operations) = (raw.len() as c_uint, raw.as_mut_ptr());
+                let batch = RawBatch { context: *context, count, operations, flags: *flags };
+                body(&mut RawNodeParameters::with(NODE_BATCH_MEM_OP, batch))
+            }
             Self::Conditional(handle, kind, size, context) => body(&mut RawNodeParameters::with(
                 NODE_CONDITIONAL,
                 RawConditional {

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Resources of devices, and green contexts, which have a part of them.
+
+use virtio_cuda_protocol::cuda::{ContextId, DeviceResource, Reader, ResourceDescId};
+
+use super::graph::{bulk, encode, take};
+use crate::worker::call::CallContext;
+use crate::worker::contexts::Context;
+use crate::worker::gpu::{CUdevResourceDesc, CuResult, CudaError, RawDevResource};
+use crate::worker::objects::{Entry, Kind};
+
+/// Most parts of one split, and of one description: more than any device has multiprocessors.
+const MAX_GROUPS: u32 = 1024;
+
+/// What a device has.
+pub fn cuDeviceGetDevResource(
+    cx: &mut CallContext<'_>,
+    device: u32,
+    kind: u32,
+) -> CuResult<(DeviceResource,)> {
+    let device = cx.session.device(device)?;
+    let mut resource = RawDevResource::NONE;
+    // SAFETY: the pointer is to a local.
+    unsafe { cx.gpu().cuDeviceGetDevResource(device, &raw mut resource, kind) }?;
+    Ok((cx.session.resources.name(resource),))
+}
+
+/// What a context has.
+pub fn cuCtxGetDevResource(
+    cx: &mut CallContext<'_>,
+    context: ContextId,
+    kind: u32,
+) -> CuResult<(DeviceResource,)> {
+    let context = cx.resolve(context)?;
+    let mut resource = RawDevResource::NONE;
+    // SAFETY: the pointer is to a local.
+    unsafe { cx.gpu().cuCtxGetDevResource(context, &raw mut resource, kind) }?;
+    Ok((cx.session.resources.name(resource),))
+}
+
+/// Splits multiprocessors.
+pub fn cuDevSmResourceSplitByCount(
+    cx: &mut CallContext<'_>,
+    input: u64,
+    groups: u32,
+    flags: u32,
+    min_count: u32,
+) -> CuResult<(u32,)> {
+    let input = cx.session.resources.get(input)?;
+    let room = groups.min(MAX_GROUPS);
+    let mut parts = vec![RawDevResource::NONE; room as usize];
+    let (mut rest, mut made) = (RawDevResource::NONE, room);
+    let result = if room == 0 { std::ptr::null_mut() } else { parts.as_mut_ptr() };
+    // SAFETY: there is room for as many parts as said; the other pointers are to locals.
+    unsafe {
+        cx.gpu().cuDevSmResourceSplitByCount(
+            result,
+            &raw mut made,
+            &raw const input,
+            &raw mut rest,
+            flags,
+            min_count,
+        )
+    }?;
+    if room > 0 {
+        let mut answer = Vec::new();
+        for part in parts.into_iter().take(made as usize).chain([rest]) {
+            answer.extend_from_slice(&encode(&cx.session.resources.name(part))?);
+        }
+        cx.bulk_out.put(&answer)?;
+    }
+    Ok((made,))
+}
+
+/// Describes resources together.
+pub fn cuDevResourceGenerateDesc(cx: &mut CallContext<'_>, description: ResourceDescId) -> CuResult<()> {
+    let bytes = bulk(cx)?;
+    if bytes.len() > MAX_GROUPS as usize * size_of::<u64>() {
+        return Err(CudaError::INVALID_VALUE);
+    }
+    let mut reader = Reader::new(&bytes);
+    let mut resources = Vec::new();
+    while !reader.rest().is_empty() {
+        resources.push(cx.session.resources.get(take(&mut reader)?)?);
+    }
+    let reserved = cx.session.objects.descriptions.reserve(description.0)?;
+    // SAFETY: there are as many resources as said.
+    let (raw,) =
+        unsafe { cx.gpu().cuDevResourceGenerateDesc(resources.as_mut_ptr(), resources.len() as u32) }?;
+    reserved.fill(Entry { raw: raw as usize, context: 0, owner: 0, kind: Kind::Plain });
+    Ok(())
+}
+
+/// Creates a green context.
+pub fn cuGreenCtxCreate(
+    cx: &mut CallContext<'_>,
+    context: ContextId,
+    description: ResourceDescId,
+    device: u32,
+    flags: u32,
+) -> CuResult<()> {
+    let device = cx.session.device(device)?;
+    let description = cx.session.objects.descriptions.get(description.0);
+    let description = description.map_err(|_| CudaError::INVALID_VALUE)?;
+    let mut contexts = cx.session.contexts.lock();
+    contexts.check_new(context)?;
+    let primary = *contexts.primary(device);
+    if primary.retains == 0 {
+        return Err(CudaError::INVALID_CONTEXT);
+    }
+    let (green,) = cx.gpu().cuGreenCtxCreate(description.raw as CUdevResourceDesc, device, flags)?;
+    let (raw,) = cx.gpu().cuCtxFromGreenCtx(green).inspect_err(|_| {
+        let _ = cx.gpu().cuGreenCtxDestroy(green);
+    })?;
+    contexts.insert(context, Context::green(raw, device, green, primary.name));
+    Ok(())
+}
+
+/// Destroys a green context.
+pub fn cuGreenCtxDestroy(cx: &mut CallContext<'_>, context: ContextId) -> CuResult<()> {
+    let mut contexts = cx.session.contexts.lock();
+    let green = contexts.get(context)?.as_green().ok_or(CudaError::INVALID_CONTEXT)?;
+    // It may be current here.
+    cx.thread.forget_current();
+    cx.session.gpu.cuCtxSetCurrent(std::ptr::null_mut())?;
+    cx.session.gpu.cuGreenCtxDestroy(green)?;
+    contexts.remove(context.0);
+    cx.session.contexts.changed();
+    Ok(())
+}
