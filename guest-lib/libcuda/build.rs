@@ -55,9 +55,6 @@ fn check(name: &str, rule: &str) -> String {
         (format!("a{argument} == 0"), code)
     } else if let Some((argument, code)) = rule.split_once('?') {
         (format!("!virtio_cuda_is_device((int)a{argument})"), code)
-    } else if let Some((argument, rest)) = rule.split_once('<') {
-        let (value, code) = rest.split_once(':').unwrap_or_else(|| panic!("{REFUSED}: {name} {rule}"));
-        (format!("(unsigned)a{argument} >= {value}u"), code)
     } else {
         let (argument, rest) = rule.split_once('=').unwrap_or_else(|| panic!("{REFUSED}: {name} {rule}"));
         let (values, code) = rest.split_once(':').unwrap_or_else(|| panic!("{REFUSED}: {name} {rule}"));

@@ -149,6 +149,7 @@ pub const CASES: &[Case] = &[
     Case::new("stream_values"),
     Case::new("graph_values"),
     Case::new("green_contexts"),
+    Case::new("old_launches"),
     Case::new("pinned_memory"),
     Case::new("registered_memory"),
     Case::new("host_pointers"),

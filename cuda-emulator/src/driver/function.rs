@@ -3,8 +3,8 @@
 //! are the same object here, since launches and occupancy take either; the other calls take one kind only, as NVIDIA's do.
 
 use std::ffi::{CString, c_char, c_int};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 
 use super::attributes::{MAX_THREADS, REGISTERS, SHARED_DEFAULT, WARP};
 use super::context::{self, Context};
@@ -14,6 +14,7 @@ use super::handle::{Handle, Registry};
 use super::image::Image;
 use super::library::{CUlibrary, Library};
 use super::module::{CUmodule, Module};
+use super::old_launch_api::Prepared;
 use super::result::{CUresult, CuResult};
 use crate::program::{Kernel, Space};
 
@@ -30,6 +31,8 @@ static FUNCTIONS: Registry<Function> = Registry::new();
 pub struct Function {
     home: Home,
     name: CString,
+    /// What the calls of CUDA 3 set for its next launch.
+    pub(super) prepared: Mutex<Prepared>,
 }
 
 /// What cuFuncSetAttribute and cuKernelSetAttribute set. A kernel's are its functions' as well.
@@ -63,14 +66,14 @@ impl Function {
     pub(super) fn publish(home: Home, name: &str) -> CuResult<CUfunction> {
         let handle = Handle::mint();
         let name = CString::new(name).map_err(|_| CUresult::CUDA_ERROR_NOT_FOUND)?;
-        FUNCTIONS.insert(handle, Arc::new(Function { home, name }));
+        FUNCTIONS.insert(handle, Arc::new(Function { home, name, prepared: Mutex::default() }));
         Ok(handle)
     }
 
     /// A kernel of a module, without a handle.
     pub(super) fn of(module: Arc<Module>, name: &str) -> CuResult<Function> {
         let name = CString::new(name).map_err(|_| CUresult::CUDA_ERROR_NOT_FOUND)?;
-        Ok(Function { home: Home::Module(module), name })
+        Ok(Function { home: Home::Module(module), name, prepared: Mutex::default() })
     }
 
     fn image(&self) -> &Image {

@@ -214,7 +214,7 @@ pub(super) fn check(model: &Model, function: &Function, kernel: &Kernel, shape: 
     Ok(())
 }
 
-fn submit(
+pub(super) fn submit(
     handle: CUfunction,
     shape: Shape,
     stream: CUstream,

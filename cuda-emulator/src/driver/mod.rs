@@ -42,6 +42,7 @@ mod module;
 mod names;
 mod objects;
 mod occupancy;
+mod old_launch_api;
 mod output;
 mod pointer;
 mod pool;

@@ -10,7 +10,6 @@ enum Check {
     NotNull(usize, u32),
     Device(usize, u32),
     OneOf(usize, &'static [u32], u32),
-    Below(usize, u32, u32),
 }
 
 /// So many arguments are passed in registers and can be looked at.
@@ -45,7 +44,6 @@ fn run(check: Check, arguments: &[usize; ARGUMENTS]) -> CuResult<()> {
     let (good, code) = match check {
         Check::NotNull(index, code) => (arguments[index] != 0, code),
         Check::Device(index, code) => (device(arguments[index] as i32).is_ok(), code),
-        Check::Below(index, value, code) => ((arguments[index] as u32) < value, code),
         Check::OneOf(index, values, code) => (values.contains(&(arguments[index] as u32)), code),
     };
     if good { Ok(()) } else { Err(CUresult(code)) }

@@ -317,6 +317,11 @@ entry_points! {
         flags.set(calls::cuCtxGetFlags(&mut api.in_context()?)?)
     }
 
+    /// Sets the flags of the current context.
+    call cuCtxSetFlags(api, flags: u32) {
+        calls::cuCtxSetFlags(&mut api.in_context()?, flags)
+    }
+
     /// A limit of the current context.
     call cuCtxGetLimit(api, pvalue: Out<usize>, limit: i32) {
         pvalue.check()?;

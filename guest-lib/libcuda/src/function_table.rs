@@ -5,13 +5,14 @@
 
 use std::collections::HashMap;
 use std::ffi::CString;
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use virtio_cuda_client::protocol::{FunctionId, ParamLayout, Reader, Wire};
 use virtio_cuda_client::transport::UserMemory;
 use virtio_cuda_client::{CudaError, calls};
 
 use crate::entry::Api;
+use crate::old_launch::Prepared;
 use crate::post::ProvenShapes;
 
 /// Parameters for which one reply has room at first.
@@ -50,6 +51,8 @@ pub struct Function {
     pub owner: Owner,
     /// Shapes that it was launched in.
     pub proven: ProvenShapes,
+    /// What the calls of CUDA 3 set for its next launch.
+    pub prepared: Mutex<Prepared>,
     parameters: OnceLock<Parameters>,
 }
 
@@ -60,8 +63,13 @@ pub struct Functions(RwLock<HashMap<u64, Arc<Function>>>);
 impl Functions {
     /// Notes a function that now exists.
     pub fn add(&self, handle: u64, name: CString, owner: Owner) {
-        let function =
-            Arc::new(Function { name, owner, proven: ProvenShapes::default(), parameters: OnceLock::new() });
+        let function = Arc::new(Function {
+            name,
+            owner,
+            proven: ProvenShapes::default(),
+            prepared: Mutex::default(),
+            parameters: OnceLock::new(),
+        });
         self.0.write().unwrap_or_else(PoisonError::into_inner).insert(handle, function);
     }
 

@@ -36,6 +36,7 @@ mod memory;
 mod module;
 mod module_table;
 mod occupancy;
+mod old_launch;
 mod peer;
 mod pool;
 mod post;
@@ -82,6 +83,7 @@ fn all_entry_points() -> impl Iterator<Item = &'static entry::EntryPoint> {
         memory::set::ENTRY_POINTS,
         module::ENTRY_POINTS,
         occupancy::ENTRY_POINTS,
+        old_launch::ENTRY_POINTS,
         peer::ENTRY_POINTS,
         pool::ENTRY_POINTS,
         proc_address::ENTRY_POINTS,

@@ -210,6 +210,7 @@ driver_functions! {
     safe cuCtxSetCacheConfig [] (config: c_int as CUfunc_cache) [];
     safe cuCtxGetStreamPriorityRange [least: c_int, greatest: c_int] () [];
     safe cuCtxGetFlags [flags: c_uint] () [];
+    safe cuCtxSetFlags [] (flags: c_uint) [];
     safe cuCtxGetApiVersion [] (context: CUcontext) [version: c_uint];
     safe cuCtxResetPersistingL2Cache [] () [];
     safe cuCtxRecordEvent [] (context: CUcontext, event: CUevent) [];

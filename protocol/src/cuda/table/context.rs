@@ -58,6 +58,8 @@ macro_rules! context_calls {
             0x0217 custom cuGreenCtxCreate(context: ContextId, description: ResourceDescId, device: u32, flags: u32) -> ();
             /// Destroys a green context. What was made in it belongs to the primary context and stays.
             0x0218 custom cuGreenCtxDestroy(context: ContextId) -> ();
+            /// Sets the flags of the current context.
+            0x0219 forward cuCtxSetFlags(flags: u32) -> ();
         } }
     };
 }
