@@ -89,7 +89,7 @@ impl Translator<'_, '_, '_> {
         }
         for register in written {
             let bytes = flow.registers[register].bytes;
-            if matches!(bytes, 0 | 4 | 8) {
+            if matches!(bytes, 0 | 2 | 4 | 8) {
                 let held = self.held(register);
                 self.skipped.push((register, held));
             }

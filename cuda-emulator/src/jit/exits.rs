@@ -88,6 +88,11 @@ impl Translator<'_, '_, '_> {
         for register in self.missing(live) {
             let super::flow::Register { place, bytes } = self.flow.registers[register];
             let kind = match self.held(register) {
+                // Only registers of 32 and 64 bits go by the scratch words.
+                Held::Scalars(..) if bytes == 2 => {
+                    writes.push(register);
+                    continue;
+                }
                 Held::Scalars(kind, values) => {
                     for (index, value) in values.iter().enumerate() {
                         self.store_scratch(word + index, *value)?;

@@ -119,6 +119,9 @@ impl Translator<'_, '_, '_> {
             self.define(pc, target, Held::Node(node));
             return Ok(());
         }
+        if let Op::Funnel(_) = op {
+            return self.funnel(pc, op, &args, before);
+        }
         let nodes: Vec<NodeId> = args
             .iter()
             .enumerate()
@@ -134,6 +137,27 @@ impl Translator<'_, '_, '_> {
         if op.gives_float() {
             node = self.node(Node::Canonical(node), 4);
         }
+        self.define(pc, target, Held::Node(node));
+        Ok(())
+    }
+
+    /// shf.wrap: by a constant amount, or by its handler.
+    fn funnel(&mut self, pc: u32, op: Op, args: &[Held], before: &Set) -> Done {
+        let instr = self.flow.instr(pc);
+        let Some(amount) = self.literal(instr.ops[3]) else { return self.call(pc, before) };
+        let amount = amount % 32;
+        let (low, high) = (self.as_node(&args[0], 4), self.as_node(&args[1], 4));
+        let left = op == Op::Funnel(true);
+        let node = if amount == 0 {
+            if left { high } else { low }
+        } else {
+            // What the upper register keeps, and what the lower one adds to it.
+            let (up, down) = if left { (amount, 32 - amount) } else { (32 - amount, amount) };
+            let high = self.node(Node::Shift(Op::Shl(4), high, Ok(i64::from(up))), 4);
+            let low = self.node(Node::Shift(Op::Shr(4, false), low, Ok(i64::from(down))), 4);
+            self.node(Node::Lane(Op::Or(4), vec![high, low]), 4)
+        };
+        let target = self.flow.register(instr.ops[0]);
         self.define(pc, target, Held::Node(node));
         Ok(())
     }
@@ -219,6 +243,8 @@ impl Translator<'_, '_, '_> {
             }
             Op::Promote | Op::Demote | Op::DFromInt => self.lanes(false).resized(op, [args[0]; 2])[0],
             Op::Shl(_) | Op::Shr(..) => self.lanes(false).shift(op, args[0], args[1]),
+            Op::Field(field) => self.lanes(false).scalar_field(field, args[0]),
+            Op::Funnel(left) => self.lanes(false).scalar_funnel(left, args),
             op => {
                 let value = self.lanes(false).apply(op, args);
                 if op.gives_float() { self.lanes(false).canonical(value) } else { value }
@@ -349,6 +375,7 @@ impl Translator<'_, '_, '_> {
         let Register { place, bytes } = self.flow.registers[register];
         match self.held(register) {
             Held::Node(_) => self.write_registers(&[register]),
+            Held::Scalars(..) if bytes == 2 => self.write_registers(&[register]),
             Held::Scalars(kind, bases) => {
                 let stride = kind.stride().unwrap_or(0);
                 let lanes = LANES / bases.len();

@@ -126,7 +126,8 @@ pub(super) fn constant(flow: &Flow<'_>, operand: u32, bytes: u8) -> Option<u64> 
     let value = line.0.get(place % 64..place % 64 + usize::from(bytes.clamp(4, 8)))?;
     let mut word = [0; 8];
     word[..value.len()].copy_from_slice(value);
-    Some(u64::from_ne_bytes(word))
+    let word = u64::from_ne_bytes(word);
+    Some(if bytes == 2 { word & 0xffff } else { word })
 }
 
 /// The constant as a number, sign-extended.
@@ -151,7 +152,7 @@ pub(super) fn step(flow: &Flow<'_>, shape: Shape, pc: u32, state: &mut State) {
             Some(true) => state[register].join(result),
             Some(false) => Kind::Vector,
         };
-        // Only the translator's own registers are ever anything else.
+        // Those of 16 bits are scalars inside a block at most, those of 128 bits never.
         if !matches!(flow.registers[register].bytes, 0 | 4 | 8) {
             state[register] = Kind::Vector;
         }

@@ -8,6 +8,7 @@ use cranelift_codegen::ir::{ConstantData, InstBuilder, MemFlagsData, Type, Value
 use cranelift_frontend::FunctionBuilder;
 
 use super::meaning::{Op, Scalar, Test};
+use super::short_lanes::is_short;
 
 /// Builds operations.
 pub(super) struct Lanes<'b, 'f> {
@@ -29,7 +30,7 @@ impl Lanes<'_, '_> {
         }
     }
 
-    fn float(&self, bytes: u8) -> Type {
+    pub(super) fn float(&self, bytes: u8) -> Type {
         match (bytes, self.vector) {
             (8, false) => F64,
             (8, true) => F64X2,
@@ -48,6 +49,7 @@ impl Lanes<'_, '_> {
 
     /// The same constant in all lanes.
     pub(super) fn constant(&mut self, bytes: u8, value: i64) -> Value {
+        let bytes = bytes.max(4);
         let value = if bytes == 4 { i64::from(value as u32) } else { value };
         if !self.vector {
             let kind = self.int(bytes);
@@ -66,7 +68,7 @@ impl Lanes<'_, '_> {
     }
 
     /// `yes` where `condition` holds: a truth value, or in vectors lanes of ones.
-    fn choose(&mut self, condition: Value, yes: Value, no: Value) -> Value {
+    pub(super) fn choose(&mut self, condition: Value, yes: Value, no: Value) -> Value {
         if self.vector {
             self.builder.ins().bitselect(condition, yes, no)
         } else {
@@ -74,7 +76,7 @@ impl Lanes<'_, '_> {
         }
     }
 
-    fn compare_floats(&mut self, condition: FloatCC, bytes: u8, a: Value, b: Value) -> Value {
+    pub(super) fn compare_floats(&mut self, condition: FloatCC, bytes: u8, a: Value, b: Value) -> Value {
         let kind = self.float(bytes);
         let (a, b) = (self.cast(kind, a), self.cast(kind, b));
         self.builder.ins().fcmp(condition, a, b)
@@ -83,6 +85,14 @@ impl Lanes<'_, '_> {
     /// A comparison: a truth value, or in vectors lanes of ones, as wide as the operands.
     pub(super) fn compare(&mut self, test: Test, scalar: Scalar, a: Value, b: Value) -> Value {
         let bytes = scalar.bytes();
+        let (mut a, mut b) = (a, b);
+        if scalar == Scalar::F16 {
+            (a, b) = (self.half_to_single(a), self.half_to_single(b));
+            return self.compare(test, Scalar::F32, a, b);
+        }
+        if let Scalar::Int(2, true) = scalar {
+            (a, b) = (self.short_signed(a), self.short_signed(b));
+        }
         if let Scalar::Int(_, signed) = scalar {
             let condition = match (test.0, signed) {
                 (1, true) => IntCC::SignedLessThan,
@@ -137,6 +147,9 @@ impl Lanes<'_, '_> {
     pub(super) fn apply(&mut self, op: Op, args: &[Value]) -> Value {
         let a = args[0];
         let b = args.get(1).copied().unwrap_or(a);
+        if is_short(op) {
+            return self.short(op, args);
+        }
         match op {
             Op::Copy(_) => a,
             Op::Add(_) | Op::AddImm => self.builder.ins().iadd(a, b),
@@ -362,10 +375,12 @@ impl Lanes<'_, '_> {
     /// Shifts by the same amount in all lanes, which saturates at the width.
     pub(super) fn shift(&mut self, op: Op, value: Value, amount: Value) -> Value {
         let bits = i64::from(op.bytes()) * 8;
-        if let Op::Shr(_, true) = op {
+        if let Op::Shr(bytes, true) = op {
+            let value = if bytes == 2 { self.short_signed(value) } else { value };
             let most = self.builder.ins().iconst(I32, bits - 1);
             let amount = self.builder.ins().umin(amount, most);
-            return self.builder.ins().sshr(value, amount);
+            let value = self.builder.ins().sshr(value, amount);
+            return if bytes == 2 { self.low_half(value) } else { value };
         }
         let shifted = if let Op::Shl(_) = op {
             self.builder.ins().ishl(value, amount)
@@ -376,16 +391,19 @@ impl Lanes<'_, '_> {
         let ones = self.builder.ins().bmask(if op.bytes() == 8 { I64 } else { I32 }, fits);
         let kind = self.int(op.bytes());
         let keep = if self.vector { self.builder.ins().splat(kind, ones) } else { ones };
-        self.builder.ins().band(shifted, keep)
+        let value = self.builder.ins().band(shifted, keep);
+        if op == Op::Shl(2) { self.low_half(value) } else { value }
     }
 
     /// Shifts by a constant amount below the width.
     pub(super) fn shift_by(&mut self, op: Op, value: Value, amount: i64) -> Value {
         let amount = self.builder.ins().iconst(I32, amount);
-        match op {
+        let value = if op == Op::Shr(2, true) { self.short_signed(value) } else { value };
+        let shifted = match op {
             Op::Shl(_) => self.builder.ins().ishl(value, amount),
             Op::Shr(_, true) => self.builder.ins().sshr(value, amount),
             _ => self.builder.ins().ushr(value, amount),
-        }
+        };
+        if matches!(op, Op::Shl(2) | Op::Shr(2, true)) { self.low_half(shifted) } else { shifted }
     }
 }

@@ -56,6 +56,8 @@ pub(super) struct Element {
 pub(super) enum Scalar {
     /// Bytes, signed.
     Int(u8, bool),
+    /// f16; the instruction's parameter has the test.
+    F16,
     F32,
     F64,
 }
@@ -64,6 +66,7 @@ impl Scalar {
     pub(super) fn bytes(self) -> u8 {
         match self {
             Scalar::Int(bytes, _) => bytes,
+            Scalar::F16 => 2,
             Scalar::F32 => 4,
             Scalar::F64 => 8,
         }
@@ -167,6 +170,42 @@ pub(super) enum Op {
     Demote,
     /// f64 from a signed integer of 32 bits.
     DFromInt,
+    Field(Field),
+    /// 32 bits from two times 16, the low ones first.
+    JoinShorts,
+    /// By the truth table of lop3.
+    Table(u8),
+    /// shf.wrap: to the left or to the right.
+    Funnel(bool),
+    /// f32 from f16.
+    FromHalf,
+    /// f16 from f32.
+    ToHalf,
+    /// f32 from bfloat16.
+    FromBrain,
+    /// Arithmetic on f16, or on pairs.
+    Half(HalfOp, bool),
+}
+
+/// Some bits of a register of `from` bytes, extended to one of `to` bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Field {
+    pub(super) from: u8,
+    pub(super) to: u8,
+    pub(super) shift: u8,
+    /// 8, 16 or 32, in one half of 64 bits.
+    pub(super) bits: u8,
+    pub(super) signed: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum HalfOp {
+    Add,
+    Sub,
+    Mul,
+    MulAdd,
+    Neg,
+    Abs,
 }
 
 impl Op {
@@ -179,6 +218,8 @@ impl Op {
             Op::AddImm | Op::Widen(_) | Op::Join | Op::MulWide(_) | Op::MulAddWide(_) => 8,
             Op::DAdd | Op::DSub | Op::DMul | Op::DDiv | Op::DMulAdd | Op::DSqrt | Op::DNeg | Op::DAbs => 8,
             Op::Promote | Op::DFromInt => 8,
+            Op::Field(field) => field.to,
+            Op::ToHalf | Op::Half(_, false) => 2,
             _ => 4,
         }
     }
@@ -189,6 +230,9 @@ impl Op {
             Op::Widen(_) | Op::Join | Op::MulWide(_) | Op::Promote | Op::DFromInt => 4,
             Op::MulAddWide(_) => [4, 4, 8][index],
             Op::Low | Op::High | Op::Demote => 8,
+            Op::Field(field) => field.from,
+            Op::JoinShorts | Op::FromHalf | Op::FromBrain => 2,
+            Op::ToHalf => 4,
             Op::Shl(n) | Op::Shr(n, _) => [n, 4][index],
             op => op.bytes(),
         }
@@ -198,6 +242,9 @@ impl Op {
     pub(super) fn sources(self) -> usize {
         match self {
             Op::MulAdd(_) | Op::MulAddWide(_) | Op::FMulAdd | Op::DMulAdd => 3,
+            Op::Table(_) | Op::Funnel(_) | Op::Half(HalfOp::MulAdd, _) => 3,
+            Op::Field(_) | Op::FromHalf | Op::ToHalf | Op::FromBrain => 1,
+            Op::Half(HalfOp::Neg | HalfOp::Abs, _) => 1,
             Op::Copy(_) | Op::Not(_) | Op::Neg(_) | Op::Abs(_) | Op::AddImm | Op::Widen(_) => 1,
             Op::Low | Op::High | Op::FSqrt | Op::FRecip | Op::FRsqrt | Op::FNeg | Op::FAbs => 1,
             Op::FromInt(_) | Op::ToInt(_) | Op::DSqrt | Op::DNeg | Op::DAbs => 1,
@@ -244,21 +291,33 @@ pub(super) fn meaning(instr: &Instr) -> Meaning {
         list.comparisons();
         list.moves();
         list.memory();
+        list.shorts();
+        list.halves();
         list.0
     });
-    known.get(&(instr.run as usize)).copied().unwrap_or(Meaning::Call)
+    match known.get(&(instr.run as usize)).copied().unwrap_or(Meaning::Call) {
+        Meaning::Lane(Op::Table(_)) => Meaning::Lane(Op::Table(instr.imm as u8)),
+        // Modifiers.
+        Meaning::Lane(Op::Half(..) | Op::ToHalf) if instr.imm != 0 => Meaning::Call,
+        Meaning::Compare(_, Scalar::F16) => match instr.imm {
+            test @ 1..=14 => Meaning::Compare(Test(test as u8), Scalar::F16),
+            _ => Meaning::Call,
+        },
+        meaning => meaning,
+    }
 }
 
-struct List(HashMap<usize, Meaning>);
+/// Handlers and what they do.
+pub(super) struct List(HashMap<usize, Meaning>);
 
 impl List {
-    fn add(&mut self, handler: Option<Handler>, meaning: Meaning) {
+    pub(super) fn add(&mut self, handler: Option<Handler>, meaning: Meaning) {
         if let Some(handler) = handler {
             self.0.entry(handler as usize).or_insert(meaning);
         }
     }
 
-    fn lane(&mut self, handler: Option<Handler>, op: Op) {
+    pub(super) fn lane(&mut self, handler: Option<Handler>, op: Op) {
         self.add(handler, Meaning::Lane(op));
     }
 
@@ -418,8 +477,8 @@ impl List {
     }
 
     fn memory(&mut self) {
-        for register in [4, 8] {
-            for bytes in [1, 2, 4, 8] {
+        for register in [2, 4, 8] {
+            for bytes in [1, 2, 4, 8].into_iter().filter(|bytes| register > 2 || *bytes <= 2) {
                 for signed in [false, true] {
                     let element = Element { bytes, register, signed: signed && bytes < register };
                     let (bytes, register) = (u32::from(bytes), u32::from(register));

@@ -309,6 +309,9 @@ impl Translator<'_, '_, '_> {
         let value = self.builder.ins().load(memory, flags, pointer, offset as i32);
         if memory == kind {
             value
+        } else if element.signed && element.register == 2 {
+            let wide = self.builder.ins().sextend(kind, value);
+            self.builder.ins().band_imm_s(wide, 0xffff)
         } else if element.signed {
             self.builder.ins().sextend(kind, value)
         } else {

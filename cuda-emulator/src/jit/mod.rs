@@ -2,9 +2,9 @@
 //! Hot functions as instructions of this machine. A translated function executes a whole warp, as long as its lanes stay
 //! together; the interpreter (`execute`) does everything else and stays the definition of what is right.
 //!
-//! `meaning` tells from an instruction's handler what it does; `flow` finds blocks and lifetimes, `regions` the `if`s; `kinds`
+//! `meaning` (with `short_meanings`) tells from an instruction's handler what it does; `flow` finds blocks and lifetimes, `regions` the `if`s; `kinds`
 //! which registers are the same, or in steps, over the lanes. `translate` goes through the blocks; `instructions`, `comparisons`,
-//! `exchange`, `memory`, `scatter` and `exits` are its parts, `nodes` and `lanes` make vector instructions. `compile` hands all
+//! `exchange`, `memory`, `scatter` and `exits` are its parts, `nodes`, `lanes` and `short_lanes` make vector instructions. `compile` hands all
 //! to Cranelift. `view` and `entry` are what translated
 //! code and `execute::native` know of each other.
 //!
@@ -29,6 +29,8 @@ mod nodes;
 mod place;
 mod regions;
 mod scatter;
+mod short_lanes;
+mod short_meanings;
 mod translate;
 mod view;
 

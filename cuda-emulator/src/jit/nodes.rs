@@ -5,7 +5,7 @@
 use cranelift_codegen::ir::types::{I32, I32X4, I64X2};
 use cranelift_codegen::ir::{InstBuilder, MemFlagsData, Value};
 
-use super::meaning::{Op, Scalar, Test};
+use super::meaning::{Field, Op, Scalar, Test};
 use super::translate::Translator;
 use crate::lower::code::LANES;
 
@@ -18,7 +18,7 @@ const MAX_DEPTH: u32 = 100;
 
 /// A node of the graph of the current block.
 pub(super) type NodeId = usize;
-/// Four lanes: one vector, or two when lanes have 64 bits.
+/// Four lanes: one vector, or two when lanes have 64 bits. Lanes of 16 bits lie in 32, with zeros above.
 pub(super) type Chunk = [Value; 2];
 
 #[derive(Debug, Clone)]
@@ -213,7 +213,7 @@ impl Translator<'_, '_, '_> {
             }
             Node::Compare(test, scalar, a, b) => {
                 let (a, b) = (self.chunk(*a, chunk), self.chunk(*b, chunk));
-                if scalar.bytes() == 4 {
+                if scalar.bytes() != 8 {
                     return [self.lanes(true).compare(*test, *scalar, a[0], b[0]); 2];
                 }
                 let parts = [0, 1].map(|part| self.lanes(true).compare(*test, *scalar, a[part], b[part]));
@@ -260,6 +260,9 @@ impl Translator<'_, '_, '_> {
     pub(super) fn load_chunk(&mut self, pointer: Value, offset: usize, bytes: u8) -> Chunk {
         let flags = MemFlagsData::new().with_notrap();
         let offset = offset as i32;
+        if bytes == 2 {
+            return [self.builder.ins().uload16x4(flags, pointer, offset); 2];
+        }
         if bytes == 8 {
             return [0, 16].map(|part| self.builder.ins().load(I64X2, flags, pointer, offset + part));
         }
@@ -270,6 +273,13 @@ impl Translator<'_, '_, '_> {
     pub(super) fn store_chunk(&mut self, value: Chunk, pointer: Value, offset: usize, bytes: u8) {
         let flags = MemFlagsData::new().with_notrap();
         let offset = offset as i32;
+        if bytes == 2 {
+            let narrow = self.builder.ins().unarrow(value[0], value[0]);
+            let halves = self.lanes(true).cast(I64X2, narrow);
+            let low = self.builder.ins().extractlane(halves, 0);
+            self.builder.ins().store(flags, low, pointer, offset);
+            return;
+        }
         self.builder.ins().store(flags, value[0], pointer, offset);
         if bytes == 8 {
             self.builder.ins().store(flags, value[1], pointer, offset + 16);
@@ -300,6 +310,7 @@ impl Translator<'_, '_, '_> {
                 [self.lanes(true).upper(low, high); 2]
             }
             Op::Promote | Op::Demote | Op::DFromInt => self.lanes(true).resized(op, a),
+            Op::Field(field) => self.field_chunk(field, a),
             op if op.bytes() == 8 => [0, 1].map(|part| {
                 let args: Vec<Value> = args.iter().map(|arg| arg[part]).collect();
                 self.lanes(true).apply(op, &args)
@@ -309,6 +320,17 @@ impl Translator<'_, '_, '_> {
                 [self.lanes(true).apply(op, &args); 2]
             }
         }
+    }
+
+    fn field_chunk(&mut self, mut field: Field, value: Chunk) -> Chunk {
+        let mut word = value[0];
+        if field.from == 8 {
+            let picks = if field.shift < 32 { [0, 2, 4, 6] } else { [1, 3, 5, 7] };
+            word = self.lanes(true).shuffle(value[0], value[1], &picks);
+            field.shift %= 32;
+        }
+        let word = self.lanes(true).field(field, word);
+        if field.to == 8 { self.widened(word, field.signed) } else { [word; 2] }
     }
 
     fn widened(&mut self, value: Value, signed: bool) -> Chunk {

@@ -436,7 +436,7 @@ impl<'t, 'f, 'c> Translator<'t, 'f, 'c> {
             let flags = MemFlagsData::new().with_notrap();
             let bits = self.builder.ins().load(I32, flags, self.frame, place as i32);
             self.values[register] = Some(Held::Bits(bits));
-        } else if !matches!(bytes, 4 | 8) {
+        } else if !matches!(bytes, 2 | 4 | 8) {
             // Only handlers work on those.
             self.values[register] = None;
         } else {
@@ -518,13 +518,8 @@ impl<'t, 'f, 'c> Translator<'t, 'f, 'c> {
                 }
             };
             let mask = self.chunk(mask, chunk)[0];
-            let flags = MemFlagsData::new().with_notrap();
-            let kind = self.lanes(true).int(bytes);
-            let at = offset as i32;
-            let low = self.builder.ins().load(kind, flags, self.frame, at);
-            let high =
-                if bytes == 8 { self.builder.ins().load(kind, flags, self.frame, at + 16) } else { low };
-            value = self.select_chunk(mask, value, [low, high], bytes);
+            let old = self.load_chunk(self.frame, offset, bytes);
+            value = self.select_chunk(mask, value, old, bytes);
         }
         let frame = self.frame;
         self.store_chunk(value, frame, offset, bytes);

@@ -16,6 +16,7 @@ mod nested;
 mod parting;
 mod programs;
 mod scattered;
+mod shorts;
 mod sweeps;
 mod translated;
 mod video;
