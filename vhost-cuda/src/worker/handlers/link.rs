@@ -73,21 +73,14 @@ pub fn cuLinkAddData_v2(
     }
     let name = CString::new(name).map_err(|_| CudaError::INVALID_VALUE)?;
     // The NUL is for text that has none; it does not count as data.
-    let mut input = [data, &[0]].concat();
+    let bytes = data.len();
+    let (name, input) = link.keep(name, [data, &[0]].concat())?;
     let (count, numbers, values) = arguments.as_raw();
-    // SAFETY: input, name and options live across the call, after which the driver refers to none of them. The
-    // contents are the guest's: what the driver makes of bad ones stays in this process, which is that guest's.
+    // SAFETY: input and name live as long as the link, the options across the call, after which the driver does not
+    // refer to them. The contents are the guest's: what the driver makes of bad ones stays in this process, which is
+    // that guest's.
     let added = unsafe {
-        cx.gpu().cuLinkAddData_v2(
-            link.raw(),
-            kind as c_int,
-            input.as_mut_ptr().cast(),
-            data.len(),
-            name.as_ptr(),
-            count,
-            numbers,
-            values,
-        )
+        cx.gpu().cuLinkAddData_v2(link.raw(), kind as c_int, input, bytes, name, count, numbers, values)
     };
     cx.thread.jit = link.arguments.logs();
     link.image.clear();
