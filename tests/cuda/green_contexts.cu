@@ -2,6 +2,8 @@
 // Parts of a device's multiprocessors, green contexts that have them, and events of whole contexts.
 #include "check_driver.h"
 
+#include <cstring>
+
 __global__ void fill(int *out, int value) {
     out[blockIdx.x * blockDim.x + threadIdx.x] = value;
 }
@@ -109,7 +111,23 @@ int main() {
     fill<<<BLOCKS, THREADS, 0, (cudaStream_t)inner>>>((int *)memory, 7);
     CHECK(cudaGetLastError());
     CHECK_DRIVER(cuCtxSynchronize());
+
+    // Copies of ordinary memory there, small and large, waited for and in a stream.
+    static char there[1 << 20], back[1 << 20];
+    char *large;
+    CHECK(cudaMalloc(&large, sizeof there));
+    memset(there, 5, sizeof there);
+    CHECK(cudaMemcpy(large, there, sizeof there, cudaMemcpyHostToDevice));
+    CHECK(cudaMemcpyAsync(back, large, sizeof back, cudaMemcpyDeviceToHost, (cudaStream_t)inner));
+    CHECK_DRIVER(cuStreamSynchronize(inner));
+    const bool same = memcmp(there, back, sizeof there) == 0;
+    there[0] = 9;
+    CHECK(cudaMemcpyAsync(large, there, 16, cudaMemcpyHostToDevice, (cudaStream_t)inner));
+    CHECK_DRIVER(cuStreamSynchronize(inner));
+    CHECK(cudaMemcpy(back, large, 16, cudaMemcpyDeviceToHost));
+    std::printf("copies: %d %d\n", same, back[0]);
     CHECK_DRIVER(cuCtxPopCurrent(&context));
+    CHECK(cudaFree(large));
     std::printf("in the primary context: %d\n", all_are((int *)memory, 7));
     CHECK_DRIVER(cuCtxGetDevResource(primary, &here, CU_DEV_RESOURCE_TYPE_SM));
     std::printf("that has all: %d\n", here.sm.smCount == all.sm.smCount);

@@ -3,10 +3,12 @@
 // The launch calls of CUDA 3, by which a function keeps what the next launch has.
 #include "check_driver.h"
 
+#include <cstring>
+
 __global__ void scale(float *out, const float *in, float factor, int count) {
     extern __shared__ float tile[];
-    const int i = (blockIdx.y * gridDim.x + blockIdx.x) * blockDim.x * blockDim.y + threadIdx.y * blockDim.x + threadIdx.x;
     const int own = threadIdx.y * blockDim.x + threadIdx.x;
+    const int i = (blockIdx.y * gridDim.x + blockIdx.x) * blockDim.x * blockDim.y + own;
     tile[own] = i < count ? in[i] * factor : 0;
     __syncthreads();
     if (i < count)
