@@ -2,7 +2,7 @@
 //! One call: its payload is taken apart, executed, and its reply put together.
 
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use log::trace;
 use virtio_cuda_protocol::cuda::{
@@ -37,6 +37,8 @@ pub struct ThreadState {
     pub new_lane: Option<Lane>,
     /// The guest thread has ended: its lane may soon be another's.
     pub ended: bool,
+    /// How long the last call has copied; zero for a call that did not.
+    pub copied: Duration,
 }
 
 impl ThreadState {
@@ -125,7 +127,8 @@ pub fn execute(session: &SessionState, thread: &mut ThreadState, frame: &mut Fra
     let copying = copies.then(Instant::now);
     let outcome = run(opcode, &mut cx, Reader::new(args), &mut writer);
     if let Some(begun) = copying {
-        session.copy_time.add(begun.elapsed());
+        cx.thread.copied = begun.elapsed();
+        session.copy_time.add(cx.thread.copied);
     }
     let used = if outcome.is_ok() { writer.used() } else { 0 };
     let inline = match &cx.bulk_out {

@@ -22,6 +22,10 @@ use crate::link::{Frame, ToWorker};
 const WATCH: Duration = Duration::from_micros(100);
 const WATCH_FEW_CORES: Duration = Duration::from_micros(20);
 const FEW_CORES: usize = 4;
+/// After a long copy the guest, too, may take longer for its next call: the share of the copy's time to watch, at most
+/// so long.
+const COPY_SHARE: u32 = 4;
+const MOST_WATCH: Duration = Duration::from_micros(500);
 /// Looks at the lane between two at the clock and at the messages.
 const LOOKS: u32 = 16;
 /// Requests that may wait for one lane. The guest library has one at a time.
@@ -84,7 +88,9 @@ impl Lane {
                 continue;
             }
             let now = Instant::now();
-            if now < *sleep_at.get_or_insert(now + self.watch) {
+            let watch =
+                || now + self.watch.max((std::mem::take(&mut thread.copied) / COPY_SHARE).min(MOST_WATCH));
+            if now < *sleep_at.get_or_insert_with(watch) {
                 continue;
             } else if self.consumer.park() {
                 let message = inbox.recv().ok();

@@ -5,7 +5,8 @@
 //! pages; then the copy goes the ordinary way.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use virtio_cuda_client::protocol::{DevicePtr, StreamId};
 use virtio_cuda_client::transport::UserMemory;
@@ -17,16 +18,17 @@ use crate::memory::attach::{Attached, attach_tracked};
 use crate::memory::copy::Timing;
 use crate::memory::window::{PAGE_BYTES, round_up};
 
-/// 0 turns the cache off.
+/// Copies before a buffer is kept, instead of [`USES`]; 0 turns the cache off.
 const CACHE_VARIABLE: &str = "VIRTIO_CUDA_CACHE";
 /// Shorter copies gain nothing.
 const MIN_BYTES: usize = 1 << 20;
 /// A copy from the cache waits for its stream. Up to this size a copy in stream order does not, natively.
 const MIN_STREAM_BYTES: usize = 8 << 20;
 /// Registering costs as much as dozens of copies: a buffer has to have been copied so often before …
-const USES: i32 = 16;
-/// … and, after it could not be kept or did not stay, so often again; each time more often, up to the latter.
-const FIRST_PATIENCE: i32 = 32;
+const USES: i32 = 12;
+/// … twice as often each time that an entry was made in vain, up to so many times …
+const MOST_VAIN: u32 = 2;
+/// … and, after it could not be kept or did not stay, twice that again; each time more often, up to this.
 const MOST_PATIENCE: i32 = 256;
 /// Buffers that are remembered.
 const MAX_SEEN: usize = 64;
@@ -45,6 +47,10 @@ struct State {
     seen: VecDeque<Seen>,
     /// A thread is at registering.
     busy: bool,
+    /// See [`USES`].
+    uses: i32,
+    /// Entries that were made in vain, less those that were worth it.
+    vain: u32,
 }
 
 /// A buffer that is not kept.
@@ -71,6 +77,8 @@ pub struct Entry {
     window: u64,
     context: u64,
     attached: Attached,
+    /// Copies that used it.
+    copies: AtomicI32,
     /// [`Seen::patience`] of the buffer.
     patience: i32,
 }
@@ -116,10 +124,10 @@ impl State {
         match self.seen.iter_mut().find(|seen| seen.pages == pages) {
             Some(seen) => {
                 seen.uses += 1;
-                (seen.uses > USES).then_some(seen.patience)
+                (seen.uses > self.uses << self.vain).then_some(seen.patience)
             }
             None => {
-                self.remember(Seen { pages, uses: 1, patience: FIRST_PATIENCE });
+                self.remember(Seen { pages, uses: 1, patience: 2 * self.uses });
                 None
             }
         }
@@ -136,6 +144,15 @@ impl State {
             self.seen.pop_front();
         }
         self.seen.push_back(new);
+    }
+
+    /// Learns from an entry that has been of use, or is of none any more.
+    fn learn(&mut self, entry: &Entry, gone: bool) {
+        match (entry.copies.load(Ordering::Relaxed).cmp(&self.uses), gone) {
+            (std::cmp::Ordering::Less, true) => self.vain = (self.vain + 1).min(MOST_VAIN),
+            (std::cmp::Ordering::Equal, false) => self.vain = self.vain.saturating_sub(1),
+            _ => {}
+        }
     }
 
     /// The entry that holds `pages`, which becomes the most recently used one.
@@ -187,10 +204,14 @@ impl Cache {
     fn look_up(&self, api: Api, address: u64, bytes: usize, most: u64) -> Option<Arc<Entry>> {
         let pages = Pages::of(address, bytes)?;
         let mut state = self.state();
+        state.uses = uses();
         if let Some(entry) = state.find(pages) {
             if entry.is_fresh(api) {
+                entry.copies.fetch_add(1, Ordering::Relaxed);
+                state.learn(&entry, false);
                 return Some(entry);
             }
+            state.learn(&entry, true);
             log::debug!("The pages at {address:#x} are others now");
             state.entries.pop_back();
             state.shun(entry.pages, entry.patience);
@@ -234,7 +255,7 @@ fn register(api: Api, pages: Pages, patience: i32) -> Result<Entry, CudaError> {
     let memory = UserMemory { address: pages.start as usize, bytes: pages.bytes() as usize };
     let window = api.driver.memory.window.take(pages.bytes())?;
     match attach_tracked(api, memory, window) {
-        Ok(attached) => Ok(Entry { pages, window, context, attached, patience }),
+        Ok(attached) => Ok(Entry { pages, window, context, attached, copies: AtomicI32::new(0), patience }),
         Err(error) => {
             api.driver.memory.window.give_back(window, pages.bytes());
             Err(error)
@@ -242,14 +263,19 @@ fn register(api: Api, pages: Pages, patience: i32) -> Result<Entry, CudaError> {
     }
 }
 
+/// Copies before a buffer is kept.
+fn uses() -> i32 {
+    static USES_WANTED: OnceLock<i32> = OnceLock::new();
+    *USES_WANTED.get_or_init(|| {
+        let wanted = std::env::var(CACHE_VARIABLE).ok().and_then(|value| value.parse().ok());
+        wanted.unwrap_or(USES).clamp(0, MOST_PATIENCE)
+    })
+}
+
 /// Most bytes that are kept; 0 for no cache.
 fn limit(api: Api) -> u64 {
-    use std::sync::OnceLock;
     static LIMIT: OnceLock<u64> = OnceLock::new();
-    *LIMIT.get_or_init(|| {
-        let off = std::env::var_os(CACHE_VARIABLE).is_some_and(|value| value == "0");
-        if off { 0 } else { api.driver.session.transport().cache_bytes() }
-    })
+    *LIMIT.get_or_init(|| if uses() == 0 { 0 } else { api.driver.session.transport().cache_bytes() })
 }
 
 impl Api {
@@ -309,21 +335,26 @@ mod tests {
     fn entry(pages: Pages) -> Arc<Entry> {
         // Without a driver, nothing is unpinned at the end.
         let attached = Attached { device_address: 0, piece_bytes: 4096, pinned: Vec::new() };
-        Arc::new(Entry { pages, window: 0, context: 1, attached, patience: FIRST_PATIENCE })
+        let (copies, patience) = (AtomicI32::new(0), 2 * USES);
+        Arc::new(Entry { pages, window: 0, context: 1, attached, copies, patience })
+    }
+
+    fn state() -> State {
+        State { uses: USES, ..State::default() }
     }
 
     #[test]
     fn buffers_have_to_come_again() {
-        let mut state = State::default();
+        let mut state = state();
         let count = |state: &mut State, times| -> Vec<bool> {
             (0..times).map(|_| state.count(pages(0, 300)).is_some()).collect()
         };
         let first = |flags: Vec<bool>| flags.iter().position(|&worth| worth);
         assert_eq!(first(count(&mut state, 20)), Some(USES as usize));
         assert_eq!(state.count(pages(0, 301)), None, "another one");
-        state.shun(pages(0, 300), FIRST_PATIENCE);
-        assert_eq!(first(count(&mut state, 50)), Some((FIRST_PATIENCE + USES) as usize));
-        assert_eq!(state.count(pages(0, 300)), Some(4 * FIRST_PATIENCE), "more patience the next time");
+        state.shun(pages(0, 300), 2 * USES);
+        assert_eq!(first(count(&mut state, 50)), Some(((2 * USES) + USES) as usize));
+        assert_eq!(state.count(pages(0, 300)), Some(4 * (2 * USES)), "more patience the next time");
         state.shun(pages(0, 300), MOST_PATIENCE);
         assert_eq!(first(count(&mut state, 500)), Some((MOST_PATIENCE + USES) as usize));
         assert_eq!(state.count(pages(0, 300)), Some(MOST_PATIENCE));
@@ -333,9 +364,25 @@ mod tests {
     }
 
     #[test]
+    fn entries_made_in_vain_make_the_next_ones_rarer() {
+        let mut state = state();
+        let entry = entry(pages(0, 300));
+        let needed = |state: &mut State, at| (1..).find(|_| state.count(pages(at, 300)).is_some());
+        assert_eq!(needed(&mut state, 1000), Some(USES + 1));
+        (0..5).for_each(|_| state.learn(&entry, true));
+        assert_eq!(needed(&mut state, 2000), Some((USES << MOST_VAIN) + 1));
+        entry.copies.store(USES, Ordering::Relaxed);
+        state.learn(&entry, false);
+        assert_eq!(needed(&mut state, 3000), Some((USES << (MOST_VAIN - 1)) + 1));
+        entry.copies.store(USES + 1, Ordering::Relaxed);
+        (0..5).for_each(|_| [true, false].iter().for_each(|&gone| state.learn(&entry, gone)));
+        assert_eq!(needed(&mut state, 4000), Some((USES << (MOST_VAIN - 1)) + 1), "it was worth it, once");
+    }
+
+    #[test]
     fn the_least_recently_used_goes_first_and_what_is_in_the_way() {
         let entries = [pages(0, 10), pages(20, 10), pages(40, 10)].map(entry).into();
-        let mut state = State { entries, ..State::default() };
+        let mut state = State { entries, ..state() };
         assert_eq!(state.find(pages(2, 3)).map(|entry| entry.pages), Some(pages(0, 10)));
         assert!(state.find(pages(25, 6)).is_none(), "reaches out of the entry");
         let starts = |entries: &[Arc<Entry>]| entries.iter().map(|entry| entry.pages).collect::<Vec<_>>();
