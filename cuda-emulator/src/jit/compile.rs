@@ -96,8 +96,8 @@ fn attempt(code: &Code, function: &Function, variant: Variant) -> Result<Compile
     flow.find_regions(&kinds, variant.shape);
     let kinds = kinds::analyse(&flow, variant.shape);
     if log::log_enabled!(log::Level::Debug) {
-        let called = (function.entry_pc..function.end_pc)
-            .filter(|pc| flow.meaning(*pc) == super::meaning::Meaning::Call && !flow.leaves(*pc));
+        let called =
+            (function.entry_pc..function.end_pc).filter(|pc| flow.is_called(*pc) && !flow.leaves(*pc));
         let mut lines: Vec<u32> = called.map(|pc| flow.instr(pc).line).collect();
         lines.dedup();
         log::debug!("`{}`: instructions that are called, by PTX line: {lines:?}", function.name);

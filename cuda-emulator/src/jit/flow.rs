@@ -126,6 +126,15 @@ impl<'c> Flow<'c> {
         self.meanings[(pc - self.start) as usize]
     }
 
+    /// Whether an instruction is executed by its handler in any case.
+    pub(super) fn is_called(&self, pc: u32) -> bool {
+        match self.meaning(pc) {
+            Meaning::Call => self.next(pc) == Next::Following,
+            Meaning::Load(_) | Meaning::Store(_) => !super::kinds::is_plain(self.instr(pc)),
+            _ => false,
+        }
+    }
+
     pub(super) fn next(&self, pc: u32) -> Next {
         self.code.shapes[pc as usize].next
     }

@@ -104,6 +104,23 @@ impl Translator<'_, '_, '_> {
         self.builder.ins().load(kind, MemFlagsData::trusted(), self.view, offset as i32)
     }
 
+    /// The range of memory that the instruction touched last: its start, its size, and whether it still is.
+    pub(super) fn known_range(&mut self, instr: &Instr) -> (Value, Value, Value) {
+        let flags = MemFlagsData::trusted();
+        let ranges = self.view_field(I64, std::mem::offset_of!(View, ranges));
+        let generation = self.view_field(I64, std::mem::offset_of!(View, generation));
+        let now = self.builder.ins().load(I64, MemFlagsData::new().with_notrap(), generation, 0);
+        let slot = i64::from(instr.slot) * size_of::<Known>() as i64;
+        let known = self.builder.ins().iadd_imm_s(ranges, slot);
+        let mut field = |offset: usize| self.builder.ins().load(I64, flags, known, offset as i32);
+        let base = field(std::mem::offset_of!(Known, base));
+        let end = field(std::mem::offset_of!(Known, end));
+        let then = field(std::mem::offset_of!(Known, generation));
+        let same = self.builder.ins().icmp(IntCC::Equal, now, then);
+        let size = self.builder.ins().isub(end, base);
+        (base, size, same)
+    }
+
     /// Whether the bytes of `span` can be accessed, and where their first one lies in the host.
     fn check_span(&mut self, instr: &Instr, address: Value, span: Span) -> (Value, Value) {
         let bytes = span.end - span.low;
@@ -126,18 +143,7 @@ impl Translator<'_, '_, '_> {
             let ok = self.builder.ins().band(ok, aligned);
             return (ok, self.builder.ins().iadd(base, address));
         }
-        let flags = MemFlagsData::trusted();
-        let ranges = self.view_field(I64, std::mem::offset_of!(View, ranges));
-        let generation = self.view_field(I64, std::mem::offset_of!(View, generation));
-        let now = self.builder.ins().load(I64, MemFlagsData::new().with_notrap(), generation, 0);
-        let slot = i64::from(instr.slot) * size_of::<Known>() as i64;
-        let known = self.builder.ins().iadd_imm_s(ranges, slot);
-        let mut field = |offset: usize| self.builder.ins().load(I64, flags, known, offset as i32);
-        let base = field(std::mem::offset_of!(Known, base));
-        let end = field(std::mem::offset_of!(Known, end));
-        let then = field(std::mem::offset_of!(Known, generation));
-        let same = self.builder.ins().icmp(IntCC::Equal, now, then);
-        let size = self.builder.ins().isub(end, base);
+        let (base, size, same) = self.known_range(instr);
         let large = self.builder.ins().icmp_imm_s(IntCC::UnsignedGreaterThanOrEqual, size, bytes);
         let last = self.builder.ins().iadd_imm_s(size, -bytes);
         let offset = self.builder.ins().isub(address, base);

@@ -6,7 +6,7 @@
 
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I8, I16, I32, I32X4, I64, I64X2};
-use cranelift_codegen::ir::{InstBuilder, MemFlagsData, Value};
+use cranelift_codegen::ir::{Block, InstBuilder, MemFlagsData, Value};
 
 use super::kinds::Kind;
 use super::meaning::Element;
@@ -15,7 +15,6 @@ use super::nodes::{CHUNK_LANES, CHUNKS, Chunk, Node, NodeId};
 use super::translate::{Done, Held, Translator};
 use super::view::View;
 use crate::execute::access::{Place, aux};
-use crate::execute::ranges::Known;
 use crate::lower::code::{Instr, LANES};
 
 /// The farthest that lanes with a common step may lie apart.
@@ -27,6 +26,17 @@ enum Places {
     Steps(Vec<Value>, i64),
     /// An address each; the node is in the instruction's own width.
     Each(NodeId),
+}
+
+/// An access whose addresses have been checked.
+struct Prepared {
+    /// The lanes that do it.
+    mask: Value,
+    /// The same as a node, if they may not be all.
+    condition: Option<NodeId>,
+    /// Whether it can be done.
+    ok: Value,
+    places: Places,
 }
 
 impl Translator<'_, '_, '_> {
@@ -59,31 +69,15 @@ impl Translator<'_, '_, '_> {
     /// What lies at most how far from the start of the range that the instruction touched last: its start, and the last offset
     /// at which `bytes` bytes are inside, negative if there is none.
     fn range(&mut self, instr: &Instr, bytes: u64) -> (Value, Value) {
-        let size;
-        let start;
-        let valid;
         if aux::place(instr.aux) == Place::Shared {
-            size = self.view_field(I64, std::mem::offset_of!(View, shared_bytes));
-            start = self.builder.ins().iconst(I64, 0);
-            valid = None;
-        } else {
-            let flags = MemFlagsData::trusted();
-            let ranges = self.view_field(I64, std::mem::offset_of!(View, ranges));
-            let generation = self.view_field(I64, std::mem::offset_of!(View, generation));
-            let now = self.builder.ins().load(I64, MemFlagsData::new().with_notrap(), generation, 0);
-            let slot = i64::from(instr.slot) * size_of::<Known>() as i64;
-            let known = self.builder.ins().iadd_imm_s(ranges, slot);
-            let mut field = |offset: usize| self.builder.ins().load(I64, flags, known, offset as i32);
-            start = field(std::mem::offset_of!(Known, base));
-            let end = field(std::mem::offset_of!(Known, end));
-            let then = field(std::mem::offset_of!(Known, generation));
-            size = self.builder.ins().isub(end, start);
-            valid = Some(self.builder.ins().icmp(IntCC::Equal, now, then));
+            let size = self.view_field(I64, std::mem::offset_of!(View, shared_bytes));
+            let start = self.builder.ins().iconst(I64, 0);
+            return (start, self.builder.ins().iadd_imm_s(size, -(bytes as i64)));
         }
+        let (start, size, same) = self.known_range(instr);
         let last = self.builder.ins().iadd_imm_s(size, -(bytes as i64));
-        let Some(valid) = valid else { return (start, last) };
         let none = self.builder.ins().iconst(I64, -1);
-        (start, self.builder.ins().select(valid, last, none))
+        (start, self.builder.ins().select(same, last, none))
     }
 
     /// Addresses of 64 bits.
@@ -208,24 +202,47 @@ impl Translator<'_, '_, '_> {
         })
     }
 
-    /// A load from any addresses.
-    pub(super) fn load_each(&mut self, pc: u32, element: Element, held: &Held) -> Done {
-        let instr = self.flow.instr(pc);
-        let count = count(instr);
-        let bytes = u64::from(element.bytes) * count as u64;
+    /// What an access of `bytes` bytes from any addresses begins with: who takes part, and the checks.
+    fn prepare(&mut self, pc: u32, held: &Held, bytes: u64) -> Prepared {
         let mask = self.mask(pc);
         let condition = self.is_masked(pc).then(|| self.node(Node::Bits(mask), 4));
         let (ok, places) = self.places(pc, held, bytes, condition);
-        let registers: Vec<usize> = (0..count).map(|part| self.flow.register(instr.ops[part])).collect();
-        if self.flow.guard(pc).is_some() {
-            // What they keep in other lanes is read before the frame changes.
-            registers.iter().for_each(|register| drop(self.held(*register)));
-        }
+        Prepared { mask, condition, ok, places }
+    }
+
+    /// Goes on in the code for when all checks hold; the labels of the other way, and of where both meet.
+    fn choose_way(&mut self, pc: u32, ok: Value) -> (Block, Block) {
         self.before_handler(pc);
         let (fast, cold, label) =
             (self.builder.create_block(), self.builder.create_block(), self.builder.create_block());
         self.builder.ins().brif(ok, fast, &[], cold, &[]);
         self.go_on_in(fast);
+        (cold, label)
+    }
+
+    /// Ends the code for when all checks hold, makes the other way, and goes on where both meet.
+    fn join_ways(&mut self, pc: u32, mask: Value, (cold, label): (Block, Block)) -> Done {
+        self.builder.ins().jump(label, &[]);
+        let mark = self.enter_cold(cold);
+        self.handle(pc, mask)?;
+        self.builder.ins().jump(label, &[]);
+        self.leave_cold(mark);
+        self.go_on_in(label);
+        Ok(())
+    }
+
+    /// A load from any addresses.
+    pub(super) fn load_each(&mut self, pc: u32, element: Element, held: &Held) -> Done {
+        let instr = self.flow.instr(pc);
+        let count = count(instr);
+        let bytes = u64::from(element.bytes) * count as u64;
+        let Prepared { mask, condition, ok, places } = self.prepare(pc, held, bytes);
+        let registers: Vec<usize> = (0..count).map(|part| self.flow.register(instr.ops[part])).collect();
+        if self.flow.guard(pc).is_some() {
+            // What they keep in other lanes is read before the frame changes.
+            registers.iter().for_each(|register| drop(self.held(*register)));
+        }
+        let ways = self.choose_way(pc, ok);
         let mark = self.log.len();
         for chunk in 0..CHUNKS {
             let pointers = self.pointers(instr, &places, chunk, condition);
@@ -239,13 +256,8 @@ impl Translator<'_, '_, '_> {
         if super::memory::polls(instr) {
             self.poll();
         }
-        self.builder.ins().jump(label, &[]);
         self.forget(mark);
-        let mark = self.enter_cold(cold);
-        self.handle(pc, mask)?;
-        self.builder.ins().jump(label, &[]);
-        self.leave_cold(mark);
-        self.go_on_in(label);
+        self.join_ways(pc, mask, ways)?;
         for register in registers {
             let node = self.node(Node::Frame(register), element.register);
             self.readers[register].push(node);
@@ -342,33 +354,21 @@ impl Translator<'_, '_, '_> {
             self.force(node);
             data.push(node);
         }
-        let mask = self.mask(pc);
-        let condition = self.is_masked(pc).then(|| self.node(Node::Bits(mask), 4));
-        let (mut ok, places) = self.places(pc, held, bytes, condition);
+        let Prepared { mask, condition, mut ok, places } = self.prepare(pc, held, bytes);
         if condition.is_none() {
             // Of a block's last warp, some lanes may not exist.
             let full = self.builder.ins().icmp_imm_s(IntCC::Equal, mask, -1);
             ok = self.builder.ins().band(ok, full);
         }
-        self.before_handler(pc);
-        let (fast, cold, label) =
-            (self.builder.create_block(), self.builder.create_block(), self.builder.create_block());
-        self.builder.ins().brif(ok, fast, &[], cold, &[]);
-        self.go_on_in(fast);
+        let ways = self.choose_way(pc, ok);
         let mark = self.log.len();
         for chunk in 0..CHUNKS {
             let pointers = self.pointers(instr, &places, chunk, condition);
             let values: Vec<Chunk> = data.iter().map(|node| self.chunk(*node, chunk)).collect();
             self.store_lanes(pointers, element, &values);
         }
-        self.builder.ins().jump(label, &[]);
         self.forget(mark);
-        let mark = self.enter_cold(cold);
-        self.handle(pc, mask)?;
-        self.builder.ins().jump(label, &[]);
-        self.leave_cold(mark);
-        self.go_on_in(label);
-        Ok(())
+        self.join_ways(pc, mask, ways)
     }
 
     fn store_lanes(&mut self, pointers: [Value; 4], element: Element, values: &[Chunk]) {
