@@ -162,10 +162,10 @@ fn split(
 
 fn describe(out: Out<CUdevResourceDesc>, resources: In<DevResource>, count: u32) -> CuResult<()> {
     out.check()?;
-    let mut all = resources.get()?;
     if count == 0 {
         return Err(INVALID);
     }
+    let mut all = resources.get()?;
     all.check()?;
     for index in 1..count as usize {
         let other = resources.at(index)?;

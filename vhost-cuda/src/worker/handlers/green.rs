@@ -75,7 +75,7 @@ pub fn cuDevSmResourceSplitByCount(
 /// Describes resources together.
 pub fn cuDevResourceGenerateDesc(cx: &mut CallContext<'_>, description: ResourceDescId) -> CuResult<()> {
     let bytes = bulk(cx)?;
-    if bytes.len() > MAX_GROUPS as usize * size_of::<u64>() {
+    if bytes.is_empty() || bytes.len() > MAX_GROUPS as usize * size_of::<u64>() {
         return Err(CudaError::INVALID_VALUE);
     }
     let mut reader = Reader::new(&bytes);
