@@ -85,6 +85,9 @@ impl JitArguments {
 
     /// Number of options, their numbers and their values, for one driver call.
     pub fn as_raw(&mut self) -> (c_uint, *mut c_uint, *mut *mut c_void) {
+        if self.numbers.is_empty() {
+            return (0, std::ptr::null_mut(), std::ptr::null_mut());
+        }
         (self.numbers.len() as c_uint, self.numbers.as_mut_ptr(), self.values.as_mut_ptr().cast())
     }
 
