@@ -199,23 +199,20 @@ impl<'t, 'f, 'c> Translator<'t, 'f, 'c> {
         let flow = self.flow;
         let start = self.builder.current_block().ok_or(Untranslatable("no start"))?;
         let number = self.builder.block_params(start)[1];
-        let mut entries_made = Vec::new();
-        let mut targets = Vec::new();
-        for block in entries(flow, self.kinds) {
-            let label = self.builder.create_block();
-            self.builder.switch_to_block(label);
-            let entry = self.entry(block)?;
-            entries_made.push(entry);
-            targets.push(label);
-        }
-        self.builder.switch_to_block(start);
-        let default = targets[0];
+        let blocks = entries(flow, self.kinds);
+        let targets: Vec<Label> = blocks.iter().map(|_| self.builder.create_block()).collect();
         let calls: Vec<_> =
             targets.iter().map(|label| self.builder.func.dfg.block_call(*label, &[])).collect();
-        let default = self.builder.func.dfg.block_call(default, &[]);
+        let default = self.builder.func.dfg.block_call(targets[0], &[]);
         let table = cranelift_codegen::ir::JumpTableData::new(default, &calls);
         let table = self.builder.create_jump_table(table);
         self.builder.ins().br_table(number, table);
+        let mut entries_made = Vec::new();
+        for (block, label) in blocks.into_iter().zip(targets) {
+            self.builder.switch_to_block(label);
+            let entry = self.entry(block)?;
+            entries_made.push(entry);
+        }
         for index in 0..flow.blocks.len() {
             self.builder.switch_to_block(self.labels[index]);
             if self.kinds[index].is_none() {
