@@ -138,11 +138,11 @@ fn split(
         return Err(INVALID);
     }
     input.check()?;
-    if flags & !SPLIT_FLAGS != 0 || min_count > input.count {
+    if flags & !SPLIT_FLAGS != 0 {
         return Err(INVALID);
     }
-    if input.split != 0 {
-        // Only a green context's parts can be split again.
+    if input.split != 0 || min_count > input.count {
+        // Only a green context's parts can be split again, and nothing has more than there is.
         return Err(CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION);
     }
     let step = if flags & SPLIT_SINGLY != 0 { (input.step / 4).max(1) } else { input.step.max(1) };

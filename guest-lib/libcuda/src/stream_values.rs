@@ -77,9 +77,9 @@ pub struct BatchParams {
 impl BatchParams {
     /// Appends the parameters of a node as they cross.
     ///
-    /// Errors: `CUDA_ERROR_INVALID_VALUE`, also for a node without operations.
+    /// Errors: `CUDA_ERROR_INVALID_VALUE`. A node may be without operations, as on an H200.
     pub fn put(&self, api: Api, bytes: &mut Vec<u8>) -> Result<(), CudaError> {
-        if self.count == 0 || self.count > MAX_OPERATIONS {
+        if self.count > MAX_OPERATIONS {
             return Err(CudaError::INVALID_VALUE);
         }
         put(&BatchMemOpNode { flags: self.flags }, bytes)?;

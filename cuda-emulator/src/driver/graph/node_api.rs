@@ -48,7 +48,7 @@ pub(super) fn host_of(params: &HostParams) -> CuResult<Work> {
 pub(super) fn batch_of(params: &BatchParams) -> CuResult<Work> {
     copy::peer(params.context)?;
     let operations = mem_op::read(params.operations, params.count, params.flags)?;
-    if operations.is_empty() { Err(INVALID) } else { Ok(Work::MemOps(operations.into())) }
+    Ok(Work::MemOps(operations.into()))
 }
 
 /// No event is no value, anything else that is none no handle.
