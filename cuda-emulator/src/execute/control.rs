@@ -43,6 +43,15 @@ pub(crate) fn trap() -> Handler {
     run
 }
 
+/// multimem: there is no multicast memory that it could access.
+pub(crate) fn no_multicast() -> Handler {
+    unsafe fn run(machine: &mut Machine<'_>, instr: &Instr) -> Flow {
+        let lane = machine.mask.trailing_zeros() as usize % LANES;
+        machine.fail(instr, lane, FaultKind::IllegalAddress, 0, "multimem without multicast memory")
+    }
+    run
+}
+
 /// membar and fence.
 pub(crate) fn fence() -> Handler {
     unsafe fn run(_: &mut Machine<'_>, _: &Instr) -> Flow {

@@ -63,7 +63,7 @@ impl Flow<'_> {
             let outside = from != head && !inside.contains(&from);
             outside && block.successors.iter().any(|to| inside.contains(to))
         });
-        let count = self.blocks.get(end)?.start - block.end;
+        let count = self.blocks.get(end)?.start.checked_sub(block.end)?;
         (!inside.is_empty() && !entered && count <= MAX_INSTRUCTIONS).then_some(end)
     }
 

@@ -51,7 +51,7 @@ pub(super) fn instruction<'a>(f: &mut Function<'_, 'a>, ast: &ast::Instruction<'
         "mbarrier" => super::families::mbarriers::lower(f, &mut inst),
         "atom" | "red" => atomics::lower(f, &mut inst, name),
         "bra" | "brx" | "call" | "ret" | "exit" | "trap" | "brkpt" | "alloca" | "stacksave"
-        | "stackrestore" | "nanosleep" | "pmevent" => control::lower(f, &mut inst, name),
+        | "stackrestore" | "nanosleep" | "pmevent" | "multimem" => control::lower(f, &mut inst, name),
         "bar" | "barrier" | "membar" | "fence" | "vote" | "shfl" | "match" | "activemask" | "redux"
         | "elect" | "griddepcontrol" | "setmaxnreg" => warps::lower(f, &mut inst, name),
         _ => Err(inst.modifiers.unsupported()),

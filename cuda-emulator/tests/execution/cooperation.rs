@@ -76,6 +76,20 @@ fn there_is_no_group_of_a_grid_without_a_cooperative_launch() {
     assert_eq!(device.download::<u32>(out, 8)[5..], [1, 1, 1]);
 }
 
+#[test]
+fn multimem_is_a_fault_when_it_is_executed() {
+    let device = Device::kernel(
+        "ld.param.u64 %d0, [p0]; ld.param.u64 %d1, [p1]; setp.ne.u64 %p0, %d1, 0; mov.u32 %r0, 1;\n\
+         @%p0 multimem.st.weak.global.u32 [%d0], %r0; @%p0 multimem.red.relaxed.sys.global.add.f32 [%d0], %f0;\n\
+         @%p0 multimem.ld_reduce.weak.global.add.u32 %r0, [%d0]; st.global.u32 [%d0], %r0;",
+    );
+    let out = device.upload(&[0_u32]);
+    device.run("k", [1, 1, 1], [1, 1, 1], &[out, 0]).unwrap();
+    assert_eq!(device.download::<u32>(out, 1), [1]);
+    let fault = device.run("k", [1, 1, 1], [1, 1, 1], &[out, 1]).unwrap_err();
+    assert!(fault.to_string().contains("multimem"), "{fault}");
+}
+
 /// f16 of a small integer.
 fn half(value: i32) -> u32 {
     let magnitude = value.unsigned_abs();

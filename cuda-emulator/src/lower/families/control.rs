@@ -41,6 +41,8 @@ pub(in crate::lower) fn lower<'a>(
             m.finish()?;
             f.emit(control::trap(), &[]).after = After::End;
         }
+        // Modules with such a kernel load, since others of their kernels need no multicast memory.
+        "multimem" => f.emit(control::no_multicast(), &[]).after = After::End,
         "pmevent" => {
             f.emit(control::nothing(), &[]);
         }
