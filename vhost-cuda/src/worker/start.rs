@@ -67,7 +67,7 @@ fn bring_up(args: &WorkerArgs) -> anyhow::Result<(SessionState, Ready)> {
     let limits = SessionLimits {
         memory: args.memory_limit,
         copy_threads: args.copy_threads as usize,
-        tells_use_after_free: args.emulated,
+        emulated: args.emulated,
     };
     // SAFETY: the daemon made this socket for this process alone.
     let images = Images::new(unsafe { UnixStream::from_raw_fd(args.images_fd) });

@@ -48,8 +48,8 @@ pub struct SessionState {
     pub copies: Engine,
     /// How long they take.
     pub copy_time: CopyTime,
-    /// See [`SessionLimits::tells_use_after_free`].
-    pub tells_use_after_free: bool,
+    /// See [`SessionLimits::emulated`].
+    pub emulated: bool,
     /// Windows that calls use.
     pub holds: Holds,
     /// Graphs and what is in them.
@@ -99,8 +99,8 @@ pub struct SessionLimits {
     pub memory: Option<u64>,
     /// Threads that copy guest pages.
     pub copy_threads: usize,
-    /// The device knows which memory was freed, and tells who uses it all the same: it has to be freed then.
-    pub tells_use_after_free: bool,
+    /// The library is the emulator: it tells who uses memory that was freed, and reads no files.
+    pub emulated: bool,
 }
 
 impl SessionState {
@@ -123,7 +123,7 @@ impl SessionState {
             resources: DevResources::default(),
             copies: Engine::new(limits.copy_threads),
             copy_time: CopyTime::default(),
-            tells_use_after_free: limits.tells_use_after_free,
+            emulated: limits.emulated,
             holds: Holds::default(),
             graphs: Graphs::default(),
             exec_callbacks: ExecCallbacks::default(),
