@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Forms as in `wide_forms` that need shared memory: `tests/data/h200-late.txt` has what an H200 made of each. There the
-//! reductions in shared memory need a kernel with `.explicitcluster` (else error 715); the emulator executes them anyway.
+//! Forms as in `wide_forms` that came later. `tests/data/h200-late.txt` has what an H200 made of the bulk reductions (there
+//! those in shared memory need a kernel with `.explicitcluster`, else it is error 715; the emulator executes them anyway).
+//! The others wait for one: they are executed only.
 
 use crate::form::{Form, class, form, hash, inputs, known, run, write_files};
 use crate::wide_forms::module;

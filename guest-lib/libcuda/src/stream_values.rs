@@ -79,7 +79,7 @@ impl BatchParams {
     ///
     /// Errors: `CUDA_ERROR_INVALID_VALUE`. A node may be without operations, as on an H200.
     pub fn put(&self, api: Api, bytes: &mut Vec<u8>) -> Result<(), CudaError> {
-        if self.count > MAX_OPERATIONS {
+        if self.operations.is_null() || self.count > MAX_OPERATIONS {
             return Err(CudaError::INVALID_VALUE);
         }
         put(&BatchMemOpNode { flags: self.flags }, bytes)?;

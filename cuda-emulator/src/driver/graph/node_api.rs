@@ -47,6 +47,9 @@ pub(super) fn host_of(params: &HostParams) -> CuResult<Work> {
 
 pub(super) fn batch_of(params: &BatchParams) -> CuResult<Work> {
     copy::peer(params.context)?;
+    if params.operations.is_null() {
+        return Err(INVALID);
+    }
     let operations = mem_op::read(params.operations, params.count, params.flags)?;
     Ok(Work::MemOps(operations.into()))
 }
