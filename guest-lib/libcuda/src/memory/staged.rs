@@ -30,6 +30,7 @@ const MOST_THREADS: usize = 4;
 /// Shortest piece.
 const LEAST_PIECE: usize = 64 << 10;
 const PAGE_BYTES: usize = 4096;
+
 /// One copy.
 #[derive(Clone, Copy)]
 struct Plan {
@@ -49,6 +50,21 @@ fn threads() -> usize {
         let wanted = std::env::var(VARIABLE).ok().and_then(|value| value.parse().ok());
         wanted.unwrap_or(cores).min(MOST_THREADS)
     })
+}
+
+/// Whether the first and the last page of the program's buffer are there, to be read or written: an address that is no
+/// memory is for the device to refuse, rather than for this process to end at.
+fn is_there(memory: UserMemory, advice: libc::c_int) -> bool {
+    static CAN_TELL: OnceLock<bool> = OnceLock::new();
+    let populate = |address: usize, advice| {
+        let page = address / PAGE_BYTES * PAGE_BYTES;
+        // SAFETY: this makes a page present, as touching it would, or fails.
+        unsafe { libc::madvise(page as *mut libc::c_void, PAGE_BYTES, advice) == 0 }
+    };
+    // A kernel before 5.14 does not know the advice, not even for a variable.
+    let can_tell = *CAN_TELL.get_or_init(|| populate(&raw const CAN_TELL as usize, libc::MADV_POPULATE_READ));
+    let ends = [memory.address, memory.address + (memory.bytes - 1)];
+    !can_tell || ends.into_iter().all(|address| populate(address, advice))
 }
 
 impl Plan {
@@ -205,6 +221,10 @@ impl Api {
         if broken || !self.may_post(stream.0) || !self.owns(device, host.bytes as u64) {
             return Ok(false);
         }
+        let advice = if to_device { libc::MADV_POPULATE_READ } else { libc::MADV_POPULATE_WRITE };
+        if !is_there(host, advice) {
+            return Ok(false);
+        }
         let memory = &self.driver.memory;
         if memory.routes.choose(host.bytes) != Route::Staging {
             return Ok(false);
@@ -228,5 +248,33 @@ impl Api {
                 Err(error)
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_memory_is_noticed() {
+        const PAGES: usize = 4;
+        let map = |protection| {
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+            // SAFETY: a new mapping that replaces nothing.
+            let at =
+                unsafe { libc::mmap(std::ptr::null_mut(), PAGES * PAGE_BYTES, protection, flags, -1, 0) };
+            assert_ne!(at, libc::MAP_FAILED);
+            at as usize
+        };
+        let there = |address, bytes, advice| is_there(UserMemory { address, bytes }, advice);
+        let (read, write) = (libc::MADV_POPULATE_READ, libc::MADV_POPULATE_WRITE);
+        let (whole, constant) = (map(libc::PROT_READ | libc::PROT_WRITE), map(libc::PROT_READ));
+        assert!(there(whole + 7, PAGES * PAGE_BYTES - 7, read) && there(whole, 1, write));
+        assert!(there(constant, PAGE_BYTES, read) && !there(constant, PAGE_BYTES, write));
+        // SAFETY: the last page of the mapping above.
+        unsafe { libc::munmap((whole + (PAGES - 1) * PAGE_BYTES) as *mut _, PAGE_BYTES) };
+        assert!(there(whole, (PAGES - 1) * PAGE_BYTES, write));
+        assert!(!there(whole, (PAGES - 1) * PAGE_BYTES + 1, read));
+        assert!(!there(PAGE_BYTES, PAGE_BYTES, read), "nothing is mapped there");
     }
 }

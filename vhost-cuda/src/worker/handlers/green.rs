@@ -84,9 +84,9 @@ pub fn cuDevResourceGenerateDesc(cx: &mut CallContext<'_>, description: Resource
         resources.push(cx.session.resources.get(take(&mut reader)?)?);
     }
     let reserved = cx.session.objects.descriptions.reserve(description.0)?;
+    let count = resources.len() as u32;
     // SAFETY: there are as many resources as said.
-    let (raw,) =
-        unsafe { cx.gpu().cuDevResourceGenerateDesc(resources.as_mut_ptr(), resources.len() as u32) }?;
+    let (raw,) = unsafe { cx.gpu().cuDevResourceGenerateDesc(resources.as_mut_ptr(), count) }?;
     reserved.fill(Entry { raw: raw as usize, context: 0, owner: 0, kind: Kind::Plain });
     Ok(())
 }
