@@ -25,6 +25,8 @@ int main() {
     CHECK(cudaMalloc(&b, sizeof *b));
     CHECK(cudaMemset(a, 0, sizeof *a));
     CHECK(cudaMemset(b, 0, sizeof *b));
+    // The streams below do not wait for that.
+    CHECK(cudaDeviceSynchronize());
 
     cudaStream_t first, second;
     int least = 0, greatest = 0, priority = 99;
