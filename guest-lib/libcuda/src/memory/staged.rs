@@ -201,7 +201,7 @@ impl Plan {
         })?;
         if self.to_device && wait {
             staging.settle(api, (self.count() - 1) % slots.len())?;
-            staging.all_settled();
+            staging.settled(self.count().min(slots.len()));
         }
         Ok(())
     }
@@ -259,10 +259,9 @@ mod tests {
     fn what_is_no_memory_is_noticed() {
         const PAGES: usize = 4;
         let map = |protection| {
-            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+            let (bytes, flags) = (PAGES * PAGE_BYTES, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
             // SAFETY: a new mapping that replaces nothing.
-            let at =
-                unsafe { libc::mmap(std::ptr::null_mut(), PAGES * PAGE_BYTES, protection, flags, -1, 0) };
+            let at = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, flags, -1, 0) };
             assert_ne!(at, libc::MAP_FAILED);
             at as usize
         };

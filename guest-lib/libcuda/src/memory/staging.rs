@@ -127,9 +127,10 @@ impl Staging {
         Ok(())
     }
 
-    /// Nothing is under way any more: the last copy was waited for, and all were in one stream's order.
-    pub fn all_settled(&mut self) {
-        self.pending.fill(false);
+    /// The first `slots` slots are not under way any more: their copies were in one stream's order, and the last one was
+    /// waited for. Those behind them may still be at an earlier copy, in another stream.
+    pub fn settled(&mut self, slots: usize) {
+        self.pending[..slots].fill(false);
     }
 }
 
