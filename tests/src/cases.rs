@@ -154,6 +154,7 @@ pub const CASES: &[Case] = &[
     Case::new("registered_memory"),
     Case::new("host_pointers"),
     Case::new("reused_buffers"),
+    Case::new("copies_in_streams"),
     Case::new("pitched"),
     Case::new("boxes"),
     Case::new("arrays"),

@@ -17,7 +17,7 @@ use crate::memory::copy::Timing;
 use crate::memory::crew::{Crew, Patience};
 use crate::memory::pieces::HELPERS;
 use crate::memory::routes::{LONG_BYTES, Route};
-use crate::memory::staging::{Size, Staging};
+use crate::memory::staging::{Queue, Size, Staging};
 
 /// Threads of a copy, at most [`MOST_THREADS`]; 0 turns these copies off.
 const VARIABLE: &str = "VIRTIO_CUDA_STAGING";
@@ -122,7 +122,7 @@ impl Plan {
         let (offset, bytes) = self.piece(number);
         let (device, slot_at) = (DevicePtr(self.device + offset as u64), staging.device(slot));
         let (to, from) = if self.to_device { (device, slot_at) } else { (slot_at, device) };
-        staging.start(api, slot, (to, from, bytes), self.stream)
+        staging.start(api, slot, (to, from, bytes), Queue::new(self.stream))
     }
 
     /// To the device, by the thread whose copy it is. Returns when all pieces are under way.
@@ -201,7 +201,6 @@ impl Plan {
         })?;
         if self.to_device && wait {
             staging.settle(api, (self.count() - 1) % slots.len())?;
-            staging.settled(self.count().min(slots.len()));
         }
         Ok(())
     }
@@ -229,7 +228,9 @@ impl Api {
         if memory.routes.choose(host.bytes) != Route::Staging {
             return Ok(false);
         }
-        let Some(mut staging) = memory.stagings.take(*self, plan.size()) else { return Ok(false) };
+        let Some(mut staging) = memory.stagings.take(*self, plan.size(), Queue::new(stream)) else {
+            return Ok(false);
+        };
         let wait = timing == Timing::Wait;
         // What the GPU does before may change the source, where both reach it.
         let outcome = if wait && to_device && memory.ranges.any_host() && !memory.quiet.is_quiet() {

@@ -3,7 +3,9 @@
 //! Pinned memory of this library, through which ordinary buffers are copied.
 
 use std::collections::HashMap;
+use std::mem;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::{self, ThreadId};
 
 use virtio_cuda_client::protocol::{DevicePtr, EventId, StreamId};
 use virtio_cuda_client::transport::UserMemory;
@@ -12,6 +14,7 @@ use virtio_cuda_client::{CudaError, calls};
 use crate::driver::{Driver, mint};
 use crate::entry::Api;
 use crate::memory::attach::{Attached, attach};
+use crate::stream::PER_THREAD;
 
 /// `CU_MEMHOSTREGISTER_PORTABLE`, `CU_MEMHOSTREGISTER_DEVICEMAP`.
 const PORTABLE_MAPPED: u32 = 1 | 2;
@@ -47,7 +50,22 @@ impl Size {
     }
 }
 
-/// Pinned memory in slots, with an event for each.
+/// A stream, told from those of other threads that have the same handle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Queue {
+    stream: StreamId,
+    thread: Option<ThreadId>,
+}
+
+impl Queue {
+    /// The one that this thread means by a stream.
+    pub fn new(stream: StreamId) -> Self {
+        Self { stream, thread: (stream.0 == PER_THREAD).then(|| thread::current().id()) }
+    }
+}
+
+/// Pinned memory in slots, with an event for each. Only copies of one queue are under way in it, so that nobody waits for
+/// what other queues do.
 #[derive(Debug)]
 pub struct Staging {
     context: u64,
@@ -58,6 +76,8 @@ pub struct Staging {
     events: Vec<EventId>,
     /// The GPU may still use the slot: its event was recorded, and nobody has waited for it.
     pending: Vec<bool>,
+    /// The queue that pending slots are used in, and the slot that was used last.
+    last: Option<(Queue, usize)>,
 }
 
 impl Staging {
@@ -73,7 +93,7 @@ impl Staging {
             .and_then(|()| attach(api, pages, host, PORTABLE_MAPPED).inspect_err(|_| transport.unmap(pages)));
         let attached = attached.inspect_err(|_| driver.memory.window.give_back(host, bytes))?;
         let (events, pending) = (Vec::new(), vec![false; size.slots()]);
-        let mut staging = Self { context, size, host, attached, events, pending };
+        let mut staging = Self { context, size, host, attached, events, pending, last: None };
         for _ in 0..size.slots() {
             let event = EventId(mint());
             calls::cuEventCreate(&mut api.in_context()?.posted(), event, DISABLE_TIMING)?;
@@ -102,17 +122,19 @@ impl Staging {
         self.pending[slot]
     }
 
-    /// Starts a copy from or to a slot, in the order of `stream`.
+    /// Starts a copy from or to a slot, in the order of `queue`, for which the staging was taken.
     pub fn start(
         &mut self,
         api: Api,
         slot: usize,
         (to, from, bytes): (DevicePtr, DevicePtr, usize),
-        stream: StreamId,
+        queue: Queue,
     ) -> Result<(), CudaError> {
+        let stream = queue.stream;
         calls::cuMemcpyAsync(&mut api.in_context()?.posted(), to, from, bytes as u64, stream)?;
         calls::cuEventRecordWithFlags(&mut api.in_context()?.posted(), self.events[slot], stream, 0)?;
         self.pending[slot] = true;
+        self.last = Some((queue, slot));
         Ok(())
     }
 
@@ -122,15 +144,34 @@ impl Staging {
     pub fn settle(&mut self, api: Api, slot: usize) -> Result<(), CudaError> {
         if self.pending[slot] {
             calls::cuEventSynchronize(&mut api.in_context()?, self.events[slot])?;
-            self.pending[slot] = false;
+            self.settled(slot);
         }
         Ok(())
     }
 
-    /// The first `slots` slots are not under way any more: their copies were in one stream's order, and the last one was
-    /// waited for. Those behind them may still be at an earlier copy, in another stream.
-    pub fn settled(&mut self, slots: usize) {
-        self.pending[..slots].fill(false);
+    /// The GPU is done with the slot, and with all of them if it was the last one: they are used in one queue's order.
+    fn settled(&mut self, slot: usize) {
+        self.pending[slot] = false;
+        if self.last.is_some_and(|(_, last)| last == slot) {
+            self.last = None;
+            self.pending.fill(false);
+        }
+    }
+
+    /// Whether a copy in `queue` waits for none in another queue.
+    fn serves(&self, queue: Queue) -> bool {
+        self.last.is_none_or(|(other, _)| other == queue)
+    }
+
+    /// Whether the GPU is done with all slots.
+    fn is_done(&mut self, api: Api) -> bool {
+        let Some((_, slot)) = self.last else { return true };
+        let event = self.events[slot];
+        let done = api.in_context().and_then(|mut call| calls::cuEventQuery(&mut call, event)).is_ok();
+        if done {
+            self.settled(slot);
+        }
+        done
     }
 }
 
@@ -165,14 +206,26 @@ impl Stagings {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A staging of the current context. `None`: all are in use, or there is no memory for one.
-    pub fn take(&self, api: Api, size: Size) -> Option<Staging> {
+    /// A staging of the current context for a copy in `queue`. `None`: all are in use, also by copies of other queues
+    /// that are under way, or there is no memory for one.
+    pub fn take(&self, api: Api, size: Size, queue: Queue) -> Option<Staging> {
         let key = (api.context().ok()?.0, size);
+        let mut others = {
+            let mut pools = self.pools();
+            let idle = &mut pools.entry(key).or_default().idle;
+            if let Some(at) = idle.iter().rposition(|staging| staging.serves(queue)) {
+                return Some(idle.swap_remove(at));
+            }
+            mem::take(idle)
+        };
+        let done = others.iter_mut().position(|staging| staging.is_done(api));
+        let done = done.map(|at| others.swap_remove(at));
+        others.into_iter().for_each(|staging| self.give_back(staging));
+        if done.is_some() {
+            return done;
+        }
         let mut pools = self.pools();
         let pool = pools.entry(key).or_default();
-        if let Some(idle) = pool.idle.pop() {
-            return Some(idle);
-        }
         if pool.refused || pool.made >= MOST {
             return None;
         }
