@@ -76,6 +76,10 @@ pub fn run(paths: &Paths, arguments: &BundleArguments) -> Result<()> {
         "guest/lib/libcudart.so.12",
         "guest/lib/libnvidia-ml.so.1",
         "emulator/libcuda.so.1",
+        "nvrtc/libnvrtc.so.13",
+        "nvrtc/libnvrtc.so.12",
+        "nvrtc/libnvJitLink.so.13",
+        "nvrtc/libnvJitLink.so.12",
         "module/virtio_cuda.ko",
     ] {
         put(&stack.folder.join(part), &format!("stack/{part}"))?;

@@ -225,7 +225,7 @@ impl Device {
         }
     }
 
-    /// cuDeviceGetUuid
+    /// cuDeviceGetUuid; guest-lib/nvrtc knows us by it.
     pub(super) fn uuid(&self) -> [u8; 16] {
         let mut uuid = *b"CUDA-Emulator\0\0\0";
         uuid[15] = self.ordinal as u8;

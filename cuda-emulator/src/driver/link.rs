@@ -13,7 +13,7 @@ use super::image::{self, JitOptions, LINK_SEPARATOR};
 use super::module::read_file;
 use super::objects;
 use super::result::{CUresult, CuResult};
-use crate::fatbin;
+use crate::fatbin::{self, ELF_MAGIC};
 use crate::program::Program;
 
 /// A linker's handle.
@@ -73,7 +73,8 @@ fn link_create(count: u32, names: In<u32>, values: *mut *mut c_void, out: Out<CU
 fn texts_of(kind: u32, bytes: &[u8], options: &JitOptions) -> CuResult<Vec<String>> {
     let architecture = device::current_or_first()?.model.architecture;
     match kind {
-        PTX => {
+        // What guest-lib/nvrtc gives in place of machine code.
+        PTX | CUBIN if kind == PTX || !bytes.starts_with(&ELF_MAGIC.to_le_bytes()) => {
             let text = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
             let text = std::str::from_utf8(text).map_err(|_| {
                 image::report(options, "an input is not text", CUresult::CUDA_ERROR_INVALID_PTX)

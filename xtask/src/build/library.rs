@@ -61,6 +61,18 @@ pub const EMULATOR: Library = Library {
     development_name: Some("libcuda.so"),
 };
 
+/// NVIDIA's compilers at run time, with ours in front: where the GPU is emulated they give PTX.
+pub const COMPILERS: [Library; 4] = [
+    compiler("guest-lib/nvrtc/libnvrtc.so.13.map", "libnvrtc.so.13"),
+    compiler("guest-lib/nvrtc/libnvrtc.so.12.map", "libnvrtc.so.12"),
+    compiler("guest-lib/nvrtc/libnvJitLink.so.13.map", "libnvJitLink.so.13"),
+    compiler("guest-lib/nvrtc/libnvJitLink.so.12.map", "libnvJitLink.so.12"),
+];
+
+const fn compiler(version_script: &'static str, soname: &'static str) -> Library {
+    Library { package: "nvrtc", version_script, soname, development_name: None }
+}
+
 /// Builds `library` into `folder`.
 pub fn link(paths: &Paths, folder: &Path, library: &Library) -> Result<()> {
     let archive = cargo::static_library(paths, library.package)?;

@@ -26,7 +26,7 @@ pub enum Part {
     Daemon,
     /// `guest/lib/libcuda.so.1`, `libcudart.so.13`, `libcudart.so.12` and `libnvidia-ml.so.1`.
     GuestLib,
-    /// `emulator/libcuda.so.1`.
+    /// `emulator/libcuda.so.1`, and `nvrtc/` with what stands in front of NVIDIA's compilers.
     Emulator,
     /// `module/virtio_cuda.ko`.
     Module,
@@ -86,5 +86,8 @@ fn emulator(paths: &Paths, stack: &Stack) -> Result<PathBuf> {
     let library = stack.emulator();
     let folder = library.parent().context("The emulator has no folder")?;
     library::link(paths, folder, &library::EMULATOR)?;
+    for compiler in &library::COMPILERS {
+        library::link(paths, &stack.compilers(), compiler)?;
+    }
     Ok(library)
 }

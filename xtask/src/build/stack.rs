@@ -37,6 +37,11 @@ impl Stack {
         self.folder.join("emulator/libcuda.so.1")
     }
 
+    /// The folder of the libraries in front of NVIDIA's compilers at run time, for programs on an emulated GPU.
+    pub fn compilers(&self) -> PathBuf {
+        self.folder.join("nvrtc")
+    }
+
     /// The first process of the test guests.
     pub fn agent(&self) -> PathBuf {
         self.folder.join("guest/init")

@@ -84,6 +84,8 @@ pub struct Ready {
     native: Option<PathBuf>,
     /// NVRTC and the like.
     extras: Vec<PathBuf>,
+    /// Our libraries in front of them, if there are any: they do nothing where there is a GPU.
+    compilers: Option<PathBuf>,
     /// Has a folder `runtime`, with our libcudart alone, and a folder `emulator`, with the emulator, too.
     libraries: tempfile::TempDir,
     beside: Option<VirtioUser>,
@@ -120,7 +122,10 @@ impl Ready {
         if let Some(problems) = vm.as_ref().map(Vm::problems).filter(|problems| !problems.is_empty()) {
             bail!("The guest is not complete: {}", problems.join("; "));
         }
-        Ok(Self { paths: paths.clone(), native, extras, libraries, beside, vm })
+        let behind = |name: &str| extras.iter().any(|folder| folder.join(name).exists());
+        let all = ["libnvrtc.so.13", "libnvJitLink.so.13"].into_iter().all(behind);
+        let compilers = all.then(|| stack.compilers());
+        Ok(Self { paths: paths.clone(), native, extras, compilers, libraries, beside, vm })
     }
 
     /// Runs a program.
@@ -133,16 +138,16 @@ impl Ready {
                 let mut command = beside.command(&self.paths, &program);
                 let path = command.get_envs().find(|(name, _)| *name == "LD_LIBRARY_PATH");
                 let path = path.and_then(|(_, value)| value).map(OsString::from);
-                command.env("LD_LIBRARY_PATH", self.search_path(path.as_deref().map(Path::new)));
+                command.env("LD_LIBRARY_PATH", self.search_path(way, path.as_deref().map(Path::new)));
                 command
             }
             Way::Native => {
                 let native =
                     self.native.as_deref().context("There is no libcudart.so.13 of NVIDIA's here")?;
-                self.local(&program, native)
+                self.local(way, &program, native)
             }
-            Way::Runtime => self.local(&program, &self.libraries.path().join("runtime")),
-            Way::Emulator => self.local(&program, &self.libraries.path().join("emulator")),
+            Way::Runtime => self.local(way, &program, &self.libraries.path().join("runtime")),
+            Way::Emulator => self.local(way, &program, &self.libraries.path().join("emulator")),
         };
         command.arg0(format!("./{}", invocation.program));
         command.args(invocation.arguments).envs(invocation.environment).current_dir(invocation.folder);
@@ -157,16 +162,17 @@ impl Ready {
         self.beside.map_or(Ok(()), VirtioUser::stop)
     }
 
-    fn local(&self, program: &Path, libraries: &Path) -> Command {
+    fn local(&self, way: Way, program: &Path, libraries: &Path) -> Command {
         let mut command = Command::new(program);
         command.env_clear().envs(passed_environment(&self.paths));
-        command.env("LD_LIBRARY_PATH", self.search_path(Some(libraries)));
+        command.env("LD_LIBRARY_PATH", self.search_path(way, Some(libraries)));
         command
     }
 
-    fn search_path(&self, first: Option<&Path>) -> OsString {
+    fn search_path(&self, way: Way, first: Option<&Path>) -> OsString {
         // From the last to the first; `first` may be several folders already.
-        let folders = first.into_iter().chain(self.extras.iter().map(PathBuf::as_path));
+        let compilers = self.compilers.as_deref().filter(|_| way != Way::Native);
+        let folders = first.into_iter().chain(compilers).chain(self.extras.iter().map(PathBuf::as_path));
         let folders: Vec<&Path> = folders.collect();
         folders.iter().rev().fold(OsString::new(), |path, folder| with_libraries(folder, Some(&path)))
     }
@@ -175,7 +181,7 @@ impl Ready {
         let vm = self.vm.as_ref().context("The guest was not started")?;
         let mut command = GuestCommand::new(format!("./{}", invocation.program))
             .arguments(invocation.arguments)
-            .environment("LD_LIBRARY_PATH", self.search_path(None))
+            .environment("LD_LIBRARY_PATH", self.search_path(Way::Vm, None))
             .directory(invocation.folder)
             .limit(invocation.limit);
         for (name, value) in invocation.environment {

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! NVIDIA's library of the same name, behind ours.
+
+use std::env;
+use std::ffi::{CStr, CString, c_void};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::ptr::NonNull;
+use std::sync::OnceLock;
+
+/// Release of CUDA that is meant when our file's name does not tell.
+const USUAL_RELEASE: &str = "13";
+/// Where distributions and NVIDIA's packages put libraries.
+const USUAL_FOLDERS: [&str; 4] =
+    ["/usr/local/cuda/lib64", "/opt/cuda/lib64", "/usr/lib/x86_64-linux-gnu", "/usr/lib64"];
+
+/// A library of NVIDIA's, opened when it is first called.
+pub struct Behind {
+    /// `libnvrtc.so`: without the release.
+    stem: &'static str,
+    /// The environment variable that names the file.
+    variable: &'static str,
+    handle: OnceLock<Option<Handle>>,
+}
+
+/// What dlopen gave; never closed.
+struct Handle(NonNull<c_void>);
+
+// SAFETY: dlsym may be called with a handle from any thread.
+unsafe impl Send for Handle {}
+// SAFETY: as above.
+unsafe impl Sync for Handle {}
+
+/// NVIDIA's libnvrtc.
+pub static NVRTC: Behind = Behind::new("libnvrtc.so", "VHOST_CUDA_NVRTC");
+/// NVIDIA's libnvJitLink.
+pub static NVJITLINK: Behind = Behind::new("libnvJitLink.so", "VHOST_CUDA_NVJITLINK");
+
+impl Behind {
+    const fn new(stem: &'static str, variable: &'static str) -> Self {
+        Self { stem, variable, handle: OnceLock::new() }
+    }
+
+    /// The address of the function `name`; none if there is no such library, which is said once, or it lacks it.
+    pub fn function(&self, name: &CStr) -> Option<NonNull<c_void>> {
+        let handle = self.handle.get_or_init(|| self.open()).as_ref()?;
+        symbol(handle, name)
+    }
+
+    fn open(&self) -> Option<Handle> {
+        let own = own_file();
+        let file = format!("{}.{}", self.stem, release(own.as_deref(), self.stem));
+        if let Some(named) = env::var_os(self.variable) {
+            let opened = open(Path::new(&named));
+            if opened.is_none() {
+                eprintln!("{}: {} is not NVIDIA's {file}", self.variable, Path::new(&named).display());
+            }
+            return opened;
+        }
+        let own = own.and_then(|own| own.canonicalize().ok());
+        let is_own = |path: &PathBuf| own.is_some() && path.canonicalize().ok() == own;
+        let candidates = folders().into_iter().map(|folder| folder.join(&file));
+        let found = candidates.filter(|path| path.is_file() && !is_own(path)).find_map(|path| open(&path));
+        // With its short name the loader's cache may have it; by the long one we would get ourselves.
+        let found = found.or_else(|| open(Path::new(self.stem)));
+        if found.is_none() {
+            eprintln!(
+                "There is no {file} of NVIDIA's in LD_LIBRARY_PATH or the usual folders; {} can name it.",
+                self.variable
+            );
+        }
+        found
+    }
+}
+
+/// Opens a library that is not one of ours.
+fn open(path: &Path) -> Option<Handle> {
+    let name = CString::new(path.as_os_str().as_bytes()).ok()?;
+    // SAFETY: the name ends with a NUL. The libraries that are looked for are NVIDIA's, whose constructors expect
+    // nothing of us.
+    let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+    let handle = Handle(NonNull::new(handle)?);
+    symbol(&handle, c"vhost_cuda_in_front").is_none().then_some(handle)
+}
+
+fn symbol(handle: &Handle, name: &CStr) -> Option<NonNull<c_void>> {
+    // SAFETY: the handle was never closed, and the name ends with a NUL.
+    NonNull::new(unsafe { libc::dlsym(handle.0.as_ptr(), name.as_ptr()) })
+}
+
+/// Where the loader found us.
+fn own_file() -> Option<PathBuf> {
+    let address = crate::vhost_cuda_in_front as extern "C" fn() as *const c_void;
+    // SAFETY: the structure has only pointers, for which zero is a value.
+    let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
+    // SAFETY: the address is only looked up, and `info` may be written.
+    if unsafe { libc::dladdr(address, &mut info) } == 0 || info.dli_fname.is_null() {
+        return None;
+    }
+    // SAFETY: dladdr gives a text that ends with a NUL and stays while we are loaded.
+    let name = unsafe { CStr::from_ptr(info.dli_fname) };
+    Some(PathBuf::from(std::ffi::OsStr::from_bytes(name.to_bytes())))
+}
+
+/// The `13` of `…/libnvrtc.so.13`.
+fn release<'a>(own: Option<&'a Path>, stem: &str) -> &'a str {
+    let name = own.and_then(Path::file_name).and_then(|name| name.to_str());
+    let release = name.and_then(|name| name.strip_prefix(stem)?.strip_prefix('.'));
+    let release = release.and_then(|release| release.split('.').next());
+    release.filter(|release| release.parse::<u32>().is_ok()).unwrap_or(USUAL_RELEASE)
+}
+
+/// Where libraries are, in the loader's order; then where the toolkit usually is.
+fn folders() -> Vec<PathBuf> {
+    let path = env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
+    let mut folders: Vec<PathBuf> = env::split_paths(&path).collect();
+    for variable in ["CUDA_HOME", "CUDA_PATH"] {
+        if let Some(home) = env::var_os(variable) {
+            folders.extend(["lib64", "lib"].map(|lib| Path::new(&home).join(lib)));
+        }
+    }
+    folders.extend(USUAL_FOLDERS.map(PathBuf::from));
+    folders.retain(|folder| !folder.as_os_str().is_empty());
+    folders
+}
+
+/// Exports functions that call NVIDIA's of the same name, or give `$missing` where there is none.
+macro_rules! forward {
+    ($behind:expr, $missing:expr; $(($name:expr) fn $function:ident($($argument:ident: $type:ty),*);)*) => {
+        $(
+            #[doc = concat!("`", stringify!($function), "`, as NVIDIA's.")]
+            ///
+            /// # Safety
+            ///
+            /// As NVIDIA's.
+            #[unsafe(export_name = $name)]
+            pub unsafe extern "C" fn $function($($argument: $type),*) -> std::ffi::c_int {
+                let name = const {
+                    match std::ffi::CStr::from_bytes_with_nul(concat!($name, "\0").as_bytes()) {
+                        Ok(name) => name,
+                        Err(_) => panic!("a name has a NUL"),
+                    }
+                };
+                let Some(address) = $behind.function(name) else { return $missing };
+                type Function = unsafe extern "C" fn($($type),*) -> std::ffi::c_int;
+                // SAFETY: NVIDIA's function of this name has these parameters.
+                let function: Function = unsafe { std::mem::transmute(address.as_ptr()) };
+                // SAFETY: the caller's arguments, for which the caller answers.
+                unsafe { function($($argument),*) }
+            }
+        )*
+    };
+}
+pub(crate) use forward;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_release_is_in_the_files_name() {
+        let release = |name: &'static str| release(Some(Path::new(name)), "libnvrtc.so");
+        assert_eq!(release("/a/libnvrtc.so.12"), "12");
+        assert_eq!(release("/a/libnvrtc.so.13.0.88"), "13");
+        assert_eq!(release("/a/libnvrtc.so"), USUAL_RELEASE);
+        assert_eq!(release("/a/program"), USUAL_RELEASE);
+    }
+}

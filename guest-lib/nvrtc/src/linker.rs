@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! libnvJitLink. It makes PTX in place of machine code if it is asked to when a linker is created, and only of LTO-IR. So
+//! that is asked for, and who wants the machine code gets the PTX.
+//!
+//! The functions' names have the release of the header in them; they differ in nothing else.
+
+use std::collections::HashSet;
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::mem::transmute;
+use std::sync::{Mutex, PoisonError};
+
+use crate::behind::{NVJITLINK, forward};
+use crate::device::is_emulated;
+
+/// An nvJitLinkHandle.
+type Linker = *mut c_void;
+/// NVJITLINK_ERROR_INTERNAL: NVIDIA's library, or the function in it, is not there.
+const MISSING: c_int = 6;
+
+/// The linkers that make PTX although the program has not asked for it.
+static TO_PTX: Mutex<Option<HashSet<usize>>> = Mutex::new(None);
+
+fn makes_ptx(linker: Linker) -> bool {
+    let linkers = TO_PTX.lock().unwrap_or_else(PoisonError::into_inner);
+    linkers.as_ref().is_some_and(|linkers| linkers.contains(&(linker as usize)))
+}
+
+/// Whether PTX is to be asked for with these options.
+fn wants_ptx(options: &[*const c_char]) -> bool {
+    let has = |wanted: &CStr| {
+        options.iter().any(|option| {
+            // SAFETY: nvJitLinkCreate's options are texts that end with a NUL.
+            !option.is_null() && unsafe { CStr::from_ptr(*option) } == wanted
+        })
+    };
+    has(c"-lto") && !has(c"-ptx") && is_emulated()
+}
+
+type Create = unsafe extern "C" fn(*mut Linker, u32, *const *const c_char) -> c_int;
+type Destroy = unsafe extern "C" fn(*mut Linker) -> c_int;
+
+/// nvJitLinkCreate, by NVIDIA's function `name`.
+///
+/// # Safety
+///
+/// As NVIDIA's.
+unsafe fn create(name: &CStr, linker: *mut Linker, count: u32, options: *const *const c_char) -> c_int {
+    let Some(native) = NVJITLINK.function(name) else { return MISSING };
+    // SAFETY: nvJitLink.h's signature.
+    let native: Create = unsafe { transmute(native.as_ptr()) };
+    if !linker.is_null() && !options.is_null() && count > 0 {
+        // SAFETY: the caller has `count` options there.
+        let given = unsafe { std::slice::from_raw_parts(options, count as usize) };
+        if wants_ptx(given) {
+            let mut all = given.to_vec();
+            all.push(c"-ptx".as_ptr());
+            // SAFETY: the caller's arguments, and a list of options that is one longer.
+            let result = unsafe { native(linker, count.saturating_add(1), all.as_ptr()) };
+            if result == 0 {
+                // SAFETY: NVIDIA's function has just written it.
+                let linker = unsafe { *linker } as usize;
+                let mut linkers = TO_PTX.lock().unwrap_or_else(PoisonError::into_inner);
+                linkers.get_or_insert_default().insert(linker);
+            }
+            return result;
+        }
+    }
+    // SAFETY: the caller's arguments, for which the caller answers.
+    unsafe { native(linker, count, options) }
+}
+
+/// nvJitLinkDestroy, by NVIDIA's function `name`.
+///
+/// # Safety
+///
+/// As NVIDIA's.
+unsafe fn destroy(name: &CStr, linker: *mut Linker) -> c_int {
+    let Some(native) = NVJITLINK.function(name) else { return MISSING };
+    if !linker.is_null() {
+        let mut linkers = TO_PTX.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(linkers) = linkers.as_mut() {
+            // SAFETY: the caller has a handle there. It is forgotten first: once it is gone another thread's may be equal.
+            linkers.remove(&(unsafe { *linker } as usize));
+        }
+    }
+    // SAFETY: nvJitLink.h's signature.
+    let native: Destroy = unsafe { transmute(native.as_ptr()) };
+    // SAFETY: the caller's argument, for which the caller answers.
+    unsafe { native(linker) }
+}
+
+/// nvJitLinkGetLinkedCubinSize or nvJitLinkGetLinkedCubin, by NVIDIA's function `cubin`, or by `ptx` in its place.
+///
+/// # Safety
+///
+/// As NVIDIA's.
+unsafe fn linked(cubin: &CStr, ptx: &CStr, linker: Linker, out: *mut c_void) -> c_int {
+    let name = if makes_ptx(linker) { ptx } else { cubin };
+    let Some(native) = NVJITLINK.function(name) else { return MISSING };
+    // SAFETY: nvJitLink.h's signatures: one points to a size, one to bytes.
+    let native: unsafe extern "C" fn(Linker, *mut c_void) -> c_int = unsafe { transmute(native.as_ptr()) };
+    // SAFETY: the caller's arguments, for which the caller answers.
+    unsafe { native(linker, out) }
+}
+
+/// All functions under the names of one release's header.
+macro_rules! release {
+    ($module:ident, $prefix:literal, $suffix:literal) => {
+        /// The names of one release.
+        pub mod $module {
+            use super::*;
+
+            const fn name(text: &'static str) -> &'static CStr {
+                match CStr::from_bytes_with_nul(text.as_bytes()) {
+                    Ok(name) => name,
+                    Err(_) => panic!("a name has a NUL"),
+                }
+            }
+
+            /// `nvJitLinkCreate`: asks for PTX, too, if the device is emulated.
+            ///
+            /// # Safety
+            ///
+            /// As NVIDIA's.
+            #[unsafe(export_name = concat!($prefix, "Create", $suffix))]
+            pub unsafe extern "C" fn nvJitLinkCreate(
+                linker: *mut Linker,
+                count: u32,
+                options: *const *const c_char,
+            ) -> c_int {
+                // SAFETY: the caller answers for the arguments.
+                unsafe { create(name(concat!($prefix, "Create", $suffix, "\0")), linker, count, options) }
+            }
+
+            /// `nvJitLinkDestroy`.
+            ///
+            /// # Safety
+            ///
+            /// As NVIDIA's.
+            #[unsafe(export_name = concat!($prefix, "Destroy", $suffix))]
+            pub unsafe extern "C" fn nvJitLinkDestroy(linker: *mut Linker) -> c_int {
+                // SAFETY: the caller answers for the argument.
+                unsafe { destroy(name(concat!($prefix, "Destroy", $suffix, "\0")), linker) }
+            }
+
+            /// `nvJitLinkGetLinkedCubinSize`: of the PTX where that stands for machine code.
+            ///
+            /// # Safety
+            ///
+            /// As NVIDIA's.
+            #[unsafe(export_name = concat!($prefix, "GetLinkedCubinSize", $suffix))]
+            pub unsafe extern "C" fn nvJitLinkGetLinkedCubinSize(linker: Linker, size: *mut usize) -> c_int {
+                const CUBIN: &CStr = name(concat!($prefix, "GetLinkedCubinSize", $suffix, "\0"));
+                const PTX: &CStr = name(concat!($prefix, "GetLinkedPtxSize", $suffix, "\0"));
+                // SAFETY: the caller answers for the arguments.
+                unsafe { linked(CUBIN, PTX, linker, size.cast()) }
+            }
+
+            /// `nvJitLinkGetLinkedCubin`: the machine code, or the PTX in its place.
+            ///
+            /// # Safety
+            ///
+            /// As NVIDIA's.
+            #[unsafe(export_name = concat!($prefix, "GetLinkedCubin", $suffix))]
+            pub unsafe extern "C" fn nvJitLinkGetLinkedCubin(linker: Linker, code: *mut c_void) -> c_int {
+                const CUBIN: &CStr = name(concat!($prefix, "GetLinkedCubin", $suffix, "\0"));
+                const PTX: &CStr = name(concat!($prefix, "GetLinkedPtx", $suffix, "\0"));
+                // SAFETY: the caller answers for the arguments.
+                unsafe { linked(CUBIN, PTX, linker, code) }
+            }
+
+            forward_all! { $prefix, $suffix;
+                "AddData" fn nvJitLinkAddData(
+                    linker: Linker,
+                    kind: c_int,
+                    data: *const c_void,
+                    size: usize,
+                    name: *const c_char
+                );
+                "AddFile" fn nvJitLinkAddFile(linker: Linker, kind: c_int, file: *const c_char);
+                "Complete" fn nvJitLinkComplete(linker: Linker);
+                "GetLinkedPtxSize" fn nvJitLinkGetLinkedPtxSize(linker: Linker, size: *mut usize);
+                "GetLinkedPtx" fn nvJitLinkGetLinkedPtx(linker: Linker, code: *mut c_char);
+                "GetErrorLogSize" fn nvJitLinkGetErrorLogSize(linker: Linker, size: *mut usize);
+                "GetErrorLog" fn nvJitLinkGetErrorLog(linker: Linker, log: *mut c_char);
+                "GetInfoLogSize" fn nvJitLinkGetInfoLogSize(linker: Linker, size: *mut usize);
+                "GetInfoLog" fn nvJitLinkGetInfoLog(linker: Linker, log: *mut c_char);
+            }
+        }
+    };
+}
+
+/// [`forward`] with the release's prefix and suffix around each name.
+macro_rules! forward_all {
+    ($prefix:literal, $suffix:literal; $($name:literal fn $function:ident($($argument:ident: $type:ty),*);)*) => {
+        forward! { NVJITLINK, MISSING;
+            $((concat!($prefix, $name, $suffix)) fn $function($($argument: $type),*);)*
+        }
+    };
+}
+
+release!(plain, "nvJitLink", "");
+release!(v12_0, "__nvJitLink", "_12_0");
+release!(v12_1, "__nvJitLink", "_12_1");
+release!(v12_2, "__nvJitLink", "_12_2");
+release!(v12_3, "__nvJitLink", "_12_3");
+release!(v12_4, "__nvJitLink", "_12_4");
+release!(v12_5, "__nvJitLink", "_12_5");
+release!(v12_6, "__nvJitLink", "_12_6");
+release!(v12_7, "__nvJitLink", "_12_7");
+release!(v12_8, "__nvJitLink", "_12_8");
+release!(v12_9, "__nvJitLink", "_12_9");
+release!(v13_0, "__nvJitLink", "_13_0");
+release!(v13_1, "__nvJitLink", "_13_1");
+release!(v13_2, "__nvJitLink", "_13_2");
+
+forward! { NVJITLINK, MISSING;
+    ("nvJitLinkVersion") fn nvJitLinkVersion(major: *mut u32, minor: *mut u32);
+}

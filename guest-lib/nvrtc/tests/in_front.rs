@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Libraries in place of NVIDIA's, and what a program gets through ours: in processes of their own, because what is found
+//! and which device there is holds for a process.
+
+use std::env;
+use std::ffi::{CStr, c_char};
+use std::path::Path;
+use std::process::Command;
+use std::ptr;
+
+use nvrtc::plain;
+
+/// What the compilers below make; both with a NUL, machine code with more behind it.
+const PTX: &str = "PTX";
+const MACHINE_CODE: &str = "CUBIN\0CUBIN";
+
+/// Compilers that remember their last options. PTX of the linker is there only if it was asked for.
+const COMPILERS: &str = r#"
+#include <string.h>
+static int real;
+int nvrtcCompileProgram(void *program, int count, const char **options) {
+    real = count == 1 && !strcmp(options[0], "-arch=sm_90");
+    return 0;
+}
+int nvrtcGetCUBINSize(void *program, size_t *size) { *size = real ? 12 : 0; return 0; }
+int nvrtcGetCUBIN(void *program, char *code) { memcpy(code, "CUBIN\0CUBIN", 12); return 0; }
+int nvrtcGetPTXSize(void *program, size_t *size) { *size = 4; return 0; }
+int nvrtcGetPTX(void *program, char *code) { memcpy(code, "PTX", 4); return 0; }
+
+static int ptx;
+int nvJitLinkCreate(void **linker, unsigned count, const char **options) {
+    static char handles[16], made;
+    ptx = 0;
+    for (unsigned i = 0; i < count; i++) ptx |= !strcmp(options[i], "-ptx");
+    *linker = &handles[made++ % 16];
+    return 0;
+}
+int nvJitLinkDestroy(void **linker) { *linker = 0; return 0; }
+int nvJitLinkGetLinkedCubinSize(void *linker, size_t *size) { *size = 12; return ptx ? 6 : 0; }
+int nvJitLinkGetLinkedCubin(void *linker, char *code) { memcpy(code, "CUBIN\0CUBIN", 12); return ptx ? 6 : 0; }
+int nvJitLinkGetLinkedPtxSize(void *linker, size_t *size) { *size = 4; return ptx ? 0 : 3; }
+int nvJitLinkGetLinkedPtx(void *linker, char *code) { memcpy(code, "PTX", 4); return ptx ? 0 : 3; }
+"#;
+
+fn driver(uuid: &str) -> String {
+    format!(
+        r#"
+#include <string.h>
+static int initialised;
+int cuInit(unsigned flags) {{ initialised = 1; return 0; }}
+int cuDeviceGet(int *device, int ordinal) {{ *device = ordinal; return initialised ? 0 : 3; }}
+int cuDeviceGetUuid_v2(char *uuid, int device) {{ memcpy(uuid, "{uuid}\0\0\0\0", 16); return 0; }}
+"#
+    )
+}
+
+fn compile(folder: &Path, library: &str, source: &str) {
+    let file = folder.join(format!("{library}.c"));
+    std::fs::write(&file, source).unwrap();
+    let output = Command::new("cc")
+        .args(["-shared", "-fPIC", "-o"])
+        .arg(folder.join(library))
+        .arg(&file)
+        .output()
+        .expect("cc");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Runs `child` in a process that finds these libraries, and a driver whose device has this UUID.
+fn with_device(uuid: Option<&str>, child: &str) {
+    let folder = tempfile::tempdir().unwrap();
+    compile(folder.path(), "libnvrtc.so.13", COMPILERS);
+    compile(folder.path(), "libnvJitLink.so.13", COMPILERS);
+    if let Some(uuid) = uuid {
+        compile(folder.path(), "libcuda.so.1", &driver(uuid));
+    }
+    run(child, folder.path());
+}
+
+fn run(child: &str, libraries: &Path) {
+    let output = Command::new(env::current_exe().unwrap())
+        .args(["--ignored", "--exact", child, "--nocapture"])
+        .env("LD_LIBRARY_PATH", libraries)
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success() && text.contains("1 passed"),
+        "{text}{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
+/// What a program gets that compiles for `architecture`.
+fn compiled(architecture: &CStr) -> String {
+    let (options, mut size) = ([architecture.as_ptr()], 0);
+    let program = ptr::null_mut();
+    // SAFETY: the libraries above take any program, and the buffer has the size that they say.
+    unsafe {
+        assert_eq!(nvrtc::nvrtcCompileProgram(program, 1, options.as_ptr()), 0);
+        assert_eq!(nvrtc::nvrtcGetCUBINSize(program, &mut size), 0);
+        let mut code = vec![0_u8; size];
+        if size > 0 {
+            assert_eq!(nvrtc::nvrtcGetCUBIN(program, code.as_mut_ptr().cast()), 0);
+        }
+        String::from_utf8(code).unwrap()
+    }
+}
+
+/// What a program gets that links with `options`.
+fn linked(options: &[&CStr]) -> Result<String, i32> {
+    let options: Vec<*const c_char> = options.iter().map(|option| option.as_ptr()).collect();
+    let (mut linker, mut size) = (ptr::null_mut(), 0);
+    // SAFETY: as above.
+    unsafe {
+        assert_eq!(plain::nvJitLinkCreate(&mut linker, options.len() as u32, options.as_ptr()), 0);
+        let result = plain::nvJitLinkGetLinkedCubinSize(linker, &mut size);
+        let mut code = vec![0_u8; size];
+        if result == 0 {
+            assert_eq!(plain::nvJitLinkGetLinkedCubin(linker, code.as_mut_ptr().cast()), 0);
+        }
+        assert_eq!(plain::nvJitLinkDestroy(&mut linker), 0);
+        if result == 0 { Ok(String::from_utf8(code).unwrap()) } else { Err(result) }
+    }
+}
+
+#[test]
+fn emulated() {
+    with_device(Some("CUDA-Emulator"), "ptx_stands_for_machine_code");
+}
+
+#[test]
+#[ignore = "the test above runs it"]
+fn ptx_stands_for_machine_code() {
+    assert_eq!(compiled(c"-arch=sm_90"), format!("{PTX}\0"));
+    // Who compiles for a virtual architecture must not be given machine code of any kind.
+    assert_eq!(compiled(c"-arch=compute_90"), "");
+    assert_eq!(linked(&[c"-arch=sm_90", c"-lto"]), Ok(format!("{PTX}\0")));
+    // Without LTO-IR there is no PTX to be had.
+    assert_eq!(linked(&[c"-arch=sm_90"]), Ok(format!("{MACHINE_CODE}\0")));
+    // Who asks for PTX has no right to machine code.
+    assert_eq!(linked(&[c"-arch=sm_90", c"-lto", c"-ptx"]), Err(6));
+}
+
+#[test]
+fn real() {
+    with_device(Some("\\x12\\x34"), "machine_code_stays");
+}
+
+#[test]
+fn no_driver() {
+    with_device(None, "machine_code_stays");
+}
+
+#[test]
+#[ignore = "the tests above run it"]
+fn machine_code_stays() {
+    assert_eq!(compiled(c"-arch=sm_90"), format!("{MACHINE_CODE}\0"));
+    assert_eq!(compiled(c"-arch=compute_90"), "");
+    assert_eq!(linked(&[c"-arch=sm_90", c"-lto"]), Ok(format!("{MACHINE_CODE}\0")));
+}
+
+#[test]
+fn no_compiler() {
+    let folder = tempfile::tempdir().unwrap();
+    run("all_calls_fail", folder.path());
+}
+
+#[test]
+#[ignore = "the test above runs it"]
+fn all_calls_fail() {
+    // Where the toolkit is installed there is one.
+    let (mut major, mut minor) = (0, 0);
+    // SAFETY: two ints that may be written.
+    let result = unsafe { nvrtc::nvrtcVersion(&mut major, &mut minor) };
+    assert!(result == 11 || (result == 0 && major > 0), "{result}");
+}
