@@ -25,6 +25,9 @@ pub struct Entry {
     pub built: State,
     /// What it did natively, more than once so that one sees what is chance.
     pub native: Vec<Outcome>,
+    /// The same of the smaller problem that the emulator computes, if it has one of its own.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub small: Vec<Outcome>,
     /// How it fared on each way.
     pub ways: BTreeMap<Way, Fared>,
 }
@@ -188,6 +191,7 @@ mod tests {
             name: name.to_owned(),
             built: State::Built,
             native: Vec::new(),
+            small: Vec::new(),
             ways: ways.iter().map(|(way, verdict)| (*way, fared(verdict))).collect(),
         }
     }

@@ -83,9 +83,10 @@ fn one(plan: &Plan<'_>, ready: &Ready, built: &Built) -> Result<Entry> {
     let suite = plan.table.suite(&built.suite);
     let program = suite.program(&built.name);
     let known = plan.known.find(&built.suite, &built.name).cloned();
-    let (native, ways) = known.map(|entry| (entry.native, entry.ways)).unwrap_or_default();
+    let known = known.map(|entry| (entry.native, entry.small, entry.ways));
+    let (native, small, ways) = known.unwrap_or_default();
     let (name, state) = (built.name.clone(), state(&built.state, &program));
-    let mut entry = Entry { suite: suite.name.clone(), name, built: state, native, ways };
+    let mut entry = Entry { suite: suite.name.clone(), name, built: state, native, small, ways };
     if entry.built != State::Built {
         return Ok(entry);
     }
@@ -96,7 +97,7 @@ fn one(plan: &Plan<'_>, ready: &Ready, built: &Built) -> Result<Entry> {
         }
         let fared = match subject.why_not(*way) {
             Some(reason) => Fared { verdict: Verdict::Skipped(reason), milliseconds: 0 },
-            None => subject.on_way(*way, &mut entry.native)?,
+            None => subject.on_way(*way, &mut entry)?,
         };
         entry.ways.insert(*way, fared);
     }
@@ -130,31 +131,34 @@ impl Subject<'_> {
         self.is_emulated(way) && !self.program.small.is_empty()
     }
 
-    /// Runs and judges it; if `way` is the native one, what it did is put into `native`.
-    fn on_way(&self, way: Way, native: &mut Vec<Outcome>) -> Result<Fared> {
+    /// Runs and judges it; if `way` is the native one, what it did is put into `entry`.
+    fn on_way(&self, way: Way, entry: &mut Entry) -> Result<Fared> {
         let Built { suite, name, .. } = self.built;
         let outputs = self.plan.output.join("outputs").join(suite).join(name);
         fs::create_dir_all(&outputs)?;
         let count = if way == Way::Native { NATIVE_RUNS } else { 1 };
-        let outcomes = (0..count).map(|_| self.all_runs(way)).collect::<Result<Vec<_>>>()?;
+        let run = |small: bool| (0..count).map(|_| self.all_runs(way, small)).collect::<Result<Vec<_>>>();
+        let is_small = self.is_small(way);
+        let outcomes = run(is_small)?;
         fs::write(outputs.join(format!("{}.out", way.name())), &outcomes[0].stdout)?;
         fs::write(outputs.join(format!("{}.err", way.name())), &outcomes[0].stderr)?;
         let milliseconds = outcomes[0].milliseconds;
         let verdict = if way == Way::Native {
-            *native = outcomes;
-            self.judge.alone(&native[0])
-        } else if self.is_small(way) {
-            self.judge.alone(&outcomes[0])
+            entry.native = outcomes;
+            entry.small = if self.program.small.is_empty() { Vec::new() } else { run(true)? };
+            self.judge.alone(&entry.native[0])
         } else {
+            let of = |entry: &Entry| if is_small { entry.small.clone() } else { entry.native.clone() };
             let earlier = self.plan.reference.and_then(|results| results.find(suite, name));
-            let earlier = earlier.map_or(&[][..], |entry| &entry.native);
-            self.judge.beside(&outcomes[0], if native.is_empty() { earlier } else { native })
+            let mut native = [Some(&*entry), earlier].into_iter().flatten().map(of);
+            let native = native.find(|runs| !runs.is_empty()).unwrap_or_default();
+            self.judge.beside(&outcomes[0], &native)
         };
         Ok(Fared { verdict, milliseconds })
     }
 
     /// All its runs one after the other, as if they were one.
-    fn all_runs(&self, way: Way) -> Result<Outcome> {
+    fn all_runs(&self, way: Way, small: bool) -> Result<Outcome> {
         let Built { suite, name, .. } = self.built;
         let folder = self.plan.output.join("work").join(format!("{suite}-{name}-{}", way.name()));
         if folder.exists() {
@@ -162,7 +166,7 @@ impl Subject<'_> {
         }
         copy(&self.built.folder(self.plan.programs), &folder)?;
         let none = [Vec::new()];
-        let runs = if self.is_small(way) { &self.program.small } else { &self.program.runs };
+        let runs = if small { &self.program.small } else { &self.program.runs };
         let runs = if runs.is_empty() { &none[..] } else { runs };
         let least = Duration::from_secs(self.program.timeout.unwrap_or(0));
         let (limit, environment) = (self.plan.limit.max(least), &self.program.env);

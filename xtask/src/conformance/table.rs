@@ -68,8 +68,7 @@ pub struct Program {
     pub toolkit: Vec<PathBuf>,
     /// The arguments of each of its runs; without any, one run without arguments.
     pub runs: Vec<Vec<String>>,
-    /// The same for the emulator, where the usual ones would take too long; then there is no native run to compare
-    /// with.
+    /// The same for the emulator, where the usual ones would take too long. Natively it runs with both.
     pub small: Vec<Vec<String>>,
     /// Environment variables.
     pub env: BTreeMap<String, String>,
