@@ -57,6 +57,7 @@ fn collect(suite: &mut Suite) {
     suite.test("management_library", management_library);
     suite.test("a_launch_of_a_graph_costs_one_call", a_launch_of_a_graph_costs_one_call);
     suite.test("functions_of_graphs_are_forgotten", functions_of_graphs_are_forgotten);
+    suite.test("streams_do_not_wait_for_copies_of_others", streams_do_not_wait_for_copies_of_others);
     if native_runtimes(&suite.kit().programs).is_empty() {
         suite.skip("nvidias_runtime_is_named", "NVIDIA's libcudart.so.13 is not here");
     } else {
@@ -449,6 +450,14 @@ fn functions_of_graphs_are_forgotten(kit: &Kit) -> Result<()> {
     });
     let at_once = at_once.max();
     ensure!(at_once < Some(150), "{at_once:?} functions are kept at the same time");
+    Ok(())
+}
+
+fn streams_do_not_wait_for_copies_of_others(kit: &Kit) -> Result<()> {
+    let route = route(kit, &DaemonOptions::default())?;
+    let outcome = finish(kit, &route, "copies_in_streams", &[])?;
+    outcome.expect_exit(0)?;
+    ensure!(outcome.stderr.contains("the first stream is still held"), "it was waited for\n{outcome}");
     Ok(())
 }
 

@@ -12,7 +12,7 @@ use virtio_cuda_protocol::cuda::{
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::transport::{Request, UserMemory};
-use crate::{ClientError, CudaError, Session, lane, output, process, thread};
+use crate::{ClientError, CudaError, Session, idle, lane, output, process, thread};
 
 /// Bulk up to this many bytes travels in the payload of a request: copying it is cheaper than pinning its pages.
 pub const INLINE_BYTES: usize = 32 << 10;
@@ -177,6 +177,7 @@ impl<'s> Call<'s> {
         take: impl FnOnce(&mut Reader<'_>) -> Result<T, Malformed>,
     ) -> Result<T, CudaError> {
         process::check()?;
+        idle::count(opcode, self.posted);
         let mut buffers = take_buffers();
         let outcome = self.exchange(&mut buffers, opcode, put, take);
         put_back_buffers(buffers);

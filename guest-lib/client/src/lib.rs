@@ -12,6 +12,7 @@ pub mod call;
 pub mod calls;
 pub mod device;
 pub mod error;
+pub mod idle;
 pub mod lane;
 pub mod logging;
 pub mod output;

@@ -13,7 +13,7 @@ use crate::lane::{self, Lanes};
 use crate::outstanding::{Outstanding, Permit};
 use crate::transport::{Limits, Transport};
 use crate::virtio_user::{SOCKET_VARIABLE, VirtioUser};
-use crate::{Call, ClientError, CudaError, calls, logging, process};
+use crate::{Call, ClientError, CudaError, call, calls, idle, logging, process};
 
 static CURRENT: OnceLock<Result<Session, CudaError>> = OnceLock::new();
 
@@ -136,6 +136,11 @@ impl Session {
     pub fn order(&self) -> Result<(), CudaError> {
         process::check()?;
         lane::order(self)
+    }
+
+    /// Whether the device has nothing to do for this process, and nothing to tell it.
+    pub fn is_idle(&self) -> bool {
+        idle::is_idle() && !call::is_broken() && process::check().is_ok() && self.check().is_ok()
     }
 
     /// The lanes of its threads.

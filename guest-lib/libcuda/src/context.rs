@@ -3,7 +3,7 @@
 //! Contexts: creation, the stack, limits.
 
 use virtio_cuda_client::protocol::{ContextId, EventId};
-use virtio_cuda_client::{Call, CudaError, calls};
+use virtio_cuda_client::{Call, CudaError, calls, idle};
 
 use crate::context_table::{self, current};
 use crate::driver::mint;
@@ -116,12 +116,15 @@ fn or_current(api: Api, context: u64) -> Result<u64, CudaError> {
 }
 
 fn synchronize(api: Api, context: u64) -> Result<(), CudaError> {
-    let call = &mut api.driver.session.call().context(ContextId(context));
-    let so_far = api.driver.memory.quiet.so_far();
-    calls::cuCtxSynchronize(call)?;
-    // Another context may have work of its own.
-    if api.driver.contexts.is_only_one() {
-        api.driver.memory.quiet.done(so_far);
+    if !api.is_idle() {
+        let call = &mut api.driver.session.call().context(ContextId(context));
+        let (quiet, idle) = (api.driver.memory.quiet.so_far(), idle::so_far());
+        calls::cuCtxSynchronize(call)?;
+        // Another context may have work of its own.
+        if api.driver.contexts.is_only_one() {
+            api.driver.memory.quiet.done(quiet);
+            idle::done(idle);
+        }
     }
     api.context_synchronized();
     Ok(())

@@ -34,6 +34,11 @@ impl Api {
         known && context != 0 && plain
     }
 
+    /// Whether nothing is there to be waited for.
+    pub fn is_idle(&self) -> bool {
+        self.driver.session.is_idle() && !self.driver.captures.any()
+    }
+
     /// Whether `bytes` bytes from `address` on, as the GPU has them, are memory of the program's for certain.
     pub fn owns(&self, address: u64, bytes: u64) -> bool {
         let ranges = &self.driver.memory.ranges;

@@ -81,7 +81,10 @@ entry_points! {
 
     /// Waits for the stream's work.
     call cuStreamSynchronize / cuStreamSynchronize_ptsz (api, hStream: u64) {
-        calls::cuStreamSynchronize(&mut api.in_context_of(hStream)?, api.stream(hStream))?;
+        let mut call = api.in_context_of(hStream)?;
+        if !(api.may_post(hStream) && api.is_idle()) {
+            calls::cuStreamSynchronize(&mut call, api.stream(hStream))?;
+        }
         api.synchronized();
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 //! The executor's end of a lane.
 
-use crate::layout::{HEAD_BYTES, Kind, MAX_REPLY_BYTES, RECORDS_BYTES, record_bytes};
+use crate::layout::{HEAD_BYTES, Kind, MAX_REPLY_BYTES, RECORDS_BYTES, SHORT_REPLY_BYTES, record_bytes};
 use crate::memory::LaneMemory;
 use crate::sync::Ordering;
 
@@ -46,7 +46,7 @@ impl Consumer {
         let header = memory.header();
         header.tail.0.store(0, Ordering::Relaxed);
         header.head.0.store(0, Ordering::Relaxed);
-        header.replied.0.store(0, Ordering::Relaxed);
+        header.reply.0.number.store(0, Ordering::Relaxed);
         header.deferred.0.store(0, Ordering::Relaxed);
         header.parked.0.store(0, Ordering::Release);
         Self { memory, head: 0, tail: 0, taken: 0 }
@@ -96,8 +96,10 @@ impl Consumer {
         Ok(there > 0)
     }
 
-    /// Whether [`Self::next`] has something to look at: a single load, for those who watch.
+    /// Whether [`Self::next`] has something to look at: a single load, for those who watch. The record that is awaited
+    /// is fetched meanwhile, as it is written before the producer's progress is.
     pub fn has_more(&self) -> bool {
+        self.memory.prefetch((self.head % RECORDS_BYTES as u64) as usize);
         self.tail != self.head || self.memory.header().tail.0.load(Ordering::Relaxed) != self.head
     }
 
@@ -116,10 +118,18 @@ impl Consumer {
     /// Publishes the reply to record `number`. Never more than [`MAX_REPLY_BYTES`].
     pub fn reply(&self, number: u64, bytes: &[u8]) {
         assert!(bytes.len() <= MAX_REPLY_BYTES);
-        let header = self.memory.header();
-        self.memory.write_reply(bytes);
-        header.reply_bytes.0.store(bytes.len() as u32, Ordering::Relaxed);
-        header.replied.0.store(number, Ordering::Release);
+        let reply = &self.memory.header().reply.0;
+        if bytes.len() <= SHORT_REPLY_BYTES {
+            for (word, bytes) in reply.short.iter().zip(bytes.chunks(8)) {
+                let mut whole = [0; 8];
+                whole[..bytes.len()].copy_from_slice(bytes);
+                word.store(u64::from_ne_bytes(whole), Ordering::Relaxed);
+            }
+        } else {
+            self.memory.write_reply(bytes);
+        }
+        reply.bytes.store(bytes.len() as u32, Ordering::Relaxed);
+        reply.number.store(number, Ordering::Release);
     }
 
     /// Says whether an error of a record without reply waits to be told.

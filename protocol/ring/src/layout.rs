@@ -17,6 +17,8 @@ pub const RECORDS_BYTES: usize = 64;
 pub const REPLY_OFFSET: usize = RECORDS_OFFSET + RECORDS_BYTES;
 /// Bytes of the room for replies.
 pub const MAX_REPLY_BYTES: usize = 68 << 10;
+/// Longest reply beside its number; a multiple of 8.
+pub const SHORT_REPLY_BYTES: usize = 48;
 /// Bytes of a lane: whole pages.
 pub const LANE_BYTES: usize = REPLY_OFFSET + MAX_REPLY_BYTES;
 /// Longest contents of a record: with its head it takes at most half of the ring, so that one always fits once
@@ -31,6 +33,20 @@ pub const HEAD_BYTES: usize = 16;
 #[repr(C, align(128))]
 pub struct Line<T>(pub T);
 
+/// The latest reply, in one cache line: whoever waits for it gets it with its number.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub struct Reply {
+    /// Of the record that it answers.
+    pub number: AtomicU64,
+    /// Bytes of the reply; valid, as are those themselves, once `number` is seen.
+    pub bytes: AtomicU32,
+    /// The reply, if it is no longer than [`SHORT_REPLY_BYTES`]; else it is in the room for replies.
+    pub short: [AtomicU64; SHORT_REPLY_BYTES / 8],
+}
+#[cfg(not(loom))]
+const _: () = assert!(size_of::<Reply>() == 64);
+
 /// The first page of a lane.
 #[derive(Debug, Default)]
 #[repr(C)]
@@ -41,15 +57,13 @@ pub struct Header {
     pub head: Line<AtomicU64>,
     /// 1: the consumer sleeps, and whoever makes it 0 must wake it.
     pub parked: Line<AtomicU32>,
-    /// Written by the consumer: the number of the record whose reply is in the room.
-    pub replied: Line<AtomicU64>,
-    /// Bytes of that reply; valid once `replied` is seen.
-    pub reply_bytes: Line<AtomicU32>,
+    /// Written by the consumer.
+    pub reply: Line<Reply>,
     /// Written by the consumer: not 0 while an error of a record without reply waits to be told.
     pub deferred: Line<AtomicU32>,
 }
 #[cfg(not(loom))]
-const _: () = assert!(size_of::<Header>() == 6 * 128 && size_of::<Header>() <= RECORDS_OFFSET);
+const _: () = assert!(size_of::<Header>() == 5 * 128 && size_of::<Header>() <= RECORDS_OFFSET);
 const _: () = assert!(RECORDS_BYTES.is_power_of_two());
 #[cfg(not(loom))]
 const _: () = assert!(LANE_BYTES.is_multiple_of(4096));

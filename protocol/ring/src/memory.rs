@@ -93,6 +93,22 @@ impl LaneMemory {
         }
     }
 
+    /// Fetches the two cache lines at byte `at` of the ring.
+    pub(crate) fn prefetch(&self, at: usize) {
+        #[cfg(all(target_arch = "x86_64", not(loom)))]
+        {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            let at = self.base.wrapping_add(RECORDS_OFFSET + at).cast::<i8>().cast_const();
+            // SAFETY: a hint; it does nothing with an address that is none.
+            unsafe {
+                _mm_prefetch(at, _MM_HINT_T0);
+                _mm_prefetch(at.wrapping_add(64), _MM_HINT_T0);
+            }
+        }
+        #[cfg(not(all(target_arch = "x86_64", not(loom))))]
+        let _ = at;
+    }
+
     /// Copies a reply to its room.
     pub(crate) fn write_reply(&self, bytes: &[u8]) {
         assert!(bytes.len() <= MAX_REPLY_BYTES);

@@ -2,7 +2,9 @@
 
 //! The guest thread's end of a lane.
 
-use crate::layout::{HEAD_BYTES, Kind, MAX_RECORD_BYTES, MAX_REPLY_BYTES, RECORDS_BYTES, record_bytes};
+use crate::layout::{
+    HEAD_BYTES, Kind, MAX_RECORD_BYTES, MAX_REPLY_BYTES, RECORDS_BYTES, SHORT_REPLY_BYTES, record_bytes,
+};
 use crate::memory::LaneMemory;
 use crate::sync::Ordering;
 
@@ -90,13 +92,20 @@ impl Producer {
 
     /// The reply to record `number`, if it is there: its length, with as much of it copied as `room` holds.
     pub fn reply(&self, number: u64, room: &mut [u8]) -> Option<usize> {
-        let header = self.memory.header();
-        if header.replied.0.load(Ordering::Acquire) != number {
+        let reply = &self.memory.header().reply.0;
+        if reply.number.load(Ordering::Acquire) != number {
             return None;
         }
-        let bytes = (header.reply_bytes.0.load(Ordering::Relaxed) as usize).min(MAX_REPLY_BYTES);
+        let bytes = (reply.bytes.load(Ordering::Relaxed) as usize).min(MAX_REPLY_BYTES);
         let copied = bytes.min(room.len());
-        self.memory.read_reply(&mut room[..copied]);
+        let room = &mut room[..copied];
+        if bytes <= SHORT_REPLY_BYTES {
+            for (word, room) in reply.short.iter().zip(room.chunks_mut(8)) {
+                room.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes()[..room.len()]);
+            }
+        } else {
+            self.memory.read_reply(room);
+        }
         Some(bytes)
     }
 

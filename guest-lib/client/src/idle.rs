@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Whether the device is known to have nothing to do for this process: then waiting for it needs no call.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use virtio_cuda_protocol::cuda::Opcode;
+
+/// Calls that may have given the device something to do.
+static CALLS: AtomicU64 = AtomicU64::new(0);
+/// How many of them were over when everything was last waited for.
+static DONE: AtomicU64 = AtomicU64::new(0);
+
+/// Whether a call that has returned leaves the device without work if it had none before.
+fn leaves_idle(opcode: Opcode) -> bool {
+    matches!(
+        opcode,
+        Opcode::memcpy_wait
+            | Opcode::cuMemcpyDtoH_v2
+            | Opcode::cuCtxSynchronize
+            | Opcode::cuStreamSynchronize
+            | Opcode::cuStreamQuery
+            | Opcode::cuEventSynchronize
+            | Opcode::cuEventQuery
+            | Opcode::cuMemGetInfo_v2
+            | Opcode::session_order
+            | Opcode::session_wait
+    )
+}
+
+/// To be called before each call is sent.
+pub(crate) fn count(opcode: Opcode, posted: bool) {
+    if posted || !leaves_idle(opcode) {
+        CALLS.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// All calls so far, to be taken before one that waits for all work.
+pub fn so_far() -> u64 {
+    CALLS.load(Ordering::SeqCst)
+}
+
+/// What these calls gave the device to do is done.
+pub fn done(so_far: u64) {
+    DONE.fetch_max(so_far, Ordering::SeqCst);
+}
+
+/// Whether everything is done. What other threads are calling just now does not count: it may as well come later.
+pub(crate) fn is_idle() -> bool {
+    DONE.load(Ordering::SeqCst) == CALLS.load(Ordering::SeqCst)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_counts_until_it_was_waited_for() {
+        count(Opcode::cuLaunchKernel, true);
+        assert!(!is_idle());
+        let before = so_far();
+        count(Opcode::cuCtxSynchronize, false);
+        done(before);
+        assert!(is_idle());
+        count(Opcode::memcpy_wait, false);
+        assert!(is_idle());
+        // Waiting for what was there says nothing of what came meanwhile.
+        let before = so_far();
+        count(Opcode::cuMemcpyAsync, false);
+        done(before);
+        assert!(!is_idle());
+        done(so_far());
+        count(Opcode::memcpy_wait, true);
+        assert!(!is_idle(), "nobody has waited for it");
+    }
+}
