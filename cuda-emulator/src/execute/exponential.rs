@@ -26,7 +26,8 @@ const POWERS: [f64; 12] = [
 #[inline(always)]
 pub(super) fn exp2(a: f32) -> f32 {
     // Beyond, results are 0 and infinite. NaN becomes one of them and is put back at the end.
-    let x = f64::from(if a < 200.0 { if a > -200.0 { a } else { -200.0 } } else { 200.0 });
+    // Functions, not `if`s, which the compiler may turn into branches.
+    let x = f64::from(a).min(200.0).max(-200.0);
     let shifted = x + INTEGER;
     let rest = x - (shifted - INTEGER);
     let mut power = POWERS[0];
