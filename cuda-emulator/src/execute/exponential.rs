@@ -25,9 +25,8 @@ const POWERS: [f64; 12] = [
 /// 2^a
 #[inline(always)]
 pub(super) fn exp2(a: f32) -> f32 {
-    // Beyond, results are 0 and infinite. NaN becomes one of them and is put back at the end.
-    // Functions, not `if`s, which the compiler may turn into branches.
-    let x = f64::from(a).min(200.0).max(-200.0);
+    // Beyond, results are 0 and infinite. By `if`s of single precision the compiler makes branches, and no vectors.
+    let x = f64::from(a).clamp(-200.0, 200.0);
     let shifted = x + INTEGER;
     let rest = x - (shifted - INTEGER);
     let mut power = POWERS[0];

@@ -14,7 +14,7 @@ use cranelift_codegen::ir::{
 use super::flow::Set;
 use super::kinds::{self, Kind};
 use super::meaning::{Element, Meaning};
-use super::nodes::{CHUNK_LANES, CHUNKS, Node};
+use super::nodes::{CHUNK_LANES, CHUNKS, Node, NodeId};
 use super::translate::{Done, Held, Translator, Untranslatable};
 use super::view::View;
 use crate::execute::access::{Place, aux};
@@ -75,6 +75,8 @@ pub(super) struct Checked {
     addresses: Vec<Value>,
     span: Span,
     ok: Value,
+    /// Where it is not so, this code has been left.
+    certain: bool,
     /// Where the span starts, for each group of lanes.
     hosts: Vec<Value>,
 }
@@ -163,17 +165,44 @@ impl Translator<'_, '_, '_> {
         stride: i64,
         bytes: u64,
     ) -> (Value, Vec<Value>) {
+        let checked = self.check_groups(pc, addresses, stride, bytes);
+        let Checked { ok, hosts, .. } = self.checked[checked.0].clone();
+        (ok, hosts.iter().map(|host| self.builder.ins().iadd_imm_s(*host, checked.1)).collect())
+    }
+
+    /// The same for an access to a block's shared memory by a whole warp, which fails where the program is wrong and not
+    /// otherwise: then the interpreter goes on at the access, and what follows need not think of it. `None` for others.
+    fn certain_groups(
+        &mut self,
+        pc: u32,
+        addresses: &[Value],
+        access: (i64, u64),
+        before: &Set,
+    ) -> Result<Option<Vec<Value>>, Untranslatable> {
+        let instr = self.flow.instr(pc);
+        if aux::place(instr.aux) != Place::Shared || polls(instr) || self.is_masked(pc) {
+            return Ok(None);
+        }
+        let (index, distance) = self.check_groups(pc, addresses, access.0, access.1);
+        if !self.checked[index].certain {
+            self.unless(self.checked[index].ok, pc, before)?;
+            self.checked[index].certain = true;
+        }
+        let hosts = self.checked[index].hosts.clone();
+        Ok(Some(hosts.iter().map(|host| self.builder.ins().iadd_imm_s(*host, distance)).collect()))
+    }
+
+    /// Which of the checked addresses hold for an access, and how far from their start it is.
+    fn check_groups(&mut self, pc: u32, addresses: &[Value], stride: i64, bytes: u64) -> (usize, i64) {
         let instr = self.flow.instr(pc);
         let reach = stride * (LANES / addresses.len()) as i64 - stride;
         let own = Span::of(instr, reach, bytes as i64);
         let key = (instr.ops[4], aux::place(instr.aux));
-        let found = self.checked.iter().find(|checked| {
+        let found = self.checked.iter().position(|checked| {
             checked.key == key && checked.addresses == addresses && checked.span.covers(&own)
         });
-        if let Some(Checked { span, ok, hosts, .. }) = found.cloned() {
-            let distance = own.low - span.low;
-            let hosts = hosts.iter().map(|host| self.builder.ins().iadd_imm_s(*host, distance));
-            return (ok, hosts.collect());
+        if let Some(index) = found {
+            return (index, own.low - self.checked[index].span.low);
         }
         let span = self.foresee(pc, reach, own);
         let mut all = None;
@@ -190,10 +219,8 @@ impl Translator<'_, '_, '_> {
             Some(all) => all,
             None => self.builder.ins().iconst(I8, 0),
         };
-        let checked = Checked { key, addresses: addresses.to_vec(), span, ok, hosts: hosts.clone() };
-        self.checked.push(checked);
-        let hosts = hosts.iter().map(|host| self.builder.ins().iadd_imm_s(*host, own.low - span.low));
-        (ok, hosts.collect())
+        self.checked.push(Checked { key, addresses: addresses.to_vec(), span, ok, certain: false, hosts });
+        (self.checked.len() - 1, own.low - span.low)
     }
 
     /// What the accesses that follow in the block touch with the address register of instruction `pc`, which touches `own`.
@@ -243,10 +270,10 @@ impl Translator<'_, '_, '_> {
             let stride = kind.stride();
             let wide = element.bytes == element.register && count(instr) == 1;
             if stride == Some(0) {
-                return self.load_same(pc, element, addresses);
+                return self.load_same(pc, element, addresses, before);
             }
             if stride == Some(i64::from(element.bytes)) && wide {
-                return self.load_sequence(pc, element, addresses);
+                return self.load_sequence(pc, element, addresses, before);
             }
         }
         if address_bytes(instr) == 4 && aux::place(instr.aux) != Place::Shared {
@@ -256,10 +283,18 @@ impl Translator<'_, '_, '_> {
     }
 
     /// One value for all lanes of a group.
-    fn load_same(&mut self, pc: u32, element: Element, addresses: &[Value]) -> Done {
+    fn load_same(&mut self, pc: u32, element: Element, addresses: &[Value], before: &Set) -> Done {
         let instr = self.flow.instr(pc);
         let count = count(instr);
         let bytes = u64::from(element.bytes) * count as u64;
+        if let Some(hosts) = self.certain_groups(pc, addresses, (0, bytes), before)? {
+            let offsets = (0..count).map(|part| part * usize::from(element.bytes));
+            let results = offsets.flat_map(|offset| hosts.iter().map(move |host| (*host, offset)));
+            let results: Vec<Value> =
+                results.map(|(host, offset)| self.load_scalar(host, offset, element)).collect();
+            self.define_same(pc, &results);
+            return Ok(());
+        }
         let (ok, hosts) = self.groups(pc, addresses, 0, bytes);
         let mask = self.mask(pc);
         self.before_handler(pc);
@@ -293,13 +328,19 @@ impl Translator<'_, '_, '_> {
         self.builder.ins().jump(label, &values);
         self.leave_cold(mark);
         self.go_on_in(label);
-        for part in 0..count {
-            let register = self.flow.register(instr.ops[part]);
-            let values = results[part * hosts.len()..(part + 1) * hosts.len()].to_vec();
-            let kind = if hosts.len() == 1 { Kind::Uniform } else { Kind::Affine(0) };
-            self.define(pc, register, Held::Scalars(kind, values));
-        }
+        self.define_same(pc, &results);
         Ok(())
+    }
+
+    /// What a load for groups of lanes has loaded, for each of its registers a scalar a group.
+    fn define_same(&mut self, pc: u32, results: &[Value]) {
+        let instr = self.flow.instr(pc);
+        let groups = results.len() / count(instr);
+        for (part, values) in results.chunks_exact(groups).enumerate() {
+            let register = self.flow.register(instr.ops[part]);
+            let kind = if groups == 1 { Kind::Uniform } else { Kind::Affine(0) };
+            self.define(pc, register, Held::Scalars(kind, values.to_vec()));
+        }
     }
 
     /// A scalar in memory, extended to its register.
@@ -341,9 +382,15 @@ impl Translator<'_, '_, '_> {
     }
 
     /// Elements one after the other.
-    fn load_sequence(&mut self, pc: u32, element: Element, addresses: &[Value]) -> Done {
+    fn load_sequence(&mut self, pc: u32, element: Element, addresses: &[Value], before: &Set) -> Done {
         let instr = self.flow.instr(pc);
         let size = u64::from(element.bytes);
+        if let Some(hosts) = self.certain_groups(pc, addresses, (size as i64, size), before)? {
+            let node = self.node(Node::Memory(hosts), element.register);
+            self.pending.push(node);
+            self.define(pc, self.flow.register(instr.ops[0]), Held::Node(node));
+            return Ok(());
+        }
         let lanes = LANES / addresses.len();
         let (ok, hosts) = self.groups(pc, addresses, size as i64, size);
         let mask = self.mask(pc);
@@ -429,32 +476,31 @@ impl Translator<'_, '_, '_> {
             _ => return self.store_each(pc, element, &held),
         };
         let size = u64::from(element.bytes);
-        let lanes = LANES / addresses.len();
         self.force_memory();
         let held = self.operand(instr.ops[0], element.register)?;
         let data = self.as_node(&held, element.register);
+        if let Some(hosts) = self.certain_groups(pc, addresses, (size as i64, size), before)? {
+            self.store_sequence(data, &hosts, element);
+            return Ok(());
+        }
         self.force(data);
         let (ok, hosts) = self.groups(pc, addresses, size as i64, size);
         let mask = self.mask(pc);
         let full = self.builder.ins().icmp_imm_s(IntCC::Equal, mask, -1);
         let ok = self.builder.ins().band(ok, full);
-        self.before_handler(pc);
-        let (fast, cold, label) =
-            (self.builder.create_block(), self.builder.create_block(), self.builder.create_block());
-        self.builder.ins().brif(ok, fast, &[], cold, &[]);
-        self.go_on_in(fast);
+        let ways = self.choose_way(pc, ok);
+        self.store_sequence(data, &hosts, element);
+        self.join_ways(pc, mask, ways)
+    }
+
+    /// Stores a node's lanes one after the other, from a pointer for each group on.
+    fn store_sequence(&mut self, data: NodeId, hosts: &[Value], element: Element) {
+        let lanes = LANES / hosts.len();
         for chunk in 0..CHUNKS {
             let (group, first) = (chunk * CHUNK_LANES / lanes, chunk * CHUNK_LANES % lanes);
             let value = self.chunk(data, chunk);
             self.store_chunk(value, hosts[group], first * usize::from(element.bytes), element.bytes);
         }
-        self.builder.ins().jump(label, &[]);
-        let mark = self.enter_cold(cold);
-        self.handle(pc, mask)?;
-        self.builder.ins().jump(label, &[]);
-        self.leave_cold(mark);
-        self.go_on_in(label);
-        Ok(())
     }
 
     /// Before a branch to code that may execute the instruction by its handler: nothing that is still to be read of the

@@ -41,7 +41,7 @@ struct Prepared {
 
 impl Translator<'_, '_, '_> {
     /// Whether some lanes may not execute the instruction, although the warp has 32.
-    fn is_masked(&self, pc: u32) -> bool {
+    pub(super) fn is_masked(&self, pc: u32) -> bool {
         self.flow.guard(pc).is_some() || self.region.is_some() || self.variant.partial
     }
 
@@ -211,7 +211,7 @@ impl Translator<'_, '_, '_> {
     }
 
     /// Goes on in the code for when all checks hold; the labels of the other way, and of where both meet.
-    fn choose_way(&mut self, pc: u32, ok: Value) -> (Block, Block) {
+    pub(super) fn choose_way(&mut self, pc: u32, ok: Value) -> (Block, Block) {
         self.before_handler(pc);
         let (fast, cold, label) =
             (self.builder.create_block(), self.builder.create_block(), self.builder.create_block());
@@ -221,7 +221,7 @@ impl Translator<'_, '_, '_> {
     }
 
     /// Ends the code for when all checks hold, makes the other way, and goes on where both meet.
-    fn join_ways(&mut self, pc: u32, mask: Value, (cold, label): (Block, Block)) -> Done {
+    pub(super) fn join_ways(&mut self, pc: u32, mask: Value, (cold, label): (Block, Block)) -> Done {
         self.builder.ins().jump(label, &[]);
         let mark = self.enter_cold(cold);
         self.handle(pc, mask)?;

@@ -212,6 +212,34 @@ fn one_bad_lane_is_found_and_named() {
     assert!(fault.message.starts_with("misaligned write of 4 bytes"), "{}", fault.message);
 }
 
+/// Accesses of a block that are checked together with the first of them: what is before the bad one is done, and it is named.
+#[test]
+fn what_precedes_a_bad_access_is_done() {
+    let cases = [
+        ("ld.shared.u32 %r4, [%r2+4096];", "illegal shared memory read of 4 bytes at 0x1000"),
+        ("st.shared.u32 [%r2+4096], %r0;", "illegal shared memory write of 4 bytes at 0x1000"),
+        ("ld.shared.u32 %r4, [%r2+2];", "misaligned read of 4 bytes"),
+        ("ld.shared.v2.u32 {%r4,%r5}, [%r3+4092];", "misaligned read of 8 bytes"),
+        ("ld.shared.v2.u32 {%r4,%r5}, [%r3+4096];", "illegal shared memory read of 8 bytes at 0x1000"),
+    ];
+    for (access, message) in cases {
+        let device = Device::kernel(&format!(
+            "{} .shared .align 16 .b32 s[32]; mov.u32 %r3, s; mad.lo.u32 %r2, %r0, 4, %r3; st.shared.u32 [%r2], %r0;
+             ld.shared.u32 %r6, [%r2]; ld.shared.u32 %r7, [%r3+12]; add.u32 %r6, %r6, %r7; st.global.u32 [%d1], %r6;
+             {access}
+             add.u32 %r4, %r4, %r5; st.global.u32 [%d1], %r4;",
+            head(4)
+        ));
+        let (first, second) = (device.upload(&[0_u32; 32]), device.upload(&[0_u32; 32]));
+        for _ in 0..3 {
+            let fault = device.run("k", [1, 1, 1], [32, 1, 1], &[first, second]).unwrap_err();
+            assert_eq!((fault.thread, fault.ptx_line), ([0, 0, 0], 12), "{}", fault.message);
+            assert!(fault.message.starts_with(message), "{access} {}", fault.message);
+            assert_eq!(device.download::<u32>(second, 32), (3..35).collect::<Vec<_>>(), "{access}");
+        }
+    }
+}
+
 #[test]
 fn lanes_are_exchanged() {
     type Case = (&'static str, u32, u32, fn(u32) -> Option<u32>);
