@@ -57,6 +57,7 @@ fn collect(suite: &mut Suite) {
     suite.test("management_library", management_library);
     suite.test("a_launch_of_a_graph_costs_one_call", a_launch_of_a_graph_costs_one_call);
     suite.test("functions_of_graphs_are_forgotten", functions_of_graphs_are_forgotten);
+    suite.test("short_copies_are_waited_for_by_a_word", short_copies_are_waited_for_by_a_word);
     suite.test("streams_do_not_wait_for_copies_of_others", streams_do_not_wait_for_copies_of_others);
     if native_runtimes(&suite.kit().programs).is_empty() {
         suite.skip("nvidias_runtime_is_named", "NVIDIA's libcudart.so.13 is not here");
@@ -450,6 +451,34 @@ fn functions_of_graphs_are_forgotten(kit: &Kit) -> Result<()> {
     });
     let at_once = at_once.max();
     ensure!(at_once < Some(150), "{at_once:?} functions are kept at the same time");
+    Ok(())
+}
+
+/// With the emulator only on request; on a GPU every case does so.
+fn short_copies_are_waited_for_by_a_word(kit: &Kit) -> Result<()> {
+    let options = DaemonOptions {
+        environment: vec![("VHOST_CUDA_SIGNAL".into(), "1".into())],
+        ..DaemonOptions::default()
+    };
+    let mut route = route(kit, &options)?;
+    for name in [
+        "pinned_memory",
+        "copies",
+        "error_semantics",
+        "device_printf",
+        "capture",
+        "forks",
+        "copies_in_streams",
+    ] {
+        let case = case(name);
+        let outcome = finish(kit, &route, case.program, case.args)?;
+        outcome.expect_exit(case.exit)?;
+        let expected = case.expected_stdout().context("The case has an expected output")?;
+        ensure!(outcome.stdout == expected, "{name} prints something else\n{outcome}");
+    }
+    let log = daemon(&mut route)?.log();
+    ensure!(log.contains("a thread waits by a word"), "nobody waits by a word\n{log}");
+    ensure!(!log.contains("cannot write a word"), "the device cannot write it\n{log}");
     Ok(())
 }
 

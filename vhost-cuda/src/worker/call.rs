@@ -18,6 +18,7 @@ use super::jit::JitLogs;
 use super::lane::Lane;
 use super::pages::PageList;
 use super::resolve::Resolve;
+use super::signal::{self, Signal};
 use super::state::SessionState;
 use crate::link::Frame;
 
@@ -37,6 +38,8 @@ pub struct ThreadState {
     pub new_lane: Option<Lane>,
     /// The guest thread has ended: its lane may soon be another's.
     pub ended: bool,
+    /// What short copies are waited by.
+    pub signal: Signal,
     /// How long the last call has copied; zero for a call that did not.
     pub copied: Duration,
 }
@@ -94,6 +97,10 @@ impl CallContext<'_> {
     pub fn gpu(&self) -> &Driver {
         &self.session.gpu
     }
+    /// Whether a copy of `bytes` bytes may be waited for by [`Signal`].
+    pub fn may_signal(&self, bytes: u64) -> bool {
+        self.session.signals && bytes <= signal::MOST_BYTES && self.session.work.has_ended()
+    }
     /// Turns a guest value into the driver's.
     pub fn resolve<T: Resolve>(&self, value: T) -> CuResult<T::Host> {
         value.resolve(self.session)
@@ -120,7 +127,7 @@ pub fn execute(session: &SessionState, thread: &mut ThreadState, frame: &mut Fra
     let mut results = [0; MAX_RESULTS];
     let mut writer = Writer::new(&mut results);
     let opcode = Opcode::from_u32(header.opcode);
-    let printed = session.output.so_far(opcode);
+    let (printed, begun) = (session.output.so_far(opcode), session.work.begin(opcode));
     let copies = matches!(cx.bulk_in, BulkIn::Pages(_))
         || matches!(cx.bulk_out, BulkOut::Pages(_))
         || opcode == Some(Opcode::memcpy_wait);
@@ -129,6 +136,9 @@ pub fn execute(session: &SessionState, thread: &mut ThreadState, frame: &mut Fra
     if let Some(begun) = copying {
         cx.thread.copied = begun.elapsed();
         session.copy_time.add(cx.thread.copied);
+    }
+    if opcode == Some(Opcode::cuCtxSynchronize) && outcome.is_ok() && session.contexts.is_only_one() {
+        session.work.end(begun);
     }
     let used = if outcome.is_ok() { writer.used() } else { 0 };
     let inline = match &cx.bulk_out {
@@ -157,6 +167,7 @@ pub fn execute_posted(session: &SessionState, thread: &mut ThreadState, frame: &
     let (header, args, mut cx) = open(session, thread, frame).ok_or(CudaError::INVALID_VALUE)?;
     let opcode = Opcode::from_u32(header.opcode);
     session.output.so_far(opcode);
+    session.work.begin(opcode);
     let outcome = run(opcode, &mut cx, Reader::new(args), &mut Writer::new(&mut [0; MAX_RESULTS]));
     trace!("thread {}: {} -> {outcome:?}, posted", header.thread, opcode.map_or("?", Opcode::name));
     outcome

@@ -96,6 +96,10 @@ impl Contexts {
     pub fn get(&self, id: ContextId) -> CuResult<Context> {
         self.lock().named.get(&id.0).copied().ok_or(CudaError::INVALID_CONTEXT)
     }
+    /// Whether there is at most one context.
+    pub fn is_only_one(&self) -> bool {
+        self.lock().named.len() <= 1
+    }
     /// The name of the context that owns what is made in the one named `id`.
     pub fn home(&self, id: ContextId) -> u64 {
         self.get(id).ok().filter(|context| context.green != 0).map_or(id.0, |context| context.home)

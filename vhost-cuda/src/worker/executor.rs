@@ -158,17 +158,27 @@ fn run(
     work: fn(&SessionState, &mut ThreadState, &mut Frame) -> Reply,
 ) {
     let mut thread = ThreadState::default();
+    serve(session, &mut thread, (inbox, waits, replies), work);
+    thread.signal.end(&session.gpu);
+}
+
+fn serve(
+    session: &SessionState,
+    thread: &mut ThreadState,
+    (inbox, waits, replies): (&Receiver<Message>, &Waits, &Replies),
+    work: fn(&SessionState, &mut ThreadState, &mut Frame) -> Reply,
+) {
     let mut lane = None;
     loop {
         let message = match &mut lane {
             None => inbox.recv().ok(),
-            Some(lane) => Lane::serve(lane, session, &mut thread, (inbox, waits, replies)),
+            Some(lane) => Lane::serve(lane, session, thread, (inbox, waits, replies)),
         };
         match message {
             None => return,
             Some(Message::Wake) => {}
             Some(Message::Frame(mut frame)) => {
-                let reply = work(session, &mut thread, &mut frame);
+                let reply = work(session, thread, &mut frame);
                 if let Some(new) = thread.new_lane.take() {
                     waits.progress((0, 0), replies);
                     lane = Some(new);

@@ -306,6 +306,7 @@ driver_functions! {
     unsafe cuStreamSetAttribute [] (stream: CUstream, attribute: c_int as CUlaunchAttributeID, value: *const CUlaunchAttributeValue) [];
     unsafe cuStreamGetAttribute [] (stream: CUstream, attribute: c_int as CUlaunchAttributeID, value: *mut CUlaunchAttributeValue) [];
     safe cuStreamCopyAttributes [] (dst: CUstream, src: CUstream) [];
+    unsafe cuStreamWriteValue32_v2 [] (stream: CUstream, address: CUdeviceptr, value: u32, flags: c_uint) [];
     unsafe cuStreamBatchMemOp_v2 [] (stream: CUstream, count: c_uint, operations: *mut CUstreamBatchMemOpParams, flags: c_uint) [];
 
     safe cuGraphCreate [graph: CUgraph] (flags: c_uint) [];

@@ -31,6 +31,7 @@ mod resolve;
 mod resources;
 mod sandbox;
 mod sharing;
+mod signal;
 mod start;
 mod state;
 mod window;

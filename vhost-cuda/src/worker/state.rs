@@ -23,6 +23,7 @@ use super::pages::GuestPages;
 use super::reservations::Reservations;
 use super::resources::DevResources;
 use super::sharing::Sharing;
+use super::signal::{self, Work};
 use super::window::Window;
 
 /// The state of a session.
@@ -50,6 +51,10 @@ pub struct SessionState {
     pub copy_time: CopyTime,
     /// See [`SessionLimits::emulated`].
     pub emulated: bool,
+    /// See [`super::signal`].
+    pub signals: bool,
+    /// What keeps copies from being waited for in that way.
+    pub work: Work,
     /// Windows that calls use.
     pub holds: Holds,
     /// Graphs and what is in them.
@@ -124,6 +129,8 @@ impl SessionState {
             copies: Engine::new(limits.copy_threads),
             copy_time: CopyTime::default(),
             emulated: limits.emulated,
+            signals: signal::is_wanted(limits.emulated),
+            work: Work::default(),
             holds: Holds::default(),
             graphs: Graphs::default(),
             exec_callbacks: ExecCallbacks::default(),

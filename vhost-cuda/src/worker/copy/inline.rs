@@ -2,6 +2,7 @@
 //! Short copies, whose bytes travel in the call itself.
 
 use super::super::gpu::{CUdeviceptr, CUstream, CuResult, Driver, STREAM_LEGACY};
+use super::super::signal::Signal;
 use super::Engine;
 use super::dma::{Dma, Stream};
 use super::staging::{BUFFER_BYTES, Buffer, Share};
@@ -52,12 +53,14 @@ fn send_through(
     }
 }
 
-/// Copies `room` bytes from the device to the end of `bytes`, in stream order.
+/// Copies `room` bytes from the device to the end of `bytes`, in stream order. With `signal`, of that epoch of contexts,
+/// it may be waited for by that.
 pub fn fetch(
     engine: &Engine,
     (gpu, context, stream): (&Driver, u64, CUstream),
     src: CUdeviceptr,
     (bytes, room): (&mut Vec<u8>, usize),
+    signal: Option<(&mut Signal, u64)>,
 ) -> CuResult<()> {
     let dma = Stream { gpu, stream };
     let mut share = engine.staging.share(context, 1);
@@ -65,7 +68,7 @@ pub fn fetch(
         && let Some(buffer) = share.take(&dma)?
     {
         // SAFETY: the buffer has that room, is this copy's, and is read after the wait; the caller checked `src`.
-        let fetched = unsafe { fetch_to(gpu, stream, buffer.as_ptr(), src, room) };
+        let fetched = unsafe { fetch_to(gpu, (stream, signal), buffer.as_ptr(), src, room) };
         if let Err(error) = fetched {
             share.abandon(buffer);
             return Err(error);
@@ -78,7 +81,7 @@ pub fn fetch(
     let before = bytes.len();
     bytes.resize(before + room, 0);
     // SAFETY: `bytes` has that room and stays until the copy is complete; the caller checked `src`.
-    unsafe { fetch_to(gpu, stream, bytes[before..].as_mut_ptr(), src, room) }
+    unsafe { fetch_to(gpu, (stream, None), bytes[before..].as_mut_ptr(), src, room) }
 }
 
 /// Copies from the device and waits for it.
@@ -88,17 +91,20 @@ pub fn fetch(
 /// `dst` must be good for `room` bytes, and the range at `src` the session's.
 unsafe fn fetch_to(
     gpu: &Driver,
-    stream: CUstream,
+    (stream, signal): (CUstream, Option<(&mut Signal, u64)>),
     dst: *mut u8,
     src: CUdeviceptr,
     room: usize,
 ) -> CuResult<()> {
     // SAFETY: by the caller.
     unsafe {
-        if stream == STREAM_LEGACY {
+        if stream == STREAM_LEGACY && signal.is_none() {
             return gpu.cuMemcpyDtoH_v2(dst.cast(), src, room);
         }
         gpu.cuMemcpyDtoHAsync_v2(dst.cast(), src, room, stream)?;
     }
-    gpu.cuStreamSynchronize(stream)
+    match signal {
+        Some((signal, epoch)) => signal.wait(gpu, epoch, stream),
+        None => gpu.cuStreamSynchronize(stream),
+    }
 }

@@ -17,6 +17,7 @@ use virtio_cuda_protocol::cuda::ContextId;
 
 use super::bulk::{BulkIn, BulkOut};
 use super::gpu::{CUdeviceptr, CUstream, CuResult, STREAM_LEGACY};
+use super::signal::Signal;
 use super::state::SessionState;
 use dma::Stream;
 use pipeline::Pipeline;
@@ -68,11 +69,12 @@ pub fn from_device(
     context: ContextId,
     src: CUdeviceptr,
     bulk: &mut BulkOut,
-    stream: CUstream,
+    (stream, signal): (CUstream, Option<&mut Signal>),
 ) -> CuResult<()> {
     match bulk {
         BulkOut::Inline { room, bytes } => {
-            inline::fetch(&session.copies, (&session.gpu, context.0, stream), src, (bytes, *room))
+            let signal = signal.map(|signal| (signal, session.contexts.epoch()));
+            inline::fetch(&session.copies, (&session.gpu, context.0, stream), src, (bytes, *room), signal)
         }
         BulkOut::Pages(pages) => {
             let dma = Stream { gpu: &session.gpu, stream };

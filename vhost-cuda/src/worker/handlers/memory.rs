@@ -243,7 +243,9 @@ fn device_to_host(cx: &mut CallContext<'_>, src: DevicePtr, stream: CUstream) ->
         return Ok(());
     }
     cx.session.check(src.0, bytes)?;
-    copy::from_device(cx.session, ContextId(cx.home()), src.0, &mut cx.bulk_out, stream)
+    let context = ContextId(cx.home());
+    let signal = if cx.may_signal(bytes) { Some(&mut cx.thread.signal) } else { None };
+    copy::from_device(cx.session, context, src.0, &mut cx.bulk_out, (stream, signal))
 }
 
 /// Copies inside the device.
@@ -277,7 +279,7 @@ pub fn memcpy_wait(
         let piece = held.piece([dst, src], bytes - done);
         // SAFETY: both ranges belong to the session, and stay until the stream was waited for.
         let started = unsafe {
-            if piece == bytes && (stream.is_null() || stream == STREAM_LEGACY) {
+            if piece == bytes && (stream.is_null() || stream == STREAM_LEGACY) && !cx.may_signal(bytes) {
                 // One call of the driver instead of two; it waits where host memory is concerned.
                 return cx.gpu().cuMemcpy(dst, src, piece as usize);
             }
@@ -289,7 +291,12 @@ pub fn memcpy_wait(
         }
     };
     // After an error, too: pieces before it may be under way.
-    let waited = cx.gpu().cuStreamSynchronize(stream);
+    let waited = if copied.is_ok() && cx.may_signal(bytes) {
+        let epoch = cx.session.contexts.epoch();
+        cx.thread.signal.wait(&cx.session.gpu, epoch, stream)
+    } else {
+        cx.gpu().cuStreamSynchronize(stream)
+    };
     copied.and(waited)
 }
 
