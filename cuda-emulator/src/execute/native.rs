@@ -159,8 +159,10 @@ impl Machine<'_> {
         let view: *mut View = view;
         // SAFETY: all fields are set, for the function that runs; `wide` is why there is a state. `view` lies in a box of its own,
         // and what else of the machine translated code reaches it reaches by the pointers in it.
-        let Some(left) = (unsafe { place.run(&mut *view, parked) }) else { return Resume::Interpret };
-        self.follow(place, &left)
+        let left = unsafe { place.run(&mut *view, parked) };
+        // By reference: a copy would wait for the stores of its parts.
+        let Some(left) = &left else { return Resume::Interpret };
+        self.follow(place, left)
     }
 
     /// What follows when translated code has been left.

@@ -290,8 +290,15 @@ impl Translator<'_, '_, '_> {
         if let Some(hosts) = self.certain_groups(pc, addresses, (0, bytes), before)? {
             let offsets = (0..count).map(|part| part * usize::from(element.bytes));
             let results = offsets.flat_map(|offset| hosts.iter().map(move |host| (*host, offset)));
-            let results: Vec<Value> =
-                results.map(|(host, offset)| self.load_scalar(host, offset, element)).collect();
+            let mut values = Vec::new();
+            for (host, offset) in results {
+                let value = self.load_scalar(host, offset, element);
+                if matches!(element.bytes, 4 | 8) && element.bytes == element.register {
+                    self.loaded.push((value, (host, offset as i32)));
+                }
+                values.push(value);
+            }
+            let results = values;
             self.define_same(pc, &results);
             return Ok(());
         }

@@ -2,7 +2,7 @@
 //! Values of whole warps, as graphs: built in the order of the program, made into instructions when something needs them, four
 //! lanes (a *chunk*) after the other, so that few vectors are alive at once.
 
-use cranelift_codegen::ir::types::{I32, I32X4, I64X2};
+use cranelift_codegen::ir::types::{I32, I32X4, I64, I64X2};
 use cranelift_codegen::ir::{InstBuilder, MemFlagsData, Value};
 
 use super::meaning::{Field, Op, Scalar, Test};
@@ -28,6 +28,8 @@ pub(super) enum Node {
     /// Elements in memory, from a pointer for each group of lanes.
     Memory(Vec<Value>),
     Splat(Value),
+    /// The same in all lanes of a group, in memory behind a pointer.
+    Broadcast(Vec<(Value, i32)>),
     /// A base for each group of lanes, and the step.
     Affine(Vec<Value>, i64),
     Lane(Op, Vec<NodeId>),
@@ -99,6 +101,7 @@ impl Translator<'_, '_, '_> {
 
     /// Reads what is still to be read of memory, before it may change.
     pub(super) fn force_memory(&mut self) {
+        self.loaded.clear();
         for id in std::mem::take(&mut self.pending) {
             if self.is_wanted(id) {
                 self.force(id);
@@ -174,6 +177,13 @@ impl Translator<'_, '_, '_> {
                 let value = self.builder.ins().splat(kind, *value);
                 [value; 2]
             }
+            Node::Broadcast(places) => {
+                let (host, offset) = places[chunk * CHUNK_LANES * places.len() / LANES];
+                let flags = MemFlagsData::new().with_notrap();
+                let (word, vector) = if bytes == 8 { (I64, I64X2) } else { (I32, I32X4) };
+                let value = self.builder.ins().load(word, flags, host, offset);
+                [self.builder.ins().splat(vector, value); 2]
+            }
             Node::Affine(bases, stride) => {
                 let lanes = LANES / bases.len();
                 let (group, first) = (chunk * CHUNK_LANES / lanes, chunk * CHUNK_LANES % lanes);
@@ -184,6 +194,12 @@ impl Translator<'_, '_, '_> {
                 self.steps(base, bytes, *stride, first)
             }
             Node::Lane(op, args) => {
+                // What takes most first, so that the others need not be kept meanwhile.
+                let mut order: Vec<NodeId> = args.clone();
+                order.sort_by_key(|arg| std::cmp::Reverse(self.nodes[*arg].depth));
+                for arg in order {
+                    self.chunk(arg, chunk);
+                }
                 let args: Vec<Chunk> = args.iter().map(|arg| self.chunk(*arg, chunk)).collect();
                 self.lane_chunk(*op, &args)
             }

@@ -95,6 +95,9 @@ pub(super) struct Translator<'t, 'f, 'c> {
     pub(super) readers: Vec<Vec<NodeId>>,
     /// Nodes that read memory and may not have done so yet.
     pub(super) pending: Vec<NodeId>,
+    /// Scalars that were loaded from memory that has not changed since, and from where: a vector of them is as quick to load
+    /// again as to keep.
+    pub(super) loaded: Vec<(Value, (Value, i32))>,
     /// The lanes that are here, as a condition.
     lane_masks: Option<NodeId>,
     /// Addresses that have been checked.
@@ -188,6 +191,7 @@ impl<'t, 'f, 'c> Translator<'t, 'f, 'c> {
             clean: vec![false; count],
             readers: vec![Vec::new(); count],
             pending: Vec::new(),
+            loaded: Vec::new(),
             lane_masks: None,
             checked: Vec::new(),
             slots: 0,
@@ -273,6 +277,7 @@ impl<'t, 'f, 'c> Translator<'t, 'f, 'c> {
         self.nodes.clear();
         self.log.clear();
         self.pending.clear();
+        self.loaded.clear();
         self.values.iter_mut().for_each(|value| *value = None);
         self.readers.iter_mut().for_each(Vec::clear);
         self.lane_masks = None;
@@ -398,6 +403,13 @@ impl<'t, 'f, 'c> Translator<'t, 'f, 'c> {
             Held::Node(node) | Held::Condition(node) => *node,
             Held::Bits(bits) => self.node(Node::Bits(*bits), 4),
             Held::Scalars(kind, values) => {
+                if kind.stride() == Some(0)
+                    && let Some(places) = self.places_of(values)
+                {
+                    let node = self.node(Node::Broadcast(places), bytes);
+                    self.pending.push(node);
+                    return node;
+                }
                 let node = match kind {
                     Kind::Affine(stride) => Node::Affine(values.clone(), *stride),
                     _ => Node::Splat(values[0]),
@@ -405,6 +417,13 @@ impl<'t, 'f, 'c> Translator<'t, 'f, 'c> {
                 self.node(node, bytes)
             }
         }
+    }
+
+    /// Where the values have been loaded from, if all of them were and are still there.
+    fn places_of(&self, values: &[Value]) -> Option<Vec<(Value, i32)>> {
+        let place =
+            |value: &Value| self.loaded.iter().find(|loaded| loaded.0 == *value).map(|loaded| loaded.1);
+        values.iter().map(place).collect()
     }
 
     /// The bit mask of a predicate.

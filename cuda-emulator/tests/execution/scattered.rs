@@ -212,6 +212,26 @@ fn one_bad_lane_is_found_and_named() {
     assert!(fault.message.starts_with("misaligned write of 4 bytes"), "{}", fault.message);
 }
 
+/// A value that all lanes have loaded stays what it was when the memory changes, whether it was used before or is used later.
+#[test]
+fn what_was_loaded_stays() {
+    for (word, log, pair) in [("32", 2, "r"), ("64", 3, "d")] {
+        let device = Device::kernel(&format!(
+            "{} .shared .align 16 .b{word} s[32]; mov.u32 %r3, s; mul.lo.u32 %r4, %r0, %r0; cvt.u{word}.u32 %{pair}4, %r4;
+             shl.b32 %r5, %r0, {log}; add.u32 %r5, %r5, %r3; st.shared.u{word} [%r5], %{pair}4; bar.sync 0;
+             ld.shared.u{word} %{pair}6, [%r3+{offset}]; add.u{word} %{pair}7, %{pair}4, %{pair}6;
+             st.shared.u{word} [%r5], %{pair}7; add.u{word} %{pair}8, %{pair}4, %{pair}6;
+             add.u{word} %{pair}8, %{pair}8, %{pair}7; cvt.u32.u{word} %r9, %{pair}8; st.global.u32 [%d1], %r9;",
+            head(4),
+            offset = 5 << log,
+        ));
+        let (first, second) = (device.upload(&[0_u32; 32]), device.upload(&[0_u32; 32]));
+        device.run("k", [1, 1, 1], [32, 1, 1], &[first, second]).unwrap();
+        let expected: Vec<u32> = (0..32).map(|lane| 2 * lane * lane + 50).collect();
+        assert_eq!(device.download::<u32>(second, 32), expected, "{word}");
+    }
+}
+
 /// Accesses of a block that are checked together with the first of them: what is before the bad one is done, and it is named.
 #[test]
 fn what_precedes_a_bad_access_is_done() {
