@@ -6,8 +6,12 @@
 //! may be held up in another thread's copy for as long as that takes.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
+
+/// Looks for the end of others before sleeping.
+const LOOKS: u32 = 2000;
 
 /// What helpers do: the same call may run in several threads at once.
 type Work<'a> = dyn Fn() + Sync + 'a;
@@ -20,6 +24,8 @@ type Work<'a> = dyn Fn() + Sync + 'a;
 struct Job {
     work: *const Work<'static>,
     running: Mutex<usize>,
+    /// The same number, for who only looks.
+    shown: AtomicUsize,
     changed: Condvar,
 }
 
@@ -28,6 +34,14 @@ struct Job {
 unsafe impl Send for Job {}
 // SAFETY: as above.
 unsafe impl Sync for Job {}
+
+impl Job {
+    fn count(&self, change: isize) {
+        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        *running = running.wrapping_add_signed(change);
+        self.shown.store(*running, Ordering::Relaxed);
+    }
+}
 
 #[derive(Default)]
 struct State {
@@ -64,7 +78,12 @@ impl Helpers {
         // SAFETY: only the lifetime changes. The job leaves `wanted` and `running` falls to 0 before `work` is
         // given back, below, also when it panics.
         let work_for_ever = unsafe { std::mem::transmute::<*const Work<'_>, *const Work<'static>>(work) };
-        let job = Arc::new(Job { work: work_for_ever, running: Mutex::new(0), changed: Condvar::new() });
+        let job = Arc::new(Job {
+            work: work_for_ever,
+            running: Mutex::new(0),
+            shown: AtomicUsize::new(0),
+            changed: Condvar::new(),
+        });
         let _end = End { helpers: self, job: &job };
         self.ask(&job, count);
         own()
@@ -94,7 +113,7 @@ impl Helpers {
             match state.wanted.pop_front() {
                 Some(job) => {
                     // Under the lock of `state`: whoever takes the job back sees it wanted or running.
-                    *job.running.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+                    job.count(1);
                     drop(state);
                     let running = Running(&job);
                     // SAFETY: `running` counts this thread (invariant).
@@ -117,7 +136,7 @@ struct Running<'a>(&'a Job);
 
 impl Drop for Running<'_> {
     fn drop(&mut self) {
-        *self.0.running.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        self.0.count(-1);
         self.0.changed.notify_all();
     }
 }
@@ -131,6 +150,12 @@ struct End<'a> {
 impl Drop for End<'_> {
     fn drop(&mut self) {
         self.helpers.state().wanted.retain(|job| !Arc::ptr_eq(job, self.job));
+        // They mostly end together; to be woken up takes longer than that.
+        let mut looks = 0;
+        while self.job.shown.load(Ordering::Relaxed) > 0 && looks < LOOKS {
+            std::hint::spin_loop();
+            looks += 1;
+        }
         let mut running = self.job.running.lock().unwrap_or_else(PoisonError::into_inner);
         while *running > 0 {
             running = self.job.changed.wait(running).unwrap_or_else(PoisonError::into_inner);
