@@ -75,12 +75,30 @@ impl Behind {
 
 /// Opens a library that is not one of ours.
 fn open(path: &Path) -> Option<Handle> {
+    let handle = load(path)?;
+    if symbol(&handle, c"vhost_cuda_in_front").is_some() {
+        return None;
+    }
+    load_builtins(path);
+    Some(handle)
+}
+
+/// NVRTC opens a second library by its name alone: one that is loaded already is found wherever it lies.
+fn load_builtins(beside: &Path) {
+    let Some(files) = beside.parent().and_then(|folder| folder.read_dir().ok()) else { return };
+    for file in files.flatten() {
+        if file.file_name().as_bytes().starts_with(b"libnvrtc-builtins.so.") {
+            load(&file.path());
+        }
+    }
+}
+
+fn load(path: &Path) -> Option<Handle> {
     let name = CString::new(path.as_os_str().as_bytes()).ok()?;
     // SAFETY: the name ends with a NUL. The libraries that are looked for are NVIDIA's, whose constructors expect
     // nothing of us.
     let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
-    let handle = Handle(NonNull::new(handle)?);
-    symbol(&handle, c"vhost_cuda_in_front").is_none().then_some(handle)
+    Some(Handle(NonNull::new(handle)?))
 }
 
 fn symbol(handle: &Handle, name: &CStr) -> Option<NonNull<c_void>> {

@@ -16,7 +16,13 @@ const MACHINE_CODE: &str = "CUBIN\0CUBIN";
 
 /// Compilers that remember their last options. PTX of the linker is there only if it was asked for.
 const COMPILERS: &str = r#"
+#include <dlfcn.h>
 #include <string.h>
+int nvrtcVersion(int *major, int *minor) {
+    *major = 13;
+    *minor = dlopen("libnvrtc-builtins.so.13.0", RTLD_NOW) ? 1 : 0;
+    return 0;
+}
 static int real;
 int nvrtcCompileProgram(void *program, int count, const char **options) {
     real = count == 1 && !strcmp(options[0], "-arch=sm_90");
@@ -58,7 +64,7 @@ fn compile(folder: &Path, library: &str, source: &str) {
     let file = folder.join(format!("{library}.c"));
     std::fs::write(&file, source).unwrap();
     let output = Command::new("cc")
-        .args(["-shared", "-fPIC", "-o"])
+        .args(["-shared", "-fPIC", &format!("-Wl,-soname,{library}"), "-o"])
         .arg(folder.join(library))
         .arg(&file)
         .output()
@@ -74,15 +80,16 @@ fn with_device(uuid: Option<&str>, child: &str) {
     if let Some(uuid) = uuid {
         compile(folder.path(), "libcuda.so.1", &driver(uuid));
     }
-    run(child, folder.path());
+    run(child, folder.path(), None);
 }
 
-fn run(child: &str, libraries: &Path) {
-    let output = Command::new(env::current_exe().unwrap())
-        .args(["--ignored", "--exact", child, "--nocapture"])
-        .env("LD_LIBRARY_PATH", libraries)
-        .output()
-        .unwrap();
+fn run(child: &str, libraries: &Path, named: Option<&Path>) {
+    let mut command = Command::new(env::current_exe().unwrap());
+    command.args(["--ignored", "--exact", child, "--nocapture"]).env("LD_LIBRARY_PATH", libraries);
+    if let Some(named) = named {
+        command.env("VHOST_CUDA_NVRTC", named);
+    }
+    let output = command.output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(
         output.status.success() && text.contains("1 passed"),
@@ -161,9 +168,26 @@ fn machine_code_stays() {
 }
 
 #[test]
+fn named() {
+    let [elsewhere, empty] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    compile(elsewhere.path(), "libnvrtc.so.13", COMPILERS);
+    compile(elsewhere.path(), "libnvrtc-builtins.so.13.0", "int nothing;");
+    run("it_finds_what_it_needs", empty.path(), Some(&elsewhere.path().join("libnvrtc.so.13")));
+}
+
+#[test]
+#[ignore = "the test above runs it"]
+fn it_finds_what_it_needs() {
+    let (mut major, mut minor) = (0, 0);
+    // SAFETY: two ints that may be written.
+    assert_eq!(unsafe { nvrtc::nvrtcVersion(&mut major, &mut minor) }, 0);
+    assert_eq!((major, minor), (13, 1));
+}
+
+#[test]
 fn no_compiler() {
     let folder = tempfile::tempdir().unwrap();
-    run("all_calls_fail", folder.path());
+    run("all_calls_fail", folder.path(), None);
 }
 
 #[test]
