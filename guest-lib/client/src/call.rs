@@ -89,6 +89,8 @@ pub struct Call<'s> {
     way: Way,
     tag: u64,
     output_bytes: usize,
+    /// Another one than the calling thread.
+    thread: Option<u32>,
 }
 
 impl<'s> Call<'s> {
@@ -104,6 +106,7 @@ impl<'s> Call<'s> {
             way: Way::Any,
             tag: 0,
             output_bytes: 0,
+            thread: None,
         }
     }
 
@@ -149,6 +152,12 @@ impl<'s> Call<'s> {
     /// Goes through the request queue, whatever was posted before: see [`Session::order`].
     pub fn direct(mut self) -> Self {
         self.way = Way::Direct;
+        self
+    }
+
+    /// Concerns the executor of another thread; for direct calls.
+    pub(crate) fn for_thread(mut self, number: u32) -> Self {
+        self.thread = Some(number);
         self
     }
 
@@ -258,7 +267,7 @@ impl<'s> Call<'s> {
         let limit = self.inline_limit();
         let in_inline = self.input.bytes <= limit;
         let out_inline = !self.keep && self.output.bytes <= limit;
-        let thread = thread::number();
+        let thread = self.thread.unwrap_or_else(thread::number);
         let payload_bytes =
             self.write_payload(&mut buffers.payload, opcode, thread, (in_inline, out_inline), put)?;
         let reply_room = BUFFER_BYTES.min(self.session.limits().payload_bytes);

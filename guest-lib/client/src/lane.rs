@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use virtio_cuda_ring::{Kind, LANE_BYTES, LaneMemory, Producer};
 
-use crate::{ClientError, CudaError, Session, calls};
+use crate::{ClientError, CudaError, Session, calls, thread, waker};
 
 /// 0 sends every call through the request queue.
 pub const LANES_VARIABLE: &str = "VIRTIO_CUDA_LANES";
@@ -75,13 +75,13 @@ impl Lanes {
     /// waits for: each lane needs one that nothing else takes.
     pub fn new(outstanding: u32) -> Self {
         let off = std::env::var_os(LANES_VARIABLE).is_some_and(|value| value == "0");
-        let most = if off { 0 } else { MAX_LANES.min(outstanding / 2) };
+        let most = if off { 0 } else { MAX_LANES.min(outstanding.saturating_sub(1) / 2) };
         Self { most, ..Self::default() }
     }
 
-    /// Requests that are kept for lanes.
+    /// Requests that are kept for lanes: one for each, and one for who wakes executors.
     pub fn requests(&self) -> u32 {
-        self.most
+        self.most + u32::from(self.most > 0)
     }
 
     fn take(&self, session: &Session) -> Option<Box<Lane>> {
@@ -175,7 +175,7 @@ impl InUse {
     pub fn post(&mut self, session: &Session, payload: &[u8]) -> Result<(), ClientError> {
         self.make_room(session, payload.len())?;
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        if self.producer().push(Kind::Post, number, &[payload]) {
+        if self.producer().push(Kind::Post, number, &[payload]) && !waker::wake(thread::number()) {
             session.wait_for_lane(0, 0)?;
         }
         Ok(())

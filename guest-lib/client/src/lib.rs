@@ -24,6 +24,7 @@ pub mod session;
 pub mod thread;
 pub mod transport;
 pub mod virtio_user;
+mod waker;
 
 pub use call::Call;
 pub use error::ClientError;

@@ -49,3 +49,21 @@ impl Drop for ExitNotice {
         }
     }
 }
+
+/// Runs `start` so that threads started in it get none of the program's signals, but for those that they cause
+/// themselves.
+pub fn without_signals<T>(start: impl FnOnce() -> T) -> T {
+    // SAFETY: the sets are locals, and zero is a valid one; the mask is the calling thread's own.
+    unsafe {
+        let (mut blocked, mut before): (libc::sigset_t, libc::sigset_t) =
+            (std::mem::zeroed(), std::mem::zeroed());
+        libc::sigfillset(&raw mut blocked);
+        for signal in [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP] {
+            libc::sigdelset(&raw mut blocked, signal);
+        }
+        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const blocked, &raw mut before);
+        let outcome = start();
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut());
+        outcome
+    }
+}

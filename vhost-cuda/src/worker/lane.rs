@@ -18,14 +18,15 @@ use super::state::SessionState;
 use super::window::Area;
 use crate::link::{Frame, ToWorker};
 
-/// How long an executor watches its lane before it sleeps, where there are cores to spare and where not.
-const WATCH: Duration = Duration::from_micros(100);
+/// How long an executor watches its lane before it sleeps, where there are cores to spare and where not: about as long
+/// as it takes to wake it up.
+const WATCH: Duration = Duration::from_micros(500);
 const WATCH_FEW_CORES: Duration = Duration::from_micros(20);
 const FEW_CORES: usize = 4;
 /// After a long copy the guest, too, may take longer for its next call: the share of the copy's time to watch, at most
 /// so long.
 const COPY_SHARE: u32 = 4;
-const MOST_WATCH: Duration = Duration::from_micros(500);
+const MOST_WATCH: Duration = Duration::from_millis(2);
 /// Looks at the lane between two at the clock and at the messages.
 const LOOKS: u32 = 16;
 /// Requests that may wait for one lane. The guest library has one at a time.

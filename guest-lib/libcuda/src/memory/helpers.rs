@@ -10,6 +10,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
+use virtio_cuda_client::thread::without_signals;
+
 /// Looks for the end of others before sleeping.
 const LOOKS: u32 = 2000;
 
@@ -160,24 +162,6 @@ impl Drop for End<'_> {
         while *running > 0 {
             running = self.job.changed.wait(running).unwrap_or_else(PoisonError::into_inner);
         }
-    }
-}
-
-/// Runs `start` so that threads started in it get none of the program's signals, but for those that they cause
-/// themselves.
-fn without_signals<T>(start: impl FnOnce() -> T) -> T {
-    // SAFETY: the sets are locals, and zero is a valid one; the mask is the calling thread's own.
-    unsafe {
-        let (mut blocked, mut before): (libc::sigset_t, libc::sigset_t) =
-            (std::mem::zeroed(), std::mem::zeroed());
-        libc::sigfillset(&raw mut blocked);
-        for signal in [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP] {
-            libc::sigdelset(&raw mut blocked, signal);
-        }
-        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const blocked, &raw mut before);
-        let outcome = start();
-        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut());
-        outcome
     }
 }
 
