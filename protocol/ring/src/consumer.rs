@@ -120,10 +120,10 @@ impl Consumer {
         assert!(bytes.len() <= MAX_REPLY_BYTES);
         let reply = &self.memory.header().reply.0;
         if bytes.len() <= SHORT_REPLY_BYTES {
-            for (word, bytes) in reply.short.iter().zip(bytes.chunks(8)) {
-                let mut whole = [0; 8];
-                whole[..bytes.len()].copy_from_slice(bytes);
-                word.store(u64::from_ne_bytes(whole), Ordering::Relaxed);
+            let mut words = [[0; 8]; SHORT_REPLY_BYTES / 8];
+            words.as_flattened_mut()[..bytes.len()].copy_from_slice(bytes);
+            for (place, word) in reply.short.iter().zip(words) {
+                place.store(u64::from_ne_bytes(word), Ordering::Relaxed);
             }
         } else {
             self.memory.write_reply(bytes);

@@ -100,9 +100,8 @@ impl Producer {
         let copied = bytes.min(room.len());
         let room = &mut room[..copied];
         if bytes <= SHORT_REPLY_BYTES {
-            for (word, room) in reply.short.iter().zip(room.chunks_mut(8)) {
-                room.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes()[..room.len()]);
-            }
+            let words = reply.short.each_ref().map(|word| word.load(Ordering::Relaxed).to_ne_bytes());
+            room.copy_from_slice(&words.as_flattened()[..copied]);
         } else {
             self.memory.read_reply(room);
         }
