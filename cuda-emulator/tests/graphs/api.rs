@@ -223,6 +223,7 @@ unsafe extern "C" {
         flags: c_uint,
     ) -> c_int;
     pub fn cuGraphRetainUserObject(graph: Opaque, object: Opaque, count: c_uint, flags: c_uint) -> c_int;
+    pub fn cuDeviceGraphMemTrim(device: c_int) -> c_int;
     pub fn cuDeviceGetGraphMemAttribute(device: c_int, attribute: c_uint, value: *mut c_void) -> c_int;
     pub fn cuStreamWriteValue32_v2(stream: Opaque, address: u64, value: c_uint, flags: c_uint) -> c_int;
     pub fn cuStreamWaitValue32_v2(stream: Opaque, address: u64, value: c_uint, flags: c_uint) -> c_int;

@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use super::body::{CUgraphNode, Graph, Node};
 use super::conditional::{Conditional, Next};
+use super::footprint;
 use super::memory::GraphMemory;
 use super::user_object::References;
 use super::work::Work;
@@ -313,6 +314,7 @@ pub(super) fn launch(handle: CUgraphExec, stream: CUstream) -> CuResult<()> {
     plan.waits.retain(|mark| !mark.is_of(&stream.queue) && !mark.reached());
     let stamps: VecDeque<_> = plan.records.iter().map(|(_, stamp)| Arc::clone(stamp)).collect();
     let held = Arc::clone(&exec);
+    footprint::begin(&plan.memory, &stream.queue);
     let mark = context.submit(&stream, plan.waits, move |context, sticky| {
         let mut left = stamps.clone();
         let result = if sticky.is_some() {
@@ -327,6 +329,7 @@ pub(super) fn launch(handle: CUgraphExec, stream: CUstream) -> CuResult<()> {
         drop(held);
         result
     });
+    footprint::end(&plan.memory, &mark);
     for (event, stamp) in plan.records {
         event.set_record(mark.clone(), stamp);
     }

@@ -4,13 +4,14 @@
 //! graph frees, a later one that waits for it gets again.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use super::body::{CUgraphNode, Graph};
+use super::footprint::Live;
 use super::params::AllocParams;
 use super::work::Work;
-use crate::driver::device::{CUdevice, CUdeviceptr, Device};
+use crate::driver::device::{CUdeviceptr, Device};
 use crate::driver::result::{CUresult, CuResult};
 use crate::memory::RangeKind;
 
@@ -18,16 +19,31 @@ use crate::memory::RangeKind;
 static MEMORY: Mutex<BTreeMap<CUdeviceptr, Vec<Weak<GraphMemory>>>> = Mutex::new(BTreeMap::new());
 
 /// A place in the device's memory.
-struct Block {
+pub(super) struct Block {
     device: &'static Device,
     ptr: CUdeviceptr,
     bytes: u64,
+    live: Live,
+}
+
+impl Block {
+    pub(super) fn device(&self) -> &'static Device {
+        self.device
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Whether what was allocated there has not been freed.
+    pub(super) fn is_live(&self) -> bool {
+        self.live.any()
+    }
 }
 
 impl Drop for Block {
     fn drop(&mut self) {
         self.device.memory.free(self.ptr);
-        usage(self.device).reserved.remove(self.bytes);
     }
 }
 
@@ -52,8 +68,7 @@ impl GraphMemory {
         let bytes = params.bytes as u64;
         let ptr = device.memory.allocate_as(bytes, 1, RangeKind::Device);
         let ptr = ptr.map_err(|_| CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
-        usage(device).reserve(bytes);
-        Ok(Self::at(Arc::new(Block { device, ptr, bytes }), params))
+        Ok(Self::at(Arc::new(Block { device, ptr, bytes, live: Live::default() }), params))
     }
 
     fn at(block: Arc<Block>, mut params: AllocParams) -> Arc<GraphMemory> {
@@ -98,6 +113,10 @@ impl GraphMemory {
         block.map(|block| Self::at(block, self.params))
     }
 
+    pub(super) fn block(&self) -> &Arc<Block> {
+        &self.block
+    }
+
     pub(super) fn is_live(&self) -> bool {
         self.live.load(Ordering::Acquire)
     }
@@ -106,7 +125,7 @@ impl GraphMemory {
     pub(super) fn allocate(&self) -> bool {
         let changed = !self.live.swap(true, Ordering::AcqRel);
         if changed {
-            usage(self.device).used.add(self.bytes);
+            self.block.live.add();
         }
         changed
     }
@@ -115,7 +134,7 @@ impl GraphMemory {
     pub(super) fn free(&self) -> bool {
         let changed = self.live.swap(false, Ordering::AcqRel);
         if changed {
-            usage(self.device).used.remove(self.bytes);
+            self.block.live.remove();
         }
         changed
     }
@@ -147,67 +166,4 @@ pub(super) fn find(ptr: CUdeviceptr) -> Option<Arc<GraphMemory>> {
 /// cuMemFree and cuMemFreeAsync of memory that a graph allocated and left; false when it is not such memory.
 pub(in super::super) fn free_outside(ptr: CUdeviceptr) -> bool {
     all_at(ptr).iter().any(|memory| memory.free())
-}
-
-#[derive(Default)]
-struct Counter {
-    now: AtomicU64,
-    high: AtomicU64,
-}
-
-impl Counter {
-    fn add(&self, bytes: u64) {
-        let now = self.now.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        self.high.fetch_max(now, Ordering::Relaxed);
-    }
-
-    fn remove(&self, bytes: u64) {
-        self.now.fetch_sub(bytes, Ordering::Relaxed);
-    }
-}
-
-#[derive(Default)]
-struct Usage {
-    used: Counter,
-    reserved: Counter,
-}
-
-impl Usage {
-    fn reserve(&self, bytes: u64) {
-        self.reserved.add(bytes);
-    }
-}
-
-fn usage(device: &Device) -> Arc<Usage> {
-    static USAGE: Mutex<BTreeMap<CUdevice, Arc<Usage>>> = Mutex::new(BTreeMap::new());
-    let mut usage = USAGE.lock().unwrap_or_else(PoisonError::into_inner);
-    Arc::clone(usage.entry(device.ordinal).or_default())
-}
-
-/// cuDeviceGetGraphMemAttribute
-pub(super) fn attribute(device: &Device, attribute: u32) -> CuResult<u64> {
-    let usage = usage(device);
-    let value = match attribute {
-        0 => &usage.used.now,
-        1 => &usage.used.high,
-        2 => &usage.reserved.now,
-        3 => &usage.reserved.high,
-        _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
-    };
-    Ok(value.load(Ordering::Relaxed))
-}
-
-/// cuDeviceSetGraphMemAttribute: the high water marks can be reset.
-pub(super) fn reset(device: &Device, attribute: u32, value: u64) -> CuResult<()> {
-    let usage = usage(device);
-    let counter = match attribute {
-        1 => &usage.used,
-        3 => &usage.reserved,
-        _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
-    };
-    if value != 0 {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-    }
-    counter.high.store(counter.now.load(Ordering::Relaxed), Ordering::Relaxed);
-    Ok(())
 }

@@ -5,6 +5,7 @@ use std::ffi::c_void;
 
 use super::body::{self, CUgraph, CUgraphNode, Edge, Graph};
 use super::edit_api::{add, plain};
+use super::footprint;
 use super::memory::{self, GraphMemory};
 use super::params::AllocParams;
 use super::work::Work;
@@ -97,20 +98,20 @@ fn free_node_get_params(node: CUgraphNode, out: Out<CUdeviceptr>) -> CuResult<()
     Ok(())
 }
 
-/// Memory belongs to graphs as long as they exist: nothing is kept that could be given back.
 fn graph_mem_trim(ordinal: CUdevice) -> CuResult<()> {
-    device(ordinal).map(|_| ())
+    footprint::trim(device(ordinal)?);
+    Ok(())
 }
 
 fn get_graph_mem_attribute(ordinal: CUdevice, attribute: u32, value: *mut c_void) -> CuResult<()> {
     let place = Out::from_raw(value.cast::<u64>());
     place.check()?;
-    place.set(memory::attribute(device(ordinal)?, attribute)?);
+    place.set(footprint::attribute(device(ordinal)?, attribute)?);
     Ok(())
 }
 
 fn set_graph_mem_attribute(ordinal: CUdevice, attribute: u32, value: *mut c_void) -> CuResult<()> {
-    memory::reset(device(ordinal)?, attribute, In::from_raw(value.cast_const().cast::<u64>()).get()?)
+    footprint::reset(device(ordinal)?, attribute, In::from_raw(value.cast_const().cast::<u64>()).get()?)
 }
 
 crate::driver::ffi::entries! { after_init

@@ -9,6 +9,7 @@ mod edit_api;
 mod exec;
 mod exec_api;
 mod exec_set_api;
+mod footprint;
 mod kernel_api;
 mod memory;
 mod memory_api;
