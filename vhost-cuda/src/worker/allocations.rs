@@ -179,10 +179,16 @@ impl Allocations {
         }
     }
 
-    /// The program has freed the range that begins at `base`. What a graph allocates it can allocate again.
-    pub fn freed(&mut self, base: u64) {
-        if self.ranges.get(&base).is_some_and(|range| range.origin != Origin::GraphNode) {
-            self.remove(base);
+    /// The program has freed a range. What a graph allocates it can allocate again.
+    pub fn freed(&mut self, range: &Range) {
+        if range.origin == Origin::GraphNode {
+            return;
+        }
+        match self.ranges.get(&range.base) {
+            Some(now) if now.serial == range.serial => self.remove(range.base),
+            // The driver has given the address to another thread meanwhile.
+            Some(_) => self.release(range),
+            None => {}
         }
     }
 
@@ -231,6 +237,23 @@ mod tests {
         {
             assert!(allocations.check(address, bytes).is_err(), "{address:#x}+{bytes}");
         }
+    }
+
+    #[test]
+    fn an_address_may_be_anothers_before_it_is_known_to_be_free() {
+        let mut allocations = one(0x1000, 256);
+        let first = allocations.allocated_at(0x1000).unwrap();
+        // The driver has freed it, and given it to another thread, which comes first.
+        allocations.charge(256).unwrap();
+        allocations.insert(0x1000, 256, Origin::Allocated, (9, 0));
+        allocations.freed(&first);
+        assert!(allocations.check(0x1000, 256).is_ok());
+        assert_eq!(allocations.quota(), Some((1000, 256)));
+        let second = allocations.allocated_at(0x1000).unwrap();
+        allocations.freed(&second);
+        allocations.freed(&second);
+        assert!(allocations.check(0x1000, 1).is_err());
+        assert_eq!(allocations.quota(), Some((1000, 0)));
     }
 
     #[test]

@@ -122,20 +122,20 @@ pub fn cuMemFree_v2(cx: &mut CallContext<'_>, dptr: DevicePtr) -> CuResult<()> {
     if dptr.0 == 0 {
         return Ok(());
     }
-    cx.session.allocations().allocated_at(dptr.0)?;
+    let range = cx.session.allocations().allocated_at(dptr.0)?;
     // SAFETY: the address is an allocation of this session.
     unsafe { cx.gpu().cuMemFree_v2(dptr.0) }?;
-    cx.session.allocations().freed(dptr.0);
+    cx.session.allocations().freed(&range);
     Ok(())
 }
 
 /// Frees in stream order.
 pub fn cuMemFreeAsync(cx: &mut CallContext<'_>, dptr: DevicePtr, stream: StreamId) -> CuResult<()> {
     let stream = cx.resolve(stream)?;
-    cx.session.allocations().allocated_at(dptr.0)?;
+    let range = cx.session.allocations().allocated_at(dptr.0)?;
     // SAFETY: the address is an allocation of this session.
     unsafe { cx.gpu().cuMemFreeAsync(dptr.0, stream) }?;
-    cx.session.allocations().freed(dptr.0);
+    cx.session.allocations().freed(&range);
     Ok(())
 }
 
