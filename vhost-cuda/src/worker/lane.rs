@@ -2,7 +2,7 @@
 //! The executor's end of a lane: records are executed as they come; when none comes for a while it sleeps.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
-use std::sync::mpsc::{Receiver, TryRecvError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -18,8 +18,8 @@ use super::state::SessionState;
 use super::window::Area;
 use crate::link::{Frame, ToWorker};
 
-/// How long an executor watches its lane before it sleeps, where there are cores to spare and where not: about as long
-/// as it takes to wake it up.
+/// How long an executor watches its lane, where there are cores to spare and where not: about as long as it takes to
+/// wake it up.
 const WATCH: Duration = Duration::from_micros(500);
 const WATCH_FEW_CORES: Duration = Duration::from_micros(20);
 const FEW_CORES: usize = 4;
@@ -27,6 +27,11 @@ const FEW_CORES: usize = 4;
 /// so long.
 const COPY_SHARE: u32 = 4;
 const MOST_WATCH: Duration = Duration::from_millis(2);
+/// Then it naps, a share of what has passed at a time, before it sleeps until it is woken up: that goes through the
+/// request queue, the daemon and the worker's main thread, which all sleep then, too.
+const NAPS: Duration = Duration::from_millis(100);
+const NAP_SHARE: u32 = 16;
+const LONGEST_NAP: Duration = Duration::from_micros(200);
 /// Looks at the lane between two at the clock and at the messages.
 const LOOKS: u32 = 16;
 /// Requests that may wait for one lane. The guest library has one at a time.
@@ -64,14 +69,14 @@ impl Lane {
         (inbox, waits, replies): (&Receiver<Message>, &Waits, &Replies),
     ) -> Option<Message> {
         // The clock is only looked at while there is nothing to do.
-        let mut sleep_at = None;
+        let mut nap_at = None;
         loop {
             match self.consumer.next(&mut self.contents) {
                 Err(corrupt) => super::end_process(&corrupt.to_string()),
                 Ok(Some(record)) => {
                     self.execute(session, thread, record);
                     waits.progress((self.replied, self.consumer.consumed()), replies);
-                    sleep_at = None;
+                    nap_at = None;
                     continue;
                 }
                 Ok(None) => {}
@@ -91,12 +96,31 @@ impl Lane {
             let now = Instant::now();
             let watch =
                 || now + self.watch.max((std::mem::take(&mut thread.copied) / COPY_SHARE).min(MOST_WATCH));
-            if now < *sleep_at.get_or_insert_with(watch) {
+            if now < *nap_at.get_or_insert_with(watch) {
                 continue;
-            } else if self.consumer.park() {
+            }
+            match self.nap(inbox) {
+                Err(RecvTimeoutError::Timeout) if self.consumer.has_more() => continue,
+                Err(RecvTimeoutError::Timeout) => {}
+                message => return message.ok(),
+            }
+            if self.consumer.park() {
                 let message = inbox.recv().ok();
                 self.consumer.unpark();
                 return message;
+            }
+        }
+    }
+
+    /// Looks from time to time, until there is a record or a message, or for long enough.
+    fn nap(&self, inbox: &Receiver<Message>) -> Result<Message, RecvTimeoutError> {
+        let begun = Instant::now();
+        loop {
+            let passed = begun.elapsed();
+            let nap = ((self.watch + passed) / NAP_SHARE).min(LONGEST_NAP);
+            match inbox.recv_timeout(nap) {
+                Err(RecvTimeoutError::Timeout) if passed < NAPS && !self.consumer.has_more() => {}
+                outcome => return outcome,
             }
         }
     }

@@ -25,6 +25,8 @@ const VARIABLE: &str = "VIRTIO_CUDA_STAGING";
 const LEAST_FROM_DEVICE: usize = 16 << 10;
 /// Copies to the device from here on are shared by threads, and those from it from half of that on.
 const SHARED_BYTES: usize = 2 << 20;
+/// Copies to the device from here on have the longest stagings.
+const LONGEST_BYTES: usize = 32 << 20;
 /// Threads of a copy.
 const MOST_THREADS: usize = 4;
 /// Shortest piece.
@@ -41,6 +43,7 @@ struct Plan {
     piece_bytes: usize,
     threads: usize,
     stream: StreamId,
+    size: Size,
 }
 
 fn threads() -> usize {
@@ -77,14 +80,25 @@ impl Plan {
         }
         let shared = bytes >= if to_device { SHARED_BYTES } else { SHARED_BYTES / 2 };
         let threads = if shared { threads } else { 1 };
-        let mut plan = Self { host: host.address, device, to_device, bytes, piece_bytes: 0, threads, stream };
+        let size = match bytes {
+            ..LONG_BYTES => Size::Small,
+            LONGEST_BYTES.. if to_device => Size::Long,
+            _ => Size::Large,
+        };
         let even = (bytes / (2 * threads)).next_multiple_of(PAGE_BYTES);
-        plan.piece_bytes = even.clamp(LEAST_PIECE, plan.size().slot_bytes());
-        Some(plan)
+        let piece_bytes = even.clamp(LEAST_PIECE, size.slot_bytes());
+        Some(Self { host: host.address, device, to_device, bytes, piece_bytes, threads, stream, size })
     }
 
-    fn size(&self) -> Size {
-        if self.bytes < LONG_BYTES { Size::Small } else { Size::Large }
+    /// A staging for it: a smaller one, where there is none of its size.
+    fn take(&mut self, api: Api) -> Option<Staging> {
+        let (stagings, queue) = (&api.driver.memory.stagings, Queue::new(self.stream));
+        let taken = stagings.take(api, self.size, queue);
+        if taken.is_some() || self.size != Size::Long {
+            return taken;
+        }
+        self.size = Size::Large;
+        stagings.take(api, self.size, queue)
     }
 
     fn count(&self) -> usize {
@@ -106,7 +120,7 @@ impl Plan {
         unsafe {
             if self.to_device {
                 streaming::copy(host.cast_const(), slot, bytes);
-            } else if self.size() == Size::Large {
+            } else if self.size != Size::Small {
                 streaming::copy(slot.cast_const(), host, bytes);
             } else {
                 // The program will soon look at it.
@@ -118,7 +132,7 @@ impl Plan {
 
     /// Starts the GPU's copy of a piece.
     fn start(&self, api: Api, staging: &mut Staging, number: usize) -> Result<(), CudaError> {
-        let slot = number % self.size().slots();
+        let slot = number % self.size.slots();
         let (offset, bytes) = self.piece(number);
         let (device, slot_at) = (DevicePtr(self.device + offset as u64), staging.device(slot));
         let (to, from) = if self.to_device { (device, slot_at) } else { (slot_at, device) };
@@ -182,7 +196,7 @@ impl Plan {
     }
 
     fn run(&self, api: Api, staging: &mut Staging, wait: bool) -> Result<(), CudaError> {
-        let slots: Vec<usize> = (0..self.size().slots()).map(|slot| staging.host(slot) as usize).collect();
+        let slots: Vec<usize> = (0..self.size.slots()).map(|slot| staging.host(slot) as usize).collect();
         let work = |number: usize| self.move_piece(number, slots[number % slots.len()] as *mut u8);
         if self.count() == 1 && !self.to_device {
             staging.settle(api, 0)?;
@@ -215,7 +229,7 @@ impl Api {
         (device, to_device): (u64, bool),
         (timing, stream): (Timing, StreamId),
     ) -> Result<bool, CudaError> {
-        let Some(plan) = Plan::new(host, (device, to_device), stream) else { return Ok(false) };
+        let Some(mut plan) = Plan::new(host, (device, to_device), stream) else { return Ok(false) };
         let broken = virtio_cuda_client::call::is_broken();
         if broken || !self.may_post(stream.0) || !self.owns(device, host.bytes as u64) {
             return Ok(false);
@@ -228,7 +242,7 @@ impl Api {
         if memory.routes.choose(host.bytes) != Route::Staging {
             return Ok(false);
         }
-        let Some(mut staging) = memory.stagings.take(*self, plan.size(), Queue::new(stream)) else {
+        let Some(mut staging) = plan.take(*self) else {
             return Ok(false);
         };
         let wait = timing == Timing::Wait;

@@ -20,8 +20,6 @@ use crate::stream::PER_THREAD;
 const PORTABLE_MAPPED: u32 = 1 | 2;
 /// `CU_EVENT_DISABLE_TIMING`.
 const DISABLE_TIMING: u32 = 2;
-/// Stagings of a size that a context has at most: as many threads copy through them at once.
-const MOST: usize = 4;
 
 /// How large a staging is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -30,6 +28,8 @@ pub enum Size {
     Small,
     /// For those that several threads share.
     Large,
+    /// For long ones to the device: pieces are filled while the worker still wakes up.
+    Long,
 }
 
 impl Size {
@@ -37,7 +37,7 @@ impl Size {
     pub fn slot_bytes(self) -> usize {
         match self {
             Self::Small => 128 << 10,
-            Self::Large => 512 << 10,
+            Self::Large | Self::Long => 512 << 10,
         }
     }
 
@@ -46,6 +46,15 @@ impl Size {
         match self {
             Self::Small => 8,
             Self::Large => 16,
+            Self::Long => 48,
+        }
+    }
+
+    /// Stagings of the size that a context has at most: as many threads copy through them at once.
+    fn most(self) -> usize {
+        match self {
+            Self::Small | Self::Large => 4,
+            Self::Long => 2,
         }
     }
 }
@@ -226,7 +235,7 @@ impl Stagings {
         }
         let mut pools = self.pools();
         let pool = pools.entry(key).or_default();
-        if pool.refused || pool.made >= MOST {
+        if pool.refused || pool.made >= size.most() {
             return None;
         }
         pool.made += 1;
@@ -267,8 +276,10 @@ impl Stagings {
     /// Forgets what a context that is gone had.
     pub fn forget_context(&self, context: u64) {
         let mut pools = self.pools();
-        let gone: Vec<Pool> =
-            [Size::Small, Size::Large].iter().filter_map(|&size| pools.remove(&(context, size))).collect();
+        let gone: Vec<Pool> = [Size::Small, Size::Large, Size::Long]
+            .iter()
+            .filter_map(|&size| pools.remove(&(context, size)))
+            .collect();
         drop(pools);
         drop(gone);
     }
