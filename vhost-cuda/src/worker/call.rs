@@ -107,7 +107,8 @@ impl CallContext<'_> {
     }
     /// The current context's name and device, for what is made in it.
     pub fn place(&self) -> CuResult<(u64, i32)> {
-        Ok((self.home(), self.session.contexts.get(self.context)?.device))
+        let context = self.session.contexts.get(self.context)?;
+        Ok((context.owner(self.context), context.device))
     }
     /// The context that owns what is made now: of a green context, the primary one.
     pub fn home(&self) -> u64 {

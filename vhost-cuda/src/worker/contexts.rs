@@ -42,6 +42,10 @@ impl Context {
     pub fn as_green(&self) -> Option<CUgreenCtx> {
         (self.green != 0).then_some(self.green as CUgreenCtx)
     }
+    /// The name of the context that owns what is made in this one, whose name is `id`.
+    pub fn owner(&self, id: ContextId) -> u64 {
+        if self.green == 0 { id.0 } else { self.home }
+    }
     /// The driver's handle.
     pub fn raw(&self) -> CUcontext {
         self.raw as CUcontext
@@ -102,7 +106,7 @@ impl Contexts {
     }
     /// The name of the context that owns what is made in the one named `id`.
     pub fn home(&self, id: ContextId) -> u64 {
-        self.get(id).ok().filter(|context| context.green != 0).map_or(id.0, |context| context.home)
+        self.get(id).map_or(id.0, |context| context.owner(id))
     }
     /// Number of changes so far.
     pub fn epoch(&self) -> u64 {
