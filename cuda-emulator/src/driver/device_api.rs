@@ -5,7 +5,7 @@ use std::ffi::{c_char, c_int};
 
 use super::attributes::attribute;
 use super::device::{CUdevice, all, device};
-use super::ffi::{Out, Text, copy_text};
+use super::ffi::{In, Out, Text, copy_text};
 use super::result::{CUresult, CuResult};
 
 fn device_get(out: Out<CUdevice>, ordinal: c_int) -> CuResult<()> {
@@ -113,6 +113,59 @@ fn device_get_p2p_attribute(
     Ok(())
 }
 
+/// `CUatomicOperation`s: integers (add, min, max, increment, decrement), bits (and, or, xor), exchange, compare and
+/// swap, floats (add, min, max). `CUatomicOperationCapability`: over PCIe an H200 does none of them
+/// natively.
+const HOST_ATOMICS: [u32; 13] = [0; 13];
+
+/// The capabilities of the operations that are asked for, once all are known to be good.
+fn atomics_of(table: &[u32; 13], capabilities: Out<u32>, operations: In<c_int>, count: u32) -> CuResult<()> {
+    let of = |index| {
+        capabilities.element(index).set(0);
+        let operation = usize::try_from(operations.at(index)?).ok();
+        let capability = operation.and_then(|operation| table.get(operation)).copied();
+        capability.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
+    };
+    let answers = (0..count as usize).map(of).collect::<CuResult<Vec<u32>>>()?;
+    for (index, answer) in answers.into_iter().enumerate() {
+        capabilities.element(index).set(answer);
+    }
+    Ok(())
+}
+
+fn device_get_host_atomic_capabilities(
+    capabilities: Out<u32>,
+    operations: In<c_int>,
+    count: u32,
+    ordinal: CUdevice,
+) -> CuResult<()> {
+    capabilities.check()?;
+    if operations.is_null() || count == 0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    device(ordinal)?;
+    atomics_of(&HOST_ATOMICS, capabilities, operations, count)
+}
+
+fn device_get_p2p_atomic_capabilities(
+    capabilities: Out<u32>,
+    operations: In<c_int>,
+    count: u32,
+    one: CUdevice,
+    other: CUdevice,
+) -> CuResult<()> {
+    capabilities.check()?;
+    if operations.is_null() || count == 0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    device(one)?;
+    device(other)?;
+    if one == other {
+        return Err(CUresult::CUDA_ERROR_INVALID_DEVICE);
+    }
+    atomics_of(&HOST_ATOMICS, capabilities, operations, count)
+}
+
 fn device_get_exec_affinity_support(value: Out<c_int>, _kind: c_int, ordinal: CUdevice) -> CuResult<()> {
     value.check()?;
     device(ordinal)?;
@@ -147,6 +200,10 @@ super::ffi::entries! { after_init
     cuDeviceCanAccessPeer => device_can_access_peer(can: Out<c_int>, one: CUdevice, other: CUdevice);
     cuDeviceGetP2PAttribute => device_get_p2p_attribute(
         value: Out<c_int>, number: c_int, one: CUdevice, other: CUdevice);
+    cuDeviceGetHostAtomicCapabilities => device_get_host_atomic_capabilities(
+        capabilities: Out<u32>, operations: In<c_int>, count: u32, device: CUdevice);
+    cuDeviceGetP2PAtomicCapabilities => device_get_p2p_atomic_capabilities(
+        capabilities: Out<u32>, operations: In<c_int>, count: u32, one: CUdevice, other: CUdevice);
     cuDeviceGetExecAffinitySupport => device_get_exec_affinity_support(
         value: Out<c_int>, kind: c_int, device: CUdevice);
     cuDeviceGetTexture1DLinearMaxWidth => device_get_texture_1d_linear_max_width(

@@ -8,8 +8,9 @@ use virtio_cuda_client::transport::UserMemory;
 use virtio_cuda_client::{CudaError, Session, calls};
 
 use crate::driver::Driver;
+use crate::entry::Api;
 use crate::entry_points;
-use crate::ffi::{Name, Out, OutName};
+use crate::ffi::{In, Name, Out, OutName};
 
 /// Attributes to ask for: those of CUDA 13.0, and room for later ones.
 const MAX_ATTRIBUTES: usize = 192;
@@ -156,6 +157,40 @@ impl Driver {
     }
 }
 
+/// `CU_ATOMIC_OPERATION_MAX`.
+const ATOMIC_OPERATIONS: i32 = 13;
+
+/// What a link can do, for each of the operations that are asked for.
+fn atomics(
+    api: Api,
+    (capabilities, operations, count): (Out<u32>, In<i32>, u32),
+    device: i32,
+    peer: Option<i32>,
+) -> Result<(), CudaError> {
+    capabilities.check()?;
+    if operations.is_null() || count == 0 {
+        return Err(CudaError::INVALID_VALUE);
+    }
+    let devices = &api.driver.devices;
+    let (from, to) = (devices.check(device)?, peer.map_or(Ok(u32::MAX), |peer| devices.check(peer))?);
+    if from == to {
+        return Err(CudaError::INVALID_DEVICE);
+    }
+    for index in 0..count as usize {
+        capabilities.set_at(index, 0)?;
+        if !(0..ATOMIC_OPERATIONS).contains(&operations.at(index)?) {
+            return Err(CudaError::INVALID_VALUE);
+        }
+    }
+    let all = calls::device_atomics(&mut api.call(), from, to)?;
+    let (words, _) = all.as_chunks();
+    for index in 0..count as usize {
+        let word = words.get(operations.at(index)? as usize).copied().unwrap_or_default();
+        capabilities.set_at(index, u32::from_le_bytes(word))?;
+    }
+    Ok(())
+}
+
 entry_points! {
     /// A device by its ordinal: they are the same number.
     call cuDeviceGet(api, device: Out<i32>, ordinal: i32) {
@@ -243,6 +278,17 @@ entry_points! {
         value.check()?;
         let (src, dst) = (api.driver.devices.check(srcDevice)?, api.driver.devices.check(dstDevice)?);
         value.set(calls::cuDeviceGetP2PAttribute(&mut api.call(), attrib, src, dst)?)
+    }
+
+    /// What atomic operations kernels can do on the host's memory.
+    call cuDeviceGetHostAtomicCapabilities(api, capabilities: Out<u32>, operations: In<i32>, count: u32, dev: i32) {
+        atomics(api, (capabilities, operations, count), dev, None)
+    }
+
+    /// What atomic operations a device can do on another one's memory.
+    call cuDeviceGetP2PAtomicCapabilities(api, capabilities: Out<u32>, operations: In<i32>, count: u32,
+        srcDevice: i32, dstDevice: i32) {
+        atomics(api, (capabilities, operations, count), srcDevice, Some(dstDevice))
     }
 
     /// No affinity of execution is served.

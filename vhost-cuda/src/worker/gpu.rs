@@ -14,6 +14,7 @@
 #![allow(non_snake_case, clippy::too_many_arguments)]
 
 mod graph;
+mod later;
 
 use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
 use std::path::Path;
@@ -152,6 +153,7 @@ macro_rules! driver_functions {
         #[derive(Debug)]
         pub struct Driver {
             $($name: Option<unsafe extern "C" fn($(*mut $ft,)* $($t,)* $(*mut $lt),*) -> c_int>,)*
+            later: later::Later,
         }
 
         $(const _: unsafe fn(
@@ -162,7 +164,12 @@ macro_rules! driver_functions {
             fn from_library(library: &Library) -> Self {
                 // SAFETY: the types are those of cudarc's prototypes (checked above) with C enums as `int`,
                 // which is how C passes them; the library is never unloaded (see `load`).
-                unsafe { Self { $($name: library.get(concat!(stringify!($name), "\0").as_bytes()).ok().map(|f| *f),)* } }
+                unsafe {
+                    Self {
+                        $($name: library.get(concat!(stringify!($name), "\0").as_bytes()).ok().map(|f| *f),)*
+                        later: later::Later::from_library(library),
+                    }
+                }
             }
 
             $(method! { $kind

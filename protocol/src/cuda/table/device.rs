@@ -15,6 +15,9 @@ macro_rules! device_calls {
             0x0102 custom cuDeviceCanAccessPeer(device: u32, peer: u32) -> (can: i32);
             /// An attribute of the link between two devices.
             0x0103 custom cuDeviceGetP2PAttribute(attrib: i32, src: u32, dst: u32) -> (value: i32);
+            /// What each `CUatomicOperation` can do over the link to another device, or (`peer` is `u32::MAX`) to the
+            /// host: 13 words of `CU_ATOMIC_CAPABILITY_*` bits, little-endian.
+            0x0104 custom device_atomics(device: u32, peer: u32) -> (capabilities: [u8; 52]);
         } }
     };
 }

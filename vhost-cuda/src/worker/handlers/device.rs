@@ -96,3 +96,15 @@ pub fn cuDeviceGetP2PAttribute(
 ) -> CuResult<(i32,)> {
     cx.gpu().cuDeviceGetP2PAttribute(attrib, cx.session.device(src)?, cx.session.device(dst)?)
 }
+
+/// What atomic operations a link can do; `u32::MAX` is the host.
+pub fn device_atomics(cx: &mut CallContext<'_>, device: u32, peer: u32) -> CuResult<([u8; 52],)> {
+    let device = cx.session.device(device)?;
+    let peer = if peer == u32::MAX { None } else { Some(cx.session.device(peer)?) };
+    let capabilities = cx.gpu().atomic_capabilities(device, peer)?;
+    let mut bytes = [0; 52];
+    for (place, capability) in bytes.chunks_exact_mut(4).zip(capabilities) {
+        place.copy_from_slice(&capability.to_le_bytes());
+    }
+    Ok((bytes,))
+}
