@@ -45,7 +45,7 @@ api! {
     /// The prefix `GPU-` and a unique beginning are enough.
     fn nvmlDeviceGetHandleByUUID(uuid: *const c_char, device: *mut nvmlDevice_t) {
         let devices = state::devices()?;
-        if uuid.is_null() {
+        if uuid.is_null() || device.is_null() {
             return Err(NVML_ERROR_INVALID_ARGUMENT);
         }
         let wanted = CStr::from_ptr(uuid).to_str().map_err(|_| NVML_ERROR_INVALID_ARGUMENT)?;

@@ -60,7 +60,10 @@ api! {
         if types == 0 { Ok(()) } else { Err(NVML_ERROR_NOT_SUPPORTED) }
     }
 
-    fn nvmlEventSetWait, nvmlEventSetWait_v2(set: usize, _event: *mut u8, milliseconds: u32) {
+    fn nvmlEventSetWait, nvmlEventSetWait_v2(set: usize, event: *mut u8, milliseconds: u32) {
+        if event.is_null() {
+            return Err(NVML_ERROR_INVALID_ARGUMENT);
+        }
         wait(set, milliseconds)
     }
 }

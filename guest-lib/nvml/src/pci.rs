@@ -122,7 +122,7 @@ api! {
         text: *const c_char, device: *mut nvmlDevice_t,
     ) {
         let devices = state::devices()?;
-        if text.is_null() {
+        if text.is_null() || device.is_null() {
             return Err(NVML_ERROR_INVALID_ARGUMENT);
         }
         let text = CStr::from_ptr(text).to_str().map_err(|_| NVML_ERROR_INVALID_ARGUMENT)?;
