@@ -65,12 +65,24 @@ const REFUSED: &[&str] = &[
     "cuGraphAddExternalSemaphoresWaitNode",
     "cuLibraryGetUnifiedFunction",
     "cuModuleGetSurfRef",
+    "cuStreamBatchMemOp",
+    "cuStreamBatchMemOp_ptsz",
+    "cuStreamWaitValue32",
+    "cuStreamWaitValue32_ptsz",
+    "cuStreamWaitValue64",
+    "cuStreamWaitValue64_ptsz",
+    "cuStreamWriteValue32",
+    "cuStreamWriteValue32_ptsz",
+    "cuStreamWriteValue64",
+    "cuStreamWriteValue64_ptsz",
     "cuModuleGetTexRef",
 ];
 
 /// The programs that show what works; others name functions only to misuse them.
 const PROGRAMS: &str = "tests/cuda";
 const MISUSE: &str = "bad_input";
+/// What those others must print, a line `function argument how -> answer` for each call.
+const ANSWERS: &str = "tests/expected";
 /// Programs that the page names for a function.
 const MOST_PROGRAMS: usize = 3;
 
@@ -126,6 +138,23 @@ fn programs(root: &Path) -> Result<Vec<(String, BTreeSet<String>)>> {
     Ok(programs.into_iter().collect())
 }
 
+/// How many calls with something wrong the tests make of each function.
+fn wrong_calls(root: &Path) -> Result<BTreeMap<String, usize>> {
+    let mut calls = BTreeMap::new();
+    let folder = root.join(ANSWERS);
+    for entry in fs::read_dir(&folder).with_context(|| format!("cannot list {}", folder.display()))? {
+        let path = entry?.path();
+        if !path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(MISUSE)) {
+            continue;
+        }
+        let text = fs::read_to_string(&path)?;
+        for line in text.lines().filter(|line| line.contains(" -> ")) {
+            *calls.entry(line.split(' ').next().unwrap_or_default().to_owned()).or_default() += 1;
+        }
+    }
+    Ok(calls)
+}
+
 /// The name as programs write it: headers turn `cuMemAlloc` into `cuMemAlloc_v2`.
 fn written(name: &str) -> &str {
     let name = name.trim_end_matches("_ptsz").trim_end_matches("_ptds");
@@ -146,7 +175,7 @@ fn tested_by(programs: &[(String, BTreeSet<String>)], name: &str) -> String {
 
 fn section(page: &mut String, root: &Path, stack: &Path, library: &Listed) -> Result<()> {
     let names = exports(&stack.join(library.path))?;
-    let programs = programs(root)?;
+    let (programs, wrong) = (programs(root)?, wrong_calls(root)?);
     let lists = library.versions.iter().map(|(version, file)| {
         let text = fs::read_to_string(root.join(file)).with_context(|| format!("cannot read {file}"))?;
         Ok((*version, text.lines().map(str::to_owned).collect::<BTreeSet<_>>()))
@@ -159,14 +188,15 @@ fn section(page: &mut String, root: &Path, stack: &Path, library: &Listed) -> Re
     write!(page, "\n## {}\n\n{count} of {all} names are real.\n\n### Real\n\n", library.title)?;
     let versions = if lists.is_empty() { "" } else { " in |" };
     let rule = if lists.is_empty() { "" } else { " --- |" };
-    write!(page, "| name |{versions} used by, for example |\n| --- |{rule} --- |\n")?;
+    write!(page, "| name |{versions} used by, for example | wrong calls |\n| --- |{rule} --- | --- |\n")?;
     for name in real {
         write!(page, "| `{name}` |")?;
         if !lists.is_empty() {
             let has = lists.iter().filter(|(_, names)| names.contains(name)).map(|(version, _)| *version);
             write!(page, " {} |", has.collect::<Vec<_>>().join(", "))?;
         }
-        writeln!(page, " {} |", tested_by(&programs, name))?;
+        let count = wrong.get(name).map(usize::to_string).unwrap_or_default();
+        writeln!(page, " {} | {count} |", tested_by(&programs, name))?;
     }
     let missing = if missing.is_empty() { "None.".to_owned() } else { missing.join(", ") };
     write!(page, "\n### Not supported: {}\n\n{missing}\n", library.error)?;
@@ -180,7 +210,7 @@ pub fn run(root: &Path, stack: &Path, check: bool) -> Result<()> {
          Written by `cargo xtask api-coverage` from the symbol tables of the built libraries and the sources of\n\
          `tests/cuda`; do not edit. Every name of CUDA 13.0 is exported, and of 12.9 by `libcudart.so.12`. *Real*\n\
          names are implemented; the others answer the error that each section names. Besides the programs that are\n\
-         named, `tests/cuda/bad_input_*` calls every function with wrong arguments.\n\n\
+         named, `tests/cuda/bad_input_*` makes so many calls with something wrong.\n\n\
          The runtime libraries work over any driver library. In a guest, their names for external memory and\n\
          semaphores, other APIs' resources and NvSciSync end in names of the driver API that are not real there.\n",
     );
