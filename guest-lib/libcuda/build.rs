@@ -10,6 +10,7 @@ use std::{env, fs};
 
 const NAMES: &str = "../../protocol/names/libcuda.txt";
 const REFUSED: &str = "../../protocol/names/refused.txt";
+const STATES: &str = "../../protocol/names/states.txt";
 const RESULTS: &str = "../../protocol/names/results.txt";
 
 fn main() {
@@ -17,6 +18,7 @@ fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     unsupported_calls(&read(NAMES), &read(REFUSED), &out);
     results(&read(RESULTS), &out);
+    states(&read(STATES), &out);
 }
 
 fn read(path: &str) -> String {
@@ -62,6 +64,29 @@ fn check(name: &str, rule: &str) -> String {
         (others.join(" && "), code)
     };
     format!("\tif ({condition}) return virtio_cuda_refuse(\"{name}\", {code});\n")
+}
+
+/// `name [before=CODE] [context] [broken]` becomes an entry `("name", CODE or 3, context, broken)`.
+fn states(table: &str, out: &Path) {
+    let mut lines: Vec<&str> = table.lines().filter(|line| !line.is_empty()).collect();
+    lines.sort_unstable();
+    let mut source = String::from("&[\n");
+    for line in lines {
+        let mut words = line.split(' ');
+        let name = words.next().unwrap_or_default();
+        let (mut before, mut context, mut broken) = ("3", false, false);
+        for word in words {
+            match (word, word.strip_prefix("before=")) {
+                (_, Some(code)) => before = code,
+                ("context", _) => context = true,
+                ("broken", _) => broken = true,
+                _ => panic!("{STATES}: {line}"),
+            }
+        }
+        writeln!(source, "    (\"{name}\", {before}, {context}, {broken}),").expect("writing to a string");
+    }
+    source.push_str("]\n");
+    fs::write(out.join("states.rs"), source).expect("OUT_DIR is writable");
 }
 
 /// `number NAME description` becomes an entry `(number, c"NAME", c"description")`.

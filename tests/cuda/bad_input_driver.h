@@ -79,11 +79,11 @@ inline void objects_of_code() {
 }
 
 inline void objects_of_memory() {
-    CALL(cuMemAlloc, &memory, 65536);
+    CALL(cuMemAlloc_v2, &memory, 65536);
     CALL(cuMemHostAlloc, &host, 65536, 0);
     const CUDA_ARRAY_DESCRIPTOR array = {16, 16, CU_AD_FORMAT_UNSIGNED_INT8, 1};
-    CALL(cuArrayCreate, &Handle<CUarray>::good, &array);
-    CALL(cuArrayCreate, &Handle<CUarray>::freed, &array);
+    CALL(cuArrayCreate_v2, &Handle<CUarray>::good, &array);
+    CALL(cuArrayCreate_v2, &Handle<CUarray>::freed, &array);
     CALL(cuArrayDestroy, Handle<CUarray>::freed);
     const CUDA_ARRAY3D_DESCRIPTOR levels = {16, 16, 0, CU_AD_FORMAT_UNSIGNED_INT8, 1, 0};
     CALL(cuMipmappedArrayCreate, &Handle<CUmipmappedArray>::good, &levels, 2);

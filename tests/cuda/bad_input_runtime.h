@@ -9,8 +9,11 @@
 // Deprecated calls are part of the table.
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
 
+#if CUDART_VERSION >= 13000
 BAD_INPUT_HANDLE(cudaLibrary_t)
 BAD_INPUT_HANDLE(cudaKernel_t)
+BAD_INPUT_HANDLE(cudaLogsCallbackHandle)
+#endif
 BAD_INPUT_HANDLE(cudaFunction_t)
 BAD_INPUT_HANDLE(cudaStream_t)
 BAD_INPUT_HANDLE(cudaEvent_t)
@@ -27,7 +30,6 @@ BAD_INPUT_HANDLE(cudaExternalMemory_t)
 BAD_INPUT_HANDLE(cudaExternalSemaphore_t)
 BAD_INPUT_HANDLE(cudaGraphicsResource_t)
 BAD_INPUT_HANDLE(cudaAsyncCallbackHandle_t)
-BAD_INPUT_HANDLE(cudaLogsCallbackHandle)
 
 namespace bad_input {
 
@@ -47,8 +49,21 @@ static const dim3 one = {1, 1, 1};
 #define BAD_INPUT_TEXT_(name) #name
 #define BAD_INPUT_TEXT(name) BAD_INPUT_TEXT_(name)
 #define P(name, ...) probe(BAD_INPUT_TEXT(name), &name, ##__VA_ARGS__)
+#define CALL(name, ...) name(__VA_ARGS__)
 
+#if CUDART_VERSION >= 13000
 inline void *kernel() { return Handle<cudaKernel_t>::good; }
+
+inline void objects_of_code() {
+    cudaLibraryLoadData(&Handle<cudaLibrary_t>::good, kPtx, nullptr, nullptr, 0, nullptr, nullptr, 0);
+    cudaLibraryGetKernel(&Handle<cudaKernel_t>::good, Handle<cudaLibrary_t>::good, "nothing");
+    cudaLibraryLoadData(&Handle<cudaLibrary_t>::freed, kPtx, nullptr, nullptr, 0, nullptr, nullptr, 0);
+    cudaLibraryGetKernel(&Handle<cudaKernel_t>::freed, Handle<cudaLibrary_t>::freed, "nothing");
+    cudaLibraryUnload(Handle<cudaLibrary_t>::freed);
+}
+#else
+inline void objects_of_code() {}
+#endif
 
 inline void objects_of_memory() {
     cudaMalloc(&memory, 65536);
@@ -89,11 +104,7 @@ inline void objects_of_graphs() {
 inline void set_up_runtime(void (*table)()) {
     cudaFree(nullptr);
     cudaDeviceGetPCIBusId(pci_address, sizeof pci_address, 0);
-    cudaLibraryLoadData(&Handle<cudaLibrary_t>::good, kPtx, nullptr, nullptr, 0, nullptr, nullptr, 0);
-    cudaLibraryGetKernel(&Handle<cudaKernel_t>::good, Handle<cudaLibrary_t>::good, "nothing");
-    cudaLibraryLoadData(&Handle<cudaLibrary_t>::freed, kPtx, nullptr, nullptr, 0, nullptr, nullptr, 0);
-    cudaLibraryGetKernel(&Handle<cudaKernel_t>::freed, Handle<cudaLibrary_t>::freed, "nothing");
-    cudaLibraryUnload(Handle<cudaLibrary_t>::freed);
+    objects_of_code();
     cudaStreamCreate(&Handle<cudaStream_t>::good);
     cudaStreamCreate(&Handle<cudaStream_t>::freed);
     cudaStreamDestroy(Handle<cudaStream_t>::freed);

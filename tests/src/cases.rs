@@ -42,6 +42,8 @@ pub enum Stdout {
     /// As `Expected`, but where NVIDIA's library crashes (a line `… -> crash` or `… -> hang`), any other end of the
     /// line is right.
     BadInput,
+    /// As `BadInput` through our driver library. The emulator alone answers some otherwise.
+    BadInputOfLibrary,
 }
 
 /// How dear a case is.
@@ -94,12 +96,26 @@ const fn bad_input(name: &'static str) -> Case {
     Case { stdout: Stdout::BadInput, ..Case::new(name) }
 }
 
+/// A table of bad arguments for which our driver library stands.
+const fn bad_input_of_library(name: &'static str) -> Case {
+    Case { stdout: Stdout::BadInputOfLibrary, ..Case::new(name) }
+}
+
+/// Every entry point in a wrong state.
+const fn bad_state(name: &'static str, args: &'static [&'static str]) -> Case {
+    Case { stdout: Stdout::BadInputOfLibrary, ..Case::of(name, "bad_input_states", args) }
+}
+
+/// The table for the management library, which the emulator alone does not have.
+pub const MANAGEMENT: Case = bad_input_of_library("bad_input_nvml");
+
 /// Every case.
 pub const CASES: &[Case] = &[
     Case::new("add_one"),
     Case::new("sum"),
     Case::new("hello_threads"),
     Case::new("device_printf"),
+    Case::new("atomic_capabilities"),
     Case::new("vector_add"),
     Case::new("two_units"),
     Case::new("templates"),
@@ -145,6 +161,22 @@ pub const CASES: &[Case] = &[
     bad_input("bad_input_runtime"),
     bad_input("bad_input_runtime_memory"),
     bad_input("bad_input_runtime_graphs"),
+    bad_input_of_library("bad_input_copies"),
+    bad_input_of_library("bad_input_objects"),
+    bad_input_of_library("bad_input_launches"),
+    bad_input_of_library("bad_input_nodes"),
+    bad_input_of_library("bad_input_addresses"),
+    bad_input_of_library("bad_input_versions"),
+    bad_input_of_library("bad_input_per_thread"),
+    bad_input_of_library("bad_input_runtime_values"),
+    bad_input_of_library("bad_input_runtime_addresses"),
+    bad_input_of_library("bad_input_runtime_per_thread"),
+    bad_input_of_library("bad_input_runtime_after_error"),
+    bad_state("bad_input_states_before_init", &["before_init"]),
+    bad_state("bad_input_states_no_context", &["no_context"]),
+    bad_state("bad_input_states_after_error", &["after_error"]),
+    bad_state("bad_input_states_none", &["none"]),
+    Case { stdout: Stdout::BadInputOfLibrary, ..of_12("bad_input_runtime_12", "bad_input_runtime_12@12") },
     Case::new("host_functions"),
     Case::new("stream_values"),
     Case::new("graph_values"),

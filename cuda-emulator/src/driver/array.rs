@@ -100,7 +100,9 @@ impl ArrayDescriptor3D {
         let format = format_of(self.format, self.channels)?;
         let [width, height, depth] = self.size;
         if self.flags & !KNOWN_FLAGS != 0 {
-            return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+            // Sparse, deferred or of a video; others there are not, or not of such formats.
+            let later = self.flags & !(KNOWN_FLAGS | 0x1c0) == 0;
+            return if later { Err(CUresult::CUDA_ERROR_NOT_SUPPORTED) } else { invalid };
         }
         let layered = self.flags & LAYERED != 0;
         let dimension = match (self.flags & CUBEMAP != 0, layered) {

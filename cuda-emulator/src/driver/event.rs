@@ -188,6 +188,9 @@ fn event_record_with_flags(handle: CUevent, stream: CUstream, flags: u32) -> CuR
     {
         return Ok(());
     }
+    if flags & RECORD_EXTERNAL != 0 {
+        return Err(CUresult::CUDA_ERROR_ILLEGAL_STATE);
+    }
     if let Some((capture, nodes)) = capture::dependencies(&stream)? {
         *event.last.lock().unwrap_or_else(PoisonError::into_inner) = Last::Captured(capture, nodes);
         return Ok(());

@@ -171,9 +171,10 @@ impl Function {
                 settings.dynamic_shared.store(value, Ordering::Relaxed);
             }
             9 if (-1..=100).contains(&value) => settings.carveout.store(value, Ordering::Relaxed),
-            14 | 15 if (0..=2).contains(&value) => {
-                settings.cluster[attribute as usize - 14].store(value, Ordering::Relaxed);
-            }
+            // REQUIRED_CLUSTER_*: kept by nobody, since the kernel says what it requires.
+            11..=13 if value >= 0 => {}
+            14 => settings.cluster[0].store((value != 0).into(), Ordering::Relaxed),
+            15 if (0..=2).contains(&value) => settings.cluster[1].store(value, Ordering::Relaxed),
             _ => return Err(invalid),
         }
         Ok(())

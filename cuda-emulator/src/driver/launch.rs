@@ -30,6 +30,8 @@ const PARAM_BUFFER_POINTER: usize = 1;
 const PARAM_BUFFER_SIZE: usize = 2;
 /// CUlaunchAttributeID
 pub(super) const ATTRIBUTE_COOPERATIVE: u32 = 2;
+/// CU_DEVICE_ATTRIBUTE_MAX_ACCESS_POLICY_WINDOW_SIZE of an H200.
+const MAX_WINDOW: u64 = 128 << 20;
 const ATTRIBUTE_CLUSTER_DIMENSION: u32 = 4;
 const ATTRIBUTE_PROGRAMMATIC_EVENT: u32 = 7;
 const ATTRIBUTE_LAUNCH_COMPLETION_EVENT: u32 = 12;
@@ -201,7 +203,13 @@ pub(super) fn check(model: &Model, function: &Function, kernel: &Kernel, shape: 
     }
     let total = u64::from(kernel.static_shared) + u64::from(shape.shared);
     if shape.shared > function.dynamic_shared()? || total > limits.shared_optin.into() {
-        return invalid;
+        // Not one block of it is resident.
+        let countable = i32::try_from(shape.shared).is_ok();
+        return if shape.cooperative && countable {
+            Err(CUresult::CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE)
+        } else {
+            invalid
+        };
     }
     if shape.cooperative {
         let blocks = shape.grid.iter().map(|size| u64::from(*size)).product::<u64>();
@@ -333,17 +341,47 @@ impl CUlaunchConfig {
             match attribute.id {
                 ATTRIBUTE_COOPERATIVE => shape.cooperative = attribute.value[0] != 0,
                 ATTRIBUTE_CLUSTER_DIMENSION => {
-                    shape.cluster = Some([attribute.value[0], attribute.value[1], attribute.value[2]]);
+                    let cluster = [attribute.value[0], attribute.value[1], attribute.value[2]];
+                    let divides = |(size, grid): (&u32, &u32)| *size != 0 && grid.is_multiple_of(*size);
+                    if !cluster.iter().zip(&grid).all(divides) {
+                        return Err(CUresult::CUDA_ERROR_INVALID_CLUSTER_SIZE);
+                    }
+                    shape.cluster = Some(cluster);
                 }
                 ATTRIBUTE_PROGRAMMATIC_EVENT
                 | ATTRIBUTE_LAUNCH_COMPLETION_EVENT
                 | ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE => return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
                 // The others are hints: priority, cache windows, memory domains, overlap with the previous kernel.
-                _ => {}
+                _ => check_hint(&attribute)?,
             }
         }
         Ok(shape)
     }
+}
+
+/// Refuses values that such an attribute does not have, and attributes that launches do not have.
+fn check_hint(attribute: &CUlaunchAttribute) -> CuResult<()> {
+    let value = &attribute.value;
+    let good = match attribute.id {
+        // IGNORE, PROGRAMMATIC_STREAM_SERIALIZATION, PRIORITY, PREFERRED_CLUSTER_DIMENSION.
+        0 | 6 | 8 | 11 => true,
+        // ACCESS_POLICY_WINDOW: an address, bytes, a ratio, what hits and misses are (misses do not persist).
+        1 => {
+            let bytes = u64::from(value[2]) | u64::from(value[3]) << 32;
+            let ratio = f32::from_bits(value[4]);
+            bytes <= MAX_WINDOW && (0.0..=1.0).contains(&ratio) && value[5] <= 2 && value[6] <= 1
+        }
+        // CLUSTER_SCHEDULING_POLICY_PREFERENCE: default, spread, load balancing.
+        5 => value[0] <= 2,
+        // MEM_SYNC_DOMAIN_MAP: of four domains.
+        9 => value[0].to_le_bytes()[..2].iter().all(|domain| *domain < 4),
+        // MEM_SYNC_DOMAIN: default, remote.
+        10 => value[0] <= 1,
+        // PREFERRED_SHARED_MEMORY_CARVEOUT, a percentage.
+        14 => value[0] <= 100,
+        _ => false,
+    };
+    if good { Ok(()) } else { Err(CUresult::CUDA_ERROR_INVALID_VALUE) }
 }
 
 super::ffi::entries! { after_init

@@ -328,6 +328,10 @@ fn stream_wait_event(handle: CUstream, event: CUevent, flags: u32) -> CuResult<(
     {
         return Ok(());
     }
+    if flags & WAIT_EXTERNAL != 0 {
+        // Only a graph can have such a node.
+        return Err(CUresult::CUDA_ERROR_ILLEGAL_STATE);
+    }
     let mark = match event::recorded(event)? {
         Recorded::Captured(capture, nodes) => return capture::join(&stream, &capture, &nodes),
         Recorded::Never => return Ok(()),

@@ -96,6 +96,8 @@ fn part(
 }
 
 /// Levels of the largest mipmapped array.
+/// `CUDA_ARRAY3D_DEFERRED_MAPPING`.
+const DEFERRED_MAPPING: u32 = 0x80;
 const MAX_LEVELS: u32 = 32;
 
 /// No array at all is no value, anything else that is none no handle.
@@ -143,8 +145,12 @@ entry_points! {
     call cuArrayGetMemoryRequirements(api, memoryRequirements: Out<Requirements>, array: u64, device: i32) {
         memoryRequirements.check()?;
         not_null(array)?;
-        api.driver.arrays.check(array)?;
+        let array_flags = api.driver.arrays.get(array)?.descriptor.flags;
         let device = api.driver.devices.check(device).map_err(|_| CudaError::INVALID_VALUE)?;
+        // Only what has its memory still to come tells what it needs.
+        if array_flags & DEFERRED_MAPPING == 0 {
+            return Err(CudaError::INVALID_VALUE);
+        }
         let (bytes, alignment) = calls::cuArrayGetMemoryRequirements(&mut api.in_context()?, ArrayId(array), device)?;
         let (bytes, alignment) = (bytes as usize, alignment as usize);
         memoryRequirements.set(Requirements { bytes, alignment, reserved: [0; 4] })

@@ -6,6 +6,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::mem::ManuallyDrop;
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 
 use virtio_cuda_client::CudaError;
@@ -66,13 +67,19 @@ pub struct Contexts {
     primaries: Vec<Mutex<Primary>>,
     /// The device of every context, and whether the context still exists.
     devices: RwLock<HashMap<u64, (u32, bool)>>,
+    /// A context in which no call is served any more (0: none), and the code.
+    broken: (AtomicU64, AtomicI32),
 }
 
 impl Contexts {
     /// No context yet, on `count` devices.
     pub fn new(count: u32) -> Self {
         let primary = |_| Mutex::new(Primary { context: mint(), retains: 0, active: false, flags: 0 });
-        Self { primaries: (0..count).map(primary).collect(), devices: RwLock::default() }
+        Self {
+            primaries: (0..count).map(primary).collect(),
+            devices: RwLock::default(),
+            broken: Default::default(),
+        }
     }
 
     /// The primary context of a device, locked: retain and release happen one at a time.
@@ -92,6 +99,28 @@ impl Contexts {
         if let Some((_, exists)) = devices.get_mut(&context) {
             *exists = false;
         }
+        let _ = self.broken.0.compare_exchange(context, 0, Ordering::AcqRel, Ordering::Relaxed);
+    }
+
+    /// Notes an error after which nothing works in a context.
+    pub fn set_broken(&self, context: u64, error: CudaError) {
+        self.broken.1.store(error.code(), Ordering::Relaxed);
+        self.broken.0.store(context, Ordering::Release);
+    }
+
+    /// The error after which nothing works in a context.
+    pub fn broken(&self, context: u64) -> Option<CudaError> {
+        if context == 0 || self.broken.0.load(Ordering::Acquire) != context {
+            return None;
+        }
+        CudaError::check(self.broken.1.load(Ordering::Relaxed)).err()
+    }
+
+    /// The context, if there is just one.
+    pub fn only_one(&self) -> Option<u64> {
+        let devices = self.devices.read().unwrap_or_else(PoisonError::into_inner);
+        let mut existing = devices.iter().filter(|&(_, &(_, exists))| exists).map(|(&context, _)| context);
+        existing.next().filter(|_| existing.next().is_none())
     }
 
     /// Whether there was such a context, and is no more.

@@ -113,9 +113,13 @@ impl Driver {
 }
 
 impl Api {
-    /// Starts a call in the calling thread's current context, if it has one.
+    /// Starts a call in the calling thread's current context, or in the only one, if there is one.
     pub fn call(&self) -> Call<'static> {
-        self.driver.session.call().context(ContextId(current()))
+        let context = match current() {
+            0 => self.driver.contexts.only_one().unwrap_or(0),
+            context => context,
+        };
+        self.driver.session.call().context(ContextId(context))
     }
 
     /// Starts a call in the current context; without one it is `CUDA_ERROR_INVALID_CONTEXT`.
@@ -132,10 +136,11 @@ impl Api {
         Ok(self.driver.session.call().context(ContextId(context)))
     }
 
-    /// The current context.
+    /// The current context. Without one it is that of the objects that the call names: where there is only one
+    /// context, they have no other (functions that need a current one are refused before, by `states`).
     pub fn context(&self) -> Result<ContextId, CudaError> {
         match current() {
-            0 => Err(CudaError::INVALID_CONTEXT),
+            0 => self.driver.contexts.only_one().map(ContextId).ok_or(CudaError::INVALID_CONTEXT),
             context => Ok(ContextId(context)),
         }
     }

@@ -9,6 +9,7 @@ use virtio_cuda_client::{CudaError, process};
 
 use crate::context_table::current;
 use crate::driver::Driver;
+use crate::states;
 
 /// `CUresult`.
 pub type CUresult = i32;
@@ -51,15 +52,37 @@ pub fn call(
 ) -> CUresult {
     guard(name, || {
         process::check()?;
-        let driver = Driver::get().ok_or(CudaError::NOT_INITIALIZED)?;
+        let driver = Driver::get().ok_or_else(|| states::before_init(name))?;
         if crate::callback::in_callback() {
             return Err(CudaError::NOT_PERMITTED);
         }
+        check_context(driver, name)?;
         body(Api { driver, default_stream }).map_err(|error| {
+            if error.breaks_context() {
+                driver.contexts.set_broken(current(), error);
+            }
             let destroyed = error == CudaError::INVALID_CONTEXT && driver.contexts.is_destroyed(current());
             if destroyed { CudaError::CONTEXT_IS_DESTROYED } else { error }
         })
     })
+}
+
+/// Refuses calls that look for a context that is there, and whole, before anything else.
+fn check_context(driver: &Driver, name: &str) -> Result<(), CudaError> {
+    let context = current();
+    if context == 0 && states::needs_context(name) {
+        return Err(CudaError::INVALID_CONTEXT);
+    }
+    match driver.contexts.broken(context) {
+        Some(error) if !states::works_when_broken(name) => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// As [`call`], for the functions that this library does not have.
+pub fn state_error(name: &str) -> Result<(), CudaError> {
+    process::check()?;
+    check_context(Driver::get().ok_or_else(|| states::before_init(name))?, name)
 }
 
 /// Runs the body of a call that works before `cuInit`.

@@ -30,7 +30,7 @@ entry_points! {
     }
 
     /// Modules load at first use.
-    early cuModuleGetLoadingMode(_, mode: Out<i32>) {
+    call cuModuleGetLoadingMode(_api, mode: Out<i32>) {
         mode.set(LAZY_LOADING)
     }
 

@@ -43,6 +43,7 @@ mod post;
 mod private_tables;
 mod proc_address;
 mod results;
+mod states;
 mod stream;
 mod stream_table;
 mod stream_values;

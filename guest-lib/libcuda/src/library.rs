@@ -188,7 +188,8 @@ entry_points! {
         }
         api.driver.modules.with(library, |_| ()).map_err(|_| CudaError::INVALID_VALUE)?;
         not_empty(&symbol)?;
-        Err(CudaError::NOT_SUPPORTED)
+        // No symbol is one.
+        Err(CudaError::INVALID_VALUE)
     }
 
     /// The library's module in the current context.

@@ -4,6 +4,7 @@
 
 use std::ffi::{CStr, CString};
 use std::fs;
+use std::io::ErrorKind;
 
 use sha2::{Digest, Sha256};
 use virtio_cuda_client::protocol::{FunctionId, JitOptions, MIN_KNOWN_IMAGE_BYTES, ModuleId};
@@ -107,7 +108,9 @@ pub fn read_file(name: Name) -> Result<Vec<u8>, CudaError> {
     let path = not_empty(&name)?.to_str().map_err(|_| CudaError::INVALID_VALUE)?;
     let mut bytes = fs::read(path).map_err(|error| {
         log::debug!("{path}: {error}");
-        CudaError::FILE_NOT_FOUND
+        // A folder has a size, and nothing to read.
+        let is_folder = error.kind() == ErrorKind::IsADirectory;
+        if is_folder { CudaError::OUT_OF_MEMORY } else { CudaError::FILE_NOT_FOUND }
     })?;
     let is_binary =
         bytes.starts_with(&[0x7f, b'E', b'L', b'F']) || bytes.starts_with(&[0x50, 0xed, 0x55, 0xba]);

@@ -27,6 +27,16 @@ const TYPE_MANAGED: u32 = 2;
 const LAST_INT_ATTRIBUTE: i32 = 3;
 const LAST_ATTRIBUTE: i32 = 8;
 
+/// `CU_MEM_HANDLE_TYPE_FABRIC`.
+const HANDLE_TYPE_FABRIC: u32 = 8;
+/// No device has more memory.
+const MAX_POOL: usize = 1 << 47;
+
+/// Whether there are pools in places of that kind: devices, the host, its nodes.
+fn is_location(location: MemLocation) -> bool {
+    matches!(location.kind, LOCATION_DEVICE..=3)
+}
+
 /// `CUmemPoolProps`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
@@ -134,9 +144,17 @@ entry_points! {
     call cuMemPoolCreate(api, pool: Out<u64>, poolProps: In<PoolProps>) {
         pool.check()?;
         let props = poolProps.get()?;
-        if props.handle_types & !HANDLE_TYPE_FILE != 0 {
+        let known = matches!(props.handle_types, 0 | HANDLE_TYPE_FILE | HANDLE_TYPE_FABRIC);
+        if !known || !is_location(props.location) || props.reserved.iter().any(|&byte| byte != 0) {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        if props.handle_types == HANDLE_TYPE_FABRIC || props.location.kind != LOCATION_DEVICE {
             return Err(CudaError::NOT_SUPPORTED);
         }
+        if props.max_bytes > MAX_POOL {
+            return Err(CudaError::OUT_OF_MEMORY);
+        }
+        api.driver.devices.check(props.location.id).map_err(|_| CudaError::INVALID_VALUE)?;
         let handle = mint();
         let properties = PoolProperties {
             kind: props.kind,
@@ -266,6 +284,15 @@ entry_points! {
     call cuMemPoolGetAccess(api, flags: Out<u32>, memPool: u64, location: In<MemLocation>) {
         flags.check()?;
         let id = api.driver.pools.check(memPool)?;
+        let place = location.get()?;
+        if !is_location(place) {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        if place.kind != LOCATION_DEVICE {
+            // The host sees nothing of a device's memory.
+            return flags.set(0);
+        }
+        api.driver.devices.check(place.id).map_err(|_| CudaError::INVALID_VALUE)?;
         flags.set(calls::cuMemPoolGetAccess(&mut api.call(), id, location.get()?.into())?)
     }
 

@@ -82,6 +82,9 @@ impl BatchParams {
         if self.operations.is_null() || self.count > MAX_OPERATIONS {
             return Err(CudaError::INVALID_VALUE);
         }
+        if self.context != 0 && api.driver.contexts.device_of(self.context).is_err() {
+            return Err(CudaError::CONTEXT_IS_DESTROYED);
+        }
         put(&BatchMemOpNode { flags: self.flags }, bytes)?;
         for index in 0..self.count as usize {
             put(&self.operations.at(index)?.on_wire(api)?, bytes)?;
@@ -142,9 +145,9 @@ macro_rules! value_entry_points {
     ($($name:ident / $name_ptsz:ident, $name_v2:ident / $name_v2_ptsz:ident => $operation:ident, $t:ty;)*) => {
         entry_points! {
             $(
-                /// Waits for or writes one value in stream order.
-                call $name / $name_ptsz (api, stream: u64, addr: u64, value: $t, flags: u32) {
-                    one(api, stream, $operation, (addr, u64::from(value), flags))
+                /// The first version, which a parameter of the driver would have to turn on.
+                call $name / $name_ptsz (_api, _stream: u64, _addr: u64, _value: $t, _flags: u32) {
+                    Err(CudaError::NOT_SUPPORTED)
                 }
                 /// Waits for or writes one value in stream order.
                 call $name_v2 / $name_v2_ptsz (api, stream: u64, addr: u64, value: $t, flags: u32) {
@@ -152,9 +155,9 @@ macro_rules! value_entry_points {
                 }
             )*
 
-            /// Waits for and writes values in stream order.
-            call cuStreamBatchMemOp / cuStreamBatchMemOp_ptsz (api, stream: u64, count: u32, paramArray: In<BatchOperation>, flags: u32) {
-                batch(api, stream, count, paramArray, flags)
+            /// The first version, which a parameter of the driver would have to turn on.
+            call cuStreamBatchMemOp / cuStreamBatchMemOp_ptsz (_api, _stream: u64, _count: u32, _operations: In<BatchOperation>, _flags: u32) {
+                Err(CudaError::NOT_SUPPORTED)
             }
 
             /// Waits for and writes values in stream order.

@@ -5,25 +5,25 @@
 
 use std::ffi::{CStr, c_char};
 
-use virtio_cuda_client::{CudaError, process};
+use virtio_cuda_client::CudaError;
 
 use crate::driver::Driver;
-use crate::entry::CUresult;
+use crate::entry::{CUresult, state_error};
 
-/// What a call that is not served answers, `code` if nothing is the matter with the process.
+/// What a call that is not served answers, `code` if nothing is the matter with the process or the context.
 ///
 /// # Safety
 ///
 /// `name` is a C string; only the generated functions call this.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn virtio_cuda_refuse(name: *const c_char, code: CUresult) -> CUresult {
-    if let Err(error) = process::check() {
+    // SAFETY: the generated functions pass string literals.
+    let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
+    if let Err(error) = state_error(&name) {
         return error.code();
     }
     if code == CudaError::NOT_SUPPORTED.code() {
-        // SAFETY: the generated functions pass string literals.
-        let name = unsafe { CStr::from_ptr(name) };
-        log::debug!("{} is not supported", name.to_string_lossy());
+        log::debug!("{name} is not supported");
     }
     code
 }

@@ -12,6 +12,14 @@ use crate::memory::managed::MemLocation;
 use crate::memory::ranges::DeviceRange;
 use crate::pool::AccessDesc;
 
+/// `CU_MEM_ALLOCATION_TYPE_PINNED` and `CU_MEM_LOCATION_TYPE_DEVICE`.
+const TYPE_PINNED: u32 = 1;
+const LOCATION_DEVICE: u32 = 1;
+/// `CU_MEM_HANDLE_TYPE_WIN32`, which this system does not have.
+const HANDLE_TYPE_WIN32: u32 = 2;
+/// Sizes are multiples of this at least.
+const ALLOCATION_UNIT: usize = 4096;
+
 /// `CUmemAllocationProp`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
@@ -28,6 +36,15 @@ pub struct AllocationProp {
 const _: () = assert!(size_of::<AllocationProp>() == 32);
 
 impl AllocationProp {
+    /// Refuses what no device knows.
+    fn check(&self) -> Result<(), CudaError> {
+        let known = (1..=3).contains(&self.location.kind) && self.handle_types & HANDLE_TYPE_WIN32 == 0;
+        if !known || self.compression > 1 || self.reserved != [0; 4] {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        Ok(())
+    }
+
     fn on_wire(&self) -> Result<AllocationProperties, CudaError> {
         Ok(AllocationProperties {
             kind: self.kind,
@@ -59,6 +76,9 @@ entry_points! {
     /// Reserves addresses.
     call cuMemAddressReserve(api, ptr: Out<u64>, size: usize, alignment: usize, addr: u64, flags: u64) {
         ptr.check()?;
+        if !addr.is_multiple_of(ALLOCATION_UNIT as u64) {
+            return Err(CudaError::INVALID_VALUE);
+        }
         let call = &mut api.call();
         let at = calls::cuMemAddressReserve(call, size as u64, alignment as u64, DevicePtr(addr), flags)?.0;
         api.driver.memory.claims.claim(at, size as u64);
@@ -73,7 +93,12 @@ entry_points! {
     /// Allocates memory without addresses.
     call cuMemCreate(api, handle: Out<u64>, size: usize, prop: In<AllocationProp>, flags: u64) {
         handle.check()?;
-        let properties = prop.get()?.on_wire()?;
+        let wanted = prop.get()?;
+        wanted.check()?;
+        if !size.is_multiple_of(ALLOCATION_UNIT) {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        let properties = wanted.on_wire()?;
         let name = mint();
         calls::cuMemCreate(&mut api.call(), AllocationId(name), size as u64, properties, flags)?;
         handle.set(name)
@@ -118,8 +143,11 @@ entry_points! {
         }
         for index in 0..count {
             let AccessDesc { location, flags } = desc.at(index)?;
-            if location.kind == 0 {
+            if !(1..=4).contains(&location.kind) {
                 return Err(CudaError::INVALID_VALUE);
+            }
+            if location.kind == LOCATION_DEVICE {
+                api.driver.devices.check(location.id).map_err(|_| CudaError::INVALID_VALUE)?;
             }
             calls::cuMemSetAccess(&mut api.call(), DevicePtr(ptr), size as u64, location.into(), flags)?;
         }
@@ -132,7 +160,7 @@ entry_points! {
         if ptr == 0 {
             return Err(CudaError::INVALID_VALUE);
         }
-        if location.get()?.kind == 0 {
+        if !(1..=4).contains(&location.get()?.kind) {
             return Err(CudaError::INVALID_DEVICE);
         }
         flags.set(calls::cuMemGetAccess(&mut api.call(), location.get()?.into(), DevicePtr(ptr))?)
@@ -141,7 +169,10 @@ entry_points! {
     /// Unit of sizes and addresses.
     call cuMemGetAllocationGranularity(api, granularity: Out<usize>, prop: In<AllocationProp>, option: u32) {
         granularity.check()?;
-        let properties = prop.get()?.on_wire()?;
+        // It is the same for all that can be wished for: nothing of the wish is looked at.
+        let wanted = prop.get()?;
+        let location = MemLocation { kind: LOCATION_DEVICE, id: 0 };
+        let properties = AllocationProp { kind: TYPE_PINNED, handle_types: 0, location, ..wanted }.on_wire()?;
         granularity.set(calls::cuMemGetAllocationGranularity(&mut api.call(), properties, option)? as usize)
     }
 

@@ -50,7 +50,7 @@ pub fn collect(suite: &mut Suite, shared: &SharedVm) {
 pub fn expect_good(kit: &Kit, vm: &Vm, name: &str) -> Result<()> {
     let case = case(name);
     let command = GuestCommand::new(kit.programs.get(case.program)?).arguments(case.args.iter().copied());
-    verdict::check(case, &run(vm, &command)?)
+    verdict::check(case, &run(vm, &command)?, false)
 }
 
 /// A program that copies until something stops it, running and past its first copy.

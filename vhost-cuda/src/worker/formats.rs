@@ -8,6 +8,11 @@ use super::gpu::{CuResult, CudaError, RawArray};
 /// `CUDA_ARRAY3D_*` bits that are served. Not sparse arrays, deferred mapping and video coding.
 const FLAGS: u32 = 0x3f;
 
+/// The others that there are: sparse, deferred mapping, video coding.
+const OTHER_FLAGS: u32 = 0x1c0;
+/// Block-compressed formats.
+const COMPRESSED: std::ops::RangeInclusive<u32> = 0x91..=0x9e;
+
 /// Rows in bytes, rows and slices of an array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
@@ -22,11 +27,16 @@ impl Shape {
     /// Errors: `CUDA_ERROR_NOT_SUPPORTED` for formats and flags that are not served, `CUDA_ERROR_INVALID_VALUE`
     /// for no format and sizes that no memory has.
     pub fn of(array: &RawArray) -> CuResult<Self> {
-        if array.format == 0 {
+        if array.flags & !(FLAGS | OTHER_FLAGS) != 0 {
             return Err(CudaError::INVALID_VALUE);
         }
-        let element = element_bytes(array.format, array.channels).ok_or(CudaError::NOT_SUPPORTED)?;
-        if array.flags & !FLAGS != 0 {
+        let unknown = if COMPRESSED.contains(&array.format) {
+            CudaError::NOT_SUPPORTED
+        } else {
+            CudaError::INVALID_VALUE
+        };
+        let element = element_bytes(array.format, array.channels).ok_or(unknown)?;
+        if array.flags & OTHER_FLAGS != 0 {
             return Err(CudaError::NOT_SUPPORTED);
         }
         let row_bytes = (array.width as u64).checked_mul(element).ok_or(CudaError::INVALID_VALUE)?;

@@ -115,8 +115,11 @@ impl Reservations {
         let reserved = end <= start.saturating_add(*length);
         let before = self.mappings.range(..end).next_back();
         let free = before.is_none_or(|(start, mapping)| start.saturating_add(mapping.bytes) <= base);
-        let inside = offset.checked_add(bytes).is_some_and(|end| end <= allocation.bytes);
-        if !(reserved && free && inside) {
+        // NVIDIA's driver maps from the beginning on only.
+        if offset != 0 || bytes > allocation.bytes {
+            return Err(CudaError::NOT_SUPPORTED);
+        }
+        if !(reserved && free) {
             return Err(CudaError::INVALID_VALUE);
         }
         if self.mappings.len() >= MAX_ENTRIES { Err(CudaError::OUT_OF_MEMORY) } else { Ok(allocation) }

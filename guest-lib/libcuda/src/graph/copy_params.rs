@@ -128,6 +128,9 @@ impl EndPlace {
     fn new(api: Api, end: &End, size: Box3) -> Result<Self, CudaError> {
         let (x, y, z) = (end.x as u64, end.y as u64, end.z as u64);
         if end.memory_type == ARRAY {
+            if end.array == 0 {
+                return Err(CudaError::INVALID_VALUE);
+            }
             let (place, array) = (Place::Device(0), Some(end.array));
             return Ok(Self { place, array, x, y, z, pitch: 0, height: 0 });
         }

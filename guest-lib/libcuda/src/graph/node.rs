@@ -20,7 +20,7 @@ use crate::function_table::Owner;
 use crate::graph::copy_params::CopyParams;
 use crate::graph::params::{
     ConditionalParams, Encoded, Form, HostParams, KernelParams, KernelParamsV1, MemAllocParams, MemsetParams,
-    PAYLOAD_OFFSET, encode, kernel,
+    PAYLOAD_OFFSET, check_general, encode, kernel,
 };
 use crate::graph::wire::{links_in, take};
 use crate::stream_values::BatchParams;
@@ -59,6 +59,9 @@ fn add(
     links: Links,
     (kind, params, form): (u32, HostPtr, Form),
 ) -> Result<(), CudaError> {
+    if kind == NODE_GRAPH && params.address() != 0 && params.as_in::<u64>().get()? == graph {
+        return Err(CudaError::NOT_SUPPORTED);
+    }
     let encoded = encode(api, kind, params, form)?;
     out.check().inspect_err(|_| encoded.forget(api))?;
     let (node, dptr) = add_encoded(api, graph, links, kind, &encoded)?;
@@ -102,6 +105,9 @@ fn add_word(
     out.check()?;
     if word == 0 {
         return Err(CudaError::INVALID_VALUE);
+    }
+    if kind == NODE_GRAPH && word == graph {
+        return Err(CudaError::NOT_SUPPORTED);
     }
     let (node, _) = add_encoded(api, graph, (nodes, None, count), kind, &self::word(api, kind, word))?;
     out.set(node)
@@ -194,7 +200,9 @@ fn get_kernel(api: Api, node: u64) -> Result<KernelParams, CudaError> {
 
 /// The kind in a `CUgraphNodeParams`, and its payload.
 fn payload(params: HostPtr) -> Result<(u32, HostPtr, Form), CudaError> {
-    Ok((params.as_in::<u32>().get()?, params.offset(PAYLOAD_OFFSET), Form::Payload))
+    let kind = params.as_in::<u32>().get()?;
+    check_general(kind, params)?;
+    Ok((kind, params.offset(PAYLOAD_OFFSET), Form::Payload))
 }
 
 entry_points! {

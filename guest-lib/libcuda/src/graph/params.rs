@@ -110,9 +110,42 @@ struct SemaphoreParams {
     count: u32,
 }
 
+/// `CU_MEM_ACCESS_FLAGS_PROT_*`.
+const ACCESS_NONE: u32 = 0;
+const ACCESS_READ: u32 = 1;
+const ACCESS_READ_WRITE: u32 = 3;
+
 /// Where `CUgraphNodeParams` holds the parameters of its kind, and a copy's description in those.
 pub const PAYLOAD_OFFSET: usize = 16;
 const COPY_OFFSET: usize = 16;
+
+/// `CUgraphNodeParams`: its words, the words before the payload, and those of the payload that each kind uses. All
+/// others must be zero.
+const GENERAL_WORDS: usize = 32;
+const PAYLOAD_WORD: usize = 2;
+const fn used_words(kind: u32) -> Option<usize> {
+    Some(match kind {
+        NODE_KERNEL => 9,
+        NODE_MEMCPY => 27,
+        NODE_MEMSET => 6,
+        NODE_HOST | NODE_GRAPH => 2,
+        NODE_EMPTY => 0,
+        NODE_WAIT_EVENT | NODE_EVENT_RECORD | NODE_MEM_FREE => 1,
+        NODE_MEM_ALLOC => 15,
+        NODE_BATCH_MEM_OP | NODE_CONDITIONAL => 4,
+        NODE_SEMAPHORES_SIGNAL | NODE_SEMAPHORES_WAIT => 3,
+        _ => return None,
+    })
+}
+
+/// Refuses a `CUgraphNodeParams` of no kind, or with something where nothing should be.
+pub fn check_general(kind: u32, params: HostPtr) -> Result<(), CudaError> {
+    let used = used_words(kind).ok_or(CudaError::INVALID_VALUE)?;
+    let words = params.as_in::<[u64; GENERAL_WORDS]>().get()?;
+    let reserved = [words[0] >> 32, words[1], if kind == NODE_MEMCPY { words[PAYLOAD_WORD] } else { 0 }];
+    let rest = &words[PAYLOAD_WORD + used..];
+    if reserved.iter().chain(rest).all(|&word| word == 0) { Ok(()) } else { Err(CudaError::INVALID_VALUE) }
+}
 
 /// Parameters ready to cross.
 #[derive(Debug, Default)]
@@ -190,6 +223,9 @@ pub fn encode(api: Api, kind: u32, params: HostPtr, form: Form) -> Result<Encode
         NODE_EMPTY => {}
         NODE_WAIT_EVENT | NODE_EVENT_RECORD => {
             let event = params.as_in::<u64>().get()?;
+            if event == 0 {
+                return Err(CudaError::INVALID_VALUE);
+            }
             if kind == NODE_EVENT_RECORD {
                 // From now on, launches of graphs record it.
                 api.driver.events.remove(event);
@@ -199,15 +235,27 @@ pub fn encode(api: Api, kind: u32, params: HostPtr, form: Form) -> Result<Encode
         NODE_MEM_ALLOC => {
             let params = params.as_in::<MemAllocParams>().get()?;
             // CU_MEM_ALLOCATION_TYPE_PINNED on CU_MEM_LOCATION_TYPE_DEVICE, not to be exported.
-            if (params.allocation_type, params.handle_types, params.location_type) != (1, 0, 1) {
-                return Err(CudaError::INVALID_VALUE);
+            match (params.allocation_type, params.handle_types, params.location_type) {
+                (1, 0, 1) => {}
+                // Exported, or of the host.
+                (1, 1, 1) | (1, 0, 2) => return Err(CudaError::NOT_SUPPORTED),
+                _ => return Err(CudaError::INVALID_VALUE),
             }
-            let device = u32::try_from(params.device).map_err(|_| CudaError::INVALID_DEVICE)?;
+            let device = api.driver.devices.check(params.device).map_err(|_| CudaError::INVALID_VALUE)?;
             for index in 0..params.access_count {
                 // CUmemAccessDesc: kind and number of the location, flags.
-                let [_, location, _] = HostPtr::at_address(params.access).as_in::<[u32; 3]>().at(index)?;
-                if location != device {
-                    return Err(CudaError::NOT_SUPPORTED);
+                match HostPtr::at_address(params.access).as_in::<[u32; 3]>().at(index)? {
+                    [1, location, _] if api.driver.devices.check(location as i32).is_err() => {
+                        return Err(CudaError::INVALID_DEVICE);
+                    }
+                    [1, location, ACCESS_READ_WRITE] if location == device => {}
+                    // The host's access is no part of it.
+                    [2, ..] => {}
+                    // Another device's, or less than all.
+                    [1, _, ACCESS_NONE | ACCESS_READ | ACCESS_READ_WRITE] => {
+                        return Err(CudaError::NOT_SUPPORTED);
+                    }
+                    _ => return Err(CudaError::INVALID_VALUE),
                 }
             }
             put(&MemAllocNode { bytes: params.bytes as u64, device }, bytes)?;

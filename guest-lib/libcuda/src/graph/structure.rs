@@ -60,6 +60,9 @@ fn give_nodes(
 ) -> Result<(), CudaError> {
     count.check()?;
     let list = nodes(api, graph, roots)?;
+    if !nodes_out.is_null() && count.get()? == 0 {
+        return Err(CudaError::INVALID_VALUE);
+    }
     give_list(&list, !nodes_out.is_null(), count, |index, node| nodes_out.set_at(index, node))
 }
 

@@ -96,6 +96,9 @@ entry_points! {
             return Ok(());
         }
         let ranges = &api.driver.memory.ranges;
+        if ranges.host(dptr).is_some_and(|range| range.kind == HostKind::Managed && range.start == dptr) {
+            return Err(CudaError::NOT_SUPPORTED);
+        }
         let known = ranges.device(dptr);
         ranges.remove_device_where(|range| range.start == dptr && range.owner == 0);
         calls::cuMemFreeAsync(&mut api.in_context()?, DevicePtr(dptr), api.stream(hStream)).inspect_err(|_| {

@@ -2,7 +2,7 @@
 
 //! Copies of pitched rectangles and boxes in memory and arrays. Rows of pageable memory cross packed.
 
-use virtio_cuda_client::protocol::{ArrayId, ArrayOrigin, Box3, Extent, StreamId};
+use virtio_cuda_client::protocol::{ArrayId, ArrayOrigin, Box3, Extent, StreamId, element_bytes};
 use virtio_cuda_client::{CudaError, calls};
 
 use crate::entry::Api;
@@ -41,12 +41,24 @@ impl End {
             return Ok(Self::Memory(MemoryEnd::new(api, end, size)?));
         }
         let origin = ArrayOrigin { x: end.x_bytes as u64, y: end.y as u64, z: end.z as u64 };
-        // The device checks the box against the array. Only the sums that are formed here must not overflow.
-        let sums = [origin.y.checked_add(size.height), origin.z.checked_add(size.depth)];
-        if sums.contains(&None) {
+        if end.array == 0 || end.lod != 0 {
             return Err(CudaError::INVALID_VALUE);
         }
-        api.driver.arrays.check(end.array)?;
+        // Before anything is read for a box that does not fit. The device checks it once more.
+        let array = api.driver.arrays.get(end.array)?.descriptor;
+        let fits =
+            |from: u64, length: u64, bound: u64| from.checked_add(length).is_some_and(|end| end <= bound);
+        // Formats of other layouts have no bytes an element: only sums that are formed here must not overflow.
+        let (element, most) = match element_bytes(array.format, array.channels) {
+            Some(element) => (element, [array.height.max(1), array.depth.max(1)]),
+            None => (u64::MAX, [u64::MAX; 2]),
+        };
+        if !fits(origin.x, size.width, array.width.saturating_mul(element))
+            || !fits(origin.y, size.height, most[0])
+            || !fits(origin.z, size.depth, most[1])
+        {
+            return Err(CudaError::INVALID_VALUE);
+        }
         Ok(Self::Array(ArrayEnd { array: ArrayId(end.array), origin }))
     }
 

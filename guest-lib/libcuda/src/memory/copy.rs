@@ -24,7 +24,7 @@ const SMALL_BYTES: usize = 16 << 10;
 /// No program has memory below; Linux keeps it free so that null pointers, also with an offset, are noticed.
 const LOWEST_ADDRESS: u64 = 64 << 10;
 /// Where a program's addresses end.
-const HIGHEST_ADDRESS: u64 = 1 << 47;
+pub const HIGHEST_ADDRESS: u64 = 1 << 47;
 
 /// Where one end of a copy lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,7 +98,17 @@ impl Api {
             Some(range) if range.kind != HostKind::ManagedVariable => {
                 Place::Pinned { host: address, device: range.device_address_of(address) }
             }
-            _ => Place::Pageable(address),
+            _ => self.ordinary_place(address),
+        }
+    }
+
+    /// What no range of host memory holds: device memory where the address can be no other, whatever the program
+    /// calls it (NVIDIA's driver goes by the address, too), else ordinary memory.
+    fn ordinary_place(&self, address: u64) -> Place {
+        if self.driver.memory.claims.owns(address, 1) {
+            Place::Device(address)
+        } else {
+            Place::Pageable(address)
         }
     }
 
@@ -126,7 +136,7 @@ impl Api {
         if known || ranges.device(address).is_some() {
             self.device_place(address)
         } else {
-            Place::Pageable(address)
+            self.ordinary_place(address)
         }
     }
 

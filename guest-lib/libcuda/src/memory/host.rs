@@ -9,6 +9,7 @@ use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{HostPtr, Out};
 use crate::memory::attach::attach;
+use crate::memory::copy::HIGHEST_ADDRESS;
 use crate::memory::ranges::{HostKind, HostRange};
 use crate::memory::window::{PAGE_BYTES, round_up};
 
@@ -106,12 +107,20 @@ fn register(api: Api, start: HostPtr, bytes: usize, flags: u32) -> Result<(), Cu
     let device = api.driver.contexts.device_of(context)?;
     let memory = &api.driver.memory;
     let first = start.address() as u64;
+    if first > HIGHEST_ADDRESS {
+        return Err(CudaError::NOT_SUPPORTED);
+    }
     let end = first.checked_add(bytes as u64).ok_or(CudaError::INVALID_VALUE)?;
     let page_start = first / PAGE_BYTES * PAGE_BYTES;
     let page_bytes = round_up(end)? - page_start;
     let pages = UserMemory { address: page_start as usize, bytes: page_bytes as usize };
-    if memory.ranges.host(first).is_some() || memory.ranges.host(end - 1).is_some() {
-        return Err(CudaError::HOST_MEMORY_ALREADY_REGISTERED);
+    if let Some(range) = memory.ranges.host(first).or_else(|| memory.ranges.host(end - 1)) {
+        let registered = range.kind == HostKind::Registered;
+        let already = CudaError::HOST_MEMORY_ALREADY_REGISTERED;
+        return Err(if registered { already } else { CudaError::INVALID_VALUE });
+    }
+    if end > HIGHEST_ADDRESS {
+        return Err(CudaError::NOT_SUPPORTED);
     }
     let window = memory.window.take(page_bytes)?;
     let transport = api.driver.session.transport();
@@ -145,7 +154,9 @@ fn unregister(api: Api, start: HostPtr) -> Result<(), CudaError> {
     let address = start.address() as u64;
     match api.driver.memory.ranges.host(address) {
         Some(range) if range.kind == HostKind::Registered && range.start == address => {}
-        Some(range) if range.kind == HostKind::Registered => return Err(CudaError::INVALID_VALUE),
+        // CUDA's own memory, of the host or of a device.
+        Some(_) => return Err(CudaError::INVALID_VALUE),
+        _ if api.driver.memory.claims.owns(address, 1) => return Err(CudaError::INVALID_VALUE),
         _ => return Err(CudaError::HOST_MEMORY_NOT_REGISTERED),
     }
     if let Ok(mut call) = api.in_context() {

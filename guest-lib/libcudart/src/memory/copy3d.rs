@@ -9,11 +9,11 @@ use core::ptr;
 
 use super::array;
 use super::copy::{Direction, Order};
-use crate::abi::driver::{CU_MEMORYTYPE_ARRAY, CUDA_MEMCPY3D};
+use crate::abi::driver::{CU_MEMORYTYPE_ARRAY, CU_MEMORYTYPE_HOST, CUDA_MEMCPY3D};
 use crate::abi::shared::{cudaExtent, cudaMemcpy3DParms, cudaPitchedPtr, cudaPos};
 use crate::abi::{CUdeviceptr, cudaArray_t, cudaStream_t};
 use crate::api::load;
-use crate::error::{Result, cudaErrorInvalidValue};
+use crate::error::{Result, cudaErrorInvalidPitchValue, cudaErrorInvalidValue};
 use crate::memory::address;
 use crate::{driver, state};
 
@@ -38,6 +38,7 @@ unsafe fn copy(parameters: *const cudaMemcpy3DParms, order: Order) -> Result {
     if is_empty(&parameters.extent) {
         return Ok(());
     }
+    check(&parameters)?;
     let parameters = to_driver(&parameters)?;
     match order.queue() {
         // SAFETY: the caller's contract.
@@ -87,6 +88,24 @@ impl Side {
             Err(cudaErrorInvalidValue)
         }
     }
+}
+
+/// What the driver does not look at: whether rows are longer than a pitch, and slices higher than the memory's, where
+/// there are several; and whether a source that is an array is called host memory.
+pub fn check(p: &cudaMemcpy3DParms) -> Result {
+    let element = elements(p.srcArray, p.dstArray)?;
+    let width = p.extent.width.saturating_mul(element);
+    for (array, memory) in [(p.srcArray, &p.srcPtr), (p.dstArray, &p.dstPtr)] {
+        if array.is_null() && memory.ptr.is_null() {
+            return Err(cudaErrorInvalidValue);
+        }
+        let low = p.extent.depth > 1 && p.extent.height > memory.ysize;
+        if array.is_null() && (width > memory.pitch || low) {
+            return Err(cudaErrorInvalidPitchValue);
+        }
+    }
+    let is_host = !p.srcArray.is_null() && Direction::of(p.kind)?.source() == CU_MEMORYTYPE_HOST;
+    if is_host { Err(cudaErrorInvalidValue) } else { Ok(()) }
 }
 
 /// The driver's description of a copy. Needs a context when an array takes part.

@@ -4,7 +4,7 @@
 use core::ffi::{c_int, c_void};
 
 use super::copy::Order;
-use super::copy3d::{is_empty, to_driver};
+use super::copy3d::{check, is_empty, to_driver};
 use crate::abi::cudaStream_t;
 use crate::abi::driver::CUDA_MEMCPY3D;
 use crate::abi::shared::{cudaMemcpy3DParms, cudaMemcpy3DPeerParms, cudaMemcpyDeviceToDevice};
@@ -65,6 +65,7 @@ unsafe fn copy(parameters: *const cudaMemcpy3DPeerParms, order: Order) -> Result
         extent: p.extent,
         kind: cudaMemcpyDeviceToDevice,
     };
+    check(&on_device)?;
     let parameters = CUDA_MEMCPY3D { srcContext, dstContext, ..to_driver(&on_device)? };
     match order.queue() {
         // SAFETY: the caller's contract.

@@ -94,6 +94,9 @@ unsafe fn rectangle(
 /// # Safety
 /// `memory` is valid for the box.
 unsafe fn volume(memory: &cudaPitchedPtr, value: c_int, extent: &cudaExtent, order: Order) -> Result {
+    if extent.depth > 1 && extent.height > memory.ysize {
+        return Err(cudaErrorInvalidValue);
+    }
     let (slices, rows) = if extent.depth <= 1 || extent.height == memory.ysize {
         (extent.depth.min(1), extent.height.checked_mul(extent.depth).ok_or(cudaErrorInvalidValue)?)
     } else {

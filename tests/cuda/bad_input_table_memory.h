@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+// Every entry point of the driver API with good arguments: memory.
+#pragma once
+
+#include "bad_input_driver.h"
+
+namespace bad_input {
+
+inline void memory_table() {
+    P(cuDeviceSetMemPool);
+    P(cuDeviceGetMemPool);
+    P(cuDeviceGetDefaultMemPool);
+    P(cuMemGetInfo);
+    P(cuMemAlloc, _, 16);
+    P(cuMemAllocPitch, _, _, 4, 4, 4);
+    P(cuMemFree, memory);
+    P(cuMemGetAddressRange, _, _, memory);
+    P(cuMemAllocHost, _, 16);
+    P(cuMemFreeHost, host);
+    P(cuMemHostAlloc, _, 16, _);
+    P(cuMemHostGetDevicePointer, _, host, _);
+    P(cuMemHostGetFlags, _, host);
+    P(cuMemAllocManaged, _, 16, _);
+    P(cuIpcGetEventHandle);
+    P(cuIpcOpenEventHandle);
+    P(cuIpcGetMemHandle, _, memory);
+    P(cuIpcOpenMemHandle);
+    P(cuIpcCloseMemHandle, memory);
+    P(cuMemHostRegister, host, 16, _);
+    P(cuMemHostUnregister, host);
+    P(cuMemcpy, memory, memory + 4096, 16);
+    P(cuMemcpyPeer, memory, _, memory + 4096, _, 16);
+    P(cuMemcpyHtoD, memory, host, 16);
+    P(cuMemcpyDtoH, _, memory + 4096, 16);
+    P(cuMemcpyDtoD, memory, memory + 4096, 16);
+    P(cuMemcpyDtoA, _, 0, memory + 4096, 16);
+    P(cuMemcpyAtoD, memory, _, 0, 16);
+    P(cuMemcpyHtoA, _, 0, host, 16);
+    P(cuMemcpyAtoH, _, _, 0, 16);
+    P(cuMemcpyAtoA, _, 0, _, 0, 16);
+    P(cuMemcpy2D);
+    P(cuMemcpy2DUnaligned);
+    P(cuMemcpy3D);
+    P(cuMemcpy3DPeer);
+    P(cuMemcpyAsync, memory, memory + 4096, 16, _);
+    P(cuMemcpyPeerAsync, memory, _, memory + 4096, _, 16, _);
+    P(cuMemcpyHtoDAsync, memory, host, 16, _);
+    P(cuMemcpyDtoHAsync, _, memory + 4096, 16, _);
+    P(cuMemcpyDtoDAsync, memory, memory + 4096, 16, _);
+    P(cuMemcpyHtoAAsync, _, 0, host, 16, _);
+    P(cuMemcpyAtoHAsync, _, _, 0, 16, _);
+    P(cuMemcpy2DAsync);
+    P(cuMemcpy3DAsync);
+    P(cuMemcpy3DPeerAsync);
+    P(cuMemcpyBatchAsync, _, _, _, keep(1), _, _, keep(0), _);
+    P(cuMemcpy3DBatchAsync, keep(1), _, _, _);
+    P(cuMemsetD8, memory, _, 16);
+    P(cuMemsetD16, memory, _, 16);
+    P(cuMemsetD32, memory, _, 16);
+    P(cuMemsetD2D8, memory, 64, _, 4, 4);
+    P(cuMemsetD2D16, memory, 64, _, 4, 4);
+    P(cuMemsetD2D32, memory, 64, _, 4, 4);
+    P(cuMemsetD8Async, memory, _, 16, _);
+    P(cuMemsetD16Async, memory, _, 16, _);
+    P(cuMemsetD32Async, memory, _, 16, _);
+    P(cuMemsetD2D8Async, memory, 64, _, 4, 4, _);
+    P(cuMemsetD2D16Async, memory, 64, _, 4, 4, _);
+    P(cuMemsetD2D32Async, memory, 64, _, 4, 4, _);
+    P(cuArrayCreate);
+    P(cuArrayGetDescriptor);
+    P(cuArrayGetSparseProperties);
+    P(cuMipmappedArrayGetSparseProperties);
+    P(cuArrayGetMemoryRequirements);
+    P(cuMipmappedArrayGetMemoryRequirements);
+    P(cuArrayGetPlane);
+    P(cuArrayDestroy);
+    P(cuArray3DCreate);
+    P(cuArray3DGetDescriptor);
+    P(cuMipmappedArrayCreate);
+    P(cuMipmappedArrayGetLevel);
+    P(cuMipmappedArrayDestroy);
+    P(cuMemGetHandleForAddressRange, _, memory, 16, _, _);
+    P(cuMemBatchDecompressAsync, _, keep(1), _, _, _);
+    P(cuMemAddressReserve, _, 16, 16, memory, _);
+    P(cuMemAddressFree, memory, 16);
+    P(cuMemCreate, _, 16, _, _);
+    P(cuMemRelease);
+    P(cuMemMap, memory, 16, 0, _, _);
+    P(cuMemMapArrayAsync, _, keep(1), _);
+    P(cuMemUnmap, memory, 16);
+    P(cuMemSetAccess, memory, 16, _, keep(1));
+    P(cuMemGetAccess, _, _, memory);
+    P(cuMemExportToShareableHandle);
+    P(cuMemImportFromShareableHandle);
+    P(cuMemGetAllocationGranularity);
+    P(cuMemGetAllocationPropertiesFromHandle);
+    P(cuMemRetainAllocationHandle, _, memory);
+    P(cuMemFreeAsync, memory, _);
+    P(cuMemAllocAsync, _, 16, _);
+    P(cuMemPoolTrimTo, _, 16);
+    P(cuMemPoolSetAttribute);
+    P(cuMemPoolGetAttribute);
+    P(cuMemPoolSetAccess, _, _, keep(1));
+    P(cuMemPoolGetAccess);
+    P(cuMemPoolCreate);
+    P(cuMemPoolDestroy);
+    P(cuMemGetDefaultMemPool);
+    P(cuMemGetMemPool);
+    P(cuMemSetMemPool);
+    P(cuMemAllocFromPoolAsync, _, 16, _, _);
+    P(cuMemPoolExportToShareableHandle);
+    P(cuMemPoolImportFromShareableHandle);
+    P(cuMemPoolExportPointer, _, memory);
+    P(cuMemPoolImportPointer);
+    P(cuMulticastCreate);
+    P(cuMulticastAddDevice);
+    P(cuMulticastBindMem, _, 0, _, 0, 16, _);
+    P(cuMulticastBindAddr, _, 0, memory, 16, _);
+    P(cuMulticastUnbind, _, _, 0, 16);
+    P(cuMulticastGetGranularity);
+    P(cuPointerGetAttribute, _, _, memory);
+    P(cuMemPrefetchAsync, memory, 16, _, _, _);
+    P(cuMemAdvise, memory, 16, _, _);
+    P(cuMemPrefetchBatchAsync, _, _, keep(1), _, _, keep(0), _, _);
+    P(cuMemDiscardBatchAsync, _, _, keep(1), _, _);
+    P(cuMemDiscardAndPrefetchBatchAsync, _, _, keep(1), _, _, keep(0), _, _);
+    P(cuMemRangeGetAttribute, _, keep(4), _, memory, 16);
+    P(cuMemRangeGetAttributes, _, _, _, keep(1), memory, 16);
+    P(cuPointerSetAttribute, _, _, memory);
+    P(cuPointerGetAttributes, keep(1), _, _, memory);
+}
+
+}  // namespace bad_input
