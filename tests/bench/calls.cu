@@ -37,7 +37,7 @@ static void idle(const Effort &effort) {
     if (!is_wanted("idle")) return;
     // The stack may look for work for a moment before it goes to sleep, and warms another worker.
     usleep(1200000);
-    Metric metric("idle");
+    Metric metric("idle", 0, true);
     double cpu = cpu_seconds();
     double taken = metric.time(long(1e4 * effort.idle), [&] { usleep(useconds_t(1e6 * effort.idle)); });
     metric.add(100 * (cpu_seconds() - cpu) / taken);

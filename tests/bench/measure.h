@@ -106,10 +106,11 @@ struct Counters {
 // One metric from its first call to its line.
 class Metric {
   public:
-    Metric(const char *name, size_t bytes = 0) : name_(name), bytes_(bytes) {
+    // `alone`: not even the worker is asked for its counters, which would wake it up.
+    Metric(const char *name, size_t bytes = 0, bool alone = false) : name_(name), bytes_(bytes), alone_(alone) {
         printf("{\"begin\":\"%s\"}\n", name);
         fflush(stdout);
-        before_.read_worker();
+        if (!alone_) before_.read_worker();
         before_.read_driver();
         interrupts_ = interrupts();
         waits_ = waits();
@@ -147,7 +148,7 @@ class Metric {
         long waits_now = waits(), interrupts_now = interrupts();
         Counters now;
         now.read_driver();
-        now.read_worker();
+        if (!alone_) now.read_worker();
         double median = quantile(samples_, 0.5), p10 = quantile(samples_, 0.1), p90 = quantile(samples_, 0.9);
         printf("{\"metric\":\"%s\",\"bytes\":%zu,\"unit\":\"%s\",\"median\":%.9g,\"p10\":%.9g,\"p90\":%.9g,"
                "\"samples\":%zu,\"calls\":%ld,\"cpu_us\":%.6g,\"waits\":%.6g",
@@ -187,6 +188,7 @@ class Metric {
 
     std::string name_;
     size_t bytes_;
+    bool alone_;
     std::vector<double> samples_, singles_;
     double cpu_ = 0;
     long cpu_calls_ = 0, calls_ = 0, interrupts_, waits_;
