@@ -3,7 +3,7 @@
 //! driver wait, by half a microsecond to one.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use log::debug;
@@ -22,6 +22,9 @@ const FEW_CORES: usize = 4;
 /// Looks at the word between two at the clock.
 const LOOKS: u32 = 64;
 const PAGE: usize = 4096;
+/// Pages that could not be given back, at most: then there are no new ones.
+const MOST_LEFT: usize = 64;
+static LEFT: AtomicUsize = AtomicUsize::new(0);
 /// `CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED`.
 const NOT_REGISTERED: CudaError = CudaError(713);
 
@@ -83,6 +86,9 @@ struct Page {
 
 impl Page {
     fn new() -> Option<Self> {
+        if LEFT.load(Ordering::Relaxed) >= MOST_LEFT {
+            return None;
+        }
         let (protection, flags) =
             (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
         // SAFETY: a new mapping that replaces nothing.
@@ -131,11 +137,13 @@ impl Page {
 
 impl Drop for Page {
     fn drop(&mut self) {
-        // The GPU may still write to a page that is registered: it stays.
-        if self.registered.is_none() {
-            // SAFETY: the mapping is this value's (invariant).
-            unsafe { libc::munmap(self.base as *mut _, PAGE) };
+        if self.registered.is_some() {
+            // The GPU may still write to it: it stays.
+            LEFT.fetch_add(1, Ordering::Relaxed);
+            return;
         }
+        // SAFETY: the mapping is this value's (invariant).
+        unsafe { libc::munmap(self.base as *mut _, PAGE) };
     }
 }
 
