@@ -185,7 +185,10 @@ int main() {
     REQUIRE(popped == own);
     CHECK_DRIVER(cuCtxGetCurrent(&current));
     REQUIRE(current == primary);
+    // None needs to be current for that.
+    CHECK_DRIVER(cuCtxSetCurrent(nullptr));
     CHECK_DRIVER(cuCtxDestroy(own));
+    CHECK_DRIVER(cuCtxSetCurrent(primary));
 
     // Errors.
     std::printf("free of a bogus address: %d\n", (int)cuMemFree(0x1234));
