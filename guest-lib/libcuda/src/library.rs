@@ -12,7 +12,7 @@ use crate::driver::mint;
 use crate::entry::Api;
 use crate::ffi::{HostPtr, In, Name, Out};
 use crate::function_table::Owner;
-use crate::module::{answer_jit_options, cross, fetch_names, name_bytes, not_empty, read_file};
+use crate::module::{answer_jit_options, cross, fetch_names, name_bytes, not_empty, read_image};
 use crate::module_table::Variable;
 use crate::{entry_points, image};
 
@@ -111,7 +111,7 @@ entry_points! {
         numJitOptions: u32, _libraryOptions: In<i32>, _libraryOptionValues: HostPtr, _numLibraryOptions: u32) {
         library.check()?;
         answer_jit_options(jitOptions, jitOptionsValues, numJitOptions)?;
-        load(api, library, UserMemory::of(&read_file(fileName)?))
+        load(api, library, UserMemory::of(&read_image(fileName)?))
     }
 
     /// Unloads a library.

@@ -103,15 +103,20 @@ pub fn not_empty(name: &Name) -> Result<&CStr, CudaError> {
     if name.is_empty() { Err(CudaError::INVALID_VALUE) } else { Ok(name) }
 }
 
-/// Reads a file of device code. PTX gets the NUL that text in memory has.
+/// Reads a file of device code.
 pub fn read_file(name: Name) -> Result<Vec<u8>, CudaError> {
     let path = not_empty(&name)?.to_str().map_err(|_| CudaError::INVALID_VALUE)?;
-    let mut bytes = fs::read(path).map_err(|error| {
+    fs::read(path).map_err(|error| {
         log::debug!("{path}: {error}");
         // A folder has a size, and nothing to read.
         let is_folder = error.kind() == ErrorKind::IsADirectory;
         if is_folder { CudaError::OUT_OF_MEMORY } else { CudaError::FILE_NOT_FOUND }
-    })?;
+    })
+}
+
+/// Reads a file that is to be loaded. PTX gets the NUL that text in memory has.
+pub fn read_image(name: Name) -> Result<Vec<u8>, CudaError> {
+    let mut bytes = read_file(name)?;
     let is_binary =
         bytes.starts_with(&[0x7f, b'E', b'L', b'F']) || bytes.starts_with(&[0x50, 0xed, 0x55, 0xba]);
     if !is_binary {
@@ -244,7 +249,7 @@ entry_points! {
     /// Loads a file of the guest into the current context.
     call cuModuleLoad(api, module: Out<u64>, fname: Name) {
         module.check()?;
-        load(api, module, UserMemory::of(&read_file(fname)?))
+        load(api, module, UserMemory::of(&read_image(fname)?))
     }
 
     /// How many functions there are.

@@ -435,8 +435,6 @@ driver_functions! {
     unsafe cuLinkCreate_v2 [] (count: c_uint, options: *mut c_uint as *mut CUjit_option, values: *mut *mut c_void) [state: CUlinkState];
     unsafe cuLinkAddData_v2 [] (state: CUlinkState, kind: c_int as CUjitInputType, data: *mut c_void, bytes: usize, name: *const c_char,
         count: c_uint, options: *mut c_uint as *mut CUjit_option, values: *mut *mut c_void) [];
-    unsafe cuLinkAddFile_v2 [] (state: CUlinkState, kind: c_int as CUjitInputType, path: *const c_char,
-        count: c_uint, options: *mut c_uint as *mut CUjit_option, values: *mut *mut c_void) [];
     unsafe cuLinkComplete [] (state: CUlinkState) [image: *mut c_void, bytes: usize];
     safe cuLinkDestroy [] (state: CUlinkState) [];
 

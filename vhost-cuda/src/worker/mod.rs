@@ -34,6 +34,7 @@ mod sharing;
 mod signal;
 mod start;
 mod state;
+mod timers;
 mod window;
 
 use std::os::unix::net::UnixStream;

@@ -17,6 +17,7 @@ use super::output::Output;
 use super::sandbox;
 use super::sharing::Sharing;
 use super::state::{SessionLimits, SessionState};
+use super::timers::late_in_threads_of;
 use super::window::Window;
 use crate::args::WorkerArgs;
 use crate::link::{self, FROM_FAILED, FROM_READY, FromWorker, NAME_BYTES, Ready};
@@ -60,7 +61,7 @@ fn bring_up(args: &WorkerArgs) -> anyhow::Result<(SessionState, Ready)> {
     let window = Window::reserve().context("Cannot reserve the address window (1 TiB at 0x200000000000)")?;
     let library = args.library.display();
     let gpu = Driver::load(&args.library).with_context(|| format!("Cannot load {library}"))?;
-    gpu.cuInit(0).with_context(|| format!("cuInit of {library}"))?;
+    late_in_threads_of(args.emulated, || gpu.cuInit(0)).with_context(|| format!("cuInit of {library}"))?;
     let (driver_version,) = gpu.cuDriverGetVersion().context("cuDriverGetVersion")?;
     let (count,) = gpu.cuDeviceGetCount().context("cuDeviceGetCount")?;
     let device_count = u32::try_from(count).unwrap_or(0);
@@ -97,7 +98,7 @@ fn warm_up(session: &SessionState, announce: Option<u32>) -> anyhow::Result<()> 
     let device = session.device(0)?;
     let meter = announce.and_then(|count| Some((count, Nvml::of(&session.gpu, device)?)));
     let before = meter.as_ref().and_then(|(_, nvml)| nvml.memory());
-    let (raw,) = session.gpu.cuDevicePrimaryCtxRetain(device)?;
+    let (raw,) = late_in_threads_of(session.emulated, || session.gpu.cuDevicePrimaryCtxRetain(device))?;
     session.contexts.lock().primary(device).hold(Some(raw));
     if let (Some((count, nvml)), Some(before)) = (meter, before)
         && let Some(after) = nvml.memory()

@@ -19,7 +19,7 @@ use crate::memory::pieces::HELPERS;
 use crate::memory::routes::{LONG_BYTES, Route};
 use crate::memory::staging::{Queue, Size, Staging};
 
-/// Threads of a copy, at most [`MOST_THREADS`]; 0 turns these copies off.
+/// Threads that move the bytes of a copy, at most [`MOST_THREADS`]; 0 turns these copies off.
 const VARIABLE: &str = "VIRTIO_CUDA_STAGING";
 /// Shorter copies from the device travel in the reply, as those to the device do up to [`INLINE_BYTES`].
 const LEAST_FROM_DEVICE: usize = 16 << 10;
@@ -27,8 +27,11 @@ const LEAST_FROM_DEVICE: usize = 16 << 10;
 const SHARED_BYTES: usize = 2 << 20;
 /// Copies to the device from here on have the longest stagings.
 const LONGEST_BYTES: usize = 32 << 20;
-/// Threads of a copy.
-const MOST_THREADS: usize = 4;
+/// Threads of a copy: those that move bytes, and, where there are cores to spare, one that mostly starts the GPU's copies:
+/// the thread whose copy it is.
+const MOST_THREADS: usize = 8;
+const USUAL_THREADS: usize = 4;
+const MANY_CORES: usize = 8;
 /// Shortest piece.
 const LEAST_PIECE: usize = 64 << 10;
 const PAGE_BYTES: usize = 4096;
@@ -51,7 +54,8 @@ fn threads() -> usize {
     *THREADS.get_or_init(|| {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let wanted = std::env::var(VARIABLE).ok().and_then(|value| value.parse().ok());
-        wanted.unwrap_or(cores).min(MOST_THREADS)
+        let usual = USUAL_THREADS + usize::from(cores >= MANY_CORES);
+        wanted.unwrap_or(cores.min(usual)).min(MOST_THREADS)
     })
 }
 

@@ -6,6 +6,7 @@ use virtio_cuda_protocol::cuda::ContextId;
 use crate::worker::call::CallContext;
 use crate::worker::contexts::Context;
 use crate::worker::gpu::{CuResult, CudaError};
+use crate::worker::timers::late_in_threads_of;
 
 /// Retains the primary context. The driver sees one retain, whatever the guest's count is.
 pub fn cuDevicePrimaryCtxRetain(cx: &mut CallContext<'_>, device: u32, context: ContextId) -> CuResult<()> {
@@ -22,7 +23,7 @@ pub fn cuDevicePrimaryCtxRetain(cx: &mut CallContext<'_>, device: u32, context: 
     contexts.check_new(context)?;
     let raw = match primary.held() {
         Some(raw) => raw,
-        None => cx.gpu().cuDevicePrimaryCtxRetain(device)?.0,
+        None => late_in_threads_of(cx.session.emulated, || cx.gpu().cuDevicePrimaryCtxRetain(device))?.0,
     };
     let primary = contexts.primary(device);
     primary.hold(Some(raw));
@@ -104,7 +105,7 @@ pub fn cuCtxCreate_v2(cx: &mut CallContext<'_>, context: ContextId, flags: u32, 
     let device = cx.session.device(device)?;
     let mut contexts = cx.session.contexts.lock();
     contexts.check_new(context)?;
-    let (raw,) = cx.session.gpu.cuCtxCreate_v2(flags, device)?;
+    let (raw,) = late_in_threads_of(cx.session.emulated, || cx.session.gpu.cuCtxCreate_v2(flags, device))?;
     cx.thread.forget_current();
     // Keeps the thread's stack of contexts flat; if it fails, the next call makes another one current.
     let _ = cx.session.gpu.cuCtxPopCurrent_v2();

@@ -2,9 +2,6 @@
 //! The linker, and modules loaded with options for the compiler.
 
 use std::ffi::{CString, c_int, c_void};
-use std::fs::File;
-use std::io::Write;
-use std::os::fd::{AsRawFd, FromRawFd};
 use std::sync::PoisonError;
 
 use virtio_cuda_protocol::cuda::{JitOptions, LinkId, ModuleId};
@@ -16,10 +13,8 @@ use crate::worker::jit::JitArguments;
 use crate::worker::linker::Link;
 use crate::worker::objects::{Entry, Kind};
 
-/// `CU_JIT_INPUT_LIBRARY`.
-const LIBRARY: u32 = 4;
-/// `CU_JIT_INPUT_*` that are served run from 0 (cubin) to this one. Not NVVM.
-const LAST_INPUT: u32 = LIBRARY;
+/// `CU_JIT_INPUT_*` that are served run from 0 (cubin) to this one, `CU_JIT_INPUT_LIBRARY`. Not NVVM.
+const LAST_INPUT: u32 = 4;
 /// Largest linked image, in bytes: the guest fetches it from a copy that this process keeps.
 const MAX_IMAGE_BYTES: usize = 1 << 30;
 
@@ -77,13 +72,8 @@ pub fn cuLinkAddData_v2(
         return Err(CudaError::INVALID_VALUE);
     }
     let name = CString::new(name).map_err(|_| CudaError::INVALID_VALUE)?;
-    if kind == LIBRARY && !cx.session.emulated {
-        let added = add_library(cx, &link, data, &mut arguments);
-        cx.thread.jit = link.arguments.logs();
-        link.image.clear();
-        return added;
-    }
-    // The NUL is for text that has none; it does not count as data.
+    // The NUL is for text that has none; it does not count as data: at a library with one more byte, NVIDIA's driver 580
+    // frees something twice.
     let bytes = data.len();
     let (name, input) = link.keep(name, [data, &[0]].concat())?;
     let (count, numbers, values) = arguments.as_raw();
@@ -96,25 +86,6 @@ pub fn cuLinkAddData_v2(
     cx.thread.jit = link.arguments.logs();
     link.image.clear();
     added
-}
-
-/// Adds a library by way of a file without a name: from memory, NVIDIA's driver 580 freed something twice in a worker
-/// when it was to add `libcudadevrt.a`.
-fn add_library(cx: &CallContext<'_>, link: &Link, data: &[u8], arguments: &mut JitArguments) -> CuResult<()> {
-    // SAFETY: a plain system call; the new descriptor is owned by `file` alone.
-    let file = unsafe { libc::memfd_create(c"library".as_ptr(), libc::MFD_CLOEXEC) };
-    if file < 0 {
-        return Err(CudaError::OUT_OF_MEMORY);
-    }
-    // SAFETY: as above.
-    let mut file = unsafe { File::from_raw_fd(file) };
-    file.write_all(data).map_err(|_| CudaError::OUT_OF_MEMORY)?;
-    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-    let path = CString::new(path).map_err(|_| CudaError::INVALID_VALUE)?;
-    let (count, numbers, values) = arguments.as_raw();
-    // SAFETY: path, file and options live across the call, after which the driver does not refer to them. The contents
-    // are the guest's: see `cuLinkAddData_v2`.
-    unsafe { cx.gpu().cuLinkAddFile_v2(link.raw(), LIBRARY as c_int, path.as_ptr(), count, numbers, values) }
 }
 
 /// Links.

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Keeps the threads of NVIDIA's driver from waking up while there is nothing to do.
+//!
+//! The thread that it starts with the first context (`cuda-EvtHandlr`) looks around ten times a second, which is all the CPU
+//! time that an idle worker takes, and there is one for each session and each warm worker. What it waits for comes by
+//! descriptors; its timer may be late. A thread's timers are as late as those of the thread that started it were allowed
+//! to be (`prctl(2)`, `PR_SET_TIMERSLACK`).
+
+use libc::c_ulong;
+
+/// How late the timers of threads may be that the driver starts, in nanoseconds.
+const SLACK_NS: c_ulong = 10_000_000_000;
+/// The kernel takes this for a thread's own usual slack.
+const USUAL: c_ulong = 0;
+
+/// Calls `start`, in which NVIDIA's driver may start threads. The emulator, which has no such thread, is left alone: a
+/// worker of it may not ask for this once its sandbox is closed.
+pub fn late_in_threads_of<T>(emulated: bool, start: impl FnOnce() -> T) -> T {
+    if emulated {
+        return start();
+    }
+    set_slack(SLACK_NS);
+    let started = start();
+    set_slack(USUAL);
+    started
+}
+
+fn set_slack(nanoseconds: c_ulong) {
+    // SAFETY: a plain system call about this thread's timers. If it fails, they are as they were.
+    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, nanoseconds) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn slack() -> i32 {
+        // SAFETY: a plain system call that only asks.
+        unsafe { libc::prctl(libc::PR_GET_TIMERSLACK) }
+    }
+
+    #[test]
+    fn only_threads_started_meanwhile_are_late() {
+        let before = slack();
+        let of_thread = || std::thread::spawn(slack).join().expect("asking does not panic");
+        // `PR_GET_TIMERSLACK` answers in an int.
+        assert_eq!(late_in_threads_of(false, of_thread), SLACK_NS as i32);
+        assert_eq!((slack(), of_thread()), (before, before));
+        assert_eq!(late_in_threads_of(true, of_thread), before);
+    }
+}
