@@ -46,11 +46,10 @@ fn prefetch(source: *const u8) {
     use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
     /// The processor's own prefetching ends with each page, so what is needed soon is asked for, …
     const AHEAD: usize = 1024;
-    /// … and, as addresses of scattered pages take long to translate, the next page but one even sooner.
-    const PAGE: usize = 4096;
     let soon = source.wrapping_add(AHEAD).cast();
     // SAFETY: prefetching an address touches no memory.
     unsafe {
+        // … and, as addresses of scattered pages take long to translate, the next page but one even sooner.
         if source.addr() % PAGE < STEP {
             _mm_prefetch::<_MM_HINT_T0>(source.wrapping_add(2 * PAGE).cast());
         }
@@ -102,7 +101,16 @@ unsafe fn copy_avx(from: *const u8, to: *mut u8, bytes: usize) {
     unsafe { copy_steps(from, to, bytes, step) }
 }
 
-/// By whole lines, which is quicker by a fifth where several cores copy.
+/// Bytes of a line of the cache, and of a page.
+#[cfg(target_arch = "x86_64")]
+const LINE: usize = 64;
+#[cfg(target_arch = "x86_64")]
+const PAGE: usize = 4096;
+/// Pages that are copied side by side: while one address is translated, lines of the other pages are under way.
+#[cfg(target_arch = "x86_64")]
+const ABREAST: usize = 4;
+
+/// By whole lines, and of several pages at a time, each quicker by a tenth or two where several cores copy.
 ///
 /// # Safety
 ///
@@ -111,15 +119,31 @@ unsafe fn copy_avx(from: *const u8, to: *mut u8, bytes: usize) {
 #[target_feature(enable = "avx512f")]
 unsafe fn copy_avx512(from: *const u8, to: *mut u8, bytes: usize) {
     use std::arch::x86_64::{__m512i, _mm512_loadu_si512, _mm512_stream_si512};
-    // SAFETY: as `copy_steps` has it: as many bytes at both addresses, the second one aligned.
-    let step = |source: *const u8, target: *mut u8| unsafe {
-        let (source, target) = (source.cast::<__m512i>(), target.cast());
-        let (a, b) = (_mm512_loadu_si512(source), _mm512_loadu_si512(source.add(1)));
-        _mm512_stream_si512(target, a);
-        _mm512_stream_si512(target.add(1), b);
+    // SAFETY: a line of bytes at both addresses, the second one aligned, by the callers below.
+    let line = |source: *const u8, target: *mut u8| unsafe {
+        _mm512_stream_si512(target.cast(), _mm512_loadu_si512(source.cast::<__m512i>()));
     };
-    // SAFETY: by the caller, and the step is one.
-    unsafe { copy_steps(from, to, bytes, step) }
+    let head = to.align_offset(STEP).min(bytes);
+    let blocks = (bytes - head) / (ABREAST * PAGE);
+    // SAFETY: all offsets are below `bytes`; `to + head` is aligned, and what is added to it are multiples of lines. With
+    // a `head` of all bytes there is no block.
+    unsafe {
+        std::ptr::copy_nonoverlapping(from, to, head);
+        for block in 0..blocks {
+            let at = head + block * ABREAST * PAGE;
+            for at in (at..at + PAGE).step_by(LINE) {
+                for at in (at..at + ABREAST * PAGE).step_by(PAGE) {
+                    line(from.add(at), to.add(at));
+                }
+            }
+        }
+        let done = head + blocks * ABREAST * PAGE;
+        let step = |source: *const u8, target: *mut u8| {
+            line(source, target);
+            line(source.wrapping_add(LINE), target.wrapping_add(LINE));
+        };
+        copy_steps(from.add(done), to.add(done), bytes - done, step);
+    }
 }
 
 #[cfg(test)]
@@ -140,10 +164,11 @@ mod tests {
     }
 
     fn check(copy: unsafe fn(*const u8, *mut u8, usize)) {
-        let source: Vec<u8> = (0..8192_u32).map(|at| (at * 31 % 251) as u8).collect();
-        for bytes in [0, 1, 127, 1023, 1024, 1025, 1100, 4096, 5000] {
+        const ROOM: usize = 48 << 10;
+        let source: Vec<u8> = (0..ROOM as u32).map(|at| (at * 31 % 251) as u8).collect();
+        for bytes in [0, 1, 127, 1023, 1024, 1025, 1100, 4096, 5000, 16384, 16385, 40000] {
             for (from, to) in [(0, 0), (1, 0), (0, 1), (13, 77), (64, 127), (5, 128)] {
-                let mut target = vec![0xee_u8; 8192];
+                let mut target = vec![0xee_u8; ROOM];
                 // SAFETY: both buffers are longer than the offsets and lengths above.
                 unsafe { copy(source.as_ptr().add(from), target.as_mut_ptr().add(to), bytes) };
                 fence();

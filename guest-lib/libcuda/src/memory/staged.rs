@@ -140,7 +140,8 @@ impl Plan {
         let (offset, bytes) = self.piece(number);
         let (device, slot_at) = (DevicePtr(self.device + offset as u64), staging.device(slot));
         let (to, from) = if self.to_device { (device, slot_at) } else { (slot_at, device) };
-        staging.start(api, slot, (to, from, bytes), Queue::new(self.stream))
+        let last = number + 1 == self.count();
+        staging.start(api, (slot, last), (to, from, bytes), Queue::new(self.stream))
     }
 
     /// To the device, by the thread whose copy it is. Returns when all pieces are under way.
@@ -157,7 +158,7 @@ impl Plan {
             while opened < crew.count().min(started + crew.slots()) {
                 let slot = opened % crew.slots();
                 if staging.is_pending(slot) {
-                    if crew.waiting() >= self.threads {
+                    if crew.waiting() >= self.threads || !staging.can_settle(slot) {
                         break;
                     }
                     staging.settle(api, slot)?;
@@ -188,8 +189,9 @@ impl Plan {
                 self.start(api, staging, started)?;
                 started += 1;
             }
-            if arrived < started && crew.waiting() < self.threads {
-                staging.settle(api, arrived % crew.slots())?;
+            let slot = arrived % crew.slots();
+            if arrived < started && crew.waiting() < self.threads && staging.can_settle(slot) {
+                staging.settle(api, slot)?;
                 arrived += 1;
                 crew.open(arrived);
             } else if !crew.help_once() {

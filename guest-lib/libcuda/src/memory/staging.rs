@@ -50,6 +50,15 @@ impl Size {
         }
     }
 
+    /// Slots that are waited for together, as that is a way to the device and back: as few as leave the others under way.
+    fn group(self) -> usize {
+        match self {
+            Self::Small => 1,
+            Self::Large => 2,
+            Self::Long => 8,
+        }
+    }
+
     /// Stagings of the size that a context has at most: as many threads copy through them at once.
     fn most(self) -> usize {
         match self {
@@ -73,8 +82,8 @@ impl Queue {
     }
 }
 
-/// Pinned memory in slots, with an event for each. Only copies of one queue are under way in it, so that nobody waits for
-/// what other queues do.
+/// Pinned memory in slots, with an event for each group of them. Only copies of one queue are under way in it, so that
+/// nobody waits for what other queues do, and the GPU is done with them in the order in which they were started.
 #[derive(Debug)]
 pub struct Staging {
     context: u64,
@@ -82,10 +91,14 @@ pub struct Staging {
     /// Where the program has it; inside the address window.
     host: u64,
     attached: Attached,
-    events: Vec<EventId>,
-    /// The GPU may still use the slot: its event was recorded, and nobody has waited for it.
-    pending: Vec<bool>,
-    /// The queue that pending slots are used in, and the slot that was used last.
+    /// By group: its event, and how many copies were started before it was recorded last.
+    events: Vec<(EventId, u64)>,
+    /// By slot: the number of the copy that uses it, from 1.
+    uses: Vec<u64>,
+    /// Copies that were started, and those that the GPU is known to be done with.
+    started: u64,
+    done: u64,
+    /// The queue of the copies that are under way, and the slot of the last one.
     last: Option<(Queue, usize)>,
 }
 
@@ -101,12 +114,13 @@ impl Staging {
         let attached = mapped
             .and_then(|()| attach(api, pages, host, PORTABLE_MAPPED).inspect_err(|_| transport.unmap(pages)));
         let attached = attached.inspect_err(|_| driver.memory.window.give_back(host, bytes))?;
-        let (events, pending) = (Vec::new(), vec![false; size.slots()]);
-        let mut staging = Self { context, size, host, attached, events, pending, last: None };
-        for _ in 0..size.slots() {
+        let (events, uses) = (Vec::new(), vec![0; size.slots()]);
+        let mut staging =
+            Self { context, size, host, attached, events, uses, started: 0, done: 0, last: None };
+        for _ in 0..size.slots() / size.group() {
             let event = EventId(mint());
             calls::cuEventCreate(&mut api.in_context()?.posted(), event, DISABLE_TIMING)?;
-            staging.events.push(event);
+            staging.events.push((event, 0));
         }
         log::debug!("Staging of {bytes} bytes at {host:#x}");
         Ok(staging)
@@ -128,42 +142,54 @@ impl Staging {
 
     /// Whether the GPU may still use the slot.
     pub fn is_pending(&self, slot: usize) -> bool {
-        self.pending[slot]
+        self.uses[slot] > self.done
     }
 
-    /// Starts a copy from or to a slot, in the order of `queue`, for which the staging was taken.
+    /// Whether [`Self::settle`] may be called for the slot.
+    pub fn can_settle(&self, slot: usize) -> bool {
+        !self.is_pending(slot) || self.events[slot / self.size.group()].1 >= self.uses[slot]
+    }
+
+    /// Starts a copy from or to a slot, in the order of `queue`, for which the staging was taken. `last`: no more follow
+    /// soon.
     pub fn start(
         &mut self,
         api: Api,
-        slot: usize,
+        (slot, last): (usize, bool),
         (to, from, bytes): (DevicePtr, DevicePtr, usize),
         queue: Queue,
     ) -> Result<(), CudaError> {
         let stream = queue.stream;
         calls::cuMemcpyAsync(&mut api.in_context()?.posted(), to, from, bytes as u64, stream)?;
-        calls::cuEventRecordWithFlags(&mut api.in_context()?.posted(), self.events[slot], stream, 0)?;
-        self.pending[slot] = true;
+        self.started += 1;
+        self.uses[slot] = self.started;
         self.last = Some((queue, slot));
-        Ok(())
-    }
-
-    /// Waits until the GPU is done with the slot.
-    ///
-    /// Errors: also those of the copies that were started, and of what the device did before.
-    pub fn settle(&mut self, api: Api, slot: usize) -> Result<(), CudaError> {
-        if self.pending[slot] {
-            calls::cuEventSynchronize(&mut api.in_context()?, self.events[slot])?;
-            self.settled(slot);
+        let group = self.size.group();
+        if last || (slot + 1).is_multiple_of(group) {
+            let (event, covers) = &mut self.events[slot / group];
+            calls::cuEventRecordWithFlags(&mut api.in_context()?.posted(), *event, stream, 0)?;
+            *covers = self.started;
         }
         Ok(())
     }
 
-    /// The GPU is done with the slot, and with all of them if it was the last one: they are used in one queue's order.
-    fn settled(&mut self, slot: usize) {
-        self.pending[slot] = false;
-        if self.last.is_some_and(|(_, last)| last == slot) {
+    /// Waits until the GPU is done with the slot, and so with what was started before.
+    ///
+    /// Errors: also those of the copies that were started, and of what the device did before.
+    pub fn settle(&mut self, api: Api, slot: usize) -> Result<(), CudaError> {
+        if self.is_pending(slot) {
+            let (event, covers) = self.events[slot / self.size.group()];
+            calls::cuEventSynchronize(&mut api.in_context()?, event)?;
+            self.settled(covers);
+        }
+        Ok(())
+    }
+
+    /// The GPU is done with the copies up to that number.
+    fn settled(&mut self, number: u64) {
+        self.done = self.done.max(number);
+        if self.done == self.started {
             self.last = None;
-            self.pending.fill(false);
         }
     }
 
@@ -175,10 +201,11 @@ impl Staging {
     /// Whether the GPU is done with all slots.
     fn is_done(&mut self, api: Api) -> bool {
         let Some((_, slot)) = self.last else { return true };
-        let event = self.events[slot];
-        let done = api.in_context().and_then(|mut call| calls::cuEventQuery(&mut call, event)).is_ok();
+        let (event, covers) = self.events[slot / self.size.group()];
+        let done = covers == self.started
+            && api.in_context().and_then(|mut call| calls::cuEventQuery(&mut call, event)).is_ok();
         if done {
-            self.settled(slot);
+            self.settled(covers);
         }
         done
     }
@@ -187,7 +214,7 @@ impl Staging {
 impl Drop for Staging {
     fn drop(&mut self) {
         let Some(driver) = Driver::get() else { return };
-        for event in self.events.drain(..) {
+        for (event, _) in self.events.drain(..) {
             // It ended with its context, or the session is lost.
             let _ = calls::cuEventDestroy_v2(&mut driver.session.call(), event);
         }
