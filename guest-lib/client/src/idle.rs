@@ -2,14 +2,11 @@
 
 //! Whether the device is known to have nothing to do for this process: then waiting for it needs no call.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use virtio_cuda_protocol::cuda::Opcode;
+use virtio_cuda_ring::Outstanding;
 
 /// Calls that may have given the device something to do.
-static CALLS: AtomicU64 = AtomicU64::new(0);
-/// How many of them were over when everything was last waited for.
-static DONE: AtomicU64 = AtomicU64::new(0);
+static CALLS: Outstanding = Outstanding::new();
 
 /// Whether a call that has returned leaves the device without work if it had none before.
 fn leaves_idle(opcode: Opcode) -> bool {
@@ -31,23 +28,23 @@ fn leaves_idle(opcode: Opcode) -> bool {
 /// To be called before each call is sent.
 pub(crate) fn count(opcode: Opcode, posted: bool) {
     if posted || !leaves_idle(opcode) {
-        CALLS.fetch_add(1, Ordering::SeqCst);
+        CALLS.begin();
     }
 }
 
 /// All calls so far, to be taken before one that waits for all work.
 pub fn so_far() -> u64 {
-    CALLS.load(Ordering::SeqCst)
+    CALLS.so_far()
 }
 
 /// What these calls gave the device to do is done.
 pub fn done(so_far: u64) {
-    DONE.fetch_max(so_far, Ordering::SeqCst);
+    CALLS.end(so_far);
 }
 
 /// Whether everything is done. What other threads are calling just now does not count: it may as well come later.
 pub(crate) fn is_idle() -> bool {
-    DONE.load(Ordering::SeqCst) == CALLS.load(Ordering::SeqCst)
+    CALLS.is_none()
 }
 
 #[cfg(test)]

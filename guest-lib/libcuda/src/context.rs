@@ -118,11 +118,11 @@ fn or_current(api: Api, context: u64) -> Result<u64, CudaError> {
 fn synchronize(api: Api, context: u64) -> Result<(), CudaError> {
     if !api.is_idle() {
         let call = &mut api.driver.session.call().context(ContextId(context));
-        let (quiet, idle) = (api.driver.memory.quiet.so_far(), idle::so_far());
+        let (visible, idle) = (api.driver.memory.visible.so_far(), idle::so_far());
         calls::cuCtxSynchronize(call)?;
         // Another context may have work of its own.
         if api.driver.contexts.is_only_one() {
-            api.driver.memory.quiet.done(quiet);
+            api.driver.memory.visible.end(visible);
             idle::done(idle);
         }
     }

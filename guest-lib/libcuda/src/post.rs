@@ -85,35 +85,6 @@ impl ProvenShapes {
     }
 }
 
-/// Whether the GPU may still be doing something that the program could see in memory that both share.
-#[derive(Debug, Default)]
-pub struct Quiet {
-    queued: AtomicU64,
-    done: AtomicU64,
-}
-
-impl Quiet {
-    /// Such work was queued.
-    pub fn queue(&self) {
-        self.queued.fetch_add(1, Ordering::SeqCst);
-    }
-
-    /// All that is queued so far, to be taken before a call that waits for all work.
-    pub fn so_far(&self) -> u64 {
-        self.queued.load(Ordering::SeqCst)
-    }
-
-    /// Everything up to then is done.
-    pub fn done(&self, so_far: u64) {
-        self.done.fetch_max(so_far, Ordering::SeqCst);
-    }
-
-    /// Whether everything is done.
-    pub fn is_quiet(&self) -> bool {
-        self.done.load(Ordering::SeqCst) == self.so_far()
-    }
-}
-
 /// What is known of an event's latest record.
 #[derive(Debug, Default)]
 pub struct Reached {

@@ -39,9 +39,9 @@ fn uuid() -> Option<[u8; 16]> {
     let initialise: unsafe extern "C" fn(c_uint) -> c_int = unsafe { std::mem::transmute(initialise) };
     // SAFETY: as above.
     let get: unsafe extern "C" fn(*mut c_int, c_int) -> c_int = unsafe { std::mem::transmute(get) };
+    type GetUuid = unsafe extern "C" fn(*mut c_void, c_int) -> c_int;
     // SAFETY: as above.
-    let get_uuid: unsafe extern "C" fn(*mut c_void, c_int) -> c_int =
-        unsafe { std::mem::transmute(get_uuid) };
+    let get_uuid: GetUuid = unsafe { std::mem::transmute(get_uuid) };
     let (mut device, mut uuid) = (0, [0_u8; 16]);
     // SAFETY: the flags must be 0, and a second call is none.
     let initialised = unsafe { initialise(0) } == 0;

@@ -18,6 +18,7 @@
 mod consumer;
 pub mod layout;
 mod memory;
+mod outstanding;
 mod producer;
 pub mod streaming;
 mod sync;
@@ -25,4 +26,5 @@ mod sync;
 pub use consumer::{Consumer, Corrupt, Record};
 pub use layout::{Kind, LANE_BYTES, MAX_RECORD_BYTES, MAX_REPLY_BYTES};
 pub use memory::LaneMemory;
+pub use outstanding::Outstanding;
 pub use producer::Producer;

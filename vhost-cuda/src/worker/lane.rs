@@ -12,6 +12,7 @@ use virtio_cuda_ring::{Consumer, Kind, LANE_BYTES, LaneMemory, MAX_REPLY_BYTES, 
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::call::{ThreadState, execute, execute_posted};
+use super::cores;
 use super::executor::{Message, Replies};
 use super::gpu::CudaError;
 use super::state::SessionState;
@@ -22,7 +23,6 @@ use crate::link::{Frame, ToWorker};
 /// wake it up.
 const WATCH: Duration = Duration::from_micros(500);
 const WATCH_FEW_CORES: Duration = Duration::from_micros(20);
-const FEW_CORES: usize = 4;
 /// After a long copy the guest, too, may take longer for its next call: the share of the copy's time to watch, at most
 /// so long.
 const COPY_SHARE: u32 = 4;
@@ -56,8 +56,7 @@ impl Lane {
         // SAFETY: a shared area is mapped, readable and writable, until the process ends (no request takes it
         // away), page aligned, and at least that long.
         let memory = unsafe { LaneMemory::new(area.base as *mut u8) };
-        let few = std::thread::available_parallelism().is_ok_and(|cores| cores.get() < FEW_CORES);
-        let watch = if few { WATCH_FEW_CORES } else { WATCH };
+        let watch = if cores::are_few() { WATCH_FEW_CORES } else { WATCH };
         Some(Self { consumer: Consumer::set_up(memory), contents: Vec::new(), replied: 0, watch })
     }
 

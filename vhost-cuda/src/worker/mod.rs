@@ -8,6 +8,7 @@ mod callbacks;
 mod contexts;
 mod control;
 mod copy;
+mod cores;
 mod dispatch;
 mod exec_callbacks;
 mod executor;

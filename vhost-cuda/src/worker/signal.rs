@@ -2,13 +2,14 @@
 //! A word of this process that the GPU writes once a stream has come so far. To watch it is quicker than to let the
 //! driver wait, by half a microsecond to one.
 
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use log::debug;
 use virtio_cuda_protocol::cuda::Opcode;
+use virtio_cuda_ring::Outstanding;
 
+use super::cores;
 use super::gpu::{CUdeviceptr, CUstream, CuResult, CudaError, Driver, HOST_PORTABLE_MAPPED};
 
 /// 0 or 1: never, or with the emulator, too.
@@ -18,7 +19,6 @@ pub const MOST_BYTES: u64 = 4 << 20;
 /// How long to watch before the driver waits, where there are cores to spare and where not.
 const WATCH: Duration = Duration::from_micros(150);
 const WATCH_FEW_CORES: Duration = Duration::from_micros(20);
-const FEW_CORES: usize = 4;
 /// Looks at the word between two at the clock.
 const LOOKS: u32 = 64;
 const PAGE: usize = 4096;
@@ -37,10 +37,7 @@ pub fn is_wanted(emulated: bool) -> bool {
 /// Work that only the driver's own waiting ends: it prints what device code has left to be printed, and finds that a
 /// capture forbids waiting.
 #[derive(Debug, Default)]
-pub struct Work {
-    begun: AtomicU64,
-    ended: AtomicU64,
-}
+pub struct Work(Outstanding);
 
 impl Work {
     /// To be called before each call; answers what [`Self::end`] gets if the call waits for everything.
@@ -51,17 +48,17 @@ impl Work {
             // Launches, and all that concerns graphs.
             captures || matches!(opcode as u32 >> 8, 5 | 8)
         });
-        if begins { self.begun.fetch_add(1, Ordering::SeqCst) + 1 } else { self.begun.load(Ordering::SeqCst) }
+        if begins { self.0.begin() } else { self.0.so_far() }
     }
 
     /// Everything up to then has ended.
     pub fn end(&self, begun: u64) {
-        self.ended.fetch_max(begun, Ordering::SeqCst);
+        self.0.end(begun);
     }
 
     /// Whether everything has ended.
     pub fn has_ended(&self) -> bool {
-        self.ended.load(Ordering::SeqCst) == self.begun.load(Ordering::SeqCst)
+        self.0.is_none()
     }
 }
 
@@ -177,11 +174,7 @@ impl Signal {
     }
 
     fn arrives(&self) -> bool {
-        static PATIENCE: OnceLock<Duration> = OnceLock::new();
-        let patience = *PATIENCE.get_or_init(|| {
-            let few = std::thread::available_parallelism().is_ok_and(|cores| cores.get() < FEW_CORES);
-            if few { WATCH_FEW_CORES } else { WATCH }
-        });
+        let patience = if cores::are_few() { WATCH_FEW_CORES } else { WATCH };
         let Some(page) = &self.page else { return false };
         let begun = Instant::now();
         loop {

@@ -234,7 +234,7 @@ impl Api {
             Timing::Stream(stream) => self.may_post(stream.0),
             Timing::Wait => {
                 let memory = &self.driver.memory;
-                self.may_post(0) && (memory.quiet.is_quiet() || !memory.ranges.any_host())
+                self.may_post(0) && (memory.visible.is_none() || !memory.ranges.any_host())
             }
         };
         ordered && self.owns(device, bytes)

@@ -28,6 +28,7 @@ pub mod staging;
 pub mod window;
 
 use virtio_cuda_client::CudaError;
+use virtio_cuda_ring::Outstanding;
 
 use crate::driver::Driver;
 use crate::entry::Api;
@@ -41,7 +42,6 @@ use crate::memory::shadow::Shadows;
 use crate::memory::staging::Stagings;
 use crate::memory::window::Window;
 use crate::module_table::Variable;
-use crate::post::Quiet;
 
 /// All that the library knows about memory.
 #[derive(Debug, Default)]
@@ -65,7 +65,7 @@ pub struct Memory {
     /// Small allocations that are made already.
     pub ahead: Ahead,
     /// Work that may change what the program sees.
-    pub quiet: Quiet,
+    pub visible: Outstanding,
 }
 
 impl Memory {

@@ -208,7 +208,7 @@ impl Api {
 
     /// To be called once such work is queued.
     pub fn work_queued(&self) {
-        self.driver.memory.quiet.queue();
+        self.driver.memory.visible.begin();
         self.device_work_queued();
     }
 

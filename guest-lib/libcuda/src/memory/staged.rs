@@ -253,7 +253,7 @@ impl Api {
         };
         let wait = timing == Timing::Wait;
         // What the GPU does before may change the source, where both reach it.
-        let outcome = if wait && to_device && memory.ranges.any_host() && !memory.quiet.is_quiet() {
+        let outcome = if wait && to_device && memory.ranges.any_host() && !memory.visible.is_none() {
             self.wait_for_stream(stream)
         } else {
             Ok(())

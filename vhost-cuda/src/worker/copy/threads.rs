@@ -4,27 +4,23 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use log::debug;
 
+use super::super::cores;
 use super::super::pages::{Cursor, PageList};
 use super::staging::Buffer;
 
 /// How long to watch for the next piece before sleeping, where there are cores to spare: longer than a piece takes,
 /// since waking up can take as long.
 const WATCH: Duration = Duration::from_micros(200);
-const FEW_CORES: usize = 4;
 
 /// Watches for a while until there is something to do.
 fn watch(is_there: impl Fn() -> bool) {
-    static HOW_LONG: OnceLock<Duration> = OnceLock::new();
-    let how_long = *HOW_LONG.get_or_init(|| {
-        let few = thread::available_parallelism().is_ok_and(|cores| cores.get() < FEW_CORES);
-        if few { Duration::ZERO } else { WATCH }
-    });
+    let how_long = if cores::are_few() { Duration::ZERO } else { WATCH };
     let start = Instant::now();
     while !is_there() && start.elapsed() < how_long {
         // The clock and the other side's cache line are looked at now and then.

@@ -273,13 +273,14 @@ pub fn memcpy_wait(
         return cx.gpu().cuStreamSynchronize(stream);
     }
     let held = cx.session.hold([(dst.0, bytes), (src.0, bytes)])?;
+    let signals = cx.may_signal(bytes);
     let mut done = 0;
     let copied = loop {
         let (dst, src) = (dst.0 + done, src.0 + done);
         let piece = held.piece([dst, src], bytes - done);
         // SAFETY: both ranges belong to the session, and stay until the stream was waited for.
         let started = unsafe {
-            if piece == bytes && (stream.is_null() || stream == STREAM_LEGACY) && !cx.may_signal(bytes) {
+            if piece == bytes && (stream.is_null() || stream == STREAM_LEGACY) && !signals {
                 // One call of the driver instead of two; it waits where host memory is concerned.
                 return cx.gpu().cuMemcpy(dst, src, piece as usize);
             }
@@ -291,7 +292,7 @@ pub fn memcpy_wait(
         }
     };
     // After an error, too: pieces before it may be under way.
-    let waited = if copied.is_ok() && cx.may_signal(bytes) {
+    let waited = if copied.is_ok() && signals {
         let epoch = cx.session.contexts.epoch();
         cx.thread.signal.wait(&cx.session.gpu, epoch, stream)
     } else {
