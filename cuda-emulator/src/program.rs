@@ -79,6 +79,18 @@ pub struct Global {
     pub relocations: Vec<Relocation>,
     /// `.attribute(.managed)`: the host reads and writes it too.
     pub managed: bool,
+    /// `.texref` or `.surfref`: no variable for the host, but a name for what it binds. Bound textures and surfaces are
+    /// published under the variable's address ([`crate::texture`]).
+    pub reference: Option<Reference>,
+}
+
+/// What a reference names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reference {
+    /// A texture.
+    Texture,
+    /// A surface.
+    Surface,
 }
 
 /// An initialiser that is an address, known only when the variables have memory.

@@ -191,6 +191,7 @@ pub const CASES: &[Case] = &[
     Case::new("boxes"),
     Case::new("arrays"),
     Case::new("textures"),
+    Case::new("texture_references"),
     Case::new("pools"),
     Case::new("virtual_memory"),
     Case::new("linker"),

@@ -64,7 +64,6 @@ const REFUSED: &[&str] = &[
     "cuGraphAddExternalSemaphoresSignalNode",
     "cuGraphAddExternalSemaphoresWaitNode",
     "cuLibraryGetUnifiedFunction",
-    "cuModuleGetSurfRef",
     "cuStreamBatchMemOp",
     "cuStreamBatchMemOp_ptsz",
     "cuStreamWaitValue32",
@@ -75,7 +74,6 @@ const REFUSED: &[&str] = &[
     "cuStreamWriteValue32_ptsz",
     "cuStreamWriteValue64",
     "cuStreamWriteValue64_ptsz",
-    "cuModuleGetTexRef",
 ];
 
 /// The programs that show what works; others name functions only to misuse them.

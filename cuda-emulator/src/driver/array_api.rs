@@ -12,9 +12,9 @@ use super::result::{CUresult, CuResult};
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct ArrayDescriptor {
-    size: [usize; 2],
-    format: u32,
-    channels: u32,
+    pub(super) size: [usize; 2],
+    pub(super) format: u32,
+    pub(super) channels: u32,
 }
 
 /// CUDA_ARRAY_MEMORY_REQUIREMENTS

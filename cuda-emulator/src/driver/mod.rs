@@ -49,6 +49,8 @@ mod pool;
 mod proc_address;
 mod profiler;
 mod queue;
+mod reference;
+mod reference_api;
 mod result;
 mod shared_pool;
 mod stream;

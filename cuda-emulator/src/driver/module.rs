@@ -14,6 +14,7 @@ use super::function::{self, CUfunction, Function, Home};
 use super::handle::{Handle, Registry};
 use super::image::{self, Image, JitOptions};
 use super::library;
+use super::reference::{CUsurfref, CUtexref, References};
 use super::result::{CUresult, CuResult};
 use crate::memory::RangeKind;
 
@@ -35,6 +36,7 @@ pub struct Module {
     /// Which of them another owner frees.
     borrowed: HashMap<usize, CUdeviceptr>,
     functions: Mutex<HashMap<String, CUfunction>>,
+    references: References,
     /// Belongs to a library: cuModuleUnload refuses it.
     of_library: bool,
 }
@@ -72,8 +74,17 @@ impl Module {
         }
         let handle = Handle::mint();
         let context = Arc::downgrade(context);
-        let functions = Mutex::default();
-        let module = Arc::new(Module { handle, context, image, addresses, borrowed, functions, of_library });
+        let (functions, references) = Default::default();
+        let module = Arc::new(Module {
+            handle,
+            context,
+            image,
+            addresses,
+            borrowed,
+            functions,
+            references,
+            of_library,
+        });
         MODULES.insert(handle, Arc::clone(&module));
         Ok(module)
     }
@@ -85,6 +96,7 @@ impl Module {
         if let Some(context) = self.context.upgrade() {
             context.wait_idle();
             context.flush_printf();
+            self.references.forget();
             free(&context, &self.addresses, &self.borrowed);
         }
     }
@@ -110,7 +122,12 @@ impl Module {
 
     /// The address and size of a variable.
     pub(super) fn variable(&self, name: &str) -> CuResult<(CUdeviceptr, usize)> {
-        let index = self.image.program.globals.iter().position(|global| global.name == name);
+        let index = self
+            .image
+            .program
+            .globals
+            .iter()
+            .position(|global| global.name == name && global.reference.is_none());
         let index = index.ok_or(CUresult::CUDA_ERROR_NOT_FOUND)?;
         Ok((self.addresses[index], self.image.program.globals[index].bytes as usize))
     }
@@ -127,6 +144,7 @@ fn free(context: &Context, addresses: &[CUdeviceptr], borrowed: &HashMap<usize, 
 pub(super) fn forget_modules(context: &Context) {
     for module in MODULES.remove_where(|module| std::ptr::eq(module.context.as_ptr(), context)) {
         module.forget_functions();
+        module.references.forget();
     }
     library::forget_modules_of(context.id);
 }
@@ -229,12 +247,18 @@ fn module_get_global(out: Out<CUdeviceptr>, bytes: Out<usize>, handle: CUmodule,
     Ok(())
 }
 
-/// No module has texture or surface references: compilers of CUDA 13 make none.
-fn module_get_reference(out: Out<*mut c_void>, handle: CUmodule, name: Text) -> CuResult<()> {
+fn module_get_texture(out: Out<CUtexref>, handle: CUmodule, name: Text) -> CuResult<()> {
     out.check()?;
-    find(handle)?;
-    name.name()?;
-    Err(CUresult::CUDA_ERROR_NOT_FOUND)
+    let module = find(handle)?;
+    out.set(module.references.texture(&module, &name.name()?)?);
+    Ok(())
+}
+
+fn module_get_surface(out: Out<CUsurfref>, handle: CUmodule, name: Text) -> CuResult<()> {
+    out.check()?;
+    let module = find(handle)?;
+    out.set(module.references.surface(&module, &name.name()?)?);
+    Ok(())
 }
 
 fn module_get_loading_mode(mode: Out<u32>) -> CuResult<()> {
@@ -244,8 +268,8 @@ fn module_get_loading_mode(mode: Out<u32>) -> CuResult<()> {
 }
 
 super::ffi::entries! { after_init
-    cuModuleGetTexRef => module_get_reference(out: Out<*mut c_void>, module: CUmodule, name: Text);
-    cuModuleGetSurfRef => module_get_reference(out: Out<*mut c_void>, module: CUmodule, name: Text);
+    cuModuleGetTexRef => module_get_texture(out: Out<CUtexref>, module: CUmodule, name: Text);
+    cuModuleGetSurfRef => module_get_surface(out: Out<CUsurfref>, module: CUmodule, name: Text);
     cuModuleLoad => module_load(out: Out<CUmodule>, path: Text);
     cuModuleLoadData => module_load_data(out: Out<CUmodule>, image: *const c_void);
     cuModuleLoadDataEx => module_load_data_ex(

@@ -26,15 +26,15 @@ pub struct TextureObject {
 
 /// CUresourcetype
 pub(super) const RESOURCE_ARRAY: u32 = 0;
-const RESOURCE_MIPMAPPED_ARRAY: u32 = 1;
-const RESOURCE_LINEAR: u32 = 2;
-const RESOURCE_PITCH_2D: u32 = 3;
+pub(super) const RESOURCE_MIPMAPPED_ARRAY: u32 = 1;
+pub(super) const RESOURCE_LINEAR: u32 = 2;
+pub(super) const RESOURCE_PITCH_2D: u32 = 3;
 /// CU_TRSF_*
 const READ_AS_INTEGER: u32 = 1;
 const NORMALIZED_COORDINATES: u32 = 2;
 const SRGB: u32 = 0x10;
 /// With CU_TRSF_DISABLE_TRILINEAR_OPTIMIZATION and CU_TRSF_SEAMLESS_CUBEMAP.
-const FLAGS: u32 = 0x73;
+pub(super) const FLAGS: u32 = 0x73;
 /// Most texels of a buffer, CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_LINEAR_WIDTH.
 const MAX_LINEAR: u64 = 1 << 28;
 
@@ -54,14 +54,14 @@ pub struct ResourceDescriptor {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct TextureDescriptor {
-    address: [u32; 3],
-    filter: u32,
-    flags: u32,
-    max_anisotropy: u32,
-    mipmap_filter: u32,
-    level_bias: f32,
-    level_clamp: [f32; 2],
-    border: [f32; 4],
+    pub(super) address: [u32; 3],
+    pub(super) filter: u32,
+    pub(super) flags: u32,
+    pub(super) max_anisotropy: u32,
+    pub(super) mipmap_filter: u32,
+    pub(super) level_bias: f32,
+    pub(super) level_clamp: [f32; 2],
+    pub(super) border: [f32; 4],
     reserved: [i32; 12],
 }
 
@@ -82,7 +82,31 @@ pub struct ViewDescriptor {
 const _: () = assert!(size_of::<ResourceDescriptor>() == 144 && size_of::<TextureDescriptor>() == 104);
 const _: () = assert!(size_of::<ViewDescriptor>() == 112);
 
+impl ResourceDescriptor {
+    /// A resource of a kind, by the words of its union.
+    pub(super) fn new(kind: u32, words: [u64; 5]) -> ResourceDescriptor {
+        let mut body = [0; 16];
+        body[..words.len()].copy_from_slice(&words);
+        ResourceDescriptor { kind, pad: 0, body, flags: 0, pad2: 0 }
+    }
+}
+
 impl TextureDescriptor {
+    /// What a texture reference begins with.
+    pub(super) fn of_reference() -> TextureDescriptor {
+        TextureDescriptor {
+            address: [1; 3],
+            filter: 0,
+            flags: 0,
+            max_anisotropy: 0,
+            mipmap_filter: 0,
+            level_bias: 0.0,
+            level_clamp: [0.0; 2],
+            border: [0.0; 4],
+            reserved: [0; 12],
+        }
+    }
+
     fn sampler(&self) -> CuResult<Sampler> {
         let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
         let mode = |mode| {
@@ -162,7 +186,13 @@ fn of_memory(resource: &ResourceDescriptor, sampler: Sampler) -> CuResult<Textur
     if range.holds(address, bytes) { Ok(texture) } else { Err(invalid) }
 }
 
-fn make(
+/// Whether linear or pitched memory can be a texture.
+pub(super) fn check_memory(resource: &ResourceDescriptor) -> CuResult<()> {
+    of_memory(resource, Sampler::default()).map(drop)
+}
+
+/// The texture that is made of a resource.
+pub(super) fn make(
     resource: &ResourceDescriptor,
     texture: &TextureDescriptor,
     view: Option<&ViewDescriptor>,

@@ -95,6 +95,7 @@ impl<'a> Linker<'a> {
             init: Vec::new(),
             relocations: Vec::new(),
             managed: variable.managed,
+            reference: variable.reference,
         });
         let index = self.globals.len() - 1;
         if variable.initializer.is_some() {

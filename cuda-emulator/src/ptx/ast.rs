@@ -2,6 +2,7 @@
 //! The syntax tree. It borrows every name from the text.
 
 use super::types::{StateSpace, Type};
+use crate::program::Reference;
 
 /// A module.
 #[derive(Debug, Default)]
@@ -49,6 +50,8 @@ pub(crate) struct Variable<'a> {
     pub(crate) dimensions: Vec<Option<u64>>,
     pub(crate) initializer: Option<Initializer<'a>>,
     pub(crate) managed: bool,
+    /// `.texref` or `.surfref`.
+    pub(crate) reference: Option<Reference>,
     /// `.reg` in a signature: the function has it in a register of this name.
     pub(crate) in_register: bool,
     pub(crate) line: u32,

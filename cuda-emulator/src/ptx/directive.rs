@@ -6,7 +6,7 @@ use super::cursor::Cursor;
 use super::initializer::initializer;
 use super::types::{StateSpace, Type};
 use super::{syntax, unsupported};
-use crate::program::LoadError;
+use crate::program::{LoadError, Reference};
 
 /// Registers that one `.reg %r<n>` may declare; nvcc's largest kernels have a few ten thousand.
 const MAX_REGISTERS: u64 = 1 << 20;
@@ -52,6 +52,9 @@ pub(super) fn variables<'a>(
     loop {
         let mut variable = declarator(cursor, &prefix)?;
         if cursor.take(b'=') {
+            if variable.reference.is_some() {
+                return Err(unsupported(variable.line, "a reference with attributes of its own"));
+            }
             variable.initializer = Some(cursor.nested(initializer)?);
         }
         list.push(variable);
@@ -106,6 +109,7 @@ fn prefix<'a>(
     let mut align = None;
     let mut vector = 1;
     let mut managed = false;
+    let mut reference = None;
     let kind = loop {
         let word = cursor.word("a type")?;
         match word {
@@ -113,6 +117,11 @@ fn prefix<'a>(
             ".v2" => vector = 2,
             ".v4" => vector = 4,
             ".attribute" => managed |= attribute(cursor)?,
+            // Its address is its name: what is bound to it is found by that.
+            ".texref" | ".surfref" if space == StateSpace::Global => {
+                reference = Some(if word == ".texref" { Reference::Texture } else { Reference::Surface });
+                break Type::B64;
+            }
             _ => match word.strip_prefix('.').and_then(Type::from_name) {
                 Some(kind) if kind != Type::Pred => break kind,
                 _ => return Err(unsupported(line, format!("unsupported variable type `{word}`"))),
@@ -140,6 +149,7 @@ fn prefix<'a>(
         dimensions: Vec::new(),
         initializer: None,
         managed,
+        reference,
         in_register: false,
         line,
     })
@@ -150,6 +160,9 @@ fn declarator<'a>(cursor: &mut Cursor<'_, 'a>, prefix: &Variable<'a>) -> Result<
     variable.line = cursor.line();
     variable.name = cursor.word("a name")?;
     while cursor.take(b'[') {
+        if variable.reference.is_some() {
+            return Err(unsupported(variable.line, "an array of references"));
+        }
         if cursor.take(b']') {
             variable.dimensions.push(None);
             continue;

@@ -22,6 +22,13 @@ pub struct ArrayDescriptor2D {
 }
 const _: () = assert!(size_of::<ArrayDescriptor2D>() == 24);
 
+impl ArrayDescriptor2D {
+    /// Width and height, format, channels.
+    pub fn parts(&self) -> ([u64; 2], u32, u32) {
+        ([self.width as u64, self.height as u64], self.format, self.channels)
+    }
+}
+
 /// `CUDA_ARRAY3D_DESCRIPTOR`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]

@@ -42,6 +42,7 @@ mod pool;
 mod post;
 mod private_tables;
 mod proc_address;
+mod reference;
 mod results;
 mod states;
 mod stream;
@@ -88,6 +89,7 @@ fn all_entry_points() -> impl Iterator<Item = &'static entry::EntryPoint> {
         peer::ENTRY_POINTS,
         pool::ENTRY_POINTS,
         proc_address::ENTRY_POINTS,
+        reference::ENTRY_POINTS,
         results::ENTRY_POINTS,
         stream::ENTRY_POINTS,
         tensor_map::ENTRY_POINTS,

@@ -126,6 +126,7 @@ entry_points! {
             api.driver.modules.remove(module)?;
             api.driver.functions.remove_of(Owner::Module(module));
             api.driver.memory.remove_variables(module);
+            api.driver.textures.references.forget_module(module);
         }
         Ok(())
     }

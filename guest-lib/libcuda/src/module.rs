@@ -223,13 +223,6 @@ impl Api {
     }
 }
 
-fn get_reference(api: Api, out: Out<u64>, module: u64, name: Name) -> Result<(), CudaError> {
-    out.check()?;
-    api.driver.modules.with(module, |_| ())?;
-    not_empty(&name)?;
-    Err(CudaError::NOT_FOUND)
-}
-
 entry_points! {
     /// Loads an image into the current context.
     call cuModuleLoadData(api, module: Out<u64>, image: HostPtr) {
@@ -267,16 +260,6 @@ entry_points! {
         Ok(())
     }
 
-    /// No module has references to textures: compilers of CUDA 13 make none.
-    call cuModuleGetTexRef(api, pTexRef: Out<u64>, hmod: u64, name: Name) {
-        get_reference(api, pTexRef, hmod, name)
-    }
-
-    /// No module has references to surfaces either.
-    call cuModuleGetSurfRef(api, pSurfRef: Out<u64>, hmod: u64, name: Name) {
-        get_reference(api, pSurfRef, hmod, name)
-    }
-
     /// Unloads a module.
     call cuModuleUnload(api, hmod: u64) {
         api.driver.modules.with(hmod, |_| ())?;
@@ -284,6 +267,7 @@ entry_points! {
         api.driver.modules.remove(hmod)?;
         api.driver.functions.remove_of(Owner::Module(hmod));
         api.driver.memory.remove_variables(hmod);
+        api.driver.textures.references.forget_module(hmod);
         Ok(())
     }
 

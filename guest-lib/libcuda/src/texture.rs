@@ -11,6 +11,7 @@ use virtio_cuda_client::{CudaError, calls};
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{In, Out};
+use crate::reference::References;
 
 /// `CU_RESOURCE_TYPE_*`.
 const ARRAY: u32 = 0;
@@ -139,6 +140,8 @@ pub struct Textures {
     textures: Mutex<HashMap<u64, TextureObject>>,
     /// To context and resource.
     surfaces: Mutex<HashMap<u64, (u64, Resource)>>,
+    /// Texture and surface references.
+    pub references: References,
 }
 
 impl Textures {
@@ -158,6 +161,7 @@ impl Textures {
     pub fn forget_context(&self, context: u64) {
         self.textures().retain(|_, texture| texture.context != context);
         self.surfaces().retain(|_, (of, _)| *of != context);
+        self.references.forget_context(context);
     }
 }
 

@@ -51,6 +51,10 @@ handles! {
     ArrayId;
     /// `CUmipmappedArray`.
     MipmappedArrayId;
+    /// `CUtexref`.
+    TexRefId;
+    /// `CUsurfref`.
+    SurfRefId;
     /// `CUmemGenericAllocationHandle`.
     AllocationId;
     /// `CUlinkState`.

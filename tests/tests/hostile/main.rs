@@ -9,6 +9,7 @@ mod contents;
 mod floods;
 mod graphs;
 mod lanes;
+mod references;
 mod requests;
 mod sandbox;
 
@@ -22,6 +23,7 @@ use vhost_cuda_tests::suite::{self, Kit, Suite};
 fn main() -> ExitCode {
     suite::run("hostile", |suite| {
         chains::collect(suite);
+        references::collect(suite);
         requests::collect(suite);
         calls::collect(suite);
         graphs::collect(suite);

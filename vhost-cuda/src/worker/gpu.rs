@@ -21,24 +21,25 @@ use std::path::Path;
 
 use cudarc::driver::sys;
 use cudarc::driver::sys::{
-    CUDA_ARRAY_MEMORY_REQUIREMENTS, CUDA_ARRAY3D_DESCRIPTOR, CUDA_BATCH_MEM_OP_NODE_PARAMS,
-    CUDA_GRAPH_INSTANTIATE_PARAMS, CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS,
-    CUDA_MEM_ALLOC_NODE_PARAMS, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUDA_RESOURCE_DESC,
-    CUDA_RESOURCE_VIEW_DESC, CUDA_TEXTURE_DESC, CUarray_format, CUdevResource, CUdevResourceType,
-    CUdevice_P2PAttribute, CUdevice_attribute, CUfunc_cache, CUfunction_attribute, CUgraphEdgeData,
-    CUgraphExecUpdateResultInfo, CUgraphMem_attribute, CUgraphNodeParams, CUgraphNodeType, CUhostFn,
-    CUjit_option, CUjitInputType, CUlaunchAttributeID, CUlaunchAttributeValue, CUlibraryOption, CUlimit,
-    CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationGranularity_flags, CUmemAllocationHandleType,
-    CUmemAllocationProp, CUmemLocation, CUmemPool_attribute, CUmemPoolProps, CUmemorytype,
-    CUoccupancyB2DSize, CUpointer_attribute, CUstreamBatchMemOpParams, CUstreamCallback, CUstreamCaptureMode,
-    CUstreamCaptureStatus, CUtensorMap, CUtensorMapDataType, CUtensorMapFloatOOBfill,
-    CUtensorMapIm2ColWideMode, CUtensorMapInterleave, CUtensorMapL2promotion, CUtensorMapSwizzle,
+    CUDA_ARRAY_DESCRIPTOR, CUDA_ARRAY_MEMORY_REQUIREMENTS, CUDA_ARRAY3D_DESCRIPTOR,
+    CUDA_BATCH_MEM_OP_NODE_PARAMS, CUDA_GRAPH_INSTANTIATE_PARAMS, CUDA_HOST_NODE_PARAMS,
+    CUDA_KERNEL_NODE_PARAMS, CUDA_MEM_ALLOC_NODE_PARAMS, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS,
+    CUDA_RESOURCE_DESC, CUDA_RESOURCE_VIEW_DESC, CUDA_TEXTURE_DESC, CUaddress_mode, CUarray_format,
+    CUdevResource, CUdevResourceType, CUdevice_P2PAttribute, CUdevice_attribute, CUfilter_mode, CUfunc_cache,
+    CUfunction_attribute, CUgraphEdgeData, CUgraphExecUpdateResultInfo, CUgraphMem_attribute,
+    CUgraphNodeParams, CUgraphNodeType, CUhostFn, CUjit_option, CUjitInputType, CUlaunchAttributeID,
+    CUlaunchAttributeValue, CUlibraryOption, CUlimit, CUmemAccess_flags, CUmemAccessDesc,
+    CUmemAllocationGranularity_flags, CUmemAllocationHandleType, CUmemAllocationProp, CUmemLocation,
+    CUmemPool_attribute, CUmemPoolProps, CUmemorytype, CUoccupancyB2DSize, CUpointer_attribute,
+    CUstreamBatchMemOpParams, CUstreamCallback, CUstreamCaptureMode, CUstreamCaptureStatus, CUtensorMap,
+    CUtensorMapDataType, CUtensorMapFloatOOBfill, CUtensorMapIm2ColWideMode, CUtensorMapInterleave,
+    CUtensorMapL2promotion, CUtensorMapSwizzle,
 };
 pub use cudarc::driver::sys::{
     CUarray, CUcontext, CUdevResourceDesc, CUdevice, CUdeviceptr, CUevent, CUfunction, CUgraph, CUgraphExec,
     CUgraphNode, CUgreenCtx, CUipcEventHandle, CUipcMemHandle, CUkernel, CUlaunchConfig, CUlibrary,
     CUlinkState, CUmemGenericAllocationHandle, CUmemPoolPtrExportData, CUmemoryPool, CUmipmappedArray,
-    CUmodule, CUstream, CUsurfObject, CUtexObject, CUuserObject, CUuuid,
+    CUmodule, CUstream, CUsurfObject, CUsurfref, CUtexObject, CUtexref, CUuserObject, CUuuid,
 };
 pub use graph::{AttributeValue, Links, NodeParameters, StreamFunction, with_capture_relaxed};
 use libloading::os::unix::{Library, RTLD_LAZY, RTLD_LOCAL};
@@ -48,7 +49,7 @@ mod raw;
 
 pub use raw::{
     RawAccess, RawAllocation, RawArray, RawDevResource, RawLocation, RawPool, RawRequirements, RawResource,
-    RawTensorMap, RawTexture, RawView,
+    RawRows, RawTensorMap, RawTexture, RawView,
 };
 
 /// A `CUresult` other than success.
@@ -387,6 +388,39 @@ driver_functions! {
     unsafe cuSurfObjectCreate [object: CUsurfObject] (resource: *const RawResource as *const CUDA_RESOURCE_DESC) [];
     safe cuSurfObjectDestroy [] (object: CUsurfObject) [];
     safe cuDeviceGetTexture1DLinearMaxWidth [elements: usize] (format: c_int as CUarray_format, channels: c_uint, device: CUdevice) [];
+
+    unsafe cuModuleGetTexRef [reference: CUtexref] (module: CUmodule, name: *const c_char) [];
+    unsafe cuModuleGetSurfRef [reference: CUsurfref] (module: CUmodule, name: *const c_char) [];
+    safe cuTexRefCreate [reference: CUtexref] () [];
+    safe cuTexRefDestroy [] (reference: CUtexref) [];
+    safe cuTexRefSetArray [] (reference: CUtexref, array: CUarray, flags: c_uint) [];
+    safe cuTexRefSetMipmappedArray [] (reference: CUtexref, mipmap: CUmipmappedArray, flags: c_uint) [];
+    unsafe cuTexRefSetAddress_v2 [] (offset: *mut usize, reference: CUtexref, dptr: CUdeviceptr, bytes: usize) [];
+    unsafe cuTexRefSetAddress2D_v3 [] (reference: CUtexref, rows: *const RawRows as *const CUDA_ARRAY_DESCRIPTOR, dptr: CUdeviceptr, pitch: usize) [];
+    safe cuTexRefSetFormat [] (reference: CUtexref, format: c_int as CUarray_format, channels: c_int) [];
+    safe cuTexRefSetAddressMode [] (reference: CUtexref, dimension: c_int, mode: c_int as CUaddress_mode) [];
+    safe cuTexRefSetFilterMode [] (reference: CUtexref, mode: c_int as CUfilter_mode) [];
+    safe cuTexRefSetMipmapFilterMode [] (reference: CUtexref, mode: c_int as CUfilter_mode) [];
+    safe cuTexRefSetMipmapLevelBias [] (reference: CUtexref, bias: f32) [];
+    safe cuTexRefSetMipmapLevelClamp [] (reference: CUtexref, least: f32, greatest: f32) [];
+    safe cuTexRefSetMaxAnisotropy [] (reference: CUtexref, most: c_uint) [];
+    unsafe cuTexRefSetBorderColor [] (reference: CUtexref, color: *mut f32) [];
+    safe cuTexRefSetFlags [] (reference: CUtexref, flags: c_uint) [];
+    safe cuTexRefGetAddress_v2 [dptr: CUdeviceptr] (reference: CUtexref) [];
+    safe cuTexRefGetArray [array: CUarray] (reference: CUtexref) [];
+    safe cuTexRefGetMipmappedArray [mipmap: CUmipmappedArray] (reference: CUtexref) [];
+    safe cuTexRefGetAddressMode [mode: c_int as CUaddress_mode] (reference: CUtexref, dimension: c_int) [];
+    safe cuTexRefGetFilterMode [mode: c_int as CUfilter_mode] (reference: CUtexref) [];
+    safe cuTexRefGetFormat [format: c_int as CUarray_format, channels: c_int] (reference: CUtexref) [];
+    safe cuTexRefGetMipmapFilterMode [mode: c_int as CUfilter_mode] (reference: CUtexref) [];
+    safe cuTexRefGetMipmapLevelBias [bias: f32] (reference: CUtexref) [];
+    safe cuTexRefGetMipmapLevelClamp [least: f32, greatest: f32] (reference: CUtexref) [];
+    safe cuTexRefGetMaxAnisotropy [most: c_int] (reference: CUtexref) [];
+    unsafe cuTexRefGetBorderColor [] (color: *mut f32, reference: CUtexref) [];
+    safe cuTexRefGetFlags [flags: c_uint] (reference: CUtexref) [];
+    safe cuSurfRefSetArray [] (reference: CUsurfref, array: CUarray, flags: c_uint) [];
+    safe cuSurfRefGetArray [array: CUarray] (reference: CUsurfref) [];
+    safe cuParamSetTexRef [] (function: CUfunction, unit: c_int, reference: CUtexref) [];
 
     unsafe cuTensorMapEncodeTiled [] (map: *mut RawTensorMap as *mut CUtensorMap, data_type: c_int as CUtensorMapDataType, rank: c_uint,
         address: *mut c_void, dims: *const u64, strides: *const u64, box_dim: *const c_uint, element_strides: *const c_uint,

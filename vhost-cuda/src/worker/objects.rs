@@ -138,6 +138,10 @@ pub struct Objects {
     pub textures: Values,
     /// Surface objects.
     pub surfaces: Values,
+    /// Texture references; a module's have an owner.
+    pub texture_references: Table,
+    /// Surface references; their owners are modules.
+    pub surface_references: Table,
     /// User objects of graphs.
     pub user_objects: Table,
     /// What describes resources for green contexts. The driver never destroys them.
@@ -181,10 +185,25 @@ impl Values {
 }
 
 impl Objects {
+    /// Forgets the references of modules that are gone.
+    pub fn forget_references(&self) {
+        for table in [&self.texture_references, &self.surface_references] {
+            table.forget(|entry| entry.owner != 0 && self.modules.get(entry.owner).is_err());
+        }
+    }
+
     /// Forgets what a context took with it.
     pub fn forget_context(&self, context: u64) {
-        let tables =
-            [&self.streams, &self.events, &self.modules, &self.functions, &self.arrays, &self.mipmaps];
+        let tables = [
+            &self.streams,
+            &self.events,
+            &self.modules,
+            &self.functions,
+            &self.arrays,
+            &self.mipmaps,
+            &self.texture_references,
+            &self.surface_references,
+        ];
         for table in tables {
             table.forget(|entry| entry.context == context);
         }

@@ -3,12 +3,12 @@
 
 use virtio_cuda_protocol::cuda::{
     ArrayId, ContextId, EventId, FunctionId, GraphExecId, GraphNodeId, LibraryId, MemoryPoolId,
-    MipmappedArrayId, ModuleId, StreamId, UserObjectId,
+    MipmappedArrayId, ModuleId, StreamId, SurfRefId, TexRefId, UserObjectId,
 };
 
 use super::gpu::{
     CUarray, CUcontext, CUevent, CUfunction, CUgraphExec, CUgraphNode, CUkernel, CUlibrary, CUmemoryPool,
-    CUmipmappedArray, CUmodule, CUstream, CUuserObject, CuResult, CudaError,
+    CUmipmappedArray, CUmodule, CUstream, CUsurfref, CUtexref, CUuserObject, CuResult, CudaError,
 };
 use super::objects::Kind;
 use super::state::SessionState;
@@ -29,6 +29,20 @@ pub trait Resolve {
 impl Resolve for u32 {
     type Host = u32;
     fn resolve(self, _session: &SessionState) -> CuResult<u32> {
+        Ok(self)
+    }
+}
+
+impl Resolve for i32 {
+    type Host = i32;
+    fn resolve(self, _session: &SessionState) -> CuResult<i32> {
+        Ok(self)
+    }
+}
+
+impl Resolve for f32 {
+    type Host = f32;
+    fn resolve(self, _session: &SessionState) -> CuResult<f32> {
         Ok(self)
     }
 }
@@ -82,6 +96,20 @@ impl Resolve for MipmappedArrayId {
     type Host = CUmipmappedArray;
     fn resolve(self, session: &SessionState) -> CuResult<CUmipmappedArray> {
         Ok(session.objects.mipmaps.get(self.0)?.raw as CUmipmappedArray)
+    }
+}
+
+impl Resolve for TexRefId {
+    type Host = CUtexref;
+    fn resolve(self, session: &SessionState) -> CuResult<CUtexref> {
+        Ok(session.objects.texture_references.get(self.0)?.raw as CUtexref)
+    }
+}
+
+impl Resolve for SurfRefId {
+    type Host = CUsurfref;
+    fn resolve(self, session: &SessionState) -> CuResult<CUsurfref> {
+        Ok(session.objects.surface_references.get(self.0)?.raw as CUsurfref)
     }
 }
 

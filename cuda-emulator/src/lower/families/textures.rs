@@ -4,8 +4,9 @@
 use crate::execute::texture_ops::{self as ops, aux, list};
 use crate::lower::draft::{Arg, Width};
 use crate::lower::function::{Function, Name};
+use crate::lower::linker::SymbolRef;
 use crate::lower::operands::Inst;
-use crate::program::LoadError;
+use crate::program::{LoadError, Reference};
 use crate::ptx::ast::{Base, Operand};
 use crate::ptx::types::Type;
 
@@ -36,11 +37,16 @@ fn geometry(part: &str) -> Option<(bool, usize)> {
     })
 }
 
-/// The object: a register, or a kernel parameter that holds its number.
-fn object<'a>(f: &mut Function<'_, 'a>, base: &Base<'a>) -> Result<Arg, LoadError> {
+/// The object: a register, a kernel parameter that holds its number, or a reference, whose number is its address.
+fn object<'a>(f: &mut Function<'_, 'a>, base: &Base<'a>, kind: Reference) -> Result<Arg, LoadError> {
     let Base::Name(name) = base else { return Err(f.error("a texture or surface is expected")) };
     if let Some((register, Width::B64)) = f.register(name) {
         return Ok(Arg::Use(register));
+    }
+    if let Some(SymbolRef::Global(index)) = f.symbol(name)
+        && f.linker.globals[index].reference == Some(kind)
+    {
+        return f.address(name, 0, Width::B64);
     }
     let Some(Name::KernelParam(piece)) = f.look_up(name) else {
         return Err(f.error(format!("`{name}` is not a texture or surface object")));
@@ -95,12 +101,14 @@ fn fetch<'a>(f: &mut Function<'_, 'a>, inst: &mut Inst<'_, 'a>, gathers: bool) -
     let Operand::Sampled { base, coordinates } = inst.operand(1)? else {
         return Err(inst.modifiers.unsupported());
     };
-    let handle = object(f, base)?;
+    let handle = object(f, base, Reference::Texture)?;
     let zero = f.constant(Width::B32, 0);
     let mut more = vec![zero; list::LENGTH];
-    let Some(Operand::Vector(at)) = coordinates.last() else {
+    let at = match coordinates.last() {
+        Some(Operand::Vector(at)) => at.as_slice(),
         // One coordinate may stand without braces.
-        return Err(f.error("coordinates in braces are expected"));
+        Some(single) => std::slice::from_ref(single),
+        None => return Err(f.error("coordinates are expected")),
     };
     if coordinates.len() != 1 {
         // A sampler of its own (`.texmode_independent`).
@@ -112,7 +120,7 @@ fn fetch<'a>(f: &mut Function<'_, 'a>, inst: &mut Inst<'_, 'a>, gathers: bool) -
             // `{layer, x, y, y}`: four in all.
             &rest[..rest.len().min(dimensions)]
         }
-        _ => at.as_slice(),
+        _ => at,
     };
     for (place, arg) in more[list::POINT..].iter_mut().zip(vector(f, rest, dimensions, coordinate)?) {
         *place = arg;
@@ -228,7 +236,7 @@ fn surface_place<'a>(
     let [Operand::Vector(at)] = coordinates.as_slice() else {
         return Err(f.error("coordinates in braces are expected"));
     };
-    let handle = object(f, base)?;
+    let handle = object(f, base, Reference::Surface)?;
     let zero = f.constant(Width::B32, 0);
     let mut place = [zero; 3];
     let rest = match (layered, at.split_first()) {
@@ -293,7 +301,7 @@ fn query<'a>(f: &mut Function<'_, 'a>, inst: &mut Inst<'_, 'a>, of_surface: bool
     let Operand::Address { base, offset: 0 } = inst.operand(1)? else {
         return Err(inst.modifiers.unsupported());
     };
-    let handle = object(f, base)?;
+    let handle = object(f, base, if of_surface { Reference::Surface } else { Reference::Texture })?;
     let target = f.target(inst.operand(0)?, Type::B32)?;
     let of_surface = if of_surface { ops::OF_SURFACE } else { 0 };
     f.emit(ops::query(), &[target, handle]).aux = question | of_surface;

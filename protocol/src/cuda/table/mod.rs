@@ -28,6 +28,7 @@ mod module;
 mod nvml;
 mod peer;
 mod pool;
+mod reference;
 mod session;
 mod stream;
 mod texture;
@@ -37,7 +38,7 @@ mod vmm;
 #[macro_export]
 macro_rules! all_calls {
     ($emit:ident) => {
-        $crate::session_calls! { ($emit [device_calls context_calls memory_calls module_calls launch_calls stream_calls event_calls array_calls texture_calls pool_calls vmm_calls link_calls peer_calls ipc_calls graph_calls nvml_calls]) {} }
+        $crate::session_calls! { ($emit [device_calls context_calls memory_calls module_calls launch_calls stream_calls event_calls array_calls texture_calls reference_calls pool_calls vmm_calls link_calls peer_calls ipc_calls graph_calls nvml_calls]) {} }
     };
 }
 

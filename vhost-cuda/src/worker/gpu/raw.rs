@@ -118,6 +118,24 @@ fn pair(first: u32, second: u32) -> u64 {
     u64::from(second) << 32 | u64::from(first)
 }
 
+/// `CUDA_ARRAY_DESCRIPTOR`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct RawRows {
+    width: usize,
+    height: usize,
+    format: c_uint,
+    channels: c_uint,
+}
+const _: () = assert!(size_of::<RawRows>() == size_of::<sys::CUDA_ARRAY_DESCRIPTOR>());
+
+impl RawRows {
+    /// `size` is elements a row, and rows.
+    pub fn new(size: [u64; 2], format: u32, channels: u32) -> Self {
+        Self { width: size[0] as usize, height: size[1] as usize, format, channels }
+    }
+}
+
 /// `CUDA_TEXTURE_DESC`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]

@@ -109,6 +109,7 @@ pub fn cuModuleUnload(cx: &mut CallContext<'_>, module: ModuleId) -> CuResult<()
     }
     cx.session.objects.modules.remove(module.0)?;
     cx.session.objects.functions.forget(|function| function.owner == module.0);
+    cx.session.objects.forget_references();
     cx.session.allocations().forget(|range| range.origin == Origin::ModuleGlobal(module.0));
     cx.gpu().cuModuleUnload(entry.raw as _)
 }
@@ -169,6 +170,7 @@ pub fn cuLibraryUnload(cx: &mut CallContext<'_>, library: LibraryId) -> CuResult
     let of_it = |object: &Entry| object.owner == library.0;
     cx.session.objects.functions.forget(of_it);
     cx.session.objects.modules.forget(of_it);
+    cx.session.objects.forget_references();
     cx.session.allocations().forget(|range| range.origin == Origin::LibraryGlobal(library.0));
     cx.gpu().cuLibraryUnload(entry.raw as _)
 }

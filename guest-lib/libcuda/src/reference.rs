@@ -1,0 +1,352 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Texture and surface references: variables of a module that the program binds to arrays and memory. What is set is
+//! asked of the device, where it has its effect.
+
+use std::collections::HashMap;
+use std::ffi::{CStr, CString};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use virtio_cuda_client::protocol::{
+    ArrayId, ContextId, DevicePtr, FunctionId, MipmappedArrayId, ModuleId, SurfRefId, TexRefId,
+};
+use virtio_cuda_client::{Call, CudaError, calls};
+
+use crate::array::ArrayDescriptor2D;
+use crate::driver::mint;
+use crate::entry::Api;
+use crate::entry_points;
+use crate::ffi::{In, Name, Out};
+use crate::module::{name_bytes, not_empty};
+
+/// Which of the two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Kind {
+    Texture,
+    Surface,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Reference {
+    kind: Kind,
+    context: u64,
+    /// 0: `cuTexRefCreate` made it.
+    module: u64,
+}
+
+#[derive(Debug, Default)]
+struct Tables {
+    references: HashMap<u64, Reference>,
+    /// Those that were asked for before.
+    names: HashMap<(u64, Kind, CString), u64>,
+}
+
+/// All references by handle.
+#[derive(Debug, Default)]
+pub struct References(Mutex<Tables>);
+
+impl References {
+    fn lock(&self) -> MutexGuard<'_, Tables> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn get(&self, handle: u64, kind: Kind) -> Result<Reference, CudaError> {
+        let found = self.lock().references.get(&handle).copied().filter(|reference| reference.kind == kind);
+        found.ok_or(CudaError::INVALID_HANDLE)
+    }
+
+    /// Forgets those of a module that is gone.
+    pub fn forget_module(&self, module: u64) {
+        let mut tables = self.lock();
+        tables.references.retain(|_, reference| reference.module != module);
+        tables.names.retain(|(of, ..), _| *of != module);
+    }
+
+    /// Forgets those of a context that is gone.
+    pub fn forget_context(&self, context: u64) {
+        let mut tables = self.lock();
+        tables.references.retain(|_, reference| reference.context != context);
+        let Tables { references, names } = &mut *tables;
+        names.retain(|_, handle| references.contains_key(handle));
+    }
+}
+
+/// The reference of that name, the same handle each time.
+fn of_module(api: Api, module: u64, name: &CStr, kind: Kind) -> Result<u64, CudaError> {
+    let context = api.driver.modules.with(module, |module| module.context)?;
+    let key = (module, kind, name.to_owned());
+    if let Some(handle) = api.driver.textures.references.lock().names.get(&key) {
+        return Ok(*handle);
+    }
+    let handle = mint();
+    let mut call = api.driver.session.call().context(ContextId(context)).input(name_bytes(name));
+    match kind {
+        Kind::Texture => calls::cuModuleGetTexRef(&mut call, ModuleId(module), TexRefId(handle))?,
+        Kind::Surface => calls::cuModuleGetSurfRef(&mut call, ModuleId(module), SurfRefId(handle))?,
+    }
+    let mut tables = api.driver.textures.references.lock();
+    tables.references.insert(handle, Reference { kind, context, module });
+    // If another thread was faster, both handles stay good.
+    Ok(*tables.names.entry(key).or_insert(handle))
+}
+
+/// A call about a texture reference, in its own context.
+fn texture(api: Api, handle: u64) -> Result<(Call<'static>, TexRefId), CudaError> {
+    let reference = api.driver.textures.references.get(handle, Kind::Texture)?;
+    Ok((api.driver.session.call().context(ContextId(reference.context)), TexRefId(handle)))
+}
+
+/// A call about a surface reference, in its own context.
+fn surface(api: Api, handle: u64) -> Result<(Call<'static>, SurfRefId), CudaError> {
+    let reference = api.driver.textures.references.get(handle, Kind::Surface)?;
+    Ok((api.driver.session.call().context(ContextId(reference.context)), SurfRefId(handle)))
+}
+
+/// Stores what `row` says of a texture reference.
+fn get<T>(
+    api: Api,
+    out: Out<T>,
+    handle: u64,
+    row: impl FnOnce(&mut Call<'_>, TexRefId) -> Result<T, CudaError>,
+) -> Result<(), CudaError> {
+    let (mut call, reference) = texture(api, handle)?;
+    out.check()?;
+    out.set(row(&mut call, reference)?)
+}
+
+/// The GPU's address of the program's.
+fn on_device(api: Api, address: u64) -> DevicePtr {
+    DevicePtr(api.device_place(address).device().unwrap_or(address))
+}
+
+fn bind_rows(
+    api: Api,
+    handle: u64,
+    rows: In<ArrayDescriptor2D>,
+    address: u64,
+    pitch: usize,
+) -> Result<(), CudaError> {
+    let (mut call, reference) = texture(api, handle)?;
+    let (size, format, channels) = rows.get()?.parts();
+    let dptr = on_device(api, address);
+    calls::cuTexRefSetAddress2D_v3(&mut call, reference, size, format, channels, dptr, pitch as u64)
+}
+
+entry_points! {
+    /// A texture reference by name.
+    call cuModuleGetTexRef(api, pTexRef: Out<u64>, hmod: u64, name: Name) {
+        pTexRef.check()?;
+        api.driver.modules.with(hmod, |_| ())?;
+        pTexRef.set(of_module(api, hmod, not_empty(&name)?, Kind::Texture)?)
+    }
+
+    /// A surface reference by name.
+    call cuModuleGetSurfRef(api, pSurfRef: Out<u64>, hmod: u64, name: Name) {
+        pSurfRef.check()?;
+        api.driver.modules.with(hmod, |_| ())?;
+        pSurfRef.set(of_module(api, hmod, not_empty(&name)?, Kind::Surface)?)
+    }
+
+    /// Creates a texture reference, which no kernel has.
+    call cuTexRefCreate(api, pTexRef: Out<u64>) {
+        let context = api.context()?;
+        pTexRef.check()?;
+        let handle = mint();
+        calls::cuTexRefCreate(&mut api.call(), TexRefId(handle))?;
+        let reference = Reference { kind: Kind::Texture, context: context.0, module: 0 };
+        api.driver.textures.references.lock().references.insert(handle, reference);
+        pTexRef.set(handle)
+    }
+
+    /// Destroys a texture reference that `cuTexRefCreate` made.
+    call cuTexRefDestroy(api, hTexRef: u64) {
+        let (mut call, reference) = texture(api, hTexRef)?;
+        calls::cuTexRefDestroy(&mut call, reference)?;
+        api.driver.textures.references.lock().references.remove(&hTexRef);
+        Ok(())
+    }
+
+    /// Binds an array.
+    call cuTexRefSetArray(api, hTexRef: u64, hArray: u64, Flags: u32) {
+        let (mut call, reference) = texture(api, hTexRef)?;
+        api.driver.arrays.check(hArray)?;
+        calls::cuTexRefSetArray(&mut call, reference, ArrayId(hArray), Flags)
+    }
+
+    /// Binds a mipmapped array.
+    call cuTexRefSetMipmappedArray(api, hTexRef: u64, hMipmappedArray: u64, Flags: u32) {
+        let (mut call, reference) = texture(api, hTexRef)?;
+        api.driver.arrays.check_mipmap(hMipmappedArray)?;
+        calls::cuTexRefSetMipmappedArray(&mut call, reference, MipmappedArrayId(hMipmappedArray), Flags)
+    }
+
+    /// Binds memory.
+    call cuTexRefSetAddress_v2(api, ByteOffset: Out<usize>, hTexRef: u64, dptr: u64, bytes: usize) {
+        let (mut call, reference) = texture(api, hTexRef)?;
+        let (dptr, aligned) = (on_device(api, dptr), u32::from(!ByteOffset.is_null()));
+        let offset = calls::cuTexRefSetAddress_v2(&mut call, reference, dptr, bytes as u64, aligned)?;
+        ByteOffset.set_if_wanted(offset as usize);
+        Ok(())
+    }
+
+    /// Binds rows of memory.
+    call cuTexRefSetAddress2D_v2(api, hTexRef: u64, desc: In<ArrayDescriptor2D>, dptr: u64, Pitch: usize) {
+        bind_rows(api, hTexRef, desc, dptr, Pitch)
+    }
+
+    /// Binds rows of memory.
+    call cuTexRefSetAddress2D_v3(api, hTexRef: u64, desc: In<ArrayDescriptor2D>, dptr: u64, Pitch: usize) {
+        bind_rows(api, hTexRef, desc, dptr, Pitch)
+    }
+
+    /// Sets how memory is read.
+    call cuTexRefSetFormat(api, hTexRef: u64, fmt: i32, NumPackedComponents: i32) {
+        let (mut call, reference) = texture(api, hTexRef)?;
+        calls::cuTexRefSetFormat(&mut call, reference, fmt, NumPackedComponents)
+    }
+
+    /// Sets the address mode of a dimension.
+    call cuTexRefSetAddressMode(api, hTexRef: u64, dim: i32, am: i32) {
+        let (mut call, reference) = texture(api, hTexRef)?;
+        calls::cuTexRefSetAddressMode(&mut call, reference, dim, am)
+    }
+
+    /// Sets the filter mode.
+    call cuTexRefSetFilterMode(api, hTexRef: u64, fm: i32) {
+        let (mut call, reference) = texture(api, hTexRef)?;
+        calls::cuTexRefSetFilterMode(&mut call, reference, fm)
+    }
+
+    /// Sets the filter mode between levels.
+    call cuTexRefSetMipmapFilterMode(api, hTexRef: u64, fm: i32) {
+        let (mut call, reference) = texture(api, hTexRef)?;
+        calls::cuTexRefSetMipmapFilterMode(&mut call, reference, fm)
+    }
+
+    /// Sets what is added to the level.
+    call cuTexRefSetMipmapLevelBias(api, hTexRef: u64, bias: f32) {
+        let (mut call, reference) = texture(api, hTexRef)?;
+        calls::cuTexRefSetMipmapLevelBias(&mut call, reference, bias)
+    }
+
+    /// Sets the least and the greatest level.
+    call cuTexRefSetMipmapLevelClamp(api, hTexRef: u64, minMipmapLevelClamp: f32, maxMipmapLevelClamp: f32) {
+        let (mut call, reference) = texture(api, hTexRef)?;
+        calls::cuTexRefSetMipmapLevelClamp(&mut call, reference, minMipmapLevelClamp, maxMipmapLevelClamp)
+    }
+
+    /// Sets the greatest anisotropy.
+    call cuTexRefSetMaxAnisotropy(api, hTexRef: u64, maxAniso: u32) {
+        let (mut call, reference) = texture(api, hTexRef)?;
+        calls::cuTexRefSetMaxAnisotropy(&mut call, reference, maxAniso)
+    }
+
+    /// Sets what lies outside.
+    call cuTexRefSetBorderColor(api, hTexRef: u64, pBorderColor: In<[f32; 4]>) {
+        let (mut call, reference) = texture(api, hTexRef)?;
+        calls::cuTexRefSetBorderColor(&mut call, reference, pBorderColor.get()?)
+    }
+
+    /// Sets how it is read.
+    call cuTexRefSetFlags(api, hTexRef: u64, Flags: u32) {
+        let (mut call, reference) = texture(api, hTexRef)?;
+        calls::cuTexRefSetFlags(&mut call, reference, Flags)
+    }
+
+    /// The memory that is bound.
+    call cuTexRefGetAddress_v2(api, pdptr: Out<u64>, hTexRef: u64) {
+        get(api, pdptr, hTexRef, |call, reference| {
+            Ok(api.program_address(calls::cuTexRefGetAddress_v2(call, reference)?.0))
+        })
+    }
+
+    /// The array that is bound.
+    call cuTexRefGetArray(api, phArray: Out<u64>, hTexRef: u64) {
+        get(api, phArray, hTexRef, |call, reference| Ok(calls::cuTexRefGetArray(call, reference)?.0))
+    }
+
+    /// The mipmapped array that is bound.
+    call cuTexRefGetMipmappedArray(api, phMipmappedArray: Out<u64>, hTexRef: u64) {
+        get(api, phMipmappedArray, hTexRef, |call, reference| {
+            Ok(calls::cuTexRefGetMipmappedArray(call, reference)?.0)
+        })
+    }
+
+    /// The address mode of a dimension.
+    call cuTexRefGetAddressMode(api, pam: Out<i32>, hTexRef: u64, dim: i32) {
+        get(api, pam, hTexRef, |call, reference| calls::cuTexRefGetAddressMode(call, reference, dim))
+    }
+
+    /// The filter mode.
+    call cuTexRefGetFilterMode(api, pfm: Out<i32>, hTexRef: u64) {
+        get(api, pfm, hTexRef, calls::cuTexRefGetFilterMode)
+    }
+
+    /// How memory is read.
+    call cuTexRefGetFormat(api, pFormat: Out<i32>, pNumChannels: Out<i32>, hTexRef: u64) {
+        let (mut call, reference) = texture(api, hTexRef)?;
+        if pFormat.is_null() && pNumChannels.is_null() {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        let (format, channels) = calls::cuTexRefGetFormat(&mut call, reference)?;
+        pFormat.set_if_wanted(format);
+        pNumChannels.set_if_wanted(channels);
+        Ok(())
+    }
+
+    /// The filter mode between levels.
+    call cuTexRefGetMipmapFilterMode(api, pfm: Out<i32>, hTexRef: u64) {
+        get(api, pfm, hTexRef, calls::cuTexRefGetMipmapFilterMode)
+    }
+
+    /// What is added to the level.
+    call cuTexRefGetMipmapLevelBias(api, pbias: Out<f32>, hTexRef: u64) {
+        get(api, pbias, hTexRef, calls::cuTexRefGetMipmapLevelBias)
+    }
+
+    /// The least and the greatest level.
+    call cuTexRefGetMipmapLevelClamp(api, pminMipmapLevelClamp: Out<f32>, pmaxMipmapLevelClamp: Out<f32>, hTexRef: u64) {
+        let (mut call, reference) = texture(api, hTexRef)?;
+        pminMipmapLevelClamp.check()?;
+        pmaxMipmapLevelClamp.check()?;
+        let (least, greatest) = calls::cuTexRefGetMipmapLevelClamp(&mut call, reference)?;
+        pminMipmapLevelClamp.set(least)?;
+        pmaxMipmapLevelClamp.set(greatest)
+    }
+
+    /// The greatest anisotropy.
+    call cuTexRefGetMaxAnisotropy(api, pmaxAniso: Out<i32>, hTexRef: u64) {
+        get(api, pmaxAniso, hTexRef, calls::cuTexRefGetMaxAnisotropy)
+    }
+
+    /// What lies outside.
+    call cuTexRefGetBorderColor(api, pBorderColor: Out<[f32; 4]>, hTexRef: u64) {
+        get(api, pBorderColor, hTexRef, calls::cuTexRefGetBorderColor)
+    }
+
+    /// How it is read.
+    call cuTexRefGetFlags(api, pFlags: Out<u32>, hTexRef: u64) {
+        get(api, pFlags, hTexRef, calls::cuTexRefGetFlags)
+    }
+
+    /// Binds an array to a surface reference.
+    call cuSurfRefSetArray(api, hSurfRef: u64, hArray: u64, Flags: u32) {
+        let (mut call, reference) = surface(api, hSurfRef)?;
+        api.driver.arrays.check(hArray)?;
+        calls::cuSurfRefSetArray(&mut call, reference, ArrayId(hArray), Flags)
+    }
+
+    /// The array that is bound to a surface reference.
+    call cuSurfRefGetArray(api, phArray: Out<u64>, hSurfRef: u64) {
+        let (mut call, reference) = surface(api, hSurfRef)?;
+        phArray.check()?;
+        phArray.set(calls::cuSurfRefGetArray(&mut call, reference)?.0)
+    }
+
+    /// Makes a texture reference a parameter of a function, which it is anyway.
+    call cuParamSetTexRef(api, hfunc: u64, texunit: i32, hTexRef: u64) {
+        api.driver.functions.get(hfunc)?;
+        let (mut call, reference) = texture(api, hTexRef)?;
+        calls::cuParamSetTexRef(&mut call, FunctionId(hfunc), texunit, reference)
+    }
+}

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR BSD-3-Clause
+
+//! Texture and surface references: variables of a module that the program binds to arrays and memory.
+
+/// Rows of this area; see [`crate::cuda::table`].
+#[doc(hidden)]
+#[macro_export]
+macro_rules! reference_calls {
+    ($next:tt { $($rows:tt)* }) => {
+        $crate::next_area! { $next { $($rows)*
+            /// Bulk in: the name. Names a texture reference of the module `reference`; it ends with the module.
+            0x0960 custom cuModuleGetTexRef(module: ModuleId, reference: TexRefId) -> ();
+            /// Bulk in: the name. Names a surface reference of the module `reference`; it ends with the module.
+            0x0961 custom cuModuleGetSurfRef(module: ModuleId, reference: SurfRefId) -> ();
+            /// Creates a texture reference that no kernel has.
+            0x0962 custom cuTexRefCreate(reference: TexRefId) -> ();
+            /// Destroys a texture reference that `cuTexRefCreate` made.
+            0x0963 custom cuTexRefDestroy(reference: TexRefId) -> ();
+            /// Binds an array.
+            0x0964 forward cuTexRefSetArray(reference: TexRefId, array: ArrayId, flags: u32) -> ();
+            /// Binds a mipmapped array.
+            0x0965 forward cuTexRefSetMipmappedArray(reference: TexRefId, mipmap: MipmappedArrayId, flags: u32) -> ();
+            /// Binds memory; with `aligned` 1 from an address on that textures can have, else it is an error.
+            /// Answers how many bytes before `dptr` the texture begins.
+            0x0966 custom cuTexRefSetAddress_v2(reference: TexRefId, dptr: DevicePtr, bytes: u64, aligned: u32) -> (offset: u64);
+            /// Binds rows of memory: `size` is elements a row and rows.
+            0x0967 custom cuTexRefSetAddress2D_v3(reference: TexRefId, size: [u64; 2], format: u32, channels: u32, dptr: DevicePtr, pitch: u64) -> ();
+            /// Sets how memory is read.
+            0x0968 forward cuTexRefSetFormat(reference: TexRefId, format: i32, channels: i32) -> ();
+            /// Sets the address mode of a dimension.
+            0x0969 forward cuTexRefSetAddressMode(reference: TexRefId, dimension: i32, mode: i32) -> ();
+            /// Sets the filter mode.
+            0x096a forward cuTexRefSetFilterMode(reference: TexRefId, mode: i32) -> ();
+            /// Sets the filter mode between levels.
+            0x096b forward cuTexRefSetMipmapFilterMode(reference: TexRefId, mode: i32) -> ();
+            /// Sets what is added to the level.
+            0x096c forward cuTexRefSetMipmapLevelBias(reference: TexRefId, bias: f32) -> ();
+            /// Sets the least and the greatest level.
+            0x096d forward cuTexRefSetMipmapLevelClamp(reference: TexRefId, least: f32, greatest: f32) -> ();
+            /// Sets the greatest anisotropy.
+            0x096e forward cuTexRefSetMaxAnisotropy(reference: TexRefId, most: u32) -> ();
+            /// Sets what lies outside, with address mode `BORDER`.
+            0x096f custom cuTexRefSetBorderColor(reference: TexRefId, color: [f32; 4]) -> ();
+            /// Sets `CU_TRSF_*` bits.
+            0x0970 forward cuTexRefSetFlags(reference: TexRefId, flags: u32) -> ();
+            /// The memory that is bound.
+            0x0971 custom cuTexRefGetAddress_v2(reference: TexRefId) -> (dptr: DevicePtr);
+            /// The array that is bound.
+            0x0972 custom cuTexRefGetArray(reference: TexRefId) -> (array: ArrayId);
+            /// The mipmapped array that is bound.
+            0x0973 custom cuTexRefGetMipmappedArray(reference: TexRefId) -> (mipmap: MipmappedArrayId);
+            /// The address mode of a dimension.
+            0x0974 custom cuTexRefGetAddressMode(reference: TexRefId, dimension: i32) -> (mode: i32);
+            /// The filter mode.
+            0x0975 custom cuTexRefGetFilterMode(reference: TexRefId) -> (mode: i32);
+            /// How memory is read.
+            0x0976 custom cuTexRefGetFormat(reference: TexRefId) -> (format: i32, channels: i32);
+            /// The filter mode between levels.
+            0x0977 custom cuTexRefGetMipmapFilterMode(reference: TexRefId) -> (mode: i32);
+            /// What is added to the level.
+            0x0978 custom cuTexRefGetMipmapLevelBias(reference: TexRefId) -> (bias: f32);
+            /// The least and the greatest level.
+            0x0979 custom cuTexRefGetMipmapLevelClamp(reference: TexRefId) -> (least: f32, greatest: f32);
+            /// The greatest anisotropy.
+            0x097a custom cuTexRefGetMaxAnisotropy(reference: TexRefId) -> (most: i32);
+            /// What lies outside.
+            0x097b custom cuTexRefGetBorderColor(reference: TexRefId) -> (color: [f32; 4]);
+            /// `CU_TRSF_*` bits.
+            0x097c custom cuTexRefGetFlags(reference: TexRefId) -> (flags: u32);
+            /// Binds an array to a surface reference.
+            0x097d forward cuSurfRefSetArray(reference: SurfRefId, array: ArrayId, flags: u32) -> ();
+            /// The array that is bound to a surface reference.
+            0x097e custom cuSurfRefGetArray(reference: SurfRefId) -> (array: ArrayId);
+            /// Makes a texture reference a parameter of a function, which it is anyway.
+            0x097f forward cuParamSetTexRef(function: FunctionId, unit: i32, reference: TexRefId) -> ();
+        } }
+    };
+}
