@@ -4,6 +4,7 @@
 //! as NVIDIA's driver does, and the GPU the rest. For a buffer that is new to the device this is mostly quicker than to
 //! let the worker read the pages where they lie, which it has to find and map first; see `routes`.
 
+use std::ops::Range;
 use std::sync::OnceLock;
 
 use virtio_cuda_client::lane::INLINE_BYTES;
@@ -32,6 +33,9 @@ const LONGEST_BYTES: usize = 32 << 20;
 const MOST_THREADS: usize = 8;
 const USUAL_THREADS: usize = 4;
 const MANY_CORES: usize = 8;
+/// Pieces that the GPU copies at once: to the device if so many are ready, from it always.
+const MOST_SENT_TOGETHER: usize = 4;
+const FETCHED_TOGETHER: usize = 2;
 /// Shortest piece.
 const LEAST_PIECE: usize = 64 << 10;
 const PAGE_BYTES: usize = 4096;
@@ -134,14 +138,19 @@ impl Plan {
         streaming::fence();
     }
 
-    /// Starts the GPU's copy of a piece.
-    fn start(&self, api: Api, staging: &mut Staging, number: usize) -> Result<(), CudaError> {
-        let slot = number % self.size.slots();
-        let (offset, bytes) = self.piece(number);
+    /// Starts the GPU's copy of pieces: of the first one that lie side by side, whose number it answers. Few long copies
+    /// take the GPU less time than many short ones.
+    fn start(&self, api: Api, staging: &mut Staging, pieces: Range<usize>) -> Result<usize, CudaError> {
+        let slot = pieces.start % self.size.slots();
+        let together = if self.piece_bytes == self.size.slot_bytes() { self.size.slots() - slot } else { 1 };
+        let count = pieces.len().min(together);
+        let (offset, _) = self.piece(pieces.start);
+        let bytes = (count * self.piece_bytes).min(self.bytes - offset);
         let (device, slot_at) = (DevicePtr(self.device + offset as u64), staging.device(slot));
         let (to, from) = if self.to_device { (device, slot_at) } else { (slot_at, device) };
-        let last = number + 1 == self.count();
-        staging.start(api, (slot, last), (to, from, bytes), Queue::new(self.stream))
+        let last = pieces.start + count == self.count();
+        staging.start(api, (slot..slot + count, last), (to, from, bytes), Queue::new(self.stream))?;
+        Ok(count)
     }
 
     /// To the device, by the thread whose copy it is. Returns when all pieces are under way.
@@ -149,9 +158,10 @@ impl Plan {
         let (mut opened, mut started) = (0, 0);
         let mut patience = Patience::default();
         while started < crew.count() {
-            if crew.is_finished(started) {
-                self.start(api, staging, started)?;
-                started += 1;
+            let most = opened.min(started + MOST_SENT_TOGETHER);
+            let ready = (started..most).take_while(|&number| crew.is_finished(number)).count();
+            if ready > 0 {
+                started += self.start(api, staging, started..started + ready)?;
                 patience = Patience::default();
                 continue;
             }
@@ -183,11 +193,14 @@ impl Plan {
                 patience = Patience::default();
                 continue;
             }
-            while started < crew.count().min(finished + crew.slots()) {
+            loop {
+                let together = crew.count().min(started + FETCHED_TOGETHER);
+                if started == together || together > finished + crew.slots() {
+                    break;
+                }
                 // Of an earlier copy.
                 staging.settle(api, started % crew.slots())?;
-                self.start(api, staging, started)?;
-                started += 1;
+                started += self.start(api, staging, started..together)?;
             }
             let slot = arrived % crew.slots();
             if arrived < started && crew.waiting() < self.threads && staging.can_settle(slot) {

@@ -4,6 +4,7 @@
 
 use std::collections::HashMap;
 use std::mem;
+use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
 
@@ -91,7 +92,8 @@ pub struct Staging {
     /// Where the program has it; inside the address window.
     host: u64,
     attached: Attached,
-    /// By group: its event, and how many copies were started before it was recorded last.
+    /// By group: an event, and how many copies were started before it was recorded last. It is recorded after a copy that
+    /// fills the group, or ends in it.
     events: Vec<(EventId, u64)>,
     /// By slot: the number of the copy that uses it, from 1.
     uses: Vec<u64>,
@@ -147,25 +149,32 @@ impl Staging {
 
     /// Whether [`Self::settle`] may be called for the slot.
     pub fn can_settle(&self, slot: usize) -> bool {
-        !self.is_pending(slot) || self.events[slot / self.size.group()].1 >= self.uses[slot]
+        !self.is_pending(slot) || self.event_after(slot).is_some()
     }
 
-    /// Starts a copy from or to a slot, in the order of `queue`, for which the staging was taken. `last`: no more follow
-    /// soon.
+    /// The first event that was recorded after the slot's copy, and what it covers.
+    fn event_after(&self, slot: usize) -> Option<(EventId, u64)> {
+        let after = self.events.iter().filter(|(_, covers)| *covers >= self.uses[slot]);
+        after.min_by_key(|(_, covers)| *covers).copied()
+    }
+
+    /// Starts a copy from or to slots side by side, in the order of `queue`, for which the staging was taken. `last`: no
+    /// more follow soon.
     pub fn start(
         &mut self,
         api: Api,
-        (slot, last): (usize, bool),
+        (slots, last): (Range<usize>, bool),
         (to, from, bytes): (DevicePtr, DevicePtr, usize),
         queue: Queue,
     ) -> Result<(), CudaError> {
         let stream = queue.stream;
         calls::cuMemcpyAsync(&mut api.in_context()?.posted(), to, from, bytes as u64, stream)?;
         self.started += 1;
-        self.uses[slot] = self.started;
+        let Some(slot) = slots.clone().last() else { return Ok(()) };
+        self.uses[slots.clone()].fill(self.started);
         self.last = Some((queue, slot));
         let group = self.size.group();
-        if last || (slot + 1).is_multiple_of(group) {
+        if last || (slot + 1) / group > slots.start / group {
             let (event, covers) = &mut self.events[slot / group];
             calls::cuEventRecordWithFlags(&mut api.in_context()?.posted(), *event, stream, 0)?;
             *covers = self.started;
@@ -178,7 +187,7 @@ impl Staging {
     /// Errors: also those of the copies that were started, and of what the device did before.
     pub fn settle(&mut self, api: Api, slot: usize) -> Result<(), CudaError> {
         if self.is_pending(slot) {
-            let (event, covers) = self.events[slot / self.size.group()];
+            let (event, covers) = self.event_after(slot).ok_or(CudaError::NOT_READY)?;
             calls::cuEventSynchronize(&mut api.in_context()?, event)?;
             self.settled(covers);
         }
@@ -201,7 +210,7 @@ impl Staging {
     /// Whether the GPU is done with all slots.
     fn is_done(&mut self, api: Api) -> bool {
         let Some((_, slot)) = self.last else { return true };
-        let (event, covers) = self.events[slot / self.size.group()];
+        let Some((event, covers)) = self.event_after(slot) else { return false };
         let done = covers == self.started
             && api.in_context().and_then(|mut call| calls::cuEventQuery(&mut call, event)).is_ok();
         if done {
