@@ -288,3 +288,26 @@ entry_points! {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_stay_as_they_are_and_text_to_be_loaded_ends() {
+        let path = std::env::temp_dir().join(format!("libcuda-module-{}", std::process::id()));
+        let path_text = std::ffi::CString::new(path.to_str().expect("a plain path")).expect("no NUL in it");
+        // SAFETY: a `Name` is a pointer to a C string, and this one outlives it.
+        let name = || unsafe { std::mem::transmute::<*const std::ffi::c_char, Name>(path_text.as_ptr()) };
+        for (contents, image) in [
+            (&b"!<arch>\nlibrary\n"[..], &b"!<arch>\nlibrary\n\0"[..]),
+            (b"\x7fELF", b"\x7fELF"),
+            (b"\x50\xed\x55\xba", b"\x50\xed\x55\xba"),
+        ] {
+            fs::write(&path, contents).expect("a file");
+            assert_eq!((read_file(name()), read_image(name())), (Ok(contents.to_vec()), Ok(image.to_vec())));
+        }
+        fs::remove_file(&path).expect("the file");
+        assert_eq!(read_file(name()), Err(CudaError::FILE_NOT_FOUND));
+    }
+}
