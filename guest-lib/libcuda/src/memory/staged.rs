@@ -28,8 +28,8 @@ const LEAST_FROM_DEVICE: usize = 16 << 10;
 const SHARED_BYTES: usize = 2 << 20;
 /// Copies to the device from here on have the longest stagings.
 const LONGEST_BYTES: usize = 32 << 20;
-/// Threads of a copy: those that move bytes, and, where there are cores to spare, one that mostly starts the GPU's copies:
-/// the thread whose copy it is.
+/// Threads of a copy: those that move bytes, and, for copies to the device where there are cores to spare, one that mostly
+/// starts the GPU's copies: the thread whose copy it is. From the device, one more takes longer.
 const MOST_THREADS: usize = 8;
 const USUAL_THREADS: usize = 4;
 const MANY_CORES: usize = 8;
@@ -53,14 +53,16 @@ struct Plan {
     size: Size,
 }
 
-fn threads() -> usize {
-    static THREADS: OnceLock<usize> = OnceLock::new();
-    *THREADS.get_or_init(|| {
+/// Threads of a copy to the device, and of one from it.
+fn threads(to_device: bool) -> usize {
+    static THREADS: OnceLock<[usize; 2]> = OnceLock::new();
+    let both = THREADS.get_or_init(|| {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let wanted = std::env::var(VARIABLE).ok().and_then(|value| value.parse().ok());
-        let usual = USUAL_THREADS + usize::from(cores >= MANY_CORES);
-        wanted.unwrap_or(cores.min(usual)).min(MOST_THREADS)
-    })
+        let wanted: Option<usize> = std::env::var(VARIABLE).ok().and_then(|value| value.parse().ok());
+        let usual = [USUAL_THREADS + usize::from(cores >= MANY_CORES), USUAL_THREADS];
+        usual.map(|usual| wanted.unwrap_or(cores.min(usual)).min(MOST_THREADS))
+    });
+    both[usize::from(!to_device)]
 }
 
 /// Whether the first and the last page of the program's buffer are there, to be read or written: an address that is no
@@ -82,7 +84,7 @@ impl Plan {
     fn new(host: UserMemory, (device, to_device): (u64, bool), stream: StreamId) -> Option<Self> {
         let bytes = host.bytes;
         let least = if to_device { INLINE_BYTES } else { LEAST_FROM_DEVICE };
-        let threads = threads();
+        let threads = threads(to_device);
         if threads == 0 || bytes <= least {
             return None;
         }
