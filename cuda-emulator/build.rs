@@ -88,6 +88,10 @@ fn check(rule: &str) -> Option<String> {
     if let Some((argument, code)) = rule.split_once('?') {
         return Some(format!("Check::Device({argument}, {code})"));
     }
+    if let Some((argument, rest)) = rule.split_once('%') {
+        let (divisor, code) = rest.split_once(':')?;
+        return Some(format!("Check::MultipleOf({argument}, {divisor}, {code})"));
+    }
     let (argument, rest) = rule.split_once('=')?;
     let (values, code) = rest.split_once(':')?;
     Some(format!("Check::OneOf({argument}, &[{values}], {code})"))

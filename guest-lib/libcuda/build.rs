@@ -57,6 +57,9 @@ fn check(name: &str, rule: &str) -> String {
         (format!("a{argument} == 0"), code)
     } else if let Some((argument, code)) = rule.split_once('?') {
         (format!("!virtio_cuda_is_device((int)a{argument})"), code)
+    } else if let Some((argument, rest)) = rule.split_once('%') {
+        let (divisor, code) = rest.split_once(':').unwrap_or_else(|| panic!("{REFUSED}: {name} {rule}"));
+        (format!("(unsigned long)a{argument} % {divisor} != 0"), code)
     } else {
         let (argument, rest) = rule.split_once('=').unwrap_or_else(|| panic!("{REFUSED}: {name} {rule}"));
         let (values, code) = rest.split_once(':').unwrap_or_else(|| panic!("{REFUSED}: {name} {rule}"));
@@ -66,7 +69,7 @@ fn check(name: &str, rule: &str) -> String {
     format!("\tif ({condition}) return virtio_cuda_refuse(\"{name}\", {code});\n")
 }
 
-/// `name [before=CODE] [context] [broken]` becomes an entry `("name", CODE or 3, context, broken)`.
+/// `name [before=CODE] [context] [broken] [gone]` becomes an entry `State { name, before: CODE or 3, context, … }`.
 fn states(table: &str, out: &Path) {
     let mut lines: Vec<&str> = table.lines().filter(|line| !line.is_empty()).collect();
     lines.sort_unstable();
@@ -74,16 +77,21 @@ fn states(table: &str, out: &Path) {
     for line in lines {
         let mut words = line.split(' ');
         let name = words.next().unwrap_or_default();
-        let (mut before, mut context, mut broken) = ("3", false, false);
+        let (mut before, mut context, mut broken, mut gone) = ("3", false, false, false);
         for word in words {
             match (word, word.strip_prefix("before=")) {
                 (_, Some(code)) => before = code,
                 ("context", _) => context = true,
                 ("broken", _) => broken = true,
+                ("gone", _) => gone = true,
                 _ => panic!("{STATES}: {line}"),
             }
         }
-        writeln!(source, "    (\"{name}\", {before}, {context}, {broken}),").expect("writing to a string");
+        writeln!(
+            source,
+            "    State {{ name: {name:?}, before: {before}, context: {context}, broken: {broken}, gone: {gone} }},"
+        )
+        .expect("writing to a string");
     }
     source.push_str("]\n");
     fs::write(out.join("states.rs"), source).expect("OUT_DIR is writable");

@@ -184,11 +184,11 @@ entry_points! {
         if numMipmapLevels > MAX_LEVELS {
             return Err(CudaError::INVALID_VALUE);
         }
-        let descriptor = pMipmappedArrayDesc.get()?.into();
+        let descriptor: ArrayDescriptor = pMipmappedArrayDesc.get()?.into();
         let context = api.context()?.0;
         let handle = mint();
         calls::cuMipmappedArrayCreate(&mut api.call(), MipmappedArrayId(handle), descriptor, numMipmapLevels)?;
-        api.driver.arrays.add_mipmap(handle, context);
+        api.driver.arrays.add_mipmap(handle, context, descriptor.flags);
         pHandle.set(handle)
     }
 
@@ -214,7 +214,12 @@ entry_points! {
         memoryRequirements.check()?;
         not_null(mipmap)?;
         api.driver.arrays.check_mipmap(mipmap)?;
+        let mipmap_flags = api.driver.arrays.flags_of_mipmap(mipmap)?;
         let device = api.driver.devices.check(device).map_err(|_| CudaError::INVALID_VALUE)?;
+        // As with arrays.
+        if mipmap_flags & DEFERRED_MAPPING == 0 {
+            return Err(CudaError::INVALID_VALUE);
+        }
         let call = &mut api.in_context()?;
         let (bytes, alignment) = calls::cuMipmappedArrayGetMemoryRequirements(call, MipmappedArrayId(mipmap), device)?;
         let (bytes, alignment) = (bytes as usize, alignment as usize);

@@ -22,8 +22,8 @@ pub struct Array {
 #[derive(Debug, Default)]
 struct Tables {
     arrays: HashMap<u64, Array>,
-    /// To the context of each.
-    mipmaps: HashMap<u64, u64>,
+    /// To the context and the flags of each.
+    mipmaps: HashMap<u64, (u64, u32)>,
     /// Levels and planes that were asked for before, by owner and number.
     parts: HashMap<(u64, u32), u64>,
 }
@@ -43,8 +43,8 @@ impl Arrays {
     }
 
     /// Notes a mipmapped array that now exists.
-    pub fn add_mipmap(&self, handle: u64, context: u64) {
-        self.lock().mipmaps.insert(handle, context);
+    pub fn add_mipmap(&self, handle: u64, context: u64, flags: u32) {
+        self.lock().mipmaps.insert(handle, (context, flags));
     }
 
     /// Notes a part of `array.owner` that now has a handle; answers the handle of it that counts.
@@ -72,7 +72,12 @@ impl Arrays {
 
     /// Checks that there is such a mipmapped array.
     pub fn check_mipmap(&self, handle: u64) -> Result<(), CudaError> {
-        self.lock().mipmaps.get(&handle).map(|_| ()).ok_or(CudaError::INVALID_HANDLE)
+        self.flags_of_mipmap(handle).map(|_| ())
+    }
+
+    /// The flags that a mipmapped array was made with.
+    pub fn flags_of_mipmap(&self, handle: u64) -> Result<u32, CudaError> {
+        self.lock().mipmaps.get(&handle).map(|&(_, flags)| flags).ok_or(CudaError::INVALID_HANDLE)
     }
 
     /// Forgets an array or mipmapped array and its parts.
@@ -88,7 +93,7 @@ impl Arrays {
     pub fn forget_context(&self, context: u64) {
         let mut tables = self.lock();
         tables.arrays.retain(|_, array| array.context != context);
-        tables.mipmaps.retain(|_, of| *of != context);
+        tables.mipmaps.retain(|_, (of, _)| *of != context);
         let Tables { arrays, mipmaps, parts } = &mut *tables;
         parts.retain(|(owner, _), _| arrays.contains_key(owner) || mipmaps.contains_key(owner));
     }
@@ -102,13 +107,13 @@ mod tests {
     fn parts_end_with_their_owner() {
         let arrays = Arrays::default();
         let level = |context| Array { descriptor: ArrayDescriptor::default(), context, owner: 16 };
-        arrays.add_mipmap(16, 7);
+        arrays.add_mipmap(16, 7, 0);
         assert_eq!(arrays.add_part(2, 32, level(7)), 32);
         assert_eq!(arrays.add_part(2, 48, level(7)), 32, "another thread was slower");
         assert_eq!(arrays.part(16, 2), Some(32));
         arrays.remove(16);
         assert!(arrays.check(32).is_err() && arrays.check(48).is_err() && arrays.part(16, 2).is_none());
-        arrays.add_mipmap(64, 7);
+        arrays.add_mipmap(64, 7, 0);
         arrays.add_part(0, 80, Array { owner: 64, ..level(7) });
         arrays.forget_context(7);
         assert!(arrays.check_mipmap(64).is_err() && arrays.part(64, 0).is_none());

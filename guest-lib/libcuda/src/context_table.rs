@@ -6,7 +6,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::mem::ManuallyDrop;
-use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 
 use virtio_cuda_client::CudaError;
@@ -67,6 +67,8 @@ pub struct Contexts {
     primaries: Vec<Mutex<Primary>>,
     /// The device of every context, and whether the context still exists.
     devices: RwLock<HashMap<u64, (u32, bool)>>,
+    /// Whether any of them was destroyed so far.
+    any_destroyed: AtomicBool,
     /// A context in which no call is served any more (0: none), and the code.
     broken: (AtomicU64, AtomicI32),
 }
@@ -78,6 +80,7 @@ impl Contexts {
         Self {
             primaries: (0..count).map(primary).collect(),
             devices: RwLock::default(),
+            any_destroyed: AtomicBool::new(false),
             broken: Default::default(),
         }
     }
@@ -98,6 +101,7 @@ impl Contexts {
         let mut devices = self.devices.write().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, exists)) = devices.get_mut(&context) {
             *exists = false;
+            self.any_destroyed.store(true, Ordering::Release);
         }
         let _ = self.broken.0.compare_exchange(context, 0, Ordering::AcqRel, Ordering::Relaxed);
     }
@@ -125,6 +129,9 @@ impl Contexts {
 
     /// Whether there was such a context, and is no more.
     pub fn is_destroyed(&self, context: u64) -> bool {
+        if !self.any_destroyed.load(Ordering::Acquire) {
+            return false;
+        }
         let devices = self.devices.read().unwrap_or_else(PoisonError::into_inner);
         devices.get(&context).is_some_and(|&(_, exists)| !exists)
     }

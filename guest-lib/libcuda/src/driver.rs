@@ -113,9 +113,15 @@ impl Driver {
 }
 
 impl Api {
+    /// The calling thread's current context; 0 if there is none, or it is destroyed.
+    pub fn current(&self) -> u64 {
+        let context = current();
+        if self.driver.contexts.is_destroyed(context) { 0 } else { context }
+    }
+
     /// Starts a call in the calling thread's current context, or in the only one, if there is one.
     pub fn call(&self) -> Call<'static> {
-        let context = match current() {
+        let context = match self.current() {
             0 => self.driver.contexts.only_one().unwrap_or(0),
             context => context,
         };
@@ -129,17 +135,17 @@ impl Api {
 
     /// Starts a call on a stream or event: in the current context or, without one, in the object's own.
     pub fn in_context_of(&self, handle: u64) -> Result<Call<'static>, CudaError> {
-        let context = match current() {
+        let context = match self.current() {
             0 => self.driver.streams.get(handle).map_err(|_| CudaError::INVALID_CONTEXT)?.context,
             context => context,
         };
         Ok(self.driver.session.call().context(ContextId(context)))
     }
 
-    /// The current context. Without one it is that of the objects that the call names: where there is only one
+    /// The current context. Without one, or if it is destroyed, it is that of the objects that the call names: where there is only one
     /// context, they have no other (functions that need a current one are refused before, by `states`).
     pub fn context(&self) -> Result<ContextId, CudaError> {
-        match current() {
+        match self.current() {
             0 => self.driver.contexts.only_one().map(ContextId).ok_or(CudaError::INVALID_CONTEXT),
             context => Ok(ContextId(context)),
         }

@@ -61,8 +61,12 @@ pub fn call(
             if error.breaks_context() {
                 driver.contexts.set_broken(current(), error);
             }
-            let destroyed = error == CudaError::INVALID_CONTEXT && driver.contexts.is_destroyed(current());
-            if destroyed { CudaError::CONTEXT_IS_DESTROYED } else { error }
+            let lacks = error == CudaError::INVALID_CONTEXT && !states::is_recorded(name);
+            if lacks && driver.contexts.is_destroyed(current()) {
+                CudaError::CONTEXT_IS_DESTROYED
+            } else {
+                error
+            }
         })
     })
 }
@@ -72,6 +76,9 @@ fn check_context(driver: &Driver, name: &str) -> Result<(), CudaError> {
     let context = current();
     if context == 0 && states::needs_context(name) {
         return Err(CudaError::INVALID_CONTEXT);
+    }
+    if driver.contexts.is_destroyed(context) && states::refuses_destroyed(name) {
+        return Err(CudaError::CONTEXT_IS_DESTROYED);
     }
     match driver.contexts.broken(context) {
         Some(error) if !states::works_when_broken(name) => Err(error),

@@ -76,6 +76,7 @@ fn all_entry_points() -> impl Iterator<Item = &'static entry::EntryPoint> {
         link::ENTRY_POINTS,
         logs::ENTRY_POINTS,
         memory::alloc::ENTRY_POINTS,
+        memory::batch::ENTRY_POINTS,
         memory::copy::ENTRY_POINTS,
         memory::copy_array::ENTRY_POINTS,
         memory::copy_box::ENTRY_POINTS,

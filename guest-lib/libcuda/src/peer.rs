@@ -29,9 +29,6 @@ const LAUNCH_FLAGS: u32 = 3;
 /// Whether the peer is on another device than the current context.
 fn is_elsewhere(api: Api, peer: u64) -> Result<bool, CudaError> {
     let context = api.context()?.0;
-    if context == peer {
-        return Err(CudaError::INVALID_CONTEXT);
-    }
     Ok(api.driver.contexts.device_of(context)? != api.driver.contexts.device_of(peer)?)
 }
 

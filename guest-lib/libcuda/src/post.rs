@@ -27,7 +27,7 @@ impl Api {
     /// Whether work for the stream that the program calls `stream` may be posted: it is known and of the current
     /// context, nothing captures, and no variable has to be carried to and fro around the work.
     pub fn may_post(&self, stream: u64) -> bool {
-        let context = current();
+        let context = self.current();
         let known = stream <= LAST_DEFAULT_STREAM
             || self.driver.streams.get(stream).is_ok_and(|stream| stream.context == context);
         let plain = !self.driver.memory.shadows.any.load(Ordering::Acquire) && !self.driver.captures.any();

@@ -147,9 +147,8 @@ entry_points! {
     /// Managed memory is visible to all streams: it lies in pinned memory.
     call cuStreamAttachMemAsync / cuStreamAttachMemAsync_ptsz (api, hStream: u64, dptr: u64, _length: usize, _flags: u32) {
         api.context_of_stream(hStream)?;
-        if !api.driver.memory.is_managed(dptr) {
-            return Err(CudaError::INVALID_VALUE);
-        }
-        Ok(())
+        // Memory is attached whole.
+        let starts = api.driver.memory.ranges.host(dptr).is_some_and(|range| range.start == dptr);
+        if starts && api.driver.memory.is_managed(dptr) { Ok(()) } else { Err(CudaError::INVALID_VALUE) }
     }
 }

@@ -18,6 +18,9 @@ const FLUSH_REMOTE_WRITES: u32 = 3;
 const WAIT_VALUE_64: u32 = 4;
 const WRITE_VALUE_64: u32 = 5;
 const BARRIER: u32 = 6;
+/// `CU_LAUNCH_ATTRIBUTE_IGNORE`, `_PROGRAMMATIC_EVENT` and `_LAUNCH_COMPLETION_EVENT`: they are wrong for every stream,
+/// whatever event they name.
+const NOT_OF_STREAMS: [i32; 3] = [0, 7, 12];
 /// Most operations in one call.
 const MAX_OPERATIONS: u32 = 256;
 
@@ -123,6 +126,10 @@ fn one(
     operation: u32,
     (address, value, flags): (u64, u64, u32),
 ) -> Result<(), CudaError> {
+    // Which memory it is does not matter in a batch, which this becomes.
+    if matches!(operation, WRITE_VALUE_32 | WRITE_VALUE_64) && api.driver.memory.is_managed(address) {
+        return Err(CudaError::INVALID_VALUE);
+    }
     let operation = BatchOperation { operation, short_flags: 0, address, value, flags, alias: 0, rest: 0 };
     run(api, stream, &[operation], 0)
 }
@@ -174,8 +181,7 @@ macro_rules! value_entry_points {
             /// Sets an attribute of a stream.
             call cuStreamSetAttribute / cuStreamSetAttribute_ptsz (api, hStream: u64, attr: i32, value: In<[u8; 64]>) {
                 let value = value.get()?;
-                // CU_LAUNCH_ATTRIBUTE_IGNORE is wrong for every stream.
-                if attr == 0 {
+                if NOT_OF_STREAMS.contains(&attr) {
                     return Err(CudaError::INVALID_VALUE);
                 }
                 calls::cuStreamSetAttribute(&mut api.in_context_of(hStream)?, api.stream(hStream), attr, value)

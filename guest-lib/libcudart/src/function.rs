@@ -13,6 +13,7 @@ use crate::{driver, state};
 api! {
     fn cudaFuncGetAttributes(attributes: *mut cudaFuncAttributes, function: *const c_void) {
         not_null(attributes)?;
+        state::whole_context()?;
         let device = attribute_device()?;
         store(attributes, attributes_of(named_kernel(function)?, device)?)
     }
@@ -31,6 +32,7 @@ api! {
     }
 
     fn cudaFuncSetCacheConfig(function: *const c_void, config: c_uint) {
+        state::whole_context()?;
         let device = attribute_device()?;
         driver::cuKernelSetCacheConfig(named_kernel(function)?, config, device)
     }

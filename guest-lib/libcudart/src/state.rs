@@ -237,6 +237,15 @@ pub fn context() -> Result<&'static Runtime> {
     Ok(runtime)
 }
 
+/// As [`context`], for functions that find out only by asking whether an error has broken the context.
+pub fn whole_context() -> Result<&'static Runtime> {
+    let runtime = context()?;
+    let mut config = 0;
+    // SAFETY: `config` is valid for the write.
+    unsafe { driver::cuCtxGetSharedMemConfig(&mut config) }?;
+    Ok(runtime)
+}
+
 /// The context that is current in this thread, null if none is.
 pub fn current_context() -> Result<CUcontext> {
     let mut current = ptr::null_mut();

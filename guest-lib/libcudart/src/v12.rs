@@ -81,13 +81,14 @@ api! {
     }
 
     fn cudaEventElapsedTime(milliseconds: *mut f32, start: cudaEvent_t, end: cudaEvent_t) {
+        not_null(milliseconds)?;
         state::context()?;
         driver::cuEventElapsedTime_v2(milliseconds, start, end)
     }
 
     fn cudaMemAdvise(memory: *const c_void, size: usize, advice: c_uint, device: c_int) {
         state::context()?;
-        driver::cuMemAdvise_v2(address(memory), size, advice, location(device)?)
+        driver::cuMemAdvise_v2(address(memory), size, advice, location(device).map_err(|_| cudaErrorInvalidValue)?)
     }
 
     fn cudaMemPrefetchAsync, cudaMemPrefetchAsync_ptsz(

@@ -10,7 +10,7 @@ use virtio_cuda_client::{Call, CudaError, calls};
 
 use crate::entry::{Api, DefaultStream};
 use crate::entry_points;
-use crate::ffi::{HostPtr, In, Out};
+use crate::ffi::HostPtr;
 use crate::graph::copy_params::EndPlace;
 use crate::memory::pieces::each_piece;
 use crate::memory::ranges::HostKind;
@@ -360,27 +360,6 @@ impl Api {
     }
 }
 
-/// Copies one after the other, which a batch may do; answers which one failed, or `usize::MAX` for the whole.
-fn batch(
-    api: Api,
-    (dsts, srcs, sizes, count): (In<u64>, In<u64>, In<usize>, usize),
-    stream: u64,
-) -> Result<(), (usize, CudaError)> {
-    // A batch is not for the default streams.
-    if stream == 0 || count == 0 {
-        return Err((usize::MAX, CudaError::INVALID_VALUE));
-    }
-    let timing = Timing::Stream(api.stream(stream));
-    for index in 0..count {
-        let copy = || {
-            let (dst, src) = (api.unified_place(dsts.at(index)?), api.unified_place(srcs.at(index)?));
-            api.copy(dst, src, sizes.at(index)?, timing)
-        };
-        copy().map_err(|error| (index, error))?;
-    }
-    Ok(())
-}
-
 /// Contexts of copies between two; none is the current one.
 fn check_contexts(api: Api, contexts: [u64; 2]) -> Result<(), CudaError> {
     let known = |&context: &u64| api.driver.contexts.device_of(context).map(|_| ());
@@ -444,23 +423,5 @@ entry_points! {
         check_contexts(api, [dstContext, srcContext])?;
         let timing = Timing::Stream(api.stream(hStream));
         api.copy(api.device_place(dstDevice), api.device_place(srcDevice), ByteCount, timing)
-    }
-
-    /// Many copies in stream order, as CUDA 12.8 had them: the index of a bad one is told.
-    call cuMemcpyBatchAsync / cuMemcpyBatchAsync_ptsz (api, dsts: In<u64>, srcs: In<u64>, sizes: In<usize>, count: usize,
-        _attrs: HostPtr, _attrsIdxs: HostPtr, _numAttrs: usize, failIdx: Out<usize>, hStream: u64) {
-        batch(api, (dsts, srcs, sizes, count), hStream).map_err(|(index, error)| {
-            failIdx.set_if_wanted(index);
-            error
-        })
-    }
-
-    /// Many copies in stream order. The attributes are hints.
-    call cuMemcpyBatchAsync_v2 / cuMemcpyBatchAsync_v2_ptsz (api, dsts: In<u64>, srcs: In<u64>, sizes: In<usize>, count: usize,
-        _attrs: HostPtr, _attrsIdxs: HostPtr, numAttrs: usize, hStream: u64) {
-        if numAttrs == 0 {
-            return Err(CudaError::INVALID_VALUE);
-        }
-        batch(api, (dsts, srcs, sizes, count), hStream).map_err(|(_, error)| error)
     }
 }

@@ -8,6 +8,7 @@ use virtio_cuda_client::protocol::element_bytes;
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{HostPtr, In, Out};
+use crate::memory::batch::{check_batch, check_hints};
 use crate::memory::box_copy::BoxCopy;
 use crate::memory::box_layout::{ARRAY, DEVICE, HOST, UNIFIED};
 use crate::memory::copy::Timing;
@@ -114,14 +115,16 @@ fn batch(
     flags: u64,
     stream: u64,
 ) -> Result<(), (usize, CudaError)> {
-    // A batch is not for the default streams.
-    if stream == 0 || count == 0 || flags != 0 {
-        return Err((usize::MAX, CudaError::INVALID_VALUE));
+    let whole = |error| (usize::MAX, error);
+    check_batch(stream, count).map_err(whole)?;
+    if flags != 0 {
+        return Err(whole(CudaError::INVALID_VALUE));
     }
     let timing = Timing::Stream(api.stream(stream));
     for index in 0..count {
         let one = || {
             let op = ops.at(index)?;
+            check_hints(op.access_order, op.flags)?;
             let element = match (op.src.element_bytes(api)?, op.dst.element_bytes(api)?) {
                 (Some(src), Some(dst)) if src != dst => return Err(CudaError::INVALID_VALUE),
                 (src, dst) => src.or(dst).unwrap_or(1),

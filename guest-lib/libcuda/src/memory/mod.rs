@@ -6,6 +6,7 @@ pub mod advice;
 pub mod ahead;
 pub mod alloc;
 pub mod attach;
+pub mod batch;
 pub mod box_copy;
 pub mod box_layout;
 pub mod cache;

@@ -100,6 +100,9 @@ api! {
         width: usize, height: usize, kind: c_uint,
     ) on stream {
         state::context()?;
+        if target.is_null() {
+            return Err(cudaErrorInvalidValue);
+        }
         array_side(Direction::of(kind)?.source())?;
         array_side(Direction::of(kind)?.destination())?;
         let (target, source) = (Area::array(target, target_x, target_y), Area::array(source, source_x, source_y));

@@ -36,7 +36,7 @@ unsafe fn copy(parameters: *const cudaMemcpy3DParms, order: Order) -> Result {
     let parameters = unsafe { load(parameters) }?;
     state::context()?;
     if is_empty(&parameters.extent) {
-        return Ok(());
+        return state::whole_context().map(drop);
     }
     check(&parameters)?;
     let parameters = to_driver(&parameters)?;

@@ -53,7 +53,7 @@ unsafe fn copy(parameters: *const cudaMemcpy3DPeerParms, order: Order) -> Result
     let srcContext = runtime.device(p.srcDevice)?.primary_context()?;
     let dstContext = runtime.device(p.dstDevice)?.primary_context()?;
     if is_empty(&p.extent) {
-        return Ok(());
+        return state::whole_context().map(drop);
     }
     let on_device = cudaMemcpy3DParms {
         srcArray: p.srcArray,

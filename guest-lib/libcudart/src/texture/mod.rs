@@ -60,7 +60,7 @@ api! {
     fn cudaDestroyTextureObject(texture: cudaTextureObject_t) {
         state::context()?;
         if texture == 0 {
-            return Ok(());
+            return state::whole_context().map(drop);
         }
         driver::cuTexObjectDestroy(texture)
     }
@@ -100,7 +100,7 @@ api! {
     fn cudaDestroySurfaceObject(surface: cudaSurfaceObject_t) {
         state::context()?;
         if surface == 0 {
-            return Ok(());
+            return state::whole_context().map(drop);
         }
         driver::cuSurfObjectDestroy(surface)
     }
