@@ -28,6 +28,8 @@ const LIMIT_PERSISTING_L2_CACHE_SIZE: u32 = 6;
 const LIMIT_SHMEM_SIZE: u32 = 7;
 const LIMIT_CIG_ENABLED: u32 = 8;
 const LIMIT_MAX: u32 = 10;
+/// Most bytes that the L2 cache fetches at once.
+const MAX_FETCH: usize = 128;
 /// The most local memory that a thread can have, bytes.
 const MAX_STACK: u64 = 512 << 10;
 
@@ -164,6 +166,9 @@ fn ctx_set_limit(limit: u32, value: usize) -> CuResult<()> {
         LIMIT_MALLOC_HEAP_SIZE => context.device.memory.set_heap_limit(value as u64),
         LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT => {
             context.pending_launches.store(value as u64, Ordering::Relaxed);
+        }
+        LIMIT_MAX_L2_FETCH_GRANULARITY if value > MAX_FETCH => {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
         LIMIT_MAX_L2_FETCH_GRANULARITY | LIMIT_PERSISTING_L2_CACHE_SIZE => {}
         LIMIT_SHMEM_SIZE | LIMIT_CIG_ENABLED => return Err(CUresult::CUDA_ERROR_NOT_PERMITTED),

@@ -22,8 +22,6 @@ const BARRIER: u32 = 6;
 /// CUstreamWaitValue_flags: GEQ, EQ, AND, NOR
 const WAIT_KIND: u32 = 3;
 const WAIT_FLUSH: u32 = 1 << 30;
-/// CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER
-const WRITE_NO_BARRIER: u32 = 1;
 /// Most operations of one call, as the manual says.
 const MAX_OPERATIONS: u32 = 256;
 /// How long a stream that waits sleeps between looks.
@@ -65,7 +63,8 @@ impl MemOp {
                 return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
             }
             WAIT_32 | WAIT_64 => WAIT_KIND,
-            WRITE_32 | WRITE_64 => WRITE_NO_BARRIER,
+            // Writing without a barrier is refused.
+            WRITE_32 | WRITE_64 => 0,
             // Nothing is ever held back.
             BARRIER => return Ok(()),
             FLUSH_REMOTE_WRITES => return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::array::{self, CUarray, SURFACE_LDST};
+use super::array::{self, CUarray};
 use super::context;
 use super::ffi::{In, Out};
 use super::handle::{Handle, Registry};
@@ -27,9 +27,6 @@ fn surf_object_create(out: Out<CUsurfObject>, resource: In<ResourceDescriptor>) 
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     let array = array::find(CUarray::new(resource.body[0] as usize))?;
-    if array.descriptor.flags & SURFACE_LDST == 0 {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-    }
     let handle = Handle::mint();
     OBJECTS.insert(handle, Arc::new(SurfaceObject(resource)));
     texture::publish_surface(handle.0 as u64, Surface::new(Arc::clone(&array.array)));

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::array::{self, CUarray, CUmipmappedArray};
+use super::array::{self, ArrayDescriptor3D, CUarray, CUmipmappedArray};
 use super::attributes::{PITCH_ALIGNMENT, TEXTURE_PITCH_ALIGNMENT};
 use super::context;
 use super::device;
@@ -33,7 +33,8 @@ pub(super) const RESOURCE_PITCH_2D: u32 = 3;
 const READ_AS_INTEGER: u32 = 1;
 const NORMALIZED_COORDINATES: u32 = 2;
 const SRGB: u32 = 0x10;
-/// With CU_TRSF_DISABLE_TRILINEAR_OPTIMIZATION and CU_TRSF_SEAMLESS_CUBEMAP.
+const SEAMLESS_CUBEMAP: u32 = 0x40;
+/// With CU_TRSF_DISABLE_TRILINEAR_OPTIMIZATION.
 pub(super) const FLAGS: u32 = 0x73;
 /// Most texels of a buffer, CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_LINEAR_WIDTH.
 const MAX_LINEAR: u64 = 1 << 28;
@@ -107,7 +108,8 @@ impl TextureDescriptor {
         }
     }
 
-    fn sampler(&self) -> CuResult<Sampler> {
+    /// How a texture of so many dimensions is read.
+    fn sampler(&self, dimensions: usize) -> CuResult<Sampler> {
         let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
         let mode = |mode| {
             Ok(match mode {
@@ -121,9 +123,13 @@ impl TextureDescriptor {
         if self.flags & !FLAGS != 0 || self.filter > 1 || self.mipmap_filter > 1 {
             return Err(invalid);
         }
-        let [x, y, z] = self.address;
+        // Nobody looks at the modes of dimensions that are not there.
+        let mut address = [AddressMode::Clamp; 3];
+        for (place, &number) in address.iter_mut().zip(&self.address).take(dimensions) {
+            *place = mode(number)?;
+        }
         Ok(Sampler {
-            address: [mode(x)?, mode(y)?, mode(z)?],
+            address,
             linear: self.filter == 1,
             linear_mipmap: self.mipmap_filter == 1,
             normalized_read: self.flags & READ_AS_INTEGER == 0,
@@ -157,6 +163,28 @@ fn view_format(format: u32) -> CuResult<Option<Format>> {
         0x19..=0x22 => Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
         _ => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
     }
+}
+
+impl ViewDescriptor {
+    /// Checks a view of an array of `levels` levels, of which this is the first: it has the same size, elements of as many
+    /// bytes, and no levels or layers that are not there.
+    fn check(&self, of: &ArrayDescriptor3D, levels: usize) -> CuResult<()> {
+        let format = view_format(self.format)?;
+        let element = array::format_of(of.format, of.channels)?.bytes();
+        let layers = if of.flags & array::LAYERED != 0 { of.size[2] } else { 1 };
+        let in_order = |first: u32, last: u32, count: usize| first <= last && (last as usize) < count;
+        let good = format.is_some_and(|format| format.bytes() == element)
+            && self.size == of.size
+            && in_order(self.first_level, self.last_level, levels)
+            && in_order(self.first_layer, self.last_layer, layers);
+        if good { Ok(()) } else { Err(CUresult::CUDA_ERROR_INVALID_VALUE) }
+    }
+}
+
+/// How many dimensions an array has in which coordinates are numbers, not layers or faces.
+fn dimensions(of: &ArrayDescriptor3D) -> usize {
+    let is_3d = of.size[2] != 0 && of.flags & (array::LAYERED | array::CUBEMAP) == 0;
+    if is_3d { 3 } else { 1 + usize::from(of.size[1] != 0) }
 }
 
 /// A texture on linear memory, CU_RESOURCE_TYPE_LINEAR or CU_RESOURCE_TYPE_PITCH2D.
@@ -198,33 +226,43 @@ pub(super) fn make(
     view: Option<&ViewDescriptor>,
 ) -> CuResult<Texture> {
     let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
-    let sampler = texture.sampler()?;
     if resource.flags != 0 {
         return Err(invalid);
     }
-    let format = view.map_or(Ok(None), |view| view_format(view.format))?;
+    let described = |of: &ArrayDescriptor3D, levels: usize| {
+        // Cubes alone have seams.
+        if texture.flags & SEAMLESS_CUBEMAP != 0 && of.flags & array::CUBEMAP == 0 {
+            return Err(invalid);
+        }
+        view.map_or(Ok(()), |view| view.check(of, levels))?;
+        let format = view.map_or(Ok(None), |view| view_format(view.format))?;
+        Ok((texture.sampler(dimensions(of))?, format))
+    };
     let made = match resource.kind {
         RESOURCE_ARRAY => {
             if resource.body[0] == 0 {
                 return Err(invalid);
             }
             let array = array::find(CUarray::new(resource.body[0] as usize))?;
+            let (sampler, format) = described(&array.descriptor, 1)?;
             Texture::of_arrays(vec![Arc::clone(&array.array)], sampler, format).ok_or(invalid)?
         }
         RESOURCE_MIPMAPPED_ARRAY => {
             let array = array::find_mipmapped(CUmipmappedArray::new(resource.body[0] as usize))?;
             let all = &array.array.levels;
+            let (sampler, format) = described(&array.descriptor, all.len())?;
             let levels = match view {
                 Some(view) => all.get(view.first_level as usize..=view.last_level as usize).ok_or(invalid)?,
                 None => all,
             };
             Texture::of_arrays(levels.to_vec(), sampler, format).ok_or(invalid)?
         }
-        RESOURCE_LINEAR | RESOURCE_PITCH_2D => of_memory(resource, sampler)?,
+        RESOURCE_LINEAR => of_memory(resource, texture.sampler(1)?)?,
+        RESOURCE_PITCH_2D => of_memory(resource, texture.sampler(2)?)?,
         _ => return Err(invalid),
     };
     // Integers are not filtered.
-    if sampler.linear && !made.reads_floats() { Err(invalid) } else { Ok(made) }
+    if texture.filter == 1 && !made.reads_floats() { Err(invalid) } else { Ok(made) }
 }
 
 fn tex_object_create(

@@ -35,17 +35,15 @@ impl UserObject {
         self.references.fetch_add(count, Ordering::AcqRel);
     }
 
-    /// Gives references up; an error when there are fewer.
-    fn release(&self, count: u64) -> CuResult<()> {
-        let less = |references: u64| references.checked_sub(count);
-        let before = self.references.try_update(Ordering::AcqRel, Ordering::Acquire, less);
-        let before = before.map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?;
-        if before == count {
+    /// Gives references up. More than there are is no error, as on an H200.
+    fn release(&self, count: u64) {
+        let less = |references: u64| Some(references.saturating_sub(count));
+        let before = self.references.try_update(Ordering::AcqRel, Ordering::Acquire, less).unwrap_or(0);
+        if (1..=count).contains(&before) {
             OBJECTS.remove(self.handle);
             // SAFETY: the program passed a function that may be called with this argument when no reference is left.
             unsafe { (self.destroy)(self.argument as *mut c_void) };
         }
-        Ok(())
     }
 }
 
@@ -59,15 +57,17 @@ impl References {
         held.entry(object.handle.0).or_insert_with(|| (Arc::clone(object), 0)).1 += count;
     }
 
-    fn remove(&self, object: &UserObject, count: u64) -> CuResult<()> {
+    /// What the graph has not got is not taken from it, which is no error on an H200 either.
+    fn remove(&self, object: &UserObject, count: u64) {
         let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let entry = held.get_mut(&object.handle.0).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-        entry.1 = entry.1.checked_sub(count).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        let Some(entry) = held.get_mut(&object.handle.0) else { return };
+        let count = count.min(entry.1);
+        entry.1 -= count;
         if entry.1 == 0 {
             held.remove(&object.handle.0);
         }
         drop(held);
-        object.release(count)
+        object.release(count);
     }
 
     /// Adds one reference to each object that another graph refers to.
@@ -85,8 +85,7 @@ impl Drop for References {
         for (object, count) in
             std::mem::take(self.0.get_mut().unwrap_or_else(PoisonError::into_inner)).into_values()
         {
-            // There are as many: each was counted when it was added.
-            let _ = object.release(count);
+            object.release(count);
         }
     }
 }
@@ -133,7 +132,8 @@ fn user_object_retain(handle: CUuserObject, count: u32) -> CuResult<()> {
 }
 
 fn user_object_release(handle: CUuserObject, count: u32) -> CuResult<()> {
-    find(handle)?.release(check_count(count)?)
+    find(handle)?.release(check_count(count)?);
+    Ok(())
 }
 
 fn graph_retain_user_object(graph: CUgraph, handle: CUuserObject, count: u32, flags: u32) -> CuResult<()> {
@@ -151,7 +151,8 @@ fn graph_retain_user_object(graph: CUgraph, handle: CUuserObject, count: u32, fl
 
 fn graph_release_user_object(graph: CUgraph, handle: CUuserObject, count: u32) -> CuResult<()> {
     let (graph, object, count) = (body::find(graph)?, find(handle)?, check_count(count)?);
-    graph.references.remove(&object, count)
+    graph.references.remove(&object, count);
+    Ok(())
 }
 
 crate::driver::ffi::entries! { after_init
