@@ -5,6 +5,8 @@
 
 #include "bad_input.h"
 
+#include <set>
+
 namespace bad_input {
 
 // A member of a structure and what is wrong for it.
@@ -50,8 +52,12 @@ inline void spoil(const std::string &name, const void *good, size_t size, const 
     functions++;
     const unsigned char *bytes = static_cast<const unsigned char *>(good);
     const std::vector<unsigned char> structure(bytes, bytes + size);
+    std::set<std::string> lines;
     const auto add = [&](const std::string &line, std::vector<unsigned char> it) {
-        cases.push_back({line, [=]() mutable { return call(it.data()); }, takes(name), functions});
+        // A member may have the same bad value for two reasons.
+        if (lines.insert(line).second) {
+            cases.push_back({line, [=]() mutable { return call(it.data()); }, takes(name), functions});
+        }
     };
     add(name, structure);
     for (const Field &field : fields) {

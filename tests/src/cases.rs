@@ -174,6 +174,7 @@ pub const CASES: &[Case] = &[
     bad_input_of_library("bad_input_runtime_after_error"),
     bad_state("bad_input_states_before_init", &["before_init"]),
     bad_state("bad_input_states_no_context", &["no_context"]),
+    bad_state("bad_input_states_destroyed", &["destroyed"]),
     bad_state("bad_input_states_after_error", &["after_error"]),
     bad_state("bad_input_states_none", &["none"]),
     Case { stdout: Stdout::BadInputOfLibrary, ..of_12("bad_input_runtime_12", "bad_input_runtime_12@12") },

@@ -7,18 +7,47 @@ use std::collections::{HashMap, HashSet};
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::cases::{Case, Stdout};
+use crate::daemon::is_emulated;
 use crate::running::Outcome;
+use crate::stack::{Device, Way};
 
-/// Compares how a run of `case` ended and what it printed with what the table expects. `alone`: on the emulator, without
-/// our driver library.
-pub fn check(case: &Case, outcome: &Outcome, alone: bool) -> Result<()> {
+/// What answered a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answering {
+    /// The emulator, without our driver library.
+    EmulatorAlone,
+    /// Our driver library, with the emulator behind it.
+    EmulatedDevice,
+    /// Our driver library with a GPU behind it, or NVIDIA's.
+    Gpu,
+}
+
+impl Answering {
+    /// What answers those who go `way`.
+    pub fn on(way: Way) -> Self {
+        match (way, way.device()) {
+            (Way::Emulator, _) => Self::EmulatorAlone,
+            (_, Device::Emulated) => Self::EmulatedDevice,
+            (_, Device::Native) => Self::Gpu,
+        }
+    }
+
+    /// What answers through the daemons of the tests.
+    pub fn behind_daemons() -> Self {
+        if is_emulated() { Self::EmulatedDevice } else { Self::Gpu }
+    }
+}
+
+/// Compares how a run of `case` ended and what it printed with what the table expects.
+pub fn check(case: &Case, outcome: &Outcome, answering: Answering) -> Result<()> {
     outcome.expect_exit(case.exit)?;
+    let alone = answering == Answering::EmulatorAlone;
     let any = case.stdout == Stdout::OfDevice || (alone && case.stdout == Stdout::BadInputOfLibrary);
     if !any {
         let name = format!("tests/expected/{}.txt", case.name);
         let expected = case.expected_stdout().with_context(|| format!("There is no {name}"))?;
         if matches!(case.stdout, Stdout::BadInput | Stdout::BadInputOfLibrary) {
-            let known = known_differences(case.name);
+            let known = known_differences(case.name, answering);
             let differences = other_answers(expected, &outcome.stdout, &known);
             let count = differences.len();
             ensure!(count == 0, "{count} answers are not those of {name}:\n{}", differences.join("\n"));
@@ -36,10 +65,13 @@ pub fn check(case: &Case, outcome: &Outcome, alone: bool) -> Result<()> {
 /// The calls of a program of bad arguments whose answers are known to be others than NVIDIA's: a reason and its lines
 /// `PROGRAM CALL` for each.
 const DIFFERENT: &str = include_str!("../expected/bad_input_different.txt");
+/// The same for calls that are answered otherwise by the emulated device only.
+const DIFFERENT_EMULATED: &str = include_str!("../expected/bad_input_different_emulated.txt");
 
-/// The calls of `program` in that list.
-fn known_differences(program: &str) -> HashSet<&'static str> {
-    let lines = DIFFERENT.lines().filter(|line| !line.starts_with('#'));
+/// The calls of `program` in those lists.
+fn known_differences(program: &str, answering: Answering) -> HashSet<&'static str> {
+    let emulated = if answering == Answering::Gpu { "" } else { DIFFERENT_EMULATED };
+    let lines = DIFFERENT.lines().chain(emulated.lines()).filter(|line| !line.starts_with('#'));
     let of_program = |line: &'static str| line.strip_prefix(program)?.strip_prefix(' ');
     lines.filter_map(of_program).collect()
 }
@@ -88,6 +120,7 @@ fn first_difference(expected: &str, seen: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cases::{CASES, MANAGEMENT};
 
     #[test]
     fn an_expected_crash_is_any_answer_but_a_crash() {
@@ -104,6 +137,21 @@ mod tests {
         let (crash, answer) = ("cuMemcpy to unmapped -> crash\n", "cuMemcpy to unmapped -> 1\n");
         assert!(other_answers(crash, crash, &none).is_empty());
         assert_eq!(other_answers(answer, crash, &none).len(), 1);
+    }
+
+    #[test]
+    fn known_differences_are_lines_of_tables() {
+        for text in [DIFFERENT, DIFFERENT_EMULATED] {
+            for line in text.lines().filter(|line| !line.starts_with('#')) {
+                let (program, call) = line.split_once(' ').unwrap();
+                let of = CASES.iter().chain([&MANAGEMENT]).find(|case| case.name == program).unwrap();
+                let expected = of.expected_stdout().unwrap();
+                let line = format!("{call} -> ");
+                assert!(expected.lines().any(|expected| expected.starts_with(&line)), "{program} {call}");
+            }
+        }
+        let of_gpu = known_differences("bad_input_objects", Answering::Gpu);
+        assert!(of_gpu.len() < known_differences("bad_input_objects", Answering::EmulatedDevice).len());
     }
 
     #[test]

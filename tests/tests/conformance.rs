@@ -12,7 +12,7 @@ use vhost_cuda_tests::cases::{CASES, Case, Stdout, Weight};
 use vhost_cuda_tests::running::{Outcome, Running};
 use vhost_cuda_tests::stack::{Device, Route, Way};
 use vhost_cuda_tests::suite::{self, Kit, Suite};
-use vhost_cuda_tests::verdict;
+use vhost_cuda_tests::verdict::{self, Answering};
 
 /// How long one program may take.
 const LIMIT: Duration = Duration::from_secs(180);
@@ -67,7 +67,7 @@ fn check(kit: &Kit, way: Way, case: &'static Case) -> Result<()> {
     let route = Route::open(way, &kit.stack, &kit.programs)?;
     let outcomes = run(kit, &route, case)?;
     for outcome in &outcomes {
-        verdict::check(case, outcome, way == Way::Emulator)?;
+        verdict::check(case, outcome, Answering::on(way))?;
     }
     if let Some(daemon) = &route.daemon {
         ensure!(daemon.log().contains("front-end connected"), "no program came to the daemon");

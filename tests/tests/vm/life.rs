@@ -12,7 +12,7 @@ use vhost_cuda_tests::cases::case;
 use vhost_cuda_tests::daemon::children_of;
 use vhost_cuda_tests::running::{Ended, Outcome};
 use vhost_cuda_tests::suite::{Kit, Suite};
-use vhost_cuda_tests::verdict;
+use vhost_cuda_tests::verdict::{self, Answering};
 use xtask::vm::{GuestCommand, Output, Vm};
 
 use crate::{LIMIT, SharedVm, outcome, run, shell_fails};
@@ -50,7 +50,7 @@ pub fn collect(suite: &mut Suite, shared: &SharedVm) {
 pub fn expect_good(kit: &Kit, vm: &Vm, name: &str) -> Result<()> {
     let case = case(name);
     let command = GuestCommand::new(kit.programs.get(case.program)?).arguments(case.args.iter().copied());
-    verdict::check(case, &run(vm, &command)?, false)
+    verdict::check(case, &run(vm, &command)?, Answering::behind_daemons())
 }
 
 /// A program that copies until something stops it, running and past its first copy.
