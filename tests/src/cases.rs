@@ -200,6 +200,7 @@ pub const CASES: &[Case] = &[
     Case { stdout: Stdout::OfDevice, ..Case::new("device_query") },
     Case::new("driver_api"),
     Case::new("driver_details"),
+    Case::new("context_holders"),
     Case::new("function_lists"),
     Case::new("large_image"),
     Case::new("occupancy"),

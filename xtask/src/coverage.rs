@@ -22,6 +22,8 @@ struct Listed {
     error: &'static str,
     /// Which versions have a name: lists of names, each with the version.
     versions: &'static [(&'static str, &'static str)],
+    /// Why some are not there.
+    why: &'static str,
 }
 
 const NOT_SUPPORTED: &str = "CUDA_ERROR_NOT_SUPPORTED or cudaErrorNotSupported (801)";
@@ -32,35 +34,48 @@ const LIBRARIES: &[Listed] = &[
         path: "guest/lib/libcudart.so.13",
         error: NOT_SUPPORTED,
         versions: RUNTIMES,
+        why: "",
     },
     Listed {
         title: "Runtime API of CUDA 12 (`libcudart.so.12`)",
         path: "guest/lib/libcudart.so.12",
         error: NOT_SUPPORTED,
         versions: RUNTIMES,
+        why: "",
     },
     Listed {
         title: "Driver API in the guest (`libcuda.so.1`)",
         path: "guest/lib/libcuda.so.1",
         error: NOT_SUPPORTED,
         versions: &[],
+        why: WHY,
     },
     Listed {
         title: "Management library in the guest (`libnvidia-ml.so.1`)",
         path: "guest/lib/libnvidia-ml.so.1",
         error: "NVML_ERROR_NOT_SUPPORTED (3)",
         versions: &[],
+        why: "",
     },
 ];
+
+/// Of the driver API.
+const WHY: &str = "\n\
+    - `cuCoredump…`: the files would be the host's, written by the worker: a guest must not name them.\n\
+    - `cuCheckpoint…`: names processes of the host.\n\
+    - External memory and semaphores: what Vulkan, Direct3D and NvSci share, and guests have none of these. Whether\n  \
+      NVIDIA's library takes memory of `cuMemExportToShareableHandle` there is not documented; between processes of a\n  \
+      guest `cuMemImportFromShareableHandle` takes it.\n\
+    - `cuMemGetHandleForAddressRange`: for other devices of the host.\n\
+    - `cuMemMapArrayAsync`: there are no sparse arrays.\n\
+    - `cuCtxCreate`, of CUDA 2: on the H200 it did not return.\n\
+    - OpenGL, EGL, VDPAU and graphics resources: there is no graphics.\n";
 
 const RUNTIMES: &[(&str, &str)] =
     &[("12.9", "guest-lib/libcudart/names/12.9.txt"), ("13.0", "guest-lib/libcudart/names/13.0.txt")];
 
 /// Functions of the driver API that look at their arguments and then refuse, whatever the symbol table says.
 const REFUSED: &[&str] = &[
-    "cuCtxRecordEvent",
-    "cuCtxWaitEvent",
-    "cuGraphAddBatchMemOpNode",
     "cuGraphAddExternalSemaphoresSignalNode",
     "cuGraphAddExternalSemaphoresWaitNode",
     "cuLibraryGetUnifiedFunction",
@@ -74,6 +89,85 @@ const REFUSED: &[&str] = &[
     "cuStreamWriteValue32_ptsz",
     "cuStreamWriteValue64",
     "cuStreamWriteValue64_ptsz",
+];
+
+/// Names that NVIDIA's library refuses as well, whatever it is asked: those of an H200, alone in a machine with Linux, driver
+/// 580. [`ANSWERS`] has what it said; the page cannot be written if a call of one succeeded there.
+const REFUSED_NATIVELY: &[(&str, &[&str])] = &[
+    (
+        "multicast takes several GPUs behind a switch",
+        &[
+            "cuMulticastAddDevice",
+            "cuMulticastBindAddr",
+            "cuMulticastBindMem",
+            "cuMulticastCreate",
+            "cuMulticastGetGranularity",
+            "cuMulticastUnbind",
+        ],
+    ),
+    (
+        "the device has no engine for decompression",
+        &["cuMemBatchDecompressAsync", "cuMemBatchDecompressAsync_ptsz"],
+    ),
+    ("there are LUIDs on Windows only", &["cuDeviceGetLuid"]),
+    ("since CUDA 12.0 it always answers CUDA_ERROR_NOT_SUPPORTED (manual)", &["cuProfilerInitialize"]),
+    ("no function has one address for host and device", &["cuLibraryGetUnifiedFunction"]),
+    (
+        "the first versions of stream memory operations are switched off in the driver",
+        &[
+            "cuStreamBatchMemOp",
+            "cuStreamBatchMemOp_ptsz",
+            "cuStreamWaitValue32",
+            "cuStreamWaitValue32_ptsz",
+            "cuStreamWaitValue64",
+            "cuStreamWaitValue64_ptsz",
+            "cuStreamWriteValue32",
+            "cuStreamWriteValue32_ptsz",
+            "cuStreamWriteValue64",
+            "cuStreamWriteValue64_ptsz",
+        ],
+    ),
+    (
+        "functions of CUDA 2 and 3 with addresses of 32 bits: CUDA_ERROR_INVALID_CONTEXT in a primary context",
+        &[
+            "cuArray3DCreate",
+            "cuArray3DGetDescriptor",
+            "cuArrayCreate",
+            "cuArrayGetDescriptor",
+            "cuMemAlloc",
+            "cuMemAllocHost",
+            "cuMemAllocPitch",
+            "cuMemFree",
+            "cuMemGetAddressRange",
+            "cuMemGetInfo",
+            "cuMemHostGetDevicePointer",
+            "cuMemcpy2D",
+            "cuMemcpy2DAsync",
+            "cuMemcpy2DUnaligned",
+            "cuMemcpy3D",
+            "cuMemcpy3DAsync",
+            "cuMemcpyAtoA",
+            "cuMemcpyAtoD",
+            "cuMemcpyAtoH",
+            "cuMemcpyAtoHAsync",
+            "cuMemcpyDtoA",
+            "cuMemcpyDtoD",
+            "cuMemcpyDtoDAsync",
+            "cuMemcpyDtoH",
+            "cuMemcpyDtoHAsync",
+            "cuMemcpyHtoA",
+            "cuMemcpyHtoAAsync",
+            "cuMemcpyHtoD",
+            "cuMemcpyHtoDAsync",
+            "cuMemsetD16",
+            "cuMemsetD2D16",
+            "cuMemsetD2D32",
+            "cuMemsetD2D8",
+            "cuMemsetD32",
+            "cuMemsetD8",
+            "cuModuleGetGlobal",
+        ],
+    ),
 ];
 
 /// The programs that show what works; others name functions only to misuse them.
@@ -136,7 +230,8 @@ fn programs(root: &Path) -> Result<Vec<(String, BTreeSet<String>)>> {
     Ok(programs.into_iter().collect())
 }
 
-/// How many calls with something wrong the tests make of each function.
+/// How many calls with something wrong the tests make of each function. An error if a call of [`REFUSED_NATIVELY`]
+/// succeeded on the GPU.
 fn wrong_calls(root: &Path) -> Result<BTreeMap<String, usize>> {
     let mut calls = BTreeMap::new();
     let folder = root.join(ANSWERS);
@@ -147,10 +242,18 @@ fn wrong_calls(root: &Path) -> Result<BTreeMap<String, usize>> {
         }
         let text = fs::read_to_string(&path)?;
         for line in text.lines().filter(|line| line.contains(" -> ")) {
-            *calls.entry(line.split(' ').next().unwrap_or_default().to_owned()).or_default() += 1;
+            let name = line.split(' ').next().unwrap_or_default();
+            if line.ends_with(" -> 0") && refused_natively(name) {
+                bail!("{}: `{line}`, but {name} is said to be refused always", path.display());
+            }
+            *calls.entry(name.to_owned()).or_default() += 1;
         }
     }
     Ok(calls)
+}
+
+fn refused_natively(name: &str) -> bool {
+    REFUSED_NATIVELY.iter().any(|(_, names)| names.contains(&name))
 }
 
 /// The name as programs write it: headers turn `cuMemAlloc` into `cuMemAlloc_v2`.
@@ -171,6 +274,11 @@ fn tested_by(programs: &[(String, BTreeSet<String>)], name: &str) -> String {
     format!("{}{more}", found[..found.len().min(MOST_PROGRAMS)].join(", "))
 }
 
+/// `one`, `two`
+fn listed<'n>(names: impl Iterator<Item = &'n String>) -> String {
+    names.map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+}
+
 fn section(page: &mut String, root: &Path, stack: &Path, library: &Listed) -> Result<()> {
     let names = exports(&stack.join(library.path))?;
     let (programs, wrong) = (programs(root)?, wrong_calls(root)?);
@@ -180,10 +288,17 @@ fn section(page: &mut String, root: &Path, stack: &Path, library: &Listed) -> Re
     });
     let lists = lists.collect::<Result<Vec<_>>>()?;
     let real: Vec<&String> = names.iter().filter(|(_, real)| **real).map(|(name, _)| name).collect();
-    let missing: Vec<String> =
-        names.iter().filter(|(_, real)| !**real).map(|(name, _)| format!("`{name}`")).collect();
+    let (native, missing): (Vec<&String>, Vec<&String>) = names
+        .iter()
+        .filter(|(_, real)| !**real)
+        .map(|(name, _)| name)
+        .partition(|name| refused_natively(name));
     let (count, all) = (real.len(), names.len());
-    write!(page, "\n## {}\n\n{count} of {all} names are real.\n\n### Real\n\n", library.title)?;
+    write!(page, "\n## {}\n\n{count} of {all} names are real", library.title)?;
+    match native.len() {
+        0 => write!(page, ".\n\n### Real\n\n")?,
+        more => write!(page, "; {more} more are refused, as an H200 refuses them.\n\n### Real\n\n")?,
+    }
     let versions = if lists.is_empty() { "" } else { " in |" };
     let rule = if lists.is_empty() { "" } else { " --- |" };
     write!(page, "| name |{versions} used by, for example | wrong calls |\n| --- |{rule} --- | --- |\n")?;
@@ -196,8 +311,15 @@ fn section(page: &mut String, root: &Path, stack: &Path, library: &Listed) -> Re
         let count = wrong.get(name).map(usize::to_string).unwrap_or_default();
         writeln!(page, " {} | {count} |", tested_by(&programs, name))?;
     }
-    let missing = if missing.is_empty() { "None.".to_owned() } else { missing.join(", ") };
-    write!(page, "\n### Not supported: {}\n\n{missing}\n", library.error)?;
+    if !native.is_empty() {
+        write!(page, "\n### Refused by NVIDIA's library, too (H200, one GPU, Linux, driver 580)\n\n")?;
+        for (reason, group) in REFUSED_NATIVELY {
+            let group = native.iter().filter(|name| group.contains(&name.as_str()));
+            writeln!(page, "- {reason}: {}", listed(group.copied()))?;
+        }
+    }
+    let missing = if missing.is_empty() { "None.".to_owned() } else { listed(missing.into_iter()) };
+    write!(page, "\n### Not supported: {}\n\n{missing}\n{}", library.error, library.why)?;
     Ok(())
 }
 

@@ -51,6 +51,8 @@ pub struct Context {
     pub(super) device: &'static Device,
     pub(super) flags: AtomicU32,
     primary: bool,
+    /// How often cuCtxAttach added a holder.
+    attached: AtomicU32,
     pub(super) legacy: Arc<Stream>,
     pub(super) streams: Mutex<Vec<Weak<Stream>>>,
     /// What all later work waits for (cuCtxWaitEvent).
@@ -76,6 +78,7 @@ impl Context {
             device,
             flags: AtomicU32::new(flags),
             primary,
+            attached: AtomicU32::new(0),
             legacy: Stream::legacy(context),
             streams: Mutex::default(),
             awaited: Mutex::default(),
@@ -236,6 +239,26 @@ pub(super) fn destroy(handle: CUcontext) -> CuResult<()> {
         pop_handle();
     }
     Ok(())
+}
+
+/// cuCtxAttach: one more who holds the current context.
+pub(super) fn attach() -> CuResult<CUcontext> {
+    let context = current_unchecked()?;
+    context.attached.fetch_add(1, Ordering::Relaxed);
+    Ok(context.handle)
+}
+
+/// cuCtxDetach: one less who holds the current context; without holders it ends.
+pub(super) fn detach(handle: CUcontext) -> CuResult<()> {
+    if current_handle() != Some(handle) {
+        return Err(CUresult::CUDA_ERROR_INVALID_CONTEXT);
+    }
+    let context = find(handle)?;
+    let less = |count: u32| count.checked_sub(1);
+    if context.attached.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok() {
+        return Ok(());
+    }
+    if context.primary { context.device.primary.release() } else { destroy(handle) }
 }
 
 /// A device's primary context: made at the first retain, ended by the last release or by a reset. Its handle stays.

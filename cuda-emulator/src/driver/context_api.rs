@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use super::context::{self, CUcontext, Context};
 use super::device::{CUdevice, device};
 use super::ffi::{In, Out};
+use super::green;
 use super::handle::Handle;
 use super::result::{CUresult, CuResult};
 use super::stream::PRIORITIES;
@@ -61,6 +62,17 @@ fn ctx_create_v3(
     ctx_create(out, flags, ordinal)
 }
 
+/// CU_EXEC_AFFINITY_TYPE_SM_COUNT
+const SM_COUNT: u32 = 0;
+
+/// CUexecAffinityParam
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ExecAffinity {
+    kind: u32,
+    count: u32,
+}
+
 /// CUctxCreateParams
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -93,6 +105,31 @@ fn ctx_destroy(handle: CUcontext) -> CuResult<()> {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     context::destroy(handle)
+}
+
+fn ctx_attach(out: Out<CUcontext>, flags: u32) -> CuResult<()> {
+    context::current_unchecked()?;
+    out.check()?;
+    if flags != 0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    out.set(context::attach()?);
+    Ok(())
+}
+
+fn ctx_detach(handle: CUcontext) -> CuResult<()> {
+    context::detach(handle)
+}
+
+fn ctx_get_exec_affinity(out: Out<ExecAffinity>, kind: u32) -> CuResult<()> {
+    let context = context::current()?;
+    out.check()?;
+    if kind != SM_COUNT {
+        return Err(CUresult::CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY);
+    }
+    let count = green::multiprocessors_of(context::current_handle().unwrap_or(Handle::NULL));
+    out.set(ExecAffinity { kind, count: count.unwrap_or(context.device.model.multiprocessors) });
+    Ok(())
 }
 
 fn ctx_push_current(handle: CUcontext) -> CuResult<()> {
@@ -305,6 +342,9 @@ super::ffi::entries! { after_init
     cuCtxCreate_v4 => ctx_create_v4(out: Out<CUcontext>, params: In<CtxCreateParams>, flags: u32, device: CUdevice);
     cuCtxDestroy => ctx_destroy(context: CUcontext);
     cuCtxDestroy_v2 => ctx_destroy(context: CUcontext);
+    cuCtxAttach => ctx_attach(out: Out<CUcontext>, flags: u32);
+    cuCtxDetach => ctx_detach(context: CUcontext);
+    cuCtxGetExecAffinity => ctx_get_exec_affinity(out: Out<ExecAffinity>, kind: u32);
     cuCtxPushCurrent => ctx_push_current(context: CUcontext);
     cuCtxPushCurrent_v2 => ctx_push_current(context: CUcontext);
     cuCtxPopCurrent => ctx_pop_current(out: Out<CUcontext>);

@@ -43,6 +43,13 @@ fn device_total_mem(bytes: Out<usize>, ordinal: CUdevice) -> CuResult<()> {
     Ok(())
 }
 
+/// As before CUDA 3.2: as much as 32 bits can say.
+fn device_total_mem_32(bytes: Out<u32>, ordinal: CUdevice) -> CuResult<()> {
+    bytes.check()?;
+    bytes.set(u32::try_from(device(ordinal)?.memory.total_bytes()).unwrap_or(u32::MAX));
+    Ok(())
+}
+
 fn device_get_attribute(value: Out<c_int>, number: c_int, ordinal: CUdevice) -> CuResult<()> {
     value.check()?;
     value.set(attribute(number, device(ordinal)?)?);
@@ -192,6 +199,7 @@ super::ffi::entries! { after_init
     cuDeviceGetName => device_get_name(name: Out<c_char>, len: c_int, device: CUdevice);
     cuDeviceGetUuid => device_get_uuid(uuid: Out<[u8; 16]>, device: CUdevice);
     cuDeviceGetUuid_v2 => device_get_uuid(uuid: Out<[u8; 16]>, device: CUdevice);
+    cuDeviceTotalMem => device_total_mem_32(bytes: Out<u32>, device: CUdevice);
     cuDeviceTotalMem_v2 => device_total_mem(bytes: Out<usize>, device: CUdevice);
     cuDeviceGetAttribute => device_get_attribute(value: Out<c_int>, number: c_int, device: CUdevice);
     cuDeviceComputeCapability => device_compute_capability(major: Out<c_int>, minor: Out<c_int>, device: CUdevice);

@@ -96,6 +96,11 @@ pub(super) fn of_context(handle: CUcontext) -> CUgreenCtx {
     GREENS.find(|green| green.context == handle).unwrap_or(Handle::NULL)
 }
 
+/// How many multiprocessors the green context has that `handle` stands for.
+pub(super) fn multiprocessors_of(handle: CUcontext) -> Option<u32> {
+    GREENS.get(of_context(handle)).map(|green| green.resource.count)
+}
+
 fn device_resource(ordinal: CUdevice, out: Out<DevResource>, kind: u32) -> CuResult<()> {
     let device = device(ordinal)?;
     out.check()?;

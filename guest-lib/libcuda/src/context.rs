@@ -11,6 +11,14 @@ use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{HostPtr, Out};
 
+/// `CU_EXEC_AFFINITY_TYPE_SM_COUNT`, and the only answer to others.
+const SM_COUNT: i32 = 0;
+const UNSUPPORTED_EXEC_AFFINITY: i32 = 224;
+/// `CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TARGET_CURRENT_CTX`.
+const TO_CURRENT_CONTEXT: i32 = 0;
+/// `CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_*`.
+const FLUSH_SCOPES: [i32; 2] = [100, 200];
+
 /// Holds a device's primary context.
 pub fn retain(api: Api, device: i32) -> Result<u64, CudaError> {
     let mut primary = api.driver.contexts.primary(device)?;
@@ -240,12 +248,48 @@ entry_points! {
         destroy(api, ctx)
     }
 
-    /// Gives a context back; nobody else can hold it, since `cuCtxAttach` is not served.
+    /// Adds a holder to the current context.
+    call cuCtxAttach(api, pctx: Out<u64>, flags: u32) {
+        pctx.check()?;
+        if flags != 0 {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        let context = api.context()?.0;
+        api.driver.contexts.attach(context)?;
+        pctx.set(context)
+    }
+
+    /// Gives the current context back; without holders it ends.
     call cuCtxDetach(api, ctx: u64) {
-        if ctx == 0 {
+        if ctx != current() {
             return Err(CudaError::INVALID_CONTEXT);
         }
-        destroy(api, ctx)
+        if api.driver.contexts.is_destroyed(ctx) {
+            return Err(CudaError::CONTEXT_IS_DESTROYED);
+        }
+        let device = api.driver.contexts.device_of(ctx)? as i32;
+        if api.driver.contexts.detach(ctx) {
+            return Ok(());
+        }
+        let is_primary = api.driver.contexts.primary(device)?.context == ctx;
+        if is_primary { release(api, device) } else { destroy(api, ctx) }
+    }
+
+    /// How many multiprocessors the current context has.
+    call cuCtxGetExecAffinity(api, pExecAffinity: Out<[u32; 2]>, r#type: i32) {
+        pExecAffinity.check()?;
+        if r#type != SM_COUNT {
+            return CudaError::check(UNSUPPORTED_EXEC_AFFINITY);
+        }
+        pExecAffinity.set([0, calls::cuCtxGetExecAffinity(&mut api.in_context()?, r#type)?])
+    }
+
+    /// Makes writes of other devices to the GPU's memory visible.
+    call cuFlushGPUDirectRDMAWrites(api, target: i32, scope: i32) {
+        if target != TO_CURRENT_CONTEXT || !FLUSH_SCOPES.contains(&scope) {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        calls::cuFlushGPUDirectRDMAWrites(&mut api.in_context()?, target, scope)
     }
 
     /// Pushes onto the calling thread's stack.

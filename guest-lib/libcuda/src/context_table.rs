@@ -69,6 +69,8 @@ pub struct Contexts {
     devices: RwLock<HashMap<u64, (u32, bool)>>,
     /// Whether any of them was destroyed so far.
     any_destroyed: AtomicBool,
+    /// How many holders `cuCtxAttach` added to a context.
+    attached: Mutex<HashMap<u64, u32>>,
     /// A context in which no call is served any more (0: none), and the code.
     broken: (AtomicU64, AtomicI32),
 }
@@ -81,6 +83,7 @@ impl Contexts {
             primaries: (0..count).map(primary).collect(),
             devices: RwLock::default(),
             any_destroyed: AtomicBool::new(false),
+            attached: Mutex::default(),
             broken: Default::default(),
         }
     }
@@ -96,6 +99,26 @@ impl Contexts {
         self.devices.write().unwrap_or_else(PoisonError::into_inner).insert(context, (device, true));
     }
 
+    /// One more who holds a context.
+    pub fn attach(&self, context: u64) -> Result<(), CudaError> {
+        if self.is_destroyed(context) {
+            return Err(CudaError::CONTEXT_IS_DESTROYED);
+        }
+        *self.attached.lock().unwrap_or_else(PoisonError::into_inner).entry(context).or_default() += 1;
+        Ok(())
+    }
+
+    /// One less of those who hold a context; `false` if nobody was added.
+    pub fn detach(&self, context: u64) -> bool {
+        let mut attached = self.attached.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(count) = attached.get_mut(&context) else { return false };
+        *count -= 1;
+        if *count == 0 {
+            attached.remove(&context);
+        }
+        true
+    }
+
     /// Notes that a context is gone. Threads that have it current keep it, and get errors.
     pub fn destroyed(&self, context: u64) {
         let mut devices = self.devices.write().unwrap_or_else(PoisonError::into_inner);
@@ -103,6 +126,8 @@ impl Contexts {
             *exists = false;
             self.any_destroyed.store(true, Ordering::Release);
         }
+        drop(devices);
+        self.attached.lock().unwrap_or_else(PoisonError::into_inner).remove(&context);
         let _ = self.broken.0.compare_exchange(context, 0, Ordering::AcqRel, Ordering::Relaxed);
     }
 
@@ -176,5 +201,17 @@ mod tests {
         assert!(contexts.is_destroyed(7) && !contexts.is_destroyed(8));
         contexts.add(7, 0);
         assert!(!contexts.is_destroyed(7), "a primary context comes back under its name");
+    }
+
+    #[test]
+    fn holders_are_counted() {
+        let contexts = Contexts::new(1);
+        contexts.add(7, 0);
+        contexts.attach(7).expect("it is there");
+        contexts.attach(7).expect("it is there");
+        assert!(contexts.detach(7) && contexts.detach(7) && !contexts.detach(7));
+        contexts.attach(7).expect("it is there");
+        contexts.destroyed(7);
+        assert!(contexts.attach(7).is_err() && !contexts.detach(7));
     }
 }

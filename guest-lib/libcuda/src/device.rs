@@ -224,6 +224,12 @@ entry_points! {
         bytes.set(api.driver.device(dev)?.total_bytes as usize)
     }
 
+    /// As before CUDA 3.2: as much as 32 bits can say.
+    call cuDeviceTotalMem(api, bytes: Out<u32>, dev: i32) {
+        bytes.check()?;
+        bytes.set(u32::try_from(api.driver.device(dev)?.total_bytes).unwrap_or(u32::MAX))
+    }
+
     /// An attribute.
     call cuDeviceGetAttribute(api, pi: Out<i32>, attrib: i32, dev: i32) {
         pi.check()?;

@@ -9,6 +9,7 @@
 
 #[macro_use]
 mod api;
+mod card;
 mod device;
 mod error;
 mod events;

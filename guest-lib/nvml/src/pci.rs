@@ -39,6 +39,17 @@ pub struct nvmlPciInfo_t {
 }
 const _: () = assert!(size_of::<nvmlPciInfo_t>() == 68);
 
+/// What all versions of the structure begin with.
+#[repr(C)]
+pub struct nvmlPciInfo_v2_t {
+    busId: [u8; 16],
+    domain: u32,
+    bus: u32,
+    device: u32,
+    pciDeviceId: u32,
+    pciSubSystemId: u32,
+}
+
 #[repr(C)]
 pub struct nvmlPciInfoExt_t {
     version: u32,
@@ -94,6 +105,21 @@ api! {
             pciDeviceId,
             pciSubSystemId,
             busId: address.text(8),
+        })
+    }
+
+    /// As before CUDA 9.1: without the longer text, which older structures do not have.
+    fn nvmlDeviceGetPciInfo_v2(device: nvmlDevice_t, info: *mut nvmlPciInfo_v2_t) {
+        let device = state::device(device)?;
+        let address = Address::of(device)?;
+        let (pciDeviceId, pciSubSystemId) = identifiers(device);
+        store(info, nvmlPciInfo_v2_t {
+            busId: address.text(4),
+            domain: address.domain,
+            bus: address.bus,
+            device: address.device,
+            pciDeviceId,
+            pciSubSystemId,
         })
     }
 

@@ -9,8 +9,8 @@ use crate::state::{self, nvmlDevice_t};
 
 /// Places in the reply of the row `nvml_sensors`.
 const TEMPERATURE: usize = 0;
-const POWER: usize = 1;
-const POWER_LIMIT: usize = 2;
+pub const POWER: usize = 1;
+pub const POWER_LIMIT: usize = 2;
 const SM_CLOCK: usize = 3;
 const MEMORY_CLOCK: usize = 4;
 const MAX_SM_CLOCK: usize = 5;
@@ -38,7 +38,8 @@ pub struct nvmlUtilization_t {
     memory: u32,
 }
 
-fn sensor(device: nvmlDevice_t, which: usize) -> Result<u32> {
+/// One of the values.
+pub fn sensor(device: nvmlDevice_t, which: usize) -> Result<u32> {
     let device = state::device(device)?;
     let values = calls::nvml_sensors(&mut state::session()?.call(), device.number).map_err(of_call)?;
     if values[which] == u32::MAX { Err(NVML_ERROR_NOT_SUPPORTED) } else { Ok(values[which]) }
@@ -56,7 +57,7 @@ fn clock(device: nvmlDevice_t, kind: u32) -> Result<u32> {
 ///
 /// # Safety
 /// `to` is null or valid.
-unsafe fn give<T>(to: *mut T, value: impl FnOnce() -> Result<T>) -> Result {
+pub unsafe fn give<T>(to: *mut T, value: impl FnOnce() -> Result<T>) -> Result {
     if to.is_null() {
         return Err(NVML_ERROR_INVALID_ARGUMENT);
     }

@@ -25,8 +25,9 @@ use cudarc::driver::sys::{
     CUDA_BATCH_MEM_OP_NODE_PARAMS, CUDA_GRAPH_INSTANTIATE_PARAMS, CUDA_HOST_NODE_PARAMS,
     CUDA_KERNEL_NODE_PARAMS, CUDA_MEM_ALLOC_NODE_PARAMS, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS,
     CUDA_RESOURCE_DESC, CUDA_RESOURCE_VIEW_DESC, CUDA_TEXTURE_DESC, CUaddress_mode, CUarray_format,
-    CUdevResource, CUdevResourceType, CUdevice_P2PAttribute, CUdevice_attribute, CUfilter_mode, CUfunc_cache,
-    CUfunction_attribute, CUgraphEdgeData, CUgraphExecUpdateResultInfo, CUgraphMem_attribute,
+    CUdevResource, CUdevResourceType, CUdevice_P2PAttribute, CUdevice_attribute, CUexecAffinityParam,
+    CUexecAffinityType, CUfilter_mode, CUflushGPUDirectRDMAWritesScope, CUflushGPUDirectRDMAWritesTarget,
+    CUfunc_cache, CUfunction_attribute, CUgraphEdgeData, CUgraphExecUpdateResultInfo, CUgraphMem_attribute,
     CUgraphNodeParams, CUgraphNodeType, CUhostFn, CUjit_option, CUjitInputType, CUlaunchAttributeID,
     CUlaunchAttributeValue, CUlibraryOption, CUlimit, CUmemAccess_flags, CUmemAccessDesc,
     CUmemAllocationGranularity_flags, CUmemAllocationHandleType, CUmemAllocationProp, CUmemLocation,
@@ -48,8 +49,8 @@ use virtio_cuda_protocol::cuda::{LAUNCH_COOPERATIVE, LAUNCH_PRIORITY, LaunchShap
 mod raw;
 
 pub use raw::{
-    RawAccess, RawAllocation, RawArray, RawDevResource, RawLocation, RawPool, RawRequirements, RawResource,
-    RawRows, RawTensorMap, RawTexture, RawView,
+    RawAccess, RawAffinity, RawAllocation, RawArray, RawDevResource, RawLocation, RawPool, RawRequirements,
+    RawResource, RawRows, RawTensorMap, RawTexture, RawView,
 };
 
 /// A `CUresult` other than success.
@@ -223,6 +224,8 @@ driver_functions! {
     safe cuCtxResetPersistingL2Cache [] () [];
     safe cuCtxRecordEvent [] (context: CUcontext, event: CUevent) [];
     safe cuCtxWaitEvent [] (context: CUcontext, event: CUevent) [];
+    unsafe cuCtxGetExecAffinity [] (affinity: *mut RawAffinity as *mut CUexecAffinityParam, kind: c_int as CUexecAffinityType) [];
+    safe cuFlushGPUDirectRDMAWrites [] (target: c_int as CUflushGPUDirectRDMAWritesTarget, scope: c_int as CUflushGPUDirectRDMAWritesScope) [];
     unsafe cuDeviceGetDevResource [] (device: CUdevice, resource: *mut RawDevResource as *mut CUdevResource, kind: c_uint as CUdevResourceType) [];
     unsafe cuCtxGetDevResource [] (context: CUcontext, resource: *mut RawDevResource as *mut CUdevResource, kind: c_uint as CUdevResourceType) [];
     unsafe cuDevSmResourceSplitByCount [] (result: *mut RawDevResource as *mut CUdevResource, groups: *mut c_uint,

@@ -28,6 +28,11 @@ pub struct Memory {
 pub const DRIVER_VERSION_BYTES: usize = 80;
 /// Values of the row `nvml_sensors`.
 pub const SENSORS: usize = 12;
+/// Values of the row `nvml_card`.
+pub const CARD_VALUES: usize = 23;
+/// `nvmlClockType_t`.
+const CLOCK_SM: c_int = 1;
+const CLOCK_MEMORY: c_int = 2;
 /// Processes of a device that are looked at.
 const MAX_PROCESSES: usize = 1024;
 const NVML_ERROR_NOT_FOUND: c_int = 6;
@@ -152,8 +157,6 @@ impl Nvml {
     /// What the row `nvml_sensors` describes.
     pub fn sensors(&self) -> [u32; SENSORS] {
         const GPU_TEMPERATURE: c_int = 0;
-        const CLOCK_SM: c_int = 1;
-        const CLOCK_MEMORY: c_int = 2;
         [
             self.value_of(c"nvmlDeviceGetTemperature", GPU_TEMPERATURE),
             self.value(c"nvmlDeviceGetPowerUsage"),
@@ -169,6 +172,81 @@ impl Nvml {
             self.value(c"nvmlDeviceGetMaxPcieLinkWidth"),
         ]
         .map(|value| value.unwrap_or(u32::MAX))
+    }
+
+    /// What the row `nvml_card` describes.
+    pub fn card(&self) -> [u64; CARD_VALUES] {
+        let threshold = |which| self.value_of(c"nvmlDeviceGetTemperatureThreshold", which).map(u64::from);
+        let clock = |name, which| self.value_of(name, which).map(u64::from);
+        let limits: Option<[u32; 2]> = self.values(c"nvmlDeviceGetPowerManagementLimitConstraints");
+        let rows: Option<[u32; 4]> = self.remapped_rows();
+        let limit = |index: usize| limits.map(|limits| u64::from(limits[index]));
+        let row = |index: usize| rows.map(|rows| u64::from(rows[index]));
+        let (customer, applications) =
+            (c"nvmlDeviceGetMaxCustomerBoostClock", c"nvmlDeviceGetApplicationsClock");
+        let default_clock = c"nvmlDeviceGetDefaultApplicationsClock";
+        [
+            threshold(0),
+            threshold(1),
+            threshold(2),
+            threshold(3),
+            self.value(c"nvmlDeviceGetPowerManagementDefaultLimit").map(u64::from),
+            limit(0),
+            limit(1),
+            self.value(c"nvmlDeviceGetPowerManagementMode").map(u64::from),
+            self.long(c"nvmlDeviceGetTotalEnergyConsumption"),
+            self.long(c"nvmlDeviceGetCurrentClocksThrottleReasons"),
+            self.long(c"nvmlDeviceGetSupportedClocksThrottleReasons"),
+            self.value(c"nvmlDeviceGetNumFans").map(u64::from),
+            self.value(c"nvmlDeviceGetFanSpeed").map(u64::from),
+            clock(customer, CLOCK_SM),
+            clock(customer, CLOCK_MEMORY),
+            clock(applications, CLOCK_SM),
+            clock(applications, CLOCK_MEMORY),
+            clock(default_clock, CLOCK_SM),
+            clock(default_clock, CLOCK_MEMORY),
+            row(0),
+            row(1),
+            row(2),
+            row(3),
+        ]
+        .map(|value| value.unwrap_or(u64::MAX))
+    }
+
+    fn long(&self, name: &CStr) -> Option<u64> {
+        let mut value = 0;
+        // SAFETY: functions of these names take a device and a place for a long number.
+        let result = unsafe {
+            let get: Symbol<unsafe extern "C" fn(*mut c_void, *mut u64) -> c_int> =
+                symbol(&self.library, name)?;
+            get(self.device, &raw mut value)
+        };
+        (result == 0).then_some(value)
+    }
+
+    fn values(&self, name: &CStr) -> Option<[u32; 2]> {
+        let mut values = [0; 2];
+        let [first, second] = &mut values;
+        // SAFETY: functions of these names take a device and places for two numbers.
+        let result = unsafe {
+            let get: Symbol<unsafe extern "C" fn(*mut c_void, *mut u32, *mut u32) -> c_int> =
+                symbol(&self.library, name)?;
+            get(self.device, first, second)
+        };
+        (result == 0).then_some(values)
+    }
+
+    fn remapped_rows(&self) -> Option<[u32; 4]> {
+        let mut values = [0; 4];
+        let [first, second, third, fourth] = &mut values;
+        // SAFETY: the prototype is nvml.h's; the places are locals.
+        let result = unsafe {
+            let get: Symbol<
+                unsafe extern "C" fn(*mut c_void, *mut u32, *mut u32, *mut u32, *mut u32) -> c_int,
+            > = symbol(&self.library, c"nvmlDeviceGetRemappedRows")?;
+            get(self.device, first, second, third, fourth)
+        };
+        (result == 0).then_some(values)
     }
 
     fn value(&self, name: &CStr) -> Option<u32> {

@@ -60,6 +60,10 @@ macro_rules! context_calls {
             0x0218 custom cuGreenCtxDestroy(context: ContextId) -> ();
             /// Sets the flags of the current context.
             0x0219 forward cuCtxSetFlags(flags: u32) -> ();
+            /// How many multiprocessors the current context has (`kind` 0).
+            0x021a custom cuCtxGetExecAffinity(kind: i32) -> (count: u32);
+            /// Makes writes of other devices to the GPU's memory visible.
+            0x021b forward cuFlushGPUDirectRDMAWrites(target: i32, scope: i32) -> ();
         } }
     };
 }

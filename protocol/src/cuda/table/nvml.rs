@@ -19,6 +19,13 @@ macro_rules! nvml_calls {
             /// and 2 its limit (mW), 3 SM clock, 4 memory clock, 5 and 6 their highest values (MHz), 7 performance
             /// state, 8 generation and 9 width of the PCIe link, 10 and 11 their highest values.
             0x0e03 custom nvml_sensors(device: u32) -> (values: [u32; 12]);
+            /// More of the card that is no secret of other machines', each `u64::MAX` where it is not known: 0 to 3
+            /// temperatures of shutdown, slow-down, of the memory and the GPU (degrees Celsius), 4 default power limit, 5
+            /// and 6 the least and the greatest (mW), 7 whether power is managed, 8 energy (mJ), 9 why clocks are low and
+            /// 10 what reasons there are, 11 fans and 12 their speed (per cent), 13 and 14 highest clocks that can be set
+            /// (SM, memory, MHz), 15 and 16 clocks of applications, 17 and 18 the same by default, 19 rows of memory
+            /// replaced after correctable and 20 uncorrectable errors, 21 whether more are pending, 22 whether one failed.
+            0x0e04 custom nvml_card(device: u32) -> (values: [u64; 23]);
         } }
     };
 }

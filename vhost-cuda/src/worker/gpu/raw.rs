@@ -118,6 +118,16 @@ fn pair(first: u32, second: u32) -> u64 {
     u64::from(second) << 32 | u64::from(first)
 }
 
+/// `CUexecAffinityParam` of `CU_EXEC_AFFINITY_TYPE_SM_COUNT`.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct RawAffinity {
+    kind: c_int,
+    /// Multiprocessors.
+    pub count: c_uint,
+}
+const _: () = assert!(size_of::<RawAffinity>() == size_of::<sys::CUexecAffinityParam>());
+
 /// `CUDA_ARRAY_DESCRIPTOR`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]

@@ -5,7 +5,7 @@ use virtio_cuda_protocol::cuda::ContextId;
 
 use crate::worker::call::CallContext;
 use crate::worker::contexts::Context;
-use crate::worker::gpu::{CuResult, CudaError};
+use crate::worker::gpu::{CuResult, CudaError, RawAffinity};
 use crate::worker::timers::late_in_threads_of;
 
 /// Retains the primary context. The driver sees one retain, whatever the guest's count is.
@@ -161,4 +161,16 @@ pub fn cuCtxGetFlags(cx: &mut CallContext<'_>) -> CuResult<(u32,)> {
 /// API version of a context.
 pub fn cuCtxGetApiVersion(cx: &mut CallContext<'_>, context: ContextId) -> CuResult<(u32,)> {
     cx.gpu().cuCtxGetApiVersion(cx.resolve(context)?)
+}
+
+/// How many multiprocessors the current context has.
+pub fn cuCtxGetExecAffinity(cx: &mut CallContext<'_>, kind: i32) -> CuResult<(u32,)> {
+    let mut affinity = RawAffinity::default();
+    if kind != 0 {
+        // Of another kind the answer would be another structure.
+        return Err(CudaError::NOT_SUPPORTED);
+    }
+    // SAFETY: the driver writes one structure.
+    unsafe { cx.gpu().cuCtxGetExecAffinity(&mut affinity, kind) }?;
+    Ok((affinity.count,))
 }

@@ -8,7 +8,7 @@ use super::device::total_bytes;
 use crate::worker::call::CallContext;
 use crate::worker::family;
 use crate::worker::gpu::{CuResult, CudaError};
-use crate::worker::nvml::{DRIVER_VERSION_BYTES, Nvml, SENSORS};
+use crate::worker::nvml::{CARD_VALUES, DRIVER_VERSION_BYTES, Nvml, SENSORS};
 
 /// The host's library for `device`, opened once in the process. `None`: there is none, as with the emulator.
 fn nvml_of(cx: &CallContext<'_>, device: u32) -> CuResult<Option<&'static Nvml>> {
@@ -42,5 +42,11 @@ pub fn nvml_utilization(cx: &mut CallContext<'_>, device: u32) -> CuResult<(u32,
 /// The card's sensors.
 pub fn nvml_sensors(cx: &mut CallContext<'_>, device: u32) -> CuResult<([u32; SENSORS],)> {
     let values = nvml_of(cx, device)?.map_or([u32::MAX; SENSORS], Nvml::sensors);
+    Ok((values,))
+}
+
+/// More of the card.
+pub fn nvml_card(cx: &mut CallContext<'_>, device: u32) -> CuResult<([u64; CARD_VALUES],)> {
+    let values = nvml_of(cx, device)?.map_or([u64::MAX; CARD_VALUES], Nvml::card);
     Ok((values,))
 }
