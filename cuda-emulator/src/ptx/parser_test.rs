@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 use super::ast::{Base, Immediate, Initializer, Operand, Statement};
 use super::parse;
+use crate::program::{Program, Reference};
 
 const HEAD: &str = ".version 9.0\n.target sm_90a, debug\n.address_size 64\n";
 
@@ -83,4 +84,39 @@ fn errors_name_the_line() {
     }
     let deep = format!("{HEAD}.global .u32 x = {};", "(".repeat(100_000));
     assert!(parse(&deep).unwrap_err().message.contains("nested"));
+}
+
+#[test]
+fn references_are_global_and_single() {
+    let text = format!("{HEAD}.visible .global .texref a, b;\n.extern .global .surfref c;");
+    let module = parse(&text).unwrap();
+    let kinds: Vec<_> = module.variables.iter().map(|variable| variable.reference).collect();
+    assert_eq!(kinds, [Some(Reference::Texture), Some(Reference::Texture), Some(Reference::Surface)]);
+    assert_eq!(module.variables[0].bytes(), Some(8));
+    for refused in [
+        ".const .texref a;",
+        ".shared .surfref a;",
+        ".global .samplerref a;",
+        ".global .texref a[4];",
+        ".global .texref a = { normalized_coords = 1 };",
+        ".entry k(.param .texref a) { ret; }",
+    ] {
+        assert!(parse(&format!("{HEAD}{refused}")).is_err(), "{refused}");
+    }
+}
+
+#[test]
+fn instructions_take_references_of_their_kind() {
+    let load = |name: &str, instruction: &str| {
+        let body = format!(".reg .b32 %r<5>; .reg .f32 %f<5>; {instruction} ret;");
+        let text = format!("{HEAD}.global .{name} a;\n.global .u64 v;\n.visible .entry k() {{ {body} }}");
+        Program::load(&text).is_ok()
+    };
+    let fetch = "tex.1d.v4.f32.s32 {%f1, %f2, %f3, %f4}, [a, {%r1}];";
+    let store = "sust.b.1d.b32.trap [a, {%r1}], {%r2};";
+    assert!(load("texref", fetch) && load("surfref", store));
+    assert!(load("texref", "tex.1d.v4.f32.s32 {%f1, %f2, %f3, %f4}, [a, %r1];"), "without braces");
+    assert!(!load("surfref", fetch) && !load("texref", store));
+    assert!(!load("texref", "tex.1d.v4.f32.s32 {%f1, %f2, %f3, %f4}, [v, {%r1}];"));
+    assert!(load("texref", "txq.width.b32 %r1, [a];") && !load("texref", "suq.width.b32 %r1, [a];"));
 }
