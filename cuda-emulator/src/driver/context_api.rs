@@ -169,7 +169,7 @@ fn ctx_get_flags(flags: Out<u32>) -> CuResult<()> {
 
 fn ctx_set_flags(flags: u32) -> CuResult<()> {
     check_flags(flags)?;
-    context::current()?.flags.store(flags, Ordering::Relaxed);
+    context::current_unchecked()?.flags.store(flags, Ordering::Relaxed);
     Ok(())
 }
 
@@ -330,6 +330,10 @@ fn primary_get_state(ordinal: CUdevice, flags: Out<u32>, active: Out<c_int>) -> 
 fn primary_set_flags(ordinal: CUdevice, flags: u32) -> CuResult<()> {
     let device = device(ordinal)?;
     check_flags(flags)?;
+    // A primary context maps host memory always.
+    if flags & CTX_MAP_HOST != 0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
     device.primary.set_flags(flags);
     Ok(())
 }

@@ -352,7 +352,7 @@ impl CUlaunchConfig {
                 | ATTRIBUTE_LAUNCH_COMPLETION_EVENT
                 | ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE => return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
                 // The others are hints: priority, cache windows, memory domains, overlap with the previous kernel.
-                _ => check_hint(&attribute)?,
+                _ => check_hint(attribute.id, &attribute.value)?,
             }
         }
         Ok(shape)
@@ -360,16 +360,16 @@ impl CUlaunchConfig {
 }
 
 /// Refuses values that such an attribute does not have, and attributes that launches do not have.
-fn check_hint(attribute: &CUlaunchAttribute) -> CuResult<()> {
-    let value = &attribute.value;
-    let good = match attribute.id {
+pub(super) fn check_hint(id: u32, value: &[u32; 16]) -> CuResult<()> {
+    let good = match id {
         // IGNORE, PROGRAMMATIC_STREAM_SERIALIZATION, PRIORITY, PREFERRED_CLUSTER_DIMENSION.
         0 | 6 | 8 | 11 => true,
-        // ACCESS_POLICY_WINDOW: an address, bytes, a ratio, what hits and misses are (misses do not persist).
+        // ACCESS_POLICY_WINDOW: an address, bytes, a ratio, what hits and misses are. All that is looked at of these is that
+        // misses do not persist (2).
         1 => {
             let bytes = u64::from(value[2]) | u64::from(value[3]) << 32;
             let ratio = f32::from_bits(value[4]);
-            bytes <= MAX_WINDOW && (0.0..=1.0).contains(&ratio) && value[5] <= 2 && value[6] <= 1
+            bytes <= MAX_WINDOW && (0.0..=1.0).contains(&ratio) && value[6] != 2
         }
         // CLUSTER_SCHEDULING_POLICY_PREFERENCE: default, spread, load balancing.
         5 => value[0] <= 2,

@@ -128,7 +128,11 @@ impl Module {
             .globals
             .iter()
             .position(|global| global.name == name && global.reference.is_none());
-        let index = index.ok_or(CUresult::CUDA_ERROR_NOT_FOUND)?;
+        // A function is no variable, but it is there.
+        let index = index.ok_or_else(|| match self.image.program.kernels.contains_key(name) {
+            true => CUresult::CUDA_ERROR_INVALID_VALUE,
+            false => CUresult::CUDA_ERROR_NOT_FOUND,
+        })?;
         Ok((self.addresses[index], self.image.program.globals[index].bytes as usize))
     }
 }

@@ -156,6 +156,9 @@ fn of_clusters(handle: CUfunction, config: In<CUlaunchConfig>) -> CuResult<(u32,
     }
     let function = function::find(handle)?;
     let shape = config.get()?.shape()?;
+    if shape.grid.contains(&0) || shape.block.contains(&0) {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
     let kernel = function.kernel()?;
     let model = &device::current_or_first()?.model;
     // CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH

@@ -30,7 +30,8 @@ const PINNED: u32 = 1;
 const LOCATION_DEVICE: u32 = 1;
 /// CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
 const BY_FILE: u32 = 1;
-/// CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+/// CU_MEM_ACCESS_FLAGS_PROT_READ, CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+const READ: u32 = 1;
 const READ_WRITE: u32 = 3;
 
 const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
@@ -239,6 +240,7 @@ fn pool_destroy(handle: CUmemoryPool) -> CuResult<()> {
 
 fn pool_trim_to(handle: CUmemoryPool, _keep: usize) -> CuResult<()> {
     // Freed memory is never kept.
+    capture::check_safe()?;
     find(handle).map(|_| ())
 }
 
@@ -286,6 +288,9 @@ fn pool_set_access(handle: CUmemoryPool, access: In<CUmemAccessDesc>, count: usi
     let own = device(pool.ordinal)?;
     for index in 0..count {
         let access = access.at(index)?;
+        if access.location.kind == LOCATION_DEVICE && access.flags == READ {
+            return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+        }
         if access.location.kind != LOCATION_DEVICE || !matches!(access.flags, 0 | READ_WRITE) {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }

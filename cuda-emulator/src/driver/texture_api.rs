@@ -275,10 +275,10 @@ fn tex_object_create(
     context::current()?;
     let (resource, texture) = (resource.get()?, texture.get()?);
     let view = if view.is_null() { None } else { Some(view.get()?) };
+    let made = make(&resource, &texture, view.as_ref())?;
     if view.is_some_and(|view| view.first_layer != 0) {
         return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
     }
-    let made = make(&resource, &texture, view.as_ref())?;
     let handle = Handle::mint();
     OBJECTS.insert(handle, Arc::new(TextureObject { resource, texture, view }));
     texture::publish_texture(handle.0 as u64, made);

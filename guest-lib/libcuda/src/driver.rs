@@ -19,7 +19,6 @@ use crate::graph::kept::Kept;
 use crate::graph::pageable::Buffers;
 use crate::green::Greens;
 use crate::link::Links;
-use crate::logs::Registered;
 use crate::memory::Memory;
 use crate::module_table::Modules;
 use crate::pool::Pools;
@@ -68,8 +67,6 @@ pub struct Driver {
     pub callbacks: Callbacks,
     /// Whether streams capture.
     pub captures: Captures,
-    /// What programs wait for messages with.
-    pub registered: Registered,
     /// What nodes of graphs point programs to.
     pub kept: Kept,
     /// Memory between graphs and what the GPU does not reach.
@@ -104,7 +101,6 @@ impl Driver {
             memory: Memory::default(),
             callbacks: Callbacks::default(),
             captures: Captures::default(),
-            registered: Registered::default(),
             kept: Kept::default(),
             buffers: Buffers::default(),
         });

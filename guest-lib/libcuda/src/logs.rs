@@ -2,7 +2,7 @@
 
 //! The driver's error log, in which there is never anything, and notifications, of which there are none.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::fs;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -12,12 +12,14 @@ use crate::driver::mint;
 use crate::entry_points;
 use crate::ffi::{HostPtr, Name, Out};
 
-/// What programs wait for with.
-#[derive(Debug, Default)]
-pub struct Registered(Mutex<HashSet<u64>>);
+/// What programs wait for messages with, from before `cuInit` on.
+static REGISTERED: Registered = Registered(Mutex::new(BTreeSet::new()));
+
+#[derive(Debug)]
+struct Registered(Mutex<BTreeSet<u64>>);
 
 impl Registered {
-    fn lock(&self) -> MutexGuard<'_, HashSet<u64>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeSet<u64>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -38,24 +40,24 @@ fn not_null(pointer: HostPtr) -> Result<(), CudaError> {
 
 entry_points! {
     /// Registers for messages.
-    call cuLogsRegisterCallback(api, callbackFunc: HostPtr, _userData: HostPtr, callback_out: Out<u64>) {
+    early cuLogsRegisterCallback(_, callbackFunc: HostPtr, _userData: HostPtr, callback_out: Out<u64>) {
         not_null(callbackFunc)?;
-        callback_out.set_if_wanted(api.driver.registered.add());
+        callback_out.set_if_wanted(REGISTERED.add());
         Ok(())
     }
 
     /// Ends that.
-    call cuLogsUnregisterCallback(api, callback: u64) {
-        api.driver.registered.remove(callback)
+    early cuLogsUnregisterCallback(_, callback: u64) {
+        REGISTERED.remove(callback)
     }
 
     /// The end of the log.
-    call cuLogsCurrent(_api, iterator_out: Out<u32>, _flags: u32) {
+    early cuLogsCurrent(_, iterator_out: Out<u32>, _flags: u32) {
         iterator_out.set(0)
     }
 
     /// Writes an empty file.
-    call cuLogsDumpToFile(_api, _iterator: Out<u32>, pathToFile: Name, _flags: u32) {
+    early cuLogsDumpToFile(_, _iterator: Out<u32>, pathToFile: Name, _flags: u32) {
         let path = pathToFile.get()?.to_str().map_err(|_| CudaError::INVALID_VALUE)?;
         fs::write(path, "").map_err(|error| {
             log::debug!("{path}: {error}");
@@ -78,11 +80,11 @@ entry_points! {
         api.driver.devices.check(device)?;
         not_null(callbackFunc)?;
         callback.check()?;
-        callback.set(api.driver.registered.add())
+        callback.set(REGISTERED.add())
     }
 
     /// Ends that.
-    call cuDeviceUnregisterAsyncNotification(api, _device: i32, callback: u64) {
-        api.driver.registered.remove(callback)
+    call cuDeviceUnregisterAsyncNotification(_api, _device: i32, callback: u64) {
+        REGISTERED.remove(callback)
     }
 }

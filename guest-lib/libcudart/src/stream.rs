@@ -10,6 +10,7 @@ use crate::abi::{
     cudaLaunchAttributeValue, cudaStream_t, cudaStreamCallback_t,
 };
 use crate::api::{not_null, store};
+use crate::error::cudaErrorInvalidValue;
 use crate::memory::address;
 use crate::{driver, state};
 
@@ -123,6 +124,10 @@ api! {
         stream: cudaStream_t, attribute: c_uint, value: *const cudaLaunchAttributeValue,
     ) per_thread stream {
         state::context()?;
+        // cudaLaunchAttributeIgnore
+        if attribute == 0 {
+            return Err(cudaErrorInvalidValue);
+        }
         driver::cuStreamSetAttribute(stream, attribute, value)
     }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::body::{self, CUgraph, CUgraphNode};
 use super::exec::{self, CUgraphExec, UPLOAD};
 use super::params;
+use crate::driver::capture;
 use crate::driver::ffi::{Out, copy_text};
 use crate::driver::handle::Handle;
 use crate::driver::result::{CUresult, CuResult};
@@ -38,6 +39,7 @@ fn instantiate_v1(
 
 fn instantiate_with_flags(out: Out<CUgraphExec>, graph: CUgraph, flags: u64) -> CuResult<()> {
     out.check()?;
+    capture::check_safe()?;
     // There is no stream to upload in: cuGraphInstantiateWithParams has one.
     if flags & UPLOAD != 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
@@ -52,6 +54,7 @@ fn instantiate_with_params(
     place: *mut InstantiateParams,
 ) -> CuResult<()> {
     out.check()?;
+    capture::check_safe()?;
     let mut params = crate::driver::ffi::In::from_raw(place.cast_const()).get()?;
     let made = exec::instantiate(&*body::find(graph)?, params.flags);
     params.node = Handle::NULL;
