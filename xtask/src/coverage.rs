@@ -68,7 +68,6 @@ const WHY: &str = "\n\
       guest `cuMemImportFromShareableHandle` takes it.\n\
     - `cuMemGetHandleForAddressRange`: for other devices of the host.\n\
     - `cuMemMapArrayAsync`: there are no sparse arrays.\n\
-    - `cuCtxCreate`, of CUDA 2: on the H200 it did not return.\n\
     - OpenGL, EGL, VDPAU and graphics resources: there is no graphics.\n";
 
 const RUNTIMES: &[(&str, &str)] =
@@ -76,6 +75,7 @@ const RUNTIMES: &[(&str, &str)] =
 
 /// Functions of the driver API that look at their arguments and then refuse, whatever the symbol table says.
 const REFUSED: &[&str] = &[
+    "cuCtxCreate",
     "cuGraphAddExternalSemaphoresSignalNode",
     "cuGraphAddExternalSemaphoresWaitNode",
     "cuLibraryGetUnifiedFunction",
@@ -128,8 +128,10 @@ const REFUSED_NATIVELY: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "functions of CUDA 2 and 3 with addresses of 32 bits: CUDA_ERROR_INVALID_CONTEXT in a primary context",
+        "functions of CUDA 2 and 3 with addresses of 32 bits: CUDA_ERROR_INVALID_CONTEXT in other contexts, and \
+         `cuCtxCreate`, which would make those, answers CUDA_ERROR_OUT_OF_MEMORY",
         &[
+            "cuCtxCreate",
             "cuArray3DCreate",
             "cuArray3DGetDescriptor",
             "cuArrayCreate",

@@ -49,6 +49,14 @@ fn ctx_create(out: Out<CUcontext>, flags: u32, ordinal: CUdevice) -> CuResult<()
     Ok(())
 }
 
+/// As before CUDA 3.2: addresses of 32 bits do not reach the memory of today's devices, an H200 says.
+fn ctx_create_32(out: Out<CUcontext>, flags: u32, ordinal: CUdevice) -> CuResult<()> {
+    out.check()?;
+    check_flags(flags)?;
+    device(ordinal)?;
+    Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY)
+}
+
 fn ctx_create_v3(
     out: Out<CUcontext>,
     _affinity: *const c_void,
@@ -339,7 +347,7 @@ fn primary_set_flags(ordinal: CUdevice, flags: u32) -> CuResult<()> {
 }
 
 super::ffi::entries! { after_init
-    cuCtxCreate => ctx_create(out: Out<CUcontext>, flags: u32, device: CUdevice);
+    cuCtxCreate => ctx_create_32(out: Out<CUcontext>, flags: u32, device: CUdevice);
     cuCtxCreate_v2 => ctx_create(out: Out<CUcontext>, flags: u32, device: CUdevice);
     cuCtxCreate_v3 => ctx_create_v3(
         out: Out<CUcontext>, affinity: *const c_void, affinities: c_int, flags: u32, device: CUdevice);

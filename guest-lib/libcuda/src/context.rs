@@ -11,6 +11,9 @@ use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{HostPtr, Out};
 
+/// `CU_CTX_*`: those of scheduling, of which one can be set, and all.
+const CTX_SCHED_MASK: u32 = 7;
+const CTX_FLAGS: u32 = 0xff;
 /// `CU_EXEC_AFFINITY_TYPE_SM_COUNT`, and the only answer to others.
 const SM_COUNT: i32 = 0;
 const UNSUPPORTED_EXEC_AFFINITY: i32 = 224;
@@ -236,6 +239,17 @@ entry_points! {
             }
         }
         create(api, pctx, flags, dev)
+    }
+
+    /// As before CUDA 3.2: a context with addresses of 32 bits, which cannot reach the memory of today's devices. An H200
+    /// answers the same.
+    call cuCtxCreate(api, pctx: Out<u64>, flags: u32, dev: i32) {
+        pctx.check()?;
+        if flags & !CTX_FLAGS != 0 || !matches!(flags & CTX_SCHED_MASK, 0 | 1 | 2 | 4) {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        api.driver.devices.check(dev)?;
+        Err(CudaError::OUT_OF_MEMORY)
     }
 
     /// Destroys a context.
