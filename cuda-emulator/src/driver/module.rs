@@ -128,8 +128,11 @@ impl Module {
             .globals
             .iter()
             .position(|global| global.name == name && global.reference.is_none());
-        // A function is no variable, but it is there.
-        let index = index.ok_or_else(|| match self.image.program.kernels.contains_key(name) {
+        // A function or a reference is no variable, but it is there.
+        let program = &self.image.program;
+        let is_other =
+            || program.kernels.contains_key(name) || program.globals.iter().any(|global| global.name == name);
+        let index = index.ok_or_else(|| match is_other() {
             true => CUresult::CUDA_ERROR_INVALID_VALUE,
             false => CUresult::CUDA_ERROR_NOT_FOUND,
         })?;

@@ -19,9 +19,9 @@ use super::texture_api::{
 const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 /// CU_TRSA_OVERRIDE_FORMAT
 const OVERRIDE_FORMAT: u32 = 1;
-/// CU_PARAM_TR_DEFAULT
-const DEFAULT_UNIT: c_int = -1;
-/// CUaddress_mode and CUfilter_mode
+/// Of a texel.
+const CHANNELS: [u32; 3] = [1, 2, 4];
+/// CUaddress_mode and CUfilter_mode. Like an H200's driver, the calls here say nothing of modes that they do not know.
 const ADDRESS_MODES: u32 = 4;
 const FILTER_MODES: u32 = 2;
 
@@ -96,8 +96,12 @@ fn bind_rows(
 
 fn set_format(handle: CUtexref, format: u32, channels: c_int) -> CuResult<()> {
     let reference = reference::find(handle)?;
-    let channels = u32::try_from(channels).map_err(|_| INVALID)?;
-    array::format_of(format, channels)?;
+    let channels = u32::try_from(channels).ok().filter(|channels| CHANNELS.contains(channels));
+    let channels = channels.ok_or(INVALID)?;
+    // A format that nobody knows is passed over, as modes are.
+    if array::format_of(format, channels).is_err() {
+        return Ok(());
+    }
     reference.change(|state| {
         state.format = (format, channels);
         if let Some(bound) = state.bound.as_mut().filter(|bound| bound.kind == RESOURCE_LINEAR) {
@@ -120,16 +124,20 @@ fn axis(dimension: c_int) -> Option<usize> {
 }
 
 fn set_address_mode(handle: CUtexref, dimension: c_int, mode: u32) -> CuResult<()> {
-    let axis = axis(dimension).filter(|_| mode < ADDRESS_MODES);
+    let axis = axis(dimension);
     set(handle, axis.is_some(), |state| {
-        if let Some(axis) = axis {
+        if let Some(axis) = axis.filter(|_| mode < ADDRESS_MODES) {
             state.texture.address[axis] = mode;
         }
     })
 }
 
 fn set_filter_mode(handle: CUtexref, mode: u32) -> CuResult<()> {
-    set(handle, mode < FILTER_MODES, |state| state.texture.filter = mode)
+    set(handle, true, |state| {
+        if mode < FILTER_MODES {
+            state.texture.filter = mode;
+        }
+    })
 }
 
 fn set_mipmap_filter_mode(handle: CUtexref, mode: u32) -> CuResult<()> {
@@ -268,11 +276,12 @@ fn get_surface_array(out: Out<CUarray>, handle: CUsurfref) -> CuResult<()> {
 }
 
 /// Kernels have their references anyway: there is nothing to set, but much that can be wrong.
-fn set_parameter(function: CUfunction, unit: c_int, handle: CUtexref) -> CuResult<()> {
+fn set_parameter(function: CUfunction, _unit: c_int, handle: CUtexref) -> CuResult<()> {
     context::current()?;
     function::find(function)?;
     reference::find(handle)?;
-    if unit == DEFAULT_UNIT { Ok(()) } else { Err(INVALID) }
+    // References are bound by name, whatever the unit.
+    Ok(())
 }
 
 super::ffi::entries! { after_init
