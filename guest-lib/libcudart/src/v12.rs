@@ -8,7 +8,7 @@ use core::ffi::{c_int, c_uint, c_void};
 use core::mem::offset_of;
 use core::ptr;
 
-use crate::abi::driver::CUDA_LAUNCH_PARAMS;
+use crate::abi::driver::{CU_POINTER_ATTRIBUTE_IS_MANAGED, CUDA_LAUNCH_PARAMS};
 use crate::abi::shared::{cudaLaunchParams, cudaMemLocation};
 use crate::abi::version::{cudaDeviceProp, cudaGraphNodeParams};
 use crate::abi::{
@@ -88,7 +88,12 @@ api! {
 
     fn cudaMemAdvise(memory: *const c_void, size: usize, advice: c_uint, device: c_int) {
         state::context()?;
-        driver::cuMemAdvise_v2(address(memory), size, advice, location(device).map_err(|_| cudaErrorInvalidValue)?)
+        let location = match location(device) {
+            // What is wrong with the memory is told first.
+            Err(_) if !is_managed(memory) => return Err(cudaErrorInvalidValue),
+            location => location?,
+        };
+        driver::cuMemAdvise_v2(address(memory), size, advice, location)
     }
 
     fn cudaMemPrefetchAsync, cudaMemPrefetchAsync_ptsz(
@@ -199,6 +204,16 @@ fn location(device: c_int) -> Result<cudaMemLocation> {
     }
     let id = state::runtime()?.device(device).map_err(|_| cudaErrorInvalidDevice)?.handle;
     Ok(cudaMemLocation { type_: LOCATION_DEVICE, id })
+}
+
+/// Whether it is managed memory.
+fn is_managed(pointer: *const c_void) -> bool {
+    let mut managed: c_uint = 0;
+    let (mut question, mut answer) = (CU_POINTER_ATTRIBUTE_IS_MANAGED, (&raw mut managed).cast());
+    // SAFETY: one question, and a local for its answer.
+    let asked =
+        unsafe { driver::cuPointerGetAttributes(1, &raw mut question, &raw mut answer, address(pointer)) };
+    asked.is_ok() && managed != 0
 }
 
 /// # Safety

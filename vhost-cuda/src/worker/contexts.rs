@@ -27,16 +27,18 @@ pub struct Context {
     green: usize,
     /// Of such a one, the name of the primary context.
     home: u64,
+    /// Its flags that the driver was not told.
+    pub kept_flags: u32,
 }
 
 impl Context {
     /// A context of the driver.
     pub fn new(raw: CUcontext, device: i32, primary: bool) -> Self {
-        Self { raw: raw as usize, device, primary, green: 0, home: 0 }
+        Self { raw: raw as usize, device, primary, green: 0, home: 0, kept_flags: 0 }
     }
     /// A green context as one that can be current. What is made in it belongs to the primary context `home`.
     pub fn green(raw: CUcontext, device: i32, green: CUgreenCtx, home: u64) -> Self {
-        Self { raw: raw as usize, device, primary: true, green: green as usize, home }
+        Self { raw: raw as usize, device, primary: true, green: green as usize, home, kept_flags: 0 }
     }
     /// The green context that this one stands for.
     pub fn as_green(&self) -> Option<CUgreenCtx> {
@@ -61,6 +63,8 @@ pub struct Primary {
     pub name: u64,
     /// How often the guest retained it.
     pub retains: u32,
+    /// Flags that the guest wants and the driver was not told.
+    pub kept_flags: u32,
 }
 
 impl Primary {
@@ -119,6 +123,12 @@ impl Contexts {
 }
 
 impl ContextState {
+    /// A context of which only the guest knows some flags.
+    pub fn keep_flags(&mut self, id: ContextId, flags: u32) {
+        if let Some(context) = self.named.get_mut(&id.0) {
+            context.kept_flags = flags;
+        }
+    }
     /// The primary context of `device`.
     pub fn primary(&mut self, device: i32) -> &mut Primary {
         self.primaries.entry(device).or_default()

@@ -59,7 +59,7 @@ macro_rules! context_calls {
             /// Destroys a green context. What was made in it belongs to the primary context and stays.
             0x0218 custom cuGreenCtxDestroy(context: ContextId) -> ();
             /// Sets the flags of the current context.
-            0x0219 forward cuCtxSetFlags(flags: u32) -> ();
+            0x0219 custom cuCtxSetFlags(flags: u32) -> ();
             /// How many multiprocessors the current context has (`kind` 0).
             0x021a custom cuCtxGetExecAffinity(kind: i32) -> (count: u32);
             /// Makes writes of other devices to the GPU's memory visible.

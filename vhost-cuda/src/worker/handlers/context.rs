@@ -8,6 +8,10 @@ use crate::worker::contexts::Context;
 use crate::worker::gpu::{CuResult, CudaError, RawAffinity};
 use crate::worker::timers::late_in_threads_of;
 
+/// `CU_CTX_COREDUMP_ENABLE` and `CU_CTX_USER_COREDUMP_ENABLE`. The driver is not told: it would write files, and make pipes,
+/// in the host's file system. The guest is told that the flags are set, as it would be.
+const CORE_DUMPS: u32 = 0x20 | 0x40;
+
 /// Retains the primary context. The driver sees one retain, whatever the guest's count is.
 pub fn cuDevicePrimaryCtxRetain(cx: &mut CallContext<'_>, device: u32, context: ContextId) -> CuResult<()> {
     let device = cx.session.device(device)?;
@@ -29,7 +33,9 @@ pub fn cuDevicePrimaryCtxRetain(cx: &mut CallContext<'_>, device: u32, context: 
     primary.hold(Some(raw));
     primary.retains = 1;
     primary.name = context.0;
+    let kept_flags = primary.kept_flags;
     contexts.insert(context, Context::new(raw, device, true));
+    contexts.keep_flags(context, kept_flags);
     cx.session.contexts.changed();
     Ok(())
 }
@@ -82,6 +88,7 @@ fn end_primary(
 /// Flags for the primary context, also while the worker holds it behind the guest's back.
 pub fn cuDevicePrimaryCtxSetFlags_v2(cx: &mut CallContext<'_>, device: u32, flags: u32) -> CuResult<()> {
     let device = cx.session.device(device)?;
+    let (flags, kept_flags) = (flags & !CORE_DUMPS, flags & CORE_DUMPS);
     let mut contexts = cx.session.contexts.lock();
     match cx.gpu().cuDevicePrimaryCtxSetFlags_v2(device, flags) {
         Err(CudaError::PRIMARY_CONTEXT_ACTIVE) if contexts.primary(device).retains == 0 => {
@@ -89,7 +96,12 @@ pub fn cuDevicePrimaryCtxSetFlags_v2(cx: &mut CallContext<'_>, device: u32, flag
             cx.gpu().cuDevicePrimaryCtxSetFlags_v2(device, flags)
         }
         result => result,
-    }
+    }?;
+    let primary = contexts.primary(device);
+    primary.kept_flags = kept_flags;
+    let name = ContextId(primary.name);
+    contexts.keep_flags(name, kept_flags);
+    Ok(())
 }
 
 /// Flags of the primary context, and whether the guest has made it active.
@@ -105,11 +117,13 @@ pub fn cuCtxCreate_v2(cx: &mut CallContext<'_>, context: ContextId, flags: u32, 
     let device = cx.session.device(device)?;
     let mut contexts = cx.session.contexts.lock();
     contexts.check_new(context)?;
+    let (flags, kept_flags) = (flags & !CORE_DUMPS, flags & CORE_DUMPS);
     let (raw,) = late_in_threads_of(cx.session.emulated, || cx.session.gpu.cuCtxCreate_v2(flags, device))?;
     cx.thread.forget_current();
     // Keeps the thread's stack of contexts flat; if it fails, the next call makes another one current.
     let _ = cx.session.gpu.cuCtxPopCurrent_v2();
     contexts.insert(context, Context::new(raw, device, false));
+    contexts.keep_flags(context, kept_flags);
     Ok(())
 }
 
@@ -155,7 +169,16 @@ pub fn cuCtxGetStreamPriorityRange(cx: &mut CallContext<'_>) -> CuResult<(i32, i
 
 /// Flags of the current context.
 pub fn cuCtxGetFlags(cx: &mut CallContext<'_>) -> CuResult<(u32,)> {
-    cx.gpu().cuCtxGetFlags()
+    let (flags,) = cx.gpu().cuCtxGetFlags()?;
+    let kept = cx.session.contexts.get(cx.context).map_or(0, |context| context.kept_flags);
+    Ok((flags | kept,))
+}
+
+/// Sets the flags of the current context.
+pub fn cuCtxSetFlags(cx: &mut CallContext<'_>, flags: u32) -> CuResult<()> {
+    cx.gpu().cuCtxSetFlags(flags & !CORE_DUMPS)?;
+    cx.session.contexts.lock().keep_flags(cx.context, flags & CORE_DUMPS);
+    Ok(())
 }
 
 /// API version of a context.
