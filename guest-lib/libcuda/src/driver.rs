@@ -138,8 +138,8 @@ impl Api {
         Ok(self.driver.session.call().context(ContextId(context)))
     }
 
-    /// The current context. Without one, or if it is destroyed, it is that of the objects that the call names: where there is only one
-    /// context, they have no other (functions that need a current one are refused before, by `states`).
+    /// The current context. Without one, or if it is destroyed, it is that of the objects that the call names: where there
+    /// is only one context, they have no other (functions that need a current one are refused before, by `states`).
     pub fn context(&self) -> Result<ContextId, CudaError> {
         match self.current() {
             0 => self.driver.contexts.only_one().map(ContextId).ok_or(CudaError::INVALID_CONTEXT),

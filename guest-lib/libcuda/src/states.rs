@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
 //! What calls answer where the state is wrong: before `cuInit`, without a current context, and after an error that
-//! only the end of the context heals, or where the current context is destroyed. NVIDIA's driver looks at the state first in most functions, but not in all.
+//! only the end of the context heals, or where the current context is destroyed. NVIDIA's driver looks at the state first
+//! in most functions, but not in all.
 
 use virtio_cuda_client::CudaError;
 
