@@ -211,8 +211,7 @@ fn is_managed(pointer: *const c_void) -> bool {
     let mut managed: c_uint = 0;
     let (mut question, mut answer) = (CU_POINTER_ATTRIBUTE_IS_MANAGED, (&raw mut managed).cast());
     // SAFETY: one question, and a local for its answer.
-    let asked =
-        unsafe { driver::cuPointerGetAttributes(1, &raw mut question, &raw mut answer, address(pointer)) };
+    let asked = unsafe { driver::cuPointerGetAttributes(1, &mut question, &mut answer, address(pointer)) };
     asked.is_ok() && managed != 0
 }
 
