@@ -24,8 +24,8 @@ pub fn enter() -> io::Result<()> {
 /// and the context made, which takes many more.
 pub fn close(sandbox: Sandbox, emulated: bool) -> anyhow::Result<()> {
     let sandbox = match sandbox {
-        Sandbox::Auto if emulated => Sandbox::Seccomp,
-        Sandbox::Auto | Sandbox::Off => return Ok(()),
+        Sandbox::Off => return Ok(()),
+        Sandbox::Auto => Sandbox::Seccomp,
         chosen => chosen,
     };
     report::install()?;

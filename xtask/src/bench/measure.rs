@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Runs the benchmark in every place that this machine has.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
@@ -14,6 +15,7 @@ use clap::Args;
 use super::cpu::Tree;
 use super::record::{Behind, Recorder};
 use super::report::{Measured, Metric, Place, Report};
+use super::rounds::middle;
 use super::{docs, split, table};
 use crate::build::{self, Part as BuildPart};
 use crate::daemon::{DaemonConfig, Device};
@@ -57,6 +59,9 @@ pub struct BenchArguments {
     /// No copies of more bytes
     #[arg(long, value_name = "BYTES")]
     max_copy: Option<u64>,
+    /// So many times, place after place in turn; the middle one of each metric counts
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=99))]
+    rounds: u32,
     /// Write the figures to this file as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -78,7 +83,10 @@ pub fn run(paths: &Paths, arguments: &BenchArguments) -> Result<()> {
     let options: &[&str] = &options.iter().map(String::as_str).collect::<Vec<_>>();
     let device = Device(arguments.device.clone());
     let mut report = Report { date: date()?, machine: machine(), ..Report::default() };
-    for place in places {
+    let mut rounds: BTreeMap<Place, Vec<Measured>> = BTreeMap::new();
+    for (round, &place) in
+        (1..=arguments.rounds).flat_map(|round| places.iter().map(move |place| (round, place)))
+    {
         let started = Instant::now();
         let measured = match place {
             Place::Native => native(paths, &program, options),
@@ -86,9 +94,11 @@ pub fn run(paths: &Paths, arguments: &BenchArguments) -> Result<()> {
             Place::Vm => in_vm(paths, device.clone(), &program, options, &logs),
         };
         let measured = measured.with_context(|| format!("{}: logs in {}", place.name(), logs.display()))?;
-        eprintln!("{:16} measured  {}", place.name(), duration(started.elapsed()));
-        report.places.insert(place, measured);
+        let name = place.name();
+        eprintln!("{name:16} measured  {}  ({round} of {})", duration(started.elapsed()), arguments.rounds);
+        rounds.entry(place).or_default().push(measured);
     }
+    report.places = rounds.into_iter().map(|(place, rounds)| (place, middle(rounds))).collect();
     print!("{}\n{}", table::table(&report), split::table(&report));
     if let Some(file) = &arguments.json {
         report.write(file)?;

@@ -10,6 +10,7 @@ mod measure;
 mod plots;
 mod record;
 mod report;
+mod rounds;
 mod split;
 mod table;
 

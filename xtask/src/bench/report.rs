@@ -86,6 +86,9 @@ pub struct Metric {
     /// Percentiles of calls that were timed one by one, in microseconds.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub distribution: Vec<(f64, f64)>,
+    /// The medians of the rounds, if there was more than one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rounds: Vec<f64>,
     /// Other work was done between the calls: what a whole guest used meanwhile would say nothing.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub mixed: bool,
