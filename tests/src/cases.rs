@@ -201,6 +201,8 @@ pub const CASES: &[Case] = &[
     Case::new("driver_api"),
     Case::new("driver_details"),
     Case::new("context_holders"),
+    Case::new("core_dumps"),
+    Case::new("checkpoints"),
     Case::new("function_lists"),
     Case::new("large_image"),
     Case::new("occupancy"),

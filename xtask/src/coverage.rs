@@ -61,8 +61,9 @@ const LIBRARIES: &[Listed] = &[
 
 /// Of the driver API.
 const WHY: &str = "\n\
-    - `cuCoredump…`: the files would be the host's, written by the worker: a guest must not name them.\n\
-    - `cuCheckpoint…`: names processes of the host.\n\
+    - `cuCoredump…` keeps what is set and gives it back, but no dump is ever written: the file would be the host's, and a\n  \
+      guest must not name those.\n\
+    - `cuCheckpoint…` knows the calling process only, which always runs: nothing locks it.\n\
     - External memory and semaphores: what Vulkan, Direct3D and NvSci share, and guests have none of these. Whether\n  \
       NVIDIA's library takes memory of `cuMemExportToShareableHandle` there is not documented; between processes of a\n  \
       guest `cuMemImportFromShareableHandle` takes it.\n\
@@ -75,6 +76,8 @@ const RUNTIMES: &[(&str, &str)] =
 
 /// Functions of the driver API that look at their arguments and then refuse, whatever the symbol table says.
 const REFUSED: &[&str] = &[
+    "cuCheckpointProcessGetRestoreThreadId",
+    "cuCheckpointProcessLock",
     "cuCtxCreate",
     "cuGraphAddExternalSemaphoresSignalNode",
     "cuGraphAddExternalSemaphoresWaitNode",

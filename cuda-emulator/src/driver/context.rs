@@ -11,7 +11,7 @@ use super::handle::{Handle, Registry};
 use super::queue::Mark;
 use super::result::{CUresult, CuResult};
 use super::stream::Stream;
-use super::{array, event, host_memory, module, output};
+use super::{array, core_dump_api, event, host_memory, module, output};
 use crate::execute::Printf;
 
 /// A context's handle.
@@ -90,6 +90,7 @@ impl Context {
             shared_config: AtomicU32::new(1),
             peers: Mutex::default(),
         });
+        core_dump_api::context_created(handle, flags);
         CONTEXTS.insert(handle, Arc::clone(&context));
         context
     }
@@ -121,6 +122,7 @@ impl Context {
     fn destroy(&self) {
         // By all its handles.
         CONTEXTS.remove_where(|context| std::ptr::eq(context, self));
+        core_dump_api::context_destroyed(self.handle);
         self.wait_idle();
         self.flush_printf();
         module::forget_modules(self);

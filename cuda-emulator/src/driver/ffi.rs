@@ -64,7 +64,7 @@ pub(super) fn before_init(body: impl FnOnce() -> CuResult<()>) -> CUresult {
 
 /// Runs the body of an entry that needs cuInit in this process.
 pub(super) fn after_init(body: impl FnOnce() -> CuResult<()>) -> CUresult {
-    if !INITIALISED.load(Ordering::Acquire) || FORKED.load(Ordering::Relaxed) {
+    if !initialised() {
         return CUresult::CUDA_ERROR_NOT_INITIALIZED;
     }
     if IN_HOST_FUNCTION.get() {
@@ -81,6 +81,11 @@ pub(super) fn mark_initialised() {
     // SAFETY: the handler only stores to an atomic.
     unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
     INITIALISED.store(true, Ordering::Release);
+}
+
+/// Whether cuInit has succeeded in this process.
+pub(super) fn initialised() -> bool {
+    INITIALISED.load(Ordering::Acquire) && !forked()
 }
 
 /// Whether this process is a fork()ed child of one that called cuInit.

@@ -19,6 +19,7 @@ mod context_event_api;
 mod copy;
 mod copy_api;
 mod copy_batch_api;
+mod core_dump_api;
 mod device;
 mod device_api;
 mod device_runtime;

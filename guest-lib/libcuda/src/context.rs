@@ -6,6 +6,7 @@ use virtio_cuda_client::protocol::{ContextId, EventId};
 use virtio_cuda_client::{Call, CudaError, calls, idle};
 
 use crate::context_table::{self, current};
+use crate::core_dump;
 use crate::driver::mint;
 use crate::entry::Api;
 use crate::entry_points;
@@ -29,6 +30,7 @@ pub fn retain(api: Api, device: i32) -> Result<u64, CudaError> {
         let number = api.driver.devices.check(device)?;
         calls::cuDevicePrimaryCtxRetain(&mut api.call(), number, ContextId(primary.context))?;
         api.driver.contexts.add(primary.context, number);
+        core_dump::context_created(primary.context, primary.flags);
         primary.active = true;
     }
     primary.retains += 1;
@@ -65,8 +67,10 @@ fn reset(api: Api, device: i32) -> Result<(), CudaError> {
 /// A primary context is gone, and all that was made in green contexts of it.
 fn forget(api: Api, primary: u64) {
     for context in api.driver.greens.in_primary(primary) {
+        core_dump::context_destroyed(context);
         api.driver.forget_context(context);
     }
+    core_dump::context_destroyed(primary);
     api.driver.forget_context(primary);
 }
 
@@ -83,6 +87,7 @@ fn create(api: Api, pctx: Out<u64>, flags: u32, device: i32) -> Result<(), CudaE
     let context = mint();
     calls::cuCtxCreate_v2(&mut api.call(), ContextId(context), flags, device)?;
     api.driver.contexts.add(context, device);
+    core_dump::context_created(context, flags);
     context_table::push(context);
     pctx.set(context)
 }
@@ -93,6 +98,7 @@ fn destroy(api: Api, context: u64) -> Result<(), CudaError> {
     }
     api.driver.contexts.device_of(context)?;
     calls::cuCtxDestroy_v2(&mut api.call(), ContextId(context))?;
+    core_dump::context_destroyed(context);
     api.driver.forget_context(context);
     if current() == context {
         context_table::pop();

@@ -12,6 +12,7 @@ use crate::array_table::Arrays;
 use crate::callback::Callbacks;
 use crate::capture::Captures;
 use crate::context_table::{Contexts, current};
+use crate::core_dump;
 use crate::device::Devices;
 use crate::entry::{Api, DefaultStream};
 use crate::function_table::Functions;
@@ -81,6 +82,7 @@ impl Driver {
 
     /// `cuInit`.
     pub fn init() -> Result<(), CudaError> {
+        core_dump::initialise();
         let session = session::open()?;
         if session.device_count() == 0 {
             return Err(CudaError::NO_DEVICE);

@@ -12,8 +12,10 @@ mod array_table;
 mod bench;
 mod callback;
 mod capture;
+mod checkpoint;
 mod context;
 mod context_table;
+mod core_dump;
 mod device;
 mod driver;
 mod entry;
@@ -59,7 +61,9 @@ fn all_entry_points() -> impl Iterator<Item = &'static entry::EntryPoint> {
         array::ENTRY_POINTS,
         callback::ENTRY_POINTS,
         capture::ENTRY_POINTS,
+        checkpoint::ENTRY_POINTS,
         context::ENTRY_POINTS,
+        core_dump::ENTRY_POINTS,
         device::ENTRY_POINTS,
         event::ENTRY_POINTS,
         function::ENTRY_POINTS,

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Checkpoints of processes. Nothing here stops a process or takes its memory off the GPU: a process that uses CUDA runs.
+//! Its own state it can ask for; other processes are the guest kernel's, and this library does not see into them.
+
+use virtio_cuda_client::CudaError;
+
+use crate::driver::Driver;
+use crate::entry_points;
+use crate::ffi::{HostPtr, Out};
+
+/// `CU_PROCESS_STATE_RUNNING`
+const RUNNING: i32 = 0;
+/// `CUDA_ERROR_ILLEGAL_STATE`
+const ILLEGAL_STATE: i32 = 401;
+/// Bytes of each `CUcheckpoint*Args`.
+const ARGUMENTS: usize = 64;
+
+/// Refuses all but this process.
+fn check_process(pid: i32) -> Result<(), CudaError> {
+    if pid <= 0 {
+        return Err(CudaError::INVALID_VALUE);
+    }
+    if pid as u32 == std::process::id() {
+        return Driver::get().map(|_| ()).ok_or(CudaError::NOT_INITIALIZED);
+    }
+    // SAFETY: signal 0 is not delivered.
+    let there = unsafe { libc::kill(pid, 0) } == 0
+        || std::io::Error::last_os_error().raw_os_error() != Some(libc::ESRCH);
+    Err(if there { CudaError::NOT_SUPPORTED } else { CudaError::INVALID_VALUE })
+}
+
+/// Refuses optional arguments whose reserved bytes are not 0.
+fn check_arguments(arguments: HostPtr, reserved: std::ops::Range<usize>) -> Result<(), CudaError> {
+    if arguments.address() == 0 {
+        return Ok(());
+    }
+    let bytes = arguments.as_in::<[u8; ARGUMENTS]>().get()?;
+    let clean = bytes.get(reserved).is_some_and(|bytes| bytes.iter().all(|&byte| byte == 0));
+    if clean { Ok(()) } else { Err(CudaError::INVALID_VALUE) }
+}
+
+entry_points! {
+    /// The thread that would restore a process: there is none.
+    early cuCheckpointProcessGetRestoreThreadId(_, pid: i32, tid: Out<i32>) {
+        tid.check()?;
+        check_process(pid)?;
+        Err(CudaError::NOT_SUPPORTED)
+    }
+
+    /// Whether a process runs: this one does.
+    early cuCheckpointProcessGetState(_, pid: i32, state: Out<i32>) {
+        state.check()?;
+        check_process(pid)?;
+        state.set(RUNNING)
+    }
+
+    /// Not served.
+    early cuCheckpointProcessLock(_, pid: i32, args: HostPtr) {
+        // Behind the timeout.
+        check_arguments(args, 4..ARGUMENTS)?;
+        check_process(pid)?;
+        Err(CudaError::NOT_SUPPORTED)
+    }
+
+    /// Of a process that is locked, and none is.
+    early cuCheckpointProcessCheckpoint(_, pid: i32, args: HostPtr) {
+        check_arguments(args, 0..ARGUMENTS)?;
+        check_process(pid)?;
+        CudaError::check(ILLEGAL_STATE)
+    }
+
+    /// Of a process that has a checkpoint, and none has.
+    early cuCheckpointProcessRestore(_, pid: i32, args: HostPtr) {
+        // Behind the pairs of GPUs and their number.
+        check_arguments(args, 12..ARGUMENTS)?;
+        check_process(pid)?;
+        CudaError::check(ILLEGAL_STATE)
+    }
+
+    /// Of a process that is locked, and none is.
+    early cuCheckpointProcessUnlock(_, pid: i32, args: HostPtr) {
+        check_arguments(args, 0..ARGUMENTS)?;
+        check_process(pid)?;
+        CudaError::check(ILLEGAL_STATE)
+    }
+}
