@@ -4,6 +4,7 @@
 //! driver alone.
 
 mod alone;
+mod balloon;
 mod driver;
 mod guest;
 mod life;
@@ -30,6 +31,7 @@ fn main() -> ExitCode {
         guest::collect(suite, &shared);
         life::collect(suite, &shared);
         alone::collect(suite);
+        balloon::collect(suite);
         driver::collect(suite);
         Ok(())
     })

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
 use super::accelerator::Accelerator;
@@ -109,6 +109,17 @@ impl Vm {
     /// Executes a command of QEMU's monitor.
     pub fn qmp(&self, command: &str, arguments: Value) -> Result<Value> {
         lock(&self.qmp).execute(command, arguments)
+    }
+
+    /// Bytes of memory that the guest has, if it has a balloon.
+    pub fn memory(&self) -> Result<u64> {
+        let answer = self.qmp("query-balloon", json!({}))?;
+        answer["actual"].as_u64().with_context(|| format!("QEMU's query-balloon says {answer}"))
+    }
+
+    /// Asks the guest's balloon for this size of its memory, in bytes; how far that went says [`Self::memory`].
+    pub fn ask_for_memory(&self, bytes: u64) -> Result<()> {
+        self.qmp("balloon", json!({ "value": bytes })).map(drop)
     }
 
     /// Takes our device out, as a person who unplugs it; waits until the guest has let go of it.

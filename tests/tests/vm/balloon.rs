@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! The host takes memory from the guest and gives it back while copies run: in bulk by the balloon, and page by page as
+//! the guest frees it (virtio 1.3, section 5.5.6.7, free page reporting). What QEMU takes it drops from the memory file,
+//! so that a page that somebody kept, in the daemon or on the GPU, is no longer the guest's.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use vhost_cuda_tests::suite::{Kit, Suite};
+use xtask::setup::kernel::Flavour;
+use xtask::vm::Vm;
+
+use crate::life::{expect_good, kernel_log_is_clean, nothing_has_leaked};
+use crate::{boot, guest_kernel};
+
+/// What the guest has, and what it is left.
+const WHOLE: u64 = 1 << 30;
+const LEFT: u64 = 384 << 20;
+/// How often it goes and comes while a program runs, at least.
+const ROUNDS: u32 = 2;
+/// How long the guest may take for one of them; not all may be there while programs use it.
+const MOVE: Duration = Duration::from_secs(20);
+/// Programs that copy again and again from memory of theirs that comes and goes, too.
+const PROGRAMS: [&str; 3] = ["reused_buffers", "registered_memory", "copies_64m"];
+
+pub fn collect(suite: &mut Suite) {
+    let name = "balloon::copies_while_memory_goes_and_comes";
+    match guest_kernel() {
+        Ok(Flavour::Debian) => {
+            suite.skip(name, "this kernel's balloon is a module that its first files lack")
+        }
+        _ => suite.test(name, copies_while_memory_goes_and_comes),
+    }
+}
+
+fn copies_while_memory_goes_and_comes(kit: &Kit) -> Result<()> {
+    let vm = boot("balloon", |config| {
+        config.memory = format!("{}M", WHOLE >> 20);
+        let balloon = ["-device", "virtio-balloon-pci,id=balloon,free-page-reporting=on"];
+        config.qemu_arguments.extend(balloon.map(String::from));
+    })?;
+    ensure!(vm.memory()? == WHOLE, "the guest has {} bytes", vm.memory()?);
+    for name in PROGRAMS {
+        let (rounds, least) = thread::scope(|scope| {
+            let program = scope.spawn(|| expect_good(kit, &vm, name));
+            let moved = go_and_come(&vm, || program.is_finished());
+            program.join().map_err(|_| anyhow::anyhow!("The program's thread panicked"))??;
+            moved
+        })
+        .with_context(|| format!("{name}, while memory went and came"))?;
+        ensure!(least <= LEFT, "the guest kept {least} bytes, {rounds} rounds");
+    }
+    kernel_log_is_clean(kit, &vm)?;
+    nothing_has_leaked(kit, &vm)?;
+    vm.shut_down()
+}
+
+/// Takes memory and gives it back, until `done` and [`ROUNDS`] times; how often that was, and the least that was left.
+fn go_and_come(vm: &Vm, done: impl Fn() -> bool) -> Result<(u32, u64)> {
+    let (mut rounds, mut least) = (0, WHOLE);
+    while rounds < ROUNDS || !done() {
+        resize(vm, LEFT)?;
+        least = least.min(vm.memory()?);
+        resize(vm, WHOLE)?;
+        rounds += 1;
+    }
+    ensure!(vm.memory()? == WHOLE, "the guest did not take its memory back");
+    Ok((rounds, least))
+}
+
+/// Asks the guest for this size and waits for it to have it, at most [`MOVE`].
+fn resize(vm: &Vm, bytes: u64) -> Result<()> {
+    vm.ask_for_memory(bytes)?;
+    let deadline = Instant::now() + MOVE;
+    while vm.memory()? != bytes && Instant::now() < deadline {
+        thread::sleep(Duration::from_millis(10));
+    }
+    Ok(())
+}
