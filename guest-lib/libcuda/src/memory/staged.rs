@@ -6,6 +6,7 @@
 
 use std::ops::Range;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use virtio_cuda_client::lane::INLINE_BYTES;
 use virtio_cuda_client::protocol::{DevicePtr, StreamId};
@@ -26,8 +27,10 @@ const VARIABLE: &str = "VIRTIO_CUDA_STAGING";
 const LEAST_FROM_DEVICE: usize = 16 << 10;
 /// Copies to the device from here on are shared by threads, and those from it from half of that on.
 const SHARED_BYTES: usize = 2 << 20;
-/// Copies to the device from here on have the longest stagings.
+/// Copies to the device from here on have the longest stagings, …
 const LONGEST_BYTES: usize = 32 << 20;
+/// … but not the first ones of a process: to make one takes as long as several such copies.
+const COPIES_BEFORE_LONGEST: u32 = 2;
 /// Threads of a copy: those that move bytes, and, for copies to the device where there are cores to spare, one that mostly
 /// starts the GPU's copies: the thread whose copy it is. From the device, one more takes longer.
 const MOST_THREADS: usize = 8;
@@ -102,7 +105,12 @@ impl Plan {
 
     /// A staging for it: a smaller one, where there is none of its size.
     fn take(&mut self, api: Api) -> Option<Staging> {
+        static LONGEST: AtomicU32 = AtomicU32::new(0);
         let (stagings, queue) = (&api.driver.memory.stagings, Queue::new(self.stream));
+        if self.size == Size::Long && LONGEST.load(Ordering::Relaxed) < COPIES_BEFORE_LONGEST {
+            LONGEST.fetch_add(1, Ordering::Relaxed);
+            self.size = Size::Large;
+        }
         let taken = stagings.take(api, self.size, queue);
         if taken.is_some() || self.size != Size::Long {
             return taken;
