@@ -36,6 +36,7 @@ const LIMIT: Duration = Duration::from_secs(1800);
 /// Fresh processes whose first call is timed, and the option that makes the program one of them.
 const FIRST_CALLS: usize = 10;
 const FIRST_CALL: &str = "--first-call";
+const FIRST_METRIC: &str = "first_call";
 /// The name of a worker that waits for a session (`vhost-cuda/src/worker/start.rs`).
 const WARM: &str = "cuda-warm";
 /// How long a worker may take until it is warm.
@@ -79,8 +80,7 @@ pub fn run(paths: &Paths, arguments: &BenchArguments) -> Result<()> {
     prepare(paths, &places)?;
     let program = program::compile(paths, &paths.root.join(PROGRAM))?;
     let logs = new_log_folder(paths)?;
-    let options = options(arguments);
-    let options: &[&str] = &options.iter().map(String::as_str).collect::<Vec<_>>();
+    let wanted = &Wanted::new(arguments);
     let device = Device(arguments.device.clone());
     let mut report = Report { date: date()?, machine: machine(), ..Report::default() };
     let mut rounds: BTreeMap<Place, Vec<Measured>> = BTreeMap::new();
@@ -89,9 +89,9 @@ pub fn run(paths: &Paths, arguments: &BenchArguments) -> Result<()> {
     {
         let started = Instant::now();
         let measured = match place {
-            Place::Native => native(paths, &program, options),
-            Place::VirtioUser => virtio_user(paths, device.clone(), &program, options, &logs),
-            Place::Vm => in_vm(paths, device.clone(), &program, options, &logs),
+            Place::Native => native(paths, &program, wanted),
+            Place::VirtioUser => virtio_user(paths, device.clone(), &program, wanted, &logs),
+            Place::Vm => in_vm(paths, device.clone(), &program, wanted, &logs),
         };
         let measured = measured.with_context(|| format!("{}: logs in {}", place.name(), logs.display()))?;
         let name = place.name();
@@ -106,19 +106,36 @@ pub fn run(paths: &Paths, arguments: &BenchArguments) -> Result<()> {
     Ok(())
 }
 
-/// What the program is told.
-fn options(arguments: &BenchArguments) -> Vec<String> {
-    let mut options = Vec::new();
-    if arguments.quick {
-        options.push("--quick".to_owned());
+/// What to measure.
+struct Wanted {
+    /// First calls, each of a process of its own.
+    first: bool,
+    /// Anything else.
+    others: bool,
+    /// What the program is told about that.
+    options: Vec<String>,
+}
+
+impl Wanted {
+    fn new(arguments: &BenchArguments) -> Self {
+        let mut options = Vec::new();
+        if arguments.quick {
+            options.push("--quick".to_owned());
+        }
+        if let Some(bytes) = arguments.max_copy {
+            options.extend(["--max-copy".to_owned(), bytes.to_string()]);
+        }
+        for beginning in &arguments.metrics {
+            options.extend(["--metric".to_owned(), beginning.clone()]);
+        }
+        let is_first = |beginning: &String| FIRST_METRIC.starts_with(beginning.as_str());
+        let all = arguments.metrics.is_empty();
+        Self {
+            first: all || arguments.metrics.iter().any(is_first),
+            others: all || !arguments.metrics.iter().all(is_first),
+            options,
+        }
     }
-    if let Some(bytes) = arguments.max_copy {
-        options.extend(["--max-copy".to_owned(), bytes.to_string()]);
-    }
-    for beginning in &arguments.metrics {
-        options.extend(["--metric".to_owned(), beginning.clone()]);
-    }
-    options
 }
 
 fn places(wanted: &[Place]) -> Vec<Place> {
@@ -150,9 +167,9 @@ fn prepare(paths: &Paths, places: &[Place]) -> Result<()> {
 }
 
 /// NVIDIA's runtime and driver.
-fn native(paths: &Paths, program: &Path, options: &[&str]) -> Result<Measured> {
+fn native(paths: &Paths, program: &Path, wanted: &Wanted) -> Result<Measured> {
     let libraries = Nvcc::find(paths)?.libraries();
-    measure(Behind::default(), options, |options, output| {
+    measure(Behind::default(), wanted, |options, output| {
         let mut command = Command::new(program);
         stream(command.args(options).env("LD_LIBRARY_PATH", &libraries), output)
     })
@@ -162,24 +179,24 @@ fn virtio_user(
     paths: &Paths,
     device: Device,
     program: &Path,
-    options: &[&str],
+    wanted: &Wanted,
     logs: &Path,
 ) -> Result<Measured> {
     let beside = VirtioUser::start(paths, DaemonConfig::new(device), logs)?;
     let behind = Behind { daemon: beside.daemon_id().map(Tree), qemu: None };
-    let measured = measure(behind, options, |options, output| {
+    let measured = measure(behind, wanted, |options, output| {
         stream(beside.command(paths, program).args(options), output)
     })?;
     beside.stop()?;
     Ok(measured)
 }
 
-fn in_vm(paths: &Paths, device: Device, program: &Path, options: &[&str], logs: &Path) -> Result<Measured> {
+fn in_vm(paths: &Paths, device: Device, program: &Path, wanted: &Wanted, logs: &Path) -> Result<Measured> {
     let mut config = VmConfig::new(device);
     config.memory = "4G".to_owned();
     let vm = Vm::boot(paths, config, logs)?;
     let behind = Behind { daemon: vm.daemon().id().map(Tree), qemu: Some(Tree(vm.qemu_id())) };
-    let mut measured = measure(behind, options, |options, output| {
+    let mut measured = measure(behind, wanted, |options, output| {
         let command = GuestCommand::new(program).arguments(options.iter().map(OsString::from));
         let running = vm.start(&command)?;
         running.input().close()?;
@@ -200,13 +217,15 @@ fn in_vm(paths: &Paths, device: Device, program: &Path, options: &[&str], logs: 
 /// Runs the program once for each first call, then for everything else. `run` runs it with these options.
 fn measure(
     behind: Behind,
-    options: &[&str],
+    wanted: &Wanted,
     run: impl Fn(&[&str], &mut dyn Write) -> Result<()>,
 ) -> Result<Measured> {
     let mut recorder = Recorder::new(behind);
-    let all = !options.contains(&"--metric");
-    let first = if all { Some(first_calls(behind, &run)?) } else { None };
-    run(options, &mut recorder)?;
+    let first = wanted.first.then(|| first_calls(behind, &run)).transpose()?;
+    if !wanted.others {
+        return Ok(Measured { metrics: first.into_iter().collect(), ..Measured::default() });
+    }
+    run(&wanted.options.iter().map(String::as_str).collect::<Vec<_>>(), &mut recorder)?;
     let mut measured = recorder.finish()?;
     measured.metrics.splice(0..0, first);
     Ok(measured)

@@ -130,6 +130,23 @@ pub struct Measured {
 }
 
 impl Measured {
+    /// Takes the figures of `later` over: in place of its own, or behind them.
+    fn take_over(&mut self, later: Self) {
+        for metric in later.metrics {
+            let same = |own: &&mut Metric| own.metric == metric.metric && own.bytes == metric.bytes;
+            match self.metrics.iter_mut().find(same) {
+                Some(own) => *own = metric,
+                None => self.metrics.push(metric),
+            }
+        }
+        if !later.device.is_empty() {
+            self.device = later.device;
+        }
+        self.accelerator = later.accelerator.or(self.accelerator.take());
+        self.skipped.retain(|skip| !later.skipped.contains(skip));
+        self.skipped.extend(later.skipped);
+    }
+
     /// The metric of that name and size.
     pub fn find(&self, name: &str, bytes: u64) -> Option<&Metric> {
         self.metrics.iter().find(|metric| metric.metric == name && metric.bytes == bytes)
@@ -148,7 +165,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Reads `files`; where two have the same place, the later one counts.
+    /// Reads `files`; where two have the same figure of a place, the later one counts.
     pub fn read(files: &[impl AsRef<Path>]) -> Result<Self> {
         let mut all = Self::default();
         for file in files {
@@ -156,7 +173,9 @@ impl Report {
             let text = std::fs::read(file).with_context(|| format!("Cannot read {}", file.display()))?;
             let Self { date, machine, places } = serde_json::from_slice(&text)
                 .with_context(|| format!("{} was not written by `bench --json`", file.display()))?;
-            all.places.extend(places);
+            for (place, measured) in places {
+                all.places.entry(place).or_default().take_over(measured);
+            }
             (all.date, all.machine) = (date, machine);
         }
         Ok(all)
@@ -223,6 +242,17 @@ pub mod tests {
         let file = folder.path().join("figures.json");
         report.write(&file)?;
         assert_eq!(Report::read(&[&file])?, report);
+        let (again, both) = (folder.path().join("again.json"), folder.path().join("both.json"));
+        let later = Measured {
+            metrics: vec![metric("copy", 4096, 5.0), metric("idle", 0, 0.1)],
+            ..Default::default()
+        };
+        Report { places: [(Place::VirtioUser, later)].into(), ..Default::default() }.write(&again)?;
+        Report::read(&[&file, &again])?.write(&both)?;
+        let found = Report::read(&[&both])?.places.remove(&Place::VirtioUser).unwrap_or_default();
+        let figures: Vec<_> = found.metrics.iter().map(|metric| (metric.title(), metric.median)).collect();
+        let expected = [("launch", 2.5), ("copy 4 KiB", 5.0), ("idle", 0.1)];
+        assert_eq!(figures, expected.map(|(name, median)| (name.to_owned(), median)));
         let lines =
             std::fs::read_to_string(&file)?.lines().filter(|line| line.contains("\"median\"")).count();
         assert_eq!(lines, 2, "a line each");
