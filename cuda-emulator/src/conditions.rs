@@ -2,7 +2,7 @@
 //! The values by which kernels steer conditional nodes of graphs, by the handles that programs pass to kernels.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// By handle.
@@ -16,6 +16,8 @@ pub struct Condition {
     /// What it is when a graph starts, if it is not to keep its value.
     default: Option<u32>,
     value: AtomicU32,
+    /// A node has it: no other can.
+    taken: AtomicBool,
 }
 
 impl Condition {
@@ -23,7 +25,8 @@ impl Condition {
     pub fn new(default: Option<u32>) -> Arc<Condition> {
         static NEXT: AtomicU64 = AtomicU64::new(0xc0de_0000_0001);
         let handle = NEXT.fetch_add(1, Ordering::Relaxed);
-        let condition = Arc::new(Condition { handle, default, value: AtomicU32::new(0) });
+        let condition =
+            Arc::new(Condition { handle, default, value: AtomicU32::new(0), taken: AtomicBool::new(false) });
         let mut all = CONDITIONS.lock().unwrap_or_else(PoisonError::into_inner);
         all.insert(handle, Arc::downgrade(&condition));
         condition
@@ -32,6 +35,16 @@ impl Condition {
     /// The condition with this handle.
     pub fn find(handle: u64) -> Option<Arc<Condition>> {
         CONDITIONS.lock().unwrap_or_else(PoisonError::into_inner).get(&handle).and_then(Weak::upgrade)
+    }
+
+    /// Whether a conditional node has it.
+    pub fn is_taken(&self) -> bool {
+        self.taken.load(Ordering::Acquire)
+    }
+
+    /// A conditional node has it now, or has no more.
+    pub fn take(&self, taken: bool) {
+        self.taken.store(taken, Ordering::Release);
     }
 
     /// What was set last.

@@ -310,9 +310,12 @@ static void lists() {
 static CUstream captured;
 static CUgraph result;
 
-// The answer, once the capture has ended.
+// The answer, once the capture has ended. Where the stream is gone, the next call gets another: NVIDIA's library crashes
+// then, and all begins anew.
 static int after_capture(int code) {
-    CALL(cuStreamEndCapture, captured, &result);
+    if (CALL(cuStreamEndCapture, captured, &result) == CUDA_ERROR_INVALID_HANDLE) {
+        CALL(cuStreamCreate, &captured, CU_STREAM_NON_BLOCKING);
+    }
     CALL(cuStreamEndCapture, Handle<CUstream>::good, &result);
     return code;
 }

@@ -79,6 +79,9 @@ pub(super) fn format_of(format: u32, channels: u32) -> CuResult<Format> {
     Ok(Format { channel, channels })
 }
 
+/// The largest sizes of an array that is deeper than others (MAXIMUM_TEXTURE3D_*_ALTERNATE).
+const DEEP: [usize; 3] = [8_192, 8_192, 32_768];
+
 /// The largest sizes, as the device's attributes say.
 fn largest(dimension: Dimension, gather: bool) -> [usize; 3] {
     match dimension {
@@ -118,7 +121,10 @@ impl ArrayDescriptor3D {
             (false, false) => Dimension::D1,
         };
         let gather = self.flags & TEXTURE_GATHER != 0;
-        let most = largest(dimension, gather);
+        let most = match dimension {
+            Dimension::D3 if depth > largest(dimension, gather)[2] => DEEP,
+            _ => largest(dimension, gather),
+        };
         let too_large = self.size.iter().zip(most).any(|(size, most)| *size > most);
         if width == 0 || too_large || gather && dimension != Dimension::D2 {
             return invalid;

@@ -200,7 +200,7 @@ pub(super) fn join(stream: &Arc<Stream>, capture: &Weak<Capture>, nodes: &[CUgra
     Ok(())
 }
 
-fn fail(stream: &Stream, error: CUresult) -> CuResult<()> {
+pub(super) fn fail(stream: &Stream, error: CUresult) -> CuResult<()> {
     if none_active() {
         return Ok(());
     }

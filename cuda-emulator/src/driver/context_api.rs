@@ -31,6 +31,8 @@ const LIMIT_CIG_ENABLED: u32 = 8;
 const LIMIT_MAX: u32 = 10;
 /// Most bytes that the L2 cache fetches at once.
 const MAX_FETCH: usize = 128;
+/// No L2 cache is larger, bytes.
+const MAX_PERSISTING: usize = 1 << 30;
 /// The most local memory that a thread can have, bytes.
 const MAX_STACK: u64 = 512 << 10;
 
@@ -213,6 +215,9 @@ fn ctx_set_limit(limit: u32, value: usize) -> CuResult<()> {
             context.pending_launches.store(value as u64, Ordering::Relaxed);
         }
         LIMIT_MAX_L2_FETCH_GRANULARITY if value > MAX_FETCH => {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        LIMIT_PERSISTING_L2_CACHE_SIZE if value > MAX_PERSISTING => {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
         LIMIT_MAX_L2_FETCH_GRANULARITY | LIMIT_PERSISTING_L2_CACHE_SIZE => {}

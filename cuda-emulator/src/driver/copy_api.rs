@@ -68,7 +68,7 @@ pub struct Memcpy3D {
 const _: () = assert!(size_of::<Memcpy2D>() == 128 && size_of::<Memcpy3D>() == 200);
 
 /// CU_MEMORYTYPE_ARRAY
-const ARRAY: u32 = 3;
+pub(super) const ARRAY: u32 = 3;
 
 /// How CUmemorytype says that the address is given, and the address.
 fn given(memory_type: u32, host: u64, device: u64) -> CuResult<(Given, u64)> {
@@ -107,7 +107,8 @@ impl Place3D {
         let (given, base) = given(self.memory_type, self.host, self.device)?;
         let pitch = if self.pitch == 0 { width.saturating_add(self.x) } else { self.pitch };
         let height = if self.height == 0 { rows.saturating_add(self.y) } else { self.height };
-        let slice = pitch.checked_mul(height).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        // Of a single slice nothing asks how far the next one is; more end behind all memory.
+        let slice = pitch.saturating_mul(height);
         let row = self.y.checked_mul(pitch).and_then(|rows| rows.checked_add(self.x));
         let offset = self.z.checked_mul(slice).zip(row).and_then(|(slices, row)| slices.checked_add(row));
         side_at(base, offset, given, pitch, slice)

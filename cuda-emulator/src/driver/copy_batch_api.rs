@@ -120,7 +120,8 @@ impl Operand {
                 let row = if second == 0 { extent[0] as u64 } else { second };
                 let height = if third == 0 { extent[1] as u64 } else { third };
                 let pitch = row.checked_mul(element).ok_or(invalid)?;
-                Side::new(first, Given::Unified, pitch, pitch.checked_mul(height).ok_or(invalid)?)
+                // As in `Place3D`.
+                Side::new(first, Given::Unified, pitch, pitch.saturating_mul(height))
             }
             ARRAY => {
                 let array = array::find(CUarray::new(first as usize))?;

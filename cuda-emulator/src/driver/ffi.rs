@@ -151,6 +151,11 @@ impl<T> Out<T> {
         }
     }
 
+    /// Whether it points to a multiple of `bytes`.
+    pub(super) fn is_aligned(self, bytes: usize) -> bool {
+        self.0.addr().is_multiple_of(bytes)
+    }
+
     /// The place of element `index` of an array of results.
     pub(super) fn element(self, index: usize) -> Out<T> {
         Out(if self.0.is_null() { self.0 } else { self.0.wrapping_add(index) })

@@ -231,7 +231,9 @@ pub(super) fn submit(
 ) -> CuResult<()> {
     function::find(handle)?;
     let (context, stream) = stream::place_work(stream)?;
-    let work = Arc::new(KernelWork::new(handle, shape, &context, params, extra)?);
+    let work = KernelWork::new(handle, shape, &context, params, extra);
+    // A capture ends in an error of a launch.
+    let work = Arc::new(work.or_else(|error| capture::fail(&stream, error).and(Err(error)))?);
     if capture::add(&stream, || Ok(Work::Kernel(Arc::clone(&work))))? {
         return Ok(());
     }

@@ -70,7 +70,15 @@ impl MemOp {
             FLUSH_REMOTE_WRITES => return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
             _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
         };
-        if self.flags & !flags != 0 || !self.address.is_multiple_of(self.bytes()) || !self.is_valid() {
+        // Memory of pools is refused.
+        let pooled = device::range_of(self.address)
+            .and_then(|(device, range)| device.owner(range.base))
+            .is_some_and(|owner| owner.pool.is_some());
+        if pooled
+            || self.flags & !flags != 0
+            || !self.address.is_multiple_of(self.bytes())
+            || !self.is_valid()
+        {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
         Ok(())

@@ -264,8 +264,12 @@ pub(super) fn map(
     handle: CUmemGenericAllocationHandle,
 ) -> CuResult<()> {
     let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
-    check_size(bytes)?;
     let physical = find(handle)?;
+    around(&mut reserved(), ptr, 1)?;
+    if bytes > 0 && !bytes.is_multiple_of(GRANULARITY) {
+        return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+    }
+    check_size(bytes)?;
     let inside = offset.checked_add(bytes).is_some_and(|end| end <= physical.bytes);
     if !ptr.is_multiple_of(GRANULARITY) || !offset.is_multiple_of(GRANULARITY) || !inside {
         return Err(invalid);
@@ -305,6 +309,17 @@ impl Reservation {
         if next == ptr + bytes { Ok(found) } else { Err(CUresult::CUDA_ERROR_INVALID_VALUE) }
     }
 
+    /// The addresses of the maps in a range; none may be there in part.
+    fn inside(&self, ptr: u64, bytes: u64) -> CuResult<Vec<u64>> {
+        let end = ptr + bytes;
+        let before = self.maps.range(..ptr).next_back().is_some_and(|(base, map)| base + map.bytes > ptr);
+        let behind = self.maps.range(ptr..end).next_back().is_some_and(|(base, map)| base + map.bytes > end);
+        if before || behind || !ptr.is_multiple_of(GRANULARITY) {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        Ok(self.maps.range(ptr..end).map(|(base, _)| *base).collect())
+    }
+
     /// Tells the devices what they may use: neighbours as one range, since copies cross their borders.
     fn publish(&mut self) {
         for device in device::all() {
@@ -327,20 +342,21 @@ impl Reservation {
     }
 }
 
-/// cuMemUnmap of whole maps; nobody uses them any more.
+/// cuMemUnmap of whole maps, and of what is not mapped; nobody uses them any more.
 pub(super) fn unmap(ptr: CUdeviceptr, bytes: u64) -> CuResult<()> {
+    check_size(bytes)?;
     let mut table = reserved();
     let reservation = around(&mut table, ptr, bytes)?;
-    let removed: Vec<_> = reservation
-        .covering(ptr, bytes)?
-        .into_iter()
-        .filter_map(|base| reservation.maps.remove(&base))
-        .collect();
+    let mut removed = Vec::new();
+    for base in reservation.inside(ptr, bytes)? {
+        removed.extend(reservation.maps.remove_entry(&base));
+    }
     reservation.publish();
-    // Plain memory instead: an access that was checked just before must not kill the process.
-    // SAFETY: a part of a reservation (invariant) that no device may use any more.
-    unsafe { blank(ptr, bytes, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_FIXED) };
-    drop(removed);
+    for (base, map) in &removed {
+        // Plain memory instead: an access that was checked just before must not kill the process.
+        // SAFETY: a part of a reservation (invariant) that no device may use any more.
+        unsafe { blank(*base, map.bytes, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_FIXED) };
+    }
     Ok(())
 }
 

@@ -6,14 +6,17 @@ use std::os::fd::IntoRawFd;
 
 use super::capture;
 use super::context;
-use super::device::{CUdeviceptr, device};
+use super::device::{self, CUdeviceptr, device};
 use super::ffi::{In, Out};
 use super::pool::{CUmemAccessDesc, CUmemLocation};
 use super::result::{CUresult, CuResult};
 use super::virtual_memory::{self, AllocationProp, CUmemGenericAllocationHandle, GRANULARITY};
+use crate::memory::RangeKind;
 
 /// CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
 const FILE_DESCRIPTOR: u32 = 1;
+/// CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+const READ_WRITE: u64 = 3;
 /// Most devices that one cuMemSetAccess names.
 const MAX_DESCRIPTIONS: usize = 64;
 
@@ -102,7 +105,12 @@ fn get_access(flags: Out<u64>, location: In<CUmemLocation>, ptr: CUdeviceptr) ->
     if location.kind != 1 {
         return Err(CUresult::CUDA_ERROR_INVALID_DEVICE);
     }
-    flags.set(virtual_memory::access(ptr, device(location.id)?.ordinal)?.into());
+    let device = device(location.id)?;
+    let mapped = virtual_memory::access(ptr, device.ordinal);
+    // Memory of cuMemAlloc is its device's.
+    let owned = device::range_of(ptr)
+        .is_some_and(|(owner, range)| range.kind == RangeKind::Device && owner.ordinal == device.ordinal);
+    flags.set(if owned { READ_WRITE } else { mapped?.into() });
     Ok(())
 }
 

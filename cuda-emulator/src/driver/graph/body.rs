@@ -116,6 +116,12 @@ impl Graph {
                 return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
             }
         }
+        // Memory is freed once.
+        if let Work::Free(ptr, _) = node.work
+            && nodes.values().any(|other| matches!(other.work, Work::Free(same, _) if same == ptr))
+        {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
         let inside = match &node.work {
             Work::Child(child) => std::slice::from_ref(child),
             Work::Conditional(node) => node.graphs.as_slice(),
@@ -166,6 +172,15 @@ impl Graph {
             }
         }
         found
+    }
+
+    /// Whether it has a launch, a copy or a memset, here or in a child.
+    pub(super) fn works_on_device(&self) -> bool {
+        self.lock().values().any(|node| match &node.work {
+            Work::Kernel(_) | Work::Copy(_) | Work::Fill(_) => true,
+            Work::Child(graph) => graph.works_on_device(),
+            _ => false,
+        })
     }
 
     /// Whether it is the graph of a child node.

@@ -53,11 +53,12 @@ fn get_graph(node: CUgraphNode, out: Out<CUgraph>) -> CuResult<()> {
 pub(super) fn exec_set_child(exec: CUgraphExec, node: CUgraphNode, child: CUgraph) -> CuResult<()> {
     let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
     let exec = exec::find(exec)?;
-    let new = Body::of(&*body::find(child)?).ok_or(invalid)?;
+    let new = Body::of(&*body::find(child)?).ok_or(CUresult::CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE)?;
     let mut body = exec.lock();
     let node = Arc::make_mut(&mut body).find(node).ok_or(invalid)?;
     let old = node.child.as_ref().ok_or(invalid)?;
-    node.child = Some(super::update::merge(old, &new).map_err(|_| invalid)?);
+    let merged = super::update::merge(old, &new);
+    node.child = Some(merged.map_err(|_| CUresult::CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE)?);
     Ok(())
 }
 

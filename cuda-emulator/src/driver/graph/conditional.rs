@@ -32,6 +32,7 @@ pub(in super::super) struct Conditional {
 impl Drop for Conditional {
     fn drop(&mut self) {
         self.handles.iter().for_each(|handle| forget(*handle));
+        self.condition.take(false);
     }
 }
 
@@ -71,6 +72,9 @@ pub(super) fn conditional_of(place: *mut NodeParams) -> CuResult<Work> {
     let mut params = In::from_raw(place.cast_const()).get()?;
     context::find_or_current(params.context)?;
     let condition = Condition::find(params.handle).ok_or(invalid)?;
+    if condition.is_taken() {
+        return Err(invalid);
+    }
     let sizes = match params.kind {
         IF => 1..=2,
         WHILE => 1..=1,
@@ -84,6 +88,7 @@ pub(super) fn conditional_of(place: *mut NodeParams) -> CuResult<Work> {
     let handles: Box<[_]> = graphs.iter().map(Graph::publish).collect();
     params.graphs = handles.as_ptr();
     Out::from_raw(place).set(params);
+    condition.take(true);
     Ok(Work::Conditional(Arc::new(Conditional { condition, kind: params.kind, graphs, handles })))
 }
 

@@ -240,6 +240,13 @@ impl GraphExec {
         node.map(|node| node.work.kind()).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
     }
 
+    /// What a node does.
+    pub(super) fn work_of(&self, source: CUgraphNode) -> CuResult<Work> {
+        let mut body = self.lock();
+        let node = Arc::make_mut(&mut body).find(source);
+        node.map(|node| node.work.clone()).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
+    }
+
     /// Changes what a node does; the kind must stay.
     pub(super) fn set_work(&self, source: CUgraphNode, work: Work) -> CuResult<()> {
         let mut body = self.lock();
@@ -270,6 +277,10 @@ pub(super) fn instantiate(graph: &Graph, flags: u64) -> Result<CUgraphExec, (CUr
     // Nobody would free after a launch by the device.
     if flags & DEVICE_LAUNCH != 0 && flags & AUTO_FREE_ON_LAUNCH != 0 {
         return Err((CUresult::CUDA_ERROR_INVALID_VALUE, ERROR));
+    }
+    // Such a graph has something for the device to do.
+    if flags & DEVICE_LAUNCH != 0 && !graph.works_on_device() {
+        return Err((CUresult::CUDA_ERROR_INVALID_VALUE, INVALID_STRUCTURE));
     }
     if flags & DEVICE_LAUNCH != 0 {
         return Err((CUresult::CUDA_ERROR_NOT_SUPPORTED, OPERATION_NOT_SUPPORTED));

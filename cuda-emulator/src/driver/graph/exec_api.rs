@@ -88,7 +88,8 @@ fn launch(exec: CUgraphExec, stream: CUstream) -> CuResult<()> {
 /// There is no place to upload to.
 fn upload(exec: CUgraphExec, stream: CUstream) -> CuResult<()> {
     exec::find(exec)?;
-    stream::place_work(stream).map(|_| ())
+    let (_, stream) = stream::place_work(stream)?;
+    capture::refuse(&stream)
 }
 
 /// Kernels, copies and fills can be left out.

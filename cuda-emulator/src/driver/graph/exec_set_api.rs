@@ -39,7 +39,17 @@ fn set_kernel(exec: CUgraphExec, node: CUgraphNode, given: In<KernelParams>) -> 
 }
 
 fn set_memcpy(exec: CUgraphExec, node: CUgraphNode, given: In<Memcpy3D>, context: CUcontext) -> CuResult<()> {
-    set(exec, node, params::MEMCPY, || copy_of(&given.get()?, context))
+    set(exec, node, params::MEMCPY, || one_row(exec, node, copy_of(&given.get()?, context)?))
+}
+
+/// "CUDA_ERROR_INVALID_VALUE if … either the original or new memory operands are multidimensional" (manual).
+fn one_row(exec: CUgraphExec, node: CUgraphNode, work: Work) -> CuResult<Work> {
+    let is_box =
+        |work: &Work| matches!(work, Work::Copy(copy) if copy.params.height > 1 || copy.params.depth > 1);
+    if is_box(&work) || is_box(&exec::find(exec)?.work_of(node)?) {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    Ok(work)
 }
 
 fn set_memset(
@@ -74,7 +84,7 @@ fn set_any(exec: CUgraphExec, node: CUgraphNode, place: *mut NodeParams) -> CuRe
             exec_set_child(exec, node, In::from_raw(child).get()?.graph)
         }
         params::MEM_ALLOC | params::MEM_FREE | params::CONDITIONAL => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
-        kind => set(exec, node, kind, || work_of_params(place)),
+        kind => set(exec, node, kind, || one_row(exec, node, work_of_params(place)?)),
     }
 }
 

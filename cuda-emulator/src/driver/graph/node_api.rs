@@ -12,7 +12,7 @@ use super::work::{CopyWork, HostWork, Work};
 use super::{child, conditional, memory_api};
 use crate::driver::context::CUcontext;
 use crate::driver::copy::{self, Fill, Pattern};
-use crate::driver::copy_api::{self, Memcpy3D};
+use crate::driver::copy_api::{self, ARRAY, Memcpy3D, Place3D};
 use crate::driver::event::{self, CUevent};
 use crate::driver::ffi::{In, Out};
 use crate::driver::mem_op;
@@ -22,7 +22,13 @@ const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 
 pub(super) fn copy_of(params: &Memcpy3D, context: CUcontext) -> CuResult<Work> {
     copy::peer(context)?;
-    // Unlike a copy in a stream, a node must have something to copy.
+    // Unlike a copy in a stream, a node must have something to copy, and also a single row must fit its pitch.
+    let too_short = |place: &Place3D| {
+        place.memory_type != ARRAY && place.pitch != 0 && place.pitch < params.width.saturating_add(place.x)
+    };
+    if too_short(&params.from) || too_short(&params.to) {
+        return Err(INVALID);
+    }
     let known = |kind: u32| (1..=4).contains(&kind);
     let transfer =
         copy_api::boxed(params)?.filter(|_| known(params.from.memory_type) && known(params.to.memory_type));
@@ -142,10 +148,11 @@ fn add_node_v2(
 }
 
 fn set_params(node: CUgraphNode, params: *mut NodeParams) -> CuResult<()> {
-    if In::from_raw(params.cast_const()).get()?.kind == params::CONDITIONAL {
+    let kind = In::from_raw(params.cast_const()).get()?.kind;
+    if kind == params::CONDITIONAL {
         return Err(INVALID);
     }
-    body::work_of(node)?;
+    body::check_kind(node, kind)?;
     body::set_work(node, work_of_params(params)?)
 }
 
@@ -170,6 +177,7 @@ fn memcpy_get_params(node: CUgraphNode, params: Out<Memcpy3D>) -> CuResult<()> {
 }
 
 fn memcpy_set_params(node: CUgraphNode, params: In<Memcpy3D>) -> CuResult<()> {
+    body::check_kind(node, params::MEMCPY)?;
     body::set_work(node, copy_of(&params.get()?, CUcontext::NULL)?)
 }
 
@@ -199,6 +207,7 @@ fn memset_get_params(node: CUgraphNode, params: Out<MemsetParams>) -> CuResult<(
 }
 
 fn memset_set_params(node: CUgraphNode, params: In<MemsetParams>) -> CuResult<()> {
+    body::check_kind(node, params::MEMSET)?;
     body::set_work(node, fill_of(&params.get()?, CUcontext::NULL)?)
 }
 
