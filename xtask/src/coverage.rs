@@ -74,7 +74,7 @@ const WHY: &str = "\n\
 const RUNTIMES: &[(&str, &str)] =
     &[("12.9", "guest-lib/libcudart/names/12.9.txt"), ("13.0", "guest-lib/libcudart/names/13.0.txt")];
 
-/// Functions of the driver API that look at their arguments and then refuse, whatever the symbol table says.
+/// Functions that look at their arguments and then refuse, whatever the symbol table says.
 const REFUSED: &[&str] = &[
     "cuCheckpointProcessGetRestoreThreadId",
     "cuCheckpointProcessLock",
@@ -82,6 +82,7 @@ const REFUSED: &[&str] = &[
     "cuGraphAddExternalSemaphoresSignalNode",
     "cuGraphAddExternalSemaphoresWaitNode",
     "cuLibraryGetUnifiedFunction",
+    "cudaGetExportTable",
     "cuStreamBatchMemOp",
     "cuStreamBatchMemOp_ptsz",
     "cuStreamWaitValue32",

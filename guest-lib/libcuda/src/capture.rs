@@ -159,6 +159,9 @@ fn update(
     count: usize,
     flags: u32,
 ) -> Result<(), CudaError> {
+    if !api.driver.captures.any() {
+        return CudaError::check(ILLEGAL_STATE);
+    }
     let bytes = links_in(nodes, edges, count)?;
     let mut call = api.in_context_of(stream)?.input(UserMemory::of(&bytes));
     calls::cuStreamUpdateCaptureDependencies_v2(&mut call, api.stream(stream), flags)

@@ -101,7 +101,7 @@ fn open_memory(api: Api, out: Out<u64>, handle: Handle, flags: u32) -> Result<()
 }
 
 entry_points! {
-    /// Offers memory of `cuMemAlloc` to other processes.
+    /// Offers memory of `cuMemAlloc` to other processes: all of the allocation that `dptr` lies in.
     call cuIpcGetMemHandle(api, pHandle: Out<Handle>, dptr: u64) {
         pHandle.check()?;
         api.driver.memory.ahead.share();
@@ -172,7 +172,11 @@ entry_points! {
             2 | 4 | 8 => return Err(CudaError::NOT_SUPPORTED),
             _ => return Err(CudaError::INVALID_VALUE),
         }
-        let token = token_in(osHandle.address() as i32)?;
+        let descriptor = osHandle.address() as i32;
+        if descriptor < 0 {
+            return Err(CudaError::UNKNOWN);
+        }
+        let token = token_in(descriptor)?;
         let name = mint();
         calls::cuMemImportFromShareableHandle(&mut api.call(), AllocationId(name), token)?;
         handle.set(name)

@@ -21,12 +21,18 @@ const MAX_SHARED_BYTES: u32 = 256 << 10;
 const MAX_BLOCK: [i32; 3] = [1024, 1024, 64];
 
 /// What was set for the next launch.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Prepared {
     block: [u32; 3],
     shared_bytes: u32,
     parameters: Vec<u8>,
     parameter_bytes: u32,
+}
+
+impl Default for Prepared {
+    fn default() -> Self {
+        Self { block: [1; 3], shared_bytes: 0, parameters: Vec::new(), parameter_bytes: 0 }
+    }
 }
 
 fn prepared(function: &Arc<Function>) -> MutexGuard<'_, Prepared> {

@@ -73,12 +73,14 @@ fn look_up(base: &str, version: i32, flags: u64) -> Result<usize, Status> {
 }
 
 /// No CUDA has a version like that.
-const MAX_VERSION: i32 = 1_000_000;
+const MAX_VERSION: i32 = 50_000;
 
 fn get(symbol: Name, pfn: Out<usize>, version: i32, flags: u64) -> Result<Result<usize, Status>, CudaError> {
     if version > MAX_VERSION || flags & !(LEGACY_STREAM | PER_THREAD_DEFAULT_STREAM) != 0 || pfn.is_null() {
         return Err(CudaError::INVALID_VALUE);
     }
+    // A negative one is a large one to NVIDIA's driver.
+    let version = if version < 0 { MAX_VERSION } else { version };
     let name = symbol.get()?.to_str().map_err(|_| CudaError::INVALID_VALUE)?;
     let found = look_up(name, version, flags);
     if found == Err(Status::SymbolNotFound) {

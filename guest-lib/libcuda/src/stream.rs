@@ -135,7 +135,8 @@ entry_points! {
     call cuStreamGetCtx_v2 / cuStreamGetCtx_v2_ptsz (api, hStream: u64, pCtx: Out<u64>, pGreenCtx: Out<u64>) {
         let (green, context) = api.green_context_of_stream(hStream)?;
         pGreenCtx.set_if_wanted(green);
-        pCtx.set(context)
+        pCtx.set_if_wanted(context);
+        Ok(())
     }
 
     /// The device of a stream.

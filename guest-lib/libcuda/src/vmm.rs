@@ -17,6 +17,9 @@ const TYPE_PINNED: u32 = 1;
 const LOCATION_DEVICE: u32 = 1;
 /// `CU_MEM_HANDLE_TYPE_WIN32`, which this system does not have.
 const HANDLE_TYPE_WIN32: u32 = 2;
+/// `CU_MEM_HANDLE_TYPE_FABRIC`, for which a fabric of GPUs is needed, and all types there are.
+const HANDLE_TYPE_FABRIC: u32 = 8;
+const HANDLE_TYPES: u32 = 0xf;
 /// Sizes are multiples of this at least.
 const ALLOCATION_UNIT: usize = 4096;
 
@@ -42,13 +45,17 @@ impl AllocationProp {
         if !known || self.compression > 1 || self.reserved != [0; 4] {
             return Err(CudaError::INVALID_VALUE);
         }
+        if self.handle_types & HANDLE_TYPE_FABRIC != 0 {
+            return Err(CudaError::NOT_PERMITTED);
+        }
         Ok(())
     }
 
     fn on_wire(&self) -> Result<AllocationProperties, CudaError> {
         Ok(AllocationProperties {
             kind: self.kind,
-            handle_types: self.handle_types,
+            // NVIDIA's driver does not look at bits without a meaning.
+            handle_types: self.handle_types & HANDLE_TYPES,
             location: self.location.into(),
             compression: self.compression.into(),
             gpu_direct_rdma: self.gpu_direct_rdma.into(),

@@ -6,7 +6,7 @@ use core::ffi::{c_char, c_int, c_uint, c_void};
 use crate::abi::driver::{CU_GET_PROC_ADDRESS_DEFAULT, CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM};
 use crate::abi::version::RUNTIME_VERSION;
 use crate::api::not_null;
-use crate::error::Result;
+use crate::error::{Result, cudaErrorInvalidValue, cudaErrorNotSupported};
 use crate::{driver, state};
 
 api! {
@@ -32,6 +32,14 @@ api! {
         symbol: *const c_char, function: *mut *mut c_void, version: c_uint, flags: u64, status: *mut c_uint,
     ) {
         find(symbol, function, version, per_thread(flags), status)
+    }
+
+    /// A table of functions that no header declares. NVIDIA's are not imitated: there is none.
+    fn cudaGetExportTable(table: *mut *const c_void, id: *const [u8; 16]) {
+        not_null(table)?;
+        not_null(id)?;
+        // No table has this id.
+        Err(if *id == [0; 16] { cudaErrorInvalidValue } else { cudaErrorNotSupported })
     }
 }
 

@@ -148,6 +148,28 @@ impl Reservations {
         if at == end { Ok(bases) } else { Err(CudaError::INVALID_VALUE) }
     }
 
+    /// The bases of the mappings in `bytes` bytes from `base` on, which are reserved in one piece; a mapping may not be there
+    /// in part.
+    ///
+    /// Errors: `CUDA_ERROR_INVALID_VALUE`.
+    pub fn inside(&self, base: u64, bytes: u64) -> CuResult<Vec<u64>> {
+        let whole = self.whole(base, bytes);
+        if whole.is_ok() {
+            return whole;
+        }
+        let end = base.checked_add(bytes).filter(|_| bytes > 0).ok_or(CudaError::INVALID_VALUE)?;
+        let (start, length) = self.reserved.range(..=base).next_back().ok_or(CudaError::INVALID_VALUE)?;
+        let reaches = |found: Option<(&u64, &Mapping)>, to: u64| {
+            found.is_some_and(|(start, mapping)| start.saturating_add(mapping.bytes) > to)
+        };
+        let before = reaches(self.mappings.range(..base).next_back(), base);
+        let behind = reaches(self.mappings.range(base..end).next_back(), end);
+        if end > start.saturating_add(*length) || before || behind {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        Ok(self.mappings.range(base..end).map(|(start, _)| *start).collect())
+    }
+
     /// The mapping that begins at `base`.
     pub fn mapping(&mut self, base: u64) -> Option<&mut Mapping> {
         self.mappings.get_mut(&base)
@@ -215,6 +237,13 @@ mod tests {
         assert!(vmm.check_map(BASE, 0x1000, 0, NAME).is_err(), "used");
         assert!(vmm.check_map(BASE + 0x1000, 0x1000, 0, NAME).is_ok(), "beside it");
         assert!(vmm.check_unused(BASE, 0x4000).is_err());
+        assert_eq!(vmm.inside(BASE, 0x2000), Ok(vec![BASE]), "with what is free behind it");
+        assert_eq!(vmm.inside(BASE + 0x1000, 0x3000), Ok(vec![]), "nothing");
+        for (base, bytes) in
+            [(BASE, 0x800), (BASE + 0x800, 0x1000), (BASE, 0x5000), (BASE, 0), (BASE, u64::MAX)]
+        {
+            assert!(vmm.inside(base, bytes).is_err(), "{base:#x}+{bytes:#x}");
+        }
         vmm.unmap(BASE);
         assert!(vmm.check_unused(BASE, 0x3000).is_err() && vmm.check_unused(BASE, 0x4000).is_ok());
     }

@@ -134,12 +134,11 @@ entry_points! {
 
     /// Gives all parameters of a graph to an executable one of the same shape.
     call cuGraphExecUpdate(api, hGraphExec: u64, hGraph: u64, hErrorNode_out: Out<u64>, updateResult_out: Out<i32>) {
-        updateResult_out.check()?;
         api.driver.kept.exec_changed(hGraphExec);
         let updated = calls::cuGraphExecUpdate_v2(&mut api.in_context()?, GraphExecId(hGraphExec), GraphId(hGraph));
         let (status, result, node, _) = updated?;
         hErrorNode_out.set_if_wanted(node.0);
-        updateResult_out.set(result)?;
+        updateResult_out.set_if_wanted(result);
         CudaError::check(status)
     }
 

@@ -51,6 +51,17 @@ fn add_encoded(
     add().inspect_err(|_| encoded.forget(api))
 }
 
+/// Refuses the payload of a node that must name its context and does not.
+fn check_context(kind: u32, params: HostPtr) -> Result<(), CudaError> {
+    match kind {
+        NODE_CONDITIONAL if params.as_in::<ConditionalParams>().get()?.context == 0 => {
+            Err(CudaError::INVALID_CONTEXT)
+        }
+        NODE_BATCH_MEM_OP if params.as_in::<u64>().get()? == 0 => Err(CudaError::INVALID_VALUE),
+        _ => Ok(()),
+    }
+}
+
 /// Adds a node; what it answers goes into its parameters.
 fn add(
     api: Api,
@@ -61,6 +72,9 @@ fn add(
 ) -> Result<(), CudaError> {
     if kind == NODE_GRAPH && params.address() != 0 && params.as_in::<u64>().get()? == graph {
         return Err(CudaError::NOT_SUPPORTED);
+    }
+    if form == Form::Payload {
+        check_context(kind, params)?;
     }
     let encoded = encode(api, kind, params, form)?;
     out.check().inspect_err(|_| encoded.forget(api))?;

@@ -98,7 +98,8 @@ pub struct ConditionalParams {
     size: u32,
     /// An array of the graphs.
     pub graphs: u64,
-    context: u64,
+    /// The context: there is no default.
+    pub context: u64,
 }
 
 /// `CUDA_EXT_SEM_SIGNAL_NODE_PARAMS` and `CUDA_EXT_SEM_WAIT_NODE_PARAMS`.

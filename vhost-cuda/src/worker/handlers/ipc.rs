@@ -60,13 +60,13 @@ fn handle_of(bytes: [u8; HANDLE_BYTES]) -> [c_char; HANDLE_BYTES] {
     bytes.map(|byte| byte as c_char)
 }
 
-/// Offers the allocation that begins at an address.
+/// Offers the whole allocation that an address lies in.
 pub fn cuIpcGetMemHandle(cx: &mut CallContext<'_>, dptr: DevicePtr) -> CuResult<(Token,)> {
-    let range = cx.session.allocations().allocated_at(dptr.0)?;
+    let range = *cx.session.allocations().find(dptr.0).ok_or(CudaError::INVALID_VALUE)?;
     if range.origin != Origin::Allocated {
         return Err(CudaError::INVALID_VALUE);
     }
-    let (handle,) = cx.gpu().cuIpcGetMemHandle(dptr.0)?;
+    let (handle,) = cx.gpu().cuIpcGetMemHandle(range.base)?;
     let handle = bytes_of(handle.reserved);
     let file = file_behind(&handle)?;
     let offer = Offer { what: MEMORY, device: 0, bytes: range.bytes, handle };

@@ -110,17 +110,17 @@ pub fn cuMemMap(
     Ok((allocation.location,))
 }
 
-/// Takes mappings away.
+/// Takes away the mappings in reserved addresses, if there are any.
 pub fn cuMemUnmap(cx: &mut CallContext<'_>, dptr: DevicePtr, bytesize: u64) -> CuResult<()> {
     let mut reservations = cx.session.reservations();
-    let bases = reservations.whole(dptr.0, bytesize)?;
+    let bases = reservations.inside(dptr.0, bytesize)?;
     // Out of the session's memory first, so that no copy of another thread begins there.
     let mut allocations = cx.session.allocations();
     for &base in &bases {
         allocations.remove(base);
     }
     drop(allocations);
-    // SAFETY: these are mappings of this session.
+    // SAFETY: these are addresses that this session has reserved, with whole mappings of its.
     let unmapped = unsafe { cx.gpu().cuMemUnmap(dptr.0, bytesize as usize) };
     for base in bases {
         match unmapped {
@@ -176,7 +176,10 @@ pub fn cuMemSetAccess(
 pub fn cuMemGetAccess(cx: &mut CallContext<'_>, place: Location, dptr: DevicePtr) -> CuResult<(u64,)> {
     let location = location(cx, place)?;
     let reservations = cx.session.reservations();
-    reservations.at(dptr.0)?;
+    // Memory of another kind has answers, too.
+    if cx.session.allocations().find(dptr.0).is_none() {
+        reservations.at(dptr.0)?;
+    }
     // SAFETY: the location lives across the call.
     unsafe { cx.gpu().cuMemGetAccess(&location, dptr.0) }
 }
