@@ -37,6 +37,8 @@ int main() {
     CHECK_DRIVER(cuMemCreate(&second, 2 * unit, &prop, 0));
     CHECK_DRIVER(cuMemMap(base, unit, 0, first, 0));
     CHECK_DRIVER(cuMemMap(base + unit, 2 * unit, 0, second, 0));
+    // Nobody may reach it yet.
+    REQUIRE(cuMemsetD8(base, 0, 16) == CUDA_ERROR_INVALID_VALUE);
     CUmemAccessDesc access = {};
     access.location = prop.location;
     access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;

@@ -96,6 +96,7 @@ fn open_memory(api: Api, out: Out<u64>, handle: Handle, flags: u32) -> Result<()
         // Not for cuMemFree.
         owner: IPC_OWNER,
         pool: 0,
+        reachable: true,
     });
     out.set(dptr.0)
 }

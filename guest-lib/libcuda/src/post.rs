@@ -15,6 +15,7 @@ use virtio_cuda_client::protocol::{LAUNCH_COOPERATIVE, LaunchShape};
 
 use crate::context_table::current;
 use crate::entry::Api;
+use crate::memory::ranges::DeviceRange;
 
 /// Handles up to this one are CUDA's own default streams.
 const LAST_DEFAULT_STREAM: u64 = 2;
@@ -42,9 +43,9 @@ impl Api {
     /// Whether `bytes` bytes from `address` on, as the GPU has them, are memory of the program's for certain.
     pub fn owns(&self, address: u64, bytes: u64) -> bool {
         let ranges = &self.driver.memory.ranges;
-        let device =
-            ranges.device(address).is_some_and(|range| bytes <= range.bytes - (address - range.start));
-        device || ranges.host_of(address, bytes).is_some_and(|range| range.device_address == range.start)
+        let device = |range: DeviceRange| range.reachable && bytes <= range.bytes - (address - range.start);
+        ranges.device(address).is_some_and(device)
+            || ranges.host_of(address, bytes).is_some_and(|range| range.device_address == range.start)
     }
 }
 

@@ -15,6 +15,8 @@ use crate::pool::AccessDesc;
 /// `CU_MEM_ALLOCATION_TYPE_PINNED` and `CU_MEM_LOCATION_TYPE_DEVICE`.
 const TYPE_PINNED: u32 = 1;
 const LOCATION_DEVICE: u32 = 1;
+/// `CU_MEM_ACCESS_FLAGS_PROT_READWRITE`.
+const READ_WRITE: u32 = 3;
 /// `CU_MEM_HANDLE_TYPE_WIN32`, which this system does not have.
 const HANDLE_TYPE_WIN32: u32 = 2;
 /// `CU_MEM_HANDLE_TYPE_FABRIC`, for which a fabric of GPUs is needed, and all types there are.
@@ -130,6 +132,7 @@ entry_points! {
             id: ranges.next_id(),
             owner: handle,
             pool: 0,
+            reachable: false,
         });
         Ok(())
     }
@@ -157,6 +160,11 @@ entry_points! {
                 api.driver.devices.check(location.id).map_err(|_| CudaError::INVALID_VALUE)?;
             }
             calls::cuMemSetAccess(&mut api.call(), DevicePtr(ptr), size as u64, location.into(), flags)?;
+            if location.kind == LOCATION_DEVICE {
+                // The device has found whole mappings there, so this does not overflow.
+                let places = ptr..ptr.saturating_add(size as u64);
+                api.driver.memory.ranges.set_reachable(places, location.id as u32, flags == READ_WRITE);
+            }
         }
         Ok(())
     }

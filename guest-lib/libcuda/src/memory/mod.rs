@@ -84,7 +84,16 @@ impl Memory {
         let context = api.context()?.0;
         let device = api.driver.contexts.device_of(context)?;
         let id = self.ranges.next_id();
-        self.ranges.add_device(DeviceRange { start, bytes, context, device, id, owner, pool });
+        self.ranges.add_device(DeviceRange {
+            start,
+            bytes,
+            context,
+            device,
+            id,
+            owner,
+            pool,
+            reachable: true,
+        });
         self.claims.claim(start, bytes);
         Ok(())
     }

@@ -92,6 +92,8 @@ pub struct DeviceRange {
     pub owner: u64,
     /// Of memory from a pool: the pool, or [`DEFAULT_POOL`]; else 0.
     pub pool: u64,
+    /// Its device may read and write it: a mapping only once the program has said so.
+    pub reachable: bool,
 }
 
 /// Stands for the default pool of a range's device, whose handle nobody has asked for.
@@ -207,6 +209,15 @@ impl Ranges {
         (address - range.start < range.bytes).then_some(*range)
     }
 
+    /// Notes what the device `device` may do with its own memory that begins in `places`.
+    pub fn set_reachable(&self, places: std::ops::Range<u64>, device: u32, reachable: bool) {
+        for (_, range) in write!(self.device).range_mut(places) {
+            if range.device == device {
+                range.reachable = reachable;
+            }
+        }
+    }
+
     /// Forgets device memory by a predicate.
     pub fn remove_device_where(&self, gone: impl Fn(&DeviceRange) -> bool) {
         write!(self.device).retain(|_, range| !gone(range));
@@ -236,7 +247,7 @@ mod tests {
     }
 
     fn device(start: u64, bytes: u64) -> DeviceRange {
-        DeviceRange { start, bytes, context: 1, device: 0, id: 1, owner: 0, pool: 0 }
+        DeviceRange { start, bytes, context: 1, device: 0, id: 1, owner: 0, pool: 0, reachable: true }
     }
 
     #[test]
