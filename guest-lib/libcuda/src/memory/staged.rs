@@ -27,18 +27,20 @@ const VARIABLE: &str = "VIRTIO_CUDA_STAGING";
 const LEAST_FROM_DEVICE: usize = 16 << 10;
 /// Copies to the device from here on are shared by threads, and those from it from half of that on.
 const SHARED_BYTES: usize = 2 << 20;
-/// Copies to the device from here on have the longest stagings, …
+/// Copies from here on have the longest stagings, …
 const LONGEST_BYTES: usize = 32 << 20;
 /// … but not the first ones of a process: to make one takes as long as several such copies.
 const COPIES_BEFORE_LONGEST: u32 = 2;
-/// Threads of a copy: those that move bytes, and, for copies to the device where there are cores to spare, one that mostly
-/// starts the GPU's copies: the thread whose copy it is. From the device, one more takes longer.
+/// Threads of a copy: those that move bytes, and, where there are cores to spare, one that (mostly) starts the GPU's
+/// copies: the thread whose copy it is. From the device, more than the usual ones take longer if slots are few.
 const MOST_THREADS: usize = 8;
 const USUAL_THREADS: usize = 4;
-const MANY_CORES: usize = 8;
+/// Cores for one thread more, and for two.
+const MANY_CORES: [usize; 2] = [8, 12];
 /// Pieces that the GPU copies at once: to the device if so many are ready, from it always.
 const MOST_SENT_TOGETHER: usize = 4;
 const FETCHED_TOGETHER: usize = 2;
+const FETCHED_TOGETHER_LONG: usize = 4;
 /// Shortest piece.
 const LEAST_PIECE: usize = 64 << 10;
 const PAGE_BYTES: usize = 4096;
@@ -56,16 +58,16 @@ struct Plan {
     size: Size,
 }
 
-/// Threads of a copy to the device, and of one from it.
-fn threads(to_device: bool) -> usize {
+/// Threads of a copy, and of one that has few slots and comes from the device.
+fn threads() -> [usize; 2] {
     static THREADS: OnceLock<[usize; 2]> = OnceLock::new();
-    let both = THREADS.get_or_init(|| {
+    *THREADS.get_or_init(|| {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let wanted: Option<usize> = std::env::var(VARIABLE).ok().and_then(|value| value.parse().ok());
-        let usual = [USUAL_THREADS + usize::from(cores >= MANY_CORES), USUAL_THREADS];
+        let more = MANY_CORES.iter().filter(|&&many| cores >= many).count();
+        let usual = [USUAL_THREADS + more, USUAL_THREADS];
         usual.map(|usual| wanted.unwrap_or(cores.min(usual)).min(MOST_THREADS))
-    });
-    both[usize::from(!to_device)]
+    })
 }
 
 /// Whether the first and the last page of the program's buffer are there, to be read or written: an address that is no
@@ -87,16 +89,19 @@ impl Plan {
     fn new(host: UserMemory, (device, to_device): (u64, bool), stream: StreamId) -> Option<Self> {
         let bytes = host.bytes;
         let least = if to_device { INLINE_BYTES } else { LEAST_FROM_DEVICE };
-        let threads = threads(to_device);
-        if threads == 0 || bytes <= least {
+        let [most, few] = threads();
+        if most == 0 || bytes <= least {
             return None;
         }
-        let shared = bytes >= if to_device { SHARED_BYTES } else { SHARED_BYTES / 2 };
-        let threads = if shared { threads } else { 1 };
         let size = match bytes {
             ..LONG_BYTES => Size::Small,
-            LONGEST_BYTES.. if to_device => Size::Long,
+            LONGEST_BYTES.. => Size::Long,
             _ => Size::Large,
+        };
+        let threads = match bytes >= if to_device { SHARED_BYTES } else { SHARED_BYTES / 2 } {
+            false => 1,
+            true if to_device || size == Size::Long => most,
+            true => few,
         };
         let even = (bytes / (2 * threads)).next_multiple_of(PAGE_BYTES);
         let piece_bytes = even.clamp(LEAST_PIECE, size.slot_bytes());
@@ -107,15 +112,18 @@ impl Plan {
     fn take(&mut self, api: Api) -> Option<Staging> {
         static LONGEST: AtomicU32 = AtomicU32::new(0);
         let (stagings, queue) = (&api.driver.memory.stagings, Queue::new(self.stream));
-        if self.size == Size::Long && LONGEST.load(Ordering::Relaxed) < COPIES_BEFORE_LONGEST {
-            LONGEST.fetch_add(1, Ordering::Relaxed);
+        if self.size == Size::Long {
+            let early = LONGEST.load(Ordering::Relaxed) < COPIES_BEFORE_LONGEST;
+            let taken = if early { None } else { stagings.take(api, self.size, queue) };
+            if taken.is_some() {
+                return taken;
+            }
+            LONGEST.fetch_add(u32::from(early), Ordering::Relaxed);
             self.size = Size::Large;
+            if !self.to_device {
+                self.threads = threads()[1];
+            }
         }
-        let taken = stagings.take(api, self.size, queue);
-        if taken.is_some() || self.size != Size::Long {
-            return taken;
-        }
-        self.size = Size::Large;
         stagings.take(api, self.size, queue)
     }
 
@@ -197,6 +205,11 @@ impl Plan {
     fn fetch(&self, api: Api, staging: &mut Staging, crew: &Crew<'_>) -> Result<(), CudaError> {
         let (mut started, mut arrived, mut finished) = (0, 0, 0);
         let mut patience = Patience::default();
+        let many = if self.size == Size::Long { FETCHED_TOGETHER_LONG } else { FETCHED_TOGETHER };
+        // Where there are threads enough, this one sees to the next pieces, unless they are there and nobody takes them.
+        let helps = |arrived, crew: &Crew<'_>| {
+            self.threads <= USUAL_THREADS || arrived == crew.count() || crew.waiting() >= self.threads
+        };
         while finished < crew.count() {
             if crew.is_finished(finished) {
                 finished += 1;
@@ -204,7 +217,7 @@ impl Plan {
                 continue;
             }
             loop {
-                let together = crew.count().min(started + FETCHED_TOGETHER);
+                let together = crew.count().min(started + many);
                 if started == together || together > finished + crew.slots() {
                     break;
                 }
@@ -217,7 +230,7 @@ impl Plan {
                 staging.settle(api, slot)?;
                 arrived += 1;
                 crew.open(arrived);
-            } else if !crew.help_once() {
+            } else if !(helps(arrived, crew) && crew.help_once()) {
                 patience.pass();
             }
         }
