@@ -198,7 +198,7 @@ fn of_memory(resource: &ResourceDescriptor, sampler: Sampler) -> CuResult<Textur
     }
     if resource.kind == RESOURCE_LINEAR {
         let texels = third / u64::from(format.bytes());
-        if texels == 0 || texels > MAX_LINEAR || !range.holds(address, third) {
+        if texels > MAX_LINEAR || !range.holds(address, third) {
             return Err(invalid);
         }
         return Ok(Texture::of_buffer(&device.memory, address, texels as u32, format, sampler));
@@ -206,6 +206,10 @@ fn of_memory(resource: &ResourceDescriptor, sampler: Sampler) -> CuResult<Textur
     let (width, height, pitch) = (third, fourth, fifth);
     if height == 0 || width > 131_072 || height > 65_000 || !pitch.is_multiple_of(TEXTURE_PITCH_ALIGNMENT) {
         return Err(invalid);
+    }
+    if width == 0 {
+        // Without texels it reads as zeros everywhere.
+        return Ok(Texture::of_buffer(&device.memory, address, 0, format, sampler));
     }
     let size = (width as u32, height as u32, pitch);
     let texture = Texture::of_rows(&device.memory, address, size, format, sampler).ok_or(invalid)?;

@@ -136,6 +136,13 @@ fn buffers_and_rows_end_and_notice_a_free() {
     assert_eq!(buffer.fetch(&at(15, 0)), Ok([15, 0, 0, 0]));
     assert_eq!(buffer.fetch(&at(16, 0)), Ok([0; 4]));
     assert_eq!(buffer.fetch(&at(-1, 0)), Ok([0; 4]));
+    for linear in [false, true] {
+        let none = Texture::of_buffer(memory, base, 0, format, Sampler { linear, ..Sampler::default() });
+        let point = Point::Float([0.5, 0.5, 0.0]);
+        assert_eq!(none.fetch(&at(0, 0)), Ok([0; 4]), "without texels");
+        assert_eq!(none.fetch(&Coordinates { point, ..at(0, 0) }), Ok([0; 4]));
+        assert_eq!(none.gather(&at(0, 0), 0), Ok([0; 4]));
+    }
     let rows = Texture::of_rows(memory, base, (3, 4, 16), format, Sampler::default()).unwrap();
     assert_eq!(rows.fetch(&at(1, 2)), Ok([9, 0, 0, 0]));
     assert_eq!(rows.fetch(&at(9, 9)), Ok([14, 0, 0, 0]));

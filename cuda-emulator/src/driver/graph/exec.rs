@@ -99,21 +99,6 @@ impl Body {
         None
     }
 
-    /// A graph that does the same.
-    fn to_graph(&self) -> CuResult<Arc<Graph>> {
-        let graph = Graph::new();
-        let mut last = Vec::new();
-        for node in self.nodes.iter().filter(|node| node.enabled) {
-            let work = match &node.child {
-                Some(child) => Work::Child(child.to_graph()?),
-                None if !node.branches.is_empty() => return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
-                None => node.work.clone(),
-            };
-            last = vec![(graph.add(Node::new(work, last))?, Default::default())];
-        }
-        Ok(graph)
-    }
-
     fn plan(&self, plan: &mut Plan) {
         for node in self.nodes.iter().filter(|node| node.enabled) {
             match &node.work {
@@ -312,10 +297,9 @@ pub(super) fn destroy(handle: CUgraphExec) -> CuResult<()> {
 pub(super) fn launch(handle: CUgraphExec, stream: CUstream) -> CuResult<()> {
     let exec = find(handle)?;
     let (context, stream) = stream::place_work(stream)?;
+    // A graph is no work that can be captured.
+    capture::refuse(&stream)?;
     let body = Arc::clone(&exec.lock());
-    if capture::add(&stream, || Ok(Work::Child(body.to_graph()?)))? {
-        return Ok(());
-    }
     context.flush_printf();
     let mut plan = Plan::default();
     body.plan(&mut plan);
