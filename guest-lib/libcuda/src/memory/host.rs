@@ -17,6 +17,7 @@ use crate::memory::window::{PAGE_BYTES, round_up};
 const PORTABLE: u32 = 1;
 const DEVICEMAP: u32 = 2;
 const WRITECOMBINED: u32 = 4;
+const IO_MEMORY: u32 = 4;
 const READ_ONLY: u32 = 8;
 
 /// Allocates pages in the window.
@@ -95,13 +96,14 @@ pub fn free(api: Api, address: u64, kind: HostKind) -> Result<(), CudaError> {
 const MAX_REGISTERED: usize = 1 << 47;
 
 fn register(api: Api, start: HostPtr, bytes: usize, flags: u32) -> Result<(), CudaError> {
-    // Not IOMEMORY: a process of the guest has no memory of other devices. READ_ONLY is a hint.
-    if start.address() == 0 || bytes == 0 || flags & !(PORTABLE | DEVICEMAP | READ_ONLY) != 0 {
+    // READ_ONLY is a hint.
+    if start.address() == 0 || bytes == 0 || flags & !(PORTABLE | DEVICEMAP | IO_MEMORY | READ_ONLY) != 0 {
         return Err(CudaError::INVALID_VALUE);
     }
     if bytes > MAX_REGISTERED && start.address().checked_add(bytes).is_some() {
         return Err(CudaError::NOT_SUPPORTED);
     }
+    let is_of_a_device = flags & IO_MEMORY != 0;
     let flags = flags & (PORTABLE | DEVICEMAP) | DEVICEMAP;
     let context = api.context()?.0;
     let device = api.driver.contexts.device_of(context)?;
@@ -121,6 +123,10 @@ fn register(api: Api, start: HostPtr, bytes: usize, flags: u32) -> Result<(), Cu
     }
     if end > HIGHEST_ADDRESS {
         return Err(CudaError::NOT_SUPPORTED);
+    }
+    // A process of the guest has no memory of other devices.
+    if is_of_a_device {
+        return Err(CudaError::INVALID_VALUE);
     }
     let window = memory.window.take(page_bytes)?;
     let transport = api.driver.session.transport();
