@@ -116,11 +116,15 @@ impl Graph {
                 return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
             }
         }
-        // Memory is freed once.
-        if let Work::Free(ptr, _) = node.work
-            && nodes.values().any(|other| matches!(other.work, Work::Free(same, _) if same == ptr))
-        {
-            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        // Memory is freed as often as it is allocated; that of another graph once.
+        if let Work::Free(ptr, _) = node.work {
+            let works = || nodes.values().map(|node| &node.work);
+            let allocated =
+                works().filter(|work| matches!(work, Work::Alloc(memory) if memory.ptr == ptr)).count();
+            let freed = works().filter(|work| matches!(work, Work::Free(same, _) if *same == ptr)).count();
+            if freed >= allocated.max(1) {
+                return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+            }
         }
         let inside = match &node.work {
             Work::Child(child) => std::slice::from_ref(child),
