@@ -150,8 +150,8 @@ mod tests {
                 assert!(expected.lines().any(|expected| expected.starts_with(&line)), "{program} {call}");
             }
         }
-        let of_gpu = known_differences("bad_input_objects", Answering::Gpu);
-        assert!(of_gpu.len() < known_differences("bad_input_objects", Answering::EmulatedDevice).len());
+        let of_gpu = known_differences("bad_input_addresses", Answering::Gpu);
+        assert!(of_gpu.len() < known_differences("bad_input_addresses", Answering::EmulatedDevice).len());
     }
 
     #[test]
