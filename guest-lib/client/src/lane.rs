@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use virtio_cuda_ring::{Kind, LANE_BYTES, LaneMemory, Producer};
 
+use crate::pace::Pace;
 use crate::{ClientError, CudaError, Session, calls, thread, waker};
 
 /// 0 sends every call through the request queue.
@@ -54,6 +55,7 @@ thread_local! {
 pub struct Lane {
     memory: LaneMemory,
     producer: Producer,
+    pace: Pace,
     tag: u64,
 }
 
@@ -102,7 +104,12 @@ impl Lanes {
             Ok((base, tag)) => {
                 // SAFETY: the transport has mapped that many bytes at a page's start, for good.
                 let memory = unsafe { LaneMemory::new(base) };
-                Some(Box::new(Lane { producer: Producer::new(memory.clone()), memory, tag }))
+                Some(Box::new(Lane {
+                    producer: Producer::new(memory.clone()),
+                    pace: Pace::default(),
+                    memory,
+                    tag,
+                }))
             }
             Err(error) => {
                 log::info!("No lane, calls go through the request queue: {error}");
@@ -160,10 +167,14 @@ impl Drop for InUse {
 }
 
 impl InUse {
-    fn producer(&mut self) -> &mut Producer {
+    fn lane(&mut self) -> &mut Lane {
         // SAFETY: `take` made the pointer of a box, and took it out of the thread's variable: this is the only
         // way to it.
-        unsafe { &mut (*self.0).producer }
+        unsafe { &mut *self.0 }
+    }
+
+    fn producer(&mut self) -> &mut Producer {
+        &mut self.lane().producer
     }
 
     /// Whether an error of an earlier record waits to be told.
@@ -203,6 +214,10 @@ impl InUse {
     fn make_room(&mut self, session: &Session, bytes: usize) -> Result<(), ClientError> {
         let Some(needed) = self.producer().must_wait(bytes) else { return Ok(()) };
         let needed = self.producer().worth_waiting_for(needed);
+        let consumed = self.producer().consumed();
+        if let Some(rest) = self.lane().pace.rest(Instant::now(), consumed, needed.saturating_sub(consumed)) {
+            std::thread::sleep(rest);
+        }
         // The executor writes to what is looked at for each record: looking less often slows it down less.
         let ask = || {
             (0..PAUSES).for_each(|_| std::hint::spin_loop());

@@ -17,6 +17,7 @@ pub mod lane;
 pub mod logging;
 pub mod output;
 pub mod outstanding;
+mod pace;
 pub mod process;
 pub mod result;
 pub mod ring;

@@ -51,6 +51,11 @@ impl Producer {
         (needed + RECORDS_BYTES as u64 / 8).min(self.tail)
     }
 
+    /// Bytes that the consumer had consumed when it was last looked at.
+    pub fn consumed(&self) -> u64 {
+        self.head
+    }
+
     /// Whether the consumer has consumed that much.
     pub fn has_consumed(&mut self, bytes: u64) -> bool {
         self.head = self.memory.header().head.0.load(Ordering::Acquire);
