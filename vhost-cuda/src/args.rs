@@ -61,7 +61,7 @@ pub struct DaemonArgs {
     pub image_cache: u64,
 
     /// What a worker may ask the kernel for while it serves a session. `seccomp`: what executing CUDA takes, anything
-    /// else ends it; `log`: the kernel's log says what that would be; `auto`: `seccomp`.
+    /// else ends it; `log`: the kernel's log says what that would be; `auto`: `seccomp` with the emulator, else `off`.
     #[arg(
         long,
         value_enum,
@@ -84,7 +84,7 @@ pub struct DaemonArgs {
 /// Whether and how the system calls of workers are filtered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Sandbox {
-    /// Filtered where that is tested, which is with the emulator and with NVIDIA's driver.
+    /// Filtered with the emulator.
     Auto,
     /// Filtered.
     Seccomp,

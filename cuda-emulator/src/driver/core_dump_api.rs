@@ -78,7 +78,7 @@ fn get(of_context: bool, attribute: i32, value: Out<u8>, size: *mut usize) -> Cu
         return Ok(());
     }
     let room = In::from_raw(size.cast_const()).get()?;
-    for (at, byte) in lock().get(context, attribute).bytes(room)?.into_iter().enumerate() {
+    for (at, byte) in lock().get(context, attribute)?.bytes(room)?.into_iter().enumerate() {
         value.element(at).set(byte);
     }
     Ok(())
@@ -117,7 +117,7 @@ fn set_of_process(attribute: i32, value: In<u8>, size: *mut usize) -> CuResult<(
 /// Refuses all but this process.
 fn check_process(pid: i32) -> CuResult<()> {
     if pid <= 0 {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        return Err(CUresult::CUDA_ERROR_OPERATING_SYSTEM);
     }
     if pid as u32 == std::process::id() {
         return if ffi::initialised() { Ok(()) } else { Err(CUresult::CUDA_ERROR_NOT_INITIALIZED) };

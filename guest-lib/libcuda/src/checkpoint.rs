@@ -13,13 +13,15 @@ use crate::ffi::{HostPtr, Out};
 const RUNNING: i32 = 0;
 /// `CUDA_ERROR_ILLEGAL_STATE`
 const ILLEGAL_STATE: i32 = 401;
+/// `CUDA_ERROR_OPERATING_SYSTEM`, what an H200 answers about numbers that no process can have.
+const OPERATING_SYSTEM: i32 = 304;
 /// Bytes of each `CUcheckpoint*Args`.
 const ARGUMENTS: usize = 64;
 
 /// Refuses all but this process.
 fn check_process(pid: i32) -> Result<(), CudaError> {
     if pid <= 0 {
-        return Err(CudaError::INVALID_VALUE);
+        return CudaError::check(OPERATING_SYSTEM);
     }
     if pid as u32 == std::process::id() {
         return Driver::get().map(|_| ()).ok_or(CudaError::NOT_INITIALIZED);

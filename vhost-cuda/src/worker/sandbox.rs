@@ -20,12 +20,21 @@ pub fn enter() -> io::Result<()> {
     if failed { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
+/// Whether system calls are going to be refused.
+pub fn closes(sandbox: Sandbox, emulated: bool) -> bool {
+    match sandbox {
+        Sandbox::Auto => emulated,
+        Sandbox::Seccomp => true,
+        Sandbox::Log | Sandbox::Off => false,
+    }
+}
+
 /// From here on, in all threads, only the system calls that executing CUDA takes. To be called when libcuda is up
 /// and the context made, which takes many more.
 pub fn close(sandbox: Sandbox, emulated: bool) -> anyhow::Result<()> {
     let sandbox = match sandbox {
-        Sandbox::Off => return Ok(()),
-        Sandbox::Auto => Sandbox::Seccomp,
+        Sandbox::Auto if emulated => Sandbox::Seccomp,
+        Sandbox::Auto | Sandbox::Off => return Ok(()),
         chosen => chosen,
     };
     report::install()?;

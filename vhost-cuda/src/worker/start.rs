@@ -80,6 +80,10 @@ fn bring_up(args: &WorkerArgs) -> anyhow::Result<(SessionState, Ready)> {
         warm_up(&session, args.announce_memory).context("Cannot create the context of device 0")?;
         device_name = name_of_device_0(&session)?;
     }
+    if sandbox::closes(args.sandbox, args.emulated) && !args.emulated && device_count > 0 {
+        // NVML makes files when it starts, which the sandbox does not allow.
+        let _ = Nvml::of(&session.gpu, session.device(0)?);
+    }
     sandbox::close(args.sandbox, args.emulated).context("Cannot close the sandbox")?;
     Ok((session, Ready { driver_version, device_count, device_name }))
 }

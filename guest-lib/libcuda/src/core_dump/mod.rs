@@ -83,7 +83,8 @@ fn get(scope: Scope, attribute: i32, value: HostPtr, size: Out<usize>) -> Result
     if value.address() == 0 {
         return size.set(attribute.size());
     }
-    let bytes = lock().get(context, attribute).bytes(size.get()?).map_err(code)?;
+    let room_for = size.get()?;
+    let bytes = lock().get(context, attribute).and_then(|value| value.bytes(room_for)).map_err(code)?;
     let room = value.as_out::<u8>();
     bytes.into_iter().enumerate().try_for_each(|(at, byte)| room.set_at(at, byte))
 }

@@ -238,10 +238,14 @@ impl CoreDumps {
         self.contexts.remove(&context);
     }
 
-    /// An attribute of a context, or the process's.
-    pub fn get(&self, context: Option<u64>, attribute: Attribute) -> Value {
+    /// An attribute of a context, or the process's. Whether a user may trigger a dump is the process's alone, as an H200
+    /// has it (the manual lists it for contexts, too).
+    pub fn get(&self, context: Option<u64>, attribute: Attribute) -> Result<Value, Refusal> {
+        if context.is_some() && attribute == Attribute::EnableUserTrigger {
+            return Err(Refusal::InvalidValue);
+        }
         let settings = context.and_then(|context| self.contexts.get(&context));
-        settings.unwrap_or(&self.global).get(attribute)
+        Ok(settings.unwrap_or(&self.global).get(attribute))
     }
 
     /// Sets an attribute of a context, or the process's for contexts to come.
@@ -287,7 +291,7 @@ mod tests {
             Value::Flags(0),
         ];
         for (attribute, value) in Attribute::ALL.into_iter().zip(expected) {
-            assert_eq!(dumps.get(None, attribute), value, "{attribute:?}");
+            assert_eq!(dumps.get(None, attribute), Ok(value), "{attribute:?}");
         }
         assert!(Attribute::new(0).is_err() && Attribute::new(8).is_err());
     }
@@ -300,12 +304,12 @@ mod tests {
             ("CUDA_ENABLE_COREDUMP_ON_EXCEPTION", "0"),
             ("CUDA_COREDUMP_GENERATION_FLAGS", "skip_abort, skip_local_memory,else"),
         ]);
-        assert_eq!(dumps.get(None, Attribute::Pipe), text("pipe"));
-        assert_eq!(dumps.get(None, Attribute::EnableUserTrigger), Value::Bool(true));
-        assert_eq!(dumps.get(None, Attribute::GenerationFlags), Value::Flags(0x18));
-        assert_eq!(dumps.get(None, Attribute::TriggerHost), Value::Bool(false));
+        assert_eq!(dumps.get(None, Attribute::Pipe), Ok(text("pipe")));
+        assert_eq!(dumps.get(None, Attribute::EnableUserTrigger), Ok(Value::Bool(true)));
+        assert_eq!(dumps.get(None, Attribute::GenerationFlags), Ok(Value::Flags(0x18)));
+        assert_eq!(dumps.get(None, Attribute::TriggerHost), Ok(Value::Bool(false)));
         dumps.created(1, CTX_ENABLE);
-        assert_eq!(dumps.get(Some(1), Attribute::EnableOnException), Value::Bool(false));
+        assert_eq!(dumps.get(Some(1), Attribute::EnableOnException), Ok(Value::Bool(false)));
         assert_eq!(dumps.set(None, Attribute::GenerationFlags, Value::Flags(0)), Err(Refusal::NotPermitted));
         assert_eq!(dumps.set(None, Attribute::File, text("file")), Ok(()));
     }
@@ -316,15 +320,15 @@ mod tests {
         dumps.set(None, Attribute::File, text("first")).unwrap();
         dumps.created(1, CTX_USER_ENABLE);
         dumps.set(None, Attribute::File, text("second")).unwrap();
-        assert_eq!(dumps.get(Some(1), Attribute::File), text("first"));
-        assert_eq!(dumps.get(Some(1), Attribute::EnableOnException), Value::Bool(true));
-        assert_eq!(dumps.get(Some(1), Attribute::EnableUserTrigger), Value::Bool(true));
-        assert_eq!(dumps.get(None, Attribute::EnableUserTrigger), Value::Bool(false));
+        assert_eq!(dumps.get(Some(1), Attribute::File), Ok(text("first")));
+        assert_eq!(dumps.get(Some(1), Attribute::EnableOnException), Ok(Value::Bool(true)));
+        assert_eq!(dumps.get(Some(1), Attribute::EnableUserTrigger), Err(Refusal::InvalidValue));
+        assert_eq!(dumps.get(None, Attribute::EnableUserTrigger), Ok(Value::Bool(false)));
         assert_eq!(dumps.set(Some(1), Attribute::Pipe, text("pipe")), Err(Refusal::NotPermitted));
         dumps.set(Some(1), Attribute::Lightweight, Value::Bool(true)).unwrap();
-        assert_eq!(dumps.get(Some(1), Attribute::GenerationFlags), Value::Flags(LIGHTWEIGHT));
+        assert_eq!(dumps.get(Some(1), Attribute::GenerationFlags), Ok(Value::Flags(LIGHTWEIGHT)));
         dumps.destroyed(1);
-        assert_eq!(dumps.get(Some(1), Attribute::File), text("second"));
+        assert_eq!(dumps.get(Some(1), Attribute::File), Ok(text("second")));
     }
 
     #[test]
