@@ -2,7 +2,6 @@
 //! Attributes of core dumps, which are kept for who asks: no dump is written. And checkpoints of processes, which there are
 //! none of: a process that uses the device runs.
 
-use std::os::unix::ffi::OsStringExt;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
 use super::context::{self, CUcontext};
@@ -20,10 +19,7 @@ const RUNNING: i32 = 0;
 /// Bytes of each CUcheckpoint*Args.
 const ARGUMENTS: usize = 64;
 
-static CORE_DUMPS: LazyLock<Mutex<CoreDumps>> = LazyLock::new(|| {
-    let variable = |name: &str| std::env::var_os(name).map(OsStringExt::into_vec);
-    Mutex::new(CoreDumps::new(variable, &host_name(), std::process::id()))
-});
+static CORE_DUMPS: LazyLock<Mutex<CoreDumps>> = LazyLock::new(|| Mutex::new(CoreDumps::of_this_process()));
 
 impl From<Refusal> for CUresult {
     fn from(refusal: Refusal) -> CUresult {
@@ -32,16 +28,6 @@ impl From<Refusal> for CUresult {
             Refusal::NotPermitted => CUresult::CUDA_ERROR_NOT_PERMITTED,
         }
     }
-}
-
-fn host_name() -> String {
-    let mut name = [0u8; 256];
-    // SAFETY: there is room for as many bytes as the call is told of.
-    if unsafe { libc::gethostname(name.as_mut_ptr().cast(), name.len()) } != 0 {
-        return "localhost".to_owned();
-    }
-    let length = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());
-    String::from_utf8_lossy(&name[..length]).into_owned()
 }
 
 fn lock() -> MutexGuard<'static, CoreDumps> {

@@ -5,7 +5,6 @@
 
 mod settings;
 
-use std::os::unix::ffi::OsStringExt;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
 use virtio_cuda_client::CudaError;
@@ -16,26 +15,13 @@ use crate::entry_points;
 use crate::ffi::{HostPtr, Out};
 use settings::{Attribute, CoreDumps, Refusal, Value};
 
-static CORE_DUMPS: LazyLock<Mutex<CoreDumps>> = LazyLock::new(|| {
-    let variable = |name: &str| std::env::var_os(name).map(OsStringExt::into_vec);
-    Mutex::new(CoreDumps::new(variable, &host_name(), std::process::id()))
-});
+static CORE_DUMPS: LazyLock<Mutex<CoreDumps>> = LazyLock::new(|| Mutex::new(CoreDumps::of_this_process()));
 
 fn code(refusal: Refusal) -> CudaError {
     match refusal {
         Refusal::InvalidValue => CudaError::INVALID_VALUE,
         Refusal::NotPermitted => CudaError::NOT_PERMITTED,
     }
-}
-
-fn host_name() -> String {
-    let mut name = [0u8; 256];
-    // SAFETY: there is room for as many bytes as the call is told of.
-    if unsafe { libc::gethostname(name.as_mut_ptr().cast(), name.len()) } != 0 {
-        return "localhost".to_owned();
-    }
-    let length = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());
-    String::from_utf8_lossy(&name[..length]).into_owned()
 }
 
 fn lock() -> MutexGuard<'static, CoreDumps> {

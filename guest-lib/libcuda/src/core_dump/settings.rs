@@ -4,6 +4,7 @@
 //! ("GPU core dump support") describe them. The emulator has the same file: it names nothing of this library.
 
 use std::collections::HashMap;
+use std::os::unix::ffi::OsStringExt;
 
 /// `CU_CTX_COREDUMP_ENABLE`, `CU_CTX_USER_COREDUMP_ENABLE`.
 const CTX_ENABLE: u32 = 0x20;
@@ -198,9 +199,25 @@ pub struct CoreDumps {
     fixed: Vec<Attribute>,
 }
 
+fn host_name() -> String {
+    let mut name = [0u8; 256];
+    // SAFETY: there is room for as many bytes as the call is told of.
+    if unsafe { libc::gethostname(name.as_mut_ptr().cast(), name.len()) } != 0 {
+        return "localhost".to_owned();
+    }
+    let length = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());
+    String::from_utf8_lossy(&name[..length]).into_owned()
+}
+
 impl CoreDumps {
+    /// What this process begins with.
+    pub fn of_this_process() -> Self {
+        let variable = |name: &str| std::env::var_os(name).map(OsStringExt::into_vec);
+        Self::new(variable, &host_name(), std::process::id())
+    }
+
     /// What a process of that host and number begins with; `variable` looks into its environment.
-    pub fn new(variable: impl Fn(&str) -> Option<Vec<u8>>, host: &str, process: u32) -> Self {
+    fn new(variable: impl Fn(&str) -> Option<Vec<u8>>, host: &str, process: u32) -> Self {
         let name = |prefix: &str| format!("{prefix}.cuda.{host}.{process}").into_bytes();
         let (file, pipe) = (name("core"), name("corepipe"));
         let mut global = Settings { on_exception: false, user_trigger: false, flags: 0, file, pipe };
