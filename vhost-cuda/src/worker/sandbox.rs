@@ -20,23 +20,27 @@ pub fn enter() -> io::Result<()> {
     if failed { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
+/// What `auto` is.
+fn chosen(sandbox: Sandbox, emulated: bool) -> Sandbox {
+    match sandbox {
+        Sandbox::Auto if emulated => Sandbox::Seccomp,
+        Sandbox::Auto => Sandbox::Off,
+        chosen => chosen,
+    }
+}
+
 /// Whether system calls are going to be refused.
 pub fn closes(sandbox: Sandbox, emulated: bool) -> bool {
-    match sandbox {
-        Sandbox::Auto => emulated,
-        Sandbox::Seccomp => true,
-        Sandbox::Log | Sandbox::Off => false,
-    }
+    chosen(sandbox, emulated) == Sandbox::Seccomp
 }
 
 /// From here on, in all threads, only the system calls that executing CUDA takes. To be called when libcuda is up
 /// and the context made, which takes many more.
 pub fn close(sandbox: Sandbox, emulated: bool) -> anyhow::Result<()> {
-    let sandbox = match sandbox {
-        Sandbox::Auto if emulated => Sandbox::Seccomp,
-        Sandbox::Auto | Sandbox::Off => return Ok(()),
-        chosen => chosen,
-    };
+    let sandbox = chosen(sandbox, emulated);
+    if sandbox == Sandbox::Off {
+        return Ok(());
+    }
     report::install()?;
     for program in filter::programs(sandbox, emulated)? {
         seccompiler::apply_filter_all_threads(&program)?;

@@ -95,6 +95,11 @@ pub struct Metric {
 }
 
 impl Metric {
+    /// Whether it is a figure of `name` for copies of `bytes` bytes.
+    pub fn is_of(&self, name: &str, bytes: u64) -> bool {
+        self.metric == name && self.bytes == bytes
+    }
+
     /// Name, with the size of copies: `copy_h2d_ordinary 1 MiB`.
     pub fn title(&self) -> String {
         match self.bytes {
@@ -133,8 +138,7 @@ impl Measured {
     /// Takes the figures of `later` over: in place of its own, or behind them.
     fn take_over(&mut self, later: Self) {
         for metric in later.metrics {
-            let same = |own: &&mut Metric| own.metric == metric.metric && own.bytes == metric.bytes;
-            match self.metrics.iter_mut().find(same) {
+            match self.metrics.iter_mut().find(|own| own.is_of(&metric.metric, metric.bytes)) {
                 Some(own) => *own = metric,
                 None => self.metrics.push(metric),
             }
@@ -149,7 +153,7 @@ impl Measured {
 
     /// The metric of that name and size.
     pub fn find(&self, name: &str, bytes: u64) -> Option<&Metric> {
-        self.metrics.iter().find(|metric| metric.metric == name && metric.bytes == bytes)
+        self.metrics.iter().find(|metric| metric.is_of(name, bytes))
     }
 }
 

@@ -14,8 +14,7 @@ pub fn middle(rounds: Vec<Measured>) -> Measured {
     let mut taken: Vec<Vec<Metric>> = all.metrics.drain(..).map(|metric| vec![metric]).collect();
     for round in rounds {
         for metric in round.metrics {
-            let same = |of: &&mut Vec<Metric>| of[0].metric == metric.metric && of[0].bytes == metric.bytes;
-            match taken.iter_mut().find(same) {
+            match taken.iter_mut().find(|of| of[0].is_of(&metric.metric, metric.bytes)) {
                 Some(of) => of.push(metric),
                 None => taken.push(vec![metric]),
             }

@@ -62,7 +62,7 @@ fn rows(report: &Report) -> Vec<&Metric> {
     places.sort_by_key(|measured| std::cmp::Reverse(measured.metrics.len()));
     let mut rows: Vec<&Metric> = Vec::new();
     for metric in places.into_iter().flat_map(|measured| &measured.metrics) {
-        if !rows.iter().any(|row| row.metric == metric.metric && row.bytes == metric.bytes) {
+        if !rows.iter().any(|row| row.is_of(&metric.metric, metric.bytes)) {
             rows.push(metric);
         }
     }
