@@ -61,11 +61,12 @@ pub struct DaemonArgs {
     pub image_cache: u64,
 
     /// What a worker may ask the kernel for while it serves a session. `seccomp`: what executing CUDA takes, anything
-    /// else ends it; `log`: the kernel's log says what that would be; `auto`: `seccomp` with the emulator, else `off`.
+    /// else ends it; `refuse`: anything else fails; `log`: the kernel's log says what that would be; `auto`: `seccomp`
+    /// with the emulator, else `refuse`.
     #[arg(
         long,
         value_enum,
-        value_name = "auto|seccomp|log|off",
+        value_name = "auto|seccomp|refuse|log|off",
         default_value = "auto",
         hide_possible_values = true
     )]
@@ -84,10 +85,12 @@ pub struct DaemonArgs {
 /// Whether and how the system calls of workers are filtered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Sandbox {
-    /// Filtered with the emulator.
+    /// The sternest that what executes the calls is known to bear.
     Auto,
-    /// Filtered.
+    /// Filtered: others end the worker.
     Seccomp,
+    /// Filtered: others fail with EPERM.
+    Refuse,
     /// Allowed all, and logged by the kernel where they would not be.
     Log,
     /// Not filtered.
@@ -100,6 +103,7 @@ impl Sandbox {
         match self {
             Self::Auto => "auto",
             Self::Seccomp => "seccomp",
+            Self::Refuse => "refuse",
             Self::Log => "log",
             Self::Off => "off",
         }

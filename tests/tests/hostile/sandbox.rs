@@ -24,6 +24,8 @@ pub fn collect(suite: &mut Suite) {
         ..DaemonOptions::default()
     };
     attack_with(suite, "sandbox::workers_are_filtered", emulated(&[]), |target| has_filters(target, 3));
+    let refused = emulated(&["--sandbox", "refuse"]);
+    attack_with(suite, "sandbox::filters_may_refuse", refused, |target| has_filters(target, 3));
     let logged = emulated(&["--sandbox", "log"]);
     attack_with(suite, "sandbox::filters_may_log_only", logged, |target| has_filters(target, 1));
     let off = emulated(&["--sandbox", "off"]);

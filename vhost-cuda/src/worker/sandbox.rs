@@ -24,14 +24,14 @@ pub fn enter() -> io::Result<()> {
 fn chosen(sandbox: Sandbox, emulated: bool) -> Sandbox {
     match sandbox {
         Sandbox::Auto if emulated => Sandbox::Seccomp,
-        Sandbox::Auto => Sandbox::Off,
+        Sandbox::Auto => Sandbox::Refuse,
         chosen => chosen,
     }
 }
 
 /// Whether system calls are going to be refused.
 pub fn closes(sandbox: Sandbox, emulated: bool) -> bool {
-    chosen(sandbox, emulated) == Sandbox::Seccomp
+    matches!(chosen(sandbox, emulated), Sandbox::Seccomp | Sandbox::Refuse)
 }
 
 /// From here on, in all threads, only the system calls that executing CUDA takes. To be called when libcuda is up

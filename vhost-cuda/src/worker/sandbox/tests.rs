@@ -71,6 +71,11 @@ fn starts_a_program() -> i32 {
     unsafe { libc::execve(c"/bin/true".as_ptr(), &raw const null, &raw const null) }
 }
 
+/// `errno` after a system call that failed.
+fn last_error(result: i32) -> i32 {
+    if result < 0 { io::Error::last_os_error().raw_os_error().unwrap_or(98) } else { 0 }
+}
+
 fn aborts() -> i32 {
     std::process::abort()
 }
@@ -101,6 +106,21 @@ fn processes_and_programs_end_the_worker_and_the_log_says_why() {
         assert_eq!(status, 1, "{said}");
         assert!(said.contains("the system call execve (59)"), "{said}");
     }
+}
+
+#[test]
+fn processes_and_programs_fail_where_others_are_only_refused() {
+    let status_of = |work| closed(Sandbox::Refuse, false, work);
+    assert_eq!(status_of(|| last_error(forks())), (libc::EPERM, String::new()));
+    assert_eq!(status_of(|| last_error(starts_a_program())), (libc::EPERM, String::new()));
+    assert_eq!(status_of(connects), (libc::EPERM, String::new()));
+    assert_eq!(status_of(makes_threads), (0, String::new()));
+}
+
+#[test]
+fn no_choice_leaves_a_worker_without_a_filter() {
+    assert_eq!(chosen(Sandbox::Auto, true), Sandbox::Seccomp);
+    assert_eq!(chosen(Sandbox::Auto, false), Sandbox::Refuse);
 }
 
 #[test]
