@@ -73,6 +73,21 @@ static void refuse_private_functions() {
     REQUIRE(nvml("nvmlEventSetFree", set) == 0 && nvml("nvmlEventSetFree", set) == 2);
 }
 
+// Every processor is near the device, and nothing uses engines that a virtual machine does not have.
+static void ask_what_is_near(void *device) {
+    unsigned long near[2] = {~0ul, ~0ul}, nodes[2] = {~0ul, ~0ul}, in_scope[2] = {};
+    REQUIRE(nvml("nvmlDeviceGetCpuAffinity", device, 2u, near + 0) == 0 && (near[0] & 1) != 0);
+    REQUIRE(nvml("nvmlDeviceGetCpuAffinityWithinScope", device, 2u, in_scope + 0, 1u) == 0);
+    REQUIRE(std::memcmp(near, in_scope, sizeof near) == 0);
+    REQUIRE(nvml("nvmlDeviceGetMemoryAffinity", device, 2u, nodes + 0, 0u) == 0 && (nodes[0] & 1) != 0);
+    REQUIRE(nvml("nvmlDeviceGetMemoryAffinity", device, 2u, nodes + 0, 2u) == 2);
+    REQUIRE(nvml("nvmlDeviceGetCpuAffinity", device, 0u, near + 0) == 2);
+    REQUIRE(nvml("nvmlDeviceSetCpuAffinity", device) == 0 && nvml("nvmlDeviceClearCpuAffinity", device) == 0);
+    unsigned used = 1, period = 0, current = 1, pending = 1;
+    REQUIRE(nvml("nvmlDeviceGetEncoderUtilization", device, &used, &period) == 0 && used == 0 && period > 0);
+    REQUIRE(nvml("nvmlDeviceGetMigMode", device, &current, &pending) == 0 && current == 0 && pending == 0);
+}
+
 int main() {
     library = dlopen("libnvidia-ml.so.1", RTLD_NOW);
     REQUIRE(library != nullptr);
@@ -97,6 +112,7 @@ int main() {
     REQUIRE(nvml("nvmlDeviceGetMemoryInfo", device, (Memory *)nullptr) == 2);
     compare_with_cuda(device);
     refuse_private_functions();
+    ask_what_is_near(device);
     int version = 0, cuda = 0;
     REQUIRE(nvml("nvmlSystemGetCudaDriverVersion_v2", &version) == 0);
     CHECK(cudaDriverGetVersion(&cuda));

@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What monitors ask of the card beyond its sensors, as far as the host knows it.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use virtio_cuda_client::calls;
 
-use crate::error::nvmlReturn_t;
-use crate::error::{NVML_ERROR_INVALID_ARGUMENT, NVML_ERROR_NOT_SUPPORTED, NVML_SUCCESS, Result, of_call};
-use crate::sensors::{POWER, POWER_LIMIT, give, sensor};
+use crate::error::{NVML_ERROR_INVALID_ARGUMENT, NVML_ERROR_NOT_SUPPORTED, Result, of_call};
+use crate::sensors::give;
 use crate::state::{self, nvmlDevice_t};
 
 /// Places in the reply of the row `nvml_card`.
@@ -30,34 +27,6 @@ const REPLACED_ROWS: usize = 19;
 const LAST_THRESHOLD: u32 = 6;
 const LAST_CLOCK: u32 = 3;
 
-/// `NVML_FI_DEV_*`.
-mod field {
-    pub const ENERGY: u32 = 83;
-    pub const REPLACED_ROWS: u32 = 142;
-    pub const ROWS_FAILED: u32 = 145;
-    pub const POWER_INSTANT: u32 = 186;
-    pub const LEAST_POWER_LIMIT: u32 = 187;
-    pub const GREATEST_POWER_LIMIT: u32 = 188;
-    pub const DEFAULT_POWER_LIMIT: u32 = 189;
-    pub const POWER_LIMIT: u32 = 190;
-}
-
-/// `nvmlValueType_t`.
-const UNSIGNED_INT: u32 = 1;
-const UNSIGNED_LONG_LONG: u32 = 3;
-
-#[repr(C)]
-pub struct nvmlFieldValue_t {
-    fieldId: u32,
-    scopeId: u32,
-    timestamp: i64,
-    latencyUsec: i64,
-    valueType: u32,
-    nvmlReturn: nvmlReturn_t,
-    value: u64,
-}
-const _: () = assert!(size_of::<nvmlFieldValue_t>() == 40);
-
 fn long(device: nvmlDevice_t, which: usize) -> Result<u64> {
     let device = state::device(device)?;
     let values = calls::nvml_card(&mut state::session()?.call(), device.number).map_err(of_call)?;
@@ -75,23 +44,6 @@ fn clock(device: nvmlDevice_t, kind: u32, first: usize) -> Result<u32> {
         2 => short(device, first + 1),
         LAST_CLOCK => state::device(device).and(Err(NVML_ERROR_NOT_SUPPORTED)),
         _ => state::device(device).and(Err(NVML_ERROR_INVALID_ARGUMENT)),
-    }
-}
-
-/// Type and value of a field.
-fn field_value(device: nvmlDevice_t, field: u32) -> Result<(u32, u64)> {
-    let of_card = |which| Ok((UNSIGNED_INT, long(device, which)?));
-    match field {
-        field::ENERGY => Ok((UNSIGNED_LONG_LONG, long(device, ENERGY)?)),
-        field::REPLACED_ROWS..=field::ROWS_FAILED => {
-            of_card(REPLACED_ROWS + (field - field::REPLACED_ROWS) as usize)
-        }
-        field::POWER_INSTANT => Ok((UNSIGNED_INT, sensor(device, POWER)?.into())),
-        field::LEAST_POWER_LIMIT => of_card(LEAST_POWER_LIMIT),
-        field::GREATEST_POWER_LIMIT => of_card(GREATEST_POWER_LIMIT),
-        field::DEFAULT_POWER_LIMIT => of_card(DEFAULT_POWER_LIMIT),
-        field::POWER_LIMIT => Ok((UNSIGNED_INT, sensor(device, POWER_LIMIT)?.into())),
-        _ => Err(NVML_ERROR_NOT_SUPPORTED),
     }
 }
 
@@ -167,23 +119,6 @@ api! {
         }
         for (index, place) in places.into_iter().enumerate() {
             give(place, || short(device, REPLACED_ROWS + index))?;
-        }
-        Ok(())
-    }
-
-    /// Fields that are not known say so, each for itself.
-    fn nvmlDeviceGetFieldValues(device: nvmlDevice_t, count: i32, values: *mut nvmlFieldValue_t) {
-        state::device(device)?;
-        if count <= 0 || values.is_null() {
-            return Err(NVML_ERROR_INVALID_ARGUMENT);
-        }
-        for value in core::slice::from_raw_parts_mut(values, count as usize) {
-            let found = field_value(device, value.fieldId);
-            let now = SystemTime::now().duration_since(UNIX_EPOCH);
-            value.timestamp = now.map_or(0, |now| now.as_micros() as i64);
-            value.latencyUsec = 0;
-            value.nvmlReturn = found.err().unwrap_or(NVML_SUCCESS);
-            (value.valueType, value.value) = found.unwrap_or((UNSIGNED_INT, 0));
         }
         Ok(())
     }

@@ -9,11 +9,14 @@
 
 #[macro_use]
 mod api;
+mod affinity;
 mod card;
 mod device;
+mod engines;
 mod error;
 mod events;
 mod export_table;
+mod fields;
 mod memory;
 mod pci;
 mod process;

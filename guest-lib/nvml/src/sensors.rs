@@ -8,9 +8,9 @@ use crate::error::{NVML_ERROR_INVALID_ARGUMENT, NVML_ERROR_NOT_SUPPORTED, Result
 use crate::state::{self, nvmlDevice_t};
 
 /// Places in the reply of the row `nvml_sensors`.
-const TEMPERATURE: usize = 0;
-pub const POWER: usize = 1;
-pub const POWER_LIMIT: usize = 2;
+pub const TEMPERATURE: usize = 0;
+const POWER: usize = 1;
+const POWER_LIMIT: usize = 2;
 const SM_CLOCK: usize = 3;
 const MEMORY_CLOCK: usize = 4;
 const MAX_SM_CLOCK: usize = 5;

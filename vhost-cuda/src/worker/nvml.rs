@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! NVIDIA's management library: GPU memory before there is a context, and what guests ask of it.
 
+mod fields;
+
 use std::collections::HashMap;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::mem::ManuallyDrop;

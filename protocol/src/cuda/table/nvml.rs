@@ -26,6 +26,12 @@ macro_rules! nvml_calls {
             /// (SM, memory, MHz), 15 and 16 clocks of applications, 17 and 18 the same by default, 19 rows of memory
             /// replaced after correctable and 20 uncorrectable errors, 21 whether more are pending, 22 whether one failed.
             0x0e04 custom nvml_card(device: u32) -> (values: [u64; 23]);
+            /// A field (`NVML_FI_DEV_*`) of the card in a scope (`NVML_POWER_SCOPE_*`): its `nvmlValueType_t` and the bytes
+            /// of its value. The host tells those that describe the card and not who uses it.
+            0x0e05 custom nvml_field(device: u32, field: u32, scope: u32) -> (kind: u32, value: u64);
+            /// What the card's link carries: 0 to the host and 1 from it (KB/s, measured for 20 ms), 2 how often it said
+            /// something again; 3 by how many degrees Celsius the GPU may get warmer (an `i32`).
+            0x0e06 custom nvml_value(device: u32, which: u32) -> (value: u32);
         } }
     };
 }

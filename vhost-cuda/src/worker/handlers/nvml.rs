@@ -45,6 +45,18 @@ pub fn nvml_sensors(cx: &mut CallContext<'_>, device: u32) -> CuResult<([u32; SE
     Ok((values,))
 }
 
+/// A field of the card.
+pub fn nvml_field(cx: &mut CallContext<'_>, device: u32, field: u32, scope: u32) -> CuResult<(u32, u64)> {
+    let value = nvml_of(cx, device)?.and_then(|nvml| nvml.field(field, scope));
+    value.ok_or(CudaError::NOT_SUPPORTED)
+}
+
+/// What the card's link carries, and how much warmer it may get.
+pub fn nvml_value(cx: &mut CallContext<'_>, device: u32, which: u32) -> CuResult<(u32,)> {
+    let value = nvml_of(cx, device)?.and_then(|nvml| nvml.single(which));
+    Ok((value.ok_or(CudaError::NOT_SUPPORTED)?,))
+}
+
 /// More of the card.
 pub fn nvml_card(cx: &mut CallContext<'_>, device: u32) -> CuResult<([u64; CARD_VALUES],)> {
     let values = nvml_of(cx, device)?.map_or([u64::MAX; CARD_VALUES], Nvml::card);

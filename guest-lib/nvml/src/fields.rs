@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Values of the card that are asked for by number: fields, and what the link to the host carries.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use virtio_cuda_client::calls;
+
+use crate::error::{
+    NVML_ERROR_ARGUMENT_VERSION_MISMATCH, NVML_ERROR_INVALID_ARGUMENT, NVML_SUCCESS, Result, nvmlReturn_t,
+    of_call,
+};
+use crate::sensors::{TEMPERATURE, give, sensor};
+use crate::state::{self, nvmlDevice_t};
+
+/// `NVML_VALUE_TYPE_UNSIGNED_INT`.
+const UNSIGNED_INT: u32 = 1;
+
+/// Places of the row `nvml_value`; the first two are `nvmlPcieUtilCounter_t`.
+const RECEIVED: u32 = 1;
+const REPLAYS: u32 = 2;
+const MARGIN: u32 = 3;
+
+#[repr(C)]
+pub struct nvmlFieldValue_t {
+    fieldId: u32,
+    scopeId: u32,
+    timestamp: i64,
+    latencyUsec: i64,
+    valueType: u32,
+    nvmlReturn: nvmlReturn_t,
+    value: u64,
+}
+const _: () = assert!(size_of::<nvmlFieldValue_t>() == 40);
+
+#[repr(C)]
+pub struct nvmlTemperature_v1_t {
+    version: u32,
+    sensorType: u32,
+    temperature: i32,
+}
+
+#[repr(C)]
+pub struct nvmlMarginTemperature_v1_t {
+    version: u32,
+    marginTemperature: i32,
+}
+
+/// `NVML_STRUCT_VERSION` of a structure's first version.
+const fn version<T>() -> u32 {
+    size_of::<T>() as u32 | 1 << 24
+}
+
+/// Type and value of a field.
+fn field_value(device: nvmlDevice_t, field: u32, scope: u32) -> Result<(u32, u64)> {
+    let device = state::device(device)?;
+    calls::nvml_field(&mut state::session()?.call(), device.number, field, scope).map_err(of_call)
+}
+
+fn single(device: nvmlDevice_t, which: u32) -> Result<u32> {
+    let device = state::device(device)?;
+    calls::nvml_value(&mut state::session()?.call(), device.number, which).map_err(of_call)
+}
+
+api! {
+    /// Fields that are not known say so, each for itself.
+    fn nvmlDeviceGetFieldValues(device: nvmlDevice_t, count: i32, values: *mut nvmlFieldValue_t) {
+        state::device(device)?;
+        if count <= 0 || values.is_null() {
+            return Err(NVML_ERROR_INVALID_ARGUMENT);
+        }
+        for value in core::slice::from_raw_parts_mut(values, count as usize) {
+            let found = field_value(device, value.fieldId, value.scopeId);
+            let now = SystemTime::now().duration_since(UNIX_EPOCH);
+            value.timestamp = now.map_or(0, |now| now.as_micros() as i64);
+            value.latencyUsec = 0;
+            value.nvmlReturn = found.err().unwrap_or(NVML_SUCCESS);
+            (value.valueType, value.value) = found.unwrap_or((UNSIGNED_INT, 0));
+        }
+        Ok(())
+    }
+
+    /// Takes 20 ms, for which the link is watched.
+    fn nvmlDeviceGetPcieThroughput(device: nvmlDevice_t, counter: u32, kilobytes: *mut u32) {
+        if counter > RECEIVED {
+            return state::device(device).and(Err(NVML_ERROR_INVALID_ARGUMENT));
+        }
+        give(kilobytes, || single(device, counter))
+    }
+
+    fn nvmlDeviceGetPcieReplayCounter(device: nvmlDevice_t, count: *mut u32) {
+        give(count, || single(device, REPLAYS))
+    }
+
+    fn nvmlDeviceGetTemperatureV(device: nvmlDevice_t, temperature: *mut nvmlTemperature_v1_t) {
+        let Some(temperature) = temperature.as_mut() else { return Err(NVML_ERROR_INVALID_ARGUMENT) };
+        if temperature.version != version::<nvmlTemperature_v1_t>() {
+            return Err(NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
+        }
+        if temperature.sensorType != 0 {
+            return Err(NVML_ERROR_INVALID_ARGUMENT);
+        }
+        temperature.temperature = sensor(device, TEMPERATURE)? as i32;
+        Ok(())
+    }
+
+    fn nvmlDeviceGetMarginTemperature(device: nvmlDevice_t, margin: *mut nvmlMarginTemperature_v1_t) {
+        let Some(margin) = margin.as_mut() else { return Err(NVML_ERROR_INVALID_ARGUMENT) };
+        if margin.version != version::<nvmlMarginTemperature_v1_t>() {
+            return Err(NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
+        }
+        margin.marginTemperature = single(device, MARGIN)?.cast_signed();
+        Ok(())
+    }
+}
