@@ -32,6 +32,7 @@ pub fn retain(api: Api, device: i32) -> Result<u64, CudaError> {
         api.driver.contexts.add(primary.context, number);
         core_dump::context_created(primary.context, primary.flags);
         primary.active = true;
+        api.driver.host_pools.adopt(api, primary.context);
     }
     primary.retains += 1;
     Ok(primary.context)
@@ -72,6 +73,9 @@ fn forget(api: Api, primary: u64) {
     }
     core_dump::context_destroyed(primary);
     api.driver.forget_context(primary);
+    if let Some(other) = api.driver.contexts.any() {
+        api.driver.host_pools.adopt(api, other);
+    }
 }
 
 fn set_flags(api: Api, device: i32, flags: u32) -> Result<(), CudaError> {
@@ -88,6 +92,7 @@ fn create(api: Api, pctx: Out<u64>, flags: u32, device: i32) -> Result<(), CudaE
     calls::cuCtxCreate_v2(&mut api.call(), ContextId(context), flags, device)?;
     api.driver.contexts.add(context, device);
     core_dump::context_created(context, flags);
+    api.driver.host_pools.adopt(api, context);
     context_table::push(context);
     pctx.set(context)
 }
@@ -102,6 +107,9 @@ fn destroy(api: Api, context: u64) -> Result<(), CudaError> {
     api.driver.forget_context(context);
     if current() == context {
         context_table::pop();
+    }
+    if let Some(other) = api.driver.contexts.any() {
+        api.driver.host_pools.adopt(api, other);
     }
     Ok(())
 }

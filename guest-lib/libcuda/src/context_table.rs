@@ -152,6 +152,12 @@ impl Contexts {
         existing.next().filter(|_| existing.next().is_none())
     }
 
+    /// A context that exists.
+    pub fn any(&self) -> Option<u64> {
+        let devices = self.devices.read().unwrap_or_else(PoisonError::into_inner);
+        devices.iter().find(|&(_, &(_, exists))| exists).map(|(&context, _)| context)
+    }
+
     /// Whether there was such a context, and is no more.
     pub fn is_destroyed(&self, context: u64) -> bool {
         if !self.any_destroyed.load(Ordering::Acquire) {

@@ -19,6 +19,7 @@ use crate::function_table::Functions;
 use crate::graph::kept::Kept;
 use crate::graph::pageable::Buffers;
 use crate::green::Greens;
+use crate::host_pool::HostPools;
 use crate::link::Links;
 use crate::memory::Memory;
 use crate::module_table::Modules;
@@ -58,8 +59,10 @@ pub struct Driver {
     pub arrays: Arrays,
     /// Texture and surface objects.
     pub textures: Textures,
-    /// Memory pools.
+    /// Memory pools of devices.
     pub pools: Pools,
+    /// Memory pools of the host, and of managed memory.
+    pub host_pools: HostPools,
     /// Links that have begun.
     pub links: Links,
     /// What addresses mean.
@@ -99,6 +102,7 @@ impl Driver {
             arrays: Arrays::default(),
             textures: Textures::default(),
             pools: Pools::default(),
+            host_pools: HostPools::default(),
             links: Links::default(),
             memory: Memory::default(),
             callbacks: Callbacks::default(),

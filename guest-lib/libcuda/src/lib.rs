@@ -26,6 +26,7 @@ mod function;
 mod function_table;
 mod graph;
 mod green;
+mod host_pool;
 mod image;
 mod init;
 mod ipc;

@@ -13,14 +13,17 @@ use crate::driver::mint;
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{HostPtr, In, Out};
+use crate::host_pool::{self, Home};
 use crate::ipc::{HANDLE_TYPE_FILE, Handle, file_of, token_in};
+use crate::memory::alloc::capture_allocation;
 use crate::memory::managed::MemLocation;
 use crate::memory::ranges::DEFAULT_POOL;
 
 /// `CU_MEM_LOCATION_TYPE_DEVICE`.
 const LOCATION_DEVICE: u32 = 1;
-/// `CU_MEM_ALLOCATION_TYPE_PINNED`.
-const TYPE_PINNED: u32 = 1;
+/// `CU_MEM_LOCATION_TYPE_HOST_NUMA`, and `_CURRENT`, the greatest.
+const LOCATION_NUMA: u32 = 3;
+const LAST_LOCATION: u32 = 4;
 /// `CU_MEM_ALLOCATION_TYPE_MANAGED`.
 const TYPE_MANAGED: u32 = 2;
 /// `CU_MEMPOOL_ATTR_*`: the first three are `int`, the others `cuuint64_t`.
@@ -31,11 +34,6 @@ const LAST_ATTRIBUTE: i32 = 8;
 const HANDLE_TYPE_FABRIC: u32 = 8;
 /// No device has more memory.
 const MAX_POOL: usize = 1 << 47;
-
-/// Whether there are pools in places of that kind: devices, the host, its nodes.
-fn is_location(location: MemLocation) -> bool {
-    matches!(location.kind, LOCATION_DEVICE..=3)
-}
 
 /// `CUmemPoolProps`.
 #[derive(Clone, Copy, Debug)]
@@ -129,14 +127,13 @@ fn set_current_pool(api: Api, device: i32, pool: u64) -> Result<(), CudaError> {
     Ok(())
 }
 
-/// The device of a location whose pools are served.
-fn device_of(location: In<MemLocation>, kind: u32) -> Result<i32, CudaError> {
+/// The home of a location's pools: a device, or what this library has pools of.
+fn home_of(api: Api, location: In<MemLocation>, kind: u32) -> Result<(MemLocation, Option<Home>), CudaError> {
     let location = location.get()?;
-    match (location.kind, kind) {
-        (LOCATION_DEVICE, TYPE_PINNED) => Ok(location.id),
-        (1.., TYPE_PINNED | TYPE_MANAGED) => Err(CudaError::NOT_SUPPORTED),
-        _ => Err(CudaError::INVALID_VALUE),
+    if location.kind > LOCATION_NUMA {
+        return Err(CudaError::NOT_SUPPORTED);
     }
+    Ok((location, Home::new(api, kind, location)?))
 }
 
 entry_points! {
@@ -145,10 +142,17 @@ entry_points! {
         pool.check()?;
         let props = poolProps.get()?;
         let known = matches!(props.handle_types, 0 | HANDLE_TYPE_FILE | HANDLE_TYPE_FABRIC);
-        if !known || !is_location(props.location) || props.reserved.iter().any(|&byte| byte != 0) {
+        if !known || props.reserved.iter().any(|&byte| byte != 0) {
             return Err(CudaError::INVALID_VALUE);
         }
-        if props.handle_types == HANDLE_TYPE_FABRIC || props.location.kind != LOCATION_DEVICE {
+        if props.kind == TYPE_MANAGED && props.handle_types == 0 && props.location.kind > LAST_LOCATION {
+            return Err(CudaError::NOT_SUPPORTED);
+        }
+        if let Some(home) = Home::new(api, props.kind, props.location)? {
+            let (most, shareable) = (props.max_bytes as u64, props.handle_types != 0);
+            return pool.set(host_pool::api::create(api, home, most, props.usage, shareable)?);
+        }
+        if props.handle_types == HANDLE_TYPE_FABRIC {
             return Err(CudaError::NOT_SUPPORTED);
         }
         if props.max_bytes > MAX_POOL {
@@ -175,6 +179,7 @@ entry_points! {
     call cuMemPoolExportToShareableHandle(api, handle_out: HostPtr, pool: u64, handleType: u32, flags: u64) {
         let out = handle_out.as_out::<i32>();
         out.check()?;
+        // Those of this library are not shared: `check` does not know them.
         let id = api.driver.pools.check(pool)?;
         if handleType != HANDLE_TYPE_FILE || flags != 0 {
             return Err(CudaError::INVALID_VALUE);
@@ -214,6 +219,9 @@ entry_points! {
 
     /// Destroys a pool; devices that allocate from it go back to their default one.
     call cuMemPoolDestroy(api, pool: u64) {
+        if let Some(pool) = api.driver.host_pools.get(pool) {
+            return api.driver.host_pools.destroy(api, &pool);
+        }
         let id = api.driver.pools.check(pool)?;
         calls::cuMemPoolDestroy(&mut api.call(), id)?;
         let mut tables = api.driver.pools.lock();
@@ -235,42 +243,65 @@ entry_points! {
         pool.set(current_pool(api, dev)?)
     }
 
-    /// Makes a pool the one that a device allocates from.
+    /// Makes a pool the one that a device allocates from: device memory or managed memory, as the pool has it.
     call cuDeviceSetMemPool(api, dev: i32, pool: u64) {
         api.driver.devices.check(dev).map_err(|_| CudaError::INVALID_VALUE)?;
+        if let Some(pool) = api.driver.host_pools.get(pool) {
+            let here = Home { kind: TYPE_MANAGED, place: LOCATION_DEVICE, id: dev };
+            return api.driver.host_pools.set_current(here, pool);
+        }
         set_current_pool(api, dev, pool)
     }
 
-    /// A location's default pool; devices have one.
+    /// A location's default pool.
     call cuMemGetDefaultMemPool(api, pool_out: Out<u64>, location: In<MemLocation>, r#type: u32) {
         pool_out.check()?;
-        pool_out.set(default_pool(api, device_of(location, r#type)?)?)
+        pool_out.set(match home_of(api, location, r#type)? {
+            (_, Some(home)) => api.driver.host_pools.default_of(home),
+            (device, None) => default_pool(api, device.id)?,
+        })
     }
 
-    /// The pool that a location allocates from; devices have one.
+    /// The pool that a location allocates from.
     call cuMemGetMemPool(api, pool: Out<u64>, location: In<MemLocation>, r#type: u32) {
         pool.check()?;
-        pool.set(current_pool(api, device_of(location, r#type)?)?)
+        pool.set(match home_of(api, location, r#type)? {
+            (_, Some(home)) => api.driver.host_pools.current_of(home),
+            (device, None) => current_pool(api, device.id)?,
+        })
     }
 
-    /// Makes a pool the one that a location allocates from; devices have one.
+    /// Makes a pool the one that a location allocates from.
     call cuMemSetMemPool(api, location: In<MemLocation>, r#type: u32, pool: u64) {
-        set_current_pool(api, device_of(location, r#type)?, pool)
+        match home_of(api, location, r#type)? {
+            (_, Some(home)) => {
+                let pool = api.driver.host_pools.get(pool).ok_or(CudaError::INVALID_VALUE)?;
+                api.driver.host_pools.set_current(home, pool)
+            }
+            (device, None) => set_current_pool(api, device.id, pool),
+        }
     }
 
     /// An attribute of a pool.
     call cuMemPoolGetAttribute(api, pool: u64, attr: i32, value: HostPtr) {
         value.as_out::<u32>().check()?;
-        let id = api.driver.pools.check(pool)?;
-        if !(1..=LAST_ATTRIBUTE).contains(&attr) {
-            return Err(CudaError::INVALID_VALUE);
-        }
-        let answer = calls::cuMemPoolGetAttribute(&mut api.call(), id, attr)?;
+        let answer = if let Some(pool) = api.driver.host_pools.get(pool) {
+            host_pool::api::attribute(&pool, attr)?
+        } else {
+            let id = api.driver.pools.check(pool)?;
+            if !(1..=LAST_ATTRIBUTE).contains(&attr) {
+                return Err(CudaError::INVALID_VALUE);
+            }
+            calls::cuMemPoolGetAttribute(&mut api.call(), id, attr)?
+        };
         if attr <= LAST_INT_ATTRIBUTE { value.as_out::<u32>().set(answer as u32) } else { value.as_out::<u64>().set(answer) }
     }
 
     /// Sets an attribute of a pool.
     call cuMemPoolSetAttribute(api, pool: u64, attr: i32, value: HostPtr) {
+        if let Some(pool) = api.driver.host_pools.get(pool) {
+            return host_pool::api::set_attribute(&pool, attr, value);
+        }
         let id = api.driver.pools.check(pool)?;
         let wanted = match attr {
             1..=LAST_INT_ATTRIBUTE => value.as_in::<u32>().get()?.into(),
@@ -283,9 +314,12 @@ entry_points! {
     /// What a location may do with a pool's memory.
     call cuMemPoolGetAccess(api, flags: Out<u32>, memPool: u64, location: In<MemLocation>) {
         flags.check()?;
+        if let Some(pool) = api.driver.host_pools.get(memPool) {
+            return flags.set(host_pool::api::access(api, &pool, location.get()?)?);
+        }
         let id = api.driver.pools.check(memPool)?;
         let place = location.get()?;
-        if !is_location(place) {
+        if !(LOCATION_DEVICE..=LOCATION_NUMA).contains(&place.kind) {
             return Err(CudaError::INVALID_VALUE);
         }
         if place.kind != LOCATION_DEVICE {
@@ -298,6 +332,15 @@ entry_points! {
 
     /// Sets what locations may do with a pool's memory.
     call cuMemPoolSetAccess(api, pool: u64, map: In<AccessDesc>, count: usize) {
+        if let Some(pool) = api.driver.host_pools.get(pool) {
+            if count == 0 {
+                return Err(CudaError::INVALID_VALUE);
+            }
+            return (0..count).try_for_each(|index| {
+                let AccessDesc { location, flags } = map.at(index)?;
+                host_pool::api::set_access(api, &pool, location, flags)
+            });
+        }
         let id = api.driver.pools.check(pool)?;
         for index in 0..count {
             let AccessDesc { location, flags } = map.at(index)?;
@@ -308,6 +351,9 @@ entry_points! {
 
     /// Gives unused memory of a pool back.
     call cuMemPoolTrimTo(api, pool: u64, minBytesToKeep: usize) {
+        if let Some(pool) = api.driver.host_pools.get(pool) {
+            return host_pool::api::trim(api, &pool, minBytesToKeep as u64);
+        }
         let id = api.driver.pools.check(pool)?;
         calls::cuMemPoolTrimTo(&mut api.call(), id, minBytesToKeep as u64)
     }
@@ -315,6 +361,12 @@ entry_points! {
     /// Allocates from a pool in stream order.
     call cuMemAllocFromPoolAsync / cuMemAllocFromPoolAsync_ptsz (api, dptr: Out<u64>, bytesize: usize, pool: u64, hStream: u64) {
         dptr.check()?;
+        if let Some(pool) = api.driver.host_pools.get(pool) {
+            return match host_pool::api::allocate(api, &pool, bytesize as u64, hStream)? {
+                Some(address) => dptr.set(address),
+                None => dptr.set(capture_allocation(api, bytesize as u64, api.stream(hStream))?),
+            };
+        }
         let id = api.driver.pools.check(pool)?;
         let (call, stream) = (&mut api.in_context()?, api.stream(hStream));
         let address = calls::cuMemAllocFromPoolAsync(call, bytesize as u64, id, stream)?.0;

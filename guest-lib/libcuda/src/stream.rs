@@ -149,7 +149,8 @@ entry_points! {
     call cuStreamAttachMemAsync / cuStreamAttachMemAsync_ptsz (api, hStream: u64, dptr: u64, _length: usize, _flags: u32) {
         api.context_of_stream(hStream)?;
         // Memory is attached whole.
-        let starts = api.driver.memory.ranges.host(dptr).is_some_and(|range| range.start == dptr);
+        let range = api.driver.memory.ranges.host(dptr);
+        let starts = range.is_some_and(|range| range.start == dptr && range.pool.is_none());
         if starts && api.driver.memory.is_managed(dptr) { Ok(()) } else { Err(CudaError::INVALID_VALUE) }
     }
 }

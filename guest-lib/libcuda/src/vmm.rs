@@ -15,6 +15,8 @@ use crate::pool::AccessDesc;
 /// `CU_MEM_ALLOCATION_TYPE_PINNED` and `CU_MEM_LOCATION_TYPE_DEVICE`.
 const TYPE_PINNED: u32 = 1;
 const LOCATION_DEVICE: u32 = 1;
+/// `CU_MEM_LOCATION_TYPE_HOST` and `CU_MEM_LOCATION_TYPE_HOST_NUMA`.
+const HOST_LOCATIONS: [u32; 2] = [2, 3];
 /// `CU_MEM_ACCESS_FLAGS_PROT_READWRITE`.
 const READ_WRITE: u32 = 3;
 /// `CU_MEM_HANDLE_TYPE_WIN32`, which this system does not have.
@@ -175,10 +177,16 @@ entry_points! {
         if ptr == 0 {
             return Err(CudaError::INVALID_VALUE);
         }
-        if !(1..=4).contains(&location.get()?.kind) {
+        let place = location.get()?;
+        let mapped = api.driver.memory.ranges.device(ptr).is_some_and(|range| range.owner != 0);
+        if HOST_LOCATIONS.contains(&place.kind) && mapped {
+            // The host does not reach a device's memory.
+            return flags.set(0);
+        }
+        if !(1..=4).contains(&place.kind) {
             return Err(CudaError::INVALID_DEVICE);
         }
-        flags.set(calls::cuMemGetAccess(&mut api.call(), location.get()?.into(), DevicePtr(ptr))?)
+        flags.set(calls::cuMemGetAccess(&mut api.call(), place.into(), DevicePtr(ptr))?)
     }
 
     /// Unit of sizes and addresses.

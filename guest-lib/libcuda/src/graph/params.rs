@@ -235,11 +235,11 @@ pub fn encode(api: Api, kind: u32, params: HostPtr, form: Form) -> Result<Encode
         }
         NODE_MEM_ALLOC => {
             let params = params.as_in::<MemAllocParams>().get()?;
-            // CU_MEM_ALLOCATION_TYPE_PINNED on CU_MEM_LOCATION_TYPE_DEVICE, not to be exported.
+            // CU_MEM_ALLOCATION_TYPE_PINNED or _MANAGED on CU_MEM_LOCATION_TYPE_DEVICE, not to be exported.
             match (params.allocation_type, params.handle_types, params.location_type) {
-                (1, 0, 1) => {}
-                // Exported, or of the host.
-                (1, 1, 1) | (1, 0, 2) => return Err(CudaError::NOT_SUPPORTED),
+                (1 | 2, 0, 1) => {}
+                // Exported, of the host or its nodes, or managed somewhere else.
+                (1, 1, 1) | (1, 0, 2 | 3) | (2, 0, 0 | 2 | 3) => return Err(CudaError::NOT_SUPPORTED),
                 _ => return Err(CudaError::INVALID_VALUE),
             }
             let device = api.driver.devices.check(params.device).map_err(|_| CudaError::INVALID_VALUE)?;

@@ -2,12 +2,13 @@
 
 //! Device memory.
 
-use virtio_cuda_client::protocol::DevicePtr;
+use virtio_cuda_client::protocol::{DevicePtr, StreamId};
 use virtio_cuda_client::{CudaError, calls};
 
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::Out;
+use crate::host_pool;
 use crate::memory::host;
 use crate::memory::ranges::HostKind;
 use crate::pool::pool_in_use;
@@ -20,8 +21,10 @@ fn free(api: Api, dptr: u64) -> Result<(), CudaError> {
         return Ok(());
     }
     let ranges = &api.driver.memory.ranges;
-    if ranges.host(dptr).is_some_and(|range| range.kind == HostKind::Managed) {
-        return host::free(api, dptr, HostKind::Managed);
+    match ranges.host(dptr).map(|range| range.kind) {
+        Some(HostKind::Managed) => return host::free(api, dptr, HostKind::Managed),
+        Some(kind) if kind.is_pooled() => return host_pool::api::free(api, dptr),
+        _ => {}
     }
     // The device refuses what is no allocation; forget it first, because its address can be given out again
     // to another thread as soon as it is free.
@@ -36,6 +39,15 @@ fn free(api: Api, dptr: u64) -> Result<(), CudaError> {
             ranges.add_device(range);
         }
     })
+}
+
+/// Has a graph allocate memory of the device, as part of a capture.
+pub fn capture_allocation(api: Api, bytes: u64, stream: StreamId) -> Result<u64, CudaError> {
+    let address = calls::cuMemAllocAsync(&mut api.in_context()?, bytes, stream)?.0;
+    // What a graph allocates is freed again and again: the address keeps its meaning.
+    api.driver.kept.graphs_allocate();
+    api.driver.memory.add_device(api, address, bytes, IN_GRAPH)?;
+    Ok(address)
 }
 
 /// What the driver says of an address that it does not know.
@@ -79,14 +91,11 @@ entry_points! {
     call cuMemAllocAsync / cuMemAllocAsync_ptsz (api, dptr: Out<u64>, bytesize: usize, hStream: u64) {
         dptr.check()?;
         let stream = api.stream(hStream);
-        let address = calls::cuMemAllocAsync(&mut api.in_context()?, bytesize as u64, stream)?.0;
         if api.captures(stream) {
-            // What a graph allocates is freed again and again: the address keeps its meaning.
-            api.driver.kept.graphs_allocate();
-            api.driver.memory.add_device(api, address, bytesize as u64, IN_GRAPH)?;
-        } else {
-            api.driver.memory.add_pooled(api, address, bytesize as u64, pool_in_use(api)?)?;
+            return dptr.set(capture_allocation(api, bytesize as u64, stream)?);
         }
+        let address = calls::cuMemAllocAsync(&mut api.in_context()?, bytesize as u64, stream)?.0;
+        api.driver.memory.add_pooled(api, address, bytesize as u64, pool_in_use(api)?)?;
         dptr.set(address)
     }
 
@@ -96,8 +105,14 @@ entry_points! {
             return Ok(());
         }
         let ranges = &api.driver.memory.ranges;
-        if ranges.host(dptr).is_some_and(|range| range.kind == HostKind::Managed && range.start == dptr) {
-            return Err(CudaError::NOT_SUPPORTED);
+        match ranges.host(dptr) {
+            Some(range) if range.kind == HostKind::Managed && range.start == dptr => {
+                return Err(CudaError::NOT_SUPPORTED);
+            }
+            Some(range) if range.kind.is_pooled() => {
+                return host_pool::api::free_in_order(api, dptr, hStream);
+            }
+            _ => {}
         }
         let known = ranges.device(dptr);
         ranges.remove_device_where(|range| range.start == dptr && range.owner == 0);
@@ -120,6 +135,9 @@ entry_points! {
     call cuMemGetAddressRange_v2(api, pbase: Out<u64>, psize: Out<usize>, dptr: u64) {
         let ranges = &api.driver.memory.ranges;
         let (base, bytes) = if let Some(range) = ranges.host(dptr).or_else(|| ranges.alias(dptr)) {
+            if !api.is_reached(&range) {
+                return Err(CudaError::NOT_FOUND);
+            }
             (range.device_address, range.bytes)
         } else if let Some(range) = ranges.device(dptr) {
             (range.start, range.bytes)

@@ -2,13 +2,18 @@
 
 //! Host memory becomes reachable for the GPU: its pages are kept by the device and mapped in the worker.
 
+use virtio_cuda_client::protocol::ContextId;
 use virtio_cuda_client::transport::UserMemory;
 use virtio_cuda_client::{CudaError, calls};
 
 use crate::driver::Driver;
 use crate::entry::Api;
 use crate::memory::ranges::{HostKind, HostRange, Pinned};
-use crate::memory::window::PAGE_BYTES;
+use crate::memory::window::{PAGE_BYTES, round_up};
+
+/// `CU_MEMHOSTREGISTER_PORTABLE` and `CU_MEMHOSTREGISTER_DEVICEMAP`.
+const PORTABLE: u32 = 1;
+const DEVICEMAP: u32 = 2;
 
 /// Pages that the device keeps.
 #[derive(Debug)]
@@ -21,17 +26,62 @@ pub struct Attached {
     pub pinned: Vec<Pinned>,
 }
 
+/// Allocates pages of the window, `bytes` bytes rounded up, and makes the device keep them; with `one_address` the
+/// GPU must see them at the same address.
+pub fn attach_pages(
+    api: Api,
+    context: ContextId,
+    bytes: u64,
+    one_address: bool,
+) -> Result<(UserMemory, Attached), CudaError> {
+    let page_bytes = round_up(bytes)?;
+    let window = &api.driver.memory.window;
+    let address = window.take(page_bytes)?;
+    let pages = UserMemory { address: address as usize, bytes: page_bytes as usize };
+    let transport = api.driver.session.transport();
+    if let Err(error) = transport.map(pages) {
+        log::debug!("Host memory of {bytes} bytes: {error}");
+        window.give_back(address, page_bytes);
+        return Err(CudaError::OUT_OF_MEMORY);
+    }
+    let attached = attach_window(api, context, pages).and_then(|attached| {
+        if one_address && attached.device_address != address {
+            log::error!("Managed memory has another address in the worker: its window is not free");
+            api.driver.unpin(&attached.pinned);
+            return Err(CudaError::OUT_OF_MEMORY);
+        }
+        Ok(attached)
+    });
+    let attached = attached.inspect_err(|_| {
+        transport.unmap(pages);
+        window.give_back(address, page_bytes);
+    })?;
+    Ok((pages, attached))
+}
+
+/// Makes the device keep pages of the window that are mapped here.
+pub fn attach_window(api: Api, context: ContextId, pages: UserMemory) -> Result<Attached, CudaError> {
+    api.with_room(|| keep(api, context, (pages, pages.address as u64), PORTABLE | DEVICEMAP, false))
+}
+
 /// Makes the device keep `pages`, mapped at `window` if it can.
 pub fn attach(api: Api, pages: UserMemory, window: u64, flags: u32) -> Result<Attached, CudaError> {
-    api.with_room(|| keep(api, pages, window, flags, false))
+    let context = api.context()?;
+    api.with_room(|| keep(api, context, (pages, window), flags, false))
 }
 
 /// As [`attach`], of pages that the program may unmap at any time: the transport tells when they are others.
 pub fn attach_tracked(api: Api, pages: UserMemory, window: u64) -> Result<Attached, CudaError> {
-    keep(api, pages, window, 0, true)
+    keep(api, api.context()?, (pages, window), 0, true)
 }
 
-fn keep(api: Api, pages: UserMemory, window: u64, flags: u32, tracked: bool) -> Result<Attached, CudaError> {
+fn keep(
+    api: Api,
+    context: ContextId,
+    (pages, window): (UserMemory, u64),
+    flags: u32,
+    tracked: bool,
+) -> Result<Attached, CudaError> {
     let limit = api.driver.session.limits().bulk_bytes as u64;
     let piece_bytes = (limit / PAGE_BYTES * PAGE_BYTES).max(PAGE_BYTES);
     let mut attached = Attached { device_address: 0, piece_bytes, pinned: Vec::new() };
@@ -39,7 +89,7 @@ fn keep(api: Api, pages: UserMemory, window: u64, flags: u32, tracked: bool) -> 
     while offset < pages.bytes as u64 {
         let bytes = piece_bytes.min(pages.bytes as u64 - offset);
         let piece = UserMemory { address: pages.address + offset as usize, bytes: bytes as usize };
-        let call = api.in_context()?.keep(piece);
+        let call = api.driver.session.call().context(context).keep(piece);
         let mut call = if tracked { call.tracked() } else { call };
         let kept = calls::cuMemHostRegister_v2(&mut call, window + offset, bytes, flags);
         let contiguous = kept.and_then(|address| {
@@ -72,13 +122,23 @@ impl Driver {
 
     /// Takes host memory back from the device. The caller has removed it from the table.
     pub fn detach(&self, range: &HostRange) {
-        self.unpin(&range.pinned);
-        let transport = self.session.transport();
         match range.kind {
-            HostKind::Allocated | HostKind::Managed => transport.unmap(range.pages),
-            HostKind::Registered => transport.release(range.pages),
-            HostKind::ManagedVariable => return,
+            HostKind::Allocated | HostKind::Managed => self.detach_pages(range.pages, &range.pinned),
+            HostKind::Registered => {
+                self.unpin(&range.pinned);
+                self.session.transport().release(range.pages);
+                self.memory.window.give_back(range.window, range.pages.bytes as u64);
+            }
+            HostKind::ManagedVariable => self.unpin(&range.pinned),
+            // The pages are their pool's.
+            HostKind::Pooled | HostKind::ManagedPooled => {}
         }
-        self.memory.window.give_back(range.window, range.pages.bytes as u64);
+    }
+
+    /// Takes pages of [`attach_pages`] back.
+    pub fn detach_pages(&self, pages: UserMemory, pinned: &[Pinned]) {
+        self.unpin(pinned);
+        self.session.transport().unmap(pages);
+        self.memory.window.give_back(pages.address as u64, pages.bytes as u64);
     }
 }

@@ -129,6 +129,14 @@ impl Api {
         }
     }
 
+    /// As [`Self::device_place`], where a call says that the memory is a device's: of a pool of the host it is not.
+    fn place_of_device(&self, address: u64) -> Place {
+        match self.device_place(address) {
+            Place::Pinned { host, .. } if self.driver.memory.is_of_host_pool(host) => Place::Device(0),
+            place => place,
+        }
+    }
+
     /// Memory by an address of either kind: what it is follows from the address alone.
     pub fn unified_place(&self, address: u64) -> Place {
         let ranges = &self.driver.memory.ranges;
@@ -380,48 +388,48 @@ entry_points! {
     /// Host to device.
     call cuMemcpyHtoD_v2 / cuMemcpyHtoD_v2_ptds (api, dstDevice: u64, srcHost: HostPtr, ByteCount: usize) {
         let src = api.host_place(srcHost.address() as u64, ByteCount as u64);
-        api.copy(api.device_place(dstDevice), src, ByteCount, Timing::Wait)
+        api.copy(api.place_of_device(dstDevice), src, ByteCount, Timing::Wait)
     }
 
     /// Host to device in stream order.
     call cuMemcpyHtoDAsync_v2 / cuMemcpyHtoDAsync_v2_ptsz (api, dstDevice: u64, srcHost: HostPtr, ByteCount: usize, hStream: u64) {
         let src = api.host_place(srcHost.address() as u64, ByteCount as u64);
-        api.copy(api.device_place(dstDevice), src, ByteCount, Timing::Stream(api.stream(hStream)))
+        api.copy(api.place_of_device(dstDevice), src, ByteCount, Timing::Stream(api.stream(hStream)))
     }
 
     /// Device to host.
     call cuMemcpyDtoH_v2 / cuMemcpyDtoH_v2_ptds (api, dstHost: HostPtr, srcDevice: u64, ByteCount: usize) {
         let dst = api.host_place(dstHost.address() as u64, ByteCount as u64);
-        api.copy(dst, api.device_place(srcDevice), ByteCount, Timing::Wait)
+        api.copy(dst, api.place_of_device(srcDevice), ByteCount, Timing::Wait)
     }
 
     /// Device to host in stream order.
     call cuMemcpyDtoHAsync_v2 / cuMemcpyDtoHAsync_v2_ptsz (api, dstHost: HostPtr, srcDevice: u64, ByteCount: usize, hStream: u64) {
         let dst = api.host_place(dstHost.address() as u64, ByteCount as u64);
-        api.copy(dst, api.device_place(srcDevice), ByteCount, Timing::Stream(api.stream(hStream)))
+        api.copy(dst, api.place_of_device(srcDevice), ByteCount, Timing::Stream(api.stream(hStream)))
     }
 
     /// Inside the device.
     call cuMemcpyDtoD_v2 / cuMemcpyDtoD_v2_ptds (api, dstDevice: u64, srcDevice: u64, ByteCount: usize) {
-        api.copy(api.device_place(dstDevice), api.device_place(srcDevice), ByteCount, Timing::Wait)
+        api.copy(api.place_of_device(dstDevice), api.place_of_device(srcDevice), ByteCount, Timing::Wait)
     }
 
     /// Inside the device in stream order.
     call cuMemcpyDtoDAsync_v2 / cuMemcpyDtoDAsync_v2_ptsz (api, dstDevice: u64, srcDevice: u64, ByteCount: usize, hStream: u64) {
         let timing = Timing::Stream(api.stream(hStream));
-        api.copy(api.device_place(dstDevice), api.device_place(srcDevice), ByteCount, timing)
+        api.copy(api.place_of_device(dstDevice), api.place_of_device(srcDevice), ByteCount, timing)
     }
 
     /// Between contexts, which share the device's address space.
     call cuMemcpyPeer / cuMemcpyPeer_ptds (api, dstDevice: u64, dstContext: u64, srcDevice: u64, srcContext: u64, ByteCount: usize) {
         check_contexts(api, [dstContext, srcContext])?;
-        api.copy(api.device_place(dstDevice), api.device_place(srcDevice), ByteCount, Timing::Wait)
+        api.copy(api.place_of_device(dstDevice), api.place_of_device(srcDevice), ByteCount, Timing::Wait)
     }
 
     /// Between contexts in stream order.
     call cuMemcpyPeerAsync / cuMemcpyPeerAsync_ptsz (api, dstDevice: u64, dstContext: u64, srcDevice: u64, srcContext: u64, ByteCount: usize, hStream: u64) {
         check_contexts(api, [dstContext, srcContext])?;
         let timing = Timing::Stream(api.stream(hStream));
-        api.copy(api.device_place(dstDevice), api.device_place(srcDevice), ByteCount, timing)
+        api.copy(api.place_of_device(dstDevice), api.place_of_device(srcDevice), ByteCount, timing)
     }
 }

@@ -2,13 +2,14 @@
 
 //! Pinned host memory: allocated in the address window, or registered where the program has it.
 
+use virtio_cuda_client::protocol::ContextId;
 use virtio_cuda_client::transport::UserMemory;
 use virtio_cuda_client::{CudaError, calls};
 
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{HostPtr, Out};
-use crate::memory::attach::attach;
+use crate::memory::attach::{attach, attach_pages};
 use crate::memory::copy::HIGHEST_ADDRESS;
 use crate::memory::ranges::{HostKind, HostRange};
 use crate::memory::window::{PAGE_BYTES, round_up};
@@ -28,33 +29,9 @@ pub fn allocate(api: Api, bytes: usize, kind: HostKind, flags: u32) -> Result<u6
     let context = api.context()?.0;
     let device = api.driver.contexts.device_of(context)?;
     let memory = &api.driver.memory;
-    let page_bytes = round_up(bytes as u64)?;
-    let address = memory.window.take(page_bytes)?;
-    let pages = UserMemory { address: address as usize, bytes: page_bytes as usize };
-    let transport = api.driver.session.transport();
-    if let Err(error) = transport.map(pages) {
-        log::debug!("Host memory of {bytes} bytes: {error}");
-        memory.window.give_back(address, page_bytes);
-        return Err(CudaError::OUT_OF_MEMORY);
-    }
     // Managed memory is one address for all; pinned memory can do with two.
-    let attached = attach(api, pages, address, PORTABLE | DEVICEMAP);
-    let must_match = kind == HostKind::Managed;
-    let attached = attached.and_then(|attached| {
-        if must_match && attached.device_address != address {
-            log::error!("Managed memory has another address in the worker: its window is not free");
-            return Err(CudaError::OUT_OF_MEMORY);
-        }
-        Ok(attached)
-    });
-    let attached = match attached {
-        Ok(attached) => attached,
-        Err(error) => {
-            transport.unmap(pages);
-            memory.window.give_back(address, page_bytes);
-            return Err(error);
-        }
-    };
+    let (pages, attached) = attach_pages(api, ContextId(context), bytes as u64, kind == HostKind::Managed)?;
+    let address = pages.address as u64;
     log::debug!("Host memory of {bytes} bytes at {address:#x}");
     let range = HostRange {
         start: address,
@@ -70,6 +47,7 @@ pub fn allocate(api: Api, bytes: usize, kind: HostKind, flags: u32) -> Result<u6
         piece_bytes: attached.piece_bytes,
         pinned: attached.pinned,
         owner: 0,
+        pool: None,
     };
     // The window gives each address out once, so nothing can overlap.
     memory.ranges.add_host(range);
@@ -151,6 +129,7 @@ fn register(api: Api, start: HostPtr, bytes: usize, flags: u32) -> Result<(), Cu
         piece_bytes: attached.piece_bytes,
         pinned: attached.pinned,
         owner: 0,
+        pool: None,
     };
     log::debug!("Registered {bytes} bytes at {first:#x}, on the GPU at {:#x}", range.device_address);
     if memory.ranges.add_host(range) { Ok(()) } else { Err(CudaError::HOST_MEMORY_ALREADY_REGISTERED) }
@@ -237,7 +216,8 @@ entry_points! {
 
     /// The flags that pinned memory was made with. All of it is mapped, and is reported so.
     call cuMemHostGetFlags(api, pFlags: Out<u32>, p: HostPtr) {
-        let range = api.driver.memory.ranges.host(p.address() as u64).ok_or(CudaError::INVALID_VALUE)?;
+        let range = api.driver.memory.ranges.host(p.address() as u64);
+        let range = range.filter(|range| range.pool.is_none()).ok_or(CudaError::INVALID_VALUE)?;
         // NVIDIA's driver forgets PORTABLE where DEVICEMAP was not asked for with it.
         let flags = if range.flags & DEVICEMAP == 0 { range.flags & !PORTABLE } else { range.flags };
         pFlags.set(flags | DEVICEMAP)

@@ -31,8 +31,9 @@ pub struct MemLocation {
 }
 /// `CU_MEM_LOCATION_TYPE_DEVICE`.
 const LOCATION_DEVICE: u32 = 1;
-/// `CU_MEM_LOCATION_TYPE_HOST`; the NUMA variants follow.
+/// `CU_MEM_LOCATION_TYPE_HOST` and `CU_MEM_LOCATION_TYPE_HOST_NUMA`; another NUMA variant follows.
 const LOCATION_HOST: u32 = 2;
+const LOCATION_NUMA: u32 = 3;
 /// The greatest `CU_MEM_LOCATION_TYPE_*`.
 const MAX_LOCATION: u32 = 4;
 /// `CU_MEM_ADVISE_*` run from 1 to this.
@@ -50,10 +51,7 @@ const RANGE_LAST_PREFETCH_LOCATION_ID: i32 = 8;
 
 fn check_range(api: Api, address: u64, bytes: usize) -> Result<(), CudaError> {
     let range = api.driver.memory.ranges.host_of(address, bytes as u64).ok_or(CudaError::INVALID_VALUE)?;
-    match range.kind {
-        HostKind::Managed | HostKind::ManagedVariable if bytes > 0 => Ok(()),
-        _ => Err(CudaError::INVALID_VALUE),
-    }
+    if range.kind.is_managed() && bytes > 0 { Ok(()) } else { Err(CudaError::INVALID_VALUE) }
 }
 
 fn check_device(api: Api, device: i32) -> Result<(), CudaError> {
@@ -82,7 +80,7 @@ fn common<T: Copy + PartialEq>(pages: &[Page], of: impl Fn(&Page) -> Option<T>) 
 fn as_device(location: Option<MemLocation>) -> i32 {
     match location {
         Some(MemLocation { kind: LOCATION_DEVICE, id }) => id,
-        Some(MemLocation { kind: LOCATION_HOST, .. }) => DEVICE_CPU,
+        Some(MemLocation { kind: LOCATION_HOST | LOCATION_NUMA, .. }) => DEVICE_CPU,
         _ => DEVICE_INVALID,
     }
 }
@@ -100,7 +98,11 @@ fn range_attribute(
         return Err(CudaError::INVALID_VALUE);
     }
     let pages = api.driver.memory.advice.said(address, count as u64);
-    let preferred = common(&pages, |page| page.preferred);
+    let pool = api.driver.memory.ranges.host(address).and_then(|range| range.pool.clone());
+    let preferred = match pool {
+        Some(pool) => pool.home.preferred(),
+        None => common(&pages, |page| page.preferred),
+    };
     let prefetched = common(&pages, |page| page.prefetched);
     let value = match attribute {
         RANGE_READ_MOSTLY => pages.iter().all(|page| page.read_mostly).into(),
@@ -124,7 +126,16 @@ fn range_attribute(
 }
 
 /// Keeps advice on a range that has been checked.
-fn advise(api: Api, (address, count): (u64, usize), advice: i32, location: MemLocation) {
+fn advise(
+    api: Api,
+    (address, count): (u64, usize),
+    advice: i32,
+    location: MemLocation,
+) -> Result<(), CudaError> {
+    // Memory from a pool is where the pool has it.
+    if api.driver.memory.ranges.host(address).is_some_and(|range| range.pool.is_some()) {
+        return Err(CudaError::NOT_SUPPORTED);
+    }
     let device = as_device(Some(location));
     api.driver.memory.advice.say(address, count as u64, |page| match advice {
         1 | 2 => page.read_mostly = advice == 1,
@@ -137,6 +148,7 @@ fn advise(api: Api, (address, count): (u64, usize), advice: i32, location: MemLo
             page.accessed_by.remove(&device);
         }
     });
+    Ok(())
 }
 
 fn prefetch(api: Api, address: u64, count: usize, location: MemLocation) {
@@ -243,8 +255,7 @@ entry_points! {
         check_advice(advice)?;
         check_device(api, device)?;
         check_range(api, devPtr, count)?;
-        advise(api, (devPtr, count), advice, location_of(device));
-        Ok(())
+        advise(api, (devPtr, count), advice, location_of(device))
     }
 
     /// Nothing migrates.
@@ -255,8 +266,7 @@ entry_points! {
             check_location(api, location)?;
         }
         check_range(api, devPtr, count)?;
-        advise(api, (devPtr, count), advice, location);
-        Ok(())
+        advise(api, (devPtr, count), advice, location)
     }
 
     /// An attribute of a range.

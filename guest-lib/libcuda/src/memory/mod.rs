@@ -115,10 +115,14 @@ impl Memory {
         }
     }
 
+    /// Whether an address lies in memory from a pool of the host.
+    pub fn is_of_host_pool(&self, address: u64) -> bool {
+        self.ranges.host(address).is_some_and(|range| range.kind == HostKind::Pooled)
+    }
+
     /// Whether an address lies in managed memory.
     pub fn is_managed(&self, address: u64) -> bool {
-        let kind = self.ranges.host(address).map(|range| range.kind);
-        matches!(kind, Some(HostKind::Managed | HostKind::ManagedVariable))
+        self.ranges.host(address).is_some_and(|range| range.kind.is_managed())
     }
 }
 
@@ -137,6 +141,7 @@ impl Driver {
         self.memory.ahead.forget_context(context);
         self.memory.stagings.forget_context(context);
         self.memory.ranges.remove_device_where(|range| range.context == context);
+        self.host_pools.forget_context(self, context);
         let of_context =
             |range: &ranges::HostRange| range.context == context && range.kind != HostKind::ManagedVariable;
         for range in self.memory.ranges.take_host_where(of_context) {

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use virtio_cuda_client::CudaError;
+use virtio_cuda_client::transport::UserMemory;
 
 use crate::entry::Api;
 use crate::entry_points;
@@ -62,6 +63,8 @@ struct Facts {
     host_pointer: u64,
     start: u64,
     bytes: u64,
+    /// First byte and bytes of what is mapped as one.
+    mapping: (u64, u64),
     id: u64,
     managed: bool,
     pool: u64,
@@ -77,6 +80,7 @@ impl Facts {
         host_pointer: 0,
         start: 0,
         bytes: 0,
+        mapping: (0, 0),
         id: 0,
         managed: false,
         pool: 0,
@@ -87,19 +91,31 @@ impl Facts {
         let by_alias = || ranges.alias(address).map(|range| (address - range.device_address, range));
         let in_host = ranges.host(address).map(|range| (address - range.start, range)).or_else(by_alias);
         if let Some((offset, range)) = in_host {
-            let managed = matches!(range.kind, HostKind::Managed | HostKind::ManagedVariable);
+            let managed = range.kind.is_managed();
+            let reached = api.is_reached(&range);
+            let mapping = if range.pool.is_some() {
+                range.pages
+            } else {
+                UserMemory { address: range.device_address as usize, bytes: range.bytes as usize }
+            };
             return Self {
                 known: true,
                 memory_type: if managed { DEVICE } else { HOST },
                 context: range.context,
                 device: range.device as i32,
-                device_pointer: range.device_address + offset,
+                device_pointer: if reached { range.device_address + offset } else { 0 },
                 host_pointer: range.start + offset,
-                start: range.device_address,
+                // Of memory from a pool of the host, NVIDIA's driver tells where in the mapping it begins.
+                start: if range.kind == HostKind::Pooled {
+                    range.start - range.window
+                } else {
+                    range.device_address
+                },
                 bytes: range.bytes,
+                mapping: (mapping.address as u64, mapping.bytes as u64),
                 id: range.id,
                 managed,
-                pool: 0,
+                pool: range.pool.as_ref().map_or(0, |pool| pool.handle),
             };
         }
         // Of memory that CUDA does not know, the host's pointer is the pointer itself.
@@ -113,6 +129,7 @@ impl Facts {
             host_pointer: 0,
             start: range.start,
             bytes: range.bytes,
+            mapping: (range.start, range.bytes),
             id: range.id,
             managed: false,
             pool: range.pool,
@@ -142,8 +159,10 @@ impl Facts {
             attribute::BUFFER_ID | attribute::MEMORY_BLOCK_ID => long(self.id),
             // Left as they are for memory that CUDA does not know.
             attribute::RANGE_START_ADDR | attribute::RANGE_SIZE if !self.known => Ok(()),
-            attribute::RANGE_START_ADDR | attribute::MAPPING_BASE_ADDR => long(self.start),
-            attribute::RANGE_SIZE | attribute::MAPPING_SIZE => long(self.bytes),
+            attribute::RANGE_START_ADDR => long(self.start),
+            attribute::RANGE_SIZE => long(self.bytes),
+            attribute::MAPPING_BASE_ADDR => long(self.mapping.0),
+            attribute::MAPPING_SIZE => long(self.mapping.1),
             attribute::ALLOWED_HANDLE_TYPES => long(0),
             attribute::MEMPOOL_HANDLE if self.pool == DEFAULT_POOL => long(default_pool(api, self.device)?),
             attribute::MEMPOOL_HANDLE => long(self.pool),
@@ -161,6 +180,7 @@ impl Facts {
     fn has(&self, number: i32) -> bool {
         match number {
             attribute::HOST_POINTER => self.known && self.host_pointer != 0,
+            attribute::DEVICE_POINTER => self.known && self.device_pointer != 0,
             _ => self.known,
         }
     }

@@ -8,6 +8,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use virtio_cuda_client::transport::UserMemory;
 
+use crate::host_pool::HostPool;
+
 /// How host memory came to be reachable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostKind {
@@ -19,6 +21,22 @@ pub enum HostKind {
     Registered,
     /// The shadow of a `__managed__` variable.
     ManagedVariable,
+    /// From a pool of host memory: the pages are the pool's.
+    Pooled,
+    /// From a pool of managed memory: the pages are the pool's.
+    ManagedPooled,
+}
+
+impl HostKind {
+    /// Whether it is managed memory.
+    pub fn is_managed(self) -> bool {
+        matches!(self, Self::Managed | Self::ManagedVariable | Self::ManagedPooled)
+    }
+
+    /// Whether it is from a pool of this library.
+    pub fn is_pooled(self) -> bool {
+        matches!(self, Self::Pooled | Self::ManagedPooled)
+    }
 }
 
 /// Kept pages that belong to a range.
@@ -57,6 +75,8 @@ pub struct HostRange {
     pub pinned: Vec<Pinned>,
     /// Of a variable: its module or library.
     pub owner: u64,
+    /// Of memory from a pool of this library: the pool.
+    pub pool: Option<Arc<HostPool>>,
 }
 
 impl HostRange {
@@ -243,6 +263,7 @@ mod tests {
             piece_bytes: 0x10000,
             pinned: Vec::new(),
             owner: 0,
+            pool: None,
         }
     }
 

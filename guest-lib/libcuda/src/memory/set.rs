@@ -36,6 +36,9 @@ fn set(
     let address = place.device().ok_or(CudaError::INVALID_VALUE)?;
     let order = stream.map_or(api.default_stream(), |stream| api.stream(stream));
     let shared = matches!(place, Place::Pinned { .. });
+    if shared && api.driver.memory.ranges.host(dst).is_some_and(|range| !api.is_reached(&range)) {
+        return Err(CudaError::INVALID_VALUE);
+    }
     if may_post(api, (address, bytes), stream, shared) {
         call = call.posted();
     }

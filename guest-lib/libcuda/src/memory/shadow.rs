@@ -187,6 +187,7 @@ impl Memory {
             piece_bytes: 0,
             pinned: Vec::new(),
             owner,
+            pool: None,
         });
         Ok(Variable { address: host, ..variable })
     }
@@ -222,6 +223,7 @@ impl Api {
 
     /// To be called after a call that has waited for some of the GPU's work.
     pub fn synchronized(&self) {
+        self.driver.host_pools.settle(*self);
         let shadows = &self.driver.memory.shadows;
         if !shadows.any.load(Ordering::Acquire) || !shadows.stale.load(Ordering::Acquire) {
             return;

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Which of a pool's bytes are free: at once, or for whom and from when on.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::thread::ThreadId;
+
+use range_alloc::RangeAllocator;
+
+/// Allocations begin at multiples of this and are multiples of it long.
+pub const UNIT: u64 = 512;
+
+/// A stream, told apart from all others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StreamKey {
+    /// Its context.
+    pub context: u64,
+    /// Its handle.
+    pub stream: u64,
+    /// Whose it is, where each thread has one under that handle.
+    pub thread: Option<ThreadId>,
+}
+
+/// Memory that was freed in the order of a stream.
+#[derive(Debug)]
+struct Parked<M> {
+    place: Range<u64>,
+    stream: StreamKey,
+    /// Tells when the stream has come to the free.
+    mark: Arc<M>,
+}
+
+/// The addresses of a pool; `M` tells when a stream has come to a free.
+///
+/// # Invariants
+///
+/// What is parked lies in a chunk and is not free there.
+#[derive(Debug)]
+pub struct Space<M> {
+    /// By first address.
+    chunks: BTreeMap<u64, RangeAllocator<u64>>,
+    /// In the order in which it was freed.
+    parked: Vec<Parked<M>>,
+}
+
+impl<M> Default for Space<M> {
+    fn default() -> Self {
+        Self { chunks: BTreeMap::new(), parked: Vec::new() }
+    }
+}
+
+impl<M> Space<M> {
+    /// Takes `bytes` bytes, a multiple of [`UNIT`], for work of `stream`: of what it has freed itself, or of what
+    /// anybody may have.
+    pub fn take(&mut self, bytes: u64, stream: StreamKey) -> Option<u64> {
+        let own = self.parked.iter().enumerate();
+        let fits = own.filter(|(_, parked)| parked.stream == stream && bytes <= length(&parked.place));
+        if let Some((index, _)) = fits.min_by_key(|(_, parked)| length(&parked.place)) {
+            let place = &mut self.parked[index].place;
+            let start = place.start;
+            place.start += bytes;
+            if place.is_empty() {
+                self.parked.remove(index);
+            }
+            return Some(start);
+        }
+        self.chunks.values_mut().find_map(|chunk| chunk.allocate_range(bytes).ok()).map(|place| place.start)
+    }
+
+    /// Gives back what [`Self::take`] gave: the stream may have it again at once, others once it has come to `mark`.
+    pub fn park(&mut self, place: Range<u64>, stream: StreamKey, mark: Arc<M>) {
+        self.parked.push(Parked { place, stream, mark });
+    }
+
+    /// Gives back what [`Self::take`] gave; nothing uses it any more.
+    pub fn free(&mut self, place: Range<u64>) {
+        if let Some((_, chunk)) = self.chunks.range_mut(..=place.start).next_back() {
+            chunk.free_range(place);
+        }
+    }
+
+    /// Whether anything is parked.
+    pub fn is_parked(&self) -> bool {
+        !self.parked.is_empty()
+    }
+
+    /// Frees what is parked as far as `reached` says so; whether that was anything. Of each stream it is asked in
+    /// order, and no further once it said no.
+    pub fn unpark(&mut self, mut reached: impl FnMut(&M) -> bool) -> bool {
+        let mut waiting: Vec<StreamKey> = Vec::new();
+        let (mut kept, mut any) = (Vec::new(), false);
+        let mut last: Option<(Arc<M>, bool)> = None;
+        for parked in std::mem::take(&mut self.parked) {
+            // Halves of what was one share their mark.
+            let known =
+                last.as_ref().filter(|(mark, _)| Arc::ptr_eq(mark, &parked.mark)).map(|(_, said)| *said);
+            let free = !waiting.contains(&parked.stream) && known.unwrap_or_else(|| reached(&parked.mark));
+            last = Some((parked.mark.clone(), free));
+            if free {
+                any = true;
+                self.free(parked.place);
+            } else {
+                waiting.push(parked.stream);
+                kept.push(parked);
+            }
+        }
+        self.parked = kept;
+        any
+    }
+
+    /// Takes `bytes` bytes that other streams have freed, once `hold_back` has made `stream` wait for one of them.
+    pub fn take_from_others(
+        &mut self,
+        bytes: u64,
+        stream: StreamKey,
+        hold_back: impl FnOnce(&M) -> bool,
+    ) -> Option<u64> {
+        let fits = self.parked.iter_mut().filter(|parked| bytes <= length(&parked.place));
+        let best = fits.min_by_key(|parked| length(&parked.place))?;
+        if !hold_back(&best.mark) {
+            return None;
+        }
+        best.stream = stream;
+        self.take(bytes, stream)
+    }
+
+    /// Adds free memory.
+    pub fn add_chunk(&mut self, chunk: Range<u64>) {
+        self.chunks.insert(chunk.start, RangeAllocator::new(chunk));
+    }
+
+    /// Removes the last chunk that is free as a whole.
+    pub fn remove_idle(&mut self) -> Option<u64> {
+        let (&start, _) = self.chunks.iter().rev().find(|(_, chunk)| chunk.is_empty())?;
+        self.chunks.remove(&start);
+        Some(start)
+    }
+}
+
+fn length(range: &Range<u64>) -> u64 {
+    range.end - range.start
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stream(stream: u64) -> StreamKey {
+        StreamKey { context: 1, stream, thread: None }
+    }
+
+    #[test]
+    fn a_stream_gets_back_what_it_freed_and_others_when_it_came_there() {
+        let mut space = Space::default();
+        assert_eq!(space.take(UNIT, stream(3)), None);
+        space.add_chunk(0x10000..0x10000 + 4 * UNIT);
+        let first = space.take(4 * UNIT, stream(3)).expect("all of it");
+        space.park(first..first + 4 * UNIT, stream(3), Arc::new(1));
+        assert_eq!(space.take(UNIT, stream(4)), None, "stream 3 may not be there yet");
+        assert_eq!(space.take(UNIT, stream(3)), Some(first));
+        assert!(!space.unpark(|_| false));
+        assert_eq!(space.take(UNIT, stream(4)), None);
+        assert!(space.unpark(|&mark| mark == 1) && !space.is_parked());
+        assert_eq!(space.take(3 * UNIT, stream(4)), Some(first + UNIT));
+    }
+
+    #[test]
+    fn frees_of_a_stream_are_looked_at_in_order() {
+        let mut space = Space::default();
+        space.add_chunk(0x10000..0x20000);
+        for mark in [1, 2, 3] {
+            let place = space.take(UNIT, stream(9)).expect("room");
+            space.park(place..place + UNIT, stream(mark % 2), Arc::new(mark));
+        }
+        let mut asked = Vec::new();
+        assert!(space.unpark(|&mark| {
+            asked.push(mark);
+            mark == 2
+        }));
+        assert_eq!(asked, [1, 2], "3 is of the stream of 1");
+        assert_eq!(space.take_from_others(2 * UNIT, stream(4), |_| true), None, "no piece is as long");
+        assert_eq!(space.take_from_others(UNIT, stream(4), |_| false), None);
+        assert_eq!(space.take_from_others(UNIT, stream(4), |&mark| mark == 1), Some(0x10000));
+    }
+
+    #[test]
+    fn chunks_go_when_nothing_is_in_them() {
+        let mut space = Space::default();
+        space.add_chunk(0x10000..0x20000);
+        space.add_chunk(0x30000..0x40000);
+        let held = space.take(UNIT, stream(3)).expect("room");
+        assert_eq!(space.remove_idle(), Some(0x30000));
+        assert_eq!(space.remove_idle(), None);
+        space.park(held..held + UNIT, stream(3), Arc::new(1));
+        assert_eq!(space.remove_idle(), None, "a stream may still use it");
+        assert!(space.unpark(|_| true));
+        assert_eq!(space.remove_idle(), Some(0x10000));
+    }
+}
