@@ -7,6 +7,7 @@ use super::context;
 use super::device::{self, CUdeviceptr};
 use super::ffi::Out;
 use super::graph;
+use super::pool_home;
 use super::result::{CUresult, CuResult};
 use crate::memory::RangeKind;
 
@@ -83,8 +84,11 @@ fn mem_get_info(free: Out<usize>, total: Out<usize>) -> CuResult<()> {
 }
 
 fn mem_get_address_range(base: Out<CUdeviceptr>, bytes: Out<usize>, ptr: CUdeviceptr) -> CuResult<()> {
-    context::current()?;
+    let current = context::current()?.device.ordinal;
     let (_, range) = device::range_of(ptr).ok_or(CUresult::CUDA_ERROR_NOT_FOUND)?;
+    if pool_home::pool_of(ptr).is_some_and(|pool| !pool.home.is_of_device() && !pool.is_reached_by(current)) {
+        return Err(CUresult::CUDA_ERROR_NOT_FOUND);
+    }
     base.set(range.base);
     bytes.set(range.bytes as usize);
     Ok(())

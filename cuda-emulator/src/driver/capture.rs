@@ -130,6 +130,11 @@ pub(super) fn begin(
     Ok(())
 }
 
+/// Whether a stream captures.
+pub(super) fn captures(stream: &Stream) -> bool {
+    lock(stream).is_some()
+}
+
 /// When the stream is capturing: makes work a node behind what the stream has captured so far.
 pub(super) fn add(stream: &Stream, work: impl FnOnce() -> CuResult<Work>) -> CuResult<bool> {
     if none_active() {

@@ -9,6 +9,7 @@ use super::capture;
 use super::context::{self, Context};
 use super::device;
 use super::graph::{CopyWork, Work};
+use super::pool_home;
 use super::result::{CUresult, CuResult};
 use super::stream::{self, CUstream};
 use crate::memory::RangeKind;
@@ -92,6 +93,11 @@ pub(super) enum Given {
 impl Side {
     /// A side without rows.
     pub(super) fn linear(address: u64, given: Given) -> CuResult<Side> {
+        let of_host =
+            || device::range_of(address).is_some_and(|(_, range)| range.kind == RangeKind::HostPooled);
+        if given == Given::Device && of_host() {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
         Side::new(address, given, 0, 0)
     }
 
@@ -301,6 +307,12 @@ impl Fill {
         }
         let side = Side::new(self.to, Given::Device, self.pitch, 0)?;
         side.check([width, rows, 1])?;
+        let ordinal = device::current_or_first()?.ordinal;
+        if pool_home::pool_of(self.to).is_some_and(|pool| {
+            pool.home.range_kind() == RangeKind::HostPooled && !pool.is_reached_by(ordinal)
+        }) {
+            return Err(invalid);
+        }
         Ok(Some(side.kind))
     }
 

@@ -11,6 +11,7 @@ use super::ffi;
 use super::handle::Handle;
 use super::model::{self, Model};
 use super::pool::Pool;
+use super::pool_home::Home;
 use super::result::{CUresult, CuResult};
 use super::shared_pool::PointerData;
 use crate::memory::{Memory, Range, RangeKind};
@@ -87,7 +88,7 @@ pub(super) fn range_of(ptr: u64) -> Option<(&'static Device, Range)> {
     let mut found =
         all().iter().filter_map(|device| device.memory.range_of(ptr).map(|range| (device, range)));
     let first = found.next()?;
-    // Managed memory of one device is a host range of the others.
+    // Managed memory of one device is a host range of the others, and so is memory from pools of the host.
     let owner = |(device, range): &(&Device, Range)| device.owner(range.base).is_some();
     if owner(&first) { Some(first) } else { Some(found.find(owner).unwrap_or(first)) }
 }
@@ -99,7 +100,7 @@ pub(super) fn reserved(ptr: u64) -> bool {
 
 impl Device {
     fn new(ordinal: CUdevice, model: Model) -> Result<Device, crate::memory::ReserveError> {
-        let pool = Arc::new(Pool::new(ordinal));
+        let pool = Arc::new(Pool::new(Home::of_device(ordinal)));
         Ok(Device {
             ordinal,
             memory: Memory::new(model.memory)?,
@@ -138,7 +139,7 @@ impl Device {
         }
         let owner = Owner { context, pool, id: ptr };
         self.allocations.lock().unwrap_or_else(PoisonError::into_inner).insert(ptr, owner);
-        if kind == RangeKind::Managed {
+        if kind.is_everywhere() {
             for other in all().iter().filter(|other| other.ordinal != self.ordinal) {
                 other.memory.add_host_range(ptr, bytes, RangeKind::Managed);
             }
@@ -198,7 +199,7 @@ impl Device {
                 return shared.free(self, ptr).map(|_| ());
             }
         }
-        if range.kind == RangeKind::Managed {
+        if range.kind.is_everywhere() {
             for other in all().iter().filter(|other| other.ordinal != self.ordinal) {
                 other.memory.remove_host_range(ptr);
             }

@@ -9,6 +9,7 @@ use super::capture;
 use super::context::{self, CUcontext};
 use super::device::{self, CUdeviceptr};
 use super::ffi::Out;
+use super::pool_home;
 use super::result::{CUresult, CuResult};
 use crate::memory::RangeKind;
 
@@ -167,7 +168,7 @@ fn mem_host_register(pointer: *mut c_void, bytes: usize, flags: u32) -> CuResult
     if bytes > MAX_REGISTERED && base.checked_add(bytes).is_some() {
         return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
     }
-    if find(pointer).is_ok_and(|pinned| pinned.allocated) {
+    if find(pointer).is_ok_and(|pinned| pinned.allocated) || pool_home::pool_of(pointer as u64).is_some() {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     populate(base, bytes, flags & REGISTER_READ_ONLY == 0)?;
@@ -186,6 +187,7 @@ fn mem_host_unregister(pointer: *mut c_void) -> CuResult<()> {
     }
     let pinned = take(pointer, false).ok_or_else(|| match find(pointer) {
         // Allocated, or inside a registered range.
+        Err(_) if pool_home::pool_of(pointer as u64).is_some() => CUresult::CUDA_ERROR_INVALID_VALUE,
         Ok(_) => CUresult::CUDA_ERROR_INVALID_VALUE,
         Err(_) => CUresult::CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED,
     })?;

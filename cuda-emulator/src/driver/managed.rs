@@ -9,6 +9,7 @@ use super::context;
 use super::device::{self, CUdevice, CUdeviceptr};
 use super::ffi::{In, Out};
 use super::pool::CUmemLocation;
+use super::pool_home;
 use super::result::{CUresult, CuResult};
 use super::stream::{self, CUstream};
 use crate::memory::RangeKind;
@@ -53,7 +54,11 @@ fn change(ptr: CUdeviceptr, change: impl FnOnce(&mut Advice)) -> CuResult<()> {
 fn advice(ptr: CUdeviceptr) -> CuResult<Advice> {
     let (base, id) = allocation(ptr)?;
     let known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    Ok(known.get(&base).filter(|advice| advice.id == id).cloned().unwrap_or_default())
+    let mut said = known.get(&base).filter(|advice| advice.id == id).cloned().unwrap_or_default();
+    if let Some(pool) = pool_home::pool_of(ptr) {
+        said.preferred = pool.home.preferred();
+    }
+    Ok(said)
 }
 
 /// How the older attributes name a location.
@@ -91,6 +96,10 @@ fn mem_advise_v2(ptr: CUdeviceptr, bytes: usize, advice: u32, location: CUmemLoc
     // SET_READ_MOSTLY and UNSET_READ_MOSTLY, UNSET_PREFERRED_LOCATION take no location.
     if !matches!(advice, 1 | 2 | 4) {
         check_location(location)?;
+    }
+    // Memory from a pool is where the pool has it.
+    if pool_home::pool_of(ptr).is_some() {
+        return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
     }
     change(ptr, |known| match advice {
         1 | 2 => known.read_mostly = advice == 1,
@@ -134,6 +143,9 @@ fn mem_prefetch_async(ptr: CUdeviceptr, bytes: usize, ordinal: CUdevice, stream:
 fn stream_attach_mem_async(stream: CUstream, ptr: CUdeviceptr, bytes: usize, flags: u32) -> CuResult<()> {
     stream::place_work(stream)?;
     check_managed(ptr, bytes.max(1))?;
+    if pool_home::pool_of(ptr).is_some() {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
     // CU_MEM_ATTACH_GLOBAL, HOST or SINGLE; access is never restricted.
     if matches!(flags, 1 | 2 | 4) { Ok(()) } else { Err(CUresult::CUDA_ERROR_INVALID_VALUE) }
 }

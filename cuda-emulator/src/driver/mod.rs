@@ -47,6 +47,7 @@ mod old_launch_api;
 mod output;
 mod pointer;
 mod pool;
+mod pool_home;
 mod proc_address;
 mod profiler;
 mod queue;

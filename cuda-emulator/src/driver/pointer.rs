@@ -9,6 +9,7 @@ use super::ffi::{In, Out};
 use super::handle::Handle;
 use super::host_memory;
 use super::ipc;
+use super::pool_home;
 use super::result::{CUresult, CuResult};
 use super::virtual_memory;
 use crate::memory::{Range, RangeKind};
@@ -30,14 +31,24 @@ struct Found {
 
 impl Found {
     fn new(ptr: u64) -> Option<Found> {
-        let (device, range) = device::range_of(ptr)?;
+        let (device, range) = device::range_of(ptr).filter(|(_, range)| !pool_home::is_freed(range.base))?;
         let mapped = if range.kind == RangeKind::Mapped { virtual_memory::device_of(ptr) } else { None };
         let device = mapped.unwrap_or(device);
         Some(Found { device, range, owner: device.owner(range.base) })
     }
 
     fn is_host(&self) -> bool {
-        matches!(self.range.kind, RangeKind::HostAllocated | RangeKind::HostRegistered)
+        matches!(
+            self.range.kind,
+            RangeKind::HostAllocated | RangeKind::HostRegistered | RangeKind::HostPooled
+        )
+    }
+
+    /// Whether the current device reaches it, as far as calls tell.
+    fn is_reached(&self) -> bool {
+        let pool = self.owner.as_ref().and_then(|owner| owner.pool.as_ref());
+        let ordinal = device::current_or_first().map_or(0, |device| device.ordinal);
+        self.range.kind != RangeKind::HostPooled || pool.is_none_or(|pool| pool.is_reached_by(ordinal))
     }
 
     fn context(&self) -> CUcontext {
@@ -61,7 +72,7 @@ fn store(data: *mut c_void, attribute: u32, ptr: u64, found: Option<&Found>) -> 
     match attribute {
         1 => wide.set(found.map_or(0, |found| found.context().0 as u64)), // CONTEXT
         2 => word.set(found.map_or(0, |_| if host { HOST } else { DEVICE })), // MEMORY_TYPE
-        3 => wide.set(if found.is_some() { ptr } else { 0 }),             // DEVICE_POINTER
+        3 => wide.set(found.filter(|found| found.is_reached()).map_or(0, |_| ptr)), // DEVICE_POINTER
         4 => wide.set(if found.is_none() || host || managed { ptr } else { 0 }), // HOST_POINTER
         6 => word.set(u32::from(found.is_some() && !host)),               // SYNC_MEMOPS
         7 => {
@@ -92,7 +103,7 @@ fn pointer_get_attribute(data: *mut c_void, attribute: u32, ptr: CUdeviceptr) ->
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     let found = Found::new(ptr).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    if attribute == 4 && found.range.kind == RangeKind::Device {
+    if attribute == 4 && found.range.kind == RangeKind::Device || attribute == 3 && !found.is_reached() {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     store(data, attribute, ptr, Some(&found))

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Memory pools: accounts of stream-ordered allocations. Memory itself always comes from the device.
+//! Memory pools: accounts of stream-ordered allocations. Memory itself always comes from the device, that of the host, too:
+//! the host reaches all of it.
 
 use std::collections::BTreeSet;
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::capture;
@@ -12,10 +13,10 @@ use super::device::{self, CUdevice, CUdeviceptr, device};
 use super::ffi::{In, Out};
 use super::graph;
 use super::handle::{Handle, Registry};
+use super::pool_home::{self, DEVICE as LOCATION_DEVICE, Home, PINNED};
 use super::result::{CUresult, CuResult};
 use super::shared_pool::{PointerData, SharedPool};
 use super::stream::{self, CUstream, Stream};
-use crate::memory::RangeKind;
 
 /// A pool's handle.
 pub type CUmemoryPool = Handle<Pool>;
@@ -25,9 +26,10 @@ const RESERVED_CURRENT: u32 = 5;
 const RESERVED_HIGH: u32 = 6;
 const USED_CURRENT: u32 = 7;
 const USED_HIGH: u32 = 8;
-/// CU_MEM_ALLOCATION_TYPE_PINNED, CU_MEM_LOCATION_TYPE_DEVICE
-const PINNED: u32 = 1;
-const LOCATION_DEVICE: u32 = 1;
+/// Pools of the host grow by multiples of this, and so are their greatest sizes.
+const CHUNK: u64 = 32 << 20;
+/// No process has more memory.
+const MAX_BYTES: u64 = 1 << 46;
 /// CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
 const BY_FILE: u32 = 1;
 /// CU_MEM_ACCESS_FLAGS_PROT_READ, CU_MEM_ACCESS_FLAGS_PROT_READWRITE
@@ -39,10 +41,12 @@ const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 /// Made by cuMemPoolCreate, and the default ones once they were asked for.
 static POOLS: Registry<Pool> = Registry::new();
 
-/// A memory pool of a device.
+/// A memory pool.
 pub struct Pool {
     handle: CUmemoryPool,
-    ordinal: CUdevice,
+    pub(super) home: Home,
+    /// Most bytes at once.
+    most: u64,
     used: AtomicU64,
     high: AtomicU64,
     threshold: AtomicU64,
@@ -51,8 +55,10 @@ pub struct Pool {
     default: bool,
     /// Where its memory comes from when it can be shared; else from the device.
     pub(super) shared: Option<SharedPool>,
-    /// Other devices that reach its memory.
+    /// Devices besides its own that reach its memory.
     peers: Mutex<BTreeSet<CUdevice>>,
+    /// Whether the host has access, as far as calls tell.
+    host: AtomicBool,
 }
 
 /// CUmemLocation
@@ -99,15 +105,36 @@ impl CUmemPoolProps {
         self.handle_types != 0
     }
 
+    /// What memory they ask for.
+    pub(super) fn home(&self) -> CuResult<Home> {
+        Home::new(self.alloc_type, self.location)
+    }
+
     /// The device that they name.
     pub(super) fn device_ordinal(&self) -> CuResult<CUdevice> {
-        if self.alloc_type != PINNED || self.location.kind != LOCATION_DEVICE {
-            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-        }
-        if self.handle_types & !BY_FILE != 0 {
+        let home = self.home().map_err(|_| INVALID)?;
+        if home.place != LOCATION_DEVICE || self.handle_types & !BY_FILE != 0 {
             return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
         }
-        Ok(device(self.location.id)?.ordinal)
+        Ok(home.id)
+    }
+
+    /// A pool of the host, or of managed memory.
+    fn of_host(&self, home: Home) -> CuResult<Pool> {
+        let most = (self.max_size as u64).checked_next_multiple_of(CHUNK);
+        let limited = home.is_managed() && (self.max_size != 0 || self.usage != 0);
+        if limited || self.is_shareable() && !home.is_of_node() {
+            return Err(INVALID);
+        }
+        if self.is_shareable() {
+            return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+        }
+        let most = match most {
+            None | Some(0) => u64::MAX,
+            Some(MAX_BYTES..) => return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY),
+            Some(most) => most,
+        };
+        Ok(Pool { default: false, most, ..Pool::new(home) })
     }
 }
 
@@ -122,11 +149,12 @@ pub struct CUmemAccessDesc {
 }
 
 impl Pool {
-    /// A device's default pool.
-    pub(super) fn new(ordinal: CUdevice) -> Pool {
+    /// The default pool of a home.
+    pub(super) fn new(home: Home) -> Pool {
         Pool {
             handle: Handle::mint(),
-            ordinal,
+            home,
+            most: u64::MAX,
             used: AtomicU64::new(0),
             high: AtomicU64::new(0),
             threshold: AtomicU64::new(0),
@@ -134,7 +162,14 @@ impl Pool {
             default: true,
             shared: None,
             peers: Mutex::default(),
+            host: AtomicBool::new(!home.is_of_device() && !home.is_managed()),
         }
+    }
+
+    /// Whether a device reaches its memory, as far as calls tell: of the host's it has to be given access.
+    pub(super) fn is_reached_by(&self, ordinal: CUdevice) -> bool {
+        let given = || self.peers.lock().unwrap_or_else(PoisonError::into_inner).contains(&ordinal);
+        self.home.is_managed() || self.home == Home::of_device(ordinal) || given()
     }
 
     /// Counts an allocation.
@@ -159,67 +194,59 @@ fn find(handle: CUmemoryPool) -> CuResult<Arc<Pool>> {
     POOLS.get(handle).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
 }
 
+/// The device of a call that names one.
+fn home_of(ordinal: CUdevice) -> CuResult<Home> {
+    device(ordinal).map(|device| Home::of_device(device.ordinal))
+}
+
 fn get_default_mem_pool(out: Out<CUmemoryPool>, ordinal: CUdevice) -> CuResult<()> {
     out.check()?;
-    out.set(device(ordinal)?.pool.publish());
+    out.set(pool_home::default_pool(home_of(ordinal)?)?.publish());
     Ok(())
 }
 
 fn get_mem_pool(out: Out<CUmemoryPool>, ordinal: CUdevice) -> CuResult<()> {
     out.check()?;
-    out.set(
-        device(ordinal)
-            .map_err(|_| INVALID)?
-            .current_pool
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .publish(),
-    );
+    out.set(pool_home::current_pool(home_of(ordinal).map_err(|_| INVALID)?)?.publish());
     Ok(())
 }
 
 fn set_mem_pool(ordinal: CUdevice, handle: CUmemoryPool) -> CuResult<()> {
-    let device = device(ordinal).map_err(|_| INVALID)?;
+    let own = home_of(ordinal).map_err(|_| INVALID)?;
     let pool = find(handle)?;
-    if pool.ordinal != ordinal {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-    }
-    *device.current_pool.lock().unwrap_or_else(PoisonError::into_inner) = pool;
-    Ok(())
-}
-
-/// The device of a location that has pools of this type: memory of the host has none here.
-fn device_of(location: In<CUmemLocation>, kind: u32) -> CuResult<CUdevice> {
-    const MANAGED: u32 = 2;
-    let location = location.get()?;
-    match (location.kind, kind) {
-        (LOCATION_DEVICE, PINNED) => Ok(location.id),
-        (0, _) => Err(INVALID),
-        (_, PINNED | MANAGED) => Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
-        _ => Err(INVALID),
-    }
+    // Of managed memory, it becomes the one that the device's managed memory is from.
+    let home = if pool.home.is_managed() { Home::managed_of_device(ordinal) } else { own };
+    pool_home::set_current_pool(home, pool)
 }
 
 fn get_default_pool_of(out: Out<CUmemoryPool>, location: In<CUmemLocation>, kind: u32) -> CuResult<()> {
     out.check()?;
-    get_default_mem_pool(out, device_of(location, kind)?)
+    out.set(pool_home::default_pool(Home::of_pools(kind, location.get()?)?)?.publish());
+    Ok(())
 }
 
 fn get_pool_of(out: Out<CUmemoryPool>, location: In<CUmemLocation>, kind: u32) -> CuResult<()> {
     out.check()?;
-    get_mem_pool(out, device_of(location, kind)?)
+    out.set(pool_home::current_pool(Home::of_pools(kind, location.get()?)?)?.publish());
+    Ok(())
 }
 
 fn set_pool_of(location: In<CUmemLocation>, kind: u32, pool: CUmemoryPool) -> CuResult<()> {
-    set_mem_pool(device_of(location, kind)?, pool)
+    pool_home::set_current_pool(Home::of_pools(kind, location.get()?)?, find(pool)?)
 }
 
 fn pool_create(out: Out<CUmemoryPool>, props: In<CUmemPoolProps>) -> CuResult<()> {
     out.check()?;
     let props = props.get()?;
+    let home = props.home()?;
+    if !home.is_of_device() {
+        capture::check_safe()?;
+        out.set(Arc::new(props.of_host(home)?).publish());
+        return Ok(());
+    }
     let ordinal = props.device_ordinal()?;
     let shared = if props.is_shareable() { Some(SharedPool::new()?) } else { None };
-    let pool = Pool { default: false, shared, ..Pool::new(ordinal) };
+    let pool = Pool { default: false, shared, ..Pool::new(Home::of_device(ordinal)) };
     out.set(Arc::new(pool).publish());
     Ok(())
 }
@@ -230,12 +257,7 @@ fn pool_destroy(handle: CUmemoryPool) -> CuResult<()> {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     POOLS.remove(handle);
-    let device = device(pool.ordinal)?;
-    let mut current = device.current_pool.lock().unwrap_or_else(PoisonError::into_inner);
-    if current.handle == handle {
-        *current = Arc::clone(&device.pool);
-    }
-    Ok(())
+    pool_home::forget(&pool)
 }
 
 fn pool_trim_to(handle: CUmemoryPool, _keep: usize) -> CuResult<()> {
@@ -285,31 +307,65 @@ fn pool_get_attribute(handle: CUmemoryPool, attribute: u32, value: *mut c_void) 
 
 fn pool_set_access(handle: CUmemoryPool, access: In<CUmemAccessDesc>, count: usize) -> CuResult<()> {
     let pool = find(handle)?;
-    let own = device(pool.ordinal)?;
-    for index in 0..count {
+    if !pool.home.is_of_device() && count == 0 {
+        return Err(INVALID);
+    }
+    (0..count).try_for_each(|index| {
         let access = access.at(index)?;
-        if access.location.kind == LOCATION_DEVICE && access.flags == READ {
-            return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
-        }
-        if access.location.kind != LOCATION_DEVICE || !matches!(access.flags, 0 | READ_WRITE) {
-            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-        }
-        let other = device(access.location.id)?;
-        if other.ordinal == own.ordinal {
-            // The device itself always has access.
-            if access.flags == 0 {
-                return Err(CUresult::CUDA_ERROR_INVALID_DEVICE);
-            }
-            continue;
-        }
+        if pool.home.is_of_device() { set_peer_access(&pool, access) } else { set_access(&pool, access) }
+    })
+}
+
+/// Access to memory of a device.
+fn set_peer_access(pool: &Pool, access: CUmemAccessDesc) -> CuResult<()> {
+    let own = device(pool.home.id)?;
+    if access.location.kind == LOCATION_DEVICE && access.flags == READ {
+        return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+    }
+    if access.location.kind != LOCATION_DEVICE || !matches!(access.flags, 0 | READ_WRITE) {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let other = device(access.location.id)?;
+    if other.ordinal == own.ordinal {
+        // The device itself always has access.
+        return if access.flags == 0 { Err(CUresult::CUDA_ERROR_INVALID_DEVICE) } else { Ok(()) };
+    }
+    let mut peers = pool.peers.lock().unwrap_or_else(PoisonError::into_inner);
+    // All memory of the device becomes reachable, not the pool's alone.
+    if access.flags == READ_WRITE && peers.insert(other.ordinal) {
+        other.memory.add_peer(&own.memory);
+    } else if access.flags == 0 && peers.remove(&other.ordinal) {
+        context::wait_all_idle();
+        other.memory.remove_peer(&own.memory);
+    }
+    Ok(())
+}
+
+/// Access to memory of the host, and to managed memory: kept, since all reach it.
+fn set_access(pool: &Pool, access: CUmemAccessDesc) -> CuResult<()> {
+    let CUmemAccessDesc { location, flags } = access;
+    if flags == READ {
+        return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+    }
+    let of_device = location.kind == LOCATION_DEVICE;
+    if of_device {
+        device(location.id)?;
+    }
+    if !of_device && !pool_home::is_host(location) || !matches!(flags, 0 | READ_WRITE) {
+        return Err(INVALID);
+    }
+    if of_device {
         let mut peers = pool.peers.lock().unwrap_or_else(PoisonError::into_inner);
-        // All memory of the device becomes reachable, not the pool's alone.
-        if access.flags == READ_WRITE && peers.insert(other.ordinal) {
-            other.memory.add_peer(&own.memory);
-        } else if access.flags == 0 && peers.remove(&other.ordinal) {
-            context::wait_all_idle();
-            other.memory.remove_peer(&own.memory);
-        }
+        if flags == 0 {
+            peers.remove(&location.id)
+        } else {
+            peers.insert(location.id)
+        };
+    } else if flags == 0 && !pool.home.is_managed() {
+        // Memory of the host is the host's.
+        return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+    } else {
+        pool.host.store(flags == READ_WRITE, Ordering::Relaxed);
     }
     Ok(())
 }
@@ -318,12 +374,16 @@ fn pool_get_access(flags: Out<u32>, handle: CUmemoryPool, location: In<CUmemLoca
     flags.check()?;
     let pool = find(handle)?;
     let location = location.get()?;
+    if pool_home::is_host(location) {
+        flags.set(if pool.host.load(Ordering::Relaxed) { READ_WRITE } else { 0 });
+        return Ok(());
+    }
     if location.kind != LOCATION_DEVICE {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    let ordinal = device(location.id)?.ordinal;
-    let peer = pool.peers.lock().unwrap_or_else(PoisonError::into_inner).contains(&ordinal);
-    flags.set(if ordinal == pool.ordinal || peer { READ_WRITE } else { 0 });
+    let ordinal = device(location.id).map_err(|_| INVALID)?.ordinal;
+    let given = pool.peers.lock().unwrap_or_else(PoisonError::into_inner).contains(&ordinal);
+    flags.set(if given || pool.home == Home::of_device(ordinal) { READ_WRITE } else { 0 });
     Ok(())
 }
 
@@ -334,8 +394,14 @@ fn allocate_from(context: &Context, pool: Arc<Pool>, bytes: usize) -> CuResult<C
     if pool.shared.is_some() {
         return context.device.allocate_shared(context.handle, bytes as u64, &pool);
     }
+    let left = pool.most.saturating_sub(pool.used.load(Ordering::Relaxed));
+    if bytes as u64 > left {
+        return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
+    }
+    // Memory of the host outlives contexts.
+    let owner = if pool.home.is_of_device() { context.handle } else { Handle::NULL };
     // At once: work that uses it is behind this call in the stream, and freed memory is free only when the stream got there.
-    context.device.allocate(context.handle, bytes as u64, RangeKind::Device, Some(pool))
+    context.device.allocate(owner, bytes as u64, pool.home.range_kind(), Some(pool))
 }
 
 /// In a capturing stream: an allocation node, whose address is known at once.
@@ -371,8 +437,13 @@ fn mem_alloc_from_pool_async(
     out.check()?;
     let (context, stream) = stream::place_work(stream)?;
     let pool = find(pool)?;
-    if pool.ordinal != context.device.ordinal {
+    if pool.home.is_of_device() && pool.home.id != context.device.ordinal {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    if capture::captures(&stream) {
+        pool.home.check_captured()?;
+    } else if !pool.home.is_of_device() {
+        capture::check_safe()?;
     }
     if let Some(ptr) = capture_allocation(&context, &stream, bytes)? {
         out.set(ptr);
@@ -387,15 +458,30 @@ fn mem_free_async(ptr: CUdeviceptr, stream: CUstream) -> CuResult<()> {
     if ptr == 0 {
         return Ok(());
     }
-    if capture::add(&stream, || graph::free_of(ptr))? {
+    let host = pool_home::pool_of(ptr).is_some_and(|pool| !pool.home.is_of_device());
+    if host {
+        // Graphs cannot free it.
+        if capture::captures(&stream) {
+            return Err(INVALID);
+        }
+        capture::check_safe()?;
+    } else if capture::add(&stream, || graph::free_of(ptr))? {
         return Ok(());
     }
     if graph::free_outside(ptr) {
         return Ok(());
     }
     let found = device::all().iter().find_map(|device| Some((device, device.disown(ptr)?)));
-    let (device, owner) = found.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    context.submit(&stream, Vec::new(), move |_, _| device.release(ptr, &owner));
+    let (device, mut owner) = found.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    if host && let (Some(pool), Some(range)) = (owner.pool.take(), device.memory.range_of(ptr)) {
+        // Later allocations of the stream may take its place already, and the program has it no more.
+        pool.remove(range.bytes);
+        pool_home::set_freed(ptr, true);
+    }
+    context.submit(&stream, Vec::new(), move |_, _| {
+        pool_home::set_freed(ptr, false);
+        device.release(ptr, &owner)
+    });
     Ok(())
 }
 
@@ -418,7 +504,7 @@ fn import_pool(out: Out<CUmemoryPool>, file: *mut c_void, kind: u32, flags: u64)
     }
     let shared = Some(SharedPool::import(file as i32)?);
     let ordinal = device::current_or_first()?.ordinal;
-    out.set(Arc::new(Pool { default: false, shared, ..Pool::new(ordinal) }).publish());
+    out.set(Arc::new(Pool { default: false, shared, ..Pool::new(Home::of_device(ordinal)) }).publish());
     Ok(())
 }
 
@@ -435,7 +521,7 @@ fn import_pointer(out: Out<CUdeviceptr>, handle: CUmemoryPool, data: In<PointerD
     out.check()?;
     let pool = find(handle)?;
     let context = context::current()?;
-    out.set(device(pool.ordinal)?.import_shared(context.handle, data.get()?, &pool)?);
+    out.set(device(pool.home.id)?.import_shared(context.handle, data.get()?, &pool)?);
     Ok(())
 }
 

@@ -9,6 +9,7 @@ use super::context;
 use super::device::{self, CUdeviceptr, device};
 use super::ffi::{In, Out};
 use super::pool::{CUmemAccessDesc, CUmemLocation};
+use super::pool_home;
 use super::result::{CUresult, CuResult};
 use super::virtual_memory::{self, AllocationProp, CUmemGenericAllocationHandle, GRANULARITY};
 use crate::memory::RangeKind;
@@ -101,6 +102,12 @@ fn get_access(flags: Out<u64>, location: In<CUmemLocation>, ptr: CUdeviceptr) ->
     let location = location.get()?;
     if ptr == 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let mapping = device::range_of(ptr).is_some_and(|(_, range)| range.kind == RangeKind::Mapped);
+    if pool_home::is_host(location) && mapping {
+        // The host is not promised to reach a device's memory.
+        flags.set(0);
+        return Ok(());
     }
     if location.kind != 1 {
         return Err(CUresult::CUDA_ERROR_INVALID_DEVICE);

@@ -170,7 +170,7 @@ impl Memory {
 
     /// Frees an allocation by the address that [`Self::allocate`] gave; false when there is none.
     pub fn free(&self, base: u64) -> bool {
-        self.release(base, |kind| matches!(kind, RangeKind::Device | RangeKind::Managed))
+        self.release(base, |kind| kind == RangeKind::Device || kind.is_everywhere())
     }
 
     fn release(&self, base: u64, accepts: impl Fn(RangeKind) -> bool) -> bool {

@@ -12,6 +12,8 @@ pub enum RangeKind {
     Heap,
     /// cuMemAllocManaged and managed variables.
     Managed,
+    /// From a pool of the host.
+    HostPooled,
     /// cuMemHostAlloc.
     HostAllocated,
     /// cuMemHostRegister.
@@ -20,6 +22,13 @@ pub enum RangeKind {
     Mapped,
     /// A CUDA array: no address of the program's.
     Array,
+}
+
+impl RangeKind {
+    /// Whether it is allocated on one device and valid on all.
+    pub fn is_everywhere(self) -> bool {
+        matches!(self, RangeKind::Managed | RangeKind::HostPooled)
+    }
 }
 
 /// A valid range of addresses.
