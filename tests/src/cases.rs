@@ -194,6 +194,7 @@ pub const CASES: &[Case] = &[
     Case::new("textures"),
     Case::new("texture_references"),
     Case::new("pools"),
+    Case::new("host_pools"),
     Case::new("virtual_memory"),
     Case::new("linker"),
     Case::new("error_semantics"),

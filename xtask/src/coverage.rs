@@ -68,6 +68,8 @@ const WHY: &str = "\n\
       NVIDIA's library takes memory of `cuMemExportToShareableHandle` there is not documented; between processes of a\n  \
       guest `cuMemImportFromShareableHandle` takes it.\n\
     - `cuMemGetHandleForAddressRange`: for other devices of the host.\n\
+    - `cuMemCreate` has no memory of the host, and pools of its NUMA nodes (`cuMemPoolCreate`) have no handles for other\n  \
+      processes: `CUDA_ERROR_NOT_SUPPORTED`.\n\
     - `cuMemMapArrayAsync`: there are no sparse arrays.\n\
     - OpenGL, EGL, VDPAU and graphics resources: there is no graphics.\n";
 
