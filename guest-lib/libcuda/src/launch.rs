@@ -9,7 +9,7 @@ use virtio_cuda_client::{CudaError, calls};
 
 use crate::entry::Api;
 use crate::entry_points;
-use crate::ffi::{HostPtr, In};
+use crate::ffi::{HostPtr, In, Out};
 use crate::function_table::Parameters;
 use crate::graph::wire::put;
 use crate::post::ProvenShapes;
@@ -33,7 +33,7 @@ pub struct LaunchConfig {
     block: [u32; 3],
     shared_bytes: u32,
     stream: u64,
-    attributes: In<LaunchAttribute>,
+    attributes: HostPtr,
     attribute_count: u32,
 }
 const _: () = assert!(size_of::<LaunchConfig>() == 56);
@@ -56,8 +56,29 @@ const ATTRIBUTE_PRIORITY: u32 = 8;
 /// Those that name an event.
 const ATTRIBUTE_PROGRAMMATIC_EVENT: u32 = 7;
 const ATTRIBUTE_LAUNCH_COMPLETION_EVENT: u32 = 12;
+/// The one that answers something.
+pub const ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE: u32 = 13;
+/// Where in its value the `CUgraphDeviceNode` is.
+pub const DEVICE_NODE_OFFSET: usize = 8;
+/// Where in a [`LaunchAttribute`] the value is.
+const VALUE_OFFSET: usize = 8;
 
 impl LaunchConfig {
+    fn attribute(&self, index: usize) -> Result<LaunchAttribute, CudaError> {
+        self.attributes.as_in().at(index)
+    }
+
+    /// Where the program gets the `CUgraphDeviceNode` of its launch, if it wants to change it in device code.
+    fn device_node(&self) -> Result<Option<Out<u64>>, CudaError> {
+        for index in 0..self.attribute_count as usize {
+            if self.attribute(index)?.id == ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE {
+                let start = index * size_of::<LaunchAttribute>() + VALUE_OFFSET;
+                return Ok(Some(self.attributes.offset(start + DEVICE_NODE_OFFSET).as_out()));
+            }
+        }
+        Ok(None)
+    }
+
     /// The shape that crosses, and the attributes beside it: how many, and as they cross.
     pub fn shape(&self, api: Api) -> Result<(LaunchShape, u32, Vec<u8>), CudaError> {
         let mut shape = LaunchShape {
@@ -68,7 +89,7 @@ impl LaunchConfig {
         };
         let (mut count, mut bytes) = (0, Vec::new());
         for index in 0..self.attribute_count as usize {
-            let LaunchAttribute { id, value, .. } = self.attributes.at(index)?;
+            let LaunchAttribute { id, value, .. } = self.attribute(index)?;
             match id {
                 ATTRIBUTE_IGNORE => {}
                 ATTRIBUTE_COOPERATIVE if value[0] != 0 => shape.flags |= LAUNCH_COOPERATIVE,
@@ -165,11 +186,16 @@ fn launch_with_attributes(
     shape: LaunchShape,
     (count, mut bytes): (u32, Vec<u8>),
     (values, extra): (In<HostPtr>, In<usize>),
+    device_node: Option<Out<u64>>,
 ) -> Result<(), CudaError> {
     append_parameters(api, function, values, extra, &mut bytes)?;
     api.before_work()?;
     let mut call = api.in_context()?.input(UserMemory::of(&bytes));
-    calls::cuLaunchKernelEx(&mut call, FunctionId(function), api.stream(stream), shape, count)?;
+    let (function, stream) = (FunctionId(function), api.stream(stream));
+    match device_node {
+        None => calls::cuLaunchKernelEx(&mut call, function, stream, shape, count)?,
+        Some(out) => out.set(calls::launch_updatable(&mut call, function, stream, shape, count)?)?,
+    }
     api.work_queued();
     Ok(())
 }
@@ -236,7 +262,8 @@ entry_points! {
         api.driver.functions.get(f)?;
         let (shape, count, attributes) = config.shape(api)?;
         if count > 0 {
-            return launch_with_attributes(api, f, config.stream, shape, (count, attributes), (kernelParams, extra));
+            let (attributes, node) = ((count, attributes), config.device_node()?);
+            return launch_with_attributes(api, f, config.stream, shape, attributes, (kernelParams, extra), node);
         }
         launch(api, f, config.stream, shape, (kernelParams, Some(extra)))
     }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR BSD-3-Clause
 
 //! Names of objects that live in the worker. The guest mints them (so that creation needs no answer) and
-//! the worker looks them up in its session's table: no host pointer ever crosses.
+//! the worker looks them up in its session's table: no host pointer ever crosses, but for the handles of executable
+//! graphs that device code launches, which are looked up, too.
 
 use super::value::{Malformed, Overflow, Reader, Wire, Writer};
 

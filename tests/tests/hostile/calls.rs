@@ -260,6 +260,17 @@ fn forged_handles(target: &mut Target) -> Result<()> {
         )?;
         session.expect(&in_context(Opcode::function_layout, &[forged]).wants(64), &[INVALID_HANDLE])?;
         session.expect(&in_context(Opcode::cuEventElapsedTime_v2, &[forged, forged]), &[INVALID_HANDLE])?;
+        // Handles of executable graphs can be the driver's own addresses: these are none that it gave.
+        for opcode in [Opcode::cuGraphLaunch, Opcode::cuGraphUpload] {
+            session.expect(&in_context(opcode, &[forged, 0]), &[INVALID_VALUE])?;
+        }
+        for opcode in [Opcode::cuGraphExecGetFlags, Opcode::cuGraphExecDestroy] {
+            session.expect(&in_context(opcode, &[forged]), &[INVALID_VALUE])?;
+        }
+        let instantiate =
+            [&forged.to_le_bytes()[..], &4u64.to_le_bytes(), &0u64.to_le_bytes(), &[1, 0, 0, 0]].concat();
+        let instantiate = CallParts::new(Opcode::graph_instantiate_for_device, &instantiate).context(CONTEXT);
+        session.expect(&instantiate, &[INVALID_VALUE])?;
         let shape = [1u32, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0];
         let shape: Vec<u8> = shape.iter().flat_map(|word| word.to_le_bytes()).collect();
         let launch = [&forged.to_le_bytes()[..], &0u64.to_le_bytes(), &shape].concat();

@@ -68,7 +68,11 @@ pub fn may_print(opcode: Opcode) -> bool {
         O::cuCtxSynchronize | O::cuStreamSynchronize | O::cuEventSynchronize => true,
         O::cuStreamQuery | O::cuEventQuery | O::cuStreamWaitEvent | O::cuEventRecordWithFlags => true,
         O::cuCtxDestroy_v2 | O::cuDevicePrimaryCtxRelease_v2 | O::cuDevicePrimaryCtxReset_v2 => true,
-        O::cuMemAlloc_v2 | O::cuMemFree_v2 | O::cuLaunchKernel | O::cuLaunchKernelEx => true,
+        O::cuMemAlloc_v2
+        | O::cuMemFree_v2
+        | O::cuLaunchKernel
+        | O::cuLaunchKernelEx
+        | O::launch_updatable => true,
         O::cuGraphLaunch => true,
         O::cuModuleLoadData | O::cuModuleUnload | O::cuLibraryLoadData | O::cuLibraryUnload => true,
         O::module_load_known | O::library_load_known => true,

@@ -501,13 +501,13 @@ impl Driver {
     }
 
     /// Launches `function` with the parameter block `params`, laid out as the kernel wants it, and with
-    /// attributes beside those of `shape`.
+    /// attributes beside those of `shape`, into which the driver writes what it answers.
     pub fn launch(
         &self,
         function: CUfunction,
         stream: CUstream,
         shape: &LaunchShape,
-        more: &[(u32, AttributeValue)],
+        more: &mut [(u32, AttributeValue)],
         params: &mut [u8],
     ) -> CuResult<()> {
         /// `CU_LAUNCH_PARAM_END`, `_BUFFER_POINTER`, `_BUFFER_SIZE`.
@@ -543,7 +543,12 @@ impl Driver {
         // what it needs of them.
         unsafe {
             self.cuLaunchKernelEx(&raw const config, function, std::ptr::null_mut(), extra.as_mut_ptr())
+        }?;
+        let own = attributes.len() - more.len();
+        for ((_, value), attribute) in more.iter_mut().zip(&attributes[own..]) {
+            *value = attribute.value();
         }
+        Ok(())
     }
 }
 

@@ -213,6 +213,26 @@ impl Graphs {
         tables.execs.insert(id.0, Exec { raw: raw as usize, leases });
     }
 
+    /// Names an executable graph that device code launches as the driver does: the program gives that value to kernels.
+    ///
+    /// Such names are never the guest's: those lie below.
+    ///
+    /// Errors: `CUDA_ERROR_NOT_SUPPORTED` for a handle that the guest could have minted, `CUDA_ERROR_OUT_OF_MEMORY` for
+    /// too many.
+    pub fn add_device_exec(&self, raw: CUgraphExec, graph: GraphId) -> CuResult<GraphExecId> {
+        let name = raw as u64;
+        let mut tables = self.tables();
+        if name < FIRST_WORKER_HANDLE || tables.execs.contains_key(&name) {
+            return Err(CudaError::NOT_SUPPORTED);
+        }
+        if tables.execs.len() >= MAX_OBJECTS {
+            return Err(CudaError::OUT_OF_MEMORY);
+        }
+        let leases = tables.graphs.get(&graph.0).map(|graph| graph.leases.clone()).unwrap_or_default();
+        tables.execs.insert(name, Exec { raw: raw as usize, leases });
+        Ok(GraphExecId(name))
+    }
+
     /// Has a graph own memory that a node of it allocates.
     pub fn add_lease(&self, id: GraphId, lease: Lease) {
         if let Some(graph) = self.tables().graphs.get_mut(&id.0) {
@@ -360,6 +380,23 @@ mod tests {
         let (_, leases) = graphs.remove_graph(graph).unwrap();
         assert_eq!(leases.len(), 1);
         assert!(graphs.graph(inner).is_err() && graphs.node(leaf).is_err() && graphs.node(node).is_err());
+    }
+
+    #[test]
+    fn graphs_for_the_device_keep_the_name_of_the_driver() {
+        let graphs = Graphs::default();
+        let graph = graphs.name_graph(raw(8), None);
+        let address = 0x7fff_0000_1230_usize;
+        let exec = graphs.add_device_exec(raw(address), graph).unwrap();
+        assert_eq!((exec.0, graphs.exec(exec)), (address as u64, Ok(raw(address))));
+        assert!(graphs.check_exec_name(exec).is_err(), "no name for the guest to mint");
+        assert!(
+            graphs.add_device_exec(raw(FIRST_HANDLE as usize), graph).is_err(),
+            "a name that the guest may mint"
+        );
+        graphs.remove_exec(exec).unwrap();
+        assert!(graphs.exec(exec).is_err());
+        graphs.add_device_exec(raw(address), graph).expect("the driver may use an address again");
     }
 
     #[test]

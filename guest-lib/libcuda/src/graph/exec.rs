@@ -10,9 +10,12 @@ use crate::driver::mint;
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{HostPtr, In, Out};
+use crate::launch::{ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE, DEVICE_NODE_OFFSET};
 
 /// `CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD`.
 const UPLOAD: u64 = 2;
+/// `CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH`.
+const DEVICE_LAUNCH: u64 = 4;
 
 /// `CUDA_GRAPH_INSTANTIATE_PARAMS`.
 #[derive(Clone, Copy, Debug)]
@@ -42,6 +45,9 @@ fn instantiate(
     upload: StreamId,
 ) -> Result<(Result<(), CudaError>, i32, u64), CudaError> {
     out.check()?;
+    if flags & DEVICE_LAUNCH != 0 {
+        return for_device(api, out, graph, flags, (upload, true));
+    }
     let exec = mint();
     let mut call = api.in_context()?;
     let (status, result, node) =
@@ -50,8 +56,28 @@ fn instantiate(
     Ok((outcome, result, node.0))
 }
 
+/// As [`instantiate`] for a graph that kernels launch, too. They get its handle as a parameter or from memory, where nobody
+/// could put another in its place: so it is the driver's own.
+fn for_device(
+    api: Api,
+    out: Out<u64>,
+    graph: u64,
+    flags: u64,
+    (upload, with_params): (StreamId, bool),
+) -> Result<(Result<(), CudaError>, i32, u64), CudaError> {
+    let mut call = api.in_context()?;
+    let made =
+        calls::graph_instantiate_for_device(&mut call, GraphId(graph), flags, upload, with_params.into());
+    let (exec, status, result, node) = made?;
+    let outcome = CudaError::check(status).and_then(|()| out.set(exec.0));
+    Ok((outcome, result, node.0))
+}
+
 fn with_flags(api: Api, out: Out<u64>, graph: u64, flags: u64) -> Result<(), CudaError> {
     out.check()?;
+    if flags & DEVICE_LAUNCH != 0 {
+        return for_device(api, out, graph, flags, (StreamId(0), false))?.0;
+    }
     let exec = mint();
     let mut call = api.in_context()?;
     calls::cuGraphInstantiateWithFlags(&mut call, GraphExecId(exec), GraphId(graph), flags)?;
@@ -168,9 +194,16 @@ entry_points! {
         value_out.set(calls::cuGraphKernelNodeGetAttribute(&mut api.call(), GraphNodeId(hNode), attr)?)
     }
 
-    /// Sets an attribute of a kernel node.
-    call cuGraphKernelNodeSetAttribute(api, hNode: u64, attr: i32, value: In<[u8; 64]>) {
-        calls::cuGraphKernelNodeSetAttribute(&mut api.call(), GraphNodeId(hNode), attr, value.get()?)
+    /// Sets an attribute of a kernel node. As from NVIDIA's library, the one that answers something does so in `value`.
+    call cuGraphKernelNodeSetAttribute(api, hNode: u64, attr: i32, value: HostPtr) {
+        let node = GraphNodeId(hNode);
+        calls::cuGraphKernelNodeSetAttribute(&mut api.call(), node, attr, value.as_in().get()?)?;
+        if attr as u32 == ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE {
+            let now = calls::cuGraphKernelNodeGetAttribute(&mut api.call(), node, attr)?;
+            let device_node: [u8; 8] = std::array::from_fn(|byte| now[DEVICE_NODE_OFFSET + byte]);
+            value.offset(DEVICE_NODE_OFFSET).as_out().set(device_node)?;
+        }
+        Ok(())
     }
 
     /// Copies all attributes of a kernel node.

@@ -10,8 +10,7 @@
 //!   Inside of a child graph its node is shown as what it is.
 //! - Such a copy cannot take the place of another in an executable graph (`CUDA_ERROR_NOT_SUPPORTED`); in a
 //!   graph it can.
-//! - Not there: nodes of external semaphores and of batched memory operations, kernel nodes that device code
-//!   updates, allocations that other devices may access.
+//! - Not there: nodes of external semaphores, allocations that other devices may access.
 //! - `cuGraphDebugDotPrint` shows nodes and edges without their details.
 
 pub mod copy_params;

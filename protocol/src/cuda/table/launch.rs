@@ -13,6 +13,9 @@ macro_rules! launch_calls {
             /// Bulk in: `attributes` times [`LaunchAttribute`], then the packed parameter block. For launches with
             /// attributes that [`LaunchShape`] does not have.
             0x0502 custom cuLaunchKernelEx(function: FunctionId, stream: StreamId, shape: LaunchShape, attributes: u32) -> ();
+            /// As `cuLaunchKernelEx`, for a captured launch that becomes a node that device code can change: `node` is the
+            /// `CUgraphDeviceNode`, which means something on the device only; 0 for none.
+            0x0503 custom launch_updatable(function: FunctionId, stream: StreamId, shape: LaunchShape, attributes: u32) -> (node: u64);
         } }
     };
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Executable graphs, attributes of kernel nodes, memory of graphs, user objects.
 
+use std::ptr::null_mut;
+
 use virtio_cuda_protocol::cuda::{CallbackId, GraphExecId, GraphId, GraphNodeId, StreamId, UserObjectId};
 
 use super::graph::end_leases;
@@ -8,8 +10,11 @@ use super::stream::{attribute_for_driver, attribute_for_guest};
 use crate::worker::call::CallContext;
 use crate::worker::callbacks::destroy_user_object;
 use crate::worker::exec_callbacks;
-use crate::worker::gpu::{AttributeValue, CuResult, CudaError};
+use crate::worker::gpu::{AttributeValue, CUgraphNode, CuResult, CudaError};
 use crate::worker::objects::{Entry, Kind};
+
+/// `CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH`.
+const DEVICE_LAUNCH: u64 = 4;
 
 /// Makes a graph executable.
 pub fn cuGraphInstantiateWithParams(
@@ -42,6 +47,52 @@ pub fn cuGraphInstantiateWithFlags(
     let (raw,) = cx.gpu().cuGraphInstantiateWithFlags(graphs.graph(graph)?, flags)?;
     graphs.add_exec(exec, raw, graph);
     Ok(())
+}
+
+/// Makes a graph executable that device code launches, too.
+pub fn graph_instantiate_for_device(
+    cx: &mut CallContext<'_>,
+    graph: GraphId,
+    flags: u64,
+    upload: StreamId,
+    with_params: u32,
+) -> CuResult<(GraphExecId, i32, i32, GraphNodeId)> {
+    if flags & DEVICE_LAUNCH == 0 {
+        return Err(CudaError::INVALID_VALUE);
+    }
+    let graphs = &cx.session.graphs;
+    let made = if with_params != 0 {
+        cx.gpu().instantiate(graphs.graph(graph)?, flags, cx.resolve(upload)?)
+    } else {
+        let made = cx.gpu().cuGraphInstantiateWithFlags(graphs.graph(graph)?, flags);
+        made.map(|(raw,)| raw).map_err(|error| (error, 0, null_mut()))
+    };
+    match made {
+        Ok(raw) => match graphs.add_device_exec(raw, graph) {
+            Ok(exec) => Ok((exec, 0, 0, GraphNodeId(0))),
+            Err(error) => {
+                cx.gpu().cuGraphExecDestroy(raw)?;
+                Err(error)
+            }
+        },
+        Err((error, result, node)) => {
+            let node = shown(cx, graph, node);
+            Ok((GraphExecId(0), error.0, result, graphs.name_node(node, graph)))
+        }
+    }
+}
+
+/// The node that the guest knows for one that the driver names: some copies are graphs of several nodes there.
+fn shown(cx: &CallContext<'_>, graph: GraphId, node: CUgraphNode) -> CUgraphNode {
+    let holds = |outer: CUgraphNode| {
+        let inner = cx
+            .gpu()
+            .cuGraphChildGraphNodeGetGraph(outer)
+            .and_then(|(inner,)| cx.gpu().graph_nodes(inner, false));
+        inner.is_ok_and(|nodes| nodes.contains(&node))
+    };
+    let copies = cx.session.graphs.disguised_in(graph);
+    copies.into_iter().map(|(outer, _)| outer).find(|outer| holds(*outer)).unwrap_or(node)
 }
 
 /// Destroys an executable graph.

@@ -7,7 +7,7 @@ use virtio_cuda_protocol::cuda::{
 };
 
 use super::graph::take;
-use super::stream::attribute_for_driver;
+use super::stream::{DEVICE_UPDATABLE_KERNEL_NODE, attribute_for_driver};
 use crate::worker::call::CallContext;
 use crate::worker::gpu::{AttributeValue, CuResult, CudaError};
 
@@ -29,7 +29,7 @@ pub fn cuLaunchKernel(
         return Err(CudaError::INVALID_VALUE);
     }
     let mut params = cx.bulk_in.contents().into_owned();
-    cx.gpu().launch(function, stream, &shape, &[], &mut params)
+    cx.gpu().launch(function, stream, &shape, &mut [], &mut params)
 }
 
 /// Launches a kernel with attributes.
@@ -41,8 +41,24 @@ pub fn cuLaunchKernelEx(
     attributes: u32,
 ) -> CuResult<()> {
     let (function, stream) = (cx.resolve(function)?, cx.resolve(stream)?);
-    let (more, mut params) = with_attributes(cx, &shape, attributes)?;
-    cx.gpu().launch(function, stream, &shape, &more, &mut params)
+    let (mut more, mut params) = with_attributes(cx, &shape, attributes)?;
+    cx.gpu().launch(function, stream, &shape, &mut more, &mut params)
+}
+
+/// Launches a kernel into a capture, as a node that device code can change.
+pub fn launch_updatable(
+    cx: &mut CallContext<'_>,
+    function: FunctionId,
+    stream: StreamId,
+    shape: LaunchShape,
+    attributes: u32,
+) -> CuResult<(u64,)> {
+    let (function, stream) = (cx.resolve(function)?, cx.resolve(stream)?);
+    let (mut more, mut params) = with_attributes(cx, &shape, attributes)?;
+    cx.gpu().launch(function, stream, &shape, &mut more, &mut params)?;
+    let node = more.iter().find(|(id, _)| *id as i32 == DEVICE_UPDATABLE_KERNEL_NODE);
+    let node = node.and_then(|(_, value)| value.get(8..16)?.try_into().ok());
+    Ok((node.map_or(0, u64::from_ne_bytes),))
 }
 
 /// Takes attributes of a launch, and what follows them.

@@ -45,7 +45,7 @@ pub fn cuStreamGetId(cx: &mut CallContext<'_>, stream: StreamId) -> CuResult<(u6
 /// `CU_LAUNCH_ATTRIBUTE_*` whose values have handles in them.
 const PROGRAMMATIC_EVENT: i32 = 7;
 const LAUNCH_COMPLETION_EVENT: i32 = 12;
-const DEVICE_UPDATABLE_KERNEL_NODE: i32 = 13;
+pub const DEVICE_UPDATABLE_KERNEL_NODE: i32 = 13;
 /// `CU_STREAM_MEM_OP_*`: bytes that an operation reaches; the two that reach none have no address.
 const WAIT_VALUE_32: u32 = 1;
 const WRITE_VALUE_32: u32 = 2;
@@ -69,15 +69,15 @@ pub fn attribute_for_driver(
             value[..8].copy_from_slice(&raw.to_ne_bytes());
             Ok(value)
         }
-        // Device code would get a handle that means nothing to the guest.
-        DEVICE_UPDATABLE_KERNEL_NODE => Err(CudaError::NOT_SUPPORTED),
+        // Behind the flag is room for what the driver answers; it wants NULL there.
+        DEVICE_UPDATABLE_KERNEL_NODE if value[8..16] != [0; 8] => Err(CudaError::INVALID_VALUE),
         _ => Ok(value),
     }
 }
 
-/// An attribute of the driver's without its handles.
+/// An attribute of the driver's without its handles. That of a node that device code changes is a number for the device.
 pub fn attribute_for_guest(attribute: i32, mut value: AttributeValue) -> AttributeValue {
-    if let PROGRAMMATIC_EVENT | LAUNCH_COMPLETION_EVENT | DEVICE_UPDATABLE_KERNEL_NODE = attribute {
+    if let PROGRAMMATIC_EVENT | LAUNCH_COMPLETION_EVENT = attribute {
         value = [0; 64];
     }
     value

@@ -21,6 +21,13 @@ pub struct RawLaunchAttribute {
 const _: () = assert!(size_of::<RawLaunchAttribute>() == size_of::<CUlaunchAttribute>());
 const _: () = assert!(size_of::<AttributeValue>() == size_of::<CUlaunchAttributeValue>());
 
+impl RawLaunchAttribute {
+    /// Its value, as it is now.
+    pub fn value(&self) -> AttributeValue {
+        self.value
+    }
+}
+
 /// An attribute as the driver takes it.
 pub fn launch_attribute(id: u32, value: &AttributeValue) -> RawLaunchAttribute {
     RawLaunchAttribute { id, pad: 0, value: *value }
