@@ -36,6 +36,10 @@ pub struct Kernel {
     pub local_bytes: u32,
     /// Blocks of a cluster in each dimension (`.reqnctapercluster`).
     pub cluster: Option<[u32; 3]>,
+    /// It, or a function that it calls by name, launches kernels.
+    pub launches_kernels: bool,
+    /// As above, graphs.
+    pub launches_graphs: bool,
     /// PTX ISA version times ten, 90 for 9.0.
     pub ptx_version: u32,
     /// The compute capability of `.target` times ten, 90 for sm_90.

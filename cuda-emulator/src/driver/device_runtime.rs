@@ -9,21 +9,23 @@ use super::context::Context;
 use super::context_api;
 use super::device;
 use super::function::Function;
+use super::graph::{self, Running};
 use super::launch::{self, Shape};
 use super::module::Module;
 use super::occupancy;
 use super::result::CUresult;
-use crate::nested::DeviceRuntime;
 use crate::nested::error::RuntimeError;
+use crate::nested::{DeviceRuntime, NodeChange, Refusal};
 use crate::program::Kernel;
 
 /// CU_FUNC_ATTRIBUTE_BINARY_VERSION
 const BINARY_VERSION: u32 = 6;
 
-/// The module that a kernel is in, in its context.
+/// The module that a kernel is in, in its context, and the graph that it is a node of.
 pub(super) struct Runtime<'a> {
     pub(super) context: &'a Context,
     pub(super) module: &'a Arc<Module>,
+    pub(super) graph: Option<&'a Running>,
 }
 
 /// Runtime and driver use the same numbers for the errors that occur here.
@@ -94,6 +96,18 @@ impl DeviceRuntime for Runtime<'_> {
     fn pending_launches(&self) -> usize {
         let limit = self.context.pending_launches.load(Ordering::Relaxed);
         usize::try_from(limit).unwrap_or(usize::MAX)
+    }
+
+    fn current_graph(&self) -> u64 {
+        self.graph.map_or(0, Running::current)
+    }
+
+    fn launch_graph(&self, exec: u64, stream: u64) -> Result<(), Refusal> {
+        self.graph.ok_or(RuntimeError::INVALID_VALUE)?.launch(exec, stream)
+    }
+
+    fn change_node(&self, node: u64, change: NodeChange<'_>) -> Result<(), Refusal> {
+        graph::change_node(node, change)
     }
 
     fn next_grid_id(&self) -> u64 {

@@ -49,6 +49,12 @@ impl<T> Handle<T> {
         Handle::new(NEXT.fetch_add(16, Ordering::Relaxed))
     }
 
+    /// As [`Self::mint`], as high as NVIDIA's handles are: above the numbers that guests of the daemon mint.
+    pub(super) fn mint_high() -> Handle<T> {
+        const HIGH: usize = 0x5000_0000_0000;
+        Handle::new(Self::mint().0 + HIGH)
+    }
+
     /// The same value as a handle of another kind (CUkernel as CUfunction).
     pub(super) fn cast<U>(self) -> Handle<U> {
         Handle::new(self.0)

@@ -14,7 +14,11 @@ use super::context::Context;
 use super::device_runtime::Runtime;
 use super::ffi::In;
 use super::function::{self, CUfunction, Function};
-use super::graph::Work;
+use super::graph::{Running, Updatable, Work};
+use super::launch_config::{
+    ATTRIBUTE_CLUSTER_DIMENSION, ATTRIBUTE_COOPERATIVE, ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE,
+    CUlaunchConfig,
+};
 use super::model::Model;
 use super::module::Module;
 use super::occupancy;
@@ -28,14 +32,6 @@ use crate::program::Kernel;
 const PARAM_END: usize = 0;
 const PARAM_BUFFER_POINTER: usize = 1;
 const PARAM_BUFFER_SIZE: usize = 2;
-/// CUlaunchAttributeID
-pub(super) const ATTRIBUTE_COOPERATIVE: u32 = 2;
-/// CU_DEVICE_ATTRIBUTE_MAX_ACCESS_POLICY_WINDOW_SIZE of an H200.
-const MAX_WINDOW: u64 = 128 << 20;
-const ATTRIBUTE_CLUSTER_DIMENSION: u32 = 4;
-const ATTRIBUTE_PROGRAMMATIC_EVENT: u32 = 7;
-const ATTRIBUTE_LAUNCH_COMPLETION_EVENT: u32 = 12;
-const ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE: u32 = 13;
 
 /// The size of a launch.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -61,6 +57,8 @@ pub(super) struct KernelWork {
     pointers: Vec<usize>,
     /// What a graph node's attributes were set to, by CUlaunchAttributeID.
     pub(super) attributes: BTreeMap<u32, [u32; 16]>,
+    /// What kernels change of it, if they may.
+    pub(super) updatable: Option<Arc<Updatable>>,
 }
 
 impl KernelWork {
@@ -80,7 +78,26 @@ impl KernelWork {
         let start = params.as_ptr() as usize;
         let pointers = kernel.params.iter().map(|param| start + param.offset as usize).collect();
         let (context, attributes) = (Arc::clone(context), BTreeMap::new());
-        Ok(KernelWork { handle, function, context, shape, module, params, pointers, attributes })
+        let updatable = None;
+        Ok(KernelWork { handle, function, context, shape, module, params, pointers, attributes, updatable })
+    }
+
+    /// The same launch with another shape, parameters or attributes.
+    fn copy(&self, shape: Shape, params: Vec<u8>, attributes: BTreeMap<u32, [u32; 16]>) -> KernelWork {
+        let first = self.params.as_ptr() as usize;
+        let offsets = self.pointers.iter().map(|pointer| pointer - first);
+        let start = params.as_ptr() as usize;
+        KernelWork {
+            handle: self.handle,
+            function: Arc::clone(&self.function),
+            context: Arc::clone(&self.context),
+            shape,
+            module: Arc::clone(&self.module),
+            pointers: offsets.map(|offset| start + offset).collect(),
+            params,
+            attributes,
+            updatable: self.updatable.clone(),
+        }
     }
 
     /// The same launch with other attributes.
@@ -94,19 +111,42 @@ impl KernelWork {
             ..self.shape
         };
         check(&self.context.device.model, &self.function, self.function.kernel()?, &shape)?;
-        let params = self.params.clone();
-        let start = params.as_ptr() as usize;
-        let offsets = self.function.kernel()?.params.iter().map(|param| param.offset as usize);
-        Ok(KernelWork {
-            handle: self.handle,
-            function: Arc::clone(&self.function),
-            context: Arc::clone(&self.context),
-            shape,
-            module: Arc::clone(&self.module),
-            pointers: offsets.map(|offset| start + offset).collect(),
-            params,
-            attributes,
+        Ok(self.copy(shape, self.params.clone(), attributes))
+    }
+
+    /// The same launch as a node that kernels may change.
+    pub(super) fn with_updatable(&self, updatable: &Arc<Updatable>) -> KernelWork {
+        let mut copy = self.copy(self.shape, self.params.clone(), self.attributes.clone());
+        let words = [updatable.handle as u32, (updatable.handle >> 32) as u32];
+        let mut value = [0; 16];
+        (value[0], value[2], value[3]) = (1, words[0], words[1]);
+        copy.attributes.insert(ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE, value);
+        copy.updatable = Some(Arc::clone(updatable));
+        copy
+    }
+
+    /// These parameters for a node that does `old`, of which kernels may change some.
+    pub(super) fn in_place_of(&self, old: &KernelWork) -> CuResult<KernelWork> {
+        let copy = self.with_attributes(old.attributes.clone())?;
+        Ok(match &old.updatable {
+            Some(node) => copy.with_updatable(node),
+            None => copy,
         })
+    }
+
+    /// The same launch with other blocks; `None` if that is impossible.
+    pub(super) fn with_grid(&self, grid: [u32; 3]) -> Option<KernelWork> {
+        let shape = Shape { grid, ..self.shape };
+        check(&self.context.device.model, &self.function, self.function.kernel().ok()?, &shape).ok()?;
+        Some(self.copy(shape, self.params.clone(), self.attributes.clone()))
+    }
+
+    /// The same launch with other bytes in the parameter buffer; `None` if they lie outside.
+    pub(super) fn with_parameter(&self, offset: u64, bytes: &[u8]) -> Option<KernelWork> {
+        let mut params = self.params.clone();
+        let place = params.get_mut(usize::try_from(offset).ok()?..)?.get_mut(..bytes.len())?;
+        place.copy_from_slice(bytes);
+        Some(self.copy(self.shape, params, self.attributes.clone()))
     }
 
     /// `kernelParams`: good as long as this value lives.
@@ -114,34 +154,12 @@ impl KernelWork {
         self.pointers.as_ptr().cast()
     }
 
-    /// Runs the kernel on this thread and the workers that it starts.
-    pub(super) fn run(&self) -> CuResult<()> {
-        execute(&self.context, &self.module, self.function.kernel()?, &self.shape, &self.params)
+    /// Runs the kernel, of a graph or none, on this thread and the workers that it starts.
+    pub(super) fn run(&self, graph: Option<&Running>) -> CuResult<()> {
+        let runtime = Runtime { context: &self.context, module: &self.module, graph };
+        execute(&runtime, self.function.kernel()?, &self.shape, &self.params)
     }
 }
-
-/// CUlaunchConfig
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct CUlaunchConfig {
-    grid: [u32; 3],
-    block: [u32; 3],
-    shared: u32,
-    stream: CUstream,
-    attributes: In<CUlaunchAttribute>,
-    attribute_count: u32,
-}
-
-/// CUlaunchAttribute
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct CUlaunchAttribute {
-    id: u32,
-    pad: u32,
-    value: [u32; 16],
-}
-
-const _: () = assert!(size_of::<CUlaunchConfig>() == 56 && size_of::<CUlaunchAttribute>() == 72);
 
 /// The buffer of parameters, from either form in which C passes them.
 fn parameters(kernel: &Kernel, params: In<*const c_void>, extra: In<*mut c_void>) -> CuResult<Vec<u8>> {
@@ -229,16 +247,35 @@ pub(super) fn submit(
     params: In<*const c_void>,
     extra: In<*mut c_void>,
 ) -> CuResult<()> {
+    submit_as(handle, shape, stream, (params, extra), None)
+}
+
+/// Launches; with `node` only into a capture, where kernels may change it, if they are to.
+fn submit_as(
+    handle: CUfunction,
+    shape: Shape,
+    stream: CUstream,
+    (params, extra): (In<*const c_void>, In<*mut c_void>),
+    node: Option<Option<&Arc<Updatable>>>,
+) -> CuResult<()> {
     function::find(handle)?;
     let (context, stream) = stream::place_work(stream)?;
     let work = KernelWork::new(handle, shape, &context, params, extra);
     // A capture ends in an error of a launch.
-    let work = Arc::new(work.or_else(|error| capture::fail(&stream, error).and(Err(error)))?);
+    let work = work.or_else(|error| capture::fail(&stream, error).and(Err(error)))?;
+    let work = Arc::new(match node.flatten() {
+        Some(node) => work.with_updatable(node),
+        None => work,
+    });
     if capture::add(&stream, || Ok(Work::Kernel(Arc::clone(&work))))? {
         return Ok(());
     }
+    // What it launches would follow the graph that it is in; what kernels change is a node.
+    if node.is_some() || work.function.kernel()?.launches_graphs {
+        return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+    }
     context.flush_printf();
-    context.submit_work(&stream, move |_| work.run());
+    context.submit_work(&stream, move |_| work.run(None));
     Ok(())
 }
 
@@ -248,16 +285,11 @@ pub(super) fn next_grid_id() -> u64 {
     GRID_ID.fetch_add(1, Ordering::Relaxed)
 }
 
-fn execute(
-    context: &Context,
-    module: &Arc<Module>,
-    kernel: &Kernel,
-    shape: &Shape,
-    params: &[u8],
-) -> CuResult<()> {
+fn execute(runtime: &Runtime<'_>, kernel: &Kernel, shape: &Shape, params: &[u8]) -> CuResult<()> {
     static WORKERS: OnceLock<usize> = OnceLock::new();
     /// The driver never ends a kernel early; the process's end does.
     static NEVER: AtomicBool = AtomicBool::new(false);
+    let Runtime { context, module, .. } = *runtime;
     let result = launch(&Launch {
         program: &module.image.program,
         kernel,
@@ -275,7 +307,7 @@ fn execute(
         multiprocessors: context.device.model.multiprocessors,
         stack_bytes: context.stack_limit.load(Ordering::Relaxed) as u32,
         grid_id: next_grid_id(),
-        device: &Runtime { context, module },
+        device: runtime,
     });
     result.map_err(|fault| {
         if fault.kind == FaultKind::Assert {
@@ -330,60 +362,14 @@ fn launch_kernel_ex(
     extra: In<*mut c_void>,
 ) -> CuResult<()> {
     let config = config.get()?;
-    submit(function, config.shape()?, config.stream, params, extra)
-}
-
-impl CUlaunchConfig {
-    /// The size of the launch.
-    pub(super) fn shape(&self) -> CuResult<Shape> {
-        let (grid, block, shared) = (self.grid, self.block, self.shared);
-        let mut shape = Shape { grid, block, shared, cooperative: false, cluster: None };
-        for index in 0..self.attribute_count as usize {
-            let attribute = self.attributes.at(index)?;
-            match attribute.id {
-                ATTRIBUTE_COOPERATIVE => shape.cooperative = attribute.value[0] != 0,
-                ATTRIBUTE_CLUSTER_DIMENSION => {
-                    let cluster = [attribute.value[0], attribute.value[1], attribute.value[2]];
-                    let divides = |(size, grid): (&u32, &u32)| *size != 0 && grid.is_multiple_of(*size);
-                    if !cluster.iter().zip(&grid).all(divides) {
-                        return Err(CUresult::CUDA_ERROR_INVALID_CLUSTER_SIZE);
-                    }
-                    shape.cluster = Some(cluster);
-                }
-                ATTRIBUTE_PROGRAMMATIC_EVENT
-                | ATTRIBUTE_LAUNCH_COMPLETION_EVENT
-                | ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE => return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
-                // The others are hints: priority, cache windows, memory domains, overlap with the previous kernel.
-                _ => check_hint(attribute.id, &attribute.value)?,
-            }
-        }
-        Ok(shape)
-    }
-}
-
-/// Refuses values that such an attribute does not have, and attributes that launches do not have.
-pub(super) fn check_hint(id: u32, value: &[u32; 16]) -> CuResult<()> {
-    let good = match id {
-        // IGNORE, PROGRAMMATIC_STREAM_SERIALIZATION, PRIORITY, PREFERRED_CLUSTER_DIMENSION.
-        0 | 6 | 8 | 11 => true,
-        // ACCESS_POLICY_WINDOW: an address, bytes, a ratio, what hits and misses are. All that is looked at of these is that
-        // misses do not persist (2).
-        1 => {
-            let bytes = u64::from(value[2]) | u64::from(value[3]) << 32;
-            let ratio = f32::from_bits(value[4]);
-            bytes <= MAX_WINDOW && (0.0..=1.0).contains(&ratio) && value[6] != 2
-        }
-        // CLUSTER_SCHEDULING_POLICY_PREFERENCE: default, spread, load balancing.
-        5 => value[0] <= 2,
-        // MEM_SYNC_DOMAIN_MAP: of four domains.
-        9 => value[0].to_le_bytes()[..2].iter().all(|domain| *domain < 4),
-        // MEM_SYNC_DOMAIN: default, remote.
-        10 => value[0] <= 1,
-        // PREFERRED_SHARED_MEMORY_CARVEOUT, a percentage.
-        14 => value[0] <= 100,
-        _ => false,
+    let (shape, stream) = (config.shape()?, config.stream);
+    let Some((wanted, out)) = config.updatable()? else {
+        return submit(function, shape, stream, params, extra);
     };
-    if good { Ok(()) } else { Err(CUresult::CUDA_ERROR_INVALID_VALUE) }
+    let node = wanted.then(Updatable::new);
+    submit_as(function, shape, stream, (params, extra), Some(node.as_ref()))?;
+    node.inspect(|node| out.set(node.handle));
+    Ok(())
 }
 
 super::ffi::entries! { after_init

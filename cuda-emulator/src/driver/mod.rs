@@ -33,6 +33,7 @@ mod host_memory;
 mod image;
 mod ipc;
 mod launch;
+mod launch_config;
 mod library;
 mod link;
 mod logs_api;

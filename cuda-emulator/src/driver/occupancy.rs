@@ -7,7 +7,7 @@ use super::attributes::{REGISTERS, WARP};
 use super::device;
 use super::ffi::{In, Out};
 use super::function::{self, CUfunction, Function};
-use super::launch::CUlaunchConfig;
+use super::launch_config::CUlaunchConfig;
 use super::model::Limits;
 use super::result::{CUresult, CuResult};
 use crate::program::Kernel;

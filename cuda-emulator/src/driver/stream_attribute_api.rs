@@ -4,7 +4,7 @@
 use std::sync::PoisonError;
 
 use super::ffi::{In, Out};
-use super::launch::check_hint;
+use super::launch_config::check_hint;
 use super::result::{CUresult, CuResult};
 use super::stream::{self, CUstream, PRIORITIES};
 

@@ -119,7 +119,7 @@ pub(crate) fn read(name: &str) -> Option<(Handler, u32)> {
         // The workspace of a cooperative launch, as cooperative_groups reads it.
         "envreg1" => uniform(|m| (m.grid.workspace >> 32) as u32),
         "envreg2" => uniform(|m| m.grid.workspace as u32),
-        "current_graph_exec" => return Some((uniform(|_| 0_u64), 8)),
+        "current_graph_exec" => return Some((uniform(|m| m.grid.launch.device.current_graph()), 8)),
         _ if name.starts_with("pm") && name.ends_with("_64") && is_zero(&name[..name.len() - 3]) => {
             return Some((uniform(|_| 0_u64), 8));
         }

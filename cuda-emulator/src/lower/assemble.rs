@@ -32,6 +32,8 @@ struct Uses {
     shared: BTreeSet<usize>,
     callees: BTreeSet<usize>,
     indirect: bool,
+    launches_kernels: bool,
+    launches_graphs: bool,
     registers: u32,
 }
 
@@ -72,6 +74,8 @@ impl Assembly {
             shared: std::mem::take(&mut function.shared),
             callees: std::mem::take(&mut function.callees),
             indirect: function.calls_indirectly,
+            launches_kernels: function.launches_kernels,
+            launches_graphs: function.launches_graphs,
             registers: assignment.pressure,
         };
         self.uses.insert(index, uses);
@@ -88,6 +92,8 @@ impl Assembly {
                 params,
                 param_bytes,
                 static_shared: 0,
+                launches_kernels: false,
+                launches_graphs: false,
                 cluster: ast.cluster,
                 registers: 0,
                 max_threads: ast.max_threads.unwrap_or(MAX_THREADS).min(MAX_THREADS) as u32,
@@ -172,6 +178,8 @@ impl Assembly {
                     unsupported(0, format!("`{}` uses {bytes} bytes of shared memory", kernel.name))
                 })?;
             kernel.static_shared = bytes;
+            kernel.launches_kernels = self.reaches(index, |uses| uses.launches_kernels);
+            kernel.launches_graphs = self.reaches(index, |uses| uses.launches_graphs);
             kernel.registers = registers.clamp(8, MAX_COUNTED);
             let entry = Entry { function: index, shared_offsets: offsets };
             self.code.entries.insert(kernel.name.clone(), entry);
@@ -185,6 +193,19 @@ impl Assembly {
         self.code.matrices = linker.matrices;
         self.code.constants = linker.pool.into_lines();
         Ok(Program { kernels, globals: linker.globals, code: self.code })
+    }
+
+    /// Whether a function, or one that it calls by name, is of a kind.
+    fn reaches(&self, start: usize, is: impl Fn(&Uses) -> bool) -> bool {
+        let (mut seen, mut left) = (BTreeSet::new(), vec![start]);
+        while let Some(index) = left.pop() {
+            let Some(uses) = self.uses.get(&index).filter(|_| seen.insert(index)) else { continue };
+            if is(uses) {
+                return true;
+            }
+            left.extend(&uses.callees);
+        }
+        false
     }
 
     /// The shared variables that a function and its callees use, and the registers of the hungriest.

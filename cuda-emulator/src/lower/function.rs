@@ -53,6 +53,8 @@ pub(super) struct Function<'l, 'a> {
     pub(super) shared: BTreeSet<usize>,
     pub(super) callees: BTreeSet<usize>,
     pub(super) calls_indirectly: bool,
+    pub(super) launches_kernels: bool,
+    pub(super) launches_graphs: bool,
     pub(super) line: u32,
     pub(super) guard: Option<(Register, bool)>,
     /// Results that the function has in registers (`.reg`), and where its callers find them.
@@ -75,6 +77,8 @@ impl<'l, 'a> Function<'l, 'a> {
             shared: BTreeSet::new(),
             callees: BTreeSet::new(),
             calls_indirectly: false,
+            launches_kernels: false,
+            launches_graphs: false,
             line: 0,
             guard: None,
             register_results: Vec::new(),

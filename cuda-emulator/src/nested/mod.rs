@@ -21,6 +21,32 @@ pub(crate) use family::{Family, KernelTask, Task};
 use crate::program::Kernel;
 use error::RuntimeError;
 
+/// Why a kernel's call about a graph is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    /// The call returns an error.
+    Error(RuntimeError),
+    /// The kernel is stopped: the device follows handles without a look, and this one leads nowhere.
+    NoHandle,
+}
+
+impl From<RuntimeError> for Refusal {
+    fn from(error: RuntimeError) -> Refusal {
+        Refusal::Error(error)
+    }
+}
+
+/// What a kernel wants a node of a graph to do.
+#[derive(Debug, Clone, Copy)]
+pub enum NodeChange<'a> {
+    /// Whether it does anything.
+    Enabled(bool),
+    /// Its blocks.
+    Grid([u32; 3]),
+    /// Bytes in its parameter buffer, from an offset on.
+    Parameter(u64, &'a [u8]),
+}
+
 /// What kernels can ask the device that they run on. The answers of `()`, for kernels without a driver, are the defaults.
 pub trait DeviceRuntime: Sync {
     /// cudaGetDevice
@@ -74,6 +100,21 @@ pub trait DeviceRuntime: Sync {
     /// cudaLimitDevRuntimePendingLaunchCount
     fn pending_launches(&self) -> usize {
         2048
+    }
+
+    /// cudaGetCurrentGraphExec: the executable graph that the kernel is a node of, if kernels can launch that; else 0.
+    fn current_graph(&self) -> u64 {
+        0
+    }
+
+    /// cudaGraphLaunch
+    fn launch_graph(&self, _exec: u64, _stream: u64) -> Result<(), Refusal> {
+        Err(Refusal::Error(RuntimeError::NOT_SUPPORTED))
+    }
+
+    /// cudaGraphKernelNodeUpdatesApply, for one change.
+    fn change_node(&self, _node: u64, _change: NodeChange<'_>) -> Result<(), Refusal> {
+        Err(Refusal::Error(RuntimeError::NOT_SUPPORTED))
     }
 
     /// A number for `%gridid`.

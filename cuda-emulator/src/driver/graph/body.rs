@@ -178,11 +178,24 @@ impl Graph {
         found
     }
 
-    /// Whether it has a launch, a copy or a memset, here or in a child.
-    pub(super) fn works_on_device(&self) -> bool {
+    /// A node that keeps kernels from launching the graph.
+    pub(super) fn not_for_device(&self) -> Option<CUgraphNode> {
+        let nodes = self.lock();
+        let unfit = nodes.iter().find(|(_, node)| match &node.work {
+            Work::Kernel(kernel) => kernel.function.kernel().is_ok_and(|kernel| kernel.launches_kernels),
+            Work::Copy(copy) => !copy.is_for_device(),
+            Work::Fill(_) => false,
+            Work::Child(graph) => graph.not_for_device().is_some(),
+            _ => true,
+        });
+        unfit.map(|(node, _)| Handle::new(*node))
+    }
+
+    /// Whether kernels may change any of its nodes, here or in a child.
+    pub(super) fn is_updatable(&self) -> bool {
         self.lock().values().any(|node| match &node.work {
-            Work::Kernel(_) | Work::Copy(_) | Work::Fill(_) => true,
-            Work::Child(graph) => graph.works_on_device(),
+            Work::Kernel(kernel) => kernel.updatable.is_some(),
+            Work::Child(graph) => graph.is_updatable(),
             _ => false,
         })
     }
@@ -322,8 +335,12 @@ pub(super) fn set_work(node: CUgraphNode, work: Work) -> CuResult<()> {
 pub(super) fn destroy_node(handle: CUgraphNode) -> CuResult<()> {
     let graph = graph_of(handle)?;
     let mut nodes = graph.lock();
-    let memory = |node: &Node| matches!(node.work, Work::Alloc(_) | Work::Free(..));
-    if nodes.get(&handle.0).is_some_and(memory) {
+    let stays = |node: &Node| match &node.work {
+        Work::Alloc(_) | Work::Free(..) => true,
+        Work::Kernel(kernel) => kernel.updatable.is_some(),
+        _ => false,
+    };
+    if nodes.get(&handle.0).is_some_and(stays) {
         return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
     }
     // Dropped after the lock: a child graph locks, too.

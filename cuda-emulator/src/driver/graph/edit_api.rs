@@ -21,7 +21,11 @@ fn graph_destroy(graph: CUgraph) -> CuResult<()> {
 
 fn graph_clone(out: Out<CUgraph>, graph: CUgraph) -> CuResult<()> {
     out.check()?;
-    out.set(body::find(graph)?.copy()?.publish());
+    let graph = body::find(graph)?;
+    if graph.is_updatable() {
+        return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+    }
+    out.set(graph.copy()?.publish());
     Ok(())
 }
 

@@ -2,19 +2,23 @@
 //! Executable graphs: the nodes in an order in which one thread can do them.
 
 use std::collections::VecDeque;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
 use super::body::{CUgraphNode, Graph, Node};
 use super::conditional::{Conditional, Next};
+use super::device_launch::{self, Running};
 use super::footprint;
 use super::memory::GraphMemory;
+use super::updatable::Updatable;
 use super::user_object::References;
 use super::work::Work;
 use crate::driver::capture;
 use crate::driver::context::Context;
 use crate::driver::event::Event;
 use crate::driver::handle::{Handle, Registry};
+use crate::driver::launch::KernelWork;
 use crate::driver::queue::Mark;
 use crate::driver::result::{CUresult, CuResult};
 use crate::driver::stream::{self, CUstream};
@@ -32,7 +36,12 @@ static EXECS: Registry<GraphExec> = Registry::new();
 
 /// An executable graph.
 pub struct GraphExec {
+    pub(super) handle: CUgraphExec,
     pub(super) flags: u64,
+    /// What kernels launch: as it was when it was uploaded last.
+    uploaded: Mutex<Option<Arc<Body>>>,
+    /// A kernel has launched it, or it runs.
+    pub(super) waiting: AtomicBool,
     /// Replaced as a whole when it is changed, so that launches under way keep theirs.
     body: Mutex<Arc<Body>>,
     /// The end of the latest launch: launches of the same graph never overlap.
@@ -99,6 +108,23 @@ impl Body {
         None
     }
 
+    /// Does something for each node that kernels may change.
+    fn for_updatable(&self, body: &mut impl FnMut(&ExecNode, &Arc<KernelWork>, &Arc<Updatable>)) {
+        for node in &self.nodes {
+            if let Some((kernel, updatable)) = node.updatable() {
+                body(node, kernel, updatable);
+            }
+            node.child.iter().chain(&node.branches).for_each(|inside| inside.for_updatable(body));
+        }
+    }
+
+    /// Whether kernels may change any node.
+    pub(super) fn is_updatable(&self) -> bool {
+        let mut any = false;
+        self.for_updatable(&mut |_, _, _| any = true);
+        any
+    }
+
     fn plan(&self, plan: &mut Plan) {
         for node in self.nodes.iter().filter(|node| node.enabled) {
             match &node.work {
@@ -115,29 +141,37 @@ impl Body {
     }
 
     /// Does all the work, in the order in which [`Self::plan`] met it.
-    fn run(&self, context: &Context, stamps: &mut VecDeque<Arc<OnceLock<Instant>>>) -> CuResult<()> {
-        for node in self.nodes.iter().filter(|node| node.enabled) {
+    pub(super) fn run(
+        &self,
+        context: &Context,
+        stamps: &mut VecDeque<Arc<OnceLock<Instant>>>,
+        graph: &Running,
+    ) -> CuResult<()> {
+        for node in self.nodes.iter().filter(|node| node.enabled || node.updatable().is_some()) {
             if let Some(error) = context.sticky() {
                 return Err(error);
             }
-            node.work.run()?;
+            match node.updatable() {
+                Some((kernel, updatable)) => updatable.run((kernel, node.enabled), graph)?,
+                None => node.work.run(graph)?,
+            }
             if let Work::EventRecord(..) = node.work
                 && let Some(stamp) = stamps.pop_front()
             {
                 stamp.get_or_init(Instant::now);
             }
             if let Some(child) = &node.child {
-                child.run(context, stamps)?;
+                child.run(context, stamps, graph)?;
             }
             if let Work::Conditional(conditional) = &node.work {
-                node.run_branches(conditional, context)?;
+                node.run_branches(conditional, context, graph)?;
             }
         }
         Ok(())
     }
 
     /// Conditions get the values that they have when a graph starts.
-    fn start(&self) {
+    pub(super) fn start(&self) {
         for node in &self.nodes {
             if let Work::Conditional(conditional) = &node.work {
                 conditional.condition.start();
@@ -166,10 +200,25 @@ impl Body {
 }
 
 impl ExecNode {
-    fn run_branches(&self, conditional: &Conditional, context: &Context) -> CuResult<()> {
+    /// Its kernel, and what kernels change of it, if they may.
+    fn updatable(&self) -> Option<(&Arc<KernelWork>, &Arc<Updatable>)> {
+        match &self.work {
+            Work::Kernel(kernel) => Some((kernel, kernel.updatable.as_ref()?)),
+            _ => None,
+        }
+    }
+
+    /// The host has changed it.
+    pub(super) fn changed(&self) {
+        if let Some((kernel, updatable)) = self.updatable() {
+            updatable.set(kernel, self.enabled);
+        }
+    }
+
+    fn run_branches(&self, conditional: &Conditional, context: &Context, graph: &Running) -> CuResult<()> {
         let run = |index: usize| match self.branches.get(index) {
             // There are no events in them.
-            Some(branch) => branch.run(context, &mut VecDeque::new()),
+            Some(branch) => branch.run(context, &mut VecDeque::new(), graph),
             None => Ok(()),
         };
         loop {
@@ -218,6 +267,31 @@ impl GraphExec {
         self.body.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Has kernels launch what the host would launch now, and change nodes.
+    pub(super) fn upload(&self) {
+        let body = self.body();
+        body.for_updatable(&mut |node, kernel, updatable| updatable.upload(kernel, node.enabled));
+        // Others do not keep what they were made of longer than they need.
+        if self.is_for_device() {
+            *self.uploaded.lock().unwrap_or_else(PoisonError::into_inner) = Some(body);
+        }
+    }
+
+    /// What a launch by a kernel does, if there can be one by now.
+    pub(super) fn uploaded(&self) -> Option<Arc<Body>> {
+        self.uploaded.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// What a launch does that begins now.
+    pub(super) fn body(&self) -> Arc<Body> {
+        Arc::clone(&self.lock())
+    }
+
+    /// Whether kernels can launch it.
+    pub(super) fn is_for_device(&self) -> bool {
+        self.flags & DEVICE_LAUNCH != 0
+    }
+
     /// The kind of a node.
     pub(super) fn kind_of(&self, source: CUgraphNode) -> CuResult<u32> {
         let mut body = self.lock();
@@ -245,40 +319,65 @@ impl GraphExec {
         {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
-        node.work = work;
+        node.work = match (&node.work, work) {
+            (Work::Kernel(old), Work::Kernel(new)) if old.updatable.is_some() => {
+                Work::Kernel(Arc::new(new.in_place_of(old)?))
+            }
+            (_, work) => work,
+        };
+        node.changed();
         Ok(())
     }
 }
 
-/// Makes an executable graph. The second result says why it cannot be (CUgraphInstantiateResult).
-pub(super) fn instantiate(graph: &Graph, flags: u64) -> Result<CUgraphExec, (CUresult, u32)> {
+/// Makes an executable graph. Else the error says also why (CUgraphInstantiateResult), and because of which node.
+pub(super) fn instantiate(graph: &Graph, flags: u64) -> Result<CUgraphExec, (CUresult, u32, CUgraphNode)> {
     const ERROR: u32 = 1;
     const INVALID_STRUCTURE: u32 = 2;
     const OPERATION_NOT_SUPPORTED: u32 = 3;
     const CONDITIONAL_HANDLE_UNUSED: u32 = 5;
+    let refuse = |why| (CUresult::CUDA_ERROR_INVALID_VALUE, why, Handle::NULL);
     if flags & !(AUTO_FREE_ON_LAUNCH | UPLOAD | DEVICE_LAUNCH | USE_NODE_PRIORITY) != 0 || graph.is_child() {
-        return Err((CUresult::CUDA_ERROR_INVALID_VALUE, ERROR));
+        return Err(refuse(ERROR));
     }
     // Nobody would free after a launch by the device.
     if flags & DEVICE_LAUNCH != 0 && flags & AUTO_FREE_ON_LAUNCH != 0 {
-        return Err((CUresult::CUDA_ERROR_INVALID_VALUE, ERROR));
-    }
-    // Such a graph has something for the device to do.
-    if flags & DEVICE_LAUNCH != 0 && !graph.works_on_device() {
-        return Err((CUresult::CUDA_ERROR_INVALID_VALUE, INVALID_STRUCTURE));
+        return Err(refuse(ERROR));
     }
     if flags & DEVICE_LAUNCH != 0 {
-        return Err((CUresult::CUDA_ERROR_NOT_SUPPORTED, OPERATION_NOT_SUPPORTED));
+        // Such a graph has something for the device to do, and nothing else.
+        if graph.lock().is_empty() {
+            return Err(refuse(ERROR));
+        }
+        if let Some(node) = graph.not_for_device() {
+            return Err((CUresult::CUDA_ERROR_INVALID_VALUE, OPERATION_NOT_SUPPORTED, node));
+        }
     }
-    let body = Body::of(graph).ok_or((CUresult::CUDA_ERROR_INVALID_VALUE, INVALID_STRUCTURE))?;
+    let body = Body::of(graph).ok_or(refuse(INVALID_STRUCTURE))?;
     if !graph.uses_its_conditions() {
-        return Err((CUresult::CUDA_ERROR_INVALID_VALUE, CONDITIONAL_HANDLE_UNUSED));
+        return Err(refuse(CONDITIONAL_HANDLE_UNUSED));
     }
     if !body.branches_are_plain(false) {
-        return Err((CUresult::CUDA_ERROR_INVALID_VALUE, INVALID_STRUCTURE));
+        return Err(refuse(INVALID_STRUCTURE));
     }
-    let exec = GraphExec { flags, body: Mutex::new(Arc::new(body)), last: Mutex::default() };
-    let handle = Handle::mint();
+    let (mut taken, mut free) = (Vec::new(), true);
+    body.for_updatable(&mut |_, _, updatable| {
+        free = free && updatable.take();
+        taken.extend(free.then(|| Arc::clone(updatable)));
+    });
+    if !free {
+        taken.iter().for_each(|updatable| updatable.release());
+        return Err((CUresult::CUDA_ERROR_NOT_SUPPORTED, ERROR, Handle::NULL));
+    }
+    let handle = if flags & DEVICE_LAUNCH != 0 { Handle::mint_high() } else { Handle::mint() };
+    let exec = GraphExec {
+        handle,
+        flags,
+        uploaded: Mutex::default(),
+        waiting: AtomicBool::new(false),
+        body: Mutex::new(Arc::new(body)),
+        last: Mutex::default(),
+    };
     EXECS.insert(handle, Arc::new(exec));
     Ok(handle)
 }
@@ -290,7 +389,9 @@ pub(super) fn find(handle: CUgraphExec) -> CuResult<Arc<GraphExec>> {
 
 /// cuGraphExecDestroy: launches under way go on.
 pub(super) fn destroy(handle: CUgraphExec) -> CuResult<()> {
-    EXECS.remove(handle).map(|_| ()).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
+    let exec = EXECS.remove(handle).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    exec.body().for_updatable(&mut |_, _, updatable| updatable.release());
+    Ok(())
 }
 
 /// cuGraphLaunch
@@ -299,7 +400,8 @@ pub(super) fn launch(handle: CUgraphExec, stream: CUstream) -> CuResult<()> {
     let (context, stream) = stream::place_work(stream)?;
     // A graph is no work that can be captured.
     capture::refuse(&stream)?;
-    let body = Arc::clone(&exec.lock());
+    let body = exec.body();
+    exec.upload();
     context.flush_printf();
     let mut plan = Plan::default();
     body.plan(&mut plan);
@@ -312,16 +414,11 @@ pub(super) fn launch(handle: CUgraphExec, stream: CUstream) -> CuResult<()> {
     footprint::begin(&plan.memory, &stream.queue);
     let mark = context.submit(&stream, plan.waits, move |context, sticky| {
         let mut left = stamps.clone();
-        let result = if sticky.is_some() {
-            Ok(())
-        } else {
-            body.start();
-            body.run(context, &mut left)
-        };
+        let result =
+            if sticky.is_some() { Ok(()) } else { device_launch::run(&held, &body, context, &mut left) };
         for stamp in stamps {
             stamp.get_or_init(Instant::now);
         }
-        drop(held);
         result
     });
     footprint::end(&plan.memory, &mark);

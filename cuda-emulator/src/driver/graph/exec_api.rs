@@ -44,7 +44,7 @@ fn instantiate_with_flags(out: Out<CUgraphExec>, graph: CUgraph, flags: u64) -> 
     if flags & UPLOAD != 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    out.set(exec::instantiate(&*body::find(graph)?, flags).map_err(|(error, _)| error)?);
+    out.set(exec::instantiate(&*body::find(graph)?, flags).map_err(|(error, ..)| error)?);
     Ok(())
 }
 
@@ -57,10 +57,10 @@ fn instantiate_with_params(
     capture::check_safe()?;
     let mut params = crate::driver::ffi::In::from_raw(place.cast_const()).get()?;
     let made = exec::instantiate(&*body::find(graph)?, params.flags);
-    params.node = Handle::NULL;
-    params.result = made.map_or_else(|(_, reason)| reason, |_| 0);
+    (params.result, params.node) =
+        made.map_or_else(|(_, reason, node)| (reason, node), |_| (0, Handle::NULL));
     Out::from_raw(place).set(params);
-    let exec = made.map_err(|(error, _)| error)?;
+    let exec = made.map_err(|(error, ..)| error)?;
     if params.flags & UPLOAD != 0
         && let Err(error) = upload(exec, params.stream)
     {
@@ -87,9 +87,11 @@ fn launch(exec: CUgraphExec, stream: CUstream) -> CuResult<()> {
 
 /// There is no place to upload to.
 fn upload(exec: CUgraphExec, stream: CUstream) -> CuResult<()> {
-    exec::find(exec)?;
+    let exec = exec::find(exec)?;
     let (_, stream) = stream::place_work(stream)?;
-    capture::refuse(&stream)
+    capture::refuse(&stream)?;
+    exec.upload();
+    Ok(())
 }
 
 /// Kernels, copies and fills can be left out.
@@ -107,6 +109,7 @@ fn node_set_enabled(exec: CUgraphExec, node: CUgraphNode, enabled: u32) -> CuRes
     let node = Arc::make_mut(&mut body).find(node).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     can_be_disabled(node.work.kind())?;
     node.enabled = enabled != 0;
+    node.changed();
     Ok(())
 }
 

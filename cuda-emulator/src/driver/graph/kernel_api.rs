@@ -7,12 +7,14 @@ use std::sync::Arc;
 use super::body::{self, CUgraph, CUgraphNode};
 use super::edit_api::{add, plain};
 use super::params::{KernelParams, KernelParamsV1};
+use super::updatable::Updatable;
 use super::work::Work;
 use crate::driver::context::{self, Context};
 use crate::driver::ffi::{In, Out};
 use crate::driver::function;
 use crate::driver::handle::Handle;
-use crate::driver::launch::{ATTRIBUTE_COOPERATIVE, KernelWork, Shape};
+use crate::driver::launch::{KernelWork, Shape};
+use crate::driver::launch_config::{ATTRIBUTE_COOPERATIVE, ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE};
 use crate::driver::result::{CUresult, CuResult};
 
 /// CUkernelNodeAttrID: the least and the greatest.
@@ -89,10 +91,10 @@ fn get_params(node: CUgraphNode, params: Out<KernelParams>) -> CuResult<()> {
 
 /// New parameters; the attributes stay.
 fn keep_attributes(node: CUgraphNode, work: Work) -> CuResult<Work> {
-    let attributes = &launch_of(node)?.attributes;
+    let old = launch_of(node)?;
     match work {
-        Work::Kernel(kernel) if !attributes.is_empty() => {
-            Ok(Work::Kernel(Arc::new(kernel.with_attributes(attributes.clone())?)))
+        Work::Kernel(kernel) if !old.attributes.is_empty() => {
+            Ok(Work::Kernel(Arc::new(kernel.in_place_of(&old)?)))
         }
         work => Ok(work),
     }
@@ -127,18 +129,44 @@ fn change(node: CUgraphNode, attributes: BTreeMap<u32, [u32; 16]>) -> CuResult<(
     body::set_work(node, Work::Kernel(Arc::new(kernel)))
 }
 
-fn set_attribute(node: CUgraphNode, attribute: u32, value: In<[u32; 16]>) -> CuResult<()> {
-    let value = value.get()?;
+fn set_attribute(node: CUgraphNode, attribute: u32, place: *mut [u32; 16]) -> CuResult<()> {
+    let value = In::from_raw(place.cast_const()).get()?;
     let mut attributes = launch_of(node)?.attributes.clone();
     if !ATTRIBUTES.contains(&attribute) {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    if attribute == ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE {
+        let value = set_updatable(node, value)?;
+        // NVIDIA's driver answers there, too.
+        Out::from_raw(place).set(value);
+        return Ok(());
     }
     attributes.insert(attribute, value);
     change(node, attributes)
 }
 
+/// Has kernels change a node; the attribute, which has the CUgraphDeviceNode then.
+fn set_updatable(node: CUgraphNode, value: [u32; 16]) -> CuResult<[u32; 16]> {
+    let kernel = launch_of(node)?;
+    if value[0] > 1 || value[2..4] != [0; 2] {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    if value[0] == 0 {
+        // There is no way back.
+        return if kernel.updatable.is_some() { Err(CUresult::CUDA_ERROR_NOT_SUPPORTED) } else { Ok(value) };
+    }
+    let updatable = kernel.updatable.clone().unwrap_or_else(Updatable::new);
+    let kernel = kernel.with_updatable(&updatable);
+    let value = kernel.attributes.get(&ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE).copied().unwrap_or(value);
+    body::set_work(node, Work::Kernel(Arc::new(kernel)))?;
+    Ok(value)
+}
+
 fn copy_attributes(to: CUgraphNode, from: CUgraphNode) -> CuResult<()> {
     let from = launch_of(from)?;
+    if from.updatable.is_some() || launch_of(to)?.updatable.is_some() {
+        return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+    }
     let mut attributes = from.attributes.clone();
     attributes.entry(ATTRIBUTE_COOPERATIVE).or_insert_with(|| {
         let mut value = [0; 16];
@@ -158,6 +186,6 @@ crate::driver::ffi::entries! { after_init
     cuGraphKernelNodeSetParams => set_params_v1(node: CUgraphNode, params: In<KernelParamsV1>);
     cuGraphKernelNodeSetParams_v2 => set_params(node: CUgraphNode, params: In<KernelParams>);
     cuGraphKernelNodeGetAttribute => get_attribute(node: CUgraphNode, attribute: u32, value: Out<[u32; 16]>);
-    cuGraphKernelNodeSetAttribute => set_attribute(node: CUgraphNode, attribute: u32, value: In<[u32; 16]>);
+    cuGraphKernelNodeSetAttribute => set_attribute(node: CUgraphNode, attribute: u32, value: *mut [u32; 16]);
     cuGraphKernelNodeCopyAttributes => copy_attributes(to: CUgraphNode, from: CUgraphNode);
 }

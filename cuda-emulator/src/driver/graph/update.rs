@@ -94,6 +94,9 @@ fn update(handle: CUgraphExec, graph: CUgraph) -> CuResult<Result<(), Refusal>> 
     let graph: Arc<Graph> = super::find(graph)?;
     let Some(new) = Body::of(&graph) else { return Ok(Err((ERROR, Handle::NULL))) };
     let mut body = exec.lock();
+    if body.is_updatable() || new.is_updatable() {
+        return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+    }
     Ok(merge(&body, &new).map(|merged| *body = Arc::new(merged)))
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::body::Graph;
 use super::conditional::Conditional;
+use super::device_launch::Running;
 use super::memory::GraphMemory;
 use super::params;
 use crate::driver::copy::{Fill, Kind, Side, Transfer};
@@ -59,10 +60,10 @@ impl Work {
         }
     }
 
-    /// Does the work that needs nothing from the launch. Events, memory and children are the launch's own affair.
-    pub(super) fn run(&self) -> CuResult<()> {
+    /// Does the work that needs nothing from the launch of `graph`. Events, memory and children are the launch's own affair.
+    pub(super) fn run(&self, graph: &Running) -> CuResult<()> {
         match self {
-            Work::Kernel(kernel) => kernel.run(),
+            Work::Kernel(kernel) => kernel.run(Some(graph)),
             Work::Copy(copy) => copy.transfer.as_ref().map_or(Ok(()), Transfer::run),
             Work::Fill(fill) => fill.run(),
             Work::Host(host) => host.run(),
@@ -110,6 +111,12 @@ pub(in super::super) struct CopyWork {
 impl CopyWork {
     pub(super) fn new(transfer: Option<Transfer>, params: Memcpy3D) -> Arc<CopyWork> {
         Arc::new(CopyWork { transfer, params })
+    }
+
+    /// Whether it needs nothing of the host, and no array.
+    pub(super) fn is_for_device(&self) -> bool {
+        let sides = self.transfer.iter().flat_map(|transfer| [&transfer.from, &transfer.to]);
+        sides.into_iter().all(|side| side.array().is_none() && !matches!(side.kind, Kind::Pageable))
     }
 
     /// A copy that was asked for in a capturing stream.

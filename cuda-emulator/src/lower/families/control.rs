@@ -248,6 +248,8 @@ fn direct(f: &mut Function<'_, '_>, index: usize, mut call: Call) -> Result<(), 
         if call.args.len() != count {
             return Err(f.error(format!("call of `{name}` with {} arguments", call.args.len())));
         }
+        f.launches_graphs |= name == "cudaGraphLaunch";
+        f.launches_kernels |= name.contains("LaunchDevice");
         let imm = f.linker.add_call(call);
         f.emit(handler, &[]).imm = imm;
         return Ok(());
