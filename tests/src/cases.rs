@@ -153,6 +153,7 @@ pub const CASES: &[Case] = &[
     Case::new("exec_functions"),
     Case::new("conditional_nodes"),
     Case::new("dynamic_parallelism"),
+    Case::new("device_graphs"),
     Case::new("sharing"),
     bad_input("bad_input_driver"),
     bad_input("bad_input_memory"),
