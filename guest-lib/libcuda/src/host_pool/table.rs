@@ -166,8 +166,10 @@ impl HostPools {
         if !self.waiting.load(Ordering::Acquire) || !self.waiting.swap(false, Ordering::AcqRel) {
             return;
         }
+        // Before the pools ask the device anything.
+        let idle = api.is_idle();
         for pool in self.all() {
-            if pool.settle(api) {
+            if pool.settle(api, idle) {
                 self.waiting.store(true, Ordering::Release);
             }
             if pool.is_gone() {
