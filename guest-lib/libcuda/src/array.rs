@@ -9,7 +9,7 @@ use crate::array_table::Array;
 use crate::driver::mint;
 use crate::entry::Api;
 use crate::entry_points;
-use crate::ffi::{HostPtr, In, Out};
+use crate::ffi::{In, Out};
 
 /// `CUDA_ARRAY_DESCRIPTOR`.
 #[derive(Clone, Copy, Debug)]
@@ -102,9 +102,9 @@ fn part(
     Ok(api.driver.arrays.add_part(number, handle, Array { descriptor, context, owner }))
 }
 
-/// Levels of the largest mipmapped array.
 /// `CUDA_ARRAY3D_DEFERRED_MAPPING`.
 const DEFERRED_MAPPING: u32 = 0x80;
+/// Levels of the largest mipmapped array.
 const MAX_LEVELS: u32 = 32;
 
 /// No array at all is no value, anything else that is none no handle.
@@ -123,10 +123,15 @@ entry_points! {
         create(api, pHandle, pAllocateArray.get()?.into())
     }
 
-    /// Destroys an array.
+    /// Destroys an array. Levels stay until their mipmapped array ends, and that is not for this call, which is content.
     call cuArrayDestroy(api, hArray: u64) {
-        if api.driver.arrays.get(hArray)?.owner != 0 {
-            return Err(CudaError::INVALID_HANDLE);
+        let arrays = &api.driver.arrays;
+        if arrays.check_mipmap(hArray).is_ok() {
+            return Ok(());
+        }
+        let owner = arrays.get(hArray)?.owner;
+        if owner != 0 {
+            return arrays.check_mipmap(owner);
         }
         calls::cuArrayDestroy(&mut api.call(), ArrayId(hArray))?;
         api.driver.arrays.remove(hArray);
@@ -161,13 +166,6 @@ entry_points! {
         let (bytes, alignment) = calls::cuArrayGetMemoryRequirements(&mut api.in_context()?, ArrayId(array), device)?;
         let (bytes, alignment) = (bytes as usize, alignment as usize);
         memoryRequirements.set(Requirements { bytes, alignment, reserved: [0; 4] })
-    }
-
-    /// There are no sparse arrays, and of others it is an error to ask.
-    call cuArrayGetSparseProperties(api, _sparseProperties: HostPtr, array: u64) {
-        not_null(array)?;
-        api.driver.arrays.check(array)?;
-        Err(CudaError::INVALID_VALUE)
     }
 
     /// A plane of an array of several.
@@ -224,12 +222,5 @@ entry_points! {
         let (bytes, alignment) = calls::cuMipmappedArrayGetMemoryRequirements(call, MipmappedArrayId(mipmap), device)?;
         let (bytes, alignment) = (bytes as usize, alignment as usize);
         memoryRequirements.set(Requirements { bytes, alignment, reserved: [0; 4] })
-    }
-
-    /// There are no sparse arrays, and of others it is an error to ask.
-    call cuMipmappedArrayGetSparseProperties(api, _sparseProperties: HostPtr, mipmap: u64) {
-        not_null(mipmap)?;
-        api.driver.arrays.check_mipmap(mipmap)?;
-        Err(CudaError::INVALID_VALUE)
     }
 }

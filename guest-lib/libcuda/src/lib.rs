@@ -8,6 +8,7 @@
 //! answers `CUDA_ERROR_NOT_SUPPORTED`.
 
 mod array;
+mod array_map;
 mod array_table;
 mod bench;
 mod callback;
@@ -60,6 +61,7 @@ mod vmm;
 fn all_entry_points() -> impl Iterator<Item = &'static entry::EntryPoint> {
     [
         array::ENTRY_POINTS,
+        array_map::ENTRY_POINTS,
         callback::ENTRY_POINTS,
         capture::ENTRY_POINTS,
         checkpoint::ENTRY_POINTS,

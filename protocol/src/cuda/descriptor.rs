@@ -2,6 +2,7 @@
 
 //! Descriptions of arrays, textures, pools and allocations, field by field as `cuda.h` has them.
 
+use super::handle::AllocationId;
 use super::value::wire_structs;
 
 wire_structs! {
@@ -29,6 +30,28 @@ wire_structs! {
         channels: u32,
         /// `CUDA_ARRAY3D_*` bits.
         flags: u32,
+    }
+
+    /// `CUarrayMapInfo`, without what must be zero.
+    ArrayMapInfo {
+        /// `CU_RESOURCE_TYPE_ARRAY` or `CU_RESOURCE_TYPE_MIPMAPPED_ARRAY`.
+        resource_kind: u32,
+        /// Name of the array or mipmapped array.
+        resource: u64,
+        /// `CU_ARRAY_SPARSE_SUBRESOURCE_TYPE_*`.
+        subresource_kind: u32,
+        /// The union `subresource` in words of four bytes, as `cuda.h` has it.
+        subresource: [u32; 8],
+        /// `CU_MEM_OPERATION_TYPE_*`.
+        operation: u32,
+        /// `CU_MEM_HANDLE_TYPE_*`.
+        handle_kind: u32,
+        /// The allocation; 0 for none.
+        memory: AllocationId,
+        /// Bytes into the allocation.
+        offset: u64,
+        /// Bit `n`: device `n`.
+        device_mask: u32,
     }
 
     /// Where a copy begins in an array.
@@ -179,7 +202,26 @@ wire_structs! {
 /// Most options of the just-in-time compiler of one call.
 pub const JIT_OPTIONS: usize = 24;
 
-/// Bytes of an element. `None`: unknown, or compressed in blocks or planar, which is not served.
+/// Bytes of an [`ArrayMapInfo`] on the wire.
+pub const ARRAY_MAP_INFO_BYTES: usize = 76;
+
+/// Most [`ArrayMapInfo`]s in one call.
+pub const MAX_ARRAY_MAP_INFOS: usize = 4096;
+
+/// Texels a side of the blocks of compressed formats.
+pub const BLOCK_TEXELS: u64 = 4;
+
+/// Bytes of a block of 4 by 4 texels. `None`: the format is not compressed.
+pub fn block_bytes(format: u32) -> Option<u64> {
+    match format {
+        // BC1 and BC4; the other ones.
+        0x91 | 0x92 | 0x97 | 0x98 => Some(8),
+        0x93..=0x96 | 0x99..=0x9e => Some(16),
+        _ => None,
+    }
+}
+
+/// Bytes of an element. `None`: unknown, or compressed in blocks ([`block_bytes`]) or planar.
 pub fn element_bytes(format: u32, channels: u32) -> Option<u64> {
     let plain = match format {
         0x01 | 0x08 => 1,
@@ -197,9 +239,39 @@ pub fn element_bytes(format: u32, channels: u32) -> Option<u64> {
     matches!(channels, 1 | 2 | 4).then(|| plain * u64::from(channels))
 }
 
+/// Bytes a row, rows and slices of an array, as copies count them: of compressed formats, rows of blocks. `None`: unknown, or
+/// more than there can be.
+pub fn array_bounds(of: &ArrayDescriptor) -> Option<[u64; 3]> {
+    let (height, depth) = (of.height.max(1), of.depth.max(1));
+    let (row, rows) = match block_bytes(of.format) {
+        Some(block) => (of.width.div_ceil(BLOCK_TEXELS).checked_mul(block)?, height.div_ceil(BLOCK_TEXELS)),
+        None => (of.width.checked_mul(element_bytes(of.format, of.channels)?)?, height),
+    };
+    Some([row, rows, depth])
+}
+
 #[cfg(test)]
 mod tests {
+    use super::super::value::{Wire, Writer};
     use super::*;
+
+    #[test]
+    fn compressed_arrays_are_counted_in_blocks() {
+        let array = ArrayDescriptor { width: 30, height: 14, depth: 0, format: 0x91, channels: 4, flags: 0 };
+        assert_eq!(array_bounds(&array), Some([64, 4, 1]));
+        assert_eq!(array_bounds(&ArrayDescriptor { format: 0x9d, ..array }), Some([128, 4, 1]));
+        assert_eq!(array_bounds(&ArrayDescriptor { format: 0x20, ..array }), Some([480, 14, 1]));
+        assert_eq!(array_bounds(&ArrayDescriptor { width: u64::MAX, ..array }), None);
+        assert_eq!(array_bounds(&ArrayDescriptor { format: 0xb0, ..array }), None);
+    }
+
+    #[test]
+    fn map_infos_have_the_bytes_that_are_said() {
+        let mut room = [0; 2 * ARRAY_MAP_INFO_BYTES];
+        let mut writer = Writer::new(&mut room);
+        ArrayMapInfo::default().put(&mut writer).unwrap();
+        assert_eq!(writer.used(), ARRAY_MAP_INFO_BYTES);
+    }
 
     #[test]
     fn elements_have_the_bytes_of_their_channels() {

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Sizes of arrays, from their descriptions.
 
-use virtio_cuda_protocol::cuda::{ArrayOrigin, Box3, element_bytes};
+use virtio_cuda_protocol::cuda::{ArrayOrigin, Box3, array_bounds};
 
 use super::gpu::{CuResult, CudaError, RawArray};
 
-/// `CUDA_ARRAY3D_*` bits that are served. Not sparse arrays, deferred mapping and video coding.
-const FLAGS: u32 = 0x3f;
+/// `CUDA_ARRAY3D_*` bits that there are.
+const FLAGS: u32 = 0x1ff;
+/// `CUDA_ARRAY3D_SPARSE` and `CUDA_ARRAY3D_DEFERRED_MAPPING`: the memory is mapped later.
+const WITHOUT_MEMORY: u32 = 0x40 | 0x80;
 
-/// The others that there are: sparse, deferred mapping, video coding.
-const OTHER_FLAGS: u32 = 0x1c0;
-/// Block-compressed formats.
-const COMPRESSED: std::ops::RangeInclusive<u32> = 0x91..=0x9e;
+/// Planar and packed formats of video, and the most bytes of a texel of them.
+const VIDEO: std::ops::RangeInclusive<u32> = 0x9f..=0xb5;
+const VIDEO_BYTES: u64 = 8;
 
 /// Rows in bytes, rows and slices of an array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,25 +23,13 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// The shape of an array.
+    /// The shape of an array, of compressed formats in blocks.
     ///
-    /// Errors: `CUDA_ERROR_NOT_SUPPORTED` for formats and flags that are not served, `CUDA_ERROR_INVALID_VALUE`
-    /// for no format and sizes that no memory has.
+    /// Errors: `CUDA_ERROR_INVALID_VALUE` for no format or flags and sizes that no memory has.
     pub fn of(array: &RawArray) -> CuResult<Self> {
-        if array.flags & !(FLAGS | OTHER_FLAGS) != 0 {
-            return Err(CudaError::INVALID_VALUE);
-        }
-        let unknown = if COMPRESSED.contains(&array.format) {
-            CudaError::NOT_SUPPORTED
-        } else {
-            CudaError::INVALID_VALUE
-        };
-        let element = element_bytes(array.format, array.channels).ok_or(unknown)?;
-        if array.flags & OTHER_FLAGS != 0 {
-            return Err(CudaError::NOT_SUPPORTED);
-        }
-        let row_bytes = (array.width as u64).checked_mul(element).ok_or(CudaError::INVALID_VALUE)?;
-        let shape = Self { row_bytes, rows: array.height.max(1) as u64, slices: array.depth.max(1) as u64 };
+        let bounds = array_bounds(&(*array).into()).filter(|_| array.flags & !FLAGS == 0);
+        let [row_bytes, rows, slices] = bounds.ok_or(CudaError::INVALID_VALUE)?;
+        let shape = Self { row_bytes, rows, slices };
         shape.bytes().map(|_| shape)
     }
 
@@ -50,6 +39,21 @@ impl Shape {
     pub fn bytes(&self) -> CuResult<u64> {
         let bytes = self.row_bytes.checked_mul(self.rows).and_then(|bytes| bytes.checked_mul(self.slices));
         bytes.ok_or(CudaError::INVALID_VALUE)
+    }
+
+    /// Bytes that making the array takes: none if its memory is mapped later, and counted where that is made. Of video
+    /// formats, the most that it could be.
+    ///
+    /// Errors: as [`Self::of`].
+    pub fn bytes_at_once(array: &RawArray) -> CuResult<u64> {
+        let bytes = if VIDEO.contains(&array.format) {
+            let sides = [array.width, array.height.max(1), array.depth.max(1)];
+            let bytes = sides.iter().try_fold(VIDEO_BYTES, |bytes, &side| bytes.checked_mul(side as u64));
+            bytes.ok_or(CudaError::INVALID_VALUE)?
+        } else {
+            Self::of(array)?.bytes()?
+        };
+        Ok(if array.flags & WITHOUT_MEMORY != 0 { 0 } else { bytes })
     }
 
     /// Checks that a box lies in the array.
@@ -84,7 +88,10 @@ mod tests {
         assert!(!check([u64::MAX, 0, 0], [2, 1, 1]));
         let huge = RawArray { width: usize::MAX / 2, ..array };
         assert_eq!(Shape::of(&huge), Err(CudaError::INVALID_VALUE));
-        assert_eq!(Shape::of(&RawArray { flags: 0x40, ..array }), Err(CudaError::NOT_SUPPORTED));
+        assert_eq!(Shape::bytes_at_once(&array), Ok(128));
+        assert_eq!(Shape::bytes_at_once(&RawArray { flags: 0x40, ..array }), Ok(0));
+        assert_eq!(Shape::bytes_at_once(&RawArray { format: 0xb0, ..array }), Ok(256));
+        assert_eq!(Shape::of(&RawArray { flags: 0x200, ..array }), Err(CudaError::INVALID_VALUE));
         assert_eq!(Shape::of(&RawArray { format: 0, ..array }), Err(CudaError::INVALID_VALUE));
     }
 }

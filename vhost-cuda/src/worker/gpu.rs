@@ -21,20 +21,20 @@ use std::path::Path;
 
 use cudarc::driver::sys;
 use cudarc::driver::sys::{
-    CUDA_ARRAY_DESCRIPTOR, CUDA_ARRAY_MEMORY_REQUIREMENTS, CUDA_ARRAY3D_DESCRIPTOR,
-    CUDA_BATCH_MEM_OP_NODE_PARAMS, CUDA_GRAPH_INSTANTIATE_PARAMS, CUDA_HOST_NODE_PARAMS,
-    CUDA_KERNEL_NODE_PARAMS, CUDA_MEM_ALLOC_NODE_PARAMS, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS,
-    CUDA_RESOURCE_DESC, CUDA_RESOURCE_VIEW_DESC, CUDA_TEXTURE_DESC, CUaddress_mode, CUarray_format,
-    CUdevResource, CUdevResourceType, CUdevice_P2PAttribute, CUdevice_attribute, CUexecAffinityParam,
-    CUexecAffinityType, CUfilter_mode, CUflushGPUDirectRDMAWritesScope, CUflushGPUDirectRDMAWritesTarget,
-    CUfunc_cache, CUfunction_attribute, CUgraphEdgeData, CUgraphExecUpdateResultInfo, CUgraphMem_attribute,
-    CUgraphNodeParams, CUgraphNodeType, CUhostFn, CUjit_option, CUjitInputType, CUlaunchAttributeID,
-    CUlaunchAttributeValue, CUlibraryOption, CUlimit, CUmemAccess_flags, CUmemAccessDesc,
-    CUmemAllocationGranularity_flags, CUmemAllocationHandleType, CUmemAllocationProp, CUmemLocation,
-    CUmemPool_attribute, CUmemPoolProps, CUmemorytype, CUoccupancyB2DSize, CUpointer_attribute,
-    CUstreamBatchMemOpParams, CUstreamCallback, CUstreamCaptureMode, CUstreamCaptureStatus, CUtensorMap,
-    CUtensorMapDataType, CUtensorMapFloatOOBfill, CUtensorMapIm2ColWideMode, CUtensorMapInterleave,
-    CUtensorMapL2promotion, CUtensorMapSwizzle,
+    CUDA_ARRAY_DESCRIPTOR, CUDA_ARRAY_MEMORY_REQUIREMENTS, CUDA_ARRAY_SPARSE_PROPERTIES,
+    CUDA_ARRAY3D_DESCRIPTOR, CUDA_BATCH_MEM_OP_NODE_PARAMS, CUDA_GRAPH_INSTANTIATE_PARAMS,
+    CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS, CUDA_MEM_ALLOC_NODE_PARAMS, CUDA_MEMCPY3D,
+    CUDA_MEMSET_NODE_PARAMS, CUDA_RESOURCE_DESC, CUDA_RESOURCE_VIEW_DESC, CUDA_TEXTURE_DESC, CUaddress_mode,
+    CUarray_format, CUarrayMapInfo, CUdevResource, CUdevResourceType, CUdevice_P2PAttribute,
+    CUdevice_attribute, CUexecAffinityParam, CUexecAffinityType, CUfilter_mode,
+    CUflushGPUDirectRDMAWritesScope, CUflushGPUDirectRDMAWritesTarget, CUfunc_cache, CUfunction_attribute,
+    CUgraphEdgeData, CUgraphExecUpdateResultInfo, CUgraphMem_attribute, CUgraphNodeParams, CUgraphNodeType,
+    CUhostFn, CUjit_option, CUjitInputType, CUlaunchAttributeID, CUlaunchAttributeValue, CUlibraryOption,
+    CUlimit, CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationGranularity_flags, CUmemAllocationHandleType,
+    CUmemAllocationProp, CUmemLocation, CUmemPool_attribute, CUmemPoolProps, CUmemorytype,
+    CUoccupancyB2DSize, CUpointer_attribute, CUstreamBatchMemOpParams, CUstreamCallback, CUstreamCaptureMode,
+    CUstreamCaptureStatus, CUtensorMap, CUtensorMapDataType, CUtensorMapFloatOOBfill,
+    CUtensorMapIm2ColWideMode, CUtensorMapInterleave, CUtensorMapL2promotion, CUtensorMapSwizzle,
 };
 pub use cudarc::driver::sys::{
     CUarray, CUcontext, CUdevResourceDesc, CUdevice, CUdeviceptr, CUevent, CUfunction, CUgraph, CUgraphExec,
@@ -49,8 +49,8 @@ use virtio_cuda_protocol::cuda::{LAUNCH_COOPERATIVE, LAUNCH_PRIORITY, LaunchShap
 mod raw;
 
 pub use raw::{
-    RawAccess, RawAffinity, RawAllocation, RawArray, RawDevResource, RawLocation, RawPool, RawRequirements,
-    RawResource, RawRows, RawTensorMap, RawTexture, RawView,
+    RawAccess, RawAffinity, RawAllocation, RawArray, RawArrayMap, RawDevResource, RawLocation, RawPool,
+    RawRequirements, RawResource, RawRows, RawSparse, RawTensorMap, RawTexture, RawView,
 };
 
 /// A `CUresult` other than success.
@@ -107,6 +107,7 @@ macro_rules! plain {
 plain!(
     RawArray = RawArray::ZERO,
     RawRequirements = RawRequirements::ZERO,
+    RawSparse = RawSparse::ZERO,
     RawAllocation = RawAllocation::ZERO,
     CUipcMemHandle = CUipcMemHandle { reserved: [0; 64] },
     CUipcEventHandle = CUipcEventHandle { reserved: [0; 64] },
@@ -380,11 +381,14 @@ driver_functions! {
     safe cuArray3DGetDescriptor_v2 [descriptor: RawArray as CUDA_ARRAY3D_DESCRIPTOR] (array: CUarray) [];
     safe cuArrayDestroy [] (array: CUarray) [];
     safe cuArrayGetMemoryRequirements [requirements: RawRequirements as CUDA_ARRAY_MEMORY_REQUIREMENTS] (array: CUarray, device: CUdevice) [];
+    safe cuArrayGetSparseProperties [properties: RawSparse as CUDA_ARRAY_SPARSE_PROPERTIES] (array: CUarray) [];
     safe cuArrayGetPlane [plane: CUarray] (array: CUarray, index: c_uint) [];
     unsafe cuMipmappedArrayCreate [mipmap: CUmipmappedArray] (descriptor: *const RawArray as *const CUDA_ARRAY3D_DESCRIPTOR, levels: c_uint) [];
     safe cuMipmappedArrayDestroy [] (mipmap: CUmipmappedArray) [];
     safe cuMipmappedArrayGetLevel [array: CUarray] (mipmap: CUmipmappedArray, level: c_uint) [];
     safe cuMipmappedArrayGetMemoryRequirements [requirements: RawRequirements as CUDA_ARRAY_MEMORY_REQUIREMENTS] (mipmap: CUmipmappedArray, device: CUdevice) [];
+    safe cuMipmappedArrayGetSparseProperties [properties: RawSparse as CUDA_ARRAY_SPARSE_PROPERTIES] (mipmap: CUmipmappedArray) [];
+    unsafe cuMemMapArrayAsync [] (maps: *mut RawArrayMap as *mut CUarrayMapInfo, count: c_uint, stream: CUstream) [];
     unsafe cuTexObjectCreate [object: CUtexObject] (resource: *const RawResource as *const CUDA_RESOURCE_DESC,
         texture: *const RawTexture as *const CUDA_TEXTURE_DESC, view: *const RawView as *const CUDA_RESOURCE_VIEW_DESC) [];
     safe cuTexObjectDestroy [] (object: CUtexObject) [];

@@ -2,6 +2,7 @@
 //! The worker: one process that executes the CUDA calls of one guest process.
 
 mod allocations;
+mod array_maps;
 mod bulk;
 mod call;
 mod callbacks;

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use virtio_cuda_protocol::cuda::{FIRST_HANDLE, Location};
 
+use super::array_maps::{ArrayMaps, Changes, Part};
 use super::gpu::{CUmemGenericAllocationHandle, CuResult, CudaError};
 
 /// Most reservations, allocations and mappings of a session, each.
@@ -20,6 +21,7 @@ pub struct Allocation {
     /// Where it is, as the guest named it.
     pub location: Location,
     held: u32,
+    /// Places that it is mapped at: addresses, and parts of arrays.
     mapped: u32,
 }
 
@@ -40,6 +42,7 @@ pub struct Reservations {
     reserved: BTreeMap<u64, u64>,
     mappings: BTreeMap<u64, Mapping>,
     allocations: HashMap<u64, Allocation>,
+    array_maps: ArrayMaps,
 }
 
 impl Reservations {
@@ -189,6 +192,39 @@ impl Reservations {
         self.change(mapping.name, |allocation| allocation.mapped -= 1)
     }
 
+    /// Refuses more mapped parts of arrays than a session may have, if `more` are asked for.
+    ///
+    /// Errors: `CUDA_ERROR_OUT_OF_MEMORY`.
+    pub fn check_array_maps(&self, more: usize) -> CuResult<()> {
+        self.array_maps.check_room(more)
+    }
+
+    /// Notes what is mapped into a part of the array `array` (its name and context). The bytes that became free.
+    pub fn map_array(&mut self, array: (u64, u64), part: Part, name: Option<u64>) -> u64 {
+        let changes = self.array_maps.set(array, part, name);
+        self.apply(changes)
+    }
+
+    /// Forgets an array that is gone. The bytes that became free.
+    pub fn forget_array(&mut self, array: u64) -> u64 {
+        let changes = self.array_maps.forget(array);
+        self.apply(changes)
+    }
+
+    /// Forgets the arrays of a context that is gone. The bytes that became free.
+    pub fn forget_context(&mut self, context: u64) -> u64 {
+        self.array_maps.of_context(context).into_iter().map(|array| self.forget_array(array)).sum()
+    }
+
+    fn apply(&mut self, changes: Changes) -> u64 {
+        let change = |(name, by): (u64, i64)| {
+            self.change(name, |allocation| {
+                allocation.mapped = i64::from(allocation.mapped).saturating_add(by).max(0) as u32;
+            })
+        };
+        changes.into_iter().map(change).sum()
+    }
+
     fn change(&mut self, name: u64, change: impl FnOnce(&mut Allocation)) -> u64 {
         let Some(allocation) = self.allocations.get_mut(&name) else { return 0 };
         change(allocation);
@@ -270,5 +306,19 @@ mod tests {
         assert_eq!(vmm.unmap(BASE), 0);
         assert_eq!(vmm.release(NAME), 0x1000);
         assert!(vmm.check_new(NAME).is_ok() && vmm.check_new(NAME - 1).is_err());
+    }
+
+    #[test]
+    fn arrays_keep_what_is_mapped_into_them() {
+        let mut vmm = fixture();
+        assert_eq!(vmm.map_array((7, 3), Part::WHOLE, Some(NAME)), 0);
+        assert_eq!(vmm.release(NAME), 0);
+        assert_eq!(vmm.forget_context(4), 0, "another context");
+        assert_eq!(vmm.forget_context(3), 0x1000);
+        let mut vmm = fixture();
+        vmm.map_array((7, 3), Part::WHOLE, Some(NAME));
+        vmm.release(NAME);
+        assert_eq!(vmm.map_array((7, 3), Part::WHOLE, None), 0x1000);
+        assert_eq!(vmm.forget_array(7), 0);
     }
 }

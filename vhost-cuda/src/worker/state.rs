@@ -201,6 +201,9 @@ impl SessionState {
         self.copies.forget_context(context);
         self.window().forget_context(context);
         self.sharing.forget_context(context);
-        self.allocations().forget_context(context);
+        let free = self.reservations().forget_context(context);
+        let mut allocations = self.allocations();
+        allocations.discharge(free);
+        allocations.forget_context(context);
     }
 }

@@ -11,7 +11,7 @@ use crate::entry::Api;
 use crate::ffi::HostPtr;
 use crate::host_pool::mark::Mark;
 use crate::host_pool::space::StreamKey;
-use crate::host_pool::{CHUNK_BYTES, Home, HostPool, MAX_BYTES, wait_for_gpu};
+use crate::host_pool::{CHUNK_BYTES, Home, HostPool, MAX_BYTES};
 use crate::memory::managed::MemLocation;
 use crate::memory::ranges::HostRange;
 use crate::pool::default_pool;
@@ -115,7 +115,7 @@ pub fn free_in_order(api: Api, address: u64, stream: u64) -> Result<(), CudaErro
         Err(error) => {
             log::debug!("Marking stream {stream:#x}: {error}");
             calls::cuStreamSynchronize(&mut api.in_context_of(stream)?, api.stream(stream))?;
-            pool.free_now(api, &range, false);
+            pool.free_now(api, &range);
         }
     }
     Ok(())
@@ -125,19 +125,20 @@ pub fn free_in_order(api: Api, address: u64, stream: u64) -> Result<(), CudaErro
 pub fn free(api: Api, address: u64) -> Result<(), CudaError> {
     check_captures(api)?;
     let (range, pool) = take(api, address)?;
-    // Work that still uses the memory ends first.
-    let idle = wait_for_gpu(api)?;
-    pool.free_now(api, &range, idle);
-    if idle {
-        api.synchronized();
+    if let Ok(mut call) = api.in_context() {
+        // Its pages may go: work that still uses them ends first.
+        calls::cuCtxSynchronize(&mut call)?;
     }
+    pool.free_now(api, &range);
+    api.synchronized();
     Ok(())
 }
 
 /// `cuMemPoolTrimTo`.
 pub fn trim(api: Api, pool: &HostPool, keep: u64) -> Result<(), CudaError> {
     check_captures(api)?;
-    pool.trim(api, keep)
+    pool.trim(api, keep);
+    Ok(())
 }
 
 /// An attribute; all are given as 64 bits.

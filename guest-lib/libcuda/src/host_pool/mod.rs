@@ -13,9 +13,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use virtio_cuda_client::CudaError;
 use virtio_cuda_client::protocol::ContextId;
 use virtio_cuda_client::transport::UserMemory;
-use virtio_cuda_client::{CudaError, calls};
 
 use crate::driver::Driver;
 use crate::entry::Api;
@@ -168,11 +168,10 @@ impl HostPool {
     /// Reserves a chunk in which `bytes` bytes fit, in place of others where nothing is if need be.
     fn grow(&self, api: Api, state: &mut State, bytes: u64, context: u64) -> Result<(), CudaError> {
         let usual = bytes.next_multiple_of(CHUNK_BYTES);
-        let is_full = |state: &State| usual > self.max_bytes.saturating_sub(state.reserved.now);
-        if is_full(state) && state.has_more_than(0) && wait_for_gpu(api)? {
+        if usual > self.max_bytes.saturating_sub(state.reserved.now) {
             state.shrink(api.driver, 0);
         }
-        if is_full(state) {
+        if usual > self.max_bytes.saturating_sub(state.reserved.now) {
             return Err(CudaError::OUT_OF_MEMORY);
         }
         let least = bytes.next_multiple_of(LEAST_BYTES);
@@ -193,33 +192,26 @@ impl HostPool {
         state.space.park(place_of(range), stream, Arc::new(mark));
     }
 
-    /// Takes an allocation back that nothing uses any more. Pages can go if the GPU is `idle`.
-    fn free_now(&self, api: Api, range: &HostRange, idle: bool) {
+    /// Takes an allocation back that nothing uses any more.
+    fn free_now(&self, api: Api, range: &HostRange) {
         let mut state = self.lock();
         state.used.sub(range.bytes);
         state.space.free(place_of(range));
-        state.settle(api, idle);
+        state.settle(api);
     }
 
-    /// Gives back what is above the threshold, or all of a pool that is destroyed, if the GPU is `idle`: it would be waited
-    /// for. Whether there is more to be done later.
-    fn settle(&self, api: Api, idle: bool) -> bool {
+    /// Gives back what is above the threshold, or all of a pool that is destroyed. Whether streams are to be waited for.
+    fn settle(&self, api: Api) -> bool {
         let mut state = self.lock();
-        state.settle(api, idle);
-        state.space.is_parked() || state.has_more_than(state.kept())
+        state.settle(api);
+        state.space.is_parked()
     }
 
     /// Gives free memory back, as long as more than `keep` bytes are reserved.
-    fn trim(&self, api: Api, keep: u64) -> Result<(), CudaError> {
+    fn trim(&self, api: Api, keep: u64) {
         let mut state = self.lock();
         state.space.unpark(|mark| mark.is_reached(api));
-        let any = state.has_more_than(keep);
-        // Others may go on with the pool while the GPU is waited for.
-        drop(state);
-        if any && wait_for_gpu(api)? {
-            self.lock().shrink(api.driver, keep);
-        }
-        Ok(())
+        state.shrink(api.driver, keep);
     }
 
     /// A context is gone; whether the GPU reached any of the memory through it.
@@ -249,18 +241,6 @@ impl HostPool {
         }
         Ok(())
     }
-}
-
-/// Waits until the GPU has nothing to do, since it lets go of pages then only: here, and not where others would wait,
-/// too. False during captures, which forbid it.
-fn wait_for_gpu(api: Api) -> Result<bool, CudaError> {
-    if api.driver.captures.any() {
-        return Ok(false);
-    }
-    if let Ok(mut call) = api.in_context() {
-        calls::cuCtxSynchronize(&mut call)?;
-    }
-    Ok(true)
 }
 
 /// The bytes that an allocation takes.
@@ -312,21 +292,10 @@ impl State {
         })
     }
 
-    /// Bytes that it may keep.
-    fn kept(&self) -> u64 {
-        if self.destroyed { 0 } else { self.threshold }
-    }
-
-    fn settle(&mut self, api: Api, idle: bool) {
+    fn settle(&mut self, api: Api) {
         self.space.unpark(|mark| mark.is_reached(api));
-        if idle {
-            self.shrink(api.driver, self.kept());
-        }
-    }
-
-    /// Whether there is anything to give back, with more than `keep` bytes reserved.
-    fn has_more_than(&self, keep: u64) -> bool {
-        self.reserved.now > keep && self.space.has_idle()
+        let keep = if self.destroyed { 0 } else { self.threshold };
+        self.shrink(api.driver, keep);
     }
 
     /// Gives chunks in which nothing is back to the system, as long as more than `keep` bytes are reserved.

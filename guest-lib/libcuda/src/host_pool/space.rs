@@ -131,11 +131,6 @@ impl<M> Space<M> {
         self.chunks.insert(chunk.start, RangeAllocator::new(chunk));
     }
 
-    /// Whether a chunk is free as a whole.
-    pub fn has_idle(&self) -> bool {
-        self.chunks.values().any(RangeAllocator::is_empty)
-    }
-
     /// Removes the last chunk that is free as a whole.
     pub fn remove_idle(&mut self) -> Option<u64> {
         let (&start, _) = self.chunks.iter().rev().find(|(_, chunk)| chunk.is_empty())?;

@@ -166,10 +166,8 @@ impl HostPools {
         if !self.waiting.load(Ordering::Acquire) || !self.waiting.swap(false, Ordering::AcqRel) {
             return;
         }
-        // Before the pools ask the device anything.
-        let idle = api.is_idle();
         for pool in self.all() {
-            if pool.settle(api, idle) {
+            if pool.settle(api) {
                 self.waiting.store(true, Ordering::Release);
             }
             if pool.is_gone() {

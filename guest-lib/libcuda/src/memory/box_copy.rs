@@ -2,7 +2,7 @@
 
 //! Copies of pitched rectangles and boxes in memory and arrays. Rows of pageable memory cross packed.
 
-use virtio_cuda_client::protocol::{ArrayId, ArrayOrigin, Box3, Extent, StreamId, element_bytes};
+use virtio_cuda_client::protocol::{ArrayId, ArrayOrigin, Box3, Extent, StreamId, array_bounds};
 use virtio_cuda_client::{CudaError, calls};
 
 use crate::entry::Api;
@@ -48,14 +48,11 @@ impl End {
         let array = api.driver.arrays.get(end.array)?.descriptor;
         let fits =
             |from: u64, length: u64, bound: u64| from.checked_add(length).is_some_and(|end| end <= bound);
-        // Formats of other layouts have no bytes an element: only sums that are formed here must not overflow.
-        let (element, most) = match element_bytes(array.format, array.channels) {
-            Some(element) => (element, [array.height.max(1), array.depth.max(1)]),
-            None => (u64::MAX, [u64::MAX; 2]),
-        };
-        if !fits(origin.x, size.width, array.width.saturating_mul(element))
-            || !fits(origin.y, size.height, most[0])
-            || !fits(origin.z, size.depth, most[1])
+        // Of formats of other layouts the device judges: only sums that are formed here must not overflow.
+        let [row, rows, slices] = array_bounds(&array).unwrap_or([u64::MAX; 3]);
+        if !fits(origin.x, size.width, row)
+            || !fits(origin.y, size.height, rows)
+            || !fits(origin.z, size.depth, slices)
         {
             return Err(CudaError::INVALID_VALUE);
         }

@@ -8,7 +8,7 @@ use crate::abi::shared::{cudaChannelFormatDesc, cudaExtent};
 use crate::abi::{cudaArray_t, cudaArrayMemoryRequirements, cudaArraySparseProperties, cudaMipmappedArray_t};
 use crate::api::{load, not_null, store};
 use crate::error::{Result, cudaErrorInvalidValue};
-use crate::texture::channel::Format;
+use crate::texture::channel::{Format, Unit};
 use crate::{driver, state};
 
 /// Levels of the largest mipmapped array.
@@ -122,10 +122,10 @@ api! {
     }
 }
 
-/// An array of these elements; flags have the driver's numbers.
-/// `cudaArray*`: what an array can be made with.
-const ARRAY_FLAGS: c_uint = 0xef;
+/// What an array can be made with, in the driver's numbers: `cudaArray*`, and `CUDA_ARRAY3D_VIDEO_ENCODE_DECODE`.
+const ARRAY_FLAGS: c_uint = 0x1ef;
 
+/// An array of these elements; flags have the driver's numbers.
 pub fn describe(
     desc: &cudaChannelFormatDesc,
     extent: cudaExtent,
@@ -161,23 +161,26 @@ fn channel_desc(descriptor: &CUDA_ARRAY3D_DESCRIPTOR) -> Result<cudaChannelForma
     Format { code: descriptor.Format, channels: descriptor.NumChannels }.desc()
 }
 
-/// The size of one element in bytes.
-pub fn element_size(array: cudaArray_t) -> Result<usize> {
-    let descriptor = descriptor(array)?;
-    Format { code: descriptor.Format, channels: descriptor.NumChannels }.element_size()
+/// What copies of an array count in.
+pub fn unit(array: cudaArray_t) -> Result<Unit> {
+    unit_of(&descriptor(array)?)
 }
 
-/// How many rows an array has, all its slices together.
+fn unit_of(descriptor: &CUDA_ARRAY3D_DESCRIPTOR) -> Result<Unit> {
+    Format { code: descriptor.Format, channels: descriptor.NumChannels }.unit()
+}
+
+/// How many rows an array has to copy, all its slices together.
 pub fn rows(array: cudaArray_t) -> Result<usize> {
     let descriptor = descriptor(array)?;
-    descriptor.Height.max(1).checked_mul(descriptor.Depth.max(1)).ok_or(cudaErrorInvalidValue)
+    let rows = unit_of(&descriptor)?.rows(descriptor.Height.max(1));
+    rows.checked_mul(descriptor.Depth.max(1)).ok_or(cudaErrorInvalidValue)
 }
 
 /// The size of one row in bytes, at least 1.
 pub fn row_size(array: cudaArray_t) -> Result<usize> {
     let descriptor = descriptor(array)?;
-    let element = Format { code: descriptor.Format, channels: descriptor.NumChannels }.element_size()?;
-    match descriptor.Width.checked_mul(element) {
+    match unit_of(&descriptor)?.row(descriptor.Width) {
         Some(size) if size > 0 => Ok(size),
         _ => Err(cudaErrorInvalidValue),
     }

@@ -2,7 +2,8 @@
 //! Copies of boxes, and the translation between the runtime's and the driver's description of them, which
 //! graphs use too.
 //!
-//! The runtime counts in elements as soon as an array takes part, on both sides; the driver counts in bytes.
+//! The runtime counts in elements as soon as an array takes part, on both sides; the driver counts in bytes, and in rows of
+//! blocks where the array is compressed.
 
 use core::ffi::c_uint;
 use core::ptr;
@@ -15,6 +16,7 @@ use crate::abi::{CUdeviceptr, cudaArray_t, cudaStream_t};
 use crate::api::load;
 use crate::error::{Result, cudaErrorInvalidPitchValue, cudaErrorInvalidValue};
 use crate::memory::address;
+use crate::texture::channel::Unit;
 use crate::{driver, state};
 
 api! {
@@ -61,6 +63,9 @@ struct Side {
     address: CUdeviceptr,
     /// In bytes.
     x: usize,
+    /// In rows of elements, or of blocks of a compressed format.
+    y: usize,
+    z: usize,
     pitch: usize,
     height: usize,
 }
@@ -70,20 +75,25 @@ impl Side {
         array: cudaArray_t,
         memory: &cudaPitchedPtr,
         position: &cudaPos,
-        element: usize,
+        unit: Unit,
         memory_type: c_uint,
     ) -> Result<Self> {
-        let x = position.x.checked_mul(element).ok_or(cudaErrorInvalidValue)?;
+        // In arrays positions count texels, and boxes begin with a block; in memory they count blocks.
+        let side = if array.is_null() { 1 } else { unit.side };
+        let x = (position.x / side).checked_mul(unit.bytes).ok_or(cudaErrorInvalidValue)?;
+        let (y, z) = (position.y / side, position.z);
         if array.is_null() {
             Ok(Self {
                 memory_type,
                 address: address(memory.ptr),
                 x,
+                y,
+                z,
                 pitch: memory.pitch,
                 height: memory.ysize,
             })
         } else if memory.ptr.is_null() {
-            Ok(Self { memory_type: CU_MEMORYTYPE_ARRAY, address: 0, x, pitch: 0, height: 0 })
+            Ok(Self { memory_type: CU_MEMORYTYPE_ARRAY, address: 0, x, y, z, pitch: 0, height: 0 })
         } else {
             Err(cudaErrorInvalidValue)
         }
@@ -93,13 +103,13 @@ impl Side {
 /// What the driver does not look at: whether rows are longer than a pitch, and slices higher than the memory's, where
 /// there are several; and whether a source that is an array is called host memory.
 pub fn check(p: &cudaMemcpy3DParms) -> Result {
-    let element = elements(p.srcArray, p.dstArray)?;
-    let width = p.extent.width.saturating_mul(element);
+    let unit = unit(p.srcArray, p.dstArray)?;
+    let width = unit.row(p.extent.width).unwrap_or(usize::MAX);
     for (array, memory) in [(p.srcArray, &p.srcPtr), (p.dstArray, &p.dstPtr)] {
         if array.is_null() && memory.ptr.is_null() {
             return Err(cudaErrorInvalidValue);
         }
-        let low = p.extent.depth > 1 && p.extent.height > memory.ysize;
+        let low = p.extent.depth > 1 && unit.rows(p.extent.height) > memory.ysize;
         if array.is_null() && (width > memory.pitch || low) {
             return Err(cudaErrorInvalidPitchValue);
         }
@@ -111,13 +121,13 @@ pub fn check(p: &cudaMemcpy3DParms) -> Result {
 /// The driver's description of a copy. Needs a context when an array takes part.
 pub fn to_driver(p: &cudaMemcpy3DParms) -> Result<CUDA_MEMCPY3D> {
     let direction = Direction::of(p.kind)?;
-    let element = elements(p.srcArray, p.dstArray)?;
-    let source = Side::of(p.srcArray, &p.srcPtr, &p.srcPos, element, direction.source())?;
-    let target = Side::of(p.dstArray, &p.dstPtr, &p.dstPos, element, direction.destination())?;
+    let unit = unit(p.srcArray, p.dstArray)?;
+    let source = Side::of(p.srcArray, &p.srcPtr, &p.srcPos, unit, direction.source())?;
+    let target = Side::of(p.dstArray, &p.dstPtr, &p.dstPos, unit, direction.destination())?;
     Ok(CUDA_MEMCPY3D {
         srcXInBytes: source.x,
-        srcY: p.srcPos.y,
-        srcZ: p.srcPos.z,
+        srcY: source.y,
+        srcZ: source.z,
         srcLOD: 0,
         srcMemoryType: source.memory_type,
         srcHost: ptr::with_exposed_provenance(source.address as usize),
@@ -127,8 +137,8 @@ pub fn to_driver(p: &cudaMemcpy3DParms) -> Result<CUDA_MEMCPY3D> {
         srcPitch: source.pitch,
         srcHeight: source.height,
         dstXInBytes: target.x,
-        dstY: p.dstPos.y,
-        dstZ: p.dstPos.z,
+        dstY: target.y,
+        dstZ: target.z,
         dstLOD: 0,
         dstMemoryType: target.memory_type,
         dstHost: ptr::with_exposed_provenance_mut(target.address as usize),
@@ -137,8 +147,8 @@ pub fn to_driver(p: &cudaMemcpy3DParms) -> Result<CUDA_MEMCPY3D> {
         dstContext: ptr::null_mut(),
         dstPitch: target.pitch,
         dstHeight: target.height,
-        WidthInBytes: p.extent.width.checked_mul(element).ok_or(cudaErrorInvalidValue)?,
-        Height: p.extent.height,
+        WidthInBytes: unit.row(p.extent.width).ok_or(cudaErrorInvalidValue)?,
+        Height: unit.rows(p.extent.height),
         Depth: p.extent.depth,
     })
 }
@@ -147,7 +157,11 @@ pub fn to_driver(p: &cudaMemcpy3DParms) -> Result<CUDA_MEMCPY3D> {
 pub fn from_driver(p: &CUDA_MEMCPY3D) -> Result<cudaMemcpy3DParms> {
     let source_array = if p.srcMemoryType == CU_MEMORYTYPE_ARRAY { p.srcArray } else { ptr::null_mut() };
     let target_array = if p.dstMemoryType == CU_MEMORYTYPE_ARRAY { p.dstArray } else { ptr::null_mut() };
-    let element = elements(source_array, target_array)?;
+    let unit = unit(source_array, target_array)?;
+    let position = |array: cudaArray_t, x: usize, y: usize, z| {
+        let side = if array.is_null() { 1 } else { unit.side };
+        cudaPos { x: (x / unit.bytes).saturating_mul(side), y: y.saturating_mul(side), z }
+    };
     let memory = |array: cudaArray_t, host: CUdeviceptr, device: CUdeviceptr, memory_type, pitch, height| {
         let address = if memory_type == crate::abi::driver::CU_MEMORYTYPE_HOST { host } else { device };
         let address = if array.is_null() { address } else { 0 };
@@ -160,7 +174,7 @@ pub fn from_driver(p: &CUDA_MEMCPY3D) -> Result<cudaMemcpy3DParms> {
     };
     Ok(cudaMemcpy3DParms {
         srcArray: source_array,
-        srcPos: cudaPos { x: p.srcXInBytes / element, y: p.srcY, z: p.srcZ },
+        srcPos: position(source_array, p.srcXInBytes, p.srcY, p.srcZ),
         srcPtr: memory(
             source_array,
             address(p.srcHost),
@@ -170,7 +184,7 @@ pub fn from_driver(p: &CUDA_MEMCPY3D) -> Result<cudaMemcpy3DParms> {
             p.srcHeight,
         ),
         dstArray: target_array,
-        dstPos: cudaPos { x: p.dstXInBytes / element, y: p.dstY, z: p.dstZ },
+        dstPos: position(target_array, p.dstXInBytes, p.dstY, p.dstZ),
         dstPtr: memory(
             target_array,
             address(p.dstHost),
@@ -179,18 +193,22 @@ pub fn from_driver(p: &CUDA_MEMCPY3D) -> Result<cudaMemcpy3DParms> {
             p.dstPitch,
             p.dstHeight,
         ),
-        extent: cudaExtent { width: p.WidthInBytes / element, height: p.Height, depth: p.Depth },
+        extent: cudaExtent {
+            width: unit.elements(p.WidthInBytes),
+            height: p.Height.saturating_mul(unit.side),
+            depth: p.Depth,
+        },
         kind: Direction::between(p.srcMemoryType, p.dstMemoryType),
     })
 }
 
-/// The size in bytes of what extents and positions count.
-pub fn elements(source: cudaArray_t, target: cudaArray_t) -> Result<usize> {
+/// What extents and positions count.
+fn unit(source: cudaArray_t, target: cudaArray_t) -> Result<Unit> {
     match (source.is_null(), target.is_null()) {
-        (true, true) => Ok(1),
-        (false, true) => array::element_size(source),
-        (true, false) => array::element_size(target),
-        (false, false) => match (array::element_size(source)?, array::element_size(target)?) {
+        (true, true) => Ok(Unit::BYTE),
+        (false, true) => array::unit(source),
+        (true, false) => array::unit(target),
+        (false, false) => match (array::unit(source)?, array::unit(target)?) {
             (source, target) if source == target => Ok(source),
             _ => Err(cudaErrorInvalidValue),
         },
@@ -242,13 +260,17 @@ mod tests {
     fn a_side_is_memory_or_an_array_not_both() {
         let memory = cudaPitchedPtr { ptr: ptr::without_provenance_mut(16), pitch: 1, xsize: 1, ysize: 1 };
         let array = ptr::without_provenance_mut(32);
-        assert_eq!(Side::of(array, &memory, &cudaPos::default(), 1, 1).err(), Some(cudaErrorInvalidValue));
+        assert_eq!(
+            Side::of(array, &memory, &cudaPos::default(), Unit::BYTE, 1).err(),
+            Some(cudaErrorInvalidValue)
+        );
     }
 
     #[test]
     fn sizes_that_overflow_are_refused() {
         let memory = between_pointers(cudaMemcpyHostToDevice).srcPtr;
         let position = cudaPos { x: usize::MAX / 2, y: 0, z: 0 };
-        assert_eq!(Side::of(ptr::null_mut(), &memory, &position, 16, 1).err(), Some(cudaErrorInvalidValue));
+        let unit = Unit { bytes: 16, side: 1 };
+        assert_eq!(Side::of(ptr::null_mut(), &memory, &position, unit, 1).err(), Some(cudaErrorInvalidValue));
     }
 }

@@ -39,6 +39,38 @@ struct Special {
     size: usize,
 }
 
+/// Elements a side of the blocks of compressed formats.
+const BLOCK_SIDE: usize = 4;
+
+/// The least that is copied: an element, or a block of a compressed format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unit {
+    /// Its bytes.
+    pub bytes: usize,
+    /// Elements in a row of it, and rows.
+    pub side: usize,
+}
+
+impl Unit {
+    /// Of copies between plain memory.
+    pub const BYTE: Self = Self { bytes: 1, side: 1 };
+
+    /// Bytes that `elements` elements of a row take.
+    pub fn row(self, elements: usize) -> Option<usize> {
+        elements.div_ceil(self.side).checked_mul(self.bytes)
+    }
+
+    /// Rows of units that `rows` rows of elements take.
+    pub fn rows(self, rows: usize) -> usize {
+        rows.div_ceil(self.side)
+    }
+
+    /// Elements in so many bytes of a row.
+    pub fn elements(self, bytes: usize) -> usize {
+        bytes / self.bytes * self.side
+    }
+}
+
 const fn special(kind: c_uint, bits: [c_int; 4], code: c_uint, channels: c_uint, size: usize) -> Special {
     Special { kind, bits, format: Format { code, channels }, size }
 }
@@ -108,6 +140,16 @@ impl Format {
         Ok(cudaChannelFormatDesc { x: channel(0), y: channel(1), z: channel(2), w: channel(3), f: *kind })
     }
 
+    /// What copies count in.
+    pub fn unit(self) -> Result<Unit> {
+        Ok(Unit { bytes: self.element_size()?, side: if self.is_compressed() { BLOCK_SIDE } else { 1 } })
+    }
+
+    /// Whether its elements come in blocks.
+    fn is_compressed(self) -> bool {
+        (0x91..=0x9e).contains(&self.code)
+    }
+
     /// Bytes of an element; of a 4×4 block for compressed formats.
     pub fn element_size(self) -> Result<usize> {
         if let Some(special) = SPECIAL.iter().find(|special| special.format == self) {
@@ -172,6 +214,15 @@ mod tests {
         for desc in refused {
             assert_eq!(Format::of(&desc), Err(cudaErrorInvalidChannelDescriptor), "{desc:?}");
         }
+    }
+
+    #[test]
+    fn compressed_formats_are_copied_in_blocks() {
+        let unit = Format { code: 0x91, channels: 4 }.unit().unwrap();
+        assert_eq!((unit.row(32), unit.row(31), unit.rows(2), unit.elements(16)), (Some(64), Some(64), 1, 8));
+        let unit = Format { code: 0x20, channels: 2 }.unit().unwrap();
+        assert_eq!((unit.row(32), unit.rows(2), unit.elements(16)), (Some(256), 2, 2));
+        assert_eq!(unit.row(usize::MAX), None);
     }
 
     #[test]

@@ -193,7 +193,11 @@ fn resource_from_driver(resource: &CUDA_RESOURCE_DESC) -> Result<cudaResourceDes
 /// Refuses to normalise what has no range, and to interpolate what is not read as a number between others.
 fn check_reading(resource: &cudaResourceDesc, desc: &cudaTextureDesc) -> Result {
     let (linear, normalized) = (desc.filterMode == FILTER_LINEAR, desc.readMode == READ_NORMALIZED_FLOAT);
-    if linear || normalized { check_element(&element_of(resource)?, linear, normalized) } else { Ok(()) }
+    if linear || normalized {
+        return check_element(&element_of(resource)?, linear, normalized);
+    }
+    // The driver judges what cannot be found out here.
+    element_of(resource).map_or(Ok(()), |element| check_element(&element, linear, normalized))
 }
 
 fn element_of(resource: &cudaResourceDesc) -> Result<cudaChannelFormatDesc> {
@@ -215,6 +219,10 @@ fn element_of(resource: &cudaResourceDesc) -> Result<cudaChannelFormatDesc> {
 
 fn check_element(element: &cudaChannelFormatDesc, linear: bool, normalized: bool) -> Result {
     let is_float = element.f == cudaChannelFormatKindFloat;
+    // Block compression makes halves (6) or normalized numbers (the others) of its own.
+    if let Some(normal) = compressed(element.f) {
+        return if normalized == normal { Ok(()) } else { Err(cudaErrorInvalidNormSetting) };
+    }
     let is_integer = element.f == cudaChannelFormatKindSigned || element.f == cudaChannelFormatKindUnsigned;
     let has_range = is_integer && element.x <= 16;
     if linear && is_integer && !(normalized && has_range) {
@@ -224,6 +232,15 @@ fn check_element(element: &cudaChannelFormatDesc, linear: bool, normalized: bool
         return Err(cudaErrorInvalidNormSetting);
     }
     Ok(())
+}
+
+/// Whether a block-compressed kind of element is normalized; none for other kinds.
+fn compressed(kind: c_uint) -> Option<bool> {
+    match kind {
+        17..=26 | 29 | 30 => Some(true),
+        27 | 28 => Some(false),
+        _ => None,
+    }
 }
 
 fn texture_to_driver(desc: &cudaTextureDesc) -> CUDA_TEXTURE_DESC {
@@ -303,6 +320,8 @@ mod tests {
             (cudaChannelFormatKindFloat, 16, [Ok(()), Ok(()), norm, norm]),
             (cudaChannelFormatKindUnsigned, 32, [Ok(()), filter, norm, filter]),
             (cudaChannelFormatKindFloat, 32, [Ok(()), Ok(()), norm, norm]),
+            (17, 8, [norm, norm, Ok(()), Ok(())]),
+            (28, 16, [Ok(()), Ok(()), norm, norm]),
         ];
         for (f, x, expected) in answers {
             let element = cudaChannelFormatDesc { x, y: 0, z: 0, w: 0, f };

@@ -17,6 +17,8 @@ macro_rules! array_calls {
             0x0903 custom cuArrayGetMemoryRequirements(array: ArrayId, device: u32) -> (bytes: u64, alignment: u64);
             /// Names a plane of an array of several planes `plane`; it ends with the array.
             0x0904 custom cuArrayGetPlane(array: ArrayId, index: u32, plane: ArrayId) -> (descriptor: ArrayDescriptor);
+            /// Tiles of a sparse array: texels a tile, the first level and the bytes of the tail, `CU_ARRAY_SPARSE_PROPERTIES_*`.
+            0x0905 custom cuArrayGetSparseProperties(array: ArrayId) -> (tile: [u32; 3], first_level: u32, tail_bytes: u64, flags: u32);
             /// Creates a mipmapped array named `mipmap`.
             0x0910 custom cuMipmappedArrayCreate(mipmap: MipmappedArrayId, descriptor: ArrayDescriptor, levels: u32) -> ();
             /// Destroys a mipmapped array and its levels.
@@ -25,6 +27,8 @@ macro_rules! array_calls {
             0x0912 custom cuMipmappedArrayGetLevel(mipmap: MipmappedArrayId, level: u32, array: ArrayId) -> (descriptor: ArrayDescriptor);
             /// Bytes and alignment of a mipmapped array with deferred mapping.
             0x0913 custom cuMipmappedArrayGetMemoryRequirements(mipmap: MipmappedArrayId, device: u32) -> (bytes: u64, alignment: u64);
+            /// Tiles of a sparse mipmapped array, as of an array.
+            0x0914 custom cuMipmappedArrayGetSparseProperties(mipmap: MipmappedArrayId) -> (tile: [u32; 3], first_level: u32, tail_bytes: u64, flags: u32);
             /// Bulk in: packed rows. Copies a box into an array, in stream order.
             0x0920 custom memcpy_box_htoa(dst: ArrayId, origin: ArrayOrigin, size: Box3, stream: StreamId) -> ();
             /// Bulk out: packed rows. Copies a box out of an array, in stream order.

@@ -30,6 +30,9 @@ macro_rules! vmm_calls {
             0x0a09 custom cuMemRetainAllocationHandle(dptr: DevicePtr) -> (handle: AllocationId);
             /// What an allocation became.
             0x0a0a custom cuMemGetAllocationPropertiesFromHandle(handle: AllocationId) -> (properties: AllocationProperties);
+            /// Bulk in: `ArrayMapInfo`s. Maps allocations into sparse arrays and arrays with deferred mapping, or takes
+            /// such mappings away, in stream order.
+            0x0a0b custom cuMemMapArrayAsync(stream: StreamId) -> ();
         } }
     };
 }

@@ -7,8 +7,8 @@ use std::ptr::null_mut;
 
 use cudarc::driver::sys;
 use virtio_cuda_protocol::cuda::{
-    AllocationProperties, ArrayDescriptor, DeviceResource, Location, PoolProperties, TextureDescriptor,
-    ViewDescriptor,
+    AllocationProperties, ArrayDescriptor, ArrayMapInfo, DeviceResource, Location, PoolProperties,
+    TextureDescriptor, ViewDescriptor,
 };
 
 /// `CUDA_ARRAY3D_DESCRIPTOR`.
@@ -76,6 +76,69 @@ const _: () = assert!(size_of::<RawRequirements>() == size_of::<sys::CUDA_ARRAY_
 impl RawRequirements {
     /// Nothing.
     pub const ZERO: Self = Self { bytes: 0, alignment: 0, reserved: [0; 4] };
+}
+
+/// `CUDA_ARRAY_SPARSE_PROPERTIES`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct RawSparse {
+    /// Texels a tile, in each direction.
+    pub tile: [c_uint; 3],
+    /// First level of the tail.
+    pub first_level: c_uint,
+    /// Bytes of the tail.
+    pub tail_bytes: u64,
+    /// `CU_ARRAY_SPARSE_PROPERTIES_*`.
+    pub flags: c_uint,
+    reserved: [c_uint; 4],
+}
+const _: () = assert!(size_of::<RawSparse>() == size_of::<sys::CUDA_ARRAY_SPARSE_PROPERTIES>());
+
+impl RawSparse {
+    /// Nothing.
+    pub const ZERO: Self = Self { tile: [0; 3], first_level: 0, tail_bytes: 0, flags: 0, reserved: [0; 4] };
+}
+
+/// `CUarrayMapInfo`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(8))]
+pub struct RawArrayMap {
+    resource_kind: c_uint,
+    pad: c_uint,
+    resource: u64,
+    subresource_kind: c_uint,
+    pad_2: c_uint,
+    /// The union, whose members of eight bytes lie at even words.
+    subresource: [c_uint; 8],
+    operation: c_uint,
+    handle_kind: c_uint,
+    memory: u64,
+    offset: u64,
+    device_mask: c_uint,
+    flags: c_uint,
+    reserved: [c_uint; 2],
+}
+const _: () = assert!(size_of::<RawArrayMap>() == size_of::<sys::CUarrayMapInfo>());
+
+impl RawArrayMap {
+    /// What the guest asks for, of an array and memory in the driver's numbers.
+    pub fn new(from: &ArrayMapInfo, resource: *mut c_void, memory: u64, device_mask: u32) -> Self {
+        Self {
+            resource_kind: from.resource_kind,
+            pad: 0,
+            resource: resource as u64,
+            subresource_kind: from.subresource_kind,
+            pad_2: 0,
+            subresource: from.subresource,
+            operation: from.operation,
+            handle_kind: from.handle_kind,
+            memory,
+            offset: from.offset,
+            device_mask,
+            flags: 0,
+            reserved: [0; 2],
+        }
+    }
 }
 
 /// `CUDA_RESOURCE_DESC`.

@@ -28,6 +28,14 @@ fn create(cx: &CallContext<'_>, descriptor: &RawArray) -> CuResult<(CUarray, Arr
     Ok((raw, actual))
 }
 
+/// Gives back what an array or mipmapped array took, and what was mapped into it and is held by nothing else.
+fn discharge(cx: &CallContext<'_>, name: u64) {
+    let free = cx.session.reservations().forget_array(name);
+    let mut allocations = cx.session.allocations();
+    allocations.discharge_array(name);
+    allocations.discharge(free);
+}
+
 /// Creates an array.
 pub fn cuArray3DCreate_v2(
     cx: &mut CallContext<'_>,
@@ -35,7 +43,7 @@ pub fn cuArray3DCreate_v2(
     descriptor: ArrayDescriptor,
 ) -> CuResult<(ArrayDescriptor,)> {
     let raw = RawArray::from(&descriptor);
-    let bytes = Shape::of(&raw)?.bytes()?;
+    let bytes = Shape::bytes_at_once(&raw)?;
     let reserved = cx.session.objects.arrays.reserve(array.0)?;
     cx.session.allocations().charge_array(array.0, bytes, cx.home())?;
     let made = create(cx, &raw);
@@ -54,7 +62,7 @@ pub fn cuArrayDestroy(cx: &mut CallContext<'_>, array: ArrayId) -> CuResult<()> 
     let entry = arrays.remove(array.0)?;
     arrays.forget(|plane| plane.owner == array.0);
     let destroyed = cx.gpu().cuArrayDestroy(entry.raw as CUarray);
-    cx.session.allocations().discharge_array(array.0);
+    discharge(cx, array.0);
     destroyed
 }
 
@@ -92,7 +100,7 @@ pub fn cuMipmappedArrayCreate(
     levels: u32,
 ) -> CuResult<()> {
     let raw = RawArray::from(&descriptor);
-    let first = Shape::of(&raw)?.bytes()?;
+    let first = Shape::bytes_at_once(&raw)?;
     // Levels get smaller at least by half: all together are at most twice the first.
     let bytes = if levels > 1 { first.checked_mul(2).ok_or(CudaError::INVALID_VALUE)? } else { first };
     let reserved = cx.session.objects.mipmaps.reserve(mipmap.0)?;
@@ -109,7 +117,7 @@ pub fn cuMipmappedArrayDestroy(cx: &mut CallContext<'_>, mipmap: MipmappedArrayI
     let entry = cx.session.objects.mipmaps.remove(mipmap.0)?;
     cx.session.objects.arrays.forget(|level| level.owner == mipmap.0);
     let destroyed = cx.gpu().cuMipmappedArrayDestroy(entry.raw as _);
-    cx.session.allocations().discharge_array(mipmap.0);
+    discharge(cx, mipmap.0);
     destroyed
 }
 

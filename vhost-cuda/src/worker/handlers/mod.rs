@@ -6,6 +6,7 @@
 
 mod array;
 mod array_copy;
+mod array_map;
 mod capture;
 mod context;
 mod device;
@@ -37,6 +38,7 @@ mod vmm;
 
 pub use array::*;
 pub use array_copy::*;
+pub use array_map::*;
 pub use capture::*;
 pub use context::*;
 pub use device::*;
