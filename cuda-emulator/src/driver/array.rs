@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use super::context::Context;
 use super::handle::{Handle, Registry};
 use super::result::{CUresult, CuResult};
-use crate::texture::{Array, Channel, Dimension, Extent, Format, MipmappedArray};
+use crate::texture::{
+    Array, COMPRESSED_READ, Channel, Compression, Dimension, Element, Extent, Format, Later, MipmappedArray,
+};
 
 /// An array's handle.
 pub type CUarray = Handle<ArrayObject>;
@@ -21,7 +23,12 @@ pub(super) const LAYERED: u32 = 1;
 pub(super) const SURFACE_LDST: u32 = 2;
 pub(super) const CUBEMAP: u32 = 4;
 pub(super) const TEXTURE_GATHER: u32 = 8;
-const KNOWN_FLAGS: u32 = LAYERED | SURFACE_LDST | CUBEMAP | TEXTURE_GATHER;
+const SPARSE: u32 = 0x40;
+pub(super) const DEFERRED_MAPPING: u32 = 0x80;
+/// What video formats need; others take it, too.
+const VIDEO_ENCODE_DECODE: u32 = 0x100;
+const KNOWN_FLAGS: u32 =
+    LAYERED | SURFACE_LDST | CUBEMAP | TEXTURE_GATHER | SPARSE | DEFERRED_MAPPING | VIDEO_ENCODE_DECODE;
 
 /// CUDA_ARRAY3D_DESCRIPTOR
 #[repr(C)]
@@ -42,6 +49,8 @@ pub struct ArrayObject {
     context: Weak<Context>,
     /// A level of a mipmapped array, which nobody destroys by itself.
     level: bool,
+    /// What it gets its memory from; of a level, the mipmapped array has it.
+    pub(super) later: Option<Later>,
 }
 
 /// A mipmapped array.
@@ -49,6 +58,8 @@ pub struct MipmappedObject {
     pub(super) array: MipmappedArray,
     pub(super) descriptor: ArrayDescriptor3D,
     context: Weak<Context>,
+    /// What it gets its memory from.
+    pub(super) later: Option<Later>,
     /// The handle of each level that was asked for.
     handles: Mutex<Vec<CUarray>>,
 }
@@ -69,14 +80,40 @@ pub(super) fn format_of(format: u32, channels: u32) -> CuResult<Format> {
         0xc3..=0xc5 => packed(Channel::Unorm16, 0xc3),
         0xc6..=0xc8 => packed(Channel::Snorm8, 0xc6),
         0xc9..=0xcb => packed(Channel::Snorm16, 0xc9),
-        // Block-compressed and video formats.
-        0x50 | 0x91..=0xb5 => return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
+        // Compressed formats are no formats of memory.
+        0x91..=0x9e => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+        // Video formats.
+        0x50 | 0x9f..=0xb5 => return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
         _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
     };
     if !matches!(channels, 1 | 2 | 4) || fixed.is_some_and(|fixed| fixed != channels) {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     Ok(Format { channel, channels })
+}
+
+/// CUarray_format of an array with the number of channels.
+fn element_of(format: u32, channels: u32) -> CuResult<Element> {
+    use Compression::{Bc1, Bc2, Bc3, Bc4, Bc5, Bc6, Bc7};
+    let (compression, fixed) = match format {
+        0x91 | 0x92 => (Bc1, 4),
+        0x93 | 0x94 => (Bc2, 4),
+        0x95 | 0x96 => (Bc3, 4),
+        0x97 | 0x98 => (Bc4 { signed: format == 0x98 }, 1),
+        0x99 | 0x9a => (Bc5 { signed: format == 0x9a }, 2),
+        0x9b | 0x9c => (Bc6 { signed: format == 0x9c }, 3),
+        0x9d | 0x9e => (Bc7, 4),
+        _ => return format_of(format, channels).map(Element::from),
+    };
+    if channels != fixed {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    Ok(Element { format: COMPRESSED_READ, compression: Some(compression) })
+}
+
+/// Whether a compressed format is sRGB, which textures must say, too.
+pub(super) fn is_srgb(format: u32) -> bool {
+    matches!(format, 0x92 | 0x94 | 0x96 | 0x9e)
 }
 
 /// The largest sizes of an array that is deeper than others (MAXIMUM_TEXTURE3D_*_ALTERNATE).
@@ -98,14 +135,24 @@ fn largest(dimension: Dimension, gather: bool) -> [usize; 3] {
 
 impl ArrayDescriptor3D {
     /// What kind of array it is and how large.
-    pub(super) fn resolve(&self) -> CuResult<(Dimension, Format, Extent)> {
+    pub(super) fn resolve(&self) -> CuResult<(Dimension, Element, Extent)> {
         let invalid = Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-        let format = format_of(self.format, self.channels)?;
+        if matches!(self.format, 0x9f..=0xb5) && self.flags & VIDEO_ENCODE_DECODE == 0 {
+            return invalid;
+        }
+        let element = element_of(self.format, self.channels)?;
         let [width, height, depth] = self.size;
-        if self.flags & !KNOWN_FLAGS != 0 {
-            // Sparse, deferred or of a video; others there are not, or not of such formats.
-            let later = self.flags & !(KNOWN_FLAGS | 0x1c0) == 0;
-            return if later { Err(CUresult::CUDA_ERROR_NOT_SUPPORTED) } else { invalid };
+        // A sparse array has no surfaces, and one row is no tile.
+        let not_sparse = SURFACE_LDST | DEFERRED_MAPPING | CUBEMAP;
+        let too_few_rows = height == 0 && (self.flags & SPARSE != 0 || element.compression.is_some());
+        if self.flags & !KNOWN_FLAGS != 0
+            || self.flags & SPARSE != 0 && self.flags & not_sparse != 0
+            || too_few_rows
+        {
+            return invalid;
+        }
+        if element.compression.is_some() && self.flags & SURFACE_LDST != 0 {
+            return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
         }
         let layered = self.flags & LAYERED != 0;
         let dimension = match (self.flags & CUBEMAP != 0, layered) {
@@ -130,7 +177,13 @@ impl ArrayDescriptor3D {
             return invalid;
         }
         let [width, height, depth] = self.size.map(|size| size.max(1) as u32);
-        Ok((dimension, format, Extent { width, height, depth }))
+        Ok((dimension, element, Extent { width, height, depth }))
+    }
+}
+
+impl ArrayDescriptor3D {
+    fn gets_memory_later(&self) -> bool {
+        self.flags & (SPARSE | DEFERRED_MAPPING) != 0
     }
 }
 
@@ -156,20 +209,33 @@ pub(super) fn handle_of(array: &Arc<Array>) -> CUarray {
 
 /// Makes an array in a context.
 pub(super) fn create(context: &Arc<Context>, descriptor: ArrayDescriptor3D) -> CuResult<CUarray> {
-    let (dimension, format, extent) = descriptor.resolve()?;
-    let memory = &context.device.memory;
-    let array = Array::new(memory, dimension, format, extent);
-    let array = Arc::new(array.map_err(|_| CUresult::CUDA_ERROR_OUT_OF_MEMORY)?);
-    let object = ArrayObject { array, descriptor, context: Arc::downgrade(context), level: false };
+    let (dimension, element, extent) = descriptor.resolve()?;
+    let context_of = Arc::downgrade(context);
+    let object = if descriptor.gets_memory_later() {
+        let (levels, later) = without_memory(&descriptor, 1)?;
+        let array = Arc::clone(&levels.levels[0]);
+        ArrayObject { array, descriptor, context: context_of, level: false, later: Some(later) }
+    } else {
+        let array = Array::new(&context.device.memory, dimension, element, extent);
+        let array = Arc::new(array.map_err(|_| CUresult::CUDA_ERROR_OUT_OF_MEMORY)?);
+        ArrayObject { array, descriptor, context: context_of, level: false, later: None }
+    };
     let handle = Handle::mint();
     ARRAYS.insert(handle, Arc::new(object));
     Ok(handle)
 }
 
-/// cuArrayDestroy; whoever holds the array keeps its memory.
+/// Levels that get their memory later.
+fn without_memory(of: &ArrayDescriptor3D, levels: u32) -> CuResult<(MipmappedArray, Later)> {
+    let (dimension, element, extent) = of.resolve()?;
+    let made = MipmappedArray::without_memory(dimension, element, extent, levels, of.flags & SPARSE != 0);
+    made.map_err(|_| CUresult::CUDA_ERROR_OUT_OF_MEMORY)
+}
+
+/// cuArrayDestroy; whoever holds the array keeps its memory. Mipmapped arrays and their levels stay, and that is no error.
 pub(super) fn destroy(handle: CUarray) -> CuResult<()> {
     if find(handle)?.level {
-        return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
+        return Ok(());
     }
     ARRAYS.remove(handle).map(|_| ()).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
 }
@@ -180,11 +246,16 @@ pub(super) fn create_mipmapped(
     descriptor: ArrayDescriptor3D,
     levels: u32,
 ) -> CuResult<CUmipmappedArray> {
-    let (dimension, format, extent) = descriptor.resolve()?;
-    let array = MipmappedArray::new(&context.device.memory, dimension, format, extent, levels);
-    let array = array.map_err(|_| CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
+    let (dimension, element, extent) = descriptor.resolve()?;
+    let (array, later) = if descriptor.gets_memory_later() {
+        let (array, later) = without_memory(&descriptor, levels)?;
+        (array, Some(later))
+    } else {
+        let array = MipmappedArray::new(&context.device.memory, dimension, element, extent, levels);
+        (array.map_err(|_| CUresult::CUDA_ERROR_OUT_OF_MEMORY)?, None)
+    };
     let handles = Mutex::new(vec![Handle::NULL; array.levels.len()]);
-    let object = MipmappedObject { array, descriptor, context: Arc::downgrade(context), handles };
+    let object = MipmappedObject { array, descriptor, context: Arc::downgrade(context), later, handles };
     let handle = Handle::mint();
     MIPMAPPED.insert(handle, Arc::new(object));
     Ok(handle)
@@ -205,7 +276,8 @@ impl MipmappedObject {
                 _ => whole[axis] as usize,
             });
             let descriptor = ArrayDescriptor3D { size, ..self.descriptor };
-            let object = ArrayObject { array, descriptor, context: Weak::clone(&self.context), level: true };
+            let context = Weak::clone(&self.context);
+            let object = ArrayObject { array, descriptor, context, level: true, later: None };
             *place = Handle::mint();
             ARRAYS.insert(*place, Arc::new(object));
         }

@@ -7,6 +7,7 @@ use super::context;
 use super::device::{CUdevice, device};
 use super::ffi::{In, Out};
 use super::result::{CUresult, CuResult};
+use crate::texture::{Later, TILE_BYTES};
 
 /// CUDA_ARRAY_DESCRIPTOR
 #[repr(C)]
@@ -25,9 +26,6 @@ pub struct MemoryRequirements {
     alignment: usize,
     reserved: [u32; 4],
 }
-
-/// What array memory is aligned to, bytes.
-const ALIGNMENT: usize = 512;
 
 fn array_create(out: Out<CUarray>, descriptor: In<ArrayDescriptor>) -> CuResult<()> {
     let ArrayDescriptor { size: [width, height], format, channels } = descriptor.get()?;
@@ -49,6 +47,9 @@ fn create(out: Out<CUarray>, descriptor: ArrayDescriptor3D) -> CuResult<()> {
 fn array_destroy(handle: CUarray) -> CuResult<()> {
     context::current()?;
     capture::check_safe()?;
+    if array::find_mipmapped(CUmipmappedArray::new(handle.0)).is_ok() {
+        return Ok(());
+    }
     array::find(handle)?;
     // Kernels may still use it.
     context::wait_all_idle();
@@ -75,9 +76,14 @@ fn array_get_memory_requirements(
 ) -> CuResult<()> {
     out.check()?;
     device(ordinal).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    let size = array::find_not_null(handle)?.array.bytes() as usize;
-    out.set(MemoryRequirements { size, alignment: ALIGNMENT, reserved: [0; 4] });
+    out.set(requirements(array::find_not_null(handle)?.later.as_ref())?);
     Ok(())
+}
+
+/// Only what gets its memory at once, and later, tells how much that is.
+fn requirements(later: Option<&Later>) -> CuResult<MemoryRequirements> {
+    let later = later.filter(|later| later.tiling.is_none()).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    Ok(MemoryRequirements { size: later.bytes as usize, alignment: TILE_BYTES as usize, reserved: [0; 4] })
 }
 
 fn mipmapped_get_memory_requirements(
@@ -90,8 +96,7 @@ fn mipmapped_get_memory_requirements(
     if handle == CUmipmappedArray::NULL {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    let size = array::find_mipmapped(handle)?.array.bytes() as usize;
-    out.set(MemoryRequirements { size, alignment: ALIGNMENT, reserved: [0; 4] });
+    out.set(requirements(array::find_mipmapped(handle)?.later.as_ref())?);
     Ok(())
 }
 

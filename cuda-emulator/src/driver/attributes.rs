@@ -113,9 +113,11 @@ static ATTRIBUTES: &[(i32, i32)] = &[
     (102, 1),                             // VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED
     (103, 1),                             // HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED
     (107, 1),                             // GENERIC_COMPRESSION_SUPPORTED: kept, without effect
+    (112, 1),                             // SPARSE_CUDA_ARRAY_SUPPORTED
     (113, 1),                             // READ_ONLY_HOST_REGISTER_SUPPORTED
     (115, 1),                             // MEMORY_POOLS_SUPPORTED
     (119, 1),                             // MEMPOOL_SUPPORTED_HANDLE_TYPES: file descriptors
+    (121, 1),                             // DEFERRED_MAPPING_CUDA_ARRAY_SUPPORTED
     (122, 1),                             // CAN_USE_64_BIT_STREAM_MEM_OPS
     (123, 1),                             // CAN_USE_STREAM_WAIT_VALUE_NOR
     (125, 1),                             // IPC_EVENT_SUPPORTED

@@ -133,18 +133,31 @@ impl Side {
         self.array.as_ref()
     }
 
+    /// Whether its bytes are not just rows and slices apart.
+    fn is_scattered(&self) -> bool {
+        self.array.as_ref().is_some_and(|(array, _)| !array.is_direct())
+    }
+
+    /// Where a byte of the box is, if it has memory, and how many more of its row follow there.
+    fn run(&self, [x, row, slice]: [u64; 3]) -> CuResult<(Option<u64>, u64)> {
+        match &self.array {
+            Some((array, _)) if array.is_deferred_unmapped() => Err(CUresult::CUDA_ERROR_LAUNCH_FAILED),
+            Some((array, at)) => Ok(array.bytes_at([at[0] + x, at[1] + row, at[2] + slice])),
+            None => Ok((Some(self.address + slice * self.slice + row * self.pitch + x), u64::MAX)),
+        }
+    }
+
     /// Checks that all bytes of a box lie inside the valid range around its first one.
     fn check(&self, extent: Extent) -> CuResult<()> {
         let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
         if let Some((array, at)) = &self.array {
-            let whole = array.level.extent;
-            let row = u64::from(whole.width) * u64::from(array.format.bytes());
+            let whole = array.bounds();
             let inside =
-                |at: u64, size: u64, whole: u64| at.checked_add(size).is_some_and(|end| end <= whole);
-            let inside = inside(at[0], extent[0], row)
-                && inside(at[1], extent[1], whole.height.into())
-                && inside(at[2], extent[2], whole.depth.into());
-            return if inside { Ok(()) } else { Err(invalid) };
+                (0..3).all(|axis| at[axis].checked_add(extent[axis]).is_some_and(|end| end <= whole[axis]));
+            let unit = u64::from(array.unit().bytes);
+            let whole_blocks =
+                array.compression.is_none() || at[0].is_multiple_of(unit) && extent[0].is_multiple_of(unit);
+            return if inside && whole_blocks { Ok(()) } else { Err(invalid) };
         }
         let rows = (extent[1] - 1).checked_mul(self.pitch).ok_or(invalid)?;
         let slices = (extent[2] - 1).checked_mul(self.slice).ok_or(invalid)?;
@@ -196,6 +209,9 @@ impl Transfer {
         self.to.check(self.extent).map_err(gone)?;
         self.from.check(self.extent).map_err(gone)?;
         let [width, rows, slices] = self.extent;
+        if self.to.is_scattered() || self.from.is_scattered() {
+            return self.run_in_parts();
+        }
         for slice in 0..slices {
             for row in 0..rows {
                 let to = self.to.address + slice * self.to.slice + row * self.to.pitch;
@@ -203,6 +219,30 @@ impl Transfer {
                 // SAFETY: both were checked to lie in valid ranges; pageable memory is the caller's promise. Kernels may
                 // use them at the same time: then the bytes are undefined, as on the device.
                 unsafe { std::ptr::copy(from as *const u8, to as *mut u8, width as usize) };
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies now, where an array's bytes are in parts. What has no memory is read as zeros, and not written.
+    fn run_in_parts(&self) -> CuResult<()> {
+        let [width, rows, slices] = self.extent;
+        for (slice, row) in (0..slices).flat_map(|slice| (0..rows).map(move |row| (slice, row))) {
+            let mut x = 0;
+            while x < width {
+                let (to, to_bytes) = self.to.run([x, row, slice])?;
+                let (from, from_bytes) = self.from.run([x, row, slice])?;
+                let bytes = to_bytes.min(from_bytes).min(width - x);
+                match (to, from) {
+                    // SAFETY: as in `run`; what parts have stays mapped.
+                    (Some(to), Some(from)) => unsafe {
+                        std::ptr::copy(from as *const u8, to as *mut u8, bytes as usize);
+                    },
+                    // SAFETY: as above.
+                    (Some(to), None) => unsafe { std::ptr::write_bytes(to as *mut u8, 0, bytes as usize) },
+                    (None, _) => {}
+                }
+                x += bytes;
             }
         }
         Ok(())

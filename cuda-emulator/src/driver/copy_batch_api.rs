@@ -138,7 +138,7 @@ impl Operand {
             return Ok(None);
         }
         let array = array::find(CUarray::new(self.body[0] as usize))?;
-        Ok(Some(array.array.format.bytes().into()))
+        Ok(Some(array.array.unit().bytes.into()))
     }
 }
 

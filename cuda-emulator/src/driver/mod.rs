@@ -10,6 +10,7 @@ mod allocation;
 mod array;
 mod array_api;
 mod array_copy_api;
+mod array_map;
 mod attributes;
 mod capture;
 mod capture_api;

@@ -27,6 +27,9 @@ fn surf_object_create(out: Out<CUsurfObject>, resource: In<ResourceDescriptor>) 
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     let array = array::find(CUarray::new(resource.body[0] as usize))?;
+    if array.array.compression.is_some() {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
     let handle = Handle::mint();
     OBJECTS.insert(handle, Arc::new(SurfaceObject(resource)));
     texture::publish_surface(handle.0 as u64, Surface::new(Arc::clone(&array.array)));

@@ -10,7 +10,7 @@ use super::device;
 use super::ffi::{In, Out};
 use super::handle::{Handle, Registry};
 use super::result::{CUresult, CuResult};
-use crate::texture::{self, AddressMode, Channel, Format, Sampler, Texture};
+use crate::texture::{self, AddressMode, Channel, Compression, Format, Sampler, Texture};
 
 /// A texture object's handle, which kernels get as a parameter.
 pub type CUtexObject = Handle<TextureObject>;
@@ -142,7 +142,21 @@ impl TextureDescriptor {
     }
 }
 
-/// CUresourceViewFormat; block-compressed ones are not known.
+/// CUresourceViewFormat that makes blocks of elements.
+fn view_of_blocks(format: u32) -> Option<Compression> {
+    Some(match format {
+        0x19 => Compression::Bc1,
+        0x1a => Compression::Bc2,
+        0x1b => Compression::Bc3,
+        0x1c | 0x1d => Compression::Bc4 { signed: format == 0x1d },
+        0x1e | 0x1f => Compression::Bc5 { signed: format == 0x1f },
+        0x20 | 0x21 => Compression::Bc6 { signed: format == 0x21 },
+        0x22 => Compression::Bc7,
+        _ => return None,
+    })
+}
+
+/// CUresourceViewFormat; none for [`view_of_blocks`] as well.
 fn view_format(format: u32) -> CuResult<Option<Format>> {
     const CHANNELS: [Channel; 8] = [
         Channel::U8,
@@ -160,7 +174,7 @@ fn view_format(format: u32) -> CuResult<Option<Format>> {
             let index = format as usize - 1;
             Ok(Some(Format { channel: CHANNELS[index / 3], channels: [1, 2, 4][index % 3] }))
         }
-        0x19..=0x22 => Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
+        0x19..=0x22 => Ok(None),
         _ => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
     }
 }
@@ -170,11 +184,19 @@ impl ViewDescriptor {
     /// bytes, and no levels or layers that are not there.
     fn check(&self, of: &ArrayDescriptor3D, levels: usize) -> CuResult<()> {
         let format = view_format(self.format)?;
-        let element = array::format_of(of.format, of.channels)?.bytes();
+        let element = array::format_of(of.format, of.channels)?;
+        let blocks = view_of_blocks(self.format);
+        let side = if blocks.is_some() { 4 } else { 1 };
+        let size = [of.size[0].saturating_mul(side), of.size[1].saturating_mul(side), of.size[2]];
+        let fits = match blocks {
+            // Blocks are elements of unsigned 32-bit channels.
+            Some(blocks) => element.channel == Channel::U32 && element.bytes() == blocks.block_bytes(),
+            None => format.is_some_and(|format| format.bytes() == element.bytes()),
+        };
         let layers = if of.flags & array::LAYERED != 0 { of.size[2] } else { 1 };
         let in_order = |first: u32, last: u32, count: usize| first <= last && (last as usize) < count;
-        let good = format.is_some_and(|format| format.bytes() == element)
-            && self.size == of.size
+        let good = fits
+            && self.size == size
             && in_order(self.first_level, self.last_level, levels)
             && in_order(self.first_layer, self.last_layer, layers);
         if good { Ok(()) } else { Err(CUresult::CUDA_ERROR_INVALID_VALUE) }
@@ -239,8 +261,16 @@ pub(super) fn make(
             return Err(invalid);
         }
         view.map_or(Ok(()), |view| view.check(of, levels))?;
+        if array::is_srgb(of.format) && texture.flags & SRGB == 0 {
+            return Err(invalid);
+        }
         let format = view.map_or(Ok(None), |view| view_format(view.format))?;
         Ok((texture.sampler(dimensions(of))?, format))
+    };
+    let blocks = view.and_then(|view| view_of_blocks(view.format));
+    let on_arrays = |levels, sampler, format| match blocks {
+        Some(blocks) => Texture::of_blocks(levels, sampler, blocks),
+        None => Texture::of_arrays(levels, sampler, format),
     };
     let made = match resource.kind {
         RESOURCE_ARRAY => {
@@ -249,7 +279,7 @@ pub(super) fn make(
             }
             let array = array::find(CUarray::new(resource.body[0] as usize))?;
             let (sampler, format) = described(&array.descriptor, 1)?;
-            Texture::of_arrays(vec![Arc::clone(&array.array)], sampler, format).ok_or(invalid)?
+            on_arrays(vec![Arc::clone(&array.array)], sampler, format).ok_or(invalid)?
         }
         RESOURCE_MIPMAPPED_ARRAY => {
             let array = array::find_mipmapped(CUmipmappedArray::new(resource.body[0] as usize))?;
@@ -259,7 +289,7 @@ pub(super) fn make(
                 Some(view) => all.get(view.first_level as usize..=view.last_level as usize).ok_or(invalid)?,
                 None => all,
             };
-            Texture::of_arrays(levels.to_vec(), sampler, format).ok_or(invalid)?
+            on_arrays(levels.to_vec(), sampler, format).ok_or(invalid)?
         }
         RESOURCE_LINEAR => of_memory(resource, texture.sampler(1)?)?,
         RESOURCE_PITCH_2D => of_memory(resource, texture.sampler(2)?)?,

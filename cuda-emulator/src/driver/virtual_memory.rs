@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use super::device::{self, CUdevice, CUdeviceptr, Device};
 use super::handle::{Handle, Registry};
@@ -18,6 +18,9 @@ pub type CUmemGenericAllocationHandle = Handle<Physical>;
 
 /// Sizes and addresses are multiples of this many bytes.
 pub(super) const GRANULARITY: u64 = 2 << 20;
+
+/// CU_MEM_CREATE_USAGE_TILE_POOL
+const TILE_POOL: u16 = 1;
 
 static PHYSICAL: Registry<Physical> = Registry::new();
 static RESERVED: Mutex<BTreeMap<u64, Reservation>> = Mutex::new(BTreeMap::new());
@@ -53,6 +56,11 @@ impl AllocationProp {
         }
     }
 
+    /// Whether it is memory for tiles of arrays, which has no addresses.
+    pub(super) fn is_tile_pool(&self) -> bool {
+        self.usage & TILE_POOL != 0
+    }
+
     /// The device whose memory it asks for.
     pub(super) fn device(&self) -> CuResult<&'static Device> {
         // CU_MEM_ALLOCATION_TYPE_PINNED, CU_MEM_LOCATION_TYPE_DEVICE; handles: none or file descriptors.
@@ -75,6 +83,74 @@ pub struct Physical {
     device: &'static Device,
     /// cuMemRelease must be called as often.
     references: Mutex<u64>,
+    /// Where arrays find it.
+    tiles: OnceLock<Tiles>,
+}
+
+/// Where a pool of tiles is mapped, for arrays alone.
+///
+/// # Invariants
+/// `bytes` bytes at `address` can be read and written for as long as the process lives: they become plain memory when the
+/// pool ends, which the next one of the same size replaces.
+struct Tiles {
+    address: u64,
+    bytes: u64,
+}
+
+/// Addresses of pools that have ended, by size.
+static FREE_TILES: Mutex<BTreeMap<u64, Vec<u64>>> = Mutex::new(BTreeMap::new());
+
+impl Tiles {
+    fn new(file: &OwnedFd, bytes: u64) -> CuResult<Tiles> {
+        let mut free = FREE_TILES.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = free.get_mut(&bytes).and_then(Vec::pop);
+        let (hint, fixed) = known.map_or((0, 0), |address| (address, libc::MAP_FIXED));
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a new place, or one that belongs to no pool (invariant).
+        let place = unsafe {
+            let flags = libc::MAP_SHARED | fixed;
+            libc::mmap(hint as *mut c_void, bytes as usize, protection, flags, file.as_raw_fd(), 0)
+        };
+        if place == libc::MAP_FAILED {
+            if let Some(address) = known {
+                free.entry(bytes).or_default().push(address);
+            }
+            return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
+        }
+        Ok(Tiles { address: place as u64, bytes })
+    }
+}
+
+impl Drop for Tiles {
+    fn drop(&mut self) {
+        // SAFETY: the pool's own place (invariant); who still reads there finds plain memory.
+        let place =
+            unsafe { blank(self.address, self.bytes, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_FIXED) };
+        if place != libc::MAP_FAILED {
+            let mut free = FREE_TILES.lock().unwrap_or_else(PoisonError::into_inner);
+            free.entry(self.bytes).or_default().push(self.address);
+        }
+    }
+}
+
+impl Physical {
+    /// Its size.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Where arrays find it, if it is a pool of tiles.
+    pub(super) fn tiles(&self) -> CuResult<u64> {
+        if !self.prop.is_tile_pool() {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        if let Some(tiles) = self.tiles.get() {
+            return Ok(tiles.address);
+        }
+        let new = Tiles::new(&self.file, self.bytes)?;
+        // Another thread may have been faster: then the new place is free again.
+        Ok(self.tiles.get_or_init(|| new).address)
+    }
 }
 
 impl Drop for Physical {
@@ -125,6 +201,9 @@ fn check_size(bytes: u64) -> CuResult<()> {
 /// cuMemCreate
 pub(super) fn create(bytes: u64, prop: AllocationProp) -> CuResult<CUmemGenericAllocationHandle> {
     check_size(bytes)?;
+    if prop.is_tile_pool() && (prop.handle_types != 0 || prop.compression != 0) {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
     let device = prop.device()?;
     // SAFETY: a name that ends with NUL; the result is checked.
     let file = unsafe { libc::memfd_create(c"cuda-emulator".as_ptr(), libc::MFD_CLOEXEC) };
@@ -148,7 +227,8 @@ fn keep(
 ) -> CuResult<CUmemGenericAllocationHandle> {
     device.memory.charge(bytes).map_err(|_| CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
     let handle = Handle::mint();
-    let physical = Physical { handle, file, bytes, prop, device, references: Mutex::new(1) };
+    let physical =
+        Physical { handle, file, bytes, prop, device, references: Mutex::new(1), tiles: OnceLock::new() };
     PHYSICAL.insert(handle, Arc::new(physical));
     Ok(handle)
 }
@@ -265,6 +345,9 @@ pub(super) fn map(
 ) -> CuResult<()> {
     let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
     let physical = find(handle)?;
+    if physical.prop.is_tile_pool() {
+        return Err(invalid);
+    }
     around(&mut reserved(), ptr, 1)?;
     if bytes > 0 && !bytes.is_multiple_of(GRANULARITY) {
         return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);

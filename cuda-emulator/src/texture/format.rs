@@ -52,6 +52,12 @@ impl Channel {
         }
     }
 
+    /// The number that 16 bits are.
+    pub(super) fn value(self, bits: u16) -> f32 {
+        let [low, high] = bits.to_le_bytes();
+        f32::from_bits(self.decode([low, high, 0, 0]))
+    }
+
     /// Whether reads give floating-point values.
     #[inline(always)]
     pub fn is_float(self) -> bool {

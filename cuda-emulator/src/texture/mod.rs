@@ -5,8 +5,10 @@
 
 mod address;
 mod array;
+mod compressed;
 mod cube;
 mod format;
+mod parts;
 mod sampler;
 mod surface;
 #[expect(clippy::module_inception, reason = "the object that the module is about")]
@@ -17,8 +19,10 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
 pub use address::AddressMode;
-pub use array::{Array, Dimension, Extent, Level, MipmappedArray, NoMemory};
+pub use array::{Array, Dimension, Element, Extent, Later, Level, MipmappedArray, NoMemory, Tiling, Unit};
+pub use compressed::{Compression, READ as COMPRESSED_READ};
 pub use format::{Channel, Format};
+pub use parts::{Part, Parts, TILE_BYTES};
 pub use sampler::Sampler;
 pub use surface::Surface;
 pub use texture::{Coordinates, Detail, Point, Texture};

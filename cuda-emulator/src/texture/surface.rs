@@ -43,7 +43,7 @@ impl Surface {
     /// The place next to `at` that is inside (mode `.clamp`), for an access of `bytes` bytes.
     pub fn clamp(&self, at: [i32; 3], bytes: usize) -> [i32; 3] {
         let extent = self.array.level.extent;
-        let row = u64::from(extent.width) * u64::from(self.array.format.bytes());
+        let [row, ..] = self.array.bounds();
         let last = row.saturating_sub(bytes as u64).min(i32::MAX as u64) as i32;
         let end = |size: u32| size.saturating_sub(1).min(i32::MAX as u32) as i32;
         [at[0].clamp(0, last), at[1].clamp(0, end(extent.height)), at[2].clamp(0, end(extent.depth))]

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::address::{AddressMode, floor, index_of};
 use super::array::{Array, Dimension, Level};
+use super::compressed::{Compression, READ};
 use super::cube;
 use super::format::{Channel, Format};
 use super::sampler::Sampler;
@@ -88,14 +89,45 @@ pub struct Texture {
     pub(super) rank: usize,
     /// The address modes as they count.
     pub(super) modes: [AddressMode; 3],
+    /// How the array's texels are compressed, or its elements as a view has them.
+    compression: Option<Compression>,
+    /// The levels as a view of blocks has them, where it is one.
+    viewed: Vec<Level>,
+    /// Texels are where levels say.
+    direct: bool,
+}
+
+/// A level, and the array that it is of, if it has to be asked for its texels.
+#[derive(Clone, Copy)]
+struct Chosen<'a> {
+    level: &'a Level,
+    array: Option<&'a Array>,
 }
 
 impl Texture {
     /// A texture on the levels of an array, `levels` not empty. `view` overrides the array's format, of the same size.
     pub fn of_arrays(levels: Vec<Arc<Array>>, sampler: Sampler, view: Option<Format>) -> Option<Texture> {
         let (dimension, format) = levels.first().map(|array| (array.dimension, array.format))?;
+        let (compression, direct) = levels.first().map(|array| (array.compression, array.is_direct()))?;
         let format = view.filter(|view| view.bytes() == format.bytes()).unwrap_or(format);
-        Some(Texture::new(Source::Arrays(levels), format, dimension, sampler))
+        let texture = Texture::new(Source::Arrays(levels), format, dimension, sampler);
+        Some(Texture { compression, direct: direct && compression.is_none(), ..texture })
+    }
+
+    /// A texture on arrays whose elements are blocks of a compressed format.
+    pub fn of_blocks(levels: Vec<Arc<Array>>, sampler: Sampler, view: Compression) -> Option<Texture> {
+        let first = levels.first()?;
+        if first.compression.is_some() || first.format.bytes() != view.block_bytes() {
+            return None;
+        }
+        let dimension = first.dimension;
+        let larger = |level: &Level| {
+            let super::Extent { width, height, depth } = level.extent;
+            Level { extent: super::Extent { width: width * 4, height: height * 4, depth }, ..*level }
+        };
+        let viewed = levels.iter().map(|array| larger(&array.level)).collect();
+        let texture = Texture::new(Source::Arrays(levels), READ, dimension, sampler);
+        Some(Texture { compression: Some(view), viewed, direct: false, ..texture })
     }
 
     /// A texture on a buffer of `texels` texels.
@@ -145,7 +177,8 @@ impl Texture {
         };
         // The edges of a cube's faces go on; its other faces are not asked.
         let modes = std::array::from_fn(|axis| if cube { AddressMode::Clamp } else { sampler.mode(axis) });
-        Texture { source, format, read, dimension, sampler, rank, modes }
+        let (compression, viewed) = (None, Vec::new());
+        Texture { source, format, read, dimension, sampler, rank, modes, compression, viewed, direct: true }
     }
 
     /// How it is addressed.
@@ -180,17 +213,44 @@ impl Texture {
     /// Size and place of a level; the last one for numbers beyond it.
     #[inline(always)]
     pub fn level(&self, number: usize) -> &Level {
+        if let Some(last) = self.viewed.last() {
+            return self.viewed.get(number).unwrap_or(last);
+        }
         match &self.source {
             Source::Arrays(arrays) => &arrays[number.min(arrays.len() - 1)].level,
             Source::Linear(linear) => &linear.level,
         }
     }
 
+    /// Whether texels are where levels say: not compressed, and with memory of the array's own.
+    #[inline(always)]
+    pub(super) fn is_direct(&self) -> bool {
+        self.direct
+    }
+
+    #[inline(always)]
+    fn chosen(&self, number: usize) -> Chosen<'_> {
+        let array = match &self.source {
+            Source::Arrays(arrays) if !self.direct => Some(&*arrays[number.min(arrays.len() - 1)]),
+            _ => None,
+        };
+        Chosen { level: self.level(number), array }
+    }
+
+    /// Fails when the texture is on device memory that was freed, or on an array whose memory is still to come.
+    fn check(&self) -> Result<(), OutOfRange> {
+        match &self.source {
+            Source::Linear(linear) => linear.check(),
+            Source::Arrays(arrays) if !self.direct && arrays[0].is_deferred_unmapped() => {
+                Err(OutOfRange { address: 0, bytes: self.format.bytes().into() })
+            }
+            Source::Arrays(_) => Ok(()),
+        }
+    }
+
     /// Reads the texture: the bits of four f32 or four integers. Fails when it is on device memory that was freed.
     pub fn fetch(&self, at: &Coordinates) -> Result<[u32; 4], OutOfRange> {
-        if let Source::Linear(linear) = &self.source {
-            linear.check()?;
-        }
+        self.check()?;
         let point = match at.point {
             Point::Integer(point) => {
                 let level = match at.detail {
@@ -225,9 +285,7 @@ impl Texture {
     /// `tld4`: channel `channel` of the four texels that linear filtering would use, in the order of the PTX manual:
     /// (0,1), (1,1), (1,0), (0,0).
     pub fn gather(&self, at: &Coordinates, channel: usize) -> Result<[u32; 4], OutOfRange> {
-        if let Source::Linear(linear) = &self.source {
-            linear.check()?;
-        }
+        self.check()?;
         let point = match at.point {
             Point::Float(point) => point,
             Point::Integer(point) => point.map(|value| value as f32),
@@ -289,8 +347,8 @@ impl Texture {
         if !self.sampler.linear || !self.reads_floats() {
             return self.texel(number, point.map(index_of), slice);
         }
-        let level = self.level(number);
-        let sizes = level.extent.sizes();
+        let level = self.chosen(number);
+        let sizes = level.level.extent.sizes();
         // Of each axis, the two texels between which the place lies.
         let mut near = [[None; 2]; 3];
         let mut weight = [0f32; 3];
@@ -330,7 +388,7 @@ impl Texture {
     #[inline(always)]
     fn between(
         &self,
-        level: &Level,
+        level: Chosen<'_>,
         (x, y, z): ([Option<u32>; 2], Option<u32>, Option<u32>),
         slice: u32,
         weight: f32,
@@ -344,7 +402,7 @@ impl Texture {
     #[inline(always)]
     fn column(
         &self,
-        level: &Level,
+        level: Chosen<'_>,
         (x, y, z): (Option<u32>, [Option<u32>; 2], Option<u32>),
         slice: u32,
         weight: f32,
@@ -366,8 +424,8 @@ impl Texture {
 
     /// One texel, the address modes applied. `slice` is the layer or face.
     fn texel(&self, level: usize, at: [i64; 3], slice: u32) -> [u32; 4] {
-        let level = self.level(level);
-        let sizes = level.extent.sizes();
+        let level = self.chosen(level);
+        let sizes = level.level.extent.sizes();
         let mut place = [None; 3];
         for axis in 0..self.rank {
             place[axis] = self.index(axis, at[axis], sizes[axis]);
@@ -377,7 +435,8 @@ impl Texture {
 
     /// One texel; only the axes of `place` that select texels count.
     #[inline(always)]
-    fn texel_or_border(&self, level: &Level, place: [Option<u32>; 3], slice: u32) -> [u32; 4] {
+    fn texel_or_border(&self, chosen: Chosen<'_>, place: [Option<u32>; 3], slice: u32) -> [u32; 4] {
+        let Chosen { level, array } = chosen;
         let extent = level.extent;
         let mut at = [0, 0, 0];
         for (axis, place) in place.iter().enumerate().take(self.rank) {
@@ -393,6 +452,9 @@ impl Texture {
         if x >= extent.width || y >= extent.height || z >= extent.depth {
             return [0; 4];
         }
+        if let Some(array) = array {
+            return self.texel_in(array, at);
+        }
         let from = level.address(x, y, z, self.format.bytes()) as *const u8;
         // SAFETY: the texel is inside the level: of an array, which `source` keeps, or of memory that `fetch` found valid;
         // memory that is freed just now stays mapped. Kernels may write it at the same time: then the value is undefined, as on
@@ -404,6 +466,40 @@ impl Texture {
                 .for_each(|value| *value = linear_of_srgb(f32::from_bits(*value)).to_bits());
         }
         values
+    }
+
+    /// A texel of an array that is compressed, or has its memory in parts: where there is none, it reads as zeros.
+    fn texel_in(&self, array: &Array, [x, y, z]: [u32; 3]) -> [u32; 4] {
+        let unit = array.unit();
+        // In a view of blocks, elements are blocks.
+        let side = if self.compression.is_some() { 4 } else { 1 };
+        let at = [u64::from(x / side) * u64::from(unit.bytes), u64::from(y / side), u64::from(z)];
+        let mut bytes = [0u8; 16];
+        if let (Some(address), _) = array.bytes_at(at) {
+            // SAFETY: the unit is inside the array, which `source` keeps, and all of it lies at the address: rows of tiles
+            // and parts are multiples of it. Memory of parts stays readable. Others may write it: then the value is
+            // undefined, as on the device.
+            unsafe { std::ptr::copy(address as *const u8, bytes.as_mut_ptr(), unit.bytes as usize) };
+        }
+        let Some(compression) = self.compression else {
+            // SAFETY: there are 16 bytes, as many as the largest texel has.
+            let mut values = unsafe { self.read.decode_at(bytes.as_ptr()) };
+            if self.sampler.srgb && self.read.channel == Channel::Unorm8 {
+                values[..3]
+                    .iter_mut()
+                    .for_each(|value| *value = linear_of_srgb(f32::from_bits(*value)).to_bits());
+            }
+            return values;
+        };
+        let mut texel = compression.texel(&bytes, [x, y]);
+        if self.sampler.srgb && compression.has_colors() {
+            texel[..3].iter_mut().for_each(|value| *value = short(linear_of_srgb(*value)));
+        }
+        if !self.viewed.is_empty() && !compression.has_colors() {
+            // So says an H200 of views.
+            texel[3] = 0.0;
+        }
+        texel.map(f32::to_bits)
     }
 
     pub(super) fn border(&self) -> [u32; 4] {
@@ -429,6 +525,11 @@ fn mix(from: [u32; 4], to: [u32; 4], weight: f32) -> [u32; 4] {
         *result = ((1.0 - weight) * f32::from_bits(from) + weight * f32::from_bits(to)).to_bits();
     }
     result
+}
+
+/// The nearest number of eight bits of fraction, as an H200 makes of sRGB.
+fn short(value: f32) -> f32 {
+    f32::from_bits((value.to_bits() + 0x7fff + (value.to_bits() >> 16 & 1)) & 0xffff_0000)
 }
 
 fn linear_of_srgb(value: f32) -> f32 {

@@ -155,7 +155,7 @@ fn buffers_and_rows_end_and_notice_a_free() {
 #[test]
 fn surfaces_refuse_what_is_outside() {
     let array = counting(Dimension::D2, extent(4, 4, 1));
-    let address = array.address();
+    let address = array.level.base;
     let surface = Surface::new(array);
     let mut bytes = [0; 8];
     assert!(surface.read([8, 3, 0], &mut bytes));

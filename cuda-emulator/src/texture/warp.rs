@@ -45,6 +45,7 @@ impl Texture {
         let filters = !places.integer && self.sampler.linear && self.reads_floats();
         if self.rank > 2
             || self.is_cube()
+            || !self.is_direct()
             || self.levels() > 1
             || self.sampler.srgb
             || (bordered && !plain_border)
