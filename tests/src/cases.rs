@@ -192,6 +192,8 @@ pub const CASES: &[Case] = &[
     Case::new("pitched"),
     Case::new("boxes"),
     Case::new("arrays"),
+    Case::new("sparse_arrays"),
+    Case::new("compressed_arrays"),
     Case::new("textures"),
     Case::new("texture_references"),
     Case::new("pools"),

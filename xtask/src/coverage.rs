@@ -70,7 +70,6 @@ const WHY: &str = "\n\
     - `cuMemGetHandleForAddressRange`: for other devices of the host.\n\
     - `cuMemCreate` has no memory of the host, and pools of its NUMA nodes (`cuMemPoolCreate`) have no handles for other\n  \
       processes: `CUDA_ERROR_NOT_SUPPORTED`.\n\
-    - `cuMemMapArrayAsync`: there are no sparse arrays.\n\
     - OpenGL, EGL, VDPAU and graphics resources: there is no graphics.\n";
 
 const RUNTIMES: &[(&str, &str)] =
