@@ -176,7 +176,10 @@ static void life(const Kind &kind, CUstream stream) {
         values[i] = i;
     }
     print_pointer("at first", memory, pool);
-    print_copies(other, memory, stream);
+    // Whether the GPU reaches managed memory of the host before it is given access differs from machine to machine.
+    if (kind.type != CU_MEM_ALLOCATION_TYPE_MANAGED || kind.place < CU_MEM_LOCATION_TYPE_HOST) {
+        print_copies(other, memory, stream);
+    }
     list("set access", {set_access(pool, 1, 0, 1), set_access(pool, 1, 0, 3), set_access(pool, 1, 7, 3),
                         set_access(pool, 2, 0, 3), set_access(pool, 2, 0, 0), set_access(pool, 0, 0, 3),
                         set_access(pool, 4, 0, 3)});
