@@ -3,6 +3,7 @@
 //! A malicious driver: every malformed chain, request and call gets the right refusal, and the daemon goes on
 //! serving others.
 
+mod arrays;
 mod calls;
 mod chains;
 mod contents;
@@ -26,6 +27,7 @@ fn main() -> ExitCode {
         references::collect(suite);
         requests::collect(suite);
         calls::collect(suite);
+        arrays::collect(suite);
         graphs::collect(suite);
         contents::collect(suite);
         lanes::collect(suite);
