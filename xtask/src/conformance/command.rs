@@ -98,7 +98,8 @@ pub fn run(paths: &Paths, arguments: &ConformanceArguments) -> Result<u8> {
     let reference = arguments.reference.as_deref().map(Results::load).transpose()?;
     let logs = new_log_folder(paths)?;
     let native = ways::native_runtime(paths);
-    let ready = Ready::new(paths, &ways, &arguments.device, native, libraries, &logs)?;
+    let jobs = jobs(arguments);
+    let ready = Ready::new(paths, &ways, &arguments.device, native, libraries, jobs, &logs)?;
     let plan = Plan {
         table: &table,
         programs: &programs,
@@ -108,7 +109,7 @@ pub fn run(paths: &Paths, arguments: &ConformanceArguments) -> Result<u8> {
         reference: reference.as_ref(),
         known,
         limit: Duration::from_secs(arguments.timeout),
-        jobs: jobs(arguments),
+        jobs,
     };
     let results =
         running::run(&plan, &ready, &list).with_context(|| format!("The logs are in {}", logs.display()))?;

@@ -23,6 +23,9 @@ use crate::run::passed_environment;
 use crate::virtio_user::VirtioUser;
 use crate::vm::{GuestCommand, Vm, VmConfig, with_libraries};
 
+/// Most processors of the guest; each has a GiB of its memory.
+const MAX_CPUS: usize = 16;
+
 /// A way from a program to a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -93,13 +96,14 @@ pub struct Ready {
 }
 
 impl Ready {
-    /// Starts what `ways` need. The logs go to `logs`.
+    /// Starts what `ways` need, for `jobs` programs at a time. The logs go to `logs`.
     pub fn new(
         paths: &Paths,
         ways: &[Way],
         device: &str,
         native: Option<PathBuf>,
         extras: Vec<PathBuf>,
+        jobs: usize,
         logs: &Path,
     ) -> Result<Self> {
         let stack = Stack::new(paths);
@@ -115,7 +119,9 @@ impl Ready {
         let beside = ways.contains(&Way::VirtioUser).then(|| VirtioUser::start(paths, config, logs));
         let vm = ways.contains(&Way::Vm).then(|| {
             let mut config = VmConfig::new(Device(device.to_owned()));
-            config.memory = "4G".to_owned();
+            config.cpus = jobs.clamp(2, MAX_CPUS) as u32;
+            config.daemon.queues = config.cpus;
+            config.memory = format!("{}G", config.cpus.max(4));
             Vm::boot(paths, config, logs)
         });
         let (beside, vm) = (beside.transpose()?, vm.transpose()?);

@@ -71,8 +71,8 @@ pub fn run(paths: &Paths, arguments: &SuitesArguments) -> Result<u8> {
     }
     let prepared = Prepared::new(paths, &suites, &folder, arguments.python.as_deref())?;
     let logs = new_log_folder(paths)?;
-    let ready = Ready::new(paths, &ways, &arguments.device, native_runtime(paths), libraries, &logs)?;
     let jobs = arguments.jobs.unwrap_or_else(|| thread::available_parallelism().map_or(1, usize::from));
+    let ready = Ready::new(paths, &ways, &arguments.device, native_runtime(paths), libraries, jobs, &logs)?;
     let output = folder.join("outputs");
     let plan =
         Plan { prepared: &prepared, output: &output, limit: Duration::from_secs(arguments.timeout), jobs };
