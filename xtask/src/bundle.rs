@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -83,6 +83,15 @@ pub fn run(paths: &Paths, arguments: &BundleArguments) -> Result<()> {
         "module/virtio_cuda.ko",
     ] {
         put(&stack.folder.join(part), &format!("stack/{part}"))?;
+    }
+    // Programs ask for these names, too, and must not find NVIDIA's.
+    for (name, library) in [
+        ("guest/lib/libcuda.so", "libcuda.so.1"),
+        ("guest/lib/libcudart.so", "libcudart.so.13"),
+        ("guest/lib/libnvidia-ml.so", "libnvidia-ml.so.1"),
+        ("emulator/libcuda.so", "libcuda.so.1"),
+    ] {
+        symlink(library, folder.join("stack").join(name)).with_context(|| format!("Cannot create {name}"))?;
     }
     // For the comparison with NVIDIA's own runtime.
     put(&Nvcc::find(paths)?.libraries().join("libcudart.so.13"), "nvidia/libcudart.so.13")?;

@@ -50,6 +50,11 @@ impl VirtioUser {
         self.daemon.id()
     }
 
+    /// What the daemon has written.
+    pub fn log(&self) -> Result<String> {
+        self.daemon.log()
+    }
+
     /// Ends the daemon.
     pub fn stop(mut self) -> Result<()> {
         self.daemon.stop()

@@ -50,7 +50,7 @@ pub const GUEST_NVML: Library = Library {
     package: "nvml",
     version_script: "guest-lib/nvml/libnvidia-ml.map",
     soname: "libnvidia-ml.so.1",
-    development_name: None,
+    development_name: Some("libnvidia-ml.so"),
 };
 
 /// The driver API that executes on the CPU.

@@ -109,11 +109,16 @@ impl Ready {
         let stack = Stack::new(paths);
         let libraries = tempfile::Builder::new().prefix("vhost-cuda-").tempdir()?;
         let runtime = stack.guest_libraries().join("libcudart.so.13");
-        for (folder, file) in [("runtime", &runtime), ("emulator", &runtime), ("emulator", &stack.emulator())]
-        {
-            let folder = libraries.path().join(folder);
-            fs::create_dir_all(&folder)?;
-            symlink(file, folder.join(file.file_name().context("A library has no name")?))?;
+        let emulator = stack.emulator();
+        for (link, file) in [
+            ("runtime/libcudart.so.13", &runtime),
+            ("emulator/libcudart.so.13", &runtime),
+            ("emulator/libcuda.so.1", &emulator),
+            ("emulator/libcuda.so", &emulator),
+        ] {
+            let link = libraries.path().join(link);
+            fs::create_dir_all(link.parent().context("A library has no folder")?)?;
+            symlink(file, link)?;
         }
         let config = DaemonConfig::new(Device(device.to_owned()));
         let beside = ways.contains(&Way::VirtioUser).then(|| VirtioUser::start(paths, config, logs));
@@ -158,6 +163,16 @@ impl Ready {
         command.arg0(format!("./{}", invocation.program));
         command.args(invocation.arguments).envs(invocation.environment).current_dir(invocation.folder);
         execute(command, invocation.limit)
+    }
+
+    /// Sessions of programs that have ended so far; `None` on ways without a daemon.
+    pub fn ended_sessions(&self, way: Way) -> Result<Option<usize>> {
+        let log = match (way, &self.beside, &self.vm) {
+            (Way::VirtioUser, Some(beside), _) => beside.log()?,
+            (Way::Vm, _, Some(vm)) => vm.daemon().log()?,
+            _ => return Ok(None),
+        };
+        Ok(Some(log.lines().filter(|line| line.contains("] session ") && line.contains(": closed ")).count()))
     }
 
     /// Ends daemon and guest.

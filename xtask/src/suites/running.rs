@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
 use super::prepare::{Prepared, Unit};
 use super::table::Suite;
@@ -31,14 +31,18 @@ pub struct Plan<'a> {
     pub jobs: usize,
 }
 
-/// All verdicts of a suite on a way.
+/// All verdicts of a suite on a way; an error if its programs used another driver library than ours.
 pub fn run(plan: &Plan<'_>, ready: &Ready, suite: &Suite, way: Way, units: &[Unit]) -> Result<Verdicts> {
+    let before = ready.ended_sessions(way)?;
     let all = Mutex::new(Verdicts::new());
     for_each(plan.jobs, units, |unit| {
         let verdicts = one(plan, ready, suite, way, unit)?;
         all.lock().unwrap_or_else(PoisonError::into_inner).extend(verdicts);
         Ok(())
     })?;
+    if before.is_some() && ready.ended_sessions(way)? == before {
+        bail!("No program reached the daemon: another libcuda.so than ours was found first");
+    }
     Ok(all.into_inner().unwrap_or_else(PoisonError::into_inner))
 }
 
