@@ -13,6 +13,7 @@ mod lanes;
 mod references;
 mod requests;
 mod sandbox;
+mod windows;
 
 use std::process::ExitCode;
 
@@ -30,6 +31,7 @@ fn main() -> ExitCode {
         arrays::collect(suite);
         graphs::collect(suite);
         contents::collect(suite);
+        windows::collect(suite);
         lanes::collect(suite);
         floods::collect(suite);
         sandbox::collect(suite);

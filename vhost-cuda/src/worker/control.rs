@@ -8,6 +8,7 @@ use super::call::{Reply, ThreadState};
 use super::gpu::{CuResult, CudaError};
 use super::pages::PageList;
 use super::state::SessionState;
+use super::window::{Area, Registration, Window};
 use crate::link::{Frame, TO_SHARE, TO_UNPIN};
 
 /// Executes an unpin or a share.
@@ -27,9 +28,14 @@ pub fn execute(session: &SessionState, frame: &Frame) -> Reply {
     (status, Vec::new())
 }
 
+/// The area named `tag`, and the registration that it is part of.
+fn find(window: &Window, tag: u64) -> Option<(Area, Option<Registration>)> {
+    window.find(tag, false).map(|area| (area, window.registration(&area)))
+}
+
 /// Lets no call begin to use the pages named `tag`. Whether one uses them still.
 pub fn withdraw(session: &SessionState, tag: u64) -> bool {
-    let Some(registered) = session.window().find(tag, false).and_then(|area| area.registered) else {
+    let Some((_, Some(registered))) = find(&session.window(), tag) else {
         return false;
     };
     session.allocations().remove(registered.dptr);
@@ -42,22 +48,23 @@ fn unpin(session: &SessionState, tag: u64) {
     withdraw(session, tag);
     loop {
         // Contexts are locked before the window everywhere, so the context is made current without it.
-        let Some(found) = session.window().find(tag, false) else { return };
-        if let Some(gpu) = found.registered {
+        let Some(found) = find(&session.window(), tag) else { return };
+        if let Some(gpu) = found.1 {
             session.holds.wait(gpu.dptr);
         }
-        let current = found.registered.map(|gpu| make_current(session, ContextId(gpu.context)));
+        let current = found.1.map(|gpu| (gpu.base, make_current(session, ContextId(gpu.context))));
         let mut window = session.window();
-        if window.find(tag, false) != Some(found) {
-            // Its context has just ended.
+        if find(&window, tag) != Some(found) {
+            // Its context has just ended, or another part of what was registered went.
             continue;
         }
-        if let Some(current) = current
-            && let Err(error) = current.and_then(|()| unregister(session, found.base))
-        {
-            super::end_process(&format!("pages of the guest stay registered with the GPU: {error}"));
+        if let Some((base, current)) = current {
+            if let Err(error) = current.and_then(|()| unregister(session, base)) {
+                super::end_process(&format!("pages of the guest stay registered with the GPU: {error}"));
+            }
+            window.set_unregistered(base);
         }
-        return window.unmap(found.base);
+        return window.unmap(found.0.base);
     }
 }
 
@@ -66,7 +73,7 @@ fn make_current(session: &SessionState, context: ContextId) -> CuResult<()> {
 }
 
 fn unregister(session: &SessionState, base: u64) -> CuResult<()> {
-    // SAFETY: the address was registered and is mapped until the caller has unmapped it.
+    // SAFETY: the address was registered, and all of that is mapped until the caller has unmapped a part.
     unsafe { session.gpu.cuMemHostUnregister(base as *mut _) }
 }
 

@@ -24,6 +24,8 @@ const WINDOW_END: u64 = WINDOW_BASE + WINDOW_BYTES;
 #[derive(Debug)]
 pub struct Window {
     areas: BTreeMap<u64, Area>,
+    /// What of it is registered with the GPU: whole areas side by side, by the first one's address.
+    registrations: BTreeMap<u64, Registration>,
     pieces: usize,
     most_pieces: usize,
 }
@@ -39,17 +41,19 @@ pub struct Area {
     pub tag: u64,
     /// Shared by `OP_SHARE`; else kept by a call.
     pub shared: bool,
-    /// Registered with the GPU.
-    pub registered: Option<Registration>,
     pieces: usize,
 }
 
-/// How the GPU knows an area.
+/// How the GPU knows areas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Registration {
+    /// The first area's address.
+    pub base: u64,
+    /// Bytes of all of them.
+    pub bytes: u64,
     /// The context in which it is registered, and with which the registration ends.
     pub context: u64,
-    /// Its address on the GPU: the area's own where the GPU shares the process's addresses.
+    /// Its address on the GPU: `base` where the GPU shares the process's addresses.
     pub dptr: u64,
 }
 
@@ -68,7 +72,12 @@ impl Window {
         if at as u64 != WINDOW_BASE {
             return Err(io::ErrorKind::AddrInUse.into());
         }
-        Ok(Self { areas: BTreeMap::new(), pieces: 0, most_pieces: most_pieces() })
+        Ok(Self {
+            areas: BTreeMap::new(),
+            registrations: BTreeMap::new(),
+            pieces: 0,
+            most_pieces: most_pieces(),
+        })
     }
 
     /// Maps `pieces` side by side, at `wanted` if that is a free place in the window, and names them `tag`.
@@ -84,7 +93,7 @@ impl Window {
         }
         let base = if self.is_free(wanted, bytes) { Some(wanted) } else { self.choose(bytes) };
         let base = base.ok_or(CudaError::OUT_OF_MEMORY)?;
-        let area = Area { base, bytes, tag, shared, registered: None, pieces: pieces.len() };
+        let area = Area { base, bytes, tag, shared, pieces: pieces.len() };
         let mut at = base;
         for piece in pieces {
             if let Err(error) = map_piece(at, piece) {
@@ -99,18 +108,38 @@ impl Window {
         Ok(area)
     }
 
-    /// Notes that the area at `base` is registered with the GPU.
-    pub fn set_registered(&mut self, base: u64, registration: Registration) {
-        if let Some(area) = self.areas.get_mut(&base) {
-            area.registered = Some(registration);
+    /// Checks that `bytes` bytes at `base` are areas side by side that calls keep, none of which is registered.
+    ///
+    /// Errors: `CUDA_ERROR_INVALID_VALUE`.
+    pub fn check_unregistered(&self, base: u64, bytes: u64) -> CuResult<()> {
+        let end = base.checked_add(bytes).filter(|_| bytes > 0).ok_or(CudaError::INVALID_VALUE)?;
+        let mut at = base;
+        while at < end {
+            let area = self.areas.get(&at).filter(|area| !area.shared && self.registration(area).is_none());
+            at += area.ok_or(CudaError::INVALID_VALUE)?.bytes;
         }
+        if at == end { Ok(()) } else { Err(CudaError::INVALID_VALUE) }
+    }
+
+    /// Notes what was found by [`Self::check_unregistered`] as registered.
+    pub fn set_registered(&mut self, registration: Registration) {
+        self.registrations.insert(registration.base, registration);
+    }
+
+    /// Notes that the registration at `base` has ended.
+    pub fn set_unregistered(&mut self, base: u64) {
+        self.registrations.remove(&base);
+    }
+
+    /// The registration that `area` is part of.
+    pub fn registration(&self, area: &Area) -> Option<Registration> {
+        let (_, found) = self.registrations.range(..=area.base).next_back()?;
+        (area.base - found.base < found.bytes).then_some(*found)
     }
 
     /// Notes that a context has ended, and its registrations with it.
     pub fn forget_context(&mut self, context: u64) {
-        for area in self.areas.values_mut() {
-            area.registered = area.registered.filter(|registration| registration.context != context);
-        }
+        self.registrations.retain(|_, registration| registration.context != context);
     }
 
     /// The area named `tag`.
@@ -226,6 +255,42 @@ mod tests {
         assert_eq!(window.map(&one, WINDOW_END, 4, false).unwrap().base, CHOSEN_BASE + 2 * PAGE_BYTES);
         assert_eq!(window.map(&one, wanted + 1, 3, true).unwrap().base, CHOSEN_BASE + 3 * PAGE_BYTES);
         assert_eq!(window.map(&one, 0, 2, false).unwrap_err(), CudaError::INVALID_VALUE);
+
+        // What is registered as one is so to its last page, until its context ends.
+        let behind = wanted + 3 * PAGE_BYTES;
+        let next = window.map(&one, behind, 5, false).unwrap();
+        let shared = window.map(&one, behind + PAGE_BYTES, 6, true).unwrap();
+        for (base, pages) in [(wanted, 3), (wanted, 4), (behind, 1)] {
+            assert!(window.check_unregistered(base, pages * PAGE_BYTES).is_ok(), "{pages} pages");
+        }
+        for (base, bytes) in [
+            (wanted, 0),
+            (wanted, 2 * PAGE_BYTES),
+            (wanted, 5 * PAGE_BYTES),
+            (wanted + PAGE_BYTES, 2 * PAGE_BYTES),
+            (wanted - PAGE_BYTES, PAGE_BYTES),
+            (behind + PAGE_BYTES, PAGE_BYTES),
+            (wanted, u64::MAX),
+        ] {
+            assert!(window.check_unregistered(base, bytes).is_err(), "{base:#x}+{bytes:#x}");
+        }
+        let both = Registration { base: wanted, bytes: 4 * PAGE_BYTES, context: 3, dptr: wanted };
+        window.set_registered(both);
+        assert_eq!(
+            [&area, &next, &shared].map(|area| window.registration(area)),
+            [Some(both), Some(both), None]
+        );
+        assert!(window.check_unregistered(behind, PAGE_BYTES).is_err());
+        window.forget_context(4);
+        assert!(window.registration(&next).is_some());
+        window.forget_context(3);
+        assert!(window.registration(&next).is_none());
+        window.set_registered(both);
+        window.set_unregistered(wanted);
+        assert!(window.registration(&area).is_none());
+        for area in [next, shared] {
+            window.unmap(area.base);
+        }
 
         window.unmap(wanted);
         assert!(window.find(1, false).is_none());

@@ -285,7 +285,6 @@ impl State {
             id: api.driver.memory.ranges.next_id(),
             pages: chunk.pages,
             window: chunk.pages.address as u64,
-            piece_bytes: chunk.attached.piece_bytes,
             pinned: Vec::new(),
             owner: 0,
             pool: Some(pool.clone()),

@@ -20,9 +20,7 @@ const DEVICEMAP: u32 = 2;
 pub struct Attached {
     /// Where the GPU sees the first page.
     pub device_address: u64,
-    /// Bytes of a piece.
-    pub piece_bytes: u64,
-    /// The pieces.
+    /// Their names: of pieces that a request has room for.
     pub pinned: Vec<Pinned>,
 }
 
@@ -84,29 +82,44 @@ fn keep(
 ) -> Result<Attached, CudaError> {
     let limit = api.driver.session.limits().bulk_bytes as u64;
     let piece_bytes = (limit / PAGE_BYTES * PAGE_BYTES).max(PAGE_BYTES);
-    let mut attached = Attached { device_address: 0, piece_bytes, pinned: Vec::new() };
-    let mut offset = 0;
-    while offset < pages.bytes as u64 {
-        let bytes = piece_bytes.min(pages.bytes as u64 - offset);
-        let piece = UserMemory { address: pages.address + offset as usize, bytes: bytes as usize };
+    let bytes = pages.bytes as u64;
+    let mut pinned = Vec::new();
+    let mut map = |offset: u64| {
+        let length = piece_bytes.min(bytes - offset);
+        let piece = UserMemory { address: pages.address + offset as usize, bytes: length as usize };
         let call = api.driver.session.call().context(context).keep(piece);
         let mut call = if tracked { call.tracked() } else { call };
-        let kept = calls::cuMemHostRegister_v2(&mut call, window + offset, bytes, flags);
-        let contiguous = kept.and_then(|address| {
-            attached.pinned.push(Pinned { tag: call.tag() });
-            if offset == 0 {
-                attached.device_address = address.0;
+        let base = if bytes == length {
+            calls::cuMemHostRegister_v2(&mut call, window, bytes, flags)?.0
+        } else {
+            calls::window_map(&mut call, window + offset, length)?
+        };
+        pinned.push(Pinned { tag: call.tag() });
+        Ok(base)
+    };
+    let base = map(0).and_then(|base| {
+        for offset in (piece_bytes..bytes).step_by(piece_bytes as usize) {
+            // Pieces that do not lie side by side there cannot serve as one allocation.
+            if map(offset)? != base + offset {
+                return Err(CudaError::OUT_OF_MEMORY);
             }
-            // Pieces that do not lie side by side on the GPU cannot serve as one allocation.
-            if address.0 == attached.device_address + offset { Ok(()) } else { Err(CudaError::OUT_OF_MEMORY) }
-        });
-        if let Err(error) = contiguous {
-            api.driver.unpin(&attached.pinned);
-            return Err(error);
         }
-        offset += bytes;
+        Ok(base)
+    });
+    let device_address = base.and_then(|base| {
+        if bytes <= piece_bytes {
+            return Ok(base);
+        }
+        let mut call = api.driver.session.call().context(context);
+        calls::window_register(&mut call, base, bytes, flags).map(|address| address.0)
+    });
+    match device_address {
+        Ok(device_address) => Ok(Attached { device_address, pinned }),
+        Err(error) => {
+            api.driver.unpin(&pinned);
+            Err(error)
+        }
     }
-    Ok(attached)
 }
 
 impl Driver {

@@ -59,13 +59,6 @@ impl End {
         Ok(Self::Array(ArrayEnd { array: ArrayId(end.array), origin }))
     }
 
-    fn as_pageable(&self) -> Self {
-        match self {
-            Self::Memory(end) => Self::Memory(end.as_pageable()),
-            Self::Array(_) => *self,
-        }
-    }
-
     fn is_pageable(&self) -> bool {
         matches!(self, Self::Memory(end) if end.place.device().is_none())
     }
@@ -83,10 +76,6 @@ impl End {
                 height: 0,
             },
         }
-    }
-
-    fn in_pieces(&self) -> bool {
-        matches!(self, Self::Memory(end) if end.in_pieces)
     }
 }
 
@@ -132,13 +121,7 @@ impl BoxCopy {
             return api.capture_copy(self.dst.in_graph(), self.src.in_graph(), self.size, stream);
         }
         api.before_work()?;
-        let (mut dst, mut src) = (self.dst, self.src);
-        if dst.in_pieces() || src.in_pieces() {
-            // What is queued may still have to write there.
-            api.wait_for_stream(stream)?;
-            (dst, src) = (dst.as_pageable(), src.as_pageable());
-        }
-        let by_gpu = match (dst, src) {
+        let by_gpu = match (self.dst, self.src) {
             (End::Memory(dst), End::Memory(src)) => {
                 MemoryCopy { dst, src, size: self.size }.run(api, stream)?
             }

@@ -26,8 +26,6 @@ pub struct MemoryEnd {
     pub place: Place,
     /// The strides.
     pub extent: Extent64,
-    /// It is pinned, but in pieces that the GPU must not cross: the program's side has to be used.
-    pub in_pieces: bool,
 }
 
 /// Where the box begins in its memory, and the strides.
@@ -77,18 +75,8 @@ impl MemoryEnd {
             UNIFIED => api.unified_place(checked(end.device, offset)?),
             _ => return Err(CudaError::INVALID_VALUE),
         };
-        let in_pieces = api.bytes_in_piece(place) < span;
         // The place already names the first byte of the box.
-        Ok(Self { place, extent: Extent64 { offset: 0, pitch, height }, in_pieces })
-    }
-
-    /// The same memory as the program's own: for ends that are in pieces.
-    pub fn as_pageable(&self) -> Self {
-        let place = match self.place {
-            Place::Pinned { host, .. } if self.in_pieces => Place::Pageable(host),
-            place => place,
-        };
-        Self { place, in_pieces: false, ..*self }
+        Ok(Self { place, extent: Extent64 { offset: 0, pitch, height } })
     }
 
     /// The address for the GPU.

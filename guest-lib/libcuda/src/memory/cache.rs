@@ -334,7 +334,7 @@ mod tests {
 
     fn entry(pages: Pages) -> Arc<Entry> {
         // Without a driver, nothing is unpinned at the end.
-        let attached = Attached { device_address: 0, piece_bytes: 4096, pinned: Vec::new() };
+        let attached = Attached { device_address: 0, pinned: Vec::new() };
         let (copies, patience) = (AtomicI32::new(0), 2 * USES);
         Arc::new(Entry { pages, window: 0, context: 1, attached, copies, patience })
     }

@@ -72,14 +72,6 @@ impl Place {
             Err(CudaError::INVALID_VALUE)
         }
     }
-
-    fn offset(self, bytes: u64) -> Self {
-        match self {
-            Self::Device(device) => Self::Device(device + bytes),
-            Self::Pinned { host, device } => Self::Pinned { host: host + bytes, device: device + bytes },
-            Self::Pageable(host) => Self::Pageable(host + bytes),
-        }
-    }
 }
 
 /// When a copy happens.
@@ -302,44 +294,22 @@ impl Api {
         if itinerary.at_once > 1 { call.direct() } else { call }
     }
 
-    /// Between memory that the GPU reaches; no piece crosses two registrations.
-    fn by_gpu(
-        &self,
-        mut dst: Place,
-        mut src: Place,
-        mut bytes: u64,
-        timing: Timing,
-    ) -> Result<(), CudaError> {
+    /// Between memory that the GPU reaches.
+    fn by_gpu(&self, dst: Place, src: Place, bytes: u64, timing: Timing) -> Result<(), CudaError> {
         let stream = self.queue_of(timing);
-        // The last piece's call waits for all, because they are in stream order.
-        let waits = dst.host().is_some() || src.host().is_some();
-        while bytes > 0 {
-            let length = bytes.min(self.bytes_in_piece(dst)).min(self.bytes_in_piece(src));
-            let (Some(to), Some(from)) = (dst.device(), src.device()) else {
-                return Err(CudaError::INVALID_VALUE);
-            };
-            let mut call = self.in_context()?;
-            if timing == Timing::Wait && length == bytes && waits {
-                return calls::memcpy_wait(&mut call, DevicePtr(to), DevicePtr(from), length, stream);
-            }
-            // What fails of it is told by the call that waits.
-            if self.may_post(stream.0) && self.owns(to, length) && self.owns(from, length) {
-                call = call.posted();
-            }
-            calls::cuMemcpyAsync(&mut call, DevicePtr(to), DevicePtr(from), length, stream)?;
-            (dst, src, bytes) = (dst.offset(length), src.offset(length), bytes - length);
+        let (Some(to), Some(from)) = (dst.device(), src.device()) else {
+            return Err(CudaError::INVALID_VALUE);
+        };
+        let mut call = self.in_context()?;
+        if timing == Timing::Wait && (dst.host().is_some() || src.host().is_some()) {
+            return calls::memcpy_wait(&mut call, DevicePtr(to), DevicePtr(from), bytes, stream);
         }
+        // What fails of it is told by the call that waits.
+        if self.may_post(stream.0) && self.owns(to, bytes) && self.owns(from, bytes) {
+            call = call.posted();
+        }
+        calls::cuMemcpyAsync(&mut call, DevicePtr(to), DevicePtr(from), bytes, stream)?;
         if timing == Timing::Wait { self.wait_for_stream(stream) } else { Ok(()) }
-    }
-
-    /// Bytes from a place on that a copy by the GPU may have.
-    pub fn bytes_in_piece(&self, place: Place) -> u64 {
-        match place {
-            Place::Pinned { host, .. } => {
-                self.driver.memory.ranges.host(host).map_or(u64::MAX, |range| range.bytes_in_piece(host))
-            }
-            _ => u64::MAX,
-        }
     }
 
     /// Between host memory, one end of it pageable: the program's own CPU does it, after the stream's work if

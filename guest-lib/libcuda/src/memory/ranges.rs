@@ -69,9 +69,7 @@ pub struct HostRange {
     pub pages: UserMemory,
     /// Where the pages lie in the address window.
     pub window: u64,
-    /// The pages are kept in pieces of this many bytes (the last may be shorter) …
-    pub piece_bytes: u64,
-    /// … each with its own name.
+    /// The names under which they are kept.
     pub pinned: Vec<Pinned>,
     /// Of a variable: its module or library.
     pub owner: u64,
@@ -83,15 +81,6 @@ impl HostRange {
     /// The GPU's address of a host address in the range.
     pub fn device_address_of(&self, address: u64) -> u64 {
         self.device_address + (address - self.start)
-    }
-
-    /// Bytes from `address` on that lie in one piece: a copy must not cross two registrations.
-    pub fn bytes_in_piece(&self, address: u64) -> u64 {
-        if self.piece_bytes == 0 {
-            return u64::MAX;
-        }
-        let offset = address - self.pages.address as u64;
-        self.piece_bytes - offset % self.piece_bytes
     }
 }
 
@@ -260,7 +249,6 @@ mod tests {
             id: 1,
             pages: UserMemory { address: (start & !4095) as usize, bytes: 0 },
             window: 0,
-            piece_bytes: 0x10000,
             pinned: Vec::new(),
             owner: 0,
             pool: None,
@@ -294,13 +282,6 @@ mod tests {
         assert!(!ranges.add_host(host(0x1000, 0x101, 0x9000)));
         assert!(ranges.add_host(host(0x1000, 0x100, 0x9000)));
         assert!(ranges.add_host(host(0x1400, 0x100, 0xa000)));
-    }
-
-    #[test]
-    fn copies_end_where_a_registration_ends() {
-        let range = host(0x2_1000, 0x8_0000, 0x2_1000);
-        assert_eq!(range.bytes_in_piece(0x2_1000), 0x10000);
-        assert_eq!(range.bytes_in_piece(0x3_0fff), 1);
     }
 
     #[test]

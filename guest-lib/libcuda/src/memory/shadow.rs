@@ -184,7 +184,6 @@ impl Memory {
             id: self.ranges.next_id(),
             pages: UserMemory::NONE,
             window: 0,
-            piece_bytes: 0,
             pinned: Vec::new(),
             owner,
             pool: None,

@@ -55,6 +55,12 @@ macro_rules! memory_calls {
             /// Frees memory of `cuMemAlloc` or, if `kept` is not 0, waits for the context's work as that does and leaves
             /// the memory to the guest library, which has use for it soon.
             0x031b custom memory_free_or_keep(dptr: DevicePtr) -> (kept: u32);
+            /// Maps the request's kept pages as `cuMemHostRegister_v2` does, and leaves registering them to
+            /// `window_register`: a request has room for so many pages only. `base` is where they are in the worker.
+            0x031c custom window_map(address: u64, bytesize: u64) -> (base: u64);
+            /// Registers what lies side by side in the window from `base` on, `bytesize` bytes of whole requests, as one
+            /// range. It ends with the first of its parts that `OP_UNPIN` takes away.
+            0x031d custom window_register(base: u64, bytesize: u64, flags: u32) -> (dptr: DevicePtr);
             /// Sets `n` bytes, in stream order.
             0x0320 custom cuMemsetD8Async(dst: DevicePtr, uc: u8, n: u64, stream: StreamId) -> ();
             /// Sets `n` 16-bit values, in stream order.

@@ -10,7 +10,7 @@ use crate::worker::call::CallContext;
 use crate::worker::copy;
 use crate::worker::gpu::{CUstream, CuResult, CudaError, HOST_PORTABLE_MAPPED, STREAM_LEGACY};
 use crate::worker::graphs::Lease;
-use crate::worker::window::Registration;
+use crate::worker::window::{Area, Registration, Window};
 
 /// `CU_MEMHOSTREGISTER_*` bits that the guest may give: PORTABLE, DEVICEMAP (both always on) and READ_ONLY,
 /// which is a hint. Not IOMEMORY: the guest has no device memory to register.
@@ -177,33 +177,65 @@ pub fn cuMemHostRegister_v2(
     flags: u32,
 ) -> CuResult<(DevicePtr,)> {
     let place = cx.place()?;
+    check_register_flags(flags)?;
+    let mut window = cx.session.window();
+    let area = map_kept(cx, &mut window, address, bytesize)?;
+    let registered = register(cx, &mut window, (area.base, area.bytes), bytesize, place);
+    registered.inspect_err(|_| window.unmap(area.base))
+}
+
+/// Maps the request's pages into the address window.
+pub fn window_map(cx: &mut CallContext<'_>, address: u64, bytesize: u64) -> CuResult<(u64,)> {
+    let mut window = cx.session.window();
+    Ok((map_kept(cx, &mut window, address, bytesize)?.base,))
+}
+
+/// Registers what [`window_map`] has mapped side by side.
+pub fn window_register(
+    cx: &mut CallContext<'_>,
+    base: u64,
+    bytesize: u64,
+    flags: u32,
+) -> CuResult<(DevicePtr,)> {
+    let place = cx.place()?;
+    check_register_flags(flags)?;
+    let mut window = cx.session.window();
+    window.check_unregistered(base, bytesize)?;
+    register(cx, &mut window, (base, bytesize), bytesize, place)
+}
+
+fn check_register_flags(flags: u32) -> CuResult<()> {
+    if flags & !REGISTER_FLAGS == 0 { Ok(()) } else { Err(CudaError::INVALID_VALUE) }
+}
+
+fn map_kept(cx: &mut CallContext<'_>, window: &mut Window, address: u64, bytesize: u64) -> CuResult<Area> {
     let kept = cx.kept.take().ok_or(CudaError::INVALID_VALUE)?;
     let whole = bytesize.checked_next_multiple_of(PAGE_BYTES).ok_or(CudaError::INVALID_VALUE)?;
-    if bytesize == 0 || whole != kept.pages.bytes() || flags & !REGISTER_FLAGS != 0 {
+    if bytesize == 0 || whole != kept.pages.bytes() {
         return Err(CudaError::INVALID_VALUE);
     }
-    let mut window = cx.session.window();
-    let area = window.map(&kept.pages.file_pieces()?, address, kept.tag, false)?;
-    let base = area.base as *mut std::ffi::c_void;
-    // SAFETY: the area is mapped, and stays so until it is unregistered (`control::unpin`) or its context ends.
-    let registered = unsafe {
-        cx.gpu().cuMemHostRegister_v2(base, area.bytes as usize, HOST_PORTABLE_MAPPED).and_then(|()| {
-            cx.gpu().cuMemHostGetDevicePointer_v2(base, 0).inspect_err(|_| {
-                let _ = cx.gpu().cuMemHostUnregister(base);
-            })
+    window.map(&kept.pages.file_pieces()?, address, kept.tag, false)
+}
+
+/// Registers areas side by side, none of which is registered: a range of `used` bytes.
+fn register(
+    cx: &CallContext<'_>,
+    window: &mut Window,
+    (base, bytes): (u64, u64),
+    used: u64,
+    place: (u64, i32),
+) -> CuResult<(DevicePtr,)> {
+    let address = base as *mut std::ffi::c_void;
+    // SAFETY: the areas are mapped, and stay so until they are unregistered (`control::unpin`) or their context ends.
+    let (dptr,) = unsafe {
+        cx.gpu().cuMemHostRegister_v2(address, bytes as usize, HOST_PORTABLE_MAPPED)?;
+        cx.gpu().cuMemHostGetDevicePointer_v2(address, 0).inspect_err(|_| {
+            let _ = cx.gpu().cuMemHostUnregister(address);
         })
-    };
-    match registered {
-        Ok((dptr,)) => {
-            window.set_registered(area.base, Registration { context: cx.home(), dptr });
-            cx.session.allocations().insert(dptr, bytesize, Origin::HostWindow, place);
-            Ok((DevicePtr(dptr),))
-        }
-        Err(error) => {
-            window.unmap(area.base);
-            Err(error)
-        }
-    }
+    }?;
+    window.set_registered(Registration { base, bytes, context: cx.home(), dptr });
+    cx.session.allocations().insert(dptr, used, Origin::HostWindow, place);
+    Ok((DevicePtr(dptr),))
 }
 
 /// Copies to the device, in the order of the legacy default stream.
