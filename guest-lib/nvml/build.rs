@@ -1,30 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Gives every name of the library a definition: tools look names up, and take a missing one for an old library.
-//! Each name in `names.txt` becomes a weak alias of one function that answers NVML_ERROR_NOT_SUPPORTED; a function
-//! of the same name in `src/` is strong and wins when the library is linked.
+//! Each name in `names.txt` becomes a weak alias of one function that answers NVML_ERROR_NOT_SUPPORTED, or, if it is in
+//! `setters.txt` too (what changes a card), of one that answers NVML_ERROR_NO_PERMISSION; a function of the same name in
+//! `src/` is strong and wins when the library is linked.
 
+use std::collections::BTreeSet;
 use std::env;
 use std::fmt::Write;
 use std::fs;
 use std::path::PathBuf;
 
 const NAMES: &str = "names.txt";
+const SETTERS: &str = "setters.txt";
 
 fn main() {
-    println!("cargo::rerun-if-changed={NAMES}");
-    let names = fs::read_to_string(NAMES).unwrap_or_else(|error| panic!("cannot read {NAMES}: {error}"));
+    let (names, setters) = (read(NAMES), read(SETTERS));
+    let setters: BTreeSet<&str> = setters.lines().collect();
     let jump = match env::var("CARGO_CFG_TARGET_ARCH").as_deref() {
-        Ok("x86_64") => "jmp vhost_nvml_not_supported@PLT",
-        Ok("aarch64") => "b vhost_nvml_not_supported",
+        Ok("x86_64") => |function: &str| format!("jmp {function}@PLT"),
+        Ok("aarch64") => |function: &str| format!("b {function}"),
         other => panic!("no jump instruction known for {other:?}: add it here"),
     };
-    let mut assembly = format!(".text\n.p2align 4\nnot_supported:\n    {jump}\n");
+    let mut assembly = String::from(".text\n.p2align 4\n");
+    for label in ["not_supported", "no_permission"] {
+        writeln!(assembly, "{label}:\n    {}", jump(&format!("vhost_nvml_{label}")))
+            .expect("writing to a String");
+    }
     for name in names.lines() {
-        writeln!(assembly, ".weak {name}\n.type {name}, %function\n.set {name}, not_supported")
+        let label = if setters.contains(name) { "no_permission" } else { "not_supported" };
+        writeln!(assembly, ".weak {name}\n.type {name}, %function\n.set {name}, {label}")
             .expect("writing to a String");
     }
     assembly.push_str(".section .note.GNU-stack,\"\",%progbits\n");
     let path = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR")).join("not_supported.S");
     fs::write(&path, assembly).unwrap_or_else(|error| panic!("cannot write {}: {error}", path.display()));
     cc::Build::new().file(&path).compile("nvml_not_supported");
+}
+
+fn read(file: &str) -> String {
+    println!("cargo::rerun-if-changed={file}");
+    fs::read_to_string(file).unwrap_or_else(|error| panic!("cannot read {file}: {error}"))
 }

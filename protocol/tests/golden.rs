@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use std::mem::{offset_of, size_of};
 
 use virtio_cuda_protocol::cuda::table::ROWS;
-use virtio_cuda_protocol::cuda::{CallHeader, ResultHeader};
+use virtio_cuda_protocol::cuda::{CallHeader, Getter, ResultHeader};
 use virtio_cuda_protocol::transport::*;
 use virtio_cuda_protocol::uapi;
 
@@ -27,6 +27,16 @@ fn calls_keep_their_numbers_and_arguments() {
         writeln!(text, "{:#06x} {}({}) -> ({})", row.opcode, row.name, row.inputs, row.results).unwrap();
     }
     compare("calls.txt", &text);
+}
+
+#[test]
+fn getters_keep_their_numbers_and_parameters() {
+    let mut text = String::new();
+    for getter in Getter::all() {
+        let of = if getter.of_device { "device" } else { "system" };
+        writeln!(text, "{:#04x} {} {of} {:?}", getter.number, getter.name, getter.parameters).unwrap();
+    }
+    compare("getters.txt", &text);
 }
 
 #[test]

@@ -4,9 +4,10 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::error::{
-    NVML_ERROR_INSUFFICIENT_SIZE, NVML_ERROR_INVALID_ARGUMENT, NVML_ERROR_NOT_SUPPORTED, NVML_ERROR_UNKNOWN,
-    NVML_SUCCESS, Result, nvmlReturn_t,
+    NVML_ERROR_INSUFFICIENT_SIZE, NVML_ERROR_INVALID_ARGUMENT, NVML_ERROR_NO_PERMISSION,
+    NVML_ERROR_NOT_SUPPORTED, NVML_ERROR_UNKNOWN, NVML_SUCCESS, Result, nvmlReturn_t,
 };
+use crate::state::{self, nvmlDevice_t};
 
 /// Runs the body of an exported function; no panic goes into C.
 pub fn enter(body: impl FnOnce() -> Result) -> nvmlReturn_t {
@@ -19,8 +20,14 @@ pub fn enter(body: impl FnOnce() -> Result) -> nvmlReturn_t {
 
 /// Answers every name of `names.txt` that has no function here; `build.rs` makes the aliases.
 #[unsafe(no_mangle)]
-pub extern "C" fn vhost_nvml_not_supported() -> nvmlReturn_t {
-    NVML_ERROR_NOT_SUPPORTED
+extern "C" fn vhost_nvml_not_supported() -> nvmlReturn_t {
+    enter(|| state::devices().and(Err(NVML_ERROR_NOT_SUPPORTED)))
+}
+
+/// Answers every name of `setters.txt`: a card is the host's to change. All begin with a device.
+#[unsafe(no_mangle)]
+extern "C" fn vhost_nvml_no_permission(device: nvmlDevice_t) -> nvmlReturn_t {
+    enter(|| state::device(device).and(Err(NVML_ERROR_NO_PERMISSION)))
 }
 
 /// Declares exported functions: `fn name(arguments) { body }`, or `fn name, same_under_another_name(…) { … }`. A body

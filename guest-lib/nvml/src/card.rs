@@ -3,12 +3,22 @@
 
 use virtio_cuda_client::calls;
 
-use crate::error::{NVML_ERROR_INVALID_ARGUMENT, NVML_ERROR_NOT_SUPPORTED, Result, of_call};
+use crate::error::{
+    NVML_ERROR_INSUFFICIENT_SIZE, NVML_ERROR_INVALID_ARGUMENT, NVML_ERROR_NOT_SUPPORTED, Result, of_call,
+};
+use crate::getters::{ask, copy};
 use crate::sensors::give;
 use crate::state::{self, nvmlDevice_t};
 
+/// The row of the table of getters for `nvmlDeviceGetSupportedPerformanceStates`, and the bytes of its result.
+const STATES: u32 = 0x4d;
+const STATES_BYTES: u32 = 64;
+/// Of a longer array no more is filled.
+const MOST_STATES_BYTES: u32 = 1024;
+/// `NVML_PSTATE_UNKNOWN`.
+const STATE_UNKNOWN: u32 = 32;
+
 /// Places in the reply of the row `nvml_card`.
-const THRESHOLDS: usize = 4;
 const DEFAULT_POWER_LIMIT: usize = 4;
 const LEAST_POWER_LIMIT: usize = 5;
 const GREATEST_POWER_LIMIT: usize = 6;
@@ -23,8 +33,7 @@ const APPLICATION_CLOCKS: usize = 15;
 const DEFAULT_CLOCKS: usize = 17;
 const REPLACED_ROWS: usize = 19;
 
-/// The largest `nvmlTemperatureThresholds_t` and `nvmlClockType_t`.
-const LAST_THRESHOLD: u32 = 6;
+/// The largest `nvmlClockType_t`.
 const LAST_CLOCK: u32 = 3;
 
 fn long(device: nvmlDevice_t, which: usize) -> Result<u64> {
@@ -48,16 +57,6 @@ fn clock(device: nvmlDevice_t, kind: u32, first: usize) -> Result<u32> {
 }
 
 api! {
-    fn nvmlDeviceGetTemperatureThreshold(device: nvmlDevice_t, kind: u32, temperature: *mut u32) {
-        if kind > LAST_THRESHOLD {
-            return state::device(device).and(Err(NVML_ERROR_INVALID_ARGUMENT));
-        }
-        give(temperature, || match kind as usize {
-            kind if kind < THRESHOLDS => short(device, kind),
-            _ => state::device(device).and(Err(NVML_ERROR_NOT_SUPPORTED)),
-        })
-    }
-
     fn nvmlDeviceGetPowerManagementDefaultLimit(device: nvmlDevice_t, milliwatts: *mut u32) {
         give(milliwatts, || short(device, DEFAULT_POWER_LIMIT))
     }
@@ -108,6 +107,23 @@ api! {
 
     fn nvmlDeviceGetDefaultApplicationsClock(device: nvmlDevice_t, kind: u32, mhz: *mut u32) {
         give(mhz, || clock(device, kind, DEFAULT_CLOCKS))
+    }
+
+    /// As many as fit.
+    fn nvmlDeviceGetSupportedPerformanceStates(device: nvmlDevice_t, states: *mut u8, bytes: u32) {
+        state::device(device)?;
+        if states.is_null() || bytes == 0 {
+            return Err(NVML_ERROR_INVALID_ARGUMENT);
+        }
+        if bytes < 4 {
+            return Err(NVML_ERROR_INSUFFICIENT_SIZE);
+        }
+        let answer = ask(STATES, Some(device), [STATES_BYTES.into(), 0, 0])?;
+        copy(&answer.of(0)[..bytes.min(STATES_BYTES) as usize], states);
+        for place in (STATES_BYTES..bytes.min(MOST_STATES_BYTES).saturating_sub(3)).step_by(4) {
+            copy(&STATE_UNKNOWN.to_ne_bytes(), states.add(place as usize));
+        }
+        Ok(())
     }
 
     fn nvmlDeviceGetRemappedRows(

@@ -4,8 +4,9 @@
 use core::ffi::{CStr, c_char, c_int};
 
 use crate::api::{store, store_text};
-use crate::error::{NVML_ERROR_INVALID_ARGUMENT, NVML_ERROR_NOT_FOUND};
-use crate::state::{self, nvmlDevice_t};
+use crate::error::{NVML_ERROR_ARGUMENT_VERSION_MISMATCH, NVML_ERROR_INVALID_ARGUMENT, NVML_ERROR_NOT_FOUND};
+use crate::getters::ask;
+use crate::state::{self, Device, nvmlDevice_t, uuid_text};
 
 /// `CU_DEVICE_ATTRIBUTE_*`.
 const MULTIPROCESSORS: usize = 16;
@@ -27,10 +28,24 @@ const ARCHITECTURES: &[((u32, u32), u32)] = &[
     ((10, 0), 10),
 ];
 const ARCHITECTURE_UNKNOWN: u32 = 0xffff_ffff;
+/// The row of the table of getters for `nvmlDeviceGetDisplayMode`.
+const DISPLAY_MODE: u32 = 0x10;
 /// `NVML_BRAND_NVIDIA`.
 const BRAND_NVIDIA: u32 = 14;
 /// `NVML_GPU_VIRTUALIZATION_MODE_NONE`: this is no vGPU and no passthrough.
 const VIRTUALIZATION_NONE: u32 = 0;
+
+/// `nvmlUUIDType_t`.
+const UUID_TEXT: u32 = 1;
+const UUID_BINARY: u32 = 2;
+
+#[repr(C)]
+pub struct nvmlUUID_t {
+    version: u32,
+    kind: u32,
+    value: [u8; 41],
+}
+const _: () = assert!(size_of::<nvmlUUID_t>() == 52);
 
 api! {
     fn nvmlDeviceGetCount, nvmlDeviceGetCount_v2(count: *mut u32) {
@@ -54,6 +69,27 @@ api! {
             (Some(only), None) if wanted.len() > "GPU-".len() => store(device, only.handle()),
             _ => Err(NVML_ERROR_NOT_FOUND),
         }
+    }
+
+    /// As text, whole, or in bytes.
+    fn nvmlDeviceGetHandleByUUIDV(uuid: *const nvmlUUID_t, device: *mut nvmlDevice_t) {
+        let devices = state::devices()?;
+        let (Some(uuid), false) = (uuid.as_ref(), device.is_null()) else {
+            return Err(NVML_ERROR_INVALID_ARGUMENT);
+        };
+        if uuid.version != size_of::<nvmlUUID_t>() as u32 | 1 << 24 {
+            return Err(NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
+        }
+        let text = uuid.value.split(|&byte| byte == 0).next().unwrap_or(&[]);
+        let binary = uuid.value.first_chunk().map(uuid_text);
+        let is_it = |device: &&Device| match uuid.kind {
+            UUID_TEXT => device.uuid.as_bytes() == text,
+            _ => Some(&device.uuid) == binary.as_ref(),
+        };
+        if !matches!(uuid.kind, UUID_TEXT | UUID_BINARY) {
+            return Err(NVML_ERROR_INVALID_ARGUMENT);
+        }
+        store(device, devices.iter().find(is_it).ok_or(NVML_ERROR_NOT_FOUND)?.handle())
     }
 
     fn nvmlDeviceGetIndex, nvmlDeviceGetMinorNumber(device: nvmlDevice_t, number: *mut u32) {
@@ -107,8 +143,15 @@ api! {
         store(pending, enabled)
     }
 
-    /// No display.
-    fn nvmlDeviceGetDisplayMode, nvmlDeviceGetDisplayActive(device: nvmlDevice_t, enabled: *mut u32) {
+    /// What the card says; without one, that there is no display.
+    fn nvmlDeviceGetDisplayMode(device: nvmlDevice_t, attached: *mut u32) {
+        let mode = ask(DISPLAY_MODE, Some(device), [0; 3]).map(|answer| answer.number(0));
+        state::device(device)?;
+        store(attached, mode.unwrap_or(0))
+    }
+
+    /// Nothing of this machine draws.
+    fn nvmlDeviceGetDisplayActive(device: nvmlDevice_t, enabled: *mut u32) {
         state::device(device)?;
         store(enabled, 0)
     }

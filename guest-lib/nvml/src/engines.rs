@@ -6,7 +6,7 @@ use crate::error::{NVML_ERROR_INVALID_ARGUMENT, Result};
 use crate::state::{self, nvmlDevice_t};
 
 /// For how long NVML watches an engine, in microseconds.
-const PERIOD: u32 = 1_000_000;
+const PERIOD: u32 = 100_000;
 
 #[repr(C)]
 pub struct nvmlFBCStats_t {

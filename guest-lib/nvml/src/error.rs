@@ -17,11 +17,14 @@ pub const NVML_SUCCESS: nvmlReturn_t = nvmlReturn_t(0);
 pub const NVML_ERROR_UNINITIALIZED: nvmlReturn_t = nvmlReturn_t(1);
 pub const NVML_ERROR_INVALID_ARGUMENT: nvmlReturn_t = nvmlReturn_t(2);
 pub const NVML_ERROR_NOT_SUPPORTED: nvmlReturn_t = nvmlReturn_t(3);
+pub const NVML_ERROR_NO_PERMISSION: nvmlReturn_t = nvmlReturn_t(4);
 pub const NVML_ERROR_NOT_FOUND: nvmlReturn_t = nvmlReturn_t(6);
 pub const NVML_ERROR_INSUFFICIENT_SIZE: nvmlReturn_t = nvmlReturn_t(7);
 pub const NVML_ERROR_DRIVER_NOT_LOADED: nvmlReturn_t = nvmlReturn_t(9);
 pub const NVML_ERROR_TIMEOUT: nvmlReturn_t = nvmlReturn_t(10);
+pub const NVML_ERROR_FUNCTION_NOT_FOUND: nvmlReturn_t = nvmlReturn_t(13);
 pub const NVML_ERROR_GPU_IS_LOST: nvmlReturn_t = nvmlReturn_t(15);
+pub const NVML_ERROR_NO_DATA: nvmlReturn_t = nvmlReturn_t(21);
 pub const NVML_ERROR_ARGUMENT_VERSION_MISMATCH: nvmlReturn_t = nvmlReturn_t(25);
 pub const NVML_ERROR_UNKNOWN: nvmlReturn_t = nvmlReturn_t(999);
 

@@ -2,8 +2,9 @@
 //! The private table that NVIDIA's `nvidia-smi` asks for before all else, and without which it ends. Nothing of it
 //! is imitated: each of its functions answers what a public one answers that is not served.
 
-use crate::api::vhost_nvml_not_supported;
-use crate::error::{NVML_ERROR_INVALID_ARGUMENT, NVML_ERROR_NOT_FOUND, nvmlReturn_t};
+use crate::error::{
+    NVML_ERROR_INVALID_ARGUMENT, NVML_ERROR_NOT_FOUND, NVML_ERROR_NOT_SUPPORTED, nvmlReturn_t,
+};
 
 /// Which table (of release 580, and others).
 const ID: [u8; 16] =
@@ -18,7 +19,11 @@ struct Table {
     functions: [extern "C" fn() -> nvmlReturn_t; FUNCTIONS],
 }
 
-static TABLE: Table = Table { bytes: size_of::<Table>(), functions: [vhost_nvml_not_supported; FUNCTIONS] };
+static TABLE: Table = Table { bytes: size_of::<Table>(), functions: [not_supported; FUNCTIONS] };
+
+extern "C" fn not_supported() -> nvmlReturn_t {
+    NVML_ERROR_NOT_SUPPORTED
+}
 
 api! {
     fn nvmlInternalGetExportTable(table: *mut *const u8, id: *const [u8; 16]) {

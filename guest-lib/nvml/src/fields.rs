@@ -15,6 +15,9 @@ use crate::state::{self, nvmlDevice_t};
 /// `NVML_VALUE_TYPE_UNSIGNED_INT`.
 const UNSIGNED_INT: u32 = 1;
 
+/// More fields than there are, in all their scopes; so a count that is none is noticed.
+const MOST_VALUES: i32 = 4096;
+
 /// Places of the row `nvml_value`; the first two are `nvmlPcieUtilCounter_t`.
 const RECEIVED: u32 = 1;
 const REPLAYS: u32 = 2;
@@ -53,6 +56,9 @@ const fn version<T>() -> u32 {
 /// Type and value of a field.
 fn field_value(device: nvmlDevice_t, field: u32, scope: u32) -> Result<(u32, u64)> {
     let device = state::device(device)?;
+    if field == 0 {
+        return Err(NVML_ERROR_INVALID_ARGUMENT);
+    }
     calls::nvml_field(&mut state::session()?.call(), device.number, field, scope).map_err(of_call)
 }
 
@@ -65,7 +71,7 @@ api! {
     /// Fields that are not known say so, each for itself.
     fn nvmlDeviceGetFieldValues(device: nvmlDevice_t, count: i32, values: *mut nvmlFieldValue_t) {
         state::device(device)?;
-        if count <= 0 || values.is_null() {
+        if count <= 0 || count > MOST_VALUES || values.is_null() {
             return Err(NVML_ERROR_INVALID_ARGUMENT);
         }
         for value in core::slice::from_raw_parts_mut(values, count as usize) {

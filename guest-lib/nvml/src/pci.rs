@@ -41,6 +41,15 @@ const _: () = assert!(size_of::<nvmlPciInfo_t>() == 68);
 
 /// What all versions of the structure begin with.
 #[repr(C)]
+pub struct nvmlPciInfo_v1_t {
+    busId: [u8; 16],
+    domain: u32,
+    bus: u32,
+    device: u32,
+    pciDeviceId: u32,
+}
+
+#[repr(C)]
 pub struct nvmlPciInfo_v2_t {
     busId: [u8; 16],
     domain: u32,
@@ -105,6 +114,20 @@ api! {
             pciDeviceId,
             pciSubSystemId,
             busId: address.text(8),
+        })
+    }
+
+    /// As the first releases had it: without the card's maker, too.
+    fn nvmlDeviceGetPciInfo(device: nvmlDevice_t, info: *mut nvmlPciInfo_v1_t) {
+        let device = state::device(device)?;
+        let address = Address::of(device)?;
+        let (pciDeviceId, _) = identifiers(device);
+        store(info, nvmlPciInfo_v1_t {
+            busId: address.text(4),
+            domain: address.domain,
+            bus: address.bus,
+            device: address.device,
+            pciDeviceId,
         })
     }
 

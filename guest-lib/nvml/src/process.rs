@@ -6,7 +6,9 @@ use std::fs;
 use std::path::Path;
 
 use crate::api::store;
-use crate::error::{NVML_ERROR_INSUFFICIENT_SIZE, NVML_ERROR_INVALID_ARGUMENT, Result};
+use crate::error::{
+    NVML_ERROR_ARGUMENT_VERSION_MISMATCH, NVML_ERROR_INSUFFICIENT_SIZE, NVML_ERROR_INVALID_ARGUMENT, Result,
+};
 use crate::state::{self, nvmlDevice_t};
 
 const DEVICE_NODE: &str = "/dev/virtio-cuda";
@@ -30,6 +32,30 @@ pub struct ProcessInfoV2 {
     gpuInstanceId: u32,
     computeInstanceId: u32,
 }
+
+/// `nvmlProcessDetail_v1_t`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ProcessDetail {
+    pid: u32,
+    usedGpuMemory: u64,
+    gpuInstanceId: u32,
+    computeInstanceId: u32,
+    usedGpuCcProtectedMemory: u64,
+}
+
+#[repr(C)]
+pub struct nvmlProcessDetailList_v1_t {
+    version: u32,
+    mode: u32,
+    numProcArrayEntries: u32,
+    procArray: *mut ProcessDetail,
+}
+const _: () = assert!(size_of::<nvmlProcessDetailList_v1_t>() == 24);
+
+/// Which processes a list is of: those that compute; others are those that draw, and those under MPS.
+const COMPUTING: u32 = 0;
+const LAST_MODE: u32 = 2;
 
 /// Who has the device node open, as far as this process may see. This process counts if it has it open besides this
 /// library.
@@ -79,6 +105,16 @@ fn v2(pid: u32) -> ProcessInfoV2 {
     ProcessInfoV2 { pid, usedGpuMemory: NOT_AVAILABLE, gpuInstanceId: u32::MAX, computeInstanceId: u32::MAX }
 }
 
+fn detail(pid: u32) -> ProcessDetail {
+    ProcessDetail {
+        pid,
+        usedGpuMemory: NOT_AVAILABLE,
+        gpuInstanceId: u32::MAX,
+        computeInstanceId: u32::MAX,
+        usedGpuCcProtectedMemory: NOT_AVAILABLE,
+    }
+}
+
 /// Nobody draws.
 ///
 /// # Safety
@@ -118,5 +154,17 @@ api! {
         device: nvmlDevice_t, count: *mut u32, _list: *mut ProcessInfoV2,
     ) {
         nobody(device, count)
+    }
+    fn nvmlDeviceGetRunningProcessDetailList(device: nvmlDevice_t, list: *mut nvmlProcessDetailList_v1_t) {
+        state::device(device)?;
+        let list = list.as_mut().ok_or(NVML_ERROR_INVALID_ARGUMENT)?;
+        if list.version != size_of::<nvmlProcessDetailList_v1_t>() as u32 | 1 << 24 {
+            return Err(NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
+        }
+        match list.mode {
+            COMPUTING => list_processes(device, &raw mut list.numProcArrayEntries, list.procArray, detail),
+            mode if mode <= LAST_MODE => nobody(device, &raw mut list.numProcArrayEntries),
+            _ => Err(NVML_ERROR_INVALID_ARGUMENT),
+        }
     }
 }

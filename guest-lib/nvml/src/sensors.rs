@@ -5,16 +5,13 @@ use virtio_cuda_client::calls;
 
 use crate::api::store;
 use crate::error::{NVML_ERROR_INVALID_ARGUMENT, NVML_ERROR_NOT_SUPPORTED, Result, of_call};
+use crate::getters::ask;
 use crate::state::{self, nvmlDevice_t};
 
 /// Places in the reply of the row `nvml_sensors`.
 pub const TEMPERATURE: usize = 0;
 const POWER: usize = 1;
 const POWER_LIMIT: usize = 2;
-const SM_CLOCK: usize = 3;
-const MEMORY_CLOCK: usize = 4;
-const MAX_SM_CLOCK: usize = 5;
-const MAX_MEMORY_CLOCK: usize = 6;
 const PERFORMANCE_STATE: usize = 7;
 const PCIE_GENERATION: usize = 8;
 const PCIE_WIDTH: usize = 9;
@@ -25,9 +22,12 @@ const MAX_PCIE_WIDTH: usize = 11;
 const CLOCK_GRAPHICS: u32 = 0;
 const CLOCK_SM: u32 = 1;
 const CLOCK_MEMORY: u32 = 2;
-const CLOCK_VIDEO: u32 = 3;
-/// The largest `nvmlClockId_t`.
-const CLOCK_IDS: u32 = 3;
+const LAST_CLOCK: u32 = 3;
+const OTHER_CLOCKS: u32 = LAST_CLOCK + 1;
+/// Rows of the table of getters for `nvmlDeviceGetClockInfo`, `nvmlDeviceGetMaxClockInfo` and `nvmlDeviceGetClock`.
+const CLOCK: u32 = 0x40;
+const MAX_CLOCK: u32 = 0x41;
+const CLOCK_OF: u32 = 0x42;
 /// `CU_DEVICE_ATTRIBUTE_CLOCK_RATE` and `…_MEMORY_CLOCK_RATE`, in kHz.
 const CLOCK_RATE: usize = 13;
 const MEMORY_CLOCK_RATE: usize = 36;
@@ -43,14 +43,6 @@ pub fn sensor(device: nvmlDevice_t, which: usize) -> Result<u32> {
     let device = state::device(device)?;
     let values = calls::nvml_sensors(&mut state::session()?.call(), device.number).map_err(of_call)?;
     if values[which] == u32::MAX { Err(NVML_ERROR_NOT_SUPPORTED) } else { Ok(values[which]) }
-}
-
-fn clock(device: nvmlDevice_t, kind: u32) -> Result<u32> {
-    match kind {
-        CLOCK_GRAPHICS | CLOCK_SM => sensor(device, SM_CLOCK),
-        CLOCK_MEMORY => sensor(device, MEMORY_CLOCK),
-        _ => state::device(device).and(Err(NVML_ERROR_NOT_SUPPORTED)),
-    }
 }
 
 /// Stores what `value` finds; a null pointer is noticed first.
@@ -92,29 +84,33 @@ api! {
         give(milliwatts, || sensor(device, POWER_LIMIT))
     }
 
+    /// Clocks of other kinds are said not to be there, not to be wrong.
     fn nvmlDeviceGetClockInfo(device: nvmlDevice_t, kind: u32, mhz: *mut u32) {
-        give(mhz, || clock(device, kind))
+        give(mhz, || match kind {
+            ..=LAST_CLOCK => Ok(ask(CLOCK, Some(device), [kind.into(), 0, 0])?.number(1)),
+            _ => state::device(device).and(Err(NVML_ERROR_NOT_SUPPORTED)),
+        })
     }
 
-    /// The current clocks only.
+    /// As above, of the current clocks.
     fn nvmlDeviceGetClock(device: nvmlDevice_t, kind: u32, id: u32, mhz: *mut u32) {
-        if id != 0 {
-            // Boost and application clocks are not told; others there are not.
-            let known = if id <= CLOCK_IDS { NVML_ERROR_NOT_SUPPORTED } else { NVML_ERROR_INVALID_ARGUMENT };
-            return state::device(device).and(Err(known));
-        }
-        give(mhz, || clock(device, kind))
+        give(mhz, || match (kind, id) {
+            (OTHER_CLOCKS.., 0) => state::device(device).and(Err(NVML_ERROR_NOT_SUPPORTED)),
+            _ => Ok(ask(CLOCK_OF, Some(device), [kind.into(), id.into(), 0])?.number(2)),
+        })
     }
 
+    /// Without a card, what CUDA knows.
     fn nvmlDeviceGetMaxClockInfo(device: nvmlDevice_t, kind: u32, mhz: *mut u32) {
-        let (which, attribute) = match kind {
-            CLOCK_GRAPHICS | CLOCK_SM => (MAX_SM_CLOCK, CLOCK_RATE),
-            CLOCK_MEMORY => (MAX_MEMORY_CLOCK, MEMORY_CLOCK_RATE),
-            CLOCK_VIDEO => return state::device(device).and(Err(NVML_ERROR_NOT_SUPPORTED)),
-            _ => return state::device(device).and(Err(NVML_ERROR_INVALID_ARGUMENT)),
+        let by_attribute = |error| match kind {
+            CLOCK_GRAPHICS | CLOCK_SM => Ok(state::device(device)?.attribute(CLOCK_RATE)? / 1000),
+            CLOCK_MEMORY => Ok(state::device(device)?.attribute(MEMORY_CLOCK_RATE)? / 1000),
+            _ => Err(error),
         };
-        let by_attribute = || Ok(state::device(device)?.attribute(attribute)? / 1000);
-        give(mhz, || sensor(device, which).or_else(|_| by_attribute()))
+        give(mhz, || {
+            let answer = ask(MAX_CLOCK, Some(device), [kind.into(), 0, 0]);
+            answer.map(|answer| answer.number(1)).or_else(by_attribute)
+        })
     }
 
     fn nvmlDeviceGetPerformanceState, nvmlDeviceGetPowerState(device: nvmlDevice_t, state: *mut u32) {

@@ -111,7 +111,7 @@ impl Device {
 }
 
 /// `GPU-00112233-4455-6677-8899-aabbccddeeff`.
-fn uuid_text(uuid: &[u8; 16]) -> String {
+pub fn uuid_text(uuid: &[u8; 16]) -> String {
     let mut text = String::from("GPU");
     let mut rest = uuid.iter();
     for group in [4, 2, 2, 2, 6] {

@@ -6,8 +6,17 @@ use core::ffi::{c_char, c_int};
 use virtio_cuda_client::calls;
 
 use crate::api::{store, store_text};
-use crate::error::{NVML_ERROR_NOT_FOUND, Result};
+use crate::error::{
+    NVML_ERROR_ARGUMENT_VERSION_MISMATCH, NVML_ERROR_INVALID_ARGUMENT, NVML_ERROR_NO_DATA,
+    NVML_ERROR_NOT_FOUND, Result,
+};
+use crate::getters::ask;
 use crate::state;
+
+/// The row of the table of getters for `nvmlSystemGetDriverBranch`, the version of its structure, and the room in it.
+const BRANCH: u32 = 0x20;
+const BRANCH_VERSION: u32 = 84 | 1 << 24;
+const BRANCH_ROOM: u32 = 80;
 
 /// Version of the interface, which is CUDA's, and release of the driver.
 fn versions() -> Result<(String, String)> {
@@ -49,11 +58,26 @@ api! {
         store(version, state::session()?.driver_version())
     }
 
+    /// As `r580_00`; the structure's room for it is said twice.
+    fn nvmlSystemGetDriverBranch(branch: *mut u32, length: u32) {
+        state::devices()?;
+        if *branch.as_ref().ok_or(NVML_ERROR_INVALID_ARGUMENT)? != BRANCH_VERSION {
+            return Err(NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
+        }
+        let answer = ask(BRANCH, None, [0; 3])?;
+        let text = answer.of(0).get(size_of::<u32>()..).and_then(|text| text.split(|&byte| byte == 0).next());
+        store_text(branch.add(1).cast(), length.min(BRANCH_ROOM), text.unwrap_or(&[]))
+    }
+
     /// The name of a process of this machine.
     fn nvmlSystemGetProcessName(pid: u32, name: *mut c_char, length: u32) {
         state::devices()?;
         let command = std::fs::read(format!("/proc/{pid}/cmdline")).map_err(|_| NVML_ERROR_NOT_FOUND)?;
         let program = command.split(|&byte| byte == 0).next().unwrap_or(&[]);
+        if program.is_empty() {
+            // A thread of the kernel.
+            return Err(NVML_ERROR_NO_DATA);
+        }
         let fits = program.len().min((length as usize).saturating_sub(1));
         store_text(name, length, &program[..fits])
     }

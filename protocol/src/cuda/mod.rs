@@ -8,6 +8,7 @@
 //! bulk: everything whose length is not fixed.
 
 pub mod descriptor;
+pub mod getter;
 pub mod graph;
 pub mod handle;
 pub mod header;
@@ -15,6 +16,7 @@ pub mod table;
 pub mod value;
 
 pub use descriptor::*;
+pub use getter::{Getter, Parameter};
 pub use graph::*;
 pub use handle::*;
 pub use header::*;

@@ -2,6 +2,7 @@
 //! NVIDIA's management library: GPU memory before there is a context, and what guests ask of it.
 
 mod fields;
+mod getters;
 
 use std::collections::HashMap;
 use std::ffi::{CStr, c_char, c_int, c_void};

@@ -32,6 +32,9 @@ macro_rules! nvml_calls {
             /// What the card's link carries: 0 to the host and 1 from it (KB/s, measured for 20 ms), 2 how often it said
             /// something again; 3 by how many degrees Celsius the GPU may get warmer (an `i32`).
             0x0e06 custom nvml_value(device: u32, which: u32) -> (value: u32);
+            /// What the function of that number in [`crate::cuda::getter`] tells; inputs that it does not have are 0.
+            /// The code is its `nvmlReturn_t`. Bulk output: its results, each where [`crate::cuda::Getter::places`] says.
+            0x0e07 custom nvml_get(device: u32, getter: u32, inputs: [u64; 3]) -> (code: u32);
         } }
     };
 }

@@ -4,6 +4,9 @@
 
 use std::sync::OnceLock;
 
+use virtio_cuda_protocol::cuda::Getter;
+use virtio_cuda_protocol::cuda::getter::MAX_INPUTS;
+
 use super::device::total_bytes;
 use crate::worker::call::CallContext;
 use crate::worker::family;
@@ -61,4 +64,24 @@ pub fn nvml_value(cx: &mut CallContext<'_>, device: u32, which: u32) -> CuResult
 pub fn nvml_card(cx: &mut CallContext<'_>, device: u32) -> CuResult<([u64; CARD_VALUES],)> {
     let values = nvml_of(cx, device)?.map_or([u64::MAX; CARD_VALUES], Nvml::card);
     Ok((values,))
+}
+
+/// What a function of the host's library tells of the card. The guest names it by a number of the table, so that nothing
+/// else of the library can be called, and the table says what its inputs may be.
+pub fn nvml_get(
+    cx: &mut CallContext<'_>,
+    device: u32,
+    getter: u32,
+    inputs: [u64; MAX_INPUTS],
+) -> CuResult<(u32,)> {
+    let getter = Getter::of(getter).ok_or(CudaError::INVALID_VALUE)?;
+    getter.check(inputs).map_err(|_| CudaError::INVALID_VALUE)?;
+    if cx.bulk_out.room() < getter.bytes() as u64 {
+        return Err(CudaError::INVALID_VALUE);
+    }
+    let nvml = nvml_of(cx, device)?.ok_or(CudaError::NOT_SUPPORTED)?;
+    let peer = |number| nvml_of(cx, number).ok().flatten().map(Nvml::handle);
+    let (code, results) = nvml.get(getter, inputs, peer).ok_or(CudaError::NOT_SUPPORTED)?;
+    cx.bulk_out.put(&results)?;
+    Ok((code.cast_unsigned(),))
 }

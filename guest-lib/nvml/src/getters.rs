@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Functions that the host's library answers: one for each `forward` row of `protocol`'s table of getters. What is wrong
+//! with their arguments is noticed here, as far as the row tells; the rest is the host's answer.
+
+mod arguments;
+
+use core::ffi::c_void;
+
+use virtio_cuda_client::calls;
+use virtio_cuda_client::transport::UserMemory;
+use virtio_cuda_protocol::cuda::Getter;
+use virtio_cuda_protocol::cuda::getter::MAX_INPUTS;
+
+pub use arguments::copy;
+use arguments::{hand_out, inputs_of, lacks_a_place};
+
+use crate::error::{
+    NVML_ERROR_INVALID_ARGUMENT, NVML_ERROR_NOT_SUPPORTED, NVML_SUCCESS, Result, nvmlReturn_t, of_call,
+};
+use crate::state::{self, nvmlDevice_t};
+
+/// What the table's parameters are in C.
+mod c {
+    pub type Up = u32;
+    pub type Number = u32;
+    pub type Peer = crate::state::nvmlDevice_t;
+    pub type Out = *mut u8;
+    pub type Maybe = *mut u8;
+    pub type Text = *mut u8;
+    pub type Room = u32;
+    pub type Count = *mut u32;
+    pub type Entries = *mut u8;
+    pub type Struct = *mut u8;
+}
+
+/// An argument.
+#[derive(Clone, Copy)]
+pub enum Given {
+    Number(u32),
+    Place(*mut u8),
+    Device(nvmlDevice_t),
+}
+
+impl From<u32> for Given {
+    fn from(number: u32) -> Self {
+        Self::Number(number)
+    }
+}
+
+impl From<*mut u8> for Given {
+    fn from(place: *mut u8) -> Self {
+        Self::Place(place)
+    }
+}
+
+impl From<*mut u32> for Given {
+    fn from(place: *mut u32) -> Self {
+        Self::Place(place.cast())
+    }
+}
+
+impl From<*mut c_void> for Given {
+    fn from(device: nvmlDevice_t) -> Self {
+        Self::Device(device)
+    }
+}
+
+impl Given {
+    fn place(self) -> *mut u8 {
+        match self {
+            Self::Place(place) => place,
+            _ => core::ptr::null_mut(),
+        }
+    }
+
+    fn number(self) -> u32 {
+        match self {
+            Self::Number(number) => number,
+            _ => 0,
+        }
+    }
+}
+
+/// The results of a getter, where its places are.
+pub struct Results {
+    getter: &'static Getter,
+    bytes: Vec<u8>,
+}
+
+impl Results {
+    /// The result of the parameter at `index`.
+    pub fn of(&self, index: usize) -> &[u8] {
+        let place = self.getter.places().find(|&(of, ..)| of == index);
+        place.and_then(|(_, first, bytes)| self.bytes.get(first..first + bytes)).unwrap_or(&[])
+    }
+
+    /// The number that the parameter at `index` begins with.
+    pub fn number(&self, index: usize) -> u32 {
+        self.of(index).first_chunk().map_or(0, |word| u32::from_ne_bytes(*word))
+    }
+
+    /// `number` entries of the list at `index`, of `bytes` bytes each, as far as there are.
+    fn entries(&self, index: usize, number: u32, bytes: u32) -> &[u8] {
+        let all = self.of(index);
+        &all[..all.len().min(number as usize * bytes as usize)]
+    }
+}
+
+/// Asks the host for the row `number` of a device, or of the first one for what is no device's.
+///
+/// Errors: the library's; NVML_ERROR_INVALID_ARGUMENT for inputs that the row does not admit.
+pub fn ask(number: u32, device: Option<nvmlDevice_t>, inputs: [u64; MAX_INPUTS]) -> Result<Results> {
+    match told(number, device, inputs)? {
+        (NVML_SUCCESS, results) => Ok(results),
+        (error, _) => Err(error),
+    }
+}
+
+/// What the host's library answers. Errors: what keeps it from being asked.
+fn told(
+    number: u32,
+    device: Option<nvmlDevice_t>,
+    inputs: [u64; MAX_INPUTS],
+) -> Result<(nvmlReturn_t, Results)> {
+    let device = device_number(device)?;
+    let getter = Getter::of(number).ok_or(NVML_ERROR_NOT_SUPPORTED)?;
+    getter.check(inputs).map_err(|_| NVML_ERROR_INVALID_ARGUMENT)?;
+    let mut bytes = vec![0; getter.bytes()];
+    let mut call = state::session()?.call().output(UserMemory::of_mut(&mut bytes));
+    let code = calls::nvml_get(&mut call, device, number, inputs).map_err(of_call)?;
+    Ok((nvmlReturn_t(code), Results { getter, bytes }))
+}
+
+fn device_number(device: Option<nvmlDevice_t>) -> Result<u32> {
+    match device {
+        Some(device) => Ok(state::device(device)?.number),
+        None => state::devices().map(|_| 0),
+    }
+}
+
+/// Body of the function of a `forward` row.
+///
+/// # Safety
+/// Each place is null or valid for what the row of that number writes there, and for reading what it reads.
+pub unsafe fn answer(number: u32, device: Option<nvmlDevice_t>, given: &[Given]) -> Result {
+    device_number(device)?;
+    let getter = Getter::of(number).ok_or(NVML_ERROR_NOT_SUPPORTED)?;
+    // SAFETY: this function's contract.
+    let inputs = unsafe { inputs_of(getter, given) }?;
+    if lacks_a_place(getter, given) {
+        // What the card does not have NVIDIA's library says before it looks at places.
+        return match told(number, device, inputs) {
+            Ok((error, _)) if error != NVML_SUCCESS => Err(error),
+            _ => Err(NVML_ERROR_INVALID_ARGUMENT),
+        };
+    }
+    let results = ask(number, device, inputs)?;
+    // SAFETY: as above; no place but an entries' or one that may be is null.
+    unsafe { hand_out(getter, given, &results) }
+}
+
+/// The exported functions of the table.
+macro_rules! export {
+    ($($number:literal $kind:ident $name:ident ($of:ident $(, $p:ident: $k:ident $(($($v:expr),*))?)*);)*) => {
+        $(export_one! { $kind $number $name ($of $(, $p: $k)*) })*
+    };
+}
+macro_rules! export_one {
+    (custom $($rest:tt)*) => {};
+    (forward $number:literal $name:ident (device $(, $p:ident: $k:ident)*)) => {
+        api! { fn $name(device: nvmlDevice_t, $($p: c::$k),*) {
+            answer($number, Some(device), &[$($p.into()),*])
+        } }
+    };
+    (forward $number:literal $name:ident (system $(, $p:ident: $k:ident)*)) => {
+        api! { fn $name($($p: c::$k),*) { answer($number, None, &[$($p.into()),*]) } }
+    };
+}
+virtio_cuda_protocol::nvml_getters!(export);

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Which devices are near each other and near a processor.
+
+use crate::error::{NVML_ERROR_INVALID_ARGUMENT, Result};
+use crate::getters::ask;
+use crate::state::{self, Device, nvmlDevice_t};
+
+/// The row of the table of getters for `nvmlDeviceGetTopologyCommonAncestor`.
+const COMMON_ANCESTOR: u32 = 0x61;
+
+/// As many as fit; without a list and with room for none, how many there are.
+///
+/// # Safety
+/// `count` is null or valid, and `list` is null or has room for so many devices.
+unsafe fn give_list(found: &[nvmlDevice_t], count: *mut u32, list: *mut nvmlDevice_t) -> Result {
+    // SAFETY: this function's contract.
+    let count = unsafe { count.as_mut() }.ok_or(NVML_ERROR_INVALID_ARGUMENT)?;
+    if list.is_null() != (*count == 0) {
+        return Err(NVML_ERROR_INVALID_ARGUMENT);
+    }
+    if list.is_null() {
+        *count = found.len() as u32;
+        return Ok(());
+    }
+    let given = found.len().min(*count as usize);
+    *count = given as u32;
+    // SAFETY: there is room for as many as the program says.
+    unsafe { core::ptr::copy_nonoverlapping(found.as_ptr(), list, given) };
+    Ok(())
+}
+
+/// Devices whose nearest common place with `device` is of `level` (`nvmlGpuTopologyLevel_t`).
+fn at_level(device: nvmlDevice_t, level: u32) -> Result<Vec<nvmlDevice_t>> {
+    let own = state::device(device)?.number;
+    let mut found = Vec::new();
+    for other in state::devices()?.iter().filter(|other| other.number != own) {
+        let answer = ask(COMMON_ANCESTOR, Some(device), [other.number.into(), 0, 0])?;
+        found.extend((answer.number(1) == level).then(|| other.handle()));
+    }
+    Ok(found)
+}
+
+api! {
+    fn nvmlDeviceGetTopologyNearestGpus(
+        device: nvmlDevice_t, level: u32, count: *mut u32, list: *mut nvmlDevice_t,
+    ) {
+        state::device(device)?;
+        give_list(&at_level(device, level)?, count, list)
+    }
+
+    /// In a virtual machine all devices are near every processor.
+    fn nvmlSystemGetTopologyGpuSet(_processor: u32, count: *mut u32, list: *mut nvmlDevice_t) {
+        let all: Vec<_> = state::devices()?.iter().map(Device::handle).collect();
+        give_list(&all, count, list)
+    }
+}
