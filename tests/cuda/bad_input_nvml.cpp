@@ -83,6 +83,116 @@ static void table() {
     N(nvmlInitWithFlags, (U));
 }
 
+// What the card says of itself, number by number.
+static void values() {
+    N(nvmlDeviceGetModuleId, (Device *, Out));
+    N(nvmlDeviceGetBoardId, (Device *, Out));
+    N(nvmlDeviceGetDefaultEccMode, (Device *, Out));
+    N(nvmlDeviceGetPowerSource, (Device *, Out));
+    N(nvmlDeviceGetBusType, (Device *, Out));
+    N(nvmlDeviceGetPcieLinkMaxSpeed, (Device *, Out));
+    N(nvmlDeviceGetPcieSpeed, (Device *, Out));
+    N(nvmlDeviceGetAdaptiveClockInfoStatus, (Device *, Out));
+    N(nvmlDeviceGetInforomConfigurationChecksum, (Device *, Out));
+    N(nvmlDeviceGetAccountingMode, (Device *, Out));
+    N(nvmlDeviceGetAccountingBufferSize, (Device *, Out));
+    N(nvmlDeviceGetC2cModeInfoV, (Device *, Out));
+    N(nvmlDeviceGetGpcClkVfOffset, (Device *, Out));
+    N(nvmlDeviceGetMemClkVfOffset, (Device *, Out));
+    N(nvmlDeviceGetRetiredPagesPendingStatus, (Device *, Out));
+    N(nvmlDeviceGetGpuInstanceId, (Device *, Out));
+    N(nvmlDeviceGetComputeInstanceId, (Device *, Out));
+    N(nvmlDeviceGetGspFirmwareMode, (Device *, Out, Out));
+    N(nvmlDeviceGetAutoBoostedClocksEnabled, (Device *, Out, Out));
+    N(nvmlDeviceGetGpuOperationMode, (Device *, Out, Out));
+    N(nvmlDeviceGetMinMaxFanSpeed, (Device *, Out, Out));
+    N(nvmlDeviceGetGpcClkMinMaxVfOffset, (Device *, Out, Out));
+    N(nvmlDeviceGetMemClkMinMaxVfOffset, (Device *, Out, Out));
+    N(nvmlDeviceGetFanSpeed_v2, (Device *, U, Out));
+    N(nvmlDeviceGetTargetFanSpeed, (Device *, U, Out));
+    N(nvmlDeviceGetFanControlPolicy_v2, (Device *, U, Out));
+    N(nvmlDeviceGetEncoderCapacity, (Device *, U, Out));
+    N(nvmlDeviceGetAPIRestriction, (Device *, U, Out), _, 1, _);
+    N(nvmlDeviceGetMinMaxClockOfPState, (Device *, U, U, Out, Out));
+    N(nvmlDeviceGetTotalEccErrors, (Device *, U, U, Out));
+    N(nvmlDeviceGetDetailedEccErrors, (Device *, U, U, Out));
+    N(nvmlDeviceGetMemoryErrorCounter, (Device *, U, U, U, Out), _, 0, 0, 2, _);
+    N(nvmlDeviceGetViolationStatus, (Device *, U, Out));
+    N(nvmlDeviceGetGpuInstanceRemainingCapacity, (Device *, U, Out));
+    N(nvmlDeviceGetMigDeviceHandleByIndex, (Device *, U, Out));
+    N(nvmlDeviceGetGpuInstanceById, (Device *, U, Out));
+    N(nvmlDeviceGetDeviceHandleFromMigDeviceHandle, (Device *, Out));
+    N(nvmlDeviceOnSameBoard, (Device *, Device *, Out));
+    N(nvmlDeviceGetTopologyCommonAncestor, (Device *, Device *, Out));
+    N(nvmlDeviceGetP2PStatus, (Device *, Device *, U, Out));
+    N(nvmlSystemGetNvlinkBwMode, (Out));
+    N(nvmlSystemGetConfComputeGpusReadyState, (Out));
+}
+
+// Texts, structures and lists.
+static void compounds() {
+    N(nvmlDeviceGetVbiosVersion, (Device *, Text, U), _, _, 32);
+    N(nvmlDeviceGetBoardPartNumber, (Device *, Text, U), _, _, 80);
+    N(nvmlDeviceGetInforomImageVersion, (Device *, Text, U), _, _, 16);
+    N(nvmlDeviceGetInforomVersion, (Device *, U, Text, U), _, 1, _, 16);
+    N(nvmlDeviceGetGspFirmwareVersion, (Device *, Text));
+    N(nvmlSystemGetDriverBranch, (Text, U), _, 80);
+    N(nvmlDeviceGetBAR1MemoryInfo, (Device *, Out));
+    N(nvmlDeviceGetConfComputeProtectedMemoryUsage, (Device *, Out));
+    N(nvmlDeviceGetConfComputeMemSizeInfo, (Device *, Out));
+    N(nvmlSystemGetConfComputeState, (Out));
+    N(nvmlSystemGetConfComputeCapabilities, (Out));
+    N(nvmlSystemGetConfComputeKeyRotationThresholdInfo, (Out));
+    N(nvmlDeviceGetRowRemapperHistogram, (Device *, Out));
+    N(nvmlDeviceGetSramEccErrorStatus, (Device *, Out));
+    N(nvmlDeviceGetDynamicPstatesInfo, (Device *, Out));
+    N(nvmlDeviceGetPerformanceModes, (Device *, Out));
+    N(nvmlDeviceGetCurrentClockFreqs, (Device *, Out));
+    N(nvmlDeviceGetClockOffsets, (Device *, Out));
+    N(nvmlDeviceGetCapabilities, (Device *, Out));
+    N(nvmlDeviceGetAddressingMode, (Device *, Out));
+    N(nvmlDeviceGetRepairStatus, (Device *, Out));
+    N(nvmlDeviceGetCoolerInfo, (Device *, Out));
+    N(nvmlDeviceGetFanSpeedRPM, (Device *, Out));
+    N(nvmlDeviceGetDramEncryptionMode, (Device *, Out, Out));
+    N(nvmlDeviceGetGpuFabricInfo, (Device *, Out));
+    N(nvmlDeviceGetGpuFabricInfoV, (Device *, Out));
+    N(nvmlDeviceGetGridLicensableFeatures_v4, (Device *, Out));
+    N(nvmlGpmQueryDeviceSupport, (Device *, Out));
+    N(nvmlDeviceGetGpuInstanceProfileInfo, (Device *, U, Out));
+    N(nvmlDeviceGetGpuInstanceProfileInfoV, (Device *, U, Out));
+    N(nvmlDeviceGetAccountingStats, (Device *, U, Out));
+    N(nvmlDeviceGetAccountingPids, (Device *, Out, Out));
+    N(nvmlDeviceGetSupportedPerformanceStates, (Device *, Out, U), _, _, 64);
+    N(nvmlDeviceGetSupportedMemoryClocks, (Device *, Out, Out));
+    N(nvmlDeviceGetSupportedGraphicsClocks, (Device *, U, Out, Out), _, 3201, _, _);
+    N(nvmlDeviceGetRetiredPages, (Device *, U, Out, Out));
+    N(nvmlDeviceGetRetiredPages_v2, (Device *, U, Out, Out, Out));
+    N(nvmlDeviceGetEncoderSessions, (Device *, Out, Out));
+    N(nvmlDeviceGetFBCSessions, (Device *, Out, Out));
+    N(nvmlDeviceGetTopologyNearestGpus, (Device *, U, Out, Out), _, 10, _, _);
+    N(nvmlSystemGetTopologyGpuSet, (U, Out, Out));
+    N(nvmlSystemGetHicVersion, (Out, Out));
+    N(nvmlDeviceGetRunningProcessDetailList, (Device *, Out));
+    N(nvmlDeviceGetGpuInstances, (Device *, U, Out, Out));
+    N(nvmlDeviceGetGpuInstancePossiblePlacements_v2, (Device *, U, Out, Out));
+    N(nvmlDeviceGetSamples, (Device *, U, unsigned long, Out, Out, Text));
+    N(nvmlDeviceGetPciInfo, (Device *, Out));
+    N(nvmlDeviceGetPciInfo_v2, (Device *, Out));
+    N(nvmlDeviceGetTemperatureThreshold, (Device *, U, Out));
+    N(nvmlDeviceGetFieldValues, (Device *, int, Text), _, 1, _);
+}
+
+// What only an administrator of the host may do.
+static void setters() {
+    N(nvmlDeviceSetPersistenceMode, (Device *, U), _, keep(1));
+    N(nvmlDeviceSetPowerManagementLimit, (Device *, U), _, keep(700000));
+    N(nvmlDeviceSetAccountingMode, (Device *, U), _, keep(0));
+    N(nvmlDeviceResetApplicationsClocks, (Device *));
+    N(nvmlDeviceResetGpuLockedClocks, (Device *));
+    N(nvmlDeviceClearAccountingPids, (Device *));
+}
+
 static void set_up() {
     const auto init = find<int()>("nvmlInit_v2");
     if (init == nullptr || init() != 0) {
@@ -91,6 +201,9 @@ static void set_up() {
     find<int(U, Device **)>("nvmlDeviceGetHandleByIndex_v2")(0, &Handle<Device *>::good);
     find<int(Events **)>("nvmlEventSetCreate")(&Handle<Events *>::good);
     table();
+    values();
+    compounds();
+    setters();
 }
 
 int main(int count, char **arguments) {

@@ -27,6 +27,11 @@ struct Pci {
     char text[32];
 };
 
+struct Uuid {
+    unsigned version, kind;
+    char value[41];
+};
+
 static void compare_with_cuda(void *device) {
     char name[96] = "", uuid[96] = "";
     REQUIRE(nvml("nvmlDeviceGetName", device, (char *)name, 96u) == 0);
@@ -52,6 +57,13 @@ static void compare_with_cuda(void *device) {
     void *same = nullptr;
     REQUIRE(nvml("nvmlDeviceGetHandleByUUID", (const char *)uuid, &same) == 0 && same == device);
     REQUIRE(nvml("nvmlDeviceGetHandleByPciBusId_v2", (const char *)pci.text, &same) == 0 && same == device);
+    Uuid by_text = {sizeof by_text | 1 << 24, 1, {}}, by_bytes = {sizeof by_bytes | 1 << 24, 2, {}};
+    std::strcpy(by_text.value, uuid);
+    std::memcpy(by_bytes.value, bytes, 16);
+    REQUIRE(nvml("nvmlDeviceGetHandleByUUIDV", &by_text, &same) == 0 && same == device);
+    REQUIRE(nvml("nvmlDeviceGetHandleByUUIDV", &by_bytes, &same) == 0 && same == device);
+    by_bytes.value[0] ^= 1;
+    REQUIRE(nvml("nvmlDeviceGetHandleByUUIDV", &by_bytes, &same) == 6);
 }
 
 // What nvidia-smi needs to go on: a private table that refuses each of its functions, and a set of events.
@@ -88,12 +100,57 @@ static void ask_what_is_near(void *device) {
     REQUIRE(nvml("nvmlDeviceGetMigMode", device, &current, &pending) == 0 && current == 0 && pending == 0);
 }
 
+// What NVIDIA's library says of a card is asked of the host; where it has none, "not supported" is right, too. Wrong
+// arguments and other versions of structures are refused before.
+static void ask_the_card(void *device) {
+    const auto told = [](int result) { return result == 0 || result == 3; };
+    unsigned first = 0, second = 0;
+    REQUIRE(told(nvml("nvmlDeviceGetBoardId", device, &first)) && told(nvml("nvmlDeviceGetBoardId", device, &second)));
+    REQUIRE(first == second);
+    char text[80];
+    REQUIRE(nvml("nvmlDeviceGetVbiosVersion", device, (char *)nullptr, 80u) == 2);
+    const int version = nvml("nvmlDeviceGetVbiosVersion", device, text + 0, 80u);
+    REQUIRE(told(version) && (version == 3 || std::strlen(text) > 0));
+    REQUIRE(version == 3 || nvml("nvmlDeviceGetVbiosVersion", device, text + 0, 1u) == 7);
+    REQUIRE(nvml("nvmlDeviceGetBoardId", (void *)nullptr, &first) == 2);
+    REQUIRE(nvml("nvmlDeviceGetViolationStatus", device, 12u, text + 0) == 2);
+    unsigned clocks[64], clock_count = 0;
+    const int counted = nvml("nvmlDeviceGetSupportedMemoryClocks", device, &clock_count, clocks + 0);
+    REQUIRE(counted == 3 || (counted == 7 && clock_count > 0));
+    REQUIRE(counted == 3 || nvml("nvmlDeviceGetSupportedMemoryClocks", device, &clock_count, clocks + 0) == 0);
+    REQUIRE(counted == 3 || clocks[0] > 0);
+
+    unsigned status[26] = {104 | 2 << 24};
+    REQUIRE(nvml("nvmlDeviceGetSramEccErrorStatus", device, status + 0) == 25);
+    status[0] = 104 | 1 << 24;
+    REQUIRE(told(nvml("nvmlDeviceGetSramEccErrorStatus", device, status + 0)));
+    REQUIRE(nvml("nvmlDeviceGetSerial", device, text + 0, 80u) == 3);
+}
+
+// What a virtual machine does not have, and what it may not change.
+static void ask_what_is_absent(void *device) {
+    unsigned count = 1, list[9] = {36 | 2 << 24, 1, 1, 1, 1, 1, 1, 1, 1};
+    REQUIRE(nvml("nvmlDeviceGetAccountingMode", device, &count) == 0 && count == 0);
+    count = 1;
+    REQUIRE(nvml("nvmlDeviceGetAccountingPids", device, &count, list + 1) == 0 && count == 0);
+    count = 1;
+    REQUIRE(nvml("nvmlDeviceGetEncoderSessions", device, &count, list + 1) == 0 && count == 0);
+    REQUIRE(nvml("nvmlDeviceGetGpuFabricInfoV", device, list + 0) == 0 && list[0] == (36 | 2 << 24) && list[7] == 0);
+    REQUIRE(nvml("nvmlDeviceGetGpuInstanceId", device, &count) == 2);
+    REQUIRE(nvml("nvmlDeviceSetPersistenceMode", device, 1u) == 4);
+    REQUIRE(nvml("nvmlDeviceSetPersistenceMode", (void *)nullptr, 1u) == 2);
+    void *devices[16];
+    count = 16;
+    REQUIRE(nvml("nvmlSystemGetTopologyGpuSet", 0u, &count, devices + 0) == 0 && count >= 1 && devices[0] == device);
+}
+
 int main() {
     library = dlopen("libnvidia-ml.so.1", RTLD_NOW);
     REQUIRE(library != nullptr);
     unsigned count = 0;
     void *device = nullptr;
     REQUIRE(nvml("nvmlDeviceGetCount_v2", &count) == 1);
+    REQUIRE(nvml("nvmlDeviceGetBoardId", (void *)8, &count) == 1 && nvml("nvmlDeviceGetSerial") == 1);
     REQUIRE(nvml("nvmlInit_v2") == 0);
     REQUIRE(nvml("nvmlDeviceGetCount_v2", &count) == 0 && count >= 1);
 
@@ -113,6 +170,8 @@ int main() {
     compare_with_cuda(device);
     refuse_private_functions();
     ask_what_is_near(device);
+    ask_the_card(device);
+    ask_what_is_absent(device);
     int version = 0, cuda = 0;
     REQUIRE(nvml("nvmlSystemGetCudaDriverVersion_v2", &version) == 0);
     CHECK(cudaDriverGetVersion(&cuda));

@@ -5,6 +5,8 @@
 //! A name that is not done yet is a weak alias of the library's "not supported" function, so the symbol
 //! table itself says what is real: the page cannot drift from the code.
 
+mod refused;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
@@ -12,6 +14,8 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
+
+use refused::{REFUSED, REFUSED_NATIVELY, refused_natively};
 
 /// A library that the page lists.
 struct Listed {
@@ -53,9 +57,9 @@ const LIBRARIES: &[Listed] = &[
     Listed {
         title: "Management library in the guest (`libnvidia-ml.so.1`)",
         path: "guest/lib/libnvidia-ml.so.1",
-        error: "NVML_ERROR_NOT_SUPPORTED (3)",
+        error: "NVML_ERROR_NOT_SUPPORTED (3), or NVML_ERROR_NO_PERMISSION (4) for what changes the card",
         versions: &[],
-        why: "",
+        why: WHY_NVML,
     },
 ];
 
@@ -72,110 +76,16 @@ const WHY: &str = "\n\
       processes: `CUDA_ERROR_NOT_SUPPORTED`.\n\
     - OpenGL, EGL, VDPAU and graphics resources: there is no graphics.\n";
 
+/// Of the management library.
+const WHY_NVML: &str = "\n\
+    - What the card says of itself is the answer of the host's library (`protocol/src/cuda/getter`); where it has none, as with\n  \
+      the emulator, those names answer NVML_ERROR_NOT_SUPPORTED, too.\n\
+    - Serial numbers, the PDI, the place in a rack, names of hosts and interrupts tell machines apart, and what processes use\n  \
+      the card, only the host knows by its own numbers: a guest is told none of it.\n\
+    - Measurements by programs (`nvmlGpm…`) are of the whole card.\n";
+
 const RUNTIMES: &[(&str, &str)] =
     &[("12.9", "guest-lib/libcudart/names/12.9.txt"), ("13.0", "guest-lib/libcudart/names/13.0.txt")];
-
-/// Functions that look at their arguments and then refuse, whatever the symbol table says.
-const REFUSED: &[&str] = &[
-    "cuCheckpointProcessGetRestoreThreadId",
-    "cuCheckpointProcessLock",
-    "cuCtxCreate",
-    "cuGraphAddExternalSemaphoresSignalNode",
-    "cuGraphAddExternalSemaphoresWaitNode",
-    "cuLibraryGetUnifiedFunction",
-    "cudaGetExportTable",
-    "cuStreamBatchMemOp",
-    "cuStreamBatchMemOp_ptsz",
-    "cuStreamWaitValue32",
-    "cuStreamWaitValue32_ptsz",
-    "cuStreamWaitValue64",
-    "cuStreamWaitValue64_ptsz",
-    "cuStreamWriteValue32",
-    "cuStreamWriteValue32_ptsz",
-    "cuStreamWriteValue64",
-    "cuStreamWriteValue64_ptsz",
-];
-
-/// Names that NVIDIA's library refuses as well, whatever it is asked: those of an H200, alone in a machine with Linux, driver
-/// 580. [`ANSWERS`] has what it said; the page cannot be written if a call of one succeeded there.
-const REFUSED_NATIVELY: &[(&str, &[&str])] = &[
-    (
-        "multicast takes several GPUs behind a switch",
-        &[
-            "cuMulticastAddDevice",
-            "cuMulticastBindAddr",
-            "cuMulticastBindMem",
-            "cuMulticastCreate",
-            "cuMulticastGetGranularity",
-            "cuMulticastUnbind",
-        ],
-    ),
-    (
-        "the device has no engine for decompression",
-        &["cuMemBatchDecompressAsync", "cuMemBatchDecompressAsync_ptsz"],
-    ),
-    ("there are LUIDs on Windows only", &["cuDeviceGetLuid"]),
-    ("since CUDA 12.0 it always answers CUDA_ERROR_NOT_SUPPORTED (manual)", &["cuProfilerInitialize"]),
-    ("no function has one address for host and device", &["cuLibraryGetUnifiedFunction"]),
-    (
-        "the first versions of stream memory operations are switched off in the driver",
-        &[
-            "cuStreamBatchMemOp",
-            "cuStreamBatchMemOp_ptsz",
-            "cuStreamWaitValue32",
-            "cuStreamWaitValue32_ptsz",
-            "cuStreamWaitValue64",
-            "cuStreamWaitValue64_ptsz",
-            "cuStreamWriteValue32",
-            "cuStreamWriteValue32_ptsz",
-            "cuStreamWriteValue64",
-            "cuStreamWriteValue64_ptsz",
-        ],
-    ),
-    (
-        "functions of CUDA 2 and 3 with addresses of 32 bits: CUDA_ERROR_INVALID_CONTEXT in other contexts, and \
-         `cuCtxCreate`, which would make those, answers CUDA_ERROR_OUT_OF_MEMORY",
-        &[
-            "cuCtxCreate",
-            "cuArray3DCreate",
-            "cuArray3DGetDescriptor",
-            "cuArrayCreate",
-            "cuArrayGetDescriptor",
-            "cuMemAlloc",
-            "cuMemAllocHost",
-            "cuMemAllocPitch",
-            "cuMemFree",
-            "cuMemGetAddressRange",
-            "cuMemGetInfo",
-            "cuMemHostGetDevicePointer",
-            "cuMemcpy2D",
-            "cuMemcpy2DAsync",
-            "cuMemcpy2DUnaligned",
-            "cuMemcpy3D",
-            "cuMemcpy3DAsync",
-            "cuMemcpyAtoA",
-            "cuMemcpyAtoD",
-            "cuMemcpyAtoH",
-            "cuMemcpyAtoHAsync",
-            "cuMemcpyDtoA",
-            "cuMemcpyDtoD",
-            "cuMemcpyDtoDAsync",
-            "cuMemcpyDtoH",
-            "cuMemcpyDtoHAsync",
-            "cuMemcpyHtoA",
-            "cuMemcpyHtoAAsync",
-            "cuMemcpyHtoD",
-            "cuMemcpyHtoDAsync",
-            "cuMemsetD16",
-            "cuMemsetD2D16",
-            "cuMemsetD2D32",
-            "cuMemsetD2D8",
-            "cuMemsetD32",
-            "cuMemsetD8",
-            "cuModuleGetGlobal",
-        ],
-    ),
-];
 
 /// The programs that show what works; others name functions only to misuse them.
 const PROGRAMS: &str = "tests/cuda";
@@ -259,10 +169,6 @@ fn wrong_calls(root: &Path) -> Result<BTreeMap<String, usize>> {
     Ok(calls)
 }
 
-fn refused_natively(name: &str) -> bool {
-    REFUSED_NATIVELY.iter().any(|(_, names)| names.contains(&name))
-}
-
 /// The name as programs write it: headers turn `cuMemAlloc` into `cuMemAlloc_v2`.
 fn written(name: &str) -> &str {
     let name = name.trim_end_matches("_ptsz").trim_end_matches("_ptds");
@@ -321,8 +227,10 @@ fn section(page: &mut String, root: &Path, stack: &Path, library: &Listed) -> Re
     if !native.is_empty() {
         write!(page, "\n### Refused by NVIDIA's library, too (H200, one GPU, Linux, driver 580)\n\n")?;
         for (reason, group) in REFUSED_NATIVELY {
-            let group = native.iter().filter(|name| group.contains(&name.as_str()));
-            writeln!(page, "- {reason}: {}", listed(group.copied()))?;
+            let names = listed(native.iter().copied().filter(|name| group.contains(&name.as_str())));
+            if !names.is_empty() {
+                writeln!(page, "- {reason}: {names}")?;
+            }
         }
     }
     let missing = if missing.is_empty() { "None.".to_owned() } else { listed(missing.into_iter()) };

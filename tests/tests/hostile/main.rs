@@ -10,6 +10,7 @@ mod contents;
 mod floods;
 mod graphs;
 mod lanes;
+mod management;
 mod references;
 mod requests;
 mod sandbox;
@@ -33,6 +34,7 @@ fn main() -> ExitCode {
         contents::collect(suite);
         windows::collect(suite);
         lanes::collect(suite);
+        management::collect(suite);
         floods::collect(suite);
         sandbox::collect(suite);
         Ok(())
