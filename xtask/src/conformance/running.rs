@@ -154,7 +154,15 @@ impl Subject<'_> {
             let native = native.find(|runs| !runs.is_empty()).unwrap_or_default();
             self.judge.beside(&outcomes[0], &native)
         };
-        Ok(Fared { verdict, milliseconds })
+        Ok(Fared { verdict: self.with_known_reason(way, verdict), milliseconds })
+    }
+
+    fn with_known_reason(&self, way: Way, verdict: Verdict) -> Verdict {
+        let through_ours = matches!(way, Way::VirtioUser | Way::Vm) && !self.is_emulated(way);
+        match (verdict, &self.program.gpu) {
+            (Verdict::Failed(_), Some(reason)) if through_ours => Verdict::Known(reason.clone()),
+            (verdict, _) => verdict,
+        }
     }
 
     /// All its runs one after the other, as if they were one.

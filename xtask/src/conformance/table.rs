@@ -54,6 +54,8 @@ pub struct Program {
     pub skip: Option<String>,
     /// Why the emulator cannot run it.
     pub emulator: Option<String>,
+    /// Why it fails through our driver library on a GPU, where it does.
+    pub gpu: Option<String>,
     /// Its sources, if not all in its folder; may lie elsewhere in the suite.
     pub sources: Vec<PathBuf>,
     /// Sources in its folder that are not linked.

@@ -25,6 +25,8 @@ pub enum Verdict {
     Passed,
     /// It says that the device cannot do it.
     Waived(String),
+    /// It was not, for a reason that the table has.
+    Known(String),
     /// It was not, and why.
     Failed(String),
     /// It did not run, and why.
