@@ -88,9 +88,12 @@ fn check(rule: &str) -> Option<String> {
     if let Some((argument, code)) = rule.split_once('?') {
         return Some(format!("Check::Device({argument}, {code})"));
     }
-    if let Some((argument, rest)) = rule.split_once('%') {
-        let (divisor, code) = rest.split_once(':')?;
-        return Some(format!("Check::MultipleOf({argument}, {divisor}, {code})"));
+    if let Some((argument, code)) = rule.split_once('~') {
+        return Some(format!("Check::NotZero({argument}, {code})"));
+    }
+    if let Some((argument, rest)) = rule.split_once('&') {
+        let (mask, code) = rest.split_once(':')?;
+        return Some(format!("Check::Bits({argument}, {mask}, {code})"));
     }
     let (argument, rest) = rule.split_once('=')?;
     let (values, code) = rest.split_once(':')?;

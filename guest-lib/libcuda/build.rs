@@ -55,11 +55,13 @@ fn unsupported_calls(names: &str, refused: &str, out: &Path) {
 fn check(name: &str, rule: &str) -> String {
     let (condition, code) = if let Some((argument, code)) = rule.split_once('!') {
         (format!("a{argument} == 0"), code)
+    } else if let Some((argument, code)) = rule.split_once('~') {
+        (format!("(int)a{argument} == 0"), code)
     } else if let Some((argument, code)) = rule.split_once('?') {
         (format!("!virtio_cuda_is_device((int)a{argument})"), code)
-    } else if let Some((argument, rest)) = rule.split_once('%') {
-        let (divisor, code) = rest.split_once(':').unwrap_or_else(|| panic!("{REFUSED}: {name} {rule}"));
-        (format!("(unsigned long)a{argument} % {divisor} != 0"), code)
+    } else if let Some((argument, rest)) = rule.split_once('&') {
+        let (mask, code) = rest.split_once(':').unwrap_or_else(|| panic!("{REFUSED}: {name} {rule}"));
+        (format!("((int)a{argument} & ~{mask}) != 0"), code)
     } else {
         let (argument, rest) = rule.split_once('=').unwrap_or_else(|| panic!("{REFUSED}: {name} {rule}"));
         let (values, code) = rest.split_once(':').unwrap_or_else(|| panic!("{REFUSED}: {name} {rule}"));

@@ -8,6 +8,7 @@ use super::handle::{Handle, Registry};
 use super::result::{CUresult, CuResult};
 use crate::texture::{
     Array, COMPRESSED_READ, Channel, Compression, Dimension, Element, Extent, Format, Later, MipmappedArray,
+    Part,
 };
 
 /// An array's handle.
@@ -254,11 +255,35 @@ pub(super) fn create_mipmapped(
         let array = MipmappedArray::new(&context.device.memory, dimension, element, extent, levels);
         (array.map_err(|_| CUresult::CUDA_ERROR_OUT_OF_MEMORY)?, None)
     };
+    Ok(enter_mipmapped(context, descriptor, array, later))
+}
+
+/// Makes a mipmapped array of memory that somebody else has: `memory` finds it for so many bytes.
+pub(super) fn create_mipmapped_in(
+    context: &Arc<Context>,
+    descriptor: ArrayDescriptor3D,
+    levels: u32,
+    memory: impl FnOnce(u64) -> CuResult<Part>,
+) -> CuResult<CUmipmappedArray> {
+    let (array, later) = without_memory(&descriptor, levels)?;
+    if descriptor.gets_memory_later() || array.levels.len() != levels as usize {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    later.parts.change(vec![(0, Some(memory(later.used)?))]);
+    Ok(enter_mipmapped(context, descriptor, array, None))
+}
+
+fn enter_mipmapped(
+    context: &Arc<Context>,
+    descriptor: ArrayDescriptor3D,
+    array: MipmappedArray,
+    later: Option<Later>,
+) -> CUmipmappedArray {
     let handles = Mutex::new(vec![Handle::NULL; array.levels.len()]);
     let object = MipmappedObject { array, descriptor, context: Arc::downgrade(context), later, handles };
     let handle = Handle::mint();
     MIPMAPPED.insert(handle, Arc::new(object));
-    Ok(handle)
+    handle
 }
 
 impl MipmappedObject {

@@ -11,7 +11,7 @@ use super::handle::{Handle, Registry};
 use super::queue::Mark;
 use super::result::{CUresult, CuResult};
 use super::stream::Stream;
-use super::{array, core_dump_api, event, host_memory, module, output};
+use super::{array, core_dump_api, event, external, host_memory, module, output};
 use crate::execute::Printf;
 
 /// A context's handle.
@@ -128,6 +128,7 @@ impl Context {
         module::forget_modules(self);
         event::forget_events(self);
         array::forget_arrays(self);
+        external::forget_all_of(self);
         self.forget_streams();
         host_memory::free_all_of(self.handle);
         super::ipc::forget_all_of(self.handle);

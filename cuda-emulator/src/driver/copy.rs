@@ -105,7 +105,10 @@ impl Side {
     pub(super) fn new(address: u64, given: Given, pitch: u64, slice: u64) -> CuResult<Side> {
         let kind = match device::range_of(address) {
             Some((_, range))
-                if matches!(range.kind, RangeKind::Device | RangeKind::Heap | RangeKind::Mapped) =>
+                if matches!(
+                    range.kind,
+                    RangeKind::Device | RangeKind::Heap | RangeKind::Mapped | RangeKind::External
+                ) =>
             {
                 Kind::Device
             }

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use super::context::{self, Context, PrimaryContext};
+use super::external;
 use super::ffi;
 use super::handle::Handle;
 use super::model::{self, Model};
@@ -137,8 +138,7 @@ impl Device {
         if let Some(pool) = &pool {
             pool.add(bytes);
         }
-        let owner = Owner { context, pool, id: ptr };
-        self.allocations.lock().unwrap_or_else(PoisonError::into_inner).insert(ptr, owner);
+        self.own(ptr, Owner { context, pool, id: ptr });
         if kind.is_everywhere() {
             for other in all().iter().filter(|other| other.ordinal != self.ordinal) {
                 other.memory.add_host_range(ptr, bytes, RangeKind::Managed);
@@ -175,8 +175,7 @@ impl Device {
 
     fn own_shared(&self, context: Handle<Context>, ptr: CUdeviceptr, bytes: u64, pool: &Arc<Pool>) {
         pool.add(bytes);
-        let owner = Owner { context, pool: Some(Arc::clone(pool)), id: ptr };
-        self.allocations.lock().unwrap_or_else(PoisonError::into_inner).insert(ptr, owner);
+        self.own(ptr, Owner { context, pool: Some(Arc::clone(pool)), id: ptr });
     }
 
     /// Frees an allocation by its first address.
@@ -204,9 +203,17 @@ impl Device {
                 other.memory.remove_host_range(ptr);
             }
         }
+        if range.kind == RangeKind::External {
+            return external::unmap(self, ptr);
+        }
         super::ipc::withdraw(ptr);
         self.memory.free(ptr);
         Ok(())
+    }
+
+    /// Notes who owns memory that begins at `ptr`, for [`Self::disown`].
+    pub(super) fn own(&self, ptr: CUdeviceptr, owner: Owner) {
+        self.allocations.lock().unwrap_or_else(PoisonError::into_inner).insert(ptr, owner);
     }
 
     /// Who made the allocation that begins at `base`.

@@ -8,8 +8,9 @@ use super::result::{CUresult, CuResult};
 #[derive(Clone, Copy)]
 enum Check {
     NotNull(usize, u32),
+    NotZero(usize, u32),
+    Bits(usize, u32, u32),
     Device(usize, u32),
-    MultipleOf(usize, usize, u32),
     OneOf(usize, &'static [u32], u32),
 }
 
@@ -44,8 +45,9 @@ fn refuse(name: &str, arguments: [usize; ARGUMENTS], checks: &[Check], code: u32
 fn run(check: Check, arguments: &[usize; ARGUMENTS]) -> CuResult<()> {
     let (good, code) = match check {
         Check::NotNull(index, code) => (arguments[index] != 0, code),
+        Check::NotZero(index, code) => (arguments[index] as u32 != 0, code),
+        Check::Bits(index, mask, code) => (arguments[index] as u32 & !mask == 0, code),
         Check::Device(index, code) => (device(arguments[index] as i32).is_ok(), code),
-        Check::MultipleOf(index, divisor, code) => (arguments[index].is_multiple_of(divisor), code),
         Check::OneOf(index, values, code) => (values.contains(&(arguments[index] as u32)), code),
     };
     if good { Ok(()) } else { Err(CUresult(code)) }

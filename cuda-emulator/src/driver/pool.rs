@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::capture;
 use super::context::{self, Context};
 use super::device::{self, CUdevice, CUdeviceptr, device};
+use super::external;
 use super::ffi::{In, Out};
 use super::graph;
 use super::handle::{Handle, Registry};
@@ -457,6 +458,9 @@ fn mem_free_async(ptr: CUdeviceptr, stream: CUstream) -> CuResult<()> {
     let (context, stream) = stream::place_work(stream)?;
     if ptr == 0 {
         return Ok(());
+    }
+    if external::is_buffer(ptr) {
+        return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
     }
     let host = pool_home::pool_of(ptr).is_some_and(|pool| !pool.home.is_of_device());
     if host {

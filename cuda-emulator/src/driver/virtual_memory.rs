@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use super::device::{self, CUdevice, CUdeviceptr, Device};
 use super::handle::{Handle, Registry};
+use super::place::{Place, blank, reserve_place};
 use super::pool::CUmemLocation;
 use super::result::{CUresult, CuResult};
 use crate::memory::RangeKind;
@@ -16,8 +17,7 @@ use crate::memory::RangeKind;
 /// Physical memory's handle.
 pub type CUmemGenericAllocationHandle = Handle<Physical>;
 
-/// Sizes and addresses are multiples of this many bytes.
-pub(super) const GRANULARITY: u64 = 2 << 20;
+pub(super) use super::place::GRANULARITY;
 
 /// CU_MEM_CREATE_USAGE_TILE_POOL
 const TILE_POOL: u16 = 1;
@@ -84,53 +84,7 @@ pub struct Physical {
     /// cuMemRelease must be called as often.
     references: Mutex<u64>,
     /// Where arrays find it.
-    tiles: OnceLock<Tiles>,
-}
-
-/// Where a pool of tiles is mapped, for arrays alone.
-///
-/// # Invariants
-/// `bytes` bytes at `address` can be read and written for as long as the process lives: they become plain memory when the
-/// pool ends, which the next one of the same size replaces.
-struct Tiles {
-    address: u64,
-    bytes: u64,
-}
-
-/// Addresses of pools that have ended, by size.
-static FREE_TILES: Mutex<BTreeMap<u64, Vec<u64>>> = Mutex::new(BTreeMap::new());
-
-impl Tiles {
-    fn new(file: &OwnedFd, bytes: u64) -> CuResult<Tiles> {
-        let mut free = FREE_TILES.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = free.get_mut(&bytes).and_then(Vec::pop);
-        let (hint, fixed) = known.map_or((0, 0), |address| (address, libc::MAP_FIXED));
-        let protection = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: a new place, or one that belongs to no pool (invariant).
-        let place = unsafe {
-            let flags = libc::MAP_SHARED | fixed;
-            libc::mmap(hint as *mut c_void, bytes as usize, protection, flags, file.as_raw_fd(), 0)
-        };
-        if place == libc::MAP_FAILED {
-            if let Some(address) = known {
-                free.entry(bytes).or_default().push(address);
-            }
-            return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
-        }
-        Ok(Tiles { address: place as u64, bytes })
-    }
-}
-
-impl Drop for Tiles {
-    fn drop(&mut self) {
-        // SAFETY: the pool's own place (invariant); who still reads there finds plain memory.
-        let place =
-            unsafe { blank(self.address, self.bytes, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_FIXED) };
-        if place != libc::MAP_FAILED {
-            let mut free = FREE_TILES.lock().unwrap_or_else(PoisonError::into_inner);
-            free.entry(self.bytes).or_default().push(self.address);
-        }
-    }
+    tiles: OnceLock<Place>,
 }
 
 impl Physical {
@@ -145,11 +99,11 @@ impl Physical {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
         if let Some(tiles) = self.tiles.get() {
-            return Ok(tiles.address);
+            return Ok(tiles.address());
         }
-        let new = Tiles::new(&self.file, self.bytes)?;
+        let new = Place::new(&self.file, self.bytes)?;
         // Another thread may have been faster: then the new place is free again.
-        Ok(self.tiles.get_or_init(|| new).address)
+        Ok(self.tiles.get_or_init(|| new).address())
     }
 }
 
@@ -233,8 +187,8 @@ fn keep(
     Ok(handle)
 }
 
-/// cuMemImportFromShareableHandle: memory that another process, or this one, has exported as a file descriptor.
-pub(super) fn import(descriptor: i32) -> CuResult<CUmemGenericAllocationHandle> {
+/// A memory file that a descriptor stands for, and its bytes; the descriptor stays the caller's.
+pub(super) fn exported_file(descriptor: i32) -> CuResult<(OwnedFd, u64)> {
     let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
     // SAFETY: duplicating checks the descriptor.
     let copy = unsafe { libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, 0) };
@@ -251,6 +205,12 @@ pub(super) fn import(descriptor: i32) -> CuResult<CUmemGenericAllocationHandle> 
     let bytes =
         std::fs::File::from(file.try_clone().map_err(|_| invalid)?).metadata().map_err(|_| invalid)?.len();
     check_size(bytes)?;
+    Ok((file, bytes))
+}
+
+/// cuMemImportFromShareableHandle: memory that another process, or this one, has exported as a file descriptor.
+pub(super) fn import(descriptor: i32) -> CuResult<CUmemGenericAllocationHandle> {
+    let (file, bytes) = exported_file(descriptor)?;
     let device = device::current_or_first()?;
     keep(file, bytes, AllocationProp::imported(device.ordinal), device)
 }
@@ -286,16 +246,6 @@ pub(super) fn retain(ptr: CUdeviceptr) -> CuResult<CUmemGenericAllocationHandle>
     Ok(physical.handle)
 }
 
-/// Maps a place of the address space anew, inaccessible or as plain memory.
-///
-/// # Safety
-/// The range belongs to a reservation, and nobody uses it.
-unsafe fn blank(base: u64, bytes: u64, protection: i32, fixed: i32) -> *mut c_void {
-    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | fixed;
-    // SAFETY: the caller's promise; without MAP_FIXED the address is only a hint.
-    unsafe { libc::mmap(base as *mut c_void, bytes as usize, protection, flags, -1, 0) }
-}
-
 /// cuMemAddressReserve
 pub(super) fn reserve(bytes: u64, alignment: u64, hint: u64) -> CuResult<CUdeviceptr> {
     check_size(bytes)?;
@@ -303,24 +253,7 @@ pub(super) fn reserve(bytes: u64, alignment: u64, hint: u64) -> CuResult<CUdevic
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     let alignment = alignment.max(GRANULARITY);
-    let padded = bytes + alignment;
-    // SAFETY: no MAP_FIXED: a place that nothing uses.
-    let start = unsafe { blank(hint, padded, libc::PROT_NONE, 0) };
-    if start == libc::MAP_FAILED {
-        return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
-    }
-    let start = start as u64;
-    let base = start.next_multiple_of(alignment);
-    // SAFETY: what lies before and behind the aligned part is a part of the new mapping that nobody knows of.
-    unsafe {
-        if base > start {
-            libc::munmap(start as *mut c_void, (base - start) as usize);
-        }
-        let (end, all) = (base + bytes, start + padded);
-        if all > end {
-            libc::munmap(end as *mut c_void, (all - end) as usize);
-        }
-    }
+    let base = reserve_place(bytes, alignment, hint)?;
     reserved().insert(base, Reservation { bytes, maps: BTreeMap::new(), published: BTreeMap::new() });
     Ok(base)
 }

@@ -113,6 +113,10 @@ fn get_access(flags: Out<u64>, location: In<CUmemLocation>, ptr: CUdeviceptr) ->
         return Err(CUresult::CUDA_ERROR_INVALID_DEVICE);
     }
     let device = device(location.id)?;
+    if device::range_of(ptr).is_some_and(|(_, range)| range.kind == RangeKind::External) {
+        flags.set(0);
+        return Ok(());
+    }
     let mapped = virtual_memory::access(ptr, device.ordinal);
     // Memory of cuMemAlloc is its device's.
     let owned = device::range_of(ptr)
@@ -170,7 +174,23 @@ fn import(out: Out<CUmemGenericAllocationHandle>, shared: *mut c_void, kind: u32
     Ok(())
 }
 
+/// Refuses what NVIDIA's driver refuses, too; the rest would be for other devices of the machine.
+fn get_range_handle(out: Out<i32>, ptr: CUdeviceptr, bytes: usize, kind: u32, flags: u64) -> CuResult<()> {
+    /// Bytes that addresses and sizes are multiples of.
+    const UNIT: u64 = 4096;
+    out.check()?;
+    let whole = ptr.is_multiple_of(UNIT) && bytes > 0 && (bytes as u64).is_multiple_of(UNIT);
+    let range = device::range_of(ptr).map(|(_, range)| range.kind);
+    let of_device = matches!(range, Some(RangeKind::Device | RangeKind::Mapped));
+    if !whole || kind != 1 || flags > 1 || !of_device {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
+}
+
 super::ffi::entries! { after_init
+    cuMemGetHandleForAddressRange => get_range_handle(
+        out: Out<i32>, ptr: CUdeviceptr, bytes: usize, kind: u32, flags: u64);
     cuMemCreate => create(
         out: Out<CUmemGenericAllocationHandle>, bytes: usize, prop: In<AllocationProp>, flags: u64);
     cuMemRelease => release(handle: CUmemGenericAllocationHandle);

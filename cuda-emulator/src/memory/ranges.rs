@@ -20,6 +20,8 @@ pub enum RangeKind {
     HostRegistered,
     /// cuMemMap.
     Mapped,
+    /// cuExternalMemoryGetMappedBuffer.
+    External,
     /// A CUDA array: no address of the program's.
     Array,
 }

@@ -304,6 +304,8 @@ pub struct Later {
     pub parts: Arc<Parts>,
     /// Bytes, if it comes all at once.
     pub bytes: u64,
+    /// Bytes of these that levels lie in.
+    pub used: u64,
     /// The tiles, if it is sparse.
     pub tiling: Option<Tiling>,
     /// The part with which tails begin, those of all layers one behind the other.
@@ -402,6 +404,7 @@ fn without_memory(
     for extent in &extents[tiled..] {
         tail_bytes = tail_bytes.checked_add(padded_bytes(dimension, unit, of_tail(*extent))?)?;
     }
+    let used = tail_bytes;
     let tail_bytes = tail_bytes.checked_next_multiple_of(TILE_BYTES)?;
     let (mut next, mut offset, mut levels) = (0u64, 0u64, Vec::new());
     for (index, extent) in extents.iter().enumerate() {
@@ -429,7 +432,7 @@ fn without_memory(
         tail_bytes,
         single,
     });
-    Some((levels, Later { parts, bytes: tail_bytes, tiling, first_tail_part: next }))
+    Some((levels, Later { parts, bytes: tail_bytes, used, tiling, first_tail_part: next }))
 }
 
 /// Arrays of these sizes, one behind the other in one allocation.

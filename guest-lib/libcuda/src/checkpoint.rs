@@ -13,7 +13,7 @@ use crate::ffi::{HostPtr, Out};
 const RUNNING: i32 = 0;
 /// `CUDA_ERROR_ILLEGAL_STATE`
 const ILLEGAL_STATE: i32 = 401;
-/// `CUDA_ERROR_OPERATING_SYSTEM`, what an H200 answers about numbers that no process can have.
+/// `CUDA_ERROR_OPERATING_SYSTEM`, what an H200 answers about numbers that no process has.
 const OPERATING_SYSTEM: i32 = 304;
 /// Bytes of each `CUcheckpoint*Args`.
 const ARGUMENTS: usize = 64;
@@ -29,7 +29,7 @@ fn check_process(pid: i32) -> Result<(), CudaError> {
     // SAFETY: signal 0 is not delivered.
     let there = unsafe { libc::kill(pid, 0) } == 0
         || std::io::Error::last_os_error().raw_os_error() != Some(libc::ESRCH);
-    Err(if there { CudaError::NOT_SUPPORTED } else { CudaError::INVALID_VALUE })
+    if there { Err(CudaError::NOT_SUPPORTED) } else { CudaError::check(OPERATING_SYSTEM) }
 }
 
 /// Refuses optional arguments whose reserved bytes are not 0.

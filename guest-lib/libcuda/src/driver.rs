@@ -15,6 +15,7 @@ use crate::context_table::{Contexts, current};
 use crate::core_dump;
 use crate::device::Devices;
 use crate::entry::{Api, DefaultStream};
+use crate::external::Externals;
 use crate::function_table::Functions;
 use crate::graph::kept::Kept;
 use crate::graph::pageable::Buffers;
@@ -57,6 +58,8 @@ pub struct Driver {
     pub events: Events,
     /// Arrays.
     pub arrays: Arrays,
+    /// External memory.
+    pub externals: Externals,
     /// Texture and surface objects.
     pub textures: Textures,
     /// Memory pools of devices.
@@ -100,6 +103,7 @@ impl Driver {
             streams: Streams::default(),
             events: Events::default(),
             arrays: Arrays::default(),
+            externals: Externals::default(),
             textures: Textures::default(),
             pools: Pools::default(),
             host_pools: HostPools::default(),

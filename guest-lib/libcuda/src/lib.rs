@@ -22,6 +22,7 @@ mod driver;
 mod entry;
 mod event;
 mod exit;
+mod external;
 mod ffi;
 mod function;
 mod function_table;
@@ -69,9 +70,12 @@ fn all_entry_points() -> impl Iterator<Item = &'static entry::EntryPoint> {
         core_dump::ENTRY_POINTS,
         device::ENTRY_POINTS,
         event::ENTRY_POINTS,
+        external::memory::ENTRY_POINTS,
+        external::semaphore::ENTRY_POINTS,
         function::ENTRY_POINTS,
         graph::exec::ENTRY_POINTS,
         graph::node::ENTRY_POINTS,
+        graph::semaphore::ENTRY_POINTS,
         graph::structure::ENTRY_POINTS,
         graph::user_object::ENTRY_POINTS,
         green::ENTRY_POINTS,

@@ -7,6 +7,7 @@ use virtio_cuda_client::{CudaError, calls};
 
 use crate::driver::mint;
 use crate::entry_points;
+use crate::external::EXTERNAL;
 use crate::ffi::{HostPtr, In, Out};
 use crate::memory::managed::MemLocation;
 use crate::memory::ranges::DeviceRange;
@@ -26,6 +27,10 @@ const HANDLE_TYPE_FABRIC: u32 = 8;
 const HANDLE_TYPES: u32 = 0xf;
 /// Sizes are multiples of this at least.
 const ALLOCATION_UNIT: usize = 4096;
+
+/// `CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD` and `CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE`.
+const RANGE_HANDLE_DMA_BUF: u32 = 1;
+const RANGE_FLAG_MAPPING_PCIE: u64 = 1;
 
 /// `CUmemAllocationProp`.
 #[derive(Clone, Copy, Debug)]
@@ -203,6 +208,19 @@ entry_points! {
     call cuMemGetAllocationPropertiesFromHandle(api, prop: Out<AllocationProp>, handle: u64) {
         prop.check()?;
         prop.set(calls::cuMemGetAllocationPropertiesFromHandle(&mut api.call(), AllocationId(handle))?.into())
+    }
+
+    /// Refuses memory that NVIDIA's driver refuses, too, and has no handles of the rest: they would be for other devices of
+    /// the host.
+    call cuMemGetHandleForAddressRange(api, handle: HostPtr, dptr: u64, size: usize, handleType: u32, flags: u64) {
+        let unit = ALLOCATION_UNIT as u64;
+        let whole = dptr.is_multiple_of(unit) && size > 0 && size.is_multiple_of(ALLOCATION_UNIT);
+        let known = handleType == RANGE_HANDLE_DMA_BUF && flags <= RANGE_FLAG_MAPPING_PCIE;
+        let range = api.driver.memory.ranges.device(dptr).filter(|range| range.owner != EXTERNAL);
+        if handle.address() == 0 || !whole || !known || range.is_none() {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        Err(CudaError::NOT_SUPPORTED)
     }
 
     /// Holds the allocation at an address once more.

@@ -58,6 +58,8 @@ handles! {
     SurfRefId;
     /// `CUmemGenericAllocationHandle`.
     AllocationId;
+    /// `CUexternalMemory`.
+    ExternalMemoryId;
     /// `CUlinkState`.
     LinkId;
     /// `CUgraph`; 0 for none.

@@ -28,8 +28,10 @@ pub enum Origin {
     HostWindow,
     /// Memory that another process allocated and shares (`cuIpcOpenMemHandle`).
     Opened,
-    /// An allocation of `cuMemCreate` at reserved addresses; [`super::vmm`] counts its bytes.
+    /// An allocation of `cuMemCreate` at reserved addresses; [`super::reservations`] counts its bytes.
     Mapped,
+    /// A part of external memory; [`super::externals`] counts its bytes.
+    External,
 }
 
 /// A range of memory.
@@ -174,7 +176,7 @@ impl Allocations {
     pub fn allocated_at(&self, base: u64) -> CuResult<Range> {
         let range = self.ranges.get(&base).ok_or(CudaError::INVALID_VALUE)?;
         match range.origin {
-            Origin::Allocated | Origin::AllocatedAsync | Origin::GraphNode => Ok(*range),
+            Origin::Allocated | Origin::AllocatedAsync | Origin::GraphNode | Origin::External => Ok(*range),
             _ => Err(CudaError::INVALID_VALUE),
         }
     }

@@ -13,6 +13,7 @@
 
 #![allow(non_snake_case, clippy::too_many_arguments)]
 
+mod external;
 mod graph;
 mod later;
 
@@ -22,26 +23,30 @@ use std::path::Path;
 use cudarc::driver::sys;
 use cudarc::driver::sys::{
     CUDA_ARRAY_DESCRIPTOR, CUDA_ARRAY_MEMORY_REQUIREMENTS, CUDA_ARRAY_SPARSE_PROPERTIES,
-    CUDA_ARRAY3D_DESCRIPTOR, CUDA_BATCH_MEM_OP_NODE_PARAMS, CUDA_GRAPH_INSTANTIATE_PARAMS,
-    CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS, CUDA_MEM_ALLOC_NODE_PARAMS, CUDA_MEMCPY3D,
-    CUDA_MEMSET_NODE_PARAMS, CUDA_RESOURCE_DESC, CUDA_RESOURCE_VIEW_DESC, CUDA_TEXTURE_DESC, CUaddress_mode,
-    CUarray_format, CUarrayMapInfo, CUdevResource, CUdevResourceType, CUdevice_P2PAttribute,
-    CUdevice_attribute, CUexecAffinityParam, CUexecAffinityType, CUfilter_mode,
-    CUflushGPUDirectRDMAWritesScope, CUflushGPUDirectRDMAWritesTarget, CUfunc_cache, CUfunction_attribute,
-    CUgraphEdgeData, CUgraphExecUpdateResultInfo, CUgraphMem_attribute, CUgraphNodeParams, CUgraphNodeType,
-    CUhostFn, CUjit_option, CUjitInputType, CUlaunchAttributeID, CUlaunchAttributeValue, CUlibraryOption,
-    CUlimit, CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationGranularity_flags, CUmemAllocationHandleType,
-    CUmemAllocationProp, CUmemLocation, CUmemPool_attribute, CUmemPoolProps, CUmemorytype,
-    CUoccupancyB2DSize, CUpointer_attribute, CUstreamBatchMemOpParams, CUstreamCallback, CUstreamCaptureMode,
-    CUstreamCaptureStatus, CUtensorMap, CUtensorMapDataType, CUtensorMapFloatOOBfill,
-    CUtensorMapIm2ColWideMode, CUtensorMapInterleave, CUtensorMapL2promotion, CUtensorMapSwizzle,
+    CUDA_ARRAY3D_DESCRIPTOR, CUDA_BATCH_MEM_OP_NODE_PARAMS, CUDA_EXTERNAL_MEMORY_BUFFER_DESC,
+    CUDA_EXTERNAL_MEMORY_HANDLE_DESC, CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC,
+    CUDA_GRAPH_INSTANTIATE_PARAMS, CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS,
+    CUDA_MEM_ALLOC_NODE_PARAMS, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUDA_RESOURCE_DESC,
+    CUDA_RESOURCE_VIEW_DESC, CUDA_TEXTURE_DESC, CUaddress_mode, CUarray_format, CUarrayMapInfo,
+    CUdevResource, CUdevResourceType, CUdevice_P2PAttribute, CUdevice_attribute, CUexecAffinityParam,
+    CUexecAffinityType, CUfilter_mode, CUflushGPUDirectRDMAWritesScope, CUflushGPUDirectRDMAWritesTarget,
+    CUfunc_cache, CUfunction_attribute, CUgraphEdgeData, CUgraphExecUpdateResultInfo, CUgraphMem_attribute,
+    CUgraphNodeParams, CUgraphNodeType, CUhostFn, CUjit_option, CUjitInputType, CUlaunchAttributeID,
+    CUlaunchAttributeValue, CUlibraryOption, CUlimit, CUmemAccess_flags, CUmemAccessDesc,
+    CUmemAllocationGranularity_flags, CUmemAllocationHandleType, CUmemAllocationProp, CUmemLocation,
+    CUmemPool_attribute, CUmemPoolProps, CUmemorytype, CUoccupancyB2DSize, CUpointer_attribute,
+    CUstreamBatchMemOpParams, CUstreamCallback, CUstreamCaptureMode, CUstreamCaptureStatus, CUtensorMap,
+    CUtensorMapDataType, CUtensorMapFloatOOBfill, CUtensorMapIm2ColWideMode, CUtensorMapInterleave,
+    CUtensorMapL2promotion, CUtensorMapSwizzle,
 };
 pub use cudarc::driver::sys::{
-    CUarray, CUcontext, CUdevResourceDesc, CUdevice, CUdeviceptr, CUevent, CUfunction, CUgraph, CUgraphExec,
-    CUgraphNode, CUgreenCtx, CUipcEventHandle, CUipcMemHandle, CUkernel, CUlaunchConfig, CUlibrary,
-    CUlinkState, CUmemGenericAllocationHandle, CUmemPoolPtrExportData, CUmemoryPool, CUmipmappedArray,
-    CUmodule, CUstream, CUsurfObject, CUsurfref, CUtexObject, CUtexref, CUuserObject, CUuuid,
+    CUarray, CUcontext, CUdevResourceDesc, CUdevice, CUdeviceptr, CUevent, CUexternalMemory, CUfunction,
+    CUgraph, CUgraphExec, CUgraphNode, CUgreenCtx, CUipcEventHandle, CUipcMemHandle, CUkernel,
+    CUlaunchConfig, CUlibrary, CUlinkState, CUmemGenericAllocationHandle, CUmemPoolPtrExportData,
+    CUmemoryPool, CUmipmappedArray, CUmodule, CUstream, CUsurfObject, CUsurfref, CUtexObject, CUtexref,
+    CUuserObject, CUuuid,
 };
+pub use external::{RawExternal, RawExternalArray, RawExternalBuffer};
 pub use graph::{AttributeValue, Links, NodeParameters, StreamFunction, with_capture_relaxed};
 use libloading::os::unix::{Library, RTLD_LAZY, RTLD_LOCAL};
 use virtio_cuda_protocol::cuda::{LAUNCH_COOPERATIVE, LAUNCH_PRIORITY, LaunchShape};
@@ -486,6 +491,11 @@ driver_functions! {
     safe cuIpcOpenEventHandle [event: CUevent] (handle: CUipcEventHandle) [];
     unsafe cuMemExportToShareableHandle [] (shareable: *mut c_void, handle: CUmemGenericAllocationHandle, kind: c_int as CUmemAllocationHandleType, flags: c_ulonglong) [];
     unsafe cuMemImportFromShareableHandle [handle: CUmemGenericAllocationHandle] (shareable: *mut c_void, kind: c_int as CUmemAllocationHandleType) [];
+
+    unsafe cuImportExternalMemory [memory: CUexternalMemory] (from: *const RawExternal as *const CUDA_EXTERNAL_MEMORY_HANDLE_DESC) [];
+    unsafe cuExternalMemoryGetMappedBuffer [dptr: CUdeviceptr] (memory: CUexternalMemory, part: *const RawExternalBuffer as *const CUDA_EXTERNAL_MEMORY_BUFFER_DESC) [];
+    unsafe cuExternalMemoryGetMappedMipmappedArray [mipmap: CUmipmappedArray] (memory: CUexternalMemory, part: *const RawExternalArray as *const CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC) [];
+    safe cuDestroyExternalMemory [] (memory: CUexternalMemory) [];
 
     safe cuCtxEnablePeerAccess [] (peer: CUcontext, flags: c_uint) [];
     safe cuCtxDisablePeerAccess [] (peer: CUcontext) [];

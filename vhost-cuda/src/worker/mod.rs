@@ -13,6 +13,7 @@ mod cores;
 mod dispatch;
 mod exec_callbacks;
 mod executor;
+mod externals;
 mod family;
 mod formats;
 mod gpu;

@@ -6,7 +6,9 @@ use std::collections::{BTreeMap, HashMap};
 use virtio_cuda_protocol::cuda::{FIRST_HANDLE, Location};
 
 use super::array_maps::{ArrayMaps, Changes, Part};
-use super::gpu::{CUmemGenericAllocationHandle, CuResult, CudaError};
+use super::externals::{Externals, Unused};
+use super::gpu::{CUexternalMemory, CUmemGenericAllocationHandle, CuResult, CudaError};
+use crate::exchange::TOKEN_BYTES;
 
 /// Most reservations, allocations and mappings of a session, each.
 const MAX_ENTRIES: usize = 1 << 16;
@@ -43,6 +45,10 @@ pub struct Reservations {
     mappings: BTreeMap<u64, Mapping>,
     allocations: HashMap<u64, Allocation>,
     array_maps: ArrayMaps,
+    /// External memory.
+    pub externals: Externals,
+    /// What of the allocations is offered to other processes.
+    offered: HashMap<[u8; TOKEN_BYTES], u64>,
 }
 
 impl Reservations {
@@ -211,9 +217,48 @@ impl Reservations {
         self.apply(changes)
     }
 
-    /// Forgets the arrays of a context that is gone. The bytes that became free.
+    /// Forgets the arrays and external memory of a context that is gone. The bytes that became free.
     pub fn forget_context(&mut self, context: u64) -> u64 {
-        self.array_maps.of_context(context).into_iter().map(|array| self.forget_array(array)).sum()
+        let unused = self.externals.forget_context(context);
+        let external: u64 = unused.into_iter().map(|unused| self.free_external(Some(unused))).sum();
+        let arrays = self.array_maps.of_context(context);
+        external + arrays.into_iter().map(|array| self.forget_array(array)).sum::<u64>()
+    }
+
+    /// Notes that an allocation is offered to other processes.
+    pub fn offer(&mut self, name: u64, token: [u8; TOKEN_BYTES]) {
+        self.offered.insert(token, name);
+    }
+
+    /// What the memory behind a token counts that somebody has offered, once it is imported: nothing where it counts
+    /// already.
+    pub fn charge_of(&self, token: &[u8; TOKEN_BYTES], bytes: u64) -> u64 {
+        if self.externals.is_known(token) || self.offered.contains_key(token) { 0 } else { bytes }
+    }
+
+    /// Enters an import of external memory, made in a context of a device.
+    pub fn import(
+        &mut self,
+        name: u64,
+        raw: CUexternalMemory,
+        (token, bytes): ([u8; TOKEN_BYTES], u64),
+        place: (u64, i32),
+    ) {
+        let own = self.offered.get(&token).copied();
+        if self.externals.import(name, raw, (token, bytes, own), place)
+            && let Some(allocation) = own.and_then(|name| self.allocations.get_mut(&name))
+        {
+            allocation.mapped += 1;
+        }
+    }
+
+    /// Lets go of external memory that nothing uses any more. The bytes that became free.
+    pub fn free_external(&mut self, unused: Option<Unused>) -> u64 {
+        match unused {
+            None => 0,
+            Some(Unused::Foreign(bytes)) => bytes,
+            Some(Unused::Own(name)) => self.change(name, |allocation| allocation.mapped -= 1),
+        }
     }
 
     fn apply(&mut self, changes: Changes) -> u64 {
@@ -233,6 +278,7 @@ impl Reservations {
         }
         let bytes = allocation.bytes;
         self.allocations.remove(&name);
+        self.offered.retain(|_, offered| *offered != name);
         bytes
     }
 }
@@ -306,6 +352,25 @@ mod tests {
         assert_eq!(vmm.unmap(BASE), 0);
         assert_eq!(vmm.release(NAME), 0x1000);
         assert!(vmm.check_new(NAME).is_ok() && vmm.check_new(NAME - 1).is_err());
+    }
+
+    #[test]
+    fn what_the_session_offers_itself_counts_once() {
+        let (mine, other) = ([1; TOKEN_BYTES], [2; TOKEN_BYTES]);
+        let raw = std::ptr::without_provenance_mut(1);
+        let mut vmm = fixture();
+        vmm.offer(NAME, mine);
+        assert_eq!((vmm.charge_of(&mine, 0x1000), vmm.charge_of(&other, 0x1000)), (0, 0x1000));
+        vmm.import(NAME + 1, raw, (mine, 0x1000), (3, 0));
+        vmm.import(NAME + 2, raw, (other, 0x1000), (3, 0));
+        assert_eq!(vmm.charge_of(&other, 0x1000), 0, "counts already");
+        assert_eq!(vmm.release(NAME), 0, "imported");
+        let unused = vmm.externals.destroy(NAME + 2);
+        assert_eq!(vmm.free_external(unused), 0x1000);
+        assert_eq!(vmm.forget_context(3), 0x1000);
+        // Another allocation of the same name has nothing to do with it.
+        vmm.insert(NAME, 78, 0x2000, Location::default());
+        assert_eq!(vmm.charge_of(&mine, 0x1000), 0x1000);
     }
 
     #[test]

@@ -17,7 +17,7 @@ use crate::driver::ffi::In;
 use crate::driver::result::{CUresult, CuResult};
 
 /// The node is looked at before its parameters.
-fn set(
+pub(super) fn set(
     exec: CUgraphExec,
     node: CUgraphNode,
     kind: u32,

@@ -16,6 +16,7 @@ mod memory;
 mod memory_api;
 mod node_api;
 mod params;
+mod semaphore_api;
 mod updatable;
 mod update;
 mod user_object;

@@ -111,7 +111,7 @@ pub(super) fn work_of_params(place: *mut NodeParams) -> CuResult<Work> {
         params::CONDITIONAL => conditional::conditional_of(place),
         params::SEMAPHORES_SIGNAL | params::SEMAPHORES_WAIT => {
             if read::<SemaphoreParams>(body)?.count > 0 {
-                return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+                return Err(INVALID);
             }
             Ok(Work::Semaphores(node.kind))
         }
@@ -308,43 +308,6 @@ fn batch_get_params(node: CUgraphNode, params: Out<BatchParams>) -> CuResult<()>
     Ok(())
 }
 
-/// A node that signals or waits for semaphores of other APIs, of which there are none.
-fn add_semaphores(
-    out: Out<CUgraphNode>,
-    graph: CUgraph,
-    (nodes, count): (In<CUgraphNode>, usize),
-    params: In<SemaphoreParams>,
-    kind: u32,
-) -> CuResult<()> {
-    let graph_is_there = body::find(graph);
-    let number = params.get()?.count;
-    graph_is_there?;
-    if number > 0 {
-        return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
-    }
-    add(out, graph, (nodes, plain(), count), Work::Semaphores(kind))
-}
-
-fn add_signal_node(
-    out: Out<CUgraphNode>,
-    graph: CUgraph,
-    nodes: In<CUgraphNode>,
-    count: usize,
-    params: In<SemaphoreParams>,
-) -> CuResult<()> {
-    add_semaphores(out, graph, (nodes, count), params, params::SEMAPHORES_SIGNAL)
-}
-
-fn add_semaphore_wait_node(
-    out: Out<CUgraphNode>,
-    graph: CUgraph,
-    nodes: In<CUgraphNode>,
-    count: usize,
-    params: In<SemaphoreParams>,
-) -> CuResult<()> {
-    add_semaphores(out, graph, (nodes, count), params, params::SEMAPHORES_WAIT)
-}
-
 fn batch_set_params(node: CUgraphNode, params: In<BatchParams>) -> CuResult<()> {
     body::set_work(node, batch_of(&params.get()?)?)
 }
@@ -382,10 +345,6 @@ crate::driver::ffi::entries! { after_init
     cuGraphEventWaitNodeSetEvent => wait_set_event(node: CUgraphNode, event: CUevent);
     cuGraphAddBatchMemOpNode => add_batch_node(
         out: Out<CUgraphNode>, graph: CUgraph, nodes: In<CUgraphNode>, count: usize, params: In<BatchParams>);
-    cuGraphAddExternalSemaphoresSignalNode => add_signal_node(
-        out: Out<CUgraphNode>, graph: CUgraph, nodes: In<CUgraphNode>, count: usize, params: In<SemaphoreParams>);
-    cuGraphAddExternalSemaphoresWaitNode => add_semaphore_wait_node(
-        out: Out<CUgraphNode>, graph: CUgraph, nodes: In<CUgraphNode>, count: usize, params: In<SemaphoreParams>);
     cuGraphBatchMemOpNodeGetParams => batch_get_params(node: CUgraphNode, params: Out<BatchParams>);
     cuGraphBatchMemOpNodeSetParams => batch_set_params(node: CUgraphNode, params: In<BatchParams>);
 }

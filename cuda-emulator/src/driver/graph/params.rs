@@ -124,6 +124,12 @@ pub struct SemaphoreParams {
     pub(super) count: u32,
 }
 
+impl SemaphoreParams {
+    /// Of no semaphores.
+    pub(super) const NONE: SemaphoreParams =
+        SemaphoreParams { semaphores: std::ptr::null(), parameters: std::ptr::null(), count: 0 };
+}
+
 /// CUDA_BATCH_MEM_OP_NODE_PARAMS
 #[repr(C)]
 #[derive(Clone, Copy)]

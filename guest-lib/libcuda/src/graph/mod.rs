@@ -10,7 +10,7 @@
 //!   Inside of a child graph its node is shown as what it is.
 //! - Such a copy cannot take the place of another in an executable graph (`CUDA_ERROR_NOT_SUPPORTED`); in a
 //!   graph it can.
-//! - Not there: nodes of external semaphores, allocations that other devices may access.
+//! - Not there: allocations that other devices may access.
 //! - `cuGraphDebugDotPrint` shows nodes and edges without their details.
 
 pub mod copy_params;
@@ -19,6 +19,7 @@ pub mod kept;
 pub mod node;
 pub mod pageable;
 pub mod params;
+pub mod semaphore;
 pub mod structure;
 pub mod user_object;
 pub mod wire;

@@ -6,7 +6,7 @@ use virtio_cuda_client::protocol::{
     CallbackId, DevicePtr, EventNode, FunctionId, GraphExecId, GraphId, GraphNodeId, HostNode, KernelNode,
     MemAllocNode, MemcpyNode, MemsetNode, NODE_BATCH_MEM_OP, NODE_CONDITIONAL, NODE_EMPTY, NODE_EVENT_RECORD,
     NODE_GRAPH, NODE_HOST, NODE_KERNEL, NODE_MEM_ALLOC, NODE_MEM_FREE, NODE_MEMCPY, NODE_MEMSET,
-    NODE_SEMAPHORES_SIGNAL, NODE_SEMAPHORES_WAIT, NODE_WAIT_EVENT, Reader, Wire,
+    NODE_WAIT_EVENT, Reader, Wire,
 };
 use virtio_cuda_client::transport::UserMemory;
 use virtio_cuda_client::{CudaError, calls};
@@ -98,7 +98,7 @@ fn add(
 }
 
 /// Adds a node with the kind's own structure.
-fn add_own(
+pub fn add_own(
     api: Api,
     out: Out<u64>,
     graph: u64,
@@ -132,7 +132,8 @@ fn set_encoded(api: Api, node: u64, kind: u32, encoded: &Encoded) -> Result<(), 
     calls::cuGraphNodeSetParams(&mut call, GraphNodeId(node), kind).inspect_err(|_| encoded.forget(api))
 }
 
-fn set(api: Api, node: u64, kind: u32, params: HostPtr, form: Form) -> Result<(), CudaError> {
+/// Replaces the parameters of a node.
+pub fn set(api: Api, node: u64, kind: u32, params: HostPtr, form: Form) -> Result<(), CudaError> {
     let encoded = encode(api, kind, params, form).map_err(|error| node_first(api, node, kind, error))?;
     set_encoded(api, node, kind, &encoded)
 }
@@ -154,7 +155,7 @@ fn set_exec_encoded(api: Api, exec: u64, node: u64, kind: u32, encoded: &Encoded
 }
 
 /// Sets the parameters of a node in an executable graph; `context` may be null for the current one.
-fn set_exec(
+pub fn set_exec(
     api: Api,
     exec: u64,
     node: u64,
@@ -360,16 +361,6 @@ entry_points! {
     /// Sets the function of a node in an executable graph.
     call cuGraphExecHostNodeSetParams(api, hGraphExec: u64, hNode: u64, nodeParams: HostPtr) {
         set_exec(api, hGraphExec, hNode, (NODE_HOST, nodeParams, Form::Own))
-    }
-
-    /// Adds a signal to semaphores of other APIs, of which there are none.
-    call cuGraphAddExternalSemaphoresSignalNode(api, phGraphNode: Out<u64>, hGraph: u64, dependencies: In<u64>, numDependencies: usize, nodeParams: HostPtr) {
-        add_own(api, phGraphNode, hGraph, (dependencies, numDependencies), (NODE_SEMAPHORES_SIGNAL, nodeParams))
-    }
-
-    /// Adds a wait for semaphores of other APIs, of which there are none.
-    call cuGraphAddExternalSemaphoresWaitNode(api, phGraphNode: Out<u64>, hGraph: u64, dependencies: In<u64>, numDependencies: usize, nodeParams: HostPtr) {
-        add_own(api, phGraphNode, hGraph, (dependencies, numDependencies), (NODE_SEMAPHORES_WAIT, nodeParams))
     }
 
     /// Adds waits for values and writes of values.

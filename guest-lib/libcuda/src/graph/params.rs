@@ -105,10 +105,15 @@ pub struct ConditionalParams {
 /// `CUDA_EXT_SEM_SIGNAL_NODE_PARAMS` and `CUDA_EXT_SEM_WAIT_NODE_PARAMS`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-struct SemaphoreParams {
+pub struct SemaphoreParams {
     semaphores: usize,
     params: usize,
     count: u32,
+}
+
+impl SemaphoreParams {
+    /// Of no semaphores.
+    pub const NONE: Self = Self { semaphores: 0, params: 0, count: 0 };
 }
 
 /// `CU_MEM_ACCESS_FLAGS_PROT_*`.
@@ -274,9 +279,10 @@ pub fn encode(api: Api, kind: u32, params: HostPtr, form: Form) -> Result<Encode
             }
         }
         NODE_SEMAPHORES_SIGNAL | NODE_SEMAPHORES_WAIT => {
-            // There are no semaphores of other APIs, but a node may have none.
+            // There are no semaphores of other APIs, but a node may have none. NVIDIA's driver takes any, and crashes when
+            // the graph is launched.
             if params.as_in::<SemaphoreParams>().get()?.count != 0 {
-                return Err(CudaError::NOT_SUPPORTED);
+                return Err(CudaError::INVALID_VALUE);
             }
         }
         _ => return Err(CudaError::NOT_SUPPORTED),

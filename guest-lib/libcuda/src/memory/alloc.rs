@@ -7,10 +7,11 @@ use virtio_cuda_client::{CudaError, calls};
 
 use crate::entry::Api;
 use crate::entry_points;
+use crate::external::EXTERNAL;
 use crate::ffi::Out;
 use crate::host_pool;
 use crate::memory::host;
-use crate::memory::ranges::HostKind;
+use crate::memory::ranges::{DeviceRange, HostKind};
 use crate::pool::pool_in_use;
 
 /// Owner of what a captured allocation gives: no object, but not the program either.
@@ -28,10 +29,13 @@ fn free(api: Api, dptr: u64) -> Result<(), CudaError> {
     }
     // The device refuses what is no allocation; forget it first, because its address can be given out again
     // to another thread as soon as it is free.
-    let known = ranges.device(dptr).filter(|range| range.start == dptr && range.owner == 0);
-    ranges.remove_device_where(|range| range.start == dptr && range.owner == 0);
+    let freeable = |range: &DeviceRange| range.start == dptr && matches!(range.owner, 0 | EXTERNAL);
+    let known = ranges.device(dptr).filter(freeable);
+    ranges.remove_device_where(freeable);
     let freed = match &known {
-        Some(range) if range.pool == 0 => api.free_or_keep(dptr, range.bytes, range.context),
+        Some(range) if range.pool == 0 && range.owner == 0 => {
+            api.free_or_keep(dptr, range.bytes, range.context)
+        }
         _ => calls::cuMemFree_v2(&mut api.call(), DevicePtr(dptr)),
     };
     freed.inspect_err(|_| {
@@ -115,6 +119,9 @@ entry_points! {
             _ => {}
         }
         let known = ranges.device(dptr);
+        if known.as_ref().is_some_and(|range| range.start == dptr && range.owner == EXTERNAL) {
+            return Err(CudaError::NOT_SUPPORTED);
+        }
         ranges.remove_device_where(|range| range.start == dptr && range.owner == 0);
         calls::cuMemFreeAsync(&mut api.in_context()?, DevicePtr(dptr), api.stream(hStream)).inspect_err(|_| {
             if let Some(range) = known {

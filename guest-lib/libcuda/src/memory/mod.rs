@@ -136,6 +136,7 @@ impl Driver {
         }
         self.streams.forget_context(context);
         self.arrays.forget_context(context);
+        self.externals.forget_context(context);
         self.textures.forget_context(context);
         self.memory.cache.forget_context(context);
         self.memory.ahead.forget_context(context);

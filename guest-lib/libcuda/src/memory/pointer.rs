@@ -10,6 +10,7 @@ use virtio_cuda_client::transport::UserMemory;
 
 use crate::entry::Api;
 use crate::entry_points;
+use crate::external::EXTERNAL;
 use crate::ffi::{HostPtr, In};
 use crate::memory::ranges::{DEFAULT_POOL, HostKind};
 use crate::pool::default_pool;
@@ -67,6 +68,7 @@ struct Facts {
     mapping: (u64, u64),
     id: u64,
     managed: bool,
+    external: bool,
     pool: u64,
 }
 
@@ -83,6 +85,7 @@ impl Facts {
         mapping: (0, 0),
         id: 0,
         managed: false,
+        external: false,
         pool: 0,
     };
 
@@ -115,6 +118,7 @@ impl Facts {
                 mapping: (mapping.address as u64, mapping.bytes as u64),
                 id: range.id,
                 managed,
+                external: false,
                 pool: range.pool.as_ref().map_or(0, |pool| pool.handle),
             };
         }
@@ -132,6 +136,7 @@ impl Facts {
             mapping: (range.start, range.bytes),
             id: range.id,
             managed: false,
+            external: range.owner == EXTERNAL,
             pool: range.pool,
         })
     }
@@ -172,7 +177,8 @@ impl Facts {
 
     /// Whether `cuIpcGetMemHandle` takes it: memory of `cuMemAlloc`, where the device shares at all.
     fn can_be_shared(&self, api: Api) -> Result<bool, CudaError> {
-        let plain = self.memory_type == DEVICE && !self.managed && self.pool == 0 && self.context != 0;
+        let plain = self.memory_type == DEVICE && !self.managed && !self.external;
+        let plain = plain && self.pool == 0 && self.context != 0;
         Ok(plain && api.driver.device(self.device)?.attribute(IPC_EVENT_SUPPORTED) == Ok(1))
     }
 

@@ -15,12 +15,14 @@ use crate::error::{Result, cudaError_t, cudaErrorCallRequiresNewerDriver, cudaEr
 
 mod copies;
 mod core_api;
+mod graphics;
 mod graphs;
 mod memory;
 mod modules;
 
 pub use copies::*;
 pub use core_api::*;
+pub use graphics::*;
 pub use graphs::*;
 pub use memory::*;
 pub use modules::*;

@@ -33,6 +33,14 @@ macro_rules! vmm_calls {
             /// Bulk in: `ArrayMapInfo`s. Maps allocations into sparse arrays and arrays with deferred mapping, or takes
             /// such mappings away, in stream order.
             0x0a0b custom cuMemMapArrayAsync(stream: StreamId) -> ();
+            /// Names an allocation that a process of the guest has offered `memory`, external memory of the current context.
+            0x0a10 custom cuImportExternalMemory(memory: ExternalMemoryId, token: [u8; 16], bytesize: u64) -> ();
+            /// Maps a part of external memory, which `cuMemFree_v2` ends.
+            0x0a11 custom cuExternalMemoryGetMappedBuffer(memory: ExternalMemoryId, offset: u64, bytesize: u64) -> (dptr: DevicePtr);
+            /// Maps a part of external memory as the mipmapped array `mipmap`.
+            0x0a12 custom cuExternalMemoryGetMappedMipmappedArray(memory: ExternalMemoryId, offset: u64, descriptor: ArrayDescriptor, levels: u32, mipmap: MipmappedArrayId) -> ();
+            /// Forgets external memory. What is mapped of it stays.
+            0x0a13 custom cuDestroyExternalMemory(memory: ExternalMemoryId) -> ();
         } }
     };
 }

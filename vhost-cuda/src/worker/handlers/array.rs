@@ -30,7 +30,9 @@ fn create(cx: &CallContext<'_>, descriptor: &RawArray) -> CuResult<(CUarray, Arr
 
 /// Gives back what an array or mipmapped array took, and what was mapped into it and is held by nothing else.
 fn discharge(cx: &CallContext<'_>, name: u64) {
-    let free = cx.session.reservations().forget_array(name);
+    let mut reservations = cx.session.reservations();
+    let unused = reservations.externals.unmap_array(name);
+    let free = reservations.free_external(unused) + reservations.forget_array(name);
     let mut allocations = cx.session.allocations();
     allocations.discharge_array(name);
     allocations.discharge(free);

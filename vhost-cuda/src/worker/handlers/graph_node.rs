@@ -147,7 +147,9 @@ fn parameters(cx: &CallContext<'_>, kind: u32, reader: &mut Reader<'_>) -> CuRes
         }
         NODE_MEM_FREE => {
             let node: MemFreeNode = take(reader)?;
-            cx.session.allocations().allocated_at(node.dptr.0)?;
+            if cx.session.allocations().allocated_at(node.dptr.0)?.origin == Origin::External {
+                return Err(CudaError::INVALID_VALUE);
+            }
             NodeParameters::MemFree(node.dptr.0)
         }
         NODE_BATCH_MEM_OP => {

@@ -129,7 +129,8 @@ pub fn cuIpcOpenEventHandle(cx: &mut CallContext<'_>, event: EventId, token: Tok
 
 /// Offers an allocation, as a file.
 pub fn cuMemExportToShareableHandle(cx: &mut CallContext<'_>, handle: AllocationId) -> CuResult<(Token,)> {
-    let allocation = cx.session.reservations().held(handle.0)?;
+    let mut reservations = cx.session.reservations();
+    let allocation = reservations.held(handle.0)?;
     let mut descriptor = -1i32;
     let (out, kind) = ((&raw mut descriptor).cast::<c_void>(), HANDLE_TYPE_FILE as i32);
     // SAFETY: for this kind of handle the driver writes a file descriptor, an `int`, there.
@@ -141,7 +142,9 @@ pub fn cuMemExportToShareableHandle(cx: &mut CallContext<'_>, handle: Allocation
     let file = unsafe { File::from_raw_fd(descriptor) };
     let device = allocation.location.id as u32;
     let offer = Offer { what: ALLOCATION, device, bytes: allocation.bytes, handle: [0; HANDLE_BYTES] };
-    Ok((cx.session.sharing.offer(offer, Some(&file))?,))
+    let token = cx.session.sharing.offer(offer, Some(&file))?;
+    reservations.offer(handle.0, token);
+    Ok((token,))
 }
 
 /// Opens an allocation of another process. It counts here too: its owner may end first.

@@ -5,6 +5,7 @@ use virtio_cuda_protocol::cuda::{ContextId, DevicePtr, StreamId};
 use virtio_cuda_protocol::transport::PAGE_BYTES;
 
 use super::capture::captures;
+use super::external::free_buffer;
 use crate::worker::allocations::Origin;
 use crate::worker::call::CallContext;
 use crate::worker::copy;
@@ -124,7 +125,11 @@ pub fn cuMemFree_v2(cx: &mut CallContext<'_>, dptr: DevicePtr) -> CuResult<()> {
     }
     let range = cx.session.allocations().allocated_at(dptr.0)?;
     // SAFETY: the address is an allocation of this session.
-    unsafe { cx.gpu().cuMemFree_v2(dptr.0) }?;
+    let free = || unsafe { cx.gpu().cuMemFree_v2(dptr.0) };
+    if range.origin == Origin::External {
+        return free_buffer(cx, &range, free);
+    }
+    free()?;
     cx.session.allocations().freed(&range);
     Ok(())
 }
@@ -133,6 +138,9 @@ pub fn cuMemFree_v2(cx: &mut CallContext<'_>, dptr: DevicePtr) -> CuResult<()> {
 pub fn cuMemFreeAsync(cx: &mut CallContext<'_>, dptr: DevicePtr, stream: StreamId) -> CuResult<()> {
     let stream = cx.resolve(stream)?;
     let range = cx.session.allocations().allocated_at(dptr.0)?;
+    if range.origin == Origin::External {
+        return Err(CudaError::NOT_SUPPORTED);
+    }
     // SAFETY: the address is an allocation of this session.
     unsafe { cx.gpu().cuMemFreeAsync(dptr.0, stream) }?;
     cx.session.allocations().freed(&range);

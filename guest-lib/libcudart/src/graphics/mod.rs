@@ -1,12 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Resources of graphics APIs, once registered. Registering them is the business of the graphics APIs' own
-//! calls, which are not served.
+//! Resources of graphics APIs: what they have in common, and the calls of each API that register them. The driver
+//! refuses those where there are no graphics.
 
 use core::ffi::{c_int, c_uint, c_void};
 
 use crate::abi::{CUdeviceptr, cudaArray_t, cudaGraphicsResource_t, cudaMipmappedArray_t, cudaStream_t};
-use crate::error::cudaErrorInvalidValue;
+use crate::error::{Result, cudaErrorDevicesUnavailable, cudaErrorSetOnActiveProcess};
 use crate::{driver, state};
+
+mod egl;
+mod gl;
+mod vdpau;
+
+/// Chooses a device for use with a graphics API, which is possible before CUDA has begun only; and then there would have to
+/// be a context of that API.
+fn choose_device(device: c_int) -> Result {
+    state::runtime()?.device(device)?;
+    Err(if state::has_context()? { cudaErrorSetOnActiveProcess } else { cudaErrorDevicesUnavailable })
+}
 
 api! {
     fn cudaGraphicsUnregisterResource(resource: cudaGraphicsResource_t) {
@@ -20,17 +31,15 @@ api! {
     }
 
     fn cudaGraphicsMapResources(count: c_int, resources: *mut cudaGraphicsResource_t, stream: cudaStream_t) {
-        let count = c_uint::try_from(count).map_err(|_| cudaErrorInvalidValue)?;
         state::context()?;
-        driver::cuGraphicsMapResources(count, resources, stream)
+        driver::cuGraphicsMapResources(count as c_uint, resources, stream)
     }
 
     fn cudaGraphicsUnmapResources(
         count: c_int, resources: *mut cudaGraphicsResource_t, stream: cudaStream_t,
     ) {
-        let count = c_uint::try_from(count).map_err(|_| cudaErrorInvalidValue)?;
         state::context()?;
-        driver::cuGraphicsUnmapResources(count, resources, stream)
+        driver::cuGraphicsUnmapResources(count as c_uint, resources, stream)
     }
 
     fn cudaGraphicsResourceGetMappedPointer(

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! External memory: an allocation that this process or another one of the guest has exported as a file descriptor.
+
+use virtio_cuda_client::protocol::{ContextId, ExternalMemoryId, MipmappedArrayId};
+use virtio_cuda_client::{Call, CudaError, calls};
+
+use super::table::{EXTERNAL, External};
+use crate::array::ArrayDescriptor3D;
+use crate::driver::mint;
+use crate::entry::Api;
+use crate::entry_points;
+use crate::ffi::{In, Out};
+use crate::ipc::token_in;
+use crate::memory::ranges::DeviceRange;
+
+/// `CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD` and `CU_EXTERNAL_MEMORY_HANDLE_TYPE_DMABUF_FD`.
+const OPAQUE_FD: u32 = 1;
+const DMABUF_FD: u32 = 9;
+/// `CUDA_EXTERNAL_MEMORY_DEDICATED`, which says nothing here.
+const DEDICATED: u32 = 1;
+/// Levels of the largest mipmapped array.
+const MAX_LEVELS: u32 = 32;
+
+/// `CUDA_EXTERNAL_MEMORY_HANDLE_DESC`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct HandleDesc {
+    kind: u32,
+    /// A file descriptor, or two pointers.
+    handle: [u64; 2],
+    bytes: u64,
+    flags: u32,
+    reserved: [u32; 16],
+}
+const _: () = assert!(size_of::<HandleDesc>() == 104);
+
+/// `CUDA_EXTERNAL_MEMORY_BUFFER_DESC`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct BufferDesc {
+    offset: u64,
+    bytes: u64,
+    flags: u32,
+    reserved: [u32; 16],
+}
+const _: () = assert!(size_of::<BufferDesc>() == 88);
+
+/// `CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct ArrayDesc {
+    offset: u64,
+    array: ArrayDescriptor3D,
+    levels: u32,
+    reserved: [u32; 16],
+}
+const _: () = assert!(size_of::<ArrayDesc>() == 120);
+
+impl HandleDesc {
+    fn descriptor(&self) -> i32 {
+        self.handle[0] as i32
+    }
+
+    /// Refuses what is no file descriptor of an allocation, as an H200 does.
+    fn check(&self) -> Result<(), CudaError> {
+        if self.bytes == 0 || self.reserved != [0; 16] {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        let elsewhere = match (self.kind, self.flags) {
+            (OPAQUE_FD, 0 | DEDICATED) => return Ok(()),
+            (DMABUF_FD, 0) => self.descriptor() >= 0,
+            // Handles of Windows, and NvSciBuf.
+            (2..=4, 0 | DEDICATED) | (5..=7, DEDICATED) | (8, 0) => self.handle != [0; 2],
+            _ => false,
+        };
+        Err(if elsewhere { CudaError::NOT_SUPPORTED } else { CudaError::INVALID_VALUE })
+    }
+}
+
+/// The token in a file of the program's, which is closed, whatever is in it.
+fn take_token(descriptor: i32) -> Result<[u8; 16], CudaError> {
+    let token = token_in(descriptor);
+    if descriptor >= 0 {
+        // SAFETY: the program hands the descriptor over with this call; a number that is none is refused.
+        unsafe { libc::close(descriptor) };
+    }
+    token.map_err(|_| CudaError::UNKNOWN)
+}
+
+/// A call in the context of external memory, which need not be the current one.
+fn call_of(api: Api, external: &External) -> Call<'static> {
+    api.driver.session.call().context(ContextId(external.context))
+}
+
+entry_points! {
+    /// Imports an allocation by its file descriptor, which is then this library's: it is closed at once.
+    call cuImportExternalMemory(api, extMem_out: Out<u64>, memHandleDesc: In<HandleDesc>) {
+        extMem_out.check()?;
+        let from = memHandleDesc.get()?;
+        from.check()?;
+        let context = api.context()?.0;
+        let token = take_token(from.descriptor())?;
+        let handle = mint();
+        let imported = calls::cuImportExternalMemory(&mut api.call(), ExternalMemoryId(handle), token, from.bytes);
+        // What NVIDIA's driver says of a file that is no such memory.
+        imported.map_err(|error| if error == CudaError::INVALID_VALUE { CudaError::UNKNOWN } else { error })?;
+        api.driver.externals.add(handle, External { context, bytes: from.bytes });
+        extMem_out.set(handle)
+    }
+
+    /// Maps a part of external memory, for `cuMemFree`.
+    call cuExternalMemoryGetMappedBuffer(api, devPtr: Out<u64>, extMem: u64, bufferDesc: In<BufferDesc>) {
+        devPtr.check()?;
+        let part = bufferDesc.get()?;
+        let external = api.driver.externals.get(extMem)?;
+        let inside = part.offset.checked_add(part.bytes).is_some_and(|end| end <= external.bytes);
+        if part.bytes == 0 || !inside || part.flags != 0 || part.reserved != [0; 16] {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        let call = &mut call_of(api, &external);
+        let memory = ExternalMemoryId(extMem);
+        let dptr = calls::cuExternalMemoryGetMappedBuffer(call, memory, part.offset, part.bytes)?.0;
+        let ranges = &api.driver.memory.ranges;
+        ranges.add_device(DeviceRange {
+            start: dptr,
+            bytes: part.bytes,
+            context: external.context,
+            device: api.driver.contexts.device_of(external.context)?,
+            id: ranges.next_id(),
+            owner: EXTERNAL,
+            pool: 0,
+            reachable: true,
+        });
+        devPtr.set(dptr)
+    }
+
+    /// Maps a part of external memory as a mipmapped array, for `cuMipmappedArrayDestroy`.
+    call cuExternalMemoryGetMappedMipmappedArray(api, mipmap: Out<u64>, extMem: u64, mipmapDesc: In<ArrayDesc>) {
+        mipmap.check()?;
+        let part = mipmapDesc.get()?;
+        let external = api.driver.externals.get(extMem)?;
+        let levels = 1..=MAX_LEVELS;
+        if part.offset >= external.bytes || !levels.contains(&part.levels) || part.reserved != [0; 16] {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        let handle = mint();
+        let (memory, name) = (ExternalMemoryId(extMem), MipmappedArrayId(handle));
+        let array = part.array.into();
+        let call = &mut call_of(api, &external);
+        calls::cuExternalMemoryGetMappedMipmappedArray(call, memory, part.offset, array, part.levels, name)?;
+        api.driver.arrays.add_mipmap(handle, external.context, array.flags);
+        mipmap.set(handle)
+    }
+
+    /// Forgets external memory. What is mapped of it stays.
+    call cuDestroyExternalMemory(api, extMem: u64) {
+        let external = api.driver.externals.get(extMem)?;
+        calls::cuDestroyExternalMemory(&mut call_of(api, &external), ExternalMemoryId(extMem))?;
+        api.driver.externals.remove(extMem);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_are_those_of_an_h200() {
+        let desc = |kind, flags, handle| HandleDesc {
+            kind,
+            handle: [handle, 0],
+            bytes: 4096,
+            flags,
+            reserved: [0; 16],
+        };
+        let none = u64::from(u32::MAX);
+        assert!(desc(OPAQUE_FD, 0, none).check().is_ok(), "found out later");
+        assert!(desc(OPAQUE_FD, DEDICATED, 5).check().is_ok());
+        for (kind, flags, handle, code) in [
+            (OPAQUE_FD, 2, 5, 1),
+            (0, 0, 5, 1),
+            (2, 0, 5, 801),
+            (2, 0, 0, 1),
+            (4, DEDICATED, 5, 801),
+            (5, 0, 5, 1),
+            (7, DEDICATED, 5, 801),
+            (8, 0, 5, 801),
+            (8, DEDICATED, 5, 1),
+            (DMABUF_FD, 0, 5, 801),
+            (DMABUF_FD, 0, none, 1),
+            (DMABUF_FD, DEDICATED, 5, 1),
+            (10, 0, 5, 1),
+        ] {
+            assert_eq!(
+                desc(kind, flags, handle).check().unwrap_err().code(),
+                code,
+                "{kind} {flags} {handle}"
+            );
+        }
+        for wrong in
+            [HandleDesc { bytes: 0, ..desc(1, 0, 5) }, HandleDesc { reserved: [1; 16], ..desc(1, 0, 5) }]
+        {
+            assert_eq!(wrong.check(), Err(CudaError::INVALID_VALUE));
+        }
+    }
+}

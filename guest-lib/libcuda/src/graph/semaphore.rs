@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Nodes that signal or wait for semaphores of other APIs. There are none of those here, but a node may have none, too.
+
+use virtio_cuda_client::protocol::{GraphNodeId, NODE_SEMAPHORES_SIGNAL, NODE_SEMAPHORES_WAIT};
+use virtio_cuda_client::{CudaError, calls};
+
+use super::node::{add_own, set, set_exec};
+use super::params::{Form, SemaphoreParams};
+use crate::entry::Api;
+use crate::entry_points;
+use crate::ffi::{HostPtr, In, Out};
+
+/// The parameters of a node of `kind`.
+fn get(api: Api, node: u64, kind: u32, params: Out<SemaphoreParams>) -> Result<(), CudaError> {
+    params.check()?;
+    match calls::cuGraphNodeGetType(&mut api.call(), GraphNodeId(node)) {
+        Ok(found) if found == kind => params.set(SemaphoreParams::NONE),
+        _ => Err(CudaError::INVALID_VALUE),
+    }
+}
+
+entry_points! {
+    /// Adds a node that signals nothing.
+    call cuGraphAddExternalSemaphoresSignalNode(api, phGraphNode: Out<u64>, hGraph: u64, dependencies: In<u64>, numDependencies: usize, nodeParams: HostPtr) {
+        add_own(api, phGraphNode, hGraph, (dependencies, numDependencies), (NODE_SEMAPHORES_SIGNAL, nodeParams))
+    }
+
+    /// Adds a node that waits for nothing.
+    call cuGraphAddExternalSemaphoresWaitNode(api, phGraphNode: Out<u64>, hGraph: u64, dependencies: In<u64>, numDependencies: usize, nodeParams: HostPtr) {
+        add_own(api, phGraphNode, hGraph, (dependencies, numDependencies), (NODE_SEMAPHORES_WAIT, nodeParams))
+    }
+
+    /// What a node signals: nothing.
+    call cuGraphExternalSemaphoresSignalNodeGetParams(api, hNode: u64, params_out: Out<SemaphoreParams>) {
+        get(api, hNode, NODE_SEMAPHORES_SIGNAL, params_out)
+    }
+
+    /// What a node waits for: nothing.
+    call cuGraphExternalSemaphoresWaitNodeGetParams(api, hNode: u64, params_out: Out<SemaphoreParams>) {
+        get(api, hNode, NODE_SEMAPHORES_WAIT, params_out)
+    }
+
+    /// Has a node signal nothing, as before.
+    call cuGraphExternalSemaphoresSignalNodeSetParams(api, hNode: u64, nodeParams: HostPtr) {
+        set(api, hNode, NODE_SEMAPHORES_SIGNAL, nodeParams, Form::Own)
+    }
+
+    /// Has a node wait for nothing, as before.
+    call cuGraphExternalSemaphoresWaitNodeSetParams(api, hNode: u64, nodeParams: HostPtr) {
+        set(api, hNode, NODE_SEMAPHORES_WAIT, nodeParams, Form::Own)
+    }
+
+    /// Has a node of an executable graph signal nothing, as before.
+    call cuGraphExecExternalSemaphoresSignalNodeSetParams(api, hGraphExec: u64, hNode: u64, nodeParams: HostPtr) {
+        set_exec(api, hGraphExec, hNode, (NODE_SEMAPHORES_SIGNAL, nodeParams, Form::Own))
+    }
+
+    /// Has a node of an executable graph wait for nothing, as before.
+    call cuGraphExecExternalSemaphoresWaitNodeSetParams(api, hGraphExec: u64, hNode: u64, nodeParams: HostPtr) {
+        set_exec(api, hGraphExec, hNode, (NODE_SEMAPHORES_WAIT, nodeParams, Form::Own))
+    }
+}

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! External memory. What it stands for is an allocation that a process of the guest has offered: other APIs, whose memory
+//! it is made for, are not in a guest.
+
+use std::os::fd::IntoRawFd;
+
+use virtio_cuda_protocol::cuda::{ArrayDescriptor, DevicePtr, ExternalMemoryId, MipmappedArrayId};
+
+use crate::exchange::{ALLOCATION, POOL, TOKEN_BYTES};
+use crate::worker::allocations::{Origin, Range};
+use crate::worker::call::CallContext;
+use crate::worker::formats::Shape;
+use crate::worker::gpu::{CuResult, CudaError, RawArray, RawExternal, RawExternalArray, RawExternalBuffer};
+use crate::worker::objects::{Entry, Kind};
+
+/// Refuses bytes that are not all inside. NVIDIA's driver is not asked about such.
+fn check(all: u64, offset: u64, bytes: u64) -> CuResult<()> {
+    let inside = offset.checked_add(bytes).is_some_and(|end| end <= all);
+    if inside && bytes > 0 { Ok(()) } else { Err(CudaError::INVALID_VALUE) }
+}
+
+/// Imports an allocation. It counts here too, unless the session has made it: its owner may end first.
+pub fn cuImportExternalMemory(
+    cx: &mut CallContext<'_>,
+    memory: ExternalMemoryId,
+    token: [u8; TOKEN_BYTES],
+    bytes: u64,
+) -> CuResult<()> {
+    let place = cx.place()?;
+    if bytes == 0 {
+        return Err(CudaError::INVALID_VALUE);
+    }
+    let sharing = &cx.session.sharing;
+    let found = sharing.look_up(token, ALLOCATION);
+    let (offer, file) = found.or_else(|error| {
+        // NVIDIA's driver tells a pool from what it does not know.
+        Err(if sharing.look_up(token, POOL).is_ok() { CudaError::NOT_SUPPORTED } else { error })
+    })?;
+    let file = file.ok_or(CudaError::INVALID_VALUE)?;
+    let mut reservations = cx.session.reservations();
+    reservations.externals.check_new(memory.0)?;
+    let charge = reservations.charge_of(&token, offer.bytes);
+    cx.session.allocations().charge(charge)?;
+    // The driver closes it.
+    let descriptor = file.into_raw_fd();
+    // SAFETY: the description lives across the call, and names a descriptor that is open.
+    let made = unsafe { cx.gpu().cuImportExternalMemory(&RawExternal::new(descriptor, bytes)) };
+    let (raw,) = made.inspect_err(|_| cx.session.allocations().discharge(charge))?;
+    reservations.import(memory.0, raw, (token, offer.bytes), place);
+    Ok(())
+}
+
+/// Maps a part of external memory.
+pub fn cuExternalMemoryGetMappedBuffer(
+    cx: &mut CallContext<'_>,
+    memory: ExternalMemoryId,
+    offset: u64,
+    bytes: u64,
+) -> CuResult<(DevicePtr,)> {
+    // Until the mapping is noted: its address can be freed, and another's, as soon as the driver has given it.
+    let mut reservations = cx.session.reservations();
+    let (raw, all, place) = reservations.externals.get(memory.0)?;
+    check(all, offset, bytes)?;
+    reservations.externals.check_room()?;
+    // SAFETY: the description lives across the call, and the part lies in the memory.
+    let (dptr,) =
+        unsafe { cx.gpu().cuExternalMemoryGetMappedBuffer(raw, &RawExternalBuffer::new(offset, bytes)) }?;
+    cx.session.allocations().insert(dptr, bytes, Origin::External, place);
+    reservations.externals.map_buffer(memory.0, dptr);
+    Ok((DevicePtr(dptr),))
+}
+
+/// Frees such a mapping.
+pub(super) fn free_buffer(
+    cx: &CallContext<'_>,
+    range: &Range,
+    free: impl FnOnce() -> CuResult<()>,
+) -> CuResult<()> {
+    let mut reservations = cx.session.reservations();
+    if cx.session.allocations().allocated_at(range.base)?.serial != range.serial {
+        // Another thread was faster, and what is there now is not what the program means.
+        return Err(CudaError::INVALID_VALUE);
+    }
+    free()?;
+    cx.session.allocations().remove(range.base);
+    let unused = reservations.externals.unmap_buffer(range.base);
+    let free = reservations.free_external(unused);
+    cx.session.allocations().discharge(free);
+    Ok(())
+}
+
+/// Maps a part of external memory as a mipmapped array.
+pub fn cuExternalMemoryGetMappedMipmappedArray(
+    cx: &mut CallContext<'_>,
+    memory: ExternalMemoryId,
+    offset: u64,
+    descriptor: ArrayDescriptor,
+    levels: u32,
+    mipmap: MipmappedArrayId,
+) -> CuResult<()> {
+    let array = RawArray::from(&descriptor);
+    let mut reservations = cx.session.reservations();
+    let (raw, all, (context, _)) = reservations.externals.get(memory.0)?;
+    check(all, offset, Shape::of(&array)?.bytes()?)?;
+    reservations.externals.check_room()?;
+    let reserved = cx.session.objects.mipmaps.reserve(mipmap.0)?;
+    let part = RawExternalArray::new(offset, array, levels);
+    // SAFETY: the description lives across the call.
+    let (made,) = unsafe { cx.gpu().cuExternalMemoryGetMappedMipmappedArray(raw, &part) }?;
+    reserved.fill(Entry { raw: made as usize, context, owner: 0, kind: Kind::Plain });
+    reservations.externals.map_array(memory.0, mipmap.0);
+    Ok(())
+}
+
+/// Forgets external memory. What is mapped of it stays.
+pub fn cuDestroyExternalMemory(cx: &mut CallContext<'_>, memory: ExternalMemoryId) -> CuResult<()> {
+    let mut reservations = cx.session.reservations();
+    let (raw, ..) = reservations.externals.get(memory.0)?;
+    cx.gpu().cuDestroyExternalMemory(raw)?;
+    let unused = reservations.externals.destroy(memory.0);
+    let free = reservations.free_external(unused);
+    cx.session.allocations().discharge(free);
+    Ok(())
+}
