@@ -200,6 +200,8 @@ pub const CASES: &[Case] = &[
     Case::new("pools"),
     Case::new("host_pools"),
     Case::new("virtual_memory"),
+    Case::new("external_memory"),
+    Case::new("other_interfaces"),
     Case::new("linker"),
     Case::new("error_semantics"),
     Case { stdout: Stdout::OfDevice, ..Case::new("device_query") },

@@ -67,14 +67,14 @@ const LIBRARIES: &[Listed] = &[
 const WHY: &str = "\n\
     - `cuCoredump…` keeps what is set and gives it back, but no dump is ever written: the file would be the host's, and a\n  \
       guest must not name those.\n\
-    - `cuCheckpoint…` knows the calling process only, which always runs: nothing locks it.\n\
-    - External memory and semaphores: what Vulkan, Direct3D and NvSci share, and guests have none of these. Whether\n  \
-      NVIDIA's library takes memory of `cuMemExportToShareableHandle` there is not documented; between processes of a\n  \
-      guest `cuMemImportFromShareableHandle` takes it.\n\
-    - `cuMemGetHandleForAddressRange`: for other devices of the host.\n\
+    - `cuCheckpoint…` knows the calling process only, which always runs: nothing locks it, and no thread would restore it.\n  \
+      NVIDIA's driver locks any process of the user and takes its memory off the GPU.\n\
+    - `cuMemGetHandleForAddressRange`: a DMA buffer would be for other devices of the host, and the attribute\n  \
+      `CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED` says that there are none. What NVIDIA's driver refuses is refused alike.\n\
+    - External memory is an allocation of `cuMemCreate` that a process of the guest has exported. An H200 takes the file\n  \
+      descriptor of one for an external semaphore, too, which is in no manual; here it is refused as other files are.\n\
     - `cuMemCreate` has no memory of the host, and pools of its NUMA nodes (`cuMemPoolCreate`) have no handles for other\n  \
-      processes: `CUDA_ERROR_NOT_SUPPORTED`.\n\
-    - OpenGL, EGL, VDPAU and graphics resources: there is no graphics.\n";
+      processes: `CUDA_ERROR_NOT_SUPPORTED`.\n";
 
 /// Of the management library.
 const WHY_NVML: &str = "\n\
@@ -246,8 +246,8 @@ pub fn run(root: &Path, stack: &Path, check: bool) -> Result<()> {
          `tests/cuda`; do not edit. Every name of CUDA 13.0 is exported, and of 12.9 by `libcudart.so.12`. *Real*\n\
          names are implemented; the others answer the error that each section names. Besides the programs that are\n\
          named, `tests/cuda/bad_input_*` makes so many calls with something wrong.\n\n\
-         The runtime libraries work over any driver library. In a guest, their names for external memory and\n\
-         semaphores, other APIs' resources and NvSciSync end in names of the driver API that are not real there.\n",
+         The runtime libraries work over any driver library. In a guest, their names for external semaphores, graphics\n\
+         and NvSciSync end in names of the driver API that are refused there.\n",
     );
     for library in LIBRARIES {
         section(&mut page, root, stack, library)?;

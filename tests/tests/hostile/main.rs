@@ -7,6 +7,7 @@ mod arrays;
 mod calls;
 mod chains;
 mod contents;
+mod external;
 mod floods;
 mod graphs;
 mod lanes;
@@ -33,6 +34,7 @@ fn main() -> ExitCode {
         graphs::collect(suite);
         contents::collect(suite);
         windows::collect(suite);
+        external::collect(suite);
         lanes::collect(suite);
         management::collect(suite);
         floods::collect(suite);

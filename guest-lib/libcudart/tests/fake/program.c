@@ -24,7 +24,7 @@ extern int cudaMalloc(void **, size_t), cudaFree(void *), cudaDeviceSynchronize(
 extern int cudaGetDevice(int *), cudaGetDeviceCount(int *), cudaGetLastError(void), cudaPeekAtLastError(void);
 extern int cudaDriverGetVersion(int *), cudaRuntimeGetVersion(int *), cudaStreamQuery(void *), cudaEventQuery(void *);
 extern int cudaMemcpy(void *, const void *, size_t, int), cudaMemcpy_ptds(void *, const void *, size_t, int);
-extern int cudaMemset_ptds(void *, int, size_t), cudaStreamQuery_ptsz(void *), cudaGLGetDevices(void);
+extern int cudaMemset_ptds(void *, int, size_t), cudaStreamQuery_ptsz(void *), __cudaGetProcAddress(void);
 extern int cudaMemcpyToSymbol(const void *, const void *, size_t, size_t, int), cudaDeviceGetAttribute(int *, unsigned, int);
 
 static const struct { unsigned magic, version; const void *data; void *more; } wrapper = {0x466243b1, 1, "", 0};
@@ -143,7 +143,7 @@ int main(int argc, char **argv) {
         P(cudaStreamQuery_ptsz(0));
     } else if (!strcmp(test, "missing")) {
         P(cudaEventQuery(0));
-        P(cudaGLGetDevices());
+        P(__cudaGetProcAddress());
         last();
     } else if (!strcmp(test, "exit")) {
         has_driver_been_called = 1;

@@ -32,10 +32,9 @@ pub fn cuImportExternalMemory(
     }
     let sharing = &cx.session.sharing;
     let found = sharing.look_up(token, ALLOCATION);
-    let (offer, file) = found.or_else(|error| {
-        // NVIDIA's driver tells a pool from what it does not know.
-        Err(if sharing.look_up(token, POOL).is_ok() { CudaError::NOT_SUPPORTED } else { error })
-    })?;
+    // NVIDIA's driver tells a pool from what it does not know.
+    let is_pool = || sharing.look_up(token, POOL).is_ok();
+    let (offer, file) = found.map_err(|error| if is_pool() { CudaError::NOT_SUPPORTED } else { error })?;
     let file = file.ok_or(CudaError::INVALID_VALUE)?;
     let mut reservations = cx.session.reservations();
     reservations.externals.check_new(memory.0)?;
