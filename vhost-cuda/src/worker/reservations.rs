@@ -230,6 +230,11 @@ impl Reservations {
         self.offered.insert(token, name);
     }
 
+    /// The token that an allocation is offered under, if it is: offers are few, and programs export one allocation often.
+    pub fn offered_as(&self, name: u64) -> Option<[u8; TOKEN_BYTES]> {
+        self.offered.iter().find(|(_, offered)| **offered == name).map(|(token, _)| *token)
+    }
+
     /// What the memory behind a token counts that somebody has offered, once it is imported: nothing where it counts
     /// already.
     pub fn charge_of(&self, token: &[u8; TOKEN_BYTES], bytes: u64) -> u64 {
@@ -360,6 +365,7 @@ mod tests {
         let raw = std::ptr::without_provenance_mut(1);
         let mut vmm = fixture();
         vmm.offer(NAME, mine);
+        assert_eq!((vmm.offered_as(NAME), vmm.offered_as(NAME + 1)), (Some(mine), None));
         assert_eq!((vmm.charge_of(&mine, 0x1000), vmm.charge_of(&other, 0x1000)), (0, 0x1000));
         vmm.import(NAME + 1, raw, (mine, 0x1000), (3, 0));
         vmm.import(NAME + 2, raw, (other, 0x1000), (3, 0));

@@ -131,6 +131,9 @@ pub fn cuIpcOpenEventHandle(cx: &mut CallContext<'_>, event: EventId, token: Tok
 pub fn cuMemExportToShareableHandle(cx: &mut CallContext<'_>, handle: AllocationId) -> CuResult<(Token,)> {
     let mut reservations = cx.session.reservations();
     let allocation = reservations.held(handle.0)?;
+    if let Some(token) = reservations.offered_as(handle.0) {
+        return Ok((token,));
+    }
     let mut descriptor = -1i32;
     let (out, kind) = ((&raw mut descriptor).cast::<c_void>(), HANDLE_TYPE_FILE as i32);
     // SAFETY: for this kind of handle the driver writes a file descriptor, an `int`, there.
