@@ -358,6 +358,60 @@ static void kernels() {
     CHECK_DRIVER(cuMemRelease(handle));
 }
 
+static void arrays() {
+    std::printf("mipmapped arrays\n");
+    const struct {
+        size_t width, height, depth;
+        unsigned int channels, flags, levels;
+    } all[] = {{64, 0, 0, 1, 0, 1},  {64, 64, 0, 1, 0, 1},  {64, 64, 0, 4, 0, 1},    {64, 64, 0, 1, 2, 1},
+               {64, 64, 0, 1, 0, 7}, {64, 64, 0, 1, 0, 8},  {64, 64, 16, 1, 0, 7},   {64, 64, 4, 1, 1, 1},
+               {64, 64, 6, 1, 4, 1}, {64, 64, 0, 3, 0, 1},  {64, 64, 0, 1, 0x40, 1}, {64, 64, 0, 1, 0x80, 1},
+               {64, 64, 0, 1, 8, 1}};
+    for (const auto &of : all) {
+        const CUmemGenericAllocationHandle handle = create(BYTES);
+        CUexternalMemory memory;
+        CHECK_DRIVER(import(&memory, descriptor_of(handle), BYTES));
+        CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC desc;
+        std::memset(&desc, 0, sizeof desc);
+        desc.numLevels = of.levels;
+        desc.arrayDesc.Width = of.width;
+        desc.arrayDesc.Height = of.height;
+        desc.arrayDesc.Depth = of.depth;
+        desc.arrayDesc.Format = CU_AD_FORMAT_FLOAT;
+        desc.arrayDesc.NumChannels = of.channels;
+        desc.arrayDesc.Flags = of.flags;
+        CUmipmappedArray array;
+        const CUresult result = cuExternalMemoryGetMappedMipmappedArray(&array, memory, &desc);
+        std::printf("  %zux%zux%zu channels %u flags %#x levels %u: %d\n", of.width, of.height, of.depth, of.channels,
+                    of.flags, of.levels, (int)result);
+        if (result != CUDA_SUCCESS) {
+            CHECK_DRIVER(cuDestroyExternalMemory(memory));
+            CHECK_DRIVER(cuMemRelease(handle));
+            continue;
+        }
+        CUarray level;
+        SHOW(cuMipmappedArrayGetLevel(&level, array, of.levels));
+        CHECK_DRIVER(cuMipmappedArrayGetLevel(&level, array, 0));
+        CUDA_ARRAY3D_DESCRIPTOR is;
+        CHECK_DRIVER(cuArray3DGetDescriptor(&is, level));
+        REQUIRE(is.Width == of.width && is.Height == of.height && is.Depth == of.depth && is.Flags == of.flags);
+        float in[64], out[64] = {};
+        for (int index = 0; index < 64; index++) {
+            in[index] = (float)index;
+        }
+        CHECK_DRIVER(cuMemcpyHtoA(level, 0, in, sizeof in));
+        CHECK_DRIVER(cuMemcpyAtoH(out, level, 0, sizeof out));
+        REQUIRE(std::memcmp(in, out, sizeof in) == 0);
+        CUDA_ARRAY_SPARSE_PROPERTIES sparse;
+        CUDA_ARRAY_MEMORY_REQUIREMENTS needs;
+        SHOW(cuMipmappedArrayGetSparseProperties(&sparse, array));
+        SHOW(cuMipmappedArrayGetMemoryRequirements(&needs, array, 0));
+        CHECK_DRIVER(cuMipmappedArrayDestroy(array));
+        CHECK_DRIVER(cuDestroyExternalMemory(memory));
+        CHECK_DRIVER(cuMemRelease(handle));
+    }
+}
+
 static void runtime() {
     std::printf("runtime\n");
     const CUmemGenericAllocationHandle handle = create(UNIT);
@@ -545,6 +599,7 @@ int main() {
     contexts(context);
     captures();
     kernels();
+    arrays();
     runtime();
     semaphores();
     return 0;
