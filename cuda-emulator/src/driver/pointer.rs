@@ -3,7 +3,7 @@
 
 use std::ffi::c_void;
 
-use super::context::CUcontext;
+use super::context::{self, CUcontext};
 use super::device::{self, CUdeviceptr, Device, Owner};
 use super::ffi::{In, Out};
 use super::handle::Handle;
@@ -46,6 +46,9 @@ impl Found {
 
     /// Whether the current device reaches it, as far as calls tell.
     fn is_reached(&self) -> bool {
+        if self.range.kind == RangeKind::External {
+            return context::current_handle() == Some(self.context());
+        }
         let pool = self.owner.as_ref().and_then(|owner| owner.pool.as_ref());
         let ordinal = device::current_or_first().map_or(0, |device| device.ordinal);
         self.range.kind != RangeKind::HostPooled || pool.is_none_or(|pool| pool.is_reached_by(ordinal))

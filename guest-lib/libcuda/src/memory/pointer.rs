@@ -12,7 +12,7 @@ use crate::entry::Api;
 use crate::entry_points;
 use crate::external::EXTERNAL;
 use crate::ffi::{HostPtr, In};
-use crate::memory::ranges::{DEFAULT_POOL, HostKind};
+use crate::memory::ranges::{DEFAULT_POOL, DeviceRange, HostKind};
 use crate::pool::default_pool;
 
 /// `CU_MEMORYTYPE_*`.
@@ -124,12 +124,14 @@ impl Facts {
         }
         // Of memory that CUDA does not know, the host's pointer is the pointer itself.
         let unknown = Self { host_pointer: address, ..Self::UNKNOWN };
+        // External memory is reached in the context of its import, as far as calls tell.
+        let reached = |range: &DeviceRange| range.owner != EXTERNAL || range.context == api.current();
         ranges.device(address).map_or(unknown, |range| Self {
             known: true,
             memory_type: DEVICE,
             context: range.context,
             device: range.device as i32,
-            device_pointer: address,
+            device_pointer: if reached(&range) { address } else { 0 },
             host_pointer: 0,
             start: range.start,
             bytes: range.bytes,
