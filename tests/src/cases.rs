@@ -185,6 +185,7 @@ pub const CASES: &[Case] = &[
     Case::new("green_contexts"),
     Case::new("old_launches"),
     Case::new("pinned_memory"),
+    Case::new("crowds"),
     Case::new("long_host_memory"),
     Case::new("registered_memory"),
     Case::new("host_pointers"),

@@ -122,8 +122,7 @@ entry_points! {
     /// Closes it. Opened several times, it is gone after the last close.
     call cuIpcCloseMemHandle(api, dptr: u64) {
         if calls::cuIpcCloseMemHandle(&mut api.in_context()?, DevicePtr(dptr))? != 0 {
-            let gone = |range: &DeviceRange| range.start == dptr && range.owner == IPC_OWNER;
-            api.driver.memory.ranges.remove_device_where(gone);
+            api.driver.memory.ranges.take_device(dptr, |range| range.owner == IPC_OWNER);
         }
         Ok(())
     }

@@ -15,8 +15,10 @@ use super::memory::{RamRange, SharedRam};
 use crate::ClientError;
 use crate::ring::{Layout, SplitRing};
 
-/// Requests in flight in one queue. More threads than that wait for a slot.
+/// Requests in flight in one queue.
 pub const SLOTS: u16 = 32;
+/// How long to wait for a slot of one queue before looking at all of them again.
+const SLOT_WAIT: Duration = Duration::from_millis(1);
 /// Most entries of memory that a slot has room for. Requests with more are written elsewhere.
 pub const SLOT_ENTRIES: usize = 512;
 /// How long to watch for a completion before sleeping, where there are cores to spare.
@@ -126,10 +128,11 @@ impl RequestQueue {
         self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends a message and waits for the reply, whose payload is copied to `reply`. Answers its status and
-    /// length. `peer` is the socket whose hang-up ends the session, and `lost` remembers that.
+    /// Sends a message in a free slot and waits for the reply, whose payload is copied to `reply`. Answers its status
+    /// and length. `peer` is the socket whose hang-up ends the session, and `lost` remembers that.
     pub fn exchange(
         &self,
+        slot: u16,
         ram: &SharedRam,
         message: &Message<'_>,
         reply: &mut [u8],
@@ -137,9 +140,9 @@ impl RequestQueue {
     ) -> Result<(u32, usize), ClientError> {
         let (payload, entries) = (message.payload.len(), message.input.len() + message.output.len());
         if payload > self.payload_bytes || (entries > SLOT_ENTRIES && message.elsewhere.is_none()) {
+            self.give_back(slot);
             return Err(ClientError::Limit);
         }
-        let slot = self.take_slot(lost)?;
         let request_offset = message.elsewhere.unwrap_or(self.slot_offset(slot));
         let request_bytes = write_request(ram, request_offset, message);
         let reply_room = REPLY_HEADER_BYTES + reply.len().min(self.payload_bytes);
@@ -154,22 +157,27 @@ impl RequestQueue {
         }
         let written = self.await_slot(state, slot, (peer, lost))?;
         let outcome = self.read_reply(ram, reply_offset, written as usize, reply);
-        self.lock().free.push(slot);
-        self.changed.notify_all();
+        self.give_back(slot);
         outcome
     }
 
-    fn take_slot(&self, lost: &AtomicBool) -> Result<u16, ClientError> {
-        let mut state = self.lock();
-        loop {
-            if lost.load(Ordering::Relaxed) {
-                return Err(ClientError::SessionLost);
-            }
-            if let Some(slot) = state.free.pop() {
-                return Ok(slot);
-            }
-            state = self.wait(state);
+    /// A free slot, if there is one.
+    pub fn take_slot(&self) -> Option<u16> {
+        self.lock().free.pop()
+    }
+
+    /// Waits for a while, or until something of the queue changes.
+    pub fn wait_for_slot(&self) {
+        let state = self.lock();
+        if state.free.is_empty() {
+            let waited = self.changed.wait_timeout(state, SLOT_WAIT);
+            drop(waited.unwrap_or_else(PoisonError::into_inner));
         }
+    }
+
+    fn give_back(&self, slot: u16) {
+        self.lock().free.push(slot);
+        self.changed.notify_all();
     }
 
     fn read_reply(

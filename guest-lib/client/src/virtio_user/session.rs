@@ -15,7 +15,7 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::handshake::Connection;
 use super::memory::SharedRam;
 use super::pages::{SharedPages, entries_of};
-use super::queue::{Message, RequestQueue, SLOT_ENTRIES};
+use super::queue::{Message, RequestQueue, SLOT_ENTRIES, SLOTS};
 use super::staging::{BUFFER_BYTES, Buffer, KEPT_BUFFERS, Staging};
 use crate::ClientError;
 use crate::transport::{Itinerary, Limits, Reply, Request, Transport, UserMemory};
@@ -53,7 +53,8 @@ impl VirtioUser {
             payload_bytes,
             bulk_bytes,
             copy_bytes: bulk_bytes.min(BUFFER_BYTES),
-            outstanding: connection.config.max_outstanding,
+            // Each has a slot, so that none waits for another that waits for it.
+            outstanding: connection.config.max_outstanding.min(u32::from(SLOTS) * connection.queues),
         };
         let mut this = Self {
             peer: connection.as_raw_fd(),
@@ -109,11 +110,11 @@ impl VirtioUser {
     }
 
     fn send(&self, thread: u32, mut message: Message<'_>, reply: &mut [u8]) -> Result<usize, ClientError> {
-        let queue = &self.queues[thread as usize % self.queues.len()];
         let long = message.input.len() + message.output.len() > SLOT_ENTRIES;
         let list = if long { Some(self.staging.take(&self.ram, message.bytes())?) } else { None };
         message.elsewhere = list.as_ref().map(|list| list.range.offset);
-        let (status, bytes) = queue.exchange(&self.ram, &message, reply, (self.peer, &self.lost))?;
+        let (queue, slot) = self.take_slot(thread as usize)?;
+        let (status, bytes) = queue.exchange(slot, &self.ram, &message, reply, (self.peer, &self.lost))?;
         match status {
             REPLY_OK => Ok(bytes),
             REPLY_SESSION_LOST => Err(ClientError::SessionLost),
@@ -122,6 +123,23 @@ impl VirtioUser {
                 Err(ClientError::Version { what: "virtio-cuda", ours: PROTOCOL_VERSION, theirs: 0 })
             }
             _ => Err(ClientError::Protocol),
+        }
+    }
+
+    /// A free slot, of the thread's own queue if it has one. Requests wait for each other: who needs one must not wait
+    /// for one queue while another has room. That there is one in the end, [`Limits::outstanding`] sees to.
+    fn take_slot(&self, thread: usize) -> Result<(&RequestQueue, u16), ClientError> {
+        let own = thread % self.queues.len();
+        let (before, from_own) = self.queues.split_at(own);
+        loop {
+            if self.lost.load(Ordering::Relaxed) {
+                return Err(ClientError::SessionLost);
+            }
+            let found = from_own.iter().chain(before).find_map(|queue| Some((queue, queue.take_slot()?)));
+            match found {
+                Some(found) => return Ok(found),
+                None => self.queues[own].wait_for_slot(),
+            }
         }
     }
 

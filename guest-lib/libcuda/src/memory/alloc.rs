@@ -11,7 +11,7 @@ use crate::external::EXTERNAL;
 use crate::ffi::Out;
 use crate::host_pool;
 use crate::memory::host;
-use crate::memory::ranges::{DeviceRange, HostKind};
+use crate::memory::ranges::HostKind;
 use crate::pool::pool_in_use;
 
 /// Owner of what a captured allocation gives: no object, but not the program either.
@@ -29,9 +29,7 @@ fn free(api: Api, dptr: u64) -> Result<(), CudaError> {
     }
     // The device refuses what is no allocation; forget it first, because its address can be given out again
     // to another thread as soon as it is free.
-    let freeable = |range: &DeviceRange| range.start == dptr && matches!(range.owner, 0 | EXTERNAL);
-    let known = ranges.device(dptr).filter(freeable);
-    ranges.remove_device_where(freeable);
+    let known = ranges.take_device(dptr, |range| matches!(range.owner, 0 | EXTERNAL));
     let freed = match &known {
         Some(range) if range.pool == 0 && range.owner == 0 => {
             api.free_or_keep(dptr, range.bytes, range.context)
@@ -118,11 +116,10 @@ entry_points! {
             }
             _ => {}
         }
-        let known = ranges.device(dptr);
-        if known.as_ref().is_some_and(|range| range.start == dptr && range.owner == EXTERNAL) {
+        if ranges.device(dptr).is_some_and(|range| range.start == dptr && range.owner == EXTERNAL) {
             return Err(CudaError::NOT_SUPPORTED);
         }
-        ranges.remove_device_where(|range| range.start == dptr && range.owner == 0);
+        let known = ranges.take_device(dptr, |range| range.owner == 0);
         calls::cuMemFreeAsync(&mut api.in_context()?, DevicePtr(dptr), api.stream(hStream)).inspect_err(|_| {
             if let Some(range) = known {
                 ranges.add_device(range);

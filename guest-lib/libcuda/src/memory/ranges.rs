@@ -227,7 +227,13 @@ impl Ranges {
         }
     }
 
-    /// Forgets device memory by a predicate.
+    /// Takes the device memory that begins at an address out, if it is as `wanted` says.
+    pub fn take_device(&self, start: u64, wanted: impl Fn(&DeviceRange) -> bool) -> Option<DeviceRange> {
+        let mut device = write!(self.device);
+        device.get(&start).is_some_and(wanted).then(|| device.remove(&start)).flatten()
+    }
+
+    /// Forgets device memory by a predicate, which all of it is asked.
     pub fn remove_device_where(&self, gone: impl Fn(&DeviceRange) -> bool) {
         write!(self.device).retain(|_, range| !gone(range));
     }
