@@ -148,8 +148,7 @@ entry_points! {
     call cuMemUnmap(api, ptr: u64, size: usize) {
         calls::cuMemUnmap(&mut api.call(), DevicePtr(ptr), size as u64)?;
         // The device has found whole mappings there, so this does not overflow.
-        let gone = ptr..ptr.saturating_add(size as u64);
-        api.driver.memory.ranges.remove_device_where(|range| gone.contains(&range.start));
+        api.driver.memory.ranges.remove_device_in(ptr..ptr.saturating_add(size as u64));
         Ok(())
     }
 

@@ -83,38 +83,40 @@ fn keep(
     let limit = api.driver.session.limits().bulk_bytes as u64;
     let piece_bytes = (limit / PAGE_BYTES * PAGE_BYTES).max(PAGE_BYTES);
     let bytes = pages.bytes as u64;
-    let mut pinned = Vec::new();
-    let mut map = |offset: u64| {
-        let length = piece_bytes.min(bytes - offset);
-        let piece = UserMemory { address: pages.address + offset as usize, bytes: length as usize };
+    let call_keeping = |piece: UserMemory| {
         let call = api.driver.session.call().context(context).keep(piece);
-        let mut call = if tracked { call.tracked() } else { call };
-        let base = if bytes == length {
-            calls::cuMemHostRegister_v2(&mut call, window, bytes, flags)?.0
-        } else {
-            calls::window_map(&mut call, window + offset, length)?
-        };
-        pinned.push(Pinned { tag: call.tag() });
-        Ok(base)
+        if tracked { call.tracked() } else { call }
     };
-    let base = map(0).and_then(|base| {
-        for offset in (piece_bytes..bytes).step_by(piece_bytes as usize) {
+    if bytes <= piece_bytes {
+        let mut call = call_keeping(pages);
+        let device_address = calls::cuMemHostRegister_v2(&mut call, window, bytes, flags)?.0;
+        return Ok(Attached { device_address, pinned: vec![Pinned { tag: call.tag() }] });
+    }
+    let mut pinned = Vec::new();
+    let mut map_all = || {
+        let mut base = 0;
+        for offset in (0..bytes).step_by(piece_bytes as usize) {
+            let length = piece_bytes.min(bytes - offset);
+            let address = pages.address + offset as usize;
+            let mut call = call_keeping(UserMemory { address, bytes: length as usize });
+            let at = calls::window_map(&mut call, window + offset, length)?;
+            pinned.push(Pinned { tag: call.tag() });
+            if offset == 0 {
+                base = at;
+            }
             // Pieces that do not lie side by side there cannot serve as one allocation.
-            if map(offset)? != base + offset {
+            if at != base + offset {
                 return Err(CudaError::OUT_OF_MEMORY);
             }
         }
         Ok(base)
-    });
-    let device_address = base.and_then(|base| {
-        if bytes <= piece_bytes {
-            return Ok(base);
-        }
+    };
+    let registered = map_all().and_then(|base| {
         let mut call = api.driver.session.call().context(context);
-        calls::window_register(&mut call, base, bytes, flags).map(|address| address.0)
+        calls::window_register(&mut call, base, bytes, flags)
     });
-    match device_address {
-        Ok(device_address) => Ok(Attached { device_address, pinned }),
+    match registered {
+        Ok(device_address) => Ok(Attached { device_address: device_address.0, pinned }),
         Err(error) => {
             api.driver.unpin(&pinned);
             Err(error)

@@ -233,6 +233,11 @@ impl Ranges {
         device.get(&start).is_some_and(wanted).then(|| device.remove(&start)).flatten()
     }
 
+    /// Forgets the device memory that begins in `places`.
+    pub fn remove_device_in(&self, places: std::ops::Range<u64>) {
+        write!(self.device).extract_if(places, |_, _| true).for_each(drop);
+    }
+
     /// Forgets device memory by a predicate, which all of it is asked.
     pub fn remove_device_where(&self, gone: impl Fn(&DeviceRange) -> bool) {
         write!(self.device).retain(|_, range| !gone(range));
@@ -278,6 +283,20 @@ mod tests {
         assert!(ranges.take_host(0x1100, HostKind::Allocated).is_none());
         assert!(ranges.take_host(0x1100, HostKind::Registered).is_some());
         assert!(ranges.alias(0x8200).is_none());
+    }
+
+    #[test]
+    fn device_memory_goes_by_where_it_begins() {
+        let ranges = Ranges::default();
+        for start in [0x1000, 0x2000, 0x3000] {
+            ranges.add_device(device(start, 0x1000));
+        }
+        assert!(ranges.take_device(0x1800, |_| true).is_none(), "inside one");
+        assert!(ranges.take_device(0x1000, |range| range.owner == 7).is_none(), "not as wanted");
+        assert_eq!(ranges.take_device(0x1000, |_| true).map(|range| range.start), Some(0x1000));
+        ranges.remove_device_in(0x2800..0x3001);
+        assert!(ranges.device(0x1000).is_none() && ranges.device(0x3fff).is_none());
+        assert!(ranges.device(0x2fff).is_some(), "begins before");
     }
 
     #[test]
