@@ -15,7 +15,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use refused::{REFUSED, REFUSED_NATIVELY, refused_natively};
+use refused::{REFUSED_NATIVELY, is_refused, refused_natively};
 
 /// A library that the page lists.
 struct Listed {
@@ -120,7 +120,7 @@ fn parse_symbol(line: &str) -> Option<(String, bool)> {
     let name = words.next()?.split('@').next()?;
     let cuda = ["cu", "__cuda", "nvml"].iter().any(|prefix| name.starts_with(prefix));
     match kind {
-        "T" if cuda => Some((name.to_owned(), !REFUSED.contains(&name))),
+        "T" if cuda => Some((name.to_owned(), !is_refused(name))),
         "W" if cuda => Some((name.to_owned(), false)),
         _ => None,
     }

@@ -50,9 +50,9 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: the value's own place (invariant); who still reads there finds plain memory.
-        let place =
-            unsafe { blank(self.address, self.bytes, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_FIXED) };
+        let place = unsafe { blank(self.address, self.bytes, protection, libc::MAP_FIXED) };
         if place != libc::MAP_FAILED {
             let mut free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
             free.entry(self.bytes).or_default().push(self.address);

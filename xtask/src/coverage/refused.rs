@@ -1,8 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Names that are refused though they are there: by us, and by NVIDIA's library.
 
-/// Functions that look at their arguments and then refuse, whatever the symbol table says.
-pub const REFUSED: &[&str] = &[
+/// Stream memory operations of the first version.
+const STREAM_OPERATIONS: &[&str] = &[
+    "cuStreamBatchMemOp",
+    "cuStreamBatchMemOp_ptsz",
+    "cuStreamWaitValue32",
+    "cuStreamWaitValue32_ptsz",
+    "cuStreamWaitValue64",
+    "cuStreamWaitValue64_ptsz",
+    "cuStreamWriteValue32",
+    "cuStreamWriteValue32_ptsz",
+    "cuStreamWriteValue64",
+    "cuStreamWriteValue64_ptsz",
+];
+
+/// Whether a function looks at its arguments and then refuses, whatever the symbol table says.
+pub fn is_refused(name: &str) -> bool {
+    REFUSED.contains(&name) || STREAM_OPERATIONS.contains(&name)
+}
+
+const REFUSED: &[&str] = &[
     "cuCheckpointProcessGetRestoreThreadId",
     "cuCheckpointProcessLock",
     "cuCtxCreate",
@@ -14,16 +32,6 @@ pub const REFUSED: &[&str] = &[
     "cudaEventCreateFromEGLSync",
     "cudaGetExportTable",
     "cudaGraphicsResourceGetMappedEglFrame",
-    "cuStreamBatchMemOp",
-    "cuStreamBatchMemOp_ptsz",
-    "cuStreamWaitValue32",
-    "cuStreamWaitValue32_ptsz",
-    "cuStreamWaitValue64",
-    "cuStreamWaitValue64_ptsz",
-    "cuStreamWriteValue32",
-    "cuStreamWriteValue32_ptsz",
-    "cuStreamWriteValue64",
-    "cuStreamWriteValue64_ptsz",
 ];
 
 /// Names that NVIDIA's library refuses as well, whatever it is asked: those of an H200, alone in a machine with Linux, driver
@@ -60,21 +68,7 @@ pub const REFUSED_NATIVELY: &[(&str, &[&str])] = &[
         ],
     ),
     ("graphics: there is no OpenGL, EGL or VDPAU", GRAPHICS),
-    (
-        "the first versions of stream memory operations are switched off in the driver",
-        &[
-            "cuStreamBatchMemOp",
-            "cuStreamBatchMemOp_ptsz",
-            "cuStreamWaitValue32",
-            "cuStreamWaitValue32_ptsz",
-            "cuStreamWaitValue64",
-            "cuStreamWaitValue64_ptsz",
-            "cuStreamWriteValue32",
-            "cuStreamWriteValue32_ptsz",
-            "cuStreamWriteValue64",
-            "cuStreamWriteValue64_ptsz",
-        ],
-    ),
+    ("the first versions of stream memory operations are switched off in the driver", STREAM_OPERATIONS),
     (
         "functions of CUDA 2 and 3 with addresses of 32 bits: CUDA_ERROR_INVALID_CONTEXT in other contexts, and \
          `cuCtxCreate`, which would make those, answers CUDA_ERROR_OUT_OF_MEMORY",

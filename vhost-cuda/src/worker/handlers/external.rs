@@ -61,9 +61,9 @@ pub fn cuExternalMemoryGetMappedBuffer(
     let (raw, all, place) = reservations.externals.get(memory.0)?;
     check(all, offset, bytes)?;
     reservations.externals.check_room()?;
+    let part = RawExternalBuffer::new(offset, bytes);
     // SAFETY: the description lives across the call, and the part lies in the memory.
-    let (dptr,) =
-        unsafe { cx.gpu().cuExternalMemoryGetMappedBuffer(raw, &RawExternalBuffer::new(offset, bytes)) }?;
+    let (dptr,) = unsafe { cx.gpu().cuExternalMemoryGetMappedBuffer(raw, &part) }?;
     cx.session.allocations().insert(dptr, bytes, Origin::External, place);
     reservations.externals.map_buffer(memory.0, dptr);
     Ok((DevicePtr(dptr),))
