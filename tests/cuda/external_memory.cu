@@ -315,6 +315,8 @@ static void captures() {
     CHECK_DRIVER(cuStreamCreate(&stream, 0));
     CHECK_DRIVER(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
     SHOW(import(&other, descriptor, UNIT));
+    SHOW(is_open(descriptor));
+    close(descriptor);
     CUdeviceptr at;
     SHOW(map(&at, memory, 0, UNIT));
     SHOW(cuMemsetD8Async(at, 3, UNIT, stream));

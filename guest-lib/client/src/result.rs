@@ -57,6 +57,8 @@ impl CudaError {
     pub const NOT_SUPPORTED: Self = Self(801);
     /// `CUDA_ERROR_SYSTEM_DRIVER_MISMATCH`.
     pub const SYSTEM_DRIVER_MISMATCH: Self = Self(803);
+    /// `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED`.
+    pub const STREAM_CAPTURE_UNSUPPORTED: Self = Self(900);
     /// `CUDA_ERROR_UNKNOWN`.
     pub const UNKNOWN: Self = Self(999);
 

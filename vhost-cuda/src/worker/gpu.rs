@@ -82,6 +82,8 @@ impl CudaError {
     pub const INVALID_HANDLE: Self = Self(sys::CUresult::CUDA_ERROR_INVALID_HANDLE as i32);
     /// The stream is not in the state that the call needs.
     pub const ILLEGAL_STATE: Self = Self(sys::CUresult::CUDA_ERROR_ILLEGAL_STATE as i32);
+    /// A capture on this thread forbids the call.
+    pub const CAPTURE_UNSUPPORTED: Self = Self(sys::CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED as i32);
     /// A capture is ended by a thread that did not begin it.
     pub const WRONG_THREAD: Self = Self(sys::CUresult::CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD as i32);
     /// The host's driver does not have the function.

@@ -22,7 +22,7 @@ const EXTRA_WHEELS: [&str; 5] = [
     "nvidia-cuda-nvrtc==13.0.*",
     "nvidia-cuda-profiler-api==13.0.*",
     "nvidia-nvtx==13.0.*",
-    // Those before release 13.1 embed a static runtime.
+    // Those before embed a static runtime.
     "nvidia-curand==10.4.5.*",
     "nvidia-nvjitlink==13.0.*",
 ];

@@ -78,31 +78,27 @@ impl HandleDesc {
     }
 }
 
-/// The token in a file of the program's, which is closed, whatever is in it.
-fn take_token(descriptor: i32) -> Result<[u8; 16], CudaError> {
-    let token = token_in(descriptor);
-    if descriptor >= 0 {
-        // SAFETY: the program hands the descriptor over with this call; a number that is none is refused.
-        unsafe { libc::close(descriptor) };
-    }
-    token.map_err(|_| CudaError::UNKNOWN)
-}
-
 /// A call in the context of external memory, which need not be the current one.
 fn call_of(api: Api, external: &External) -> Call<'static> {
     api.driver.session.call().context(ContextId(external.context))
 }
 
 entry_points! {
-    /// Imports an allocation by its file descriptor, which is then this library's: it is closed at once.
+    /// Imports an allocation by its file descriptor, which is then this library's: it is closed at once, whatever is in it.
+    /// In a capture that forbids this call it is not looked at.
     call cuImportExternalMemory(api, extMem_out: Out<u64>, memHandleDesc: In<HandleDesc>) {
         extMem_out.check()?;
         let from = memHandleDesc.get()?;
         from.check()?;
         let context = api.context()?.0;
-        let token = take_token(from.descriptor())?;
         let handle = mint();
-        let imported = calls::cuImportExternalMemory(&mut api.call(), ExternalMemoryId(handle), token, from.bytes);
+        let imported = token_in(from.descriptor()).and_then(|token| {
+            calls::cuImportExternalMemory(&mut api.call(), ExternalMemoryId(handle), token, from.bytes)
+        });
+        if imported != Err(CudaError::STREAM_CAPTURE_UNSUPPORTED) && from.descriptor() >= 0 {
+            // SAFETY: the program hands the descriptor over with this call; a number that is none is refused.
+            unsafe { libc::close(from.descriptor()) };
+        }
         // What NVIDIA's driver says of a file that is no such memory.
         imported.map_err(|error| if error == CudaError::INVALID_VALUE { CudaError::UNKNOWN } else { error })?;
         api.driver.externals.add(handle, External { context, bytes: from.bytes });

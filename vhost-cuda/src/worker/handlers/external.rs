@@ -2,7 +2,7 @@
 //! External memory. What it stands for is an allocation that a process of the guest has offered: other APIs, whose memory
 //! it is made for, are not in a guest.
 
-use std::os::fd::IntoRawFd;
+use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
 
 use virtio_cuda_protocol::cuda::{ArrayDescriptor, DevicePtr, ExternalMemoryId, MipmappedArrayId};
 
@@ -12,6 +12,9 @@ use crate::worker::call::CallContext;
 use crate::worker::formats::Shape;
 use crate::worker::gpu::{CuResult, CudaError, RawArray, RawExternal, RawExternalArray, RawExternalBuffer};
 use crate::worker::objects::{Entry, Kind};
+
+/// Levels of the largest mipmapped array.
+const MAX_LEVELS: u32 = 32;
 
 /// Refuses bytes that are not all inside. NVIDIA's driver is not asked about such.
 fn check(all: u64, offset: u64, bytes: u64) -> CuResult<()> {
@@ -40,11 +43,17 @@ pub fn cuImportExternalMemory(
     reservations.externals.check_new(memory.0)?;
     let charge = reservations.charge_of(&token, offer.bytes);
     cx.session.allocations().charge(charge)?;
-    // The driver closes it.
+    // The driver closes it, unless a capture forbids the call.
     let descriptor = file.into_raw_fd();
     // SAFETY: the description lives across the call, and names a descriptor that is open.
     let made = unsafe { cx.gpu().cuImportExternalMemory(&RawExternal::new(descriptor, bytes)) };
-    let (raw,) = made.inspect_err(|_| cx.session.allocations().discharge(charge))?;
+    let (raw,) = made.inspect_err(|&error| {
+        cx.session.allocations().discharge(charge);
+        if error == CudaError::CAPTURE_UNSUPPORTED {
+            // SAFETY: it is still this function's.
+            drop(unsafe { OwnedFd::from_raw_fd(descriptor) });
+        }
+    })?;
     reservations.import(memory.0, raw, (token, offer.bytes), place);
     Ok(())
 }
@@ -97,6 +106,10 @@ pub fn cuExternalMemoryGetMappedMipmappedArray(
     levels: u32,
     mipmap: MipmappedArrayId,
 ) -> CuResult<()> {
+    if !(1..=MAX_LEVELS).contains(&levels) {
+        // With other numbers NVIDIA's driver writes past what it has allocated.
+        return Err(CudaError::INVALID_VALUE);
+    }
     let array = RawArray::from(&descriptor);
     let mut reservations = cx.session.reservations();
     let (raw, all, (context, _)) = reservations.externals.get(memory.0)?;
