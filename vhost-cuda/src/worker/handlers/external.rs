@@ -107,7 +107,7 @@ pub fn cuExternalMemoryGetMappedMipmappedArray(
     mipmap: MipmappedArrayId,
 ) -> CuResult<()> {
     if !(1..=MAX_LEVELS).contains(&levels) {
-        // With other numbers NVIDIA's driver writes past what it has allocated.
+        // For none NVIDIA's driver writes past what it has allocated.
         return Err(CudaError::INVALID_VALUE);
     }
     let array = RawArray::from(&descriptor);
