@@ -6,7 +6,7 @@
 use std::ffi::{CStr, OsStr, c_int, c_void};
 use std::io::{self, Write as _};
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::ptr;
 use std::sync::Once;
 
@@ -46,12 +46,19 @@ fn caller() -> Option<PathBuf> {
     frames.filter_map(|frame| object_of(*frame)).find(|(base, _)| *base != own).map(|(_, file)| file)
 }
 
+fn is_named(file: &Path, start: &str) -> bool {
+    file.file_name().is_some_and(|name| name.as_bytes().starts_with(start.as_bytes()))
+}
+
+/// NVIDIA's compilers ask for a table, too, and do well without.
+fn is_compiler(file: &Path) -> bool {
+    ["libnvrtc.", "libnvJitLink.", "libnvvm."].iter().any(|start| is_named(file, start))
+}
+
 /// What to tell a person.
 fn message(caller: Option<PathBuf>) -> String {
-    let is_runtime =
-        |file: &PathBuf| file.file_name().is_some_and(|name| name.as_bytes().starts_with(b"libcudart.so"));
     let what = match caller {
-        Some(file) if is_runtime(&file) => format!(
+        Some(file) if is_named(&file, "libcudart.so") => format!(
             "{} is NVIDIA's CUDA runtime, which works with NVIDIA's driver only. Put the folder of vhost-cuda's \
              libcudart.so first in LD_LIBRARY_PATH.",
             file.display()
@@ -70,10 +77,14 @@ fn message(caller: Option<PathBuf>) -> String {
 /// Says it, once. The program owns its stderr, but nobody could guess this from the error that it gets.
 fn explain() {
     static ONCE: Once = Once::new();
+    let caller = caller();
+    if caller.as_deref().is_some_and(is_compiler) {
+        return;
+    }
     ONCE.call_once(|| {
         if std::env::var_os(LOG_VARIABLE).is_none_or(|level| level != "off") {
             // A program without a stderr misses it.
-            let _ = writeln!(io::stderr(), "{}", message(caller()));
+            let _ = writeln!(io::stderr(), "{}", message(caller));
         }
     });
 }
@@ -101,6 +112,10 @@ mod tests {
         assert!(of("/usr/lib/libcudart.so.12").contains("/usr/lib/libcudart.so.12 is NVIDIA's CUDA runtime"));
         assert!(of("/opt/x/runtime.so").contains("/opt/x/runtime.so contains NVIDIA's static CUDA runtime"));
         assert!(message(None).contains("--cudart=shared"));
+        assert!(
+            is_compiler(Path::new("/opt/lib/libnvrtc.so.13"))
+                && !is_compiler(Path::new("/opt/lib/libcublas.so.13"))
+        );
     }
 
     #[test]
