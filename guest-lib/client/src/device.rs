@@ -29,8 +29,6 @@ const HUGE_PAGE_BYTES: usize = 2 << 20;
 pub struct DeviceNode {
     file: File,
     limits: Limits,
-    /// What the file may have pinned at once.
-    pinned_bytes: u64,
     /// Offset in the file of the next shared area.
     shared_end: AtomicU64,
 }
@@ -67,8 +65,9 @@ impl DeviceNode {
             bulk_bytes: to_usize(info.max_bulk_bytes),
             copy_bytes: to_usize(copy_bytes(&info)),
             outstanding: info.max_outstanding,
+            kept_bytes: info.max_pinned_bytes,
         };
-        Ok(Self { file, pinned_bytes: info.max_pinned_bytes, limits, shared_end: AtomicU64::new(0) })
+        Ok(Self { file, limits, shared_end: AtomicU64::new(0) })
     }
 }
 
@@ -103,7 +102,7 @@ impl Transport for DeviceNode {
     }
 
     fn cache_bytes(&self) -> u64 {
-        self.pinned_bytes / 4
+        self.limits.kept_bytes / 4
     }
 
     fn can_track(&self, _memory: UserMemory) -> bool {

@@ -75,6 +75,8 @@ pub struct Limits {
     pub copy_bytes: usize,
     /// Most calls of the session that may be outstanding at once.
     pub outstanding: u32,
+    /// Most bytes that the session may have kept at once.
+    pub kept_bytes: u64,
 }
 
 /// How a long copy travels.

@@ -55,6 +55,7 @@ impl VirtioUser {
             copy_bytes: bulk_bytes.min(BUFFER_BYTES),
             // Each has a slot, so that none waits for another that waits for it.
             outstanding: connection.config.max_outstanding.min(u32::from(SLOTS) * connection.queues),
+            kept_bytes: u64::MAX,
         };
         let mut this = Self {
             peer: connection.as_raw_fd(),

@@ -2,6 +2,8 @@
 
 //! Host memory becomes reachable for the GPU: its pages are kept by the device and mapped in the worker.
 
+use std::fs;
+
 use virtio_cuda_client::protocol::ContextId;
 use virtio_cuda_client::transport::UserMemory;
 use virtio_cuda_client::{CudaError, calls};
@@ -14,6 +16,8 @@ use crate::memory::window::{PAGE_BYTES, round_up};
 /// `CU_MEMHOSTREGISTER_PORTABLE` and `CU_MEMHOSTREGISTER_DEVICEMAP`.
 const PORTABLE: u32 = 1;
 const DEVICEMAP: u32 = 2;
+/// For less it is not asked what the machine has.
+const LARGE_BYTES: u64 = 64 << 20;
 
 /// Pages that the device keeps.
 #[derive(Debug)]
@@ -22,6 +26,23 @@ pub struct Attached {
     pub device_address: u64,
     /// Their names: of pieces that a request has room for.
     pub pinned: Vec<Pinned>,
+}
+
+/// Bytes that the machine has without swapping (proc_meminfo(5)).
+fn available(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    line.trim().strip_suffix(" kB")?.parse::<u64>().ok()?.checked_mul(1024)
+}
+
+/// Whether the machine has so much memory now. All of it is populated, and where there is none the kernel ends the program
+/// in place of an error.
+fn has_room(bytes: u64) -> bool {
+    bytes < LARGE_BYTES
+        || fs::read_to_string("/proc/meminfo")
+            .ok()
+            .as_deref()
+            .and_then(available)
+            .is_none_or(|all| bytes <= all)
 }
 
 /// Allocates pages of the window, `bytes` bytes rounded up, and makes the device keep them; with `one_address` the
@@ -33,6 +54,9 @@ pub fn attach_pages(
     one_address: bool,
 ) -> Result<(UserMemory, Attached), CudaError> {
     let page_bytes = round_up(bytes)?;
+    if page_bytes > api.driver.session.limits().kept_bytes || !has_room(page_bytes) {
+        return Err(CudaError::OUT_OF_MEMORY);
+    }
     let window = &api.driver.memory.window;
     let address = window.take(page_bytes)?;
     let pages = UserMemory { address: address as usize, bytes: page_bytes as usize };
@@ -80,8 +104,8 @@ fn keep(
     flags: u32,
     tracked: bool,
 ) -> Result<Attached, CudaError> {
-    let limit = api.driver.session.limits().bulk_bytes as u64;
-    let piece_bytes = (limit / PAGE_BYTES * PAGE_BYTES).max(PAGE_BYTES);
+    let limits = api.driver.session.limits();
+    let piece_bytes = (limits.bulk_bytes as u64 / PAGE_BYTES * PAGE_BYTES).max(PAGE_BYTES);
     let bytes = pages.bytes as u64;
     let call_keeping = |piece: UserMemory| {
         let call = api.driver.session.call().context(context).keep(piece);
@@ -155,5 +179,24 @@ impl Driver {
         self.unpin(pinned);
         self.session.transport().unmap(pages);
         self.memory.window.give_back(pages.address as u64, pages.bytes as u64);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::available;
+
+    #[test]
+    fn available_memory_is_that_of_the_kernel() {
+        assert_eq!(available("MemTotal: 9 kB\nMemAvailable:    1024 kB\nBuffers: 1 kB\n"), Some(1 << 20));
+        for other in [
+            "",
+            "MemAvailable:",
+            "MemAvailable: 1",
+            "MemAvailable: -1 kB",
+            "MemAvailable: 99999999999999999999 kB",
+        ] {
+            assert_eq!(available(other), None, "{other}");
+        }
     }
 }
