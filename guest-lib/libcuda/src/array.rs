@@ -2,7 +2,7 @@
 
 //! Arrays and mipmapped arrays.
 
-use virtio_cuda_client::protocol::{ArrayDescriptor, ArrayId, MipmappedArrayId};
+use virtio_cuda_client::protocol::{ArrayDescriptor, ArrayId, MAX_MIPMAP_LEVELS, MipmappedArrayId};
 use virtio_cuda_client::{CudaError, calls};
 
 use crate::array_table::Array;
@@ -104,8 +104,6 @@ fn part(
 
 /// `CUDA_ARRAY3D_DEFERRED_MAPPING`.
 const DEFERRED_MAPPING: u32 = 0x80;
-/// Levels of the largest mipmapped array.
-const MAX_LEVELS: u32 = 32;
 
 /// No array at all is no value, anything else that is none no handle.
 pub fn not_null(array: u64) -> Result<(), CudaError> {
@@ -179,7 +177,7 @@ entry_points! {
     /// Creates a mipmapped array.
     call cuMipmappedArrayCreate(api, pHandle: Out<u64>, pMipmappedArrayDesc: In<ArrayDescriptor3D>, numMipmapLevels: u32) {
         pHandle.check()?;
-        if numMipmapLevels > MAX_LEVELS {
+        if numMipmapLevels > MAX_MIPMAP_LEVELS {
             return Err(CudaError::INVALID_VALUE);
         }
         let descriptor: ArrayDescriptor = pMipmappedArrayDesc.get()?.into();

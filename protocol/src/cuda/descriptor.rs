@@ -5,6 +5,9 @@
 use super::handle::AllocationId;
 use super::value::wire_structs;
 
+/// Levels of the largest mipmapped array.
+pub const MAX_MIPMAP_LEVELS: u32 = 32;
+
 wire_structs! {
     /// `CUdevResource`: what the program may see of it, and its name in the worker.
     DeviceResource {

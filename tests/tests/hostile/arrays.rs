@@ -2,15 +2,14 @@
 
 //! Memory mapped where no array is, or from where no memory is: NVIDIA's driver does not notice sums that overflow.
 
-use anyhow::{Result, anyhow, ensure};
+use anyhow::{Result, ensure};
 use vhost_cuda_tests::frontend::CallParts;
 use vhost_cuda_tests::suite::Suite;
 use virtio_cuda_protocol::cuda::{
-    ARRAY_MAP_INFO_BYTES, AllocationId, AllocationProperties, ArrayDescriptor, ArrayMapInfo, Location,
-    Opcode, Wire, Writer,
+    ARRAY_MAP_INFO_BYTES, AllocationId, AllocationProperties, ArrayDescriptor, ArrayMapInfo, Location, Opcode,
 };
 
-use crate::calls::{CONTEXT, INVALID_VALUE, Session, in_context};
+use crate::calls::{CONTEXT, INVALID_VALUE, Session, encoded, in_context};
 use crate::{Target, attack};
 
 const INVALID_HANDLE: i32 = 400;
@@ -23,14 +22,6 @@ const TILE: u32 = 128;
 
 pub fn collect(suite: &mut Suite) {
     attack(suite, "arrays::maps_outside_arrays_and_memory", maps_outside_arrays_and_memory);
-}
-
-fn encoded<T: Wire>(value: &T) -> Result<Vec<u8>> {
-    let mut room = [0; 128];
-    let mut writer = Writer::new(&mut room);
-    value.put(&mut writer).map_err(|_| anyhow!("Too long"))?;
-    let used = writer.used();
-    Ok(room[..used].to_vec())
 }
 
 fn create(session: &mut Session, name: u64, flags: u32) -> Result<()> {

@@ -2,12 +2,12 @@
 
 //! Malformed calls in well-formed requests: whatever the payload holds, the worker answers and lives.
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use vhost_cuda_tests::frontend::{CallParts, CallResult, FakeFrontend, parse_result};
 use vhost_cuda_tests::suite::Suite;
 use virtio_cuda_protocol::cuda::table::{ROWS, Row};
 use virtio_cuda_protocol::cuda::{
-    CALL_IN_INLINE, CALL_OUT_INLINE, CALL_TABLE_VERSION, CallHeader, Opcode, WINDOW_BASE,
+    CALL_IN_INLINE, CALL_OUT_INLINE, CALL_TABLE_VERSION, CallHeader, Opcode, WINDOW_BASE, Wire, Writer,
 };
 use virtio_cuda_protocol::transport::{REPLY_INVALID, REPLY_OK};
 
@@ -86,6 +86,15 @@ impl Session {
             status => bail!("{what}: status {status}"),
         }
     }
+}
+
+/// A value as it lies in arguments.
+pub fn encoded<T: Wire>(value: &T) -> Result<Vec<u8>> {
+    let mut room = [0; 128];
+    let mut writer = Writer::new(&mut room);
+    value.put(&mut writer).map_err(|_| anyhow!("Too long"))?;
+    let used = writer.used();
+    Ok(room[..used].to_vec())
 }
 
 /// A call with 64-bit arguments in the session's context.

@@ -2,13 +2,13 @@
 
 //! External memory that is none, parts outside of it, and the quota: memory counts once in each session that has it.
 
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Context, Result, ensure};
 use vhost_cuda_tests::daemon::DaemonOptions;
 use vhost_cuda_tests::frontend::CallParts;
 use vhost_cuda_tests::suite::Suite;
-use virtio_cuda_protocol::cuda::{AllocationProperties, ArrayDescriptor, Location, Opcode, Wire, Writer};
+use virtio_cuda_protocol::cuda::{AllocationProperties, ArrayDescriptor, Location, Opcode};
 
-use crate::calls::{CONTEXT, INVALID_VALUE, NOT_SUPPORTED, Session, in_context};
+use crate::calls::{CONTEXT, INVALID_VALUE, NOT_SUPPORTED, Session, encoded, in_context};
 use crate::{Target, attack, attack_with};
 
 const OUT_OF_MEMORY: i32 = 2;
@@ -21,14 +21,6 @@ pub fn collect(suite: &mut Suite) {
     let quota =
         DaemonOptions { arguments: vec!["--memory-limit".into(), "16M".into()], ..DaemonOptions::default() };
     attack_with(suite, "external::memory_counts_once", quota, memory_counts_once);
-}
-
-fn encoded<T: Wire>(value: &T) -> Result<Vec<u8>> {
-    let mut room = [0; 128];
-    let mut writer = Writer::new(&mut room);
-    value.put(&mut writer).map_err(|_| anyhow!("Too long"))?;
-    let used = writer.used();
-    Ok(room[..used].to_vec())
 }
 
 /// Allocates, and offers that to others.

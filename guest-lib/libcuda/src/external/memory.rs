@@ -2,7 +2,7 @@
 
 //! External memory: an allocation that this process or another one of the guest has exported as a file descriptor.
 
-use virtio_cuda_client::protocol::{ContextId, ExternalMemoryId, MipmappedArrayId};
+use virtio_cuda_client::protocol::{ContextId, ExternalMemoryId, MAX_MIPMAP_LEVELS, MipmappedArrayId};
 use virtio_cuda_client::{Call, CudaError, calls};
 
 use super::table::{EXTERNAL, External};
@@ -19,8 +19,6 @@ const OPAQUE_FD: u32 = 1;
 const DMABUF_FD: u32 = 9;
 /// `CUDA_EXTERNAL_MEMORY_DEDICATED`, which says nothing here.
 const DEDICATED: u32 = 1;
-/// Levels of the largest mipmapped array.
-const MAX_LEVELS: u32 = 32;
 
 /// `CUDA_EXTERNAL_MEMORY_HANDLE_DESC`.
 #[derive(Clone, Copy, Debug)]
@@ -136,7 +134,7 @@ entry_points! {
         mipmap.check()?;
         let part = mipmapDesc.get()?;
         let external = api.driver.externals.get(extMem)?;
-        let levels = 1..=MAX_LEVELS;
+        let levels = 1..=MAX_MIPMAP_LEVELS;
         if part.offset >= external.bytes || !levels.contains(&part.levels) || part.reserved != [0; 16] {
             return Err(CudaError::INVALID_VALUE);
         }

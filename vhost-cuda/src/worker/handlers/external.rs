@@ -4,7 +4,9 @@
 
 use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
 
-use virtio_cuda_protocol::cuda::{ArrayDescriptor, DevicePtr, ExternalMemoryId, MipmappedArrayId};
+use virtio_cuda_protocol::cuda::{
+    ArrayDescriptor, DevicePtr, ExternalMemoryId, MAX_MIPMAP_LEVELS, MipmappedArrayId,
+};
 
 use crate::exchange::{ALLOCATION, POOL, TOKEN_BYTES};
 use crate::worker::allocations::{Origin, Range};
@@ -12,9 +14,6 @@ use crate::worker::call::CallContext;
 use crate::worker::formats::Shape;
 use crate::worker::gpu::{CuResult, CudaError, RawArray, RawExternal, RawExternalArray, RawExternalBuffer};
 use crate::worker::objects::{Entry, Kind};
-
-/// Levels of the largest mipmapped array.
-const MAX_LEVELS: u32 = 32;
 
 /// Refuses bytes that are not all inside. NVIDIA's driver is not asked about such.
 fn check(all: u64, offset: u64, bytes: u64) -> CuResult<()> {
@@ -106,7 +105,7 @@ pub fn cuExternalMemoryGetMappedMipmappedArray(
     levels: u32,
     mipmap: MipmappedArrayId,
 ) -> CuResult<()> {
-    if !(1..=MAX_LEVELS).contains(&levels) {
+    if !(1..=MAX_MIPMAP_LEVELS).contains(&levels) {
         // For none NVIDIA's driver writes past what it has allocated.
         return Err(CudaError::INVALID_VALUE);
     }
