@@ -14,7 +14,8 @@ use crate::exchange::TOKEN_BYTES;
 /// Most imports and most mappings of a session.
 const MAX_ENTRIES: usize = 1 << 16;
 
-type Token = [u8; TOKEN_BYTES];
+/// What an allocation is offered to other processes under.
+pub type Token = [u8; TOKEN_BYTES];
 
 /// An allocation that was imported.
 #[derive(Debug)]

@@ -6,9 +6,8 @@ use std::collections::{BTreeMap, HashMap};
 use virtio_cuda_protocol::cuda::{FIRST_HANDLE, Location};
 
 use super::array_maps::{ArrayMaps, Changes, Part};
-use super::externals::{Externals, Unused};
+use super::externals::{Externals, Token, Unused};
 use super::gpu::{CUexternalMemory, CUmemGenericAllocationHandle, CuResult, CudaError};
-use crate::exchange::TOKEN_BYTES;
 
 /// Most reservations, allocations and mappings of a session, each.
 const MAX_ENTRIES: usize = 1 << 16;
@@ -23,8 +22,10 @@ pub struct Allocation {
     /// Where it is, as the guest named it.
     pub location: Location,
     held: u32,
-    /// Places that it is mapped at: addresses, and parts of arrays.
+    /// Places that it is mapped at: addresses, parts of arrays, and external memory.
     mapped: u32,
+    /// What it is offered to other processes under.
+    token: Option<Token>,
 }
 
 /// An allocation at reserved addresses.
@@ -47,8 +48,8 @@ pub struct Reservations {
     array_maps: ArrayMaps,
     /// External memory.
     pub externals: Externals,
-    /// What of the allocations is offered to other processes.
-    offered: HashMap<[u8; TOKEN_BYTES], u64>,
+    /// Allocations by their tokens.
+    offered: HashMap<Token, u64>,
 }
 
 impl Reservations {
@@ -90,7 +91,7 @@ impl Reservations {
 
     /// Enters an allocation that the driver has made, held once.
     pub fn insert(&mut self, name: u64, raw: CUmemGenericAllocationHandle, bytes: u64, location: Location) {
-        self.allocations.insert(name, Allocation { raw, bytes, location, held: 1, mapped: 0 });
+        self.allocations.insert(name, Allocation { raw, bytes, location, held: 1, mapped: 0, token: None });
     }
 
     /// An allocation that is held.
@@ -226,18 +227,21 @@ impl Reservations {
     }
 
     /// Notes that an allocation is offered to other processes.
-    pub fn offer(&mut self, name: u64, token: [u8; TOKEN_BYTES]) {
-        self.offered.insert(token, name);
+    pub fn offer(&mut self, name: u64, token: Token) {
+        if let Some(allocation) = self.allocations.get_mut(&name) {
+            allocation.token = Some(token);
+            self.offered.insert(token, name);
+        }
     }
 
-    /// The token that an allocation is offered under, if it is: offers are few, and programs export one allocation often.
-    pub fn offered_as(&self, name: u64) -> Option<[u8; TOKEN_BYTES]> {
-        self.offered.iter().find(|(_, offered)| **offered == name).map(|(token, _)| *token)
+    /// The token that an allocation is offered under, if it is: programs export one allocation often.
+    pub fn offered_as(&self, name: u64) -> Option<Token> {
+        self.allocations.get(&name)?.token
     }
 
     /// What the memory behind a token counts that somebody has offered, once it is imported: nothing where it counts
     /// already.
-    pub fn charge_of(&self, token: &[u8; TOKEN_BYTES], bytes: u64) -> u64 {
+    pub fn charge_of(&self, token: &Token, bytes: u64) -> u64 {
         if self.externals.is_known(token) || self.offered.contains_key(token) { 0 } else { bytes }
     }
 
@@ -246,7 +250,7 @@ impl Reservations {
         &mut self,
         name: u64,
         raw: CUexternalMemory,
-        (token, bytes): ([u8; TOKEN_BYTES], u64),
+        (token, bytes): (Token, u64),
         place: (u64, i32),
     ) {
         let own = self.offered.get(&token).copied();
@@ -281,9 +285,11 @@ impl Reservations {
         if allocation.held > 0 || allocation.mapped > 0 {
             return 0;
         }
-        let bytes = allocation.bytes;
+        let (bytes, token) = (allocation.bytes, allocation.token);
         self.allocations.remove(&name);
-        self.offered.retain(|_, offered| *offered != name);
+        if let Some(token) = token {
+            self.offered.remove(&token);
+        }
         bytes
     }
 }
@@ -291,6 +297,7 @@ impl Reservations {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::exchange::TOKEN_BYTES;
 
     const NAME: u64 = FIRST_HANDLE;
     const BASE: u64 = 0x7000_0000;
