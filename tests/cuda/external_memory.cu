@@ -2,6 +2,7 @@
 // Allocations of cuMemCreate as external memory: what is taken, what may be mapped, how long it lives, another process. And
 // external semaphores, which nothing here could make.
 #include "check_driver.h"
+#include "descriptors.h"
 
 #include <cstring>
 #include <fcntl.h>
@@ -447,16 +448,8 @@ static void runtime() {
 // The other process, which got the descriptor of an allocation.
 static void other_process(int socket) {
     char byte = 0;
-    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-    iovec vector = {&byte, 1};
-    msghdr whole = {};
-    whole.msg_iov = &vector;
-    whole.msg_iovlen = 1;
-    whole.msg_control = control;
-    whole.msg_controllen = sizeof control;
-    REQUIRE(recvmsg(socket, &whole, 0) == 1);
-    int descriptor = -1;
-    std::memcpy(&descriptor, CMSG_DATA(CMSG_FIRSTHDR(&whole)), sizeof descriptor);
+    int descriptor;
+    REQUIRE(receive_descriptor(socket, &byte, 1, &descriptor));
     use_primary_context();
     CUexternalMemory memory;
     CUdeviceptr at;
@@ -482,21 +475,8 @@ static void offer(int socket) {
     CHECK_DRIVER(map(&at, memory, 0, UNIT));
     CHECK_DRIVER(cuMemsetD32(at, 42, UNIT / 4));
     CHECK_DRIVER(cuCtxSynchronize());
-    const int descriptor = descriptor_of(handle);
     char byte = 0;
-    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-    iovec vector = {&byte, 1};
-    msghdr whole = {};
-    whole.msg_iov = &vector;
-    whole.msg_iovlen = 1;
-    whole.msg_control = control;
-    whole.msg_controllen = sizeof control;
-    cmsghdr *header = CMSG_FIRSTHDR(&whole);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(sizeof(int));
-    std::memcpy(CMSG_DATA(header), &descriptor, sizeof descriptor);
-    REQUIRE(sendmsg(socket, &whole, MSG_NOSIGNAL) == 1);
+    REQUIRE(send_descriptor(socket, &byte, 1, descriptor_of(handle)));
     REQUIRE(read(socket, &byte, 1) == 1);
     REQUIRE(word(at) == 43);
 }

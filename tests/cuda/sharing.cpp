@@ -2,6 +2,7 @@
 // Memory, an event, an allocation without addresses and a pool, each shared with another process. That one is started
 // by exec before this one has used CUDA. Nobody waits for ever: a side that fails closes its end of the socket.
 #include "check_driver.h"
+#include "descriptors.h"
 
 #include <cstdlib>
 #include <cstring>
@@ -40,40 +41,15 @@ static int differences(CUdeviceptr at, size_t bytes, unsigned int value) {
 // Sends a message and, unless it is -1, a file descriptor.
 static void send_all(int to, Message message, int descriptor) {
     message.good = 1;
-    iovec vector = {&message, sizeof message};
-    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-    msghdr whole = {};
-    whole.msg_iov = &vector;
-    whole.msg_iovlen = 1;
-    if (descriptor >= 0) {
-        whole.msg_control = control;
-        whole.msg_controllen = sizeof control;
-        cmsghdr *header = CMSG_FIRSTHDR(&whole);
-        header->cmsg_level = SOL_SOCKET;
-        header->cmsg_type = SCM_RIGHTS;
-        header->cmsg_len = CMSG_LEN(sizeof(int));
-        std::memcpy(CMSG_DATA(header), &descriptor, sizeof descriptor);
-    }
-    REQUIRE(sendmsg(to, &whole, MSG_NOSIGNAL) == (ssize_t)sizeof message);
+    REQUIRE(send_descriptor(to, &message, sizeof message, descriptor));
 }
 
 // The other side's message; `good` is 0 if it sends none within the limit.
 static int receive_all(int from, Message &message) {
     message = {};
-    iovec vector = {&message, sizeof message};
-    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-    msghdr whole = {};
-    whole.msg_iov = &vector;
-    whole.msg_iovlen = 1;
-    whole.msg_control = control;
-    whole.msg_controllen = sizeof control;
-    if (recvmsg(from, &whole, MSG_WAITALL) != (ssize_t)sizeof message) {
+    int descriptor;
+    if (!receive_descriptor(from, &message, sizeof message, &descriptor)) {
         message.good = 0;
-        return -1;
-    }
-    int descriptor = -1;
-    if (const cmsghdr *header = CMSG_FIRSTHDR(&whole)) {
-        std::memcpy(&descriptor, CMSG_DATA(header), sizeof descriptor);
     }
     return descriptor;
 }
