@@ -13,15 +13,13 @@ use crate::ffi::{HostPtr, Out};
 const RUNNING: i32 = 0;
 /// `CUDA_ERROR_ILLEGAL_STATE`
 const ILLEGAL_STATE: i32 = 401;
-/// `CUDA_ERROR_OPERATING_SYSTEM`, what an H200 answers about numbers that no process has.
-const OPERATING_SYSTEM: i32 = 304;
 /// Bytes of each `CUcheckpoint*Args`.
 const ARGUMENTS: usize = 64;
 
-/// Refuses all but this process.
+/// Refuses all but this process; numbers that no process has as an H200 does.
 fn check_process(pid: i32) -> Result<(), CudaError> {
     if pid <= 0 {
-        return CudaError::check(OPERATING_SYSTEM);
+        return Err(CudaError::OPERATING_SYSTEM);
     }
     if pid as u32 == std::process::id() {
         return Driver::get().map(|_| ()).ok_or(CudaError::NOT_INITIALIZED);
@@ -29,7 +27,7 @@ fn check_process(pid: i32) -> Result<(), CudaError> {
     // SAFETY: signal 0 is not delivered.
     let there = unsafe { libc::kill(pid, 0) } == 0
         || std::io::Error::last_os_error().raw_os_error() != Some(libc::ESRCH);
-    if there { Err(CudaError::NOT_SUPPORTED) } else { CudaError::check(OPERATING_SYSTEM) }
+    Err(if there { CudaError::NOT_SUPPORTED } else { CudaError::OPERATING_SYSTEM })
 }
 
 /// Refuses optional arguments whose reserved bytes are not 0.

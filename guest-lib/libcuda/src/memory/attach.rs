@@ -37,12 +37,11 @@ fn available(meminfo: &str) -> Option<u64> {
 /// Whether the machine has so much memory now. All of it is populated, and where there is none the kernel ends the program
 /// in place of an error.
 fn has_room(bytes: u64) -> bool {
-    bytes < LARGE_BYTES
-        || fs::read_to_string("/proc/meminfo")
-            .ok()
-            .as_deref()
-            .and_then(available)
-            .is_none_or(|all| bytes <= all)
+    if bytes < LARGE_BYTES {
+        return true;
+    }
+    let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    available(&meminfo).is_none_or(|all| bytes <= all)
 }
 
 /// Allocates pages of the window, `bytes` bytes rounded up, and makes the device keep them; with `one_address` the
@@ -104,8 +103,8 @@ fn keep(
     flags: u32,
     tracked: bool,
 ) -> Result<Attached, CudaError> {
-    let limits = api.driver.session.limits();
-    let piece_bytes = (limits.bulk_bytes as u64 / PAGE_BYTES * PAGE_BYTES).max(PAGE_BYTES);
+    let limit = api.driver.session.limits().bulk_bytes as u64;
+    let piece_bytes = (limit / PAGE_BYTES * PAGE_BYTES).max(PAGE_BYTES);
     let bytes = pages.bytes as u64;
     let call_keeping = |piece: UserMemory| {
         let call = api.driver.session.call().context(context).keep(piece);
