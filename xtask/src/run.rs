@@ -15,6 +15,7 @@ use clap::{Args, ValueEnum};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+use crate::build::Stack;
 use crate::daemon::{DaemonConfig, Device};
 use crate::paths::Paths;
 use crate::setup::kernel::Flavour;
@@ -131,7 +132,8 @@ fn in_vm(paths: &Paths, arguments: &RunArguments, logs: &Path) -> Result<i32> {
     if !vm.problems().is_empty() {
         bail!("The guest is not complete: {}", vm.problems().join("; "));
     }
-    let command = GuestCommand::new(program(&arguments.command[0])?)
+    let command = GuestCommand::new(Stack::new(paths).launcher())
+        .arguments([program(&arguments.command[0])?])
         .arguments(&arguments.command[1..])
         .whole_environment(passed_environment(paths))
         .directory(env::current_dir()?);
@@ -182,13 +184,14 @@ fn beside_daemon(paths: &Paths, arguments: &RunArguments, logs: &Path) -> Result
     let mut config = DaemonConfig::new(Device(arguments.device.clone()));
     config.queues = arguments.smp.clamp(1, 16);
     let beside = VirtioUser::start(paths, config, logs)?;
-    let mut command = beside.command(paths, &arguments.command[0]);
-    command.args(&arguments.command[1..]);
+    let program = program(&arguments.command[0])?;
+    let mut command = beside.command(paths, Stack::new(paths).launcher());
+    command.arg(&program).args(&arguments.command[1..]);
     // The terminal sends its signals to the program as well; we stay to clean up after it.
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM])?;
     let mut child = command
         .spawn()
-        .with_context(|| format!("Cannot start {}", Path::new(&arguments.command[0]).display()))?;
+        .with_context(|| format!("Cannot start {}", Path::new(command.get_program()).display()))?;
     let id = child.id() as i32;
     thread::spawn(move || {
         for signal in &mut signals {

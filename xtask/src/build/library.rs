@@ -19,6 +19,26 @@ pub struct Library {
     soname: &'static str,
     /// The name that the linker looks for, unless another library has it.
     development_name: Option<&'static str>,
+    /// Where the unwinder of panics comes from.
+    unwinder: Unwinder,
+}
+
+/// Where a library has the code that unwinds panics from.
+#[derive(Clone, Copy)]
+enum Unwinder {
+    /// The process's `libgcc_s.so.1`.
+    Shared,
+    /// A copy of its own: one file less to load at the start of each process.
+    Own,
+}
+
+impl Unwinder {
+    fn argument(self) -> &'static str {
+        match self {
+            Self::Shared => "-lgcc_s",
+            Self::Own => "-lgcc_eh",
+        }
+    }
 }
 
 /// The driver API in the guest.
@@ -27,6 +47,7 @@ pub const GUEST_LIBCUDA: Library = Library {
     version_script: "guest-lib/libcuda/libcuda.map",
     soname: "libcuda.so.1",
     development_name: Some("libcuda.so"),
+    unwinder: Unwinder::Shared,
 };
 
 /// The runtime API in the guest; finds the driver API when the program makes its first call.
@@ -35,6 +56,7 @@ pub const GUEST_LIBCUDART: Library = Library {
     version_script: "guest-lib/libcudart/libcudart.so.13.map",
     soname: "libcudart.so.13",
     development_name: Some("libcudart.so"),
+    unwinder: Unwinder::Shared,
 };
 
 /// The runtime API for programs of CUDA 12.
@@ -43,6 +65,7 @@ pub const GUEST_LIBCUDART_12: Library = Library {
     version_script: "guest-lib/libcudart/libcudart.so.12.map",
     soname: "libcudart.so.12",
     development_name: None,
+    unwinder: Unwinder::Shared,
 };
 
 /// The management library in the guest.
@@ -51,6 +74,16 @@ pub const GUEST_NVML: Library = Library {
     version_script: "guest-lib/nvml/libnvidia-ml.map",
     soname: "libnvidia-ml.so.1",
     development_name: Some("libnvidia-ml.so"),
+    unwinder: Unwinder::Shared,
+};
+
+/// The auditor that brings programs with a static runtime to the libraries above.
+pub const GUEST_AUDITOR: Library = Library {
+    package: "vhost-cuda-audit",
+    version_script: "guest-lib/audit/libvhost-cuda-audit.map",
+    soname: "libvhost-cuda-audit.so",
+    development_name: None,
+    unwinder: Unwinder::Own,
 };
 
 /// The driver API that executes on the CPU.
@@ -59,6 +92,7 @@ pub const EMULATOR: Library = Library {
     version_script: "cuda-emulator/libcuda.map",
     soname: "libcuda.so.1",
     development_name: Some("libcuda.so"),
+    unwinder: Unwinder::Shared,
 };
 
 /// NVIDIA's compilers at run time, with ours in front: where the GPU is emulated they give PTX.
@@ -70,7 +104,7 @@ pub const COMPILERS: [Library; 4] = [
 ];
 
 const fn compiler(version_script: &'static str, soname: &'static str) -> Library {
-    Library { package: "nvrtc", version_script, soname, development_name: None }
+    Library { package: "nvrtc", version_script, soname, development_name: None, unwinder: Unwinder::Shared }
 }
 
 /// Builds `library` into `folder`.
@@ -97,7 +131,7 @@ fn link_archive(folder: &Path, library: &Library, archive: &Path, script: &Path)
     cc.arg(format!("-Wl,--version-script={}", script.display()));
     cc.arg(format!("-Wl,-soname,{}", library.soname));
     cc.args(["-Wl,--gc-sections", "-Wl,--strip-debug", "-Wl,-z,defs", "-Wl,-z,relro,-z,now,-z,nodelete"]);
-    cc.args(["-lgcc_s", "-lpthread", "-ldl", "-lm", "-lc"]);
+    cc.arg("-Wl,--as-needed").arg(library.unwinder.argument()).args(["-lpthread", "-ldl", "-lm", "-lc"]);
     let output = cc.arg("-o").arg(new.path()).output().context("Cannot start cc")?;
     if !output.status.success() {
         bail!("Cannot link {}: {}", library.soname, String::from_utf8_lossy(&output.stderr));

@@ -6,7 +6,9 @@ mod library;
 mod module;
 mod stack;
 
-use std::path::PathBuf;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context, Result};
@@ -24,7 +26,8 @@ use stack::install;
 pub enum Part {
     /// `bin/vhost-user-cuda`.
     Daemon,
-    /// `guest/lib/libcuda.so.1`, `libcudart.so.13`, `libcudart.so.12` and `libnvidia-ml.so.1`.
+    /// `guest/lib/libcuda.so.1`, `libcudart.so.13`, `libcudart.so.12`, `libnvidia-ml.so.1` and `libvhost-cuda-audit.so`;
+    /// `guest/bin/vhost-cuda-run`; `guest/etc/` for people who compile in the guest.
     GuestLib,
     /// `emulator/libcuda.so.1`, and `nvrtc/` with what stands in front of NVIDIA's compilers.
     Emulator,
@@ -79,6 +82,13 @@ fn guest_libraries(paths: &Paths, stack: &Stack) -> Result<PathBuf> {
     library::link(paths, &folder, &library::GUEST_LIBCUDART)?;
     library::link(paths, &folder, &library::GUEST_LIBCUDART_12)?;
     library::link(paths, &folder, &library::GUEST_NVML)?;
+    library::link(paths, &folder, &library::GUEST_AUDITOR)?;
+    let launcher = cargo::executable(paths, "vhost-cuda-run", Profile::Shared)?;
+    install(&launcher, &stack.launcher())?;
+    for file in stack::GUEST_SETTINGS {
+        let name = Path::new(file).file_name().context("A file of settings has no name")?;
+        install(&paths.root.join(file), &stack.guest_settings().join(name))?;
+    }
     Ok(folder)
 }
 
@@ -88,6 +98,14 @@ fn emulator(paths: &Paths, stack: &Stack) -> Result<PathBuf> {
     library::link(paths, folder, &library::EMULATOR)?;
     for compiler in &library::COMPILERS {
         library::link(paths, &stack.compilers(), compiler)?;
+    }
+    // So that the emulator alone, too, serves programs with a static runtime: the auditor takes the libraries beside it.
+    for shared in ["libcudart.so.13", "libcudart.so.12", "libvhost-cuda-audit.so"] {
+        let link = folder.join(shared);
+        if fs::read_link(&link).is_err() {
+            let target = Path::new("../guest/lib").join(shared);
+            symlink(target, &link).with_context(|| format!("Cannot create {}", link.display()))?;
+        }
     }
     Ok(library)
 }

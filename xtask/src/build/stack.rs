@@ -9,6 +9,10 @@ use anyhow::{Context, Result};
 use crate::paths::Paths;
 use crate::setup::kernel::Flavour;
 
+/// Files for people who compile in the guest, which are installed as they are.
+pub(super) const GUEST_SETTINGS: [&str; 2] =
+    ["guest-lib/etc/vhost-cuda.sh", "guest-lib/etc/libcudart_static.a"];
+
 /// The files of a built stack.
 #[derive(Debug, Clone)]
 pub struct Stack {
@@ -30,6 +34,16 @@ impl Stack {
     /// The folder of the guest's libcudart and libcuda.
     pub fn guest_libraries(&self) -> PathBuf {
         self.folder.join("guest/lib")
+    }
+
+    /// The program that starts others so that they use the guest's libraries.
+    pub fn launcher(&self) -> PathBuf {
+        self.folder.join("guest/bin/vhost-cuda-run")
+    }
+
+    /// The folder of the settings for people who compile in the guest.
+    pub fn guest_settings(&self) -> PathBuf {
+        self.folder.join("guest/etc")
     }
 
     /// The emulated GPU.

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! An auditor of the dynamic linker (rtld-audit(7)) for programs that were not made for this project.
+//!
+//! Loaded through `LD_AUDIT`, it does two things to each object of the program:
+//!
+//! * nvcc links NVIDIA's CUDA runtime statically unless told otherwise, and that runtime works with NVIDIA's driver only.
+//!   The auditor finds such a runtime by the object's symbol table ([`runtime`]) and makes each of its public functions
+//!   jump to our libcudart of the same major version ([`patch`], [`slot`]), before a constructor of the object runs.
+//! * Programs name libraries by RPATH, RUNPATH or whole paths, which win over `LD_LIBRARY_PATH`. The auditor gives them
+//!   the library of the same soname that lies beside it ([`libraries`]).
+//!
+//! The dynamic linker loads an auditor into a namespace of its own, with a C library of its own. Nothing here may depend
+//! on state of the program's C library, and nothing here runs before the auditor's C library is ready.
+
+mod libraries;
+mod link_map;
+mod patch;
+mod report;
+mod runtime;
+mod slot;
+
+use std::ffi::{CStr, OsStr, c_char, c_uint};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use link_map::LinkMap;
+
+/// The version of the auditing interface that is used here; glibc has had it since 2.4.
+const INTERFACE: c_uint = 1;
+/// What `la_objopen` answers: no symbol binding of this object is of interest.
+const NO_BINDINGS: c_uint = 0;
+/// Mark of an object that lies in our folder.
+const OWN: usize = 1;
+/// Mark of any other object.
+const OTHER: usize = 0;
+
+/// The handshake: answers the version of the interface that is used here (rtld-audit(7)).
+#[unsafe(no_mangle)]
+pub extern "C" fn la_version(version: c_uint) -> c_uint {
+    version.min(INTERFACE)
+}
+
+/// Sees an object after it was mapped and before it is relocated (rtld-audit(7)).
+///
+/// # Safety
+///
+/// The dynamic linker calls it: `map` is an object that stays mapped during the call, and `cookie` may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn la_objopen(
+    map: *const LinkMap,
+    namespace: libc::Lmid_t,
+    cookie: *mut usize,
+) -> c_uint {
+    // SAFETY: by this function's contract.
+    let object = unsafe { link_map::Object::new(&*map) };
+    let is_own = object.name().is_some_and(libraries::is_own);
+    // SAFETY: by this function's contract.
+    unsafe { cookie.write(if is_own { OWN } else { OTHER }) };
+    if namespace == libc::LM_ID_BASE && !is_own {
+        patch::redirect(&object);
+    }
+    NO_BINDINGS
+}
+
+/// Chooses the file for a library that the program asks for by name or path (rtld-audit(7)).
+///
+/// # Safety
+///
+/// The dynamic linker calls it: `name` ends with a NUL, and `cookie` is that of the object that asks.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn la_objsearch(
+    name: *const c_char,
+    cookie: *const usize,
+    _stage: c_uint,
+) -> *const c_char {
+    // SAFETY: by this function's contract.
+    let (asked, mark) = unsafe { (CStr::from_ptr(name), *cookie) };
+    let path = Path::new(OsStr::from_bytes(asked.to_bytes()));
+    let ours = if mark == OWN { libraries::find_for_ours(path) } else { libraries::find(path) };
+    ours.map_or(name, CStr::as_ptr)
+}

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Recognises a static CUDA runtime in an object by its symbol table.
+//!
+//! `libcudart_static.a` is one object file with one text section: its public functions and its internal ones, whose names
+//! are `libcudart_static_` and a digest, lie side by side in whatever it is linked into. Programs keep these names unless they
+//! are stripped. An object that merely has functions of the same names, such as the trampolines of JAX's plugin, has none
+//! of the internal ones.
+
+use std::collections::HashSet;
+use std::ops::Range;
+use std::sync::LazyLock;
+
+use object::elf::{EM_X86_64, FileHeader64, PF_X, PT_LOAD, SHN_LORESERVE, SHT_SYMTAB, STT_FUNC, Sym64};
+use object::read::ReadRef;
+use object::read::elf::{FileHeader, ProgramHeader, SectionHeader, Sym};
+use object::{LittleEndian, SectionIndex};
+
+/// Prefix of the runtime's internal functions.
+const INTERNAL: &[u8] = b"libcudart_static_";
+/// An object with fewer public functions of the runtime has no whole runtime. The smallest that was seen has 422.
+const PUBLIC_AT_LEAST: usize = 300;
+/// An object with fewer internal functions has no static runtime. The smallest that was seen has 2,600.
+const INTERNAL_AT_LEAST: usize = 100;
+/// A runtime's text has about 500 KiB. Functions that lie further apart than this are not of one runtime.
+const TEXT_AT_MOST: u64 = 64 << 20;
+
+/// The names that our libraries define.
+static PUBLIC: LazyLock<HashSet<&'static [u8]>> = LazyLock::new(|| {
+    let lists =
+        [include_str!("../../libcudart/names/12.9.txt"), include_str!("../../libcudart/names/13.0.txt")];
+    lists.iter().flat_map(|list| list.lines()).map(str::as_bytes).collect()
+});
+
+/// A major version of the runtime that we have a library for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Major {
+    /// CUDA 12.
+    Twelve,
+    /// CUDA 13.
+    Thirteen,
+}
+
+impl Major {
+    /// How many there are.
+    pub const COUNT: usize = 2;
+
+    /// The number in the library's soname.
+    pub fn number(self) -> u32 {
+        match self {
+            Self::Twelve => 12,
+            Self::Thirteen => 13,
+        }
+    }
+}
+
+/// A public function of a static runtime.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Function {
+    /// For example `cudaMalloc`.
+    pub name: String,
+    /// Where it lies, relative to the start of [`Runtime::text`].
+    pub offset: usize,
+    /// Bytes of its code.
+    pub size: usize,
+}
+
+/// A static runtime in a file.
+#[derive(Debug)]
+pub struct Runtime {
+    /// None for CUDA 11 and older.
+    pub major: Option<Major>,
+    /// Addresses, as in the file.
+    pub text: Range<u64>,
+    /// The contents of `text` in the file.
+    pub code: Vec<u8>,
+    /// Functions that programs call.
+    pub functions: Vec<Function>,
+    /// Whether the segment of `text` is mapped for writing.
+    pub writable: bool,
+}
+
+/// The static runtime in the file behind `data`; none if it has no symbol table or no such runtime.
+pub fn find<'data>(data: impl ReadRef<'data>) -> Option<Runtime> {
+    let header = FileHeader64::<LittleEndian>::parse(data).ok()?;
+    if header.e_machine(LittleEndian) != EM_X86_64 {
+        return None;
+    }
+    let sections = header.sections(LittleEndian, data).ok()?;
+    let table = sections.iter().find(|section| section.sh_type(LittleEndian) == SHT_SYMTAB)?;
+    let strings = sections.section(SectionIndex(table.sh_link(LittleEndian) as usize)).ok()?;
+    let strings = strings.data(LittleEndian, data).ok()?;
+    memchr::memmem::find(strings, INTERNAL)?;
+    let symbols: &[Sym64<LittleEndian>] = table.data_as_array(LittleEndian, data).ok()?;
+    let census = Census::of(symbols, strings);
+    if census.public < PUBLIC_AT_LEAST || census.internal < INTERNAL_AT_LEAST {
+        return None;
+    }
+    let text = census.text.clone();
+    if text.end - text.start > TEXT_AT_MOST {
+        return None;
+    }
+    let segments = header.program_headers(LittleEndian, data).ok()?;
+    let segment = segments.iter().find(|segment| {
+        let start = segment.p_vaddr(LittleEndian);
+        let end = start.saturating_add(segment.p_filesz(LittleEndian));
+        segment.p_type(LittleEndian) == PT_LOAD
+            && segment.p_flags(LittleEndian) & PF_X != 0
+            && start <= text.start
+            && text.end <= end
+    })?;
+    let place = segment.p_offset(LittleEndian).checked_add(text.start - segment.p_vaddr(LittleEndian))?;
+    let code = data.read_bytes_at(place, text.end - text.start).ok()?.to_vec();
+    let writable = segment.p_flags(LittleEndian) & object::elf::PF_W != 0;
+    Some(Runtime { major: census.major(), text, code, functions: census.functions(), writable })
+}
+
+/// What a symbol table says of the runtime.
+struct Census<'data> {
+    public: usize,
+    internal: usize,
+    text: Range<u64>,
+    /// Public functions, and others of names like theirs: name, address, size.
+    named: Vec<(&'data str, u64, u64)>,
+}
+
+impl<'data> Census<'data> {
+    fn of(symbols: &[Sym64<LittleEndian>], strings: &'data [u8]) -> Self {
+        let mut census = Self { public: 0, internal: 0, text: 0..0, named: Vec::new() };
+        for symbol in symbols {
+            let section = symbol.st_shndx(LittleEndian);
+            if symbol.st_type() != STT_FUNC || section == 0 || section >= SHN_LORESERVE {
+                continue;
+            }
+            let start = symbol.st_name(LittleEndian) as usize;
+            let Some(name) = strings.get(start..) else { continue };
+            let name = &name[..memchr::memchr(0, name).unwrap_or(name.len())];
+            let (address, size) = (symbol.st_value(LittleEndian), symbol.st_size(LittleEndian));
+            let is_public = PUBLIC.contains(name);
+            if is_public || name.starts_with(INTERNAL) {
+                let (text, end) = (&census.text, address.saturating_add(size));
+                census.text =
+                    if text.is_empty() { address..end } else { text.start.min(address)..text.end.max(end) };
+            }
+            census.public += usize::from(is_public);
+            census.internal += usize::from(name.starts_with(INTERNAL));
+            if is_public || looks_public(name) {
+                census.named.extend(str::from_utf8(name).ok().map(|name| (name, address, size)));
+            }
+        }
+        census
+    }
+
+    /// `cudaGetDeviceProperties_v2` is of CUDA 12 alone, and `cudaBindTexture` has gone with CUDA 12.
+    fn major(&self) -> Option<Major> {
+        let has = |wanted: &str| self.named.iter().any(|(name, ..)| *name == wanted);
+        if has("cudaGetDeviceProperties_v2") {
+            return Some(Major::Twelve);
+        }
+        (!has("cudaBindTexture")).then_some(Major::Thirteen)
+    }
+
+    /// Functions between the runtime's own are the runtime's, those of later releases too. Functions of such names elsewhere
+    /// are the program's: nvcc's `host_runtime.h` defines some (`__cudaUnregisterBinaryUtil`).
+    fn functions(&self) -> Vec<Function> {
+        let inside = self.named.iter().filter(|(_, address, _)| self.text.contains(address));
+        let function = |(name, address, size): &(&str, u64, u64)| {
+            let offset = usize::try_from(address - self.text.start).ok()?;
+            Some(Function { name: (*name).to_owned(), offset, size: usize::try_from(*size).ok()? })
+        };
+        inside.filter_map(function).collect()
+    }
+}
+
+/// Whether a name has the form of the runtime's: `cuda` or `__cuda` and a capital letter.
+fn looks_public(name: &[u8]) -> bool {
+    let rest = name.strip_prefix(b"__").unwrap_or(name).strip_prefix(b"cuda");
+    rest.and_then(<[u8]>::first).is_some_and(u8::is_ascii_uppercase)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_the_runtime() {
+        for name in ["cudaMalloc", "__cudaRegisterFunction", "cudaFutureCall"] {
+            assert!(looks_public(name.as_bytes()), "{name}");
+        }
+        for name in ["cudart", "_cudaX", "cuda", "cuMemAlloc_v2", "__cuda_sm20_div", "mycudaMalloc"] {
+            assert!(!looks_public(name.as_bytes()), "{name}");
+        }
+        assert!(PUBLIC.contains(&b"cudaGetDeviceProperties_v2"[..]) && PUBLIC.len() > 450);
+    }
+
+    #[test]
+    fn other_files_have_none() {
+        for contents in [&b""[..], b"#!/bin/sh\n", b"\x7fELF", &[0x7f; 4096]] {
+            assert!(find(contents).is_none());
+        }
+        let own = std::fs::read("/proc/self/exe").expect("this program");
+        assert!(find(&own[..]).is_none());
+    }
+}
