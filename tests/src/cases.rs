@@ -12,7 +12,7 @@ static EXPECTED: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/expected");
 pub struct Case {
     /// Unique; see [`Case::expected_stdout`].
     pub name: &'static str,
-    /// File (without its extension) or folder in `tests/cuda`; `@12` behind it: compiled by the nvcc of CUDA 12.
+    /// File (without its extension) or folder in `tests/cuda`, and perhaps a [`crate::variant::Variant`].
     pub program: &'static str,
     /// Its arguments.
     pub args: &'static [&'static str],
@@ -74,11 +74,16 @@ impl Case {
         }
     }
 
-    /// The text of `tests/expected/NAME.txt`; `NAME_cuda12` has a file of its own only where the runtimes differ.
+    /// The text of `tests/expected/NAME.txt`. A case that is named by its variant (`NAME_static_cuda12`) has a file of its
+    /// own only where the runtimes differ.
     pub fn expected_stdout(&self) -> Option<&'static str> {
-        let both = self.name.strip_suffix("_cuda12").unwrap_or(self.name);
-        let files = [self.name, both].map(|name| EXPECTED.get_file(format!("{name}.txt")));
-        files.into_iter().flatten().next()?.contents_utf8()
+        let without_12 = self.name.strip_suffix("_cuda12").unwrap_or(self.name);
+        let plain = without_12.strip_suffix("_static").unwrap_or(without_12);
+        let shared_12 = format!("{plain}_cuda12");
+        let of_12 = (without_12 != self.name).then_some(shared_12.as_str());
+        let names = [Some(self.name), of_12, Some(plain)];
+        let files = names.into_iter().flatten().map(|name| EXPECTED.get_file(format!("{name}.txt")));
+        files.flatten().next()?.contents_utf8()
     }
 
     const fn of(name: &'static str, program: &'static str, args: &'static [&'static str]) -> Self {
@@ -86,8 +91,8 @@ impl Case {
     }
 }
 
-/// A program of CUDA 12, as `tests/cuda/PROGRAM` compiled by the nvcc of 12.
-const fn of_12(name: &'static str, program: &'static str) -> Case {
+/// A program that is compiled in another way than usual (`NAME@VARIANT`).
+const fn of_variant(name: &'static str, program: &'static str) -> Case {
     Case { program, ..Case::new(name) }
 }
 
@@ -178,7 +183,10 @@ pub const CASES: &[Case] = &[
     bad_state("bad_input_states_destroyed", &["destroyed"]),
     bad_state("bad_input_states_after_error", &["after_error"]),
     bad_state("bad_input_states_none", &["none"]),
-    Case { stdout: Stdout::BadInputOfLibrary, ..of_12("bad_input_runtime_12", "bad_input_runtime_12@12") },
+    Case {
+        stdout: Stdout::BadInputOfLibrary,
+        ..of_variant("bad_input_runtime_12", "bad_input_runtime_12@12")
+    },
     Case::new("host_functions"),
     Case::new("stream_values"),
     Case::new("graph_values"),
@@ -218,17 +226,38 @@ pub const CASES: &[Case] = &[
     Case::new("double_math"),
     Case::new("per_thread_stream"),
     Case::new("versioned_structs"),
-    of_12("versioned_structs_cuda12", "versioned_structs@12"),
+    of_variant("versioned_structs_cuda12", "versioned_structs@12"),
     Case::new("versioned_graphs"),
-    of_12("versioned_graphs_cuda12", "versioned_graphs@12"),
-    of_12("per_thread_stream_cuda12", "per_thread_stream@12"),
-    of_12("vector_add_cuda12", "vector_add@12"),
-    of_12("two_units_cuda12", "two_units@12"),
-    of_12("symbols_cuda12", "symbols@12"),
-    of_12("managed_variables_cuda12", "managed_variables@12"),
-    of_12("error_semantics_cuda12", "error_semantics@12"),
-    of_12("pinned_memory_cuda12", "pinned_memory@12"),
-    Case { stdout: Stdout::OfDevice, ..of_12("device_query_cuda12", "device_query@12") },
+    of_variant("versioned_graphs_cuda12", "versioned_graphs@12"),
+    of_variant("per_thread_stream_cuda12", "per_thread_stream@12"),
+    of_variant("vector_add_cuda12", "vector_add@12"),
+    of_variant("two_units_cuda12", "two_units@12"),
+    of_variant("symbols_cuda12", "symbols@12"),
+    of_variant("managed_variables_cuda12", "managed_variables@12"),
+    of_variant("error_semantics_cuda12", "error_semantics@12"),
+    of_variant("pinned_memory_cuda12", "pinned_memory@12"),
+    Case { stdout: Stdout::OfDevice, ..of_variant("device_query_cuda12", "device_query@12") },
+    Case::new("constructors"),
+    of_variant("constructors_static", "constructors@static"),
+    of_variant("vector_add_static", "vector_add@static"),
+    of_variant("vector_add_static_cuda12", "vector_add@static-12"),
+    of_variant("symbols_static", "symbols@static-no-pie"),
+    of_variant("symbols_static_cuda12", "symbols@static-12"),
+    of_variant("managed_variables_static", "managed_variables@static"),
+    of_variant("two_units_static", "two_units@static-now"),
+    of_variant("device_printf_static", "device_printf@static-cet"),
+    of_variant("templates_static", "templates@static-debug"),
+    of_variant("reduction_static", "reduction@static-gc"),
+    of_variant("per_thread_stream_static", "per_thread_stream@static"),
+    of_variant("dynamic_parallelism_static", "dynamic_parallelism@static"),
+    of_variant("four_threads_static", "four_threads@static"),
+    of_variant("forks_static", "forks@static"),
+    of_variant("host_functions_static", "host_functions@static"),
+    of_variant("graphs_static", "graphs@static"),
+    of_variant("textures_static", "textures@static"),
+    of_variant("pinned_memory_static", "pinned_memory@static"),
+    of_variant("error_semantics_static", "error_semantics@static"),
+    Case { stdout: Stdout::OfDevice, ..of_variant("device_query_static", "device_query@static") },
     Case { stdin: "1 2 40000 -5", exit: 7, stderr_has: &["4 values"], ..Case::new("stdin_exit") },
 ];
 
@@ -244,7 +273,7 @@ pub fn case(name: &str) -> &'static Case {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::program::WITH_12;
+    use crate::variant::Variant;
     use std::collections::HashSet;
     use std::path::Path;
 
@@ -254,7 +283,7 @@ mod tests {
         let mut names = HashSet::new();
         for case in CASES {
             assert!(names.insert(case.name), "{} occurs twice", case.name);
-            let source = case.program.trim_end_matches(WITH_12);
+            let (source, _) = Variant::of(case.program).expect("a known variant");
             let there = ["", ".cu", ".cpp"]
                 .iter()
                 .any(|end| folder.join("cuda").join(format!("{source}{end}")).exists());

@@ -12,17 +12,14 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use anyhow::{Context, Result, bail};
 use sha2::{Digest, Sha256};
 
+use crate::variant::Variant;
+
 /// The variable that names the compiler; `cargo xtask test` sets it. Default: the one on `PATH`.
 pub const NVCC_VARIABLE: &str = "NVCC";
 /// The variable that names a compiler of CUDA 12, for programs `NAME@12`.
 pub const NVCC_12_VARIABLE: &str = "VHOST_CUDA_NVCC_12";
-/// What ends the names of programs that the compiler of CUDA 12 compiles.
-pub const WITH_12: &str = "@12";
 /// The variable that names a folder of programs compiled elsewhere: then no compiler is needed.
 pub const PREBUILT_VARIABLE: &str = "VHOST_CUDA_PROGRAMS";
-
-const FLAGS: &[&str] =
-    &["-std=c++17", "-O2", "--cudart=shared", "-gencode", "arch=compute_90,code=[sm_90,compute_90]"];
 
 type Slot = Arc<OnceLock<Result<PathBuf, String>>>;
 
@@ -79,7 +76,7 @@ impl Programs {
 
     /// Why the program cannot be had here, if so.
     pub fn missing(&self, name: &str) -> Option<String> {
-        if !name.ends_with(WITH_12) {
+        if !Variant::of(name).is_some_and(|(_, variant)| variant.of_12) {
             return None;
         }
         match &self.origin {
@@ -122,17 +119,17 @@ impl Programs {
                 Ok(program)
             }
             Origin::Compilers { usual, of_12, cache } => {
-                let (source, compiler) = match name.strip_suffix(WITH_12) {
-                    Some(source) => {
-                        (source, of_12.as_ref().with_context(|| format!("No ${NVCC_12_VARIABLE}"))?)
-                    }
-                    None => (name, usual),
+                let (source, variant) =
+                    Variant::of(name).with_context(|| format!("`{name}` has no such variant"))?;
+                let compiler = match variant.of_12 {
+                    true => of_12.as_ref().with_context(|| format!("No ${NVCC_12_VARIABLE}"))?,
+                    false => usual,
                 };
                 let sources = Sources::of(source)?;
-                let folder = cache.join(format!("{name}-{}", sources.key(&compiler.version)?));
+                let folder = cache.join(format!("{name}-{}", sources.key(&compiler.version, variant)?));
                 let program = folder.join(name);
                 if !program.exists() {
-                    sources.compile(&compiler.nvcc, &folder, name)?;
+                    sources.compile(&compiler.nvcc, &folder, name, variant)?;
                 }
                 Ok(program)
             }
@@ -174,10 +171,10 @@ impl Sources {
     }
 
     /// Changes whenever the program could.
-    fn key(&self, version: &str) -> Result<String> {
+    fn key(&self, version: &str, variant: &Variant) -> Result<String> {
         let mut hash = Sha256::new();
         hash.update(version);
-        for flag in FLAGS {
+        for flag in variant.flags() {
             hash.update(flag);
         }
         for path in self.units.iter().chain(&self.headers) {
@@ -207,16 +204,21 @@ impl Sources {
         Ok(false)
     }
 
-    fn compile(&self, nvcc: &Path, folder: &Path, name: &str) -> Result<()> {
+    fn compile(&self, nvcc: &Path, folder: &Path, name: &str, variant: &Variant) -> Result<()> {
         // Under another name first: another process may do the same, and an unfinished one must not count.
         let work = folder.with_extension(format!("{}.tmp", process::id()));
         fs::create_dir_all(&work).with_context(|| format!("Cannot make {}", work.display()))?;
         let mut command = Command::new(nvcc);
-        command.args(FLAGS).args(self.own_flags()?).arg("-o").arg(work.join(name)).args(&self.units);
+        command
+            .args(variant.flags())
+            .args(self.own_flags()?)
+            .arg("-o")
+            .arg(work.join(name))
+            .args(&self.units);
         if let Some(libraries) = libraries_of(nvcc) {
             command.arg("-L").arg(libraries);
         }
-        if name.ends_with(WITH_12) {
+        if variant.of_12 {
             // Debian's toolkit has it in a package of two gigabytes.
             command.args(["-cudadevrt", "none"]);
         }
@@ -231,6 +233,9 @@ impl Sources {
             command.arg("-L").arg(&work).arg("-lcuda");
         }
         finish(&mut command)?;
+        if variant.is_stripped {
+            finish(Command::new("strip").arg(work.join(name)))?;
+        }
         if fs::rename(&work, folder).is_err() {
             fs::remove_dir_all(&work)?;
         }

@@ -3,7 +3,7 @@
 //! What is tested: the built stack, and the ways a program can reach a device with it.
 
 use std::env;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,6 +13,7 @@ use tempfile::TempDir;
 
 use crate::daemon::{Daemon, DaemonOptions, gpu_exists};
 use crate::program::Programs;
+use crate::variant::Variant;
 
 /// The variable that names the built stack; `cargo xtask test` sets it.
 pub const STACK_VARIABLE: &str = "VHOST_CUDA_STACK";
@@ -21,6 +22,10 @@ pub const SOCKET_VARIABLE: &str = "VIRTIO_CUDA_SOCKET";
 /// The variable that names a folder with NVIDIA's `libcudart.so.13` (default: the one beside nvcc).
 pub const NATIVE_RUNTIME_VARIABLE: &str = "VHOST_CUDA_NATIVE_RUNTIME";
 
+/// The auditor, which brings programs with a static runtime to the libraries beside it.
+const AUDITOR: &str = "libvhost-cuda-audit.so";
+/// The dynamic linker's list of auditors.
+const AUDITORS_VARIABLE: &str = "LD_AUDIT";
 /// The runtime libraries, the one that every program needs first.
 const RUNTIMES: [&str; 2] = ["libcudart.so.13", "libcudart.so.12"];
 
@@ -53,6 +58,16 @@ impl Stack {
     /// The folder of the libcudart and `libcuda.so.1` for guests.
     pub fn guest_libraries(&self) -> PathBuf {
         self.root.join("guest/lib")
+    }
+
+    /// The program that starts others so that they use the guest's libraries.
+    pub fn launcher(&self) -> PathBuf {
+        self.root.join("guest/bin/vhost-cuda-run")
+    }
+
+    /// The folder of settings for people who compile in a guest.
+    pub fn guest_settings(&self) -> PathBuf {
+        self.root.join("guest/etc")
     }
 
     /// The emulator.
@@ -135,6 +150,8 @@ impl Way {
 #[derive(Debug)]
 pub struct Route {
     libraries: Vec<PathBuf>,
+    /// For programs with a static runtime.
+    auditor: Option<PathBuf>,
     /// The daemon in between, if there is one.
     pub daemon: Option<Daemon>,
     _links: Option<TempDir>,
@@ -143,15 +160,18 @@ pub struct Route {
 impl Route {
     /// Makes the way ready; starts a daemon if it needs one.
     pub fn open(way: Way, stack: &Stack, programs: &Programs) -> Result<Self> {
-        let mut route = Self { libraries: Vec::new(), daemon: None, _links: None };
+        let mut route = Self { libraries: Vec::new(), auditor: None, daemon: None, _links: None };
         match way {
             Way::Emulator => {
                 let emulator = stack.emulator();
-                route.libraries.push(emulator.parent().context("The emulator is in no folder")?.into());
+                let folder = emulator.parent().context("The emulator is in no folder")?;
+                route.auditor = Some(folder.join(AUDITOR));
+                route.libraries.push(folder.into());
                 route.libraries.push(stack.guest_libraries());
             }
             Way::VirtioUser(device) => {
                 route.libraries.push(stack.guest_libraries());
+                route.auditor = Some(stack.guest_libraries().join(AUDITOR));
                 let name = if device == Device::Emulated { "emulated" } else { "auto" };
                 route.daemon =
                     Some(Daemon::start(stack, &DaemonOptions { device: name.into(), ..Default::default() })?);
@@ -160,9 +180,10 @@ impl Route {
             Way::RuntimeOnNative => {
                 // Only our runtime: the folder also has our libcuda.
                 let links = tempfile::tempdir()?;
-                for runtime in RUNTIMES {
-                    symlink(stack.guest_libraries().join(runtime), links.path().join(runtime))?;
+                for library in RUNTIMES.into_iter().chain([AUDITOR]) {
+                    symlink(stack.guest_libraries().join(library), links.path().join(library))?;
                 }
+                route.auditor = Some(links.path().join(AUDITOR));
                 route.libraries.push(links.path().into());
                 route._links = Some(links);
             }
@@ -172,7 +193,9 @@ impl Route {
 
     /// A way over virtio-user to a daemon that the caller started.
     pub fn through(stack: &Stack, daemon: Daemon) -> Self {
-        Self { libraries: vec![stack.guest_libraries()], daemon: Some(daemon), _links: None }
+        let libraries = stack.guest_libraries();
+        let auditor = Some(libraries.join(AUDITOR));
+        Self { libraries: vec![libraries], auditor, daemon: Some(daemon), _links: None }
     }
 
     /// `program`, set up to go this way.
@@ -181,6 +204,10 @@ impl Route {
         let mut path: Vec<OsString> = self.libraries.iter().map(|folder| folder.clone().into()).collect();
         path.extend(env::var_os("LD_LIBRARY_PATH").filter(|value| !value.is_empty()));
         command.env("LD_LIBRARY_PATH", path.join(":".as_ref())).env_remove(SOCKET_VARIABLE);
+        let is_static = program.file_name().and_then(OsStr::to_str).is_some_and(Variant::is_static);
+        if let Some(auditor) = self.auditor.as_ref().filter(|_| is_static) {
+            command.env(AUDITORS_VARIABLE, auditor);
+        }
         if let Some(daemon) = &self.daemon {
             command.env(SOCKET_VARIABLE, daemon.socket());
         }

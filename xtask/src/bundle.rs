@@ -75,6 +75,8 @@ pub fn run(paths: &Paths, arguments: &BundleArguments) -> Result<()> {
         "guest/lib/libcudart.so.13",
         "guest/lib/libcudart.so.12",
         "guest/lib/libnvidia-ml.so.1",
+        "guest/lib/libvhost-cuda-audit.so",
+        "guest/bin/vhost-cuda-run",
         "emulator/libcuda.so.1",
         "nvrtc/libnvrtc.so.13",
         "nvrtc/libnvrtc.so.12",
@@ -90,6 +92,9 @@ pub fn run(paths: &Paths, arguments: &BundleArguments) -> Result<()> {
         ("guest/lib/libcudart.so", "libcudart.so.13"),
         ("guest/lib/libnvidia-ml.so", "libnvidia-ml.so.1"),
         ("emulator/libcuda.so", "libcuda.so.1"),
+        ("emulator/libcudart.so.13", "../guest/lib/libcudart.so.13"),
+        ("emulator/libcudart.so.12", "../guest/lib/libcudart.so.12"),
+        ("emulator/libvhost-cuda-audit.so", "../guest/lib/libvhost-cuda-audit.so"),
     ] {
         symlink(library, folder.join("stack").join(name)).with_context(|| format!("Cannot create {name}"))?;
     }
@@ -176,6 +181,10 @@ fn strip(folder: &Path) -> Result<()> {
         "-not",
         "-name",
         "*.ko",
+        // Their symbols are what they are tested for.
+        "-not",
+        "-name",
+        "*@static*",
         "-exec",
         "strip",
         "--strip-debug",

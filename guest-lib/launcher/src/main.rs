@@ -26,6 +26,8 @@ runtime (nvcc's default), or carry NVIDIA's runtime beside it (Python wheels).
   --print   prints the setting of LD_AUDIT, for an environment file, instead of starting a program
   --help    prints this text
 ";
+/// Exit status if there is no program to start.
+const WRONG_USAGE: u8 = 2;
 /// Exit status if the program was found but does not start, as shells have it.
 const CANNOT_START: u8 = 126;
 /// Exit status if there is no such program, or no auditor.
@@ -33,11 +35,14 @@ const NOT_FOUND: u8 = 127;
 
 fn main() -> ExitCode {
     let mut arguments = env::args_os().skip(1);
-    let first = arguments.next();
-    let Some(program) = first.filter(|first| first != "--help") else {
+    let Some(program) = arguments.next() else {
+        eprint!("{HELP}");
+        return ExitCode::from(WRONG_USAGE);
+    };
+    if program == "--help" {
         print!("{HELP}");
         return ExitCode::SUCCESS;
-    };
+    }
     let auditor = match find_auditor() {
         Ok(auditor) => auditor,
         Err(problem) => return fail(NOT_FOUND, &problem),

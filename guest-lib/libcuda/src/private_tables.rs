@@ -55,23 +55,45 @@ fn is_compiler(file: &Path) -> bool {
     ["libnvrtc.", "libnvJitLink.", "libnvvm."].iter().any(|start| is_named(file, start))
 }
 
-/// What to tell a person.
-fn message(caller: Option<PathBuf>) -> String {
-    let what = match caller {
-        Some(file) if is_named(&file, "libcudart.so") => format!(
-            "{} is NVIDIA's CUDA runtime, which works with NVIDIA's driver only. Put the folder of vhost-cuda's \
-             libcudart.so first in LD_LIBRARY_PATH.",
-            file.display()
-        ),
-        Some(file) => format!(
-            "{} contains NVIDIA's static CUDA runtime, which works with NVIDIA's driver only. Link it with \
-             `nvcc --cudart=shared`; libraries that are made so do not work here.",
-            file.display()
-        ),
-        None => "NVIDIA's CUDA runtime works with NVIDIA's driver only. Link with `nvcc --cudart=shared`."
-            .to_owned(),
+/// NVIDIA's libraries that use private tables and that are not served here.
+fn is_nvidias_library(file: &Path) -> bool {
+    const STARTS: [&str; 8] = [
+        "libcublas",
+        "libcudnn",
+        "libcufft",
+        "libcurand",
+        "libcusolver",
+        "libcusparse",
+        "libnpp",
+        "libnvjpeg",
+    ];
+    STARTS.iter().any(|start| is_named(file, start))
+}
+
+/// Whether the auditor that redirects static runtimes is in this process.
+fn is_audited() -> bool {
+    std::env::var_os("LD_AUDIT").is_some_and(|list| list.to_string_lossy().contains("libvhost-cuda-audit.so"))
+}
+
+/// The line for a person: which file does not work here, and what to do.
+fn message(caller: Option<PathBuf>, is_audited: bool) -> String {
+    let Some(file) = caller else {
+        return "vhost-cuda: NVIDIA's CUDA runtime works with NVIDIA's driver only. Start the program with `vhost-cuda-run`."
+            .to_owned();
     };
-    format!("vhost-cuda: {what}")
+    let what = if is_named(&file, "libcudart.so") {
+        "is NVIDIA's CUDA runtime, which works with NVIDIA's driver only. Start the program with `vhost-cuda-run`, or put \
+         the folder of vhost-cuda's libcudart.so first in LD_LIBRARY_PATH."
+    } else if is_nvidias_library(&file) {
+        "is a library of NVIDIA's that works with NVIDIA's driver only, and that vhost-cuda does not serve yet."
+    } else if is_audited {
+        "contains NVIDIA's static CUDA runtime but no symbols of it, because it was stripped, so it cannot be redirected. \
+         Use a build that is not stripped, or link it with `nvcc --cudart=shared`."
+    } else {
+        "contains NVIDIA's static CUDA runtime, which works with NVIDIA's driver only. Start the program with \
+         `vhost-cuda-run`, or link it with `nvcc --cudart=shared`."
+    };
+    format!("vhost-cuda: {} {what}", file.display())
 }
 
 /// Says it, once. The program owns its stderr, but nobody could guess this from the error that it gets.
@@ -84,7 +106,7 @@ fn explain() {
     ONCE.call_once(|| {
         if std::env::var_os(LOG_VARIABLE).is_none_or(|level| level != "off") {
             // A program without a stderr misses it.
-            let _ = writeln!(io::stderr(), "{}", message(caller));
+            let _ = writeln!(io::stderr(), "{}", message(caller, is_audited()));
         }
     });
 }
@@ -108,10 +130,19 @@ mod tests {
 
     #[test]
     fn names_the_file_that_has_to_change() {
-        let of = |file: &str| message(Some(PathBuf::from(file)));
-        assert!(of("/usr/lib/libcudart.so.12").contains("/usr/lib/libcudart.so.12 is NVIDIA's CUDA runtime"));
-        assert!(of("/opt/x/runtime.so").contains("/opt/x/runtime.so contains NVIDIA's static CUDA runtime"));
-        assert!(message(None).contains("--cudart=shared"));
+        let of = |file: &str, is_audited| message(Some(PathBuf::from(file)), is_audited);
+        assert!(
+            of("/usr/lib/libcudart.so.12", true)
+                .contains("/usr/lib/libcudart.so.12 is NVIDIA's CUDA runtime")
+        );
+        assert!(
+            of("/opt/x/runtime.so", false)
+                .contains("/opt/x/runtime.so contains NVIDIA's static CUDA runtime")
+        );
+        assert!(of("/opt/x/runtime.so", false).contains("vhost-cuda-run"));
+        assert!(of("/opt/x/runtime.so", true).contains("stripped"));
+        assert!(of("/opt/x/libcublasLt.so.13", true).contains("does not serve"));
+        assert!(message(None, false).contains("vhost-cuda-run"));
         assert!(
             is_compiler(Path::new("/opt/lib/libnvrtc.so.13"))
                 && !is_compiler(Path::new("/opt/lib/libcublas.so.13"))

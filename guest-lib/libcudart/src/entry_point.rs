@@ -43,6 +43,13 @@ api! {
     }
 }
 
+/// Answers null whatever it is asked for, as NVIDIA's runtimes of CUDA 13 do; no header declares it.
+#[cfg(cuda_major = "13")]
+#[unsafe(no_mangle)]
+pub extern "C" fn __cudaGetProcAddress() -> *mut c_void {
+    core::ptr::null_mut()
+}
+
 /// Flags and states of an answer have the same numbers in both APIs.
 ///
 /// # Safety

@@ -9,15 +9,15 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use vhost_cuda_tests::cases::CASES;
-use vhost_cuda_tests::program::{Programs, WITH_12};
+use vhost_cuda_tests::program::Programs;
 
 fn main() -> Result<()> {
     let folder = PathBuf::from(env::args_os().nth(1).context("usage: compile-programs FOLDER")?);
     fs::create_dir_all(&folder)?;
     let programs = Programs::from_environment()?;
-    let of_12 = CASES.iter().map(|case| case.program).filter(|program| program.ends_with(WITH_12));
-    let of_12 = of_12.filter(|program| programs.missing(program).is_none()).map(str::to_owned);
-    for name in Programs::names()?.into_iter().chain(of_12) {
+    let variants = CASES.iter().map(|case| case.program).filter(|program| program.contains('@'));
+    let variants = variants.filter(|program| programs.missing(program).is_none()).map(str::to_owned);
+    for name in Programs::names()?.into_iter().chain(variants) {
         let program = programs.get(&name)?;
         fs::copy(&program, folder.join(&name))
             .with_context(|| format!("Cannot copy {}", program.display()))?;

@@ -11,6 +11,7 @@ use vhost_cuda_tests::fatbin;
 use vhost_cuda_tests::running::Outcome;
 use vhost_cuda_tests::stack::{Route, Way};
 use vhost_cuda_tests::suite::{Kit, Suite};
+use vhost_cuda_tests::variant::Variant;
 use vhost_cuda_tests::verdict::{self, Answering};
 use xtask::vm::{GuestCommand, Vm};
 
@@ -93,7 +94,12 @@ fn check(kit: &Kit, vm: &Vm, case: &'static Case) -> Result<()> {
     let started = Instant::now();
     let mut running = Vec::new();
     for index in 0..case.at_once {
-        let mut command = GuestCommand::new(&program).arguments(case.args.iter().copied());
+        let mut command = if Variant::is_static(case.program) {
+            GuestCommand::new(kit.stack.launcher()).arguments([&program])
+        } else {
+            GuestCommand::new(&program)
+        };
+        command = command.arguments(case.args.iter().copied());
         if case.at_once > 1 {
             command = command.arguments([(index + 1).to_string()]);
         }

@@ -23,6 +23,9 @@ const WHEELS: [(&str, &str); 3] = [
     ("nvidia-cuda-nvcc-cu12", "cuda_nvcc"),
     ("nvidia-cuda-cccl-cu12", "cuda_cccl"),
 ];
+/// The static runtime is in no wheel of the series, but the compiler links that of a later minor version as well.
+const STATIC_RUNTIME: (&str, &str, &str) =
+    ("nvidia-cuda-runtime-cu12", "12.9.79", "cuda_runtime/lib/libcudart_static.a");
 /// Parts of the compiler in the package, and where it looks for them.
 const PARTS: [(&str, &str); 9] = [
     ("lib/nvidia-cuda-toolkit/bin/nvcc", "bin/nvcc"),
@@ -66,9 +69,14 @@ pub fn setup(paths: &Paths) -> Result<()> {
     pip.args(WHEELS.map(|(wheel, _)| format!("{wheel}=={SERIES}.*")));
     step.run(&mut pip)?;
     assemble(&packages.join("usr"), &wheels.join("nvidia"), &entry.path)?;
+    let (wheel, version, file) = STATIC_RUNTIME;
+    let later = entry.path.join("later");
+    step.run(super::pip_install(&later).arg(format!("{wheel}=={version}")))?;
+    fs::rename(later.join("nvidia").join(file), entry.path.join("lib/libcudart_static.a"))
+        .with_context(|| format!("{wheel} {version} has no {file}"))?;
     let version = output_of(std::process::Command::new(entry.path.join("bin/nvcc")).arg("--version"))?;
     version.contains(&format!("release {SERIES}")).then_some(()).context("This is another nvcc")?;
-    for folder in [packages, wheels] {
+    for folder in [packages, wheels, later] {
         fs::remove_dir_all(folder)?;
     }
     entry.complete()?;
@@ -77,7 +85,7 @@ pub fn setup(paths: &Paths) -> Result<()> {
 }
 
 fn entry(paths: &Paths) -> Entry {
-    Entry::named(&paths.cache, "nvcc-12", SERIES)
+    Entry::named(&paths.cache, "nvcc-12", &format!("{SERIES}-{}", STATIC_RUNTIME.1))
 }
 
 fn assemble(package: &Path, wheels: &Path, home: &Path) -> Result<()> {

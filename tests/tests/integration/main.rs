@@ -3,6 +3,8 @@
 //! The daemon and the guest libraries together, without a virtual machine: what happens when processes, workers
 //! and the daemon itself come, go and die.
 
+mod static_runtimes;
+
 use std::fs;
 use std::path::Path;
 use std::process::{Command, ExitCode};
@@ -66,6 +68,7 @@ fn collect(suite: &mut Suite) {
         suite.test("nvidias_runtime_is_named", nvidias_runtime_is_named);
     }
     suite.test("bad_arguments_crash_nothing", bad_arguments_crash_nothing);
+    static_runtimes::collect(suite);
 }
 
 fn route(kit: &Kit, options: &DaemonOptions) -> Result<Route> {

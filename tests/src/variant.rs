@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! The ways in which a test program is compiled. A program `NAME@VARIANT` is `tests/cuda/NAME`, compiled that way.
+
+/// What stands between a program's name and its variant.
+const SEPARATOR: char = '@';
+/// What every program of the table was compiled for.
+const COMMON: &[&str] = &["-std=c++17", "-O2", "-gencode", "arch=compute_90,code=[sm_90,compute_90]"];
+
+/// One way.
+#[derive(Debug)]
+pub struct Variant {
+    /// What stands behind the `@`; nothing for the usual way.
+    pub name: &'static str,
+    /// What nvcc gets beside the common flags.
+    flags: &'static [&'static str],
+    /// Whether the compiler of CUDA 12 compiles it.
+    pub of_12: bool,
+    /// Whether nvcc links NVIDIA's static runtime, as it does unless told otherwise.
+    pub is_static: bool,
+    /// Whether symbols are removed from what nvcc made.
+    pub is_stripped: bool,
+}
+
+const SHARED: Variant =
+    Variant { name: "", flags: &["--cudart=shared"], of_12: false, is_static: false, is_stripped: false };
+const STATIC: Variant = Variant { name: "static", flags: &[], is_static: true, ..SHARED };
+
+/// Every way, the usual one first.
+const ALL: &[Variant] = &[
+    SHARED,
+    Variant { name: "12", of_12: true, ..SHARED },
+    STATIC,
+    Variant { name: "static-12", of_12: true, ..STATIC },
+    Variant { name: "static-no-pie", flags: &["-Xcompiler", "-no-pie", "-Xlinker", "-no-pie"], ..STATIC },
+    Variant { name: "static-now", flags: &["-Xlinker", "-z,now"], ..STATIC },
+    Variant { name: "static-cet", flags: &["-Xcompiler", "-fcf-protection=full"], ..STATIC },
+    Variant { name: "static-debug", flags: &["-g", "-G"], ..STATIC },
+    Variant {
+        name: "static-gc",
+        flags: &["-Xcompiler", "-ffunction-sections", "-Xlinker", "--gc-sections"],
+        ..STATIC
+    },
+    Variant { name: "static-plugin", flags: &["-shared", "-Xcompiler", "-fPIC"], ..STATIC },
+    Variant { name: "static-plugin-12", flags: &["-shared", "-Xcompiler", "-fPIC"], of_12: true, ..STATIC },
+    Variant { name: "static-stripped", is_stripped: true, ..STATIC },
+];
+
+impl Variant {
+    /// The source and the variant of a program; none if there is no such variant.
+    pub fn of(program: &str) -> Option<(&str, &'static Self)> {
+        let (source, name) = program.split_once(SEPARATOR).unwrap_or((program, ""));
+        Some((source, ALL.iter().find(|variant| variant.name == name)?))
+    }
+
+    /// Whether a program has NVIDIA's static runtime in it.
+    pub fn is_static(program: &str) -> bool {
+        Self::of(program).is_some_and(|(_, variant)| variant.is_static)
+    }
+
+    /// All flags for nvcc.
+    pub fn flags(&self) -> impl Iterator<Item = &'static str> {
+        COMMON.iter().chain(self.flags).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_have_a_source_and_a_variant() {
+        let of = |program| {
+            Variant::of(program).map(|(source, variant)| (source, variant.of_12, variant.is_static))
+        };
+        assert_eq!(of("sum"), Some(("sum", false, false)));
+        assert_eq!(of("sum@12"), Some(("sum", true, false)));
+        assert_eq!(of("sum@static-12"), Some(("sum", true, true)));
+        assert_eq!(of("sum@nonsense"), None);
+    }
+}

@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Programs with NVIDIA's static runtime, and programs that carry NVIDIA's libraries, through the launcher. The table of
+//! programs (`…_static`) has the ways of linking; here is what the table cannot express.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use vhost_cuda_tests::cases::case;
+use vhost_cuda_tests::daemon::{Daemon, DaemonOptions};
+use vhost_cuda_tests::program::NVCC_VARIABLE;
+use vhost_cuda_tests::running::{Outcome, run};
+use vhost_cuda_tests::stack::{Route, native_runtimes};
+use vhost_cuda_tests::suite::{Kit, Suite};
+
+use super::LIMIT;
+
+/// The public names of a runtime, one per line.
+const NAMES: &str = include_str!("../../../guest-lib/libcudart/names/13.0.txt");
+/// `PR_SET_MDWE` and its flag `PR_MDWE_REFUSE_EXEC_GAIN` (prctl(2), since Linux 6.3).
+const MDWE: (libc::c_int, libc::c_ulong) = (65, 1);
+/// A user and group that own nothing.
+const NOBODY: u32 = 65534;
+
+pub fn collect(suite: &mut Suite) {
+    suite.test("static_runtimes::plugins_of_both_versions", plugins_of_both_versions);
+    suite.test("static_runtimes::memory_deny_write_execute", memory_deny_write_execute);
+    suite.test("static_runtimes::stripped_programs_are_named", stripped_programs_are_named);
+    suite.test("static_runtimes::setuid_programs_ignore_it", setuid_programs_ignore_it);
+    suite.test("static_runtimes::explicit_loader", explicit_loader);
+    suite.test("static_runtimes::other_functions_of_these_names", other_functions_of_these_names);
+    suite.test("static_runtimes::launcher_as_a_command", launcher_as_a_command);
+    if native_runtimes(&suite.kit().programs).is_empty() {
+        suite.skip("static_runtimes::ours_win_over_rpath_and_paths", "NVIDIA's libcudart.so.13 is not here");
+    } else {
+        suite.test("static_runtimes::ours_win_over_rpath_and_paths", ours_win_over_rpath_and_paths);
+    }
+    if std::env::var_os(NVCC_VARIABLE).is_some() {
+        suite.test("static_runtimes::settings_for_compilers", settings_for_compilers);
+    } else {
+        suite.skip("static_runtimes::settings_for_compilers", "there is no compiler here");
+    }
+}
+
+fn route(kit: &Kit) -> Result<Route> {
+    Ok(Route::through(&kit.stack, Daemon::start(&kit.stack, &DaemonOptions::default())?))
+}
+
+/// `program`, started by the launcher as a person would.
+fn launched(kit: &Kit, route: &Route, program: &Path) -> Command {
+    let mut command = route.command(&kit.stack.launcher());
+    // The launcher alone has to do.
+    command.env_remove("LD_LIBRARY_PATH").arg(program);
+    command
+}
+
+fn expect_output(outcome: &Outcome, name: &str) -> Result<()> {
+    outcome.expect_exit(0)?;
+    let expected = case(name).expected_stdout().context("The case has an expected output")?;
+    ensure!(outcome.stdout == expected, "{name} prints something else\n{outcome}");
+    Ok(())
+}
+
+/// A program and libraries that it loads later, each with a static runtime of its own, of two major versions; by two
+/// threads at once.
+fn plugins_of_both_versions(kit: &Kit) -> Result<()> {
+    let route = route(kit)?;
+    let mut plugins = vec!["vector_add@static-plugin", "sum@static-plugin"];
+    let of_12 = "reduction@static-plugin-12";
+    if kit.programs.missing(of_12).is_none() {
+        plugins.push(of_12);
+    }
+    for host in ["load_plugin", "load_plugin@static"] {
+        let mut command = launched(kit, &route, &kit.programs.get(host)?);
+        let mut lines = Vec::new();
+        for plugin in &plugins {
+            command.arg(kit.programs.get(plugin)?);
+            let source = plugin.split('@').next().unwrap_or_default();
+            let expected = case(source).expected_stdout().context("The case has an expected output")?;
+            // Once alone and twice at once.
+            lines.extend(expected.lines().flat_map(|line| [line; 3]));
+        }
+        lines.push("own kernel: 42");
+        let outcome = run(&mut command, "", LIMIT)?;
+        outcome.expect_exit(0)?;
+        let mut printed: Vec<&str> = outcome.stdout.lines().collect();
+        printed.sort_unstable();
+        lines.sort_unstable();
+        ensure!(printed == lines, "{host}: expected {lines:?}\n{outcome}");
+    }
+    Ok(())
+}
+
+/// A process that must not make memory executable (systemd's `MemoryDenyWriteExecute=`).
+fn memory_deny_write_execute(kit: &Kit) -> Result<()> {
+    let route = route(kit)?;
+    let mut command = launched(kit, &route, &kit.programs.get("vector_add@static")?);
+    let deny = || {
+        // SAFETY: prctl with this option takes no memory; between fork and exec nothing else is called.
+        match unsafe { libc::prctl(MDWE.0, MDWE.1, 0, 0, 0) } {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        }
+    };
+    // SAFETY: the closure makes one system call.
+    unsafe { command.pre_exec(deny) };
+    match run(&mut command, "", LIMIT) {
+        Ok(outcome) => expect_output(&outcome, "vector_add"),
+        // Kernels before 6.3 do not know it.
+        Err(error) if format!("{error:#}").contains("Invalid argument") => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Without symbols the runtime cannot be found: one line names the file.
+fn stripped_programs_are_named(kit: &Kit) -> Result<()> {
+    let route = route(kit)?;
+    let program = kit.programs.get("vector_add@static-stripped")?;
+    let mut command = launched(kit, &route, &program);
+    let outcome = run(&mut command, "", LIMIT)?;
+    outcome.expect_exit(1)?;
+    let lines = outcome.stderr.lines().filter(|line| {
+        line.starts_with("vhost-cuda: ")
+            && line.contains(&*program.to_string_lossy())
+            && line.contains("stripped")
+    });
+    ensure!(lines.count() == 1, "{outcome}");
+    // Without the launcher the line names the launcher.
+    let mut command = route.command(&kit.programs.get("vector_add@static")?);
+    let outcome = run(command.env_remove("LD_AUDIT"), "", LIMIT)?;
+    outcome.expect_exit(1)?;
+    ensure!(outcome.stderr.contains("vhost-cuda-run"), "{outcome}");
+    Ok(())
+}
+
+/// A program that changes its user must not load what its caller's environment names (ld.so(8), secure-execution mode).
+fn setuid_programs_ignore_it(kit: &Kit) -> Result<()> {
+    // SAFETY: geteuid takes nothing.
+    if unsafe { libc::geteuid() } != 0 {
+        println!("only root can give a file to somebody else: left out");
+        return Ok(());
+    }
+    let route = route(kit)?;
+    let folder = tempfile::tempdir()?;
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755))?;
+    let program = folder.path().join("vector_add");
+    fs::copy(kit.programs.get("vector_add@static")?, &program)?;
+    let command = || launched(kit, &route, &program);
+    expect_output(&run(&mut command(), "", LIMIT)?, "vector_add")?;
+    chown(&program, Some(NOBODY), Some(NOBODY))?;
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o4755))?;
+    run(&mut command(), "", LIMIT)?.expect_exit(1)
+}
+
+/// `ld.so PROGRAM`: the kernel has started another file than the program.
+fn explicit_loader(kit: &Kit) -> Result<()> {
+    let route = route(kit)?;
+    let mut command = launched(kit, &route, Path::new("/lib64/ld-linux-x86-64.so.2"));
+    command.arg(kit.programs.get("vector_add@static")?);
+    expect_output(&run(&mut command, "", LIMIT)?, "vector_add")
+}
+
+/// JAX's plugin, for example, has functions of its own by the names of a whole runtime, and no runtime.
+fn other_functions_of_these_names(kit: &Kit) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let mut source = String::from("#include <stdio.h>\n");
+    for name in NAMES.lines() {
+        writeln!(source, "int {name}(void) {{ return 77; }}")?;
+    }
+    source.push_str("int main(void) { printf(\"%d\\n\", cudaMalloc() + cudaLaunchKernel()); return 0; }\n");
+    let (file, program) = (folder.path().join("program.c"), folder.path().join("program"));
+    fs::write(&file, source)?;
+    run(Command::new("cc").arg("-w").arg("-O1").arg("-o").arg(&program).arg(&file), "", LIMIT)?
+        .expect_exit(0)?;
+    let outcome = run(Command::new(kit.stack.launcher()).arg(&program), "", LIMIT)?;
+    outcome.expect_exit(0)?;
+    ensure!(outcome.stdout == "154\n", "{outcome}");
+    Ok(())
+}
+
+/// Exit statuses, standard input, its own options.
+fn launcher_as_a_command(kit: &Kit) -> Result<()> {
+    let launcher = |arguments: &[&str], input: &str| {
+        run(Command::new(kit.stack.launcher()).args(arguments).env_remove("LD_AUDIT"), input, LIMIT)
+    };
+    let outcome = launcher(&["sh", "-c", "cat; echo \"$LD_AUDIT\"; exit 7"], "input\n")?;
+    outcome.expect_exit(7)?;
+    let auditor = kit.stack.guest_libraries().join("libvhost-cuda-audit.so").canonicalize()?;
+    ensure!(outcome.stdout == format!("input\n{}\n", auditor.display()), "{outcome}");
+    // A launcher that a launched program starts adds nothing.
+    let own = kit.stack.launcher().display().to_string();
+    let outcome = launcher(&[&own, "--print"], "")?;
+    ensure!(outcome.stdout == format!("LD_AUDIT={}\n", auditor.display()), "{outcome}");
+    launcher(&["no-such-program"], "")?.expect_exit(127)?;
+    launcher(&["/etc/passwd"], "")?.expect_exit(126)?;
+    let outcome = launcher(&["--help"], "")?;
+    outcome.expect_exit(0)?;
+    ensure!(outcome.stdout.contains("Usage: vhost-cuda-run"), "{outcome}");
+    launcher(&[], "")?.expect_exit(2)
+}
+
+/// NVIDIA's runtime beside the program, as wheels have it.
+fn ours_win_over_rpath_and_paths(kit: &Kit) -> Result<()> {
+    let route = route(kit)?;
+    let nvidias = native_runtimes(&kit.programs);
+    let nvidias = nvidias.iter().map(|folder| folder.join("libcudart.so.13")).find(|file| file.exists());
+    let nvidias = nvidias.context("NVIDIA's runtime is in one of its folders")?;
+    let folder = tempfile::tempdir()?;
+    let beside = folder.path().join("libcudart.so.13");
+    fs::copy(nvidias.canonicalize()?, &beside)?;
+    symlink("libcudart.so.13", folder.path().join("libcudart.so"))?;
+    let source = folder.path().join("program.c");
+    fs::write(&source, RPATH_PROGRAM)?;
+    for tags in ["--disable-new-dtags", "--enable-new-dtags"] {
+        let program = folder.path().join(tags);
+        let mut cc = Command::new("cc");
+        cc.arg("-o").arg(&program).arg(&source).arg("-L").arg(folder.path()).args(["-lcudart", "-ldl"]);
+        cc.arg(format!("-Wl,{tags},-rpath,{}", folder.path().display()));
+        run(&mut cc, "", LIMIT)?.expect_exit(0)?;
+        // The counter-check: without the launcher it is NVIDIA's.
+        let without = run(route.command(&program).arg(&beside), "", LIMIT)?;
+        ensure!(without.expect_exit(0).is_err(), "NVIDIA's runtime works without NVIDIA's driver\n{without}");
+        let mut command = launched(kit, &route, &program);
+        for path in [&beside, &folder.path().join("libcudart.so"), &PathBuf::from("libcudart.so.13")] {
+            command.arg(path);
+        }
+        run(&mut command, "", LIMIT)?.expect_exit(0)?;
+    }
+    Ok(())
+}
+
+/// Calls the runtime that it was linked with, and those at the paths that it is given.
+const RPATH_PROGRAM: &str = r#"
+#include <dlfcn.h>
+extern int cudaGetDeviceCount(int *);
+int main(int count, char **arguments) {
+    int devices = 0;
+    if (cudaGetDeviceCount(&devices) || devices < 1) return 1;
+    for (int i = 1; i < count; i++) {
+        void *library = dlopen(arguments[i], RTLD_NOW);
+        if (!library) return 2;
+        int (*function)(int *) = (int (*)(int *))dlsym(library, "cudaGetDeviceCount");
+        if (!function || function(&devices)) return 3;
+        if (function != cudaGetDeviceCount) return 4;
+    }
+    return 0;
+}
+"#;
+
+/// For people who compile in the guest: the environment file, and the script in place of the static runtime.
+fn settings_for_compilers(kit: &Kit) -> Result<()> {
+    let nvcc = PathBuf::from(std::env::var_os(NVCC_VARIABLE).context("there is a compiler")?);
+    let libraries =
+        nvcc.canonicalize()?.parent().and_then(Path::parent).context("nvcc is in a toolkit")?.join("lib");
+    let folder = tempfile::tempdir()?;
+    let source = folder.path().join("program.cu");
+    fs::write(&source, "int main() { int count; return cudaGetDeviceCount(&count); }\n")?;
+    let needs_runtime = |set: &dyn Fn(&mut Command)| -> Result<bool> {
+        let program = folder.path().join("program");
+        let mut command = Command::new(&nvcc);
+        command.arg("-o").arg(&program).arg(&source).arg("-L").arg(&libraries);
+        command.env_remove("NVCC_APPEND_FLAGS").env_remove("NVCC_PREPEND_FLAGS");
+        set(&mut command);
+        run(&mut command, "", LIMIT)?.expect_exit(0)?;
+        let dynamic = run(Command::new("readelf").arg("-d").arg(&program), "", LIMIT)?;
+        Ok(dynamic.stdout.contains("libcudart.so."))
+    };
+    ensure!(!needs_runtime(&|_| {})?, "nvcc links the shared runtime by itself");
+    let settings = kit.stack.guest_settings();
+    let script = settings.join("vhost-cuda.sh");
+    let environment = run(
+        Command::new("sh")
+            .arg("-c")
+            .arg(". \"$0\"; . \"$0\"; echo $NVCC_APPEND_FLAGS; echo $LD_AUDIT")
+            .arg(&script),
+        "",
+        LIMIT,
+    )?;
+    let lines: Vec<&str> = environment.stdout.lines().collect();
+    ensure!(lines.len() == 2 && lines[0].starts_with("--cudart=shared"), "{environment}");
+    ensure!(lines[1] == "/usr/local/lib/vhost-cuda/libvhost-cuda-audit.so", "{environment}");
+    ensure!(
+        needs_runtime(&|command| {
+            command.env("NVCC_APPEND_FLAGS", "--cudart=shared");
+        })?,
+        "the environment file changes nothing"
+    );
+    ensure!(
+        needs_runtime(&|command| {
+            command.env("NVCC_PREPEND_FLAGS", format!("-L{}", settings.display()));
+        })?,
+        "the script in place of the static runtime changes nothing"
+    );
+    Ok(())
+}
