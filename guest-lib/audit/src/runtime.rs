@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Recognises a static CUDA runtime in an object by its symbol table.
 //!
-//! `libcudart_static.a` is one object file with one text section: its public functions and its internal ones, whose names
-//! are `libcudart_static_` and a digest, lie side by side in whatever it is linked into. Programs keep these names unless they
+//! `libcudart_static.a` is one object file, whose functions lie side by side in whatever it is linked into. The names of its
+//! internal functions are `libcudart_static_` and a digest. Programs keep these names unless they
 //! are stripped. An object that merely has functions of the same names, such as the trampolines of JAX's plugin, has none
 //! of the internal ones.
 
@@ -136,7 +136,8 @@ impl<'data> Census<'data> {
             let name = &name[..memchr::memchr(0, name).unwrap_or(name.len())];
             let (address, size) = (symbol.st_value(LittleEndian), symbol.st_size(LittleEndian));
             let is_public = PUBLIC.contains(name);
-            if is_public || name.starts_with(INTERNAL) {
+            // Not by the internal ones: the linker puts the cold parts of functions in front of all other text.
+            if is_public {
                 let (text, end) = (&census.text, address.saturating_add(size));
                 census.text =
                     if text.is_empty() { address..end } else { text.start.min(address)..text.end.max(end) };

@@ -18,8 +18,8 @@ use crate::paths::Paths;
 use crate::progress::duration;
 use crate::setup::kernel::Flavour;
 use cargo::Profile;
-pub use stack::Stack;
 use stack::install;
+pub use stack::{AUDITOR, AUDITORS_VARIABLE, Stack};
 
 /// A part of the stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -100,7 +100,7 @@ fn emulator(paths: &Paths, stack: &Stack) -> Result<PathBuf> {
         library::link(paths, &stack.compilers(), compiler)?;
     }
     // So that the emulator alone, too, serves programs with a static runtime: the auditor takes the libraries beside it.
-    for shared in ["libcudart.so.13", "libcudart.so.12", "libvhost-cuda-audit.so"] {
+    for shared in ["libcudart.so.13", "libcudart.so.12", AUDITOR] {
         let link = folder.join(shared);
         if fs::read_link(&link).is_err() {
             let target = Path::new("../guest/lib").join(shared);

@@ -9,6 +9,11 @@ use anyhow::{Context, Result};
 use crate::paths::Paths;
 use crate::setup::kernel::Flavour;
 
+/// The auditor's file.
+pub const AUDITOR: &str = "libvhost-cuda-audit.so";
+/// The dynamic linker's list of auditors (ld.so(8)).
+pub const AUDITORS_VARIABLE: &str = "LD_AUDIT";
+
 /// Files for people who compile in the guest, which are installed as they are.
 pub(super) const GUEST_SETTINGS: [&str; 2] =
     ["guest-lib/etc/vhost-cuda.sh", "guest-lib/etc/libcudart_static.a"];
@@ -34,6 +39,11 @@ impl Stack {
     /// The folder of the guest's libcudart and libcuda.
     pub fn guest_libraries(&self) -> PathBuf {
         self.folder.join("guest/lib")
+    }
+
+    /// The auditor that brings programs with a static runtime to the libraries beside it.
+    pub fn auditor(&self) -> PathBuf {
+        self.guest_libraries().join(AUDITOR)
     }
 
     /// The program that starts others so that they use the guest's libraries.

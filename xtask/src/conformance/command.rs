@@ -14,7 +14,7 @@ use super::built::{self, Built, State};
 use super::results::Results;
 use super::running::{self, Plan, for_each};
 use super::table::Table;
-use super::toolkit::Toolkit;
+use super::toolkit::{Cudart, Toolkit};
 use super::ways::{self, Ready, Way};
 use super::{compile, discover};
 use crate::paths::Paths;
@@ -31,6 +31,9 @@ pub struct ConformanceArguments {
     /// Only these programs, with a comma between them
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     only: Vec<String>,
+    /// How NVIDIA's runtime is linked
+    #[arg(long, value_enum, default_value = "shared")]
+    cudart: Cudart,
     /// Compile, but do not run
     #[arg(long)]
     build_only: bool,
@@ -84,7 +87,7 @@ pub fn run(paths: &Paths, arguments: &ConformanceArguments) -> Result<u8> {
             (folder, list)
         }
         None => {
-            let toolkit = Toolkit::find(paths)?;
+            let toolkit = Toolkit::find(paths, arguments.cudart)?;
             libraries.extend_from_slice(toolkit.libraries());
             let list = compile_all(&toolkit, &table, arguments, &output)?;
             (output.clone(), list)

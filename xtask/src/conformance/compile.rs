@@ -119,7 +119,7 @@ pub fn copy(from: &Path, to: &Path) -> Result<()> {
 
 /// Changes with everything that goes into the program.
 fn key(toolkit: &Toolkit, found: &Found) -> Result<String> {
-    let mut key = Key::default().input("nvcc", toolkit.version());
+    let mut key = Key::default().input("nvcc", &toolkit.version());
     key = key.input("program", &format!("{:?} {:?}", found.program.flags, found.program.side));
     key = key.input("more", &format!("{:?} {:?}", found.program.data, found.program.toolkit));
     key = key.input("suite", &format!("{:?}", found.suite.flags));

@@ -17,5 +17,5 @@ mod ways;
 
 pub use command::{ConformanceArguments, run};
 pub use running::for_each;
-pub use toolkit::Toolkit;
+pub use toolkit::{Cudart, Toolkit};
 pub use ways::{Invocation, Ready, Way, has_gpu, native_runtime};

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::Result;
+use clap::ValueEnum;
 
 use crate::build::Stack;
 use crate::paths::Paths;
@@ -16,10 +17,20 @@ const LIBRARIES: [&str; 4] = ["libnvrtc.so.13", "libnvvm.so.4", "libcurand.so.10
 /// Code for the GPU, and PTX for the emulator.
 const ARCHITECTURE: &str = "arch=compute_90,code=[sm_90,compute_90]";
 
+/// How NVIDIA's runtime is linked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Cudart {
+    /// `--cudart=shared`.
+    Shared,
+    /// As nvcc does by default.
+    Static,
+}
+
 /// What programs are compiled with.
 #[derive(Debug, Clone)]
 pub struct Toolkit {
     nvcc: Nvcc,
+    cudart: Cudart,
     version: String,
     /// The compiler's, and that of the libraries if it is another.
     homes: Vec<PathBuf>,
@@ -30,7 +41,7 @@ pub struct Toolkit {
 
 impl Toolkit {
     /// Fetches what is missing.
-    pub fn find(paths: &Paths) -> Result<Self> {
+    pub fn find(paths: &Paths, cudart: Cudart) -> Result<Self> {
         let nvcc = Nvcc::find(paths)?;
         let version = output_of(Command::new(nvcc.program()).arg("--version"))?;
         let mut homes = vec![nvcc.home.clone()];
@@ -43,12 +54,12 @@ impl Toolkit {
             homes.push(extras);
         }
         let libcuda = Stack::new(paths).guest_libraries().join("libcuda.so.1");
-        Ok(Self { nvcc, version, homes, include, libraries, libcuda })
+        Ok(Self { nvcc, cudart, version, homes, include, libraries, libcuda })
     }
 
-    /// What changes when the compiler does.
-    pub fn version(&self) -> &str {
-        &self.version
+    /// What changes when the compiler or what it links does.
+    pub fn version(&self) -> String {
+        format!("{}{:?}", self.version, self.cudart)
     }
 
     /// The folders that programs need beside those with our libraries.
@@ -64,7 +75,10 @@ impl Toolkit {
     /// The compiler with what all programs have in common.
     pub fn compiler(&self) -> Command {
         let mut command = Command::new(self.nvcc.program());
-        command.args(["-std=c++17", "-O2", "-w", "--cudart=shared", "-gencode", ARCHITECTURE]);
+        command.args(["-std=c++17", "-O2", "-w", "-gencode", ARCHITECTURE]);
+        if self.cudart == Cudart::Shared {
+            command.arg("--cudart=shared");
+        }
         for folder in &self.include {
             command.arg("-I").arg(folder);
         }

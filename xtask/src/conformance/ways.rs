@@ -16,7 +16,7 @@ use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 use super::execute::{Outcome, execute};
-use crate::build::Stack;
+use crate::build::{AUDITOR, AUDITORS_VARIABLE, Stack};
 use crate::daemon::{DaemonConfig, Device};
 use crate::paths::Paths;
 use crate::run::passed_environment;
@@ -110,15 +110,17 @@ impl Ready {
         let libraries = tempfile::Builder::new().prefix("vhost-cuda-").tempdir()?;
         let runtime = stack.guest_libraries().join("libcudart.so.13");
         let emulator = stack.emulator();
-        for (link, file) in [
-            ("runtime/libcudart.so.13", &runtime),
-            ("emulator/libcudart.so.13", &runtime),
-            ("emulator/libcuda.so.1", &emulator),
-            ("emulator/libcuda.so", &emulator),
+        for (folder, name, file) in [
+            ("runtime", "libcudart.so.13", &runtime),
+            ("runtime", AUDITOR, &stack.auditor()),
+            ("emulator", "libcudart.so.13", &runtime),
+            ("emulator", AUDITOR, &stack.auditor()),
+            ("emulator", "libcuda.so.1", &emulator),
+            ("emulator", "libcuda.so", &emulator),
         ] {
-            let link = libraries.path().join(link);
-            fs::create_dir_all(link.parent().context("A library has no folder")?)?;
-            symlink(file, link)?;
+            let folder = libraries.path().join(folder);
+            fs::create_dir_all(&folder)?;
+            symlink(file, folder.join(name))?;
         }
         let config = DaemonConfig::new(Device(device.to_owned()));
         let beside = ways.contains(&Way::VirtioUser).then(|| VirtioUser::start(paths, config, logs));
@@ -150,6 +152,7 @@ impl Ready {
                 let path = command.get_envs().find(|(name, _)| *name == "LD_LIBRARY_PATH");
                 let path = path.and_then(|(_, value)| value).map(OsString::from);
                 command.env("LD_LIBRARY_PATH", self.search_path(way, path.as_deref().map(Path::new)));
+                command.env(AUDITORS_VARIABLE, Stack::new(&self.paths).auditor());
                 command
             }
             Way::Native => {
@@ -187,6 +190,10 @@ impl Ready {
         let mut command = Command::new(program);
         command.env_clear().envs(passed_environment(&self.paths));
         command.env("LD_LIBRARY_PATH", self.search_path(way, Some(libraries)));
+        if way != Way::Native {
+            // It takes the libraries beside it.
+            command.env(AUDITORS_VARIABLE, libraries.join(AUDITOR));
+        }
         command
     }
 
@@ -203,6 +210,7 @@ impl Ready {
         let mut command = GuestCommand::new(format!("./{}", invocation.program))
             .arguments(invocation.arguments)
             .environment("LD_LIBRARY_PATH", self.search_path(Way::Vm, None))
+            .environment(AUDITORS_VARIABLE, Stack::new(&self.paths).auditor())
             .directory(invocation.folder)
             .limit(invocation.limit);
         for (name, value) in invocation.environment {

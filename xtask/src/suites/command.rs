@@ -15,7 +15,7 @@ use super::prepare::Prepared;
 use super::running::{self, Plan};
 use super::table::{Suite, suites};
 use super::verdicts::{Verdict, Verdicts};
-use crate::conformance::{Ready, Toolkit, Way, has_gpu, native_runtime};
+use crate::conformance::{Cudart, Ready, Toolkit, Way, has_gpu, native_runtime};
 use crate::paths::Paths;
 use crate::run::new_log_folder;
 use crate::setup::kernel::Flavour;
@@ -110,7 +110,7 @@ fn stack(paths: &Paths, ways: &[Way], more: &[PathBuf]) -> Result<Vec<PathBuf>> 
     let mut libraries = given.collect::<Result<Vec<_>>>()?;
     if paths.bundle.is_none() {
         setup::run(paths, &[setup::Part::Nvcc])?;
-        libraries.extend_from_slice(Toolkit::find(paths)?.libraries());
+        libraries.extend_from_slice(Toolkit::find(paths, Cudart::Shared)?.libraries());
     }
     Ok(libraries)
 }
