@@ -13,4 +13,5 @@ pub mod ring;
 pub mod running;
 pub mod stack;
 pub mod suite;
+pub mod tracer;
 pub mod verdict;
