@@ -149,6 +149,8 @@ impl FakeFrontend {
 
     /// Connects as the same machine does after it has lost its backend: with the memory that it had before.
     pub fn connect_again(socket: &Path, memory: GuestMemoryMmap) -> Result<Self> {
+        // Its driver starts anew, too.
+        memory.write_slice(&vec![0; (BUFFERS - RINGS) as usize], GuestAddress(RINGS))?;
         Self::attach(socket, 0, memory)
     }
 

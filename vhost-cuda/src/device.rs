@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use log::{Level, debug, error, log, warn};
 use virtio_cuda_protocol::transport::{
-    EVENT_SESSION_LOST, Event, Hello, OP_CALL, OP_CLOSE, OP_HELLO, OP_OPEN, Open, Opened, PROTOCOL_VERSION,
+    EVENT_SESSION_LOST, Event, Hello, OP_CALL, OP_CLOSE, OP_HELLO, OP_OPEN, OP_UNPIN, Open, Opened, PROTOCOL_VERSION,
     REPLY_INVALID, REPLY_NO_RESOURCES, REPLY_OK, REPLY_SESSION_LOST, REPLY_VERSION,
 };
 use vhost_user_backend::ShutdownHandle;
@@ -204,7 +204,11 @@ impl Device {
 
     fn submit(&self, request: Request, chain: Chain) {
         let Some(session) = self.session(request.header.session) else {
-            return chain.complete(REPLY_SESSION_LOST, &[]);
+            return match request.header.op {
+                // As after CLOSE, memory goes back.
+                OP_UNPIN => self.answer_after(HashSet::new(), chain, REPLY_SESSION_LOST, &[]),
+                _ => chain.complete(REPLY_SESSION_LOST, &[]),
+            };
         };
         let Some(charge) = self.budget.charge(request.footprint() + chain.footprint()) else {
             debug!("connection {}: too many bytes of outstanding requests", self.connection);

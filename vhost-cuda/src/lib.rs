@@ -6,6 +6,7 @@
 //! * [`backend`] takes a descriptor chain from a queue, [`request`] checks it, [`device`] finds its session.
 //! * [`session`] hands it over the [`link`] to the session's worker, a process of its own ([`process`],
 //!   started ahead of need by [`pool`]).
+//! * [`endings`] has the requests that wait until sessions have ended; [`predecessor`] waits for those of a daemon before.
 //! * [`cache`] keeps the images that workers loaded, for the next worker that needs one.
 //! * [`worker`] executes it with libcuda and replies; [`ring`] answers the chain.
 //!

@@ -257,3 +257,23 @@ fn names_from_the_guest_are_made_printable() {
     let session = Session::new(7, 1, &Open { pid: 42, uid: 0, name: *b"a\nprogram\0\0\0\0\0\0\0" }, worker, Box::new(Arc::default));
     assert_eq!(session.who, "a?program 42");
 }
+
+#[test]
+fn memory_that_changes_while_a_session_begins_is_sent() {
+    let (worker, theirs) = fixture_worker();
+    let table: Arc<Mutex<Arc<MemoryTable>>> = Arc::default();
+    let now = table.clone();
+    let open = Open { pid: 42, uid: 0, name: [0; 16] };
+    let session = Session::new(7, 1, &open, worker, Box::new(move || lock(&now).clone()));
+    // Before the session has a writer.
+    let file = vmm_sys_util::tempfile::TempFile::new().unwrap().into_file();
+    let region = (link::Region { bytes: 4096, ..link::Region::default() }, vm_memory::FileOffset::new(file, 0));
+    *lock(&table) = Arc::new(MemoryTable { regions: vec![region] });
+    session.update_memory();
+    let runner = session.clone();
+    let running = thread::spawn(move || runner.run(|| {}, |_| {}));
+    let kinds = [(); 2].map(|()| receive_frame(&theirs).unwrap().unwrap().header.kind);
+    assert_eq!(kinds, [link::TO_REGION, TO_MEMORY]);
+    drop(theirs);
+    running.join().unwrap();
+}

@@ -8,6 +8,7 @@ mod calls;
 mod chains;
 mod contents;
 mod external;
+mod faults;
 mod floods;
 mod graphs;
 mod lanes;
@@ -41,6 +42,7 @@ fn main() -> ExitCode {
         floods::collect(suite);
         sandbox::collect(suite);
         worker::collect(suite);
+        faults::collect(suite);
         Ok(())
     })
 }

@@ -22,6 +22,8 @@ use crate::tail;
 /// The time in which a request of the driver is answered, whatever a worker does: half a second of grace, and what a busy
 /// machine takes.
 const PROMPT: Duration = Duration::from_secs(5);
+/// Requests that a hostile worker gets.
+const REQUESTS: u16 = 7;
 const LONG: Duration = Duration::from_secs(20);
 
 pub fn collect(suite: &mut Suite) {
@@ -77,6 +79,7 @@ fn ends_in_time(daemon: &mut Daemon) -> Result<()> {
         // A session that the worker has ended meanwhile is closed as one that is lost.
         frontend.close(session)?;
         ensure!(begun.elapsed() < PROMPT, "round {round}: CLOSE took {:?}", begun.elapsed());
+        all_are_answered(&mut frontend)?;
     }
     for round in 0..3 {
         let session = session_of(&mut frontend)?;
@@ -84,6 +87,7 @@ fn ends_in_time(daemon: &mut Daemon) -> Result<()> {
         let begun = Instant::now();
         ensure!(frontend.hello(PROTOCOL_VERSION)?.status == REPLY_OK, "round {round}: no HELLO");
         ensure!(begun.elapsed() < PROMPT, "round {round}: HELLO took {:?}", begun.elapsed());
+        all_are_answered(&mut frontend)?;
     }
     let session = session_of(&mut frontend)?;
     provoke(&mut frontend, session)?;
@@ -112,12 +116,19 @@ fn provoke(frontend: &mut FakeFrontend, session: u64) -> Result<()> {
     let header =
         RequestHeader { op: OP_CALL, session, payload_bytes: payload.len() as u32, ..Default::default() };
     let bytes = [header.as_bytes(), &payload].concat();
-    for slot in 1..8 {
+    for slot in 0..REQUESTS {
         frontend.submit(1, slot, &bytes, 4096)?;
     }
     // Time for the worker to do its worst.
     thread::sleep(Duration::from_millis(100));
-    while frontend.reply(1, Duration::ZERO)?.is_some() {}
+    Ok(())
+}
+
+/// What a session that has ended owed is answered.
+fn all_are_answered(frontend: &mut FakeFrontend) -> Result<()> {
+    for number in 0..REQUESTS {
+        frontend.reply(1, PROMPT)?.with_context(|| format!("request {number} is not answered"))?;
+    }
     Ok(())
 }
 
