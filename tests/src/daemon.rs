@@ -4,6 +4,7 @@
 
 use std::env;
 use std::fs::{self, File};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
@@ -30,12 +31,14 @@ pub struct DaemonOptions {
     pub arguments: Vec<String>,
     /// Environment that its workers inherit.
     pub environment: Vec<(String, String)>,
+    /// The hard and soft limit of its open files, if not this process's.
+    pub open_files: Option<u64>,
 }
 
 impl Default for DaemonOptions {
     /// The [`device`] of all tests, with one worker ready.
     fn default() -> Self {
-        Self { device: device(), arguments: Vec::new(), environment: Vec::new() }
+        Self { device: device(), arguments: Vec::new(), environment: Vec::new(), open_files: None }
     }
 }
 
@@ -182,10 +185,29 @@ fn launch(program: &Path, emulator: &Path, options: &DaemonOptions, folder: &Pat
     let log = File::options().create(true).append(true).open(log_in(folder))?;
     let mut command = Command::new(program);
     command.arg("--socket-path").arg(socket_in(folder)).arg("--device").arg(&options.device);
-    command.args(["--log-level", "debug"]).args(&options.arguments);
+    if !options.arguments.iter().any(|argument| argument == "--log-level") {
+        command.args(["--log-level", "debug"]);
+    }
+    command.args(&options.arguments);
+    if let Some(files) = options.open_files {
+        limit_files(&mut command, files);
+    }
     command.env("VHOST_CUDA_EMULATOR", emulator).envs(options.environment.iter().cloned());
     command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
     command.spawn().with_context(|| format!("Cannot start {}", program.display()))
+}
+
+fn limit_files(command: &mut Command, files: u64) {
+    let limit = libc::rlimit { rlim_cur: files, rlim_max: files };
+    let set = move || {
+        // SAFETY: a plain system call, allowed between fork and exec; the structure lives across it.
+        match unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) } {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        }
+    };
+    // SAFETY: the closure makes one async-signal-safe call.
+    unsafe { command.pre_exec(set) };
 }
 
 /// Looks in the kernel's table: a trial connection would be a front-end to the daemon.

@@ -19,7 +19,7 @@ use virtio_cuda_protocol::transport::{
     Config, Hello, MemEntry, OP_CALL, OP_CLOSE, OP_HELLO, OP_OPEN, Open, Opened, PROTOCOL_VERSION, REPLY_OK,
     ReplyHeader, RequestHeader,
 };
-use vm_memory::{Bytes, FileOffset, GuestAddress, GuestMemoryBackend, GuestMemoryMmap};
+use vm_memory::{Bytes, FileOffset, GuestAddress, GuestMemoryBackend, GuestMemoryMmap, GuestMemoryRegion};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::ring::{Descriptor, NEXT, QUEUE_BYTES, QUEUE_SIZE, Ring, Used, WRITE};
@@ -144,6 +144,17 @@ impl std::fmt::Debug for FakeFrontend {
 impl FakeFrontend {
     /// Connects and starts every queue; `features` are accepted besides the ones that are needed.
     pub fn connect_with(socket: &Path, features: u64) -> Result<Self> {
+        Self::attach(socket, features, guest_memory()?)
+    }
+
+    /// Connects as the same machine does after it has lost its backend: with the memory that it had before.
+    pub fn connect_again(socket: &Path, memory: GuestMemoryMmap) -> Result<Self> {
+        // Its driver starts anew, too.
+        memory.write_slice(&vec![0; (BUFFERS - RINGS) as usize], GuestAddress(RINGS))?;
+        Self::attach(socket, 0, memory)
+    }
+
+    fn attach(socket: &Path, features: u64, memory: GuestMemoryMmap) -> Result<Self> {
         let mut vhost = Frontend::connect(socket, 17).context("Cannot connect to the daemon")?;
         vhost.set_owner()?;
         let protocol = VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits();
@@ -151,16 +162,14 @@ impl FakeFrontend {
         vhost.set_features(offered & (features | protocol | 1 << 32))?;
         let wanted = VhostUserProtocolFeatures::CONFIG
             | VhostUserProtocolFeatures::MQ
-            | VhostUserProtocolFeatures::REPLY_ACK;
+            | VhostUserProtocolFeatures::REPLY_ACK
+            | VhostUserProtocolFeatures::RESET_DEVICE;
         let protocol_features = vhost.get_protocol_features()? & wanted;
         vhost.set_protocol_features(protocol_features)?;
         let zeros = [0u8; size_of::<Config>()];
         let (_, bytes) = vhost.get_config(0, zeros.len() as u32, VhostUserConfigFlags::WRITABLE, &zeros)?;
         let config = Config::read_from_bytes(&bytes).ok().context("The configuration space is too short")?;
-        let memory = guest_memory()?;
-        let regions = memory.iter().map(VhostUserMemoryRegionInfo::from_guest_region);
-        let regions = regions.collect::<Result<Vec<_>, _>>()?;
-        vhost.set_mem_table(&regions)?;
+        show_memory(&vhost, &memory)?;
         let mut rings = Vec::new();
         for queue in 0..=u64::from(config.num_request_queues.min(16)) {
             rings.push(Ring::new(memory.clone(), RINGS + queue * QUEUE_BYTES)?);
@@ -205,6 +214,25 @@ impl FakeFrontend {
         // SAFETY: one valid pollfd for the duration of the call.
         unsafe { libc::poll(&raw mut poll, 1, 0) };
         poll.revents & (libc::POLLHUP | libc::POLLIN) != 0
+    }
+
+    /// Shows the device its memory once more, as after a change.
+    pub fn show_memory_again(&self) -> Result<()> {
+        show_memory(&self.vhost, &self.memory)
+    }
+
+    /// Resets the device as a VMM does, and waits until it is stopped. An error: the device has hung up.
+    pub fn reset(&mut self) -> Result<()> {
+        self.vhost.reset_device()?;
+        self.vhost.get_vring_base(0)?;
+        Ok(())
+    }
+
+    /// Cuts the memory's first file short.
+    pub fn truncate_memory(&self, bytes: u64) -> Result<()> {
+        let region = self.memory.iter().next().context("no memory")?;
+        let file = region.file_offset().context("memory without a file")?;
+        Ok(file.file().set_len(bytes)?)
     }
 
     /// Guest-physical address of a slot's readable buffer.
@@ -364,6 +392,13 @@ pub fn parse_result(payload: &[u8]) -> Result<CallResult> {
         bail!("{} bytes of bulk announced, {} came", header.bulk_out_bytes, bulk.len());
     }
     Ok(CallResult { result: header.result, results: results.into(), bulk: bulk.into() })
+}
+
+fn show_memory(vhost: &Frontend, memory: &GuestMemoryMmap) -> Result<()> {
+    let regions = memory.iter().map(VhostUserMemoryRegionInfo::from_guest_region);
+    let regions = regions.collect::<Result<Vec<_>, _>>()?;
+    vhost.set_mem_table(&regions)?;
+    Ok(())
 }
 
 fn guest_memory() -> Result<GuestMemoryMmap> {

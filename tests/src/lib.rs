@@ -13,5 +13,6 @@ pub mod ring;
 pub mod running;
 pub mod stack;
 pub mod suite;
+pub mod tracer;
 pub mod variant;
 pub mod verdict;

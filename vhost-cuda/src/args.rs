@@ -76,8 +76,8 @@ pub struct DaemonArgs {
     #[arg(long)]
     pub print_capabilities: bool,
 
-    /// Messages on stderr: off, error, warn, info, debug or trace. Nothing that a guest controls is logged
-    /// above debug, except the name of a program whose session ends (info).
+    /// Messages on stderr: off, error, warn, info, debug or trace. What a guest can repeat is logged at debug, or
+    /// in bounded number (ends of sessions, with the name of the program, at info).
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     pub log_level: String,
 }

@@ -5,6 +5,9 @@
 //! Its name is its BLAKE3 digest, which the daemon computes itself, from the sealed file: neither a guest nor a
 //! worker can put anything under a name that is not its own. A worker asks over a socket of its own, which a
 //! thread of the daemon serves as long as the session lives.
+//!
+//! Where there is no room for another image, one goes of the machine that has most, and there of the user who has most:
+//! nobody can evict others but for a fair share.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -20,8 +23,10 @@ use vmm_sys_util::sock_ctrl_msg::ScmSocket;
 use zerocopy::{FromZeros, IntoBytes};
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use crate::owner::{Machine, Owner};
+
 /// Most images: each is an open file of the daemon.
-const MAX_IMAGES: usize = 128;
+pub const MAX_IMAGES: usize = 128;
 /// Bytes that are hashed at a time.
 const CHUNK: usize = 256 << 10;
 /// What makes a file's contents and length final.
@@ -59,7 +64,7 @@ pub struct Answer {
 /// Whose image it is, and which. Users of a guest do not share: who knows a digest gets the code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Key {
-    uid: u32,
+    owner: Owner,
     digest: [u8; DIGEST_BYTES],
 }
 
@@ -89,15 +94,15 @@ impl ImageCache {
         Arc::new(Self { max_bytes, state: Mutex::new(state) })
     }
 
-    /// Serves the worker at the other end of `socket`, whose session is user `uid`'s, until it ends. Without a
+    /// Serves the worker at the other end of `socket`, whose session is `owner`'s, until it ends. Without a
     /// thread for that the worker has no cache.
-    pub fn serve(self: &Arc<Self>, socket: UnixStream, uid: u32) {
+    pub fn serve(self: &Arc<Self>, socket: Arc<UnixStream>, owner: Owner) {
         if self.max_bytes == 0 {
             return;
         }
         let cache = self.clone();
         let serving = move || {
-            if let Err(error) = cache.answer_all(&socket, uid) {
+            if let Err(error) = cache.answer_all(&socket, owner) {
                 debug!("image cache: a worker's socket: {error}");
             }
         };
@@ -106,12 +111,12 @@ impl ImageCache {
         }
     }
 
-    fn answer_all(&self, socket: &UnixStream, uid: u32) -> io::Result<()> {
+    fn answer_all(&self, socket: &UnixStream, owner: Owner) -> io::Result<()> {
         while let Some((question, file)) = receive(socket)? {
             let Question { kind, bytes, digest, .. } = question;
             match (kind, file) {
-                (ASK, _) => answer(socket, self.find(Key { uid, digest }, bytes).as_deref())?,
-                (KEEP, Some(file)) => match self.keep(file, bytes, uid) {
+                (ASK, _) => answer(socket, self.find(Key { owner, digest }, bytes).as_deref())?,
+                (KEEP, Some(file)) => match self.keep(file, bytes, owner) {
                     Ok(()) => {}
                     Err(error) => debug!("image cache: an image is not kept: {error}"),
                 },
@@ -126,28 +131,64 @@ impl ImageCache {
         state.images.get(&key).filter(|image| image.bytes == bytes).map(|image| image.file.clone())
     }
 
-    /// Takes in an image of `bytes` bytes; drops those that were not used for longest.
-    fn keep(&self, file: File, bytes: u64, uid: u32) -> io::Result<()> {
+    /// Takes in an image of `bytes` bytes; makes room for it.
+    fn keep(&self, file: File, bytes: u64, owner: Owner) -> io::Result<()> {
         if bytes > self.max_bytes {
             return Err(invalid("it is larger than the whole cache"));
         }
         check(&file, bytes)?;
-        let key = Key { uid, digest: digest(&file, bytes)? };
+        let key = Key { owner, digest: digest(&file, bytes)? };
         let mut state = self.lock();
         if state.images.promote(&key) {
             return Ok(());
         }
-        while state.images.len() >= MAX_IMAGES || bytes > self.max_bytes - state.bytes {
-            let Some((_, old)) = state.images.pop_lru() else { break };
-            state.bytes -= old.bytes;
-        }
-        state.bytes += bytes;
+        // As if it were there already, so that its owner does not evict somebody with as much.
         state.images.put(key, Image { file: Arc::new(file), bytes });
+        state.bytes += bytes;
+        while state.images.len() > MAX_IMAGES || state.bytes > self.max_bytes {
+            let Some(victim) = state.victim(key) else { break };
+            state.bytes -= state.images.pop(&victim).map_or(0, |old| old.bytes);
+        }
         Ok(())
+    }
+
+    /// Drops the images of a machine that has gone.
+    pub fn forget(&self, machine: Machine) {
+        let mut state = self.lock();
+        let of_machine: Vec<Key> =
+            state.images.iter().map(|(key, _)| *key).filter(|key| key.owner.machine == machine).collect();
+        for key in of_machine {
+            state.bytes -= state.images.pop(&key).map_or(0, |old| old.bytes);
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// The image to drop for `new`, which is there already: the one that was not used for longest, of the user with most
+    /// in the machine with most.
+    fn victim(&self, new: Key) -> Option<Key> {
+        let most = |of: &dyn Fn(&Key) -> bool| {
+            self.images.iter().filter(|(key, _)| of(key)).map(|(_, image)| image.weight()).sum::<u64>()
+        };
+        let rank = |key: &Key| {
+            let (owner, machine) = (key.owner, key.owner.machine);
+            let of_machine = most(&|other| other.owner.machine == machine);
+            let of_owner = most(&|other| other.owner == owner);
+            (of_machine, machine == new.owner.machine, of_owner, owner == new.owner)
+        };
+        // From the one that was used last on; of equals the last is taken.
+        self.images.iter().map(|(key, _)| *key).filter(|key| *key != new).max_by_key(rank)
+    }
+}
+
+impl Image {
+    /// What an image takes: its bytes, and a descriptor, which counts as a share of a cache of the usual size.
+    fn weight(&self) -> u64 {
+        self.bytes + (256 << 20) / MAX_IMAGES as u64
     }
 }
 
@@ -248,7 +289,7 @@ pub(crate) fn read_with(mut socket: &UnixStream, bytes: &mut [u8]) -> io::Result
     Ok(Some(file))
 }
 
-fn invalid(what: &str) -> io::Error {
+pub(crate) fn invalid(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what.to_owned())
 }
 

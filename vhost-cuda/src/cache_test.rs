@@ -4,12 +4,16 @@ use super::*;
 
 const LIMIT: u64 = 1 << 20;
 
+fn owner(uid: u32) -> Owner {
+    Owner { machine: Machine::Virtual(1), uid }
+}
+
 fn key(uid: u32, image: &[u8]) -> Key {
-    Key { uid, digest: *blake3::hash(image).as_bytes() }
+    Key { owner: owner(uid), digest: *blake3::hash(image).as_bytes() }
 }
 
 fn keep(cache: &ImageCache, image: &[u8], uid: u32) {
-    cache.keep(seal(image).unwrap(), image.len() as u64, uid).unwrap();
+    cache.keep(seal(image).unwrap(), image.len() as u64, owner(uid)).unwrap();
 }
 
 fn has(cache: &ImageCache, image: &[u8], uid: u32) -> bool {
@@ -55,12 +59,12 @@ fn files_that_could_change_or_lie_about_their_length_are_refused() {
     let cache = ImageCache::new(LIMIT);
     let open = vmm_sys_util::tempfile::TempFile::new().unwrap().into_file();
     open.set_len(6).unwrap();
-    assert!(cache.keep(open, 5, 0).is_err(), "not sealed");
-    assert!(cache.keep(seal(b"image").unwrap(), 4, 0).is_err(), "longer than said");
-    assert!(cache.keep(seal(b"image").unwrap(), 7, 0).is_err(), "shorter than said");
-    assert!(cache.keep(seal(b"image").unwrap(), u64::MAX, 0).is_err());
-    assert!(cache.keep(seal(&[0; 100]).unwrap(), 100, 0).is_ok());
-    assert!(ImageCache::new(99).keep(seal(&[0; 100]).unwrap(), 100, 0).is_err(), "larger than the cache");
+    assert!(cache.keep(open, 5, owner(0)).is_err(), "not sealed");
+    assert!(cache.keep(seal(b"image").unwrap(), 4, owner(0)).is_err(), "longer than said");
+    assert!(cache.keep(seal(b"image").unwrap(), 7, owner(0)).is_err(), "shorter than said");
+    assert!(cache.keep(seal(b"image").unwrap(), u64::MAX, owner(0)).is_err());
+    assert!(cache.keep(seal(&[0; 100]).unwrap(), 100, owner(0)).is_ok());
+    assert!(ImageCache::new(99).keep(seal(&[0; 100]).unwrap(), 100, owner(0)).is_err(), "larger than the cache");
 }
 
 #[test]
@@ -68,7 +72,7 @@ fn a_worker_gets_what_another_kept() {
     let cache = ImageCache::new(LIMIT);
     let connect = |uid| {
         let (ours, theirs) = UnixStream::pair().unwrap();
-        cache.serve(theirs, uid);
+        cache.serve(Arc::new(theirs), owner(uid));
         ours
     };
     let (first, second, stranger) = (connect(1), connect(1), connect(2));
@@ -93,4 +97,39 @@ fn a_worker_gets_what_another_kept() {
     send(&first, &Question { kind: 9, ..Default::default() }, None).unwrap();
     assert!(receive_answer(&first).is_err());
     assert!(asked(&second).is_some());
+}
+
+#[test]
+fn nobody_evicts_others_but_for_a_fair_share() {
+    let cache = ImageCache::new(1000);
+    let keep_for = |machine, uid, letter: u8, count: u8| {
+        for number in 0..count {
+            let owner = Owner { machine: Machine::Virtual(machine), uid };
+            cache.keep(seal(&[letter, number].repeat(50)).unwrap(), 100, owner).unwrap();
+        }
+    };
+    let count = |machine, uid| {
+        let state = cache.lock();
+        state.images.iter().filter(|(key, _)| key.owner == Owner { machine: Machine::Virtual(machine), uid }).count()
+    };
+    keep_for(1, 7, b'a', 3);
+    // Many, of a user and then of many users of one machine.
+    keep_for(2, 7, b'b', 100);
+    assert_eq!((count(1, 7), count(2, 7)), (3, 7));
+    for uid in 100..200 {
+        keep_for(2, uid, b'c', 3);
+    }
+    assert_eq!(count(1, 7), 3);
+    // Another machine gets its share, whoever was there before, and no more.
+    keep_for(3, 7, b'd', 8);
+    assert_eq!((count(1, 7), count(3, 7)), (3, 3));
+    // And one image as large as the whole cache is one image.
+    cache.keep(seal(&[9; 1000]).unwrap(), 1000, owner(0)).unwrap();
+    let contents = || {
+        let state = cache.lock();
+        (state.images.len(), state.bytes)
+    };
+    assert_eq!(contents(), (1, 1000));
+    cache.forget(Machine::Virtual(1));
+    assert_eq!(contents(), (0, 0));
 }

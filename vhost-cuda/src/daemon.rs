@@ -2,32 +2,41 @@
 //! The daemon: listens, and serves each connection by itself.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::os::fd::FromRawFd;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use log::{error, info, warn};
+use log::{Level, error, info, log};
 use vhost::vhost_user::{Error as VhostUserError, Listener};
 use vhost_user_backend::{Error as BackendError, VhostUserDaemon};
-use vm_memory::GuestMemoryBackend;
+use vm_memory::{GuestMemoryBackend, GuestMemoryRegion};
 
 use crate::args::DaemonArgs;
 use crate::backend::Backend;
 use crate::cache::ImageCache;
-use crate::device::{Device, Settings};
+use crate::descriptors::Descriptors;
+use crate::device::{Device, END_PATIENCE, Settings};
+use crate::endings::Endings;
 use crate::exchange::Exchange;
 use crate::library;
 use crate::memory::{Memory, SharedMemory};
 use crate::pool::WorkerPool;
+use crate::predecessor::WorkerLock;
 use crate::process::WorkerSpec;
 use crate::sigbus;
+use crate::throttle::Throttle;
 
 /// Pause after a failed accept, as when the process is out of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
+/// Messages about front-ends that come and go: each virtio-user process is one.
+static CONNECTIONS: Throttle = Throttle::new(50, Duration::from_secs(10));
+/// Messages about front-ends that could not be served.
+static REFUSALS: Throttle = Throttle::new(3, Duration::from_secs(60));
 
 /// What the capabilities option prints (docs/interop/vhost-user.rst of QEMU, "Backend programs").
 pub const CAPABILITIES: &str = "{\n  \"type\": \"cuda\"\n}";
@@ -46,7 +55,8 @@ pub fn run(args: &DaemonArgs) -> anyhow::Result<()> {
     let library = library::find(&args.device)?;
     let signals = Signals::block()?;
     sigbus::install().context("Cannot handle SIGBUS")?;
-    let (listener, socket) = listen(args)?;
+    let descriptors = Descriptors::share_out(args.num_queues, args.max_sessions, args.warm_workers)?;
+    let Listening { listener, socket, workers } = listen(args)?;
     info!("executing CUDA calls with {}", library.display());
     let spec = WorkerSpec {
         sandbox: args.sandbox,
@@ -55,6 +65,7 @@ pub fn run(args: &DaemonArgs) -> anyhow::Result<()> {
         memory_limit: args.memory_limit,
         copy_threads: args.copy_threads.unwrap_or_else(default_copy_threads),
         log_level: args.log_level.clone(),
+        lock: workers,
     };
     let pool = WorkerPool::start(spec, args.warm_workers as usize).context("Cannot start the worker pool")?;
     let images = ImageCache::new(args.image_cache);
@@ -64,10 +75,14 @@ pub fn run(args: &DaemonArgs) -> anyhow::Result<()> {
         max_sessions: args.max_sessions,
         images,
         exchange,
+        endings: Endings::default(),
+        descriptors,
         pool,
     });
     let devices = Devices::default();
 
+    let watched = devices.clone();
+    sigbus::watch(move |lost| drop_those_without_memory(&watched, lost)).context("Cannot watch guest memory")?;
     let (accepting, common) = (devices.clone(), settings.clone());
     thread::Builder::new()
         .name("accept".into())
@@ -80,19 +95,59 @@ pub fn run(args: &DaemonArgs) -> anyhow::Result<()> {
         let _ = std::fs::remove_file(socket);
     }
     let connected: Vec<_> = lock(&devices).values().cloned().collect();
-    for device in connected {
-        device.shut_down();
+    // All at once, and then one after the other.
+    for device in &connected {
+        device.abandon();
     }
+    let deadline = Instant::now() + END_PATIENCE;
+    let all = connected.iter().fold(true, |all, device| device.shut_down(deadline) && all);
     settings.pool.stop();
-    Ok(())
+    if all { Ok(()) } else { bail!("Workers are left behind: the next daemon on this socket waits for them") }
 }
 
-fn listen(args: &DaemonArgs) -> anyhow::Result<(Listener, Option<PathBuf>)> {
+/// What the daemon listens on.
+struct Listening {
+    listener: Listener,
+    /// To be removed at the end.
+    socket: Option<PathBuf>,
+    workers: Option<WorkerLock>,
+}
+
+/// Parts with front-ends whose memory has gone: what lies there now is nothing that their guests know of.
+fn drop_those_without_memory(devices: &Devices, lost: &[Range<usize>]) {
+    let connected: Vec<_> = lock(devices).values().cloned().collect();
+    for device in connected {
+        let Some(memory) = device.memory() else { continue };
+        let is_lost = memory.iter().any(|region| {
+            let start = region.as_ptr() as usize;
+            lost.iter().any(|lost| lost.start < start + region.len() as usize && start < lost.end)
+        });
+        if is_lost {
+            let connection = device.connection;
+            log!(
+                REFUSALS.level(Level::Warn),
+                "connection {connection}: dropped: guest memory is gone, its file was cut short"
+            );
+            device.abandon();
+            device.hang_up();
+        }
+    }
+}
+
+fn listen(args: &DaemonArgs) -> anyhow::Result<Listening> {
     match (&args.socket_path, args.fd) {
         (Some(path), _) => {
-            let listener = bind(path).with_context(|| format!("Cannot listen on {}", path.display()))?;
+            let cannot = || format!("Cannot listen on {}", path.display());
+            remove_stale(path).with_context(cannot)?;
+            // Before anybody can connect: a VMM that connects waits for the first answer.
+            let workers = WorkerLock::wait(path)?;
+            let listener = UnixListener::bind(path).with_context(cannot)?;
             info!("listening on {}", path.display());
-            Ok((Listener::from(listener), Some(path.clone())))
+            Ok(Listening {
+                listener: listener.into(),
+                socket: Some(path.clone()),
+                workers: Some(workers),
+            })
         }
         (None, Some(fd)) => {
             let mut kind = 0;
@@ -111,28 +166,33 @@ fn listen(args: &DaemonArgs) -> anyhow::Result<(Listener, Option<PathBuf>)> {
                 bail!("--fd {fd}: not a listening socket that this process inherited");
             }
             // SAFETY: it is open (checked above), and whoever started this process gave it for this use only.
-            Ok((Listener::from(unsafe { UnixListener::from_raw_fd(fd) }), None))
+            let listener = unsafe { UnixListener::from_raw_fd(fd) };
+            let path = listener.local_addr().ok().and_then(|addr| addr.as_pathname().map(Path::to_path_buf));
+            let workers = path.map(|path| WorkerLock::wait(&path)).transpose()?;
+            Ok(Listening { listener: listener.into(), socket: None, workers })
         }
         (None, None) => bail!("Say where to listen: --socket-path PATH (or --fd N)"),
     }
 }
 
-/// Binds `path`. A socket there that nobody serves any more is replaced; anything else is left alone.
-fn bind(path: &Path) -> std::io::Result<UnixListener> {
+/// Removes a socket that nobody serves any more.
+fn remove_stale(path: &Path) -> std::io::Result<()> {
     use std::os::unix::fs::FileTypeExt;
-    let stale = std::fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket())
-        && std::os::unix::net::UnixStream::connect(path)
-            .is_err_and(|error| error.kind() == std::io::ErrorKind::ConnectionRefused);
-    if stale {
-        std::fs::remove_file(path)?;
+    if !std::fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket()) {
+        return Ok(());
     }
-    UnixListener::bind(path)
+    match std::os::unix::net::UnixStream::connect(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => std::fs::remove_file(path),
+        // It is served, or what it is will show.
+        Ok(_) => Err(std::io::ErrorKind::AddrInUse.into()),
+        Err(_) => Ok(()),
+    }
 }
 
 fn accept_all(mut listener: Listener, settings: &Arc<Settings>, devices: &Devices) {
     for connection in 1.. {
         if let Err(error) = accept(connection, &mut listener, settings, devices) {
-            error!("connection {connection}: {error:#}");
+            log!(REFUSALS.level(Level::Error), "connection {connection}: {error:#}");
             thread::sleep(ACCEPT_PAUSE);
         }
     }
@@ -145,6 +205,12 @@ fn accept(
     settings: &Arc<Settings>,
     devices: &Devices,
 ) -> anyhow::Result<()> {
+    let Some(charge) = settings.descriptors.budget.charge(settings.descriptors.connection) else {
+        // Not left waiting: a VMM does nothing else meanwhile.
+        drop(listener.accept().map_err(|error| anyhow::anyhow!("{error}"))?);
+        log!(REFUSALS.level(Level::Error), "connection {connection}: refused: the daemon is out of descriptors");
+        return Ok(());
+    };
     let device = Device::new(connection, settings.clone());
     let backend = Backend::new(device.clone());
     let memory = SharedMemory::new(Memory::new());
@@ -155,17 +221,21 @@ fn accept(
         backend.close_exit_events();
         return Err(describe(error));
     }
-    info!("connection {connection}: front-end connected");
+    log!(CONNECTIONS.level(Level::Info), "connection {connection}: front-end connected");
     lock(devices).insert(connection, device.clone());
+    if let Some(handle) = daemon.shutdown_handle() {
+        device.connected(handle);
+    }
     let devices = devices.clone();
     thread::Builder::new()
         .name(format!("connection-{connection}"))
         .spawn(move || {
             let result = daemon.wait();
-            device.shut_down();
+            device.shut_down(Instant::now() + END_PATIENCE);
             // Joins the queues' threads.
             drop(daemon);
             backend.close_exit_events();
+            drop(charge);
             lock(&devices).remove(&connection);
             report(connection, &device, result);
         })
@@ -180,20 +250,16 @@ fn describe(error: BackendError) -> anyhow::Error {
 
 fn report(connection: u64, device: &Device, result: Result<(), BackendError>) {
     use VhostUserError as Cause;
-    let shrunk = sigbus::take_patched();
-    if shrunk > 0 {
-        warn!("connection {connection}: {shrunk} pages of guest memory were gone: its file was cut short");
-    }
     match result {
         Ok(())
         | Err(BackendError::HandleRequest(
             Cause::Disconnected | Cause::PartialMessage | Cause::SocketBroken(_),
-        )) => info!("connection {connection}: front-end disconnected"),
+        )) => log!(CONNECTIONS.level(Level::Info), "connection {connection}: front-end disconnected"),
         Err(BackendError::HandleRequest(cause)) if memory_not_shared(device, &cause) => error!(
             "connection {connection}: {cause}: the queues do not lie in memory that is shared with this process. \
              QEMU needs `-object memory-backend-memfd,id=mem,size=SIZE,share=on` and `-machine memory-backend=mem`"
         ),
-        Err(cause) => warn!("connection {connection}: dropped: {cause}"),
+        Err(cause) => log!(CONNECTIONS.level(Level::Warn), "connection {connection}: dropped: {cause}"),
     }
 }
 

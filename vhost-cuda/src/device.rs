@@ -1,32 +1,42 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! One device instance: what a connected front-end (a virtual machine, or a virtio-user process) sees.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use log::{debug, error, warn};
+use log::{Level, debug, error, log, warn};
 use virtio_cuda_protocol::transport::{
-    EVENT_SESSION_LOST, Event, Hello, OP_CALL, OP_CLOSE, OP_HELLO, OP_OPEN, Open, Opened, PROTOCOL_VERSION,
+    EVENT_SESSION_LOST, Event, Hello, OP_CALL, OP_CLOSE, OP_HELLO, OP_OPEN, OP_UNPIN, Open, Opened, PROTOCOL_VERSION,
     REPLY_INVALID, REPLY_NO_RESOURCES, REPLY_OK, REPLY_SESSION_LOST, REPLY_VERSION,
 };
+use vhost_user_backend::ShutdownHandle;
 use vm_memory::GuestAddressSpace;
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::budget::Budget;
+use crate::budget::{Budget, Charge, REQUEST_BYTES};
 use crate::cache::ImageCache;
+use crate::descriptors::{self, Descriptors};
+use crate::endings::{Answer, Endings};
 use crate::events::EventQueue;
-use crate::exchange::Exchange;
-use crate::memory::{MemoryTable, SharedMemory, Snapshot, mark_all_written};
+use crate::exchange::{Exchange, FileBudgets};
+use crate::memory::{FileId, MemoryTable, SharedMemory, Snapshot, files_of, mark_all_written};
+use crate::owner::{Machine, Owner};
 use crate::pool::WorkerPool;
 use crate::request::{Malformed, Request};
 use crate::ring::{Chain, Ring};
-use crate::session::{End, Session};
+use crate::session::{End, Session, Tables};
+use crate::throttle::Throttle;
 
-/// How often a thread that waits for a session's end looks again.
-const END_POLL: Duration = Duration::from_secs(1);
+/// What the workers of a machine get to end when it is reset or has gone. The VMM waits meanwhile, and its monitor with
+/// it.
+pub const END_PATIENCE: Duration = Duration::from_secs(5);
+/// Most files of guest memory that are remembered of a machine.
+const MAX_MEMORY_FILES: usize = 4096;
+/// Messages about shortages that a guest can bring about.
+static SHORTAGES: Throttle = Throttle::new(5, Duration::from_secs(60));
 /// Short names of sessions in the log, for all connections of the daemon.
 static NEXT_LABEL: AtomicU64 = AtomicU64::new(1);
 
@@ -41,6 +51,10 @@ pub struct Settings {
     pub images: Arc<ImageCache>,
     /// What sessions share with each other.
     pub exchange: Arc<Exchange>,
+    /// Sessions that are ending, and who waits for them.
+    pub endings: Endings,
+    /// The daemon's descriptors.
+    pub descriptors: Descriptors,
     /// Where workers come from.
     pub pool: WorkerPool,
 }
@@ -60,8 +74,24 @@ pub struct Device {
     pub driver_version: AtomicU32,
     version_warned: AtomicBool,
     budget: Arc<Budget>,
+    /// Files that its sessions share.
+    shared_files: Arc<Budget>,
     memory: Mutex<Option<SharedMemory>>,
+    /// Files that were guest memory at any time: workers may have them mapped.
+    memory_files: Mutex<HashSet<FileId>>,
+    front_end: OnceLock<FrontEnd>,
+    /// It serves no more: its workers do not end.
+    failed: AtomicBool,
     sessions: Mutex<Sessions>,
+}
+
+/// What ends the connection.
+struct FrontEnd(ShutdownHandle);
+
+impl std::fmt::Debug for FrontEnd {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("FrontEnd")
+    }
 }
 
 #[derive(Debug, Default)]
@@ -78,6 +108,15 @@ struct Sessions {
 struct Reservation {
     device: Arc<Device>,
     epoch: u64,
+    /// Of the worker's descriptors.
+    charge: Option<Charge>,
+}
+
+impl Reservation {
+    /// Whether the session is wanted still.
+    fn stands(&self, sessions: &Sessions) -> bool {
+        !sessions.closed && sessions.epoch == self.epoch
+    }
 }
 
 impl Drop for Reservation {
@@ -93,14 +132,18 @@ impl Device {
         let events = EventQueue::new(rings[settings.num_queues as usize].clone());
         Arc::new(Self {
             connection,
-            settings,
             rings,
             events,
             driver_version: AtomicU32::new(0),
             version_warned: AtomicBool::new(false),
-            budget: Arc::default(),
+            budget: Budget::new(REQUEST_BYTES),
+            shared_files: Budget::new(settings.descriptors.machine_files),
             memory: Mutex::default(),
+            memory_files: Mutex::default(),
+            front_end: OnceLock::new(),
+            failed: AtomicBool::new(false),
             sessions: Mutex::default(),
+            settings,
         })
     }
 
@@ -109,12 +152,33 @@ impl Device {
         lock(&self.memory).as_ref().map(|memory| memory.memory())
     }
 
+    /// The front-end is connected: how to part with it.
+    pub fn connected(&self, front_end: ShutdownHandle) {
+        let _ = self.front_end.set(FrontEnd(front_end));
+        if self.failed.load(Ordering::Acquire) {
+            self.hang_up();
+        }
+    }
+
+    /// Ends the connection.
+    pub fn hang_up(&self) {
+        if let Some(FrontEnd(front_end)) = self.front_end.get() {
+            front_end.shutdown();
+        }
+    }
+
     /// The front-end has changed guest memory: every worker learns of it.
     pub fn update_memory(&self, memory: SharedMemory) {
-        let table = MemoryTable::of(&memory.memory());
+        let mut files = lock(&self.memory_files);
+        files.extend(files_of(&memory.memory()));
+        if files.len() > MAX_MEMORY_FILES {
+            // Only a front-end that replaces its memory without end gets here; it has forgotten the first ones, too.
+            *files = files_of(&memory.memory());
+        }
+        drop(files);
         *lock(&self.memory) = Some(memory);
         for session in self.lock().open.values() {
-            session.update_memory(table.clone());
+            session.update_memory();
         }
     }
 
@@ -130,7 +194,8 @@ impl Device {
                 OP_OPEN => self.open(&request, chain),
                 OP_CLOSE => match self.session(request.header.session) {
                     Some(session) => session.close(chain),
-                    None => chain.complete(REPLY_SESSION_LOST, &[]),
+                    // The driver gives back what the session had: not while a worker may write it.
+                    None => self.answer_after(HashSet::new(), chain, REPLY_SESSION_LOST, &[]),
                 },
                 _ => self.submit(request, chain),
             },
@@ -139,9 +204,13 @@ impl Device {
 
     fn submit(&self, request: Request, chain: Chain) {
         let Some(session) = self.session(request.header.session) else {
-            return chain.complete(REPLY_SESSION_LOST, &[]);
+            return match request.header.op {
+                // As after CLOSE, memory goes back.
+                OP_UNPIN => self.answer_after(HashSet::new(), chain, REPLY_SESSION_LOST, &[]),
+                _ => chain.complete(REPLY_SESSION_LOST, &[]),
+            };
         };
-        let Some(charge) = self.budget.charge(request.footprint()) else {
+        let Some(charge) = self.budget.charge(request.footprint() + chain.footprint()) else {
             debug!("connection {}: too many bytes of outstanding requests", self.connection);
             return chain.complete(REPLY_NO_RESOURCES, &[]);
         };
@@ -166,15 +235,17 @@ impl Device {
             );
             return chain.complete(REPLY_VERSION, &[]);
         }
-        let ending = self.end_sessions(false);
-        let ending_is_empty = ending.is_empty();
+        let ending = self.end_sessions(false).iter().map(|session| session.id()).collect();
         self.events.clear();
-        let answer = move || {
-            wait_for(&ending);
-            chain.complete(REPLY_OK, Hello { protocol_version: PROTOCOL_VERSION }.as_bytes());
-        };
-        // The queue's thread must not wait for others.
-        if ending_is_empty { answer() } else { self.run_aside("hello", answer) }
+        let answer = Hello { protocol_version: PROTOCOL_VERSION };
+        self.answer_after(ending, chain, REPLY_OK, answer.as_bytes());
+    }
+
+    /// Answers a request when these sessions have ended, and those that earlier connections have left on this memory.
+    fn answer_after(&self, mut sessions: HashSet<u64>, chain: Chain, status: u32, payload: &[u8]) {
+        let endings = &self.settings.endings;
+        sessions.extend(endings.left_on(&lock(&self.memory_files)));
+        endings.answer_after(self.connection, sessions, Answer { chain, status, payload: payload.to_vec() });
     }
 
     fn open(self: &Arc<Self>, request: &Request, chain: Chain) {
@@ -194,39 +265,63 @@ impl Device {
         if sessions.open.len() + sessions.opening >= self.settings.max_sessions as usize {
             return None;
         }
+        let charge = self.settings.descriptors.budget.charge(descriptors::WORKER);
+        if charge.is_none() {
+            log!(
+                SHORTAGES.level(Level::Warn),
+                "connection {}: a session is refused: the daemon is out of descriptors",
+                self.connection
+            );
+            return None;
+        }
         sessions.opening += 1;
-        Some(Reservation { device: self.clone(), epoch: sessions.epoch })
+        Some(Reservation { device: self.clone(), epoch: sessions.epoch, charge })
     }
 
     /// The life of a session, on a thread of its own.
-    fn run_session(self: &Arc<Self>, open: &Open, reservation: Reservation, chain: Chain) {
-        let (Ok(mut worker), Ok(id)) = (self.settings.pool.take(), random_id()) else {
+    fn run_session(self: &Arc<Self>, open: &Open, mut reservation: Reservation, chain: Chain) {
+        let taken = self.settings.pool.take(|| reservation.stands(&self.lock()));
+        let (Ok(worker), Ok(id)) = (taken, random_id()) else {
             return chain.complete(REPLY_NO_RESOURCES, &[]);
         };
+        let Some(worker) = worker else { return chain.complete(REPLY_SESSION_LOST, &[]) };
         let mut sessions = self.lock();
-        if sessions.closed || sessions.epoch != reservation.epoch {
+        if !reservation.stands(&sessions) {
             drop(sessions);
-            drop(worker);
+            self.settings.pool.put_back(worker);
             return chain.complete(REPLY_SESSION_LOST, &[]);
         }
-        if let Some(socket) = worker.images.take() {
-            self.settings.images.serve(socket, open.uid);
-        }
-        if let Some(socket) = worker.exchange.take() {
-            self.settings.exchange.serve(socket, open.uid);
-        }
+        let machine = self.memory().map_or(Machine::Virtual(self.connection), |memory| {
+            Machine::of(self.connection, &memory)
+        });
+        let owner = Owner { machine, uid: open.uid };
+        self.settings.images.serve(worker.sockets.images.clone(), owner);
+        let budgets = FileBudgets {
+            machine: self.shared_files.clone(),
+            descriptors: self.settings.descriptors.budget.clone(),
+        };
+        self.settings.exchange.serve(worker.sockets.exchange.clone(), owner, budgets);
         let label = NEXT_LABEL.fetch_add(1, Ordering::Relaxed);
-        let session = Session::new(id, label, open, worker);
+        let session = Session::new(id, label, open, worker, self.tables());
         sessions.open.insert(id, session.clone());
+        self.settings.endings.begin(id);
         drop(sessions);
+        // Until the worker has ended.
+        let _charge = reservation.charge.take();
         drop(reservation);
-        let table = self.memory().map(|memory| MemoryTable::of(&memory)).unwrap_or_default();
         let opened = || chain.complete(REPLY_OK, Opened { session: id }.as_bytes());
-        session.run(table, opened, |end| self.session_ended(id, end));
+        session.run(opened, |end| self.session_ended(id, end));
+    }
+
+    /// What tells a session's writer what guest memory is.
+    fn tables(self: &Arc<Self>) -> Tables {
+        let device = self.clone();
+        Box::new(move || device.memory().map(|memory| MemoryTable::of(&memory)).unwrap_or_default())
     }
 
     fn session_ended(&self, id: u64, end: End) {
         self.lock().open.remove(&id);
+        self.settings.endings.ended(id);
         if end == End::Lost {
             self.send_lost(id);
         }
@@ -245,6 +340,7 @@ impl Device {
         sessions.closed |= closed;
         let ending: Vec<_> = sessions.open.values().cloned().collect();
         drop(sessions);
+        self.settings.pool.look_again();
         for session in &ending {
             session.kill();
         }
@@ -257,17 +353,48 @@ impl Device {
         for ring in &self.rings {
             ring.forget_stop();
         }
-        wait_for(&self.end_sessions(false));
+        let ending = self.end_sessions(false);
+        if !wait_for(&ending, Instant::now() + END_PATIENCE) {
+            return self.fail(&ending);
+        }
         self.events.clear();
         self.driver_version.store(0, Ordering::Relaxed);
     }
 
-    /// The front-end has gone: everything ends. Returns when all workers are reaped.
-    pub fn shut_down(&self) {
+    /// Workers do not end, so that the device cannot be reset: it parts with its front-end, which tells the driver that
+    /// there is no backend. The next connection for the same memory answers the driver when they have ended.
+    fn fail(&self, ending: &[Arc<Session>]) {
+        error!(
+            "connection {}: the device cannot be reset: {}. The front-end is dropped; programs of the guest get no session \
+             before these workers have ended",
+            self.connection,
+            running(ending)
+        );
+        self.failed.store(true, Ordering::Release);
+        self.abandon();
+        self.settings.endings.leave(self.connection, ids(ending), &lock(&self.memory_files));
+        self.hang_up();
+    }
+
+    /// The front-end gets no more answers, and every session is killed. Does not wait.
+    pub fn abandon(&self) -> Vec<Arc<Session>> {
         for ring in &self.rings {
             ring.abandon();
         }
-        wait_for(&self.end_sessions(true));
+        self.end_sessions(true)
+    }
+
+    /// The front-end has gone: everything ends. Returns when all workers have ended, or at `deadline`. False: some have
+    /// not, which the log says.
+    pub fn shut_down(&self, deadline: Instant) -> bool {
+        let ending = self.abandon();
+        let all = wait_for(&ending, deadline);
+        if !all {
+            error!("connection {}: {}", self.connection, running(&ending));
+        }
+        self.settings.endings.leave(self.connection, ids(&ending), &lock(&self.memory_files));
+        self.settings.images.forget(Machine::Virtual(self.connection));
+        all
     }
 
     /// Names of the sessions that are open, for migration.
@@ -305,7 +432,11 @@ impl Device {
         // Without a thread the closure is dropped, and its chain with it, which answers it.
         let thread = thread::Builder::new().name(format!("{name}-{}", self.connection)).spawn(work);
         if let Err(error) = thread {
-            error!("connection {}: no thread for a request: {error}", self.connection);
+            log!(
+                SHORTAGES.level(Level::Error),
+                "connection {}: no thread for a request: {error}",
+                self.connection
+            );
         }
     }
 
@@ -324,12 +455,20 @@ fn random_id() -> Result<u64, getrandom::Error> {
     }
 }
 
-fn wait_for(ending: &[Arc<Session>]) {
-    for session in ending {
-        while !session.wait_ended(END_POLL) {
-            debug!("session {:#x}: still ending", session.id());
-        }
-    }
+/// Waits until all have ended. False: not before `deadline`.
+fn wait_for(ending: &[Arc<Session>], deadline: Instant) -> bool {
+    ending.iter().all(|session| session.wait_ended(deadline.saturating_duration_since(Instant::now())))
+}
+
+fn ids(sessions: &[Arc<Session>]) -> impl Iterator<Item = u64> {
+    sessions.iter().map(|session| session.id())
+}
+
+/// Which of these have not ended, for the log.
+fn running(sessions: &[Arc<Session>]) -> String {
+    let running = sessions.iter().filter(|session| !session.wait_ended(Duration::ZERO));
+    let pids: Vec<String> = running.map(|session| session.worker_pid().to_string()).collect();
+    format!("{} workers do not end after SIGKILL (processes {})", pids.len(), pids.join(", "))
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

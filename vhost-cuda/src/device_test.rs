@@ -19,6 +19,7 @@ fn device(max_sessions: u32) -> Arc<Device> {
         sandbox: Sandbox::Auto,
         emulated: false,
         log_level: "off".into(),
+        lock: None,
     };
     let pool = WorkerPool::start(spec, 0).unwrap();
     Device::new(
@@ -28,6 +29,8 @@ fn device(max_sessions: u32) -> Arc<Device> {
             max_sessions,
             images: ImageCache::new(0),
             exchange: Exchange::new(),
+            endings: Endings::default(),
+            descriptors: Descriptors::plenty(),
             pool,
         }),
     )

@@ -3,26 +3,36 @@
 //!
 //! A worker offers what libcuda exported and gets a token, 128 random bits, which is all that its guest process
 //! ever sees and can hand on. Another worker that shows the token gets what was offered. So whoever knows a
-//! token may use it, among processes of one user of a guest; nobody else can find one. What a session offered
-//! ends with it. Each worker talks over a socket of its own, served by a thread of the daemon.
+//! token may use it, among processes of one user of a guest; nobody else can find one. An offer ends with what was
+//! offered, or with its session; who has found it keeps it. Each worker talks over a socket of its own, served by a
+//! thread of the daemon.
+//!
+//! Workers are not trusted. The daemon keeps files for them, but no sockets: a worker that got the daemon to keep the
+//! worker's own end of a socket would never be seen to hang up.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 
 use log::debug;
 use zerocopy::{FromZeros, IntoBytes};
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use crate::cache::{read_with, write_with};
+use crate::budget::{Budget, Charge};
+use crate::cache::{invalid, read_with, write_with};
+use crate::owner::Owner;
 
 /// Most offers of one session.
 const MAX_OFFERS: usize = 4096;
 /// Most of them with a file, which is an open file of the daemon.
-const MAX_FILES: usize = 64;
+pub const MAX_FILES: usize = 64;
+/// The major number of NVIDIA's devices; others of them get theirs when their module is loaded.
+const NVIDIA_MAJOR: u32 = 195;
 
 /// Bytes of a token.
 pub const TOKEN_BYTES: usize = 16;
@@ -33,6 +43,8 @@ pub const HANDLE_BYTES: usize = 64;
 pub const OFFER: u32 = 1;
 /// [`Question::kind`]: what was offered under this token?
 pub const LOOK_UP: u32 = 2;
+/// [`Question::kind`]: what was offered under this token is no more. There is no answer.
+pub const WITHDRAW: u32 = 3;
 
 /// [`Offer::what`]: memory (`CUipcMemHandle`).
 pub const MEMORY: u32 = 1;
@@ -47,7 +59,7 @@ pub const POOL: u32 = 4;
 pub const POINTER: u32 = 5;
 
 /// What is shared.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub struct Offer {
     /// [`MEMORY`], [`EVENT`], [`ALLOCATION`], [`POOL`] or [`POINTER`].
@@ -64,11 +76,11 @@ pub struct Offer {
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 struct Question {
-    /// [`OFFER`] or [`LOOK_UP`].
+    /// [`OFFER`], [`LOOK_UP`] or [`WITHDRAW`].
     kind: u32,
     /// Zero.
     reserved: u32,
-    /// What is looked up.
+    /// What is looked up or withdrawn.
     token: [u8; TOKEN_BYTES],
     /// What is offered; of a look-up, only `what` counts.
     offer: Offer,
@@ -88,18 +100,46 @@ struct Answer {
     offer: Offer,
 }
 
+type Token = [u8; TOKEN_BYTES];
+
+/// What the files of a session's offers count against.
+#[derive(Clone, Debug)]
+pub struct FileBudgets {
+    /// Files that one machine may have the daemon keep.
+    pub machine: Arc<Budget>,
+    /// Descriptors of the daemon.
+    pub descriptors: Arc<Budget>,
+}
+
 #[derive(Clone, Debug)]
 struct Shared {
-    uid: u32,
+    owner: Owner,
     session: u64,
     offer: Offer,
-    file: Option<Arc<File>>,
+    file: Option<Arc<Kept>>,
+}
+
+/// A file that the daemon keeps.
+#[derive(Debug)]
+struct Kept {
+    file: File,
+    _charges: [Charge; 2],
+}
+
+/// What a session has offered.
+#[derive(Debug, Default)]
+struct Session {
+    tokens: HashSet<Token>,
+    /// Of offers that can be told apart.
+    named: HashMap<Offer, Token>,
+    files: usize,
 }
 
 #[derive(Debug, Default)]
 struct State {
     next_session: u64,
-    offers: HashMap<[u8; TOKEN_BYTES], Shared>,
+    sessions: HashMap<u64, Session>,
+    offers: HashMap<Token, Shared>,
 }
 
 /// All that the sessions of one daemon share.
@@ -112,79 +152,175 @@ impl Exchange {
         Arc::default()
     }
 
-    /// Serves the worker at the other end of `socket`, whose session is user `uid`'s, until it ends. Without a
+    /// Serves the worker at the other end of `socket`, whose session is `owner`'s, until it ends. Without a
     /// thread for that the worker shares nothing.
-    pub fn serve(self: &Arc<Self>, socket: UnixStream, uid: u32) {
+    pub fn serve(self: &Arc<Self>, socket: Arc<UnixStream>, owner: Owner, budgets: FileBudgets) {
         let exchange = self.clone();
         let serving = move || {
-            let session = {
-                let mut state = exchange.lock();
-                state.next_session += 1;
-                state.next_session
-            };
-            if let Err(error) = exchange.answer_all(&socket, uid, session) {
+            let session = exchange.begin();
+            if let Err(error) = exchange.answer_all(&socket, owner, session, &budgets) {
                 debug!("exchange: a worker's socket: {error}");
             }
-            exchange.lock().offers.retain(|_, shared| shared.session != session);
+            exchange.end(session);
         };
         if let Err(error) = thread::Builder::new().name("exchange".into()).spawn(serving) {
             debug!("exchange: no thread: {error}");
         }
     }
 
-    fn answer_all(&self, socket: &UnixStream, uid: u32, session: u64) -> io::Result<()> {
+    fn begin(&self) -> u64 {
+        let mut state = self.lock();
+        state.next_session += 1;
+        let session = state.next_session;
+        state.sessions.insert(session, Session::default());
+        session
+    }
+
+    fn end(&self, session: u64) {
+        let mut state = self.lock();
+        let ended = state.sessions.remove(&session).unwrap_or_default();
+        let files: Vec<_> = ended.tokens.iter().filter_map(|token| state.offers.remove(token)).collect();
+        drop(state);
+        // Closing the last descriptor of memory of the GPU takes its time.
+        drop(files);
+    }
+
+    fn answer_all(
+        &self,
+        socket: &UnixStream,
+        owner: Owner,
+        session: u64,
+        budgets: &FileBudgets,
+    ) -> io::Result<()> {
         let mut question = Question::new_zeroed();
         while let Some(file) = read_with(socket, question.as_mut_bytes())? {
+            refuse_haste(socket)?;
             let mut answer = Answer::new_zeroed();
             let mut found_file = None;
             match question.kind {
                 OFFER => {
-                    let shared = Shared { uid, session, offer: question.offer, file: file.map(Arc::new) };
-                    if let Some(token) = self.offer(shared) {
-                        (answer.found, answer.token) = (1, token);
+                    let file = file.map(|file| keep(file, budgets)).transpose();
+                    let offered = file.and_then(|file| {
+                        let file = file.map(Arc::new);
+                        self.offer(Shared { owner, session, offer: question.offer, file })
+                    });
+                    match offered {
+                        Ok(token) => (answer.found, answer.token) = (1, token),
+                        Err(error) => debug!("exchange: an offer is refused: {error}"),
                     }
                 }
                 LOOK_UP => {
-                    if let Some(shared) = self.find(&question.token, uid, question.offer.what) {
+                    if let Some(shared) = self.find(&question.token, owner, question.offer.what) {
                         (answer.found, answer.offer, found_file) = (1, shared.offer, shared.file);
                     }
                 }
+                WITHDRAW => {
+                    self.withdraw(&question.token, session);
+                    continue;
+                }
                 _ => return Err(io::ErrorKind::InvalidData.into()),
             }
-            write_with(socket, answer.as_bytes(), found_file.as_deref())?;
+            write_with(socket, answer.as_bytes(), found_file.as_ref().map(|kept| &kept.file))?;
         }
         Ok(())
     }
 
-    fn offer(&self, shared: Shared) -> Option<[u8; TOKEN_BYTES]> {
+    fn offer(&self, shared: Shared) -> io::Result<Token> {
         let mut token = [0; TOKEN_BYTES];
-        getrandom::fill(&mut token).ok()?;
+        getrandom::fill(&mut token).map_err(|error| io::Error::other(error.to_string()))?;
         let mut state = self.lock();
+        let state = &mut *state;
+        let session = state.sessions.get_mut(&shared.session).ok_or_else(|| invalid("its session has ended"))?;
         // The same thing offered again keeps its token. Files are not compared; a handle says enough.
-        let same = |other: &Shared| {
-            let named = shared.file.is_none() || shared.offer.handle != [0; HANDLE_BYTES];
-            named && other.session == shared.session && other.offer == shared.offer
-        };
-        if let Some((&token, _)) = state.offers.iter().find(|(_, other)| same(other)) {
-            return Some(token);
+        let named = shared.file.is_none() || shared.offer.handle != [0; HANDLE_BYTES];
+        if let Some(&token) = session.named.get(&shared.offer).filter(|_| named) {
+            return Ok(token);
         }
-        let of_session = || state.offers.values().filter(|other| other.session == shared.session);
-        let files = of_session().filter(|other| other.file.is_some()).count();
-        if of_session().count() >= MAX_OFFERS || (shared.file.is_some() && files >= MAX_FILES) {
-            return None;
+        let file = usize::from(shared.file.is_some());
+        if session.tokens.len() >= MAX_OFFERS || session.files + file > MAX_FILES {
+            return Err(invalid("the session has offered too much"));
+        }
+        session.files += file;
+        session.tokens.insert(token);
+        if named {
+            session.named.insert(shared.offer, token);
         }
         state.offers.insert(token, shared);
-        Some(token)
+        Ok(token)
     }
 
-    fn find(&self, token: &[u8; TOKEN_BYTES], uid: u32, what: u32) -> Option<Shared> {
+    /// Ends an offer of `session`; others are left alone.
+    fn withdraw(&self, token: &Token, session: u64) {
+        let mut state = self.lock();
+        let state = &mut *state;
+        let Some(of) = state.sessions.get_mut(&session).filter(|of| of.tokens.contains(token)) else { return };
+        let Some(shared) = state.offers.remove(token) else { return };
+        of.tokens.remove(token);
+        of.files -= usize::from(shared.file.is_some());
+        if of.named.get(&shared.offer) == Some(token) {
+            of.named.remove(&shared.offer);
+        }
+    }
+
+    fn find(&self, token: &Token, owner: Owner, what: u32) -> Option<Shared> {
         let state = self.lock();
-        state.offers.get(token).filter(|shared| shared.uid == uid && shared.offer.what == what).cloned()
+        state.offers.get(token).filter(|shared| shared.owner == owner && shared.offer.what == what).cloned()
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// A worker waits for each answer before it asks again. One that does not could have the daemon send file after file
+/// that nobody takes, of which the kernel allows a user so many.
+fn refuse_haste(socket: &UnixStream) -> io::Result<()> {
+    let mut unread: libc::c_int = 0;
+    // SAFETY: the call writes one integer, which lives across it.
+    let failed = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut unread) } < 0;
+    match failed {
+        true => Err(io::Error::last_os_error()),
+        false if unread > 0 => Err(invalid("a question before the last answer was read")),
+        false => Ok(()),
+    }
+}
+
+/// Takes in a file that a worker offers: memory of the GPU (a device of NVIDIA's) or of the emulator (a memfd), and
+/// nothing else.
+fn keep(file: File, budgets: &FileBudgets) -> io::Result<Kept> {
+    let meta = file.metadata()?;
+    let kind = meta.file_type();
+    let is_memory = if kind.is_file() {
+        // SAFETY: a plain query on an open descriptor, which files on a disk do not answer.
+        unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) >= 0 }
+    } else {
+        kind.is_char_device() && is_nvidia(libc::major(meta.rdev()))
+    };
+    if !is_memory {
+        let (mode, device) = (meta.mode(), meta.rdev());
+        return Err(invalid(&format!("its file is no memory: mode {mode:o}, device {device:#x}")));
+    }
+    let charges = [&budgets.machine, &budgets.descriptors].map(|budget| budget.charge(1));
+    let [Some(machine), Some(descriptors)] = charges else {
+        return Err(invalid("too many files are shared"));
+    };
+    Ok(Kept { file, _charges: [machine, descriptors] })
+}
+
+/// Whether a character device of this major number is one of NVIDIA's.
+fn is_nvidia(major: u32) -> bool {
+    static MAJORS: OnceLock<Vec<u32>> = OnceLock::new();
+    let majors = MAJORS.get_or_init(|| nvidia_majors(&std::fs::read_to_string("/proc/devices").unwrap_or_default()));
+    major == NVIDIA_MAJOR || majors.contains(&major)
+}
+
+fn nvidia_majors(devices: &str) -> Vec<u32> {
+    let characters = devices.split("Block devices").next().unwrap_or_default();
+    let nvidia = |line: &str| {
+        let (major, name) = line.trim().split_once(' ')?;
+        major.parse().ok().filter(|_| name.starts_with("nvidia"))
+    };
+    characters.lines().filter_map(nvidia).collect()
 }
 
 /// Offers something; its token, if the daemon has taken it.
@@ -210,6 +346,12 @@ pub fn look_up(
     Ok((answer.found == 1).then_some((answer.offer, file)))
 }
 
+/// Ends an offer.
+pub fn withdraw(socket: &UnixStream, token: [u8; TOKEN_BYTES]) -> io::Result<()> {
+    let question = Question { kind: WITHDRAW, reserved: 0, token, offer: Offer::new_zeroed() };
+    write_with(socket, question.as_bytes(), None)
+}
+
 fn ask(socket: &UnixStream, question: &Question, file: Option<&File>) -> io::Result<(Answer, Option<File>)> {
     write_with(socket, question.as_bytes(), file)?;
     let mut answer = Answer::new_zeroed();
@@ -218,66 +360,5 @@ fn ask(socket: &UnixStream, question: &Question, file: Option<&File>) -> io::Res
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::os::unix::fs::FileExt;
-    use std::time::{Duration, Instant};
-    use vmm_sys_util::tempfile::TempFile;
-
-    fn worker(exchange: &Arc<Exchange>, uid: u32) -> UnixStream {
-        let (ours, theirs) = UnixStream::pair().unwrap();
-        exchange.serve(theirs, uid);
-        ours
-    }
-
-    fn memory(byte: u8) -> Offer {
-        Offer { what: MEMORY, device: 0, bytes: 4096, handle: [byte; HANDLE_BYTES] }
-    }
-
-    #[test]
-    fn what_one_offers_another_finds_by_its_token_alone() {
-        let exchange = Exchange::new();
-        let (one, other, stranger) = (worker(&exchange, 7), worker(&exchange, 7), worker(&exchange, 8));
-        let token = offer(&one, memory(1), None).unwrap().unwrap();
-        assert_eq!(offer(&one, memory(1), None).unwrap(), Some(token), "the same again");
-        assert_ne!(offer(&one, memory(2), None).unwrap(), Some(token));
-        assert_eq!(look_up(&other, token, MEMORY).unwrap().unwrap().0, memory(1));
-        assert!(look_up(&other, token, EVENT).unwrap().is_none(), "it is something else");
-        assert!(look_up(&stranger, token, MEMORY).unwrap().is_none(), "of another user");
-        let mut wrong = token;
-        wrong[0] ^= 1;
-        assert!(look_up(&other, wrong, MEMORY).unwrap().is_none());
-    }
-
-    #[test]
-    fn offers_end_with_their_session_and_are_bounded() {
-        let exchange = Exchange::new();
-        let (one, other) = (worker(&exchange, 7), worker(&exchange, 7));
-        let mut last = None;
-        for number in 0..MAX_OFFERS as u64 {
-            last = offer(&one, Offer { bytes: number, ..memory(1) }, None).unwrap();
-            assert!(last.is_some());
-        }
-        assert!(offer(&one, memory(1), None).unwrap().is_none());
-        assert!(offer(&other, memory(1), None).unwrap().is_some());
-        drop(one);
-        let deadline = Instant::now() + Duration::from_secs(10);
-        while look_up(&other, last.unwrap(), MEMORY).unwrap().is_some() {
-            assert!(Instant::now() < deadline, "the offers outlive their session");
-            thread::yield_now();
-        }
-    }
-
-    #[test]
-    fn files_come_along() {
-        let exchange = Exchange::new();
-        let (one, other) = (worker(&exchange, 7), worker(&exchange, 7));
-        let file = TempFile::new().unwrap().into_file();
-        file.write_all_at(b"shared", 0).unwrap();
-        let token = offer(&one, Offer { what: ALLOCATION, ..memory(0) }, Some(&file)).unwrap().unwrap();
-        let (_, found) = look_up(&other, token, ALLOCATION).unwrap().unwrap();
-        let mut bytes = [0; 6];
-        found.unwrap().read_exact_at(&mut bytes, 0).unwrap();
-        assert_eq!(&bytes, b"shared");
-    }
-}
+#[path = "exchange_test.rs"]
+mod tests;

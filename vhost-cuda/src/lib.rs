@@ -6,6 +6,7 @@
 //! * [`backend`] takes a descriptor chain from a queue, [`request`] checks it, [`device`] finds its session.
 //! * [`session`] hands it over the [`link`] to the session's worker, a process of its own ([`process`],
 //!   started ahead of need by [`pool`]).
+//! * [`endings`] has the requests that wait until sessions have ended; [`predecessor`] waits for those of a daemon before.
 //! * [`cache`] keeps the images that workers loaded, for the next worker that needs one.
 //! * [`worker`] executes it with libcuda and replies; [`ring`] answers the chain.
 //!
@@ -17,7 +18,9 @@ pub mod backend;
 pub mod budget;
 pub mod cache;
 pub mod daemon;
+pub mod descriptors;
 pub mod device;
+pub mod endings;
 pub mod events;
 pub mod exchange;
 #[cfg(test)]
@@ -26,10 +29,13 @@ pub mod library;
 pub mod link;
 pub mod memory;
 pub mod migration;
+pub mod owner;
 pub mod pool;
+pub mod predecessor;
 pub mod process;
 pub mod request;
 pub mod ring;
 pub mod session;
 pub mod sigbus;
+pub mod throttle;
 pub mod worker;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Guest memory as the daemon maps it, and its dirty log for live migration.
 
+use std::collections::HashSet;
+use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
 use vhost_user_backend::bitmap::BitmapMmapRegion;
@@ -19,6 +21,15 @@ pub type Memory = GuestMemoryMmap<BitmapMmapRegion>;
 pub type SharedMemory = GuestMemoryAtomic<Memory>;
 /// A state of guest memory, held mapped.
 pub type Snapshot = <SharedMemory as GuestAddressSpace>::T;
+
+/// A file of guest memory, as long as anybody has it open: its device and number.
+pub type FileId = (u64, u64);
+
+/// The files that back `memory`.
+pub fn files_of(memory: &Memory) -> HashSet<FileId> {
+    let id = |file: &FileOffset| file.file().metadata().ok().map(|meta| (meta.dev(), meta.ino()));
+    memory.iter().filter_map(|region| id(region.file_offset()?)).collect()
+}
 
 /// The regions as a worker gets them: where each lies, and the file that it maps.
 #[derive(Clone, Debug, Default)]

@@ -92,6 +92,10 @@ impl ReplySlot {
         let piece = |&(addr, bytes): &(u64, u32)| Piece { addr: GuestAddress(addr), bytes };
         Self { pieces: pieces.iter().map(piece).collect() }
     }
+    /// Bytes of host memory that the slot occupies.
+    pub fn footprint(&self) -> usize {
+        self.pieces.capacity() * size_of::<Piece>()
+    }
     /// Where the reply's header goes: address and bytes of the pieces that hold it.
     pub fn head(&self) -> Vec<(u64, u32)> {
         let mut left = size_of::<ReplyHeader>() as u32;

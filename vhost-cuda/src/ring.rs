@@ -220,6 +220,10 @@ impl Chain {
     pub fn memory(&self) -> &Snapshot {
         &self.memory
     }
+    /// Bytes of host memory that the chain occupies until it is answered.
+    pub fn footprint(&self) -> usize {
+        size_of::<Self>() + self.slot.footprint()
+    }
     /// Bytes of payload that the reply may have.
     pub fn payload_room(&self) -> u32 {
         self.slot.payload_room()

@@ -4,16 +4,21 @@
 //! A session has two threads. The writer feeds the worker, so that a worker that does not read blocks nobody
 //! else; the session's own thread takes its replies and, when it ends, reaps it. Only after that are the
 //! requests it still owed, and the close, answered: nothing touches guest memory after a reply.
+//!
+//! A session ends when its process does (the pool hangs up then), whatever that has done to its sockets. A process
+//! that does not end after SIGKILL hangs in the kernel, and what it owes is not answered until it has ended: the guest
+//! keeps those pages to itself.
 
 use std::collections::HashMap;
 use std::io::Write;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::process::ExitStatus;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use log::{debug, info};
+use log::{Level, debug, error, log};
 use virtio_cuda_protocol::transport::{
     FLAG_KEEP, MemEntry, OP_CALL, OP_SHARE, Open, REPLY_INVALID, REPLY_NO_RESOURCES, REPLY_OK,
     REPLY_SESSION_LOST,
@@ -22,26 +27,44 @@ use virtio_cuda_protocol::transport::{
 use crate::budget::Charge;
 use crate::link::{self, FROM_REPLY, TO_CALL, TO_CLOSE, TO_MEMORY, TO_SHARE, TO_UNPIN, ToWorker};
 use crate::memory::{MemoryTable, mark_written};
-use crate::process::Worker;
+use crate::process::{Reaped, Worker};
 use crate::request::Request;
 use crate::ring::Chain;
+use crate::throttle::Throttle;
 
 /// Most requests of one session that may be outstanding (`Config::max_outstanding`).
 pub const MAX_OUTSTANDING: usize = 256;
 /// What a worker gets to end by itself after a close, before it is killed.
 const CLOSE_GRACE: Duration = Duration::from_millis(500);
+/// What a worker gets to end after SIGKILL before the log says that it hangs.
+const REAP_PATIENCE: Duration = Duration::from_secs(5);
+/// Messages about sessions that ended: a guest opens as many as it likes.
+static ENDS: Throttle = Throttle::new(50, Duration::from_secs(10));
+
+/// Guest memory as it is when this is called.
+pub type Tables = Box<dyn Fn() -> Arc<MemoryTable> + Send + Sync>;
 
 /// A session with a running worker.
-#[derive(Debug)]
 pub struct Session {
     id: u64,
     label: u64,
     who: String,
     worker: Worker,
+    tables: Tables,
+    /// The writer has yet to send guest memory as it is now.
+    memory_changed: AtomicBool,
+    /// The last request of which anything was written to the worker.
+    begun: AtomicU64,
     outbox: Mutex<Outbox>,
     state: Mutex<State>,
     ended: Condvar,
     opened: Instant,
+}
+
+impl std::fmt::Debug for Session {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Session").field("label", &self.label).finish_non_exhaustive()
+    }
 }
 
 #[derive(Debug, Default)]
@@ -70,7 +93,7 @@ struct InFlight {
     chain: Chain,
     /// Memory that the worker may have written when it replies.
     written: Vec<MemEntry>,
-    _charge: Charge,
+    _charge: Arc<Charge>,
 }
 
 /// The way to the worker: directly as long as the socket takes everything, else through the writer's thread.
@@ -83,9 +106,10 @@ struct Outbox {
 
 #[derive(Debug)]
 enum Outgoing {
-    /// A frame, or the rest of one.
-    Bytes(Vec<u8>),
-    Memory(Arc<MemoryTable>),
+    /// A frame, or the rest of one; the number of its request, whose memory counts until it is written.
+    Frame(Vec<u8>, u64, Option<Arc<Charge>>),
+    /// Guest memory has changed.
+    Memory,
 }
 
 /// How a session ended.
@@ -99,13 +123,16 @@ pub enum End {
 
 impl Session {
     /// A session on `worker`; `label` is its short name in the log.
-    pub fn new(id: u64, label: u64, open: &Open, worker: Worker) -> Arc<Self> {
+    pub fn new(id: u64, label: u64, open: &Open, worker: Worker, tables: Tables) -> Arc<Self> {
         let who = format!("{} {}", printable(&open.name), open.pid);
         Arc::new(Self {
             id,
             label,
             who,
             worker,
+            tables,
+            memory_changed: AtomicBool::new(false),
+            begun: AtomicU64::new(0),
             outbox: Mutex::default(),
             state: Mutex::default(),
             ended: Condvar::new(),
@@ -120,10 +147,10 @@ impl Session {
 
     /// Serves the session until it ends; all it owed is answered when this returns, but the close
     /// itself: `at_end` runs before that, with the way it ended.
-    pub fn run(self: &Arc<Self>, memory: Arc<MemoryTable>, opened: impl FnOnce(), at_end: impl FnOnce(End)) {
+    pub fn run(self: &Arc<Self>, opened: impl FnOnce(), at_end: impl FnOnce(End)) {
         let (outbox, inbox) = channel();
         lock(&self.outbox).writer = Some(outbox);
-        self.send(Outgoing::Memory(memory));
+        self.update_memory();
         let writer = self.clone();
         let writing = thread::Builder::new()
             .name(format!("session-{}-w", self.label))
@@ -132,7 +159,7 @@ impl Session {
             opened();
             self.read_replies();
         }
-        let status = self.worker.process.reap();
+        let status = self.reap();
         lock(&self.outbox).writer = None;
         let (end, owed, closers) = {
             let mut state = self.lock();
@@ -155,6 +182,25 @@ impl Session {
         self.ended.notify_all();
     }
 
+    /// Kills the worker and waits until it has ended.
+    fn reap(&self) -> Option<ExitStatus> {
+        self.worker.kill();
+        let mut said = false;
+        loop {
+            match self.worker.process.reap(REAP_PATIENCE) {
+                Reaped::Ended(status) => return status,
+                Reaped::Stuck if !std::mem::replace(&mut said, true) => error!(
+                    "session {} ({}): worker {} does not end after SIGKILL: it hangs in the kernel. Its guest gets no \
+                     answer, and keeps the memory that the worker may write, until it has ended: see the kernel's log",
+                    self.label,
+                    self.who,
+                    self.worker.process.pid()
+                ),
+                Reaped::Stuck => {}
+            }
+        }
+    }
+
     /// Hands a call, unpin or share to the worker. `chain` is answered in any case.
     pub fn submit(&self, request: Request, chain: Chain, charge: Charge) {
         let mut state = self.lock();
@@ -174,10 +220,10 @@ impl Session {
         state.bytes_out += bytes_out;
         state.maps_memory |= request.header.op == OP_SHARE || request.header.flags & FLAG_KEEP != 0;
         let frame = encode(id, chain.payload_room(), &request);
-        let written = request.out_entries;
-        state.outstanding.insert(id, InFlight { chain, written, _charge: charge });
+        let (written, charge) = (request.out_entries, Arc::new(charge));
+        state.outstanding.insert(id, InFlight { chain, written, _charge: charge.clone() });
         // Still locked: requests reach the worker in the order of their numbers.
-        self.send(Outgoing::Bytes(frame));
+        self.send(Outgoing::Frame(frame, id, Some(charge)));
     }
 
     /// Ends the session as the driver asks; `chain` is answered when the worker is gone.
@@ -191,15 +237,16 @@ impl Session {
         state.closers.push(chain);
         drop(state);
         let header = ToWorker { kind: TO_CLOSE, ..ToWorker::default() };
-        self.send(Outgoing::Bytes(link::encode_request(&header, &[], &[], &[])));
+        self.send(Outgoing::Frame(link::encode_request(&header, &[], &[], &[]), 0, None));
         let watched = self.clone();
+        // One for each session at most: it is closed once.
         let watch = move || {
             if !watched.wait_ended(CLOSE_GRACE) {
-                watched.worker.process.kill();
+                watched.worker.kill();
             }
         };
         if thread::Builder::new().name("session-close".into()).spawn(watch).is_err() {
-            self.worker.process.kill();
+            self.worker.kill();
         }
     }
 
@@ -210,7 +257,7 @@ impl Session {
             state.phase = Phase::Closing;
         }
         drop(state);
-        self.worker.process.kill();
+        self.worker.kill();
     }
 
     /// Whether the worker may write guest memory without being asked (kept pages, shared areas).
@@ -218,9 +265,17 @@ impl Session {
         self.lock().maps_memory
     }
 
-    /// Tells the worker that guest memory has changed.
-    pub fn update_memory(&self, table: Arc<MemoryTable>) {
-        self.send(Outgoing::Memory(table));
+    /// Tells the worker that guest memory has changed. The writer sends it as it is when it comes to that, so that
+    /// many changes wait as one.
+    pub fn update_memory(&self) {
+        if !self.memory_changed.swap(true, Ordering::AcqRel) {
+            self.send(Outgoing::Memory);
+        }
+    }
+
+    /// Process id of the worker.
+    pub fn worker_pid(&self) -> u32 {
+        self.worker.process.pid()
     }
 
     /// Waits until the session has ended. False: it has not in that time.
@@ -239,20 +294,29 @@ impl Session {
 
     fn send(&self, outgoing: Outgoing) {
         let outbox = lock(&self.outbox);
-        // Without a writer the session is ending, and its end answers what is outstanding.
-        let Some(writer) = outbox.writer.as_ref() else { return };
+        let Some(writer) = outbox.writer.as_ref() else {
+            // Not running yet, or ending: then its end answers what is outstanding. Memory is sent first of all.
+            self.memory_changed.store(false, Ordering::Release);
+            return;
+        };
         let rest = match outgoing {
-            Outgoing::Bytes(mut frame) if outbox.waiting.load(Ordering::Acquire) == 0 => {
-                let sent = link::write_now(&self.worker.link, &frame);
+            Outgoing::Frame(mut frame, request, charge) if outbox.waiting.load(Ordering::Acquire) == 0 => {
+                self.begin(request);
+                let sent = link::write_now(&self.worker.sockets.link, &frame);
                 if sent == frame.len() {
                     return;
                 }
-                Outgoing::Bytes(frame.split_off(sent))
+                Outgoing::Frame(frame.split_off(sent), request, charge)
             }
             other => other,
         };
         outbox.waiting.fetch_add(1, Ordering::AcqRel);
         let _ = writer.send(rest);
+    }
+
+    /// Notes that the worker sees a request from now on.
+    fn begin(&self, request: u64) {
+        self.begun.fetch_max(request, Ordering::AcqRel);
     }
 
     fn write_all(&self, inbox: &Receiver<Outgoing>) {
@@ -261,7 +325,7 @@ impl Session {
             if let Err(error) = self.write(&outgoing) {
                 debug!("session {}: its worker does not read: {error}", self.label);
                 // The reader notices the end; a worker that only closed its socket must not live on.
-                self.worker.process.kill();
+                self.worker.kill();
                 return;
             }
             waiting.fetch_sub(1, Ordering::AcqRel);
@@ -269,11 +333,16 @@ impl Session {
     }
 
     fn write(&self, outgoing: &Outgoing) -> std::io::Result<()> {
-        let mut stream = &self.worker.link;
+        let mut stream = &self.worker.sockets.link;
         match outgoing {
-            Outgoing::Bytes(frame) => stream.write_all(frame),
-            Outgoing::Memory(table) => {
-                for (region, file) in &table.regions {
+            Outgoing::Frame(frame, request, _) => {
+                self.begin(*request);
+                stream.write_all(frame)
+            }
+            Outgoing::Memory => {
+                // In this order: a change after this is sent once more.
+                self.memory_changed.store(false, Ordering::SeqCst);
+                for (region, file) in &(self.tables)().regions {
                     link::send_region(stream, region, file.file())?;
                 }
                 let header = ToWorker { kind: TO_MEMORY, ..ToWorker::default() };
@@ -285,13 +354,16 @@ impl Session {
     /// Answers requests as the worker replies, until it ends.
     fn read_replies(&self) {
         loop {
-            let (header, payload) = match link::receive_reply(&self.worker.link) {
+            let (header, payload) = match link::receive_reply(&self.worker.sockets.link) {
                 Ok(Some(frame)) => frame,
                 Ok(None) => return,
                 Err(error) => return debug!("session {}: {error}", self.label),
             };
+            // A request that the worker has not seen may wait for it in any length: it is not answered unseen.
             let call = match header.kind {
-                FROM_REPLY => self.lock().outstanding.remove(&header.id),
+                FROM_REPLY if header.id <= self.begun.load(Ordering::Acquire) => {
+                    self.lock().outstanding.remove(&header.id)
+                }
                 _ => None,
             };
             let Some(call) = call else {
@@ -306,14 +378,15 @@ impl Session {
         }
     }
 
-    fn report(&self, end: End, status: Option<std::process::ExitStatus>) {
+    fn report(&self, end: End, status: Option<ExitStatus>) {
         let state = self.lock();
         let how = match (end, status) {
             (End::Closed, _) => "closed".to_string(),
             (End::Lost, Some(status)) => format!("lost ({status})"),
             (End::Lost, None) => "lost".to_string(),
         };
-        info!(
+        log!(
+            ENDS.level(Level::Info),
             "session {} ({}): {how} after {} calls, {:.1} MB in, {:.1} MB out, {:.1} s",
             self.label,
             self.who,

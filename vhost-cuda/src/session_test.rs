@@ -11,7 +11,7 @@ use super::*;
 use crate::budget::Budget;
 use crate::fixture::FixtureGuest;
 use crate::link::{FromWorker, receive_frame, send_reply};
-use crate::process::Process;
+use crate::process::{Process, Sockets};
 
 const ROOM: u32 = 64;
 
@@ -20,7 +20,9 @@ fn fixture_worker() -> (Worker, UnixStream) {
     use std::os::unix::process::CommandExt;
     let (link, theirs) = UnixStream::pair().unwrap();
     let child = Command::new("sleep").arg("60").stdin(Stdio::null()).process_group(0).spawn().unwrap();
-    (Worker { link, images: None, exchange: None, process: Process::of(child) }, theirs)
+    let other = || Arc::new(UnixStream::pair().unwrap().0);
+    let sockets = Arc::new(Sockets { link, images: other(), exchange: other() });
+    (Worker { sockets, process: Process::of(child).unwrap() }, theirs)
 }
 
 struct Fixture {
@@ -35,12 +37,12 @@ impl Fixture {
     fn new() -> Self {
         let (worker, theirs) = fixture_worker();
         let open = Open { pid: 42, uid: 0, name: *b"a\nprogram\0\0\0\0\0\0\0" };
-        let session = Session::new(7, 1, &open, worker);
+        let session = Session::new(7, 1, &open, worker, Box::new(Arc::default));
         let (end, ended) = mpsc::channel();
         let (open, opened) = mpsc::channel();
         let runner = session.clone();
         let running = thread::spawn(move || {
-            runner.run(Arc::default(), || open.send(()).unwrap(), |how| end.send(how).unwrap());
+            runner.run(|| open.send(()).unwrap(), |how| end.send(how).unwrap());
         });
         opened.recv().unwrap();
         let memory = receive_frame(&theirs).unwrap().unwrap();
@@ -56,7 +58,7 @@ impl Fixture {
 
     fn submit(&mut self, payload: &[u8]) {
         let (request, chain) = self.chain(OP_CALL, payload);
-        let charge = Arc::new(Budget::default()).charge(1).unwrap();
+        let charge = Budget::new(1).charge(1).unwrap();
         self.session.submit(request, chain, charge);
     }
 
@@ -92,7 +94,7 @@ fn replies_find_their_requests_in_any_order() {
 fn a_worker_that_does_not_read_blocks_nobody_and_loses_nothing() {
     let mut fixture = Fixture::new();
     // More than a socket buffers: 20 requests of 60,000 bytes, of which the fixture's memory holds one at a time.
-    let charge = || Arc::new(Budget::default()).charge(1).unwrap();
+    let charge = || Budget::new(1).charge(1).unwrap();
     let payloads: Vec<Vec<u8>> = (0..20).map(|number| vec![number; 60_000]).collect();
     for payload in &payloads {
         let (request, chain) = fixture.chain(OP_CALL, &[]);
@@ -145,17 +147,66 @@ fn a_close_is_answered_last_and_later_calls_are_lost() {
 fn a_worker_that_does_not_end_is_killed() {
     let mut fixture = Fixture::new();
     fixture.close();
-    // The link's other end stays open in this process: only the kill's effect on the child can end the wait,
-    // and the fixture closes the link when the child is gone, as the kernel would.
+    // The link's other end stays open in this process, as with a worker that has given it away.
     let started = Instant::now();
-    while fixture.session.worker.process.is_running() {
-        assert!(started.elapsed() < Duration::from_secs(10), "the worker was not killed");
-        thread::sleep(Duration::from_millis(5));
-    }
+    assert_eq!(fixture.ended.recv_timeout(Duration::from_secs(10)), Ok(End::Closed));
     assert!(started.elapsed() >= CLOSE_GRACE / 2);
-    drop(fixture.worker);
     fixture.running.join().unwrap();
+    assert!(!fixture.session.worker.process.is_running());
     assert_eq!(fixture.guest.reply(0).0, REPLY_OK);
+}
+
+#[test]
+fn a_session_ends_when_it_is_hung_up_on() {
+    let mut fixture = Fixture::new();
+    fixture.submit(b"never answered");
+    fixture.session.worker.sockets.hang_up();
+    assert_eq!(fixture.ended.recv_timeout(Duration::from_secs(10)), Ok(End::Lost));
+    fixture.running.join().unwrap();
+    assert_eq!(fixture.guest.reply(0), (REPLY_SESSION_LOST, vec![]));
+}
+
+#[test]
+fn what_was_not_written_counts_and_is_not_answered() {
+    let mut fixture = Fixture::new();
+    let budget = Budget::new(1000);
+    // More than a socket holds.
+    for _ in 0..20 {
+        let (request, chain) = fixture.chain(OP_CALL, &[]);
+        let request = Request { payload: vec![1; 60_000], ..request };
+        fixture.session.submit(request, chain, budget.charge(1).unwrap());
+    }
+    fixture.reply(1, &[]);
+    fixture.guest.wait_used(1);
+    assert_eq!(budget.used(), 19, "what was answered counts no more");
+    let begun = fixture.session.begun.load(Ordering::Acquire);
+    assert!((2..20).contains(&begun), "{begun}");
+    // The one that is half written may be answered, but counts until it is written.
+    fixture.reply(begun, &[]);
+    fixture.guest.wait_used(2);
+    assert_eq!(budget.used(), 19);
+    fixture.reply(begun + 1, &[]);
+    assert_eq!(fixture.ended.recv_timeout(Duration::from_secs(10)), Ok(End::Lost));
+    fixture.running.join().unwrap();
+    assert_eq!(budget.used(), 0);
+}
+
+#[test]
+fn changes_of_memory_wait_as_one() {
+    let fixture = Fixture::new();
+    let memory = |fixture: &Fixture| {
+        let frame = receive_frame(&fixture.worker).unwrap().unwrap();
+        assert_eq!(frame.header.kind, TO_MEMORY);
+    };
+    fixture.session.update_memory();
+    memory(&fixture);
+    // The writer waits for a worker that does not read.
+    while link::write_now(&fixture.session.worker.sockets.link, &[0; 4096]) > 0 {}
+    let waiting = lock(&fixture.session.outbox).waiting.clone();
+    for _ in 0..1000 {
+        fixture.session.update_memory();
+    }
+    assert!(waiting.load(Ordering::Acquire) <= 2);
 }
 
 #[test]
@@ -165,8 +216,8 @@ fn outstanding_requests_are_bounded() {
     fixture.submit(b"first");
     for id in 0..MAX_OUTSTANDING as u64 - 1 {
         let (request, chain) = FixtureGuest::new().request(call_header(), &[], &[], &[], ROOM);
-        let charge = Arc::new(Budget::default()).charge(1).unwrap();
-        let call = InFlight { chain, written: request.unwrap().out_entries, _charge: charge };
+        let charge = Budget::new(1).charge(1).unwrap();
+        let call = InFlight { chain, written: request.unwrap().out_entries, _charge: Arc::new(charge) };
         fixture.session.lock().outstanding.insert(1000 + id, call);
     }
     fixture.submit(b"one too many");
@@ -203,6 +254,26 @@ fn names_from_the_guest_are_made_printable() {
     assert_eq!(printable(b"a\nb\x1b[31m\0rest"), "a?b??31m");
     assert_eq!(printable(&[0xff; 16]), "?".repeat(16));
     let (worker, _theirs) = fixture_worker();
-    let session = Session::new(7, 1, &Open { pid: 42, uid: 0, name: *b"a\nprogram\0\0\0\0\0\0\0" }, worker);
+    let session = Session::new(7, 1, &Open { pid: 42, uid: 0, name: *b"a\nprogram\0\0\0\0\0\0\0" }, worker, Box::new(Arc::default));
     assert_eq!(session.who, "a?program 42");
+}
+
+#[test]
+fn memory_that_changes_while_a_session_begins_is_sent() {
+    let (worker, theirs) = fixture_worker();
+    let table: Arc<Mutex<Arc<MemoryTable>>> = Arc::default();
+    let now = table.clone();
+    let open = Open { pid: 42, uid: 0, name: [0; 16] };
+    let session = Session::new(7, 1, &open, worker, Box::new(move || lock(&now).clone()));
+    // Before the session has a writer.
+    let file = vmm_sys_util::tempfile::TempFile::new().unwrap().into_file();
+    let region = (link::Region { bytes: 4096, ..link::Region::default() }, vm_memory::FileOffset::new(file, 0));
+    *lock(&table) = Arc::new(MemoryTable { regions: vec![region] });
+    session.update_memory();
+    let runner = session.clone();
+    let running = thread::spawn(move || runner.run(|| {}, |_| {}));
+    let kinds = [(); 2].map(|()| receive_frame(&theirs).unwrap().unwrap().header.kind);
+    assert_eq!(kinds, [link::TO_REGION, TO_MEMORY]);
+    drop(theirs);
+    running.join().unwrap();
 }

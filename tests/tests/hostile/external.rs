@@ -18,6 +18,7 @@ const UNIT: u64 = 2 << 20;
 
 pub fn collect(suite: &mut Suite) {
     attack(suite, "external::forged_memory_and_parts", forged_memory_and_parts);
+    attack(suite, "external::offers_end_with_their_allocations", offers_end_with_their_allocations);
     let quota =
         DaemonOptions { arguments: vec!["--memory-limit".into(), "16M".into()], ..DaemonOptions::default() };
     attack_with(suite, "external::memory_counts_once", quota, memory_counts_once);
@@ -171,4 +172,22 @@ fn memory_counts_once(target: &mut Target) -> Result<()> {
     ensure!(used(&mut owner, before)? == 3, "memory counts that nothing keeps");
     owner.greet()?;
     other.greet()
+}
+
+/// A program that exports and frees, as PyTorch does, is not refused after a while; and no token outlives its memory.
+fn offers_end_with_their_allocations(target: &mut Target) -> Result<()> {
+    let mut session = Session::open(target)?;
+    let mut last = None;
+    for round in 0..1000 {
+        let token = offer(&mut session, ALLOCATION, UNIT).with_context(|| format!("round {round}"))?;
+        session.expect(&in_context(Opcode::cuMemRelease, &[ALLOCATION]), &[0])?;
+        last = Some(token);
+    }
+    import(&mut session, MEMORY, &last.context("no token")?, UNIT, &[INVALID_VALUE])?;
+    // Of those that live there are 64 at most, as ever.
+    for name in 0..64 {
+        offer(&mut session, ALLOCATION + 0x100 * name, UNIT)?;
+    }
+    ensure!(offer(&mut session, ALLOCATION + 0x100 * 64, UNIT).is_err(), "one too many");
+    Ok(())
 }

@@ -126,6 +126,14 @@ fn corrupt(target: &mut Target) -> Result<()> {
     Ok(())
 }
 
+/// One session that a guest process ends so.
+pub fn corrupt_once(target: &mut Target) -> Result<()> {
+    let mut guest = Guest::open(target)?;
+    guest.write(0, &17_u64.to_ne_bytes())?;
+    ensure!(guest.wait(1, 0)? == REPLY_SESSION_LOST, "a session with a corrupt lane goes on");
+    Ok(())
+}
+
 /// Areas that are no lane.
 fn areas(target: &mut Target) -> Result<()> {
     let mut frontend = target.connect()?;

@@ -8,6 +8,7 @@ mod calls;
 mod chains;
 mod contents;
 mod external;
+mod faults;
 mod floods;
 mod graphs;
 mod lanes;
@@ -16,6 +17,7 @@ mod references;
 mod requests;
 mod sandbox;
 mod windows;
+mod worker;
 
 use std::process::ExitCode;
 
@@ -39,6 +41,8 @@ fn main() -> ExitCode {
         management::collect(suite);
         floods::collect(suite);
         sandbox::collect(suite);
+        worker::collect(suite);
+        faults::collect(suite);
         Ok(())
     })
 }

@@ -119,11 +119,12 @@ impl Drop for Mapped {
 mod tests {
     use super::*;
     use crate::cache::ImageCache;
+    use crate::owner::{Machine, Owner};
 
     #[test]
     fn an_image_comes_back_with_its_nul() {
         let (ours, theirs) = UnixStream::pair().unwrap();
-        ImageCache::new(1 << 20).serve(theirs, 0);
+        ImageCache::new(1 << 20).serve(Arc::new(theirs), Owner { machine: Machine::Host, uid: 0 });
         let images = Images::new(ours);
         let image = vec![42; 70_000];
         let digest = *blake3::hash(&image).as_bytes();

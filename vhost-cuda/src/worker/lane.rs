@@ -71,7 +71,8 @@ impl Lane {
         let mut nap_at = None;
         loop {
             match self.consumer.next(&mut self.contents) {
-                Err(corrupt) => super::end_process(&corrupt.to_string()),
+                // The guest's own doing, as often as it likes.
+                Err(corrupt) => super::end_process_of_guest(&corrupt.to_string()),
                 Ok(Some(record)) => {
                     self.execute(session, thread, record);
                     waits.progress((self.replied, self.consumer.consumed()), replies);

@@ -94,6 +94,16 @@ fn serve(link: &UnixStream, session: &Arc<SessionState>) -> std::io::Result<()> 
 /// answers what is outstanding as lost.
 pub fn end_process(why: &str) -> ! {
     error!("worker ends: {why}");
+    exit()
+}
+
+/// Ends the process at once, for what its guest process has done.
+pub fn end_process_of_guest(why: &str) -> ! {
+    debug!("worker ends: {why}");
+    exit()
+}
+
+fn exit() -> ! {
     // SAFETY: a plain system call that does not return.
     unsafe { libc::_exit(1) }
 }

@@ -50,6 +50,8 @@ pub struct Reservations {
     pub externals: Externals,
     /// Allocations by their tokens.
     offered: HashMap<Token, u64>,
+    /// Tokens of allocations that are no more, for [`Self::take_ended`].
+    ended: Vec<Token>,
 }
 
 impl Reservations {
@@ -234,6 +236,11 @@ impl Reservations {
         }
     }
 
+    /// Tokens of allocations that have ended since this was called last: their offers end, too.
+    pub fn take_ended(&mut self) -> Vec<Token> {
+        std::mem::take(&mut self.ended)
+    }
+
     /// The token that an allocation is offered under, if it is: programs export one allocation often.
     pub fn offered_as(&self, name: u64) -> Option<Token> {
         self.allocations.get(&name)?.token
@@ -289,6 +296,7 @@ impl Reservations {
         self.allocations.remove(&name);
         if let Some(token) = token {
             self.offered.remove(&token);
+            self.ended.push(token);
         }
         bytes
     }

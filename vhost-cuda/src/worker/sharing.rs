@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::os::unix::net::UnixStream;
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use log::debug;
@@ -22,14 +23,21 @@ pub struct Sharing {
     socket: Mutex<Option<UnixStream>>,
     /// Memory of other processes: how often each address was opened, and its context.
     opened: Mutex<HashMap<u64, (u32, u64)>>,
+    /// Offers of what has a name here, and its context.
+    offered: Mutex<HashMap<Thing, ([u8; TOKEN_BYTES], u64)>>,
+    /// How many those are: what is freed was mostly never offered.
+    offers: AtomicUsize,
 }
+
+/// Something that is offered: its kind ([`Offer::what`]), and its name or address.
+type Thing = (u32, u64);
 
 impl Sharing {
     /// The exchange at the other end of `socket`.
     pub fn new(socket: UnixStream) -> Self {
         let usable =
             socket.set_read_timeout(Some(TIMEOUT)).and_then(|()| socket.set_write_timeout(Some(TIMEOUT)));
-        Self { socket: Mutex::new(usable.ok().map(|()| socket)), opened: Mutex::default() }
+        Self { socket: Mutex::new(usable.ok().map(|()| socket)), opened: Mutex::default(), offered: Mutex::default(), offers: AtomicUsize::new(0) }
     }
 
     /// Offers something to other processes.
@@ -38,6 +46,44 @@ impl Sharing {
     /// without a daemon that answers.
     pub fn offer(&self, offer: Offer, file: Option<&File>) -> CuResult<[u8; TOKEN_BYTES]> {
         self.with(|socket| exchange::offer(socket, offer, file))?.ok_or(CudaError::OUT_OF_MEMORY)
+    }
+
+    /// Offers what has the name or address `name` here, until [`Self::end`]. Offered again it has the same token.
+    ///
+    /// Errors: as [`Self::offer`].
+    pub fn offer_named(&self, name: u64, context: u64, offer: Offer, file: Option<&File>) -> CuResult<[u8; TOKEN_BYTES]> {
+        let mut offered = lock(&self.offered);
+        if let Some(&(token, _)) = offered.get(&(offer.what, name)) {
+            return Ok(token);
+        }
+        let token = self.offer(offer, file)?;
+        offered.insert((offer.what, name), (token, context));
+        self.offers.store(offered.len(), Ordering::Release);
+        Ok(token)
+    }
+
+    /// What has that name or address is no more: nobody else finds it from now on.
+    pub fn end(&self, what: u32, name: u64) {
+        if self.offers.load(Ordering::Acquire) > 0 {
+            self.end_all(|thing, _| *thing == (what, name));
+        }
+    }
+
+    fn end_all(&self, ended: impl Fn(&Thing, u64) -> bool) {
+        let mut offered = lock(&self.offered);
+        let tokens: Vec<_> =
+            offered.extract_if(|thing, (_, context)| ended(thing, *context)).map(|(_, (token, _))| token).collect();
+        self.offers.store(offered.len(), Ordering::Release);
+        drop(offered);
+        for token in tokens {
+            self.withdraw(token);
+        }
+    }
+
+    /// Ends an offer: the daemon closes its file. Who has found it before keeps it.
+    pub fn withdraw(&self, token: [u8; TOKEN_BYTES]) {
+        // Without a daemon that answers there is no offer.
+        let _ = self.with(|socket| exchange::withdraw(socket, token));
     }
 
     /// What another process has offered.
@@ -50,7 +96,7 @@ impl Sharing {
 
     /// Talks to the daemon; after an error never again, since the next answer might be an old one.
     fn with<T>(&self, talk: impl FnOnce(&UnixStream) -> io::Result<T>) -> CuResult<T> {
-        let mut socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut socket = lock(&self.socket);
         let open = socket.as_ref().ok_or(CudaError::NOT_SUPPORTED)?;
         talk(open).map_err(|error| {
             debug!("The daemon's exchange does not answer: {error}");
@@ -61,7 +107,7 @@ impl Sharing {
 
     /// Notes that memory of another process was opened at `dptr` once more.
     pub fn open(&self, dptr: u64, context: u64) {
-        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut opened = lock(&self.opened);
         opened.entry(dptr).or_insert((0, context)).0 += 1;
     }
 
@@ -69,7 +115,7 @@ impl Sharing {
     ///
     /// Errors: `CUDA_ERROR_INVALID_VALUE` for an address that was not opened.
     pub fn close(&self, dptr: u64) -> CuResult<bool> {
-        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut opened = lock(&self.opened);
         let (count, _) = opened.get_mut(&dptr).ok_or(CudaError::INVALID_VALUE)?;
         *count -= 1;
         let last = *count == 0;
@@ -81,7 +127,13 @@ impl Sharing {
 
     /// Forgets what a context took with it when it ended.
     pub fn forget_context(&self, context: u64) {
-        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut opened = lock(&self.opened);
         opened.retain(|_, (_, of)| *of != context);
+        drop(opened);
+        self.end_all(|_, of| of == context);
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

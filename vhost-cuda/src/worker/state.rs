@@ -2,6 +2,7 @@
 //! What a session has in its worker, shared by the executors of its threads.
 
 use std::collections::HashMap;
+use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
@@ -108,6 +109,35 @@ pub struct SessionLimits {
     pub emulated: bool,
 }
 
+/// The reservations, locked. When it goes, so do the offers of allocations that have ended meanwhile.
+#[derive(Debug)]
+pub struct LockedReservations<'a> {
+    reservations: MutexGuard<'a, Reservations>,
+    sharing: &'a Sharing,
+}
+
+impl Deref for LockedReservations<'_> {
+    type Target = Reservations;
+
+    fn deref(&self) -> &Reservations {
+        &self.reservations
+    }
+}
+
+impl DerefMut for LockedReservations<'_> {
+    fn deref_mut(&mut self) -> &mut Reservations {
+        &mut self.reservations
+    }
+}
+
+impl Drop for LockedReservations<'_> {
+    fn drop(&mut self) {
+        for token in self.reservations.take_ended() {
+            self.sharing.withdraw(token);
+        }
+    }
+}
+
 impl SessionState {
     /// A session without anything yet.
     pub fn new(
@@ -152,8 +182,9 @@ impl SessionState {
     }
 
     /// Reserved addresses and what is mapped there.
-    pub fn reservations(&self) -> MutexGuard<'_, Reservations> {
-        self.reservations.lock().unwrap_or_else(PoisonError::into_inner)
+    pub fn reservations(&self) -> LockedReservations<'_> {
+        let reservations = self.reservations.lock().unwrap_or_else(PoisonError::into_inner);
+        LockedReservations { reservations, sharing: &self.sharing }
     }
 
     /// Pages of the guest process.

@@ -17,7 +17,8 @@ use crate::ClientError;
 const RAM_BYTES: u64 = 64 << 30;
 /// The least that is worth starting with, where address space is limited (`ulimit -v`).
 const MIN_RAM_BYTES: u64 = 1 << 30;
-/// Guest-physical address of its first byte. Not 0, so that a mistaken offset is no valid address.
+/// Guest-physical address of its first byte. Not 0, so that a mistaken offset is no valid address; by it the daemon tells
+/// processes from virtual machines (`vhost-cuda/src/owner.rs`).
 pub const RAM_BASE: u64 = 1 << 32;
 /// Where to map it in this process: away from where the worker's driver likes to put device memory, because
 /// a device address that is taken here cannot be told from a host address.

@@ -3,6 +3,7 @@
 
 use virtio_cuda_protocol::cuda::EventId;
 
+use crate::exchange::EVENT;
 use crate::worker::call::CallContext;
 use crate::worker::gpu::{CuResult, CudaError};
 use crate::worker::objects::{Entry, Kind};
@@ -18,6 +19,7 @@ pub fn cuEventCreate(cx: &mut CallContext<'_>, event: EventId, flags: u32) -> Cu
 /// Destroys an event.
 pub fn cuEventDestroy_v2(cx: &mut CallContext<'_>, event: EventId) -> CuResult<()> {
     let entry = cx.session.objects.events.remove(event.0)?;
+    cx.session.sharing.end(EVENT, event.0);
     cx.gpu().cuEventDestroy_v2(entry.raw as _)
 }
 

@@ -70,7 +70,7 @@ pub fn cuIpcGetMemHandle(cx: &mut CallContext<'_>, dptr: DevicePtr) -> CuResult<
     let handle = bytes_of(handle.reserved);
     let file = file_behind(&handle)?;
     let offer = Offer { what: MEMORY, device: 0, bytes: range.bytes, handle };
-    Ok((cx.session.sharing.offer(offer, file.as_ref())?,))
+    Ok((cx.session.sharing.offer_named(range.base, range.context, offer, file.as_ref())?,))
 }
 
 /// Opens memory of another process. It counts here too: its owner may end first.
@@ -114,7 +114,8 @@ pub fn cuIpcGetEventHandle(cx: &mut CallContext<'_>, event: EventId) -> CuResult
     let (handle,) = cx.gpu().cuIpcGetEventHandle(cx.resolve(event)?)?;
     let handle = bytes_of(handle.reserved);
     let file = file_behind(&handle)?;
-    Ok((cx.session.sharing.offer(Offer { what: EVENT, device: 0, bytes: 0, handle }, file.as_ref())?,))
+    let offer = Offer { what: EVENT, device: 0, bytes: 0, handle };
+    Ok((cx.session.sharing.offer_named(event.0, cx.home(), offer, file.as_ref())?,))
 }
 
 /// Opens an event of another process.

@@ -6,6 +6,7 @@ use virtio_cuda_protocol::transport::PAGE_BYTES;
 
 use super::capture::captures;
 use super::external::free_buffer;
+use crate::exchange::{MEMORY, POINTER};
 use crate::worker::allocations::Origin;
 use crate::worker::call::CallContext;
 use crate::worker::copy;
@@ -129,6 +130,7 @@ pub fn cuMemFree_v2(cx: &mut CallContext<'_>, dptr: DevicePtr) -> CuResult<()> {
     if range.origin == Origin::External {
         return free_buffer(cx, &range, free);
     }
+    end_offers(cx, dptr);
     free()?;
     cx.session.allocations().freed(&range);
     Ok(())
@@ -141,10 +143,17 @@ pub fn cuMemFreeAsync(cx: &mut CallContext<'_>, dptr: DevicePtr, stream: StreamI
     if range.origin == Origin::External {
         return Err(CudaError::NOT_SUPPORTED);
     }
+    end_offers(cx, dptr);
     // SAFETY: the address is an allocation of this session.
     unsafe { cx.gpu().cuMemFreeAsync(dptr.0, stream) }?;
     cx.session.allocations().freed(&range);
     Ok(())
+}
+
+/// Other processes find the memory at `dptr` no more. To be called before it is freed: then the address may be another's.
+fn end_offers(cx: &CallContext<'_>, dptr: DevicePtr) {
+    cx.session.sharing.end(MEMORY, dptr.0);
+    cx.session.sharing.end(POINTER, dptr.0);
 }
 
 /// Memory that this session may use: the quota, or what the device has.

@@ -7,6 +7,7 @@ use virtio_cuda_protocol::cuda::{DevicePtr, Location, MemoryPoolId, PoolProperti
 
 use super::memory::allocate;
 use super::vmm::HANDLE_TYPE_FILE;
+use crate::exchange::POOL;
 use crate::worker::allocations::Origin;
 use crate::worker::call::CallContext;
 use crate::worker::gpu::{CUmemoryPool, CuResult, CudaError, RawAccess, RawLocation, RawPool};
@@ -87,6 +88,7 @@ pub fn cuMemPoolDestroy(cx: &mut CallContext<'_>, pool: MemoryPoolId) -> CuResul
         return Err(CudaError::INVALID_VALUE);
     }
     let entry = cx.session.objects.pools.remove(pool.0)?;
+    cx.session.sharing.end(POOL, pool.0);
     cx.session.thresholds.lock().unwrap_or_else(PoisonError::into_inner).remove(&pool.0);
     cx.gpu().cuMemPoolDestroy(entry.raw as CUmemoryPool)
 }

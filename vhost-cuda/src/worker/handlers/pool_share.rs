@@ -29,7 +29,8 @@ pub fn cuMemPoolExportToShareableHandle(cx: &mut CallContext<'_>, pool: MemoryPo
     // SAFETY: the descriptor is new, and given to this process by the call above.
     let file = unsafe { File::from_raw_fd(descriptor) };
     let offer = Offer { what: POOL, device: 0, bytes: 0, handle: [0; HANDLE_BYTES] };
-    Ok((cx.session.sharing.offer(offer, Some(&file))?,))
+    // Pools belong to no context.
+    Ok((cx.session.sharing.offer_named(pool.0, 0, offer, Some(&file))?,))
 }
 
 /// Opens a pool of another process.
@@ -54,7 +55,7 @@ pub fn cuMemPoolExportPointer(cx: &mut CallContext<'_>, dptr: DevicePtr) -> CuRe
     let range = cx.session.allocations().allocated_at(dptr.0)?;
     let (data,) = cx.gpu().cuMemPoolExportPointer(dptr.0)?;
     let offer = Offer { what: POINTER, device: 0, bytes: range.bytes, handle: data.reserved };
-    Ok((cx.session.sharing.offer(offer, None)?,))
+    Ok((cx.session.sharing.offer_named(range.base, range.context, offer, None)?,))
 }
 
 /// Opens an allocation of another process. It counts here too: its owner may end first.

@@ -1,0 +1,337 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! What breaks: workers that hang in the kernel, front-ends that take their memory away, programs that are killed, and
+//! descriptors that run out. The daemon answers in time, and goes on serving others.
+
+use std::fs;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use vhost_cuda_tests::daemon::{Daemon, DaemonOptions};
+use vhost_cuda_tests::frontend::{CallParts, FakeFrontend, PATIENCE, SLOTS};
+use vhost_cuda_tests::ring::Descriptor;
+use vhost_cuda_tests::suite::{Kit, Suite};
+use vhost_cuda_tests::tracer::HeldInExit;
+use virtio_cuda_protocol::cuda::Opcode;
+use virtio_cuda_protocol::transport::{
+    Hello, OP_CLOSE, OP_HELLO, OP_OPEN, Open, PROTOCOL_VERSION, REPLY_NO_RESOURCES, REPLY_OK,
+    REPLY_SESSION_LOST, RequestHeader,
+};
+use zerocopy::IntoBytes;
+
+use crate::{Target, attack_with};
+
+/// The names of workers (`vhost-cuda/src/worker/start.rs`).
+const SESSION: &str = "cuda-session";
+const WARM: &str = "cuda-warm";
+/// What a reset and SIGTERM may take where a worker does not end (`END_PATIENCE`), on a busy machine.
+const BOUND: Duration = Duration::from_secs(9);
+/// Time in which what is not to happen would have happened.
+const SOON: Duration = Duration::from_secs(1);
+/// What others may be held up.
+const STALL: Duration = Duration::from_secs(2);
+
+pub fn collect(suite: &mut Suite) {
+    let emulated = |arguments: &[&str]| DaemonOptions {
+        device: "emulated".into(),
+        arguments: arguments.iter().map(|&argument| argument.into()).collect(),
+        ..DaemonOptions::default()
+    };
+    attack_with(suite, "faults::a_worker_that_hangs_keeps_its_pages", emulated(&[]), hanging_worker);
+    attack_with(suite, "faults::a_reset_with_a_worker_that_hangs", emulated(&[]), reset_with_hanging_worker);
+    suite.test("faults::an_end_with_a_worker_that_hangs", |kit: &Kit| end_with_hanging_worker(kit));
+    attack_with(suite, "faults::greetings_without_end", emulated(&[]), greetings_without_end);
+    attack_with(suite, "faults::memory_that_is_cut_short", emulated(&[]), memory_cut_short);
+    attack_with(suite, "faults::memory_that_changes_all_the_time", emulated(&[]), changing_memory);
+    attack_with(suite, "faults::a_warm_worker_that_dies", emulated(&[]), warm_worker_dies);
+    attack_with(suite, "faults::programs_that_are_killed_while_they_wait", emulated(&[]), killed_programs);
+    attack_with(suite, "faults::messages_that_a_guest_repeats", emulated(&["--log-level", "info"]), repeated_messages);
+    let few_files = DaemonOptions { open_files: Some(512), ..emulated(&["--max-sessions", "16"]) };
+    attack_with(suite, "faults::descriptors_run_out", few_files, descriptors_run_out);
+    suite.test("faults::options_that_do_not_fit", |kit: &Kit| options_that_do_not_fit(kit));
+}
+
+/// The processes of workers with that name.
+fn workers_named(daemon: &Daemon, name: &str) -> Vec<u32> {
+    let named = |pid: &u32| fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim() == name);
+    daemon.workers().into_iter().filter(named).collect()
+}
+
+/// A session whose worker will not end, and the machine that has it.
+fn hanging(daemon: &Daemon) -> Result<(FakeFrontend, u64, HeldInExit)> {
+    let mut frontend = FakeFrontend::connect(&daemon.socket())?;
+    let session = frontend.open_session()?;
+    // It has a name once it has read its first frame.
+    daemon.wait_until("the worker has a session", PATIENCE, |daemon| !workers_named(daemon, SESSION).is_empty())?;
+    let held = HeldInExit::new(workers_named(daemon, SESSION)[0])?;
+    Ok((frontend, session, held))
+}
+
+fn control(op: u32, session: u64, payload: &[u8]) -> Vec<u8> {
+    let header = RequestHeader { op, session, payload_bytes: payload.len() as u32, ..Default::default() };
+    [header.as_bytes(), payload].concat()
+}
+
+fn hello() -> Vec<u8> {
+    control(OP_HELLO, 0, Hello { protocol_version: PROTOCOL_VERSION }.as_bytes())
+}
+
+/// Others get a session, and in time.
+fn others_are_served(daemon: &Daemon, when: &str) -> Result<()> {
+    let begun = Instant::now();
+    FakeFrontend::behave(&daemon.socket()).with_context(|| format!("others, {when}"))?;
+    ensure!(begun.elapsed() < STALL, "others waited for {:?}, {when}", begun.elapsed());
+    Ok(())
+}
+
+/// CLOSE and HELLO wait: after them the guest would give memory back that the worker may write.
+fn hanging_worker(target: &mut Target) -> Result<()> {
+    others_are_served(&target.daemon, "before")?;
+    let (mut frontend, session, held) = hanging(&target.daemon)?;
+    frontend.submit(0, 1, &control(OP_CLOSE, session, &[]), 64)?;
+    frontend.submit(0, 2, &hello(), 64)?;
+    ensure!(frontend.reply(0, SOON)?.is_none(), "CLOSE or HELLO was answered");
+    others_are_served(&target.daemon, "while a worker hangs")?;
+    drop(held);
+    for _ in 0..2 {
+        let reply = frontend.reply(0, PATIENCE)?.context("no answer after the worker has ended")?;
+        ensure!(reply.status == REPLY_OK, "status {}", reply.status);
+    }
+    Ok(())
+}
+
+fn reset_with_hanging_worker(target: &mut Target) -> Result<()> {
+    others_are_served(&target.daemon, "before")?;
+    let (mut frontend, session, held) = hanging(&target.daemon)?;
+    let begun = Instant::now();
+    // The device may part with its front-end before that has its answer.
+    let _ = frontend.reset();
+    ensure!(begun.elapsed() < BOUND, "the reset took {:?}", begun.elapsed());
+    let deadline = Instant::now() + SOON;
+    while !frontend.is_disconnected() && Instant::now() < deadline {
+        thread::sleep(Duration::from_millis(5));
+    }
+    ensure!(frontend.is_disconnected(), "a device that was not reset goes on");
+    others_are_served(&target.daemon, "after the reset")?;
+
+    // The same machine comes back: its driver learns nothing that would make it give memory back.
+    let memory = frontend.memory.clone();
+    drop(frontend);
+    let mut again = FakeFrontend::connect_again(&target.daemon.socket(), memory)?;
+    again.submit(0, 1, &hello(), 64)?;
+    again.submit(0, 2, &control(OP_CLOSE, session, &[]), 64)?;
+    ensure!(again.reply(0, SOON)?.is_none(), "HELLO or CLOSE was answered on the next connection");
+    others_are_served(&target.daemon, "while the machine waits")?;
+    drop(held);
+    let mut answers = Vec::new();
+    for _ in 0..2 {
+        answers.push(again.reply(0, PATIENCE)?.context("no answer after the worker has ended")?.status);
+    }
+    answers.sort_unstable();
+    let mut expected = [REPLY_OK, REPLY_SESSION_LOST];
+    expected.sort_unstable();
+    ensure!(answers == expected, "{answers:?}");
+    again.open_session().context("a session after all")?;
+    ensure!(target.daemon.log().contains("cannot be reset"), "the log does not say so");
+    Ok(())
+}
+
+/// SIGTERM ends the daemon; the next one on its socket waits for the worker.
+fn end_with_hanging_worker(kit: &Kit) -> Result<()> {
+    let options = DaemonOptions { device: "emulated".into(), ..Default::default() };
+    let mut daemon = Daemon::start(&kit.stack, &options)?;
+    let (frontend, _, held) = hanging(&daemon)?;
+    let begun = Instant::now();
+    daemon.stop()?;
+    ensure!(begun.elapsed() < BOUND, "SIGTERM took {:?}", begun.elapsed());
+    drop(frontend);
+    let socket = daemon.socket();
+    thread::scope(|scope| {
+        let next = scope.spawn(move || daemon.restart().map(|()| daemon));
+        thread::sleep(Duration::from_secs(3));
+        ensure!(!next.is_finished() && !socket.exists(), "a daemon serves while a worker of the last one runs");
+        drop(held);
+        let daemon = next.join().map_err(|_| anyhow::anyhow!("a panic"))??;
+        others_are_served(&daemon, "by the next daemon")?;
+        ensure!(daemon.log().contains("waiting for the workers of an earlier daemon"), "it does not say so");
+        Ok(())
+    })
+}
+
+/// HELLO after HELLO while a session is ending: each costs a place in a list, and no thread.
+fn greetings_without_end(target: &mut Target) -> Result<()> {
+    others_are_served(&target.daemon, "before")?;
+    let (mut frontend, _, held) = hanging(&target.daemon)?;
+    frontend.submit(0, 1, &hello(), 64)?;
+    thread::sleep(Duration::from_millis(200));
+    let threads = |daemon: &Daemon| fs::read_dir(format!("/proc/{}/task", daemon.pid())).map_or(0, Iterator::count);
+    let before = threads(&target.daemon);
+    // The same chain again and again, as no good driver does.
+    let (from, to) = (frontend.readable(0, 2), frontend.writable(0, 2));
+    for _ in 0..200 {
+        for _ in 0..SLOTS - 4 {
+            let chain = [
+                Descriptor { addr: from, len: hello().len() as u32, ..Default::default() },
+                Descriptor { addr: to, len: 64, flags: vhost_cuda_tests::ring::WRITE, next: 0 },
+            ];
+            use vm_memory::{Bytes, GuestAddress};
+            frontend.memory.write_slice(&hello(), GuestAddress(from))?;
+            frontend.offer_chain(0, 2, &chain)?;
+        }
+        while frontend.reply(0, Duration::ZERO)?.is_some() {}
+    }
+    let after = threads(&target.daemon);
+    ensure!(after <= before + 2, "{after} threads, {before} before");
+    others_are_served(&target.daemon, "in a flood of greetings")?;
+    drop(held);
+    // All that wait are answered, in any order.
+    ensure!(frontend.reply(0, PATIENCE)?.is_some(), "no greeting was answered");
+    Ok(())
+}
+
+/// A front-end takes its memory away: it is parted with, and its neighbour notices nothing.
+fn memory_cut_short(target: &mut Target) -> Result<()> {
+    let mut neighbour = target.connect()?;
+    let session = neighbour.open_session()?;
+    let mut frontend = target.connect()?;
+    frontend.open_session()?;
+    let mappings = |daemon: &Daemon| {
+        fs::read_to_string(format!("/proc/{}/maps", daemon.pid())).map_or(0, |maps| maps.lines().count())
+    };
+    let before = mappings(&target.daemon);
+    // The first slots stay; the rest of a chain lies where nothing is any more.
+    let kept = 64 << 20;
+    frontend.truncate_memory(kept)?;
+    let lost = vhost_cuda_tests::frontend::LOW + kept;
+    for slot in 0..60 {
+        let at = lost + u64::from(slot) * 4 * 8192;
+        let chain: Vec<_> =
+            (0..4).map(|page| Descriptor { addr: at + page * 8192, len: 64, ..Default::default() }).collect();
+        frontend.offer_chain(0, slot, &chain)?;
+    }
+    target.daemon.wait_until("the front-end is dropped", PATIENCE, |_| frontend.is_disconnected())?;
+    let after = mappings(&target.daemon);
+    ensure!(after < before + 50, "{after} mappings, {before} before");
+    let parts = CallParts::new(Opcode::session_hello, &virtio_cuda_protocol::cuda::CALL_TABLE_VERSION.to_le_bytes());
+    ensure!(neighbour.call(session, &parts)?.result == 0, "the neighbour's session");
+    ensure!(target.daemon.log().contains("cut short"), "the log does not say so");
+    Ok(())
+}
+
+/// Tables of memory that come while sessions open, and while one does not read: the worker has the last one.
+fn changing_memory(target: &mut Target) -> Result<()> {
+    let mut frontend = target.connect()?;
+    ensure!(frontend.hello(PROTOCOL_VERSION)?.status == REPLY_OK, "HELLO");
+    let files = target.daemon.open_files();
+    for _ in 0..5 {
+        let open = Open { pid: 1, uid: 1, name: [b'x'; 16] };
+        frontend.submit(0, 3, &control(OP_OPEN, 0, open.as_bytes()), 64)?;
+        let deadline = Instant::now() + PATIENCE;
+        let reply = loop {
+            frontend.show_memory_again()?;
+            if let Some(reply) = frontend.reply(0, Duration::ZERO)? {
+                break reply;
+            }
+            ensure!(Instant::now() < deadline, "no session");
+        };
+        ensure!(reply.status == REPLY_OK, "status {}", reply.status);
+        let session = u64::from_le_bytes(*reply.payload.first_chunk().context("a short reply")?);
+        for _ in 0..100 {
+            frontend.show_memory_again()?;
+        }
+        let parts = CallParts::new(Opcode::session_hello, &virtio_cuda_protocol::cuda::CALL_TABLE_VERSION.to_le_bytes());
+        ensure!(frontend.call(session, &parts)?.result == 0, "a call");
+        ensure!(frontend.close(session)?.status == REPLY_OK, "CLOSE");
+    }
+    target.daemon.wait_until("descriptors of tables are closed", PATIENCE, |daemon| daemon.open_files() <= files + 16)
+}
+
+fn warm_worker_dies(target: &mut Target) -> Result<()> {
+    let warm = |daemon: &Daemon| workers_named(daemon, WARM);
+    target.daemon.wait_until("a worker is warm", PATIENCE, |daemon| !warm(daemon).is_empty())?;
+    thread::sleep(Duration::from_millis(2100));
+    for round in 0..3 {
+        let first = warm(&target.daemon)[0];
+        // SAFETY: a plain system call; the process is a worker of this test's daemon.
+        unsafe { libc::kill(first as libc::pid_t, libc::SIGKILL) };
+        target
+            .daemon
+            .wait_until("another worker is warm", PATIENCE, |daemon| warm(daemon).iter().any(|&pid| pid != first))?;
+        let zombie = fs::metadata(format!("/proc/{first}")).is_ok();
+        ensure!(!zombie, "round {round}: the dead worker was not reaped");
+    }
+    Ok(())
+}
+
+/// Programs that end while their session waits for a worker leave no workers starting.
+fn killed_programs(target: &mut Target) -> Result<()> {
+    others_are_served(&target.daemon, "before")?;
+    for _ in 0..40 {
+        let mut frontend = target.connect()?;
+        let open = Open { pid: 1, uid: 1, name: [b'x'; 16] };
+        frontend.submit(0, 1, &hello(), 64)?;
+        frontend.submit(0, 2, &control(OP_OPEN, 0, open.as_bytes()), 64)?;
+    }
+    thread::sleep(Duration::from_millis(100));
+    target.daemon.wait_until("no more than the warm worker is left", STALL, |daemon| daemon.workers().len() <= 1)
+}
+
+/// A guest's sessions, broken lanes and reconnections make a log of bounded size.
+fn repeated_messages(target: &mut Target) -> Result<()> {
+    FakeFrontend::behave(&target.daemon.socket())?;
+    let rounds = |target: &mut Target, count: usize| -> Result<usize> {
+        for _ in 0..count {
+            crate::lanes::corrupt_once(target)?;
+            let mut frontend = target.connect()?;
+            let session = frontend.open_session()?;
+            frontend.exchange(&[0xff; 40], 64)?;
+            frontend.close(session)?;
+        }
+        Ok(target.daemon.log().len())
+    };
+    let first = rounds(target, 40)?;
+    let second = rounds(target, 40)?;
+    ensure!(first < 32 << 10, "{first} bytes after 40 rounds");
+    ensure!(second - first < 4 << 10, "{} bytes more after another 40 rounds", second - first);
+    ensure!(!target.daemon.log().contains("corrupt"), "{}", target.daemon.log());
+    Ok(())
+}
+
+/// Sessions and connections are refused before descriptors run out, and served again when there are some.
+fn descriptors_run_out(target: &mut Target) -> Result<()> {
+    let mut machines = Vec::new();
+    let mut refused = 0;
+    for _ in 0..10 {
+        let Ok(mut frontend) = target.connect() else {
+            refused += 1;
+            continue;
+        };
+        for _ in 0..16 {
+            let reply = if machines.is_empty() { frontend.open()? } else { break };
+            ensure!([REPLY_OK, REPLY_NO_RESOURCES].contains(&reply.status), "status {}", reply.status);
+        }
+        machines.push(frontend);
+    }
+    ensure!(refused > 0 && !machines.is_empty(), "{refused} refused, {} served", machines.len());
+    let files = target.daemon.open_files();
+    ensure!(files < 512, "{files} files of 512");
+    let lines = target.daemon.log().lines().filter(|line| line.contains("ERROR")).count();
+    ensure!(lines < 8, "{lines} errors in the log");
+    drop(machines);
+    target.daemon.wait_until("descriptors have come back", PATIENCE, |daemon| {
+        FakeFrontend::connect(&daemon.socket()).is_ok() && daemon.workers().len() <= 2
+    })
+}
+
+fn options_that_do_not_fit(kit: &Kit) -> Result<()> {
+    let options = DaemonOptions {
+        device: "emulated".into(),
+        arguments: vec!["--max-sessions".into(), "1024".into()],
+        open_files: Some(1024),
+        ..Default::default()
+    };
+    let error = Daemon::start(&kit.stack, &options).err().context("it starts")?.to_string();
+    ensure!(error.contains("--max-sessions 1024") && error.contains("the limit is 1024"), "{error}");
+    Ok(())
+}

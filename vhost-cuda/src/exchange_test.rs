@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+use super::*;
+use crate::cache::seal;
+use crate::owner::Machine;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
+use std::time::{Duration, Instant};
+
+const LONG: Duration = Duration::from_secs(10);
+
+fn budgets() -> FileBudgets {
+    FileBudgets { machine: Budget::new(100), descriptors: Budget::new(100) }
+}
+
+fn serve(exchange: &Arc<Exchange>, machine: u64, uid: u32, budgets: FileBudgets) -> UnixStream {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let owner = Owner { machine: Machine::Virtual(machine), uid };
+    exchange.serve(Arc::new(theirs), owner, budgets);
+    ours
+}
+
+fn worker(exchange: &Arc<Exchange>, uid: u32) -> UnixStream {
+    serve(exchange, 1, uid, budgets())
+}
+
+/// The daemon has hung up.
+fn expect_end(socket: &UnixStream) {
+    use std::io::Read;
+    let mut socket = socket;
+    socket.set_read_timeout(Some(LONG)).unwrap();
+    let mut bytes = [0; 4096];
+    while socket.read(&mut bytes).unwrap_or(0) > 0 {}
+    assert!(offer(socket, memory(1), None).is_err());
+}
+
+fn wait_until(what: &str, condition: impl Fn() -> bool) {
+    let deadline = Instant::now() + LONG;
+    while !condition() {
+        assert!(Instant::now() < deadline, "{what}");
+        thread::yield_now();
+    }
+}
+
+fn memory(byte: u8) -> Offer {
+    Offer { what: MEMORY, device: 0, bytes: 4096, handle: [byte; HANDLE_BYTES] }
+}
+
+#[test]
+fn what_one_offers_another_finds_by_its_token_alone() {
+    let exchange = Exchange::new();
+    let (one, other, stranger) = (worker(&exchange, 7), worker(&exchange, 7), worker(&exchange, 8));
+    let token = offer(&one, memory(1), None).unwrap().unwrap();
+    assert_eq!(offer(&one, memory(1), None).unwrap(), Some(token), "the same again");
+    assert_ne!(offer(&one, memory(2), None).unwrap(), Some(token));
+    assert_eq!(look_up(&other, token, MEMORY).unwrap().unwrap().0, memory(1));
+    assert!(look_up(&other, token, EVENT).unwrap().is_none(), "it is something else");
+    assert!(look_up(&stranger, token, MEMORY).unwrap().is_none(), "of another user");
+    let elsewhere = serve(&exchange, 2, 7, budgets());
+    assert!(look_up(&elsewhere, token, MEMORY).unwrap().is_none(), "of another machine");
+    let mut wrong = token;
+    wrong[0] ^= 1;
+    assert!(look_up(&other, wrong, MEMORY).unwrap().is_none());
+}
+
+#[test]
+fn offers_end_with_their_session_and_are_bounded() {
+    let exchange = Exchange::new();
+    let (one, other) = (worker(&exchange, 7), worker(&exchange, 7));
+    let mut last = None;
+    for number in 0..MAX_OFFERS as u64 {
+        last = offer(&one, Offer { bytes: number, ..memory(1) }, None).unwrap();
+        assert!(last.is_some());
+    }
+    assert!(offer(&one, memory(1), None).unwrap().is_none());
+    assert!(offer(&other, memory(1), None).unwrap().is_some());
+    drop(one);
+    wait_until("the offers outlive their session", || look_up(&other, last.unwrap(), MEMORY).unwrap().is_none());
+}
+
+#[test]
+fn files_come_along() {
+    let exchange = Exchange::new();
+    let (one, other) = (worker(&exchange, 7), worker(&exchange, 7));
+    let file = seal(b"shared").unwrap();
+    let token = offer(&one, Offer { what: ALLOCATION, ..memory(0) }, Some(&file)).unwrap().unwrap();
+    let (_, found) = look_up(&other, token, ALLOCATION).unwrap().unwrap();
+    let mut bytes = [0; 6];
+    found.unwrap().read_exact_at(&mut bytes, 0).unwrap();
+    assert_eq!(&bytes, b"shared");
+}
+
+#[test]
+fn only_memory_is_kept() {
+    let (exchange, budgets) = (Exchange::new(), budgets());
+    let one = serve(&exchange, 1, 7, budgets.clone());
+    let socket: OwnedFd = UnixStream::pair().unwrap().0.into();
+    let pipe: OwnedFd = io::pipe().unwrap().0.into();
+    let open = |path| OwnedFd::from(File::open(path).unwrap());
+    for other in [socket, pipe, open("/"), open("/dev/null"), open("/proc/self/exe")] {
+        let what = format!("{other:?}");
+        let refused = offer(&one, Offer { what: ALLOCATION, ..memory(0) }, Some(&other.into())).unwrap();
+        assert!(refused.is_none(), "{what}");
+    }
+    assert!(offer(&one, memory(1), None).unwrap().is_some(), "it is served still");
+    assert_eq!(budgets.machine.used(), 0);
+}
+
+#[test]
+fn withdrawn_offers_make_room_and_are_found_no_more() {
+    let (exchange, budgets) = (Exchange::new(), budgets());
+    let (one, other) = (serve(&exchange, 1, 7, budgets.clone()), worker(&exchange, 7));
+    let allocation = Offer { what: ALLOCATION, ..memory(0) };
+    let offered = |socket| offer(socket, allocation, Some(&seal(b"memory").unwrap())).unwrap();
+    for _ in 0..1000 {
+        withdraw(&one, offered(&one).expect("an offer")).unwrap();
+    }
+    let tokens: Vec<_> = (0..MAX_FILES).map(|_| offered(&one).expect("an offer")).collect();
+    assert!(offered(&one).is_none(), "one too many");
+    assert_eq!(budgets.machine.used(), MAX_FILES);
+    let (_, found) = look_up(&other, tokens[0], ALLOCATION).unwrap().unwrap();
+    withdraw(&other, tokens[0]).unwrap();
+    assert!(look_up(&other, tokens[0], ALLOCATION).unwrap().is_some(), "it is not the other's to withdraw");
+    withdraw(&one, tokens[0]).unwrap();
+    assert!(offered(&one).is_some(), "there is room again");
+    assert!(look_up(&other, tokens[0], ALLOCATION).unwrap().is_none());
+    let mut bytes = [0; 6];
+    found.unwrap().read_exact_at(&mut bytes, 0).unwrap();
+    assert_eq!(&bytes, b"memory", "who has found it keeps it");
+    // The same thing offered after it was withdrawn is another.
+    let token = offer(&one, memory(1), None).unwrap().unwrap();
+    withdraw(&one, token).unwrap();
+    assert_ne!(offer(&one, memory(1), None).unwrap(), Some(token));
+    drop(one);
+    wait_until("files outlive their session", || budgets.machine.used() == 0 && budgets.descriptors.used() == 0);
+}
+
+#[test]
+fn files_are_bounded_for_a_machine_and_for_the_daemon() {
+    let exchange = Exchange::new();
+    let offered = |socket| {
+        let file = seal(b"memory").unwrap();
+        offer(socket, Offer { what: ALLOCATION, ..memory(0) }, Some(&file)).unwrap().is_some()
+    };
+    let few = FileBudgets { machine: Budget::new(2), descriptors: Budget::new(3) };
+    let (one, other) = (serve(&exchange, 1, 7, few.clone()), serve(&exchange, 1, 8, few.clone()));
+    assert!(offered(&one) && offered(&other) && !offered(&one));
+    let elsewhere = serve(&exchange, 2, 7, FileBudgets { machine: Budget::new(2), ..few });
+    assert!(offered(&elsewhere) && !offered(&elsewhere));
+}
+
+#[test]
+fn a_worker_that_does_not_read_its_answers_is_left() {
+    let exchange = Exchange::new();
+    let one = worker(&exchange, 7);
+    let question = Question { kind: OFFER, reserved: 0, token: [0; TOKEN_BYTES], offer: memory(1) };
+    for _ in 0..100 {
+        if write_with(&one, question.as_bytes(), None).is_err() {
+            break;
+        }
+    }
+    expect_end(&one);
+    wait_until("its session is over", || exchange.lock().sessions.is_empty());
+}
+
+#[test]
+fn nonsense_ends_the_conversation() {
+    let exchange = Exchange::new();
+    let one = worker(&exchange, 7);
+    let question = Question { kind: 9, reserved: 0, token: [0; TOKEN_BYTES], offer: memory(1) };
+    write_with(&one, question.as_bytes(), None).unwrap();
+    expect_end(&one);
+}
+
+#[test]
+fn devices_of_nvidia_are_known_by_their_names() {
+    let devices = "Character devices:\n  1 mem\n195 nvidia\n236 nvidia-uvm\n\nBlock devices:\n  8 nvidia-not\n";
+    assert_eq!(nvidia_majors(devices), [195, 236]);
+    assert!(is_nvidia(195) && !is_nvidia(1));
+}
