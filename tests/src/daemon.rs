@@ -21,6 +21,10 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// The variable that names the device of all levels but conformance: `emulated` also where there is a GPU.
 pub const DEVICE_VARIABLE: &str = "VHOST_CUDA_DEVICE";
 
+/// The process that holds the namespaces of workers (`vhost-cuda/src/confine/keeper.rs`), and its name before that.
+const KEEPER: &str = "cuda-keeper";
+const BEFORE_EXEC: &str = "worker-pool";
+
 /// How a daemon is started.
 #[derive(Clone, Debug)]
 pub struct DaemonOptions {
@@ -123,7 +127,9 @@ impl Daemon {
 
     /// Its worker processes, warm ones included.
     pub fn workers(&self) -> Vec<u32> {
-        children_of(self.child.id())
+        let name = |pid: u32| fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        let children = children_of(self.child.id()).into_iter();
+        children.filter(|&child| !matches!(name(child).trim(), KEEPER | BEFORE_EXEC)).collect()
     }
 
     /// Its open files.
@@ -181,6 +187,8 @@ fn log_in(folder: &Path) -> PathBuf {
 fn launch(program: &Path, emulator: &Path, options: &DaemonOptions, folder: &Path) -> Result<Child> {
     let log = File::options().create(true).append(true).open(log_in(folder))?;
     let mut command = Command::new(program);
+    // Containers have no other user.
+    command.arg("--allow-root");
     command.arg("--socket-path").arg(socket_in(folder)).arg("--device").arg(&options.device);
     command.args(["--log-level", "debug"]).args(&options.arguments);
     command.env("VHOST_CUDA_EMULATOR", emulator).envs(options.environment.iter().cloned());

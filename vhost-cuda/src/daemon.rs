@@ -15,16 +15,19 @@ use vhost::vhost_user::{Error as VhostUserError, Listener};
 use vhost_user_backend::{Error as BackendError, VhostUserDaemon};
 use vm_memory::GuestMemoryBackend;
 
-use crate::args::DaemonArgs;
+use crate::args::{DaemonArgs, Namespaces, Sandbox};
 use crate::backend::Backend;
 use crate::cache::ImageCache;
+use crate::confine::own;
 use crate::device::{Device, Settings};
 use crate::exchange::Exchange;
 use crate::library;
 use crate::memory::{Memory, SharedMemory};
+use crate::messages::Messages;
 use crate::pool::WorkerPool;
 use crate::process::WorkerSpec;
 use crate::sigbus;
+use crate::worker::sandbox;
 
 /// Pause after a failed accept, as when the process is out of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
@@ -43,7 +46,12 @@ fn default_copy_threads() -> u32 {
 
 /// Runs the daemon until a signal ends it.
 pub fn run(args: &DaemonArgs) -> anyhow::Result<()> {
+    own::check_user(args.allow_root)?;
     let library = library::find(&args.device)?;
+    let wanted = args.namespaces != Namespaces::Off && args.sandbox != Sandbox::Off;
+    // While there is one thread.
+    let namespaces = if wanted { own::may_make_namespaces().map_err(Into::into) } else { Ok(()) };
+    own::hide_memory()?;
     let signals = Signals::block()?;
     sigbus::install().context("Cannot handle SIGBUS")?;
     let (listener, socket) = listen(args)?;
@@ -55,8 +63,11 @@ pub fn run(args: &DaemonArgs) -> anyhow::Result<()> {
         memory_limit: args.memory_limit,
         copy_threads: args.copy_threads.unwrap_or_else(default_copy_threads),
         log_level: args.log_level.clone(),
+        messages: Messages::start().context("Cannot read the messages of workers")?,
+        allow_pageable_access: args.allow_pageable_access,
+        namespaces: wanted,
     };
-    let pool = WorkerPool::start(spec, args.warm_workers as usize).context("Cannot start the worker pool")?;
+    let pool = start_pool(args, spec, namespaces)?;
     let images = ImageCache::new(args.image_cache);
     let exchange = Exchange::new();
     let settings = Arc::new(Settings {
@@ -85,6 +96,34 @@ pub fn run(args: &DaemonArgs) -> anyhow::Result<()> {
     }
     settings.pool.stop();
     Ok(())
+}
+
+/// Starts the pool, without namespaces where the host does not have them (`unless`) and the operator does not insist;
+/// says what is missing.
+fn start_pool(args: &DaemonArgs, spec: WorkerSpec, unless: anyhow::Result<()>) -> anyhow::Result<WorkerPool> {
+    let warm = args.warm_workers as usize;
+    if args.sandbox != Sandbox::Off && !sandbox::files_can_be_bounded() {
+        warn!(
+            "this kernel has no Landlock: a worker that a guest has taken over reaches what its namespaces and the \
+             filter of system calls leave it (docs/threat-model.md)"
+        );
+    }
+    let without = || WorkerSpec { namespaces: false, ..spec.clone() };
+    let pool = if spec.namespaces {
+        match unless.and_then(|()| WorkerPool::start(spec.clone(), warm)) {
+            Err(error) if args.namespaces == Namespaces::Auto => {
+                warn!(
+                    "workers have no namespaces of their own, because this host does not allow it ({error:#}): a \
+                     worker that a guest has taken over sees other processes and local sockets of this user"
+                );
+                WorkerPool::start(without(), warm)
+            }
+            result => result.context("Cannot make namespaces for workers (--namespaces require)"),
+        }
+    } else {
+        WorkerPool::start(without(), warm)
+    };
+    pool.context("Cannot start the worker pool")
 }
 
 fn listen(args: &DaemonArgs) -> anyhow::Result<(Listener, Option<PathBuf>)> {

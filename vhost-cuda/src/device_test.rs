@@ -6,6 +6,7 @@ use super::*;
 
 use crate::args::Sandbox;
 use crate::fixture::FixtureGuest;
+use crate::messages::Messages;
 use crate::process::WorkerSpec;
 
 const ROOM: u32 = 64;
@@ -19,6 +20,9 @@ fn device(max_sessions: u32) -> Arc<Device> {
         sandbox: Sandbox::Auto,
         emulated: false,
         log_level: "off".into(),
+        messages: Messages::start().unwrap(),
+        allow_pageable_access: false,
+        namespaces: false,
     };
     let pool = WorkerPool::start(spec, 0).unwrap();
     Device::new(

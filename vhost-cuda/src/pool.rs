@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 
 use log::{Level, info, log};
 
+use crate::confine::Folders;
+use crate::confine::namespaces::{self, Ended, Namespaces};
 use crate::process::{Worker, WorkerError, WorkerSpec};
 
 /// Workers that are tried for one session, besides the warm ones, which may have died meanwhile.
@@ -66,11 +68,14 @@ impl Shared {
 
 impl WorkerPool {
     /// Starts the pool with `warm` workers ready ahead of need.
-    pub fn start(spec: WorkerSpec, warm: usize) -> std::io::Result<Self> {
+    ///
+    /// Errors: the namespaces that `spec` asks for cannot be made, or a thread cannot be started.
+    pub fn start(spec: WorkerSpec, warm: usize) -> anyhow::Result<Self> {
+        let folders = spec.namespaces.then(|| Folders::of(&spec.library));
         let shared =
             Arc::new(Shared { spec, warm, state: Mutex::new(State::default()), changed: Condvar::new() });
         let pool = Self { shared: shared.clone() };
-        thread::Builder::new().name("worker-pool".into()).spawn(move || refill(&shared))?;
+        namespaces::work_in(folders, "worker-pool", move |namespaces| refill(&shared, namespaces))?;
         Ok(pool)
     }
 
@@ -141,13 +146,18 @@ impl Drop for WorkerPool {
     }
 }
 
-fn refill(shared: &Shared) {
+fn refill(shared: &Shared, namespaces: Option<&Namespaces>) -> Ended {
     let mut state = shared.lock();
     // The first one that nobody waits for says what such workers cost.
     let mut announced = shared.warm == 0;
     loop {
         if state.stopping {
-            return;
+            return Ended::Done;
+        }
+        if namespaces.is_some_and(|namespaces| !namespaces.are_there()) {
+            // They have ended, too. The namespaces' end waits until they are reaped.
+            state.idle.clear();
+            return Ended::NamespacesLost;
         }
         let wanted = state.idle.len() < state.waiting;
         if !wanted {

@@ -13,7 +13,9 @@ use std::time::Duration;
 use zerocopy::FromBytes;
 
 use crate::args::Sandbox;
+use crate::confine;
 use crate::link::{self, Ready};
+use crate::messages::{Label, Messages};
 
 /// How long a worker may take to bring up CUDA.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
@@ -33,6 +35,12 @@ pub struct WorkerSpec {
     pub emulated: bool,
     /// Level of the worker's messages.
     pub log_level: String,
+    /// Where they go.
+    pub messages: Messages,
+    /// Serve GPUs that reach pageable memory.
+    pub allow_pageable_access: bool,
+    /// The thread that starts workers has namespaces for them.
+    pub namespaces: bool,
 }
 
 /// Why a worker cannot be used.
@@ -58,6 +66,8 @@ pub struct Worker {
     pub images: Option<UnixStream>,
     /// The stream on which it shares things with others ([`crate::exchange`]), until its session has taken it.
     pub exchange: Option<UnixStream>,
+    /// Its name in the log.
+    pub label: Label,
     /// The process.
     pub process: Process,
 }
@@ -98,11 +108,20 @@ impl Worker {
         if let Some(count) = announce {
             command.arg("--announce-memory").arg(count.to_string());
         }
-        command.stdin(Stdio::null()).stdout(Stdio::null()).process_group(0);
+        if spec.namespaces {
+            command.arg("--namespaces");
+        }
+        if spec.allow_pageable_access {
+            command.arg("--allow-pageable-access");
+        }
+        confine::environment(&mut command);
+        let (messages, stderr) = Messages::pipe().map_err(WorkerError::Spawn)?;
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr).process_group(0);
         // SAFETY: the closure makes only async-signal-safe calls (prctl, getppid, close_range, fcntl).
         unsafe { command.pre_exec(move || prepare_child(sockets, parent)) };
-        let child = command.spawn().map_err(WorkerError::Spawn)?;
-        Ok(Self { link, images: Some(images), exchange: Some(exchange), process: Process::of(child) })
+        let process = Process::of(command.spawn().map_err(WorkerError::Spawn)?);
+        let label = spec.messages.attach(messages, process.pid()).map_err(WorkerError::Spawn)?;
+        Ok(Self { link, images: Some(images), exchange: Some(exchange), label, process })
     }
 
     /// Waits until the worker has brought up CUDA.
@@ -184,8 +203,9 @@ fn prepare_child(sockets: [RawFd; 3], parent: u32) -> io::Result<()> {
         if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) < 0 {
             return Err(io::Error::last_os_error());
         }
-        // The daemon may have ended before the line above.
-        if libc::getppid() as u32 != parent {
+        // The daemon may have ended before the line above. A parent outside of the PID namespace has no number there;
+        // that namespace ends with the daemon.
+        if ![parent, 0].contains(&(libc::getppid() as u32)) {
             return Err(io::Error::from_raw_os_error(libc::ESRCH));
         }
         // What front-ends sent lacks the close-on-exec flag: no worker may get another guest's memory.

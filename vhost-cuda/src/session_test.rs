@@ -11,6 +11,7 @@ use super::*;
 use crate::budget::Budget;
 use crate::fixture::FixtureGuest;
 use crate::link::{FromWorker, receive_frame, send_reply};
+use crate::messages::Label;
 use crate::process::Process;
 
 const ROOM: u32 = 64;
@@ -20,7 +21,8 @@ fn fixture_worker() -> (Worker, UnixStream) {
     use std::os::unix::process::CommandExt;
     let (link, theirs) = UnixStream::pair().unwrap();
     let child = Command::new("sleep").arg("60").stdin(Stdio::null()).process_group(0).spawn().unwrap();
-    (Worker { link, images: None, exchange: None, process: Process::of(child) }, theirs)
+    let label = Label::default();
+    (Worker { link, images: None, exchange: None, label, process: Process::of(child) }, theirs)
 }
 
 struct Fixture {
