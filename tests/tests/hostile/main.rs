@@ -16,6 +16,7 @@ mod references;
 mod requests;
 mod sandbox;
 mod windows;
+mod worker;
 
 use std::process::ExitCode;
 
@@ -39,6 +40,7 @@ fn main() -> ExitCode {
         management::collect(suite);
         floods::collect(suite);
         sandbox::collect(suite);
+        worker::collect(suite);
         Ok(())
     })
 }

@@ -71,6 +71,7 @@ fn prepare() -> std::io::Result<()> {
 /// The process itself.
 pub fn run() -> ExitCode {
     let _ = rustix::thread::set_name(NAME);
+    let _ = super::own::hide_memory();
     if crate::worker::sandbox::drop_privileges().is_err() {
         return ExitCode::FAILURE;
     }
