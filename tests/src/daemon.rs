@@ -127,9 +127,7 @@ impl Daemon {
 
     /// Its worker processes, warm ones included.
     pub fn workers(&self) -> Vec<u32> {
-        let name = |pid: u32| fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-        let children = children_of(self.child.id()).into_iter();
-        children.filter(|&child| !matches!(name(child).trim(), KEEPER | BEFORE_EXEC)).collect()
+        workers_of(self.child.id())
     }
 
     /// Its open files.
@@ -206,8 +204,15 @@ fn is_listening(socket: &Path) -> bool {
     })
 }
 
+/// The workers of the daemon with that process id.
+pub fn workers_of(daemon: u32) -> Vec<u32> {
+    let name = |pid: u32| fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    let children = children_of(daemon).into_iter();
+    children.filter(|&child| !matches!(name(child).trim(), KEEPER | BEFORE_EXEC)).collect()
+}
+
 /// The processes whose parent is `pid`.
-pub fn children_of(pid: u32) -> Vec<u32> {
+fn children_of(pid: u32) -> Vec<u32> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     let numbers = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     numbers

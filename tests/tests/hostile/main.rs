@@ -15,6 +15,7 @@ mod management;
 mod references;
 mod requests;
 mod sandbox;
+mod walls;
 mod windows;
 mod worker;
 
@@ -40,6 +41,7 @@ fn main() -> ExitCode {
         management::collect(suite);
         floods::collect(suite);
         sandbox::collect(suite);
+        walls::collect(suite);
         worker::collect(suite);
         Ok(())
     })
