@@ -22,6 +22,10 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// The variable that names the device of all levels but conformance: `emulated` also where there is a GPU.
 pub const DEVICE_VARIABLE: &str = "VHOST_CUDA_DEVICE";
 
+/// The process that holds the namespaces of workers (`vhost-cuda/src/confine/keeper.rs`), and its name before that.
+const KEEPER: &str = "cuda-keeper";
+const BEFORE_EXEC: &str = "worker-pool";
+
 /// How a daemon is started.
 #[derive(Clone, Debug)]
 pub struct DaemonOptions {
@@ -126,7 +130,7 @@ impl Daemon {
 
     /// Its worker processes, warm ones included.
     pub fn workers(&self) -> Vec<u32> {
-        children_of(self.child.id())
+        workers_of(self.child.id())
     }
 
     /// Its open files.
@@ -184,6 +188,8 @@ fn log_in(folder: &Path) -> PathBuf {
 fn launch(program: &Path, emulator: &Path, options: &DaemonOptions, folder: &Path) -> Result<Child> {
     let log = File::options().create(true).append(true).open(log_in(folder))?;
     let mut command = Command::new(program);
+    // Containers have no other user.
+    command.arg("--allow-root");
     command.arg("--socket-path").arg(socket_in(folder)).arg("--device").arg(&options.device);
     if !options.arguments.iter().any(|argument| argument == "--log-level") {
         command.args(["--log-level", "debug"]);
@@ -220,8 +226,15 @@ fn is_listening(socket: &Path) -> bool {
     })
 }
 
+/// The workers of the daemon with that process id.
+pub fn workers_of(daemon: u32) -> Vec<u32> {
+    let name = |pid: u32| fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    let children = children_of(daemon).into_iter();
+    children.filter(|&child| !matches!(name(child).trim(), KEEPER | BEFORE_EXEC)).collect()
+}
+
 /// The processes whose parent is `pid`.
-pub fn children_of(pid: u32) -> Vec<u32> {
+fn children_of(pid: u32) -> Vec<u32> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     let numbers = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     numbers

@@ -72,6 +72,26 @@ pub struct DaemonArgs {
     )]
     pub sandbox: Sandbox,
 
+    /// Whether workers run in PID, mount, network and IPC namespaces of their own. `auto`: if this host lets the daemon
+    /// make them; `require`: or the daemon does not start; `off`: no. With `--sandbox off`: no.
+    #[arg(
+        long,
+        value_enum,
+        value_name = "auto|require|off",
+        default_value = "auto",
+        hide_possible_values = true
+    )]
+    pub namespaces: Namespaces,
+
+    /// Run as root of the host. Workers give up root's privileges in any case, but not its user number.
+    #[arg(long)]
+    pub allow_root: bool,
+
+    /// Serve GPUs that read and write ordinary memory of their process (HMM, ATS): kernels of a guest process then reach
+    /// the whole memory of its virtual machine.
+    #[arg(long)]
+    pub allow_pageable_access: bool,
+
     /// Print what this backend offers, as JSON (vhost-user backend program conventions), and exit.
     #[arg(long)]
     pub print_capabilities: bool,
@@ -94,6 +114,7 @@ pub enum Sandbox {
     /// Allowed all, and logged by the kernel where they would not be.
     Log,
     /// Not filtered.
+    #[value(alias = "none")]
     Off,
 }
 
@@ -110,12 +131,26 @@ impl Sandbox {
     }
 }
 
+/// Whether workers have namespaces of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Namespaces {
+    /// If the host allows it.
+    Auto,
+    /// Or the daemon does not start.
+    Require,
+    /// No.
+    Off,
+}
+
 /// Hidden modes of the binary.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Mode {
     /// One worker process. Started by the daemon only.
     #[command(hide = true)]
     Worker(WorkerArgs),
+    /// The first process of the workers' PID namespace. Started by the daemon only.
+    #[command(hide = true)]
+    Keeper,
 }
 
 /// Options of a worker, chosen by the daemon.
@@ -148,6 +183,12 @@ pub struct WorkerArgs {
     /// The library is the emulator.
     #[arg(long)]
     pub emulated: bool,
+    /// It runs in the namespaces of the daemon's workers.
+    #[arg(long)]
+    pub namespaces: bool,
+    /// Serve GPUs that reach pageable memory.
+    #[arg(long)]
+    pub allow_pageable_access: bool,
     /// Level of the worker's messages.
     #[arg(long, default_value = "info")]
     pub worker_log_level: String,

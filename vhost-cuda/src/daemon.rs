@@ -11,25 +11,28 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use log::{Level, error, info, log};
+use log::{Level, error, info, log, warn};
 use vhost::vhost_user::{Error as VhostUserError, Listener};
 use vhost_user_backend::{Error as BackendError, VhostUserDaemon};
 use vm_memory::{GuestMemoryBackend, GuestMemoryRegion};
 
-use crate::args::DaemonArgs;
+use crate::args::{DaemonArgs, Namespaces, Sandbox};
 use crate::backend::Backend;
 use crate::cache::ImageCache;
+use crate::confine::own;
 use crate::descriptors::Descriptors;
 use crate::device::{Device, END_PATIENCE, Settings};
 use crate::endings::Endings;
 use crate::exchange::Exchange;
 use crate::library;
 use crate::memory::{Memory, SharedMemory};
+use crate::messages::Messages;
 use crate::pool::WorkerPool;
 use crate::predecessor::WorkerLock;
 use crate::process::WorkerSpec;
 use crate::sigbus;
 use crate::throttle::Throttle;
+use crate::worker::sandbox;
 
 /// Pause after a failed accept, as when the process is out of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
@@ -52,7 +55,12 @@ fn default_copy_threads() -> u32 {
 
 /// Runs the daemon until a signal ends it.
 pub fn run(args: &DaemonArgs) -> anyhow::Result<()> {
+    own::check_user(args.allow_root)?;
     let library = library::find(&args.device)?;
+    let wanted = args.namespaces != Namespaces::Off && args.sandbox != Sandbox::Off;
+    // While there is one thread.
+    let namespaces = if wanted { own::may_make_namespaces().map_err(Into::into) } else { Ok(()) };
+    own::hide_memory()?;
     let signals = Signals::block()?;
     sigbus::install().context("Cannot handle SIGBUS")?;
     let descriptors = Descriptors::share_out(args.num_queues, args.max_sessions, args.warm_workers)?;
@@ -66,8 +74,11 @@ pub fn run(args: &DaemonArgs) -> anyhow::Result<()> {
         copy_threads: args.copy_threads.unwrap_or_else(default_copy_threads),
         log_level: args.log_level.clone(),
         lock: workers,
+        messages: Messages::start().context("Cannot read the messages of workers")?,
+        allow_pageable_access: args.allow_pageable_access,
+        namespaces: wanted,
     };
-    let pool = WorkerPool::start(spec, args.warm_workers as usize).context("Cannot start the worker pool")?;
+    let pool = start_pool(args, spec, namespaces)?;
     let images = ImageCache::new(args.image_cache);
     let exchange = Exchange::new();
     let settings = Arc::new(Settings {
@@ -82,7 +93,8 @@ pub fn run(args: &DaemonArgs) -> anyhow::Result<()> {
     let devices = Devices::default();
 
     let watched = devices.clone();
-    sigbus::watch(move |lost| drop_those_without_memory(&watched, lost)).context("Cannot watch guest memory")?;
+    sigbus::watch(move |lost| drop_those_without_memory(&watched, lost))
+        .context("Cannot watch guest memory")?;
     let (accepting, common) = (devices.clone(), settings.clone());
     thread::Builder::new()
         .name("accept".into())
@@ -103,6 +115,34 @@ pub fn run(args: &DaemonArgs) -> anyhow::Result<()> {
     let all = connected.iter().fold(true, |all, device| device.shut_down(deadline) && all);
     settings.pool.stop();
     if all { Ok(()) } else { bail!("Workers are left behind: the next daemon on this socket waits for them") }
+}
+
+/// Starts the pool, without namespaces where the host does not have them (`unless`) and the operator does not insist;
+/// says what is missing.
+fn start_pool(args: &DaemonArgs, spec: WorkerSpec, unless: anyhow::Result<()>) -> anyhow::Result<WorkerPool> {
+    let warm = args.warm_workers as usize;
+    if args.sandbox != Sandbox::Off && !sandbox::files_can_be_bounded() {
+        warn!(
+            "this kernel has no Landlock: a worker that a guest has taken over reaches what its namespaces and the \
+             filter of system calls leave it (docs/threat-model.md)"
+        );
+    }
+    let without = || WorkerSpec { namespaces: false, ..spec.clone() };
+    let pool = if spec.namespaces {
+        match unless.and_then(|()| WorkerPool::start(spec.clone(), warm)) {
+            Err(error) if args.namespaces == Namespaces::Auto => {
+                warn!(
+                    "workers have no namespaces of their own, because this host does not allow it ({error:#}): a \
+                     worker that a guest has taken over sees other processes and local sockets of this user"
+                );
+                WorkerPool::start(without(), warm)
+            }
+            result => result.context("Cannot make namespaces for workers (--namespaces require)"),
+        }
+    } else {
+        WorkerPool::start(without(), warm)
+    };
+    pool.context("Cannot start the worker pool")
 }
 
 /// What the daemon listens on.
@@ -143,11 +183,7 @@ fn listen(args: &DaemonArgs) -> anyhow::Result<Listening> {
             let workers = WorkerLock::wait(path)?;
             let listener = UnixListener::bind(path).with_context(cannot)?;
             info!("listening on {}", path.display());
-            Ok(Listening {
-                listener: listener.into(),
-                socket: Some(path.clone()),
-                workers: Some(workers),
-            })
+            Ok(Listening { listener: listener.into(), socket: Some(path.clone()), workers: Some(workers) })
         }
         (None, Some(fd)) => {
             let mut kind = 0;
@@ -208,7 +244,10 @@ fn accept(
     let Some(charge) = settings.descriptors.budget.charge(settings.descriptors.connection) else {
         // Not left waiting: a VMM does nothing else meanwhile.
         drop(listener.accept().map_err(|error| anyhow::anyhow!("{error}"))?);
-        log!(REFUSALS.level(Level::Error), "connection {connection}: refused: the daemon is out of descriptors");
+        log!(
+            REFUSALS.level(Level::Error),
+            "connection {connection}: refused: the daemon is out of descriptors"
+        );
         return Ok(());
     };
     let device = Device::new(connection, settings.clone());

@@ -4,24 +4,13 @@ use virtio_cuda_protocol::transport::{OP_SHARE, OP_UNPIN, RequestHeader};
 
 use super::*;
 
-use crate::args::Sandbox;
-use crate::fixture::FixtureGuest;
-use crate::process::WorkerSpec;
+use crate::fixture::{FixtureGuest, worker_spec};
 
 const ROOM: u32 = 64;
 
 /// A device whose workers cannot start: no test here needs one that does.
 fn device(max_sessions: u32) -> Arc<Device> {
-    let spec = WorkerSpec {
-        library: "/nonexistent".into(),
-        memory_limit: None,
-        copy_threads: 1,
-        sandbox: Sandbox::Auto,
-        emulated: false,
-        log_level: "off".into(),
-        lock: None,
-    };
-    let pool = WorkerPool::start(spec, 0).unwrap();
+    let pool = WorkerPool::start(worker_spec(), 0).unwrap();
     Device::new(
         1,
         Arc::new(Settings {

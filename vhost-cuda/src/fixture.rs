@@ -12,9 +12,29 @@ use virtio_queue::mock::MockSplitQueue;
 use vm_memory::{Bytes, GuestAddress, GuestAddressSpace};
 use zerocopy::{FromBytes, IntoBytes};
 
+use crate::args::Sandbox;
 use crate::memory::{Memory, SharedMemory, Snapshot};
+use crate::messages::Messages;
+use crate::process::WorkerSpec;
 use crate::request::{self, Malformed, Request};
 use crate::ring::{Chain, Ring, Vring};
+
+/// What workers of a test are started with. They are the test's program, which does not know the worker's options and ends
+/// at once.
+pub fn worker_spec() -> WorkerSpec {
+    WorkerSpec {
+        library: "/nonexistent".into(),
+        memory_limit: None,
+        copy_threads: 1,
+        sandbox: Sandbox::Auto,
+        emulated: false,
+        log_level: "off".into(),
+        lock: None,
+        messages: Messages::start().unwrap(),
+        allow_pageable_access: false,
+        namespaces: false,
+    }
+}
 
 /// `VIRTQ_DESC_F_*`.
 pub const NEXT: u16 = 1;

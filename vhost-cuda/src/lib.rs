@@ -10,6 +10,8 @@
 //! * [`cache`] keeps the images that workers loaded, for the next worker that needs one.
 //! * [`worker`] executes it with libcuda and replies; [`ring`] answers the chain.
 //!
+//! [`confine`] and `worker::sandbox` keep workers from everything else; [`messages`] writes what they say to the log.
+//!
 //! The daemon proper never loads libcuda. Guest-physical addresses appear in [`request`], [`memory`] and
 //! `worker::pages` only; cudarc in `worker::gpu` only.
 
@@ -17,6 +19,7 @@ pub mod args;
 pub mod backend;
 pub mod budget;
 pub mod cache;
+pub mod confine;
 pub mod daemon;
 pub mod descriptors;
 pub mod device;
@@ -28,6 +31,7 @@ pub mod fixture;
 pub mod library;
 pub mod link;
 pub mod memory;
+pub mod messages;
 pub mod migration;
 pub mod owner;
 pub mod pool;

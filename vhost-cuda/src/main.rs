@@ -5,12 +5,16 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use vhost_cuda::args::{Args, Mode};
+use vhost_cuda::confine::keeper;
 use vhost_cuda::{daemon, worker};
 
 fn main() -> ExitCode {
     let args = Args::parse();
     if let Some(Mode::Worker(args)) = &args.mode {
         return worker::run(args);
+    }
+    if let Some(Mode::Keeper) = &args.mode {
+        return keeper::run();
     }
     if args.daemon.print_capabilities {
         println!("{}", daemon::CAPABILITIES);

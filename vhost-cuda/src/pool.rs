@@ -8,13 +8,14 @@ use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use log::{Level, info, log};
 use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 
+use crate::confine::Folders;
+use crate::confine::namespaces::{self, Ended, Namespaces};
 use crate::link::Ready;
 use crate::process::{Reaped, Sockets, Worker, WorkerError, WorkerSpec};
 use crate::throttle::Throttle;
@@ -143,7 +144,9 @@ impl State {
         };
         match soonest.filter(|&soonest| soonest > now) {
             None => Next::Start,
-            Some(soonest) => Next::WaitUntil(self.oldest_start().map_or(Some(soonest), |start| Some(soonest.min(start)))),
+            Some(soonest) => {
+                Next::WaitUntil(self.oldest_start().map_or(Some(soonest), |start| Some(soonest.min(start))))
+            }
         }
     }
 
@@ -175,7 +178,10 @@ impl Shared {
 
 impl WorkerPool {
     /// Starts the pool with `warm` workers ready ahead of need.
-    pub fn start(spec: WorkerSpec, warm: usize) -> io::Result<Self> {
+    ///
+    /// Errors: the namespaces that `spec` asks for cannot be made, or a thread cannot be started.
+    pub fn start(spec: WorkerSpec, warm: usize) -> anyhow::Result<Self> {
+        let folders = spec.namespaces.then(|| Folders::of(&spec.library));
         let wake = EventFd::new(EFD_CLOEXEC | EFD_NONBLOCK)?;
         let shared = Arc::new(Shared {
             spec,
@@ -188,7 +194,7 @@ impl WorkerPool {
         });
         shared.watch(shared.wake.as_raw_fd(), EventSet::IN, WAKE)?;
         let pool = Self { shared: shared.clone() };
-        thread::Builder::new().name("worker-pool".into()).spawn(move || run(&shared))?;
+        namespaces::work_in(folders, "worker-pool", move |namespaces| run(&shared, namespaces))?;
         Ok(pool)
     }
 
@@ -223,7 +229,8 @@ impl WorkerPool {
                 }
                 None => {}
             }
-            if let Some(reason) = state.reason.as_ref().filter(|_| state.failures - failed_before >= ATTEMPTS) {
+            if let Some(reason) = state.reason.as_ref().filter(|_| state.failures - failed_before >= ATTEMPTS)
+            {
                 break Err(reason.clone());
             }
             state = self.shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -289,7 +296,7 @@ impl Drop for WorkerPool {
 }
 
 /// The pool's thread.
-fn run(shared: &Shared) {
+fn run(shared: &Shared, namespaces: Option<&Namespaces>) -> Ended {
     let mut events = vec![EpollEvent::default(); 64];
     // The first one that nobody waits for says what such workers cost.
     let mut announced = shared.warm == 0;
@@ -297,7 +304,13 @@ fn run(shared: &Shared) {
         let now = Instant::now();
         let mut state = shared.lock();
         if state.stopping {
-            return;
+            return Ended::Done;
+        }
+        if namespaces.is_some_and(|namespaces| !namespaces.are_there()) {
+            // They have ended, too: the next thread of the pool reaps them.
+            let numbers: Vec<u64> = state.idle.keys().copied().collect();
+            numbers.into_iter().for_each(|number| state.end(number));
+            return Ended::NamespacesLost;
         }
         state.end_surplus(shared.warm);
         end_late_starters(&mut state, shared, now);
@@ -413,7 +426,9 @@ fn ended(shared: &Shared, number: u64) {
 
 fn end_late_starters(state: &mut State, shared: &Shared, now: Instant) {
     while state.oldest_start().is_some_and(|late| late <= now) {
-        let Some(number) = state.idle.iter().find(|(_, idle)| !idle.ready).map(|(&number, _)| number) else { return };
+        let Some(number) = state.idle.iter().find(|(_, idle)| !idle.ready).map(|(&number, _)| number) else {
+            return;
+        };
         state.end(number);
         let error = WorkerError::Ended(format!("it was not ready within {} s", START_TIMEOUT.as_secs()));
         complain(shared, state, error);

@@ -3,25 +3,18 @@
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
+use std::thread;
 
 use super::*;
-use crate::args::Sandbox;
+use crate::fixture::worker_spec;
+use crate::messages::Label;
 use crate::process::Process;
 
 const LONG: Duration = Duration::from_secs(20);
 
-/// Workers of a test are the test's program, which does not know the worker's options and ends at once.
+/// Its workers end at once.
 fn pool(warm: usize) -> WorkerPool {
-    let spec = WorkerSpec {
-        library: "/nonexistent".into(),
-        memory_limit: None,
-        copy_threads: 1,
-        sandbox: Sandbox::Auto,
-        emulated: false,
-        log_level: "off".into(),
-        lock: None,
-    };
-    WorkerPool::start(spec, warm).unwrap()
+    WorkerPool::start(worker_spec(), warm).unwrap()
 }
 
 /// A worker whose process only sleeps.
@@ -29,7 +22,7 @@ fn sleeper() -> Worker {
     let pair = || UnixStream::pair().unwrap().0;
     let child = Command::new("sleep").arg("60").stdin(Stdio::null()).process_group(0).spawn().unwrap();
     let sockets = Sockets { link: pair(), images: Arc::new(pair()), exchange: Arc::new(pair()) };
-    Worker { sockets: Arc::new(sockets), process: Process::of(child).unwrap() }
+    Worker { sockets: Arc::new(sockets), label: Label::default(), process: Process::of(child).unwrap() }
 }
 
 fn idle(ready: bool) -> Idle {

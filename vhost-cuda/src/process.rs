@@ -15,7 +15,9 @@ use log::error;
 use zerocopy::FromBytes;
 
 use crate::args::Sandbox;
+use crate::confine;
 use crate::link::{self, Ready};
+use crate::messages::{Label, Messages};
 use crate::predecessor::WorkerLock;
 
 /// Time for the rest of a greeting whose first byte has come.
@@ -42,6 +44,12 @@ pub struct WorkerSpec {
     pub log_level: String,
     /// What says for each worker, until it has ended, that it has not.
     pub lock: Option<WorkerLock>,
+    /// Where they go.
+    pub messages: Messages,
+    /// Serve GPUs that reach pageable memory.
+    pub allow_pageable_access: bool,
+    /// The thread that starts workers has namespaces for them.
+    pub namespaces: bool,
 }
 
 /// Why a worker cannot be used.
@@ -63,6 +71,8 @@ pub enum WorkerError {
 pub struct Worker {
     /// Its sockets.
     pub sockets: Arc<Sockets>,
+    /// Its name in the log.
+    pub label: Label,
     /// The process.
     pub process: Process,
 }
@@ -119,7 +129,8 @@ impl Worker {
         let sockets = [theirs.as_raw_fd(), their_images.as_raw_fd(), their_exchange.as_raw_fd()];
         let [fd, images_fd, exchange_fd] = sockets;
         let lock = spec.lock.as_ref().map(WorkerLock::hold).transpose().map_err(WorkerError::Spawn)?;
-        let inherited: Vec<RawFd> = sockets.into_iter().chain(lock.as_ref().map(AsRawFd::as_raw_fd)).collect();
+        let inherited: Vec<RawFd> =
+            sockets.into_iter().chain(lock.as_ref().map(AsRawFd::as_raw_fd)).collect();
         let parent = std::process::id();
         let mut command = Command::new("/proc/self/exe");
         command.arg0("vhost-user-cuda-worker");
@@ -138,13 +149,23 @@ impl Worker {
         if let Some(count) = announce {
             command.arg("--announce-memory").arg(count.to_string());
         }
-        command.stdin(Stdio::null()).stdout(Stdio::null()).process_group(0);
+        if spec.namespaces {
+            command.arg("--namespaces");
+        }
+        if spec.allow_pageable_access {
+            command.arg("--allow-pageable-access");
+        }
+        confine::environment(&mut command);
+        let (messages, stderr) = Messages::pipe().map_err(WorkerError::Spawn)?;
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr).process_group(0);
         // SAFETY: the closure makes only async-signal-safe calls (prctl, getppid, close_range, fcntl).
         unsafe { command.pre_exec(move || prepare_child(&inherited, parent)) };
         let child = command.spawn().map_err(WorkerError::Spawn)?;
+        let process = Process::of(child).map_err(WorkerError::Spawn)?;
+        let label = spec.messages.attach(messages, process.pid()).map_err(WorkerError::Spawn)?;
         let (images, exchange) = (Arc::new(images), Arc::new(exchange));
         let sockets = Arc::new(Sockets { link, images, exchange });
-        Ok(Self { sockets, process: Process::of(child).map_err(WorkerError::Spawn)? })
+        Ok(Self { sockets, label, process })
     }
 
     /// Reads the worker's greeting. To be called when its link has become readable.
@@ -261,7 +282,10 @@ impl AsFd for Process {
 impl Drop for Process {
     fn drop(&mut self) {
         if self.reap(DROP_PATIENCE) == Reaped::Stuck {
-            error!("worker {} does not end after SIGKILL: it hangs in the kernel; it is left behind", self.pid);
+            error!(
+                "worker {} does not end after SIGKILL: it hangs in the kernel; it is left behind",
+                self.pid
+            );
         }
     }
 }
@@ -279,8 +303,9 @@ fn prepare_child(inherited: &[RawFd], parent: u32) -> io::Result<()> {
         if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) < 0 {
             return Err(io::Error::last_os_error());
         }
-        // The daemon may have ended before the line above.
-        if libc::getppid() as u32 != parent {
+        // The daemon may have ended before the line above. A parent outside of the PID namespace has no number there;
+        // that namespace ends with the daemon.
+        if ![parent, 0].contains(&(libc::getppid() as u32)) {
             return Err(io::Error::from_raw_os_error(libc::ESRCH));
         }
         // What front-ends sent lacks the close-on-exec flag: no worker may get another guest's memory.

@@ -11,6 +11,7 @@ use super::*;
 use crate::budget::Budget;
 use crate::fixture::FixtureGuest;
 use crate::link::{FromWorker, receive_frame, send_reply};
+use crate::messages::Label;
 use crate::process::{Process, Sockets};
 
 const ROOM: u32 = 64;
@@ -22,7 +23,7 @@ fn fixture_worker() -> (Worker, UnixStream) {
     let child = Command::new("sleep").arg("60").stdin(Stdio::null()).process_group(0).spawn().unwrap();
     let other = || Arc::new(UnixStream::pair().unwrap().0);
     let sockets = Arc::new(Sockets { link, images: other(), exchange: other() });
-    (Worker { sockets, process: Process::of(child).unwrap() }, theirs)
+    (Worker { sockets, label: Label::default(), process: Process::of(child).unwrap() }, theirs)
 }
 
 struct Fixture {
@@ -254,7 +255,13 @@ fn names_from_the_guest_are_made_printable() {
     assert_eq!(printable(b"a\nb\x1b[31m\0rest"), "a?b??31m");
     assert_eq!(printable(&[0xff; 16]), "?".repeat(16));
     let (worker, _theirs) = fixture_worker();
-    let session = Session::new(7, 1, &Open { pid: 42, uid: 0, name: *b"a\nprogram\0\0\0\0\0\0\0" }, worker, Box::new(Arc::default));
+    let session = Session::new(
+        7,
+        1,
+        &Open { pid: 42, uid: 0, name: *b"a\nprogram\0\0\0\0\0\0\0" },
+        worker,
+        Box::new(Arc::default),
+    );
     assert_eq!(session.who, "a?program 42");
 }
 
@@ -267,7 +274,8 @@ fn memory_that_changes_while_a_session_begins_is_sent() {
     let session = Session::new(7, 1, &open, worker, Box::new(move || lock(&now).clone()));
     // Before the session has a writer.
     let file = vmm_sys_util::tempfile::TempFile::new().unwrap().into_file();
-    let region = (link::Region { bytes: 4096, ..link::Region::default() }, vm_memory::FileOffset::new(file, 0));
+    let region =
+        (link::Region { bytes: 4096, ..link::Region::default() }, vm_memory::FileOffset::new(file, 0));
     *lock(&table) = Arc::new(MemoryTable { regions: vec![region] });
     session.update_memory();
     let runner = session.clone();

@@ -82,7 +82,8 @@ impl Daemon {
             std::fs::remove_file(&self.socket)?;
         }
         let mut command = Command::new(&self.program);
-        command.arg("--socket-path").arg(&self.socket);
+        // Containers have no other user, and the daemon serves this command's own machine only.
+        command.arg("--allow-root").arg("--socket-path").arg(&self.socket);
         command.args(["--device", &self.config.device.0, "--num-queues", &self.config.queues.to_string()]);
         command.args(&self.config.arguments).env("VHOST_CUDA_EMULATOR", &self.emulator);
         command.envs(self.config.environment.iter().map(|(name, value)| (name, value)));

@@ -3,6 +3,7 @@
 //! sizes and rates are those of a small device, because programs size their grids by them.
 
 use super::device::Device;
+use super::model::Pageable;
 use super::result::{CUresult, CuResult};
 
 /// Threads in a warp.
@@ -140,9 +141,13 @@ pub(super) fn attribute(number: i32, device: &Device) -> CuResult<i32> {
         75 => model.architecture / 10,   // COMPUTE_CAPABILITY_MAJOR
         76 => model.architecture % 10,   // COMPUTE_CAPABILITY_MINOR
         81 => limits.shared,             // MAX_SHARED_MEMORY_PER_MULTIPROCESSOR
-        97 => limits.shared_optin,       // MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
-        106 => limits.blocks,            // MAX_BLOCKS_PER_MULTIPROCESSOR
-        111 => limits.shared_reserved,   // RESERVED_SHARED_MEMORY_PER_BLOCK
+        // PAGEABLE_MEMORY_ACCESS
+        88 => u32::from(model.pageable != Pageable::No),
+        // PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES
+        100 => u32::from(model.pageable == Pageable::Ats),
+        97 => limits.shared_optin,     // MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
+        106 => limits.blocks,          // MAX_BLOCKS_PER_MULTIPROCESSOR
+        111 => limits.shared_reserved, // RESERVED_SHARED_MEMORY_PER_BLOCK
         _ => return Ok(shared(number)),
     };
     Ok(own as i32)

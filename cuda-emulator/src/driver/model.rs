@@ -27,6 +27,29 @@ pub(super) struct Model {
     pub(super) multiprocessors: u32,
     /// Compute capability times ten: PTX for newer devices is not chosen.
     pub(super) architecture: u32,
+    pub(super) pageable: Pageable,
+}
+
+/// How a device says that it reaches pageable memory. Its kernels reach the memory of the process in any case; this is for
+/// tests of programs that look at the attributes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pageable {
+    No,
+    /// The driver migrates pages.
+    Hmm,
+    /// The device reads the CPU's page tables.
+    Ats,
+}
+
+impl Pageable {
+    fn parse(text: &str) -> Option<Pageable> {
+        match text.trim() {
+            "no" => Some(Pageable::No),
+            "hmm" => Some(Pageable::Hmm),
+            "ats" => Some(Pageable::Ats),
+            _ => None,
+        }
+    }
 }
 
 /// What a multiprocessor and its blocks can have, by the table "Technical Specifications per Compute Capability" of the CUDA
@@ -135,6 +158,7 @@ fn models_from(read: &impl Fn(&str) -> Option<String>) -> Vec<Model> {
             ARCHITECTURE,
             parse_architecture,
         ),
+        pageable: setting(read, "CUDA_EMULATOR_PAGEABLE", index, Pageable::No, Pageable::parse),
     };
     (0..count).map(model).collect()
 }
@@ -167,6 +191,7 @@ mod tests {
             ("CUDA_EMULATOR_NAME", "Small, Large"),
             ("CUDA_EMULATOR_COMPUTE_CAPABILITY", "7.5,11.1,8.6"),
             ("CUDA_EMULATOR_MULTIPROCESSORS", "4"),
+            ("CUDA_EMULATOR_PAGEABLE", "no,hmm,ats"),
         ];
         let read = |name: &str| {
             settings.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
@@ -176,6 +201,8 @@ mod tests {
             models.iter().map(|model| (&model.name[..], model.memory >> 30, model.architecture)).collect();
         assert_eq!(shown, [("Small", 1, 75), ("Large", 2, 90), ("Large", 2, 86)]);
         assert!(models.iter().all(|model| model.multiprocessors == 4));
+        let pageable: Vec<_> = models.iter().map(|model| model.pageable).collect();
+        assert_eq!(pageable, [Pageable::No, Pageable::Hmm, Pageable::Ats]);
         assert_eq!(models[0].limits().threads, 1024);
         assert_eq!(models_from(&|_| None).len(), 1);
         assert!(models_from(&|name| (name == "CUDA_EMULATOR_DEVICES").then(|| "0".to_owned())).is_empty());

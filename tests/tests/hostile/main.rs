@@ -16,6 +16,8 @@ mod management;
 mod references;
 mod requests;
 mod sandbox;
+mod takeover;
+mod walls;
 mod windows;
 mod worker;
 
@@ -43,6 +45,8 @@ fn main() -> ExitCode {
         sandbox::collect(suite);
         worker::collect(suite);
         faults::collect(suite);
+        walls::collect(suite);
+        takeover::collect(suite);
         Ok(())
     })
 }

@@ -3,17 +3,21 @@
 //! What a worker may ask the kernel for, whatever a guest makes of it.
 
 use std::fs;
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use vhost_cuda_tests::daemon::DaemonOptions;
-use vhost_cuda_tests::suite::Suite;
+use vhost_cuda_tests::daemon::{Daemon, DaemonOptions};
+use vhost_cuda_tests::frontend::FakeFrontend;
+use vhost_cuda_tests::suite::{Kit, Suite};
 
 use crate::{Target, attack_with};
 
 /// How long a worker may take until it is ready.
 const READY: Duration = Duration::from_secs(30);
+/// How the emulator is told to say that it reaches pageable memory.
+const PAGEABLE: &str = "CUDA_EMULATOR_PAGEABLE";
 /// The name of a worker that waits for a session (`vhost-cuda/src/worker/start.rs`).
 const WARM: &str = "cuda-warm";
 
@@ -30,6 +34,59 @@ pub fn collect(suite: &mut Suite) {
     attack_with(suite, "sandbox::filters_may_log_only", logged, |target| has_filters(target, 1));
     let off = emulated(&["--sandbox", "off"]);
     attack_with(suite, "sandbox::filters_may_be_off", off, |target| has_filters(target, 0));
+    for kind in ["hmm", "ats"] {
+        suite.test(format!("sandbox::a_gpu_with_{kind}_is_refused"), move |kit| pageable_memory(kit, kind));
+    }
+    let served = DaemonOptions {
+        environment: vec![(PAGEABLE.into(), "hmm".into())],
+        ..emulated(&["--allow-pageable-access"])
+    };
+    attack_with(suite, "sandbox::a_gpu_with_hmm_is_served_on_demand", served, |target| {
+        target.connect()?.open_session().map(drop)
+    });
+    suite.test("sandbox::root_is_refused", root_is_refused);
+}
+
+/// No session is opened on a GPU whose kernels reach all memory of the worker, and the log says what to do.
+fn pageable_memory(kit: &Kit, kind: &str) -> Result<()> {
+    let options = DaemonOptions {
+        device: "emulated".into(),
+        environment: vec![(PAGEABLE.into(), kind.into())],
+        ..DaemonOptions::default()
+    };
+    let mut daemon = Daemon::start(&kit.stack, &options)?;
+    ensure!(FakeFrontend::behave(&daemon.socket()).is_err(), "a session was opened\n{}", daemon.log());
+    let said = ["reaches pageable memory", "uvm_disable_hmm=1", "--allow-pageable-access"];
+    let advice = |daemon: &Daemon| said.iter().all(|text| daemon.log().contains(text));
+    daemon.wait_until("the log says why and what to do", READY, advice)?;
+    ensure!(daemon.is_running(), "the daemon has ended\n{}", daemon.log());
+    Ok(())
+}
+
+/// The daemon runs as the host's root only if it was told to.
+fn root_is_refused(kit: &Kit) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let socket = folder.path().join("socket");
+    // SAFETY: plain system call.
+    let root = unsafe { libc::geteuid() } == 0;
+    let mut command = Command::new(kit.stack.daemon());
+    command.arg("--socket-path").arg(&socket).args(["--device", "emulated", "--warm-workers", "0"]);
+    command.env("VHOST_CUDA_EMULATOR", kit.stack.emulator()).stderr(Stdio::piped());
+    if !root {
+        // There is nothing to refuse: it listens.
+        let mut child = command.spawn()?;
+        thread::sleep(Duration::from_millis(500));
+        let running = child.try_wait()?.is_none();
+        child.kill()?;
+        child.wait()?;
+        ensure!(running, "an ordinary user cannot start the daemon");
+        return Ok(());
+    }
+    let output = command.output()?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(!output.status.success() && said.contains("--allow-root"), "{}: {said}", output.status);
+    ensure!(!socket.exists(), "it listened");
+    Ok(())
 }
 
 /// As many filters as there are programs in `vhost-cuda/src/worker/sandbox/filter.rs`.

@@ -14,7 +14,9 @@ use vhost_cuda_tests::stack::Stack;
 use vhost_cuda_tests::suite::{Kit, Suite};
 use vhost_cuda_tests::tracer::compile_library;
 use virtio_cuda_protocol::cuda::Opcode;
-use virtio_cuda_protocol::transport::{OP_CALL, PROTOCOL_VERSION, REPLY_NO_RESOURCES, REPLY_OK, RequestHeader};
+use virtio_cuda_protocol::transport::{
+    OP_CALL, PROTOCOL_VERSION, REPLY_NO_RESOURCES, REPLY_OK, RequestHeader,
+};
 use zerocopy::IntoBytes;
 
 use crate::tail;
@@ -42,7 +44,8 @@ pub fn collect(suite: &mut Suite) {
         suite.test(format!("worker::{attack}"), move |kit: &Kit| attacked(&kit.stack, attack, ends_in_time));
     }
     for attack in ["never_ready", "die_at_once", "fail_at_length"] {
-        suite.test(format!("worker::{attack}"), move |kit: &Kit| attacked(&kit.stack, attack, does_not_start));
+        suite
+            .test(format!("worker::{attack}"), move |kit: &Kit| attacked(&kit.stack, attack, does_not_start));
     }
     suite.test("worker::unread_requests", |kit: &Kit| attacked(&kit.stack, "answer_unread", unread_requests));
 }

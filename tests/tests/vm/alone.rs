@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use vhost_cuda_tests::daemon::children_of;
+use vhost_cuda_tests::daemon::workers_of;
 use vhost_cuda_tests::suite::{Kit, Suite};
 use virtio_cuda_protocol::transport::PROTOCOL_VERSION;
 use xtask::paths::Paths;
@@ -108,7 +108,7 @@ fn reset_in_a_copy(kit: &Kit) -> Result<()> {
 
 /// Workers of the daemon that have a session.
 fn sessions(vm: &Vm) -> usize {
-    let workers = vm.daemon().id().map(children_of).unwrap_or_default();
+    let workers = vm.daemon().id().map(workers_of).unwrap_or_default();
     let has_session = |worker: &&u32| {
         fs::read_to_string(format!("/proc/{worker}/comm")).is_ok_and(|name| name.trim() == SESSION)
     };

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use vhost_cuda_tests::cases::case;
-use vhost_cuda_tests::daemon::children_of;
+use vhost_cuda_tests::daemon::workers_of;
 use vhost_cuda_tests::running::{Ended, Outcome};
 use vhost_cuda_tests::suite::{Kit, Suite};
 use vhost_cuda_tests::verdict::{self, Answering};
@@ -138,7 +138,7 @@ impl Copying {
 }
 
 fn workers(vm: &Vm) -> Vec<u32> {
-    vm.daemon().id().map(children_of).unwrap_or_default()
+    vm.daemon().id().map(workers_of).unwrap_or_default()
 }
 
 /// Waits for at most [`SETTLE`].

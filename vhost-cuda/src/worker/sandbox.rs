@@ -1,23 +1,62 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What a worker gives up before it executes anything for a guest.
 
+mod files;
 mod filter;
 mod report;
 mod rules;
 
 use std::io;
 
-use crate::args::Sandbox;
+use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities, set_no_new_privs};
 
-/// No new privileges by exec, no core files (they would hold guest data). To be called first.
-pub fn enter() -> io::Result<()> {
+use crate::args::Sandbox;
+use crate::confine::Folders;
+
+pub use files::is_supported as files_can_be_bounded;
+
+/// What bounds the worker besides the filter of system calls.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Bounds {
+    /// Which files it can reach and change: Landlock, or a root of its own.
+    files: bool,
+}
+
+/// No privileges, no core files (they would hold guest data), and only the files that CUDA needs. To be called first,
+/// while the process has one thread: Landlock bounds the calling thread and those that it starts.
+///
+/// `own_root`: the process has the namespaces of the daemon's workers.
+pub fn enter(sandbox: Sandbox, folders: &Folders, own_root: bool) -> io::Result<Bounds> {
+    drop_privileges()?;
     let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: plain system calls on this process; `none` is a local.
-    let failed = unsafe {
-        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0
-            || libc::setrlimit(libc::RLIMIT_CORE, &raw const none) < 0
-    };
-    if failed { Err(io::Error::last_os_error()) } else { Ok(()) }
+    // SAFETY: plain system call on this process; `none` is a local.
+    if unsafe { libc::setrlimit(libc::RLIMIT_CORE, &raw const none) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    if matches!(sandbox, Sandbox::Off | Sandbox::Log) {
+        return Ok(Bounds::default());
+    }
+    let bounded = files::bound(folders, own_root).map_err(io::Error::other)?;
+    if !bounded {
+        // Landlock would keep other workers from this one's memory.
+        rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)?;
+    }
+    Ok(Bounds { files: bounded || own_root })
+}
+
+/// Gives up all capabilities, for good: also exec gives none back.
+pub fn drop_privileges() -> io::Result<()> {
+    set_no_new_privs(true)?;
+    // The kernel knows fewer than these; the first unknown number ends the list.
+    for capability in 0..64 {
+        // SAFETY: plain system call. It fails without CAP_SETPCAP, and then there is nothing to lose: exec gives
+        // nothing to a process without new privileges but what is in the sets that are emptied below.
+        if unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) } < 0 {
+            break;
+        }
+    }
+    let none = CapabilitySet::empty();
+    Ok(set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })?)
 }
 
 /// What `auto` is.
@@ -36,13 +75,13 @@ pub fn closes(sandbox: Sandbox, emulated: bool) -> bool {
 
 /// From here on, in all threads, only the system calls that executing CUDA takes. To be called when libcuda is up
 /// and the context made, which takes many more.
-pub fn close(sandbox: Sandbox, emulated: bool) -> anyhow::Result<()> {
+pub fn close(sandbox: Sandbox, emulated: bool, bounds: Bounds) -> anyhow::Result<()> {
     let sandbox = chosen(sandbox, emulated);
     if sandbox == Sandbox::Off {
         return Ok(());
     }
     report::install()?;
-    for program in filter::programs(sandbox, emulated)? {
+    for program in filter::programs(sandbox, emulated, bounds.files)? {
         seccompiler::apply_filter_all_threads(&program)?;
     }
     Ok(())

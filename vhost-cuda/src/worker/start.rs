@@ -3,6 +3,7 @@
 
 use std::ffi::CStr;
 use std::fs::File;
+use std::io::Write;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd};
 use std::os::unix::net::UnixStream;
 
@@ -14,13 +15,16 @@ use super::gpu::Driver;
 use super::images::Images;
 use super::nvml::Nvml;
 use super::output::Output;
+use super::pageable;
 use super::sandbox;
 use super::sharing::Sharing;
 use super::state::{SessionLimits, SessionState};
 use super::timers::late_in_threads_of;
 use super::window::Window;
 use crate::args::WorkerArgs;
+use crate::confine::Folders;
 use crate::link::{self, FROM_FAILED, FROM_READY, FromWorker, NAME_BYTES, Ready};
+use crate::messages::letter;
 
 /// Longest message that is sent to the daemon, in bytes.
 const MAX_MESSAGE: usize = 1024;
@@ -55,7 +59,10 @@ pub fn start(args: &WorkerArgs) -> Option<(UnixStream, SessionState)> {
 }
 
 fn bring_up(args: &WorkerArgs) -> anyhow::Result<(SessionState, Ready)> {
-    sandbox::enter().context("Cannot enter the sandbox")?;
+    // Before any thread is started.
+    let folders = Folders::of(&args.library);
+    let bounds =
+        sandbox::enter(args.sandbox, &folders, args.namespaces).context("Cannot enter the sandbox")?;
     start_log(args)?;
     let output = Output::capture().context("Cannot capture what device code prints")?;
     let window = Window::reserve().context("Cannot reserve the address window (1 TiB at 0x200000000000)")?;
@@ -65,6 +72,9 @@ fn bring_up(args: &WorkerArgs) -> anyhow::Result<(SessionState, Ready)> {
     let (driver_version,) = gpu.cuDriverGetVersion().context("cuDriverGetVersion")?;
     let (count,) = gpu.cuDeviceGetCount().context("cuDeviceGetCount")?;
     let device_count = u32::try_from(count).unwrap_or(0);
+    if !args.allow_pageable_access {
+        pageable::refuse(&gpu, device_count)?;
+    }
     let limits = SessionLimits {
         memory: args.memory_limit,
         copy_threads: args.copy_threads as usize,
@@ -84,7 +94,7 @@ fn bring_up(args: &WorkerArgs) -> anyhow::Result<(SessionState, Ready)> {
         // NVML makes files when it starts, which the sandbox does not allow.
         let _ = Nvml::of(&session.gpu, session.device(0)?);
     }
-    sandbox::close(args.sandbox, args.emulated).context("Cannot close the sandbox")?;
+    sandbox::close(args.sandbox, args.emulated, bounds).context("Cannot close the sandbox")?;
     Ok((session, Ready { driver_version, device_count, device_name }))
 }
 
@@ -119,7 +129,8 @@ fn warm_up(session: &SessionState, announce: Option<u32>) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// Messages go to the daemon's stderr, which is this process's until the output is captured.
+/// Messages go to the daemon ([`crate::messages`]) by the pipe that is this process's stderr until the output is
+/// captured.
 fn start_log(args: &WorkerArgs) -> anyhow::Result<()> {
     let stderr = std::io::stderr().as_fd().try_clone_to_owned().context("Cannot keep stderr")?;
     // The logger keeps it until the process ends.
@@ -127,6 +138,10 @@ fn start_log(args: &WorkerArgs) -> anyhow::Result<()> {
     let level = args.worker_log_level.parse().unwrap_or(log::LevelFilter::Info);
     env_logger::Builder::new()
         .filter_level(level)
+        .format(|line, record| {
+            let text = record.args().to_string().replace('\n', "; ");
+            writeln!(line, "{} {text}", letter(record.level()))
+        })
         .target(env_logger::Target::Pipe(Box::new(File::from(stderr))))
         .init();
     Ok(())

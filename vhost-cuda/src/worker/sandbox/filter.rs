@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use seccompiler::SeccompCmpArgLen::{Dword, Qword};
-use seccompiler::SeccompCmpOp::{self, Eq, MaskedEq};
+use seccompiler::SeccompCmpOp::{self, Eq, Le, MaskedEq};
 use seccompiler::{
     BackendError, BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCondition, SeccompFilter, SeccompRule,
     TargetArch,
@@ -18,11 +18,57 @@ const THREAD: u64 = (libc::CLONE_THREAD | libc::CLONE_VM | libc::CLONE_SIGHAND) 
 /// `prctl` that names memory for `/proc/PID/maps`; `libc` has no name for it.
 const PR_SET_VMA: u64 = 0x5356_4d41;
 
+/// `prctl` operations: names of threads and of memory. Not among them: the signal at the parent's death, core files.
+const NAMES: [u64; 3] = [libc::PR_SET_NAME as u64, libc::PR_GET_NAME as u64, PR_SET_VMA];
+/// `prctl` operations for the timers of threads that NVIDIA's library starts.
+const TIMERS: [u64; 2] = [libc::PR_SET_TIMERSLACK as u64, libc::PR_GET_TIMERSLACK as u64];
+
+/// `fcntl` commands with any argument. Not among them: owners of descriptors and their signals (the kernel would send
+/// them to any process of the same user), leases, notifications of folders and locks.
+const DESCRIPTORS: [libc::c_int; 7] = [
+    libc::F_DUPFD,
+    libc::F_DUPFD_CLOEXEC,
+    libc::F_GETFD,
+    libc::F_SETFD,
+    libc::F_GETFL,
+    libc::F_ADD_SEALS,
+    libc::F_GET_SEALS,
+];
+
+/// `fallocate` gives memory back, and neither grows nor shrinks a file.
+const GIVE_BACK: libc::c_int = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+
+/// Commands of NVIDIA's device nodes have this type ('F'; `NV_IOCTL_MAGIC` of NVIDIA's open kernel modules), ...
+const NVIDIA_TYPE: u64 = 0x46 << 8;
+/// ... those of /dev/nvidia-modeset this one ('m'), ...
+const MODESET_TYPE: u64 = 0x6d << 8;
+/// ... and those of WSL's /dev/dxg this one ('G').
+const DXG_TYPE: u64 = 0x47 << 8;
+/// The bits of a command that are its type.
+const TYPE_BITS: u64 = 0xff << 8;
+/// Commands of /dev/nvidia-uvm are small numbers (`UVM_IOCTL_BASE`), ...
+const UVM_LAST: u64 = 0xfff;
+/// ... except the first and the last one of a file (`UVM_INITIALIZE`, `UVM_DEINITIALIZE`).
+const UVM_ENDS: [u64; 2] = [0x3000_0001, 0x3000_0002];
+/// Commands of other descriptors: `isatty`, bytes to read, without waiting. Not among them: `FIOASYNC`, `FIOSETOWN`.
+const OTHERS: [u64; 3] = [libc::TCGETS, libc::FIONREAD, libc::FIONBIO];
+
+/// `open` flags that make or empty a file.
+const MAKES_FILES: u64 = (libc::O_CREAT | libc::O_TRUNC | (libc::O_TMPFILE & !libc::O_DIRECTORY)) as u64;
+/// The bits of a socket's type that are not flags.
+const SOCKET_TYPE: u64 = 0xf;
+
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
 /// The programs to apply, in this order. The sternest answer of all programs counts.
-pub fn programs(sandbox: Sandbox, emulated: bool) -> Result<Vec<BpfProgram>, BackendError> {
-    let allowed = allowed(emulated)?;
+///
+/// `files_bounded`: something else decides which files the worker can reach and change.
+pub fn programs(
+    sandbox: Sandbox,
+    emulated: bool,
+    files_bounded: bool,
+) -> Result<Vec<BpfProgram>, BackendError> {
+    let allowed = allowed(emulated, files_bounded)?;
     if sandbox == Sandbox::Log {
         return Ok(vec![program(allowed, SeccompAction::Log, SeccompAction::Allow)?]);
     }
@@ -52,24 +98,62 @@ fn program(
     SeccompFilter::new(rules, otherwise, matched, TargetArch::x86_64)?.try_into()
 }
 
-fn allowed(emulated: bool) -> Result<Rules, BackendError> {
-    let more: &[_] = if emulated { &[] } else { rules::GPU };
-    let mut rules: Rules = rules::COMMON.iter().chain(more).map(|&number| (number, Vec::new())).collect();
+fn allowed(emulated: bool, files_bounded: bool) -> Result<Rules, BackendError> {
+    let gpu: &[_] = if emulated { &[] } else { rules::GPU };
+    let folders: &[_] = if !emulated && files_bounded { rules::FOLDERS } else { &[] };
+    let lists = [rules::COMMON, gpu, folders];
+    let mut rules: Rules = lists.into_iter().flatten().map(|&number| (number, Vec::new())).collect();
     rules.insert(libc::SYS_clone, vec![argument(0, Qword, MaskedEq(THREAD), THREAD)?]);
     // Signals to itself: `abort`.
     let own = u64::from(std::process::id());
     rules.insert(libc::SYS_tgkill, vec![argument(0, Dword, Eq, own)?]);
     // To look at limits, not to change them.
     rules.insert(libc::SYS_prlimit64, vec![argument(2, Qword, Eq, 0)?]);
+    rules.insert(libc::SYS_prctl, one_of(0, &NAMES)?);
+    let mut fcntl = one_of(1, &DESCRIPTORS.map(|command| command as u64))?;
+    fcntl.push(SeccompRule::new(vec![
+        SeccompCondition::new(1, Dword, Eq, libc::F_SETFL as u64)?,
+        SeccompCondition::new(2, Dword, MaskedEq(libc::O_ASYNC as u64), 0)?,
+    ])?);
+    rules.insert(libc::SYS_fcntl, fcntl);
+    rules.insert(libc::SYS_fallocate, one_of(1, &[GIVE_BACK as u64])?);
     if emulated {
-        let names = [libc::PR_SET_NAME as u64, PR_SET_VMA];
-        let names = names.into_iter().map(|name| argument(0, Dword, Eq, name));
-        rules.insert(libc::SYS_prctl, names.collect::<Result<_, _>>()?);
-    } else {
-        rules.insert(libc::SYS_prctl, Vec::new());
-        rules.insert(libc::SYS_socket, vec![argument(0, Dword, Eq, libc::AF_UNIX as u64)?]);
+        return Ok(rules);
+    }
+    rules.insert(libc::SYS_prctl, [one_of(0, &NAMES)?, one_of(0, &TIMERS)?].concat());
+    rules.insert(libc::SYS_ioctl, commands()?);
+    // Both take a process's number, and 0 for the caller.
+    rules.insert(libc::SYS_move_pages, one_of(0, &[0])?);
+    rules.insert(libc::SYS_sched_setaffinity, one_of(0, &[0])?);
+    // libcuda hands files to other processes over sockets of this type, which hardly any service of a host listens on.
+    let local = SeccompCondition::new(0, Dword, Eq, libc::AF_UNIX as u64)?;
+    let of_type = |kind: libc::c_int| SeccompCondition::new(1, Dword, MaskedEq(SOCKET_TYPE), kind as u64);
+    let packets = SeccompRule::new(vec![local.clone(), of_type(libc::SOCK_SEQPACKET)?])?;
+    let stream = SeccompRule::new(vec![local, of_type(libc::SOCK_STREAM)?])?;
+    rules.insert(libc::SYS_socket, vec![packets.clone()]);
+    // A pair of datagram sockets could send to any address.
+    rules.insert(libc::SYS_socketpair, vec![packets, stream]);
+    for (number, flags) in [(libc::SYS_open, 1), (libc::SYS_openat, 2)] {
+        let existing = vec![argument(flags, Dword, MaskedEq(MAKES_FILES), 0)?];
+        rules.insert(number, if files_bounded { Vec::new() } else { existing });
     }
     Ok(rules)
+}
+
+/// The `ioctl` commands that NVIDIA's library may give.
+fn commands() -> Result<Vec<SeccompRule>, BackendError> {
+    let mut commands = one_of(1, &UVM_ENDS)?;
+    commands.extend(one_of(1, &OTHERS)?);
+    commands.push(argument(1, Dword, Le, UVM_LAST)?);
+    for kind in [NVIDIA_TYPE, MODESET_TYPE, DXG_TYPE] {
+        commands.push(argument(1, Dword, MaskedEq(TYPE_BITS), kind)?);
+    }
+    Ok(commands)
+}
+
+/// An argument with one of these values.
+fn one_of(index: u8, values: &[u64]) -> Result<Vec<SeccompRule>, BackendError> {
+    values.iter().map(|&value| argument(index, Dword, Eq, value)).collect()
 }
 
 fn argument(

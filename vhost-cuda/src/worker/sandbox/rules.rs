@@ -3,7 +3,8 @@
 
 use libc::c_long;
 
-/// What the emulator and the worker itself take. No file is opened, no process started, no socket made.
+/// Calls of the emulator and of the worker itself, with any arguments. They open no file, start no process and
+/// make no socket. `filter` adds calls of which only some arguments are allowed.
 pub const COMMON: &[c_long] = &[
     // Memory. Executable, too: the emulator may translate kernels.
     libc::SYS_brk,
@@ -19,8 +20,6 @@ pub const COMMON: &[c_long] = &[
     // Descriptors that are there: the daemon's sockets, what device code prints, memory that the daemon passed.
     libc::SYS_close,
     libc::SYS_dup,
-    libc::SYS_fallocate,
-    libc::SYS_fcntl,
     libc::SYS_fstat,
     libc::SYS_lseek,
     libc::SYS_newfstatat,
@@ -67,15 +66,14 @@ pub const COMMON: &[c_long] = &[
     libc::SYS_uname,
 ];
 
-/// What NVIDIA's driver library takes besides: device nodes, its compilers as libraries, a cache of compiled code,
-/// local sockets. Compiled from its documentation, and tested with release 580.
+/// Further calls of NVIDIA's driver library: it opens device nodes and its compilers, and talks to other processes of
+/// CUDA over local sockets. None of them reaches a process by its number.
 pub const GPU: &[c_long] = &[
     libc::SYS_accept,
     libc::SYS_accept4,
     libc::SYS_access,
     libc::SYS_arch_prctl,
     libc::SYS_bind,
-    libc::SYS_chmod,
     libc::SYS_connect,
     libc::SYS_dup2,
     libc::SYS_dup3,
@@ -86,7 +84,6 @@ pub const GPU: &[c_long] = &[
     libc::SYS_eventfd2,
     libc::SYS_faccessat,
     libc::SYS_faccessat2,
-    libc::SYS_fchmod,
     libc::SYS_fdatasync,
     libc::SYS_flock,
     libc::SYS_fstatfs,
@@ -101,44 +98,39 @@ pub const GPU: &[c_long] = &[
     libc::SYS_getsockname,
     libc::SYS_getsockopt,
     libc::SYS_getuid,
-    libc::SYS_ioctl,
     libc::SYS_listen,
     libc::SYS_lstat,
     libc::SYS_mbind,
-    libc::SYS_mkdir,
-    libc::SYS_mkdirat,
     libc::SYS_mlock,
     libc::SYS_mlock2,
-    libc::SYS_move_pages,
     libc::SYS_munlock,
-    libc::SYS_open,
-    libc::SYS_openat,
-    libc::SYS_pidfd_getfd,
-    libc::SYS_pidfd_open,
     libc::SYS_pipe,
     libc::SYS_pipe2,
     libc::SYS_pselect6,
     libc::SYS_readlink,
     libc::SYS_readlinkat,
-    libc::SYS_rename,
-    libc::SYS_renameat,
     libc::SYS_sched_get_priority_max,
     libc::SYS_sched_get_priority_min,
     libc::SYS_sched_getparam,
     libc::SYS_sched_getscheduler,
-    libc::SYS_sched_setaffinity,
-    libc::SYS_sched_setscheduler,
     libc::SYS_select,
     libc::SYS_set_mempolicy,
     libc::SYS_setsockopt,
-    libc::SYS_socketpair,
     libc::SYS_stat,
     libc::SYS_statfs,
     libc::SYS_timerfd_create,
     libc::SYS_timerfd_settime,
+];
+
+/// Calls that change folders. They are allowed only where the worker's file system is bounded by other means: NVIDIA's
+/// library removes the shared memory of its events, and keeps a cache of compiled code if it may.
+pub const FOLDERS: &[c_long] = &[
+    libc::SYS_mkdir,
+    libc::SYS_mkdirat,
+    libc::SYS_rename,
+    libc::SYS_renameat,
     libc::SYS_unlink,
     libc::SYS_unlinkat,
-    libc::SYS_utimensat,
 ];
 
 /// What is refused like a missing file where it is not allowed: libraries try it and go on without.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The sandbox, in a process of its own for each case: it cannot be left.
 
+use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::thread;
@@ -9,6 +10,10 @@ use super::*;
 
 /// Runs `work` in a forked child with the sandbox closed; its exit status, and what it wrote to the log.
 fn closed(sandbox: Sandbox, emulated: bool, work: fn() -> i32) -> (i32, String) {
+    closed_with(sandbox, emulated, work)
+}
+
+fn closed_with(sandbox: Sandbox, emulated: bool, work: impl FnOnce() -> i32) -> (i32, String) {
     let mut ends = [0; 2];
     // SAFETY: `ends` is a local of two descriptors, both of which this process owns afterwards.
     let mut log = unsafe {
@@ -20,7 +25,10 @@ fn closed(sandbox: Sandbox, emulated: bool, work: fn() -> i32) -> (i32, String) 
     let child = unsafe { libc::fork() };
     if child == 0 {
         report_to(ends[1]);
-        let status = match enter().map_err(anyhow::Error::from).and_then(|()| close(sandbox, emulated)) {
+        let status = match enter(sandbox, &Folders::default(), false)
+            .map_err(anyhow::Error::from)
+            .and_then(|bounds| close(sandbox, emulated, bounds))
+        {
             Ok(()) => work(),
             Err(_) => 99,
         };
@@ -92,8 +100,60 @@ fn files_and_sockets_are_refused_with_an_error() {
     let refused = (libc::EACCES, String::new());
     assert_eq!(closed(Sandbox::Seccomp, true, opens_a_file), refused);
     assert_eq!(closed(Sandbox::Seccomp, true, connects), refused);
-    assert_eq!(closed(Sandbox::Seccomp, false, opens_a_file), (0, String::new()));
     assert_eq!(closed(Sandbox::Off, true, opens_a_file), (0, String::new()));
+}
+
+#[test]
+fn the_list_for_gpus_opens_what_libraries_need_and_nothing_else() {
+    let refused =
+        |file: fn() -> i32| assert_eq!(closed(Sandbox::Seccomp, false, file), (libc::EACCES, String::new()));
+    assert!(files_can_be_bounded(), "these tests need a kernel with Landlock");
+    refused(opens_a_file);
+    refused(|| opened(File::open("/run")));
+    refused(|| opened(File::options().write(true).open("/proc/self/comm")));
+    refused(|| opened(File::create_new("/usr/made-by-a-worker")));
+    refused(|| opened(std::fs::remove_file("/etc/ld.so.cache").and_then(|()| File::open("/"))));
+    for file in
+        [|| opened(File::open("/proc/self/maps")), || opened(File::options().write(true).open("/dev/null"))]
+    {
+        assert_eq!(closed(Sandbox::Seccomp, false, file), (0, String::new()));
+    }
+}
+
+/// The error of opening a file, or 0.
+fn opened(result: io::Result<File>) -> i32 {
+    result.err().map_or(0, |error| error.raw_os_error().unwrap_or(97))
+}
+
+#[test]
+fn nothing_reaches_another_process() {
+    const F_SETSIG: i32 = 10;
+    const FIOSETOWN: i32 = 0x8901;
+    let calls = [
+        ("the owner of a descriptor", libc::SYS_fcntl, [0, libc::F_SETOWN, 1]),
+        ("its signal", libc::SYS_fcntl, [0, F_SETSIG, libc::SIGKILL]),
+        ("signals", libc::SYS_fcntl, [0, libc::F_SETFL, libc::O_ASYNC]),
+        ("leases", libc::SYS_fcntl, [0, libc::F_SETLEASE, libc::F_RDLCK]),
+        ("the parent's death", libc::SYS_prctl, [libc::PR_SET_PDEATHSIG, 0, 0]),
+        ("core files", libc::SYS_prctl, [libc::PR_SET_DUMPABLE, 1, 0]),
+        ("descriptors", libc::SYS_pidfd_open, [1, 0, 0]),
+        ("a signal", libc::SYS_kill, [1, 0, 0]),
+        ("memory", libc::SYS_process_vm_readv, [1, 0, 0]),
+        ("where it runs", libc::SYS_sched_setaffinity, [1, 0, 0]),
+        ("an owner by ioctl", libc::SYS_ioctl, [0, FIOSETOWN, 0]),
+        ("signals by ioctl", libc::SYS_ioctl, [0, libc::FIOASYNC as i32, 0]),
+        ("datagrams", libc::SYS_socketpair, [libc::AF_UNIX, libc::SOCK_DGRAM, 0]),
+        ("streams", libc::SYS_socket, [libc::AF_UNIX, libc::SOCK_STREAM, 0]),
+    ];
+    for (what, number, [first, second, third]) in calls {
+        // SAFETY: what would be a pointer is null.
+        let call = || unsafe { libc::syscall(number, first, second, third, 0, 0, 0) } as i32;
+        for emulated in [true, false] {
+            // The refusing filter shows the error where the other one ends the process.
+            let (status, _) = closed_with(Sandbox::Refuse, emulated, || last_error(call()));
+            assert!([libc::EPERM, libc::EACCES].contains(&status), "{what}, emulated {emulated}: {status}");
+        }
+    }
 }
 
 #[test]

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+// A worker that a guest has taken over: preloaded into workers, it waits until their sandbox is closed and then tries
+// what such a worker would try. It writes a line per attempt to the worker's log.
+
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <sys/un.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#define MAX_FD 256
+#define MAX_PID 64
+
+// The worker's log, and what the kernel says of the worker, opened before the sandbox closes.
+static int report = -1, status = -1;
+static int tried, worked;
+
+static long call(long number, ...) {
+    long a[6];
+    va_list list;
+    va_start(list, number);
+    for (int i = 0; i < 6; i++)
+        a[i] = va_arg(list, long);
+    va_end(list);
+    return syscall(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+}
+#define CALL(number, ...) call(number, ##__VA_ARGS__, 0L, 0L, 0L, 0L, 0L, 0L)
+
+static void say(const char *format, ...) {
+    char line[256];
+    va_list list;
+    va_start(list, format);
+    int length = vsnprintf(line, sizeof line, format, list);
+    va_end(list);
+    CALL(SYS_write, (long)report, (long)line, (long)length);
+}
+
+static void result(const char *what, int done) {
+    int error = errno;
+    tried++;
+    worked += done;
+    say("D attack %s: %s (%s)\n", done ? "worked" : "refused", what, done ? "-" : strerrorname_np(error));
+}
+
+// A filter that ends the process does so by a signal, which the process may handle.
+static void survive(int signal, siginfo_t *info, void *context) {
+    (void)signal, (void)info;
+    ((ucontext_t *)context)->uc_mcontext.gregs[REG_RAX] = -EPERM;
+}
+
+static long number_of(const char *field, int base) {
+    static char text[8192];
+    ssize_t bytes = pread(status, text, sizeof text - 1, 0);
+    text[bytes > 0 ? bytes : 0] = 0;
+    char *at = strstr(text, field);
+    return at ? strtol(at + strlen(field), NULL, base) : -1;
+}
+
+static int open_file(const char *path, int flags) {
+    int fd = CALL(SYS_openat, (long)AT_FDCWD, (long)path, (long)flags, 0600L);
+    return fd;
+}
+
+static void file(const char *what, const char *path, int flags) {
+    if (!path)
+        return;
+    result(what, open_file(path, flags) >= 0);
+}
+
+static int reads_memory(long pid) {
+    char path[64];
+    static char maps[4096];
+    snprintf(path, sizeof path, "/proc/%ld/maps", pid);
+    int fd = open_file(path, O_RDONLY);
+    ssize_t bytes = fd >= 0 ? read(fd, maps, sizeof maps - 1) : 0;
+    unsigned long at = bytes > 0 ? strtoul(maps, NULL, 16) : 0x400000;
+    snprintf(path, sizeof path, "/proc/%ld/mem", pid);
+    fd = open_file(path, O_RDWR);
+    long word;
+    if (fd >= 0 && pread(fd, &word, sizeof word, at) == sizeof word)
+        return 1;
+    struct iovec here = {&word, sizeof word}, there = {(void *)at, sizeof word};
+    return CALL(SYS_process_vm_readv, pid, (long)&here, 1L, (long)&there, 1L) > 0;
+}
+
+static int takes_descriptors(long pid) {
+    int process = CALL(SYS_pidfd_open, pid);
+    for (long fd = 0; process >= 0 && fd < MAX_FD; fd++)
+        if (CALL(SYS_pidfd_getfd, (long)process, fd) >= 0)
+            return 1;
+    return 0;
+}
+
+static int is_socket(int fd) {
+    struct stat about;
+    return fstat(fd, &about) == 0 && S_ISSOCK(about.st_mode);
+}
+
+static void process(const char *who, long pid) {
+    char what[96];
+#define NAME(text) (snprintf(what, sizeof what, "%s of %s", text, who), what)
+    result(NAME("memory"), reads_memory(pid));
+    result(NAME("descriptors"), takes_descriptors(pid));
+    result(NAME("a signal"), CALL(SYS_kill, pid) == 0);
+    result(NAME("tracing"), CALL(SYS_ptrace, 16L, pid) == 0);
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(0, &one);
+    result(NAME("processors"), CALL(SYS_sched_setaffinity, pid, (long)sizeof one, (long)&one) == 0);
+    uint64_t limit[2] = {1, 1};
+    result(NAME("limits"), CALL(SYS_prlimit64, pid, 7L, (long)limit) == 0);
+    int fd = 3;
+    while (fd < MAX_FD && !is_socket(fd))
+        fd++;
+    // The kernel would send this signal when something arrives.
+    int owned = CALL(SYS_fcntl, (long)fd, (long)F_SETOWN, pid) == 0;
+    int chosen = CALL(SYS_fcntl, (long)fd, (long)F_SETSIG, (long)SIGUSR1) == 0;
+    int on = CALL(SYS_fcntl, (long)fd, (long)F_SETFL, (long)O_ASYNC) == 0;
+    result(NAME("a descriptor's signal"), owned && chosen && on);
+    int number = pid, yes = 1;
+    result(NAME("a descriptor's owner by ioctl"), CALL(SYS_ioctl, (long)fd, 0x8901L, (long)&number) == 0);
+    result("signals of a descriptor by ioctl", CALL(SYS_ioctl, (long)fd, (long)FIOASYNC, (long)&yes) == 0);
+}
+
+static void local_socket(const char *what, const char *path, int abstract, int type) {
+    if (!path)
+        return;
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    strncpy(address.sun_path + abstract, path, sizeof address.sun_path - 2);
+    long length = offsetof(struct sockaddr_un, sun_path) + abstract + strlen(path) + !abstract;
+    int fd = CALL(SYS_socket, (long)AF_UNIX, (long)type);
+    result(what, fd >= 0 && CALL(SYS_connect, (long)fd, (long)&address, length) == 0);
+}
+
+static void denied(const char *what, long returned) { result(what, returned >= 0); }
+
+static void attack(void) {
+    struct sigaction action = {.sa_sigaction = survive, .sa_flags = SA_SIGINFO};
+    sigaction(SIGSYS, &action, NULL);
+    const char *victim = getenv("ATTACK_VICTIM"), *folder = getenv("ATTACK_FOLDER");
+    const char *secret = getenv("ATTACK_SECRET"), *library = getenv("ATTACK_LIBRARY");
+    long own = number_of("\nPid:", 10), parent = number_of("\nPPid:", 10);
+
+    int regular = 0;
+    for (int fd = 0; fd < MAX_FD; fd++) {
+        struct stat about;
+        int is_file = fd != status && fstat(fd, &about) == 0 && S_ISREG(about.st_mode);
+        regular += is_file && CALL(SYS_fcntl, (long)fd, (long)F_GET_SEALS) < 0;
+    }
+    errno = 0;
+    result("a file of the daemon", regular > 0);
+    result("capabilities", number_of("\nCapEff:", 16) != 0);
+    if (parent > 0)
+        process("the daemon", parent);
+    process("the first process", 1);
+    process("a stranger", victim ? atol(victim) : 1);
+    int others = 0;
+    for (long pid = 2; pid < MAX_PID; pid++)
+        others += pid != own && reads_memory(pid);
+    result("memory of another worker", others > 0);
+    denied("living on after the daemon", CALL(SYS_prctl, (long)PR_SET_PDEATHSIG));
+    denied("core files", CALL(SYS_prctl, (long)PR_SET_DUMPABLE, 1L));
+
+    file("reading users", "/etc/passwd", O_RDONLY);
+    file("reading a file", secret, O_RDONLY);
+    file("writing a file", secret, O_WRONLY);
+    file("creating a file", folder, O_TMPFILE | O_RDWR);
+    file("creating a file in /tmp", "/tmp/made-by-a-worker", O_CREAT | O_RDWR);
+    file("changing the library of all workers", library, O_RDWR);
+    file("a setting of the kernel", "/proc/sys/kernel/core_pattern", O_WRONLY);
+    file("the machine's memory", "/dev/mem", O_RDWR);
+    file("virtual machines", "/dev/kvm", O_RDWR);
+    file("the host's root", "/proc/1/root/etc/passwd", O_RDONLY);
+    if (secret) {
+        denied("changing rights", CALL(SYS_chmod, (long)secret, 0777L));
+        denied("removing a file", CALL(SYS_unlink, (long)secret));
+        denied("renaming a file", CALL(SYS_rename, (long)secret, (long)"/tmp/renamed"));
+        denied("linking a file", CALL(SYS_symlink, (long)"/etc/passwd", (long)secret));
+    }
+
+    local_socket("a stream socket", getenv("ATTACK_STREAM"), 0, SOCK_STREAM);
+    local_socket("a packet socket", getenv("ATTACK_PACKETS"), 0, SOCK_SEQPACKET);
+    local_socket("an abstract socket", getenv("ATTACK_ABSTRACT"), 1, SOCK_SEQPACKET);
+    denied("the network", CALL(SYS_socket, (long)AF_INET, (long)SOCK_STREAM));
+    denied("datagrams", CALL(SYS_socket, (long)AF_UNIX, (long)SOCK_DGRAM));
+    denied("netlink", CALL(SYS_socket, (long)AF_NETLINK, (long)SOCK_RAW));
+
+    char *nothing[] = {NULL};
+    denied("a program", CALL(SYS_execve, (long)"/usr/bin/true", (long)nothing, (long)nothing));
+    long child = CALL(SYS_clone, (long)SIGCHLD);
+    if (child == 0)
+        CALL(SYS_exit, 0L);
+    denied("a process", child);
+    denied("a user namespace", CALL(SYS_unshare, (long)CLONE_NEWUSER));
+    denied("a mount", CALL(SYS_mount, (long)"tmpfs", (long)"/proc", (long)"tmpfs"));
+    denied("another root", CALL(SYS_chroot, (long)"/proc"));
+    denied("another user", CALL(SYS_setresuid, 0L, 0L, 0L));
+    denied("kernel programs", CALL(SYS_bpf));
+    denied("a ring of requests", CALL(SYS_io_uring_setup, 1L, (long)nothing));
+    denied("faults of memory", CALL(SYS_userfaultfd));
+    denied("keys", CALL(SYS_keyctl));
+
+    // A message that would look like another one, and clear a terminal.
+    say("D one\033[2J\rERROR forged\n");
+    say("D attack over: %d of %d attempts worked\n", worked, tried);
+}
+
+__attribute__((constructor)) static void start(void) {
+    char name[32] = "";
+    int fd = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
+    if (fd >= 0 && read(fd, name, sizeof name - 1) > 0 && !strcmp(name, "vhost-user-cuda-worker")) {
+        report = fcntl(2, F_DUPFD_CLOEXEC, 3);
+        status = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
+    }
+    close(fd);
+}
+
+// The worker tells the daemon that it is ready, by one of these functions, after its sandbox has closed.
+static void begin(void) {
+    static int begun;
+    // 2: a filter.
+    if (status >= 0 && !begun && number_of("\nSeccomp:", 10) == 2) {
+        begun = 1;
+        attack();
+    }
+}
+
+ssize_t write(int fd, const void *bytes, size_t count) {
+    begin();
+    return syscall(SYS_write, fd, bytes, count);
+}
+
+ssize_t send(int fd, const void *bytes, size_t count, int flags) {
+    begin();
+    return syscall(SYS_sendto, fd, bytes, count, flags, NULL, 0);
+}

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! A worker that a guest has taken over. `takeover.c` runs inside of workers once their sandbox is closed, and
+//! tries to reach what is not its session's.
+
+use std::fs;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use tempfile::TempDir;
+use vhost_cuda_tests::daemon::{Daemon, DaemonOptions};
+use vhost_cuda_tests::frontend::FakeFrontend;
+use vhost_cuda_tests::suite::{Kit, Suite};
+
+const SOURCE: &str = include_str!("takeover.c");
+/// Names the compiled attack, where there is no C compiler.
+const PREBUILT: &str = "VHOST_CUDA_WORKER_ATTACK";
+/// How long a worker may take to start and to try everything.
+const LIMIT: Duration = Duration::from_secs(60);
+/// The attempts are at least as many, whatever is left out because it cannot be named in a namespace.
+const ATTEMPTS: usize = 50;
+
+/// What is left to a worker with the list for GPUs where the host has no namespaces (docs/threat-model.md).
+const WITHOUT_NAMESPACES: [&str; 2] = ["a packet socket", "an abstract socket"];
+
+#[derive(Clone, Copy)]
+enum List {
+    /// The one for the emulator.
+    Strict,
+    /// The one for any other library: the emulator at another place.
+    Gpu,
+}
+
+pub fn collect(suite: &mut Suite) {
+    if std::env::var_os(PREBUILT).is_none() && Command::new("cc").arg("--version").output().is_err() {
+        suite.skip("takeover::taken_over", "there is no C compiler (cc)");
+        return;
+    }
+    let namespaces = ["--namespaces", "require"];
+    let none = ["--namespaces", "off"];
+    suite.test("takeover::taken_over", move |kit| taken_over(kit, List::Strict, &namespaces, &[]));
+    suite.test("takeover::taken_over_with_a_gpu", move |kit| taken_over(kit, List::Gpu, &namespaces, &[]));
+    suite.test("takeover::taken_over_without_namespaces", move |kit| {
+        taken_over(kit, List::Strict, &none, &[])
+    });
+    suite.test("takeover::taken_over_with_a_gpu_without_namespaces", move |kit| {
+        taken_over(kit, List::Gpu, &none, &WITHOUT_NAMESPACES)
+    });
+}
+
+/// `accepted`: attempts that may work.
+fn taken_over(kit: &Kit, list: List, arguments: &[&str], accepted: &[&str]) -> Result<()> {
+    let scene = Scene::set()?;
+    let library = match list {
+        List::Strict => kit.stack.emulator(),
+        List::Gpu => scene.copy_of(&kit.stack.emulator())?,
+    };
+    let device = library.display().to_string();
+    let arguments = arguments.iter().chain(&["--warm-workers", "2"]).map(ToString::to_string).collect();
+    let environment = scene.environment(&library);
+    let mut daemon = Daemon::start(&kit.stack, &DaemonOptions { device, arguments, environment })?;
+    let both = |daemon: &Daemon| daemon.log().matches("attack over").count() >= 2;
+    daemon.wait_until("the attacks are over", LIMIT, both)?;
+    FakeFrontend::behave(&daemon.socket()).context("Others are not served any more")?;
+    let log = daemon.log();
+    let worked: Vec<&str> =
+        log.lines().filter_map(|line| line.split_once("attack worked: ")).map(|(_, what)| what).collect();
+    let unexpected: Vec<&&str> =
+        worked.iter().filter(|what| !accepted.iter().any(|name| what.starts_with(name))).collect();
+    ensure!(unexpected.is_empty(), "a worker that was taken over got\n{unexpected:#?}\n{log}");
+    let refused = log.matches("attack refused: ").count();
+    ensure!(refused >= 2 * (ATTEMPTS - accepted.len()), "only {refused} attempts were made\n{log}");
+    ensure!(!log.contains(['\x1b', '\r']), "a worker wrote control characters to the log\n{log:?}");
+    ensure!(daemon.is_running(), "the daemon has ended\n{log}");
+    scene.check()
+}
+
+/// What is on the host besides the daemon.
+struct Scene {
+    /// Workers see it, because the linker is told to look there.
+    shown: TempDir,
+    hidden: TempDir,
+    victim: Child,
+    _listeners: [OwnedFd; 3],
+}
+
+impl Scene {
+    fn set() -> Result<Self> {
+        let folder = |prefix| tempfile::Builder::new().prefix(prefix).tempdir();
+        let (shown, hidden) = (folder("vhost-cuda-shown-")?, folder("vhost-cuda-hidden-")?);
+        let attack = shown.path().join("attack.so");
+        match std::env::var_os(PREBUILT) {
+            Some(prebuilt) => drop(fs::copy(prebuilt, &attack)?),
+            None => compile(&hidden.path().join("attack.c"), &attack)?,
+        }
+        let at = |name| hidden.path().join(name);
+        fs::write(at("secret"), "secret")?;
+        let listeners = [
+            listen(&SocketAddr::from_pathname(at("stream"))?, libc::SOCK_STREAM)?,
+            listen(&SocketAddr::from_pathname(at("packets"))?, libc::SOCK_SEQPACKET)?,
+            listen(&SocketAddr::from_abstract_name(abstract_name(&hidden))?, libc::SOCK_SEQPACKET)?,
+        ];
+        let victim = Command::new("sleep").arg("300").stdin(Stdio::null()).spawn()?;
+        Ok(Self { shown, hidden, victim, _listeners: listeners })
+    }
+
+    /// The emulator at another place than the daemon expects it at.
+    fn copy_of(&self, emulator: &Path) -> Result<PathBuf> {
+        let copy = self.shown.path().join("libcuda.so.1");
+        fs::copy(emulator, &copy)?;
+        Ok(copy)
+    }
+
+    fn environment(&self, library: &Path) -> Vec<(String, String)> {
+        let text = |path: PathBuf| path.display().to_string();
+        let hidden = |name| text(self.hidden.path().join(name));
+        [
+            ("LD_PRELOAD", text(self.shown.path().join("attack.so"))),
+            ("LD_LIBRARY_PATH", text(self.shown.path().into())),
+            ("ATTACK_VICTIM", self.victim.id().to_string()),
+            ("ATTACK_FOLDER", hidden("")),
+            ("ATTACK_SECRET", hidden("secret")),
+            ("ATTACK_LIBRARY", text(library.into())),
+            ("ATTACK_STREAM", hidden("stream")),
+            ("ATTACK_PACKETS", hidden("packets")),
+            ("ATTACK_ABSTRACT", abstract_name(&self.hidden)),
+        ]
+        .map(|(name, value)| (name.to_owned(), value))
+        .to_vec()
+    }
+
+    fn check(mut self) -> Result<()> {
+        ensure!(self.victim.try_wait()?.is_none(), "another process of the user was ended");
+        let secret = fs::read_to_string(self.hidden.path().join("secret")).unwrap_or_default();
+        ensure!(secret == "secret", "another file of the user was changed: {secret:?}");
+        Ok(())
+    }
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        let _ = self.victim.kill();
+        let _ = self.victim.wait();
+    }
+}
+
+fn compile(source: &Path, library: &Path) -> Result<()> {
+    fs::write(source, SOURCE)?;
+    let mut cc = Command::new("cc");
+    cc.args(["-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror", "-o"]).arg(library).arg(source);
+    let output = cc.output()?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Ok(())
+}
+
+fn abstract_name(folder: &TempDir) -> String {
+    folder.path().display().to_string()
+}
+
+/// A listening local socket of any type, which the standard library does not make.
+fn listen(address: &SocketAddr, kind: libc::c_int) -> Result<OwnedFd> {
+    // SAFETY: all-zero is a valid address.
+    let mut name: libc::sockaddr_un = unsafe { std::mem::zeroed() };
+    name.sun_family = libc::AF_UNIX as libc::sa_family_t;
+    let (bytes, skipped) = match (address.as_pathname(), address.as_abstract_name()) {
+        (Some(path), _) => (path.as_os_str().as_encoded_bytes().to_vec(), 0),
+        (None, Some(name)) => (name.to_vec(), 1),
+        (None, None) => bail!("an address without a name"),
+    };
+    ensure!(bytes.len() + 1 < name.sun_path.len(), "the temporary folder's name is too long for a socket");
+    for (to, from) in name.sun_path[skipped..].iter_mut().zip(&bytes) {
+        *to = *from as libc::c_char;
+    }
+    let length = std::mem::offset_of!(libc::sockaddr_un, sun_path) + bytes.len() + 1;
+    // SAFETY: the address is a local and longer than `length`; the new descriptor is owned by the result alone.
+    unsafe {
+        let socket = libc::socket(libc::AF_UNIX, kind | libc::SOCK_CLOEXEC, 0);
+        ensure!(socket >= 0, "{}", std::io::Error::last_os_error());
+        let socket = OwnedFd::from_raw_fd(socket);
+        let bound = libc::bind(socket.as_raw_fd(), (&raw const name).cast(), length as libc::socklen_t);
+        ensure!(
+            bound == 0 && libc::listen(socket.as_raw_fd(), 64) == 0,
+            "{}",
+            std::io::Error::last_os_error()
+        );
+        Ok(socket)
+    }
+}

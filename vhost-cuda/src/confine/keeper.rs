@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The keeper: the first process of the workers' PID namespace. It does nothing but be there: the namespace, with all
+//! workers, ends with it, and it ends with the daemon.
+
+use std::io::Read;
+use std::os::fd::AsRawFd;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::thread;
+
+use anyhow::Context;
+
+use super::paths;
+
+/// Its name (`ps -o comm`).
+const NAME: &std::ffi::CStr = c"cuda-keeper";
+
+/// A running keeper; ends with the value, and all workers with it.
+#[derive(Debug)]
+pub struct Keeper(Option<Child>);
+
+impl Keeper {
+    /// Starts `program` as the first process of the namespace that the calling thread has made for its children. It
+    /// mounts that namespace's view of processes in the thread's root.
+    pub fn start(program: &Path) -> anyhow::Result<Self> {
+        let mut command = Command::new(program);
+        command.arg0("vhost-user-cuda-keeper").arg("keeper").env_clear();
+        // The end of its standard input is the end of the daemon.
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        // SAFETY: the closure makes system calls with constant strings only.
+        unsafe { command.pre_exec(prepare) };
+        let child =
+            command.spawn().context("Cannot start the first process of the workers' PID namespace")?;
+        Ok(Self(Some(child)))
+    }
+
+    /// Whether the namespace is still there. A keeper that was killed cannot be waited for until the daemon has waited
+    /// for every worker, but it closes its end of the pipe at once.
+    pub fn is_running(&self) -> bool {
+        let Some(pipe) = self.0.as_ref().and_then(|child| child.stdin.as_ref()) else { return false };
+        let mut entry = libc::pollfd { fd: pipe.as_raw_fd(), events: 0, revents: 0 };
+        // SAFETY: one entry, which is a local.
+        let ready = unsafe { libc::poll(&raw mut entry, 1, 0) };
+        ready == 0
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        let mut child = self.0.take();
+        let _ = child.as_mut().map(Child::kill);
+        // The end of the namespace takes as long as that of its last worker.
+        let _ = thread::Builder::new()
+            .name("keeper-end".into())
+            .spawn(move || child.map(|mut child| child.wait()));
+    }
+}
+
+fn prepare() -> std::io::Result<()> {
+    use rustix::mount::{MountFlags, mount};
+    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC | MountFlags::RDONLY;
+    mount(c"proc", paths::PROC, c"proc", flags, None)?;
+    // SAFETY: plain system call on the child's own descriptors.
+    if unsafe { libc::close_range(3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC as libc::c_int) } < 0 {
+        return Err(std::io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+/// The process itself.
+pub fn run() -> ExitCode {
+    let _ = rustix::thread::set_name(NAME);
+    let _ = super::own::hide_memory();
+    if crate::worker::sandbox::drop_privileges().is_err() {
+        return ExitCode::FAILURE;
+    }
+    // SAFETY: plain system call. Children of workers, which cannot start any, would be nobody's to wait for.
+    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
+    let _ = std::io::stdin().read(&mut [0]);
+    ExitCode::SUCCESS
+}

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The files that a worker needs.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Read-only: libraries, the linker's files, what NVIDIA's driver says of itself and of the machine. What does not
+/// exist on a host is left out.
+pub const READ: &[&str] = &[
+    "/usr",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/nix/store",
+    "/gnu/store",
+    "/run/opengl-driver",
+    "/etc/alternatives",
+    "/etc/ld.so.cache",
+    "/etc/ld.so.conf",
+    "/etc/ld.so.conf.d",
+    "/etc/localtime",
+    "/etc/nvidia",
+    "/sys",
+];
+
+/// The kernel's view of processes; a file system of its own in a tree.
+pub const PROC: &str = "/proc";
+/// Shared memory by name, which libcuda uses for events between processes.
+pub const SHM: &str = "/dev/shm";
+
+const DEV: &str = "/dev";
+/// Device nodes by name, and by the beginning of their name: the GPU's (also as WSL has it) and those that do no harm.
+const NODES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "dxg"];
+const NODES_OF: &str = "nvidia";
+
+/// The device nodes of this host that workers may use; folders of such nodes, too.
+pub fn nodes() -> Vec<PathBuf> {
+    let entries = fs::read_dir(DEV).into_iter().flatten().flatten();
+    let named = entries.filter(|entry| {
+        let name = entry.file_name();
+        NODES.iter().any(|node| name == *node) || name.as_encoded_bytes().starts_with(NODES_OF.as_bytes())
+    });
+    let mut nodes: Vec<PathBuf> = named.map(|entry| Path::new(DEV).join(entry.file_name())).collect();
+    nodes.sort();
+    nodes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_are_few() {
+        let nodes = nodes();
+        assert!(nodes.contains(&PathBuf::from("/dev/null")));
+        let harmless = |node: &PathBuf| {
+            let name = node.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            name.starts_with(NODES_OF) || NODES.contains(&name)
+        };
+        assert!(nodes.iter().all(harmless), "{nodes:?}");
+    }
+}

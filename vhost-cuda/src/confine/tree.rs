@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The root of workers: a tree with the files of [`paths`], read-only, and nothing else of the host.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use rustix::mount::{
+    MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind_recursive, mount_change, unmount,
+};
+use rustix::process::{chdir, pivot_root};
+
+use super::{Folders, paths};
+
+/// Where the tree is made. Any folder that every host has: its contents are covered in this namespace only.
+const BASE: &str = "/tmp";
+/// The host's root while the tree is made.
+const OLD: &str = "/old";
+
+/// A tree that is being made.
+#[derive(Debug)]
+pub struct Tree {
+    /// Mounts that become read-only at the end.
+    read_only: Vec<PathBuf>,
+}
+
+impl Tree {
+    /// Makes the tree the root of this thread, with the host's at [`OLD`]. The thread must have a mount namespace of its
+    /// own and share its root with no other thread.
+    pub fn enter(folders: &Folders) -> anyhow::Result<Self> {
+        let nodes = paths::nodes();
+        let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
+        mount_change("/", private).context("Cannot make the mounts of workers private")?;
+        let flags = MountFlags::NOSUID | MountFlags::NODEV;
+        mount("tmpfs", BASE, "tmpfs", flags, c"mode=755,size=4m")
+            .context("Cannot mount a root for workers")?;
+        let old = Path::new(BASE).join(&OLD[1..]);
+        fs::create_dir(&old)?;
+        pivot_root(BASE, &old).context("Cannot change the root of workers")?;
+        chdir("/")?;
+        let mut tree = Self { read_only: Vec::new() };
+        let read = paths::READ.iter().map(Path::new);
+        for path in read.chain(folders.read.iter().map(PathBuf::as_path)) {
+            tree.show(path, true)?;
+        }
+        for path in nodes.iter().chain(&folders.write) {
+            tree.show(path, false)?;
+        }
+        fs::create_dir_all(paths::SHM)?;
+        mount("tmpfs", paths::SHM, "tmpfs", flags | MountFlags::NOEXEC, c"mode=1777,size=64m")
+            .context("Cannot mount shared memory for workers")?;
+        fs::create_dir_all(paths::PROC)?;
+        Ok(tree)
+    }
+
+    /// The program of this process as the tree has it until [`Tree::close`].
+    pub fn program() -> PathBuf {
+        Path::new(OLD).join("proc/self/exe")
+    }
+
+    /// Lets go of the host's root.
+    pub fn close(self) -> anyhow::Result<()> {
+        for path in &self.read_only {
+            restrict(path, true).with_context(|| format!("Cannot make {} read-only", path.display()))?;
+        }
+        unmount(OLD, UnmountFlags::DETACH).context("Cannot take the host's root from workers")?;
+        fs::remove_dir(OLD)?;
+        restrict(Path::new("/"), false).context("Cannot make the root of workers read-only")
+    }
+
+    /// Has `path` in the tree as the host has it. What the host does not have is left out.
+    fn show(&mut self, path: &Path, read_only: bool) -> anyhow::Result<()> {
+        let host = Path::new(OLD).join(path.strip_prefix("/").unwrap_or(path));
+        let Ok(meta) = fs::symlink_metadata(&host) else { return Ok(()) };
+        if fs::symlink_metadata(path).is_ok() {
+            // It lies in a folder that is there already.
+            return Ok(());
+        }
+        let failed = || format!("Cannot show workers {}", path.display());
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent).with_context(failed)?;
+        }
+        if meta.is_symlink() {
+            return symlink(fs::read_link(&host)?, path).with_context(failed);
+        }
+        if meta.is_dir() {
+            fs::create_dir(path).with_context(failed)?;
+        } else {
+            File::create_new(path).with_context(failed)?;
+        }
+        mount_bind_recursive(&host, path).with_context(failed)?;
+        if read_only {
+            self.read_only.push(path.to_owned());
+        }
+        Ok(())
+    }
+}
+
+/// Nothing at `path` is written, and with `recursive` nothing mounted below it.
+fn restrict(path: &Path, recursive: bool) -> io::Result<()> {
+    let path = std::ffi::CString::new(path.as_os_str().as_encoded_bytes())?;
+    // SAFETY: all-zero is a valid value of this plain structure.
+    let mut attributes: libc::mount_attr = unsafe { std::mem::zeroed() };
+    attributes.attr_set = libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
+    let flags = if recursive { libc::AT_RECURSIVE } else { 0 };
+    let bytes = size_of::<libc::mount_attr>();
+    // SAFETY: the path is a C string and the attributes are a local of the size given; the kernel only reads them.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            libc::AT_FDCWD,
+            path.as_ptr(),
+            flags,
+            &raw const attributes,
+            bytes,
+        )
+    };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The messages of workers. Each worker writes lines into a pipe, and the daemon writes them to its log.
+//!
+//! A worker is not trusted, so it does not hold the log itself. Lines are cut, control characters are replaced, each
+//! line names its session, and a worker cannot fill the log.
+
+use std::collections::HashMap;
+use std::io::{self, PipeReader, PipeWriter, Read};
+use std::os::fd::AsRawFd;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use log::{Level, log, warn};
+use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
+
+/// Maximum length of a line, in bytes. The rest of a longer line is dropped.
+const MAX_LINE: usize = 1024;
+/// Bytes that are read from one pipe before it is the next one's turn.
+const READ_BYTES: usize = 4096;
+
+/// Messages above `debug` that the workers of a daemon may have written at once, ...
+const LOUD_BURST: u32 = 30;
+/// ... and the time until they may write one more. Limits how much a guest can write to the log that an operator reads.
+const LOUD_INTERVAL: Duration = Duration::from_secs(1);
+/// The same for `debug` and `trace`, which an operator asks for, per worker.
+const QUIET_BURST: u32 = 10_000;
+const QUIET_INTERVAL: Duration = Duration::from_micros(100);
+
+/// How a worker marks the level of a line: the first letter, then a space.
+const LETTERS: [(char, Level); 5] =
+    [('E', Level::Error), ('W', Level::Warn), ('I', Level::Info), ('D', Level::Debug), ('T', Level::Trace)];
+
+/// The letter that a worker writes before a message.
+pub fn letter(level: Level) -> char {
+    LETTERS.iter().find(|(_, known)| *known == level).map_or('W', |&(letter, _)| letter)
+}
+
+/// Reads the pipes of all workers of a daemon. Clones are the same collection.
+#[derive(Clone, Debug)]
+pub struct Messages(Arc<Collection>);
+
+/// The name of a worker in the log: its process id, later its session.
+#[derive(Clone, Debug, Default)]
+pub struct Label(Arc<OnceLock<u64>>);
+
+#[derive(Debug)]
+struct Collection {
+    epoll: Epoll,
+    sources: Mutex<Sources>,
+}
+
+#[derive(Debug, Default)]
+struct Sources {
+    next: u64,
+    by_id: HashMap<u64, Source>,
+}
+
+#[derive(Debug)]
+struct Source {
+    pipe: PipeReader,
+    pid: u32,
+    label: Label,
+    /// The line that has not ended yet, at most [`MAX_LINE`] bytes of it.
+    line: Vec<u8>,
+    quiet: Allowance,
+}
+
+/// Lets messages through at a limited rate.
+#[derive(Debug)]
+struct Allowance {
+    burst: u32,
+    interval: Duration,
+    left: u32,
+    since: Instant,
+    dropped: u64,
+}
+
+impl Label {
+    /// Names the session that the worker serves. Only the first session counts.
+    pub fn set(&self, session: u64) {
+        let _ = self.0.set(session);
+    }
+}
+
+impl Messages {
+    /// Starts the thread that reads.
+    pub fn start() -> io::Result<Self> {
+        let collection = Arc::new(Collection { epoll: Epoll::new()?, sources: Mutex::default() });
+        let this = Self(collection.clone());
+        thread::Builder::new().name("worker-messages".into()).spawn(move || collection.read_all())?;
+        Ok(this)
+    }
+
+    /// A pipe for the messages of a worker that is about to start: what it writes to.
+    pub fn pipe() -> io::Result<(PipeReader, PipeWriter)> {
+        let (reader, writer) = io::pipe()?;
+        rustix::fs::fcntl_setfl(&reader, rustix::fs::OFlags::NONBLOCK)?;
+        Ok((reader, writer))
+    }
+
+    /// Reads `pipe` until every writer has closed it.
+    pub fn attach(&self, pipe: PipeReader, pid: u32) -> io::Result<Label> {
+        let label = Label::default();
+        let quiet = Allowance::new(QUIET_BURST, QUIET_INTERVAL);
+        let mut sources = self.0.lock();
+        let id = sources.next;
+        sources.next += 1;
+        let events = EpollEvent::new(EventSet::IN, id);
+        self.0.epoll.ctl(ControlOperation::Add, pipe.as_raw_fd(), events)?;
+        sources.by_id.insert(id, Source { pipe, pid, label: label.clone(), line: Vec::new(), quiet });
+        Ok(label)
+    }
+}
+
+impl Collection {
+    fn lock(&self) -> MutexGuard<'_, Sources> {
+        self.sources.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn read_all(&self) {
+        let mut events = [EpollEvent::default(); 16];
+        let mut loud = Allowance::new(LOUD_BURST, LOUD_INTERVAL);
+        loop {
+            let ready = match self.epoll.wait(-1, &mut events) {
+                Ok(ready) => ready,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return warn!("the messages of workers are not read any more: {error}"),
+            };
+            for event in &events[..ready] {
+                let mut sources = self.lock();
+                let Some(source) = sources.by_id.get_mut(&event.data()) else { continue };
+                if !source.read(&mut |level, text| emit(level, text), &mut loud) {
+                    // Closing the last descriptor of the pipe takes it out of the epoll set, too.
+                    sources.by_id.remove(&event.data());
+                }
+            }
+        }
+    }
+}
+
+impl Source {
+    /// Reads once. False: there is nothing more to come.
+    fn read(&mut self, emit: &mut impl FnMut(Level, &str), loud: &mut Allowance) -> bool {
+        let mut bytes = [0; READ_BYTES];
+        let read = match self.pipe.read(&mut bytes) {
+            Ok(read) => read,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return true,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return true,
+            Err(_) => 0,
+        };
+        for &byte in &bytes[..read] {
+            if byte == b'\n' {
+                self.end_line(emit, loud);
+            } else if self.line.len() < MAX_LINE {
+                self.line.push(byte);
+            }
+        }
+        if read == 0 {
+            self.end_line(emit, loud);
+        }
+        read > 0
+    }
+
+    fn end_line(&mut self, emit: &mut impl FnMut(Level, &str), loud: &mut Allowance) {
+        let line = std::mem::take(&mut self.line);
+        let (level, text) = parse(&line);
+        if text.is_empty() || level > log::max_level() {
+            return;
+        }
+        let allowance = if level >= Level::Debug { &mut self.quiet } else { loud };
+        let Some(dropped) = allowance.take(Instant::now()) else { return };
+        if dropped > 0 {
+            emit(level, &format!("{dropped} messages of workers were left out: too many at a time"));
+        }
+        let who = match self.label.0.get() {
+            Some(session) => format!("session {session}: worker: {text}"),
+            None => format!("worker {}: {text}", self.pid),
+        };
+        emit(level, &who);
+    }
+}
+
+impl Allowance {
+    fn new(burst: u32, interval: Duration) -> Self {
+        Self { burst, interval, left: burst, since: Instant::now(), dropped: 0 }
+    }
+
+    /// Whether a message may pass now; then the number of those that could not since the last one.
+    fn take(&mut self, now: Instant) -> Option<u64> {
+        let earned = now.saturating_duration_since(self.since).as_nanos() / self.interval.as_nanos();
+        if earned > 0 {
+            self.left = self.left.saturating_add(u32::try_from(earned).unwrap_or(u32::MAX)).min(self.burst);
+            self.since = now;
+        }
+        if self.left == 0 {
+            self.dropped += 1;
+            return None;
+        }
+        self.left -= 1;
+        Some(std::mem::take(&mut self.dropped))
+    }
+}
+
+fn emit(level: Level, text: &str) {
+    log!(target: "worker", level, "{text}");
+}
+
+/// The level of a line and its printable text. A line without a level comes from a library: a warning.
+fn parse(line: &[u8]) -> (Level, String) {
+    let text = String::from_utf8_lossy(line);
+    let marked = LETTERS
+        .iter()
+        .find_map(|&(letter, level)| Some((level, text.strip_prefix(letter)?.strip_prefix(' ')?)));
+    let (level, text) = marked.unwrap_or((Level::Warn, &text));
+    (level, text.trim().chars().map(printable).collect())
+}
+
+/// Neither a terminal's commands nor letters that change the order of others.
+fn printable(letter: char) -> char {
+    match letter {
+        '\u{200e}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => '?',
+        letter if letter.is_control() => '?',
+        letter => letter,
+    }
+}
+
+#[cfg(test)]
+#[path = "messages_test.rs"]
+mod tests;

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Which files a worker can reach (Landlock), with or without a root of its own. The kernel then also keeps it from the
+//! memory of processes outside and from sending them signals.
+
+use std::path::Path;
+
+use landlock::{
+    ABI, Access, AccessFs, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
+    RulesetCreated, RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
+};
+
+use crate::confine::{Folders, paths};
+
+/// The rights that are taken; what the kernel does not know of them is left out.
+const KNOWN: ABI = ABI::V6;
+
+/// Whether this kernel has Landlock.
+pub fn is_supported() -> bool {
+    let rules = Ruleset::default().set_compatibility(CompatLevel::HardRequirement);
+    rules.handle_access(AccessFs::from_all(ABI::V1)).and_then(Ruleset::create).is_ok()
+}
+
+/// Bounds the calling thread and those that it will start. False: this kernel has no Landlock.
+///
+/// `own_root`: the root is a tree of the daemon's workers, with shared memory of their own.
+pub fn bound(folders: &Folders, own_root: bool) -> Result<bool, RulesetError> {
+    let all = AccessFs::from_all(KNOWN);
+    // No program is started.
+    let read = AccessFs::from_read(KNOWN) & !AccessFs::Execute;
+    let node = read | AccessFs::WriteFile | AccessFs::Truncate | AccessFs::IoctlDev;
+    let mut rules = Ruleset::default()
+        .set_compatibility(CompatLevel::BestEffort)
+        .handle_access(all)?
+        .scope(Scope::Signal)?
+        .create()?;
+    for path in paths::READ.iter().chain([&paths::PROC]) {
+        rules = allow(rules, Path::new(path), read)?;
+    }
+    for folder in &folders.read {
+        rules = allow(rules, folder, read)?;
+    }
+    for path in paths::nodes() {
+        rules = allow(rules, &path, node)?;
+    }
+    let mut written: Vec<&Path> = folders.write.iter().map(AsRef::as_ref).collect();
+    if own_root {
+        written.push(Path::new(paths::SHM));
+    }
+    for folder in written {
+        rules = allow(rules, folder, all & !AccessFs::Execute)?;
+    }
+    Ok(rules.restrict_self()?.ruleset != RulesetStatus::NotEnforced)
+}
+
+/// Allows `access` at `path` and below, if it exists.
+fn allow(
+    rules: RulesetCreated,
+    path: &Path,
+    access: BitFlags<AccessFs>,
+) -> Result<RulesetCreated, RulesetError> {
+    let Ok(place) = PathFd::new(path) else { return Ok(rules) };
+    // Rights of folders are none of a file's.
+    let access = if path.is_dir() { access } else { access & AccessFs::from_file(KNOWN) };
+    rules.add_rule(PathBeneath::new(place, access))
+}
