@@ -182,7 +182,8 @@ fn launch(program: &Path, emulator: &Path, options: &DaemonOptions, folder: &Pat
     let log = File::options().create(true).append(true).open(log_in(folder))?;
     let mut command = Command::new(program);
     command.arg("--socket-path").arg(socket_in(folder)).arg("--device").arg(&options.device);
-    command.args(["--log-level", "debug"]).args(&options.arguments);
+    // Programs over virtio-user, and fake front-ends, are many.
+    command.args(["--log-level", "debug", "--single=false"]).args(&options.arguments);
     command.env("VHOST_CUDA_EMULATOR", emulator).envs(options.environment.iter().cloned());
     command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
     command.spawn().with_context(|| format!("Cannot start {}", program.display()))

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Bounds the host memory that one guest's outstanding requests occupy, in the daemon and (once more) in its workers.
+//! Shares of something of which there is only so much: host memory for a guest's outstanding requests, descriptors.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Most bytes of outstanding requests of one connection. A request needs up to 0.6 MB (64 MiB of scattered
-/// pages in both directions), usually far less than 1 KB.
-const MAX_BYTES: usize = 256 << 20;
+/// Most bytes of outstanding requests of one connection, in the daemon and (once more) in its workers. A request needs
+/// up to 0.6 MB (64 MiB of scattered pages in both directions), usually far less than 1 KB.
+pub const REQUEST_BYTES: usize = 256 << 20;
 
-/// What the outstanding requests of one connection occupy.
-#[derive(Debug, Default)]
+/// So much of something, and what is used of it.
+#[derive(Debug)]
 pub struct Budget {
+    limit: usize,
     used: AtomicUsize,
 }
 
@@ -18,21 +19,31 @@ pub struct Budget {
 #[derive(Debug)]
 pub struct Charge {
     budget: Arc<Budget>,
-    bytes: usize,
+    amount: usize,
 }
 
 impl Budget {
-    /// Takes `bytes`; `None` if that exceeds the limit.
-    pub fn charge(self: &Arc<Self>, bytes: usize) -> Option<Charge> {
-        let add = |used: usize| used.checked_add(bytes).filter(|&sum| sum <= MAX_BYTES);
+    /// A budget of which nothing is used.
+    pub fn new(limit: usize) -> Arc<Self> {
+        Arc::new(Self { limit, used: AtomicUsize::new(0) })
+    }
+
+    /// Takes `amount`; `None` if that exceeds the limit.
+    pub fn charge(self: &Arc<Self>, amount: usize) -> Option<Charge> {
+        let add = |used: usize| used.checked_add(amount).filter(|&sum| sum <= self.limit);
         self.used.try_update(Ordering::Relaxed, Ordering::Relaxed, add).ok()?;
-        Some(Charge { budget: self.clone(), bytes })
+        Some(Charge { budget: self.clone(), amount })
+    }
+
+    /// What is in use.
+    pub fn used(&self) -> usize {
+        self.used.load(Ordering::Relaxed)
     }
 }
 
 impl Drop for Charge {
     fn drop(&mut self) {
-        self.budget.used.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.budget.used.fetch_sub(self.amount, Ordering::Relaxed);
     }
 }
 
@@ -42,11 +53,12 @@ mod tests {
 
     #[test]
     fn charges_are_bounded_and_given_back() {
-        let budget = Arc::new(Budget::default());
-        let most = budget.charge(MAX_BYTES).unwrap();
+        let budget = Budget::new(1000);
+        let most = budget.charge(1000).unwrap();
         assert!(budget.charge(1).is_none());
         assert!(budget.charge(usize::MAX).is_none());
         drop(most);
-        assert!(budget.charge(MAX_BYTES).is_some());
+        assert_eq!(budget.used(), 0);
+        assert!(budget.charge(1000).is_some());
     }
 }

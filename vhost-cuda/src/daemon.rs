@@ -2,12 +2,12 @@
 //! The daemon: listens, and serves each connection by itself.
 
 use std::collections::HashMap;
-use std::os::fd::FromRawFd;
+use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use log::{error, info, warn};
@@ -28,6 +28,10 @@ use crate::sigbus;
 
 /// Pause after a failed accept, as when the process is out of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
+
+/// Time for a front-end to be gone before the next one is refused: a VMM or program that is started again connects at
+/// once, while the workers of the one before are ending.
+const PARTING: Duration = Duration::from_secs(2);
 
 /// What the capabilities option prints (docs/interop/vhost-user.rst of QEMU, "Backend programs").
 pub const CAPABILITIES: &str = "{\n  \"type\": \"cuda\"\n}";
@@ -52,7 +56,8 @@ pub fn run(args: &DaemonArgs) -> anyhow::Result<()> {
         sandbox: args.sandbox,
         emulated: library::is_emulator(&library),
         library,
-        memory_limit: args.memory_limit,
+        memory_limit: args.session_memory,
+        gpus: args.gpus.clone(),
         copy_threads: args.copy_threads.unwrap_or_else(default_copy_threads),
         log_level: args.log_level.clone(),
     };
@@ -62,16 +67,17 @@ pub fn run(args: &DaemonArgs) -> anyhow::Result<()> {
     let settings = Arc::new(Settings {
         num_queues: args.num_queues,
         max_sessions: args.max_sessions,
+        memory: args.memory,
         images,
         exchange,
         pool,
     });
     let devices = Devices::default();
 
-    let (accepting, common) = (devices.clone(), settings.clone());
+    let (accepting, common, single) = (devices.clone(), settings.clone(), args.single);
     thread::Builder::new()
         .name("accept".into())
-        .spawn(move || accept_all(listener, &common, &accepting))
+        .spawn(move || accept_all(listener, single, &common, &accepting))
         .context("Cannot start the accepting thread")?;
 
     let name = signals.wait();
@@ -129,13 +135,39 @@ fn bind(path: &Path) -> std::io::Result<UnixListener> {
     UnixListener::bind(path)
 }
 
-fn accept_all(mut listener: Listener, settings: &Arc<Settings>, devices: &Devices) {
+fn accept_all(mut listener: Listener, single: bool, settings: &Arc<Settings>, devices: &Devices) {
     for connection in 1.. {
+        if single && !wait_turn(&listener, devices) {
+            // Not left waiting: a VMM does nothing else meanwhile.
+            drop(listener.accept());
+            warn!(
+                "connection {connection}: refused: another front-end is connected. Start a daemon for each virtual \
+                 machine, or this one with --single=false"
+            );
+            continue;
+        }
         if let Err(error) = accept(connection, &mut listener, settings, devices) {
             error!("connection {connection}: {error:#}");
             thread::sleep(ACCEPT_PAUSE);
         }
     }
+}
+
+/// Waits until a front-end connects, and then for the one before to be gone. False: it stays.
+fn wait_turn(listener: &Listener, devices: &Devices) -> bool {
+    let mut poll = libc::pollfd { fd: listener.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    // SAFETY: one entry, which is a local. Interrupted, it is asked again; after an error accept says what is wrong.
+    while unsafe { libc::poll(&raw mut poll, 1, -1) } < 0
+        && std::io::Error::last_os_error().kind() == std::io::ErrorKind::Interrupted
+    {}
+    let deadline = Instant::now() + PARTING;
+    while !lock(devices).is_empty() {
+        if Instant::now() >= deadline {
+            return false;
+        }
+        thread::sleep(PARTING / 200);
+    }
+    true
 }
 
 /// Waits for one front-end and starts to serve it.

@@ -15,10 +15,12 @@ use virtio_cuda_protocol::transport::{
 use vm_memory::GuestAddressSpace;
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::budget::Budget;
+use crate::account::{Account, Slot};
+use crate::budget::{Budget, REQUEST_BYTES};
 use crate::cache::ImageCache;
 use crate::events::EventQueue;
 use crate::exchange::Exchange;
+use crate::link;
 use crate::memory::{MemoryTable, SharedMemory, Snapshot, mark_all_written};
 use crate::pool::WorkerPool;
 use crate::request::{Malformed, Request};
@@ -37,6 +39,8 @@ pub struct Settings {
     pub num_queues: u32,
     /// Sessions at once.
     pub max_sessions: u32,
+    /// Device memory of a machine, in bytes.
+    pub memory: Option<u64>,
     /// Device code that workers loaded before.
     pub images: Arc<ImageCache>,
     /// What sessions share with each other.
@@ -60,6 +64,8 @@ pub struct Device {
     pub driver_version: AtomicU32,
     version_warned: AtomicBool,
     budget: Arc<Budget>,
+    /// The machine's device memory, if that is limited, from its first session on.
+    account: Mutex<Option<Arc<Account>>>,
     memory: Mutex<Option<SharedMemory>>,
     sessions: Mutex<Sessions>,
 }
@@ -98,7 +104,8 @@ impl Device {
             events,
             driver_version: AtomicU32::new(0),
             version_warned: AtomicBool::new(false),
-            budget: Arc::default(),
+            budget: Budget::new(REQUEST_BYTES),
+            account: Mutex::default(),
             memory: Mutex::default(),
             sessions: Mutex::default(),
         })
@@ -200,9 +207,17 @@ impl Device {
 
     /// The life of a session, on a thread of its own.
     fn run_session(self: &Arc<Self>, open: &Open, reservation: Reservation, chain: Chain) {
+        // Before a worker is taken: its context counts.
+        let Ok(slot) = self.join_account() else { return chain.complete(REPLY_NO_RESOURCES, &[]) };
         let (Ok(mut worker), Ok(id)) = (self.settings.pool.take(), random_id()) else {
             return chain.complete(REPLY_NO_RESOURCES, &[]);
         };
+        if let Some(slot) = &slot
+            && let Err(error) = link::send_account(&worker.link, slot)
+        {
+            debug!("connection {}: a worker does not take its account: {error}", self.connection);
+            return chain.complete(REPLY_NO_RESOURCES, &[]);
+        }
         let mut sessions = self.lock();
         if sessions.closed || sessions.epoch != reservation.epoch {
             drop(sessions);
@@ -222,7 +237,34 @@ impl Device {
         drop(reservation);
         let table = self.memory().map(|memory| MemoryTable::of(&memory)).unwrap_or_default();
         let opened = || chain.complete(REPLY_OK, Opened { session: id }.as_bytes());
-        session.run(table, opened, |end| self.session_ended(id, end));
+        session.run(table, opened, |end| {
+            // The worker has ended, and its memory is free.
+            drop(slot);
+            self.session_ended(id, end);
+        });
+    }
+
+    /// A place in the machine's account, if it has one.
+    ///
+    /// Errors: the machine's memory does not suffice for another session.
+    fn join_account(&self) -> Result<Option<Slot>, ()> {
+        let Some(bytes) = self.settings.memory else { return Ok(None) };
+        let mut account = lock(&self.account);
+        let opened = match &*account {
+            Some(account) => Ok(account.clone()),
+            None => Account::open(bytes, self.settings.max_sessions),
+        };
+        match opened.and_then(|opened| account.insert(opened).join()) {
+            Ok(Some(slot)) => Ok(Some(slot)),
+            Ok(None) => {
+                debug!("connection {}: no device memory for another session", self.connection);
+                Err(())
+            }
+            Err(error) => {
+                debug!("connection {}: no account for device memory: {error}", self.connection);
+                Err(())
+            }
+        }
     }
 
     fn session_ended(&self, id: u64, end: End) {

@@ -15,6 +15,7 @@ fn device(max_sessions: u32) -> Arc<Device> {
     let spec = WorkerSpec {
         library: "/nonexistent".into(),
         memory_limit: None,
+        gpus: None,
         copy_threads: 1,
         sandbox: Sandbox::Auto,
         emulated: false,
@@ -26,6 +27,7 @@ fn device(max_sessions: u32) -> Arc<Device> {
         Arc::new(Settings {
             num_queues: 2,
             max_sessions,
+            memory: None,
             images: ImageCache::new(0),
             exchange: Exchange::new(),
             pool,

@@ -12,10 +12,12 @@
 //! The daemon proper never loads libcuda. Guest-physical addresses appear in [`request`], [`memory`] and
 //! `worker::pages` only; cudarc in `worker::gpu` only.
 
+pub mod account;
 pub mod args;
 pub mod backend;
 pub mod budget;
 pub mod cache;
+pub mod config;
 pub mod daemon;
 pub mod device;
 pub mod events;

@@ -25,6 +25,8 @@ pub struct WorkerSpec {
     pub library: PathBuf,
     /// Most device memory of a session, in bytes.
     pub memory_limit: Option<u64>,
+    /// GPUs that workers see, as CUDA_VISIBLE_DEVICES has them. `None`: what the daemon sees.
+    pub gpus: Option<String>,
     /// Threads of a worker for large copies.
     pub copy_threads: u32,
     /// What a worker may ask the kernel for.
@@ -95,11 +97,15 @@ impl Worker {
         if let Some(limit) = spec.memory_limit {
             command.arg("--memory-limit").arg(limit.to_string());
         }
+        if let Some(gpus) = &spec.gpus {
+            // Numbers are those of nvidia-smi then.
+            command.env("CUDA_DEVICE_ORDER", "PCI_BUS_ID").env("CUDA_VISIBLE_DEVICES", gpus);
+        }
         if let Some(count) = announce {
             command.arg("--announce-memory").arg(count.to_string());
         }
         command.stdin(Stdio::null()).stdout(Stdio::null()).process_group(0);
-        // SAFETY: the closure makes only async-signal-safe calls (prctl, getppid, close_range, fcntl).
+        // SAFETY: the closure makes only async-signal-safe calls (prctl, open, write, getppid, close_range, fcntl).
         unsafe { command.pre_exec(move || prepare_child(sockets, parent)) };
         let child = command.spawn().map_err(WorkerError::Spawn)?;
         Ok(Self { link, images: Some(images), exchange: Some(exchange), process: Process::of(child) })
@@ -177,6 +183,19 @@ impl Drop for Process {
     }
 }
 
+/// Has the kernel choose this process before others, the VMM above all, when the host is out of memory. Without `/proc`
+/// it is chosen by its size.
+fn prefer_to_die() {
+    // SAFETY: plain system calls with constant arguments; the descriptor is this function's.
+    unsafe {
+        let file = libc::open(c"/proc/self/oom_score_adj".as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);
+        if file >= 0 {
+            libc::write(file, b"1000".as_ptr().cast(), 4);
+            libc::close(file);
+        }
+    }
+}
+
 /// Runs in the child between fork and exec.
 fn prepare_child(sockets: [RawFd; 3], parent: u32) -> io::Result<()> {
     // SAFETY: plain system calls on the child's own state; `sockets` are open, inherited across fork.
@@ -184,6 +203,7 @@ fn prepare_child(sockets: [RawFd; 3], parent: u32) -> io::Result<()> {
         if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) < 0 {
             return Err(io::Error::last_os_error());
         }
+        prefer_to_die();
         // The daemon may have ended before the line above.
         if libc::getppid() as u32 != parent {
             return Err(io::Error::from_raw_os_error(libc::ESRCH));
