@@ -18,6 +18,7 @@ use vm_memory::GuestMemoryBackend;
 use crate::args::DaemonArgs;
 use crate::backend::Backend;
 use crate::cache::ImageCache;
+use crate::cgroup::Cgroups;
 use crate::device::{Device, Settings};
 use crate::exchange::Exchange;
 use crate::library;
@@ -25,6 +26,7 @@ use crate::memory::{Memory, SharedMemory};
 use crate::pool::WorkerPool;
 use crate::process::WorkerSpec;
 use crate::sigbus;
+use crate::watchdog::{self, Limits};
 
 /// Pause after a failed accept, as when the process is out of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
@@ -52,9 +54,12 @@ pub fn run(args: &DaemonArgs) -> anyhow::Result<()> {
     sigbus::install().context("Cannot handle SIGBUS")?;
     let (listener, socket) = listen(args)?;
     info!("executing CUDA calls with {}", library.display());
+    // Before workers are started, which begin in the daemon's group.
+    let cgroups = Cgroups::open(&args.cgroup, args.host_memory)?;
+    let emulated = library::is_emulator(&library);
     let spec = WorkerSpec {
         sandbox: args.sandbox,
-        emulated: library::is_emulator(&library),
+        emulated,
         library,
         memory_limit: args.session_memory,
         gpus: args.gpus.clone(),
@@ -68,6 +73,7 @@ pub fn run(args: &DaemonArgs) -> anyhow::Result<()> {
         num_queues: args.num_queues,
         max_sessions: args.max_sessions,
         memory: args.memory,
+        cgroups,
         images,
         exchange,
         pool,
@@ -79,6 +85,13 @@ pub fn run(args: &DaemonArgs) -> anyhow::Result<()> {
         .name("accept".into())
         .spawn(move || accept_all(listener, single, &common, &accepting))
         .context("Cannot start the accepting thread")?;
+
+    if !emulated {
+        let limits = Limits { session: args.session_memory, machine: args.memory };
+        let watched = devices.clone();
+        let machines = move || lock(&watched).values().map(|device| device.sessions()).collect();
+        watchdog::start(limits, machines).context("Cannot start the watchdog")?;
+    }
 
     let name = signals.wait();
     info!("ending on {name}");

@@ -18,6 +18,7 @@ use zerocopy::{FromBytes, IntoBytes};
 use crate::account::{Account, Slot};
 use crate::budget::{Budget, REQUEST_BYTES};
 use crate::cache::ImageCache;
+use crate::cgroup::{Cgroups, Group};
 use crate::events::EventQueue;
 use crate::exchange::Exchange;
 use crate::link;
@@ -41,6 +42,8 @@ pub struct Settings {
     pub max_sessions: u32,
     /// Device memory of a machine, in bytes.
     pub memory: Option<u64>,
+    /// Control groups for workers.
+    pub cgroups: Option<Arc<Cgroups>>,
     /// Device code that workers loaded before.
     pub images: Arc<ImageCache>,
     /// What sessions share with each other.
@@ -63,9 +66,12 @@ pub struct Device {
     /// The version that the driver wrote into the configuration space; 0 until then.
     pub driver_version: AtomicU32,
     version_warned: AtomicBool,
+    group_warned: AtomicBool,
     budget: Arc<Budget>,
     /// The machine's device memory, if that is limited, from its first session on.
     account: Mutex<Option<Arc<Account>>>,
+    /// The machine's control group, from its first session on.
+    group: Mutex<Option<Group>>,
     memory: Mutex<Option<SharedMemory>>,
     sessions: Mutex<Sessions>,
 }
@@ -104,8 +110,10 @@ impl Device {
             events,
             driver_version: AtomicU32::new(0),
             version_warned: AtomicBool::new(false),
+            group_warned: AtomicBool::new(false),
             budget: Budget::new(REQUEST_BYTES),
             account: Mutex::default(),
+            group: Mutex::default(),
             memory: Mutex::default(),
             sessions: Mutex::default(),
         })
@@ -212,6 +220,7 @@ impl Device {
         let (Ok(mut worker), Ok(id)) = (self.settings.pool.take(), random_id()) else {
             return chain.complete(REPLY_NO_RESOURCES, &[]);
         };
+        self.join_group(worker.process.pid());
         if let Some(slot) = &slot
             && let Err(error) = link::send_account(&worker.link, slot)
         {
@@ -242,6 +251,28 @@ impl Device {
             drop(slot);
             self.session_ended(id, end);
         });
+    }
+
+    /// Puts a worker into the machine's control group, if there are groups. A worker that cannot be put there serves all the
+    /// same: the operator was told what that costs.
+    fn join_group(&self, pid: u32) {
+        let Some(groups) = &self.settings.cgroups else { return };
+        let mut group = lock(&self.group);
+        if group.is_none() {
+            *group = groups.group(self.connection).map_err(|error| self.no_group(&error)).ok();
+        }
+        if let Some(Err(error)) = group.as_ref().map(|group| group.add(pid)) {
+            self.no_group(&error);
+        }
+    }
+
+    fn no_group(&self, error: &std::io::Error) {
+        if !self.group_warned.swap(true, Ordering::Relaxed) {
+            warn!(
+                "connection {}: no control group for its workers ({error}): they can use up the host's memory",
+                self.connection
+            );
+        }
     }
 
     /// A place in the machine's account, if it has one.
@@ -310,6 +341,11 @@ impl Device {
             ring.abandon();
         }
         wait_for(&self.end_sessions(true));
+    }
+
+    /// The sessions that are open.
+    pub fn sessions(&self) -> Vec<Arc<Session>> {
+        self.lock().open.values().cloned().collect()
     }
 
     /// Names of the sessions that are open, for migration.

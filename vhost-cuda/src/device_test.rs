@@ -28,6 +28,7 @@ fn device(max_sessions: u32) -> Arc<Device> {
             num_queues: 2,
             max_sessions,
             memory: None,
+            cgroups: None,
             images: ImageCache::new(0),
             exchange: Exchange::new(),
             pool,

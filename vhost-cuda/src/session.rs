@@ -213,6 +213,21 @@ impl Session {
         self.worker.process.kill();
     }
 
+    /// The worker's process.
+    pub fn worker_pid(&self) -> u32 {
+        self.worker.process.pid()
+    }
+
+    /// Its names in the log.
+    pub fn describe(&self) -> String {
+        format!("session {} ({})", self.label, self.who)
+    }
+
+    /// Ends the worker, so that the session is lost.
+    pub fn end_worker(&self) {
+        self.worker.process.kill();
+    }
+
     /// Whether the worker may write guest memory without being asked (kept pages, shared areas).
     pub fn maps_memory(&self) -> bool {
         self.lock().maps_memory

@@ -11,6 +11,7 @@ mod external;
 mod floods;
 mod graphs;
 mod lanes;
+mod limits;
 mod management;
 mod references;
 mod requests;
@@ -36,6 +37,7 @@ fn main() -> ExitCode {
         windows::collect(suite);
         external::collect(suite);
         lanes::collect(suite);
+        limits::collect(suite);
         management::collect(suite);
         floods::collect(suite);
         sandbox::collect(suite);

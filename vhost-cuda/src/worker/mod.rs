@@ -26,7 +26,7 @@ mod images;
 mod jit;
 mod lane;
 mod linker;
-mod nvml;
+pub(crate) mod nvml;
 mod objects;
 mod order;
 mod output;

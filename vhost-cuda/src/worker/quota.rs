@@ -134,6 +134,10 @@ impl Quota {
     ///
     /// Errors: `CUDA_ERROR_OUT_OF_MEMORY`.
     pub fn share(&mut self, base: u64, bytes: u64) -> CuResult<()> {
+        if !self.is_limited() {
+            // Nobody needs the exact figure.
+            return self.charge(in_pool(bytes));
+        }
         let new = blocks(base, bytes).filter(|block| !self.blocks.contains_key(block)).count() as u64;
         self.charge(new * BLOCK)?;
         for block in blocks(base, bytes) {
@@ -144,6 +148,9 @@ impl Quota {
 
     /// Gives back what [`Self::share`] took.
     pub fn unshare(&mut self, base: u64, bytes: u64) {
+        if !self.is_limited() {
+            return self.discharge(in_pool(bytes));
+        }
         for block in blocks(base, bytes) {
             let Some(count) = self.blocks.get_mut(&block) else { continue };
             *count -= 1;
