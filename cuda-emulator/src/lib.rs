@@ -5,7 +5,7 @@
 pub mod conditions;
 pub mod driver;
 pub mod execute;
-pub mod fatbin;
+pub use cuda_fatbin as fatbin;
 mod jit;
 pub mod launch;
 mod lower;

@@ -191,6 +191,8 @@ fn launch(program: &Path, emulator: &Path, options: &DaemonOptions, folder: &Pat
     // Containers have no other user.
     command.arg("--allow-root");
     command.arg("--socket-path").arg(socket_in(folder)).arg("--device").arg(&options.device);
+    // Programs over virtio-user, and fake front-ends, are many.
+    command.arg("--single=false");
     if !options.arguments.iter().any(|argument| argument == "--log-level") {
         command.args(["--log-level", "debug"]);
     }

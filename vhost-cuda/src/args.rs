@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The command line. Names nothing but clap, so that other tools may include this file.
 
-use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+use clap::{ArgAction, Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
 /// Executes the CUDA calls of virtual machines (and of processes that speak vhost-user themselves) on this
 /// host's GPU, or on its CPU with the emulator.
 #[derive(Clone, Debug, Parser)]
-#[command(version, name = "vhost-user-cuda")]
+#[command(version, name = "vhost-user-cuda", args_override_self = true)]
 pub struct Args {
     #[command(subcommand)]
     /// Hidden modes of the same binary.
@@ -51,9 +51,40 @@ pub struct DaemonArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
     pub copy_threads: Option<u32>,
 
-    /// Most device memory that one session may allocate, in bytes (K, M and G may follow). Default: no limit.
+    /// GPUs that guests may use: numbers as in `nvidia-smi -L`, or UUIDs (of MIG devices, too), with commas between them.
+    /// Default: all.
+    #[arg(long, value_name = "LIST", value_parser = parse_gpus)]
+    pub gpus: Option<String>,
+
+    /// Maximum device memory of one virtual machine, in bytes (K, M and G may follow): of all its sessions together, with
+    /// a context for each one but the first. Default: no limit.
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
-    pub memory_limit: Option<u64>,
+    pub memory: Option<u64>,
+
+    /// Maximum device memory of one session, in bytes (K, M and G may follow), besides its context. Default: no limit but
+    /// the virtual machine's.
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes, alias = "memory-limit")]
+    pub session_memory: Option<u64>,
+
+    /// Maximum host memory of the workers of one virtual machine, in bytes (K, M and G may follow). Needs `--cgroup`.
+    /// Default: no limit.
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    pub host_memory: Option<u64>,
+
+    /// Where control groups for workers are made, one for each virtual machine: under this folder of a cgroup v2
+    /// hierarchy, under the daemon's own group (`auto`, if it has been delegated to the daemon), or nowhere (`none`).
+    #[arg(long, value_name = "auto|none|PATH", default_value = "auto")]
+    pub cgroup: String,
+
+    /// Serve one front-end at a time, and refuse others meanwhile. `--single=false`: several front-ends, which have limits
+    /// of their own and trust each other (see the threat model).
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value_t = true,
+        default_missing_value = "true", action = ArgAction::Set)]
+    pub single: bool,
+
+    /// Read options from this TOML file: `memory = "40G"` is `--memory 40G`. The command line goes before.
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
 
     /// Memory for device code that was loaded before, so that the next process need not send it again, in bytes
     /// (K, M and G may follow; 0 for none).
@@ -194,6 +225,18 @@ pub struct WorkerArgs {
     pub worker_log_level: String,
 }
 
+/// Names of GPUs, for CUDA_VISIBLE_DEVICES.
+fn parse_gpus(text: &str) -> Result<String, String> {
+    let named = |name: &str| {
+        !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-/".contains(&byte))
+    };
+    if text.split(',').all(named) {
+        Ok(text.to_owned())
+    } else {
+        Err(format!("`{text}` is not a list of GPUs, as 0,1 or GPU-0f3b9c1e"))
+    }
+}
+
 /// A byte count with an optional K, M or G (powers of 1024).
 fn parse_bytes(text: &str) -> Result<u64, String> {
     let (digits, shift) = match text.char_indices().last() {
@@ -231,6 +274,24 @@ mod tests {
     fn sandboxes_are_called_what_they_are_called() {
         for &sandbox in Sandbox::value_variants() {
             assert_eq!(Sandbox::from_str(sandbox.name(), false), Ok(sandbox));
+        }
+    }
+
+    #[test]
+    fn limits_have_their_old_name_too() {
+        let parsed = |args: &[&str]| {
+            let args = [&["vhost-user-cuda"], args].concat();
+            Args::try_parse_from(args).map(|args| args.daemon)
+        };
+        assert_eq!(parsed(&["--memory-limit", "16M"]).unwrap().session_memory, Some(16 << 20));
+        // The last one counts: those of a configuration file come first.
+        let twice = parsed(&["--session-memory=1G", "--memory=2G", "--memory-limit", "16M"]).unwrap();
+        assert_eq!((twice.session_memory, twice.memory), (Some(16 << 20), Some(2 << 30)));
+        assert!(parsed(&[]).unwrap().single && parsed(&["--single"]).unwrap().single);
+        assert!(!parsed(&["--single", "--single=false"]).unwrap().single);
+        assert_eq!(parsed(&["--gpus", "0,GPU-1a"]).unwrap().gpus.as_deref(), Some("0,GPU-1a"));
+        for bad in ["", "0,", "0 1", "$HOME"] {
+            assert!(parsed(&["--gpus", bad]).is_err(), "{bad}");
         }
     }
 

@@ -9,6 +9,7 @@
 //! Where there is no room for another image, one goes of the machine that has most, and there of the user who has most:
 //! nobody can evict others but for a fair share.
 
+use std::ffi::CStr;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
@@ -223,20 +224,29 @@ fn digest(file: &File, bytes: u64) -> io::Result<[u8; DIGEST_BYTES]> {
 
 /// Makes a sealed file of an image.
 pub fn seal(image: &[u8]) -> io::Result<File> {
-    use std::os::fd::FromRawFd;
-    let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
-    // SAFETY: the name is a C string; a descriptor that is returned is new and nobody else's.
-    let mut file = unsafe {
-        match libc::memfd_create(c"cuda-image".as_ptr(), flags) {
-            -1 => return Err(io::Error::last_os_error()),
-            fd => File::from_raw_fd(fd),
-        }
-    };
+    let mut file = memory_file(c"cuda-image")?;
     file.write_all(image)?;
     file.write_all(&[0])?;
+    add_seals(&file, SEALS)?;
+    Ok(file)
+}
+
+/// Makes an empty file in memory that can be sealed.
+pub(crate) fn memory_file(name: &CStr) -> io::Result<File> {
+    use std::os::fd::FromRawFd;
+    // SAFETY: the name is a C string; a descriptor that is returned is new and nobody else's.
+    match unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) } {
+        -1 => Err(io::Error::last_os_error()),
+        // SAFETY: as above.
+        fd => Ok(unsafe { File::from_raw_fd(fd) }),
+    }
+}
+
+/// Seals such a file.
+pub(crate) fn add_seals(file: &File, seals: libc::c_int) -> io::Result<()> {
     // SAFETY: a plain call on an open descriptor.
-    match unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, SEALS) } {
-        0 => Ok(file),
+    match unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals) } {
+        0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
 }

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::os::fd::FromRawFd;
+use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,6 +19,7 @@ use vm_memory::{GuestMemoryBackend, GuestMemoryRegion};
 use crate::args::{DaemonArgs, Namespaces, Sandbox};
 use crate::backend::Backend;
 use crate::cache::ImageCache;
+use crate::cgroup::Cgroups;
 use crate::confine::own;
 use crate::descriptors::Descriptors;
 use crate::device::{Device, END_PATIENCE, Settings};
@@ -32,6 +33,7 @@ use crate::predecessor::WorkerLock;
 use crate::process::WorkerSpec;
 use crate::sigbus;
 use crate::throttle::Throttle;
+use crate::watchdog::{self, Limits};
 use crate::worker::sandbox;
 
 /// Pause after a failed accept, as when the process is out of descriptors.
@@ -40,6 +42,10 @@ const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
 static CONNECTIONS: Throttle = Throttle::new(50, Duration::from_secs(10));
 /// Messages about front-ends that could not be served.
 static REFUSALS: Throttle = Throttle::new(3, Duration::from_secs(60));
+
+/// Time for a front-end to be gone before the next one is refused: a VMM or program that is started again connects at
+/// once, while the workers of the one before are ending.
+const PARTING: Duration = Duration::from_secs(2);
 
 /// What the capabilities option prints (docs/interop/vhost-user.rst of QEMU, "Backend programs").
 pub const CAPABILITIES: &str = "{\n  \"type\": \"cuda\"\n}";
@@ -66,11 +72,15 @@ pub fn run(args: &DaemonArgs) -> anyhow::Result<()> {
     let descriptors = Descriptors::share_out(args.num_queues, args.max_sessions, args.warm_workers)?;
     let Listening { listener, socket, workers } = listen(args)?;
     info!("executing CUDA calls with {}", library.display());
+    // Before workers are started, which begin in the daemon's group.
+    let cgroups = Cgroups::open(&args.cgroup, args.host_memory)?;
+    let emulated = library::is_emulator(&library);
     let spec = WorkerSpec {
         sandbox: args.sandbox,
-        emulated: library::is_emulator(&library),
+        emulated,
         library,
-        memory_limit: args.memory_limit,
+        memory_limit: args.session_memory,
+        gpus: args.gpus.clone(),
         copy_threads: args.copy_threads.unwrap_or_else(default_copy_threads),
         log_level: args.log_level.clone(),
         lock: workers,
@@ -84,6 +94,8 @@ pub fn run(args: &DaemonArgs) -> anyhow::Result<()> {
     let settings = Arc::new(Settings {
         num_queues: args.num_queues,
         max_sessions: args.max_sessions,
+        memory: args.memory,
+        cgroups,
         images,
         exchange,
         endings: Endings::default(),
@@ -95,11 +107,18 @@ pub fn run(args: &DaemonArgs) -> anyhow::Result<()> {
     let watched = devices.clone();
     sigbus::watch(move |lost| drop_those_without_memory(&watched, lost))
         .context("Cannot watch guest memory")?;
-    let (accepting, common) = (devices.clone(), settings.clone());
+    let (accepting, common, single) = (devices.clone(), settings.clone(), args.single);
     thread::Builder::new()
         .name("accept".into())
-        .spawn(move || accept_all(listener, &common, &accepting))
+        .spawn(move || accept_all(listener, single, &common, &accepting))
         .context("Cannot start the accepting thread")?;
+
+    if !emulated {
+        let limits = Limits { session: args.session_memory, machine: args.memory };
+        let watched = devices.clone();
+        let machines = move || lock(&watched).values().map(|device| device.sessions()).collect();
+        watchdog::start(limits, machines).context("Cannot start the watchdog")?;
+    }
 
     let name = signals.wait();
     info!("ending on {name}");
@@ -225,13 +244,39 @@ fn remove_stale(path: &Path) -> std::io::Result<()> {
     }
 }
 
-fn accept_all(mut listener: Listener, settings: &Arc<Settings>, devices: &Devices) {
+fn accept_all(mut listener: Listener, single: bool, settings: &Arc<Settings>, devices: &Devices) {
     for connection in 1.. {
+        if single && !wait_turn(&listener, devices) {
+            // Not left waiting: a VMM does nothing else meanwhile.
+            drop(listener.accept());
+            warn!(
+                "connection {connection}: refused: another front-end is connected. Start a daemon for each virtual \
+                 machine, or this one with --single=false"
+            );
+            continue;
+        }
         if let Err(error) = accept(connection, &mut listener, settings, devices) {
             log!(REFUSALS.level(Level::Error), "connection {connection}: {error:#}");
             thread::sleep(ACCEPT_PAUSE);
         }
     }
+}
+
+/// Waits until a front-end connects, and then for the one before to be gone. False: it stays.
+fn wait_turn(listener: &Listener, devices: &Devices) -> bool {
+    let mut poll = libc::pollfd { fd: listener.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    // SAFETY: one entry, which is a local. Interrupted, it is asked again; after an error accept says what is wrong.
+    while unsafe { libc::poll(&raw mut poll, 1, -1) } < 0
+        && std::io::Error::last_os_error().kind() == std::io::ErrorKind::Interrupted
+    {}
+    let deadline = Instant::now() + PARTING;
+    while !lock(devices).is_empty() {
+        if Instant::now() >= deadline {
+            return false;
+        }
+        thread::sleep(PARTING / 200);
+    }
+    true
 }
 
 /// Waits for one front-end and starts to serve it.

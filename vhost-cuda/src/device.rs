@@ -16,12 +16,15 @@ use virtio_cuda_protocol::transport::{
 use vm_memory::GuestAddressSpace;
 use zerocopy::{FromBytes, IntoBytes};
 
+use crate::account::{Account, Slot};
 use crate::budget::{Budget, Charge, REQUEST_BYTES};
 use crate::cache::ImageCache;
+use crate::cgroup::{Cgroups, Group};
 use crate::descriptors::{self, Descriptors};
 use crate::endings::{Answer, Endings};
 use crate::events::EventQueue;
 use crate::exchange::{Exchange, FileBudgets};
+use crate::link;
 use crate::memory::{FileId, MemoryTable, SharedMemory, Snapshot, files_of, mark_all_written};
 use crate::owner::{Machine, Owner};
 use crate::pool::WorkerPool;
@@ -37,6 +40,8 @@ pub const END_PATIENCE: Duration = Duration::from_secs(5);
 const MAX_MEMORY_FILES: usize = 4096;
 /// Messages about shortages that a guest can bring about.
 static SHORTAGES: Throttle = Throttle::new(5, Duration::from_secs(60));
+/// The greatest `oom_score_adj` (proc_pid_oom_score_adj(5)).
+const PREFERRED_VICTIM: &str = "1000";
 /// Short names of sessions in the log, for all connections of the daemon.
 static NEXT_LABEL: AtomicU64 = AtomicU64::new(1);
 
@@ -47,6 +52,10 @@ pub struct Settings {
     pub num_queues: u32,
     /// Sessions at once.
     pub max_sessions: u32,
+    /// Device memory of a machine, in bytes.
+    pub memory: Option<u64>,
+    /// Control groups for workers.
+    pub cgroups: Option<Arc<Cgroups>>,
     /// Device code that workers loaded before.
     pub images: Arc<ImageCache>,
     /// What sessions share with each other.
@@ -73,9 +82,14 @@ pub struct Device {
     /// The version that the driver wrote into the configuration space; 0 until then.
     pub driver_version: AtomicU32,
     version_warned: AtomicBool,
+    group_warned: AtomicBool,
     budget: Arc<Budget>,
     /// Files that its sessions share.
     shared_files: Arc<Budget>,
+    /// The machine's device memory, if that is limited, from its first session on.
+    account: Mutex<Option<Arc<Account>>>,
+    /// The machine's control group, from its first session on.
+    group: Mutex<Option<Group>>,
     memory: Mutex<Option<SharedMemory>>,
     /// Files that were guest memory at any time: workers may have them mapped.
     memory_files: Mutex<HashSet<FileId>>,
@@ -136,8 +150,11 @@ impl Device {
             events,
             driver_version: AtomicU32::new(0),
             version_warned: AtomicBool::new(false),
+            group_warned: AtomicBool::new(false),
             budget: Budget::new(REQUEST_BYTES),
             shared_files: Budget::new(settings.descriptors.machine_files),
+            account: Mutex::default(),
+            group: Mutex::default(),
             memory: Mutex::default(),
             memory_files: Mutex::default(),
             front_end: OnceLock::new(),
@@ -280,15 +297,29 @@ impl Device {
 
     /// The life of a session, on a thread of its own.
     fn run_session(self: &Arc<Self>, open: &Open, mut reservation: Reservation, chain: Chain) {
+        // Before a worker is taken: its context counts.
+        let Ok(slot) = self.join_account() else { return chain.complete(REPLY_NO_RESOURCES, &[]) };
         let taken = self.settings.pool.take(|| reservation.stands(&self.lock()));
         let (Ok(worker), Ok(id)) = (taken, random_id()) else {
             return chain.complete(REPLY_NO_RESOURCES, &[]);
         };
         let Some(worker) = worker else { return chain.complete(REPLY_SESSION_LOST, &[]) };
+        if !reservation.stands(&self.lock()) {
+            self.settings.pool.put_back(worker);
+            return chain.complete(REPLY_SESSION_LOST, &[]);
+        }
+        // From here on the worker is this machine's, and no other session's.
+        self.join_group(worker.process.pid());
+        if let Some(slot) = &slot
+            && let Err(error) = link::send_account(&worker.sockets.link, slot)
+        {
+            debug!("connection {}: a worker does not take its account: {error}", self.connection);
+            return chain.complete(REPLY_NO_RESOURCES, &[]);
+        }
         let mut sessions = self.lock();
         if !reservation.stands(&sessions) {
             drop(sessions);
-            self.settings.pool.put_back(worker);
+            drop(worker);
             return chain.complete(REPLY_SESSION_LOST, &[]);
         }
         let machine = self
@@ -310,13 +341,65 @@ impl Device {
         let _charge = reservation.charge.take();
         drop(reservation);
         let opened = || chain.complete(REPLY_OK, Opened { session: id }.as_bytes());
-        session.run(opened, |end| self.session_ended(id, end));
+        session.run(opened, |end| {
+            // The worker has ended, and its memory is free.
+            drop(slot);
+            self.session_ended(id, end);
+        });
     }
 
     /// What tells a session's writer what guest memory is.
     fn tables(self: &Arc<Self>) -> Tables {
         let device = self.clone();
         Box::new(move || device.memory().map(|memory| MemoryTable::of(&memory)).unwrap_or_default())
+    }
+
+    /// Has the kernel choose a worker before others, the VMM above all, when the host is out of memory, and puts it into
+    /// the machine's control group, if there are groups. A worker that cannot be put there serves all the
+    /// same: the operator was told what that costs.
+    fn join_group(&self, pid: u32) {
+        // In its own namespaces it cannot do so itself. Without `/proc` it is chosen by its size.
+        let _ = std::fs::write(format!("/proc/{pid}/oom_score_adj"), PREFERRED_VICTIM);
+        let Some(groups) = &self.settings.cgroups else { return };
+        let mut group = lock(&self.group);
+        if group.is_none() {
+            *group = groups.group(self.connection).map_err(|error| self.no_group(&error)).ok();
+        }
+        if let Some(Err(error)) = group.as_ref().map(|group| group.add(pid)) {
+            self.no_group(&error);
+        }
+    }
+
+    fn no_group(&self, error: &std::io::Error) {
+        if !self.group_warned.swap(true, Ordering::Relaxed) {
+            warn!(
+                "connection {}: no control group for its workers ({error}): they can use up the host's memory",
+                self.connection
+            );
+        }
+    }
+
+    /// A place in the machine's account, if it has one.
+    ///
+    /// Errors: the machine's memory does not suffice for another session.
+    fn join_account(&self) -> Result<Option<Slot>, ()> {
+        let Some(bytes) = self.settings.memory else { return Ok(None) };
+        let mut account = lock(&self.account);
+        let opened = match &*account {
+            Some(account) => Ok(account.clone()),
+            None => Account::open(bytes, self.settings.max_sessions),
+        };
+        match opened.and_then(|opened| account.insert(opened).join()) {
+            Ok(Some(slot)) => Ok(Some(slot)),
+            Ok(None) => {
+                debug!("connection {}: no device memory for another session", self.connection);
+                Err(())
+            }
+            Err(error) => {
+                debug!("connection {}: no account for device memory: {error}", self.connection);
+                Err(())
+            }
+        }
     }
 
     fn session_ended(&self, id: u64, end: End) {
@@ -395,6 +478,11 @@ impl Device {
         self.settings.endings.leave(self.connection, ids(&ending), &lock(&self.memory_files));
         self.settings.images.forget(Machine::Virtual(self.connection));
         all
+    }
+
+    /// The sessions that are open.
+    pub fn sessions(&self) -> Vec<Arc<Session>> {
+        self.lock().open.values().cloned().collect()
     }
 
     /// Names of the sessions that are open, for migration.

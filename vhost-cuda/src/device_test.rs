@@ -16,6 +16,8 @@ fn device(max_sessions: u32) -> Arc<Device> {
         Arc::new(Settings {
             num_queues: 2,
             max_sessions,
+            memory: None,
+            cgroups: None,
             images: ImageCache::new(0),
             exchange: Exchange::new(),
             endings: Endings::default(),

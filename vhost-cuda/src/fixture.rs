@@ -25,6 +25,7 @@ pub fn worker_spec() -> WorkerSpec {
     WorkerSpec {
         library: "/nonexistent".into(),
         memory_limit: None,
+        gpus: None,
         copy_threads: 1,
         sandbox: Sandbox::Auto,
         emulated: false,

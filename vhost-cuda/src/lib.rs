@@ -15,10 +15,13 @@
 //! The daemon proper never loads libcuda. Guest-physical addresses appear in [`request`], [`memory`] and
 //! `worker::pages` only; cudarc in `worker::gpu` only.
 
+pub mod account;
 pub mod args;
 pub mod backend;
 pub mod budget;
 pub mod cache;
+pub mod cgroup;
+pub mod config;
 pub mod confine;
 pub mod daemon;
 pub mod descriptors;
@@ -42,4 +45,5 @@ pub mod ring;
 pub mod session;
 pub mod sigbus;
 pub mod throttle;
+pub mod watchdog;
 pub mod worker;

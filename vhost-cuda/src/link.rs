@@ -13,6 +13,8 @@ use vmm_sys_util::sock_ctrl_msg::ScmSocket;
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use crate::account::{Share, Slot, Terms};
+
 /// Longest payload of a request and of a reply, in bytes (`Config::max_payload_bytes`).
 pub const MAX_PAYLOAD_BYTES: u32 = 64 << 10;
 /// Most bytes of user pages that one request names in each direction (`Config::max_bulk_bytes`).
@@ -34,6 +36,8 @@ pub const TO_REGION: u32 = 4;
 pub const TO_MEMORY: u32 = 5;
 /// [`ToWorker::kind`]: end at once.
 pub const TO_CLOSE: u32 = 6;
+/// [`ToWorker::kind`]: the machine's account ([`crate::account`]): [`Terms`] as payload, with its file. Comes first.
+pub const TO_ACCOUNT: u32 = 7;
 
 /// [`FromWorker::kind`]: CUDA is up; the payload is [`Ready`].
 pub const FROM_READY: u32 = 1;
@@ -140,15 +144,24 @@ pub fn write_now(stream: &UnixStream, bytes: &[u8]) -> usize {
 
 /// Writes one [`TO_REGION`] frame together with the region's file.
 pub fn send_region(stream: &UnixStream, region: &Region, file: impl AsFd) -> io::Result<()> {
-    let header =
-        ToWorker { kind: TO_REGION, payload_bytes: size_of::<Region>() as u32, ..ToWorker::default() };
+    send_with_file(stream, TO_REGION, region.as_bytes(), file)
+}
+
+/// Writes one [`TO_ACCOUNT`] frame together with the account's file.
+pub fn send_account(stream: &UnixStream, slot: &Slot) -> io::Result<()> {
+    let (terms, file) = slot.terms();
+    send_with_file(stream, TO_ACCOUNT, terms.as_bytes(), file)
+}
+
+fn send_with_file(stream: &UnixStream, kind: u32, payload: &[u8], file: impl AsFd) -> io::Result<()> {
+    let header = ToWorker { kind, payload_bytes: payload.len() as u32, ..ToWorker::default() };
     let sent = stream
         .send_with_fd(header.as_bytes(), file.as_fd().as_raw_fd())
         .map_err(|error| io::Error::from_raw_os_error(error.errno()))?;
     let mut stream = stream;
     // A short write has taken the descriptor along with its first byte.
     stream.write_all(&header.as_bytes()[sent..])?;
-    stream.write_all(region.as_bytes())
+    stream.write_all(payload)
 }
 
 /// Writes one frame to the daemon.
@@ -190,7 +203,7 @@ pub struct Frame {
     pub in_entries: Vec<MemEntry>,
     /// Memory that the worker writes or maps.
     pub out_entries: Vec<MemEntry>,
-    /// The file of a [`TO_REGION`].
+    /// The file of a [`TO_REGION`] or [`TO_ACCOUNT`].
     pub file: Option<std::fs::File>,
 }
 
@@ -243,6 +256,15 @@ fn receive_entries(mut stream: &UnixStream, count: u32) -> io::Result<Vec<MemEnt
 pub fn region_of(payload: &[u8]) -> io::Result<Region> {
     Region::read_from_bytes(payload)
         .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "a region frame of the wrong size"))
+}
+
+/// The session's share of the account that a [`TO_ACCOUNT`] frame carries.
+pub fn share_of(frame: &Frame) -> io::Result<Share> {
+    let terms = Terms::read_from_bytes(&frame.payload);
+    match (terms, &frame.file) {
+        (Ok(terms), Some(file)) => Share::map(terms, file),
+        _ => Err(io::Error::new(io::ErrorKind::InvalidData, "an account frame of the wrong size")),
+    }
 }
 
 #[cfg(test)]

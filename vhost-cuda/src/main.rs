@@ -6,10 +6,16 @@ use std::process::ExitCode;
 use clap::Parser;
 use vhost_cuda::args::{Args, Mode};
 use vhost_cuda::confine::keeper;
-use vhost_cuda::{daemon, worker};
+use vhost_cuda::{config, daemon, worker};
 
 fn main() -> ExitCode {
-    let args = Args::parse();
+    let args = match config::arguments(std::env::args_os()) {
+        Ok(args) => Args::parse_from(args),
+        Err(error) => {
+            eprintln!("{error:#}");
+            return ExitCode::FAILURE;
+        }
+    };
     if let Some(Mode::Worker(args)) = &args.mode {
         return worker::run(args);
     }

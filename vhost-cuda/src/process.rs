@@ -34,6 +34,8 @@ pub struct WorkerSpec {
     pub library: PathBuf,
     /// Most device memory of a session, in bytes.
     pub memory_limit: Option<u64>,
+    /// GPUs that workers see, as CUDA_VISIBLE_DEVICES has them. `None`: what the daemon sees.
+    pub gpus: Option<String>,
     /// Threads of a worker for large copies.
     pub copy_threads: u32,
     /// What a worker may ask the kernel for.
@@ -145,6 +147,10 @@ impl Worker {
         }
         if let Some(limit) = spec.memory_limit {
             command.arg("--memory-limit").arg(limit.to_string());
+        }
+        if let Some(gpus) = &spec.gpus {
+            // Numbers are those of nvidia-smi then.
+            command.env("CUDA_DEVICE_ORDER", "PCI_BUS_ID").env("CUDA_VISIBLE_DEVICES", gpus);
         }
         if let Some(count) = announce {
             command.arg("--announce-memory").arg(count.to_string());

@@ -261,6 +261,16 @@ impl Session {
         self.worker.kill();
     }
 
+    /// Its names in the log.
+    pub fn describe(&self) -> String {
+        format!("session {} ({})", self.label, self.who)
+    }
+
+    /// Ends the worker, so that the session is lost.
+    pub fn end_worker(&self) {
+        self.worker.kill();
+    }
+
     /// Whether the worker may write guest memory without being asked (kept pages, shared areas).
     pub fn maps_memory(&self) -> bool {
         self.lock().maps_memory

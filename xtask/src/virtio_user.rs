@@ -26,7 +26,9 @@ pub struct VirtioUser {
 
 impl VirtioUser {
     /// Starts a daemon; its log is `daemon.log` in `logs`.
-    pub fn start(paths: &Paths, config: DaemonConfig, logs: &Path) -> Result<Self> {
+    pub fn start(paths: &Paths, mut config: DaemonConfig, logs: &Path) -> Result<Self> {
+        // Each process of a program is a front-end.
+        config.arguments.insert(0, "--single=false".to_owned());
         let stack = Stack::new(paths);
         let folder = tempfile::Builder::new().prefix("vhost-cuda-").tempdir()?;
         let daemon = Daemon::start(&stack, config, &folder.path().join("daemon"), &logs.join("daemon.log"))?;

@@ -47,13 +47,24 @@ impl Session {
     pub fn open(target: &Target) -> Result<Self> {
         let mut frontend = target.connect()?;
         let id = frontend.open_session()?;
+        Self::on(frontend, id)
+    }
+
+    /// A session that is open already.
+    pub fn on(frontend: FakeFrontend, id: u64) -> Result<Self> {
         let mut session = Self { frontend, id, memory: 0 };
-        session.greet()?;
-        let retain = [0u32.to_le_bytes().as_slice(), &CONTEXT.to_le_bytes()].concat();
-        session.expect(&CallParts::new(Opcode::cuDevicePrimaryCtxRetain, &retain), &[0])?;
-        let answer = session.expect(&in_context(Opcode::cuMemAlloc_v2, &[4096]), &[0])?;
-        session.memory = u64::from_le_bytes(answer.results[..].try_into().context("A device pointer")?);
+        session.begin()?;
         Ok(session)
+    }
+
+    /// What a session does first.
+    pub fn begin(&mut self) -> Result<()> {
+        self.greet()?;
+        let retain = [0u32.to_le_bytes().as_slice(), &CONTEXT.to_le_bytes()].concat();
+        self.expect(&CallParts::new(Opcode::cuDevicePrimaryCtxRetain, &retain), &[0])?;
+        let answer = self.expect(&in_context(Opcode::cuMemAlloc_v2, &[4096]), &[0])?;
+        self.memory = u64::from_le_bytes(answer.results[..].try_into().context("A device pointer")?);
+        Ok(())
     }
 
     pub fn greet(&mut self) -> Result<()> {
@@ -90,7 +101,7 @@ impl Session {
 
 /// A value as it lies in arguments.
 pub fn encoded<T: Wire>(value: &T) -> Result<Vec<u8>> {
-    let mut room = [0; 128];
+    let mut room = [0; 256];
     let mut writer = Writer::new(&mut room);
     value.put(&mut writer).map_err(|_| anyhow!("Too long"))?;
     let used = writer.used();

@@ -12,6 +12,7 @@ mod faults;
 mod floods;
 mod graphs;
 mod lanes;
+mod limits;
 mod management;
 mod references;
 mod requests;
@@ -40,6 +41,7 @@ fn main() -> ExitCode {
         windows::collect(suite);
         external::collect(suite);
         lanes::collect(suite);
+        limits::collect(suite);
         management::collect(suite);
         floods::collect(suite);
         sandbox::collect(suite);

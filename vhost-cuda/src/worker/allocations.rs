@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::gpu::{CuResult, CudaError};
+use super::quota::{self, Quota};
 
 /// Most ranges at once.
 const MAX_RANGES: usize = 1 << 20;
@@ -16,8 +17,8 @@ const MAX_RANGES: usize = 1 << 20;
 pub enum Origin {
     /// `cuMemAlloc` and its like.
     Allocated,
-    /// `cuMemAllocAsync`.
-    AllocatedAsync,
+    /// `cuMemAllocAsync` and its like; the driver's pool, or 0 for an unknown one.
+    AllocatedAsync(usize),
     /// What a node of a graph allocates, whenever the graph runs.
     GraphNode,
     /// A variable of a module.
@@ -55,76 +56,76 @@ pub struct Range {
 #[derive(Debug, Default)]
 pub struct Allocations {
     ranges: BTreeMap<u64, Range>,
-    limit: Option<u64>,
-    allocated: u64,
     serial: u64,
-    /// Bytes of arrays, by name, with the context that they are in.
-    arrays: HashMap<u64, (u64, u64)>,
+    /// Bytes that are allocated from each pool of the driver's.
+    live: HashMap<usize, u64>,
+    /// What all that is charged.
+    pub quota: Quota,
 }
 
 impl Allocations {
     /// No memory yet; at most `limit` bytes may be allocated.
     pub fn new(limit: Option<u64>) -> Self {
-        Self { limit, ..Self::default() }
-    }
-
-    /// Bytes of device memory that are charged to the session.
-    pub fn allocated(&self) -> u64 {
-        self.allocated
-    }
-
-    /// The quota and what of it is used, if there is one.
-    pub fn quota(&self) -> Option<(u64, u64)> {
-        self.limit.map(|limit| (limit, self.allocated))
+        Self { quota: Quota::new(limit), ..Self::default() }
     }
 
     /// Takes `bytes` of the quota, before the driver is asked for them.
     ///
     /// Errors: `CUDA_ERROR_OUT_OF_MEMORY`.
     pub fn charge(&mut self, bytes: u64) -> CuResult<()> {
-        let sum = self.allocated.checked_add(bytes).ok_or(CudaError::OUT_OF_MEMORY)?;
-        if self.limit.is_some_and(|limit| sum > limit) || self.ranges.len() >= MAX_RANGES {
+        if self.ranges.len() >= MAX_RANGES {
             return Err(CudaError::OUT_OF_MEMORY);
         }
-        self.allocated = sum;
-        Ok(())
+        self.quota.charge(bytes)
     }
 
     /// Gives back what [`Self::charge`] took.
     pub fn discharge(&mut self, bytes: u64) {
-        self.allocated = self.allocated.saturating_sub(bytes);
+        self.quota.discharge(bytes);
     }
 
-    /// Takes `bytes` of the quota for the array or mipmapped array named `name`.
+    /// Enters `bytes` bytes that `cuMemAlloc` has given, of which `ahead` bytes are charged.
     ///
-    /// Errors: `CUDA_ERROR_OUT_OF_MEMORY`.
-    pub fn charge_array(&mut self, name: u64, bytes: u64, context: u64) -> CuResult<()> {
-        self.charge(bytes)?;
-        self.arrays.insert(name, (bytes, context));
+    /// Errors: `CUDA_ERROR_OUT_OF_MEMORY`: nothing is entered and nothing charged any more.
+    pub fn enter(&mut self, base: u64, bytes: u64, ahead: u64, place: (u64, i32)) -> CuResult<()> {
+        let entered = match quota::alone(bytes) {
+            0 => self.quota.share(base, bytes).map(|()| self.discharge(ahead)),
+            alone if alone >= ahead => self.quota.charge(alone - ahead),
+            alone => {
+                self.discharge(ahead - alone);
+                Ok(())
+            }
+        };
+        entered.inspect_err(|_| self.discharge(ahead))?;
+        self.insert(base, bytes, Origin::Allocated, place);
         Ok(())
     }
 
-    /// Gives back what [`Self::charge_array`] took.
-    pub fn discharge_array(&mut self, name: u64) {
-        if let Some((bytes, _)) = self.arrays.remove(&name) {
-            self.discharge(bytes);
-        }
-    }
-
-    /// Forgets the ranges and arrays of a context that has ended.
+    /// Forgets the ranges of a context that has ended, and what else it took along.
     pub fn forget_context(&mut self, context: u64) {
         self.forget(|range| range.context == context);
-        let gone: Vec<u64> =
-            self.arrays.iter().filter(|(_, (_, of))| *of == context).map(|(&name, _)| name).collect();
-        for name in gone {
-            self.discharge_array(name);
-        }
+        self.quota.forget_context(context);
+    }
+
+    /// Bytes that are allocated from a pool of the driver's.
+    pub fn live_in(&self, pool: usize) -> u64 {
+        self.live.get(&pool).copied().unwrap_or_default()
+    }
+
+    /// Bytes that graphs allocate on a device.
+    pub fn of_graphs(&self, device: i32) -> u64 {
+        let of_it =
+            self.ranges.values().filter(|range| range.origin == Origin::GraphNode && range.device == device);
+        of_it.map(|range| quota::rounded(range.bytes)).sum()
     }
 
     /// Enters a range; an older one at the same base is replaced.
     pub fn insert(&mut self, base: u64, bytes: u64, origin: Origin, place: (u64, i32)) {
         self.serial += 1;
         let (context, device) = place;
+        if let Origin::AllocatedAsync(pool) = origin {
+            *self.live.entry(pool).or_default() += quota::in_pool(bytes);
+        }
         self.ranges.insert(base, Range { base, bytes, origin, context, device, serial: self.serial });
     }
 
@@ -176,7 +177,9 @@ impl Allocations {
     pub fn allocated_at(&self, base: u64) -> CuResult<Range> {
         let range = self.ranges.get(&base).ok_or(CudaError::INVALID_VALUE)?;
         match range.origin {
-            Origin::Allocated | Origin::AllocatedAsync | Origin::GraphNode | Origin::External => Ok(*range),
+            Origin::Allocated | Origin::AllocatedAsync(_) | Origin::GraphNode | Origin::External => {
+                Ok(*range)
+            }
             _ => Err(CudaError::INVALID_VALUE),
         }
     }
@@ -211,9 +214,21 @@ impl Allocations {
     }
 
     fn release(&mut self, range: &Range) {
-        let charged = [Origin::Allocated, Origin::AllocatedAsync, Origin::Opened, Origin::GraphNode];
-        if charged.contains(&range.origin) {
-            self.discharge(range.bytes);
+        match range.origin {
+            Origin::Allocated if quota::alone(range.bytes) == 0 => {
+                self.quota.unshare(range.base, range.bytes);
+            }
+            Origin::Allocated => self.discharge(quota::alone(range.bytes)),
+            Origin::AllocatedAsync(pool) => {
+                let bytes = quota::in_pool(range.bytes);
+                let live = self.live.remove(&pool).unwrap_or_default().saturating_sub(bytes);
+                if live > 0 {
+                    self.live.insert(pool, live);
+                }
+                self.discharge(bytes);
+            }
+            Origin::Opened | Origin::GraphNode => self.discharge(quota::rounded(range.bytes)),
+            _ => {}
         }
     }
 }
@@ -221,11 +236,14 @@ impl Allocations {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::worker::quota::BLOCK;
+
+    /// As much as two allocations take.
+    const LIMIT: u64 = 2 * BLOCK;
 
     fn one(base: u64, bytes: u64) -> Allocations {
-        let mut allocations = Allocations::new(Some(1000));
-        allocations.charge(bytes).unwrap();
-        allocations.insert(base, bytes, Origin::Allocated, (9, 0));
+        let mut allocations = Allocations::new(Some(LIMIT));
+        allocations.enter(base, bytes, 0, (9, 0)).unwrap();
         allocations
     }
 
@@ -246,16 +264,15 @@ mod tests {
         let mut allocations = one(0x1000, 256);
         let first = allocations.allocated_at(0x1000).unwrap();
         // The driver has freed it, and given it to another thread, which comes first.
-        allocations.charge(256).unwrap();
-        allocations.insert(0x1000, 256, Origin::Allocated, (9, 0));
+        allocations.enter(0x1000, 256, 0, (9, 0)).unwrap();
         allocations.freed(&first);
         assert!(allocations.check(0x1000, 256).is_ok());
-        assert_eq!(allocations.quota(), Some((1000, 256)));
+        assert_eq!(allocations.quota.used(), BLOCK);
         let second = allocations.allocated_at(0x1000).unwrap();
         allocations.freed(&second);
         allocations.freed(&second);
         assert!(allocations.check(0x1000, 1).is_err());
-        assert_eq!(allocations.quota(), Some((1000, 0)));
+        assert_eq!(allocations.quota.used(), 0);
     }
 
     #[test]
@@ -271,24 +288,33 @@ mod tests {
     }
 
     #[test]
-    fn arrays_count_until_they_end() {
-        let mut allocations = Allocations::new(Some(100));
-        allocations.charge_array(1, 60, 9).unwrap();
-        assert_eq!(allocations.charge_array(2, 41, 9), Err(CudaError::OUT_OF_MEMORY));
-        allocations.discharge_array(2);
-        assert_eq!(allocations.quota(), Some((100, 60)));
-        allocations.forget_context(9);
-        assert_eq!(allocations.quota(), Some((100, 0)));
+    fn the_quota_is_kept_and_given_back() {
+        let mut allocations = one(0x1000, 256);
+        assert_eq!(allocations.charge(BLOCK + 1), Err(CudaError::OUT_OF_MEMORY));
+        assert_eq!(allocations.charge(u64::MAX), Err(CudaError::OUT_OF_MEMORY));
+        allocations.remove(0x1000);
+        assert_eq!(allocations.quota.used(), 0);
+        allocations.charge(LIMIT).unwrap();
     }
 
     #[test]
-    fn the_quota_is_kept_and_given_back() {
-        let mut allocations = one(0x1000, 256);
-        assert_eq!(allocations.charge(745), Err(CudaError::OUT_OF_MEMORY));
-        assert_eq!(allocations.charge(u64::MAX), Err(CudaError::OUT_OF_MEMORY));
-        allocations.remove(0x1000);
-        assert_eq!(allocations.quota(), Some((1000, 0)));
-        allocations.charge(1000).unwrap();
+    fn allocations_count_in_whole_blocks_whatever_was_charged_ahead() {
+        let place = (9, 0);
+        let mut allocations = Allocations::new(Some(4 * BLOCK));
+        allocations.charge(BLOCK).unwrap();
+        // The driver took more than was asked for.
+        allocations.enter(16 * BLOCK, BLOCK + 1, BLOCK, place).unwrap();
+        assert_eq!(allocations.quota.used(), 2 * BLOCK);
+        allocations.charge(2 * BLOCK).unwrap();
+        let refused = allocations.enter(32 * BLOCK, 3 * BLOCK, 2 * BLOCK, place);
+        assert_eq!(refused, Err(CudaError::OUT_OF_MEMORY));
+        assert_eq!(allocations.quota.used(), 2 * BLOCK);
+        allocations.remove(16 * BLOCK);
+        allocations.charge(512).unwrap();
+        allocations.insert(0, 1, Origin::AllocatedAsync(7), place);
+        assert_eq!((allocations.live_in(7), allocations.live_in(8)), (512, 0));
+        allocations.remove(0);
+        assert_eq!(allocations.quota.used(), 0);
     }
 
     #[test]

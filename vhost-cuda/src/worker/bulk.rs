@@ -3,8 +3,10 @@
 
 use std::borrow::Cow;
 use std::ffi::CString;
+use std::ops::Deref;
 
 use super::gpu::{CuResult, CudaError};
+use super::host_memory::{CopyCharge, charge_copy};
 use super::pages::PageList;
 
 /// Longest name of a function or variable, in bytes.
@@ -28,15 +30,18 @@ impl<'a> BulkIn<'a> {
         }
     }
     /// Everything in one piece.
-    pub fn contents(&self) -> Cow<'a, [u8]> {
-        match self {
-            Self::Inline(bytes) => Cow::Borrowed(bytes),
+    ///
+    /// Errors: `CUDA_ERROR_OUT_OF_MEMORY` while too much of that is being worked on.
+    pub fn contents(&self) -> CuResult<Contents<'a>> {
+        Ok(match self {
+            Self::Inline(bytes) => Contents { bytes: Cow::Borrowed(bytes), charge: None },
             Self::Pages(pages) => {
+                let charge = Some(charge_copy(pages.bytes() as usize)?);
                 let mut bytes = vec![0; pages.bytes() as usize];
                 pages.read(&mut bytes);
-                Cow::Owned(bytes)
+                Contents { bytes: Cow::Owned(bytes), charge }
             }
-        }
+        })
     }
     /// Everything as a name (a trailing NUL is optional).
     ///
@@ -45,12 +50,35 @@ impl<'a> BulkIn<'a> {
         if self.bytes() > MAX_NAME_BYTES {
             return Err(CudaError::INVALID_VALUE);
         }
-        let contents = self.contents();
+        let contents = self.contents()?;
         let name = contents.strip_suffix(&[0]).unwrap_or(&contents);
         if name.is_empty() {
             return Err(CudaError::INVALID_VALUE);
         }
         CString::new(name).map_err(|_| CudaError::INVALID_VALUE)
+    }
+}
+
+/// Bulk data in one piece.
+#[derive(Debug)]
+pub struct Contents<'a> {
+    bytes: Cow<'a, [u8]>,
+    /// Of a copy.
+    charge: Option<CopyCharge>,
+}
+
+impl Contents<'_> {
+    /// The bytes, and the share of host memory that a copy of them has: to be dropped after them.
+    pub fn into_owned(self) -> (Vec<u8>, Option<CopyCharge>) {
+        (self.bytes.into_owned(), self.charge)
+    }
+}
+
+impl Deref for Contents<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes
     }
 }
 

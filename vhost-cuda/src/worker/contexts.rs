@@ -12,8 +12,10 @@ use virtio_cuda_protocol::cuda::{ContextId, FIRST_HANDLE};
 
 use super::gpu::{CUcontext, CUgreenCtx, CuResult, CudaError};
 
-/// Most contexts of a session.
-const MAX_CONTEXTS: usize = 1024;
+/// Most contexts of a session that have names, parts of a device (green contexts) included.
+const MAX_CONTEXTS: usize = 128;
+/// Most of them that the guest has created besides the devices' primary ones: each takes half a gigabyte of a large GPU.
+const MAX_CREATED: usize = 8;
 
 /// A context that the guest has named.
 #[derive(Clone, Copy, Debug)]
@@ -141,6 +143,13 @@ impl ContextState {
             return Err(CudaError::INVALID_VALUE);
         }
         if self.named.len() >= MAX_CONTEXTS { Err(CudaError::OUT_OF_MEMORY) } else { Ok(()) }
+    }
+    /// Refuses one more context than a session may create.
+    ///
+    /// Errors: `CUDA_ERROR_OUT_OF_MEMORY`.
+    pub fn check_created(&self) -> CuResult<()> {
+        let created = self.named.values().filter(|context| !context.primary).count();
+        if created >= MAX_CREATED { Err(CudaError::OUT_OF_MEMORY) } else { Ok(()) }
     }
     /// Names a context.
     pub fn insert(&mut self, id: ContextId, context: Context) {

@@ -2,6 +2,7 @@
 //! Whether threads may watch for something instead of sleeping: not where that takes the core of who is to do it.
 
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 /// Fewer are few.
@@ -9,6 +10,47 @@ const FEW: usize = 4;
 
 /// Whether there are few cores for this process.
 pub fn are_few() -> bool {
-    static FEW_CORES: OnceLock<bool> = OnceLock::new();
-    *FEW_CORES.get_or_init(|| thread::available_parallelism().is_ok_and(|cores| cores.get() < FEW))
+    number() < FEW
+}
+
+fn number() -> usize {
+    static CORES: OnceLock<usize> = OnceLock::new();
+    *CORES.get_or_init(|| thread::available_parallelism().map_or(usize::MAX, usize::from))
+}
+
+/// Threads that watch for longer than it takes to wake one up.
+static WATCHING: AtomicUsize = AtomicUsize::new(0);
+
+/// Leave to watch for long, given back when dropped. A session has no more of them than there are cores: a guest could
+/// otherwise keep a core busy for each of its lanes, with one thread that feeds one after the other.
+#[derive(Debug)]
+pub struct Watching(());
+
+impl Watching {
+    /// Leave, if there is some left.
+    pub fn begin() -> Option<Self> {
+        let cores = number();
+        let more = |watching: usize| (watching < cores).then_some(watching + 1);
+        WATCHING.try_update(Ordering::Relaxed, Ordering::Relaxed, more).ok().map(|_| Self(()))
+    }
+}
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        WATCHING.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_watch_than_there_are_cores() {
+        let cores = thread::available_parallelism().unwrap().get();
+        let watching: Vec<_> = std::iter::from_fn(Watching::begin).take(cores + 1).collect();
+        assert_eq!(watching.len(), cores);
+        drop(watching);
+        assert!(Watching::begin().is_some());
+    }
 }

@@ -80,6 +80,8 @@ impl CudaError {
     pub const PRIMARY_CONTEXT_ACTIVE: Self = Self(sys::CUresult::CUDA_ERROR_PRIMARY_CONTEXT_ACTIVE as i32);
     /// A handle that the session does not have.
     pub const INVALID_HANDLE: Self = Self(sys::CUresult::CUDA_ERROR_INVALID_HANDLE as i32);
+    /// The event or stream is not through.
+    pub const NOT_READY: Self = Self(sys::CUresult::CUDA_ERROR_NOT_READY as i32);
     /// The stream is not in the state that the call needs.
     pub const ILLEGAL_STATE: Self = Self(sys::CUresult::CUDA_ERROR_ILLEGAL_STATE as i32);
     /// A capture on this thread forbids the call.
@@ -455,6 +457,7 @@ driver_functions! {
     unsafe cuMemPoolCreate [pool: CUmemoryPool] (properties: *const RawPool as *const CUmemPoolProps) [];
     safe cuMemPoolDestroy [] (pool: CUmemoryPool) [];
     safe cuDeviceGetDefaultMemPool [pool: CUmemoryPool] (device: CUdevice) [];
+    safe cuDeviceGetMemPool [pool: CUmemoryPool] (device: CUdevice) [];
     safe cuDeviceSetMemPool [] (device: CUdevice, pool: CUmemoryPool) [];
     unsafe cuMemPoolGetAttribute [] (pool: CUmemoryPool, attribute: c_int as CUmemPool_attribute, value: *mut c_void) [];
     unsafe cuMemPoolSetAttribute [] (pool: CUmemoryPool, attribute: c_int as CUmemPool_attribute, value: *mut c_void) [];

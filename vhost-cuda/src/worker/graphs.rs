@@ -14,7 +14,7 @@ use virtio_cuda_protocol::cuda::{
 use super::gpu::{CUgraph, CUgraphExec, CUgraphNode, CUuserObject, CuResult, CudaError};
 
 /// Most objects of one kind.
-const MAX_OBJECTS: usize = 1 << 20;
+const MAX_OBJECTS: usize = 1 << 18;
 /// Distance of names that are minted here.
 const STEP: u64 = 16;
 

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use log::debug;
 
+use super::host_memory::CopyCharge;
 use crate::cache::{self, ASK, DIGEST_BYTES, KEEP, Question};
 
 /// How long the daemon may take to answer: a call of the guest waits meanwhile.
@@ -53,14 +54,18 @@ impl Images {
     }
 
     /// Gives the daemon an image (without the NUL), after this returns: nobody waits for it.
-    pub fn keep(self: &Arc<Self>, image: Vec<u8>) {
+    pub fn keep(self: &Arc<Self>, image: Vec<u8>, charge: Option<CopyCharge>) {
         let this = self.clone();
-        let keep = move || match cache::seal(&image) {
-            Ok(file) => {
-                let question = Question { kind: KEEP, bytes: image.len() as u64, ..Question::default() };
-                this.with(|socket| cache::send(socket, &question, Some(&file)));
+        let keep = move || {
+            match cache::seal(&image) {
+                Ok(file) => {
+                    let question = Question { kind: KEEP, bytes: image.len() as u64, ..Question::default() };
+                    this.with(|socket| cache::send(socket, &question, Some(&file)));
+                }
+                Err(error) => debug!("Cannot keep an image: {error}"),
             }
-            Err(error) => debug!("Cannot keep an image: {error}"),
+            // As long as the image's.
+            drop(charge);
         };
         // Without a thread it will cross once more.
         let _ = thread::Builder::new().name("keep-image".into()).spawn(keep);
@@ -129,7 +134,7 @@ mod tests {
         let image = vec![42; 70_000];
         let digest = *blake3::hash(&image).as_bytes();
         assert!(images.find(digest, 70_000).is_none());
-        images.keep(image.clone());
+        images.keep(image.clone(), None);
         let found = loop {
             match images.find(digest, 70_000) {
                 Some(found) => break found,

@@ -12,7 +12,7 @@ use virtio_cuda_ring::{Consumer, Kind, LANE_BYTES, LaneMemory, MAX_REPLY_BYTES, 
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::call::{ThreadState, execute, execute_posted};
-use super::cores;
+use super::cores::{self, Watching};
 use super::executor::{Message, Replies};
 use super::gpu::CudaError;
 use super::state::SessionState;
@@ -69,6 +69,7 @@ impl Lane {
     ) -> Option<Message> {
         // The clock is only looked at while there is nothing to do.
         let mut nap_at = None;
+        let mut watching = None;
         loop {
             match self.consumer.next(&mut self.contents) {
                 // The guest's own doing, as often as it likes.
@@ -76,7 +77,7 @@ impl Lane {
                 Ok(Some(record)) => {
                     self.execute(session, thread, record);
                     waits.progress((self.replied, self.consumer.consumed()), replies);
-                    nap_at = None;
+                    (nap_at, watching) = (None, None);
                     continue;
                 }
                 Ok(None) => {}
@@ -94,11 +95,21 @@ impl Lane {
                 continue;
             }
             let now = Instant::now();
-            let watch =
-                || now + self.watch.max((std::mem::take(&mut thread.copied) / COPY_SHARE).min(MOST_WATCH));
-            if now < *nap_at.get_or_insert_with(watch) {
+            let (begun, until) = *nap_at.get_or_insert_with(|| {
+                let copied = std::mem::take(&mut thread.copied) / COPY_SHARE;
+                (now, now + self.watch.max(copied.min(MOST_WATCH)))
+            });
+            // For a moment all may watch.
+            if now < until.min(begun + WATCH_FEW_CORES) {
                 continue;
             }
+            if now < until && watching.is_none() {
+                watching = Watching::begin();
+            }
+            if now < until && watching.is_some() {
+                continue;
+            }
+            watching = None;
             match self.nap(inbox) {
                 Err(RecvTimeoutError::Timeout) if self.consumer.has_more() => continue,
                 Err(RecvTimeoutError::Timeout) => {}

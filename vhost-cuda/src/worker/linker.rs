@@ -9,12 +9,12 @@ use virtio_cuda_protocol::cuda::FIRST_HANDLE;
 
 use super::gpu::{CUlinkState, CuResult, CudaError};
 use super::jit::JitArguments;
+use crate::budget::Charge;
 
 /// Most links of a session at once: each may hold megabytes.
 const MAX_LINKS: usize = 64;
-/// Most inputs of a link, and their bytes.
+/// Most inputs of a link.
 const MAX_INPUTS: usize = 4096;
-const MAX_INPUT_BYTES: usize = 1 << 30;
 
 /// One link.
 #[derive(Debug)]
@@ -24,28 +24,39 @@ pub struct Link {
     pub arguments: JitArguments,
     /// The linked image, once there is one.
     pub image: Vec<u8>,
-    /// Names and contents of the inputs, which the driver may look at until the link ends.
-    inputs: Vec<(CString, Vec<u8>)>,
+    /// The image's share of the session's host memory.
+    pub image_charge: Option<Charge>,
+    /// Names and contents of the inputs, which the driver may look at until the link ends, and their shares.
+    inputs: Vec<(CString, Vec<u8>, Charge)>,
 }
 
 impl Link {
     /// A link of the driver.
     pub fn new(raw: CUlinkState, arguments: JitArguments) -> Self {
-        Self { raw: raw as usize, arguments, image: Vec::new(), inputs: Vec::new() }
+        Self { raw: raw as usize, arguments, image: Vec::new(), image_charge: None, inputs: Vec::new() }
     }
 
     /// Keeps an input for as long as the link.
     ///
-    /// Errors: `CUDA_ERROR_OUT_OF_MEMORY` if that are too many or too long ones.
-    pub fn keep(&mut self, name: CString, mut contents: Vec<u8>) -> CuResult<(*const c_char, *mut c_void)> {
-        let bytes: usize = self.inputs.iter().map(|(_, contents)| contents.len()).sum();
-        if self.inputs.len() >= MAX_INPUTS || bytes.saturating_add(contents.len()) > MAX_INPUT_BYTES {
+    /// Errors: `CUDA_ERROR_OUT_OF_MEMORY` if that are too many.
+    pub fn keep(
+        &mut self,
+        name: CString,
+        mut contents: Vec<u8>,
+        charge: Charge,
+    ) -> CuResult<(*const c_char, *mut c_void)> {
+        if self.inputs.len() >= MAX_INPUTS {
             return Err(CudaError::OUT_OF_MEMORY);
         }
         // The buffers stay where they are when the vector moves.
         let places = (name.as_ptr(), contents.as_mut_ptr().cast());
-        self.inputs.push((name, contents));
+        self.inputs.push((name, contents, charge));
         Ok(places)
+    }
+
+    /// Lets go of the input that came last, which the driver has refused.
+    pub fn forget_last(&mut self) {
+        self.inputs.pop();
     }
 
     /// The driver's handle.

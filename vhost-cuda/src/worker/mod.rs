@@ -15,21 +15,25 @@ mod exec_callbacks;
 mod executor;
 mod externals;
 mod family;
+mod footprint;
 mod formats;
 mod gpu;
 mod graphs;
 mod handlers;
 mod holds;
+mod host_memory;
 mod images;
 mod jit;
 mod lane;
 mod linker;
-mod nvml;
+pub(crate) mod nvml;
 mod objects;
 mod order;
 mod output;
 mod pageable;
 mod pages;
+mod pools;
+mod quota;
 mod reservations;
 mod resolve;
 mod resources;
@@ -48,7 +52,7 @@ use std::sync::Arc;
 use log::{debug, error};
 
 use crate::args::WorkerArgs;
-use crate::link::{self, TO_CALL, TO_CLOSE, TO_MEMORY, TO_REGION, TO_SHARE, TO_UNPIN};
+use crate::link::{self, TO_ACCOUNT, TO_CALL, TO_CLOSE, TO_MEMORY, TO_REGION, TO_SHARE, TO_UNPIN};
 use executor::{Executors, Replies};
 use pages::GuestPages;
 use state::SessionState;
@@ -84,6 +88,7 @@ fn serve(link: &UnixStream, session: &Arc<SessionState>) -> std::io::Result<()> 
                 }
             }
             TO_MEMORY => session.set_memory(GuestPages::map(std::mem::take(&mut regions))?),
+            TO_ACCOUNT => session.allocations().quota.join(link::share_of(&frame)?),
             TO_CLOSE => return Ok(()),
             kind => debug!("a frame of unknown kind {kind}"),
         }

@@ -39,6 +39,8 @@ const CLOCK_MEMORY: c_int = 2;
 /// Processes of a device that are looked at.
 const MAX_PROCESSES: usize = 1024;
 const NVML_ERROR_NOT_FOUND: c_int = 6;
+/// More GPUs than a host has.
+const MAX_DEVICES: u32 = 64;
 
 /// `nvmlProcessInfo_v2_t`.
 #[derive(Clone, Copy, Debug, Default)]
@@ -102,6 +104,25 @@ impl Nvml {
         }
     }
 
+    /// All devices of this host that the library shows.
+    pub fn all() -> Vec<Self> {
+        (0..MAX_DEVICES).map_while(Self::numbered).collect()
+    }
+
+    fn numbered(index: u32) -> Option<Self> {
+        // SAFETY: as in `of`.
+        unsafe {
+            let library = Library::open(Some("libnvidia-ml.so.1"), RTLD_NOW | RTLD_LOCAL).ok()?;
+            let init: Symbol<unsafe extern "C" fn() -> c_int> = symbol(&library, c"nvmlInit_v2")?;
+            let find: Symbol<unsafe extern "C" fn(u32, *mut *mut c_void) -> c_int> =
+                symbol(&library, c"nvmlDeviceGetHandleByIndex_v2")?;
+            let get = symbol(&library, c"nvmlDeviceGetMemoryInfo")?;
+            let mut device = std::ptr::null_mut();
+            let found = init() == 0 && find(index, &raw mut device) == 0;
+            found.then_some(Self { device, get, library: ManuallyDrop::new(library) })
+        }
+    }
+
     /// Its memory now.
     pub fn memory(&self) -> Option<Memory> {
         let mut memory = Memory::default();
@@ -124,6 +145,12 @@ impl Nvml {
 
     /// Bytes of the device's memory that processes use.
     pub fn memory_of(&self, processes: &[u32]) -> Option<u64> {
+        let all = self.processes()?;
+        Some(all.iter().filter(|(pid, _)| processes.contains(pid)).map(|(_, used)| used).sum())
+    }
+
+    /// The processes that compute on the device, and the bytes of its memory that each one uses.
+    pub fn processes(&self) -> Option<Vec<(u32, u64)>> {
         let mut list = [ProcessInfo::default(); MAX_PROCESSES];
         let mut count = MAX_PROCESSES as u32;
         // SAFETY: the prototype is nvml.h's; the library writes at most `count` entries.
@@ -132,9 +159,8 @@ impl Nvml {
                 symbol(&self.library, c"nvmlDeviceGetComputeRunningProcesses_v3")?;
             get(self.device, &raw mut count, list.as_mut_ptr())
         };
-        let known = list.iter().take(count as usize).filter(|process| processes.contains(&process.pid));
-        let sum = known.map(|process| process.used).filter(|&used| used != u64::MAX).sum();
-        (result == 0).then_some(sum)
+        let known = list.iter().take(count as usize).filter(|process| process.used != u64::MAX);
+        (result == 0).then(|| known.map(|process| (process.pid, process.used)).collect())
     }
 
     /// Per cent of the device's time that processes computed and used memory, lately.

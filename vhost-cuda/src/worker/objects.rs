@@ -9,7 +9,7 @@ use virtio_cuda_protocol::cuda::FIRST_HANDLE;
 use super::gpu::{CuResult, CudaError};
 
 /// Most objects of one kind: a guest that only creates runs into an error, not into the host's memory.
-const MAX_OBJECTS: usize = 1 << 20;
+const MAX_OBJECTS: usize = 1 << 18;
 
 /// What a name stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

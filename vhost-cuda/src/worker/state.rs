@@ -15,12 +15,14 @@ use super::gpu::{CuResult, CudaError, Driver};
 use super::graphs::Graphs;
 use super::handlers::DeviceFacts;
 use super::holds::{Held, Holds};
+use super::host_memory::HostMemory;
 use super::images::Images;
 use super::linker::Links;
 use super::objects::Objects;
 use super::order::Turns;
 use super::output::Output;
 use super::pages::GuestPages;
+use super::pools::Pools;
 use super::reservations::Reservations;
 use super::resources::DevResources;
 use super::sharing::Sharing;
@@ -29,7 +31,7 @@ use super::window::Window;
 
 /// The state of a session.
 ///
-/// Where several locks are held they are taken in this order: contexts, window, reservations, allocations.
+/// Where several locks are held they are taken in this order: contexts, window, reservations, pools, allocations.
 #[derive(Debug)]
 pub struct SessionState {
     /// The driver.
@@ -70,6 +72,10 @@ pub struct SessionState {
     pub devices: Vec<OnceLock<DeviceFacts>>,
     /// Links that have begun.
     pub links: Links,
+    /// What the driver keeps by itself.
+    pub pools: Pools,
+    /// Host memory.
+    pub host_memory: HostMemory,
     /// Release thresholds of pools, where the quota keeps them from the driver.
     pub thresholds: Mutex<HashMap<u64, u64>>,
     reservations: Mutex<Reservations>,
@@ -168,6 +174,8 @@ impl SessionState {
             turns: Turns::default(),
             devices: (0..devices).map(|_| OnceLock::new()).collect(),
             links: Links::default(),
+            pools: Pools::default(),
+            host_memory: HostMemory::default(),
             thresholds: Mutex::default(),
             reservations: Mutex::default(),
             allocations: Mutex::new(Allocations::new(limits.memory)),
@@ -179,6 +187,11 @@ impl SessionState {
     /// Ranges that a GPU address may name.
     pub fn allocations(&self) -> MutexGuard<'_, Allocations> {
         self.allocations.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether device memory is counted because there is a limit.
+    pub fn is_limited(&self) -> bool {
+        self.allocations().quota.is_limited()
     }
 
     /// Reserved addresses and what is mapped there.
@@ -232,6 +245,7 @@ impl SessionState {
         self.copies.forget_context(context);
         self.window().forget_context(context);
         self.sharing.forget_context(context);
+        self.host_memory.forget_context(context);
         let free = self.reservations().forget_context(context);
         let mut allocations = self.allocations();
         allocations.discharge(free);

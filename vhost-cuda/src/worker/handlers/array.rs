@@ -7,9 +7,14 @@ use crate::worker::call::CallContext;
 use crate::worker::formats::Shape;
 use crate::worker::gpu::{CUarray, CuResult, CudaError, RawArray};
 use crate::worker::objects::{Entry, Kind};
+use crate::worker::pools;
+use crate::worker::quota::{self, Holder};
 
 /// Most levels of a mipmapped array: the driver clamps to what the size allows, at most 32 halvings.
 const MAX_LEVELS: u32 = 64;
+
+/// The driver's unit of arrays.
+const ARRAY_BYTES: u64 = 64 << 10;
 
 fn describe(cx: &CallContext<'_>, array: CUarray) -> CuResult<ArrayDescriptor> {
     Ok(cx.gpu().cuArray3DGetDescriptor_v2(array)?.0.into())
@@ -28,13 +33,23 @@ fn create(cx: &CallContext<'_>, descriptor: &RawArray) -> CuResult<(CUarray, Arr
     Ok((raw, actual))
 }
 
+/// Charges `bytes` bytes for an array or mipmapped array. One without memory of its own has none.
+fn charge(cx: &CallContext<'_>, name: u64, bytes: u64) -> CuResult<()> {
+    let charged = bytes.checked_next_multiple_of(ARRAY_BYTES).map_or(u64::MAX, quota::rounded);
+    pools::charge(cx.session, |allocations| allocations.quota.hold(Holder::Array(name), charged, cx.home()))
+}
+
+fn let_go(cx: &CallContext<'_>, name: u64) {
+    cx.session.allocations().quota.let_go(Holder::Array(name));
+}
+
 /// Gives back what an array or mipmapped array took, and what was mapped into it and is held by nothing else.
 fn discharge(cx: &CallContext<'_>, name: u64) {
     let mut reservations = cx.session.reservations();
     let unused = reservations.externals.unmap_array(name);
     let free = reservations.free_external(unused) + reservations.forget_array(name);
     let mut allocations = cx.session.allocations();
-    allocations.discharge_array(name);
+    allocations.quota.let_go(Holder::Array(name));
     allocations.discharge(free);
 }
 
@@ -47,9 +62,9 @@ pub fn cuArray3DCreate_v2(
     let raw = RawArray::from(&descriptor);
     let bytes = Shape::bytes_at_once(&raw)?;
     let reserved = cx.session.objects.arrays.reserve(array.0)?;
-    cx.session.allocations().charge_array(array.0, bytes, cx.home())?;
+    charge(cx, array.0, bytes)?;
     let made = create(cx, &raw);
-    let (raw, actual) = made.inspect_err(|_| cx.session.allocations().discharge_array(array.0))?;
+    let (raw, actual) = made.inspect_err(|_| let_go(cx, array.0))?;
     reserved.fill(entry(cx, raw, 0));
     Ok((actual,))
 }
@@ -106,10 +121,10 @@ pub fn cuMipmappedArrayCreate(
     // Levels get smaller at least by half: all together are at most twice the first.
     let bytes = if levels > 1 { first.checked_mul(2).ok_or(CudaError::INVALID_VALUE)? } else { first };
     let reserved = cx.session.objects.mipmaps.reserve(mipmap.0)?;
-    cx.session.allocations().charge_array(mipmap.0, bytes, cx.home())?;
+    charge(cx, mipmap.0, bytes)?;
     // SAFETY: the description lives across the call.
     let made = unsafe { cx.gpu().cuMipmappedArrayCreate(&raw, levels.min(MAX_LEVELS)) };
-    let (raw,) = made.inspect_err(|_| cx.session.allocations().discharge_array(mipmap.0))?;
+    let (raw,) = made.inspect_err(|_| let_go(cx, mipmap.0))?;
     reserved.fill(Entry { raw: raw as usize, context: cx.home(), owner: 0, kind: Kind::Plain });
     Ok(())
 }

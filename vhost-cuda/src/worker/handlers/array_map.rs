@@ -161,7 +161,7 @@ pub fn cuMemMapArrayAsync(cx: &mut CallContext<'_>, stream: StreamId) -> CuResul
     if count == 0 || count > MAX_ARRAY_MAP_INFOS {
         return Err(CudaError::INVALID_VALUE);
     }
-    let contents = cx.bulk_in.contents();
+    let contents = cx.bulk_in.contents()?;
     let mut reader = Reader::new(&contents);
     let mut reservations = cx.session.reservations();
     reservations.check_array_maps(count)?;

@@ -6,11 +6,28 @@ use virtio_cuda_protocol::cuda::ContextId;
 use crate::worker::call::CallContext;
 use crate::worker::contexts::Context;
 use crate::worker::gpu::{CuResult, CudaError, RawAffinity};
+use crate::worker::pools;
+use crate::worker::quota::{self, Holder};
 use crate::worker::timers::late_in_threads_of;
 
 /// `CU_CTX_COREDUMP_ENABLE` and `CU_CTX_USER_COREDUMP_ENABLE`. The driver is not told: it would write files, and make pipes,
 /// in the host's file system. The guest is told that the flags are set, as it would be.
 const CORE_DUMPS: u32 = 0x20 | 0x40;
+
+/// `CUlimit`.
+const LIMIT_STACK_SIZE: i32 = 0;
+const LIMIT_PRINTF_FIFO_SIZE: i32 = 1;
+const LIMIT_MALLOC_HEAP_SIZE: i32 = 2;
+const LIMIT_DEV_RUNTIME_SYNC_DEPTH: i32 = 3;
+const LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT: i32 = 4;
+/// The default stack of a thread.
+const STACK_BYTES: u64 = 1024;
+/// What a level of synchronization takes at most (CUDA's programming guide: 150 MB), and, estimated, a pending launch.
+const SYNC_LEVEL_BYTES: u64 = 150 << 20;
+const PENDING_LAUNCH_BYTES: u64 = 1024;
+/// `CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT` and `CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR`.
+const MULTIPROCESSORS: i32 = 16;
+const THREADS_PER_MULTIPROCESSOR: i32 = 39;
 
 /// Retains the primary context. The driver sees one retain, whatever the guest's count is.
 pub fn cuDevicePrimaryCtxRetain(cx: &mut CallContext<'_>, device: u32, context: ContextId) -> CuResult<()> {
@@ -27,7 +44,14 @@ pub fn cuDevicePrimaryCtxRetain(cx: &mut CallContext<'_>, device: u32, context: 
     contexts.check_new(context)?;
     let raw = match primary.held() {
         Some(raw) => raw,
-        None => late_in_threads_of(cx.session.emulated, || cx.gpu().cuDevicePrimaryCtxRetain(device))?.0,
+        None => {
+            // The first device's counts as long as the session.
+            if device != cx.session.device(0)? {
+                pools::charge(cx.session, |allocations| allocations.quota.retain_primary(device))?;
+            }
+            let made = late_in_threads_of(cx.session.emulated, || cx.gpu().cuDevicePrimaryCtxRetain(device));
+            made.inspect_err(|_| cx.session.allocations().quota.release_primary(device))?.0
+        }
     };
     let primary = contexts.primary(device);
     primary.hold(Some(raw));
@@ -63,6 +87,7 @@ pub fn cuDevicePrimaryCtxReset_v2(cx: &mut CallContext<'_>, device: u32) -> CuRe
     if contexts.primary(device).held().is_none() {
         return cx.gpu().cuDevicePrimaryCtxReset_v2(device);
     }
+    cx.session.pools.forget_context(contexts.primary(device).name);
     cx.gpu().cuDevicePrimaryCtxReset_v2(device)?;
     end_primary(cx, &mut contexts, device)
 }
@@ -76,8 +101,10 @@ fn end_primary(
     let primary = contexts.primary(device);
     let name = primary.name;
     if primary.held().is_some() {
+        cx.session.pools.forget_context(name);
         cx.session.gpu.cuDevicePrimaryCtxRelease_v2(device)?;
     }
+    cx.session.allocations().quota.release_primary(device);
     *primary = Default::default();
     contexts.remove(name);
     cx.session.contexts.changed();
@@ -117,8 +144,11 @@ pub fn cuCtxCreate_v2(cx: &mut CallContext<'_>, context: ContextId, flags: u32, 
     let device = cx.session.device(device)?;
     let mut contexts = cx.session.contexts.lock();
     contexts.check_new(context)?;
+    contexts.check_created()?;
     let (flags, kept_flags) = (flags & !CORE_DUMPS, flags & CORE_DUMPS);
-    let (raw,) = late_in_threads_of(cx.session.emulated, || cx.session.gpu.cuCtxCreate_v2(flags, device))?;
+    pools::charge(cx.session, |allocations| allocations.quota.create_context(context.0))?;
+    let made = late_in_threads_of(cx.session.emulated, || cx.session.gpu.cuCtxCreate_v2(flags, device));
+    let (raw,) = made.inspect_err(|_| cx.session.allocations().quota.let_go(Holder::Context(context.0)))?;
     cx.thread.forget_current();
     // Keeps the thread's stack of contexts flat; if it fails, the next call makes another one current.
     let _ = cx.session.gpu.cuCtxPopCurrent_v2();
@@ -134,6 +164,7 @@ pub fn cuCtxDestroy_v2(cx: &mut CallContext<'_>, context: ContextId) -> CuResult
     if destroyed.primary {
         return Err(CudaError::INVALID_CONTEXT);
     }
+    cx.session.pools.forget_context(context.0);
     cx.session.gpu.cuCtxDestroy_v2(destroyed.raw())?;
     contexts.remove(context.0);
     cx.session.contexts.changed();
@@ -147,9 +178,43 @@ pub fn cuCtxGetLimit(cx: &mut CallContext<'_>, limit: i32) -> CuResult<(u64,)> {
     Ok((value as u64,))
 }
 
-/// Sets a limit of the current context.
+/// Sets a limit of the current context. The driver takes memory for it, at once or at the next launch.
 pub fn cuCtxSetLimit(cx: &mut CallContext<'_>, limit: i32, value: u64) -> CuResult<()> {
-    cx.gpu().cuCtxSetLimit(limit, value as usize)
+    if !cx.session.is_limited() {
+        return cx.gpu().cuCtxSetLimit(limit, value as usize);
+    }
+    let home = cx.home();
+    let (holder, bytes) = (Holder::Limit(home, limit), bytes_of_limit(cx, limit, value)?);
+    let before = cx.session.allocations().quota.held(holder);
+    pools::charge(cx.session, |allocations| allocations.quota.hold(holder, bytes.max(before), home))?;
+    let set = cx.gpu().cuCtxSetLimit(limit, value as usize);
+    // Not more than is held: that cannot fail.
+    cx.session.allocations().quota.hold(holder, if set.is_ok() { bytes } else { before }, home)?;
+    set
+}
+
+/// The bytes that a limit takes beyond those of its default, which are part of every context.
+fn bytes_of_limit(cx: &CallContext<'_>, limit: i32, value: u64) -> CuResult<u64> {
+    let (default, each) = match limit {
+        LIMIT_STACK_SIZE => return bytes_of_stacks(cx, value),
+        LIMIT_PRINTF_FIFO_SIZE => (1 << 20, 1),
+        LIMIT_MALLOC_HEAP_SIZE => (8 << 20, 1),
+        LIMIT_DEV_RUNTIME_SYNC_DEPTH => (2, SYNC_LEVEL_BYTES),
+        LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT => (2048, PENDING_LAUNCH_BYTES),
+        // The others take no memory.
+        _ => (u64::MAX, 0),
+    };
+    Ok(quota::rounded(value.saturating_sub(default).saturating_mul(each)))
+}
+
+/// The bytes that the driver takes where threads have `each` bytes of local memory: for as many as the device can run at
+/// once, beyond what every context has.
+pub(super) fn bytes_of_stacks(cx: &CallContext<'_>, each: u64) -> CuResult<u64> {
+    let device = cx.place()?.1;
+    let number =
+        |attribute| Ok(u64::from(cx.gpu().cuDeviceGetAttribute(attribute, device)?.0.unsigned_abs()));
+    let threads = number(MULTIPROCESSORS)?.saturating_mul(number(THREADS_PER_MULTIPROCESSOR)?);
+    Ok(quota::rounded(each.saturating_sub(STACK_BYTES).saturating_mul(threads)))
 }
 
 /// Preferred cache configuration.

@@ -67,7 +67,7 @@ pub fn device_snapshot(
 /// Bytes of memory of a device that this session may use.
 pub(super) fn total_bytes(cx: &CallContext<'_>, device: u32) -> CuResult<u64> {
     let all = facts_of(cx, device)?.total_bytes;
-    Ok(cx.session.allocations().quota().map_or(all, |(limit, _)| limit.min(all)))
+    Ok(cx.session.allocations().quota.memory().map_or(all, |(limit, _)| limit.min(all)))
 }
 
 fn facts_of<'s>(cx: &CallContext<'s>, device: u32) -> CuResult<&'s DeviceFacts> {

@@ -14,6 +14,7 @@ use crate::worker::call::CallContext;
 use crate::worker::formats::Shape;
 use crate::worker::gpu::{CuResult, CudaError, RawArray, RawExternal, RawExternalArray, RawExternalBuffer};
 use crate::worker::objects::{Entry, Kind};
+use crate::worker::pools;
 
 /// Refuses bytes that are not all inside. NVIDIA's driver is not asked about such.
 fn check(all: u64, offset: u64, bytes: u64) -> CuResult<()> {
@@ -41,7 +42,7 @@ pub fn cuImportExternalMemory(
     let mut reservations = cx.session.reservations();
     reservations.externals.check_new(memory.0)?;
     let charge = reservations.charge_of(&token, offer.bytes);
-    cx.session.allocations().charge(charge)?;
+    pools::charge(cx.session, |allocations| allocations.charge(charge))?;
     // The driver closes it, unless a capture forbids the call.
     let descriptor = file.into_raw_fd();
     // SAFETY: the description lives across the call, and names a descriptor that is open.

@@ -9,6 +9,7 @@ use super::graph_node::replace_function;
 use crate::worker::call::CallContext;
 use crate::worker::gpu::{CuResult, CudaError, Links};
 use crate::worker::graphs::Lease;
+use crate::worker::pools;
 
 /// Most bytes of edges or parameters in one call.
 const MAX_BULK_BYTES: u64 = 16 << 20;
@@ -20,7 +21,7 @@ pub fn bulk(cx: &CallContext<'_>) -> CuResult<Vec<u8>> {
     if cx.bulk_in.bytes() > MAX_BULK_BYTES {
         return Err(CudaError::INVALID_VALUE);
     }
-    Ok(cx.bulk_in.contents().into_owned())
+    Ok(cx.bulk_in.contents()?.into_owned().0)
 }
 
 /// Takes a value from bulk input.
@@ -76,7 +77,11 @@ pub fn put_links(cx: &mut CallContext<'_>, graph: GraphId, links: &Links) -> CuR
 /// Gives memory back that only graphs could allocate, once none of them is left.
 pub fn end_leases(cx: &CallContext<'_>, leases: Vec<Lease>) {
     for base in leases.into_iter().filter_map(Lease::into_inner) {
+        let device = cx.session.allocations().find(base).map(|range| range.device);
         cx.session.allocations().remove(base);
+        if let Some(device) = device {
+            pools::graphs_shrunk(cx.session, device);
+        }
     }
 }
 

@@ -21,6 +21,8 @@ use crate::worker::gpu::{
 };
 use crate::worker::graphs::Lease;
 use crate::worker::objects::{Entry, Kind};
+use crate::worker::pools;
+use crate::worker::quota;
 
 /// Most graphs in a conditional node.
 const MAX_CONDITIONAL_GRAPHS: u32 = 64;
@@ -250,13 +252,13 @@ pub fn graph_add_node(
     let mut wanted = parameters(cx, kind, &mut reader)?;
     let place = cx.place()?;
     if let NodeParameters::MemAlloc(bytes, _) = wanted {
-        cx.session.allocations().charge(bytes)?;
+        pools::charge(cx.session, |allocations| allocations.charge(quota::rounded(bytes)))?;
     }
     // SAFETY: `parameters` has checked the memory that they name.
     let made = unsafe { cx.gpu().add_node(raw_graph, &links, &mut wanted) };
     let (raw, outcome) = made.inspect_err(|_| {
         if let NodeParameters::MemAlloc(bytes, _) = wanted {
-            cx.session.allocations().discharge(bytes);
+            cx.session.allocations().discharge(quota::rounded(bytes));
         }
     })?;
     graphs.add_node(node, raw, graph, None);

@@ -13,6 +13,8 @@ use crate::worker::allocations::Origin;
 use crate::worker::call::CallContext;
 use crate::worker::gpu::{CUipcEventHandle, CUipcMemHandle, CuResult, CudaError};
 use crate::worker::objects::{Entry, Kind};
+use crate::worker::pools;
+use crate::worker::quota;
 
 /// `CU_MEM_LOCATION_TYPE_DEVICE`.
 const LOCATION_DEVICE: u32 = 1;
@@ -84,14 +86,15 @@ pub fn cuIpcOpenMemHandle_v2(
         return Err(CudaError::INVALID_VALUE);
     }
     let (offer, file) = cx.session.sharing.look_up(token, MEMORY)?;
-    cx.session.allocations().charge(offer.bytes)?;
+    let charged = quota::rounded(offer.bytes);
+    pools::charge(cx.session, |allocations| allocations.charge(charged))?;
     let handle = CUipcMemHandle { reserved: handle_with(offer.handle, file.as_ref()) };
     let opened = cx.gpu().cuIpcOpenMemHandle_v2(handle, flags);
     let mut allocations = cx.session.allocations();
-    let (dptr,) = opened.inspect_err(|_| allocations.discharge(offer.bytes))?;
+    let (dptr,) = opened.inspect_err(|_| allocations.discharge(charged))?;
     match allocations.find(dptr) {
         // Opened before: the driver answers the same address.
-        Some(_) => allocations.discharge(offer.bytes),
+        Some(_) => allocations.discharge(charged),
         None => allocations.insert(dptr, offer.bytes, Origin::Opened, place),
     }
     cx.session.sharing.open(dptr, cx.home());
@@ -162,7 +165,7 @@ pub fn cuMemImportFromShareableHandle(
     let location = Location { kind: LOCATION_DEVICE, id: offer.device as i32 };
     let mut reservations = cx.session.reservations();
     reservations.check_new(handle.0)?;
-    cx.session.allocations().charge(offer.bytes)?;
+    pools::charge(cx.session, |allocations| allocations.charge(offer.bytes))?;
     let shareable = std::ptr::without_provenance_mut(file.as_raw_fd() as usize);
     // SAFETY: for this kind of handle the pointer is a file descriptor, which is open across the call.
     let made = unsafe { cx.gpu().cuMemImportFromShareableHandle(shareable, HANDLE_TYPE_FILE as i32) };

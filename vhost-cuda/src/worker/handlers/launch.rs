@@ -28,7 +28,7 @@ pub fn cuLaunchKernel(
     if shape.flags & !(LAUNCH_COOPERATIVE | LAUNCH_PRIORITY) != 0 || cx.bulk_in.bytes() > MAX_PARAM_BYTES {
         return Err(CudaError::INVALID_VALUE);
     }
-    let mut params = cx.bulk_in.contents().into_owned();
+    let mut params = cx.bulk_in.contents()?.into_owned().0;
     cx.gpu().launch(function, stream, &shape, &mut [], &mut params)
 }
 
@@ -74,7 +74,7 @@ pub fn with_attributes(
     {
         return Err(CudaError::INVALID_VALUE);
     }
-    let bytes = cx.bulk_in.contents().into_owned();
+    let bytes = cx.bulk_in.contents()?.into_owned().0;
     let mut reader = Reader::new(&bytes);
     let mut more = Vec::new();
     for _ in 0..attributes {

@@ -6,17 +6,21 @@ use std::sync::PoisonError;
 
 use virtio_cuda_protocol::cuda::{JitOptions, LinkId, ModuleId};
 
-use super::module::image;
+use super::module::{charge_image, image};
 use crate::worker::call::CallContext;
 use crate::worker::gpu::{CuResult, CudaError};
 use crate::worker::jit::JitArguments;
 use crate::worker::linker::Link;
 use crate::worker::objects::{Entry, Kind};
+use crate::worker::quota::Holder;
 
 /// `CU_JIT_INPUT_*` that are served run from 0 (cubin) to this one, `CU_JIT_INPUT_LIBRARY`. Not NVVM.
 const LAST_INPUT: u32 = 4;
 /// Largest linked image, in bytes: the guest fetches it from a copy that this process keeps.
 const MAX_IMAGE_BYTES: usize = 1 << 30;
+
+/// What the driver and this process take for an input besides its contents.
+const INPUT_BYTES: usize = 4096;
 
 /// Loads a module with options.
 pub fn cuModuleLoadDataEx(cx: &mut CallContext<'_>, module: ModuleId, options: JitOptions) -> CuResult<()> {
@@ -24,11 +28,13 @@ pub fn cuModuleLoadDataEx(cx: &mut CallContext<'_>, module: ModuleId, options: J
     let mut arguments = JitArguments::new(&options)?;
     let image = image(cx)?;
     let reserved = cx.session.objects.modules.reserve(module.0)?;
+    let charged = charge_image(cx, Holder::Module(module.0), &image, cx.home())?;
     let (count, numbers, values) = arguments.as_raw();
     // SAFETY: as for cuModuleLoadData; the options and their buffers live across the call.
     let loaded = unsafe { cx.gpu().cuModuleLoadDataEx(image.as_ptr().cast(), count, numbers, values) };
     cx.thread.jit = arguments.logs();
     let (raw,) = loaded?;
+    charged.keep();
     reserved.fill(Entry { raw: raw as usize, context: cx.home(), owner: 0, kind: Kind::Plain });
     Ok(())
 }
@@ -66,7 +72,7 @@ pub fn cuLinkAddData_v2(
     let link = cx.session.links.get(link.0)?;
     let mut link = link.lock().unwrap_or_else(PoisonError::into_inner);
     let mut arguments = JitArguments::new(&options)?;
-    let contents = cx.bulk_in.contents();
+    let contents = cx.bulk_in.contents()?;
     let (name, data) = contents.split_at_checked(name_bytes as usize).ok_or(CudaError::INVALID_VALUE)?;
     if kind > LAST_INPUT || data.is_empty() {
         return Err(CudaError::INVALID_VALUE);
@@ -75,7 +81,8 @@ pub fn cuLinkAddData_v2(
     // The NUL is for text that has none; it does not count as data: at a library with one more byte, NVIDIA's driver 580
     // frees something twice.
     let bytes = data.len();
-    let (name, input) = link.keep(name, [data, &[0]].concat())?;
+    let charge = cx.session.host_memory.charge_link(bytes + INPUT_BYTES)?;
+    let (name, input) = link.keep(name, [data, &[0]].concat(), charge)?;
     let (count, numbers, values) = arguments.as_raw();
     // SAFETY: input and name live as long as the link, the options across the call, after which the driver does not
     // refer to them. The contents are the guest's: what the driver makes of bad ones stays in this process, which is
@@ -84,7 +91,10 @@ pub fn cuLinkAddData_v2(
         cx.gpu().cuLinkAddData_v2(link.raw(), kind as c_int, input, bytes, name, count, numbers, values)
     };
     cx.thread.jit = link.arguments.logs();
-    link.image.clear();
+    (link.image, link.image_charge) = (Vec::new(), None);
+    if added.is_err() {
+        link.forget_last();
+    }
     added
 }
 
@@ -100,6 +110,8 @@ pub fn cuLinkComplete(cx: &mut CallContext<'_>, link: LinkId) -> CuResult<(u64,)
     if image.is_null() || bytes > MAX_IMAGE_BYTES {
         return Err(CudaError::OUT_OF_MEMORY);
     }
+    (link.image, link.image_charge) = (Vec::new(), None);
+    link.image_charge = Some(cx.session.host_memory.charge_link(bytes)?);
     // SAFETY: the driver keeps that many bytes there until the link ends.
     link.image = unsafe { std::slice::from_raw_parts(image.cast::<u8>(), bytes) }.to_vec();
     Ok((bytes as u64,))

@@ -12,6 +12,8 @@ use crate::worker::call::CallContext;
 use crate::worker::copy;
 use crate::worker::gpu::{CUstream, CuResult, CudaError, HOST_PORTABLE_MAPPED, STREAM_LEGACY};
 use crate::worker::graphs::Lease;
+use crate::worker::pools;
+use crate::worker::quota;
 use crate::worker::window::{Area, Registration, Window};
 
 /// `CU_MEMHOSTREGISTER_*` bits that the guest may give: PORTABLE, DEVICEMAP (both always on) and READ_ONLY,
@@ -22,15 +24,15 @@ const TYPE_UNKNOWN: u32 = 0;
 const TYPE_HOST: u32 = 1;
 const TYPE_DEVICE: u32 = 2;
 
-/// Allocates, within the quota.
+/// Charges `charged` bytes, and allocates as many as `bytes`.
 pub(super) fn allocate(
     cx: &CallContext<'_>,
-    bytes: u64,
+    (bytes, charged): (u64, u64),
     origin: Origin,
     driver: impl FnOnce(usize) -> CuResult<u64>,
 ) -> CuResult<u64> {
     let place = cx.place()?;
-    cx.session.allocations().charge(bytes)?;
+    pools::charge(cx.session, |allocations| allocations.charge(charged))?;
     let made = usize::try_from(bytes).map_err(|_| CudaError::OUT_OF_MEMORY).and_then(driver);
     let mut allocations = cx.session.allocations();
     match made {
@@ -39,16 +41,46 @@ pub(super) fn allocate(
             Ok(dptr)
         }
         Err(error) => {
-            allocations.discharge(bytes);
+            allocations.discharge(charged);
             Err(error)
         }
     }
 }
 
+/// Allocates in the order of a stream, from a pool of the driver's.
+pub(super) fn allocate_async(
+    cx: &CallContext<'_>,
+    bytes: u64,
+    pool: usize,
+    driver: impl FnOnce(usize) -> CuResult<u64>,
+) -> CuResult<DevicePtr> {
+    let dptr = allocate(cx, (bytes, quota::in_pool(bytes)), Origin::AllocatedAsync(pool), driver)?;
+    pools::grown(cx.session, pool);
+    Ok(DevicePtr(dptr))
+}
+
+/// Allocates what the driver says that it has taken: address and bytes, of which at least `asked` were asked for.
+fn allocate_blocks(
+    cx: &CallContext<'_>,
+    asked: u64,
+    driver: impl FnOnce() -> CuResult<(u64, u64)>,
+) -> CuResult<u64> {
+    let (place, ahead) = (cx.place()?, quota::alone(asked));
+    pools::charge(cx.session, |allocations| allocations.charge(ahead))?;
+    let (dptr, bytes) = driver().inspect_err(|_| cx.session.allocations().discharge(ahead))?;
+    let entered = cx.session.allocations().enter(dptr, bytes, ahead, place);
+    entered.inspect_err(|_| {
+        // SAFETY: it was allocated above, and nobody knows of it.
+        let _ = unsafe { cx.gpu().cuMemFree_v2(dptr) };
+    })?;
+    Ok(dptr)
+}
+
 /// Allocates device memory.
 pub fn cuMemAlloc_v2(cx: &mut CallContext<'_>, bytesize: u64) -> CuResult<(DevicePtr,)> {
-    let made = |bytes| Ok(cx.gpu().cuMemAlloc_v2(bytes)?.0);
-    Ok((DevicePtr(allocate(cx, bytesize, Origin::Allocated, made)?),))
+    let bytes = usize::try_from(bytesize).map_err(|_| CudaError::OUT_OF_MEMORY)?;
+    let made = || Ok((cx.gpu().cuMemAlloc_v2(bytes)?.0, bytesize));
+    Ok((DevicePtr(allocate_blocks(cx, bytesize, made)?),))
 }
 
 /// Most allocations that one call makes.
@@ -86,12 +118,13 @@ pub fn cuMemAllocAsync(cx: &mut CallContext<'_>, bytesize: u64, stream: StreamId
     let stream = cx.resolve(stream)?;
     let made = |bytes| Ok(cx.gpu().cuMemAllocAsync(bytes, stream)?.0);
     if captures(cx, stream) {
-        let dptr = allocate(cx, bytesize, Origin::GraphNode, made)?;
+        let dptr = allocate(cx, (bytesize, quota::rounded(bytesize)), Origin::GraphNode, made)?;
         let graph = cx.session.graphs.name_graph(cx.gpu().capture_info(stream)?.graph, None);
         cx.session.graphs.add_lease(graph, Lease::new(dptr));
         return Ok((DevicePtr(dptr),));
     }
-    Ok((DevicePtr(allocate(cx, bytesize, Origin::AllocatedAsync, made)?),))
+    let pool = pools::current(cx.session, cx.place()?.1)?;
+    Ok((allocate_async(cx, bytesize, pool, made)?,))
 }
 
 /// Allocates padded rows. The quota counts what was asked for until the driver has said what it takes.
@@ -101,22 +134,14 @@ pub fn cuMemAllocPitch_v2(
     height: u64,
     element_bytes: u32,
 ) -> CuResult<(DevicePtr, u64)> {
-    let place = cx.place()?;
     let asked = width.checked_mul(height).ok_or(CudaError::OUT_OF_MEMORY)?;
-    cx.session.allocations().charge(asked)?;
-    let made = cx.gpu().cuMemAllocPitch_v2(width as usize, height as usize, element_bytes);
-    let mut allocations = cx.session.allocations();
-    allocations.discharge(asked);
-    let (dptr, pitch) = made?;
-    let bytes = (pitch as u64).saturating_mul(height);
-    if allocations.charge(bytes).is_err() {
-        drop(allocations);
-        // SAFETY: it was allocated above, and nobody knows of it.
-        let _ = unsafe { cx.gpu().cuMemFree_v2(dptr) };
-        return Err(CudaError::OUT_OF_MEMORY);
-    }
-    allocations.insert(dptr, bytes, Origin::Allocated, place);
-    Ok((DevicePtr(dptr), pitch as u64))
+    let mut pitch = 0;
+    let dptr = allocate_blocks(cx, asked, || {
+        let made = cx.gpu().cuMemAllocPitch_v2(width as usize, height as usize, element_bytes)?;
+        pitch = made.1 as u64;
+        Ok((made.0, pitch.saturating_mul(height)))
+    })?;
+    Ok((DevicePtr(dptr), pitch))
 }
 
 /// Frees device memory.
@@ -132,7 +157,7 @@ pub fn cuMemFree_v2(cx: &mut CallContext<'_>, dptr: DevicePtr) -> CuResult<()> {
     }
     end_offers(cx, dptr);
     free()?;
-    cx.session.allocations().freed(&range);
+    pools::freed(cx.session, &range, None);
     Ok(())
 }
 
@@ -146,7 +171,7 @@ pub fn cuMemFreeAsync(cx: &mut CallContext<'_>, dptr: DevicePtr, stream: StreamI
     end_offers(cx, dptr);
     // SAFETY: the address is an allocation of this session.
     unsafe { cx.gpu().cuMemFreeAsync(dptr.0, stream) }?;
-    cx.session.allocations().freed(&range);
+    pools::freed(cx.session, &range, Some(stream));
     Ok(())
 }
 
@@ -160,8 +185,11 @@ fn end_offers(cx: &CallContext<'_>, dptr: DevicePtr) {
 pub fn cuMemGetInfo_v2(cx: &mut CallContext<'_>) -> CuResult<(u64, u64)> {
     let (free, total) = cx.gpu().cuMemGetInfo_v2()?;
     let (free, total) = (free as u64, total as u64);
-    Ok(match cx.session.allocations().quota() {
-        Some((limit, used)) => (free.min(limit.saturating_sub(used)), total.min(limit)),
+    if cx.session.is_limited() {
+        pools::refresh(cx.session);
+    }
+    Ok(match cx.session.allocations().quota.memory() {
+        Some((limit, rest)) => (free.min(rest), total.min(limit)),
         None => (free, total),
     })
 }

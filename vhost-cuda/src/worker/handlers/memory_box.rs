@@ -5,6 +5,7 @@ use virtio_cuda_protocol::cuda::{Box3, DevicePtr, Extent, StreamId};
 
 use crate::worker::call::CallContext;
 use crate::worker::gpu::{BoxCopy, BoxEnd, CUstream, CuResult, CudaError};
+use crate::worker::host_memory::charge_copy;
 
 /// A box in device memory: its first byte, and the bytes from there to its last one.
 fn place(base: DevicePtr, extent: &Extent, size: &Box3) -> CuResult<(u64, u64)> {
@@ -60,7 +61,7 @@ pub(super) fn send_rows(
     size: &Box3,
     stream: CUstream,
 ) -> CuResult<()> {
-    let mut rows = cx.bulk_in.contents().into_owned();
+    let (mut rows, _charge) = cx.bulk_in.contents()?.into_owned();
     let copy = BoxCopy { src: packed_end(rows.as_mut_ptr(), size), dst, size: dimensions(size) };
     // SAFETY: the host end is `rows`, of exactly the box's bytes, kept until the stream was waited for; the
     // caller checked that the other end belongs to the session and holds the box.
@@ -75,7 +76,9 @@ pub(super) fn fetch_rows(
     size: &Box3,
     stream: CUstream,
 ) -> CuResult<()> {
-    let mut rows = vec![0; packed(size)? as usize];
+    let bytes = packed(size)? as usize;
+    let _charge = charge_copy(bytes)?;
+    let mut rows = vec![0; bytes];
     let copy = BoxCopy { src, dst: packed_end(rows.as_mut_ptr(), size), size: dimensions(size) };
     // SAFETY: as above, with the ends exchanged.
     unsafe { cx.gpu().copy_box(&copy, stream) }?;

@@ -1,34 +1,123 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Modules, libraries, kernels and their attributes.
 
+use std::ops::Deref;
+
 use log::{Level, debug, log_enabled};
 use sha2::{Digest, Sha256};
 use virtio_cuda_protocol::cuda::{
     DevicePtr, FunctionId, LibraryId, MIN_KNOWN_IMAGE_BYTES, ModuleId, ParamLayout, Wire, Writer,
 };
 
+use super::context::bytes_of_stacks;
 use super::linked;
 use crate::cache::DIGEST_BYTES;
 use crate::worker::allocations::Origin;
 use crate::worker::call::CallContext;
+use crate::worker::footprint::{self, Target};
 use crate::worker::gpu::{CuResult, CudaError, POINTER_IS_MANAGED};
+use crate::worker::host_memory::CopyCharge;
 use crate::worker::images::Mapped;
 use crate::worker::objects::{Entry, Kind};
+use crate::worker::pools;
+use crate::worker::quota::{self, Holder};
 use crate::worker::resolve::KernelOnly;
+use crate::worker::state::SessionState;
 
 /// First word of a fat binary container, and its bytes before the entries.
 const FATBIN_MAGIC: u32 = 0xBA55_ED50;
 const FATBIN_HEADER_BYTES: u64 = 16;
+/// `CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR` and `_MINOR`.
+const COMPUTE_CAPABILITY_MAJOR: i32 = 75;
+const COMPUTE_CAPABILITY_MINOR: i32 = 76;
+/// `CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES`.
+const LOCAL_SIZE_BYTES: i32 = 3;
 /// Most parameters of a kernel: as many one-byte ones as fit the parameter block.
 const MAX_PARAMS: usize = 32_764;
 
-/// The image that came with the call, NUL-terminated for the case that it is text.
-pub(super) fn image(cx: &CallContext<'_>) -> CuResult<Vec<u8>> {
-    let mut image = cx.bulk_in.contents().into_owned();
-    check(&image)?;
-    log_image(&image);
-    image.push(0);
-    Ok(image)
+/// An image that came with a call, NUL-terminated for the case that it is text.
+pub(super) struct Image {
+    bytes: Vec<u8>,
+    charge: Option<CopyCharge>,
+}
+
+impl Deref for Image {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// The image that came with the call.
+pub(super) fn image(cx: &CallContext<'_>) -> CuResult<Image> {
+    let (mut bytes, charge) = cx.bulk_in.contents()?.into_owned();
+    check(&bytes)?;
+    log_image(&bytes);
+    bytes.push(0);
+    Ok(Image { bytes, charge })
+}
+
+/// What an image is charged, given back when dropped unless it is kept.
+pub(super) struct Charged<'a> {
+    session: &'a SessionState,
+    holder: Option<Holder>,
+}
+
+impl Charged<'_> {
+    /// The image is loaded.
+    pub(super) fn keep(mut self) {
+        self.holder = None;
+    }
+}
+
+impl Drop for Charged<'_> {
+    fn drop(&mut self) {
+        if let Some(holder) = self.holder {
+            unloaded(self.session, holder);
+        }
+    }
+}
+
+/// Charges an image, with its NUL, that is about to be loaded: for the host's memory, and under a limit for what it takes
+/// of the device's. A library is loaded into every context.
+pub(super) fn charge_image<'a>(
+    cx: &CallContext<'a>,
+    holder: Holder,
+    image: &[u8],
+    context: u64,
+) -> CuResult<Charged<'a>> {
+    let session = cx.session;
+    session.host_memory.loaded(holder, image.len(), context)?;
+    let charged = Charged { session, holder: Some(holder) };
+    if session.is_limited() {
+        let target = Target { architecture: architecture(cx)?, ptx_only: session.emulated };
+        let bytes = quota::rounded(footprint::device_bytes(image, target)?);
+        pools::charge(session, |allocations| {
+            let contexts = match holder {
+                Holder::Library(_) => allocations.quota.contexts(),
+                _ => 1,
+            };
+            allocations.quota.hold(holder, bytes.saturating_mul(contexts), context)
+        })?;
+    }
+    Ok(charged)
+}
+
+fn unloaded(session: &SessionState, holder: Holder) {
+    session.host_memory.unloaded(holder);
+    session.allocations().quota.let_go(holder);
+}
+
+/// The compute capability of the current context's device, times ten.
+fn architecture(cx: &CallContext<'_>) -> CuResult<u32> {
+    let device = match cx.place() {
+        Ok((_, device)) => device,
+        // Libraries belong to no context.
+        Err(_) => cx.session.device(0)?,
+    };
+    let number = |attribute| Ok(cx.gpu().cuDeviceGetAttribute(attribute, device)?.0.unsigned_abs());
+    Ok(number(COMPUTE_CAPABILITY_MAJOR)? * 10 + number(COMPUTE_CAPABILITY_MINOR)?)
 }
 
 /// The image that the daemon kept, with its NUL, if it has it.
@@ -41,10 +130,10 @@ fn known(cx: &CallContext<'_>, digest: [u8; DIGEST_BYTES], bytes: u64) -> CuResu
 }
 
 /// Has the daemon keep an image that has just been loaded.
-fn keep(cx: &CallContext<'_>, mut image: Vec<u8>) {
-    image.pop();
+fn keep(cx: &CallContext<'_>, mut image: Image) {
+    image.bytes.pop();
     if image.len() as u64 >= MIN_KNOWN_IMAGE_BYTES {
-        cx.session.images.keep(image);
+        cx.session.images.keep(image.bytes, image.charge);
     }
 }
 
@@ -93,9 +182,11 @@ pub fn module_load_known(
 /// `image` ends with a NUL.
 fn load_module(cx: &CallContext<'_>, module: ModuleId, image: &[u8]) -> CuResult<()> {
     let reserved = cx.session.objects.modules.reserve(module.0)?;
+    let charged = charge_image(cx, Holder::Module(module.0), image, cx.home())?;
     // SAFETY: the image lives across the call, which copies what it keeps. Its contents are the guest's: what
     // the driver makes of bad ones stays in this process, which is that guest's alone.
     let (raw,) = linked::load(image, |image| unsafe { cx.gpu().cuModuleLoadData(image) })?;
+    charged.keep();
     reserved.fill(Entry { raw: raw as usize, context: cx.home(), owner: 0, kind: Kind::Plain });
     Ok(())
 }
@@ -111,7 +202,21 @@ pub fn cuModuleUnload(cx: &mut CallContext<'_>, module: ModuleId) -> CuResult<()
     cx.session.objects.functions.forget(|function| function.owner == module.0);
     cx.session.objects.forget_references();
     cx.session.allocations().forget(|range| range.origin == Origin::ModuleGlobal(module.0));
-    cx.gpu().cuModuleUnload(entry.raw as _)
+    let unloading = cx.gpu().cuModuleUnload(entry.raw as _);
+    unloaded(cx.session, Holder::Module(module.0));
+    unloading
+}
+
+/// Charges the local memory of a function's threads, which the driver takes at its first launch and keeps: that of the
+/// largest function of each context. `ask` asks the driver for the bytes of a thread, on a device.
+fn charge_local(cx: &CallContext<'_>, ask: impl FnOnce(i32) -> CuResult<(i32,)>) -> CuResult<()> {
+    let (true, Ok((home, device))) = (cx.session.is_limited(), cx.place()) else { return Ok(()) };
+    let each = ask(device)?.0.unsigned_abs();
+    let (holder, bytes) = (Holder::Local(home), bytes_of_stacks(cx, each.into())?);
+    pools::charge(cx.session, |allocations| {
+        let before = allocations.quota.held(holder);
+        allocations.quota.hold(holder, bytes.max(before), home)
+    })
 }
 
 /// Names a function of a module.
@@ -120,6 +225,7 @@ pub fn cuModuleGetFunction(cx: &mut CallContext<'_>, module: ModuleId, function:
     let reserved = cx.session.objects.functions.reserve(function.0)?;
     // SAFETY: the name is NUL-terminated and lives across the call.
     let (raw,) = unsafe { cx.gpu().cuModuleGetFunction(owner, name.as_ptr()) }?;
+    charge_local(cx, |_| cx.gpu().cuFuncGetAttribute(LOCAL_SIZE_BYTES, raw))?;
     reserved.fill(Entry { raw: raw as usize, context: cx.home(), owner: module.0, kind: Kind::Plain });
     Ok(())
 }
@@ -157,9 +263,11 @@ pub fn library_load_known(
 fn load_library(cx: &CallContext<'_>, library: LibraryId, image: &[u8]) -> CuResult<()> {
     use std::ptr::null_mut as null;
     let reserved = cx.session.objects.libraries.reserve(library.0)?;
+    let charged = charge_image(cx, Holder::Library(library.0), image, 0)?;
     // SAFETY: as for cuModuleLoadData; there are no options, so their arrays may be null.
     let load = |code| unsafe { cx.gpu().cuLibraryLoadData(code, null(), null(), 0, null(), null(), 0) };
     let (raw,) = linked::load(image, load)?;
+    charged.keep();
     reserved.fill(Entry { raw: raw as usize, context: 0, owner: 0, kind: Kind::Plain });
     Ok(())
 }
@@ -172,7 +280,9 @@ pub fn cuLibraryUnload(cx: &mut CallContext<'_>, library: LibraryId) -> CuResult
     cx.session.objects.modules.forget(of_it);
     cx.session.objects.forget_references();
     cx.session.allocations().forget(|range| range.origin == Origin::LibraryGlobal(library.0));
-    cx.gpu().cuLibraryUnload(entry.raw as _)
+    let unloading = cx.gpu().cuLibraryUnload(entry.raw as _);
+    unloaded(cx.session, Holder::Library(library.0));
+    unloading
 }
 
 /// Names a kernel of a library.
@@ -181,6 +291,7 @@ pub fn cuLibraryGetKernel(cx: &mut CallContext<'_>, library: LibraryId, kernel: 
     let reserved = cx.session.objects.functions.reserve(kernel.0)?;
     // SAFETY: the name is NUL-terminated and lives across the call.
     let (raw,) = unsafe { cx.gpu().cuLibraryGetKernel(owner, name.as_ptr()) }?;
+    charge_local(cx, |device| cx.gpu().cuKernelGetAttribute(LOCAL_SIZE_BYTES, raw, device))?;
     reserved.fill(Entry { raw: raw as usize, context: 0, owner: library.0, kind: Kind::Kernel });
     Ok(())
 }

@@ -31,8 +31,12 @@ pub fn nvml_driver_version(cx: &mut CallContext<'_>) -> CuResult<([u8; DRIVER_VE
 /// Memory: the quota of a session, and what the machine's sessions hold.
 pub fn nvml_memory(cx: &mut CallContext<'_>, device: u32) -> CuResult<(u64, u64)> {
     let total = total_bytes(cx, device)?;
+    if let Some((limit, free)) = cx.session.allocations().quota.memory() {
+        // As cuMemGetInfo says.
+        return Ok((total, limit.saturating_sub(free).min(total)));
+    }
     let used = nvml_of(cx, device)?.and_then(|nvml| nvml.memory_of(&family::workers()));
-    let used = used.unwrap_or_else(|| cx.session.allocations().allocated());
+    let used = used.unwrap_or_else(|| cx.session.allocations().quota.used());
     Ok((total, used.min(total)))
 }
 

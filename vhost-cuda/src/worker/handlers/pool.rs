@@ -5,13 +5,13 @@ use std::sync::PoisonError;
 
 use virtio_cuda_protocol::cuda::{DevicePtr, Location, MemoryPoolId, PoolProperties, StreamId};
 
-use super::memory::allocate;
+use super::memory::allocate_async;
 use super::vmm::HANDLE_TYPE_FILE;
 use crate::exchange::POOL;
-use crate::worker::allocations::Origin;
 use crate::worker::call::CallContext;
 use crate::worker::gpu::{CUmemoryPool, CuResult, CudaError, RawAccess, RawLocation, RawPool};
 use crate::worker::objects::{Entry, Kind};
+use crate::worker::pools;
 
 /// `CU_MEM_LOCATION_TYPE_DEVICE`.
 const LOCATION_DEVICE: u32 = 1;
@@ -90,7 +90,7 @@ pub fn cuMemPoolDestroy(cx: &mut CallContext<'_>, pool: MemoryPoolId) -> CuResul
     let entry = cx.session.objects.pools.remove(pool.0)?;
     cx.session.sharing.end(POOL, pool.0);
     cx.session.thresholds.lock().unwrap_or_else(PoisonError::into_inner).remove(&pool.0);
-    cx.gpu().cuMemPoolDestroy(entry.raw as CUmemoryPool)
+    pools::destroy(cx.session, entry.raw as CUmemoryPool)
 }
 
 /// Names a device's default pool.
@@ -141,7 +141,7 @@ pub fn cuMemPoolSetAttribute(
     if !(1..=LAST_ATTRIBUTE).contains(&attribute) {
         return Err(CudaError::INVALID_VALUE);
     }
-    if attribute == RELEASE_THRESHOLD && cx.session.allocations().quota().is_some() {
+    if attribute == RELEASE_THRESHOLD && cx.session.is_limited() {
         cx.session.thresholds.lock().unwrap_or_else(PoisonError::into_inner).insert(pool.0, value);
         return Ok(());
     }
@@ -184,5 +184,6 @@ pub fn cuMemAllocFromPoolAsync(
 ) -> CuResult<(DevicePtr,)> {
     let (pool, stream) = (cx.resolve(pool)?, cx.resolve(stream)?);
     let made = |bytes| Ok(cx.gpu().cuMemAllocFromPoolAsync(bytes, pool, stream)?.0);
-    Ok((DevicePtr(allocate(cx, bytesize, Origin::AllocatedAsync, made)?),))
+    let known = if cx.session.is_limited() { pool as usize } else { 0 };
+    Ok((allocate_async(cx, bytesize, known, made)?,))
 }

@@ -13,6 +13,8 @@ use crate::worker::allocations::Origin;
 use crate::worker::call::CallContext;
 use crate::worker::gpu::{CUmemPoolPtrExportData, CuResult, CudaError};
 use crate::worker::objects::{Entry, Kind};
+use crate::worker::pools;
+use crate::worker::quota;
 
 type Token = [u8; TOKEN_BYTES];
 
@@ -66,17 +68,18 @@ pub fn cuMemPoolImportPointer(
 ) -> CuResult<(DevicePtr, u64)> {
     let (raw, place) = (cx.resolve(pool)?, cx.place()?);
     let (offer, _) = cx.session.sharing.look_up(token, POINTER)?;
-    cx.session.allocations().charge(offer.bytes)?;
+    let charged = quota::in_pool(offer.bytes);
+    pools::charge(cx.session, |allocations| allocations.charge(charged))?;
     let mut data = CUmemPoolPtrExportData { reserved: offer.handle };
     // SAFETY: the data lives across the call, and came from the driver.
     let opened = unsafe { cx.gpu().cuMemPoolImportPointer(raw, &mut data) };
     let mut allocations = cx.session.allocations();
-    let (dptr,) = opened.inspect_err(|_| allocations.discharge(offer.bytes))?;
+    let (dptr,) = opened.inspect_err(|_| allocations.discharge(charged))?;
     if allocations.find(dptr).is_some() {
         // Opened before: the driver answers the same address.
-        allocations.discharge(offer.bytes);
+        allocations.discharge(charged);
     } else {
-        allocations.insert(dptr, offer.bytes, Origin::AllocatedAsync, place);
+        allocations.insert(dptr, offer.bytes, Origin::AllocatedAsync(0), place);
     }
     Ok((DevicePtr(dptr), offer.bytes))
 }

@@ -7,6 +7,7 @@ use super::pool::{access, location};
 use crate::worker::allocations::Origin;
 use crate::worker::call::CallContext;
 use crate::worker::gpu::{CuResult, CudaError, RawAllocation};
+use crate::worker::pools;
 
 /// `CU_MEM_ALLOCATION_TYPE_PINNED`.
 const TYPE_PINNED: u32 = 1;
@@ -64,7 +65,7 @@ pub fn cuMemCreate(
     let raw = properties(cx, &wanted)?;
     let mut reservations = cx.session.reservations();
     reservations.check_new(handle.0)?;
-    cx.session.allocations().charge(bytesize)?;
+    pools::charge(cx.session, |allocations| allocations.charge(bytesize))?;
     // SAFETY: the properties live across the call.
     let made = unsafe { cx.gpu().cuMemCreate(bytesize as usize, &raw, flags) };
     let (made,) = made.inspect_err(|_| cx.session.allocations().discharge(bytesize))?;

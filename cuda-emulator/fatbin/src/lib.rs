@@ -15,6 +15,7 @@ pub const ELF_MAGIC: u32 = 0x464C_457F;
 pub const HEADER_BYTES: usize = 16;
 
 const KIND_PTX: u16 = 1;
+const KIND_ELF: u16 = 2;
 const FLAG_LZ4: u64 = 0x2000;
 const FLAG_ZSTD: u64 = 0x8000;
 /// The entry header's fields end here; longer headers carry options and names.
@@ -83,6 +84,34 @@ pub fn ptx(container: &[u8], architecture: u32) -> Result<String, FatbinError> {
     let mut text = decompress(best)?;
     text.truncate(text.iter().position(|byte| *byte == 0).unwrap_or(text.len()));
     String::from_utf8(text).map_err(|_| FatbinError::Invalid("PTX is not text"))
+}
+
+/// What a device can use of a container.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Code {
+    /// Machine code for this architecture, which runs on devices of the same major one.
+    Machine(u32),
+    /// PTX for this architecture, which runs on later ones, too.
+    Ptx(u32),
+}
+
+/// Passes `visit` each entry of a container that it accepts, unpacked. What it is not for, is not unpacked.
+pub fn each_code(
+    container: &[u8],
+    accept: impl Fn(Code) -> bool,
+    mut visit: impl FnMut(Code, &[u8]),
+) -> Result<(), FatbinError> {
+    for entry in entries(container)? {
+        let code = match entry.kind {
+            KIND_PTX => Code::Ptx(entry.architecture),
+            KIND_ELF => Code::Machine(entry.architecture),
+            _ => continue,
+        };
+        if accept(code) {
+            visit(code, &decompress(&entry)?);
+        }
+    }
+    Ok(())
 }
 
 fn entries(container: &[u8]) -> Result<Vec<Entry<'_>>, FatbinError> {
@@ -197,6 +226,19 @@ mod tests {
         assert_eq!(ptx(&container, 90).unwrap(), "eighty");
         assert_eq!(ptx(&container, 75).unwrap(), "seventy-five");
         assert!(matches!(ptx(&container, 70), Err(FatbinError::NoPtx { wanted: 70, .. })));
+    }
+
+    #[test]
+    fn only_what_is_accepted_is_unpacked() {
+        let container = fixture_container(&[
+            fixture_entry(KIND_PTX, 80, FLAG_LZ4, b"damaged", 1000),
+            fixture_entry(KIND_ELF, 90, 0, b"machine!", 8),
+        ]);
+        let mut seen = Vec::new();
+        let visit = |code, bytes: &[u8]| seen.push((code, bytes.to_vec()));
+        each_code(&container, |code| code == Code::Machine(90), visit).unwrap();
+        assert_eq!(seen, [(Code::Machine(90), b"machine!".to_vec())]);
+        assert!(each_code(&container, |_| true, |_, _| ()).is_err());
     }
 
     #[test]
