@@ -48,12 +48,28 @@ impl Session {
         let mut frontend = target.connect()?;
         let id = frontend.open_session()?;
         let mut session = Self { frontend, id, memory: 0 };
+        session.set_up()?;
+        Ok(session)
+    }
+
+    /// Opens another session of the same machine, which is the one in use from then on; the name of the last one.
+    pub fn open_another(&mut self) -> Result<u64> {
+        let opened = self.frontend.open()?;
+        ensure!(opened.status == REPLY_OK, "open was answered with status {}", opened.status);
+        let id = u64::from_le_bytes(opened.payload[..].try_into().context("A malformed reply to open")?);
+        let last = std::mem::replace(&mut self.id, id);
+        self.set_up()?;
+        Ok(last)
+    }
+
+    fn set_up(&mut self) -> Result<()> {
+        let session = self;
         session.greet()?;
         let retain = [0u32.to_le_bytes().as_slice(), &CONTEXT.to_le_bytes()].concat();
         session.expect(&CallParts::new(Opcode::cuDevicePrimaryCtxRetain, &retain), &[0])?;
         let answer = session.expect(&in_context(Opcode::cuMemAlloc_v2, &[4096]), &[0])?;
         session.memory = u64::from_le_bytes(answer.results[..].try_into().context("A device pointer")?);
-        Ok(session)
+        Ok(())
     }
 
     pub fn greet(&mut self) -> Result<()> {

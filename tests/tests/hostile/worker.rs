@@ -44,7 +44,7 @@ pub fn collect(suite: &mut Suite) {
     for attack in ["never_ready", "die_at_once", "fail_at_length"] {
         suite.test(format!("worker::{attack}"), move |kit: &Kit| attacked(&kit.stack, attack, does_not_start));
     }
-    suite.test("worker::unread_requests", |kit: &Kit| attacked(&kit.stack, "answer_unread", unread_requests));
+    suite.test("worker::unread_requests", |kit: &Kit| attacked(&kit.stack, "answer_and_not_read", unread_requests));
 }
 
 /// Runs `body` against a daemon whose workers are all hostile; afterwards it ends as asked.
@@ -171,8 +171,7 @@ fn does_not_start(daemon: &mut Daemon) -> Result<()> {
     drop(frontend);
     let bytes = daemon.log().len();
     ensure!(bytes < 32 << 10, "a log of {bytes} bytes");
-    ensure!(daemon.workers().len() <= 1, "workers {:?}", daemon.workers());
-    Ok(())
+    daemon.wait_until("nobody's worker has ended", PROMPT, |daemon| daemon.workers().len() <= 1)
 }
 
 /// The status of an OPEN, if it is answered.
