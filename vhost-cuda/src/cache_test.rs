@@ -64,7 +64,10 @@ fn files_that_could_change_or_lie_about_their_length_are_refused() {
     assert!(cache.keep(seal(b"image").unwrap(), 7, owner(0)).is_err(), "shorter than said");
     assert!(cache.keep(seal(b"image").unwrap(), u64::MAX, owner(0)).is_err());
     assert!(cache.keep(seal(&[0; 100]).unwrap(), 100, owner(0)).is_ok());
-    assert!(ImageCache::new(99).keep(seal(&[0; 100]).unwrap(), 100, owner(0)).is_err(), "larger than the cache");
+    assert!(
+        ImageCache::new(99).keep(seal(&[0; 100]).unwrap(), 100, owner(0)).is_err(),
+        "larger than the cache"
+    );
 }
 
 #[test]
@@ -110,7 +113,11 @@ fn nobody_evicts_others_but_for_a_fair_share() {
     };
     let count = |machine, uid| {
         let state = cache.lock();
-        state.images.iter().filter(|(key, _)| key.owner == Owner { machine: Machine::Virtual(machine), uid }).count()
+        state
+            .images
+            .iter()
+            .filter(|(key, _)| key.owner == Owner { machine: Machine::Virtual(machine), uid })
+            .count()
     };
     keep_for(1, 7, b'a', 3);
     // Many, of a user and then of many users of one machine.

@@ -82,7 +82,8 @@ pub fn run(args: &DaemonArgs) -> anyhow::Result<()> {
     let devices = Devices::default();
 
     let watched = devices.clone();
-    sigbus::watch(move |lost| drop_those_without_memory(&watched, lost)).context("Cannot watch guest memory")?;
+    sigbus::watch(move |lost| drop_those_without_memory(&watched, lost))
+        .context("Cannot watch guest memory")?;
     let (accepting, common) = (devices.clone(), settings.clone());
     thread::Builder::new()
         .name("accept".into())
@@ -143,11 +144,7 @@ fn listen(args: &DaemonArgs) -> anyhow::Result<Listening> {
             let workers = WorkerLock::wait(path)?;
             let listener = UnixListener::bind(path).with_context(cannot)?;
             info!("listening on {}", path.display());
-            Ok(Listening {
-                listener: listener.into(),
-                socket: Some(path.clone()),
-                workers: Some(workers),
-            })
+            Ok(Listening { listener: listener.into(), socket: Some(path.clone()), workers: Some(workers) })
         }
         (None, Some(fd)) => {
             let mut kind = 0;
@@ -208,7 +205,10 @@ fn accept(
     let Some(charge) = settings.descriptors.budget.charge(settings.descriptors.connection) else {
         // Not left waiting: a VMM does nothing else meanwhile.
         drop(listener.accept().map_err(|error| anyhow::anyhow!("{error}"))?);
-        log!(REFUSALS.level(Level::Error), "connection {connection}: refused: the daemon is out of descriptors");
+        log!(
+            REFUSALS.level(Level::Error),
+            "connection {connection}: refused: the daemon is out of descriptors"
+        );
         return Ok(());
     };
     let device = Device::new(connection, settings.clone());

@@ -8,11 +8,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use log::{Level, debug, error, log, warn};
-use virtio_cuda_protocol::transport::{
-    EVENT_SESSION_LOST, Event, Hello, OP_CALL, OP_CLOSE, OP_HELLO, OP_OPEN, OP_UNPIN, Open, Opened, PROTOCOL_VERSION,
-    REPLY_INVALID, REPLY_NO_RESOURCES, REPLY_OK, REPLY_SESSION_LOST, REPLY_VERSION,
-};
 use vhost_user_backend::ShutdownHandle;
+use virtio_cuda_protocol::transport::{
+    EVENT_SESSION_LOST, Event, Hello, OP_CALL, OP_CLOSE, OP_HELLO, OP_OPEN, OP_UNPIN, Open, Opened,
+    PROTOCOL_VERSION, REPLY_INVALID, REPLY_NO_RESOURCES, REPLY_OK, REPLY_SESSION_LOST, REPLY_VERSION,
+};
 use vm_memory::GuestAddressSpace;
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -291,9 +291,9 @@ impl Device {
             self.settings.pool.put_back(worker);
             return chain.complete(REPLY_SESSION_LOST, &[]);
         }
-        let machine = self.memory().map_or(Machine::Virtual(self.connection), |memory| {
-            Machine::of(self.connection, &memory)
-        });
+        let machine = self
+            .memory()
+            .map_or(Machine::Virtual(self.connection), |memory| Machine::of(self.connection, &memory));
         let owner = Owner { machine, uid: open.uid };
         self.settings.images.serve(worker.sockets.images.clone(), owner);
         let budgets = FileBudgets {

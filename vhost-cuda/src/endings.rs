@@ -99,8 +99,7 @@ impl Endings {
                 state.left.insert(session, files.clone());
             }
         }
-        let gone: Vec<_> =
-            state.waiting.extract_if(.., |waiting| waiting.connection == connection).collect();
+        let gone: Vec<_> = state.waiting.extract_if(.., |waiting| waiting.connection == connection).collect();
         drop(state);
         drop(gone);
     }

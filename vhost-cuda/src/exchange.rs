@@ -230,7 +230,8 @@ impl Exchange {
         getrandom::fill(&mut token).map_err(|error| io::Error::other(error.to_string()))?;
         let mut state = self.lock();
         let state = &mut *state;
-        let session = state.sessions.get_mut(&shared.session).ok_or_else(|| invalid("its session has ended"))?;
+        let session =
+            state.sessions.get_mut(&shared.session).ok_or_else(|| invalid("its session has ended"))?;
         // The same thing offered again keeps its token. Files are not compared; a handle says enough.
         let named = shared.file.is_none() || shared.offer.handle != [0; HANDLE_BYTES];
         if let Some(&token) = session.named.get(&shared.offer).filter(|_| named) {
@@ -253,7 +254,9 @@ impl Exchange {
     fn withdraw(&self, token: &Token, session: u64) {
         let mut state = self.lock();
         let state = &mut *state;
-        let Some(of) = state.sessions.get_mut(&session).filter(|of| of.tokens.contains(token)) else { return };
+        let Some(of) = state.sessions.get_mut(&session).filter(|of| of.tokens.contains(token)) else {
+            return;
+        };
         let Some(shared) = state.offers.remove(token) else { return };
         of.tokens.remove(token);
         of.files -= usize::from(shared.file.is_some());
@@ -310,7 +313,8 @@ fn keep(file: File, budgets: &FileBudgets) -> io::Result<Kept> {
 /// Whether a character device of this major number is one of NVIDIA's.
 fn is_nvidia(major: u32) -> bool {
     static MAJORS: OnceLock<Vec<u32>> = OnceLock::new();
-    let majors = MAJORS.get_or_init(|| nvidia_majors(&std::fs::read_to_string("/proc/devices").unwrap_or_default()));
+    let majors =
+        MAJORS.get_or_init(|| nvidia_majors(&std::fs::read_to_string("/proc/devices").unwrap_or_default()));
     major == NVIDIA_MAJOR || majors.contains(&major)
 }
 

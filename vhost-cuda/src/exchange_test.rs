@@ -75,7 +75,9 @@ fn offers_end_with_their_session_and_are_bounded() {
     assert!(offer(&one, memory(1), None).unwrap().is_none());
     assert!(offer(&other, memory(1), None).unwrap().is_some());
     drop(one);
-    wait_until("the offers outlive their session", || look_up(&other, last.unwrap(), MEMORY).unwrap().is_none());
+    wait_until("the offers outlive their session", || {
+        look_up(&other, last.unwrap(), MEMORY).unwrap().is_none()
+    });
 }
 
 #[test]
@@ -132,7 +134,9 @@ fn withdrawn_offers_make_room_and_are_found_no_more() {
     withdraw(&one, token).unwrap();
     assert_ne!(offer(&one, memory(1), None).unwrap(), Some(token));
     drop(one);
-    wait_until("files outlive their session", || budgets.machine.used() == 0 && budgets.descriptors.used() == 0);
+    wait_until("files outlive their session", || {
+        budgets.machine.used() == 0 && budgets.descriptors.used() == 0
+    });
 }
 
 #[test]
@@ -174,7 +178,8 @@ fn nonsense_ends_the_conversation() {
 
 #[test]
 fn devices_of_nvidia_are_known_by_their_names() {
-    let devices = "Character devices:\n  1 mem\n195 nvidia\n236 nvidia-uvm\n\nBlock devices:\n  8 nvidia-not\n";
+    let devices =
+        "Character devices:\n  1 mem\n195 nvidia\n236 nvidia-uvm\n\nBlock devices:\n  8 nvidia-not\n";
     assert_eq!(nvidia_majors(devices), [195, 236]);
     assert!(is_nvidia(195) && !is_nvidia(1));
 }

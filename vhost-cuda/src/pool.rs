@@ -143,7 +143,9 @@ impl State {
         };
         match soonest.filter(|&soonest| soonest > now) {
             None => Next::Start,
-            Some(soonest) => Next::WaitUntil(self.oldest_start().map_or(Some(soonest), |start| Some(soonest.min(start)))),
+            Some(soonest) => {
+                Next::WaitUntil(self.oldest_start().map_or(Some(soonest), |start| Some(soonest.min(start))))
+            }
         }
     }
 
@@ -223,7 +225,8 @@ impl WorkerPool {
                 }
                 None => {}
             }
-            if let Some(reason) = state.reason.as_ref().filter(|_| state.failures - failed_before >= ATTEMPTS) {
+            if let Some(reason) = state.reason.as_ref().filter(|_| state.failures - failed_before >= ATTEMPTS)
+            {
                 break Err(reason.clone());
             }
             state = self.shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -413,7 +416,9 @@ fn ended(shared: &Shared, number: u64) {
 
 fn end_late_starters(state: &mut State, shared: &Shared, now: Instant) {
     while state.oldest_start().is_some_and(|late| late <= now) {
-        let Some(number) = state.idle.iter().find(|(_, idle)| !idle.ready).map(|(&number, _)| number) else { return };
+        let Some(number) = state.idle.iter().find(|(_, idle)| !idle.ready).map(|(&number, _)| number) else {
+            return;
+        };
         state.end(number);
         let error = WorkerError::Ended(format!("it was not ready within {} s", START_TIMEOUT.as_secs()));
         complain(shared, state, error);

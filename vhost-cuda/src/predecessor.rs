@@ -46,7 +46,9 @@ impl WorkerLock {
         let file = lock.open().with_context(|| format!("Cannot open {}", lock.path.display()))?;
         let begun = Instant::now();
         let mut said = false;
-        while !try_lock(&file, libc::LOCK_EX).with_context(|| format!("Cannot lock {}", lock.path.display()))? {
+        while !try_lock(&file, libc::LOCK_EX)
+            .with_context(|| format!("Cannot lock {}", lock.path.display()))?
+        {
             let waited = begun.elapsed();
             if waited >= patience {
                 bail!(
@@ -71,7 +73,9 @@ impl WorkerLock {
         // Nobody else locks it alone but a daemon that starts, on a socket that this one serves.
         match try_lock(&file, libc::LOCK_SH)? {
             true => Ok(file),
-            false => Err(io::Error::new(io::ErrorKind::ResourceBusy, "another daemon starts on the same socket")),
+            false => {
+                Err(io::Error::new(io::ErrorKind::ResourceBusy, "another daemon starts on the same socket"))
+            }
         }
     }
 

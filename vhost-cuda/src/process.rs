@@ -119,7 +119,8 @@ impl Worker {
         let sockets = [theirs.as_raw_fd(), their_images.as_raw_fd(), their_exchange.as_raw_fd()];
         let [fd, images_fd, exchange_fd] = sockets;
         let lock = spec.lock.as_ref().map(WorkerLock::hold).transpose().map_err(WorkerError::Spawn)?;
-        let inherited: Vec<RawFd> = sockets.into_iter().chain(lock.as_ref().map(AsRawFd::as_raw_fd)).collect();
+        let inherited: Vec<RawFd> =
+            sockets.into_iter().chain(lock.as_ref().map(AsRawFd::as_raw_fd)).collect();
         let parent = std::process::id();
         let mut command = Command::new("/proc/self/exe");
         command.arg0("vhost-user-cuda-worker");
@@ -261,7 +262,10 @@ impl AsFd for Process {
 impl Drop for Process {
     fn drop(&mut self) {
         if self.reap(DROP_PATIENCE) == Reaped::Stuck {
-            error!("worker {} does not end after SIGKILL: it hangs in the kernel; it is left behind", self.pid);
+            error!(
+                "worker {} does not end after SIGKILL: it hangs in the kernel; it is left behind",
+                self.pid
+            );
         }
     }
 }

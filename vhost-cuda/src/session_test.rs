@@ -254,7 +254,13 @@ fn names_from_the_guest_are_made_printable() {
     assert_eq!(printable(b"a\nb\x1b[31m\0rest"), "a?b??31m");
     assert_eq!(printable(&[0xff; 16]), "?".repeat(16));
     let (worker, _theirs) = fixture_worker();
-    let session = Session::new(7, 1, &Open { pid: 42, uid: 0, name: *b"a\nprogram\0\0\0\0\0\0\0" }, worker, Box::new(Arc::default));
+    let session = Session::new(
+        7,
+        1,
+        &Open { pid: 42, uid: 0, name: *b"a\nprogram\0\0\0\0\0\0\0" },
+        worker,
+        Box::new(Arc::default),
+    );
     assert_eq!(session.who, "a?program 42");
 }
 
@@ -267,7 +273,8 @@ fn memory_that_changes_while_a_session_begins_is_sent() {
     let session = Session::new(7, 1, &open, worker, Box::new(move || lock(&now).clone()));
     // Before the session has a writer.
     let file = vmm_sys_util::tempfile::TempFile::new().unwrap().into_file();
-    let region = (link::Region { bytes: 4096, ..link::Region::default() }, vm_memory::FileOffset::new(file, 0));
+    let region =
+        (link::Region { bytes: 4096, ..link::Region::default() }, vm_memory::FileOffset::new(file, 0));
     *lock(&table) = Arc::new(MemoryTable { regions: vec![region] });
     session.update_memory();
     let runner = session.clone();

@@ -62,7 +62,8 @@ fn take_lost() -> Vec<Range<usize>> {
 
 extern "C" fn handle(_signal: c_int, info: *mut libc::siginfo_t, _context: *mut c_void) {
     // SAFETY: the kernel gives a valid structure to a handler with SA_SIGINFO, and `errno` is the thread's own.
-    let (address, code, errno) = unsafe { ((*info).si_addr() as usize, (*info).si_code, libc::__errno_location()) };
+    let (address, code, errno) =
+        unsafe { ((*info).si_addr() as usize, (*info).si_code, libc::__errno_location()) };
     // SAFETY: as above. What was interrupted finds it unchanged.
     let before = unsafe { *errno };
     let repaired = code == libc::BUS_ADRERR && repair(address);

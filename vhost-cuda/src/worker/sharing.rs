@@ -37,7 +37,12 @@ impl Sharing {
     pub fn new(socket: UnixStream) -> Self {
         let usable =
             socket.set_read_timeout(Some(TIMEOUT)).and_then(|()| socket.set_write_timeout(Some(TIMEOUT)));
-        Self { socket: Mutex::new(usable.ok().map(|()| socket)), opened: Mutex::default(), offered: Mutex::default(), offers: AtomicUsize::new(0) }
+        Self {
+            socket: Mutex::new(usable.ok().map(|()| socket)),
+            opened: Mutex::default(),
+            offered: Mutex::default(),
+            offers: AtomicUsize::new(0),
+        }
     }
 
     /// Offers something to other processes.
@@ -51,7 +56,13 @@ impl Sharing {
     /// Offers what has the name or address `name` here, until [`Self::end`]. Offered again it has the same token.
     ///
     /// Errors: as [`Self::offer`].
-    pub fn offer_named(&self, name: u64, context: u64, offer: Offer, file: Option<&File>) -> CuResult<[u8; TOKEN_BYTES]> {
+    pub fn offer_named(
+        &self,
+        name: u64,
+        context: u64,
+        offer: Offer,
+        file: Option<&File>,
+    ) -> CuResult<[u8; TOKEN_BYTES]> {
         let mut offered = lock(&self.offered);
         if let Some(&(token, _)) = offered.get(&(offer.what, name)) {
             return Ok(token);
@@ -71,8 +82,10 @@ impl Sharing {
 
     fn end_all(&self, ended: impl Fn(&Thing, u64) -> bool) {
         let mut offered = lock(&self.offered);
-        let tokens: Vec<_> =
-            offered.extract_if(|thing, (_, context)| ended(thing, *context)).map(|(_, (token, _))| token).collect();
+        let tokens: Vec<_> = offered
+            .extract_if(|thing, (_, context)| ended(thing, *context))
+            .map(|(_, (token, _))| token)
+            .collect();
         self.offers.store(offered.len(), Ordering::Release);
         drop(offered);
         for token in tokens {
