@@ -57,6 +57,16 @@ impl Session {
         Ok(session)
     }
 
+    /// Opens another session of the same machine, which is the one in use from then on; the name of the last one.
+    pub fn open_another(&mut self) -> Result<u64> {
+        let opened = self.frontend.open()?;
+        ensure!(opened.status == REPLY_OK, "open was answered with status {}", opened.status);
+        let id = u64::from_le_bytes(opened.payload[..].try_into().context("A malformed reply to open")?);
+        let last = std::mem::replace(&mut self.id, id);
+        self.begin()?;
+        Ok(last)
+    }
+
     /// What a session does first.
     pub fn begin(&mut self) -> Result<()> {
         self.greet()?;

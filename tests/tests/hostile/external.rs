@@ -138,40 +138,43 @@ fn free_bytes(session: &mut Session) -> Result<u64> {
 }
 
 fn memory_counts_once(target: &mut Target) -> Result<()> {
-    let mut owner = Session::open(target)?;
-    let before = free_bytes(&mut owner)?;
-    let token = offer(&mut owner, ALLOCATION, 4 * UNIT)?;
+    let mut stranger = Session::open(target)?;
+    let mut session = Session::open(target)?;
+    let before = free_bytes(&mut session)?;
+    let token = offer(&mut session, ALLOCATION, 4 * UNIT)?;
     let used =
         |session: &mut Session, before: u64| Ok::<_, anyhow::Error>((before - free_bytes(session)?) / UNIT);
-    ensure!(used(&mut owner, before)? == 4, "the allocation does not count");
+    ensure!(used(&mut session, before)? == 4, "the allocation does not count");
     // Its own memory counts no second time, …
-    import(&mut owner, MEMORY, &token, 4 * UNIT, &[0])?;
-    let at = map(&mut owner, MEMORY, 0, 4 * UNIT, &[0])?;
-    ensure!(used(&mut owner, before)? == 4, "the session's own memory counts twice");
+    import(&mut session, MEMORY, &token, 4 * UNIT, &[0])?;
+    let at = map(&mut session, MEMORY, 0, 4 * UNIT, &[0])?;
+    ensure!(used(&mut session, before)? == 4, "the session's own memory counts twice");
     // … and for as long as anything keeps it.
-    owner.expect(&in_context(Opcode::cuMemRelease, &[ALLOCATION]), &[0])?;
-    owner.expect(&in_context(Opcode::cuDestroyExternalMemory, &[MEMORY]), &[0])?;
-    ensure!(used(&mut owner, before)? == 4, "mapped memory does not count");
-    offer(&mut owner, ALLOCATION + 2, UNIT)?;
-    ensure!(used(&mut owner, before)? == 5, "the second allocation does not count");
+    session.expect(&in_context(Opcode::cuMemRelease, &[ALLOCATION]), &[0])?;
+    session.expect(&in_context(Opcode::cuDestroyExternalMemory, &[MEMORY]), &[0])?;
+    ensure!(used(&mut session, before)? == 4, "mapped memory does not count");
+    offer(&mut session, ALLOCATION + 2, UNIT)?;
+    ensure!(used(&mut session, before)? == 5, "the second allocation does not count");
+    let large = offer(&mut session, ALLOCATION + 1, 2 * UNIT)?;
 
-    let mut other = Session::open(target)?;
-    let start = free_bytes(&mut other)?;
+    import(&mut stranger, MEMORY, &token, 4 * UNIT, &[INVALID_VALUE]).context("in another machine")?;
+    let owner = session.open_another()?;
+    let start = free_bytes(&mut session)?;
     for name in MEMORY..MEMORY + 3 {
-        import(&mut other, name, &token, 4 * UNIT, &[0])?;
+        import(&mut session, name, &token, 4 * UNIT, &[0])?;
     }
-    ensure!(used(&mut other, start)? == 4, "memory of another session does not count once");
-    let large = offer(&mut owner, ALLOCATION + 1, 2 * UNIT)?;
-    offer(&mut other, ALLOCATION, 3 * UNIT)?;
-    import(&mut other, MEMORY + 3, &large, 2 * UNIT, &[OUT_OF_MEMORY])?;
+    ensure!(used(&mut session, start)? == 4, "memory of another session does not count once");
+    offer(&mut session, ALLOCATION, 3 * UNIT)?;
+    import(&mut session, MEMORY + 3, &large, 2 * UNIT, &[OUT_OF_MEMORY])?;
     for name in MEMORY..MEMORY + 3 {
-        other.expect(&in_context(Opcode::cuDestroyExternalMemory, &[name]), &[0])?;
+        session.expect(&in_context(Opcode::cuDestroyExternalMemory, &[name]), &[0])?;
     }
-    ensure!(used(&mut other, start)? == 3, "memory counts that nothing keeps");
-    free(&mut owner, at, &[0])?;
-    ensure!(used(&mut owner, before)? == 3, "memory counts that nothing keeps");
-    owner.greet()?;
-    other.greet()
+    ensure!(used(&mut session, start)? == 3, "memory counts that nothing keeps");
+    session.greet()?;
+    session.id = owner;
+    free(&mut session, at, &[0])?;
+    ensure!(used(&mut session, before)? == 3, "memory counts that nothing keeps");
+    session.greet()
 }
 
 /// A program that exports and frees, as PyTorch does, is not refused after a while; and no token outlives its memory.

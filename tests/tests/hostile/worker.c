@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -167,6 +168,19 @@ __attribute__((unused)) static void answer_unread(void)
     for (uint64_t id = 1;; id++) {
         say(FROM_REPLY, id, "", 0);
         usleep(1000);
+    }
+}
+
+/* Answers requests without reading them, each after it was sent: 59 at a time, as the test sends them. */
+__attribute__((unused)) static void answer_and_not_read(void)
+{
+    int waiting = 0;
+    begin();
+    for (uint64_t id = 0;;) {
+        usleep(300000);
+        ioctl(link_fd, FIONREAD, &waiting);
+        for (int answer = 0; waiting > 0 && answer < 59; answer++)
+            say(FROM_REPLY, ++id, "", 0);
     }
 }
 

@@ -15,7 +15,7 @@ use vhost_cuda_tests::suite::{Kit, Suite};
 use vhost_cuda_tests::tracer::compile_library;
 use virtio_cuda_protocol::cuda::Opcode;
 use virtio_cuda_protocol::transport::{
-    OP_CALL, PROTOCOL_VERSION, REPLY_NO_RESOURCES, REPLY_OK, RequestHeader,
+    OP_CALL, OP_OPEN, Open, PROTOCOL_VERSION, REPLY_NO_RESOURCES, REPLY_OK, RequestHeader,
 };
 use zerocopy::IntoBytes;
 
@@ -47,7 +47,11 @@ pub fn collect(suite: &mut Suite) {
         suite
             .test(format!("worker::{attack}"), move |kit: &Kit| attacked(&kit.stack, attack, does_not_start));
     }
-    suite.test("worker::unread_requests", |kit: &Kit| attacked(&kit.stack, "answer_unread", unread_requests));
+    let name = "worker::programs_that_are_killed_while_workers_start";
+    suite.test(name, |kit: &Kit| attacked(&kit.stack, "never_ready", killed_programs));
+    suite.test("worker::unread_requests", |kit: &Kit| {
+        attacked(&kit.stack, "answer_and_not_read", unread_requests)
+    });
 }
 
 /// Runs `body` against a daemon whose workers are all hostile; afterwards it ends as asked.
@@ -174,17 +178,32 @@ fn does_not_start(daemon: &mut Daemon) -> Result<()> {
     drop(frontend);
     let bytes = daemon.log().len();
     ensure!(bytes < 32 << 10, "a log of {bytes} bytes");
-    ensure!(daemon.workers().len() <= 1, "workers {:?}", daemon.workers());
-    Ok(())
+    daemon.wait_until("nobody's worker has ended", PROMPT, |daemon| daemon.workers().len() <= 1)
 }
 
 /// The status of an OPEN, if it is answered.
 fn open_within(frontend: &mut FakeFrontend, limit: Duration) -> Result<Option<u32>> {
-    use virtio_cuda_protocol::transport::{OP_OPEN, Open};
+    submit_open(frontend)?;
+    Ok(frontend.reply(0, limit)?.map(|reply| reply.status))
+}
+
+fn submit_open(frontend: &mut FakeFrontend) -> Result<()> {
     let open = Open { pid: 1, uid: 1, name: [b'x'; 16] };
     let header = RequestHeader { op: OP_OPEN, payload_bytes: size_of::<Open>() as u32, ..Default::default() };
-    frontend.submit(0, 0, &[header.as_bytes(), open.as_bytes()].concat(), 4096)?;
-    Ok(frontend.reply(0, limit)?.map(|reply| reply.status))
+    frontend.submit(0, 0, &[header.as_bytes(), open.as_bytes()].concat(), 4096)
+}
+
+/// Programs that end while their sessions wait for workers leave no workers starting.
+fn killed_programs(daemon: &mut Daemon) -> Result<()> {
+    let mut machines = Vec::new();
+    for _ in 0..20 {
+        let mut frontend = FakeFrontend::connect(&daemon.socket())?;
+        submit_open(&mut frontend)?;
+        machines.push(frontend);
+    }
+    daemon.wait_until("a worker starts for each", PROMPT, |daemon| daemon.workers().len() >= 20)?;
+    drop(machines);
+    daemon.wait_until("no more than the warm one is left", PROMPT, |daemon| daemon.workers().len() <= 1)
 }
 
 /// A worker that answers and never reads does not have the daemon keep the requests.
