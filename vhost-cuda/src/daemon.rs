@@ -64,6 +64,9 @@ pub fn run(args: &DaemonArgs) -> anyhow::Result<()> {
     own::check_user(args.allow_root)?;
     let library = library::find(&args.device)?;
     let wanted = args.namespaces != Namespaces::Off && args.sandbox != Sandbox::Off;
+    if !wanted && args.namespaces == Namespaces::Require {
+        bail!("--namespaces require does not go with --sandbox off");
+    }
     // While there is one thread.
     let namespaces = if wanted { own::may_make_namespaces().map_err(Into::into) } else { Ok(()) };
     own::hide_memory()?;

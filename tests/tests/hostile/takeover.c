@@ -82,6 +82,8 @@ static void file(const char *what, const char *path, int flags) {
     result(what, open_file(path, flags) >= 0);
 }
 
+static void denied(const char *what, long returned) { result(what, returned >= 0); }
+
 static int reads_memory(long pid) {
     char path[64];
     static char maps[4096];
@@ -147,8 +149,6 @@ static void local_socket(const char *what, const char *path, int abstract, int t
     result(what, fd >= 0 && CALL(SYS_connect, (long)fd, (long)&address, length) == 0);
 }
 
-static void denied(const char *what, long returned) { result(what, returned >= 0); }
-
 static void attack(void) {
     struct sigaction action = {.sa_sigaction = survive, .sa_flags = SA_SIGINFO};
     sigaction(SIGSYS, &action, NULL);
@@ -185,6 +185,9 @@ static void attack(void) {
     file("a setting of the kernel", "/proc/sys/kernel/core_pattern", O_WRONLY);
     file("the machine's memory", "/dev/mem", O_RDWR);
     file("virtual machines", "/dev/kvm", O_RDWR);
+    // Every device of the host has this one; its rights are everybody's.
+    int node = open_file("/dev/null", O_RDWR);
+    denied("rights of a device", CALL(SYS_fchmod, (long)node, 0666L));
     file("the host's root", "/proc/1/root/etc/passwd", O_RDONLY);
     if (secret) {
         denied("changing rights", CALL(SYS_chmod, (long)secret, 0777L));

@@ -22,8 +22,8 @@ const OLD: &str = "/old";
 /// A tree that is being made.
 #[derive(Debug)]
 pub struct Tree {
-    /// Mounts that become read-only at the end.
-    read_only: Vec<PathBuf>,
+    /// Mounts that become read-only at the end, and whether they may have device nodes.
+    read_only: Vec<(PathBuf, bool)>,
 }
 
 impl Tree {
@@ -43,10 +43,18 @@ impl Tree {
         let mut tree = Self { read_only: Vec::new() };
         let read = paths::READ.iter().map(Path::new);
         for path in read.chain(folders.read.iter().map(PathBuf::as_path)) {
-            tree.show(path, true)?;
+            if tree.show(path)? {
+                tree.read_only.push((path.to_owned(), false));
+            }
         }
-        for path in nodes.iter().chain(&folders.write) {
-            tree.show(path, false)?;
+        for path in nodes {
+            // Read-only means that nobody changes the node's rights; the device is written all the same.
+            if tree.show(&path)? {
+                tree.read_only.push((path, true));
+            }
+        }
+        for path in &folders.write {
+            tree.show(path)?;
         }
         fs::create_dir_all(paths::SHM)?;
         mount("tmpfs", paths::SHM, "tmpfs", flags | MountFlags::NOEXEC, c"mode=1777,size=64m")
@@ -62,48 +70,48 @@ impl Tree {
 
     /// Lets go of the host's root.
     pub fn close(self) -> anyhow::Result<()> {
-        for path in &self.read_only {
-            restrict(path, true).with_context(|| format!("Cannot make {} read-only", path.display()))?;
+        for (path, nodes) in &self.read_only {
+            restrict(path, true, *nodes)
+                .with_context(|| format!("Cannot make {} read-only", path.display()))?;
         }
         unmount(OLD, UnmountFlags::DETACH).context("Cannot take the host's root from workers")?;
         fs::remove_dir(OLD)?;
-        restrict(Path::new("/"), false).context("Cannot make the root of workers read-only")
+        restrict(Path::new("/"), false, false).context("Cannot make the root of workers read-only")
     }
 
-    /// Has `path` in the tree as the host has it. What the host does not have is left out.
-    fn show(&mut self, path: &Path, read_only: bool) -> anyhow::Result<()> {
+    /// Has `path` in the tree as the host has it; what the host does not have is left out. True: it is a mount.
+    fn show(&self, path: &Path) -> anyhow::Result<bool> {
         let host = Path::new(OLD).join(path.strip_prefix("/").unwrap_or(path));
-        let Ok(meta) = fs::symlink_metadata(&host) else { return Ok(()) };
+        let Ok(meta) = fs::symlink_metadata(&host) else { return Ok(false) };
         if fs::symlink_metadata(path).is_ok() {
             // It lies in a folder that is there already.
-            return Ok(());
+            return Ok(false);
         }
         let failed = || format!("Cannot show workers {}", path.display());
         if let Some(parent) = path.parent() {
             fs::create_dir_all(parent).with_context(failed)?;
         }
         if meta.is_symlink() {
-            return symlink(fs::read_link(&host)?, path).with_context(failed);
+            return symlink(fs::read_link(&host)?, path).map(|()| false).with_context(failed);
         }
         if meta.is_dir() {
             fs::create_dir(path).with_context(failed)?;
         } else {
             File::create_new(path).with_context(failed)?;
         }
-        mount_bind_recursive(&host, path).with_context(failed)?;
-        if read_only {
-            self.read_only.push(path.to_owned());
-        }
-        Ok(())
+        mount_bind_recursive(&host, path).map(|()| true).with_context(failed)
     }
 }
 
-/// Nothing at `path` is written, and with `recursive` nothing mounted below it.
-fn restrict(path: &Path, recursive: bool) -> io::Result<()> {
+/// Nothing at `path` is written, and with `recursive` nothing mounted below it; no device is used but with `nodes`.
+fn restrict(path: &Path, recursive: bool, nodes: bool) -> io::Result<()> {
     let path = std::ffi::CString::new(path.as_os_str().as_encoded_bytes())?;
     // SAFETY: all-zero is a valid value of this plain structure.
     let mut attributes: libc::mount_attr = unsafe { std::mem::zeroed() };
-    attributes.attr_set = libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
+    attributes.attr_set = libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID;
+    if !nodes {
+        attributes.attr_set |= libc::MOUNT_ATTR_NODEV;
+    }
     let flags = if recursive { libc::AT_RECURSIVE } else { 0 };
     let bytes = size_of::<libc::mount_attr>();
     // SAFETY: the path is a C string and the attributes are a local of the size given; the kernel only reads them.

@@ -20,6 +20,8 @@ pub use files::is_supported as files_can_be_bounded;
 pub struct Bounds {
     /// Which files it can reach and change: Landlock, or a root of its own.
     files: bool,
+    /// A root of its own, in which only shared memory can be changed.
+    root: bool,
 }
 
 /// No privileges, no core files (they would hold guest data), and only the files that CUDA needs. To be called first,
@@ -34,14 +36,14 @@ pub fn enter(sandbox: Sandbox, folders: &Folders, own_root: bool) -> io::Result<
         return Err(io::Error::last_os_error());
     }
     if matches!(sandbox, Sandbox::Off | Sandbox::Log) {
-        return Ok(Bounds::default());
+        return Ok(Bounds { files: own_root, root: own_root });
     }
     let bounded = files::bound(folders, own_root).map_err(io::Error::other)?;
     if !bounded {
         // Landlock would keep other workers from this one's memory.
         rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)?;
     }
-    Ok(Bounds { files: bounded || own_root })
+    Ok(Bounds { files: bounded || own_root, root: own_root })
 }
 
 /// Gives up all capabilities, for good: also exec gives none back.
@@ -81,7 +83,7 @@ pub fn close(sandbox: Sandbox, emulated: bool, bounds: Bounds) -> anyhow::Result
         return Ok(());
     }
     report::install()?;
-    for program in filter::programs(sandbox, emulated, bounds.files)? {
+    for program in filter::programs(sandbox, emulated, bounds)? {
         seccompiler::apply_filter_all_threads(&program)?;
     }
     Ok(())

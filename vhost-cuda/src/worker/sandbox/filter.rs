@@ -10,7 +10,7 @@ use seccompiler::{
     TargetArch,
 };
 
-use super::rules;
+use super::{Bounds, rules};
 use crate::args::Sandbox;
 
 /// `clone` flags that make a thread, and not a process.
@@ -61,14 +61,8 @@ const SOCKET_TYPE: u64 = 0xf;
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
 /// The programs to apply, in this order. The sternest answer of all programs counts.
-///
-/// `files_bounded`: something else decides which files the worker can reach and change.
-pub fn programs(
-    sandbox: Sandbox,
-    emulated: bool,
-    files_bounded: bool,
-) -> Result<Vec<BpfProgram>, BackendError> {
-    let allowed = allowed(emulated, files_bounded)?;
+pub fn programs(sandbox: Sandbox, emulated: bool, bounds: Bounds) -> Result<Vec<BpfProgram>, BackendError> {
+    let allowed = allowed(emulated, bounds)?;
     if sandbox == Sandbox::Log {
         return Ok(vec![program(allowed, SeccompAction::Log, SeccompAction::Allow)?]);
     }
@@ -98,10 +92,11 @@ fn program(
     SeccompFilter::new(rules, otherwise, matched, TargetArch::x86_64)?.try_into()
 }
 
-fn allowed(emulated: bool, files_bounded: bool) -> Result<Rules, BackendError> {
+fn allowed(emulated: bool, bounds: Bounds) -> Result<Rules, BackendError> {
     let gpu: &[_] = if emulated { &[] } else { rules::GPU };
-    let folders: &[_] = if !emulated && files_bounded { rules::FOLDERS } else { &[] };
-    let lists = [rules::COMMON, gpu, folders];
+    let folders: &[_] = if !emulated && bounds.files { rules::FOLDERS } else { &[] };
+    let rights: &[_] = if !emulated && bounds.root { rules::RIGHTS } else { &[] };
+    let lists = [rules::COMMON, gpu, folders, rights];
     let mut rules: Rules = lists.into_iter().flatten().map(|&number| (number, Vec::new())).collect();
     rules.insert(libc::SYS_clone, vec![argument(0, Qword, MaskedEq(THREAD), THREAD)?]);
     // Signals to itself: `abort`.
@@ -135,7 +130,7 @@ fn allowed(emulated: bool, files_bounded: bool) -> Result<Rules, BackendError> {
     rules.insert(libc::SYS_socketpair, vec![packets, stream]);
     for (number, flags) in [(libc::SYS_open, 1), (libc::SYS_openat, 2)] {
         let existing = vec![argument(flags, Dword, MaskedEq(MAKES_FILES), 0)?];
-        rules.insert(number, if files_bounded { Vec::new() } else { existing });
+        rules.insert(number, if bounds.files { Vec::new() } else { existing });
     }
     Ok(rules)
 }

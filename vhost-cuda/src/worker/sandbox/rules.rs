@@ -133,6 +133,10 @@ pub const FOLDERS: &[c_long] = &[
     libc::SYS_unlinkat,
 ];
 
+/// Calls that change rights of open files. They are allowed only in a root of its own, where all but shared memory is
+/// read-only: elsewhere a worker of root could take the host's device nodes from everybody.
+pub const RIGHTS: &[c_long] = &[libc::SYS_fchmod];
+
 /// What is refused like a missing file where it is not allowed: libraries try it and go on without.
 pub const REFUSED: &[c_long] = &[
     libc::SYS_access,
