@@ -231,7 +231,7 @@ mod tests {
     #[test]
     fn only_what_is_accepted_is_unpacked() {
         let container = fixture_container(&[
-            fixture_entry(KIND_PTX, 80, FLAG_LZ4, b"damaged", 1000),
+            fixture_entry(KIND_PTX, 80, FLAG_ZSTD, b"damaged", 1000),
             fixture_entry(KIND_ELF, 90, 0, b"machine!", 8),
         ]);
         let mut seen = Vec::new();
