@@ -134,9 +134,9 @@ pub fn run(args: &DaemonArgs) -> anyhow::Result<()> {
         device.abandon();
     }
     let deadline = Instant::now() + END_PATIENCE;
-    let all = connected.iter().fold(true, |all, device| device.shut_down(deadline) && all);
+    let ended: Vec<bool> = connected.iter().map(|device| device.shut_down(deadline)).collect();
     settings.pool.stop();
-    if all { Ok(()) } else { bail!("Workers are left behind: the next daemon on this socket waits for them") }
+    if ended.iter().all(|&ended| ended) { Ok(()) } else { bail!("Workers are left behind: the next daemon on this socket waits for them") }
 }
 
 /// Starts the pool, without namespaces where the host does not have them (`unless`) and the operator does not insist;
