@@ -1,38 +1,85 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Bounds the host memory that one guest's outstanding requests occupy, in the daemon and (once more) in its workers.
+//!
+//! Each session has a part that no other session can take: one that leaves its requests unanswered must not keep
+//! others from making any.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Most bytes of outstanding requests of one connection. A request needs up to 0.6 MB (64 MiB of scattered
 /// pages in both directions), usually far less than 1 KB.
 const MAX_BYTES: usize = 256 << 20;
+/// Bytes that are reserved for each session, if all of that is at most half of [`MAX_BYTES`]: one request of any
+/// size.
+const RESERVED_BYTES: usize = 1 << 20;
 
 /// What the outstanding requests of one connection occupy.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Budget {
-    used: AtomicUsize,
+    reserved: usize,
+    /// For all sessions, in any order.
+    common: usize,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Of sessions with outstanding requests.
+    used: HashMap<u64, usize>,
+    borrowed: usize,
 }
 
 /// A share of a [`Budget`], given back when dropped.
 #[derive(Debug)]
 pub struct Charge {
     budget: Arc<Budget>,
+    session: u64,
     bytes: usize,
 }
 
 impl Budget {
-    /// Takes `bytes`; `None` if that exceeds the limit.
-    pub fn charge(self: &Arc<Self>, bytes: usize) -> Option<Charge> {
-        let add = |used: usize| used.checked_add(bytes).filter(|&sum| sum <= MAX_BYTES);
-        self.used.try_update(Ordering::Relaxed, Ordering::Relaxed, add).ok()?;
-        Some(Charge { budget: self.clone(), bytes })
+    /// A budget for at most `max_sessions` sessions.
+    pub fn new(max_sessions: u32) -> Arc<Self> {
+        let sessions = (max_sessions as usize).max(1);
+        let reserved = RESERVED_BYTES.min(MAX_BYTES / 2 / sessions);
+        let common = MAX_BYTES - reserved * sessions;
+        Arc::new(Self { reserved, common, state: Mutex::default() })
+    }
+
+    /// Takes `bytes` for `session`; `None` if that exceeds the limit.
+    pub fn charge(self: &Arc<Self>, session: u64, bytes: usize) -> Option<Charge> {
+        let mut state = self.lock();
+        let used = state.used.get(&session).copied().unwrap_or(0);
+        let sum = used.checked_add(bytes)?;
+        let borrowed = state.borrowed + (self.beyond(sum) - self.beyond(used));
+        if borrowed > self.common {
+            return None;
+        }
+        state.borrowed = borrowed;
+        state.used.insert(session, sum);
+        Some(Charge { budget: self.clone(), session, bytes })
+    }
+
+    /// How much of a session's `used` bytes is not of its own part.
+    fn beyond(&self, used: usize) -> usize {
+        used.saturating_sub(self.reserved)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for Charge {
     fn drop(&mut self) {
-        self.budget.used.fetch_sub(self.bytes, Ordering::Relaxed);
+        let mut state = self.budget.lock();
+        let used = state.used.remove(&self.session).unwrap_or(0);
+        let rest = used.saturating_sub(self.bytes);
+        state.borrowed -= self.budget.beyond(used) - self.budget.beyond(rest);
+        if rest > 0 {
+            state.used.insert(self.session, rest);
+        }
     }
 }
 
@@ -42,11 +89,36 @@ mod tests {
 
     #[test]
     fn charges_are_bounded_and_given_back() {
-        let budget = Arc::new(Budget::default());
-        let most = budget.charge(MAX_BYTES).unwrap();
-        assert!(budget.charge(1).is_none());
-        assert!(budget.charge(usize::MAX).is_none());
+        let budget = Budget::new(1);
+        let most = budget.charge(7, MAX_BYTES).unwrap();
+        assert!(budget.charge(7, 1).is_none());
+        assert!(budget.charge(7, usize::MAX).is_none());
         drop(most);
-        assert!(budget.charge(MAX_BYTES).is_some());
+        assert!(budget.charge(7, MAX_BYTES).is_some());
+        assert!(budget.lock().used.is_empty());
+    }
+
+    #[test]
+    fn a_session_cannot_take_the_part_of_another() {
+        let budget = Budget::new(64);
+        let most = MAX_BYTES - 63 * RESERVED_BYTES;
+        let greedy = budget.charge(1, most).unwrap();
+        assert!(budget.charge(1, 1).is_none());
+        let others: Vec<_> =
+            (2..=64).map(|session| budget.charge(session, RESERVED_BYTES).unwrap()).collect();
+        assert!(budget.charge(2, 1).is_none());
+        drop(greedy);
+        let second = budget.charge(2, 10).unwrap();
+        drop(others);
+        drop(second);
+        assert!(budget.charge(1, most).is_some());
+        assert_eq!(budget.lock().borrowed, 0);
+    }
+
+    #[test]
+    fn many_sessions_have_a_smaller_part_each() {
+        let budget = Budget::new(1024);
+        let _greedy = budget.charge(1, MAX_BYTES / 2).unwrap();
+        assert!(budget.charge(2, MAX_BYTES / 2 / 1024).is_some());
     }
 }

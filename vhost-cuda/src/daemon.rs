@@ -62,6 +62,7 @@ pub fn run(args: &DaemonArgs) -> anyhow::Result<()> {
     let settings = Arc::new(Settings {
         num_queues: args.num_queues,
         max_sessions: args.max_sessions,
+        max_user_sessions: args.max_user_sessions.unwrap_or((args.max_sessions / 2).max(1)),
         images,
         exchange,
         pool,

@@ -2,6 +2,7 @@
 //! One device instance: what a connected front-end (a virtual machine, or a virtio-user process) sees.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -27,6 +28,8 @@ use crate::session::{End, Session};
 
 /// How often a thread that waits for a session's end looks again.
 const END_POLL: Duration = Duration::from_secs(1);
+/// Has no limit of sessions but the machine's.
+const ROOT: u32 = 0;
 /// Short names of sessions in the log, for all connections of the daemon.
 static NEXT_LABEL: AtomicU64 = AtomicU64::new(1);
 
@@ -37,6 +40,8 @@ pub struct Settings {
     pub num_queues: u32,
     /// Sessions at once.
     pub max_sessions: u32,
+    /// Sessions at once of one user of the guest, other than its root.
+    pub max_user_sessions: u32,
     /// Device code that workers loaded before.
     pub images: Arc<ImageCache>,
     /// What sessions share with each other.
@@ -69,6 +74,8 @@ struct Sessions {
     open: HashMap<u64, Arc<Session>>,
     /// Sessions that wait for a worker.
     opening: usize,
+    /// Sessions of each user of the guest, from their opening until they have ended.
+    users: HashMap<u32, u32>,
     /// Counts resets: a session that was opened before one does not come up after it.
     epoch: u64,
     closed: bool,
@@ -86,11 +93,29 @@ impl Drop for Reservation {
     }
 }
 
+/// One of the sessions that a user of the guest may have.
+struct UserSession {
+    device: Arc<Device>,
+    uid: u32,
+}
+
+impl Drop for UserSession {
+    fn drop(&mut self) {
+        if let Entry::Occupied(mut count) = self.device.lock().users.entry(self.uid) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
+    }
+}
+
 impl Device {
     /// A device without front-end, numbered `connection` in the log.
     pub fn new(connection: u64, settings: Arc<Settings>) -> Arc<Self> {
         let rings: Vec<_> = (0..=settings.num_queues).map(|_| Arc::<Ring>::default()).collect();
         let events = EventQueue::new(rings[settings.num_queues as usize].clone());
+        let budget = Budget::new(settings.max_sessions);
         Arc::new(Self {
             connection,
             settings,
@@ -98,7 +123,7 @@ impl Device {
             events,
             driver_version: AtomicU32::new(0),
             version_warned: AtomicBool::new(false),
-            budget: Arc::default(),
+            budget,
             memory: Mutex::default(),
             sessions: Mutex::default(),
         })
@@ -141,7 +166,7 @@ impl Device {
         let Some(session) = self.session(request.header.session) else {
             return chain.complete(REPLY_SESSION_LOST, &[]);
         };
-        let Some(charge) = self.budget.charge(request.footprint()) else {
+        let Some(charge) = self.budget.charge(session.id(), request.footprint()) else {
             debug!("connection {}: too many bytes of outstanding requests", self.connection);
             return chain.complete(REPLY_NO_RESOURCES, &[]);
         };
@@ -181,25 +206,38 @@ impl Device {
         let Ok(open) = Open::read_from_bytes(&request.payload) else {
             return chain.complete(REPLY_INVALID, &[]);
         };
-        let Some(reservation) = self.reserve() else {
-            debug!("connection {}: {} sessions are open", self.connection, self.settings.max_sessions);
+        let Some(room) = self.reserve(open.uid) else {
+            debug!(
+                "connection {}: no session for user {}: {} may be open, {} of one user",
+                self.connection, open.uid, self.settings.max_sessions, self.settings.max_user_sessions
+            );
             return chain.complete(REPLY_NO_RESOURCES, &[]);
         };
         let device = self.clone();
-        self.run_aside("session", move || device.run_session(&open, reservation, chain));
+        self.run_aside("session", move || device.run_session(&open, room, chain));
     }
 
-    fn reserve(self: &Arc<Self>) -> Option<Reservation> {
+    fn reserve(self: &Arc<Self>, uid: u32) -> Option<(Reservation, UserSession)> {
         let mut sessions = self.lock();
-        if sessions.open.len() + sessions.opening >= self.settings.max_sessions as usize {
+        let of_user = sessions.users.get(&uid).copied().unwrap_or(0);
+        if sessions.open.len() + sessions.opening >= self.settings.max_sessions as usize
+            || (uid != ROOT && of_user >= self.settings.max_user_sessions)
+        {
             return None;
         }
         sessions.opening += 1;
-        Some(Reservation { device: self.clone(), epoch: sessions.epoch })
+        sessions.users.insert(uid, of_user + 1);
+        let reservation = Reservation { device: self.clone(), epoch: sessions.epoch };
+        Some((reservation, UserSession { device: self.clone(), uid }))
     }
 
     /// The life of a session, on a thread of its own.
-    fn run_session(self: &Arc<Self>, open: &Open, reservation: Reservation, chain: Chain) {
+    fn run_session(
+        self: &Arc<Self>,
+        open: &Open,
+        (reservation, of_user): (Reservation, UserSession),
+        chain: Chain,
+    ) {
         let (Ok(mut worker), Ok(id)) = (self.settings.pool.take(), random_id()) else {
             return chain.complete(REPLY_NO_RESOURCES, &[]);
         };
@@ -222,7 +260,10 @@ impl Device {
         drop(reservation);
         let table = self.memory().map(|memory| MemoryTable::of(&memory)).unwrap_or_default();
         let opened = || chain.complete(REPLY_OK, Opened { session: id }.as_bytes());
-        session.run(table, opened, |end| self.session_ended(id, end));
+        session.run(table, opened, |end| {
+            self.session_ended(id, end);
+            drop(of_user);
+        });
     }
 
     fn session_ended(&self, id: u64, end: End) {

@@ -56,7 +56,7 @@ impl Fixture {
 
     fn submit(&mut self, payload: &[u8]) {
         let (request, chain) = self.chain(OP_CALL, payload);
-        let charge = Arc::new(Budget::default()).charge(1).unwrap();
+        let charge = Budget::new(1).charge(1, 1).unwrap();
         self.session.submit(request, chain, charge);
     }
 
@@ -92,7 +92,7 @@ fn replies_find_their_requests_in_any_order() {
 fn a_worker_that_does_not_read_blocks_nobody_and_loses_nothing() {
     let mut fixture = Fixture::new();
     // More than a socket buffers: 20 requests of 60,000 bytes, of which the fixture's memory holds one at a time.
-    let charge = || Arc::new(Budget::default()).charge(1).unwrap();
+    let charge = || Budget::new(1).charge(1, 1).unwrap();
     let payloads: Vec<Vec<u8>> = (0..20).map(|number| vec![number; 60_000]).collect();
     for payload in &payloads {
         let (request, chain) = fixture.chain(OP_CALL, &[]);
@@ -165,7 +165,7 @@ fn outstanding_requests_are_bounded() {
     fixture.submit(b"first");
     for id in 0..MAX_OUTSTANDING as u64 - 1 {
         let (request, chain) = FixtureGuest::new().request(call_header(), &[], &[], &[], ROOM);
-        let charge = Arc::new(Budget::default()).charge(1).unwrap();
+        let charge = Budget::new(1).charge(1, 1).unwrap();
         let call = InFlight { chain, written: request.unwrap().out_entries, _charge: charge };
         fixture.session.lock().outstanding.insert(1000 + id, call);
     }
