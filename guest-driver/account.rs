@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! A budget of bytes: how much memory one open file may hold.
+//! A budget of bytes: how much memory one open file, one user, or all users together may hold.
 
 use crate::error::Fault;
 use kernel::{
@@ -38,9 +38,14 @@ impl Account {
 
     /// Takes `bytes`; [`Fault::Quota`] if fewer are left.
     pub(crate) fn charge(self: &Arc<Self>, bytes: u64) -> Result<Charge, Fault> {
+        self.charge_up_to(self.limit, bytes)
+    }
+
+    /// As [`Self::charge`], with another limit than the account's own.
+    pub(crate) fn charge_up_to(self: &Arc<Self>, limit: u64, bytes: u64) -> Result<Charge, Fault> {
         let mut used = self.used.lock();
         let total = used.checked_add(bytes).ok_or(Fault::Quota)?;
-        if total > self.limit {
+        if total > limit {
             return Err(Fault::Quota);
         }
         *used = total;
@@ -72,6 +77,16 @@ mod tests {
         drop(first);
         let _third = account.charge(60)?;
         drop(second);
+        Ok(())
+    }
+
+    #[test]
+    fn another_limit_counts_for_one_charge() -> Result {
+        let account = Account::new(100)?;
+        let _first = account.charge_up_to(200, 150)?;
+        assert!(matches!(account.charge(1), Err(Fault::Quota)));
+        assert!(matches!(account.charge_up_to(10, 1), Err(Fault::Quota)));
+        let _second = account.charge_up_to(200, 50)?;
         Ok(())
     }
 

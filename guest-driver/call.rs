@@ -40,8 +40,13 @@ use kernel::{
     mm::virt::VmaNew,
     prelude::*,
     sync::Arc,
+    time::Msecs,
     uaccess::UserSlice, //
 };
+
+/// Maximum wait of mmap(2) for the device. The process's address space is locked meanwhile: its other threads, and
+/// whoever reads its files in /proc, wait, too.
+const SHARE_PATIENCE_MS: Msecs = 10_000;
 
 /// `VIRTIO_CUDA_CALL`. On `EINTR`, `call` has a ticket for going on.
 pub(crate) fn call(session: &Arc<Session>, call: &mut Call) -> Result {
@@ -94,7 +99,7 @@ fn pin(session: &Session, addr: u64, bytes: u64, access: Access) -> Result<Optio
     if access == Access::Keep && !span.is_page_aligned() {
         return Err(EINVAL);
     }
-    Ok(Some(Pinned::new(span, access, &session.pinned)?))
+    Ok(Some(Pinned::new(span, access, &session.ledger)?))
 }
 
 /// The pages of ordinary memory to be kept under `tag`, watched from before they were looked up.
@@ -189,13 +194,14 @@ pub(crate) fn unpin(session: &Arc<Session>, tag: u64) -> Result {
     Ok(())
 }
 
-/// `mmap`: shares an area with the device under the name `offset`. Only a fatal signal interrupts it.
+/// `mmap`: shares an area with the device under the name `offset`. Only a fatal signal interrupts it. `ETIMEDOUT`:
+/// the device does not answer; it has the area nevertheless, until the session ends.
 pub(crate) fn share(session: &Arc<Session>, vma: &VmaNew, offset: u64) -> Result {
     let bytes = (vma.end() - vma.start()) as u64;
     if offset % PAGE_BYTES != 0 || bytes > session.device.limits.bulk_bytes {
         return Err(EINVAL);
     }
-    let area = Area::new(bytes, &session.shared)?;
+    let area = Area::new(bytes, &session.ledger)?;
     vma.set_dontexpand();
     vma.set_dontcopy();
     area.map(vma.set_mixedmap(), vma.start())?;
@@ -213,6 +219,7 @@ pub(crate) fn share(session: &Arc<Session>, vma: &VmaNew, offset: u64) -> Result
     let (ticket, pending) = session
         .start(request, Mode::Killable)
         .inspect_err(|_| session.forget_tag(offset))?;
-    session.wait_for(ticket, pending, Mode::Killable, &mut Patience::endless())?;
+    let mut patience = Patience::millis(SHARE_PATIENCE_MS);
+    session.wait_for(ticket, pending, Mode::Killable, &mut patience)?;
     Ok(())
 }

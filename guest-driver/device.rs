@@ -36,6 +36,7 @@ use crate::{
         PROTOCOL_VERSION,
         STATUS_BACKEND_UP, //
     },
+    users::Users,
     virtio::VirtioDevice,
     wait::{
         new_wait_queue,
@@ -65,6 +66,7 @@ use kernel::{
 #[pin_data]
 pub(crate) struct Device {
     pub(crate) limits: Limits,
+    pub(crate) users: Arc<Users>,
     dev: ARef<device::Device>,
     works: Arc<WorkQueue>,
     pub(crate) requests: KVec<Arc<RequestQueue>>,
@@ -108,10 +110,12 @@ impl Device {
         works: Arc<WorkQueue>,
     ) -> Result<Arc<Self>> {
         let sessions = KVec::with_capacity(limits.sessions as usize, GFP_KERNEL)?;
+        let users = Users::new(limits)?;
         // SAFETY: `gone` drops it before the driver's `remove` returns.
         let shared = unsafe { virtio.share() };
         let init = pin_init!(Self {
             limits,
+            users,
             dev: virtio.dev().into(),
             works,
             requests,

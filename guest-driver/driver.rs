@@ -109,7 +109,10 @@ fn bring_up(
     let count = queues.len() as u32;
     for queue in queues {
         queue.spread(count);
-        requests.push(RequestQueue::new(queue)?, GFP_KERNEL)?;
+        requests.push(
+            RequestQueue::new(queue, requests.len(), limits.sessions)?,
+            GFP_KERNEL,
+        )?;
     }
     Device::new(
         virtio,

@@ -4,10 +4,6 @@
 //! allocates and a process maps.
 
 use crate::{
-    account::{
-        Account,
-        Charge, //
-    },
     bindings as glue,
     span::{
         entries,
@@ -23,6 +19,10 @@ use crate::{
         MemEntry,
         PAGE_BYTES, //
     },
+    users::{
+        Charges,
+        Ledger, //
+    },
 };
 use core::{
     cmp::min,
@@ -33,13 +33,16 @@ use core::{
 };
 use kernel::{
     bindings,
-    mm::virt::VmaMixedMap,
+    mm::{
+        virt::VmaMixedMap,
+        Mm, //
+    },
     page::{
         BorrowedPage,
         PAGE_SIZE, //
     },
     prelude::*,
-    sync::Arc, //
+    sync::aref::ARef, //
 };
 
 const _: () = assert!(PAGE_SIZE as u64 == PAGE_BYTES);
@@ -70,6 +73,37 @@ impl Access {
     }
 }
 
+/// Pages of a process that stay pinned, counted in its `VmPin`.
+struct PinCount {
+    mm: ARef<Mm>,
+    pages: u64,
+}
+
+impl PinCount {
+    /// Counts `pages` more pages of the current process. `EFAULT`: it has no memory.
+    fn new(pages: u64) -> Result<Self> {
+        let current = current!();
+        let mm: &Mm = current.mm().ok_or(EFAULT)?;
+        let this = Self {
+            mm: mm.into(),
+            pages,
+        };
+        this.add(pages as i64);
+        Ok(this)
+    }
+
+    fn add(&self, pages: i64) {
+        // SAFETY: `mm` is valid as long as this value. Only adds to a counter.
+        unsafe { glue::virtio_cuda_count_pins(self.mm.as_raw(), pages) };
+    }
+}
+
+impl Drop for PinCount {
+    fn drop(&mut self) {
+        self.add(-(self.pages as i64));
+    }
+}
+
 /// User pages that stay where they are.
 ///
 /// # Invariants
@@ -79,21 +113,27 @@ pub(crate) struct Pinned {
     runs: KVVec<Run>,
     span: Span,
     access: Access,
-    _charge: Charge,
+    _count: Option<PinCount>,
+    _charges: Charges,
 }
 
 impl Pinned {
     /// Pins the pages of `span` in the current process. `EFAULT`: not all of it is there, or not for this
-    /// access; `EDQUOT`: more than the account allows.
-    pub(crate) fn new(span: Span, access: Access, account: &Arc<Account>) -> Result<Self> {
+    /// access; `EDQUOT`: more than the file or the user may have pinned.
+    pub(crate) fn new(span: Span, access: Access, ledger: &Ledger) -> Result<Self> {
         let started = Stopwatch::start();
         let bytes = span.pages.checked_mul(PAGE_BYTES).ok_or(EINVAL)?;
+        let (charges, count) = match access {
+            Access::Keep => (ledger.keep(bytes)?, Some(PinCount::new(span.pages)?)),
+            Access::Read | Access::Write => (ledger.pass(bytes)?, None),
+        };
         // INVARIANT: No frame yet.
         let mut this = Self {
             runs: KVVec::new(),
             span,
             access,
-            _charge: account.charge(bytes)?,
+            _count: count,
+            _charges: charges,
         };
         let batch = min(span.pages, BATCH_PAGES) as usize;
         let mut pages = KVec::from_elem(ptr::null_mut(), batch, GFP_KERNEL)?;
@@ -161,17 +201,17 @@ impl Drop for Pinned {
 pub(crate) struct Area {
     runs: KVVec<Run>,
     bytes: u64,
-    _charge: Charge,
+    _charges: Charges,
 }
 
 impl Area {
     /// Allocates `bytes` bytes, a multiple of the page size.
-    pub(crate) fn new(bytes: u64, account: &Arc<Account>) -> Result<Self> {
+    pub(crate) fn new(bytes: u64, ledger: &Ledger) -> Result<Self> {
         // INVARIANT: No frame yet.
         let mut this = Self {
             runs: KVVec::new(),
             bytes,
-            _charge: account.charge(bytes)?,
+            _charges: ledger.share(bytes)?,
         };
         let mut left = bytes / PAGE_BYTES;
         let mut order = AREA_ORDER;

@@ -15,7 +15,10 @@ use crate::{
     },
     uapi, //
 };
-use core::cmp::min;
+use core::cmp::{
+    max,
+    min, //
+};
 use kernel::prelude::*;
 
 /// Longest payload that the driver carries, whatever the device offers: it lies in kernel memory.
@@ -29,25 +32,36 @@ const MAX_OUTSTANDING: u32 = 1024;
 /// Bytes of pages that one piece of an entry list can name in the worst case.
 const BULK_PER_PIECE: u64 = (PIECE_BYTES / size_of::<MemEntry>()) as u64 * PAGE_BYTES;
 
-/// What the administrator allows one file.
+/// What the administrator allows one file, one user, and all users.
 pub(crate) struct Params {
     outstanding: u32,
     pinned_bytes: u64,
     shared_bytes: u64,
+    /// 0: half of the device's.
+    user_sessions: u32,
+    user_pinned_bytes: u64,
+    all_pinned_bytes: u64,
+    memlock_is_strict: bool,
 }
 
 impl Params {
     /// The module's parameters.
     pub(crate) fn of_module() -> Self {
+        // SAFETY: Reads a counter.
+        let ram_bytes = unsafe { glue::virtio_cuda_ram_bytes() };
+        let percent = |value: u32| ram_bytes / 100 * u64::from(min(value, 100));
         let pinned_bytes = match *module_parameters::max_pinned_mib.value() {
-            // SAFETY: Reads a counter.
-            0 => unsafe { glue::virtio_cuda_ram_bytes() / 2 },
+            0 => ram_bytes / 2,
             some => mib(some),
         };
         Self {
             outstanding: *module_parameters::max_outstanding.value(),
             pinned_bytes,
             shared_bytes: mib(*module_parameters::max_shared_mib.value()),
+            user_sessions: *module_parameters::max_user_sessions.value(),
+            user_pinned_bytes: percent(*module_parameters::pinned_per_user_percent.value()),
+            all_pinned_bytes: percent(*module_parameters::pinned_percent.value()),
+            memlock_is_strict: *module_parameters::memlock_strict.value() != 0,
         }
     }
 }
@@ -56,16 +70,23 @@ fn mib(value: u64) -> u64 {
     value.saturating_mul(1 << 20)
 }
 
-/// What one device and each of its files can do.
+/// What one device, each of its files and each of its users can do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Limits {
     pub(crate) request_queues: u32,
     pub(crate) payload_bytes: u32,
     pub(crate) bulk_bytes: u64,
     pub(crate) sessions: u32,
+    pub(crate) user_sessions: u32,
     pub(crate) outstanding: u32,
     pub(crate) pinned_bytes: u64,
     pub(crate) shared_bytes: u64,
+    /// Of one user's files together; what the device keeps and what it uses during a request are counted apart.
+    pub(crate) user_pinned_bytes: u64,
+    /// That the device keeps of all users together.
+    pub(crate) all_pinned_bytes: u64,
+    /// A user may keep no more pinned than `RLIMIT_MEMLOCK`.
+    pub(crate) memlock_is_strict: bool,
 }
 
 impl Limits {
@@ -79,14 +100,23 @@ impl Limits {
             return Err(EINVAL);
         }
         let outstanding = params.outstanding.clamp(1, MAX_OUTSTANDING);
+        let sessions = min(config.max_sessions, MAX_SESSIONS);
+        let user_sessions = match params.user_sessions {
+            0 => max(sessions / 2, 1),
+            some => min(some, sessions),
+        };
         Ok(Self {
             request_queues: config.num_request_queues,
             payload_bytes: min(config.max_payload_bytes, MAX_PAYLOAD_BYTES),
             bulk_bytes: min(config.max_bulk_bytes, MAX_BULK_BYTES),
-            sessions: min(config.max_sessions, MAX_SESSIONS),
+            sessions,
+            user_sessions,
             outstanding: min(config.max_outstanding, outstanding),
             pinned_bytes: params.pinned_bytes,
             shared_bytes: params.shared_bytes,
+            user_pinned_bytes: params.user_pinned_bytes,
+            all_pinned_bytes: params.all_pinned_bytes,
+            memlock_is_strict: params.memlock_is_strict,
         })
     }
 
@@ -108,7 +138,7 @@ impl Limits {
             protocol_version: crate::transport::PROTOCOL_VERSION,
             max_payload_bytes: self.payload_bytes,
             max_bulk_bytes: self.bulk_bytes,
-            max_pinned_bytes: self.pinned_bytes,
+            max_pinned_bytes: min(self.pinned_bytes, self.user_pinned_bytes),
             max_outstanding: self.outstanding,
             reserved: 0,
         }
@@ -138,6 +168,10 @@ mod tests {
         outstanding: 64,
         pinned_bytes: 1 << 30,
         shared_bytes: 1 << 24,
+        user_sessions: 0,
+        user_pinned_bytes: 1 << 30,
+        all_pinned_bytes: 1 << 31,
+        memlock_is_strict: false,
     };
 
     #[test]
@@ -161,6 +195,26 @@ mod tests {
         };
         let limits = Limits::new(&large, &greedy)?;
         assert_eq!(limits.outstanding, MAX_OUTSTANDING);
+        Ok(())
+    }
+
+    #[test]
+    fn a_user_gets_half_of_the_sessions_or_what_the_administrator_says() -> Result {
+        let sessions = |max_sessions, user_sessions| {
+            let config = Config {
+                max_sessions,
+                ..config()
+            };
+            let params = Params {
+                user_sessions,
+                ..PARAMS
+            };
+            Limits::new(&config, &params).map(|limits| limits.user_sessions)
+        };
+        assert_eq!(sessions(64, 0)?, 32);
+        assert_eq!(sessions(1, 0)?, 1);
+        assert_eq!(sessions(64, 48)?, 48);
+        assert_eq!(sessions(64, 100)?, 64);
         Ok(())
     }
 

@@ -7,6 +7,7 @@ use crate::{
     device::Device,
     error::Fault,
     memory::Memory,
+    places::Places,
     request::Answer,
     session::Session,
     transport::{
@@ -41,9 +42,12 @@ pub(crate) enum Purpose {
 }
 
 impl Purpose {
-    /// Whether it is a process's call, as opposed to the driver's own business.
-    pub(crate) fn is_call(&self) -> bool {
-        matches!(self, Self::Call(_) | Self::Keep(..))
+    /// The counter of the session's places in rings. None: the request is the driver's own, not a process's call.
+    pub(crate) fn places(&self) -> Option<Arc<Places>> {
+        match self {
+            Self::Call(session) | Self::Keep(session, _) => Some(session.places.clone()),
+            _ => None,
+        }
     }
 
     /// Draws the consequences of `answer`. `memory` is what the device could write to. Sleeps.

@@ -8,6 +8,7 @@ use crate::{
         new_irq_lock,
         IrqLock, //
     },
+    places::Division,
     request::{
         Pending,
         Request, //
@@ -31,11 +32,13 @@ use kernel::{
 struct Ring {
     /// None once the device is stopped.
     queue: Option<VirtQueue>,
+    /// Its number.
+    index: usize,
     /// Requests that the device has.
     in_flight: u32,
-    /// How many of the ring's places calls may take. The rest is for the driver's own business: closing the
-    /// session of a process that fills the ring must be possible.
-    for_calls: u32,
+    /// The ring's places that calls may take. The rest is for the driver's own business: closing the session of
+    /// a process that fills the ring must be possible.
+    for_calls: Division,
 }
 
 /// One `requestq`.
@@ -53,12 +56,16 @@ impl Ring {
         let Some(queue) = &mut self.queue else {
             return Some(Err(Fault::Lost.into()));
         };
-        if request.is_call() && self.in_flight >= self.for_calls {
+        let places = request.places();
+        if places.is_some_and(|places| !self.for_calls.has_room(self.index, places)) {
             return None;
         }
         match request.add_to(queue) {
             Ok(()) => {
                 self.in_flight += 1;
+                if let Some(places) = places {
+                    self.for_calls.take(self.index, places);
+                }
                 Statistic::Requests.add(1);
                 queue.kick();
                 Some(Ok(()))
@@ -73,10 +80,12 @@ impl Ring {
 }
 
 impl RequestQueue {
-    /// Wraps a virtqueue.
-    pub(crate) fn new(queue: VirtQueue) -> Result<Arc<Self>> {
+    /// Wraps the virtqueue of number `index`, which at most `sessions` sessions use.
+    pub(crate) fn new(queue: VirtQueue, index: usize, sessions: u32) -> Result<Arc<Self>> {
+        let for_calls = queue.entries() - queue.entries() / 4;
         let ring = Ring {
-            for_calls: queue.entries() - queue.entries() / 4,
+            index,
+            for_calls: Division::new(for_calls, sessions),
             queue: Some(queue),
             in_flight: 0,
         };
@@ -93,11 +102,11 @@ impl RequestQueue {
         if let Some(mut queue) = queue {
             while let Some((token, bytes)) = queue.take_used() {
                 // SAFETY: The ring only holds requests.
-                unsafe { Request::returned(token, bytes, works) };
+                unsafe { Request::from_token(token) }.returned(bytes, works);
             }
             while let Some(token) = queue.take_unused(stopped) {
                 // SAFETY: As above.
-                unsafe { Request::withdrawn(token, works) };
+                unsafe { Request::from_token(token) }.withdrawn(works);
             }
         }
         self.space.notify_all();
@@ -147,9 +156,13 @@ impl RequestQueue {
         loop {
             queue.disable_interrupts();
             while let Some((token, bytes)) = queue.take_used() {
-                ring.in_flight -= 1;
                 // SAFETY: The ring only holds requests.
-                unsafe { Request::returned(token, bytes, works) };
+                let request = unsafe { Request::from_token(token) };
+                ring.in_flight -= 1;
+                if let Some(places) = request.places() {
+                    ring.for_calls.give_back(ring.index, places);
+                }
+                request.returned(bytes, works);
             }
             if queue.is_broken() || queue.enable_interrupts() {
                 break;

@@ -19,6 +19,7 @@ use crate::{
         Memory,
         Pinned, //
     },
+    places::Places,
     purpose::Purpose,
     reply::payload_bytes,
     statistics::{
@@ -114,8 +115,8 @@ struct State {
 /// See the module's documentation.
 #[pin_data]
 pub(crate) struct Request {
-    /// Carries a process's call, as opposed to the driver's own business.
-    is_call: bool,
+    /// Counts the session's places in rings. None: the request is the driver's own, not a process's call.
+    places: Option<Arc<Places>>,
     #[pin]
     state: IrqLock<State>,
     #[pin]
@@ -240,7 +241,7 @@ impl Answer {
 impl Request {
     /// Makes a request of its parts.
     pub(crate) fn new(draft: Draft<'_>, purpose: Purpose) -> Result<Arc<Self>> {
-        let is_call = purpose.is_call();
+        let places = purpose.places();
         let transfer = draft.build(purpose)?;
         let state = State {
             transfer: Some(transfer),
@@ -250,7 +251,7 @@ impl Request {
             detached: false,
         };
         let init = pin_init!(Self {
-            is_call,
+            places,
             state <- new_irq_lock!(state, "virtio_cuda::Request"),
             changed <- new_wait_queue!("virtio_cuda::Request::changed"),
             settling <- new_work!("virtio_cuda::Request::settling"),
@@ -258,9 +259,9 @@ impl Request {
         Arc::pin_init(init, GFP_KERNEL)
     }
 
-    /// Whether it carries a process's call.
-    pub(crate) fn is_call(&self) -> bool {
-        self.is_call
+    /// The counter of the session's places in rings, if the request carries a process's call.
+    pub(crate) fn places(&self) -> Option<&Places> {
+        self.places.as_deref()
     }
 
     /// Gives an unsent request without payload, made in advance, its session and purpose.
@@ -288,7 +289,7 @@ impl Request {
         if added.is_err() {
             // SAFETY: From `into_raw` above; the ring has not taken it.
             drop(unsafe { Arc::from_raw(reference) });
-        } else if self.is_call && has_pages {
+        } else if self.places.is_some() && has_pages {
             state.sent = Some(Stopwatch::start());
         }
         added
@@ -298,30 +299,21 @@ impl Request {
     ///
     /// # Safety
     ///
-    /// `token` comes from a ring to which [`Self::add_to`] has added it, once for each such call.
-    unsafe fn from_token(token: Token) -> Arc<Self> {
+    /// `token` comes from a ring to which [`Self::add_to`] has added it, once for each such call: it is one of
+    /// [`VirtQueue::take_used`] or [`VirtQueue::take_unused`] of a ring that only holds requests.
+    pub(crate) unsafe fn from_token(token: Token) -> Arc<Self> {
         // SAFETY: `add_to` made the token from the pointer that `Arc::into_raw` gave.
         unsafe { Arc::from_raw(token.as_ptr().cast()) }
     }
 
-    /// The device has returned a chain of a request ring after `bytes` bytes of answer. For any context.
-    ///
-    /// # Safety
-    ///
-    /// As for [`VirtQueue::take_used`]'s tokens: `token` is one of a ring that only holds requests.
-    pub(crate) unsafe fn returned(token: Token, bytes: u32, works: &Queue) {
-        // SAFETY: By the caller.
-        unsafe { Self::from_token(token) }.complete(Return::Used(bytes), works);
+    /// The device has returned the chain after `bytes` bytes of answer. For any context.
+    pub(crate) fn returned(self: Arc<Self>, bytes: u32, works: &Queue) {
+        self.complete(Return::Used(bytes), works);
     }
 
     /// The device will never return the chain.
-    ///
-    /// # Safety
-    ///
-    /// As for [`Self::returned`], with [`VirtQueue::take_unused`].
-    pub(crate) unsafe fn withdrawn(token: Token, works: &Queue) {
-        // SAFETY: By the caller.
-        unsafe { Self::from_token(token) }.complete(Return::Withdrawn, works);
+    pub(crate) fn withdrawn(self: Arc<Self>, works: &Queue) {
+        self.complete(Return::Withdrawn, works);
     }
 
     fn complete(self: Arc<Self>, how: Return, works: &Queue) {

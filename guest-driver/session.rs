@@ -11,7 +11,6 @@ mod life;
 mod tags;
 
 use crate::{
-    account::Account,
     calls::Calls,
     device::Device,
     events::Events,
@@ -20,6 +19,7 @@ use crate::{
         IrqLock, //
     },
     kept::Kept,
+    places::Places,
     purpose::Purpose,
     request::{
         Draft,
@@ -27,6 +27,7 @@ use crate::{
         Request, //
     },
     transport::RequestHeader,
+    users::Ledger,
     watch::Watches, //
 };
 use kernel::{
@@ -61,8 +62,7 @@ struct State {
 #[pin_data]
 pub(crate) struct Session {
     pub(crate) device: Arc<Device>,
-    pub(crate) pinned: Arc<Account>,
-    pub(crate) shared: Arc<Account>,
+    pub(crate) places: Arc<Places>,
     /// 0 until the device has answered.
     id: Atomic<u64>,
     #[pin]
@@ -81,6 +81,8 @@ pub(crate) struct Session {
     watches: Mutex<Watches>,
     #[pin]
     sweeping: Work<Session, SWEEPING>,
+    /// The last field: the user has the session until all of its memory is given back.
+    pub(crate) ledger: Ledger,
 }
 
 /// The session's two kinds of work.
@@ -95,6 +97,7 @@ impl_has_work! {
 impl Session {
     fn new(device: Arc<Device>) -> Result<Arc<Self>> {
         let limits = device.limits;
+        let ledger = device.users.enter()?;
         let farewell = Draft {
             header: RequestHeader::default(),
             payload: Payload::Kernel(&[]),
@@ -110,12 +113,10 @@ impl Session {
             calls: Calls::new(limits.outstanding)?,
             events: Events::new()?,
         };
-        let pinned = Account::new(limits.pinned_bytes)?;
-        let shared = Account::new(limits.shared_bytes)?;
+        let places = Places::new()?;
         let init = pin_init!(Self {
             device,
-            pinned,
-            shared,
+            places,
             id: Atomic::new(0),
             kept <- Kept::new(),
             state <- new_irq_lock!(state, "virtio_cuda::Session"),
@@ -124,6 +125,7 @@ impl Session {
             closing <- new_work!("virtio_cuda::Session::closing"),
             watches <- new_mutex!(Watches::new(), "virtio_cuda::Session::watches"),
             sweeping <- new_work!("virtio_cuda::Session::sweeping"),
+            ledger,
         });
         Arc::pin_init(init, GFP_KERNEL)
     }

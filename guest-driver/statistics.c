@@ -19,7 +19,7 @@ static ssize_t statistic_show(struct device *dev, struct device_attribute *attr,
 	return sysfs_emit(text, "%lld\n", atomic64_read(&statistic->value));
 }
 
-#define STATISTIC(_name) { .attribute = __ATTR(_name, 0444, statistic_show, NULL) }
+#define STATISTIC(_name) { .attribute = __ATTR(_name, 0400, statistic_show, NULL) }
 
 static struct statistic statistics[] = {
 	[VIRTIO_CUDA_REQUESTS] = STATISTIC(requests),

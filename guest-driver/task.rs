@@ -37,3 +37,21 @@ pub(crate) fn current_is_exiting() -> bool {
     // SAFETY: Reads flags of the current task.
     unsafe { glue::virtio_cuda_current_exiting() }
 }
+
+/// The current task's real user, by its number in the initial user namespace.
+pub(crate) fn current_uid() -> u32 {
+    // SAFETY: Reads the current task's credentials.
+    unsafe { glue::virtio_cuda_current_uid() }
+}
+
+/// `RLIMIT_MEMLOCK` of the current process, in bytes.
+pub(crate) fn memlock_bytes() -> u64 {
+    // SAFETY: Reads a limit of the current process.
+    unsafe { glue::virtio_cuda_memlock_bytes() }
+}
+
+/// Whether the current task may lock memory beyond limits: `CAP_IPC_LOCK` in the initial user namespace.
+pub(crate) fn may_lock_memory() -> bool {
+    // SAFETY: Reads the current task's credentials.
+    unsafe { glue::virtio_cuda_may_lock_memory() }
+}

@@ -23,6 +23,7 @@ mod kept;
 mod link;
 mod memory;
 mod params;
+mod places;
 mod purpose;
 mod queue;
 mod reply;
@@ -37,6 +38,7 @@ mod transport;
 #[allow(dead_code, unreachable_pub)]
 #[path = "../protocol/src/uapi.rs"]
 mod uapi;
+mod users;
 mod virtio;
 mod virtqueue;
 mod wait;
@@ -64,6 +66,22 @@ module! {
         max_shared_mib: u64 {
             default: 16,
             description: "Memory that one open file may share by mmap, in MiB",
+        },
+        max_user_sessions: u32 {
+            default: 0,
+            description: "Open files of one user other than root (0: half of the device's sessions)",
+        },
+        pinned_per_user_percent: u32 {
+            default: 50,
+            description: "Share of the memory that all files of one user together may have pinned",
+        },
+        pinned_percent: u32 {
+            default: 75,
+            description: "Share of the memory that all users together may keep pinned",
+        },
+        memlock_strict: u32 {
+            default: 0,
+            description: "1: a user may keep no more pinned than RLIMIT_MEMLOCK, whatever pinned_per_user_percent says",
         },
     },
 }

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only
+#include <linux/capability.h>
 #include <linux/cpumask.h>
+#include <linux/cred.h>
 #include <linux/mmu_notifier.h>
 #include <linux/scatterlist.h>
 #include <linux/sched.h>
 #include <linux/sched/signal.h>
 #include <linux/slab.h>
 #include <linux/string.h>
+#include <linux/uidgid.h>
+#include <linux/user_namespace.h>
 #include "virtio_glue.h"
 
 void virtio_cuda_config_read(struct virtio_device *vdev, unsigned int offset,
@@ -98,6 +102,12 @@ u64 virtio_cuda_ram_bytes(void)
 	return (u64)totalram_pages() << PAGE_SHIFT;
 }
 
+/* VmPin of /proc/PID/status */
+void virtio_cuda_count_pins(struct mm_struct *mm, s64 pages)
+{
+	atomic64_add(pages, &mm->pinned_vm);
+}
+
 unsigned long virtio_cuda_spin_lock_irqsave(spinlock_t *lock)
 {
 	unsigned long flags;
@@ -130,6 +140,25 @@ void virtio_cuda_current_name(u8 name[16])
 {
 	BUILD_BUG_ON(TASK_COMM_LEN != 16);
 	strscpy_pad((char *)name, current->comm, TASK_COMM_LEN);
+}
+
+/*
+ * The real user, as the initial user namespace has it: in a namespace of its
+ * own a process can be any number.
+ */
+u32 virtio_cuda_current_uid(void)
+{
+	return from_kuid(&init_user_ns, current_uid());
+}
+
+u64 virtio_cuda_memlock_bytes(void)
+{
+	return rlimit(RLIMIT_MEMLOCK);
+}
+
+bool virtio_cuda_may_lock_memory(void)
+{
+	return has_capability_noaudit(current, CAP_IPC_LOCK);
 }
 
 struct workqueue_struct *virtio_cuda_alloc_workqueue(const char *name)

@@ -31,6 +31,7 @@ unsigned long virtio_cuda_page_to_pfn(const struct page *page);
 struct page *virtio_cuda_pfn_to_page(unsigned long pfn);
 struct page *virtio_cuda_alloc_pages(unsigned int order);
 u64 virtio_cuda_ram_bytes(void);
+void virtio_cuda_count_pins(struct mm_struct *mm, s64 pages);
 
 /* watches over mappings of the current process; changed() must not sleep */
 struct virtio_cuda_watch;
@@ -63,6 +64,9 @@ void virtio_cuda_spin_unlock_irqrestore(spinlock_t *lock, unsigned long flags);
 bool virtio_cuda_fatal_signal_pending(void);
 bool virtio_cuda_current_exiting(void);
 void virtio_cuda_current_name(u8 name[16]);
+u32 virtio_cuda_current_uid(void);
+u64 virtio_cuda_memlock_bytes(void);
+bool virtio_cuda_may_lock_memory(void);
 struct workqueue_struct *virtio_cuda_alloc_workqueue(const char *name);
 
 #endif

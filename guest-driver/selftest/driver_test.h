@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #define DEVICE "/dev/virtio-cuda"
+#define STATISTICS "/sys/class/misc/virtio-cuda/statistics"
 #define MIB (1ul << 20)
 #define PTR(p) ((uint64_t)(uintptr_t)(p))
 
@@ -57,7 +58,11 @@ enum {
 	OP_DIE,		/* the backend exits */
 	OP_COUNTS,	/* answers the number of held calls, of sessions */
 	OP_TWICE,	/* returns the chain twice */
+	OP_WHO,		/* answers the user that OPEN named */
 };
+
+/* The echo backend does not answer when an area of this offset is shared, until the session is closed. */
+#define UNANSWERED_AREA 0x5eed000
 
 /* Of the test that runs. */
 extern int failures;
@@ -189,6 +194,14 @@ void killed(void);
 void forked(void);
 void many_files(void);
 void full_rings(void);
+/* users.c */
+void namespaces(void);
+void user_sessions(void);
+void user_rings(void);
+void user_pins(void);
+void strict(void);
+void statistics(void);
+void unanswered_area(void);
 /* link.c */
 void lost(void);
 void reopen(void);

@@ -61,8 +61,8 @@ impl WorkItem<CLOSING> for Session {
 }
 
 impl Session {
-    /// Opens a session for the current process. `ENOLINK`: no backend; `EDQUOT`: no more sessions;
-    /// `ETIMEDOUT`: the backend does not answer.
+    /// Opens a session for the current process. `ENOLINK`: no backend; `EDQUOT`: no more sessions, of this user
+    /// or of all; `ETIMEDOUT`: the backend does not answer.
     pub(crate) fn open(device: Arc<Device>) -> Result<Arc<Self>> {
         let mut patience = Patience::millis(GREETING_PATIENCE_MS);
         let greeting = device.wait_ready(&mut patience)?;
@@ -92,7 +92,7 @@ impl Session {
     fn request_open(self: &Arc<Self>) -> Result<Answer> {
         let who = Open {
             pid: current!().group_leader().pid() as u32,
-            uid: current!().uid().into_uid_in_current_ns(),
+            uid: task::current_uid(),
             name: task::current_name(),
         };
         let draft = Draft {
@@ -134,6 +134,7 @@ impl Session {
         let calls = state.calls.remove_all();
         let id = self.id();
         drop(state);
+        self.ledger.closing();
         self.events_changed.notify_all();
         self.device.unregister(self);
         // Parked calls settle when they are answered; this may already be.

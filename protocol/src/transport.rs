@@ -144,7 +144,7 @@ pub struct Hello {
 pub struct Open {
     /// Process id in the guest.
     pub pid: u32,
-    /// User id in the guest.
+    /// User id in the guest: the real one, in the initial user namespace.
     pub uid: u32,
     /// Name of the program (`comm`), NUL-padded.
     pub name: [u8; 16],

@@ -325,7 +325,12 @@ impl FakeFrontend {
 
     /// Asks for a session.
     pub fn open(&mut self) -> Result<Reply> {
-        let open = Open { pid: 4711, uid: 1000, name: *b"fake-frontend\0\0\0" };
+        self.open_as(1000)
+    }
+
+    /// Asks for a session of this user.
+    pub fn open_as(&mut self, uid: u32) -> Result<Reply> {
+        let open = Open { pid: 4711, uid, name: *b"fake-frontend\0\0\0" };
         self.request(RequestHeader { op: OP_OPEN, ..Default::default() }, open.as_bytes(), [&[], &[]])
     }
 

@@ -46,6 +46,11 @@ pub struct DaemonArgs {
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub max_sessions: u32,
 
+    /// Sessions that one user of a virtual machine, other than its root, may have at once. Default: half of
+    /// `--max-sessions`, so that one user cannot keep the others from CUDA.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub max_user_sessions: Option<u32>,
+
     /// Threads that each session's worker uses for large copies of ordinary memory (1 to 64). Default: half of the
     /// CPUs, at most 4.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]

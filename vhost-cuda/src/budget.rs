@@ -1,12 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Shares of something of which there is only so much: host memory for a guest's outstanding requests, descriptors.
+//! Shares of something of which there is only so much: descriptors, files that sessions share.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-
-/// Most bytes of outstanding requests of one connection, in the daemon and (once more) in its workers. A request needs
-/// up to 0.6 MB (64 MiB of scattered pages in both directions), usually far less than 1 KB.
-pub const REQUEST_BYTES: usize = 256 << 20;
 
 /// So much of something, and what is used of it.
 #[derive(Debug)]

@@ -99,6 +99,7 @@ pub fn run(args: &DaemonArgs) -> anyhow::Result<()> {
         max_sessions: args.max_sessions,
         memory: args.memory,
         cgroups,
+        max_user_sessions: args.max_user_sessions.unwrap_or((args.max_sessions / 2).max(1)),
         images,
         exchange,
         endings: Endings::default(),
@@ -136,7 +137,11 @@ pub fn run(args: &DaemonArgs) -> anyhow::Result<()> {
     let deadline = Instant::now() + END_PATIENCE;
     let ended: Vec<bool> = connected.iter().map(|device| device.shut_down(deadline)).collect();
     settings.pool.stop();
-    if ended.iter().all(|&ended| ended) { Ok(()) } else { bail!("Workers are left behind: the next daemon on this socket waits for them") }
+    if ended.iter().all(|&ended| ended) {
+        Ok(())
+    } else {
+        bail!("Workers are left behind: the next daemon on this socket waits for them")
+    }
 }
 
 /// Starts the pool, without namespaces where the host does not have them (`unless`) and the operator does not insist;

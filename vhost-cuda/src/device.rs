@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! One device instance: what a connected front-end (a virtual machine, or a virtio-user process) sees.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -17,7 +18,7 @@ use vm_memory::GuestAddressSpace;
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::account::{Account, Slot};
-use crate::budget::{Budget, Charge, REQUEST_BYTES};
+use crate::budget::{Budget, Charge};
 use crate::cache::ImageCache;
 use crate::cgroup::{Cgroups, Group};
 use crate::descriptors::{self, Descriptors};
@@ -29,6 +30,7 @@ use crate::memory::{FileId, MemoryTable, SharedMemory, Snapshot, files_of, mark_
 use crate::owner::{Machine, Owner};
 use crate::pool::WorkerPool;
 use crate::request::{Malformed, Request};
+use crate::request_budget::RequestBudget;
 use crate::ring::{Chain, Ring};
 use crate::session::{End, Session, Tables};
 use crate::throttle::Throttle;
@@ -42,6 +44,8 @@ const MAX_MEMORY_FILES: usize = 4096;
 static SHORTAGES: Throttle = Throttle::new(5, Duration::from_secs(60));
 /// The greatest `oom_score_adj` (proc_pid_oom_score_adj(5)).
 const PREFERRED_VICTIM: &str = "1000";
+/// Has no limit of sessions but the machine's.
+const ROOT: u32 = 0;
 /// Short names of sessions in the log, for all connections of the daemon.
 static NEXT_LABEL: AtomicU64 = AtomicU64::new(1);
 
@@ -56,6 +60,8 @@ pub struct Settings {
     pub memory: Option<u64>,
     /// Control groups for workers.
     pub cgroups: Option<Arc<Cgroups>>,
+    /// Sessions at once of one user of the guest, other than its root.
+    pub max_user_sessions: u32,
     /// Device code that workers loaded before.
     pub images: Arc<ImageCache>,
     /// What sessions share with each other.
@@ -83,7 +89,7 @@ pub struct Device {
     pub driver_version: AtomicU32,
     version_warned: AtomicBool,
     group_warned: AtomicBool,
-    budget: Arc<Budget>,
+    budget: Arc<RequestBudget>,
     /// Files that its sessions share.
     shared_files: Arc<Budget>,
     /// The machine's device memory, if that is limited, from its first session on.
@@ -113,6 +119,8 @@ struct Sessions {
     open: HashMap<u64, Arc<Session>>,
     /// Sessions that wait for a worker.
     opening: usize,
+    /// Sessions of each user of the guest, from their opening until they have ended.
+    users: HashMap<u32, u32>,
     /// Counts resets: a session that was opened before one does not come up after it.
     epoch: u64,
     closed: bool,
@@ -139,11 +147,29 @@ impl Drop for Reservation {
     }
 }
 
+/// One of the sessions that a user of the guest may have.
+struct UserSession {
+    device: Arc<Device>,
+    uid: u32,
+}
+
+impl Drop for UserSession {
+    fn drop(&mut self) {
+        if let Entry::Occupied(mut count) = self.device.lock().users.entry(self.uid) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
+    }
+}
+
 impl Device {
     /// A device without front-end, numbered `connection` in the log.
     pub fn new(connection: u64, settings: Arc<Settings>) -> Arc<Self> {
         let rings: Vec<_> = (0..=settings.num_queues).map(|_| Arc::<Ring>::default()).collect();
         let events = EventQueue::new(rings[settings.num_queues as usize].clone());
+        let budget = RequestBudget::new(settings.max_sessions);
         Arc::new(Self {
             connection,
             rings,
@@ -151,7 +177,7 @@ impl Device {
             driver_version: AtomicU32::new(0),
             version_warned: AtomicBool::new(false),
             group_warned: AtomicBool::new(false),
-            budget: Budget::new(REQUEST_BYTES),
+            budget,
             shared_files: Budget::new(settings.descriptors.machine_files),
             account: Mutex::default(),
             group: Mutex::default(),
@@ -227,7 +253,8 @@ impl Device {
                 _ => chain.complete(REPLY_SESSION_LOST, &[]),
             };
         };
-        let Some(charge) = self.budget.charge(request.footprint() + chain.footprint()) else {
+        let bytes = request.footprint() + chain.footprint();
+        let Some(charge) = self.budget.charge(session.id(), bytes) else {
             debug!("connection {}: too many bytes of outstanding requests", self.connection);
             return chain.complete(REPLY_NO_RESOURCES, &[]);
         };
@@ -269,17 +296,23 @@ impl Device {
         let Ok(open) = Open::read_from_bytes(&request.payload) else {
             return chain.complete(REPLY_INVALID, &[]);
         };
-        let Some(reservation) = self.reserve() else {
-            debug!("connection {}: {} sessions are open", self.connection, self.settings.max_sessions);
+        let Some(room) = self.reserve(open.uid) else {
+            debug!(
+                "connection {}: no session for user {}: {} may be open, {} of one user",
+                self.connection, open.uid, self.settings.max_sessions, self.settings.max_user_sessions
+            );
             return chain.complete(REPLY_NO_RESOURCES, &[]);
         };
         let device = self.clone();
-        self.run_aside("session", move || device.run_session(&open, reservation, chain));
+        self.run_aside("session", move || device.run_session(&open, room, chain));
     }
 
-    fn reserve(self: &Arc<Self>) -> Option<Reservation> {
+    fn reserve(self: &Arc<Self>, uid: u32) -> Option<(Reservation, UserSession)> {
         let mut sessions = self.lock();
-        if sessions.open.len() + sessions.opening >= self.settings.max_sessions as usize {
+        let of_user = sessions.users.get(&uid).copied().unwrap_or(0);
+        if sessions.open.len() + sessions.opening >= self.settings.max_sessions as usize
+            || (uid != ROOT && of_user >= self.settings.max_user_sessions)
+        {
             return None;
         }
         let charge = self.settings.descriptors.budget.charge(descriptors::WORKER);
@@ -292,11 +325,18 @@ impl Device {
             return None;
         }
         sessions.opening += 1;
-        Some(Reservation { device: self.clone(), epoch: sessions.epoch, charge })
+        sessions.users.insert(uid, of_user + 1);
+        let reservation = Reservation { device: self.clone(), epoch: sessions.epoch, charge };
+        Some((reservation, UserSession { device: self.clone(), uid }))
     }
 
     /// The life of a session, on a thread of its own.
-    fn run_session(self: &Arc<Self>, open: &Open, mut reservation: Reservation, chain: Chain) {
+    fn run_session(
+        self: &Arc<Self>,
+        open: &Open,
+        (mut reservation, of_user): (Reservation, UserSession),
+        chain: Chain,
+    ) {
         // Before a worker is taken: its context counts.
         let Ok(slot) = self.join_account() else { return chain.complete(REPLY_NO_RESOURCES, &[]) };
         let taken = self.settings.pool.take(|| reservation.stands(&self.lock()));
@@ -345,6 +385,7 @@ impl Device {
             // The worker has ended, and its memory is free.
             drop(slot);
             self.session_ended(id, end);
+            drop(of_user);
         });
     }
 

@@ -18,6 +18,7 @@ fn device(max_sessions: u32) -> Arc<Device> {
             max_sessions,
             memory: None,
             cgroups: None,
+            max_user_sessions: (max_sessions / 2).max(1),
             images: ImageCache::new(0),
             exchange: Exchange::new(),
             endings: Endings::default(),
@@ -92,8 +93,25 @@ fn an_open_that_gets_no_worker_is_answered_and_gives_its_room_back() {
 #[test]
 fn no_more_sessions_open_than_allowed() {
     let device = device(2);
-    let (first, second) = (device.reserve(), device.reserve());
-    assert!(first.is_some() && second.is_some() && device.reserve().is_none());
+    let (first, second) = (device.reserve(ROOT), device.reserve(ROOT));
+    assert!(first.is_some() && second.is_some() && device.reserve(ROOT).is_none());
     drop(first);
-    assert!(device.reserve().is_some());
+    assert!(device.reserve(ROOT).is_some());
+}
+
+#[test]
+fn a_user_gets_half_of_the_sessions() {
+    let device = device(4);
+    let (first, second) = (device.reserve(1000), device.reserve(1000));
+    assert!(first.is_some() && second.is_some() && device.reserve(1000).is_none());
+    // The session that waits for a worker has one: it counts until it has ended.
+    let (reservation, of_user) = first.unwrap();
+    drop(reservation);
+    assert!(device.reserve(1000).is_none());
+    let others = (device.reserve(1001), device.reserve(ROOT));
+    assert!(others.0.is_some() && others.1.is_some());
+    drop((others, of_user));
+    assert!(device.reserve(1000).is_some());
+    drop(second);
+    assert!(device.lock().users.is_empty());
 }

@@ -41,6 +41,7 @@ pub mod pool;
 pub mod predecessor;
 pub mod process;
 pub mod request;
+pub mod request_budget;
 pub mod ring;
 pub mod session;
 pub mod sigbus;

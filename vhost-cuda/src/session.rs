@@ -24,11 +24,11 @@ use virtio_cuda_protocol::transport::{
     REPLY_SESSION_LOST,
 };
 
-use crate::budget::Charge;
 use crate::link::{self, FROM_REPLY, TO_CALL, TO_CLOSE, TO_MEMORY, TO_SHARE, TO_UNPIN, ToWorker};
 use crate::memory::{MemoryTable, mark_written};
 use crate::process::{Reaped, Worker};
 use crate::request::Request;
+use crate::request_budget::RequestCharge;
 use crate::ring::Chain;
 use crate::throttle::Throttle;
 
@@ -93,7 +93,7 @@ struct InFlight {
     chain: Chain,
     /// Memory that the worker may have written when it replies.
     written: Vec<MemEntry>,
-    _charge: Arc<Charge>,
+    _charge: Arc<RequestCharge>,
 }
 
 /// The way to the worker: directly as long as the socket takes everything, else through the writer's thread.
@@ -107,7 +107,7 @@ struct Outbox {
 #[derive(Debug)]
 enum Outgoing {
     /// A frame, or the rest of one; the number of its request, whose memory counts until it is written.
-    Frame(Vec<u8>, u64, Option<Arc<Charge>>),
+    Frame(Vec<u8>, u64, Option<Arc<RequestCharge>>),
     /// Guest memory has changed.
     Memory,
 }
@@ -203,7 +203,7 @@ impl Session {
     }
 
     /// Hands a call, unpin or share to the worker. `chain` is answered in any case.
-    pub fn submit(&self, request: Request, chain: Chain, charge: Charge) {
+    pub fn submit(&self, request: Request, chain: Chain, charge: RequestCharge) {
         let mut state = self.lock();
         if state.phase != Phase::Open {
             drop(state);

@@ -8,11 +8,11 @@ use std::thread::JoinHandle;
 use virtio_cuda_protocol::transport::{OP_CLOSE, RequestHeader};
 
 use super::*;
-use crate::budget::Budget;
 use crate::fixture::FixtureGuest;
 use crate::link::{FromWorker, receive_frame, send_reply};
 use crate::messages::Label;
 use crate::process::{Process, Sockets};
+use crate::request_budget::RequestBudget;
 
 const ROOM: u32 = 64;
 
@@ -59,7 +59,7 @@ impl Fixture {
 
     fn submit(&mut self, payload: &[u8]) {
         let (request, chain) = self.chain(OP_CALL, payload);
-        let charge = Budget::new(1).charge(1).unwrap();
+        let charge = RequestBudget::new(1).charge(1, 1).unwrap();
         self.session.submit(request, chain, charge);
     }
 
@@ -95,7 +95,7 @@ fn replies_find_their_requests_in_any_order() {
 fn a_worker_that_does_not_read_blocks_nobody_and_loses_nothing() {
     let mut fixture = Fixture::new();
     // More than a socket buffers: 20 requests of 60,000 bytes, of which the fixture's memory holds one at a time.
-    let charge = || Budget::new(1).charge(1).unwrap();
+    let charge = || RequestBudget::new(1).charge(1, 1).unwrap();
     let payloads: Vec<Vec<u8>> = (0..20).map(|number| vec![number; 60_000]).collect();
     for payload in &payloads {
         let (request, chain) = fixture.chain(OP_CALL, &[]);
@@ -170,12 +170,12 @@ fn a_session_ends_when_it_is_hung_up_on() {
 #[test]
 fn what_was_not_written_counts_and_is_not_answered() {
     let mut fixture = Fixture::new();
-    let budget = Budget::new(1000);
+    let budget = RequestBudget::new(1);
     // More than a socket holds.
     for _ in 0..20 {
         let (request, chain) = fixture.chain(OP_CALL, &[]);
         let request = Request { payload: vec![1; 60_000], ..request };
-        fixture.session.submit(request, chain, budget.charge(1).unwrap());
+        fixture.session.submit(request, chain, budget.charge(1, 1).unwrap());
     }
     fixture.reply(1, &[]);
     fixture.guest.wait_used(1);
@@ -217,7 +217,7 @@ fn outstanding_requests_are_bounded() {
     fixture.submit(b"first");
     for id in 0..MAX_OUTSTANDING as u64 - 1 {
         let (request, chain) = FixtureGuest::new().request(call_header(), &[], &[], &[], ROOM);
-        let charge = Budget::new(1).charge(1).unwrap();
+        let charge = RequestBudget::new(1).charge(1, 1).unwrap();
         let call = InFlight { chain, written: request.unwrap().out_entries, _charge: Arc::new(charge) };
         fixture.session.lock().outstanding.insert(1000 + id, call);
     }

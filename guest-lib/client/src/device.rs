@@ -45,6 +45,7 @@ impl DeviceNode {
                 Some(libc::ENOENT | libc::ENODEV | libc::ENXIO | libc::EACCES) => {
                     ClientError::NoDevice { path: DEVICE_PATH.to_owned(), source }
                 }
+                Some(libc::EDQUOT) => ClientError::Sessions,
                 _ => translate(source),
             })?;
         let mut info = Info::default();

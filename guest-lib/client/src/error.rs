@@ -40,8 +40,18 @@ pub enum ClientError {
     /// The worker has ended or the connection broke; the session stays lost.
     #[error("The session is lost: its worker has ended or the device was restarted")]
     SessionLost,
-    /// A limit of the device or driver is reached: pinned bytes, outstanding requests, sessions.
-    #[error("A limit of the virtio-cuda device is reached")]
+    /// There is no session left for another program.
+    #[error(
+        "No session is free: too many CUDA programs run, of this user or of all, or the host cannot start another. \
+         End one, or raise the limits: max_user_sessions of the module virtio_cuda, --max-user-sessions and \
+         --max-sessions of vhost-user-cuda"
+    )]
+    Sessions,
+    /// A limit of the device or driver is reached: pinned bytes, outstanding requests.
+    #[error(
+        "A limit of the virtio-cuda device is reached: pinned memory of this program or its user, or outstanding \
+         requests. The parameters of the module virtio_cuda set it"
+    )]
     Limit,
     /// Memory of the caller cannot be read, written or pinned.
     #[error("Memory handed to the device cannot be accessed or pinned")]
@@ -60,7 +70,7 @@ impl ClientError {
         match self {
             Self::NoDevice { .. } | Self::Daemon { .. } => CudaError::NO_DEVICE,
             Self::Version { .. } => CudaError::SYSTEM_DRIVER_MISMATCH,
-            Self::SessionLost => CudaError::DEVICE_UNAVAILABLE,
+            Self::SessionLost | Self::Sessions => CudaError::DEVICE_UNAVAILABLE,
             Self::Limit => CudaError::OUT_OF_MEMORY,
             Self::Fault => CudaError::INVALID_VALUE,
             Self::Protocol | Self::Io(_) => CudaError::UNKNOWN,

@@ -29,6 +29,7 @@ pub fn collect(suite: &mut Suite) {
     attack(suite, "lanes::areas", areas);
     attack(suite, "lanes::malformed_calls", malformed_calls);
     attack(suite, "lanes::numbers_out_of_order", numbers_out_of_order);
+    attack(suite, "lanes::numbers_that_never_come", numbers_that_never_come);
     attack(suite, "lanes::waits", waits);
 }
 
@@ -184,6 +185,21 @@ fn numbers_out_of_order(target: &mut Target) -> Result<()> {
     guest.frontend.submit(0, 2, close.as_bytes(), 4096)?;
     for _ in 0..2 {
         guest.frontend.reply(0, PATIENCE)?.context("a close waits for a lane")?;
+    }
+    Ok(())
+}
+
+/// Nothing waits for a number that is further ahead than records can be outstanding.
+fn numbers_that_never_come(target: &mut Target) -> Result<()> {
+    for number in [1_u64 << 60, u64::MAX] {
+        let mut guest = Guest::open(target)?;
+        let order = CallParts::new(Opcode::session_order, &number.to_le_bytes());
+        let refused = guest.frontend.call(guest.session, &order)?;
+        ensure!(refused.result == 1, "session_order({number:#x}) answered {}", refused.result);
+        ensure!(guest.call(1, &hello())?.result == 0, "the session is spoilt");
+        guest.push(Kind::Post, number, &hello());
+        let status = guest.wait(2, 0)?;
+        ensure!(status == REPLY_SESSION_LOST, "record {number:#x}: status {status}");
     }
     Ok(())
 }

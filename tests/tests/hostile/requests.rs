@@ -27,8 +27,14 @@ pub fn collect(suite: &mut Suite) {
     attack(suite, "requests::sessions_of_others", sessions_of_others);
     attack(suite, "requests::other_versions", other_versions);
     attack(suite, "requests::hello_ends_sessions", hello_ends_sessions);
-    let few = DaemonOptions { arguments: vec!["--max-sessions".into(), "2".into()], ..Default::default() };
-    attack_with(suite, "requests::too_many_sessions", few, too_many_sessions);
+    let few = |limits: &[&str]| {
+        let arguments = limits.iter().map(|&limit| limit.to_owned()).collect();
+        DaemonOptions { arguments, ..Default::default() }
+    };
+    let two = few(&["--max-sessions", "2", "--max-user-sessions", "2"]);
+    attack_with(suite, "requests::too_many_sessions", two, too_many_sessions);
+    let four = few(&["--max-sessions", "4"]);
+    attack_with(suite, "requests::too_many_sessions_of_a_user", four, too_many_sessions_of_a_user);
 }
 
 fn expect(frontend: &mut FakeFrontend, what: &str, bytes: &[u8], status: u32) -> Result<()> {
@@ -231,6 +237,28 @@ fn hello_ends_sessions(target: &mut Target) -> Result<()> {
     ensure!(frontend.hello(PROTOCOL_VERSION)?.status == REPLY_OK, "hello");
     let header = RequestHeader { op: OP_CALL, session, ..Default::default() };
     expect(&mut frontend, "a session from before hello", header.as_bytes(), REPLY_SESSION_LOST)
+}
+
+/// A user of the guest gets half of the sessions; its root may have what is left.
+fn too_many_sessions_of_a_user(target: &mut Target) -> Result<()> {
+    const ROOT: u32 = 0;
+    let mut frontend = target.connect()?;
+    let first = frontend.open_session()?;
+    let expect = |frontend: &mut FakeFrontend, uid: u32, status: u32| -> Result<()> {
+        let reply = frontend.open_as(uid)?;
+        ensure!(reply.status == status, "user {uid}: status {}, not {status}", reply.status);
+        Ok(())
+    };
+    expect(&mut frontend, 1000, REPLY_OK)?;
+    expect(&mut frontend, 1000, REPLY_NO_RESOURCES)?;
+    expect(&mut frontend, 1001, REPLY_OK)?;
+    expect(&mut frontend, 1000, REPLY_NO_RESOURCES)?;
+    expect(&mut frontend, ROOT, REPLY_OK)?;
+    expect(&mut frontend, ROOT, REPLY_NO_RESOURCES)?;
+    expect_alive(&mut frontend, first, "sessions of others")?;
+    // A close that is answered has made room.
+    ensure!(frontend.close(first)?.status == REPLY_OK, "close");
+    expect(&mut frontend, 1000, REPLY_OK)
 }
 
 fn too_many_sessions(target: &mut Target) -> Result<()> {

@@ -16,6 +16,7 @@ use xtask::vm::{GuestCommand, Output, Vm};
 
 use crate::alone::{helper, with_daemon};
 use crate::life::{FirstLine, kernel_log_is_clean, nothing_has_leaked};
+use crate::users::HOST_ROOT;
 use crate::{LIMIT, boot_at, run};
 
 /// The self test's sources, below the repository.
@@ -43,6 +44,7 @@ fn self_test(kit: &Kit) -> Result<()> {
     passes(&vm, &program, &["full_rings"])?;
     vm.shell("echo 8 > /proc/sys/vm/nr_hugepages")?;
     passes(&vm, &program, &["huge_pages"])?;
+    several_users(&vm, &program)?;
     losing_the_daemon(&vm, &program)?;
     passes(&vm, &program, &["die"])?;
     vm.daemon().restart()?;
@@ -72,6 +74,22 @@ fn passes(vm: &Vm, program: &Path, tests: &[&str]) -> Result<()> {
     let outcome = run(vm, &GuestCommand::new(program).arguments(tests.iter().copied()))?;
     outcome.expect_exit(0).with_context(|| format!("{tests:?}"))?;
     ensure!(outcome.stdout.contains("ok "), "no test ran\n{outcome}");
+    Ok(())
+}
+
+/// What one user does does not keep the device from others.
+fn several_users(vm: &Vm, program: &Path) -> Result<()> {
+    passes(vm, program, &["user_sessions", "user_rings", "user_pins", "statistics", "unanswered_area"])?;
+    // The program is static, so it needs no chroot, in which there are no user namespaces.
+    let outside = |test: &str| -> Result<()> {
+        let said = vm.shell(&format!("{HOST_ROOT}{} {test}", program.display()))?;
+        ensure!(said.contains(&format!("ok {test}")) && !said.contains("not ok"), "{said}");
+        Ok(())
+    };
+    outside("namespaces")?;
+    vm.shell("rmmod virtio_cuda && insmod /virtio_cuda.ko memlock_strict=1 max_user_sessions=3")?;
+    passes(vm, program, &["strict"])?;
+    vm.shell("rmmod virtio_cuda && insmod /virtio_cuda.ko")?;
     Ok(())
 }
 

@@ -8,6 +8,7 @@ mod balloon;
 mod driver;
 mod guest;
 mod life;
+mod users;
 
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -29,6 +30,7 @@ fn main() -> ExitCode {
     suite::run_in_order("vm", |suite| {
         let shared = SharedVm::default();
         guest::collect(suite, &shared);
+        users::collect(suite, &shared);
         life::collect(suite, &shared);
         alone::collect(suite);
         balloon::collect(suite);

@@ -19,7 +19,7 @@ use super::state::SessionState;
 use crate::link::{self, FROM_REPLY, Frame, FromWorker, TO_CALL, TO_UNPIN};
 
 /// Most guest threads that use CUDA at once.
-const MAX_THREADS: usize = 1024;
+pub const MAX_THREADS: usize = 1024;
 
 /// The executors of a session.
 #[derive(Debug)]

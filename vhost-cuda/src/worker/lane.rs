@@ -137,7 +137,9 @@ impl Lane {
     }
 
     fn execute(&mut self, session: &SessionState, thread: &mut ThreadState, record: Record) {
-        session.turns.wait_for(record.number);
+        if let Err(error) = session.turns.wait_for(record.number) {
+            super::end_process(&format!("a lane is corrupt: {error}"));
+        }
         let header = ToWorker { reply_room: MAX_REPLY_BYTES as u32, ..ToWorker::default() };
         let mut frame = Frame::of_payload(header, std::mem::take(&mut self.contents));
         if record.kind == Kind::Post {

@@ -102,7 +102,11 @@ impl VirtioUser {
         }
         let mut reply = [0u8; size_of::<Opened>()];
         let header = RequestHeader { op: OP_OPEN, ..Default::default() };
-        self.control(header, Open { pid, uid, name }.as_bytes(), &mut reply)?;
+        let no_session = |error| match error {
+            ClientError::Limit => ClientError::Sessions,
+            other => other,
+        };
+        self.control(header, Open { pid, uid, name }.as_bytes(), &mut reply).map_err(no_session)?;
         Ok(Opened::read_from_bytes(&reply).map_err(|_| ClientError::Protocol)?.session)
     }
 

@@ -22,6 +22,7 @@ const STATUS: u64 = 7;
 const LIE: u64 = 8;
 const DIE: u64 = 9;
 const TWICE: u64 = 11;
+const WHO: u64 = 12;
 
 /// Executes one; what becomes of the session, and whether the call was refused.
 pub fn execute(session: &mut Session, request: Request, chain: Chain) -> (Outcome, bool) {
@@ -85,6 +86,10 @@ pub fn execute(session: &mut Session, request: Request, chain: Chain) -> (Outcom
         DIE => std::process::exit(0),
         TWICE => {
             chain.answer_twice(REPLY_OK);
+            goes_on()
+        }
+        WHO => {
+            chain.answer(REPLY_OK, &words(&[session.uid.into()]));
             goes_on()
         }
         _ => {

@@ -5,8 +5,8 @@
 use std::collections::{HashMap, VecDeque};
 
 use virtio_cuda_protocol::transport::{
-    Event, FLAG_KEEP, Hello, MemEntry, OP_CALL, OP_CLOSE, OP_HELLO, OP_OPEN, OP_SHARE, OP_UNPIN, Opened,
-    PROTOCOL_VERSION, REPLY_INVALID, REPLY_NO_RESOURCES, REPLY_OK, REPLY_SESSION_LOST, RequestHeader,
+    Event, FLAG_KEEP, Hello, MemEntry, OP_CALL, OP_CLOSE, OP_HELLO, OP_OPEN, OP_SHARE, OP_UNPIN, Open,
+    Opened, PROTOCOL_VERSION, REPLY_INVALID, REPLY_NO_RESOURCES, REPLY_OK, REPLY_SESSION_LOST, RequestHeader,
 };
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -17,9 +17,14 @@ use crate::pages::Pages;
 /// Sessions at once.
 pub const MAX_SESSIONS: u32 = 64;
 
+/// The area of this tag is never answered.
+const UNANSWERED_AREA: u64 = 0x5ee_d000;
+
 /// What a session has.
 #[derive(Default)]
 pub struct Session {
+    /// Its user, as the driver named it.
+    pub uid: u32,
     /// Memory by its tag.
     pub kept: HashMap<u64, Pages>,
     /// Calls that are never answered.
@@ -79,7 +84,10 @@ impl Sessions {
                 let hello = Hello { protocol_version: PROTOCOL_VERSION };
                 chain.answer(REPLY_OK, hello.as_bytes());
             }
-            OP_OPEN => self.open(chain),
+            OP_OPEN => match Open::read_from_bytes(&request.payload) {
+                Ok(open) => self.open(&open, chain),
+                Err(_) => chain.answer(REPLY_INVALID, &[]),
+            },
             OP_CLOSE => match self.end(id) {
                 true => chain.answer(REPLY_OK, &[]),
                 false => chain.answer(REPLY_SESSION_LOST, &[]),
@@ -90,7 +98,11 @@ impl Sessions {
                     (OP_CALL, _) => self.call(request, chain),
                     (OP_SHARE, false) => {
                         session.kept.insert(request.header.tag, request.output);
-                        chain.answer(REPLY_OK, &[]);
+                        if request.header.tag == UNANSWERED_AREA {
+                            session.held.push(chain);
+                        } else {
+                            chain.answer(REPLY_OK, &[]);
+                        }
                     }
                     (OP_UNPIN, true) => {
                         session.kept.remove(&request.header.tag);
@@ -102,12 +114,12 @@ impl Sessions {
         }
     }
 
-    fn open(&mut self, chain: Chain) {
+    fn open(&mut self, open: &Open, chain: Chain) {
         if self.open.len() >= MAX_SESSIONS as usize {
             return chain.answer(REPLY_NO_RESOURCES, &[]);
         }
         self.last += 1;
-        self.open.insert(self.last, Session::default());
+        self.open.insert(self.last, Session { uid: open.uid, ..Session::default() });
         chain.answer(REPLY_OK, Opened { session: self.last }.as_bytes());
     }
 

@@ -3,6 +3,7 @@
 
 use std::sync::atomic::Ordering;
 
+use log::debug;
 use virtio_cuda_protocol::cuda::CALL_TABLE_VERSION;
 
 use crate::worker::bulk::BulkOut;
@@ -57,6 +58,8 @@ pub fn session_statistics(cx: &mut CallContext<'_>) -> CuResult<(u64, u64)> {
 
 /// In a lane its record's own turn has come already.
 pub fn session_order(cx: &mut CallContext<'_>, number: u64) -> CuResult<()> {
-    cx.session.turns.wait_for(number);
-    Ok(())
+    cx.session.turns.wait_for(number).map_err(|error| {
+        debug!("{error}");
+        CudaError::INVALID_VALUE
+    })
 }
