@@ -103,7 +103,11 @@ pub fn run(args: &DaemonArgs) -> anyhow::Result<()> {
     let deadline = Instant::now() + END_PATIENCE;
     let ended: Vec<bool> = connected.iter().map(|device| device.shut_down(deadline)).collect();
     settings.pool.stop();
-    if ended.iter().all(|&ended| ended) { Ok(()) } else { bail!("Workers are left behind: the next daemon on this socket waits for them") }
+    if ended.iter().all(|&ended| ended) {
+        Ok(())
+    } else {
+        bail!("Workers are left behind: the next daemon on this socket waits for them")
+    }
 }
 
 /// What the daemon listens on.
