@@ -3,8 +3,6 @@
 //! A process that does not end: as one that hangs in a driver of the kernel, it is killed and stays.
 
 use std::io;
-use std::path::PathBuf;
-use std::process::Command;
 use std::sync::mpsc::{Sender, channel};
 use std::thread::{self, JoinHandle};
 
@@ -53,16 +51,4 @@ fn let_go(pid: libc::pid_t) {
     // SAFETY: plain system calls. A process that is not stopped, for nobody has killed it, is let go of by the end of
     // this thread.
     unsafe { libc::ptrace(libc::PTRACE_DETACH, pid, 0 as libc::c_long, 0 as libc::c_long) };
-}
-
-/// A library made of `source` by the host's C compiler, with `defines` (`NAME=VALUE`), in `folder`.
-pub fn compile_library(source: &str, defines: &[String], folder: &std::path::Path) -> Result<PathBuf> {
-    let (code, library) = (folder.join("library.c"), folder.join("libcuda.so.1"));
-    std::fs::write(&code, source)?;
-    let mut command = Command::new("cc");
-    command.args(["-shared", "-fPIC", "-O1", "-o"]).arg(&library).arg(&code);
-    command.args(defines.iter().map(|define| format!("-D{define}")));
-    let output = command.output().context("Cannot run cc")?;
-    anyhow::ensure!(output.status.success(), "cc: {}", String::from_utf8_lossy(&output.stderr));
-    Ok(library)
 }

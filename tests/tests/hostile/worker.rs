@@ -4,6 +4,8 @@
 //! when it is closed, and everything of it is given back. `worker.c` is the worker.
 
 use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -12,7 +14,6 @@ use vhost_cuda_tests::daemon::{Daemon, DaemonOptions};
 use vhost_cuda_tests::frontend::{CallParts, FakeFrontend};
 use vhost_cuda_tests::stack::Stack;
 use vhost_cuda_tests::suite::{Kit, Suite};
-use vhost_cuda_tests::tracer::compile_library;
 use virtio_cuda_protocol::cuda::Opcode;
 use virtio_cuda_protocol::transport::{
     OP_CALL, OP_OPEN, Open, PROTOCOL_VERSION, REPLY_NO_RESOURCES, REPLY_OK, RequestHeader,
@@ -57,7 +58,7 @@ pub fn collect(suite: &mut Suite) {
 /// Runs `body` against a daemon whose workers are all hostile; afterwards it ends as asked.
 fn attacked(stack: &Stack, attack: &str, body: fn(&mut Daemon) -> Result<()>) -> Result<()> {
     let folder = tempfile::tempdir()?;
-    let library = compile_library(include_str!("worker.c"), &[format!("ATTACK={attack}")], folder.path())?;
+    let library = compile(attack, folder.path())?;
     let device = library.to_str().context("a path that is no text")?.to_owned();
     let mut daemon = Daemon::start(stack, &DaemonOptions { device, ..Default::default() })?;
     let result = body(&mut daemon).and_then(|()| {
@@ -68,6 +69,21 @@ fn attacked(stack: &Stack, attack: &str, body: fn(&mut Daemon) -> Result<()>) ->
         Ok(())
     });
     result.map_err(|error| anyhow!("{error:#}\n--- daemon\n{}", tail(&daemon.log())))
+}
+
+/// The library in whose constructor the worker is taken over.
+fn compile(attack: &str, folder: &Path) -> Result<PathBuf> {
+    let (code, library) = (folder.join("worker.c"), folder.join("libcuda.so.1"));
+    fs::write(&code, include_str!("worker.c"))?;
+    let mut command = Command::new("cc");
+    command
+        .args(["-shared", "-fPIC", "-O1", "-o"])
+        .arg(&library)
+        .arg(&code)
+        .arg(format!("-DATTACK={attack}"));
+    let output = command.output().context("Cannot run cc")?;
+    ensure!(output.status.success(), "cc: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(library)
 }
 
 /// CLOSE, HELLO and the loss of the front-end end sessions promptly and leave nothing.
