@@ -63,7 +63,7 @@ impl Lane {
     /// Executes records until there is a message for the executor. `None`: there will be no more.
     pub fn serve(
         &mut self,
-        session: &SessionState,
+        session: &'static SessionState,
         thread: &mut ThreadState,
         (inbox, waits, replies): (&Receiver<Message>, &Waits, &Replies),
     ) -> Option<Message> {
@@ -124,7 +124,7 @@ impl Lane {
         }
     }
 
-    fn execute(&mut self, session: &SessionState, thread: &mut ThreadState, record: Record) {
+    fn execute(&mut self, session: &'static SessionState, thread: &mut ThreadState, record: Record) {
         session.turns.wait_for(record.number);
         let header = ToWorker { reply_room: MAX_REPLY_BYTES as u32, ..ToWorker::default() };
         let mut frame = Frame::of_payload(header, std::mem::take(&mut self.contents));
