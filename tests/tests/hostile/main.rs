@@ -12,6 +12,7 @@ mod floods;
 mod graphs;
 mod lanes;
 mod management;
+mod races;
 mod references;
 mod requests;
 mod sandbox;
@@ -27,6 +28,7 @@ use vhost_cuda_tests::suite::{self, Kit, Suite};
 fn main() -> ExitCode {
     suite::run("hostile", |suite| {
         chains::collect(suite);
+        races::collect(suite);
         references::collect(suite);
         requests::collect(suite);
         calls::collect(suite);
