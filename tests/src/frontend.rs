@@ -56,6 +56,13 @@ pub struct Reply {
     pub used: Used,
 }
 
+impl Reply {
+    /// The slot of the request that this answers.
+    pub fn slot(&self) -> usize {
+        self.used.head as usize / usize::from(SLOT_DESCRIPTORS)
+    }
+}
+
 /// What a call answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallResult {

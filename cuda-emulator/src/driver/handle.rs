@@ -2,10 +2,13 @@
 //! Handles: numbers that C code holds for objects. A handle is looked up, never followed, and never used twice, so that a
 //! forged or stale one is an error and nothing worse.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
+
+use crate::execute::check::checks;
 
 /// A C handle for a `T`, as big as a pointer.
 #[repr(transparent)]
@@ -61,6 +64,34 @@ impl<T> Handle<T> {
     }
 }
 
+/// `CUDA_EMULATOR_CHECK=handles`: where NVIDIA's library would follow a pointer into memory that it has freed, the process
+/// ends. Threads linger before they look a handle up, so that a race between two of them shows.
+mod stale {
+    use super::*;
+
+    static DESTROYED: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
+    const LINGER: Duration = Duration::from_micros(20);
+
+    pub(super) fn linger() {
+        if checks().handles {
+            std::thread::sleep(LINGER);
+        }
+    }
+
+    pub(super) fn destroyed(handle: usize) {
+        if checks().handles {
+            DESTROYED.lock().unwrap_or_else(PoisonError::into_inner).insert(handle);
+        }
+    }
+
+    pub(super) fn check(handle: usize) {
+        if checks().handles && DESTROYED.lock().unwrap_or_else(PoisonError::into_inner).contains(&handle) {
+            log::error!("handle {handle:#x} is used after it was destroyed");
+            std::process::abort();
+        }
+    }
+}
+
 /// All live objects of one kind.
 pub(super) struct Registry<T> {
     objects: RwLock<BTreeMap<usize, Arc<T>>>,
@@ -76,11 +107,21 @@ impl<T> Registry<T> {
     }
 
     pub(super) fn get(&self, handle: Handle<T>) -> Option<Arc<T>> {
-        self.objects.read().unwrap_or_else(PoisonError::into_inner).get(&handle.0).cloned()
+        stale::linger();
+        let found = self.objects.read().unwrap_or_else(PoisonError::into_inner).get(&handle.0).cloned();
+        if found.is_none() {
+            stale::check(handle.0);
+        }
+        found
     }
 
     pub(super) fn remove(&self, handle: Handle<T>) -> Option<Arc<T>> {
-        self.objects.write().unwrap_or_else(PoisonError::into_inner).remove(&handle.0)
+        let removed = self.objects.write().unwrap_or_else(PoisonError::into_inner).remove(&handle.0);
+        match removed {
+            Some(_) => stale::destroyed(handle.0),
+            None => stale::check(handle.0),
+        }
+        removed
     }
 
     /// The handle of the first object that `wanted` picks.
@@ -97,7 +138,12 @@ impl<T> Registry<T> {
     /// Removes the objects that `unwanted` picks.
     pub(super) fn remove_where(&self, unwanted: impl Fn(&T) -> bool) -> Vec<Arc<T>> {
         let mut objects = self.objects.write().unwrap_or_else(PoisonError::into_inner);
-        objects.extract_if(.., |_, object| unwanted(object)).map(|(_, object)| object).collect()
+        let removed = objects.extract_if(.., |_, object| unwanted(object));
+        let removed = removed.map(|(handle, object)| {
+            stale::destroyed(handle);
+            object
+        });
+        removed.collect()
     }
 }
 

@@ -24,6 +24,8 @@ const SEVERAL: u32 = u32::MAX;
 pub(crate) struct Checks {
     pub(crate) race: bool,
     pub(crate) init: bool,
+    /// Handles that are used after they were destroyed; kernels are not concerned.
+    pub(crate) handles: bool,
 }
 
 impl Checks {
@@ -38,7 +40,7 @@ pub(crate) fn checks() -> Checks {
     *CHECKS.get_or_init(|| {
         let wanted = std::env::var("CUDA_EMULATOR_CHECK").unwrap_or_default();
         let has = |name: &str| wanted.split(',').any(|part| part.trim() == name);
-        Checks { race: has("race"), init: has("init") }
+        Checks { race: has("race"), init: has("init"), handles: has("handles") }
     })
 }
 

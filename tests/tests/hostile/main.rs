@@ -14,6 +14,7 @@ mod graphs;
 mod lanes;
 mod limits;
 mod management;
+mod races;
 mod references;
 mod requests;
 mod sandbox;
@@ -32,6 +33,7 @@ use vhost_cuda_tests::suite::{self, Kit, Suite};
 fn main() -> ExitCode {
     suite::run("hostile", |suite| {
         chains::collect(suite);
+        races::collect(suite);
         references::collect(suite);
         requests::collect(suite);
         calls::collect(suite);

@@ -2,20 +2,23 @@
 //! One call: its payload is taken apart, executed, and its reply put together.
 
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use log::trace;
 use virtio_cuda_protocol::cuda::{
-    CALL_IN_INLINE, CALL_OUT_INLINE, CallHeader, ContextId, Opcode, Reader, ResultHeader, Writer,
+    CALL_IN_INLINE, CALL_OUT_INLINE, CallHeader, ContextId, GraphId, GraphNodeId, Opcode, Reader,
+    ResultHeader, Writer,
 };
 use virtio_cuda_protocol::transport::{FLAG_KEEP, REPLY_INVALID, REPLY_OK};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::bulk::{BulkIn, BulkOut};
 use super::dispatch::{dispatch, may_print, needs_context};
-use super::gpu::{CuResult, CudaError, Driver};
+use super::gpu::{CUcontext, CUgraph, CUgraphNode, CUstream, CuResult, CudaError, Driver, while_current};
 use super::jit::JitLogs;
 use super::lane::Lane;
+use super::objects::{Destroyer, Held, Object, Reserved, Table};
 use super::pages::PageList;
 use super::resolve::Resolve;
 use super::signal::{self, Signal};
@@ -28,8 +31,10 @@ const MAX_RESULTS: usize = 512;
 /// What an executor remembers of its thread between calls.
 #[derive(Debug, Default)]
 pub struct ThreadState {
-    /// Name and epoch of the context that is current here.
-    current: Option<(ContextId, u64)>,
+    /// Name and epoch of the context that is current here, and the context, which it does not keep.
+    current: Option<(ContextId, u64, Option<Weak<Object>>)>,
+    /// What the call uses.
+    pub held: Held,
     /// What the just-in-time compiler had to say last.
     pub jit: JitLogs,
     /// The first error of calls that nobody waited for, until it is told.
@@ -45,19 +50,32 @@ pub struct ThreadState {
 }
 
 impl ThreadState {
-    /// Makes `context` current in the calling thread.
+    /// Makes `context` current in the calling thread. It lives until the call is done.
     ///
     /// Errors: `CUDA_ERROR_INVALID_CONTEXT`, and the driver's own.
     pub fn make_current(&mut self, session: &SessionState, context: ContextId) -> CuResult<()> {
-        let wanted = Some((context, session.contexts.epoch()));
-        if self.current == wanted {
+        let epoch = session.contexts.epoch();
+        if self.is_current(context, epoch) {
             return Ok(());
         }
         self.current = None;
-        let raw = if context.0 == 0 { std::ptr::null_mut() } else { context.resolve(session)? };
+        let object = if context.0 == 0 { None } else { Some(session.contexts.get(context)?.object) };
+        let weak = object.as_ref().map(Arc::downgrade);
+        let raw = object.map_or(std::ptr::null_mut(), |object| self.held.keep(object));
         session.gpu.cuCtxSetCurrent(raw)?;
-        self.current = wanted;
+        self.current = Some((context, epoch, weak));
         Ok(())
+    }
+
+    /// Whether `context` is current already, and can be kept for the call.
+    fn is_current(&self, context: ContextId, epoch: u64) -> bool {
+        match &self.current {
+            Some((name, then, object)) if (*name, *then) == (context, epoch) => match object {
+                None => true,
+                Some(object) => object.upgrade().map(|object| self.held.keep::<u8>(object)).is_some(),
+            },
+            _ => false,
+        }
     }
 
     /// Something else may be current now.
@@ -78,8 +96,8 @@ pub struct Kept {
 /// What a handler works with.
 #[derive(Debug)]
 pub struct CallContext<'a> {
-    /// The session.
-    pub session: &'a SessionState,
+    /// The session, which lives as long as the process.
+    pub session: &'static SessionState,
     /// The guest thread.
     pub thread: &'a mut ThreadState,
     /// The context that is current in it; 0 for none.
@@ -94,21 +112,88 @@ pub struct CallContext<'a> {
 
 impl CallContext<'_> {
     /// The driver.
-    pub fn gpu(&self) -> &Driver {
+    pub fn gpu(&self) -> &'static Driver {
         &self.session.gpu
     }
     /// Whether a copy of `bytes` bytes may be waited for by [`Signal`].
     pub fn may_signal(&self, bytes: u64) -> bool {
         self.session.signals && bytes <= signal::MOST_BYTES && self.session.work.has_ended()
     }
-    /// Turns a guest value into the driver's.
+    /// Turns a guest value into the driver's, which is good until the call is done.
     pub fn resolve<T: Resolve>(&self, value: T) -> CuResult<T::Host> {
-        value.resolve(self.session)
+        value.resolve(self)
+    }
+    /// What the call uses.
+    pub fn held(&self) -> &Held {
+        &self.thread.held
+    }
+    /// Looks an object up, and keeps it until the call is done.
+    ///
+    /// Errors: `CUDA_ERROR_INVALID_HANDLE`.
+    pub fn keep<T>(&self, table: &Table, id: u64) -> CuResult<*mut T> {
+        Ok(self.held().keep(table.get(id)?))
+    }
+    /// The driver's graph, which the call has for itself. See [`super::graphs`].
+    ///
+    /// Errors: `CUDA_ERROR_INVALID_VALUE`.
+    pub fn graph(&self, id: GraphId) -> CuResult<CUgraph> {
+        self.session.graphs.graph(self.held(), id)
+    }
+    /// The driver's node of a graph that the call has for itself.
+    ///
+    /// Errors: `CUDA_ERROR_INVALID_VALUE`.
+    pub fn node(&self, id: GraphNodeId) -> CuResult<CUgraphNode> {
+        self.session.graphs.node(self.held(), id)
+    }
+    /// Locks all graphs that the call uses, where they may be several.
+    pub fn enter(&self, graphs: &[GraphId], nodes: &[GraphNodeId]) {
+        self.session.graphs.enter(self.held(), graphs, nodes);
+    }
+    /// Locks captures if the stream captures: then the call changes a graph.
+    pub fn note_capture(&self, stream: CUstream) {
+        let graphs = &self.session.graphs;
+        if graphs.is_capturing() && self.gpu().cuStreamIsCapturing(stream) != Ok((0,)) {
+            self.held().lock_captures(graphs.captures());
+        }
+    }
+    /// An object that was made in the current context, and that `end` destroys.
+    pub fn made<T: 'static>(&self, raw: *mut T, end: fn(&Driver, *mut T) -> CuResult<()>) -> Object {
+        self.made_in(self.home_of(), raw, end)
+    }
+    /// Name and object of the context that owns what is made now.
+    pub fn home_of(&self) -> Option<(u64, Arc<Object>)> {
+        self.session.contexts.home_of(self.context)
+    }
+    /// An object of a context, of which name and object are given, and that `end` destroys.
+    pub fn made_in<T>(
+        &self,
+        context: Option<(u64, Arc<Object>)>,
+        raw: *mut T,
+        end: impl FnOnce(&'static Driver, *mut T) -> CuResult<()> + Send + Sync + 'static,
+    ) -> Object {
+        let (gpu, address) = (self.gpu(), raw as usize);
+        let current = context.as_ref().map(|(_, object)| object.raw::<u8>() as usize);
+        let ends = move |who| match (who, current) {
+            (Destroyer::LastUser, Some(current)) => {
+                while_current(gpu, current as CUcontext, || end(gpu, address as *mut T))
+            }
+            _ => end(gpu, address as *mut T),
+        };
+        Object::new(raw).ends_by(ends).in_context(context)
+    }
+    /// Gives a name its object.
+    ///
+    /// Errors: `CUDA_ERROR_CONTEXT_IS_DESTROYED` if what it came from was destroyed meanwhile. Then it goes, too, when the
+    /// call is done.
+    pub fn fill(&self, reserved: Reserved<'_>, object: Object) -> CuResult<()> {
+        reserved.fill(Arc::new(object)).map_err(|object| {
+            self.held().keep::<u8>(object);
+            CudaError::CONTEXT_IS_DESTROYED
+        })
     }
     /// The current context's name and device, for what is made in it.
     pub fn place(&self) -> CuResult<(u64, i32)> {
-        let context = self.session.contexts.get(self.context)?;
-        Ok((context.owner(self.context), context.device))
+        self.session.contexts.place(self.context)
     }
     /// The context that owns what is made now: of a green context, the primary one.
     pub fn home(&self) -> u64 {
@@ -120,7 +205,7 @@ impl CallContext<'_> {
 pub type Reply = (u32, Vec<u8>);
 
 /// Executes the call in `frame` on the calling thread.
-pub fn execute(session: &SessionState, thread: &mut ThreadState, frame: &mut Frame) -> Reply {
+pub fn execute(session: &'static SessionState, thread: &mut ThreadState, frame: &mut Frame) -> Reply {
     let reply_room = frame.header.reply_room as usize;
     let Some((header, args, mut cx)) = open(session, thread, frame) else {
         return (REPLY_INVALID, Vec::new());
@@ -164,7 +249,11 @@ pub fn execute(session: &SessionState, thread: &mut ThreadState, frame: &mut Fra
 /// Executes the call in `frame`, of which nobody wants a reply.
 ///
 /// Errors: the call's; `CUDA_ERROR_INVALID_VALUE` for one that is malformed.
-pub fn execute_posted(session: &SessionState, thread: &mut ThreadState, frame: &mut Frame) -> CuResult<()> {
+pub fn execute_posted(
+    session: &'static SessionState,
+    thread: &mut ThreadState,
+    frame: &mut Frame,
+) -> CuResult<()> {
     let (header, args, mut cx) = open(session, thread, frame).ok_or(CudaError::INVALID_VALUE)?;
     let opcode = Opcode::from_u32(header.opcode);
     session.output.so_far(opcode);
@@ -184,15 +273,18 @@ fn run(
     if cx.session.refused.load(Ordering::Relaxed) {
         return Err(CudaError::SYSTEM_DRIVER_MISMATCH);
     }
-    if needs_context(opcode) {
-        cx.thread.make_current(cx.session, cx.context)?;
-    }
-    dispatch(opcode, cx, args, results)
+    let outcome = match needs_context(opcode) {
+        true => cx.thread.make_current(cx.session, cx.context),
+        false => Ok(()),
+    };
+    let outcome = outcome.and_then(|()| dispatch(opcode, cx, args, results));
+    cx.thread.held.release();
+    outcome
 }
 
 /// Takes a payload apart. `None`: its lengths do not fit together.
 fn open<'a>(
-    session: &'a SessionState,
+    session: &'static SessionState,
     thread: &'a mut ThreadState,
     frame: &'a mut Frame,
 ) -> Option<(CallHeader, &'a [u8], CallContext<'a>)> {

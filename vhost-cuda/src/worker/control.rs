@@ -1,15 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Requests of the guest's driver itself: kept pages go back, shared areas come.
 
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
 use virtio_cuda_protocol::cuda::ContextId;
 use virtio_cuda_protocol::transport::{REPLY_INVALID, REPLY_NO_RESOURCES, REPLY_OK};
 
-use super::call::{Reply, ThreadState};
+use super::call::Reply;
 use super::gpu::{CuResult, CudaError};
+use super::objects::Object;
 use super::pages::PageList;
 use super::state::SessionState;
 use super::window::{Area, Registration, Window};
 use crate::link::{Frame, TO_SHARE, TO_UNPIN};
+
+/// Between two looks for whether a context has been destroyed.
+const SOON: Duration = Duration::from_millis(1);
 
 /// Executes an unpin or a share.
 pub fn execute(session: &SessionState, frame: &Frame) -> Reply {
@@ -52,13 +60,22 @@ fn unpin(session: &SessionState, tag: u64) {
         if let Some(gpu) = found.1 {
             session.holds.wait(gpu.dptr);
         }
-        let current = found.1.map(|gpu| (gpu.base, make_current(session, ContextId(gpu.context))));
+        // It stays until the pages are unregistered, and goes after the window is unlocked.
+        let context = found.1.map(|gpu| (gpu.base, hold_current(session, ContextId(gpu.context))));
         let mut window = session.window();
         if find(&window, tag) != Some(found) {
             // Its context has just ended, or another part of what was registered went.
             continue;
         }
-        if let Some((base, current)) = current {
+        if let Some((base, context)) = &context {
+            let base = *base;
+            if matches!(context, Ok(None)) {
+                // The driver is destroying it. The window is told next.
+                drop(window);
+                thread::sleep(SOON);
+                continue;
+            }
+            let current = context.as_ref().map(drop).map_err(|error| *error);
             if let Err(error) = current.and_then(|()| unregister(session, base)) {
                 super::end_process(&format!("pages of the guest stay registered with the GPU: {error}"));
             }
@@ -68,8 +85,13 @@ fn unpin(session: &SessionState, tag: u64) {
     }
 }
 
-fn make_current(session: &SessionState, context: ContextId) -> CuResult<()> {
-    ThreadState::default().make_current(session, context)
+/// Makes a context current that lives or is about to end, and keeps it. `None` while the driver destroys it.
+fn hold_current(session: &SessionState, context: ContextId) -> CuResult<Option<Arc<Object>>> {
+    let held = session.contexts.lock().find(context)?;
+    if let Some(context) = &held {
+        session.gpu.cuCtxSetCurrent(context.raw())?;
+    }
+    Ok(held)
 }
 
 fn unregister(session: &SessionState, base: u64) -> CuResult<()> {

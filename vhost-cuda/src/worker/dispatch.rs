@@ -2,6 +2,7 @@
 //! From an opcode to its handler, made from the call table: a `forward` row's handler is derived here, a
 //! `custom` row's is the function of that name in [`super::handlers`], and the build fails without it.
 
+use smallvec::SmallVec;
 use virtio_cuda_protocol::cuda::*;
 
 use super::call::CallContext;
@@ -9,10 +10,23 @@ use super::gpu::{CuResult, CudaError};
 use super::handlers;
 use super::resolve::Resolve;
 
+/// Locks the graphs of nodes first: they may be several, and come before anything else.
+macro_rules! enter {
+    ($cx:ident ($($p:ident),*)) => {
+        let all: [Option<GraphNodeId>; _] = [$(Resolve::as_node(&$p)),*];
+        let nodes: SmallVec<[GraphNodeId; 2]> = all.into_iter().flatten().collect();
+        if !nodes.is_empty() {
+            $cx.enter(&[], &nodes);
+        }
+    };
+}
+
 macro_rules! call {
     (forward $cx:ident $name:ident ($($p:ident),*)) => {
-        $cx.session.gpu.$name($(Resolve::resolve($p, $cx.session)?),*)
-    };
+{
+        enter!($cx ($($p),*));
+        $cx.session.gpu.$name($(Resolve::resolve($p, $cx)?),*)
+    }    };
     (custom $cx:ident $name:ident ($($p:ident),*)) => { handlers::$name($cx, $($p),*) };
 }
 

@@ -98,7 +98,8 @@ impl ExecCallbacks {
 
 /// Launches an executable graph.
 pub fn launch(cx: &mut CallContext<'_>, exec: GraphExecId, stream: StreamId) -> CuResult<()> {
-    let (raw, raw_stream) = (cx.resolve(exec)?, cx.resolve(stream)?);
+    let raw_stream = cx.resolve(stream)?;
+    let raw = cx.resolve(exec)?;
     let own = &cx.session.exec_callbacks;
     if own.has(exec) {
         // Also if the launch fails: it may have begun.

@@ -24,7 +24,7 @@ pub const MAX_THREADS: usize = 1024;
 /// The executors of a session.
 #[derive(Debug)]
 pub struct Executors {
-    session: Arc<SessionState>,
+    session: &'static SessionState,
     replies: Arc<Replies>,
     threads: HashMap<u32, Executor>,
     control: Option<Executor>,
@@ -70,7 +70,7 @@ impl Replies {
 
 impl Executors {
     /// No threads yet.
-    pub fn new(session: Arc<SessionState>, replies: Arc<Replies>) -> Self {
+    pub fn new(session: &'static SessionState, replies: Arc<Replies>) -> Self {
         Self { session, replies, threads: HashMap::new(), control: None }
     }
 
@@ -83,7 +83,7 @@ impl Executors {
     }
 
     fn route(&mut self, frame: Frame) -> Result<(), u32> {
-        if frame.header.kind == TO_UNPIN && control::withdraw(&self.session, frame.header.tag) {
+        if frame.header.kind == TO_UNPIN && control::withdraw(self.session, frame.header.tag) {
             // A copy may wait for long: not before what others want.
             let waits = self.start("unpin", |session, _, frame| control::execute(session, frame))?;
             return send(Some(&waits), Message::Frame(frame));
@@ -132,12 +132,12 @@ impl Executors {
     fn start(
         &self,
         name: &str,
-        work: fn(&SessionState, &mut ThreadState, &mut Frame) -> Reply,
+        work: fn(&'static SessionState, &mut ThreadState, &mut Frame) -> Reply,
     ) -> Result<Executor, u32> {
         let (sender, inbox) = channel();
-        let (session, replies, waits) = (self.session.clone(), self.replies.clone(), Arc::<Waits>::default());
+        let (session, replies, waits) = (self.session, self.replies.clone(), Arc::<Waits>::default());
         let theirs = waits.clone();
-        let run = move || run(&session, (&inbox, &theirs, &replies), work);
+        let run = move || run(session, (&inbox, &theirs, &replies), work);
         match thread::Builder::new().name(name.into()).spawn(run) {
             Ok(_) => Ok(Executor { inbox: sender, waits }),
             Err(error) => {
@@ -153,9 +153,9 @@ fn send(executor: Option<&Executor>, message: Message) -> Result<(), u32> {
 }
 
 fn run(
-    session: &SessionState,
+    session: &'static SessionState,
     (inbox, waits, replies): (&Receiver<Message>, &Waits, &Replies),
-    work: fn(&SessionState, &mut ThreadState, &mut Frame) -> Reply,
+    work: fn(&'static SessionState, &mut ThreadState, &mut Frame) -> Reply,
 ) {
     let mut thread = ThreadState::default();
     serve(session, &mut thread, (inbox, waits, replies), work);
@@ -163,10 +163,10 @@ fn run(
 }
 
 fn serve(
-    session: &SessionState,
+    session: &'static SessionState,
     thread: &mut ThreadState,
     (inbox, waits, replies): (&Receiver<Message>, &Waits, &Replies),
-    work: fn(&SessionState, &mut ThreadState, &mut Frame) -> Reply,
+    work: fn(&'static SessionState, &mut ThreadState, &mut Frame) -> Reply,
 ) {
     let mut lane = None;
     loop {

@@ -8,7 +8,8 @@
 //!
 //! # Invariants
 //!
-//! A value of a handle type (`CUstream`, …) in this process came from the driver: `resolve` makes no other.
+//! A value of a handle type (`CUstream`, …) in this process came from the driver: `resolve` makes no other. What it stands
+//! for is not destroyed while the call lasts: the call holds a reference to it, and for graphs a lock (`objects::Held`).
 //! That is what the `safe` rows rely on.
 
 #![allow(non_snake_case, clippy::too_many_arguments)]
@@ -47,7 +48,7 @@ pub use cudarc::driver::sys::{
     CUuserObject, CUuuid,
 };
 pub use external::{RawExternal, RawExternalArray, RawExternalBuffer};
-pub use graph::{AttributeValue, Links, NodeParameters, StreamFunction, with_capture_relaxed};
+pub use graph::{AttributeValue, Links, NodeParameters, StreamFunction, while_current, with_capture_relaxed};
 use libloading::os::unix::{Library, RTLD_LAZY, RTLD_LOCAL};
 use virtio_cuda_protocol::cuda::{LAUNCH_COOPERATIVE, LAUNCH_PRIORITY, LaunchShape};
 
@@ -70,6 +71,8 @@ impl CudaError {
     pub const OUT_OF_MEMORY: Self = Self(sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY as i32);
     /// No such device.
     pub const INVALID_DEVICE: Self = Self(sys::CUresult::CUDA_ERROR_INVALID_DEVICE as i32);
+    /// The context was destroyed.
+    pub const CONTEXT_IS_DESTROYED: Self = Self(sys::CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED as i32);
     /// No such context, or none current.
     pub const INVALID_CONTEXT: Self = Self(sys::CUresult::CUDA_ERROR_INVALID_CONTEXT as i32);
     /// An image that cannot be one.
@@ -221,6 +224,8 @@ driver_functions! {
     safe cuCtxCreate_v2 [context: CUcontext] (flags: c_uint, device: CUdevice) [];
     safe cuCtxDestroy_v2 [] (context: CUcontext) [];
     safe cuCtxSetCurrent [] (context: CUcontext) [];
+    safe cuCtxGetCurrent [context: CUcontext] () [];
+    safe cuCtxPushCurrent_v2 [] (context: CUcontext) [];
     safe cuCtxPopCurrent_v2 [context: CUcontext] () [];
     safe cuCtxSynchronize [] () [];
     safe cuCtxGetLimit [value: usize] (limit: c_int as CUlimit) [];

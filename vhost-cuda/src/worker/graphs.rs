@@ -3,30 +3,44 @@
 //!
 //! The driver makes nodes on its own (captures, clones, graphs in nodes), so names are found for its handles
 //! too: the first time that a node is to be told to the guest it gets one here.
+//!
+//! CUDA does not synchronise graphs. So the handle of a graph or node is answered to a call that holds the lock of its
+//! *family* only: a graph with the graphs that lie in its nodes. A call gets that lock with the first handle, and keeps it
+//! until it is done; one that uses several families names them first ([`Graphs::enter`]). Destroying a graph or node takes
+//! the lock, too. That wait is short: calls on graphs only compute. Executable graphs are objects with a lock of their own.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use smallvec::SmallVec;
 use virtio_cuda_protocol::cuda::{
-    FIRST_HANDLE, FIRST_WORKER_HANDLE, GraphExecId, GraphId, GraphNodeId, MemcpyNode,
+    FIRST_HANDLE, FIRST_WORKER_HANDLE, GraphExecId, GraphId, GraphNodeId, MemcpyNode, UserObjectId,
 };
 
 use super::gpu::{CUgraph, CUgraphExec, CUgraphNode, CUuserObject, CuResult, CudaError};
+use super::objects::{Exclusive, Held, MAX_OBJECTS, Object, exclusive};
 
-/// Most objects of one kind.
-const MAX_OBJECTS: usize = 1 << 18;
+/// In what a capture is remembered by: the default stream of a thread.
+pub const OF_THREAD: usize = 1 << 63;
 /// Distance of names that are minted here.
 const STEP: u64 = 16;
 
 /// What an allocating node reserved: its base address, shared by everything that can allocate it.
-pub type Lease = std::sync::Arc<u64>;
+pub type Lease = Arc<u64>;
 
 #[derive(Debug)]
 struct Graph {
     raw: usize,
     /// The node that it lies in.
     parent: Option<u64>,
+    /// That of the graph which it lies in, directly or not.
+    family: Exclusive,
     leases: Vec<Lease>,
+    /// Handles of conditional nodes.
+    handles: Vec<u64>,
+    /// References to user objects, by name.
+    user_objects: HashMap<u64, u64>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -39,10 +53,10 @@ struct Node {
     function: usize,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Exec {
-    raw: usize,
-    leases: Vec<Lease>,
+    object: Arc<Object>,
+    lock: Exclusive,
 }
 
 #[derive(Debug, Default)]
@@ -52,23 +66,44 @@ struct Tables {
     nodes: HashMap<u64, Node>,
     node_names: HashMap<usize, u64>,
     execs: HashMap<u64, Exec>,
-    /// Graph of each stream that captures.
-    captures: HashMap<usize, u64>,
+    /// Streams that capture, each with the graph that dies if the capture does.
+    captures: HashMap<usize, Option<u64>>,
     /// Handles of conditional nodes.
     handles: HashSet<u64>,
+    /// Names for what is being made.
+    taken: HashSet<(Kind, u64)>,
     minted: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Kind {
+    Graph,
+    Node,
+    Exec,
 }
 
 /// All graphs of a session.
 #[derive(Debug, Default)]
-pub struct Graphs(Mutex<Tables>);
+pub struct Graphs {
+    tables: Mutex<Tables>,
+    /// Streams that capture. While there are any, what is added to such a stream changes a graph.
+    capturing: AtomicUsize,
+    /// Held by calls that use streams which capture and, while there are any, by calls on graphs.
+    captures: Exclusive,
+}
 
-/// Checks a name that the guest minted.
-fn check(name: u64, taken: bool, count: usize) -> CuResult<()> {
-    if !(FIRST_HANDLE..FIRST_WORKER_HANDLE).contains(&name) || taken {
-        return Err(CudaError::INVALID_VALUE);
+/// A name that nobody else can take; free again when dropped, unless it was given to something.
+#[derive(Debug)]
+pub struct Taken<'a> {
+    graphs: &'a Graphs,
+    kind: Kind,
+    name: u64,
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        self.graphs.tables().taken.remove(&(self.kind, self.name));
     }
-    if count >= MAX_OBJECTS { Err(CudaError::OUT_OF_MEMORY) } else { Ok(()) }
 }
 
 impl Tables {
@@ -77,9 +112,22 @@ impl Tables {
         FIRST_WORKER_HANDLE + self.minted
     }
 
+    fn family_of_node(&self, name: u64) -> Option<Exclusive> {
+        Some(self.graphs.get(&self.nodes.get(&name)?.graph)?.family.clone())
+    }
+
     fn add_graph(&mut self, name: u64, raw: CUgraph, parent: Option<u64>) {
+        let family = parent.and_then(|node| self.family_of_node(node)).unwrap_or_else(exclusive);
         self.graph_names.insert(raw as usize, name);
-        self.graphs.insert(name, Graph { raw: raw as usize, parent, leases: Vec::new() });
+        let graph = Graph {
+            raw: raw as usize,
+            parent,
+            family,
+            leases: Vec::new(),
+            handles: Vec::new(),
+            user_objects: HashMap::new(),
+        };
+        self.graphs.insert(name, graph);
     }
 
     fn add_node(&mut self, name: u64, raw: CUgraphNode, graph: u64, copy: Option<MemcpyNode>) {
@@ -88,9 +136,17 @@ impl Tables {
     }
 
     fn remove_node(&mut self, name: u64) -> Vec<Lease> {
-        if let Some(node) = self.nodes.remove(&name) {
+        if let Some(node) = self.nodes.remove(&name)
+            && self.node_names.get(&node.raw) == Some(&name)
+        {
+            // Not if the driver has given the address to a node of another thread meanwhile.
             self.node_names.remove(&node.raw);
         }
+        self.remove_inside(name)
+    }
+
+    /// Forgets the graphs in a node.
+    fn remove_inside(&mut self, name: u64) -> Vec<Lease> {
         let inside: Vec<u64> = self
             .graphs
             .iter()
@@ -103,7 +159,12 @@ impl Tables {
     /// Forgets a graph with all that is in it.
     fn remove_graph(&mut self, name: u64) -> Vec<Lease> {
         let Some(graph) = self.graphs.remove(&name) else { return Vec::new() };
-        self.graph_names.remove(&graph.raw);
+        if self.graph_names.get(&graph.raw) == Some(&name) {
+            self.graph_names.remove(&graph.raw);
+        }
+        for handle in &graph.handles {
+            self.handles.remove(handle);
+        }
         let mut leases = graph.leases;
         let nodes: Vec<u64> =
             self.nodes.iter().filter(|(_, node)| node.graph == name).map(|(&name, _)| name).collect();
@@ -116,31 +177,85 @@ impl Tables {
 
 impl Graphs {
     fn tables(&self) -> MutexGuard<'_, Tables> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.tables.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether any stream captures, or is about to.
+    pub fn is_capturing(&self) -> bool {
+        self.capturing.load(Ordering::Acquire) > 0
+    }
+
+    /// The lock of everything that captures.
+    pub fn captures(&self) -> &Exclusive {
+        &self.captures
+    }
+
+    /// What `find` answers, once the call holds the lock of its family. If it holds only others, that is an error: the
+    /// driver would find that a node is not in the graph.
+    fn locked<T>(&self, held: &Held, find: impl Fn(&Tables) -> Option<(T, Exclusive)>) -> CuResult<T> {
+        loop {
+            // Anew after each wait: another call may have destroyed it.
+            let found = find(&self.tables());
+            let (found, family) = found.ok_or(CudaError::INVALID_VALUE)?;
+            if held.has(&family) {
+                return Ok(found);
+            }
+            if held.has_family() || held.has_exec() {
+                return Err(CudaError::INVALID_VALUE);
+            }
+            self.lock(held, SmallVec::from_iter([family]));
+        }
+    }
+
+    fn lock(&self, held: &Held, families: SmallVec<[Exclusive; 2]>) {
+        if self.is_capturing() {
+            held.lock_captures(&self.captures);
+        }
+        held.lock_families(families);
+    }
+
+    /// Locks the families of all these, as far as they exist, for a call that uses several.
+    pub fn enter(&self, held: &Held, graphs: &[GraphId], nodes: &[GraphNodeId]) {
+        let tables = self.tables();
+        let of_graphs = graphs.iter().filter_map(|id| Some(tables.graphs.get(&id.0)?.family.clone()));
+        let of_nodes = nodes.iter().filter_map(|id| tables.family_of_node(id.0));
+        let families: SmallVec<_> = of_graphs.chain(of_nodes).collect();
+        drop(tables);
+        if !families.is_empty() {
+            self.lock(held, families);
+        }
     }
 
     /// The driver's graph.
     ///
     /// Errors: `CUDA_ERROR_INVALID_VALUE`, which the driver says of handles of graphs.
-    pub fn graph(&self, id: GraphId) -> CuResult<CUgraph> {
-        let tables = self.tables();
-        tables.graphs.get(&id.0).map(|graph| graph.raw as CUgraph).ok_or(CudaError::INVALID_VALUE)
+    pub fn graph(&self, held: &Held, id: GraphId) -> CuResult<CUgraph> {
+        self.locked(held, |tables| {
+            let graph = tables.graphs.get(&id.0)?;
+            Some((graph.raw as CUgraph, graph.family.clone()))
+        })
     }
 
     /// The driver's node.
     ///
     /// Errors: `CUDA_ERROR_INVALID_VALUE`.
-    pub fn node(&self, id: GraphNodeId) -> CuResult<CUgraphNode> {
-        let tables = self.tables();
-        tables.nodes.get(&id.0).map(|node| node.raw as CUgraphNode).ok_or(CudaError::INVALID_VALUE)
+    pub fn node(&self, held: &Held, id: GraphNodeId) -> CuResult<CUgraphNode> {
+        self.locked(held, |tables| {
+            Some((tables.nodes.get(&id.0)?.raw as CUgraphNode, tables.family_of_node(id.0)?))
+        })
     }
 
-    /// The driver's executable graph.
+    /// The driver's executable graph, which the call has for itself. After graphs and nodes that the call uses.
     ///
     /// Errors: `CUDA_ERROR_INVALID_VALUE`.
-    pub fn exec(&self, id: GraphExecId) -> CuResult<CUgraphExec> {
-        let tables = self.tables();
-        tables.execs.get(&id.0).map(|exec| exec.raw as CUgraphExec).ok_or(CudaError::INVALID_VALUE)
+    pub fn exec(&self, held: &Held, id: GraphExecId) -> CuResult<CUgraphExec> {
+        let found = self.tables().execs.get(&id.0).cloned();
+        let Exec { object, lock } = found.ok_or(CudaError::INVALID_VALUE)?;
+        if self.is_capturing() {
+            held.lock_captures(&self.captures);
+        }
+        let raw = held.keep(object);
+        if held.lock_exec(&lock) { Ok(raw) } else { Err(CudaError::INVALID_VALUE) }
     }
 
     /// Notes the user object that stands for a node's function, if there is one; answers the earlier one.
@@ -157,36 +272,62 @@ impl Graphs {
     }
 
     /// The graph that a node is in.
-    pub fn graph_of(&self, id: GraphNodeId) -> CuResult<CUgraph> {
-        let tables = self.tables();
-        let node = tables.nodes.get(&id.0).ok_or(CudaError::INVALID_VALUE)?;
-        tables.graphs.get(&node.graph).map(|graph| graph.raw as CUgraph).ok_or(CudaError::INVALID_VALUE)
+    ///
+    /// Errors: `CUDA_ERROR_INVALID_VALUE`.
+    pub fn graph_of(&self, held: &Held, id: GraphNodeId) -> CuResult<CUgraph> {
+        self.locked(held, |tables| {
+            let graph = tables.graphs.get(&tables.nodes.get(&id.0)?.graph)?;
+            Some((graph.raw as CUgraph, graph.family.clone()))
+        })
     }
 
-    /// Whether a graph may be named `id`.
-    pub fn check_graph_name(&self, id: GraphId) -> CuResult<()> {
-        let tables = self.tables();
-        check(id.0, tables.graphs.contains_key(&id.0), tables.graphs.len())
+    fn take_name(&self, kind: Kind, name: u64) -> CuResult<Taken<'_>> {
+        let mut tables = self.tables();
+        let (exists, count) = match kind {
+            Kind::Graph => (tables.graphs.contains_key(&name), tables.graphs.len()),
+            Kind::Node => (tables.nodes.contains_key(&name), tables.nodes.len()),
+            Kind::Exec => (tables.execs.contains_key(&name), tables.execs.len()),
+        };
+        if !(FIRST_HANDLE..FIRST_WORKER_HANDLE).contains(&name) || exists {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        if count >= MAX_OBJECTS {
+            return Err(CudaError::OUT_OF_MEMORY);
+        }
+        if !tables.taken.insert((kind, name)) {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        Ok(Taken { graphs: self, kind, name })
     }
 
-    /// Whether a node may be named `id`.
-    pub fn check_node_name(&self, id: GraphNodeId) -> CuResult<()> {
-        let tables = self.tables();
-        check(id.0, tables.nodes.contains_key(&id.0), tables.nodes.len())
+    /// Takes a name that the guest minted, for a graph that is about to be made.
+    ///
+    /// Errors: `CUDA_ERROR_INVALID_VALUE` for a reserved or used name, `CUDA_ERROR_OUT_OF_MEMORY` for too many.
+    pub fn take_graph_name(&self, id: GraphId) -> CuResult<Taken<'_>> {
+        self.take_name(Kind::Graph, id.0)
     }
 
-    /// Whether an executable graph may be named `id`.
-    pub fn check_exec_name(&self, id: GraphExecId) -> CuResult<()> {
-        let tables = self.tables();
-        check(id.0, tables.execs.contains_key(&id.0), tables.execs.len())
+    /// As [`Self::take_graph_name`], for a node.
+    pub fn take_node_name(&self, id: GraphNodeId) -> CuResult<Taken<'_>> {
+        self.take_name(Kind::Node, id.0)
     }
 
-    /// Names a graph as the guest wants; the name has been checked.
-    pub fn add_graph(&self, id: GraphId, raw: CUgraph, parent: Option<GraphNodeId>) {
-        self.tables().add_graph(id.0, raw, parent.map(|node| node.0));
+    /// As [`Self::take_graph_name`], for an executable graph.
+    pub fn take_exec_name(&self, id: GraphExecId) -> CuResult<Taken<'_>> {
+        self.take_name(Kind::Exec, id.0)
     }
 
-    /// Names a node as the guest wants; the name has been checked.
+    /// Names a graph as the guest wants, which has taken the name. The call has it for itself until it is done.
+    pub fn add_graph(&self, held: &Held, id: GraphId, raw: CUgraph, parent: Option<GraphNodeId>) {
+        let mut tables = self.tables();
+        tables.add_graph(id.0, raw, parent.map(|node| node.0));
+        if let (Some(graph), None) = (tables.graphs.get(&id.0), parent) {
+            // Nobody else has seen it.
+            held.adopt_family(&graph.family);
+        }
+    }
+
+    /// Names a node as the guest wants, which has taken the name.
     pub fn add_node(&self, id: GraphNodeId, raw: CUgraphNode, graph: GraphId, copy: Option<MemcpyNode>) {
         self.tables().add_node(id.0, raw, graph.0, copy);
     }
@@ -206,11 +347,22 @@ impl Graphs {
         tables.add_node(name, raw, graph, Some(copy));
     }
 
-    /// Names an executable graph, which shares the memory of the graph that it was made from.
-    pub fn add_exec(&self, id: GraphExecId, raw: CUgraphExec, graph: GraphId) {
+    /// What nodes of a graph allocate, for an executable graph made from it.
+    pub fn leases_of(&self, id: GraphId) -> Vec<Lease> {
+        self.tables().graphs.get(&id.0).map(|graph| graph.leases.clone()).unwrap_or_default()
+    }
+
+    /// Names an executable graph as the guest wants, which has taken the name. The object is the caller's again if its
+    /// context was destroyed meanwhile.
+    pub fn add_exec(&self, id: GraphExecId, object: Arc<Object>) -> Result<(), Arc<Object>> {
         let mut tables = self.tables();
-        let leases = tables.graphs.get(&graph.0).map(|graph| graph.leases.clone()).unwrap_or_default();
-        tables.execs.insert(id.0, Exec { raw: raw as usize, leases });
+        // With the tables locked: whoever closes the context looks here afterwards.
+        if !object.is_open() {
+            drop(tables);
+            return Err(object);
+        }
+        tables.execs.insert(id.0, Exec { object, lock: exclusive() });
+        Ok(())
     }
 
     /// Names an executable graph that device code launches as the driver does: the program gives that value to kernels.
@@ -218,19 +370,22 @@ impl Graphs {
     /// Such names are never the guest's: those lie below.
     ///
     /// Errors: `CUDA_ERROR_NOT_SUPPORTED` for a handle that the guest could have minted, `CUDA_ERROR_OUT_OF_MEMORY` for
-    /// too many.
-    pub fn add_device_exec(&self, raw: CUgraphExec, graph: GraphId) -> CuResult<GraphExecId> {
-        let name = raw as u64;
+    /// too many. The object is then the caller's again.
+    pub fn add_device_exec(&self, object: Arc<Object>) -> Result<GraphExecId, (CudaError, Arc<Object>)> {
+        let name = object.raw::<u8>() as u64;
         let mut tables = self.tables();
-        if name < FIRST_WORKER_HANDLE || tables.execs.contains_key(&name) {
-            return Err(CudaError::NOT_SUPPORTED);
-        }
-        if tables.execs.len() >= MAX_OBJECTS {
-            return Err(CudaError::OUT_OF_MEMORY);
-        }
-        let leases = tables.graphs.get(&graph.0).map(|graph| graph.leases.clone()).unwrap_or_default();
-        tables.execs.insert(name, Exec { raw: raw as usize, leases });
-        Ok(GraphExecId(name))
+        let error = if !object.is_open() {
+            CudaError::CONTEXT_IS_DESTROYED
+        } else if name < FIRST_WORKER_HANDLE || tables.execs.contains_key(&name) {
+            CudaError::NOT_SUPPORTED
+        } else if tables.execs.len() >= MAX_OBJECTS {
+            CudaError::OUT_OF_MEMORY
+        } else {
+            tables.execs.insert(name, Exec { object, lock: exclusive() });
+            return Ok(GraphExecId(name));
+        };
+        drop(tables);
+        Err((error, object))
     }
 
     /// Has a graph own memory that a node of it allocates.
@@ -302,20 +457,38 @@ impl Graphs {
     }
 
     /// Takes out an executable graph.
-    pub fn remove_exec(&self, id: GraphExecId) -> CuResult<(CUgraphExec, Vec<Lease>)> {
-        let exec = self.tables().execs.remove(&id.0).ok_or(CudaError::INVALID_VALUE)?;
-        Ok((exec.raw as CUgraphExec, exec.leases))
+    ///
+    /// Errors: `CUDA_ERROR_INVALID_VALUE`.
+    pub fn remove_exec(&self, id: GraphExecId) -> CuResult<Arc<Object>> {
+        let exec = self.tables().execs.remove(&id.0);
+        exec.map(|exec| exec.object).ok_or(CudaError::INVALID_VALUE)
     }
 
-    /// Notes a handle by which device code steers a conditional node.
+    /// Takes out the executable graphs of a context that is to be destroyed.
+    #[must_use]
+    pub fn take_execs(&self, context: u64) -> Vec<Arc<Object>> {
+        let mut tables = self.tables();
+        let gone = tables.execs.extract_if(|_, exec| exec.object.context() == context);
+        gone.map(|(_, exec)| exec.object).collect()
+    }
+
+    /// Forgets the graphs in a node, which has others now.
+    pub fn remove_inside(&self, id: GraphNodeId) -> Vec<Lease> {
+        self.tables().remove_inside(id.0)
+    }
+
+    /// Notes a handle by which device code steers a conditional node of a graph.
     ///
     /// Errors: `CUDA_ERROR_OUT_OF_MEMORY` for too many.
-    pub fn add_conditional_handle(&self, handle: u64) -> CuResult<()> {
+    pub fn add_conditional_handle(&self, id: GraphId, handle: u64) -> CuResult<()> {
         let mut tables = self.tables();
         if tables.handles.len() >= MAX_OBJECTS {
             return Err(CudaError::OUT_OF_MEMORY);
         }
         tables.handles.insert(handle);
+        if let Some(graph) = tables.graphs.get_mut(&id.0) {
+            graph.handles.push(handle);
+        }
         Ok(())
     }
 
@@ -324,15 +497,62 @@ impl Graphs {
         self.tables().handles.contains(&handle)
     }
 
+    /// References to a user object that a graph has, as far as the program gave them.
+    pub fn user_objects(&self, id: GraphId, object: UserObjectId) -> u64 {
+        let tables = self.tables();
+        tables.graphs.get(&id.0).and_then(|graph| graph.user_objects.get(&object.0).copied()).unwrap_or(0)
+    }
+
+    /// Notes how many references to a user object a graph has now.
+    pub fn set_user_objects(&self, id: GraphId, object: UserObjectId, count: u64) {
+        if let Some(graph) = self.tables().graphs.get_mut(&id.0) {
+            if count == 0 {
+                graph.user_objects.remove(&object.0);
+            } else {
+                graph.user_objects.insert(object.0, count);
+            }
+        }
+    }
+
+    /// Has a copy of a graph own as many references to user objects.
+    pub fn share_user_objects(&self, from: GraphId, to: GraphId) {
+        let mut tables = self.tables();
+        let objects = tables.graphs.get(&from.0).map(|graph| graph.user_objects.clone()).unwrap_or_default();
+        if let Some(graph) = tables.graphs.get_mut(&to.0) {
+            graph.user_objects = objects;
+        }
+    }
+
+    /// Notes that a stream is about to capture: from now on others who use it look whether it does. `false`: it captured
+    /// before.
+    pub fn capture_begins(&self, stream: usize) -> bool {
+        let mut tables = self.tables();
+        let before = tables.captures.len();
+        tables.captures.entry(stream).or_default();
+        self.capturing.store(tables.captures.len(), Ordering::Release);
+        tables.captures.len() > before
+    }
+
+    /// Forgets captures of streams that are no objects: a context is destroyed, which may be theirs.
+    pub fn default_captures_ended(&self) {
+        let tables = self.tables();
+        let of_threads = tables.captures.keys().filter(|&&stream| stream & OF_THREAD != 0);
+        let of_threads: Vec<usize> = of_threads.copied().collect();
+        drop(tables);
+        of_threads.into_iter().for_each(|stream| self.capture_ended(stream, true));
+    }
+
     /// Notes the graph that a stream captures: it dies if the capture does.
     pub fn capture_begun(&self, stream: usize, graph: GraphId) {
-        self.tables().captures.insert(stream, graph.0);
+        self.tables().captures.insert(stream, Some(graph.0));
     }
 
     /// A capture is over; with an error the driver has destroyed its graph.
     pub fn capture_ended(&self, stream: usize, failed: bool) {
         let mut tables = self.tables();
-        if let (Some(graph), true) = (tables.captures.remove(&stream), failed) {
+        let graph = tables.captures.remove(&stream);
+        self.capturing.store(tables.captures.len(), Ordering::Release);
+        if let (Some(Some(graph)), true) = (graph, failed) {
             tables.remove_graph(graph);
         }
     }
@@ -350,11 +570,14 @@ mod tests {
     fn the_guest_may_not_take_names_of_the_worker() {
         let graphs = Graphs::default();
         for bad in [0, 2, FIRST_HANDLE - 1, FIRST_WORKER_HANDLE, u64::MAX] {
-            assert_eq!(graphs.check_graph_name(GraphId(bad)), Err(CudaError::INVALID_VALUE));
+            assert_eq!(graphs.take_graph_name(GraphId(bad)).unwrap_err(), CudaError::INVALID_VALUE);
         }
-        graphs.check_graph_name(GraphId(FIRST_HANDLE)).unwrap();
-        graphs.add_graph(GraphId(FIRST_HANDLE), raw(8), None);
-        assert_eq!(graphs.check_graph_name(GraphId(FIRST_HANDLE)), Err(CudaError::INVALID_VALUE));
+        let taken = graphs.take_graph_name(GraphId(FIRST_HANDLE)).unwrap();
+        graphs.take_graph_name(GraphId(FIRST_HANDLE)).expect_err("another thread makes it");
+        graphs.take_node_name(GraphNodeId(FIRST_HANDLE)).expect("kinds have names of their own");
+        graphs.add_graph(&Held::default(), GraphId(FIRST_HANDLE), raw(8), None);
+        drop(taken);
+        assert_eq!(graphs.take_graph_name(GraphId(FIRST_HANDLE)).unwrap_err(), CudaError::INVALID_VALUE);
     }
 
     #[test]
@@ -365,7 +588,7 @@ mod tests {
         assert_eq!(graphs.name_node(raw(16), graph), node);
         assert_ne!(graphs.name_node(raw(24), graph), node);
         assert_eq!(graphs.name_node(raw(0), graph), GraphNodeId(0));
-        assert_eq!(graphs.node(node), Ok(raw(16)));
+        assert_eq!(graphs.node(&Held::default(), node), Ok(raw(16)));
     }
 
     #[test]
@@ -379,32 +602,102 @@ mod tests {
         assert!(graphs.remove_graph(inner).is_err(), "a graph in a node dies with the node");
         let (_, leases) = graphs.remove_graph(graph).unwrap();
         assert_eq!(leases.len(), 1);
-        assert!(graphs.graph(inner).is_err() && graphs.node(leaf).is_err() && graphs.node(node).is_err());
+        let held = Held::default();
+        assert!(graphs.graph(&held, inner).is_err());
+        assert!(graphs.node(&held, leaf).is_err() && graphs.node(&held, node).is_err());
     }
 
     #[test]
     fn graphs_for_the_device_keep_the_name_of_the_driver() {
         let graphs = Graphs::default();
-        let graph = graphs.name_graph(raw(8), None);
         let address = 0x7fff_0000_1230_usize;
-        let exec = graphs.add_device_exec(raw(address), graph).unwrap();
-        assert_eq!((exec.0, graphs.exec(exec)), (address as u64, Ok(raw(address))));
-        assert!(graphs.check_exec_name(exec).is_err(), "no name for the guest to mint");
-        assert!(
-            graphs.add_device_exec(raw(FIRST_HANDLE as usize), graph).is_err(),
-            "a name that the guest may mint"
-        );
+        let object = |address| Arc::new(Object::new::<u8>(raw(address)));
+        let exec = graphs.add_device_exec(object(address)).unwrap();
+        assert_eq!((exec.0, graphs.exec(&Held::default(), exec)), (address as u64, Ok(raw(address))));
+        assert!(graphs.take_exec_name(exec).is_err(), "no name for the guest to mint");
+        let taken = graphs.add_device_exec(object(FIRST_HANDLE as usize));
+        assert_eq!(taken.unwrap_err().0, CudaError::NOT_SUPPORTED, "a name that the guest may mint");
         graphs.remove_exec(exec).unwrap();
-        assert!(graphs.exec(exec).is_err());
-        graphs.add_device_exec(raw(address), graph).expect("the driver may use an address again");
+        assert!(graphs.exec(&Held::default(), exec).is_err());
+        graphs.add_device_exec(object(address)).expect("the driver may use an address again");
     }
 
     #[test]
     fn a_failed_capture_takes_its_graph_along() {
         let graphs = Graphs::default();
         let graph = graphs.name_graph(raw(8), None);
+        assert!(graphs.capture_begins(5) && !graphs.capture_begins(5));
         graphs.capture_begun(5, graph);
+        assert!(graphs.is_capturing());
         graphs.capture_ended(5, true);
-        assert!(graphs.graph(graph).is_err());
+        assert!(!graphs.is_capturing() && graphs.graph(&Held::default(), graph).is_err());
+    }
+
+    #[test]
+    fn a_context_takes_captures_of_threads_along() {
+        let graphs = Graphs::default();
+        let (ours, other) = (graphs.name_graph(raw(8), None), graphs.name_graph(raw(16), None));
+        for (stream, graph) in [(OF_THREAD | 7, ours), (7, other)] {
+            graphs.capture_begins(stream);
+            graphs.capture_begun(stream, graph);
+        }
+        graphs.default_captures_ended();
+        assert!(graphs.graph(&Held::default(), ours).is_err());
+        assert!(graphs.graph(&Held::default(), other).is_ok() && graphs.is_capturing());
+    }
+
+    #[test]
+    fn a_call_has_a_graph_and_what_is_in_it_for_itself() {
+        let graphs = Graphs::default();
+        let graph = graphs.name_graph(raw(8), None);
+        let node = graphs.name_node(raw(16), graph);
+        let inner = graphs.name_graph(raw(24), Some(node));
+        let mut held = Held::default();
+        graphs.graph(&held, inner).unwrap();
+        assert_eq!((graphs.graph(&held, graph), graphs.node(&held, node)), (Ok(raw(8)), Ok(raw(16))));
+        std::thread::scope(|scope| {
+            let other = scope.spawn(|| graphs.node(&Held::default(), node).map(drop));
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            assert!(!other.is_finished(), "it waits for the first call");
+            // Which destroys the node.
+            graphs.remove_node(node).unwrap();
+            held.release();
+            assert_eq!(other.join().unwrap(), Err(CudaError::INVALID_VALUE));
+        });
+    }
+
+    #[test]
+    fn several_families_are_taken_at_once() {
+        let graphs = Graphs::default();
+        let (one, other) = (graphs.name_graph(raw(8), None), graphs.name_graph(raw(16), None));
+        let node = graphs.name_node(raw(24), other);
+        let mut held = Held::default();
+        graphs.graph(&held, one).unwrap();
+        assert_eq!(graphs.node(&held, node), Err(CudaError::INVALID_VALUE), "of another graph");
+        held.release();
+        graphs.enter(&held, &[one, GraphId(99)], &[node]);
+        assert!(graphs.node(&held, node).is_ok() && graphs.graph(&held, one).is_ok());
+        assert!(graphs.graph(&held, GraphId(99)).is_err());
+    }
+
+    #[test]
+    fn an_address_that_the_driver_uses_again_keeps_its_new_name() {
+        let graphs = Graphs::default();
+        let (one, other) = (graphs.name_graph(raw(8), None), graphs.name_graph(raw(16), None));
+        let node = graphs.name_node(raw(24), one);
+        // The driver has destroyed the node and made another one at its address before the first lost its name.
+        graphs.add_node(GraphNodeId(FIRST_HANDLE), raw(24), other, None);
+        graphs.remove_node(node).unwrap();
+        assert_eq!(graphs.name_node(raw(24), other), GraphNodeId(FIRST_HANDLE));
+    }
+
+    #[test]
+    fn handles_of_conditional_nodes_die_with_their_graph() {
+        let graphs = Graphs::default();
+        let graph = graphs.name_graph(raw(8), None);
+        graphs.add_conditional_handle(graph, 77).unwrap();
+        assert!(graphs.is_conditional_handle(77));
+        graphs.remove_graph(graph).unwrap();
+        assert!(!graphs.is_conditional_handle(77));
     }
 }

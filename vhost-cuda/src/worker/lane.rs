@@ -63,7 +63,7 @@ impl Lane {
     /// Executes records until there is a message for the executor. `None`: there will be no more.
     pub fn serve(
         &mut self,
-        session: &SessionState,
+        session: &'static SessionState,
         thread: &mut ThreadState,
         (inbox, waits, replies): (&Receiver<Message>, &Waits, &Replies),
     ) -> Option<Message> {
@@ -136,7 +136,7 @@ impl Lane {
         }
     }
 
-    fn execute(&mut self, session: &SessionState, thread: &mut ThreadState, record: Record) {
+    fn execute(&mut self, session: &'static SessionState, thread: &mut ThreadState, record: Record) {
         if let Err(error) = session.turns.wait_for(record.number) {
             super::end_process(&format!("a lane is corrupt: {error}"));
         }

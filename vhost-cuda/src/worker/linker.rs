@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use virtio_cuda_protocol::cuda::FIRST_HANDLE;
 
-use super::gpu::{CUlinkState, CuResult, CudaError};
+use super::gpu::{CUlinkState, CuResult, CudaError, Driver};
 use super::jit::JitArguments;
 use crate::budget::Charge;
 
@@ -16,9 +16,10 @@ const MAX_LINKS: usize = 64;
 /// Most inputs of a link.
 const MAX_INPUTS: usize = 4096;
 
-/// One link.
+/// One link. Its end is that of the driver's link, too.
 #[derive(Debug)]
 pub struct Link {
+    gpu: &'static Driver,
     raw: usize,
     /// The options that it was begun with, whose buffers the driver writes.
     pub arguments: JitArguments,
@@ -32,8 +33,8 @@ pub struct Link {
 
 impl Link {
     /// A link of the driver.
-    pub fn new(raw: CUlinkState, arguments: JitArguments) -> Self {
-        Self { raw: raw as usize, arguments, image: Vec::new(), image_charge: None, inputs: Vec::new() }
+    pub fn new(gpu: &'static Driver, raw: CUlinkState, arguments: JitArguments) -> Self {
+        Self { gpu, raw: raw as usize, arguments, image: Vec::new(), image_charge: None, inputs: Vec::new() }
     }
 
     /// Keeps an input for as long as the link.
@@ -62,6 +63,25 @@ impl Link {
     /// The driver's handle.
     pub fn raw(&self) -> CUlinkState {
         self.raw as CUlinkState
+    }
+
+    /// Ends the link.
+    ///
+    /// Errors: the driver's.
+    pub fn end(mut self) -> CuResult<()> {
+        match std::mem::take(&mut self.raw) {
+            0 => Ok(()),
+            raw => self.gpu.cuLinkDestroy(raw as CUlinkState),
+        }
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        // Buffers and inputs go afterwards.
+        if self.raw != 0 {
+            let _ = self.gpu.cuLinkDestroy(self.raw());
+        }
     }
 }
 

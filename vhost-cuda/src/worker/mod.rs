@@ -60,7 +60,8 @@ use state::SessionState;
 /// Runs a worker until its session or its daemon ends.
 pub fn run(args: &WorkerArgs) -> ExitCode {
     let Some((link, session)) = start::start(args) else { return ExitCode::FAILURE };
-    match serve(&link, &Arc::new(session)) {
+    // Objects that end at any time refer to it, and the process ends with it.
+    match serve(&link, Box::leak(Box::new(session))) {
         Ok(()) => debug!("the session is closed"),
         Err(error) => error!("worker: the daemon's socket: {error}"),
     }
@@ -69,9 +70,9 @@ pub fn run(args: &WorkerArgs) -> ExitCode {
     unsafe { libc::_exit(0) }
 }
 
-fn serve(link: &UnixStream, session: &Arc<SessionState>) -> std::io::Result<()> {
+fn serve(link: &UnixStream, session: &'static SessionState) -> std::io::Result<()> {
     let replies = Arc::new(Replies::new(link.try_clone()?));
-    let mut executors = Executors::new(session.clone(), replies);
+    let mut executors = Executors::new(session, replies);
     let mut regions = Vec::new();
     let mut assigned = false;
     while let Some(frame) = link::receive_frame(link)? {

@@ -1,28 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The session's objects by the names that the guest gave them.
 
+mod held;
+mod object;
+mod user_objects;
+
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use virtio_cuda_protocol::cuda::FIRST_HANDLE;
+
+pub use held::{Exclusive, Held, exclusive};
+pub use object::{Destroyer, Object};
+pub use user_objects::UserObjects;
 
 use super::gpu::{CuResult, CudaError};
 
 /// Most objects of one kind: a guest that only creates runs into an error, not into the host's memory.
-const MAX_OBJECTS: usize = 1 << 18;
-
-/// What a name stands for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Entry {
-    /// The driver's handle, as an integer so that the table may be shared between threads.
-    pub raw: usize,
-    /// The context it lives in; 0 for none.
-    pub context: u64,
-    /// The object it came from (a function's module or library); 0 for none.
-    pub owner: u64,
-    /// What the handle is, where a table holds two kinds.
-    pub kind: Kind,
-}
+pub const MAX_OBJECTS: usize = 1 << 18;
 
 /// The two kinds of [`virtio_cuda_protocol::cuda::FunctionId`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,24 +30,28 @@ pub enum Kind {
 }
 
 /// Objects of one type.
+///
+/// # Invariants
+///
+/// The last reference to an object is never given back with `entries` locked: destroying it may take other locks.
 #[derive(Debug, Default)]
 pub struct Table {
-    // `None`: the name is taken, its object is being made.
-    entries: RwLock<HashMap<u64, Option<Entry>>>,
+    // `None`: the name is taken, its object is being made, or is not destroyed yet.
+    entries: RwLock<HashMap<u64, Option<Arc<Object>>>>,
 }
 
 impl Table {
-    /// What `id` stands for.
+    /// What `id` stands for. It is not destroyed before the caller lets go of it.
     ///
     /// Errors: `CUDA_ERROR_INVALID_HANDLE`.
-    pub fn get(&self, id: u64) -> CuResult<Entry> {
-        self.read().get(&id).copied().flatten().ok_or(CudaError::INVALID_HANDLE)
+    pub fn get(&self, id: u64) -> CuResult<Arc<Object>> {
+        self.read().get(&id).and_then(Clone::clone).ok_or(CudaError::INVALID_HANDLE)
     }
 
     /// The name of an object that `wanted` picks.
-    pub fn find(&self, wanted: impl Fn(&Entry) -> bool) -> Option<u64> {
+    pub fn find(&self, wanted: impl Fn(&Object) -> bool) -> Option<u64> {
         let entries = self.read();
-        entries.iter().find(|(_, entry)| entry.as_ref().is_some_and(&wanted)).map(|(&id, _)| id)
+        entries.iter().find(|(_, entry)| entry.as_deref().is_some_and(&wanted)).map(|(&id, _)| id)
     }
 
     /// Takes a name that the guest minted, for an object that is about to be made.
@@ -73,23 +72,49 @@ impl Table {
     /// Takes an object out of the table; its name is free again.
     ///
     /// Errors: `CUDA_ERROR_INVALID_HANDLE`.
-    pub fn remove(&self, id: u64) -> CuResult<Entry> {
+    pub fn remove(&self, id: u64) -> CuResult<Arc<Object>> {
+        let object = self.close(id)?;
+        self.free_name(id);
+        Ok(object)
+    }
+
+    /// Takes an object out of the table; its name stays taken until [`Self::free_name`].
+    ///
+    /// Errors: `CUDA_ERROR_INVALID_HANDLE`.
+    pub fn close(&self, id: u64) -> CuResult<Arc<Object>> {
         let mut entries = self.write();
-        let entry = entries.get(&id).copied().flatten().ok_or(CudaError::INVALID_HANDLE)?;
-        entries.remove(&id);
-        Ok(entry)
+        let object = entries.get_mut(&id).and_then(Option::take).ok_or(CudaError::INVALID_HANDLE)?;
+        // With the table locked: nothing that is made from it gets a name after what was made before loses its own.
+        object.close();
+        Ok(object)
     }
 
-    /// Forgets the objects that `dead` names: the driver has destroyed them with something else.
-    pub fn forget(&self, dead: impl Fn(&Entry) -> bool) {
-        self.write().retain(|_, entry| !entry.as_ref().is_some_and(&dead));
+    /// Frees a name whose object has been destroyed.
+    pub fn free_name(&self, id: u64) {
+        let mut entries = self.write();
+        if let Some(None) = entries.get(&id) {
+            entries.remove(&id);
+        }
     }
 
-    fn read(&self) -> RwLockReadGuard<'_, HashMap<u64, Option<Entry>>> {
+    /// Takes out the objects that `dead` picks. Names that are freed with the objects stay taken until then.
+    #[must_use]
+    pub fn take(&self, dead: impl Fn(&Object) -> bool) -> Vec<Arc<Object>> {
+        let mut gone = Vec::new();
+        self.write().retain(|_, entry| {
+            let Some(object) = entry.take_if(|object| dead(object)) else { return true };
+            object.close();
+            gone.push(object);
+            gone.last().is_some_and(|object| object.has_name_to_free())
+        });
+        gone
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, HashMap<u64, Option<Arc<Object>>>> {
         self.entries.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write(&self) -> RwLockWriteGuard<'_, HashMap<u64, Option<Entry>>> {
+    fn write(&self) -> RwLockWriteGuard<'_, HashMap<u64, Option<Arc<Object>>>> {
         self.entries.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -102,20 +127,32 @@ pub struct Reserved<'a> {
 }
 
 impl Reserved<'_> {
-    /// Gives the name its object.
-    pub fn fill(self, entry: Entry) {
-        self.table.write().insert(self.id, Some(entry));
+    /// Gives the name its object, unless what that came from lost its own name meanwhile: then the object is the
+    /// caller's again.
+    pub fn fill(self, object: Arc<Object>) -> Result<(), Arc<Object>> {
+        let mut entries = self.table.write();
+        // With the table locked: whoever closes the parent looks here for its parts afterwards.
+        if !object.is_open() {
+            drop(entries);
+            if object.has_name_to_free() {
+                std::mem::forget(self);
+            }
+            return Err(object);
+        }
+        entries.insert(self.id, Some(object));
+        drop(entries);
         std::mem::forget(self);
+        Ok(())
     }
 }
 
 impl Drop for Reserved<'_> {
     fn drop(&mut self) {
-        self.table.write().remove(&self.id);
+        self.table.free_name(self.id);
     }
 }
 
-/// All tables of a session, but contexts.
+/// All tables of a session, but contexts and graphs.
 #[derive(Debug, Default)]
 pub struct Objects {
     /// Streams.
@@ -128,22 +165,22 @@ pub struct Objects {
     pub libraries: Table,
     /// Functions and kernels.
     pub functions: Table,
-    /// Arrays, levels of mipmapped arrays and planes of arrays; the last two have an owner.
+    /// Arrays, levels of mipmapped arrays and planes of arrays; the last two are parts.
     pub arrays: Table,
     /// Mipmapped arrays.
     pub mipmaps: Table,
-    /// Pools; a device's default one has an owner.
+    /// Pools; a device's default one cannot be destroyed.
     pub pools: Table,
     /// Texture objects.
     pub textures: Values,
     /// Surface objects.
     pub surfaces: Values,
-    /// Texture references; a module's have an owner.
+    /// Texture references; some are parts of modules.
     pub texture_references: Table,
-    /// Surface references; their owners are modules.
+    /// Surface references, parts of modules.
     pub surface_references: Table,
     /// User objects of graphs.
-    pub user_objects: Table,
+    pub user_objects: UserObjects,
     /// What describes resources for green contexts. The driver never destroys them.
     pub descriptions: Table,
 }
@@ -179,36 +216,46 @@ impl Values {
         self.lock().remove(&value).map(drop).ok_or(CudaError::INVALID_VALUE)
     }
 
-    fn forget_context(&self, context: u64) {
+    /// Forgets what a context has taken with it.
+    pub fn forget_context(&self, context: u64) {
         self.lock().retain(|_, of| *of != context);
     }
 }
 
 impl Objects {
-    /// Forgets the references of modules that are gone.
-    pub fn forget_references(&self) {
-        for table in [&self.texture_references, &self.surface_references] {
-            table.forget(|entry| entry.owner != 0 && self.modules.get(entry.owner).is_err());
+    /// Tables of what lives in contexts: parts before what they are parts of.
+    fn of_contexts(&self) -> [&Table; 8] {
+        [
+            &self.functions,
+            &self.texture_references,
+            &self.surface_references,
+            &self.modules,
+            &self.arrays,
+            &self.mipmaps,
+            &self.streams,
+            &self.events,
+        ]
+    }
+
+    /// Takes the names from everything that came from `object`, which has lost its own.
+    pub fn close_parts(&self, object: &Arc<Object>) {
+        for table in self.of_contexts() {
+            table.take(|part| part.is_of(object)).into_iter().for_each(Object::end_with_parent);
         }
     }
 
-    /// Forgets what a context took with it.
-    pub fn forget_context(&self, context: u64) {
-        let tables = [
-            &self.streams,
-            &self.events,
-            &self.modules,
-            &self.functions,
-            &self.arrays,
-            &self.mipmaps,
-            &self.texture_references,
-            &self.surface_references,
-        ];
-        for table in tables {
-            table.forget(|entry| entry.context == context);
+    /// Takes the names from everything in a context that is to be destroyed. Without `streams_end_with_it` the driver is
+    /// asked to destroy each stream.
+    pub fn close_context(&self, context: u64, streams_end_with_it: bool) {
+        for table in self.of_contexts() {
+            let gone = table.take(|object| object.context() == context);
+            if std::ptr::eq(table, &self.streams) && !streams_end_with_it {
+                drop(gone);
+                continue;
+            }
+            let (whole, parts): (Vec<_>, Vec<_>) = gone.into_iter().partition(|object| object.is_whole());
+            parts.into_iter().chain(whole).for_each(Object::end_with_parent);
         }
-        self.textures.forget_context(context);
-        self.surfaces.forget_context(context);
     }
 }
 
@@ -216,21 +263,30 @@ impl Objects {
 mod tests {
     use super::*;
 
-    fn entry(raw: usize) -> Entry {
-        Entry { raw, context: 5, owner: 0, kind: Kind::Plain }
+    fn object(raw: usize) -> Arc<Object> {
+        Arc::new(fixture(raw))
+    }
+
+    fn fixture(raw: usize) -> Object {
+        let context = Object::new(std::ptr::without_provenance_mut::<u8>(1));
+        Object::new(std::ptr::without_provenance_mut::<u8>(raw)).in_context(Some((5, Arc::new(context))))
+    }
+
+    fn raw(object: &Object) -> usize {
+        object.raw::<u8>() as usize
     }
 
     #[test]
     fn names_are_minted_once_and_looked_up() {
         let table = Table::default();
         let id = FIRST_HANDLE + 1;
-        table.reserve(id).unwrap().fill(entry(0xdead));
-        assert_eq!(table.get(id).unwrap().raw, 0xdead);
+        table.reserve(id).unwrap().fill(object(0xdead)).unwrap();
+        assert_eq!(raw(&table.get(id).unwrap()), 0xdead);
         assert_eq!(table.reserve(id).unwrap_err(), CudaError::INVALID_VALUE);
         assert_eq!(table.reserve(FIRST_HANDLE - 1).unwrap_err(), CudaError::INVALID_VALUE);
         assert_eq!(table.reserve(0).unwrap_err(), CudaError::INVALID_VALUE);
         assert_eq!(table.get(id + 1).unwrap_err(), CudaError::INVALID_HANDLE);
-        assert_eq!(table.remove(id).unwrap().raw, 0xdead);
+        assert_eq!(raw(&table.remove(id).unwrap()), 0xdead);
         assert_eq!(table.remove(id).unwrap_err(), CudaError::INVALID_HANDLE);
     }
 
@@ -243,15 +299,85 @@ mod tests {
         assert_eq!(table.remove(FIRST_HANDLE).unwrap_err(), CudaError::INVALID_HANDLE);
         assert!(table.reserve(FIRST_HANDLE).is_err());
         drop(reserved);
-        table.reserve(FIRST_HANDLE).unwrap().fill(entry(1));
+        table.reserve(FIRST_HANDLE).unwrap().fill(object(1)).unwrap();
+    }
+
+    #[test]
+    fn a_call_keeps_what_it_uses_after_the_name_is_gone() {
+        let destroyed = Arc::new(Mutex::new(0));
+        let count = destroyed.clone();
+        let object = fixture(1).ends_by(move |_| {
+            *count.lock().unwrap() += 1;
+            Ok(())
+        });
+        let table = Table::default();
+        table.reserve(FIRST_HANDLE).unwrap().fill(Arc::new(object)).unwrap();
+        let used = table.get(FIRST_HANDLE).unwrap();
+        Object::destroy(table.remove(FIRST_HANDLE).unwrap()).unwrap();
+        assert_eq!(table.get(FIRST_HANDLE).unwrap_err(), CudaError::INVALID_HANDLE);
+        assert_eq!(*destroyed.lock().unwrap(), 0, "a call uses it");
+        // The name is free for another object meanwhile.
+        table.reserve(FIRST_HANDLE).unwrap().fill(self::object(2)).unwrap();
+        drop(used);
+        assert_eq!(*destroyed.lock().unwrap(), 1);
+        assert_eq!(raw(&table.get(FIRST_HANDLE).unwrap()), 2);
+    }
+
+    #[test]
+    fn a_closed_name_stays_taken_until_it_is_freed() {
+        let table = Table::default();
+        table.reserve(FIRST_HANDLE).unwrap().fill(object(1)).unwrap();
+        table.close(FIRST_HANDLE).unwrap();
+        assert_eq!(table.close(FIRST_HANDLE).unwrap_err(), CudaError::INVALID_HANDLE);
+        assert_eq!(table.reserve(FIRST_HANDLE).unwrap_err(), CudaError::INVALID_VALUE);
+        table.free_name(FIRST_HANDLE);
+        table.reserve(FIRST_HANDLE).unwrap().fill(object(2)).unwrap();
+        table.free_name(FIRST_HANDLE);
+        assert!(table.get(FIRST_HANDLE).is_ok(), "it has an object");
+    }
+
+    #[test]
+    fn names_that_objects_free_are_taken_until_then() {
+        let objects = Objects::default();
+        let context = object(1);
+        let array =
+            Object::new(std::ptr::without_provenance_mut::<u8>(2)).in_context(Some((7, context.clone())));
+        let array = Arc::new(array.ends_by(|_| Ok(())).keeps_name());
+        let used = array.clone();
+        objects.arrays.reserve(FIRST_HANDLE).unwrap().fill(array).unwrap();
+        objects.close_context(7, true);
+        assert!(objects.arrays.get(FIRST_HANDLE).is_err());
+        assert!(objects.arrays.reserve(FIRST_HANDLE).is_err(), "the array still counts by it");
+        objects.arrays.free_name(FIRST_HANDLE);
+        objects.arrays.reserve(FIRST_HANDLE).unwrap().fill(used).expect_err("it lost its name");
+        assert!(objects.arrays.reserve(FIRST_HANDLE).is_err(), "nothing has freed it");
+    }
+
+    #[test]
+    fn parts_lose_their_names_with_the_whole() {
+        let objects = Objects::default();
+        let library = object(1);
+        let view = Arc::new(fixture(2).part_of(library.clone()));
+        let function = Arc::new(fixture(3).part_of(view.clone()));
+        objects.modules.reserve(FIRST_HANDLE).unwrap().fill(view.clone()).unwrap();
+        objects.functions.reserve(FIRST_HANDLE).unwrap().fill(function).unwrap();
+        objects.functions.reserve(FIRST_HANDLE + 1).unwrap().fill(object(4)).unwrap();
+        library.close();
+        objects.close_parts(&library);
+        assert!(objects.modules.get(FIRST_HANDLE).is_err() && objects.functions.get(FIRST_HANDLE).is_err());
+        assert!(objects.functions.get(FIRST_HANDLE + 1).is_ok(), "another module's");
+        let late = Arc::new(fixture(5).part_of(view));
+        let refused = objects.functions.reserve(FIRST_HANDLE + 2).unwrap().fill(late).unwrap_err();
+        assert_eq!(raw(&refused), 5, "made while the library was unloaded");
+        assert!(objects.functions.reserve(FIRST_HANDLE + 2).is_ok(), "its name is free");
     }
 
     #[test]
     fn a_context_takes_its_objects_along() {
         let objects = Objects::default();
-        objects.streams.reserve(FIRST_HANDLE).unwrap().fill(entry(1));
-        objects.libraries.reserve(FIRST_HANDLE).unwrap().fill(Entry { context: 0, ..entry(2) });
-        objects.forget_context(5);
+        objects.streams.reserve(FIRST_HANDLE).unwrap().fill(object(1)).unwrap();
+        objects.libraries.reserve(FIRST_HANDLE).unwrap().fill(object(2)).unwrap();
+        objects.close_context(5, true);
         assert!(objects.streams.get(FIRST_HANDLE).is_err());
         assert!(objects.libraries.get(FIRST_HANDLE).is_ok());
     }
@@ -260,7 +386,7 @@ mod tests {
     fn a_table_is_bounded() {
         let table = Table::default();
         for id in 0..MAX_OBJECTS as u64 {
-            table.reserve(FIRST_HANDLE + id).unwrap().fill(entry(1));
+            table.reserve(FIRST_HANDLE + id).unwrap().fill(object(1)).unwrap();
         }
         assert_eq!(table.reserve(1 << 40).unwrap_err(), CudaError::OUT_OF_MEMORY);
     }

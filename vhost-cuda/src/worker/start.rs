@@ -113,7 +113,7 @@ fn warm_up(session: &SessionState, announce: Option<u32>) -> anyhow::Result<()> 
     let meter = announce.and_then(|count| Some((count, Nvml::of(&session.gpu, device)?)));
     let before = meter.as_ref().and_then(|(_, nvml)| nvml.memory());
     let (raw,) = late_in_threads_of(session.emulated, || session.gpu.cuDevicePrimaryCtxRetain(device))?;
-    session.contexts.lock().primary(device).hold(Some(raw));
+    session.contexts.lock().primary(device).warm_up(raw);
     if let (Some((count, nvml)), Some(before)) = (meter, before)
         && let Some(after) = nvml.memory()
         && let each = after.used.saturating_sub(before.used)

@@ -31,7 +31,8 @@ use super::window::Window;
 
 /// The state of a session.
 ///
-/// Where several locks are held they are taken in this order: contexts, window, reservations, pools, allocations.
+/// Where several locks are held they are taken in this order: contexts, window, reservations, pools, allocations. None of
+/// them is held where the last reference to an object may be given back: what destroys it takes them, too.
 #[derive(Debug)]
 pub struct SessionState {
     /// The driver.
@@ -239,9 +240,19 @@ impl SessionState {
         Ok(self.gpu.cuDeviceGet(ordinal as i32)?.0)
     }
 
-    /// Forgets what a context took with it when it ended.
-    pub fn forget_context(&self, context: u64) {
-        self.objects.forget_context(context);
+    /// Takes the names from everything in a context that has lost its own. A stream that captures has to be destroyed by
+    /// itself: its graph dies with it.
+    pub fn close_context(&self, context: u64) {
+        // The driver is asked to destroy these one by one: memory of their nodes counts until then.
+        drop(self.graphs.take_execs(context));
+        self.graphs.default_captures_ended();
+        self.objects.close_context(context, !self.graphs.is_capturing());
+    }
+
+    /// Forgets what a context has taken with it when the driver destroyed it. From now on its name is free.
+    pub fn context_ended(&self, context: u64) {
+        self.objects.textures.forget_context(context);
+        self.objects.surfaces.forget_context(context);
         self.copies.forget_context(context);
         self.window().forget_context(context);
         self.sharing.forget_context(context);
@@ -250,5 +261,7 @@ impl SessionState {
         let mut allocations = self.allocations();
         allocations.discharge(free);
         allocations.forget_context(context);
+        drop(allocations);
+        self.contexts.ended(context);
     }
 }

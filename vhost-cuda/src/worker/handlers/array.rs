@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Arrays and mipmapped arrays.
 
+use std::sync::Arc;
+
 use virtio_cuda_protocol::cuda::{ArrayDescriptor, ArrayId, MipmappedArrayId};
 
 use crate::worker::call::CallContext;
 use crate::worker::formats::Shape;
-use crate::worker::gpu::{CUarray, CuResult, CudaError, RawArray};
-use crate::worker::objects::{Entry, Kind};
+use crate::worker::gpu::{CUarray, CuResult, CudaError, Driver, RawArray};
+use crate::worker::objects::{Object, Table};
 use crate::worker::pools;
 use crate::worker::quota::{self, Holder};
+use crate::worker::state::SessionState;
 
 /// Most levels of a mipmapped array: the driver clamps to what the size allows, at most 32 halvings.
 const MAX_LEVELS: u32 = 64;
@@ -20,8 +23,9 @@ fn describe(cx: &CallContext<'_>, array: CUarray) -> CuResult<ArrayDescriptor> {
     Ok(cx.gpu().cuArray3DGetDescriptor_v2(array)?.0.into())
 }
 
-fn entry(cx: &CallContext<'_>, raw: CUarray, owner: u64) -> Entry {
-    Entry { raw: raw as usize, context: cx.home(), owner, kind: Kind::Plain }
+/// A part of an array or mipmapped array.
+fn part(cx: &CallContext<'_>, raw: CUarray, whole: Arc<Object>) -> Object {
+    Object::new(raw).in_context(cx.home_of()).part_of(whole)
 }
 
 fn create(cx: &CallContext<'_>, descriptor: &RawArray) -> CuResult<(CUarray, ArrayDescriptor)> {
@@ -44,13 +48,31 @@ fn let_go(cx: &CallContext<'_>, name: u64) {
 }
 
 /// Gives back what an array or mipmapped array took, and what was mapped into it and is held by nothing else.
-fn discharge(cx: &CallContext<'_>, name: u64) {
-    let mut reservations = cx.session.reservations();
+fn discharge(session: &SessionState, name: u64) {
+    let mut reservations = session.reservations();
     let unused = reservations.externals.unmap_array(name);
     let free = reservations.free_external(unused) + reservations.forget_array(name);
-    let mut allocations = cx.session.allocations();
+    let mut allocations = session.allocations();
     allocations.quota.let_go(Holder::Array(name));
     allocations.discharge(free);
+}
+
+/// An array or mipmapped array that counts by its name, which is free again when `end` has destroyed it.
+pub(super) fn counted<T: 'static>(
+    cx: &CallContext<'_>,
+    context: Option<(u64, Arc<Object>)>,
+    (name, table): (u64, &'static Table),
+    raw: *mut T,
+    end: fn(&Driver, *mut T) -> CuResult<()>,
+) -> Object {
+    let session = cx.session;
+    let object = cx.made_in(context, raw, move |gpu, raw| {
+        let destroyed = end(gpu, raw);
+        discharge(session, name);
+        table.free_name(name);
+        destroyed
+    });
+    object.keeps_name()
 }
 
 /// Creates an array.
@@ -65,22 +87,21 @@ pub fn cuArray3DCreate_v2(
     charge(cx, array.0, bytes)?;
     let made = create(cx, &raw);
     let (raw, actual) = made.inspect_err(|_| let_go(cx, array.0))?;
-    reserved.fill(entry(cx, raw, 0));
+    let name = (array.0, &cx.session.objects.arrays);
+    cx.fill(reserved, counted(cx, cx.home_of(), name, raw, Driver::cuArrayDestroy))?;
     Ok((actual,))
 }
 
-/// Destroys an array. It is out of the table first, so that no other thread uses it meanwhile.
+/// Destroys an array.
 pub fn cuArrayDestroy(cx: &mut CallContext<'_>, array: ArrayId) -> CuResult<()> {
-    let arrays = &cx.session.objects.arrays;
-    if arrays.get(array.0)?.owner != 0 {
+    let objects = &cx.session.objects;
+    if !objects.arrays.get(array.0)?.is_whole() {
         // It is a part of something else.
         return Err(CudaError::INVALID_HANDLE);
     }
-    let entry = arrays.remove(array.0)?;
-    arrays.forget(|plane| plane.owner == array.0);
-    let destroyed = cx.gpu().cuArrayDestroy(entry.raw as CUarray);
-    discharge(cx, array.0);
-    destroyed
+    let object = objects.arrays.close(array.0)?;
+    objects.close_parts(&object);
+    Object::destroy(object)
 }
 
 /// What an array with deferred mapping needs.
@@ -101,11 +122,11 @@ pub fn cuArrayGetPlane(
     index: u32,
     plane: ArrayId,
 ) -> CuResult<(ArrayDescriptor,)> {
-    let raw = cx.resolve(array)?;
+    let whole = cx.session.objects.arrays.get(array.0)?;
     let reserved = cx.session.objects.arrays.reserve(plane.0)?;
-    let (raw,) = cx.gpu().cuArrayGetPlane(raw, index)?;
+    let (raw,) = cx.gpu().cuArrayGetPlane(cx.held().keep(whole.clone()), index)?;
     let descriptor = describe(cx, raw)?;
-    reserved.fill(entry(cx, raw, array.0));
+    cx.fill(reserved, part(cx, raw, whole))?;
     Ok((descriptor,))
 }
 
@@ -125,17 +146,15 @@ pub fn cuMipmappedArrayCreate(
     // SAFETY: the description lives across the call.
     let made = unsafe { cx.gpu().cuMipmappedArrayCreate(&raw, levels.min(MAX_LEVELS)) };
     let (raw,) = made.inspect_err(|_| let_go(cx, mipmap.0))?;
-    reserved.fill(Entry { raw: raw as usize, context: cx.home(), owner: 0, kind: Kind::Plain });
-    Ok(())
+    let name = (mipmap.0, &cx.session.objects.mipmaps);
+    cx.fill(reserved, counted(cx, cx.home_of(), name, raw, Driver::cuMipmappedArrayDestroy))
 }
 
 /// Destroys a mipmapped array and its levels.
 pub fn cuMipmappedArrayDestroy(cx: &mut CallContext<'_>, mipmap: MipmappedArrayId) -> CuResult<()> {
-    let entry = cx.session.objects.mipmaps.remove(mipmap.0)?;
-    cx.session.objects.arrays.forget(|level| level.owner == mipmap.0);
-    let destroyed = cx.gpu().cuMipmappedArrayDestroy(entry.raw as _);
-    discharge(cx, mipmap.0);
-    destroyed
+    let object = cx.session.objects.mipmaps.close(mipmap.0)?;
+    cx.session.objects.close_parts(&object);
+    Object::destroy(object)
 }
 
 /// Names a level of a mipmapped array.
@@ -145,11 +164,11 @@ pub fn cuMipmappedArrayGetLevel(
     level: u32,
     array: ArrayId,
 ) -> CuResult<(ArrayDescriptor,)> {
-    let raw = cx.resolve(mipmap)?;
+    let whole = cx.session.objects.mipmaps.get(mipmap.0)?;
     let reserved = cx.session.objects.arrays.reserve(array.0)?;
-    let (raw,) = cx.gpu().cuMipmappedArrayGetLevel(raw, level)?;
+    let (raw,) = cx.gpu().cuMipmappedArrayGetLevel(cx.held().keep(whole.clone()), level)?;
     let descriptor = describe(cx, raw)?;
-    reserved.fill(entry(cx, raw, mipmap.0));
+    cx.fill(reserved, part(cx, raw, whole))?;
     Ok((descriptor,))
 }
 

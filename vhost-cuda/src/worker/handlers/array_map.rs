@@ -4,6 +4,8 @@
 //! NVIDIA's driver adds places and sizes without noticing that they overflow, and would map what lies before an
 //! allocation, or beyond an array: both are compared here first.
 
+use std::sync::Arc;
+
 use virtio_cuda_protocol::cuda::{
     ARRAY_MAP_INFO_BYTES, ArrayId, ArrayMapInfo, MAX_ARRAY_MAP_INFOS, MipmappedArrayId, Reader, StreamId,
 };
@@ -12,7 +14,7 @@ use super::graph::take;
 use crate::worker::array_maps::Part;
 use crate::worker::call::CallContext;
 use crate::worker::gpu::{CUarray, CUdevice, CUmipmappedArray, CuResult, CudaError, RawArrayMap, RawSparse};
-use crate::worker::objects::Entry;
+use crate::worker::objects::Object;
 use crate::worker::reservations::Reservations;
 
 /// `CU_RESOURCE_TYPE_*`.
@@ -107,21 +109,21 @@ pub fn cuMipmappedArrayGetSparseProperties(
     Ok(properties(Target::Levels(cx.resolve(mipmap)?).sparse(cx)?))
 }
 
-fn target(cx: &CallContext<'_>, map: &ArrayMapInfo) -> CuResult<(Entry, Target)> {
+fn target(cx: &CallContext<'_>, map: &ArrayMapInfo) -> CuResult<(Arc<Object>, Target)> {
     let objects = &cx.session.objects;
-    let (entry, target) = match map.resource_kind {
+    let (object, target) = match map.resource_kind {
         ARRAY => {
-            let entry = objects.arrays.get(map.resource)?;
-            (entry, Target::Array(entry.raw as _))
+            let object = objects.arrays.get(map.resource)?;
+            (object.clone(), Target::Array(cx.held().keep(object)))
         }
         MIPMAPPED_ARRAY => {
-            let entry = objects.mipmaps.get(map.resource)?;
-            (entry, Target::Levels(entry.raw as _))
+            let object = objects.mipmaps.get(map.resource)?;
+            (object.clone(), Target::Levels(cx.held().keep(object)))
         }
         _ => return Err(CudaError::INVALID_VALUE),
     };
     // A level or a plane has no memory of its own.
-    if entry.owner != 0 { Err(CudaError::INVALID_VALUE) } else { Ok((entry, target)) }
+    if object.is_whole() { Ok((object, target)) } else { Err(CudaError::INVALID_VALUE) }
 }
 
 /// Turns one element of the list into the driver's numbers.
@@ -130,7 +132,7 @@ fn understand(
     reservations: &Reservations,
     map: &ArrayMapInfo,
 ) -> CuResult<(RawArrayMap, Change)> {
-    let (entry, target) = target(cx, map)?;
+    let (object, target) = target(cx, map)?;
     let mut mask = 0;
     let mut of_array = None;
     for ordinal in (0..u32::BITS).filter(|bit| map.device_mask & 1 << bit != 0) {
@@ -150,8 +152,8 @@ fn understand(
         memory = allocation.raw;
     }
     let allocation = maps.then_some(map.memory.0);
-    let raw = RawArrayMap::new(map, entry.raw as _, memory, mask);
-    Ok((raw, Change { array: (map.resource, entry.context), part, allocation }))
+    let raw = RawArrayMap::new(map, object.raw(), memory, mask);
+    Ok((raw, Change { array: (map.resource, object.context()), part, allocation }))
 }
 
 /// Maps allocations into arrays, or takes such mappings away.

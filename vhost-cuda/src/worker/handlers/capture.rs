@@ -8,6 +8,7 @@ use super::graph_node::{add_wrapped_copy, tie_callback};
 use crate::worker::call::CallContext;
 use crate::worker::callbacks::{CALLBACKS, run_node, run_once, run_stream_callback};
 use crate::worker::gpu::{CUstream, CuResult, CudaError, Links};
+use crate::worker::graphs::OF_THREAD;
 
 /// `CU_STREAM_CAPTURE_STATUS_ACTIVE`.
 const ACTIVE: i32 = 1;
@@ -20,7 +21,7 @@ const PER_THREAD: u64 = 2;
 fn key(stream: StreamId, raw: CUstream) -> usize {
     if stream.0 == PER_THREAD {
         // SAFETY: a plain system call.
-        return unsafe { libc::gettid() as usize } | 1 << 63;
+        return unsafe { libc::gettid() as usize } | OF_THREAD;
     }
     raw as usize
 }
@@ -28,13 +29,35 @@ fn key(stream: StreamId, raw: CUstream) -> usize {
 /// Whether work for the stream is captured. What the driver has against the question it will also have against
 /// the work.
 pub fn captures(cx: &CallContext<'_>, stream: CUstream) -> bool {
-    matches!(cx.gpu().cuStreamIsCapturing(stream), Ok((ACTIVE,)))
+    let active = || matches!(cx.gpu().cuStreamIsCapturing(stream), Ok((ACTIVE,)));
+    active() && {
+        // It may have begun after the call has looked the stream up.
+        cx.note_capture(stream);
+        active()
+    }
+}
+
+/// Has `begin` begin a capture, so that no other call uses the stream without noticing.
+fn begin_capture(
+    cx: &CallContext<'_>,
+    (id, stream): (StreamId, CUstream),
+    begin: impl FnOnce() -> CuResult<()>,
+) -> CuResult<()> {
+    let graphs = &cx.session.graphs;
+    let new = graphs.capture_begins(key(id, stream));
+    begin().inspect_err(|_| {
+        // Unless the error is that it captures already.
+        if new {
+            graphs.capture_ended(key(id, stream), false);
+        }
+    })
 }
 
 /// Begins a capture. Its graph is known from now on: it has to be forgotten should the capture fail.
 pub fn cuStreamBeginCapture_v2(cx: &mut CallContext<'_>, stream: StreamId, mode: u32) -> CuResult<()> {
     let raw = cx.resolve(stream)?;
-    cx.gpu().cuStreamBeginCapture_v2(raw, mode)?;
+    cx.held().lock_captures(cx.session.graphs.captures());
+    begin_capture(cx, (stream, raw), || cx.gpu().cuStreamBeginCapture_v2(raw, mode))?;
     let info = cx.gpu().capture_info(raw)?;
     if info.status == ACTIVE {
         let graph = cx.session.graphs.name_graph(info.graph, None);
@@ -98,8 +121,11 @@ pub fn cuStreamBeginCaptureToGraph(
     graph: GraphId,
     mode: u32,
 ) -> CuResult<()> {
-    let (stream, graph) = (cx.resolve(stream)?, cx.session.graphs.graph(graph)?);
-    cx.gpu().begin_capture_to(stream, graph, &all_links(cx)?, mode)
+    let raw = cx.resolve(stream)?;
+    cx.held().lock_captures(cx.session.graphs.captures());
+    let graph = cx.graph(graph)?;
+    let links = all_links(cx)?;
+    begin_capture(cx, (stream, raw), || cx.gpu().begin_capture_to(raw, graph, &links, mode))
 }
 
 /// Swaps the thread's capture mode: guest threads have threads of their own here.
@@ -148,6 +174,6 @@ pub fn session_next_callback(cx: &mut CallContext<'_>, done: u64) -> CuResult<(u
     CALLBACKS.finish(done);
     let Some(due) = CALLBACKS.next() else { return Ok((0, CallbackId(0), 0, 0)) };
     // The destructor of a user object has its name.
-    let _ = cx.session.objects.user_objects.remove(due.callback.0);
+    cx.session.objects.user_objects.remove(due.callback.0);
     Ok((due.ticket, due.callback, due.status, due.todo))
 }

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Contexts.
 
+use std::sync::{Arc, MutexGuard};
+
 use virtio_cuda_protocol::cuda::ContextId;
 
 use crate::worker::call::CallContext;
-use crate::worker::contexts::Context;
+use crate::worker::contexts::{Context, ContextState, Primary};
 use crate::worker::gpu::{CuResult, CudaError, RawAffinity};
+use crate::worker::objects::Object;
 use crate::worker::pools;
 use crate::worker::quota::{self, Holder};
+use crate::worker::state::SessionState;
 use crate::worker::timers::late_in_threads_of;
 
 /// `CU_CTX_COREDUMP_ENABLE` and `CU_CTX_USER_COREDUMP_ENABLE`. The driver is not told: it would write files, and make pipes,
@@ -29,20 +33,42 @@ const PENDING_LAUNCH_BYTES: u64 = 1024;
 const MULTIPROCESSORS: i32 = 16;
 const THREADS_PER_MULTIPROCESSOR: i32 = 39;
 
+/// A context that calls `give_back` when nothing uses it any more.
+fn context<T>(
+    cx: &CallContext<'_>,
+    name: ContextId,
+    raw: *mut T,
+    give_back: impl FnOnce(&SessionState, *mut T) -> CuResult<()> + Send + Sync + 'static,
+) -> Object {
+    let (session, address) = (cx.session, raw as usize);
+    Object::new(raw).ends_by(move |_| {
+        session.pools.forget_context(name.0);
+        let outcome = give_back(session, address as *mut T);
+        session.context_ended(name.0);
+        outcome
+    })
+}
+
+/// Destroys a context that has lost its name, or leaves it to the last call that uses it.
+fn end(cx: &CallContext<'_>, name: u64, context: Arc<Object>) -> CuResult<()> {
+    cx.session.close_context(name);
+    Object::destroy(context)
+}
+
 /// Retains the primary context. The driver sees one retain, whatever the guest's count is.
-pub fn cuDevicePrimaryCtxRetain(cx: &mut CallContext<'_>, device: u32, context: ContextId) -> CuResult<()> {
+pub fn cuDevicePrimaryCtxRetain(cx: &mut CallContext<'_>, device: u32, name: ContextId) -> CuResult<()> {
     let device = cx.session.device(device)?;
     let mut contexts = cx.session.contexts.lock();
     let primary = *contexts.primary(device);
     if primary.retains > 0 {
-        if primary.name != context.0 {
+        if primary.name != name.0 {
             return Err(CudaError::INVALID_VALUE);
         }
         contexts.primary(device).retains = primary.retains.saturating_add(1);
         return Ok(());
     }
-    contexts.check_new(context)?;
-    let raw = match primary.held() {
+    contexts.check_new(name)?;
+    let raw = match contexts.primary(device).take_warm() {
         Some(raw) => raw,
         None => {
             // The first device's counts as long as the session.
@@ -53,13 +79,23 @@ pub fn cuDevicePrimaryCtxRetain(cx: &mut CallContext<'_>, device: u32, context: 
             made.inspect_err(|_| cx.session.allocations().quota.release_primary(device))?.0
         }
     };
+    let made = context(cx, name, raw, move |session, _| {
+        // Locked, so that a reset sees that it has gone.
+        let mut contexts = session.contexts.lock();
+        contexts.primary(device).alive -= 1;
+        let released = session.gpu.cuDevicePrimaryCtxRelease_v2(device);
+        if contexts.primary(device).alive == 0 {
+            session.allocations().quota.release_primary(device);
+        }
+        released
+    });
     let primary = contexts.primary(device);
-    primary.hold(Some(raw));
     primary.retains = 1;
-    primary.name = context.0;
+    primary.alive += 1;
+    primary.name = name.0;
     let kept_flags = primary.kept_flags;
-    contexts.insert(context, Context::new(raw, device, true));
-    contexts.keep_flags(context, kept_flags);
+    contexts.insert(name, Context::new(made, device, true));
+    contexts.keep_flags(name, kept_flags);
     cx.session.contexts.changed();
     Ok(())
 }
@@ -77,39 +113,63 @@ pub fn cuDevicePrimaryCtxRelease_v2(cx: &mut CallContext<'_>, device: u32) -> Cu
             return Ok(());
         }
     }
-    end_primary(cx, &mut contexts, device)
+    end_primary(cx, contexts, device, false)
 }
 
-/// Destroys everything in the primary context.
+/// Destroys everything in the primary context. Of the guest's the process has one retain, with which the context ends; the
+/// driver must not be asked to destroy it under calls that still use it.
 pub fn cuDevicePrimaryCtxReset_v2(cx: &mut CallContext<'_>, device: u32) -> CuResult<()> {
     let device = cx.session.device(device)?;
     let mut contexts = cx.session.contexts.lock();
-    if contexts.primary(device).held().is_none() {
-        return cx.gpu().cuDevicePrimaryCtxReset_v2(device);
+    if contexts.primary(device).retains > 0 {
+        return end_primary(cx, contexts, device, true);
+    }
+    if contexts.primary(device).alive > 0 {
+        return Ok(());
     }
     cx.session.pools.forget_context(contexts.primary(device).name);
     cx.gpu().cuDevicePrimaryCtxReset_v2(device)?;
-    end_primary(cx, &mut contexts, device)
+    cx.session.allocations().quota.release_primary(device);
+    let primary = contexts.primary(device);
+    primary.forget_name();
+    release_warm(cx, primary, device)
 }
 
-/// Gives the process's retain back and forgets what was in the context.
+/// Gives back what the worker holds behind the guest's back.
+fn release_warm(cx: &CallContext<'_>, primary: &mut Primary, device: i32) -> CuResult<()> {
+    match primary.take_warm() {
+        Some(_) => cx.gpu().cuDevicePrimaryCtxRelease_v2(device),
+        None => Ok(()),
+    }
+}
+
+/// Ends the guest's primary context and forgets what was in it. With `all`, its green contexts end, too.
 fn end_primary(
     cx: &CallContext<'_>,
-    contexts: &mut crate::worker::contexts::ContextState,
+    mut contexts: MutexGuard<'_, ContextState>,
     device: i32,
+    all: bool,
 ) -> CuResult<()> {
-    let primary = contexts.primary(device);
-    let name = primary.name;
-    if primary.held().is_some() {
-        cx.session.pools.forget_context(name);
-        cx.session.gpu.cuDevicePrimaryCtxRelease_v2(device)?;
-    }
-    cx.session.allocations().quota.release_primary(device);
-    *primary = Default::default();
-    contexts.remove(name);
+    let name = contexts.primary(device).name;
+    let context = contexts.close(ContextId(name))?;
+    contexts.primary(device).forget_name();
+    let greens = contexts.greens_of(name);
     cx.session.contexts.changed();
-    cx.session.forget_context(name);
-    Ok(())
+    if !all && !greens.is_empty() {
+        // The driver keeps it for them, too, and what is made in them belongs to it.
+        drop(contexts);
+        cx.session.close_context(name);
+        return Ok(());
+    }
+    // Nothing is made in it any more.
+    context.close();
+    let ended: Vec<_> =
+        greens.into_iter().filter_map(|green| contexts.close(ContextId(green)).ok()).collect();
+    drop(contexts);
+    for green in ended {
+        let _ = Object::destroy(green);
+    }
+    end(cx, name, context)
 }
 
 /// Flags for the primary context, also while the worker holds it behind the guest's back.
@@ -119,7 +179,7 @@ pub fn cuDevicePrimaryCtxSetFlags_v2(cx: &mut CallContext<'_>, device: u32, flag
     let mut contexts = cx.session.contexts.lock();
     match cx.gpu().cuDevicePrimaryCtxSetFlags_v2(device, flags) {
         Err(CudaError::PRIMARY_CONTEXT_ACTIVE) if contexts.primary(device).retains == 0 => {
-            end_primary(cx, &mut contexts, device)?;
+            release_warm(cx, contexts.primary(device), device)?;
             cx.gpu().cuDevicePrimaryCtxSetFlags_v2(device, flags)
         }
         result => result,
@@ -152,7 +212,8 @@ pub fn cuCtxCreate_v2(cx: &mut CallContext<'_>, context: ContextId, flags: u32, 
     cx.thread.forget_current();
     // Keeps the thread's stack of contexts flat; if it fails, the next call makes another one current.
     let _ = cx.session.gpu.cuCtxPopCurrent_v2();
-    contexts.insert(context, Context::new(raw, device, false));
+    let made = self::context(cx, context, raw, |session, raw| session.gpu.cuCtxDestroy_v2(raw));
+    contexts.insert(context, Context::new(made, device, false));
     contexts.keep_flags(context, kept_flags);
     Ok(())
 }
@@ -160,16 +221,14 @@ pub fn cuCtxCreate_v2(cx: &mut CallContext<'_>, context: ContextId, flags: u32, 
 /// Destroys a context that the guest created.
 pub fn cuCtxDestroy_v2(cx: &mut CallContext<'_>, context: ContextId) -> CuResult<()> {
     let mut contexts = cx.session.contexts.lock();
-    let destroyed = contexts.get(context)?;
-    if destroyed.primary {
+    if contexts.get(context)?.primary {
         return Err(CudaError::INVALID_CONTEXT);
     }
-    cx.session.pools.forget_context(context.0);
-    cx.session.gpu.cuCtxDestroy_v2(destroyed.raw())?;
-    contexts.remove(context.0);
+    let destroyed = contexts.close(context)?;
+    destroyed.close();
     cx.session.contexts.changed();
-    cx.session.forget_context(context.0);
-    Ok(())
+    drop(contexts);
+    end(cx, context.0, destroyed)
 }
 
 /// A limit of the current context.
@@ -235,7 +294,7 @@ pub fn cuCtxGetStreamPriorityRange(cx: &mut CallContext<'_>) -> CuResult<(i32, i
 /// Flags of the current context.
 pub fn cuCtxGetFlags(cx: &mut CallContext<'_>) -> CuResult<(u32,)> {
     let (flags,) = cx.gpu().cuCtxGetFlags()?;
-    let kept = cx.session.contexts.get(cx.context).map_or(0, |context| context.kept_flags);
+    let kept = cx.session.contexts.lock().get(cx.context).map_or(0, |context| context.kept_flags);
     Ok((flags | kept,))
 }
 

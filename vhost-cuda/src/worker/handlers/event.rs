@@ -5,22 +5,21 @@ use virtio_cuda_protocol::cuda::EventId;
 
 use crate::exchange::EVENT;
 use crate::worker::call::CallContext;
-use crate::worker::gpu::{CuResult, CudaError};
-use crate::worker::objects::{Entry, Kind};
+use crate::worker::gpu::{CuResult, CudaError, Driver};
+use crate::worker::objects::Object;
 
 /// Creates an event.
 pub fn cuEventCreate(cx: &mut CallContext<'_>, event: EventId, flags: u32) -> CuResult<()> {
     let reserved = cx.session.objects.events.reserve(event.0)?;
     let (raw,) = cx.gpu().cuEventCreate(flags)?;
-    reserved.fill(Entry { raw: raw as usize, context: cx.home(), owner: 0, kind: Kind::Plain });
-    Ok(())
+    cx.fill(reserved, cx.made(raw, Driver::cuEventDestroy_v2))
 }
 
 /// Destroys an event.
 pub fn cuEventDestroy_v2(cx: &mut CallContext<'_>, event: EventId) -> CuResult<()> {
-    let entry = cx.session.objects.events.remove(event.0)?;
+    let object = cx.session.objects.events.remove(event.0)?;
     cx.session.sharing.end(EVENT, event.0);
-    cx.gpu().cuEventDestroy_v2(entry.raw as _)
+    Object::destroy(object)
 }
 
 /// Time between two events. Drivers before 12.8 have the older entry point only.

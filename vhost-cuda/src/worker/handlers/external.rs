@@ -3,17 +3,21 @@
 //! it is made for, are not in a guest.
 
 use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
+use std::sync::Arc;
 
 use virtio_cuda_protocol::cuda::{
-    ArrayDescriptor, DevicePtr, ExternalMemoryId, MAX_MIPMAP_LEVELS, MipmappedArrayId,
+    ArrayDescriptor, ContextId, DevicePtr, ExternalMemoryId, MAX_MIPMAP_LEVELS, MipmappedArrayId,
 };
 
+use super::array::counted;
 use crate::exchange::{ALLOCATION, POOL, TOKEN_BYTES};
 use crate::worker::allocations::{Origin, Range};
 use crate::worker::call::CallContext;
 use crate::worker::formats::Shape;
-use crate::worker::gpu::{CuResult, CudaError, RawArray, RawExternal, RawExternalArray, RawExternalBuffer};
-use crate::worker::objects::{Entry, Kind};
+use crate::worker::gpu::{
+    CuResult, CudaError, Driver, RawArray, RawExternal, RawExternalArray, RawExternalBuffer,
+};
+use crate::worker::objects::Object;
 use crate::worker::pools;
 
 /// Refuses bytes that are not all inside. NVIDIA's driver is not asked about such.
@@ -58,6 +62,15 @@ pub fn cuImportExternalMemory(
     Ok(())
 }
 
+/// Keeps the context that memory was imported in, which may be another than the current one; answers its name, too.
+fn keep_context(cx: &CallContext<'_>, memory: ExternalMemoryId) -> CuResult<(u64, Arc<Object>)> {
+    let (_, _, (name, _)) = cx.session.reservations().externals.get(memory.0)?;
+    let context = cx.session.contexts.lock().find(ContextId(name))?;
+    let context = context.ok_or(CudaError::CONTEXT_IS_DESTROYED)?;
+    cx.held().keep::<u8>(context.clone());
+    Ok((name, context))
+}
+
 /// Maps a part of external memory.
 pub fn cuExternalMemoryGetMappedBuffer(
     cx: &mut CallContext<'_>,
@@ -66,6 +79,7 @@ pub fn cuExternalMemoryGetMappedBuffer(
     bytes: u64,
 ) -> CuResult<(DevicePtr,)> {
     // Until the mapping is noted: its address can be freed, and another's, as soon as the driver has given it.
+    keep_context(cx, memory)?;
     let mut reservations = cx.session.reservations();
     let (raw, all, place) = reservations.externals.get(memory.0)?;
     check(all, offset, bytes)?;
@@ -111,21 +125,23 @@ pub fn cuExternalMemoryGetMappedMipmappedArray(
         return Err(CudaError::INVALID_VALUE);
     }
     let array = RawArray::from(&descriptor);
+    let home = keep_context(cx, memory)?;
     let mut reservations = cx.session.reservations();
-    let (raw, all, (context, _)) = reservations.externals.get(memory.0)?;
+    let (raw, all, _) = reservations.externals.get(memory.0)?;
     check(all, offset, Shape::of(&array)?.bytes()?)?;
     reservations.externals.check_room()?;
     let reserved = cx.session.objects.mipmaps.reserve(mipmap.0)?;
     let part = RawExternalArray::new(offset, array, levels);
     // SAFETY: the description lives across the call.
     let (made,) = unsafe { cx.gpu().cuExternalMemoryGetMappedMipmappedArray(raw, &part) }?;
-    reserved.fill(Entry { raw: made as usize, context, owner: 0, kind: Kind::Plain });
     reservations.externals.map_array(memory.0, mipmap.0);
-    Ok(())
+    let name = (mipmap.0, &cx.session.objects.mipmaps);
+    cx.fill(reserved, counted(cx, Some(home), name, made, Driver::cuMipmappedArrayDestroy))
 }
 
 /// Forgets external memory. What is mapped of it stays.
 pub fn cuDestroyExternalMemory(cx: &mut CallContext<'_>, memory: ExternalMemoryId) -> CuResult<()> {
+    keep_context(cx, memory)?;
     let mut reservations = cx.session.reservations();
     let (raw, ..) = reservations.externals.get(memory.0)?;
     cx.gpu().cuDestroyExternalMemory(raw)?;

@@ -10,6 +10,7 @@ use crate::worker::call::CallContext;
 use crate::worker::gpu::{CuResult, CudaError, Links};
 use crate::worker::graphs::Lease;
 use crate::worker::pools;
+use crate::worker::state::SessionState;
 
 /// Most bytes of edges or parameters in one call.
 const MAX_BULK_BYTES: u64 = 16 << 20;
@@ -61,7 +62,7 @@ pub fn links(cx: &CallContext<'_>, reader: &mut Reader<'_>, count: usize) -> CuR
     let mut links = Links::default();
     for _ in 0..count {
         let link: NodeLink = take(reader)?;
-        links.nodes.push(cx.session.graphs.node(link.node)?);
+        links.nodes.push(cx.node(link.node)?);
         links.edges.push(link.data);
     }
     Ok(links)
@@ -75,38 +76,40 @@ pub fn put_links(cx: &mut CallContext<'_>, graph: GraphId, links: &Links) -> CuR
 }
 
 /// Gives memory back that only graphs could allocate, once none of them is left.
-pub fn end_leases(cx: &CallContext<'_>, leases: Vec<Lease>) {
+pub fn end_leases(session: &SessionState, leases: Vec<Lease>) {
     for base in leases.into_iter().filter_map(Lease::into_inner) {
-        let device = cx.session.allocations().find(base).map(|range| range.device);
-        cx.session.allocations().remove(base);
+        let device = session.allocations().find(base).map(|range| range.device);
+        session.allocations().remove(base);
         if let Some(device) = device {
-            pools::graphs_shrunk(cx.session, device);
+            pools::graphs_shrunk(session, device);
         }
     }
 }
 
 /// Creates a graph.
 pub fn cuGraphCreate(cx: &mut CallContext<'_>, graph: GraphId, flags: u32) -> CuResult<()> {
-    cx.session.graphs.check_graph_name(graph)?;
+    let _name = cx.session.graphs.take_graph_name(graph)?;
     let (raw,) = cx.gpu().cuGraphCreate(flags)?;
-    cx.session.graphs.add_graph(graph, raw, None);
+    cx.session.graphs.add_graph(cx.held(), graph, raw, None);
     Ok(())
 }
 
 /// Destroys a graph.
 pub fn cuGraphDestroy(cx: &mut CallContext<'_>, graph: GraphId) -> CuResult<()> {
+    cx.graph(graph)?;
     let (raw, leases) = cx.session.graphs.remove_graph(graph)?;
-    end_leases(cx, leases);
+    end_leases(cx.session, leases);
     cx.gpu().cuGraphDestroy(raw)
 }
 
 /// Copies a graph. What is a copy to the guest and a graph to the driver stays so.
 pub fn cuGraphClone(cx: &mut CallContext<'_>, clone: GraphId, original: GraphId) -> CuResult<()> {
     let graphs = &cx.session.graphs;
-    graphs.check_graph_name(clone)?;
-    let (raw,) = cx.gpu().cuGraphClone(graphs.graph(original)?)?;
-    graphs.add_graph(clone, raw, None);
+    let _name = graphs.take_graph_name(clone)?;
+    let (raw,) = cx.gpu().cuGraphClone(cx.graph(original)?)?;
+    graphs.add_graph(cx.held(), clone, raw, None);
     graphs.share_leases(original, clone);
+    graphs.share_user_objects(original, clone);
     for (node, copy) in graphs.disguised_in(original) {
         let (twin,) = cx.gpu().cuGraphNodeFindInClone(node, raw)?;
         graphs.add_disguised(twin, raw, copy);
@@ -116,14 +119,14 @@ pub fn cuGraphClone(cx: &mut CallContext<'_>, clone: GraphId, original: GraphId)
 
 /// Nodes of a graph.
 pub fn graph_nodes(cx: &mut CallContext<'_>, graph: GraphId, roots: u32) -> CuResult<(u32,)> {
-    let nodes = cx.gpu().graph_nodes(cx.session.graphs.graph(graph)?, roots != 0)?;
+    let nodes = cx.gpu().graph_nodes(cx.graph(graph)?, roots != 0)?;
     let graphs = &cx.session.graphs;
     Ok((put_all(cx, nodes.into_iter().map(|node| graphs.name_node(node, graph)))?,))
 }
 
 /// Edges of a graph.
 pub fn cuGraphGetEdges_v2(cx: &mut CallContext<'_>, graph: GraphId) -> CuResult<(u32,)> {
-    let (from, to) = cx.gpu().graph_edges(cx.session.graphs.graph(graph)?)?;
+    let (from, to) = cx.gpu().graph_edges(cx.graph(graph)?)?;
     let graphs = &cx.session.graphs;
     let edges = from.into_iter().zip(to.nodes.into_iter().zip(to.edges)).map(|(from, (to, data))| {
         GraphEdge { from: graphs.name_node(from, graph), to: graphs.name_node(to, graph), data }
@@ -134,15 +137,15 @@ pub fn cuGraphGetEdges_v2(cx: &mut CallContext<'_>, graph: GraphId) -> CuResult<
 fn change_edges(cx: &CallContext<'_>, graph: GraphId, add: bool) -> CuResult<()> {
     let bytes = bulk(cx)?;
     let mut reader = Reader::new(&bytes);
-    let graphs = &cx.session.graphs;
+    let raw_graph = cx.graph(graph)?;
     let (mut from, mut to) = (Vec::new(), Links::default());
     while !reader.rest().is_empty() {
         let edge: GraphEdge = take(&mut reader)?;
-        from.push(graphs.node(edge.from)?);
-        to.nodes.push(graphs.node(edge.to)?);
+        from.push(cx.node(edge.from)?);
+        to.nodes.push(cx.node(edge.to)?);
         to.edges.push(edge.data);
     }
-    cx.gpu().change_edges(graphs.graph(graph)?, &from, &to, add)
+    cx.gpu().change_edges(raw_graph, &from, &to, add)
 }
 
 /// Adds edges.
@@ -157,26 +160,27 @@ pub fn cuGraphRemoveDependencies_v2(cx: &mut CallContext<'_>, graph: GraphId) ->
 
 /// What a node depends on, or what depends on it.
 pub fn graph_node_links(cx: &mut CallContext<'_>, node: GraphNodeId, dependents: u32) -> CuResult<(u32,)> {
+    let raw = cx.node(node)?;
     let graph = cx.session.graphs.graph_name_of(node)?;
-    let links = cx.gpu().node_links(cx.session.graphs.node(node)?, dependents != 0)?;
+    let links = cx.gpu().node_links(raw, dependents != 0)?;
     Ok((put_links(cx, graph, &links)?,))
 }
 
 /// Removes a node.
 pub fn cuGraphDestroyNode(cx: &mut CallContext<'_>, node: GraphNodeId) -> CuResult<()> {
-    let raw = cx.session.graphs.node(node)?;
+    let raw = cx.node(node)?;
     // The driver may refuse: nodes that allocate cannot be removed.
-    let graph = cx.session.graphs.graph_of(node)?;
+    let graph = cx.session.graphs.graph_of(cx.held(), node)?;
     cx.gpu().cuGraphDestroyNode(raw)?;
     replace_function(cx, graph, node, None);
     let (_, leases) = cx.session.graphs.remove_node(node)?;
-    end_leases(cx, leases);
+    end_leases(cx.session, leases);
     Ok(())
 }
 
 /// The kind of a node.
 pub fn cuGraphNodeGetType(cx: &mut CallContext<'_>, node: GraphNodeId) -> CuResult<(u32,)> {
-    let raw = cx.session.graphs.node(node)?;
+    let raw = cx.node(node)?;
     if cx.session.graphs.disguised_copy(node).is_some() {
         return Ok((NODE_MEMCPY,));
     }
@@ -190,13 +194,14 @@ pub fn cuGraphNodeFindInClone(
     clone: GraphId,
 ) -> CuResult<(GraphNodeId,)> {
     let graphs = &cx.session.graphs;
-    let (raw,) = cx.gpu().cuGraphNodeFindInClone(graphs.node(original)?, graphs.graph(clone)?)?;
+    cx.enter(&[clone], &[original]);
+    let (raw,) = cx.gpu().cuGraphNodeFindInClone(cx.node(original)?, cx.graph(clone)?)?;
     Ok((graphs.name_node(raw, clone),))
 }
 
 /// The graph in a node.
 pub fn cuGraphChildGraphNodeGetGraph(cx: &mut CallContext<'_>, node: GraphNodeId) -> CuResult<(GraphId,)> {
-    let raw = cx.session.graphs.node(node)?;
+    let raw = cx.node(node)?;
     if cx.session.graphs.disguised_copy(node).is_some() {
         return Err(CudaError::INVALID_VALUE);
     }

@@ -2,6 +2,7 @@
 //! Executable graphs, attributes of kernel nodes, memory of graphs, user objects.
 
 use std::ptr::null_mut;
+use std::sync::Arc;
 
 use virtio_cuda_protocol::cuda::{CallbackId, GraphExecId, GraphId, GraphNodeId, StreamId, UserObjectId};
 
@@ -10,11 +11,30 @@ use super::stream::{attribute_for_driver, attribute_for_guest};
 use crate::worker::call::CallContext;
 use crate::worker::callbacks::destroy_user_object;
 use crate::worker::exec_callbacks;
-use crate::worker::gpu::{AttributeValue, CUgraphNode, CuResult, CudaError};
-use crate::worker::objects::{Entry, Kind};
+use crate::worker::gpu::{AttributeValue, CUgraphExec, CUgraphNode, CuResult, CudaError};
+use crate::worker::objects::Object;
 
+/// `CU_GRAPH_USER_OBJECT_MOVE`.
+pub(super) const MOVE: u32 = 1;
 /// `CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH`.
 const DEVICE_LAUNCH: u64 = 4;
+
+/// An executable graph made of `graph`, whose memory it shares.
+fn made(cx: &CallContext<'_>, raw: CUgraphExec, graph: GraphId) -> Arc<Object> {
+    let (session, leases) = (cx.session, cx.session.graphs.leases_of(graph));
+    Arc::new(cx.made_in(cx.home_of(), raw, move |gpu, raw| {
+        end_leases(session, leases);
+        gpu.cuGraphExecDestroy(raw)
+    }))
+}
+
+/// Names an executable graph.
+fn add(cx: &CallContext<'_>, exec: GraphExecId, object: Arc<Object>) -> CuResult<()> {
+    cx.session.graphs.add_exec(exec, object).map_err(|object| {
+        cx.held().keep::<u8>(object);
+        CudaError::CONTEXT_IS_DESTROYED
+    })
+}
 
 /// Makes a graph executable.
 pub fn cuGraphInstantiateWithParams(
@@ -25,10 +45,11 @@ pub fn cuGraphInstantiateWithParams(
     upload: StreamId,
 ) -> CuResult<(i32, i32, GraphNodeId)> {
     let graphs = &cx.session.graphs;
-    graphs.check_exec_name(exec)?;
-    match cx.gpu().instantiate(graphs.graph(graph)?, flags, cx.resolve(upload)?) {
+    let _name = graphs.take_exec_name(exec)?;
+    let upload = cx.resolve(upload)?;
+    match cx.gpu().instantiate(cx.graph(graph)?, flags, upload) {
         Ok(raw) => {
-            graphs.add_exec(exec, raw, graph);
+            add(cx, exec, made(cx, raw, graph))?;
             Ok((0, 0, GraphNodeId(0)))
         }
         Err((error, result, node)) => Ok((error.0, result, graphs.name_node(node, graph))),
@@ -43,10 +64,9 @@ pub fn cuGraphInstantiateWithFlags(
     flags: u64,
 ) -> CuResult<()> {
     let graphs = &cx.session.graphs;
-    graphs.check_exec_name(exec)?;
-    let (raw,) = cx.gpu().cuGraphInstantiateWithFlags(graphs.graph(graph)?, flags)?;
-    graphs.add_exec(exec, raw, graph);
-    Ok(())
+    let _name = graphs.take_exec_name(exec)?;
+    let (raw,) = cx.gpu().cuGraphInstantiateWithFlags(cx.graph(graph)?, flags)?;
+    add(cx, exec, made(cx, raw, graph))
 }
 
 /// Makes a graph executable that device code launches, too.
@@ -61,17 +81,20 @@ pub fn graph_instantiate_for_device(
         return Err(CudaError::INVALID_VALUE);
     }
     let graphs = &cx.session.graphs;
-    let made = if with_params != 0 {
-        cx.gpu().instantiate(graphs.graph(graph)?, flags, cx.resolve(upload)?)
-    } else {
-        let made = cx.gpu().cuGraphInstantiateWithFlags(graphs.graph(graph)?, flags);
-        made.map(|(raw,)| raw).map_err(|error| (error, 0, null_mut()))
+    let upload = if with_params != 0 { Some(cx.resolve(upload)?) } else { None };
+    let raw_graph = cx.graph(graph)?;
+    let instantiated = match upload {
+        Some(upload) => cx.gpu().instantiate(raw_graph, flags, upload),
+        None => {
+            let made = cx.gpu().cuGraphInstantiateWithFlags(raw_graph, flags);
+            made.map(|(raw,)| raw).map_err(|error| (error, 0, null_mut()))
+        }
     };
-    match made {
-        Ok(raw) => match graphs.add_device_exec(raw, graph) {
+    match instantiated {
+        Ok(raw) => match graphs.add_device_exec(made(cx, raw, graph)) {
             Ok(exec) => Ok((exec, 0, 0, GraphNodeId(0))),
-            Err(error) => {
-                cx.gpu().cuGraphExecDestroy(raw)?;
+            Err((error, exec)) => {
+                Object::destroy(exec)?;
                 Err(error)
             }
         },
@@ -97,10 +120,9 @@ fn shown(cx: &CallContext<'_>, graph: GraphId, node: CUgraphNode) -> CUgraphNode
 
 /// Destroys an executable graph.
 pub fn cuGraphExecDestroy(cx: &mut CallContext<'_>, exec: GraphExecId) -> CuResult<()> {
-    let (raw, leases) = cx.session.graphs.remove_exec(exec)?;
-    end_leases(cx, leases);
+    let object = cx.session.graphs.remove_exec(exec)?;
     let own = cx.session.exec_callbacks.dropped(exec);
-    let destroyed = cx.gpu().cuGraphExecDestroy(raw);
+    let destroyed = Object::destroy(object);
     exec_callbacks::retire(cx, own);
     destroyed
 }
@@ -112,7 +134,7 @@ pub fn cuGraphLaunch(cx: &mut CallContext<'_>, exec: GraphExecId, stream: Stream
 
 /// Flags of an executable graph.
 pub fn cuGraphExecGetFlags(cx: &mut CallContext<'_>, exec: GraphExecId) -> CuResult<(u64,)> {
-    cx.gpu().cuGraphExecGetFlags(cx.session.graphs.exec(exec)?)
+    cx.gpu().cuGraphExecGetFlags(cx.resolve(exec)?)
 }
 
 /// Gives a graph's parameters to an executable graph.
@@ -122,7 +144,8 @@ pub fn cuGraphExecUpdate_v2(
     graph: GraphId,
 ) -> CuResult<(i32, i32, GraphNodeId, GraphNodeId)> {
     let graphs = &cx.session.graphs;
-    let (outcome, result, node, from) = cx.gpu().update(graphs.exec(exec)?, graphs.graph(graph)?);
+    let raw_graph = cx.graph(graph)?;
+    let (outcome, result, node, from) = cx.gpu().update(cx.resolve(exec)?, raw_graph);
     let (node, from) = (graphs.name_node(node, graph), graphs.name_node(from, graph));
     if outcome.is_ok() {
         // The functions of the graph are in their place.
@@ -138,7 +161,8 @@ pub fn cuGraphNodeGetEnabled(
     exec: GraphExecId,
     node: GraphNodeId,
 ) -> CuResult<(u32,)> {
-    cx.gpu().cuGraphNodeGetEnabled(cx.session.graphs.exec(exec)?, cx.session.graphs.node(node)?)
+    let node = cx.node(node)?;
+    cx.gpu().cuGraphNodeGetEnabled(cx.resolve(exec)?, node)
 }
 
 /// Sets an attribute of a kernel node.
@@ -149,7 +173,7 @@ pub fn cuGraphKernelNodeSetAttribute(
     value: AttributeValue,
 ) -> CuResult<()> {
     let value = attribute_for_driver(cx, attribute, value)?;
-    cx.gpu().set_node_attribute(cx.session.graphs.node(node)?, attribute, &value)
+    cx.gpu().set_node_attribute(cx.node(node)?, attribute, &value)
 }
 
 /// An attribute of a kernel node.
@@ -158,7 +182,7 @@ pub fn cuGraphKernelNodeGetAttribute(
     node: GraphNodeId,
     attribute: i32,
 ) -> CuResult<(AttributeValue,)> {
-    let value = cx.gpu().node_attribute(cx.session.graphs.node(node)?, attribute)?;
+    let value = cx.gpu().node_attribute(cx.node(node)?, attribute)?;
     Ok((attribute_for_guest(attribute, value),))
 }
 
@@ -169,9 +193,9 @@ pub fn cuGraphConditionalHandleCreate(
     default_value: u32,
     flags: u32,
 ) -> CuResult<(u64,)> {
-    let (graph, context) = (cx.session.graphs.graph(graph)?, cx.resolve(cx.context)?);
-    let (handle,) = cx.gpu().cuGraphConditionalHandleCreate(graph, context, default_value, flags)?;
-    cx.session.graphs.add_conditional_handle(handle)?;
+    let (raw, context) = (cx.graph(graph)?, cx.resolve(cx.context)?);
+    let (handle,) = cx.gpu().cuGraphConditionalHandleCreate(raw, context, default_value, flags)?;
+    cx.session.graphs.add_conditional_handle(graph, handle)?;
     Ok((handle,))
 }
 
@@ -215,22 +239,37 @@ pub fn cuUserObjectCreate(
     if object.0 != callback.0 {
         return Err(CudaError::INVALID_VALUE);
     }
-    let reserved = cx.session.objects.user_objects.reserve(object.0)?;
-    let data = std::ptr::without_provenance_mut(callback.0 as usize);
-    // SAFETY: the function takes any number.
-    let (raw,) = unsafe { cx.gpu().cuUserObjectCreate(data, Some(destroy_user_object), count, flags) }?;
-    reserved.fill(Entry { raw: raw as usize, context: 0, owner: 0, kind: Kind::Plain });
-    Ok(())
+    let gpu = cx.gpu();
+    cx.session.objects.user_objects.add(object.0, count, || {
+        let data = std::ptr::without_provenance_mut(callback.0 as usize);
+        // SAFETY: the function takes any number.
+        let (raw,) = unsafe { gpu.cuUserObjectCreate(data, Some(destroy_user_object), count, flags) }?;
+        Ok(raw)
+    })
 }
 
 /// Takes references.
 pub fn cuUserObjectRetain(cx: &mut CallContext<'_>, object: UserObjectId, count: u32) -> CuResult<()> {
-    cx.gpu().cuUserObjectRetain(cx.resolve(object)?, count)
+    let gpu = cx.gpu();
+    cx.session.objects.user_objects.change(object.0, false, |raw, own| {
+        gpu.cuUserObjectRetain(raw, count)?;
+        Ok(own.saturating_add(count.into()))
+    })
 }
 
-/// Gives references back.
+/// Gives references back, as many as the program has at most.
 pub fn cuUserObjectRelease(cx: &mut CallContext<'_>, object: UserObjectId, count: u32) -> CuResult<()> {
-    cx.gpu().cuUserObjectRelease(cx.resolve(object)?, count)
+    let gpu = cx.gpu();
+    cx.session.objects.user_objects.change(object.0, false, |raw, own| {
+        gpu.cuUserObjectRelease(raw, within(count, own))?;
+        Ok(own - own.min(count.into()))
+    })
+}
+
+/// A count that is at most `most`, unless the driver refuses it anyway.
+fn within(count: u32, most: u64) -> u32 {
+    let wrong = i32::try_from(count).is_err();
+    if wrong { count } else { u32::try_from(most).map_or(count, |most| count.min(most)) }
 }
 
 /// Has a graph own references.
@@ -241,7 +280,18 @@ pub fn cuGraphRetainUserObject(
     count: u32,
     flags: u32,
 ) -> CuResult<()> {
-    cx.gpu().cuGraphRetainUserObject(cx.session.graphs.graph(graph)?, cx.resolve(object)?, count, flags)
+    let (raw_graph, gpu, graphs) = (cx.graph(graph)?, cx.gpu(), &cx.session.graphs);
+    cx.session.objects.user_objects.change(object.0, false, |raw, own| {
+        let moves = flags & MOVE != 0;
+        if moves && u64::from(count) > own && i32::try_from(count).is_ok() {
+            // The program would give more than it has.
+            return Err(CudaError::INVALID_VALUE);
+        }
+        gpu.cuGraphRetainUserObject(raw_graph, raw, count, flags)?;
+        let of_graph = graphs.user_objects(graph, object).saturating_add(count.into());
+        graphs.set_user_objects(graph, object, of_graph);
+        Ok(if moves { own - own.min(count.into()) } else { own })
+    })
 }
 
 /// Takes references from a graph.
@@ -251,5 +301,12 @@ pub fn cuGraphReleaseUserObject(
     object: UserObjectId,
     count: u32,
 ) -> CuResult<()> {
-    cx.gpu().cuGraphReleaseUserObject(cx.session.graphs.graph(graph)?, cx.resolve(object)?, count)
+    let (raw_graph, gpu, graphs) = (cx.graph(graph)?, cx.gpu(), &cx.session.graphs);
+    let of_graph = graphs.user_objects(graph, object);
+    cx.session.objects.user_objects.change(object.0, of_graph > 0, |raw, own| {
+        let count = if of_graph > 0 { within(count, of_graph) } else { count };
+        gpu.cuGraphReleaseUserObject(raw_graph, raw, count)?;
+        graphs.set_user_objects(graph, object, of_graph.saturating_sub(count.into()));
+        Ok(own)
+    })
 }

@@ -5,11 +5,13 @@ use virtio_cuda_protocol::cuda::{
     ArrayId, BatchMemOpNode, COPY_ARRAY, COPY_HOST, CallbackId, ChildGraphNode, ConditionalNode, CopyEnd,
     DevicePtr, EventNode, FunctionId, GraphExecId, GraphId, GraphNodeId, HostNode, KernelNode, MemAllocNode,
     MemFreeNode, MemcpyNode, MemoryOperation, MemsetNode, NODE_BATCH_MEM_OP, NODE_CONDITIONAL, NODE_EMPTY,
-    NODE_EVENT_RECORD, NODE_GRAPH, NODE_HOST, NODE_KERNEL, NODE_MEM_ALLOC, NODE_MEM_FREE, NODE_MEMCPY,
-    NODE_MEMSET, NODE_SEMAPHORES_SIGNAL, NODE_SEMAPHORES_WAIT, NODE_WAIT_EVENT, ParamLayout, Reader,
+    NODE_EVENT_RECORD, NODE_GRAPH, NODE_HOST, NODE_KERNEL, NODE_LINK_BYTES, NODE_MEM_ALLOC, NODE_MEM_FREE,
+    NODE_MEMCPY, NODE_MEMSET, NODE_SEMAPHORES_SIGNAL, NODE_SEMAPHORES_WAIT, NODE_WAIT_EVENT, ParamLayout,
+    Reader,
 };
 
-use super::graph::{bulk, encode, links, take};
+use super::graph::{bulk, encode, end_leases, links, take};
+use super::graph_exec::MOVE;
 use super::launch::MAX_PARAM_BYTES;
 use super::stream::memory_operations;
 use crate::worker::allocations::Origin;
@@ -17,10 +19,11 @@ use crate::worker::call::CallContext;
 use crate::worker::callbacks::{forget, run_node};
 use crate::worker::exec_callbacks;
 use crate::worker::gpu::{
-    CUfunction, CUgraph, CUgraphNode, CUkernel, CUuserObject, CuResult, CudaError, Links, NodeParameters,
+    CUarray, CUfunction, CUgraph, CUgraphNode, CUkernel, CUuserObject, CuResult, CudaError, Links,
+    NodeParameters,
 };
 use crate::worker::graphs::Lease;
-use crate::worker::objects::{Entry, Kind};
+use crate::worker::objects::{Kind, Object};
 use crate::worker::pools;
 use crate::worker::quota;
 
@@ -28,9 +31,8 @@ use crate::worker::quota;
 const MAX_CONDITIONAL_GRAPHS: u32 = 64;
 /// Most parameters that are asked for.
 const MAX_PARAMS: usize = 32_764;
-/// `CU_USER_OBJECT_NO_DESTRUCTOR_SYNC` and `CU_GRAPH_USER_OBJECT_MOVE`.
+/// `CU_USER_OBJECT_NO_DESTRUCTOR_SYNC`.
 const NO_DESTRUCTOR_SYNC: u32 = 1;
-const MOVE: u32 = 1;
 
 /// Has the guest told when nothing refers to the callback of a node in `graph` any more. Where the driver
 /// cannot do that, the guest remembers it until it ends. Answers what the graph owns for it.
@@ -121,10 +123,10 @@ fn parameters(cx: &CallContext<'_>, kind: u32, reader: &mut Reader<'_>) -> CuRes
             if params.len() as u64 > MAX_PARAM_BYTES {
                 return Err(CudaError::INVALID_VALUE);
             }
-            let entry = cx.session.objects.functions.get(node.function.0)?;
-            let (function, kernel): (CUfunction, CUkernel) = match entry.kind {
-                Kind::Kernel => (std::ptr::null_mut(), entry.raw as _),
-                Kind::Plain => (entry.raw as _, std::ptr::null_mut()),
+            let object = cx.session.objects.functions.get(node.function.0)?;
+            let (function, kernel): (CUfunction, CUkernel) = match object.kind() {
+                Kind::Kernel => (std::ptr::null_mut(), cx.held().keep(object)),
+                Kind::Plain => (cx.held().keep(object), std::ptr::null_mut()),
             };
             NodeParameters::Kernel(function, kernel, node, params)
         }
@@ -138,7 +140,7 @@ fn parameters(cx: &CallContext<'_>, kind: u32, reader: &mut Reader<'_>) -> CuRes
             NodeParameters::Memset(node, context)
         }
         NODE_HOST => NodeParameters::Host(run_node, take::<HostNode>(reader)?.callback.0),
-        NODE_GRAPH => NodeParameters::Graph(graphs.graph(take::<ChildGraphNode>(reader)?.graph)?),
+        NODE_GRAPH => NodeParameters::Graph(cx.graph(take::<ChildGraphNode>(reader)?.graph)?),
         NODE_EMPTY => NodeParameters::Empty,
         NODE_WAIT_EVENT => NodeParameters::WaitEvent(cx.resolve(take::<EventNode>(reader)?.event)?),
         NODE_EVENT_RECORD => NodeParameters::RecordEvent(cx.resolve(take::<EventNode>(reader)?.event)?),
@@ -230,6 +232,20 @@ fn wrapped_copy(kind: u32, bytes: &[u8]) -> CuResult<Option<MemcpyNode>> {
     Ok(has_callbacks(&copy).then_some(copy))
 }
 
+/// Locks the graphs that a call names, and the one that becomes the graph in a node.
+fn enter_with_inner(
+    cx: &CallContext<'_>,
+    graphs: &[GraphId],
+    nodes: &[GraphNodeId],
+    kind: u32,
+    parameters: &[u8],
+) {
+    let inner =
+        (kind == NODE_GRAPH).then(|| take::<ChildGraphNode>(&mut Reader::new(parameters)).ok()).flatten();
+    let graphs: Vec<GraphId> = graphs.iter().copied().chain(inner.map(|inner| inner.graph)).collect();
+    cx.enter(&graphs, nodes);
+}
+
 /// Adds a node.
 pub fn graph_add_node(
     cx: &mut CallContext<'_>,
@@ -239,9 +255,11 @@ pub fn graph_add_node(
     count: u32,
 ) -> CuResult<(DevicePtr,)> {
     let graphs = &cx.session.graphs;
-    graphs.check_node_name(node)?;
-    let raw_graph = graphs.graph(graph)?;
+    let _name = graphs.take_node_name(node)?;
     let bytes = bulk(cx)?;
+    let links_bytes = (count as usize).saturating_mul(NODE_LINK_BYTES);
+    enter_with_inner(cx, &[graph], &[], kind, bytes.get(links_bytes..).unwrap_or_default());
+    let raw_graph = cx.graph(graph)?;
     let mut reader = Reader::new(&bytes);
     let links = links(cx, &mut reader, count as usize)?;
     if let Some(copy) = wrapped_copy(kind, reader.rest())? {
@@ -273,8 +291,8 @@ pub fn graph_add_node(
         NodeParameters::Conditional(..) => {
             for raw in outcome.graphs {
                 let name = GraphId(take(&mut reader)?);
-                graphs.check_graph_name(name)?;
-                graphs.add_graph(name, raw, Some(node));
+                let _name = graphs.take_graph_name(name)?;
+                graphs.add_graph(cx.held(), name, raw, Some(node));
             }
         }
         _ => {}
@@ -289,7 +307,7 @@ fn replace(
     add: impl FnOnce(CUgraph, &Links) -> CuResult<(CUgraphNode, Option<MemcpyNode>)>,
 ) -> CuResult<()> {
     let graphs = &cx.session.graphs;
-    let (old, graph, name) = (graphs.node(node)?, graphs.graph_of(node)?, graphs.graph_name_of(node)?);
+    let (old, graph, name) = (cx.node(node)?, graphs.graph_of(cx.held(), node)?, graphs.graph_name_of(node)?);
     let before = cx.gpu().node_links(old, false)?;
     let after = cx.gpu().node_links(old, true)?;
     let (new, copy) = add(graph, &before)?;
@@ -303,7 +321,7 @@ fn replace(
 
 /// What to say of wrong parameters for a node: that the node is of another kind, if so.
 fn node_first(cx: &CallContext<'_>, node: GraphNodeId, kind: u32, error: CudaError) -> CudaError {
-    let raw = cx.session.graphs.node(node);
+    let raw = cx.node(node);
     match raw.and_then(|raw| cx.gpu().cuGraphNodeGetType(raw)) {
         Ok((found,)) if found != kind && cx.session.graphs.disguised_copy(node).is_none() => {
             CudaError::INVALID_VALUE
@@ -315,8 +333,9 @@ fn node_first(cx: &CallContext<'_>, node: GraphNodeId, kind: u32, error: CudaErr
 /// Replaces the parameters of a node.
 pub fn cuGraphNodeSetParams(cx: &mut CallContext<'_>, node: GraphNodeId, kind: u32) -> CuResult<()> {
     let graphs = &cx.session.graphs;
-    let raw = graphs.node(node)?;
     let bytes = bulk(cx)?;
+    enter_with_inner(cx, &[], &[node], kind, &bytes);
+    let raw = cx.node(node)?;
     if let Some(copy) = wrapped_copy(kind, &bytes)? {
         return replace(cx, node, |graph, links| {
             Ok((add_wrapped_copy(cx, graph, links, &copy)?, Some(copy)))
@@ -333,7 +352,11 @@ pub fn cuGraphNodeSetParams(cx: &mut CallContext<'_>, node: GraphNodeId, kind: u
     // SAFETY: as above.
     unsafe { cx.gpu().set_node(raw, &mut wanted) }?;
     if let NodeParameters::Host(_, callback) = wanted {
-        replace_function(cx, graphs.graph_of(node)?, node, Some(CallbackId(callback)));
+        replace_function(cx, graphs.graph_of(cx.held(), node)?, node, Some(CallbackId(callback)));
+    }
+    if kind == NODE_GRAPH {
+        // The driver may have put another copy in its place.
+        end_leases(cx.session, graphs.remove_inside(node));
     }
     Ok(())
 }
@@ -346,8 +369,10 @@ pub fn cuGraphExecNodeSetParams(
     kind: u32,
 ) -> CuResult<()> {
     let graphs = &cx.session.graphs;
-    let (raw_exec, raw) = (graphs.exec(exec)?, graphs.node(node)?);
     let bytes = bulk(cx)?;
+    enter_with_inner(cx, &[], &[node], kind, &bytes);
+    let raw = cx.node(node)?;
+    let raw_exec = cx.resolve(exec)?;
     let disguised = graphs.disguised_copy(node);
     if let (NODE_MEMCPY, Some(shape)) = (kind, disguised) {
         let copy: MemcpyNode = take(&mut Reader::new(&bytes))?;
@@ -382,7 +407,7 @@ pub fn cuGraphExecNodeSetParams(
 /// The layout of the parameters of a function or kernel.
 fn layout(cx: &CallContext<'_>, function: CUfunction, kernel: CUkernel) -> CuResult<Vec<ParamLayout>> {
     // A driver may answer a kernel in the place of a function; asked for parameters it tells them apart.
-    let is_this = |entry: &Entry| entry.raw == function as usize && entry.kind == Kind::Kernel;
+    let is_this = |object: &Object| object.is(function) && object.kind() == Kind::Kernel;
     let kernel = match cx.session.objects.functions.find(is_this) {
         Some(_) => Some(function as CUkernel),
         None => function.is_null().then_some(kernel),
@@ -407,15 +432,15 @@ fn layout(cx: &CallContext<'_>, function: CUfunction, kernel: CUkernel) -> CuRes
 /// The guest's name of what a kernel node launches.
 fn function_name(cx: &CallContext<'_>, function: CUfunction, kernel: CUkernel) -> CuResult<FunctionId> {
     let functions = &cx.session.objects.functions;
-    let by_handle = |raw: usize| functions.find(|entry| raw != 0 && entry.raw == raw);
+    let by_handle = |raw: CUfunction| functions.find(|object| !raw.is_null() && object.is(raw));
     // The driver may answer the function of a kernel that the guest knows.
     let of_kernel = || {
-        functions.find(|entry| {
-            let own = (entry.kind == Kind::Kernel).then(|| cx.gpu().cuKernelGetFunction(entry.raw as _));
+        functions.find(|object| {
+            let own = (object.kind() == Kind::Kernel).then(|| cx.gpu().cuKernelGetFunction(object.raw()));
             matches!(own, Some(Ok((own,))) if own == function)
         })
     };
-    let found = by_handle(kernel as usize).or_else(|| by_handle(function as usize)).or_else(of_kernel);
+    let found = by_handle(kernel.cast()).or_else(|| by_handle(function)).or_else(of_kernel);
     found.map(FunctionId).ok_or(CudaError::INVALID_VALUE)
 }
 
@@ -426,7 +451,7 @@ fn guest_address(cx: &CallContext<'_>, address: DevicePtr) -> DevicePtr {
 
 /// The parameters of a node.
 pub fn graph_node_get_params(cx: &mut CallContext<'_>, node: GraphNodeId, kind: u32) -> CuResult<()> {
-    let raw = cx.session.graphs.node(node)?;
+    let raw = cx.node(node)?;
     let gpu = cx.gpu();
     let disguised = cx.session.graphs.disguised_copy(node);
     if disguised.is_some() && kind != NODE_MEMCPY {
@@ -448,10 +473,12 @@ pub fn graph_node_get_params(cx: &mut CallContext<'_>, node: GraphNodeId, kind: 
             };
             for end in [&mut copy.src, &mut copy.dst] {
                 if end.kind == COPY_ARRAY {
-                    let raw = end.address.0 as usize;
-                    let name =
-                        cx.session.objects.arrays.find(|entry| disguised.is_none() && entry.raw == raw);
-                    end.address = DevicePtr(name.unwrap_or(if disguised.is_some() { raw as u64 } else { 0 }));
+                    // Of a disguised copy it is the guest's name.
+                    if disguised.is_none() {
+                        let raw = end.address.0 as CUarray;
+                        end.address =
+                            DevicePtr(cx.session.objects.arrays.find(|array| array.is(raw)).unwrap_or(0));
+                    }
                     continue;
                 }
                 end.address = guest_address(cx, end.address);
@@ -474,8 +501,8 @@ pub fn graph_node_get_params(cx: &mut CallContext<'_>, node: GraphNodeId, kind: 
             } else {
                 gpu.cuGraphEventRecordNodeGetEvent(raw)?
             };
-            let find = |entry: &Entry| entry.raw == event as usize;
-            let event = cx.session.objects.events.find(find).ok_or(CudaError::INVALID_VALUE)?;
+            let event =
+                cx.session.objects.events.find(|object| object.is(event)).ok_or(CudaError::INVALID_VALUE)?;
             encode(&event)?
         }
         NODE_MEM_ALLOC => {

@@ -6,8 +6,8 @@ use virtio_cuda_protocol::cuda::{ContextId, DeviceResource, Reader, ResourceDesc
 use super::graph::{bulk, encode, take};
 use crate::worker::call::CallContext;
 use crate::worker::contexts::Context;
-use crate::worker::gpu::{CUdevResourceDesc, CuResult, CudaError, RawDevResource};
-use crate::worker::objects::{Entry, Kind};
+use crate::worker::gpu::{CUcontext, CUdevResourceDesc, CUgreenCtx, CuResult, CudaError, RawDevResource};
+use crate::worker::objects::Object;
 
 /// Most parts of one split, and of one description: more than any device has multiprocessors.
 const MAX_GROUPS: u32 = 1024;
@@ -87,8 +87,7 @@ pub fn cuDevResourceGenerateDesc(cx: &mut CallContext<'_>, description: Resource
     let count = resources.len() as u32;
     // SAFETY: there are as many resources as said.
     let (raw,) = unsafe { cx.gpu().cuDevResourceGenerateDesc(resources.as_mut_ptr(), count) }?;
-    reserved.fill(Entry { raw: raw as usize, context: 0, owner: 0, kind: Kind::Plain });
-    Ok(())
+    cx.fill(reserved, Object::new(raw))
 }
 
 /// Creates a green context.
@@ -100,31 +99,43 @@ pub fn cuGreenCtxCreate(
     flags: u32,
 ) -> CuResult<()> {
     let device = cx.session.device(device)?;
-    let description = cx.session.objects.descriptions.get(description.0);
-    let description = description.map_err(|_| CudaError::INVALID_VALUE)?;
+    let description: CUdevResourceDesc =
+        cx.keep(&cx.session.objects.descriptions, description.0).map_err(|_| CudaError::INVALID_VALUE)?;
     let mut contexts = cx.session.contexts.lock();
     contexts.check_new(context)?;
     let primary = *contexts.primary(device);
     if primary.retains == 0 {
         return Err(CudaError::INVALID_CONTEXT);
     }
-    let (green,) = cx.gpu().cuGreenCtxCreate(description.raw as CUdevResourceDesc, device, flags)?;
+    let home = contexts.get(ContextId(primary.name))?.object.clone();
+    let (green,) = cx.gpu().cuGreenCtxCreate(description, device, flags)?;
     let (raw,) = cx.gpu().cuCtxFromGreenCtx(green).inspect_err(|_| {
         let _ = cx.gpu().cuGreenCtxDestroy(green);
     })?;
-    contexts.insert(context, Context::green(raw, device, green, primary.name));
+    let (session, addresses) = (cx.session, (raw as usize, green as usize));
+    let made = Object::new(raw).part_of(home).ends_by(move |_| {
+        let (raw, green) = (addresses.0 as CUcontext, addresses.1 as CUgreenCtx);
+        // It may be current here, in a thread that looks for its context again before the next call.
+        let outcome = match session.gpu.cuCtxGetCurrent() {
+            Ok((current,)) if current == raw => session.gpu.cuCtxSetCurrent(std::ptr::null_mut()),
+            _ => Ok(()),
+        };
+        let outcome = outcome.and_then(|()| session.gpu.cuGreenCtxDestroy(green));
+        session.contexts.ended(context.0);
+        outcome
+    });
+    contexts.insert(context, Context::green(made, device, primary.name));
     Ok(())
 }
 
 /// Destroys a green context.
 pub fn cuGreenCtxDestroy(cx: &mut CallContext<'_>, context: ContextId) -> CuResult<()> {
     let mut contexts = cx.session.contexts.lock();
-    let green = contexts.get(context)?.as_green().ok_or(CudaError::INVALID_CONTEXT)?;
-    // It may be current here.
-    cx.thread.forget_current();
-    cx.session.gpu.cuCtxSetCurrent(std::ptr::null_mut())?;
-    cx.session.gpu.cuGreenCtxDestroy(green)?;
-    contexts.remove(context.0);
+    if !contexts.get(context)?.is_green() {
+        return Err(CudaError::INVALID_CONTEXT);
+    }
+    let destroyed = contexts.close(context)?;
     cx.session.contexts.changed();
-    Ok(())
+    drop(contexts);
+    Object::destroy(destroyed)
 }

@@ -11,8 +11,7 @@ use super::vmm::HANDLE_TYPE_FILE;
 use crate::exchange::{ALLOCATION, EVENT, HANDLE_BYTES, MEMORY, Offer, TOKEN_BYTES};
 use crate::worker::allocations::Origin;
 use crate::worker::call::CallContext;
-use crate::worker::gpu::{CUipcEventHandle, CUipcMemHandle, CuResult, CudaError};
-use crate::worker::objects::{Entry, Kind};
+use crate::worker::gpu::{CUipcEventHandle, CUipcMemHandle, CuResult, CudaError, Driver};
 use crate::worker::pools;
 use crate::worker::quota;
 
@@ -127,8 +126,7 @@ pub fn cuIpcOpenEventHandle(cx: &mut CallContext<'_>, event: EventId, token: Tok
     let (offer, file) = cx.session.sharing.look_up(token, EVENT)?;
     let handle = CUipcEventHandle { reserved: handle_with(offer.handle, file.as_ref()) };
     let (raw,) = cx.gpu().cuIpcOpenEventHandle(handle)?;
-    reserved.fill(Entry { raw: raw as usize, context: cx.home(), owner: 0, kind: Kind::Plain });
-    Ok(())
+    cx.fill(reserved, cx.made(raw, Driver::cuEventDestroy_v2))
 }
 
 /// Offers an allocation, as a file.

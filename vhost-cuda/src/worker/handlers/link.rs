@@ -2,16 +2,15 @@
 //! The linker, and modules loaded with options for the compiler.
 
 use std::ffi::{CString, c_int, c_void};
-use std::sync::PoisonError;
+use std::sync::{Arc, PoisonError};
 
 use virtio_cuda_protocol::cuda::{JitOptions, LinkId, ModuleId};
 
-use super::module::{charge_image, image};
+use super::module::{charge_image, image, loaded_module};
 use crate::worker::call::CallContext;
 use crate::worker::gpu::{CuResult, CudaError};
 use crate::worker::jit::JitArguments;
 use crate::worker::linker::Link;
-use crate::worker::objects::{Entry, Kind};
 use crate::worker::quota::Holder;
 
 /// `CU_JIT_INPUT_*` that are served run from 0 (cubin) to this one, `CU_JIT_INPUT_LIBRARY`. Not NVVM.
@@ -35,8 +34,7 @@ pub fn cuModuleLoadDataEx(cx: &mut CallContext<'_>, module: ModuleId, options: J
     cx.thread.jit = arguments.logs();
     let (raw,) = loaded?;
     charged.keep();
-    reserved.fill(Entry { raw: raw as usize, context: cx.home(), owner: 0, kind: Kind::Plain });
-    Ok(())
+    cx.fill(reserved, loaded_module(cx, module, raw))
 }
 
 /// Hands out what the compiler said last to this thread.
@@ -52,11 +50,12 @@ pub fn jit_logs(cx: &mut CallContext<'_>) -> CuResult<(u32, u32, f32, u32)> {
 /// Begins a link.
 pub fn cuLinkCreate_v2(cx: &mut CallContext<'_>, link: LinkId, options: JitOptions) -> CuResult<()> {
     let mut arguments = JitArguments::new(&options)?;
+    let gpu = cx.gpu();
     cx.session.links.add(link.0, || {
         let (count, numbers, values) = arguments.as_raw();
         // SAFETY: the options and their buffers live as long as the link.
-        let (raw,) = unsafe { cx.gpu().cuLinkCreate_v2(count, numbers, values) }?;
-        Ok(Link::new(raw, arguments))
+        let (raw,) = unsafe { gpu.cuLinkCreate_v2(count, numbers, values) }?;
+        Ok(Link::new(gpu, raw, arguments))
     })
 }
 
@@ -128,9 +127,11 @@ pub fn link_image(cx: &mut CallContext<'_>, link: LinkId, offset: u64) -> CuResu
     Ok((part.len() as u64,))
 }
 
-/// Ends a link.
+/// Ends a link, as soon as no call uses it.
 pub fn cuLinkDestroy(cx: &mut CallContext<'_>, link: LinkId) -> CuResult<()> {
-    let link = cx.session.links.remove(link.0)?;
-    let link = link.lock().unwrap_or_else(PoisonError::into_inner);
-    cx.gpu().cuLinkDestroy(link.raw())
+    match Arc::into_inner(cx.session.links.remove(link.0)?) {
+        Some(link) => link.into_inner().unwrap_or_else(PoisonError::into_inner).end(),
+        // The call that uses it ends it, which may take as long as a compiler does.
+        None => Ok(()),
+    }
 }

@@ -15,10 +15,10 @@ use crate::cache::DIGEST_BYTES;
 use crate::worker::allocations::Origin;
 use crate::worker::call::CallContext;
 use crate::worker::footprint::{self, Target};
-use crate::worker::gpu::{CuResult, CudaError, POINTER_IS_MANAGED};
+use crate::worker::gpu::{CUfunction, CUlibrary, CUmodule, CuResult, CudaError, POINTER_IS_MANAGED};
 use crate::worker::host_memory::CopyCharge;
 use crate::worker::images::Mapped;
-use crate::worker::objects::{Entry, Kind};
+use crate::worker::objects::{Kind, Object};
 use crate::worker::pools;
 use crate::worker::quota::{self, Holder};
 use crate::worker::resolve::KernelOnly;
@@ -109,6 +109,30 @@ fn unloaded(session: &SessionState, holder: Holder) {
     session.allocations().quota.let_go(holder);
 }
 
+/// A module that counts by its name, which is free again when the driver has unloaded it.
+pub(super) fn loaded_module(cx: &CallContext<'_>, module: ModuleId, raw: CUmodule) -> Object {
+    let (session, name) = (cx.session, module.0);
+    let object = cx.made_in(cx.home_of(), raw, move |gpu, raw| {
+        let unloading = gpu.cuModuleUnload(raw);
+        unloaded(session, Holder::Module(name));
+        session.objects.modules.free_name(name);
+        unloading
+    });
+    object.keeps_name()
+}
+
+/// As [`loaded_module`], for a library, which is of no context.
+fn loaded_library(cx: &CallContext<'_>, library: LibraryId, raw: CUlibrary) -> Object {
+    let (session, name) = (cx.session, library.0);
+    let object = cx.made_in(None, raw, move |gpu, raw| {
+        let unloading = gpu.cuLibraryUnload(raw);
+        unloaded(session, Holder::Library(name));
+        session.objects.libraries.free_name(name);
+        unloading
+    });
+    object.keeps_name()
+}
+
 /// The compute capability of the current context's device, times ten.
 fn architecture(cx: &CallContext<'_>) -> CuResult<u32> {
     let device = match cx.place() {
@@ -187,24 +211,20 @@ fn load_module(cx: &CallContext<'_>, module: ModuleId, image: &[u8]) -> CuResult
     // the driver makes of bad ones stays in this process, which is that guest's alone.
     let (raw,) = linked::load(image, |image| unsafe { cx.gpu().cuModuleLoadData(image) })?;
     charged.keep();
-    reserved.fill(Entry { raw: raw as usize, context: cx.home(), owner: 0, kind: Kind::Plain });
-    Ok(())
+    cx.fill(reserved, loaded_module(cx, module, raw))
 }
 
 /// Unloads a module, and what came from it.
 pub fn cuModuleUnload(cx: &mut CallContext<'_>, module: ModuleId) -> CuResult<()> {
-    let entry = cx.session.objects.modules.get(module.0)?;
-    if entry.owner != 0 {
+    let objects = &cx.session.objects;
+    if !objects.modules.get(module.0)?.is_whole() {
         // It is a view of a library.
         return Err(CudaError::INVALID_HANDLE);
     }
-    cx.session.objects.modules.remove(module.0)?;
-    cx.session.objects.functions.forget(|function| function.owner == module.0);
-    cx.session.objects.forget_references();
+    let object = objects.modules.remove(module.0)?;
+    objects.close_parts(&object);
     cx.session.allocations().forget(|range| range.origin == Origin::ModuleGlobal(module.0));
-    let unloading = cx.gpu().cuModuleUnload(entry.raw as _);
-    unloaded(cx.session, Holder::Module(module.0));
-    unloading
+    Object::destroy(object)
 }
 
 /// Charges the local memory of a function's threads, which the driver takes at its first launch and keeps: that of the
@@ -221,13 +241,12 @@ fn charge_local(cx: &CallContext<'_>, ask: impl FnOnce(i32) -> CuResult<(i32,)>)
 
 /// Names a function of a module.
 pub fn cuModuleGetFunction(cx: &mut CallContext<'_>, module: ModuleId, function: FunctionId) -> CuResult<()> {
-    let (owner, name) = (cx.resolve(module)?, cx.bulk_in.name()?);
+    let (owner, name) = (cx.session.objects.modules.get(module.0)?, cx.bulk_in.name()?);
     let reserved = cx.session.objects.functions.reserve(function.0)?;
     // SAFETY: the name is NUL-terminated and lives across the call.
-    let (raw,) = unsafe { cx.gpu().cuModuleGetFunction(owner, name.as_ptr()) }?;
+    let (raw,) = unsafe { cx.gpu().cuModuleGetFunction(cx.held().keep(owner.clone()), name.as_ptr()) }?;
     charge_local(cx, |_| cx.gpu().cuFuncGetAttribute(LOCAL_SIZE_BYTES, raw))?;
-    reserved.fill(Entry { raw: raw as usize, context: cx.home(), owner: module.0, kind: Kind::Plain });
-    Ok(())
+    cx.fill(reserved, Object::new(raw).in_context(cx.home_of()).part_of(owner))
 }
 
 /// A variable of a module.
@@ -268,32 +287,25 @@ fn load_library(cx: &CallContext<'_>, library: LibraryId, image: &[u8]) -> CuRes
     let load = |code| unsafe { cx.gpu().cuLibraryLoadData(code, null(), null(), 0, null(), null(), 0) };
     let (raw,) = linked::load(image, load)?;
     charged.keep();
-    reserved.fill(Entry { raw: raw as usize, context: 0, owner: 0, kind: Kind::Plain });
-    Ok(())
+    cx.fill(reserved, loaded_library(cx, library, raw))
 }
 
 /// Unloads a library, and what came from it.
 pub fn cuLibraryUnload(cx: &mut CallContext<'_>, library: LibraryId) -> CuResult<()> {
-    let entry = cx.session.objects.libraries.remove(library.0)?;
-    let of_it = |object: &Entry| object.owner == library.0;
-    cx.session.objects.functions.forget(of_it);
-    cx.session.objects.modules.forget(of_it);
-    cx.session.objects.forget_references();
+    let object = cx.session.objects.libraries.remove(library.0)?;
+    cx.session.objects.close_parts(&object);
     cx.session.allocations().forget(|range| range.origin == Origin::LibraryGlobal(library.0));
-    let unloading = cx.gpu().cuLibraryUnload(entry.raw as _);
-    unloaded(cx.session, Holder::Library(library.0));
-    unloading
+    Object::destroy(object)
 }
 
 /// Names a kernel of a library.
 pub fn cuLibraryGetKernel(cx: &mut CallContext<'_>, library: LibraryId, kernel: FunctionId) -> CuResult<()> {
-    let (owner, name) = (cx.resolve(library)?, cx.bulk_in.name()?);
+    let (owner, name) = (cx.session.objects.libraries.get(library.0)?, cx.bulk_in.name()?);
     let reserved = cx.session.objects.functions.reserve(kernel.0)?;
     // SAFETY: the name is NUL-terminated and lives across the call.
-    let (raw,) = unsafe { cx.gpu().cuLibraryGetKernel(owner, name.as_ptr()) }?;
+    let (raw,) = unsafe { cx.gpu().cuLibraryGetKernel(cx.held().keep(owner.clone()), name.as_ptr()) }?;
     charge_local(cx, |device| cx.gpu().cuKernelGetAttribute(LOCAL_SIZE_BYTES, raw, device))?;
-    reserved.fill(Entry { raw: raw as usize, context: 0, owner: library.0, kind: Kind::Kernel });
-    Ok(())
+    cx.fill(reserved, Object::new(raw).of_kind(Kind::Kernel).part_of(owner))
 }
 
 /// A variable of a library.
@@ -335,11 +347,10 @@ fn is_managed(cx: &CallContext<'_>, dptr: DevicePtr) -> CuResult<bool> {
 
 /// Names the module that a library has in the current context.
 pub fn cuLibraryGetModule(cx: &mut CallContext<'_>, library: LibraryId, module: ModuleId) -> CuResult<()> {
-    let owner = cx.resolve(library)?;
+    let owner = cx.session.objects.libraries.get(library.0)?;
     let reserved = cx.session.objects.modules.reserve(module.0)?;
-    let (raw,) = cx.gpu().cuLibraryGetModule(owner)?;
-    reserved.fill(Entry { raw: raw as usize, context: cx.home(), owner: library.0, kind: Kind::Plain });
-    Ok(())
+    let (raw,) = cx.gpu().cuLibraryGetModule(cx.held().keep(owner.clone()))?;
+    cx.fill(reserved, Object::new(raw).in_context(cx.home_of()).part_of(owner))
 }
 
 /// Kernels in a library.
@@ -353,18 +364,20 @@ pub fn cuKernelGetFunction(
     kernel: FunctionId,
     function: FunctionId,
 ) -> CuResult<()> {
-    let owner = cx.session.objects.functions.get(kernel.0)?.owner;
-    let raw = cx.resolve(KernelOnly(kernel))?;
+    let owner = cx.session.objects.functions.get(kernel.0)?;
+    if owner.kind() != Kind::Kernel {
+        return Err(CudaError::INVALID_HANDLE);
+    }
     let reserved = cx.session.objects.functions.reserve(function.0)?;
-    let (raw,) = cx.gpu().cuKernelGetFunction(raw)?;
-    reserved.fill(Entry { raw: raw as usize, context: cx.home(), owner, kind: Kind::Plain });
-    Ok(())
+    let (raw,) = cx.gpu().cuKernelGetFunction(cx.held().keep(owner.clone()))?;
+    cx.fill(reserved, Object::new(raw).in_context(cx.home_of()).part_of(owner))
 }
 
 /// The layout of a function's parameters.
 pub fn function_layout(cx: &mut CallContext<'_>, function: FunctionId) -> CuResult<(u32,)> {
-    let kind = cx.session.objects.functions.get(function.0)?.kind;
-    let raw = cx.resolve(function)?;
+    let object = cx.session.objects.functions.get(function.0)?;
+    let kind = object.kind();
+    let raw: CUfunction = cx.held().keep(object);
     let parameter = |index| match kind {
         Kind::Kernel => cx.gpu().cuKernelGetParamInfo(raw as _, index),
         Kind::Plain => cx.gpu().cuFuncGetParamInfo(raw, index),

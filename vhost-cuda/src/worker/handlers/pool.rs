@@ -9,8 +9,8 @@ use super::memory::allocate_async;
 use super::vmm::HANDLE_TYPE_FILE;
 use crate::exchange::POOL;
 use crate::worker::call::CallContext;
-use crate::worker::gpu::{CUmemoryPool, CuResult, CudaError, RawAccess, RawLocation, RawPool};
-use crate::worker::objects::{Entry, Kind};
+use crate::worker::gpu::{CuResult, CudaError, RawAccess, RawLocation, RawPool};
+use crate::worker::objects::Object;
 use crate::worker::pools;
 
 /// `CU_MEM_LOCATION_TYPE_DEVICE`.
@@ -23,8 +23,6 @@ const MAX_ACCESS: u32 = 3;
 const RELEASE_THRESHOLD: i32 = 4;
 /// Attributes before that one are `int`, from it on `cuuint64_t`; this is the last one.
 const LAST_ATTRIBUTE: i32 = 8;
-/// Owner of default pools in the table.
-const OF_DEVICE: u64 = 1;
 
 /// A location that the guest names, in the driver's numbers.
 ///
@@ -78,19 +76,20 @@ fn create(
     let reserved = cx.session.objects.pools.reserve(pool.0)?;
     // SAFETY: the properties live across the call.
     let (raw,) = unsafe { cx.gpu().cuMemPoolCreate(&RawPool::new(properties, location, handle_types)) }?;
-    reserved.fill(Entry { raw: raw as usize, context: 0, owner: 0, kind: Kind::Plain });
-    Ok(())
+    let session = cx.session;
+    cx.fill(reserved, cx.made_in(None, raw, move |_, raw| pools::destroy(session, raw)))
 }
 
 /// Destroys a pool; its memory goes as it is freed.
 pub fn cuMemPoolDestroy(cx: &mut CallContext<'_>, pool: MemoryPoolId) -> CuResult<()> {
-    if cx.session.objects.pools.get(pool.0)?.owner == OF_DEVICE {
+    if !cx.session.objects.pools.get(pool.0)?.is_whole() {
+        // It is a device's.
         return Err(CudaError::INVALID_VALUE);
     }
-    let entry = cx.session.objects.pools.remove(pool.0)?;
+    let object = cx.session.objects.pools.remove(pool.0)?;
     cx.session.sharing.end(POOL, pool.0);
     cx.session.thresholds.lock().unwrap_or_else(PoisonError::into_inner).remove(&pool.0);
-    pools::destroy(cx.session, entry.raw as CUmemoryPool)
+    Object::destroy(object)
 }
 
 /// Names a device's default pool.
@@ -98,8 +97,7 @@ pub fn cuDeviceGetDefaultMemPool(cx: &mut CallContext<'_>, device: u32, pool: Me
     let device = cx.session.device(device)?;
     let reserved = cx.session.objects.pools.reserve(pool.0)?;
     let (raw,) = cx.gpu().cuDeviceGetDefaultMemPool(device)?;
-    reserved.fill(Entry { raw: raw as usize, context: 0, owner: OF_DEVICE, kind: Kind::Plain });
-    Ok(())
+    cx.fill(reserved, Object::new(raw))
 }
 
 /// Makes a pool the one of `cuMemAllocAsync`.

@@ -12,7 +12,6 @@ use crate::exchange::{HANDLE_BYTES, Offer, POINTER, POOL, TOKEN_BYTES};
 use crate::worker::allocations::Origin;
 use crate::worker::call::CallContext;
 use crate::worker::gpu::{CUmemPoolPtrExportData, CuResult, CudaError};
-use crate::worker::objects::{Entry, Kind};
 use crate::worker::pools;
 use crate::worker::quota;
 
@@ -48,8 +47,7 @@ pub fn cuMemPoolImportFromShareableHandle(
     let kind = HANDLE_TYPE_FILE as i32;
     // SAFETY: for this kind of handle the pointer is a file descriptor, which is open across the call.
     let (raw,) = unsafe { cx.gpu().cuMemPoolImportFromShareableHandle(shareable, kind, 0) }?;
-    reserved.fill(Entry { raw: raw as usize, context: 0, owner: 0, kind: Kind::Plain });
-    Ok(())
+    cx.fill(reserved, cx.made_in(None, raw, |gpu, raw| gpu.cuMemPoolDestroy(raw)))
 }
 
 /// Offers the allocation that begins at an address.

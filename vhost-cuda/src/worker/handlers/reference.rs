@@ -6,48 +6,41 @@ use virtio_cuda_protocol::cuda::{
 };
 
 use crate::worker::call::CallContext;
-use crate::worker::gpu::{CuResult, CudaError, RawRows};
-use crate::worker::objects::{Entry, Kind, Table};
-
-fn entry(cx: &CallContext<'_>, raw: usize, owner: u64) -> Entry {
-    Entry { raw, context: cx.home(), owner, kind: Kind::Plain }
-}
+use crate::worker::gpu::{CuResult, CudaError, Driver, RawRows};
+use crate::worker::objects::{Object, Table};
 
 /// Names a texture reference of a module.
 pub fn cuModuleGetTexRef(cx: &mut CallContext<'_>, module: ModuleId, reference: TexRefId) -> CuResult<()> {
-    let (owner, name) = (cx.resolve(module)?, cx.bulk_in.name()?);
+    let (owner, name) = (cx.session.objects.modules.get(module.0)?, cx.bulk_in.name()?);
     let reserved = cx.session.objects.texture_references.reserve(reference.0)?;
     // SAFETY: the name is NUL-terminated and lives across the call.
-    let (raw,) = unsafe { cx.gpu().cuModuleGetTexRef(owner, name.as_ptr()) }?;
-    reserved.fill(entry(cx, raw as usize, module.0));
-    Ok(())
+    let (raw,) = unsafe { cx.gpu().cuModuleGetTexRef(cx.held().keep(owner.clone()), name.as_ptr()) }?;
+    cx.fill(reserved, Object::new(raw).in_context(cx.home_of()).part_of(owner))
 }
 
 /// Names a surface reference of a module.
 pub fn cuModuleGetSurfRef(cx: &mut CallContext<'_>, module: ModuleId, reference: SurfRefId) -> CuResult<()> {
-    let (owner, name) = (cx.resolve(module)?, cx.bulk_in.name()?);
+    let (owner, name) = (cx.session.objects.modules.get(module.0)?, cx.bulk_in.name()?);
     let reserved = cx.session.objects.surface_references.reserve(reference.0)?;
     // SAFETY: the name is NUL-terminated and lives across the call.
-    let (raw,) = unsafe { cx.gpu().cuModuleGetSurfRef(owner, name.as_ptr()) }?;
-    reserved.fill(entry(cx, raw as usize, module.0));
-    Ok(())
+    let (raw,) = unsafe { cx.gpu().cuModuleGetSurfRef(cx.held().keep(owner.clone()), name.as_ptr()) }?;
+    cx.fill(reserved, Object::new(raw).in_context(cx.home_of()).part_of(owner))
 }
 
 /// Creates a texture reference.
 pub fn cuTexRefCreate(cx: &mut CallContext<'_>, reference: TexRefId) -> CuResult<()> {
     let reserved = cx.session.objects.texture_references.reserve(reference.0)?;
     let (raw,) = cx.gpu().cuTexRefCreate()?;
-    reserved.fill(entry(cx, raw as usize, 0));
-    Ok(())
+    cx.fill(reserved, cx.made(raw, Driver::cuTexRefDestroy))
 }
 
 /// Destroys a texture reference. The driver destroys a module's with the module, and must not do it twice.
 pub fn cuTexRefDestroy(cx: &mut CallContext<'_>, reference: TexRefId) -> CuResult<()> {
     let references = &cx.session.objects.texture_references;
-    if references.get(reference.0)?.owner != 0 {
+    if !references.get(reference.0)?.is_whole() {
         return Err(CudaError::INVALID_HANDLE);
     }
-    cx.gpu().cuTexRefDestroy(references.remove(reference.0)?.raw as _)
+    Object::destroy(references.remove(reference.0)?)
 }
 
 /// Binds memory.
@@ -117,14 +110,14 @@ pub fn cuTexRefGetAddress_v2(cx: &mut CallContext<'_>, reference: TexRefId) -> C
 }
 
 /// What the guest calls the object that the driver calls `raw`; it may be gone.
-fn name_of(table: &Table, raw: usize) -> CuResult<u64> {
-    table.find(|entry| entry.raw == raw).ok_or(CudaError::INVALID_VALUE)
+fn name_of<T>(table: &Table, raw: *mut T) -> CuResult<u64> {
+    table.find(|object| object.is(raw)).ok_or(CudaError::INVALID_VALUE)
 }
 
 /// The array that is bound.
 pub fn cuTexRefGetArray(cx: &mut CallContext<'_>, reference: TexRefId) -> CuResult<(ArrayId,)> {
     let (raw,) = cx.gpu().cuTexRefGetArray(cx.resolve(reference)?)?;
-    Ok((ArrayId(name_of(&cx.session.objects.arrays, raw as usize)?),))
+    Ok((ArrayId(name_of(&cx.session.objects.arrays, raw)?),))
 }
 
 /// The mipmapped array that is bound.
@@ -133,13 +126,13 @@ pub fn cuTexRefGetMipmappedArray(
     reference: TexRefId,
 ) -> CuResult<(MipmappedArrayId,)> {
     let (raw,) = cx.gpu().cuTexRefGetMipmappedArray(cx.resolve(reference)?)?;
-    Ok((MipmappedArrayId(name_of(&cx.session.objects.mipmaps, raw as usize)?),))
+    Ok((MipmappedArrayId(name_of(&cx.session.objects.mipmaps, raw)?),))
 }
 
 /// The array that is bound to a surface reference.
 pub fn cuSurfRefGetArray(cx: &mut CallContext<'_>, reference: SurfRefId) -> CuResult<(ArrayId,)> {
     let (raw,) = cx.gpu().cuSurfRefGetArray(cx.resolve(reference)?)?;
-    Ok((ArrayId(name_of(&cx.session.objects.arrays, raw as usize)?),))
+    Ok((ArrayId(name_of(&cx.session.objects.arrays, raw)?),))
 }
 
 /// The address mode of a dimension.

@@ -5,8 +5,8 @@ use virtio_cuda_protocol::cuda::{EventId, MEMORY_OPERATION_BYTES, MemoryOperatio
 
 use super::graph::{bulk, take};
 use crate::worker::call::CallContext;
-use crate::worker::gpu::{AttributeValue, CuResult, CudaError};
-use crate::worker::objects::{Entry, Kind};
+use crate::worker::gpu::{AttributeValue, CUstream, CuResult, CudaError, Driver};
+use crate::worker::objects::Object;
 
 /// Creates a stream.
 pub fn cuStreamCreateWithPriority(
@@ -17,14 +17,19 @@ pub fn cuStreamCreateWithPriority(
 ) -> CuResult<()> {
     let reserved = cx.session.objects.streams.reserve(stream.0)?;
     let (raw,) = cx.gpu().cuStreamCreateWithPriority(flags, priority)?;
-    reserved.fill(Entry { raw: raw as usize, context: cx.home(), owner: 0, kind: Kind::Plain });
-    Ok(())
+    let graphs = &cx.session.graphs;
+    let end = move |gpu: &Driver, raw: CUstream| {
+        // If it captures, its graph dies with it, which no other call may use meanwhile.
+        let _captures = graphs.is_capturing().then(|| graphs.captures().lock());
+        graphs.capture_ended(raw as usize, true);
+        gpu.cuStreamDestroy_v2(raw)
+    };
+    cx.fill(reserved, cx.made_in(cx.home_of(), raw, end))
 }
 
-/// Destroys a stream. It is out of the table first, so that no other thread uses it meanwhile.
+/// Destroys a stream. Natively, too, this does not wait for calls that wait for the stream.
 pub fn cuStreamDestroy_v2(cx: &mut CallContext<'_>, stream: StreamId) -> CuResult<()> {
-    let entry = cx.session.objects.streams.remove(stream.0)?;
-    cx.gpu().cuStreamDestroy_v2(entry.raw as _)
+    Object::destroy(cx.session.objects.streams.remove(stream.0)?)
 }
 
 /// Flags of a stream.

@@ -78,7 +78,9 @@ pub fn cuMemGetAllocationPropertiesFromHandle(
     cx: &mut CallContext<'_>,
     handle: AllocationId,
 ) -> CuResult<(AllocationProperties,)> {
-    let allocation = cx.session.reservations().held(handle.0)?;
+    // Locked across the call, as in all that name an allocation: nobody may release it meanwhile.
+    let reservations = cx.session.reservations();
+    let allocation = reservations.held(handle.0)?;
     let (actual,) = cx.gpu().cuMemGetAllocationPropertiesFromHandle(allocation.raw)?;
     Ok((actual.properties(allocation.location),))
 }

@@ -7,7 +7,7 @@ use std::ptr::{null, null_mut};
 use cudarc::driver::sys::{CUgraphEdgeData, CUstreamBatchMemOpParams};
 use virtio_cuda_protocol::cuda::{DevicePtr, MemoryOperation};
 
-use super::super::{CUdeviceptr, CUgraph, CUgraphNode, CUstream, CuResult, Driver};
+use super::super::{CUcontext, CUdeviceptr, CUgraph, CUgraphNode, CUstream, CuResult, Driver};
 use super::Links;
 
 /// `CU_STREAM_CAPTURE_MODE_RELAXED`.
@@ -77,6 +77,19 @@ pub fn with_capture_relaxed<T>(gpu: &Driver, body: impl FnOnce() -> T) -> T {
     result
 }
 
+/// Runs `body` with `context` current, and makes the one current again that was so before.
+///
+/// Errors: the driver's, and those of `body`.
+pub fn while_current(gpu: &Driver, context: CUcontext, body: impl FnOnce() -> CuResult<()>) -> CuResult<()> {
+    if gpu.cuCtxGetCurrent() == Ok((context,)) {
+        return body();
+    }
+    gpu.cuCtxPushCurrent_v2(context)?;
+    let result = body();
+    gpu.cuCtxPopCurrent_v2()?;
+    result
+}
+
 impl Driver {
     /// Swaps the calling thread's capture mode.
     pub fn exchange_capture_mode(&self, mode: c_int) -> CuResult<c_int> {
@@ -108,8 +121,8 @@ impl Driver {
             return Ok(CaptureInfo { status, id: 0, graph: null_mut(), links });
         }
         if count > 0 && !nodes.is_null() {
-            // SAFETY: the driver says that there are so many, good until the next call on the stream; calls on
-            // one capturing stream from two threads at once are the program's mistake, and its worker's end.
+            // SAFETY: the driver says that there are so many, good until the next call on the stream. Calls on streams
+            // that capture hold the lock of captures (`CallContext::note_capture`).
             links.nodes = unsafe { std::slice::from_raw_parts(nodes, count) }.to_vec();
             links.edges = vec![[0; 8]; count];
             if !edges.is_null() {

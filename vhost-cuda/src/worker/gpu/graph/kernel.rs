@@ -50,7 +50,7 @@ impl Driver {
                 let end = one.offset as usize + one.bytes as usize;
                 block.resize(block.len().max(end), 0);
                 // SAFETY: the driver gives a pointer for each parameter, to a value of its size; both belong to
-                // the node, which this session does not destroy meanwhile.
+                // the node, whose graph the call has for itself (`CallContext::node`).
                 unsafe {
                     let value = raw.parameters.add(index).read().cast::<u8>();
                     if !value.is_null() {

@@ -19,7 +19,7 @@ use super::CUstream;
 
 pub use attribute::AttributeValue;
 pub(super) use attribute::{RawLaunchAttribute, launch_attribute};
-pub use capture::with_capture_relaxed;
+pub use capture::{while_current, with_capture_relaxed};
 pub use parameters::NodeParameters;
 pub use structure::Links;
 

@@ -110,7 +110,7 @@ impl Driver {
         if raw.operations.is_null() {
             return Ok((raw.flags, Vec::new()));
         }
-        // SAFETY: an array of the driver's of that size, good as long as nobody changes the node.
+        // SAFETY: an array of the driver's of that size, good as long as nobody changes the node, whose graph the call has for itself.
         let operations = unsafe { std::slice::from_raw_parts(raw.operations, raw.count as usize) };
         Ok((raw.flags, operations.iter().map(RawMemoryOperation::plain).collect()))
     }

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Guest threads that use an object while another one destroys it. Natively that is the end of the program; here libcuda must
+//! not get a handle that it has freed, and no worker ends.
+//!
+//! The emulator looks handles up and would answer an error: with `CUDA_EMULATOR_CHECK=handles` it ends the process where
+//! NVIDIA's library would follow a pointer into freed memory.
+
+mod graphs;
+mod kinds;
+
+use anyhow::{Context, Result, bail, ensure};
+use vhost_cuda_tests::daemon::DaemonOptions;
+use vhost_cuda_tests::frontend::{BUFFER_BYTES, CallParts, PATIENCE, Reply, parse_result};
+use vhost_cuda_tests::suite::Suite;
+use virtio_cuda_protocol::cuda::Opcode;
+use virtio_cuda_protocol::transport::{OP_CALL, REPLY_OK, RequestHeader};
+use zerocopy::IntoBytes;
+
+use crate::calls::Session;
+use crate::{Target, attack_with};
+
+/// How often each use meets each destruction.
+const ROUNDS: &str = "VHOST_CUDA_RACE_ROUNDS";
+const DEFAULT_ROUNDS: u32 = 24;
+/// Threads that use the object, beside the one that destroys it.
+const USERS: usize = 2;
+/// Stands in arguments for the 64-bit answer of the last call that made the object.
+const ANSWER: u64 = 0xa55a_a55a_a55a_a55a;
+
+/// Objects of one kind.
+#[derive(Default)]
+struct Kind {
+    /// Calls that make what stays.
+    once: Vec<CallParts>,
+    /// Calls that make an object, and succeed.
+    make: Vec<CallParts>,
+    /// Calls that use it.
+    uses: Vec<CallParts>,
+    /// The call that destroys it, and succeeds.
+    destroy: CallParts,
+    /// Calls that take away what may be left.
+    clean: Vec<CallParts>,
+    /// Objects that are dear to make are made in every so many rounds only; 0 is 1.
+    every: u32,
+}
+
+pub fn collect(suite: &mut Suite) {
+    let environment = vec![("CUDA_EMULATOR_CHECK".to_owned(), "handles".to_owned())];
+    for (name, body) in kinds::ALL.iter().chain(graphs::ALL) {
+        let options = DaemonOptions { environment: environment.clone(), ..DaemonOptions::default() };
+        attack_with(suite, &format!("races::{name}"), options, *body);
+    }
+}
+
+fn rounds() -> u32 {
+    std::env::var(ROUNDS).ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(DEFAULT_ROUNDS)
+}
+
+/// Lets every use of a kind, and its destruction itself, meet its destruction.
+fn race(target: &Target, kind: fn(&Session) -> Kind) -> Result<()> {
+    let mut session = Session::open(target)?;
+    let kind = kind(&session);
+    for parts in &kind.once {
+        session.expect(parts, &[0])?;
+    }
+    for parts in &kind.uses {
+        alone(&mut session, &kind, parts).with_context(|| format!("{} alone", name(parts)))?;
+        meet(&mut session, &kind, parts).with_context(|| name(parts).to_owned())?;
+    }
+    let twice = kind.destroy.clone();
+    meet(&mut session, &kind, &twice).with_context(|| format!("{} twice", name(&twice)))?;
+    session.greet()
+}
+
+fn name(parts: &CallParts) -> &'static str {
+    Opcode::from_u32(parts.opcode).map_or("an unknown call", Opcode::name)
+}
+
+/// Makes an object; what the last call answered with 64 bits.
+fn made(session: &mut Session, kind: &Kind) -> Result<u64> {
+    let mut answer = 0;
+    for make in &kind.make {
+        let made = session.expect(&filled(make, answer), &[0])?;
+        answer = made.results.first_chunk().map_or(answer, |bytes| u64::from_le_bytes(*bytes));
+    }
+    Ok(answer)
+}
+
+fn clean(session: &mut Session, kind: &Kind, answer: u64) -> Result<()> {
+    for clean in &kind.clean {
+        let reply = session.frontend.call(session.id, &filled(clean, answer));
+        reply.with_context(|| format!("{} afterwards", name(clean)))?;
+    }
+    Ok(())
+}
+
+/// The use means what it should: without a race it succeeds.
+fn alone(session: &mut Session, kind: &Kind, parts: &CallParts) -> Result<()> {
+    let answer = made(session, kind)?;
+    session.expect(&filled(parts, answer), &[0])?;
+    session.expect(&filled(&kind.destroy, answer), &[0])?;
+    clean(session, kind, answer)
+}
+
+fn meet(session: &mut Session, kind: &Kind, parts: &CallParts) -> Result<()> {
+    let is_destroy = parts.opcode == kind.destroy.opcode;
+    for round in 0..rounds().div_ceil(kind.every.max(1)).max(USERS as u32 + 1) {
+        let answer = made(session, kind)?;
+        // The destruction comes first, between, and last.
+        let place = round as usize % (USERS + 1);
+        let mut calls = vec![CallParts { thread: 2, ..filled(parts, answer) }; USERS];
+        calls[1].thread = 3;
+        calls.insert(place, filled(&kind.destroy, answer));
+        let results = together(session, &calls)?;
+        let destroyed = results[place];
+        let others = results.iter().enumerate().filter(|&(index, _)| index != place);
+        let successes = others.filter(|(_, result)| **result == 0).count() as u32;
+        if is_destroy {
+            let all = successes + u32::from(destroyed == 0);
+            ensure!(all == 1, "{all} of {} calls destroyed the object", USERS + 1);
+        } else {
+            ensure!(destroyed == 0, "{} answered {destroyed}", name(&kind.destroy));
+        }
+        clean(session, kind, answer)?;
+    }
+    session.greet()
+}
+
+fn filled(parts: &CallParts, answer: u64) -> CallParts {
+    let mut parts = parts.clone();
+    let mark = ANSWER.to_le_bytes();
+    if let Some(at) = parts.args.windows(mark.len()).position(|bytes| bytes == mark) {
+        parts.args[at..at + mark.len()].copy_from_slice(&answer.to_le_bytes());
+    }
+    parts
+}
+
+/// Makes calls of several threads at once; answers their results.
+fn together(session: &mut Session, calls: &[CallParts]) -> Result<Vec<i32>> {
+    for (slot, parts) in (0u16..).zip(calls) {
+        let payload = parts.payload(&parts.header());
+        let header = RequestHeader {
+            op: OP_CALL,
+            session: session.id,
+            payload_bytes: payload.len() as u32,
+            ..Default::default()
+        };
+        let bytes = [header.as_bytes(), &payload].concat();
+        session.frontend.submit(0, slot, &bytes, BUFFER_BYTES as u32)?;
+    }
+    let mut results = vec![None; calls.len()];
+    for _ in calls {
+        let reply: Reply = session.frontend.reply(0, PATIENCE)?.context("A call is not answered")?;
+        let slot = reply.slot();
+        if reply.status != REPLY_OK {
+            bail!("{} was answered with status {}", calls.get(slot).map_or("a call", name), reply.status);
+        }
+        *results.get_mut(slot).context("A reply to nothing")? = Some(parse_result(&reply.payload)?.result);
+    }
+    results.into_iter().collect::<Option<_>>().context("Two replies to one call")
+}
+
+/// A call of 64-bit arguments, then 32-bit ones.
+fn words(opcode: Opcode, long: &[u64], short: &[u32]) -> CallParts {
+    let mut args: Vec<u8> = long.iter().flat_map(|word| word.to_le_bytes()).collect();
+    args.extend(short.iter().flat_map(|word| word.to_le_bytes()));
+    CallParts::new(opcode, &args).context(crate::calls::CONTEXT)
+}
+
+/// A call of arguments in any order.
+fn pieces(opcode: Opcode, pieces: &[&[u8]]) -> CallParts {
+    CallParts::new(opcode, &pieces.concat()).context(crate::calls::CONTEXT)
+}

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What one call uses: references to objects, and locks of those that CUDA does not synchronise.
+//!
+//! Everything is given back when the call is done, in one place, and none of it before. So a handle that a call has
+//! looked up is good in all of its handler, and an object that others have destroyed meanwhile ends where no lock is held.
+//!
+//! # Order of locks
+//!
+//! Captures, then families of graphs by their addresses, then executable graphs. A call that uses several families takes
+//! them at once. A thread that has come too late for a lock in this order tries it and does without.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::sync::Arc;
+
+use parking_lot::{ArcMutexGuard, Mutex, RawMutex};
+use smallvec::SmallVec;
+
+use super::Object;
+
+/// A lock that calls hold while they use what CUDA wants to be used by one thread at a time.
+pub type Exclusive = Arc<Mutex<()>>;
+
+/// A lock that nobody holds.
+pub fn exclusive() -> Exclusive {
+    Arc::default()
+}
+
+type Guard = ArcMutexGuard<RawMutex, ()>;
+
+/// Objects that most calls use at most: context, stream, function, and an event of an attribute.
+const FEW: usize = 4;
+
+/// See the head of this file.
+#[derive(Default)]
+pub struct Held {
+    objects: RefCell<SmallVec<[Arc<Object>; FEW]>>,
+    captures: RefCell<Option<Guard>>,
+    families: RefCell<SmallVec<[Guard; 1]>>,
+    exec: RefCell<Option<Guard>>,
+}
+
+impl fmt::Debug for Held {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Held").field("objects", &self.objects).finish_non_exhaustive()
+    }
+}
+
+impl Held {
+    /// Keeps an object until the call is done; answers the driver's handle.
+    pub fn keep<T>(&self, object: Arc<Object>) -> *mut T {
+        let raw = object.raw();
+        self.objects.borrow_mut().push(object);
+        raw
+    }
+
+    /// Whether the call holds this lock.
+    pub fn has(&self, wanted: &Exclusive) -> bool {
+        let families = self.families.borrow();
+        families.iter().any(|guard| Arc::ptr_eq(ArcMutexGuard::mutex(guard), wanted))
+    }
+
+    /// Whether the call holds the lock of a family of graphs.
+    pub fn has_family(&self) -> bool {
+        !self.families.borrow().is_empty()
+    }
+
+    /// Whether the call holds the lock of an executable graph.
+    pub fn has_exec(&self) -> bool {
+        self.exec.borrow().is_some()
+    }
+
+    /// Locks captures, for the rest of the call. Not if that is out of order and another call has them.
+    pub fn lock_captures(&self, captures: &Exclusive) {
+        let mut held = self.captures.borrow_mut();
+        if held.is_none() {
+            let late = self.has_family() || self.has_exec();
+            *held = if late { captures.try_lock_arc() } else { Some(captures.lock_arc()) };
+        }
+    }
+
+    /// Locks families of graphs for the rest of the call, which holds none yet.
+    pub fn lock_families(&self, mut families: SmallVec<[Exclusive; 2]>) {
+        families.sort_unstable_by_key(Arc::as_ptr);
+        families.dedup_by(|one, other| Arc::ptr_eq(one, other));
+        debug_assert!(!self.has_family() && !self.has_exec(), "out of order");
+        for family in families {
+            let guard = family.lock_arc();
+            self.families.borrow_mut().push(guard);
+        }
+    }
+
+    /// Locks a new family of graphs, which no other call knows.
+    pub fn adopt_family(&self, family: &Exclusive) {
+        self.families.borrow_mut().extend(family.try_lock_arc());
+    }
+
+    /// Locks an executable graph for the rest of the call. `false`: the call has another one already.
+    pub fn lock_exec(&self, exec: &Exclusive) -> bool {
+        let mut held = self.exec.borrow_mut();
+        match &*held {
+            Some(guard) => Arc::ptr_eq(ArcMutexGuard::mutex(guard), exec),
+            None => {
+                *held = Some(exec.lock_arc());
+                true
+            }
+        }
+    }
+
+    /// The call is done. Objects that only it still used are destroyed.
+    pub fn release(&mut self) {
+        *self.exec.get_mut() = None;
+        self.families.get_mut().clear();
+        *self.captures.get_mut() = None;
+        self.objects.get_mut().clear();
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.release();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn objects_stay_until_the_call_is_done() {
+        let ended = Arc::new(AtomicBool::new(false));
+        let flag = ended.clone();
+        let object = Object::new(std::ptr::without_provenance_mut::<u8>(8)).ends_by(move |_| {
+            flag.store(true, Ordering::Relaxed);
+            Ok(())
+        });
+        let mut held = Held::default();
+        let raw: *mut u8 = held.keep(Arc::new(object));
+        assert_eq!((raw as usize, ended.load(Ordering::Relaxed)), (8, false));
+        held.release();
+        assert!(ended.load(Ordering::Relaxed));
+    }
+
+    /// Calls on the same two families in either order, each with both locks.
+    #[test]
+    fn calls_on_the_same_graphs_exclude_each_other() {
+        let (first, second) = (exclusive(), exclusive());
+        let inside = AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let (first, second, inside) = (&first, &second, &inside);
+                scope.spawn(move || {
+                    let mut held = Held::default();
+                    for round in 0..500 {
+                        let mut both = [first.clone(), second.clone()];
+                        if (thread + round) % 2 == 0 {
+                            both.reverse();
+                        }
+                        held.lock_families(both.into_iter().collect());
+                        assert!(held.has(first) && held.has(second));
+                        assert_eq!(inside.fetch_add(1, Ordering::Relaxed), 0);
+                        inside.fetch_sub(1, Ordering::Relaxed);
+                        held.release();
+                        assert!(!held.has_family());
+                    }
+                });
+            }
+        });
+    }
+
+    #[test]
+    fn a_lock_out_of_order_is_only_tried() {
+        let (captures, family) = (exclusive(), exclusive());
+        let other = captures.lock_arc();
+        let mut held = Held::default();
+        held.lock_families(SmallVec::from_iter([family]));
+        held.lock_captures(&captures);
+        assert!(held.captures.borrow().is_none(), "else two calls could wait for each other");
+        drop(other);
+        held.release();
+        held.lock_captures(&captures);
+        assert!(captures.try_lock().is_none());
+    }
+
+    #[test]
+    fn one_executable_graph_a_call() {
+        let (one, other) = (exclusive(), exclusive());
+        let held = Held::default();
+        assert!(held.lock_exec(&one) && held.lock_exec(&one) && !held.lock_exec(&other));
+    }
+}

@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! One object of the driver. It lives while a name or a call refers to it, and ends before the object that it came from.
+//!
+//! libcuda follows handles into its heap, so a handle must not be destroyed while a call uses it. The table of names
+//! holds one reference and each call that uses the object another one (`held`). Destroying an object removes its name at
+//! once; the driver is asked by whoever gives back the last reference. The calling thread never waits for other calls:
+//! some of them run for as long as the guest wishes (`cuStreamSynchronize`), and natively the destroying call would
+//! return at once, too. So its answer is the driver's if nothing else used the object, and success otherwise.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::Kind;
+use crate::worker::gpu::CuResult;
+
+/// Who asks the driver to destroy an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Destroyer {
+    /// The call that the guest made for it.
+    Call,
+    /// A call that was the last to use it; any context may be current in its thread.
+    LastUser,
+}
+
+/// Destroys an object in the driver.
+pub type End = Box<dyn FnOnce(Destroyer) -> CuResult<()> + Send + Sync>;
+
+/// See the head of this file.
+pub struct Object {
+    /// The driver's handle, as an integer so that the table may be shared between threads.
+    raw: usize,
+    /// The name of the context it lives in; 0 for none.
+    context: u64,
+    kind: Kind,
+    /// The context itself.
+    home: Option<Arc<Object>>,
+    /// What else it came from (a function's module, a level's mipmapped array).
+    parent: Option<Arc<Object>>,
+    /// Absent: the object ends with its parent, or never.
+    end: Option<End>,
+    /// Its name is taken until `end` has freed it.
+    keeps_name: bool,
+    /// The name was removed: nothing is made from this object any more.
+    closed: AtomicBool,
+}
+
+impl fmt::Debug for Object {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Object").field("raw", &self.raw).field("kind", &self.kind).finish_non_exhaustive()
+    }
+}
+
+impl Object {
+    /// An object that nobody destroys by itself.
+    pub fn new<T>(raw: *mut T) -> Self {
+        Self {
+            raw: raw as usize,
+            context: 0,
+            kind: Kind::Plain,
+            home: None,
+            parent: None,
+            end: None,
+            keeps_name: false,
+            closed: AtomicBool::new(false),
+        }
+    }
+
+    /// One of a context, of which name and object are given; it ends before that.
+    pub fn in_context(mut self, context: Option<(u64, Arc<Object>)>) -> Self {
+        if let Some((name, home)) = context {
+            (self.context, self.home) = (name, Some(home));
+        }
+        self
+    }
+
+    /// One that ends before `parent`.
+    pub fn part_of(mut self, parent: Arc<Object>) -> Self {
+        self.parent = Some(parent);
+        self
+    }
+
+    /// One that `end` destroys.
+    pub fn ends_by(mut self, end: impl FnOnce(Destroyer) -> CuResult<()> + Send + Sync + 'static) -> Self {
+        self.end = Some(Box::new(end));
+        self
+    }
+
+    /// One whose name is taken until it is destroyed: what destroys it frees the name, too.
+    pub fn keeps_name(mut self) -> Self {
+        self.keeps_name = true;
+        self
+    }
+
+    /// Whether its name is taken until it is destroyed.
+    pub fn has_name_to_free(&self) -> bool {
+        self.keeps_name
+    }
+
+    /// One of another kind.
+    pub fn of_kind(mut self, kind: Kind) -> Self {
+        self.kind = kind;
+        self
+    }
+
+    /// The driver's handle. It may be used as long as the caller has a reference to this object.
+    pub fn raw<T>(&self) -> *mut T {
+        self.raw as *mut T
+    }
+
+    /// Whether this is the driver's handle.
+    pub fn is<T>(&self, raw: *mut T) -> bool {
+        self.raw == raw as usize
+    }
+
+    /// The name of the context it lives in; 0 for none.
+    pub fn context(&self) -> u64 {
+        self.context
+    }
+
+    /// What the handle is, where a table holds two kinds.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// What it came from, besides its context.
+    pub fn parent(&self) -> Option<&Arc<Object>> {
+        self.parent.as_ref()
+    }
+
+    /// Whether the guest can destroy it by itself.
+    pub fn is_whole(&self) -> bool {
+        self.end.is_some()
+    }
+
+    /// Whether it came from `other`, directly or not.
+    pub fn is_of(&self, other: &Arc<Object>) -> bool {
+        self.origins().any(|origin| Arc::ptr_eq(origin, other) || origin.is_of(other))
+    }
+
+    /// Whether its name and those of what it came from still stand.
+    pub fn is_open(&self) -> bool {
+        !self.closed.load(Ordering::Acquire) && self.origins().all(|origin| origin.is_open())
+    }
+
+    fn origins(&self) -> impl Iterator<Item = &Arc<Object>> {
+        self.home.iter().chain(&self.parent)
+    }
+
+    /// Has tables refuse what is made from it from now on.
+    pub fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+    }
+
+    /// Gives the caller's reference back. If it was the last one, destroys the object.
+    ///
+    /// Errors: the driver's.
+    pub fn destroy(object: Arc<Self>) -> CuResult<()> {
+        object.close();
+        let Some(mut last) = Arc::into_inner(object) else { return Ok(()) };
+        // `last` goes afterwards, and what it came from with it.
+        last.end.take().map_or(Ok(()), |end| end(Destroyer::Call))
+    }
+
+    /// Gives the caller's reference back, where what the object came from is about to be destroyed: the driver does
+    /// not have to be asked for an object that no call uses, unless its name is still to be freed.
+    pub fn end_with_parent(object: Arc<Self>) {
+        object.close();
+        if let Some(mut last) = Arc::into_inner(object)
+            && !last.keeps_name
+        {
+            last.end = None;
+        }
+    }
+}
+
+impl Drop for Object {
+    fn drop(&mut self) {
+        if let Some(end) = self.end.take()
+            && let Err(error) = end(Destroyer::LastUser)
+        {
+            log::debug!("An object was destroyed after its last use: {error}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+    use crate::worker::gpu::CudaError;
+
+    /// What was destroyed, in order.
+    type Log = Arc<Mutex<Vec<(usize, Destroyer)>>>;
+
+    fn fixture(log: &Log, number: usize) -> Object {
+        let log = log.clone();
+        Object::new(std::ptr::without_provenance_mut::<u8>(number)).ends_by(move |who| {
+            log.lock().unwrap().push((number, who));
+            if number == 13 { Err(CudaError::INVALID_VALUE) } else { Ok(()) }
+        })
+    }
+
+    #[test]
+    fn the_destroying_call_gets_the_drivers_answer_if_nothing_else_uses_the_object() {
+        let log = Log::default();
+        assert_eq!(Object::destroy(Arc::new(fixture(&log, 1))), Ok(()));
+        assert_eq!(Object::destroy(Arc::new(fixture(&log, 13))), Err(CudaError::INVALID_VALUE));
+        assert_eq!(*log.lock().unwrap(), [(1, Destroyer::Call), (13, Destroyer::Call)]);
+    }
+
+    #[test]
+    fn the_last_user_destroys_the_object_once() {
+        let log = Log::default();
+        let object = Arc::new(fixture(&log, 1));
+        let (first, second) = (object.clone(), object.clone());
+        assert_eq!(Object::destroy(object), Ok(()), "the destroying call does not wait");
+        drop(first);
+        assert!(log.lock().unwrap().is_empty(), "a call uses it still");
+        assert!(!second.is_open());
+        drop(second);
+        assert_eq!(*log.lock().unwrap(), [(1, Destroyer::LastUser)]);
+    }
+
+    #[test]
+    fn an_object_ends_before_what_it_came_from() {
+        let log = Log::default();
+        let context = Arc::new(fixture(&log, 1));
+        let module = Arc::new(fixture(&log, 2).in_context(Some((5, context.clone()))));
+        let function = Object::new(std::ptr::without_provenance_mut::<u8>(3)).part_of(module.clone());
+        assert!(function.is_of(&module) && function.is_of(&context) && !module.is_of(&module));
+        assert!(!function.is_whole() && function.is_open());
+        // A launch uses the function, while others unload the module and destroy the context.
+        assert_eq!(Object::destroy(module), Ok(()));
+        assert!(!function.is_open(), "its module was unloaded");
+        assert_eq!(Object::destroy(context), Ok(()));
+        assert!(log.lock().unwrap().is_empty());
+        drop(function);
+        assert_eq!(*log.lock().unwrap(), [(2, Destroyer::LastUser), (1, Destroyer::LastUser)]);
+    }
+
+    #[test]
+    fn what_no_call_uses_ends_with_its_parent() {
+        let log = Log::default();
+        let context = Arc::new(fixture(&log, 1));
+        let idle = Arc::new(fixture(&log, 2).part_of(context.clone()));
+        let used = Arc::new(fixture(&log, 3).part_of(context.clone()));
+        let call = used.clone();
+        Object::end_with_parent(idle);
+        Object::end_with_parent(used);
+        assert_eq!(Object::destroy(context), Ok(()));
+        drop(call);
+        assert_eq!(*log.lock().unwrap(), [(3, Destroyer::LastUser), (1, Destroyer::LastUser)]);
+    }
+
+    #[test]
+    fn racing_references_destroy_once() {
+        for _ in 0..200 {
+            let log = Log::default();
+            let object = Arc::new(fixture(&log, 1));
+            std::thread::scope(|scope| {
+                for user in 0..3 {
+                    let mine = object.clone();
+                    scope.spawn(move || match user {
+                        0 => Object::destroy(mine),
+                        _ => {
+                            drop(mine);
+                            Ok(())
+                        }
+                    });
+                }
+                drop(object);
+            });
+            assert_eq!(log.lock().unwrap().len(), 1);
+        }
+    }
+}
