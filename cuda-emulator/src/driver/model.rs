@@ -3,6 +3,8 @@
 
 use std::env;
 
+use cuda_environment::VisibleDevices;
+
 use super::result::{CUresult, CuResult};
 
 /// Most devices that CUDA_EMULATOR_DEVICES may ask for; each takes a terabyte of address space.
@@ -27,6 +29,8 @@ pub(super) struct Model {
     pub(super) multiprocessors: u32,
     /// Compute capability times ten: PTX for newer devices is not chosen.
     pub(super) architecture: u32,
+    /// Number among all emulated devices, of which `CUDA_VISIBLE_DEVICES` may hide some.
+    pub(super) number: u8,
 }
 
 /// What a multiprocessor and its blocks can have, by the table "Technical Specifications per Compute Capability" of the CUDA
@@ -66,6 +70,18 @@ impl Limits {
 }
 
 impl Model {
+    /// cuDeviceGetUuid; guest-lib/nvrtc knows us by it.
+    pub(super) fn uuid(&self) -> [u8; 16] {
+        let mut uuid = *b"CUDA-Emulator\0\0\0";
+        uuid[15] = self.number;
+        uuid
+    }
+
+    /// The number of its PCI bus.
+    pub(super) fn pci_bus(&self) -> u32 {
+        u32::from(self.number) + 1
+    }
+
     /// Its limits. Models are made with known capabilities only.
     pub(super) fn limits(&self) -> Limits {
         Limits::of(self.architecture).unwrap_or(Limits {
@@ -135,13 +151,16 @@ fn models_from(read: &impl Fn(&str) -> Option<String>) -> Vec<Model> {
             ARCHITECTURE,
             parse_architecture,
         ),
+        number: index as u8,
     };
     (0..count).map(model).collect()
 }
 
-/// The devices that the environment asks for.
-pub(super) fn models() -> CuResult<Vec<Model>> {
-    let models = models_from(&|name| env::var(name).ok());
+/// The devices that the environment asks for, and lets the program see.
+pub(super) fn models(visible: &VisibleDevices) -> CuResult<Vec<Model>> {
+    let all = models_from(&|name| env::var(name).ok());
+    let uuids: Vec<_> = all.iter().map(Model::uuid).collect();
+    let models: Vec<_> = visible.choose(all.len(), &uuids).into_iter().map(|at| all[at].clone()).collect();
     if models.is_empty() { Err(CUresult::CUDA_ERROR_NO_DEVICE) } else { Ok(models) }
 }
 
@@ -177,6 +196,8 @@ mod tests {
         assert_eq!(shown, [("Small", 1, 75), ("Large", 2, 90), ("Large", 2, 86)]);
         assert!(models.iter().all(|model| model.multiprocessors == 4));
         assert_eq!(models[0].limits().threads, 1024);
+        let numbers: Vec<_> = models.iter().map(|model| (model.uuid()[15], model.pci_bus())).collect();
+        assert_eq!(numbers, [(0, 1), (1, 2), (2, 3)]);
         assert_eq!(models_from(&|_| None).len(), 1);
         assert!(models_from(&|name| (name == "CUDA_EMULATOR_DEVICES").then(|| "0".to_owned())).is_empty());
     }
