@@ -30,6 +30,7 @@ mod graph;
 mod green;
 mod host_pool;
 mod image;
+mod image_code;
 mod init;
 mod ipc;
 mod jit;
