@@ -18,6 +18,7 @@ pub mod budget;
 pub mod cache;
 pub mod daemon;
 pub mod device;
+pub mod environment;
 pub mod events;
 pub mod exchange;
 #[cfg(test)]
