@@ -20,6 +20,7 @@ mod core_dump;
 mod device;
 mod driver;
 mod entry;
+mod error_log;
 mod event;
 mod exit;
 mod external;
