@@ -183,6 +183,8 @@ fn launch(program: &Path, emulator: &Path, options: &DaemonOptions, folder: &Pat
     let mut command = Command::new(program);
     command.arg("--socket-path").arg(socket_in(folder)).arg("--device").arg(&options.device);
     command.args(["--log-level", "debug"]).args(&options.arguments);
+    // Programs follow them themselves, among all devices of the daemon.
+    command.env_remove("CUDA_VISIBLE_DEVICES").env_remove("CUDA_DEVICE_ORDER");
     command.env("VHOST_CUDA_EMULATOR", emulator).envs(options.environment.iter().cloned());
     command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
     command.spawn().with_context(|| format!("Cannot start {}", program.display()))

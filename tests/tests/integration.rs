@@ -3,6 +3,9 @@
 //! The daemon and the guest libraries together, without a virtual machine: what happens when processes, workers
 //! and the daemon itself come, go and die.
 
+#[path = "integration/environment.rs"]
+mod environment;
+
 use std::fs;
 use std::path::Path;
 use std::process::{Command, ExitCode};
@@ -66,6 +69,7 @@ fn collect(suite: &mut Suite) {
         suite.test("nvidias_runtime_is_named", nvidias_runtime_is_named);
     }
     suite.test("bad_arguments_crash_nothing", bad_arguments_crash_nothing);
+    environment::collect(suite);
 }
 
 fn route(kit: &Kit, options: &DaemonOptions) -> Result<Route> {
