@@ -200,6 +200,8 @@ fn launch(program: &Path, emulator: &Path, options: &DaemonOptions, folder: &Pat
     if let Some(files) = options.open_files {
         limit_files(&mut command, files);
     }
+    // Programs follow them themselves, among all devices of the daemon.
+    command.env_remove("CUDA_VISIBLE_DEVICES").env_remove("CUDA_DEVICE_ORDER");
     command.env("VHOST_CUDA_EMULATOR", emulator).envs(options.environment.iter().cloned());
     command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
     command.spawn().with_context(|| format!("Cannot start {}", program.display()))

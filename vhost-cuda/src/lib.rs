@@ -27,6 +27,7 @@ pub mod daemon;
 pub mod descriptors;
 pub mod device;
 pub mod endings;
+pub mod environment;
 pub mod events;
 pub mod exchange;
 #[cfg(test)]

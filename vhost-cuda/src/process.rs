@@ -16,6 +16,7 @@ use zerocopy::FromBytes;
 
 use crate::args::Sandbox;
 use crate::confine;
+use crate::environment;
 use crate::link::{self, Ready};
 use crate::messages::{Label, Messages};
 use crate::predecessor::WorkerLock;
@@ -136,6 +137,7 @@ impl Worker {
         let parent = std::process::id();
         let mut command = Command::new("/proc/self/exe");
         command.arg0("vhost-user-cuda-worker");
+        environment::keep_from(&mut command);
         command.arg("worker").arg("--link-fd").arg(fd.to_string()).arg("--library").arg(&spec.library);
         command.arg("--images-fd").arg(images_fd.to_string());
         command.arg("--exchange-fd").arg(exchange_fd.to_string());

@@ -86,6 +86,8 @@ impl Daemon {
         command.arg("--allow-root").arg("--socket-path").arg(&self.socket);
         command.args(["--device", &self.config.device.0, "--num-queues", &self.config.queues.to_string()]);
         command.args(&self.config.arguments).env("VHOST_CUDA_EMULATOR", &self.emulator);
+        // The program follows them itself, among all devices of the daemon.
+        command.env_remove("CUDA_VISIBLE_DEVICES").env_remove("CUDA_DEVICE_ORDER");
         command.envs(self.config.environment.iter().map(|(name, value)| (name, value)));
         let process = self.process.insert(Process::start("vhost-user-cuda", command, &self.log)?);
         wait_for_socket(process, &self.socket, START_LIMIT)

@@ -135,12 +135,12 @@ pub(super) fn attribute(number: i32, device: &Device) -> CuResult<i32> {
     }
     let (model, limits) = (&device.model, device.model.limits());
     let own = match number {
-        16 => model.multiprocessors,     // MULTIPROCESSOR_COUNT
-        33 => device.ordinal as u32 + 1, // PCI_BUS_ID
-        39 => limits.threads,            // MAX_THREADS_PER_MULTIPROCESSOR
-        75 => model.architecture / 10,   // COMPUTE_CAPABILITY_MAJOR
-        76 => model.architecture % 10,   // COMPUTE_CAPABILITY_MINOR
-        81 => limits.shared,             // MAX_SHARED_MEMORY_PER_MULTIPROCESSOR
+        16 => model.multiprocessors,   // MULTIPROCESSOR_COUNT
+        33 => device.model.pci_bus(),  // PCI_BUS_ID
+        39 => limits.threads,          // MAX_THREADS_PER_MULTIPROCESSOR
+        75 => model.architecture / 10, // COMPUTE_CAPABILITY_MAJOR
+        76 => model.architecture % 10, // COMPUTE_CAPABILITY_MINOR
+        81 => limits.shared,           // MAX_SHARED_MEMORY_PER_MULTIPROCESSOR
         // PAGEABLE_MEMORY_ACCESS
         88 => u32::from(model.pageable != Pageable::No),
         // PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES

@@ -294,15 +294,14 @@ pub(super) fn copy_async(copy: Option<Transfer>, stream: CUstream) -> CuResult<(
         return Ok(());
     }
     if !copy.involves(Kind::Pageable) {
-        context.submit_work(&stream, move |_| copy.run());
-        return Ok(());
+        let mark = context.submit_work(&stream, move |_| copy.run());
+        return context.end_asynchronous(&mark);
     }
     let room = if copy.to.kind == Kind::Pageable { None } else { Room::reserve(copy.bytes()) };
     match room {
-        Some(room) => context.submit_work(&stream, copy.staged(room)),
-        None => return context.run(&stream, move |_| copy.run()),
-    };
-    Ok(())
+        Some(room) => context.end_asynchronous(&context.submit_work(&stream, copy.staged(room))),
+        None => context.run(&stream, move |_| copy.run()),
+    }
 }
 
 /// Fills rows of device memory with a pattern, asynchronously or, in the default stream, as cuMemset does.
@@ -318,8 +317,8 @@ pub(super) fn fill(fill: Fill, stream: Option<CUstream>) -> CuResult<()> {
     if stream.is_none() && kind == Some(Kind::Shared) {
         return context.run(&place, move |_| fill.run());
     }
-    context.submit_work(&place, move |_| fill.run());
-    Ok(())
+    let mark = context.submit_work(&place, move |_| fill.run());
+    context.end_asynchronous(&mark)
 }
 
 /// Rows of device memory and what they are filled with.

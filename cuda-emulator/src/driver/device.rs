@@ -6,6 +6,8 @@ use std::ffi::c_int;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use cuda_environment::Environment;
+
 use super::context::{self, Context, PrimaryContext};
 use super::external;
 use super::ffi;
@@ -64,6 +66,12 @@ pub(super) struct Owner {
 }
 
 static DEVICES: OnceLock<Vec<Device>> = OnceLock::new();
+
+/// CUDA's environment variables, as they were when they were first looked at: in cuInit.
+pub(super) fn environment() -> &'static Environment {
+    static ENVIRONMENT: OnceLock<Environment> = OnceLock::new();
+    ENVIRONMENT.get_or_init(Environment::of_this_process)
+}
 
 /// All devices, none before cuInit.
 pub(super) fn all() -> &'static [Device] {
@@ -232,13 +240,6 @@ impl Device {
             let _ = self.free(ptr);
         }
     }
-
-    /// cuDeviceGetUuid; guest-lib/nvrtc knows us by it.
-    pub(super) fn uuid(&self) -> [u8; 16] {
-        let mut uuid = *b"CUDA-Emulator\0\0\0";
-        uuid[15] = self.ordinal as u8;
-        uuid
-    }
 }
 
 fn make_devices() -> CuResult<Vec<Device>> {
@@ -255,7 +256,7 @@ fn make_devices() -> CuResult<Vec<Device>> {
             )
         })
         .try_init();
-    let devices = model::models()?.into_iter().enumerate();
+    let devices = model::models(&environment().visible_devices)?.into_iter().enumerate();
     let devices = devices.map(|(ordinal, model)| Device::new(ordinal as CUdevice, model));
     let devices = devices.collect::<Result<_, _>>();
     devices.map_err(|error| {

@@ -33,7 +33,7 @@ fn device_get_name(name: Out<c_char>, len: c_int, ordinal: CUdevice) -> CuResult
 
 fn device_get_uuid(uuid: Out<[u8; 16]>, ordinal: CUdevice) -> CuResult<()> {
     uuid.check()?;
-    uuid.set(device(ordinal)?.uuid());
+    uuid.set(device(ordinal)?.model.uuid());
     Ok(())
 }
 
@@ -67,7 +67,7 @@ fn device_compute_capability(major: Out<c_int>, minor: Out<c_int>, ordinal: CUde
 
 fn device_get_pci_bus_id(text: Out<c_char>, len: c_int, ordinal: CUdevice) -> CuResult<()> {
     text.check()?;
-    let bus_id = format!("0000:{:02X}:00.0", device(ordinal)?.ordinal + 1);
+    let bus_id = format!("0000:{:02X}:00.0", device(ordinal)?.model.pci_bus());
     let capacity =
         usize::try_from(len).ok().filter(|len| *len > 0).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     copy_text(text, capacity, &bus_id);
@@ -86,7 +86,8 @@ fn device_get_by_pci_bus_id(out: Out<CUdevice>, text: Text) -> CuResult<()> {
     if slot != 0 || domain != 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_DEVICE);
     }
-    out.set(device((bus as CUdevice).wrapping_sub(1))?.ordinal);
+    let found = all().iter().find(|device| device.model.pci_bus() == bus);
+    out.set(found.ok_or(CUresult::CUDA_ERROR_INVALID_DEVICE)?.ordinal);
     Ok(())
 }
 

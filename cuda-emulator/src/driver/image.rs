@@ -94,6 +94,11 @@ pub(super) fn load(image: *const c_void, options: &JitOptions) -> CuResult<Arc<I
     if image.is_null() {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
+    if !device::environment().code.ptx {
+        let message =
+            "CUDA_DISABLE_PTX_JIT or CUDA_DISABLE_JIT is set, and PTX is all that this device executes";
+        return Err(report(options, message, CUresult::CUDA_ERROR_JIT_COMPILATION_DISABLED));
+    }
     let architecture = device::current_or_first()?.model.architecture;
     let texts =
         texts(image, architecture).map_err(|error| report(options, &error.to_string(), code_of(&error)))?;

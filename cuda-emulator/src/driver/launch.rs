@@ -275,8 +275,8 @@ fn submit_as(
         return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
     }
     context.flush_printf();
-    context.submit_work(&stream, move |_| work.run(None));
-    Ok(())
+    let mark = context.submit_work(&stream, move |_| work.run(None));
+    context.end_asynchronous(&mark)
 }
 
 /// A number for `%gridid`.

@@ -3,6 +3,8 @@
 
 use std::env;
 
+use cuda_environment::VisibleDevices;
+
 use super::result::{CUresult, CuResult};
 
 /// Most devices that CUDA_EMULATOR_DEVICES may ask for; each takes a terabyte of address space.
@@ -28,6 +30,8 @@ pub(super) struct Model {
     /// Compute capability times ten: PTX for newer devices is not chosen.
     pub(super) architecture: u32,
     pub(super) pageable: Pageable,
+    /// Number among all emulated devices, of which `CUDA_VISIBLE_DEVICES` may hide some.
+    pub(super) number: u8,
 }
 
 /// How a device says that it reaches pageable memory. Its kernels reach the memory of the process in any case; this is for
@@ -89,6 +93,18 @@ impl Limits {
 }
 
 impl Model {
+    /// cuDeviceGetUuid; guest-lib/nvrtc knows us by it.
+    pub(super) fn uuid(&self) -> [u8; 16] {
+        let mut uuid = *b"CUDA-Emulator\0\0\0";
+        uuid[15] = self.number;
+        uuid
+    }
+
+    /// The number of its PCI bus.
+    pub(super) fn pci_bus(&self) -> u32 {
+        u32::from(self.number) + 1
+    }
+
     /// Its limits. Models are made with known capabilities only.
     pub(super) fn limits(&self) -> Limits {
         Limits::of(self.architecture).unwrap_or(Limits {
@@ -159,13 +175,16 @@ fn models_from(read: &impl Fn(&str) -> Option<String>) -> Vec<Model> {
             parse_architecture,
         ),
         pageable: setting(read, "CUDA_EMULATOR_PAGEABLE", index, Pageable::No, Pageable::parse),
+        number: index as u8,
     };
     (0..count).map(model).collect()
 }
 
-/// The devices that the environment asks for.
-pub(super) fn models() -> CuResult<Vec<Model>> {
-    let models = models_from(&|name| env::var(name).ok());
+/// The devices that the environment asks for, and lets the program see.
+pub(super) fn models(visible: &VisibleDevices) -> CuResult<Vec<Model>> {
+    let all = models_from(&|name| env::var(name).ok());
+    let uuids: Vec<_> = all.iter().map(Model::uuid).collect();
+    let models: Vec<_> = visible.choose(all.len(), &uuids).into_iter().map(|at| all[at].clone()).collect();
     if models.is_empty() { Err(CUresult::CUDA_ERROR_NO_DEVICE) } else { Ok(models) }
 }
 
@@ -204,6 +223,8 @@ mod tests {
         let pageable: Vec<_> = models.iter().map(|model| model.pageable).collect();
         assert_eq!(pageable, [Pageable::No, Pageable::Hmm, Pageable::Ats]);
         assert_eq!(models[0].limits().threads, 1024);
+        let numbers: Vec<_> = models.iter().map(|model| (model.uuid()[15], model.pci_bus())).collect();
+        assert_eq!(numbers, [(0, 1), (1, 2), (2, 3)]);
         assert_eq!(models_from(&|_| None).len(), 1);
         assert!(models_from(&|name| (name == "CUDA_EMULATOR_DEVICES").then(|| "0".to_owned())).is_empty());
     }

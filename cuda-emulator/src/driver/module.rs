@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use super::context::{self, Context};
-use super::device::CUdeviceptr;
+use super::device::{self, CUdeviceptr};
 use super::ffi::{In, Out, Text};
 use super::function::{self, CUfunction, Function, Home};
 use super::handle::{Handle, Registry};
@@ -23,7 +23,8 @@ pub type CUmodule = Handle<Module>;
 
 static MODULES: Registry<Module> = Registry::new();
 
-/// CU_MODULE_LAZY_LOADING
+/// CU_MODULE_*_LOADING
+const EAGER: u32 = 1;
 const LAZY: u32 = 2;
 
 /// A program that is loaded in a context.
@@ -270,7 +271,7 @@ fn module_get_surface(out: Out<CUsurfref>, handle: CUmodule, name: Text) -> CuRe
 
 fn module_get_loading_mode(mode: Out<u32>) -> CuResult<()> {
     mode.check()?;
-    mode.set(LAZY);
+    mode.set(if device::environment().eager_loading { EAGER } else { LAZY });
     Ok(())
 }
 

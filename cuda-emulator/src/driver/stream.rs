@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use super::capture::{self, Branch};
 use super::context::{self, CUcontext, Context};
+use super::device;
 use super::event::{self, CUevent, Recorded};
 use super::ffi::{Out, default_stream_is_per_thread, in_host_function};
 use super::graph::{HostWork, Work};
@@ -149,6 +150,17 @@ impl Context {
             Vec::new(),
             |context, sticky| if sticky.is_some() { Ok(()) } else { job(context) },
         )
+    }
+
+    /// To be called at the end of a call that has appended a launch, a copy or a fill. With `CUDA_LAUNCH_BLOCKING=1` it
+    /// waits for the work, whose error is then the call's.
+    pub(super) fn end_asynchronous(&self, work: &Mark) -> CuResult<()> {
+        if !device::environment().launch_blocking {
+            return Ok(());
+        }
+        work.wait();
+        self.flush_printf();
+        self.sticky().map_or(Ok(()), Err)
     }
 
     /// Does work at its place in a stream and waits for it; on this thread when nothing is before it.

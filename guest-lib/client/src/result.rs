@@ -25,6 +25,10 @@ impl CudaError {
     pub const INVALID_DEVICE: Self = Self(101);
     /// `CUDA_ERROR_INVALID_IMAGE`.
     pub const INVALID_IMAGE: Self = Self(200);
+    /// `CUDA_ERROR_NO_BINARY_FOR_GPU`.
+    pub const NO_BINARY_FOR_GPU: Self = Self(209);
+    /// `CUDA_ERROR_JIT_COMPILATION_DISABLED`.
+    pub const JIT_COMPILATION_DISABLED: Self = Self(223);
     /// `CUDA_ERROR_INVALID_CONTEXT`.
     pub const INVALID_CONTEXT: Self = Self(201);
     /// `CUDA_ERROR_PEER_ACCESS_UNSUPPORTED`.

@@ -156,7 +156,7 @@ entry_points! {
         memoryRequirements.check()?;
         not_null(array)?;
         let array_flags = api.driver.arrays.get(array)?.descriptor.flags;
-        let device = api.driver.devices.check(device).map_err(|_| CudaError::INVALID_VALUE)?;
+        let device = api.driver.devices.check(device).map_err(|_| CudaError::INVALID_VALUE)?.on_wire();
         // Only what has its memory still to come tells what it needs.
         if array_flags & DEFERRED_MAPPING == 0 {
             return Err(CudaError::INVALID_VALUE);
@@ -211,7 +211,7 @@ entry_points! {
         not_null(mipmap)?;
         api.driver.arrays.check_mipmap(mipmap)?;
         let mipmap_flags = api.driver.arrays.flags_of_mipmap(mipmap)?;
-        let device = api.driver.devices.check(device).map_err(|_| CudaError::INVALID_VALUE)?;
+        let device = api.driver.devices.check(device).map_err(|_| CudaError::INVALID_VALUE)?.on_wire();
         // As with arrays.
         if mipmap_flags & DEFERRED_MAPPING == 0 {
             return Err(CudaError::INVALID_VALUE);

@@ -27,9 +27,9 @@ const FLUSH_SCOPES: [i32; 2] = [100, 200];
 pub fn retain(api: Api, device: i32) -> Result<u64, CudaError> {
     let mut primary = api.driver.contexts.primary(device)?;
     if !primary.active {
-        let number = api.driver.devices.check(device)?;
+        let number = api.driver.devices.check(device)?.on_wire();
         calls::cuDevicePrimaryCtxRetain(&mut api.call(), number, ContextId(primary.context))?;
-        api.driver.contexts.add(primary.context, number);
+        api.driver.contexts.add(primary.context, device as u32);
         core_dump::context_created(primary.context, primary.flags);
         primary.active = true;
         api.driver.host_pools.adopt(api, primary.context);
@@ -45,7 +45,7 @@ pub fn release(api: Api, device: i32) -> Result<(), CudaError> {
         return Err(CudaError::INVALID_CONTEXT);
     }
     if primary.retains == 1 && primary.active {
-        calls::cuDevicePrimaryCtxRelease_v2(&mut api.call(), device as u32)?;
+        calls::cuDevicePrimaryCtxRelease_v2(&mut api.call(), api.driver.devices.check(device)?.on_wire())?;
         forget(api, primary.context);
         primary.active = false;
     }
@@ -56,7 +56,7 @@ pub fn release(api: Api, device: i32) -> Result<(), CudaError> {
 fn reset(api: Api, device: i32) -> Result<(), CudaError> {
     let mut primary = api.driver.contexts.primary(device)?;
     if primary.active {
-        calls::cuDevicePrimaryCtxReset_v2(&mut api.call(), device as u32)?;
+        calls::cuDevicePrimaryCtxReset_v2(&mut api.call(), api.driver.devices.check(device)?.on_wire())?;
         // Those who hold it still do, but have to retain it once more before it exists again.
         primary.active = false;
         primary.flags = 0;
@@ -80,17 +80,18 @@ fn forget(api: Api, primary: u64) {
 
 fn set_flags(api: Api, device: i32, flags: u32) -> Result<(), CudaError> {
     let mut primary = api.driver.contexts.primary(device)?;
-    calls::cuDevicePrimaryCtxSetFlags_v2(&mut api.call(), device as u32, flags)?;
+    let number = api.driver.devices.check(device)?.on_wire();
+    calls::cuDevicePrimaryCtxSetFlags_v2(&mut api.call(), number, flags)?;
     primary.flags = flags;
     Ok(())
 }
 
 fn create(api: Api, pctx: Out<u64>, flags: u32, device: i32) -> Result<(), CudaError> {
     pctx.check()?;
-    let device = api.driver.devices.check(device)?;
+    let number = api.driver.devices.check(device)?.on_wire();
     let context = mint();
-    calls::cuCtxCreate_v2(&mut api.call(), ContextId(context), flags, device)?;
-    api.driver.contexts.add(context, device);
+    calls::cuCtxCreate_v2(&mut api.call(), ContextId(context), flags, number)?;
+    api.driver.contexts.add(context, device as u32);
     core_dump::context_created(context, flags);
     api.driver.host_pools.adopt(api, context);
     context_table::push(context);

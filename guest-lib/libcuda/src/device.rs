@@ -4,6 +4,8 @@
 
 use std::sync::OnceLock;
 
+use cuda_environment::Environment;
+use virtio_cuda_client::protocol::Location;
 use virtio_cuda_client::transport::UserMemory;
 use virtio_cuda_client::{CudaError, Session, calls};
 
@@ -11,6 +13,7 @@ use crate::driver::Driver;
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{In, Name, Out, OutName};
+use crate::memory::managed::{LOCATION_DEVICE, MemLocation};
 
 /// Attributes to ask for: those of CUDA 13.0, and room for later ones.
 const MAX_ATTRIBUTES: usize = 192;
@@ -73,10 +76,10 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    fn fetch(session: &Session, device: u32) -> Result<Self, CudaError> {
+    fn fetch(session: &Session, device: WorkerDevice) -> Result<Self, CudaError> {
         let mut raw = [0u8; MAX_ATTRIBUTES * 4];
         let mut call = session.call().output(UserMemory::of_mut(&mut raw));
-        let (total_bytes, uuid, pci_bus_id, name) = calls::device_snapshot(&mut call, device)?;
+        let (total_bytes, uuid, pci_bus_id, name) = calls::device_snapshot(&mut call, device.on_wire())?;
         let count = call.output_bytes() / 4;
         let value = |bytes: &[u8; 4]| i32::from_le_bytes(*bytes);
         let mut attributes: Vec<i32> = raw.as_chunks().0.iter().take(count).map(value).collect();
@@ -91,11 +94,6 @@ impl Snapshot {
             && *slot != i32::MIN
         {
             *slot &= HANDLE_TYPE_FILE;
-        }
-        if session.device_count() > 1
-            && let Some(slot) = attributes.get_mut(COOPERATIVE_MULTI_DEVICE_LAUNCH - 1)
-        {
-            *slot = 0;
         }
         let text = |padded: &[u8]| padded.split(|&byte| byte == 0).next().unwrap_or(&[]).to_vec();
         Ok(Self { total_bytes, uuid, pci_bus_id: text(&pci_bus_id), name: text(&name), attributes })
@@ -116,35 +114,112 @@ impl Snapshot {
     }
 }
 
-/// The devices of the session.
+/// The number of a device in calls to the worker. The program's numbers are others where `CUDA_VISIBLE_DEVICES` or
+/// `CUDA_DEVICE_ORDER` says so. [`Devices`] alone converts between them; all tables of this library have the program's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WorkerDevice(u32);
+
+impl WorkerDevice {
+    /// The number as it crosses.
+    pub fn on_wire(self) -> u32 {
+        self.0
+    }
+}
+
+/// A device that the program sees.
 #[derive(Debug)]
-pub struct Devices(Vec<OnceLock<Snapshot>>);
+struct Visible {
+    worker: WorkerDevice,
+    snapshot: OnceLock<Snapshot>,
+}
+
+/// The devices that the program sees, by the program's numbers.
+#[derive(Debug)]
+pub struct Devices {
+    visible: Vec<Visible>,
+    /// Devices of the session.
+    all: usize,
+}
 
 impl Devices {
-    /// Nothing is asked yet.
-    pub fn new(count: u32) -> Self {
-        Self((0..count).map(|_| OnceLock::new()).collect())
+    /// The devices of the session that the environment lets the program see.
+    pub fn new(session: &Session, environment: &Environment) -> Result<Self, CudaError> {
+        let mut all: Vec<_> = (0..session.device_count()).map(WorkerDevice).collect();
+        let mut uuids = Vec::new();
+        if environment.pci_order || environment.visible_devices.needs_uuids() {
+            let fetch = |&device| Snapshot::fetch(session, device).map(|snapshot| (device, snapshot));
+            let mut facts = all.iter().map(fetch).collect::<Result<Vec<_>, _>>()?;
+            if environment.pci_order {
+                facts.sort_by_key(|(_, snapshot)| pci_address(&snapshot.pci_bus_id));
+            }
+            (all, uuids) = facts.into_iter().map(|(device, snapshot)| (device, snapshot.uuid)).unzip();
+        }
+        let visible = environment.visible_devices.choose(all.len(), &uuids).into_iter();
+        let visible = visible.map(|at| Visible { worker: all[at], snapshot: OnceLock::new() }).collect();
+        Ok(Self { visible, all: all.len() })
     }
 
-    /// Devices of the session.
+    /// Devices that the program sees.
     pub fn count(&self) -> i32 {
-        self.0.len() as i32
+        self.visible.len() as i32
     }
 
-    /// Checks a device number that the program passes.
-    pub fn check(&self, device: i32) -> Result<u32, CudaError> {
-        if (0..self.count()).contains(&device) { Ok(device as u32) } else { Err(CudaError::INVALID_DEVICE) }
+    /// Whether the session has devices that the program does not see.
+    pub fn hides_any(&self) -> bool {
+        self.visible.len() < self.all
+    }
+
+    fn get(&self, device: i32) -> Result<&Visible, CudaError> {
+        let slot = usize::try_from(device).ok().and_then(|device| self.visible.get(device));
+        slot.ok_or(CudaError::INVALID_DEVICE)
+    }
+
+    /// The worker's number of a device that the program names.
+    ///
+    /// Errors: `CUDA_ERROR_INVALID_DEVICE` if the program sees no such device.
+    pub fn check(&self, device: i32) -> Result<WorkerDevice, CudaError> {
+        Ok(self.get(device)?.worker)
+    }
+
+    /// The program's number of a device that the worker names.
+    ///
+    /// Errors: `CUDA_ERROR_INVALID_DEVICE` if the program does not see the device.
+    pub fn number_of(&self, worker: u32) -> Result<i32, CudaError> {
+        let found = self.visible.iter().position(|device| device.worker.0 == worker);
+        found.map(|number| number as i32).ok_or(CudaError::INVALID_DEVICE)
+    }
+
+    /// A location that the program names, for the worker. A device that the program does not see becomes one that the
+    /// worker does not have: which error that is, the call decides.
+    pub fn to_worker(&self, location: MemLocation) -> Location {
+        let MemLocation { kind, id } = location;
+        let unknown = -1;
+        let device = || self.check(id).map_or(unknown, |device| device.0 as i32);
+        Location { kind, id: if kind == LOCATION_DEVICE { device() } else { id } }
+    }
+
+    /// A location that the worker names, for the program.
+    ///
+    /// Errors: as [`Self::number_of`].
+    pub fn to_program(&self, location: Location) -> Result<MemLocation, CudaError> {
+        let Location { kind, id } = location;
+        let id = if kind == LOCATION_DEVICE { self.number_of(id as u32)? } else { id };
+        Ok(MemLocation { kind, id })
     }
 
     /// The facts of a device.
     pub fn snapshot(&self, driver: &Driver, device: i32) -> Result<&Snapshot, CudaError> {
-        let number = self.check(device)?;
-        let slot = &self.0[number as usize];
-        if let Some(snapshot) = slot.get() {
+        let Visible { worker, snapshot } = self.get(device)?;
+        if let Some(snapshot) = snapshot.get() {
             return Ok(snapshot);
         }
-        let fetched = Snapshot::fetch(driver.session, number)?;
-        Ok(slot.get_or_init(|| fetched))
+        let mut fetched = Snapshot::fetch(driver.session, *worker)?;
+        if self.count() > 1
+            && let Some(slot) = fetched.attributes.get_mut(COOPERATIVE_MULTI_DEVICE_LAUNCH - 1)
+        {
+            *slot = 0;
+        }
+        Ok(snapshot.get_or_init(|| fetched))
     }
 }
 
@@ -170,7 +245,8 @@ fn atomics(
         return Err(CudaError::INVALID_VALUE);
     }
     let devices = &api.driver.devices;
-    let (from, to) = (devices.check(device)?, peer.map_or(Ok(u32::MAX), |peer| devices.check(peer))?);
+    let number = |device| devices.check(device).map(WorkerDevice::on_wire);
+    let (from, to) = (number(device)?, peer.map_or(Ok(u32::MAX), number)?);
     if from == to {
         return Err(CudaError::INVALID_DEVICE);
     }
@@ -192,7 +268,8 @@ fn atomics(
 entry_points! {
     /// A device by its ordinal: they are the same number.
     call cuDeviceGet(api, device: Out<i32>, ordinal: i32) {
-        device.set(api.driver.devices.check(ordinal)? as i32)
+        api.driver.devices.check(ordinal)?;
+        device.set(ordinal)
     }
 
     /// How many devices there are.
@@ -273,7 +350,7 @@ entry_points! {
     call cuDeviceCanAccessPeer(api, canAccessPeer: Out<i32>, dev: i32, peerDev: i32) {
         canAccessPeer.check()?;
         let (device, peer) = (api.driver.devices.check(dev)?, api.driver.devices.check(peerDev)?);
-        let can = if device == peer { 0 } else { calls::cuDeviceCanAccessPeer(&mut api.call(), device, peer)? };
+        let can = if device == peer { 0 } else { calls::cuDeviceCanAccessPeer(&mut api.call(), device.on_wire(), peer.on_wire())? };
         canAccessPeer.set(can)
     }
 
@@ -281,7 +358,7 @@ entry_points! {
     call cuDeviceGetP2PAttribute(api, value: Out<i32>, attrib: i32, srcDevice: i32, dstDevice: i32) {
         value.check()?;
         let (src, dst) = (api.driver.devices.check(srcDevice)?, api.driver.devices.check(dstDevice)?);
-        value.set(calls::cuDeviceGetP2PAttribute(&mut api.call(), attrib, src, dst)?)
+        value.set(calls::cuDeviceGetP2PAttribute(&mut api.call(), attrib, src.on_wire(), dst.on_wire())?)
     }
 
     /// What atomic operations kernels can do on the host's memory.

@@ -5,6 +5,7 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use cuda_environment::Environment;
 use virtio_cuda_client::protocol::{ContextId, FIRST_HANDLE, StreamId};
 use virtio_cuda_client::{Call, CudaError, Session, session};
 
@@ -42,7 +43,9 @@ pub fn mint() -> u64 {
 pub struct Driver {
     /// The tie to the device.
     pub session: &'static Session,
-    /// Facts about the GPUs.
+    /// CUDA's environment variables, as they were at `cuInit`.
+    pub environment: Environment,
+    /// The GPUs that the program sees.
     pub devices: Devices,
     /// Contexts and the devices they belong to.
     pub contexts: Contexts,
@@ -90,13 +93,20 @@ impl Driver {
     pub fn init() -> Result<(), CudaError> {
         core_dump::initialise();
         let session = session::open()?;
-        if session.device_count() == 0 {
+        if DRIVER.get().is_some() {
+            return Ok(());
+        }
+        let environment = Environment::of_this_process();
+        let devices = Devices::new(session, &environment)?;
+        let count = devices.count() as u32;
+        if count == 0 {
             return Err(CudaError::NO_DEVICE);
         }
         DRIVER.get_or_init(|| Self {
             session,
-            devices: Devices::new(session.device_count()),
-            contexts: Contexts::new(session.device_count()),
+            environment,
+            devices,
+            contexts: Contexts::new(count),
             greens: Greens::default(),
             modules: Modules::default(),
             functions: Functions::default(),

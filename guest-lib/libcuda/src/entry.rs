@@ -9,7 +9,7 @@ use virtio_cuda_client::{CudaError, process};
 
 use crate::context_table::current;
 use crate::driver::Driver;
-use crate::states;
+use crate::{error_log, states};
 
 /// `CUresult`.
 pub type CUresult = i32;
@@ -118,6 +118,7 @@ fn guard(name: &'static str, body: impl FnOnce() -> Result<(), CudaError>) -> CU
         Ok(Ok(())) => 0,
         Ok(Err(error)) => {
             log::debug!("{name}: {error}");
+            error_log::note(name, error);
             error.code()
         }
         Err(_) => {

@@ -113,20 +113,20 @@ entry_points! {
     /// An attribute of a kernel on a device.
     call cuKernelGetAttribute(api, pi: Out<i32>, attrib: i32, kernel: u64, dev: i32) {
         pi.check()?;
-        let device = api.driver.devices.check(dev)?;
+        let device = api.driver.devices.check(dev)?.on_wire();
         pi.set(calls::cuKernelGetAttribute(&mut api.call(), attrib, FunctionId(kernel), device)?)
     }
 
     /// Sets an attribute of a kernel on a device.
     call cuKernelSetAttribute(api, attrib: i32, val: i32, kernel: u64, dev: i32) {
-        let device = api.driver.devices.check(dev)?;
+        let device = api.driver.devices.check(dev)?.on_wire();
         api.driver.functions.forget_proven_shapes();
         calls::cuKernelSetAttribute(&mut api.call(), attrib, val, FunctionId(kernel), device)
     }
 
     /// Sets the preferred cache configuration of a kernel on a device.
     call cuKernelSetCacheConfig(api, kernel: u64, config: i32, dev: i32) {
-        let device = api.driver.devices.check(dev)?;
+        let device = api.driver.devices.check(dev)?.on_wire();
         calls::cuKernelSetCacheConfig(&mut api.call(), FunctionId(kernel), config, device)
     }
 

@@ -147,7 +147,7 @@ fn describe(api: Api, out: Out<u64>, resources: In<Resource>, count: u32) -> Res
 }
 
 fn create(api: Api, out: Out<u64>, description: u64, device: i32, flags: u32) -> Result<(), CudaError> {
-    let number = api.driver.devices.check(device)?;
+    let number = api.driver.devices.check(device)?.on_wire();
     out.check()?;
     if description == 0 {
         return Err(CudaError::INVALID_VALUE);
@@ -158,7 +158,7 @@ fn create(api: Api, out: Out<u64>, description: u64, device: i32, flags: u32) ->
     calls::cuGreenCtxCreate(&mut api.call(), id, description, number, flags).inspect_err(|_| {
         let _ = release(api, device);
     })?;
-    api.driver.contexts.add(context, number);
+    api.driver.contexts.add(context, device as u32);
     let green = Green { context, device, primary };
     api.driver.greens.0.write().unwrap_or_else(PoisonError::into_inner).insert(handle, green);
     out.set(handle)
@@ -198,7 +198,7 @@ impl Api {
 entry_points! {
     /// What a device has.
     call cuDeviceGetDevResource(api, device: i32, resource: Out<Resource>, kind: u32) {
-        let device = api.driver.devices.check(device)?;
+        let device = api.driver.devices.check(device)?.on_wire();
         resource.check()?;
         check_type(kind)?;
         resource.set(Resource::new(&calls::cuDeviceGetDevResource(&mut api.call(), device, kind)?))

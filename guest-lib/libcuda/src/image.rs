@@ -8,7 +8,10 @@ use std::ffi::CStr;
 use virtio_cuda_client::CudaError;
 use virtio_cuda_client::transport::UserMemory;
 
-use crate::ffi::HostPtr;
+use crate::entry::Api;
+use crate::ffi::{HostPtr, Name};
+use crate::image_code::{self, CONTAINER_MAGIC, ELF_MAGIC};
+use crate::module::read_image;
 
 /// First word of the structure that nvcc leaves in a program (`__fatBinC_Wrapper_t`).
 const WRAPPER_MAGIC: u32 = 0x4662_43b1;
@@ -16,10 +19,6 @@ const WRAPPER_MAGIC: u32 = 0x4662_43b1;
 const LINKED: u32 = 2;
 /// Most entries of that list: one without an end is damaged.
 const MAX_PARTS: u64 = 4096;
-/// First word of a fat binary container (`fatBinaryHeader`).
-const CONTAINER_MAGIC: u32 = 0xba55_ed50;
-/// First word of an ELF file.
-const ELF_MAGIC: u32 = 0x464c_457f;
 
 /// No real image is longer; a header that says so is damaged.
 const MAX_IMAGE_BYTES: u64 = 4 << 30;
@@ -61,9 +60,32 @@ impl Image {
     }
 }
 
-/// What a device needs of an image. Of a program that was compiled in parts (`nvcc -rdc=true`) that is the linked
+/// What a device needs of an image, without the code that the program's environment rules out.
+pub fn of(api: Api, image: HostPtr) -> Result<Image, CudaError> {
+    allowed(api, whole(image)?)
+}
+
+/// As [`of`], of a file.
+pub fn of_file(api: Api, name: Name) -> Result<Image, CudaError> {
+    allowed(api, Image::Joined(read_image(name)?))
+}
+
+fn allowed(api: Api, image: Image) -> Result<Image, CudaError> {
+    let code = api.driver.environment.code;
+    if code.machine && code.ptx {
+        return Ok(image);
+    }
+    // SAFETY: `whole` found the extent of the program's image, or it is a buffer of this library.
+    let bytes = unsafe {
+        let UserMemory { address, bytes } = image.memory();
+        std::slice::from_raw_parts(address as *const u8, bytes)
+    };
+    Ok(image_code::allowed(bytes, code)?.map_or(image, Image::Joined))
+}
+
+/// An image as the program has it. Of a program that was compiled in parts (`nvcc -rdc=true`) that is the linked
 /// container and, behind it, those that it was linked from: it has machine code only, they have PTX as well.
-pub fn of(image: HostPtr) -> Result<Image, CudaError> {
+fn whole(image: HostPtr) -> Result<Image, CudaError> {
     let whole = bytes(image)?;
     let wrapper = Cursor(image.address());
     let parts = Cursor(if is_linked(wrapper) { wrapper.read::<usize>(16) } else { 0 });

@@ -55,14 +55,14 @@ fn wrapper_is_followed() {
 
 #[test]
 fn what_a_container_was_linked_from_crosses_behind_it() {
-    let (whole, parts) = (container(12), [container(8), container(16)]);
+    let (linked, parts) = (container(12), [container(8), container(16)]);
     let mut list: Vec<u64> = parts.iter().map(|part| part.as_ptr() as u64).collect();
     list.push(0);
-    let wrapper = [u64::from(WRAPPER_MAGIC) | 2 << 32, whole.as_ptr() as u64, list.as_ptr() as u64];
+    let wrapper = [u64::from(WRAPPER_MAGIC) | 2 << 32, linked.as_ptr() as u64, list.as_ptr() as u64];
     let bytes: Vec<u8> = wrapper.iter().flat_map(|word| word.to_le_bytes()).collect();
-    let Ok(Image::Joined(joined)) = of(host_ptr(&bytes)) else { panic!("not joined") };
-    assert_eq!(joined, [&whole[..], &[0; 4], &parts[0], &parts[1]].concat());
-    let Ok(Image::InPlace(_)) = of(host_ptr(&whole)) else { panic!("not in place") };
+    let Ok(Image::Joined(joined)) = whole(host_ptr(&bytes)) else { panic!("not joined") };
+    assert_eq!(joined, [&linked[..], &[0; 4], &parts[0], &parts[1]].concat());
+    let Ok(Image::InPlace(_)) = whole(host_ptr(&linked)) else { panic!("not in place") };
 }
 
 #[test]

@@ -10,7 +10,8 @@ use crate::ffi::Out;
 
 /// The CUDA version whose names this library has.
 pub const API_VERSION: i32 = 13000;
-/// `CU_MODULE_LAZY_LOADING`.
+/// `CU_MODULE_*_LOADING`.
+const EAGER_LOADING: i32 = 1;
 const LAZY_LOADING: i32 = 2;
 
 entry_points! {
@@ -29,9 +30,9 @@ entry_points! {
         driverVersion.set(session::open().map_or(API_VERSION, |session| session.driver_version().min(API_VERSION)))
     }
 
-    /// Modules load at first use.
-    call cuModuleGetLoadingMode(_api, mode: Out<i32>) {
-        mode.set(LAZY_LOADING)
+    /// The time at which the runtime loads modules.
+    call cuModuleGetLoadingMode(api, mode: Out<i32>) {
+        mode.set(if api.driver.environment.eager_loading { EAGER_LOADING } else { LAZY_LOADING })
     }
 
     /// No profiler listens.

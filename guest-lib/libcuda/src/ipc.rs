@@ -18,6 +18,7 @@ use crate::entry_points;
 use crate::ffi::{HostPtr, Out};
 use crate::memory::ranges::DeviceRange;
 use crate::stream_table::Stream;
+use crate::vmm::AllocationProp;
 
 /// What handles of this library begin with.
 const MAGIC: [u8; 8] = *b"vcudaipc";
@@ -179,6 +180,11 @@ entry_points! {
         let token = token_in(descriptor)?;
         let name = mint();
         calls::cuMemImportFromShareableHandle(&mut api.call(), AllocationId(name), token)?;
+        if api.driver.devices.hides_any() {
+            AllocationProp::of_allocation(api, name).inspect_err(|_| {
+                let _ = calls::cuMemRelease(&mut api.call(), AllocationId(name));
+            })?;
+        }
         handle.set(name)
     }
 }

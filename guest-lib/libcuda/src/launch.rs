@@ -197,7 +197,7 @@ fn launch_with_attributes(
         Some(out) => out.set(calls::launch_updatable(&mut call, function, stream, shape, count)?)?,
     }
     api.work_queued();
-    Ok(())
+    api.end_asynchronous(stream)
 }
 
 /// Launches with parameters in either form.
@@ -220,7 +220,7 @@ pub fn launch(
             proven.add(shape);
         }
         api.work_queued();
-        Ok(())
+        api.end_asynchronous(api.stream(stream))
     };
     if let Some(extra) = extra.filter(|extra| !extra.is_null()) {
         if !values.is_null() {

@@ -12,7 +12,7 @@ use crate::driver::mint;
 use crate::entry::Api;
 use crate::ffi::{HostPtr, In, Name, Out};
 use crate::function_table::Owner;
-use crate::module::{answer_jit_options, cross, fetch_names, name_bytes, not_empty, read_image};
+use crate::module::{answer_jit_options, cross, fetch_names, name_bytes, not_empty};
 use crate::module_table::Variable;
 use crate::{entry_points, image};
 
@@ -103,7 +103,7 @@ entry_points! {
     call cuLibraryLoadData(api, library: Out<u64>, code: HostPtr, jitOptions: In<i32>, jitOptionsValues: HostPtr,
         numJitOptions: u32, _libraryOptions: In<i32>, _libraryOptionValues: HostPtr, _numLibraryOptions: u32) {
         answer_jit_options(jitOptions, jitOptionsValues, numJitOptions)?;
-        load(api, library, image::of(code)?.memory())
+        load(api, library, image::of(api, code)?.memory())
     }
 
     /// Loads a file of the guest for all contexts.
@@ -111,7 +111,7 @@ entry_points! {
         numJitOptions: u32, _libraryOptions: In<i32>, _libraryOptionValues: HostPtr, _numLibraryOptions: u32) {
         library.check()?;
         answer_jit_options(jitOptions, jitOptionsValues, numJitOptions)?;
-        load(api, library, UserMemory::of(&read_image(fileName)?))
+        load(api, library, image::of_file(api, fileName)?.memory())
     }
 
     /// Unloads a library.

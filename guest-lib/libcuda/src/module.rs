@@ -226,23 +226,23 @@ impl Api {
 entry_points! {
     /// Loads an image into the current context.
     call cuModuleLoadData(api, module: Out<u64>, image: HostPtr) {
-        load(api, module, image::of(image)?.memory())
+        load(api, module, image::of(api, image)?.memory())
     }
 
     /// Loads an image into the current context, with options for the compiler.
     call cuModuleLoadDataEx(api, module: Out<u64>, image: HostPtr, numOptions: u32, options: In<u32>, optionValues: HostPtr) {
-        load_with_options(api, module, image::of(image)?.memory(), JitSinks::parse(options, optionValues, numOptions)?)
+        load_with_options(api, module, image::of(api, image)?.memory(), JitSinks::parse(options, optionValues, numOptions)?)
     }
 
     /// Loads a fat binary into the current context.
     call cuModuleLoadFatBinary(api, module: Out<u64>, fatCubin: HostPtr) {
-        load(api, module, image::of(fatCubin)?.memory())
+        load(api, module, image::of(api, fatCubin)?.memory())
     }
 
     /// Loads a file of the guest into the current context.
     call cuModuleLoad(api, module: Out<u64>, fname: Name) {
         module.check()?;
-        load(api, module, UserMemory::of(&read_image(fname)?))
+        load(api, module, image::of_file(api, fname)?.memory())
     }
 
     /// How many functions there are.

@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 use std::os::fd::IntoRawFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use virtio_cuda_client::protocol::{DevicePtr, Location, MemoryPoolId, PoolProperties};
+use virtio_cuda_client::protocol::{DevicePtr, MemoryPoolId, PoolProperties};
 use virtio_cuda_client::{CudaError, calls};
 
 use crate::driver::mint;
@@ -60,12 +60,6 @@ pub struct AccessDesc {
 }
 const _: () = assert!(size_of::<AccessDesc>() == 12);
 
-impl From<MemLocation> for Location {
-    fn from(from: MemLocation) -> Self {
-        Self { kind: from.kind, id: from.id }
-    }
-}
-
 #[derive(Debug, Default)]
 struct Tables {
     /// Those that the program made.
@@ -101,29 +95,29 @@ pub fn pool_in_use(api: Api) -> Result<u64, CudaError> {
 
 /// A device's default pool.
 pub fn default_pool(api: Api, device: i32) -> Result<u64, CudaError> {
-    let device = api.driver.devices.check(device)?;
+    let number = api.driver.devices.check(device)?.on_wire();
     // Locked while it is asked for, so that it gets one name.
     let mut tables = api.driver.pools.lock();
-    if let Some(&pool) = tables.defaults.get(&device) {
+    if let Some(&pool) = tables.defaults.get(&(device as u32)) {
         return Ok(pool);
     }
     let pool = mint();
-    calls::cuDeviceGetDefaultMemPool(&mut api.call(), device, MemoryPoolId(pool))?;
-    tables.defaults.insert(device, pool);
+    calls::cuDeviceGetDefaultMemPool(&mut api.call(), number, MemoryPoolId(pool))?;
+    tables.defaults.insert(device as u32, pool);
     Ok(pool)
 }
 
 fn current_pool(api: Api, device: i32) -> Result<u64, CudaError> {
-    let number = api.driver.devices.check(device)?;
-    let chosen = api.driver.pools.lock().current.get(&number).copied();
+    api.driver.devices.check(device)?;
+    let chosen = api.driver.pools.lock().current.get(&(device as u32)).copied();
     chosen.map_or_else(|| default_pool(api, device), Ok)
 }
 
 fn set_current_pool(api: Api, device: i32, pool: u64) -> Result<(), CudaError> {
-    let number = api.driver.devices.check(device)?;
+    let number = api.driver.devices.check(device)?.on_wire();
     let id = api.driver.pools.check(pool)?;
     calls::cuDeviceSetMemPool(&mut api.call(), number, id)?;
-    api.driver.pools.lock().current.insert(number, pool);
+    api.driver.pools.lock().current.insert(device as u32, pool);
     Ok(())
 }
 
@@ -162,7 +156,7 @@ entry_points! {
         let handle = mint();
         let properties = PoolProperties {
             kind: props.kind,
-            location: props.location.into(),
+            location: api.driver.devices.to_worker(props.location),
             max_bytes: props.max_bytes as u64,
             usage: props.usage.into(),
         };
@@ -327,7 +321,7 @@ entry_points! {
             return flags.set(0);
         }
         api.driver.devices.check(place.id).map_err(|_| CudaError::INVALID_VALUE)?;
-        flags.set(calls::cuMemPoolGetAccess(&mut api.call(), id, location.get()?.into())?)
+        flags.set(calls::cuMemPoolGetAccess(&mut api.call(), id, api.driver.devices.to_worker(place))?)
     }
 
     /// Sets what locations may do with a pool's memory.
@@ -344,7 +338,8 @@ entry_points! {
         let id = api.driver.pools.check(pool)?;
         for index in 0..count {
             let AccessDesc { location, flags } = map.at(index)?;
-            calls::cuMemPoolSetAccess(&mut api.call(), id, location.into(), flags)?;
+            let location = api.driver.devices.to_worker(location);
+            calls::cuMemPoolSetAccess(&mut api.call(), id, location, flags)?;
         }
         Ok(())
     }

@@ -11,7 +11,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use virtio_cuda_client::protocol::{LAUNCH_COOPERATIVE, LaunchShape};
+use virtio_cuda_client::CudaError;
+use virtio_cuda_client::protocol::{LAUNCH_COOPERATIVE, LaunchShape, StreamId};
 
 use crate::context_table::current;
 use crate::entry::Api;
@@ -33,6 +34,16 @@ impl Api {
             || self.driver.streams.get(stream).is_ok_and(|stream| stream.context == context);
         let plain = !self.driver.memory.shadows.any.load(Ordering::Acquire) && !self.driver.captures.any();
         known && context != 0 && plain
+    }
+
+    /// To be called at the end of a call that has queued a launch, a copy or a fill in `stream`. With
+    /// `CUDA_LAUNCH_BLOCKING=1` it waits for the work, whose errors are then this call's.
+    pub fn end_asynchronous(&self, stream: StreamId) -> Result<(), CudaError> {
+        if self.driver.environment.launch_blocking && !self.captures(stream) {
+            self.wait_for_stream(stream)?;
+            self.synchronized();
+        }
+        Ok(())
     }
 
     /// Whether nothing is there to be waited for.

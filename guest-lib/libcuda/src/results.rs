@@ -17,6 +17,12 @@ fn find(error: CUresult) -> Option<&'static (CUresult, &'static CStr, &'static C
     RESULTS.binary_search_by_key(&error, |row| row.0).ok().map(|index| &RESULTS[index])
 }
 
+/// The name and the description of a result.
+pub fn texts(error: CUresult) -> (&'static str, &'static str) {
+    let row = find(error).and_then(|row| Some((row.1.to_str().ok()?, row.2.to_str().ok()?)));
+    row.unwrap_or(("CUDA_ERROR_UNKNOWN", "unrecognized error code"))
+}
+
 entry_points! {
     /// The name of a result. An unknown one gives NULL and `CUDA_ERROR_INVALID_VALUE`.
     always cuGetErrorName(_, error: CUresult, pStr: Out<*const i8>) {

@@ -241,7 +241,7 @@ entry_points! {
         if format == 0 || !matches!(numChannels, 1 | 2 | 4) {
             return Err(CudaError::INVALID_VALUE);
         }
-        let device = api.driver.devices.check(dev)?;
+        let device = api.driver.devices.check(dev)?.on_wire();
         let call = &mut api.call();
         let elements = calls::cuDeviceGetTexture1DLinearMaxWidth(call, format, numChannels, device)?;
         maxWidthInElements.set(elements as usize)

@@ -6,16 +6,16 @@ use virtio_cuda_client::protocol::{AllocationId, AllocationProperties, DevicePtr
 use virtio_cuda_client::{CudaError, calls};
 
 use crate::driver::mint;
+use crate::entry::Api;
 use crate::entry_points;
 use crate::external::EXTERNAL;
 use crate::ffi::{HostPtr, In, Out};
-use crate::memory::managed::MemLocation;
+use crate::memory::managed::{LOCATION_DEVICE, MemLocation};
 use crate::memory::ranges::DeviceRange;
 use crate::pool::AccessDesc;
 
-/// `CU_MEM_ALLOCATION_TYPE_PINNED` and `CU_MEM_LOCATION_TYPE_DEVICE`.
+/// `CU_MEM_ALLOCATION_TYPE_PINNED`.
 const TYPE_PINNED: u32 = 1;
-const LOCATION_DEVICE: u32 = 1;
 /// `CU_MEM_LOCATION_TYPE_HOST` and `CU_MEM_LOCATION_TYPE_HOST_NUMA`.
 const HOST_LOCATIONS: [u32; 2] = [2, 3];
 /// `CU_MEM_ACCESS_FLAGS_PROT_READWRITE`.
@@ -60,31 +60,33 @@ impl AllocationProp {
         Ok(())
     }
 
-    fn on_wire(&self) -> Result<AllocationProperties, CudaError> {
-        Ok(AllocationProperties {
+    fn on_wire(&self, api: Api) -> AllocationProperties {
+        AllocationProperties {
             kind: self.kind,
             // NVIDIA's driver does not look at bits without a meaning.
             handle_types: self.handle_types & HANDLE_TYPES,
-            location: self.location.into(),
+            location: api.driver.devices.to_worker(self.location),
             compression: self.compression.into(),
             gpu_direct_rdma: self.gpu_direct_rdma.into(),
             usage: self.usage.into(),
-        })
+        }
     }
-}
 
-impl From<AllocationProperties> for AllocationProp {
-    fn from(from: AllocationProperties) -> Self {
-        Self {
+    /// What an allocation became.
+    ///
+    /// Errors: `CUDA_ERROR_INVALID_DEVICE` if it is on a device that the program does not see.
+    pub fn of_allocation(api: Api, handle: u64) -> Result<Self, CudaError> {
+        let from = calls::cuMemGetAllocationPropertiesFromHandle(&mut api.call(), AllocationId(handle))?;
+        Ok(Self {
             kind: from.kind,
             handle_types: from.handle_types,
-            location: MemLocation { kind: from.location.kind, id: from.location.id },
+            location: api.driver.devices.to_program(from.location)?,
             win32_metadata: 0,
             compression: from.compression as u8,
             gpu_direct_rdma: from.gpu_direct_rdma as u8,
             usage: from.usage as u16,
             reserved: [0; 4],
-        }
+        })
     }
 }
 
@@ -114,7 +116,7 @@ entry_points! {
         if !size.is_multiple_of(ALLOCATION_UNIT) {
             return Err(CudaError::INVALID_VALUE);
         }
-        let properties = wanted.on_wire()?;
+        let properties = wanted.on_wire(api);
         let name = mint();
         calls::cuMemCreate(&mut api.call(), AllocationId(name), size as u64, properties, flags)?;
         handle.set(name)
@@ -129,6 +131,7 @@ entry_points! {
     call cuMemMap(api, ptr: u64, size: usize, offset: usize, handle: u64, flags: u64) {
         let (call, name) = (&mut api.call(), AllocationId(handle));
         let location = calls::cuMemMap(call, DevicePtr(ptr), size as u64, offset as u64, name, flags)?;
+        let location = api.driver.devices.to_program(location)?;
         let ranges = &api.driver.memory.ranges;
         ranges.add_device(DeviceRange {
             start: ptr,
@@ -165,7 +168,7 @@ entry_points! {
             if location.kind == LOCATION_DEVICE {
                 api.driver.devices.check(location.id).map_err(|_| CudaError::INVALID_VALUE)?;
             }
-            calls::cuMemSetAccess(&mut api.call(), DevicePtr(ptr), size as u64, location.into(), flags)?;
+            calls::cuMemSetAccess(&mut api.call(), DevicePtr(ptr), size as u64, api.driver.devices.to_worker(location), flags)?;
             if location.kind == LOCATION_DEVICE {
                 // The device has found whole mappings there, so this does not overflow.
                 let places = ptr..ptr.saturating_add(size as u64);
@@ -190,7 +193,7 @@ entry_points! {
         if !(1..=4).contains(&place.kind) {
             return Err(CudaError::INVALID_DEVICE);
         }
-        flags.set(calls::cuMemGetAccess(&mut api.call(), place.into(), DevicePtr(ptr))?)
+        flags.set(calls::cuMemGetAccess(&mut api.call(), api.driver.devices.to_worker(place), DevicePtr(ptr))?)
     }
 
     /// Unit of sizes and addresses.
@@ -199,14 +202,14 @@ entry_points! {
         // It is the same for all that can be wished for: nothing of the wish is looked at.
         let wanted = prop.get()?;
         let location = MemLocation { kind: LOCATION_DEVICE, id: 0 };
-        let properties = AllocationProp { kind: TYPE_PINNED, handle_types: 0, location, ..wanted }.on_wire()?;
+        let properties = AllocationProp { kind: TYPE_PINNED, handle_types: 0, location, ..wanted }.on_wire(api);
         granularity.set(calls::cuMemGetAllocationGranularity(&mut api.call(), properties, option)? as usize)
     }
 
     /// What an allocation became.
     call cuMemGetAllocationPropertiesFromHandle(api, prop: Out<AllocationProp>, handle: u64) {
         prop.check()?;
-        prop.set(calls::cuMemGetAllocationPropertiesFromHandle(&mut api.call(), AllocationId(handle))?.into())
+        prop.set(AllocationProp::of_allocation(api, handle)?)
     }
 
     /// Refuses memory that NVIDIA's driver refuses, too, and has no handles of the rest: they would be for other devices of

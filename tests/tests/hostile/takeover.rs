@@ -63,7 +63,8 @@ fn taken_over(kit: &Kit, list: List, arguments: &[&str], accepted: &[&str]) -> R
     let device = library.display().to_string();
     let arguments = arguments.iter().chain(&["--warm-workers", "2"]).map(ToString::to_string).collect();
     let environment = scene.environment(&library);
-    let mut daemon = Daemon::start(&kit.stack, &DaemonOptions { device, arguments, environment })?;
+    let mut daemon =
+        Daemon::start(&kit.stack, &DaemonOptions { device, arguments, environment, ..Default::default() })?;
     let both = |daemon: &Daemon| daemon.log().matches("attack over").count() >= 2;
     daemon.wait_until("the attacks are over", LIMIT, both)?;
     FakeFrontend::behave(&daemon.socket()).context("Others are not served any more")?;

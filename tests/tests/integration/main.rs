@@ -3,6 +3,7 @@
 //! The daemon and the guest libraries together, without a virtual machine: what happens when processes, workers
 //! and the daemon itself come, go and die.
 
+mod environment;
 mod static_runtimes;
 
 use std::fs;
@@ -68,6 +69,7 @@ fn collect(suite: &mut Suite) {
         suite.test("nvidias_runtime_is_named", nvidias_runtime_is_named);
     }
     suite.test("bad_arguments_crash_nothing", bad_arguments_crash_nothing);
+    environment::collect(suite);
     static_runtimes::collect(suite);
 }
 

@@ -425,6 +425,7 @@ pub(super) fn launch(handle: CUgraphExec, stream: CUstream) -> CuResult<()> {
     for (event, stamp) in plan.records {
         event.set_record(mark.clone(), stamp);
     }
-    *last = Some(mark);
-    Ok(())
+    *last = Some(mark.clone());
+    drop(last);
+    context.end_asynchronous(&mark)
 }

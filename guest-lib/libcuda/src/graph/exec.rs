@@ -16,6 +16,8 @@ use crate::launch::{ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE, DEVICE_NODE_OFFSET};
 const UPLOAD: u64 = 2;
 /// `CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH`.
 const DEVICE_LAUNCH: u64 = 4;
+/// `CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY`.
+const USE_NODE_PRIORITY: u64 = 8;
 
 /// `CUDA_GRAPH_INSTANTIATE_PARAMS`.
 #[derive(Clone, Copy, Debug)]
@@ -36,6 +38,15 @@ pub struct UpdateResult {
     error_from_node: u64,
 }
 
+/// The flags of a new executable graph: `CUDA_GRAPHS_USE_NODE_PRIORITY` outranks the program's choice.
+fn chosen_flags(api: Api, flags: u64) -> u64 {
+    match api.driver.environment.node_priority {
+        None => flags,
+        Some(true) => flags | USE_NODE_PRIORITY,
+        Some(false) => flags & !USE_NODE_PRIORITY,
+    }
+}
+
 /// Makes a graph executable; tells the `CUgraphInstantiateResult` and the node that is wrong in any case.
 fn instantiate(
     api: Api,
@@ -49,6 +60,7 @@ fn instantiate(
         return for_device(api, out, graph, flags, (upload, true));
     }
     let exec = mint();
+    let flags = chosen_flags(api, flags);
     let mut call = api.in_context()?;
     let (status, result, node) =
         calls::cuGraphInstantiateWithParams(&mut call, GraphExecId(exec), GraphId(graph), flags, upload)?;
@@ -79,6 +91,7 @@ fn with_flags(api: Api, out: Out<u64>, graph: u64, flags: u64) -> Result<(), Cud
         return for_device(api, out, graph, flags, (StreamId(0), false))?.0;
     }
     let exec = mint();
+    let flags = chosen_flags(api, flags);
     let mut call = api.in_context()?;
     calls::cuGraphInstantiateWithFlags(&mut call, GraphExecId(exec), GraphId(graph), flags)?;
     out.set(exec)
@@ -150,7 +163,7 @@ entry_points! {
         calls::cuGraphLaunch(&mut call, GraphExecId(hGraphExec), api.stream(hStream))?;
         kept.exec_launched(hGraphExec, current());
         api.work_queued();
-        Ok(())
+        api.end_asynchronous(api.stream(hStream))
     }
 
     /// Uploads an executable graph in stream order.
@@ -213,20 +226,20 @@ entry_points! {
 
     /// Frees memory that graphs do not use.
     call cuDeviceGraphMemTrim(api, device: i32) {
-        let device = api.driver.devices.check(device)?;
+        let device = api.driver.devices.check(device)?.on_wire();
         calls::cuDeviceGraphMemTrim(&mut api.call(), device)
     }
 
     /// An attribute of the memory of graphs; each is a `cuuint64_t`.
     call cuDeviceGetGraphMemAttribute(api, device: i32, attr: i32, value: Out<u64>) {
         value.check()?;
-        let device = api.driver.devices.check(device)?;
+        let device = api.driver.devices.check(device)?.on_wire();
         value.set(calls::cuDeviceGetGraphMemAttribute(&mut api.call(), device, attr)?)
     }
 
     /// Sets an attribute of the memory of graphs.
     call cuDeviceSetGraphMemAttribute(api, device: i32, attr: i32, value: In<u64>) {
-        let device = api.driver.devices.check(device)?;
+        let device = api.driver.devices.check(device)?.on_wire();
         calls::cuDeviceSetGraphMemAttribute(&mut api.call(), device, attr, value.get()?)
     }
 }

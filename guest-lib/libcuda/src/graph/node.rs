@@ -453,7 +453,7 @@ entry_points! {
     call cuGraphMemAllocNodeGetParams(api, hNode: u64, params_out: Out<MemAllocParams>) {
         params_out.check()?;
         let (node, rest): (MemAllocNode, _) = get(api, hNode, NODE_MEM_ALLOC)?;
-        params_out.set(MemAllocParams::of_node(&node, take(&mut Reader::new(&rest))?))
+        params_out.set(MemAllocParams::of_node(api, &node, take(&mut Reader::new(&rest))?)?)
     }
 
     /// Adds the freeing of an allocation.

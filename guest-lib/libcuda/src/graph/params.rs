@@ -247,14 +247,15 @@ pub fn encode(api: Api, kind: u32, params: HostPtr, form: Form) -> Result<Encode
                 (1, 1, 1) | (1, 0, 2 | 3) | (2, 0, 0 | 2 | 3) => return Err(CudaError::NOT_SUPPORTED),
                 _ => return Err(CudaError::INVALID_VALUE),
             }
-            let device = api.driver.devices.check(params.device).map_err(|_| CudaError::INVALID_VALUE)?;
+            let devices = &api.driver.devices;
+            let device = devices.check(params.device).map_err(|_| CudaError::INVALID_VALUE)?;
             for index in 0..params.access_count {
                 // CUmemAccessDesc: kind and number of the location, flags.
                 match HostPtr::at_address(params.access).as_in::<[u32; 3]>().at(index)? {
-                    [1, location, _] if api.driver.devices.check(location as i32).is_err() => {
+                    [1, location, _] if devices.check(location as i32).is_err() => {
                         return Err(CudaError::INVALID_DEVICE);
                     }
-                    [1, location, ACCESS_READ_WRITE] if location == device => {}
+                    [1, location, ACCESS_READ_WRITE] if location as i32 == params.device => {}
                     // The host's access is no part of it.
                     [2, ..] => {}
                     // Another device's, or less than all.
@@ -264,7 +265,7 @@ pub fn encode(api: Api, kind: u32, params: HostPtr, form: Form) -> Result<Encode
                     _ => return Err(CudaError::INVALID_VALUE),
                 }
             }
-            put(&MemAllocNode { bytes: params.bytes as u64, device }, bytes)?;
+            put(&MemAllocNode { bytes: params.bytes as u64, device: device.on_wire() }, bytes)?;
         }
         NODE_MEM_FREE => put(&MemFreeNode { dptr: DevicePtr(params.as_in::<u64>().get()?) }, bytes)?,
         NODE_BATCH_MEM_OP => params.as_in::<BatchParams>().get()?.put(api, bytes)?,
@@ -319,18 +320,18 @@ impl MemsetParams {
 
 impl MemAllocParams {
     /// The parameters of a node.
-    pub fn of_node(node: &MemAllocNode, dptr: DevicePtr) -> Self {
-        Self {
+    pub fn of_node(api: Api, node: &MemAllocNode, dptr: DevicePtr) -> Result<Self, CudaError> {
+        Ok(Self {
             allocation_type: 1,
             handle_types: 0,
             location_type: 1,
-            device: node.device as i32,
+            device: api.driver.devices.number_of(node.device)?,
             pool_rest: [0; 9],
             access: 0,
             access_count: 0,
             bytes: node.bytes as usize,
             dptr: dptr.0,
-        }
+        })
     }
 
     /// Bytes that the program asks for.

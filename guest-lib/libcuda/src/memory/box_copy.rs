@@ -141,8 +141,9 @@ impl BoxCopy {
         api.work_queued();
         if timing == Timing::Wait {
             api.synchronized();
+            return Ok(());
         }
-        Ok(())
+        api.end_asynchronous(stream)
     }
 
     /// Whether the GPU does it on its own, in stream order.

@@ -188,10 +188,13 @@ impl Api {
         } else {
             self.device_work_queued()
         }
-        if timing == Timing::Wait {
-            self.synchronized();
+        match timing {
+            Timing::Wait => {
+                self.synchronized();
+                Ok(())
+            }
+            Timing::Stream(stream) => self.end_asynchronous(stream),
         }
-        Ok(())
     }
 
     /// From pageable memory. Returns once the source may be reused.

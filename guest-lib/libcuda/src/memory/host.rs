@@ -73,7 +73,6 @@ pub fn free(api: Api, address: u64, kind: HostKind) -> Result<(), CudaError> {
 const MAX_REGISTERED: usize = 1 << 47;
 
 fn register(api: Api, start: HostPtr, bytes: usize, flags: u32) -> Result<(), CudaError> {
-    // READ_ONLY is a hint.
     if start.address() == 0 || bytes == 0 || flags & !(PORTABLE | DEVICEMAP | IO_MEMORY | READ_ONLY) != 0 {
         return Err(CudaError::INVALID_VALUE);
     }
@@ -81,6 +80,8 @@ fn register(api: Api, start: HostPtr, bytes: usize, flags: u32) -> Result<(), Cu
         return Err(CudaError::NOT_SUPPORTED);
     }
     let is_of_a_device = flags & IO_MEMORY != 0;
+    // For memory that the program may write, it is a hint.
+    let read_only = flags & READ_ONLY != 0;
     let flags = flags & (PORTABLE | DEVICEMAP) | DEVICEMAP;
     let context = api.context()?.0;
     let device = api.driver.contexts.device_of(context)?;
@@ -113,7 +114,12 @@ fn register(api: Api, start: HostPtr, bytes: usize, flags: u32) -> Result<(), Cu
     });
     let attached =
         adopted.and_then(|()| attach(api, pages, window, flags).inspect_err(|_| transport.release(pages)));
-    let attached = attached.inspect_err(|_| memory.window.give_back(window, page_bytes))?;
+    let attached = attached.map_err(|error| {
+        memory.window.give_back(window, page_bytes);
+        // `READ_ONLY_HOST_REGISTER_SUPPORTED` is 0: the device maps kept pages for writing, so mappings that the program
+        // may only read are not kept, nor are shared mappings of files.
+        if read_only && error == CudaError::INVALID_VALUE { CudaError::NOT_SUPPORTED } else { error }
+    })?;
     let range = HostRange {
         start: first,
         bytes: bytes as u64,

@@ -30,7 +30,7 @@ pub struct MemLocation {
     pub id: i32,
 }
 /// `CU_MEM_LOCATION_TYPE_DEVICE`.
-const LOCATION_DEVICE: u32 = 1;
+pub const LOCATION_DEVICE: u32 = 1;
 /// `CU_MEM_LOCATION_TYPE_HOST` and `CU_MEM_LOCATION_TYPE_HOST_NUMA`; another NUMA variant follows.
 const LOCATION_HOST: u32 = 2;
 const LOCATION_NUMA: u32 = 3;

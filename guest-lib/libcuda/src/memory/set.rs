@@ -50,7 +50,7 @@ fn set(
         }
         api.synchronized();
     }
-    Ok(())
+    api.end_asynchronous(order)
 }
 
 /// Bytes of `count` values at `address`, if they may lie there.
