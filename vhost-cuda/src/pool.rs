@@ -239,7 +239,11 @@ impl WorkerPool {
         drop(state);
         self.shared.wake();
         if let Err(reason) = &taken {
-            log!(self.shared.complaints.level(Level::Error), "No worker for a new session: {reason}");
+            log!(
+                self.shared.complaints.level(Level::Error),
+                "No worker for a new session: {}",
+                in_full(reason)
+            );
         }
         taken
     }
@@ -438,9 +442,21 @@ fn end_late_starters(state: &mut State, shared: &Shared, now: Instant) {
 
 fn complain(shared: &Shared, state: &mut State, error: WorkerError) {
     if state.waiting == 0 {
-        log!(shared.complaints.level(Level::Warn), "A warm worker was lost and will be replaced: {error}");
+        log!(
+            shared.complaints.level(Level::Warn),
+            "A warm worker was lost and will be replaced: {}",
+            in_full(&error)
+        );
     }
     state.fail(error, Instant::now());
+}
+
+/// An error with what caused it.
+fn in_full(error: &WorkerError) -> String {
+    match std::error::Error::source(error) {
+        Some(cause) => format!("{error}: {cause}"),
+        None => error.to_string(),
+    }
 }
 
 fn greet(ready: &Ready) {

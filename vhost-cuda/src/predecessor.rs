@@ -3,8 +3,9 @@
 //! daemon on the same socket waits for these before it answers anybody: the guest gives memory back once a daemon
 //! says that it knows nothing of a session.
 //!
-//! Each worker holds a file beside the socket open and locked, for itself; its kernel lets go of it when the worker has
-//! ended. A daemon that can lock the file alone has no predecessor.
+//! The daemon and each of its workers hold one open description of a file beside the socket, which is locked; the kernel
+//! unlocks it when the last of them has ended. A daemon that can lock the file alone has no predecessor. The daemon opens
+//! the file once, because workers are started where its folder cannot be seen.
 
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
@@ -12,6 +13,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -25,10 +27,10 @@ const SILENCE: Duration = Duration::from_secs(1);
 /// Time between two looks.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// The file that workers of a socket lock.
+/// The file that a daemon and its workers lock.
 #[derive(Clone, Debug)]
 pub struct WorkerLock {
-    path: PathBuf,
+    file: Arc<File>,
 }
 
 impl WorkerLock {
@@ -42,13 +44,11 @@ impl WorkerLock {
     fn wait_for(socket: &Path, patience: Duration) -> anyhow::Result<Self> {
         let mut name = OsString::from(socket);
         name.push(".workers");
-        let lock = Self { path: name.into() };
-        let file = lock.open().with_context(|| format!("Cannot open {}", lock.path.display()))?;
+        let path = PathBuf::from(name);
+        let file = open(&path).with_context(|| format!("Cannot open {}", path.display()))?;
         let begun = Instant::now();
         let mut said = false;
-        while !try_lock(&file, libc::LOCK_EX)
-            .with_context(|| format!("Cannot lock {}", lock.path.display()))?
-        {
+        while !try_lock(&file).with_context(|| format!("Cannot lock {}", path.display()))? {
             let waited = begun.elapsed();
             if waited >= patience {
                 bail!(
@@ -56,44 +56,38 @@ impl WorkerLock {
                      `fuser {}` names them. If they hang in the kernel, its log says why; restart the host, or shut the \
                      virtual machine down and remove that file",
                     patience.as_secs(),
-                    lock.path.display()
+                    path.display()
                 );
             }
             if waited >= SILENCE && !std::mem::replace(&mut said, true) {
-                warn!("waiting for the workers of an earlier daemon to end ({})", lock.path.display());
+                warn!("waiting for the workers of an earlier daemon to end ({})", path.display());
             }
             thread::sleep(PAUSE);
         }
-        Ok(lock)
+        Ok(Self { file: Arc::new(file) })
     }
 
-    /// A file that says for whoever holds it that a worker has not ended.
+    /// A descriptor that says for the worker that inherits it that it has not ended.
     pub fn hold(&self) -> io::Result<File> {
-        let file = self.open()?;
-        // Nobody else locks it alone but a daemon that starts, on a socket that this one serves.
-        match try_lock(&file, libc::LOCK_SH)? {
-            true => Ok(file),
-            false => {
-                Err(io::Error::new(io::ErrorKind::ResourceBusy, "another daemon starts on the same socket"))
-            }
-        }
-    }
-
-    fn open(&self) -> io::Result<File> {
-        OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .custom_flags(libc::O_NOFOLLOW)
-            .open(&self.path)
+        self.file.try_clone()
     }
 }
 
-fn try_lock(file: &File, how: libc::c_int) -> io::Result<bool> {
+fn open(path: &Path) -> io::Result<File> {
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .custom_flags(libc::O_NOFOLLOW)
+        .open(path)
+}
+
+/// Locks the file alone, if nobody else has locked it.
+fn try_lock(file: &File) -> io::Result<bool> {
     // SAFETY: a plain call on an open descriptor.
-    if unsafe { libc::flock(file.as_raw_fd(), how | libc::LOCK_NB) } == 0 {
+    if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0 {
         return Ok(true);
     }
     match io::Error::last_os_error() {
@@ -116,7 +110,7 @@ mod tests {
         let (one, other) = (lock.hold().unwrap(), lock.hold().unwrap());
         let refused = WorkerLock::wait_for(&socket, Duration::from_millis(50)).unwrap_err();
         assert!(refused.to_string().contains("socket.workers"), "{refused}");
-        drop(one);
+        drop((one, lock));
         thread::scope(|scope| {
             let next = scope.spawn(|| WorkerLock::wait_for(&socket, PATIENCE));
             thread::sleep(Duration::from_millis(100));
