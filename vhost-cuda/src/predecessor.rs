@@ -3,14 +3,14 @@
 //! daemon on the same socket waits for these before it answers anybody: the guest gives memory back once a daemon
 //! says that it knows nothing of a session.
 //!
-//! The daemon and each of its workers hold one open description of a file beside the socket, which is locked; the kernel
-//! unlocks it when the last of them has ended. A daemon that can lock the file alone has no predecessor. The daemon opens
-//! the file once, because workers are started where its folder cannot be seen.
+//! Each worker holds a file beside the socket open and locked, for itself; the kernel lets go of it when the worker has
+//! ended. A daemon that can lock the file alone has no predecessor.
 
-use std::ffi::OsString;
+use std::ffi::{CString, OsString};
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -27,10 +27,12 @@ const SILENCE: Duration = Duration::from_secs(1);
 /// Time between two looks.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// The file that a daemon and its workers lock.
+/// The file that workers of a socket lock. Its folder is held open, because workers are started in a root in which it cannot
+/// be seen.
 #[derive(Clone, Debug)]
 pub struct WorkerLock {
-    file: Arc<File>,
+    folder: Arc<File>,
+    name: CString,
 }
 
 impl WorkerLock {
@@ -42,13 +44,15 @@ impl WorkerLock {
     }
 
     fn wait_for(socket: &Path, patience: Duration) -> anyhow::Result<Self> {
-        let mut name = OsString::from(socket);
-        name.push(".workers");
-        let path = PathBuf::from(name);
-        let file = open(&path).with_context(|| format!("Cannot open {}", path.display()))?;
+        let mut path = OsString::from(socket);
+        path.push(".workers");
+        let path = PathBuf::from(path);
+        let lock =
+            Self::of(&path).with_context(|| format!("Cannot open the folder of {}", path.display()))?;
+        let file = lock.open().with_context(|| format!("Cannot open {}", path.display()))?;
         let begun = Instant::now();
         let mut said = false;
-        while !try_lock(&file).with_context(|| format!("Cannot lock {}", path.display()))? {
+        while !try_lock(&file, libc::LOCK_EX).with_context(|| format!("Cannot lock {}", path.display()))? {
             let waited = begun.elapsed();
             if waited >= patience {
                 bail!(
@@ -64,30 +68,44 @@ impl WorkerLock {
             }
             thread::sleep(PAUSE);
         }
-        Ok(Self { file: Arc::new(file) })
+        Ok(lock)
     }
 
-    /// A descriptor that says for the worker that inherits it that it has not ended.
+    fn of(path: &Path) -> io::Result<Self> {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let folder =
+            OpenOptions::new().read(true).custom_flags(libc::O_PATH | libc::O_DIRECTORY).open(folder)?;
+        let name = CString::new(path.file_name().unwrap_or_default().as_bytes())?;
+        Ok(Self { folder: Arc::new(folder), name })
+    }
+
+    /// A file that says for whoever holds it that a worker has not ended. Nothing can be written to it.
     pub fn hold(&self) -> io::Result<File> {
-        self.file.try_clone()
+        let file = self.open()?;
+        // Nobody else locks it alone but a daemon that starts, on a socket that this one serves.
+        match try_lock(&file, libc::LOCK_SH)? {
+            true => Ok(file),
+            false => {
+                Err(io::Error::new(io::ErrorKind::ResourceBusy, "another daemon starts on the same socket"))
+            }
+        }
+    }
+
+    fn open(&self) -> io::Result<File> {
+        let flags = libc::O_RDONLY | libc::O_CREAT | libc::O_NOFOLLOW | libc::O_CLOEXEC;
+        // SAFETY: the folder is open and the name ends with a NUL, and both live across the call.
+        let file = unsafe { libc::openat(self.folder.as_raw_fd(), self.name.as_ptr(), flags, 0o600) };
+        if file < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the descriptor is new and nobody else's.
+        Ok(unsafe { File::from_raw_fd(file) })
     }
 }
 
-fn open(path: &Path) -> io::Result<File> {
-    OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .custom_flags(libc::O_NOFOLLOW)
-        .open(path)
-}
-
-/// Locks the file alone, if nobody else has locked it.
-fn try_lock(file: &File) -> io::Result<bool> {
+fn try_lock(file: &File, how: libc::c_int) -> io::Result<bool> {
     // SAFETY: a plain call on an open descriptor.
-    if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0 {
+    if unsafe { libc::flock(file.as_raw_fd(), how | libc::LOCK_NB) } == 0 {
         return Ok(true);
     }
     match io::Error::last_os_error() {
@@ -110,7 +128,7 @@ mod tests {
         let (one, other) = (lock.hold().unwrap(), lock.hold().unwrap());
         let refused = WorkerLock::wait_for(&socket, Duration::from_millis(50)).unwrap_err();
         assert!(refused.to_string().contains("socket.workers"), "{refused}");
-        drop((one, lock));
+        drop(one);
         thread::scope(|scope| {
             let next = scope.spawn(|| WorkerLock::wait_for(&socket, PATIENCE));
             thread::sleep(Duration::from_millis(100));

@@ -35,7 +35,10 @@ pub fn collect(suite: &mut Suite) {
 
 fn start(kit: &Kit) -> Result<Daemon> {
     let arguments = ["--namespaces", "require"].map(String::from).to_vec();
-    let options = DaemonOptions { device: "emulated".into(), arguments, ..DaemonOptions::default() };
+    // Its folders are in the root of workers, and cargo's are nobody's here.
+    let environment = vec![("LD_LIBRARY_PATH".into(), String::new())];
+    let options =
+        DaemonOptions { device: "emulated".into(), arguments, environment, ..DaemonOptions::default() };
     Daemon::start(&kit.stack, &options)
 }
 
