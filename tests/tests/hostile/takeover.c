@@ -186,6 +186,9 @@ static void attack(void) {
     file("creating a file in /tmp", "/tmp/made-by-a-worker", O_CREAT | O_RDWR);
     file("changing the library of all workers", library, O_RDWR);
     file("a setting of the kernel", "/proc/sys/kernel/core_pattern", O_WRONLY);
+    // NVIDIA's library names its threads so, and does not start if it cannot.
+    if (open_file("/proc/thread-self/comm", O_WRONLY | O_TRUNC) < 0)
+        say("D no thread can be named\n");
     file("the machine's memory", "/dev/mem", O_RDWR);
     file("virtual machines", "/dev/kvm", O_RDWR);
     // Every device of the host has this one; its rights are everybody's.

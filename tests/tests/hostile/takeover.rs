@@ -74,6 +74,9 @@ fn taken_over(kit: &Kit, list: List, arguments: &[&str], accepted: &[&str]) -> R
     let unexpected: Vec<&&str> =
         worked.iter().filter(|what| !accepted.iter().any(|name| what.starts_with(name))).collect();
     ensure!(unexpected.is_empty(), "a worker that was taken over got\n{unexpected:#?}\n{log}");
+    if matches!(list, List::Gpu) {
+        ensure!(!log.contains("no thread can be named"), "NVIDIA's library would not start\n{log}");
+    }
     let refused = log.matches("attack refused: ").count();
     ensure!(refused >= 2 * (ATTEMPTS - accepted.len()), "only {refused} attempts were made\n{log}");
     ensure!(!log.contains(['\x1b', '\r']), "a worker wrote control characters to the log\n{log:?}");

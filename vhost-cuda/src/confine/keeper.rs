@@ -58,9 +58,18 @@ impl Drop for Keeper {
 }
 
 fn prepare() -> std::io::Result<()> {
-    use rustix::mount::{MountFlags, mount};
-    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC | MountFlags::RDONLY;
+    use rustix::io::Errno;
+    use rustix::mount::{MountFlags, mount, mount_bind, mount_remount};
+    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     mount(c"proc", paths::PROC, c"proc", flags, None)?;
+    for settings in paths::SETTINGS {
+        match mount_bind(settings, settings) {
+            // This kernel does not have them.
+            Err(Errno::NOENT) => continue,
+            result => result?,
+        }
+        mount_remount(settings, flags | MountFlags::BIND | MountFlags::RDONLY, c"")?;
+    }
     // SAFETY: plain system call on the child's own descriptors.
     if unsafe { libc::close_range(3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC as libc::c_int) } < 0 {
         return Err(std::io::Error::last_os_error());

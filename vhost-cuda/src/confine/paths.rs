@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The files that a worker needs.
 
+use std::ffi::CStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -25,6 +26,21 @@ pub const READ: &[&str] = &[
 
 /// The kernel's view of processes; a file system of its own in a tree.
 pub const PROC: &str = "/proc";
+/// The threads of this process. libcuda names its threads through files in here, and does not start without that.
+pub const THREADS: &str = "/proc/self/task";
+/// Parts of [`PROC`] that change the machine. Some of them are root's to write also without a capability.
+pub const SETTINGS: [&CStr; 10] = [
+    c"/proc/acpi",
+    c"/proc/asound",
+    c"/proc/bus",
+    c"/proc/driver",
+    c"/proc/fs",
+    c"/proc/irq",
+    c"/proc/mtrr",
+    c"/proc/scsi",
+    c"/proc/sys",
+    c"/proc/sysrq-trigger",
+];
 /// Shared memory by name, which libcuda uses for events between processes.
 pub const SHM: &str = "/dev/shm";
 
