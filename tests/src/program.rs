@@ -76,11 +76,11 @@ impl Programs {
 
     /// Why the program cannot be had here, if so.
     pub fn missing(&self, name: &str) -> Option<String> {
-        if !Variant::of(name).is_some_and(|(_, variant)| variant.of_12) {
-            return None;
-        }
+        let (_, variant) = Variant::of(name)?;
         match &self.origin {
-            Origin::Compilers { of_12: None, .. } => Some(format!("{NVCC_12_VARIABLE} names no compiler")),
+            Origin::Compilers { of_12: None, .. } if variant.of_12 => {
+                Some(format!("{NVCC_12_VARIABLE} names no compiler"))
+            }
             Origin::Prebuilt(folder) if !folder.join(name).exists() => {
                 Some(format!("{PREBUILT_VARIABLE} has no {name}"))
             }

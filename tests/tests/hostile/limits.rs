@@ -422,7 +422,12 @@ fn inputs_of_links(target: &mut Target) -> Result<()> {
 
 fn workers_die_before_others(target: &mut Target) -> Result<()> {
     let _session = Session::open(target)?;
-    for worker in target.daemon.workers() {
+    let in_use = |worker: &u32| {
+        fs::read_to_string(format!("/proc/{worker}/comm")).is_ok_and(|name| name.trim() == "cuda-session")
+    };
+    let workers: Vec<u32> = target.daemon.workers().into_iter().filter(in_use).collect();
+    ensure!(!workers.is_empty(), "the session has no worker");
+    for worker in workers {
         let score = fs::read_to_string(format!("/proc/{worker}/oom_score_adj"))?;
         ensure!(score.trim() == "1000", "worker {worker} has {score}");
     }
