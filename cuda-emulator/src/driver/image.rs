@@ -94,7 +94,9 @@ pub(super) fn load(image: *const c_void, options: &JitOptions) -> CuResult<Arc<I
     if image.is_null() {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    if !device::environment().code.ptx {
+    // As on an H200, a text of PTX is compiled all the same.
+    let is_container = matches!(first_word(image), WRAPPER_MAGIC | CONTAINER_MAGIC);
+    if is_container && !device::environment().code.ptx {
         let message =
             "CUDA_DISABLE_PTX_JIT or CUDA_DISABLE_JIT is set, and PTX is all that this device executes";
         return Err(report(options, message, CUresult::CUDA_ERROR_JIT_COMPILATION_DISABLED));
@@ -158,8 +160,8 @@ pub(super) fn check_header(text: &str, architecture: u32) -> Result<(), (CUresul
     Ok(())
 }
 
-/// The PTX texts to link.
-fn texts(image: *const c_void, architecture: u32) -> Result<Vec<String>, FatbinError> {
+/// What an image begins with; zeros behind the end of a text that is shorter.
+fn first_word(image: *const c_void) -> u32 {
     // One byte at a time until all four are known to be there: a PTX text may be shorter.
     let mut first = [0u8; 4];
     for (index, byte) in first.iter_mut().enumerate() {
@@ -168,7 +170,12 @@ fn texts(image: *const c_void, architecture: u32) -> Result<Vec<String>, FatbinE
             break;
         }
     }
-    match u32::from_le_bytes(first) {
+    u32::from_le_bytes(first)
+}
+
+/// The PTX texts to link.
+fn texts(image: *const c_void, architecture: u32) -> Result<Vec<String>, FatbinError> {
+    match first_word(image) {
         WRAPPER_MAGIC => wrapped(In::from_raw(image.cast::<Wrapper>()), architecture),
         CONTAINER_MAGIC => Ok(vec![fatbin::ptx(container(image)?, architecture)?]),
         ELF_MAGIC => Err(FatbinError::NoPtx { wanted: architecture, found: "machine code (a cubin)".into() }),

@@ -3,7 +3,7 @@
 
 use std::env;
 
-use cuda_environment::VisibleDevices;
+use cuda_environment::{NamedTwice, VisibleDevices};
 
 use super::result::{CUresult, CuResult};
 
@@ -184,7 +184,9 @@ fn models_from(read: &impl Fn(&str) -> Option<String>) -> Vec<Model> {
 pub(super) fn models(visible: &VisibleDevices) -> CuResult<Vec<Model>> {
     let all = models_from(&|name| env::var(name).ok());
     let uuids: Vec<_> = all.iter().map(Model::uuid).collect();
-    let models: Vec<_> = visible.choose(all.len(), &uuids).into_iter().map(|at| all[at].clone()).collect();
+    let chosen =
+        visible.choose(all.len(), &uuids).map_err(|NamedTwice| CUresult::CUDA_ERROR_INVALID_DEVICE)?;
+    let models: Vec<_> = chosen.into_iter().map(|at| all[at].clone()).collect();
     if models.is_empty() { Err(CUresult::CUDA_ERROR_NO_DEVICE) } else { Ok(models) }
 }
 

@@ -8,7 +8,7 @@ mod visible;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 
-pub use visible::VisibleDevices;
+pub use visible::{NamedTwice, VisibleDevices};
 
 /// Device code that the driver may take from an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,7 +111,7 @@ mod tests {
         assert!(!environment.launch_blocking && !environment.eager_loading && !environment.pci_order);
         assert_eq!(environment.code, Code { machine: true, ptx: true });
         assert_eq!((environment.node_priority, environment.log_file), (None, None));
-        assert_eq!(environment.visible_devices.choose(2, &[]), [0, 1]);
+        assert_eq!(environment.visible_devices.choose(2, &[]), Ok(vec![0, 1]));
     }
 
     #[test]

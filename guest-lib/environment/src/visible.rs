@@ -7,6 +7,9 @@ use crate::leading_number;
 /// The beginning of a device's name by its UUID.
 const UUID_PREFIX: &[u8] = b"GPU-";
 
+/// Bytes of a whole UUID behind that.
+const UUID_TEXT_BYTES: usize = 36;
+
 /// The devices that a process sees, and their order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VisibleDevices {
@@ -25,7 +28,7 @@ impl VisibleDevices {
         let entries = || value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii);
         if value.trim_ascii_start().starts_with(UUID_PREFIX) {
             let uuids = entries().take_while(|entry| entry.starts_with(UUID_PREFIX));
-            return Self::Uuids(uuids.map(|entry| entry[UUID_PREFIX.len()..].to_ascii_lowercase()).collect());
+            return Self::Uuids(uuids.map(uuid_of).collect());
         }
         let number = |entry| leading_number(entry).and_then(|number| u64::try_from(number).ok());
         Self::Numbers(entries().map_while(number).collect())
@@ -37,10 +40,12 @@ impl VisibleDevices {
     }
 
     /// The visible ones of `count` devices, in the order in which the process sees them. An entry that identifies no
-    /// device, or several, hides itself and all entries behind it; a device that is named twice hides all devices.
-    pub fn choose(&self, count: usize, uuids: &[[u8; 16]]) -> Vec<usize> {
+    /// device, or several, hides itself and all entries behind it.
+    ///
+    /// Errors: a device is named twice (`cuInit` answers CUDA_ERROR_INVALID_DEVICE; measured on an H200, driver 580).
+    pub fn choose(&self, count: usize, uuids: &[[u8; 16]]) -> Result<Vec<usize>, NamedTwice> {
         match self {
-            Self::All => (0..count).collect(),
+            Self::All => Ok((0..count).collect()),
             Self::Numbers(numbers) => {
                 let existing = |&number| usize::try_from(number).ok().filter(|&number| number < count);
                 distinct(numbers.iter().map_while(existing))
@@ -53,16 +58,25 @@ impl VisibleDevices {
     }
 }
 
-/// The devices, or none if one of them comes twice.
-fn distinct(devices: impl Iterator<Item = usize>) -> Vec<usize> {
+/// A device is named twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NamedTwice;
+
+fn distinct(devices: impl Iterator<Item = usize>) -> Result<Vec<usize>, NamedTwice> {
     let mut seen = Vec::new();
     for device in devices {
         if seen.contains(&device) {
-            return Vec::new();
+            return Err(NamedTwice);
         }
         seen.push(device);
     }
-    seen
+    Ok(seen)
+}
+
+/// What an entry says of a UUID. What follows a whole one is not looked at.
+fn uuid_of(entry: &[u8]) -> Vec<u8> {
+    let text = &entry[UUID_PREFIX.len()..];
+    text[..text.len().min(UUID_TEXT_BYTES)].to_ascii_lowercase()
 }
 
 /// The one text that begins with `prefix`.
@@ -89,13 +103,17 @@ mod tests {
     use super::*;
 
     fn numbers(value: &str, count: usize) -> Vec<usize> {
-        VisibleDevices::new(Some(value.as_bytes())).choose(count, &[])
+        VisibleDevices::new(Some(value.as_bytes())).choose(count, &[]).expect("distinct devices")
     }
 
-    fn uuids(value: &str) -> Vec<usize> {
+    fn choose_uuids(value: &str) -> Result<Vec<usize>, NamedTwice> {
         let mut all = [[0x89; 16], [0x89; 16], [0xab; 16]];
         all[0][15] = 1;
         VisibleDevices::new(Some(value.as_bytes())).choose(3, &all)
+    }
+
+    fn uuids(value: &str) -> Vec<usize> {
+        choose_uuids(value).expect("distinct devices")
     }
 
     #[test]
@@ -117,10 +135,10 @@ mod tests {
     }
 
     #[test]
-    fn a_device_twice_hides_all() {
-        assert_eq!(numbers("0,1,0", 3), [0usize; 0]);
+    fn a_device_twice_is_an_error() {
+        assert_eq!(VisibleDevices::new(Some(b"0,1,0")).choose(3, &[]), Err(NamedTwice));
         assert_eq!(numbers("0,7,0", 3), [0], "what is behind the end of the list does not count");
-        assert_eq!(uuids("GPU-ab,GPU-abab"), [0usize; 0]);
+        assert_eq!(choose_uuids("GPU-ab,GPU-abab"), Err(NamedTwice));
     }
 
     #[test]
@@ -131,7 +149,7 @@ mod tests {
         assert_eq!(uuids("GPU-ab,GPU-89"), [2]);
         assert_eq!(uuids("GPU-ab,0"), [2]);
         assert_eq!(uuids("GPU-cd,GPU-ab"), [0usize; 0]);
-        assert_eq!(uuids(&format!("{whole}9")), [0usize; 0]);
+        assert_eq!(uuids(&format!("{whole}9")), [0]);
         assert_eq!(uuids("MIG-89898989"), [0usize; 0]);
     }
 }

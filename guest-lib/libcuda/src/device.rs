@@ -4,7 +4,7 @@
 
 use std::sync::OnceLock;
 
-use cuda_environment::Environment;
+use cuda_environment::{Environment, NamedTwice};
 use virtio_cuda_client::protocol::Location;
 use virtio_cuda_client::transport::UserMemory;
 use virtio_cuda_client::{CudaError, Session, calls};
@@ -154,7 +154,8 @@ impl Devices {
             }
             (all, uuids) = facts.into_iter().map(|(device, snapshot)| (device, snapshot.uuid)).unzip();
         }
-        let visible = environment.visible_devices.choose(all.len(), &uuids).into_iter();
+        let visible = environment.visible_devices.choose(all.len(), &uuids);
+        let visible = visible.map_err(|NamedTwice| CudaError::INVALID_DEVICE)?.into_iter();
         let visible = visible.map(|at| Visible { worker: all[at], snapshot: OnceLock::new() }).collect();
         Ok(Self { visible, all: all.len() })
     }

@@ -22,11 +22,11 @@ const MACHINE_KINDS: [u16; 3] = [2, 4, 0x10];
 /// `CUDA_ERROR_INVALID_IMAGE` for a damaged container.
 pub fn allowed(image: &[u8], code: Code) -> Result<Option<Vec<u8>>, CudaError> {
     let word = image.first_chunk().map(|word| u32::from_le_bytes(*word));
-    let all_of_one_kind = |allowed: bool| if allowed { Ok(None) } else { Err(nothing_left(code)) };
     match word {
         Some(CONTAINER_MAGIC) => containers(image, code).ok_or(CudaError::INVALID_IMAGE)?.map(Some),
-        Some(ELF_MAGIC) => all_of_one_kind(code.machine),
-        _ => all_of_one_kind(code.ptx),
+        Some(ELF_MAGIC) if !code.machine => Err(nothing_left(code)),
+        // A text of PTX is compiled all the same (measured on an H200, driver 580).
+        _ => Ok(None),
     }
 }
 
@@ -120,7 +120,7 @@ mod tests {
         let disabled = CudaError::JIT_COMPILATION_DISABLED;
         assert_eq!(allowed(b"\x7fELF", NO_MACHINE), Err(CudaError::NO_BINARY_FOR_GPU));
         assert_eq!(allowed(b"\x7fELF", NO_PTX), Ok(None));
-        assert_eq!(allowed(b".version 8.0\0", NO_PTX), Err(disabled));
+        assert_eq!(allowed(b".version 8.0\0", NO_PTX), Ok(None));
         assert_eq!(allowed(b".version 8.0\0", NO_MACHINE), Ok(None));
         assert_eq!(allowed(&container(&[entry(1, b"ptx text")]), NO_PTX), Err(disabled));
     }
