@@ -32,7 +32,7 @@ const MAX_OUTSTANDING: u32 = 1024;
 /// Bytes of pages that one piece of an entry list can name in the worst case.
 const BULK_PER_PIECE: u64 = (PIECE_BYTES / size_of::<MemEntry>()) as u64 * PAGE_BYTES;
 
-/// What the administrator allows one file, one user, and all users.
+/// Limits that the administrator sets for one file, one user and all users.
 pub(crate) struct Params {
     outstanding: u32,
     pinned_bytes: u64,
@@ -70,7 +70,7 @@ fn mib(value: u64) -> u64 {
     value.saturating_mul(1 << 20)
 }
 
-/// What one device, each of its files and each of its users can do.
+/// Limits of one device, of each of its files and of each of its users.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Limits {
     pub(crate) request_queues: u32,

@@ -56,7 +56,7 @@ impl Division {
         }
     }
 
-    /// Whether the owner of `taken` may have one more place of ring number `ring`.
+    /// Returns whether the owner of `taken` may take another place in ring number `ring`.
     pub(crate) fn has_room(&self, ring: usize, taken: &Places) -> bool {
         let taken = taken.of(ring).map_or(u32::MAX, |taken| taken.load(Relaxed));
         taken < self.reserved || self.borrowed < self.common

@@ -120,7 +120,7 @@ pub struct Share {
 
 // SAFETY: the counters are atomic and stay mapped.
 unsafe impl Send for Share {}
-// SAFETY: as above.
+// SAFETY: the counters are atomic and stay mapped, so threads may use them at once.
 unsafe impl Sync for Share {}
 
 impl Share {

@@ -86,7 +86,7 @@ pub fn ptx(container: &[u8], architecture: u32) -> Result<String, FatbinError> {
     String::from_utf8(text).map_err(|_| FatbinError::Invalid("PTX is not text"))
 }
 
-/// What a device can use of a container.
+/// Code in a container that a device can use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Code {
     /// Machine code for this architecture, which runs on devices of the same major one.

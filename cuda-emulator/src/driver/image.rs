@@ -160,7 +160,7 @@ pub(super) fn check_header(text: &str, architecture: u32) -> Result<(), (CUresul
     Ok(())
 }
 
-/// What an image begins with; zeros behind the end of a text that is shorter.
+/// The first four bytes of an image as a little-endian number. Bytes behind the end of a shorter text count as zero.
 fn first_word(image: *const c_void) -> u32 {
     // One byte at a time until all four are known to be there: a PTX text may be shorter.
     let mut first = [0u8; 4];
