@@ -33,6 +33,12 @@ pub struct DaemonArgs {
     #[arg(long, value_name = "auto|emulated|PATH", default_value = "auto")]
     pub device: String,
 
+    /// Folders of NVIDIA's libraries (libcublas.so.13, libcudnn.so.9, …) that guest programs use, with colons between them.
+    /// They are looked at first; then where the dynamic linker and NVIDIA's packages have libraries. With the emulator: of
+    /// the CPU's versions, ../emulator/libraries beside this program by default.
+    #[arg(long, value_name = "DIR[:DIR…]", value_delimiter = ':')]
+    pub libraries: Vec<PathBuf>,
+
     /// Request queues that the device offers (1 to 16).
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=16))]
     pub num_queues: u32,
@@ -204,6 +210,9 @@ pub struct WorkerArgs {
     /// The libcuda to load.
     #[arg(long)]
     pub library: PathBuf,
+    /// Folders of NVIDIA's libraries.
+    #[arg(long)]
+    pub libraries: Vec<PathBuf>,
     /// Most device memory of the session, in bytes.
     #[arg(long)]
     pub memory_limit: Option<u64>,

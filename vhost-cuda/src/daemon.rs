@@ -78,7 +78,9 @@ pub fn run(args: &DaemonArgs) -> anyhow::Result<()> {
     // Before workers are started, which begin in the daemon's group.
     let cgroups = Cgroups::open(&args.cgroup, args.host_memory)?;
     let emulated = library::is_emulator(&library);
+    let libraries = library::vendor_folders(&args.libraries, emulated)?;
     let spec = WorkerSpec {
+        libraries,
         sandbox: args.sandbox,
         emulated,
         library,

@@ -23,6 +23,7 @@ use crate::ring::{Chain, Ring, Vring};
 /// at once.
 pub fn worker_spec() -> WorkerSpec {
     WorkerSpec {
+        libraries: Vec::new(),
         library: "/nonexistent".into(),
         memory_limit: None,
         gpus: None,

@@ -46,6 +46,21 @@ fn emulator() -> anyhow::Result<PathBuf> {
     existing(&beside).with_context(|| format!("Build the emulator, or name its file in {EMULATOR_VARIABLE}"))
 }
 
+/// Where NVIDIA's libraries are looked for first: the folders that `--libraries` names or, with the emulator, the folder of the
+/// CPU's versions beside it.
+///
+/// Errors: a folder does not exist.
+pub fn vendor_folders(named: &[PathBuf], emulated: bool) -> anyhow::Result<Vec<PathBuf>> {
+    if named.is_empty() && emulated {
+        let beside = emulator()?.with_file_name("libraries");
+        return Ok(beside.canonicalize().into_iter().collect());
+    }
+    let real = |folder: &PathBuf| {
+        folder.canonicalize().with_context(|| format!("--libraries {} cannot be used", folder.display()))
+    };
+    named.iter().map(real).collect()
+}
+
 /// Whether a library that [`find`] has found is the emulator.
 pub fn is_emulator(library: &Path) -> bool {
     emulator().is_ok_and(|emulator| emulator == library)

@@ -181,7 +181,7 @@ impl WorkerPool {
     ///
     /// Errors: the namespaces that `spec` asks for cannot be made, or a thread cannot be started.
     pub fn start(spec: WorkerSpec, warm: usize) -> anyhow::Result<Self> {
-        let folders = spec.namespaces.then(|| Folders::of(&spec.library));
+        let folders = spec.namespaces.then(|| Folders::of(&spec.library, &spec.libraries));
         let wake = EventFd::new(EFD_CLOEXEC | EFD_NONBLOCK)?;
         let shared = Arc::new(Shared {
             spec,

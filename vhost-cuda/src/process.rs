@@ -33,6 +33,8 @@ const DROP_PATIENCE: Duration = Duration::from_secs(5);
 pub struct WorkerSpec {
     /// The libcuda to load.
     pub library: PathBuf,
+    /// Where NVIDIA's libraries are looked for first.
+    pub libraries: Vec<PathBuf>,
     /// Most device memory of a session, in bytes.
     pub memory_limit: Option<u64>,
     /// GPUs that workers see, as CUDA_VISIBLE_DEVICES has them. `None`: what the daemon sees.
@@ -144,6 +146,9 @@ impl Worker {
         command.arg("--worker-log-level").arg(&spec.log_level);
         command.arg("--copy-threads").arg(spec.copy_threads.to_string());
         command.arg("--sandbox").arg(spec.sandbox.name());
+        for folder in &spec.libraries {
+            command.arg("--libraries").arg(folder);
+        }
         if spec.emulated {
             command.arg("--emulated");
         }

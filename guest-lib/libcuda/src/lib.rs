@@ -58,6 +58,7 @@ mod stream_values;
 mod tensor_map;
 mod texture;
 mod unsupported;
+mod vendor;
 mod vmm;
 
 /// Every entry point that this library defines.

@@ -26,18 +26,19 @@ const NO_CACHE_VARIABLE: &str = "CUDA_CACHE_DISABLE";
 /// Folders that workers need besides the system's.
 #[derive(Clone, Debug, Default)]
 pub struct Folders {
-    /// To read: the folder of the device's library, and those that the dynamic linker was told of.
+    /// To read: the folder of the device's library, those that the dynamic linker was told of, and
+    /// those of `--libraries`.
     pub read: Vec<PathBuf>,
     /// To write: the cache of compiled code.
     pub write: Vec<PathBuf>,
 }
 
 impl Folders {
-    /// The folders for workers that load `library`.
-    pub fn of(library: &Path) -> Self {
+    /// The folders for workers that load `library`, and NVIDIA's libraries from `libraries`.
+    pub fn of(library: &Path, libraries: &[PathBuf]) -> Self {
         let linker = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
         let beside = library.parent().map(Path::to_owned);
-        let read = beside.into_iter().chain(std::env::split_paths(&linker));
+        let read = beside.into_iter().chain(std::env::split_paths(&linker)).chain(libraries.iter().cloned());
         let cache = std::env::var_os(CACHE_VARIABLE).map(PathBuf::from);
         Self { read: existing(read), write: existing(cache.into_iter()) }
     }

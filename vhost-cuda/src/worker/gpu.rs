@@ -83,6 +83,10 @@ impl CudaError {
     pub const PRIMARY_CONTEXT_ACTIVE: Self = Self(sys::CUresult::CUDA_ERROR_PRIMARY_CONTEXT_ACTIVE as i32);
     /// A handle that the session does not have.
     pub const INVALID_HANDLE: Self = Self(sys::CUresult::CUDA_ERROR_INVALID_HANDLE as i32);
+    /// The host does not have what was named.
+    pub const NOT_FOUND: Self = Self(sys::CUresult::CUDA_ERROR_NOT_FOUND as i32);
+    /// A library of NVIDIA's says that something failed.
+    pub const UNKNOWN: Self = Self(sys::CUresult::CUDA_ERROR_UNKNOWN as i32);
     /// The event or stream is not through.
     pub const NOT_READY: Self = Self(sys::CUresult::CUDA_ERROR_NOT_READY as i32);
     /// The stream is not in the state that the call needs.

@@ -43,6 +43,7 @@ mod signal;
 mod start;
 mod state;
 mod timers;
+mod vendor;
 mod window;
 
 use std::os::unix::net::UnixStream;

@@ -45,8 +45,8 @@ impl Work {
         let begins = opcode.is_none_or(|opcode| {
             let captures =
                 matches!(opcode, Opcode::cuStreamBeginCapture_v2 | Opcode::cuStreamBeginCaptureToGraph);
-            // Launches, and all that concerns graphs.
-            captures || matches!(opcode as u32 >> 8, 5 | 8)
+            // Launches, all that concerns graphs, and NVIDIA's libraries.
+            captures || matches!(opcode as u32 >> 8, 5 | 8 | 15)
         });
         if begins { self.0.begin() } else { self.0.so_far() }
     }

@@ -60,7 +60,7 @@ pub fn start(args: &WorkerArgs) -> Option<(UnixStream, SessionState)> {
 
 fn bring_up(args: &WorkerArgs) -> anyhow::Result<(SessionState, Ready)> {
     // Before any thread is started.
-    let folders = Folders::of(&args.library);
+    let folders = Folders::of(&args.library, &args.libraries);
     let bounds =
         sandbox::enter(args.sandbox, &folders, args.namespaces).context("Cannot enter the sandbox")?;
     start_log(args)?;
@@ -78,6 +78,7 @@ fn bring_up(args: &WorkerArgs) -> anyhow::Result<(SessionState, Ready)> {
     let limits = SessionLimits {
         memory: args.memory_limit,
         copy_threads: args.copy_threads as usize,
+        libraries: args.libraries.clone(),
         emulated: args.emulated,
     };
     // SAFETY: the daemon made this socket for this process alone.
@@ -93,6 +94,10 @@ fn bring_up(args: &WorkerArgs) -> anyhow::Result<(SessionState, Ready)> {
     if sandbox::closes(args.sandbox, args.emulated) && !args.emulated && device_count > 0 {
         // NVML makes files when it starts, which the sandbox does not allow.
         let _ = Nvml::of(&session.gpu, session.device(0)?);
+    }
+    if args.emulated {
+        // Its list allows no file to be opened.
+        session.vendor.open_all();
     }
     sandbox::close(args.sandbox, args.emulated, bounds).context("Cannot close the sandbox")?;
     Ok((session, Ready { driver_version, device_count, device_name }))

@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::ops::{Deref, DerefMut};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
@@ -27,6 +28,7 @@ use super::reservations::Reservations;
 use super::resources::DevResources;
 use super::sharing::Sharing;
 use super::signal::{self, Work};
+use super::vendor::Vendor;
 use super::window::Window;
 
 /// The state of a session.
@@ -77,6 +79,8 @@ pub struct SessionState {
     pub pools: Pools,
     /// Host memory.
     pub host_memory: HostMemory,
+    /// NVIDIA's libraries.
+    pub vendor: Vendor,
     /// Release thresholds of pools, where the quota keeps them from the driver.
     pub thresholds: Mutex<HashMap<u64, u64>>,
     reservations: Mutex<Reservations>,
@@ -106,12 +110,14 @@ impl CopyTime {
 }
 
 /// What a session may use.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct SessionLimits {
     /// Most device memory, in bytes.
     pub memory: Option<u64>,
     /// Threads that copy guest pages.
     pub copy_threads: usize,
+    /// Where NVIDIA's libraries are looked for first.
+    pub libraries: Vec<PathBuf>,
     /// The library is the emulator: it tells who uses memory that was freed, and reads no files.
     pub emulated: bool,
 }
@@ -177,6 +183,7 @@ impl SessionState {
             links: Links::default(),
             pools: Pools::default(),
             host_memory: HostMemory::default(),
+            vendor: Vendor::new(limits.libraries),
             thresholds: Mutex::default(),
             reservations: Mutex::default(),
             allocations: Mutex::new(Allocations::new(limits.memory)),
@@ -246,6 +253,7 @@ impl SessionState {
         // The driver is asked to destroy these one by one: memory of their nodes counts until then.
         drop(self.graphs.take_execs(context));
         self.graphs.default_captures_ended();
+        self.vendor.close_context(context);
         self.objects.close_context(context, !self.graphs.is_capturing());
     }
 

@@ -111,34 +111,77 @@ const fn compiler(version_script: &'static str, soname: &'static str) -> Library
 pub fn link(paths: &Paths, folder: &Path, library: &Library) -> Result<()> {
     let archive = cargo::static_library(paths, library.package)?;
     let script = paths.root.join(library.version_script);
-    let output = folder.join(library.soname);
-    fs::create_dir_all(folder)?;
-    if !is_newer(&output, &[&archive, &script]) {
-        link_archive(folder, library, &archive, &script)?;
+    link_file(folder, &archive, &script, library.soname, library.unwinder)?;
+    match library.development_name {
+        Some(name) => name_for_development(folder, library.soname, name),
+        None => Ok(()),
     }
-    let Some(name) = library.development_name else { return Ok(()) };
-    let link = folder.join(name);
-    if fs::read_link(&link).is_err() {
-        symlink(library.soname, &link).with_context(|| format!("Cannot create {}", link.display()))?;
+}
+
+/// The package of the guest's files of NVIDIA's libraries.
+pub const GUEST_VENDOR: &str = "vendor-libraries";
+/// The package of NVIDIA's libraries on the CPU.
+pub const EMULATOR_VENDOR: &str = "cuda-emulator-libraries";
+
+/// Builds files of NVIDIA's libraries from `package` into `folder`, and their version scripts into `scripts`: each file
+/// exports the functions of one library, in a version of the file's name as NVIDIA's does.
+pub fn link_vendor(paths: &Paths, package: &str, folder: &Path, scripts: &Path) -> Result<()> {
+    let archive = cargo::static_library(paths, package)?;
+    fs::create_dir_all(scripts)?;
+    for library in cuda_library_rows::libraries() {
+        for soname in &library.sonames {
+            let script = scripts.join(format!("{soname}.map"));
+            let text = version_script(library, soname);
+            if fs::read_to_string(&script).ok().as_deref() != Some(&text) {
+                fs::write(&script, text).with_context(|| format!("Cannot write {}", script.display()))?;
+            }
+            link_file(folder, &archive, &script, soname, Unwinder::Shared)?;
+        }
+        if let Some((soname, name)) =
+            library.sonames.first().and_then(|soname| Some((soname, soname.rsplit_once('.')?.0)))
+        {
+            name_for_development(folder, soname, name)?;
+        }
     }
     Ok(())
 }
 
-fn link_archive(folder: &Path, library: &Library, archive: &Path, script: &Path) -> Result<()> {
+fn version_script(library: &cuda_library_rows::Library, soname: &str) -> String {
+    let names: Vec<&str> = library.functions.iter().map(|function| function.name.as_str()).collect();
+    format!(
+        "{soname} {{\n  global:\n    vhost_cuda_in_front;\n    {};\n  local: *;\n}};\n",
+        names.join(";\n    ")
+    )
+}
+
+/// The name that the linker looks for.
+fn name_for_development(folder: &Path, soname: &str, name: &str) -> Result<()> {
+    let link = folder.join(name);
+    if fs::read_link(&link).is_err() {
+        symlink(soname, &link).with_context(|| format!("Cannot create {}", link.display()))?;
+    }
+    Ok(())
+}
+
+fn link_file(folder: &Path, archive: &Path, script: &Path, soname: &str, unwinder: Unwinder) -> Result<()> {
+    fs::create_dir_all(folder)?;
+    if is_newer(&folder.join(soname), &[archive, script]) {
+        return Ok(());
+    }
     let new = tempfile::NamedTempFile::new_in(folder)?;
     let mut cc = Command::new("cc");
     cc.args(["-shared", "-Wl,--whole-archive"]).arg(archive).arg("-Wl,--no-whole-archive");
     cc.arg(format!("-Wl,--version-script={}", script.display()));
-    cc.arg(format!("-Wl,-soname,{}", library.soname));
+    cc.arg(format!("-Wl,-soname,{soname}"));
     cc.args(["-Wl,--gc-sections", "-Wl,--strip-debug", "-Wl,-z,defs", "-Wl,-z,relro,-z,now,-z,nodelete"]);
-    cc.arg("-Wl,--as-needed").arg(library.unwinder.argument()).args(["-lpthread", "-ldl", "-lm", "-lc"]);
+    cc.arg("-Wl,--as-needed").arg(unwinder.argument()).args(["-lpthread", "-ldl", "-lm", "-lc"]);
     let output = cc.arg("-o").arg(new.path()).output().context("Cannot start cc")?;
     if !output.status.success() {
-        bail!("Cannot link {}: {}", library.soname, String::from_utf8_lossy(&output.stderr));
+        bail!("Cannot link {soname}: {}", String::from_utf8_lossy(&output.stderr));
     }
     // Temporary files are private; every user of the guest loads this one.
     fs::set_permissions(new.path(), fs::Permissions::from_mode(0o755))?;
-    let target = folder.join(library.soname);
+    let target = folder.join(soname);
     new.persist(&target).with_context(|| format!("Cannot write {}", target.display()))?;
     Ok(())
 }

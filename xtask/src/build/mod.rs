@@ -83,6 +83,7 @@ fn guest_libraries(paths: &Paths, stack: &Stack) -> Result<PathBuf> {
     library::link(paths, &folder, &library::GUEST_LIBCUDART_12)?;
     library::link(paths, &folder, &library::GUEST_NVML)?;
     library::link(paths, &folder, &library::GUEST_AUDITOR)?;
+    library::link_vendor(paths, library::GUEST_VENDOR, &folder, &folder.with_file_name("maps"))?;
     let launcher = cargo::executable(paths, "vhost-cuda-run", Profile::Shared)?;
     install(&launcher, &stack.launcher())?;
     for file in stack::GUEST_SETTINGS {
@@ -96,6 +97,8 @@ fn emulator(paths: &Paths, stack: &Stack) -> Result<PathBuf> {
     let library = stack.emulator();
     let folder = library.parent().context("The emulator has no folder")?;
     library::link(paths, folder, &library::EMULATOR)?;
+    let vendor = folder.join("libraries");
+    library::link_vendor(paths, library::EMULATOR_VENDOR, &vendor, &folder.join("maps"))?;
     for compiler in &library::COMPILERS {
         library::link(paths, &stack.compilers(), compiler)?;
     }

@@ -32,13 +32,14 @@ mod reference;
 mod session;
 mod stream;
 mod texture;
+mod vendor;
 mod vmm;
 
 /// Expands to `$emit! { rows }` with every row of the call table.
 #[macro_export]
 macro_rules! all_calls {
     ($emit:ident) => {
-        $crate::session_calls! { ($emit [device_calls context_calls memory_calls module_calls launch_calls stream_calls event_calls array_calls texture_calls reference_calls pool_calls vmm_calls link_calls peer_calls ipc_calls graph_calls nvml_calls]) {} }
+        $crate::session_calls! { ($emit [device_calls context_calls memory_calls module_calls launch_calls stream_calls event_calls array_calls texture_calls reference_calls pool_calls vmm_calls link_calls peer_calls ipc_calls graph_calls nvml_calls vendor_calls]) {} }
     };
 }
 

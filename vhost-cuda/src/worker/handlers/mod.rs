@@ -35,6 +35,7 @@ mod session;
 mod stream;
 mod tensor_map;
 mod texture;
+mod vendor;
 mod vmm;
 
 pub use array::*;
@@ -67,4 +68,5 @@ pub use session::*;
 pub use stream::*;
 pub use tensor_map::*;
 pub use texture::*;
+pub use vendor::*;
 pub use vmm::*;

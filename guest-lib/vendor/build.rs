@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Makes the exported functions of each library from its rows. A row that is `custom` has its function in `src/custom`; one that
+//! is not there yet is refused.
+
+use std::path::PathBuf;
+use std::{env, fs};
+
+use cuda_library_rows::generate::entry_points;
+use cuda_library_rows::libraries;
+
+const CUSTOM: &str = "src/custom";
+
+fn main() {
+    println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rerun-if-changed={CUSTOM}");
+    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
+    let files = fs::read_dir(CUSTOM).expect("the folder exists").flatten();
+    let written: String = files.filter_map(|file| fs::read_to_string(file.path()).ok()).collect();
+    for library in libraries() {
+        let front = format!("&crate::fronts::{}", library.name.to_uppercase());
+        let file = out.join(format!("{}.rs", library.name));
+        let source = entry_points(library, &front, &|name| written.contains(&format!("fn {name}(")));
+        fs::write(&file, source).expect("OUT_DIR is writable");
+    }
+}

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Answers that are kept: those of functions whose answer depends on their arguments only, and texts that programs have
+//! pointers to.
+
+use std::collections::{HashMap, HashSet};
+use std::ffi::{CStr, CString};
+
+use parking_lot::Mutex;
+
+/// Answers that are kept of a library; later ones are asked for each time.
+const MAX_KEPT: usize = 1 << 10;
+
+/// Blocks of answers by function and block of arguments.
+#[derive(Debug)]
+pub struct Answers(Mutex<Option<HashMap<(usize, Vec<u8>), Vec<u8>>>>);
+
+impl Answers {
+    /// None.
+    pub const fn new() -> Self {
+        Self(Mutex::new(None))
+    }
+
+    /// The answers that a call had before.
+    pub fn get(&self, function: usize, arguments: &[u8]) -> Option<Vec<u8>> {
+        self.0.lock().as_ref()?.get(&(function, arguments.to_vec())).cloned()
+    }
+
+    /// Keeps the answers of a call.
+    pub fn keep(&self, function: usize, arguments: &[u8], answers: &[u8]) {
+        let mut kept = self.0.lock();
+        let kept = kept.get_or_insert_default();
+        if kept.len() < MAX_KEPT {
+            kept.insert((function, arguments.to_vec()), answers.to_vec());
+        }
+    }
+}
+
+static TEXTS: Mutex<Option<HashSet<&'static CStr>>> = Mutex::new(None);
+
+/// A text that stays for ever. The host has a bounded number of them: names and descriptions of statuses.
+pub fn text(bytes: &[u8]) -> &'static CStr {
+    let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+    let text = CString::new(&bytes[..end]).unwrap_or_default();
+    let mut texts = TEXTS.lock();
+    let texts = texts.get_or_insert_default();
+    if let Some(known) = texts.get(text.as_c_str()) {
+        return known;
+    }
+    if texts.len() >= MAX_KEPT {
+        return c"too many texts";
+    }
+    let text: &'static CStr = Box::leak(text.into_boxed_c_str());
+    texts.insert(text);
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_kept_once() {
+        let first = text(b"CUBLAS_STATUS_SUCCESS");
+        assert_eq!(first.as_ptr(), text(b"CUBLAS_STATUS_SUCCESS\0").as_ptr());
+        assert_eq!(first, c"CUBLAS_STATUS_SUCCESS");
+    }
+
+    #[test]
+    fn answers_depend_on_function_and_arguments() {
+        let answers = Answers::new();
+        answers.keep(1, b"a", b"answer");
+        assert_eq!(answers.get(1, b"a").as_deref(), Some(&b"answer"[..]));
+        assert_eq!(answers.get(2, b"a"), None);
+        assert_eq!(answers.get(1, b"b"), None);
+    }
+}

@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! A library as programs see it: opened at the first call, then one call after the other.
+
+use std::cell::RefCell;
+use std::collections::HashSet;
+use std::sync::OnceLock;
+
+use cuda_library_rows::block::{BadSize, SLOT};
+use cuda_library_rows::{Answer, Body, Call, Kind, Library, library};
+use parking_lot::Mutex;
+
+use crate::answers::{Answers, text};
+use crate::bridge::{self, Arguments};
+use crate::encode;
+use crate::handles::{Handles, mint};
+use crate::proven::{self, Proven};
+
+/// A library of NVIDIA's.
+#[derive(Debug)]
+pub struct Front {
+    name: &'static str,
+    opened: OnceLock<Option<Opened>>,
+    handles: Handles,
+    proven: Proven,
+    answers: Answers,
+    refused: Mutex<Option<HashSet<usize>>>,
+}
+
+/// A library that the worker has loaded.
+#[derive(Debug)]
+struct Opened {
+    number: u32,
+    library: &'static Library,
+}
+
+/// Why a call has no answer of the library.
+#[derive(Clone, Copy, Debug)]
+enum Failure {
+    /// An argument.
+    BadSize,
+    /// A `CUresult`.
+    Cuda(i32),
+}
+
+impl From<BadSize> for Failure {
+    fn from(_: BadSize) -> Self {
+        Self::BadSize
+    }
+}
+
+thread_local! {
+    /// Blocks of the thread's calls.
+    static BLOCKS: RefCell<(Vec<u8>, Vec<u8>)> = const { RefCell::new((Vec::new(), Vec::new())) };
+}
+
+impl Front {
+    /// The library of that name; nothing is opened yet.
+    pub const fn new(name: &'static str) -> Self {
+        Self {
+            name,
+            opened: OnceLock::new(),
+            handles: Handles::new(),
+            proven: Proven::new(),
+            answers: Answers::new(),
+            refused: Mutex::new(None),
+        }
+    }
+
+    /// See [`crate::forward`].
+    ///
+    /// # Safety
+    ///
+    /// See there.
+    pub unsafe fn forward(&'static self, function: usize, slots: &[u64]) -> u64 {
+        let Some((_, rows)) = library(self.name) else { return 0 };
+        let Body::Forward(call) = &rows.functions[function].body else { return 0 };
+        let Some(opened) = self.opened.get_or_init(|| self.open()) else {
+            return failed(call, rows.statuses.not_initialized);
+        };
+        // SAFETY: the caller's promise.
+        match unsafe { self.exchange(opened, function, call, slots) } {
+            Ok(value) => value,
+            Err(Failure::BadSize) => failed(call, rows.statuses.invalid_value),
+            Err(Failure::Cuda(bridge::OUT_OF_MEMORY)) => failed(call, rows.statuses.alloc_failed),
+            Err(Failure::Cuda(bridge::NOT_FOUND)) => failed(call, rows.statuses.not_supported),
+            Err(Failure::Cuda(_)) => failed(call, rows.statuses.internal_error),
+        }
+    }
+
+    /// See [`crate::refuse`]. The first refusal of each function is told on stderr.
+    pub fn refuse(&'static self, function: usize) -> i32 {
+        let Some((_, rows)) = library(self.name) else { return 1 };
+        let reason = match &rows.functions[function].body {
+            Body::Refuse(reason) => reason,
+            _ => "nobody has written it yet",
+        };
+        if self.refused.lock().get_or_insert_default().insert(function) {
+            eprintln!("vhost-cuda: {} is not supported: {reason}.", rows.functions[function].name);
+        }
+        rows.statuses.not_supported
+    }
+
+    fn open(&self) -> Option<Opened> {
+        let (number, rows) = library(self.name)?;
+        match bridge::open(number, major(&rows.sonames[0]), rows.digest) {
+            Ok(()) => Some(Opened { number, library: rows }),
+            Err(bridge::NOT_FOUND) => {
+                eprintln!(
+                    "vhost-cuda: the host has no {}. Its operator can install it, or name its folder with \
+                     `vhost-user-cuda --libraries DIR`.",
+                    rows.sonames[0]
+                );
+                None
+            }
+            Err(error) => {
+                eprintln!("vhost-cuda: {} cannot be used: CUDA error {error}.", rows.sonames[0]);
+                None
+            }
+        }
+    }
+
+    /// # Safety
+    ///
+    /// As for [`Self::forward`].
+    unsafe fn exchange(
+        &self,
+        opened: &Opened,
+        function: usize,
+        call: &Call,
+        slots: &[u64],
+    ) -> Result<u64, Failure> {
+        let handle = handle_of(call, slots);
+        let state = self.handles.state(handle);
+        if let Some(place) = out_stream(call, slots) {
+            // SAFETY: the caller promises a place for a stream; null is not written to.
+            unsafe { (place as *mut u64).as_mut() }
+                .map(|place| *place = state.stream)
+                .ok_or(Failure::BadSize)?;
+            return Ok(opened.library.statuses.success as u64);
+        }
+        // SAFETY: the caller's promise.
+        let crossing = unsafe { encode::slots(call, slots, state.device_scalars, mint) };
+        let answer_bytes = call.answer_bytes(&crossing)?;
+        let key = proven::key(function, call, &crossing);
+        let waits = call.answers() || answer_bytes > SLOT || !self.proven.contains(key);
+        let (mut block, mut answers) = BLOCKS.with(|blocks| std::mem::take(&mut *blocks.borrow_mut()));
+        // SAFETY: the caller's promise; `crossing` was made of `slots`.
+        unsafe { encode::arguments(call, slots, &crossing, &mut block) }?;
+        let kept = if call.facts.pure { self.answers.get(function, &block) } else { None };
+        answers.clear();
+        if let Some(kept) = &kept {
+            answers.extend_from_slice(kept);
+        } else {
+            let room = match (waits, call.answer) {
+                (false, _) => 0,
+                (true, Answer::Text) => answer_bytes + cuda_library_rows::block::MAX_TEXT,
+                (true, _) => answer_bytes,
+            };
+            answers.resize(room, 0);
+            let stream = stream_of(call, slots).unwrap_or(state.stream);
+            bridge::call(&Arguments {
+                library: opened.number,
+                function: function as u32,
+                stream,
+                input: block.as_ptr(),
+                input_bytes: block.len(),
+                output: answers.as_mut_ptr(),
+                output_bytes: answers.len(),
+            })
+            .map_err(Failure::Cuda)?;
+        }
+        let success = u64::from(opened.library.statuses.success as u32);
+        let value = if waits { slot(&answers)? } else { success };
+        let succeeded = call.answer != Answer::Status || value as u32 == success as u32;
+        if waits && succeeded {
+            // SAFETY: the caller's promise.
+            unsafe { encode::answers(call, slots, &crossing, &answers) }?;
+            self.proven.add(key);
+            if call.facts.pure && kept.is_none() {
+                self.answers.keep(function, &block, &answers);
+            }
+        }
+        if succeeded {
+            // SAFETY: the caller's promise.
+            unsafe { self.note(call, slots, &crossing, handle) };
+        }
+        let value = match call.answer {
+            Answer::Text => text_of(value, &answers)?,
+            _ => value,
+        };
+        // What one large call needed is not kept.
+        block.shrink_to(1 << 16);
+        answers.shrink_to(1 << 16);
+        BLOCKS.with(|blocks| *blocks.borrow_mut() = (block, answers));
+        Ok(value)
+    }
+
+    /// Notes what a call that has succeeded did to handles.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Self::forward`].
+    unsafe fn note(&self, call: &Call, slots: &[u64], crossing: &[u64], handle: u64) {
+        for ((parameter, &slot), &crossing) in call.parameters.iter().zip(slots).zip(crossing) {
+            match parameter.kind {
+                // SAFETY: the caller promises a place for a handle, and the library has accepted it.
+                Kind::New(_) if slot != 0 => unsafe { (slot as *mut u64).write(crossing) },
+                Kind::End(_) => self.handles.forget(slot),
+                _ => {}
+            }
+        }
+        let second = slots.get(1).copied().unwrap_or(0);
+        if call.facts.pointer_mode {
+            self.handles.change(handle, |state| state.device_scalars = second as u32 != 0);
+        }
+        if call.facts.stream_of {
+            self.handles.change(handle, |state| state.stream = second);
+        }
+    }
+}
+
+/// The bits of the first slot of answers.
+fn slot(answers: &[u8]) -> Result<u64, Failure> {
+    answers.first_chunk::<SLOT>().map(|bytes| u64::from_le_bytes(*bytes)).ok_or(Failure::BadSize)
+}
+
+/// The address of a text that the library returned; `length` is 1 more than that of the text, or 0 for null.
+fn text_of(length: u64, answers: &[u8]) -> Result<u64, Failure> {
+    let Some(bytes) = length.checked_sub(1) else { return Ok(0) };
+    let found = answers.get(SLOT..).and_then(|rest| rest.get(..usize::try_from(bytes).ok()?));
+    Ok(text(found.ok_or(Failure::BadSize)?).as_ptr() as u64)
+}
+
+/// What a function returns that has not reached the library.
+fn failed(call: &Call, status: i32) -> u64 {
+    match call.answer {
+        Answer::Status => u64::from(status as u32),
+        Answer::Text => text(b"not available: the host's library was not reached").as_ptr() as u64,
+        Answer::Number(_) | Answer::Nothing => 0,
+    }
+}
+
+/// The first handle among the arguments; 0 for none.
+fn handle_of(call: &Call, slots: &[u64]) -> u64 {
+    let first = call
+        .parameters
+        .iter()
+        .position(|parameter| matches!(parameter.kind, Kind::Handle { .. } | Kind::End(_)));
+    first.and_then(|index| slots.get(index)).copied().unwrap_or(0)
+}
+
+/// The stream among the arguments.
+fn stream_of(call: &Call, slots: &[u64]) -> Option<u64> {
+    let index = call.parameters.iter().position(|parameter| parameter.kind == Kind::Stream)?;
+    slots.get(index).copied()
+}
+
+/// The place for the handle's stream among the arguments.
+fn out_stream(call: &Call, slots: &[u64]) -> Option<u64> {
+    let index = call.parameters.iter().position(|parameter| parameter.kind == Kind::OutStream)?;
+    slots.get(index).copied()
+}
+
+/// The `13` of `libcublas.so.13`.
+fn major(soname: &str) -> u32 {
+    soname.rsplit('.').next().and_then(|number| number.parse().ok()).unwrap_or(0)
+}

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! NVIDIA's libraries in the guest. Their exported functions are made from the rows of `cuda-library-rows`; each encodes its
+//! arguments ([`encode`]) and sends them through the guest's libcuda ([`bridge`]) to the worker, which calls the host's
+//! library. This package is linked once for each file that programs ask for: `libcublas.so.13` exports the functions of
+//! cuBLAS only.
+//!
+//! What is kept here: the pointer mode and the stream of handles ([`handles`]), which calls need no answer ([`proven`]),
+//! and answers that never change ([`answers`]).
+
+mod answers;
+mod bridge;
+mod encode;
+mod front;
+mod fronts;
+mod handles;
+mod proven;
+
+use std::ffi::c_char;
+
+pub(crate) use front::Front;
+
+/// Executes the function of that index. The value is what the C function returns, as bits.
+///
+/// # Safety
+///
+/// `slots` are the arguments of a call of the function, as its row describes them: addresses of host memory are valid as NVIDIA's
+/// manual demands.
+pub(crate) unsafe fn forward(front: &'static Front, function: usize, slots: &[u64]) -> u64 {
+    // SAFETY: the caller's promise.
+    unsafe { front.forward(function, slots) }
+}
+
+/// Answers for a function that is not served.
+pub(crate) fn refuse(front: &'static Front, function: usize) -> i32 {
+    front.refuse(function)
+}
+
+/// Tells this library from NVIDIA's of the same name.
+#[unsafe(no_mangle)]
+pub extern "C" fn vhost_cuda_in_front() -> *const c_char {
+    concat!("vhost-cuda ", env!("CARGO_PKG_VERSION"), "\0").as_ptr().cast()
+}

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Calls that need not be waited for. A function that only queues work returns before the work is done, but its own errors
+//! are told at once. So a call waits the first time that its numbers are used (sizes, types, layouts; which addresses are
+//! null), and is posted afterwards: the library has accepted these, and addresses it does not look at.
+
+use std::collections::HashSet;
+
+use cuda_library_rows::{Call, Kind};
+use parking_lot::RwLock;
+
+/// Combinations that are remembered; then all are forgotten.
+const MAX_KNOWN: usize = 1 << 14;
+
+/// Combinations that a library has accepted.
+#[derive(Debug)]
+pub struct Proven(RwLock<Option<HashSet<u64>>>);
+
+impl Proven {
+    /// None.
+    pub const fn new() -> Self {
+        Self(RwLock::new(None))
+    }
+
+    /// Whether the library has accepted the combination of that key before.
+    pub fn contains(&self, key: u64) -> bool {
+        self.0.read().as_ref().is_some_and(|known| known.contains(&key))
+    }
+
+    /// The library has accepted it.
+    pub fn add(&self, key: u64) {
+        let mut known = self.0.write();
+        let known = known.get_or_insert_default();
+        if known.len() >= MAX_KNOWN {
+            known.clear();
+        }
+        known.insert(key);
+    }
+}
+
+/// The key of a call: its function, the slots of numbers, and which addresses are null.
+pub fn key(function: usize, call: &Call, slots: &[u64]) -> u64 {
+    let mut sum = function as u64;
+    for (parameter, &slot) in call.parameters.iter().zip(slots) {
+        let part = match parameter.kind {
+            Kind::Value(_) => slot,
+            _ => u64::from(slot != 0),
+        };
+        // A multiplicative hash with all bits in each step (as in FxHash, with a rotation).
+        sum = (sum.rotate_left(23) ^ part).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+    sum ^ sum >> 29
+}
+
+#[cfg(test)]
+mod tests {
+    use cuda_library_rows::{Body, parse};
+
+    use super::*;
+
+    #[test]
+    fn numbers_and_nulls_make_the_key() {
+        let rows = "handle H\nf(h: H, n: i32, p: ptr)\n";
+        let library = parse::library("x", rows).expect("valid");
+        let Body::Forward(call) = &library.functions[0].body else { panic!("{library:?}") };
+        let of = |slots: [u64; 3]| key(0, call, &slots);
+        assert_eq!(of([1, 5, 0x1000]), of([2, 5, 0x2000]));
+        assert_ne!(of([1, 5, 0x1000]), of([1, 6, 0x1000]));
+        assert_ne!(of([1, 5, 0x1000]), of([1, 5, 0]));
+        assert_ne!(key(0, call, &[1, 5, 1]), key(1, call, &[1, 5, 1]));
+    }
+}

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Sources that are made from the rows, for build scripts.
+
+use std::fmt::Write as _;
+
+use crate::{Answer, Body, Call, Kind, Library, Number};
+
+/// Rust source of the guest's entry points of a library: one exported function for each row but the custom ones that
+/// `is_written` knows. They call `crate::forward` and `crate::refuse` where they are included; `front` is an expression for
+/// the library there.
+pub fn entry_points(library: &Library, front: &str, is_written: &dyn Fn(&str) -> bool) -> String {
+    let mut source = String::new();
+    for (index, function) in library.functions.iter().enumerate() {
+        let name = &function.name;
+        // Writing to a string does not fail.
+        let _ = match &function.body {
+            Body::Custom if is_written(name) => Ok(()),
+            Body::Custom | Body::Refuse(_) => writeln!(
+                source,
+                "/// Not served.\n#[unsafe(no_mangle)]\npub extern \"C\" fn {name}() -> i32 {{ \
+                 crate::refuse({front}, {index}) }}"
+            ),
+            Body::Forward(call) => writeln!(source, "{}", entry_point(name, index, call, front)),
+        };
+    }
+    source
+}
+
+/// Rust source of a library without its functions: those that `is_written` does not know answer `not_supported`.
+pub fn stubs(library: &Library, is_written: &dyn Fn(&str) -> bool) -> String {
+    let missing = library.functions.iter().filter(|function| !is_written(&function.name));
+    let stub = |function: &crate::Function| {
+        format!(
+            "/// Not supported.\n#[unsafe(no_mangle)]\npub extern \"C\" fn {}() -> i32 {{ {} }}\n",
+            function.name, library.statuses.not_supported
+        )
+    };
+    missing.map(stub).collect()
+}
+
+fn entry_point(name: &str, index: usize, call: &Call, front: &str) -> String {
+    let (mut parameters, mut slots) = (String::new(), String::new());
+    for (position, parameter) in call.parameters.iter().enumerate() {
+        let (kind, slot) = match parameter.kind {
+            Kind::Value(number) => (c_type(number), slot(number, position)),
+            _ => ("u64", format!("a{position}")),
+        };
+        let _ = write!(parameters, "a{position}: {kind}, ");
+        let _ = write!(slots, "{slot}, ");
+    }
+    let (answer, convert) = match call.answer {
+        Answer::Status => ("i32", " as i32"),
+        Answer::Number(number) => (c_type(number), convert(number)),
+        Answer::Text => ("*const std::ffi::c_char", " as *const std::ffi::c_char"),
+        Answer::Nothing => ("()", ""),
+    };
+    let call = format!("unsafe {{ crate::forward({front}, {index}, &[{slots}]) }}");
+    let body = match convert {
+        _ if answer == "()" => format!("{call};"),
+        "" => call,
+        convert => format!("({call}){convert}"),
+    };
+    format!(
+        "/// As NVIDIA's.\n///\n/// # Safety\n///\n/// As NVIDIA's.\n#[unsafe(no_mangle)]\n\
+         pub unsafe extern \"C\" fn {name}({parameters}) -> {answer} {{\n\
+         \x20   // SAFETY: the caller's promises are those of NVIDIA's function, which the row describes.\n\
+         \x20   {body}\n}}"
+    )
+}
+
+fn c_type(number: Number) -> &'static str {
+    match number {
+        Number::I8 => "i8",
+        Number::U8 => "u8",
+        Number::I16 => "i16",
+        Number::U16 => "u16",
+        Number::I32 => "i32",
+        Number::U32 => "u32",
+        Number::I64 => "i64",
+        Number::U64 => "u64",
+        Number::F32 => "f32",
+        // A cuComplex fills one vector register, as a double does.
+        Number::F64 | Number::C32 => "f64",
+        Number::C64 => "[f64; 2]",
+    }
+}
+
+fn slot(number: Number, position: usize) -> String {
+    match number {
+        Number::F32 => format!("u64::from(a{position}.to_bits())"),
+        Number::F64 | Number::C32 => format!("a{position}.to_bits()"),
+        _ => format!("a{position} as u64"),
+    }
+}
+
+fn convert(number: Number) -> &'static str {
+    match number {
+        Number::I8 => " as i8",
+        Number::U8 => " as u8",
+        Number::I16 => " as i16",
+        Number::U16 => " as u16",
+        Number::I32 => " as i32",
+        Number::U32 => " as u32",
+        Number::I64 => " as i64",
+        _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::parse::library;
+
+    #[test]
+    fn entry_points_have_the_types_of_c() {
+        let rows = "handle H\nf(h: H, n: i32, x: f32, p: ptr)\ng refuse \"no\"\nh custom\n";
+        let source = entry_points(&library("x", rows).expect("valid"), "&X", &|_| true);
+        assert!(source.contains("fn f(a0: u64, a1: i32, a2: f32, a3: u64, ) -> i32"), "{source}");
+        assert!(source.contains("&[a0, a1 as u64, u64::from(a2.to_bits()), a3, ]"), "{source}");
+        assert!(source.contains("fn g() -> i32 { crate::refuse(&X, 1) }"), "{source}");
+        assert!(!source.contains("fn h("), "{source}");
+    }
+}

@@ -1,0 +1,378 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Reads a file of rows.
+//!
+//! A line is empty, a comment (`#` at its start, or after two blanks), a property of the library, or a function:
+//!
+//! ```text
+//! soname libcublas.so.13 libcublas.so.12
+//! needs libcublasLt.so.13
+//! status success=0 not_initialized=1 …
+//! handle Handle
+//! cublasSscal_v2(handle: Handle, n: i32, alpha: scalar f32, x: ptr, incx: i32)
+//! cublasGetStatusName(status: i32) -> text
+//! cublasXtCreate refuse "several GPUs behind one handle"
+//! cublasSetVector custom
+//! ```
+//!
+//! Kinds of parameters:
+//!
+//! | written | means |
+//! | --- | --- |
+//! | `i8` … `u64`, `f32`, `f64`, `c32`, `c64` | a number by value; enums are `i32`, `size_t` is `u64` |
+//! | `ptr` | an address that only the GPU follows |
+//! | `stream`, `out stream` | a `cudaStream_t`; a place for that of the handle |
+//! | `Name`, `Name?`, `new Name`, `end Name` | a handle; one that may be null; a place for a new one; one that ends |
+//! | `in T`, `out T`, `inout T`, `in T[E]`, `in? T` | host memory with one or `E` elements; with `?` the address may be null |
+//! | `scalar T`, `scalar out T`, `scalar inout T` | memory of the host or the device, by the handle's pointer mode |
+//! | `string`, `scaling` | a C string; cuDNN's factors |
+//!
+//! An element `T` is a number, `bytes N`, `ptr`, a handle, `type(P)` or `compute(P,Q)`. An `E` is made of numbers, parameters,
+//! `+ - * ( )`, `max(a,b)` and `min(a,b)`. After the parameters may stand `-> string`, `-> i32` or another number, `-> void`,
+//! and the facts `wait`, `pure`, `pointer_mode`, `stream_of` ([`crate::Facts`]).
+
+use crate::expression::Expression;
+use crate::{
+    Answer, Body, Call, Direction, Element, Facts, Function, Host, Kind, Library, Number, Parameter, Statuses,
+};
+
+/// A line that cannot be read.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}: {what}")]
+pub struct Error {
+    /// Its number, from 1.
+    pub line: usize,
+    /// What is wrong with it.
+    pub what: String,
+}
+
+/// Most parameters of a function.
+pub const MAX_PARAMETERS: usize = 40;
+/// Most of them that are passed in vector registers; further ones would mix with integers on the stack.
+const MAX_FLOATS: usize = 8;
+
+/// Reads the rows of a library.
+pub fn library(name: &str, text: &str) -> Result<Library, Error> {
+    let mut library = Library {
+        name: name.to_owned(),
+        sonames: Vec::new(),
+        needs: Vec::new(),
+        statuses: Statuses::default(),
+        handles: Vec::new(),
+        functions: Vec::new(),
+        digest: digest(text),
+    };
+    for (number, line) in text.lines().enumerate() {
+        let line = line.split("  #").next().unwrap_or_default().trim();
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        read(&mut library, line).map_err(|what| Error { line: number + 1, what })?;
+    }
+    Ok(library)
+}
+
+/// FNV-1a: guest and host compare rows by it, which is no defence, only a check for different releases.
+fn digest(text: &str) -> u64 {
+    text.bytes()
+        .fold(0xcbf2_9ce4_8422_2325, |sum, byte| (sum ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
+}
+
+fn read(library: &mut Library, line: &str) -> Result<(), String> {
+    if let Some((name, rest)) = line.split_once('(').filter(|(name, _)| is_name(name)) {
+        let body = Body::Forward(call(&library.handles, rest)?);
+        library.functions.push(Function { name: name.to_owned(), body });
+        return Ok(());
+    }
+    let (word, rest) = line.split_once(' ').ok_or("a line of one word")?;
+    let rest = rest.trim();
+    match word {
+        "library" if rest == library.name => {}
+        "library" => return Err(format!("the file is of `{}`", library.name)),
+        "soname" => library.sonames = rest.split_whitespace().map(str::to_owned).collect(),
+        "needs" => library.needs = rest.split_whitespace().map(str::to_owned).collect(),
+        "handle" => library.handles.push(rest.to_owned()),
+        "status" => library.statuses = statuses(rest)?,
+        name if is_name(name) => {
+            let body = match rest.split_once(' ') {
+                None if rest == "custom" => Body::Custom,
+                Some(("refuse", reason)) => Body::Refuse(reason.trim().trim_matches('"').to_owned()),
+                _ => return Err(format!("`{rest}` is neither parameters nor `custom` nor `refuse`")),
+            };
+            library.functions.push(Function { name: name.to_owned(), body });
+        }
+        _ => return Err(format!("`{word}` is no name")),
+    }
+    Ok(())
+}
+
+fn is_name(text: &str) -> bool {
+    !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+}
+
+fn statuses(text: &str) -> Result<Statuses, String> {
+    let mut statuses = Statuses::default();
+    for pair in text.split_whitespace() {
+        let (name, value) = pair.split_once('=').ok_or_else(|| format!("`{pair}` is not name=number"))?;
+        let place = match name {
+            "success" => &mut statuses.success,
+            "not_initialized" => &mut statuses.not_initialized,
+            "alloc_failed" => &mut statuses.alloc_failed,
+            "invalid_value" => &mut statuses.invalid_value,
+            "not_supported" => &mut statuses.not_supported,
+            "internal_error" => &mut statuses.internal_error,
+            _ => return Err(format!("there is no status `{name}`")),
+        };
+        *place = value.parse().map_err(|_| format!("`{value}` is no number"))?;
+    }
+    Ok(statuses)
+}
+
+/// What follows a function's `(`.
+fn call(handles: &[String], text: &str) -> Result<Call, String> {
+    let end = closing(text).ok_or("the `)` is missing")?;
+    let (inside, after) = (&text[..end], text[end + 1..].trim());
+    let pairs = split(inside).into_iter().map(|text| {
+        text.split_once(':')
+            .map(|(name, kind)| (name.trim(), kind.trim()))
+            .ok_or_else(|| format!("`{text}` has no kind"))
+    });
+    let pairs: Vec<(&str, &str)> = pairs.collect::<Result<_, _>>()?;
+    let names: Vec<&str> = pairs.iter().map(|(name, _)| *name).collect();
+    let kinds = Kinds { handles, names: &names };
+    let parameters = pairs.iter().map(|(name, text)| {
+        let kind = kinds.kind(text).map_err(|what| format!("{name}: {what}"))?;
+        Ok::<_, String>(Parameter { name: (*name).to_owned(), kind })
+    });
+    let parameters: Vec<Parameter> = parameters.collect::<Result<_, _>>()?;
+    let floats = parameters.iter().filter(|parameter| match parameter.kind {
+        Kind::Value(Number::C64) => true,
+        Kind::Value(number) => number.is_float(),
+        _ => false,
+    });
+    if parameters.len() > MAX_PARAMETERS || floats.count() > MAX_FLOATS {
+        return Err("too many parameters".into());
+    }
+    if parameters.iter().any(|parameter| parameter.kind == Kind::Value(Number::C64)) {
+        return Err("a value of 16 bytes has no slot".into());
+    }
+    let (answer, facts) = match after.strip_prefix("->") {
+        None => (Answer::Status, after),
+        Some(rest) => {
+            let (word, facts) = rest.trim().split_once(' ').unwrap_or((rest.trim(), ""));
+            let answer = match word {
+                "string" => Answer::Text,
+                "void" => Answer::Nothing,
+                _ => Answer::Number(number(word).ok_or_else(|| format!("nothing returns `{word}`"))?),
+            };
+            (answer, facts)
+        }
+    };
+    Ok(Call { parameters, answer, facts: self::facts(facts)? })
+}
+
+fn facts(text: &str) -> Result<Facts, String> {
+    let mut facts = Facts::default();
+    for word in text.split_whitespace() {
+        let place = match word {
+            "wait" => &mut facts.wait,
+            "pure" => &mut facts.pure,
+            "pointer_mode" => &mut facts.pointer_mode,
+            "stream_of" => &mut facts.stream_of,
+            _ => return Err(format!("there is no fact `{word}`")),
+        };
+        *place = true;
+    }
+    Ok(facts)
+}
+
+/// Where the parenthesis ends that was open before `text`.
+fn closing(text: &str) -> Option<usize> {
+    let mut depth = 1;
+    text.char_indices().find_map(|(at, c)| {
+        match c {
+            '(' => depth += 1,
+            ')' => depth -= 1,
+            _ => {}
+        }
+        (depth == 0).then_some(at)
+    })
+}
+
+/// At commas outside of parentheses.
+fn split(text: &str) -> Vec<&str> {
+    let (mut depth, mut start, mut parts) = (0, 0, Vec::new());
+    for (at, c) in text.char_indices() {
+        match c {
+            '(' | '[' => depth += 1,
+            ')' | ']' => depth -= 1,
+            ',' if depth == 0 => {
+                parts.push(text[start..at].trim());
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+    let last = text[start..].trim();
+    if !last.is_empty() {
+        parts.push(last);
+    }
+    parts
+}
+
+fn number(text: &str) -> Option<Number> {
+    Some(match text {
+        "i8" => Number::I8,
+        "u8" => Number::U8,
+        "i16" => Number::I16,
+        "u16" => Number::U16,
+        "i32" => Number::I32,
+        "u32" => Number::U32,
+        "i64" => Number::I64,
+        "u64" => Number::U64,
+        "f32" => Number::F32,
+        "f64" => Number::F64,
+        "c32" => Number::C32,
+        "c64" => Number::C64,
+        _ => return None,
+    })
+}
+
+struct Kinds<'a> {
+    handles: &'a [String],
+    names: &'a [&'a str],
+}
+
+impl Kinds<'_> {
+    fn kind(&self, text: &str) -> Result<Kind, String> {
+        if let Some(number) = number(text) {
+            return Ok(Kind::Value(number));
+        }
+        let (word, rest) = text.split_once(' ').unwrap_or((text, ""));
+        let rest = rest.trim();
+        Ok(match (word, rest) {
+            ("ptr", "") => Kind::Pointer,
+            ("stream", "") => Kind::Stream,
+            ("out", "stream") => Kind::OutStream,
+            ("string", "") => Kind::Text,
+            ("scaling", "") => Kind::Scaling,
+            ("new", name) => Kind::New(self.handle(name)?),
+            ("end", name) => Kind::End(self.handle(name)?),
+            ("scalar", _) => {
+                let (direction, element) = match rest.split_once(' ') {
+                    Some(("out", element)) => (Direction::Out, element),
+                    Some(("inout", element)) => (Direction::InOut, element),
+                    _ => (Direction::In, rest),
+                };
+                Kind::Scalar { direction, element: self.element(element)? }
+            }
+            ("in" | "in?" | "out" | "out?" | "inout" | "inout?", _) => self.host(word, rest)?,
+            _ => {
+                let name = word.strip_suffix('?');
+                Kind::Handle { kind: self.handle(name.unwrap_or(text))?, nullable: name.is_some() }
+            }
+        })
+    }
+
+    fn host(&self, word: &str, text: &str) -> Result<Kind, String> {
+        let direction = match word.trim_end_matches('?') {
+            "in" => Direction::In,
+            "out" => Direction::Out,
+            _ => Direction::InOut,
+        };
+        let (element, count) = match text.split_once('[') {
+            None => (text, None),
+            Some((element, count)) => {
+                let count = count.strip_suffix(']').ok_or("the `]` is missing")?;
+                (element, Some(Expression::parse(count, &|name| self.index(name))?))
+            }
+        };
+        let element = self.element(element.trim())?;
+        if direction.writes() && matches!(element, Element::Handle(_)) {
+            return Err("handles are not written to host memory but by `new`".into());
+        }
+        Ok(Kind::Host(Host { direction, nullable: word.ends_with('?'), element, count }))
+    }
+
+    fn element(&self, text: &str) -> Result<Element, String> {
+        if let Some(number) = number(text) {
+            return Ok(Element::Number(number));
+        }
+        if text == "ptr" {
+            return Ok(Element::Pointer);
+        }
+        if let Some(bytes) = text.strip_prefix("bytes ") {
+            return bytes.trim().parse().map(Element::Bytes).map_err(|_| format!("`{bytes}` is no number"));
+        }
+        let inside = |word: &str| text.strip_prefix(word)?.strip_prefix('(')?.strip_suffix(')');
+        let index =
+            |name: &str| self.index(name.trim()).ok_or_else(|| format!("there is no parameter `{name}`"));
+        if let Some(name) = inside("type") {
+            return Ok(Element::ByDataType(index(name)?));
+        }
+        if let Some((compute, data)) = inside("compute").and_then(|names| names.split_once(',')) {
+            return Ok(Element::ByCompute { compute: index(compute)?, data: index(data)? });
+        }
+        self.handle(text).map(Element::Handle)
+    }
+
+    fn handle(&self, name: &str) -> Result<usize, String> {
+        self.handles
+            .iter()
+            .position(|known| known == name)
+            .ok_or_else(|| format!("there is no kind `{name}`"))
+    }
+
+    fn index(&self, name: &str) -> Option<usize> {
+        self.names.iter().position(|known| *known == name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEAD: &str = "library x\nsoname libx.so.1\nstatus success=0 not_supported=15\nhandle Handle\n";
+
+    fn one(row: &str) -> Result<Function, Error> {
+        Ok(library("x", &format!("{HEAD}{row}"))?.functions.remove(0))
+    }
+
+    #[test]
+    fn a_row_is_read() {
+        let function =
+            one("gemm(h: Handle, n: i32, a: scalar compute(t,d), A: ptr, v: in? i32[n*2], t: i32, d: i32) wait  # why")
+                .expect("valid");
+        let Body::Forward(call) = function.body else { panic!("{function:?}") };
+        assert_eq!(function.name, "gemm");
+        assert!(call.facts.wait && call.answers());
+        assert_eq!(call.parameters[0].kind, Kind::Handle { kind: 0, nullable: false });
+        let element = Element::ByCompute { compute: 5, data: 6 };
+        assert_eq!(call.parameters[2].kind, Kind::Scalar { direction: Direction::In, element });
+        let Kind::Host(host) = &call.parameters[4].kind else { panic!("{:?}", call.parameters[4]) };
+        assert!(host.nullable && host.count.is_some());
+    }
+
+    #[test]
+    fn answers_and_bodies_are_read() {
+        let Body::Forward(call) = one("name(status: i32) -> string pure").unwrap().body else { panic!() };
+        assert!(call.answer == Answer::Text && call.facts.pure);
+        assert!(matches!(one("f custom").unwrap().body, Body::Custom));
+        let Body::Refuse(reason) = one("f refuse \"for reasons\"").unwrap().body else { panic!() };
+        assert_eq!(reason, "for reasons");
+    }
+
+    #[test]
+    fn mistakes_are_named_with_their_line() {
+        for (row, what) in [
+            ("f(h: Handel)", "h: there is no kind `Handel`"),
+            ("f(h: Handle", "the `)` is missing"),
+            ("f(n: in i32[m])", "n: there is no parameter `m`"),
+            ("f(h: out Handle)", "h: handles are not written to host memory but by `new`"),
+            ("f(h: Handle) fast", "there is no fact `fast`"),
+            ("f nothing", "`nothing` is neither parameters nor `custom` nor `refuse`"),
+        ] {
+            assert_eq!(one(row).unwrap_err(), Error { line: 5, what: what.to_owned() }, "{row}");
+        }
+    }
+}

@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! What a row says.
+
+use crate::expression::Expression;
+
+/// A library of NVIDIA's.
+#[derive(Debug)]
+pub struct Library {
+    /// `cublas`
+    pub name: String,
+    /// The files that programs ask for (`libcublas.so.13`), the newest first.
+    pub sonames: Vec<String>,
+    /// Files that it loads by their names, and that have to be found before it.
+    pub needs: Vec<String>,
+    /// The numbers of its status type.
+    pub statuses: Statuses,
+    /// Names of the kinds of its handles; a kind's number is the position here.
+    pub handles: Vec<String>,
+    /// Its functions. A function's number on the wire is its position here.
+    pub functions: Vec<Function>,
+    /// A sum over the rows: guest and host must have the same ones.
+    pub digest: u64,
+}
+
+/// The values of a library's status type that we answer by ourselves.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Statuses {
+    /// `…_STATUS_SUCCESS`
+    pub success: i32,
+    /// The library has not been initialised: also, a handle that is none.
+    pub not_initialized: i32,
+    /// Memory ran out.
+    pub alloc_failed: i32,
+    /// An argument is wrong.
+    pub invalid_value: i32,
+    /// The function is not served.
+    pub not_supported: i32,
+    /// Anything else.
+    pub internal_error: i32,
+}
+
+/// A function.
+#[derive(Debug)]
+pub struct Function {
+    /// Its exported name.
+    pub name: String,
+    /// How it is served.
+    pub body: Body,
+}
+
+/// How a function is served.
+#[derive(Debug)]
+pub enum Body {
+    /// Its arguments cross, and the host's library executes it.
+    Forward(Call),
+    /// It answers `not_supported`, for this reason.
+    Refuse(String),
+    /// It is written by hand.
+    Custom,
+}
+
+/// A function that crosses.
+#[derive(Debug)]
+pub struct Call {
+    /// Its parameters, in the order of C.
+    pub parameters: Vec<Parameter>,
+    /// What it returns.
+    pub answer: Answer,
+    /// What else is to be known of it.
+    pub facts: Facts,
+}
+
+/// A parameter.
+#[derive(Debug)]
+pub struct Parameter {
+    /// Its name, as in NVIDIA's manual.
+    pub name: String,
+    /// What it is.
+    pub kind: Kind,
+}
+
+/// What a parameter is. Each takes one slot of 64 bits in the block of arguments ([`crate::block`]).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A number by value.
+    Value(Number),
+    /// An address that only the GPU follows.
+    Pointer,
+    /// A `cudaStream_t`.
+    Stream,
+    /// A place for the `cudaStream_t` of the handle, which the guest knows.
+    OutStream,
+    /// A handle.
+    Handle {
+        /// Its kind's number.
+        kind: usize,
+        /// It may be null.
+        nullable: bool,
+    },
+    /// A place for a handle that the call makes.
+    New(usize),
+    /// A handle that the call destroys.
+    End(usize),
+    /// An address of host memory.
+    Host(Host),
+    /// An address of a scalar, in host or device memory as the handle's pointer mode says.
+    Scalar {
+        /// Who reads and who writes it.
+        direction: Direction,
+        /// What it is.
+        element: Element,
+    },
+    /// A C string.
+    Text,
+    /// cuDNN's factors: the address of a float, or of a double where the tensors are of doubles.
+    Scaling,
+}
+
+/// Host memory that a parameter points to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Host {
+    /// Who reads and who writes it.
+    pub direction: Direction,
+    /// The address may be null.
+    pub nullable: bool,
+    /// What lies there.
+    pub element: Element,
+    /// How many of them: `None` for one.
+    pub count: Option<Expression>,
+}
+
+/// What lies in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Element {
+    /// Numbers.
+    Number(Number),
+    /// Structures of so many bytes.
+    Bytes(u32),
+    /// Addresses of the GPU's.
+    Pointer,
+    /// Handles of that kind.
+    Handle(usize),
+    /// Of the type that the parameter of this index names, a `cudaDataType`.
+    ByDataType(usize),
+    /// The scalar type of a computation: the indices of a `cublasComputeType_t` and of a `cudaDataType` that says whether
+    /// it is complex.
+    ByCompute {
+        /// `cublasComputeType_t`
+        compute: usize,
+        /// `cudaDataType`
+        data: usize,
+    },
+}
+
+/// Who reads and who writes memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// The library reads.
+    In,
+    /// The library writes.
+    Out,
+    /// Both.
+    InOut,
+}
+
+impl Direction {
+    /// The library reads it.
+    pub fn reads(self) -> bool {
+        self != Self::Out
+    }
+    /// The library writes it.
+    pub fn writes(self) -> bool {
+        self != Self::In
+    }
+}
+
+/// A number of C.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Number {
+    /// `signed char`
+    I8,
+    /// `unsigned char`
+    U8,
+    /// `short`
+    I16,
+    /// `unsigned short`
+    U16,
+    /// `int`, and every enum
+    I32,
+    /// `unsigned`
+    U32,
+    /// `int64_t`
+    I64,
+    /// `size_t`
+    U64,
+    /// `float`
+    F32,
+    /// `double`
+    F64,
+    /// `cuComplex`
+    C32,
+    /// `cuDoubleComplex`
+    C64,
+}
+
+/// What a function returns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// The library's status.
+    Status,
+    /// A number.
+    Number(Number),
+    /// A C string that lives as long as the library.
+    Text,
+    /// Nothing.
+    Nothing,
+}
+
+/// Facts about a function.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Facts {
+    /// Its result matters at once.
+    pub wait: bool,
+    /// Its answer depends on the arguments only.
+    pub pure: bool,
+    /// It sets the pointer mode of its handle to its second argument.
+    pub pointer_mode: bool,
+    /// It sets the stream of its handle to its second argument.
+    pub stream_of: bool,
+}
+
+impl Call {
+    /// Whether the call leaves something in host memory that the program reads: then it has to be waited for.
+    pub fn answers(&self) -> bool {
+        let kinds = self.parameters.iter().map(|parameter| &parameter.kind);
+        let writes = kinds.filter(|kind| match kind {
+            Kind::New(_) | Kind::End(_) => true,
+            Kind::Host(host) => host.direction.writes(),
+            _ => false,
+        });
+        self.facts.wait || self.answer != Answer::Status || writes.count() > 0
+    }
+}

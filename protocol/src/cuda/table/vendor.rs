@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR BSD-3-Clause
+
+//! NVIDIA's libraries (cuBLAS, cuDNN, …). Their functions are rows of their own, in `protocol/libraries`; these two calls
+//! carry them.
+
+/// Rows of this area; see [`crate::cuda::table`].
+#[doc(hidden)]
+#[macro_export]
+macro_rules! vendor_calls {
+    ($next:tt { $($rows:tt)* }) => {
+        $crate::next_area! { $next { $($rows)*
+            /// Loads the host's library of that number, of the major version `major` if it can. `digest` is the sum over the
+            /// guest's rows of it.
+            0x0f00 custom vendor_open(library: u32, major: u32, digest: u64) -> ();
+            /// Bulk in: a block of arguments; bulk out: a block of answers, if somebody waits for it. Calls the function of
+            /// that number.
+            0x0f01 custom vendor_call(library: u32, function: u32) -> ();
+        } }
+    };
+}

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! NVIDIA's libraries (cuBLAS, cuDNN, …), of which the host's own execute what the guest calls.
+//!
+//! * [`load`] finds a library and its functions when the guest first calls it.
+//! * [`handles`] has what a library has given out, by the guest's numbers.
+//! * [`call`] checks a block of arguments against the function's row, and puts the answers together.
+//! * [`invoke`] calls a C function whose parameters are known by their row only.
+
+mod call;
+mod handles;
+mod invoke;
+mod load;
+
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+use cuda_library_rows::libraries;
+
+use super::gpu::{CuResult, CudaError};
+pub use call::call;
+use load::Loaded;
+
+/// The libraries of a session.
+#[derive(Debug)]
+pub struct Vendor {
+    /// Where to look first.
+    folders: Vec<PathBuf>,
+    /// By number. `None` in it: the host has none.
+    loaded: Vec<OnceLock<Option<Loaded>>>,
+}
+
+impl Vendor {
+    /// No library yet.
+    pub fn new(folders: Vec<PathBuf>) -> Self {
+        Self { folders, loaded: libraries().iter().map(|_| OnceLock::new()).collect() }
+    }
+
+    /// Loads a library if it is not loaded yet.
+    ///
+    /// Errors: `CUDA_ERROR_NOT_FOUND` for one that the host does not have, `CUDA_ERROR_SYSTEM_DRIVER_MISMATCH` for rows that are
+    /// not the guest's.
+    pub fn open(&self, number: u32, major: u32, digest: u64) -> CuResult<()> {
+        let rows = libraries().get(number as usize).ok_or(CudaError::NOT_FOUND)?;
+        if rows.digest != digest {
+            return Err(CudaError::SYSTEM_DRIVER_MISMATCH);
+        }
+        let loaded = self.loaded[number as usize].get_or_init(|| Loaded::find(rows, &self.folders, major));
+        loaded.as_ref().map(drop).ok_or(CudaError::NOT_FOUND)
+    }
+
+    /// Loads all that lie in the operator's folders, while files can still be opened.
+    pub fn open_all(&self) {
+        for (place, rows) in self.loaded.iter().zip(libraries()) {
+            if let Some(loaded) = Loaded::find_in(rows, &self.folders, 0) {
+                let _ = place.set(Some(loaded));
+            }
+        }
+    }
+
+    /// A library that is loaded.
+    ///
+    /// Errors: `CUDA_ERROR_NOT_FOUND`.
+    fn get(&self, number: u32) -> CuResult<&Loaded> {
+        let place = self.loaded.get(number as usize).and_then(OnceLock::get);
+        place.and_then(Option::as_ref).ok_or(CudaError::NOT_FOUND)
+    }
+
+    /// Takes the names from all handles of a context that is to be destroyed.
+    pub fn close_context(&self, context: u64) {
+        for loaded in self.loaded.iter().filter_map(OnceLock::get).flatten() {
+            loaded.handles.close_context(context);
+        }
+    }
+}

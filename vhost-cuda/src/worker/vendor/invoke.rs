@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Calls C functions whose parameters are known at run time only.
+//!
+//! The System V ABI for x86-64 (3.2.3) assigns integers and pointers, and numbers of vector registers, independently of each
+//! other: the first six integers go to registers and the others to the stack in their order; the first eight floats go to
+//! vector registers. (AAPCS64 does the same with eight and eight.) So a function of any mix of both, with at most eight floats,
+//! may be called as one that takes eight floats and then as many integers, of which it does not look at the last ones. Results are
+//! integers or pointers.
+
+use cuda_library_rows::parse::MAX_PARAMETERS;
+
+/// Numbers of vector registers.
+pub const FLOATS: usize = 8;
+
+/// The arguments of a call.
+#[derive(Debug)]
+pub struct Arguments {
+    integers: [u64; MAX_PARAMETERS],
+    integer_count: usize,
+    floats: [f64; FLOATS],
+    float_count: usize,
+}
+
+impl Arguments {
+    /// None.
+    pub fn new() -> Self {
+        Self { integers: [0; MAX_PARAMETERS], integer_count: 0, floats: [0.0; FLOATS], float_count: 0 }
+    }
+
+    /// Adds an integer or a pointer. `None`: there are too many.
+    pub fn integer(&mut self, value: u64) -> Option<()> {
+        *self.integers.get_mut(self.integer_count)? = value;
+        self.integer_count += 1;
+        Some(())
+    }
+
+    /// Adds what a vector register holds: the bits of a float, a double or a `cuComplex`. `None`: there are too many.
+    pub fn float(&mut self, bits: u64) -> Option<()> {
+        *self.floats.get_mut(self.float_count)? = f64::from_bits(bits);
+        self.float_count += 1;
+        Some(())
+    }
+
+    /// Calls the function at `address`. What it returns has 32 or 64 meaningful bits, as its type says.
+    ///
+    /// # Safety
+    ///
+    /// It is a C function of these arguments, and they are good for what it does with them.
+    pub unsafe fn call(&self, address: usize) -> u64 {
+        macro_rules! call {
+            ($($index:literal)*) => {{
+                type Float = f64;
+                type Function = unsafe extern "C" fn(
+                    Float, Float, Float, Float, Float, Float, Float, Float, $(call!(@integer $index)),*
+                ) -> u64;
+                let [a, b, c, d, e, f, g, h] = self.floats;
+                // SAFETY: the caller's promise; further arguments are not looked at (see the head of this file).
+                unsafe {
+                    let function = std::mem::transmute::<usize, Function>(address);
+                    function(a, b, c, d, e, f, g, h, $(self.integers[$index]),*)
+                }
+            }};
+            (@integer $index:literal) => { u64 };
+        }
+        match self.integer_count {
+            0..=6 => call!(0 1 2 3 4 5),
+            7..=14 => call!(0 1 2 3 4 5 6 7 8 9 10 11 12 13),
+            15..=22 => call!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21),
+            _ => call!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31
+                       32 33 34 35 36 37 38 39),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[allow(clippy::too_many_arguments)]
+    extern "C" fn mixed(
+        a: i32,
+        b: f32,
+        c: u64,
+        d: f64,
+        e: i64,
+        f: i32,
+        g: i32,
+        h: i32,
+        i: u64,
+        j: f32,
+        k: i32,
+    ) -> i32 {
+        let integers =
+            [i64::from(a), c as i64, e, i64::from(f), i64::from(g), i64::from(h), i as i64, i64::from(k)];
+        assert_eq!(integers, [-1, 2, 3, 4, 5, 6, 7, 8]);
+        assert_eq!([f64::from(b), d, f64::from(j)], [0.5, 0.25, 0.125]);
+        -7
+    }
+
+    #[test]
+    fn integers_and_floats_find_their_places() {
+        let mut arguments = Arguments::new();
+        arguments.integer(u64::from(-1_i32 as u32)).unwrap();
+        for value in 2..=8 {
+            arguments.integer(value).unwrap();
+        }
+        for bits in [u64::from(0.5_f32.to_bits()), 0.25_f64.to_bits(), u64::from(0.125_f32.to_bits())] {
+            arguments.float(bits).unwrap();
+        }
+        // SAFETY: the function has these parameters.
+        let answer = unsafe { arguments.call(mixed as *const () as usize) };
+        assert_eq!(answer as i32, -7);
+    }
+
+    #[test]
+    fn long_lists_arrive() {
+        extern "C" fn last(
+            _: u64,
+            _: u64,
+            _: u64,
+            _: u64,
+            _: u64,
+            _: u64,
+            _: u64,
+            _: u64,
+            _: u64,
+            _: u64,
+            _: u64,
+            _: u64,
+            _: u64,
+            _: u64,
+            _: u64,
+            _: u64,
+            _: u64,
+            _: u64,
+            _: u64,
+            _: u64,
+            _: u64,
+            _: u64,
+            _: u64,
+            _: u64,
+            x: u64,
+        ) -> u64 {
+            x
+        }
+        let mut arguments = Arguments::new();
+        for value in 1..=25 {
+            arguments.integer(value).unwrap();
+        }
+        // SAFETY: the function has these parameters.
+        assert_eq!(unsafe { arguments.call(last as *const () as usize) }, 25);
+    }
+
+    #[test]
+    fn too_many_are_refused() {
+        let mut arguments = Arguments::new();
+        assert!((0..=MAX_PARAMETERS).any(|_| arguments.integer(1).is_none()));
+        assert!((0..=FLOATS).any(|_| arguments.float(1).is_none()));
+    }
+}

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Where the host's libraries are.
+
+use std::ffi::c_void;
+use std::path::{Path, PathBuf};
+
+use cuda_library_rows::{Body, Kind, Library};
+use libloading::os::unix::{Library as File, RTLD_LAZY, RTLD_LOCAL};
+use log::{debug, info, warn};
+
+use super::handles::Handles;
+
+/// Where distributions and NVIDIA's packages put libraries that the dynamic linker may not know.
+const USUAL_FOLDERS: [&str; 3] =
+    ["/usr/local/cuda/lib64", "/usr/local/cuda/targets/x86_64-linux/lib", "/opt/cuda/lib64"];
+
+/// A library that is loaded, for good.
+#[derive(Debug)]
+pub struct Loaded {
+    /// Its functions.
+    pub rows: &'static Library,
+    /// Their addresses; 0 for those that the host's release does not have.
+    addresses: Vec<usize>,
+    /// What it has given out.
+    pub handles: Handles,
+}
+
+impl Loaded {
+    /// Finds a library, if possible of that major version: in `folders`, where the dynamic linker looks, then in the usual
+    /// folders. `None`: there is none, which the log says.
+    pub fn find(rows: &'static Library, folders: &[PathBuf], major: u32) -> Option<Self> {
+        let found = Self::find_in(rows, folders, major);
+        let found = found.or_else(|| Self::of_names(rows, &ordered(rows, major)));
+        let found = found.or_else(|| Self::find_in(rows, &USUAL_FOLDERS.map(PathBuf::from), major));
+        if found.is_none() {
+            warn!(
+                "a guest program wants {}, which this host does not have: install NVIDIA's package of it, or name its \
+                 folder with --libraries",
+                rows.sonames.join(" or ")
+            );
+        }
+        found
+    }
+
+    /// Finds a library in some folders.
+    pub fn find_in(rows: &'static Library, folders: &[PathBuf], major: u32) -> Option<Self> {
+        let names = ordered(rows, major);
+        let paths = folders.iter().flat_map(|folder| names.iter().map(move |name| folder.join(name)));
+        let existing: Vec<PathBuf> = paths.filter(|path| path.is_file()).collect();
+        for needed in &rows.needs {
+            // What is loaded already is found by its name, wherever it lies.
+            let paths = folders.iter().map(|folder| folder.join(needed));
+            paths.filter(|path| path.is_file()).find_map(|path| open(&path).map(std::mem::forget));
+        }
+        Self::of_names(rows, &existing)
+    }
+
+    fn of_names(rows: &'static Library, names: &[impl AsRef<Path>]) -> Option<Self> {
+        let (name, file) = names.iter().find_map(|name| Some((name.as_ref(), open(name.as_ref())?)))?;
+        let address = |name: &str| {
+            // SAFETY: the symbol is taken as an address only; `invoke` says what makes a call of it sound.
+            let symbol = unsafe { file.get::<*mut c_void>(format!("{name}\0").as_bytes()) };
+            symbol.map_or(0, |symbol| symbol.into_raw() as usize)
+        };
+        let addresses: Vec<usize> = rows.functions.iter().map(|function| address(&function.name)).collect();
+        let missing = addresses.iter().filter(|address| **address == 0).count();
+        info!(
+            "loaded {}, which has {} of {} functions",
+            name.display(),
+            addresses.len() - missing,
+            addresses.len()
+        );
+        let ends = (0..rows.handles.len()).map(|kind| end_of(rows, &addresses, kind)).collect();
+        // Its functions are used until the process ends, also by threads of its own.
+        std::mem::forget(file);
+        Some(Self { rows, addresses, handles: Handles::new(ends) })
+    }
+
+    /// The address of the function of that number; `None` if the host's release does not have it.
+    pub fn address(&self, function: usize) -> Option<usize> {
+        self.addresses.get(function).copied().filter(|address| *address != 0)
+    }
+}
+
+/// The function that destroys a handle of that kind, which is its only parameter.
+fn end_of(rows: &Library, addresses: &[usize], kind: usize) -> Option<usize> {
+    let ends = rows.functions.iter().zip(addresses).find(|(function, address)| match &function.body {
+        Body::Forward(call) => {
+            **address != 0 && call.parameters.len() == 1 && call.parameters[0].kind == Kind::End(kind)
+        }
+        _ => false,
+    });
+    ends.map(|(_, address)| *address)
+}
+
+/// The files of a library, that of a major version first.
+fn ordered(rows: &Library, major: u32) -> Vec<PathBuf> {
+    let ends = format!(".{major}");
+    let (first, others): (Vec<_>, Vec<_>) = rows.sonames.iter().partition(|name| name.ends_with(&ends));
+    first.into_iter().chain(others).map(PathBuf::from).collect()
+}
+
+fn open(path: &Path) -> Option<File> {
+    // SAFETY: the library's constructors run here. Whoever runs the daemon chose the folders, or the system's owner did.
+    let opened = unsafe { File::open(Some(path), RTLD_LAZY | RTLD_LOCAL) };
+    opened.inspect_err(|error| debug!("{}: {error}", path.display())).ok()
+}
