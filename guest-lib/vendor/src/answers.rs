@@ -11,9 +11,9 @@ use parking_lot::Mutex;
 /// Answers that are kept of a library; later ones are asked for each time.
 const MAX_KEPT: usize = 1 << 10;
 
-/// Blocks of answers by function and block of arguments.
+/// Blocks of answers by the key of the call and its handle.
 #[derive(Debug)]
-pub struct Answers(Mutex<Option<HashMap<(usize, Vec<u8>), Vec<u8>>>>);
+pub struct Answers(Mutex<Option<HashMap<(u64, u64), Vec<u8>>>>);
 
 impl Answers {
     /// None.
@@ -22,16 +22,16 @@ impl Answers {
     }
 
     /// The answers that a call had before.
-    pub fn get(&self, function: usize, arguments: &[u8]) -> Option<Vec<u8>> {
-        self.0.lock().as_ref()?.get(&(function, arguments.to_vec())).cloned()
+    pub fn get(&self, key: u64, handle: u64) -> Option<Vec<u8>> {
+        self.0.lock().as_ref()?.get(&(key, handle)).cloned()
     }
 
     /// Keeps the answers of a call.
-    pub fn keep(&self, function: usize, arguments: &[u8], answers: &[u8]) {
+    pub fn keep(&self, key: u64, handle: u64, answers: &[u8]) {
         let mut kept = self.0.lock();
         let kept = kept.get_or_insert_default();
         if kept.len() < MAX_KEPT {
-            kept.insert((function, arguments.to_vec()), answers.to_vec());
+            kept.insert((key, handle), answers.to_vec());
         }
     }
 }
@@ -67,11 +67,11 @@ mod tests {
     }
 
     #[test]
-    fn answers_depend_on_function_and_arguments() {
+    fn answers_depend_on_arguments_and_handle() {
         let answers = Answers::new();
-        answers.keep(1, b"a", b"answer");
-        assert_eq!(answers.get(1, b"a").as_deref(), Some(&b"answer"[..]));
-        assert_eq!(answers.get(2, b"a"), None);
-        assert_eq!(answers.get(1, b"b"), None);
+        answers.keep(1, 16, b"answer");
+        assert_eq!(answers.get(1, 16).as_deref(), Some(&b"answer"[..]));
+        assert_eq!(answers.get(2, 16), None);
+        assert_eq!(answers.get(1, 32), None);
     }
 }

@@ -2,133 +2,184 @@
 
 //! From the arguments of a C function to a block ([`cuda_library_rows::block`]), and from answers to the program's memory.
 
-use cuda_library_rows::block::{BadSize, MAX_BYTES, MAX_TEXT, PRESENT, SCALING_BYTES, SLOT, padded};
-use cuda_library_rows::{Call, Kind};
+use cuda_library_rows::block::{
+    BadSize, MAX_BYTES, MAX_TEXT, PRESENT, SCALING_BYTES, described, padded, scalars,
+};
+use cuda_library_rows::{Call, Direction, Kind, Library};
 
-/// The slots of a call as they cross: addresses of host memory become [`PRESENT`].
-///
-/// `device_scalars`: scalars are in device memory. `mint` gives numbers to new handles.
-///
-/// # Safety
-///
-/// Texts among `slots` are C strings.
-pub unsafe fn slots(call: &Call, slots: &[u64], device_scalars: bool, mint: impl Fn() -> u64) -> Vec<u64> {
-    let mut crossing = Vec::with_capacity(slots.len());
-    for (parameter, &slot) in call.parameters.iter().zip(slots) {
-        crossing.push(match parameter.kind {
-            Kind::Host(_) | Kind::Scaling if slot != 0 => PRESENT,
-            Kind::Scalar { .. } if slot != 0 && !device_scalars => PRESENT,
-            Kind::New(_) => mint(),
-            Kind::OutStream => 0,
-            // SAFETY: the caller's promise.
-            Kind::Text if slot != 0 => 1 + unsafe { libc::strnlen(slot as *const _, MAX_TEXT) } as u64,
-            _ => slot,
-        });
-    }
-    crossing
+use crate::handles::crossing;
+use crate::proven::Key;
+
+/// A call in the making: the function's row, and the arguments that the program gave.
+#[derive(Clone, Copy, Debug)]
+pub struct Arguments<'a> {
+    /// The library's number.
+    pub number: u32,
+    /// The library's rows.
+    pub library: &'static Library,
+    /// The function's.
+    pub call: &'static Call,
+    /// What the program gave, in the order of C.
+    pub given: &'a [u64],
 }
 
-/// Fills `block` with slots and what the library reads.
-///
-/// # Safety
-///
-/// `addresses` are the arguments that `crossing` was made of, and lead to memory as NVIDIA's manual demands.
-pub unsafe fn arguments(
-    call: &Call,
-    addresses: &[u64],
-    crossing: &[u64],
-    block: &mut Vec<u8>,
-) -> Result<(), BadSize> {
-    block.clear();
-    block.extend(crossing.iter().flat_map(|slot| slot.to_le_bytes()));
-    for (index, &address) in addresses.iter().enumerate() {
-        if !call.direction(index).is_some_and(|direction| direction.reads()) {
-            continue;
+impl Arguments<'_> {
+    /// The slots as they cross. Scalars are in device memory if `device_scalars` says so. `mint` makes a handle of a kind.
+    ///
+    /// # Safety
+    ///
+    /// Texts and descriptors that were given are as NVIDIA's manual demands.
+    pub unsafe fn slots(&self, device_scalars: bool, mint: impl Fn(usize) -> u64) -> Vec<u64> {
+        let mut slots: Vec<u64> = Vec::with_capacity(self.given.len());
+        for (parameter, &given) in self.call.parameters.iter().zip(self.given) {
+            let slot = match &parameter.kind {
+                Kind::Host(_) | Kind::Scaling if given != 0 => PRESENT,
+                Kind::Scalar { .. } if given != 0 && !device_scalars => PRESENT,
+                Kind::New(kind) => self.crossing(*kind, mint(*kind)),
+                Kind::Handle { kind, .. } | Kind::End(kind) if given != 0 => self.crossing(*kind, given),
+                Kind::OutStream => 0,
+                Kind::Described { kind, .. } if given != 0 => {
+                    let descriptor = &self.library.descriptors[*kind];
+                    // SAFETY: the caller promises a descriptor of this kind, which is at least as long.
+                    let contents =
+                        unsafe { std::slice::from_raw_parts(given as *const u8, descriptor.bytes) };
+                    described(descriptor, contents)
+                }
+                Kind::DescribedScalar { descriptor, is_beta } if given != 0 => {
+                    let scalars = slots.get(*descriptor).and_then(|slot| scalars(*slot));
+                    let host = |is_beta: bool| {
+                        scalars.is_none_or(
+                            |scalars| if is_beta { scalars.host_beta } else { scalars.host_alpha },
+                        )
+                    };
+                    if host(*is_beta) { PRESENT } else { given }
+                }
+                // SAFETY: the caller's promise.
+                Kind::Text if given != 0 => 1 + unsafe { libc::strnlen(given as *const _, MAX_TEXT) } as u64,
+                _ => given,
+            };
+            slots.push(slot);
         }
-        let bytes = call.memory_bytes(index, crossing)?;
-        let start = block.len();
-        if start + padded(bytes) > MAX_BYTES {
-            return Err(BadSize);
-        }
-        block.resize(start + padded(bytes), 0);
-        // A float may be the last of its page; what is aligned to 8 bytes lies within one.
-        let readable = match call.parameters[index].kind {
-            Kind::Scaling if bytes > 0 && address % SCALING_BYTES as u64 != 0 => SCALING_BYTES / 2,
-            _ => bytes,
-        };
-        // SAFETY: the caller promises that many bytes at the address, which is not null where `bytes` is not 0. A value of
-        // cuDNN's may be a float whose next four bytes are another's, but they are there.
-        unsafe { std::ptr::copy_nonoverlapping(address as *const u8, block[start..].as_mut_ptr(), readable) };
+        slots
     }
-    Ok(())
-}
 
-/// Puts the answers in `block` where the program wants them. The first slot is what the function returned.
-///
-/// # Safety
-///
-/// As for [`arguments`].
-pub unsafe fn answers(call: &Call, addresses: &[u64], crossing: &[u64], block: &[u8]) -> Result<(), BadSize> {
-    let mut rest = block.get(SLOT..).ok_or(BadSize)?;
-    for (index, &address) in addresses.iter().enumerate() {
-        if !call.direction(index).is_some_and(|direction| direction.writes()) {
-            continue;
-        }
-        let bytes = call.memory_bytes(index, crossing)?;
-        let (data, later) = rest.split_at_checked(padded(bytes)).ok_or(BadSize)?;
-        // SAFETY: the caller promises room for that many bytes at the address, which is not null where `bytes` is not 0.
-        unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), address as *mut u8, bytes) };
-        rest = later;
+    fn crossing(&self, kind: usize, handle: u64) -> u64 {
+        crossing(self.number, self.library.handles[kind].is_int, handle)
     }
-    Ok(())
+
+    /// Fills `block` with slots and what the library reads. What was read also goes to the key, so that calls which the library
+    /// may treat otherwise have another one.
+    ///
+    /// # Safety
+    ///
+    /// `slots` were made of these arguments, which lead to memory as NVIDIA's manual demands.
+    pub unsafe fn write(&self, slots: &[u64], block: &mut Vec<u8>, key: &mut Key) -> Result<(), BadSize> {
+        block.clear();
+        block.extend(slots.iter().flat_map(|slot| slot.to_le_bytes()));
+        for (index, &address) in self.given.iter().enumerate() {
+            if !self.call.direction(index).is_some_and(|direction| direction.reads()) {
+                continue;
+            }
+            let bytes = self.call.memory_bytes(self.library, index, slots)?;
+            let start = block.len();
+            if start + padded(bytes) > MAX_BYTES {
+                return Err(BadSize);
+            }
+            block.resize(start + padded(bytes), 0);
+            // A float may be the last of its page; what is aligned to 8 bytes lies within one.
+            let readable = match self.call.parameters[index].kind {
+                Kind::Scaling if bytes > 0 && address % SCALING_BYTES as u64 != 0 => SCALING_BYTES / 2,
+                _ => bytes,
+            };
+            // SAFETY: the caller promises that many bytes at the address, which is not null where `bytes` is not 0. A factor of
+            // cuDNN's may be a float whose next four bytes are another's, but they are there.
+            unsafe {
+                std::ptr::copy_nonoverlapping(address as *const u8, block[start..].as_mut_ptr(), readable)
+            };
+            match &self.call.parameters[index].kind {
+                Kind::Host(_) | Kind::Text => key.add_bytes(&block[start..]),
+                Kind::Described { kind, .. } if bytes > 0 => {
+                    let mut contents = block[start..].to_vec();
+                    self.library.descriptors[*kind].forget_addresses(&mut contents);
+                    key.add_bytes(&contents);
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts the answers behind the first slot of `block` where the program wants them; of a call that has failed only what it
+    /// may have changed.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Self::write`].
+    pub unsafe fn read(&self, slots: &[u64], block: &[u8], succeeded: bool) -> Result<(), BadSize> {
+        let mut rest = block.get(cuda_library_rows::block::SLOT..).ok_or(BadSize)?;
+        for (index, &address) in self.given.iter().enumerate() {
+            if !self.call.direction(index).is_some_and(|direction| direction.writes()) {
+                continue;
+            }
+            let bytes = self.call.memory_bytes(self.library, index, slots)?;
+            let (data, later) = rest.split_at_checked(padded(bytes)).ok_or(BadSize)?;
+            rest = later;
+            // What a library that has failed did not write is not the program's to see; some write all the same.
+            if !succeeded && self.call.direction(index) == Some(Direction::Out) {
+                continue;
+            }
+            // SAFETY: the caller promises room for that many bytes at the address, which is not null where `bytes` is not 0.
+            unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), address as *mut u8, bytes) };
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use cuda_library_rows::{Body, Library, parse};
+    use cuda_library_rows::{Body, parse};
 
     use super::*;
 
-    fn library(row: &str) -> Library {
-        parse::library("x", &format!("handle H\n{row}\n")).expect(row)
-    }
-
-    fn call(library: &Library) -> &Call {
+    fn arguments<'a>(row: &str, given: &'a [u64]) -> Arguments<'a> {
+        let library: &'static Library =
+            Box::leak(Box::new(parse::library("x", &format!("handle H\n{row}\n"), "").expect(row)));
         let Body::Forward(call) = &library.functions[0].body else { panic!("{library:?}") };
-        call
+        Arguments { number: 0, library, call, given }
     }
 
     #[test]
     fn arguments_and_answers_cross() {
-        let rows = library("f(h: H, n: i32, a: in i32[n], s: scalar f32, r: out i64, t: string)");
-        let call = call(&rows);
         let (a, s, mut r) = ([1_i32, 2, 3], 0.5_f32, 0_i64);
-        let addresses =
+        let given =
             [7, 3, a.as_ptr() as u64, &raw const s as u64, &raw mut r as u64, c"text".as_ptr() as u64];
+        let arguments =
+            arguments("f(h: H, n: i32, a: in i32[n], s: scalar f32, r: out i64, t: string)", &given);
         let mut block = Vec::new();
         // SAFETY: the addresses are those of locals of the types that the row names.
-        let crossing = unsafe { slots(call, &addresses, false, || 0) };
-        assert_eq!(crossing, [7, 3, PRESENT, PRESENT, PRESENT, 5]);
+        let slots = unsafe { arguments.slots(false, |_| 0) };
+        assert_eq!(slots, [7, 3, PRESENT, PRESENT, PRESENT, 5]);
         // SAFETY: as above.
-        unsafe { arguments(call, &addresses, &crossing, &mut block) }.expect("fits");
+        unsafe { arguments.write(&slots, &mut block, &mut Key::new(0, arguments.call, &slots)) }
+            .expect("fits");
         assert_eq!(block.len(), 6 * 8 + 16 + 8 + 8);
         assert_eq!(block[48..64], [1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(block[72..], *b"text\0\0\0\0");
         let reply = [0_u64, 42].map(u64::to_le_bytes).concat();
         // SAFETY: as above.
-        unsafe { answers(call, &addresses, &crossing, &reply) }.expect("fits");
+        unsafe { arguments.read(&slots, &reply, true) }.expect("fits");
         assert_eq!(r, 42);
         // SAFETY: as above.
-        assert_eq!(unsafe { answers(call, &addresses, &crossing, &reply[..8]) }, Err(BadSize));
+        assert_eq!(unsafe { arguments.read(&slots, &reply[..8], true) }, Err(BadSize));
     }
 
     #[test]
     fn scalars_of_the_device_cross_by_address() {
-        let rows = library("f(h: H, s: scalar out f32)");
-        let addresses = [7, 0x7000_0000];
+        let given = [7, 0x7000_0000];
+        let arguments = arguments("f(h: H, s: scalar out f32)", &given);
         // SAFETY: there is no text.
-        let crossing = unsafe { slots(call(&rows), &addresses, true, || 0) };
-        assert_eq!(crossing, addresses);
-        assert_eq!(call(&rows).answer_bytes(&crossing), Ok(8));
+        let slots = unsafe { arguments.slots(true, |_| 0) };
+        assert_eq!(slots, given);
+        assert_eq!(arguments.call.answer_bytes(arguments.library, &slots), Ok(8));
     }
 }

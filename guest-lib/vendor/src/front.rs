@@ -6,15 +6,18 @@ use std::cell::RefCell;
 use std::collections::HashSet;
 use std::sync::OnceLock;
 
-use cuda_library_rows::block::{BadSize, SLOT};
+use cuda_library_rows::block::{BadSize, MAX_TEXT, SLOT};
 use cuda_library_rows::{Answer, Body, Call, Kind, Library, library};
 use parking_lot::Mutex;
 
 use crate::answers::{Answers, text};
-use crate::bridge::{self, Arguments};
-use crate::encode;
-use crate::handles::{Handles, mint};
-use crate::proven::{self, Proven};
+use crate::bridge;
+use crate::encode::Arguments;
+use crate::handles::{Handles, Mint};
+use crate::proven::{Key, Proven};
+
+/// Bytes of blocks that a thread keeps between calls.
+const MAX_KEPT_BYTES: usize = 64 << 10;
 
 /// A library of NVIDIA's.
 #[derive(Debug)]
@@ -22,6 +25,7 @@ pub struct Front {
     name: &'static str,
     opened: OnceLock<Option<Opened>>,
     handles: Handles,
+    mint: Mint,
     proven: Proven,
     answers: Answers,
     refused: Mutex<Option<HashSet<usize>>>,
@@ -61,6 +65,7 @@ impl Front {
             name,
             opened: OnceLock::new(),
             handles: Handles::new(),
+            mint: Mint::new(),
             proven: Proven::new(),
             answers: Answers::new(),
             refused: Mutex::new(None),
@@ -127,42 +132,53 @@ impl Front {
         &self,
         opened: &Opened,
         function: usize,
-        call: &Call,
-        slots: &[u64],
+        call: &'static Call,
+        given: &[u64],
     ) -> Result<u64, Failure> {
-        let handle = handle_of(call, slots);
+        let handle = handle_of(call, given);
         let state = self.handles.state(handle);
-        if let Some(place) = out_stream(call, slots) {
+        let success = u64::from(opened.library.statuses.success as u32);
+        if let Some(place) = out_stream(call, given) {
             // SAFETY: the caller promises a place for a stream; null is not written to.
             unsafe { (place as *mut u64).as_mut() }
                 .map(|place| *place = state.stream)
                 .ok_or(Failure::BadSize)?;
-            return Ok(opened.library.statuses.success as u64);
+            return Ok(success);
         }
+        let mut made = Vec::new();
+        let arguments = Arguments { number: opened.number, library: opened.library, call, given };
+        for (parameter, &place) in call.parameters.iter().zip(given) {
+            if let Kind::New(kind) = parameter.kind {
+                let is_int = opened.library.handles[kind].is_int;
+                made.push(Made { place, is_int, handle: self.mint.next(opened.number, is_int) });
+            }
+        }
+        // A function makes one handle at most.
         // SAFETY: the caller's promise.
-        let crossing = unsafe { encode::slots(call, slots, state.device_scalars, mint) };
-        let answer_bytes = call.answer_bytes(&crossing)?;
-        let key = proven::key(function, call, &crossing);
-        let waits = call.answers() || answer_bytes > SLOT || !self.proven.contains(key);
+        let slots =
+            unsafe { arguments.slots(state.device_scalars, |_| made.first().map_or(0, |made| made.handle)) };
+        let answer_bytes = call.answer_bytes(opened.library, &slots)?;
         let (mut block, mut answers) = BLOCKS.with(|blocks| std::mem::take(&mut *blocks.borrow_mut()));
-        // SAFETY: the caller's promise; `crossing` was made of `slots`.
-        unsafe { encode::arguments(call, slots, &crossing, &mut block) }?;
-        let kept = if call.facts.pure { self.answers.get(function, &block) } else { None };
+        let mut key = Key::new(function, call, &slots);
+        // SAFETY: the caller's promise; the slots were made of these arguments.
+        unsafe { arguments.write(&slots, &mut block, &mut key) }?;
+        let key = key.get();
+        let kept = if call.facts.pure { self.answers.get(key, handle) } else { None };
+        let waits = call.answers() || answer_bytes > SLOT || !self.proven.contains(key);
         answers.clear();
         if let Some(kept) = &kept {
             answers.extend_from_slice(kept);
         } else {
             let room = match (waits, call.answer) {
                 (false, _) => 0,
-                (true, Answer::Text) => answer_bytes + cuda_library_rows::block::MAX_TEXT,
+                (true, Answer::Text) => answer_bytes + MAX_TEXT,
                 (true, _) => answer_bytes,
             };
             answers.resize(room, 0);
-            let stream = stream_of(call, slots).unwrap_or(state.stream);
-            bridge::call(&Arguments {
+            bridge::call(&bridge::Arguments {
                 library: opened.number,
                 function: function as u32,
-                stream,
+                stream: stream_of(call, given).unwrap_or(state.stream),
                 input: block.as_ptr(),
                 input_bytes: block.len(),
                 output: answers.as_mut_ptr(),
@@ -170,52 +186,74 @@ impl Front {
             })
             .map_err(Failure::Cuda)?;
         }
-        let success = u64::from(opened.library.statuses.success as u32);
         let value = if waits { slot(&answers)? } else { success };
         let succeeded = call.answer != Answer::Status || value as u32 == success as u32;
-        if waits && succeeded {
+        if waits && answers.len() >= answer_bytes {
             // SAFETY: the caller's promise.
-            unsafe { encode::answers(call, slots, &crossing, &answers) }?;
+            unsafe { arguments.read(&slots, &answers, succeeded) }?;
+        }
+        if waits && succeeded {
             self.proven.add(key);
             if call.facts.pure && kept.is_none() {
-                self.answers.keep(function, &block, &answers);
+                self.answers.keep(key, handle, &answers);
             }
         }
         if succeeded {
-            // SAFETY: the caller's promise.
-            unsafe { self.note(call, slots, &crossing, handle) };
+            // SAFETY: the caller promises a place for each handle.
+            made.iter().for_each(|made| unsafe { made.write() });
+            self.note(call, given, handle);
         }
         let value = match call.answer {
             Answer::Text => text_of(value, &answers)?,
             _ => value,
         };
         // What one large call needed is not kept.
-        block.shrink_to(1 << 16);
-        answers.shrink_to(1 << 16);
+        block.shrink_to(MAX_KEPT_BYTES);
+        answers.shrink_to(MAX_KEPT_BYTES);
         BLOCKS.with(|blocks| *blocks.borrow_mut() = (block, answers));
         Ok(value)
     }
 
     /// Notes what a call that has succeeded did to handles.
-    ///
-    /// # Safety
-    ///
-    /// As for [`Self::forward`].
-    unsafe fn note(&self, call: &Call, slots: &[u64], crossing: &[u64], handle: u64) {
-        for ((parameter, &slot), &crossing) in call.parameters.iter().zip(slots).zip(crossing) {
-            match parameter.kind {
-                // SAFETY: the caller promises a place for a handle, and the library has accepted it.
-                Kind::New(_) if slot != 0 => unsafe { (slot as *mut u64).write(crossing) },
-                Kind::End(_) => self.handles.forget(slot),
-                _ => {}
+    fn note(&self, call: &Call, given: &[u64], handle: u64) {
+        for (parameter, &handle) in call.parameters.iter().zip(given) {
+            if let Kind::End(_) = parameter.kind {
+                self.handles.forget(handle);
             }
         }
-        let second = slots.get(1).copied().unwrap_or(0);
+        let second = given.get(1).copied().unwrap_or(0);
         if call.facts.pointer_mode {
             self.handles.change(handle, |state| state.device_scalars = second as u32 != 0);
         }
         if call.facts.stream_of {
             self.handles.change(handle, |state| state.stream = second);
+        }
+    }
+}
+
+/// A handle that a call makes.
+struct Made {
+    /// Where the program wants it.
+    place: u64,
+    is_int: bool,
+    handle: u64,
+}
+
+impl Made {
+    /// # Safety
+    ///
+    /// `place` is null or has room for a handle.
+    unsafe fn write(&self) {
+        if self.place == 0 {
+            return;
+        }
+        // SAFETY: the caller's promise.
+        unsafe {
+            if self.is_int {
+                (self.place as *mut u32).write(self.handle as u32);
+            } else {
+                (self.place as *mut u64).write(self.handle);
+            }
         }
     }
 }

@@ -16,4 +16,11 @@ macro_rules! fronts {
 
 fronts! {
     CUBLAS "cublas"
+    CUBLASLT "cublasLt"
+    CUDNN "cudnn"
+    CUFFT "cufft"
+    CURAND "curand"
+    CUSPARSE "cusparse"
+    CUSOLVER "cusolver"
+    NCCL "nccl"
 }

@@ -7,13 +7,36 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::RwLock;
 
-/// Numbers look like addresses of 16 aligned bytes, because programs check that. Each library has a table of its own in the
-/// worker, so the files of several libraries may give the same ones.
-static NEXT: AtomicU64 = AtomicU64::new(0x7fc0_0000_0000);
+/// Numbers look like addresses of 16 aligned bytes, because programs check that.
+const STEP: u64 = 16;
+/// Handles of the first library; each library has [`OF_LIBRARY`] of its own, because some take the handles of another.
+const BASE: u64 = 0x7000_0000_0000;
+const OF_LIBRARY: u64 = 1 << 36;
 
-/// A number for a new handle.
-pub fn mint() -> u64 {
-    NEXT.fetch_add(16, Ordering::Relaxed)
+/// Numbers of new handles.
+#[derive(Debug)]
+pub struct Mint(AtomicU64);
+
+impl Mint {
+    /// None was given out.
+    pub const fn new() -> Self {
+        Self(AtomicU64::new(1))
+    }
+
+    /// A new handle of a library, as the program has it.
+    pub fn next(&self, library: u32, is_int: bool) -> u64 {
+        let number = self.0.fetch_add(1, Ordering::Relaxed);
+        if is_int { number } else { first_of(library) + number * STEP }
+    }
+}
+
+fn first_of(library: u32) -> u64 {
+    BASE + u64::from(library) * OF_LIBRARY
+}
+
+/// The number by which the worker knows a handle of the program's.
+pub fn crossing(library: u32, is_int: bool, handle: u64) -> u64 {
+    if is_int { first_of(library) + handle } else { handle }
 }
 
 /// What a library's functions do with a handle depends on this.
@@ -68,8 +91,12 @@ mod tests {
     #[test]
     fn states_belong_to_handles() {
         let handles = Handles::new();
-        let (first, second) = (mint(), mint());
+        let mint = Mint::new();
+        let (first, second) = (mint.next(1, false), mint.next(1, false));
         assert_ne!(first, second);
+        assert_eq!(crossing(1, false, first), first);
+        let plan = mint.next(1, true);
+        assert_eq!((plan, crossing(1, true, plan)), (3, first_of(1) + 3));
         handles.change(first, |state| state.stream = 7);
         handles.change(first, |state| state.device_scalars = true);
         assert_eq!(handles.state(first), State { device_scalars: true, stream: 7 });

@@ -10,6 +10,7 @@
 
 mod answers;
 mod bridge;
+mod custom;
 mod encode;
 mod front;
 mod fronts;

@@ -38,18 +38,40 @@ impl Proven {
     }
 }
 
-/// The key of a call: its function, the slots of numbers, and which addresses are null.
-pub fn key(function: usize, call: &Call, slots: &[u64]) -> u64 {
-    let mut sum = function as u64;
-    for (parameter, &slot) in call.parameters.iter().zip(slots) {
-        let part = match parameter.kind {
-            Kind::Value(_) => slot,
-            _ => u64::from(slot != 0),
-        };
-        // A multiplicative hash with all bits in each step (as in FxHash, with a rotation).
-        sum = (sum.rotate_left(23) ^ part).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+/// The key of a call: its function, the slots of numbers, which addresses are null, and what the library reads of host memory
+/// besides scalars.
+#[derive(Clone, Copy, Debug)]
+pub struct Key(u64);
+
+impl Key {
+    /// The key of a call whose memory is still to be added.
+    pub fn new(function: usize, call: &Call, slots: &[u64]) -> Self {
+        let mut key = Self(function as u64);
+        for (parameter, &slot) in call.parameters.iter().zip(slots) {
+            key.add(match parameter.kind {
+                Kind::Value(_) => slot,
+                _ => u64::from(slot != 0),
+            });
+        }
+        key
     }
-    sum ^ sum >> 29
+
+    /// Adds what the library reads.
+    pub fn add_bytes(&mut self, bytes: &[u8]) {
+        let (words, rest) = bytes.as_chunks::<8>();
+        words.iter().for_each(|word| self.add(u64::from_le_bytes(*word)));
+        rest.iter().for_each(|byte| self.add(u64::from(*byte)));
+    }
+
+    /// A multiplicative hash with all bits in each step (as in FxHash, with a rotation).
+    fn add(&mut self, part: u64) {
+        self.0 = (self.0.rotate_left(23) ^ part).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+
+    /// The key as a number.
+    pub fn get(self) -> u64 {
+        self.0 ^ self.0 >> 29
+    }
 }
 
 #[cfg(test)]
@@ -61,12 +83,15 @@ mod tests {
     #[test]
     fn numbers_and_nulls_make_the_key() {
         let rows = "handle H\nf(h: H, n: i32, p: ptr)\n";
-        let library = parse::library("x", rows).expect("valid");
+        let library = parse::library("x", rows, "").expect("valid");
         let Body::Forward(call) = &library.functions[0].body else { panic!("{library:?}") };
-        let of = |slots: [u64; 3]| key(0, call, &slots);
+        let of = |slots: [u64; 3]| Key::new(0, call, &slots).get();
         assert_eq!(of([1, 5, 0x1000]), of([2, 5, 0x2000]));
         assert_ne!(of([1, 5, 0x1000]), of([1, 6, 0x1000]));
         assert_ne!(of([1, 5, 0x1000]), of([1, 5, 0]));
-        assert_ne!(key(0, call, &[1, 5, 1]), key(1, call, &[1, 5, 1]));
+        assert_ne!(Key::new(0, call, &[1, 5, 1]).get(), Key::new(1, call, &[1, 5, 1]).get());
+        let mut longer = Key::new(0, call, &[1, 5, 1]);
+        longer.add_bytes(b"more than a word");
+        assert_ne!(longer.get(), of([1, 5, 1]));
     }
 }

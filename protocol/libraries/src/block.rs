@@ -11,15 +11,17 @@
 //! | `ptr`, `stream` | the address, the handle | |
 //! | handle, `new`, `end` | the guest's number for it; 0 for null | |
 //! | host memory, `scaling` | [`PRESENT`], or 0 for null | what the library reads |
-//! | `scalar` | [`PRESENT`] if it is in host memory; else its device address, or 0 for null | what the library reads |
+//! | descriptor | what its scalars are like ([`described`]), or 0 for null | its contents ([`crate::attributes`]) |
+//! | `scalar`, `alpha`, `beta` | [`PRESENT`] if it is in host memory; else its device address, or 0 for null | what the library reads |
 //! | `string` | length + 1, or 0 for null | the bytes, without a NUL |
 //! | `out stream` | 0 | |
 //!
 //! A block of answers is what the function returned, 8 bytes (for text its length + 1, or 0 for null), then the text or, in the
 //! order of the parameters, what the library wrote, each padded to 8 bytes.
 
+use crate::attributes::{Descriptor, Scalars};
 use crate::numbers::{compute_type_bytes, data_type_bytes, is_complex};
-use crate::{Call, Direction, Element, Host, Kind};
+use crate::{Call, Direction, Element, Host, Kind, Library};
 
 /// The slot of memory whose contents are in the block.
 pub const PRESENT: u64 = 1;
@@ -42,17 +44,65 @@ pub fn padded(bytes: usize) -> usize {
     bytes.next_multiple_of(SLOT)
 }
 
+/// The slot of a descriptor: [`PRESENT`], and what its scalars are like.
+pub fn described(descriptor: &Descriptor, contents: &[u8]) -> u64 {
+    descriptor.scalars(contents).map_or(PRESENT, |scalars| {
+        PRESENT
+            | (scalars.bytes as u64) << 8
+            | u64::from(scalars.host_alpha) << 16
+            | u64::from(scalars.host_beta) << 17
+    })
+}
+
+/// What [`described`] says of scalars.
+pub fn scalars(slot: u64) -> Option<Scalars> {
+    let bytes = (slot >> 8 & 0xff) as usize;
+    let scalars = Scalars { bytes, host_alpha: slot >> 16 & 1 == 1, host_beta: slot >> 17 & 1 == 1 };
+    (bytes > 0).then_some(scalars)
+}
+
+/// Bytes of an element of a `cudnnBackendAttributeType_t` (`cudnn_graph.h`), listed in `rows/cudnn.attributes`.
+pub fn attribute_type_bytes(kind: i128) -> Option<usize> {
+    Some(match kind {
+        // CUDNN_TYPE_BOOLEAN, CHAR
+        2 | 24 => 1,
+        // HANDLE, INT64, DOUBLE, VOID_PTR, BACKEND_DESCRIPTOR
+        0 | 3 | 5 | 6 | 15 => 8,
+        // FRACTION
+        26 => 16,
+        1 | 4 | 7..=14 | 16..=23 | 25 | 27..=30 => 4,
+        _ => return None,
+    })
+}
+
+/// The kind of handle that elements of a `cudnnBackendAttributeType_t` are, by its name in the rows.
+pub fn attribute_type_handle(kind: i128) -> Option<&'static str> {
+    match kind {
+        0 => Some("Handle"),
+        15 => Some("Backend"),
+        _ => None,
+    }
+}
+
 impl Call {
     /// Bytes of the memory that the parameter of that index points to, given all slots. 0 for parameters that are no memory in
     /// the block.
     ///
     /// Errors: the size depends on something that has no meaning, or is above [`MAX_BYTES`].
-    pub fn memory_bytes(&self, index: usize, slots: &[u64]) -> Result<usize, BadSize> {
+    pub fn memory_bytes(&self, library: &Library, index: usize, slots: &[u64]) -> Result<usize, BadSize> {
         let present = slots.get(index).copied() == Some(PRESENT);
         match &self.parameters[index].kind {
             Kind::Host(host) if present => self.host_bytes(host, slots),
             Kind::Scalar { element, .. } if present => self.element_bytes(*element, slots).ok_or(BadSize),
             Kind::Scaling if present => Ok(SCALING_BYTES),
+            Kind::Described { kind, .. } if slots.get(index).is_some_and(|slot| *slot != 0) => {
+                Ok(library.descriptors[*kind].bytes)
+            }
+            Kind::DescribedScalar { descriptor, .. } if present => slots
+                .get(*descriptor)
+                .and_then(|slot| scalars(*slot))
+                .map(|scalars| scalars.bytes)
+                .ok_or(BadSize),
             Kind::Text => match slots.get(index).copied().unwrap_or(0) {
                 0 => Ok(0),
                 more => usize::try_from(more - 1).ok().filter(|bytes| *bytes <= MAX_TEXT).ok_or(BadSize),
@@ -65,7 +115,9 @@ impl Call {
     pub fn direction(&self, index: usize) -> Option<Direction> {
         match &self.parameters[index].kind {
             Kind::Host(Host { direction, .. }) | Kind::Scalar { direction, .. } => Some(*direction),
-            Kind::Scaling | Kind::Text => Some(Direction::In),
+            Kind::Scaling | Kind::Text | Kind::Described { .. } | Kind::DescribedScalar { .. } => {
+                Some(Direction::In)
+            }
             _ => None,
         }
     }
@@ -73,11 +125,11 @@ impl Call {
     /// Bytes of the answers, given all slots.
     ///
     /// Errors: as [`Self::memory_bytes`].
-    pub fn answer_bytes(&self, slots: &[u64]) -> Result<usize, BadSize> {
+    pub fn answer_bytes(&self, library: &Library, slots: &[u64]) -> Result<usize, BadSize> {
         let mut bytes = SLOT;
         for index in 0..self.parameters.len() {
             if self.direction(index).is_some_and(Direction::writes) {
-                bytes += padded(self.memory_bytes(index, slots)?);
+                bytes += padded(self.memory_bytes(library, index, slots)?);
             }
         }
         if bytes <= MAX_BYTES { Ok(bytes) } else { Err(BadSize) }
@@ -97,6 +149,7 @@ impl Call {
             Element::Number(number) => number.bytes(),
             Element::Bytes(bytes) => bytes as usize,
             Element::Pointer | Element::Handle(_) => 8,
+            Element::ByAttribute(index) => attribute_type_bytes(self.integer(index, slots)?)?,
             Element::ByDataType(index) => data_type_bytes(self.integer(index, slots)?)?,
             Element::ByCompute { compute, data } => {
                 let complex = is_complex(self.integer(data, slots)?);
@@ -105,7 +158,8 @@ impl Call {
         })
     }
 
-    fn integer(&self, index: usize, slots: &[u64]) -> Option<i128> {
+    /// The value of the parameter of that index, if it is an integer.
+    pub fn integer(&self, index: usize, slots: &[u64]) -> Option<i128> {
         match self.parameters.get(index)?.kind {
             Kind::Value(number) => number.integer(*slots.get(index)?),
             _ => None,
@@ -119,37 +173,49 @@ mod tests {
     use crate::Body;
     use crate::parse::library;
 
-    fn call(row: &str) -> Call {
-        let mut library = library("x", &format!("handle Handle\n{row}")).expect(row);
-        match library.functions.remove(0).body {
-            Body::Forward(call) => call,
-            other => panic!("{other:?}"),
-        }
+    fn rows(row: &str) -> Library {
+        library("x", &format!("handle Handle\n{row}"), "").expect(row)
+    }
+
+    fn call(library: &Library) -> &Call {
+        let Body::Forward(call) = &library.functions[0].body else { panic!("{library:?}") };
+        call
     }
 
     #[test]
     fn sizes_follow_from_the_slots() {
-        let call = call("f(n: i32, a: in f64[n], r: out i32, s: scalar type(t), t: i32)");
+        let rows = rows("f(n: i32, a: in f64[n], r: out i32, s: scalar type(t), t: i32)");
+        let bytes = |index: usize, slots: &[u64]| call(&rows).memory_bytes(&rows, index, slots);
         let slots = [5, PRESENT, PRESENT, PRESENT, 5];
-        assert_eq!(call.memory_bytes(1, &slots), Ok(40));
-        assert_eq!(call.memory_bytes(3, &slots), Ok(16));
-        assert_eq!(call.answer_bytes(&slots), Ok(16));
-        assert_eq!(call.memory_bytes(1, &[5, 0, 0, 0, 5]), Ok(0), "null");
-        assert_eq!(call.memory_bytes(3, &[5, 1, 1, 0x7000, 5]), Ok(0), "in device memory");
-        assert_eq!(call.memory_bytes(3, &[5, 1, 1, 1, 99]), Err(BadSize), "no such type");
-        assert_eq!(
-            call.memory_bytes(1, &[u64::from((-5_i32) as u32), 1, 1, 1, 5]),
-            Ok(0),
-            "a negative number"
-        );
-        assert_eq!(call.memory_bytes(1, &[i32::MAX as u64, 1, 1, 1, 5]), Err(BadSize), "too long");
+        assert_eq!(bytes(1, &slots), Ok(40));
+        assert_eq!(bytes(3, &slots), Ok(16));
+        assert_eq!(call(&rows).answer_bytes(&rows, &slots), Ok(16));
+        assert_eq!(bytes(1, &[5, 0, 0, 0, 5]), Ok(0), "null");
+        assert_eq!(bytes(3, &[5, 1, 1, 0x7000, 5]), Ok(0), "in device memory");
+        assert_eq!(bytes(3, &[5, 1, 1, 1, 99]), Err(BadSize), "no such type");
+        assert_eq!(bytes(1, &[u64::from((-5_i32) as u32), 1, 1, 1, 5]), Ok(0), "a negative number");
+        assert_eq!(bytes(1, &[i32::MAX as u64, 1, 1, 1, 5]), Err(BadSize), "too long");
     }
 
     #[test]
     fn text_is_bounded() {
-        let call = call("f(t: string)");
-        assert_eq!(call.memory_bytes(0, &[0]), Ok(0));
-        assert_eq!(call.memory_bytes(0, &[6]), Ok(5));
-        assert_eq!(call.memory_bytes(0, &[MAX_TEXT as u64 + 2]), Err(BadSize));
+        let rows = rows("f(t: string)");
+        let bytes = |slot: u64| call(&rows).memory_bytes(&rows, 0, &[slot]);
+        assert_eq!(bytes(0), Ok(0));
+        assert_eq!(bytes(6), Ok(5));
+        assert_eq!(bytes(MAX_TEXT as u64 + 2), Err(BadSize));
+    }
+
+    #[test]
+    fn descriptors_tell_where_scalars_are() {
+        let text = "descriptor d 64 init set\nd 0 X_SCALE_TYPE 4 given\nd 1 X_POINTER_MODE 4 0\n";
+        let rows = library("x", "f(d: described d, a: alpha d, b: beta d)", text).expect("valid");
+        let mut contents = vec![0; rows.descriptors[0].bytes];
+        rows.descriptors[0].set(1, 4, &mut contents);
+        let slot = described(&rows.descriptors[0], &contents);
+        let found = scalars(slot).expect("a type of scalars");
+        assert_eq!((found.bytes, found.host_alpha, found.host_beta), (4, false, true));
+        let bytes = |index: usize| call(&rows).memory_bytes(&rows, index, &[slot, 0x7000, PRESENT]);
+        assert_eq!((bytes(0), bytes(1), bytes(2)), (Ok(rows.descriptors[0].bytes), Ok(0), Ok(4)));
     }
 }

@@ -21,7 +21,7 @@ pub fn entry_points(library: &Library, front: &str, is_written: &dyn Fn(&str) ->
                 "/// Not served.\n#[unsafe(no_mangle)]\npub extern \"C\" fn {name}() -> i32 {{ \
                  crate::refuse({front}, {index}) }}"
             ),
-            Body::Forward(call) => writeln!(source, "{}", entry_point(name, index, call, front)),
+            Body::Forward(call) => writeln!(source, "{}", entry_point(library, index, call, front)),
         };
     }
     source
@@ -39,11 +39,15 @@ pub fn stubs(library: &Library, is_written: &dyn Fn(&str) -> bool) -> String {
     missing.map(stub).collect()
 }
 
-fn entry_point(name: &str, index: usize, call: &Call, front: &str) -> String {
+fn entry_point(library: &Library, index: usize, call: &Call, front: &str) -> String {
+    let (name, handles) = (&library.functions[index].name, &library.handles);
     let (mut parameters, mut slots) = (String::new(), String::new());
     for (position, parameter) in call.parameters.iter().enumerate() {
         let (kind, slot) = match parameter.kind {
             Kind::Value(number) => (c_type(number), slot(number, position)),
+            Kind::Handle { kind, .. } | Kind::End(kind) if handles[kind].is_int => {
+                ("u32", format!("u64::from(a{position})"))
+            }
             _ => ("u64", format!("a{position}")),
         };
         let _ = write!(parameters, "a{position}: {kind}, ");
@@ -115,7 +119,7 @@ mod tests {
     #[test]
     fn entry_points_have_the_types_of_c() {
         let rows = "handle H\nf(h: H, n: i32, x: f32, p: ptr)\ng refuse \"no\"\nh custom\n";
-        let source = entry_points(&library("x", rows).expect("valid"), "&X", &|_| true);
+        let source = entry_points(&library("x", rows, "").expect("valid"), "&X", &|_| true);
         assert!(source.contains("fn f(a0: u64, a1: i32, a2: f32, a3: u64, ) -> i32"), "{source}");
         assert!(source.contains("&[a0, a1 as u64, u64::from(a2.to_bits()), a3, ]"), "{source}");
         assert!(source.contains("fn g() -> i32 { crate::refuse(&X, 1) }"), "{source}");

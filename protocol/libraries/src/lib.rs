@@ -8,6 +8,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod attributes;
 pub mod block;
 pub mod expression;
 pub mod generate;
@@ -18,24 +19,34 @@ mod row;
 use std::sync::LazyLock;
 
 pub use row::{
-    Answer, Body, Call, Direction, Element, Facts, Function, Host, Kind, Library, Number, Parameter, Statuses,
+    Answer, Body, Call, Direction, Element, Facts, Function, HandleKind, Host, Kind, Library, Number,
+    Parameter, Statuses,
 };
 
 macro_rules! libraries {
-    ($($file:literal),* $(,)?) => {
-        /// The rows as they were written, by the name of the library.
-        const SOURCES: &[(&str, &str)] =
-            &[$(($file, include_str!(concat!("../rows/", $file, ".rows")))),*];
+    ($($file:literal $attributes:expr;)*) => {
+        /// The rows as they were written, by the name of the library, and the attributes of descriptors.
+        const SOURCES: &[(&str, &str, &str)] =
+            &[$(($file, include_str!(concat!("../rows/", $file, ".rows")), $attributes)),*];
     };
 }
 
 // The position is the library's number on the wire: new ones go to the end.
-libraries!["cublas"];
+libraries! {
+    "cublas" "";
+    "cublasLt" include_str!("../rows/cublasLt.attributes");
+    "cudnn" "";
+    "cufft" "";
+    "curand" "";
+    "cusparse" "";
+    "cusolver" "";
+    "nccl" "";
+}
 
 static LIBRARIES: LazyLock<Vec<Library>> = LazyLock::new(|| {
-    let parsed = SOURCES.iter().map(|(name, text)| {
+    let parsed = SOURCES.iter().map(|(name, text, attributes)| {
         // The rows are part of this program, and a test parses all of them.
-        parse::library(name, text).unwrap_or_else(|error| panic!("{name}.rows: {error}"))
+        parse::library(name, text, attributes).unwrap_or_else(|error| panic!("{name}.rows: {error}"))
     });
     parsed.collect()
 });

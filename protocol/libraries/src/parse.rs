@@ -9,6 +9,7 @@
 //! needs libcublasLt.so.13
 //! status success=0 not_initialized=1 …
 //! handle Handle
+//! handle Plan i32
 //! cublasSscal_v2(handle: Handle, n: i32, alpha: scalar f32, x: ptr, incx: i32)
 //! cublasGetStatusName(status: i32) -> text
 //! cublasXtCreate refuse "several GPUs behind one handle"
@@ -25,15 +26,19 @@
 //! | `Name`, `Name?`, `new Name`, `end Name` | a handle; one that may be null; a place for a new one; one that ends |
 //! | `in T`, `out T`, `inout T`, `in T[E]`, `in? T` | host memory with one or `E` elements; with `?` the address may be null |
 //! | `scalar T`, `scalar out T`, `scalar inout T` | memory of the host or the device, by the handle's pointer mode |
+//! | `described KIND`, `described? KIND` | the address of a descriptor ([`crate::attributes`]) |
+//! | `alpha P`, `beta P` | a scalar whose place and type the descriptor `P` tells |
 //! | `string`, `scaling` | a C string; cuDNN's factors |
 //!
-//! An element `T` is a number, `bytes N`, `ptr`, a handle, `type(P)` or `compute(P,Q)`. An `E` is made of numbers, parameters,
+//! An element `T` is a number, `bytes N`, `ptr`, a handle, `type(P)`, `attribute(P)` or `compute(P,Q)`. An `E` is made of numbers, parameters,
 //! `+ - * ( )`, `max(a,b)` and `min(a,b)`. After the parameters may stand `-> string`, `-> i32` or another number, `-> void`,
 //! and the facts `wait`, `pure`, `pointer_mode`, `stream_of` ([`crate::Facts`]).
 
+use crate::attributes::{self, Descriptor};
 use crate::expression::Expression;
 use crate::{
-    Answer, Body, Call, Direction, Element, Facts, Function, Host, Kind, Library, Number, Parameter, Statuses,
+    Answer, Body, Call, Direction, Element, Facts, Function, HandleKind, Host, Kind, Library, Number,
+    Parameter, Statuses,
 };
 
 /// A line that cannot be read.
@@ -51,16 +56,18 @@ pub const MAX_PARAMETERS: usize = 40;
 /// Most of them that are passed in vector registers; further ones would mix with integers on the stack.
 const MAX_FLOATS: usize = 8;
 
-/// Reads the rows of a library.
-pub fn library(name: &str, text: &str) -> Result<Library, Error> {
+/// Reads the rows of a library, and the attributes of its descriptors.
+pub fn library(name: &str, text: &str, attributes: &str) -> Result<Library, Error> {
+    let descriptors = attributes::parse(attributes).map_err(|what| Error { line: 0, what })?;
     let mut library = Library {
         name: name.to_owned(),
         sonames: Vec::new(),
         needs: Vec::new(),
         statuses: Statuses::default(),
         handles: Vec::new(),
+        descriptors,
         functions: Vec::new(),
-        digest: digest(text),
+        digest: digest(text) ^ digest(attributes),
     };
     for (number, line) in text.lines().enumerate() {
         let line = line.split("  #").next().unwrap_or_default().trim();
@@ -80,7 +87,7 @@ fn digest(text: &str) -> u64 {
 
 fn read(library: &mut Library, line: &str) -> Result<(), String> {
     if let Some((name, rest)) = line.split_once('(').filter(|(name, _)| is_name(name)) {
-        let body = Body::Forward(call(&library.handles, rest)?);
+        let body = Body::Forward(call(library, rest)?);
         library.functions.push(Function { name: name.to_owned(), body });
         return Ok(());
     }
@@ -91,7 +98,16 @@ fn read(library: &mut Library, line: &str) -> Result<(), String> {
         "library" => return Err(format!("the file is of `{}`", library.name)),
         "soname" => library.sonames = rest.split_whitespace().map(str::to_owned).collect(),
         "needs" => library.needs = rest.split_whitespace().map(str::to_owned).collect(),
-        "handle" => library.handles.push(rest.to_owned()),
+        "handle" => {
+            let words: Vec<&str> = rest.split_whitespace().collect();
+            let (is_int, or) = match words[1..] {
+                [] => (false, None),
+                ["i32"] => (true, None),
+                ["or", library] => (false, Some(library.to_owned())),
+                _ => return Err(format!("`{rest}` is no kind of handle")),
+            };
+            library.handles.push(HandleKind { name: words[0].to_owned(), is_int, or });
+        }
         "status" => library.statuses = statuses(rest)?,
         name if is_name(name) => {
             let body = match rest.split_once(' ') {
@@ -129,7 +145,7 @@ fn statuses(text: &str) -> Result<Statuses, String> {
 }
 
 /// What follows a function's `(`.
-fn call(handles: &[String], text: &str) -> Result<Call, String> {
+fn call(library: &Library, text: &str) -> Result<Call, String> {
     let end = closing(text).ok_or("the `)` is missing")?;
     let (inside, after) = (&text[..end], text[end + 1..].trim());
     let pairs = split(inside).into_iter().map(|text| {
@@ -139,7 +155,7 @@ fn call(handles: &[String], text: &str) -> Result<Call, String> {
     });
     let pairs: Vec<(&str, &str)> = pairs.collect::<Result<_, _>>()?;
     let names: Vec<&str> = pairs.iter().map(|(name, _)| *name).collect();
-    let kinds = Kinds { handles, names: &names };
+    let kinds = Kinds { handles: &library.handles, descriptors: &library.descriptors, names: &names };
     let parameters = pairs.iter().map(|(name, text)| {
         let kind = kinds.kind(text).map_err(|what| format!("{name}: {what}"))?;
         Ok::<_, String>(Parameter { name: (*name).to_owned(), kind })
@@ -239,7 +255,8 @@ fn number(text: &str) -> Option<Number> {
 }
 
 struct Kinds<'a> {
-    handles: &'a [String],
+    handles: &'a [HandleKind],
+    descriptors: &'a [Descriptor],
     names: &'a [&'a str],
 }
 
@@ -256,6 +273,10 @@ impl Kinds<'_> {
             ("out", "stream") => Kind::OutStream,
             ("string", "") => Kind::Text,
             ("scaling", "") => Kind::Scaling,
+            ("described", name) => Kind::Described { kind: self.descriptor(name)?, nullable: false },
+            ("described?", name) => Kind::Described { kind: self.descriptor(name)?, nullable: true },
+            ("alpha", name) => Kind::DescribedScalar { descriptor: self.parameter(name)?, is_beta: false },
+            ("beta", name) => Kind::DescribedScalar { descriptor: self.parameter(name)?, is_beta: true },
             ("new", name) => Kind::New(self.handle(name)?),
             ("end", name) => Kind::End(self.handle(name)?),
             ("scalar", _) => {
@@ -305,13 +326,14 @@ impl Kinds<'_> {
             return bytes.trim().parse().map(Element::Bytes).map_err(|_| format!("`{bytes}` is no number"));
         }
         let inside = |word: &str| text.strip_prefix(word)?.strip_prefix('(')?.strip_suffix(')');
-        let index =
-            |name: &str| self.index(name.trim()).ok_or_else(|| format!("there is no parameter `{name}`"));
         if let Some(name) = inside("type") {
-            return Ok(Element::ByDataType(index(name)?));
+            return Ok(Element::ByDataType(self.parameter(name)?));
+        }
+        if let Some(name) = inside("attribute") {
+            return Ok(Element::ByAttribute(self.parameter(name)?));
         }
         if let Some((compute, data)) = inside("compute").and_then(|names| names.split_once(',')) {
-            return Ok(Element::ByCompute { compute: index(compute)?, data: index(data)? });
+            return Ok(Element::ByCompute { compute: self.parameter(compute)?, data: self.parameter(data)? });
         }
         self.handle(text).map(Element::Handle)
     }
@@ -319,8 +341,17 @@ impl Kinds<'_> {
     fn handle(&self, name: &str) -> Result<usize, String> {
         self.handles
             .iter()
-            .position(|known| known == name)
+            .position(|known| known.name == name)
             .ok_or_else(|| format!("there is no kind `{name}`"))
+    }
+
+    fn descriptor(&self, name: &str) -> Result<usize, String> {
+        let found = self.descriptors.iter().position(|known| known.name == name);
+        found.ok_or_else(|| format!("there is no descriptor `{name}`"))
+    }
+
+    fn parameter(&self, name: &str) -> Result<usize, String> {
+        self.index(name.trim()).ok_or_else(|| format!("there is no parameter `{name}`"))
     }
 
     fn index(&self, name: &str) -> Option<usize> {
@@ -335,7 +366,7 @@ mod tests {
     const HEAD: &str = "library x\nsoname libx.so.1\nstatus success=0 not_supported=15\nhandle Handle\n";
 
     fn one(row: &str) -> Result<Function, Error> {
-        Ok(library("x", &format!("{HEAD}{row}"))?.functions.remove(0))
+        Ok(library("x", &format!("{HEAD}{row}"), "")?.functions.remove(0))
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 //! What a row says.
 
+use crate::attributes::Descriptor;
 use crate::expression::Expression;
 
 /// A library of NVIDIA's.
@@ -15,12 +16,25 @@ pub struct Library {
     pub needs: Vec<String>,
     /// The numbers of its status type.
     pub statuses: Statuses,
-    /// Names of the kinds of its handles; a kind's number is the position here.
-    pub handles: Vec<String>,
+    /// The kinds of its handles; a kind's number is the position here.
+    pub handles: Vec<HandleKind>,
+    /// The kinds of its descriptors; a kind's number is the position here.
+    pub descriptors: Vec<Descriptor>,
     /// Its functions. A function's number on the wire is its position here.
     pub functions: Vec<Function>,
     /// A sum over the rows: guest and host must have the same ones.
     pub digest: u64,
+}
+
+/// A kind of handle.
+#[derive(Debug)]
+pub struct HandleKind {
+    /// Its name in the rows.
+    pub name: String,
+    /// The type is an `int`, not a pointer.
+    pub is_int: bool,
+    /// Handles of this library's first kind are handles of this kind, too.
+    pub or: Option<String>,
 }
 
 /// The values of a library's status type that we answer by ourselves.
@@ -111,6 +125,20 @@ pub enum Kind {
         /// What it is.
         element: Element,
     },
+    /// The address of a descriptor of that kind ([`crate::attributes`]).
+    Described {
+        /// Its kind's number.
+        kind: usize,
+        /// It may be null.
+        nullable: bool,
+    },
+    /// An address of the scalar alpha or beta, whose place and type the descriptor in the parameter of that index tells.
+    DescribedScalar {
+        /// The descriptor's parameter.
+        descriptor: usize,
+        /// It is beta.
+        is_beta: bool,
+    },
     /// A C string.
     Text,
     /// cuDNN's factors: the address of a float, or of a double where the tensors are of doubles.
@@ -143,6 +171,8 @@ pub enum Element {
     Handle(usize),
     /// Of the type that the parameter of this index names, a `cudaDataType`.
     ByDataType(usize),
+    /// Of the type that the parameter of this index names, a `cudnnBackendAttributeType_t`; handles and descriptors among them.
+    ByAttribute(usize),
     /// The scalar type of a computation: the indices of a `cublasComputeType_t` and of a `cudaDataType` that says whether
     /// it is complex.
     ByCompute {
@@ -235,7 +265,6 @@ impl Call {
     pub fn answers(&self) -> bool {
         let kinds = self.parameters.iter().map(|parameter| &parameter.kind);
         let writes = kinds.filter(|kind| match kind {
-            Kind::New(_) | Kind::End(_) => true,
             Kind::Host(host) => host.direction.writes(),
             _ => false,
         });

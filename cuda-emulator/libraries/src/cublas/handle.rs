@@ -111,6 +111,14 @@ pub extern "C" fn cublasSetStream_v2(handle: Handle, stream: Stream) -> Status {
     status(with(handle, |settings| settings.stream = stream))
 }
 
+/// The stream of a handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cublasGetStream_v2(handle: Handle, stream: *mut Stream) -> Status {
+    // SAFETY: the caller gives a place for a stream, or null.
+    let Some(place) = (unsafe { stream.as_mut() }) else { return INVALID_VALUE };
+    status(with(handle, |settings| *place = settings.stream))
+}
+
 /// Takes a workspace, of which the CPU needs none.
 #[unsafe(no_mangle)]
 pub extern "C" fn cublasSetWorkspace_v2(handle: Handle, _workspace: usize, _bytes: usize) -> Status {

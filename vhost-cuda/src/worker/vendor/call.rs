@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A call of a library's function: the block of arguments is checked against the row, and the answers put together.
 
+use std::collections::HashMap;
 use std::ffi::CStr;
 use std::sync::Arc;
 
-use cuda_library_rows::block::{BadSize, MAX_BYTES, MAX_TEXT, PRESENT, SLOT, padded};
-use cuda_library_rows::{Answer, Body, Call, Direction, Element, Host, Kind, Number};
+use cuda_library_rows::block::{
+    BadSize, MAX_BYTES, MAX_TEXT, PRESENT, SLOT, attribute_type_handle, described, padded, scalars,
+};
+use cuda_library_rows::{Answer, Body, Call, Direction, Element, Host, Kind, Library, Number, library};
 use virtio_cuda_protocol::cuda::StreamId;
 
 use super::handles::{Handles, Locked};
@@ -22,12 +25,12 @@ const ALIGNMENT: usize = size_of::<u128>();
 ///
 /// Errors: `CUDA_ERROR_INVALID_VALUE` for a block that does not fit the row, `CUDA_ERROR_NOT_FOUND` for a function that the
 /// host's library does not have, `CUDA_ERROR_UNKNOWN` if a call that nobody waits for has failed.
-pub fn call(cx: &mut CallContext<'_>, library: u32, function: u32) -> CuResult<()> {
+pub fn call(cx: &mut CallContext<'_>, number: u32, function: u32) -> CuResult<()> {
     if cx.bulk_in.bytes() > MAX_BYTES as u64 {
         return Err(CudaError::INVALID_VALUE);
     }
     let session = cx.session;
-    let loaded = session.vendor.get(library)?;
+    let loaded = session.vendor.get(number)?;
     let row = loaded.rows.functions.get(function as usize).ok_or(CudaError::INVALID_VALUE)?;
     let Body::Forward(call) = &row.body else { return Err(CudaError::NOT_SUPPORTED) };
     let address = loaded.address(function as usize).ok_or(CudaError::NOT_FOUND)?;
@@ -88,14 +91,16 @@ struct Memory {
 
 impl Memory {
     /// Room for the pieces of all parameters, zeroed.
-    fn of(call: &Call, slots: &[u64]) -> Result<Self, BadSize> {
+    fn of(library: &Library, call: &Call, slots: &[u64]) -> Result<Self, BadSize> {
         let (mut end, mut pieces) = (0, Vec::with_capacity(slots.len()));
         for (index, parameter) in call.parameters.iter().enumerate() {
             let bytes = match parameter.kind {
                 Kind::New(_) => SLOT,
                 // Its NUL.
-                Kind::Text => call.memory_bytes(index, slots)? + 1,
-                _ => call.memory_bytes(index, slots)?,
+                Kind::Text => call.memory_bytes(library, index, slots)? + 1,
+                // The library's own structure, made of what has crossed.
+                Kind::Described { kind, .. } => library.descriptors[kind].public_bytes,
+                _ => call.memory_bytes(library, index, slots)?,
             };
             pieces.push((end, bytes));
             end = (end + bytes).next_multiple_of(ALIGNMENT) + ALIGNMENT;
@@ -129,15 +134,22 @@ impl<'a> Attempt<'a> {
         let (heads, data) = block.split_at_checked(count * SLOT).ok_or(CudaError::INVALID_VALUE)?;
         let slots: Vec<u64> =
             heads.as_chunks::<SLOT>().0.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect();
-        let mut memory = Memory::of(self.call, &slots)?;
+        let rows = self.loaded.rows;
+        let mut memory = Memory::of(rows, self.call, &slots)?;
         // Bounds what the answers take, before anything runs.
-        self.call.answer_bytes(&slots)?;
+        self.call.answer_bytes(rows, &slots)?;
         let mut rest = data;
         for index in 0..count {
             if self.call.direction(index).is_some_and(Direction::reads) {
-                let bytes = self.call.memory_bytes(index, &slots)?;
+                let bytes = self.call.memory_bytes(rows, index, &slots)?;
                 let (piece, later) = rest.split_at_checked(padded(bytes)).ok_or(CudaError::INVALID_VALUE)?;
-                memory.piece(index)[..bytes].copy_from_slice(&piece[..bytes]);
+                match self.call.parameters[index].kind {
+                    Kind::Described { .. } if bytes == 0 => {}
+                    Kind::Described { kind, .. } => {
+                        self.describe(kind, slots[index], &piece[..bytes], memory.piece(index))?;
+                    }
+                    _ => memory.piece(index)[..bytes].copy_from_slice(&piece[..bytes]),
+                }
                 rest = later;
             }
         }
@@ -149,6 +161,8 @@ impl<'a> Attempt<'a> {
         {
             return self.end(kind, slots[0]);
         }
+        // What the program has of memory that holds handles, before the library's own stand there.
+        let original = self.originals(&slots, &mut memory);
         let mut locked = self.handles().lock(&self.named(&slots));
         let mut arguments = Arguments::new();
         let mut made = Vec::new();
@@ -169,7 +183,7 @@ impl<'a> Attempt<'a> {
             self.note(&slots, &mut locked)?;
         }
         drop(locked);
-        self.answers(value, &slots, &mut memory)
+        self.answers(value, &slots, &mut memory, &original)
     }
 
     fn handles(&self) -> &'a Handles {
@@ -212,7 +226,7 @@ impl<'a> Attempt<'a> {
                 made.push((index, *kind, self.handles().kind(*kind)?.reserve(slot)?));
                 memory.address(index)
             }
-            Kind::Host(host) => self.host(index, host, slot, memory)?,
+            Kind::Host(host) => self.host(index, host, slots, memory)?,
             Kind::Scalar { .. } => {
                 let device = locked.iter().any(|(_, state)| state.device_scalars);
                 match slot {
@@ -224,7 +238,23 @@ impl<'a> Attempt<'a> {
                     _ => return Err(CudaError::INVALID_VALUE.into()),
                 }
             }
-            Kind::Text | Kind::Scaling if slot == 0 => 0,
+            Kind::DescribedScalar { descriptor, is_beta } => {
+                let scalars = slots.get(*descriptor).and_then(|slot| scalars(*slot));
+                let host = scalars
+                    .is_none_or(|scalars| if *is_beta { scalars.host_beta } else { scalars.host_alpha });
+                match slot {
+                    0 => 0,
+                    PRESENT if host => memory.address(index),
+                    // The library would read host memory there, or the GPU would.
+                    address if !host && address != PRESENT => address,
+                    _ => return Err(CudaError::INVALID_VALUE.into()),
+                }
+            }
+            Kind::Described { nullable: true, .. } | Kind::Text | Kind::Scaling if slot == 0 => 0,
+            Kind::Described { .. } if slot == 0 => {
+                return Err(Refusal::Status(self.loaded.rows.statuses.invalid_value));
+            }
+            Kind::Described { .. } => memory.address(index),
             Kind::Text | Kind::Scaling => memory.address(index),
         };
         arguments.integer(value).ok_or(Refusal::Cuda(CudaError::INVALID_VALUE))
@@ -234,23 +264,96 @@ impl<'a> Attempt<'a> {
         if id == 0 && nullable {
             return Ok(0);
         }
-        let kept = self.cx.keep::<u8>(self.handles().kind(kind)?, id);
+        let mut kept = self.cx.keep::<u8>(self.handles().kind(kind)?, id);
+        if let (Err(_), Some(other)) = (&kept, &self.loaded.rows.handles[kind].or) {
+            let (number, _) = library(other).ok_or(CudaError::NOT_FOUND)?;
+            if let Ok(other) = self.cx.session.vendor.get(number) {
+                kept = self.cx.keep(other.handles.kind(0)?, id);
+            }
+        }
         kept.map(|raw| raw as u64).map_err(|_| Refusal::Status(self.loaded.rows.statuses.not_initialized))
     }
 
-    fn host(&self, index: usize, host: &Host, slot: u64, memory: &mut Memory) -> Result<u64, Refusal> {
-        match slot {
+    fn host(&self, index: usize, host: &Host, slots: &[u64], memory: &mut Memory) -> Result<u64, Refusal> {
+        match slots[index] {
             0 if host.nullable => return Ok(0),
             0 => return Err(Refusal::Status(self.loaded.rows.statuses.invalid_value)),
             PRESENT => {}
             _ => return Err(CudaError::INVALID_VALUE.into()),
         }
-        if let Element::Handle(kind) = host.element {
+        if let Some(kind) = self.handles_in(host, slots) {
             for place in memory.piece(index).as_chunks_mut::<SLOT>().0 {
                 *place = self.handle(kind, u64::from_le_bytes(*place), true)?.to_le_bytes();
             }
         }
         Ok(memory.address(index))
+    }
+
+    /// The contents of host memory that holds handles, by parameter.
+    fn originals(&self, slots: &[u64], memory: &mut Memory) -> HashMap<usize, Vec<u8>> {
+        let mut originals = HashMap::new();
+        for (index, parameter) in self.call.parameters.iter().enumerate() {
+            if let Kind::Host(host) = &parameter.kind
+                && host.direction.writes()
+                && self.handles_in(host, slots).is_some()
+            {
+                originals.insert(index, memory.piece(index).to_vec());
+            }
+        }
+        originals
+    }
+
+    /// The kind of handles that lie in host memory.
+    fn handles_in(&self, host: &Host, slots: &[u64]) -> Option<usize> {
+        match host.element {
+            Element::Handle(kind) => Some(kind),
+            Element::ByAttribute(index) => {
+                let name = attribute_type_handle(self.call.integer(index, slots)?)?;
+                self.loaded.rows.handles.iter().position(|kind| kind.name == name)
+            }
+            _ => None,
+        }
+    }
+
+    /// Has the library make a descriptor in `place` of the contents that have crossed. `slot` must tell the truth about them.
+    fn describe(&self, kind: usize, slot: u64, contents: &[u8], place: &mut [u8]) -> Result<(), Refusal> {
+        let descriptor = &self.loaded.rows.descriptors[kind];
+        if slot != described(descriptor, contents) {
+            return Err(CudaError::INVALID_VALUE.into());
+        }
+        let call = |name: &str, values: &[u64]| -> Result<(), Refusal> {
+            let function = self.loaded.named(name).ok_or(CudaError::NOT_FOUND)?;
+            let mut arguments = Arguments::new();
+            for value in values {
+                arguments.integer(*value).ok_or(CudaError::INVALID_VALUE)?;
+            }
+            // SAFETY: functions that make and change descriptors take these (see `cuda_library_rows::attributes`); the addresses
+            // are of memory as long as they are told.
+            match unsafe { arguments.call(function) } as i32 {
+                status if status == self.loaded.rows.statuses.success => Ok(()),
+                status => Err(Refusal::Status(status)),
+            }
+        };
+        let address = place.as_mut_ptr() as u64;
+        let values = descriptor.attributes.iter().enumerate();
+        let values = values.map(|(index, attribute)| (attribute, descriptor.value(index, contents)));
+        let mut given = vec![address, place.len() as u64];
+        for (attribute, value) in values.clone().filter(|(attribute, _)| attribute.is_given) {
+            given.push(value.unwrap_or(attribute.default));
+        }
+        call(&descriptor.init, &given)?;
+        for (attribute, value) in values.filter(|(attribute, _)| !attribute.is_given) {
+            let Some(value) = value else { continue };
+            if attribute.is_descriptor && value != 0 {
+                return Err(Refusal::Status(self.loaded.rows.statuses.not_supported));
+            }
+            let value = value.to_le_bytes();
+            call(
+                &descriptor.set,
+                &[address, u64::from(attribute.number), value.as_ptr() as u64, attribute.bytes as u64],
+            )?;
+        }
+        Ok(())
     }
 
     /// Gives a new handle its name.
@@ -302,7 +405,13 @@ impl<'a> Attempt<'a> {
         Ok(())
     }
 
-    fn answers(&self, value: u64, slots: &[u64], memory: &mut Memory) -> Result<Vec<u8>, Refusal> {
+    fn answers(
+        &self,
+        value: u64,
+        slots: &[u64],
+        memory: &mut Memory,
+        original: &HashMap<usize, Vec<u8>>,
+    ) -> Result<Vec<u8>, Refusal> {
         let mut answers = Vec::with_capacity(SLOT);
         if self.call.answer == Answer::Text {
             // SAFETY: the library returns null or a C string that lives as long as the library.
@@ -315,10 +424,19 @@ impl<'a> Attempt<'a> {
         answers.extend(value.to_le_bytes());
         for index in 0..slots.len() {
             if self.call.direction(index).is_some_and(Direction::writes) {
-                let bytes = self.call.memory_bytes(index, slots)?;
+                let bytes = self.call.memory_bytes(self.loaded.rows, index, slots)?;
                 let start = answers.len();
                 answers.resize(start + padded(bytes), 0);
-                answers[start..start + bytes].copy_from_slice(&memory.piece(index)[..bytes]);
+                let kinds = &self.call.parameters[index].kind;
+                if let Kind::Host(host) = kinds
+                    && self.handles_in(host, slots).is_some()
+                {
+                    // The library fills in what these handles stand for; the program has its own numbers of them.
+                    let original = original.get(&index).map_or(&[][..], Vec::as_slice);
+                    answers[start..start + original.len()].copy_from_slice(original);
+                } else {
+                    answers[start..start + bytes].copy_from_slice(&memory.piece(index)[..bytes]);
+                }
             }
         }
         Ok(answers)

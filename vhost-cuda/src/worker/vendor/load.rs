@@ -76,6 +76,12 @@ impl Loaded {
         Some(Self { rows, addresses, handles: Handles::new(ends) })
     }
 
+    /// The address of a function by its name.
+    pub fn named(&self, name: &str) -> Option<usize> {
+        let index = self.rows.functions.iter().position(|function| function.name == name)?;
+        self.address(index)
+    }
+
     /// The address of the function of that number; `None` if the host's release does not have it.
     pub fn address(&self, function: usize) -> Option<usize> {
         self.addresses.get(function).copied().filter(|address| *address != 0)

@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Descriptors of cuBLASLt. They are plain memory here, and cross with each call that uses them
+//! ([`cuda_library_rows::attributes`]): making and changing one costs no call.
+
+use std::sync::LazyLock;
+
+use cuda_library_rows::Library;
+use cuda_library_rows::attributes::Descriptor;
+
+/// `cublasStatus_t`
+type Status = i32;
+
+const SUCCESS: Status = 0;
+const ALLOC_FAILED: Status = 3;
+const INVALID_VALUE: Status = 7;
+const NOT_SUPPORTED: Status = 15;
+
+static LIBRARY: LazyLock<Option<&'static Library>> =
+    LazyLock::new(|| cuda_library_rows::library("cublasLt").map(|(_, library)| library));
+
+fn descriptor(name: &str) -> Option<&'static Descriptor> {
+    LIBRARY.as_ref()?.descriptors.iter().find(|descriptor| descriptor.name == name)
+}
+
+/// Makes a descriptor in the program's memory.
+///
+/// # Safety
+///
+/// `place` is null or has `bytes` bytes.
+unsafe fn init(name: &str, place: *mut u8, bytes: usize, given: &[u64]) -> Status {
+    let Some(descriptor) = descriptor(name) else { return NOT_SUPPORTED };
+    if place.is_null() {
+        return INVALID_VALUE;
+    }
+    if bytes < descriptor.public_bytes {
+        return ALLOC_FAILED;
+    }
+    // SAFETY: the caller's promise.
+    let contents = unsafe { std::slice::from_raw_parts_mut(place, bytes) };
+    contents.fill(0);
+    let of_arguments = descriptor.attributes.iter().enumerate().filter(|(_, attribute)| attribute.is_given);
+    for ((index, _), value) in of_arguments.zip(given) {
+        descriptor.set(index, *value, contents);
+    }
+    SUCCESS
+}
+
+/// Makes a descriptor on the heap.
+///
+/// # Safety
+///
+/// `place` is null or has room for an address.
+unsafe fn create(name: &str, place: *mut *mut u8, given: &[u64]) -> Status {
+    let Some(descriptor) = descriptor(name) else { return NOT_SUPPORTED };
+    // SAFETY: the caller's promise.
+    let Some(place) = (unsafe { place.as_mut() }) else { return INVALID_VALUE };
+    // SAFETY: a plain allocation, which `destroy` frees.
+    let memory = unsafe { libc::malloc(descriptor.public_bytes) }.cast::<u8>();
+    if memory.is_null() {
+        return ALLOC_FAILED;
+    }
+    *place = memory;
+    // SAFETY: it has that many bytes.
+    unsafe { init(name, memory, descriptor.public_bytes, given) }
+}
+
+/// Frees a descriptor of [`create`].
+///
+/// # Safety
+///
+/// It is one, or null, and is used no more.
+unsafe fn destroy(contents: *mut u8) -> Status {
+    // SAFETY: the caller's promise.
+    unsafe { libc::free(contents.cast()) };
+    SUCCESS
+}
+
+/// Sets an attribute.
+///
+/// # Safety
+///
+/// `contents` is null or a descriptor of that kind, and `value` null or has `bytes` bytes.
+unsafe fn set(name: &str, contents: *mut u8, number: u32, value: *const u8, bytes: usize) -> Status {
+    let Some(descriptor) = descriptor(name) else { return NOT_SUPPORTED };
+    let Some((index, attribute)) = descriptor.attribute(number) else { return INVALID_VALUE };
+    if contents.is_null() || value.is_null() || bytes != attribute.bytes {
+        return INVALID_VALUE;
+    }
+    let mut word = [0; 8];
+    // SAFETY: the caller's promise; an attribute has at most 8 bytes.
+    unsafe { std::ptr::copy_nonoverlapping(value, word.as_mut_ptr(), bytes) };
+    let value = u64::from_le_bytes(word);
+    if attribute.is_descriptor && value != 0 {
+        return NOT_SUPPORTED;
+    }
+    // SAFETY: the caller's promise.
+    let contents = unsafe { std::slice::from_raw_parts_mut(contents, descriptor.bytes) };
+    descriptor.set(index, value, contents);
+    SUCCESS
+}
+
+/// Tells an attribute.
+///
+/// # Safety
+///
+/// `contents` is null or a descriptor of that kind, `value` null or has `bytes` bytes, and `written` null or room for a number.
+unsafe fn get(
+    name: &str,
+    contents: *const u8,
+    number: u32,
+    value: *mut u8,
+    bytes: usize,
+    written: *mut usize,
+) -> Status {
+    let Some(descriptor) = descriptor(name) else { return NOT_SUPPORTED };
+    let Some((index, attribute)) = descriptor.attribute(number) else { return INVALID_VALUE };
+    // SAFETY: the caller's promise.
+    if let Some(written) = unsafe { written.as_mut() } {
+        *written = attribute.bytes;
+    }
+    if contents.is_null() || (bytes == 0 && written.is_null()) || (bytes != 0 && bytes != attribute.bytes) {
+        return INVALID_VALUE;
+    }
+    if bytes == 0 {
+        return SUCCESS;
+    }
+    if value.is_null() {
+        return INVALID_VALUE;
+    }
+    // SAFETY: the caller's promise.
+    let contents = unsafe { std::slice::from_raw_parts(contents, descriptor.bytes) };
+    let word = descriptor.value(index, contents).unwrap_or(attribute.default).to_le_bytes();
+    // SAFETY: the caller's promise.
+    unsafe { std::ptr::copy_nonoverlapping(word.as_ptr(), value, bytes) };
+    SUCCESS
+}
+
+/// The functions of a kind of descriptor, whose first attributes are the arguments of those that make it.
+macro_rules! descriptors {
+    ($($name:literal ($($given:ident: $type:ty),*): $init:ident $create:ident $destroy:ident $set:ident $get:ident;)*) => { $(
+        /// Makes a descriptor in the program's memory.
+        ///
+        /// # Safety
+        ///
+        /// As NVIDIA's.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $init(place: *mut u8, bytes: usize $(, $given: $type)*) -> Status {
+            // SAFETY: the caller's promises are those of NVIDIA's function.
+            unsafe { init($name, place, bytes, &[$(($given) as u64),*]) }
+        }
+
+        /// Makes a descriptor on the heap.
+        ///
+        /// # Safety
+        ///
+        /// As NVIDIA's.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $create(place: *mut *mut u8 $(, $given: $type)*) -> Status {
+            // SAFETY: the caller's promises are those of NVIDIA's function.
+            unsafe { create($name, place, &[$(($given) as u64),*]) }
+        }
+
+        /// Frees a descriptor.
+        ///
+        /// # Safety
+        ///
+        /// As NVIDIA's.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $destroy(contents: *mut u8) -> Status {
+            // SAFETY: the caller's promises are those of NVIDIA's function.
+            unsafe { destroy(contents) }
+        }
+
+        /// Sets an attribute.
+        ///
+        /// # Safety
+        ///
+        /// As NVIDIA's.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $set(contents: *mut u8, number: u32, value: *const u8, bytes: usize) -> Status {
+            // SAFETY: the caller's promises are those of NVIDIA's function.
+            unsafe { set($name, contents, number, value, bytes) }
+        }
+
+        /// Tells an attribute.
+        ///
+        /// # Safety
+        ///
+        /// As NVIDIA's.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $get(
+            contents: *const u8, number: u32, value: *mut u8, bytes: usize, written: *mut usize,
+        ) -> Status {
+            // SAFETY: the caller's promises are those of NVIDIA's function.
+            unsafe { get($name, contents, number, value, bytes, written) }
+        }
+    )* };
+}
+
+descriptors! {
+    "matmul_desc" (compute_type: i32, scale_type: i32):
+        cublasLtMatmulDescInit_internal cublasLtMatmulDescCreate cublasLtMatmulDescDestroy
+        cublasLtMatmulDescSetAttribute cublasLtMatmulDescGetAttribute;
+    "matrix_layout" (data_type: i32, rows: u64, columns: u64, leading: i64):
+        cublasLtMatrixLayoutInit_internal cublasLtMatrixLayoutCreate cublasLtMatrixLayoutDestroy
+        cublasLtMatrixLayoutSetAttribute cublasLtMatrixLayoutGetAttribute;
+    "preference" ():
+        cublasLtMatmulPreferenceInit_internal cublasLtMatmulPreferenceCreate cublasLtMatmulPreferenceDestroy
+        cublasLtMatmulPreferenceSetAttribute cublasLtMatmulPreferenceGetAttribute;
+    "transform_desc" (scale_type: i32):
+        cublasLtMatrixTransformDescInit_internal cublasLtMatrixTransformDescCreate
+        cublasLtMatrixTransformDescDestroy cublasLtMatrixTransformDescSetAttribute
+        cublasLtMatrixTransformDescGetAttribute;
+}
+
+/// `CUBLASLT_LOG_LEVEL` and what belongs to it: no log is written here.
+macro_rules! loggers {
+    ($($name:ident ($($argument:ident: $type:ty),*);)*) => { $(
+        /// Accepted, without an effect: this library writes no log.
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $name($($argument: $type),*) -> Status {
+            $(let _ = $argument;)*
+            SUCCESS
+        }
+    )* };
+}
+
+loggers! {
+    cublasLtLoggerSetCallback(callback: usize);
+    cublasLtLoggerSetFile(file: usize);
+    cublasLtLoggerOpenFile(name: usize);
+    cublasLtLoggerSetLevel(level: i32);
+    cublasLtLoggerSetMask(mask: i32);
+    cublasLtLoggerForceDisable();
+    cusparseLoggerSetCallback(callback: usize);
+    cusparseLoggerSetFile(file: usize);
+    cusparseLoggerOpenFile(name: usize);
+    cusparseLoggerSetLevel(level: i32);
+    cusparseLoggerSetMask(mask: i32);
+    cusparseLoggerForceDisable();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_descriptor_keeps_its_attributes() {
+        let mut memory = [0_u64; 32];
+        let place = memory.as_mut_ptr().cast::<u8>();
+        // SAFETY: the memory is as long as a descriptor, and values are as long as their sizes say.
+        unsafe {
+            assert_eq!(cublasLtMatmulDescInit_internal(place, 255, 68, 0), ALLOC_FAILED);
+            assert_eq!(cublasLtMatmulDescInit_internal(place, 256, 68, 0), SUCCESS);
+            let bias = 0x7000_u64;
+            let set = |bytes| cublasLtMatmulDescSetAttribute(place, 8, (&raw const bias).cast(), bytes);
+            assert_eq!(set(4), INVALID_VALUE);
+            assert_eq!(set(8), SUCCESS);
+            let (mut value, mut written) = (0_u64, 0);
+            let get = |number, value: *mut u64, bytes, written| {
+                cublasLtMatmulDescGetAttribute(place, number, value.cast(), bytes, written)
+            };
+            assert_eq!(get(8, &raw mut value, 8, &raw mut written), SUCCESS);
+            assert_eq!((value, written), (bias, 8));
+            value = 0;
+            assert_eq!(get(0, &raw mut value, 4, &raw mut written), SUCCESS);
+            assert_eq!((value, written), (68, 4), "CUBLAS_COMPUTE_32F");
+            assert_eq!(get(7, &raw mut value, 4, std::ptr::null_mut()), SUCCESS);
+            assert_eq!(value, 1, "CUBLASLT_EPILOGUE_DEFAULT, which nobody has set");
+            assert_eq!(get(16, &raw mut value, 4, &raw mut written), INVALID_VALUE);
+        }
+    }
+}
