@@ -13,6 +13,10 @@ const SUCCESS: c_int = 0;
 const NOT_INITIALIZED: c_int = 3;
 /// `CUDA_ERROR_INVALID_CONTEXT`
 const INVALID_CONTEXT: c_int = 201;
+/// `CU_MEMHOSTALLOC_PORTABLE`
+const HOST_PORTABLE: u32 = 1;
+/// `CU_POINTER_ATTRIBUTE_MEMORY_TYPE`
+const MEMORY_TYPE: c_int = 2;
 /// `CUDA_ERROR_NOT_FOUND`
 pub const NOT_FOUND: c_int = 500;
 /// `CUDA_ERROR_OUT_OF_MEMORY`
@@ -50,6 +54,8 @@ struct Bridge {
     init: unsafe extern "C" fn(u32) -> c_int,
     retain: unsafe extern "C" fn(*mut *mut c_void, c_int) -> c_int,
     set_current: unsafe extern "C" fn(*mut c_void) -> c_int,
+    host_alloc: unsafe extern "C" fn(*mut usize, usize, u32) -> c_int,
+    attribute: unsafe extern "C" fn(*mut c_void, c_int, u64) -> c_int,
 }
 
 static BRIDGE: OnceLock<Option<Bridge>> = OnceLock::new();
@@ -89,6 +95,12 @@ impl Bridge {
                 set_current: transmute::<*mut c_void, unsafe extern "C" fn(*mut c_void) -> c_int>(find(
                     c"cuCtxSetCurrent",
                 )?),
+                host_alloc: transmute::<*mut c_void, unsafe extern "C" fn(*mut usize, usize, u32) -> c_int>(
+                    find(c"cuMemHostAlloc")?,
+                ),
+                attribute: transmute::<*mut c_void, unsafe extern "C" fn(*mut c_void, c_int, u64) -> c_int>(
+                    find(c"cuPointerGetAttribute")?,
+                ),
             })
         }
     }
@@ -106,7 +118,7 @@ impl Bridge {
     }
 
     /// Runs `body`, and once more if it lacked `cuInit` or a context.
-    fn prepared(&self, body: impl Fn() -> c_int) -> c_int {
+    fn prepared(&self, mut body: impl FnMut() -> c_int) -> c_int {
         let mut result = body();
         if result == NOT_INITIALIZED {
             // SAFETY: a plain call.
@@ -141,6 +153,23 @@ pub fn call(arguments: &Arguments) -> Result<(), c_int> {
     let bridge = bridge().ok_or(NOT_FOUND)?;
     // SAFETY: whoever made `arguments` vouches for its memory ([`crate::front`] does: both are vectors of its own).
     check(bridge.prepared(|| unsafe { (bridge.call)(arguments) }))
+}
+
+/// Pinned memory, which stays. None if there is no more.
+pub fn pinned(bytes: usize) -> Option<usize> {
+    let (bridge, mut address) = (bridge()?, 0);
+    // SAFETY: `address` is a local.
+    let result = bridge.prepared(|| unsafe { (bridge.host_alloc)(&raw mut address, bytes, HOST_PORTABLE) });
+    (result == SUCCESS).then_some(address)
+}
+
+/// Whether CUDA knows the memory at an address: that of a device, or pinned.
+pub fn is_known(address: u64) -> bool {
+    let mut kind = 0_u32;
+    // SAFETY: this attribute is a number, for which `kind` has room.
+    bridge().is_some_and(
+        |bridge| unsafe { (bridge.attribute)((&raw mut kind).cast(), MEMORY_TYPE, address) } == SUCCESS,
+    )
 }
 
 fn check(result: c_int) -> Result<(), c_int> {

@@ -4,6 +4,7 @@
 
 use std::cell::RefCell;
 use std::collections::HashSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 
 use cuda_library_rows::block::{BadSize, MAX_TEXT, SLOT};
@@ -45,6 +46,8 @@ enum Failure {
     BadSize,
     /// A `CUresult`.
     Cuda(i32),
+    /// This library's own mistake.
+    Internal,
 }
 
 impl From<BadSize> for Failure {
@@ -83,13 +86,16 @@ impl Front {
         let Some(opened) = self.opened.get_or_init(|| self.open()) else {
             return failed(call, rows.statuses.not_initialized);
         };
-        // SAFETY: the caller's promise.
-        match unsafe { self.exchange(opened, function, call, slots) } {
+        let exchange = || {
+            // SAFETY: the caller's promise.
+            unsafe { self.exchange(opened, function, call, slots) }
+        };
+        match catch_unwind(AssertUnwindSafe(exchange)).unwrap_or(Err(Failure::Internal)) {
             Ok(value) => value,
             Err(Failure::BadSize) => failed(call, rows.statuses.invalid_value),
             Err(Failure::Cuda(bridge::OUT_OF_MEMORY)) => failed(call, rows.statuses.alloc_failed),
             Err(Failure::Cuda(bridge::NOT_FOUND)) => failed(call, rows.statuses.not_supported),
-            Err(Failure::Cuda(_)) => failed(call, rows.statuses.internal_error),
+            Err(Failure::Cuda(_) | Failure::Internal) => failed(call, rows.statuses.internal_error),
         }
     }
 
@@ -104,6 +110,11 @@ impl Front {
             eprintln!("vhost-cuda: {} is not supported: {reason}.", rows.functions[function].name);
         }
         rows.statuses.not_supported
+    }
+
+    /// The number of a function.
+    pub fn index(&self, name: &str) -> Option<usize> {
+        library(self.name)?.1.functions.iter().position(|function| function.name == name)
     }
 
     fn open(&self) -> Option<Opened> {
@@ -158,7 +169,7 @@ impl Front {
         let slots =
             unsafe { arguments.slots(state.device_scalars, |_| made.first().map_or(0, |made| made.handle)) };
         let answer_bytes = call.answer_bytes(opened.library, &slots)?;
-        let (mut block, mut answers) = BLOCKS.with(|blocks| std::mem::take(&mut *blocks.borrow_mut()));
+        let (mut block, mut answers) = take_blocks();
         let mut key = Key::new(function, call, &slots);
         // SAFETY: the caller's promise; the slots were made of these arguments.
         unsafe { arguments.write(&slots, &mut block, &mut key) }?;
@@ -210,7 +221,7 @@ impl Front {
         // What one large call needed is not kept.
         block.shrink_to(MAX_KEPT_BYTES);
         answers.shrink_to(MAX_KEPT_BYTES);
-        BLOCKS.with(|blocks| *blocks.borrow_mut() = (block, answers));
+        put_back_blocks(block, answers);
         Ok(value)
     }
 
@@ -229,6 +240,15 @@ impl Front {
             self.handles.change(handle, |state| state.stream = second);
         }
     }
+}
+
+/// The thread's blocks. Programs call also while the thread ends, when there are none any more.
+fn take_blocks() -> (Vec<u8>, Vec<u8>) {
+    BLOCKS.try_with(|blocks| std::mem::take(&mut *blocks.borrow_mut())).unwrap_or_default()
+}
+
+fn put_back_blocks(block: Vec<u8>, answers: Vec<u8>) {
+    let _ = BLOCKS.try_with(|blocks| *blocks.borrow_mut() = (block, answers));
 }
 
 /// A handle that a call makes.

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 use crate::{Answer, Body, Call, Kind, Library, Number};
 
-/// Rust source of the guest's entry points of a library: one exported function for each row but the custom ones that
+/// Rust source of the guest's entry points of a library: one exported function for each row but those that
 /// `is_written` knows. They call `crate::forward` and `crate::refuse` where they are included; `front` is an expression for
 /// the library there.
 pub fn entry_points(library: &Library, front: &str, is_written: &dyn Fn(&str) -> bool) -> String {
@@ -15,7 +15,7 @@ pub fn entry_points(library: &Library, front: &str, is_written: &dyn Fn(&str) ->
         let name = &function.name;
         // Writing to a string does not fail.
         let _ = match &function.body {
-            Body::Custom if is_written(name) => Ok(()),
+            Body::Custom | Body::Forward(_) if is_written(name) => Ok(()),
             Body::Custom | Body::Refuse(_) => writeln!(
                 source,
                 "/// Not served.\n#[unsafe(no_mangle)]\npub extern \"C\" fn {name}() -> i32 {{ \
@@ -119,7 +119,7 @@ mod tests {
     #[test]
     fn entry_points_have_the_types_of_c() {
         let rows = "handle H\nf(h: H, n: i32, x: f32, p: ptr)\ng refuse \"no\"\nh custom\n";
-        let source = entry_points(&library("x", rows, "").expect("valid"), "&X", &|_| true);
+        let source = entry_points(&library("x", rows, "").expect("valid"), "&X", &|name| name == "h");
         assert!(source.contains("fn f(a0: u64, a1: i32, a2: f32, a3: u64, ) -> i32"), "{source}");
         assert!(source.contains("&[a0, a1 as u64, u64::from(a2.to_bits()), a3, ]"), "{source}");
         assert!(source.contains("fn g() -> i32 { crate::refuse(&X, 1) }"), "{source}");

@@ -5,3 +5,4 @@
 #![allow(non_snake_case)]
 
 mod cublaslt;
+mod cudnn;

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! cuDNN's variant packs: their addresses are of device memory, but those of tensors "by value" are of a number in host memory,
+//! which the library reads when it executes. The worker does not see the program's memory, so such a number is copied to pinned
+//! memory, which has the same address there.
+
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::bridge;
+use crate::fronts::CUDNN;
+
+/// `CUDNN_TYPE_VOID_PTR`
+const ADDRESSES: i32 = 6;
+/// Most elements of an attribute that are looked at.
+const MAX_ELEMENTS: i64 = 1 << 16;
+/// Numbers that are kept at once. A later one takes the place of the oldest, whose call has been executed by then: fewer calls
+/// than these are under way.
+const SLOTS: usize = 1 << 13;
+const SLOT_BYTES: usize = 16;
+
+/// Pinned memory for numbers; 0 if there is none.
+static NUMBERS: LazyLock<usize> = LazyLock::new(|| bridge::pinned(SLOTS * SLOT_BYTES).unwrap_or(0));
+static NEXT: AtomicUsize = AtomicUsize::new(0);
+
+/// Sets an attribute of a descriptor.
+///
+/// # Safety
+///
+/// As NVIDIA's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudnnBackendSetAttribute(
+    descriptor: u64,
+    name: i32,
+    kind: i32,
+    count: i64,
+    elements: *const u64,
+) -> i32 {
+    let mut addresses = Vec::new();
+    let mut place = elements as u64;
+    if kind == ADDRESSES && !elements.is_null() && (1..=MAX_ELEMENTS).contains(&count) {
+        // SAFETY: the caller promises that many addresses.
+        let given = unsafe { std::slice::from_raw_parts(elements, count as usize) };
+        // SAFETY: the caller promises that they lead to device memory or to numbers.
+        addresses.extend(given.iter().map(|address| unsafe { reachable(*address) }));
+        place = addresses.as_ptr() as u64;
+    }
+    let Some(index) = CUDNN.index("cudnnBackendSetAttribute") else { return 0 };
+    let slots = [descriptor, name as u64, kind as u64, count as u64, place];
+    // SAFETY: the caller's promises are those of NVIDIA's function; the addresses live until the call returns.
+    unsafe { crate::forward(&CUDNN, index, &slots) as i32 }
+}
+
+/// An address at which the worker finds what the program has at `address`.
+///
+/// # Safety
+///
+/// It is null, of memory that CUDA knows, or of a number.
+unsafe fn reachable(address: u64) -> u64 {
+    if address == 0 || *NUMBERS == 0 || bridge::is_known(address) {
+        return address;
+    }
+    let slot = *NUMBERS + NEXT.fetch_add(1, Ordering::Relaxed) % SLOTS * SLOT_BYTES;
+    // A number is aligned to its size, so as many bytes are there.
+    let bytes = 1 << address.trailing_zeros().min(3);
+    // SAFETY: the caller's promise; the slot is within the pinned memory, and no call under way reads it (see `SLOTS`).
+    unsafe { std::ptr::copy_nonoverlapping(address as *const u8, slot as *mut u8, bytes) };
+    slot as u64
+}
