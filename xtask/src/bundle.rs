@@ -86,6 +86,11 @@ pub fn run(paths: &Paths, arguments: &BundleArguments) -> Result<()> {
     ] {
         put(&stack.folder.join(part), &format!("stack/{part}"))?;
     }
+    for folder in ["guest/lib", "emulator/libraries"] {
+        for name in vendor_files() {
+            put(&stack.folder.join(folder).join(&name), &format!("stack/{folder}/{name}"))?;
+        }
+    }
     // Programs ask for these names, too, and must not find NVIDIA's.
     for (name, library) in [
         ("guest/lib/libcuda.so", "libcuda.so.1"),
@@ -113,6 +118,11 @@ pub fn run(paths: &Paths, arguments: &BundleArguments) -> Result<()> {
     fs::write(folder.join("run.sh"), RUN)?;
     fs::set_permissions(folder.join("run.sh"), fs::Permissions::from_mode(0o755))?;
     pack(&folder, &paths.root.join(&arguments.output))
+}
+
+/// The files of NVIDIA's libraries that have a front.
+fn vendor_files() -> Vec<String> {
+    cuda_library_rows::libraries().iter().flat_map(|library| library.sonames.clone()).collect()
 }
 
 fn put(from: &Path, to: &Path) -> Result<()> {

@@ -9,6 +9,7 @@ use crate::bundle::BundleArguments;
 use crate::conformance::{self, ConformanceArguments};
 use crate::instructions::{self, InstructionsArguments};
 use crate::paths::Paths;
+use crate::programs::{self, ProgramsArguments};
 use crate::run::{self, RunArguments};
 use crate::setup::kernel::Flavour;
 use crate::suites::{self, SuitesArguments};
@@ -37,6 +38,8 @@ enum Command {
     Conformance(ConformanceArguments),
     /// Run the test suites of cudarc, cuda-bindings and numba-cuda on chosen ways to a device
     Suites(SuitesArguments),
+    /// Run PyTorch programs natively and through the stack, and compare results and times
+    Programs(ProgramsArguments),
     /// Measure the stack, beside native where there is a GPU
     Bench(BenchArguments),
     /// Count the instructions of a call's way under valgrind, and compare with the limits
@@ -102,6 +105,7 @@ impl Cli {
             Command::Bench(arguments) => bench::run(&paths, &arguments)?,
             Command::Instructions(arguments) => instructions::run(&paths, &arguments)?,
             Command::Conformance(arguments) => return conformance::run(&paths, &arguments),
+            Command::Programs(arguments) => return programs::run(&paths, &arguments),
             Command::Suites(arguments) => return suites::run(&paths, &arguments),
             Command::ApiCoverage(arguments) => coverage::run(&paths.root, &paths.stack, arguments.check)?,
             Command::Bundle(arguments) => bundle::run(&paths, &arguments)?,

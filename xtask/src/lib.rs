@@ -14,6 +14,7 @@ pub mod instructions;
 pub mod paths;
 pub mod process;
 pub mod program;
+mod programs;
 pub mod progress;
 pub mod run;
 pub mod setup;

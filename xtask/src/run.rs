@@ -56,6 +56,9 @@ pub struct RunArguments {
     /// The guest's memory
     #[arg(long, default_value = "1G", value_name = "SIZE")]
     pub mem: String,
+    /// Folders with NVIDIA's libraries (cuBLAS, cuDNN, …) of this machine, beside those that it finds by itself
+    #[arg(long, value_name = "FOLDER")]
+    pub libraries: Vec<PathBuf>,
     /// The guest's processors, and the device's request queues
     #[arg(long, default_value_t = 2, value_name = "N")]
     pub smp: u32,
@@ -128,6 +131,7 @@ fn in_vm(paths: &Paths, arguments: &RunArguments, logs: &Path) -> Result<i32> {
     config.memory.clone_from(&arguments.mem);
     config.cpus = arguments.smp;
     config.daemon.queues = arguments.smp.clamp(1, 16);
+    config.daemon.arguments.extend(libraries(arguments));
     let vm = Vm::boot(paths, config, logs)?;
     if !vm.problems().is_empty() {
         bail!("The guest is not complete: {}", vm.problems().join("; "));
@@ -143,6 +147,11 @@ fn in_vm(paths: &Paths, arguments: &RunArguments, logs: &Path) -> Result<i32> {
     let status = running.wait(None, &mut io::stdout(), &mut io::stderr())?;
     vm.shut_down()?;
     Ok(status)
+}
+
+/// What tells the daemon where NVIDIA's libraries are.
+fn libraries(arguments: &RunArguments) -> impl Iterator<Item = String> {
+    arguments.libraries.iter().flat_map(|folder| ["--libraries".to_owned(), folder.display().to_string()])
 }
 
 /// A name with a slash is a path from here, any other is searched for; both as in a shell.
@@ -183,6 +192,7 @@ fn forward_input(input: Input) {
 fn beside_daemon(paths: &Paths, arguments: &RunArguments, logs: &Path) -> Result<i32> {
     let mut config = DaemonConfig::new(Device(arguments.device.clone()));
     config.queues = arguments.smp.clamp(1, 16);
+    config.arguments.extend(libraries(arguments));
     let beside = VirtioUser::start(paths, config, logs)?;
     let program = program(&arguments.command[0])?;
     let mut command = beside.command(paths, Stack::new(paths).launcher());

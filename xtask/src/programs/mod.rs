@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `cargo xtask programs`: programs as people have them (PyTorch, transformers), natively beside ours.
+
+mod command;
+mod results;
+mod running;
+mod table;
+
+pub use command::{ProgramsArguments, run};

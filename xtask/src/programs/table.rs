@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What is known of the programs: `tests/programs/programs.toml`. They are part of this program, so that a bundle needs no
+//! sources.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use serde::Deserialize;
+
+const TABLE: &str = include_str!("../../../tests/programs/programs.toml");
+const SOURCES: [(&str, &str); 4] = [
+    ("operators.py", include_str!("../../../tests/programs/operators.py")),
+    ("libraries.py", include_str!("../../../tests/programs/libraries.py")),
+    ("training.py", include_str!("../../../tests/programs/training.py")),
+    ("decoding.py", include_str!("../../../tests/programs/decoding.py")),
+];
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Table {
+    program: Vec<Program>,
+}
+
+/// A program. It prints `same NAME: VALUE` for what must be as natively, and `time NAME: NUMBER ms`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Program {
+    /// Its name.
+    pub name: String,
+    /// Its file, a Python program.
+    pub file: String,
+    /// What it does.
+    pub what: String,
+    /// It takes `--write FILE` on the first way and `--compare FILE` on the others.
+    #[serde(default)]
+    pub reference: bool,
+}
+
+/// The programs of these names; all if there are none.
+pub fn programs(only: &[String]) -> Result<Vec<Program>> {
+    let Table { program: mut programs } = toml::from_str(TABLE).context("programs.toml cannot be read")?;
+    if let Some(unknown) = only.iter().find(|name| !programs.iter().any(|program| program.name == **name)) {
+        let names: Vec<&str> = programs.iter().map(|program| program.name.as_str()).collect();
+        bail!("There is no program {unknown}, only {}", names.join(", "));
+    }
+    programs.retain(|program| only.is_empty() || only.contains(&program.name));
+    Ok(programs)
+}
+
+/// Writes all programs into `folder`.
+pub fn unpack(folder: &Path) -> Result<()> {
+    fs::create_dir_all(folder).with_context(|| format!("Cannot create {}", folder.display()))?;
+    for (name, source) in SOURCES {
+        let file = folder.join(name);
+        fs::write(&file, source).with_context(|| format!("Cannot write {}", file.display()))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_program_has_its_source() {
+        let programs = programs(&[]).expect("the table can be read");
+        assert!(programs.iter().all(|program| SOURCES.iter().any(|(name, _)| *name == program.file)));
+        assert!(super::programs(&["none".to_owned()]).is_err());
+    }
+}
