@@ -6,6 +6,7 @@
 //! table itself says what is real: the page cannot drift from the code.
 
 mod refused;
+mod vendor;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -252,6 +253,7 @@ pub fn run(root: &Path, stack: &Path, check: bool) -> Result<()> {
     for library in LIBRARIES {
         section(&mut page, root, stack, library)?;
     }
+    vendor::section(&mut page, &vendor::written(root)?);
     let target = root.join("docs/api-coverage.md");
     if check {
         let there = fs::read_to_string(&target).unwrap_or_default();

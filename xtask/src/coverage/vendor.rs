@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! NVIDIA's libraries on the page, from their rows.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+
+use cuda_library_rows::{Body, Library, libraries};
+
+/// Files with functions that are written by hand.
+const CUSTOM: &str = "guest-lib/vendor/src/custom";
+
+/// Appends the section. `written`: names in the sources of functions that are written by hand.
+pub fn section(page: &mut String, written: &BTreeSet<String>) {
+    page.push_str(
+        "\n## NVIDIA's libraries\n\nFrom the rows in `protocol/libraries/rows`: every public function is exported. *Rows* cross to the \
+         host's\nlibrary, *by hand* are answered in the guest or need code; *refused* answer the library's \"not supported\".\n\n\
+         | library | rows | by hand | refused |\n| --- | --- | --- | --- |\n",
+    );
+    for library in libraries() {
+        let count = |wanted: &dyn Fn(&Body, &str) -> bool| {
+            library.functions.iter().filter(|function| wanted(&function.body, &function.name)).count()
+        };
+        let rows = count(&|body, _| matches!(body, Body::Forward(_)));
+        let by_hand = count(&|body, name| matches!(body, Body::Custom) && written.contains(name));
+        // Writing to a string does not fail.
+        let refused = library.functions.len() - rows - by_hand;
+        let _ = writeln!(page, "| {} | {rows} | {by_hand} | {refused} |", library.name);
+    }
+    libraries().iter().for_each(|library| refused(page, library, written));
+}
+
+fn refused(page: &mut String, library: &Library, written: &BTreeSet<String>) {
+    let mut reasons: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for function in &library.functions {
+        match &function.body {
+            Body::Refuse(reason) => reasons.entry(reason).or_default().push(&function.name),
+            Body::Custom if !written.contains(&function.name) => {
+                reasons.entry("not written yet").or_default().push(&function.name);
+            }
+            _ => {}
+        }
+    }
+    if !reasons.is_empty() {
+        let _ = write!(page, "\n### Refused of {}\n\n", library.name);
+    }
+    for (reason, names) in reasons {
+        let names: Vec<String> = names.into_iter().map(|name| format!("`{name}`")).collect();
+        let _ = writeln!(page, "- {reason}: {}", names.join(", "));
+    }
+}
+
+/// Words in the sources of functions that are written by hand: macros make some of them.
+///
+/// Errors: the folder cannot be read.
+pub fn written(root: &std::path::Path) -> anyhow::Result<BTreeSet<String>> {
+    let mut words = BTreeSet::new();
+    for file in std::fs::read_dir(root.join(CUSTOM))? {
+        let text = std::fs::read_to_string(file?.path())?;
+        words.extend(text.split(|c: char| !c.is_alphanumeric() && c != '_').map(str::to_owned));
+    }
+    Ok(words)
+}
