@@ -3,7 +3,7 @@
 //! Descriptions of arrays, textures, pools and allocations, field by field as `cuda.h` has them.
 
 use super::handle::AllocationId;
-use super::value::wire_structs;
+use super::value::{wire_structs, Wire};
 
 /// Levels of the largest mipmapped array.
 pub const MAX_MIPMAP_LEVELS: u32 = 32;
@@ -206,7 +206,7 @@ wire_structs! {
 pub const JIT_OPTIONS: usize = 24;
 
 /// Bytes of an [`ArrayMapInfo`] on the wire.
-pub const ARRAY_MAP_INFO_BYTES: usize = 76;
+pub const ARRAY_MAP_INFO_BYTES: usize = ArrayMapInfo::BYTES;
 
 /// Most [`ArrayMapInfo`]s in one call.
 pub const MAX_ARRAY_MAP_INFOS: usize = 4096;
@@ -255,7 +255,7 @@ pub fn array_bounds(of: &ArrayDescriptor) -> Option<[u64; 3]> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::value::{Wire, Writer};
+    use super::super::value::Writer;
     use super::*;
 
     #[test]

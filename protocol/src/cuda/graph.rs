@@ -6,7 +6,7 @@
 //! block, a conditional node's by the names of its graphs, a node of memory operations by them.
 
 use super::handle::{CallbackId, DevicePtr, EventId, FunctionId, GraphId, GraphNodeId};
-use super::value::{wire_structs, Box3};
+use super::value::{wire_structs, Box3, Wire};
 
 /// `CU_GRAPH_NODE_TYPE_*`.
 pub const NODE_KERNEL: u32 = 0;
@@ -51,13 +51,13 @@ pub const CALLBACK_RUN: u32 = 1 << 0;
 pub const CALLBACK_FORGET: u32 = 1 << 1;
 
 /// Bytes of a [`NodeLink`] on the wire.
-pub const NODE_LINK_BYTES: usize = 16;
+pub const NODE_LINK_BYTES: usize = NodeLink::BYTES;
 /// Bytes of a [`GraphEdge`] on the wire.
-pub const GRAPH_EDGE_BYTES: usize = 24;
+pub const GRAPH_EDGE_BYTES: usize = GraphEdge::BYTES;
 /// Bytes of a [`LaunchAttribute`] on the wire.
-pub const LAUNCH_ATTRIBUTE_BYTES: usize = 72;
+pub const LAUNCH_ATTRIBUTE_BYTES: usize = LaunchAttribute::BYTES;
 /// Bytes of a [`MemoryOperation`] on the wire.
-pub const MEMORY_OPERATION_BYTES: usize = 24;
+pub const MEMORY_OPERATION_BYTES: usize = MemoryOperation::BYTES;
 
 wire_structs! {
     /// One end of an edge, seen from the other.

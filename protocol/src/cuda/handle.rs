@@ -19,6 +19,7 @@ macro_rules! handles {
         pub struct $name(pub u64);
 
         impl Wire for $name {
+            const BYTES: usize = u64::BYTES;
             fn put(&self, w: &mut Writer<'_>) -> Result<(), Overflow> {
                 self.0.put(w)
             }

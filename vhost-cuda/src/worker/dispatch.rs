@@ -31,7 +31,7 @@ macro_rules! call {
 }
 
 macro_rules! emit_dispatch {
-    ($($(#[$doc:meta])* $number:literal $kind:ident $name:ident ($($p:ident: $pt:ty),*) -> ($($r:ident: $rt:ty),*);)*) => {
+    ($($(#[$doc:meta])* $number:literal $kind:ident $name:ident ($($p:ident: $pt:ty),*) -> ($($r:ident: $rt:ty),*) $([$($fact:ident)*])?;)*) => {
         /// Takes the arguments of `opcode`, executes it and puts its results.
         ///
         /// Errors: `CUDA_ERROR_INVALID_VALUE` for arguments that are too short, too long or out of range; else
@@ -56,48 +56,6 @@ macro_rules! emit_dispatch {
 }
 virtio_cuda_protocol::all_calls!(emit_dispatch);
 
-/// Whether the call works in the current context. The others must work also when that has just been destroyed.
-pub fn needs_context(opcode: Opcode) -> bool {
-    use Opcode as O;
-    let number = opcode as u32;
-    // Pools and memory without addresses belong to devices; they are given back after their contexts, too.
-    let of_pools = (O::cuMemPoolCreate as u32..O::cuMemAllocFromPoolAsync as u32).contains(&number)
-        || (O::pool_create_shareable as u32..O::cuMemPoolImportPointer as u32).contains(&number);
-    let of_memory =
-        (O::cuMemAddressReserve as u32..=O::cuMemGetAllocationPropertiesFromHandle as u32).contains(&number);
-    let of_resources = (O::cuDeviceGetDevResource as u32..=O::cuGreenCtxDestroy as u32).contains(&number);
-    number >= O::cuCtxSynchronize as u32
-        && opcode != O::cuCtxGetApiVersion
-        && !of_pools
-        && !of_memory
-        && !of_resources
-}
-
-/// Whether the driver may have printed what device code left in its buffer: it does so at launches, waits,
-/// copies, and when modules and contexts come and go.
-pub fn may_print(opcode: Opcode) -> bool {
-    use Opcode as O;
-    match opcode {
-        O::session_output | O::session_thread_exit => true,
-        O::cuCtxSynchronize | O::cuStreamSynchronize | O::cuEventSynchronize => true,
-        O::cuStreamQuery | O::cuEventQuery | O::cuStreamWaitEvent | O::cuEventRecordWithFlags => true,
-        O::cuCtxDestroy_v2 | O::cuDevicePrimaryCtxRelease_v2 | O::cuDevicePrimaryCtxReset_v2 => true,
-        O::cuMemAlloc_v2
-        | O::cuMemFree_v2
-        | O::cuLaunchKernel
-        | O::cuLaunchKernelEx
-        | O::launch_updatable => true,
-        O::cuGraphLaunch => true,
-        O::cuModuleLoadData | O::cuModuleUnload | O::cuLibraryLoadData | O::cuLibraryUnload => true,
-        O::module_load_known | O::library_load_known => true,
-        O::cuStreamDestroy_v2 | O::cuEventDestroy_v2 => true,
-        O::cuModuleLoadDataEx => true,
-        // All copies and sets.
-        _ if (O::memcpy_box_htoa as u32..=O::memcpy_box_atod as u32).contains(&(opcode as u32)) => true,
-        _ => (O::cuMemcpyHtoD_v2 as u32..=O::cuMemsetD2D32Async as u32).contains(&(opcode as u32)),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -107,10 +65,10 @@ mod tests {
         for opcode in
             [Opcode::cuMemRelease, Opcode::cuMemUnmap, Opcode::cuMemPoolDestroy, Opcode::cuCtxDestroy_v2]
         {
-            assert!(!needs_context(opcode), "{opcode:?}");
+            assert!(!opcode.facts().needs_context(), "{opcode:?}");
         }
         for opcode in [Opcode::cuMemAllocFromPoolAsync, Opcode::cuMemAlloc_v2, Opcode::cuTexObjectCreate] {
-            assert!(needs_context(opcode), "{opcode:?}");
+            assert!(opcode.facts().needs_context(), "{opcode:?}");
         }
     }
 }

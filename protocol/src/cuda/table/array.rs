@@ -30,15 +30,15 @@ macro_rules! array_calls {
             /// Tiles of a sparse mipmapped array, as of an array.
             0x0914 custom cuMipmappedArrayGetSparseProperties(mipmap: MipmappedArrayId) -> (tile: [u32; 3], first_level: u32, tail_bytes: u64, flags: u32);
             /// Bulk in: packed rows. Copies a box into an array, in stream order.
-            0x0920 custom memcpy_box_htoa(dst: ArrayId, origin: ArrayOrigin, size: Box3, stream: StreamId) -> ();
+            0x0920 custom memcpy_box_htoa(dst: ArrayId, origin: ArrayOrigin, size: Box3, stream: StreamId) -> () [may_print];
             /// Bulk out: packed rows. Copies a box out of an array, in stream order.
-            0x0921 custom memcpy_box_atoh(src: ArrayId, origin: ArrayOrigin, size: Box3, stream: StreamId) -> ();
+            0x0921 custom memcpy_box_atoh(src: ArrayId, origin: ArrayOrigin, size: Box3, stream: StreamId) -> () [may_print];
             /// Copies a box between arrays, in stream order.
-            0x0922 custom memcpy_box_atoa(dst: ArrayId, dst_origin: ArrayOrigin, src: ArrayId, src_origin: ArrayOrigin, size: Box3, stream: StreamId) -> ();
+            0x0922 custom memcpy_box_atoa(dst: ArrayId, dst_origin: ArrayOrigin, src: ArrayId, src_origin: ArrayOrigin, size: Box3, stream: StreamId) -> () [may_print];
             /// Copies a box from device memory into an array, in stream order.
-            0x0923 custom memcpy_box_dtoa(dst: ArrayId, origin: ArrayOrigin, src: DevicePtr, extent: Extent, size: Box3, stream: StreamId) -> ();
+            0x0923 custom memcpy_box_dtoa(dst: ArrayId, origin: ArrayOrigin, src: DevicePtr, extent: Extent, size: Box3, stream: StreamId) -> () [may_print];
             /// Copies a box from an array into device memory, in stream order.
-            0x0924 custom memcpy_box_atod(dst: DevicePtr, extent: Extent, src: ArrayId, origin: ArrayOrigin, size: Box3, stream: StreamId) -> ();
+            0x0924 custom memcpy_box_atod(dst: DevicePtr, extent: Extent, src: ArrayId, origin: ArrayOrigin, size: Box3, stream: StreamId) -> () [may_print];
         } }
     };
 }

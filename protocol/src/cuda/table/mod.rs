@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR BSD-3-Clause
 
-//! One row a call, one file an area. A row is
+//! One row per call, one file per area. A row is
 //!
 //! ```text
 //! /// What it does, and what a caller must know.
-//! 0x0301 custom cuMemAlloc_v2(bytesize: u64) -> (dptr: DevicePtr);
+//! 0x0301 custom cuMemAlloc_v2(bytesize: u64) -> (dptr: DevicePtr) [no_code may_print];
 //! ```
 //!
-//! number, how the device handles it, CUDA name, inputs, results; bulk data is named in the doc line.
+//! number, how the device handles it, CUDA name, inputs, results, [`Facts`]; bulk data is named in the doc line.
 //! `forward`: the device's handler is derived (each input is resolved and handed to the driver function of
 //! that name in the same order; such rows have no results). `custom`: the handler is written by hand, and
 //! the build fails until it exists.
@@ -19,6 +19,7 @@ mod array;
 mod context;
 mod device;
 mod event;
+mod facts;
 mod graph;
 mod ipc;
 mod launch;
@@ -33,6 +34,8 @@ mod session;
 mod stream;
 mod texture;
 mod vmm;
+
+pub use facts::Facts;
 
 /// Expands to `$emit! { rows }` with every row of the call table.
 #[macro_export]
@@ -65,10 +68,14 @@ pub struct Row {
     pub inputs: &'static str,
     /// Names and types of the results.
     pub results: &'static str,
+    /// The facts.
+    pub facts: Facts,
 }
 
+use super::*;
+
 macro_rules! emit_opcodes {
-    ($($(#[$doc:meta])* $number:literal $kind:ident $name:ident ($($p:ident: $pt:ty),*) -> ($($r:ident: $rt:ty),*);)*) => {
+    ($($(#[$doc:meta])* $number:literal $kind:ident $name:ident ($($p:ident: $pt:ty),*) -> ($($r:ident: $rt:ty),*) $([$($fact:ident)*])?;)*) => {
         /// The calls by number.
         #[allow(non_camel_case_types)]
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -87,6 +94,10 @@ macro_rules! emit_opcodes {
             pub fn name(self) -> &'static str {
                 match self { $(Self::$name => stringify!($name),)* }
             }
+            /// The facts of its row.
+            pub const fn facts(self) -> Facts {
+                match self { $(Self::$name => const { Facts::new()$($(.$fact())*)? },)* }
+            }
         }
 
         /// Every row.
@@ -96,7 +107,24 @@ macro_rules! emit_opcodes {
             name: stringify!($name),
             inputs: stringify!($($p: $pt),*),
             results: stringify!($($r: $rt),*),
+            facts: Opcode::$name.facts(),
         },)*];
+
+        /// Bytes of the longest arguments of a row.
+        pub const MAX_ARGS: usize = longest(&[$(0 $(+ <$pt as Wire>::BYTES)*),*]);
+        /// Bytes of the longest results of a row.
+        pub const MAX_RESULTS: usize = longest(&[$(0 $(+ <$rt as Wire>::BYTES)*),*]);
     };
 }
 crate::all_calls!(emit_opcodes);
+
+const fn longest(bytes: &[usize]) -> usize {
+    let (mut longest, mut at) = (0, 0);
+    while at < bytes.len() {
+        if bytes[at] > longest {
+            longest = bytes[at];
+        }
+        at += 1;
+    }
+    longest
+}

@@ -9,17 +9,17 @@ macro_rules! module_calls {
     ($next:tt { $($rows:tt)* }) => {
         $crate::next_area! { $next { $($rows)*
             /// Bulk in: the image (fat binary container, cubin or PTX text). Loads it as `module`.
-            0x0401 custom cuModuleLoadData(module: ModuleId) -> ();
+            0x0401 custom cuModuleLoadData(module: ModuleId) -> () [may_print];
             /// Unloads a module.
-            0x0402 custom cuModuleUnload(module: ModuleId) -> ();
+            0x0402 custom cuModuleUnload(module: ModuleId) -> () [may_print];
             /// Bulk in: the name. Names a function of the module `function`.
             0x0403 custom cuModuleGetFunction(module: ModuleId, function: FunctionId) -> ();
             /// Bulk in: the name. Address and size of a variable, and whether it is a `__managed__` one.
             0x0404 custom cuModuleGetGlobal_v2(module: ModuleId) -> (dptr: DevicePtr, bytes: u64, managed: u32);
             /// Bulk in: the image. Loads it as `library`.
-            0x0405 custom cuLibraryLoadData(library: LibraryId) -> ();
+            0x0405 custom cuLibraryLoadData(library: LibraryId) -> () [may_print];
             /// Unloads a library.
-            0x0406 custom cuLibraryUnload(library: LibraryId) -> ();
+            0x0406 custom cuLibraryUnload(library: LibraryId) -> () [may_print];
             /// Bulk in: the name. Names a kernel of the library `kernel`.
             0x0407 custom cuLibraryGetKernel(library: LibraryId, kernel: FunctionId) -> ();
             /// Bulk in: the name. Address and size of a variable in the current context, and whether it is a
@@ -64,9 +64,9 @@ macro_rules! module_calls {
             0x0426 custom library_kernel_names(library: LibraryId) -> (count: u32, bytes: u64);
             /// Loads as `module` the image of `bytes` bytes whose BLAKE3 digest is given, if the device still has it:
             /// with `known` 0 nothing was loaded, and `cuModuleLoadData` must follow.
-            0x0480 custom module_load_known(module: ModuleId, digest: [u8; 32], bytes: u64) -> (known: u32);
+            0x0480 custom module_load_known(module: ModuleId, digest: [u8; 32], bytes: u64) -> (known: u32) [may_print];
             /// The same for `cuLibraryLoadData`.
-            0x0481 custom library_load_known(library: LibraryId, digest: [u8; 32], bytes: u64) -> (known: u32);
+            0x0481 custom library_load_known(library: LibraryId, digest: [u8; 32], bytes: u64) -> (known: u32) [may_print];
         } }
     };
 }
