@@ -2,7 +2,9 @@
 
 //! Arrays and mipmapped arrays.
 
-use virtio_cuda_client::protocol::{ArrayDescriptor, ArrayId, MAX_MIPMAP_LEVELS, MipmappedArrayId};
+use virtio_cuda_client::protocol::{
+    ArrayDescriptor, ArrayId, MAX_MIPMAP_LEVELS, MemoryRequirements, MipmappedArrayId,
+};
 use virtio_cuda_client::{CudaError, calls};
 
 use crate::array_table::Array;
@@ -49,6 +51,12 @@ pub struct Requirements {
     bytes: usize,
     alignment: usize,
     reserved: [u32; 4],
+}
+
+impl From<MemoryRequirements> for Requirements {
+    fn from(from: MemoryRequirements) -> Self {
+        Self { bytes: from.bytes as usize, alignment: from.alignment as usize, reserved: [0; 4] }
+    }
 }
 
 impl From<ArrayDescriptor2D> for ArrayDescriptor {
@@ -161,9 +169,8 @@ entry_points! {
         if array_flags & DEFERRED_MAPPING == 0 {
             return Err(CudaError::INVALID_VALUE);
         }
-        let (bytes, alignment) = calls::cuArrayGetMemoryRequirements(&mut api.in_context()?, ArrayId(array), device)?;
-        let (bytes, alignment) = (bytes as usize, alignment as usize);
-        memoryRequirements.set(Requirements { bytes, alignment, reserved: [0; 4] })
+        let needs = calls::cuArrayGetMemoryRequirements(&mut api.in_context()?, ArrayId(array), device)?;
+        memoryRequirements.set(needs.into())
     }
 
     /// A plane of an array of several.
@@ -217,8 +224,7 @@ entry_points! {
             return Err(CudaError::INVALID_VALUE);
         }
         let call = &mut api.in_context()?;
-        let (bytes, alignment) = calls::cuMipmappedArrayGetMemoryRequirements(call, MipmappedArrayId(mipmap), device)?;
-        let (bytes, alignment) = (bytes as usize, alignment as usize);
-        memoryRequirements.set(Requirements { bytes, alignment, reserved: [0; 4] })
+        let needs = calls::cuMipmappedArrayGetMemoryRequirements(call, MipmappedArrayId(mipmap), device)?;
+        memoryRequirements.set(needs.into())
     }
 }

@@ -3,7 +3,7 @@
 //! Memory of sparse arrays and of arrays with deferred mapping.
 
 use virtio_cuda_client::protocol::{
-    AllocationId, ArrayId, ArrayMapInfo, MAX_ARRAY_MAP_INFOS, MipmappedArrayId,
+    self, AllocationId, ArrayId, ArrayMapInfo, MAX_ARRAY_MAP_INFOS, MipmappedArrayId,
 };
 use virtio_cuda_client::transport::UserMemory;
 use virtio_cuda_client::{CudaError, calls};
@@ -35,8 +35,9 @@ pub struct SparseProperties {
 }
 const _: () = assert!(size_of::<SparseProperties>() == 48);
 
-impl From<([u32; 3], u32, u64, u32)> for SparseProperties {
-    fn from((tile, first_level, tail_bytes, flags): ([u32; 3], u32, u64, u32)) -> Self {
+impl From<protocol::SparseProperties> for SparseProperties {
+    fn from(from: protocol::SparseProperties) -> Self {
+        let protocol::SparseProperties { tile, first_level, tail_bytes, flags } = from;
         Self { tile, first_level, tail_bytes, flags, reserved: [0; 4] }
     }
 }

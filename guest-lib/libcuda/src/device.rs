@@ -5,7 +5,7 @@
 use std::sync::OnceLock;
 
 use cuda_environment::{Environment, NamedTwice};
-use virtio_cuda_client::protocol::Location;
+use virtio_cuda_client::protocol::{DeviceOrdinal, Location};
 use virtio_cuda_client::transport::UserMemory;
 use virtio_cuda_client::{CudaError, Session, calls};
 
@@ -114,6 +114,9 @@ impl Snapshot {
     }
 }
 
+/// The host, as the peer of a device.
+const HOST: DeviceOrdinal = DeviceOrdinal(u32::MAX);
+
 /// The number of a device in calls to the worker. The program's numbers are others where `CUDA_VISIBLE_DEVICES` or
 /// `CUDA_DEVICE_ORDER` says so. [`Devices`] alone converts between them; all tables of this library have the program's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,8 +124,8 @@ pub struct WorkerDevice(u32);
 
 impl WorkerDevice {
     /// The number as it crosses.
-    pub fn on_wire(self) -> u32 {
-        self.0
+    pub fn on_wire(self) -> DeviceOrdinal {
+        DeviceOrdinal(self.0)
     }
 }
 
@@ -247,7 +250,7 @@ fn atomics(
     }
     let devices = &api.driver.devices;
     let number = |device| devices.check(device).map(WorkerDevice::on_wire);
-    let (from, to) = (number(device)?, peer.map_or(Ok(u32::MAX), number)?);
+    let (from, to) = (number(device)?, peer.map_or(Ok(HOST), number)?);
     if from == to {
         return Err(CudaError::INVALID_DEVICE);
     }

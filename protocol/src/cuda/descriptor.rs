@@ -35,6 +35,26 @@ wire_structs! {
         flags: u32,
     }
 
+    /// `CUDA_ARRAY_MEMORY_REQUIREMENTS`.
+    MemoryRequirements {
+        /// Bytes.
+        bytes: u64,
+        /// Alignment in bytes.
+        alignment: u64,
+    }
+
+    /// `CUDA_ARRAY_SPARSE_PROPERTIES`.
+    SparseProperties {
+        /// Texels per tile, in each direction.
+        tile: [u32; 3],
+        /// First level of the mipmap tail.
+        first_level: u32,
+        /// Bytes of the mipmap tail.
+        tail_bytes: u64,
+        /// `CU_ARRAY_SPARSE_PROPERTIES_*` bits.
+        flags: u32,
+    }
+
     /// `CUarrayMapInfo`, without what must be zero.
     ArrayMapInfo {
         /// `CU_RESOURCE_TYPE_ARRAY` or `CU_RESOURCE_TYPE_MIPMAPPED_ARRAY`.

@@ -148,16 +148,6 @@ wire_structs! {
         priority: i32,
     }
 
-    /// A pitched rectangle or box of device memory or of bulk bytes (`CUDA_MEMCPY2D`/`3D`, linear memory).
-    Extent {
-        /// Byte offset of the first element from the base.
-        offset: u64,
-        /// Bytes from row to row.
-        pitch: u64,
-        /// Rows from slice to slice.
-        height: u64,
-    }
-
     /// Size of a 2D or 3D copy.
     Box3 {
         /// Bytes a row.

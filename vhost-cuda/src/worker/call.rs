@@ -118,7 +118,7 @@ impl CallContext<'_> {
         self.session.signals && bytes <= signal::MOST_BYTES && self.session.work.has_ended()
     }
     /// Turns a guest value into the driver's, which is good until the call is done.
-    pub fn resolve<T: Resolve>(&self, value: T) -> CuResult<T::Host> {
+    pub fn resolve<Host>(&self, value: impl Resolve<Host>) -> CuResult<Host> {
         value.resolve(self)
     }
     /// What the call uses.

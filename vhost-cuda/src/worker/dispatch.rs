@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! From an opcode to its handler, made from the call table: a `forward` row's handler is derived here, a
-//! `custom` row's is the function of that name in [`super::handlers`], and the build fails without it.
+//! From an opcode to its handler, made from the call table. The handlers of `forward`, `create` and `destroy` rows are
+//! derived here; that of a `custom` row is the function of that name in [`super::handlers`], and the build fails without it.
+
+use std::any::Any;
 
 use smallvec::SmallVec;
 use virtio_cuda_protocol::cuda::*;
 
 use super::call::CallContext;
 use super::gpu::{CuResult, CudaError};
-use super::handlers;
-use super::resolve::Resolve;
+use super::resolve::{Answer, Region, Resolve, elements, rows};
+use super::{handlers, lifecycle};
 
 /// Locks the graphs of nodes first: they may be several, and come before anything else.
 macro_rules! enter {
     ($cx:ident ($($p:ident),*)) => {
-        let all: [Option<GraphNodeId>; _] = [$(Resolve::as_node(&$p)),*];
+        let all: [Option<GraphNodeId>; _] = [$((&$p as &dyn Any).downcast_ref().copied()),*];
         let nodes: SmallVec<[GraphNodeId; 2]> = all.into_iter().flatten().collect();
         if !nodes.is_empty() {
             $cx.enter(&[], &nodes);
@@ -22,16 +24,37 @@ macro_rules! enter {
 }
 
 macro_rules! call {
-    (forward $cx:ident $name:ident ($($p:ident),*)) => {
-{
+    (forward $cx:ident $name:ident ($($p:ident),*) ($($r:ident: $rt:ty),*)) => {{
         enter!($cx ($($p),*));
-        $cx.session.gpu.$name($(Resolve::resolve($p, $cx)?),*)
-    }    };
-    (custom $cx:ident $name:ident ($($p:ident),*)) => { handlers::$name($cx, $($p),*) };
+        let ($($r,)*) = $cx.session.gpu.$name($(Resolve::resolve($p, $cx)?),*)?;
+        Ok(($(<_ as Answer<$rt>>::answer($r, $cx)?,)*))
+    }};
+    (forward $cx:ident $name:ident ($($p:ident),*) () where $($range:ident: $bytes:expr),*) => {
+        'empty: {
+            $(let $range = Region { start: $range, bytes: $bytes };)*
+            $(let $p = Resolve::resolve($p, $cx)?;)*
+            $(let Some($range) = $range.checked($cx)? else { break 'empty Ok(()) };)*
+            // SAFETY: the row's `where` clause states the bytes that the driver uses at each address; they are the
+            // session's. The other arguments are good by themselves.
+            unsafe { $cx.session.gpu.$name($($p),*) }
+        }
+    };
+    (create $cx:ident $name:ident ($new:ident $(, $p:ident)*) ()) => {{
+        let reserved = lifecycle::reserve($cx, $new)?;
+        let (raw,) = $cx.session.gpu.$name($(Resolve::resolve($p, $cx)?),*)?;
+        $cx.fill(reserved, made($cx, $new, raw))
+    }};
+    (destroy $cx:ident $name:ident ($p:ident) ()) => { lifecycle::destroy($cx, $p) };
+    (custom $cx:ident $name:ident ($($p:ident),*) ($($r:ident: $rt:ty),*)) => { handlers::$name($cx, $($p),*) };
+}
+
+/// As [`lifecycle::Create::made`], with the type taken from the name.
+fn made<T: lifecycle::Create>(cx: &CallContext<'_>, _: T, raw: T::Raw) -> super::objects::Object {
+    T::made(cx, raw)
 }
 
 macro_rules! emit_dispatch {
-    ($($(#[$doc:meta])* $number:literal $kind:ident $name:ident ($($p:ident: $pt:ty),*) -> ($($r:ident: $rt:ty),*) $([$($fact:ident)*])?;)*) => {
+    ($($(#[$doc:meta])* $number:literal $kind:ident $name:ident ($($p:ident: $pt:ty),*) -> ($($r:ident: $rt:ty),*) $([$($fact:ident)*])? $(where $($range:ident: $bytes:expr),*)?;)*) => {
         /// Takes the arguments of `opcode`, executes it and puts its results.
         ///
         /// Errors: `CUDA_ERROR_INVALID_VALUE` for arguments that are too short, too long or out of range; else
@@ -46,7 +69,9 @@ macro_rules! emit_dispatch {
                 $(Opcode::$name => {
                     $(let $p = <$pt as Wire>::take(&mut args).map_err(|_| CudaError::INVALID_VALUE)?;)*
                     args.finish().map_err(|_| CudaError::INVALID_VALUE)?;
-                    let ($($r,)*): ($($rt,)*) = call!($kind cx $name ($($p),*))?;
+                    let outcome: CuResult<($($rt,)*)> =
+                        call!($kind cx $name ($($p),*) ($($r: $rt),*) $(where $($range: $bytes),*)?);
+                    let ($($r,)*) = outcome?;
                     $(Wire::put(&$r, results).map_err(|_| CudaError::INVALID_VALUE)?;)*
                     Ok(())
                 })*

@@ -58,14 +58,14 @@ macro_rules! graph_calls {
             /// Uploads an executable graph in stream order.
             0x0823 forward cuGraphUpload(exec: GraphExecId, stream: StreamId) -> () [starts_work];
             /// Flags that an executable graph was made with.
-            0x0824 custom cuGraphExecGetFlags(exec: GraphExecId) -> (flags: u64) [starts_work];
+            0x0824 forward cuGraphExecGetFlags(exec: GraphExecId) -> (flags: u64) [starts_work];
             /// Gives all parameters of `graph` to `exec`. `status` is the `CUresult`, `result` the
             /// `CUgraphExecUpdateResult`.
             0x0825 custom cuGraphExecUpdate_v2(exec: GraphExecId, graph: GraphId) -> (status: i32, result: i32, error_node: GraphNodeId, error_from_node: GraphNodeId) [starts_work];
             /// Switches a node of an executable graph on or off.
             0x0826 forward cuGraphNodeSetEnabled(exec: GraphExecId, node: GraphNodeId, enabled: u32) -> () [starts_work];
             /// Whether a node of an executable graph is on.
-            0x0827 custom cuGraphNodeGetEnabled(exec: GraphExecId, node: GraphNodeId) -> (enabled: u32) [starts_work];
+            0x0827 forward cuGraphNodeGetEnabled(exec: GraphExecId, node: GraphNodeId) -> (enabled: u32) [starts_work];
             /// Makes a graph executable and names that `exec`. The driver is stricter in
             /// `cuGraphInstantiateWithParams`.
             0x0828 custom cuGraphInstantiateWithFlags(exec: GraphExecId, graph: GraphId, flags: u64) -> () [starts_work];
@@ -76,11 +76,11 @@ macro_rules! graph_calls {
             /// A handle by which device code steers a conditional node.
             0x0830 custom cuGraphConditionalHandleCreate(graph: GraphId, default_value: u32, flags: u32) -> (handle: u64) [starts_work];
             /// Frees memory that graphs of the device do not use.
-            0x0831 custom cuDeviceGraphMemTrim(device: u32) -> () [starts_work];
+            0x0831 forward cuDeviceGraphMemTrim(device: DeviceOrdinal) -> () [starts_work];
             /// An attribute of the memory that graphs allocate.
-            0x0832 custom cuDeviceGetGraphMemAttribute(device: u32, attribute: i32) -> (value: u64) [starts_work];
+            0x0832 forward cuDeviceGetGraphMemAttribute(device: DeviceOrdinal, attribute: i32) -> (value: u64) [starts_work];
             /// Sets an attribute of the memory that graphs allocate.
-            0x0833 custom cuDeviceSetGraphMemAttribute(device: u32, attribute: i32, value: u64) -> () [starts_work];
+            0x0833 forward cuDeviceSetGraphMemAttribute(device: DeviceOrdinal, attribute: i32, value: u64) -> () [starts_work];
             /// Creates a user object named `object`; `callback` runs when its last reference is gone.
             0x0840 custom cuUserObjectCreate(object: UserObjectId, callback: CallbackId, count: u32, flags: u32) -> () [starts_work];
             /// Takes `count` references.

@@ -30,30 +30,30 @@ macro_rules! module_calls {
             /// Names the library's module in the current context `module`.
             0x040a custom cuLibraryGetModule(library: LibraryId, module: ModuleId) -> ();
             /// Kernels in the library.
-            0x040b custom cuLibraryGetKernelCount(library: LibraryId) -> (count: u32);
+            0x040b forward cuLibraryGetKernelCount(library: LibraryId) -> (count: u32);
             /// Names the kernel's function in the current context `function`.
             0x040c custom cuKernelGetFunction(kernel: FunctionId, function: FunctionId) -> ();
             /// Bulk out: the layout of the parameters, `count` times two u32 (offset, bytes). An error of the
             /// driver's own means that the function is not usable in the current context.
             0x0410 custom function_layout(function: FunctionId) -> (count: u32);
             /// An attribute of a function.
-            0x0411 custom cuFuncGetAttribute(attrib: i32, function: FunctionId) -> (value: i32);
+            0x0411 forward cuFuncGetAttribute(attrib: i32, function: FunctionId) -> (value: i32);
             /// Sets an attribute of a function.
-            0x0412 custom cuFuncSetAttribute(function: FunctionId, attrib: i32, value: i32) -> ();
+            0x0412 forward cuFuncSetAttribute(function: FunctionId, attrib: i32, value: i32) -> ();
             /// Sets the preferred cache configuration of a function.
-            0x0413 custom cuFuncSetCacheConfig(function: FunctionId, config: i32) -> ();
+            0x0413 forward cuFuncSetCacheConfig(function: FunctionId, config: i32) -> ();
             /// An attribute of a kernel on a device.
-            0x0414 custom cuKernelGetAttribute(attrib: i32, kernel: FunctionId, device: u32) -> (value: i32);
+            0x0414 forward cuKernelGetAttribute(attrib: i32, kernel: FunctionId, device: DeviceOrdinal) -> (value: i32);
             /// Sets an attribute of a kernel on a device.
-            0x0415 custom cuKernelSetAttribute(attrib: i32, value: i32, kernel: FunctionId, device: u32) -> ();
+            0x0415 forward cuKernelSetAttribute(attrib: i32, value: i32, kernel: FunctionId, device: DeviceOrdinal) -> ();
             /// Sets the preferred cache configuration of a kernel on a device.
-            0x0416 custom cuKernelSetCacheConfig(kernel: FunctionId, config: i32, device: u32) -> ();
+            0x0416 forward cuKernelSetCacheConfig(kernel: FunctionId, config: i32, device: DeviceOrdinal) -> ();
             /// Blocks of a function that fit a multiprocessor.
-            0x0420 custom cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(function: FunctionId, block_threads: i32, dynamic_shared: u64, flags: u32) -> (blocks: i32);
+            0x0420 forward cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(function: FunctionId, block_threads: i32, dynamic_shared: u64, flags: u32) -> (blocks: i32);
             /// Block size of best occupancy for constant dynamic shared memory.
             0x0421 custom cuOccupancyMaxPotentialBlockSizeWithFlags(function: FunctionId, dynamic_shared: u64, block_limit: i32, flags: u32) -> (min_grid: i32, block: i32);
             /// Dynamic shared memory left when `blocks` blocks share a multiprocessor.
-            0x0422 custom cuOccupancyAvailableDynamicSMemPerBlock(function: FunctionId, blocks: i32, block_threads: i32) -> (bytes: u64);
+            0x0422 forward cuOccupancyAvailableDynamicSMemPerBlock(function: FunctionId, blocks: i32, block_threads: i32) -> (bytes: u64);
             /// Bulk in: `attributes` launch attributes. Clusters of that shape that can be resident at once.
             0x0423 custom cuOccupancyMaxActiveClusters(function: FunctionId, shape: LaunchShape, attributes: u32) -> (clusters: i32);
             /// Bulk in: `attributes` launch attributes. The largest cluster for a launch of that shape.

@@ -13,19 +13,19 @@ macro_rules! pool_calls {
             /// Destroys a pool that `cuMemPoolCreate` made.
             0x0981 custom cuMemPoolDestroy(pool: MemoryPoolId) -> () [no_context];
             /// Names the default pool of a device `pool`.
-            0x0982 custom cuDeviceGetDefaultMemPool(device: u32, pool: MemoryPoolId) -> () [no_context];
+            0x0982 custom cuDeviceGetDefaultMemPool(device: DeviceOrdinal, pool: MemoryPoolId) -> () [no_context];
             /// Makes a pool the one that `cuMemAllocAsync` allocates from.
-            0x0983 custom cuDeviceSetMemPool(device: u32, pool: MemoryPoolId) -> () [no_context];
+            0x0983 forward cuDeviceSetMemPool(device: DeviceOrdinal, pool: MemoryPoolId) -> () [no_context];
             /// An attribute of a pool.
             0x0984 custom cuMemPoolGetAttribute(pool: MemoryPoolId, attribute: i32) -> (value: u64) [no_context];
             /// Sets an attribute of a pool.
             0x0985 custom cuMemPoolSetAttribute(pool: MemoryPoolId, attribute: i32, value: u64) -> () [no_context];
             /// What a location may do with a pool's memory (`CU_MEM_ACCESS_FLAGS_*`).
-            0x0986 custom cuMemPoolGetAccess(pool: MemoryPoolId, location: Location) -> (access: u32) [no_context];
+            0x0986 forward cuMemPoolGetAccess(pool: MemoryPoolId, location: Location) -> (access: u32) [no_context];
             /// Sets what a location may do with a pool's memory.
             0x0987 custom cuMemPoolSetAccess(pool: MemoryPoolId, location: Location, access: u32) -> () [no_context];
             /// Gives unused memory back until at most `keep` bytes are left.
-            0x0988 custom cuMemPoolTrimTo(pool: MemoryPoolId, keep: u64) -> () [no_context];
+            0x0988 forward cuMemPoolTrimTo(pool: MemoryPoolId, keep: u64) -> () [no_context];
             /// Allocates from a pool in stream order.
             0x0989 custom cuMemAllocFromPoolAsync(bytesize: u64, pool: MemoryPoolId, stream: StreamId) -> (dptr: DevicePtr);
             /// Creates a pool named `pool` that other processes may share.

@@ -25,7 +25,7 @@ macro_rules! vmm_calls {
             /// What a location may do with the memory at an address.
             0x0a07 custom cuMemGetAccess(location: Location, dptr: DevicePtr) -> (access: u64) [no_context];
             /// Unit of sizes and addresses.
-            0x0a08 custom cuMemGetAllocationGranularity(properties: AllocationProperties, option: u32) -> (bytes: u64) [no_context];
+            0x0a08 forward cuMemGetAllocationGranularity(properties: AllocationProperties, option: u32) -> (bytes: u64) [no_context];
             /// Holds the allocation that is mapped at an address once more.
             0x0a09 custom cuMemRetainAllocationHandle(dptr: DevicePtr) -> (handle: AllocationId) [no_context];
             /// What an allocation became.

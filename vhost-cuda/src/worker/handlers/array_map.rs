@@ -6,9 +6,7 @@
 
 use std::sync::Arc;
 
-use virtio_cuda_protocol::cuda::{
-    ARRAY_MAP_INFO_BYTES, ArrayId, ArrayMapInfo, MAX_ARRAY_MAP_INFOS, MipmappedArrayId, Reader, StreamId,
-};
+use virtio_cuda_protocol::cuda::{ARRAY_MAP_INFO_BYTES, ArrayMapInfo, MAX_ARRAY_MAP_INFOS, Reader, StreamId};
 
 use super::graph::take;
 use crate::worker::array_maps::Part;
@@ -87,26 +85,6 @@ impl Target {
         };
         bytes.map(|bytes| (part, bytes)).ok_or(CudaError::INVALID_VALUE)
     }
-}
-
-fn properties(raw: RawSparse) -> ([u32; 3], u32, u64, u32) {
-    (raw.tile, raw.first_level, raw.tail_bytes, raw.flags)
-}
-
-/// How a sparse array is cut into tiles.
-pub fn cuArrayGetSparseProperties(
-    cx: &mut CallContext<'_>,
-    array: ArrayId,
-) -> CuResult<([u32; 3], u32, u64, u32)> {
-    Ok(properties(Target::Array(cx.resolve(array)?).sparse(cx)?))
-}
-
-/// How a sparse mipmapped array is cut into tiles.
-pub fn cuMipmappedArrayGetSparseProperties(
-    cx: &mut CallContext<'_>,
-    mipmap: MipmappedArrayId,
-) -> CuResult<([u32; 3], u32, u64, u32)> {
-    Ok(properties(Target::Levels(cx.resolve(mipmap)?).sparse(cx)?))
 }
 
 fn target(cx: &CallContext<'_>, map: &ArrayMapInfo) -> CuResult<(Arc<Object>, Target)> {

@@ -21,7 +21,6 @@ use crate::worker::images::Mapped;
 use crate::worker::objects::{Kind, Object};
 use crate::worker::pools;
 use crate::worker::quota::{self, Holder};
-use crate::worker::resolve::KernelOnly;
 use crate::worker::state::SessionState;
 
 /// First word of a fat binary container, and its bytes before the entries.
@@ -353,11 +352,6 @@ pub fn cuLibraryGetModule(cx: &mut CallContext<'_>, library: LibraryId, module: 
     cx.fill(reserved, Object::new(raw).in_context(cx.home_of()).part_of(owner))
 }
 
-/// Kernels in a library.
-pub fn cuLibraryGetKernelCount(cx: &mut CallContext<'_>, library: LibraryId) -> CuResult<(u32,)> {
-    cx.gpu().cuLibraryGetKernelCount(cx.resolve(library)?)
-}
-
 /// Names the function that a kernel has in the current context.
 pub fn cuKernelGetFunction(
     cx: &mut CallContext<'_>,
@@ -402,55 +396,4 @@ pub fn function_layout(cx: &mut CallContext<'_>, function: FunctionId) -> CuResu
     layout.truncate(room);
     cx.bulk_out.put(&layout)?;
     Ok((count as u32,))
-}
-
-/// An attribute of a function.
-pub fn cuFuncGetAttribute(cx: &mut CallContext<'_>, attrib: i32, function: FunctionId) -> CuResult<(i32,)> {
-    cx.gpu().cuFuncGetAttribute(attrib, cx.resolve(function)?)
-}
-
-/// Sets an attribute of a function.
-pub fn cuFuncSetAttribute(
-    cx: &mut CallContext<'_>,
-    function: FunctionId,
-    attrib: i32,
-    value: i32,
-) -> CuResult<()> {
-    cx.gpu().cuFuncSetAttribute(cx.resolve(function)?, attrib, value)
-}
-
-/// Sets the preferred cache configuration of a function.
-pub fn cuFuncSetCacheConfig(cx: &mut CallContext<'_>, function: FunctionId, config: i32) -> CuResult<()> {
-    cx.gpu().cuFuncSetCacheConfig(cx.resolve(function)?, config)
-}
-
-/// An attribute of a kernel on a device.
-pub fn cuKernelGetAttribute(
-    cx: &mut CallContext<'_>,
-    attrib: i32,
-    kernel: FunctionId,
-    device: u32,
-) -> CuResult<(i32,)> {
-    cx.gpu().cuKernelGetAttribute(attrib, cx.resolve(KernelOnly(kernel))?, cx.session.device(device)?)
-}
-
-/// Sets an attribute of a kernel on a device.
-pub fn cuKernelSetAttribute(
-    cx: &mut CallContext<'_>,
-    attrib: i32,
-    value: i32,
-    kernel: FunctionId,
-    device: u32,
-) -> CuResult<()> {
-    cx.gpu().cuKernelSetAttribute(attrib, value, cx.resolve(KernelOnly(kernel))?, cx.session.device(device)?)
-}
-
-/// Sets the preferred cache configuration of a kernel on a device.
-pub fn cuKernelSetCacheConfig(
-    cx: &mut CallContext<'_>,
-    kernel: FunctionId,
-    config: i32,
-    device: u32,
-) -> CuResult<()> {
-    cx.gpu().cuKernelSetCacheConfig(cx.resolve(KernelOnly(kernel))?, config, cx.session.device(device)?)
 }

@@ -4,8 +4,8 @@
 
 use std::sync::OnceLock;
 
-use virtio_cuda_protocol::cuda::Getter;
 use virtio_cuda_protocol::cuda::getter::MAX_INPUTS;
+use virtio_cuda_protocol::cuda::{DeviceOrdinal, Getter};
 
 use super::device::total_bytes;
 use crate::worker::call::CallContext;
@@ -30,7 +30,7 @@ pub fn nvml_driver_version(cx: &mut CallContext<'_>) -> CuResult<([u8; DRIVER_VE
 
 /// Memory: the quota of a session, and what the machine's sessions hold.
 pub fn nvml_memory(cx: &mut CallContext<'_>, device: u32) -> CuResult<(u64, u64)> {
-    let total = total_bytes(cx, device)?;
+    let total = total_bytes(cx, DeviceOrdinal(device))?;
     if let Some((limit, free)) = cx.session.allocations().quota.memory() {
         // As cuMemGetInfo says.
         return Ok((total, limit.saturating_sub(free).min(total)));

@@ -81,16 +81,3 @@ pub fn cuSurfObjectDestroy(cx: &mut CallContext<'_>, object: u64) -> CuResult<()
     cx.session.objects.surfaces.remove(object)?;
     cx.gpu().cuSurfObjectDestroy(object)
 }
-
-/// Elements of the longest 1D texture in linear memory.
-pub fn cuDeviceGetTexture1DLinearMaxWidth(
-    cx: &mut CallContext<'_>,
-    format: u32,
-    channels: u32,
-    device: u32,
-) -> CuResult<(u64,)> {
-    let device = cx.session.device(device)?;
-    let format = i32::try_from(format).map_err(|_| CudaError::INVALID_VALUE)?;
-    let (elements,) = cx.gpu().cuDeviceGetTexture1DLinearMaxWidth(format, channels, device)?;
-    Ok((elements as u64,))
-}
