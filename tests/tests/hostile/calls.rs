@@ -381,7 +381,9 @@ fn ranges_over_an_allocation(target: &mut Target) -> Result<()> {
         let size = Box3 { width, height, depth };
         session.expect(&box_copy(CopyEnd::default(), end, size)?.wants(1024), &[INVALID_VALUE])?;
         session.expect(&box_copy(end, CopyEnd::default(), size)?.bulk(&[0; 64]), &[INVALID_VALUE])?;
-        session.expect(&box_copy(end, end, size)?, &[INVALID_VALUE])?;
+        // A single row has no pitch.
+        let refused = if height > 1 { INVALID_VALUE } else { 0 };
+        session.expect(&box_copy(end, end, size)?, &[refused])?;
     }
     for bytes in [u64::MAX, 1 << 60, (1 << 47) + 1] {
         session.expect(&in_context(Opcode::cuMemAlloc_v2, &[bytes]), &[2])?;
