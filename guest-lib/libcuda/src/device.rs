@@ -4,6 +4,7 @@
 
 use std::sync::OnceLock;
 
+use cuda_abi::CUmemLocation;
 use cuda_environment::{Environment, NamedTwice};
 use virtio_cuda_client::protocol::{DeviceOrdinal, Location};
 use virtio_cuda_client::transport::UserMemory;
@@ -13,7 +14,7 @@ use crate::driver::Driver;
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{In, Name, Out, OutName};
-use crate::memory::managed::{LOCATION_DEVICE, MemLocation};
+use crate::memory::managed::LOCATION_DEVICE;
 
 /// Attributes to ask for: those of CUDA 13.0, and room for later ones.
 const MAX_ATTRIBUTES: usize = 192;
@@ -195,8 +196,8 @@ impl Devices {
 
     /// A location that the program names, for the worker. A device that the program does not see becomes one that the
     /// worker does not have: which error that is, the call decides.
-    pub fn to_worker(&self, location: MemLocation) -> Location {
-        let MemLocation { kind, id } = location;
+    pub fn to_worker(&self, location: CUmemLocation) -> Location {
+        let CUmemLocation { kind, id } = location;
         let unknown = -1;
         let device = || self.check(id).map_or(unknown, |device| device.0 as i32);
         Location { kind, id: if kind == LOCATION_DEVICE { device() } else { id } }
@@ -205,10 +206,10 @@ impl Devices {
     /// A location that the worker names, for the program.
     ///
     /// Errors: as [`Self::number_of`].
-    pub fn to_program(&self, location: Location) -> Result<MemLocation, CudaError> {
+    pub fn to_program(&self, location: Location) -> Result<CUmemLocation, CudaError> {
         let Location { kind, id } = location;
         let id = if kind == LOCATION_DEVICE { self.number_of(id as u32)? } else { id };
-        Ok(MemLocation { kind, id })
+        Ok(CUmemLocation { kind, id })
     }
 
     /// The facts of a device.

@@ -14,7 +14,6 @@
 
 #![allow(non_snake_case, clippy::too_many_arguments)]
 
-mod external;
 mod graph;
 mod later;
 
@@ -47,7 +46,6 @@ pub use cudarc::driver::sys::{
     CUmemoryPool, CUmipmappedArray, CUmodule, CUstream, CUsurfObject, CUsurfref, CUtexObject, CUtexref,
     CUuserObject, CUuuid,
 };
-pub use external::{RawExternal, RawExternalArray, RawExternalBuffer};
 pub use graph::{AttributeValue, Links, NodeParameters, StreamFunction, while_current, with_capture_relaxed};
 use libloading::os::unix::{Library, RTLD_LAZY, RTLD_LOCAL};
 use virtio_cuda_protocol::cuda::{LAUNCH_COOPERATIVE, LAUNCH_PRIORITY, LaunchShape};
@@ -55,8 +53,9 @@ use virtio_cuda_protocol::cuda::{LAUNCH_COOPERATIVE, LAUNCH_PRIORITY, LaunchShap
 mod raw;
 
 pub use raw::{
-    RawAccess, RawAffinity, RawAllocation, RawArray, RawArrayMap, RawDevResource, RawLocation, RawPool,
-    RawRequirements, RawResource, RawRows, RawSparse, RawTensorMap, RawTexture, RawView,
+    RawAccess, RawAffinity, RawAllocation, RawArray, RawArrayMap, RawDevResource, RawExternal,
+    RawExternalArray, RawExternalBuffer, RawLocation, RawPool, RawRequirements, RawResource, RawRows,
+    RawSparse, RawTensorMap, RawTexture, RawView,
 };
 
 /// A `CUresult` other than success.

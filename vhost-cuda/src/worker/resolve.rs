@@ -216,7 +216,7 @@ impl Resolve<Ref<RawAllocation>> for AllocationProperties {
         if bytes.iter().any(|&value| value > u8::MAX.into()) || self.usage > u16::MAX.into() {
             return Err(CudaError::INVALID_VALUE);
         }
-        Ok(Ref(RawAllocation::new(&self, self.location.resolve(cx)?)))
+        Ok(Ref(RawAllocation::of_wire(&self, self.location.resolve(cx)?)))
     }
 }
 
@@ -282,14 +282,13 @@ impl Answer<DeviceResource> for RawDevResource {
 
 impl Answer<MemoryRequirements> for RawRequirements {
     fn answer(self, _cx: &CallContext<'_>) -> CuResult<MemoryRequirements> {
-        Ok(MemoryRequirements { bytes: self.bytes as u64, alignment: self.alignment as u64 })
+        Ok(self.into())
     }
 }
 
 impl Answer<SparseProperties> for RawSparse {
     fn answer(self, _cx: &CallContext<'_>) -> CuResult<SparseProperties> {
-        let Self { tile, first_level, tail_bytes, flags, .. } = self;
-        Ok(SparseProperties { tile, first_level, tail_bytes, flags })
+        Ok(self.into())
     }
 }
 

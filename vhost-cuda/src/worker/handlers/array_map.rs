@@ -130,7 +130,7 @@ fn understand(
         memory = allocation.raw;
     }
     let allocation = maps.then_some(map.memory.0);
-    let raw = RawArrayMap::new(map, object.raw(), memory, mask);
+    let raw = RawArrayMap::of_wire(map, object.raw::<u8>() as u64, memory, mask);
     Ok((raw, Change { array: (map.resource, object.context()), part, allocation }))
 }
 

@@ -27,11 +27,11 @@ const LAST_ATTRIBUTE: i32 = 8;
 /// Who may do what.
 ///
 /// Errors: as for [`Location`], and `CUDA_ERROR_INVALID_VALUE` for access that there is not.
-pub fn access(cx: &CallContext<'_>, place: Location, access: u32) -> CuResult<RawAccess> {
-    if access > MAX_ACCESS {
+pub fn access(cx: &CallContext<'_>, place: Location, flags: u32) -> CuResult<RawAccess> {
+    if flags > MAX_ACCESS {
         return Err(CudaError::INVALID_VALUE);
     }
-    Ok(RawAccess { location: cx.resolve(place)?, access })
+    Ok(RawAccess { location: cx.resolve(place)?, flags })
 }
 
 /// Creates a pool.
@@ -64,7 +64,7 @@ fn create(
     }
     let reserved = cx.session.objects.pools.reserve(pool.0)?;
     // SAFETY: the properties live across the call.
-    let (raw,) = unsafe { cx.gpu().cuMemPoolCreate(&RawPool::new(properties, location, handle_types)) }?;
+    let (raw,) = unsafe { cx.gpu().cuMemPoolCreate(&RawPool::of_wire(properties, location, handle_types)) }?;
     let session = cx.session;
     cx.fill(reserved, cx.made_in(None, raw, move |_, raw| pools::destroy(session, raw)))
 }

@@ -59,7 +59,8 @@ pub fn cuTexRefSetAddress2D_v3(
     let before = size[1].checked_sub(1).and_then(|rows| rows.checked_mul(pitch));
     let bytes = row.zip(before).and_then(|(row, before)| before.checked_add(row));
     cx.session.check(dptr.0, bytes.ok_or(CudaError::INVALID_VALUE)?)?;
-    let rows = RawRows::new(size, format, channels);
+    let [width, height] = size.map(|elements| elements as usize);
+    let rows = RawRows { width, height, format, channels };
     let pitch = usize::try_from(pitch).map_err(|_| CudaError::INVALID_VALUE)?;
     // SAFETY: the description lives across the call; the memory is the session's.
     unsafe { cx.gpu().cuTexRefSetAddress2D_v3(raw, &rows, dptr.0, pitch) }

@@ -18,8 +18,10 @@ const PITCH_2D: u32 = 3;
 fn resource(cx: &CallContext<'_>, from: &ResourceDescriptor) -> CuResult<RawResource> {
     let format = (from.format, from.channels);
     match from.kind {
-        ARRAY => Ok(RawResource::array(cx.resolve(ArrayId(from.object))?.cast(), false)),
-        MIPMAPPED_ARRAY => Ok(RawResource::array(cx.resolve(MipmappedArrayId(from.object))?.cast(), true)),
+        ARRAY => Ok(RawResource::array(cx.resolve(ArrayId(from.object))? as u64)),
+        MIPMAPPED_ARRAY => {
+            Ok(RawResource::mipmapped_array(cx.resolve(MipmappedArrayId(from.object))? as u64))
+        }
         LINEAR => {
             cx.session.check(from.dptr, from.width)?;
             Ok(RawResource::linear(from.dptr, format, from.width))

@@ -62,7 +62,7 @@ pub fn cuMemGetAllocationPropertiesFromHandle(
     let reservations = cx.session.reservations();
     let allocation = reservations.held(handle.0)?;
     let (actual,) = cx.gpu().cuMemGetAllocationPropertiesFromHandle(allocation.raw)?;
-    Ok((actual.properties(allocation.location),))
+    Ok((actual.on_wire(allocation.location),))
 }
 
 /// Gives a hold back.
