@@ -75,6 +75,10 @@ passed_through! {
     cudaExternalSemaphoreSignalNodeParams cudaExternalSemaphoreWaitNodeParams
     cudaMemAllocNodeParams cudaHostNodeParams cudaMemsetParams cudaGraphEdgeData
     cudaGraphInstantiateParams cudaGraphExecUpdateResultInfo cudaLaunchAttributeValue
+}
+
+#[cfg(cuda_major = "13")]
+passed_through! {
     cudaDevResource cudaDevSmResourceGroupParams
 }
 
