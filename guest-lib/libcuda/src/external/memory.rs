@@ -129,11 +129,11 @@ mod tests {
             handle: [handle, 0],
             bytes: 4096,
             flags,
-            reserved: [0; 16],
+            ..CUDA_EXTERNAL_MEMORY_HANDLE_DESC::ZERO
         };
         let none = u64::from(u32::MAX);
-        assert!(desc(OPAQUE_FD, 0, none).check().is_ok(), "found out later");
-        assert!(desc(OPAQUE_FD, DEDICATED, 5).check().is_ok());
+        assert!(check(&desc(OPAQUE_FD, 0, none)).is_ok(), "found out later");
+        assert!(check(&desc(OPAQUE_FD, DEDICATED, 5)).is_ok());
         for (kind, flags, handle, code) in [
             (OPAQUE_FD, 2, 5, 1),
             (0, 0, 5, 1),
@@ -150,7 +150,7 @@ mod tests {
             (10, 0, 5, 1),
         ] {
             assert_eq!(
-                desc(kind, flags, handle).check().unwrap_err().code(),
+                check(&desc(kind, flags, handle)).unwrap_err().code(),
                 code,
                 "{kind} {flags} {handle}"
             );
@@ -159,7 +159,7 @@ mod tests {
             CUDA_EXTERNAL_MEMORY_HANDLE_DESC { bytes: 0, ..desc(1, 0, 5) },
             CUDA_EXTERNAL_MEMORY_HANDLE_DESC { reserved: [1; 16], ..desc(1, 0, 5) },
         ] {
-            assert_eq!(wrong.check(), Err(CudaError::INVALID_VALUE));
+            assert_eq!(check(&wrong), Err(CudaError::INVALID_VALUE));
         }
     }
 }
