@@ -16,9 +16,11 @@ const RESULTS: &str = "../../protocol/names/results.txt";
 fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     println!("cargo::rerun-if-changed=build.rs");
-    unsupported_calls(&read(NAMES), &read(REFUSED), &out);
+    let table = read(STATES);
+    let states: Vec<State> = table.lines().filter(|line| !line.is_empty()).map(State::of).collect();
+    unsupported_calls(&read(NAMES), &read(REFUSED), &states, &out);
     results(&read(RESULTS), &out);
-    states(&read(STATES), &out);
+    write_states(&states, &out);
 }
 
 fn read(path: &str) -> String {
@@ -28,9 +30,9 @@ fn read(path: &str) -> String {
 
 /// Each is its own small C function, and weak: the linker prefers the real one where there is one. Functions may have
 /// fewer arguments than these: no check names the others.
-fn unsupported_calls(names: &str, refused: &str, out: &Path) {
+fn unsupported_calls(names: &str, refused: &str, states: &[State], out: &Path) {
     let mut source = String::from(
-        "extern int virtio_cuda_refuse(const char *name, int code);\nextern int virtio_cuda_is_device(int device);\n",
+        "extern int virtio_cuda_refuse(const char *name, int code, int before, unsigned bits);\nextern int virtio_cuda_is_device(int device);\n",
     );
     let refused: HashMap<_, _> = refused.lines().filter_map(|line| line.split_once(' ')).collect();
     for name in names.lines().filter(|line| !line.is_empty()) {
@@ -38,11 +40,13 @@ fn unsupported_calls(names: &str, refused: &str, out: &Path) {
             Some(rule) => rule.rsplit_once(' ').unwrap_or(("", rule)),
             None => ("", "801"),
         };
-        let checks: String = checks.split_whitespace().map(|rule| check(name, rule)).collect();
+        let plain = name.trim_end_matches("_ptsz").trim_end_matches("_ptds");
+        let state = states.iter().find(|state| state.name == plain).map_or("3, 0".into(), State::in_c);
+        let checks: String = checks.split_whitespace().map(|rule| check(name, rule, &state)).collect();
         writeln!(
             source,
             "__attribute__((weak)) int {name}(long a0, long a1, long a2, long a3, long a4, long a5) {{\n{checks}\
-             \treturn virtio_cuda_refuse(\"{name}\", {code});\n}}"
+             \treturn virtio_cuda_refuse(\"{name}\", {code}, {state});\n}}"
         )
         .expect("writing to a string");
     }
@@ -52,7 +56,7 @@ fn unsupported_calls(names: &str, refused: &str, out: &Path) {
 }
 
 /// A check of `refused.txt` in C.
-fn check(name: &str, rule: &str) -> String {
+fn check(name: &str, rule: &str, state: &str) -> String {
     let (condition, code) = if let Some((argument, code)) = rule.split_once('!') {
         (format!("a{argument} == 0"), code)
     } else if let Some((argument, code)) = rule.split_once('~') {
@@ -68,30 +72,50 @@ fn check(name: &str, rule: &str) -> String {
         let others: Vec<_> = values.split(',').map(|value| format!("(int)a{argument} != {value}")).collect();
         (others.join(" && "), code)
     };
-    format!("\tif ({condition}) return virtio_cuda_refuse(\"{name}\", {code});\n")
+    format!("\tif ({condition}) return virtio_cuda_refuse(\"{name}\", {code}, {state});\n")
 }
 
-/// `name [before=CODE] [context] [broken] [gone]` becomes an entry `State { name, before: CODE or 3, context, … }`.
-fn states(table: &str, out: &Path) {
-    let mut lines: Vec<&str> = table.lines().filter(|line| !line.is_empty()).collect();
-    lines.sort_unstable();
-    let mut source = String::from("&[\n");
-    for line in lines {
+/// A line of `states.txt`: `name [before=CODE] [context] [broken] [gone]`.
+struct State<'a> {
+    name: &'a str,
+    before: &'a str,
+    context: bool,
+    broken: bool,
+    gone: bool,
+}
+
+impl<'a> State<'a> {
+    fn of(line: &'a str) -> Self {
         let mut words = line.split(' ');
         let name = words.next().unwrap_or_default();
-        let (mut before, mut context, mut broken, mut gone) = ("3", false, false, false);
+        let mut state = Self { name, before: "3", context: false, broken: false, gone: false };
         for word in words {
             match (word, word.strip_prefix("before=")) {
-                (_, Some(code)) => before = code,
-                ("context", _) => context = true,
-                ("broken", _) => broken = true,
-                ("gone", _) => gone = true,
+                (_, Some(code)) => state.before = code,
+                ("context", _) => state.context = true,
+                ("broken", _) => state.broken = true,
+                ("gone", _) => state.gone = true,
                 _ => panic!("{STATES}: {line}"),
             }
         }
+        state
+    }
+
+    /// The last arguments of `virtio_cuda_refuse`: see `State::from_bits`.
+    fn in_c(&self) -> String {
+        let bits = 1 | u32::from(self.context) << 1 | u32::from(self.broken) << 2 | u32::from(self.gone) << 3;
+        format!("{}, {bits}", self.before)
+    }
+}
+
+/// Writes the table of `src/states.rs`.
+fn write_states(states: &[State], out: &Path) {
+    let mut source = String::from("&[\n");
+    for State { name, before, context, broken, gone } in states {
         writeln!(
             source,
-            "    State {{ name: {name:?}, before: {before}, context: {context}, broken: {broken}, gone: {gone} }},"
+            "    ({name:?}, State {{ is_recorded: true, before: {before}, needs_context: {context}, works_when_broken: \
+             {broken}, refuses_destroyed: {gone} }}),"
         )
         .expect("writing to a string");
     }

@@ -6,7 +6,7 @@
 use std::fmt::Write as _;
 use std::mem::{offset_of, size_of};
 
-use virtio_cuda_protocol::cuda::table::ROWS;
+use virtio_cuda_protocol::cuda::table::{RETIRED, ROWS};
 use virtio_cuda_protocol::cuda::{CallHeader, Getter, ResultHeader};
 use virtio_cuda_protocol::transport::*;
 use virtio_cuda_protocol::uapi;
@@ -27,6 +27,9 @@ fn calls_keep_their_numbers_and_arguments() {
         writeln!(text, "{:#06x} {}({}) -> ({})", row.opcode, row.name, row.inputs, row.results).unwrap();
     }
     compare("calls.txt", &text);
+    for number in RETIRED {
+        assert!(ROWS.iter().all(|row| row.opcode != *number), "{number:#06x} was another call's");
+    }
 }
 
 #[test]

@@ -6,15 +6,14 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use sha2::{Digest, Sha256};
 
 /// Head of a container: u32 magic, u16 version 1, u16 bytes of this head (16); u64 bytes that follow comes next.
 const HEAD: [u8; 8] = [0x50, 0xed, 0x55, 0xba, 1, 0, 16, 0];
 
-/// SHA-256 of each container in the executable, as 64 hexadecimal digits.
+/// BLAKE3 of each container in the executable, as 64 hexadecimal digits.
 pub fn hashes(program: &Path) -> Result<Vec<String>> {
     let image = fs::read(program).with_context(|| format!("Cannot read {}", program.display()))?;
-    Ok(containers(&image).into_iter().map(hex_sha256).collect())
+    Ok(containers(&image).into_iter().map(|container| blake3::hash(container).to_string()).collect())
 }
 
 fn containers(image: &[u8]) -> Vec<&[u8]> {
@@ -24,10 +23,6 @@ fn containers(image: &[u8]) -> Vec<&[u8]> {
         image.get(at..at.checked_add(16)?.checked_add(usize::try_from(follow).ok()?)?)
     });
     whole.collect()
-}
-
-fn hex_sha256(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

@@ -3,6 +3,8 @@
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+use cuda_abi::CUDA_ARRAY3D_DESCRIPTOR;
+
 use super::context::Context;
 use super::handle::{Handle, Registry};
 use super::result::{CUresult, CuResult};
@@ -31,22 +33,10 @@ const VIDEO_ENCODE_DECODE: u32 = 0x100;
 const KNOWN_FLAGS: u32 =
     LAYERED | SURFACE_LDST | CUBEMAP | TEXTURE_GATHER | SPARSE | DEFERRED_MAPPING | VIDEO_ENCODE_DECODE;
 
-/// CUDA_ARRAY3D_DESCRIPTOR
-#[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ArrayDescriptor3D {
-    pub(super) size: [usize; 3],
-    pub(super) format: u32,
-    pub(super) channels: u32,
-    pub(super) flags: u32,
-}
-
-const _: () = assert!(size_of::<ArrayDescriptor3D>() == 40);
-
 /// An array.
 pub struct ArrayObject {
     pub(super) array: Arc<Array>,
-    pub(super) descriptor: ArrayDescriptor3D,
+    pub(super) descriptor: CUDA_ARRAY3D_DESCRIPTOR,
     context: Weak<Context>,
     /// A level of a mipmapped array, which nobody destroys by itself.
     level: bool,
@@ -57,7 +47,7 @@ pub struct ArrayObject {
 /// A mipmapped array.
 pub struct MipmappedObject {
     pub(super) array: MipmappedArray,
-    pub(super) descriptor: ArrayDescriptor3D,
+    pub(super) descriptor: CUDA_ARRAY3D_DESCRIPTOR,
     context: Weak<Context>,
     /// What it gets its memory from.
     pub(super) later: Option<Later>,
@@ -134,15 +124,21 @@ fn largest(dimension: Dimension, gather: bool) -> [usize; 3] {
     }
 }
 
-impl ArrayDescriptor3D {
+/// The array that a descriptor describes.
+pub(super) trait Described {
     /// What kind of array it is and how large.
-    pub(super) fn resolve(&self) -> CuResult<(Dimension, Element, Extent)> {
+    fn resolve(&self) -> CuResult<(Dimension, Element, Extent)>;
+    fn gets_memory_later(&self) -> bool;
+}
+
+impl Described for CUDA_ARRAY3D_DESCRIPTOR {
+    fn resolve(&self) -> CuResult<(Dimension, Element, Extent)> {
         let invalid = Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         if matches!(self.format, 0x9f..=0xb5) && self.flags & VIDEO_ENCODE_DECODE == 0 {
             return invalid;
         }
         let element = element_of(self.format, self.channels)?;
-        let [width, height, depth] = self.size;
+        let [width, height, depth] = self.size();
         // A sparse array has no surfaces, and one row is no tile.
         let not_sparse = SURFACE_LDST | DEFERRED_MAPPING | CUBEMAP;
         let too_few_rows = height == 0 && (self.flags & SPARSE != 0 || element.compression.is_some());
@@ -173,16 +169,14 @@ impl ArrayDescriptor3D {
             Dimension::D3 if depth > largest(dimension, gather)[2] => DEEP,
             _ => largest(dimension, gather),
         };
-        let too_large = self.size.iter().zip(most).any(|(size, most)| *size > most);
+        let too_large = self.size().iter().zip(most).any(|(size, most)| *size > most);
         if width == 0 || too_large || gather && dimension != Dimension::D2 {
             return invalid;
         }
-        let [width, height, depth] = self.size.map(|size| size.max(1) as u32);
+        let [width, height, depth] = self.size().map(|size| size.max(1) as u32);
         Ok((dimension, element, Extent { width, height, depth }))
     }
-}
 
-impl ArrayDescriptor3D {
     fn gets_memory_later(&self) -> bool {
         self.flags & (SPARSE | DEFERRED_MAPPING) != 0
     }
@@ -209,7 +203,7 @@ pub(super) fn handle_of(array: &Arc<Array>) -> CUarray {
 }
 
 /// Makes an array in a context.
-pub(super) fn create(context: &Arc<Context>, descriptor: ArrayDescriptor3D) -> CuResult<CUarray> {
+pub(super) fn create(context: &Arc<Context>, descriptor: CUDA_ARRAY3D_DESCRIPTOR) -> CuResult<CUarray> {
     let (dimension, element, extent) = descriptor.resolve()?;
     let context_of = Arc::downgrade(context);
     let object = if descriptor.gets_memory_later() {
@@ -227,7 +221,7 @@ pub(super) fn create(context: &Arc<Context>, descriptor: ArrayDescriptor3D) -> C
 }
 
 /// Levels that get their memory later.
-fn without_memory(of: &ArrayDescriptor3D, levels: u32) -> CuResult<(MipmappedArray, Later)> {
+fn without_memory(of: &CUDA_ARRAY3D_DESCRIPTOR, levels: u32) -> CuResult<(MipmappedArray, Later)> {
     let (dimension, element, extent) = of.resolve()?;
     let made = MipmappedArray::without_memory(dimension, element, extent, levels, of.flags & SPARSE != 0);
     made.map_err(|_| CUresult::CUDA_ERROR_OUT_OF_MEMORY)
@@ -244,7 +238,7 @@ pub(super) fn destroy(handle: CUarray) -> CuResult<()> {
 /// Makes a mipmapped array in a context.
 pub(super) fn create_mipmapped(
     context: &Arc<Context>,
-    descriptor: ArrayDescriptor3D,
+    descriptor: CUDA_ARRAY3D_DESCRIPTOR,
     levels: u32,
 ) -> CuResult<CUmipmappedArray> {
     let (dimension, element, extent) = descriptor.resolve()?;
@@ -261,7 +255,7 @@ pub(super) fn create_mipmapped(
 /// Makes a mipmapped array of memory that somebody else has: `memory` finds it for so many bytes.
 pub(super) fn create_mipmapped_in(
     context: &Arc<Context>,
-    descriptor: ArrayDescriptor3D,
+    descriptor: CUDA_ARRAY3D_DESCRIPTOR,
     levels: u32,
     memory: impl FnOnce(u64) -> CuResult<Part>,
 ) -> CuResult<CUmipmappedArray> {
@@ -275,7 +269,7 @@ pub(super) fn create_mipmapped_in(
 
 fn enter_mipmapped(
     context: &Arc<Context>,
-    descriptor: ArrayDescriptor3D,
+    descriptor: CUDA_ARRAY3D_DESCRIPTOR,
     array: MipmappedArray,
     later: Option<Later>,
 ) -> CUmipmappedArray {
@@ -296,11 +290,11 @@ impl MipmappedObject {
             let extent = array.level.extent;
             let whole = [extent.width, extent.height, extent.depth];
             // A direction that the descriptor leaves out stays out.
-            let size = std::array::from_fn(|axis| match self.descriptor.size[axis] {
+            let size = std::array::from_fn(|axis| match self.descriptor.size()[axis] {
                 0 => 0,
                 _ => whole[axis] as usize,
             });
-            let descriptor = ArrayDescriptor3D { size, ..self.descriptor };
+            let descriptor = self.descriptor.with_size(size);
             let context = Weak::clone(&self.context);
             let object = ArrayObject { array, descriptor, context, level: true, later: None };
             *place = Handle::mint();

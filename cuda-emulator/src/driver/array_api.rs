@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The calls that make arrays and say what they are.
 
-use super::array::{self, ArrayDescriptor3D, CUarray, CUmipmappedArray};
+use cuda_abi::{CUDA_ARRAY_DESCRIPTOR, CUDA_ARRAY_MEMORY_REQUIREMENTS, CUDA_ARRAY3D_DESCRIPTOR};
+
+use super::array::{self, CUarray, CUmipmappedArray};
 use super::capture;
 use super::context;
 use super::device::{CUdevice, device};
@@ -9,34 +11,16 @@ use super::ffi::{In, Out};
 use super::result::{CUresult, CuResult};
 use crate::texture::{Later, TILE_BYTES};
 
-/// CUDA_ARRAY_DESCRIPTOR
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct ArrayDescriptor {
-    pub(super) size: [usize; 2],
-    pub(super) format: u32,
-    pub(super) channels: u32,
+fn array_create(out: Out<CUarray>, descriptor: In<CUDA_ARRAY_DESCRIPTOR>) -> CuResult<()> {
+    let CUDA_ARRAY_DESCRIPTOR { width, height, format, channels } = descriptor.get()?;
+    create(out, CUDA_ARRAY3D_DESCRIPTOR { width, height, depth: 0, format, channels, flags: 0 })
 }
 
-/// CUDA_ARRAY_MEMORY_REQUIREMENTS
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct MemoryRequirements {
-    size: usize,
-    alignment: usize,
-    reserved: [u32; 4],
-}
-
-fn array_create(out: Out<CUarray>, descriptor: In<ArrayDescriptor>) -> CuResult<()> {
-    let ArrayDescriptor { size: [width, height], format, channels } = descriptor.get()?;
-    create(out, ArrayDescriptor3D { size: [width, height, 0], format, channels, flags: 0 })
-}
-
-fn array_3d_create(out: Out<CUarray>, descriptor: In<ArrayDescriptor3D>) -> CuResult<()> {
+fn array_3d_create(out: Out<CUarray>, descriptor: In<CUDA_ARRAY3D_DESCRIPTOR>) -> CuResult<()> {
     create(out, descriptor.get()?)
 }
 
-fn create(out: Out<CUarray>, descriptor: ArrayDescriptor3D) -> CuResult<()> {
+fn create(out: Out<CUarray>, descriptor: CUDA_ARRAY3D_DESCRIPTOR) -> CuResult<()> {
     out.check()?;
     let context = context::current()?;
     capture::check_safe()?;
@@ -56,21 +40,21 @@ fn array_destroy(handle: CUarray) -> CuResult<()> {
     array::destroy(handle)
 }
 
-fn array_get_descriptor(out: Out<ArrayDescriptor>, handle: CUarray) -> CuResult<()> {
+fn array_get_descriptor(out: Out<CUDA_ARRAY_DESCRIPTOR>, handle: CUarray) -> CuResult<()> {
     out.check()?;
-    let ArrayDescriptor3D { size, format, channels, .. } = array::find(handle)?.descriptor;
-    out.set(ArrayDescriptor { size: [size[0], size[1]], format, channels });
+    let CUDA_ARRAY3D_DESCRIPTOR { width, height, format, channels, .. } = array::find(handle)?.descriptor;
+    out.set(CUDA_ARRAY_DESCRIPTOR { width, height, format, channels });
     Ok(())
 }
 
-fn array_3d_get_descriptor(out: Out<ArrayDescriptor3D>, handle: CUarray) -> CuResult<()> {
+fn array_3d_get_descriptor(out: Out<CUDA_ARRAY3D_DESCRIPTOR>, handle: CUarray) -> CuResult<()> {
     out.check()?;
     out.set(array::find(handle)?.descriptor);
     Ok(())
 }
 
 fn array_get_memory_requirements(
-    out: Out<MemoryRequirements>,
+    out: Out<CUDA_ARRAY_MEMORY_REQUIREMENTS>,
     handle: CUarray,
     ordinal: CUdevice,
 ) -> CuResult<()> {
@@ -81,13 +65,17 @@ fn array_get_memory_requirements(
 }
 
 /// Only what gets its memory at once, and later, tells how much that is.
-fn requirements(later: Option<&Later>) -> CuResult<MemoryRequirements> {
+fn requirements(later: Option<&Later>) -> CuResult<CUDA_ARRAY_MEMORY_REQUIREMENTS> {
     let later = later.filter(|later| later.tiling.is_none()).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    Ok(MemoryRequirements { size: later.bytes as usize, alignment: TILE_BYTES as usize, reserved: [0; 4] })
+    Ok(CUDA_ARRAY_MEMORY_REQUIREMENTS {
+        bytes: later.bytes as usize,
+        alignment: TILE_BYTES as usize,
+        reserved: [0; 4],
+    })
 }
 
 fn mipmapped_get_memory_requirements(
-    out: Out<MemoryRequirements>,
+    out: Out<CUDA_ARRAY_MEMORY_REQUIREMENTS>,
     handle: CUmipmappedArray,
     ordinal: CUdevice,
 ) -> CuResult<()> {
@@ -109,7 +97,7 @@ fn array_get_plane(out: Out<CUarray>, handle: CUarray, _plane: u32) -> CuResult<
 
 fn mipmapped_create(
     out: Out<CUmipmappedArray>,
-    descriptor: In<ArrayDescriptor3D>,
+    descriptor: In<CUDA_ARRAY3D_DESCRIPTOR>,
     levels: u32,
 ) -> CuResult<()> {
     out.check()?;
@@ -134,18 +122,18 @@ fn mipmapped_destroy(handle: CUmipmappedArray) -> CuResult<()> {
 }
 
 super::ffi::entries! { after_init
-    cuArrayCreate_v2 => array_create(out: Out<CUarray>, descriptor: In<ArrayDescriptor>);
-    cuArray3DCreate_v2 => array_3d_create(out: Out<CUarray>, descriptor: In<ArrayDescriptor3D>);
+    cuArrayCreate_v2 => array_create(out: Out<CUarray>, descriptor: In<CUDA_ARRAY_DESCRIPTOR>);
+    cuArray3DCreate_v2 => array_3d_create(out: Out<CUarray>, descriptor: In<CUDA_ARRAY3D_DESCRIPTOR>);
     cuArrayDestroy => array_destroy(array: CUarray);
-    cuArrayGetDescriptor_v2 => array_get_descriptor(out: Out<ArrayDescriptor>, array: CUarray);
-    cuArray3DGetDescriptor_v2 => array_3d_get_descriptor(out: Out<ArrayDescriptor3D>, array: CUarray);
+    cuArrayGetDescriptor_v2 => array_get_descriptor(out: Out<CUDA_ARRAY_DESCRIPTOR>, array: CUarray);
+    cuArray3DGetDescriptor_v2 => array_3d_get_descriptor(out: Out<CUDA_ARRAY3D_DESCRIPTOR>, array: CUarray);
     cuArrayGetMemoryRequirements => array_get_memory_requirements(
-        out: Out<MemoryRequirements>, array: CUarray, device: CUdevice);
+        out: Out<CUDA_ARRAY_MEMORY_REQUIREMENTS>, array: CUarray, device: CUdevice);
     cuMipmappedArrayGetMemoryRequirements => mipmapped_get_memory_requirements(
-        out: Out<MemoryRequirements>, array: CUmipmappedArray, device: CUdevice);
+        out: Out<CUDA_ARRAY_MEMORY_REQUIREMENTS>, array: CUmipmappedArray, device: CUdevice);
     cuArrayGetPlane => array_get_plane(out: Out<CUarray>, array: CUarray, plane: u32);
     cuMipmappedArrayCreate => mipmapped_create(
-        out: Out<CUmipmappedArray>, descriptor: In<ArrayDescriptor3D>, levels: u32);
+        out: Out<CUmipmappedArray>, descriptor: In<CUDA_ARRAY3D_DESCRIPTOR>, levels: u32);
     cuMipmappedArrayGetLevel => mipmapped_get_level(out: Out<CUarray>, array: CUmipmappedArray, level: u32);
     cuMipmappedArrayDestroy => mipmapped_destroy(array: CUmipmappedArray);
 }

@@ -4,6 +4,8 @@
 use std::any::Any;
 use std::sync::Arc;
 
+use cuda_abi::{CUDA_ARRAY_SPARSE_PROPERTIES, CUarrayMapInfo};
+
 use super::array::{self, CUarray, CUmipmappedArray};
 use super::capture;
 use super::device;
@@ -27,58 +29,30 @@ const SINGLE_TAIL: u32 = 1;
 /// Most elements of a list.
 const MAX_MAPS: u32 = 1 << 16;
 
-/// CUDA_ARRAY_SPARSE_PROPERTIES
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct SparseProperties {
-    tile: [u32; 3],
-    first_tail_level: u32,
-    tail_bytes: u64,
-    flags: u32,
-    reserved: [u32; 4],
-}
-
-/// CUarrayMapInfo
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct ArrayMapInfo {
-    resource_kind: u32,
-    resource: u64,
-    subresource_kind: u32,
-    /// A word of padding, and the union.
-    subresource: [u32; 9],
-    operation: u32,
-    handle_kind: u32,
-    memory: u64,
-    offset: u64,
-    device_mask: u32,
-    flags: u32,
-    reserved: [u32; 2],
-}
-
-const _: () = assert!(size_of::<SparseProperties>() == 48 && size_of::<ArrayMapInfo>() == 96);
-
 /// Parts of one array that get other memory, or none.
 type Change = (Arc<Parts>, Vec<(u64, Option<Part>)>);
 
-fn sparse_properties(later: Option<&Later>, of_levels: bool) -> CuResult<SparseProperties> {
+fn sparse_properties(later: Option<&Later>, of_levels: bool) -> CuResult<CUDA_ARRAY_SPARSE_PROPERTIES> {
     let tiling = later.and_then(|later| later.tiling).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    Ok(SparseProperties {
+    Ok(CUDA_ARRAY_SPARSE_PROPERTIES {
         tile: tiling.tile,
-        first_tail_level: if of_levels { tiling.first_tail_level } else { 0 },
+        first_level: if of_levels { tiling.first_tail_level } else { 0 },
         tail_bytes: tiling.tail_bytes,
         flags: if tiling.single { SINGLE_TAIL } else { 0 },
         reserved: [0; 4],
     })
 }
 
-fn array_get_sparse_properties(out: Out<SparseProperties>, handle: CUarray) -> CuResult<()> {
+fn array_get_sparse_properties(out: Out<CUDA_ARRAY_SPARSE_PROPERTIES>, handle: CUarray) -> CuResult<()> {
     out.check()?;
     out.set(sparse_properties(array::find_not_null(handle)?.later.as_ref(), false)?);
     Ok(())
 }
 
-fn mipmapped_get_sparse_properties(out: Out<SparseProperties>, handle: CUmipmappedArray) -> CuResult<()> {
+fn mipmapped_get_sparse_properties(
+    out: Out<CUDA_ARRAY_SPARSE_PROPERTIES>,
+    handle: CUmipmappedArray,
+) -> CuResult<()> {
     out.check()?;
     if handle == CUmipmappedArray::NULL {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
@@ -87,8 +61,16 @@ fn mipmapped_get_sparse_properties(out: Out<SparseProperties>, handle: CUmipmapp
     Ok(())
 }
 
-impl ArrayMapInfo {
+/// The parts of an array that a list element maps.
+trait Mapping {
     /// The parts that it names, in the order in which they take memory, and the bytes of each.
+    fn parts(&self, later: &Later, levels: &[Arc<Array>]) -> CuResult<(Vec<u64>, u64)>;
+    /// Tiles of the memory behind the offset.
+    fn most_tiles(&self) -> CuResult<u64>;
+    fn understand(&self) -> CuResult<Change>;
+}
+
+impl Mapping for CUarrayMapInfo {
     fn parts(&self, later: &Later, levels: &[Arc<Array>]) -> CuResult<(Vec<u64>, u64)> {
         let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
         let Some(tiling) = later.tiling else { return Ok((vec![0], later.bytes)) };
@@ -121,7 +103,6 @@ impl ArrayMapInfo {
         Ok((parts, TILE_BYTES))
     }
 
-    /// Tiles of the memory behind the offset.
     fn most_tiles(&self) -> CuResult<u64> {
         let bytes = virtual_memory::find(CUmemGenericAllocationHandle::new(self.memory as usize))?.bytes();
         Ok(bytes.saturating_sub(self.offset) / TILE_BYTES)
@@ -174,7 +155,7 @@ impl ArrayMapInfo {
     }
 }
 
-fn map_array_async(list: In<ArrayMapInfo>, count: u32, stream: CUstream) -> CuResult<()> {
+fn map_array_async(list: In<CUarrayMapInfo>, count: u32, stream: CUstream) -> CuResult<()> {
     if list.is_null() || count == 0 || count > MAX_MAPS {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
@@ -191,9 +172,9 @@ fn map_array_async(list: In<ArrayMapInfo>, count: u32, stream: CUstream) -> CuRe
 }
 
 super::ffi::entries! { after_init
-    cuArrayGetSparseProperties => array_get_sparse_properties(out: Out<SparseProperties>, array: CUarray);
+    cuArrayGetSparseProperties => array_get_sparse_properties(out: Out<CUDA_ARRAY_SPARSE_PROPERTIES>, array: CUarray);
     cuMipmappedArrayGetSparseProperties => mipmapped_get_sparse_properties(
-        out: Out<SparseProperties>, array: CUmipmappedArray);
+        out: Out<CUDA_ARRAY_SPARSE_PROPERTIES>, array: CUmipmappedArray);
     cuMemMapArrayAsync + cuMemMapArrayAsync_ptsz => map_array_async(
-        list: In<ArrayMapInfo>, count: u32, stream: CUstream);
+        list: In<CUarrayMapInfo>, count: u32, stream: CUstream);
 }

@@ -4,15 +4,11 @@
 
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
+use cuda_environment::core_dump::{Attribute, CoreDumps, Refusal, Value};
+
 use super::context::{self, CUcontext};
 use super::ffi::{self, In, Out};
 use super::result::{CUresult, CuResult};
-
-// The guest's library keeps them by the same rules.
-#[path = "../../../guest-lib/libcuda/src/core_dump/settings.rs"]
-mod settings;
-
-use settings::{Attribute, CoreDumps, Refusal, Value};
 
 /// CU_PROCESS_STATE_RUNNING
 const RUNNING: i32 = 0;

@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use super::array::{self, ArrayDescriptor3D, CUmipmappedArray};
+use cuda_abi::CUDA_ARRAY3D_DESCRIPTOR;
+
+use super::array::{self, CUmipmappedArray};
 use super::context::Context;
 use super::device::{CUdeviceptr, Device, Owner};
 use super::handle::{Handle, Registry};
@@ -90,7 +92,7 @@ impl External {
     /// Maps a part as a mipmapped array.
     pub(super) fn map_array(
         &self,
-        descriptor: ArrayDescriptor3D,
+        descriptor: CUDA_ARRAY3D_DESCRIPTOR,
         levels: u32,
         offset: u64,
     ) -> CuResult<CUmipmappedArray> {

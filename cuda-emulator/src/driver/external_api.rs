@@ -3,7 +3,12 @@
 
 use std::os::fd::{FromRawFd, OwnedFd};
 
-use super::array::{ArrayDescriptor3D, CUmipmappedArray};
+use cuda_abi::{
+    CUDA_EXTERNAL_MEMORY_BUFFER_DESC, CUDA_EXTERNAL_MEMORY_HANDLE_DESC,
+    CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC,
+};
+
+use super::array::CUmipmappedArray;
 use super::capture;
 use super::context;
 use super::device::CUdeviceptr;
@@ -17,38 +22,6 @@ const DMABUF_FD: u32 = 9;
 /// CUDA_EXTERNAL_MEMORY_DEDICATED
 const DEDICATED: u32 = 1;
 
-/// CUDA_EXTERNAL_MEMORY_HANDLE_DESC
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct HandleDescriptor {
-    kind: u32,
-    /// A file descriptor, or two pointers.
-    handle: [u64; 2],
-    bytes: u64,
-    flags: u32,
-    reserved: [u32; 16],
-}
-
-/// CUDA_EXTERNAL_MEMORY_BUFFER_DESC
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct BufferDescriptor {
-    offset: u64,
-    bytes: u64,
-    flags: u32,
-    reserved: [u32; 16],
-}
-
-/// CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct ArrayPart {
-    offset: u64,
-    array: ArrayDescriptor3D,
-    levels: u32,
-    reserved: [u32; 16],
-}
-
 /// CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -60,10 +33,14 @@ pub struct SemaphoreDescriptor {
     reserved: [u32; 16],
 }
 
-const _: () = assert!(size_of::<HandleDescriptor>() == 104 && size_of::<SemaphoreDescriptor>() == 96);
-const _: () = assert!(size_of::<BufferDescriptor>() == 88 && size_of::<ArrayPart>() == 120);
+const _: () =
+    assert!(size_of::<CUDA_EXTERNAL_MEMORY_HANDLE_DESC>() == 104 && size_of::<SemaphoreDescriptor>() == 96);
+const _: () = assert!(
+    size_of::<CUDA_EXTERNAL_MEMORY_BUFFER_DESC>() == 88
+        && size_of::<CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC>() == 120
+);
 
-fn import(out: Out<CUexternalMemory>, descriptor: In<HandleDescriptor>) -> CuResult<()> {
+fn import(out: Out<CUexternalMemory>, descriptor: In<CUDA_EXTERNAL_MEMORY_HANDLE_DESC>) -> CuResult<()> {
     out.check()?;
     let from = descriptor.get()?;
     let context = context::current()?;
@@ -97,7 +74,7 @@ fn import(out: Out<CUexternalMemory>, descriptor: In<HandleDescriptor>) -> CuRes
 fn get_buffer(
     out: Out<CUdeviceptr>,
     memory: CUexternalMemory,
-    descriptor: In<BufferDescriptor>,
+    descriptor: In<CUDA_EXTERNAL_MEMORY_BUFFER_DESC>,
 ) -> CuResult<()> {
     out.check()?;
     let part = descriptor.get()?;
@@ -112,7 +89,7 @@ fn get_buffer(
 fn get_array(
     out: Out<CUmipmappedArray>,
     memory: CUexternalMemory,
-    descriptor: In<ArrayPart>,
+    descriptor: In<CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC>,
 ) -> CuResult<()> {
     out.check()?;
     let part = descriptor.get()?;
@@ -146,10 +123,10 @@ fn import_semaphore(out: Out<usize>, descriptor: In<SemaphoreDescriptor>) -> CuR
 
 super::ffi::entries! { after_init
     cuImportExternalSemaphore => import_semaphore(out: Out<usize>, descriptor: In<SemaphoreDescriptor>);
-    cuImportExternalMemory => import(out: Out<CUexternalMemory>, descriptor: In<HandleDescriptor>);
+    cuImportExternalMemory => import(out: Out<CUexternalMemory>, descriptor: In<CUDA_EXTERNAL_MEMORY_HANDLE_DESC>);
     cuExternalMemoryGetMappedBuffer => get_buffer(
-        out: Out<CUdeviceptr>, memory: CUexternalMemory, descriptor: In<BufferDescriptor>);
+        out: Out<CUdeviceptr>, memory: CUexternalMemory, descriptor: In<CUDA_EXTERNAL_MEMORY_BUFFER_DESC>);
     cuExternalMemoryGetMappedMipmappedArray => get_array(
-        out: Out<CUmipmappedArray>, memory: CUexternalMemory, descriptor: In<ArrayPart>);
+        out: Out<CUmipmappedArray>, memory: CUexternalMemory, descriptor: In<CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC>);
     cuDestroyExternalMemory => destroy(memory: CUexternalMemory);
 }

@@ -5,10 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::c_void;
 use std::sync::{Mutex, PoisonError};
 
+use cuda_abi::CUmemLocation;
+
 use super::context;
 use super::device::{self, CUdevice, CUdeviceptr};
 use super::ffi::{In, Out};
-use super::pool::CUmemLocation;
 use super::pool_home;
 use super::result::{CUresult, CuResult};
 use super::stream::{self, CUstream};

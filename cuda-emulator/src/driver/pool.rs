@@ -7,6 +7,8 @@ use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use cuda_abi::{CUmemAccessDesc, CUmemLocation, CUmemPoolProps};
+
 use super::capture;
 use super::context::{self, Context};
 use super::device::{self, CUdevice, CUdeviceptr, device};
@@ -62,57 +64,42 @@ pub struct Pool {
     host: AtomicBool,
 }
 
-/// CUmemLocation
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct CUmemLocation {
-    /// CUmemLocationType
-    pub kind: u32,
-    /// The device or NUMA node.
-    pub id: i32,
-}
-
-/// CUmemPoolProps
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct CUmemPoolProps {
-    alloc_type: u32,
-    handle_types: u32,
-    location: CUmemLocation,
-    win32_security_attributes: *const c_void,
-    max_size: usize,
-    usage: u16,
-    reserved: [u8; 54],
-}
-
-const _: () = assert!(size_of::<CUmemPoolProps>() == 88);
-
-impl CUmemPoolProps {
+/// The memory that pool properties ask for.
+pub(super) trait PoolProperties {
     /// Memory of a device, without more.
-    pub(super) fn of_device(ordinal: CUdevice) -> CUmemPoolProps {
+    fn of_device(ordinal: CUdevice) -> CUmemPoolProps;
+    /// Whether other processes are to share the memory.
+    fn is_shareable(&self) -> bool;
+    /// What memory they ask for.
+    fn home(&self) -> CuResult<Home>;
+    /// The device that they name.
+    fn device_ordinal(&self) -> CuResult<CUdevice>;
+    /// A pool of the host, or of managed memory.
+    fn of_host(&self, home: Home) -> CuResult<Pool>;
+}
+
+impl PoolProperties for CUmemPoolProps {
+    fn of_device(ordinal: CUdevice) -> CUmemPoolProps {
         CUmemPoolProps {
-            alloc_type: PINNED,
+            kind: PINNED,
             handle_types: 0,
             location: CUmemLocation { kind: LOCATION_DEVICE, id: ordinal },
-            win32_security_attributes: std::ptr::null(),
-            max_size: 0,
+            win32_security: 0,
+            max_bytes: 0,
             usage: 0,
             reserved: [0; 54],
         }
     }
 
-    /// Whether other processes are to share the memory.
-    pub(super) fn is_shareable(&self) -> bool {
+    fn is_shareable(&self) -> bool {
         self.handle_types != 0
     }
 
-    /// What memory they ask for.
-    pub(super) fn home(&self) -> CuResult<Home> {
-        Home::new(self.alloc_type, self.location)
+    fn home(&self) -> CuResult<Home> {
+        Home::new(self.kind, self.location)
     }
 
-    /// The device that they name.
-    pub(super) fn device_ordinal(&self) -> CuResult<CUdevice> {
+    fn device_ordinal(&self) -> CuResult<CUdevice> {
         let home = self.home().map_err(|_| INVALID)?;
         if home.place != LOCATION_DEVICE || self.handle_types & !BY_FILE != 0 {
             return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
@@ -120,10 +107,9 @@ impl CUmemPoolProps {
         Ok(home.id)
     }
 
-    /// A pool of the host, or of managed memory.
     fn of_host(&self, home: Home) -> CuResult<Pool> {
-        let most = (self.max_size as u64).checked_next_multiple_of(CHUNK);
-        let limited = home.is_managed() && (self.max_size != 0 || self.usage != 0);
+        let most = (self.max_bytes as u64).checked_next_multiple_of(CHUNK);
+        let limited = home.is_managed() && (self.max_bytes != 0 || self.usage != 0);
         if limited || self.is_shareable() && !home.is_of_node() {
             return Err(INVALID);
         }
@@ -137,16 +123,6 @@ impl CUmemPoolProps {
         };
         Ok(Pool { default: false, most, ..Pool::new(home) })
     }
-}
-
-/// CUmemAccessDesc
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct CUmemAccessDesc {
-    /// Whose access it is about.
-    pub location: CUmemLocation,
-    /// CUmemAccess_flags
-    pub flags: u32,
 }
 
 impl Pool {

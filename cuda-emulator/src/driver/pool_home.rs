@@ -4,8 +4,10 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use cuda_abi::CUmemLocation;
+
 use super::device::{self, device};
-use super::pool::{CUmemLocation, Pool};
+use super::pool::Pool;
 use super::result::{CUresult, CuResult};
 use crate::memory::RangeKind;
 

@@ -5,13 +5,16 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use cuda_abi::{CUDA_RESOURCE_DESC, CUDA_TEXTURE_DESC};
+
 use super::array::{self, CUarray};
 use super::context;
 use super::device::CUdeviceptr;
 use super::handle::{Handle, Registry};
 use super::module::Module;
 use super::result::{CUresult, CuResult};
-use super::texture_api::{self, ResourceDescriptor, TextureDescriptor};
+use super::texture_api::TextureDescription as _;
+use super::texture_api::{self};
 use crate::program::Reference;
 use crate::texture::{self, Surface};
 
@@ -33,10 +36,10 @@ pub struct TextureReference {
 /// What the calls of a texture reference set.
 #[derive(Clone, Copy)]
 pub(super) struct TextureState {
-    pub(super) bound: Option<ResourceDescriptor>,
+    pub(super) bound: Option<CUDA_RESOURCE_DESC>,
     /// Format and channels of memory.
     pub(super) format: (u32, u32),
-    pub(super) texture: TextureDescriptor,
+    pub(super) texture: CUDA_TEXTURE_DESC,
 }
 
 /// CU_AD_FORMAT_FLOAT
@@ -45,7 +48,7 @@ const FLOAT: u32 = 0x20;
 impl TextureReference {
     fn new(address: Option<CUdeviceptr>) -> Arc<TextureReference> {
         let state =
-            TextureState { bound: None, format: (FLOAT, 1), texture: TextureDescriptor::of_reference() };
+            TextureState { bound: None, format: (FLOAT, 1), texture: CUDA_TEXTURE_DESC::of_reference() };
         Arc::new(TextureReference { address, state: Mutex::new(state) })
     }
 

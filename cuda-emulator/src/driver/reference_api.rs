@@ -3,8 +3,9 @@
 
 use std::ffi::c_int;
 
+use cuda_abi::{CUDA_ARRAY_DESCRIPTOR, CUDA_RESOURCE_DESC};
+
 use super::array::{self, CUarray, CUmipmappedArray};
-use super::array_api::ArrayDescriptor;
 use super::attributes::PITCH_ALIGNMENT;
 use super::context;
 use super::device::{self, CUdeviceptr};
@@ -13,7 +14,7 @@ use super::function::{self, CUfunction};
 use super::reference::{self, CUsurfref, CUtexref, TextureState};
 use super::result::{CUresult, CuResult};
 use super::texture_api::{
-    FLAGS, RESOURCE_ARRAY, RESOURCE_LINEAR, RESOURCE_MIPMAPPED_ARRAY, RESOURCE_PITCH_2D, ResourceDescriptor,
+    FLAGS, RESOURCE_ARRAY, RESOURCE_LINEAR, RESOURCE_MIPMAPPED_ARRAY, RESOURCE_PITCH_2D,
 };
 
 const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
@@ -33,7 +34,7 @@ fn bind_array(handle: CUtexref, array: CUarray, flags: u32) -> CuResult<()> {
     }
     reference.change(|state| {
         state.format = (found.descriptor.format, found.descriptor.channels);
-        state.bound = Some(ResourceDescriptor::new(RESOURCE_ARRAY, [array.0 as u64, 0, 0, 0, 0]));
+        state.bound = Some(CUDA_RESOURCE_DESC::new(RESOURCE_ARRAY, [array.0 as u64, 0, 0, 0, 0]));
         Ok(())
     })
 }
@@ -46,7 +47,7 @@ fn bind_mipmapped(handle: CUtexref, array: CUmipmappedArray, flags: u32) -> CuRe
     }
     reference.change(|state| {
         state.format = (found.descriptor.format, found.descriptor.channels);
-        state.bound = Some(ResourceDescriptor::new(RESOURCE_MIPMAPPED_ARRAY, [array.0 as u64, 0, 0, 0, 0]));
+        state.bound = Some(CUDA_RESOURCE_DESC::new(RESOURCE_MIPMAPPED_ARRAY, [array.0 as u64, 0, 0, 0, 0]));
         Ok(())
     })
 }
@@ -67,7 +68,7 @@ fn bind_memory(offset: Out<usize>, handle: CUtexref, address: CUdeviceptr, bytes
     }
     reference.change(|state| {
         let format = packed(state.format.0, state.format.1);
-        state.bound = Some(ResourceDescriptor::new(RESOURCE_LINEAR, [address - rest, format, whole, 0, 0]));
+        state.bound = Some(CUDA_RESOURCE_DESC::new(RESOURCE_LINEAR, [address - rest, format, whole, 0, 0]));
         Ok(())
     })?;
     offset.set(rest as usize);
@@ -76,16 +77,16 @@ fn bind_memory(offset: Out<usize>, handle: CUtexref, address: CUdeviceptr, bytes
 
 fn bind_rows(
     handle: CUtexref,
-    descriptor: In<ArrayDescriptor>,
+    descriptor: In<CUDA_ARRAY_DESCRIPTOR>,
     address: CUdeviceptr,
     pitch: usize,
 ) -> CuResult<()> {
     let reference = reference::find(handle)?;
     let descriptor = descriptor.get()?;
     let format = packed(descriptor.format, descriptor.channels);
-    let [width, height] = descriptor.size;
+    let (width, height) = (descriptor.width, descriptor.height);
     let body = [address, format, width as u64, height as u64, pitch as u64];
-    let resource = ResourceDescriptor::new(RESOURCE_PITCH_2D, body);
+    let resource = CUDA_RESOURCE_DESC::new(RESOURCE_PITCH_2D, body);
     reference.change(|state| {
         state.format = (descriptor.format, descriptor.channels);
         state.bound = Some(resource);
@@ -105,7 +106,7 @@ fn set_format(handle: CUtexref, format: u32, channels: c_int) -> CuResult<()> {
     reference.change(|state| {
         state.format = (format, channels);
         if let Some(bound) = state.bound.as_mut().filter(|bound| bound.kind == RESOURCE_LINEAR) {
-            bound.body[1] = packed(format, channels);
+            bound.words[1] = packed(format, channels);
         }
         Ok(())
     })
@@ -127,7 +128,7 @@ fn set_address_mode(handle: CUtexref, dimension: c_int, mode: u32) -> CuResult<(
     let axis = axis(dimension);
     set(handle, axis.is_some(), |state| {
         if let Some(axis) = axis.filter(|_| mode < ADDRESS_MODES) {
-            state.texture.address[axis] = mode;
+            state.texture.address_modes[axis] = mode;
         }
     })
 }
@@ -135,21 +136,23 @@ fn set_address_mode(handle: CUtexref, dimension: c_int, mode: u32) -> CuResult<(
 fn set_filter_mode(handle: CUtexref, mode: u32) -> CuResult<()> {
     set(handle, true, |state| {
         if mode < FILTER_MODES {
-            state.texture.filter = mode;
+            state.texture.filter_mode = mode;
         }
     })
 }
 
 fn set_mipmap_filter_mode(handle: CUtexref, mode: u32) -> CuResult<()> {
-    set(handle, mode < FILTER_MODES, |state| state.texture.mipmap_filter = mode)
+    set(handle, mode < FILTER_MODES, |state| state.texture.mipmap_filter_mode = mode)
 }
 
 fn set_level_bias(handle: CUtexref, bias: f32) -> CuResult<()> {
-    set(handle, true, |state| state.texture.level_bias = bias)
+    set(handle, true, |state| state.texture.mipmap_level_bias = bias)
 }
 
 fn set_level_clamp(handle: CUtexref, least: f32, greatest: f32) -> CuResult<()> {
-    set(handle, true, |state| state.texture.level_clamp = [least, greatest])
+    set(handle, true, |state| {
+        (state.texture.min_mipmap_level_clamp, state.texture.max_mipmap_level_clamp) = (least, greatest)
+    })
 }
 
 fn set_max_anisotropy(handle: CUtexref, most: u32) -> CuResult<()> {
@@ -160,7 +163,7 @@ fn set_border_color(handle: CUtexref, color: In<f32>) -> CuResult<()> {
     let reference = reference::find(handle)?;
     let color = [color.at(0)?, color.at(1)?, color.at(2)?, color.at(3)?];
     reference.change(|state| {
-        state.texture.border = color;
+        state.texture.border_color = color;
         Ok(())
     })
 }
@@ -178,7 +181,7 @@ fn get<T>(out: Out<T>, handle: CUtexref, value: impl FnOnce(&TextureState) -> Op
 }
 
 fn bound(state: &TextureState, kinds: &[u32]) -> Option<u64> {
-    state.bound.filter(|bound| kinds.contains(&bound.kind)).map(|bound| bound.body[0])
+    state.bound.filter(|bound| kinds.contains(&bound.kind)).map(|bound| bound.words[0])
 }
 
 fn get_address(out: Out<CUdeviceptr>, handle: CUtexref) -> CuResult<()> {
@@ -196,23 +199,24 @@ fn get_mipmapped(out: Out<CUmipmappedArray>, handle: CUtexref) -> CuResult<()> {
 }
 
 fn get_address_mode(out: Out<u32>, handle: CUtexref, dimension: c_int) -> CuResult<()> {
-    get(out, handle, |state| axis(dimension).map(|axis| state.texture.address[axis]))
+    get(out, handle, |state| axis(dimension).map(|axis| state.texture.address_modes[axis]))
 }
 
 fn get_filter_mode(out: Out<u32>, handle: CUtexref) -> CuResult<()> {
-    get(out, handle, |state| Some(state.texture.filter))
+    get(out, handle, |state| Some(state.texture.filter_mode))
 }
 
 fn get_mipmap_filter_mode(out: Out<u32>, handle: CUtexref) -> CuResult<()> {
-    get(out, handle, |state| Some(state.texture.mipmap_filter))
+    get(out, handle, |state| Some(state.texture.mipmap_filter_mode))
 }
 
 fn get_level_bias(out: Out<f32>, handle: CUtexref) -> CuResult<()> {
-    get(out, handle, |state| Some(state.texture.level_bias))
+    get(out, handle, |state| Some(state.texture.mipmap_level_bias))
 }
 
 fn get_level_clamp(least: Out<f32>, greatest: Out<f32>, handle: CUtexref) -> CuResult<()> {
-    let clamp = reference::find(handle)?.state().texture.level_clamp;
+    let texture = reference::find(handle)?.state().texture;
+    let clamp = [texture.min_mipmap_level_clamp, texture.max_mipmap_level_clamp];
     least.check()?;
     greatest.check()?;
     least.set(clamp[0]);
@@ -225,7 +229,7 @@ fn get_max_anisotropy(out: Out<u32>, handle: CUtexref) -> CuResult<()> {
 }
 
 fn get_border_color(out: Out<f32>, handle: CUtexref) -> CuResult<()> {
-    let border = reference::find(handle)?.state().texture.border;
+    let border = reference::find(handle)?.state().texture.border_color;
     out.check()?;
     border.iter().enumerate().for_each(|(index, channel)| out.element(index).set(*channel));
     Ok(())
@@ -292,9 +296,9 @@ super::ffi::entries! { after_init
     cuTexRefSetAddress_v2 => bind_memory(
         offset: Out<usize>, reference: CUtexref, address: CUdeviceptr, bytes: usize);
     cuTexRefSetAddress2D_v2 => bind_rows(
-        reference: CUtexref, descriptor: In<ArrayDescriptor>, address: CUdeviceptr, pitch: usize);
+        reference: CUtexref, descriptor: In<CUDA_ARRAY_DESCRIPTOR>, address: CUdeviceptr, pitch: usize);
     cuTexRefSetAddress2D_v3 => bind_rows(
-        reference: CUtexref, descriptor: In<ArrayDescriptor>, address: CUdeviceptr, pitch: usize);
+        reference: CUtexref, descriptor: In<CUDA_ARRAY_DESCRIPTOR>, address: CUdeviceptr, pitch: usize);
     cuTexRefSetFormat => set_format(reference: CUtexref, format: u32, channels: c_int);
     cuTexRefSetAddressMode => set_address_mode(reference: CUtexref, dimension: c_int, mode: u32);
     cuTexRefSetFilterMode => set_filter_mode(reference: CUtexref, mode: u32);

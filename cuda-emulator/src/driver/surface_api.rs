@@ -3,12 +3,14 @@
 
 use std::sync::Arc;
 
+use cuda_abi::CUDA_RESOURCE_DESC;
+
 use super::array::{self, CUarray};
 use super::context;
 use super::ffi::{In, Out};
 use super::handle::{Handle, Registry};
 use super::result::{CUresult, CuResult};
-use super::texture_api::{RESOURCE_ARRAY, ResourceDescriptor};
+use super::texture_api::RESOURCE_ARRAY;
 use crate::texture::{self, Surface};
 
 /// A surface object's handle, which kernels get as a parameter.
@@ -17,16 +19,16 @@ pub type CUsurfObject = Handle<SurfaceObject>;
 static OBJECTS: Registry<SurfaceObject> = Registry::new();
 
 /// How a surface object was made.
-pub struct SurfaceObject(ResourceDescriptor);
+pub struct SurfaceObject(CUDA_RESOURCE_DESC);
 
-fn surf_object_create(out: Out<CUsurfObject>, resource: In<ResourceDescriptor>) -> CuResult<()> {
+fn surf_object_create(out: Out<CUsurfObject>, resource: In<CUDA_RESOURCE_DESC>) -> CuResult<()> {
     out.check()?;
     context::current()?;
     let resource = resource.get()?;
     if resource.kind != RESOURCE_ARRAY || resource.flags != 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    let array = array::find(CUarray::new(resource.body[0] as usize))?;
+    let array = array::find(CUarray::new(resource.words[0] as usize))?;
     if array.array.compression.is_some() {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
@@ -54,14 +56,14 @@ fn surf_object_destroy(handle: CUsurfObject) -> CuResult<()> {
     Ok(())
 }
 
-fn get_resource(out: Out<ResourceDescriptor>, handle: CUsurfObject) -> CuResult<()> {
+fn get_resource(out: Out<CUDA_RESOURCE_DESC>, handle: CUsurfObject) -> CuResult<()> {
     out.check()?;
     out.set(find(handle)?.0);
     Ok(())
 }
 
 super::ffi::entries! { after_init
-    cuSurfObjectCreate => surf_object_create(out: Out<CUsurfObject>, resource: In<ResourceDescriptor>);
+    cuSurfObjectCreate => surf_object_create(out: Out<CUsurfObject>, resource: In<CUDA_RESOURCE_DESC>);
     cuSurfObjectDestroy => surf_object_destroy(object: CUsurfObject);
-    cuSurfObjectGetResourceDesc => get_resource(out: Out<ResourceDescriptor>, object: CUsurfObject);
+    cuSurfObjectGetResourceDesc => get_resource(out: Out<CUDA_RESOURCE_DESC>, object: CUsurfObject);
 }

@@ -3,7 +3,9 @@
 
 use std::sync::Arc;
 
-use super::array::{self, ArrayDescriptor3D, CUarray, CUmipmappedArray};
+use cuda_abi::{CUDA_ARRAY3D_DESCRIPTOR, CUDA_RESOURCE_DESC, CUDA_RESOURCE_VIEW_DESC, CUDA_TEXTURE_DESC};
+
+use super::array::{self, CUarray, CUmipmappedArray};
 use super::attributes::{PITCH_ALIGNMENT, TEXTURE_PITCH_ALIGNMENT};
 use super::context;
 use super::device;
@@ -19,9 +21,9 @@ static OBJECTS: Registry<TextureObject> = Registry::new();
 
 /// How a texture object was made.
 pub struct TextureObject {
-    resource: ResourceDescriptor,
-    texture: TextureDescriptor,
-    view: Option<ViewDescriptor>,
+    resource: CUDA_RESOURCE_DESC,
+    texture: CUDA_TEXTURE_DESC,
+    view: Option<CUDA_RESOURCE_VIEW_DESC>,
 }
 
 /// CUresourcetype
@@ -39,76 +41,19 @@ pub(super) const FLAGS: u32 = 0x73;
 /// Most texels of a buffer, CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_LINEAR_WIDTH.
 const MAX_LINEAR: u64 = 1 << 28;
 
-/// CUDA_RESOURCE_DESC
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct ResourceDescriptor {
-    pub(super) kind: u32,
-    pad: u32,
-    /// A union: a handle first, or address, format and channels, sizes.
-    pub(super) body: [u64; 16],
-    pub(super) flags: u32,
-    pad2: u32,
-}
-
-/// CUDA_TEXTURE_DESC
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct TextureDescriptor {
-    pub(super) address: [u32; 3],
-    pub(super) filter: u32,
-    pub(super) flags: u32,
-    pub(super) max_anisotropy: u32,
-    pub(super) mipmap_filter: u32,
-    pub(super) level_bias: f32,
-    pub(super) level_clamp: [f32; 2],
-    pub(super) border: [f32; 4],
-    reserved: [i32; 12],
-}
-
-/// CUDA_RESOURCE_VIEW_DESC
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct ViewDescriptor {
-    format: u32,
-    pad: u32,
-    size: [usize; 3],
-    first_level: u32,
-    last_level: u32,
-    first_layer: u32,
-    last_layer: u32,
-    reserved: [u32; 16],
-}
-
-const _: () = assert!(size_of::<ResourceDescriptor>() == 144 && size_of::<TextureDescriptor>() == 104);
-const _: () = assert!(size_of::<ViewDescriptor>() == 112);
-
-impl ResourceDescriptor {
-    /// A resource of a kind, by the words of its union.
-    pub(super) fn new(kind: u32, words: [u64; 5]) -> ResourceDescriptor {
-        let mut body = [0; 16];
-        body[..words.len()].copy_from_slice(&words);
-        ResourceDescriptor { kind, pad: 0, body, flags: 0, pad2: 0 }
-    }
-}
-
-impl TextureDescriptor {
+/// How a texture is read.
+pub(super) trait TextureDescription {
     /// What a texture reference begins with.
-    pub(super) fn of_reference() -> TextureDescriptor {
-        TextureDescriptor {
-            address: [1; 3],
-            filter: 0,
-            flags: 0,
-            max_anisotropy: 0,
-            mipmap_filter: 0,
-            level_bias: 0.0,
-            level_clamp: [0.0; 2],
-            border: [0.0; 4],
-            reserved: [0; 12],
-        }
+    fn of_reference() -> CUDA_TEXTURE_DESC;
+    /// How a texture of so many dimensions is read.
+    fn sampler(&self, dimensions: usize) -> CuResult<Sampler>;
+}
+
+impl TextureDescription for CUDA_TEXTURE_DESC {
+    fn of_reference() -> CUDA_TEXTURE_DESC {
+        CUDA_TEXTURE_DESC { address_modes: [1; 3], ..CUDA_TEXTURE_DESC::ZERO }
     }
 
-    /// How a texture of so many dimensions is read.
     fn sampler(&self, dimensions: usize) -> CuResult<Sampler> {
         let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
         let mode = |mode| {
@@ -120,24 +65,24 @@ impl TextureDescriptor {
                 _ => return Err(invalid),
             })
         };
-        if self.flags & !FLAGS != 0 || self.filter > 1 || self.mipmap_filter > 1 {
+        if self.flags & !FLAGS != 0 || self.filter_mode > 1 || self.mipmap_filter_mode > 1 {
             return Err(invalid);
         }
         // Nobody looks at the modes of dimensions that are not there.
         let mut address = [AddressMode::Clamp; 3];
-        for (place, &number) in address.iter_mut().zip(&self.address).take(dimensions) {
+        for (place, &number) in address.iter_mut().zip(&self.address_modes).take(dimensions) {
             *place = mode(number)?;
         }
         Ok(Sampler {
             address,
-            linear: self.filter == 1,
-            linear_mipmap: self.mipmap_filter == 1,
+            linear: self.filter_mode == 1,
+            linear_mipmap: self.mipmap_filter_mode == 1,
             normalized_read: self.flags & READ_AS_INTEGER == 0,
             normalized_coordinates: self.flags & NORMALIZED_COORDINATES != 0,
             srgb: self.flags & SRGB != 0,
-            level_bias: self.level_bias,
-            level_clamp: self.level_clamp,
-            border: self.border,
+            level_bias: self.mipmap_level_bias,
+            level_clamp: [self.min_mipmap_level_clamp, self.max_mipmap_level_clamp],
+            border: self.border_color,
         })
     }
 }
@@ -179,40 +124,45 @@ fn view_format(format: u32) -> CuResult<Option<Format>> {
     }
 }
 
-impl ViewDescriptor {
+/// A view of an array.
+trait ViewDescription {
     /// Checks a view of an array of `levels` levels, of which this is the first: it has the same size, elements of as many
     /// bytes, and no levels or layers that are not there.
-    fn check(&self, of: &ArrayDescriptor3D, levels: usize) -> CuResult<()> {
+    fn check(&self, of: &CUDA_ARRAY3D_DESCRIPTOR, levels: usize) -> CuResult<()>;
+}
+
+impl ViewDescription for CUDA_RESOURCE_VIEW_DESC {
+    fn check(&self, of: &CUDA_ARRAY3D_DESCRIPTOR, levels: usize) -> CuResult<()> {
         let format = view_format(self.format)?;
         let element = array::format_of(of.format, of.channels)?;
         let blocks = view_of_blocks(self.format);
         let side = if blocks.is_some() { 4 } else { 1 };
-        let size = [of.size[0].saturating_mul(side), of.size[1].saturating_mul(side), of.size[2]];
+        let size = [of.size()[0].saturating_mul(side), of.size()[1].saturating_mul(side), of.size()[2]];
         let fits = match blocks {
             // Blocks are elements of unsigned 32-bit channels.
             Some(blocks) => element.channel == Channel::U32 && element.bytes() == blocks.block_bytes(),
             None => format.is_some_and(|format| format.bytes() == element.bytes()),
         };
-        let layers = if of.flags & array::LAYERED != 0 { of.size[2] } else { 1 };
+        let layers = if of.flags & array::LAYERED != 0 { of.size()[2] } else { 1 };
         let in_order = |first: u32, last: u32, count: usize| first <= last && (last as usize) < count;
         let good = fits
-            && self.size == size
-            && in_order(self.first_level, self.last_level, levels)
+            && [self.width, self.height, self.depth] == size
+            && in_order(self.first_mipmap_level, self.last_mipmap_level, levels)
             && in_order(self.first_layer, self.last_layer, layers);
         if good { Ok(()) } else { Err(CUresult::CUDA_ERROR_INVALID_VALUE) }
     }
 }
 
 /// How many dimensions an array has in which coordinates are numbers, not layers or faces.
-fn dimensions(of: &ArrayDescriptor3D) -> usize {
-    let is_3d = of.size[2] != 0 && of.flags & (array::LAYERED | array::CUBEMAP) == 0;
-    if is_3d { 3 } else { 1 + usize::from(of.size[1] != 0) }
+fn dimensions(of: &CUDA_ARRAY3D_DESCRIPTOR) -> usize {
+    let is_3d = of.size()[2] != 0 && of.flags & (array::LAYERED | array::CUBEMAP) == 0;
+    if is_3d { 3 } else { 1 + usize::from(of.size()[1] != 0) }
 }
 
 /// A texture on linear memory, CU_RESOURCE_TYPE_LINEAR or CU_RESOURCE_TYPE_PITCH2D.
-fn of_memory(resource: &ResourceDescriptor, sampler: Sampler) -> CuResult<Texture> {
+fn of_memory(resource: &CUDA_RESOURCE_DESC, sampler: Sampler) -> CuResult<Texture> {
     let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
-    let [address, kind, third, fourth, fifth, ..] = resource.body;
+    let [address, kind, third, fourth, fifth, ..] = resource.words;
     let format = array::format_of(kind as u32, (kind >> 32) as u32)?;
     let (device, range) = device::range_of(address).ok_or(invalid)?;
     if !address.is_multiple_of(PITCH_ALIGNMENT) {
@@ -241,21 +191,21 @@ fn of_memory(resource: &ResourceDescriptor, sampler: Sampler) -> CuResult<Textur
 }
 
 /// Whether linear or pitched memory can be a texture.
-pub(super) fn check_memory(resource: &ResourceDescriptor) -> CuResult<()> {
+pub(super) fn check_memory(resource: &CUDA_RESOURCE_DESC) -> CuResult<()> {
     of_memory(resource, Sampler::default()).map(drop)
 }
 
 /// The texture that is made of a resource.
 pub(super) fn make(
-    resource: &ResourceDescriptor,
-    texture: &TextureDescriptor,
-    view: Option<&ViewDescriptor>,
+    resource: &CUDA_RESOURCE_DESC,
+    texture: &CUDA_TEXTURE_DESC,
+    view: Option<&CUDA_RESOURCE_VIEW_DESC>,
 ) -> CuResult<Texture> {
     let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
     if resource.flags != 0 {
         return Err(invalid);
     }
-    let described = |of: &ArrayDescriptor3D, levels: usize| {
+    let described = |of: &CUDA_ARRAY3D_DESCRIPTOR, levels: usize| {
         // Cubes alone have seams.
         if texture.flags & SEAMLESS_CUBEMAP != 0 && of.flags & array::CUBEMAP == 0 {
             return Err(invalid);
@@ -274,19 +224,21 @@ pub(super) fn make(
     };
     let made = match resource.kind {
         RESOURCE_ARRAY => {
-            if resource.body[0] == 0 {
+            if resource.words[0] == 0 {
                 return Err(invalid);
             }
-            let array = array::find(CUarray::new(resource.body[0] as usize))?;
+            let array = array::find(CUarray::new(resource.words[0] as usize))?;
             let (sampler, format) = described(&array.descriptor, 1)?;
             on_arrays(vec![Arc::clone(&array.array)], sampler, format).ok_or(invalid)?
         }
         RESOURCE_MIPMAPPED_ARRAY => {
-            let array = array::find_mipmapped(CUmipmappedArray::new(resource.body[0] as usize))?;
+            let array = array::find_mipmapped(CUmipmappedArray::new(resource.words[0] as usize))?;
             let all = &array.array.levels;
             let (sampler, format) = described(&array.descriptor, all.len())?;
             let levels = match view {
-                Some(view) => all.get(view.first_level as usize..=view.last_level as usize).ok_or(invalid)?,
+                Some(view) => all
+                    .get(view.first_mipmap_level as usize..=view.last_mipmap_level as usize)
+                    .ok_or(invalid)?,
                 None => all,
             };
             on_arrays(levels.to_vec(), sampler, format).ok_or(invalid)?
@@ -296,14 +248,14 @@ pub(super) fn make(
         _ => return Err(invalid),
     };
     // Integers are not filtered.
-    if texture.filter == 1 && !made.reads_floats() { Err(invalid) } else { Ok(made) }
+    if texture.filter_mode == 1 && !made.reads_floats() { Err(invalid) } else { Ok(made) }
 }
 
 fn tex_object_create(
     out: Out<CUtexObject>,
-    resource: In<ResourceDescriptor>,
-    texture: In<TextureDescriptor>,
-    view: In<ViewDescriptor>,
+    resource: In<CUDA_RESOURCE_DESC>,
+    texture: In<CUDA_TEXTURE_DESC>,
+    view: In<CUDA_RESOURCE_VIEW_DESC>,
 ) -> CuResult<()> {
     out.check()?;
     context::current()?;
@@ -337,19 +289,19 @@ fn tex_object_destroy(handle: CUtexObject) -> CuResult<()> {
     Ok(())
 }
 
-fn get_resource(out: Out<ResourceDescriptor>, handle: CUtexObject) -> CuResult<()> {
+fn get_resource(out: Out<CUDA_RESOURCE_DESC>, handle: CUtexObject) -> CuResult<()> {
     out.check()?;
     out.set(find(handle)?.resource);
     Ok(())
 }
 
-fn get_texture(out: Out<TextureDescriptor>, handle: CUtexObject) -> CuResult<()> {
+fn get_texture(out: Out<CUDA_TEXTURE_DESC>, handle: CUtexObject) -> CuResult<()> {
     out.check()?;
     out.set(find(handle)?.texture);
     Ok(())
 }
 
-fn get_view(out: Out<ViewDescriptor>, handle: CUtexObject) -> CuResult<()> {
+fn get_view(out: Out<CUDA_RESOURCE_VIEW_DESC>, handle: CUtexObject) -> CuResult<()> {
     out.check()?;
     out.set(find(handle)?.view.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?);
     Ok(())
@@ -357,10 +309,10 @@ fn get_view(out: Out<ViewDescriptor>, handle: CUtexObject) -> CuResult<()> {
 
 super::ffi::entries! { after_init
     cuTexObjectCreate => tex_object_create(
-        out: Out<CUtexObject>, resource: In<ResourceDescriptor>, texture: In<TextureDescriptor>,
-        view: In<ViewDescriptor>);
+        out: Out<CUtexObject>, resource: In<CUDA_RESOURCE_DESC>, texture: In<CUDA_TEXTURE_DESC>,
+        view: In<CUDA_RESOURCE_VIEW_DESC>);
     cuTexObjectDestroy => tex_object_destroy(object: CUtexObject);
-    cuTexObjectGetResourceDesc => get_resource(out: Out<ResourceDescriptor>, object: CUtexObject);
-    cuTexObjectGetTextureDesc => get_texture(out: Out<TextureDescriptor>, object: CUtexObject);
-    cuTexObjectGetResourceViewDesc => get_view(out: Out<ViewDescriptor>, object: CUtexObject);
+    cuTexObjectGetResourceDesc => get_resource(out: Out<CUDA_RESOURCE_DESC>, object: CUtexObject);
+    cuTexObjectGetTextureDesc => get_texture(out: Out<CUDA_TEXTURE_DESC>, object: CUtexObject);
+    cuTexObjectGetResourceViewDesc => get_view(out: Out<CUDA_RESOURCE_VIEW_DESC>, object: CUtexObject);
 }

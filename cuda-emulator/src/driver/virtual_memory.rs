@@ -7,10 +7,11 @@ use std::ffi::c_void;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use cuda_abi::{CUmemAllocationProp, CUmemLocation};
+
 use super::device::{self, CUdevice, CUdeviceptr, Device};
 use super::handle::{Handle, Registry};
 use super::place::{Place, blank, reserve_place};
-use super::pool::CUmemLocation;
 use super::result::{CUresult, CuResult};
 use crate::memory::RangeKind;
 
@@ -25,44 +26,35 @@ const TILE_POOL: u16 = 1;
 static PHYSICAL: Registry<Physical> = Registry::new();
 static RESERVED: Mutex<BTreeMap<u64, Reservation>> = Mutex::new(BTreeMap::new());
 
-/// CUmemAllocationProp
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct AllocationProp {
-    pub(super) kind: u32,
-    pub(super) handle_types: u32,
-    pub(super) location: CUmemLocation,
-    win32_meta_data: usize,
-    compression: u8,
-    rdma: u8,
-    usage: u16,
-    reserved: [u8; 4],
+/// The memory that allocation properties ask for.
+pub(super) trait AllocationProperties {
+    /// What is known of imported memory.
+    fn imported(ordinal: CUdevice) -> CUmemAllocationProp;
+    /// Whether it is memory for tiles of arrays, which has no addresses.
+    fn is_tile_pool(&self) -> bool;
+    /// The device whose memory it asks for.
+    fn device(&self) -> CuResult<&'static Device>;
 }
 
-const _: () = assert!(size_of::<AllocationProp>() == 32);
-
-impl AllocationProp {
-    /// What is known of imported memory.
-    fn imported(ordinal: CUdevice) -> AllocationProp {
-        AllocationProp {
+impl AllocationProperties for CUmemAllocationProp {
+    fn imported(ordinal: CUdevice) -> CUmemAllocationProp {
+        CUmemAllocationProp {
             kind: 1,
             handle_types: 1,
             location: CUmemLocation { kind: 1, id: ordinal },
-            win32_meta_data: 0,
+            win32_metadata: 0,
             compression: 0,
-            rdma: 0,
+            gpu_direct_rdma: 0,
             usage: 0,
             reserved: [0; 4],
         }
     }
 
-    /// Whether it is memory for tiles of arrays, which has no addresses.
-    pub(super) fn is_tile_pool(&self) -> bool {
+    fn is_tile_pool(&self) -> bool {
         self.usage & TILE_POOL != 0
     }
 
-    /// The device whose memory it asks for.
-    pub(super) fn device(&self) -> CuResult<&'static Device> {
+    fn device(&self) -> CuResult<&'static Device> {
         // CU_MEM_ALLOCATION_TYPE_PINNED, CU_MEM_LOCATION_TYPE_DEVICE; handles: none or file descriptors.
         if self.kind != 1 || self.location.kind != 1 {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
@@ -79,7 +71,7 @@ pub struct Physical {
     handle: CUmemGenericAllocationHandle,
     pub(super) file: OwnedFd,
     bytes: u64,
-    pub(super) prop: AllocationProp,
+    pub(super) prop: CUmemAllocationProp,
     device: &'static Device,
     /// cuMemRelease must be called as often.
     references: Mutex<u64>,
@@ -153,7 +145,7 @@ fn check_size(bytes: u64) -> CuResult<()> {
 }
 
 /// cuMemCreate
-pub(super) fn create(bytes: u64, prop: AllocationProp) -> CuResult<CUmemGenericAllocationHandle> {
+pub(super) fn create(bytes: u64, prop: CUmemAllocationProp) -> CuResult<CUmemGenericAllocationHandle> {
     check_size(bytes)?;
     if prop.is_tile_pool() && (prop.handle_types != 0 || prop.compression != 0) {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
@@ -176,7 +168,7 @@ pub(super) fn create(bytes: u64, prop: AllocationProp) -> CuResult<CUmemGenericA
 fn keep(
     file: OwnedFd,
     bytes: u64,
-    prop: AllocationProp,
+    prop: CUmemAllocationProp,
     device: &'static Device,
 ) -> CuResult<CUmemGenericAllocationHandle> {
     device.memory.charge(bytes).map_err(|_| CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
@@ -212,7 +204,7 @@ pub(super) fn exported_file(descriptor: i32) -> CuResult<(OwnedFd, u64)> {
 pub(super) fn import(descriptor: i32) -> CuResult<CUmemGenericAllocationHandle> {
     let (file, bytes) = exported_file(descriptor)?;
     let device = device::current_or_first()?;
-    keep(file, bytes, AllocationProp::imported(device.ordinal), device)
+    keep(file, bytes, CUmemAllocationProp::imported(device.ordinal), device)
 }
 
 /// The physical memory behind a handle.

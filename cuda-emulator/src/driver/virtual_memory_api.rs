@@ -4,14 +4,16 @@
 use std::ffi::c_void;
 use std::os::fd::IntoRawFd;
 
+use cuda_abi::{CUmemAccessDesc, CUmemAllocationProp, CUmemLocation};
+
 use super::capture;
 use super::context;
 use super::device::{self, CUdeviceptr, device};
 use super::ffi::{In, Out};
-use super::pool::{CUmemAccessDesc, CUmemLocation};
 use super::pool_home;
 use super::result::{CUresult, CuResult};
-use super::virtual_memory::{self, AllocationProp, CUmemGenericAllocationHandle, GRANULARITY};
+use super::virtual_memory::AllocationProperties as _;
+use super::virtual_memory::{self, CUmemGenericAllocationHandle, GRANULARITY};
 use crate::memory::RangeKind;
 
 /// CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
@@ -28,7 +30,7 @@ fn check_flags(flags: u64) -> CuResult<()> {
 fn create(
     out: Out<CUmemGenericAllocationHandle>,
     bytes: usize,
-    prop: In<AllocationProp>,
+    prop: In<CUmemAllocationProp>,
     flags: u64,
 ) -> CuResult<()> {
     out.check()?;
@@ -125,7 +127,7 @@ fn get_access(flags: Out<u64>, location: In<CUmemLocation>, ptr: CUdeviceptr) ->
     Ok(())
 }
 
-fn get_granularity(out: Out<usize>, prop: In<AllocationProp>, option: u32) -> CuResult<()> {
+fn get_granularity(out: Out<usize>, prop: In<CUmemAllocationProp>, option: u32) -> CuResult<()> {
     out.check()?;
     prop.get()?.device()?;
     if option > 1 {
@@ -135,7 +137,7 @@ fn get_granularity(out: Out<usize>, prop: In<AllocationProp>, option: u32) -> Cu
     Ok(())
 }
 
-fn get_properties(prop: Out<AllocationProp>, handle: CUmemGenericAllocationHandle) -> CuResult<()> {
+fn get_properties(prop: Out<CUmemAllocationProp>, handle: CUmemGenericAllocationHandle) -> CuResult<()> {
     prop.check()?;
     prop.set(virtual_memory::find(handle)?.prop);
     Ok(())
@@ -192,7 +194,7 @@ super::ffi::entries! { after_init
     cuMemGetHandleForAddressRange => get_range_handle(
         out: Out<i32>, ptr: CUdeviceptr, bytes: usize, kind: u32, flags: u64);
     cuMemCreate => create(
-        out: Out<CUmemGenericAllocationHandle>, bytes: usize, prop: In<AllocationProp>, flags: u64);
+        out: Out<CUmemGenericAllocationHandle>, bytes: usize, prop: In<CUmemAllocationProp>, flags: u64);
     cuMemRelease => release(handle: CUmemGenericAllocationHandle);
     cuMemAddressReserve => address_reserve(
         out: Out<CUdeviceptr>, bytes: usize, alignment: usize, hint: CUdeviceptr, flags: u64);
@@ -203,9 +205,9 @@ super::ffi::entries! { after_init
     cuMemSetAccess => set_access(
         ptr: CUdeviceptr, bytes: usize, descriptions: In<CUmemAccessDesc>, count: usize);
     cuMemGetAccess => get_access(flags: Out<u64>, location: In<CUmemLocation>, ptr: CUdeviceptr);
-    cuMemGetAllocationGranularity => get_granularity(out: Out<usize>, prop: In<AllocationProp>, option: u32);
+    cuMemGetAllocationGranularity => get_granularity(out: Out<usize>, prop: In<CUmemAllocationProp>, option: u32);
     cuMemGetAllocationPropertiesFromHandle => get_properties(
-        prop: Out<AllocationProp>, handle: CUmemGenericAllocationHandle);
+        prop: Out<CUmemAllocationProp>, handle: CUmemGenericAllocationHandle);
     cuMemRetainAllocationHandle => retain_handle(out: Out<CUmemGenericAllocationHandle>, ptr: *mut c_void);
     cuMemExportToShareableHandle => export(
         out: *mut c_void, handle: CUmemGenericAllocationHandle, kind: u32, flags: u64);

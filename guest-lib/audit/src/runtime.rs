@@ -26,8 +26,11 @@ const TEXT_AT_MOST: u64 = 64 << 20;
 
 /// The names that our libraries define.
 static PUBLIC: LazyLock<HashSet<&'static [u8]>> = LazyLock::new(|| {
-    let lists =
-        [include_str!("../../libcudart/names/12.9.txt"), include_str!("../../libcudart/names/13.0.txt")];
+    let lists = [
+        include_str!("../../libcudart/names/12.9.txt"),
+        include_str!("../../libcudart/names/13.0.txt"),
+        include_str!("../../libcudart/names/13.5.txt"),
+    ];
     lists.iter().flat_map(|list| list.lines()).map(str::as_bytes).collect()
 });
 

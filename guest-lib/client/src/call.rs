@@ -5,6 +5,7 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use virtio_cuda_protocol::cuda::table::{MAX_ARGS, MAX_RESULTS};
 use virtio_cuda_protocol::cuda::{
     CALL_IN_INLINE, CALL_OUT_INLINE, CallHeader, ContextId, Malformed, Opcode, Overflow, Reader,
     ResultHeader, Writer,
@@ -24,8 +25,11 @@ pub fn is_broken() -> bool {
     BROKEN.load(Ordering::Relaxed)
 }
 
-/// Room for heads, arguments and results beside inline bulk; the longest row needs about 350 bytes.
+/// Room for heads, arguments and results beside inline bulk.
 const ROW_BYTES: usize = 1 << 10;
+const _: () = assert!(
+    CALL_HEADER_BYTES + MAX_ARGS <= ROW_BYTES && size_of::<ResultHeader>() + MAX_RESULTS <= ROW_BYTES
+);
 const BUFFER_BYTES: usize = ROW_BYTES + lane::INLINE_BYTES;
 const CALL_HEADER_BYTES: usize = size_of::<CallHeader>();
 
@@ -186,6 +190,7 @@ impl<'s> Call<'s> {
         take: impl FnOnce(&mut Reader<'_>) -> Result<T, Malformed>,
     ) -> Result<T, CudaError> {
         process::check()?;
+        debug_assert!(!self.posted || opcode.facts().is_postable(), "{} may not be posted", opcode.name());
         idle::count(opcode, self.posted);
         let mut buffers = take_buffers();
         let outcome = self.exchange(&mut buffers, opcode, put, take);
@@ -301,7 +306,7 @@ impl<'s> Call<'s> {
     ) -> Result<usize, ClientError> {
         let (head, rest) = room.split_at_mut(CALL_HEADER_BYTES);
         let mut writer = Writer::new(rest);
-        // Cannot happen while ROW_BYTES fits the longest row; then it is this library's own mistake.
+        // Cannot happen: the longest row fits ROW_BYTES.
         put(&mut writer).map_err(|Overflow| ClientError::Protocol)?;
         let args_bytes = writer.used();
         let inline_bytes = if in_inline { self.input.bytes } else { 0 };

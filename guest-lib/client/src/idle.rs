@@ -8,26 +8,9 @@ use virtio_cuda_ring::Outstanding;
 /// Calls that may have given the device something to do.
 static CALLS: Outstanding = Outstanding::new();
 
-/// Whether a call that has returned leaves the device without work if it had none before.
-fn leaves_idle(opcode: Opcode) -> bool {
-    matches!(
-        opcode,
-        Opcode::memcpy_wait
-            | Opcode::cuMemcpyDtoH_v2
-            | Opcode::cuCtxSynchronize
-            | Opcode::cuStreamSynchronize
-            | Opcode::cuStreamQuery
-            | Opcode::cuEventSynchronize
-            | Opcode::cuEventQuery
-            | Opcode::cuMemGetInfo_v2
-            | Opcode::session_order
-            | Opcode::session_wait
-    )
-}
-
 /// To be called before each call is sent.
 pub(crate) fn count(opcode: Opcode, posted: bool) {
-    if posted || !leaves_idle(opcode) {
+    if posted || !opcode.facts().is_idle() {
         CALLS.begin();
     }
 }

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
 //! CUDA's environment variables ("CUDA Environment Variables" in the CUDA programming guide), read once by a driver
-//! library when it is initialised. `docs/environment.md` lists which of them act.
+//! library when it is initialised. `docs/environment.md` lists which of them act. Settings that programs change afterwards
+//! (those of core dumps) are here, too.
 
+pub mod core_dump;
 mod visible;
 
 use std::ffi::OsString;

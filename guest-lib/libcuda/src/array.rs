@@ -2,6 +2,7 @@
 
 //! Arrays and mipmapped arrays.
 
+use cuda_abi::{CUDA_ARRAY_DESCRIPTOR, CUDA_ARRAY_MEMORY_REQUIREMENTS, CUDA_ARRAY3D_DESCRIPTOR};
 use virtio_cuda_client::protocol::{ArrayDescriptor, ArrayId, MAX_MIPMAP_LEVELS, MipmappedArrayId};
 use virtio_cuda_client::{CudaError, calls};
 
@@ -10,72 +11,6 @@ use crate::driver::mint;
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{In, Out};
-
-/// `CUDA_ARRAY_DESCRIPTOR`.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub struct ArrayDescriptor2D {
-    width: usize,
-    height: usize,
-    format: u32,
-    channels: u32,
-}
-const _: () = assert!(size_of::<ArrayDescriptor2D>() == 24);
-
-impl ArrayDescriptor2D {
-    /// Width and height, format, channels.
-    pub fn parts(&self) -> ([u64; 2], u32, u32) {
-        ([self.width as u64, self.height as u64], self.format, self.channels)
-    }
-}
-
-/// `CUDA_ARRAY3D_DESCRIPTOR`.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub struct ArrayDescriptor3D {
-    width: usize,
-    height: usize,
-    depth: usize,
-    format: u32,
-    channels: u32,
-    flags: u32,
-}
-const _: () = assert!(size_of::<ArrayDescriptor3D>() == 40);
-
-/// `CUDA_ARRAY_MEMORY_REQUIREMENTS`.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub struct Requirements {
-    bytes: usize,
-    alignment: usize,
-    reserved: [u32; 4],
-}
-
-impl From<ArrayDescriptor2D> for ArrayDescriptor {
-    fn from(from: ArrayDescriptor2D) -> Self {
-        Self {
-            width: from.width as u64,
-            height: from.height as u64,
-            depth: 0,
-            format: from.format,
-            channels: from.channels,
-            flags: 0,
-        }
-    }
-}
-
-impl From<ArrayDescriptor3D> for ArrayDescriptor {
-    fn from(from: ArrayDescriptor3D) -> Self {
-        Self {
-            width: from.width as u64,
-            height: from.height as u64,
-            depth: from.depth as u64,
-            format: from.format,
-            channels: from.channels,
-            flags: from.flags,
-        }
-    }
-}
 
 fn create(api: Api, out: Out<u64>, descriptor: ArrayDescriptor) -> Result<(), CudaError> {
     out.check()?;
@@ -112,12 +47,12 @@ pub fn not_null(array: u64) -> Result<(), CudaError> {
 
 entry_points! {
     /// Creates a 1D or 2D array.
-    call cuArrayCreate_v2(api, pHandle: Out<u64>, pAllocateArray: In<ArrayDescriptor2D>) {
+    call cuArrayCreate_v2(api, pHandle: Out<u64>, pAllocateArray: In<CUDA_ARRAY_DESCRIPTOR>) {
         create(api, pHandle, pAllocateArray.get()?.into())
     }
 
     /// Creates an array of any kind.
-    call cuArray3DCreate_v2(api, pHandle: Out<u64>, pAllocateArray: In<ArrayDescriptor3D>) {
+    call cuArray3DCreate_v2(api, pHandle: Out<u64>, pAllocateArray: In<CUDA_ARRAY3D_DESCRIPTOR>) {
         create(api, pHandle, pAllocateArray.get()?.into())
     }
 
@@ -137,22 +72,22 @@ entry_points! {
     }
 
     /// What an array is, as far as it is 2D.
-    call cuArrayGetDescriptor_v2(api, pArrayDescriptor: Out<ArrayDescriptor2D>, hArray: u64) {
+    call cuArrayGetDescriptor_v2(api, pArrayDescriptor: Out<CUDA_ARRAY_DESCRIPTOR>, hArray: u64) {
         let ArrayDescriptor { width, height, format, channels, .. } = api.driver.arrays.get(hArray)?.descriptor;
         let (width, height) = (width as usize, height as usize);
-        pArrayDescriptor.set(ArrayDescriptor2D { width, height, format, channels })
+        pArrayDescriptor.set(CUDA_ARRAY_DESCRIPTOR { width, height, format, channels })
     }
 
     /// What an array is.
-    call cuArray3DGetDescriptor_v2(api, pArrayDescriptor: Out<ArrayDescriptor3D>, hArray: u64) {
+    call cuArray3DGetDescriptor_v2(api, pArrayDescriptor: Out<CUDA_ARRAY3D_DESCRIPTOR>, hArray: u64) {
         let of = api.driver.arrays.get(hArray)?.descriptor;
         let (width, height, depth) = (of.width as usize, of.height as usize, of.depth as usize);
         let (format, channels, flags) = (of.format, of.channels, of.flags);
-        pArrayDescriptor.set(ArrayDescriptor3D { width, height, depth, format, channels, flags })
+        pArrayDescriptor.set(CUDA_ARRAY3D_DESCRIPTOR { width, height, depth, format, channels, flags })
     }
 
     /// What an array with deferred mapping needs.
-    call cuArrayGetMemoryRequirements(api, memoryRequirements: Out<Requirements>, array: u64, device: i32) {
+    call cuArrayGetMemoryRequirements(api, memoryRequirements: Out<CUDA_ARRAY_MEMORY_REQUIREMENTS>, array: u64, device: i32) {
         memoryRequirements.check()?;
         not_null(array)?;
         let array_flags = api.driver.arrays.get(array)?.descriptor.flags;
@@ -161,9 +96,8 @@ entry_points! {
         if array_flags & DEFERRED_MAPPING == 0 {
             return Err(CudaError::INVALID_VALUE);
         }
-        let (bytes, alignment) = calls::cuArrayGetMemoryRequirements(&mut api.in_context()?, ArrayId(array), device)?;
-        let (bytes, alignment) = (bytes as usize, alignment as usize);
-        memoryRequirements.set(Requirements { bytes, alignment, reserved: [0; 4] })
+        let needs = calls::cuArrayGetMemoryRequirements(&mut api.in_context()?, ArrayId(array), device)?;
+        memoryRequirements.set(needs.into())
     }
 
     /// A plane of an array of several.
@@ -175,7 +109,7 @@ entry_points! {
     }
 
     /// Creates a mipmapped array.
-    call cuMipmappedArrayCreate(api, pHandle: Out<u64>, pMipmappedArrayDesc: In<ArrayDescriptor3D>, numMipmapLevels: u32) {
+    call cuMipmappedArrayCreate(api, pHandle: Out<u64>, pMipmappedArrayDesc: In<CUDA_ARRAY3D_DESCRIPTOR>, numMipmapLevels: u32) {
         pHandle.check()?;
         if numMipmapLevels > MAX_MIPMAP_LEVELS {
             return Err(CudaError::INVALID_VALUE);
@@ -206,7 +140,7 @@ entry_points! {
     }
 
     /// What a mipmapped array with deferred mapping needs.
-    call cuMipmappedArrayGetMemoryRequirements(api, memoryRequirements: Out<Requirements>, mipmap: u64, device: i32) {
+    call cuMipmappedArrayGetMemoryRequirements(api, memoryRequirements: Out<CUDA_ARRAY_MEMORY_REQUIREMENTS>, mipmap: u64, device: i32) {
         memoryRequirements.check()?;
         not_null(mipmap)?;
         api.driver.arrays.check_mipmap(mipmap)?;
@@ -217,8 +151,7 @@ entry_points! {
             return Err(CudaError::INVALID_VALUE);
         }
         let call = &mut api.in_context()?;
-        let (bytes, alignment) = calls::cuMipmappedArrayGetMemoryRequirements(call, MipmappedArrayId(mipmap), device)?;
-        let (bytes, alignment) = (bytes as usize, alignment as usize);
-        memoryRequirements.set(Requirements { bytes, alignment, reserved: [0; 4] })
+        let needs = calls::cuMipmappedArrayGetMemoryRequirements(call, MipmappedArrayId(mipmap), device)?;
+        memoryRequirements.set(needs.into())
     }
 }

@@ -2,6 +2,7 @@
 
 //! Memory of sparse arrays and of arrays with deferred mapping.
 
+use cuda_abi::{CUDA_ARRAY_SPARSE_PROPERTIES, CUarrayMapInfo};
 use virtio_cuda_client::protocol::{
     AllocationId, ArrayId, ArrayMapInfo, MAX_ARRAY_MAP_INFOS, MipmappedArrayId,
 };
@@ -23,72 +24,33 @@ const UNMAP: u32 = 2;
 /// `CUDA_ARRAY3D_SPARSE`.
 const SPARSE: u32 = 0x40;
 
-/// `CUDA_ARRAY_SPARSE_PROPERTIES`.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub struct SparseProperties {
-    tile: [u32; 3],
-    first_level: u32,
-    tail_bytes: u64,
-    flags: u32,
-    reserved: [u32; 4],
-}
-const _: () = assert!(size_of::<SparseProperties>() == 48);
-
-impl From<([u32; 3], u32, u64, u32)> for SparseProperties {
-    fn from((tile, first_level, tail_bytes, flags): ([u32; 3], u32, u64, u32)) -> Self {
-        Self { tile, first_level, tail_bytes, flags, reserved: [0; 4] }
+fn on_wire(from: &CUarrayMapInfo, api: Api) -> Result<ArrayMapInfo, CudaError> {
+    let known = matches!(from.operation, MAP | UNMAP) && from.flags == 0 && from.reserved == [0; 2];
+    if !known || from.resource == 0 {
+        return Err(CudaError::INVALID_VALUE);
     }
-}
-
-/// `CUarrayMapInfo`.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub struct MapInfo {
-    resource_kind: u32,
-    resource: u64,
-    subresource_kind: u32,
-    /// A word of padding, and the union.
-    subresource: [u32; 9],
-    operation: u32,
-    handle_kind: u32,
-    memory: u64,
-    offset: u64,
-    device_mask: u32,
-    flags: u32,
-    reserved: [u32; 2],
-}
-const _: () = assert!(size_of::<MapInfo>() == 96);
-
-impl MapInfo {
-    fn on_wire(&self, api: Api) -> Result<ArrayMapInfo, CudaError> {
-        let known = matches!(self.operation, MAP | UNMAP) && self.flags == 0 && self.reserved == [0; 2];
-        if !known || self.resource == 0 {
-            return Err(CudaError::INVALID_VALUE);
-        }
-        match self.resource_kind {
-            ARRAY => api.driver.arrays.check(self.resource)?,
-            MIPMAPPED_ARRAY => api.driver.arrays.check_mipmap(self.resource)?,
-            _ => return Err(CudaError::INVALID_VALUE),
-        }
-        let [_, subresource @ ..] = self.subresource;
-        Ok(ArrayMapInfo {
-            resource_kind: self.resource_kind,
-            resource: self.resource,
-            subresource_kind: self.subresource_kind,
-            subresource,
-            operation: self.operation,
-            handle_kind: self.handle_kind,
-            memory: AllocationId(self.memory),
-            offset: self.offset,
-            device_mask: self.device_mask,
-        })
+    match from.resource_kind {
+        ARRAY => api.driver.arrays.check(from.resource)?,
+        MIPMAPPED_ARRAY => api.driver.arrays.check_mipmap(from.resource)?,
+        _ => return Err(CudaError::INVALID_VALUE),
     }
+    let [_, subresource @ ..] = from.subresource;
+    Ok(ArrayMapInfo {
+        resource_kind: from.resource_kind,
+        resource: from.resource,
+        subresource_kind: from.subresource_kind,
+        subresource,
+        operation: from.operation,
+        handle_kind: from.handle_kind,
+        memory: AllocationId(from.memory),
+        offset: from.offset,
+        device_mask: from.device_mask,
+    })
 }
 
 entry_points! {
     /// How a sparse array is cut into tiles.
-    call cuArrayGetSparseProperties(api, sparseProperties: Out<SparseProperties>, array: u64) {
+    call cuArrayGetSparseProperties(api, sparseProperties: Out<CUDA_ARRAY_SPARSE_PROPERTIES>, array: u64) {
         sparseProperties.check()?;
         not_null(array)?;
         let of = api.driver.arrays.get(array)?;
@@ -100,7 +62,7 @@ entry_points! {
     }
 
     /// How a sparse mipmapped array is cut into tiles.
-    call cuMipmappedArrayGetSparseProperties(api, sparseProperties: Out<SparseProperties>, mipmap: u64) {
+    call cuMipmappedArrayGetSparseProperties(api, sparseProperties: Out<CUDA_ARRAY_SPARSE_PROPERTIES>, mipmap: u64) {
         sparseProperties.check()?;
         not_null(mipmap)?;
         if api.driver.arrays.flags_of_mipmap(mipmap)? & SPARSE == 0 {
@@ -111,7 +73,7 @@ entry_points! {
     }
 
     /// Maps memory into arrays, or takes it away, in stream order.
-    call cuMemMapArrayAsync / cuMemMapArrayAsync_ptsz (api, mapInfoList: In<MapInfo>, count: u32, hStream: u64) {
+    call cuMemMapArrayAsync / cuMemMapArrayAsync_ptsz (api, mapInfoList: In<CUarrayMapInfo>, count: u32, hStream: u64) {
         if mapInfoList.is_null() || count == 0 {
             return Err(CudaError::INVALID_VALUE);
         }
@@ -120,7 +82,7 @@ entry_points! {
         for first in (0..count as usize).step_by(MAX_ARRAY_MAP_INFOS) {
             let mut bytes = Vec::new();
             for index in first..(first + MAX_ARRAY_MAP_INFOS).min(count as usize) {
-                put(&mapInfoList.at(index)?.on_wire(api)?, &mut bytes)?;
+                put(&on_wire(&mapInfoList.at(index)?, api)?, &mut bytes)?;
             }
             requests.push(bytes);
         }

@@ -4,8 +4,9 @@
 
 use std::sync::OnceLock;
 
+use cuda_abi::CUmemLocation;
 use cuda_environment::{Environment, NamedTwice};
-use virtio_cuda_client::protocol::Location;
+use virtio_cuda_client::protocol::{DeviceOrdinal, Location};
 use virtio_cuda_client::transport::UserMemory;
 use virtio_cuda_client::{CudaError, Session, calls};
 
@@ -13,7 +14,7 @@ use crate::driver::Driver;
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{In, Name, Out, OutName};
-use crate::memory::managed::{LOCATION_DEVICE, MemLocation};
+use crate::memory::managed::LOCATION_DEVICE;
 
 /// Attributes to ask for: those of CUDA 13.0, and room for later ones.
 const MAX_ATTRIBUTES: usize = 192;
@@ -114,6 +115,9 @@ impl Snapshot {
     }
 }
 
+/// The host, as the peer of a device.
+const HOST: DeviceOrdinal = DeviceOrdinal(u32::MAX);
+
 /// The number of a device in calls to the worker. The program's numbers are others where `CUDA_VISIBLE_DEVICES` or
 /// `CUDA_DEVICE_ORDER` says so. [`Devices`] alone converts between them; all tables of this library have the program's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,8 +125,8 @@ pub struct WorkerDevice(u32);
 
 impl WorkerDevice {
     /// The number as it crosses.
-    pub fn on_wire(self) -> u32 {
-        self.0
+    pub fn on_wire(self) -> DeviceOrdinal {
+        DeviceOrdinal(self.0)
     }
 }
 
@@ -192,8 +196,8 @@ impl Devices {
 
     /// A location that the program names, for the worker. A device that the program does not see becomes one that the
     /// worker does not have: which error that is, the call decides.
-    pub fn to_worker(&self, location: MemLocation) -> Location {
-        let MemLocation { kind, id } = location;
+    pub fn to_worker(&self, location: CUmemLocation) -> Location {
+        let CUmemLocation { kind, id } = location;
         let unknown = -1;
         let device = || self.check(id).map_or(unknown, |device| device.0 as i32);
         Location { kind, id: if kind == LOCATION_DEVICE { device() } else { id } }
@@ -202,10 +206,10 @@ impl Devices {
     /// A location that the worker names, for the program.
     ///
     /// Errors: as [`Self::number_of`].
-    pub fn to_program(&self, location: Location) -> Result<MemLocation, CudaError> {
+    pub fn to_program(&self, location: Location) -> Result<CUmemLocation, CudaError> {
         let Location { kind, id } = location;
         let id = if kind == LOCATION_DEVICE { self.number_of(id as u32)? } else { id };
-        Ok(MemLocation { kind, id })
+        Ok(CUmemLocation { kind, id })
     }
 
     /// The facts of a device.
@@ -247,7 +251,7 @@ fn atomics(
     }
     let devices = &api.driver.devices;
     let number = |device| devices.check(device).map(WorkerDevice::on_wire);
-    let (from, to) = (number(device)?, peer.map_or(Ok(u32::MAX), number)?);
+    let (from, to) = (number(device)?, peer.map_or(Ok(HOST), number)?);
     if from == to {
         return Err(CudaError::INVALID_DEVICE);
     }

@@ -9,7 +9,8 @@ use virtio_cuda_client::{CudaError, process};
 
 use crate::context_table::current;
 use crate::driver::Driver;
-use crate::{error_log, states};
+use crate::error_log;
+use crate::states::State;
 
 /// `CUresult`.
 pub type CUresult = i32;
@@ -25,6 +26,20 @@ pub struct EntryPoint {
 
 // SAFETY: both are constants: a name and the address of a function.
 unsafe impl Sync for EntryPoint {}
+
+/// A function as the frame around its body knows it.
+#[derive(Clone, Copy, Debug)]
+pub struct Call {
+    name: &'static str,
+    state: State,
+}
+
+impl Call {
+    /// The function of that name; for constants only.
+    pub const fn new(name: &'static str) -> Self {
+        Self { name, state: State::of(name) }
+    }
+}
 
 /// The stream that 0 means: legacy (0) or, in the `_ptsz` and `_ptds` variants, per thread (2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,22 +61,22 @@ pub struct Api {
 
 /// Runs the body of a call that needs `cuInit`.
 pub fn call(
-    name: &'static str,
+    call: &'static Call,
     default_stream: DefaultStream,
     body: impl FnOnce(Api) -> Result<(), CudaError>,
 ) -> CUresult {
-    guard(name, || {
+    guard(call.name, || {
         process::check()?;
-        let driver = Driver::get().ok_or_else(|| states::before_init(name))?;
+        let driver = Driver::get().ok_or_else(|| call.state.before_init())?;
         if crate::callback::in_callback() {
             return Err(CudaError::NOT_PERMITTED);
         }
-        check_context(driver, name)?;
+        check_context(driver, call.state)?;
         body(Api { driver, default_stream }).map_err(|error| {
             if error.breaks_context() {
                 driver.contexts.set_broken(current(), error);
             }
-            let lacks = error == CudaError::INVALID_CONTEXT && !states::is_recorded(name);
+            let lacks = error == CudaError::INVALID_CONTEXT && !call.state.is_recorded;
             if lacks && driver.contexts.is_destroyed(current()) {
                 CudaError::CONTEXT_IS_DESTROYED
             } else {
@@ -72,33 +87,33 @@ pub fn call(
 }
 
 /// Refuses calls that look for a context that is there, and whole, before anything else.
-fn check_context(driver: &Driver, name: &str) -> Result<(), CudaError> {
+fn check_context(driver: &Driver, state: State) -> Result<(), CudaError> {
     let context = current();
-    if context == 0 && states::needs_context(name) {
+    if context == 0 && state.needs_context {
         return Err(CudaError::INVALID_CONTEXT);
     }
-    if driver.contexts.is_destroyed(context) && states::refuses_destroyed(name) {
+    if driver.contexts.is_destroyed(context) && state.refuses_destroyed {
         return Err(CudaError::CONTEXT_IS_DESTROYED);
     }
     match driver.contexts.broken(context) {
-        Some(error) if !states::works_when_broken(name) => Err(error),
+        Some(error) if !state.works_when_broken => Err(error),
         _ => Ok(()),
     }
 }
 
 /// As [`call`], for the functions that this library does not have.
-pub fn state_error(name: &str) -> Result<(), CudaError> {
+pub fn state_error(state: State) -> Result<(), CudaError> {
     process::check()?;
-    check_context(Driver::get().ok_or_else(|| states::before_init(name))?, name)
+    check_context(Driver::get().ok_or_else(|| state.before_init())?, state)
 }
 
 /// Runs the body of a call that works before `cuInit`.
 pub fn early(
-    name: &'static str,
+    call: &'static Call,
     _default_stream: DefaultStream,
     body: impl FnOnce(()) -> Result<(), CudaError>,
 ) -> CUresult {
-    guard(name, || {
+    guard(call.name, || {
         process::check()?;
         body(())
     })
@@ -106,11 +121,11 @@ pub fn early(
 
 /// Runs the body of a call that works at any time: it needs nothing but this library's code.
 pub fn always(
-    name: &'static str,
+    call: &'static Call,
     _default_stream: DefaultStream,
     body: impl FnOnce(()) -> Result<(), CudaError>,
 ) -> CUresult {
-    guard(name, || body(()))
+    guard(call.name, || body(()))
 }
 
 fn guard(name: &'static str, body: impl FnOnce() -> Result<(), CudaError>) -> CUresult {
@@ -162,7 +177,7 @@ macro_rules! entry_points {
         #[unsafe(no_mangle)]
         pub extern "C" fn $name($($p: $t),*) -> $crate::entry::CUresult {
             $crate::entry::$kind(
-                stringify!($name),
+                const { &$crate::entry::Call::new(stringify!($name)) },
                 $crate::entry::DefaultStream::$default,
                 |$api| -> ::std::result::Result<(), ::virtio_cuda_client::CudaError> { $body },
             )

@@ -18,7 +18,7 @@ use crate::entry_points;
 use crate::ffi::{HostPtr, Out};
 use crate::memory::ranges::DeviceRange;
 use crate::stream_table::Stream;
-use crate::vmm::AllocationProp;
+use crate::vmm::of_allocation;
 
 /// What handles of this library begin with.
 const MAGIC: [u8; 8] = *b"vcudaipc";
@@ -181,7 +181,7 @@ entry_points! {
         let name = mint();
         calls::cuMemImportFromShareableHandle(&mut api.call(), AllocationId(name), token)?;
         if api.driver.devices.hides_any() {
-            AllocationProp::of_allocation(api, name).inspect_err(|_| {
+            of_allocation(api, name).inspect_err(|_| {
                 let _ = calls::cuMemRelease(&mut api.call(), AllocationId(name));
             })?;
         }

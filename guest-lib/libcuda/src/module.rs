@@ -6,7 +6,6 @@ use std::ffi::{CStr, CString};
 use std::fs;
 use std::io::ErrorKind;
 
-use sha2::{Digest, Sha256};
 use virtio_cuda_client::protocol::{FunctionId, JitOptions, MIN_KNOWN_IMAGE_BYTES, ModuleId};
 use virtio_cuda_client::transport::UserMemory;
 use virtio_cuda_client::{Call, CudaError, calls};
@@ -34,8 +33,7 @@ fn log_image(image: UserMemory) {
     if log::log_enabled!(log::Level::Debug) {
         // SAFETY: `image::of` found the extent of the program's image, or it is a buffer of this library.
         let bytes = unsafe { std::slice::from_raw_parts(image.address as *const u8, image.bytes) };
-        let digest: String = Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect();
-        log::debug!("Image of {} bytes, sha256 {digest}", image.bytes);
+        log::debug!("Image of {} bytes, BLAKE3 {}", image.bytes, blake3::hash(bytes));
     }
 }
 

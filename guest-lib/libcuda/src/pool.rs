@@ -6,6 +6,7 @@ use std::collections::{HashMap, HashSet};
 use std::os::fd::IntoRawFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use cuda_abi::{CUmemAccessDesc, CUmemLocation, CUmemPoolProps};
 use virtio_cuda_client::protocol::{DevicePtr, MemoryPoolId, PoolProperties};
 use virtio_cuda_client::{CudaError, calls};
 
@@ -16,7 +17,6 @@ use crate::ffi::{HostPtr, In, Out};
 use crate::host_pool::{self, Home};
 use crate::ipc::{HANDLE_TYPE_FILE, Handle, file_of, token_in};
 use crate::memory::alloc::capture_allocation;
-use crate::memory::managed::MemLocation;
 use crate::memory::ranges::DEFAULT_POOL;
 
 /// `CU_MEM_LOCATION_TYPE_DEVICE`.
@@ -34,31 +34,6 @@ const LAST_ATTRIBUTE: i32 = 8;
 const HANDLE_TYPE_FABRIC: u32 = 8;
 /// No device has more memory.
 const MAX_POOL: usize = 1 << 47;
-
-/// `CUmemPoolProps`.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub struct PoolProps {
-    kind: u32,
-    handle_types: u32,
-    location: MemLocation,
-    win32_security: usize,
-    max_bytes: usize,
-    usage: u16,
-    reserved: [u8; 54],
-}
-const _: () = assert!(size_of::<PoolProps>() == 88);
-
-/// `CUmemAccessDesc`.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub struct AccessDesc {
-    /// Who.
-    pub location: MemLocation,
-    /// `CU_MEM_ACCESS_FLAGS_*`.
-    pub flags: u32,
-}
-const _: () = assert!(size_of::<AccessDesc>() == 12);
 
 #[derive(Debug, Default)]
 struct Tables {
@@ -122,7 +97,11 @@ fn set_current_pool(api: Api, device: i32, pool: u64) -> Result<(), CudaError> {
 }
 
 /// The home of a location's pools: a device, or what this library has pools of.
-fn home_of(api: Api, location: In<MemLocation>, kind: u32) -> Result<(MemLocation, Option<Home>), CudaError> {
+fn home_of(
+    api: Api,
+    location: In<CUmemLocation>,
+    kind: u32,
+) -> Result<(CUmemLocation, Option<Home>), CudaError> {
     let location = location.get()?;
     if location.kind > LOCATION_NUMA {
         return Err(CudaError::NOT_SUPPORTED);
@@ -132,7 +111,7 @@ fn home_of(api: Api, location: In<MemLocation>, kind: u32) -> Result<(MemLocatio
 
 entry_points! {
     /// Creates a pool.
-    call cuMemPoolCreate(api, pool: Out<u64>, poolProps: In<PoolProps>) {
+    call cuMemPoolCreate(api, pool: Out<u64>, poolProps: In<CUmemPoolProps>) {
         pool.check()?;
         let props = poolProps.get()?;
         let known = matches!(props.handle_types, 0 | HANDLE_TYPE_FILE | HANDLE_TYPE_FABRIC);
@@ -248,7 +227,7 @@ entry_points! {
     }
 
     /// A location's default pool.
-    call cuMemGetDefaultMemPool(api, pool_out: Out<u64>, location: In<MemLocation>, r#type: u32) {
+    call cuMemGetDefaultMemPool(api, pool_out: Out<u64>, location: In<CUmemLocation>, r#type: u32) {
         pool_out.check()?;
         pool_out.set(match home_of(api, location, r#type)? {
             (_, Some(home)) => api.driver.host_pools.default_of(home),
@@ -257,7 +236,7 @@ entry_points! {
     }
 
     /// The pool that a location allocates from.
-    call cuMemGetMemPool(api, pool: Out<u64>, location: In<MemLocation>, r#type: u32) {
+    call cuMemGetMemPool(api, pool: Out<u64>, location: In<CUmemLocation>, r#type: u32) {
         pool.check()?;
         pool.set(match home_of(api, location, r#type)? {
             (_, Some(home)) => api.driver.host_pools.current_of(home),
@@ -266,7 +245,7 @@ entry_points! {
     }
 
     /// Makes a pool the one that a location allocates from.
-    call cuMemSetMemPool(api, location: In<MemLocation>, r#type: u32, pool: u64) {
+    call cuMemSetMemPool(api, location: In<CUmemLocation>, r#type: u32, pool: u64) {
         match home_of(api, location, r#type)? {
             (_, Some(home)) => {
                 let pool = api.driver.host_pools.get(pool).ok_or(CudaError::INVALID_VALUE)?;
@@ -306,7 +285,7 @@ entry_points! {
     }
 
     /// What a location may do with a pool's memory.
-    call cuMemPoolGetAccess(api, flags: Out<u32>, memPool: u64, location: In<MemLocation>) {
+    call cuMemPoolGetAccess(api, flags: Out<u32>, memPool: u64, location: In<CUmemLocation>) {
         flags.check()?;
         if let Some(pool) = api.driver.host_pools.get(memPool) {
             return flags.set(host_pool::api::access(api, &pool, location.get()?)?);
@@ -325,19 +304,19 @@ entry_points! {
     }
 
     /// Sets what locations may do with a pool's memory.
-    call cuMemPoolSetAccess(api, pool: u64, map: In<AccessDesc>, count: usize) {
+    call cuMemPoolSetAccess(api, pool: u64, map: In<CUmemAccessDesc>, count: usize) {
         if let Some(pool) = api.driver.host_pools.get(pool) {
             if count == 0 {
                 return Err(CudaError::INVALID_VALUE);
             }
             return (0..count).try_for_each(|index| {
-                let AccessDesc { location, flags } = map.at(index)?;
+                let CUmemAccessDesc { location, flags } = map.at(index)?;
                 host_pool::api::set_access(api, &pool, location, flags)
             });
         }
         let id = api.driver.pools.check(pool)?;
         for index in 0..count {
-            let AccessDesc { location, flags } = map.at(index)?;
+            let CUmemAccessDesc { location, flags } = map.at(index)?;
             let location = api.driver.devices.to_worker(location);
             calls::cuMemPoolSetAccess(&mut api.call(), id, location, flags)?;
         }

@@ -7,12 +7,12 @@ use std::collections::HashMap;
 use std::ffi::{CStr, CString};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use cuda_abi::CUDA_ARRAY_DESCRIPTOR;
 use virtio_cuda_client::protocol::{
     ArrayId, ContextId, DevicePtr, FunctionId, MipmappedArrayId, ModuleId, SurfRefId, TexRefId,
 };
 use virtio_cuda_client::{Call, CudaError, calls};
 
-use crate::array::ArrayDescriptor2D;
 use crate::driver::mint;
 use crate::entry::Api;
 use crate::entry_points;
@@ -122,12 +122,13 @@ fn on_device(api: Api, address: u64) -> DevicePtr {
 fn bind_rows(
     api: Api,
     handle: u64,
-    rows: In<ArrayDescriptor2D>,
+    rows: In<CUDA_ARRAY_DESCRIPTOR>,
     address: u64,
     pitch: usize,
 ) -> Result<(), CudaError> {
     let (mut call, reference) = texture(api, handle)?;
-    let (size, format, channels) = rows.get()?.parts();
+    let CUDA_ARRAY_DESCRIPTOR { width, height, format, channels } = rows.get()?;
+    let size = [width as u64, height as u64];
     let dptr = on_device(api, address);
     calls::cuTexRefSetAddress2D_v3(&mut call, reference, size, format, channels, dptr, pitch as u64)
 }
@@ -190,12 +191,12 @@ entry_points! {
     }
 
     /// Binds rows of memory.
-    call cuTexRefSetAddress2D_v2(api, hTexRef: u64, desc: In<ArrayDescriptor2D>, dptr: u64, Pitch: usize) {
+    call cuTexRefSetAddress2D_v2(api, hTexRef: u64, desc: In<CUDA_ARRAY_DESCRIPTOR>, dptr: u64, Pitch: usize) {
         bind_rows(api, hTexRef, desc, dptr, Pitch)
     }
 
     /// Binds rows of memory.
-    call cuTexRefSetAddress2D_v3(api, hTexRef: u64, desc: In<ArrayDescriptor2D>, dptr: u64, Pitch: usize) {
+    call cuTexRefSetAddress2D_v3(api, hTexRef: u64, desc: In<CUDA_ARRAY_DESCRIPTOR>, dptr: u64, Pitch: usize) {
         bind_rows(api, hTexRef, desc, dptr, Pitch)
     }
 

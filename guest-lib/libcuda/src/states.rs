@@ -6,53 +6,82 @@
 
 use virtio_cuda_client::CudaError;
 
-/// What is recorded of a function.
-#[derive(Debug)]
-struct State {
-    name: &'static str,
+/// The state rules of a function, a constant of its entry point.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct State {
+    /// The function does not do as most do.
+    pub is_recorded: bool,
     /// The code before `cuInit`.
     before: i32,
-    /// It looks for a current context first.
-    context: bool,
+    /// It looks for a current context before anything else.
+    pub needs_context: bool,
     /// It works in a broken context.
-    broken: bool,
-    /// It looks first whether the current context is destroyed. The others work with the context of their objects.
-    gone: bool,
+    pub works_when_broken: bool,
+    /// It is refused where the current context is destroyed. The others work with the context of their objects.
+    pub refuses_destroyed: bool,
 }
 
-/// By name, sorted. From `protocol/names/states.txt`, recorded on an H200.
-static STATES: &[State] = include!(concat!(env!("OUT_DIR"), "/states.rs"));
+/// Functions that do not do as most do. From `protocol/names/states.txt`, recorded on an H200.
+const STATES: &[(&str, State)] = include!(concat!(env!("OUT_DIR"), "/states.rs"));
 
-fn find(name: &str) -> Option<&'static State> {
-    let plain = name.trim_end_matches("_ptsz").trim_end_matches("_ptds");
-    STATES.binary_search_by_key(&plain, |row| row.name).ok().and_then(|at| STATES.get(at))
+impl State {
+    /// The rules of most functions.
+    const USUAL: Self = Self {
+        is_recorded: false,
+        before: CudaError::NOT_INITIALIZED.code(),
+        needs_context: false,
+        works_when_broken: false,
+        refuses_destroyed: false,
+    };
+
+    /// The rules of a function; for constants only.
+    pub const fn of(name: &str) -> Self {
+        let name = without_suffix(name.as_bytes());
+        let mut at = 0;
+        while at < STATES.len() {
+            if are_equal(STATES[at].0.as_bytes(), name) {
+                return STATES[at].1;
+            }
+            at += 1;
+        }
+        Self::USUAL
+    }
+
+    /// From what the build script writes into the functions that this library does not have.
+    pub fn from_bits(before: i32, bits: u32) -> Self {
+        Self {
+            is_recorded: bits & 1 != 0,
+            before,
+            needs_context: bits & 2 != 0,
+            works_when_broken: bits & 4 != 0,
+            refuses_destroyed: bits & 8 != 0,
+        }
+    }
+
+    /// The error before `cuInit`.
+    pub fn before_init(self) -> CudaError {
+        // Where it would succeed there is nothing to work with here.
+        CudaError::check(self.before).err().unwrap_or(CudaError::NOT_INITIALIZED)
+    }
 }
 
-/// Whether it is recorded that a function does not do as most do.
-pub fn is_recorded(name: &str) -> bool {
-    find(name).is_some()
+/// The name of the legacy variant.
+const fn without_suffix(name: &[u8]) -> &[u8] {
+    if let Some((name, b"_ptsz" | b"_ptds")) = name.split_last_chunk::<5>() { name } else { name }
 }
 
-/// What a function that needs `cuInit` answers before it.
-pub fn before_init(name: &str) -> CudaError {
-    // Where it would succeed there is nothing to work with here.
-    let code = find(name).and_then(|row| CudaError::check(row.before).err());
-    code.unwrap_or(CudaError::NOT_INITIALIZED)
-}
-
-/// Whether a function looks for a current context before anything else.
-pub fn needs_context(name: &str) -> bool {
-    find(name).is_some_and(|row| row.context)
-}
-
-/// Whether a function works in a broken context.
-pub fn works_when_broken(name: &str) -> bool {
-    find(name).is_some_and(|row| row.broken)
-}
-
-/// Whether a function is refused where the current context is destroyed.
-pub fn refuses_destroyed(name: &str) -> bool {
-    find(name).is_some_and(|row| row.gone)
+const fn are_equal(a: &[u8], b: &[u8]) -> bool {
+    if a.len() != b.len() {
+        return false;
+    }
+    let mut at = 0;
+    while at < a.len() {
+        if a[at] != b[at] {
+            return false;
+        }
+        at += 1;
+    }
+    true
 }
 
 #[cfg(test)]
@@ -60,12 +89,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_is_sorted_and_found() {
-        assert!(STATES.is_sorted_by_key(|row| row.name));
-        assert_eq!(before_init("cuCtxDestroy_v2"), CudaError::INVALID_VALUE);
-        assert_eq!(before_init("cuMemAlloc_v2"), CudaError::NOT_INITIALIZED);
-        assert!(needs_context("cuMemAlloc_v2") && !needs_context("cuMemcpyAsync_ptsz"));
-        assert!(refuses_destroyed("cuMemcpyAsync_ptsz") && !refuses_destroyed("cuStreamQuery"));
-        assert!(works_when_broken("cuCtxGetDevice") && !works_when_broken("cuMemAlloc_v2"));
+    fn functions_have_the_rules_of_the_table() {
+        assert_eq!(State::of("cuCtxDestroy_v2").before_init(), CudaError::INVALID_VALUE);
+        assert_eq!(State::of("cuMemAlloc_v2").before_init(), CudaError::NOT_INITIALIZED);
+        let (alloc, copy) = (State::of("cuMemAlloc_v2"), State::of("cuMemcpyAsync_ptsz"));
+        assert!(alloc.needs_context && !alloc.works_when_broken);
+        assert!(!copy.needs_context && copy.refuses_destroyed);
+        assert!(!State::of("cuStreamQuery").refuses_destroyed);
+        assert!(State::of("cuCtxGetDevice").works_when_broken);
+        assert_eq!(State::of("cuNoFunction"), State::USUAL);
+    }
+
+    #[test]
+    fn bits_are_those_of_the_build_script() {
+        for (name, state) in STATES {
+            let bits = u32::from(state.is_recorded)
+                | u32::from(state.needs_context) << 1
+                | u32::from(state.works_when_broken) << 2
+                | u32::from(state.refuses_destroyed) << 3;
+            assert_eq!(State::from_bits(state.before, bits), *state, "{name}");
+        }
     }
 }

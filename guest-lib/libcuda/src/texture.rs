@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Texture and surface objects. What they were made of is answered from here.
+//! CUDA_TEXTURE_DESC and surface objects. What they were made of is answered from here.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use virtio_cuda_client::protocol::{ResourceDescriptor, TextureDescriptor, ViewDescriptor};
+use cuda_abi::{CUDA_RESOURCE_DESC, CUDA_RESOURCE_VIEW_DESC, CUDA_TEXTURE_DESC};
+use virtio_cuda_client::protocol::{ResourceDescriptor, ViewDescriptor};
 use virtio_cuda_client::{CudaError, calls};
 
 use crate::entry::Api;
@@ -19,119 +20,42 @@ const MIPMAPPED_ARRAY: u32 = 1;
 const LINEAR: u32 = 2;
 const PITCH_2D: u32 = 3;
 
-/// `CUDA_RESOURCE_DESC`; the union as words of eight bytes.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub struct Resource {
-    kind: u32,
-    words: [u64; 16],
-    flags: u32,
-}
-const _: () = assert!(size_of::<Resource>() == 144);
-
-/// `CUDA_TEXTURE_DESC`.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub struct Texture {
-    address_modes: [u32; 3],
-    filter_mode: u32,
-    flags: u32,
-    max_anisotropy: u32,
-    mipmap_filter_mode: u32,
-    mipmap_level_bias: f32,
-    min_mipmap_level_clamp: f32,
-    max_mipmap_level_clamp: f32,
-    border_color: [f32; 4],
-    reserved: [i32; 12],
-}
-const _: () = assert!(size_of::<Texture>() == 104);
-
-/// `CUDA_RESOURCE_VIEW_DESC`.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub struct View {
-    format: u32,
-    width: usize,
-    height: usize,
-    depth: usize,
-    first_mipmap_level: u32,
-    last_mipmap_level: u32,
-    first_layer: u32,
-    last_layer: u32,
-    reserved: [u32; 16],
-}
-const _: () = assert!(size_of::<View>() == 112);
-
-impl Resource {
-    fn on_wire(&self, api: Api) -> Result<ResourceDescriptor, CudaError> {
-        if self.flags != 0 {
-            return Err(CudaError::INVALID_VALUE);
-        }
-        let [first, second, width, height, pitch] = [0, 1, 2, 3, 4].map(|word| self.words[word]);
-        let empty = ResourceDescriptor { kind: self.kind, ..Default::default() };
-        let memory = || ResourceDescriptor {
-            // Of memory that both sides reach, the GPU's address.
-            dptr: api.device_place(first).device().unwrap_or(first),
-            format: second as u32,
-            channels: (second >> 32) as u32,
-            width,
-            ..empty
-        };
-        match self.kind {
-            ARRAY | MIPMAPPED_ARRAY if first == 0 => Err(CudaError::INVALID_VALUE),
-            ARRAY => {
-                api.driver.arrays.check(first)?;
-                Ok(ResourceDescriptor { object: first, ..empty })
-            }
-            MIPMAPPED_ARRAY => {
-                api.driver.arrays.check_mipmap(first)?;
-                Ok(ResourceDescriptor { object: first, ..empty })
-            }
-            LINEAR => Ok(memory()),
-            PITCH_2D => Ok(ResourceDescriptor { height, pitch, ..memory() }),
-            _ => Err(CudaError::INVALID_VALUE),
-        }
+fn on_wire(from: &CUDA_RESOURCE_DESC, api: Api) -> Result<ResourceDescriptor, CudaError> {
+    if from.flags != 0 {
+        return Err(CudaError::INVALID_VALUE);
     }
-}
-
-impl From<Texture> for TextureDescriptor {
-    fn from(from: Texture) -> Self {
-        Self {
-            address_modes: from.address_modes,
-            filter_mode: from.filter_mode,
-            flags: from.flags,
-            max_anisotropy: from.max_anisotropy,
-            mipmap_filter_mode: from.mipmap_filter_mode,
-            mipmap_level_bias: from.mipmap_level_bias,
-            min_mipmap_level_clamp: from.min_mipmap_level_clamp,
-            max_mipmap_level_clamp: from.max_mipmap_level_clamp,
-            border_color: from.border_color,
+    let [first, second, width, height, pitch] = [0, 1, 2, 3, 4].map(|word| from.words[word]);
+    let empty = ResourceDescriptor { kind: from.kind, ..Default::default() };
+    let memory = || ResourceDescriptor {
+        // Of memory that both sides reach, the GPU's address.
+        dptr: api.device_place(first).device().unwrap_or(first),
+        format: second as u32,
+        channels: (second >> 32) as u32,
+        width,
+        ..empty
+    };
+    match from.kind {
+        ARRAY | MIPMAPPED_ARRAY if first == 0 => Err(CudaError::INVALID_VALUE),
+        ARRAY => {
+            api.driver.arrays.check(first)?;
+            Ok(ResourceDescriptor { object: first, ..empty })
         }
-    }
-}
-
-impl From<View> for ViewDescriptor {
-    fn from(from: View) -> Self {
-        Self {
-            present: 1,
-            format: from.format,
-            width: from.width as u64,
-            height: from.height as u64,
-            depth: from.depth as u64,
-            first_mipmap_level: from.first_mipmap_level,
-            last_mipmap_level: from.last_mipmap_level,
-            first_layer: from.first_layer,
-            last_layer: from.last_layer,
+        MIPMAPPED_ARRAY => {
+            api.driver.arrays.check_mipmap(first)?;
+            Ok(ResourceDescriptor { object: first, ..empty })
         }
+        LINEAR => Ok(memory()),
+        PITCH_2D => Ok(ResourceDescriptor { height, pitch, ..memory() }),
+        _ => Err(CudaError::INVALID_VALUE),
     }
 }
 
 #[derive(Clone, Copy, Debug)]
 struct TextureObject {
     context: u64,
-    resource: Resource,
-    texture: Texture,
-    view: Option<View>,
+    resource: CUDA_RESOURCE_DESC,
+    texture: CUDA_TEXTURE_DESC,
+    view: Option<CUDA_RESOURCE_VIEW_DESC>,
 }
 
 /// All texture and surface objects, by the values that kernels take.
@@ -139,8 +63,8 @@ struct TextureObject {
 pub struct Textures {
     textures: Mutex<HashMap<u64, TextureObject>>,
     /// To context and resource.
-    surfaces: Mutex<HashMap<u64, (u64, Resource)>>,
-    /// Texture and surface references.
+    surfaces: Mutex<HashMap<u64, (u64, CUDA_RESOURCE_DESC)>>,
+    /// CUDA_TEXTURE_DESC and surface references.
     pub references: References,
 }
 
@@ -149,7 +73,7 @@ impl Textures {
         self.textures.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn surfaces(&self) -> MutexGuard<'_, HashMap<u64, (u64, Resource)>> {
+    fn surfaces(&self) -> MutexGuard<'_, HashMap<u64, (u64, CUDA_RESOURCE_DESC)>> {
         self.surfaces.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -167,13 +91,13 @@ impl Textures {
 
 entry_points! {
     /// Creates a texture object.
-    call cuTexObjectCreate(api, pTexObject: Out<u64>, pResDesc: In<Resource>, pTexDesc: In<Texture>, pResViewDesc: In<View>) {
+    call cuTexObjectCreate(api, pTexObject: Out<u64>, pResDesc: In<CUDA_RESOURCE_DESC>, pTexDesc: In<CUDA_TEXTURE_DESC>, pResViewDesc: In<CUDA_RESOURCE_VIEW_DESC>) {
         pTexObject.check()?;
         let context = api.context()?.0;
         let (resource, texture) = (pResDesc.get()?, pTexDesc.get()?);
         let view = if pResViewDesc.is_null() { None } else { Some(pResViewDesc.get()?) };
-        let on_wire = view.map_or(ViewDescriptor::default(), ViewDescriptor::from);
-        let object = calls::cuTexObjectCreate(&mut api.call(), resource.on_wire(api)?, texture.into(), on_wire)?;
+        let view_on_wire = view.map_or(ViewDescriptor::default(), ViewDescriptor::from);
+        let object = calls::cuTexObjectCreate(&mut api.call(), on_wire(&resource, api)?, texture.into(), view_on_wire)?;
         api.driver.textures.textures().insert(object, TextureObject { context, resource, texture, view });
         pTexObject.set(object)
     }
@@ -194,29 +118,29 @@ entry_points! {
     }
 
     /// What a texture object shows.
-    call cuTexObjectGetResourceDesc(api, pResDesc: Out<Resource>, texObject: u64) {
+    call cuTexObjectGetResourceDesc(api, pResDesc: Out<CUDA_RESOURCE_DESC>, texObject: u64) {
         pResDesc.set(api.driver.textures.texture(texObject)?.resource)
     }
 
     /// How a texture object reads.
-    call cuTexObjectGetTextureDesc(api, pTexDesc: Out<Texture>, texObject: u64) {
+    call cuTexObjectGetTextureDesc(api, pTexDesc: Out<CUDA_TEXTURE_DESC>, texObject: u64) {
         pTexDesc.set(api.driver.textures.texture(texObject)?.texture)
     }
 
     /// What a texture object's view is; without one it is an error to ask.
-    call cuTexObjectGetResourceViewDesc(api, pResViewDesc: Out<View>, texObject: u64) {
+    call cuTexObjectGetResourceViewDesc(api, pResViewDesc: Out<CUDA_RESOURCE_VIEW_DESC>, texObject: u64) {
         pResViewDesc.set(api.driver.textures.texture(texObject)?.view.ok_or(CudaError::INVALID_VALUE)?)
     }
 
     /// Creates a surface object, which shows an array.
-    call cuSurfObjectCreate(api, pSurfObject: Out<u64>, pResDesc: In<Resource>) {
+    call cuSurfObjectCreate(api, pSurfObject: Out<u64>, pResDesc: In<CUDA_RESOURCE_DESC>) {
         pSurfObject.check()?;
         let context = api.context()?.0;
         let resource = pResDesc.get()?;
         if resource.kind != ARRAY {
             return Err(CudaError::INVALID_VALUE);
         }
-        let object = calls::cuSurfObjectCreate(&mut api.call(), resource.on_wire(api)?)?;
+        let object = calls::cuSurfObjectCreate(&mut api.call(), on_wire(&resource, api)?)?;
         api.driver.textures.surfaces().insert(object, (context, resource));
         pSurfObject.set(object)
     }
@@ -230,7 +154,7 @@ entry_points! {
     }
 
     /// What a surface object shows.
-    call cuSurfObjectGetResourceDesc(api, pResDesc: Out<Resource>, surfObject: u64) {
+    call cuSurfObjectGetResourceDesc(api, pResDesc: Out<CUDA_RESOURCE_DESC>, surfObject: u64) {
         let known = api.driver.textures.surfaces().get(&surfObject).copied();
         pResDesc.set(known.ok_or(CudaError::INVALID_VALUE)?.1)
     }

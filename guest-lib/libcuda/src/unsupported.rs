@@ -9,20 +9,27 @@ use virtio_cuda_client::CudaError;
 
 use crate::driver::Driver;
 use crate::entry::{CUresult, state_error};
+use crate::states::State;
 
-/// What a call that is not served answers, `code` if nothing is the matter with the process or the context.
+/// What a call that is not served answers: `code`, unless the process or the context is in a wrong state. `before` and
+/// `bits` are the function's [`State`].
 ///
 /// # Safety
 ///
 /// `name` is a C string; only the generated functions call this.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn virtio_cuda_refuse(name: *const c_char, code: CUresult) -> CUresult {
-    // SAFETY: the generated functions pass string literals.
-    let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
-    if let Err(error) = state_error(&name) {
+unsafe extern "C" fn virtio_cuda_refuse(
+    name: *const c_char,
+    code: CUresult,
+    before: CUresult,
+    bits: u32,
+) -> CUresult {
+    if let Err(error) = state_error(State::from_bits(before, bits)) {
         return error.code();
     }
     if code == CudaError::NOT_SUPPORTED.code() {
+        // SAFETY: the generated functions pass string literals.
+        let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
         log::debug!("{name} is not supported");
     }
     code

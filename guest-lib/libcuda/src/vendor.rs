@@ -30,7 +30,7 @@ pub struct VendorCall {
 /// Errors: `CUDA_ERROR_NOT_FOUND` if the host has none; `CUDA_ERROR_SYSTEM_DRIVER_MISMATCH` if it has other rows.
 #[unsafe(no_mangle)]
 pub extern "C" fn virtio_cuda_vendor_open(library: u32, major: u32, digest: u64) -> CUresult {
-    entry::call("virtio_cuda_vendor_open", DefaultStream::Legacy, |api| {
+    entry::call(const { &entry::Call::new("virtio_cuda_vendor_open") }, DefaultStream::Legacy, |api| {
         calls::vendor_open(&mut api.in_context()?, library, major, digest)
     })
 }
@@ -46,7 +46,7 @@ pub extern "C" fn virtio_cuda_vendor_open(library: u32, major: u32, digest: u64)
 pub unsafe extern "C" fn virtio_cuda_vendor_call(call: *const VendorCall) -> CUresult {
     // SAFETY: the caller's promise.
     let call = unsafe { &*call };
-    entry::call("virtio_cuda_vendor_call", DefaultStream::Legacy, |api| {
+    entry::call(const { &entry::Call::new("virtio_cuda_vendor_call") }, DefaultStream::Legacy, |api| {
         let input = UserMemory { address: call.input, bytes: call.input_bytes };
         let output = UserMemory { address: call.output, bytes: call.output_bytes };
         api.before_work()?;

@@ -2,6 +2,7 @@
 
 //! Virtual memory management.
 
+use cuda_abi::{CUmemAccessDesc, CUmemAllocationProp, CUmemLocation};
 use virtio_cuda_client::protocol::{AllocationId, AllocationProperties, DevicePtr};
 use virtio_cuda_client::{CudaError, calls};
 
@@ -10,9 +11,8 @@ use crate::entry::Api;
 use crate::entry_points;
 use crate::external::EXTERNAL;
 use crate::ffi::{HostPtr, In, Out};
-use crate::memory::managed::{LOCATION_DEVICE, MemLocation};
+use crate::memory::managed::LOCATION_DEVICE;
 use crate::memory::ranges::DeviceRange;
-use crate::pool::AccessDesc;
 
 /// `CU_MEM_ALLOCATION_TYPE_PINNED`.
 const TYPE_PINNED: u32 = 1;
@@ -32,62 +32,46 @@ const ALLOCATION_UNIT: usize = 4096;
 const RANGE_HANDLE_DMA_BUF: u32 = 1;
 const RANGE_FLAG_MAPPING_PCIE: u64 = 1;
 
-/// `CUmemAllocationProp`.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub struct AllocationProp {
-    kind: u32,
-    handle_types: u32,
-    location: MemLocation,
-    win32_metadata: usize,
-    compression: u8,
-    gpu_direct_rdma: u8,
-    usage: u16,
-    reserved: [u8; 4],
+/// Refuses what no device knows.
+fn check(properties: &CUmemAllocationProp) -> Result<(), CudaError> {
+    let known =
+        (1..=3).contains(&properties.location.kind) && properties.handle_types & HANDLE_TYPE_WIN32 == 0;
+    if !known || properties.compression > 1 || properties.reserved != [0; 4] {
+        return Err(CudaError::INVALID_VALUE);
+    }
+    if properties.handle_types & HANDLE_TYPE_FABRIC != 0 {
+        return Err(CudaError::NOT_PERMITTED);
+    }
+    Ok(())
 }
-const _: () = assert!(size_of::<AllocationProp>() == 32);
 
-impl AllocationProp {
-    /// Refuses what no device knows.
-    fn check(&self) -> Result<(), CudaError> {
-        let known = (1..=3).contains(&self.location.kind) && self.handle_types & HANDLE_TYPE_WIN32 == 0;
-        if !known || self.compression > 1 || self.reserved != [0; 4] {
-            return Err(CudaError::INVALID_VALUE);
-        }
-        if self.handle_types & HANDLE_TYPE_FABRIC != 0 {
-            return Err(CudaError::NOT_PERMITTED);
-        }
-        Ok(())
+fn on_wire(api: Api, properties: &CUmemAllocationProp) -> AllocationProperties {
+    AllocationProperties {
+        kind: properties.kind,
+        // NVIDIA's driver does not look at bits without a meaning.
+        handle_types: properties.handle_types & HANDLE_TYPES,
+        location: api.driver.devices.to_worker(properties.location),
+        compression: properties.compression.into(),
+        gpu_direct_rdma: properties.gpu_direct_rdma.into(),
+        usage: properties.usage.into(),
     }
+}
 
-    fn on_wire(&self, api: Api) -> AllocationProperties {
-        AllocationProperties {
-            kind: self.kind,
-            // NVIDIA's driver does not look at bits without a meaning.
-            handle_types: self.handle_types & HANDLE_TYPES,
-            location: api.driver.devices.to_worker(self.location),
-            compression: self.compression.into(),
-            gpu_direct_rdma: self.gpu_direct_rdma.into(),
-            usage: self.usage.into(),
-        }
-    }
-
-    /// What an allocation became.
-    ///
-    /// Errors: `CUDA_ERROR_INVALID_DEVICE` if it is on a device that the program does not see.
-    pub fn of_allocation(api: Api, handle: u64) -> Result<Self, CudaError> {
-        let from = calls::cuMemGetAllocationPropertiesFromHandle(&mut api.call(), AllocationId(handle))?;
-        Ok(Self {
-            kind: from.kind,
-            handle_types: from.handle_types,
-            location: api.driver.devices.to_program(from.location)?,
-            win32_metadata: 0,
-            compression: from.compression as u8,
-            gpu_direct_rdma: from.gpu_direct_rdma as u8,
-            usage: from.usage as u16,
-            reserved: [0; 4],
-        })
-    }
+/// What an allocation became.
+///
+/// Errors: `CUDA_ERROR_INVALID_DEVICE` if it is on a device that the program does not see.
+pub fn of_allocation(api: Api, handle: u64) -> Result<CUmemAllocationProp, CudaError> {
+    let from = calls::cuMemGetAllocationPropertiesFromHandle(&mut api.call(), AllocationId(handle))?;
+    Ok(CUmemAllocationProp {
+        kind: from.kind,
+        handle_types: from.handle_types,
+        location: api.driver.devices.to_program(from.location)?,
+        win32_metadata: 0,
+        compression: from.compression as u8,
+        gpu_direct_rdma: from.gpu_direct_rdma as u8,
+        usage: from.usage as u16,
+        reserved: [0; 4],
+    })
 }
 
 entry_points! {
@@ -109,14 +93,14 @@ entry_points! {
     }
 
     /// Allocates memory without addresses.
-    call cuMemCreate(api, handle: Out<u64>, size: usize, prop: In<AllocationProp>, flags: u64) {
+    call cuMemCreate(api, handle: Out<u64>, size: usize, prop: In<CUmemAllocationProp>, flags: u64) {
         handle.check()?;
         let wanted = prop.get()?;
-        wanted.check()?;
+        check(&wanted)?;
         if !size.is_multiple_of(ALLOCATION_UNIT) {
             return Err(CudaError::INVALID_VALUE);
         }
-        let properties = wanted.on_wire(api);
+        let properties = on_wire(api, &wanted);
         let name = mint();
         calls::cuMemCreate(&mut api.call(), AllocationId(name), size as u64, properties, flags)?;
         handle.set(name)
@@ -156,12 +140,12 @@ entry_points! {
     }
 
     /// Sets what locations may do with mappings.
-    call cuMemSetAccess(api, ptr: u64, size: usize, desc: In<AccessDesc>, count: usize) {
+    call cuMemSetAccess(api, ptr: u64, size: usize, desc: In<CUmemAccessDesc>, count: usize) {
         if count == 0 {
             return Err(CudaError::INVALID_VALUE);
         }
         for index in 0..count {
-            let AccessDesc { location, flags } = desc.at(index)?;
+            let CUmemAccessDesc { location, flags } = desc.at(index)?;
             if !(1..=4).contains(&location.kind) {
                 return Err(CudaError::INVALID_VALUE);
             }
@@ -179,7 +163,7 @@ entry_points! {
     }
 
     /// What a location may do with the memory at an address.
-    call cuMemGetAccess(api, flags: Out<u64>, location: In<MemLocation>, ptr: u64) {
+    call cuMemGetAccess(api, flags: Out<u64>, location: In<CUmemLocation>, ptr: u64) {
         flags.check()?;
         if ptr == 0 {
             return Err(CudaError::INVALID_VALUE);
@@ -197,19 +181,20 @@ entry_points! {
     }
 
     /// Unit of sizes and addresses.
-    call cuMemGetAllocationGranularity(api, granularity: Out<usize>, prop: In<AllocationProp>, option: u32) {
+    call cuMemGetAllocationGranularity(api, granularity: Out<usize>, prop: In<CUmemAllocationProp>, option: u32) {
         granularity.check()?;
         // It is the same for all that can be wished for: nothing of the wish is looked at.
         let wanted = prop.get()?;
-        let location = MemLocation { kind: LOCATION_DEVICE, id: 0 };
-        let properties = AllocationProp { kind: TYPE_PINNED, handle_types: 0, location, ..wanted }.on_wire(api);
+        let location = CUmemLocation { kind: LOCATION_DEVICE, id: 0 };
+        let asked = CUmemAllocationProp { kind: TYPE_PINNED, handle_types: 0, location, ..wanted };
+        let properties = on_wire(api, &asked);
         granularity.set(calls::cuMemGetAllocationGranularity(&mut api.call(), properties, option)? as usize)
     }
 
     /// What an allocation became.
-    call cuMemGetAllocationPropertiesFromHandle(api, prop: Out<AllocationProp>, handle: u64) {
+    call cuMemGetAllocationPropertiesFromHandle(api, prop: Out<CUmemAllocationProp>, handle: u64) {
         prop.check()?;
-        prop.set(AllocationProp::of_allocation(api, handle)?)
+        prop.set(of_allocation(api, handle)?)
     }
 
     /// Refuses memory that NVIDIA's driver refuses, too, and has no handles of the rest: they would be for other devices of

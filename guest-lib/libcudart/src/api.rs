@@ -34,6 +34,13 @@ extern "C" fn vhost_cudart_not_supported() -> cudaError_t {
     enter(|| Err(cudaErrorNotSupported))
 }
 
+/// Answers the names that CUDA added after 13.0 and that have no function here.
+#[cfg(cuda_major = "13")]
+#[unsafe(no_mangle)]
+extern "C" fn vhost_cudart_needs_newer_driver() -> cudaError_t {
+    enter(|| Err(error::cudaErrorCallRequiresNewerDriver))
+}
+
 /// Declares exported functions. The forms:
 ///
 /// * `fn name(arguments) { body }`

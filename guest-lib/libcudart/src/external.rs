@@ -43,9 +43,9 @@ api! {
         Format::of(&desc.formatDesc)?;
         let desc = CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC {
             offset: desc.offset,
-            arrayDesc: describe(&desc.formatDesc, desc.extent, desc.flags)?,
-            numLevels: desc.numLevels,
-            reserved: [0; 16],
+            array: describe(&desc.formatDesc, desc.extent, desc.flags)?,
+            levels: desc.numLevels,
+            ..CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC::ZERO
         };
         not_null(array)?;
         driver::cuExternalMemoryGetMappedMipmappedArray(array, memory, &desc)

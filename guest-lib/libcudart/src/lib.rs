@@ -22,10 +22,14 @@ mod driver;
 mod entry_point;
 mod error;
 mod event;
+#[cfg(cuda_major = "13")]
+mod execution;
 mod external;
 mod function;
 mod graph;
 mod graphics;
+#[cfg(cuda_major = "13")]
+mod later;
 mod launch;
 mod library;
 #[cfg(cuda_major = "13")]

@@ -191,6 +191,32 @@ fn a_missing_kernel_is_the_drivers_error() {
 }
 
 #[test]
+fn names_after_13_0_need_a_newer_driver() {
+    let outcome = program("newer", &[PLAIN]);
+    let (last, calls) = outcome.printed.split_last().unwrap();
+    assert_eq!(calls.len(), 7);
+    assert!(calls.iter().all(|line| line.ends_with(" 36")), "{calls:?}");
+    assert_eq!(last, "last 36 36 0");
+}
+
+#[test]
+fn execution_contexts_are_the_primary_and_green_ones() {
+    let outcome = program("execution", &[PLAIN]);
+    let codes: Vec<_> = outcome.printed.iter().map(|line| line.rsplit(' ').next().unwrap()).collect();
+    let (primary, green) = (["0", "0", "1", "0", "1"], ["0", "0", "1", "0", "0", "1", "0", "1", "0", "1"]);
+    assert_eq!(codes, [&primary[..], &green[..]].concat());
+    let steps = [
+        &START[..],
+        &["cuDevicePrimaryCtxRetain 1", "cuCtxGetDevice_v2"],
+        &["cuCtxPushCurrent_v2 1", "cuStreamCreateWithPriority 0 -1", "cuCtxPopCurrent_v2"],
+        &["cuDeviceGetDevResource 1 1", "cuDevResourceGenerateDesc 1", "cuGreenCtxCreate 1 1"],
+        &["cuCtxFromGreenCtx 1", "cuGreenCtxStreamCreate 1 1 -1", "cuCtxSynchronize_v2 5"],
+        &["cuGreenCtxDestroy 1"],
+    ];
+    assert_eq!(outcome.driver, joined(&steps));
+}
+
+#[test]
 fn eager_loading_happens_with_the_first_context() {
     let outcome = program("devices", &[PLAIN, ("FAKE_EAGER", "1")]);
     assert!(outcome.driver.iter().any(|line| line == LOAD), "{:?}", outcome.driver);

@@ -8,8 +8,8 @@ use core::ffi::c_void;
 
 use virtio_cuda_client::calls;
 use virtio_cuda_client::transport::UserMemory;
-use virtio_cuda_protocol::cuda::Getter;
 use virtio_cuda_protocol::cuda::getter::MAX_INPUTS;
+use virtio_cuda_protocol::cuda::{DeviceOrdinal, Getter};
 
 pub use arguments::copy;
 use arguments::{hand_out, inputs_of, lacks_a_place};
@@ -127,7 +127,7 @@ fn told(
     getter.check(inputs).map_err(|_| NVML_ERROR_INVALID_ARGUMENT)?;
     let mut bytes = vec![0; getter.bytes()];
     let mut call = state::session()?.call().output(UserMemory::of_mut(&mut bytes));
-    let code = calls::nvml_get(&mut call, device, number, inputs).map_err(of_call)?;
+    let code = calls::nvml_get(&mut call, DeviceOrdinal(device), number, inputs).map_err(of_call)?;
     Ok((nvmlReturn_t(code), Results { getter, bytes }))
 }
 

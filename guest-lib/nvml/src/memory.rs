@@ -32,7 +32,7 @@ const _: () = assert!(size_of::<nvmlMemory_v2_t>() == 40);
 /// All and used bytes.
 fn memory_of(device: nvmlDevice_t) -> Result<(u64, u64)> {
     let device = state::device(device)?;
-    calls::nvml_memory(&mut state::session()?.call(), device.number).map_err(of_call)
+    calls::nvml_memory(&mut state::session()?.call(), device.ordinal()).map_err(of_call)
 }
 
 api! {

@@ -41,7 +41,7 @@ pub struct nvmlUtilization_t {
 /// One of the values.
 pub fn sensor(device: nvmlDevice_t, which: usize) -> Result<u32> {
     let device = state::device(device)?;
-    let values = calls::nvml_sensors(&mut state::session()?.call(), device.number).map_err(of_call)?;
+    let values = calls::nvml_sensors(&mut state::session()?.call(), device.ordinal()).map_err(of_call)?;
     if values[which] == u32::MAX { Err(NVML_ERROR_NOT_SUPPORTED) } else { Ok(values[which]) }
 }
 
@@ -61,7 +61,7 @@ api! {
     fn nvmlDeviceGetUtilizationRates(device: nvmlDevice_t, utilization: *mut nvmlUtilization_t) {
         give(utilization, || {
             let device = state::device(device)?;
-            let used = calls::nvml_utilization(&mut state::session()?.call(), device.number);
+            let used = calls::nvml_utilization(&mut state::session()?.call(), device.ordinal());
             let (gpu, memory) = used.map_err(of_call)?;
             Ok(nvmlUtilization_t { gpu, memory })
         })

@@ -5,6 +5,7 @@ use core::ffi::c_void;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
+use virtio_cuda_client::protocol::DeviceOrdinal;
 use virtio_cuda_client::transport::UserMemory;
 use virtio_cuda_client::{Session, calls, session};
 
@@ -82,10 +83,16 @@ pub fn device(handle: nvmlDevice_t) -> Result<&'static Device> {
 }
 
 impl Device {
+    /// Its number in calls.
+    pub fn ordinal(&self) -> DeviceOrdinal {
+        DeviceOrdinal(self.number)
+    }
+
     fn fetch(session: &Session, number: u32) -> Result<Self> {
         let mut raw = [0u8; MAX_ATTRIBUTES * 4];
         let mut call = session.call().output(UserMemory::of_mut(&mut raw));
-        let (_, uuid, pci_bus_id, name) = calls::device_snapshot(&mut call, number).map_err(of_call)?;
+        let (_, uuid, pci_bus_id, name) =
+            calls::device_snapshot(&mut call, DeviceOrdinal(number)).map_err(of_call)?;
         let count = call.output_bytes() / 4;
         let value = |bytes: &[u8; 4]| i32::from_le_bytes(*bytes);
         let text = |padded: &[u8]| padded.split(|&byte| byte == 0).next().unwrap_or(&[]).to_vec();

@@ -3,7 +3,7 @@
 //! Descriptions of arrays, textures, pools and allocations, field by field as `cuda.h` has them.
 
 use super::handle::AllocationId;
-use super::value::wire_structs;
+use super::value::{wire_structs, Wire};
 
 /// Levels of the largest mipmapped array.
 pub const MAX_MIPMAP_LEVELS: u32 = 32;
@@ -32,6 +32,26 @@ wire_structs! {
         /// Channels an element.
         channels: u32,
         /// `CUDA_ARRAY3D_*` bits.
+        flags: u32,
+    }
+
+    /// `CUDA_ARRAY_MEMORY_REQUIREMENTS`.
+    MemoryRequirements {
+        /// Bytes.
+        bytes: u64,
+        /// Alignment in bytes.
+        alignment: u64,
+    }
+
+    /// `CUDA_ARRAY_SPARSE_PROPERTIES`.
+    SparseProperties {
+        /// Texels per tile, in each direction.
+        tile: [u32; 3],
+        /// First level of the mipmap tail.
+        first_level: u32,
+        /// Bytes of the mipmap tail.
+        tail_bytes: u64,
+        /// `CU_ARRAY_SPARSE_PROPERTIES_*` bits.
         flags: u32,
     }
 
@@ -206,7 +226,7 @@ wire_structs! {
 pub const JIT_OPTIONS: usize = 24;
 
 /// Bytes of an [`ArrayMapInfo`] on the wire.
-pub const ARRAY_MAP_INFO_BYTES: usize = 76;
+pub const ARRAY_MAP_INFO_BYTES: usize = ArrayMapInfo::BYTES;
 
 /// Most [`ArrayMapInfo`]s in one call.
 pub const MAX_ARRAY_MAP_INFOS: usize = 4096;
@@ -255,7 +275,7 @@ pub fn array_bounds(of: &ArrayDescriptor) -> Option<[u64; 3]> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::value::{Wire, Writer};
+    use super::super::value::Writer;
     use super::*;
 
     #[test]

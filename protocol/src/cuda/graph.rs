@@ -5,8 +5,8 @@
 //! A node's parameters are the struct of its kind below; a kernel's are followed by its packed parameter
 //! block, a conditional node's by the names of its graphs, a node of memory operations by them.
 
-use super::handle::{CallbackId, DevicePtr, EventId, FunctionId, GraphId, GraphNodeId};
-use super::value::{wire_structs, Box3};
+use super::handle::{CallbackId, DeviceOrdinal, DevicePtr, EventId, FunctionId, GraphId, GraphNodeId};
+use super::value::{wire_structs, Box3, Wire};
 
 /// `CU_GRAPH_NODE_TYPE_*`.
 pub const NODE_KERNEL: u32 = 0;
@@ -37,6 +37,8 @@ pub const NODE_BATCH_MEM_OP: u32 = 12;
 /// Runs a graph if, or while, device code says so.
 pub const NODE_CONDITIONAL: u32 = 13;
 
+/// [`CopyEnd::kind`]: packed rows in the call's bulk data (`memcpy_box` only).
+pub const COPY_BULK: u32 = 0;
 /// [`CopyEnd::kind`]: host memory, by an address that the GPU reaches.
 pub const COPY_HOST: u32 = 1;
 /// [`CopyEnd::kind`]: device memory.
@@ -51,13 +53,13 @@ pub const CALLBACK_RUN: u32 = 1 << 0;
 pub const CALLBACK_FORGET: u32 = 1 << 1;
 
 /// Bytes of a [`NodeLink`] on the wire.
-pub const NODE_LINK_BYTES: usize = 16;
+pub const NODE_LINK_BYTES: usize = NodeLink::BYTES;
 /// Bytes of a [`GraphEdge`] on the wire.
-pub const GRAPH_EDGE_BYTES: usize = 24;
+pub const GRAPH_EDGE_BYTES: usize = GraphEdge::BYTES;
 /// Bytes of a [`LaunchAttribute`] on the wire.
-pub const LAUNCH_ATTRIBUTE_BYTES: usize = 72;
+pub const LAUNCH_ATTRIBUTE_BYTES: usize = LaunchAttribute::BYTES;
 /// Bytes of a [`MemoryOperation`] on the wire.
-pub const MEMORY_OPERATION_BYTES: usize = 24;
+pub const MEMORY_OPERATION_BYTES: usize = MemoryOperation::BYTES;
 
 wire_structs! {
     /// One end of an edge, seen from the other.
@@ -161,7 +163,7 @@ wire_structs! {
         /// Bytes.
         bytes: u64,
         /// The device that the memory is on.
-        device: u32,
+        device: DeviceOrdinal,
     }
 
     /// [`NODE_MEM_FREE`].

@@ -19,6 +19,7 @@ macro_rules! handles {
         pub struct $name(pub u64);
 
         impl Wire for $name {
+            const BYTES: usize = u64::BYTES;
             fn put(&self, w: &mut Writer<'_>) -> Result<(), Overflow> {
                 self.0.put(w)
             }
@@ -72,4 +73,18 @@ handles! {
     UserObjectId;
     /// A function that the guest runs when the worker says so; 0 for none. See `session_next_callback`.
     CallbackId;
+}
+
+/// A device, by its number in the worker.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct DeviceOrdinal(pub u32);
+
+impl Wire for DeviceOrdinal {
+    const BYTES: usize = u32::BYTES;
+    fn put(&self, w: &mut Writer<'_>) -> Result<(), Overflow> {
+        self.0.put(w)
+    }
+    fn take(r: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Ok(Self(u32::take(r)?))
+    }
 }

@@ -71,6 +71,8 @@ impl<'a> Writer<'a> {
 
 /// A value of fixed size on the wire.
 pub trait Wire: Sized {
+    /// Bytes on the wire.
+    const BYTES: usize;
     /// Appends the value.
     fn put(&self, w: &mut Writer<'_>) -> Result<(), Overflow>;
     /// Takes the value.
@@ -80,11 +82,12 @@ pub trait Wire: Sized {
 macro_rules! wire_integers {
     ($($t:ty),*) => { $(
         impl Wire for $t {
+            const BYTES: usize = core::mem::size_of::<$t>();
             fn put(&self, w: &mut Writer<'_>) -> Result<(), Overflow> {
                 w.bytes(&self.to_le_bytes())
             }
             fn take(r: &mut Reader<'_>) -> Result<Self, Malformed> {
-                let bytes = r.bytes(core::mem::size_of::<$t>())?;
+                let bytes = r.bytes(Self::BYTES)?;
                 Ok(<$t>::from_le_bytes(bytes.try_into().map_err(|_| Malformed)?))
             }
         }
@@ -93,6 +96,7 @@ macro_rules! wire_integers {
 wire_integers!(u8, u16, u32, u64, i32, i64, f32);
 
 impl<T: Wire + Copy + Default, const N: usize> Wire for [T; N] {
+    const BYTES: usize = N * T::BYTES;
     fn put(&self, w: &mut Writer<'_>) -> Result<(), Overflow> {
         self.iter().try_for_each(|value| value.put(w))
     }
@@ -113,6 +117,7 @@ macro_rules! wire_structs {
         pub struct $name { $($(#[$fdoc])* pub $field: $t,)* }
 
         impl $crate::cuda::Wire for $name {
+            const BYTES: usize = 0 $(+ <$t as $crate::cuda::Wire>::BYTES)*;
             fn put(&self, w: &mut $crate::cuda::Writer<'_>) -> Result<(), $crate::cuda::Overflow> {
                 $(self.$field.put(w)?;)*
                 Ok(())
@@ -141,16 +146,6 @@ wire_structs! {
         cluster: [u32; 3],
         /// Launch priority, if [`LAUNCH_PRIORITY`].
         priority: i32,
-    }
-
-    /// A pitched rectangle or box of device memory or of bulk bytes (`CUDA_MEMCPY2D`/`3D`, linear memory).
-    Extent {
-        /// Byte offset of the first element from the base.
-        offset: u64,
-        /// Bytes from row to row.
-        pitch: u64,
-        /// Rows from slice to slice.
-        height: u64,
     }
 
     /// Size of a 2D or 3D copy.

@@ -5,9 +5,10 @@
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use vhost_cuda_tests::frontend::{CallParts, CallResult, FakeFrontend, parse_result};
 use vhost_cuda_tests::suite::Suite;
-use virtio_cuda_protocol::cuda::table::{ROWS, Row};
+use virtio_cuda_protocol::cuda::table::ROWS;
 use virtio_cuda_protocol::cuda::{
-    CALL_IN_INLINE, CALL_OUT_INLINE, CALL_TABLE_VERSION, CallHeader, Opcode, WINDOW_BASE, Wire, Writer,
+    Box3, CALL_IN_INLINE, CALL_OUT_INLINE, CALL_TABLE_VERSION, COPY_DEVICE, CallHeader, CopyEnd, DevicePtr,
+    Opcode, WINDOW_BASE, Wire, Writer,
 };
 use virtio_cuda_protocol::transport::{REPLY_INVALID, REPLY_OK};
 
@@ -118,6 +119,12 @@ pub fn encoded<T: Wire>(value: &T) -> Result<Vec<u8>> {
     Ok(room[..used].to_vec())
 }
 
+/// A copy of a box in the session's context.
+fn box_copy(dst: CopyEnd, src: CopyEnd, size: Box3) -> Result<CallParts> {
+    let args = [encoded(&dst)?, encoded(&src)?, encoded(&size)?, encoded(&0u64)?].concat();
+    Ok(CallParts::new(Opcode::memcpy_box, &args).context(CONTEXT))
+}
+
 /// A call with 64-bit arguments in the session's context.
 pub fn in_context(opcode: Opcode, words: &[u64]) -> CallParts {
     let args: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
@@ -181,28 +188,11 @@ fn unknown_opcodes(target: &mut Target) -> Result<()> {
     session.greet()
 }
 
-/// Bytes of a row's inputs, from the types that it lists.
-fn input_bytes(row: &Row) -> usize {
-    let types = row.inputs.split(',').filter(|input| !input.trim().is_empty());
-    types
-        .map(|input| match input.split_once(':').map_or("", |(_, kind)| kind.trim()) {
-            "u8" => 1,
-            "u16" => 2,
-            "u32" | "i32" | "f32" => 4,
-            "[u8; 16]" | "[f32; 4]" | "[u64; 2]" => 16,
-            "[u8; 64]" => 64,
-            "LaunchShape" => 48,
-            "Extent" | "Box3" => 24,
-            _ => 8,
-        })
-        .sum()
-}
-
 fn arguments_of_wrong_length(target: &mut Target) -> Result<()> {
     let mut session = Session::open(target)?;
     // Those of lanes are answered before they come to an executor: see `lanes`.
     for row in ROWS.iter().filter(|row| row.name != "session_wait") {
-        let right = input_bytes(row);
+        let right = row.input_bytes;
         for bytes in (0..right).chain([right + 1, right + 8, 60_000]) {
             let parts = CallParts {
                 opcode: row.opcode,
@@ -244,7 +234,7 @@ fn arguments_of_any_bytes(target: &mut Target) -> Result<()> {
                 _ if random.bool() => 0,
                 _ => random.u8(..),
             };
-            let args = (0..input_bytes(row)).map(|_| fill(&mut random)).collect();
+            let args = (0..row.input_bytes).map(|_| fill(&mut random)).collect();
             let bulk = if round % 2 == 0 { Vec::new() } else { vec![random.u8(..); random.usize(..600)] };
             let parts = CallParts {
                 opcode: row.opcode,
@@ -387,9 +377,13 @@ fn ranges_over_an_allocation(target: &mut Target) -> Result<()> {
         (4096, 1, 2, 1),
         (64, 16, u64::MAX, u64::MAX),
     ] {
-        let words = [own, 0, pitch, height, width, height, depth, 0];
-        session.expect(&in_context(Opcode::memcpy_box_dtoh, &words).wants(1024), &[INVALID_VALUE])?;
-        session.expect(&in_context(Opcode::memcpy_box_htod, &words).bulk(&[0; 64]), &[INVALID_VALUE])?;
+        let end = CopyEnd { kind: COPY_DEVICE, address: DevicePtr(own), pitch, height, ..CopyEnd::default() };
+        let size = Box3 { width, height, depth };
+        session.expect(&box_copy(CopyEnd::default(), end, size)?.wants(1024), &[INVALID_VALUE])?;
+        session.expect(&box_copy(end, CopyEnd::default(), size)?.bulk(&[0; 64]), &[INVALID_VALUE])?;
+        // A single row has no pitch.
+        let refused = if height > 1 { INVALID_VALUE } else { 0 };
+        session.expect(&box_copy(end, end, size)?, &[refused])?;
     }
     for bytes in [u64::MAX, 1 << 60, (1 << 47) + 1] {
         session.expect(&in_context(Opcode::cuMemAlloc_v2, &[bytes]), &[2])?;

@@ -6,6 +6,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use log::trace;
+use virtio_cuda_protocol::cuda::table::MAX_RESULTS;
 use virtio_cuda_protocol::cuda::{
     CALL_IN_INLINE, CALL_OUT_INLINE, CallHeader, ContextId, GraphId, GraphNodeId, Opcode, Reader,
     ResultHeader, Writer,
@@ -14,7 +15,7 @@ use virtio_cuda_protocol::transport::{FLAG_KEEP, REPLY_INVALID, REPLY_OK};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::bulk::{BulkIn, BulkOut};
-use super::dispatch::{dispatch, may_print, needs_context};
+use super::dispatch::dispatch;
 use super::gpu::{CUcontext, CUgraph, CUgraphNode, CUstream, CuResult, CudaError, Driver, while_current};
 use super::jit::JitLogs;
 use super::lane::Lane;
@@ -24,9 +25,6 @@ use super::resolve::Resolve;
 use super::signal::{self, Signal};
 use super::state::SessionState;
 use crate::link::Frame;
-
-/// Room for the results of any row: the longest is `device_snapshot`'s, 312 bytes.
-const MAX_RESULTS: usize = 512;
 
 /// What an executor remembers of its thread between calls.
 #[derive(Debug, Default)]
@@ -120,7 +118,7 @@ impl CallContext<'_> {
         self.session.signals && bytes <= signal::MOST_BYTES && self.session.work.has_ended()
     }
     /// Turns a guest value into the driver's, which is good until the call is done.
-    pub fn resolve<T: Resolve>(&self, value: T) -> CuResult<T::Host> {
+    pub fn resolve<Host>(&self, value: impl Resolve<Host>) -> CuResult<Host> {
         value.resolve(self)
     }
     /// What the call uses.
@@ -233,7 +231,8 @@ pub fn execute(session: &'static SessionState, thread: &mut ThreadState, frame: 
     };
     let result = outcome.err().map_or(0, |error| error.0);
     trace!("thread {}: {} -> {result}", header.thread, opcode.map_or("?", Opcode::name));
-    let flags = if opcode.is_some_and(may_print) { session.output.flags(printed) } else { 0 };
+    let flags =
+        if opcode.is_some_and(|opcode| opcode.facts().prints()) { session.output.flags(printed) } else { 0 };
     let head =
         ResultHeader { result, results_bytes: used as u32, flags, bulk_out_bytes: inline.len() as u32 };
     let mut payload = Vec::with_capacity(size_of::<ResultHeader>() + used + inline.len());
@@ -273,7 +272,7 @@ fn run(
     if cx.session.refused.load(Ordering::Relaxed) {
         return Err(CudaError::SYSTEM_DRIVER_MISMATCH);
     }
-    let outcome = match needs_context(opcode) {
+    let outcome = match opcode.facts().needs_context() {
         true => cx.thread.make_current(cx.session, cx.context),
         false => Ok(()),
     };

@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! From an opcode to its handler, made from the call table: a `forward` row's handler is derived here, a
-//! `custom` row's is the function of that name in [`super::handlers`], and the build fails without it.
+//! From an opcode to its handler, made from the call table. The handlers of `forward`, `create` and `destroy` rows are
+//! derived here; that of a `custom` row is the function of that name in [`super::handlers`], and the build fails without it.
+
+use std::any::Any;
 
 use smallvec::SmallVec;
 use virtio_cuda_protocol::cuda::*;
 
 use super::call::CallContext;
 use super::gpu::{CuResult, CudaError};
-use super::handlers;
-use super::resolve::Resolve;
+use super::resolve::{Answer, Region, Resolve, elements, rows};
+use super::{handlers, lifecycle};
 
 /// Locks the graphs of nodes first: they may be several, and come before anything else.
 macro_rules! enter {
     ($cx:ident ($($p:ident),*)) => {
-        let all: [Option<GraphNodeId>; _] = [$(Resolve::as_node(&$p)),*];
+        let all: [Option<GraphNodeId>; _] = [$((&$p as &dyn Any).downcast_ref().copied()),*];
         let nodes: SmallVec<[GraphNodeId; 2]> = all.into_iter().flatten().collect();
         if !nodes.is_empty() {
             $cx.enter(&[], &nodes);
@@ -22,16 +24,37 @@ macro_rules! enter {
 }
 
 macro_rules! call {
-    (forward $cx:ident $name:ident ($($p:ident),*)) => {
-{
+    (forward $cx:ident $name:ident ($($p:ident),*) ($($r:ident: $rt:ty),*)) => {{
         enter!($cx ($($p),*));
-        $cx.session.gpu.$name($(Resolve::resolve($p, $cx)?),*)
-    }    };
-    (custom $cx:ident $name:ident ($($p:ident),*)) => { handlers::$name($cx, $($p),*) };
+        let ($($r,)*) = $cx.session.gpu.$name($(Resolve::resolve($p, $cx)?),*)?;
+        Ok(($(<_ as Answer<$rt>>::answer($r, $cx)?,)*))
+    }};
+    (forward $cx:ident $name:ident ($($p:ident),*) () where $($range:ident: $bytes:expr),*) => {
+        'empty: {
+            $(let $range = Region { start: $range, bytes: $bytes };)*
+            $(let $p = Resolve::resolve($p, $cx)?;)*
+            $(let Some($range) = $range.checked($cx)? else { break 'empty Ok(()) };)*
+            // SAFETY: the row's `where` clause states the bytes that the driver uses at each address; they are the
+            // session's. The other arguments are good by themselves.
+            unsafe { $cx.session.gpu.$name($($p),*) }
+        }
+    };
+    (create $cx:ident $name:ident ($new:ident $(, $p:ident)*) ()) => {{
+        let reserved = lifecycle::reserve($cx, $new)?;
+        let (raw,) = $cx.session.gpu.$name($(Resolve::resolve($p, $cx)?),*)?;
+        $cx.fill(reserved, made($cx, $new, raw))
+    }};
+    (destroy $cx:ident $name:ident ($p:ident) ()) => { lifecycle::destroy($cx, $p) };
+    (custom $cx:ident $name:ident ($($p:ident),*) ($($r:ident: $rt:ty),*)) => { handlers::$name($cx, $($p),*) };
+}
+
+/// As [`lifecycle::Create::made`], with the type taken from the name.
+fn made<T: lifecycle::Create>(cx: &CallContext<'_>, _: T, raw: T::Raw) -> super::objects::Object {
+    T::made(cx, raw)
 }
 
 macro_rules! emit_dispatch {
-    ($($(#[$doc:meta])* $number:literal $kind:ident $name:ident ($($p:ident: $pt:ty),*) -> ($($r:ident: $rt:ty),*);)*) => {
+    ($($(#[$doc:meta])* $number:literal $kind:ident $name:ident ($($p:ident: $pt:ty),*) -> ($($r:ident: $rt:ty),*) $([$($fact:ident)*])? $(where $($range:ident: $bytes:expr),*)?;)*) => {
         /// Takes the arguments of `opcode`, executes it and puts its results.
         ///
         /// Errors: `CUDA_ERROR_INVALID_VALUE` for arguments that are too short, too long or out of range; else
@@ -46,7 +69,9 @@ macro_rules! emit_dispatch {
                 $(Opcode::$name => {
                     $(let $p = <$pt as Wire>::take(&mut args).map_err(|_| CudaError::INVALID_VALUE)?;)*
                     args.finish().map_err(|_| CudaError::INVALID_VALUE)?;
-                    let ($($r,)*): ($($rt,)*) = call!($kind cx $name ($($p),*))?;
+                    let outcome: CuResult<($($rt,)*)> =
+                        call!($kind cx $name ($($p),*) ($($r: $rt),*) $(where $($range: $bytes),*)?);
+                    let ($($r,)*) = outcome?;
                     $(Wire::put(&$r, results).map_err(|_| CudaError::INVALID_VALUE)?;)*
                     Ok(())
                 })*
@@ -55,48 +80,6 @@ macro_rules! emit_dispatch {
     };
 }
 virtio_cuda_protocol::all_calls!(emit_dispatch);
-
-/// Whether the call works in the current context. The others must work also when that has just been destroyed.
-pub fn needs_context(opcode: Opcode) -> bool {
-    use Opcode as O;
-    let number = opcode as u32;
-    // Pools and memory without addresses belong to devices; they are given back after their contexts, too.
-    let of_pools = (O::cuMemPoolCreate as u32..O::cuMemAllocFromPoolAsync as u32).contains(&number)
-        || (O::pool_create_shareable as u32..O::cuMemPoolImportPointer as u32).contains(&number);
-    let of_memory =
-        (O::cuMemAddressReserve as u32..=O::cuMemGetAllocationPropertiesFromHandle as u32).contains(&number);
-    let of_resources = (O::cuDeviceGetDevResource as u32..=O::cuGreenCtxDestroy as u32).contains(&number);
-    number >= O::cuCtxSynchronize as u32
-        && opcode != O::cuCtxGetApiVersion
-        && !of_pools
-        && !of_memory
-        && !of_resources
-}
-
-/// Whether the driver may have printed what device code left in its buffer: it does so at launches, waits,
-/// copies, and when modules and contexts come and go.
-pub fn may_print(opcode: Opcode) -> bool {
-    use Opcode as O;
-    match opcode {
-        O::session_output | O::session_thread_exit => true,
-        O::cuCtxSynchronize | O::cuStreamSynchronize | O::cuEventSynchronize => true,
-        O::cuStreamQuery | O::cuEventQuery | O::cuStreamWaitEvent | O::cuEventRecordWithFlags => true,
-        O::cuCtxDestroy_v2 | O::cuDevicePrimaryCtxRelease_v2 | O::cuDevicePrimaryCtxReset_v2 => true,
-        O::cuMemAlloc_v2
-        | O::cuMemFree_v2
-        | O::cuLaunchKernel
-        | O::cuLaunchKernelEx
-        | O::launch_updatable => true,
-        O::cuGraphLaunch => true,
-        O::cuModuleLoadData | O::cuModuleUnload | O::cuLibraryLoadData | O::cuLibraryUnload => true,
-        O::module_load_known | O::library_load_known => true,
-        O::cuStreamDestroy_v2 | O::cuEventDestroy_v2 => true,
-        O::cuModuleLoadDataEx => true,
-        // All copies and sets.
-        _ if (O::memcpy_box_htoa as u32..=O::memcpy_box_atod as u32).contains(&(opcode as u32)) => true,
-        _ => (O::cuMemcpyHtoD_v2 as u32..=O::cuMemsetD2D32Async as u32).contains(&(opcode as u32)),
-    }
-}
 
 #[cfg(test)]
 mod tests {
@@ -107,10 +90,10 @@ mod tests {
         for opcode in
             [Opcode::cuMemRelease, Opcode::cuMemUnmap, Opcode::cuMemPoolDestroy, Opcode::cuCtxDestroy_v2]
         {
-            assert!(!needs_context(opcode), "{opcode:?}");
+            assert!(!opcode.facts().needs_context(), "{opcode:?}");
         }
         for opcode in [Opcode::cuMemAllocFromPoolAsync, Opcode::cuMemAlloc_v2, Opcode::cuTexObjectCreate] {
-            assert!(needs_context(opcode), "{opcode:?}");
+            assert!(opcode.facts().needs_context(), "{opcode:?}");
         }
     }
 }

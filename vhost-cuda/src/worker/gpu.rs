@@ -14,7 +14,6 @@
 
 #![allow(non_snake_case, clippy::too_many_arguments)]
 
-mod external;
 mod graph;
 mod later;
 
@@ -47,7 +46,6 @@ pub use cudarc::driver::sys::{
     CUmemoryPool, CUmipmappedArray, CUmodule, CUstream, CUsurfObject, CUsurfref, CUtexObject, CUtexref,
     CUuserObject, CUuuid,
 };
-pub use external::{RawExternal, RawExternalArray, RawExternalBuffer};
 pub use graph::{AttributeValue, Links, NodeParameters, StreamFunction, while_current, with_capture_relaxed};
 use libloading::os::unix::{Library, RTLD_LAZY, RTLD_LOCAL};
 use virtio_cuda_protocol::cuda::{LAUNCH_COOPERATIVE, LAUNCH_PRIORITY, LaunchShape};
@@ -55,8 +53,9 @@ use virtio_cuda_protocol::cuda::{LAUNCH_COOPERATIVE, LAUNCH_PRIORITY, LaunchShap
 mod raw;
 
 pub use raw::{
-    RawAccess, RawAffinity, RawAllocation, RawArray, RawArrayMap, RawDevResource, RawLocation, RawPool,
-    RawRequirements, RawResource, RawRows, RawSparse, RawTensorMap, RawTexture, RawView,
+    RawAccess, RawAffinity, RawAllocation, RawArray, RawArrayMap, RawDevResource, RawExternal,
+    RawExternalArray, RawExternalBuffer, RawLocation, RawPool, RawRequirements, RawResource, RawRows,
+    RawSparse, RawTensorMap, RawTexture, RawView,
 };
 
 /// A `CUresult` other than success.
@@ -129,12 +128,52 @@ plain!(
     CUipcEventHandle = CUipcEventHandle { reserved: [0; 64] },
     CUmemPoolPtrExportData = CUmemPoolPtrExportData { reserved: [0; 64] }
 );
+plain!([f32; 4] = [0.0; 4], RawDevResource = RawDevResource::NONE);
 plain!(c_int = 0, c_uint = 0, c_ulonglong = 0, usize = 0, f32 = 0.0, CUuuid = CUuuid { bytes: [0; 16] });
 impl<T> Plain for *mut T {
     const ZERO: Self = std::ptr::null_mut();
 }
 impl<T> Plain for *const T {
     const ZERO: Self = std::ptr::null();
+}
+
+/// A value that the C function takes by pointer, and only reads.
+#[derive(Clone, Copy, Debug)]
+pub struct Ref<T>(pub T);
+/// A value that the C function takes by pointer to something that is not `const`.
+#[derive(Clone, Copy, Debug)]
+pub struct Mut<T>(pub T);
+
+/// An argument, as the C function takes it.
+trait Argument {
+    type C;
+    fn pass(&mut self) -> Self::C;
+}
+macro_rules! by_value {
+    ($([$($of:tt)*] $t:ty),* $(,)?) => { $(
+        impl<$($of)*> Argument for $t {
+            type C = Self;
+            fn pass(&mut self) -> Self {
+                *self
+            }
+        }
+    )* };
+}
+by_value!(
+    [] u8, [] u16, [] c_int, [] c_uint, [] c_ulonglong, [] usize, [] f32, [T] *const T, [T] *mut T, [] CUhostFn,
+    [] CUoccupancyB2DSize, [] Option<StreamFunction>, [] CUipcMemHandle, [] CUipcEventHandle
+);
+impl<T> Argument for Ref<T> {
+    type C = *const T;
+    fn pass(&mut self) -> *const T {
+        &raw const self.0
+    }
+}
+impl<T> Argument for Mut<T> {
+    type C = *mut T;
+    fn pass(&mut self) -> *mut T {
+        &raw mut self.0
+    }
 }
 
 /// The type that cudarc's prototype has: what follows `as`, else the type itself.
@@ -161,22 +200,27 @@ macro_rules! method {
     };
 }
 
-/// `kind name [results that come first] (arguments) [results that come last];` in C order, so that the C
-/// prototype can be read off. `int as Enum`: the C function takes that enum.
+/// `kind name [results that come first] (arguments) [results that come last] (later arguments);` in C order, so that the C
+/// prototype can be read off. `int as Enum`: the C function takes that enum. `name / older`: the function's name in
+/// drivers that do not have the first one.
 macro_rules! driver_functions {
-    ($($kind:ident $name:ident
+    ($($kind:ident $name:ident $(/ $older:ident)?
         [$($first:ident: $ft:ty $(as $fc:ty)?),*]
         ($($arg:ident: $t:ty $(as $c:ty)?),*)
-        [$($last:ident: $lt:ty $(as $lc:ty)?),*];)*) => {
+        [$($last:ident: $lt:ty $(as $lc:ty)?),*]
+        $(($($late:ident: $at:ty $(as $ac:ty)?),*))?;)*) => {
         /// The driver's functions, each absent if this libcuda does not have it.
         #[derive(Debug)]
         pub struct Driver {
-            $($name: Option<unsafe extern "C" fn($(*mut $ft,)* $($t,)* $(*mut $lt),*) -> c_int>,)*
+            $($name: Option<unsafe extern "C" fn(
+                $(*mut $ft,)* $(<$t as Argument>::C,)* $(*mut $lt,)* $($(<$at as Argument>::C),*)?
+            ) -> c_int>,)*
             later: later::Later,
         }
 
         $(const _: unsafe fn(
-            $(*mut checked!($ft; $($fc)?),)* $(checked!($t; $($c)?),)* $(*mut checked!($lt; $($lc)?)),*
+            $(*mut checked!($ft; $($fc)?),)* $(checked!(<$t as Argument>::C; $($c)?),)*
+            $(*mut checked!($lt; $($lc)?),)* $($(checked!(<$at as Argument>::C; $($ac)?)),*)?
         ) -> sys::CUresult = sys::$name;)*
 
         impl Driver {
@@ -185,7 +229,9 @@ macro_rules! driver_functions {
                 // which is how C passes them; the library is never unloaded (see `load`).
                 unsafe {
                     Self {
-                        $($name: library.get(concat!(stringify!($name), "\0").as_bytes()).ok().map(|f| *f),)*
+                        $($name: library.get(concat!(stringify!($name), "\0").as_bytes())
+                            $(.or_else(|_| library.get(concat!(stringify!($older), "\0").as_bytes())))?
+                            .ok().map(|f| *f),)*
                         later: later::Later::from_library(library),
                     }
                 }
@@ -193,13 +239,17 @@ macro_rules! driver_functions {
 
             $(method! { $kind
                 #[doc = concat!("`", stringify!($name), "`.")]
-                fn $name(&self, $($arg: $t),*) -> CuResult<($($ft,)* $($lt,)*)> {
+                fn $name(&self, $(mut $arg: $t,)* $($(mut $late: $at),*)?) -> CuResult<($($ft,)* $($lt,)*)> {
                     let function = self.$name.ok_or(CudaError::NOT_SUPPORTED)?;
                     $(let mut $first = <$ft as Plain>::ZERO;)*
                     $(let mut $last = <$lt as Plain>::ZERO;)*
                     // SAFETY: the out pointers are to locals, handles are the driver's own (see the head of this
                     // file), and pointer arguments exist in `unsafe` methods only, whose callers vouch for them.
-                    let code = unsafe { function($(&raw mut $first,)* $($arg,)* $(&raw mut $last),*) };
+                    let code = unsafe {
+                        function(
+                            $(&raw mut $first,)* $($arg.pass(),)* $(&raw mut $last,)* $($($late.pass()),*)?
+                        )
+                    };
                     if code == 0 { Ok(($($first,)* $($last,)*)) } else { Err(CudaError(code)) }
                 }
             })*
@@ -245,8 +295,8 @@ driver_functions! {
     safe cuCtxWaitEvent [] (context: CUcontext, event: CUevent) [];
     unsafe cuCtxGetExecAffinity [] (affinity: *mut RawAffinity as *mut CUexecAffinityParam, kind: c_int as CUexecAffinityType) [];
     safe cuFlushGPUDirectRDMAWrites [] (target: c_int as CUflushGPUDirectRDMAWritesTarget, scope: c_int as CUflushGPUDirectRDMAWritesScope) [];
-    unsafe cuDeviceGetDevResource [] (device: CUdevice, resource: *mut RawDevResource as *mut CUdevResource, kind: c_uint as CUdevResourceType) [];
-    unsafe cuCtxGetDevResource [] (context: CUcontext, resource: *mut RawDevResource as *mut CUdevResource, kind: c_uint as CUdevResourceType) [];
+    safe cuDeviceGetDevResource [] (device: CUdevice) [resource: RawDevResource as CUdevResource] (kind: c_uint as CUdevResourceType);
+    safe cuCtxGetDevResource [] (context: CUcontext) [resource: RawDevResource as CUdevResource] (kind: c_uint as CUdevResourceType);
     unsafe cuDevSmResourceSplitByCount [] (result: *mut RawDevResource as *mut CUdevResource, groups: *mut c_uint,
         input: *const RawDevResource as *const CUdevResource, remaining: *mut RawDevResource as *mut CUdevResource, flags: c_uint, min_count: c_uint) [];
     unsafe cuDevResourceGenerateDesc [description: CUdevResourceDesc] (resources: *mut RawDevResource as *mut CUdevResource, count: c_uint) [];
@@ -379,8 +429,9 @@ driver_functions! {
     safe cuGraphNodeGetEnabled [] (exec: CUgraphExec, node: CUgraphNode) [enabled: c_uint];
     safe cuGraphConditionalHandleCreate [handle: u64] (graph: CUgraph, context: CUcontext, default_value: c_uint, flags: c_uint) [];
     safe cuDeviceGraphMemTrim [] (device: CUdevice) [];
-    unsafe cuDeviceGetGraphMemAttribute [] (device: CUdevice, attribute: c_int as CUgraphMem_attribute, value: *mut c_void) [];
-    unsafe cuDeviceSetGraphMemAttribute [] (device: CUdevice, attribute: c_int as CUgraphMem_attribute, value: *mut c_void) [];
+    // Every attribute is a `cuuint64_t`.
+    safe cuDeviceGetGraphMemAttribute [] (device: CUdevice, attribute: c_int as CUgraphMem_attribute) [value: u64 as c_void];
+    safe cuDeviceSetGraphMemAttribute [] (device: CUdevice, attribute: c_int as CUgraphMem_attribute, value: Mut<u64> as *mut c_void) [];
     unsafe cuUserObjectCreate [object: CUuserObject] (data: *mut c_void, destroy: CUhostFn, count: c_uint, flags: c_uint) [];
     safe cuUserObjectRetain [] (object: CUuserObject, count: c_uint) [];
     safe cuUserObjectRelease [] (object: CUuserObject, count: c_uint) [];
@@ -392,8 +443,8 @@ driver_functions! {
     safe cuEventRecordWithFlags [] (event: CUevent, stream: CUstream, flags: c_uint) [];
     safe cuEventQuery [] (event: CUevent) [];
     safe cuEventSynchronize [] (event: CUevent) [];
-    safe cuEventElapsedTime [milliseconds: f32] (start: CUevent, end: CUevent) [];
-    safe cuEventElapsedTime_v2 [milliseconds: f32] (start: CUevent, end: CUevent) [];
+    // Drivers before 12.8 have the older one only.
+    safe cuEventElapsedTime_v2 / cuEventElapsedTime [milliseconds: f32] (start: CUevent, end: CUevent) [];
 
     unsafe cuArray3DCreate_v2 [array: CUarray] (descriptor: *const RawArray as *const CUDA_ARRAY3D_DESCRIPTOR) [];
     safe cuArray3DGetDescriptor_v2 [descriptor: RawArray as CUDA_ARRAY3D_DESCRIPTOR] (array: CUarray) [];
@@ -429,7 +480,7 @@ driver_functions! {
     safe cuTexRefSetMipmapLevelBias [] (reference: CUtexref, bias: f32) [];
     safe cuTexRefSetMipmapLevelClamp [] (reference: CUtexref, least: f32, greatest: f32) [];
     safe cuTexRefSetMaxAnisotropy [] (reference: CUtexref, most: c_uint) [];
-    unsafe cuTexRefSetBorderColor [] (reference: CUtexref, color: *mut f32) [];
+    safe cuTexRefSetBorderColor [] (reference: CUtexref, color: Mut<[f32; 4]> as *mut f32) [];
     safe cuTexRefSetFlags [] (reference: CUtexref, flags: c_uint) [];
     safe cuTexRefGetAddress_v2 [dptr: CUdeviceptr] (reference: CUtexref) [];
     safe cuTexRefGetArray [array: CUarray] (reference: CUtexref) [];
@@ -441,7 +492,7 @@ driver_functions! {
     safe cuTexRefGetMipmapLevelBias [bias: f32] (reference: CUtexref) [];
     safe cuTexRefGetMipmapLevelClamp [least: f32, greatest: f32] (reference: CUtexref) [];
     safe cuTexRefGetMaxAnisotropy [most: c_int] (reference: CUtexref) [];
-    unsafe cuTexRefGetBorderColor [] (color: *mut f32, reference: CUtexref) [];
+    safe cuTexRefGetBorderColor [color: [f32; 4] as f32] (reference: CUtexref) [];
     safe cuTexRefGetFlags [flags: c_uint] (reference: CUtexref) [];
     safe cuSurfRefSetArray [] (reference: CUsurfref, array: CUarray, flags: c_uint) [];
     safe cuSurfRefGetArray [array: CUarray] (reference: CUsurfref) [];
@@ -470,7 +521,7 @@ driver_functions! {
     safe cuDeviceSetMemPool [] (device: CUdevice, pool: CUmemoryPool) [];
     unsafe cuMemPoolGetAttribute [] (pool: CUmemoryPool, attribute: c_int as CUmemPool_attribute, value: *mut c_void) [];
     unsafe cuMemPoolSetAttribute [] (pool: CUmemoryPool, attribute: c_int as CUmemPool_attribute, value: *mut c_void) [];
-    unsafe cuMemPoolGetAccess [access: c_int as CUmemAccess_flags] (pool: CUmemoryPool, location: *mut RawLocation as *mut CUmemLocation) [];
+    safe cuMemPoolGetAccess [access: c_uint as CUmemAccess_flags] (pool: CUmemoryPool, location: Mut<RawLocation> as *mut CUmemLocation) [];
     unsafe cuMemPoolSetAccess [] (pool: CUmemoryPool, map: *const RawAccess as *const CUmemAccessDesc, count: usize) [];
     unsafe cuMemPoolExportToShareableHandle [] (shareable: *mut c_void, pool: CUmemoryPool, kind: c_int as CUmemAllocationHandleType, flags: c_ulonglong) [];
     unsafe cuMemPoolImportFromShareableHandle [pool: CUmemoryPool] (shareable: *mut c_void, kind: c_int as CUmemAllocationHandleType, flags: c_ulonglong) [];
@@ -488,7 +539,7 @@ driver_functions! {
     unsafe cuMemUnmap [] (dptr: CUdeviceptr, bytesize: usize) [];
     unsafe cuMemSetAccess [] (dptr: CUdeviceptr, bytesize: usize, map: *const RawAccess as *const CUmemAccessDesc, count: usize) [];
     unsafe cuMemGetAccess [access: c_ulonglong] (location: *const RawLocation as *const CUmemLocation, dptr: CUdeviceptr) [];
-    unsafe cuMemGetAllocationGranularity [bytes: usize] (properties: *const RawAllocation as *const CUmemAllocationProp, option: c_int as CUmemAllocationGranularity_flags) [];
+    safe cuMemGetAllocationGranularity [bytes: usize] (properties: Ref<RawAllocation> as *const CUmemAllocationProp, option: c_int as CUmemAllocationGranularity_flags) [];
     unsafe cuMemRetainAllocationHandle [handle: CUmemGenericAllocationHandle] (address: *mut c_void) [];
 
     unsafe cuModuleLoadDataEx [module: CUmodule] (image: *const c_void, count: c_uint, options: *mut c_uint as *mut CUjit_option, values: *mut *mut c_void) [];

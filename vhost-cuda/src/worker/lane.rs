@@ -177,7 +177,7 @@ fn failure(error: CudaError) -> Vec<u8> {
 fn tells_errors(payload: &[u8]) -> bool {
     let opcode =
         CallHeader::read_from_prefix(payload).ok().and_then(|(header, _)| Opcode::from_u32(header.opcode));
-    opcode.is_none_or(|opcode| opcode == Opcode::session_order || opcode as u32 >= 0x0100)
+    opcode.is_none_or(|opcode| opcode.facts().reports_errors())
 }
 
 /// Requests that wait for a lane's progress, shared by its executor and the thread that takes requests.

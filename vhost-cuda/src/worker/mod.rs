@@ -25,6 +25,7 @@ mod host_memory;
 mod images;
 mod jit;
 mod lane;
+mod lifecycle;
 mod linker;
 pub(crate) mod nvml;
 mod objects;

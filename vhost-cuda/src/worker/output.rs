@@ -49,8 +49,7 @@ impl Output {
     pub fn so_far(&self, opcode: Option<Opcode>) -> u64 {
         match opcode {
             Some(Opcode::cuCtxSynchronize) => self.causes.load(Ordering::SeqCst),
-            // The stack's own calls, those of devices, memory, streams and events run no code.
-            Some(opcode) if matches!(opcode as u32 >> 8, 0 | 1 | 3 | 6 | 7) => 0,
+            Some(opcode) if !opcode.facts().runs_code() => 0,
             _ => {
                 self.causes.fetch_add(1, Ordering::SeqCst);
                 0

@@ -203,10 +203,7 @@ pub fn graphs_shrunk(session: &SessionState, device: i32) {
 
 fn trim_graphs(session: &SessionState, device: i32) {
     let _ = session.gpu.cuDeviceGraphMemTrim(device);
-    let (mut kept, place) = (0u64, GRAPH_RESERVED);
-    // SAFETY: this attribute is a `cuuint64_t`.
-    let asked = unsafe { session.gpu.cuDeviceGetGraphMemAttribute(device, place, (&raw mut kept).cast()) };
-    if asked.is_ok() {
+    if let Ok((kept,)) = session.gpu.cuDeviceGetGraphMemAttribute(device, GRAPH_RESERVED) {
         let mut allocations = session.allocations();
         let live = allocations.of_graphs(device);
         allocations.quota.force(Holder::Graphs(device), kept.saturating_sub(live));

@@ -42,12 +42,7 @@ pub struct Work(Outstanding);
 impl Work {
     /// To be called before each call; answers what [`Self::end`] gets if the call waits for everything.
     pub fn begin(&self, opcode: Option<Opcode>) -> u64 {
-        let begins = opcode.is_none_or(|opcode| {
-            let captures =
-                matches!(opcode, Opcode::cuStreamBeginCapture_v2 | Opcode::cuStreamBeginCaptureToGraph);
-            // Launches, all that concerns graphs, and NVIDIA's libraries.
-            captures || matches!(opcode as u32 >> 8, 5 | 8 | 15)
-        });
+        let begins = opcode.is_none_or(|opcode| opcode.facts().is_work());
         if begins { self.0.begin() } else { self.0.so_far() }
     }
 

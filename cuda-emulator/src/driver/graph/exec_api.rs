@@ -4,6 +4,8 @@
 use std::ffi::c_char;
 use std::sync::Arc;
 
+use cuda_abi::CUDA_GRAPH_INSTANTIATE_PARAMS;
+
 use super::body::{self, CUgraph, CUgraphNode};
 use super::exec::{self, CUgraphExec, UPLOAD};
 use super::params;
@@ -12,16 +14,6 @@ use crate::driver::ffi::{Out, copy_text};
 use crate::driver::handle::Handle;
 use crate::driver::result::{CUresult, CuResult};
 use crate::driver::stream::{self, CUstream};
-
-/// CUDA_GRAPH_INSTANTIATE_PARAMS
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct InstantiateParams {
-    flags: u64,
-    stream: CUstream,
-    node: CUgraphNode,
-    result: u32,
-}
 
 fn instantiate_v1(
     out: Out<CUgraphExec>,
@@ -51,18 +43,18 @@ fn instantiate_with_flags(out: Out<CUgraphExec>, graph: CUgraph, flags: u64) -> 
 fn instantiate_with_params(
     out: Out<CUgraphExec>,
     graph: CUgraph,
-    place: *mut InstantiateParams,
+    place: *mut CUDA_GRAPH_INSTANTIATE_PARAMS,
 ) -> CuResult<()> {
     out.check()?;
     capture::check_safe()?;
     let mut params = crate::driver::ffi::In::from_raw(place.cast_const()).get()?;
     let made = exec::instantiate(&*body::find(graph)?, params.flags);
-    (params.result, params.node) =
-        made.map_or_else(|(_, reason, node)| (reason, node), |_| (0, Handle::NULL));
+    (params.result, params.error_node) =
+        made.map_or_else(|(_, reason, node)| (reason as i32, node.0 as u64), |_| (0, 0));
     Out::from_raw(place).set(params);
     let exec = made.map_err(|(error, ..)| error)?;
     if params.flags & UPLOAD != 0
-        && let Err(error) = upload(exec, params.stream)
+        && let Err(error) = upload(exec, Handle::new(params.upload_stream as usize))
     {
         let _ = exec::destroy(exec);
         return Err(error);
@@ -130,7 +122,7 @@ crate::driver::ffi::entries! { after_init
         out: Out<CUgraphExec>, graph: CUgraph, node: Out<CUgraphNode>, log: Out<c_char>, capacity: usize);
     cuGraphInstantiateWithFlags => instantiate_with_flags(out: Out<CUgraphExec>, graph: CUgraph, flags: u64);
     cuGraphInstantiateWithParams + cuGraphInstantiateWithParams_ptsz => instantiate_with_params(
-        out: Out<CUgraphExec>, graph: CUgraph, params: *mut InstantiateParams);
+        out: Out<CUgraphExec>, graph: CUgraph, params: *mut CUDA_GRAPH_INSTANTIATE_PARAMS);
     cuGraphExecGetFlags => exec_get_flags(exec: CUgraphExec, flags: Out<u64>);
     cuGraphExecDestroy => exec_destroy(exec: CUgraphExec);
     cuGraphLaunch + cuGraphLaunch_ptsz => launch(exec: CUgraphExec, stream: CUstream);

@@ -11,6 +11,7 @@ use super::params::AllocParams;
 use super::work::Work;
 use crate::driver::device::{CUdevice, CUdeviceptr, Device, device};
 use crate::driver::ffi::{In, Out};
+use crate::driver::pool::PoolProperties as _;
 use crate::driver::result::{CUresult, CuResult};
 
 /// An allocation as node parameters describe it; its address is stored there.

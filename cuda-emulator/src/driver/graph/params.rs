@@ -3,6 +3,8 @@
 
 use std::ffi::c_void;
 
+use cuda_abi::{CUmemAccessDesc, CUmemPoolProps};
+
 use crate::driver::context::CUcontext;
 use crate::driver::copy_api::Memcpy3D;
 use crate::driver::device::CUdeviceptr;
@@ -10,7 +12,7 @@ use crate::driver::event::CUevent;
 use crate::driver::ffi::In;
 use crate::driver::function::{CUfunction, CUkernel};
 use crate::driver::mem_op::MemOp;
-use crate::driver::pool::{CUmemAccessDesc, CUmemPoolProps};
+use crate::driver::pool::PoolProperties as _;
 use crate::driver::stream::HostFunction;
 
 use super::CUgraph;

@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+use cuda_abi::CUgraphExecUpdateResultInfo;
+
 use super::body::{CUgraph, CUgraphNode, Graph};
 use super::exec::{self, Body, CUgraphExec, ExecNode};
 use super::work::Work;
@@ -17,15 +19,6 @@ const TOPOLOGY_CHANGED: u32 = 2;
 const NODE_TYPE_CHANGED: u32 = 3;
 const FUNCTION_CHANGED: u32 = 4;
 const NOT_SUPPORTED: u32 = 6;
-
-/// CUgraphExecUpdateResultInfo
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct UpdateResult {
-    result: u32,
-    node: CUgraphNode,
-    from: CUgraphNode,
-}
 
 /// Why, and at which node of the graph.
 type Refusal = (u32, CUgraphNode);
@@ -100,10 +93,15 @@ fn update(handle: CUgraphExec, graph: CUgraph) -> CuResult<Result<(), Refusal>> 
     Ok(merge(&body, &new).map(|merged| *body = Arc::new(merged)))
 }
 
-fn exec_update_v2(handle: CUgraphExec, graph: CUgraph, info: Out<UpdateResult>) -> CuResult<()> {
+fn exec_update_v2(
+    handle: CUgraphExec,
+    graph: CUgraph,
+    info: Out<CUgraphExecUpdateResultInfo>,
+) -> CuResult<()> {
     let refusal = update(handle, graph)?.err();
     let (result, node) = refusal.unwrap_or((SUCCESS, Handle::NULL));
-    info.set(UpdateResult { result, node, from: Handle::NULL });
+    let (result, error_node) = (result as i32, node.0 as u64);
+    info.set(CUgraphExecUpdateResultInfo { result, error_node, ..CUgraphExecUpdateResultInfo::ZERO });
     if refusal.is_none() { Ok(()) } else { Err(CUresult::CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE) }
 }
 
@@ -124,5 +122,5 @@ fn exec_update(
 crate::driver::ffi::entries! { after_init
     cuGraphExecUpdate => exec_update(
         exec: CUgraphExec, graph: CUgraph, node: Out<CUgraphNode>, result: Out<u32>);
-    cuGraphExecUpdate_v2 => exec_update_v2(exec: CUgraphExec, graph: CUgraph, info: Out<UpdateResult>);
+    cuGraphExecUpdate_v2 => exec_update_v2(exec: CUgraphExec, graph: CUgraph, info: Out<CUgraphExecUpdateResultInfo>);
 }

@@ -3,8 +3,6 @@
 //! Attributes of core dumps. They are kept in this process for who asks, and **no dump is ever written**: NVIDIA's driver
 //! would write it on the host, so the host is not told, neither of these nor of the contexts' flags.
 
-mod settings;
-
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
 use virtio_cuda_client::CudaError;
@@ -13,7 +11,7 @@ use crate::context_table::current;
 use crate::driver::Driver;
 use crate::entry_points;
 use crate::ffi::{HostPtr, Out};
-use settings::{Attribute, CoreDumps, Refusal, Value};
+use cuda_environment::core_dump::{Attribute, CoreDumps, Refusal, Value};
 
 static CORE_DUMPS: LazyLock<Mutex<CoreDumps>> = LazyLock::new(|| Mutex::new(CoreDumps::of_this_process()));
 

@@ -2,11 +2,14 @@
 
 //! External memory: an allocation that this process or another one of the guest has exported as a file descriptor.
 
+use cuda_abi::{
+    CUDA_EXTERNAL_MEMORY_BUFFER_DESC, CUDA_EXTERNAL_MEMORY_HANDLE_DESC,
+    CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC,
+};
 use virtio_cuda_client::protocol::{ContextId, ExternalMemoryId, MAX_MIPMAP_LEVELS, MipmappedArrayId};
 use virtio_cuda_client::{Call, CudaError, calls};
 
 use super::table::{EXTERNAL, External};
-use crate::array::ArrayDescriptor3D;
 use crate::driver::mint;
 use crate::entry::Api;
 use crate::entry_points;
@@ -20,60 +23,19 @@ const DMABUF_FD: u32 = 9;
 /// `CUDA_EXTERNAL_MEMORY_DEDICATED`, which says nothing here.
 const DEDICATED: u32 = 1;
 
-/// `CUDA_EXTERNAL_MEMORY_HANDLE_DESC`.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub struct HandleDesc {
-    kind: u32,
-    /// A file descriptor, or two pointers.
-    handle: [u64; 2],
-    bytes: u64,
-    flags: u32,
-    reserved: [u32; 16],
-}
-const _: () = assert!(size_of::<HandleDesc>() == 104);
-
-/// `CUDA_EXTERNAL_MEMORY_BUFFER_DESC`.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub struct BufferDesc {
-    offset: u64,
-    bytes: u64,
-    flags: u32,
-    reserved: [u32; 16],
-}
-const _: () = assert!(size_of::<BufferDesc>() == 88);
-
-/// `CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC`.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub struct ArrayDesc {
-    offset: u64,
-    array: ArrayDescriptor3D,
-    levels: u32,
-    reserved: [u32; 16],
-}
-const _: () = assert!(size_of::<ArrayDesc>() == 120);
-
-impl HandleDesc {
-    fn descriptor(&self) -> i32 {
-        self.handle[0] as i32
+/// Refuses what is no file descriptor of an allocation, as an H200 does.
+fn check(from: &CUDA_EXTERNAL_MEMORY_HANDLE_DESC) -> Result<(), CudaError> {
+    if from.bytes == 0 || from.reserved != [0; 16] {
+        return Err(CudaError::INVALID_VALUE);
     }
-
-    /// Refuses what is no file descriptor of an allocation, as an H200 does.
-    fn check(&self) -> Result<(), CudaError> {
-        if self.bytes == 0 || self.reserved != [0; 16] {
-            return Err(CudaError::INVALID_VALUE);
-        }
-        let elsewhere = match (self.kind, self.flags) {
-            (OPAQUE_FD, 0 | DEDICATED) => return Ok(()),
-            (DMABUF_FD, 0) => self.descriptor() >= 0,
-            // Handles of Windows, and NvSciBuf.
-            (2..=4, 0 | DEDICATED) | (5..=7, DEDICATED) | (8, 0) => self.handle != [0; 2],
-            _ => false,
-        };
-        Err(if elsewhere { CudaError::NOT_SUPPORTED } else { CudaError::INVALID_VALUE })
-    }
+    let elsewhere = match (from.kind, from.flags) {
+        (OPAQUE_FD, 0 | DEDICATED) => return Ok(()),
+        (DMABUF_FD, 0) => from.file_descriptor() >= 0,
+        // Handles of Windows, and NvSciBuf.
+        (2..=4, 0 | DEDICATED) | (5..=7, DEDICATED) | (8, 0) => from.handle != [0; 2],
+        _ => false,
+    };
+    Err(if elsewhere { CudaError::NOT_SUPPORTED } else { CudaError::INVALID_VALUE })
 }
 
 /// A call in the context of external memory, which need not be the current one.
@@ -84,18 +46,18 @@ fn call_of(api: Api, external: &External) -> Call<'static> {
 entry_points! {
     /// Imports an allocation by its file descriptor, which is then this library's: it is closed at once, whatever is in it.
     /// In a capture that forbids this call it is not looked at.
-    call cuImportExternalMemory(api, extMem_out: Out<u64>, memHandleDesc: In<HandleDesc>) {
+    call cuImportExternalMemory(api, extMem_out: Out<u64>, memHandleDesc: In<CUDA_EXTERNAL_MEMORY_HANDLE_DESC>) {
         extMem_out.check()?;
         let from = memHandleDesc.get()?;
-        from.check()?;
+        check(&from)?;
         let context = api.context()?.0;
         let handle = mint();
-        let imported = token_in(from.descriptor()).and_then(|token| {
+        let imported = token_in(from.file_descriptor()).and_then(|token| {
             calls::cuImportExternalMemory(&mut api.call(), ExternalMemoryId(handle), token, from.bytes)
         });
-        if imported != Err(CudaError::STREAM_CAPTURE_UNSUPPORTED) && from.descriptor() >= 0 {
+        if imported != Err(CudaError::STREAM_CAPTURE_UNSUPPORTED) && from.file_descriptor() >= 0 {
             // SAFETY: the program hands the descriptor over with this call; a number that is none is refused.
-            unsafe { libc::close(from.descriptor()) };
+            unsafe { libc::close(from.file_descriptor()) };
         }
         // What NVIDIA's driver says of a file that is no such memory.
         imported.map_err(|error| if error == CudaError::INVALID_VALUE { CudaError::UNKNOWN } else { error })?;
@@ -104,7 +66,7 @@ entry_points! {
     }
 
     /// Maps a part of external memory, for `cuMemFree`.
-    call cuExternalMemoryGetMappedBuffer(api, devPtr: Out<u64>, extMem: u64, bufferDesc: In<BufferDesc>) {
+    call cuExternalMemoryGetMappedBuffer(api, devPtr: Out<u64>, extMem: u64, bufferDesc: In<CUDA_EXTERNAL_MEMORY_BUFFER_DESC>) {
         devPtr.check()?;
         let part = bufferDesc.get()?;
         let external = api.driver.externals.get(extMem)?;
@@ -130,7 +92,7 @@ entry_points! {
     }
 
     /// Maps a part of external memory as a mipmapped array, for `cuMipmappedArrayDestroy`.
-    call cuExternalMemoryGetMappedMipmappedArray(api, mipmap: Out<u64>, extMem: u64, mipmapDesc: In<ArrayDesc>) {
+    call cuExternalMemoryGetMappedMipmappedArray(api, mipmap: Out<u64>, extMem: u64, mipmapDesc: In<CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC>) {
         mipmap.check()?;
         let part = mipmapDesc.get()?;
         let external = api.driver.externals.get(extMem)?;
@@ -162,16 +124,16 @@ mod tests {
 
     #[test]
     fn refusals_are_those_of_an_h200() {
-        let desc = |kind, flags, handle| HandleDesc {
+        let desc = |kind, flags, handle| CUDA_EXTERNAL_MEMORY_HANDLE_DESC {
             kind,
             handle: [handle, 0],
             bytes: 4096,
             flags,
-            reserved: [0; 16],
+            ..CUDA_EXTERNAL_MEMORY_HANDLE_DESC::ZERO
         };
         let none = u64::from(u32::MAX);
-        assert!(desc(OPAQUE_FD, 0, none).check().is_ok(), "found out later");
-        assert!(desc(OPAQUE_FD, DEDICATED, 5).check().is_ok());
+        assert!(check(&desc(OPAQUE_FD, 0, none)).is_ok(), "found out later");
+        assert!(check(&desc(OPAQUE_FD, DEDICATED, 5)).is_ok());
         for (kind, flags, handle, code) in [
             (OPAQUE_FD, 2, 5, 1),
             (0, 0, 5, 1),
@@ -188,15 +150,16 @@ mod tests {
             (10, 0, 5, 1),
         ] {
             assert_eq!(
-                desc(kind, flags, handle).check().unwrap_err().code(),
+                check(&desc(kind, flags, handle)).unwrap_err().code(),
                 code,
                 "{kind} {flags} {handle}"
             );
         }
-        for wrong in
-            [HandleDesc { bytes: 0, ..desc(1, 0, 5) }, HandleDesc { reserved: [1; 16], ..desc(1, 0, 5) }]
-        {
-            assert_eq!(wrong.check(), Err(CudaError::INVALID_VALUE));
+        for wrong in [
+            CUDA_EXTERNAL_MEMORY_HANDLE_DESC { bytes: 0, ..desc(1, 0, 5) },
+            CUDA_EXTERNAL_MEMORY_HANDLE_DESC { reserved: [1; 16], ..desc(1, 0, 5) },
+        ] {
+            assert_eq!(check(&wrong), Err(CudaError::INVALID_VALUE));
         }
     }
 }

@@ -2,6 +2,7 @@
 
 //! Executable graphs, attributes of kernel nodes, and the memory that graphs allocate.
 
+use cuda_abi::{CUDA_GRAPH_INSTANTIATE_PARAMS, CUgraphExecUpdateResultInfo};
 use virtio_cuda_client::protocol::{GraphExecId, GraphId, GraphNodeId, StreamId};
 use virtio_cuda_client::{CudaError, calls};
 
@@ -18,25 +19,6 @@ const UPLOAD: u64 = 2;
 const DEVICE_LAUNCH: u64 = 4;
 /// `CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY`.
 const USE_NODE_PRIORITY: u64 = 8;
-
-/// `CUDA_GRAPH_INSTANTIATE_PARAMS`.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub struct InstantiateParams {
-    flags: u64,
-    upload_stream: u64,
-    error_node: u64,
-    result: i32,
-}
-
-/// `CUgraphExecUpdateResultInfo`.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub struct UpdateResult {
-    result: i32,
-    error_node: u64,
-    error_from_node: u64,
-}
 
 /// The flags of a new executable graph: `CUDA_GRAPHS_USE_NODE_PRIORITY` outranks the program's choice.
 fn chosen_flags(api: Api, flags: u64) -> u64 {
@@ -130,11 +112,11 @@ entry_points! {
     }
 
     /// Makes a graph executable, and tells why if it cannot be.
-    call cuGraphInstantiateWithParams / cuGraphInstantiateWithParams_ptsz (api, phGraphExec: Out<u64>, hGraph: u64, instantiateParams: Out<InstantiateParams>) {
+    call cuGraphInstantiateWithParams / cuGraphInstantiateWithParams_ptsz (api, phGraphExec: Out<u64>, hGraph: u64, instantiateParams: Out<CUDA_GRAPH_INSTANTIATE_PARAMS>) {
         let params = instantiateParams.get()?;
         let upload = if params.flags & UPLOAD != 0 { api.stream(params.upload_stream) } else { StreamId(0) };
         let (outcome, result, error_node) = instantiate(api, phGraphExec, hGraph, params.flags, upload)?;
-        instantiateParams.set(InstantiateParams { error_node, result, ..params })?;
+        instantiateParams.set(CUDA_GRAPH_INSTANTIATE_PARAMS { error_node, result, ..params })?;
         outcome
     }
 
@@ -182,11 +164,11 @@ entry_points! {
     }
 
     /// Gives all parameters of a graph to an executable one of the same shape.
-    call cuGraphExecUpdate_v2(api, hGraphExec: u64, hGraph: u64, resultInfo: Out<UpdateResult>) {
+    call cuGraphExecUpdate_v2(api, hGraphExec: u64, hGraph: u64, resultInfo: Out<CUgraphExecUpdateResultInfo>) {
         api.driver.kept.exec_changed(hGraphExec);
         let updated = calls::cuGraphExecUpdate_v2(&mut api.in_context()?, GraphExecId(hGraphExec), GraphId(hGraph));
         let (status, result, node, from) = updated?;
-        resultInfo.set_if_wanted(UpdateResult { result, error_node: node.0, error_from_node: from.0 });
+        resultInfo.set_if_wanted(CUgraphExecUpdateResultInfo { result, pad: 0, error_node: node.0, error_from_node: from.0 });
         CudaError::check(status)
     }
 

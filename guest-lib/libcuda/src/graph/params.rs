@@ -325,7 +325,7 @@ impl MemAllocParams {
             allocation_type: 1,
             handle_types: 0,
             location_type: 1,
-            device: api.driver.devices.number_of(node.device)?,
+            device: api.driver.devices.number_of(node.device.0)?,
             pool_rest: [0; 9],
             access: 0,
             access_count: 0,

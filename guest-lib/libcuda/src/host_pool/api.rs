@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use cuda_abi::CUmemLocation;
 use virtio_cuda_client::protocol::MemoryPoolId;
 use virtio_cuda_client::{CudaError, calls};
 
@@ -12,7 +13,6 @@ use crate::ffi::HostPtr;
 use crate::host_pool::mark::Mark;
 use crate::host_pool::space::StreamKey;
 use crate::host_pool::{CHUNK_BYTES, Home, HostPool, MAX_BYTES};
-use crate::memory::managed::MemLocation;
 use crate::memory::ranges::HostRange;
 use crate::pool::default_pool;
 use crate::stream::PER_THREAD;
@@ -174,7 +174,7 @@ pub fn set_attribute(pool: &HostPool, number: i32, value: HostPtr) -> Result<(),
 }
 
 /// What a location may do, as far as the program has said so. The GPU in truth reaches all of it.
-pub fn access(api: Api, pool: &HostPool, place: MemLocation) -> Result<u32, CudaError> {
+pub fn access(api: Api, pool: &HostPool, place: CUmemLocation) -> Result<u32, CudaError> {
     let state = pool.lock();
     let may = match place.kind {
         LOCATION_DEVICE => {
@@ -188,7 +188,7 @@ pub fn access(api: Api, pool: &HostPool, place: MemLocation) -> Result<u32, Cuda
 }
 
 /// Says what a location may do.
-pub fn set_access(api: Api, pool: &HostPool, place: MemLocation, flags: u32) -> Result<(), CudaError> {
+pub fn set_access(api: Api, pool: &HostPool, place: CUmemLocation, flags: u32) -> Result<(), CudaError> {
     if flags == ACCESS_READ {
         return Err(CudaError::NOT_SUPPORTED);
     }

@@ -6,12 +6,12 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use cuda_abi::CUmemLocation;
 use virtio_cuda_client::CudaError;
 
 use crate::driver::{Driver, mint};
 use crate::entry::Api;
 use crate::host_pool::HostPool;
-use crate::memory::managed::MemLocation;
 
 /// `CU_MEM_LOCATION_TYPE_*`.
 const NONE: u32 = 0;
@@ -48,7 +48,7 @@ impl Home {
     /// The home of pools of this library; `None` for those of devices.
     ///
     /// Errors: `CUDA_ERROR_INVALID_VALUE` where there are none.
-    pub fn new(api: Api, kind: u32, location: MemLocation) -> Result<Option<Self>, CudaError> {
+    pub fn new(api: Api, kind: u32, location: CUmemLocation) -> Result<Option<Self>, CudaError> {
         let known = match (kind, location.kind) {
             (PINNED, DEVICE) => return Ok(None),
             (MANAGED, DEVICE) => api.driver.devices.check(location.id).is_ok(),
@@ -64,9 +64,9 @@ impl Home {
     }
 
     /// Where managed memory of it would rather be.
-    pub fn preferred(self) -> Option<MemLocation> {
+    pub fn preferred(self) -> Option<CUmemLocation> {
         let kind = if self.place == NUMA_CURRENT { NUMA } else { self.place };
-        (kind != NONE).then_some(MemLocation { kind, id: self.id })
+        (kind != NONE).then_some(CUmemLocation { kind, id: self.id })
     }
 }
 

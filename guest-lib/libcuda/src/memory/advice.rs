@@ -5,8 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::memory::managed::MemLocation;
 use crate::memory::window::PAGE_BYTES;
+use cuda_abi::CUmemLocation;
 
 /// What was said about a page.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -14,11 +14,11 @@ pub struct Page {
     /// It is mostly read.
     pub read_mostly: bool,
     /// Where it should be.
-    pub preferred: Option<MemLocation>,
+    pub preferred: Option<CUmemLocation>,
     /// Devices that access it.
     pub accessed_by: BTreeSet<i32>,
     /// Where it was last prefetched to.
-    pub prefetched: Option<MemLocation>,
+    pub prefetched: Option<CUmemLocation>,
 }
 
 /// What was said, by first address of a stretch of pages, with its end. Stretches do not overlap.

@@ -2,7 +2,9 @@
 
 //! Copies of pitched rectangles and boxes in memory and arrays. Rows of pageable memory cross packed.
 
-use virtio_cuda_client::protocol::{ArrayId, ArrayOrigin, Box3, Extent, StreamId, array_bounds};
+use virtio_cuda_client::protocol::{
+    ArrayId, ArrayOrigin, Box3, COPY_ARRAY, COPY_BULK, CopyEnd, DevicePtr, StreamId, array_bounds,
+};
 use virtio_cuda_client::{CudaError, calls};
 
 use crate::entry::Api;
@@ -10,6 +12,10 @@ use crate::graph::copy_params::EndPlace;
 use crate::memory::box_layout::{ARRAY, MemoryEnd, Part, for_each_row};
 use crate::memory::copy::{Place, Timing};
 use crate::memory::copy_box::{End3D, Memcpy3D};
+
+/// Packed rows that go with the call.
+const BULK: CopyEnd =
+    CopyEnd { kind: COPY_BULK, address: DevicePtr(0), x: 0, y: 0, z: 0, pitch: 0, height: 0 };
 
 /// A box in an array.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -21,8 +27,11 @@ pub struct ArrayEnd {
 }
 
 impl ArrayEnd {
-    fn part(&self, part: &Part) -> ArrayOrigin {
-        ArrayOrigin { y: self.origin.y + part.y, z: self.origin.z + part.z, ..self.origin }
+    /// For the device: the array from a row of the box on.
+    fn on_wire(&self, (y, z): (u64, u64)) -> CopyEnd {
+        let ArrayOrigin { x, y: first_row, z: first_slice } = self.origin;
+        let (kind, address) = (COPY_ARRAY, DevicePtr(self.array.0));
+        CopyEnd { kind, address, x, y: first_row + y, z: first_slice + z, pitch: 0, height: 0 }
     }
 }
 
@@ -129,9 +138,7 @@ impl BoxCopy {
             (End::Memory(dst), End::Array(src)) => self.array_to_memory(api, dst, src, stream)?,
             (End::Array(dst), End::Array(src)) => {
                 let call = &mut api.in_context()?;
-                calls::memcpy_box_atoa(
-                    call, dst.array, dst.origin, src.array, src.origin, self.size, stream,
-                )?;
+                calls::memcpy_box(call, dst.on_wire((0, 0)), src.on_wire((0, 0)), self.size, stream)?;
                 true
             }
         };
@@ -158,13 +165,12 @@ impl BoxCopy {
             let limit = api.driver.session.limits().copy_bytes as u64;
             src.pack(from, self.size, limit, |memory, part| {
                 let mut call = api.in_context()?.input(memory);
-                calls::memcpy_box_htoa(&mut call, dst.array, dst.part(part), part.size, stream)
+                calls::memcpy_box(&mut call, dst.on_wire((part.y, part.z)), BULK, part.size, stream)
             })?;
             return Ok(false);
         }
         let call = &mut api.in_context()?;
-        let (at, extent) = (src.device()?, src.extent.on_wire());
-        calls::memcpy_box_dtoa(call, dst.array, dst.origin, at, extent, self.size, stream)?;
+        calls::memcpy_box(call, dst.on_wire((0, 0)), src.on_wire((0, 0))?, self.size, stream)?;
         Ok(true)
     }
 
@@ -180,13 +186,12 @@ impl BoxCopy {
             let limit = api.driver.session.limits().copy_bytes as u64;
             dst.unpack(to, self.size, limit, |memory, part| {
                 let mut call = api.in_context()?.output(memory);
-                calls::memcpy_box_atoh(&mut call, src.array, src.part(part), part.size, stream)
+                calls::memcpy_box(&mut call, BULK, src.on_wire((part.y, part.z)), part.size, stream)
             })?;
             return Ok(false);
         }
         let call = &mut api.in_context()?;
-        let (at, extent) = (dst.device()?, dst.extent.on_wire());
-        calls::memcpy_box_atod(call, at, extent, src.array, src.origin, self.size, stream)?;
+        calls::memcpy_box(call, dst.on_wire((0, 0))?, src.on_wire((0, 0)), self.size, stream)?;
         Ok(true)
     }
 }
@@ -214,15 +219,8 @@ impl MemoryCopy {
     }
 
     fn by_gpu(&self, api: Api, stream: StreamId) -> Result<(), CudaError> {
-        calls::memcpy_box_dtod(
-            &mut api.in_context()?,
-            self.dst.device()?,
-            self.dst.extent.on_wire(),
-            self.src.device()?,
-            self.src.extent.on_wire(),
-            self.size,
-            stream,
-        )
+        let (dst, src) = (self.dst.on_wire((0, 0))?, self.src.on_wire((0, 0))?);
+        calls::memcpy_box(&mut api.in_context()?, dst, src, self.size, stream)
     }
 
     /// From pageable rows: packed, unless they lie packed already.
@@ -232,9 +230,8 @@ impl MemoryCopy {
             return self.row_by_row(api, stream);
         }
         self.src.pack(from, self.size, limit, |memory, part| {
-            let extent = Extent { offset: self.dst.extent.row(part.y, part.z), ..self.dst.extent.on_wire() };
             let mut call = api.in_context()?.input(memory);
-            calls::memcpy_box_htod(&mut call, self.dst.device()?, extent, part.size, stream)
+            calls::memcpy_box(&mut call, self.dst.on_wire((part.y, part.z))?, BULK, part.size, stream)
         })
     }
 
@@ -245,9 +242,8 @@ impl MemoryCopy {
             return self.row_by_row(api, stream);
         }
         self.dst.unpack(to, self.size, limit, |memory, part| {
-            let extent = Extent { offset: self.src.extent.row(part.y, part.z), ..self.src.extent.on_wire() };
             let mut call = api.in_context()?.output(memory);
-            calls::memcpy_box_dtoh(&mut call, self.src.device()?, extent, part.size, stream)
+            calls::memcpy_box(&mut call, BULK, self.src.on_wire((part.y, part.z))?, part.size, stream)
         })
     }
 

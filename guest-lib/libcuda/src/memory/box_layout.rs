@@ -3,7 +3,7 @@
 //! How a box lies in memory, and how it is cut so that each part fits one request.
 
 use virtio_cuda_client::CudaError;
-use virtio_cuda_client::protocol::{Box3, DevicePtr, Extent};
+use virtio_cuda_client::protocol::{Box3, COPY_DEVICE, CopyEnd, DevicePtr};
 use virtio_cuda_client::transport::UserMemory;
 
 use crate::entry::Api;
@@ -44,11 +44,6 @@ impl Extent64 {
     pub fn row(&self, y: u64, z: u64) -> u64 {
         self.offset + (z * self.height + y) * self.pitch
     }
-
-    /// For the device.
-    pub fn on_wire(&self) -> Extent {
-        Extent { offset: self.offset, pitch: self.pitch, height: self.height }
-    }
 }
 
 impl MemoryEnd {
@@ -79,9 +74,11 @@ impl MemoryEnd {
         Ok(Self { place, extent: Extent64 { offset: 0, pitch, height } })
     }
 
-    /// The address for the GPU.
-    pub fn device(&self) -> Result<DevicePtr, CudaError> {
-        self.place.device().map(DevicePtr).ok_or(CudaError::INVALID_VALUE)
+    /// For the device: the memory from a row of the box on.
+    pub fn on_wire(&self, (y, z): (u64, u64)) -> Result<CopyEnd, CudaError> {
+        let address = self.place.device().map(DevicePtr).ok_or(CudaError::INVALID_VALUE)?;
+        let Extent64 { pitch, height, .. } = self.extent;
+        Ok(CopyEnd { kind: COPY_DEVICE, address, x: self.extent.row(y, z), y: 0, z: 0, pitch, height })
     }
 
     /// The memory of a part, if its rows lie side by side.

@@ -5,6 +5,7 @@
 
 use std::iter::repeat;
 
+use cuda_abi::CUmemLocation;
 use virtio_cuda_client::CudaError;
 
 use crate::entry::Api;
@@ -20,15 +21,6 @@ const ATTACH_FLAGS: [u32; 2] = [1, 2];
 const DEVICE_CPU: i32 = -1;
 const DEVICE_INVALID: i32 = -2;
 
-/// `CUmemLocation`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(C)]
-pub struct MemLocation {
-    /// `CU_MEM_LOCATION_TYPE_*`.
-    pub kind: u32,
-    /// Ordinal of the device.
-    pub id: i32,
-}
 /// `CU_MEM_LOCATION_TYPE_DEVICE`.
 pub const LOCATION_DEVICE: u32 = 1;
 /// `CU_MEM_LOCATION_TYPE_HOST` and `CU_MEM_LOCATION_TYPE_HOST_NUMA`; another NUMA variant follows.
@@ -58,7 +50,7 @@ fn check_device(api: Api, device: i32) -> Result<(), CudaError> {
     if device == DEVICE_CPU { Ok(()) } else { api.driver.devices.check(device).map(|_| ()) }
 }
 
-fn check_location(api: Api, location: MemLocation) -> Result<(), CudaError> {
+fn check_location(api: Api, location: CUmemLocation) -> Result<(), CudaError> {
     match location.kind {
         LOCATION_DEVICE => api.driver.devices.check(location.id).map(|_| ()),
         LOCATION_HOST..=MAX_LOCATION => Ok(()),
@@ -77,10 +69,10 @@ fn common<T: Copy + PartialEq>(pages: &[Page], of: impl Fn(&Page) -> Option<T>) 
 }
 
 /// A location as the attributes of CUDA 8 have it.
-fn as_device(location: Option<MemLocation>) -> i32 {
+fn as_device(location: Option<CUmemLocation>) -> i32 {
     match location {
-        Some(MemLocation { kind: LOCATION_DEVICE, id }) => id,
-        Some(MemLocation { kind: LOCATION_HOST | LOCATION_NUMA, .. }) => DEVICE_CPU,
+        Some(CUmemLocation { kind: LOCATION_DEVICE, id }) => id,
+        Some(CUmemLocation { kind: LOCATION_HOST | LOCATION_NUMA, .. }) => DEVICE_CPU,
         _ => DEVICE_INVALID,
     }
 }
@@ -130,7 +122,7 @@ fn advise(
     api: Api,
     (address, count): (u64, usize),
     advice: i32,
-    location: MemLocation,
+    location: CUmemLocation,
 ) -> Result<(), CudaError> {
     // Memory from a pool is where the pool has it.
     if api.driver.memory.ranges.host(address).is_some_and(|range| range.pool.is_some()) {
@@ -151,21 +143,21 @@ fn advise(
     Ok(())
 }
 
-fn prefetch(api: Api, address: u64, count: usize, location: MemLocation) {
+fn prefetch(api: Api, address: u64, count: usize, location: CUmemLocation) {
     api.driver.memory.advice.say(address, count as u64, |page| page.prefetched = Some(location));
 }
 
 /// A device number of the calls before CUDA 13.
-fn location_of(device: i32) -> MemLocation {
+fn location_of(device: i32) -> CUmemLocation {
     let kind = if device == DEVICE_CPU { LOCATION_HOST } else { LOCATION_DEVICE };
-    MemLocation { kind, id: device.max(0) }
+    CUmemLocation { kind, id: device.max(0) }
 }
 
 /// Checks each range of a batch, and the location of each if it has any.
 fn check_batch(
     api: Api,
     (addresses, sizes, count): (In<u64>, In<usize>, usize),
-    locations: Option<(In<MemLocation>, In<usize>, usize)>,
+    locations: Option<(In<CUmemLocation>, In<usize>, usize)>,
     flags: u64,
 ) -> Result<(), CudaError> {
     api.context()?;
@@ -203,7 +195,7 @@ fn check_batch(
 entry_points! {
     /// Nothing migrates.
     call cuMemPrefetchBatchAsync / cuMemPrefetchBatchAsync_ptsz (api, dptrs: In<u64>, sizes: In<usize>, count: usize,
-        prefetchLocs: In<MemLocation>, prefetchLocIdxs: In<usize>, numPrefetchLocs: usize, flags: u64, _hStream: u64) {
+        prefetchLocs: In<CUmemLocation>, prefetchLocIdxs: In<usize>, numPrefetchLocs: usize, flags: u64, _hStream: u64) {
         check_batch(api, (dptrs, sizes, count), Some((prefetchLocs, prefetchLocIdxs, numPrefetchLocs)), flags)
     }
 
@@ -214,7 +206,7 @@ entry_points! {
 
     /// Both: nothing migrates, nothing is discarded.
     call cuMemDiscardAndPrefetchBatchAsync / cuMemDiscardAndPrefetchBatchAsync_ptsz (api, dptrs: In<u64>, sizes: In<usize>, count: usize,
-        prefetchLocs: In<MemLocation>, prefetchLocIdxs: In<usize>, numPrefetchLocs: usize, flags: u64, _hStream: u64) {
+        prefetchLocs: In<CUmemLocation>, prefetchLocIdxs: In<usize>, numPrefetchLocs: usize, flags: u64, _hStream: u64) {
         check_batch(api, (dptrs, sizes, count), Some((prefetchLocs, prefetchLocIdxs, numPrefetchLocs)), flags)
     }
 
@@ -239,7 +231,7 @@ entry_points! {
     }
 
     /// Nothing migrates.
-    call cuMemPrefetchAsync_v2 / cuMemPrefetchAsync_v2_ptsz (api, devPtr: u64, count: usize, location: MemLocation, flags: u32, _hStream: u64) {
+    call cuMemPrefetchAsync_v2 / cuMemPrefetchAsync_v2_ptsz (api, devPtr: u64, count: usize, location: CUmemLocation, flags: u32, _hStream: u64) {
         api.context()?;
         if flags != 0 {
             return Err(CudaError::INVALID_VALUE);
@@ -259,7 +251,7 @@ entry_points! {
     }
 
     /// Nothing migrates.
-    call cuMemAdvise_v2(api, devPtr: u64, count: usize, advice: i32, location: MemLocation) {
+    call cuMemAdvise_v2(api, devPtr: u64, count: usize, advice: i32, location: CUmemLocation) {
         check_advice(advice)?;
         // Read-mostly advice ignores the location.
         if advice > 2 {

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The driver API's own structs, where they differ from the runtime's. Sizes and offsets as in the 13.0
-//! `cuda.h`.
+//! The driver API's own structs, where they differ from the runtime's and other crates have no use for them. Sizes and
+//! offsets as in the 13.0 `cuda.h`.
 
 use core::ffi::{c_int, c_uint, c_void};
 use core::mem::{offset_of, size_of};
 use core::ptr;
 
-use super::{CUarray, CUcontext, CUdeviceptr, CUfunction, CUkernel, CUmipmappedArray, CUstream};
+pub use cuda_abi::{
+    CUDA_ARRAY3D_DESCRIPTOR, CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC, CUDA_RESOURCE_DESC, CUDA_TEXTURE_DESC,
+};
+
+use super::{CUarray, CUcontext, CUdeviceptr, CUfunction, CUkernel, CUstream};
 use crate::api::not_null;
 use crate::error::Result;
 
@@ -84,74 +88,6 @@ pub struct CUDA_MEMCPY3D {
 const _: () = assert!(size_of::<CUDA_MEMCPY3D>() == 200 && offset_of!(CUDA_MEMCPY3D, srcPitch) == 72);
 
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CUDA_ARRAY3D_DESCRIPTOR {
-    pub Width: usize,
-    pub Height: usize,
-    pub Depth: usize,
-    pub Format: c_uint,
-    pub NumChannels: c_uint,
-    pub Flags: c_uint,
-}
-const _: () = assert!(size_of::<CUDA_ARRAY3D_DESCRIPTOR>() == 40);
-
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct DriverLinearResource {
-    pub devPtr: CUdeviceptr,
-    pub format: c_uint,
-    pub numChannels: c_uint,
-    pub sizeInBytes: usize,
-}
-
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct DriverPitch2DResource {
-    pub devPtr: CUdeviceptr,
-    pub format: c_uint,
-    pub numChannels: c_uint,
-    pub width: usize,
-    pub height: usize,
-    pub pitchInBytes: usize,
-}
-
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub union DriverResource {
-    pub hArray: CUarray,
-    pub hMipmappedArray: CUmipmappedArray,
-    pub linear: DriverLinearResource,
-    pub pitch2D: DriverPitch2DResource,
-    pub reserved: [c_int; 32],
-}
-
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct CUDA_RESOURCE_DESC {
-    pub resType: c_uint,
-    pub res: DriverResource,
-    pub flags: c_uint,
-}
-const _: () = assert!(size_of::<CUDA_RESOURCE_DESC>() == 144 && offset_of!(CUDA_RESOURCE_DESC, flags) == 136);
-
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct CUDA_TEXTURE_DESC {
-    pub addressMode: [c_uint; 3],
-    pub filterMode: c_uint,
-    pub flags: c_uint,
-    pub maxAnisotropy: c_uint,
-    pub mipmapFilterMode: c_uint,
-    pub mipmapLevelBias: f32,
-    pub minMipmapLevelClamp: f32,
-    pub maxMipmapLevelClamp: f32,
-    pub borderColor: [f32; 4],
-    pub reserved: [c_int; 12],
-}
-const _: () =
-    assert!(size_of::<CUDA_TEXTURE_DESC>() == 104 && offset_of!(CUDA_TEXTURE_DESC, borderColor) == 40);
-
-#[repr(C)]
 #[derive(Clone, Copy)]
 pub struct CUDA_KERNEL_NODE_PARAMS {
     pub func: CUfunction,
@@ -192,19 +128,6 @@ pub struct CUgraphNodeParams {
     pub reserved2: i64,
 }
 const _: () = assert!(size_of::<CUgraphNodeParams>() == 256 && offset_of!(CUgraphNodeParams, payload) == 16);
-
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC {
-    pub offset: u64,
-    pub arrayDesc: CUDA_ARRAY3D_DESCRIPTOR,
-    pub numLevels: c_uint,
-    pub reserved: [c_uint; 16],
-}
-const _: () = assert!(
-    size_of::<CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC>() == 120
-        && offset_of!(CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC, numLevels) == 48
-);
 
 #[repr(C)]
 #[derive(Clone, Copy)]

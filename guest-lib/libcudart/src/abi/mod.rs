@@ -49,6 +49,12 @@ handles! {
 }
 
 #[cfg(cuda_major = "13")]
+handles! {
+    CUgreenCtx => CUgreenCtx_st;
+    CUdevResourceDesc => CUdevResourceDesc_st;
+}
+
+#[cfg(cuda_major = "13")]
 pub type cudaLogsCallbackHandle = CUlogsCallbackHandle;
 
 /// Structs that have one layout in both APIs and that pass through unread.
@@ -69,6 +75,11 @@ passed_through! {
     cudaExternalSemaphoreSignalNodeParams cudaExternalSemaphoreWaitNodeParams
     cudaMemAllocNodeParams cudaHostNodeParams cudaMemsetParams cudaGraphEdgeData
     cudaGraphInstantiateParams cudaGraphExecUpdateResultInfo cudaLaunchAttributeValue
+}
+
+#[cfg(cuda_major = "13")]
+passed_through! {
+    cudaDevResource cudaDevSmResourceGroupParams
 }
 
 /// An address in the GPU's address space.

@@ -17,6 +17,8 @@ mod copies;
 mod core_api;
 mod graphics;
 mod graphs;
+#[cfg(cuda_major = "13")]
+mod later;
 mod memory;
 mod modules;
 
@@ -24,6 +26,8 @@ pub use copies::*;
 pub use core_api::*;
 pub use graphics::*;
 pub use graphs::*;
+#[cfg(cuda_major = "13")]
+pub use later::*;
 pub use memory::*;
 pub use modules::*;
 

@@ -51,10 +51,10 @@ api! {
             store(desc, channel_desc(&descriptor)?)?;
         }
         if !extent.is_null() {
-            let (width, height, depth) = (descriptor.Width, descriptor.Height, descriptor.Depth);
+            let (width, height, depth) = (descriptor.width, descriptor.height, descriptor.depth);
             store(extent, cudaExtent { width, height, depth })?;
         }
-        if flags.is_null() { Ok(()) } else { store(flags, descriptor.Flags) }
+        if flags.is_null() { Ok(()) } else { store(flags, descriptor.flags) }
     }
 
     fn cudaGetChannelDesc(desc: *mut cudaChannelFormatDesc, array: cudaArray_t) {
@@ -136,17 +136,17 @@ pub fn describe(
     }
     let format = Format::of(desc)?;
     Ok(CUDA_ARRAY3D_DESCRIPTOR {
-        Width: extent.width,
-        Height: extent.height,
-        Depth: extent.depth,
-        Format: format.code,
-        NumChannels: format.channels,
-        Flags: flags,
+        width: extent.width,
+        height: extent.height,
+        depth: extent.depth,
+        format: format.code,
+        channels: format.channels,
+        flags,
     })
 }
 
 fn descriptor(array: cudaArray_t) -> Result<CUDA_ARRAY3D_DESCRIPTOR> {
-    let mut descriptor = CUDA_ARRAY3D_DESCRIPTOR::default();
+    let mut descriptor = CUDA_ARRAY3D_DESCRIPTOR::ZERO;
     // SAFETY: `descriptor` is valid for the write; the driver judges the handle.
     unsafe { driver::cuArray3DGetDescriptor_v2(&mut descriptor, array) }?;
     Ok(descriptor)
@@ -158,7 +158,7 @@ pub fn channel_desc_of(array: cudaArray_t) -> Result<cudaChannelFormatDesc> {
 }
 
 fn channel_desc(descriptor: &CUDA_ARRAY3D_DESCRIPTOR) -> Result<cudaChannelFormatDesc> {
-    Format { code: descriptor.Format, channels: descriptor.NumChannels }.desc()
+    Format { code: descriptor.format, channels: descriptor.channels }.desc()
 }
 
 /// What copies of an array count in.
@@ -167,20 +167,20 @@ pub fn unit(array: cudaArray_t) -> Result<Unit> {
 }
 
 fn unit_of(descriptor: &CUDA_ARRAY3D_DESCRIPTOR) -> Result<Unit> {
-    Format { code: descriptor.Format, channels: descriptor.NumChannels }.unit()
+    Format { code: descriptor.format, channels: descriptor.channels }.unit()
 }
 
 /// How many rows an array has to copy, all its slices together.
 pub fn rows(array: cudaArray_t) -> Result<usize> {
     let descriptor = descriptor(array)?;
-    let rows = unit_of(&descriptor)?.rows(descriptor.Height.max(1));
-    rows.checked_mul(descriptor.Depth.max(1)).ok_or(cudaErrorInvalidValue)
+    let rows = unit_of(&descriptor)?.rows(descriptor.height.max(1));
+    rows.checked_mul(descriptor.depth.max(1)).ok_or(cudaErrorInvalidValue)
 }
 
 /// The size of one row in bytes, at least 1.
 pub fn row_size(array: cudaArray_t) -> Result<usize> {
     let descriptor = descriptor(array)?;
-    match unit_of(&descriptor)?.row(descriptor.Width) {
+    match unit_of(&descriptor)?.row(descriptor.width) {
         Some(size) if size > 0 => Ok(size),
         _ => Err(cudaErrorInvalidValue),
     }

@@ -4,10 +4,7 @@
 use core::ffi::{c_int, c_uint};
 use core::ptr;
 
-use crate::abi::driver::{
-    CUDA_RESOURCE_DESC, CUDA_TEXTURE_DESC, DriverLinearResource, DriverPitch2DResource, DriverResource,
-    Extended,
-};
+use crate::abi::driver::{CUDA_RESOURCE_DESC, CUDA_TEXTURE_DESC, Extended};
 use crate::abi::shared::{LinearResource, Pitch2DResource, cudaChannelFormatDesc, cudaTextureDesc};
 use crate::abi::version::{self, cudaResourceDesc};
 use crate::abi::{cudaResourceViewDesc, cudaSurfaceObject_t, cudaTextureObject_t};
@@ -68,7 +65,7 @@ api! {
     fn cudaGetTextureObjectResourceDesc(resource: *mut cudaResourceDesc, texture: cudaTextureObject_t) {
         not_null(resource)?;
         state::context()?;
-        let mut answer = empty_resource();
+        let mut answer = CUDA_RESOURCE_DESC::ZERO;
         driver::cuTexObjectGetResourceDesc(&mut answer, texture)?;
         store(resource, resource_from_driver(&answer)?)
     }
@@ -76,7 +73,7 @@ api! {
     fn cudaGetTextureObjectTextureDesc(desc: *mut cudaTextureDesc, texture: cudaTextureObject_t) {
         not_null(desc)?;
         state::context()?;
-        let mut answer = CUDA_TEXTURE_DESC::default();
+        let mut answer = CUDA_TEXTURE_DESC::ZERO;
         driver::cuTexObjectGetTextureDesc(&mut answer, texture)?;
         store(desc, texture_from_driver(&answer))
     }
@@ -108,84 +105,61 @@ api! {
     fn cudaGetSurfaceObjectResourceDesc(resource: *mut cudaResourceDesc, surface: cudaSurfaceObject_t) {
         not_null(resource)?;
         state::context()?;
-        let mut answer = empty_resource();
+        let mut answer = CUDA_RESOURCE_DESC::ZERO;
         driver::cuSurfObjectGetResourceDesc(&mut answer, surface)?;
         store(resource, resource_from_driver(&answer)?)
     }
 }
 
-fn empty_resource() -> CUDA_RESOURCE_DESC {
-    CUDA_RESOURCE_DESC { resType: 0, res: DriverResource { reserved: [0; 32] }, flags: 0 }
-}
-
 fn resource_to_driver(resource: &cudaResourceDesc) -> Result<CUDA_RESOURCE_DESC> {
-    let mut answer = empty_resource();
-    answer.resType = resource.resType;
-    answer.flags = version::resource_flags(resource);
     // SAFETY: all members are plain data; `resType` says which one the program filled.
-    unsafe {
+    let mut answer = unsafe {
         match resource.resType {
             RESOURCE_ARRAY if resource.res.array.is_null() => return Err(cudaErrorInvalidResourceHandle),
-            RESOURCE_ARRAY => answer.res.hArray = resource.res.array,
-            RESOURCE_MIPMAPPED_ARRAY => answer.res.hMipmappedArray = resource.res.mipmap,
+            RESOURCE_ARRAY => CUDA_RESOURCE_DESC::array(address(resource.res.array)),
+            RESOURCE_MIPMAPPED_ARRAY => CUDA_RESOURCE_DESC::mipmapped_array(address(resource.res.mipmap)),
             RESOURCE_LINEAR => {
                 let LinearResource { devPtr, desc, sizeInBytes } = resource.res.linear;
                 let Format { code, channels } = Format::of(&desc)?;
-                answer.res.linear = DriverLinearResource {
-                    devPtr: address(devPtr),
-                    format: code,
-                    numChannels: channels,
-                    sizeInBytes,
-                };
+                CUDA_RESOURCE_DESC::linear(address(devPtr), (code, channels), sizeInBytes as u64)
             }
             RESOURCE_PITCH_2D => {
                 let Pitch2DResource { devPtr, desc, width, height, pitchInBytes } = resource.res.pitch2D;
                 let Format { code, channels } = Format::of(&desc)?;
-                answer.res.pitch2D = DriverPitch2DResource {
-                    devPtr: address(devPtr),
-                    format: code,
-                    numChannels: channels,
-                    width,
-                    height,
-                    pitchInBytes,
-                };
+                let size = [width, height, pitchInBytes].map(|size| size as u64);
+                CUDA_RESOURCE_DESC::pitched(address(devPtr), (code, channels), size)
             }
             _ => return Err(cudaErrorInvalidValue),
         }
-    }
+    };
+    answer.flags = version::resource_flags(resource);
     Ok(answer)
 }
 
 fn resource_from_driver(resource: &CUDA_RESOURCE_DESC) -> Result<cudaResourceDesc> {
-    let mut answer = version::empty_resource_desc(resource.resType, resource.flags);
-    // SAFETY: all members are plain data; `resType` says which one the driver filled.
-    unsafe {
-        match resource.resType {
-            RESOURCE_ARRAY => answer.res.array = resource.res.hArray,
-            RESOURCE_MIPMAPPED_ARRAY => answer.res.mipmap = resource.res.hMipmappedArray,
-            RESOURCE_LINEAR => {
-                let DriverLinearResource { devPtr, format, numChannels, sizeInBytes } = resource.res.linear;
-                let desc = Format { code: format, channels: numChannels }.desc()?;
-                answer.res.linear = LinearResource {
-                    devPtr: ptr::with_exposed_provenance_mut(devPtr as usize),
-                    desc,
-                    sizeInBytes,
-                };
-            }
-            RESOURCE_PITCH_2D => {
-                let DriverPitch2DResource { devPtr, format, numChannels, width, height, pitchInBytes } =
-                    resource.res.pitch2D;
-                let desc = Format { code: format, channels: numChannels }.desc()?;
-                answer.res.pitch2D = Pitch2DResource {
-                    devPtr: ptr::with_exposed_provenance_mut(devPtr as usize),
-                    desc,
-                    width,
-                    height,
-                    pitchInBytes,
-                };
-            }
-            _ => return Err(cudaErrorInvalidValue),
+    let mut answer = version::empty_resource_desc(resource.kind, resource.flags);
+    let [first, format, width, height, pitch, ..] = resource.words;
+    let format = Format { code: format as c_uint, channels: (format >> 32) as c_uint };
+    match resource.kind {
+        RESOURCE_ARRAY => answer.res.array = ptr::with_exposed_provenance_mut(first as usize),
+        RESOURCE_MIPMAPPED_ARRAY => answer.res.mipmap = ptr::with_exposed_provenance_mut(first as usize),
+        RESOURCE_LINEAR => {
+            answer.res.linear = LinearResource {
+                devPtr: ptr::with_exposed_provenance_mut(first as usize),
+                desc: format.desc()?,
+                sizeInBytes: width as usize,
+            };
         }
+        RESOURCE_PITCH_2D => {
+            answer.res.pitch2D = Pitch2DResource {
+                devPtr: ptr::with_exposed_provenance_mut(first as usize),
+                desc: format.desc()?,
+                width: width as usize,
+                height: height as usize,
+                pitchInBytes: pitch as usize,
+            };
+        }
+        _ => return Err(cudaErrorInvalidValue),
     }
     Ok(answer)
 }
@@ -246,19 +220,19 @@ fn compressed(kind: c_uint) -> Option<bool> {
 fn texture_to_driver(desc: &cudaTextureDesc) -> CUDA_TEXTURE_DESC {
     let flag = |set: bool, flag: c_uint| if set { flag } else { 0 };
     CUDA_TEXTURE_DESC {
-        addressMode: desc.addressMode,
-        filterMode: desc.filterMode,
+        address_modes: desc.addressMode,
+        filter_mode: desc.filterMode,
         flags: flag(desc.readMode == READ_ELEMENT_TYPE, CU_TRSF_READ_AS_INTEGER)
             | flag(desc.normalizedCoords != 0, CU_TRSF_NORMALIZED_COORDINATES)
             | flag(desc.sRGB != 0, CU_TRSF_SRGB)
             | flag(desc.disableTrilinearOptimization != 0, CU_TRSF_DISABLE_TRILINEAR_OPTIMIZATION)
             | flag(desc.seamlessCubemap != 0, CU_TRSF_SEAMLESS_CUBEMAP),
-        maxAnisotropy: desc.maxAnisotropy,
-        mipmapFilterMode: desc.mipmapFilterMode,
-        mipmapLevelBias: desc.mipmapLevelBias,
-        minMipmapLevelClamp: desc.minMipmapLevelClamp,
-        maxMipmapLevelClamp: desc.maxMipmapLevelClamp,
-        borderColor: desc.borderColor,
+        max_anisotropy: desc.maxAnisotropy,
+        mipmap_filter_mode: desc.mipmapFilterMode,
+        mipmap_level_bias: desc.mipmapLevelBias,
+        min_mipmap_level_clamp: desc.minMipmapLevelClamp,
+        max_mipmap_level_clamp: desc.maxMipmapLevelClamp,
+        border_color: desc.borderColor,
         reserved: [0; 12],
     }
 }
@@ -266,17 +240,17 @@ fn texture_to_driver(desc: &cudaTextureDesc) -> CUDA_TEXTURE_DESC {
 fn texture_from_driver(desc: &CUDA_TEXTURE_DESC) -> cudaTextureDesc {
     let flag = |flag: c_uint| c_int::from(desc.flags & flag != 0);
     cudaTextureDesc {
-        addressMode: desc.addressMode,
-        filterMode: desc.filterMode,
+        addressMode: desc.address_modes,
+        filterMode: desc.filter_mode,
         readMode: if flag(CU_TRSF_READ_AS_INTEGER) != 0 { READ_ELEMENT_TYPE } else { READ_NORMALIZED_FLOAT },
         sRGB: flag(CU_TRSF_SRGB),
-        borderColor: desc.borderColor,
+        borderColor: desc.border_color,
         normalizedCoords: flag(CU_TRSF_NORMALIZED_COORDINATES),
-        maxAnisotropy: desc.maxAnisotropy,
-        mipmapFilterMode: desc.mipmapFilterMode,
-        mipmapLevelBias: desc.mipmapLevelBias,
-        minMipmapLevelClamp: desc.minMipmapLevelClamp,
-        maxMipmapLevelClamp: desc.maxMipmapLevelClamp,
+        maxAnisotropy: desc.max_anisotropy,
+        mipmapFilterMode: desc.mipmap_filter_mode,
+        mipmapLevelBias: desc.mipmap_level_bias,
+        minMipmapLevelClamp: desc.min_mipmap_level_clamp,
+        maxMipmapLevelClamp: desc.max_mipmap_level_clamp,
         disableTrilinearOptimization: flag(CU_TRSF_DISABLE_TRILINEAR_OPTIMIZATION),
         seamlessCubemap: flag(CU_TRSF_SEAMLESS_CUBEMAP),
     }

@@ -48,6 +48,17 @@ int cuCtxSetCurrent(void *c) { CALLED("%ld", c ? (char *)c - (char *)current : -
 int cuCtxGetDevice(int *d) { CALLED(""); *d = (int)((char *)thread_context - (char *)current); return 0; }
 int cuDevicePrimaryCtxRetain(void **c, int d) { CALLED("%d", d); *c = (char *)current + d; return 0; }
 int cuDevicePrimaryCtxReset_v2(int d) { CALLED("%d", d); return 0; }
+int cuCtxGetDevice_v2(int *d, void *c) { CALLED(""); *d = (int)((char *)c - (char *)current); return 0; }
+int cuCtxPushCurrent_v2(void *c) { CALLED("%ld", (char *)c - (char *)current); return 0; }
+int cuCtxPopCurrent_v2(void **c) { CALLED(""); *c = 0; return 0; }
+int cuCtxSynchronize_v2(void *c) { CALLED("%ld", (char *)c - (char *)current); return 0; }
+int cuStreamCreateWithPriority(void **s, unsigned f, int p) { CALLED("%u %d", f, p); *s = memory; return 0; }
+int cuDeviceGetDevResource(int d, void *r, unsigned t) { CALLED("%d %u", d, t); return 0; }
+int cuDevResourceGenerateDesc(void **d, void *r, unsigned n) { CALLED("%u", n); *d = memory; return 0; }
+int cuGreenCtxCreate(void **g, void *desc, int d, unsigned f) { CALLED("%d %u", d, f); *g = memory + 1; return 0; }
+int cuCtxFromGreenCtx(void **c, void *g) { CALLED("%ld", (char *)g - memory); *c = (char *)current + 5; return 0; }
+int cuGreenCtxStreamCreate(void **s, void *g, unsigned f, int p) { CALLED("%ld %u %d", (char *)g - memory, f, p); *s = memory; return 0; }
+int cuGreenCtxDestroy(void *g) { CALLED("%ld", (char *)g - memory); return 0; }
 int cuCtxSynchronize(void) { CALLED(""); return 0; }
 int cuMemAlloc_v2(ptr *p, size_t n) { CALLED("%zu", n); *p = (ptr)memory; return 0; }
 int cuMemFree_v2(ptr p) { CALLED("%d", p != 0); return 0; }

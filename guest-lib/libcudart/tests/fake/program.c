@@ -25,6 +25,14 @@ extern int cudaGetDevice(int *), cudaGetDeviceCount(int *), cudaGetLastError(voi
 extern int cudaDriverGetVersion(int *), cudaRuntimeGetVersion(int *), cudaStreamQuery(void *), cudaEventQuery(void *);
 extern int cudaMemcpy(void *, const void *, size_t, int), cudaMemcpy_ptds(void *, const void *, size_t, int);
 extern int cudaMemset_ptds(void *, int, size_t), cudaStreamQuery_ptsz(void *), __cudaGetProcAddress(void);
+// Names of CUDA 13.1 to 13.5.
+extern int cudaGraphGetId(void *, unsigned *), cudaFuncGetParamCount(const void *, size_t *), cudaSubgridCreate(void);
+extern int cudaMemcpyWithAttributesAsync(void *, const void *, size_t, void *, void *), cudaGraphNodeGetParams(void *, void *);
+extern int cudaLaunchHostFunc_v2_ptsz(void *, void *, void *, unsigned), cudaDevSmResourceSplit(void *, unsigned, void *, void *, unsigned, void *);
+extern int cudaDeviceGetExecutionCtx(void **, int), cudaExecutionCtxGetDevice(int *, void *), cudaExecutionCtxDestroy(void *);
+extern int cudaExecutionCtxStreamCreate(void **, void *, unsigned, int), cudaDeviceGetDevResource(int, void *, unsigned);
+extern int cudaDevResourceGenerateDesc(void **, void *, unsigned), cudaGreenCtxCreate(void **, void *, int, unsigned);
+extern int cudaExecutionCtxSynchronize(void *);
 extern int cudaMemcpyToSymbol(const void *, const void *, size_t, size_t, int), cudaDeviceGetAttribute(int *, unsigned, int);
 
 static const struct { unsigned magic, version; const void *data; void *more; } wrapper = {0x466243b1, 1, "", 0};
@@ -78,8 +86,10 @@ __attribute__((destructor)) static void destructor(void) { if (has_driver_been_c
 
 int main(int argc, char **argv) {
     const char *test = argv[1];
-    void *p;
+    void *p, *context, *description;
     int n = -7;
+    size_t bytes;
+    char resource[144];
     setvbuf(stdout, 0, _IONBF, 0);
     if (!strcmp(test, "nothing")) return 0;
     if (!strcmp(test, "versions")) {
@@ -145,6 +155,32 @@ int main(int argc, char **argv) {
         P(cudaEventQuery(0));
         P(__cudaGetProcAddress());
         last();
+    } else if (!strcmp(test, "newer")) {
+        // A driver of 13.0 lacks what these need.
+        P(cudaGraphGetId(0, 0));
+        P(cudaFuncGetParamCount((const void *)one_stub, &bytes));
+        P(cudaMemcpyWithAttributesAsync(0, 0, 0, 0, 0));
+        P(cudaLaunchHostFunc_v2_ptsz(0, 0, 0, 0));
+        P(cudaDevSmResourceSplit(0, 0, 0, 0, 0, 0));
+        P(cudaGraphNodeGetParams(0, 0));
+        P(cudaSubgridCreate());
+        last();
+    } else if (!strcmp(test, "execution")) {
+        P(cudaDeviceGetExecutionCtx(&context, 1));
+        P(cudaExecutionCtxGetDevice(&n, context));
+        printf("%d\n", n);
+        P(cudaExecutionCtxStreamCreate(&p, context, 0, -1));
+        P(cudaExecutionCtxDestroy(context));
+        P(cudaDeviceGetDevResource(1, resource, 1));
+        P(cudaDevResourceGenerateDesc(&description, resource, 1));
+        P(cudaGreenCtxCreate(&context, description, 1, 2));
+        P(cudaGreenCtxCreate(&context, description, 1, 0));
+        P(cudaExecutionCtxStreamCreate(&p, context, 0, -1));
+        P(cudaExecutionCtxStreamCreate(&p, context, 2, -1));
+        P(cudaExecutionCtxSynchronize(context));
+        P(cudaExecutionCtxSynchronize(0));
+        P(cudaExecutionCtxDestroy(context));
+        P(cudaExecutionCtxDestroy(context));
     } else if (!strcmp(test, "exit")) {
         has_driver_been_called = 1;
         P(cudaMalloc(&p, 1));

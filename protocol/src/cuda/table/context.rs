@@ -9,35 +9,35 @@ macro_rules! context_calls {
     ($next:tt { $($rows:tt)* }) => {
         $crate::next_area! { $next { $($rows)*
             /// Retains the primary context of `device` and names it `context` (the same name each time).
-            0x0201 custom cuDevicePrimaryCtxRetain(device: u32, context: ContextId) -> ();
+            0x0201 custom cuDevicePrimaryCtxRetain(device: DeviceOrdinal, context: ContextId) -> () [no_context];
             /// Gives one retain back.
-            0x0202 custom cuDevicePrimaryCtxRelease_v2(device: u32) -> ();
+            0x0202 custom cuDevicePrimaryCtxRelease_v2(device: DeviceOrdinal) -> () [no_context may_print];
             /// Destroys everything in the primary context; its name becomes free.
-            0x0203 custom cuDevicePrimaryCtxReset_v2(device: u32) -> ();
+            0x0203 custom cuDevicePrimaryCtxReset_v2(device: DeviceOrdinal) -> () [no_context may_print];
             /// Flags for the primary context.
-            0x0204 custom cuDevicePrimaryCtxSetFlags_v2(device: u32, flags: u32) -> ();
+            0x0204 custom cuDevicePrimaryCtxSetFlags_v2(device: DeviceOrdinal, flags: u32) -> () [no_context];
             /// Flags and activity of the primary context, as this session made it.
-            0x0205 custom cuDevicePrimaryCtxGetState(device: u32) -> (flags: u32, active: i32);
+            0x0205 custom cuDevicePrimaryCtxGetState(device: DeviceOrdinal) -> (flags: u32, active: i32) [no_context];
             /// Creates a context named `context`.
-            0x0206 custom cuCtxCreate_v2(context: ContextId, flags: u32, device: u32) -> ();
+            0x0206 custom cuCtxCreate_v2(context: ContextId, flags: u32, device: DeviceOrdinal) -> () [no_context];
             /// Destroys a context that `cuCtxCreate_v2` made.
-            0x0207 custom cuCtxDestroy_v2(context: ContextId) -> ();
+            0x0207 custom cuCtxDestroy_v2(context: ContextId) -> () [no_context may_print];
             /// Waits for all work of the current context.
-            0x0208 forward cuCtxSynchronize() -> ();
+            0x0208 forward cuCtxSynchronize() -> () [may_print leaves_idle];
             /// A limit of the current context.
-            0x0209 custom cuCtxGetLimit(limit: i32) -> (value: u64);
+            0x0209 forward cuCtxGetLimit(limit: i32) -> (value: u64);
             /// Sets a limit of the current context.
             0x020a custom cuCtxSetLimit(limit: i32, value: u64) -> ();
             /// Preferred cache configuration.
-            0x020b custom cuCtxGetCacheConfig() -> (config: i32);
+            0x020b forward cuCtxGetCacheConfig() -> (config: i32);
             /// Sets the preferred cache configuration.
-            0x020c custom cuCtxSetCacheConfig(config: i32) -> ();
+            0x020c forward cuCtxSetCacheConfig(config: i32) -> ();
             /// Lowest and highest stream priority.
-            0x020d custom cuCtxGetStreamPriorityRange() -> (least: i32, greatest: i32);
+            0x020d forward cuCtxGetStreamPriorityRange() -> (least: i32, greatest: i32);
             /// Flags of the current context.
             0x020e custom cuCtxGetFlags() -> (flags: u32);
             /// API version a context was made for.
-            0x020f custom cuCtxGetApiVersion(context: ContextId) -> (version: u32);
+            0x020f forward cuCtxGetApiVersion(context: ContextId) -> (version: u32) [no_context];
             /// Resets persisting lines of the L2 cache.
             0x0210 forward cuCtxResetPersistingL2Cache() -> ();
             /// Records an event that stands for all work of a context so far.
@@ -45,19 +45,19 @@ macro_rules! context_calls {
             /// Later work of a context waits for the event's latest record.
             0x0212 forward cuCtxWaitEvent(context: ContextId, event: EventId) -> ();
             /// What a device has of a `CUdevResourceType`.
-            0x0213 custom cuDeviceGetDevResource(device: u32, kind: u32) -> (resource: DeviceResource);
+            0x0213 forward cuDeviceGetDevResource(device: DeviceOrdinal, kind: u32) -> (resource: DeviceResource) [no_context];
             /// What a context has of a `CUdevResourceType`.
-            0x0214 custom cuCtxGetDevResource(context: ContextId, kind: u32) -> (resource: DeviceResource);
+            0x0214 forward cuCtxGetDevResource(context: ContextId, kind: u32) -> (resource: DeviceResource) [no_context];
             /// Bulk out, unless `groups` is 0 to ask for their number only: at most so many [`DeviceResource`]s, then the rest.
             /// Splits the multiprocessors of the resource named `input`.
-            0x0215 custom cuDevSmResourceSplitByCount(input: u64, groups: u32, flags: u32, min_count: u32) -> (groups: u32);
+            0x0215 custom cuDevSmResourceSplitByCount(input: u64, groups: u32, flags: u32, min_count: u32) -> (groups: u32) [no_context];
             /// Bulk in: names of resources (`u64`). Names what describes them together `description`.
-            0x0216 custom cuDevResourceGenerateDesc(description: ResourceDescId) -> ();
+            0x0216 custom cuDevResourceGenerateDesc(description: ResourceDescId) -> () [no_context];
             /// Creates a green context and names it, as a context that can be current, `context`. The primary context of the
             /// device is held.
-            0x0217 custom cuGreenCtxCreate(context: ContextId, description: ResourceDescId, device: u32, flags: u32) -> ();
+            0x0217 custom cuGreenCtxCreate(context: ContextId, description: ResourceDescId, device: DeviceOrdinal, flags: u32) -> () [no_context];
             /// Destroys a green context. What was made in it belongs to the primary context and stays.
-            0x0218 custom cuGreenCtxDestroy(context: ContextId) -> ();
+            0x0218 custom cuGreenCtxDestroy(context: ContextId) -> () [no_context];
             /// Sets the flags of the current context.
             0x0219 custom cuCtxSetFlags(flags: u32) -> ();
             /// How many multiprocessors the current context has (`kind` 0).

@@ -10,7 +10,7 @@ macro_rules! link_calls {
         $crate::next_area! { $next { $($rows)*
             /// Bulk in: the image. Loads it as `module` with options. Its logs are then [`Opcode::jit_logs`]'s, also
             /// after an error.
-            0x0b00 custom cuModuleLoadDataEx(module: ModuleId, options: JitOptions) -> ();
+            0x0b00 custom cuModuleLoadDataEx(module: ModuleId, options: JitOptions) -> () [may_print];
             /// Bulk out: information log, then error log, of the calling thread's last call with [`JitOptions`].
             0x0b01 custom jit_logs() -> (info_bytes: u32, error_bytes: u32, wall_time: f32, threads_per_block: u32);
             /// Begins a link named `link`.

@@ -9,70 +9,67 @@ macro_rules! memory_calls {
     ($next:tt { $($rows:tt)* }) => {
         $crate::next_area! { $next { $($rows)*
             /// Allocates device memory.
-            0x0301 custom cuMemAlloc_v2(bytesize: u64) -> (dptr: DevicePtr);
+            0x0301 custom cuMemAlloc_v2(bytesize: u64) -> (dptr: DevicePtr) [no_code may_print];
             /// Frees device memory.
-            0x0302 custom cuMemFree_v2(dptr: DevicePtr) -> ();
+            0x0302 custom cuMemFree_v2(dptr: DevicePtr) -> () [no_code may_print];
             /// Free and total device memory that this session may use.
-            0x0303 custom cuMemGetInfo_v2() -> (free: u64, total: u64);
+            0x0303 custom cuMemGetInfo_v2() -> (free: u64, total: u64) [no_code leaves_idle];
             /// Allocates rows padded to the device's pitch.
-            0x0304 custom cuMemAllocPitch_v2(width: u64, height: u64, element_bytes: u32) -> (dptr: DevicePtr, pitch: u64);
+            0x0304 custom cuMemAllocPitch_v2(width: u64, height: u64, element_bytes: u32) -> (dptr: DevicePtr, pitch: u64) [no_code];
             /// The allocation that holds `dptr`.
-            0x0305 custom cuMemGetAddressRange_v2(dptr: DevicePtr) -> (base: DevicePtr, bytes: u64);
+            0x0305 custom cuMemGetAddressRange_v2(dptr: DevicePtr) -> (base: DevicePtr, bytes: u64) [no_code];
             /// Allocates in stream order.
-            0x0306 custom cuMemAllocAsync(bytesize: u64, stream: StreamId) -> (dptr: DevicePtr);
+            0x0306 custom cuMemAllocAsync(bytesize: u64, stream: StreamId) -> (dptr: DevicePtr) [no_code];
             /// Frees in stream order.
-            0x0307 custom cuMemFreeAsync(dptr: DevicePtr, stream: StreamId) -> ();
+            0x0307 custom cuMemFreeAsync(dptr: DevicePtr, stream: StreamId) -> () [no_code];
             /// Maps the request's kept pages side by side and registers them with the GPU. `address` is where the
             /// guest process has them: the worker uses the same address if it can, always inside the address window.
             /// `OP_UNPIN` undoes it.
-            0x0308 custom cuMemHostRegister_v2(address: u64, bytesize: u64, flags: u32) -> (dptr: DevicePtr);
+            0x0308 custom cuMemHostRegister_v2(address: u64, bytesize: u64, flags: u32) -> (dptr: DevicePtr) [no_code];
             /// What `ptr` is: `memory_type` as `CU_POINTER_ATTRIBUTE_MEMORY_TYPE` (0 for not known here), its
             /// allocation, context, device ordinal and buffer id.
-            0x0309 custom cuPointerGetAttributes(ptr: DevicePtr) -> (memory_type: u32, base: DevicePtr, bytes: u64, context: ContextId, device: i32, buffer_id: u64);
+            0x0309 custom cuPointerGetAttributes(ptr: DevicePtr) -> (memory_type: u32, base: DevicePtr, bytes: u64, context: ContextId, device: i32, buffer_id: u64) [no_code];
             /// Bulk in: the source. Returns once the source may be reused.
-            0x0310 custom cuMemcpyHtoD_v2(dst: DevicePtr) -> ();
+            0x0310 custom cuMemcpyHtoD_v2(dst: DevicePtr) -> () [no_code may_print may_post];
             /// Bulk out: the destination.
-            0x0311 custom cuMemcpyDtoH_v2(src: DevicePtr) -> ();
+            0x0311 custom cuMemcpyDtoH_v2(src: DevicePtr) -> () [no_code may_print leaves_idle];
             /// Copies inside the device (also between contexts).
-            0x0312 custom cuMemcpyDtoD_v2(dst: DevicePtr, src: DevicePtr, bytes: u64) -> ();
+            0x0312 forward cuMemcpyDtoD_v2(dst: DevicePtr, src: DevicePtr, bytes: u64) -> () [no_code may_print may_post] where dst: Some(bytes), src: Some(bytes);
             /// Bulk in: the source, in stream order.
-            0x0313 custom cuMemcpyHtoDAsync_v2(dst: DevicePtr, stream: StreamId) -> ();
+            0x0313 custom cuMemcpyHtoDAsync_v2(dst: DevicePtr, stream: StreamId) -> () [no_code may_print may_post];
             /// Bulk out: the destination, in stream order; answers when the bytes are there.
-            0x0314 custom cuMemcpyDtoHAsync_v2(src: DevicePtr, stream: StreamId) -> ();
+            0x0314 custom cuMemcpyDtoHAsync_v2(src: DevicePtr, stream: StreamId) -> () [no_code may_print];
             /// Copies between any two addresses the device can reach (device or registered host memory).
-            0x0315 custom cuMemcpyAsync(dst: DevicePtr, src: DevicePtr, bytes: u64, stream: StreamId) -> ();
-            /// Bulk in: packed rows. Copies a box into device memory, in stream order.
-            0x0316 custom memcpy_box_htod(dst: DevicePtr, extent: Extent, size: Box3, stream: StreamId) -> ();
-            /// Bulk out: packed rows. Copies a box out of device memory, in stream order.
-            0x0317 custom memcpy_box_dtoh(src: DevicePtr, extent: Extent, size: Box3, stream: StreamId) -> ();
-            /// Copies a box inside the device, in stream order.
-            0x0318 custom memcpy_box_dtod(dst: DevicePtr, dst_extent: Extent, src: DevicePtr, src_extent: Extent, size: Box3, stream: StreamId) -> ();
+            0x0315 forward cuMemcpyAsync(dst: DevicePtr, src: DevicePtr, bytes: u64, stream: StreamId) -> () [no_code may_print may_post] where dst: Some(bytes), src: Some(bytes);
             /// Copies as `cuMemcpyAsync` and answers when that is done, if registered host memory is at one end.
-            0x0319 custom memcpy_wait(dst: DevicePtr, src: DevicePtr, bytes: u64, stream: StreamId) -> ();
+            0x0319 custom memcpy_wait(dst: DevicePtr, src: DevicePtr, bytes: u64, stream: StreamId) -> () [no_code may_print leaves_idle];
             /// Makes allocations of `bytesize` bytes each, as many as addresses (64 bits each) fit the room, at
             /// most 64. Bulk out: the addresses. Fewer if memory runs out; an error if there is none at all.
-            0x031a custom memory_alloc_many(bytesize: u64) -> (count: u32);
+            0x031a custom memory_alloc_many(bytesize: u64) -> (count: u32) [no_code may_print];
             /// Frees memory of `cuMemAlloc` or, if `kept` is not 0, waits for the context's work as that does and leaves
             /// the memory to the guest library, which has use for it soon.
-            0x031b custom memory_free_or_keep(dptr: DevicePtr) -> (kept: u32);
+            0x031b custom memory_free_or_keep(dptr: DevicePtr) -> (kept: u32) [no_code may_print];
             /// Maps the request's kept pages as `cuMemHostRegister_v2` does, and leaves registering them to
             /// `window_register`: a request has room for so many pages only. `base` is where they are in the worker.
-            0x031c custom window_map(address: u64, bytesize: u64) -> (base: u64);
+            0x031c custom window_map(address: u64, bytesize: u64) -> (base: u64) [no_code may_print];
             /// Registers what lies side by side in the window from `base` on, `bytesize` bytes of whole requests, as one
             /// range. It ends with the first of its parts that `OP_UNPIN` takes away.
-            0x031d custom window_register(base: u64, bytesize: u64, flags: u32) -> (dptr: DevicePtr);
+            0x031d custom window_register(base: u64, bytesize: u64, flags: u32) -> (dptr: DevicePtr) [no_code may_print];
+            /// Copies a box in stream order. Bulk in or bulk out: the packed rows of an end of kind [`COPY_BULK`], of which
+            /// there is at most one.
+            0x031e custom memcpy_box(dst: CopyEnd, src: CopyEnd, size: Box3, stream: StreamId) -> () [no_code may_print];
             /// Sets `n` bytes, in stream order.
-            0x0320 custom cuMemsetD8Async(dst: DevicePtr, uc: u8, n: u64, stream: StreamId) -> ();
+            0x0320 forward cuMemsetD8Async(dst: DevicePtr, uc: u8, n: u64, stream: StreamId) -> () [no_code may_print may_post] where dst: elements(n, 1);
             /// Sets `n` 16-bit values, in stream order.
-            0x0321 custom cuMemsetD16Async(dst: DevicePtr, us: u16, n: u64, stream: StreamId) -> ();
+            0x0321 forward cuMemsetD16Async(dst: DevicePtr, us: u16, n: u64, stream: StreamId) -> () [no_code may_print may_post] where dst: elements(n, 2);
             /// Sets `n` 32-bit values, in stream order.
-            0x0322 custom cuMemsetD32Async(dst: DevicePtr, ui: u32, n: u64, stream: StreamId) -> ();
+            0x0322 forward cuMemsetD32Async(dst: DevicePtr, ui: u32, n: u64, stream: StreamId) -> () [no_code may_print may_post] where dst: elements(n, 4);
             /// Sets a pitched rectangle of bytes, in stream order.
-            0x0323 custom cuMemsetD2D8Async(dst: DevicePtr, pitch: u64, uc: u8, width: u64, height: u64, stream: StreamId) -> ();
+            0x0323 forward cuMemsetD2D8Async(dst: DevicePtr, pitch: u64, uc: u8, width: u64, height: u64, stream: StreamId) -> () [no_code may_print may_post] where dst: rows(width, 1, pitch, height);
             /// Sets a pitched rectangle of 16-bit values, in stream order.
-            0x0324 custom cuMemsetD2D16Async(dst: DevicePtr, pitch: u64, us: u16, width: u64, height: u64, stream: StreamId) -> ();
+            0x0324 forward cuMemsetD2D16Async(dst: DevicePtr, pitch: u64, us: u16, width: u64, height: u64, stream: StreamId) -> () [no_code may_print may_post] where dst: rows(width, 2, pitch, height);
             /// Sets a pitched rectangle of 32-bit values, in stream order.
-            0x0325 custom cuMemsetD2D32Async(dst: DevicePtr, pitch: u64, ui: u32, width: u64, height: u64, stream: StreamId) -> ();
+            0x0325 forward cuMemsetD2D32Async(dst: DevicePtr, pitch: u64, ui: u32, width: u64, height: u64, stream: StreamId) -> () [no_code may_print may_post] where dst: rows(width, 4, pitch, height);
         } }
     };
 }

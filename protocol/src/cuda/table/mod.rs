@@ -1,16 +1,22 @@
 // SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR BSD-3-Clause
 
-//! One row a call, one file an area. A row is
+//! One row per call, one file per area. A row is
 //!
 //! ```text
 //! /// What it does, and what a caller must know.
-//! 0x0301 custom cuMemAlloc_v2(bytesize: u64) -> (dptr: DevicePtr);
+//! 0x0301 custom cuMemAlloc_v2(bytesize: u64) -> (dptr: DevicePtr) [no_code may_print];
 //! ```
 //!
-//! number, how the device handles it, CUDA name, inputs, results; bulk data is named in the doc line.
-//! `forward`: the device's handler is derived (each input is resolved and handed to the driver function of
-//! that name in the same order; such rows have no results). `custom`: the handler is written by hand, and
-//! the build fails until it exists.
+//! number, how the device handles it, CUDA name, inputs, results, [`Facts`]; bulk data is named in the doc line.
+//!
+//! - `forward`: the device's handler is derived. Each input is resolved and handed to the driver function of that name in
+//!   the same order; each result of the driver is converted to the row's type. Addresses need a clause
+//!   `where dst: elements(n, 4)`, which states the bytes that the driver uses there; they must be the session's, and
+//!   nothing happens if there are none.
+//! - `create`: derived, too. The first input is the name that the guest chose for the object that the driver makes of the
+//!   other ones.
+//! - `destroy`: derived, too. Destroys the object of that name.
+//! - `custom`: the handler is written by hand, and the build fails until it exists.
 //!
 //! [`all_calls!`](crate::all_calls) hands every row at once to a macro of the consumer. A number, once
 //! shipped, keeps its meaning for ever: `golden/calls.txt` checks it.
@@ -19,6 +25,7 @@ mod array;
 mod context;
 mod device;
 mod event;
+mod facts;
 mod graph;
 mod ipc;
 mod launch;
@@ -34,6 +41,8 @@ mod stream;
 mod texture;
 mod vendor;
 mod vmm;
+
+pub use facts::Facts;
 
 /// Expands to `$emit! { rows }` with every row of the call table.
 #[macro_export]
@@ -53,23 +62,32 @@ macro_rules! next_area {
     };
 }
 
+/// Numbers of rows that were removed. No other call gets them.
+pub const RETIRED: &[u32] = &[0x0316, 0x0317, 0x0318, 0x0920, 0x0921, 0x0922, 0x0923, 0x0924];
+
 /// A row of the call table as data, for documentation and the golden file.
 #[derive(Clone, Copy, Debug)]
 pub struct Row {
     /// The number.
     pub opcode: u32,
-    /// `forward` or `custom`.
+    /// `forward`, `create`, `destroy` or `custom`.
     pub kind: &'static str,
     /// The CUDA name.
     pub name: &'static str,
     /// Names and types of the inputs.
     pub inputs: &'static str,
+    /// Bytes of the inputs on the wire.
+    pub input_bytes: usize,
     /// Names and types of the results.
     pub results: &'static str,
+    /// The facts.
+    pub facts: Facts,
 }
 
+use super::*;
+
 macro_rules! emit_opcodes {
-    ($($(#[$doc:meta])* $number:literal $kind:ident $name:ident ($($p:ident: $pt:ty),*) -> ($($r:ident: $rt:ty),*);)*) => {
+    ($($(#[$doc:meta])* $number:literal $kind:ident $name:ident ($($p:ident: $pt:ty),*) -> ($($r:ident: $rt:ty),*) $([$($fact:ident)*])? $(where $($range:ident: $bytes:expr),*)?;)*) => {
         /// The calls by number.
         #[allow(non_camel_case_types)]
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -88,6 +106,10 @@ macro_rules! emit_opcodes {
             pub fn name(self) -> &'static str {
                 match self { $(Self::$name => stringify!($name),)* }
             }
+            /// The facts of its row.
+            pub const fn facts(self) -> Facts {
+                match self { $(Self::$name => const { Facts::new()$($(.$fact())*)? },)* }
+            }
         }
 
         /// Every row.
@@ -96,8 +118,26 @@ macro_rules! emit_opcodes {
             kind: stringify!($kind),
             name: stringify!($name),
             inputs: stringify!($($p: $pt),*),
+            input_bytes: 0 $(+ <$pt as Wire>::BYTES)*,
             results: stringify!($($r: $rt),*),
+            facts: Opcode::$name.facts(),
         },)*];
+
+        /// Bytes of the longest arguments of a row.
+        pub const MAX_ARGS: usize = longest(&[$(0 $(+ <$pt as Wire>::BYTES)*),*]);
+        /// Bytes of the longest results of a row.
+        pub const MAX_RESULTS: usize = longest(&[$(0 $(+ <$rt as Wire>::BYTES)*),*]);
     };
 }
 crate::all_calls!(emit_opcodes);
+
+const fn longest(bytes: &[usize]) -> usize {
+    let (mut longest, mut at) = (0, 0);
+    while at < bytes.len() {
+        if bytes[at] > longest {
+            longest = bytes[at];
+        }
+        at += 1;
+    }
+    longest
+}

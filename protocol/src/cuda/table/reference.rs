@@ -13,9 +13,9 @@ macro_rules! reference_calls {
             /// Bulk in: the name. Names a surface reference of the module `reference`; it ends with the module.
             0x0961 custom cuModuleGetSurfRef(module: ModuleId, reference: SurfRefId) -> ();
             /// Creates a texture reference that no kernel has.
-            0x0962 custom cuTexRefCreate(reference: TexRefId) -> ();
+            0x0962 create cuTexRefCreate(reference: TexRefId) -> ();
             /// Destroys a texture reference that `cuTexRefCreate` made.
-            0x0963 custom cuTexRefDestroy(reference: TexRefId) -> ();
+            0x0963 destroy cuTexRefDestroy(reference: TexRefId) -> ();
             /// Binds an array.
             0x0964 forward cuTexRefSetArray(reference: TexRefId, array: ArrayId, flags: u32) -> ();
             /// Binds a mipmapped array.
@@ -40,37 +40,37 @@ macro_rules! reference_calls {
             /// Sets the greatest anisotropy.
             0x096e forward cuTexRefSetMaxAnisotropy(reference: TexRefId, most: u32) -> ();
             /// Sets what lies outside, with address mode `BORDER`.
-            0x096f custom cuTexRefSetBorderColor(reference: TexRefId, color: [f32; 4]) -> ();
+            0x096f forward cuTexRefSetBorderColor(reference: TexRefId, color: [f32; 4]) -> ();
             /// Sets `CU_TRSF_*` bits.
             0x0970 forward cuTexRefSetFlags(reference: TexRefId, flags: u32) -> ();
             /// The memory that is bound.
-            0x0971 custom cuTexRefGetAddress_v2(reference: TexRefId) -> (dptr: DevicePtr);
+            0x0971 forward cuTexRefGetAddress_v2(reference: TexRefId) -> (dptr: DevicePtr);
             /// The array that is bound.
-            0x0972 custom cuTexRefGetArray(reference: TexRefId) -> (array: ArrayId);
+            0x0972 forward cuTexRefGetArray(reference: TexRefId) -> (array: ArrayId);
             /// The mipmapped array that is bound.
-            0x0973 custom cuTexRefGetMipmappedArray(reference: TexRefId) -> (mipmap: MipmappedArrayId);
+            0x0973 forward cuTexRefGetMipmappedArray(reference: TexRefId) -> (mipmap: MipmappedArrayId);
             /// The address mode of a dimension.
-            0x0974 custom cuTexRefGetAddressMode(reference: TexRefId, dimension: i32) -> (mode: i32);
+            0x0974 forward cuTexRefGetAddressMode(reference: TexRefId, dimension: i32) -> (mode: i32);
             /// The filter mode.
-            0x0975 custom cuTexRefGetFilterMode(reference: TexRefId) -> (mode: i32);
+            0x0975 forward cuTexRefGetFilterMode(reference: TexRefId) -> (mode: i32);
             /// How memory is read.
-            0x0976 custom cuTexRefGetFormat(reference: TexRefId) -> (format: i32, channels: i32);
+            0x0976 forward cuTexRefGetFormat(reference: TexRefId) -> (format: i32, channels: i32);
             /// The filter mode between levels.
-            0x0977 custom cuTexRefGetMipmapFilterMode(reference: TexRefId) -> (mode: i32);
+            0x0977 forward cuTexRefGetMipmapFilterMode(reference: TexRefId) -> (mode: i32);
             /// What is added to the level.
-            0x0978 custom cuTexRefGetMipmapLevelBias(reference: TexRefId) -> (bias: f32);
+            0x0978 forward cuTexRefGetMipmapLevelBias(reference: TexRefId) -> (bias: f32);
             /// The least and the greatest level.
-            0x0979 custom cuTexRefGetMipmapLevelClamp(reference: TexRefId) -> (least: f32, greatest: f32);
+            0x0979 forward cuTexRefGetMipmapLevelClamp(reference: TexRefId) -> (least: f32, greatest: f32);
             /// The greatest anisotropy.
-            0x097a custom cuTexRefGetMaxAnisotropy(reference: TexRefId) -> (most: i32);
+            0x097a forward cuTexRefGetMaxAnisotropy(reference: TexRefId) -> (most: i32);
             /// What lies outside.
-            0x097b custom cuTexRefGetBorderColor(reference: TexRefId) -> (color: [f32; 4]);
+            0x097b forward cuTexRefGetBorderColor(reference: TexRefId) -> (color: [f32; 4]);
             /// `CU_TRSF_*` bits.
-            0x097c custom cuTexRefGetFlags(reference: TexRefId) -> (flags: u32);
+            0x097c forward cuTexRefGetFlags(reference: TexRefId) -> (flags: u32);
             /// Binds an array to a surface reference.
             0x097d forward cuSurfRefSetArray(reference: SurfRefId, array: ArrayId, flags: u32) -> ();
             /// The array that is bound to a surface reference.
-            0x097e custom cuSurfRefGetArray(reference: SurfRefId) -> (array: ArrayId);
+            0x097e forward cuSurfRefGetArray(reference: SurfRefId) -> (array: ArrayId);
             /// Makes a texture reference a parameter of a function, which it is anyway.
             0x097f forward cuParamSetTexRef(function: FunctionId, unit: i32, reference: TexRefId) -> ();
         } }

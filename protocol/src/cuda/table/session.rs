@@ -9,24 +9,24 @@ macro_rules! session_calls {
     ($next:tt { $($rows:tt)* }) => {
         $crate::next_area! { $next { $($rows)*
             /// Compares call table versions and answers what every process asks first.
-            0x0001 custom session_hello(call_table_version: u32) -> (call_table_version: u32, driver_version: i32, device_count: u32);
+            0x0001 custom session_hello(call_table_version: u32) -> (call_table_version: u32, driver_version: i32, device_count: u32) [no_context no_code own_errors];
             /// Bulk out: what device code printed to `fd` (1 or 2), as much as fits; `left` bytes are still there.
-            0x0002 custom session_output(fd: u32) -> (bytes: u64, left: u64);
+            0x0002 custom session_output(fd: u32) -> (bytes: u64, left: u64) [no_context no_code may_print own_errors];
             /// The calling guest thread has ended.
-            0x0003 custom session_thread_exit() -> ();
+            0x0003 custom session_thread_exit() -> () [no_context no_code may_print own_errors];
             /// Makes the shared area named `tag` the lane of the calling thread (crate `virtio-cuda-ring`).
-            0x0004 custom session_lane(tag: u64) -> ();
+            0x0004 custom session_lane(tag: u64) -> () [no_context no_code own_errors];
             /// Wakes the calling thread's executor and answers once record `reply` of its lane is answered (if not
             /// 0) and `consumed` bytes of it are consumed. Never in a lane.
-            0x0005 custom session_wait(reply: u64, consumed: u64) -> ();
+            0x0005 custom session_wait(reply: u64, consumed: u64) -> () [no_context no_code leaves_idle own_errors];
             /// Does nothing, after all records of lanes whose number is below `number`.
-            0x0006 custom session_order(number: u64) -> ();
+            0x0006 custom session_order(number: u64) -> () [no_context no_code leaves_idle];
             /// How many copies of host memory the worker has made for calls that wait, and the time that they took it, in
             /// nanoseconds.
-            0x0007 custom session_statistics() -> (copies: u64, copy_ns: u64);
+            0x0007 custom session_statistics() -> (copies: u64, copy_ns: u64) [no_context no_code own_errors];
             /// Waits until a function of the program is due. `done` is the ticket of the one that has just been run, or
             /// 0. Ticket 0: none is due yet, ask again. `todo` has `CALLBACK_*` bits; `status` is for stream callbacks.
-            0x0010 custom session_next_callback(done: u64) -> (ticket: u64, callback: CallbackId, status: i32, todo: u32);
+            0x0010 custom session_next_callback(done: u64) -> (ticket: u64, callback: CallbackId, status: i32, todo: u32) [no_context no_code own_errors];
         } }
     };
 }

@@ -9,49 +9,49 @@ macro_rules! stream_calls {
     ($next:tt { $($rows:tt)* }) => {
         $crate::next_area! { $next { $($rows)*
             /// Creates a stream named `stream`.
-            0x0601 custom cuStreamCreateWithPriority(stream: StreamId, flags: u32, priority: i32) -> ();
+            0x0601 create cuStreamCreateWithPriority(stream: StreamId, flags: u32, priority: i32) -> () [no_code may_post];
             /// Destroys a stream; its work completes.
-            0x0602 custom cuStreamDestroy_v2(stream: StreamId) -> ();
+            0x0602 destroy cuStreamDestroy_v2(stream: StreamId) -> () [no_code may_print may_post];
             /// Waits for the stream's work.
-            0x0603 forward cuStreamSynchronize(stream: StreamId) -> ();
+            0x0603 forward cuStreamSynchronize(stream: StreamId) -> () [no_code may_print leaves_idle];
             /// `CUDA_ERROR_NOT_READY` while the stream has work.
-            0x0604 forward cuStreamQuery(stream: StreamId) -> ();
+            0x0604 forward cuStreamQuery(stream: StreamId) -> () [no_code may_print leaves_idle];
             /// Later work of the stream waits for the event's latest record.
-            0x0605 forward cuStreamWaitEvent(stream: StreamId, event: EventId, flags: u32) -> ();
+            0x0605 forward cuStreamWaitEvent(stream: StreamId, event: EventId, flags: u32) -> () [no_code may_print may_post];
             /// Flags of a stream.
-            0x0606 custom cuStreamGetFlags(stream: StreamId) -> (flags: u32);
+            0x0606 forward cuStreamGetFlags(stream: StreamId) -> (flags: u32) [no_code];
             /// Priority of a stream.
-            0x0607 custom cuStreamGetPriority(stream: StreamId) -> (priority: i32);
+            0x0607 forward cuStreamGetPriority(stream: StreamId) -> (priority: i32) [no_code];
             /// Number of a stream, unique in the process.
-            0x0608 custom cuStreamGetId(stream: StreamId) -> (id: u64);
+            0x0608 forward cuStreamGetId(stream: StreamId) -> (id: u64) [no_code];
             /// Begins to capture the stream's work (`CUstreamCaptureMode`).
-            0x0610 custom cuStreamBeginCapture_v2(stream: StreamId, mode: u32) -> ();
+            0x0610 custom cuStreamBeginCapture_v2(stream: StreamId, mode: u32) -> () [no_code starts_work];
             /// Ends a capture and names the graph it made.
-            0x0611 custom cuStreamEndCapture(stream: StreamId) -> (graph: GraphId);
+            0x0611 custom cuStreamEndCapture(stream: StreamId) -> (graph: GraphId) [no_code];
             /// `CUstreamCaptureStatus`.
-            0x0612 custom cuStreamIsCapturing(stream: StreamId) -> (status: i32);
+            0x0612 forward cuStreamIsCapturing(stream: StreamId) -> (status: i32) [no_code];
             /// Bulk out: as many of the `count` [`NodeLink`]s as fit, what the next work of the stream depends on.
-            0x0613 custom cuStreamGetCaptureInfo_v3(stream: StreamId) -> (status: i32, id: u64, graph: GraphId, count: u32);
+            0x0613 custom cuStreamGetCaptureInfo_v3(stream: StreamId) -> (status: i32, id: u64, graph: GraphId, count: u32) [no_code];
             /// Bulk in: [`NodeLink`]s. Sets or adds to what the next work of the stream depends on.
-            0x0614 custom cuStreamUpdateCaptureDependencies_v2(stream: StreamId, flags: u32) -> ();
+            0x0614 custom cuStreamUpdateCaptureDependencies_v2(stream: StreamId, flags: u32) -> () [no_code];
             /// Bulk in: [`NodeLink`]s. Captures into a graph that exists.
-            0x0615 custom cuStreamBeginCaptureToGraph(stream: StreamId, graph: GraphId, mode: u32) -> ();
+            0x0615 custom cuStreamBeginCaptureToGraph(stream: StreamId, graph: GraphId, mode: u32) -> () [no_code starts_work];
             /// Swaps the calling thread's capture mode.
-            0x0616 custom cuThreadExchangeStreamCaptureMode(mode: i32) -> (mode: i32);
+            0x0616 custom cuThreadExchangeStreamCaptureMode(mode: i32) -> (mode: i32) [no_code];
             /// Bulk in: a [`MemcpyNode`]. Adds a copy of memory that the GPU does not reach to a capture.
-            0x0617 custom capture_memcpy(stream: StreamId) -> ();
+            0x0617 custom capture_memcpy(stream: StreamId) -> () [no_code];
             /// Has the guest run `callback` in stream order.
-            0x0620 custom cuLaunchHostFunc(stream: StreamId, callback: CallbackId) -> ();
+            0x0620 custom cuLaunchHostFunc(stream: StreamId, callback: CallbackId) -> () [no_code];
             /// Has the guest run `callback` in stream order, also after an error.
-            0x0621 custom cuStreamAddCallback(stream: StreamId, callback: CallbackId) -> ();
+            0x0621 custom cuStreamAddCallback(stream: StreamId, callback: CallbackId) -> () [no_code];
             /// Sets an attribute (`CUlaunchAttributeID`) to a `CUlaunchAttributeValue`.
-            0x0628 custom cuStreamSetAttribute(stream: StreamId, attribute: i32, value: [u8; 64]) -> ();
+            0x0628 custom cuStreamSetAttribute(stream: StreamId, attribute: i32, value: [u8; 64]) -> () [no_code];
             /// An attribute of a stream.
-            0x0629 custom cuStreamGetAttribute(stream: StreamId, attribute: i32) -> (value: [u8; 64]);
+            0x0629 custom cuStreamGetAttribute(stream: StreamId, attribute: i32) -> (value: [u8; 64]) [no_code];
             /// Copies all attributes.
-            0x062a forward cuStreamCopyAttributes(dst: StreamId, src: StreamId) -> ();
+            0x062a forward cuStreamCopyAttributes(dst: StreamId, src: StreamId) -> () [no_code];
             /// Bulk in: [`MemoryOperation`]s, executed in stream order; they wait for and write single values.
-            0x0630 custom cuStreamBatchMemOp_v2(stream: StreamId, flags: u32) -> ();
+            0x0630 custom cuStreamBatchMemOp_v2(stream: StreamId, flags: u32) -> () [no_code];
         } }
     };
 }

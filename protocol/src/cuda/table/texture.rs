@@ -17,7 +17,7 @@ macro_rules! texture_calls {
             /// Destroys a surface object.
             0x0943 custom cuSurfObjectDestroy(object: u64) -> ();
             /// Elements of the longest 1D texture in linear memory.
-            0x0944 custom cuDeviceGetTexture1DLinearMaxWidth(format: u32, channels: u32, device: u32) -> (elements: u64);
+            0x0944 forward cuDeviceGetTexture1DLinearMaxWidth(format: u32, channels: u32, device: DeviceOrdinal) -> (elements: u64);
             /// Encodes a tensor map for tiles.
             0x0950 custom cuTensorMapEncodeTiled(tensor: TensorDescriptor, box_dim: [u32; 5]) -> (map: [u8; 128]);
             /// Encodes a tensor map for columns of an image.

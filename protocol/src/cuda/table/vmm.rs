@@ -9,27 +9,27 @@ macro_rules! vmm_calls {
     ($next:tt { $($rows:tt)* }) => {
         $crate::next_area! { $next { $($rows)*
             /// Reserves addresses, at `addr` if the driver can.
-            0x0a00 custom cuMemAddressReserve(bytesize: u64, alignment: u64, addr: DevicePtr, flags: u64) -> (dptr: DevicePtr);
+            0x0a00 custom cuMemAddressReserve(bytesize: u64, alignment: u64, addr: DevicePtr, flags: u64) -> (dptr: DevicePtr) [no_context];
             /// Gives reserved addresses back.
-            0x0a01 custom cuMemAddressFree(dptr: DevicePtr, bytesize: u64) -> ();
+            0x0a01 custom cuMemAddressFree(dptr: DevicePtr, bytesize: u64) -> () [no_context];
             /// Allocates memory without addresses, named `handle`.
-            0x0a02 custom cuMemCreate(handle: AllocationId, bytesize: u64, properties: AllocationProperties, flags: u64) -> ();
+            0x0a02 custom cuMemCreate(handle: AllocationId, bytesize: u64, properties: AllocationProperties, flags: u64) -> () [no_context];
             /// Gives one hold on an allocation back.
-            0x0a03 custom cuMemRelease(handle: AllocationId) -> ();
+            0x0a03 custom cuMemRelease(handle: AllocationId) -> () [no_context];
             /// Maps an allocation at reserved addresses; answers where its memory is.
-            0x0a04 custom cuMemMap(dptr: DevicePtr, bytesize: u64, offset: u64, handle: AllocationId, flags: u64) -> (location: Location);
+            0x0a04 custom cuMemMap(dptr: DevicePtr, bytesize: u64, offset: u64, handle: AllocationId, flags: u64) -> (location: Location) [no_context];
             /// Takes whole mappings away.
-            0x0a05 custom cuMemUnmap(dptr: DevicePtr, bytesize: u64) -> ();
+            0x0a05 custom cuMemUnmap(dptr: DevicePtr, bytesize: u64) -> () [no_context];
             /// What a location may do with whole mappings (`CU_MEM_ACCESS_FLAGS_*`).
-            0x0a06 custom cuMemSetAccess(dptr: DevicePtr, bytesize: u64, location: Location, access: u32) -> ();
+            0x0a06 custom cuMemSetAccess(dptr: DevicePtr, bytesize: u64, location: Location, access: u32) -> () [no_context];
             /// What a location may do with the memory at an address.
-            0x0a07 custom cuMemGetAccess(location: Location, dptr: DevicePtr) -> (access: u64);
+            0x0a07 custom cuMemGetAccess(location: Location, dptr: DevicePtr) -> (access: u64) [no_context];
             /// Unit of sizes and addresses.
-            0x0a08 custom cuMemGetAllocationGranularity(properties: AllocationProperties, option: u32) -> (bytes: u64);
+            0x0a08 forward cuMemGetAllocationGranularity(properties: AllocationProperties, option: u32) -> (bytes: u64) [no_context];
             /// Holds the allocation that is mapped at an address once more.
-            0x0a09 custom cuMemRetainAllocationHandle(dptr: DevicePtr) -> (handle: AllocationId);
+            0x0a09 custom cuMemRetainAllocationHandle(dptr: DevicePtr) -> (handle: AllocationId) [no_context];
             /// What an allocation became.
-            0x0a0a custom cuMemGetAllocationPropertiesFromHandle(handle: AllocationId) -> (properties: AllocationProperties);
+            0x0a0a custom cuMemGetAllocationPropertiesFromHandle(handle: AllocationId) -> (properties: AllocationProperties) [no_context];
             /// Bulk in: `ArrayMapInfo`s. Maps allocations into sparse arrays and arrays with deferred mapping, or takes
             /// such mappings away, in stream order.
             0x0a0b custom cuMemMapArrayAsync(stream: StreamId) -> ();

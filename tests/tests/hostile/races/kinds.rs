@@ -5,8 +5,8 @@
 use anyhow::Result;
 use vhost_cuda_tests::frontend::CallParts;
 use virtio_cuda_protocol::cuda::{
-    AllocationProperties, ArrayDescriptor, LaunchShape, Location, Opcode, PoolProperties, ResourceDescriptor,
-    TextureDescriptor, ViewDescriptor, Wire,
+    AllocationProperties, ArrayDescriptor, Box3, COPY_ARRAY, CopyEnd, DevicePtr, LaunchShape, Location,
+    Opcode, PoolProperties, ResourceDescriptor, TextureDescriptor, ViewDescriptor, Wire,
 };
 
 use super::{ANSWER, Kind, pieces, race, words};
@@ -193,8 +193,10 @@ fn array(name: u64, depth: u64, flags: u32) -> CallParts {
 
 /// Copies 16 bytes into an array.
 fn fill(name: u64) -> CallParts {
-    let words = [name, 0, 0, 0, 16, 1, 1, LEGACY];
-    super::words(Opcode::memcpy_box_htoa, &words, &[]).bulk(&[1; 16])
+    let dst = CopyEnd { kind: COPY_ARRAY, address: DevicePtr(name), ..CopyEnd::default() };
+    let size = Box3 { width: 16, height: 1, depth: 1 };
+    let bulk = CopyEnd::default();
+    pieces(Opcode::memcpy_box, &[&of(&dst), &of(&bulk), &of(&size), &of(&LEGACY)]).bulk(&[1; 16])
 }
 
 fn texture(name: u64, kind: u32) -> CallParts {

@@ -92,29 +92,6 @@ pub fn cuArray3DCreate_v2(
     Ok((actual,))
 }
 
-/// Destroys an array.
-pub fn cuArrayDestroy(cx: &mut CallContext<'_>, array: ArrayId) -> CuResult<()> {
-    let objects = &cx.session.objects;
-    if !objects.arrays.get(array.0)?.is_whole() {
-        // It is a part of something else.
-        return Err(CudaError::INVALID_HANDLE);
-    }
-    let object = objects.arrays.close(array.0)?;
-    objects.close_parts(&object);
-    Object::destroy(object)
-}
-
-/// What an array with deferred mapping needs.
-pub fn cuArrayGetMemoryRequirements(
-    cx: &mut CallContext<'_>,
-    array: ArrayId,
-    device: u32,
-) -> CuResult<(u64, u64)> {
-    let device = cx.session.device(device)?;
-    let (needs,) = cx.gpu().cuArrayGetMemoryRequirements(cx.resolve(array)?, device)?;
-    Ok((needs.bytes as u64, needs.alignment as u64))
-}
-
 /// Names a plane of an array.
 pub fn cuArrayGetPlane(
     cx: &mut CallContext<'_>,
@@ -150,13 +127,6 @@ pub fn cuMipmappedArrayCreate(
     cx.fill(reserved, counted(cx, cx.home_of(), name, raw, Driver::cuMipmappedArrayDestroy))
 }
 
-/// Destroys a mipmapped array and its levels.
-pub fn cuMipmappedArrayDestroy(cx: &mut CallContext<'_>, mipmap: MipmappedArrayId) -> CuResult<()> {
-    let object = cx.session.objects.mipmaps.close(mipmap.0)?;
-    cx.session.objects.close_parts(&object);
-    Object::destroy(object)
-}
-
 /// Names a level of a mipmapped array.
 pub fn cuMipmappedArrayGetLevel(
     cx: &mut CallContext<'_>,
@@ -170,15 +140,4 @@ pub fn cuMipmappedArrayGetLevel(
     let descriptor = describe(cx, raw)?;
     cx.fill(reserved, part(cx, raw, whole))?;
     Ok((descriptor,))
-}
-
-/// What a mipmapped array with deferred mapping needs.
-pub fn cuMipmappedArrayGetMemoryRequirements(
-    cx: &mut CallContext<'_>,
-    mipmap: MipmappedArrayId,
-    device: u32,
-) -> CuResult<(u64, u64)> {
-    let device = cx.session.device(device)?;
-    let (needs,) = cx.gpu().cuMipmappedArrayGetMemoryRequirements(cx.resolve(mipmap)?, device)?;
-    Ok((needs.bytes as u64, needs.alignment as u64))
 }

@@ -6,9 +6,7 @@
 
 use std::sync::Arc;
 
-use virtio_cuda_protocol::cuda::{
-    ARRAY_MAP_INFO_BYTES, ArrayId, ArrayMapInfo, MAX_ARRAY_MAP_INFOS, MipmappedArrayId, Reader, StreamId,
-};
+use virtio_cuda_protocol::cuda::{ARRAY_MAP_INFO_BYTES, ArrayMapInfo, MAX_ARRAY_MAP_INFOS, Reader, StreamId};
 
 use super::graph::take;
 use crate::worker::array_maps::Part;
@@ -89,26 +87,6 @@ impl Target {
     }
 }
 
-fn properties(raw: RawSparse) -> ([u32; 3], u32, u64, u32) {
-    (raw.tile, raw.first_level, raw.tail_bytes, raw.flags)
-}
-
-/// How a sparse array is cut into tiles.
-pub fn cuArrayGetSparseProperties(
-    cx: &mut CallContext<'_>,
-    array: ArrayId,
-) -> CuResult<([u32; 3], u32, u64, u32)> {
-    Ok(properties(Target::Array(cx.resolve(array)?).sparse(cx)?))
-}
-
-/// How a sparse mipmapped array is cut into tiles.
-pub fn cuMipmappedArrayGetSparseProperties(
-    cx: &mut CallContext<'_>,
-    mipmap: MipmappedArrayId,
-) -> CuResult<([u32; 3], u32, u64, u32)> {
-    Ok(properties(Target::Levels(cx.resolve(mipmap)?).sparse(cx)?))
-}
-
 fn target(cx: &CallContext<'_>, map: &ArrayMapInfo) -> CuResult<(Arc<Object>, Target)> {
     let objects = &cx.session.objects;
     let (object, target) = match map.resource_kind {
@@ -152,7 +130,7 @@ fn understand(
         memory = allocation.raw;
     }
     let allocation = maps.then_some(map.memory.0);
-    let raw = RawArrayMap::new(map, object.raw(), memory, mask);
+    let raw = RawArrayMap::of_wire(map, object.raw::<u8>() as u64, memory, mask);
     Ok((raw, Change { array: (map.resource, object.context()), part, allocation }))
 }
 

@@ -81,11 +81,6 @@ pub fn cuStreamEndCapture(cx: &mut CallContext<'_>, stream: StreamId) -> CuResul
     Ok((cx.session.graphs.name_graph(graph, None),))
 }
 
-/// Whether a stream captures.
-pub fn cuStreamIsCapturing(cx: &mut CallContext<'_>, stream: StreamId) -> CuResult<(i32,)> {
-    cx.gpu().cuStreamIsCapturing(cx.resolve(stream)?)
-}
-
 /// What a stream captures.
 pub fn cuStreamGetCaptureInfo_v3(
     cx: &mut CallContext<'_>,
@@ -126,11 +121,6 @@ pub fn cuStreamBeginCaptureToGraph(
     let graph = cx.graph(graph)?;
     let links = all_links(cx)?;
     begin_capture(cx, (stream, raw), || cx.gpu().begin_capture_to(raw, graph, &links, mode))
-}
-
-/// Swaps the thread's capture mode: guest threads have threads of their own here.
-pub fn cuThreadExchangeStreamCaptureMode(cx: &mut CallContext<'_>, mode: i32) -> CuResult<(i32,)> {
-    Ok((cx.gpu().exchange_capture_mode(mode)?,))
 }
 
 /// Captures a copy of memory that the GPU does not reach.
@@ -176,4 +166,9 @@ pub fn session_next_callback(cx: &mut CallContext<'_>, done: u64) -> CuResult<(u
     // The destructor of a user object has its name.
     cx.session.objects.user_objects.remove(due.callback.0);
     Ok((due.ticket, due.callback, due.status, due.todo))
+}
+
+/// Swaps the thread's capture mode: guest threads have threads of their own here.
+pub fn cuThreadExchangeStreamCaptureMode(cx: &mut CallContext<'_>, mode: i32) -> CuResult<(i32,)> {
+    Ok((cx.gpu().exchange_capture_mode(mode)?,))
 }

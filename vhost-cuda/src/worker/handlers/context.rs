@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, MutexGuard};
 
-use virtio_cuda_protocol::cuda::ContextId;
+use virtio_cuda_protocol::cuda::{ContextId, DeviceOrdinal};
 
 use crate::worker::call::CallContext;
 use crate::worker::contexts::{Context, ContextState, Primary};
@@ -56,8 +56,12 @@ fn end(cx: &CallContext<'_>, name: u64, context: Arc<Object>) -> CuResult<()> {
 }
 
 /// Retains the primary context. The driver sees one retain, whatever the guest's count is.
-pub fn cuDevicePrimaryCtxRetain(cx: &mut CallContext<'_>, device: u32, name: ContextId) -> CuResult<()> {
-    let device = cx.session.device(device)?;
+pub fn cuDevicePrimaryCtxRetain(
+    cx: &mut CallContext<'_>,
+    device: DeviceOrdinal,
+    name: ContextId,
+) -> CuResult<()> {
+    let device = cx.resolve(device)?;
     let mut contexts = cx.session.contexts.lock();
     let primary = *contexts.primary(device);
     if primary.retains > 0 {
@@ -101,8 +105,8 @@ pub fn cuDevicePrimaryCtxRetain(cx: &mut CallContext<'_>, device: u32, name: Con
 }
 
 /// Gives one retain back; with the last one the context ends.
-pub fn cuDevicePrimaryCtxRelease_v2(cx: &mut CallContext<'_>, device: u32) -> CuResult<()> {
-    let device = cx.session.device(device)?;
+pub fn cuDevicePrimaryCtxRelease_v2(cx: &mut CallContext<'_>, device: DeviceOrdinal) -> CuResult<()> {
+    let device = cx.resolve(device)?;
     let mut contexts = cx.session.contexts.lock();
     let primary = contexts.primary(device);
     match primary.retains {
@@ -118,8 +122,8 @@ pub fn cuDevicePrimaryCtxRelease_v2(cx: &mut CallContext<'_>, device: u32) -> Cu
 
 /// Destroys everything in the primary context. Of the guest's the process has one retain, with which the context ends; the
 /// driver must not be asked to destroy it under calls that still use it.
-pub fn cuDevicePrimaryCtxReset_v2(cx: &mut CallContext<'_>, device: u32) -> CuResult<()> {
-    let device = cx.session.device(device)?;
+pub fn cuDevicePrimaryCtxReset_v2(cx: &mut CallContext<'_>, device: DeviceOrdinal) -> CuResult<()> {
+    let device = cx.resolve(device)?;
     let mut contexts = cx.session.contexts.lock();
     if contexts.primary(device).retains > 0 {
         return end_primary(cx, contexts, device, true);
@@ -173,8 +177,12 @@ fn end_primary(
 }
 
 /// Flags for the primary context, also while the worker holds it behind the guest's back.
-pub fn cuDevicePrimaryCtxSetFlags_v2(cx: &mut CallContext<'_>, device: u32, flags: u32) -> CuResult<()> {
-    let device = cx.session.device(device)?;
+pub fn cuDevicePrimaryCtxSetFlags_v2(
+    cx: &mut CallContext<'_>,
+    device: DeviceOrdinal,
+    flags: u32,
+) -> CuResult<()> {
+    let device = cx.resolve(device)?;
     let (flags, kept_flags) = (flags & !CORE_DUMPS, flags & CORE_DUMPS);
     let mut contexts = cx.session.contexts.lock();
     match cx.gpu().cuDevicePrimaryCtxSetFlags_v2(device, flags) {
@@ -192,16 +200,21 @@ pub fn cuDevicePrimaryCtxSetFlags_v2(cx: &mut CallContext<'_>, device: u32, flag
 }
 
 /// Flags of the primary context, and whether the guest has made it active.
-pub fn cuDevicePrimaryCtxGetState(cx: &mut CallContext<'_>, device: u32) -> CuResult<(u32, i32)> {
-    let device = cx.session.device(device)?;
+pub fn cuDevicePrimaryCtxGetState(cx: &mut CallContext<'_>, device: DeviceOrdinal) -> CuResult<(u32, i32)> {
+    let device = cx.resolve(device)?;
     let retains = cx.session.contexts.lock().primary(device).retains;
     let (flags, _) = cx.gpu().cuDevicePrimaryCtxGetState(device)?;
     Ok((flags, i32::from(retains > 0)))
 }
 
 /// Creates a context. It does not stay current here: that is the guest's business.
-pub fn cuCtxCreate_v2(cx: &mut CallContext<'_>, context: ContextId, flags: u32, device: u32) -> CuResult<()> {
-    let device = cx.session.device(device)?;
+pub fn cuCtxCreate_v2(
+    cx: &mut CallContext<'_>,
+    context: ContextId,
+    flags: u32,
+    device: DeviceOrdinal,
+) -> CuResult<()> {
+    let device = cx.resolve(device)?;
     let mut contexts = cx.session.contexts.lock();
     contexts.check_new(context)?;
     contexts.check_created()?;
@@ -229,12 +242,6 @@ pub fn cuCtxDestroy_v2(cx: &mut CallContext<'_>, context: ContextId) -> CuResult
     cx.session.contexts.changed();
     drop(contexts);
     end(cx, context.0, destroyed)
-}
-
-/// A limit of the current context.
-pub fn cuCtxGetLimit(cx: &mut CallContext<'_>, limit: i32) -> CuResult<(u64,)> {
-    let (value,) = cx.gpu().cuCtxGetLimit(limit)?;
-    Ok((value as u64,))
 }
 
 /// Sets a limit of the current context. The driver takes memory for it, at once or at the next launch.
@@ -276,21 +283,6 @@ pub(super) fn bytes_of_stacks(cx: &CallContext<'_>, each: u64) -> CuResult<u64> 
     Ok(quota::rounded(each.saturating_sub(STACK_BYTES).saturating_mul(threads)))
 }
 
-/// Preferred cache configuration.
-pub fn cuCtxGetCacheConfig(cx: &mut CallContext<'_>) -> CuResult<(i32,)> {
-    cx.gpu().cuCtxGetCacheConfig()
-}
-
-/// Sets the preferred cache configuration.
-pub fn cuCtxSetCacheConfig(cx: &mut CallContext<'_>, config: i32) -> CuResult<()> {
-    cx.gpu().cuCtxSetCacheConfig(config)
-}
-
-/// Lowest and highest stream priority.
-pub fn cuCtxGetStreamPriorityRange(cx: &mut CallContext<'_>) -> CuResult<(i32, i32)> {
-    cx.gpu().cuCtxGetStreamPriorityRange()
-}
-
 /// Flags of the current context.
 pub fn cuCtxGetFlags(cx: &mut CallContext<'_>) -> CuResult<(u32,)> {
     let (flags,) = cx.gpu().cuCtxGetFlags()?;
@@ -303,11 +295,6 @@ pub fn cuCtxSetFlags(cx: &mut CallContext<'_>, flags: u32) -> CuResult<()> {
     cx.gpu().cuCtxSetFlags(flags & !CORE_DUMPS)?;
     cx.session.contexts.lock().keep_flags(cx.context, flags & CORE_DUMPS);
     Ok(())
-}
-
-/// API version of a context.
-pub fn cuCtxGetApiVersion(cx: &mut CallContext<'_>, context: ContextId) -> CuResult<(u32,)> {
-    cx.gpu().cuCtxGetApiVersion(cx.resolve(context)?)
 }
 
 /// How many multiprocessors the current context has.

@@ -3,11 +3,16 @@
 
 use std::ffi::c_char;
 
+use virtio_cuda_protocol::cuda::DeviceOrdinal;
+
 use crate::worker::call::CallContext;
 use crate::worker::gpu::{CuResult, CudaError, Driver};
 
 /// Attributes that are asked for: twice of what CUDA 13 has.
 const MAX_ATTRIBUTES: i32 = 300;
+
+/// The host, as the peer of a device.
+const HOST: DeviceOrdinal = DeviceOrdinal(u32::MAX);
 
 /// What never changes about a device.
 #[derive(Debug)]
@@ -48,7 +53,7 @@ impl DeviceFacts {
 /// Everything constant about a device, asked of the driver once.
 pub fn device_snapshot(
     cx: &mut CallContext<'_>,
-    device: u32,
+    device: DeviceOrdinal,
 ) -> CuResult<(u64, [u8; 16], [u8; 32], [u8; 256])> {
     let total = total_bytes(cx, device)?;
     let facts = facts_of(cx, device)?;
@@ -65,14 +70,14 @@ pub fn device_snapshot(
 }
 
 /// Bytes of memory of a device that this session may use.
-pub(super) fn total_bytes(cx: &CallContext<'_>, device: u32) -> CuResult<u64> {
+pub(super) fn total_bytes(cx: &CallContext<'_>, device: DeviceOrdinal) -> CuResult<u64> {
     let all = facts_of(cx, device)?.total_bytes;
     Ok(cx.session.allocations().quota.memory().map_or(all, |(limit, _)| limit.min(all)))
 }
 
-fn facts_of<'s>(cx: &CallContext<'s>, device: u32) -> CuResult<&'s DeviceFacts> {
-    let number = cx.session.device(device)?;
-    let slot = cx.session.devices.get(device as usize).ok_or(CudaError::INVALID_DEVICE)?;
+fn facts_of<'s>(cx: &CallContext<'s>, device: DeviceOrdinal) -> CuResult<&'s DeviceFacts> {
+    let number = cx.resolve(device)?;
+    let slot = cx.session.devices.get(device.0 as usize).ok_or(CudaError::INVALID_DEVICE)?;
     match slot.get() {
         Some(facts) => Ok(facts),
         None => {
@@ -82,25 +87,14 @@ fn facts_of<'s>(cx: &CallContext<'s>, device: u32) -> CuResult<&'s DeviceFacts> 
     }
 }
 
-/// Peer access.
-pub fn cuDeviceCanAccessPeer(cx: &mut CallContext<'_>, device: u32, peer: u32) -> CuResult<(i32,)> {
-    cx.gpu().cuDeviceCanAccessPeer(cx.session.device(device)?, cx.session.device(peer)?)
-}
-
-/// An attribute of the link between two devices.
-pub fn cuDeviceGetP2PAttribute(
-    cx: &mut CallContext<'_>,
-    attrib: i32,
-    src: u32,
-    dst: u32,
-) -> CuResult<(i32,)> {
-    cx.gpu().cuDeviceGetP2PAttribute(attrib, cx.session.device(src)?, cx.session.device(dst)?)
-}
-
 /// What atomic operations a link can do; `u32::MAX` is the host.
-pub fn device_atomics(cx: &mut CallContext<'_>, device: u32, peer: u32) -> CuResult<([u8; 52],)> {
-    let device = cx.session.device(device)?;
-    let peer = if peer == u32::MAX { None } else { Some(cx.session.device(peer)?) };
+pub fn device_atomics(
+    cx: &mut CallContext<'_>,
+    device: DeviceOrdinal,
+    peer: DeviceOrdinal,
+) -> CuResult<([u8; 52],)> {
+    let device = cx.resolve(device)?;
+    let peer = if peer == HOST { None } else { Some(cx.resolve(peer)?) };
     let capabilities = cx.gpu().atomic_capabilities(device, peer)?;
     let mut bytes = [0; 52];
     for (place, capability) in bytes.chunks_exact_mut(4).zip(capabilities) {

@@ -50,7 +50,7 @@ pub fn cuImportExternalMemory(
     // The driver closes it, unless a capture forbids the call.
     let descriptor = file.into_raw_fd();
     // SAFETY: the description lives across the call, and names a descriptor that is open.
-    let made = unsafe { cx.gpu().cuImportExternalMemory(&RawExternal::new(descriptor, bytes)) };
+    let made = unsafe { cx.gpu().cuImportExternalMemory(&RawExternal::of_file(descriptor, bytes)) };
     let (raw,) = made.inspect_err(|&error| {
         cx.session.allocations().discharge(charge);
         if error == CudaError::CAPTURE_UNSUPPORTED {
@@ -84,7 +84,7 @@ pub fn cuExternalMemoryGetMappedBuffer(
     let (raw, all, place) = reservations.externals.get(memory.0)?;
     check(all, offset, bytes)?;
     reservations.externals.check_room()?;
-    let part = RawExternalBuffer::new(offset, bytes);
+    let part = RawExternalBuffer { offset, bytes, ..RawExternalBuffer::ZERO };
     // SAFETY: the description lives across the call, and the part lies in the memory.
     let (dptr,) = unsafe { cx.gpu().cuExternalMemoryGetMappedBuffer(raw, &part) }?;
     cx.session.allocations().insert(dptr, bytes, Origin::External, place);
@@ -131,7 +131,7 @@ pub fn cuExternalMemoryGetMappedMipmappedArray(
     check(all, offset, Shape::of(&array)?.bytes()?)?;
     reservations.externals.check_room()?;
     let reserved = cx.session.objects.mipmaps.reserve(mipmap.0)?;
-    let part = RawExternalArray::new(offset, array, levels);
+    let part = RawExternalArray { offset, array, levels, ..RawExternalArray::ZERO };
     // SAFETY: the description lives across the call.
     let (made,) = unsafe { cx.gpu().cuExternalMemoryGetMappedMipmappedArray(raw, &part) }?;
     reservations.externals.map_array(memory.0, mipmap.0);

@@ -132,11 +132,6 @@ pub fn cuGraphLaunch(cx: &mut CallContext<'_>, exec: GraphExecId, stream: Stream
     exec_callbacks::launch(cx, exec, stream)
 }
 
-/// Flags of an executable graph.
-pub fn cuGraphExecGetFlags(cx: &mut CallContext<'_>, exec: GraphExecId) -> CuResult<(u64,)> {
-    cx.gpu().cuGraphExecGetFlags(cx.resolve(exec)?)
-}
-
 /// Gives a graph's parameters to an executable graph.
 pub fn cuGraphExecUpdate_v2(
     cx: &mut CallContext<'_>,
@@ -153,16 +148,6 @@ pub fn cuGraphExecUpdate_v2(
         exec_callbacks::retire(cx, own);
     }
     Ok((outcome.err().map_or(0, |error| error.0), result, node, from))
-}
-
-/// Whether a node is on.
-pub fn cuGraphNodeGetEnabled(
-    cx: &mut CallContext<'_>,
-    exec: GraphExecId,
-    node: GraphNodeId,
-) -> CuResult<(u32,)> {
-    let node = cx.node(node)?;
-    cx.gpu().cuGraphNodeGetEnabled(cx.resolve(exec)?, node)
 }
 
 /// Sets an attribute of a kernel node.
@@ -197,35 +182,6 @@ pub fn cuGraphConditionalHandleCreate(
     let (handle,) = cx.gpu().cuGraphConditionalHandleCreate(raw, context, default_value, flags)?;
     cx.session.graphs.add_conditional_handle(graph, handle)?;
     Ok((handle,))
-}
-
-/// Frees memory that graphs do not use.
-pub fn cuDeviceGraphMemTrim(cx: &mut CallContext<'_>, device: u32) -> CuResult<()> {
-    cx.gpu().cuDeviceGraphMemTrim(cx.session.device(device)?)
-}
-
-/// An attribute of the memory of graphs. All known ones are 64-bit.
-pub fn cuDeviceGetGraphMemAttribute(
-    cx: &mut CallContext<'_>,
-    device: u32,
-    attribute: i32,
-) -> CuResult<(u64,)> {
-    let (device, mut value) = (cx.session.device(device)?, 0u64);
-    // SAFETY: every attribute is a `cuuint64_t`.
-    unsafe { cx.gpu().cuDeviceGetGraphMemAttribute(device, attribute, (&raw mut value).cast()) }?;
-    Ok((value,))
-}
-
-/// Sets an attribute of the memory of graphs.
-pub fn cuDeviceSetGraphMemAttribute(
-    cx: &mut CallContext<'_>,
-    device: u32,
-    attribute: i32,
-    value: u64,
-) -> CuResult<()> {
-    let (device, mut value) = (cx.session.device(device)?, value);
-    // SAFETY: as above.
-    unsafe { cx.gpu().cuDeviceSetGraphMemAttribute(device, attribute, (&raw mut value).cast()) }
 }
 
 /// Creates a user object. Its name is that of its destructor, by which it is taken out of the table.

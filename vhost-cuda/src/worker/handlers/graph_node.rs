@@ -3,11 +3,11 @@
 
 use virtio_cuda_protocol::cuda::{
     ArrayId, BatchMemOpNode, COPY_ARRAY, COPY_HOST, CallbackId, ChildGraphNode, ConditionalNode, CopyEnd,
-    DevicePtr, EventNode, FunctionId, GraphExecId, GraphId, GraphNodeId, HostNode, KernelNode, MemAllocNode,
-    MemFreeNode, MemcpyNode, MemoryOperation, MemsetNode, NODE_BATCH_MEM_OP, NODE_CONDITIONAL, NODE_EMPTY,
-    NODE_EVENT_RECORD, NODE_GRAPH, NODE_HOST, NODE_KERNEL, NODE_LINK_BYTES, NODE_MEM_ALLOC, NODE_MEM_FREE,
-    NODE_MEMCPY, NODE_MEMSET, NODE_SEMAPHORES_SIGNAL, NODE_SEMAPHORES_WAIT, NODE_WAIT_EVENT, ParamLayout,
-    Reader,
+    DeviceOrdinal, DevicePtr, EventNode, FunctionId, GraphExecId, GraphId, GraphNodeId, HostNode, KernelNode,
+    MemAllocNode, MemFreeNode, MemcpyNode, MemoryOperation, MemsetNode, NODE_BATCH_MEM_OP, NODE_CONDITIONAL,
+    NODE_EMPTY, NODE_EVENT_RECORD, NODE_GRAPH, NODE_HOST, NODE_KERNEL, NODE_LINK_BYTES, NODE_MEM_ALLOC,
+    NODE_MEM_FREE, NODE_MEMCPY, NODE_MEMSET, NODE_SEMAPHORES_SIGNAL, NODE_SEMAPHORES_WAIT, NODE_WAIT_EVENT,
+    ParamLayout, Reader,
 };
 
 use super::graph::{bulk, encode, end_leases, links, take};
@@ -147,7 +147,7 @@ fn parameters(cx: &CallContext<'_>, kind: u32, reader: &mut Reader<'_>) -> CuRes
         NODE_SEMAPHORES_SIGNAL | NODE_SEMAPHORES_WAIT => NodeParameters::Semaphores(kind),
         NODE_MEM_ALLOC => {
             let node: MemAllocNode = take(reader)?;
-            NodeParameters::MemAlloc(node.bytes, cx.session.device(node.device)?)
+            NodeParameters::MemAlloc(node.bytes, cx.resolve(node.device)?)
         }
         NODE_MEM_FREE => {
             let node: MemFreeNode = take(reader)?;
@@ -507,7 +507,7 @@ pub fn graph_node_get_params(cx: &mut CallContext<'_>, node: GraphNodeId, kind: 
         }
         NODE_MEM_ALLOC => {
             let (bytes, device, dptr) = gpu.mem_alloc_node(raw)?;
-            let mut answer = encode(&MemAllocNode { bytes, device: device as u32 })?;
+            let mut answer = encode(&MemAllocNode { bytes, device: DeviceOrdinal(device as u32) })?;
             answer.extend_from_slice(&encode(&guest_address(cx, DevicePtr(dptr)))?);
             answer
         }

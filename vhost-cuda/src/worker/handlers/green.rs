@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Resources of devices, and green contexts, which have a part of them.
 
-use virtio_cuda_protocol::cuda::{ContextId, DeviceResource, Reader, ResourceDescId};
+use virtio_cuda_protocol::cuda::{ContextId, DeviceOrdinal, Reader, ResourceDescId};
 
 use super::graph::{bulk, encode, take};
 use crate::worker::call::CallContext;
@@ -11,32 +11,6 @@ use crate::worker::objects::Object;
 
 /// Most parts of one split, and of one description: more than any device has multiprocessors.
 const MAX_GROUPS: u32 = 1024;
-
-/// What a device has.
-pub fn cuDeviceGetDevResource(
-    cx: &mut CallContext<'_>,
-    device: u32,
-    kind: u32,
-) -> CuResult<(DeviceResource,)> {
-    let device = cx.session.device(device)?;
-    let mut resource = RawDevResource::NONE;
-    // SAFETY: the pointer is to a local.
-    unsafe { cx.gpu().cuDeviceGetDevResource(device, &raw mut resource, kind) }?;
-    Ok((cx.session.resources.name(resource),))
-}
-
-/// What a context has.
-pub fn cuCtxGetDevResource(
-    cx: &mut CallContext<'_>,
-    context: ContextId,
-    kind: u32,
-) -> CuResult<(DeviceResource,)> {
-    let context = cx.resolve(context)?;
-    let mut resource = RawDevResource::NONE;
-    // SAFETY: the pointer is to a local.
-    unsafe { cx.gpu().cuCtxGetDevResource(context, &raw mut resource, kind) }?;
-    Ok((cx.session.resources.name(resource),))
-}
 
 /// Splits multiprocessors.
 pub fn cuDevSmResourceSplitByCount(
@@ -95,10 +69,10 @@ pub fn cuGreenCtxCreate(
     cx: &mut CallContext<'_>,
     context: ContextId,
     description: ResourceDescId,
-    device: u32,
+    device: DeviceOrdinal,
     flags: u32,
 ) -> CuResult<()> {
-    let device = cx.session.device(device)?;
+    let device = cx.resolve(device)?;
     let description: CUdevResourceDesc =
         cx.keep(&cx.session.objects.descriptions, description.0).map_err(|_| CudaError::INVALID_VALUE)?;
     let mut contexts = cx.session.contexts.lock();

@@ -7,13 +7,13 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd};
 
 use virtio_cuda_protocol::cuda::{AllocationId, DevicePtr, EventId, Location};
 
-use super::vmm::HANDLE_TYPE_FILE;
 use crate::exchange::{ALLOCATION, EVENT, HANDLE_BYTES, MEMORY, Offer, TOKEN_BYTES};
 use crate::worker::allocations::Origin;
 use crate::worker::call::CallContext;
 use crate::worker::gpu::{CUipcEventHandle, CUipcMemHandle, CuResult, CudaError, Driver};
 use crate::worker::pools;
 use crate::worker::quota;
+use crate::worker::resolve::HANDLE_TYPE_FILE;
 
 /// `CU_MEM_LOCATION_TYPE_DEVICE`.
 const LOCATION_DEVICE: u32 = 1;

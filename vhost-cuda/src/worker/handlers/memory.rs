@@ -325,17 +325,6 @@ fn device_to_host(cx: &mut CallContext<'_>, src: DevicePtr, stream: CUstream) ->
     copy::from_device(cx.session, context, src.0, &mut cx.bulk_out, (stream, signal))
 }
 
-/// Copies inside the device.
-pub fn cuMemcpyDtoD_v2(cx: &mut CallContext<'_>, dst: DevicePtr, src: DevicePtr, bytes: u64) -> CuResult<()> {
-    if bytes == 0 {
-        return Ok(());
-    }
-    cx.session.check(dst.0, bytes)?;
-    cx.session.check(src.0, bytes)?;
-    // SAFETY: both ranges belong to the session.
-    unsafe { cx.gpu().cuMemcpyDtoD_v2(dst.0, src.0, bytes as usize) }
-}
-
 /// Copies between any two ranges of the session, in stream order, and waits for it. Windows that adjoin count as one
 /// range.
 pub fn memcpy_wait(
@@ -376,22 +365,4 @@ pub fn memcpy_wait(
         cx.gpu().cuStreamSynchronize(stream)
     };
     copied.and(waited)
-}
-
-/// Copies between any two ranges of the session.
-pub fn cuMemcpyAsync(
-    cx: &mut CallContext<'_>,
-    dst: DevicePtr,
-    src: DevicePtr,
-    bytes: u64,
-    stream: StreamId,
-) -> CuResult<()> {
-    let stream = cx.resolve(stream)?;
-    if bytes == 0 {
-        return Ok(());
-    }
-    cx.session.check(dst.0, bytes)?;
-    cx.session.check(src.0, bytes)?;
-    // SAFETY: both ranges belong to the session.
-    unsafe { cx.gpu().cuMemcpyAsync(dst.0, src.0, bytes as usize, stream) }
 }

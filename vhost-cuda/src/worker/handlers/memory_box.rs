@@ -1,61 +1,79 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Copies of pitched rectangles and boxes.
 
-use virtio_cuda_protocol::cuda::{Box3, DevicePtr, Extent, StreamId};
+use virtio_cuda_protocol::cuda::{
+    ArrayId, ArrayOrigin, Box3, COPY_ARRAY, COPY_BULK, COPY_DEVICE, CopyEnd, StreamId,
+};
 
 use crate::worker::call::CallContext;
+use crate::worker::formats::Shape;
 use crate::worker::gpu::{BoxCopy, BoxEnd, CUstream, CuResult, CudaError};
 use crate::worker::host_memory::charge_copy;
 
 /// A box in device memory: its first byte, and the bytes from there to its last one.
-fn place(base: DevicePtr, extent: &Extent, size: &Box3) -> CuResult<(u64, u64)> {
-    let slice = extent.pitch.checked_mul(extent.height);
+fn place(end: &CopyEnd, size: &Box3) -> CuResult<(u64, u64)> {
+    let slice = end.pitch.checked_mul(end.height);
     let span = |count: u64, step: Option<u64>| count.checked_sub(1)?.checked_mul(step?);
     let length = || {
         // A single slice or row has no distance to the next one.
         let slices = if size.depth > 1 { span(size.depth, slice)? } else { 0 };
-        let rows = if size.height > 1 { span(size.height, Some(extent.pitch))? } else { 0 };
+        let rows = if size.height > 1 { span(size.height, Some(end.pitch))? } else { 0 };
         slices.checked_add(rows)?.checked_add(size.width)
     };
     let overlaps =
-        (size.height > 1 && extent.pitch < size.width) || (size.depth > 1 && extent.height < size.height);
-    let start = base.0.checked_add(extent.offset);
+        (size.height > 1 && end.pitch < size.width) || (size.depth > 1 && end.height < size.height);
+    let start = end.address.0.checked_add(end.x);
     match (start, length()) {
-        (Some(start), Some(length)) if !overlaps => Ok((start, length)),
+        (Some(start), Some(length)) if !overlaps && (end.y, end.z) == (0, 0) => Ok((start, length)),
         _ => Err(CudaError::INVALID_VALUE),
     }
 }
 
 /// Bytes of a box packed row by row.
-pub(super) fn packed(size: &Box3) -> CuResult<u64> {
+fn packed(size: &Box3) -> CuResult<u64> {
     let rows = size.width.checked_mul(size.height).and_then(|bytes| bytes.checked_mul(size.depth));
     rows.ok_or(CudaError::INVALID_VALUE)
 }
 
-pub(super) fn device_end(
-    cx: &CallContext<'_>,
-    base: DevicePtr,
-    extent: &Extent,
-    size: &Box3,
-) -> CuResult<(BoxEnd, usize, usize)> {
-    let (start, length) = place(base, extent, size)?;
+/// An end of a copy in the driver's numbers, with bytes per row and rows per slice.
+fn end(cx: &CallContext<'_>, end: &CopyEnd, size: &Box3) -> CuResult<(BoxEnd, usize, usize)> {
+    match end.kind {
+        COPY_DEVICE => device_end(cx, end, size),
+        COPY_ARRAY => array_end(cx, end, size),
+        _ => Err(CudaError::INVALID_VALUE),
+    }
+}
+
+fn device_end(cx: &CallContext<'_>, end: &CopyEnd, size: &Box3) -> CuResult<(BoxEnd, usize, usize)> {
+    let (start, length) = place(end, size)?;
     cx.session.check(start, length)?;
     // The driver wants pitches that fit even where it has no use for them.
-    let pitch = extent.pitch.max(size.width) as usize;
-    Ok((BoxEnd::Device(start), pitch, extent.height.max(size.height) as usize))
+    let pitch = end.pitch.max(size.width) as usize;
+    Ok((BoxEnd::Device(start), pitch, end.height.max(size.height) as usize))
+}
+
+/// An array's end, checked against the driver's description of the array. For video formats the driver checks: the box
+/// alone determines how much host memory a copy takes.
+fn array_end(cx: &CallContext<'_>, end: &CopyEnd, size: &Box3) -> CuResult<(BoxEnd, usize, usize)> {
+    let raw = cx.resolve(ArrayId(end.address.0))?;
+    let (descriptor,) = cx.gpu().cuArray3DGetDescriptor_v2(raw)?;
+    if let Ok(shape) = Shape::of(&descriptor) {
+        shape.check(&ArrayOrigin { x: end.x, y: end.y, z: end.z }, size)?;
+    }
+    Ok((BoxEnd::Array(raw, [end.x as usize, end.y as usize, end.z as usize]), 0, 0))
 }
 
 fn packed_end(bytes: *mut u8, size: &Box3) -> (BoxEnd, usize, usize) {
     (BoxEnd::Host(bytes), size.width as usize, size.height as usize)
 }
 
-pub(super) fn dimensions(size: &Box3) -> [usize; 3] {
+fn dimensions(size: &Box3) -> [usize; 3] {
     [size.width as usize, size.height as usize, size.depth as usize]
 }
 
 /// Copies the packed rows of the call to `dst`, which was checked, and waits. The call's bytes are as many as the
 /// box's.
-pub(super) fn send_rows(
+fn send_rows(
     cx: &CallContext<'_>,
     dst: (BoxEnd, usize, usize),
     size: &Box3,
@@ -70,7 +88,7 @@ pub(super) fn send_rows(
 }
 
 /// Copies `src`, which was checked, to the call's room as packed rows. The room is as long as the box.
-pub(super) fn fetch_rows(
+fn fetch_rows(
     cx: &mut CallContext<'_>,
     src: (BoxEnd, usize, usize),
     size: &Box3,
@@ -80,89 +98,69 @@ pub(super) fn fetch_rows(
     let _charge = charge_copy(bytes)?;
     let mut rows = vec![0; bytes];
     let copy = BoxCopy { src, dst: packed_end(rows.as_mut_ptr(), size), size: dimensions(size) };
-    // SAFETY: as above, with the ends exchanged.
+    // SAFETY: as in `send_rows`, with the ends exchanged.
     unsafe { cx.gpu().copy_box(&copy, stream) }?;
     cx.gpu().cuStreamSynchronize(stream)?;
     cx.bulk_out.put(&rows)
 }
 
-/// Copies packed rows into a box of device memory.
-pub fn memcpy_box_htod(
+/// Copies a box between memory, arrays and bulk data.
+pub fn memcpy_box(
     cx: &mut CallContext<'_>,
-    dst: DevicePtr,
-    extent: Extent,
+    dst: CopyEnd,
+    src: CopyEnd,
     size: Box3,
     stream: StreamId,
 ) -> CuResult<()> {
     let stream = cx.resolve(stream)?;
     let bytes = packed(&size)?;
-    if bytes != cx.bulk_in.bytes() {
+    let (to_bulk, from_bulk) = (dst.kind == COPY_BULK, src.kind == COPY_BULK);
+    let fits = (!to_bulk || bytes == cx.bulk_out.room()) && (!from_bulk || bytes == cx.bulk_in.bytes());
+    if !fits || (to_bulk && from_bulk) {
         return Err(CudaError::INVALID_VALUE);
     }
     if bytes == 0 {
-        return Ok(());
+        let mut arrays = [dst, src].into_iter().filter(|end| end.kind == COPY_ARRAY);
+        return arrays.try_for_each(|end| array_end(cx, &end, &size).map(|_| ()));
     }
-    let dst = device_end(cx, dst, &extent, &size)?;
-    send_rows(cx, dst, &size, stream)
-}
-
-/// Copies a box of device memory out as packed rows.
-pub fn memcpy_box_dtoh(
-    cx: &mut CallContext<'_>,
-    src: DevicePtr,
-    extent: Extent,
-    size: Box3,
-    stream: StreamId,
-) -> CuResult<()> {
-    let stream = cx.resolve(stream)?;
-    let bytes = packed(&size)?;
-    if bytes != cx.bulk_out.room() {
-        return Err(CudaError::INVALID_VALUE);
+    if from_bulk {
+        return send_rows(cx, end(cx, &dst, &size)?, &size, stream);
     }
-    if bytes == 0 {
-        return Ok(());
+    if to_bulk {
+        return fetch_rows(cx, end(cx, &src, &size)?, &size, stream);
     }
-    let src = device_end(cx, src, &extent, &size)?;
-    fetch_rows(cx, src, &size, stream)
-}
-
-/// Copies a box inside the device.
-pub fn memcpy_box_dtod(
-    cx: &mut CallContext<'_>,
-    dst: DevicePtr,
-    dst_extent: Extent,
-    src: DevicePtr,
-    src_extent: Extent,
-    size: Box3,
-    stream: StreamId,
-) -> CuResult<()> {
-    let stream = cx.resolve(stream)?;
-    if packed(&size)? == 0 {
-        return Ok(());
-    }
-    let dst = device_end(cx, dst, &dst_extent, &size)?;
-    let src = device_end(cx, src, &src_extent, &size)?;
-    // SAFETY: both ends belong to the session.
-    unsafe { cx.gpu().copy_box(&BoxCopy { src, dst, size: dimensions(&size) }, stream) }
+    let copy = BoxCopy { src: end(cx, &src, &size)?, dst: end(cx, &dst, &size)?, size: dimensions(&size) };
+    // SAFETY: both ends were checked to belong to the session and to hold the box.
+    unsafe { cx.gpu().copy_box(&copy, stream) }
 }
 
 #[cfg(test)]
 mod tests {
+    use virtio_cuda_protocol::cuda::DevicePtr;
+
     use super::*;
 
     #[test]
     fn a_box_ends_where_its_last_row_does() {
-        let extent = Extent { offset: 16, pitch: 100, height: 10 };
+        let end = CopyEnd {
+            kind: COPY_DEVICE,
+            address: DevicePtr(0x1000),
+            x: 16,
+            pitch: 100,
+            height: 10,
+            ..CopyEnd::default()
+        };
         let size = |width, height, depth| Box3 { width, height, depth };
-        let at = |size| place(DevicePtr(0x1000), &extent, &size);
+        let at = |size| place(&end, &size);
         assert_eq!(at(size(100, 1, 1)), Ok((0x1010, 100)));
         assert_eq!(at(size(40, 3, 1)), Ok((0x1010, 240)));
         assert_eq!(at(size(40, 3, 2)), Ok((0x1010, 1240)));
         assert!(at(size(101, 2, 1)).is_err(), "rows overlap");
         assert!(at(size(1, 11, 2)).is_err(), "slices overlap");
         assert!(at(size(1, u64::MAX, 1)).is_err(), "overflow");
-        let far = Extent { offset: u64::MAX, ..extent };
-        assert!(place(DevicePtr(0x1000), &far, &size(1, 1, 1)).is_err());
+        for wrong in [CopyEnd { x: u64::MAX, ..end }, CopyEnd { y: 1, ..end }, CopyEnd { z: 1, ..end }] {
+            assert!(place(&wrong, &size(1, 1, 1)).is_err());
+        }
         assert_eq!(packed(&size(1 << 32, 1 << 32, 1)), Err(CudaError::INVALID_VALUE));
     }
 }

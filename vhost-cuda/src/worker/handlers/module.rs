@@ -4,7 +4,6 @@
 use std::ops::Deref;
 
 use log::{Level, debug, log_enabled};
-use sha2::{Digest, Sha256};
 use virtio_cuda_protocol::cuda::{
     DevicePtr, FunctionId, LibraryId, MIN_KNOWN_IMAGE_BYTES, ModuleId, ParamLayout, Wire, Writer,
 };
@@ -21,7 +20,6 @@ use crate::worker::images::Mapped;
 use crate::worker::objects::{Kind, Object};
 use crate::worker::pools;
 use crate::worker::quota::{self, Holder};
-use crate::worker::resolve::KernelOnly;
 use crate::worker::state::SessionState;
 
 /// First word of a fat binary container, and its bytes before the entries.
@@ -178,8 +176,7 @@ fn check(image: &[u8]) -> CuResult<()> {
 /// Says what arrived, to be compared with what the guest library says that it sent.
 fn log_image(image: &[u8]) {
     if log_enabled!(Level::Debug) {
-        let digest: String = Sha256::digest(image).iter().map(|byte| format!("{byte:02x}")).collect();
-        debug!("Image of {} bytes, sha256 {digest}", image.len());
+        debug!("Image of {} bytes, BLAKE3 {}", image.len(), blake3::hash(image));
     }
 }
 
@@ -353,11 +350,6 @@ pub fn cuLibraryGetModule(cx: &mut CallContext<'_>, library: LibraryId, module: 
     cx.fill(reserved, Object::new(raw).in_context(cx.home_of()).part_of(owner))
 }
 
-/// Kernels in a library.
-pub fn cuLibraryGetKernelCount(cx: &mut CallContext<'_>, library: LibraryId) -> CuResult<(u32,)> {
-    cx.gpu().cuLibraryGetKernelCount(cx.resolve(library)?)
-}
-
 /// Names the function that a kernel has in the current context.
 pub fn cuKernelGetFunction(
     cx: &mut CallContext<'_>,
@@ -402,55 +394,4 @@ pub fn function_layout(cx: &mut CallContext<'_>, function: FunctionId) -> CuResu
     layout.truncate(room);
     cx.bulk_out.put(&layout)?;
     Ok((count as u32,))
-}
-
-/// An attribute of a function.
-pub fn cuFuncGetAttribute(cx: &mut CallContext<'_>, attrib: i32, function: FunctionId) -> CuResult<(i32,)> {
-    cx.gpu().cuFuncGetAttribute(attrib, cx.resolve(function)?)
-}
-
-/// Sets an attribute of a function.
-pub fn cuFuncSetAttribute(
-    cx: &mut CallContext<'_>,
-    function: FunctionId,
-    attrib: i32,
-    value: i32,
-) -> CuResult<()> {
-    cx.gpu().cuFuncSetAttribute(cx.resolve(function)?, attrib, value)
-}
-
-/// Sets the preferred cache configuration of a function.
-pub fn cuFuncSetCacheConfig(cx: &mut CallContext<'_>, function: FunctionId, config: i32) -> CuResult<()> {
-    cx.gpu().cuFuncSetCacheConfig(cx.resolve(function)?, config)
-}
-
-/// An attribute of a kernel on a device.
-pub fn cuKernelGetAttribute(
-    cx: &mut CallContext<'_>,
-    attrib: i32,
-    kernel: FunctionId,
-    device: u32,
-) -> CuResult<(i32,)> {
-    cx.gpu().cuKernelGetAttribute(attrib, cx.resolve(KernelOnly(kernel))?, cx.session.device(device)?)
-}
-
-/// Sets an attribute of a kernel on a device.
-pub fn cuKernelSetAttribute(
-    cx: &mut CallContext<'_>,
-    attrib: i32,
-    value: i32,
-    kernel: FunctionId,
-    device: u32,
-) -> CuResult<()> {
-    cx.gpu().cuKernelSetAttribute(attrib, value, cx.resolve(KernelOnly(kernel))?, cx.session.device(device)?)
-}
-
-/// Sets the preferred cache configuration of a kernel on a device.
-pub fn cuKernelSetCacheConfig(
-    cx: &mut CallContext<'_>,
-    kernel: FunctionId,
-    config: i32,
-    device: u32,
-) -> CuResult<()> {
-    cx.gpu().cuKernelSetCacheConfig(cx.resolve(KernelOnly(kernel))?, config, cx.session.device(device)?)
 }

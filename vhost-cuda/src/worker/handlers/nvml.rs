@@ -4,8 +4,8 @@
 
 use std::sync::OnceLock;
 
-use virtio_cuda_protocol::cuda::Getter;
 use virtio_cuda_protocol::cuda::getter::MAX_INPUTS;
+use virtio_cuda_protocol::cuda::{DeviceOrdinal, Getter};
 
 use super::device::total_bytes;
 use crate::worker::call::CallContext;
@@ -14,22 +14,22 @@ use crate::worker::gpu::{CuResult, CudaError};
 use crate::worker::nvml::{CARD_VALUES, DRIVER_VERSION_BYTES, Nvml, SENSORS};
 
 /// The host's library for `device`, opened once in the process. `None`: there is none, as with the emulator.
-fn nvml_of(cx: &CallContext<'_>, device: u32) -> CuResult<Option<&'static Nvml>> {
+fn nvml_of(cx: &CallContext<'_>, device: DeviceOrdinal) -> CuResult<Option<&'static Nvml>> {
     static DEVICES: OnceLock<Vec<OnceLock<Option<Nvml>>>> = OnceLock::new();
-    let number = cx.session.device(device)?;
+    let number = cx.resolve(device)?;
     let devices = DEVICES.get_or_init(|| cx.session.devices.iter().map(|_| OnceLock::new()).collect());
-    let slot = devices.get(device as usize).ok_or(CudaError::INVALID_DEVICE)?;
+    let slot = devices.get(device.0 as usize).ok_or(CudaError::INVALID_DEVICE)?;
     Ok(slot.get_or_init(|| Nvml::of(cx.gpu(), number)).as_ref())
 }
 
 /// The driver's release.
 pub fn nvml_driver_version(cx: &mut CallContext<'_>) -> CuResult<([u8; DRIVER_VERSION_BYTES],)> {
-    let version = nvml_of(cx, 0)?.and_then(Nvml::driver_version);
+    let version = nvml_of(cx, DeviceOrdinal(0))?.and_then(Nvml::driver_version);
     Ok((version.ok_or(CudaError::NOT_SUPPORTED)?,))
 }
 
 /// Memory: the quota of a session, and what the machine's sessions hold.
-pub fn nvml_memory(cx: &mut CallContext<'_>, device: u32) -> CuResult<(u64, u64)> {
+pub fn nvml_memory(cx: &mut CallContext<'_>, device: DeviceOrdinal) -> CuResult<(u64, u64)> {
     let total = total_bytes(cx, device)?;
     if let Some((limit, free)) = cx.session.allocations().quota.memory() {
         // As cuMemGetInfo says.
@@ -41,31 +41,36 @@ pub fn nvml_memory(cx: &mut CallContext<'_>, device: u32) -> CuResult<(u64, u64)
 }
 
 /// The machine's share of the GPU's time.
-pub fn nvml_utilization(cx: &mut CallContext<'_>, device: u32) -> CuResult<(u32, u32)> {
+pub fn nvml_utilization(cx: &mut CallContext<'_>, device: DeviceOrdinal) -> CuResult<(u32, u32)> {
     let used = nvml_of(cx, device)?.and_then(|nvml| nvml.utilization_of(&family::workers()));
     used.ok_or(CudaError::NOT_SUPPORTED)
 }
 
 /// The card's sensors.
-pub fn nvml_sensors(cx: &mut CallContext<'_>, device: u32) -> CuResult<([u32; SENSORS],)> {
+pub fn nvml_sensors(cx: &mut CallContext<'_>, device: DeviceOrdinal) -> CuResult<([u32; SENSORS],)> {
     let values = nvml_of(cx, device)?.map_or([u32::MAX; SENSORS], Nvml::sensors);
     Ok((values,))
 }
 
 /// A field of the card.
-pub fn nvml_field(cx: &mut CallContext<'_>, device: u32, field: u32, scope: u32) -> CuResult<(u32, u64)> {
+pub fn nvml_field(
+    cx: &mut CallContext<'_>,
+    device: DeviceOrdinal,
+    field: u32,
+    scope: u32,
+) -> CuResult<(u32, u64)> {
     let value = nvml_of(cx, device)?.and_then(|nvml| nvml.field(field, scope));
     value.ok_or(CudaError::NOT_SUPPORTED)
 }
 
 /// What the card's link carries, and how much warmer it may get.
-pub fn nvml_value(cx: &mut CallContext<'_>, device: u32, which: u32) -> CuResult<(u32,)> {
+pub fn nvml_value(cx: &mut CallContext<'_>, device: DeviceOrdinal, which: u32) -> CuResult<(u32,)> {
     let value = nvml_of(cx, device)?.and_then(|nvml| nvml.single(which));
     Ok((value.ok_or(CudaError::NOT_SUPPORTED)?,))
 }
 
 /// More of the card.
-pub fn nvml_card(cx: &mut CallContext<'_>, device: u32) -> CuResult<([u64; CARD_VALUES],)> {
+pub fn nvml_card(cx: &mut CallContext<'_>, device: DeviceOrdinal) -> CuResult<([u64; CARD_VALUES],)> {
     let values = nvml_of(cx, device)?.map_or([u64::MAX; CARD_VALUES], Nvml::card);
     Ok((values,))
 }
@@ -74,7 +79,7 @@ pub fn nvml_card(cx: &mut CallContext<'_>, device: u32) -> CuResult<([u64; CARD_
 /// else of the library can be called, and the table says what its inputs may be.
 pub fn nvml_get(
     cx: &mut CallContext<'_>,
-    device: u32,
+    device: DeviceOrdinal,
     getter: u32,
     inputs: [u64; MAX_INPUTS],
 ) -> CuResult<(u32,)> {
@@ -84,7 +89,7 @@ pub fn nvml_get(
         return Err(CudaError::INVALID_VALUE);
     }
     let nvml = nvml_of(cx, device)?.ok_or(CudaError::NOT_SUPPORTED)?;
-    let peer = |number| nvml_of(cx, number).ok().flatten().map(Nvml::handle);
+    let peer = |number| nvml_of(cx, DeviceOrdinal(number)).ok().flatten().map(Nvml::handle);
     let (code, results) = nvml.get(getter, inputs, peer).ok_or(CudaError::NOT_SUPPORTED)?;
     cx.bulk_out.put(&results)?;
     Ok((code.cast_unsigned(),))

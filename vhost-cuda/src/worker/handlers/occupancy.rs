@@ -7,23 +7,6 @@ use super::launch::with_attributes;
 use crate::worker::call::CallContext;
 use crate::worker::gpu::CuResult;
 
-/// Blocks of a function that fit a multiprocessor.
-pub fn cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
-    cx: &mut CallContext<'_>,
-    function: FunctionId,
-    block_threads: i32,
-    dynamic_shared: u64,
-    flags: u32,
-) -> CuResult<(i32,)> {
-    let function = cx.resolve(function)?;
-    cx.gpu().cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
-        function,
-        block_threads,
-        dynamic_shared as usize,
-        flags,
-    )
-}
-
 /// Block size of best occupancy.
 pub fn cuOccupancyMaxPotentialBlockSizeWithFlags(
     cx: &mut CallContext<'_>,
@@ -40,18 +23,6 @@ pub fn cuOccupancyMaxPotentialBlockSizeWithFlags(
         block_limit,
         flags,
     )
-}
-
-/// Dynamic shared memory left for a block.
-pub fn cuOccupancyAvailableDynamicSMemPerBlock(
-    cx: &mut CallContext<'_>,
-    function: FunctionId,
-    blocks: i32,
-    block_threads: i32,
-) -> CuResult<(u64,)> {
-    let function = cx.resolve(function)?;
-    let (bytes,) = cx.gpu().cuOccupancyAvailableDynamicSMemPerBlock(function, blocks, block_threads)?;
-    Ok((bytes as u64,))
 }
 
 /// Clusters that can be resident at once.

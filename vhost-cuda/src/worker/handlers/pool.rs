@@ -3,18 +3,18 @@
 
 use std::sync::PoisonError;
 
-use virtio_cuda_protocol::cuda::{DevicePtr, Location, MemoryPoolId, PoolProperties, StreamId};
+use virtio_cuda_protocol::cuda::{
+    DeviceOrdinal, DevicePtr, Location, MemoryPoolId, PoolProperties, StreamId,
+};
 
 use super::memory::allocate_async;
-use super::vmm::HANDLE_TYPE_FILE;
 use crate::exchange::POOL;
 use crate::worker::call::CallContext;
-use crate::worker::gpu::{CuResult, CudaError, RawAccess, RawLocation, RawPool};
+use crate::worker::gpu::{CuResult, CudaError, RawAccess, RawPool};
 use crate::worker::objects::Object;
 use crate::worker::pools;
+use crate::worker::resolve::HANDLE_TYPE_FILE;
 
-/// `CU_MEM_LOCATION_TYPE_DEVICE`.
-const LOCATION_DEVICE: u32 = 1;
 /// `CU_MEM_ALLOCATION_TYPE_PINNED`.
 const TYPE_PINNED: u32 = 1;
 /// `CU_MEM_ACCESS_FLAGS_PROT_READWRITE`, the greatest.
@@ -24,25 +24,14 @@ const RELEASE_THRESHOLD: i32 = 4;
 /// Attributes before that one are `int`, from it on `cuuint64_t`; this is the last one.
 const LAST_ATTRIBUTE: i32 = 8;
 
-/// A location that the guest names, in the driver's numbers.
-///
-/// Errors: `CUDA_ERROR_NOT_SUPPORTED` for other locations than devices.
-pub fn location(cx: &CallContext<'_>, from: Location) -> CuResult<RawLocation> {
-    if from.kind != LOCATION_DEVICE {
-        return Err(CudaError::NOT_SUPPORTED);
-    }
-    let ordinal = u32::try_from(from.id).map_err(|_| CudaError::INVALID_DEVICE)?;
-    Ok(RawLocation { kind: LOCATION_DEVICE, id: cx.session.device(ordinal)? })
-}
-
 /// Who may do what.
 ///
-/// Errors: as [`location`], and `CUDA_ERROR_INVALID_VALUE` for access that there is not.
-pub fn access(cx: &CallContext<'_>, place: Location, access: u32) -> CuResult<RawAccess> {
-    if access > MAX_ACCESS {
+/// Errors: as for [`Location`], and `CUDA_ERROR_INVALID_VALUE` for access that there is not.
+pub fn access(cx: &CallContext<'_>, place: Location, flags: u32) -> CuResult<RawAccess> {
+    if flags > MAX_ACCESS {
         return Err(CudaError::INVALID_VALUE);
     }
-    Ok(RawAccess { location: location(cx, place)?, access })
+    Ok(RawAccess { location: cx.resolve(place)?, flags })
 }
 
 /// Creates a pool.
@@ -69,13 +58,13 @@ fn create(
     properties: &PoolProperties,
     handle_types: u32,
 ) -> CuResult<()> {
-    let location = location(cx, properties.location)?;
+    let location = cx.resolve(properties.location)?;
     if properties.kind != TYPE_PINNED {
         return Err(CudaError::INVALID_VALUE);
     }
     let reserved = cx.session.objects.pools.reserve(pool.0)?;
     // SAFETY: the properties live across the call.
-    let (raw,) = unsafe { cx.gpu().cuMemPoolCreate(&RawPool::new(properties, location, handle_types)) }?;
+    let (raw,) = unsafe { cx.gpu().cuMemPoolCreate(&RawPool::of_wire(properties, location, handle_types)) }?;
     let session = cx.session;
     cx.fill(reserved, cx.made_in(None, raw, move |_, raw| pools::destroy(session, raw)))
 }
@@ -93,16 +82,15 @@ pub fn cuMemPoolDestroy(cx: &mut CallContext<'_>, pool: MemoryPoolId) -> CuResul
 }
 
 /// Names a device's default pool.
-pub fn cuDeviceGetDefaultMemPool(cx: &mut CallContext<'_>, device: u32, pool: MemoryPoolId) -> CuResult<()> {
-    let device = cx.session.device(device)?;
+pub fn cuDeviceGetDefaultMemPool(
+    cx: &mut CallContext<'_>,
+    device: DeviceOrdinal,
+    pool: MemoryPoolId,
+) -> CuResult<()> {
+    let device = cx.resolve(device)?;
     let reserved = cx.session.objects.pools.reserve(pool.0)?;
     let (raw,) = cx.gpu().cuDeviceGetDefaultMemPool(device)?;
     cx.fill(reserved, Object::new(raw))
-}
-
-/// Makes a pool the one of `cuMemAllocAsync`.
-pub fn cuDeviceSetMemPool(cx: &mut CallContext<'_>, device: u32, pool: MemoryPoolId) -> CuResult<()> {
-    cx.gpu().cuDeviceSetMemPool(cx.session.device(device)?, cx.resolve(pool)?)
 }
 
 /// An attribute of a pool.
@@ -147,15 +135,6 @@ pub fn cuMemPoolSetAttribute(
     unsafe { cx.gpu().cuMemPoolSetAttribute(raw, attribute, (&raw mut value).cast()) }
 }
 
-/// What a location may do with a pool's memory.
-pub fn cuMemPoolGetAccess(cx: &mut CallContext<'_>, pool: MemoryPoolId, place: Location) -> CuResult<(u32,)> {
-    let raw = cx.resolve(pool)?;
-    let mut location = location(cx, place)?;
-    // SAFETY: the location lives across the call.
-    let (access,) = unsafe { cx.gpu().cuMemPoolGetAccess(raw, &mut location) }?;
-    Ok((access as u32,))
-}
-
 /// Sets what a location may do with a pool's memory.
 pub fn cuMemPoolSetAccess(
     cx: &mut CallContext<'_>,
@@ -166,11 +145,6 @@ pub fn cuMemPoolSetAccess(
     let (raw, access) = (cx.resolve(pool)?, access(cx, place, flags)?);
     // SAFETY: one description, which lives across the call.
     unsafe { cx.gpu().cuMemPoolSetAccess(raw, &access, 1) }
-}
-
-/// Gives unused memory back.
-pub fn cuMemPoolTrimTo(cx: &mut CallContext<'_>, pool: MemoryPoolId, keep: u64) -> CuResult<()> {
-    cx.gpu().cuMemPoolTrimTo(cx.resolve(pool)?, keep as usize)
 }
 
 /// Allocates from a pool.

@@ -7,13 +7,13 @@ use std::os::fd::{AsRawFd, FromRawFd};
 
 use virtio_cuda_protocol::cuda::{DevicePtr, MemoryPoolId};
 
-use super::vmm::HANDLE_TYPE_FILE;
 use crate::exchange::{HANDLE_BYTES, Offer, POINTER, POOL, TOKEN_BYTES};
 use crate::worker::allocations::Origin;
 use crate::worker::call::CallContext;
 use crate::worker::gpu::{CUmemPoolPtrExportData, CuResult, CudaError};
 use crate::worker::pools;
 use crate::worker::quota;
+use crate::worker::resolve::HANDLE_TYPE_FILE;
 
 type Token = [u8; TOKEN_BYTES];
 

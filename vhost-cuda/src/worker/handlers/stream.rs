@@ -5,47 +5,7 @@ use virtio_cuda_protocol::cuda::{EventId, MEMORY_OPERATION_BYTES, MemoryOperatio
 
 use super::graph::{bulk, take};
 use crate::worker::call::CallContext;
-use crate::worker::gpu::{AttributeValue, CUstream, CuResult, CudaError, Driver};
-use crate::worker::objects::Object;
-
-/// Creates a stream.
-pub fn cuStreamCreateWithPriority(
-    cx: &mut CallContext<'_>,
-    stream: StreamId,
-    flags: u32,
-    priority: i32,
-) -> CuResult<()> {
-    let reserved = cx.session.objects.streams.reserve(stream.0)?;
-    let (raw,) = cx.gpu().cuStreamCreateWithPriority(flags, priority)?;
-    let graphs = &cx.session.graphs;
-    let end = move |gpu: &Driver, raw: CUstream| {
-        // If it captures, its graph dies with it, which no other call may use meanwhile.
-        let _captures = graphs.is_capturing().then(|| graphs.captures().lock());
-        graphs.capture_ended(raw as usize, true);
-        gpu.cuStreamDestroy_v2(raw)
-    };
-    cx.fill(reserved, cx.made_in(cx.home_of(), raw, end))
-}
-
-/// Destroys a stream. Natively, too, this does not wait for calls that wait for the stream.
-pub fn cuStreamDestroy_v2(cx: &mut CallContext<'_>, stream: StreamId) -> CuResult<()> {
-    Object::destroy(cx.session.objects.streams.remove(stream.0)?)
-}
-
-/// Flags of a stream.
-pub fn cuStreamGetFlags(cx: &mut CallContext<'_>, stream: StreamId) -> CuResult<(u32,)> {
-    cx.gpu().cuStreamGetFlags(cx.resolve(stream)?)
-}
-
-/// Priority of a stream.
-pub fn cuStreamGetPriority(cx: &mut CallContext<'_>, stream: StreamId) -> CuResult<(i32,)> {
-    cx.gpu().cuStreamGetPriority(cx.resolve(stream)?)
-}
-
-/// Number of a stream.
-pub fn cuStreamGetId(cx: &mut CallContext<'_>, stream: StreamId) -> CuResult<(u64,)> {
-    cx.gpu().cuStreamGetId(cx.resolve(stream)?)
-}
+use crate::worker::gpu::{AttributeValue, CuResult, CudaError};
 
 /// `CU_LAUNCH_ATTRIBUTE_*` whose values have handles in them.
 const PROGRAMMATIC_EVENT: i32 = 7;

@@ -18,8 +18,10 @@ const PITCH_2D: u32 = 3;
 fn resource(cx: &CallContext<'_>, from: &ResourceDescriptor) -> CuResult<RawResource> {
     let format = (from.format, from.channels);
     match from.kind {
-        ARRAY => Ok(RawResource::array(cx.resolve(ArrayId(from.object))?.cast(), false)),
-        MIPMAPPED_ARRAY => Ok(RawResource::array(cx.resolve(MipmappedArrayId(from.object))?.cast(), true)),
+        ARRAY => Ok(RawResource::array(cx.resolve(ArrayId(from.object))? as u64)),
+        MIPMAPPED_ARRAY => {
+            Ok(RawResource::mipmapped_array(cx.resolve(MipmappedArrayId(from.object))? as u64))
+        }
         LINEAR => {
             cx.session.check(from.dptr, from.width)?;
             Ok(RawResource::linear(from.dptr, format, from.width))
@@ -80,17 +82,4 @@ pub fn cuSurfObjectCreate(
 pub fn cuSurfObjectDestroy(cx: &mut CallContext<'_>, object: u64) -> CuResult<()> {
     cx.session.objects.surfaces.remove(object)?;
     cx.gpu().cuSurfObjectDestroy(object)
-}
-
-/// Elements of the longest 1D texture in linear memory.
-pub fn cuDeviceGetTexture1DLinearMaxWidth(
-    cx: &mut CallContext<'_>,
-    format: u32,
-    channels: u32,
-    device: u32,
-) -> CuResult<(u64,)> {
-    let device = cx.session.device(device)?;
-    let format = i32::try_from(format).map_err(|_| CudaError::INVALID_VALUE)?;
-    let (elements,) = cx.gpu().cuDeviceGetTexture1DLinearMaxWidth(format, channels, device)?;
-    Ok((elements as u64,))
 }

@@ -3,31 +3,11 @@
 
 use virtio_cuda_protocol::cuda::{AllocationId, AllocationProperties, DevicePtr, Location};
 
-use super::pool::{access, location};
+use super::pool::access;
 use crate::worker::allocations::Origin;
 use crate::worker::call::CallContext;
-use crate::worker::gpu::{CuResult, CudaError, RawAllocation};
+use crate::worker::gpu::{CuResult, RawLocation, Ref};
 use crate::worker::pools;
-
-/// `CU_MEM_ALLOCATION_TYPE_PINNED`.
-const TYPE_PINNED: u32 = 1;
-/// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`.
-pub(super) const HANDLE_TYPE_FILE: u32 = 1;
-
-fn properties(cx: &CallContext<'_>, from: &AllocationProperties) -> CuResult<RawAllocation> {
-    if from.kind != TYPE_PINNED {
-        return Err(CudaError::INVALID_VALUE);
-    }
-    // No kind of handle, or file descriptors.
-    if from.handle_types & !HANDLE_TYPE_FILE != 0 {
-        return Err(CudaError::NOT_SUPPORTED);
-    }
-    let bytes = [from.compression, from.gpu_direct_rdma];
-    if bytes.iter().any(|&value| value > u8::MAX.into()) || from.usage > u16::MAX.into() {
-        return Err(CudaError::INVALID_VALUE);
-    }
-    Ok(RawAllocation::new(from, location(cx, from.location)?))
-}
 
 /// Reserves addresses.
 pub fn cuMemAddressReserve(
@@ -62,7 +42,7 @@ pub fn cuMemCreate(
     wanted: AllocationProperties,
     flags: u64,
 ) -> CuResult<()> {
-    let raw = properties(cx, &wanted)?;
+    let Ref(raw) = cx.resolve(wanted)?;
     let mut reservations = cx.session.reservations();
     reservations.check_new(handle.0)?;
     pools::charge(cx.session, |allocations| allocations.charge(bytesize))?;
@@ -82,7 +62,7 @@ pub fn cuMemGetAllocationPropertiesFromHandle(
     let reservations = cx.session.reservations();
     let allocation = reservations.held(handle.0)?;
     let (actual,) = cx.gpu().cuMemGetAllocationPropertiesFromHandle(allocation.raw)?;
-    Ok((actual.properties(allocation.location),))
+    Ok((actual.on_wire(allocation.location),))
 }
 
 /// Gives a hold back.
@@ -177,7 +157,7 @@ pub fn cuMemSetAccess(
 
 /// What a device may do with the memory at an address.
 pub fn cuMemGetAccess(cx: &mut CallContext<'_>, place: Location, dptr: DevicePtr) -> CuResult<(u64,)> {
-    let location = location(cx, place)?;
+    let location: RawLocation = cx.resolve(place)?;
     let reservations = cx.session.reservations();
     // Memory of another kind has answers, too.
     if cx.session.allocations().find(dptr.0).is_none() {
@@ -185,19 +165,6 @@ pub fn cuMemGetAccess(cx: &mut CallContext<'_>, place: Location, dptr: DevicePtr
     }
     // SAFETY: the location lives across the call.
     unsafe { cx.gpu().cuMemGetAccess(&location, dptr.0) }
-}
-
-/// Unit of sizes and addresses.
-pub fn cuMemGetAllocationGranularity(
-    cx: &mut CallContext<'_>,
-    wanted: AllocationProperties,
-    option: u32,
-) -> CuResult<(u64,)> {
-    let raw = properties(cx, &wanted)?;
-    let option = i32::try_from(option).map_err(|_| CudaError::INVALID_VALUE)?;
-    // SAFETY: the properties live across the call.
-    let (bytes,) = unsafe { cx.gpu().cuMemGetAllocationGranularity(&raw, option) }?;
-    Ok((bytes as u64,))
 }
 
 /// Holds the allocation at an address once more.

@@ -2,30 +2,9 @@
 //! Executable graphs.
 
 use std::ffi::c_int;
-use std::ptr::null_mut;
 
-use cudarc::driver::sys::{CUDA_GRAPH_INSTANTIATE_PARAMS, CUgraphExecUpdateResultInfo};
-
+use super::super::raw::{RawInstantiate, RawUpdate};
 use super::super::{CUgraph, CUgraphExec, CUgraphNode, CUstream, CuResult, CudaError, Driver};
-
-/// `CUDA_GRAPH_INSTANTIATE_PARAMS`.
-#[repr(C)]
-struct RawInstantiate {
-    flags: u64,
-    upload: CUstream,
-    error_node: CUgraphNode,
-    result: c_int,
-}
-const _: () = assert!(size_of::<RawInstantiate>() == size_of::<CUDA_GRAPH_INSTANTIATE_PARAMS>());
-
-/// `CUgraphExecUpdateResultInfo`.
-#[repr(C)]
-struct RawUpdate {
-    result: c_int,
-    error_node: CUgraphNode,
-    error_from_node: CUgraphNode,
-}
-const _: () = assert!(size_of::<RawUpdate>() == size_of::<CUgraphExecUpdateResultInfo>());
 
 impl Driver {
     /// Makes a graph executable. With an error: the `CUgraphInstantiateResult` and the node.
@@ -35,10 +14,10 @@ impl Driver {
         flags: u64,
         upload: CUstream,
     ) -> Result<CUgraphExec, (CudaError, c_int, CUgraphNode)> {
-        let mut raw = RawInstantiate { flags, upload, error_node: null_mut(), result: 0 };
+        let mut raw = RawInstantiate { flags, upload_stream: upload as u64, ..RawInstantiate::ZERO };
         // SAFETY: the pointer is to a local of that structure.
         let made = unsafe { self.cuGraphInstantiateWithParams(graph, (&raw mut raw).cast()) };
-        made.map(|(exec,)| exec).map_err(|error| (error, raw.result, raw.error_node))
+        made.map(|(exec,)| exec).map_err(|error| (error, raw.result, raw.error_node as CUgraphNode))
     }
 
     /// Gives a graph's parameters to an executable graph: outcome, `CUgraphExecUpdateResult`, the two nodes.
@@ -47,9 +26,9 @@ impl Driver {
         exec: CUgraphExec,
         graph: CUgraph,
     ) -> (CuResult<()>, c_int, CUgraphNode, CUgraphNode) {
-        let mut raw = RawUpdate { result: 0, error_node: null_mut(), error_from_node: null_mut() };
+        let mut raw = RawUpdate::ZERO;
         // SAFETY: the pointer is to a local of that structure.
         let outcome = unsafe { self.cuGraphExecUpdate_v2(exec, graph, (&raw mut raw).cast()) };
-        (outcome, raw.result, raw.error_node, raw.error_from_node)
+        (outcome, raw.result, raw.error_node as CUgraphNode, raw.error_from_node as CUgraphNode)
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
 //! The attributes of core dumps, as the CUDA driver API manual ("Coredump Attributes Control API") and the CUDA-GDB manual
-//! ("GPU core dump support") describe them. The emulator has the same file: it names nothing of this library.
+//! ("GPU core dump support") describe them.
 
 use std::collections::HashMap;
 use std::os::unix::ffi::OsStringExt;
@@ -38,12 +38,19 @@ pub enum Refusal {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 pub enum Attribute {
+    /// `CU_COREDUMP_ENABLE_ON_EXCEPTION`.
     EnableOnException = 1,
+    /// `CU_COREDUMP_TRIGGER_HOST`.
     TriggerHost = 2,
+    /// `CU_COREDUMP_LIGHTWEIGHT`.
     Lightweight = 3,
+    /// `CU_COREDUMP_ENABLE_USER_TRIGGER`.
     EnableUserTrigger = 4,
+    /// `CU_COREDUMP_FILE`.
     File = 5,
+    /// `CU_COREDUMP_PIPE`.
     Pipe = 6,
+    /// `CU_COREDUMP_GENERATION_FLAGS`.
     GenerationFlags = 7,
 }
 
@@ -88,8 +95,11 @@ impl Attribute {
 /// The value of an attribute.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
+    /// A C `bool`.
     Bool(bool),
+    /// `CUCoredumpGenerationFlags`.
     Flags(u32),
+    /// A path.
     Text(Vec<u8>),
 }
 

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR BSD-3-Clause
+
+//! Graphs.
+
+use crate::c_structs;
+
+c_structs! {
+    /// `CUDA_GRAPH_INSTANTIATE_PARAMS`.
+    CUDA_GRAPH_INSTANTIATE_PARAMS: 32 {
+        /// `CUDA_GRAPH_INSTANTIATE_FLAG_*` bits.
+        flags: u64,
+        /// The stream to upload in.
+        upload_stream: u64,
+        /// The node that is wrong.
+        error_node: u64,
+        /// `CUgraphInstantiateResult`.
+        result: i32,
+        /// Padding.
+        tail_pad: u32,
+    }
+
+    /// `CUgraphExecUpdateResultInfo`.
+    CUgraphExecUpdateResultInfo: 24 {
+        /// `CUgraphExecUpdateResult`.
+        result: i32,
+        /// Padding.
+        pad: u32,
+        /// The node that is wrong.
+        error_node: u64,
+        /// The node that the edge to it comes from.
+        error_from_node: u64,
+    }
+}

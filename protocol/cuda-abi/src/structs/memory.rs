@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR BSD-3-Clause
+
+//! Allocations, pools and their places.
+
+use crate::c_structs;
+
+c_structs! {
+    /// `CUmemLocation`.
+    CUmemLocation: 8 (Eq, Hash) {
+        /// `CU_MEM_LOCATION_TYPE_*`.
+        kind: u32,
+        /// The device or NUMA node.
+        id: i32,
+    }
+
+    /// `CUmemAccessDesc`.
+    CUmemAccessDesc: 12 {
+        /// The location that gets access.
+        location: CUmemLocation,
+        /// `CU_MEM_ACCESS_FLAGS_*`.
+        flags: u32,
+    }
+
+    /// `CUmemPoolProps`.
+    CUmemPoolProps: 88 {
+        /// `CU_MEM_ALLOCATION_TYPE_*`.
+        kind: u32,
+        /// `CU_MEM_HANDLE_TYPE_*` bits.
+        handle_types: u32,
+        /// The location of its memory.
+        location: CUmemLocation,
+        /// Of Windows.
+        win32_security: usize,
+        /// Maximum bytes; 0 for the driver's own limit.
+        max_bytes: usize,
+        /// `CU_MEM_POOL_CREATE_USAGE_*` bits.
+        usage: u16,
+        /// Zero.
+        reserved: [u8; 54],
+    }
+
+    /// `CUmemAllocationProp`.
+    CUmemAllocationProp: 32 {
+        /// `CU_MEM_ALLOCATION_TYPE_*`.
+        kind: u32,
+        /// `CU_MEM_HANDLE_TYPE_*` bits.
+        handle_types: u32,
+        /// The location of the memory.
+        location: CUmemLocation,
+        /// Of Windows.
+        win32_metadata: usize,
+        /// `CU_MEM_ALLOCATION_COMP_*`.
+        compression: u8,
+        /// Whether other devices of the host may reach it.
+        gpu_direct_rdma: u8,
+        /// `CU_MEM_CREATE_USAGE_*` bits.
+        usage: u16,
+        /// Zero.
+        reserved: [u8; 4],
+    }
+}

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR BSD-3-Clause
+
+//! The structures, by area.
+
+mod array;
+mod external;
+mod graph;
+mod memory;
+mod texture;
+
+pub use array::*;
+pub use external::*;
+pub use graph::*;
+pub use memory::*;
+pub use texture::*;
