@@ -2,6 +2,7 @@
 //! `cargo xtask build`: the daemon, the libraries and the kernel module, side by side in `target/stack`.
 
 mod cargo;
+mod core;
 mod library;
 mod module;
 mod stack;
@@ -14,6 +15,7 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use clap::ValueEnum;
 
+pub use self::core::{build as core, driver_sources};
 use crate::paths::Paths;
 use crate::progress::duration;
 use crate::setup::kernel::Flavour;
@@ -35,6 +37,8 @@ pub enum Part {
     Module,
     /// `guest/init`, the first process of the test guests.
     Agent,
+    /// `core/virtio_cuda_core.o`, the module's Rust part for kernels without `CONFIG_RUST`; only on request.
+    Core,
 }
 
 /// All of them, in an order in which each finds what it links against.
@@ -55,6 +59,7 @@ pub fn run(paths: &Paths, parts: &[Part], flavour: Flavour) -> Result<Stack> {
             Part::Emulator => ("cuda-emulator", emulator(paths, &stack)?),
             Part::Module => ("module", module::build(paths, &stack, flavour)?),
             Part::Agent => ("guest-agent", agent(paths, &stack)?),
+            Part::Core => ("core", core(paths)?),
         };
         eprintln!("{name:16} {}  {}", built.display(), duration(started.elapsed()));
     }
