@@ -9,7 +9,7 @@
 #if !defined(CONFIG_RETPOLINE) && !defined(CONFIG_MITIGATION_RETPOLINE)
 .irp reg rax rbx rcx rdx rsi rdi rbp r8 r9 r10 r11 r12 r13 r14 r15
 	.balign 16
-SYM_CODE_START_LOCAL(__x86_indirect_thunk_\reg)
+SYM_CODE_START(__x86_indirect_thunk_\reg)
 	jmp	*%\reg
 	int3
 SYM_CODE_END(__x86_indirect_thunk_\reg)

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::Result;
+use anyhow::{Context, Result, ensure};
 
 use super::apt::Apt;
 use crate::paths::Paths;
@@ -48,8 +48,17 @@ pub fn build_module(paths: &Paths, root: &Path, release: &str, core: Option<&Pat
     let driver = crate::build::driver_sources(paths, &root.join("module"), core)?;
     let headers = format!("/usr/src/linux-headers-{release}");
     let mut make = command(root);
-    output_of(make.args(["make", "-s", "-C", &headers, "M=/module/guest-driver", "modules"]))?;
+    without_warnings(make.args(["make", "-s", "-C", &headers, "M=/module/guest-driver", "modules"]))?;
     let module = driver.join("virtio_cuda.ko");
     output_of(Command::new("strip").arg("--strip-debug").arg(&module))?;
     Ok(module)
+}
+
+/// Runs a build of a module. A warning is an error: objtool has one for each branch that a mitigation does not cover.
+pub fn without_warnings(make: &mut Command) -> Result<()> {
+    let output = make.output().context("Cannot start the build of the module")?;
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let warns = errors.to_ascii_lowercase().contains("warning:");
+    ensure!(output.status.success() && !warns, "The module does not build: {}", errors.trim());
+    Ok(())
 }

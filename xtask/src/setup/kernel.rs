@@ -12,6 +12,7 @@ use clap::ValueEnum;
 use super::apt::Apt;
 use super::cache::{Entry, Key, c_compiler_version, compare_versions, meaningful_lines, newest_version};
 use super::debian_kernel::{self, DebianKernel};
+use super::debian_root;
 use super::rust::{BINDGEN, LIBCLANG, RustTools};
 use super::stock_kernel::{self, Release, StockKernel};
 use crate::build;
@@ -198,7 +199,7 @@ impl Kernel {
             let driver = build::driver_sources(paths, output, core.as_deref())?;
             let mut make = tools.make();
             make.arg("-s").arg("-C").arg(build).arg("modules");
-            output_of(make.arg(format!("M={}", driver.display())))?;
+            debian_root::without_warnings(make.arg(format!("M={}", driver.display())))?;
             return Ok(driver.join("virtio_cuda.ko"));
         }
         let mut make = tools.make();
