@@ -6,7 +6,8 @@
 //! They pass pointers to structures of the kernel, whose layout only the C side knows. A test of `cargo xtask`
 //! compares the declarations with the header.
 
-#![allow(missing_docs, non_camel_case_types)]
+// Structures of the kernel crate may have members without bytes, as in C.
+#![allow(improper_ctypes, missing_docs, non_camel_case_types)]
 
 use kernel::{
     bindings::{
