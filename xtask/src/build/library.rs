@@ -10,7 +10,10 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 
 use super::cargo;
+use super::symbol_versions::{self, OLDEST_GLIBC};
 use crate::paths::Paths;
+use crate::progress::output_of;
+use crate::setup::zig;
 
 /// One of our drop-in libraries.
 pub struct Library {
@@ -21,6 +24,17 @@ pub struct Library {
     development_name: Option<&'static str>,
     /// Where the unwinder of panics comes from.
     unwinder: Unwinder,
+    /// Where it is used.
+    place: Place,
+}
+
+/// Where a library is used.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// On a machine like this one.
+    Host,
+    /// In guests and their containers, with a C library as old as [`OLDEST_GLIBC`].
+    Guest,
 }
 
 /// Where a library has the code that unwinds panics from.
@@ -33,11 +47,16 @@ enum Unwinder {
 }
 
 impl Unwinder {
-    fn argument(self) -> &'static str {
-        match self {
-            Self::Shared => "-lgcc_s",
-            Self::Own => "-lgcc_eh",
-        }
+    fn argument(self, place: Place) -> Result<String> {
+        Ok(match (self, place) {
+            (Self::Shared, Place::Host) => "-lgcc_s".to_owned(),
+            (Self::Own, Place::Host) => "-lgcc_eh".to_owned(),
+            // By its path: zig has an unwinder of its own for this name. The interface is as old as it gets.
+            (Self::Shared, Place::Guest) => {
+                output_of(Command::new("cc").arg("-print-file-name=libgcc_s.so.1"))?
+            }
+            (Self::Own, Place::Guest) => "-lunwind".to_owned(),
+        })
     }
 }
 
@@ -48,6 +67,7 @@ pub const GUEST_LIBCUDA: Library = Library {
     soname: "libcuda.so.1",
     development_name: Some("libcuda.so"),
     unwinder: Unwinder::Shared,
+    place: Place::Guest,
 };
 
 /// The runtime API in the guest; finds the driver API when the program makes its first call.
@@ -57,6 +77,7 @@ pub const GUEST_LIBCUDART: Library = Library {
     soname: "libcudart.so.13",
     development_name: Some("libcudart.so"),
     unwinder: Unwinder::Shared,
+    place: Place::Guest,
 };
 
 /// The runtime API for programs of CUDA 12.
@@ -66,6 +87,7 @@ pub const GUEST_LIBCUDART_12: Library = Library {
     soname: "libcudart.so.12",
     development_name: None,
     unwinder: Unwinder::Shared,
+    place: Place::Guest,
 };
 
 /// The management library in the guest.
@@ -75,6 +97,7 @@ pub const GUEST_NVML: Library = Library {
     soname: "libnvidia-ml.so.1",
     development_name: Some("libnvidia-ml.so"),
     unwinder: Unwinder::Shared,
+    place: Place::Guest,
 };
 
 /// The auditor that brings programs with a static runtime to the libraries above.
@@ -84,6 +107,7 @@ pub const GUEST_AUDITOR: Library = Library {
     soname: "libvhost-cuda-audit.so",
     development_name: None,
     unwinder: Unwinder::Own,
+    place: Place::Guest,
 };
 
 /// The driver API that executes on the CPU.
@@ -93,6 +117,7 @@ pub const EMULATOR: Library = Library {
     soname: "libcuda.so.1",
     development_name: Some("libcuda.so"),
     unwinder: Unwinder::Shared,
+    place: Place::Host,
 };
 
 /// NVIDIA's compilers at run time, with ours in front: where the GPU is emulated they give PTX.
@@ -104,7 +129,14 @@ pub const COMPILERS: [Library; 4] = [
 ];
 
 const fn compiler(version_script: &'static str, soname: &'static str) -> Library {
-    Library { package: "nvrtc", version_script, soname, development_name: None, unwinder: Unwinder::Shared }
+    Library {
+        package: "nvrtc",
+        version_script,
+        soname,
+        development_name: None,
+        unwinder: Unwinder::Shared,
+        place: Place::Host,
+    }
 }
 
 /// Builds `library` into `folder`.
@@ -114,7 +146,7 @@ pub fn link(paths: &Paths, folder: &Path, library: &Library) -> Result<()> {
     let output = folder.join(library.soname);
     fs::create_dir_all(folder)?;
     if !is_newer(&output, &[&archive, &script]) {
-        link_archive(folder, library, &archive, &script)?;
+        link_archive(paths, folder, library, &archive, &script)?;
     }
     let Some(name) = library.development_name else { return Ok(()) };
     let link = folder.join(name);
@@ -124,17 +156,33 @@ pub fn link(paths: &Paths, folder: &Path, library: &Library) -> Result<()> {
     Ok(())
 }
 
-fn link_archive(folder: &Path, library: &Library, archive: &Path, script: &Path) -> Result<()> {
+fn link_archive(
+    paths: &Paths,
+    folder: &Path,
+    library: &Library,
+    archive: &Path,
+    script: &Path,
+) -> Result<()> {
     let new = tempfile::NamedTempFile::new_in(folder)?;
-    let mut cc = Command::new("cc");
+    let mut cc = match library.place {
+        Place::Host => Command::new("cc"),
+        Place::Guest => zig::cc(paths, OLDEST_GLIBC)?,
+    };
     cc.args(["-shared", "-Wl,--whole-archive"]).arg(archive).arg("-Wl,--no-whole-archive");
     cc.arg(format!("-Wl,--version-script={}", script.display()));
     cc.arg(format!("-Wl,-soname,{}", library.soname));
     cc.args(["-Wl,--gc-sections", "-Wl,--strip-debug", "-Wl,-z,defs", "-Wl,-z,relro,-z,now,-z,nodelete"]);
-    cc.arg("-Wl,--as-needed").arg(library.unwinder.argument()).args(["-lpthread", "-ldl", "-lm", "-lc"]);
+    if library.place == Place::Guest {
+        cc.arg(paths.root.join("guest-lib/oldest_libc.c"));
+    }
+    cc.arg("-Wl,--as-needed").arg(library.unwinder.argument(library.place)?);
+    cc.args(["-lpthread", "-ldl", "-lm", "-lc"]);
     let output = cc.arg("-o").arg(new.path()).output().context("Cannot start cc")?;
     if !output.status.success() {
         bail!("Cannot link {}: {}", library.soname, String::from_utf8_lossy(&output.stderr));
+    }
+    if library.place == Place::Guest {
+        symbol_versions::check(new.path())?;
     }
     // Temporary files are private; every user of the guest loads this one.
     fs::set_permissions(new.path(), fs::Permissions::from_mode(0o755))?;

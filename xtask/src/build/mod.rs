@@ -6,6 +6,7 @@ mod core;
 mod library;
 mod module;
 mod stack;
+mod symbol_versions;
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -88,7 +89,8 @@ fn guest_libraries(paths: &Paths, stack: &Stack) -> Result<PathBuf> {
     library::link(paths, &folder, &library::GUEST_LIBCUDART_12)?;
     library::link(paths, &folder, &library::GUEST_NVML)?;
     library::link(paths, &folder, &library::GUEST_AUDITOR)?;
-    let launcher = cargo::executable(paths, "vhost-cuda-run", Profile::Shared)?;
+    // Static: it starts programs in containers with any C library.
+    let launcher = cargo::executable(paths, "vhost-cuda-run", Profile::Static)?;
     install(&launcher, &stack.launcher())?;
     for file in stack::GUEST_SETTINGS {
         let name = Path::new(file).file_name().context("A file of settings has no name")?;

@@ -13,6 +13,7 @@ mod prune;
 pub mod qemu;
 pub mod rust;
 pub mod stock_kernel;
+pub mod zig;
 
 use std::path::Path;
 use std::process::Command;
@@ -49,10 +50,12 @@ pub enum Part {
     KernelDebian13,
     /// QEMU with our device.
     Qemu,
+    /// zig's C compiler, which links the guest's libraries for older C libraries.
+    Zig,
 }
 
 /// What a plain `setup` does, in this order.
-const USUAL: [Part; 5] = [Part::Debian, Part::Nvcc, Part::Rust, Part::Kernel, Part::Qemu];
+const USUAL: [Part; 6] = [Part::Debian, Part::Nvcc, Part::Rust, Part::Kernel, Part::Qemu, Part::Zig];
 
 /// Sets up `parts`, or the usual ones if there are none.
 pub fn run(paths: &Paths, parts: &[Part]) -> Result<()> {
@@ -73,6 +76,7 @@ pub fn run(paths: &Paths, parts: &[Part]) -> Result<()> {
             Part::KernelDebian12 => kernel::setup(paths, Flavour::Debian12)?,
             Part::KernelDebian13 => kernel::setup(paths, Flavour::Debian13)?,
             Part::Qemu => qemu::setup(paths)?,
+            Part::Zig => zig::setup(paths)?,
         }
     }
     Ok(())
