@@ -3,25 +3,16 @@
 //! A safe face for a misc device's file operations. `MiscDevice` of Linux 7.2's kernel crate has no `poll`
 //! and no `flush`, sets no mode, and does not hold the module while a file is open.
 
-use crate::statistics;
-use core::{
-    marker::PhantomData,
-    pin::Pin, //
-};
+use crate::bindings as glue;
+use core::marker::PhantomData;
 use kernel::{
     bindings,
     error::from_result,
-    fs::{
-        file::flags::O_NONBLOCK,
-        File, //
-    },
+    fs::File,
     mm::virt::VmaNew,
     prelude::*,
     sync::poll::PollTable,
-    types::{
-        ForeignOwnable,
-        Opaque, //
-    },
+    types::ForeignOwnable,
     uaccess::{
         UserSlice,
         UserSliceWriter, //
@@ -54,167 +45,132 @@ pub(crate) trait FileOperations: Sized + Send + Sync + 'static {
     fn read(&self, into: UserSliceWriter, block: bool) -> Result<usize>;
 }
 
-/// The C side's entry points. Their contract is that of `struct file_operations`: in each, `file` is one of
-/// `T`'s device, and `private_data` is what `open` has stored there, until `release`.
+/// The C side's entry points. In each, `value` is what `open` has made, and it is used until `release` only.
 struct Callbacks<T>(PhantomData<T>);
 
 #[allow(clippy::missing_safety_doc)]
 impl<T: FileOperations> Callbacks<T> {
+    /// What the C side calls.
+    const ENTRIES: glue::virtio_cuda_file_operations = glue::virtio_cuda_file_operations {
+        open: Self::open,
+        release: Self::release,
+        flush: Self::flush,
+        ioctl: Self::ioctl,
+        mmap: Self::mmap,
+        poll: Self::poll,
+        read: Self::read,
+    };
+
     /// # Safety
     ///
-    /// `file` is open on `T`'s device and not released while `'a`.
-    unsafe fn value<'a>(file: *mut bindings::file) -> &'a T {
-        // SAFETY: `open` has stored a `KBox<T>`, which lives until `release`, by the caller.
-        unsafe { KBox::<T>::borrow((*file).private_data) }
+    /// `value` is that of a file which is open during `'a`.
+    unsafe fn value<'a>(value: *mut c_void) -> &'a T {
+        // SAFETY: `open` has made it of a `KBox<T>`, which lives until `release`, by the caller.
+        unsafe { KBox::<T>::borrow(value) }
     }
 
-    unsafe extern "C" fn open(inode: *mut bindings::inode, file: *mut bindings::file) -> c_int {
+    unsafe extern "C" fn open(value: *mut *mut c_void) -> c_int {
         from_result(|| {
-            // SAFETY: The arguments are those of an open in progress.
-            let refused = unsafe { bindings::nonseekable_open(inode, file) };
-            kernel::error::to_result(refused)?;
             // Nothing may fail once the value is there: only `release` ends it well.
             let place = KBox::new_uninit(GFP_KERNEL)?;
-            let value = KBox::write(place, T::open()?);
-            // SAFETY: An open in progress owns the file's private data.
-            unsafe { (*file).private_data = value.into_foreign() };
+            let opened = KBox::write(place, T::open()?);
+            // SAFETY: `value` is where an open in progress keeps it.
+            unsafe { *value = opened.into_foreign() };
             Ok(0)
         })
     }
 
-    unsafe extern "C" fn release(_: *mut bindings::inode, file: *mut bindings::file) -> c_int {
-        // SAFETY: `open` has stored it; nobody uses the file after its release.
-        let value = unsafe { KBox::<T>::from_foreign((*file).private_data) };
+    unsafe extern "C" fn release(value: *mut c_void) {
+        // SAFETY: `open` has made it; nobody uses the file after its release.
+        let value = unsafe { KBox::<T>::from_foreign(value) };
         KBox::into_inner(value).release();
-        0
     }
 
-    unsafe extern "C" fn flush(file: *mut bindings::file, _: bindings::fl_owner_t) -> c_int {
+    unsafe extern "C" fn flush(value: *mut c_void) {
         // SAFETY: The file is open.
-        unsafe { Self::value(file) }.flush();
-        0
+        unsafe { Self::value(value) }.flush();
     }
 
-    unsafe extern "C" fn ioctl(file: *mut bindings::file, command: c_uint, arg: c_ulong) -> c_long {
+    unsafe extern "C" fn ioctl(value: *mut c_void, command: c_uint, arg: c_ulong) -> c_long {
         // SAFETY: The file is open.
-        let value = unsafe { Self::value(file) };
+        let value = unsafe { Self::value(value) };
         from_result(|| value.ioctl(command, arg).map(|()| 0))
     }
 
     unsafe extern "C" fn mmap(
-        file: *mut bindings::file,
+        value: *mut c_void,
         vma: *mut bindings::vm_area_struct,
+        offset: u64,
     ) -> c_int {
-        // SAFETY: The file is open.
-        let value = unsafe { Self::value(file) };
-        // SAFETY: The mapping is being set up.
-        let (vma, page) = unsafe { (VmaNew::from_raw(vma), (*vma).vm_pgoff) };
-        from_result(|| {
-            let offset = (page as u64)
-                .checked_mul(kernel::page::PAGE_SIZE as u64)
-                .ok_or(EOVERFLOW)?;
-            value.mmap(vma, offset).map(|()| 0)
-        })
+        // SAFETY: The file is open, and the mapping is being set up.
+        let (value, vma) = unsafe { (Self::value(value), VmaNew::from_raw(vma)) };
+        from_result(|| value.mmap(vma, offset).map(|()| 0))
     }
 
     unsafe extern "C" fn poll(
+        value: *mut c_void,
         file: *mut bindings::file,
         table: *mut bindings::poll_table_struct,
-    ) -> bindings::__poll_t {
+    ) -> u32 {
         // SAFETY: The file is open, and this call does not hold its position lock.
-        let (value, file) = unsafe { (Self::value(file), File::from_raw_file(file)) };
+        let (value, file) = unsafe { (Self::value(value), File::from_raw_file(file)) };
         // SAFETY: The table is null or valid during the call.
         let table = unsafe { PollTable::from_raw(table) };
         let ready = value.poll(file, &table);
         let mut mask = 0;
         if ready.readable {
-            mask |= bindings::POLLIN | bindings::POLLRDNORM;
+            mask |= glue::VIRTIO_CUDA_READABLE;
         }
         if ready.hung_up {
-            mask |= bindings::POLLHUP | bindings::POLLERR;
+            mask |= glue::VIRTIO_CUDA_HUNG_UP;
         }
         mask
     }
 
     unsafe extern "C" fn read(
-        file: *mut bindings::file,
-        buffer: *mut c_char,
+        value: *mut c_void,
+        buffer: *mut c_void,
         bytes: usize,
-        _position: *mut bindings::loff_t,
+        block: bool,
     ) -> isize {
         // SAFETY: The file is open.
-        let value = unsafe { Self::value(file) };
-        // SAFETY: As above.
-        let block = unsafe { (*file).f_flags } & O_NONBLOCK == 0;
-        let into = UserSlice::new(UserPtr::from_ptr(buffer.cast()), bytes).writer();
+        let value = unsafe { Self::value(value) };
+        let into = UserSlice::new(UserPtr::from_ptr(buffer), bytes).writer();
         from_result(|| value.read(into, block).map(|done| done as isize))
     }
 }
 
-/// A registered misc device; it ends with the value.
-#[pin_data(PinnedDrop)]
-pub(crate) struct Registration<T> {
-    #[pin]
-    misc: Opaque<bindings::miscdevice>,
-    /// What `misc` points to.
-    operations: KBox<bindings::file_operations>,
-    _type: PhantomData<fn() -> T>,
-}
+/// A registered device file; it ends with the value. There is at most one.
+pub(crate) struct Registration(());
 
-// SAFETY: A misc device may be deregistered by any task.
-unsafe impl<T> Send for Registration<T> {}
-// SAFETY: There is nothing to do with a shared reference.
-unsafe impl<T> Sync for Registration<T> {}
-
-impl<T: FileOperations> Registration<T> {
+impl Registration {
     /// Registers `/dev/name` with the permissions `mode`.
-    pub(crate) fn new(
+    ///
+    /// # Safety
+    ///
+    /// No other value exists.
+    pub(crate) unsafe fn new<T: FileOperations>(
         name: &'static CStr,
-        mode: u16,
+        mode: u32,
         module: &'static ThisModule,
-    ) -> impl PinInit<Self, Error> {
-        let operations = bindings::file_operations {
-            owner: module.as_ptr(),
-            open: Some(Callbacks::<T>::open),
-            release: Some(Callbacks::<T>::release),
-            flush: Some(Callbacks::<T>::flush),
-            unlocked_ioctl: Some(Callbacks::<T>::ioctl),
-            #[cfg(CONFIG_COMPAT)]
-            compat_ioctl: bindings::compat_ptr_ioctl,
-            mmap: Some(Callbacks::<T>::mmap),
-            poll: Some(Callbacks::<T>::poll),
-            read: Some(Callbacks::<T>::read),
-            ..pin_init::zeroed()
-        };
-        try_pin_init!(Self {
-            operations: KBox::new(operations, GFP_KERNEL)?,
-            misc <- Opaque::try_ffi_init({
-                let operations: *const bindings::file_operations = &raw const **operations;
-                move |slot: *mut bindings::miscdevice| {
-                    let misc = bindings::miscdevice {
-                        minor: bindings::MISC_DYNAMIC_MINOR as c_int,
-                        name: name.as_char_ptr(),
-                        fops: operations,
-                        mode,
-                        groups: statistics::groups(),
-                        ..pin_init::zeroed()
-                    };
-                    // SAFETY: `slot` is valid for writes.
-                    unsafe { slot.write(misc) };
-                    // SAFETY: The device is complete and pinned. It is deregistered before its memory and
-                    // that of its operations go; open files hold the module, which holds both.
-                    kernel::error::to_result(unsafe { bindings::misc_register(slot) })
-                }
-            }),
-            _type: PhantomData,
-        })
+    ) -> Result<Self> {
+        // SAFETY: The entries and the name are static, and the C side has no other file, by the caller. Open files
+        // hold the module, which holds both.
+        kernel::error::to_result(unsafe {
+            glue::virtio_cuda_register_chardev(
+                &Callbacks::<T>::ENTRIES,
+                name.as_char_ptr(),
+                mode,
+                module.as_ptr(),
+            )
+        })?;
+        Ok(Self(()))
     }
 }
 
-#[pinned_drop]
-impl<T> PinnedDrop for Registration<T> {
-    fn drop(self: Pin<&mut Self>) {
+impl Drop for Registration {
+    fn drop(&mut self) {
         // SAFETY: `new` has registered it.
-        unsafe { bindings::misc_deregister(self.misc.get()) };
+        unsafe { glue::virtio_cuda_deregister_chardev() }
     }
 }

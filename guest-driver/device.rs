@@ -6,6 +6,7 @@
 //! interrupts off, so an interrupt may take any of them.
 
 use crate::{
+    bindings as glue,
     error::Fault,
     event_queue::EventQueue,
     irqlock::{
@@ -48,7 +49,7 @@ use crate::{
 };
 use core::mem::offset_of;
 use kernel::{
-    bindings, device, new_mutex, new_work,
+    device, new_mutex, new_work,
     prelude::*,
     sync::{
         aref::ARef,
@@ -143,7 +144,7 @@ impl Device {
     /// The request queue of this processor.
     fn queue(&self) -> Option<&RequestQueue> {
         // SAFETY: Reads a number. It does not matter if it is outdated.
-        let cpu = unsafe { bindings::raw_smp_processor_id() } as usize;
+        let cpu = unsafe { glue::virtio_cuda_processor() } as usize;
         let place = cpu.checked_rem(self.requests.len())?;
         Some(&**self.requests.get(place)?)
     }

@@ -21,29 +21,15 @@ use crate::{
     },
     virtio::{
         Driver,
-        IdTable,
         VirtioDevice, //
     },
     virtqueue::VirtQueue,
 };
 use core::mem::offset_of;
 use kernel::{
-    bindings::virtio_device_id,
     prelude::*,
     sync::Arc, //
 };
-
-/// What the driver binds to: the id of virtio-cuda, any vendor.
-pub(crate) static ID_TABLE: IdTable = [
-    virtio_device_id {
-        device: VIRTIO_ID_CUDA,
-        vendor: u32::MAX,
-    },
-    virtio_device_id {
-        device: 0,
-        vendor: 0,
-    },
-];
 
 /// Names of the request queues.
 const REQUEST_QUEUES: [&CStr; MAX_REQUEST_QUEUES as usize] = [
@@ -125,6 +111,7 @@ fn bring_up(
 
 impl Driver for Device {
     const NAME: &'static CStr = c"virtio_cuda";
+    const DEVICE_ID: u32 = VIRTIO_ID_CUDA;
 
     fn probe(virtio: &VirtioDevice) -> Result<Arc<Self>> {
         let config = read_config(virtio)?;
@@ -135,7 +122,7 @@ impl Driver for Device {
         let mut names = KVec::with_capacity(count + 1, GFP_KERNEL)?;
         names.extend_from_slice(REQUEST_QUEUES.get(..count).ok_or(EINVAL)?, GFP_KERNEL)?;
         names.push(c"eventq", GFP_KERNEL)?;
-        let queues = virtio.find_queues::<Self>(&names).inspect_err(|error| {
+        let queues = virtio.find_queues(&names).inspect_err(|error| {
             dev_err!(
                 virtio.dev(),
                 "cannot get {} virtqueues: {error:?}\n",

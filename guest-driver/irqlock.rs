@@ -39,7 +39,7 @@ unsafe impl Backend for IrqSave {
 
     unsafe fn init(ptr: *mut Self::State, name: *const c_char, key: *mut bindings::lock_class_key) {
         // SAFETY: `ptr` is valid for writes, `name` and `key` for ever, by the caller.
-        unsafe { bindings::__spin_lock_init(ptr, name, key) }
+        unsafe { glue::virtio_cuda_spin_lock_init(ptr, name, key) }
     }
 
     unsafe fn lock(ptr: *mut Self::State) -> Self::GuardState {
@@ -62,6 +62,6 @@ unsafe impl Backend for IrqSave {
 
     unsafe fn assert_is_held(ptr: *mut Self::State) {
         // SAFETY: `init` has run, by the caller.
-        unsafe { bindings::spin_assert_is_held(ptr) }
+        unsafe { glue::virtio_cuda_spin_assert_is_held(ptr) }
     }
 }

@@ -64,11 +64,11 @@ pub(crate) enum Access {
 }
 
 impl Access {
-    fn gup_flags(self) -> c_uint {
+    fn of_glue(self) -> c_uint {
         match self {
-            Self::Read => 0,
-            Self::Write => bindings::FOLL_WRITE,
-            Self::Keep => bindings::FOLL_WRITE | bindings::FOLL_LONGTERM,
+            Self::Read => glue::VIRTIO_CUDA_READ,
+            Self::Write => glue::VIRTIO_CUDA_WRITE,
+            Self::Keep => glue::VIRTIO_CUDA_KEEP,
         }
     }
 }
@@ -154,10 +154,10 @@ impl Pinned {
         self.runs.reserve(pages.len(), GFP_KERNEL_ACCOUNT)?;
         // SAFETY: `pages` has room for as many pointers as pages are asked for. Any address may be given.
         let got = unsafe {
-            bindings::pin_user_pages_fast(
+            glue::virtio_cuda_pin_pages(
                 addr as c_ulong,
                 pages.len() as c_int,
-                self.access.gup_flags(),
+                self.access.of_glue(),
                 pages.as_mut_ptr(),
             )
         };
@@ -186,7 +186,7 @@ impl Drop for Pinned {
             // SAFETY: By the invariant these frames have page structs and a pin of ours each, which ends here.
             unsafe {
                 let page = glue::virtio_cuda_pfn_to_page(run.pfn as c_ulong);
-                bindings::unpin_user_page_range_dirty_lock(page, run.pages as usize, dirty);
+                glue::virtio_cuda_unpin_pages(page, run.pages as c_ulong, dirty);
             }
         }
         started.count(Statistic::UnpinNs);
@@ -269,7 +269,7 @@ impl Drop for Area {
                 // SAFETY: By the invariant a page of order 0 with a reference of ours. A process that still
                 // maps it has its own.
                 unsafe {
-                    bindings::__free_pages(glue::virtio_cuda_pfn_to_page(pfn as c_ulong), 0);
+                    glue::virtio_cuda_free_page(glue::virtio_cuda_pfn_to_page(pfn as c_ulong));
                 }
             }
         }

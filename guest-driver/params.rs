@@ -5,7 +5,6 @@
 use crate::{
     bindings as glue,
     chunks::PIECE_BYTES,
-    module_parameters,
     transport::{
         Config,
         MemEntry,
@@ -47,21 +46,22 @@ pub(crate) struct Params {
 impl Params {
     /// The module's parameters.
     pub(crate) fn of_module() -> Self {
-        // SAFETY: Reads a counter.
-        let ram_bytes = unsafe { glue::virtio_cuda_ram_bytes() };
+        // SAFETY: Reads a counter, and parameters that nobody changes once the module is loaded.
+        let (ram_bytes, set) =
+            unsafe { (glue::virtio_cuda_ram_bytes(), &*glue::virtio_cuda_params()) };
         let percent = |value: u32| ram_bytes / 100 * u64::from(min(value, 100));
-        let pinned_bytes = match *module_parameters::max_pinned_mib.value() {
+        let pinned_bytes = match set.max_pinned_mib {
             0 => ram_bytes / 2,
             some => mib(some),
         };
         Self {
-            outstanding: *module_parameters::max_outstanding.value(),
+            outstanding: set.max_outstanding,
             pinned_bytes,
-            shared_bytes: mib(*module_parameters::max_shared_mib.value()),
-            user_sessions: *module_parameters::max_user_sessions.value(),
-            user_pinned_bytes: percent(*module_parameters::pinned_per_user_percent.value()),
-            all_pinned_bytes: percent(*module_parameters::pinned_percent.value()),
-            memlock_is_strict: *module_parameters::memlock_strict.value() != 0,
+            shared_bytes: mib(set.max_shared_mib),
+            user_sessions: set.max_user_sessions,
+            user_pinned_bytes: percent(set.pinned_per_user_percent),
+            all_pinned_bytes: percent(set.pinned_percent),
+            memlock_is_strict: set.memlock_strict != 0,
         }
     }
 }

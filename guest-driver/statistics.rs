@@ -5,21 +5,17 @@
 
 use crate::bindings as glue;
 use kernel::{
-    bindings,
+    prelude::*,
     time::{
         Instant,
         Monotonic, //
     }, //
 };
 
-/// The attributes of the device file's `struct device`.
-pub(crate) fn groups() -> *mut *const bindings::attribute_group {
-    // SAFETY: Returns the address of a static.
-    unsafe { glue::virtio_cuda_groups() }
-}
-
 /// What is counted.
+/// In the order of `enum virtio_cuda_statistic`.
 #[derive(Clone, Copy)]
+#[repr(u32)]
 pub(crate) enum Statistic {
     /// Requests put into a ring.
     Requests,
@@ -40,17 +36,8 @@ pub(crate) enum Statistic {
 impl Statistic {
     /// Counts `more`. For any context.
     pub(crate) fn add(self, more: u64) {
-        let which = match self {
-            Self::Requests => glue::virtio_cuda_statistic_VIRTIO_CUDA_REQUESTS,
-            Self::Kicks => glue::virtio_cuda_statistic_VIRTIO_CUDA_KICKS,
-            Self::Interrupts => glue::virtio_cuda_statistic_VIRTIO_CUDA_INTERRUPTS,
-            Self::PinnedPages => glue::virtio_cuda_statistic_VIRTIO_CUDA_PINNED_PAGES,
-            Self::PinNs => glue::virtio_cuda_statistic_VIRTIO_CUDA_PIN_NS,
-            Self::UnpinNs => glue::virtio_cuda_statistic_VIRTIO_CUDA_UNPIN_NS,
-            Self::BulkWaitNs => glue::virtio_cuda_statistic_VIRTIO_CUDA_BULK_WAIT_NS,
-        };
         // SAFETY: Adds to a counter that is always there.
-        unsafe { glue::virtio_cuda_count(which, more) };
+        unsafe { glue::virtio_cuda_count(self as c_uint, more) };
     }
 }
 

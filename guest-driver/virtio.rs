@@ -11,19 +11,18 @@ use core::ptr::{
     NonNull, //
 };
 use kernel::{
-    bindings, device,
+    device,
     prelude::*,
     sync::Arc,
-    types::{
-        ForeignOwnable,
-        Opaque, //
-    },
+    types::ForeignOwnable, //
 };
 
 /// A virtio driver. Its value is the state of one bound device.
 pub(crate) trait Driver: Sized + Send + Sync + 'static {
     /// Name of the driver in sysfs.
     const NAME: &'static CStr;
+    /// The virtio id of the devices that it binds to, of any vendor.
+    const DEVICE_ID: u32;
 
     /// Looks at the device, finds its virtqueues and makes the state. Nothing of the device is in use when it
     /// fails.
@@ -63,7 +62,7 @@ impl VirtioDevice {
     /// For messages.
     pub(crate) fn dev(&self) -> &device::Device {
         // SAFETY: A bound virtio device, by the invariant, embeds a valid device.
-        unsafe { device::Device::from_raw(&raw mut (*self.0.as_ptr()).dev) }
+        unsafe { device::Device::from_raw(glue::virtio_cuda_device(self.0.as_ptr())) }
     }
 
     /// A second pointer to the device, for the driver's state.
@@ -96,22 +95,14 @@ impl VirtioDevice {
         }
     }
 
-    /// Finds virtqueues, all of which report to [`Driver::queue_interrupt`] of `D`. The names show up in
-    /// /proc/interrupts.
-    pub(crate) fn find_queues<D: Driver>(
-        &self,
-        names: &[&'static CStr],
-    ) -> Result<KVec<VirtQueue>> {
+    /// Finds virtqueues, all of which report to [`Driver::queue_interrupt`] of the registered driver. The names show
+    /// up in /proc/interrupts.
+    pub(crate) fn find_queues(&self, names: &[&'static CStr]) -> Result<KVec<VirtQueue>> {
         let count = names.len();
         let mut found = KVec::from_elem(ptr::null_mut(), count, GFP_KERNEL)?;
-        let mut infos = KVec::with_capacity(count, GFP_KERNEL)?;
+        let mut list = KVec::with_capacity(count, GFP_KERNEL)?;
         for name in names {
-            let info = glue::virtqueue_info {
-                name: name.as_char_ptr(),
-                callback: Some(Callbacks::<D>::queue_interrupt),
-                ctx: false,
-            };
-            infos.push(info, GFP_KERNEL)?;
+            list.push(name.as_char_ptr(), GFP_KERNEL)?;
         }
         // Nothing may fail once the queues are found.
         let mut queues = KVec::with_capacity(count, GFP_KERNEL)?;
@@ -121,7 +112,7 @@ impl VirtioDevice {
                 self.0.as_ptr(),
                 count as c_uint,
                 found.as_mut_ptr(),
-                infos.as_mut_ptr(),
+                list.as_ptr(),
             )
         })?;
         for raw in found.iter().copied().filter_map(NonNull::new) {
@@ -141,7 +132,7 @@ impl VirtioDevice {
     /// that.
     pub(crate) fn reset(&self) -> Stopped {
         // SAFETY: The device is bound.
-        unsafe { glue::virtio_reset_device(self.0.as_ptr()) };
+        unsafe { glue::virtio_cuda_reset(self.0.as_ptr()) };
         Stopped(())
     }
 
@@ -161,14 +152,22 @@ struct Callbacks<D>(core::marker::PhantomData<D>);
 
 #[allow(clippy::missing_safety_doc)]
 impl<D: Driver> Callbacks<D> {
+    /// What the C side calls.
+    const ENTRIES: glue::virtio_cuda_driver = glue::virtio_cuda_driver {
+        name: D::NAME.as_ptr().cast(),
+        device_id: D::DEVICE_ID,
+        probe: Self::probe,
+        remove: Self::remove,
+        queue_interrupt: Self::queue_interrupt,
+        config_interrupt: Self::config_interrupt,
+    };
+
     /// Runs `work` with the state that probe has stored, if there is one.
     ///
     /// # Safety
     ///
-    /// `vdev` is bound to the driver `D`, and its state is not taken back while this runs.
-    unsafe fn with_state(vdev: *mut glue::virtio_device, work: impl FnOnce(&Arc<D>)) {
-        // SAFETY: `vdev` is valid, by the caller; only this driver writes `priv`.
-        let state = unsafe { (*vdev).priv_ };
+    /// `state` is that of a device bound to the driver `D`, and is not taken back while this runs.
+    unsafe fn with_state(state: *mut c_void, work: impl FnOnce(&Arc<D>)) {
         if state.is_null() {
             return;
         }
@@ -178,20 +177,13 @@ impl<D: Driver> Callbacks<D> {
         work(&state);
     }
 
-    unsafe extern "C" fn validate(vdev: *mut glue::virtio_device) -> c_int {
-        // Requests name guest-physical addresses: the device must not expect those of an IOMMU.
-        // SAFETY: `vdev` is valid, by the virtio core.
-        unsafe { glue::virtio_cuda_clear_feature(vdev, glue::VIRTIO_F_ACCESS_PLATFORM) };
-        0
-    }
-
     unsafe extern "C" fn probe(vdev: *mut glue::virtio_device) -> c_int {
         kernel::error::from_result(|| {
             // INVARIANT: The core binds `vdev` to this driver.
             let device = VirtioDevice(NonNull::new(vdev).ok_or(ENODEV)?);
             let state = D::probe(&device)?;
             // SAFETY: `vdev` is valid. Callbacks, which read this, come after `start` only.
-            unsafe { (*vdev).priv_ = state.clone().into_foreign().cast() };
+            unsafe { glue::virtio_cuda_set_state(vdev, state.clone().into_foreign().cast()) };
             let started = state.start(&device);
             if started.is_err() {
                 state.remove(&device);
@@ -208,7 +200,10 @@ impl<D: Driver> Callbacks<D> {
             return;
         };
         // SAFETY: `vdev` is bound to `D`; only this function and a failing probe take the state back.
-        unsafe { Self::with_state(vdev, |state| state.remove(&device)) };
+        unsafe {
+            let state = glue::virtio_cuda_state(vdev);
+            Self::with_state(state, |state| state.remove(&device));
+        }
         // SAFETY: `remove` has reset the device, so no callback runs.
         unsafe { Self::take_state(vdev) };
     }
@@ -218,86 +213,49 @@ impl<D: Driver> Callbacks<D> {
     /// `vdev` is bound to `D` and no callback runs or will run.
     unsafe fn take_state(vdev: *mut glue::virtio_device) {
         // SAFETY: `vdev` is valid, by the caller.
-        let state = unsafe { ptr::replace(&raw mut (*vdev).priv_, ptr::null_mut()) };
+        let state = unsafe { glue::virtio_cuda_state(vdev) };
+        // SAFETY: As above.
+        unsafe { glue::virtio_cuda_set_state(vdev, ptr::null_mut()) };
         if !state.is_null() {
             // SAFETY: `probe` made it with `Arc::into_foreign`, and nobody else uses it any more.
             drop(unsafe { Arc::<D>::from_foreign(state.cast()) });
         }
     }
 
-    unsafe extern "C" fn queue_interrupt(vq: *mut glue::virtqueue) {
+    unsafe extern "C" fn queue_interrupt(state: *mut c_void, queue: c_uint) {
         // SAFETY: The core calls with a queue of a device that is bound to `D`. Resetting the device waits
         // for this callback, and the state is taken back after that.
-        unsafe {
-            Self::with_state((*vq).vdev, |state| {
-                state.queue_interrupt((*vq).index as usize)
-            })
-        }
+        unsafe { Self::with_state(state, |state| state.queue_interrupt(queue as usize)) }
     }
 
-    /// Refuses to suspend: what sessions have in the device's memory would be lost.
-    #[cfg(CONFIG_PM_SLEEP)]
-    unsafe extern "C" fn freeze(_vdev: *mut glue::virtio_device) -> c_int {
-        EBUSY.to_errno()
-    }
-
-    unsafe extern "C" fn config_interrupt(vdev: *mut glue::virtio_device) {
+    unsafe extern "C" fn config_interrupt(state: *mut c_void) {
         // SAFETY: As in `queue_interrupt`; the core holds `config_lock` and disables the callback before
         // `remove`.
-        unsafe { Self::with_state(vdev, |state| state.config_interrupt()) }
+        unsafe { Self::with_state(state, |state| state.config_interrupt()) }
     }
 }
 
-/// Devices that a driver binds to; the zero entry ends the table.
-pub(crate) type IdTable = [bindings::virtio_device_id; 2];
-
-/// The registration of a virtio driver; it ends with the value.
-#[pin_data(PinnedDrop)]
-pub(crate) struct Registration {
-    #[pin]
-    driver: Opaque<glue::virtio_driver>,
-}
-
-// SAFETY: A registration may end in any task.
-unsafe impl Send for Registration {}
-// SAFETY: There is nothing to do with a shared reference.
-unsafe impl Sync for Registration {}
+/// The registration of a virtio driver; it ends with the value. There is at most one.
+pub(crate) struct Registration(());
 
 impl Registration {
-    /// Registers `D` for the devices of `ids`.
-    pub(crate) fn new<D: Driver>(
-        ids: &'static IdTable,
-        module: &'static ThisModule,
-    ) -> impl PinInit<Self, Error> {
-        try_pin_init!(Self {
-            driver <- Opaque::try_ffi_init(move |slot: *mut glue::virtio_driver| {
-                // SAFETY: `slot` is valid for writes; zero is a valid `struct virtio_driver`.
-                unsafe {
-                    ptr::write_bytes(slot, 0, 1);
-                    (*slot).driver.name = D::NAME.as_char_ptr();
-                    (*slot).id_table = ids.as_ptr();
-                    (*slot).validate = Some(Callbacks::<D>::validate);
-                    (*slot).probe = Some(Callbacks::<D>::probe);
-                    (*slot).remove = Some(Callbacks::<D>::remove);
-                    (*slot).config_changed = Some(Callbacks::<D>::config_interrupt);
-                    #[cfg(CONFIG_PM_SLEEP)]
-                    {
-                        (*slot).freeze = Some(Callbacks::<D>::freeze);
-                    }
-                }
-                // SAFETY: The driver is complete, pinned, and unregistered before its memory goes.
-                kernel::error::to_result(unsafe {
-                    glue::__register_virtio_driver(slot, module.as_ptr())
-                })
-            }),
-        })
+    /// Registers `D`.
+    ///
+    /// # Safety
+    ///
+    /// No other value exists.
+    pub(crate) unsafe fn new<D: Driver>(module: &'static ThisModule) -> Result<Self> {
+        // SAFETY: The entries are static, and the C side has no other driver, by the caller.
+        kernel::error::to_result(unsafe {
+            glue::virtio_cuda_register_driver(&Callbacks::<D>::ENTRIES, module.as_ptr())
+        })?;
+        Ok(Self(()))
     }
 }
 
-#[pinned_drop]
-impl PinnedDrop for Registration {
-    fn drop(self: Pin<&mut Self>) {
+impl Drop for Registration {
+    fn drop(&mut self) {
         // SAFETY: `new` has registered it.
-        unsafe { glue::unregister_virtio_driver(self.driver.get()) }
+        unsafe { glue::virtio_cuda_unregister_driver() }
     }
 }

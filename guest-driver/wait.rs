@@ -30,20 +30,13 @@ pub(crate) enum Mode {
 }
 
 impl Mode {
-    fn task_state(self) -> c_int {
-        let state = match self {
-            Self::Interruptible => bindings::TASK_INTERRUPTIBLE,
-            Self::Killable => bindings::TASK_WAKEKILL | bindings::TASK_UNINTERRUPTIBLE,
-        };
-        state as c_int
+    fn is_killable(self) -> bool {
+        matches!(self, Self::Killable)
     }
 
     fn signalled(self) -> bool {
-        match self {
-            Self::Interruptible => current!().signal_pending(),
-            // SAFETY: Reads flags of the current task.
-            Self::Killable => unsafe { glue::virtio_cuda_fatal_signal_pending() },
-        }
+        // SAFETY: Reads flags of the current task.
+        unsafe { glue::virtio_cuda_signalled(self.is_killable()) }
     }
 }
 
@@ -112,7 +105,7 @@ impl WaitQueue {
         pin_init!(Self {
             // SAFETY: `slot` is valid while the closure runs, `name` and `key` are static.
             head <- Opaque::ffi_init(|slot| unsafe {
-                bindings::__init_waitqueue_head(slot, name.as_char_ptr(), key.as_ptr())
+                glue::virtio_cuda_wait_init(slot, name.as_char_ptr(), key.as_ptr())
             }),
             _pin: PhantomPinned,
         })
@@ -121,14 +114,7 @@ impl WaitQueue {
     /// Wakes all waiters, which then look at their condition. For any context.
     pub(crate) fn notify_all(&self) {
         // SAFETY: The wait queue is initialised and lives as long as `self`.
-        unsafe {
-            bindings::__wake_up(
-                self.head.get(),
-                bindings::TASK_NORMAL,
-                0,
-                core::ptr::null_mut(),
-            );
-        }
+        unsafe { glue::virtio_cuda_wait_wake_all(self.head.get()) }
     }
 
     /// Waits until `ready`, which is called with `lock` held and must not sleep, answers something. Whoever
@@ -145,11 +131,11 @@ impl WaitQueue {
         }
         let entry = Opaque::<bindings::wait_queue_entry>::uninit();
         // SAFETY: `entry` is memory for a wait queue entry; it stays where it is until `finish_wait`.
-        unsafe { bindings::init_wait(entry.get()) };
+        unsafe { glue::virtio_cuda_wait_entry_init(entry.get()) };
         let result = loop {
             // SAFETY: Both are initialised; the entry leaves the queue before this function returns.
             unsafe {
-                bindings::prepare_to_wait(self.head.get(), entry.get(), mode.task_state());
+                glue::virtio_cuda_wait_prepare(self.head.get(), entry.get(), mode.is_killable());
             }
             // The task state is set: a notification from here on makes `schedule_timeout` return.
             let answer = ready(&mut lock.lock());
@@ -162,15 +148,17 @@ impl WaitQueue {
             match patience.0 {
                 Some(0) => break Err(Cut::Timeout),
                 // SAFETY: No lock is held; sleeping is allowed in the context of a waiter.
-                Some(left) => patience.0 = Some(unsafe { bindings::schedule_timeout(left) }),
+                Some(left) => {
+                    patience.0 = Some(unsafe { glue::virtio_cuda_schedule_timeout(left) })
+                }
                 // SAFETY: As above.
                 None => unsafe {
-                    bindings::schedule_timeout(MAX_SCHEDULE_TIMEOUT);
+                    glue::virtio_cuda_schedule_timeout(MAX_SCHEDULE_TIMEOUT);
                 },
             }
         };
         // SAFETY: Both are initialised; this takes the entry out of the queue.
-        unsafe { bindings::finish_wait(self.head.get(), entry.get()) };
+        unsafe { glue::virtio_cuda_wait_finish(self.head.get(), entry.get()) };
         result
     }
 }

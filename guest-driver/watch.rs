@@ -31,7 +31,7 @@ const MAX_WATCHES: usize = 4096;
 ///
 /// # Invariants
 ///
-/// `raw` is a watch of `virtio_glue.c` that only [`Drop`] frees; its cookie is a reference to the session that
+/// `raw` is a watch of `glue/memory.c` that only [`Drop`] frees; its cookie is a reference to the session that
 /// this value owns.
 pub(crate) struct Watch {
     raw: NonNull<glue::virtio_cuda_watch>,
@@ -56,7 +56,7 @@ impl Watch {
                 &mut raw,
                 span.first_page as c_ulong,
                 bytes as c_ulong,
-                Some(changed),
+                changed,
                 cookie.cast_mut().cast(),
             )
         };

@@ -39,13 +39,13 @@ impl WorkQueue {
     /// Waits until all work that is queued now is done.
     pub(crate) fn flush(&self) {
         // SAFETY: Valid by the invariant.
-        unsafe { bindings::__flush_workqueue(self.0.as_ptr()) }
+        unsafe { glue::virtio_cuda_flush_workqueue(self.0.as_ptr()) }
     }
 }
 
 impl Drop for WorkQueue {
     fn drop(&mut self) {
         // SAFETY: Valid by the invariant, and nobody can queue work any more.
-        unsafe { bindings::destroy_workqueue(self.0.as_ptr()) }
+        unsafe { glue::virtio_cuda_destroy_workqueue(self.0.as_ptr()) }
     }
 }

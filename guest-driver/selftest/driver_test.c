@@ -18,7 +18,7 @@ static const struct test tests[] = {
 	{ "shared_area", shared_area, 1 }, { "events", events, 1 }, { "replies", replies, 1 },
 	{ "signals", signals, 1 }, { "killed", killed, 1 }, { "forked", forked, 1 },
 	{ "many_files", many_files, 1 }, { "latency", latency, 1 }, { "full_rings", full_rings, 0 },
-	{ "huge_pages", huge_pages, 0 },
+	{ "huge_pages", huge_pages, 0 }, { "stress", stress, 0 },
 	{ "namespaces", namespaces, 0 }, { "user_sessions", user_sessions, 0 },
 	{ "user_rings", user_rings, 0 }, { "user_pins", user_pins, 0 }, { "strict", strict, 0 },
 	{ "statistics", statistics, 0 }, { "unanswered_area", unanswered_area, 0 },

@@ -194,6 +194,8 @@ void killed(void);
 void forked(void);
 void many_files(void);
 void full_rings(void);
+/* stress.c */
+void stress(void);
 /* users.c */
 void namespaces(void);
 void user_sessions(void);

@@ -7,6 +7,7 @@ use clap::{Args, Parser, Subcommand};
 use crate::bench::{self, BenchArguments};
 use crate::bundle::BundleArguments;
 use crate::conformance::{self, ConformanceArguments};
+use crate::dkms::{self, DkmsArguments};
 use crate::instructions::{self, InstructionsArguments};
 use crate::paths::Paths;
 use crate::programs::{self, ProgramsArguments};
@@ -48,6 +49,8 @@ enum Command {
     ApiCoverage(CoverageArguments),
     /// Pack QEMU, kernel, stack and tests into one archive for a machine without compilers and network
     Bundle(BundleArguments),
+    /// Pack the driver for DKMS, with its compiled Rust part: a guest then needs gcc and its kernel's headers only
+    Dkms(DkmsArguments),
     /// Check the style of the QEMU patches with QEMU's own script
     Checkpatch,
     /// Run a program that was compiled with nvcc in the guest: its input, output and exit status are the program's
@@ -109,6 +112,7 @@ impl Cli {
             Command::Suites(arguments) => return suites::run(&paths, &arguments),
             Command::ApiCoverage(arguments) => coverage::run(&paths.root, &paths.stack, arguments.check)?,
             Command::Bundle(arguments) => bundle::run(&paths, &arguments)?,
+            Command::Dkms(arguments) => dkms::run(&paths, &arguments)?,
             Command::Checkpatch => checkpatch::run(&paths)?,
             Command::Build(arguments) => {
                 build::run(&paths, &arguments.only, arguments.kernel)?;

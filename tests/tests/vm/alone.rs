@@ -13,7 +13,6 @@ use vhost_cuda_tests::daemon::workers_of;
 use vhost_cuda_tests::suite::{Kit, Suite};
 use virtio_cuda_protocol::transport::PROTOCOL_VERSION;
 use xtask::paths::Paths;
-use xtask::setup::kernel::Flavour;
 use xtask::vm::{GuestCommand, Vm};
 
 use crate::life::{Copying, expect_good, kernel_log_is_clean, wait_until};
@@ -30,7 +29,7 @@ pub fn collect(suite: &mut Suite) {
     suite.test("alone::no_module", no_module);
     let private = "alone::memory_that_is_not_shared";
     match guest_kernel() {
-        Ok(Flavour::Debian) => {
+        Ok(kernel) if kernel.is_stock() => {
             suite.skip(private, "this kernel gets the host's files through shared memory, too")
         }
         _ => suite.test(private, private_memory),

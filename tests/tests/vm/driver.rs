@@ -2,6 +2,7 @@
 
 //! The guest's driver alone: its self test (`guest-driver/selftest`) against a daemon that answers echoes.
 
+use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -23,23 +24,56 @@ use crate::{LIMIT, boot_at, run};
 const SOURCES: &str = "guest-driver/selftest";
 /// How long its calls that are to be lost may take until they are all under way.
 const READY: Duration = Duration::from_secs(60);
+/// How long the stress lasts, unless `VHOST_CUDA_STRESS_SECONDS` says otherwise.
+const STRESS_SECONDS: u64 = 10;
 
 pub fn collect(suite: &mut Suite) {
-    let name = "driver::self_test";
+    let (name, stress_name) = ("driver::self_test", "driver::stress");
     match Paths::discover() {
-        Ok(paths) if paths.root.join(SOURCES).is_dir() => suite.test(name, self_test),
+        Ok(paths) if paths.root.join(SOURCES).is_dir() => {
+            suite.test(name, self_test);
+            suite.test(stress_name, stress);
+        }
         // A bundle has no compiler either.
-        _ => suite.skip(name, "the driver's sources are not here"),
+        _ => {
+            suite.skip(name, "the driver's sources are not here");
+            suite.skip(stress_name, "the driver's sources are not here");
+        }
     }
+}
+
+/// A machine whose daemon answers echoes, and the self test; `folder` lives as long as the machine.
+fn boot_echo(folder: &Path, name: &str) -> Result<(Vm, PathBuf)> {
+    let program = build(folder)?;
+    let stack = folder.join("stack");
+    fs::create_dir(&stack)?;
+    let paths = with_daemon(&stack, &helper(env!("CARGO_BIN_EXE_echo-daemon"))?)?;
+    let vm = boot_at(&paths, name, |config| config.memory = "2G".into())?;
+    Ok((vm, program))
+}
+
+/// Several threads do anything at all with open files; the driver must survive, and keep nothing.
+fn stress(kit: &Kit) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let (vm, program) = boot_echo(folder.path(), "stress")?;
+    let seconds = match env::var("VHOST_CUDA_STRESS_SECONDS") {
+        Ok(text) => text.parse().with_context(|| format!("VHOST_CUDA_STRESS_SECONDS={text}"))?,
+        Err(_) => STRESS_SECONDS,
+    };
+    let command = GuestCommand::new(&program).arguments(["stress"]);
+    let command = command.environment("STRESS_SECONDS", seconds.to_string());
+    let output = vm.run(&command.limit(LIMIT + Duration::from_secs(seconds)))?;
+    let said = String::from_utf8_lossy(&output.stdout);
+    eprint!("{said}");
+    ensure!(output.status == 0 && said.contains("ok stress"), "{said}");
+    nothing_has_leaked(kit, &vm)?;
+    kernel_log_is_clean(kit, &vm)?;
+    vm.shut_down()
 }
 
 fn self_test(kit: &Kit) -> Result<()> {
     let folder = tempfile::tempdir()?;
-    let program = build(folder.path())?;
-    let stack = folder.path().join("stack");
-    fs::create_dir(&stack)?;
-    let paths = with_daemon(&stack, &helper(env!("CARGO_BIN_EXE_echo-daemon"))?)?;
-    let vm = boot_at(&paths, "driver", |config| config.memory = "2G".into())?;
+    let (vm, program) = boot_echo(folder.path(), "driver")?;
     passes(&vm, &program, &[])?;
     passes(&vm, &program, &["full_rings"])?;
     vm.shell("echo 8 > /proc/sys/vm/nr_hugepages")?;

@@ -5,6 +5,8 @@ use std::ffi::CString;
 use std::fs::{self, File};
 use std::path::Path;
 use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use guest_agent::wire::PORT;
@@ -16,6 +18,9 @@ pub const HOST_ROOT: &str = "/root";
 const MODULE: &str = "/virtio_cuda.ko";
 /// Modules to load before anything else.
 const MODULES: &str = "/modules";
+
+/// How long the port may take to appear.
+const PORT_LIMIT: Duration = Duration::from_secs(10);
 
 type Step = fn() -> Result<()>;
 
@@ -29,8 +34,18 @@ pub fn mount_system() -> Result<()> {
     modules.iter().try_for_each(|module| insert_module(&module.path()))
 }
 
-/// Opens the serial port on which the host waits.
+/// Opens the serial port on which the host waits. The driver hears of its ports after it was loaded.
 pub fn open_port() -> Result<File> {
+    let end = Instant::now() + PORT_LIMIT;
+    loop {
+        match try_open_port() {
+            Err(_) if Instant::now() < end => thread::sleep(Duration::from_millis(20)),
+            result => return result,
+        }
+    }
+}
+
+fn try_open_port() -> Result<File> {
     let class = Path::new("/sys/class/virtio-ports");
     for entry in fs::read_dir(class).context("No virtio-serial device")? {
         let entry = entry?;

@@ -14,7 +14,7 @@ use crate::paths::Paths;
 pub enum Profile {
     /// As usual.
     Shared,
-    /// Without shared libraries: for the initramfs.
+    /// Without shared libraries: for the initramfs, and for any C library.
     Static,
 }
 

@@ -10,7 +10,10 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 
 use super::cargo;
+use super::symbol_versions::{self, OLDEST_GLIBC};
 use crate::paths::Paths;
+use crate::progress::output_of;
+use crate::setup::zig;
 
 /// One of our drop-in libraries.
 pub struct Library {
@@ -21,6 +24,17 @@ pub struct Library {
     development_name: Option<&'static str>,
     /// Where the unwinder of panics comes from.
     unwinder: Unwinder,
+    /// Where it is used.
+    place: Place,
+}
+
+/// Where a library is used.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// On a machine like this one.
+    Host,
+    /// In guests and their containers, with a C library as old as [`OLDEST_GLIBC`].
+    Guest,
 }
 
 /// Where a library has the code that unwinds panics from.
@@ -33,11 +47,16 @@ enum Unwinder {
 }
 
 impl Unwinder {
-    fn argument(self) -> &'static str {
-        match self {
-            Self::Shared => "-lgcc_s",
-            Self::Own => "-lgcc_eh",
-        }
+    fn argument(self, place: Place) -> Result<String> {
+        Ok(match (self, place) {
+            (Self::Shared, Place::Host) => "-lgcc_s".to_owned(),
+            (Self::Own, Place::Host) => "-lgcc_eh".to_owned(),
+            // By its path: zig has an unwinder of its own for this name. The interface is as old as it gets.
+            (Self::Shared, Place::Guest) => {
+                output_of(Command::new("cc").arg("-print-file-name=libgcc_s.so.1"))?
+            }
+            (Self::Own, Place::Guest) => "-lunwind".to_owned(),
+        })
     }
 }
 
@@ -48,6 +67,7 @@ pub const GUEST_LIBCUDA: Library = Library {
     soname: "libcuda.so.1",
     development_name: Some("libcuda.so"),
     unwinder: Unwinder::Shared,
+    place: Place::Guest,
 };
 
 /// The runtime API in the guest; finds the driver API when the program makes its first call.
@@ -57,6 +77,7 @@ pub const GUEST_LIBCUDART: Library = Library {
     soname: "libcudart.so.13",
     development_name: Some("libcudart.so"),
     unwinder: Unwinder::Shared,
+    place: Place::Guest,
 };
 
 /// The runtime API for programs of CUDA 12.
@@ -66,6 +87,7 @@ pub const GUEST_LIBCUDART_12: Library = Library {
     soname: "libcudart.so.12",
     development_name: None,
     unwinder: Unwinder::Shared,
+    place: Place::Guest,
 };
 
 /// The management library in the guest.
@@ -75,6 +97,7 @@ pub const GUEST_NVML: Library = Library {
     soname: "libnvidia-ml.so.1",
     development_name: Some("libnvidia-ml.so"),
     unwinder: Unwinder::Shared,
+    place: Place::Guest,
 };
 
 /// The auditor that brings programs with a static runtime to the libraries above.
@@ -84,6 +107,7 @@ pub const GUEST_AUDITOR: Library = Library {
     soname: "libvhost-cuda-audit.so",
     development_name: None,
     unwinder: Unwinder::Own,
+    place: Place::Guest,
 };
 
 /// The driver API that executes on the CPU.
@@ -93,6 +117,7 @@ pub const EMULATOR: Library = Library {
     soname: "libcuda.so.1",
     development_name: Some("libcuda.so"),
     unwinder: Unwinder::Shared,
+    place: Place::Host,
 };
 
 /// NVIDIA's compilers at run time, with ours in front: where the GPU is emulated they give PTX.
@@ -104,14 +129,22 @@ pub const COMPILERS: [Library; 4] = [
 ];
 
 const fn compiler(version_script: &'static str, soname: &'static str) -> Library {
-    Library { package: "nvrtc", version_script, soname, development_name: None, unwinder: Unwinder::Shared }
+    Library {
+        package: "nvrtc",
+        version_script,
+        soname,
+        development_name: None,
+        unwinder: Unwinder::Shared,
+        place: Place::Host,
+    }
 }
 
 /// Builds `library` into `folder`.
 pub fn link(paths: &Paths, folder: &Path, library: &Library) -> Result<()> {
     let archive = cargo::static_library(paths, library.package)?;
     let script = paths.root.join(library.version_script);
-    link_file(folder, &archive, &script, library.soname, library.unwinder)?;
+    let file = File { soname: library.soname, unwinder: library.unwinder, place: library.place };
+    link_file(paths, folder, &file, &archive, &script)?;
     match library.development_name {
         Some(name) => name_for_development(folder, library.soname, name),
         None => Ok(()),
@@ -119,13 +152,18 @@ pub fn link(paths: &Paths, folder: &Path, library: &Library) -> Result<()> {
 }
 
 /// The package of the guest's files of NVIDIA's libraries.
-pub const GUEST_VENDOR: &str = "vendor-libraries";
+const GUEST_VENDOR: &str = "vendor-libraries";
 /// The package of NVIDIA's libraries on the CPU.
-pub const EMULATOR_VENDOR: &str = "cuda-emulator-libraries";
+const EMULATOR_VENDOR: &str = "cuda-emulator-libraries";
 
-/// Builds files of NVIDIA's libraries from `package` into `folder`, and their version scripts into `scripts`: each file
-/// exports the functions of one library, in a version of the file's name as NVIDIA's does.
-pub fn link_vendor(paths: &Paths, package: &str, folder: &Path, scripts: &Path) -> Result<()> {
+/// Builds files of NVIDIA's libraries into `folder`, and their version scripts into `scripts`: each file exports the
+/// functions of one library, in a version of the file's name as NVIDIA's does. In the guest they are fronts of the host's
+/// libraries; on the host they are the emulator's.
+pub fn link_vendor(paths: &Paths, place: Place, folder: &Path, scripts: &Path) -> Result<()> {
+    let package = match place {
+        Place::Guest => GUEST_VENDOR,
+        Place::Host => EMULATOR_VENDOR,
+    };
     let archive = cargo::static_library(paths, package)?;
     fs::create_dir_all(scripts)?;
     for library in cuda_library_rows::libraries() {
@@ -135,7 +173,7 @@ pub fn link_vendor(paths: &Paths, package: &str, folder: &Path, scripts: &Path) 
             if fs::read_to_string(&script).ok().as_deref() != Some(&text) {
                 fs::write(&script, text).with_context(|| format!("Cannot write {}", script.display()))?;
             }
-            link_file(folder, &archive, &script, soname, Unwinder::Shared)?;
+            link_file(paths, folder, &File { soname, unwinder: Unwinder::Shared, place }, &archive, &script)?;
         }
         if let Some((soname, name)) =
             library.sonames.first().and_then(|soname| Some((soname, soname.rsplit_once('.')?.0)))
@@ -163,25 +201,43 @@ fn name_for_development(folder: &Path, soname: &str, name: &str) -> Result<()> {
     Ok(())
 }
 
-fn link_file(folder: &Path, archive: &Path, script: &Path, soname: &str, unwinder: Unwinder) -> Result<()> {
+/// A shared library that is linked.
+struct File<'a> {
+    soname: &'a str,
+    unwinder: Unwinder,
+    place: Place,
+}
+
+/// Links `file` into `folder`, unless it is newer than what it is made of.
+fn link_file(paths: &Paths, folder: &Path, file: &File<'_>, archive: &Path, script: &Path) -> Result<()> {
     fs::create_dir_all(folder)?;
-    if is_newer(&folder.join(soname), &[archive, script]) {
+    if is_newer(&folder.join(file.soname), &[archive, script]) {
         return Ok(());
     }
     let new = tempfile::NamedTempFile::new_in(folder)?;
-    let mut cc = Command::new("cc");
+    let mut cc = match file.place {
+        Place::Host => Command::new("cc"),
+        Place::Guest => zig::cc(paths, OLDEST_GLIBC)?,
+    };
     cc.args(["-shared", "-Wl,--whole-archive"]).arg(archive).arg("-Wl,--no-whole-archive");
     cc.arg(format!("-Wl,--version-script={}", script.display()));
-    cc.arg(format!("-Wl,-soname,{soname}"));
+    cc.arg(format!("-Wl,-soname,{}", file.soname));
     cc.args(["-Wl,--gc-sections", "-Wl,--strip-debug", "-Wl,-z,defs", "-Wl,-z,relro,-z,now,-z,nodelete"]);
-    cc.arg("-Wl,--as-needed").arg(unwinder.argument()).args(["-lpthread", "-ldl", "-lm", "-lc"]);
+    if file.place == Place::Guest {
+        cc.arg(paths.root.join("guest-lib/oldest_libc.c"));
+    }
+    cc.arg("-Wl,--as-needed").arg(file.unwinder.argument(file.place)?);
+    cc.args(["-lpthread", "-ldl", "-lm", "-lc"]);
     let output = cc.arg("-o").arg(new.path()).output().context("Cannot start cc")?;
     if !output.status.success() {
-        bail!("Cannot link {soname}: {}", String::from_utf8_lossy(&output.stderr));
+        bail!("Cannot link {}: {}", file.soname, String::from_utf8_lossy(&output.stderr));
+    }
+    if file.place == Place::Guest {
+        symbol_versions::check(new.path())?;
     }
     // Temporary files are private; every user of the guest loads this one.
     fs::set_permissions(new.path(), fs::Permissions::from_mode(0o755))?;
-    let target = folder.join(soname);
+    let target = folder.join(file.soname);
     new.persist(&target).with_context(|| format!("Cannot write {}", target.display()))?;
     Ok(())
 }

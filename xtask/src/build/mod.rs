@@ -2,9 +2,11 @@
 //! `cargo xtask build`: the daemon, the libraries and the kernel module, side by side in `target/stack`.
 
 mod cargo;
+mod core;
 mod library;
 mod module;
 mod stack;
+mod symbol_versions;
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -14,6 +16,7 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use clap::ValueEnum;
 
+pub use self::core::{build as core, driver_sources};
 use crate::paths::Paths;
 use crate::progress::duration;
 use crate::setup::kernel::Flavour;
@@ -35,6 +38,8 @@ pub enum Part {
     Module,
     /// `guest/init`, the first process of the test guests.
     Agent,
+    /// `core/virtio_cuda_core.o`, the module's Rust part for kernels without `CONFIG_RUST`; only on request.
+    Core,
 }
 
 /// All of them, in an order in which each finds what it links against.
@@ -55,6 +60,7 @@ pub fn run(paths: &Paths, parts: &[Part], flavour: Flavour) -> Result<Stack> {
             Part::Emulator => ("cuda-emulator", emulator(paths, &stack)?),
             Part::Module => ("module", module::build(paths, &stack, flavour)?),
             Part::Agent => ("guest-agent", agent(paths, &stack)?),
+            Part::Core => ("core", core(paths)?),
         };
         eprintln!("{name:16} {}  {}", built.display(), duration(started.elapsed()));
     }
@@ -83,8 +89,9 @@ fn guest_libraries(paths: &Paths, stack: &Stack) -> Result<PathBuf> {
     library::link(paths, &folder, &library::GUEST_LIBCUDART_12)?;
     library::link(paths, &folder, &library::GUEST_NVML)?;
     library::link(paths, &folder, &library::GUEST_AUDITOR)?;
-    library::link_vendor(paths, library::GUEST_VENDOR, &folder, &folder.with_file_name("maps"))?;
-    let launcher = cargo::executable(paths, "vhost-cuda-run", Profile::Shared)?;
+    library::link_vendor(paths, library::Place::Guest, &folder, &folder.with_file_name("maps"))?;
+    // Static: it starts programs in containers with any C library.
+    let launcher = cargo::executable(paths, "vhost-cuda-run", Profile::Static)?;
     install(&launcher, &stack.launcher())?;
     for file in stack::GUEST_SETTINGS {
         let name = Path::new(file).file_name().context("A file of settings has no name")?;
@@ -98,7 +105,7 @@ fn emulator(paths: &Paths, stack: &Stack) -> Result<PathBuf> {
     let folder = library.parent().context("The emulator has no folder")?;
     library::link(paths, folder, &library::EMULATOR)?;
     let vendor = folder.join("libraries");
-    library::link_vendor(paths, library::EMULATOR_VENDOR, &vendor, &folder.join("maps"))?;
+    library::link_vendor(paths, library::Place::Host, &vendor, &folder.join("maps"))?;
     for compiler in &library::COMPILERS {
         library::link(paths, &stack.compilers(), compiler)?;
     }

@@ -76,11 +76,15 @@ impl Stack {
         self.folder.join(Self::module_folder(flavour)).join("virtio_cuda.ko")
     }
 
-    fn module_folder(flavour: Flavour) -> &'static str {
+    /// The driver's Rust part, compiled for kernels without `CONFIG_RUST`.
+    pub fn core(&self) -> PathBuf {
+        self.folder.join("core/virtio_cuda_core.o")
+    }
+
+    fn module_folder(flavour: Flavour) -> String {
         match flavour {
-            Flavour::Small => "module",
-            Flavour::Debug => "module-debug",
-            Flavour::Debian => "module-debian",
+            Flavour::Small => "module".to_owned(),
+            other => format!("module-{}", other.name()),
         }
     }
 }

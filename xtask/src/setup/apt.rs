@@ -11,8 +11,8 @@ use anyhow::{Context, Result, bail};
 use super::cache::compare_versions;
 use crate::progress::{Step, output_of};
 
-/// The suites that hold what the machine's own release is too old for.
-const SUITES: [&str; 3] = ["trixie", "trixie-backports", "bookworm-backports"];
+/// The suites that hold what the machine's own release is too old for, and the releases whose kernels guests have.
+const SUITES: [&str; 4] = ["trixie", "trixie-backports", "bookworm", "bookworm-backports"];
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 /// An index older than this is fetched again before something is looked up.
 const INDEX_AGE: Duration = Duration::from_secs(6 * 3600);

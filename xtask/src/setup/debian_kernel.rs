@@ -9,18 +9,18 @@ use anyhow::{Context, Result, bail};
 
 use super::apt::Apt;
 use super::cache::{Entry, compare_versions, newest_version};
-use super::debian;
+use super::{debian, debian_root};
 use crate::paths::Paths;
-use crate::progress::{Step, output_of};
+use crate::progress::Step;
 
 /// The flavour for virtual machines.
-const FLAVOUR: &str = "cloud-amd64";
+pub(super) const FLAVOUR: &str = "cloud-amd64";
 /// The release series; see the kernel that we build ourselves.
 const SERIES: &str = "7.2.";
 /// What serves the host's files to a kernel without 9p.
 const VIRTIOFSD: &str = "1.14.0";
 /// What the host needs besides the usual.
-const PACKAGES: [&str; 3] = ["mmdebstrap", "libcap-ng-dev", "libseccomp-dev"];
+pub(super) const PACKAGES: [&str; 3] = ["mmdebstrap", "libcap-ng-dev", "libseccomp-dev"];
 /// What the root needs: Debian's own compilers, which built Debian's kernel.
 const ROOT_PACKAGES: [&str; 15] = [
     "gcc-14",
@@ -73,24 +73,9 @@ impl DebianKernel {
         virtiofsd(paths).path.join("bin/virtiofsd")
     }
 
-    /// Builds the module; the result.
-    pub fn build_module(&self, paths: &Paths) -> Result<PathBuf> {
-        let root = self.folder.join("root");
-        let work = root.join("module");
-        if work.exists() {
-            fs::remove_dir_all(&work)?;
-        }
-        fs::create_dir_all(work.join("protocol"))?;
-        // The driver compiles files of its sister folder.
-        for (from, to) in [("guest-driver", "guest-driver"), ("protocol/src", "protocol/src")] {
-            output_of(Command::new("cp").arg("-a").arg(paths.root.join(from)).arg(work.join(to)))?;
-        }
-        let headers = format!("/usr/src/linux-headers-{}", self.release);
-        let mut make = in_root(&root);
-        output_of(make.args(["make", "-s", "-C", &headers, "M=/module/guest-driver", "modules"]))?;
-        let module = work.join("guest-driver/virtio_cuda.ko");
-        output_of(Command::new("strip").arg("--strip-debug").arg(&module))?;
-        Ok(module)
+    /// Builds the module, from its compiled core if that is given; the result.
+    pub fn build_module(&self, paths: &Paths, core: Option<&Path>) -> Result<PathBuf> {
+        debian_root::build_module(paths, &self.folder.join("root"), &self.release, core)
     }
 }
 
@@ -136,27 +121,12 @@ fn newest_release(apt: &Apt) -> Result<String> {
 }
 
 fn make_root(apt: &Apt, release: &str, folder: &Path, step: &Step) -> Result<()> {
-    let (root, unfinished) = (folder.join("root"), folder.join("unfinished"));
-    if root.exists() {
-        return Ok(());
-    }
-    if unfinished.exists() {
-        fs::remove_dir_all(&unfinished)?;
-    }
-    step.note("making a Debian 13 root");
     let series: Vec<&str> = release.split('.').take(2).collect();
-    let include =
-        format!("{},linux-headers-{release},linux-source-{}", ROOT_PACKAGES.join(","), series.join("."));
-    let mut mmdebstrap = Command::new("mmdebstrap");
-    mmdebstrap.args(["--variant=minbase", "--mode=root", "--aptopt=APT::Install-Recommends \"false\""]);
-    for excluded in ["/usr/lib/llvm-*/lib/*.a", "/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*"]
-    {
-        mmdebstrap.arg(format!("--dpkgopt=path-exclude={excluded}"));
-    }
-    mmdebstrap.arg(format!("--include={include},bindgen")).arg("trixie").arg(&unfinished);
-    step.run(mmdebstrap.args(apt.sources(&["trixie", "trixie-backports"])?))?;
-    fs::rename(unfinished, root)?;
-    Ok(())
+    let of_kernel = [format!("linux-headers-{release}"), format!("linux-source-{}", series.join("."))];
+    let mut packages: Vec<String> = ROOT_PACKAGES.map(str::to_owned).into();
+    packages.extend(of_kernel);
+    packages.push("bindgen".to_owned());
+    debian_root::make(apt, folder, &["trixie", "trixie-backports"], &packages, step)
 }
 
 /// The kernel's image and some of its modules, without running the scripts of its packages.
@@ -186,22 +156,12 @@ fn build_crates(release: &str, root: &Path, step: &Step) -> Result<()> {
     step.note("building the kernel's Rust crates");
     fs::write(root.join("crates.sh"), include_str!("debian_kernel.sh"))?;
     let version = release.split('+').next().unwrap_or_default();
-    let mut script = in_root(root);
+    let mut script = debian_root::command(root);
     script.args(["env", &format!("RELEASE={release}"), &format!("VERSION={version}"), "sh", "/crates.sh"]);
     step.run(&mut script)
 }
 
-/// A command in the root, with a /proc that goes away with it.
-fn in_root(root: &Path) -> Command {
-    let mut command = Command::new("unshare");
-    command
-        .args(["--mount", "sh", "-c", r#"mount -t proc proc "$0/proc" && exec chroot "$0" "$@""#])
-        .arg(root);
-    command.args(["/usr/bin/env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C.UTF-8"]);
-    command
-}
-
-fn file_server(paths: &Paths) -> Result<()> {
+pub(super) fn file_server(paths: &Paths) -> Result<()> {
     let step = Step::new("virtiofsd", &paths.setup_logs())?;
     let entry = virtiofsd(paths);
     if entry.is_complete() {

@@ -12,7 +12,10 @@ use clap::ValueEnum;
 use super::apt::Apt;
 use super::cache::{Entry, Key, c_compiler_version, compare_versions, meaningful_lines, newest_version};
 use super::debian_kernel::{self, DebianKernel};
+use super::debian_root;
 use super::rust::{BINDGEN, LIBCLANG, RustTools};
+use super::stock_kernel::{self, Release, StockKernel};
+use crate::build;
 use crate::paths::Paths;
 use crate::progress::{Step, output_of};
 
@@ -29,8 +32,18 @@ pub enum Flavour {
     Small,
     /// Our own with the checks for locks and memory; slow.
     Debug,
-    /// Debian's, as it is.
+    /// Debian's newest, as it is.
     Debian,
+    /// The small one, with the driver built as for kernels without `CONFIG_RUST`.
+    SmallCore,
+    /// Debian's newest, with the driver built as for kernels without `CONFIG_RUST`.
+    DebianCore,
+    /// Debian 12's, as it is.
+    #[value(name = "debian12")]
+    Debian12,
+    /// Debian 13's, as it is.
+    #[value(name = "debian13")]
+    Debian13,
 }
 
 impl Flavour {
@@ -40,15 +53,31 @@ impl Flavour {
             Self::Small => "small",
             Self::Debug => "debug",
             Self::Debian => "debian",
+            Self::SmallCore => "small-core",
+            Self::DebianCore => "debian-core",
+            Self::Debian12 => "debian12",
+            Self::Debian13 => "debian13",
         }
+    }
+
+    /// Whether the driver's Rust part is compiled apart from the kernel's build system.
+    pub fn has_core(self) -> bool {
+        matches!(self, Self::SmallCore | Self::DebianCore | Self::Debian12 | Self::Debian13)
+    }
+
+    /// Whether a distribution has built it, and the guest gets the host's files through virtiofs.
+    pub fn is_stock(self) -> bool {
+        matches!(self, Self::Debian | Self::DebianCore | Self::Debian12 | Self::Debian13)
     }
 
     /// The name of the setup step.
     pub fn step(self) -> &'static str {
         match self {
-            Self::Small => "kernel",
+            Self::Small | Self::SmallCore => "kernel",
             Self::Debug => "kernel-debug",
-            Self::Debian => "kernel-debian",
+            Self::Debian | Self::DebianCore => "kernel-debian",
+            Self::Debian12 => "kernel-debian12",
+            Self::Debian13 => "kernel-debian13",
         }
     }
 
@@ -82,6 +111,7 @@ pub struct Kernel {
     /// Modules that a guest with it must load first, in this order.
     pub guest_modules: Vec<PathBuf>,
     tree: Tree,
+    has_core: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -91,6 +121,7 @@ enum Tree {
         tools: RustTools,
     },
     Debian(DebianKernel),
+    Stock(StockKernel),
     /// A bundle has the module ready-made.
     Bundled,
 }
@@ -101,8 +132,10 @@ impl Kernel {
         if let Some(bundle) = &paths.bundle {
             return Self::bundled(bundle, flavour);
         }
-        if flavour == Flavour::Debian {
-            return Self::debian(paths);
+        match flavour {
+            Flavour::Debian | Flavour::DebianCore => return Self::debian(paths, flavour),
+            Flavour::Debian12 | Flavour::Debian13 => return Self::stock(paths, flavour),
+            Flavour::Small | Flavour::SmallCore | Flavour::Debug => (),
         }
         let hint = || format!("run: cargo xtask setup --only {}", flavour.step());
         let version = cached_source(&paths.cache).with_context(hint)?;
@@ -114,7 +147,8 @@ impl Kernel {
         let build = entry.path.join("build");
         let image = build.join("arch/x86/boot/bzImage");
         let tree = Tree::Own { build, tools };
-        Ok(Self { version, image, files: FileSharing::NineP, guest_modules: Vec::new(), tree })
+        let has_core = flavour.has_core();
+        Ok(Self { version, image, files: FileSharing::NineP, guest_modules: Vec::new(), tree, has_core })
     }
 
     fn bundled(bundle: &Path, flavour: Flavour) -> Result<Self> {
@@ -123,10 +157,10 @@ impl Kernel {
         }
         let image = bundle.join("kernel/bzImage");
         let (version, files) = ("bundled".to_owned(), FileSharing::NineP);
-        Ok(Self { version, image, files, guest_modules: Vec::new(), tree: Tree::Bundled })
+        Ok(Self { version, image, files, guest_modules: Vec::new(), tree: Tree::Bundled, has_core: false })
     }
 
-    fn debian(paths: &Paths) -> Result<Self> {
+    fn debian(paths: &Paths, flavour: Flavour) -> Result<Self> {
         let kernel = DebianKernel::find(paths)?;
         Ok(Self {
             version: kernel.release.clone(),
@@ -134,17 +168,40 @@ impl Kernel {
             files: FileSharing::VirtioFs(DebianKernel::virtiofsd(paths)),
             guest_modules: kernel.guest_modules(),
             tree: Tree::Debian(kernel),
+            has_core: flavour.has_core(),
+        })
+    }
+
+    fn stock(paths: &Paths, flavour: Flavour) -> Result<Self> {
+        let kernel = StockKernel::find(paths, flavour)?;
+        Ok(Self {
+            version: kernel.release.clone(),
+            image: kernel.image(),
+            files: FileSharing::VirtioFs(DebianKernel::virtiofsd(paths)),
+            guest_modules: kernel.guest_modules()?,
+            tree: Tree::Stock(kernel),
+            has_core: true,
         })
     }
 
     /// Builds the module of `guest-driver`, with `output` for what comes out; the module.
     pub fn build_module(&self, paths: &Paths, output: &Path) -> Result<PathBuf> {
-        let (build, tools) = match &self.tree {
-            Tree::Bundled => bail!("A bundle has no sources to build the module from"),
-            Tree::Debian(kernel) => return kernel.build_module(paths),
-            Tree::Own { build, tools } => (build, tools),
+        let core = if self.has_core { Some(build::core(paths)?) } else { None };
+        let (build, tools) = match (&self.tree, &core) {
+            (Tree::Bundled, _) => bail!("A bundle has no sources to build the module from"),
+            (Tree::Debian(kernel), _) => return kernel.build_module(paths, core.as_deref()),
+            (Tree::Stock(kernel), Some(core)) => return kernel.build_module(paths, core),
+            (Tree::Stock(_), None) => bail!("{} has no CONFIG_RUST", self.version),
+            (Tree::Own { build, tools }, _) => (build, tools),
         };
         fs::create_dir_all(output)?;
+        if core.is_some() {
+            let driver = build::driver_sources(paths, output, core.as_deref())?;
+            let mut make = tools.make();
+            make.arg("-s").arg("-C").arg(build).arg("modules");
+            debian_root::without_warnings(make.arg(format!("M={}", driver.display())))?;
+            return Ok(driver.join("virtio_cuda.ko"));
+        }
         let mut make = tools.make();
         make.arg("-s").arg("-C").arg(build).arg("modules");
         make.arg(format!("M={}", paths.root.join("guest-driver").display()));
@@ -155,7 +212,10 @@ impl Kernel {
 
 /// Makes sure that the kernel is built.
 pub fn setup(paths: &Paths, flavour: Flavour) -> Result<()> {
-    if flavour == Flavour::Debian {
+    if let Some(release) = Release::of(flavour) {
+        return stock_kernel::setup(paths, flavour, release);
+    }
+    if matches!(flavour, Flavour::Debian | Flavour::DebianCore) {
         return debian_kernel::setup(paths);
     }
     let version = source(paths)?;

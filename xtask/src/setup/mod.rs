@@ -5,12 +5,15 @@ mod apt;
 pub mod cache;
 mod debian;
 mod debian_kernel;
+mod debian_root;
 pub mod kernel;
 pub mod nvcc;
 pub mod nvcc_12;
 mod prune;
 pub mod qemu;
 pub mod rust;
+pub mod stock_kernel;
+pub mod zig;
 
 use std::path::Path;
 use std::process::Command;
@@ -39,12 +42,20 @@ pub enum Part {
     KernelDebug,
     /// Debian's kernel, with a Debian 13 root to build a module for it; only on request.
     KernelDebian,
+    /// Debian 12's kernel, with a Debian 12 root to build a module for it; only on request.
+    #[value(name = "kernel-debian12")]
+    KernelDebian12,
+    /// Debian 13's kernel, with a Debian 13 root to build a module for it; only on request.
+    #[value(name = "kernel-debian13")]
+    KernelDebian13,
     /// QEMU with our device.
     Qemu,
+    /// zig's C compiler, which links the guest's libraries for older C libraries.
+    Zig,
 }
 
 /// What a plain `setup` does, in this order.
-const USUAL: [Part; 5] = [Part::Debian, Part::Nvcc, Part::Rust, Part::Kernel, Part::Qemu];
+const USUAL: [Part; 6] = [Part::Debian, Part::Nvcc, Part::Rust, Part::Kernel, Part::Qemu, Part::Zig];
 
 /// Sets up `parts`, or the usual ones if there are none.
 pub fn run(paths: &Paths, parts: &[Part]) -> Result<()> {
@@ -62,7 +73,10 @@ pub fn run(paths: &Paths, parts: &[Part]) -> Result<()> {
             Part::Kernel => kernel::setup(paths, Flavour::Small)?,
             Part::KernelDebug => kernel::setup(paths, Flavour::Debug)?,
             Part::KernelDebian => kernel::setup(paths, Flavour::Debian)?,
+            Part::KernelDebian12 => kernel::setup(paths, Flavour::Debian12)?,
+            Part::KernelDebian13 => kernel::setup(paths, Flavour::Debian13)?,
             Part::Qemu => qemu::setup(paths)?,
+            Part::Zig => zig::setup(paths)?,
         }
     }
     Ok(())
@@ -77,9 +91,11 @@ pub fn valgrind(paths: &Paths) -> Result<()> {
 /// The part that a plain `setup` leaves out and a guest with this kernel needs.
 pub fn kernel_part(flavour: Flavour) -> Option<Part> {
     match flavour {
-        Flavour::Small => None,
+        Flavour::Small | Flavour::SmallCore => None,
         Flavour::Debug => Some(Part::KernelDebug),
-        Flavour::Debian => Some(Part::KernelDebian),
+        Flavour::Debian | Flavour::DebianCore => Some(Part::KernelDebian),
+        Flavour::Debian12 => Some(Part::KernelDebian12),
+        Flavour::Debian13 => Some(Part::KernelDebian13),
     }
 }
 

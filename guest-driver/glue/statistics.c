@@ -3,7 +3,7 @@
 #include <linux/atomic.h>
 #include <linux/device.h>
 #include <linux/sysfs.h>
-#include "virtio_glue.h"
+#include "glue.h"
 
 struct statistic {
 	struct device_attribute attribute;

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! Open files.
+
+use crate::{bindings, types::Opaque};
+
+/// An open file.
+#[repr(transparent)]
+pub struct File(Opaque<bindings::file>);
+
+impl File {
+    /// # Safety
+    ///
+    /// Open during `'a`.
+    pub unsafe fn from_raw_file<'a>(file: *const bindings::file) -> &'a Self {
+        // SAFETY: By the caller; the type is transparent.
+        unsafe { &*file.cast() }
+    }
+
+    /// For C.
+    pub fn as_ptr(&self) -> *mut bindings::file {
+        self.0.get()
+    }
+}

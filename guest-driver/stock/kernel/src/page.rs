@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! Pages.
+
+use crate::bindings;
+use core::{marker::PhantomData, ops::Deref, ptr::NonNull};
+
+/// Bytes of a page; the C side checks it.
+pub const PAGE_SIZE: usize = 4096;
+
+/// A page.
+#[repr(transparent)]
+pub struct Page(NonNull<bindings::page>);
+
+impl Page {
+    /// For C.
+    pub fn as_ptr(&self) -> *mut bindings::page {
+        self.0.as_ptr()
+    }
+}
+
+/// A page that somebody else holds.
+pub struct BorrowedPage<'a>(Page, PhantomData<&'a Page>);
+
+impl BorrowedPage<'_> {
+    /// # Safety
+    ///
+    /// The page has a reference during the value's life.
+    pub unsafe fn from_raw(page: NonNull<bindings::page>) -> Self {
+        Self(Page(page), PhantomData)
+    }
+}
+
+impl Deref for BorrowedPage<'_> {
+    type Target = Page;
+
+    fn deref(&self) -> &Page {
+        &self.0
+    }
+}

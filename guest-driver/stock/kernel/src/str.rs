@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! C strings.
+
+use crate::ffi::{c_char, CStr};
+
+/// What the kernel's crate adds to [`CStr`].
+pub trait CStrExt {
+    /// A pointer for C.
+    fn as_char_ptr(&self) -> *const c_char;
+}
+
+impl CStrExt for CStr {
+    fn as_char_ptr(&self) -> *const c_char {
+        self.as_ptr().cast()
+    }
+}
+
+/// A literal as a [`CStr`].
+#[macro_export]
+macro_rules! c_str {
+    ($text:expr) => {{
+        const TEXT: &::core::ffi::CStr =
+            match ::core::ffi::CStr::from_bytes_with_nul(concat!($text, "\0").as_bytes()) {
+                Ok(text) => text,
+                Err(_) => panic!("a NUL in a C string"),
+            };
+        TEXT
+    }};
+}

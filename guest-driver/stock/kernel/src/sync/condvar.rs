@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! Waiting for what somebody else changes under a lock.
+
+use super::{
+    lock::{Backend, Guard},
+    LockClassKey,
+};
+use crate::{
+    bindings,
+    ffi::{c_long, CStr},
+    glue,
+    str::CStrExt as _,
+    task::MAX_SCHEDULE_TIMEOUT,
+    time::Jiffies,
+    types::Opaque,
+};
+use core::{marker::PhantomPinned, pin::Pin};
+use pinned_init::{pin_data, pin_init, PinInit};
+
+/// Tasks that wait.
+#[pin_data]
+pub struct CondVar {
+    #[pin]
+    pub(crate) head: Opaque<bindings::wait_queue_head>,
+    #[pin]
+    _pin: PhantomPinned,
+}
+
+// SAFETY: The wait queue has a lock of its own.
+unsafe impl Send for CondVar {}
+// SAFETY: As above.
+unsafe impl Sync for CondVar {}
+
+/// How a limited wait has ended.
+pub enum CondVarTimeoutResult {
+    /// The time is over.
+    Timeout,
+    /// By a notification, or for no reason.
+    Woken {
+        /// The time that is left.
+        jiffies: Jiffies,
+    },
+    /// By a signal.
+    Signal {
+        /// The time that is left.
+        jiffies: Jiffies,
+    },
+}
+
+impl CondVar {
+    /// Use [`new_condvar!`](crate::new_condvar).
+    pub fn new(name: &'static CStr, key: Pin<&'static LockClassKey>) -> impl PinInit<Self> {
+        pin_init!(Self {
+            _pin: PhantomPinned,
+            // SAFETY: `slot` is valid; `name` and `key` are static.
+            head <- Opaque::ffi_init(|slot| unsafe {
+                glue::stock_wait_init(slot, name.as_char_ptr(), key.as_ptr())
+            }),
+        })
+    }
+
+    /// Waits without the lock; the jiffies that are left.
+    fn sleep<T, B: Backend>(&self, guard: &mut Guard<'_, T, B>, limit: c_long) -> c_long {
+        let entry = Opaque::<bindings::wait_queue_entry>::uninit();
+        // SAFETY: `entry` has room for an entry, which leaves the queue before this function returns.
+        unsafe { glue::stock_wait_prepare(self.head.get(), entry.get()) };
+        // SAFETY: No lock is held in there.
+        let left = guard.do_unlocked(|| unsafe { glue::stock_schedule_timeout(limit) });
+        // SAFETY: As above.
+        unsafe { glue::stock_wait_finish(self.head.get(), entry.get()) };
+        left
+    }
+
+    /// Unlocks, waits for a notification or a signal, locks. Whether it was, or there is, a signal.
+    #[must_use = "a signal ends the wait"]
+    pub fn wait_interruptible<T, B: Backend>(&self, guard: &mut Guard<'_, T, B>) -> bool {
+        self.sleep(guard, MAX_SCHEDULE_TIMEOUT);
+        // SAFETY: Reads flags of the current task.
+        unsafe { glue::stock_signal_pending() }
+    }
+
+    /// The same with a limit.
+    #[must_use = "a signal ends the wait"]
+    pub fn wait_interruptible_timeout<T, B: Backend>(
+        &self,
+        guard: &mut Guard<'_, T, B>,
+        jiffies: Jiffies,
+    ) -> CondVarTimeoutResult {
+        let limit = jiffies.try_into().unwrap_or(MAX_SCHEDULE_TIMEOUT);
+        let left = self.sleep(guard, limit);
+        let jiffies = Jiffies::try_from(left).unwrap_or(0);
+        // SAFETY: Reads flags of the current task.
+        match (left, unsafe { glue::stock_signal_pending() }) {
+            (_, true) => CondVarTimeoutResult::Signal { jiffies },
+            (0, false) => CondVarTimeoutResult::Timeout,
+            (_, false) => CondVarTimeoutResult::Woken { jiffies },
+        }
+    }
+
+    /// Wakes all. For any context.
+    pub fn notify_all(&self) {
+        // SAFETY: Initialised by `new`.
+        unsafe { glue::stock_wake_all(self.head.get()) }
+    }
+}
+
+/// Initialises a [`CondVar`] with a lock class of its own.
+#[macro_export]
+macro_rules! new_condvar {
+    ($name:literal) => {
+        $crate::sync::CondVar::new($crate::c_str!($name), $crate::static_lock_class!())
+    };
+}

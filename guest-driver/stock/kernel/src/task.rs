@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! Tasks.
+
+use crate::{
+    bindings,
+    ffi::{c_int, c_long},
+    glue,
+    mm::Mm,
+    sync::aref::AlwaysRefCounted,
+    types::Opaque,
+};
+use core::{marker::PhantomData, ops::Deref, ptr::NonNull};
+
+/// No limit.
+pub const MAX_SCHEDULE_TIMEOUT: c_long = c_long::MAX;
+
+/// A task.
+#[repr(transparent)]
+pub struct Task(Opaque<bindings::task_struct>);
+
+// SAFETY: The functions used here may be called by any task.
+unsafe impl Send for Task {}
+// SAFETY: As above.
+unsafe impl Sync for Task {}
+
+impl Task {
+    /// For C.
+    pub fn as_ptr(&self) -> *mut bindings::task_struct {
+        self.0.get()
+    }
+
+    /// The first task of its process.
+    pub fn group_leader(&self) -> &Task {
+        // SAFETY: `self` is valid, and its leader is as long.
+        unsafe { &*glue::stock_task_leader(self.as_ptr()).cast() }
+    }
+
+    /// Its number.
+    pub fn pid(&self) -> c_int {
+        // SAFETY: `self` is valid.
+        unsafe { glue::stock_task_pid(self.as_ptr()) }
+    }
+}
+
+// SAFETY: `get_task_struct` and `put_task_struct` count references.
+unsafe impl AlwaysRefCounted for Task {
+    fn inc_ref(&self) {
+        // SAFETY: `self` is valid.
+        unsafe { glue::stock_task_get(self.as_ptr()) }
+    }
+
+    unsafe fn dec_ref(this: NonNull<Self>) {
+        // SAFETY: By the caller.
+        unsafe { glue::stock_task_put(this.as_ptr().cast()) }
+    }
+}
+
+/// The task that is running; stays where it is.
+pub struct CurrentTask(NonNull<Task>, PhantomData<*mut ()>);
+
+impl CurrentTask {
+    /// Use [`current!`](crate::current).
+    #[doc(hidden)]
+    pub fn get() -> Self {
+        // SAFETY: There is always a current task.
+        let task = unsafe { NonNull::new_unchecked(glue::stock_current()) };
+        Self(task.cast(), PhantomData)
+    }
+
+    /// Its address space. None: a thread of the kernel.
+    pub fn mm(&self) -> Option<&Mm> {
+        // SAFETY: Reads a pointer of the current task, which keeps what it points to.
+        let mm = unsafe { glue::stock_current_mm() };
+        // SAFETY: As above.
+        (!mm.is_null()).then(|| unsafe { Mm::from_raw(mm) })
+    }
+}
+
+impl Deref for CurrentTask {
+    type Target = Task;
+
+    fn deref(&self) -> &Task {
+        // SAFETY: The current task lives as long as it runs this code.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+/// The task that is running.
+#[macro_export]
+macro_rules! current {
+    () => {
+        $crate::task::CurrentTask::get()
+    };
+}

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! Time.
+
+use crate::{
+    ffi::{c_uint, c_ulong},
+    glue,
+};
+use core::marker::PhantomData;
+
+/// Milliseconds.
+pub type Msecs = c_uint;
+/// Ticks of the kernel's clock.
+pub type Jiffies = c_ulong;
+
+/// Rounds up.
+pub fn msecs_to_jiffies(ms: Msecs) -> Jiffies {
+    // SAFETY: Arithmetic.
+    unsafe { glue::stock_msecs_to_jiffies(ms) }
+}
+
+/// The clock that never jumps.
+#[derive(Clone, Copy)]
+pub struct Monotonic;
+
+/// A point in time, in nanoseconds.
+#[derive(Clone, Copy)]
+pub struct Instant<C>(i64, PhantomData<C>);
+
+/// A difference of times.
+#[derive(Clone, Copy)]
+pub struct Delta(i64);
+
+impl Instant<Monotonic> {
+    /// Now.
+    pub fn now() -> Self {
+        // SAFETY: Reads a clock.
+        Self(unsafe { glue::stock_ktime_ns() }, PhantomData)
+    }
+
+    /// The time since then.
+    pub fn elapsed(&self) -> Delta {
+        Delta(Self::now().0.wrapping_sub(self.0))
+    }
+}
+
+impl Delta {
+    /// In nanoseconds.
+    pub fn as_nanos(self) -> i64 {
+        self.0
+    }
+}

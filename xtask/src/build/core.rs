@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The driver's Rust part as one object, for modules of kernels without `CONFIG_RUST`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use super::stack::{Stack, install};
+use crate::paths::Paths;
+use crate::progress::output_of;
+
+/// What the compiler must know about kernel code. The mitigations are those that the kernel has its own Rust code
+/// compiled with; `guest-driver/stock/thunks.S` serves kernels without them.
+const FLAGS: [&str; 11] = [
+    "-Ccode-model=kernel",
+    "-Crelocation-model=static",
+    "-Cno-redzone=y",
+    "-Cforce-frame-pointers=y",
+    "-Cjump-tables=no",
+    "-Zfunction-sections=no",
+    "-Zretpoline-external-thunk",
+    "-Zindirect-branch-cs-prefix",
+    "-Zfunction-return=thunk-extern",
+    "-Zcf-protection=branch",
+    "-Zplt=yes",
+];
+/// Attributes of the crate that the kernel's build system adds, too.
+const CRATE_ATTRIBUTES: [&str; 2] = ["no_std", "feature(arbitrary_self_types, used_with_arg)"];
+const TARGET: &str = "x86_64-unknown-none";
+/// The name that cargo gives to the object begins so.
+const OBJECT: &str = "virtio_cuda_core-";
+/// And its record of what the object was built from so.
+const FINGERPRINT: &str = "virtio-cuda-core-";
+/// Only the compiler needs these.
+const NOT_SHIPPED: [&str; 5] = ["kernel", "macros", "Cargo.toml", "Cargo.lock", "target"];
+
+/// Builds the object with the stable compiler; its path. The bytes depend on the sources and the compiler only.
+pub fn build(paths: &Paths) -> Result<PathBuf> {
+    let target = paths.target.join("core");
+    let release = target.join(TARGET).join("release");
+    let folder = release.join("deps");
+    // Cargo knows nothing of the object: forget the last crate, whose objects of all versions lie side by side.
+    for (of, name) in [(&folder, OBJECT), (&release.join(".fingerprint"), FINGERPRINT)] {
+        for old in entries(of, name)? {
+            if old.is_dir() { fs::remove_dir_all(old)? } else { fs::remove_file(old)? }
+        }
+    }
+    let mut cargo = Command::new("cargo");
+    cargo.args(["rustc", "--release", "--locked", "--quiet", "--target", TARGET, "-Zbuild-std=core", "--"]);
+    cargo.arg("--emit=obj");
+    cargo.args(CRATE_ATTRIBUTES.map(|attribute| format!("-Zcrate-attr={attribute}")));
+    cargo.current_dir(paths.root.join("guest-driver/stock")).env("CARGO_TARGET_DIR", &target);
+    // As the kernel's build system does: its options are not stable, the compiler is.
+    cargo.env("RUSTC_BOOTSTRAP", "1").env("CARGO_ENCODED_RUSTFLAGS", flags(paths)?.join("\u{1f}"));
+    output_of(&mut cargo)?;
+    let is_object = |file: &PathBuf| file.extension().is_some_and(|extension| extension == "o");
+    let built = entries(&folder, OBJECT)?
+        .into_iter()
+        .find(is_object)
+        .context("Cargo has built no object of the driver's core")?;
+    install(&built, &Stack::new(paths).core())
+}
+
+/// [`FLAGS`], and the removal of this machine's folders from messages.
+fn flags(paths: &Paths) -> Result<Vec<String>> {
+    let sysroot = output_of(Command::new("rustc").args(["--print", "sysroot"]))?;
+    let home = std::env::var("CARGO_HOME").or_else(|_| std::env::var("HOME").map(|home| home + "/.cargo"));
+    let mut flags = FLAGS.map(str::to_owned).to_vec();
+    for (from, to) in [
+        (paths.root.join("guest-driver").display().to_string(), "guest-driver"),
+        (sysroot, "rust"),
+        (home.context("Neither CARGO_HOME nor HOME is set")?, "cargo"),
+    ] {
+        flags.push(format!("--remap-path-prefix={from}={to}"));
+    }
+    Ok(flags)
+}
+
+/// What lies in `folder`, if there is one, under names that begin with `prefix`.
+fn entries(folder: &Path, prefix: &str) -> Result<Vec<PathBuf>> {
+    if !folder.exists() {
+        return Ok(Vec::new());
+    }
+    let entries = fs::read_dir(folder).with_context(|| format!("Cannot read {}", folder.display()))?;
+    let files = entries.filter_map(|entry| Some(entry.ok()?.path()));
+    let is_wanted =
+        |file: &PathBuf| file.file_name().unwrap_or_default().to_string_lossy().starts_with(prefix);
+    Ok(files.filter(is_wanted).collect())
+}
+
+/// Copies what the kernel's build system needs into `folder`: the driver and the ABI beside it. With `core`, the
+/// module is built from it. Returns the driver's folder.
+pub fn driver_sources(paths: &Paths, folder: &Path, core: Option<&Path>) -> Result<PathBuf> {
+    if folder.exists() {
+        fs::remove_dir_all(folder)?;
+    }
+    fs::create_dir_all(folder.join("protocol"))?;
+    // The driver compiles files of its sister folder.
+    for (from, to) in [("guest-driver", "guest-driver"), ("protocol/src", "protocol/src")] {
+        output_of(Command::new("cp").arg("-a").arg(paths.root.join(from)).arg(folder.join(to)))?;
+    }
+    let driver = folder.join("guest-driver");
+    for name in NOT_SHIPPED {
+        let path = driver.join("stock").join(name);
+        if path.is_dir() {
+            fs::remove_dir_all(path)?;
+        } else if path.exists() {
+            fs::remove_file(path)?;
+        }
+    }
+    if let Some(core) = core {
+        fs::copy(core, driver.join("stock/core.o_shipped"))
+            .with_context(|| format!("Cannot copy {}", core.display()))?;
+    }
+    Ok(driver)
+}

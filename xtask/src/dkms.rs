@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `cargo xtask dkms`: the driver as a source tree for DKMS, with the compiled Rust part in it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+use clap::{Args, ValueEnum};
+
+use crate::paths::Paths;
+use crate::progress::output_of;
+use crate::setup::kernel::Flavour;
+use crate::setup::stock_kernel::StockKernel;
+use crate::{build, setup};
+
+/// Where the tree lies in a guest.
+const SOURCES: &str = "usr/src";
+/// The time of all files in the archive: 2026-01-01. The bytes must not say when it was packed.
+const TIME: &str = "@1767225600";
+
+/// What to pack, and where to try it.
+#[derive(Debug, Args)]
+pub struct DkmsArguments {
+    /// Afterwards, build, install and remove the module with DKMS in a root of this kernel's release
+    #[arg(long = "try", value_enum, value_name = "KERNEL")]
+    kernel: Vec<Guest>,
+}
+
+/// Releases whose DKMS and kernel headers a root has.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Guest {
+    /// Debian 12.
+    #[value(name = "debian12")]
+    Debian12,
+    /// Debian 13.
+    #[value(name = "debian13")]
+    Debian13,
+}
+
+/// Packs the archive; tries it.
+pub fn run(paths: &Paths, arguments: &DkmsArguments) -> Result<()> {
+    setup::run(paths, &[setup::Part::Rust])?;
+    let folder = paths.target.join("dkms");
+    if folder.exists() {
+        fs::remove_dir_all(&folder)?;
+    }
+    fs::create_dir_all(&folder)?;
+    let mut make = Command::new("make");
+    make.args(["-s", "dkms-tree"]).current_dir(paths.root.join("guest-driver"));
+    make.arg(format!("CORE={}", build::core(paths)?.display()));
+    output_of(make.arg(format!("DESTDIR={}", folder.display())))?;
+    let tree = only_entry(&folder.join(SOURCES))?;
+    let archive = pack(&folder, &tree)?;
+    println!("{}  {} kB", archive.display(), fs::metadata(&archive)?.len() / 1000);
+    arguments.kernel.iter().try_for_each(|guest| try_in(paths, *guest, &tree))
+}
+
+fn only_entry(folder: &Path) -> Result<PathBuf> {
+    let entry = fs::read_dir(folder)?.next().with_context(|| format!("{} is empty", folder.display()))?;
+    Ok(entry?.path())
+}
+
+/// An archive whose bytes depend on the files only.
+fn pack(folder: &Path, tree: &Path) -> Result<PathBuf> {
+    let name = tree.file_name().context("The tree has no name")?.to_string_lossy().into_owned();
+    let archive = folder.join(format!("{name}.tar.gz"));
+    let mut tar = Command::new("tar");
+    tar.args(["--sort=name", "--owner=0", "--group=0", "--numeric-owner", "--mode=u=rwX,go=rX"]);
+    tar.args(["--use-compress-program=gzip -n", &format!("--mtime={TIME}"), "-cf"]).arg(&archive);
+    output_of(tar.arg("-C").arg(folder.join(SOURCES)).arg(name))?;
+    Ok(archive)
+}
+
+/// Does what a person does in a guest.
+fn try_in(paths: &Paths, guest: Guest, tree: &Path) -> Result<()> {
+    let flavour = match guest {
+        Guest::Debian12 => Flavour::Debian12,
+        Guest::Debian13 => Flavour::Debian13,
+    };
+    setup::run(paths, setup::kernel_part(flavour).as_slice())?;
+    let kernel = StockKernel::find(paths, flavour)?;
+    let name = tree.file_name().context("The tree has no name")?.to_string_lossy().into_owned();
+    let (package, version) = name.rsplit_once('-').context("The tree's name has no version")?;
+    let inside = kernel.root().join(SOURCES).join(&name);
+    if inside.exists() {
+        fs::remove_dir_all(&inside)?;
+    }
+    output_of(Command::new("cp").arg("-a").arg(tree).arg(&inside))?;
+    let module = format!("{package}/{version}");
+    let dkms = |arguments: &[&str]| output_of(kernel.in_root().arg("dkms").args(arguments));
+    // Of an earlier try.
+    let _ = dkms(&["remove", &module, "--all"]);
+    dkms(&["install", &module, "-k", &kernel.release])?;
+    println!("{}", dkms(&["status"])?);
+    println!("{}", output_of(kernel.in_root().args(["modinfo", "-k", &kernel.release, "virtio_cuda"]))?);
+    dkms(&["remove", &module, "--all"])?;
+    Ok(fs::remove_dir_all(inside)?)
+}

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A C compiler that links against the interface of an older glibc: zig's, from a Python wheel.
+
+use std::process::Command;
+
+use anyhow::{Result, bail};
+
+use super::cache::Entry;
+use crate::paths::Paths;
+use crate::progress::Step;
+
+/// The version of the Python wheel.
+const ZIG: &str = "0.17.1";
+
+/// The compiler, for programs that need no glibc newer than `glibc`, a version as 2.28.
+pub fn cc(paths: &Paths, glibc: &str) -> Result<Command> {
+    let entry = entry(paths);
+    if !entry.is_complete() {
+        bail!("zig is missing; run: cargo xtask setup --only zig");
+    }
+    let mut cc = Command::new(entry.path.join("ziglang/zig"));
+    cc.arg("cc").arg("-target").arg(format!("x86_64-linux-gnu.{glibc}"));
+    // It builds the C library's interface once.
+    for variable in ["ZIG_GLOBAL_CACHE_DIR", "ZIG_LOCAL_CACHE_DIR"] {
+        cc.env(variable, entry.path.join("cache"));
+    }
+    Ok(cc)
+}
+
+/// Makes sure that it is there.
+pub fn setup(paths: &Paths) -> Result<()> {
+    let step = Step::new("zig", &paths.setup_logs())?;
+    let entry = entry(paths);
+    if entry.is_complete() {
+        step.cached(ZIG);
+        return Ok(());
+    }
+    entry.begin_empty()?;
+    step.note("downloading");
+    step.run(super::pip_install(&entry.path).arg(format!("ziglang=={ZIG}")))?;
+    entry.complete()?;
+    step.done(ZIG);
+    Ok(())
+}
+
+fn entry(paths: &Paths) -> Entry {
+    Entry::named(&paths.cache, "zig", ZIG)
+}
