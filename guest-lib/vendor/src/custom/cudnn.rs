@@ -7,6 +7,9 @@
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+
 use crate::bridge;
 use crate::fronts::CUDNN;
 
@@ -36,7 +39,7 @@ pub unsafe extern "C" fn cudnnBackendSetAttribute(
     count: i64,
     elements: *const u64,
 ) -> i32 {
-    let mut addresses = Vec::new();
+    let mut addresses: SmallVec<[u64; 16]> = SmallVec::new();
     let mut place = elements as u64;
     if kind == ADDRESSES && !elements.is_null() && (1..=MAX_ELEMENTS).contains(&count) {
         // SAFETY: the caller promises that many addresses.
@@ -66,4 +69,51 @@ unsafe fn reachable(address: u64) -> u64 {
     // SAFETY: the caller's promise; the slot is within the pinned memory, and no call under way reads it (see `SLOTS`).
     unsafe { std::ptr::copy_nonoverlapping(address as *const u8, slot as *mut u8, bytes) };
     slot as u64
+}
+
+/// `CUDNN_STATUS_BAD_PARAM_NULL_POINTER`
+const NULL_POINTER: i32 = 2002;
+
+/// What the program has set for messages: the mask, its data, and the function. This library has no messages.
+static CALLBACK: Mutex<(u32, usize, usize)> = Mutex::new((0, 0, 0));
+
+/// Takes the program's callback, which is never called.
+#[unsafe(no_mangle)]
+pub extern "C" fn cudnnSetCallback(mask: u32, data: usize, function: usize) -> i32 {
+    *CALLBACK.lock() = (mask, data, function);
+    0
+}
+
+/// What [`cudnnSetCallback`] has taken.
+///
+/// # Safety
+///
+/// Each address is null or has room for what it is to receive.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudnnGetCallback(mask: *mut u32, data: *mut usize, function: *mut usize) -> i32 {
+    // SAFETY: the caller's promise.
+    let places = unsafe { (mask.as_mut(), data.as_mut(), function.as_mut()) };
+    let (Some(mask), Some(data), Some(function)) = places else { return NULL_POINTER };
+    (*mask, *data, *function) = *CALLBACK.lock();
+    0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_callback_is_kept() {
+        let (mut mask, mut data, mut function) = (0, 0, 0);
+        cudnnSetCallback(7, 0x10, 0x20);
+        // SAFETY: the places are locals, or null.
+        unsafe {
+            assert_eq!(cudnnGetCallback(&raw mut mask, &raw mut data, &raw mut function), 0);
+            assert_eq!(
+                cudnnGetCallback(std::ptr::null_mut(), &raw mut data, &raw mut function),
+                NULL_POINTER
+            );
+        }
+        assert_eq!((mask, data, function), (7, 0x10, 0x20));
+    }
 }

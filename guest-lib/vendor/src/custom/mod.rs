@@ -4,5 +4,7 @@
 
 #![allow(non_snake_case)]
 
+mod cublas;
 mod cublaslt;
 mod cudnn;
+mod nccl;
