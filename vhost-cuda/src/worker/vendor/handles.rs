@@ -159,9 +159,10 @@ mod tests {
         let mut scratch = Scratch::default();
         let first = scratch.of(100).unwrap();
         assert_eq!(scratch.of(50), Ok(first), "there is room");
-        let second = scratch.of(101).unwrap();
+        let second = scratch.of(1000).unwrap();
         assert_ne!(first, second, "the first one may be in use");
-        assert_eq!(scratch.of(200), Ok(second), "it has grown by more than was needed");
+        let third = scratch.of(1100).unwrap();
+        assert_eq!(scratch.of(2000), Ok(third), "it has grown by more than was needed");
         assert_eq!(scratch.of(SCRATCH_BYTES), Err(CudaError::OUT_OF_MEMORY));
     }
 }
