@@ -39,6 +39,11 @@ pub struct DaemonArgs {
     #[arg(long, value_name = "DIR[:DIR…]", value_delimiter = ':')]
     pub libraries: Vec<PathBuf>,
 
+    /// Lets workers make the sockets that NCCL needs between processes of a guest. They reach the workers of this daemon only,
+    /// so there must be namespaces.
+    #[arg(long)]
+    pub nccl: bool,
+
     /// Request queues that the device offers (1 to 16).
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=16))]
     pub num_queues: u32,
@@ -213,6 +218,9 @@ pub struct WorkerArgs {
     /// Folders of NVIDIA's libraries.
     #[arg(long)]
     pub libraries: Vec<PathBuf>,
+    /// Allow sockets within the namespaces.
+    #[arg(long)]
+    pub nccl: bool,
     /// Most device memory of the session, in bytes.
     #[arg(long)]
     pub memory_limit: Option<u64>,

@@ -81,6 +81,7 @@ pub fn run(args: &DaemonArgs) -> anyhow::Result<()> {
     let libraries = library::vendor_folders(&args.libraries, emulated)?;
     let spec = WorkerSpec {
         libraries,
+        nccl: args.nccl,
         sandbox: args.sandbox,
         emulated,
         library,

@@ -24,6 +24,7 @@ use crate::ring::{Chain, Ring, Vring};
 pub fn worker_spec() -> WorkerSpec {
     WorkerSpec {
         libraries: Vec::new(),
+        nccl: false,
         library: "/nonexistent".into(),
         memory_limit: None,
         gpus: None,

@@ -35,6 +35,8 @@ pub struct WorkerSpec {
     pub library: PathBuf,
     /// Where NVIDIA's libraries are looked for first.
     pub libraries: Vec<PathBuf>,
+    /// Workers may make sockets within their namespaces.
+    pub nccl: bool,
     /// Most device memory of a session, in bytes.
     pub memory_limit: Option<u64>,
     /// GPUs that workers see, as CUDA_VISIBLE_DEVICES has them. `None`: what the daemon sees.
@@ -148,6 +150,9 @@ impl Worker {
         command.arg("--sandbox").arg(spec.sandbox.name());
         for folder in &spec.libraries {
             command.arg("--libraries").arg(folder);
+        }
+        if spec.nccl {
+            command.arg("--nccl");
         }
         if spec.emulated {
             command.arg("--emulated");

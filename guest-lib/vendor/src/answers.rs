@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
 //! Answers that are kept: those of functions whose answer depends on their arguments only, and texts that programs have
-//! pointers to.
+//! pointers to, as they have to tables.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::{CStr, CString};
@@ -53,6 +53,28 @@ pub fn text(bytes: &[u8]) -> &'static CStr {
     let text: &'static CStr = Box::leak(text.into_boxed_c_str());
     texts.insert(text);
     text
+}
+
+static TABLES: Mutex<Vec<&'static [u64]>> = Mutex::new(Vec::new());
+/// Tables that are kept: cuRAND has six.
+const MAX_TABLES: usize = 16;
+
+/// The address of a table with these contents, which stays for ever. `None`: there are too many.
+pub fn table(contents: &[u8]) -> Option<u64> {
+    let (words, rest) = contents.as_chunks::<8>();
+    let mut last = [0; 8];
+    last[..rest.len()].copy_from_slice(rest);
+    let words: Box<[u64]> = words.iter().chain([&last]).map(|word| u64::from_le_bytes(*word)).collect();
+    let mut tables = TABLES.lock();
+    if let Some(known) = tables.iter().find(|known| ***known == *words) {
+        return Some(known.as_ptr() as u64);
+    }
+    if tables.len() >= MAX_TABLES {
+        return None;
+    }
+    let table: &'static [u64] = Box::leak(words);
+    tables.push(table);
+    Some(table.as_ptr() as u64)
 }
 
 #[cfg(test)]

@@ -47,6 +47,46 @@ pub struct Arguments {
     pub output_bytes: usize,
 }
 
+/// `CUDA_MEMCPY2D`
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Copy2d {
+    /// Where from.
+    pub source: Side,
+    /// Where to.
+    pub destination: Side,
+    /// Bytes of a line.
+    pub width: usize,
+    /// Lines.
+    pub height: usize,
+}
+
+/// One half of a `CUDA_MEMCPY2D`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Side {
+    x: usize,
+    y: usize,
+    memory_type: c_int,
+    host: u64,
+    device: u64,
+    array: u64,
+    /// Bytes from line to line.
+    pub pitch: usize,
+}
+
+impl Side {
+    /// Host memory (`CU_MEMORYTYPE_HOST`).
+    pub fn host(address: u64, pitch: usize) -> Self {
+        Self { memory_type: 1, host: address, pitch, ..Self::default() }
+    }
+
+    /// Device memory (`CU_MEMORYTYPE_DEVICE`).
+    pub fn device(address: u64, pitch: usize) -> Self {
+        Self { memory_type: 2, device: address, pitch, ..Self::default() }
+    }
+}
+
 /// Functions of libcuda.
 struct Bridge {
     open: Open,
@@ -54,7 +94,13 @@ struct Bridge {
     init: unsafe extern "C" fn(u32) -> c_int,
     retain: unsafe extern "C" fn(*mut *mut c_void, c_int) -> c_int,
     set_current: unsafe extern "C" fn(*mut c_void) -> c_int,
+    get_current: unsafe extern "C" fn(*mut *mut c_void) -> c_int,
+    device: unsafe extern "C" fn(*mut c_int) -> c_int,
     host_alloc: unsafe extern "C" fn(*mut usize, usize, u32) -> c_int,
+    alloc: unsafe extern "C" fn(*mut u64, usize) -> c_int,
+    free: unsafe extern "C" fn(u64) -> c_int,
+    copy: unsafe extern "C" fn(*const Copy2d) -> c_int,
+    copy_in_stream: unsafe extern "C" fn(*const Copy2d, u64) -> c_int,
     attribute: unsafe extern "C" fn(*mut c_void, c_int, u64) -> c_int,
 }
 
@@ -83,34 +129,36 @@ impl Bridge {
             }
             (!address.is_null()).then_some(address)
         };
-        // SAFETY: the types are those of the definitions in libcuda/src/vendor.rs and of cuda.h.
-        unsafe {
-            Some(Self {
-                open: transmute::<*mut c_void, Open>(find(c"virtio_cuda_vendor_open")?),
-                call: transmute::<*mut c_void, Call>(find(c"virtio_cuda_vendor_call")?),
-                init: transmute::<*mut c_void, unsafe extern "C" fn(u32) -> c_int>(find(c"cuInit")?),
-                retain: transmute::<*mut c_void, unsafe extern "C" fn(*mut *mut c_void, c_int) -> c_int>(
-                    find(c"cuDevicePrimaryCtxRetain")?,
-                ),
-                set_current: transmute::<*mut c_void, unsafe extern "C" fn(*mut c_void) -> c_int>(find(
-                    c"cuCtxSetCurrent",
-                )?),
-                host_alloc: transmute::<*mut c_void, unsafe extern "C" fn(*mut usize, usize, u32) -> c_int>(
-                    find(c"cuMemHostAlloc")?,
-                ),
-                attribute: transmute::<*mut c_void, unsafe extern "C" fn(*mut c_void, c_int, u64) -> c_int>(
-                    find(c"cuPointerGetAttribute")?,
-                ),
-            })
+        /// The function of that name, with the type of its field.
+        macro_rules! find {
+            ($name:literal) => {
+                // SAFETY: the field's type is that of the definition in libcuda/src/vendor.rs or in cuda.h.
+                unsafe { transmute::<*mut c_void, _>(find($name)?) }
+            };
         }
+        Some(Self {
+            open: find!(c"virtio_cuda_vendor_open"),
+            call: find!(c"virtio_cuda_vendor_call"),
+            init: find!(c"cuInit"),
+            retain: find!(c"cuDevicePrimaryCtxRetain"),
+            set_current: find!(c"cuCtxSetCurrent"),
+            get_current: find!(c"cuCtxGetCurrent"),
+            device: find!(c"cuCtxGetDevice"),
+            host_alloc: find!(c"cuMemHostAlloc"),
+            alloc: find!(c"cuMemAlloc_v2"),
+            free: find!(c"cuMemFree_v2"),
+            copy: find!(c"cuMemcpy2D_v2"),
+            copy_in_stream: find!(c"cuMemcpy2DAsync_v2"),
+            attribute: find!(c"cuPointerGetAttribute"),
+        })
     }
 
-    /// Gives the calling thread the context that the runtime would give it: the primary one of the first device.
-    fn make_context(&self) -> c_int {
+    /// Gives the calling thread the primary context of a device.
+    fn make_context(&self, device: c_int) -> c_int {
         let mut context = std::ptr::null_mut();
         // SAFETY: `context` is a local; the functions have these types.
         unsafe {
-            match (self.retain)(&raw mut context, 0) {
+            match (self.retain)(&raw mut context, device) {
                 SUCCESS => (self.set_current)(context),
                 error => error,
             }
@@ -128,7 +176,8 @@ impl Bridge {
             };
         }
         if result == INVALID_CONTEXT {
-            result = match self.make_context() {
+            // The runtime would take the first device, too.
+            result = match self.make_context(0) {
                 SUCCESS => body(),
                 error => error,
             };
@@ -170,6 +219,64 @@ pub fn is_known(address: u64) -> bool {
     bridge().is_some_and(
         |bridge| unsafe { (bridge.attribute)((&raw mut kind).cast(), MEMORY_TYPE, address) } == SUCCESS,
     )
+}
+
+/// Copies lines, in a stream if one is given.
+///
+/// Errors: a `CUresult`.
+///
+/// # Safety
+///
+/// Host memory of `copy` is valid until the copy is done.
+pub unsafe fn copy(copy: &Copy2d, stream: Option<u64>) -> Result<(), c_int> {
+    let bridge = bridge().ok_or(NOT_FOUND)?;
+    // SAFETY: functions of libcuda with these parameters, and the caller's promise.
+    check(bridge.prepared(|| unsafe {
+        match stream {
+            Some(stream) => (bridge.copy_in_stream)(copy, stream),
+            None => (bridge.copy)(copy),
+        }
+    }))
+}
+
+/// Device memory.
+///
+/// Errors: a `CUresult`.
+pub fn allocate(bytes: usize) -> Result<u64, c_int> {
+    let (bridge, mut address) = (bridge().ok_or(NOT_FOUND)?, 0);
+    // SAFETY: `address` is a local.
+    check(bridge.prepared(|| unsafe { (bridge.alloc)(&raw mut address, bytes) })).map(|()| address)
+}
+
+/// Frees device memory.
+///
+/// Errors: a `CUresult`.
+pub fn free(address: u64) -> Result<(), c_int> {
+    let bridge = bridge().ok_or(NOT_FOUND)?;
+    // SAFETY: libcuda checks the address.
+    check(bridge.prepared(|| unsafe { (bridge.free)(address) }))
+}
+
+/// The ordinal of the current context's device.
+///
+/// Errors: a `CUresult`.
+pub fn current_device() -> Result<c_int, c_int> {
+    let (bridge, mut device) = (bridge().ok_or(NOT_FOUND)?, 0);
+    // SAFETY: `device` is a local.
+    check(bridge.prepared(|| unsafe { (bridge.device)(&raw mut device) })).map(|()| device)
+}
+
+/// Runs `body` with the primary context of a device, and then makes that context current again which was before.
+///
+/// Errors: a `CUresult`, if there is no such device.
+pub fn on_device<T>(device: c_int, body: impl FnOnce() -> T) -> Result<T, c_int> {
+    let (bridge, mut before) = (bridge().ok_or(NOT_FOUND)?, std::ptr::null_mut());
+    // SAFETY: `before` is a local.
+    check(bridge.prepared(|| unsafe { (bridge.get_current)(&raw mut before) }))?;
+    check(bridge.make_context(device))?;
+    let value = body();
+    // SAFETY: a context that was current, or null.
+    check(unsafe { (bridge.set_current)(before) }).map(|()| value)
 }
 
 fn check(result: c_int) -> Result<(), c_int> {

@@ -5,10 +5,18 @@
 use cuda_library_rows::block::{
     BadSize, MAX_BYTES, MAX_TEXT, PRESENT, SCALING_BYTES, described, padded, scalars,
 };
-use cuda_library_rows::{Call, Direction, Kind, Library};
+use cuda_library_rows::{Call, Direction, Element, Host, Kind, Library};
 
+use smallvec::SmallVec;
+
+use crate::answers::table;
 use crate::handles::crossing;
 use crate::proven::Key;
+
+/// Slots of a call, without an allocation for all but the longest lists of parameters.
+pub type Slots = SmallVec<[u64; 24]>;
+/// `CUDNN_TYPE_VOID_PTR`
+const ADDRESSES: i128 = 6;
 
 /// A call in the making: the function's row, and the arguments that the program gave.
 #[derive(Clone, Copy, Debug)]
@@ -29,11 +37,17 @@ impl Arguments<'_> {
     /// # Safety
     ///
     /// Texts and descriptors that were given are as NVIDIA's manual demands.
-    pub unsafe fn slots(&self, device_scalars: bool, mint: impl Fn(usize) -> u64) -> Vec<u64> {
-        let mut slots: Vec<u64> = Vec::with_capacity(self.given.len());
+    pub unsafe fn slots(&self, device_scalars: bool, mint: impl Fn(usize) -> u64) -> Slots {
+        let mut slots = Slots::new();
         for (parameter, &given) in self.call.parameters.iter().zip(self.given) {
             let slot = match &parameter.kind {
-                Kind::Host(_) | Kind::Scaling if given != 0 => PRESENT,
+                Kind::Host(_) | Kind::Scaling | Kind::Scratch(_) | Kind::Table(_) if given != 0 => PRESENT,
+                Kind::Structure(_) => PRESENT,
+                Kind::Placed { place, .. }
+                    if given != 0 && self.call.is_in_host_memory(*place, self.given) =>
+                {
+                    PRESENT
+                }
                 Kind::Scalar { .. } if given != 0 && !device_scalars => PRESENT,
                 Kind::New(kind) => self.crossing(*kind, mint(*kind)),
                 Kind::Handle { kind, .. } | Kind::End(kind) if given != 0 => self.crossing(*kind, given),
@@ -87,8 +101,14 @@ impl Arguments<'_> {
             }
             block.resize(start + padded(bytes), 0);
             // A float may be the last of its page; what is aligned to 8 bytes lies within one.
-            let readable = match self.call.parameters[index].kind {
+            let kind = &self.call.parameters[index].kind;
+            let readable = match kind {
                 Kind::Scaling if bytes > 0 && address % SCALING_BYTES as u64 != 0 => SCALING_BYTES / 2,
+                Kind::Host(Host { element: Element::Sized { .. }, .. }) if bytes > 0 => {
+                    // SAFETY: the caller promises a structure that starts with its length.
+                    let length = unsafe { (address as *const u64).read_unaligned() };
+                    usize::try_from(length).unwrap_or(bytes).min(bytes)
+                }
                 _ => bytes,
             };
             // SAFETY: the caller promises that many bytes at the address, which is not null where `bytes` is not 0. A factor of
@@ -96,10 +116,15 @@ impl Arguments<'_> {
             unsafe {
                 std::ptr::copy_nonoverlapping(address as *const u8, block[start..].as_mut_ptr(), readable)
             };
-            match &self.call.parameters[index].kind {
+            match kind {
+                Kind::Host(Host { element: Element::ByAttribute(index), .. })
+                    if self.call.integer(*index, slots) == Some(ADDRESSES) =>
+                {
+                    key.add_presence(&block[start..]);
+                }
                 Kind::Host(_) | Kind::Text => key.add_bytes(&block[start..]),
                 Kind::Described { kind, .. } if bytes > 0 => {
-                    let mut contents = block[start..].to_vec();
+                    let mut contents: SmallVec<[u8; 256]> = SmallVec::from_slice(&block[start..]);
                     self.library.descriptors[*kind].forget_addresses(&mut contents);
                     key.add_bytes(&contents);
                 }
@@ -126,6 +151,12 @@ impl Arguments<'_> {
             rest = later;
             // What a library that has failed did not write is not the program's to see; some write all the same.
             if !succeeded && self.call.direction(index) == Some(Direction::Out) {
+                continue;
+            }
+            if let Kind::Table(_) = self.call.parameters[index].kind {
+                let table = table(&data[..bytes]).ok_or(BadSize)?;
+                // SAFETY: the caller promises a place for an address; the slot says that it is not null, or there are no bytes.
+                unsafe { (address as *mut u64).as_mut() }.map(|place| *place = table);
                 continue;
             }
             // SAFETY: the caller promises room for that many bytes at the address, which is not null where `bytes` is not 0.
@@ -158,7 +189,7 @@ mod tests {
         let mut block = Vec::new();
         // SAFETY: the addresses are those of locals of the types that the row names.
         let slots = unsafe { arguments.slots(false, |_| 0) };
-        assert_eq!(slots, [7, 3, PRESENT, PRESENT, PRESENT, 5]);
+        assert_eq!(slots[..], [7, 3, PRESENT, PRESENT, PRESENT, 5]);
         // SAFETY: as above.
         unsafe { arguments.write(&slots, &mut block, &mut Key::new(0, arguments.call, &slots)) }
             .expect("fits");
@@ -179,7 +210,75 @@ mod tests {
         let arguments = arguments("f(h: H, s: scalar out f32)", &given);
         // SAFETY: there is no text.
         let slots = unsafe { arguments.slots(true, |_| 0) };
-        assert_eq!(slots, given);
+        assert_eq!(slots[..], given);
         assert_eq!(arguments.call.answer_bytes(arguments.library, &slots), Ok(8));
+    }
+
+    #[test]
+    fn structures_cross_by_value_and_as_far_as_they_go() {
+        let id = [0x5a_u8; 128];
+        let config = [24_u64, 1, 2, 3];
+        let given = [7, id.as_ptr() as u64, config.as_ptr() as u64, 0x100];
+        let arguments =
+            arguments("f(h: H, id: value bytes 128, c: in? sized 80 null(32,48), w: scratch[16])", &given);
+        // SAFETY: there is no text.
+        let slots = unsafe { arguments.slots(false, |_| 0) };
+        assert_eq!(slots[..], [7, PRESENT, PRESENT, PRESENT]);
+        let mut block = Vec::new();
+        // SAFETY: the addresses are those of locals; the structure says that it has 24 bytes.
+        unsafe { arguments.write(&slots, &mut block, &mut Key::new(0, arguments.call, &slots)) }
+            .expect("fits");
+        assert_eq!(block.len(), 4 * 8 + 128 + 80);
+        assert_eq!(block[32..160], id);
+        assert_eq!(block[160..184], [24_u64, 1, 2].map(u64::to_le_bytes).concat());
+        assert_eq!(block[184..], [0; 56], "what lies behind the structure stays");
+    }
+
+    #[test]
+    fn a_value_is_placed_where_another_argument_says() {
+        let value = 0.5_f64;
+        let address = &raw const value as u64;
+        for (place, slot) in [(0, address), (1, PRESENT)] {
+            let given = [address, place];
+            let arguments = arguments("f(s: placed(n) 8, n: i32)", &given);
+            // SAFETY: there is no text.
+            let slots = unsafe { arguments.slots(false, |_| 0) };
+            assert_eq!(slots[..], [slot, place]);
+        }
+    }
+
+    #[test]
+    fn a_table_stays_and_is_aligned() {
+        let mut place = 0_u64;
+        let given = [&raw mut place as u64];
+        let arguments = arguments("f(t: table 16)", &given);
+        let reply = [0_u64, 1, 2].map(u64::to_le_bytes).concat();
+        // SAFETY: the address is that of a local with room for an address.
+        unsafe { arguments.read(&[PRESENT], &reply, true) }.expect("fits");
+        // SAFETY: a table of two numbers, which nobody frees.
+        assert_eq!(unsafe { *(place as *const [u64; 2]) }, [1, 2]);
+        let fresh = std::mem::replace(&mut place, 0);
+        // SAFETY: as above.
+        unsafe { arguments.read(&[PRESENT], &reply, true) }.expect("fits");
+        assert_eq!(place, fresh, "the same contents are kept once");
+    }
+
+    #[test]
+    fn addresses_of_variant_packs_are_one_combination() {
+        let row = "f(t: i32, n: i64, a: in? attribute(t)[n])";
+        let key = |kind: u64, addresses: [u64; 2]| {
+            let given = [kind, 2, addresses.as_ptr() as u64];
+            let arguments = arguments(row, &given);
+            // SAFETY: the array has two elements.
+            unsafe {
+                let slots = arguments.slots(false, |_| 0);
+                let mut key = Key::new(0, arguments.call, &slots);
+                arguments.write(&slots, &mut Vec::new(), &mut key).expect("fits");
+                key.get()
+            }
+        };
+        assert_eq!(key(6, [0x1000, 0x2000]), key(6, [0x3000, 0x4000]), "CUDNN_TYPE_VOID_PTR");
+        assert_ne!(key(6, [0x1000, 0x2000]), key(6, [0x3000, 0]));
+        assert_ne!(key(3, [0x1000, 0x2000]), key(3, [0x3000, 0x4000]), "CUDNN_TYPE_INT64");
     }
 }

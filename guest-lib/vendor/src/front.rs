@@ -3,7 +3,7 @@
 //! A library as programs see it: opened at the first call, then one call after the other.
 
 use std::cell::RefCell;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 
@@ -13,8 +13,8 @@ use parking_lot::Mutex;
 
 use crate::answers::{Answers, text};
 use crate::bridge;
-use crate::encode::Arguments;
-use crate::handles::{Handles, Mint};
+use crate::encode::{Arguments, Slots};
+use crate::handles::{Handles, Mint, State, Step};
 use crate::proven::{Key, Proven};
 
 /// Bytes of blocks that a thread keeps between calls.
@@ -29,6 +29,8 @@ pub struct Front {
     mint: Mint,
     proven: Proven,
     answers: Answers,
+    /// Addresses of the library's tables, by the key of the call.
+    tables: Mutex<Option<HashMap<u64, u64>>>,
     refused: Mutex<Option<HashSet<usize>>>,
 }
 
@@ -71,6 +73,7 @@ impl Front {
             mint: Mint::new(),
             proven: Proven::new(),
             answers: Answers::new(),
+            tables: Mutex::new(None),
             refused: Mutex::new(None),
         }
     }
@@ -112,6 +115,11 @@ impl Front {
         rows.statuses.not_supported
     }
 
+    /// What is known of a handle.
+    pub fn state(&self, handle: u64) -> State {
+        self.handles.state(handle)
+    }
+
     /// The number of a function.
     pub fn index(&self, name: &str) -> Option<usize> {
         library(self.name)?.1.functions.iter().position(|function| function.name == name)
@@ -147,35 +155,65 @@ impl Front {
         given: &[u64],
     ) -> Result<u64, Failure> {
         let handle = handle_of(call, given);
-        let state = self.handles.state(handle);
+        let others = given.get(1..).unwrap_or_default();
         let success = u64::from(opened.library.statuses.success as u32);
         if let Some(place) = out_stream(call, given) {
             // SAFETY: the caller promises a place for a stream; null is not written to.
             unsafe { (place as *mut u64).as_mut() }
-                .map(|place| *place = state.stream)
+                .map(|place| *place = self.handles.state(handle).stream)
                 .ok_or(Failure::BadSize)?;
             return Ok(success);
         }
-        let mut made = Vec::new();
-        let arguments = Arguments { number: opened.number, library: opened.library, call, given };
-        for (parameter, &place) in call.parameters.iter().zip(given) {
-            if let Kind::New(kind) = parameter.kind {
-                let is_int = opened.library.handles[kind].is_int;
-                made.push(Made { place, is_int, handle: self.mint.next(opened.number, is_int) });
+        let state = loop {
+            match self.handles.step(function, &call.facts, handle, others) {
+                Step::Cross(state) => break state,
+                Step::Answer(value) => {
+                    if let (Some(value), Some(&place)) = (value, others.first()) {
+                        // SAFETY: the caller promises a place for an enum; null is not written to.
+                        unsafe { (place as *mut u32).as_mut() }
+                            .map(|place| *place = value as u32)
+                            .ok_or(Failure::BadSize)?;
+                    }
+                    return Ok(success);
+                }
+                Step::First(first, values) => {
+                    let Body::Forward(setter) = &opened.library.functions[first].body else {
+                        return Err(Failure::Internal);
+                    };
+                    let given: Slots = std::iter::once(handle).chain(values).collect();
+                    // SAFETY: a function that sets something takes numbers and device addresses, which the program gave before.
+                    unsafe { self.exchange(opened, first, setter, &given) }?;
+                }
             }
-        }
+        };
         // A function makes one handle at most.
+        let made = call.parameters.iter().zip(given).find_map(|(parameter, &place)| {
+            let Kind::New(kind) = parameter.kind else { return None };
+            let is_int = opened.library.handles[kind].is_int;
+            Some(Made { place, is_int, handle: self.mint.next(opened.number, is_int) })
+        });
+        let arguments = Arguments { number: opened.number, library: opened.library, call, given };
         // SAFETY: the caller's promise.
         let slots =
-            unsafe { arguments.slots(state.device_scalars, |_| made.first().map_or(0, |made| made.handle)) };
+            unsafe { arguments.slots(state.device_scalars, |_| made.as_ref().map_or(0, |made| made.handle)) };
         let answer_bytes = call.answer_bytes(opened.library, &slots)?;
         let (mut block, mut answers) = take_blocks();
         let mut key = Key::new(function, call, &slots);
+        key.add_birth(state.birth);
         // SAFETY: the caller's promise; the slots were made of these arguments.
         unsafe { arguments.write(&slots, &mut block, &mut key) }?;
         let key = key.get();
         let kept = if call.facts.pure { self.answers.get(key, handle) } else { None };
-        let waits = call.answers() || answer_bytes > SLOT || !self.proven.contains(key);
+        if let Some(place) = table_place(call, given)
+            && let Some(table) = self.tables.lock().get_or_insert_default().get(&key)
+        {
+            // SAFETY: the caller promises a place for an address; null is not written to.
+            unsafe { (place as *mut u64).as_mut() }.map(|place| *place = *table).ok_or(Failure::BadSize)?;
+            put_back_blocks(block, answers);
+            return Ok(success);
+        }
+        let in_doubt = call.facts.wait_unless.is_some_and(|birth| birth != state.birth);
+        let waits = call.answers() || answer_bytes > SLOT || in_doubt || !self.proven.contains(key);
         answers.clear();
         if let Some(kept) = &kept {
             answers.extend_from_slice(kept);
@@ -198,21 +236,41 @@ impl Front {
             .map_err(Failure::Cuda)?;
         }
         let value = if waits { slot(&answers)? } else { success };
-        let succeeded = call.answer != Answer::Status || value as u32 == success as u32;
+        let succeeded = call.answer != Answer::Status || opened.library.statuses.is_good(value as i32);
         if waits && answers.len() >= answer_bytes {
             // SAFETY: the caller's promise.
             unsafe { arguments.read(&slots, &answers, succeeded) }?;
         }
         if waits && succeeded {
             self.proven.add(key);
+            if let Some(place) = table_place(call, given)
+                // SAFETY: as above; the answers have filled it.
+                && let Some(table) = unsafe { (place as *const u64).as_ref() }
+            {
+                self.tables.lock().get_or_insert_default().insert(key, *table);
+            }
             if call.facts.pure && kept.is_none() {
                 self.answers.keep(key, handle, &answers);
             }
         }
         if succeeded {
-            // SAFETY: the caller promises a place for each handle.
-            made.iter().for_each(|made| unsafe { made.write() });
+            if let Some(made) = &made {
+                // SAFETY: the caller promises a place for each handle.
+                unsafe { made.write() };
+                let of_device = || match state.birth {
+                    0 => bridge::current_device().map_or(0, |device| 1 + device as u64),
+                    parent => parent,
+                };
+                let birth = call.facts.birth.and_then(|index| slots.get(index).copied());
+                let birth = birth.or_else(|| call.facts.on_device.then(of_device));
+                if let Some(birth) = birth {
+                    self.handles.change(made.handle, |state| state.birth = birth);
+                }
+            }
             self.note(call, given, handle);
+        }
+        if call.facts.sets {
+            self.handles.set(function, &call.facts, handle, others, succeeded);
         }
         let value = match call.answer {
             Answer::Text => text_of(value, &answers)?,
@@ -317,6 +375,12 @@ fn stream_of(call: &Call, slots: &[u64]) -> Option<u64> {
 /// The place for the handle's stream among the arguments.
 fn out_stream(call: &Call, slots: &[u64]) -> Option<u64> {
     let index = call.parameters.iter().position(|parameter| parameter.kind == Kind::OutStream)?;
+    slots.get(index).copied()
+}
+
+/// The place for a table's address among the arguments.
+fn table_place(call: &Call, slots: &[u64]) -> Option<u64> {
+    let index = call.parameters.iter().position(|parameter| matches!(parameter.kind, Kind::Table(_)))?;
     slots.get(index).copied()
 }
 

@@ -5,7 +5,9 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use cuda_library_rows::Facts;
 use parking_lot::RwLock;
+use smallvec::SmallVec;
 
 /// Numbers look like addresses of 16 aligned bytes, because programs check that.
 const STEP: u64 = 16;
@@ -46,11 +48,56 @@ pub struct State {
     pub device_scalars: bool,
     /// The stream that its work goes to.
     pub stream: u64,
+    /// An argument of the call that made it.
+    pub birth: u64,
 }
 
-/// States of the handles of a library that are not the usual one.
+/// Arguments of a function that sets something of a handle, besides the handle.
+type Values = SmallVec<[u64; 2]>;
+
+/// All that is known of a handle.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Record {
+    state: State,
+    /// What was set last, by the number of the function.
+    settings: SmallVec<[(usize, Values); 4]>,
+    /// A setting that is as it was, but whose call would also have taken back that of another function. The call is made before
+    /// the next one that may notice, unless the other setting is made again.
+    deferred: Option<Deferred>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Deferred {
+    function: usize,
+    values: Values,
+    /// The function whose setting it takes back.
+    other: usize,
+}
+
+impl Record {
+    fn setting(&self, function: usize) -> Option<&Values> {
+        self.settings.iter().find(|(known, _)| *known == function).map(|(_, values)| values)
+    }
+
+    fn forget(&mut self, function: usize) {
+        self.settings.retain(|(known, _)| *known != function);
+    }
+}
+
+/// What is to be done with a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// It crosses, of a handle in this state.
+    Cross(State),
+    /// The library would do nothing but answer success, and the value that is asked for.
+    Answer(Option<u64>),
+    /// First the function of this number is called, with the handle and these arguments.
+    First(usize, Values),
+}
+
+/// Handles of a library that are not as new ones.
 #[derive(Debug)]
-pub struct Handles(RwLock<Option<HashMap<u64, State>>>);
+pub struct Handles(RwLock<Option<HashMap<u64, Record>>>);
 
 impl Handles {
     /// No handles.
@@ -60,26 +107,88 @@ impl Handles {
 
     /// The state of a handle.
     pub fn state(&self, handle: u64) -> State {
-        self.0.read().as_ref().and_then(|states| states.get(&handle)).copied().unwrap_or_default()
+        self.0
+            .read()
+            .as_ref()
+            .and_then(|records| records.get(&handle))
+            .map_or_else(State::default, |known| known.state)
+    }
+
+    /// Decides on a call of a function with a handle and other arguments.
+    pub fn step(&self, function: usize, facts: &Facts, handle: u64, others: &[u64]) -> Step {
+        let records = self.0.read();
+        let Some(record) = records.as_ref().and_then(|records| records.get(&handle)) else {
+            return Step::Cross(State::default());
+        };
+        if let Some(set) = facts.gets
+            && let Some(values) = record.setting(set)
+        {
+            return Step::Answer(values.first().copied());
+        }
+        if record.deferred.is_none() && !facts.sets {
+            return Step::Cross(record.state);
+        }
+        drop(records);
+        self.step_that_sets(function, facts, handle, others)
+    }
+
+    fn step_that_sets(&self, function: usize, facts: &Facts, handle: u64, others: &[u64]) -> Step {
+        let mut records = self.0.write();
+        let Some(record) = records.as_mut().and_then(|records| records.get_mut(&handle)) else {
+            return Step::Cross(State::default());
+        };
+        if facts.sets && record.setting(function).is_some_and(|known| known[..] == *others) {
+            if let Some(other) = facts.resets
+                && record.setting(other).is_some()
+            {
+                record.deferred = Some(Deferred { function, values: others.into(), other });
+            } else {
+                // What the deferred call would have taken back is set again.
+                record.deferred.take_if(|deferred| deferred.other == function);
+            }
+            return Step::Answer(None);
+        }
+        match record.deferred.take() {
+            // A call of the same function does all that the deferred one would have done.
+            Some(deferred) if deferred.function != function => {
+                Step::First(deferred.function, deferred.values)
+            }
+            _ => Step::Cross(record.state),
+        }
+    }
+
+    /// A function that sets something was called.
+    pub fn set(&self, function: usize, facts: &Facts, handle: u64, others: &[u64], succeeded: bool) {
+        let mut records = self.0.write();
+        let records = records.get_or_insert_default();
+        // A handle that is none does not get a record.
+        let known =
+            if succeeded { Some(records.entry(handle).or_default()) } else { records.get_mut(&handle) };
+        let Some(record) = known else { return };
+        record.forget(function);
+        if let Some(other) = facts.resets {
+            record.forget(other);
+        }
+        if succeeded {
+            record.settings.push((function, others.into()));
+        }
     }
 
     /// Changes the state of a handle.
     pub fn change(&self, handle: u64, change: impl FnOnce(&mut State)) {
-        let mut state = self.state(handle);
-        change(&mut state);
-        let mut states = self.0.write();
-        let states = states.get_or_insert_default();
-        if state == State::default() {
-            states.remove(&handle);
-        } else {
-            states.insert(handle, state);
+        let mut records = self.0.write();
+        let records = records.get_or_insert_default();
+        let record = records.entry(handle).or_default();
+        change(&mut record.state);
+        if *record == Record::default() {
+            records.remove(&handle);
         }
     }
 
     /// A handle has ended.
     pub fn forget(&self, handle: u64) {
-        if let Some(states) = self.0.write().as_mut() {
-            states.remove(&handle);
+        if let Some(records) = self.0.write().as_mut() {
+            records.remove(&handle);
         }
     }
 }
@@ -99,9 +208,91 @@ mod tests {
         assert_eq!((plan, crossing(1, true, plan)), (3, first_of(1) + 3));
         handles.change(first, |state| state.stream = 7);
         handles.change(first, |state| state.device_scalars = true);
-        assert_eq!(handles.state(first), State { device_scalars: true, stream: 7 });
+        assert_eq!(handles.state(first), State { device_scalars: true, stream: 7, birth: 0 });
         assert_eq!(handles.state(second), State::default());
         handles.forget(first);
         assert_eq!(handles.state(first), State::default());
+    }
+
+    const STREAM: usize = 1;
+    const WORKSPACE: usize = 2;
+    const MODE: usize = 3;
+    const GET_MODE: usize = 4;
+    const WORK: usize = 5;
+
+    fn facts(function: usize) -> Facts {
+        Facts {
+            sets: matches!(function, STREAM | WORKSPACE | MODE),
+            resets: (function == STREAM).then_some(WORKSPACE),
+            gets: (function == GET_MODE).then_some(MODE),
+            ..Facts::default()
+        }
+    }
+
+    /// The calls that cross when a program makes some: their functions and first arguments.
+    fn crossing_calls(calls: &[(usize, u64)]) -> Vec<(usize, u64)> {
+        let handles = Handles::new();
+        let mut crossed = Vec::new();
+        let mut cross = |function: usize, value: u64| {
+            crossed.push((function, value));
+            if facts(function).sets {
+                handles.set(function, &facts(function), 16, &[value], true);
+            }
+        };
+        for &(function, value) in calls {
+            loop {
+                match handles.step(function, &facts(function), 16, &[value]) {
+                    Step::Cross(_) => cross(function, value),
+                    Step::First(first, values) => {
+                        cross(first, values[0]);
+                        continue;
+                    }
+                    Step::Answer(_) => {}
+                }
+                break;
+            }
+        }
+        crossed
+    }
+
+    #[test]
+    fn what_is_set_already_does_not_cross() {
+        let once = [(STREAM, 7), (WORKSPACE, 9), (MODE, 1), (WORK, 0)];
+        // As PyTorch does before each operation.
+        let calls = [once, once, once].concat();
+        let expected = [&once[..], &[(WORK, 0), (WORK, 0)]].concat();
+        assert_eq!(crossing_calls(&calls), expected);
+    }
+
+    #[test]
+    fn a_stream_takes_the_workspace_back_before_it_is_noticed() {
+        let set = [(STREAM, 7), (WORKSPACE, 9), (STREAM, 7)];
+        let with = |more: &[(usize, u64)]| crossing_calls(&[&set[..], more].concat())[2..].to_vec();
+        assert_eq!(with(&[(WORK, 0)]), [(STREAM, 7), (WORK, 0)]);
+        assert_eq!(with(&[(WORKSPACE, 9), (WORK, 0)]), [(WORK, 0)]);
+        assert_eq!(with(&[(WORKSPACE, 8), (WORK, 0)]), [(STREAM, 7), (WORKSPACE, 8), (WORK, 0)]);
+        assert_eq!(with(&[(STREAM, 6), (WORK, 0)]), [(STREAM, 6), (WORK, 0)]);
+        // The workspace is the library's own again, so a call that sets it crosses.
+        assert_eq!(with(&[(WORK, 0), (WORKSPACE, 9)]), [(STREAM, 7), (WORK, 0), (WORKSPACE, 9)]);
+        // A setting that is as it was takes nothing back.
+        assert_eq!(with(&[(MODE, 1), (MODE, 1), (WORK, 0)]), [(STREAM, 7), (MODE, 1), (WORK, 0)]);
+    }
+
+    #[test]
+    fn a_deferred_call_outlives_settings_of_other_functions() {
+        let calls = [(MODE, 1), (STREAM, 7), (WORKSPACE, 9), (STREAM, 7), (MODE, 1), (WORK, 0)];
+        let crossed = [(MODE, 1), (STREAM, 7), (WORKSPACE, 9), (STREAM, 7), (WORK, 0)];
+        assert_eq!(crossing_calls(&calls), crossed);
+    }
+
+    #[test]
+    fn what_was_set_is_known() {
+        let handles = Handles::new();
+        let get = || handles.step(GET_MODE, &facts(GET_MODE), 16, &[0]);
+        assert_eq!(get(), Step::Cross(State::default()));
+        handles.set(MODE, &facts(MODE), 16, &[3], true);
+        assert_eq!(get(), Step::Answer(Some(3)));
+        handles.set(MODE, &facts(MODE), 16, &[99], false);
+        assert_eq!(get(), Step::Cross(State::default()), "a call that has failed leaves nobody knows what");
     }
 }

@@ -32,6 +32,11 @@ pub(crate) unsafe fn forward(front: &'static Front, function: usize, slots: &[u6
     unsafe { front.forward(function, slots) }
 }
 
+/// A structure by value. It is longer than 16 bytes, so C passes it on the stack.
+#[repr(C, align(8))]
+#[derive(Clone, Copy, Debug)]
+pub struct Structure<const BYTES: usize>([u8; BYTES]);
+
 /// Answers for a function that is not served.
 pub(crate) fn refuse(front: &'static Front, function: usize) -> i32 {
     front.refuse(function)

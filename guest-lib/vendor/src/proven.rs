@@ -56,6 +56,16 @@ impl Key {
         key
     }
 
+    /// Adds how the handle came to be.
+    pub fn add_birth(&mut self, birth: u64) {
+        self.add(birth);
+    }
+
+    /// Adds which of some addresses are null.
+    pub fn add_presence(&mut self, addresses: &[u8]) {
+        addresses.as_chunks::<8>().0.iter().for_each(|address| self.add(u64::from(*address != [0; 8])));
+    }
+
     /// Adds what the library reads.
     pub fn add_bytes(&mut self, bytes: &[u8]) {
         let (words, rest) = bytes.as_chunks::<8>();
@@ -93,5 +103,8 @@ mod tests {
         let mut longer = Key::new(0, call, &[1, 5, 1]);
         longer.add_bytes(b"more than a word");
         assert_ne!(longer.get(), of([1, 5, 1]));
+        let mut born = Key::new(0, call, &[1, 5, 1]);
+        born.add_birth(16);
+        assert_ne!(born.get(), of([1, 5, 1]));
     }
 }

@@ -12,14 +12,20 @@
 //! | handle, `new`, `end` | the guest's number for it; 0 for null | |
 //! | host memory, `scaling` | [`PRESENT`], or 0 for null | what the library reads |
 //! | descriptor | what its scalars are like ([`described`]), or 0 for null | its contents ([`crate::attributes`]) |
+//! | `value` | [`PRESENT`] | the structure |
+//! | `scratch`, `table` | [`PRESENT`], or 0 for null | |
+//! | `graph` | the guest's number for it | |
+//! | `placed` | [`PRESENT`] if it is in host memory; else its device address, or 0 for null | what the library reads |
 //! | `scalar`, `alpha`, `beta` | [`PRESENT`] if it is in host memory; else its device address, or 0 for null | what the library reads |
 //! | `string` | length + 1, or 0 for null | the bytes, without a NUL |
 //! | `out stream` | 0 | |
 //!
 //! A block of answers is what the function returned, 8 bytes (for text its length + 1, or 0 for null), then the text or, in the
-//! order of the parameters, what the library wrote, each padded to 8 bytes.
+//! order of the parameters, what the library wrote, each padded to 8 bytes: of a `table` its contents, and of handles the guest's
+//! numbers.
 
 use crate::attributes::{Descriptor, Scalars};
+use crate::expression::Expression;
 use crate::numbers::{compute_type_bytes, data_type_bytes, is_complex};
 use crate::{Call, Direction, Element, Host, Kind, Library};
 
@@ -92,8 +98,12 @@ impl Call {
     pub fn memory_bytes(&self, library: &Library, index: usize, slots: &[u64]) -> Result<usize, BadSize> {
         let present = slots.get(index).copied() == Some(PRESENT);
         match &self.parameters[index].kind {
-            Kind::Host(host) if present => self.host_bytes(host, slots),
-            Kind::Scalar { element, .. } if present => self.element_bytes(*element, slots).ok_or(BadSize),
+            Kind::Host(Host { element, count, .. }) | Kind::Scalar { element, count, .. } if present => {
+                self.counted_bytes(*element, count.as_ref(), slots)
+            }
+            Kind::Placed { bytes, .. } | Kind::Structure(bytes) | Kind::Table(bytes) if present => {
+                Ok(*bytes as usize)
+            }
             Kind::Scaling if present => Ok(SCALING_BYTES),
             Kind::Described { kind, .. } if slots.get(index).is_some_and(|slot| *slot != 0) => {
                 Ok(library.descriptors[*kind].bytes)
@@ -115,9 +125,13 @@ impl Call {
     pub fn direction(&self, index: usize) -> Option<Direction> {
         match &self.parameters[index].kind {
             Kind::Host(Host { direction, .. }) | Kind::Scalar { direction, .. } => Some(*direction),
-            Kind::Scaling | Kind::Text | Kind::Described { .. } | Kind::DescribedScalar { .. } => {
-                Some(Direction::In)
-            }
+            Kind::Scaling
+            | Kind::Text
+            | Kind::Described { .. }
+            | Kind::DescribedScalar { .. }
+            | Kind::Placed { .. }
+            | Kind::Structure(_) => Some(Direction::In),
+            Kind::Table(_) => Some(Direction::Out),
             _ => None,
         }
     }
@@ -135,9 +149,31 @@ impl Call {
         if bytes <= MAX_BYTES { Ok(bytes) } else { Err(BadSize) }
     }
 
-    fn host_bytes(&self, host: &Host, slots: &[u64]) -> Result<usize, BadSize> {
-        let each = self.element_bytes(host.element, slots).ok_or(BadSize)?;
-        let Some(count) = &host.count else { return Ok(each) };
+    /// Bytes of the memory that a `scratch` is, 0 for null.
+    ///
+    /// Errors: as [`Self::memory_bytes`].
+    pub fn scratch_bytes(&self, index: usize, slots: &[u64]) -> Result<usize, BadSize> {
+        match &self.parameters[index].kind {
+            Kind::Scratch(size) if slots.get(index) == Some(&PRESENT) => {
+                self.counted_bytes(Element::Bytes(1), Some(size), slots)
+            }
+            _ => Ok(0),
+        }
+    }
+
+    /// Whether a `placed` parameter is in host memory.
+    pub fn is_in_host_memory(&self, place: usize, slots: &[u64]) -> bool {
+        self.integer(place, slots).is_some_and(|place| place != 0)
+    }
+
+    fn counted_bytes(
+        &self,
+        element: Element,
+        count: Option<&Expression>,
+        slots: &[u64],
+    ) -> Result<usize, BadSize> {
+        let each = self.element_bytes(element, slots).ok_or(BadSize)?;
+        let Some(count) = count else { return Ok(each) };
         let count = count.value(&|index| self.integer(index, slots)).ok_or(BadSize)?;
         // The library itself refuses a negative number.
         let count = usize::try_from(count.max(0)).map_err(|_| BadSize)?;
@@ -147,7 +183,7 @@ impl Call {
     fn element_bytes(&self, element: Element, slots: &[u64]) -> Option<usize> {
         Some(match element {
             Element::Number(number) => number.bytes(),
-            Element::Bytes(bytes) => bytes as usize,
+            Element::Bytes(bytes) | Element::Sized { bytes, .. } => bytes as usize,
             Element::Pointer | Element::Handle(_) => 8,
             Element::ByAttribute(index) => attribute_type_bytes(self.integer(index, slots)?)?,
             Element::ByDataType(index) => data_type_bytes(self.integer(index, slots)?)?,
@@ -195,6 +231,22 @@ mod tests {
         assert_eq!(bytes(3, &[5, 1, 1, 1, 99]), Err(BadSize), "no such type");
         assert_eq!(bytes(1, &[u64::from((-5_i32) as u32), 1, 1, 1, 5]), Ok(0), "a negative number");
         assert_eq!(bytes(1, &[i32::MAX as u64, 1, 1, 1, 5]), Err(BadSize), "too long");
+    }
+
+    #[test]
+    fn what_the_worker_has_for_itself_does_not_cross() {
+        let rows =
+            rows("f(h: Handle, w: scratch[2*n], n: u64, p: placed(n) 8, t: table 64, r: scalar f32[5])");
+        let call = call(&rows);
+        let slots = [7, PRESENT, 100, PRESENT, PRESENT, PRESENT];
+        let bytes: Vec<usize> =
+            (0..6).map(|index| call.memory_bytes(&rows, index, &slots).expect("known")).collect();
+        assert_eq!(bytes, [0, 0, 0, 8, 64, 20]);
+        assert_eq!(call.scratch_bytes(1, &slots), Ok(200));
+        assert_eq!(call.scratch_bytes(1, &[7, 0, 100, 1, 1, 1]), Ok(0), "null");
+        assert_eq!(call.scratch_bytes(1, &[7, 1, u64::MAX, 1, 1, 1]), Err(BadSize), "too long");
+        assert!(call.is_in_host_memory(2, &slots) && !call.is_in_host_memory(2, &[7, 1, 0, 1, 1, 1]));
+        assert_eq!(call.answer_bytes(&rows, &slots), Ok(8 + 64));
     }
 
     #[test]

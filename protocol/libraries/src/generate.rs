@@ -44,11 +44,14 @@ fn entry_point(library: &Library, index: usize, call: &Call, front: &str) -> Str
     let (mut parameters, mut slots) = (String::new(), String::new());
     for (position, parameter) in call.parameters.iter().enumerate() {
         let (kind, slot) = match parameter.kind {
-            Kind::Value(number) => (c_type(number), slot(number, position)),
-            Kind::Handle { kind, .. } | Kind::End(kind) if handles[kind].is_int => {
-                ("u32", format!("u64::from(a{position})"))
+            Kind::Value(number) => (c_type(number).to_owned(), slot(number, position)),
+            Kind::Structure(bytes) => {
+                (format!("crate::Structure<{bytes}>"), format!("&raw const a{position} as u64"))
             }
-            _ => ("u64", format!("a{position}")),
+            Kind::Handle { kind, .. } | Kind::End(kind) if handles[kind].is_int => {
+                ("u32".to_owned(), format!("u64::from(a{position})"))
+            }
+            _ => ("u64".to_owned(), format!("a{position}")),
         };
         let _ = write!(parameters, "a{position}: {kind}, ");
         let _ = write!(slots, "{slot}, ");
@@ -86,6 +89,7 @@ fn c_type(number: Number) -> &'static str {
         Number::F32 => "f32",
         // A cuComplex fills one vector register, as a double does.
         Number::F64 | Number::C32 => "f64",
+        // By value these are two doubles (`parse`), and nothing returns one.
         Number::C64 => "[f64; 2]",
     }
 }

@@ -10,6 +10,8 @@
 //! status success=0 not_initialized=1 …
 //! handle Handle
 //! handle Plan i32
+//! handle Descr of cusparse.MatDescr
+//! handle Comm late
 //! cublasSscal_v2(handle: Handle, n: i32, alpha: scalar f32, x: ptr, incx: i32)
 //! cublasGetStatusName(status: i32) -> text
 //! cublasXtCreate refuse "several GPUs behind one handle"
@@ -25,14 +27,23 @@
 //! | `stream`, `out stream` | a `cudaStream_t`; a place for that of the handle |
 //! | `Name`, `Name?`, `new Name`, `end Name` | a handle; one that may be null; a place for a new one; one that ends |
 //! | `in T`, `out T`, `inout T`, `in T[E]`, `in? T` | host memory with one or `E` elements; with `?` the address may be null |
-//! | `scalar T`, `scalar out T`, `scalar inout T` | memory of the host or the device, by the handle's pointer mode |
+//! | `scalar T`, `scalar out T`, `scalar inout T[E]` | memory of the host or the device, by the handle's pointer mode |
+//! | `placed(P) N` | `N` bytes that the library reads, in host memory unless the parameter `P` is 0 |
+//! | `scratch[E]` | host memory of `E` bytes that nobody but the library looks at; the address may be null |
+//! | `value bytes N` | a structure by value, of more than 16 bytes |
+//! | `table N` | a place for the address of the library's own host memory of `N` bytes, which never changes |
+//! | `graph` | a `cudaGraph_t` |
 //! | `described KIND`, `described? KIND` | the address of a descriptor ([`crate::attributes`]) |
 //! | `alpha P`, `beta P` | a scalar whose place and type the descriptor `P` tells |
 //! | `string`, `scaling` | a C string; cuDNN's factors |
 //!
-//! An element `T` is a number, `bytes N`, `ptr`, a handle, `type(P)`, `attribute(P)` or `compute(P,Q)`. An `E` is made of numbers, parameters,
+//! A `c64` by value becomes two parameters `f64`, which is how C passes it. A handle in `out` memory is one that the program has.
+//!
+//! An element `T` is a number, `bytes N`, `sized N null(M,M)` (a structure with its length at its start and addresses at `M`), `ptr`,
+//! a handle, `type(P)`, `attribute(P)` or `compute(P,Q)`. An `E` is made of numbers, parameters,
 //! `+ - * ( )`, `max(a,b)` and `min(a,b)`. After the parameters may stand `-> string`, `-> i32` or another number, `-> void`,
-//! and the facts `wait`, `pure`, `pointer_mode`, `stream_of` ([`crate::Facts`]).
+//! and the facts `wait`, `pure`, `pointer_mode`, `stream_of`, `sets`, `resets(FUNCTION)`, `gets(FUNCTION)`, `birth(P)`, `on_device`,
+//! `wait_unless(NUMBER)` ([`crate::Facts`]). A function that a fact names stands before it.
 
 use crate::attributes::{self, Descriptor};
 use crate::expression::Expression;
@@ -100,13 +111,19 @@ fn read(library: &mut Library, line: &str) -> Result<(), String> {
         "needs" => library.needs = rest.split_whitespace().map(str::to_owned).collect(),
         "handle" => {
             let words: Vec<&str> = rest.split_whitespace().collect();
-            let (is_int, or) = match words[1..] {
-                [] => (false, None),
-                ["i32"] => (true, None),
-                ["or", library] => (false, Some(library.to_owned())),
+            let mut kind = HandleKind { name: words[0].to_owned(), ..HandleKind::default() };
+            match words[1..] {
+                [] => {}
+                ["i32"] => kind.is_int = true,
+                ["late"] => kind.is_late = true,
+                ["or", library] => kind.or = Some(library.to_owned()),
+                ["of", other] => {
+                    let (library, name) = other.split_once('.').ok_or("`of` needs LIBRARY.KIND")?;
+                    kind.of = Some((library.to_owned(), name.to_owned()));
+                }
                 _ => return Err(format!("`{rest}` is no kind of handle")),
-            };
-            library.handles.push(HandleKind { name: words[0].to_owned(), is_int, or });
+            }
+            library.handles.push(kind);
         }
         "status" => library.statuses = statuses(rest)?,
         name if is_name(name) => {
@@ -137,6 +154,7 @@ fn statuses(text: &str) -> Result<Statuses, String> {
             "invalid_value" => &mut statuses.invalid_value,
             "not_supported" => &mut statuses.not_supported,
             "internal_error" => &mut statuses.internal_error,
+            "pending" => statuses.pending.insert(0),
             _ => return Err(format!("there is no status `{name}`")),
         };
         *place = value.parse().map_err(|_| format!("`{value}` is no number"))?;
@@ -145,7 +163,7 @@ fn statuses(text: &str) -> Result<Statuses, String> {
 }
 
 /// What follows a function's `(`.
-fn call(library: &Library, text: &str) -> Result<Call, String> {
+fn call(library: &mut Library, text: &str) -> Result<Call, String> {
     let end = closing(text).ok_or("the `)` is missing")?;
     let (inside, after) = (&text[..end], text[end + 1..].trim());
     let pairs = split(inside).into_iter().map(|text| {
@@ -153,7 +171,15 @@ fn call(library: &Library, text: &str) -> Result<Call, String> {
             .map(|(name, kind)| (name.trim(), kind.trim()))
             .ok_or_else(|| format!("`{text}` has no kind"))
     });
-    let pairs: Vec<(&str, &str)> = pairs.collect::<Result<_, _>>()?;
+    let mut parts = Vec::new();
+    for pair in pairs {
+        match pair? {
+            // The C calling convention passes its two halves as if they were two numbers (System V ABI for x86-64, 3.2.3).
+            (name, "c64") => parts.extend([(name, "f64"); 2]),
+            pair => parts.push(pair),
+        }
+    }
+    let pairs = parts;
     let names: Vec<&str> = pairs.iter().map(|(name, _)| *name).collect();
     let kinds = Kinds { handles: &library.handles, descriptors: &library.descriptors, names: &names };
     let parameters = pairs.iter().map(|(name, text)| {
@@ -162,15 +188,11 @@ fn call(library: &Library, text: &str) -> Result<Call, String> {
     });
     let parameters: Vec<Parameter> = parameters.collect::<Result<_, _>>()?;
     let floats = parameters.iter().filter(|parameter| match parameter.kind {
-        Kind::Value(Number::C64) => true,
         Kind::Value(number) => number.is_float(),
         _ => false,
     });
     if parameters.len() > MAX_PARAMETERS || floats.count() > MAX_FLOATS {
         return Err("too many parameters".into());
-    }
-    if parameters.iter().any(|parameter| parameter.kind == Kind::Value(Number::C64)) {
-        return Err("a value of 16 bytes has no slot".into());
     }
     let (answer, facts) = match after.strip_prefix("->") {
         None => (Answer::Status, after),
@@ -184,20 +206,46 @@ fn call(library: &Library, text: &str) -> Result<Call, String> {
             (answer, facts)
         }
     };
-    Ok(Call { parameters, answer, facts: self::facts(facts)? })
+    let facts = self::facts(&library.functions, &names, facts)?;
+    if facts.birth.is_some() {
+        for parameter in &parameters {
+            if let Kind::New(kind) = parameter.kind {
+                library.handles[kind].has_birth = true;
+            }
+        }
+    }
+    Ok(Call { parameters, answer, facts })
 }
 
-fn facts(text: &str) -> Result<Facts, String> {
+fn facts(functions: &[Function], names: &[&str], text: &str) -> Result<Facts, String> {
     let mut facts = Facts::default();
     for word in text.split_whitespace() {
-        let place = match word {
-            "wait" => &mut facts.wait,
-            "pure" => &mut facts.pure,
-            "pointer_mode" => &mut facts.pointer_mode,
-            "stream_of" => &mut facts.stream_of,
-            _ => return Err(format!("there is no fact `{word}`")),
+        let (fact, argument) = match word.strip_suffix(')').and_then(|word| word.split_once('(')) {
+            Some((fact, argument)) => (fact, Some(argument)),
+            None => (word, None),
         };
-        *place = true;
+        let function = |name: &str| {
+            let found = functions.iter().position(|function| function.name == name);
+            found.ok_or_else(|| format!("there is no function `{name}` before"))
+        };
+        match (fact, argument) {
+            ("wait", None) => facts.wait = true,
+            ("pure", None) => facts.pure = true,
+            ("pointer_mode", None) => facts.pointer_mode = true,
+            ("stream_of", None) => facts.stream_of = true,
+            ("on_device", None) => facts.on_device = true,
+            ("sets", None) => facts.sets = true,
+            ("resets", Some(name)) => facts.resets = Some(function(name)?),
+            ("gets", Some(name)) => facts.gets = Some(function(name)?),
+            ("birth", Some(name)) => {
+                let index = names.iter().position(|known| *known == name);
+                facts.birth = Some(index.ok_or_else(|| format!("there is no parameter `{name}`"))?);
+            }
+            ("wait_unless", Some(number)) => {
+                facts.wait_unless = Some(number.parse().map_err(|_| format!("`{number}` is no number"))?);
+            }
+            _ => return Err(format!("there is no fact `{word}`")),
+        }
     }
     Ok(facts)
 }
@@ -254,6 +302,10 @@ fn number(text: &str) -> Option<Number> {
     })
 }
 
+fn count(text: &str) -> Result<u32, String> {
+    text.trim().parse().map_err(|_| format!("`{text}` is no number"))
+}
+
 struct Kinds<'a> {
     handles: &'a [HandleKind],
     descriptors: &'a [Descriptor],
@@ -273,6 +325,17 @@ impl Kinds<'_> {
             ("out", "stream") => Kind::OutStream,
             ("string", "") => Kind::Text,
             ("scaling", "") => Kind::Scaling,
+            ("graph", "") => Kind::Graph,
+            ("table", bytes) => Kind::Table(count(bytes)?),
+            ("value", _) => Kind::Structure(count(rest.strip_prefix("bytes ").unwrap_or(rest))?),
+            _ if text.starts_with("scratch[") => {
+                let (_, size) = self.counted(text)?;
+                Kind::Scratch(size.ok_or("`scratch` needs a size")?)
+            }
+            _ if text.starts_with("placed(") => {
+                let (place, bytes) = text["placed(".len()..].split_once(')').ok_or("the `)` is missing")?;
+                Kind::Placed { place: self.parameter(place)?, bytes: count(bytes.trim())? }
+            }
             ("described", name) => Kind::Described { kind: self.descriptor(name)?, nullable: false },
             ("described?", name) => Kind::Described { kind: self.descriptor(name)?, nullable: true },
             ("alpha", name) => Kind::DescribedScalar { descriptor: self.parameter(name)?, is_beta: false },
@@ -285,7 +348,8 @@ impl Kinds<'_> {
                     Some(("inout", element)) => (Direction::InOut, element),
                     _ => (Direction::In, rest),
                 };
-                Kind::Scalar { direction, element: self.element(element)? }
+                let (element, count) = self.counted(element)?;
+                Kind::Scalar { direction, element: self.element(element)?, count }
             }
             ("in" | "in?" | "out" | "out?" | "inout" | "inout?", _) => self.host(word, rest)?,
             _ => {
@@ -301,18 +365,19 @@ impl Kinds<'_> {
             "out" => Direction::Out,
             _ => Direction::InOut,
         };
-        let (element, count) = match text.split_once('[') {
-            None => (text, None),
-            Some((element, count)) => {
-                let count = count.strip_suffix(']').ok_or("the `]` is missing")?;
-                (element, Some(Expression::parse(count, &|name| self.index(name))?))
-            }
-        };
-        let element = self.element(element.trim())?;
-        if direction.writes() && matches!(element, Element::Handle(_)) {
-            return Err("handles are not written to host memory but by `new`".into());
+        let (element, count) = self.counted(text)?;
+        let element = self.element(element)?;
+        if direction == Direction::InOut && matches!(element, Element::Handle(_)) {
+            return Err("handles in host memory are `in` or `out`".into());
         }
         Ok(Kind::Host(Host { direction, nullable: word.ends_with('?'), element, count }))
+    }
+
+    /// `T[E]`: what stands before the bracket, and `E`.
+    fn counted<'t>(&self, text: &'t str) -> Result<(&'t str, Option<Expression>), String> {
+        let Some((element, count)) = text.split_once('[') else { return Ok((text.trim(), None)) };
+        let count = count.strip_suffix(']').ok_or("the `]` is missing")?;
+        Ok((element.trim(), Some(Expression::parse(count, &|name| self.index(name))?)))
     }
 
     fn element(&self, text: &str) -> Result<Element, String> {
@@ -323,7 +388,14 @@ impl Kinds<'_> {
             return Ok(Element::Pointer);
         }
         if let Some(bytes) = text.strip_prefix("bytes ") {
-            return bytes.trim().parse().map(Element::Bytes).map_err(|_| format!("`{bytes}` is no number"));
+            return count(bytes).map(Element::Bytes);
+        }
+        if let Some((bytes, nulls)) = text.strip_prefix("sized ").and_then(|rest| rest.split_once(" null(")) {
+            let (first, second) = nulls
+                .strip_suffix(')')
+                .and_then(|pair| pair.split_once(','))
+                .ok_or("`null` needs two places")?;
+            return Ok(Element::Sized { bytes: count(bytes)?, nulls: [count(first)?, count(second)?] });
         }
         let inside = |word: &str| text.strip_prefix(word)?.strip_prefix('(')?.strip_suffix(')');
         if let Some(name) = inside("type") {
@@ -379,7 +451,7 @@ mod tests {
         assert!(call.facts.wait && call.answers());
         assert_eq!(call.parameters[0].kind, Kind::Handle { kind: 0, nullable: false });
         let element = Element::ByCompute { compute: 5, data: 6 };
-        assert_eq!(call.parameters[2].kind, Kind::Scalar { direction: Direction::In, element });
+        assert_eq!(call.parameters[2].kind, Kind::Scalar { direction: Direction::In, element, count: None });
         let Kind::Host(host) = &call.parameters[4].kind else { panic!("{:?}", call.parameters[4]) };
         assert!(host.nullable && host.count.is_some());
     }
@@ -394,12 +466,53 @@ mod tests {
     }
 
     #[test]
+    fn kinds_of_memory_are_read() {
+        let row = "f(h: Handle, id: value bytes 128, w: scratch[2*n], n: u64, s: placed(n) 8, t: table 64, g: graph, c: in? sized 80 null(32,48))";
+        let Body::Forward(call) = one(row).expect("valid").body else { panic!() };
+        let kinds: Vec<Kind> = call.parameters.into_iter().map(|parameter| parameter.kind).collect();
+        assert_eq!(kinds[1], Kind::Structure(128));
+        assert!(matches!(kinds[2], Kind::Scratch(_)));
+        assert_eq!(kinds[4..7], [Kind::Placed { place: 3, bytes: 8 }, Kind::Table(64), Kind::Graph]);
+        let Kind::Host(host) = &kinds[7] else { panic!("{kinds:?}") };
+        assert_eq!(host.element, Element::Sized { bytes: 80, nulls: [32, 48] });
+    }
+
+    #[test]
+    fn a_complex_double_is_two_doubles() {
+        let Body::Forward(call) = one("f(h: Handle, tol: c64, n: i32)").expect("valid").body else {
+            panic!()
+        };
+        let kinds: Vec<Kind> = call.parameters.into_iter().map(|parameter| parameter.kind).collect();
+        assert_eq!(kinds[1..3], [Kind::Value(Number::F64), Kind::Value(Number::F64)]);
+        assert!(one("f(a: c64, b: c64, c: c64, d: c64, e: f32)").is_err(), "nine vector registers");
+    }
+
+    #[test]
+    fn handles_of_other_libraries_and_facts_are_read() {
+        let text = "handle M of other.MatDescr\nhandle C late\nset(c: C, n: i32) sets\nget(c: C, n: out i32) gets(set)\n\
+                    make(kind: i32, c: new C) birth(kind)\nend(c: C) wait_unless(16)";
+        let library = library("x", &format!("{HEAD}{text}"), "").expect("valid");
+        assert_eq!(library.handles[1].of, Some(("other".into(), "MatDescr".into())));
+        assert!(library.handles[2].is_late && library.handles[2].has_birth);
+        let facts = |index: usize| match &library.functions[index].body {
+            Body::Forward(call) => call.facts,
+            _ => panic!("{library:?}"),
+        };
+        assert!(facts(0).sets);
+        assert_eq!((facts(1).gets, facts(2).birth, facts(3).wait_unless), (Some(0), Some(0), Some(16)));
+    }
+
+    #[test]
     fn mistakes_are_named_with_their_line() {
         for (row, what) in [
             ("f(h: Handel)", "h: there is no kind `Handel`"),
             ("f(h: Handle", "the `)` is missing"),
             ("f(n: in i32[m])", "n: there is no parameter `m`"),
-            ("f(h: out Handle)", "h: handles are not written to host memory but by `new`"),
+            ("f(h: inout Handle)", "h: handles in host memory are `in` or `out`"),
+            ("f(h: Handle) gets(g)", "there is no function `g` before"),
+            ("f(h: Handle) birth(t)", "there is no parameter `t`"),
+            ("f(s: in sized 80 null(8))", "s: `null` needs two places"),
+            ("f(s: scratch[n])", "s: there is no parameter `n`"),
             ("f(h: Handle) fast", "there is no fact `fast`"),
             ("f nothing", "`nothing` is neither parameters nor `custom` nor `refuse`"),
         ] {

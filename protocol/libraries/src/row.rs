@@ -27,7 +27,7 @@ pub struct Library {
 }
 
 /// A kind of handle.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct HandleKind {
     /// Its name in the rows.
     pub name: String,
@@ -35,6 +35,12 @@ pub struct HandleKind {
     pub is_int: bool,
     /// Handles of this library's first kind are handles of this kind, too.
     pub or: Option<String>,
+    /// All handles of the kind are those of another library: the names of that library and of the kind there.
+    pub of: Option<(String, String)>,
+    /// The library may fill in a new handle after the call that makes it has returned.
+    pub is_late: bool,
+    /// What the library does with a handle depends on an argument of the call that made it ([`Facts::birth`]).
+    pub has_birth: bool,
 }
 
 /// The values of a library's status type that we answer by ourselves.
@@ -52,6 +58,15 @@ pub struct Statuses {
     pub not_supported: i32,
     /// Anything else.
     pub internal_error: i32,
+    /// The call goes on after its return, if the library has a status for that.
+    pub pending: Option<i32>,
+}
+
+impl Statuses {
+    /// Whether a call that answered `status` has not failed.
+    pub fn is_good(&self, status: i32) -> bool {
+        status == self.success || self.pending == Some(status)
+    }
 }
 
 /// A function.
@@ -124,7 +139,24 @@ pub enum Kind {
         direction: Direction,
         /// What it is.
         element: Element,
+        /// How many of them: `None` for one.
+        count: Option<Expression>,
     },
+    /// An address of so many bytes, in host memory unless the parameter of index `place` is 0.
+    Placed {
+        /// The parameter that says where.
+        place: usize,
+        /// Bytes.
+        bytes: u32,
+    },
+    /// Host memory of so many bytes that the library uses for itself. It may be null. The worker has its own.
+    Scratch(Expression),
+    /// A structure of so many bytes by value. It has more than 16, so it lies on the stack.
+    Structure(u32),
+    /// A place for the address of so many bytes of host memory that belong to the library and never change.
+    Table(u32),
+    /// A `cudaGraph_t`.
+    Graph,
     /// The address of a descriptor of that kind ([`crate::attributes`]).
     Described {
         /// Its kind's number.
@@ -165,6 +197,13 @@ pub enum Element {
     Number(Number),
     /// Structures of so many bytes.
     Bytes(u32),
+    /// A structure whose first 8 bytes are its length, at most so many bytes. The worker sets the addresses in it to null.
+    Sized {
+        /// Its maximum length.
+        bytes: u32,
+        /// Where the addresses are.
+        nulls: [u32; 2],
+    },
     /// Addresses of the GPU's.
     Pointer,
     /// Handles of that kind.
@@ -258,6 +297,18 @@ pub struct Facts {
     pub pointer_mode: bool,
     /// It sets the stream of its handle to its second argument.
     pub stream_of: bool,
+    /// It sets something of its handle to its other arguments, and does nothing else.
+    pub sets: bool,
+    /// The function whose setting it also takes back.
+    pub resets: Option<usize>,
+    /// It tells what the function of that number has set.
+    pub gets: Option<usize>,
+    /// Its new handle remembers the argument of that index.
+    pub birth: Option<usize>,
+    /// Its new handle remembers 1 + the ordinal of the current device, or what the first handle among the arguments remembers.
+    pub on_device: bool,
+    /// Its result matters at once, unless its first handle has this birth.
+    pub wait_unless: Option<u64>,
 }
 
 impl Call {
@@ -266,6 +317,7 @@ impl Call {
         let kinds = self.parameters.iter().map(|parameter| &parameter.kind);
         let writes = kinds.filter(|kind| match kind {
             Kind::Host(host) => host.direction.writes(),
+            Kind::Table(_) => true,
             _ => false,
         });
         self.facts.wait || self.answer != Answer::Status || writes.count() > 0

@@ -10,6 +10,7 @@
 //! libcuda finds the other process by its number and by an abstract socket.
 
 pub mod keeper;
+mod loopback;
 pub mod namespaces;
 pub mod own;
 pub mod paths;

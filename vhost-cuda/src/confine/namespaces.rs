@@ -6,11 +6,12 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::Context;
-use log::{error, warn};
+use log::{error, info, warn};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
 use super::Folders;
 use super::keeper::Keeper;
+use super::loopback;
 use super::own::OF_WORKERS;
 use super::tree::Tree;
 
@@ -27,6 +28,11 @@ impl Namespaces {
         // SAFETY: the table of descriptors is not unshared. Other threads keep their root and their namespaces.
         unsafe { unshare_unsafe(OF_WORKERS | UnshareFlags::FS) }
             .context("Cannot make namespaces for workers")?;
+        if let Err(error) = loopback::bring_up() {
+            info!(
+                "workers have no loopback interface, which NCCL needs between processes of a guest: {error}"
+            );
+        }
         let tree = Tree::enter(folders)?;
         let keeper = Keeper::start(&Tree::program())?;
         tree.close()?;

@@ -22,6 +22,15 @@ pub struct Bounds {
     files: bool,
     /// A root of its own, in which only shared memory can be changed.
     root: bool,
+    /// It may make sockets of the network, which its namespaces keep among the daemon's workers.
+    sockets: bool,
+}
+
+impl Bounds {
+    /// With the sockets that NCCL makes, if there is a root of its own: without it there are no namespaces either.
+    pub fn with_sockets(self) -> Self {
+        Self { sockets: self.root, ..self }
+    }
 }
 
 /// No privileges, no core files (they would hold guest data), and only the files that CUDA needs. To be called first,
@@ -36,14 +45,14 @@ pub fn enter(sandbox: Sandbox, folders: &Folders, own_root: bool) -> io::Result<
         return Err(io::Error::last_os_error());
     }
     if matches!(sandbox, Sandbox::Off | Sandbox::Log) {
-        return Ok(Bounds { files: own_root, root: own_root });
+        return Ok(Bounds { files: own_root, root: own_root, sockets: false });
     }
     let bounded = files::bound(folders, own_root).map_err(io::Error::other)?;
     if !bounded {
         // Landlock would keep other workers from this one's memory.
         rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)?;
     }
-    Ok(Bounds { files: bounded || own_root, root: own_root })
+    Ok(Bounds { files: bounded || own_root, root: own_root, sockets: false })
 }
 
 /// Gives up all capabilities, for good: also exec gives none back.

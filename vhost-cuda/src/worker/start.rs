@@ -63,6 +63,7 @@ fn bring_up(args: &WorkerArgs) -> anyhow::Result<(SessionState, Ready)> {
     let folders = Folders::of(&args.library, &args.libraries);
     let bounds =
         sandbox::enter(args.sandbox, &folders, args.namespaces).context("Cannot enter the sandbox")?;
+    let bounds = if args.nccl { bounds.with_sockets() } else { bounds };
     start_log(args)?;
     let output = Output::capture().context("Cannot capture what device code prints")?;
     let window = Window::reserve().context("Cannot reserve the address window (1 TiB at 0x200000000000)")?;

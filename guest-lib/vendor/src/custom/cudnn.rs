@@ -7,6 +7,9 @@
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+
 use crate::bridge;
 use crate::fronts::CUDNN;
 
@@ -36,7 +39,7 @@ pub unsafe extern "C" fn cudnnBackendSetAttribute(
     count: i64,
     elements: *const u64,
 ) -> i32 {
-    let mut addresses = Vec::new();
+    let mut addresses: SmallVec<[u64; 16]> = SmallVec::new();
     let mut place = elements as u64;
     if kind == ADDRESSES && !elements.is_null() && (1..=MAX_ELEMENTS).contains(&count) {
         // SAFETY: the caller promises that many addresses.
@@ -66,4 +69,147 @@ unsafe fn reachable(address: u64) -> u64 {
     // SAFETY: the caller's promise; the slot is within the pinned memory, and no call under way reads it (see `SLOTS`).
     unsafe { std::ptr::copy_nonoverlapping(address as *const u8, slot as *mut u8, bytes) };
     slot as u64
+}
+
+/// Bytes of a `cudnnDataType_t`, of those that have a padding.
+fn bytes_of(data_type: i32) -> usize {
+    match data_type {
+        // DOUBLE, INT64
+        1 | 10 => 8,
+        // HALF, BFLOAT16
+        2 | 9 => 2,
+        // INT8, UINT8, BOOLEAN, FP8_E4M3, FP8_E5M2
+        3 | 6 | 11..=13 => 1,
+        _ => 4,
+    }
+}
+
+/// Calls a function that tells of a descriptor, whose last argument is a place for a value of the descriptor's type.
+///
+/// # Safety
+///
+/// The arguments are those of the function of that name, the second the place of the type.
+unsafe fn with_padding<const COUNT: usize>(name: &str, mut arguments: [u64; COUNT]) -> i32 {
+    let Some(index) = CUDNN.index(name) else { return NOT_SUPPORTED };
+    let (place, mut value) = (arguments[COUNT - 1] as *mut u8, [0_u8; 8]);
+    if !place.is_null() {
+        arguments[COUNT - 1] = value.as_mut_ptr() as u64;
+    }
+    // SAFETY: the caller's promise; the local is as long as the row says.
+    let status = unsafe { crate::forward(&CUDNN, index, &arguments) as i32 };
+    // SAFETY: the caller promises a place for the type, which may be null.
+    if let (0, false, Some(data_type)) =
+        (status, place.is_null(), unsafe { (arguments[1] as *const i32).as_ref() })
+    {
+        // SAFETY: the caller promises room for a value of that type.
+        unsafe { std::ptr::copy_nonoverlapping(value.as_ptr(), place, bytes_of(*data_type)) };
+    }
+    status
+}
+
+/// Tells of a descriptor of sequences for recurrent networks.
+///
+/// # Safety
+///
+/// As NVIDIA's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudnnGetRNNDataDescriptor(
+    descriptor: u64,
+    data_type: u64,
+    layout: u64,
+    max_length: u64,
+    batch: u64,
+    vector: u64,
+    requested: i32,
+    lengths: u64,
+    padding: u64,
+) -> i32 {
+    let arguments =
+        [descriptor, data_type, layout, max_length, batch, vector, requested as u64, lengths, padding];
+    // SAFETY: the caller's promises are those of NVIDIA's function.
+    unsafe { with_padding("cudnnGetRNNDataDescriptor", arguments) }
+}
+
+/// Tells of a descriptor of sequences for attention.
+///
+/// # Safety
+///
+/// As NVIDIA's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudnnGetSeqDataDescriptor(
+    descriptor: u64,
+    data_type: u64,
+    dimensions: u64,
+    requested: i32,
+    lengths: u64,
+    axes: u64,
+    sequences: u64,
+    sequences_requested: u64,
+    sequence_lengths: u64,
+    padding: u64,
+) -> i32 {
+    let (first, second) = (requested as u64, sequences_requested);
+    let arguments = [
+        descriptor,
+        data_type,
+        dimensions,
+        first,
+        lengths,
+        axes,
+        sequences,
+        second,
+        sequence_lengths,
+        padding,
+    ];
+    // SAFETY: the caller's promises are those of NVIDIA's function.
+    unsafe { with_padding("cudnnGetSeqDataDescriptor", arguments) }
+}
+
+/// `CUDNN_STATUS_NOT_SUPPORTED`
+const NOT_SUPPORTED: i32 = 3000;
+/// `CUDNN_STATUS_BAD_PARAM_NULL_POINTER`
+const NULL_POINTER: i32 = 2002;
+
+/// What the program has set for messages: the mask, its data, and the function. This library has no messages.
+static CALLBACK: Mutex<(u32, usize, usize)> = Mutex::new((0, 0, 0));
+
+/// Takes the program's callback, which is never called.
+#[unsafe(no_mangle)]
+pub extern "C" fn cudnnSetCallback(mask: u32, data: usize, function: usize) -> i32 {
+    *CALLBACK.lock() = (mask, data, function);
+    0
+}
+
+/// What [`cudnnSetCallback`] has taken.
+///
+/// # Safety
+///
+/// Each address is null or has room for what it is to receive.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudnnGetCallback(mask: *mut u32, data: *mut usize, function: *mut usize) -> i32 {
+    // SAFETY: the caller's promise.
+    let places = unsafe { (mask.as_mut(), data.as_mut(), function.as_mut()) };
+    let (Some(mask), Some(data), Some(function)) = places else { return NULL_POINTER };
+    (*mask, *data, *function) = *CALLBACK.lock();
+    0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_callback_is_kept() {
+        let (mut mask, mut data, mut function) = (0, 0, 0);
+        cudnnSetCallback(7, 0x10, 0x20);
+        // SAFETY: the places are locals, or null.
+        unsafe {
+            assert_eq!(cudnnGetCallback(&raw mut mask, &raw mut data, &raw mut function), 0);
+            assert_eq!(
+                cudnnGetCallback(std::ptr::null_mut(), &raw mut data, &raw mut function),
+                NULL_POINTER
+            );
+        }
+        assert_eq!((mask, data, function), (7, 0x10, 0x20));
+    }
 }

@@ -2,7 +2,10 @@
 
 //! Functions that are written by hand: `custom` in the rows.
 
-#![allow(non_snake_case)]
+#![allow(non_snake_case, clippy::too_many_arguments)]
 
+mod cublas;
 mod cublaslt;
 mod cudnn;
+mod cusparse;
+mod nccl;

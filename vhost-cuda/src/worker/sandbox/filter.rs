@@ -125,7 +125,14 @@ fn allowed(emulated: bool, bounds: Bounds) -> Result<Rules, BackendError> {
     let of_type = |kind: libc::c_int| SeccompCondition::new(1, Dword, MaskedEq(SOCKET_TYPE), kind as u64);
     let packets = SeccompRule::new(vec![local.clone(), of_type(libc::SOCK_SEQPACKET)?])?;
     let stream = SeccompRule::new(vec![local, of_type(libc::SOCK_STREAM)?])?;
-    rules.insert(libc::SYS_socket, vec![packets.clone()]);
+    let mut sockets = vec![packets.clone()];
+    if bounds.sockets {
+        sockets.extend(of_nccl()?);
+        // NCCL gives a file of shared memory all of its pages.
+        rules.insert(libc::SYS_fallocate, one_of(1, &[GIVE_BACK as u64, 0])?);
+        rules.extend(rules::NETWORK.iter().map(|&number| (number, Vec::new())));
+    }
+    rules.insert(libc::SYS_socket, sockets);
     // A pair of datagram sockets could send to any address.
     rules.insert(libc::SYS_socketpair, vec![packets, stream]);
     for (number, flags) in [(libc::SYS_open, 1), (libc::SYS_openat, 2)] {
@@ -133,6 +140,28 @@ fn allowed(emulated: bool, bounds: Bounds) -> Result<Rules, BackendError> {
         rules.insert(number, if bounds.files { Vec::new() } else { existing });
     }
     Ok(rules)
+}
+
+/// The sockets that NCCL makes: its ranks meet over TCP and hand each other files over local datagrams, and the C library asks
+/// the kernel for the interfaces.
+fn of_nccl() -> Result<Vec<SeccompRule>, BackendError> {
+    let kinds = [
+        (libc::AF_INET, libc::SOCK_STREAM),
+        (libc::AF_INET6, libc::SOCK_STREAM),
+        (libc::AF_UNIX, libc::SOCK_DGRAM),
+        (libc::AF_NETLINK, libc::SOCK_RAW),
+    ];
+    let rule = |(family, kind): (libc::c_int, libc::c_int)| {
+        let mut conditions = vec![
+            SeccompCondition::new(0, Dword, Eq, family as u64)?,
+            SeccompCondition::new(1, Dword, MaskedEq(SOCKET_TYPE), kind as u64)?,
+        ];
+        if family == libc::AF_NETLINK {
+            conditions.push(SeccompCondition::new(2, Dword, Eq, libc::NETLINK_ROUTE as u64)?);
+        }
+        SeccompRule::new(conditions)
+    };
+    kinds.into_iter().map(rule).collect()
 }
 
 /// The `ioctl` commands that NVIDIA's library may give.

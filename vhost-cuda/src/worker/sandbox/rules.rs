@@ -137,6 +137,10 @@ pub const FOLDERS: &[c_long] = &[
 /// read-only: elsewhere a worker of root could take the host's device nodes from everybody.
 pub const RIGHTS: &[c_long] = &[libc::SYS_fchmod];
 
+/// Calls of NCCL's sockets besides those of [`GPU`].
+pub const NETWORK: &[c_long] =
+    &[libc::SYS_getpeername, libc::SYS_getpriority, libc::SYS_recvmmsg, libc::SYS_sendmmsg];
+
 /// What is refused like a missing file where it is not allowed: libraries try it and go on without.
 pub const REFUSED: &[c_long] = &[
     libc::SYS_access,

@@ -14,6 +14,15 @@ fn closed(sandbox: Sandbox, emulated: bool, work: fn() -> i32) -> (i32, String) 
 }
 
 fn closed_with(sandbox: Sandbox, emulated: bool, work: impl FnOnce() -> i32) -> (i32, String) {
+    closed_in(sandbox, emulated, |bounds| bounds, work)
+}
+
+fn closed_in(
+    sandbox: Sandbox,
+    emulated: bool,
+    change: impl FnOnce(Bounds) -> Bounds,
+    work: impl FnOnce() -> i32,
+) -> (i32, String) {
     let mut ends = [0; 2];
     // SAFETY: `ends` is a local of two descriptors, both of which this process owns afterwards.
     let mut log = unsafe {
@@ -27,7 +36,7 @@ fn closed_with(sandbox: Sandbox, emulated: bool, work: impl FnOnce() -> i32) -> 
         report_to(ends[1]);
         let status = match enter(sandbox, &Folders::default(), false)
             .map_err(anyhow::Error::from)
-            .and_then(|bounds| close(sandbox, emulated, bounds))
+            .and_then(|bounds| close(sandbox, emulated, change(bounds)))
         {
             Ok(()) => work(),
             Err(_) => 99,
@@ -156,6 +165,31 @@ fn nothing_reaches_another_process() {
             let (status, _) = closed_with(Sandbox::Refuse, emulated, || last_error(call()));
             assert!([libc::EPERM, libc::EACCES].contains(&status), "{what}, emulated {emulated}: {status}");
         }
+    }
+}
+
+#[test]
+fn sockets_of_nccl_are_for_workers_with_namespaces() {
+    let kinds = [
+        ("the network", [libc::AF_INET, libc::SOCK_STREAM, 0], true),
+        ("its second version", [libc::AF_INET6, libc::SOCK_STREAM, 0], true),
+        ("local datagrams", [libc::AF_UNIX, libc::SOCK_DGRAM, 0], true),
+        ("interfaces", [libc::AF_NETLINK, libc::SOCK_RAW, libc::NETLINK_ROUTE], true),
+        ("audits", [libc::AF_NETLINK, libc::SOCK_RAW, libc::NETLINK_AUDIT], false),
+        ("datagrams of the network", [libc::AF_INET, libc::SOCK_DGRAM, 0], false),
+        ("local streams", [libc::AF_UNIX, libc::SOCK_STREAM, 0], false),
+    ];
+    for (what, [family, kind, protocol], allowed) in kinds {
+        // SAFETY: a plain system call.
+        let make = || last_error(unsafe { libc::syscall(libc::SYS_socket, family, kind, protocol) } as i32);
+        let outside = |bounds: Bounds| bounds.with_sockets();
+        let inside = |bounds: Bounds| Bounds { root: true, ..bounds }.with_sockets();
+        let (status, _) = closed_in(Sandbox::Refuse, false, outside, make);
+        assert!([libc::EPERM, libc::EACCES].contains(&status), "{what} without namespaces: {status}");
+        let (status, _) = closed_in(Sandbox::Refuse, false, inside, make);
+        // A host without IPv6 says that it has none.
+        let is_there = [0, libc::EAFNOSUPPORT].contains(&status);
+        assert_eq!(is_there, allowed, "{what} in namespaces: {status}");
     }
 }
 

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A call of a library's function: the block of arguments is checked against the row, and the answers put together.
 
-use std::collections::HashMap;
 use std::ffi::CStr;
+use std::mem::ManuallyDrop;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use cuda_library_rows::block::{
     BadSize, MAX_BYTES, MAX_TEXT, PRESENT, SLOT, attribute_type_handle, described, padded, scalars,
 };
 use cuda_library_rows::{Answer, Body, Call, Direction, Element, Host, Kind, Library, Number, library};
-use virtio_cuda_protocol::cuda::StreamId;
+use smallvec::SmallVec;
+use virtio_cuda_protocol::cuda::{GraphId, StreamId};
 
 use super::handles::{Handles, Locked};
 use super::invoke::Arguments;
@@ -20,6 +22,12 @@ use crate::worker::objects::{Object, Reserved};
 
 /// Host memory of a call is aligned to this, and at least as much lies between two pieces.
 const ALIGNMENT: usize = size_of::<u128>();
+
+/// Most calls need no allocation: these hold what they have.
+type Slots = SmallVec<[u64; 24]>;
+type Answers = SmallVec<[u8; 128]>;
+/// The handles that a call uses, by kind and name.
+type Named = SmallVec<[(usize, u64); 4]>;
 
 /// Executes `vendor_call`.
 ///
@@ -39,14 +47,14 @@ pub fn call(cx: &mut CallContext<'_>, number: u32, function: u32) -> CuResult<()
     let answers = match attempt.run(&block) {
         Ok(answers) => answers,
         Err(Refusal::Cuda(error)) => return Err(error),
-        Err(Refusal::Status(status)) => u64::from(status as u32).to_le_bytes().to_vec(),
+        Err(Refusal::Status(status)) => Answers::from_slice(&u64::from(status as u32).to_le_bytes()),
     };
     drop(block);
     if cx.bulk_out.room() > 0 {
         return cx.bulk_out.put(&answers);
     }
     let status = answers.first_chunk::<4>().map(|bytes| i32::from_le_bytes(*bytes));
-    if call.answer == Answer::Status && status != Some(loaded.rows.statuses.success) {
+    if call.answer == Answer::Status && !status.is_some_and(|status| loaded.rows.statuses.is_good(status)) {
         log::debug!("{} answered {status:?}, for which nobody waited", row.name);
         return Err(CudaError::UNKNOWN);
     }
@@ -81,21 +89,52 @@ struct Attempt<'a> {
     address: usize,
 }
 
+/// Host memory with handles that a call may change, as it was, by parameter.
+type Originals = SmallVec<[(usize, Vec<u8>); 1]>;
+
+/// A handle that a call makes.
+struct New<'a> {
+    /// Its parameter.
+    index: usize,
+    kind: usize,
+    reserved: Reserved<'a>,
+    late: Option<Late>,
+}
+
+/// A place for a handle that the library may fill in after the call that makes it, from a thread of its own.
+#[derive(Default)]
+struct Late(Box<AtomicU64>);
+
+impl Late {
+    fn address(&self) -> u64 {
+        self.0.as_ptr() as u64
+    }
+
+    /// What the library has filled in at the address of one; 0 for nothing.
+    fn read(place: *mut u8) -> u64 {
+        // SAFETY: `keep_late` makes the objects of late kinds, and each has the address of a place that lives until the object
+        // is destroyed, which it is not while the caller uses it.
+        unsafe { AtomicU64::from_ptr(place.cast()) }.load(Ordering::Acquire)
+    }
+}
+
 /// Host memory that a call uses: the pieces of its parameters, one behind the other.
 #[derive(Default)]
 struct Memory {
-    words: Vec<u128>,
+    words: SmallVec<[u128; 64]>,
     /// Offset and length of each parameter's piece, in bytes.
-    pieces: Vec<(usize, usize)>,
+    pieces: SmallVec<[(usize, usize); 24]>,
 }
 
 impl Memory {
     /// Room for the pieces of all parameters, zeroed.
     fn of(library: &Library, call: &Call, slots: &[u64]) -> Result<Self, BadSize> {
-        let (mut end, mut pieces) = (0, Vec::with_capacity(slots.len()));
+        let (mut end, mut pieces) = (0, SmallVec::new());
         for (index, parameter) in call.parameters.iter().enumerate() {
             let bytes = match parameter.kind {
                 Kind::New(_) => SLOT,
+                // The address that the library gives.
+                Kind::Table(_) => SLOT,
                 // Its NUL.
                 Kind::Text => call.memory_bytes(library, index, slots)? + 1,
                 // The library's own structure, made of what has crossed.
@@ -103,12 +142,15 @@ impl Memory {
                 _ => call.memory_bytes(library, index, slots)?,
             };
             pieces.push((end, bytes));
-            end = (end + bytes).next_multiple_of(ALIGNMENT) + ALIGNMENT;
+            if bytes > 0 {
+                end = (end + bytes).next_multiple_of(ALIGNMENT) + ALIGNMENT;
+            }
         }
         if end > 2 * MAX_BYTES {
             return Err(BadSize);
         }
-        Ok(Self { words: vec![0; end / ALIGNMENT], pieces })
+        // An empty piece at the end has an address, too.
+        Ok(Self { words: SmallVec::from_elem(0, end / ALIGNMENT + 1), pieces })
     }
 
     fn bytes(&mut self) -> &mut [u8] {
@@ -129,10 +171,10 @@ impl Memory {
 }
 
 impl<'a> Attempt<'a> {
-    fn run(&self, block: &[u8]) -> Result<Vec<u8>, Refusal> {
+    fn run(&self, block: &[u8]) -> Result<Answers, Refusal> {
         let count = self.call.parameters.len();
         let (heads, data) = block.split_at_checked(count * SLOT).ok_or(CudaError::INVALID_VALUE)?;
-        let slots: Vec<u64> =
+        let slots: Slots =
             heads.as_chunks::<SLOT>().0.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect();
         let rows = self.loaded.rows;
         let mut memory = Memory::of(rows, self.call, &slots)?;
@@ -163,24 +205,29 @@ impl<'a> Attempt<'a> {
         }
         // What the program has of memory that holds handles, before the library's own stand there.
         let original = self.originals(&slots, &mut memory);
-        let mut locked = self.handles().lock(&self.named(&slots));
+        let named = self.named(&slots);
+        let mut locked = self.handles().lock(&named);
         let mut arguments = Arguments::new();
-        let mut made = Vec::new();
+        let mut made = SmallVec::new();
         for index in 0..count {
-            self.argument(index, &slots, &mut memory, &locked, &mut arguments, &mut made)?;
+            self.argument(index, &slots, &mut memory, &mut locked, &mut arguments, &mut made)?;
         }
         // SAFETY: the row describes this function, and the arguments were made by it: handles are the library's own and stay
         // until the call is done, memory is as long as the row says, and what the row says is checked against NVIDIA's
         // headers. Device addresses are followed by the GPU only, which has this session's memory mapped and no other.
         let value = unsafe { arguments.call(self.address) };
-        let succeeded =
-            self.call.answer != Answer::Status || value as i32 == self.loaded.rows.statuses.success;
+        let succeeded = self.call.answer != Answer::Status || self.loaded.rows.statuses.is_good(value as i32);
         if succeeded {
-            for (index, kind, reserved) in made {
-                let raw = u64::from_le_bytes(memory.piece(index).try_into().unwrap_or_default());
-                self.keep(kind, slots[index], reserved, raw as *mut u8)?;
+            for New { index, kind, reserved, late } in made {
+                match late {
+                    Some(late) => self.keep_late(kind, slots[index], reserved, late)?,
+                    None => {
+                        let raw = u64::from_le_bytes(memory.piece(index).try_into().unwrap_or_default());
+                        self.keep(kind, slots[index], reserved, raw as *mut u8)?;
+                    }
+                }
             }
-            self.note(&slots, &mut locked)?;
+            self.note(named.first(), &slots, &mut locked)?;
         }
         drop(locked);
         self.answers(value, &slots, &mut memory, &original)
@@ -191,7 +238,7 @@ impl<'a> Attempt<'a> {
     }
 
     /// The handles that the call uses.
-    fn named(&self, slots: &[u64]) -> Vec<(usize, u64)> {
+    fn named(&self, slots: &[u64]) -> Named {
         let kinds = self.call.parameters.iter().zip(slots);
         kinds
             .filter_map(|(parameter, &slot)| match parameter.kind {
@@ -207,9 +254,9 @@ impl<'a> Attempt<'a> {
         index: usize,
         slots: &[u64],
         memory: &mut Memory,
-        locked: &[((usize, u64), Locked)],
+        locked: &mut [((usize, u64), Locked)],
         arguments: &mut Arguments,
-        made: &mut Vec<(usize, usize, Reserved<'a>)>,
+        made: &mut SmallVec<[New<'a>; 1]>,
     ) -> Result<(), Refusal> {
         let slot = slots[index];
         let value = match &self.call.parameters[index].kind {
@@ -223,9 +270,29 @@ impl<'a> Attempt<'a> {
             Kind::Handle { kind, nullable } => self.handle(*kind, slot, *nullable)?,
             Kind::End(_) => return Err(CudaError::INVALID_VALUE.into()),
             Kind::New(kind) => {
-                made.push((index, *kind, self.handles().kind(*kind)?.reserve(slot)?));
-                memory.address(index)
+                let reserved = self.handles().kind(*kind)?.reserve(slot)?;
+                let late = self.loaded.rows.handles[*kind].is_late.then(Late::default);
+                let address = late.as_ref().map_or_else(|| memory.address(index), Late::address);
+                made.push(New { index, kind: *kind, reserved, late });
+                address
             }
+            Kind::Graph => self.cx.graph(GraphId(slot))? as u64,
+            Kind::Structure(_) if slot == PRESENT => {
+                let words = memory.piece(index).as_chunks::<SLOT>().0;
+                return arguments.structure(words).ok_or(Refusal::Cuda(CudaError::INVALID_VALUE));
+            }
+            Kind::Structure(_) => return Err(CudaError::INVALID_VALUE.into()),
+            Kind::Scratch(_) if slot == 0 => 0,
+            Kind::Scratch(_) => self.scratch(index, slots, locked)?,
+            Kind::Table(_) if slot == PRESENT => memory.address(index),
+            Kind::Table(_) => return Err(Refusal::Status(self.loaded.rows.statuses.invalid_value)),
+            Kind::Placed { place, .. } => match (slot, self.call.is_in_host_memory(*place, slots)) {
+                (0, _) => 0,
+                (PRESENT, true) => memory.address(index),
+                // The library would read host memory there, or the GPU would.
+                (PRESENT, false) | (_, true) => return Err(CudaError::INVALID_VALUE.into()),
+                (address, false) => address,
+            },
             Kind::Host(host) => self.host(index, host, slots, memory)?,
             Kind::Scalar { .. } => {
                 let device = locked.iter().any(|(_, state)| state.device_scalars);
@@ -264,14 +331,43 @@ impl<'a> Attempt<'a> {
         if id == 0 && nullable {
             return Ok(0);
         }
-        let mut kept = self.cx.keep::<u8>(self.handles().kind(kind)?, id);
-        if let (Err(_), Some(other)) = (&kept, &self.loaded.rows.handles[kind].or) {
-            let (number, _) = library(other).ok_or(CudaError::NOT_FOUND)?;
-            if let Ok(other) = self.cx.session.vendor.get(number) {
-                kept = self.cx.keep(other.handles.kind(0)?, id);
-            }
+        let rows = &self.loaded.rows.handles[kind];
+        let mut kept = match &rows.of {
+            Some((library, kind)) => self.foreign(library, Some(kind), id),
+            None => self.cx.keep::<u8>(self.handles().kind(kind)?, id),
+        };
+        if let (Err(_), Some(other)) = (&kept, &rows.or) {
+            kept = self.foreign(other, None, id);
         }
-        kept.map(|raw| raw as u64).map_err(|_| Refusal::Status(self.loaded.rows.statuses.not_initialized))
+        let raw = kept.ok().map(|raw| if rows.is_late { Late::read(raw) } else { raw as u64 });
+        // A late one that is not there yet is 0.
+        raw.filter(|raw| *raw != 0).ok_or(Refusal::Status(self.loaded.rows.statuses.not_initialized))
+    }
+
+    /// A handle of another library, of its first kind if none is named.
+    fn foreign(&self, name: &str, kind: Option<&str>, id: u64) -> CuResult<*mut u8> {
+        let (number, rows) = library(name).ok_or(CudaError::NOT_FOUND)?;
+        let kind = match kind {
+            Some(kind) => {
+                rows.handles.iter().position(|known| known.name == kind).ok_or(CudaError::NOT_FOUND)?
+            }
+            None => 0,
+        };
+        self.cx.keep(self.cx.session.vendor.get(number)?.handles.kind(kind)?, id)
+    }
+
+    /// Memory that the library uses for itself. It stays with the call's first handle, because the library may use it until the
+    /// work that the call has queued is done.
+    fn scratch(
+        &self,
+        index: usize,
+        slots: &[u64],
+        locked: &mut [((usize, u64), Locked)],
+    ) -> Result<u64, Refusal> {
+        let bytes = self.call.scratch_bytes(index, slots)?;
+        let (_, state) = locked.first_mut().ok_or(CudaError::INVALID_VALUE)?;
+        let alloc_failed = self.loaded.rows.statuses.alloc_failed;
+        state.scratch.of(bytes).map_err(|_| Refusal::Status(alloc_failed))
     }
 
     fn host(&self, index: usize, host: &Host, slots: &[u64], memory: &mut Memory) -> Result<u64, Refusal> {
@@ -281,7 +377,10 @@ impl<'a> Attempt<'a> {
             PRESENT => {}
             _ => return Err(CudaError::INVALID_VALUE.into()),
         }
-        if let Some(kind) = self.handles_in(host, slots) {
+        if let Element::Sized { bytes, nulls } = host.element {
+            sanitize(memory.piece(index), bytes, nulls);
+        }
+        if let Some(kind) = self.handles_in(host, slots).filter(|_| host.direction.reads()) {
             for place in memory.piece(index).as_chunks_mut::<SLOT>().0 {
                 *place = self.handle(kind, u64::from_le_bytes(*place), true)?.to_le_bytes();
             }
@@ -290,14 +389,14 @@ impl<'a> Attempt<'a> {
     }
 
     /// The contents of host memory that holds handles, by parameter.
-    fn originals(&self, slots: &[u64], memory: &mut Memory) -> HashMap<usize, Vec<u8>> {
-        let mut originals = HashMap::new();
+    fn originals(&self, slots: &[u64], memory: &mut Memory) -> Originals {
+        let mut originals = Originals::new();
         for (index, parameter) in self.call.parameters.iter().enumerate() {
             if let Kind::Host(host) = &parameter.kind
-                && host.direction.writes()
+                && host.direction == Direction::InOut
                 && self.handles_in(host, slots).is_some()
             {
-                originals.insert(index, memory.piece(index).to_vec());
+                originals.push((index, memory.piece(index).to_vec()));
             }
         }
         originals
@@ -372,25 +471,58 @@ impl<'a> Attempt<'a> {
         self.cx.fill(reserved, object)
     }
 
-    fn end(&self, kind: usize, id: u64) -> Result<Vec<u8>, Refusal> {
+    /// Gives a handle its name that the library may fill in later.
+    fn keep_late(&self, kind: usize, id: u64, reserved: Reserved<'_>, late: Late) -> CuResult<()> {
+        let by = self.handles().made(kind, id);
+        let default = self.handles().end(kind).unwrap_or(0);
+        let place = late.address() as *mut u8;
+        // Without the call below the library may fill it in at any time, so it stays then.
+        let late = ManuallyDrop::new(late);
+        let object = self.cx.made_in(self.cx.home_of(), place, move |_, place| {
+            let raw = Late::read(place);
+            let end = match by.load(Ordering::Relaxed) {
+                0 => default,
+                chosen => chosen,
+            };
+            let status = match (raw, end) {
+                (0, _) | (_, 0) => 0,
+                _ => {
+                    let mut arguments = Arguments::new();
+                    arguments.integer(raw);
+                    // SAFETY: a function of the library that destroys a handle of this kind, which nothing uses any more.
+                    unsafe { arguments.call(end) as i32 }
+                }
+            };
+            // Nobody fills it in after that.
+            drop(ManuallyDrop::into_inner(late));
+            if status == 0 { Ok(()) } else { Err(CudaError::UNKNOWN) }
+        });
+        self.cx.fill(reserved, object)
+    }
+
+    fn end(&self, kind: usize, id: u64) -> Result<Answers, Refusal> {
         let statuses = &self.loaded.rows.statuses;
         let object = self.handles().kind(kind)?.remove(id);
         let object = object.map_err(|_| Refusal::Status(statuses.not_initialized))?;
-        self.handles().ended(kind, id);
+        // Of several functions that destroy handles of the kind, this one does.
+        self.handles().ended(kind, id, self.address);
         let status = match Object::destroy(object) {
             Ok(()) => statuses.success,
             Err(_) => statuses.internal_error,
         };
-        Ok(u64::from(status as u32).to_le_bytes().to_vec())
+        Ok(Answers::from_slice(&u64::from(status as u32).to_le_bytes()))
     }
 
     /// Notes what a call that has succeeded changed of its first handle.
-    fn note(&self, slots: &[u64], locked: &mut [((usize, u64), Locked)]) -> CuResult<()> {
+    fn note(
+        &self,
+        first: Option<&(usize, u64)>,
+        slots: &[u64],
+        locked: &mut [((usize, u64), Locked)],
+    ) -> CuResult<()> {
         let facts = &self.call.facts;
-        let (Some(first), Some(&second)) = (self.named(slots).first().copied(), slots.get(1)) else {
-            return Ok(());
-        };
-        let Some((_, state)) = locked.iter_mut().find(|(key, _)| *key == first) else { return Ok(()) };
+        let (Some(first), Some(&second)) = (first, slots.get(1)) else { return Ok(()) };
+        let Some((_, state)) = locked.iter_mut().find(|(key, _)| key == first) else { return Ok(()) };
         if facts.pointer_mode {
             state.device_scalars = second as u32 != 0;
         }
@@ -410,15 +542,15 @@ impl<'a> Attempt<'a> {
         value: u64,
         slots: &[u64],
         memory: &mut Memory,
-        original: &HashMap<usize, Vec<u8>>,
-    ) -> Result<Vec<u8>, Refusal> {
-        let mut answers = Vec::with_capacity(SLOT);
+        original: &Originals,
+    ) -> Result<Answers, Refusal> {
+        let mut answers = Answers::new();
         if self.call.answer == Answer::Text {
             // SAFETY: the library returns null or a C string that lives as long as the library.
             let text = (value != 0).then(|| unsafe { CStr::from_ptr(value as *const _) }.to_bytes());
             let text = text.map(|text| &text[..text.len().min(MAX_TEXT)]);
             answers.extend((text.map_or(0, |text| text.len() as u64 + 1)).to_le_bytes());
-            answers.extend(text.unwrap_or_default());
+            answers.extend_from_slice(text.unwrap_or_default());
             return Ok(answers);
         }
         answers.extend(value.to_le_bytes());
@@ -427,18 +559,89 @@ impl<'a> Attempt<'a> {
                 let bytes = self.call.memory_bytes(self.loaded.rows, index, slots)?;
                 let start = answers.len();
                 answers.resize(start + padded(bytes), 0);
-                let kinds = &self.call.parameters[index].kind;
-                if let Kind::Host(host) = kinds
-                    && self.handles_in(host, slots).is_some()
-                {
-                    // The library fills in what these handles stand for; the program has its own numbers of them.
-                    let original = original.get(&index).map_or(&[][..], Vec::as_slice);
-                    answers[start..start + original.len()].copy_from_slice(original);
-                } else {
-                    answers[start..start + bytes].copy_from_slice(&memory.piece(index)[..bytes]);
+                let place = &mut answers[start..start + bytes];
+                match &self.call.parameters[index].kind {
+                    Kind::Table(_) => {
+                        let table = u64::from_le_bytes(memory.piece(index).try_into().unwrap_or_default());
+                        if table != 0 && self.loaded.rows.statuses.is_good(value as i32) {
+                            // SAFETY: a call that has succeeded gave the address of a table of this length, which belongs to
+                            // the library and never changes.
+                            place.copy_from_slice(unsafe {
+                                std::slice::from_raw_parts(table as *const u8, bytes)
+                            });
+                        }
+                    }
+                    Kind::Host(host) => match self.handles_in(host, slots) {
+                        // The library says which of the handles that it has given out.
+                        Some(kind) if host.direction == Direction::Out => {
+                            for (place, raw) in place
+                                .as_chunks_mut::<SLOT>()
+                                .0
+                                .iter_mut()
+                                .zip(memory.piece(index).as_chunks::<SLOT>().0)
+                            {
+                                *place = self.name_of(kind, u64::from_le_bytes(*raw)).to_le_bytes();
+                            }
+                        }
+                        // The library fills in what these handles stand for; the program has its own numbers of them.
+                        Some(_) => {
+                            let original = original.iter().find(|(of, _)| *of == index);
+                            let original = original.map_or(&[][..], |(_, bytes)| bytes);
+                            place[..original.len()].copy_from_slice(original);
+                        }
+                        None => place.copy_from_slice(&memory.piece(index)[..bytes]),
+                    },
+                    _ => place.copy_from_slice(&memory.piece(index)[..bytes]),
                 }
             }
         }
         Ok(answers)
+    }
+
+    /// The guest's number of a handle that the library names; 0 for null and for one that is not the guest's.
+    fn name_of(&self, kind: usize, raw: u64) -> u64 {
+        let table = self.handles().kind(kind).ok().filter(|_| raw != 0);
+        table.and_then(|table| table.find(|object| object.is(raw as *mut u8))).unwrap_or(0)
+    }
+}
+
+/// Makes a structure that has its length at its start good for a library: the length is at most that of the memory, and what
+/// would be addresses is null.
+fn sanitize(structure: &mut [u8], bytes: u32, nulls: [u32; 2]) {
+    if let Some(length) = structure.first_chunk_mut::<SLOT>() {
+        *length = u64::from_le_bytes(*length).min(u64::from(bytes)).to_le_bytes();
+    }
+    for offset in nulls.map(|offset| offset as usize) {
+        if let Some(address) = structure.get_mut(offset..offset + SLOT) {
+            address.fill(0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn structures_have_no_addresses() {
+        let mut structure = [0xff_u8; 32];
+        sanitize(&mut structure, 32, [8, 24]);
+        assert_eq!(structure[..8], 32_u64.to_le_bytes());
+        assert_eq!((&structure[8..16], structure[16], &structure[24..]), (&[0; 8][..], 0xff, &[0; 8][..]));
+        structure[..8].copy_from_slice(&24_u64.to_le_bytes());
+        sanitize(&mut structure, 32, [8, 28]);
+        assert_eq!(structure[..8], 24_u64.to_le_bytes(), "a shorter one stays as it is");
+    }
+
+    #[test]
+    fn pieces_are_apart_and_aligned() {
+        let text = "handle H\nf(h: H, n: i32, a: in i32[n], h2: new H, t: table 64, b: out f64)";
+        let library = cuda_library_rows::parse::library("x", text, "").expect("valid");
+        let Body::Forward(call) = &library.functions[0].body else { panic!("{library:?}") };
+        let mut memory = Memory::of(&library, call, &[1, 3, PRESENT, 32, PRESENT, PRESENT]).expect("fits");
+        assert_eq!(memory.pieces.iter().map(|(_, bytes)| *bytes).collect::<Vec<_>>(), [0, 0, 12, 8, 8, 8]);
+        let places: Vec<u64> = (2..6).map(|index| memory.address(index)).collect();
+        assert!(places.iter().all(|place| place % ALIGNMENT as u64 == 0), "{places:?}");
+        assert!(places.is_sorted_by(|one, next| next - one >= 2 * ALIGNMENT as u64), "{places:?}");
     }
 }

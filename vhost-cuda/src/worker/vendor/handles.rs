@@ -2,10 +2,13 @@
 //! What a library has given out, by the guest's numbers.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
 
 use parking_lot::{ArcMutexGuard, Mutex, RawMutex, RwLock};
+use smallvec::SmallVec;
 
+use crate::budget::{Budget, Charge};
 use crate::worker::gpu::{CuResult, CudaError};
 use crate::worker::objects::{Object, Table};
 
@@ -16,6 +19,36 @@ pub struct State {
     pub device_scalars: bool,
     /// Its stream lives at least until another one is set.
     pub stream: Option<Arc<Object>>,
+    /// Memory that the library uses for itself.
+    pub scratch: Scratch,
+}
+
+/// Host memory that a library uses for itself while a call runs, and maybe until the queued work is done.
+#[derive(Debug, Default)]
+pub struct Scratch {
+    /// The last one is the longest. Those before it may be in use.
+    blocks: Vec<(Vec<u128>, Charge)>,
+}
+
+/// The scratch memory of all handles of this process, which serves one session: a guest that makes handles runs into an error,
+/// not into the host's memory.
+static SCRATCH: LazyLock<Arc<Budget>> = LazyLock::new(|| Budget::new(SCRATCH_BYTES));
+const SCRATCH_BYTES: usize = 512 << 20;
+
+impl Scratch {
+    /// The address of memory with that many bytes.
+    ///
+    /// Errors: `CUDA_ERROR_OUT_OF_MEMORY`.
+    pub fn of(&mut self, bytes: usize) -> CuResult<u64> {
+        let longest = self.blocks.last().map_or(0, |(block, _)| size_of_val(&block[..]));
+        if bytes > longest || longest == 0 {
+            // Twice as long as the last one, so that all of them together have twice the bytes that are needed.
+            let words = bytes.max(2 * longest).div_ceil(size_of::<u128>()).max(1);
+            let charge = SCRATCH.charge(words * size_of::<u128>()).ok_or(CudaError::OUT_OF_MEMORY)?;
+            self.blocks.push((vec![0; words], charge));
+        }
+        self.blocks.last_mut().map(|(block, _)| block.as_mut_ptr() as u64).ok_or(CudaError::OUT_OF_MEMORY)
+    }
 }
 
 /// A handle's state, locked.
@@ -27,7 +60,15 @@ pub struct Handles {
     kinds: Vec<Table>,
     /// The functions that destroy them, by kind.
     ends: Vec<Option<usize>>,
-    states: RwLock<HashMap<(usize, u64), Arc<Mutex<State>>>>,
+    states: RwLock<HashMap<(usize, u64), Known>>,
+}
+
+/// A handle.
+#[derive(Debug, Default)]
+struct Known {
+    state: Arc<Mutex<State>>,
+    /// The address of the function that destroys it; 0 for the usual one.
+    end: Arc<AtomicUsize>,
 }
 
 impl Handles {
@@ -46,24 +87,29 @@ impl Handles {
         self.ends.get(kind).copied().flatten()
     }
 
-    /// A handle was made.
-    pub fn made(&self, kind: usize, id: u64) {
-        self.states.write().insert((kind, id), Arc::default());
+    /// A handle was made. Answers where the function that destroys it will be told; 0 for the usual one.
+    pub fn made(&self, kind: usize, id: u64) -> Arc<AtomicUsize> {
+        let known = Known::default();
+        let end = known.end.clone();
+        self.states.write().insert((kind, id), known);
+        end
     }
 
-    /// A handle has lost its name.
-    pub fn ended(&self, kind: usize, id: u64) {
-        self.states.write().remove(&(kind, id));
+    /// A handle has lost its name, and is to be destroyed by the function at that address.
+    pub fn ended(&self, kind: usize, id: u64, end: usize) {
+        if let Some(known) = self.states.write().remove(&(kind, id)) {
+            known.end.store(end, Ordering::Relaxed);
+        }
     }
 
     /// Locks the states of some handles, each of them once, in an order that is the same for all calls.
-    pub fn lock(&self, wanted: &[(usize, u64)]) -> Vec<((usize, u64), Locked)> {
+    pub fn lock(&self, wanted: &[(usize, u64)]) -> SmallVec<[((usize, u64), Locked); 4]> {
         let states = self.states.read();
-        let mut found: Vec<_> =
-            wanted.iter().filter_map(|key| Some((*key, states.get(key)?.clone()))).collect();
+        let mut found: SmallVec<[_; 4]> =
+            wanted.iter().filter_map(|key| Some((*key, states.get(key)?.state.clone()))).collect();
         drop(states);
         found.sort_unstable_by_key(|(key, _)| *key);
-        found.dedup_by_key(|(key, _)| *key);
+        found.dedup_by(|(one, _), (other, _)| one == other);
         found.into_iter().map(|(key, state)| (key, state.lock_arc())).collect()
     }
 
@@ -74,9 +120,9 @@ impl Handles {
             table.take(|object| object.context() == context).into_iter().for_each(Object::end_with_parent);
         }
         let mut gone = Vec::new();
-        for state in self.states.read().values() {
+        for known in self.states.read().values() {
             // A call that has it locked uses the stream anyway.
-            if let Some(mut state) = state.try_lock() {
+            if let Some(mut state) = known.state.try_lock() {
                 gone.extend(state.stream.take_if(|stream| stream.context() == context));
             }
         }
@@ -96,7 +142,27 @@ mod tests {
             handles.lock(wanted).into_iter().map(|(key, _)| key).collect()
         };
         assert_eq!(keys(&[(1, 16), (0, 32), (1, 16), (0, 48)]), [(0, 32), (1, 16)]);
-        handles.ended(1, 16);
+        handles.ended(1, 16, 0);
         assert_eq!(keys(&[(1, 16)]), []);
+    }
+
+    #[test]
+    fn who_destroys_a_handle_is_told() {
+        let handles = Handles::new(vec![None]);
+        let end = handles.made(0, 32);
+        handles.ended(0, 32, 0x1234);
+        assert_eq!(end.load(Ordering::Relaxed), 0x1234);
+    }
+
+    #[test]
+    fn scratch_memory_stays_and_is_bounded() {
+        let mut scratch = Scratch::default();
+        let first = scratch.of(100).unwrap();
+        assert_eq!(scratch.of(50), Ok(first), "there is room");
+        let second = scratch.of(1000).unwrap();
+        assert_ne!(first, second, "the first one may be in use");
+        let third = scratch.of(1100).unwrap();
+        assert_eq!(scratch.of(2000), Ok(third), "it has grown by more than was needed");
+        assert_eq!(scratch.of(SCRATCH_BYTES), Err(CudaError::OUT_OF_MEMORY));
     }
 }

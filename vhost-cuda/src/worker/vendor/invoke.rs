@@ -4,19 +4,25 @@
 //! The System V ABI for x86-64 (3.2.3) assigns integers and pointers, and numbers of vector registers, independently of each
 //! other: the first six integers go to registers and the others to the stack in their order; the first eight floats go to
 //! vector registers. (AAPCS64 does the same with eight and eight.) So a function of any mix of both, with at most eight floats,
-//! may be called as one that takes eight floats and then as many integers, of which it does not look at the last ones. Results are
-//! integers or pointers.
+//! may be called as one that takes eight floats and then as many integers, of which it does not look at the last ones. A structure
+//! of more than 16 bytes lies on the stack, among the integers that have no register; those behind it may still have one. Results
+//! are integers or pointers.
 
 use cuda_library_rows::parse::MAX_PARAMETERS;
 
 /// Numbers of vector registers.
 pub const FLOATS: usize = 8;
 
+/// Integers that are passed in registers.
+const REGISTERS: usize = 6;
+
 /// The arguments of a call.
 #[derive(Debug)]
 pub struct Arguments {
+    /// Those in registers, then those on the stack.
     integers: [u64; MAX_PARAMETERS],
-    integer_count: usize,
+    in_registers: usize,
+    on_stack: usize,
     floats: [f64; FLOATS],
     float_count: usize,
 }
@@ -24,13 +30,33 @@ pub struct Arguments {
 impl Arguments {
     /// None.
     pub fn new() -> Self {
-        Self { integers: [0; MAX_PARAMETERS], integer_count: 0, floats: [0.0; FLOATS], float_count: 0 }
+        Self {
+            integers: [0; MAX_PARAMETERS],
+            in_registers: 0,
+            on_stack: 0,
+            floats: [0.0; FLOATS],
+            float_count: 0,
+        }
     }
 
     /// Adds an integer or a pointer. `None`: there are too many.
     pub fn integer(&mut self, value: u64) -> Option<()> {
-        *self.integers.get_mut(self.integer_count)? = value;
-        self.integer_count += 1;
+        if self.in_registers == REGISTERS {
+            return self.push(value);
+        }
+        self.integers[self.in_registers] = value;
+        self.in_registers += 1;
+        Some(())
+    }
+
+    /// Adds a structure by value, of more than 16 bytes. `None`: there are too many.
+    pub fn structure(&mut self, words: &[[u8; 8]]) -> Option<()> {
+        words.iter().try_for_each(|word| self.push(u64::from_le_bytes(*word)))
+    }
+
+    fn push(&mut self, word: u64) -> Option<()> {
+        *self.integers.get_mut(REGISTERS + self.on_stack)? = word;
+        self.on_stack += 1;
         Some(())
     }
 
@@ -62,7 +88,7 @@ impl Arguments {
             }};
             (@integer $index:literal) => { u64 };
         }
-        match self.integer_count {
+        match REGISTERS + self.on_stack {
             0..=6 => call!(0 1 2 3 4 5),
             7..=14 => call!(0 1 2 3 4 5 6 7 8 9 10 11 12 13),
             15..=22 => call!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21),
@@ -149,6 +175,53 @@ mod tests {
         }
         // SAFETY: the function has these parameters.
         assert_eq!(unsafe { arguments.call(last as *const () as usize) }, 25);
+    }
+
+    #[test]
+    fn a_structure_lies_on_the_stack() {
+        #[repr(C)]
+        struct Id([u64; 16]);
+        extern "C" fn init(
+            place: u64,
+            ranks: i32,
+            id: Id,
+            rank: i32,
+            a: u64,
+            b: u64,
+            c: u64,
+            last: u64,
+        ) -> u64 {
+            let sum: u64 = id.0.iter().sum();
+            assert_eq!((place, ranks, rank, a, b, c, last), (7, 2, 1, 10, 11, 12, 13));
+            sum
+        }
+        let mut arguments = Arguments::new();
+        arguments.integer(7).unwrap();
+        arguments.integer(2).unwrap();
+        let words: Vec<[u8; 8]> = (1..=16_u64).map(u64::to_le_bytes).collect();
+        arguments.structure(&words).unwrap();
+        for value in [1, 10, 11, 12, 13] {
+            arguments.integer(value).unwrap();
+        }
+        // SAFETY: the function has these parameters.
+        assert_eq!(unsafe { arguments.call(init as *const () as usize) }, 136);
+    }
+
+    #[test]
+    fn a_complex_double_fills_two_vector_registers() {
+        #[repr(C)]
+        struct Complex(f64, f64);
+        extern "C" fn tolerance(n: i32, x: f32, value: Complex, last: f64) -> u64 {
+            assert_eq!((n, x, last), (3, 0.5, 4.0));
+            (value.0 + 10.0 * value.1) as u64
+        }
+        let mut arguments = Arguments::new();
+        arguments.integer(3).unwrap();
+        for bits in [u64::from(0.5_f32.to_bits()), 1.0_f64.to_bits(), 2.0_f64.to_bits(), 4.0_f64.to_bits()] {
+            arguments.float(bits).unwrap();
+        }
+        // SAFETY: the function has these parameters.
+        assert_eq!(unsafe { arguments.call(tolerance as *const () as usize) }, 21);
     }
 
     #[test]
