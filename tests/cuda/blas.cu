@@ -5,6 +5,8 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 #include <dlfcn.h>
+#include <fcntl.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <cstdio>
@@ -202,12 +204,24 @@ static void halves(Handle handle, cudaStream_t stream) {
     printf("half: %.1f\n", checksum(back(dc, size * size)));
 }
 
+// NVIDIA's cuBLAS prints a line on stdout for some of them.
 static void wrong_arguments(Handle handle) {
     float alpha = 1, *memory = on_device(std::vector<float>(64, 1));
-    printf("no handle: %s\n", status_name(sgemm(nullptr, 0, 0, 4, 4, 4, &alpha, memory, 4, memory, 4, &alpha, memory, 4)));
-    printf("negative size: %s\n", status_name(sgemm(handle, 0, 0, -4, 4, 4, &alpha, memory, 4, memory, 4, &alpha, memory, 4)));
-    printf("short leading dimension: %s\n", status_name(sgemm(handle, 0, 0, 4, 4, 4, &alpha, memory, 2, memory, 4, &alpha, memory, 4)));
-    printf("no such operation: %s\n", status_name(sgemm(handle, 7, 0, 4, 4, 4, &alpha, memory, 4, memory, 4, &alpha, memory, 4)));
+    fflush(stdout);
+    const int out = dup(1), null = open("/dev/null", O_WRONLY);
+    dup2(null, 1);
+    const int no_handle = sgemm(nullptr, 0, 0, 4, 4, 4, &alpha, memory, 4, memory, 4, &alpha, memory, 4);
+    const int negative = sgemm(handle, 0, 0, -4, 4, 4, &alpha, memory, 4, memory, 4, &alpha, memory, 4);
+    const int leading = sgemm(handle, 0, 0, 4, 4, 4, &alpha, memory, 2, memory, 4, &alpha, memory, 4);
+    const int operation = sgemm(handle, 7, 0, 4, 4, 4, &alpha, memory, 4, memory, 4, &alpha, memory, 4);
+    fflush(stdout);
+    dup2(out, 1);
+    close(null);
+    close(out);
+    printf("no handle: %s\n", status_name(no_handle));
+    printf("negative size: %s\n", status_name(negative));
+    printf("short leading dimension: %s\n", status_name(leading));
+    printf("no such operation: %s\n", status_name(operation));
 }
 
 static void threads() {
