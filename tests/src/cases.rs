@@ -270,6 +270,10 @@ pub const CASES: &[Case] = &[
     of_variant("error_semantics_static", "error_semantics@static"),
     Case { stdout: Stdout::OfDevice, ..of_variant("device_query_static", "device_query@static") },
     with_library("blas", &["libcublas.so.13", "libcublas.so.12"]),
+    with_library("blas_more", &["libcublas.so.13", "libcublas.so.12"]),
+    with_library("blas_lt", &["libcublasLt.so.13", "libcublasLt.so.12"]),
+    with_library("fft", &["libcufft.so.12", "libcufft.so.11"]),
+    with_library("solver", &["libcusolver.so.12", "libcusolver.so.11"]),
     Case { stdin: "1 2 40000 -5", exit: 7, stderr_has: &["4 values"], ..Case::new("stdin_exit") },
 ];
 

@@ -9,7 +9,9 @@
 pub mod cublas;
 pub mod cublaslt;
 pub mod cufft;
+pub mod curand;
 pub mod cusolver;
+pub mod cusparse;
 mod handles;
 mod lapack;
 mod memory;
