@@ -9,11 +9,17 @@ use std::{env, fs};
 use cuda_library_rows::generate::stubs;
 use cuda_library_rows::libraries;
 
+/// Sources of the guest's libraries of which some are used here.
+const SHARED: &str = "../../guest-lib/vendor/src/custom";
+
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-changed=src");
+    println!("cargo::rerun-if-changed={SHARED}");
     let mut written = String::new();
     read(Path::new("src"), &mut written);
+    // `src/cublaslt` has the descriptors of the guest's library.
+    read(Path::new(SHARED), &mut written);
     // Macros make some of the functions, so any word that is a function's name counts.
     let names: HashSet<&str> = written.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));

@@ -1,28 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // cuBLAS by its public API: results in host and device memory, scalars that change after the call, streams, graphs, threads,
-// wrong arguments. The library is loaded by name, so that the program needs none of its files to be built.
+// wrong arguments.
 
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
-#include <dlfcn.h>
+#include <fcntl.h>
+#include <unistd.h>
 
-#include <cmath>
-#include <cstdio>
-#include <cstdlib>
 #include <thread>
-#include <vector>
 
-#define CHECK(call)                                                                                  \
-    do {                                                                                             \
-        const int result_ = (int)(call);                                                             \
-        if (result_ != 0) {                                                                          \
-            printf("%s:%d: %s -> %d\n", __FILE__, __LINE__, #call, result_);                         \
-            exit(1);                                                                                 \
-        }                                                                                            \
-    } while (0)
-
-typedef void *Handle;
-static void *library;
+#include "library.h"
 
 template <class F> static F *function(const char *name) {
     void *address = dlsym(library, name);
@@ -46,13 +33,8 @@ static int (*snrm2)(Handle, int, const float *, int, float *);
 static int (*saxpy)(Handle, int, const float *, const float *, int, float *, int);
 static const char *(*status_name)(int);
 
-static void load() {
-    for (const char *name : {"libcublas.so.13", "libcublas.so.12"})
-        if (!library) library = dlopen(name, RTLD_NOW);
-    if (!library) {
-        printf("no cuBLAS\n");
-        exit(1);
-    }
+static void find() {
+    load({"libcublas.so.13", "libcublas.so.12"});
     create = function<int(Handle *)>("cublasCreate_v2");
     destroy = function<int(Handle)>("cublasDestroy_v2");
     set_stream = function<int(Handle, cudaStream_t)>("cublasSetStream_v2");
@@ -73,32 +55,10 @@ static void load() {
     status_name = (decltype(status_name))function<void>("cublasGetStatusName");
 }
 
-// Small whole numbers: every way of computing gives the same sums.
-static std::vector<float> numbers(int count, int seed) {
-    std::vector<float> values(count);
-    for (int i = 0; i < count; i++) values[i] = (float)((i * 7 + seed * 13) % 11 - 5);
-    return values;
-}
-
 static double checksum(const std::vector<float> &values) {
     double sum = 0;
     for (size_t i = 0; i < values.size(); i++) sum += values[i] * (double)(i % 17 + 1);
     return sum;
-}
-
-template <class T> static T *on_device(const std::vector<T> &values) {
-    T *memory;
-    CHECK(cudaMalloc(&memory, values.size() * sizeof(T)));
-    CHECK(cudaMemcpy(memory, values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice));
-    // Streams that do not wait for the default one must find it, too.
-    CHECK(cudaStreamSynchronize(cudaStreamLegacy));
-    return memory;
-}
-
-static std::vector<float> back(const float *memory, int count) {
-    std::vector<float> values(count);
-    CHECK(cudaMemcpy(values.data(), memory, count * sizeof(float), cudaMemcpyDeviceToHost));
-    return values;
 }
 
 __global__ void fill(float *memory, int count, float value) {
@@ -202,12 +162,24 @@ static void halves(Handle handle, cudaStream_t stream) {
     printf("half: %.1f\n", checksum(back(dc, size * size)));
 }
 
+// NVIDIA's cuBLAS prints a line on stdout for some of them.
 static void wrong_arguments(Handle handle) {
     float alpha = 1, *memory = on_device(std::vector<float>(64, 1));
-    printf("no handle: %s\n", status_name(sgemm(nullptr, 0, 0, 4, 4, 4, &alpha, memory, 4, memory, 4, &alpha, memory, 4)));
-    printf("negative size: %s\n", status_name(sgemm(handle, 0, 0, -4, 4, 4, &alpha, memory, 4, memory, 4, &alpha, memory, 4)));
-    printf("short leading dimension: %s\n", status_name(sgemm(handle, 0, 0, 4, 4, 4, &alpha, memory, 2, memory, 4, &alpha, memory, 4)));
-    printf("no such operation: %s\n", status_name(sgemm(handle, 7, 0, 4, 4, 4, &alpha, memory, 4, memory, 4, &alpha, memory, 4)));
+    fflush(stdout);
+    const int out = dup(1), null = open("/dev/null", O_WRONLY);
+    dup2(null, 1);
+    const int no_handle = sgemm(nullptr, 0, 0, 4, 4, 4, &alpha, memory, 4, memory, 4, &alpha, memory, 4);
+    const int negative = sgemm(handle, 0, 0, -4, 4, 4, &alpha, memory, 4, memory, 4, &alpha, memory, 4);
+    const int leading = sgemm(handle, 0, 0, 4, 4, 4, &alpha, memory, 2, memory, 4, &alpha, memory, 4);
+    const int operation = sgemm(handle, 7, 0, 4, 4, 4, &alpha, memory, 4, memory, 4, &alpha, memory, 4);
+    fflush(stdout);
+    dup2(out, 1);
+    close(null);
+    close(out);
+    printf("no handle: %s\n", status_name(no_handle));
+    printf("negative size: %s\n", status_name(negative));
+    printf("short leading dimension: %s\n", status_name(leading));
+    printf("no such operation: %s\n", status_name(operation));
 }
 
 static void threads() {
@@ -229,7 +201,7 @@ static void threads() {
 }
 
 int main() {
-    load();
+    find();
     Handle handle;
     CHECK(create(&handle));
     int version = 0, math = -1;

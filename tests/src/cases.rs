@@ -30,6 +30,8 @@ pub struct Case {
     pub at_once: usize,
     /// What keeps it from small machines.
     pub weight: Weight,
+    /// Names of a library of NVIDIA's, of which a GPU needs one; the emulator has its own.
+    pub library: &'static [&'static str],
 }
 
 /// What the standard output of a case is compared with.
@@ -71,6 +73,7 @@ impl Case {
             diagnostics_have: &[],
             at_once: 1,
             weight: Weight::Light,
+            library: &[],
         }
     }
 
@@ -104,6 +107,11 @@ const fn bad_input(name: &'static str) -> Case {
 /// A table of bad arguments for which our driver library stands.
 const fn bad_input_of_library(name: &'static str) -> Case {
     Case { stdout: Stdout::BadInputOfLibrary, ..Case::new(name) }
+}
+
+/// A program that uses a library of NVIDIA's.
+const fn with_library(name: &'static str, library: &'static [&'static str]) -> Case {
+    Case { library, ..Case::new(name) }
 }
 
 /// Every entry point in a wrong state.
@@ -261,6 +269,11 @@ pub const CASES: &[Case] = &[
     of_variant("pinned_memory_static", "pinned_memory@static"),
     of_variant("error_semantics_static", "error_semantics@static"),
     Case { stdout: Stdout::OfDevice, ..of_variant("device_query_static", "device_query@static") },
+    with_library("blas", &["libcublas.so.13", "libcublas.so.12"]),
+    with_library("blas_more", &["libcublas.so.13", "libcublas.so.12"]),
+    with_library("blas_lt", &["libcublasLt.so.13", "libcublasLt.so.12"]),
+    with_library("fft", &["libcufft.so.12", "libcufft.so.11"]),
+    with_library("solver", &["libcusolver.so.12", "libcusolver.so.11"]),
     Case { stdin: "1 2 40000 -5", exit: 7, stderr_has: &["4 values"], ..Case::new("stdin_exit") },
 ];
 

@@ -3,7 +3,7 @@
 //! What is tested: the built stack, and the ways a program can reach a device with it.
 
 use std::env;
-use std::ffi::{OsStr, OsString};
+use std::ffi::{CString, OsStr, OsString};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -167,6 +167,8 @@ impl Route {
                 let folder = emulator.parent().context("The emulator is in no folder")?;
                 route.auditor = Some(folder.join(AUDITOR));
                 route.libraries.push(folder.into());
+                // NVIDIA's libraries on the CPU, before the guest's, which need a daemon.
+                route.libraries.push(folder.join("libraries"));
                 route.libraries.push(stack.guest_libraries());
             }
             Way::VirtioUser(device) => {
@@ -213,6 +215,20 @@ impl Route {
         }
         command
     }
+}
+
+/// Why a program cannot use a library of NVIDIA's on a GPU of this machine, if so: none of `names` is where the dynamic linker
+/// looks.
+pub fn missing_library(names: &[&str]) -> Option<String> {
+    let is_found = |name: &&str| {
+        let Ok(name) = CString::new(*name) else { return false };
+        // SAFETY: the name is a C string; what is found is NVIDIA's library, which may stay loaded.
+        !unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_LAZY | libc::RTLD_LOCAL) }.is_null()
+    };
+    if names.is_empty() || names.iter().any(is_found) {
+        return None;
+    }
+    Some(format!("{} is not installed here: name its folder in LD_LIBRARY_PATH", names.join(" or ")))
 }
 
 /// Folders with NVIDIA's runtimes; none if there is none for 13.

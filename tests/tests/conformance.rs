@@ -10,7 +10,7 @@ use std::{fs, thread};
 use anyhow::{Result, ensure};
 use vhost_cuda_tests::cases::{CASES, Case, Stdout, Weight};
 use vhost_cuda_tests::running::{Outcome, Running};
-use vhost_cuda_tests::stack::{Device, Route, Way};
+use vhost_cuda_tests::stack::{Device, Route, Way, missing_library};
 use vhost_cuda_tests::suite::{self, Kit, Suite};
 use vhost_cuda_tests::verdict::{self, Answering};
 
@@ -36,7 +36,8 @@ fn collect(suite: &mut Suite, way: Way) {
     for case in CASES {
         let name = format!("{}::{}", way.name(), case.name);
         let unbuilt = suite.kit().programs.missing(case.program);
-        match missing.clone().or(unbuilt).or_else(|| not_ours(way, case)).or_else(|| too_heavy(case)) {
+        let missing = missing.clone().or(unbuilt).or_else(|| no_library(way, case));
+        match missing.or_else(|| not_ours(way, case)).or_else(|| too_heavy(case)) {
             Some(why) => suite.skip(name, &why),
             None => suite.test(name, move |kit| check(kit, way, case)),
         }
@@ -48,6 +49,10 @@ fn not_ours(way: Way, case: &Case) -> Option<String> {
     let nvidias = matches!(way, Way::Native | Way::RuntimeOnNative);
     let bad = matches!(case.stdout, Stdout::BadInput | Stdout::BadInputOfLibrary);
     (nvidias && bad).then(|| "crashes NVIDIA's own driver".to_owned())
+}
+
+fn no_library(way: Way, case: &Case) -> Option<String> {
+    (way.device() == Device::Native).then(|| missing_library(case.library)).flatten()
 }
 
 fn too_heavy(case: &Case) -> Option<String> {

@@ -7,9 +7,21 @@
 #![allow(non_snake_case, clippy::too_many_arguments, clippy::missing_safety_doc)]
 
 pub mod cublas;
+pub mod cublaslt;
+pub mod cufft;
+pub mod curand;
+pub mod cusolver;
+pub mod cusparse;
+mod handles;
+mod lapack;
+mod memory;
+mod numbers;
 mod stream;
 
 /// What is not written here.
 mod missing {
-    include!(concat!(env!("OUT_DIR"), "/cublas.rs"));
+    macro_rules! missing {
+        ($($library:literal)*) => { $(include!(concat!(env!("OUT_DIR"), "/", $library, ".rs"));)* };
+    }
+    missing!("cublas" "cublasLt" "cudnn" "cufft" "curand" "cusparse" "cusolver" "nccl");
 }

@@ -2,20 +2,38 @@
 
 //! Work in a stream of the emulated GPU.
 
+use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
-use std::sync::OnceLock;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// A `CUstream`.
 pub type Stream = usize;
+
+/// An address that is not device memory, or not aligned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fault;
+
+/// What work returns.
+pub type Done = Result<(), Fault>;
 
 /// `cuLaunchHostFunc`.
 type Launch = unsafe extern "C" fn(Stream, extern "C" fn(*mut c_void), *mut c_void) -> c_int;
 /// `cuStreamSynchronize`.
 type Synchronize = unsafe extern "C" fn(Stream) -> c_int;
+/// `cuStreamIsCapturing`.
+type IsCapturing = unsafe extern "C" fn(Stream, *mut c_int) -> c_int;
+/// `cuda_emulator_reaches` (`cuda-emulator/src/driver/companion.rs`).
+type Reaches = extern "C" fn(u64, u64) -> u32;
+/// `cuda_emulator_report_illegal_address`.
+type Report = extern "C" fn();
 
 struct Driver {
     launch: Launch,
     synchronize: Synchronize,
+    is_capturing: IsCapturing,
+    reaches: Reaches,
+    report: Report,
 }
 
 fn driver() -> Option<&'static Driver> {
@@ -26,44 +44,98 @@ fn driver() -> Option<&'static Driver> {
         if library.is_null() {
             return None;
         }
+        let names = [
+            c"cuLaunchHostFunc",
+            c"cuStreamSynchronize",
+            c"cuStreamIsCapturing",
+            c"cuda_emulator_reaches",
+            c"cuda_emulator_report_illegal_address",
+        ];
         // SAFETY: the library stays loaded, and the names are C strings.
-        let [launch, synchronize] = [c"cuLaunchHostFunc", c"cuStreamSynchronize"]
-            .map(|name| unsafe { libc::dlsym(library, name.as_ptr()) });
-        if launch.is_null() || synchronize.is_null() {
+        let found = names.map(|name| unsafe { libc::dlsym(library, name.as_ptr()) });
+        if found.iter().any(|symbol| symbol.is_null()) {
             return None;
         }
-        // SAFETY: functions of these names have these types (cuda.h).
+        let [launch, synchronize, is_capturing, reaches, report] = found;
+        // SAFETY: functions of these names have these types (cuda.h, and the emulator's own).
         unsafe {
             Some(Driver {
                 launch: std::mem::transmute::<*mut c_void, Launch>(launch),
                 synchronize: std::mem::transmute::<*mut c_void, Synchronize>(synchronize),
+                is_capturing: std::mem::transmute::<*mut c_void, IsCapturing>(is_capturing),
+                reaches: std::mem::transmute::<*mut c_void, Reaches>(reaches),
+                report: std::mem::transmute::<*mut c_void, Report>(report),
             })
         }
     };
     DRIVER.get_or_init(find).as_ref()
 }
 
-/// Work, as the driver keeps it. It may run many times: a graph that has captured it owns it as long as it lives.
-type Work = Box<dyn Fn() + Send + Sync>;
-
-extern "C" fn run(work: *mut c_void) {
-    // SAFETY: `queue` made it of a box that is never freed.
-    let work = unsafe { &*work.cast::<Work>() };
-    work();
+/// Whether that many bytes at `address` are memory that kernels may access.
+pub fn reaches(address: usize, bytes: usize) -> bool {
+    driver().is_some_and(|driver| (driver.reaches)(address as u64, bytes as u64) != 0)
 }
 
-/// Queues work. Nothing tells when a graph that has captured it ends, so it stays for ever: it is small.
+/// Work by its number.
+type Work = Arc<dyn Fn() -> Done + Send + Sync>;
+
+/// Work that has not run yet, and what graphs may run again.
+#[derive(Default)]
+struct Pending {
+    last: usize,
+    /// The flag: it runs once.
+    work: HashMap<usize, (Work, bool)>,
+}
+
+fn pending() -> std::sync::MutexGuard<'static, Pending> {
+    static PENDING: OnceLock<Mutex<Pending>> = OnceLock::new();
+    PENDING.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Runs the work of that number. Work that runs once, but has been captured by a capture that began between the question and
+/// the launch, runs at the first launch of its graph only.
+extern "C" fn run(number: *mut c_void) {
+    let number = number as usize;
+    let work = {
+        let mut pending = pending();
+        match pending.work.get(&number) {
+            Some((_, true)) => pending.work.remove(&number).map(|(work, _)| work),
+            Some((work, false)) => Some(work.clone()),
+            None => None,
+        }
+    };
+    let Some(work) = work else { return };
+    // A panic is an access outside of an array whose size was checked, or a size that is too large for any array.
+    if catch_unwind(AssertUnwindSafe(|| work())).unwrap_or(Err(Fault)).is_err()
+        && let Some(driver) = driver()
+    {
+        (driver.report)();
+    }
+}
+
+/// Queues work. Work of a stream that captures stays until the process ends, since nothing reports the end of its graph.
 ///
 /// Errors: the driver's, as a `CUresult`.
-pub fn queue(stream: Stream, work: impl Fn() + Send + Sync + 'static) -> Result<(), c_int> {
+pub fn queue(stream: Stream, work: impl Fn() -> Done + Send + Sync + 'static) -> Result<(), c_int> {
     let driver = driver().ok_or(3)?;
-    let work: *mut Work = Box::into_raw(Box::new(Box::new(work)));
-    // SAFETY: `run` takes what `work` is, which stays.
-    match unsafe { (driver.launch)(stream, run, work.cast()) } {
+    let mut capturing = 0;
+    // SAFETY: the driver checks the stream, and the place is a number's.
+    let error = unsafe { (driver.is_capturing)(stream, &raw mut capturing) };
+    if error != 0 {
+        return Err(error);
+    }
+    let number = {
+        let mut pending = pending();
+        pending.last += 1;
+        let number = pending.last;
+        pending.work.insert(number, (Arc::new(work), capturing == 0));
+        number
+    };
+    // SAFETY: `run` takes a number, which is good whether there is work of it or not.
+    match unsafe { (driver.launch)(stream, run, number as *mut c_void) } {
         0 => Ok(()),
         error => {
-            // SAFETY: the driver has not taken it.
-            drop(unsafe { Box::from_raw(work) });
+            pending().work.remove(&number);
             Err(error)
         }
     }

@@ -50,6 +50,8 @@ thread_local! {
     static PER_THREAD: Cell<bool> = const { Cell::new(false) };
     /// Whether this thread is inside a host function of a stream or graph.
     static IN_HOST_FUNCTION: Cell<bool> = const { Cell::new(false) };
+    /// Whether the host function that runs has reported an illegal address.
+    static ILLEGAL_ADDRESS: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Runs the body of an entry that works before cuInit.
@@ -94,10 +96,18 @@ pub(super) fn forked() -> bool {
 }
 
 /// Runs a function of the program's on a stream's thread: it must not call the API.
-pub(super) fn in_host_function(function: impl FnOnce()) {
+///
+/// Errors: `CUDA_ERROR_ILLEGAL_ADDRESS`, if the function reports it ([`report_illegal_address`]).
+pub(super) fn in_host_function(function: impl FnOnce()) -> CuResult<()> {
     IN_HOST_FUNCTION.set(true);
     function();
     IN_HOST_FUNCTION.set(false);
+    if ILLEGAL_ADDRESS.take() { Err(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS) } else { Ok(()) }
+}
+
+/// Makes the running host function fail as a kernel does that accesses an illegal address.
+pub(super) fn report_illegal_address() {
+    ILLEGAL_ADDRESS.set(IN_HOST_FUNCTION.get());
 }
 
 /// Runs `body` with the per-thread default stream as stream 0.

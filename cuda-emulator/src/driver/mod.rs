@@ -14,6 +14,7 @@ mod array_map;
 mod attributes;
 mod capture;
 mod capture_api;
+mod companion;
 mod context;
 mod context_api;
 mod context_event_api;

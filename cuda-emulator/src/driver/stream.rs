@@ -444,8 +444,7 @@ fn stream_add_callback(
     context.submit(&stream, Vec::new(), move |_, sticky| {
         let status = sticky.unwrap_or(CUresult::CUDA_SUCCESS);
         // SAFETY: the caller passed a function that may be called with this argument until the stream got here.
-        in_host_function(|| unsafe { callback(handle, status, data as *mut c_void) });
-        Ok(())
+        in_host_function(|| unsafe { callback(handle, status, data as *mut c_void) })
     });
     Ok(())
 }

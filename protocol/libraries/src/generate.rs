@@ -27,9 +27,13 @@ pub fn entry_points(library: &Library, front: &str, is_written: &dyn Fn(&str) ->
     source
 }
 
-/// Rust source of a library without its functions: those that `is_written` does not know answer `not_supported`.
+/// Rust source of a library without its functions: those that `is_written` does not know answer `not_supported`, and those
+/// that answer no status are left out.
 pub fn stubs(library: &Library, is_written: &dyn Fn(&str) -> bool) -> String {
-    let missing = library.functions.iter().filter(|function| !is_written(&function.name));
+    let missing = library.functions.iter().filter(|function| match &function.body {
+        Body::Forward(call) => call.answer == Answer::Status && !is_written(&function.name),
+        _ => !is_written(&function.name),
+    });
     let stub = |function: &crate::Function| {
         format!(
             "/// Not supported.\n#[unsafe(no_mangle)]\npub extern \"C\" fn {}() -> i32 {{ {} }}\n",
@@ -119,6 +123,14 @@ fn convert(number: Number) -> &'static str {
 mod tests {
     use super::*;
     use crate::parse::library;
+
+    #[test]
+    fn a_stub_answers_a_status_only() {
+        let rows = "status success=0 not_supported=15\nf(n: i32)\nname(n: i32) -> string\ng(n: i32)\n";
+        let source = stubs(&library("x", rows, "").expect("valid"), &|name| name == "g");
+        assert!(source.contains("fn f() -> i32 { 15 }"), "{source}");
+        assert!(!source.contains("fn name(") && !source.contains("fn g("), "{source}");
+    }
 
     #[test]
     fn entry_points_have_the_types_of_c() {

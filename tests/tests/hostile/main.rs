@@ -19,6 +19,7 @@ mod references;
 mod requests;
 mod sandbox;
 mod takeover;
+mod vendor;
 mod walls;
 mod windows;
 mod worker;
@@ -49,6 +50,7 @@ fn main() -> ExitCode {
         sandbox::collect(suite);
         worker::collect(suite);
         faults::collect(suite);
+        vendor::collect(suite);
         walls::collect(suite);
         takeover::collect(suite);
         Ok(())

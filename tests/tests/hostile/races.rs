@@ -8,10 +8,12 @@
 
 mod graphs;
 mod kinds;
+mod vendor;
 
 use anyhow::{Context, Result, bail, ensure};
-use vhost_cuda_tests::daemon::DaemonOptions;
+use vhost_cuda_tests::daemon::{DaemonOptions, is_emulated};
 use vhost_cuda_tests::frontend::{BUFFER_BYTES, CallParts, PATIENCE, Reply, parse_result};
+use vhost_cuda_tests::stack::missing_library;
 use vhost_cuda_tests::suite::Suite;
 use virtio_cuda_protocol::cuda::Opcode;
 use virtio_cuda_protocol::transport::{OP_CALL, REPLY_OK, RequestHeader};
@@ -47,7 +49,12 @@ struct Kind {
 
 pub fn collect(suite: &mut Suite) {
     let environment = vec![("CUDA_EMULATOR_CHECK".to_owned(), "handles".to_owned())];
-    for (name, body) in kinds::ALL.iter().chain(graphs::ALL) {
+    let missing = if is_emulated() { None } else { missing_library(&["libcublas.so.13", "libcublas.so.12"]) };
+    let libraries = if missing.is_none() { vendor::ALL } else { &[] };
+    for (name, why) in vendor::ALL.iter().zip(&missing).map(|((name, _), why)| (name, why)) {
+        suite.skip(format!("races::{name}"), why);
+    }
+    for (name, body) in kinds::ALL.iter().chain(graphs::ALL).chain(libraries) {
         let options = DaemonOptions { environment: environment.clone(), ..DaemonOptions::default() };
         attack_with(suite, &format!("races::{name}"), options, *body);
     }
@@ -104,7 +111,8 @@ fn alone(session: &mut Session, kind: &Kind, parts: &CallParts) -> Result<()> {
 }
 
 fn meet(session: &mut Session, kind: &Kind, parts: &CallParts) -> Result<()> {
-    let is_destroy = parts.opcode == kind.destroy.opcode;
+    // Functions of libraries are arguments of one call.
+    let is_destroy = (parts.opcode, &parts.args) == (kind.destroy.opcode, &kind.destroy.args);
     for round in 0..rounds().div_ceil(kind.every.max(1)).max(USERS as u32 + 1) {
         let answer = made(session, kind)?;
         // The destruction comes first, between, and last.

@@ -9,7 +9,7 @@ use vhost_cuda_tests::cases::{CASES, Case, Stdout, Weight};
 use vhost_cuda_tests::daemon::is_emulated;
 use vhost_cuda_tests::fatbin;
 use vhost_cuda_tests::running::Outcome;
-use vhost_cuda_tests::stack::{Route, Way};
+use vhost_cuda_tests::stack::{Route, Way, missing_library};
 use vhost_cuda_tests::suite::{Kit, Suite};
 use vhost_cuda_tests::variant::Variant;
 use vhost_cuda_tests::verdict::{self, Answering};
@@ -32,7 +32,8 @@ pub fn collect(suite: &mut Suite, shared: &SharedVm) {
             suite.skip(name, "needs 12 GiB of free memory");
             continue;
         }
-        if let Some(why) = suite.kit().programs.missing(case.program) {
+        let no_library = || if is_emulated() { None } else { missing_library(case.library) };
+        if let Some(why) = suite.kit().programs.missing(case.program).or_else(no_library) {
             suite.skip(name, &why);
             continue;
         }

@@ -5,32 +5,35 @@
 use std::ffi::c_int;
 
 use gemm::Parallelism;
+use num_traits::{One, Zero};
 
-use super::element::{C32, C64, Element};
-use super::handle::{Handle, Scalar, queue, settings};
-use super::{INVALID_VALUE, Status, status};
+use super::handle::{Scalar, queue, settings};
+use super::operation::Operation;
+use super::{INVALID_VALUE, Status, size, status};
+use crate::handles::Handle;
+use crate::memory::{Matrix, address_at, moved};
+use crate::numbers::{C32, C64, Type};
+use crate::stream::Done;
 
-/// How a matrix is read (`cublasOperation_t`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Operation {
-    /// As it is.
-    None,
-    /// Transposed.
-    Transpose,
-    /// Transposed and conjugated.
-    Conjugate,
+/// A type that the gemm crate computes with.
+pub trait Element: Copy + Send + Sync + 'static + Zero + One + PartialEq {
+    /// Its `cudaDataType`.
+    const TYPE: Type;
+    /// A number of this type.
+    fn narrow(value: C64) -> Self;
 }
 
-impl Operation {
-    /// The operation of that number.
-    pub fn new(number: c_int) -> Result<Self, Status> {
-        match number {
-            0 => Ok(Self::None),
-            1 => Ok(Self::Transpose),
-            2 => Ok(Self::Conjugate),
-            _ => Err(INVALID_VALUE),
-        }
-    }
+macro_rules! elements {
+    ($($t:ty: $kind:ident $narrow:expr;)*) => { $(impl Element for $t {
+        const TYPE: Type = Type::$kind;
+        fn narrow(value: C64) -> Self { $narrow(value) }
+    })* };
+}
+elements! {
+    f32: F32 |value: C64| value.re as f32;
+    f64: F64 |value: C64| value.re;
+    C32: C32 |value: C64| C32::new(value.re as f32, value.im as f32);
+    C64: C64 |value: C64| value;
 }
 
 /// Sizes of a product: C (m x n) = A (m x k) B (k x n).
@@ -61,7 +64,6 @@ impl Shape {
         [m, n, k]: [c_int; 3],
         [lda, ldb, ldc]: [c_int; 3],
     ) -> Result<Self, Status> {
-        let size = |value: c_int| usize::try_from(value).map_err(|_| INVALID_VALUE);
         let (a, b) = (Operation::new(a)?, Operation::new(b)?);
         let shape = Self {
             m: size(m)?,
@@ -77,6 +79,26 @@ impl Shape {
         let rows_b = if b == Operation::None { shape.k } else { shape.n };
         let fits = shape.lda >= rows_a.max(1) && shape.ldb >= rows_b.max(1) && shape.ldc >= shape.m.max(1);
         if fits { Ok(shape) } else { Err(INVALID_VALUE) }
+    }
+
+    /// Rows and columns of A and of B as they are stored.
+    pub fn stored(&self) -> [(usize, usize); 2] {
+        let turned = |operation: Operation, rows, columns| match operation {
+            Operation::None => (rows, columns),
+            _ => (columns, rows),
+        };
+        [turned(self.a, self.m, self.k), turned(self.b, self.k, self.n)]
+    }
+
+    /// C = alpha A B + beta C in device memory, which is checked.
+    pub fn multiply_at<T: Element>(&self, alpha: T, [a, b]: [usize; 2], beta: T, c: usize) -> Done {
+        let [(a_rows, a_columns), (b_rows, b_columns)] = self.stored();
+        Matrix::new(T::TYPE, a, a_rows, a_columns, self.lda)?;
+        Matrix::new(T::TYPE, b, b_rows, b_columns, self.ldb)?;
+        Matrix::new(T::TYPE, c, self.m, self.n, self.ldc)?;
+        // SAFETY: the matrices were checked just now.
+        unsafe { self.multiply(alpha, a as *const T, b as *const T, beta, c as *mut T) };
+        Ok(())
     }
 
     /// C = alpha A B + beta C.
@@ -118,14 +140,14 @@ impl Shape {
     }
 }
 
-/// The matrices of a batch: the n-th of each lies so many elements behind the first.
+/// The matrices of a batch.
 #[derive(Clone, Copy, Debug)]
-struct Batch {
-    count: usize,
-    strides: [isize; 3],
+enum Batch {
+    /// The n-th of each lies so many elements behind the first.
+    Strided(usize, [i64; 3]),
+    /// Their addresses lie in device memory.
+    Addresses(usize),
 }
-
-const ONE: Batch = Batch { count: 1, strides: [0; 3] };
 
 fn product<T: Element>(
     handle: Handle,
@@ -136,43 +158,25 @@ fn product<T: Element>(
 ) -> Result<(), Status> {
     let settings = settings(handle)?;
     let shape = shape?;
-    let (alpha, beta) = (Scalar::new(&settings, alpha)?, Scalar::new(&settings, beta)?);
+    let alpha = Scalar::new(&settings, T::TYPE, alpha as usize)?;
+    let beta = Scalar::new(&settings, T::TYPE, beta as usize)?;
     queue(settings.stream, move || {
-        for index in 0..batch.count as isize {
-            let at = |base: usize, stride: isize| {
-                base.wrapping_add_signed(index * stride * size_of::<T>() as isize)
-            };
-            let (a, b, c) = (at(a, batch.strides[0]), at(b, batch.strides[1]), at(c, batch.strides[2]));
-            // SAFETY: the caller of cuBLAS gives matrices of this shape in device memory, which is this process's.
-            unsafe { shape.multiply(alpha.get(), a as *const T, b as *const T, beta.get(), c as *mut T) };
+        if shape.m == 0 || shape.n == 0 {
+            return Ok(());
         }
-    })
-}
-
-fn products<T: Element>(
-    handle: Handle,
-    shape: Result<Shape, Status>,
-    count: c_int,
-    [alpha, beta]: [*const T; 2],
-    [a, b, c]: [usize; 3],
-) -> Result<(), Status> {
-    let settings = settings(handle)?;
-    let (shape, count) = (shape?, usize::try_from(count).map_err(|_| INVALID_VALUE)?);
-    let (alpha, beta) = (Scalar::new(&settings, alpha)?, Scalar::new(&settings, beta)?);
-    queue(settings.stream, move || {
+        let (alpha, beta) = (T::narrow(alpha.get()?), T::narrow(beta.get()?));
+        let (Batch::Strided(count, _) | Batch::Addresses(count)) = batch;
         for index in 0..count {
-            // SAFETY: the caller of cuBLAS gives arrays of that many addresses in device memory, of matrices of this shape.
-            unsafe {
-                let at = |array: usize| (array as *const usize).add(index).read();
-                shape.multiply(
-                    alpha.get(),
-                    at(a) as *const T,
-                    at(b) as *const T,
-                    beta.get(),
-                    at(c) as *mut T,
-                );
-            }
+            let [a, b, c] = match batch {
+                Batch::Strided(_, strides) => {
+                    let at = |base, stride: i64| moved(base, stride.wrapping_mul(index as i64), T::TYPE);
+                    [at(a, strides[0]), at(b, strides[1]), at(c, strides[2])]
+                }
+                Batch::Addresses(_) => [address_at(a, index)?, address_at(b, index)?, address_at(c, index)?],
+            };
+            shape.multiply_at(alpha, [a, b], beta, c)?;
         }
+        Ok(())
     })
 }
 
@@ -185,7 +189,7 @@ macro_rules! gemm {
             a: usize, lda: c_int, b: usize, ldb: c_int, beta: *const $t, c: usize, ldc: c_int,
         ) -> Status {
             let shape = Shape::new([transa, transb], [m, n, k], [lda, ldb, ldc]);
-            status(product(handle, shape, ONE, [alpha, beta], [a, b, c]))
+            status(product(handle, shape, Batch::Strided(1, [0; 3]), [alpha, beta], [a, b, c]))
         }
 
         /// The same for matrices at equal distances.
@@ -196,9 +200,9 @@ macro_rules! gemm {
             c: usize, ldc: c_int, stride_c: i64, count: c_int,
         ) -> Status {
             let shape = Shape::new([transa, transb], [m, n, k], [lda, ldb, ldc]);
-            let strides = [stride_a as isize, stride_b as isize, stride_c as isize];
             let Ok(count) = usize::try_from(count) else { return INVALID_VALUE };
-            status(product(handle, shape, Batch { count, strides }, [alpha, beta], [a, b, c]))
+            let batch = Batch::Strided(count, [stride_a, stride_b, stride_c]);
+            status(product(handle, shape, batch, [alpha, beta], [a, b, c]))
         }
 
         /// The same for matrices whose addresses are in device memory.
@@ -208,7 +212,8 @@ macro_rules! gemm {
             a: usize, lda: c_int, b: usize, ldb: c_int, beta: *const $t, c: usize, ldc: c_int, count: c_int,
         ) -> Status {
             let shape = Shape::new([transa, transb], [m, n, k], [lda, ldb, ldc]);
-            status(products(handle, shape, count, [alpha, beta], [a, b, c]))
+            let Ok(count) = usize::try_from(count) else { return INVALID_VALUE };
+            status(product(handle, shape, Batch::Addresses(count), [alpha, beta], [a, b, c]))
         }
     )* };
 }

@@ -2,14 +2,16 @@
 
 //! Handles, their settings, and where scalars lie (section 2.1).
 
-use std::ffi::{c_char, c_int, c_void};
-use std::sync::{Mutex, PoisonError};
+use std::ffi::{c_char, c_int};
 
 use super::{EXECUTION_FAILED, INVALID_VALUE, NOT_INITIALIZED, SUCCESS, Status, status};
-use crate::stream::{self, Stream};
+use crate::handles::{self, Handle};
+use crate::memory::Array;
+use crate::numbers::{C64, Type};
+use crate::stream::{self, Done, Fault, Stream};
 
 /// The version that `cublasGetVersion` answers: 13.1.0.
-const VERSION: c_int = 130_100;
+pub const VERSION: c_int = 130_100;
 
 /// Settings of a handle.
 #[derive(Clone, Copy, Debug, Default)]
@@ -22,27 +24,25 @@ pub struct Settings {
     atomics_mode: c_int,
 }
 
-/// A `cublasHandle_t`.
-pub type Handle = *mut c_void;
-
 /// Reads the settings of a handle.
 pub fn settings(handle: Handle) -> Result<Settings, Status> {
     with(handle, |settings| *settings)
 }
 
 fn with<T>(handle: Handle, body: impl FnOnce(&mut Settings) -> T) -> Result<T, Status> {
-    // SAFETY: a handle is null or what `cublasCreate_v2` gave out, and lives until `cublasDestroy_v2`.
-    let handle = unsafe { handle.cast::<Mutex<Settings>>().as_ref() }.ok_or(NOT_INITIALIZED)?;
-    Ok(body(&mut handle.lock().unwrap_or_else(PoisonError::into_inner)))
+    handles::with(handle, body).ok_or(NOT_INITIALIZED)
 }
 
 /// Queues an operation.
-pub fn queue(stream: Stream, work: impl Fn() + Send + Sync + 'static) -> Result<(), Status> {
+pub fn queue(stream: Stream, work: impl Fn() -> Done + Send + Sync + 'static) -> Result<(), Status> {
     stream::queue(stream, work).map_err(|_| EXECUTION_FAILED)
 }
 
 /// Queues an operation that leaves a result where the program said; one in host memory is waited for.
-pub fn queue_result(settings: &Settings, work: impl Fn() + Send + Sync + 'static) -> Result<(), Status> {
+pub fn queue_result(
+    settings: &Settings,
+    work: impl Fn() -> Done + Send + Sync + 'static,
+) -> Result<(), Status> {
     queue(settings.stream, work)?;
     if settings.device_scalars {
         return Ok(());
@@ -52,33 +52,75 @@ pub fn queue_result(settings: &Settings, work: impl Fn() + Send + Sync + 'static
 
 /// A scalar that an operation reads: known now, or from device memory when it runs.
 #[derive(Clone, Copy, Debug)]
-pub enum Scalar<T> {
+pub enum Scalar {
     /// It was in host memory.
-    Known(T),
+    Known(C64),
     /// Its device address.
-    At(usize),
+    At(Type, usize),
 }
 
-impl<T: Copy> Scalar<T> {
-    /// The scalar at an address.
-    pub fn new(settings: &Settings, address: *const T) -> Result<Self, Status> {
-        if address.is_null() {
+impl Scalar {
+    /// The scalar of that type at an address.
+    pub fn new(settings: &Settings, kind: Type, address: usize) -> Result<Self, Status> {
+        Self::at(settings.device_scalars, kind, address)
+    }
+
+    /// The same where the place of scalars is known otherwise.
+    pub fn at(is_device: bool, kind: Type, address: usize) -> Result<Self, Status> {
+        if address == 0 {
             return Err(INVALID_VALUE);
         }
-        if settings.device_scalars {
-            return Ok(Self::At(address as usize));
+        if is_device {
+            return Ok(Self::At(kind, address));
         }
         // SAFETY: in this mode the caller gives the address of a value in host memory.
-        Ok(Self::Known(unsafe { address.read() }))
+        Ok(Self::Known(unsafe { kind.read(address) }))
     }
 
     /// Its value when the operation runs.
-    pub fn get(self) -> T {
+    pub fn get(self) -> Result<C64, Fault> {
         match self {
-            Self::Known(value) => value,
-            // SAFETY: in this mode the caller gives the address of a value in device memory, which is this process's.
-            Self::At(address) => unsafe { (address as *const T).read_unaligned() },
+            Self::Known(value) => Ok(value),
+            Self::At(kind, address) => Ok(Array::new(kind, address, 1)?.get(0)),
         }
+    }
+}
+
+/// A place for a result in host or device memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    is_device: bool,
+    kind: Type,
+    address: usize,
+}
+
+impl Place {
+    /// The place at an address.
+    pub fn new(settings: &Settings, kind: Type, address: usize) -> Result<Self, Status> {
+        if address == 0 {
+            return Err(INVALID_VALUE);
+        }
+        Ok(Self { is_device: settings.device_scalars, kind, address })
+    }
+
+    /// Its value when the operation runs.
+    pub fn get(self) -> Result<C64, Fault> {
+        if self.is_device {
+            return Ok(Array::new(self.kind, self.address, 1)?.get(0));
+        }
+        // SAFETY: in this mode the caller gives a place in host memory, and waits until the operation has run.
+        Ok(unsafe { self.kind.read(self.address) })
+    }
+
+    /// Leaves the result.
+    pub fn set(self, value: C64) -> Done {
+        if self.is_device {
+            Array::new(self.kind, self.address, 1)?.set(0, value);
+        } else {
+            // SAFETY: in this mode the caller gives a place in host memory, and waits until the operation has run.
+            unsafe { self.kind.write(self.address, value) };
+        }
+        Ok(())
     }
 }
 
@@ -88,21 +130,15 @@ pub unsafe extern "C" fn cublasCreate_v2(handle: *mut Handle) -> Status {
     if handle.is_null() {
         return INVALID_VALUE;
     }
-    let new: *mut Mutex<Settings> = Box::into_raw(Box::default());
     // SAFETY: the caller gives a place for a handle.
-    unsafe { handle.write(new.cast()) };
+    unsafe { handle.write(handles::make(Settings::default())) };
     SUCCESS
 }
 
 /// Ends a handle.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cublasDestroy_v2(handle: Handle) -> Status {
-    if handle.is_null() {
-        return NOT_INITIALIZED;
-    }
-    // SAFETY: `cublasCreate_v2` made it of a box, and the caller uses it no more.
-    drop(unsafe { Box::from_raw(handle.cast::<Mutex<Settings>>()) });
-    SUCCESS
+pub extern "C" fn cublasDestroy_v2(handle: Handle) -> Status {
+    if handles::end::<Settings>(handle) { SUCCESS } else { NOT_INITIALIZED }
 }
 
 /// Sets the stream of a handle.

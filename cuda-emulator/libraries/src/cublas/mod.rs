@@ -2,11 +2,16 @@
 
 //! cuBLAS. Matrices are stored by columns; a reference to a section is one to NVIDIA's cuBLAS manual.
 
-mod element;
+mod batched;
 mod gemm;
-mod gemm_ex;
-mod handle;
-mod vectors;
+pub mod gemm_ex;
+pub mod handle;
+mod level1;
+mod level2;
+mod level3;
+pub mod operation;
+
+use std::ffi::c_int;
 
 /// `cublasStatus_t`
 pub type Status = i32;
@@ -23,6 +28,11 @@ pub const EXECUTION_FAILED: Status = 13;
 pub const NOT_SUPPORTED: Status = 15;
 
 /// The body of an exported function, as a status.
-fn status(result: Result<(), Status>) -> Status {
+pub fn status(result: Result<(), Status>) -> Status {
     result.err().unwrap_or(SUCCESS)
+}
+
+/// A size that is not negative.
+pub fn size(value: c_int) -> Result<usize, Status> {
+    usize::try_from(value).map_err(|_| INVALID_VALUE)
 }

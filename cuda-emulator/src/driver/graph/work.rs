@@ -96,8 +96,7 @@ impl HostWork {
     pub(in super::super) fn run(&self) -> CuResult<()> {
         // SAFETY: the caller passed a function that may be called with this argument until the stream, or the last launch of
         // the graph, got here.
-        in_host_function(|| unsafe { (self.function)(self.argument as *mut c_void) });
-        Ok(())
+        in_host_function(|| unsafe { (self.function)(self.argument as *mut c_void) })
     }
 }
 

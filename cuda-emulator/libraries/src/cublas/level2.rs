@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Operations on a matrix and vectors (section 2.6).
+
+use std::ffi::c_int;
+
+use super::handle::{Scalar, queue, settings};
+use super::operation::{Fill, Operation, is_unit, solve};
+use super::{Status, size, status};
+use crate::handles::Handle;
+use crate::memory::{Dense, Matrix, Vector, moved};
+use crate::numbers::{C64, Type};
+
+/// A vector as a matrix of one column.
+fn as_column(values: &[C64]) -> Dense {
+    Dense::from(values.len(), 1, |row, _| values[row])
+}
+
+/// y = alpha product + beta y; where beta is 0, y is not read.
+fn add(alpha: C64, product: &Dense, beta: C64, y: Vector) {
+    for row in 0..product.rows {
+        let old = if beta == C64::default() { beta } else { beta * y.get(row) };
+        y.set(row, alpha * product[(row, 0)] + old);
+    }
+}
+
+fn gemv(
+    handle: Handle,
+    kind: Type,
+    operation: c_int,
+    [m, n, lda]: [c_int; 3],
+    [alpha, beta]: [usize; 2],
+    a: (usize, i64),
+    x: (usize, c_int, i64),
+    y: (usize, c_int, i64),
+    count: c_int,
+) -> Result<(), Status> {
+    let settings = settings(handle)?;
+    let operation = Operation::new(operation)?;
+    let (m, n, lda, count) = (size(m)?, size(n)?, size(lda)?, size(count)?);
+    let (alpha, beta) = (Scalar::new(&settings, kind, alpha)?, Scalar::new(&settings, kind, beta)?);
+    let (outputs, inputs) = operation.stored(m, n);
+    queue(settings.stream, move || {
+        for index in 0..count as i64 {
+            let at = |base, stride: i64| moved(base, stride.wrapping_mul(index), kind);
+            let a = Matrix::new(kind, at(a.0, a.1), m, n, lda)?.load();
+            let x_values = Vector::new(kind, at(x.0, x.2), inputs, i64::from(x.1))?.load();
+            let y_vector = Vector::new(kind, at(y.0, y.2), outputs, i64::from(y.1))?;
+            add(alpha.get()?, &operation.of(&a).times(&as_column(&x_values)), beta.get()?, y_vector);
+        }
+        Ok(())
+    })
+}
+
+/// A = alpha x yᵀ + A, or with the conjugate of y.
+fn ger(
+    handle: Handle,
+    kind: Type,
+    [m, n, lda]: [c_int; 3],
+    alpha: usize,
+    x: (usize, c_int),
+    y: (usize, c_int),
+    a: usize,
+    is_conjugate: bool,
+) -> Result<(), Status> {
+    let settings = settings(handle)?;
+    let (m, n, lda) = (size(m)?, size(n)?, size(lda)?);
+    let alpha = Scalar::new(&settings, kind, alpha)?;
+    queue(settings.stream, move || {
+        let alpha = alpha.get()?;
+        let x = Vector::new(kind, x.0, m, i64::from(x.1))?.load();
+        let y = Vector::new(kind, y.0, n, i64::from(y.1))?.load();
+        let a = Matrix::new(kind, a, m, n, lda)?;
+        for (column, y) in y.iter().enumerate() {
+            let factor = alpha * if is_conjugate { y.conj() } else { *y };
+            for (row, x) in x.iter().enumerate() {
+                a.set(row, column, a.get(row, column) + x * factor);
+            }
+        }
+        Ok(())
+    })
+}
+
+/// y = alpha A x + beta y with a symmetric or Hermitian A.
+fn symv(
+    handle: Handle,
+    kind: Type,
+    fill: c_int,
+    [n, lda]: [c_int; 2],
+    [alpha, beta]: [usize; 2],
+    a: usize,
+    x: (usize, c_int),
+    y: (usize, c_int),
+    is_hermitian: bool,
+) -> Result<(), Status> {
+    let settings = settings(handle)?;
+    let (fill, n, lda) = (Fill::new(fill)?, size(n)?, size(lda)?);
+    let (alpha, beta) = (Scalar::new(&settings, kind, alpha)?, Scalar::new(&settings, kind, beta)?);
+    queue(settings.stream, move || {
+        let a = fill.symmetric(Matrix::new(kind, a, n, n, lda)?, is_hermitian);
+        let x = Vector::new(kind, x.0, n, i64::from(x.1))?.load();
+        let y = Vector::new(kind, y.0, n, i64::from(y.1))?;
+        add(alpha.get()?, &a.times(&as_column(&x)), beta.get()?, y);
+        Ok(())
+    })
+}
+
+/// A = alpha x xᵀ + A, or alpha x yᵀ + (alpha x yᵀ)ᵀ + A, in one triangle; conjugated where A is Hermitian.
+fn syr(
+    handle: Handle,
+    (kind, scalar): (Type, Type),
+    fill: c_int,
+    [n, lda]: [c_int; 2],
+    alpha: usize,
+    x: (usize, c_int),
+    y: Option<(usize, c_int)>,
+    a: usize,
+    is_hermitian: bool,
+) -> Result<(), Status> {
+    let settings = settings(handle)?;
+    let (fill, n, lda) = (Fill::new(fill)?, size(n)?, size(lda)?);
+    let alpha = Scalar::new(&settings, scalar, alpha)?;
+    queue(settings.stream, move || {
+        let alpha = alpha.get()?;
+        let a = Matrix::new(kind, a, n, n, lda)?;
+        let x = Vector::new(kind, x.0, n, i64::from(x.1))?.load();
+        let y = y.map(|(base, step)| Ok(Vector::new(kind, base, n, i64::from(step))?.load())).transpose()?;
+        let turned = |value: C64| if is_hermitian { value.conj() } else { value };
+        for column in 0..n {
+            for row in (0..n).filter(|row| fill.has(*row, column)) {
+                let sum = match &y {
+                    None => alpha * x[row] * turned(x[column]),
+                    Some(y) => alpha * x[row] * turned(y[column]) + turned(alpha) * y[row] * turned(x[column]),
+                };
+                let value = a.get(row, column) + sum;
+                // The diagonal of a Hermitian matrix is real.
+                let is_real = is_hermitian && row == column;
+                a.set(row, column, if is_real { C64::new(value.re, 0.0) } else { value });
+            }
+        }
+        Ok(())
+    })
+}
+
+/// x = op(A) x, or x = op(A)⁻¹ x, with a triangular A.
+fn triangular(
+    handle: Handle,
+    kind: Type,
+    [fill, operation, diagonal]: [c_int; 3],
+    [n, lda]: [c_int; 2],
+    a: usize,
+    x: (usize, c_int),
+    solves: bool,
+) -> Result<(), Status> {
+    let settings = settings(handle)?;
+    let (fill, operation, unit) = (Fill::new(fill)?, Operation::new(operation)?, is_unit(diagonal)?);
+    let (n, lda) = (size(n)?, size(lda)?);
+    queue(settings.stream, move || {
+        let a = operation.of(&fill.triangle(Matrix::new(kind, a, n, n, lda)?, unit));
+        let x = Vector::new(kind, x.0, n, i64::from(x.1))?;
+        let mut values = as_column(&x.load());
+        if solves {
+            solve(&a, (fill == Fill::Lower) == (operation == Operation::None), &mut values);
+        } else {
+            values = a.times(&values);
+        }
+        x.store(values.column(0));
+        Ok(())
+    })
+}
+
+macro_rules! level2 {
+    ($($kind:ident: $gemv:ident $strided:ident $trmv:ident $trsv:ident [$($ger:ident $conjugate:literal)*]
+       [$($symv:ident $syr:ident $scalar:ident $syr2:ident $hermitian:literal)*];)*) => { $(
+        /// y = alpha op(A) x + beta y.
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $gemv(
+            handle: Handle, trans: c_int, m: c_int, n: c_int, alpha: usize, a: usize, lda: c_int, x: usize, incx: c_int,
+            beta: usize, y: usize, incy: c_int,
+        ) -> Status {
+            let (x, y) = ((x, incx, 0), (y, incy, 0));
+            status(gemv(handle, Type::$kind, trans, [m, n, lda], [alpha, beta], (a, 0), x, y, 1))
+        }
+
+        /// The same for matrices and vectors at equal distances.
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $strided(
+            handle: Handle, trans: c_int, m: c_int, n: c_int, alpha: usize, a: usize, lda: c_int, stride_a: i64, x: usize,
+            incx: c_int, stride_x: i64, beta: usize, y: usize, incy: c_int, stride_y: i64, count: c_int,
+        ) -> Status {
+            let (x, y) = ((x, incx, stride_x), (y, incy, stride_y));
+            status(gemv(handle, Type::$kind, trans, [m, n, lda], [alpha, beta], (a, stride_a), x, y, count))
+        }
+
+        /// x = op(A) x.
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $trmv(
+            handle: Handle, uplo: c_int, trans: c_int, diag: c_int, n: c_int, a: usize, lda: c_int, x: usize, incx: c_int,
+        ) -> Status {
+            status(triangular(handle, Type::$kind, [uplo, trans, diag], [n, lda], a, (x, incx), false))
+        }
+
+        /// Solves op(A) x = b; b is in x.
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $trsv(
+            handle: Handle, uplo: c_int, trans: c_int, diag: c_int, n: c_int, a: usize, lda: c_int, x: usize, incx: c_int,
+        ) -> Status {
+            status(triangular(handle, Type::$kind, [uplo, trans, diag], [n, lda], a, (x, incx), true))
+        }
+
+        $(
+            /// A = alpha x y + A.
+            #[unsafe(no_mangle)]
+            pub extern "C" fn $ger(
+                handle: Handle, m: c_int, n: c_int, alpha: usize, x: usize, incx: c_int, y: usize, incy: c_int, a: usize,
+                lda: c_int,
+            ) -> Status {
+                status(ger(handle, Type::$kind, [m, n, lda], alpha, (x, incx), (y, incy), a, $conjugate))
+            }
+        )*
+
+        $(
+            /// y = alpha A x + beta y.
+            #[unsafe(no_mangle)]
+            pub extern "C" fn $symv(
+                handle: Handle, uplo: c_int, n: c_int, alpha: usize, a: usize, lda: c_int, x: usize, incx: c_int,
+                beta: usize, y: usize, incy: c_int,
+            ) -> Status {
+                let (x, y) = ((x, incx), (y, incy));
+                status(symv(handle, Type::$kind, uplo, [n, lda], [alpha, beta], a, x, y, $hermitian))
+            }
+
+            /// A = alpha x x + A.
+            #[unsafe(no_mangle)]
+            pub extern "C" fn $syr(
+                handle: Handle, uplo: c_int, n: c_int, alpha: usize, x: usize, incx: c_int, a: usize, lda: c_int,
+            ) -> Status {
+                let kinds = (Type::$kind, Type::$scalar);
+                status(syr(handle, kinds, uplo, [n, lda], alpha, (x, incx), None, a, $hermitian))
+            }
+
+            /// A = alpha x y + alpha y x + A.
+            #[unsafe(no_mangle)]
+            pub extern "C" fn $syr2(
+                handle: Handle, uplo: c_int, n: c_int, alpha: usize, x: usize, incx: c_int, y: usize, incy: c_int,
+                a: usize, lda: c_int,
+            ) -> Status {
+                let kinds = (Type::$kind, Type::$kind);
+                status(syr(handle, kinds, uplo, [n, lda], alpha, (x, incx), Some((y, incy)), a, $hermitian))
+            }
+        )*
+    )* };
+}
+
+level2! {
+    F32: cublasSgemv_v2 cublasSgemvStridedBatched cublasStrmv_v2 cublasStrsv_v2 [cublasSger_v2 false]
+        [cublasSsymv_v2 cublasSsyr_v2 F32 cublasSsyr2_v2 false];
+    F64: cublasDgemv_v2 cublasDgemvStridedBatched cublasDtrmv_v2 cublasDtrsv_v2 [cublasDger_v2 false]
+        [cublasDsymv_v2 cublasDsyr_v2 F64 cublasDsyr2_v2 false];
+    C32: cublasCgemv_v2 cublasCgemvStridedBatched cublasCtrmv_v2 cublasCtrsv_v2 [cublasCgeru_v2 false cublasCgerc_v2 true]
+        [cublasCsymv_v2 cublasCsyr_v2 C32 cublasCsyr2_v2 false cublasChemv_v2 cublasCher_v2 F32 cublasCher2_v2 true];
+    C64: cublasZgemv_v2 cublasZgemvStridedBatched cublasZtrmv_v2 cublasZtrsv_v2 [cublasZgeru_v2 false cublasZgerc_v2 true]
+        [cublasZsymv_v2 cublasZsyr_v2 C64 cublasZsyr2_v2 false cublasZhemv_v2 cublasZher_v2 F64 cublasZher2_v2 true];
+}

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! cuBLASLt: products of matrices with layouts and epilogues (chapter 3 of NVIDIA's cuBLAS manual).
+
+mod algorithm;
+/// Descriptors: their contents are those of the guest's library, which has the same functions.
+#[path = "../../../../guest-lib/vendor/src/custom/cublaslt.rs"]
+mod descriptors;
+mod epilogue;
+mod layout;
+mod matmul;
+mod transform;
+
+use std::ffi::{c_char, c_int};
+
+use cuda_library_rows::attributes::Descriptor;
+
+use crate::cublas::handle::{cublasGetStatusName, VERSION};
+use crate::cublas::{INVALID_VALUE, NOT_INITIALIZED, SUCCESS, Status};
+use crate::handles::{self, Handle};
+
+/// What a `cublasLtHandle_t` of this library stands for: nothing, since all settings are in descriptors. A `cublasHandle_t` is a
+/// handle here, too, but lives in another file of ours.
+struct Light;
+
+/// Makes a handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cublasLtCreate(handle: *mut Handle) -> Status {
+    // SAFETY: the caller gives a place for a handle, or null.
+    let Some(place) = (unsafe { handle.as_mut() }) else { return INVALID_VALUE };
+    *place = handles::make(Light);
+    SUCCESS
+}
+
+/// Ends a handle.
+#[unsafe(no_mangle)]
+pub extern "C" fn cublasLtDestroy(handle: Handle) -> Status {
+    if handles::end::<Light>(handle) { SUCCESS } else { NOT_INITIALIZED }
+}
+
+/// The version of the API that these functions follow.
+#[unsafe(no_mangle)]
+pub extern "C" fn cublasLtGetVersion() -> usize {
+    VERSION as usize
+}
+
+/// The name of a status.
+#[unsafe(no_mangle)]
+pub extern "C" fn cublasLtGetStatusName(status: Status) -> *const c_char {
+    cublasGetStatusName(status)
+}
+
+/// The name of a status.
+#[unsafe(no_mangle)]
+pub extern "C" fn cublasLtGetStatusString(status: Status) -> *const c_char {
+    cublasGetStatusName(status)
+}
+
+/// The attributes of a descriptor in memory.
+struct Attributes<'a> {
+    kind: &'static Descriptor,
+    contents: &'a [u8],
+}
+
+impl Attributes<'_> {
+    /// Those of the descriptor at an address.
+    ///
+    /// # Safety
+    ///
+    /// `address` is null or a descriptor of that kind.
+    unsafe fn at(name: &str, address: usize) -> Result<Self, Status> {
+        let (_, library) = cuda_library_rows::library("cublasLt").ok_or(NOT_INITIALIZED)?;
+        let kind = library.descriptors.iter().find(|kind| kind.name == name).ok_or(NOT_INITIALIZED)?;
+        if address == 0 {
+            return Err(INVALID_VALUE);
+        }
+        // SAFETY: the caller's promise.
+        let contents = unsafe { std::slice::from_raw_parts(address as *const u8, kind.bytes) };
+        Ok(Self { kind, contents })
+    }
+
+    /// The attribute of that number, which the kind has.
+    fn get(&self, number: u32) -> u64 {
+        let Some((index, attribute)) = self.kind.attribute(number) else { return 0 };
+        self.kind.value(index, self.contents).unwrap_or(attribute.default)
+    }
+
+    /// The same, as a number of 32 bits.
+    fn int(&self, number: u32) -> c_int {
+        self.get(number) as c_int
+    }
+}

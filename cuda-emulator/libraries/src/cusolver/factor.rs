@@ -1,0 +1,349 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! LU, Cholesky and QR (section 2.4.2).
+
+use std::ffi::c_int;
+
+use super::handle::queue;
+use super::{INVALID_VALUE, Status, size, status, workspace};
+use crate::cublas::operation::{Fill, Operation, is_right, solve};
+use crate::handles::Handle;
+use crate::lapack::{cholesky, lu, qr};
+use crate::memory::{Array, Dense, Matrix, set_i32};
+use crate::numbers::Type;
+use crate::stream::{Done, Fault};
+
+/// A matrix of an argument list.
+#[derive(Clone, Copy)]
+struct Given {
+    kind: Type,
+    base: usize,
+    rows: usize,
+    columns: usize,
+    leading: usize,
+}
+
+impl Given {
+    fn new(kind: Type, base: usize, [rows, columns, leading]: [c_int; 3]) -> Result<Self, Status> {
+        let given = Self { kind, base, rows: size(rows)?, columns: size(columns)?, leading: size(leading)? };
+        if given.leading < given.rows.max(1) { Err(INVALID_VALUE) } else { Ok(given) }
+    }
+
+    fn open(self) -> Result<Matrix, Fault> {
+        Matrix::new(self.kind, self.base, self.rows, self.columns, self.leading)
+    }
+}
+
+fn operation(number: c_int) -> Result<Operation, Status> {
+    Operation::new(number).map_err(|_| INVALID_VALUE)
+}
+
+fn fill(number: c_int) -> Result<Fill, Status> {
+    Fill::new(number).map_err(|_| INVALID_VALUE)
+}
+
+/// P A = L U; without a place for pivots no rows are exchanged.
+fn getrf(handle: Handle, a: Result<Given, Status>, pivots: usize, info: usize) -> Result<(), Status> {
+    let a = a?;
+    queue(handle, move || {
+        let matrix = a.open()?;
+        let mut values = matrix.load();
+        let (exchanged, zero) = lu::factor(&mut values, pivots != 0);
+        matrix.store(&values);
+        for (row, other) in exchanged.iter().enumerate().filter(|_| pivots != 0) {
+            set_i32(pivots, row, *other as i32 + 1)?;
+        }
+        set_i32(info, 0, zero as i32)
+    })
+}
+
+fn getrs(
+    handle: Handle,
+    number: c_int,
+    a: Result<Given, Status>,
+    b: Result<Given, Status>,
+    pivots: usize,
+    info: usize,
+) -> Result<(), Status> {
+    let (operation, a, b) = (operation(number)?, a?, b?);
+    queue(handle, move || {
+        let exchanged: Vec<usize> = match pivots {
+            0 => (0..a.rows).collect(),
+            _ => {
+                let numbers = Array::new(Type::I32, pivots, a.rows)?;
+                let read = |row| Some(numbers.real(row) as usize).filter(|number| (1..=a.rows).contains(number));
+                (0..a.rows).map(|row| Ok(read(row).ok_or(Fault)? - 1)).collect::<Result<_, _>>()?
+            }
+        };
+        let (factors, right) = (a.open()?.load(), b.open()?);
+        let mut values = right.load();
+        lu::solve_with(&factors, &exchanged, operation, &mut values);
+        right.store(&values);
+        set_i32(info, 0, 0)
+    })
+}
+
+fn potrf(handle: Handle, number: c_int, a: Result<Given, Status>, info: usize) -> Result<(), Status> {
+    let (fill, a) = (fill(number)?, a?);
+    queue(handle, move || {
+        let matrix = a.open()?;
+        let lower = match cholesky::factor(&fill.symmetric(matrix, true)) {
+            Ok(lower) => lower,
+            Err(order) => return set_i32(info, 0, order as i32),
+        };
+        let factor = if fill == Fill::Lower { lower } else { lower.adjoint() };
+        store_triangle(matrix, &factor, fill);
+        set_i32(info, 0, 0)
+    })
+}
+
+fn store_triangle(matrix: Matrix, values: &Dense, fill: Fill) {
+    for column in 0..matrix.columns {
+        for row in (0..matrix.rows).filter(|row| fill.has(*row, column)) {
+            matrix.set(row, column, values[(row, column)]);
+        }
+    }
+}
+
+/// Solves with Cholesky's factor of A, of which one triangle is stored.
+fn solve_cholesky(matrix: Matrix, fill: Fill, right: &mut Dense) {
+    let triangle = fill.triangle(matrix, false);
+    let lower = if fill == Fill::Lower { triangle } else { triangle.adjoint() };
+    solve(&lower, true, right);
+    solve(&lower.adjoint(), false, right);
+}
+
+fn potrs(
+    handle: Handle,
+    number: c_int,
+    a: Result<Given, Status>,
+    b: Result<Given, Status>,
+    info: usize,
+) -> Result<(), Status> {
+    let (fill, a, b) = (fill(number)?, a?, b?);
+    queue(handle, move || {
+        let right = b.open()?;
+        let mut values = right.load();
+        solve_cholesky(a.open()?, fill, &mut values);
+        right.store(&values);
+        set_i32(info, 0, 0)
+    })
+}
+
+/// The inverse from Cholesky's factor.
+fn potri(handle: Handle, number: c_int, a: Result<Given, Status>, info: usize) -> Result<(), Status> {
+    let (fill, a) = (fill(number)?, a?);
+    queue(handle, move || {
+        let matrix = a.open()?;
+        let mut inverse = Dense::identity(a.rows, a.rows);
+        solve_cholesky(matrix, fill, &mut inverse);
+        store_triangle(matrix, &inverse, fill);
+        set_i32(info, 0, 0)
+    })
+}
+
+fn geqrf(handle: Handle, a: Result<Given, Status>, tau: usize, info: usize) -> Result<(), Status> {
+    let a = a?;
+    queue(handle, move || {
+        let matrix = a.open()?;
+        let factors = Array::new(a.kind, tau, a.rows.min(a.columns))?;
+        let mut values = matrix.load();
+        qr::factor(&mut values).into_iter().enumerate().for_each(|(step, tau)| factors.set(step, tau));
+        matrix.store(&values);
+        set_i32(info, 0, 0)
+    })
+}
+
+fn load_tau(kind: Type, tau: usize, count: usize) -> Result<Vec<crate::numbers::C64>, Fault> {
+    let array = Array::new(kind, tau, count)?;
+    Ok((0..count).map(|step| array.get(step)).collect())
+}
+
+/// The first columns of Q.
+fn orgqr(handle: Handle, a: Result<Given, Status>, k: c_int, tau: usize, info: usize) -> Result<(), Status> {
+    let (a, k) = (a?, size(k)?);
+    if k > a.columns || a.columns > a.rows {
+        return Err(INVALID_VALUE);
+    }
+    queue(handle, move || {
+        let matrix = a.open()?;
+        let reflections = matrix.load();
+        let mut q = Dense::identity(a.rows, a.columns);
+        qr::apply(&reflections, &load_tau(a.kind, tau, k)?, false, &mut q);
+        matrix.store(&q);
+        set_i32(info, 0, 0)
+    })
+}
+
+/// C = op(Q) C, or C op(Q).
+fn ormqr(
+    handle: Handle,
+    [side, number, m, n, k, lda]: [c_int; 6],
+    (kind, a): (Type, usize),
+    c: Result<Given, Status>,
+    tau: usize,
+    info: usize,
+) -> Result<(), Status> {
+    let right = is_right(side).map_err(|_| INVALID_VALUE)?;
+    let (operation, c, k) = (operation(number)?, c?, size(k)?);
+    let order = if right { n } else { m };
+    let a = Given::new(kind, a, [order, k as c_int, lda])?;
+    if k > a.rows {
+        return Err(INVALID_VALUE);
+    }
+    queue(handle, move || -> Done {
+        let (reflections, tau) = (a.open()?.load(), load_tau(kind, tau, k)?);
+        let matrix = c.open()?;
+        let is_adjoint = operation != Operation::None;
+        if right {
+            // (C Q)ᴴ = Qᴴ Cᴴ.
+            let mut turned = matrix.load().adjoint();
+            qr::apply(&reflections, &tau, !is_adjoint, &mut turned);
+            matrix.store(&turned.adjoint());
+        } else {
+            let mut values = matrix.load();
+            qr::apply(&reflections, &tau, is_adjoint, &mut values);
+            matrix.store(&values);
+        }
+        set_i32(info, 0, 0)
+    })
+}
+
+macro_rules! factors {
+    ($($kind:ident: $getrf:ident $getrf_size:ident $getrs:ident $potrf:ident $potrf_size:ident $potrs:ident $potri:ident
+       $potri_size:ident $geqrf:ident $geqrf_size:ident $orgqr:ident $orgqr_size:ident $ormqr:ident $ormqr_size:ident;)*) => { $(
+        /// P A = L U.
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $getrf(
+            handle: Handle, m: c_int, n: c_int, a: usize, lda: c_int, _work: usize, pivots: usize, info: usize,
+        ) -> Status {
+            status(getrf(handle, Given::new(Type::$kind, a, [m, n, lda]), pivots, info))
+        }
+
+        /// Its workspace.
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $getrf_size(
+            handle: Handle, _m: c_int, _n: c_int, _a: usize, _lda: c_int, size: *mut c_int,
+        ) -> Status {
+            workspace(handle, size)
+        }
+
+        /// Solves op(A) X = B.
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $getrs(
+            handle: Handle, trans: c_int, n: c_int, columns: c_int, a: usize, lda: c_int, pivots: usize, b: usize,
+            ldb: c_int, info: usize,
+        ) -> Status {
+            let (a, b) = (Given::new(Type::$kind, a, [n, n, lda]), Given::new(Type::$kind, b, [n, columns, ldb]));
+            status(getrs(handle, trans, a, b, pivots, info))
+        }
+
+        /// A = L L.
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $potrf(
+            handle: Handle, uplo: c_int, n: c_int, a: usize, lda: c_int, _work: usize, _size: c_int, info: usize,
+        ) -> Status {
+            status(potrf(handle, uplo, Given::new(Type::$kind, a, [n, n, lda]), info))
+        }
+
+        /// Its workspace.
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $potrf_size(
+            handle: Handle, _uplo: c_int, _n: c_int, _a: usize, _lda: c_int, size: *mut c_int,
+        ) -> Status {
+            workspace(handle, size)
+        }
+
+        /// Solves A X = B.
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $potrs(
+            handle: Handle, uplo: c_int, n: c_int, columns: c_int, a: usize, lda: c_int, b: usize, ldb: c_int, info: usize,
+        ) -> Status {
+            let (a, b) = (Given::new(Type::$kind, a, [n, n, lda]), Given::new(Type::$kind, b, [n, columns, ldb]));
+            status(potrs(handle, uplo, a, b, info))
+        }
+
+        /// The inverse.
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $potri(
+            handle: Handle, uplo: c_int, n: c_int, a: usize, lda: c_int, _work: usize, _size: c_int, info: usize,
+        ) -> Status {
+            status(potri(handle, uplo, Given::new(Type::$kind, a, [n, n, lda]), info))
+        }
+
+        /// Its workspace.
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $potri_size(
+            handle: Handle, _uplo: c_int, _n: c_int, _a: usize, _lda: c_int, size: *mut c_int,
+        ) -> Status {
+            workspace(handle, size)
+        }
+
+        /// A = Q R.
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $geqrf(
+            handle: Handle, m: c_int, n: c_int, a: usize, lda: c_int, tau: usize, _work: usize, _size: c_int, info: usize,
+        ) -> Status {
+            status(geqrf(handle, Given::new(Type::$kind, a, [m, n, lda]), tau, info))
+        }
+
+        /// Its workspace.
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $geqrf_size(
+            handle: Handle, _m: c_int, _n: c_int, _a: usize, _lda: c_int, size: *mut c_int,
+        ) -> Status {
+            workspace(handle, size)
+        }
+
+        /// Q.
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $orgqr(
+            handle: Handle, m: c_int, n: c_int, k: c_int, a: usize, lda: c_int, tau: usize, _work: usize, _size: c_int,
+            info: usize,
+        ) -> Status {
+            status(orgqr(handle, Given::new(Type::$kind, a, [m, n, lda]), k, tau, info))
+        }
+
+        /// Its workspace.
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $orgqr_size(
+            handle: Handle, _m: c_int, _n: c_int, _k: c_int, _a: usize, _lda: c_int, _tau: usize, size: *mut c_int,
+        ) -> Status {
+            workspace(handle, size)
+        }
+
+        /// C = op(Q) C.
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $ormqr(
+            handle: Handle, side: c_int, trans: c_int, m: c_int, n: c_int, k: c_int, a: usize, lda: c_int, tau: usize,
+            c: usize, ldc: c_int, _work: usize, _size: c_int, info: usize,
+        ) -> Status {
+            let c = Given::new(Type::$kind, c, [m, n, ldc]);
+            status(ormqr(handle, [side, trans, m, n, k, lda], (Type::$kind, a), c, tau, info))
+        }
+
+        /// Its workspace.
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $ormqr_size(
+            handle: Handle, _side: c_int, _trans: c_int, _m: c_int, _n: c_int, _k: c_int, _a: usize, _lda: c_int,
+            _tau: usize, _c: usize, _ldc: c_int, size: *mut c_int,
+        ) -> Status {
+            workspace(handle, size)
+        }
+    )* };
+}
+
+factors! {
+    F32: cusolverDnSgetrf cusolverDnSgetrf_bufferSize cusolverDnSgetrs cusolverDnSpotrf cusolverDnSpotrf_bufferSize
+        cusolverDnSpotrs cusolverDnSpotri cusolverDnSpotri_bufferSize cusolverDnSgeqrf cusolverDnSgeqrf_bufferSize
+        cusolverDnSorgqr cusolverDnSorgqr_bufferSize cusolverDnSormqr cusolverDnSormqr_bufferSize;
+    F64: cusolverDnDgetrf cusolverDnDgetrf_bufferSize cusolverDnDgetrs cusolverDnDpotrf cusolverDnDpotrf_bufferSize
+        cusolverDnDpotrs cusolverDnDpotri cusolverDnDpotri_bufferSize cusolverDnDgeqrf cusolverDnDgeqrf_bufferSize
+        cusolverDnDorgqr cusolverDnDorgqr_bufferSize cusolverDnDormqr cusolverDnDormqr_bufferSize;
+    C32: cusolverDnCgetrf cusolverDnCgetrf_bufferSize cusolverDnCgetrs cusolverDnCpotrf cusolverDnCpotrf_bufferSize
+        cusolverDnCpotrs cusolverDnCpotri cusolverDnCpotri_bufferSize cusolverDnCgeqrf cusolverDnCgeqrf_bufferSize
+        cusolverDnCungqr cusolverDnCungqr_bufferSize cusolverDnCunmqr cusolverDnCunmqr_bufferSize;
+    C64: cusolverDnZgetrf cusolverDnZgetrf_bufferSize cusolverDnZgetrs cusolverDnZpotrf cusolverDnZpotrf_bufferSize
+        cusolverDnZpotrs cusolverDnZpotri cusolverDnZpotri_bufferSize cusolverDnZgeqrf cusolverDnZgeqrf_bufferSize
+        cusolverDnZungqr cusolverDnZungqr_bufferSize cusolverDnZunmqr cusolverDnZunmqr_bufferSize;
+}

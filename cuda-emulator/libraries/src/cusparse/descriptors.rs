@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Descriptors of vectors and matrices.
+
+use std::ffi::c_int;
+
+use super::{INVALID_VALUE, NOT_SUPPORTED, SUCCESS, Status, status};
+use crate::cublas::operation::Operation;
+use crate::handles::{self, Handle};
+use crate::memory::{Array, Dense, Matrix};
+use crate::numbers::{C64, Type};
+use crate::stream::Fault;
+
+/// How the places of elements are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// By rows: where each row begins.
+    Rows,
+    /// By columns: where each column begins.
+    Columns,
+    /// Row and column of each element.
+    Pairs,
+}
+
+/// A `cusparseSpMatDescr_t`.
+#[derive(Clone, Copy, Debug)]
+pub struct Sparse {
+    format: Format,
+    /// Rows.
+    pub rows: usize,
+    /// Columns.
+    pub columns: usize,
+    count: usize,
+    /// Offsets, or the rows of elements.
+    offsets: (Type, usize),
+    indices: (Type, usize),
+    values: (Type, usize),
+    base: usize,
+}
+
+/// A `cusparseDnVecDescr_t`.
+#[derive(Clone, Copy, Debug)]
+pub struct DenseVector {
+    /// Its elements.
+    pub count: usize,
+    kind: Type,
+    values: usize,
+}
+
+/// A `cusparseDnMatDescr_t`.
+#[derive(Clone, Copy, Debug)]
+pub struct DenseMatrix {
+    /// Rows.
+    pub rows: usize,
+    /// Columns.
+    pub columns: usize,
+    leading: usize,
+    kind: Type,
+    values: usize,
+    is_by_rows: bool,
+}
+
+/// What a descriptor stands for.
+pub fn get<T: Copy + Send + 'static>(handle: Handle) -> Result<T, Status> {
+    handles::with(handle, |value: &mut T| *value).ok_or(INVALID_VALUE)
+}
+
+fn size(value: i64) -> Result<usize, Status> {
+    usize::try_from(value).map_err(|_| INVALID_VALUE)
+}
+
+fn value_type(number: c_int) -> Result<Type, Status> {
+    Type::new(number).ok_or(NOT_SUPPORTED)
+}
+
+/// A `cusparseIndexType_t`.
+fn index_type(number: c_int) -> Result<Type, Status> {
+    match number {
+        2 => Ok(Type::I32),
+        3 => Ok(Type::I64),
+        _ => Err(NOT_SUPPORTED),
+    }
+}
+
+impl Sparse {
+    fn new(
+        format: Format,
+        [rows, columns, count]: [i64; 3],
+        [offsets, indices, values]: [usize; 3],
+        [offset_type, index, base, value]: [c_int; 4],
+    ) -> Result<Self, Status> {
+        Ok(Self {
+            format,
+            rows: size(rows)?,
+            columns: size(columns)?,
+            count: size(count)?,
+            offsets: (index_type(offset_type)?, offsets),
+            indices: (index_type(index)?, indices),
+            values: (value_type(value)?, values),
+            base: usize::try_from(base).ok().filter(|base| *base <= 1).ok_or(INVALID_VALUE)?,
+        })
+    }
+
+    /// The elements: row, column and value.
+    pub fn load(&self) -> Result<Vec<(usize, usize, C64)>, Fault> {
+        let open = |(kind, base): (Type, usize), count| Array::new(kind, base, count);
+        let (indices, values) = (open(self.indices, self.count)?, open(self.values, self.count)?);
+        let number = |array: Array, at: usize, limit: usize| {
+            let number = (array.real(at) as i64).checked_sub(self.base as i64).ok_or(Fault)?;
+            usize::try_from(number).ok().filter(|number| *number < limit).ok_or(Fault)
+        };
+        let mut elements = Vec::new();
+        if self.format == Format::Pairs {
+            let rows = open(self.offsets, self.count)?;
+            for at in 0..self.count {
+                elements.push((number(rows, at, self.rows)?, number(indices, at, self.columns)?, values.get(at)));
+            }
+            return Ok(elements);
+        }
+        let is_by_rows = self.format == Format::Rows;
+        let (lines, others) = if is_by_rows { (self.rows, self.columns) } else { (self.columns, self.rows) };
+        let offsets = open(self.offsets, lines.checked_add(1).ok_or(Fault)?)?;
+        for line in 0..lines {
+            let (start, end) = (number(offsets, line, usize::MAX)?, number(offsets, line + 1, usize::MAX)?);
+            if end > self.count {
+                return Err(Fault);
+            }
+            for at in start..end {
+                let other = number(indices, at, others)?;
+                let (row, column) = if is_by_rows { (line, other) } else { (other, line) };
+                elements.push((row, column, values.get(at)));
+            }
+        }
+        Ok(elements)
+    }
+
+    /// The elements of op(A).
+    pub fn load_as(&self, operation: Operation) -> Result<Vec<(usize, usize, C64)>, Fault> {
+        let elements = self.load()?.into_iter();
+        Ok(match operation {
+            Operation::None => elements.collect(),
+            Operation::Transpose => elements.map(|(row, column, value)| (column, row, value)).collect(),
+            Operation::Conjugate => elements.map(|(row, column, value)| (column, row, value.conj())).collect(),
+        })
+    }
+}
+
+impl DenseVector {
+    /// Its memory.
+    pub fn open(&self) -> Result<Array, Fault> {
+        Array::new(self.kind, self.values, self.count)
+    }
+}
+
+impl DenseMatrix {
+    fn stored(&self) -> Result<Matrix, Fault> {
+        let (inner, outer) = if self.is_by_rows { (self.columns, self.rows) } else { (self.rows, self.columns) };
+        Matrix::new(self.kind, self.values, inner, outer, self.leading)
+    }
+
+    /// All elements.
+    pub fn load(&self) -> Result<Dense, Fault> {
+        let matrix = self.stored()?;
+        Ok(Dense::from(self.rows, self.columns, |row, column| {
+            if self.is_by_rows { matrix.get(column, row) } else { matrix.get(row, column) }
+        }))
+    }
+
+    /// Changes all elements.
+    pub fn store(&self, values: &Dense) -> Result<(), Fault> {
+        let matrix = self.stored()?;
+        matrix.store(&if self.is_by_rows { Operation::Transpose.of(values) } else { values.clone() });
+        Ok(())
+    }
+}
+
+fn give<T: Send + 'static>(place: *mut Handle, value: Result<T, Status>) -> Status {
+    // SAFETY: the caller gives a place for a handle, or null.
+    let Some(place) = (unsafe { place.as_mut() }) else { return INVALID_VALUE };
+    match value {
+        Ok(value) => {
+            *place = handles::make(value);
+            SUCCESS
+        }
+        Err(status) => status,
+    }
+}
+
+macro_rules! compressed {
+    ($($name:ident $format:ident)*) => { $(
+        /// Describes a matrix whose lines begin at offsets.
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $name(
+            place: *mut Handle, rows: i64, columns: i64, count: i64, offsets: usize, indices: usize, values: usize,
+            offset_type: c_int, index: c_int, base: c_int, value: c_int,
+        ) -> Status {
+            let types = [offset_type, index, base, value];
+            give(place, Sparse::new(Format::$format, [rows, columns, count], [offsets, indices, values], types))
+        }
+    )* };
+}
+compressed! { cusparseCreateCsr Rows cusparseCreateConstCsr Rows cusparseCreateCsc Columns cusparseCreateConstCsc Columns }
+
+macro_rules! dense {
+    ($($pairs:ident $vector:ident $matrix:ident;)*) => { $(
+        /// Describes a matrix by row and column of each element.
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $pairs(
+            place: *mut Handle, rows: i64, columns: i64, count: i64, row_numbers: usize, column_numbers: usize,
+            values: usize, index: c_int, base: c_int, value: c_int,
+        ) -> Status {
+            let (sizes, places) = ([rows, columns, count], [row_numbers, column_numbers, values]);
+            give(place, Sparse::new(Format::Pairs, sizes, places, [index, index, base, value]))
+        }
+
+        /// Describes a vector.
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $vector(place: *mut Handle, count: i64, values: usize, kind: c_int) -> Status {
+            let made = || Ok(DenseVector { count: size(count)?, kind: value_type(kind)?, values });
+            give(place, made())
+        }
+
+        /// Describes a dense matrix.
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $matrix(
+            place: *mut Handle, rows: i64, columns: i64, leading: i64, values: usize, kind: c_int, order: c_int,
+        ) -> Status {
+            let made = || {
+                let (rows, columns, leading) = (size(rows)?, size(columns)?, size(leading)?);
+                let is_by_rows = match order {
+                    1 => false,
+                    2 => true,
+                    _ => return Err(INVALID_VALUE),
+                };
+                let inner = if is_by_rows { columns } else { rows };
+                if leading < inner {
+                    return Err(INVALID_VALUE);
+                }
+                Ok(DenseMatrix { rows, columns, leading, kind: value_type(kind)?, values, is_by_rows })
+            };
+            give(place, made())
+        }
+    )* };
+}
+dense! {
+    cusparseCreateCoo cusparseCreateDnVec cusparseCreateDnMat;
+    cusparseCreateConstCoo cusparseCreateConstDnVec cusparseCreateConstDnMat;
+}
+
+macro_rules! ends {
+    ($($name:ident $type:ty;)*) => { $(
+        /// Ends a descriptor.
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $name(handle: Handle) -> Status {
+            if handles::end::<$type>(handle) { SUCCESS } else { INVALID_VALUE }
+        }
+    )* };
+}
+ends! {
+    cusparseDestroySpMat Sparse;
+    cusparseDestroyDnVec DenseVector;
+    cusparseDestroyDnMat DenseMatrix;
+}
+
+/// Rows, columns and elements.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cusparseSpMatGetSize(
+    handle: Handle, rows: *mut i64, columns: *mut i64, count: *mut i64,
+) -> Status {
+    let found = match get::<Sparse>(handle) {
+        Ok(found) => found,
+        Err(status) => return status,
+    };
+    for (place, value) in [(rows, found.rows), (columns, found.columns), (count, found.count)] {
+        // SAFETY: the caller gives places for numbers, or null.
+        let Some(place) = (unsafe { place.as_mut() }) else { return INVALID_VALUE };
+        *place = value as i64;
+    }
+    SUCCESS
+}
+
+macro_rules! values {
+    ($($name:ident $type:ty, $field:expr;)*) => { $(
+        /// Replaces the address of the values.
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $name(handle: Handle, values: usize) -> Status {
+            let set: fn(&mut $type, usize) = $field;
+            status(handles::with(handle, |found: &mut $type| set(found, values)).ok_or(INVALID_VALUE))
+        }
+    )* };
+}
+values! {
+    cusparseSpMatSetValues Sparse, |found, values| found.values.1 = values;
+    cusparseDnVecSetValues DenseVector, |found, values| found.values = values;
+    cusparseDnMatSetValues DenseMatrix, |found, values| found.values = values;
+}

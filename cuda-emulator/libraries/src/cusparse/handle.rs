@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Handles.
+
+use std::ffi::{c_char, c_int};
+
+use super::{EXECUTION_FAILED, INVALID_VALUE, NOT_INITIALIZED, SUCCESS, Status, status};
+use crate::cublas::handle::Scalar;
+use crate::handles::{self, Handle};
+use crate::numbers::Type;
+use crate::stream::{self, Done, Stream};
+
+/// The version that `cusparseGetVersion` answers: 12.6.0.
+const VERSION: c_int = 12_600;
+
+/// A `cusparseHandle_t`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Settings {
+    stream: Stream,
+    device_scalars: bool,
+}
+
+fn with<R>(handle: Handle, body: impl FnOnce(&mut Settings) -> R) -> Result<R, Status> {
+    handles::with(handle, body).ok_or(NOT_INITIALIZED)
+}
+
+/// The settings of a handle.
+pub fn settings(handle: Handle) -> Result<Settings, Status> {
+    with(handle, |settings| *settings)
+}
+
+impl Settings {
+    /// A scalar, where the pointer mode says.
+    pub fn scalar(&self, kind: Type, address: usize) -> Result<Scalar, Status> {
+        Scalar::at(self.device_scalars, kind, address).map_err(|_| INVALID_VALUE)
+    }
+
+    /// Queues work in the stream.
+    pub fn queue(&self, work: impl Fn() -> Done + Send + Sync + 'static) -> Result<(), Status> {
+        stream::queue(self.stream, work).map_err(|_| EXECUTION_FAILED)
+    }
+}
+
+/// Makes a handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cusparseCreate(place: *mut Handle) -> Status {
+    // SAFETY: the caller gives a place for a handle, or null.
+    let Some(place) = (unsafe { place.as_mut() }) else { return INVALID_VALUE };
+    *place = handles::make(Settings::default());
+    SUCCESS
+}
+
+/// Ends a handle.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusparseDestroy(handle: Handle) -> Status {
+    if handles::end::<Settings>(handle) { SUCCESS } else { NOT_INITIALIZED }
+}
+
+/// Sets the stream of a handle.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusparseSetStream(handle: Handle, stream: Stream) -> Status {
+    status(with(handle, |settings| settings.stream = stream))
+}
+
+/// Sets where scalars lie.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusparseSetPointerMode(handle: Handle, mode: c_int) -> Status {
+    if !(0..=1).contains(&mode) {
+        return INVALID_VALUE;
+    }
+    status(with(handle, |settings| settings.device_scalars = mode == 1))
+}
+
+/// Tells where scalars lie.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cusparseGetPointerMode(handle: Handle, mode: *mut c_int) -> Status {
+    // SAFETY: the caller gives a place for a number, or null.
+    let Some(place) = (unsafe { mode.as_mut() }) else { return INVALID_VALUE };
+    status(with(handle, |settings| *place = c_int::from(settings.device_scalars)))
+}
+
+/// The version of the API that these functions follow.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cusparseGetVersion(_handle: Handle, version: *mut c_int) -> Status {
+    // SAFETY: the caller gives a place for a number, or null.
+    let Some(version) = (unsafe { version.as_mut() }) else { return INVALID_VALUE };
+    *version = VERSION;
+    SUCCESS
+}
+
+/// The name of a status.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusparseGetErrorName(status: Status) -> *const c_char {
+    let name = match status {
+        0 => c"CUSPARSE_STATUS_SUCCESS",
+        1 => c"CUSPARSE_STATUS_NOT_INITIALIZED",
+        3 => c"CUSPARSE_STATUS_INVALID_VALUE",
+        6 => c"CUSPARSE_STATUS_EXECUTION_FAILED",
+        10 => c"CUSPARSE_STATUS_NOT_SUPPORTED",
+        _ => c"CUSPARSE_STATUS_UNKNOWN",
+    };
+    name.as_ptr()
+}
+
+/// The name of a status.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusparseGetErrorString(status: Status) -> *const c_char {
+    cusparseGetErrorName(status)
+}

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! cuSPARSE's generic functions: products of a sparse matrix with a vector or a dense matrix, and conversions.
+
+mod convert;
+mod descriptors;
+mod handle;
+mod product;
+
+/// `cusparseStatus_t`
+pub type Status = i32;
+
+/// `CUSPARSE_STATUS_SUCCESS`
+pub const SUCCESS: Status = 0;
+/// `CUSPARSE_STATUS_NOT_INITIALIZED`
+pub const NOT_INITIALIZED: Status = 1;
+/// `CUSPARSE_STATUS_INVALID_VALUE`
+pub const INVALID_VALUE: Status = 3;
+/// `CUSPARSE_STATUS_EXECUTION_FAILED`
+pub const EXECUTION_FAILED: Status = 6;
+/// `CUSPARSE_STATUS_NOT_SUPPORTED`
+pub const NOT_SUPPORTED: Status = 10;
+
+/// Bytes of a workspace, as the functions that ask for it answer: a program may allocate nothing for 0.
+pub const WORKSPACE: usize = 16;
+
+/// The body of an exported function, as a status.
+pub fn status(result: Result<(), Status>) -> Status {
+    result.err().unwrap_or(SUCCESS)
+}
+
+/// Answers [`WORKSPACE`].
+pub fn workspace(handle: usize, place: *mut usize) -> Status {
+    // SAFETY: the caller gives a place for a number, or null.
+    let Some(place) = (unsafe { place.as_mut() }) else { return INVALID_VALUE };
+    *place = WORKSPACE;
+    status(handle::settings(handle).map(|_| ()))
+}
