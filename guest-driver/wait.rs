@@ -147,9 +147,10 @@ impl WaitQueue {
             }
             match patience.0 {
                 Some(0) => break Err(Cut::Timeout),
-                // SAFETY: No lock is held; sleeping is allowed in the context of a waiter.
                 Some(left) => {
-                    patience.0 = Some(unsafe { glue::virtio_cuda_schedule_timeout(left) })
+                    // SAFETY: No lock is held; sleeping is allowed in the context of a waiter.
+                    let left = unsafe { glue::virtio_cuda_schedule_timeout(left) };
+                    patience.0 = Some(left);
                 }
                 // SAFETY: As above.
                 None => unsafe {

@@ -13,6 +13,8 @@
 #define THREADS 6
 #define FILES 4
 #define ARENA (8 * MIB)
+/* Nothing is here: a buffer that begins in the arena must not end in the program's own memory. */
+#define GUARD (2 * MIB)
 #define DEFAULT_SECONDS 10
 
 static int files[FILES];
@@ -38,18 +40,16 @@ static uint64_t any(uint64_t *state)
 	return *state;
 }
 
-/* mostly in the arena, sometimes anywhere */
+/* mostly in the arena, sometimes where no process has memory: what is written must not hit this program */
 static uint64_t any_address(uint64_t *state)
 {
 	uint64_t r = any(state);
 
 	switch (r % 16) {
 	case 0:
-		return any(state);
+		return any(state) | 1ul << 63;
 	case 1:
-		return any(state) & 0x7fffffffffff;
-	case 2:
-		return PTR(&files);
+		return any(state) % (1 << 16);
 	default:
 		return PTR(arena) + (r >> 8) % ARENA / (r & 16 ? 1 : 4096) * (r & 16 ? 1 : 4096);
 	}
@@ -210,7 +210,8 @@ void stress(void)
 	int fd;
 
 	sigaction(SIGUSR1, &action, NULL);
-	arena = map(ARENA);
+	arena = map(ARENA + GUARD);
+	CHECK_OK(mprotect(arena + ARENA, GUARD, PROT_NONE));
 	for (int i = 0; i < FILES; i++)
 		/* without O_NONBLOCK, read would wait for events that do not come */
 		files[i] = open(DEVICE, O_RDWR | O_CLOEXEC | O_NONBLOCK);
@@ -236,5 +237,5 @@ void stress(void)
 	memset(mmap(arena, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0), 7, 4096);
 	CHECK(sum_of(fd, arena, 4096) == checksum(arena, 4096));
 	close(fd);
-	munmap(arena, ARENA);
+	munmap(arena, ARENA + GUARD);
 }

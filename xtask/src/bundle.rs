@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use crate::paths::Paths;
 use crate::progress::output_of;
-use crate::setup::kernel::{Flavour, Kernel};
+use crate::setup::kernel::{FileSharing, Flavour, Kernel};
 use crate::setup::nvcc::Nvcc;
 use crate::setup::nvcc_12;
 use crate::setup::qemu::Qemu;
@@ -43,6 +43,9 @@ pub struct BundleArguments {
     /// Also pack the programs that `conformance --build-only` left in this folder, into an archive of their own
     #[arg(long, value_name = "FOLDER")]
     conformance: Option<PathBuf>,
+    /// Also pack these stock kernels, with a comma between them: debian12, debian13
+    #[arg(long, value_enum, value_delimiter = ',')]
+    kernel: Vec<Flavour>,
 }
 
 /// Builds everything and packs it.
@@ -68,6 +71,9 @@ pub fn run(paths: &Paths, arguments: &BundleArguments) -> Result<()> {
     }
     put(&Kernel::find(paths, Flavour::Small)?.image, "kernel/bzImage")?;
     put(&busybox(paths), "kernel/busybox")?;
+    for flavour in &arguments.kernel {
+        put_kernel(paths, *flavour, &folder)?;
+    }
     for part in [
         "bin/vhost-user-cuda",
         "guest/init",
@@ -123,6 +129,30 @@ pub fn run(paths: &Paths, arguments: &BundleArguments) -> Result<()> {
 /// The files of NVIDIA's libraries that have a front.
 fn vendor_files() -> Vec<String> {
     cuda_library_rows::libraries().iter().flat_map(|library| library.sonames.clone()).collect()
+}
+
+/// A stock kernel, its modules, our module for it, and what serves files to it.
+fn put_kernel(paths: &Paths, flavour: Flavour, folder: &Path) -> Result<()> {
+    setup::run(paths, setup::kernel_part(flavour).as_slice())?;
+    let stack = build::run(paths, &[build::Part::Module], flavour)?;
+    let kernel = Kernel::find(paths, flavour)?;
+    let FileSharing::VirtioFs(server) = &kernel.files else {
+        bail!("{} is no stock kernel", flavour.name());
+    };
+    let name = flavour.name();
+    put(&kernel.image, &folder.join("kernel").join(name).join("vmlinuz"))?;
+    for module in &kernel.guest_modules {
+        let file = module.file_name().context("A module has no name")?;
+        put(module, &folder.join("kernel").join(name).join("modules").join(file))?;
+    }
+    let module = stack.module(flavour);
+    put(&module, &folder.join("stack").join(module.strip_prefix(&stack.folder)?))?;
+    put(server, &folder.join("kernel/virtiofsd"))?;
+    for library in ["libseccomp.so.2", "libcap-ng.so.0"] {
+        let found = output_of(Command::new("cc").arg(format!("-print-file-name={library}")))?;
+        put(Path::new(&found), &folder.join("kernel").join(library))?;
+    }
+    Ok(())
 }
 
 fn put(from: &Path, to: &Path) -> Result<()> {

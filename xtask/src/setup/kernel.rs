@@ -152,12 +152,20 @@ impl Kernel {
     }
 
     fn bundled(bundle: &Path, flavour: Flavour) -> Result<Self> {
-        if flavour != Flavour::Small {
-            bail!("A bundle has the small kernel only");
-        }
-        let image = bundle.join("kernel/bzImage");
-        let (version, files) = ("bundled".to_owned(), FileSharing::NineP);
-        Ok(Self { version, image, files, guest_modules: Vec::new(), tree: Tree::Bundled, has_core: false })
+        let folder = bundle.join("kernel");
+        let (image, files, guest_modules) = match flavour {
+            Flavour::Small => (folder.join("bzImage"), FileSharing::NineP, Vec::new()),
+            other => {
+                let of_flavour = folder.join(other.name());
+                if !of_flavour.is_dir() {
+                    bail!("This bundle lacks the kernel {0}; pack it with --kernel {0}", other.name());
+                }
+                let modules = stock_kernel::files_in_order(&of_flavour.join("modules"))?;
+                (of_flavour.join("vmlinuz"), FileSharing::VirtioFs(folder.join("virtiofsd")), modules)
+            }
+        };
+        let has_core = flavour.has_core();
+        Ok(Self { version: "bundled".to_owned(), image, files, guest_modules, tree: Tree::Bundled, has_core })
     }
 
     fn debian(paths: &Paths, flavour: Flavour) -> Result<Self> {

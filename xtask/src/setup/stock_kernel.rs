@@ -79,16 +79,21 @@ impl StockKernel {
 
     /// Modules for the initramfs, in the order of loading.
     pub fn guest_modules(&self) -> Result<Vec<PathBuf>> {
-        let files = fs::read_dir(self.folder.join(MODULE_FOLDER))?;
-        let mut files: Vec<PathBuf> = files.map(|file| Ok(file?.path())).collect::<Result<_>>()?;
-        files.sort();
-        Ok(files)
+        files_in_order(&self.folder.join(MODULE_FOLDER))
     }
 
     /// Builds the module from its compiled core.
     pub fn build_module(&self, paths: &Paths, core: &Path) -> Result<PathBuf> {
         debian_root::build_module(paths, &self.root(), &self.release, Some(core))
     }
+}
+
+/// The files of a folder by name.
+pub fn files_in_order(folder: &Path) -> Result<Vec<PathBuf>> {
+    let files = fs::read_dir(folder).with_context(|| format!("Cannot read {}", folder.display()))?;
+    let mut files: Vec<PathBuf> = files.map(|file| Ok(file?.path())).collect::<Result<_>>()?;
+    files.sort();
+    Ok(files)
 }
 
 /// Makes the root, the kernel and the file server.

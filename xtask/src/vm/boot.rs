@@ -115,6 +115,8 @@ fn start_file_server(program: &Path, socket: &Path, logs: &Path) -> Result<Proce
         "none",
         "--no-announce-submounts",
     ]);
+    // A bundle has its libraries beside it.
+    command.env("LD_LIBRARY_PATH", program.parent().unwrap_or(Path::new("/")));
     let mut process = Process::start("virtiofsd", command, &logs.join("virtiofsd.log"))?;
     wait_for_socket(&mut process, socket, FILE_SERVER_LIMIT)?;
     Ok(process)

@@ -37,6 +37,7 @@ room! {
 
 impl lock_class_key {
     /// For a static, which is zero at first.
+    #[allow(clippy::new_without_default)]
     pub const fn new() -> Self {
         Self { _room: [0; 4] }
     }

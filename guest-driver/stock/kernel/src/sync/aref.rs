@@ -2,7 +2,7 @@
 
 //! References to what C counts.
 
-use core::{marker::PhantomData, mem::ManuallyDrop, ops::Deref, ptr::NonNull};
+use core::{marker::PhantomData, ops::Deref, ptr::NonNull};
 
 /// A type whose references C counts.
 ///
@@ -33,13 +33,6 @@ impl<T: AlwaysRefCounted> From<&T> for ARef<T> {
     fn from(value: &T) -> Self {
         value.inc_ref();
         Self(NonNull::from(value), PhantomData)
-    }
-}
-
-impl<T: AlwaysRefCounted> ARef<T> {
-    /// Gives the reference up.
-    pub fn into_raw(this: Self) -> NonNull<T> {
-        ManuallyDrop::new(this).0
     }
 }
 

@@ -9,6 +9,7 @@ use super::{
 use crate::{bindings, ffi::CStr, str::CStrExt as _, types::Opaque};
 use core::{
     cell::UnsafeCell,
+    marker::PhantomData,
     ops::{Deref, DerefMut},
     pin::Pin,
 };
@@ -51,13 +52,13 @@ impl<T> GlobalMutex<T> {
     pub fn lock(&'static self) -> GlobalGuard<T> {
         // SAFETY: It is initialised, as whoever made it has promised.
         unsafe { MutexBackend::lock(self.state.get()) };
-        GlobalGuard(self)
+        GlobalGuard(self, PhantomData)
     }
 }
 
-/// The right to use the value.
+/// The right to use the value. Not for another task, which has not locked.
 #[must_use = "the lock is unlocked at once"]
-pub struct GlobalGuard<T: 'static>(&'static GlobalMutex<T>);
+pub struct GlobalGuard<T: 'static>(&'static GlobalMutex<T>, PhantomData<*mut ()>);
 
 impl<T> Deref for GlobalGuard<T> {
     type Target = T;

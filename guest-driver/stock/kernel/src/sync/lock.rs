@@ -12,7 +12,7 @@ use crate::{
 };
 use core::{
     cell::UnsafeCell,
-    marker::PhantomPinned,
+    marker::{PhantomData, PhantomPinned},
     ops::{Deref, DerefMut},
     pin::Pin,
 };
@@ -101,15 +101,20 @@ impl<T, B: Backend> Lock<T, B> {
     pub fn lock(&self) -> Guard<'_, T, B> {
         // SAFETY: `new` has initialised it.
         let state = unsafe { B::lock(self.state.get()) };
-        Guard { lock: self, state }
+        Guard {
+            lock: self,
+            state,
+            _not_send: PhantomData,
+        }
     }
 }
 
-/// The right to use the value.
+/// The right to use the value. Not for another task, which has not locked.
 #[must_use = "the lock is unlocked at once"]
 pub struct Guard<'a, T, B: Backend> {
     lock: &'a Lock<T, B>,
     state: B::GuardState,
+    _not_send: PhantomData<*mut ()>,
 }
 
 impl<T, B: Backend> Guard<'_, T, B> {
