@@ -41,21 +41,29 @@ impl Printed {
     }
 }
 
+/// What one program printed on each way.
+#[derive(Debug)]
+struct OfProgram {
+    name: String,
+    what: String,
+    ways: Vec<(Way, Printed)>,
+}
+
 /// The results of all programs.
 #[derive(Debug, Default)]
 pub struct Results {
-    programs: Vec<(String, String, Vec<(Way, Printed)>)>,
+    programs: Vec<OfProgram>,
 }
 
 impl Results {
     /// Adds a program's, the first of which is the one that the others are compared with.
     pub fn add(&mut self, name: &str, what: &str, ways: Vec<(Way, Printed)>) {
-        self.programs.push((name.to_owned(), what.to_owned(), ways));
+        self.programs.push(OfProgram { name: name.to_owned(), what: what.to_owned(), ways });
     }
 
     /// Whether everything was as on the first way.
     pub fn all_same(&self) -> bool {
-        self.programs.iter().all(|(_, _, ways)| {
+        self.programs.iter().all(|OfProgram { ways, .. }| {
             let (_, first) = &ways[0];
             let whole = first.failed.is_none() && !first.same.is_empty();
             whole && ways.iter().all(|(_, ours)| ours.failed.is_none() && ours.different(first).is_empty())
@@ -65,7 +73,7 @@ impl Results {
     /// As Markdown.
     pub fn text(&self) -> String {
         let mut text = String::from("# Programs\n");
-        for (name, what, ways) in &self.programs {
+        for OfProgram { name, what, ways } in &self.programs {
             // Writing to a string does not fail.
             let _ = write!(text, "\n## {name}: {what}\n\n");
             let (first_way, first) = &ways[0];
