@@ -12,8 +12,11 @@ use parking_lot::Mutex;
 const MAX_KEPT: usize = 1 << 10;
 
 /// Blocks of answers by the key of the call and its handle.
+type Blocks = HashMap<(u64, u64), Vec<u8>>;
+
+/// Answers that are kept.
 #[derive(Debug)]
-pub struct Answers(Mutex<Option<HashMap<(u64, u64), Vec<u8>>>>);
+pub struct Answers(Mutex<Option<Blocks>>);
 
 impl Answers {
     /// None.

@@ -87,21 +87,38 @@ impl Side {
     }
 }
 
-/// Functions of libcuda.
-struct Bridge {
-    open: Open,
-    call: Call,
-    init: unsafe extern "C" fn(u32) -> c_int,
-    retain: unsafe extern "C" fn(*mut *mut c_void, c_int) -> c_int,
-    set_current: unsafe extern "C" fn(*mut c_void) -> c_int,
-    get_current: unsafe extern "C" fn(*mut *mut c_void) -> c_int,
-    device: unsafe extern "C" fn(*mut c_int) -> c_int,
-    host_alloc: unsafe extern "C" fn(*mut usize, usize, u32) -> c_int,
-    alloc: unsafe extern "C" fn(*mut u64, usize) -> c_int,
-    free: unsafe extern "C" fn(u64) -> c_int,
-    copy: unsafe extern "C" fn(*const Copy2d) -> c_int,
-    copy_in_stream: unsafe extern "C" fn(*const Copy2d, u64) -> c_int,
-    attribute: unsafe extern "C" fn(*mut c_void, c_int, u64) -> c_int,
+/// The functions of libcuda that are used, with their types and names.
+macro_rules! functions {
+    ($($field:ident: $type:ty = $name:literal;)*) => {
+        /// Functions of libcuda.
+        struct Bridge {
+            $($field: $type,)*
+        }
+
+        impl Bridge {
+            /// All of them, if `find` has the address of each.
+            fn of(find: impl Fn(&CStr) -> Option<*mut c_void>) -> Option<Self> {
+                // SAFETY: the types are those of the definitions in libcuda/src/vendor.rs and of cuda.h.
+                Some(unsafe { Self { $($field: transmute::<*mut c_void, $type>(find($name)?),)* } })
+            }
+        }
+    };
+}
+
+functions! {
+    open: Open = c"virtio_cuda_vendor_open";
+    call: Call = c"virtio_cuda_vendor_call";
+    init: unsafe extern "C" fn(u32) -> c_int = c"cuInit";
+    retain: unsafe extern "C" fn(*mut *mut c_void, c_int) -> c_int = c"cuDevicePrimaryCtxRetain";
+    set_current: unsafe extern "C" fn(*mut c_void) -> c_int = c"cuCtxSetCurrent";
+    get_current: unsafe extern "C" fn(*mut *mut c_void) -> c_int = c"cuCtxGetCurrent";
+    device: unsafe extern "C" fn(*mut c_int) -> c_int = c"cuCtxGetDevice";
+    host_alloc: unsafe extern "C" fn(*mut usize, usize, u32) -> c_int = c"cuMemHostAlloc";
+    alloc: unsafe extern "C" fn(*mut u64, usize) -> c_int = c"cuMemAlloc_v2";
+    free: unsafe extern "C" fn(u64) -> c_int = c"cuMemFree_v2";
+    copy: unsafe extern "C" fn(*const Copy2d) -> c_int = c"cuMemcpy2D_v2";
+    copy_in_stream: unsafe extern "C" fn(*const Copy2d, u64) -> c_int = c"cuMemcpy2DAsync_v2";
+    attribute: unsafe extern "C" fn(*mut c_void, c_int, u64) -> c_int = c"cuPointerGetAttribute";
 }
 
 static BRIDGE: OnceLock<Option<Bridge>> = OnceLock::new();
@@ -129,28 +146,7 @@ impl Bridge {
             }
             (!address.is_null()).then_some(address)
         };
-        /// The function of that name, with the type of its field.
-        macro_rules! find {
-            ($name:literal) => {
-                // SAFETY: the field's type is that of the definition in libcuda/src/vendor.rs or in cuda.h.
-                unsafe { transmute::<*mut c_void, _>(find($name)?) }
-            };
-        }
-        Some(Self {
-            open: find!(c"virtio_cuda_vendor_open"),
-            call: find!(c"virtio_cuda_vendor_call"),
-            init: find!(c"cuInit"),
-            retain: find!(c"cuDevicePrimaryCtxRetain"),
-            set_current: find!(c"cuCtxSetCurrent"),
-            get_current: find!(c"cuCtxGetCurrent"),
-            device: find!(c"cuCtxGetDevice"),
-            host_alloc: find!(c"cuMemHostAlloc"),
-            alloc: find!(c"cuMemAlloc_v2"),
-            free: find!(c"cuMemFree_v2"),
-            copy: find!(c"cuMemcpy2D_v2"),
-            copy_in_stream: find!(c"cuMemcpy2DAsync_v2"),
-            attribute: find!(c"cuPointerGetAttribute"),
-        })
+        Self::of(find)
     }
 
     /// Gives the calling thread the primary context of a device.

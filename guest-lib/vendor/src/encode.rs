@@ -156,7 +156,9 @@ impl Arguments<'_> {
             if let Kind::Table(_) = self.call.parameters[index].kind {
                 let table = table(&data[..bytes]).ok_or(BadSize)?;
                 // SAFETY: the caller promises a place for an address; the slot says that it is not null, or there are no bytes.
-                unsafe { (address as *mut u64).as_mut() }.map(|place| *place = table);
+                if let Some(place) = unsafe { (address as *mut u64).as_mut() } {
+                    *place = table;
+                }
                 continue;
             }
             // SAFETY: the caller promises room for that many bytes at the address, which is not null where `bytes` is not 0.

@@ -72,9 +72,10 @@ fn entry_point(library: &Library, index: usize, call: &Call, front: &str) -> Str
         "" => call,
         convert => format!("({call}){convert}"),
     };
+    let answer = if answer == "()" { String::new() } else { format!(" -> {answer}") };
     format!(
         "/// As NVIDIA's.\n///\n/// # Safety\n///\n/// As NVIDIA's.\n#[unsafe(no_mangle)]\n\
-         pub unsafe extern \"C\" fn {name}({parameters}) -> {answer} {{\n\
+         pub unsafe extern \"C\" fn {name}({parameters}){answer} {{\n\
          \x20   // SAFETY: the caller's promises are those of NVIDIA's function, which the row describes.\n\
          \x20   {body}\n}}"
     )

@@ -208,6 +208,10 @@ descriptors! {
     "preference" ():
         cublasLtMatmulPreferenceInit_internal cublasLtMatmulPreferenceCreate cublasLtMatmulPreferenceDestroy
         cublasLtMatmulPreferenceSetAttribute cublasLtMatmulPreferenceGetAttribute;
+    // No descriptor of a product takes one: setting it there is not supported.
+    "emulation_desc" ():
+        cublasLtEmulationDescInit_internal cublasLtEmulationDescCreate cublasLtEmulationDescDestroy
+        cublasLtEmulationDescSetAttribute cublasLtEmulationDescGetAttribute;
     "transform_desc" (scale_type: i32):
         cublasLtMatrixTransformDescInit_internal cublasLtMatrixTransformDescCreate
         cublasLtMatrixTransformDescDestroy cublasLtMatrixTransformDescSetAttribute

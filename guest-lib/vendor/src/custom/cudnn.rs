@@ -98,9 +98,8 @@ unsafe fn with_padding<const COUNT: usize>(name: &str, mut arguments: [u64; COUN
     // SAFETY: the caller's promise; the local is as long as the row says.
     let status = unsafe { crate::forward(&CUDNN, index, &arguments) as i32 };
     // SAFETY: the caller promises a place for the type, which may be null.
-    if let (0, false, Some(data_type)) =
-        (status, place.is_null(), unsafe { (arguments[1] as *const i32).as_ref() })
-    {
+    let data_type = unsafe { (arguments[1] as *const i32).as_ref() };
+    if let (0, false, Some(data_type)) = (status, place.is_null(), data_type) {
         // SAFETY: the caller promises room for a value of that type.
         unsafe { std::ptr::copy_nonoverlapping(value.as_ptr(), place, bytes_of(*data_type)) };
     }

@@ -91,7 +91,9 @@ unsafe fn split(name: &str, comm: u64, color: i32, key: i32, place: *mut u64, co
     let status = unsafe { forward(name, &arguments) };
     if color == NO_COLOR && matches!(status, SUCCESS | IN_PROGRESS) {
         // SAFETY: the caller promises a place for a handle; null is not written to.
-        unsafe { place.as_mut() }.map(|place| *place = 0);
+        if let Some(place) = unsafe { place.as_mut() } {
+            *place = 0;
+        }
     }
     status
 }

@@ -475,6 +475,7 @@ impl<'a> Attempt<'a> {
     fn keep_late(&self, kind: usize, id: u64, reserved: Reserved<'_>, late: Late) -> CuResult<()> {
         let by = self.handles().made(kind, id);
         let default = self.handles().end(kind).unwrap_or(0);
+        let statuses = self.loaded.rows.statuses;
         let place = late.address() as *mut u8;
         // Without the call below the library may fill it in at any time, so it stays then.
         let late = ManuallyDrop::new(late);
@@ -485,7 +486,7 @@ impl<'a> Attempt<'a> {
                 chosen => chosen,
             };
             let status = match (raw, end) {
-                (0, _) | (_, 0) => 0,
+                (0, _) | (_, 0) => statuses.success,
                 _ => {
                     let mut arguments = Arguments::new();
                     arguments.integer(raw);
@@ -495,7 +496,7 @@ impl<'a> Attempt<'a> {
             };
             // Nobody fills it in after that.
             drop(ManuallyDrop::into_inner(late));
-            if status == 0 { Ok(()) } else { Err(CudaError::UNKNOWN) }
+            if statuses.is_good(status) { Ok(()) } else { Err(CudaError::UNKNOWN) }
         });
         self.cx.fill(reserved, object)
     }
