@@ -55,7 +55,12 @@ pub fn decompose(a: &Dense) -> Svd {
         .filter(|place| norms[**place] > tiny)
         .map(|place| work.column(*place).iter().map(|value| value / norms[*place]).collect())
         .collect();
-    Svd { values, u: completed(&left, rows), v, converged: converged && norms.iter().all(|norm| norm.is_finite()) }
+    Svd {
+        values,
+        u: completed(&left, rows),
+        v,
+        converged: converged && norms.iter().all(|norm| norm.is_finite()),
+    }
 }
 
 /// Makes two columns orthogonal; false: they are already.
@@ -90,7 +95,9 @@ fn completed(columns: &[Vec<C64>], rows: usize) -> Dense {
     let mut basis = Dense::identity(rows, rows);
     qr::apply(&factors, &tau, false, &mut basis);
     // The basis spans the same space; its first columns may differ by a sign.
-    Dense::from(rows, rows, |row, column| columns.get(column).map_or(basis[(row, column)], |known| known[row]))
+    Dense::from(rows, rows, |row, column| {
+        columns.get(column).map_or(basis[(row, column)], |known| known[row])
+    })
 }
 
 #[cfg(test)]
