@@ -30,8 +30,11 @@ const RANDOM_ROUNDS: usize = 4;
 /// `CUBLAS_STATUS_NOT_INITIALIZED`
 const NOT_INITIALIZED: u64 = 1;
 
+/// A test and its name.
+type Test = (&'static str, fn(&mut Target) -> Result<()>);
+
 pub fn collect(suite: &mut Suite) {
-    const TESTS: &[(&str, fn(&mut Target) -> Result<()>)] = &[
+    const TESTS: &[Test] = &[
         ("unknown_numbers_and_digests", unknown_numbers),
         ("blocks_of_wrong_length", blocks_of_wrong_length),
         ("counts_that_overflow", counts_that_overflow),

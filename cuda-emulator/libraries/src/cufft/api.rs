@@ -51,9 +51,13 @@ fn make_in(
     work: *mut usize,
 ) -> Result<(), Status> {
     let plan = Plan::new(types?, sizes, batch, sides)?;
-    let replaced =
-        with(handle, |made| if made.plan.is_some() { Err(INVALID_PLAN) } else { Ok(made.plan = Some(plan)) });
-    replaced??;
+    with(handle, |made| {
+        if made.plan.is_some() {
+            return Err(INVALID_PLAN);
+        }
+        made.plan = Some(plan);
+        Ok(())
+    })??;
     // SAFETY: the caller gives a place for a size, or null.
     if let Some(work) = unsafe { work.as_mut() } {
         *work = 0;

@@ -11,8 +11,7 @@ pub fn factor(a: &Dense) -> Result<Dense, usize> {
     for column in 0..a.rows {
         let known: f64 = (0..column).map(|inner| lower[(column, inner)].norm_sqr()).sum();
         let square = a[(column, column)].re - known;
-        // Also for a NaN.
-        if !(square > 0.0) {
+        if square.is_nan() || square <= 0.0 {
             return Err(column + 1);
         }
         let diagonal = square.sqrt();

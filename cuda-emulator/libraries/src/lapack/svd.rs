@@ -69,7 +69,7 @@ fn rotate(work: &mut Dense, v: &mut Dense, p: usize, q: usize) -> bool {
     let square = |column: &[C64]| column.iter().map(C64::norm_sqr).sum::<f64>();
     let (alpha, beta) = (square(work.column(p)), square(work.column(q)));
     let size = product.norm();
-    if !(size > f64::EPSILON * (alpha * beta).sqrt()) || size < f64::MIN_POSITIVE {
+    if size.is_nan() || size <= f64::EPSILON * (alpha * beta).sqrt() || size < f64::MIN_POSITIVE {
         return false;
     }
     let phase = product / size;
