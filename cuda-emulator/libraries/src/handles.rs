@@ -56,10 +56,13 @@ pub fn end<T: Send + 'static>(handle: Handle) -> bool {
 /// freed.
 fn stop_if_checked(handle: Handle) {
     static CHECKED: LazyLock<bool> = LazyLock::new(|| {
-        std::env::var("CUDA_EMULATOR_CHECK").is_ok_and(|wanted| wanted.split(',').any(|check| check == "handles"))
+        std::env::var("CUDA_EMULATOR_CHECK")
+            .is_ok_and(|wanted| wanted.split(',').any(|check| check == "handles"))
     });
     if *CHECKED && handle != 0 {
-        eprintln!("cuda-emulator: a library is called with the handle {handle:#x}, which it does not have (any more)");
+        eprintln!(
+            "cuda-emulator: a library is called with the handle {handle:#x}, which it does not have (any more)"
+        );
         std::process::abort();
     }
 }

@@ -5,7 +5,14 @@
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+/// `CUDA_ERROR_NOT_INITIALIZED`
+const NOT_INITIALIZED: c_int = 3;
+/// `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED`
+const CAPTURE_UNSUPPORTED: c_int = 900;
 
 /// A `CUstream`.
 pub type Stream = usize;
@@ -113,27 +120,28 @@ extern "C" fn run(number: *mut c_void) {
     }
 }
 
-/// Queues work. Work of a stream that captures stays until the process ends, since nothing reports the end of its graph.
-///
-/// Errors: the driver's, as a `CUresult`.
-pub fn queue(stream: Stream, work: impl Fn() -> Done + Send + Sync + 'static) -> Result<(), c_int> {
-    let driver = driver().ok_or(3)?;
-    let mut capturing = 0;
+/// Whether a stream captures.
+fn captures(driver: &Driver, stream: Stream) -> Result<bool, c_int> {
+    let mut status = 0;
     // SAFETY: the driver checks the stream, and the place is a number's.
-    let error = unsafe { (driver.is_capturing)(stream, &raw mut capturing) };
-    if error != 0 {
-        return Err(error);
+    match unsafe { (driver.is_capturing)(stream, &raw mut status) } {
+        0 => Ok(status != 0),
+        error => Err(error),
     }
+}
+
+/// Queues work; answers its number.
+fn launch(driver: &Driver, stream: Stream, work: Work, runs_once: bool) -> Result<usize, c_int> {
     let number = {
         let mut pending = pending();
         pending.last += 1;
         let number = pending.last;
-        pending.work.insert(number, (Arc::new(work), capturing == 0));
+        pending.work.insert(number, (work, runs_once));
         number
     };
     // SAFETY: `run` takes a number, which is good whether there is work of it or not.
     match unsafe { (driver.launch)(stream, run, number as *mut c_void) } {
-        0 => Ok(()),
+        0 => Ok(number),
         error => {
             pending().work.remove(&number);
             Err(error)
@@ -141,14 +149,41 @@ pub fn queue(stream: Stream, work: impl Fn() -> Done + Send + Sync + 'static) ->
     }
 }
 
-/// Waits for all work of a stream.
+/// Queues work. Work of a stream that captures stays until the process ends, since nothing reports the end of its graph.
 ///
 /// Errors: the driver's, as a `CUresult`.
-pub fn wait(stream: Stream) -> Result<(), c_int> {
-    let driver = driver().ok_or(3)?;
+pub fn queue(stream: Stream, work: impl Fn() -> Done + Send + Sync + 'static) -> Result<(), c_int> {
+    let driver = driver().ok_or(NOT_INITIALIZED)?;
+    let runs_once = !captures(driver, stream)?;
+    launch(driver, stream, Arc::new(work), runs_once).map(drop)
+}
+
+/// Queues work that uses memory of the caller's, and waits for it. When this returns the work does not run, also not in a graph.
+///
+/// Errors: the driver's, as a `CUresult`; `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED` for a stream that captures.
+pub fn queue_and_wait(stream: Stream, work: impl Fn() -> Done + Send + Sync + 'static) -> Result<(), c_int> {
+    let driver = driver().ok_or(NOT_INITIALIZED)?;
+    if captures(driver, stream)? {
+        return Err(CAPTURE_UNSUPPORTED);
+    }
+    let is_done = Arc::new(AtomicBool::new(false));
+    let done = is_done.clone();
+    let work = move || {
+        let result = catch_unwind(AssertUnwindSafe(&work)).unwrap_or(Err(Fault));
+        done.store(true, Ordering::Release);
+        result
+    };
+    let number = launch(driver, stream, Arc::new(work), true)?;
     // SAFETY: a stream of the driver's.
     match unsafe { (driver.synchronize)(stream) } {
         0 => Ok(()),
-        error => Err(error),
+        error => {
+            // Another thread may have taken it already.
+            let taken = pending().work.remove(&number).is_none();
+            while taken && !is_done.load(Ordering::Acquire) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            Err(error)
+        }
     }
 }

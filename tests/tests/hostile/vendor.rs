@@ -30,8 +30,11 @@ const RANDOM_ROUNDS: usize = 4;
 /// `CUBLAS_STATUS_NOT_INITIALIZED`
 const NOT_INITIALIZED: u64 = 1;
 
+/// A test and its name.
+type Test = (&'static str, fn(&mut Target) -> Result<()>);
+
 pub fn collect(suite: &mut Suite) {
-    const TESTS: &[(&str, fn(&mut Target) -> Result<()>)] = &[
+    const TESTS: &[Test] = &[
         ("unknown_numbers_and_digests", unknown_numbers),
         ("blocks_of_wrong_length", blocks_of_wrong_length),
         ("counts_that_overflow", counts_that_overflow),
@@ -75,7 +78,8 @@ fn call_of(number: u32, function: u32, block: &[u8]) -> CallParts {
 /// A call of a function by its name, with slots and nothing else.
 pub fn call(library_name: &str, function: &str, slots: &[u64], data: &[u64]) -> CallParts {
     let (number, rows) = library(library_name).expect("a library of the rows");
-    let index = rows.functions.iter().position(|known| known.name == function).expect("a function of the rows");
+    let index =
+        rows.functions.iter().position(|known| known.name == function).expect("a function of the rows");
     let block: Vec<u8> = slots.iter().chain(data).flat_map(|word| word.to_le_bytes()).collect();
     call_of(number, index as u32, &block)
 }
@@ -148,7 +152,9 @@ fn blocks_of_wrong_length(target: &mut Target) -> Result<()> {
             let wrong = shorter.into_iter().filter(|bytes| *bytes < right).chain([right + 1, right + SLOT]);
             for bytes in wrong.chain([MAX_BLOCK]) {
                 let parts = call_of(number, function, &vec![0; bytes]).wants(ROOM);
-                session.expect(&parts, &[INVALID_VALUE, NOT_FOUND]).with_context(|| format!("{name}: {bytes}"))?;
+                session
+                    .expect(&parts, &[INVALID_VALUE, NOT_FOUND])
+                    .with_context(|| format!("{name}: {bytes}"))?;
             }
         }
     }
@@ -205,7 +211,9 @@ fn forged_handles(target: &mut Target) -> Result<()> {
         expect_status(&mut session, set, NOT_INITIALIZED)?;
     }
     // Handles of other libraries and of other kinds.
-    for (number, rows) in opened.iter().filter(|(_, rows)| !["cublas", "cublasLt"].contains(&rows.name.as_str())) {
+    for (number, rows) in
+        opened.iter().filter(|(_, rows)| !["cublas", "cublasLt"].contains(&rows.name.as_str()))
+    {
         for (function, name, of_row) in forwarded(rows) {
             let Some(Kind::Handle { nullable: false, .. } | Kind::End(_)) =
                 of_row.parameters.first().map(|parameter| &parameter.kind)
@@ -234,7 +242,8 @@ fn scalars_against_the_mode(target: &mut Target) -> Result<()> {
     let mut session = Session::open(target)?;
     open_all(&mut session)?;
     let (handle, memory) = (FIRST, session.memory);
-    let scale = |alpha: u64, data: &[u64]| call("cublas", "cublasSscal_v2", &[handle, 4, alpha, memory, 1], data);
+    let scale =
+        |alpha: u64, data: &[u64]| call("cublas", "cublasSscal_v2", &[handle, 4, alpha, memory, 1], data);
     let norm = |result: u64| call("cublas", "cublasSnrm2_v2", &[handle, 4, memory, 1, result], &[]);
     let one = u64::from(1.0_f32.to_bits());
     expect_status(&mut session, call("cublas", "cublasCreate_v2", &[handle], &[]), 0)?;
@@ -264,7 +273,10 @@ fn odd_slots(target: &mut Target) -> Result<()> {
     let mut session = Session::open(target)?;
     for (number, rows) in open_all(&mut session)? {
         for (function, name, call) in forwarded(rows) {
-            let odd = call.parameters.iter().position(|parameter| matches!(parameter.kind, Kind::Host(_) | Kind::Text));
+            let odd = call
+                .parameters
+                .iter()
+                .position(|parameter| matches!(parameter.kind, Kind::Host(_) | Kind::Text));
             let Some(odd) = odd else { continue };
             for value in [2, 0x7000, u64::MAX, u64::MAX - 1, 1 << 40] {
                 let mut slots = vec![0; call.parameters.len()];

@@ -167,7 +167,16 @@ pub extern "C" fn cublasGemmStridedBatchedEx(
 ) -> Status {
     let shape = Shape::new([transa, transb], [m, n, k], [lda, ldb, ldc]);
     let layout = Layout::Strided([stride_a, stride_b, stride_c]);
-    status(products(handle, shape, [alpha, beta], [a, b, c], [a_type, b_type, c_type], layout, count, compute))
+    status(products(
+        handle,
+        shape,
+        [alpha, beta],
+        [a, b, c],
+        [a_type, b_type, c_type],
+        layout,
+        count,
+        compute,
+    ))
 }
 
 /// The same for matrices whose addresses are in device memory.

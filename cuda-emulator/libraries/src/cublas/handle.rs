@@ -43,11 +43,10 @@ pub fn queue_result(
     settings: &Settings,
     work: impl Fn() -> Done + Send + Sync + 'static,
 ) -> Result<(), Status> {
-    queue(settings.stream, work)?;
     if settings.device_scalars {
-        return Ok(());
+        return queue(settings.stream, work);
     }
-    stream::wait(settings.stream).map_err(|_| EXECUTION_FAILED)
+    stream::queue_and_wait(settings.stream, work).map_err(|_| EXECUTION_FAILED)
 }
 
 /// A scalar that an operation reads: known now, or from device memory when it runs.

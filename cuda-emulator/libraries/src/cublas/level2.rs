@@ -130,7 +130,9 @@ fn syr(
             for row in (0..n).filter(|row| fill.has(*row, column)) {
                 let sum = match &y {
                     None => alpha * x[row] * turned(x[column]),
-                    Some(y) => alpha * x[row] * turned(y[column]) + turned(alpha) * y[row] * turned(x[column]),
+                    Some(y) => {
+                        alpha * x[row] * turned(y[column]) + turned(alpha) * y[row] * turned(x[column])
+                    }
                 };
                 let value = a.get(row, column) + sum;
                 // The diagonal of a Hermitian matrix is real.

@@ -364,4 +364,3 @@ level3! {
     C64: cublasZtrsm_v2 cublasZtrsmBatched cublasZtrmm_v2 cublasZgeam cublasZdgmm [cublasZsymm_v2 false cublasZhemm_v2 true]
         [cublasZsyrk_v2 cublasZsyr2k_v2 cublasZsyrkx C64 C64 false cublasZherk_v2 cublasZher2k_v2 cublasZherkx C64 F64 true];
 }
-

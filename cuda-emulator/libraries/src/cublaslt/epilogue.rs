@@ -38,7 +38,8 @@ impl Epilogue {
             1 => 0,
             flags => flags,
         };
-        let known = RELU | BIAS | DRELU | BIAS_GRADIENT | GELU | DGELU | AUX | BIAS_GRADIENT_A | BIAS_GRADIENT_B;
+        let known =
+            RELU | BIAS | DRELU | BIAS_GRADIENT | GELU | DGELU | AUX | BIAS_GRADIENT_A | BIAS_GRADIENT_B;
         let kind = |number: u32| match attributes.int(number) {
             -1 => Some(result),
             number => Type::new(number),
@@ -56,7 +57,8 @@ impl Epilogue {
         if flags & !known != 0 {
             return Err(NOT_SUPPORTED);
         }
-        let lacks_bias = epilogue.bias == 0 && epilogue.has(BIAS | BIAS_GRADIENT | BIAS_GRADIENT_A | BIAS_GRADIENT_B);
+        let lacks_bias =
+            epilogue.bias == 0 && epilogue.has(BIAS | BIAS_GRADIENT | BIAS_GRADIENT_A | BIAS_GRADIENT_B);
         let lacks_aux = epilogue.has(AUX) && (epilogue.aux == 0 || epilogue.aux_leading < rows);
         if lacks_bias || lacks_aux { Err(INVALID_VALUE) } else { Ok(epilogue) }
     }
@@ -98,7 +100,9 @@ impl Epilogue {
                     let bit = column * self.aux_leading + row;
                     let positive = match mask {
                         // SAFETY: `mask` has checked bits of all columns, which are as long as the rows.
-                        Some(mask) if self.has(DRELU) => unsafe { mask.add(bit / 8).read() >> (bit % 8) & 1 == 1 },
+                        Some(mask) if self.has(DRELU) => unsafe {
+                            mask.add(bit / 8).read() >> (bit % 8) & 1 == 1
+                        },
                         _ => values[(row, column)].re > 0.0,
                     };
                     if let (Some(mask), true) = (mask, self.has(RELU)) {

@@ -64,7 +64,10 @@ impl Layout {
         };
         let (rows, columns) =
             if self.is_by_rows { (self.columns, self.rows) } else { (self.rows, self.columns) };
-        Ok(View { matrix: Matrix::new(self.kind, base, rows, columns, self.leading)?, is_by_rows: self.is_by_rows })
+        Ok(View {
+            matrix: Matrix::new(self.kind, base, rows, columns, self.leading)?,
+            is_by_rows: self.is_by_rows,
+        })
     }
 }
 
@@ -83,7 +86,11 @@ impl View {
 
     /// Changes an element.
     pub fn set(self, row: usize, column: usize, value: C64) {
-        if self.is_by_rows { self.matrix.set(column, row, value) } else { self.matrix.set(row, column, value) }
+        if self.is_by_rows {
+            self.matrix.set(column, row, value)
+        } else {
+            self.matrix.set(row, column, value)
+        }
     }
 
     /// All elements.

@@ -103,7 +103,11 @@ impl Product {
             let b = self.operations[1].of(&of_b.open(b, index)?.load());
             let target = of_d.open(d, index)?;
             let product = dense_product(self.scale, &a, &b);
-            let old = if beta.iter().any(|beta| *beta != C64::default()) { Some(of_c.open(c, index)?) } else { None };
+            let old = if beta.iter().any(|beta| *beta != C64::default()) {
+                Some(of_c.open(c, index)?)
+            } else {
+                None
+            };
             let mut values = Dense::from(of_d.rows, of_d.columns, |row, column| {
                 let old = match old {
                     Some(old) if beta[row] != C64::default() => beta[row] * old.get(row, column),
@@ -152,7 +156,8 @@ pub unsafe extern "C" fn cublasLtMatmul(
         return INVALID_VALUE;
     }
     // SAFETY: the caller gives descriptors.
-    let product = unsafe { Product::new(description, [alpha, beta], [a_layout, b_layout, c_layout, d_layout]) };
+    let product =
+        unsafe { Product::new(description, [alpha, beta], [a_layout, b_layout, c_layout, d_layout]) };
     match product {
         Ok(product) => status(queue(stream, move || product.run([a, b, c, d]))),
         Err(status) => status,

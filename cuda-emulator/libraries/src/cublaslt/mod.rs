@@ -15,7 +15,7 @@ use std::ffi::{c_char, c_int};
 
 use cuda_library_rows::attributes::Descriptor;
 
-use crate::cublas::handle::{cublasGetStatusName, VERSION};
+use crate::cublas::handle::{VERSION, cublasGetStatusName};
 use crate::cublas::{INVALID_VALUE, NOT_INITIALIZED, SUCCESS, Status};
 use crate::handles::{self, Handle};
 

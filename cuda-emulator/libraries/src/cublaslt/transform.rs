@@ -34,7 +34,8 @@ fn prepare(
         summands.push((Scalar::at(is_device, scale, beta)?, b, of_b, operation(3)?));
     }
     let fits = summands.iter().all(|(_, _, layout, operation)| {
-        operation.stored(layout.rows, layout.columns) == (of_c.rows, of_c.columns) && layout.count == of_c.count
+        operation.stored(layout.rows, layout.columns) == (of_c.rows, of_c.columns)
+            && layout.count == of_c.count
     });
     if fits { Ok((summands, of_c)) } else { Err(INVALID_VALUE) }
 }

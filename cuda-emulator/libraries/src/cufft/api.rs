@@ -51,8 +51,13 @@ fn make_in(
     work: *mut usize,
 ) -> Result<(), Status> {
     let plan = Plan::new(types?, sizes, batch, sides)?;
-    let replaced = with(handle, |made| if made.plan.is_some() { Err(INVALID_PLAN) } else { Ok(made.plan = Some(plan)) });
-    replaced??;
+    with(handle, |made| {
+        if made.plan.is_some() {
+            return Err(INVALID_PLAN);
+        }
+        made.plan = Some(plan);
+        Ok(())
+    })??;
     // SAFETY: the caller gives a place for a size, or null.
     if let Some(work) = unsafe { work.as_mut() } {
         *work = 0;
@@ -100,9 +105,11 @@ unsafe fn advanced<T: Copy + Into<i64>>(
     [istride, idist, ostride, odist]: [i64; 4],
 ) -> Result<(Vec<i64>, [Side; 2]), Status> {
     // SAFETY: the caller's promise.
-    let (sizes, inside, outside) = unsafe { (numbers(n, rank)?, numbers(inembed, rank)?, numbers(onembed, rank)?) };
+    let (sizes, inside, outside) =
+        unsafe { (numbers(n, rank)?, numbers(inembed, rank)?, numbers(onembed, rank)?) };
     // Without one of both, the data is packed.
-    let (inside, outside) = if inside.is_some() && outside.is_some() { (inside, outside) } else { (None, None) };
+    let (inside, outside) =
+        if inside.is_some() && outside.is_some() { (inside, outside) } else { (None, None) };
     let sides = [
         Side { embed: inside, stride: istride, distance: idist },
         Side { embed: outside, stride: ostride, distance: odist },
@@ -140,8 +147,17 @@ simple_plans! {
 /// Makes a plan for data in an advanced layout.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cufftPlanMany(
-    place: *mut c_int, rank: c_int, n: *const c_int, inembed: *const c_int, istride: c_int, idist: c_int,
-    onembed: *const c_int, ostride: c_int, odist: c_int, kind: c_int, batch: c_int,
+    place: *mut c_int,
+    rank: c_int,
+    n: *const c_int,
+    inembed: *const c_int,
+    istride: c_int,
+    idist: c_int,
+    onembed: *const c_int,
+    ostride: c_int,
+    odist: c_int,
+    kind: c_int,
+    batch: c_int,
 ) -> Status {
     let apart = [istride, idist, ostride, odist].map(i64::from);
     // SAFETY: the caller gives lists of `rank` numbers.
@@ -152,20 +168,42 @@ pub unsafe extern "C" fn cufftPlanMany(
 /// The same in a handle that exists.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cufftMakePlanMany(
-    handle: c_int, rank: c_int, n: *const c_int, inembed: *const c_int, istride: c_int, idist: c_int,
-    onembed: *const c_int, ostride: c_int, odist: c_int, kind: c_int, batch: c_int, work: *mut usize,
+    handle: c_int,
+    rank: c_int,
+    n: *const c_int,
+    inembed: *const c_int,
+    istride: c_int,
+    idist: c_int,
+    onembed: *const c_int,
+    ostride: c_int,
+    odist: c_int,
+    kind: c_int,
+    batch: c_int,
+    work: *mut usize,
 ) -> Status {
     let apart = [istride, idist, ostride, odist].map(i64::from);
     // SAFETY: the caller gives lists of `rank` numbers.
     let layout = unsafe { advanced(rank, [n, inembed, onembed], apart) };
-    status(layout.and_then(|(sizes, sides)| make_in(handle, types(kind), &sizes, i64::from(batch), sides, work)))
+    status(
+        layout.and_then(|(sizes, sides)| make_in(handle, types(kind), &sizes, i64::from(batch), sides, work)),
+    )
 }
 
 /// The same with 64-bit sizes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cufftMakePlanMany64(
-    handle: c_int, rank: c_int, n: *const i64, inembed: *const i64, istride: i64, idist: i64, onembed: *const i64,
-    ostride: i64, odist: i64, kind: c_int, batch: i64, work: *mut usize,
+    handle: c_int,
+    rank: c_int,
+    n: *const i64,
+    inembed: *const i64,
+    istride: i64,
+    idist: i64,
+    onembed: *const i64,
+    ostride: i64,
+    odist: i64,
+    kind: c_int,
+    batch: i64,
+    work: *mut usize,
 ) -> Status {
     // SAFETY: the caller gives lists of `rank` numbers.
     let layout = unsafe { advanced(rank, [n, inembed, onembed], [istride, idist, ostride, odist]) };
@@ -175,12 +213,26 @@ pub unsafe extern "C" fn cufftMakePlanMany64(
 /// The same with the types of elements.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cufftXtMakePlanMany(
-    handle: c_int, rank: c_int, n: *const i64, inembed: *const i64, istride: i64, idist: i64, input: c_int,
-    onembed: *const i64, ostride: i64, odist: i64, output: c_int, batch: i64, work: *mut usize, execution: c_int,
+    handle: c_int,
+    rank: c_int,
+    n: *const i64,
+    inembed: *const i64,
+    istride: i64,
+    idist: i64,
+    input: c_int,
+    onembed: *const i64,
+    ostride: i64,
+    odist: i64,
+    output: c_int,
+    batch: i64,
+    work: *mut usize,
+    execution: c_int,
 ) -> Status {
     // SAFETY: the caller gives lists of `rank` numbers.
     let layout = unsafe { advanced(rank, [n, inembed, onembed], [istride, idist, ostride, odist]) };
-    let of = |number| Type::new(number).filter(|kind| matches!(kind, Type::F32 | Type::F64 | Type::C32 | Type::C64));
+    let of = |number| {
+        Type::new(number).filter(|kind| matches!(kind, Type::F32 | Type::F64 | Type::C32 | Type::C64))
+    };
     let kinds = match (of(input), of(output), of(execution)) {
         (Some(input), Some(output), Some(_)) => Ok([input, output]),
         _ => Err(NOT_SUPPORTED),

@@ -118,7 +118,9 @@ impl Plan {
         }
         let mut embed = self.stored(is_output);
         // Real numbers that share memory with complex ones are padded.
-        if let (true, Some(last)) = (is_in_place && !self.types[usize::from(is_output)].is_complex(), embed.last_mut()) {
+        if let (true, Some(last)) =
+            (is_in_place && !self.types[usize::from(is_output)].is_complex(), embed.last_mut())
+        {
             *last = (*last / 2 + 1) * 2;
         }
         let distance = embed.iter().product();
@@ -131,7 +133,8 @@ impl Plan {
         let from = self.open(input, false, is_in_place)?;
         let to = self.open(output, true, is_in_place)?;
         // All is read before anything is written: batches may overlap in a transform in place.
-        let mut all: Vec<Vec<C64>> = (0..self.batch).map(|batch| self.load(&from, batch)).collect::<Result<_, _>>()?;
+        let mut all: Vec<Vec<C64>> =
+            (0..self.batch).map(|batch| self.load(&from, batch)).collect::<Result<_, _>>()?;
         let mut planner = FftPlanner::new();
         for values in &mut all {
             self.transform(values, is_inverse, &mut planner);

@@ -193,7 +193,12 @@ const MAX_POISSON: f64 = 500.0;
 
 /// A Poisson distribution.
 #[unsafe(no_mangle)]
-pub extern "C" fn curandGeneratePoisson(generator: Handle, output: usize, count: usize, lambda: f64) -> Status {
+pub extern "C" fn curandGeneratePoisson(
+    generator: Handle,
+    output: usize,
+    count: usize,
+    lambda: f64,
+) -> Status {
     // Also for a NaN.
     if !(lambda > 0.0 && lambda <= 400_000.0) {
         return OUT_OF_RANGE;

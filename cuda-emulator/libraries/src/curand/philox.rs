@@ -68,7 +68,10 @@ mod tests {
     fn blocks_are_those_of_the_paper() {
         // Known answers of Random123, the authors' library (kat_vectors).
         let all = u32::MAX;
-        assert_eq!(Philox { key: [0; 2] }.block([0; 4]), [0x6627_e8d5, 0xe169_c58d, 0xbc57_ac4c, 0x9b00_dbd8]);
+        assert_eq!(
+            Philox { key: [0; 2] }.block([0; 4]),
+            [0x6627_e8d5, 0xe169_c58d, 0xbc57_ac4c, 0x9b00_dbd8]
+        );
         assert_eq!(
             Philox { key: [all; 2] }.block([all; 4]),
             [0x408f_276d, 0x41c8_3b0e, 0xa20b_c7c6, 0x6d54_51fd]

@@ -71,7 +71,8 @@ fn getrs(
             0 => (0..a.rows).collect(),
             _ => {
                 let numbers = Array::new(Type::I32, pivots, a.rows)?;
-                let read = |row| Some(numbers.real(row) as usize).filter(|number| (1..=a.rows).contains(number));
+                let read =
+                    |row| Some(numbers.real(row) as usize).filter(|number| (1..=a.rows).contains(number));
                 (0..a.rows).map(|row| Ok(read(row).ok_or(Fault)? - 1)).collect::<Result<_, _>>()?
             }
         };

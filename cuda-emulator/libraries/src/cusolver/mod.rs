@@ -34,7 +34,7 @@ pub fn size(value: impl TryInto<usize>) -> Result<usize, Status> {
 }
 
 /// Answers [`WORKSPACE`].
-pub fn workspace(handle: usize, place: *mut c_int) -> Status {
+fn workspace(handle: usize, place: *mut c_int) -> Status {
     // SAFETY: the caller gives a place for a number, or null.
     let Some(place) = (unsafe { place.as_mut() }) else { return INVALID_VALUE };
     *place = WORKSPACE;

@@ -83,7 +83,12 @@ fn to_dense(handle: Handle, a: Handle, b: Handle) -> Result<(), Status> {
 /// Rows of elements, sorted, to offsets of rows.
 #[unsafe(no_mangle)]
 pub extern "C" fn cusparseXcoo2csr(
-    handle: Handle, numbers: usize, count: c_int, rows: c_int, offsets: usize, base: c_int,
+    handle: Handle,
+    numbers: usize,
+    count: c_int,
+    rows: c_int,
+    offsets: usize,
+    base: c_int,
 ) -> Status {
     status(to_offsets(handle, [numbers, offsets], sizes(count, rows, base)))
 }
@@ -91,7 +96,12 @@ pub extern "C" fn cusparseXcoo2csr(
 /// Offsets of rows to rows of elements.
 #[unsafe(no_mangle)]
 pub extern "C" fn cusparseXcsr2coo(
-    handle: Handle, offsets: usize, count: c_int, rows: c_int, numbers: usize, base: c_int,
+    handle: Handle,
+    offsets: usize,
+    count: c_int,
+    rows: c_int,
+    numbers: usize,
+    base: c_int,
 ) -> Status {
     status(to_numbers(handle, [offsets, numbers], sizes(count, rows, base)))
 }
@@ -99,7 +109,11 @@ pub extern "C" fn cusparseXcsr2coo(
 /// A sparse matrix to a dense one.
 #[unsafe(no_mangle)]
 pub extern "C" fn cusparseSparseToDense(
-    handle: Handle, a: Handle, b: Handle, _algorithm: c_int, _buffer: usize,
+    handle: Handle,
+    a: Handle,
+    b: Handle,
+    _algorithm: c_int,
+    _buffer: usize,
 ) -> Status {
     status(to_dense(handle, a, b))
 }
@@ -107,7 +121,11 @@ pub extern "C" fn cusparseSparseToDense(
 /// Its workspace.
 #[unsafe(no_mangle)]
 pub extern "C" fn cusparseSparseToDense_bufferSize(
-    handle: Handle, _a: Handle, _b: Handle, _algorithm: c_int, size: *mut usize,
+    handle: Handle,
+    _a: Handle,
+    _b: Handle,
+    _algorithm: c_int,
+    size: *mut usize,
 ) -> Status {
     workspace(handle, size)
 }

@@ -113,7 +113,11 @@ impl Sparse {
         if self.format == Format::Pairs {
             let rows = open(self.offsets, self.count)?;
             for at in 0..self.count {
-                elements.push((number(rows, at, self.rows)?, number(indices, at, self.columns)?, values.get(at)));
+                elements.push((
+                    number(rows, at, self.rows)?,
+                    number(indices, at, self.columns)?,
+                    values.get(at),
+                ));
             }
             return Ok(elements);
         }
@@ -140,7 +144,9 @@ impl Sparse {
         Ok(match operation {
             Operation::None => elements.collect(),
             Operation::Transpose => elements.map(|(row, column, value)| (column, row, value)).collect(),
-            Operation::Conjugate => elements.map(|(row, column, value)| (column, row, value.conj())).collect(),
+            Operation::Conjugate => {
+                elements.map(|(row, column, value)| (column, row, value.conj())).collect()
+            }
         })
     }
 }
@@ -154,7 +160,8 @@ impl DenseVector {
 
 impl DenseMatrix {
     fn stored(&self) -> Result<Matrix, Fault> {
-        let (inner, outer) = if self.is_by_rows { (self.columns, self.rows) } else { (self.rows, self.columns) };
+        let (inner, outer) =
+            if self.is_by_rows { (self.columns, self.rows) } else { (self.rows, self.columns) };
         Matrix::new(self.kind, self.values, inner, outer, self.leading)
     }
 
@@ -265,7 +272,10 @@ ends! {
 /// Rows, columns and elements.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cusparseSpMatGetSize(
-    handle: Handle, rows: *mut i64, columns: *mut i64, count: *mut i64,
+    handle: Handle,
+    rows: *mut i64,
+    columns: *mut i64,
+    count: *mut i64,
 ) -> Status {
     let found = match get::<Sparse>(handle) {
         Ok(found) => found,

@@ -30,7 +30,7 @@ pub fn status(result: Result<(), Status>) -> Status {
 }
 
 /// Answers [`WORKSPACE`].
-pub fn workspace(handle: usize, place: *mut usize) -> Status {
+fn workspace(handle: usize, place: *mut usize) -> Status {
     // SAFETY: the caller gives a place for a number, or null.
     let Some(place) = (unsafe { place.as_mut() }) else { return INVALID_VALUE };
     *place = WORKSPACE;

@@ -41,7 +41,9 @@ fn spmv(
         for (row, column, value) in a.load_as(operation)? {
             sums[row] += value * input.get(column);
         }
-        sums.iter().enumerate().for_each(|(row, sum)| output.set(row, alpha * sum + scaled(beta, output.get(row))));
+        sums.iter()
+            .enumerate()
+            .for_each(|(row, sum)| output.set(row, alpha * sum + scaled(beta, output.get(row))));
         Ok(())
     })
 }
@@ -68,15 +70,25 @@ fn spmm(
         for (row, inner, value) in a.load_as(of_a)? {
             (0..n).for_each(|column| sums[(row, column)] += value * b[(inner, column)]);
         }
-        c.store(&Dense::from(m, n, |row, column| alpha * sums[(row, column)] + scaled(beta, old[(row, column)])))
+        c.store(&Dense::from(m, n, |row, column| {
+            alpha * sums[(row, column)] + scaled(beta, old[(row, column)])
+        }))
     })
 }
 
 /// y = alpha op(A) x + beta y.
 #[unsafe(no_mangle)]
 pub extern "C" fn cusparseSpMV(
-    handle: Handle, op: c_int, alpha: usize, a: Handle, x: Handle, beta: usize, y: Handle, compute: c_int,
-    _algorithm: c_int, _buffer: usize,
+    handle: Handle,
+    op: c_int,
+    alpha: usize,
+    a: Handle,
+    x: Handle,
+    beta: usize,
+    y: Handle,
+    compute: c_int,
+    _algorithm: c_int,
+    _buffer: usize,
 ) -> Status {
     status(spmv(handle, op, [alpha, beta], [a, x, y], compute))
 }
@@ -84,8 +96,16 @@ pub extern "C" fn cusparseSpMV(
 /// Its workspace.
 #[unsafe(no_mangle)]
 pub extern "C" fn cusparseSpMV_bufferSize(
-    handle: Handle, _op: c_int, _alpha: usize, _a: Handle, _x: Handle, _beta: usize, _y: Handle, _compute: c_int,
-    _algorithm: c_int, size: *mut usize,
+    handle: Handle,
+    _op: c_int,
+    _alpha: usize,
+    _a: Handle,
+    _x: Handle,
+    _beta: usize,
+    _y: Handle,
+    _compute: c_int,
+    _algorithm: c_int,
+    size: *mut usize,
 ) -> Status {
     workspace(handle, size)
 }
@@ -93,8 +113,16 @@ pub extern "C" fn cusparseSpMV_bufferSize(
 /// Prepares nothing.
 #[unsafe(no_mangle)]
 pub extern "C" fn cusparseSpMV_preprocess(
-    handle: Handle, _op: c_int, _alpha: usize, _a: Handle, _x: Handle, _beta: usize, _y: Handle, _compute: c_int,
-    _algorithm: c_int, _buffer: usize,
+    handle: Handle,
+    _op: c_int,
+    _alpha: usize,
+    _a: Handle,
+    _x: Handle,
+    _beta: usize,
+    _y: Handle,
+    _compute: c_int,
+    _algorithm: c_int,
+    _buffer: usize,
 ) -> Status {
     status(settings(handle).map(|_| ()))
 }
@@ -102,8 +130,17 @@ pub extern "C" fn cusparseSpMV_preprocess(
 /// C = alpha op(A) op(B) + beta C.
 #[unsafe(no_mangle)]
 pub extern "C" fn cusparseSpMM(
-    handle: Handle, op_a: c_int, op_b: c_int, alpha: usize, a: Handle, b: Handle, beta: usize, c: Handle, compute: c_int,
-    _algorithm: c_int, _buffer: usize,
+    handle: Handle,
+    op_a: c_int,
+    op_b: c_int,
+    alpha: usize,
+    a: Handle,
+    b: Handle,
+    beta: usize,
+    c: Handle,
+    compute: c_int,
+    _algorithm: c_int,
+    _buffer: usize,
 ) -> Status {
     status(spmm(handle, [op_a, op_b], [alpha, beta], [a, b, c], compute))
 }
@@ -111,8 +148,17 @@ pub extern "C" fn cusparseSpMM(
 /// Its workspace.
 #[unsafe(no_mangle)]
 pub extern "C" fn cusparseSpMM_bufferSize(
-    handle: Handle, _op_a: c_int, _op_b: c_int, _alpha: usize, _a: Handle, _b: Handle, _beta: usize, _c: Handle,
-    _compute: c_int, _algorithm: c_int, size: *mut usize,
+    handle: Handle,
+    _op_a: c_int,
+    _op_b: c_int,
+    _alpha: usize,
+    _a: Handle,
+    _b: Handle,
+    _beta: usize,
+    _c: Handle,
+    _compute: c_int,
+    _algorithm: c_int,
+    size: *mut usize,
 ) -> Status {
     workspace(handle, size)
 }
@@ -120,8 +166,17 @@ pub extern "C" fn cusparseSpMM_bufferSize(
 /// Prepares nothing.
 #[unsafe(no_mangle)]
 pub extern "C" fn cusparseSpMM_preprocess(
-    handle: Handle, _op_a: c_int, _op_b: c_int, _alpha: usize, _a: Handle, _b: Handle, _beta: usize, _c: Handle,
-    _compute: c_int, _algorithm: c_int, _buffer: usize,
+    handle: Handle,
+    _op_a: c_int,
+    _op_b: c_int,
+    _alpha: usize,
+    _a: Handle,
+    _b: Handle,
+    _beta: usize,
+    _c: Handle,
+    _compute: c_int,
+    _algorithm: c_int,
+    _buffer: usize,
 ) -> Status {
     status(settings(handle).map(|_| ()))
 }

@@ -75,7 +75,8 @@ mod tests {
     #[test]
     fn vectors_belong_to_values() {
         let a = random(8, 8, 9);
-        let hermitian_matrix = Dense::from(8, 8, |row, column| (a[(row, column)] + a[(column, row)].conj()) / 2.0);
+        let hermitian_matrix =
+            Dense::from(8, 8, |row, column| (a[(row, column)] + a[(column, row)].conj()) / 2.0);
         let (values, vectors, converged) = hermitian(&hermitian_matrix);
         assert!(converged && values.is_sorted());
         let scaled = Dense::from(8, 8, |row, column| vectors[(row, column)] * values[column]);

@@ -57,9 +57,14 @@ pub fn solve_with(factors: &Dense, exchanged: &[usize], operation: Operation, b:
         std::cmp::Ordering::Equal => one,
         std::cmp::Ordering::Greater => factors[(row, column)],
     });
-    let upper = Dense::from(order, order, |row, column| {
-        if row <= column { factors[(row, column)] } else { C64::default() }
-    });
+    let upper =
+        Dense::from(
+            order,
+            order,
+            |row, column| {
+                if row <= column { factors[(row, column)] } else { C64::default() }
+            },
+        );
     if operation == Operation::None {
         exchanged.iter().enumerate().for_each(|(row, other)| exchange(b, row, *other));
         solve(&lower, true, b);

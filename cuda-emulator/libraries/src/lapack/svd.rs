@@ -55,7 +55,12 @@ pub fn decompose(a: &Dense) -> Svd {
         .filter(|place| norms[**place] > tiny)
         .map(|place| work.column(*place).iter().map(|value| value / norms[*place]).collect())
         .collect();
-    Svd { values, u: completed(&left, rows), v, converged: converged && norms.iter().all(|norm| norm.is_finite()) }
+    Svd {
+        values,
+        u: completed(&left, rows),
+        v,
+        converged: converged && norms.iter().all(|norm| norm.is_finite()),
+    }
 }
 
 /// Makes two columns orthogonal; false: they are already.
@@ -64,7 +69,7 @@ fn rotate(work: &mut Dense, v: &mut Dense, p: usize, q: usize) -> bool {
     let square = |column: &[C64]| column.iter().map(C64::norm_sqr).sum::<f64>();
     let (alpha, beta) = (square(work.column(p)), square(work.column(q)));
     let size = product.norm();
-    if !(size > f64::EPSILON * (alpha * beta).sqrt()) || size < f64::MIN_POSITIVE {
+    if size.is_nan() || size <= f64::EPSILON * (alpha * beta).sqrt() || size < f64::MIN_POSITIVE {
         return false;
     }
     let phase = product / size;
@@ -90,7 +95,9 @@ fn completed(columns: &[Vec<C64>], rows: usize) -> Dense {
     let mut basis = Dense::identity(rows, rows);
     qr::apply(&factors, &tau, false, &mut basis);
     // The basis spans the same space; its first columns may differ by a sign.
-    Dense::from(rows, rows, |row, column| columns.get(column).map_or(basis[(row, column)], |known| known[row]))
+    Dense::from(rows, rows, |row, column| {
+        columns.get(column).map_or(basis[(row, column)], |known| known[row])
+    })
 }
 
 #[cfg(test)]
