@@ -18,6 +18,8 @@ use crate::{boot, guest_kernel};
 /// What the guest has, and what it is left.
 const WHOLE: u64 = 1 << 30;
 const LEFT: u64 = 384 << 20;
+/// A distribution's kernel takes more for itself: Debian 13's kills the program at 384 MiB.
+const LEFT_TO_STOCK: u64 = 512 << 20;
 /// How often it goes and comes while a program runs, at least.
 const ROUNDS: u32 = 2;
 /// How long the guest may take for one of them; not all may be there while programs use it.
@@ -42,15 +44,16 @@ fn copies_while_memory_goes_and_comes(kit: &Kit) -> Result<()> {
         config.qemu_arguments.extend(balloon.map(String::from));
     })?;
     ensure!(vm.memory()? == WHOLE, "the guest has {} bytes", vm.memory()?);
+    let left = if guest_kernel()?.is_stock() { LEFT_TO_STOCK } else { LEFT };
     for name in PROGRAMS {
         let (rounds, least) = thread::scope(|scope| {
             let program = scope.spawn(|| expect_good(kit, &vm, name));
-            let moved = go_and_come(&vm, || program.is_finished());
+            let moved = go_and_come(&vm, left, || program.is_finished());
             program.join().map_err(|_| anyhow::anyhow!("The program's thread panicked"))??;
             moved
         })
         .with_context(|| format!("{name}, while memory went and came"))?;
-        ensure!(least <= LEFT, "the guest kept {least} bytes, {rounds} rounds");
+        ensure!(least <= left, "the guest kept {least} bytes, {rounds} rounds");
     }
     kernel_log_is_clean(kit, &vm)?;
     nothing_has_leaked(kit, &vm)?;
@@ -58,10 +61,10 @@ fn copies_while_memory_goes_and_comes(kit: &Kit) -> Result<()> {
 }
 
 /// Takes memory and gives it back, until `done` and [`ROUNDS`] times; how often that was, and the least that was left.
-fn go_and_come(vm: &Vm, done: impl Fn() -> bool) -> Result<(u32, u64)> {
+fn go_and_come(vm: &Vm, left: u64, done: impl Fn() -> bool) -> Result<(u32, u64)> {
     let (mut rounds, mut least) = (0, WHOLE);
     while rounds < ROUNDS || !done() {
-        resize(vm, LEFT)?;
+        resize(vm, left)?;
         least = least.min(vm.memory()?);
         resize(vm, WHOLE)?;
         rounds += 1;
