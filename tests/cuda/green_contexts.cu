@@ -137,6 +137,8 @@ int main() {
     CHECK_DRIVER(cuStreamCreate(&plain[0], CU_STREAM_NON_BLOCKING));
     CHECK(cudaMemset(a, 0, COUNT * sizeof(int)));
     CHECK(cudaMemset(c, 0, COUNT * sizeof(int)));
+    // The streams do not wait for the default one, which sets the memory.
+    CHECK(cudaStreamSynchronize(cudaStreamLegacy));
     fill<<<BLOCKS, THREADS, 0, (cudaStream_t)plain[0]>>>(a, 1);
     fill<<<BLOCKS, THREADS, 0, (cudaStream_t)stream[0]>>>(b, 2);
     CHECK(cudaGetLastError());

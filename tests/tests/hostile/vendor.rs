@@ -315,9 +315,12 @@ fn random_slot(random: &mut Rng, kind: &Kind, handles: &[u64], memory: u64) -> u
         Kind::Stream => random.u64(..3),
         Kind::Handle { kind, .. } | Kind::End(kind) => handles.get(*kind).copied().unwrap_or(0),
         Kind::New(_) => FIRST + 0x1_0000 + 16 * random.u64(..512),
-        Kind::Host(_) | Kind::Scaling | Kind::Text | Kind::Scratch(_) | Kind::Structure(_) | Kind::Table(_) => {
-            u64::from(random.u8(..8) != 0)
-        }
+        Kind::Host(_)
+        | Kind::Scaling
+        | Kind::Text
+        | Kind::Scratch(_)
+        | Kind::Structure(_)
+        | Kind::Table(_) => u64::from(random.u8(..8) != 0),
         Kind::Graph => random.u64(..3),
         Kind::Scalar { .. } | Kind::DescribedScalar { .. } | Kind::Placed { .. } => match random.u8(..4) {
             0 => address(random),

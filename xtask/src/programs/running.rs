@@ -136,5 +136,6 @@ impl Runner {
 fn libraries_of(python: &Path) -> Result<Vec<PathBuf>> {
     let output = Command::new(python).args(["-c", FIND_LIBRARIES]).output();
     let output = output.with_context(|| format!("Cannot start {}", python.display()))?;
-    Ok(String::from_utf8_lossy(&output.stdout).lines().map(PathBuf::from).collect())
+    let output = String::from_utf8_lossy(&output.stdout);
+    Ok(output.lines().filter(|line| !line.is_empty()).map(PathBuf::from).collect())
 }

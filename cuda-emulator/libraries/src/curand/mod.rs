@@ -19,7 +19,6 @@ const SUCCESS: Status = 0;
 const NOT_INITIALIZED: Status = 101;
 const TYPE_ERROR: Status = 103;
 const OUT_OF_RANGE: Status = 104;
-const LENGTH_NOT_MULTIPLE: Status = 105;
 const LAUNCH_FAILURE: Status = 201;
 
 /// The version that `curandGetVersion` answers: 10.4.0.
@@ -133,9 +132,6 @@ fn fill_normal<T: Copy + 'static>(
     count: usize,
     value: impl Fn(f64) -> T + Send + Sync + 'static,
 ) -> Result<(), Status> {
-    if !count.is_multiple_of(2) {
-        return Err(LENGTH_NOT_MULTIPLE);
-    }
     fill(generator, output, count, 2, move |philox, at| value(philox.normal(at)))
 }
 
