@@ -15,9 +15,10 @@ use clap::{Args, ValueEnum};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::build::Stack;
+use crate::build::{self, Stack};
 use crate::daemon::{DaemonConfig, Device};
 use crate::paths::Paths;
+use crate::setup;
 use crate::setup::kernel::Flavour;
 use crate::virtio_user::VirtioUser;
 use crate::vm::{GuestCommand, Input, Running, Vm, VmConfig};
@@ -79,12 +80,35 @@ pub fn run(paths: &Paths, arguments: &RunArguments) -> u8 {
 }
 
 fn try_run(paths: &Paths, arguments: &RunArguments) -> Result<i32> {
+    prepare(paths, arguments)?;
     let logs = new_log_folder(paths)?;
     let result = match arguments.transport {
         Transport::Vm => in_vm(paths, arguments, &logs),
         Transport::VirtioUser => beside_daemon(paths, arguments, &logs),
     };
     result.with_context(|| format!("The logs are in {}", logs.display()))
+}
+
+/// Sets up and builds what the options need, if something of it is not there.
+fn prepare(paths: &Paths, arguments: &RunArguments) -> Result<()> {
+    let stack = Stack::new(paths);
+    let common = [stack.daemon(), stack.launcher(), stack.emulator()];
+    let in_guest = arguments.transport == Transport::Vm;
+    let is_missing = |path: &PathBuf| !path.exists();
+    let misses_guest =
+        in_guest && (is_missing(&stack.module(arguments.kernel)) || is_missing(&stack.agent()));
+    if paths.bundle.is_some() || !(common.iter().any(is_missing) || misses_guest) {
+        return Ok(());
+    }
+    setup::run(paths, &[])?;
+    if !in_guest {
+        let parts = [build::Part::Daemon, build::Part::GuestLib, build::Part::Emulator];
+        return build::run(paths, &parts, arguments.kernel).map(drop);
+    }
+    if let Some(kernel) = setup::kernel_part(arguments.kernel) {
+        setup::run(paths, &[kernel])?;
+    }
+    build::run(paths, &[], arguments.kernel).map(drop)
 }
 
 /// A folder for the logs of one run; the oldest ones go.
