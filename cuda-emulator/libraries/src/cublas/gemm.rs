@@ -43,7 +43,7 @@ pub struct Shape {
     pub m: usize,
     /// Its columns.
     pub n: usize,
-    /// What is summed over.
+    /// Columns of A and rows of B: the products of their elements are added.
     pub k: usize,
     /// How A is read.
     pub a: Operation,

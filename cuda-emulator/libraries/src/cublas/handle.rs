@@ -189,7 +189,7 @@ macro_rules! settings {
 settings! {
     /// Which instructions may be used: the CPU has one kind.
     cublasSetMathMode cublasGetMathMode math_mode;
-    /// Whether results may differ from run to run: they do not.
+    /// The atomics mode. It has no effect: results are always the same from run to run.
     cublasSetAtomicsMode cublasGetAtomicsMode atomics_mode;
 }
 

@@ -97,7 +97,7 @@ impl Fill {
     }
 }
 
-/// Whether a diagonal is all ones (`cublasDiagType_t`).
+/// True if all elements of the diagonal are one (`cublasDiagType_t`).
 pub fn is_unit(number: c_int) -> Result<bool, Status> {
     match number {
         0 => Ok(false),
@@ -106,7 +106,7 @@ pub fn is_unit(number: c_int) -> Result<bool, Status> {
     }
 }
 
-/// Whether a matrix stands at the right of a product (`cublasSideMode_t`).
+/// True if the matrix is the right factor of the product (`cublasSideMode_t`).
 pub fn is_right(number: c_int) -> Result<bool, Status> {
     is_unit(number)
 }

@@ -109,7 +109,7 @@ pub unsafe extern "C" fn cublasLtMatmulAlgoInit(
     SUCCESS
 }
 
-/// Whether an algorithm can compute a product.
+/// Checks that an algorithm can compute a product.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cublasLtMatmulAlgoCheck(
     _handle: Handle,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! What follows a product (`cublasLtEpilogue_t`): a bias, an activation, or the gradients of them.
+//! Epilogues (`cublasLtEpilogue_t`): the operations on a product before it is stored, such as adding a bias, an activation
+//! function, or computing their gradients.
 
 use super::Attributes;
 use crate::cublas::{INVALID_VALUE, NOT_SUPPORTED, Status};

@@ -164,7 +164,7 @@ pub unsafe extern "C" fn cublasLtMatmul(
     }
 }
 
-/// Whether a product of these descriptors can be computed; its scalars are not known yet.
+/// Checks that a product of these descriptors can be computed. The values of its scalars are not needed.
 pub fn check(description: usize, layouts: [usize; 4]) -> c_int {
     let one = C64::new(1.0, 0.0);
     let scalar = (&raw const one) as usize;
