@@ -2,11 +2,10 @@
 
 //! Makes a function that answers `not_supported` for each row that no file here implements.
 
-use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
-use cuda_library_rows::generate::stubs;
+use cuda_library_rows::generate::{stubs, words};
 use cuda_library_rows::libraries;
 
 /// Sources of the guest's libraries of which some are used here.
@@ -20,8 +19,7 @@ fn main() {
     read(Path::new("src"), &mut written);
     // `src/cublaslt` has the descriptors of the guest's library.
     read(Path::new(SHARED), &mut written);
-    // Macros make some of the functions, so any word that is a function's name counts.
-    let names: HashSet<&str> = written.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
+    let names = words(&written);
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     for library in libraries() {
         let source = stubs(library, &|name| names.contains(name));

@@ -3,11 +3,10 @@
 //! Makes the exported functions of each library from its rows. A row that is `custom` has its function in `src/custom`; one that
 //! is not there yet is refused.
 
-use std::collections::HashSet;
 use std::path::PathBuf;
 use std::{env, fs};
 
-use cuda_library_rows::generate::entry_points;
+use cuda_library_rows::generate::{entry_points, words};
 use cuda_library_rows::libraries;
 
 const CUSTOM: &str = "src/custom";
@@ -16,12 +15,9 @@ fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-changed={CUSTOM}");
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
-    // Macros make some of the functions, so any word that is a function's name counts, but in comments and texts.
     let files = fs::read_dir(CUSTOM).expect("the folder exists").flatten();
     let sources: String = files.filter_map(|file| fs::read_to_string(file.path()).ok()).collect();
-    let code = sources.lines().map(|line| line.split("//").next().unwrap_or_default());
-    let written: String = code.flat_map(|line| line.split('"').step_by(2).chain(["\n"])).collect();
-    let names: HashSet<&str> = written.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
+    let names = words(&sources);
     for library in libraries() {
         let front = format!("&crate::fronts::{}", library.name.to_uppercase());
         let file = out.join(format!("{}.rs", library.name));

@@ -100,15 +100,10 @@ fn prepare(paths: &Paths, arguments: &RunArguments) -> Result<()> {
     if paths.bundle.is_some() || !(common.iter().any(is_missing) || misses_guest) {
         return Ok(());
     }
-    setup::run(paths, &[])?;
     if !in_guest {
-        let parts = [build::Part::Daemon, build::Part::GuestLib, build::Part::Emulator];
-        return build::run(paths, &parts, arguments.kernel).map(drop);
+        setup::run(paths, &[])?;
     }
-    if let Some(kernel) = setup::kernel_part(arguments.kernel) {
-        setup::run(paths, &[kernel])?;
-    }
-    build::run(paths, &[], arguments.kernel).map(drop)
+    build::for_programs(paths, in_guest.then_some(arguments.kernel))
 }
 
 /// A folder for the logs of one run; the oldest ones go.

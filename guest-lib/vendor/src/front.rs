@@ -24,6 +24,7 @@ const MAX_KEPT_BYTES: usize = 64 << 10;
 #[derive(Debug)]
 pub struct Front {
     name: &'static str,
+    rows: OnceLock<Option<(u32, &'static Library)>>,
     opened: OnceLock<Option<Opened>>,
     handles: Handles,
     mint: Mint,
@@ -68,6 +69,7 @@ impl Front {
     pub const fn new(name: &'static str) -> Self {
         Self {
             name,
+            rows: OnceLock::new(),
             opened: OnceLock::new(),
             handles: Handles::new(),
             mint: Mint::new(),
@@ -84,7 +86,7 @@ impl Front {
     ///
     /// See there.
     pub unsafe fn forward(&'static self, function: usize, slots: &[u64]) -> u64 {
-        let Some((_, rows)) = library(self.name) else { return 0 };
+        let Some((_, rows)) = self.rows() else { return 0 };
         let Body::Forward(call) = &rows.functions[function].body else { return 0 };
         let Some(opened) = self.opened.get_or_init(|| self.open()) else {
             return failed(call, rows.statuses.not_initialized);
@@ -104,7 +106,7 @@ impl Front {
 
     /// See [`crate::refuse`]. The first refusal of each function is told on stderr.
     pub fn refuse(&'static self, function: usize) -> i32 {
-        let Some((_, rows)) = library(self.name) else { return 1 };
+        let Some((_, rows)) = self.rows() else { return 1 };
         let reason = match &rows.functions[function].body {
             Body::Refuse(reason) => reason,
             _ => "nobody has written it yet",
@@ -122,11 +124,16 @@ impl Front {
 
     /// The number of a function.
     pub fn index(&self, name: &str) -> Option<usize> {
-        library(self.name)?.1.functions.iter().position(|function| function.name == name)
+        self.rows()?.1.functions.iter().position(|function| function.name == name)
+    }
+
+    /// The library's number and rows, looked up once.
+    fn rows(&self) -> Option<(u32, &'static Library)> {
+        *self.rows.get_or_init(|| library(self.name))
     }
 
     fn open(&self) -> Option<Opened> {
-        let (number, rows) = library(self.name)?;
+        let (number, rows) = self.rows()?;
         match bridge::open(number, major(&rows.sonames[0]), rows.digest) {
             Ok(()) => Some(Opened { number, library: rows }),
             Err(bridge::NOT_FOUND) => {

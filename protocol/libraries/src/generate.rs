@@ -2,6 +2,7 @@
 
 //! Sources that are made from the rows, for build scripts.
 
+use std::collections::HashSet;
 use std::fmt::Write as _;
 
 use crate::{Answer, Body, Call, Kind, Library, Number};
@@ -25,6 +26,14 @@ pub fn entry_points(library: &Library, front: &str, is_written: &dyn Fn(&str) ->
         };
     }
     source
+}
+
+/// The words of Rust source, but those in comments and texts. A function that is written by hand is among them, also if a macro
+/// makes it.
+pub fn words(source: &str) -> HashSet<&str> {
+    let code = source.lines().map(|line| line.split("//").next().unwrap_or_default());
+    let code = code.flat_map(|line| line.split('"').step_by(2));
+    code.flat_map(|part| part.split(|c: char| !c.is_alphanumeric() && c != '_')).collect()
 }
 
 /// Rust source of a library without its functions: those that `is_written` does not know answer `not_supported`, and those
@@ -124,6 +133,14 @@ fn convert(number: Number) -> &'static str {
 mod tests {
     use super::*;
     use crate::parse::library;
+
+    #[test]
+    fn words_are_those_of_code() {
+        let words =
+            words("make! { cublasOne cublasTwo } // cublasThree\nlet x = \"cublasFour\"; cublasFive();");
+        assert!(["cublasOne", "cublasTwo", "cublasFive"].iter().all(|name| words.contains(name)));
+        assert!(!["cublasThree", "cublasFour"].iter().any(|name| words.contains(name)));
+    }
 
     #[test]
     fn a_stub_answers_a_status_only() {

@@ -19,7 +19,7 @@ use clap::ValueEnum;
 pub use self::core::{build as core, driver_sources};
 use crate::paths::Paths;
 use crate::progress::duration;
-use crate::setup::kernel::Flavour;
+use crate::setup::{self, kernel::Flavour};
 use cargo::Profile;
 use stack::install;
 pub use stack::{AUDITOR, AUDITORS_VARIABLE, Stack};
@@ -44,6 +44,19 @@ pub enum Part {
 
 /// All of them, in an order in which each finds what it links against.
 pub const ALL: [Part; 5] = [Part::Daemon, Part::GuestLib, Part::Emulator, Part::Agent, Part::Module];
+
+/// What programs need that run beside the daemon, without a guest.
+pub const WITHOUT_GUEST: [Part; 3] = [Part::Daemon, Part::GuestLib, Part::Emulator];
+
+/// Builds what programs need; for a guest with the kernel of a flavour, also sets up what that needs.
+pub fn for_programs(paths: &Paths, guest: Option<Flavour>) -> Result<()> {
+    let Some(flavour) = guest else { return run(paths, &WITHOUT_GUEST, Flavour::Small).map(drop) };
+    setup::run(paths, &[])?;
+    if let Some(kernel) = setup::kernel_part(flavour) {
+        setup::run(paths, &[kernel])?;
+    }
+    run(paths, &[], flavour).map(drop)
+}
 
 /// Builds `parts`, or all if there are none; the module for the kernel of `flavour`.
 pub fn run(paths: &Paths, parts: &[Part], flavour: Flavour) -> Result<Stack> {

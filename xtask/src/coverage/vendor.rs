@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
-use cuda_library_rows::{Body, Library, libraries};
+use cuda_library_rows::{Body, Library, generate, libraries};
 
 /// Files with functions that are written by hand.
 const CUSTOM: &str = "guest-lib/vendor/src/custom";
@@ -49,14 +49,14 @@ fn refused(page: &mut String, library: &Library, written: &BTreeSet<String>) {
     }
 }
 
-/// Words in the sources of functions that are written by hand: macros make some of them.
+/// Words in the sources of functions that are written by hand.
 ///
 /// Errors: the folder cannot be read.
 pub fn written(root: &std::path::Path) -> anyhow::Result<BTreeSet<String>> {
     let mut words = BTreeSet::new();
     for file in std::fs::read_dir(root.join(CUSTOM))? {
         let text = std::fs::read_to_string(file?.path())?;
-        words.extend(text.split(|c: char| !c.is_alphanumeric() && c != '_').map(str::to_owned));
+        words.extend(generate::words(&text).into_iter().map(str::to_owned));
     }
     Ok(words)
 }

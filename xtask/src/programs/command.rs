@@ -12,11 +12,11 @@ use clap::Args;
 use super::results::{Printed, Results};
 use super::running::{Plan, Runner};
 use super::table::{programs, unpack};
+use crate::build;
 use crate::conformance::{Way, has_gpu};
 use crate::paths::Paths;
 use crate::run::new_log_folder;
 use crate::setup::kernel::Flavour;
-use crate::{build, setup};
 
 /// What to run.
 #[derive(Debug, Args)]
@@ -60,16 +60,7 @@ pub fn run(paths: &Paths, arguments: &ProgramsArguments) -> Result<u8> {
     if ways.is_empty() || (ways.contains(&Way::Native) && !has_gpu()) {
         bail!("There is no GPU here for the way native; name others with --ways");
     }
-    if ways.contains(&Way::Vm) {
-        setup::run(paths, &[])?;
-        build::run(paths, &[], Flavour::Small)?;
-    } else {
-        build::run(
-            paths,
-            &[build::Part::GuestLib, build::Part::Emulator, build::Part::Daemon],
-            Flavour::Small,
-        )?;
-    }
+    build::for_programs(paths, ways.contains(&Way::Vm).then_some(Flavour::Small))?;
     let folder = arguments.folder.clone().unwrap_or_else(|| paths.target.join("programs"));
     unpack(&folder)?;
     let folder = folder.canonicalize()?;

@@ -95,16 +95,7 @@ pub fn run(paths: &Paths, arguments: &SuitesArguments) -> Result<u8> {
 
 /// Builds what the ways need; the folders with NVRTC.
 fn stack(paths: &Paths, ways: &[Way], more: &[PathBuf]) -> Result<Vec<PathBuf>> {
-    if ways.contains(&Way::Vm) {
-        setup::run(paths, &[])?;
-        build::run(paths, &[], Flavour::Small)?;
-    } else {
-        build::run(
-            paths,
-            &[build::Part::GuestLib, build::Part::Emulator, build::Part::Daemon],
-            Flavour::Small,
-        )?;
-    }
+    build::for_programs(paths, ways.contains(&Way::Vm).then_some(Flavour::Small))?;
     let given =
         more.iter().map(|folder| folder.canonicalize().context("Cannot open a folder with libraries"));
     let mut libraries = given.collect::<Result<Vec<_>>>()?;

@@ -24,6 +24,8 @@ const SLOT_BYTES: usize = 16;
 
 /// Pinned memory for numbers; 0 if there is none.
 static NUMBERS: LazyLock<usize> = LazyLock::new(|| bridge::pinned(SLOTS * SLOT_BYTES).unwrap_or(0));
+/// The row of the function here that programs call for each execution.
+static SET_ATTRIBUTE: LazyLock<Option<usize>> = LazyLock::new(|| CUDNN.index("cudnnBackendSetAttribute"));
 static NEXT: AtomicUsize = AtomicUsize::new(0);
 
 /// Sets an attribute of a descriptor.
@@ -48,7 +50,7 @@ pub unsafe extern "C" fn cudnnBackendSetAttribute(
         addresses.extend(given.iter().map(|address| unsafe { reachable(*address) }));
         place = addresses.as_ptr() as u64;
     }
-    let Some(index) = CUDNN.index("cudnnBackendSetAttribute") else { return 0 };
+    let Some(index) = *SET_ATTRIBUTE else { return NOT_SUPPORTED };
     let slots = [descriptor, name as u64, kind as u64, count as u64, place];
     // SAFETY: the caller's promises are those of NVIDIA's function; the addresses live until the call returns.
     unsafe { crate::forward(&CUDNN, index, &slots) as i32 }
