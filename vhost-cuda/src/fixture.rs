@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A guest for unit tests: memory, one queue, and a driver that puts chains into it.
 
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -15,7 +18,7 @@ use zerocopy::{FromBytes, IntoBytes};
 use crate::args::Sandbox;
 use crate::memory::{Memory, SharedMemory, Snapshot};
 use crate::messages::Messages;
-use crate::process::WorkerSpec;
+use crate::process::{Process, Sockets, Worker, WorkerSpec};
 use crate::request::{self, Malformed, Request};
 use crate::ring::{Chain, Ring, Vring};
 
@@ -37,6 +40,18 @@ pub fn worker_spec() -> WorkerSpec {
         allow_pageable_access: false,
         namespaces: false,
     }
+}
+
+/// A worker whose process only sleeps, and the worker's end of its link.
+pub fn sleeping_worker() -> (Worker, UnixStream) {
+    let (link, theirs) = UnixStream::pair().unwrap();
+    let other = || Arc::new(UnixStream::pair().unwrap().0);
+    let sockets = Arc::new(Sockets { link, images: other(), exchange: other() });
+    let child = Command::new("sleep").arg("60").stdin(Stdio::null()).process_group(0).spawn().unwrap();
+    let process = Process::of(child).unwrap();
+    let (pipe, _) = Messages::pipe().unwrap();
+    let messages = Messages::start().unwrap().attach(pipe, process.pid()).unwrap();
+    (Worker { sockets, process, messages }, theirs)
 }
 
 /// `VIRTQ_DESC_F_*`.

@@ -5,7 +5,7 @@
 //! line names its session, and a worker cannot fill the log.
 
 use std::collections::HashMap;
-use std::io::{self, PipeReader, PipeWriter, Read};
+use std::io::{self, PipeReader, PipeWriter, Read as _};
 use std::os::fd::AsRawFd;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
@@ -18,6 +18,8 @@ use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 const MAX_LINE: usize = 1024;
 /// Bytes that are read from one pipe before it is the next one's turn.
 const READ_BYTES: usize = 4096;
+/// Maximum number of bytes of a pipe that are read after its worker has ended: the capacity of a pipe on Linux.
+const PIPE_BYTES: usize = 64 << 10;
 
 /// Messages above `debug` that the workers of a daemon may have written at once, ...
 const LOUD_BURST: u32 = 30;
@@ -44,10 +46,21 @@ pub struct Messages(Arc<Collection>);
 #[derive(Clone, Debug, Default)]
 pub struct Label(Arc<OnceLock<u64>>);
 
+/// The reading of one worker's pipe. Dropping it, after the worker has ended, logs what is left in the pipe and closes it,
+/// even if another process still holds the writing end.
+#[derive(Debug)]
+pub struct Attached {
+    collection: Arc<Collection>,
+    id: u64,
+    /// The worker's name in the log.
+    pub label: Label,
+}
+
 #[derive(Debug)]
 struct Collection {
     epoll: Epoll,
     sources: Mutex<Sources>,
+    loud: Mutex<Allowance>,
 }
 
 #[derive(Debug, Default)]
@@ -64,6 +77,15 @@ struct Source {
     /// The line that has not ended yet, at most [`MAX_LINE`] bytes of it.
     line: Vec<u8>,
     quiet: Allowance,
+}
+
+/// The result of one read of a pipe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Read {
+    Some,
+    Nothing,
+    /// Every writer has closed the pipe.
+    End,
 }
 
 /// Lets messages through at a limited rate.
@@ -86,7 +108,8 @@ impl Label {
 impl Messages {
     /// Starts the thread that reads.
     pub fn start() -> io::Result<Self> {
-        let collection = Arc::new(Collection { epoll: Epoll::new()?, sources: Mutex::default() });
+        let loud = Mutex::new(Allowance::new(LOUD_BURST, LOUD_INTERVAL));
+        let collection = Arc::new(Collection { epoll: Epoll::new()?, sources: Mutex::default(), loud });
         let this = Self(collection.clone());
         thread::Builder::new().name("worker-messages".into()).spawn(move || collection.read_all())?;
         Ok(this)
@@ -99,8 +122,8 @@ impl Messages {
         Ok((reader, writer))
     }
 
-    /// Reads `pipe` until every writer has closed it.
-    pub fn attach(&self, pipe: PipeReader, pid: u32) -> io::Result<Label> {
+    /// Reads `pipe` until every writer has closed it, or the returned value is dropped.
+    pub fn attach(&self, pipe: PipeReader, pid: u32) -> io::Result<Attached> {
         let label = Label::default();
         let quiet = Allowance::new(QUIET_BURST, QUIET_INTERVAL);
         let mut sources = self.0.lock();
@@ -109,7 +132,21 @@ impl Messages {
         let events = EpollEvent::new(EventSet::IN, id);
         self.0.epoll.ctl(ControlOperation::Add, pipe.as_raw_fd(), events)?;
         sources.by_id.insert(id, Source { pipe, pid, label: label.clone(), line: Vec::new(), quiet });
-        Ok(label)
+        Ok(Attached { collection: self.0.clone(), id, label })
+    }
+}
+
+impl Drop for Attached {
+    fn drop(&mut self) {
+        // Closing the last descriptor of the pipe takes it out of the epoll set, too.
+        let Some(mut source) = self.collection.lock().by_id.remove(&self.id) else { return };
+        let mut loud = self.collection.loud();
+        for _ in 0..PIPE_BYTES / READ_BYTES {
+            if source.read(&mut |level, text| emit(level, text), &mut loud) != Read::Some {
+                break;
+            }
+        }
+        source.end_line(&mut |level, text| emit(level, text), &mut loud);
     }
 }
 
@@ -118,9 +155,12 @@ impl Collection {
         self.sources.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn loud(&self) -> MutexGuard<'_, Allowance> {
+        self.loud.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn read_all(&self) {
         let mut events = [EpollEvent::default(); 16];
-        let mut loud = Allowance::new(LOUD_BURST, LOUD_INTERVAL);
         loop {
             let ready = match self.epoll.wait(-1, &mut events) {
                 Ok(ready) => ready,
@@ -130,7 +170,7 @@ impl Collection {
             for event in &events[..ready] {
                 let mut sources = self.lock();
                 let Some(source) = sources.by_id.get_mut(&event.data()) else { continue };
-                if !source.read(&mut |level, text| emit(level, text), &mut loud) {
+                if source.read(&mut |level, text| emit(level, text), &mut self.loud()) == Read::End {
                     // Closing the last descriptor of the pipe takes it out of the epoll set, too.
                     sources.by_id.remove(&event.data());
                 }
@@ -140,13 +180,13 @@ impl Collection {
 }
 
 impl Source {
-    /// Reads once. False: there is nothing more to come.
-    fn read(&mut self, emit: &mut impl FnMut(Level, &str), loud: &mut Allowance) -> bool {
+    /// Reads once.
+    fn read(&mut self, emit: &mut impl FnMut(Level, &str), loud: &mut Allowance) -> Read {
         let mut bytes = [0; READ_BYTES];
         let read = match self.pipe.read(&mut bytes) {
             Ok(read) => read,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return true,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => return true,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Read::Nothing,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Read::Nothing,
             Err(_) => 0,
         };
         for &byte in &bytes[..read] {
@@ -159,7 +199,7 @@ impl Source {
         if read == 0 {
             self.end_line(emit, loud);
         }
-        read > 0
+        if read > 0 { Read::Some } else { Read::End }
     }
 
     fn end_line(&mut self, emit: &mut impl FnMut(Level, &str), loud: &mut Allowance) {

@@ -18,11 +18,11 @@ fn logged(bytes: &[u8], session: Option<u64>, loud: &mut Allowance) -> Vec<(Leve
     let mut emit = |level, text: &str| lines.push((level, text.to_owned()));
     for piece in bytes.chunks(READ_BYTES) {
         writer.write_all(piece).unwrap();
-        assert!(source.read(&mut emit, loud));
+        assert_eq!(source.read(&mut emit, loud), Read::Some);
     }
-    assert!(source.read(&mut emit, loud), "an empty pipe is not a closed one");
+    assert_eq!(source.read(&mut emit, loud), Read::Nothing, "an empty pipe is not a closed one");
     drop(writer);
-    assert!(!source.read(&mut emit, loud));
+    assert_eq!(source.read(&mut emit, loud), Read::End);
     lines
 }
 
@@ -81,4 +81,16 @@ fn allowances_come_back_with_time() {
     assert!(taken(&mut allowance, 0) && taken(&mut allowance, 0) && !taken(&mut allowance, 900));
     assert!(taken(&mut allowance, 1100) && !taken(&mut allowance, 1100));
     assert!(taken(&mut allowance, 60_000) && taken(&mut allowance, 60_000) && !taken(&mut allowance, 60_000));
+}
+
+#[test]
+fn a_worker_that_has_ended_leaves_no_pipe() {
+    let messages = Messages::start().unwrap();
+    let (pipe, mut writer) = Messages::pipe().unwrap();
+    let attached = messages.attach(pipe, 77).unwrap();
+    writer.write_all(b"D half a line").unwrap();
+    drop(attached);
+    // The writer's end is still open, as in a process that the worker has left behind.
+    assert_eq!(writer.write(b"more").unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+    assert!(messages.0.lock().by_id.is_empty());
 }

@@ -1,14 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-use std::os::unix::net::UnixStream;
-use std::os::unix::process::CommandExt;
-use std::process::{Command, Stdio};
 use std::thread;
 
 use super::*;
-use crate::fixture::worker_spec;
-use crate::messages::Label;
-use crate::process::Process;
+use crate::fixture::{sleeping_worker, worker_spec};
 
 const LONG: Duration = Duration::from_secs(20);
 
@@ -17,16 +12,8 @@ fn pool(warm: usize) -> WorkerPool {
     WorkerPool::start(worker_spec(), warm).unwrap()
 }
 
-/// A worker whose process only sleeps.
-fn sleeper() -> Worker {
-    let pair = || UnixStream::pair().unwrap().0;
-    let child = Command::new("sleep").arg("60").stdin(Stdio::null()).process_group(0).spawn().unwrap();
-    let sockets = Sockets { link: pair(), images: Arc::new(pair()), exchange: Arc::new(pair()) };
-    Worker { sockets: Arc::new(sockets), label: Label::default(), process: Process::of(child).unwrap() }
-}
-
 fn idle(ready: bool) -> Idle {
-    Idle { worker: sleeper(), since: Instant::now(), ready }
+    Idle { worker: sleeping_worker().0, since: Instant::now(), ready }
 }
 
 #[test]

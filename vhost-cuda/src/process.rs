@@ -18,7 +18,7 @@ use crate::args::Sandbox;
 use crate::confine;
 use crate::environment;
 use crate::link::{self, Ready};
-use crate::messages::{Label, Messages};
+use crate::messages::{Attached, Messages};
 use crate::predecessor::WorkerLock;
 
 /// Time for the rest of a greeting whose first byte has come.
@@ -78,10 +78,10 @@ pub enum WorkerError {
 pub struct Worker {
     /// Its sockets.
     pub sockets: Arc<Sockets>,
-    /// Its name in the log.
-    pub label: Label,
     /// The process.
     pub process: Process,
+    /// Its messages. Dropped after the process, so that the last of them are read when it has ended.
+    pub messages: Attached,
 }
 
 /// The daemon's ends of a worker's sockets.
@@ -180,10 +180,10 @@ impl Worker {
         unsafe { command.pre_exec(move || prepare_child(&inherited, parent)) };
         let child = command.spawn().map_err(WorkerError::Spawn)?;
         let process = Process::of(child).map_err(WorkerError::Spawn)?;
-        let label = spec.messages.attach(messages, process.pid()).map_err(WorkerError::Spawn)?;
+        let messages = spec.messages.attach(messages, process.pid()).map_err(WorkerError::Spawn)?;
         let (images, exchange) = (Arc::new(images), Arc::new(exchange));
         let sockets = Arc::new(Sockets { link, images, exchange });
-        Ok(Self { sockets, label, process })
+        Ok(Self { sockets, process, messages })
     }
 
     /// Reads the worker's greeting. To be called when its link has become readable.

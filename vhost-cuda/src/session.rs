@@ -125,7 +125,7 @@ impl Session {
     /// A session on `worker`; `label` is its short name in the log.
     pub fn new(id: u64, label: u64, open: &Open, worker: Worker, tables: Tables) -> Arc<Self> {
         let who = format!("{} {}", printable(&open.name), open.pid);
-        worker.label.set(label);
+        worker.messages.label.set(label);
         Arc::new(Self {
             id,
             label,

@@ -124,7 +124,9 @@ fn ends_in_time(daemon: &mut Daemon) -> Result<()> {
         provoke(&mut frontend, session)?;
     }
     settle(daemon)?;
-    daemon.wait_until("the daemon has what it had", LONG, |daemon| Census::of(daemon).fits(&before))
+    daemon
+        .wait_until("the daemon has what it had", LONG, |daemon| Census::of(daemon).fits(&before))
+        .with_context(|| format!("{:?}, before {before:?}", Census::of(daemon)))
 }
 
 /// Opens a session. The worker may end it at once: then it is opened nevertheless.
