@@ -3,17 +3,19 @@
 
 use std::fs;
 use std::io::{self, Write};
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::daemon::Device;
+use crate::daemon::{DaemonConfig, Device};
 use crate::paths::Paths;
 use crate::progress::duration;
 use crate::run::{new_log_folder, passed_environment};
 use crate::setup::kernel::Flavour;
-use crate::vm::{Accelerator, GuestCommand, Vm, VmConfig};
+use crate::virtio_user::VirtioUser;
+use crate::vm::{GuestCommand, Vm, VmConfig};
 use crate::{build, program, setup};
 
 /// The program, below the repository.
@@ -21,24 +23,69 @@ const PROGRAM: &str = "tests/cuda/add_one.cu";
 /// How long it may take.
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// Sets up, builds, compiles, boots, runs; ends with a line that says who did it and how long it took.
+/// Parts of the setup for a program beside the daemon.
+const FIRST: [setup::Part; 3] = [setup::Part::Debian, setup::Part::Nvcc, setup::Part::Zig];
+
+/// Runs the program beside the daemon, then in a virtual machine. The first needs neither QEMU nor a kernel, so that its output
+/// appears early. Each ends with a line about the device that executed it and the time that it took.
 pub fn run(paths: &Paths, device: &str) -> Result<u8> {
+    let logs = new_log_folder(paths)?;
+    let result = both(paths, device, &logs);
+    result.with_context(|| format!("The logs are in {}", logs.display()))
+}
+
+fn both(paths: &Paths, device: &str, logs: &Path) -> Result<u8> {
     let mut clock = Clock::default();
+    setup::run(paths, &FIRST)?;
+    clock.stop("setup");
+    build::run(paths, &build::FIRST, Flavour::Small)?;
+    clock.stop("build");
+    let program = program::compile(paths, &paths.root.join(PROGRAM))?;
+    clock.stop("compile");
+    let beside = logs.join("without-a-virtual-machine");
+    fs::create_dir(&beside).with_context(|| format!("Cannot create {}", beside.display()))?;
+    let (status, facts) = beside_daemon(paths, device, &program, &beside, &mut clock)?;
+    end_stage(status, &facts.sentence()?, &mut clock)?;
+    if status != 0 {
+        return Ok(u8::try_from(status).unwrap_or(u8::MAX));
+    }
+
+    eprintln!("{:16} setup and build for the same program in a virtual machine", "next");
     setup::run(paths, &[])?;
     clock.stop("setup");
     build::run(paths, &[], Flavour::Small)?;
     clock.stop("build");
-    let program = program::compile(paths, &paths.root.join(PROGRAM))?;
-    clock.stop("compile");
-    let logs = new_log_folder(paths)?;
-    let result = in_vm(paths, device, &program, &logs, &mut clock);
-    let (status, facts) = result.with_context(|| format!("The logs are in {}", logs.display()))?;
-    if status != 0 {
-        eprintln!("{PROGRAM} ended with {status}; the logs are in {}", logs.display());
-    }
-    io::stdout().flush()?;
-    println!("{}; {}", facts.sentence()?, clock.times.join(", "));
+    let (status, facts) = in_vm(paths, device, &program, logs, &mut clock)?;
+    end_stage(status, &facts.sentence()?, &mut clock)?;
     Ok(u8::try_from(status).unwrap_or(u8::MAX))
+}
+
+/// Prints a stage's last line.
+fn end_stage(status: i32, sentence: &str, clock: &mut Clock) -> Result<()> {
+    if status != 0 {
+        eprintln!("{PROGRAM} ended with {status}");
+    }
+    println!("{sentence}; {}", clock.times.join(", "));
+    clock.times.clear();
+    Ok(io::stdout().flush()?)
+}
+
+/// Runs the program on this machine, over the daemon's socket.
+fn beside_daemon(
+    paths: &Paths,
+    device: &str,
+    program: &Path,
+    logs: &Path,
+    clock: &mut Clock,
+) -> Result<(i32, Facts)> {
+    let daemon = VirtioUser::start(paths, DaemonConfig::new(Device(device.to_owned())), logs)?;
+    eprintln!("{:16} {PROGRAM} without a virtual machine", "running");
+    let status = daemon.command(paths, program).status().context("Cannot start the program")?;
+    daemon.stop()?;
+    clock.stop("run");
+    let log = fs::read_to_string(logs.join("daemon.log"))?;
+    let status = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default());
+    Ok((status, Facts::of(&log, "without a virtual machine".to_owned())))
 }
 
 /// Boots, runs the program, switches off.
@@ -64,7 +111,7 @@ fn in_vm(
     vm.shut_down()?;
     clock.stop("stop");
     let log = fs::read_to_string(logs.join("daemon.log"))?;
-    Ok((status, Facts { device: device_name(&log), calls: calls(&log), accelerator }))
+    Ok((status, Facts::of(&log, format!("guest under {accelerator:?}"))))
 }
 
 /// Measures one stage after the other.
@@ -86,21 +133,26 @@ impl Clock {
     }
 }
 
-/// What the logs say about the run.
+/// Facts about a run, from the daemon's log.
 struct Facts {
     device: Option<String>,
     calls: u64,
-    accelerator: Accelerator,
+    /// The place in which the program ran.
+    place: String,
 }
 
 impl Facts {
+    fn of(log: &str, place: String) -> Self {
+        Self { device: device_name(log), calls: calls(log), place }
+    }
+
     fn sentence(&self) -> Result<String> {
         let device =
             self.device.as_deref().context("The daemon's log does not say what executed the calls")?;
         if self.calls == 0 {
             bail!("No call has crossed to the daemon: the program ran on something else");
         }
-        Ok(format!("executed by {device}, guest under {:?}, {} calls crossed", self.accelerator, self.calls))
+        Ok(format!("executed by {device}, {}, {} calls crossed", self.place, self.calls))
     }
 }
 
@@ -137,7 +189,7 @@ mod tests {
 
     #[test]
     fn a_run_without_calls_is_no_success() {
-        let facts = Facts { device: Some("x".into()), calls: 0, accelerator: Accelerator::Tcg };
+        let facts = Facts { device: Some("x".into()), calls: 0, place: String::new() };
         assert!(facts.sentence().is_err());
     }
 }

@@ -17,7 +17,7 @@ use super::record::{Behind, Recorder};
 use super::report::{Measured, Metric, Place, Report};
 use super::rounds::middle;
 use super::{docs, split, table};
-use crate::build::{self, Part as BuildPart};
+use crate::build;
 use crate::daemon::{DaemonConfig, Device};
 use crate::paths::Paths;
 use crate::progress::{duration, output_of};
@@ -157,10 +157,7 @@ fn prepare(paths: &Paths, places: &[Place]) -> Result<()> {
     let (parts, built): (&[_], &[_]) = if places.contains(&Place::Vm) {
         (&[], &[])
     } else {
-        (
-            &[SetupPart::Debian, SetupPart::Nvcc],
-            &[BuildPart::Daemon, BuildPart::GuestLib, BuildPart::Emulator],
-        )
+        (&[SetupPart::Debian, SetupPart::Nvcc], &build::FIRST)
     };
     setup::run(paths, parts)?;
     build::run(paths, built, Flavour::Small).map(drop)

@@ -32,8 +32,10 @@ pub enum Part {
     /// `guest/lib/libcuda.so.1`, `libcudart.so.13`, `libcudart.so.12`, `libnvidia-ml.so.1` and `libvhost-cuda-audit.so`;
     /// `guest/bin/vhost-cuda-run`; `guest/etc/` for people who compile in the guest.
     GuestLib,
-    /// `emulator/libcuda.so.1`, and `nvrtc/` with what stands in front of NVIDIA's compilers.
+    /// `emulator/libcuda.so.1`.
     Emulator,
+    /// `emulator/libraries/` with the CPU versions of NVIDIA's libraries, and `nvrtc/` with the fronts of NVIDIA's compilers.
+    EmulatorLibraries,
     /// `module/virtio_cuda.ko`.
     Module,
     /// `guest/init`, the first process of the test guests.
@@ -43,10 +45,14 @@ pub enum Part {
 }
 
 /// All of them, in an order in which each finds what it links against.
-pub const ALL: [Part; 5] = [Part::Daemon, Part::GuestLib, Part::Emulator, Part::Agent, Part::Module];
+pub const ALL: [Part; 6] =
+    [Part::Daemon, Part::GuestLib, Part::Emulator, Part::EmulatorLibraries, Part::Agent, Part::Module];
 
-/// What programs need that run beside the daemon, without a guest.
-pub const WITHOUT_GUEST: [Part; 3] = [Part::Daemon, Part::GuestLib, Part::Emulator];
+/// The parts for programs that run beside the daemon, without a guest.
+pub const WITHOUT_GUEST: [Part; 4] = [Part::Daemon, Part::GuestLib, Part::Emulator, Part::EmulatorLibraries];
+
+/// The parts for programs without NVIDIA's libraries that run beside the daemon.
+pub const FIRST: [Part; 3] = [Part::Daemon, Part::GuestLib, Part::Emulator];
 
 /// Builds what programs need; for a guest with the kernel of a flavour, also sets up what that needs.
 pub fn for_programs(paths: &Paths, guest: Option<Flavour>) -> Result<()> {
@@ -71,6 +77,7 @@ pub fn run(paths: &Paths, parts: &[Part], flavour: Flavour) -> Result<Stack> {
             Part::Daemon => ("daemon", daemon(paths, &stack)?),
             Part::GuestLib => ("guest-lib", guest_libraries(paths, &stack)?),
             Part::Emulator => ("cuda-emulator", emulator(paths, &stack)?),
+            Part::EmulatorLibraries => ("cpu-libraries", emulator_libraries(paths, &stack)?),
             Part::Module => ("module", module::build(paths, &stack, flavour)?),
             Part::Agent => ("guest-agent", agent(paths, &stack)?),
             Part::Core => ("core", core(paths)?),
@@ -117,11 +124,6 @@ fn emulator(paths: &Paths, stack: &Stack) -> Result<PathBuf> {
     let library = stack.emulator();
     let folder = library.parent().context("The emulator has no folder")?;
     library::link(paths, folder, &library::EMULATOR)?;
-    let vendor = folder.join("libraries");
-    library::link_vendor(paths, library::Place::Host, &vendor, &folder.join("maps"))?;
-    for compiler in &library::COMPILERS {
-        library::link(paths, &stack.compilers(), compiler)?;
-    }
     // So that the emulator alone, too, serves programs with a static runtime: the auditor takes the libraries beside it.
     for shared in ["libcudart.so.13", "libcudart.so.12", AUDITOR] {
         let link = folder.join(shared);
@@ -131,4 +133,15 @@ fn emulator(paths: &Paths, stack: &Stack) -> Result<PathBuf> {
         }
     }
     Ok(library)
+}
+
+fn emulator_libraries(paths: &Paths, stack: &Stack) -> Result<PathBuf> {
+    let emulator = stack.emulator();
+    let folder = emulator.parent().context("The emulator has no folder")?;
+    let vendor = folder.join("libraries");
+    library::link_vendor(paths, library::Place::Host, &vendor, &folder.join("maps"))?;
+    for compiler in &library::COMPILERS {
+        library::link(paths, &stack.compilers(), compiler)?;
+    }
+    Ok(vendor)
 }

@@ -135,7 +135,7 @@ fn prepare(paths: &Paths, arguments: &ConformanceArguments, ways: &[Way]) -> Res
     let mut parts = vec![build::Part::GuestLib];
     if !arguments.build_only {
         // The emulator is also a device of the daemon's.
-        parts.push(build::Part::Emulator);
+        parts.extend([build::Part::Emulator, build::Part::EmulatorLibraries]);
         parts.extend(ways.contains(&Way::VirtioUser).then_some(build::Part::Daemon));
     }
     build::run(paths, &parts, Flavour::Small).map(drop)
