@@ -15,7 +15,7 @@ use crate::run::{self, RunArguments};
 use crate::setup::kernel::Flavour;
 use crate::suites::{self, SuitesArguments};
 use crate::test::{self, TestArguments};
-use crate::{build, bundle, checkpatch, coverage, demo, setup};
+use crate::{build, bundle, checkpatch, coverage, demo, deny, setup};
 
 /// The commands of the vhost-cuda project.
 #[derive(Debug, Parser)]
@@ -51,6 +51,8 @@ enum Command {
     Bundle(BundleArguments),
     /// Pack the driver for DKMS, with its compiled Rust part: a guest then needs gcc and its kernel's headers only
     Dkms(DkmsArguments),
+    /// Check licences, sources and known vulnerabilities of the dependencies
+    Deny,
     /// Check the style of the QEMU patches with QEMU's own script
     Checkpatch,
     /// Run a program that was compiled with nvcc in the guest: its input, output and exit status are the program's
@@ -113,6 +115,7 @@ impl Cli {
             Command::ApiCoverage(arguments) => coverage::run(&paths.root, &paths.stack, arguments.check)?,
             Command::Bundle(arguments) => bundle::run(&paths, &arguments)?,
             Command::Dkms(arguments) => dkms::run(&paths, &arguments)?,
+            Command::Deny => deny::run(&paths)?,
             Command::Checkpatch => checkpatch::run(&paths)?,
             Command::Build(arguments) => {
                 build::run(&paths, &arguments.only, arguments.kernel)?;

@@ -10,6 +10,7 @@ pub mod conformance;
 pub mod coverage;
 pub mod daemon;
 pub mod demo;
+pub mod deny;
 pub mod dkms;
 pub mod instructions;
 pub mod paths;

@@ -320,7 +320,7 @@ fn entry(paths: &Paths, flavour: Flavour, version: &str, tools: &RustTools) -> R
         .input("source", &format!("linux-source-{} {version}", series.join(".")))
         .input("config", &meaningful_lines(&wanted_options(paths, flavour)?))
         .input("rustc", &tools.version)
-        .input("bindgen", BINDGEN)
+        .input("bindgen", BINDGEN.version)
         .input("libclang", LIBCLANG)
         .input("cc", &c_compiler_version()?);
     let thing = match flavour {

@@ -3,6 +3,7 @@
 
 mod apt;
 pub mod cache;
+mod cargo_tool;
 mod debian;
 mod debian_kernel;
 mod debian_root;
@@ -15,13 +16,14 @@ pub mod rust;
 pub mod stock_kernel;
 pub mod zig;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::Result;
 use clap::ValueEnum;
 
 use crate::paths::Paths;
+use cargo_tool::CargoTool;
 use kernel::Flavour;
 pub use prune::prune;
 
@@ -80,6 +82,13 @@ pub fn run(paths: &Paths, parts: &[Part]) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// cargo-deny, for the rules of `deny.toml`. Returns the path of the executable.
+pub fn deny(paths: &Paths) -> Result<PathBuf> {
+    let _lock = cache::lock(&paths.cache)?;
+    let tool = CargoTool { package: "cargo-deny", program: "cargo-deny", version: "0.20.2", profile: "dev" };
+    tool.setup(paths)
 }
 
 /// Valgrind, for counting instructions.

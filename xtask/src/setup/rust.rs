@@ -7,11 +7,13 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 
 use super::cache::Entry;
+use super::cargo_tool::CargoTool;
 use crate::paths::Paths;
 use crate::progress::{Step, output_of};
 
 /// The version that Linux asks for.
-pub const BINDGEN: &str = "0.71.1";
+pub const BINDGEN: CargoTool =
+    CargoTool { package: "bindgen-cli", program: "bindgen", version: "0.71.1", profile: "release" };
 /// The version of the Python wheel.
 pub const LIBCLANG: &str = "18.1.1";
 
@@ -65,21 +67,7 @@ impl RustTools {
 /// Makes sure that rust-src, bindgen and libclang are there.
 pub fn setup(paths: &Paths) -> Result<()> {
     rust_source(paths)?;
-    let step = Step::new("bindgen", &paths.setup_logs())?;
-    let entry = bindgen(paths);
-    if entry.is_complete() {
-        step.cached(BINDGEN);
-    } else {
-        entry.begin()?;
-        step.note("building");
-        let mut cargo = Command::new("cargo");
-        cargo.args(["install", "bindgen-cli", "--locked", "--version", BINDGEN, "--root"]).arg(&entry.path);
-        cargo.arg("--target-dir").arg(entry.path.join("build"));
-        step.run(&mut cargo)?;
-        std::fs::remove_dir_all(entry.path.join("build")).context("Cannot remove bindgen's build folder")?;
-        entry.complete()?;
-        step.done(BINDGEN);
-    }
+    BINDGEN.setup(paths)?;
     let step = Step::new("libclang", &paths.setup_logs())?;
     let entry = libclang(paths);
     if entry.is_complete() {
@@ -110,7 +98,7 @@ fn rust_source(paths: &Paths) -> Result<()> {
 }
 
 fn bindgen(paths: &Paths) -> Entry {
-    Entry::named(&paths.cache, "bindgen", BINDGEN)
+    BINDGEN.entry(paths)
 }
 
 fn libclang(paths: &Paths) -> Entry {
