@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The command line. Names nothing but clap, so that other tools may include this file.
+//! The command line.
+
+use std::path::PathBuf;
 
 use clap::{ArgAction, Args as ClapArgs, Parser, Subcommand, ValueEnum};
-use std::path::PathBuf;
+
+use crate::metrics::server::Address;
 
 /// Executes the CUDA calls of virtual machines (and of processes that speak vhost-user themselves) on this
 /// host's GPU, or on its CPU with the emulator.
@@ -10,7 +13,7 @@ use std::path::PathBuf;
 #[command(version, name = "vhost-user-cuda", args_override_self = true)]
 pub struct Args {
     #[command(subcommand)]
-    /// Hidden modes of the same binary.
+    /// Other modes of the same binary.
     pub mode: Option<Mode>,
     #[command(flatten)]
     /// The daemon's own options.
@@ -139,6 +142,10 @@ pub struct DaemonArgs {
     #[arg(long)]
     pub allow_pageable_access: bool,
 
+    /// Serve figures in Prometheus' text format, at `/metrics`: on this unix socket, or on a port of the loopback interface.
+    #[arg(long, value_name = "PATH|127.0.0.1:PORT")]
+    pub metrics: Option<Address>,
+
     /// Print what this backend offers, as JSON (vhost-user backend program conventions), and exit.
     #[arg(long)]
     pub print_capabilities: bool,
@@ -189,15 +196,31 @@ pub enum Namespaces {
     Off,
 }
 
-/// Hidden modes of the binary.
+/// Modes of the binary besides the daemon.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Mode {
+    /// Show the sessions of a daemon that serves metrics, again and again.
+    Top(TopArgs),
     /// One worker process. Started by the daemon only.
     #[command(hide = true)]
     Worker(WorkerArgs),
     /// The first process of the workers' PID namespace. Started by the daemon only.
     #[command(hide = true)]
     Keeper,
+}
+
+/// Options of `top`.
+#[derive(Clone, Debug, ClapArgs)]
+pub struct TopArgs {
+    /// The daemon's `--metrics`.
+    #[arg(value_name = "PATH|127.0.0.1:PORT")]
+    pub metrics: Address,
+    /// Seconds between two looks.
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub interval: u64,
+    /// Number of looks. Default: until it is ended.
+    #[arg(long)]
+    pub count: Option<u64>,
 }
 
 /// Options of a worker, chosen by the daemon.
@@ -212,6 +235,9 @@ pub struct WorkerArgs {
     /// The socket to the daemon's cache of images.
     #[arg(long)]
     pub images_fd: i32,
+    /// The memory for its counters.
+    #[arg(long)]
+    pub statistics_fd: i32,
     /// The libcuda to load.
     #[arg(long)]
     pub library: PathBuf,

@@ -28,6 +28,7 @@ use crate::exchange::Exchange;
 use crate::library;
 use crate::memory::{Memory, SharedMemory};
 use crate::messages::Messages;
+use crate::metrics::{server, text};
 use crate::pool::WorkerPool;
 use crate::predecessor::WorkerLock;
 use crate::process::WorkerSpec;
@@ -119,6 +120,15 @@ pub fn run(args: &DaemonArgs) -> anyhow::Result<()> {
         .name("accept".into())
         .spawn(move || accept_all(listener, single, &common, &accepting))
         .context("Cannot start the accepting thread")?;
+
+    let (reported, common) = (devices.clone(), settings.clone());
+    let page = move || {
+        let connected: Vec<_> = lock(&reported).values().cloned().collect();
+        let mut reports: Vec<_> = connected.iter().map(|device| device.report()).collect();
+        reports.sort_by_key(|device| device.connection);
+        text::write(&common.pool.report(), &reports)
+    };
+    let _metrics = args.metrics.as_ref().map(|address| server::start(address, page)).transpose()?;
 
     if !emulated {
         let limits = Limits { session: args.session_memory, machine: args.memory };
@@ -242,7 +252,7 @@ fn listen(args: &DaemonArgs) -> anyhow::Result<Listening> {
 }
 
 /// Removes a socket that nobody serves any more.
-fn remove_stale(path: &Path) -> std::io::Result<()> {
+pub(crate) fn remove_stale(path: &Path) -> std::io::Result<()> {
     use std::os::unix::fs::FileTypeExt;
     if !std::fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket()) {
         return Ok(());

@@ -27,6 +27,8 @@ use crate::events::EventQueue;
 use crate::exchange::{Exchange, FileBudgets};
 use crate::link;
 use crate::memory::{FileId, MemoryTable, SharedMemory, Snapshot, files_of, mark_all_written};
+use crate::metrics::report::{DeviceReport, Refusal, Refusals};
+use crate::metrics::statistics::Totals;
 use crate::owner::{Machine, Owner};
 use crate::pool::WorkerPool;
 use crate::request::{Malformed, Request};
@@ -102,6 +104,7 @@ pub struct Device {
     front_end: OnceLock<FrontEnd>,
     /// It serves no more: its workers do not end.
     failed: AtomicBool,
+    refusals: Refusals,
     sessions: Mutex<Sessions>,
 }
 
@@ -124,6 +127,25 @@ struct Sessions {
     /// Counts resets: a session that was opened before one does not come up after it.
     epoch: u64,
     closed: bool,
+    /// Sessions that have ended: their number by how they ended, and the sums of their counters.
+    ended: Ended,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Ended {
+    closed: u64,
+    lost: u64,
+    totals: Totals,
+}
+
+impl Ended {
+    fn add(&mut self, end: End, totals: Totals) {
+        match end {
+            End::Closed => self.closed += 1,
+            End::Lost => self.lost += 1,
+        }
+        self.totals = self.totals.plus_ended(totals);
+    }
 }
 
 /// Room for a session that waits for its worker.
@@ -185,6 +207,7 @@ impl Device {
             memory_files: Mutex::default(),
             front_end: OnceLock::new(),
             failed: AtomicBool::new(false),
+            refusals: Refusals::default(),
             sessions: Mutex::default(),
             settings,
         })
@@ -230,6 +253,7 @@ impl Device {
         match request {
             Err(error) => {
                 debug!("connection {}: request refused: {error}", self.connection);
+                self.refusals.count(Refusal::Malformed);
                 chain.complete(REPLY_INVALID, &[]);
             }
             Ok(request) => match request.header.op {
@@ -256,6 +280,7 @@ impl Device {
         let bytes = request.footprint() + chain.footprint();
         let Some(charge) = self.budget.charge(session.id(), bytes) else {
             debug!("connection {}: too many bytes of outstanding requests", self.connection);
+            self.refusals.count(Refusal::RequestMemory);
             return chain.complete(REPLY_NO_RESOURCES, &[]);
         };
         debug_assert!(request.header.op >= OP_CALL);
@@ -310,13 +335,17 @@ impl Device {
     fn reserve(self: &Arc<Self>, uid: u32) -> Option<(Reservation, UserSession)> {
         let mut sessions = self.lock();
         let of_user = sessions.users.get(&uid).copied().unwrap_or(0);
-        if sessions.open.len() + sessions.opening >= self.settings.max_sessions as usize
-            || (uid != ROOT && of_user >= self.settings.max_user_sessions)
-        {
+        if sessions.open.len() + sessions.opening >= self.settings.max_sessions as usize {
+            self.refusals.count(Refusal::MachineSessions);
+            return None;
+        }
+        if uid != ROOT && of_user >= self.settings.max_user_sessions {
+            self.refusals.count(Refusal::UserSessions);
             return None;
         }
         let charge = self.settings.descriptors.budget.charge(descriptors::WORKER);
         if charge.is_none() {
+            self.refusals.count(Refusal::Descriptors);
             log!(
                 SHORTAGES.level(Level::Warn),
                 "connection {}: a session is refused: the daemon is out of descriptors",
@@ -338,9 +367,13 @@ impl Device {
         chain: Chain,
     ) {
         // Before a worker is taken: its context counts.
-        let Ok(slot) = self.join_account() else { return chain.complete(REPLY_NO_RESOURCES, &[]) };
+        let Ok(slot) = self.join_account() else {
+            self.refusals.count(Refusal::DeviceMemory);
+            return chain.complete(REPLY_NO_RESOURCES, &[]);
+        };
         let taken = self.settings.pool.take(|| reservation.stands(&self.lock()));
         let (Ok(worker), Ok(id)) = (taken, random_id()) else {
+            self.refusals.count(Refusal::Worker);
             return chain.complete(REPLY_NO_RESOURCES, &[]);
         };
         let Some(worker) = worker else { return chain.complete(REPLY_SESSION_LOST, &[]) };
@@ -444,7 +477,10 @@ impl Device {
     }
 
     fn session_ended(&self, id: u64, end: End) {
-        self.lock().open.remove(&id);
+        let mut sessions = self.lock();
+        let session = sessions.open.remove(&id);
+        sessions.ended.add(end, session.map(|session| session.totals()).unwrap_or_default());
+        drop(sessions);
         self.settings.endings.ended(id);
         if end == End::Lost {
             self.send_lost(id);
@@ -524,6 +560,18 @@ impl Device {
     /// The sessions that are open.
     pub fn sessions(&self) -> Vec<Arc<Session>> {
         self.lock().open.values().cloned().collect()
+    }
+
+    /// Figures about the connection, for the operator.
+    pub fn report(&self) -> DeviceReport {
+        let (open, Ended { closed, lost, totals }) = {
+            let sessions = self.lock();
+            (sessions.open.values().cloned().collect::<Vec<_>>(), sessions.ended)
+        };
+        let mut sessions: Vec<_> = open.iter().map(|session| session.report()).collect();
+        sessions.sort_by_key(|session| session.label);
+        let refused = self.refusals.counts().collect();
+        DeviceReport { connection: self.connection, sessions, ended: totals, closed, lost, refused }
     }
 
     /// Names of the sessions that are open, for migration.

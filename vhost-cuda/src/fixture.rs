@@ -18,6 +18,7 @@ use zerocopy::{FromBytes, IntoBytes};
 use crate::args::Sandbox;
 use crate::memory::{Memory, SharedMemory, Snapshot};
 use crate::messages::Messages;
+use crate::metrics::statistics::Statistics;
 use crate::process::{Process, Sockets, Worker, WorkerSpec};
 use crate::request::{self, Malformed, Request};
 use crate::ring::{Chain, Ring, Vring};
@@ -51,7 +52,8 @@ pub fn sleeping_worker() -> (Worker, UnixStream) {
     let process = Process::of(child).unwrap();
     let (pipe, _) = Messages::pipe().unwrap();
     let messages = Messages::start().unwrap().attach(pipe, process.pid()).unwrap();
-    (Worker { sockets, process, messages }, theirs)
+    let (statistics, _) = Statistics::create().unwrap();
+    (Worker { sockets, process, statistics, messages }, theirs)
 }
 
 /// `VIRTQ_DESC_F_*`.

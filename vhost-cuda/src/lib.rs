@@ -10,6 +10,8 @@
 //! * [`cache`] keeps the images that workers loaded, for the next worker that needs one.
 //! * [`worker`] executes it with libcuda and replies; [`ring`] answers the chain.
 //!
+//! [`metrics`] serves figures about all of this to operators.
+//!
 //! [`confine`] and `worker::sandbox` keep workers from everything else; [`messages`] writes what they say to the log.
 //!
 //! The daemon proper never loads libcuda. Guest-physical addresses appear in [`request`], [`memory`] and
@@ -36,6 +38,7 @@ pub mod library;
 pub mod link;
 pub mod memory;
 pub mod messages;
+pub mod metrics;
 pub mod migration;
 pub mod owner;
 pub mod pool;

@@ -2,10 +2,12 @@
 //! The program: a daemon, or (hidden) one of its workers.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Parser;
 use vhost_cuda::args::{Args, Mode};
 use vhost_cuda::confine::keeper;
+use vhost_cuda::metrics::top;
 use vhost_cuda::{config, daemon, worker};
 
 fn main() -> ExitCode {
@@ -21,6 +23,15 @@ fn main() -> ExitCode {
     }
     if let Some(Mode::Keeper) = &args.mode {
         return keeper::run();
+    }
+    if let Some(Mode::Top(args)) = &args.mode {
+        return match top::run(&args.metrics, Duration::from_secs(args.interval), args.count) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("{error:#}");
+                ExitCode::FAILURE
+            }
+        };
     }
     if args.daemon.print_capabilities {
         println!("{}", daemon::CAPABILITIES);

@@ -17,6 +17,7 @@ use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 use crate::confine::Folders;
 use crate::confine::namespaces::{self, Ended, Namespaces};
 use crate::link::Ready;
+use crate::metrics::text::DaemonReport;
 use crate::process::{Reaped, Sockets, Worker, WorkerError, WorkerSpec};
 use crate::throttle::Throttle;
 
@@ -269,6 +270,18 @@ impl WorkerPool {
         // Locked, so that nobody is between looking and waiting.
         drop(self.shared.lock());
         self.shared.changed.notify_all();
+    }
+
+    /// Figures about workers, for the operator.
+    pub fn report(&self) -> DaemonReport {
+        let state = self.shared.lock();
+        let warm = state.idle.values().filter(|idle| idle.ready).count() as u64;
+        DaemonReport {
+            warm_workers: warm,
+            starting_workers: state.idle.len() as u64 - warm,
+            started_workers: state.started,
+            failed_workers: state.failures,
+        }
     }
 
     /// Ends the pool: idle workers are killed, nobody gets another.

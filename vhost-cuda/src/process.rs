@@ -19,6 +19,7 @@ use crate::confine;
 use crate::environment;
 use crate::link::{self, Ready};
 use crate::messages::{Attached, Messages};
+use crate::metrics::statistics::Statistics;
 use crate::predecessor::WorkerLock;
 
 /// Time for the rest of a greeting whose first byte has come.
@@ -80,6 +81,8 @@ pub struct Worker {
     pub sockets: Arc<Sockets>,
     /// The process.
     pub process: Process,
+    /// Its counters.
+    pub statistics: Statistics,
     /// Its messages. Dropped after the process, so that the last of them are read when it has ended.
     pub messages: Attached,
 }
@@ -133,11 +136,12 @@ impl Worker {
         let (link, theirs) = UnixStream::pair().map_err(WorkerError::Spawn)?;
         let (images, their_images) = UnixStream::pair().map_err(WorkerError::Spawn)?;
         let (exchange, their_exchange) = UnixStream::pair().map_err(WorkerError::Spawn)?;
-        let sockets = [theirs.as_raw_fd(), their_images.as_raw_fd(), their_exchange.as_raw_fd()];
-        let [fd, images_fd, exchange_fd] = sockets;
+        let (statistics, counters) = Statistics::create().map_err(WorkerError::Spawn)?;
+        let files =
+            [theirs.as_raw_fd(), their_images.as_raw_fd(), their_exchange.as_raw_fd(), counters.as_raw_fd()];
+        let [fd, images_fd, exchange_fd, statistics_fd] = files;
         let lock = spec.lock.as_ref().map(WorkerLock::hold).transpose().map_err(WorkerError::Spawn)?;
-        let inherited: Vec<RawFd> =
-            sockets.into_iter().chain(lock.as_ref().map(AsRawFd::as_raw_fd)).collect();
+        let inherited: Vec<RawFd> = files.into_iter().chain(lock.as_ref().map(AsRawFd::as_raw_fd)).collect();
         let parent = std::process::id();
         let mut command = Command::new("/proc/self/exe");
         command.arg0("vhost-user-cuda-worker");
@@ -145,6 +149,7 @@ impl Worker {
         command.arg("worker").arg("--link-fd").arg(fd.to_string()).arg("--library").arg(&spec.library);
         command.arg("--images-fd").arg(images_fd.to_string());
         command.arg("--exchange-fd").arg(exchange_fd.to_string());
+        command.arg("--statistics-fd").arg(statistics_fd.to_string());
         command.arg("--worker-log-level").arg(&spec.log_level);
         command.arg("--copy-threads").arg(spec.copy_threads.to_string());
         command.arg("--sandbox").arg(spec.sandbox.name());
@@ -183,7 +188,7 @@ impl Worker {
         let messages = spec.messages.attach(messages, process.pid()).map_err(WorkerError::Spawn)?;
         let (images, exchange) = (Arc::new(images), Arc::new(exchange));
         let sockets = Arc::new(Sockets { link, images, exchange });
-        Ok(Self { sockets, process, messages })
+        Ok(Self { sockets, process, statistics, messages })
     }
 
     /// Reads the worker's greeting. To be called when its link has become readable.

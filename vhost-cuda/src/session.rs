@@ -26,6 +26,8 @@ use virtio_cuda_protocol::transport::{
 
 use crate::link::{self, FROM_REPLY, TO_CALL, TO_CLOSE, TO_MEMORY, TO_SHARE, TO_UNPIN, ToWorker};
 use crate::memory::{MemoryTable, mark_written};
+use crate::metrics::report::{ProcessUse, SessionReport};
+use crate::metrics::statistics::Totals;
 use crate::process::{Reaped, Worker};
 use crate::request::Request;
 use crate::request_budget::RequestCharge;
@@ -48,7 +50,10 @@ pub type Tables = Box<dyn Fn() -> Arc<MemoryTable> + Send + Sync>;
 pub struct Session {
     id: u64,
     label: u64,
-    who: String,
+    /// Name, process id and user id of the program in the guest.
+    program: String,
+    pid: u32,
+    uid: u32,
     worker: Worker,
     tables: Tables,
     /// The writer has yet to send guest memory as it is now.
@@ -124,12 +129,13 @@ pub enum End {
 impl Session {
     /// A session on `worker`; `label` is its short name in the log.
     pub fn new(id: u64, label: u64, open: &Open, worker: Worker, tables: Tables) -> Arc<Self> {
-        let who = format!("{} {}", printable(&open.name), open.pid);
         worker.messages.label.set(label);
         Arc::new(Self {
             id,
             label,
-            who,
+            program: printable(&open.name),
+            pid: open.pid,
+            uid: open.uid,
             worker,
             tables,
             memory_changed: AtomicBool::new(false),
@@ -174,7 +180,7 @@ impl Session {
         for (_, call) in owed {
             call.answer(REPLY_SESSION_LOST, &[]);
         }
-        self.report(end, status);
+        self.log_end(end, status);
         at_end(end);
         for chain in closers {
             chain.complete(REPLY_OK, &[]);
@@ -191,10 +197,9 @@ impl Session {
             match self.worker.process.reap(REAP_PATIENCE) {
                 Reaped::Ended(status) => return status,
                 Reaped::Stuck if !std::mem::replace(&mut said, true) => error!(
-                    "session {} ({}): worker {} does not end after SIGKILL: it hangs in the kernel. Its guest gets no \
+                    "{}: worker {} does not end after SIGKILL: it hangs in the kernel. Its guest gets no \
                      answer, and keeps the memory that the worker may write, until it has ended: see the kernel's log",
-                    self.label,
-                    self.who,
+                    self.describe(),
                     self.worker.process.pid()
                 ),
                 Reaped::Stuck => {}
@@ -263,7 +268,7 @@ impl Session {
 
     /// Its names in the log.
     pub fn describe(&self) -> String {
-        format!("session {} ({})", self.label, self.who)
+        format!("session {} ({} {})", self.label, self.program, self.pid)
     }
 
     /// Ends the worker, so that the session is lost.
@@ -287,6 +292,25 @@ impl Session {
     /// Process id of the worker.
     pub fn worker_pid(&self) -> u32 {
         self.worker.process.pid()
+    }
+
+    /// Sums of the worker's counters.
+    pub fn totals(&self) -> Totals {
+        self.worker.statistics.totals()
+    }
+
+    /// Figures about the session, for the operator.
+    pub fn report(&self) -> SessionReport {
+        SessionReport {
+            label: self.label,
+            program: self.program.clone(),
+            pid: self.pid,
+            uid: self.uid,
+            age: self.opened.elapsed(),
+            outstanding: self.lock().outstanding.len() as u64,
+            totals: self.totals(),
+            process: ProcessUse::of(self.worker_pid()),
+        }
     }
 
     /// Waits until the session has ended. False: it has not in that time.
@@ -389,7 +413,7 @@ impl Session {
         }
     }
 
-    fn report(&self, end: End, status: Option<ExitStatus>) {
+    fn log_end(&self, end: End, status: Option<ExitStatus>) {
         let state = self.lock();
         let how = match (end, status) {
             (End::Closed, _) => "closed".to_string(),
@@ -398,9 +422,8 @@ impl Session {
         };
         log!(
             ENDS.level(Level::Info),
-            "session {} ({}): {how} after {} calls, {:.1} MB in, {:.1} MB out, {:.1} s",
-            self.label,
-            self.who,
+            "{}: {how} after {} calls, {:.1} MB in, {:.1} MB out, {:.1} s",
+            self.describe(),
             state.calls,
             state.bytes_in as f64 / 1e6,
             state.bytes_out as f64 / 1e6,

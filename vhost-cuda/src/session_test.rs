@@ -254,7 +254,7 @@ fn names_from_the_guest_are_made_printable() {
         worker,
         Box::new(Arc::default),
     );
-    assert_eq!(session.who, "a?program 42");
+    assert_eq!(session.describe(), format!("session {} (a?program 42)", session.label));
 }
 
 #[test]

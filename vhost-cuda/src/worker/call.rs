@@ -25,6 +25,7 @@ use super::resolve::Resolve;
 use super::signal::{self, Signal};
 use super::state::SessionState;
 use crate::link::Frame;
+use crate::metrics::statistics::Counter;
 
 /// What an executor remembers of its thread between calls.
 #[derive(Debug, Default)]
@@ -45,6 +46,8 @@ pub struct ThreadState {
     pub signal: Signal,
     /// How long the last call has copied; zero for a call that did not.
     pub copied: Duration,
+    /// Counts its calls, for the operator.
+    pub counter: Counter,
 }
 
 impl ThreadState {
@@ -276,8 +279,11 @@ fn run(
         true => cx.thread.make_current(cx.session, cx.context),
         false => Ok(()),
     };
+    let (bytes_in, bytes_out) = (cx.bulk_in.bytes(), cx.bulk_out.room());
     let outcome = outcome.and_then(|()| dispatch(opcode, cx, args, results));
     cx.thread.held.release();
+    let failed = outcome.is_err_and(|error| error != CudaError::NOT_READY);
+    cx.thread.counter.count(failed, bytes_in, bytes_out);
     outcome
 }
 

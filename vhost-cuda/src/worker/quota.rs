@@ -12,6 +12,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use super::gpu::{CuResult, CudaError};
 use crate::account::{CONTEXT_BYTES, Share};
+use crate::metrics::statistics;
 
 /// The driver's unit of device memory.
 pub const BLOCK: u64 = 2 << 20;
@@ -117,14 +118,14 @@ impl Quota {
                 return Err(CudaError::OUT_OF_MEMORY);
             }
         }
-        self.used = sum;
+        self.set_used(sum);
         Ok(())
     }
 
     /// Gives back what [`Self::charge`] took.
     pub fn discharge(&mut self, bytes: u64) {
         let bytes = bytes.min(self.used);
-        self.used -= bytes;
+        self.set_used(self.used - bytes);
         if let Some(machine) = &self.machine {
             machine.discharge(bytes);
         }
@@ -179,9 +180,14 @@ impl Quota {
         if let (Some(machine), true) = (&self.machine, more > 0) {
             machine.force(more);
         }
-        self.used = self.used.saturating_add(more);
+        self.set_used(self.used.saturating_add(more));
         self.discharge(before.saturating_sub(bytes));
         self.note(holder, bytes, 0);
+    }
+
+    fn set_used(&mut self, bytes: u64) {
+        self.used = bytes;
+        statistics::set_device_memory(bytes);
     }
 
     fn note(&mut self, holder: Holder, bytes: u64, context: u64) {

@@ -25,6 +25,7 @@ use crate::args::WorkerArgs;
 use crate::confine::Folders;
 use crate::link::{self, FROM_FAILED, FROM_READY, FromWorker, NAME_BYTES, Ready};
 use crate::messages::letter;
+use crate::metrics::statistics;
 
 /// Longest message that is sent to the daemon, in bytes.
 const MAX_MESSAGE: usize = 1024;
@@ -65,6 +66,10 @@ fn bring_up(args: &WorkerArgs) -> anyhow::Result<(SessionState, Ready)> {
         sandbox::enter(args.sandbox, &folders, args.namespaces).context("Cannot enter the sandbox")?;
     let bounds = if args.nccl { bounds.with_sockets() } else { bounds };
     start_log(args)?;
+    // SAFETY: the daemon made this file for this process alone. It is closed here; the mapping stays.
+    let counters = unsafe { File::from_raw_fd(args.statistics_fd) };
+    statistics::write_to(&counters).context("Cannot map the counters")?;
+    drop(counters);
     let output = Output::capture().context("Cannot capture what device code prints")?;
     let window = Window::reserve().context("Cannot reserve the address window (1 TiB at 0x200000000000)")?;
     let library = args.library.display();

@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Figures for operators: per connection and session, in Prometheus' text format.
+//!
+//! [`statistics`] has the counters that workers write, [`report`] what the daemon knows of a connection, [`text`] the format,
+//! [`server`] the listener, and [`top`] a view in a terminal.
+
+pub mod report;
+pub mod server;
+pub mod statistics;
+pub mod text;
+pub mod top;

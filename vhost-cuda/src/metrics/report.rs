@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Figures of a connection at one moment.
+
+use std::fs;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use super::statistics::Totals;
+
+/// Reasons for which a session or request of a guest is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// `--max-sessions` are open.
+    MachineSessions,
+    /// `--max-user-sessions` of this user are open.
+    UserSessions,
+    /// The daemon has no descriptors left.
+    Descriptors,
+    /// `--memory` leaves no room for a context.
+    DeviceMemory,
+    /// No worker could be started.
+    Worker,
+    /// Outstanding requests take more memory than they may.
+    RequestMemory,
+    /// The request is malformed.
+    Malformed,
+}
+
+impl Refusal {
+    /// All reasons, in the order of their values.
+    pub const ALL: [Self; 7] = [
+        Self::MachineSessions,
+        Self::UserSessions,
+        Self::Descriptors,
+        Self::DeviceMemory,
+        Self::Worker,
+        Self::RequestMemory,
+        Self::Malformed,
+    ];
+
+    /// The reason as a label's value.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::MachineSessions => "machine_sessions",
+            Self::UserSessions => "user_sessions",
+            Self::Descriptors => "descriptors",
+            Self::DeviceMemory => "device_memory",
+            Self::Worker => "worker",
+            Self::RequestMemory => "request_memory",
+            Self::Malformed => "malformed",
+        }
+    }
+}
+
+/// Counts refusals by reason.
+#[derive(Debug, Default)]
+pub struct Refusals([AtomicU64; Refusal::ALL.len()]);
+
+impl Refusals {
+    /// Counts one.
+    pub fn count(&self, reason: Refusal) {
+        self.0[reason as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Each reason with its count.
+    pub fn counts(&self) -> impl Iterator<Item = (Refusal, u64)> {
+        Refusal::ALL.into_iter().map(|reason| (reason, self.0[reason as usize].load(Ordering::Relaxed)))
+    }
+}
+
+/// Figures of an open session.
+#[derive(Clone, Debug)]
+pub struct SessionReport {
+    /// The session's number in the log.
+    pub label: u64,
+    /// Name of the program, as the guest reports it, in printable characters.
+    pub program: String,
+    /// Process id in the guest.
+    pub pid: u32,
+    /// User id in the guest.
+    pub uid: u32,
+    /// Time since the session was opened.
+    pub age: Duration,
+    /// Requests in queues that are not answered yet.
+    pub outstanding: u64,
+    /// Counters of the worker.
+    pub totals: Totals,
+    /// CPU time and memory of the worker, unless the host hides them.
+    pub process: Option<ProcessUse>,
+}
+
+/// Figures of a connection.
+#[derive(Clone, Debug)]
+pub struct DeviceReport {
+    /// The connection's number in the log.
+    pub connection: u64,
+    /// Open sessions.
+    pub sessions: Vec<SessionReport>,
+    /// Sums of sessions that have ended.
+    pub ended: Totals,
+    /// Sessions that were closed by their programs.
+    pub closed: u64,
+    /// Sessions whose worker ended by itself or was ended.
+    pub lost: u64,
+    /// Refusals by reason.
+    pub refused: Vec<(Refusal, u64)>,
+}
+
+/// Resources of the host that a process uses.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ProcessUse {
+    /// CPU time in seconds.
+    pub cpu_seconds: f64,
+    /// Resident memory in bytes, mapped guest memory included.
+    pub resident_bytes: u64,
+}
+
+impl ProcessUse {
+    /// Reads `/proc/PID/stat` (proc_pid_stat(5)).
+    pub fn of(pid: u32) -> Option<Self> {
+        Self::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+    }
+
+    fn parse(stat: &str) -> Option<Self> {
+        // The name, in parentheses, may contain anything. Field 3 follows it.
+        let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_ascii_whitespace().collect();
+        let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
+        // SAFETY: sysconf takes no memory.
+        let (ticks, page) = unsafe { (libc::sysconf(libc::_SC_CLK_TCK), libc::sysconf(libc::_SC_PAGESIZE)) };
+        let (user, system, pages) = (field(14)?, field(15)?, field(24)?);
+        Some(Self {
+            cpu_seconds: (user + system) as f64 / ticks as f64,
+            resident_bytes: pages.saturating_mul(u64::try_from(page).ok()?),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reasons_are_in_the_order_of_their_values() {
+        for (index, reason) in Refusal::ALL.into_iter().enumerate() {
+            assert_eq!(reason as usize, index);
+        }
+        let refusals = Refusals::default();
+        refusals.count(Refusal::Worker);
+        let counted: Vec<_> = refusals.counts().filter(|(_, count)| *count > 0).collect();
+        assert_eq!(counted, [(Refusal::Worker, 1)]);
+    }
+
+    #[test]
+    fn a_process_may_have_any_name() {
+        let stat =
+            "7 (a) b) c) S 1 7 7 0 -1 4194560 1 0 0 0 150 50 0 0 20 0 1 0 100 9999 3 18446744073709551615 1";
+        let used = ProcessUse::parse(stat).unwrap();
+        // SAFETY: sysconf takes no memory.
+        let (ticks, page) = unsafe { (libc::sysconf(libc::_SC_CLK_TCK), libc::sysconf(libc::_SC_PAGESIZE)) };
+        assert_eq!(used, ProcessUse { cpu_seconds: 200.0 / ticks as f64, resident_bytes: 3 * page as u64 });
+        assert!(ProcessUse::of(std::process::id()).is_some_and(|own| own.resident_bytes > 0));
+        assert_eq!(ProcessUse::parse("7 (a"), None);
+    }
+}

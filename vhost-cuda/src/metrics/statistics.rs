@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The counters of a worker, in memory that the worker writes and the daemon reads.
+//!
+//! Most calls reach a worker through lanes, which the daemon does not see. So the worker counts them. Each of its threads
+//! writes counters of its own: an increment needs no lock and no exclusive access to a cache line. The daemon adds them up
+//! when somebody asks. A worker that was taken over can report wrong figures about its own session only.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use crate::cache;
+
+/// Threads of a worker that have counters of their own at a time; the others are not counted. A session may have as many
+/// threads that use CUDA.
+const THREADS: usize = 1024;
+
+/// Counters of one thread, on a cache line of their own.
+#[derive(Debug, Default)]
+#[repr(C, align(64))]
+struct Thread {
+    calls: AtomicU64,
+    failed: AtomicU64,
+    bytes_in: AtomicU64,
+    bytes_out: AtomicU64,
+}
+
+/// The layout of the shared memory. All zeros are valid.
+#[derive(Debug)]
+#[repr(C)]
+struct Page {
+    /// Device memory that the session is charged for, in bytes.
+    device_memory: AtomicU64,
+    threads: [Thread; THREADS],
+}
+
+/// Sums of a session's counters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Calls that were executed, failed ones included.
+    pub calls: u64,
+    /// Calls that answered an error other than `CUDA_ERROR_NOT_READY`.
+    pub failed: u64,
+    /// Bytes of bulk data that calls read from the guest.
+    pub bytes_in: u64,
+    /// Bytes of bulk data that calls wrote to the guest.
+    pub bytes_out: u64,
+    /// Device memory that is charged now, in bytes.
+    pub device_memory: u64,
+}
+
+impl Totals {
+    /// Adds the sums of a session that has ended, which holds no device memory any more.
+    pub fn plus_ended(self, other: Self) -> Self {
+        Self {
+            calls: self.calls.saturating_add(other.calls),
+            failed: self.failed.saturating_add(other.failed),
+            bytes_in: self.bytes_in.saturating_add(other.bytes_in),
+            bytes_out: self.bytes_out.saturating_add(other.bytes_out),
+            device_memory: self.device_memory,
+        }
+    }
+}
+
+/// A mapping of a worker's counters.
+///
+/// # Invariants
+///
+/// `page` is a shared mapping, for as long as the value lives, of a file of that size that can neither shrink nor grow.
+#[derive(Debug)]
+pub struct Statistics {
+    page: *const Page,
+}
+
+// SAFETY: all fields of the page are atomic, and it stays mapped for as long as the value lives.
+unsafe impl Send for Statistics {}
+// SAFETY: as for Send: atomics may be used by several threads at once.
+unsafe impl Sync for Statistics {}
+
+impl Statistics {
+    /// Counters at zero, and the file to hand to the worker.
+    pub fn create() -> io::Result<(Self, File)> {
+        let file = cache::memory_file(c"cuda-statistics")?;
+        file.set_len(size_of::<Page>() as u64)?;
+        cache::add_seals(&file, libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL)?;
+        Ok((Self::map(&file, libc::PROT_READ)?, file))
+    }
+
+    fn map(file: &File, protection: i32) -> io::Result<Self> {
+        if file.metadata()?.len() != size_of::<Page>() as u64 {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "statistics of another size"));
+        }
+        // SAFETY: a new mapping of a file of that length. `create` has sealed the length.
+        let page = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                size_of::<Page>(),
+                protection,
+                libc::MAP_SHARED,
+                file.as_raw_fd(),
+                0,
+            )
+        };
+        if page == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Self { page: page.cast_const().cast() })
+    }
+
+    fn page(&self) -> &Page {
+        // SAFETY: by the invariant. Every bit pattern is a valid page, and other processes write its atomics only.
+        unsafe { &*self.page }
+    }
+
+    /// The sums as they are now.
+    pub fn totals(&self) -> Totals {
+        let page = self.page();
+        let sum = |counter: fn(&Thread) -> &AtomicU64| {
+            let values = page.threads.iter().map(|thread| counter(thread).load(Ordering::Relaxed));
+            values.fold(0, u64::saturating_add)
+        };
+        Totals {
+            calls: sum(|thread| &thread.calls),
+            failed: sum(|thread| &thread.failed),
+            bytes_in: sum(|thread| &thread.bytes_in),
+            bytes_out: sum(|thread| &thread.bytes_out),
+            device_memory: page.device_memory.load(Ordering::Relaxed),
+        }
+    }
+}
+
+impl Drop for Statistics {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is the value's own; references to it do not outlive the value.
+        unsafe { libc::munmap(self.page.cast_mut().cast(), size_of::<Page>()) };
+    }
+}
+
+/// The counters of this process, if it is a worker.
+static OWN: OnceLock<Arc<Writing>> = OnceLock::new();
+
+/// A worker's side.
+#[derive(Debug)]
+struct Writing {
+    statistics: Statistics,
+    /// Indices of threads that have no owner. An index keeps its sums when its owner ends.
+    free: Mutex<Vec<usize>>,
+}
+
+impl Writing {
+    fn to(file: &File) -> io::Result<Arc<Self>> {
+        let statistics = Statistics::map(file, libc::PROT_READ | libc::PROT_WRITE)?;
+        Ok(Arc::new(Self { statistics, free: Mutex::new((0..THREADS).rev().collect()) }))
+    }
+}
+
+/// Writes this process's counters into the file that the daemon has made.
+pub fn write_to(file: &File) -> io::Result<()> {
+    let _ = OWN.set(Writing::to(file)?);
+    Ok(())
+}
+
+/// Publishes the device memory that the session is charged for, in bytes.
+pub fn set_device_memory(bytes: u64) {
+    if let Some(own) = OWN.get() {
+        own.statistics.page().device_memory.store(bytes, Ordering::Relaxed);
+    }
+}
+
+/// The counters of one thread of the worker. Without [`write_to`] it counts nothing.
+#[derive(Debug)]
+pub struct Counter {
+    place: Option<(Arc<Writing>, usize)>,
+}
+
+impl Default for Counter {
+    fn default() -> Self {
+        OWN.get().map_or(Self { place: None }, Self::of)
+    }
+}
+
+impl Counter {
+    fn of(own: &Arc<Writing>) -> Self {
+        let index = own.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        Self { place: index.map(|index| (own.clone(), index)) }
+    }
+
+    /// Counts one call.
+    pub fn count(&mut self, failed: bool, bytes_in: u64, bytes_out: u64) {
+        let Some((own, index)) = &self.place else { return };
+        let thread = &own.statistics.page().threads[*index];
+        add(&thread.calls, 1);
+        add(&thread.failed, u64::from(failed));
+        add(&thread.bytes_in, bytes_in);
+        add(&thread.bytes_out, bytes_out);
+    }
+}
+
+/// Adds to a counter that only the calling thread writes.
+fn add(counter: &AtomicU64, value: u64) {
+    if value > 0 {
+        counter.store(counter.load(Ordering::Relaxed).wrapping_add(value), Ordering::Relaxed);
+    }
+}
+
+impl Drop for Counter {
+    fn drop(&mut self) {
+        if let Some((own, index)) = self.place.take() {
+            own.free.lock().unwrap_or_else(PoisonError::into_inner).push(index);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_daemon_reads_what_threads_of_a_worker_count() {
+        let (statistics, file) = Statistics::create().unwrap();
+        assert_eq!(statistics.totals(), Totals::default());
+        let worker = Writing::to(&file).unwrap();
+        let mut one = Counter::of(&worker);
+        one.count(false, 10, 0);
+        drop(one);
+        let (mut same, mut other) = (Counter::of(&worker), Counter::of(&worker));
+        same.count(true, 0, 5);
+        other.count(false, 1, 1);
+        worker.statistics.page().device_memory.store(1 << 20, Ordering::Relaxed);
+        let expected = Totals { calls: 3, failed: 1, bytes_in: 11, bytes_out: 6, device_memory: 1 << 20 };
+        assert_eq!(statistics.totals(), expected);
+    }
+
+    #[test]
+    fn a_file_of_another_size_is_refused() {
+        let file = cache::memory_file(c"small").unwrap();
+        assert!(Writing::to(&file).is_err());
+    }
+}

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Prometheus' text format (exposition format 0.0.4).
+
+use std::fmt::{Display, Write};
+
+use super::report::{DeviceReport, SessionReport};
+use super::statistics::Totals;
+
+/// Figures of the daemon itself.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct DaemonReport {
+    /// Workers without a session that are ready.
+    pub warm_workers: u64,
+    /// Workers that are starting.
+    pub starting_workers: u64,
+    /// Workers that were started.
+    pub started_workers: u64,
+    /// Workers that did not come up.
+    pub failed_workers: u64,
+}
+
+/// A metric of connections: name, type, help, value.
+type Metric<T> = (&'static str, &'static str, &'static str, fn(&T) -> Option<f64>);
+
+const OF_CONNECTIONS: [Metric<DeviceReport>; 7] = [
+    ("vhost_cuda_sessions", "gauge", "Open sessions", |device| Some(device.sessions.len() as f64)),
+    ("vhost_cuda_calls_total", "counter", "CUDA calls that were executed", |device| {
+        Some(sum(device, |totals| totals.calls))
+    }),
+    ("vhost_cuda_failed_calls_total", "counter", "CUDA calls that answered an error", |device| {
+        Some(sum(device, |totals| totals.failed))
+    }),
+    ("vhost_cuda_in_bytes_total", "counter", "Bulk data that calls read from the guest", |device| {
+        Some(sum(device, |totals| totals.bytes_in))
+    }),
+    ("vhost_cuda_out_bytes_total", "counter", "Bulk data that calls wrote to the guest", |device| {
+        Some(sum(device, |totals| totals.bytes_out))
+    }),
+    ("vhost_cuda_device_memory_bytes", "gauge", "Device memory that sessions are charged for", |device| {
+        Some(device.sessions.iter().map(|session| session.totals.device_memory as f64).sum())
+    }),
+    ("vhost_cuda_outstanding_requests", "gauge", "Requests in queues without an answer", |device| {
+        Some(device.sessions.iter().map(|session| session.outstanding as f64).sum())
+    }),
+];
+
+const OF_SESSIONS: [Metric<SessionReport>; 8] = [
+    ("vhost_cuda_session_calls_total", "counter", "CUDA calls that were executed", |session| {
+        Some(session.totals.calls as f64)
+    }),
+    ("vhost_cuda_session_failed_calls_total", "counter", "CUDA calls that answered an error", |session| {
+        Some(session.totals.failed as f64)
+    }),
+    ("vhost_cuda_session_in_bytes_total", "counter", "Bulk data that calls read from the guest", |session| {
+        Some(session.totals.bytes_in as f64)
+    }),
+    ("vhost_cuda_session_out_bytes_total", "counter", "Bulk data that calls wrote to the guest", |session| {
+        Some(session.totals.bytes_out as f64)
+    }),
+    ("vhost_cuda_session_device_memory_bytes", "gauge", "Device memory that is charged", |session| {
+        Some(session.totals.device_memory as f64)
+    }),
+    ("vhost_cuda_session_age_seconds", "gauge", "Time since the session was opened", |session| {
+        Some(session.age.as_secs_f64())
+    }),
+    ("vhost_cuda_session_cpu_seconds_total", "counter", "CPU time of the worker on the host", |session| {
+        session.process.map(|process| process.cpu_seconds)
+    }),
+    ("vhost_cuda_session_resident_bytes", "gauge", "Resident memory of the worker on the host", |session| {
+        session.process.map(|process| process.resident_bytes as f64)
+    }),
+];
+
+/// Writes all figures.
+pub fn write(daemon: &DaemonReport, devices: &[DeviceReport]) -> String {
+    let mut text = Text::default();
+    text.head("vhost_cuda_build_info", "gauge", "Version of the daemon");
+    text.line("vhost_cuda_build_info", &[("version", &env!("CARGO_PKG_VERSION"))], 1.0);
+    text.head("vhost_cuda_workers", "gauge", "Workers without a session");
+    text.line("vhost_cuda_workers", &[("state", &"warm")], daemon.warm_workers as f64);
+    text.line("vhost_cuda_workers", &[("state", &"starting")], daemon.starting_workers as f64);
+    text.head("vhost_cuda_worker_starts_total", "counter", "Workers that were started");
+    text.line("vhost_cuda_worker_starts_total", &[], daemon.started_workers as f64);
+    text.head("vhost_cuda_worker_failures_total", "counter", "Workers that did not come up");
+    text.line("vhost_cuda_worker_failures_total", &[], daemon.failed_workers as f64);
+    for (name, kind, help, value) in OF_CONNECTIONS {
+        text.head(name, kind, help);
+        for device in devices {
+            text.maybe(name, &[("connection", &device.connection)], value(device));
+        }
+    }
+    text.head("vhost_cuda_sessions_ended_total", "counter", "Sessions that have ended");
+    for device in devices {
+        for (how, count) in [("closed", device.closed), ("lost", device.lost)] {
+            let labels: [(&str, &dyn Display); 2] = [("connection", &device.connection), ("how", &how)];
+            text.line("vhost_cuda_sessions_ended_total", &labels, count as f64);
+        }
+    }
+    text.head("vhost_cuda_refused_total", "counter", "Sessions and requests that were refused");
+    for device in devices {
+        for (reason, count) in &device.refused {
+            let reason = reason.name();
+            let labels: [(&str, &dyn Display); 2] = [("connection", &device.connection), ("reason", &reason)];
+            text.line("vhost_cuda_refused_total", &labels, *count as f64);
+        }
+    }
+    for (name, kind, help, value) in OF_SESSIONS {
+        text.head(name, kind, help);
+        for device in devices {
+            for session in &device.sessions {
+                let labels: [(&str, &dyn Display); 5] = [
+                    ("connection", &device.connection),
+                    ("session", &session.label),
+                    ("program", &session.program),
+                    ("pid", &session.pid),
+                    ("uid", &session.uid),
+                ];
+                text.maybe(name, &labels, value(session));
+            }
+        }
+    }
+    text.0
+}
+
+/// Sum over open sessions and those that have ended.
+fn sum(device: &DeviceReport, counter: fn(&Totals) -> u64) -> f64 {
+    let open = device.sessions.iter().map(|session| counter(&session.totals) as f64).sum::<f64>();
+    open + counter(&device.ended) as f64
+}
+
+#[derive(Default)]
+struct Text(String);
+
+impl Text {
+    fn head(&mut self, name: &str, kind: &str, help: &str) {
+        // Writing to a string cannot fail.
+        let _ = write!(self.0, "# HELP {name} {help}.\n# TYPE {name} {kind}\n");
+    }
+
+    fn maybe(&mut self, name: &str, labels: &[(&str, &dyn Display)], value: Option<f64>) {
+        if let Some(value) = value {
+            self.line(name, labels, value);
+        }
+    }
+
+    fn line(&mut self, name: &str, labels: &[(&str, &dyn Display)], value: f64) {
+        self.0.push_str(name);
+        for (index, (label, value)) in labels.iter().enumerate() {
+            let before = if index == 0 { '{' } else { ',' };
+            let _ = write!(self.0, "{before}{label}=\"");
+            self.escaped(&value.to_string());
+            self.0.push('"');
+        }
+        let after = if labels.is_empty() { "" } else { "}" };
+        let _ = writeln!(self.0, "{after} {value}");
+    }
+
+    /// A guest chooses names of programs.
+    fn escaped(&mut self, value: &str) {
+        for letter in value.chars() {
+            match letter {
+                '\\' => self.0.push_str("\\\\"),
+                '"' => self.0.push_str("\\\""),
+                '\n' => self.0.push_str("\\n"),
+                letter => self.0.push(letter),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::report::Refusals;
+    use super::*;
+
+    fn session(program: &str, calls: u64) -> SessionReport {
+        SessionReport {
+            label: 3,
+            program: program.to_owned(),
+            pid: 100,
+            uid: 1000,
+            age: Duration::from_secs(2),
+            outstanding: 1,
+            totals: Totals { calls, device_memory: 1 << 20, ..Totals::default() },
+            process: None,
+        }
+    }
+
+    fn device(sessions: Vec<SessionReport>) -> DeviceReport {
+        DeviceReport {
+            connection: 7,
+            sessions,
+            ended: Totals { calls: 10, ..Totals::default() },
+            closed: 2,
+            lost: 1,
+            refused: Refusals::default().counts().collect(),
+        }
+    }
+
+    #[test]
+    fn sessions_and_their_sums_are_written() {
+        let text = write(&DaemonReport::default(), &[device(vec![session("a", 5), session("b", 6)])]);
+        for line in [
+            "# TYPE vhost_cuda_calls_total counter",
+            "vhost_cuda_sessions{connection=\"7\"} 2",
+            "vhost_cuda_calls_total{connection=\"7\"} 21",
+            "vhost_cuda_device_memory_bytes{connection=\"7\"} 2097152",
+            "vhost_cuda_sessions_ended_total{connection=\"7\",how=\"lost\"} 1",
+            "vhost_cuda_session_calls_total{connection=\"7\",session=\"3\",program=\"a\",pid=\"100\",uid=\"1000\"} 5",
+        ] {
+            assert!(text.lines().any(|other| other == line), "{line}\n{text}");
+        }
+        assert!(!text.lines().any(|line| line.starts_with("vhost_cuda_session_cpu_seconds_total{")));
+    }
+
+    #[test]
+    fn a_program_cannot_write_lines_of_its_own() {
+        let text = write(&DaemonReport::default(), &[device(vec![session("x\"} 1\nfake{y=\"\\", 0)])]);
+        assert!(!text.lines().any(|line| line.starts_with("fake")), "{text}");
+        assert!(text.contains("program=\"x\\\"} 1\\nfake{y=\\\"\\\\\""), "{text}");
+    }
+}

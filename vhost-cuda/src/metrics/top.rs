@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `vhost-user-cuda top`: the sessions of a daemon in a terminal.
+
+use std::collections::BTreeMap;
+use std::io::{self, IsTerminal, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+
+use super::server::{Address, PAGE};
+
+/// Maximum size of an answer, in bytes.
+const MAX_ANSWER: u64 = 16 << 20;
+/// Time for the daemon to answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Clears a terminal, and puts the cursor into its first line.
+const CLEAR: &str = "\x1b[H\x1b[2J";
+
+/// Metrics of sessions, without their common beginning.
+const PREFIX: &str = "vhost_cuda_session_";
+
+/// Fetches the page of figures.
+pub fn fetch(address: &Address) -> Result<String> {
+    let answer = match address {
+        Address::Unix(path) => {
+            let stream = UnixStream::connect(path)?;
+            stream.set_read_timeout(Some(PATIENCE))?;
+            ask(stream)
+        }
+        Address::Loopback(at) => {
+            let stream = TcpStream::connect_timeout(at, PATIENCE)?;
+            stream.set_read_timeout(Some(PATIENCE))?;
+            ask(stream)
+        }
+    }?;
+    let (head, body) = answer.split_once("\r\n\r\n").context("The answer is not HTTP")?;
+    let status = head.lines().next().unwrap_or_default();
+    ensure!(status.contains(" 200 "), "The answer is: {status}");
+    Ok(body.to_owned())
+}
+
+/// HTTP 1.0, so that the answer ends with the connection.
+fn ask(mut stream: impl Read + Write) -> io::Result<String> {
+    write!(stream, "GET {PAGE} HTTP/1.0\r\nHost: localhost\r\n\r\n")?;
+    let mut answer = String::new();
+    stream.take(MAX_ANSWER).read_to_string(&mut answer)?;
+    Ok(answer)
+}
+
+/// Figures of a session, by the name of the metric.
+type Figures = BTreeMap<String, f64>;
+
+/// A session's name: connection, number, program, process, user.
+type Name = [String; 5];
+
+/// One look at a daemon.
+struct Look {
+    at: Instant,
+    sessions: BTreeMap<Name, Figures>,
+}
+
+impl Look {
+    fn at(address: &Address) -> Result<Self> {
+        let text = fetch(address).with_context(|| format!("Cannot read metrics from {address}"))?;
+        Ok(Self { at: Instant::now(), sessions: sessions(&text) })
+    }
+}
+
+fn sessions(text: &str) -> BTreeMap<Name, Figures> {
+    let mut sessions: BTreeMap<Name, Figures> = BTreeMap::new();
+    for line in text.lines() {
+        let Some((metric, rest)) = line.strip_prefix(PREFIX).and_then(|line| line.split_once('{')) else {
+            continue;
+        };
+        let Some((labels, value)) = rest.rsplit_once("} ") else { continue };
+        let name = ["connection", "session", "program", "pid", "uid"].map(|label| value_of(labels, label));
+        let value = value.parse().unwrap_or_default();
+        sessions.entry(name).or_default().insert(metric.to_owned(), value);
+    }
+    sessions
+}
+
+/// A label's value, still with the escapes of the format. A guest's text inside another value cannot be taken for a label,
+/// because its quotes are escaped.
+fn value_of(labels: &str, label: &str) -> String {
+    let mut rest = labels;
+    while let Some((name, after)) = rest.split_once("=\"") {
+        let mut escaped = false;
+        let end = after.find(|letter| {
+            let ends = letter == '"' && !escaped;
+            escaped = letter == '\\' && !escaped;
+            ends
+        });
+        let Some(end) = end else { break };
+        if name == label {
+            return after[..end].to_owned();
+        }
+        rest = after[end + 1..].trim_start_matches(',');
+    }
+    String::new()
+}
+
+/// Prints the sessions every `interval`, `count` times or until it is ended.
+pub fn run(address: &Address, interval: Duration, count: Option<u64>) -> Result<()> {
+    let mut before = Look::at(address)?;
+    let mut output = io::stdout();
+    for _ in 0..count.unwrap_or(u64::MAX) {
+        thread::sleep(interval);
+        let now = Look::at(address)?;
+        let clear = if output.is_terminal() { CLEAR } else { "" };
+        write!(output, "{clear}{}", table(&before, &now))?;
+        output.flush()?;
+        before = now;
+    }
+    Ok(())
+}
+
+fn table(before: &Look, now: &Look) -> String {
+    let seconds = now.at.saturating_duration_since(before.at).as_secs_f64().max(0.001);
+    let mut text = format!(
+        "{:>4} {:>7} {:<16} {:>7} {:>6} {:>10} {:>8} {:>9} {:>9} {:>6} {:>9} {:>8}\n",
+        "conn",
+        "session",
+        "program",
+        "pid",
+        "uid",
+        "calls/s",
+        "failed/s",
+        "in MB/s",
+        "out MB/s",
+        "cpu %",
+        "GPU MiB",
+        "age s"
+    );
+    for (name, figures) in &now.sessions {
+        let figure = |metric: &str| figures.get(metric).copied().unwrap_or_default();
+        // A session that has just been opened began at zero.
+        let earlier = |metric: &str| {
+            before.sessions.get(name).and_then(|then| then.get(metric)).copied().unwrap_or_default()
+        };
+        let rate = |metric: &str| (figure(metric) - earlier(metric)).max(0.0) / seconds;
+        let [connection, session, program, pid, uid] = name;
+        text += &format!(
+            "{connection:>4} {session:>7} {program:<16} {pid:>7} {uid:>6} {:>10.0} {:>8.0} {:>9.1} {:>9.1} {:>6.0} {:>9.0} {:>8.0}\n",
+            rate("calls_total"),
+            rate("failed_calls_total"),
+            rate("in_bytes_total") / 1e6,
+            rate("out_bytes_total") / 1e6,
+            100.0 * rate("cpu_seconds_total"),
+            figure("device_memory_bytes") / f64::from(1 << 20),
+            figure("age_seconds"),
+        );
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn look(at: Instant, calls: u64) -> Look {
+        let labels = r#"connection="1",session="2",program="a\",pid=\"9",pid="10",uid="0""#;
+        let text = format!(
+            "# HELP x\nvhost_cuda_sessions{{connection=\"1\"}} 1\nvhost_cuda_session_calls_total{{{labels}}} {calls}\n\
+             vhost_cuda_session_device_memory_bytes{{{labels}}} 2097152\n"
+        );
+        Look { at, sessions: sessions(&text) }
+    }
+
+    #[test]
+    fn rates_are_those_between_two_looks() {
+        let start = Instant::now();
+        let text = table(&look(start, 100), &look(start + Duration::from_secs(2), 300));
+        let fields: Vec<&str> = text.lines().nth(1).unwrap().split_whitespace().collect();
+        assert_eq!(fields[..6], ["1", "2", r#"a\",pid=\"9"#, "10", "0", "100"], "{text}");
+        assert_eq!(fields[10], "2", "{text}");
+    }
+}
