@@ -20,7 +20,7 @@ pub const INLINE_BYTES: usize = 32 << 10;
 /// See [`is_broken`].
 static BROKEN: AtomicBool = AtomicBool::new(false);
 
-/// Whether some context of this process has been told to be broken: nothing more works in it.
+/// Returns whether an error has broken a context of this process: nothing more works in it.
 pub fn is_broken() -> bool {
     BROKEN.load(Ordering::Relaxed)
 }

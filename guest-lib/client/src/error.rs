@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! What can go wrong between this process and the device, and the `CUresult` that a program sees of it.
+//! Errors between this process and the device, and the `CUresult` that a program gets for each.
 
 use std::io;
 
@@ -22,7 +22,7 @@ pub enum ClientError {
     Daemon {
         /// The socket.
         path: String,
-        /// What it refused, or did not do.
+        /// The refused or failed step.
         reason: String,
     },
     /// The two sides were built from different protocols.
@@ -65,7 +65,7 @@ pub enum ClientError {
 }
 
 impl ClientError {
-    /// What the program is told.
+    /// The result that the program gets.
     pub fn result(&self) -> CudaError {
         match self {
             Self::NoDevice { .. } | Self::Daemon { .. } => CudaError::NO_DEVICE,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Whether the device is known to have nothing to do for this process: then waiting for it needs no call.
+//! Tracks whether the device is known to have no work for this process: waiting for it then needs no call.
 
 use virtio_cuda_protocol::cuda::Opcode;
 use virtio_cuda_ring::Outstanding;
@@ -20,12 +20,13 @@ pub fn so_far() -> u64 {
     CALLS.so_far()
 }
 
-/// What these calls gave the device to do is done.
+/// Marks the work of these calls as done.
 pub fn done(so_far: u64) {
     CALLS.end(so_far);
 }
 
-/// Whether everything is done. What other threads are calling just now does not count: it may as well come later.
+/// Returns whether all work is done. Calls that other threads are making just now do not count: they may as well come
+/// later.
 pub(crate) fn is_idle() -> bool {
     CALLS.is_none()
 }

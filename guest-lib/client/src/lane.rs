@@ -23,8 +23,8 @@ pub const LANES_VARIABLE: &str = "VIRTIO_CUDA_LANES";
 pub const INLINE_BYTES: usize = 64 << 10;
 /// Most lanes of a process.
 const MAX_LANES: u32 = 64;
-/// How long to watch for a reply or for room before sleeping, where there are cores to spare and where not. With
-/// one core the executor cannot run meanwhile, unless it has its own.
+/// Time to poll for a reply or for room before sleeping, with cores to spare and without. With one core the executor
+/// cannot run meanwhile, unless it has a core of its own.
 const WATCH: Duration = Duration::from_millis(5);
 const WATCH_FEW_CORES: Duration = Duration::from_micros(20);
 const FEW_CORES: usize = 4;
@@ -33,9 +33,9 @@ const FIRST_LOOKS: u32 = 16;
 const MOST_LOOKS: u32 = 256;
 /// Pauses of the CPU between two looks for room.
 const PAUSES: u32 = 16;
-/// Then, where there are cores to spare or the executor has its own, how long to look from time to time only, and
-/// how much of what has passed to sleep between two looks: waking up through the request queue takes long when the
-/// cores on the way sleep too.
+/// Then, with cores to spare or an executor with cores of its own, poll at most this long, with sleeps of
+/// 1/`LOOK_SHARE` of the time that has passed. Waking up through the request queue takes long when the cores on the
+/// way sleep, too.
 const LOOK: Duration = Duration::from_millis(20);
 const LOOK_SHARE: u32 = 64;
 
@@ -177,7 +177,7 @@ impl InUse {
         &mut self.lane().producer
     }
 
-    /// Whether an error of an earlier record waits to be told.
+    /// Returns whether an error of an earlier record has not been reported yet.
     pub fn has_deferred_error(&mut self) -> bool {
         self.producer().has_deferred_error()
     }
@@ -261,7 +261,8 @@ fn watch<T>(session: &Session, mut ask: impl FnMut() -> Option<T>) -> Option<T> 
     }
 }
 
-/// How long to watch, and until when to look, with so many cores of which the executor needs none (`apart`) or one.
+/// The time to poll without sleeping, and the time until polling ends, for this number of cores. The executor needs one
+/// of them, or none (`apart`).
 fn patience(cores: usize, apart: bool) -> (Duration, Duration) {
     match cores {
         // Sleeping between two looks leaves the cores to others; the way through the request queue takes several

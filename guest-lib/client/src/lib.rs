@@ -6,7 +6,7 @@
 //! `VIRTIO_CUDA_SOCKET` names a daemon's socket, straight over vhost-user ([`virtio_user`]); nothing above
 //! [`transport::Transport`] can tell which. [`calls`] holds a typed stub for each row of the call table.
 //!
-//! What a call means is the caller's business: this crate knows lengths, threads and errors only.
+//! The caller defines the meaning of a call: this crate knows lengths, threads and errors only.
 
 pub mod call;
 pub mod calls;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! What device code printed, brought to the program's own C streams so that it mixes with the program's
-//! `printf` in the order a native run has.
+//! Writes the output of device code to the program's own C streams, so that it mixes with the program's `printf` in the
+//! order of a native run.
 
 use virtio_cuda_protocol::cuda::{RESULT_STDERR, RESULT_STDOUT};
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! How fast a full lane empties, for its thread to sleep meanwhile: one that looks all the time takes a core, or half of
-//! the executor's.
+//! Measures the speed at which a full lane empties, so that its thread can sleep meanwhile. A thread that polls all the
+//! time takes a core, or half of the executor's.
 
 use std::time::{Duration, Instant};
 
@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 const SHORTEST: Duration = Duration::from_micros(100);
 /// No lane empties more slowly while its executor is at work.
 const LONGEST: Duration = Duration::from_millis(5);
-/// What was measured longer ago says nothing.
+/// Older measurements are ignored.
 const FORGET: Duration = Duration::from_millis(100);
 
-/// What is known of a lane.
+/// The measured speed of a lane.
 #[derive(Debug, Default)]
 pub struct Pace {
     /// When it was full last, and how many bytes had been consumed by then.

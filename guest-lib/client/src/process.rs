@@ -13,7 +13,7 @@ const EXITING: u8 = 2;
 
 static PHASE: AtomicU8 = AtomicU8::new(ALIVE);
 
-/// Whether calls may be made: not in the child of a fork, whose session is its parent's, and not once the
+/// Checks that calls may be made. They may not in the child of a fork, whose session is its parent's, nor after the
 /// library's destructor has run.
 pub fn check() -> Result<(), CudaError> {
     match PHASE.load(Ordering::Relaxed) {

@@ -71,7 +71,7 @@ impl CudaError {
         if code == 0 { Ok(()) } else { Err(Self(code)) }
     }
 
-    /// Whether all later calls in the context fail, too (CUDA Driver API, `CUresult`: "leaves the process in an
+    /// Returns whether all later calls in the context fail, too (CUDA Driver API, `CUresult`: "leaves the process in an
     /// inconsistent state").
     pub const fn breaks_context(self) -> bool {
         matches!(self.0, 700 | 702 | 710 | 714..=719)

@@ -124,7 +124,7 @@ impl SplitRing {
         u32::from(flags) & VRING_USED_F_NO_NOTIFY == 0
     }
 
-    /// Whether the device has completed something that [`SplitRing::pop`] has not taken.
+    /// Returns whether the device has completed something that [`SplitRing::pop`] has not taken.
     pub fn has_completions(&self) -> bool {
         self.used_index() != self.last_used
     }

@@ -138,7 +138,7 @@ impl Session {
         lane::order(self)
     }
 
-    /// Whether the device has nothing to do for this process, and nothing to tell it.
+    /// Returns whether the device has no work for this process, and no error to report to it.
     pub fn is_idle(&self) -> bool {
         idle::is_idle() && !call::is_broken() && process::check().is_ok() && self.check().is_ok()
     }

@@ -51,11 +51,11 @@ pub struct Request<'a> {
     pub track: bool,
     /// Number of the calling thread, from 1: calls of different threads may travel apart.
     pub thread: u32,
-    /// Whether a reply means that the device wrote `output`; else the program's memory stays untouched.
+    /// Returns whether a reply means that the device wrote `output`; otherwise the program's memory stays unchanged.
     pub delivers_output: fn(&[u8]) -> bool,
 }
 
-/// What came back.
+/// The result of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Reply {
     /// Bytes written into [`Request::reply`].
@@ -79,7 +79,7 @@ pub struct Limits {
     pub kept_bytes: u64,
 }
 
-/// How a long copy travels.
+/// The division of a long copy into calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Itinerary {
     /// Bytes of the pieces, each a call of its own.
@@ -107,10 +107,10 @@ pub trait Transport: Send + Sync {
     /// Bounds of one call.
     fn limits(&self) -> Limits;
 
-    /// How a long copy of `memory` travels best.
+    /// The best division of a long copy of `memory` into calls.
     fn itinerary(&self, memory: UserMemory) -> Itinerary;
 
-    /// Whether calls are executed by other processors than this process's.
+    /// Returns whether other processors than this process's execute the calls.
     fn has_other_processors(&self) -> bool {
         false
     }
@@ -123,13 +123,13 @@ pub trait Transport: Send + Sync {
         0
     }
 
-    /// Whether `memory` can be kept and tracked.
+    /// Returns whether `memory` can be kept and tracked.
     fn can_track(&self, _memory: UserMemory) -> bool {
         false
     }
 
-    /// Whether the program still has, at the same addresses, the pages that were kept and tracked under `tag`.
-    /// Once it is not so it never is again.
+    /// Returns whether the program still has, at the same addresses, the pages that were kept and tracked under `tag`.
+    /// Once false, it stays false.
     fn is_fresh(&self, _tag: u64) -> bool {
         false
     }

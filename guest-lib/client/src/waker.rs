@@ -10,7 +10,7 @@ use std::thread;
 use crate::thread::without_signals;
 use crate::{calls, session};
 
-/// What is asked of the waking thread, which is started when it is needed first.
+/// Requests to the waking thread, which starts with the first one.
 #[derive(Debug, Default)]
 struct Asked {
     threads: Vec<u32>,

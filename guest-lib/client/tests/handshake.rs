@@ -91,7 +91,7 @@ impl FakeDaemon {
         (path, daemon)
     }
 
-    /// What a session with it fails with.
+    /// The error of a session with this daemon.
     fn refusal(self, name: &str) -> ClientError {
         let (path, daemon) = self.start(name);
         let error = VirtioUser::connect(&path).err().expect("the daemon is refused");

@@ -23,8 +23,7 @@ use super::queue::RequestQueue;
 use crate::ClientError;
 use crate::ring::Layout;
 
-/// How long a daemon may take for one step. A daemon that serves another process answers only after that
-/// process has ended.
+/// Time limit for one step of a daemon. A daemon that serves another process answers only after that process has ended.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Request queues to set up at most: threads spread over them.
 const MAX_QUEUES: u32 = 4;

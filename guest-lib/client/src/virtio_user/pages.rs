@@ -19,7 +19,7 @@ use crate::transport::UserMemory;
 struct Run {
     bytes: usize,
     offset: u64,
-    /// How often it was adopted; 0 for pages of [`SharedPages::map`].
+    /// Number of adoptions; 0 for pages of [`SharedPages::map`].
     users: u32,
 }
 
@@ -147,9 +147,8 @@ impl SharedPages {
 
     /// Moves the pages of `memory` into the memfd, contents unchanged; pages that are there already stay.
     ///
-    /// What another thread writes to such a page while it moves is lost: a program that registers memory
-    /// while other threads write to it must use the device node. Pages of the caller's own stack that are in
-    /// use are refused.
+    /// Writes of other threads to such a page while it moves are lost: a program that registers memory while other
+    /// threads write to it must use the device node. Pages of the caller's own stack that are in use are refused.
     pub fn adopt(&self, ram: &SharedRam, memory: UserMemory) -> Result<(), ClientError> {
         if near_stack_pointer(memory) || !all_private_and_writable(memory)? {
             return Err(ClientError::Fault);
@@ -201,12 +200,12 @@ impl SharedPages {
         self.publish(&runs);
     }
 
-    /// Whether all of `memory` lies in the memfd.
+    /// Returns whether all of `memory` is in the memfd.
     pub fn hold(&self, memory: UserMemory) -> bool {
         self.scattered.hold(memory) || self.runs().locate(memory).is_some()
     }
 
-    /// What the device is told about `memory`, if all of it lies in the memfd.
+    /// The entries of `memory` for the device, if all of it is in the memfd.
     pub fn entries(&self, memory: UserMemory) -> Option<Vec<MemEntry>> {
         if let Some(entries) = self.scattered.entries(memory) {
             return Some(entries);
@@ -271,7 +270,7 @@ fn make_private(memory: UserMemory) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether the frames in use could lie in `memory`: they change while it is copied.
+/// Returns whether the stack frames in use may be in `memory`: they change while it is copied.
 fn near_stack_pointer(memory: UserMemory) -> bool {
     const DEPTH: usize = 64 << 10;
     let here = 0u8;
@@ -279,8 +278,8 @@ fn near_stack_pointer(memory: UserMemory) -> bool {
     memory.address < pointer + 1024 && memory.address + memory.bytes > pointer.saturating_sub(DEPTH)
 }
 
-/// Whether all of `memory` is mapped readable, writable and private: moving shared memory would separate it
-/// from those who share it.
+/// Returns whether all of `memory` is mapped readable, writable and private: moving shared memory would separate it
+/// from the processes that share it.
 fn all_private_and_writable(memory: UserMemory) -> io::Result<bool> {
     let maps = std::fs::read_to_string("/proc/self/maps")?;
     let end = memory.address + memory.bytes;

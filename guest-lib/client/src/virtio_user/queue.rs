@@ -17,11 +17,11 @@ use crate::ring::{Layout, SplitRing};
 
 /// Requests in flight in one queue.
 pub const SLOTS: u16 = 32;
-/// How long to wait for a slot of one queue before looking at all of them again.
+/// Time to wait for a slot of one queue before all queues are checked again.
 const SLOT_WAIT: Duration = Duration::from_millis(1);
 /// Most entries of memory that a slot has room for. Requests with more are written elsewhere.
 pub const SLOT_ENTRIES: usize = 512;
-/// How long to watch for a completion before sleeping, where there are cores to spare.
+/// Time to poll for a completion before sleeping, if there are cores to spare.
 const SPIN: Duration = Duration::from_micros(20);
 const MIN_CORES_TO_SPIN: usize = 4;
 

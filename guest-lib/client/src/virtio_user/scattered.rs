@@ -13,7 +13,7 @@ use crate::ClientError;
 use crate::transport::UserMemory;
 
 const PAGE: usize = PAGE_BYTES as usize;
-/// What Linux allows unless the administrator says otherwise (`vm.max_map_count`).
+/// Linux' default of `vm.max_map_count`.
 const USUAL_MAPPINGS: usize = 65_530;
 
 /// One buffer.
@@ -34,7 +34,7 @@ pub struct Scattered(RwLock<Areas>);
 #[derive(Debug, Default)]
 struct Areas {
     used: Vec<Area>,
-    /// Of buffers that were freed: as in a guest, memory that comes again is memory that the device knows.
+    /// Memory of freed buffers. As in a guest, the device already knows memory that is used again.
     spare: Vec<RamRange>,
 }
 
@@ -132,7 +132,7 @@ impl Scattered {
         area.map(|area| area.tags.push(tag)).is_some()
     }
 
-    /// Whether the buffer with pages kept under `tag` is still there.
+    /// Returns whether the buffer with pages kept under `tag` still exists.
     pub fn is_fresh(&self, tag: u64) -> bool {
         self.read().used.iter().any(|area| area.tags.contains(&tag))
     }
@@ -142,12 +142,12 @@ impl Scattered {
         self.write().used.iter_mut().for_each(|area| area.tags.retain(|other| *other != tag));
     }
 
-    /// Whether all of `memory` lies in one buffer.
+    /// Returns whether all of `memory` is in one buffer.
     pub fn hold(&self, memory: UserMemory) -> bool {
         self.read().holding(memory).is_some()
     }
 
-    /// What the device is told about `memory`, if it lies in one of the buffers.
+    /// The entries of `memory` for the device, if it is in one of the buffers.
     pub fn entries(&self, memory: UserMemory) -> Option<Vec<MemEntry>> {
         let areas = self.read();
         let area = areas.holding(memory)?;

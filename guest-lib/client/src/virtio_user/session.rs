@@ -148,7 +148,7 @@ impl VirtioUser {
         }
     }
 
-    /// What the device is told of `memory`: its own place if it lies in the memfd, else a staging buffer.
+    /// The entries of `memory` for the device: its own addresses if it is in the memfd, else those of a staging buffer.
     fn place(&self, memory: UserMemory) -> Result<(Vec<MemEntry>, Option<Buffer<'_>>), ClientError> {
         if memory.bytes == 0 {
             return Ok((Vec::new(), None));
