@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a virtual machine does not have, and NVIDIA's library says so where a card does not use it: accounting, sessions
-//! of video engines, licences, a fabric of cards, memory for confidential computing, and measurements by programs. None of
-//! it takes a question to the host, whose own must not be told.
+//! Functions for features that a virtual machine lacks: accounting, sessions of video engines, licences, a fabric of
+//! cards, memory for confidential computing, and measurements by programs. NVIDIA's library answers in the same way for
+//! a card that does not use them. No call reaches the host, whose own data must not be reported.
 
 use core::ffi::c_void;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What monitors ask of the card beyond its sensors, as far as the host knows it.
+//! Data of the card beyond its sensors for monitors, as far as the host knows it.
 
 use virtio_cuda_client::calls;
 
@@ -13,7 +13,7 @@ use crate::state::{self, nvmlDevice_t};
 /// The row of the table of getters for `nvmlDeviceGetSupportedPerformanceStates`, and the bytes of its result.
 const STATES: u32 = 0x4d;
 const STATES_BYTES: u32 = 64;
-/// Of a longer array no more is filled.
+/// Maximum bytes to fill of a longer array.
 const MOST_STATES_BYTES: u32 = 1024;
 /// `NVML_PSTATE_UNKNOWN`.
 const STATE_UNKNOWN: u32 = 32;

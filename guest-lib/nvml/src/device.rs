@@ -143,7 +143,7 @@ api! {
         store(pending, enabled)
     }
 
-    /// What the card says; without one, that there is no display.
+    /// The card's answer; without one, no display is attached.
     fn nvmlDeviceGetDisplayMode(device: nvmlDevice_t, attached: *mut u32) {
         let mode = ask(DISPLAY_MODE, Some(device), [0; 3]).map(|answer| answer.number(0));
         state::device(device)?;

@@ -10,7 +10,7 @@ use virtio_cuda_client::CudaError;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct nvmlReturn_t(pub u32);
 
-/// What every function gives back.
+/// Result of every function.
 pub type Result<T = ()> = core::result::Result<T, nvmlReturn_t>;
 
 pub const NVML_SUCCESS: nvmlReturn_t = nvmlReturn_t(0);
@@ -70,7 +70,7 @@ extern "C" fn nvmlErrorString(result: nvmlReturn_t) -> *const c_char {
     found.map_or(c"Unknown Error", |(_, text)| text).as_ptr()
 }
 
-/// What the session's answers mean here.
+/// Converts an error of the session to NVML's.
 pub fn of_call(error: CudaError) -> nvmlReturn_t {
     match error {
         CudaError::NOT_SUPPORTED => NVML_ERROR_NOT_SUPPORTED,

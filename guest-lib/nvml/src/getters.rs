@@ -19,7 +19,7 @@ use crate::error::{
 };
 use crate::state::{self, nvmlDevice_t};
 
-/// What the table's parameters are in C.
+/// C types of the table's parameters.
 mod c {
     pub type Up = u32;
     pub type Number = u32;
@@ -116,7 +116,7 @@ pub fn ask(number: u32, device: Option<nvmlDevice_t>, inputs: [u64; MAX_INPUTS])
     }
 }
 
-/// What the host's library answers. Errors: what keeps it from being asked.
+/// The answer of the host's library. Errors: the library cannot be asked.
 fn told(
     number: u32,
     device: Option<nvmlDevice_t>,

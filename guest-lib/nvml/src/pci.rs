@@ -39,7 +39,7 @@ pub struct nvmlPciInfo_t {
 }
 const _: () = assert!(size_of::<nvmlPciInfo_t>() == 68);
 
-/// What all versions of the structure begin with.
+/// The first fields of all versions of the structure.
 #[repr(C)]
 pub struct nvmlPciInfo_v1_t {
     busId: [u8; 16],

@@ -70,13 +70,13 @@ fn share(device: nvmlDevice_t, kind: u32, since: u64) -> Result<Option<nvmlSampl
     let value = match kind {
         GPU_USE => gpu,
         MEMORY_USE => memory,
-        // No engines for pictures.
+        // There are no video or JPEG engines.
         _ => 0,
     };
     Ok((now > since).then_some(nvmlSample_t { timeStamp: now, sampleValue: value.into() }))
 }
 
-/// Whether samples are the card's, not this machine's.
+/// Returns whether samples are the card's, not this machine's.
 fn of_card(kind: u32) -> bool {
     !matches!(kind, GPU_USE..=DECODER_USE) && kind <= MODULE_POWER
 }

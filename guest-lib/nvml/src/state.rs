@@ -23,7 +23,7 @@ pub type nvmlDevice_t = *mut c_void;
 /// Initialisations less shutdowns.
 static USERS: AtomicU32 = AtomicU32::new(0);
 
-/// What never changes about a device.
+/// The constant properties of a device.
 pub struct Device {
     /// Its number.
     pub number: u32,

@@ -11,7 +11,7 @@ use crate::error::{
 };
 use crate::state;
 
-/// Whether a place is null that may not be. Entries' may, if none fit.
+/// Returns whether a required pointer is null. Pointers to entries may be null if none fit.
 pub fn lacks_a_place(getter: &Getter, given: &[Given]) -> bool {
     getter.parameters.iter().zip(given).any(|(parameter, argument)| match parameter {
         Parameter::Out(_) | Parameter::Text(_) | Parameter::Count(_) => argument.place().is_null(),
