@@ -23,7 +23,7 @@ pub struct Behind {
     handle: OnceLock<Option<Handle>>,
 }
 
-/// What dlopen gave; never closed.
+/// A handle of dlopen; never closed.
 struct Handle(NonNull<c_void>);
 
 // SAFETY: dlsym may be called with a handle from any thread.

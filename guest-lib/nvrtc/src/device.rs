@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Whether the GPU is emulated.
+//! Detects an emulated GPU.
 
 use std::ffi::{CStr, c_int, c_uint, c_void};
 use std::sync::OnceLock;
 
-/// How the emulator's UUIDs begin, in the process as through the stack (`cuda-emulator/src/driver/device.rs`).
+/// Prefix of the emulator's UUIDs, in the process and through the stack (`cuda-emulator/src/driver/device.rs`).
 const EMULATOR: &[u8] = b"CUDA-Emulator";
 
-/// Whether device 0 is emulated. Starts CUDA in this process if the program has not: what compiles code and asks for it
-/// is about to load it.
+/// Returns whether device 0 is emulated. Starts CUDA in this process if the program has not: a program that compiles
+/// code and requests machine code is about to load it.
 pub fn is_emulated() -> bool {
     static KNOWN: OnceLock<bool> = OnceLock::new();
     if let Some(known) = KNOWN.get() {

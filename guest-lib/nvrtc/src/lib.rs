@@ -14,6 +14,6 @@ mod nvrtc;
 pub use linker::*;
 pub use nvrtc::*;
 
-/// By this name a library of ours is told from NVIDIA's.
+/// This symbol distinguishes a library of ours from NVIDIA's.
 #[unsafe(no_mangle)]
 pub extern "C" fn vhost_cuda_in_front() {}

@@ -25,7 +25,7 @@ fn makes_ptx(linker: Linker) -> bool {
     linkers.as_ref().is_some_and(|linkers| linkers.contains(&(linker as usize)))
 }
 
-/// Whether PTX is to be asked for with these options.
+/// Returns whether PTX is to be requested with these options.
 fn wants_ptx(options: &[*const c_char]) -> bool {
     let has = |wanted: &CStr| {
         options.iter().any(|option| {

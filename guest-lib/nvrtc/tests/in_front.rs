@@ -10,7 +10,7 @@ use std::ptr;
 
 use nvrtc::plain;
 
-/// What the compilers below make; both with a NUL, machine code with more behind it.
+/// The output of the compilers below. Both have a NUL; machine code continues after it.
 const PTX: &str = "PTX";
 const MACHINE_CODE: &str = "CUBIN\0CUBIN";
 
@@ -98,7 +98,7 @@ fn run(child: &str, libraries: &Path, named: Option<&Path>) {
     );
 }
 
-/// What a program gets that compiles for `architecture`.
+/// The result for a program that compiles for `architecture`.
 fn compiled(architecture: &CStr) -> String {
     let (options, mut size) = ([architecture.as_ptr()], 0);
     let program = ptr::null_mut();
@@ -114,7 +114,7 @@ fn compiled(architecture: &CStr) -> String {
     }
 }
 
-/// What a program gets that links with `options`.
+/// The result for a program that links with `options`.
 fn linked(options: &[&CStr]) -> Result<String, i32> {
     let options: Vec<*const c_char> = options.iter().map(|option| option.as_ptr()).collect();
     let (mut linker, mut size) = (ptr::null_mut(), 0);
