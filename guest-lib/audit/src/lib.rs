@@ -27,7 +27,7 @@ use link_map::LinkMap;
 
 /// The version of the auditing interface that is used here; glibc has had it since 2.4.
 const INTERFACE: c_uint = 1;
-/// What `la_objopen` answers: no symbol binding of this object is of interest.
+/// Answer of `la_objopen`: no symbol binding of this object is of interest.
 const NO_BINDINGS: c_uint = 0;
 /// Mark of an object that lies in our folder.
 const OWN: usize = 1;

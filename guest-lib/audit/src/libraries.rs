@@ -26,7 +26,7 @@ struct Libraries {
 
 static OURS: LazyLock<Libraries> = LazyLock::new(|| own_folder().map(Libraries::of).unwrap_or_default());
 
-/// Whether a file lies in our folder.
+/// Returns whether a file is in our folder.
 pub fn is_own(file: &Path) -> bool {
     !OURS.all.is_empty() && file.parent() == Some(&OURS.folder)
 }

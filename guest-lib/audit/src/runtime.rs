@@ -44,7 +44,7 @@ pub enum Major {
 }
 
 impl Major {
-    /// How many there are.
+    /// Number of major versions.
     pub const COUNT: usize = 2;
 
     /// The number in the library's soname.
@@ -78,7 +78,7 @@ pub struct Runtime {
     pub code: Vec<u8>,
     /// Functions that programs call.
     pub functions: Vec<Function>,
-    /// Whether the segment of `text` is mapped for writing.
+    /// The segment of `text` is mapped for writing.
     pub writable: bool,
 }
 
@@ -117,7 +117,7 @@ pub fn find<'data>(data: impl ReadRef<'data>) -> Option<Runtime> {
     Some(Runtime { major: census.major(), text, code, functions: census.functions(), writable })
 }
 
-/// What a symbol table says of the runtime.
+/// Counts of the runtime's symbols in a symbol table.
 struct Census<'data> {
     public: usize,
     internal: usize,
@@ -175,7 +175,7 @@ impl<'data> Census<'data> {
     }
 }
 
-/// Whether a name has the form of the runtime's: `cuda` or `__cuda` and a capital letter.
+/// Returns whether a name has the form of the runtime's: `cuda` or `__cuda` and a capital letter.
 fn looks_public(name: &[u8]) -> bool {
     let rest = name.strip_prefix(b"__").unwrap_or(name).strip_prefix(b"cuda");
     rest.and_then(<[u8]>::first).is_some_and(u8::is_ascii_uppercase)

@@ -15,7 +15,7 @@ use crate::{libraries, report};
 
 /// Bytes of the entry that is written over a function.
 pub const ENTRY_BYTES: usize = 17;
-/// What a function answers that our library does not have: `cudaErrorNotSupported`.
+/// Result of functions that our library does not have: `cudaErrorNotSupported`.
 const NOT_SUPPORTED: c_int = 801;
 
 /// The target of one function.

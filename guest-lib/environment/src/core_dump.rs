@@ -70,7 +70,7 @@ impl Attribute {
         Self::ALL.into_iter().find(|attribute| *attribute as i32 == number).ok_or(Refusal::InvalidValue)
     }
 
-    /// What a value of it takes, bytes.
+    /// Length of a value of this attribute, in bytes.
     pub fn size(self) -> usize {
         match self {
             Self::File | Self::Pipe => TEXT,
@@ -104,7 +104,7 @@ pub enum Value {
 }
 
 impl Value {
-    /// What a program hands over: `byte` gives the bytes, of which there are `size`.
+    /// Reads a value that a program passes: `byte` returns the bytes, of which there are `size`.
     pub fn read(attribute: Attribute, size: usize, byte: impl Fn(usize) -> u8) -> Result<Self, Refusal> {
         let fits = |bytes| if size < bytes { Err(Refusal::InvalidValue) } else { Ok(()) };
         match attribute {
@@ -124,7 +124,7 @@ impl Value {
         }
     }
 
-    /// What a program gets that has room for `room` bytes.
+    /// The value for a program whose buffer has `room` bytes.
     pub fn bytes(self, room: usize) -> Result<Vec<u8>, Refusal> {
         let bytes = match self {
             Self::Bool(value) => vec![value.into()],
@@ -137,7 +137,7 @@ impl Value {
         if bytes.len() > room { Err(Refusal::InvalidValue) } else { Ok(bytes) }
     }
 
-    /// What an environment variable says.
+    /// Parses the value of an environment variable.
     fn of_variable(attribute: Attribute, text: &[u8]) -> Self {
         match attribute {
             Attribute::File | Attribute::Pipe => Self::Text(text[..text.len().min(TEXT - 1)].to_vec()),
@@ -220,13 +220,13 @@ fn host_name() -> String {
 }
 
 impl CoreDumps {
-    /// What this process begins with.
+    /// The initial settings of this process.
     pub fn of_this_process() -> Self {
         let variable = |name: &str| std::env::var_os(name).map(OsStringExt::into_vec);
         Self::new(variable, &host_name(), std::process::id())
     }
 
-    /// What a process of that host and number begins with; `variable` looks into its environment.
+    /// The initial settings of a process of that host and number; `variable` reads its environment.
     fn new(variable: impl Fn(&str) -> Option<Vec<u8>>, host: &str, process: u32) -> Self {
         let name = |prefix: &str| format!("{prefix}.cuda.{host}.{process}").into_bytes();
         let (file, pipe) = (name("core"), name("corepipe"));

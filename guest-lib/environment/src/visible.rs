@@ -34,7 +34,7 @@ impl VisibleDevices {
         Self::Numbers(entries().map_while(number).collect())
     }
 
-    /// Whether [`Self::choose`] looks at UUIDs.
+    /// Returns whether [`Self::choose`] reads UUIDs.
     pub fn needs_uuids(&self) -> bool {
         matches!(self, Self::Uuids(_))
     }
@@ -73,7 +73,7 @@ fn distinct(devices: impl Iterator<Item = usize>) -> Result<Vec<usize>, NamedTwi
     Ok(seen)
 }
 
-/// What an entry says of a UUID. What follows a whole one is not looked at.
+/// The part of a UUID in an entry. Characters after a complete UUID are ignored.
 fn uuid_of(entry: &[u8]) -> Vec<u8> {
     let text = &entry[UUID_PREFIX.len()..];
     text[..text.len().min(UUID_TEXT_BYTES)].to_ascii_lowercase()
