@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! What the daemons of the tests of the driver have in common: they take the options of `vhost-user-cuda`, and use
-//! the socket and the number of queues.
+//! Common parts of the daemons for the driver's tests: they take the options of `vhost-user-cuda`, and use the socket
+//! and the number of queues.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -20,7 +20,7 @@ pub type Memory = GuestMemoryAtomic<GuestMemoryMmap>;
 /// Entries that QEMU 10 gives every queue.
 pub const QUEUE_SIZE: usize = 1024;
 
-/// What a device with several queues and a configuration needs.
+/// The features that a device with several queues and a configuration needs.
 pub fn protocol_features() -> VhostUserProtocolFeatures {
     VhostUserProtocolFeatures::CONFIG
         | VhostUserProtocolFeatures::MQ

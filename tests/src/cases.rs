@@ -20,7 +20,7 @@ pub struct Case {
     pub stdin: &'static str,
     /// Expected exit status.
     pub exit: i32,
-    /// What the standard output is compared with.
+    /// The reference of the standard output.
     pub stdout: Stdout,
     /// Must occur in the standard error.
     pub stderr_has: &'static [&'static str],
@@ -28,13 +28,13 @@ pub struct Case {
     pub diagnostics_have: &'static [&'static str],
     /// Processes started at the same time.
     pub at_once: usize,
-    /// What keeps it from small machines.
+    /// The memory or time that the case takes; small machines leave heavy cases out.
     pub weight: Weight,
     /// Names of a library of NVIDIA's, of which a GPU needs one; the emulator has its own.
     pub library: &'static [&'static str],
 }
 
-/// What the standard output of a case is compared with.
+/// The reference of a case's standard output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stdout {
     /// The same bytes everywhere.
@@ -48,7 +48,7 @@ pub enum Stdout {
     BadInputOfLibrary,
 }
 
-/// How dear a case is.
+/// The memory or time that a case takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Weight {
     /// Seconds at most, in an emulated VM too.

@@ -16,7 +16,7 @@ use wait_timeout::ChildExt;
 
 use crate::stack::Stack;
 
-/// How long a daemon may take to listen, and to end when asked.
+/// Time limit for a daemon to listen, and to end when asked.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The variable that names the device of all levels but conformance: `emulated` also where there is a GPU.
@@ -26,7 +26,7 @@ pub const DEVICE_VARIABLE: &str = "VHOST_CUDA_DEVICE";
 const KEEPER: &str = "cuda-keeper";
 const BEFORE_EXEC: &str = "worker-pool";
 
-/// How a daemon is started.
+/// Options of a daemon.
 #[derive(Clone, Debug)]
 pub struct DaemonOptions {
     /// Its `--device`.
@@ -51,7 +51,7 @@ pub fn device() -> String {
     env::var(DEVICE_VARIABLE).ok().filter(|device| !device.is_empty()).unwrap_or_else(|| "auto".into())
 }
 
-/// Whether [`device`] is the emulator.
+/// Returns whether [`device`] is the emulator.
 pub fn is_emulated() -> bool {
     match device().as_str() {
         "auto" => !gpu_exists(),
@@ -59,7 +59,7 @@ pub fn is_emulated() -> bool {
     }
 }
 
-/// Whether this machine has an NVIDIA GPU with its driver.
+/// Returns whether this machine has an NVIDIA GPU with its driver.
 pub fn gpu_exists() -> bool {
     Path::new("/dev/nvidiactl").exists()
 }
@@ -123,7 +123,7 @@ impl Daemon {
         ended.with_context(|| format!("The daemon ignores SIGTERM\n{}", self.log()))
     }
 
-    /// Whether it still runs.
+    /// Returns whether it still runs.
     pub fn is_running(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
     }

@@ -33,7 +33,7 @@ pub const HIGH: u64 = 0x4000_0000;
 /// Bytes of the upper region.
 pub const HIGH_BYTES: u64 = 16 << 20;
 
-/// How long a well-formed request may take: the first one may wait for a worker.
+/// Time limit for a well-formed request: the first one may wait for a worker.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Requests that can be outstanding in a queue.
@@ -45,14 +45,14 @@ pub const BUFFER_BYTES: u64 = 128 << 10;
 const RINGS: u64 = LOW;
 const BUFFERS: u64 = LOW + (1 << 20);
 
-/// What the device answered.
+/// The device's answer.
 #[derive(Clone, Debug)]
 pub struct Reply {
     /// `REPLY_*`.
     pub status: u32,
     /// The payload.
     pub payload: Vec<u8>,
-    /// What the used ring said.
+    /// The entry of the used ring.
     pub used: Used,
 }
 
@@ -63,7 +63,7 @@ impl Reply {
     }
 }
 
-/// What a call answered.
+/// The answer to a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallResult {
     /// The `CUresult`.
@@ -215,7 +215,7 @@ impl FakeFrontend {
         Ok(())
     }
 
-    /// Whether the daemon has closed the connection.
+    /// Returns whether the daemon has closed the connection.
     pub fn is_disconnected(&self) -> bool {
         let mut poll = libc::pollfd { fd: self.vhost.as_raw_fd(), events: libc::POLLIN, revents: 0 };
         // SAFETY: one valid pollfd for the duration of the call.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! What the test levels share: the table of programs, building and running them, daemons, and a front-end
-//! that says whatever a test wants it to say. `docs/testing.md` says what each level needs.
+//! Common parts of the test levels: the table of programs, building and running them, daemons, and a front-end that
+//! sends anything that a test wants. `docs/testing.md` lists the needs of each level.
 
 pub mod backend;
 pub mod cases;

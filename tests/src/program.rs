@@ -39,7 +39,7 @@ enum Origin {
 #[derive(Debug)]
 struct Compiler {
     nvcc: PathBuf,
-    /// What it calls itself.
+    /// The version that it reports.
     version: String,
 }
 
@@ -137,10 +137,10 @@ impl Programs {
     }
 }
 
-/// What a libcuda has that programs are linked against: building them needs no driver.
+/// The functions of a libcuda that programs are linked against: building them needs no driver.
 const DRIVER_FUNCTIONS: &str = include_str!("../../protocol/names/libcuda.txt");
 
-/// What one program is made of.
+/// The sources of one program.
 #[derive(Debug)]
 struct Sources {
     units: Vec<PathBuf>,
@@ -184,7 +184,7 @@ impl Sources {
         Ok(hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect())
     }
 
-    /// What `// nvcc: FLAGS` lines of the sources ask for.
+    /// The options of `// nvcc: FLAGS` lines in the sources.
     fn own_flags(&self) -> Result<Vec<String>> {
         let mut flags = Vec::new();
         for unit in &self.units {

@@ -12,25 +12,25 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use wait_timeout::ChildExt;
 
-/// How a process ended.
+/// The end of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
     /// With an exit status.
     Exit(i32),
-    /// By a signal.
+    /// The signal that ended it.
     Signal(i32),
     /// It ran past its limit and was killed.
     TimedOut,
 }
 
-/// What a process left.
+/// The results of a process.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// Standard output.
     pub stdout: String,
     /// Standard error.
     pub stderr: String,
-    /// How it ended.
+    /// The end of the process.
     pub ended: Ended,
     /// From start to end.
     pub elapsed: Duration,
@@ -136,7 +136,7 @@ impl Running {
         self.child.id()
     }
 
-    /// What it has printed on standard error so far.
+    /// The output on standard error so far.
     pub fn stderr(&self) -> String {
         self.stderr.text()
     }

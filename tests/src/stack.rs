@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! What is tested: the built stack, and the ways a program can reach a device with it.
+//! The built stack under test, and the paths of a program to a device with it.
 
 use std::env;
 use std::ffi::{CString, OsStr, OsString};
@@ -81,7 +81,7 @@ impl Stack {
     }
 }
 
-/// What executes the kernels.
+/// The device that executes the kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Device {
     /// The emulator.
@@ -124,7 +124,7 @@ impl Way {
         }
     }
 
-    /// What executes the kernels.
+    /// The device that executes the kernels.
     pub fn device(self) -> Device {
         match self {
             Self::Emulator | Self::VirtioUser(Device::Emulated) => Device::Emulated,

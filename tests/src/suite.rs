@@ -12,7 +12,7 @@ use libtest_mimic::{Arguments, Failed, Trial};
 use crate::program::Programs;
 use crate::stack::Stack;
 
-/// What every trial of a level uses.
+/// The tools that every trial of a level uses.
 #[derive(Debug)]
 pub struct Kit {
     /// The stack under test.
@@ -50,7 +50,7 @@ impl Suite {
         self.skipped.push(format!("skipped: {}: {what}: {why}", self.level));
     }
 
-    /// What the tests use.
+    /// The tools of the tests.
     pub fn kit(&self) -> &Kit {
         &self.kit
     }

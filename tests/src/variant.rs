@@ -2,23 +2,23 @@
 
 //! The ways in which a test program is compiled. A program `NAME@VARIANT` is `tests/cuda/NAME`, compiled that way.
 
-/// What stands between a program's name and its variant.
+/// Separates a program's name from its variant.
 const SEPARATOR: char = '@';
-/// What every program of the table was compiled for.
+/// Options for every program of the table.
 const COMMON: &[&str] = &["-std=c++17", "-O2", "-gencode", "arch=compute_90,code=[sm_90,compute_90]"];
 
 /// One way.
 #[derive(Debug)]
 pub struct Variant {
-    /// What stands behind the `@`; nothing for the usual way.
+    /// The text after the `@`; empty for the default.
     pub name: &'static str,
-    /// What nvcc gets beside the common flags.
+    /// Options of nvcc besides the common ones.
     flags: &'static [&'static str],
-    /// Whether the compiler of CUDA 12 compiles it.
+    /// The compiler of CUDA 12 compiles it.
     pub of_12: bool,
-    /// Whether nvcc links NVIDIA's static runtime, as it does unless told otherwise.
+    /// nvcc links NVIDIA's static runtime, as it does by default.
     pub is_static: bool,
-    /// Whether symbols are removed from what nvcc made.
+    /// Symbols are removed from nvcc's output.
     pub is_stripped: bool,
 }
 
@@ -53,7 +53,7 @@ impl Variant {
         Some((source, ALL.iter().find(|variant| variant.name == name)?))
     }
 
-    /// Whether a program has NVIDIA's static runtime in it.
+    /// Returns whether a program contains NVIDIA's static runtime.
     pub fn is_static(program: &str) -> bool {
         Self::of(program).is_some_and(|(_, variant)| variant.is_static)
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Whether a program did what the table says.
+//! Compares the output of a program with the table.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,7 +11,7 @@ use crate::daemon::is_emulated;
 use crate::running::Outcome;
 use crate::stack::{Device, Way};
 
-/// What answered a program.
+/// The party that answered a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answering {
     /// The emulator, without our driver library.
@@ -23,7 +23,7 @@ pub enum Answering {
 }
 
 impl Answering {
-    /// What answers those who go `way`.
+    /// The party that answers on `way`.
     pub fn on(way: Way) -> Self {
         match (way, way.device()) {
             (Way::Emulator, _) => Self::EmulatorAlone,
@@ -32,7 +32,7 @@ impl Answering {
         }
     }
 
-    /// What answers through the daemons of the tests.
+    /// The party that answers through the daemons of the tests.
     pub fn behind_daemons() -> Self {
         if is_emulated() { Self::EmulatedDevice } else { Self::Gpu }
     }
@@ -98,7 +98,7 @@ fn other_answers(expected: &str, seen: &str, known: &HashSet<&str>) -> Vec<Strin
     differs.collect()
 }
 
-/// Whether a call is one with the address of nothing for memory of the program.
+/// Returns whether a call passes an address without memory where memory of the program is required.
 pub fn is_nowhere(call: &str) -> bool {
     call.ends_with(" unmapped") || call.ends_with(" reserved")
 }

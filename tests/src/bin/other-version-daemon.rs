@@ -12,7 +12,7 @@ use virtio_cuda_protocol::transport::{CONFIG_MAGIC, Config, PROTOCOL_VERSION};
 use vmm_sys_util::epoll::EventSet;
 use zerocopy::FromZeros;
 
-/// What this daemon says that it speaks.
+/// The version that this daemon reports.
 const VERSION: u32 = PROTOCOL_VERSION + 41;
 
 struct OtherVersion {

@@ -17,7 +17,7 @@ pub struct Chain {
     vring: Vring,
     pub memory: Snapshot,
     head: u16,
-    /// What the driver has written.
+    /// The bytes that the driver has written.
     pub request: Vec<u8>,
     writable: Vec<(GuestAddress, u32)>,
 }

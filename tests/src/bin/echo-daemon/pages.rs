@@ -56,7 +56,7 @@ impl Pages {
         sum
     }
 
-    /// What `is_filled()` looks for.
+    /// Writes the pattern that `is_filled()` checks.
     pub fn fill(&self, memory: &Snapshot, seed: u64) {
         let mut chunk = vec![0; CHUNK];
         self.each_chunk(|position, at, bytes| {

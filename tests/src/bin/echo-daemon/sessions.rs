@@ -20,7 +20,7 @@ pub const MAX_SESSIONS: u32 = 64;
 /// The area of this tag is never answered.
 const UNANSWERED_AREA: u64 = 0x5ee_d000;
 
-/// What a session has.
+/// State of a session.
 #[derive(Default)]
 pub struct Session {
     /// Its user, as the driver named it.
@@ -47,7 +47,7 @@ pub struct Request {
     pub output: Pages,
 }
 
-/// What becomes of a session after a call.
+/// State of a session after a call.
 pub enum Outcome {
     /// It goes on, and hears these.
     GoesOn(Vec<Event>),
