@@ -25,7 +25,7 @@ use crate::{build, conformance, program, setup};
 const LIMIT: u64 = 60 << 20;
 /// The levels that are single programs.
 const LEVELS: [&str; 4] = ["integration", "conformance", "hostile", "vm"];
-/// What the levels expect beside themselves.
+/// Programs that the levels expect beside themselves.
 const HELPERS: [&str; 1] = ["other-version-daemon"];
 const RUN: &str = "#!/bin/sh
 # demo, test, bench or run, with everything from this folder

@@ -23,7 +23,7 @@ struct Listed {
     title: &'static str,
     /// Below `target/stack`.
     path: &'static str,
-    /// What stands behind a missing name.
+    /// The error of a missing name.
     error: &'static str,
     /// Which versions have a name: lists of names, each with the version.
     versions: &'static [(&'static str, &'static str)],
@@ -64,7 +64,7 @@ const LIBRARIES: &[Listed] = &[
     },
 ];
 
-/// Of the driver API.
+/// Reasons for functions of the driver API.
 const WHY: &str = "\n\
     - `cuCoredump…` keeps what is set and gives it back, but no dump is ever written: the file would be the host's, and a\n  \
       guest must not name those.\n\
@@ -77,7 +77,7 @@ const WHY: &str = "\n\
     - `cuMemCreate` has no memory of the host, and pools of its NUMA nodes (`cuMemPoolCreate`) have no handles for other\n  \
       processes: `CUDA_ERROR_NOT_SUPPORTED`.\n";
 
-/// Of the management library.
+/// Reasons for functions of the management library.
 const WHY_NVML: &str = "\n\
     - What the card says of itself is the answer of the host's library (`protocol/src/cuda/getter`); where it has none, as with\n  \
       the emulator, those names answer NVML_ERROR_NOT_SUPPORTED, too.\n\
@@ -91,7 +91,7 @@ const RUNTIMES: &[(&str, &str)] =
 /// The programs that show what works; others name functions only to misuse them.
 const PROGRAMS: &str = "tests/cuda";
 const MISUSE: &str = "bad_input";
-/// What those others must print, a line `function argument how -> answer` for each call.
+/// The expected output of those programs: a line `function argument how -> answer` per call.
 const ANSWERS: &str = "tests/expected";
 /// Programs that the page names for a function.
 const MOST_PROGRAMS: usize = 3;
@@ -148,8 +148,8 @@ fn programs(root: &Path) -> Result<Vec<(String, BTreeSet<String>)>> {
     Ok(programs.into_iter().collect())
 }
 
-/// How many calls with something wrong the tests make of each function. An error if a call of [`REFUSED_NATIVELY`]
-/// succeeded on the GPU.
+/// The number of wrong calls that the tests make, per function. Fails if a call of [`REFUSED_NATIVELY`] succeeded on
+/// the GPU.
 fn wrong_calls(root: &Path) -> Result<BTreeMap<String, usize>> {
     let mut calls = BTreeMap::new();
     let folder = root.join(ANSWERS);

@@ -10,9 +10,9 @@ use anyhow::{Result, bail};
 use crate::build::Stack;
 use crate::process::{Process, read_lossy, wait_for_socket};
 
-/// How long the daemon may take until it listens.
+/// Time limit for the daemon to listen.
 const START_LIMIT: Duration = Duration::from_secs(20);
-/// How long it may take to end.
+/// Time limit for the daemon to end.
 const STOP_LIMIT: Duration = Duration::from_secs(10);
 
 /// Which GPU executes the calls: `auto`, `emulated` or the path of a libcuda.so.1.
@@ -31,7 +31,7 @@ impl Device {
     }
 }
 
-/// What a daemon is started with.
+/// Options of a daemon.
 #[derive(Debug, Clone)]
 pub struct DaemonConfig {
     /// Which GPU.

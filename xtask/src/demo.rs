@@ -20,7 +20,7 @@ use crate::{build, program, setup};
 
 /// The program, below the repository.
 const PROGRAM: &str = "tests/cuda/add_one.cu";
-/// How long it may take.
+/// Time limit.
 const LIMIT: Duration = Duration::from_secs(300);
 
 /// Parts of the setup for a program beside the daemon.

@@ -19,7 +19,7 @@ const SOURCES: &str = "usr/src";
 /// The time of all files in the archive: 2026-01-01. The bytes must not say when it was packed.
 const TIME: &str = "@1767225600";
 
-/// What to pack, and where to try it.
+/// The archive to pack, and the place to try it.
 #[derive(Debug, Args)]
 pub struct DkmsArguments {
     /// Afterwards, build, install and remove the module with DKMS in a root of this kernel's release

@@ -31,7 +31,7 @@ const HEAD: &str = "\
 # Written by: cargo xtask instructions --update
 ";
 
-/// What to do with the counts.
+/// The use of the counts.
 #[derive(Debug, Args)]
 pub struct InstructionsArguments {
     /// Make them the new limits

@@ -13,7 +13,7 @@ pub struct Paths {
     pub root: PathBuf,
     /// Cargo's target folder.
     pub target: PathBuf,
-    /// What `cargo xtask build` makes.
+    /// The output of `cargo xtask build`.
     pub stack: PathBuf,
     /// Dear things, kept between checkouts.
     pub cache: PathBuf,

@@ -15,7 +15,7 @@ use anyhow::{Context, Result, bail};
 
 type Request = (Command, Sender<io::Result<Child>>);
 
-/// How often a wait with a time limit looks.
+/// Polling interval of a wait with a time limit.
 const POLL: Duration = Duration::from_millis(5);
 
 /// A helper process with its output in a log file. Dropping it kills it.
@@ -41,7 +41,7 @@ impl Process {
         self.child.id()
     }
 
-    /// How it ended, if it did.
+    /// Its exit status, if it has ended.
     pub fn status(&mut self) -> Result<Option<ExitStatus>> {
         Ok(self.child.try_wait()?)
     }
@@ -74,7 +74,7 @@ impl Process {
         Ok(())
     }
 
-    /// What it has written so far.
+    /// Its output so far.
     pub fn log(&self) -> String {
         String::from_utf8_lossy(&std::fs::read(&self.log).unwrap_or_default()).into_owned()
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a person sees while something takes long: one line a step, the noise in a log file.
+//! Shows the progress of long work: one line per step, with the details in a log file.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, IsTerminal, Write, pipe};

@@ -33,7 +33,7 @@ const STACK_FAILED: u8 = 125;
 const NOT_PASSED: [&str; 5] =
     ["CARGO", "CARGO_", "RUSTUP_TOOLCHAIN", "RUST_RECURSION_COUNT", "LD_LIBRARY_PATH"];
 
-/// How a program reaches the daemon.
+/// The transport from a program to the daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Transport {
     /// In a virtual machine, through the driver.
@@ -42,13 +42,13 @@ pub enum Transport {
     VirtioUser,
 }
 
-/// What to run, and where.
+/// The program to run, and the place.
 #[derive(Debug, Clone, Args)]
 pub struct RunArguments {
     /// The GPU: `auto` (a real one if there is one), `emulated`, or the path of a libcuda.so.1
     #[arg(long, default_value = "auto")]
     pub device: String,
-    /// How the program reaches the daemon
+    /// The transport from the program to the daemon
     #[arg(long, value_enum, default_value = "vm")]
     pub transport: Transport,
     /// The guest's kernel
@@ -168,7 +168,7 @@ fn in_vm(paths: &Paths, arguments: &RunArguments, logs: &Path) -> Result<i32> {
     Ok(status)
 }
 
-/// What tells the daemon where NVIDIA's libraries are.
+/// The daemon's options for NVIDIA's libraries.
 fn libraries(arguments: &RunArguments) -> impl Iterator<Item = String> {
     arguments.libraries.iter().flat_map(|folder| ["--libraries".to_owned(), folder.display().to_string()])
 }

@@ -42,7 +42,7 @@ impl Level {
     }
 }
 
-/// What to test.
+/// The tests to run.
 #[derive(Debug, Clone, Args)]
 pub struct TestArguments {
     /// Only these levels, with a comma between them

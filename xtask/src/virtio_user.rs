@@ -52,7 +52,7 @@ impl VirtioUser {
         self.daemon.id()
     }
 
-    /// What the daemon has written.
+    /// The daemon's output so far.
     pub fn log(&self) -> Result<String> {
         self.daemon.log()
     }

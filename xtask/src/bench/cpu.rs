@@ -7,7 +7,7 @@ use std::fs;
 #[derive(Debug, Clone, Copy)]
 pub struct Tree(pub u32);
 
-/// What `/proc/PID/stat` says.
+/// Fields of `/proc/PID/stat`.
 struct Stat {
     pid: u32,
     name: String,
@@ -30,7 +30,7 @@ impl Tree {
         sum
     }
 
-    /// Whether it has at least `count` children of that name.
+    /// Returns whether it has at least `count` children of that name.
     pub fn has_children(self, name: &str, count: usize) -> bool {
         let children = processes().into_iter().filter(|stat| stat.parent == self.0 && stat.name == name);
         children.count() >= count

@@ -15,7 +15,7 @@ const PAGE: &str = "docs/performance.md";
 const FOLDER: &str = "docs/performance";
 /// The figures in it.
 const FIGURES: &str = "figures.json";
-/// What is between these lines of the page is written here.
+/// This module writes the part of the page between these lines.
 const BEGIN: &str = "<!-- written by `cargo xtask bench --update-docs`: begin -->\n";
 const END: &str = "<!-- end -->\n";
 

@@ -31,7 +31,7 @@ use crate::{program, setup};
 
 /// The benchmark, below the repository.
 const PROGRAM: &str = "tests/bench/calls.cu";
-/// How long it may take in a guest.
+/// Time limit in a guest.
 const LIMIT: Duration = Duration::from_secs(1800);
 /// Fresh processes whose first call is timed, and the option that makes the program one of them.
 const FIRST_CALLS: usize = 10;
@@ -39,10 +39,10 @@ const FIRST_CALL: &str = "--first-call";
 const FIRST_METRIC: &str = "first_call";
 /// The name of a worker that waits for a session (`vhost-cuda/src/worker/start.rs`).
 const WARM: &str = "cuda-warm";
-/// How long a worker may take until it is warm.
+/// Time limit for a worker to become warm.
 const WARM_LIMIT: Duration = Duration::from_secs(30);
 
-/// What to measure.
+/// The metrics to measure.
 #[derive(Debug, Args)]
 pub struct BenchArguments {
     /// The GPU: `auto` (a real one if there is one), `emulated`, or the path of a libcuda.so.1
@@ -106,13 +106,13 @@ pub fn run(paths: &Paths, arguments: &BenchArguments) -> Result<()> {
     Ok(())
 }
 
-/// What to measure.
+/// The metrics to measure.
 struct Wanted {
     /// First calls, each of a process of its own.
     first: bool,
     /// Anything else.
     others: bool,
-    /// What the program is told about that.
+    /// The program's options for that.
     options: Vec<String>,
 }
 

@@ -41,7 +41,7 @@ impl Recorder {
         Self { behind, ..Self::default() }
     }
 
-    /// What was measured.
+    /// The measured figures.
     ///
     /// Errors: nothing was.
     pub fn finish(self) -> Result<Measured> {

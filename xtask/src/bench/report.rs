@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a benchmark run left, as it is kept in JSON.
+//! The figures of a benchmark run, as stored in JSON.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -47,7 +47,7 @@ pub struct Metric {
     pub p10: f64,
     /// 90th percentile.
     pub p90: f64,
-    /// How many there were.
+    /// Number of samples.
     #[serde(default)]
     pub samples: u64,
     /// Calls that were made meanwhile.
@@ -61,7 +61,7 @@ pub struct Metric {
     /// The same of QEMU, the guest included.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub qemu_cpu_us: Option<f64>,
-    /// How often the calling process slept to wait for something, per call.
+    /// Number of times that the calling process slept to wait for something, per call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waits: Option<f64>,
     /// Interrupts of the device per call.
@@ -95,7 +95,7 @@ pub struct Metric {
 }
 
 impl Metric {
-    /// Whether it is a figure of `name` for copies of `bytes` bytes.
+    /// Returns whether it is a figure of `name` for copies of `bytes` bytes.
     pub fn is_of(&self, name: &str, bytes: u64) -> bool {
         self.metric == name && self.bytes == bytes
     }
@@ -129,7 +129,7 @@ pub struct Measured {
     pub accelerator: Option<String>,
     /// The figures, in the order in which they were taken.
     pub metrics: Vec<Metric>,
-    /// What is missing among them.
+    /// The missing figures.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub skipped: Vec<Skip>,
 }
@@ -164,7 +164,7 @@ pub struct Report {
     pub date: String,
     /// Processor and how many of them.
     pub machine: String,
-    /// By place.
+    /// The figures per place.
     pub places: BTreeMap<Place, Measured>,
 }
 

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::paths::Paths;
 
-/// How a package is linked.
+/// The way in which a package is linked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Profile {
     /// As usual.

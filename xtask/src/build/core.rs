@@ -11,8 +11,8 @@ use super::stack::{Stack, install};
 use crate::paths::Paths;
 use crate::progress::output_of;
 
-/// What the compiler must know about kernel code. The mitigations are those that the kernel has its own Rust code
-/// compiled with; `guest-driver/stock/thunks.S` serves kernels without them.
+/// Compiler options for kernel code. The mitigations are those of the kernel's own Rust code;
+/// `guest-driver/stock/thunks.S` serves kernels without them.
 const FLAGS: [&str; 11] = [
     "-Ccode-model=kernel",
     "-Crelocation-model=static",
@@ -78,7 +78,7 @@ fn flags(paths: &Paths) -> Result<Vec<String>> {
     Ok(flags)
 }
 
-/// What lies in `folder`, if there is one, under names that begin with `prefix`.
+/// Files in `folder`, if it exists, whose names begin with `prefix`.
 fn entries(folder: &Path, prefix: &str) -> Result<Vec<PathBuf>> {
     if !folder.exists() {
         return Ok(Vec::new());

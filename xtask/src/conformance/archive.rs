@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What of a folder of compiled programs goes into an archive.
+//! Chooses the files of a folder of compiled programs for an archive.
 
 use std::fs;
 use std::path::Path;

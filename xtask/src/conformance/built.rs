@@ -16,11 +16,11 @@ pub struct Built {
     pub suite: String,
     /// Its name in the suite.
     pub name: String,
-    /// Whether and how it was built.
+    /// The result of the build.
     pub state: State,
 }
 
-/// How a build ended.
+/// The result of a build.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {

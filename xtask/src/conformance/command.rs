@@ -22,7 +22,7 @@ use crate::run::new_log_folder;
 use crate::setup::kernel::Flavour;
 use crate::{build, setup};
 
-/// What to compile and run.
+/// The programs to compile and run.
 #[derive(Debug, Args)]
 pub struct ConformanceArguments {
     /// Folders with CUDA sources: NVIDIA's cuda-samples, PolyBench-ACC, or your own
@@ -31,7 +31,7 @@ pub struct ConformanceArguments {
     /// Only these programs, with a comma between them
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     only: Vec<String>,
-    /// How NVIDIA's runtime is linked
+    /// Linking of NVIDIA's runtime
     #[arg(long, value_enum, default_value = "shared")]
     cudart: Cudart,
     /// Compile, but do not run

@@ -14,7 +14,7 @@ use crate::setup::cache::Key;
 
 /// Says what a program's folder was made from.
 const KEY: &str = ".key";
-/// What is in the lines that say why a compiler or linker gave up.
+/// Parts of lines with the reason why a compiler or linker failed.
 const TELLING: [&str; 4] = ["error:", "fatal", "undefined reference", "multiple definition"];
 /// Lines of the compiler's messages that are kept.
 const KEPT_LINES: usize = 3;

@@ -26,9 +26,9 @@ pub struct Found {
     pub name: String,
     /// Its folder.
     pub folder: PathBuf,
-    /// What is linked.
+    /// The linked sources.
     pub sources: Vec<PathBuf>,
-    /// What the table says about it.
+    /// The program's row in the table.
     pub program: Program,
 }
 

@@ -12,12 +12,12 @@ use serde::{Deserialize, Serialize};
 
 /// Bytes that are kept of each stream: no sample's result needs more, and a program that prints for ever fills no disk.
 const KEPT: usize = 256 << 10;
-/// How often a running program is looked at.
+/// Interval of checking a running program.
 const POLL: Duration = Duration::from_millis(10);
-/// How long the pipes may stay open after the program's end: a process that it left behind may hold them.
+/// Time that the pipes may stay open after the program's end: a process that it started may hold them.
 const LINGER: Duration = Duration::from_secs(2);
 
-/// What a run left behind.
+/// The results of a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outcome {
     /// Its status, or 128 and the signal that ended it; none if it took too long.
@@ -26,7 +26,7 @@ pub struct Outcome {
     pub stdout: String,
     /// The start of its standard error.
     pub stderr: String,
-    /// How long it took, in milliseconds.
+    /// Duration in milliseconds.
     pub milliseconds: u64,
 }
 

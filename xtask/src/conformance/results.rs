@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What came out: as JSON, which a later run can compare with, and as a table.
+//! The results: as JSON, which a later run can compare with, and as a table.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -21,23 +21,23 @@ pub struct Entry {
     pub suite: String,
     /// Its name.
     pub name: String,
-    /// Whether it was built.
+    /// The result of the build.
     pub built: State,
-    /// What it did natively, more than once so that one sees what is chance.
+    /// The native runs. There is more than one, to detect random output.
     pub native: Vec<Outcome>,
     /// The same of the smaller problem that the emulator computes, if it has one of its own.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub small: Vec<Outcome>,
-    /// How it fared on each way.
+    /// The result per way.
     pub ways: BTreeMap<Way, Fared>,
 }
 
-/// How a program fared on a way.
+/// The result of a program on a way.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Fared {
-    /// Whether it was right.
+    /// The verdict.
     pub verdict: Verdict,
-    /// How long it took.
+    /// The duration.
     pub milliseconds: u64,
 }
 
@@ -77,7 +77,7 @@ impl Results {
         self.entries.sort_by(|a, b| (&a.suite, &a.name).cmp(&(&b.suite, &b.name)));
     }
 
-    /// Whether one of our ways gave something wrong.
+    /// Returns whether one of our ways failed.
     pub fn any_failed(&self) -> bool {
         let ours = self.entries.iter().flat_map(|entry| &entry.ways).filter(|(way, _)| **way != Way::Native);
         ours.into_iter().any(|(_, fared)| matches!(fared.verdict, Verdict::Failed(_)))

@@ -22,7 +22,7 @@ use crate::progress::duration;
 /// So often a program runs natively, to see what is chance.
 const NATIVE_RUNS: usize = 2;
 
-/// What to run, and how.
+/// The programs to run, and the options.
 pub struct Plan<'a> {
     /// The table.
     pub table: &'a Table,
@@ -32,13 +32,13 @@ pub struct Plan<'a> {
     pub output: &'a Path,
     /// The ways.
     pub ways: &'a [Way],
-    /// Whether there is an emulated GPU behind daemon and guest.
+    /// The GPU behind daemon and guest is emulated.
     pub emulated: bool,
     /// Native runs of earlier.
     pub reference: Option<&'a Results>,
-    /// What an earlier run found and this one need not.
+    /// Results of an earlier run, which this one does not repeat.
     pub known: Results,
-    /// How long a program may take, unless the table says longer.
+    /// Time limit per program, unless the table has a longer one.
     pub limit: Duration,
     /// Programs at a time.
     pub jobs: usize,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What is known of the suites: `tests/conformance/suites.toml`.
+//! The table of the suites: `tests/conformance/suites.toml`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -41,12 +41,12 @@ pub struct Suite {
     /// Folders without programs for us, below the root, with the reason.
     #[serde(default)]
     pub skip: BTreeMap<PathBuf, String>,
-    /// What is special about a program.
+    /// Exceptions per program.
     #[serde(default)]
     program: BTreeMap<String, Program>,
 }
 
-/// What is special about a program; all of it may be left out.
+/// Exceptions of a program; all fields are optional.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Program {
@@ -118,7 +118,7 @@ impl Table {
 }
 
 impl Suite {
-    /// What is special about the program of this name.
+    /// The exceptions of the program of this name.
     pub fn program(&self, name: &str) -> Program {
         self.program.get(name).cloned().unwrap_or_default()
     }

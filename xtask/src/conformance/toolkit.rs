@@ -17,7 +17,7 @@ const LIBRARIES: [&str; 4] = ["libnvrtc.so.13", "libnvvm.so.4", "libcurand.so.10
 /// Code for the GPU, and PTX for the emulator.
 const ARCHITECTURE: &str = "arch=compute_90,code=[sm_90,compute_90]";
 
-/// How NVIDIA's runtime is linked.
+/// Linking of NVIDIA's runtime.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Cudart {
     /// `--cudart=shared`.
@@ -26,7 +26,7 @@ pub enum Cudart {
     Static,
 }
 
-/// What programs are compiled with.
+/// The compiler and libraries of programs.
 #[derive(Debug, Clone)]
 pub struct Toolkit {
     nvcc: Nvcc,
@@ -57,7 +57,7 @@ impl Toolkit {
         Ok(Self { nvcc, cudart, version, homes, include, libraries, libcuda })
     }
 
-    /// What changes when the compiler or what it links does.
+    /// A text that changes when the compiler or its libraries change.
     pub fn version(&self) -> String {
         format!("{}{:?}", self.version, self.cudart)
     }
@@ -86,7 +86,7 @@ impl Toolkit {
         command
     }
 
-    /// What follows the sources when a program is linked.
+    /// Appends the arguments after the sources when a program is linked.
     pub fn link(&self, command: &mut Command) {
         command.arg("-L").arg(self.nvcc.libraries());
         command.args(["-Xlinker", "--as-needed"]);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Whether a run was right.
+//! Decides if a run was right.
 
 use anyhow::{Context, Result};
 use regex::Regex;
@@ -11,13 +11,13 @@ use super::table::{Program, Suite};
 
 /// The status with which NVIDIA's samples say that the device cannot do what they show.
 const WAIVED: i32 = 2;
-/// What samples print when they found a wrong result, with whatever status they end.
+/// Output of samples with a wrong result, whatever their exit status is.
 const USUAL_FAILURES: [&str; 3] =
     [r"(?i)\btests?:? failed", r"(?i)result = fail", r"(?i)^error!? .*mismatch|^CUDA error"];
 /// Characters of a line that a reason shows.
 const SHOWN: usize = 160;
 
-/// Whether a run was right.
+/// The verdict on a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
@@ -136,7 +136,7 @@ fn ended(status: i32, run: &Outcome) -> String {
     }
 }
 
-/// What it said last, rather on standard error.
+/// The last line of its output, preferably of standard error.
 fn last_line(run: &Outcome) -> String {
     let last = |text: &str| text.lines().rev().map(str::trim).find(|line| !line.is_empty()).map(shown);
     last(&run.stderr).or_else(|| last(&run.stdout)).unwrap_or_default()

@@ -54,14 +54,14 @@ impl Way {
         }
     }
 
-    /// What this machine allows, but for the one that takes long.
+    /// All ways that this machine allows, except the slow one.
     pub fn usual() -> Vec<Self> {
         let own = [Self::Emulator, Self::VirtioUser];
         if has_gpu() { [Self::Native, Self::Runtime].into_iter().chain(own).collect() } else { own.to_vec() }
     }
 }
 
-/// Whether NVIDIA's driver is here.
+/// Returns whether NVIDIA's driver is installed.
 pub fn has_gpu() -> bool {
     Path::new("/dev/nvidiactl").exists()
 }
@@ -76,7 +76,7 @@ pub struct Invocation<'a> {
     pub arguments: &'a [String],
     /// More environment variables.
     pub environment: &'a BTreeMap<String, String>,
-    /// How long it may take.
+    /// The time limit.
     pub limit: Duration,
 }
 

@@ -15,7 +15,7 @@ const STREAM_OPERATIONS: &[&str] = &[
     "cuStreamWriteValue64_ptsz",
 ];
 
-/// Whether a function looks at its arguments and then refuses, whatever the symbol table says.
+/// Returns whether a function checks its arguments and then refuses, whatever the symbol table says.
 pub fn is_refused(name: &str) -> bool {
     REFUSED.contains(&name) || STREAM_OPERATIONS.contains(&name)
 }
@@ -224,7 +224,7 @@ const GRAPHICS: &[&str] = &[
     "cudaGraphicsResourceGetMappedEglFrame",
 ];
 
-/// Whether NVIDIA's library refuses a name always.
+/// Returns whether NVIDIA's library always refuses a name.
 pub fn refused_natively(name: &str) -> bool {
     REFUSED_NATIVELY.iter().any(|(_, names)| names.contains(&name))
 }

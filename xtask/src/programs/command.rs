@@ -18,7 +18,7 @@ use crate::paths::Paths;
 use crate::run::new_log_folder;
 use crate::setup::kernel::Flavour;
 
-/// What to run.
+/// The programs to run.
 #[derive(Debug, Args)]
 pub struct ProgramsArguments {
     /// Only these programs, with a comma between them
@@ -36,7 +36,7 @@ pub struct ProgramsArguments {
     /// Folders with NVIDIA's libraries for the daemon; else those that were installed with pip
     #[arg(long, value_name = "FOLDER")]
     libraries: Vec<PathBuf>,
-    /// How often each program runs on each way, in turns
+    /// Number of runs per program and way, in turns
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     rounds: u32,
     /// Seconds that one program may take

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the programs printed, as a table.
+//! The output of the programs as a table.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use crate::conformance::Way;
 
-/// What a program printed on one way, over all rounds.
+/// The output of a program on one way, over all rounds.
 #[derive(Debug, Clone, Default)]
 pub struct Printed {
-    /// What must be as natively.
+    /// Values that must be as natively.
     pub same: BTreeMap<String, String>,
     /// Milliseconds, a number for each round.
     pub times: BTreeMap<String, Vec<f64>>,
-    /// How it ended where it should not have.
+    /// The reason, if it failed.
     pub failed: Option<String>,
 }
 
@@ -41,7 +41,7 @@ impl Printed {
     }
 }
 
-/// What one program printed on each way.
+/// The output of one program per way.
 #[derive(Debug)]
 struct OfProgram {
     name: String,
@@ -61,7 +61,7 @@ impl Results {
         self.programs.push(OfProgram { name: name.to_owned(), what: what.to_owned(), ways });
     }
 
-    /// Whether everything was as on the first way.
+    /// Returns whether everything was as on the first way.
     pub fn all_same(&self) -> bool {
         self.programs.iter().all(|OfProgram { ways, .. }| {
             let (_, first) = &ways[0];

@@ -33,7 +33,7 @@ pub struct Runner {
     vm: Option<Vm>,
 }
 
-/// How to run.
+/// Options of a run.
 pub struct Plan<'a> {
     /// The GPU of our ways.
     pub device: &'a str,
@@ -43,7 +43,7 @@ pub struct Plan<'a> {
     pub libraries: &'a [PathBuf],
     /// Where the programs are.
     pub folder: &'a Path,
-    /// How long one may take.
+    /// Time limit per program.
     pub limit: Duration,
     /// The guest's memory.
     pub memory: &'a str,

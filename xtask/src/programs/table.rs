@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What is known of the programs: `tests/programs/programs.toml`. They are part of this program, so that a bundle needs no
+//! The table of the programs: `tests/programs/programs.toml`. It is part of this binary, so that a bundle needs no
 //! sources.
 
 use std::fs;
@@ -30,7 +30,7 @@ pub struct Program {
     pub name: String,
     /// Its file, a Python program.
     pub file: String,
-    /// What it does.
+    /// A description.
     pub what: String,
     /// It takes `--write FILE` on the first way and `--compare FILE` on the others.
     #[serde(default)]

@@ -40,7 +40,7 @@ fn hex_digit(value: u8) -> char {
     char::from_digit(value.into(), 16).unwrap_or('0')
 }
 
-/// Whether `text` looks like a key, and not like a version.
+/// Returns whether `text` looks like a key, and not like a version.
 pub fn is_key(text: &str) -> bool {
     text.len() == KEY_DIGITS && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
@@ -62,7 +62,7 @@ impl Entry {
         Self { path: cache.join(format!("{thing}-{version}")) }
     }
 
-    /// Whether an earlier run finished it.
+    /// Returns whether an earlier run finished it.
     pub fn is_complete(&self) -> bool {
         self.path.join(COMPLETE).exists()
     }
@@ -128,7 +128,7 @@ pub fn meaningful_lines(text: &str) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// What the C compiler calls itself.
+/// The version line of the C compiler.
 pub fn c_compiler_version() -> Result<String> {
     output_of(Command::new("gcc").arg("-dumpfullversion"))
 }

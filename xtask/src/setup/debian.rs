@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use crate::paths::Paths;
 use crate::progress::{Step, output_of};
 
-/// What must be installed, and for what.
+/// Required packages, and their purposes.
 const PACKAGES: &[&str] = &[
     // Rust crates and CUDA programs
     "gcc",

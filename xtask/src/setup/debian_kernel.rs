@@ -17,11 +17,11 @@ use crate::progress::Step;
 pub(super) const FLAVOUR: &str = "cloud-amd64";
 /// The release series; see the kernel that we build ourselves.
 const SERIES: &str = "7.2.";
-/// What serves the host's files to a kernel without 9p.
+/// The virtiofs daemon that serves the host's files to a kernel without 9p.
 const VIRTIOFSD: &str = "1.14.0";
-/// What the host needs besides the usual.
+/// Additional packages for the host.
 pub(super) const PACKAGES: [&str; 3] = ["mmdebstrap", "libcap-ng-dev", "libseccomp-dev"];
-/// What the root needs: Debian's own compilers, which built Debian's kernel.
+/// Packages for the root: Debian's own compilers, which built Debian's kernel.
 const ROOT_PACKAGES: [&str; 15] = [
     "gcc-14",
     "libc6-dev",
@@ -45,7 +45,7 @@ const GUEST_MODULES: [&str; 1] = ["overlayfs/overlay.ko"];
 /// Debian's kernel, its headers with the Rust crates, and what a guest with it needs.
 #[derive(Debug, Clone)]
 pub struct DebianKernel {
-    /// What `uname -r` says.
+    /// Output of `uname -r`.
     pub release: String,
     folder: PathBuf,
 }
@@ -58,7 +58,7 @@ impl DebianKernel {
         Ok(Self { folder: entry(paths, &release).path, release })
     }
 
-    /// What QEMU boots.
+    /// The kernel image for QEMU.
     pub fn image(&self) -> PathBuf {
         self.folder.join("vmlinuz")
     }

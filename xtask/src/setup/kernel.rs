@@ -21,7 +21,7 @@ use crate::progress::{Step, output_of};
 
 /// The release series that is taken if it is to be had.
 const PREFERRED: &str = "7.2";
-/// What may be taken instead.
+/// Versions that may be used instead.
 const MAJOR: &str = "7.";
 
 /// Which kernel a guest boots.
@@ -60,12 +60,12 @@ impl Flavour {
         }
     }
 
-    /// Whether the driver's Rust part is compiled apart from the kernel's build system.
+    /// Returns whether the driver's Rust part is compiled apart from the kernel's build system.
     pub fn has_core(self) -> bool {
         matches!(self, Self::SmallCore | Self::DebianCore | Self::Debian12 | Self::Debian13)
     }
 
-    /// Whether a distribution has built it, and the guest gets the host's files through virtiofs.
+    /// Returns whether it is a distribution's build, for which the guest gets the host's files through virtiofs.
     pub fn is_stock(self) -> bool {
         matches!(self, Self::Debian | Self::DebianCore | Self::Debian12 | Self::Debian13)
     }
@@ -90,7 +90,7 @@ impl Flavour {
     }
 }
 
-/// How a guest sees the host's files.
+/// The guest's access to the host's files.
 #[derive(Debug, Clone)]
 pub enum FileSharing {
     /// QEMU serves them.
@@ -104,9 +104,9 @@ pub enum FileSharing {
 pub struct Kernel {
     /// Debian's version of it.
     pub version: String,
-    /// What QEMU boots.
+    /// The kernel image for QEMU.
     pub image: PathBuf,
-    /// What it can read the host's files with.
+    /// Its access to the host's files.
     pub files: FileSharing,
     /// Modules that a guest with it must load first, in this order.
     pub guest_modules: Vec<PathBuf>,
@@ -262,7 +262,7 @@ pub fn current_folder(paths: &Paths, flavour: Flavour) -> Result<Option<PathBuf>
     Ok(Some(entry(paths, flavour, &version, &RustTools::find(paths)?)?.path))
 }
 
-/// How many commands a build runs at a time.
+/// Number of parallel commands in a build.
 pub fn jobs() -> usize {
     available_parallelism().map_or(2, usize::from)
 }

@@ -56,7 +56,7 @@ pub enum Part {
     Zig,
 }
 
-/// What a plain `setup` does, in this order.
+/// The parts of a plain `setup`, in this order.
 const USUAL: [Part; 6] = [Part::Debian, Part::Nvcc, Part::Rust, Part::Kernel, Part::Qemu, Part::Zig];
 
 /// Sets up `parts`, or the usual ones if there are none.

@@ -30,7 +30,7 @@ const EXTRA_WHEELS: [&str; 5] = [
 /// A CUDA toolkit.
 #[derive(Debug, Clone)]
 pub struct Nvcc {
-    /// What `CUDA_HOME` should be: has `bin/nvcc` and `include`.
+    /// The value for `CUDA_HOME`: has `bin/nvcc` and `include`.
     pub home: PathBuf,
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the kernel's build needs of Rust: the source of the standard library, bindgen, libclang.
+//! The Rust parts that the kernel's build needs: the source of the standard library, bindgen, libclang.
 
 use std::path::PathBuf;
 use std::process::Command;

@@ -48,7 +48,7 @@ impl Release {
 /// A kernel and a root with its headers.
 #[derive(Debug, Clone)]
 pub struct StockKernel {
-    /// What `uname -r` says.
+    /// Output of `uname -r`.
     pub release: String,
     folder: PathBuf,
 }
@@ -72,7 +72,7 @@ impl StockKernel {
         debian_root::command(&self.root())
     }
 
-    /// What QEMU boots.
+    /// The kernel image for QEMU.
     pub fn image(&self) -> PathBuf {
         self.folder.join("vmlinuz")
     }

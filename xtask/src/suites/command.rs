@@ -21,7 +21,7 @@ use crate::run::new_log_folder;
 use crate::setup::kernel::Flavour;
 use crate::{build, setup};
 
-/// What to fetch and run.
+/// The suites to fetch and run.
 #[derive(Debug, Args)]
 pub struct SuitesArguments {
     /// Only these suites, with a comma between them

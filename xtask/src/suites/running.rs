@@ -14,18 +14,18 @@ use super::table::Suite;
 use super::verdicts::{Verdict, Verdicts, of_pytest, of_rust};
 use crate::conformance::{Invocation, Ready, Way, for_each};
 
-/// What pytest ends with when all passed, some failed, and when there were none.
+/// Exit statuses of pytest: all passed, some failed, no tests.
 const ENDED: [i32; 3] = [0, 1, 5];
-/// What cargo's test programs end with.
+/// Exit statuses of cargo's test programs.
 const RUST_ENDED: [i32; 2] = [0, 101];
 
-/// How suites are run.
+/// Options of suites.
 pub struct Plan<'a> {
     /// Where they are.
     pub prepared: &'a Prepared,
     /// Where outputs go.
     pub output: &'a Path,
-    /// How long a program may take.
+    /// Time limit per program.
     pub limit: Duration,
     /// Programs at a time.
     pub jobs: usize,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What is known of the suites: `tests/conformance/software.toml`.
+//! The table of the suites: `tests/conformance/software.toml`.
 
 use std::path::PathBuf;
 
@@ -32,7 +32,7 @@ pub struct Suite {
     pub features: Vec<String>,
     /// Tests that are ignored unless they run alone.
     pub alone: Vec<String>,
-    /// What pip installs.
+    /// Packages for pip.
     pub packages: Vec<String>,
     /// The plugin of pytest that it needs, in `tests/conformance/plugins`.
     pub plugin: Option<String>,

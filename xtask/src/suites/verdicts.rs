@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-/// What happened to a test.
+/// The result of a test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// It passed, or failed as its author expects.
@@ -30,7 +30,7 @@ fn pattern(text: &str) -> Regex {
     Regex::new(text).expect("is a regular expression")
 }
 
-/// Of a test program of cargo's.
+/// Parses the output of a cargo test program.
 pub fn of_rust(text: &str) -> Verdicts {
     let verdict = |word: &str| match word {
         "ok" => Verdict::Passed,
@@ -40,7 +40,7 @@ pub fn of_rust(text: &str) -> Verdicts {
     RUST.captures_iter(text).map(|found| (found[1].to_owned(), verdict(&found[2]))).collect()
 }
 
-/// Of `pytest -v` for one file, whose name without `.py` is `stem`.
+/// Parses the output of `pytest -v` for one file, whose name without `.py` is `stem`.
 pub fn of_pytest(text: &str, stem: &str) -> Verdicts {
     // Behind these headings names of tests stand without a verdict.
     let run = text.split("= FAILURES =").next().unwrap_or_default();

@@ -13,10 +13,10 @@ use crate::paths::Paths;
 use crate::setup::kernel::Kernel;
 use crate::setup::qemu::Qemu;
 
-/// How long the probe's guest may take until it prints something.
+/// Time limit for the probe's guest to print something.
 const PROBE_LIMIT: Duration = Duration::from_secs(3);
 
-/// What executes the guest's instructions.
+/// The accelerator that executes the guest's instructions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Accelerator {
     /// The processor.
@@ -71,7 +71,7 @@ fn may_work() -> bool {
     usable && flags.lines().any(has_flag)
 }
 
-/// Whether the kernel gets as far as its first lines, in time; some machines just hang.
+/// Returns whether the kernel prints its first lines in time; some machines just hang.
 fn kernel_prints(qemu: &Qemu, kernel: &Kernel) -> Result<bool> {
     let folder = tempfile::tempdir()?;
     let console = folder.path().join("console");

@@ -15,7 +15,7 @@ use serde_bytes::ByteBuf;
 
 /// Bytes of input that one message carries at most.
 const INPUT_CHUNK: usize = 16 * 1024;
-/// How often to look whether a guest is up again.
+/// Interval of checking if a guest has booted again.
 const BOOT_POLL: Duration = Duration::from_millis(20);
 /// Pieces of output that wait for a reader; the guest waits after that.
 const QUEUED_EVENTS: usize = 256;
@@ -31,7 +31,7 @@ pub struct Agent {
 struct Commands {
     next: CommandId,
     running: HashMap<CommandId, Handle>,
-    /// What the guest could not set up when it booted again, once it has.
+    /// The failed steps of the guest's setup after it booted again, once it has.
     booted: Option<Vec<String>>,
     closed: bool,
 }
@@ -41,7 +41,7 @@ struct Handle {
     window: Arc<Window>,
 }
 
-/// How much input is on its way to a command.
+/// The amount of input that is on its way to a command.
 #[derive(Default)]
 struct Window {
     state: Mutex<WindowState>,
@@ -68,7 +68,7 @@ pub struct Running {
     window: Arc<Window>,
 }
 
-/// What a command left behind.
+/// The results of a command.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Output {
     /// Its status, or 128 and the signal that killed it.

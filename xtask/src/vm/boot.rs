@@ -23,18 +23,18 @@ use crate::process::{Process, last_lines, read_lossy, wait_for_socket};
 use crate::setup::kernel::{FileSharing, Kernel};
 use crate::setup::qemu::Qemu;
 
-/// How long a guest may take to boot; a loaded machine with TCG is slow.
+/// Time limit for a guest to boot; a loaded machine with TCG is slow.
 pub const BOOT_LIMIT: Duration = Duration::from_secs(120);
-/// How long the server of the host's files may take until it listens.
+/// Time limit for the server of the host's files to listen.
 const FILE_SERVER_LIMIT: Duration = Duration::from_secs(20);
 
 /// The parts of a machine that is up.
 pub struct Booted {
     /// The way to the guest.
     pub agent: Agent,
-    /// What the agent could not set up.
+    /// The failed steps of the agent's setup.
     pub problems: Vec<String>,
-    /// What executes the guest.
+    /// The guest's accelerator.
     pub accelerator: Accelerator,
     /// QEMU's monitor.
     pub qmp: Qmp,

@@ -10,10 +10,10 @@ use std::time::Duration;
 use guest_agent::wire::{self, Root};
 use serde_bytes::ByteBuf;
 
-/// How long [`super::Vm::run`] waits.
+/// Time limit of [`super::Vm::run`].
 const USUAL_LIMIT: Duration = Duration::from_secs(60);
 
-/// What to run in the guest, and how.
+/// The command to run in the guest, and its options.
 #[derive(Debug, Clone)]
 pub struct GuestCommand {
     arguments: Vec<OsString>,

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a machine is made of.
+//! The configuration of a machine.
 
 use crate::daemon::{DaemonConfig, Device};
 use crate::setup::kernel::Flavour;
 
-/// What a machine is made of.
+/// The configuration of a machine.
 #[derive(Debug, Clone)]
 pub struct VmConfig {
     /// The kernel.
@@ -19,7 +19,7 @@ pub struct VmConfig {
     pub kernel_arguments: String,
     /// More for QEMU's.
     pub qemu_arguments: Vec<String>,
-    /// Whether the module is loaded at boot. If so it is `/virtio_cuda.ko` in the initramfs (for [`Vm::shell`]), else
+    /// The module is loaded at boot. If so it is `/virtio_cuda.ko` in the initramfs (for [`Vm::shell`]), else
     /// `/not-loaded/virtio_cuda.ko`.
     pub load_module: bool,
 }

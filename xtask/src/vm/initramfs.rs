@@ -25,7 +25,7 @@ pub fn busybox(paths: &Paths) -> PathBuf {
     paths.bundle.as_ref().map_or_else(|| BUSYBOX.into(), |bundle| bundle.join("kernel/busybox"))
 }
 
-/// What goes in.
+/// The contents of the archive.
 pub struct Contents<'a> {
     /// The first process.
     pub agent: &'a Path,
@@ -33,7 +33,7 @@ pub struct Contents<'a> {
     pub busybox: &'a Path,
     /// Our module.
     pub module: Option<&'a Path>,
-    /// Whether the agent loads it.
+    /// The agent loads it.
     pub load_module: bool,
     /// Modules that the agent loads before.
     pub guest_modules: &'a [PathBuf],

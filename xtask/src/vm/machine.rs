@@ -18,9 +18,9 @@ use crate::daemon::Daemon;
 use crate::paths::Paths;
 use crate::process::{Process, last_lines, read_lossy};
 
-/// How long a guest may take to switch off.
+/// Time limit for a guest to switch off.
 const POWER_OFF_LIMIT: Duration = Duration::from_secs(20);
-/// How long plugging may take.
+/// Time limit for plugging.
 const PLUG_LIMIT: Duration = Duration::from_secs(30);
 
 /// A running machine. Dropping it kills QEMU and the daemon.
@@ -59,12 +59,12 @@ impl Vm {
         })
     }
 
-    /// What the agent could not set up: a module that did not load, for one.
+    /// The failed steps of the agent's setup, such as a module that did not load.
     pub fn problems(&self) -> &[String] {
         &self.problems
     }
 
-    /// What executes the guest.
+    /// The guest's accelerator.
     pub fn accelerator(&self) -> Accelerator {
         self.accelerator
     }
@@ -164,7 +164,7 @@ impl Vm {
         Ok(())
     }
 
-    /// Whether QEMU still runs.
+    /// Returns whether QEMU still runs.
     pub fn is_running(&self) -> Result<bool> {
         Ok(lock(&self.qemu).status()?.is_none())
     }

@@ -89,7 +89,7 @@ pub fn command(
     command
 }
 
-/// What the monitor wants to know to plug the device in again.
+/// The monitor's arguments for plugging the device in again.
 pub fn device_description(config: &VmConfig) -> Value {
     json!({
         "driver": "vhost-user-cuda-pci", "id": CUDA_DEVICE, "bus": ROOT_PORT, "chardev": CUDA_CHARDEV,
@@ -97,7 +97,7 @@ pub fn device_description(config: &VmConfig) -> Value {
     })
 }
 
-/// What the monitor wants to know to connect to the daemon again.
+/// The monitor's arguments for connecting to the daemon again.
 pub fn chardev_description(socket: &Path) -> Value {
     let address = json!({ "type": "unix", "data": { "path": socket } });
     let backend =

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
-/// How long QEMU may take to answer.
+/// Time limit for an answer of QEMU.
 const ANSWER_LIMIT: Duration = Duration::from_secs(60);
 
 /// A connection to the monitor.
