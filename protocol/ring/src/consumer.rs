@@ -10,9 +10,9 @@ use crate::sync::Ordering;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a lane is corrupt: its {what} is {value:#x}")]
 pub struct Corrupt {
-    /// What is wrong.
+    /// The invalid item.
     pub what: &'static str,
-    /// What it is.
+    /// The value of the item.
     pub value: u64,
 }
 
@@ -96,8 +96,8 @@ impl Consumer {
         Ok(there > 0)
     }
 
-    /// Whether [`Self::next`] has something to look at: a single load, for those who watch. The record that is awaited
-    /// is fetched meanwhile, as it is written before the producer's progress is.
+    /// Returns whether [`Self::next`] has something to check: a single load, for polling. Also prefetches the next
+    /// record: it is written before the producer's progress is published.
     pub fn has_more(&self) -> bool {
         self.memory.prefetch((self.head % RECORDS_BYTES as u64) as usize);
         self.tail != self.head || self.memory.header().tail.0.load(Ordering::Relaxed) != self.head

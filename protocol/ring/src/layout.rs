@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR BSD-3-Clause
 
-//! What lies where in a lane. Integers are little-endian, as the machine has them: both ends run on the same
-//! one.
+//! The layout of a lane. Integers are little-endian, as on the machine: both ends run on the same one.
 
 use crate::sync::{AtomicU32, AtomicU64};
 
@@ -37,7 +36,7 @@ pub struct Line<T>(pub T);
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct Reply {
-    /// Of the record that it answers.
+    /// Number of the record that the reply answers.
     pub number: AtomicU64,
     /// Bytes of the reply; valid, as are those themselves, once `number` is seen.
     pub bytes: AtomicU32,
@@ -68,7 +67,7 @@ const _: () = assert!(RECORDS_BYTES.is_power_of_two());
 #[cfg(not(loom))]
 const _: () = assert!(LANE_BYTES.is_multiple_of(4096));
 
-/// What a record asks for.
+/// Kind of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Kind {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR BSD-3-Clause
 
-//! Whether something was begun that nobody has waited for.
+//! Counts work that was begun and not yet waited for.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -28,12 +28,12 @@ impl Outstanding {
         self.begun.load(Ordering::SeqCst)
     }
 
-    /// What had begun by then has ended.
+    /// Marks everything that had begun by then as ended.
     pub fn end(&self, so_far: u64) {
         self.ended.fetch_max(so_far, Ordering::SeqCst);
     }
 
-    /// Whether everything has ended.
+    /// Returns whether everything has ended.
     pub fn is_none(&self) -> bool {
         self.ended.load(Ordering::SeqCst) == self.so_far()
     }

@@ -12,7 +12,7 @@ use crate::sync::Ordering;
 #[derive(Debug)]
 pub struct Producer {
     memory: LaneMemory,
-    /// What [`crate::layout::Header::tail`] says.
+    /// The value of [`crate::layout::Header::tail`].
     tail: u64,
     /// The consumer's progress as seen last.
     head: u64,
@@ -24,7 +24,7 @@ impl Producer {
         Self { memory, tail: 0, head: 0 }
     }
 
-    /// How much of the ring is used up by a record of `bytes`: itself, and what is skipped before it.
+    /// Bytes of the ring that a record of `bytes` takes: the record, and the bytes that are skipped before it.
     fn needed(&self, bytes: usize) -> usize {
         let (at, record) = (self.position(), record_bytes(bytes));
         if at + record <= RECORDS_BYTES { record } else { RECORDS_BYTES - at + record }
@@ -34,7 +34,7 @@ impl Producer {
         (self.tail % RECORDS_BYTES as u64) as usize
     }
 
-    /// What the consumer must have consumed so that a record of `bytes` fits; `None`: it fits now. Never with
+    /// The total that the consumer must have consumed so that a record of `bytes` fits; `None`: it fits now. Never with
     /// more than [`MAX_RECORD_BYTES`].
     pub fn must_wait(&mut self, bytes: usize) -> Option<u64> {
         let needed = (self.tail + self.needed(bytes) as u64).saturating_sub(RECORDS_BYTES as u64);
@@ -45,8 +45,8 @@ impl Producer {
         (self.head < needed).then_some(needed)
     }
 
-    /// What to wait for when a record does not fit: somewhat more than it needs, so that the two sides do not meet
-    /// at every record of a full ring. The consumer comes there without anything more being put in.
+    /// The total to wait for when a record does not fit. It is somewhat more than the record needs, so that the two
+    /// sides do not meet at every record of a full ring. The consumer reaches it without further records.
     pub fn worth_waiting_for(&self, needed: u64) -> u64 {
         (needed + RECORDS_BYTES as u64 / 8).min(self.tail)
     }
@@ -56,13 +56,13 @@ impl Producer {
         self.head
     }
 
-    /// Whether the consumer has consumed that much.
+    /// Returns whether the consumer has consumed `bytes` in total.
     pub fn has_consumed(&mut self, bytes: u64) -> bool {
         self.head = self.memory.header().head.0.load(Ordering::Acquire);
         self.head >= bytes
     }
 
-    /// Whether the consumer is done with everything.
+    /// Returns whether the consumer has consumed everything.
     pub fn is_drained(&mut self) -> bool {
         self.head = self.memory.header().head.0.load(Ordering::Acquire);
         self.head == self.tail
@@ -113,7 +113,7 @@ impl Producer {
         Some(bytes)
     }
 
-    /// Whether a record without reply has failed, and no reply has told so yet.
+    /// Returns whether a record without reply has failed, and no reply has reported it yet.
     pub fn has_deferred_error(&self) -> bool {
         self.memory.header().deferred.0.load(Ordering::Relaxed) != 0
     }

@@ -129,7 +129,8 @@ unsafe fn copy_lines<const N: usize>(from: *const u8, to: *mut u8, apart: usize)
     }
 }
 
-/// By whole lines, and of several pages at a time, each quicker by a tenth or two where several cores copy.
+/// Copies whole cache lines, of several pages at a time. Each of the two is faster by 10 to 20 % where several cores
+/// copy.
 ///
 /// # Safety
 ///
