@@ -236,7 +236,7 @@ impl<'s> Call<'s> {
         self.through_queue(buffers, opcode, put, take)
     }
 
-    /// Longest bulk in the payload of a request.
+    /// Maximum bulk bytes in the payload of a request.
     fn inline_limit(&self) -> usize {
         INLINE_BYTES.min(self.session.limits().payload_bytes.saturating_sub(ROW_BYTES))
     }

@@ -18,7 +18,7 @@ use virtio_cuda_protocol::uapi::{
 use crate::ClientError;
 use crate::transport::{Itinerary, Limits, Reply, Request, Transport, UserMemory};
 
-/// Longest piece of a copy: long enough for the device's copy threads, short enough not to pin all of a
+/// Maximum length of a piece of a copy: long enough for the device's copy threads, short enough not to pin all of a
 /// small guest's memory at once.
 const COPY_BYTES: u64 = 256 << 20;
 /// From this size on, memory for the device is worth transparent huge pages.

@@ -21,7 +21,7 @@ use crate::{ClientError, CudaError, Session, calls, thread, waker};
 pub const LANES_VARIABLE: &str = "VIRTIO_CUDA_LANES";
 /// Bulk up to this many bytes travels in the record or in the reply.
 pub const INLINE_BYTES: usize = 64 << 10;
-/// Most lanes of a process.
+/// Maximum number of lanes per process.
 const MAX_LANES: u32 = 64;
 /// Time to poll for a reply or for room before sleeping, with cores to spare and without. With one core the executor
 /// cannot run meanwhile, unless it has a core of its own.

@@ -41,7 +41,7 @@ impl Outstanding {
     pub fn take(&self) -> Permit<'_> {
         if !self.try_take() {
             let mut guard = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
-            // Whoever gives back looks at `waiting` after `taken`, this side the other way round (both SeqCst):
+            // The thread that gives back reads `waiting` after `taken`, this side in reverse order (both SeqCst):
             // one of the two sees the other.
             self.waiting.fetch_add(1, Ordering::SeqCst);
             while !self.try_take() {

@@ -151,7 +151,7 @@ impl SplitRing {
     pub fn set_interrupts(&self, on: bool) {
         let flags = if on { 0 } else { VRING_AVAIL_F_NO_INTERRUPT as u16 };
         self.u16_at(self.layout.avail).store(flags.to_le(), Ordering::Relaxed);
-        // Whoever turns them on looks at the used index afterwards, so that no completion is missed.
+        // The thread that turns them on reads the used index afterwards, so that no completion is missed.
         std::sync::atomic::fence(Ordering::SeqCst);
     }
 }

@@ -124,7 +124,7 @@ impl Session {
     /// Takes kept pages back.
     pub fn unpin(&self, tag: u64) -> Result<(), CudaError> {
         process::check()?;
-        // What was posted may use the pages.
+        // Posted calls may use the pages.
         lane::order(self)?;
         let _permit = self.outstanding();
         self.check().and_then(|()| self.transport.unpin(tag)).map_err(|error| error.result())

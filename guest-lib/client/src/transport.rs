@@ -46,8 +46,8 @@ pub struct Request<'a> {
     pub output: UserMemory,
     /// Keep the pages of `output`, whose ends are page aligned.
     pub keep: bool,
-    /// With `keep`: the pages are ordinary ones, which the program may unmap at any time; [`Transport::is_fresh`]
-    /// tells.
+    /// With `keep`: the pages are pageable, and the program may unmap them at any time; [`Transport::is_fresh`]
+    /// reports that.
     pub track: bool,
     /// Number of the calling thread, from 1: calls of different threads may travel apart.
     pub thread: u32,
@@ -67,15 +67,15 @@ pub struct Reply {
 /// Bounds of one call.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Longest payload and longest reply, in bytes.
+    /// Maximum length of a payload and of a reply, in bytes.
     pub payload_bytes: usize,
-    /// Most bytes of `input` and of `output`.
+    /// Maximum length of `input` and of `output`, in bytes.
     pub bulk_bytes: usize,
     /// Pieces in which a longer copy travels best; at most `bulk_bytes`.
     pub copy_bytes: usize,
-    /// Most calls of the session that may be outstanding at once.
+    /// Maximum number of outstanding calls of the session.
     pub outstanding: u32,
-    /// Most bytes that the session may have kept at once.
+    /// Maximum bytes that the session keeps at once.
     pub kept_bytes: u64,
 }
 
@@ -99,7 +99,7 @@ impl Itinerary {
     }
 }
 
-/// Most pieces of a copy that are under way at once.
+/// Maximum number of pieces of a copy that are under way at once.
 pub const MOST_AT_ONCE: usize = 6;
 
 /// A way to the device. One value is one session.
@@ -118,7 +118,7 @@ pub trait Transport: Send + Sync {
     /// Submits a call and waits for its reply.
     fn call(&self, request: Request<'_>) -> Result<Reply, ClientError>;
 
-    /// Most bytes of ordinary memory that may stay kept and tracked; 0 for none.
+    /// Maximum bytes of pageable memory that stay kept and tracked; 0 for none.
     fn cache_bytes(&self) -> u64 {
         0
     }
@@ -155,7 +155,7 @@ pub trait Transport: Send + Sync {
     fn release(&self, memory: UserMemory);
 
     /// For benchmarks: at least `bytes` of memory that the device can reach and whose pages it finds in random
-    /// order. `None` where ordinary memory is that way already, or there is no room.
+    /// order. `None` where pageable memory is that way already, or there is no room.
     fn map_scattered(&self, _bytes: usize) -> Option<UserMemory> {
         None
     }

@@ -148,7 +148,7 @@ pub unsafe fn answer(number: u32, device: Option<nvmlDevice_t>, given: &[Given])
     // SAFETY: this function's contract.
     let inputs = unsafe { inputs_of(getter, given) }?;
     if lacks_a_place(getter, given) {
-        // What the card does not have NVIDIA's library says before it looks at places.
+        // NVIDIA's library reports features that the card lacks before it checks pointers.
         return match told(number, device, inputs) {
             Ok((error, _)) if error != NVML_SUCCESS => Err(error),
             _ => Err(NVML_ERROR_INVALID_ARGUMENT),

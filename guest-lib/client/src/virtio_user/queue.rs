@@ -19,7 +19,7 @@ use crate::ring::{Layout, SplitRing};
 pub const SLOTS: u16 = 32;
 /// Time to wait for a slot of one queue before all queues are checked again.
 const SLOT_WAIT: Duration = Duration::from_millis(1);
-/// Most entries of memory that a slot has room for. Requests with more are written elsewhere.
+/// Maximum number of memory entries in a slot. Requests with more are written elsewhere.
 pub const SLOT_ENTRIES: usize = 512;
 /// Time to poll for a completion before sleeping, if there are cores to spare.
 const SPIN: Duration = Duration::from_micros(20);
@@ -273,7 +273,7 @@ impl RequestQueue {
             // Not blocking; if another thread read it first there is nothing left to read.
             let _ = self.call.read();
         }
-        // What the device has completed before the break is still taken.
+        // Requests that the device has completed before the break are still taken.
         if fds[1].revents != 0 {
             lost.store(true, Ordering::Relaxed);
         }

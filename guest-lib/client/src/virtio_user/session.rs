@@ -20,7 +20,7 @@ use super::staging::{BUFFER_BYTES, Buffer, KEPT_BUFFERS, Staging};
 use crate::ClientError;
 use crate::transport::{Itinerary, Limits, Reply, Request, Transport, UserMemory};
 
-/// Most bulk bytes of one call: the longest image or name that can be loaded. Copies go in smaller pieces.
+/// Maximum bulk bytes per call, which limits images and names. Copies are divided into smaller pieces.
 const MAX_BULK_BYTES: u64 = 1 << 30;
 
 /// A session over a vhost-user connection.
