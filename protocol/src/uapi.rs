@@ -43,8 +43,8 @@ pub const VIRTIO_CUDA_FRESH: u32 = ioc(1, IOC_NR_FRESH, core::mem::size_of::<Unp
 
 /// Keep the pages of the out buffer after the reply; `tag` names them. Both its ends are page aligned.
 pub const CALL_KEEP: u32 = 1 << 0;
-/// With [`CALL_KEEP`]: the memory is ordinary, and the process may unmap or replace it at any time. When it does,
-/// the driver takes the pages back by itself, soon, and [`VIRTIO_CUDA_FRESH`] says so at once.
+/// With [`CALL_KEEP`]: the memory is pageable, and the process may unmap or replace it at any time. When it does,
+/// the driver takes the pages back by itself, soon, and [`VIRTIO_CUDA_FRESH`] reports it at once.
 pub const CALL_TRACK: u32 = 1 << 1;
 
 /// Limits that a process has to respect.

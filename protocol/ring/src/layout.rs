@@ -16,11 +16,11 @@ pub const RECORDS_BYTES: usize = 64;
 pub const REPLY_OFFSET: usize = RECORDS_OFFSET + RECORDS_BYTES;
 /// Bytes of the room for replies.
 pub const MAX_REPLY_BYTES: usize = 68 << 10;
-/// Longest reply beside its number; a multiple of 8.
+/// Maximum length of a reply beside its number; a multiple of 8.
 pub const SHORT_REPLY_BYTES: usize = 48;
 /// Bytes of a lane: whole pages.
 pub const LANE_BYTES: usize = REPLY_OFFSET + MAX_REPLY_BYTES;
-/// Longest contents of a record: with its head it takes at most half of the ring, so that one always fits once
+/// Maximum contents of a record: with its head it takes at most half of the ring, so that one always fits once
 /// the ring is empty, wherever its end lies.
 pub const MAX_RECORD_BYTES: usize = RECORDS_BYTES / 2 - HEAD_BYTES;
 /// Bytes of a record's head, and the unit that records are rounded up to.

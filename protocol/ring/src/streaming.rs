@@ -2,7 +2,7 @@
 //! Copies past the CPU's caches, into buffers that the GPU reads next: fetching their old contents into a cache
 //! first would only cost time.
 
-/// Shorter copies go the ordinary way.
+/// Shorter copies use stores through the caches.
 const MIN_BYTES: usize = 1 << 10;
 
 /// Copies `bytes` bytes. They are seen by others after [`fence`] only.
