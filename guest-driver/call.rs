@@ -102,7 +102,7 @@ fn pin(session: &Session, addr: u64, bytes: u64, access: Access) -> Result<Optio
     Ok(Some(Pinned::new(span, access, &session.ledger)?))
 }
 
-/// The pages of ordinary memory to be kept under `tag`, watched from before they were looked up.
+/// Pins the pages of pageable memory to keep under `tag`; the watch begins before they are looked up.
 fn pin_watched(session: &Arc<Session>, call: &Call, tag: u64) -> Result<Option<Pinned>> {
     let span = Span::new(call.out_addr, call.out_bytes).ok_or(EFAULT)?;
     let watch = Watch::new(session.clone(), tag, &span)?;

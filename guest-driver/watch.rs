@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Watches over kept pages of ordinary memory: the kernel says when a process's mapping of them is about to
+//! Watches kept pages of pageable memory: the kernel reports when a process's mapping of them is about to
 //! change (munmap, mremap, madvise, fork, …). From then on the pages are not used for copies any more, and the
 //! session asks the device to give them back.
 
