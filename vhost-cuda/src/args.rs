@@ -65,7 +65,7 @@ pub struct DaemonArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub max_user_sessions: Option<u32>,
 
-    /// Threads that each session's worker uses for large copies of ordinary memory (1 to 64). Default: half of the
+    /// Threads that each session's worker uses for large copies of pageable memory (1 to 64). Default: half of the
     /// CPUs, at most 4.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
     pub copy_threads: Option<u32>,
@@ -137,7 +137,7 @@ pub struct DaemonArgs {
     #[arg(long)]
     pub allow_root: bool,
 
-    /// Serve GPUs that read and write ordinary memory of their process (HMM, ATS): kernels of a guest process then reach
+    /// Serve GPUs that read and write pageable memory of their process (HMM, ATS): kernels of a guest process then reach
     /// the whole memory of its virtual machine.
     #[arg(long)]
     pub allow_pageable_access: bool,
