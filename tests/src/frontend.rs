@@ -272,7 +272,7 @@ impl FakeFrontend {
     pub fn submit(&mut self, queue: usize, slot: u16, bytes: &[u8], room: u32) -> Result<()> {
         let (from, to) = (self.readable(queue, slot), self.writable(queue, slot));
         self.memory.write_slice(bytes, GuestAddress(from))?;
-        // What an earlier reply left must not pass for this one's.
+        // The rest of an earlier reply must not be taken for this one.
         self.memory.write_obj(ReplyHeaderBytes::POISON, GuestAddress(to))?;
         let mut chain = vec![Descriptor { addr: from, len: bytes.len() as u32, ..Default::default() }];
         if room > 0 {

@@ -20,7 +20,7 @@ impl HeldInExit {
     pub fn new(pid: u32) -> Result<Self> {
         let (started, start) = channel();
         let (release, released) = channel::<()>();
-        // Whoever traces must be one thread.
+        // One thread must do all of the tracing.
         let tracer = thread::spawn(move || {
             let _ = started.send(seize(pid as libc::pid_t));
             let _ = released.recv();
