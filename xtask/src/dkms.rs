@@ -89,7 +89,7 @@ fn try_in(paths: &Paths, guest: Guest, tree: &Path) -> Result<()> {
     output_of(Command::new("cp").arg("-a").arg(tree).arg(&inside))?;
     let module = format!("{package}/{version}");
     let dkms = |arguments: &[&str]| output_of(kernel.in_root().arg("dkms").args(arguments));
-    // Of an earlier try.
+    // An earlier try may have left it.
     let _ = dkms(&["remove", &module, "--all"]);
     dkms(&["install", &module, "-k", &kernel.release])?;
     println!("{}", dkms(&["status"])?);

@@ -60,7 +60,7 @@ pub struct BenchArguments {
     /// No copies of more bytes
     #[arg(long, value_name = "BYTES")]
     max_copy: Option<u64>,
-    /// So many times, place after place in turn; the middle one of each metric counts
+    /// Number of rounds, in which the places take turns; the median of each metric counts
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=99))]
     rounds: u32,
     /// Write the figures to this file as JSON
@@ -277,7 +277,7 @@ fn stream(command: &mut Command, output: &mut dyn Write) -> Result<()> {
     let (mut stdout, mut stderr) = (child.stdout.take(), child.stderr.take());
     let errors = thread::spawn(move || {
         let mut text = String::new();
-        // What cannot be read is not shown.
+        // Unreadable output is not shown.
         let _ = stderr.as_mut().map(|stderr| stderr.read_to_string(&mut text));
         text
     });

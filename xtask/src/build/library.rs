@@ -51,7 +51,7 @@ impl Unwinder {
         Ok(match (self, place) {
             (Self::Shared, Place::Host) => "-lgcc_s".to_owned(),
             (Self::Own, Place::Host) => "-lgcc_eh".to_owned(),
-            // By its path: zig has an unwinder of its own for this name. The interface is as old as it gets.
+            // The path is needed: zig has an unwinder of its own for this name. The interface is as old as it gets.
             (Self::Shared, Place::Guest) => {
                 output_of(Command::new("cc").arg("-print-file-name=libgcc_s.so.1"))?
             }

@@ -95,7 +95,7 @@ impl Judge {
         let native: Vec<_> = native.iter().map(|run| self.mask.lines(&run.stdout)).collect();
         let first = native.first()?;
         if native.iter().any(|other| other.len() != first.len()) {
-            // How much is printed is a matter of chance.
+            // The number of printed lines is random.
             return self.complaint(run);
         }
         for (index, expected) in first.iter().enumerate() {

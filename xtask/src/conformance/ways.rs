@@ -23,7 +23,7 @@ use crate::run::passed_environment;
 use crate::virtio_user::VirtioUser;
 use crate::vm::{GuestCommand, Vm, VmConfig, with_libraries};
 
-/// Most processors of the guest; each has a GiB of its memory.
+/// Maximum number of the guest's processors; each adds a GiB of memory.
 const MAX_CPUS: usize = 16;
 
 /// A way from a program to a device.

@@ -111,7 +111,7 @@ pub fn setup(paths: &Paths, flavour: Flavour, of: Release) -> Result<()> {
     let release = newest_release(&apt, of)?;
     let entry = Entry::named(&paths.cache, flavour.step(), &release);
     entry.begin()?;
-    // What a guest needs to build the module with DKMS.
+    // A guest needs these to build the module with DKMS.
     let headers = format!("linux-headers-{release}");
     let packages = [of.compiler, "make", "kmod", "dkms", &headers].map(str::to_owned);
     debian_root::make(&apt, &entry.path, &[of.suite], &packages, &step)?;

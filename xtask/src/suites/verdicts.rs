@@ -56,7 +56,7 @@ pub fn of_pytest(text: &str, stem: &str) -> Verdicts {
             None if verdicts.contains_key(&name) || name.contains(" SUB") => continue,
             None => Verdict::Unfinished,
         };
-        // What tearing down does to a test that passed counts.
+        // A failing teardown of a passed test counts.
         if verdicts.get(&name) != Some(&Verdict::Failed) {
             verdicts.insert(name, verdict);
         }

@@ -147,7 +147,7 @@ impl Agent {
 fn dispatch(commands: &Mutex<Commands>, message: ToHost) {
     let (id, event) = match message {
         ToHost::Ready(problems) => {
-            // What ran before has ended with the old kernel.
+            // Earlier commands have ended with the old kernel.
             let mut commands = lock(commands);
             commands.end_all();
             commands.booted = Some(problems);
