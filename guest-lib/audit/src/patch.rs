@@ -17,7 +17,7 @@ use crate::slot::{self, ENTRY_BYTES};
 /// Functions whose code in memory may differ from the file: a debugger has put its breakpoints there. With more, the
 /// file is not the one that was mapped.
 const DIFFERENCES_AT_MOST: usize = 16;
-/// Status of a process that cannot go on.
+/// Exit status of a process that cannot continue.
 const EXIT_STATUS: i32 = 127;
 
 /// Redirects the static runtime of an object, if it has one; does nothing to others.

@@ -48,7 +48,7 @@ pub fn slot(name: &str, major: Major) -> Option<&'static Slot> {
 }
 
 impl Slot {
-    /// Machine code that goes on where the slot says, with all arguments as they are:
+    /// Machine code that jumps to the slot's address, with all arguments unchanged:
     /// `endbr64; movabs $slot, %r11; jmp *(%r11)`. r11 belongs to no argument (System V ABI, 3.2.1).
     pub fn entry(&'static self) -> [u8; ENTRY_BYTES] {
         let mut entry = [0xf3, 0x0f, 0x1e, 0xfa, 0x49, 0xbb, 0, 0, 0, 0, 0, 0, 0, 0, 0x41, 0xff, 0x23];

@@ -126,7 +126,7 @@ impl<'s> Call<'s> {
         self
     }
 
-    /// Bulk output: memory that stays writable, and is used by nobody else, until the call returns.
+    /// Bulk output: memory that stays writable, and is not used otherwise, until the call returns.
     pub fn output(mut self, memory: UserMemory) -> Self {
         self.output = memory;
         self
@@ -139,14 +139,14 @@ impl<'s> Call<'s> {
         self
     }
 
-    /// With [`Call::keep`]: the pages may go at any time, and [`crate::transport::Transport::is_fresh`] tells.
+    /// With [`Call::keep`]: the pages may go at any time; [`crate::transport::Transport::is_fresh`] reports it.
     pub fn tracked(mut self) -> Self {
         self.track = true;
         self
     }
 
     /// Does not wait for the call, if it can go without: it is executed after all that this thread has called and
-    /// before all that is called once this returns, and its error is told by a later call. For rows without
+    /// before all that is called once this returns, and a later call returns its error. For rows without
     /// results.
     pub fn posted(mut self) -> Self {
         self.posted = true;
@@ -312,7 +312,7 @@ impl<'s> Call<'s> {
         let inline_bytes = if in_inline { self.input.bytes } else { 0 };
         let bulk = rest.get_mut(args_bytes..args_bytes + inline_bytes).ok_or(ClientError::Protocol)?;
         if inline_bytes > 0 {
-            // SAFETY: whoever called `input` promised readable memory of that length; `bulk` is a disjoint
+            // SAFETY: the caller of `input` promised readable memory of that length; `bulk` is a disjoint
             // buffer of this thread of the same length.
             unsafe {
                 std::ptr::copy_nonoverlapping(
@@ -360,7 +360,7 @@ impl<'s> Call<'s> {
             return Err(ClientError::Protocol);
         }
         if inline_bytes > 0 {
-            // SAFETY: whoever called `output` promised writable memory of `output.bytes`, which bounds
+            // SAFETY: the caller of `output` promised writable memory of `output.bytes`, which bounds
             // `inline_bytes`; the reply buffer is this thread's own.
             unsafe {
                 std::ptr::copy_nonoverlapping(bulk.as_ptr(), self.output.address as *mut u8, inline_bytes);

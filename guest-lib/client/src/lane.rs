@@ -182,7 +182,7 @@ impl InUse {
         self.producer().has_deferred_error()
     }
 
-    /// Sends a record that nobody waits for.
+    /// Sends a record without waiting for it.
     pub fn post(&mut self, session: &Session, payload: &[u8]) -> Result<(), ClientError> {
         self.make_room(session, payload.len())?;
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -276,7 +276,7 @@ fn patience(cores: usize, apart: bool) -> (Duration, Duration) {
 
 /// Waits until all records that were posted so far are executed: for what goes another way than through lanes.
 ///
-/// Errors: that of an earlier record, if this thread has not been told yet.
+/// Errors: that of an earlier record, if this thread has not got it yet.
 pub(crate) fn order(session: &Session) -> Result<(), CudaError> {
     let next = NEXT.load(Ordering::Relaxed);
     if SETTLED.load(Ordering::Relaxed) + 1 >= next {

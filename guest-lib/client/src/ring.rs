@@ -75,7 +75,7 @@ impl SplitRing {
         Self { base, layout: Layout::new(slots), slots, next_avail: 0, last_used: 0 }
     }
 
-    /// Descriptors in the queue, as the device is told.
+    /// Number of descriptors in the queue, as reported to the device.
     pub fn size(&self) -> u16 {
         2 * self.slots
     }
@@ -162,7 +162,7 @@ mod tests {
 
     const SLOTS: u16 = 4;
 
-    /// Queue memory and a device that completes what it is told, straight on the memory.
+    /// Queue memory and a device that completes the requests in it directly.
     struct Fixture {
         memory: Vec<u64>,
         ring: SplitRing,

@@ -132,7 +132,7 @@ impl Session {
 
     /// Waits until all that was posted so far is executed, as every call but a direct one does by itself.
     ///
-    /// Errors: that of an earlier call which nobody has been told of.
+    /// Errors: that of an earlier call, if it has not been reported yet.
     pub fn order(&self) -> Result<(), CudaError> {
         process::check()?;
         lane::order(self)

@@ -28,7 +28,7 @@ static WAKER: LazyLock<Waker> = LazyLock::new(Waker::default);
 static ALONE: LazyLock<bool> =
     LazyLock::new(|| thread::available_parallelism().is_ok_and(|cores| cores == NonZero::<usize>::MIN));
 
-/// Wakes the executor of the thread of that number soon. `false`: nobody does.
+/// Wakes the executor of the thread of that number soon. `false`: the executor is not woken.
 pub(crate) fn wake(number: u32) -> bool {
     if *ALONE {
         return false;
@@ -60,7 +60,7 @@ impl Waker {
             drop(asked);
             let Some(session) = session::current() else { continue };
             for thread in threads {
-                // An executor that has ended is not to be woken up; a session that is lost tells everybody so.
+                // An executor that has ended needs no waking; a lost session reports that to all threads.
                 if let Err(error) = calls::session_wait(&mut session.call().direct().for_thread(thread), 0, 0)
                 {
                     log::debug!("Waking the executor of thread {thread}: {error}");

@@ -211,7 +211,7 @@ pub struct CoreDumps {
 
 fn host_name() -> String {
     let mut name = [0u8; 256];
-    // SAFETY: there is room for as many bytes as the call is told of.
+    // SAFETY: the buffer has the length that is passed to the call.
     if unsafe { libc::gethostname(name.as_mut_ptr().cast(), name.len()) } != 0 {
         return "localhost".to_owned();
     }

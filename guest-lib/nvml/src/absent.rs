@@ -31,7 +31,7 @@ unsafe fn zeros<const BYTES: usize>(device: nvmlDevice_t, to: *mut u8) -> Result
 }
 
 api! {
-    /// Off, and nobody turns it on.
+    /// Always off.
     fn nvmlDeviceGetAccountingMode(device: nvmlDevice_t, mode: *mut u32) {
         state::device(device)?;
         store(mode, 0)

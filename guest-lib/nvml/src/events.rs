@@ -20,7 +20,7 @@ fn sets() -> MutexGuard<'static, BTreeSet<usize>> {
     SETS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Waits as long as it was told to: nothing comes.
+/// Waits for the given time: there are no events.
 fn wait(set: usize, milliseconds: u32) -> Result {
     state::devices()?;
     if !sets().contains(&set) {

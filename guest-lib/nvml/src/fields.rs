@@ -15,7 +15,7 @@ use crate::state::{self, nvmlDevice_t};
 /// `NVML_VALUE_TYPE_UNSIGNED_INT`.
 const UNSIGNED_INT: u32 = 1;
 
-/// More fields than there are, in all their scopes; so a count that is none is noticed.
+/// Above the number of fields in all their scopes, so that an invalid count is noticed.
 const MOST_VALUES: i32 = 4096;
 
 /// Places of the row `nvml_value`; the first two are `nvmlPcieUtilCounter_t`.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::sync::OnceLock;
 
-/// Release of CUDA that is meant when our file's name does not tell.
+/// CUDA release to use if our file's name does not contain one.
 const USUAL_RELEASE: &str = "13";
 /// Where distributions and NVIDIA's packages put libraries.
 const USUAL_FOLDERS: [&str; 4] =
@@ -142,7 +142,7 @@ fn folders() -> Vec<PathBuf> {
     folders
 }
 
-/// Exports functions that call NVIDIA's of the same name, or give `$missing` where there is none.
+/// Exports functions that call NVIDIA's of the same name, or return `$missing` if it does not exist.
 macro_rules! forward {
     ($behind:expr, $missing:expr; $(($name:expr) fn $function:ident($($argument:ident: $type:ty),*);)*) => {
         $(

@@ -43,7 +43,7 @@ fn uuid() -> Option<[u8; 16]> {
     // SAFETY: as above.
     let get_uuid: GetUuid = unsafe { std::mem::transmute(get_uuid) };
     let (mut device, mut uuid) = (0, [0_u8; 16]);
-    // SAFETY: the flags must be 0, and a second call is none.
+    // SAFETY: the flags must be 0, and a second call has no effect.
     let initialised = unsafe { initialise(0) } == 0;
     // SAFETY: `device` is an int that may be written.
     let found = initialised && unsafe { get(&mut device, 0) } == 0;

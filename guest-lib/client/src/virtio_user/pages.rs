@@ -114,7 +114,7 @@ impl SharedPages {
         // SAFETY: by the invariant it is null or a box, of which the child has its own copy.
         let Some(list) = (unsafe { self.adopted.load(Ordering::Acquire).as_ref() }) else { return };
         for &memory in list {
-            // There is no one to tell: such a page stays shared.
+            // The error has no receiver: such a page stays shared.
             let _ = make_private(memory);
         }
     }
@@ -175,7 +175,7 @@ impl SharedPages {
         Ok(())
     }
 
-    /// Undoes one [`SharedPages::adopt`]: pages that nobody keeps any more become private again.
+    /// Undoes one [`SharedPages::adopt`]: pages without a user become private again.
     pub fn release(&self, ram: &SharedRam, memory: UserMemory) {
         let mut runs = self.runs();
         runs.split(memory.address);
@@ -193,7 +193,7 @@ impl SharedPages {
                     runs.0.remove(&address);
                     ram.give_back(RamRange { offset: run.offset, bytes: run.bytes as u64 });
                 }
-                // Harmless: it goes on being shared with nobody.
+                // Harmless: it stays shared, with no other process.
                 Err(error) => log::debug!("Cannot make memory private again: {error}"),
             }
         }

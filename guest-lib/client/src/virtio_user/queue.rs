@@ -36,9 +36,9 @@ pub struct RequestQueue {
     changed: Condvar,
     /// Where queue and slots lie.
     pub range: RamRange,
-    /// The device is told of requests.
+    /// Notifies the device of requests.
     pub kick: EventFd,
-    /// The device tells of completions.
+    /// The device reports completions.
     pub call: EventFd,
     payload_bytes: usize,
     spin: bool,

@@ -105,7 +105,7 @@ impl Scattered {
         }
     }
 
-    /// Undoes [`Scattered::map`]. False: `address` is none of its buffers.
+    /// Undoes [`Scattered::map`]. False: `address` is not one of its buffers.
     pub fn unmap(&self, address: usize) -> bool {
         let mut areas = self.write();
         let Some(at) = areas.used.iter().position(|area| area.memory.address == address) else {

@@ -79,7 +79,7 @@ impl VirtioUser {
         let mut reply = [0u8; size_of::<Hello>()];
         let header = RequestHeader { op: OP_HELLO, ..Default::default() };
         match self.control(header, ours.as_bytes(), &mut reply) {
-            // The device's own version is not told with a refusal.
+            // A refusal does not report the device's own version.
             Err(ClientError::Version { .. }) | Ok(_) => {}
             Err(error) => return Err(error),
         }
