@@ -52,7 +52,7 @@ impl Consumer {
         Self { memory, head: 0, tail: 0, taken: 0 }
     }
 
-    /// Takes the next record out, whose contents replace those of `contents`. `None`: there is none now.
+    /// Takes the next record out, whose contents replace those of `contents`. `None`: there is no record now.
     pub fn next(&mut self, contents: &mut Vec<u8>) -> Result<Option<Record>, Corrupt> {
         loop {
             if self.tail == self.head && !self.look()? {
@@ -103,7 +103,7 @@ impl Consumer {
         self.tail != self.head || self.memory.header().tail.0.load(Ordering::Relaxed) != self.head
     }
 
-    /// Gives the room of the record that was taken out last back, and tells the producer that it is done.
+    /// Returns the space of the last record to the producer, and reports the record as done.
     pub fn release(&mut self) {
         self.head += std::mem::take(&mut self.taken);
         // Release: what was read of it was read before.
@@ -132,7 +132,7 @@ impl Consumer {
         reply.number.store(number, Ordering::Release);
     }
 
-    /// Says whether an error of a record without reply waits to be told.
+    /// Publishes whether an error of a record without reply has not been reported yet.
     pub fn set_deferred_error(&self, there: bool) {
         self.memory.header().deferred.0.store(u32::from(there), Ordering::Relaxed);
     }

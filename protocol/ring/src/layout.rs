@@ -32,7 +32,7 @@ pub const HEAD_BYTES: usize = 16;
 #[repr(C, align(128))]
 pub struct Line<T>(pub T);
 
-/// The latest reply, in one cache line: whoever waits for it gets it with its number.
+/// The latest reply, in one cache line: the waiting thread gets it with its number.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct Reply {
@@ -54,11 +54,11 @@ pub struct Header {
     pub tail: Line<AtomicU64>,
     /// Written by the consumer: bytes of records it is done with, ever.
     pub head: Line<AtomicU64>,
-    /// 1: the consumer sleeps, and whoever makes it 0 must wake it.
+    /// 1: the consumer sleeps, and the thread that makes it 0 must wake it.
     pub parked: Line<AtomicU32>,
     /// Written by the consumer.
     pub reply: Line<Reply>,
-    /// Written by the consumer: not 0 while an error of a record without reply waits to be told.
+    /// Written by the consumer: not 0 while an error of a record without reply has not been reported.
     pub deferred: Line<AtomicU32>,
 }
 #[cfg(not(loom))]
@@ -73,7 +73,7 @@ const _: () = assert!(LANE_BYTES.is_multiple_of(4096));
 pub enum Kind {
     /// The thread waits for the reply.
     Wait = 1,
-    /// Nobody waits; an error is told with a later reply.
+    /// The producer does not wait; a later reply reports an error.
     Post = 2,
     /// No record: the rest of the ring up to its end is not used.
     Skip = 3,
