@@ -283,7 +283,7 @@ pub const CASES: &[Case] = &[
 ///
 /// # Panics
 ///
-/// If there is none: the name is a constant of a test.
+/// If there is no such case: the name is a constant of a test.
 pub fn case(name: &str) -> &'static Case {
     CASES.iter().find(|case| case.name == name).unwrap_or_else(|| panic!("no case `{name}` in the table"))
 }

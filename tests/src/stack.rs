@@ -231,7 +231,7 @@ pub fn missing_library(names: &[&str]) -> Option<String> {
     Some(format!("{} is not installed here: name its folder in LD_LIBRARY_PATH", names.join(" or ")))
 }
 
-/// Folders with NVIDIA's runtimes; none if there is none for 13.
+/// Folders with NVIDIA's runtimes; none if the one for 13 is missing.
 pub fn native_runtimes(programs: &Programs) -> Vec<PathBuf> {
     let by_variable = env::var_os(NATIVE_RUNTIME_VARIABLE).map(|folder| vec![PathBuf::from(folder)]);
     let folders = by_variable.unwrap_or_else(|| programs.toolkit_libraries());

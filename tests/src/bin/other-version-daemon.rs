@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! A daemon that speaks another version of the protocol, and nothing else: for tests of the refusal.
+//! A daemon with another version of the protocol only, for tests of the refusal.
 
 use std::io;
 use std::process::ExitCode;

@@ -49,7 +49,7 @@ pub struct Request {
 
 /// State of a session after a call.
 pub enum Outcome {
-    /// It goes on, and hears these.
+    /// It continues, and gets these events.
     GoesOn(Vec<Event>),
     /// It is lost.
     Lost,
@@ -123,7 +123,7 @@ impl Sessions {
         chain.answer(REPLY_OK, Opened { session: self.last }.as_bytes());
     }
 
-    /// Answers what the session still waits for; false if there is none of that name.
+    /// Answers the session's outstanding requests; false if the session does not exist.
     fn end(&mut self, id: u64) -> bool {
         let Some(session) = self.open.remove(&id) else { return false };
         for chain in session.held {
