@@ -23,7 +23,7 @@ use crate::setup::kernel::Flavour;
 use crate::virtio_user::VirtioUser;
 use crate::vm::{GuestCommand, Input, Running, Vm, VmConfig};
 
-/// Folders with the logs of so many runs are kept.
+/// Number of runs whose logs are kept.
 const KEPT_LOGS: usize = 10;
 /// Bytes of standard input that are read at a time.
 const INPUT_CHUNK: usize = 16 * 1024;

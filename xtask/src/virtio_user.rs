@@ -13,7 +13,7 @@ use crate::paths::Paths;
 use crate::run::passed_environment;
 use crate::vm::with_libraries;
 
-/// The variable that tells our libcuda where the daemon is.
+/// The variable with the daemon's socket for our libcuda.
 const SOCKET: &str = "VIRTIO_CUDA_SOCKET";
 
 /// A daemon, and how programs reach it.

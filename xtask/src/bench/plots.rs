@@ -46,7 +46,7 @@ pub fn all(report: &Report) -> Result<[(String, String); 3]> {
     ])
 }
 
-/// The same colour for a place everywhere (Okabe and Ito's, which all readers can tell apart).
+/// The same colour for a place everywhere (Okabe and Ito's, which all readers can distinguish).
 fn colour(place: Place) -> RGBColor {
     match place {
         Place::Native => RGBColor(0, 0, 0),

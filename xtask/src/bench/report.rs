@@ -77,7 +77,7 @@ pub struct Metric {
     /// The same for unpinning.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unpin_us: Option<f64>,
-    /// From sending a request with pages until its caller goes on with the answer.
+    /// Time from sending a request with pages until its caller continues with the answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bulk_wait_us: Option<f64>,
     /// In which the worker copied.

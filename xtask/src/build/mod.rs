@@ -64,7 +64,7 @@ pub fn for_programs(paths: &Paths, guest: Option<Flavour>) -> Result<()> {
     run(paths, &[], flavour).map(drop)
 }
 
-/// Builds `parts`, or all if there are none; the module for the kernel of `flavour`.
+/// Builds `parts`, or all parts if the list is empty; the module for the kernel of `flavour`.
 pub fn run(paths: &Paths, parts: &[Part], flavour: Flavour) -> Result<Stack> {
     let stack = Stack::new(paths);
     if paths.bundle.is_some() {

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 const LIST: &str = "built.json";
 
-/// A compiled program, or why there is none.
+/// A compiled program, or the reason for its absence.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Built {
     /// Its suite.

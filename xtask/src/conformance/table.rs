@@ -24,7 +24,7 @@ pub struct Table {
 pub struct Suite {
     /// Its name.
     pub name: String,
-    /// A file below the suite's root that tells it from others.
+    /// A file below the suite's root that identifies the suite.
     marker: PathBuf,
     /// Folders with headers, below the root.
     #[serde(default)]

@@ -85,7 +85,7 @@ pub struct Ready {
     paths: Paths,
     /// NVIDIA's libcudart.
     native: Option<PathBuf>,
-    /// NVRTC and the like.
+    /// NVRTC and similar libraries.
     extras: Vec<PathBuf>,
     /// Our libraries in front of them, if there are any: they do nothing where there is a GPU.
     compilers: Option<PathBuf>,

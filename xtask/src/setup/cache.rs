@@ -57,7 +57,7 @@ impl Entry {
         Self { path: cache.join(format!("{thing}-{}", key.finish())) }
     }
 
-    /// The folder of `thing` whose name tells all about it: a version.
+    /// The folder of `thing` whose name identifies it completely: a version.
     pub fn named(cache: &Path, thing: &str, version: &str) -> Self {
         Self { path: cache.join(format!("{thing}-{version}")) }
     }
@@ -67,7 +67,7 @@ impl Entry {
         self.path.join(COMPLETE).exists()
     }
 
-    /// Creates the folder; what an interrupted run left in it stays, for builds can go on from there.
+    /// Creates the folder; files of an interrupted run stay in it, because builds can continue from there.
     pub fn begin(&self) -> Result<()> {
         fs::create_dir_all(&self.path).with_context(|| format!("Cannot create {}", self.path.display()))
     }

@@ -59,7 +59,7 @@ pub enum Part {
 /// The parts of a plain `setup`, in this order.
 const USUAL: [Part; 6] = [Part::Debian, Part::Nvcc, Part::Rust, Part::Kernel, Part::Qemu, Part::Zig];
 
-/// Sets up `parts`, or the usual ones if there are none.
+/// Sets up `parts`, or the usual ones if the list is empty.
 pub fn run(paths: &Paths, parts: &[Part]) -> Result<()> {
     if paths.bundle.is_some() {
         return Ok(());

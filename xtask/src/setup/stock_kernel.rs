@@ -187,7 +187,7 @@ fn add_module(
         let stem = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
         stem.split_once(".ko").is_some_and(|(stem, _)| plain(stem) == plain(name))
     };
-    // If there is none, it is built in.
+    // Without the file it is built in.
     let Some(file) = files.iter().find(is_it) else { return Ok(()) };
     let mut file = file.clone();
     if file.extension() == Some(OsStr::new("xz")) {

@@ -62,7 +62,7 @@ impl Accelerator {
     }
 }
 
-/// A virtual machine can have /dev/kvm that cannot run such guests: the flag tells.
+/// A virtual machine can have /dev/kvm that cannot run such guests: the flag shows that.
 fn may_work() -> bool {
     let usable = fs::File::options().read(true).write(true).open("/dev/kvm").is_ok();
     let flags = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();

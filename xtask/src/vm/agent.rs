@@ -172,7 +172,7 @@ fn dispatch(commands: &Mutex<Commands>, message: ToHost) {
         handle.window.end();
     }
     if let Some(events) = events.or(ended.map(|handle| handle.events)) {
-        // If nobody listens any more, nobody misses it.
+        // Without a receiver the answer is not needed.
         let _ = events.send(event);
     }
 }
