@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Where the host's libraries are.
 
+use std::collections::HashMap;
 use std::ffi::c_void;
 use std::path::{Path, PathBuf};
 
@@ -21,6 +22,8 @@ pub struct Loaded {
     pub rows: &'static Library,
     /// Their addresses; 0 for those that the host's release does not have.
     addresses: Vec<usize>,
+    /// Their numbers.
+    by_name: HashMap<&'static str, usize>,
     /// What it has given out.
     pub handles: Handles,
 }
@@ -73,13 +76,14 @@ impl Loaded {
         let ends = (0..rows.handles.len()).map(|kind| end_of(rows, &addresses, kind)).collect();
         // Its functions are used until the process ends, also by threads of its own.
         std::mem::forget(file);
-        Some(Self { rows, addresses, handles: Handles::new(ends) })
+        let numbers = rows.functions.iter().enumerate();
+        let by_name = numbers.map(|(number, function)| (function.name.as_str(), number)).collect();
+        Some(Self { rows, addresses, by_name, handles: Handles::new(ends) })
     }
 
     /// The address of a function by its name.
     pub fn named(&self, name: &str) -> Option<usize> {
-        let index = self.rows.functions.iter().position(|function| function.name == name)?;
-        self.address(index)
+        self.address(*self.by_name.get(name)?)
     }
 
     /// The address of the function of that number; `None` if the host's release does not have it.
