@@ -1,0 +1,341 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! One call of a library: answered from what the guest knows, or by the worker.
+
+use std::cell::RefCell;
+
+use cuda_library_rows::block::{MAX_TEXT, SLOT};
+use cuda_library_rows::{Answer, Body, Call, Kind};
+
+use super::{Failure, Front, Opened};
+use crate::answers::text;
+use crate::bridge;
+use crate::encode::{Arguments, Slots};
+use crate::handles::{State, Step};
+use crate::proven::Key;
+
+/// Maximum number of bytes of each block that a thread keeps between calls.
+const MAX_KEPT_BYTES: usize = 64 << 10;
+
+thread_local! {
+    /// Blocks of the thread's calls.
+    static BLOCKS: RefCell<(Vec<u8>, Vec<u8>)> = const { RefCell::new((Vec::new(), Vec::new())) };
+}
+
+/// One call.
+///
+/// # Invariants
+///
+/// `given` are the arguments of `call`, in the slots of the row of `function`, so that each place among them is null or has room
+/// for what the row says.
+pub(super) struct Exchange<'a> {
+    front: &'a Front,
+    opened: &'a Opened,
+    function: usize,
+    call: &'static Call,
+    given: &'a [u64],
+    /// The first handle among the arguments; 0 for none.
+    handle: u64,
+}
+
+/// The input of the worker for a call, and the room for its answers.
+struct Prepared {
+    slots: Slots,
+    blocks: Blocks,
+    answer_bytes: usize,
+    /// Identifies the call with its arguments.
+    key: u64,
+    state: State,
+    made: Option<Made>,
+}
+
+impl<'a> Exchange<'a> {
+    /// # Safety
+    ///
+    /// The type's invariant holds for the arguments.
+    pub(super) unsafe fn new(
+        front: &'a Front,
+        opened: &'a Opened,
+        function: usize,
+        call: &'static Call,
+        given: &'a [u64],
+    ) -> Self {
+        Self { front, opened, function, call, given, handle: handle_of(call, given) }
+    }
+
+    /// Executes the call and writes its results. Returns the function's value.
+    pub(super) fn run(&self) -> Result<u64, Failure> {
+        if let Some(place) = out_stream(self.call, self.given) {
+            self.write(place, self.front.handles.state(self.handle).stream)?;
+            return Ok(self.success());
+        }
+        let Some(state) = self.state()? else { return Ok(self.success()) };
+        let mut prepared = self.prepare(state)?;
+        if let Some(place) = table_place(self.call, self.given)
+            && let Some(table) = self.front.tables.lock().get_or_insert_default().get(&prepared.key)
+        {
+            self.write(place, *table)?;
+            return Ok(self.success());
+        }
+        let waits = self.waits(&prepared);
+        let kept = self.cross(&mut prepared, waits)?;
+        let answers = &prepared.blocks.answers;
+        let value = if waits { slot(answers)? } else { self.success() };
+        let succeeded =
+            self.call.answer != Answer::Status || self.opened.library.statuses.is_good(value as i32);
+        if waits && answers.len() >= prepared.answer_bytes {
+            // SAFETY: by the type's invariant, and the slots were made of these arguments.
+            unsafe { self.arguments().read(&prepared.slots, answers, succeeded) }?;
+        }
+        if waits && succeeded {
+            self.learn(&prepared, kept);
+        }
+        if succeeded {
+            self.note(&prepared);
+        }
+        if self.call.facts.sets {
+            self.front.handles.set(self.function, &self.call.facts, self.handle, self.others(), succeeded);
+        }
+        match self.call.answer {
+            Answer::Text => text_of(value, answers),
+            _ => Ok(value),
+        }
+    }
+
+    /// The state of the handle, after the calls that it still owes. `None`: the guest has answered the call.
+    fn state(&self) -> Result<Option<State>, Failure> {
+        loop {
+            match self.front.handles.step(self.function, &self.call.facts, self.handle, self.others()) {
+                Step::Cross(state) => return Ok(Some(state)),
+                Step::Answer(value) => {
+                    if let (Some(value), Some(&place)) = (value, self.others().first()) {
+                        self.write(place, value as u32)?;
+                    }
+                    return Ok(None);
+                }
+                Step::First(first, values) => {
+                    let Body::Forward(setter) = &self.opened.library.functions[first].body else {
+                        return Err(Failure::Internal);
+                    };
+                    let given: Slots = std::iter::once(self.handle).chain(values).collect();
+                    // SAFETY: a function that sets something takes numbers and device addresses, which the program gave before.
+                    unsafe { Exchange::new(self.front, self.opened, first, setter, &given) }.run()?;
+                }
+            }
+        }
+    }
+
+    /// Encodes the arguments.
+    fn prepare(&self, state: State) -> Result<Prepared, Failure> {
+        // A function makes one handle at most.
+        let made = self.call.parameters.iter().zip(self.given).find_map(|(parameter, &place)| {
+            let Kind::New(kind) = parameter.kind else { return None };
+            let is_int = self.opened.library.handles[kind].is_int;
+            Some(Made { place, is_int, handle: self.front.mint.next(self.opened.number, is_int) })
+        });
+        let arguments = self.arguments();
+        let handle = made.as_ref().map_or(0, |made| made.handle);
+        // SAFETY: by the type's invariant.
+        let slots = unsafe { arguments.slots(state.device_scalars, |_| handle) };
+        let answer_bytes = self.call.answer_bytes(self.opened.library, &slots)?;
+        let mut blocks = Blocks::take();
+        let mut key = Key::new(self.function, self.call, &slots);
+        key.add_birth(state.birth);
+        // SAFETY: by the type's invariant, and the slots were made of these arguments.
+        unsafe { arguments.write(&slots, &mut blocks.input, &mut key) }?;
+        Ok(Prepared { slots, blocks, answer_bytes, key: key.get(), state, made })
+    }
+
+    /// Returns whether the program needs the worker's answer before it goes on.
+    fn waits(&self, prepared: &Prepared) -> bool {
+        let in_doubt = self.call.facts.wait_unless.is_some_and(|birth| birth != prepared.state.birth);
+        self.call.answers()
+            || prepared.answer_bytes > SLOT
+            || in_doubt
+            || !self.front.proven.contains(prepared.key)
+    }
+
+    /// Fills the answers: with those of an equal call before (then it returns true), or by the worker.
+    fn cross(&self, prepared: &mut Prepared, waits: bool) -> Result<bool, Failure> {
+        let Blocks { input, answers } = &mut prepared.blocks;
+        answers.clear();
+        let pure = self.call.facts.pure;
+        if let Some(kept) = pure.then(|| self.front.answers.get(prepared.key, self.handle)).flatten() {
+            answers.extend_from_slice(&kept);
+            return Ok(true);
+        }
+        let room = match (waits, self.call.answer) {
+            (false, _) => 0,
+            (true, Answer::Text) => prepared.answer_bytes + MAX_TEXT,
+            (true, _) => prepared.answer_bytes,
+        };
+        answers.resize(room, 0);
+        bridge::call(&bridge::Arguments {
+            library: self.opened.number,
+            function: self.function as u32,
+            stream: stream_of(self.call, self.given).unwrap_or(prepared.state.stream),
+            input: input.as_ptr(),
+            input_bytes: input.len(),
+            output: answers.as_mut_ptr(),
+            output_bytes: answers.len(),
+        })
+        .map_err(Failure::Cuda)?;
+        Ok(false)
+    }
+
+    /// Remembers that an equal call succeeds, and its answers if they stay the same.
+    fn learn(&self, prepared: &Prepared, kept: bool) {
+        self.front.proven.add(prepared.key);
+        if let Some(place) = table_place(self.call, self.given)
+            // SAFETY: by the type's invariant; the answers have filled it.
+            && let Some(table) = unsafe { (place as *const u64).as_ref() }
+        {
+            self.front.tables.lock().get_or_insert_default().insert(prepared.key, *table);
+        }
+        if self.call.facts.pure && !kept {
+            self.front.answers.keep(prepared.key, self.handle, &prepared.blocks.answers);
+        }
+    }
+
+    /// Notes the effects of a call that has succeeded on handles.
+    fn note(&self, prepared: &Prepared) {
+        let (front, facts) = (self.front, &self.call.facts);
+        if let Some(made) = &prepared.made {
+            // SAFETY: by the type's invariant the place is null or has room for a handle.
+            unsafe { made.write() };
+            let of_device = || match prepared.state.birth {
+                0 => bridge::current_device().map_or(0, |device| 1 + device as u64),
+                parent => parent,
+            };
+            let birth = facts.birth.and_then(|index| prepared.slots.get(index).copied());
+            if let Some(birth) = birth.or_else(|| facts.on_device.then(of_device)) {
+                front.handles.change(made.handle, |state| state.birth = birth);
+            }
+        }
+        for (parameter, &handle) in self.call.parameters.iter().zip(self.given) {
+            if let Kind::End(_) = parameter.kind {
+                front.handles.forget(handle);
+            }
+        }
+        let second = self.given.get(1).copied().unwrap_or(0);
+        if facts.pointer_mode {
+            front.handles.change(self.handle, |state| state.device_scalars = second as u32 != 0);
+        }
+        if facts.stream_of {
+            front.handles.change(self.handle, |state| state.stream = second);
+        }
+    }
+
+    /// Writes a result of the guest's own to a place among the arguments.
+    ///
+    /// Errors: the place is null.
+    fn write<T>(&self, place: u64, value: T) -> Result<(), Failure> {
+        // SAFETY: by the type's invariant the place is null or has room for the row's type.
+        unsafe { (place as *mut T).as_mut() }.map(|place| *place = value).ok_or(Failure::BadSize)
+    }
+
+    fn arguments(&self) -> Arguments<'_> {
+        let Opened { number, library } = *self.opened;
+        Arguments { number, library, call: self.call, given: self.given }
+    }
+
+    /// The arguments after the first.
+    fn others(&self) -> &[u64] {
+        self.given.get(1..).unwrap_or_default()
+    }
+
+    fn success(&self) -> u64 {
+        u64::from(self.opened.library.statuses.success as u32)
+    }
+}
+
+/// The blocks of a call. They go back to the thread when the call is done.
+struct Blocks {
+    input: Vec<u8>,
+    answers: Vec<u8>,
+}
+
+impl Blocks {
+    /// Takes those of the thread. Programs call also while the thread ends, when there are none any more.
+    fn take() -> Self {
+        let (input, answers) =
+            BLOCKS.try_with(|blocks| std::mem::take(&mut *blocks.borrow_mut())).unwrap_or_default();
+        Self { input, answers }
+    }
+}
+
+impl Drop for Blocks {
+    fn drop(&mut self) {
+        let (mut input, mut answers) = (std::mem::take(&mut self.input), std::mem::take(&mut self.answers));
+        // One large call does not leave its memory to all others.
+        input.shrink_to(MAX_KEPT_BYTES);
+        answers.shrink_to(MAX_KEPT_BYTES);
+        let _ = BLOCKS.try_with(|blocks| *blocks.borrow_mut() = (input, answers));
+    }
+}
+
+/// A handle that a call makes.
+struct Made {
+    /// The program's place for it.
+    place: u64,
+    is_int: bool,
+    handle: u64,
+}
+
+impl Made {
+    /// # Safety
+    ///
+    /// `place` is null or has room for a handle.
+    unsafe fn write(&self) {
+        if self.place == 0 {
+            return;
+        }
+        // SAFETY: by this function's contract; the place is not null.
+        unsafe {
+            if self.is_int {
+                (self.place as *mut u32).write(self.handle as u32);
+            } else {
+                (self.place as *mut u64).write(self.handle);
+            }
+        }
+    }
+}
+
+/// The bits of the first slot of answers.
+fn slot(answers: &[u8]) -> Result<u64, Failure> {
+    answers.first_chunk::<SLOT>().map(|bytes| u64::from_le_bytes(*bytes)).ok_or(Failure::BadSize)
+}
+
+/// The address of a text that the library returned; `length` is 1 more than that of the text, or 0 for null.
+fn text_of(length: u64, answers: &[u8]) -> Result<u64, Failure> {
+    let Some(bytes) = length.checked_sub(1) else { return Ok(0) };
+    let found = answers.get(SLOT..).and_then(|rest| rest.get(..usize::try_from(bytes).ok()?));
+    Ok(text(found.ok_or(Failure::BadSize)?).as_ptr() as u64)
+}
+
+/// The first handle among the arguments; 0 for none.
+fn handle_of(call: &Call, slots: &[u64]) -> u64 {
+    let first = call
+        .parameters
+        .iter()
+        .position(|parameter| matches!(parameter.kind, Kind::Handle { .. } | Kind::End(_)));
+    first.and_then(|index| slots.get(index)).copied().unwrap_or(0)
+}
+
+/// The stream among the arguments.
+fn stream_of(call: &Call, slots: &[u64]) -> Option<u64> {
+    let index = call.parameters.iter().position(|parameter| parameter.kind == Kind::Stream)?;
+    slots.get(index).copied()
+}
+
+/// The place for the handle's stream among the arguments.
+fn out_stream(call: &Call, slots: &[u64]) -> Option<u64> {
+    let index = call.parameters.iter().position(|parameter| parameter.kind == Kind::OutStream)?;
+    slots.get(index).copied()
+}
+
+/// The place for a table's address among the arguments.
+fn table_place(call: &Call, slots: &[u64]) -> Option<u64> {
+    let index = call.parameters.iter().position(|parameter| matches!(parameter.kind, Kind::Table(_)))?;
+    slots.get(index).copied()
+}
