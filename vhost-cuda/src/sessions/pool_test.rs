@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::thread;
+
+use super::*;
+use crate::fixture::worker_spec;
+use crate::sessions::messages::Label;
+use crate::sessions::process::Process;
+
+const LONG: Duration = Duration::from_secs(20);
+
+/// Its workers end at once.
+fn pool(warm: usize) -> WorkerPool {
+    WorkerPool::start(worker_spec(), warm).unwrap()
+}
+
+/// A worker whose process only sleeps.
+fn sleeper() -> Worker {
+    let pair = || UnixStream::pair().unwrap().0;
+    let child = Command::new("sleep").arg("60").stdin(Stdio::null()).process_group(0).spawn().unwrap();
+    let sockets = Sockets { link: pair(), images: Arc::new(pair()), exchange: Arc::new(pair()) };
+    Worker { sockets: Arc::new(sockets), label: Label::default(), process: Process::of(child).unwrap() }
+}
+
+fn idle(ready: bool) -> Idle {
+    Idle { worker: sleeper(), since: Instant::now(), ready }
+}
+
+#[test]
+fn a_session_is_told_when_no_worker_comes_up() {
+    let pool = pool(0);
+    let begun = Instant::now();
+    assert!(pool.take(|| true).is_err());
+    assert!(begun.elapsed() < LONG);
+    assert_eq!(pool.shared.lock().waiting, 0);
+}
+
+#[test]
+fn workers_that_nobody_waits_for_are_not_tried_without_end() {
+    let pool = pool(1);
+    thread::sleep(Duration::from_millis(2500));
+    let state = pool.shared.lock();
+    // At 0 s, 1 s, 3 s, …
+    assert!((1..=3).contains(&state.started), "{} workers were started", state.started);
+    assert!(state.idle.is_empty() && state.ending.is_empty(), "they are reaped");
+}
+
+#[test]
+fn a_session_that_is_wanted_no_more_waits_no_longer() {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    let (pool, wanted) = (pool(0), AtomicBool::new(true));
+    // No worker fails while the test waits: none is started.
+    pool.shared.lock().not_before = Some(Instant::now() + LONG);
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| pool.take(|| wanted.load(Ordering::Relaxed)));
+        while pool.shared.lock().waiting == 0 {
+            thread::yield_now();
+        }
+        wanted.store(false, Ordering::Relaxed);
+        pool.look_again();
+        assert!(waiter.join().unwrap().unwrap().is_none());
+    });
+}
+
+#[test]
+fn workers_that_are_wanted_no_more_end_the_youngest_first() {
+    let mut state = State { waiting: 3, ..State::default() };
+    state.idle = [(1, idle(true)), (2, idle(false)), (3, idle(false)), (4, idle(true))].into();
+    state.end_surplus(1);
+    assert_eq!(state.idle.len(), 4);
+    state.waiting = 1;
+    state.end_surplus(1);
+    assert_eq!(state.idle.keys().copied().collect::<Vec<_>>(), [1, 4]);
+    state.waiting = 0;
+    state.end_surplus(1);
+    assert_eq!(state.idle.keys().copied().collect::<Vec<_>>(), [1]);
+    assert!(state.ending.values().all(|worker| worker.process.has_ended(LONG)));
+}
+
+#[test]
+fn workers_are_started_for_those_who_wait_and_then_ahead_of_need() {
+    let now = Instant::now();
+    let mut state = State::default();
+    assert_eq!(state.next(0, now), Next::WaitUntil(None));
+    assert_eq!(state.next(1, now), Next::Start);
+    state.taken = Some(now);
+    assert_eq!(state.next(1, now), Next::WaitUntil(Some(now + REFILL_DELAY)));
+    state.waiting = 1;
+    assert_eq!(state.next(1, now), Next::Start, "a session waits");
+    state.idle.insert(1, idle(true));
+    state.waiting = 0;
+    assert_eq!(state.next(1, now), Next::WaitUntil(None));
+    state.idle.clear();
+    state.taken = None;
+    state.fail(WorkerError::Ended("a test".into()), now);
+    assert_eq!(state.next(1, now), Next::WaitUntil(Some(now + PAUSE)));
+    for _ in 0..100 {
+        state.fail(WorkerError::Ended("a test".into()), now);
+    }
+    assert_eq!(state.next(1, now), Next::WaitUntil(Some(now + LONGEST_PAUSE)));
+}
+
+#[test]
+fn a_worker_that_was_not_used_goes_to_the_next_session() {
+    let pool = pool(1);
+    {
+        let mut state = pool.shared.lock();
+        state.no_spare_before = Some(Instant::now() + LONG);
+        state.idle.clear();
+        state.idle.insert(99, idle(true));
+    }
+    let worker = pool.take(|| true).unwrap().unwrap();
+    let pid = worker.process.pid();
+    pool.put_back(worker);
+    assert_eq!(pool.take(|| true).unwrap().unwrap().process.pid(), pid);
+}
