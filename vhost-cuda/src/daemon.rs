@@ -17,24 +17,24 @@ use vhost_user_backend::{Error as BackendError, VhostUserDaemon};
 use vm_memory::{GuestMemoryBackend, GuestMemoryRegion};
 
 use crate::args::{DaemonArgs, Namespaces, Sandbox};
-use crate::backend::Backend;
 use crate::cache::ImageCache;
-use crate::cgroup::Cgroups;
 use crate::confine::own;
-use crate::descriptors::Descriptors;
-use crate::device::{Device, END_PATIENCE, Settings};
-use crate::endings::Endings;
 use crate::exchange::Exchange;
-use crate::library;
-use crate::memory::{Memory, SharedMemory};
-use crate::messages::Messages;
+use crate::front_end::backend::Backend;
+use crate::front_end::device::{Device, END_PATIENCE, Settings};
+use crate::front_end::memory::{Memory, SharedMemory};
+use crate::front_end::sigbus;
+use crate::limits::cgroup::Cgroups;
+use crate::limits::descriptors::Descriptors;
+use crate::limits::throttle::Throttle;
+use crate::limits::watchdog::{self, Limits};
 use crate::metrics::{server, text};
-use crate::pool::WorkerPool;
-use crate::predecessor::WorkerLock;
-use crate::process::WorkerSpec;
-use crate::sigbus;
-use crate::throttle::Throttle;
-use crate::watchdog::{self, Limits};
+use crate::sessions::endings::Endings;
+use crate::sessions::library;
+use crate::sessions::messages::Messages;
+use crate::sessions::pool::WorkerPool;
+use crate::sessions::predecessor::WorkerLock;
+use crate::sessions::process::WorkerSpec;
 use crate::worker::sandbox;
 
 /// Pause after a failed accept, as when the process is out of descriptors.

@@ -23,8 +23,8 @@ use log::debug;
 use zerocopy::{FromZeros, IntoBytes};
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use crate::budget::{Budget, Charge};
 use crate::cache::{invalid, read_with, write_with};
+use crate::limits::budget::{Budget, Charge};
 use crate::owner::Owner;
 
 /// Most offers of one session.

@@ -16,12 +16,12 @@ use vm_memory::{Bytes, GuestAddress, GuestAddressSpace};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::args::Sandbox;
-use crate::memory::{Memory, SharedMemory, Snapshot};
-use crate::messages::Messages;
+use crate::front_end::memory::{Memory, SharedMemory, Snapshot};
+use crate::front_end::request::{self, Malformed, Request};
+use crate::front_end::ring::{Chain, Ring, Vring};
 use crate::metrics::statistics::Statistics;
-use crate::process::{Process, Sockets, Worker, WorkerSpec};
-use crate::request::{self, Malformed, Request};
-use crate::ring::{Chain, Ring, Vring};
+use crate::sessions::messages::Messages;
+use crate::sessions::process::{Process, Sockets, Worker, WorkerSpec};
 
 /// What workers of a test are started with. They are the test's program, which does not know the worker's options and ends
 /// at once.

@@ -3,7 +3,7 @@
 
 use vm_memory::{GuestMemoryBackend, GuestMemoryRegion};
 
-use crate::memory::Memory;
+use crate::front_end::memory::Memory;
 
 /// Where the memory of a virtio-user process begins (`guest-lib/client/src/virtio_user/memory.rs`). A machine has memory
 /// at a lower address: firmware and kernels of PCs begin in the first MiB.

@@ -4,7 +4,7 @@
 //!
 //! Every thread that calls gets a lane of its own, as long as there are any; the others, and calls with pages,
 //! go through the request queue. Records of all lanes are numbered in one order, which the worker keeps: see
-//! `vhost-cuda/src/worker/order.rs`.
+//! `vhost-cuda/src/worker/run/order.rs`.
 
 use std::cell::Cell;
 use std::ptr;

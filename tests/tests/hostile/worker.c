@@ -3,7 +3,7 @@
  * A hostile worker. The daemon is started with this library as its `--device`; its constructor runs in the worker, before
  * CUDA would come up, and never returns. It speaks to the daemon over the worker's own sockets, whose numbers are in the
  * worker's command line. ATTACK names one of the functions below. The structures are those of
- * vhost-cuda/src/link.rs, exchange.rs and cache.rs.
+ * vhost-cuda/src: sessions/link.rs, exchange.rs and cache.rs.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>

@@ -1,51 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The worker: one process that executes the CUDA calls of one guest process.
 
-mod allocations;
-mod array_maps;
-mod bulk;
-mod call;
-mod callbacks;
-mod contexts;
-mod control;
 mod copy;
-mod cores;
-mod dispatch;
-mod exec_callbacks;
-mod executor;
-mod externals;
 mod family;
-mod footprint;
-mod formats;
 mod gpu;
-mod graphs;
 mod handlers;
-mod holds;
-mod host_memory;
-mod images;
-mod jit;
-mod lane;
-mod lifecycle;
-mod linker;
+mod memory;
 pub(crate) mod nvml;
 mod objects;
-mod order;
-mod output;
-mod pageable;
-mod pages;
-mod pools;
-mod quota;
-mod reservations;
-mod resolve;
-mod resources;
+mod run;
 pub mod sandbox;
 mod sharing;
-mod signal;
 mod start;
 mod state;
-mod timers;
 mod vendor;
-mod window;
 
 use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
@@ -54,9 +22,15 @@ use std::sync::Arc;
 use log::{debug, error};
 
 use crate::args::WorkerArgs;
-use crate::link::{self, TO_ACCOUNT, TO_CALL, TO_CLOSE, TO_MEMORY, TO_REGION, TO_SHARE, TO_UNPIN};
-use executor::{Executors, Replies};
-use pages::GuestPages;
+use crate::sessions::link::{self, TO_ACCOUNT, TO_CALL, TO_CLOSE, TO_MEMORY, TO_REGION, TO_SHARE, TO_UNPIN};
+use memory::pages::GuestPages;
+// The names by which `handlers` uses the parts.
+use memory::{
+    allocations, array_maps, bulk, footprint, formats, host_memory, pools, quota, reservations, window,
+};
+use objects::{contexts, graphs, images, jit, linker};
+use run::executor::{Executors, Replies};
+use run::{call, callbacks, exec_callbacks, lane, resolve, timers};
 use state::SessionState;
 
 /// Runs a worker until its session or its daemon ends.

@@ -12,20 +12,20 @@ use log::{error, info};
 use zerocopy::IntoBytes;
 
 use super::gpu::Driver;
-use super::images::Images;
+use super::memory::pageable;
+use super::memory::window::Window;
 use super::nvml::Nvml;
-use super::output::Output;
-use super::pageable;
+use super::objects::images::Images;
+use super::run::output::Output;
+use super::run::timers::late_in_threads_of;
 use super::sandbox;
 use super::sharing::Sharing;
 use super::state::{SessionLimits, SessionState};
-use super::timers::late_in_threads_of;
-use super::window::Window;
 use crate::args::WorkerArgs;
 use crate::confine::Folders;
-use crate::link::{self, FROM_FAILED, FROM_READY, FromWorker, NAME_BYTES, Ready};
-use crate::messages::letter;
 use crate::metrics::statistics;
+use crate::sessions::link::{self, FROM_FAILED, FROM_READY, FromWorker, NAME_BYTES, Ready};
+use crate::sessions::messages::letter;
 
 /// Longest message that is sent to the daemon, in bytes.
 const MAX_MESSAGE: usize = 1024;
@@ -140,7 +140,7 @@ fn warm_up(session: &SessionState, announce: Option<u32>) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// Messages go to the daemon ([`crate::messages`]) by the pipe that is this process's stderr until the output is
+/// Messages go to the daemon ([`crate::sessions::messages`]) by the pipe that is this process's stderr until the output is
 /// captured.
 fn start_log(args: &WorkerArgs) -> anyhow::Result<()> {
     let stderr = std::io::stderr().as_fd().try_clone_to_owned().context("Cannot keep stderr")?;

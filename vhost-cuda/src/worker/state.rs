@@ -8,28 +8,28 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
-use super::allocations::Allocations;
-use super::contexts::Contexts;
 use super::copy::Engine;
-use super::exec_callbacks::ExecCallbacks;
 use super::gpu::{CuResult, CudaError, Driver};
-use super::graphs::Graphs;
 use super::handlers::DeviceFacts;
-use super::holds::{Held, Holds};
-use super::host_memory::HostMemory;
-use super::images::Images;
-use super::linker::Links;
+use super::memory::allocations::Allocations;
+use super::memory::holds::{Held, Holds};
+use super::memory::host_memory::HostMemory;
+use super::memory::pages::GuestPages;
+use super::memory::pools::Pools;
+use super::memory::reservations::Reservations;
+use super::memory::window::Window;
 use super::objects::Objects;
-use super::order::Turns;
-use super::output::Output;
-use super::pages::GuestPages;
-use super::pools::Pools;
-use super::reservations::Reservations;
-use super::resources::DevResources;
+use super::objects::contexts::Contexts;
+use super::objects::graphs::Graphs;
+use super::objects::images::Images;
+use super::objects::linker::Links;
+use super::objects::resources::DevResources;
+use super::run::exec_callbacks::ExecCallbacks;
+use super::run::order::Turns;
+use super::run::output::Output;
+use super::run::signal::{self, Work};
 use super::sharing::Sharing;
-use super::signal::{self, Work};
 use super::vendor::Vendor;
-use super::window::Window;
 
 /// The state of a session.
 ///
@@ -57,7 +57,7 @@ pub struct SessionState {
     pub copy_time: CopyTime,
     /// See [`SessionLimits::emulated`].
     pub emulated: bool,
-    /// See [`super::signal`].
+    /// See [`super::run::signal`].
     pub signals: bool,
     /// What keeps copies from being waited for in that way.
     pub work: Work,

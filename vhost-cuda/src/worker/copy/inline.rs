@@ -2,10 +2,10 @@
 //! Short copies, whose bytes travel in the call itself.
 
 use super::super::gpu::{CUdeviceptr, CUstream, CuResult, Driver, STREAM_LEGACY};
-use super::super::signal::Signal;
 use super::Engine;
 use super::dma::{Dma, Stream};
 use super::staging::{BUFFER_BYTES, Buffer, Share};
+use crate::worker::run::signal::Signal;
 
 /// From this length on, copying into a pinned buffer pays: the driver puts shorter pageable bytes into its own
 /// command queue.

@@ -15,9 +15,9 @@ mod threads;
 
 use virtio_cuda_protocol::cuda::ContextId;
 
-use super::bulk::{BulkIn, BulkOut};
 use super::gpu::{CUdeviceptr, CUstream, CuResult, STREAM_LEGACY};
-use super::signal::Signal;
+use super::memory::bulk::{BulkIn, BulkOut};
+use super::run::signal::Signal;
 use super::state::SessionState;
 use dma::Stream;
 use pipeline::Pipeline;

@@ -6,11 +6,11 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::super::gpu::{CUdeviceptr, CuResult, CudaError};
-use super::super::pages::{Cursor, PageList};
 use super::Engine;
 use super::dma::Dma;
 use super::staging::{BUFFER_BYTES, Buffer, Share};
 use super::threads::{CopyThreads, Direction, Piece, Transfer};
+use crate::worker::memory::pages::{Cursor, PageList};
 
 /// Shorter copies are not worth waking a thread for.
 pub const PARALLEL_BYTES: u64 = 384 << 10;

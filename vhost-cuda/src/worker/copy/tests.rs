@@ -17,8 +17,8 @@ use super::pipeline::{PARALLEL_BYTES, Pipeline};
 use super::staging::BUFFER_BYTES;
 use super::threads::Direction;
 use crate::worker::gpu::{CUdeviceptr, CuResult, CudaError};
-use crate::worker::pages::PageList;
-use crate::worker::pages::fixture::fixture_memory;
+use crate::worker::memory::pages::PageList;
+use crate::worker::memory::pages::fixture::fixture_memory;
 
 const FIRST_PAGE: u64 = 0x10000;
 const CONTEXT: u64 = 7;

@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 
 use log::debug;
 
-use super::super::cores;
-use super::super::pages::{Cursor, PageList};
 use super::staging::Buffer;
+use crate::worker::memory::pages::{Cursor, PageList};
+use crate::worker::run::cores;
 
 /// How long to watch for the next piece before sleeping, where there are cores to spare: longer than a piece takes,
 /// since waking up can take as long.

@@ -16,9 +16,9 @@ use virtio_cuda_protocol::cuda::{GraphId, StreamId};
 use super::handles::{Handles, Locked};
 use super::invoke::Arguments;
 use super::load::Loaded;
-use crate::worker::call::CallContext;
 use crate::worker::gpu::{CuResult, CudaError};
 use crate::worker::objects::{Object, Reserved};
+use crate::worker::run::call::CallContext;
 
 /// Host memory of a call is aligned to this, and at least as much lies between two pieces.
 const ALIGNMENT: usize = size_of::<u128>();

@@ -8,7 +8,7 @@ use std::sync::{Arc, LazyLock};
 use parking_lot::{ArcMutexGuard, Mutex, RawMutex, RwLock};
 use smallvec::SmallVec;
 
-use crate::budget::{Budget, Charge};
+use crate::limits::budget::{Budget, Charge};
 use crate::worker::gpu::{CuResult, CudaError};
 use crate::worker::objects::{Object, Table};
 

@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The vhost-user side of a device: features, configuration space, queues, device state.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+
+use log::{debug, info};
+use vhost::vhost_user::message::{
+    VhostTransferStateDirection, VhostTransferStatePhase, VhostUserProtocolFeatures, VhostUserVirtioFeatures,
+};
+use vhost_user_backend::bitmap::BitmapMmapRegion;
+use vhost_user_backend::{VhostUserBackend, VringT};
+use virtio_bindings::bindings::virtio_config::VIRTIO_F_VERSION_1;
+use virtio_bindings::bindings::virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC};
+use virtio_cuda_protocol::transport::{CONFIG_MAGIC, Config, PROTOCOL_VERSION, STATUS_BACKEND_UP};
+use virtio_queue::{DescriptorChain, QueueOwnedT};
+use vmm_sys_util::epoll::EventSet;
+use vmm_sys_util::event::{EventConsumer, EventFlag, EventNotifier, new_event_consumer_and_notifier};
+use zerocopy::IntoBytes;
+
+use crate::front_end::device::Device;
+use crate::front_end::memory::{SharedMemory, Snapshot};
+use crate::front_end::migration::State;
+use crate::front_end::request;
+use crate::front_end::ring::{Start, Vring};
+use crate::sessions::link::{MAX_BULK_BYTES, MAX_PAYLOAD_BYTES};
+use crate::sessions::session::MAX_OUTSTANDING;
+
+/// QEMU 10.0 sets every queue to 1024 entries whatever it was asked for, so no less can be offered.
+const MAX_QUEUE_SIZE: usize = 1024;
+/// `VHOST_F_LOG_ALL`: the backend keeps a dirty log during migration.
+const VHOST_F_LOG_ALL: u32 = 26;
+
+/// Serves one device to one front-end.
+pub struct Backend {
+    device: Arc<Device>,
+    transfer: Mutex<Option<JoinHandle<io::Result<()>>>>,
+    exit_fds: Mutex<Vec<RawFd>>,
+}
+
+impl Backend {
+    /// A backend for `device`.
+    pub fn new(device: Arc<Device>) -> Arc<Self> {
+        Arc::new(Self { device, transfer: Mutex::default(), exit_fds: Mutex::default() })
+    }
+
+    /// Closes what the library leaks: it takes the exit events' descriptors and never closes them. Only for
+    /// after the `VhostUserDaemon` was dropped.
+    pub fn close_exit_events(&self) {
+        for fd in std::mem::take(&mut *lock(&self.exit_fds)) {
+            // SAFETY: `exit_event` gave this descriptor away by value to the library, which turned it into a
+            // raw one (`into_raw_fd`) and dropped its epoll; nobody else owns it.
+            drop(unsafe { OwnedFd::from_raw_fd(fd) });
+        }
+    }
+
+    fn config(&self) -> Config {
+        Config {
+            magic: CONFIG_MAGIC,
+            protocol_version: PROTOCOL_VERSION,
+            num_request_queues: self.device.settings.num_queues,
+            max_payload_bytes: MAX_PAYLOAD_BYTES,
+            max_bulk_bytes: MAX_BULK_BYTES,
+            max_sessions: self.device.settings.max_sessions,
+            max_outstanding: MAX_OUTSTANDING as u32,
+            status: STATUS_BACKEND_UP,
+            driver_version: self.device.driver_version.load(Ordering::Relaxed),
+            reserved: [0; 6],
+        }
+    }
+
+    /// Serves all requests that wait in queue `index`.
+    fn serve(&self, index: usize, vring: &Vring, memory: &Snapshot) {
+        let ring = &self.device.rings[index];
+        loop {
+            // An unreachable ring shows below as one without chains.
+            let _ = vring.disable_notification();
+            while let Some(chain) = next_chain(vring, memory) {
+                let head = chain.head_index();
+                let (request, slot) = request::parse(memory, chain);
+                let chain = ring.accept(vring, memory.clone(), head, slot);
+                self.device.handle(request, chain);
+                if !ring.goes_on() {
+                    return;
+                }
+            }
+            if !vring.enable_notification().unwrap_or(false) {
+                return;
+            }
+        }
+    }
+}
+
+/// Takes the next chain, if the queue runs, has one and is sane.
+fn next_chain(vring: &Vring, memory: &Snapshot) -> Option<DescriptorChain<Snapshot>> {
+    let mut state = vring.get_mut();
+    match state.get_queue_mut().iter(memory.clone()) {
+        Ok(mut chains) => chains.next(),
+        Err(error) => {
+            debug!("A queue cannot be read: {error}");
+            None
+        }
+    }
+}
+
+impl VhostUserBackend for Backend {
+    type Bitmap = BitmapMmapRegion;
+    type Vring = Vring;
+
+    fn num_queues(&self) -> usize {
+        self.device.rings.len()
+    }
+
+    fn max_queue_size(&self) -> usize {
+        MAX_QUEUE_SIZE
+    }
+
+    fn features(&self) -> u64 {
+        // Never the packed ring: virtio-queue does not implement it.
+        1 << VIRTIO_F_VERSION_1
+            | 1 << VIRTIO_RING_F_INDIRECT_DESC
+            | 1 << VIRTIO_RING_F_EVENT_IDX
+            | 1 << VHOST_F_LOG_ALL
+            | VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits()
+    }
+
+    fn protocol_features(&self) -> VhostUserProtocolFeatures {
+        use VhostUserProtocolFeatures as Feature;
+        Feature::MQ
+            | Feature::CONFIG
+            | Feature::REPLY_ACK
+            | Feature::CONFIGURE_MEM_SLOTS
+            | Feature::RESET_DEVICE
+            | Feature::LOG_SHMFD
+            | Feature::DEVICE_STATE
+    }
+
+    fn acked_features(&self, features: u64) {
+        debug!("connection {}: features {features:#x}", self.device.connection);
+    }
+
+    fn reset_device(&self) {
+        // The library disables the queues but does not say that they are stopped.
+        for (index, ring) in self.device.rings.iter().enumerate() {
+            ring.stop(index as u32);
+        }
+        self.device.reset();
+    }
+
+    fn set_event_idx(&self, _enabled: bool) {
+        // Kept by the library in each queue.
+    }
+
+    fn get_config(&self, offset: u32, size: u32) -> Vec<u8> {
+        let config = self.config();
+        let bytes = config.as_bytes().iter().copied().chain(std::iter::repeat(0));
+        // The library bounds `size` by the length of a message.
+        bytes.skip((offset as usize).min(size_of::<Config>())).take(size as usize).collect()
+    }
+
+    fn set_config(&self, offset: u32, bytes: &[u8]) -> io::Result<()> {
+        // A VMM writes the field or the whole space; nothing but this field is the driver's.
+        const FIELD: usize = std::mem::offset_of!(Config, driver_version);
+        let field = FIELD.checked_sub(offset as usize).and_then(|start| bytes.get(start..start + 4));
+        if let Some(field) = field {
+            self.device.set_driver_version(u32::from_le_bytes([field[0], field[1], field[2], field[3]]));
+        }
+        Ok(())
+    }
+
+    fn update_memory(&self, memory: SharedMemory) -> io::Result<()> {
+        self.device.update_memory(memory);
+        Ok(())
+    }
+
+    fn queues_per_thread(&self) -> Vec<u64> {
+        (0..self.num_queues()).map(|index| 1 << index).collect()
+    }
+
+    fn exit_event(&self, _thread_index: usize) -> Option<(EventConsumer, EventNotifier)> {
+        let pair = new_event_consumer_and_notifier(EventFlag::NONBLOCK | EventFlag::CLOEXEC).ok()?;
+        lock(&self.exit_fds).push(pair.0.as_raw_fd());
+        Some(pair)
+    }
+
+    fn stop_vring(&self, index: u32) -> io::Result<()> {
+        if let Some(ring) = self.device.rings.get(index as usize) {
+            ring.stop(index);
+        }
+        self.device.log_kept_pages();
+        Ok(())
+    }
+
+    fn handle_event(&self, _event: u16, _set: EventSet, vrings: &[Vring], index: usize) -> io::Result<()> {
+        // An error would end the queue's thread, so there is none. Each thread has one queue, of its own number.
+        let (Some(vring), Some(memory)) = (vrings.first(), self.device.memory()) else { return Ok(()) };
+        let ring = &self.device.rings[index];
+        match ring.resume(vring, &memory) {
+            Start::Stopped => return Ok(()),
+            Start::Anew => {
+                debug!("connection {}: the device was reset", self.device.connection);
+                self.device.reset();
+            }
+            Start::Same => {}
+        }
+        if index + 1 == self.num_queues() {
+            self.device.events.deliver(&memory);
+        } else {
+            self.serve(index, vring, &memory);
+        }
+        ring.pause();
+        Ok(())
+    }
+
+    fn set_device_state_fd(
+        &self,
+        direction: VhostTransferStateDirection,
+        _phase: VhostTransferStatePhase,
+        file: File,
+    ) -> io::Result<Option<File>> {
+        let device = self.device.clone();
+        // The transfer may block, this call may not.
+        let transfer = thread::Builder::new().name("device-state".into()).spawn(move || match direction {
+            VhostTransferStateDirection::SAVE => State::of(&device).save(file),
+            VhostTransferStateDirection::LOAD => State::load(file)?.restore(&device),
+        })?;
+        *lock(&self.transfer) = Some(transfer);
+        Ok(None)
+    }
+
+    fn check_device_state(&self) -> io::Result<()> {
+        let Some(transfer) = lock(&self.transfer).take() else { return Ok(()) };
+        let result = transfer.join().unwrap_or_else(|_| Err(io::Error::other("the transfer panicked")));
+        match &result {
+            Ok(()) => info!("connection {}: device state transferred", self.device.connection),
+            Err(error) => log::error!("connection {}: device state: {error}", self.device.connection),
+        }
+        result
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! One virtqueue over its life: chains may be answered late, from any thread, across stops and restarts.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use log::debug;
+use vhost_user_backend::{VringRwLock, VringT};
+use virtio_cuda_protocol::transport::{REPLY_NO_RESOURCES, REPLY_SESSION_LOST};
+use virtio_queue::QueueT;
+
+use crate::front_end::memory::{SharedMemory, Snapshot};
+use crate::front_end::request::ReplySlot;
+
+/// The library's handle of a queue.
+pub type Vring = VringRwLock<SharedMemory>;
+
+/// What a stopped queue looked like. A VMM that only paused the guest restarts it in the same place; after a
+/// reset of the device it begins elsewhere or anew.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Position {
+    next_avail: u16,
+    size: u16,
+    addresses: [u64; 3],
+}
+
+impl Position {
+    fn of(vring: &Vring) -> Self {
+        let state = vring.get_ref();
+        let queue = state.get_queue();
+        Self {
+            next_avail: queue.next_avail(),
+            size: queue.size(),
+            addresses: [queue.desc_table(), queue.avail_ring(), queue.used_ring()],
+        }
+    }
+}
+
+/// A chain that was taken from a queue and not answered: its head, and where its reply's header goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unanswered {
+    /// Head descriptor.
+    pub head: u16,
+    /// Address and bytes of the pieces that hold the header.
+    pub slot: Vec<(u64, u32)>,
+}
+
+#[derive(Debug, Default)]
+struct Gate {
+    running: bool,
+    /// The queue's own thread is taking chains.
+    serving: bool,
+    /// The VMM waits for that thread to pause.
+    stopping: bool,
+    gone: bool,
+    generation: u64,
+    stopped_at: Option<Position>,
+    vring: Option<VringHandle>,
+    in_flight: HashMap<u16, Vec<(u64, u32)>>,
+    inherited: Vec<Unanswered>,
+}
+
+struct VringHandle(Vring);
+
+impl std::fmt::Debug for VringHandle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Vring")
+    }
+}
+
+/// The daemon's side of one virtqueue.
+#[derive(Debug, Default)]
+pub struct Ring {
+    gate: Mutex<Gate>,
+    changed: Condvar,
+}
+
+/// How a queue came to run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// It was running already, or goes on where it was stopped.
+    Same,
+    /// The device was reset in between: what was taken before is void.
+    Anew,
+    /// It does not run.
+    Stopped,
+}
+
+impl Ring {
+    fn lock(&self) -> MutexGuard<'_, Gate> {
+        self.gate.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// To be called by the queue's own thread before it takes chains: notices that a stopped queue runs again.
+    /// Until [`Self::pause`] the queue is not stopped, so that this thread may answer chains without waiting.
+    pub fn resume(&self, vring: &Vring, memory: &Snapshot) -> Start {
+        let mut gate = self.lock();
+        if gate.gone || gate.stopping || !vring.get_ref().get_queue().ready() {
+            return Start::Stopped;
+        }
+        gate.serving = true;
+        if gate.running {
+            return Start::Same;
+        }
+        let start = match gate.stopped_at.take() {
+            Some(position) if position != Position::of(vring) => {
+                gate.generation += 1;
+                gate.in_flight.clear();
+                Start::Anew
+            }
+            _ => Start::Same,
+        };
+        gate.running = true;
+        gate.vring = Some(VringHandle(vring.clone()));
+        for chain in std::mem::take(&mut gate.inherited) {
+            let used = ReplySlot::restore(&chain.slot).write(memory, REPLY_SESSION_LOST, &[]);
+            publish(vring, chain.head, used);
+        }
+        self.changed.notify_all();
+        start
+    }
+
+    /// Whether the queue's own thread should take another chain.
+    pub fn goes_on(&self) -> bool {
+        let gate = self.lock();
+        !gate.stopping && !gate.gone
+    }
+
+    /// The queue's own thread takes no more chains for now.
+    pub fn pause(&self) {
+        self.lock().serving = false;
+        self.changed.notify_all();
+    }
+
+    /// The VMM has stopped the queue: when this returns nothing is written into it until it runs again.
+    pub fn stop(&self, vring_index: u32) {
+        let mut gate = self.lock();
+        gate.stopping = true;
+        while gate.serving {
+            gate = self.changed.wait(gate).unwrap_or_else(PoisonError::into_inner);
+        }
+        gate.stopping = false;
+        if gate.running {
+            gate.running = false;
+            gate.stopped_at = gate.vring.as_ref().map(|vring| Position::of(&vring.0));
+            debug!("Queue {vring_index} stopped with {} unanswered requests", gate.in_flight.len());
+        }
+    }
+
+    /// The device was reset while the queue was stopped: what was taken from it is void, and its restart is
+    /// nothing new.
+    pub fn forget_stop(&self) {
+        let mut gate = self.lock();
+        if !gate.running {
+            gate.generation += 1;
+            gate.in_flight.clear();
+            gate.stopped_at = None;
+            self.changed.notify_all();
+        }
+    }
+
+    /// The front-end has gone: outstanding chains are never answered.
+    pub fn abandon(&self) {
+        self.lock().gone = true;
+        self.changed.notify_all();
+    }
+
+    /// Chains taken and not answered, for migration.
+    pub fn unanswered(&self) -> Vec<Unanswered> {
+        let gate = self.lock();
+        let mut chains: Vec<_> =
+            gate.in_flight.iter().map(|(&head, slot)| Unanswered { head, slot: slot.clone() }).collect();
+        chains.sort_by_key(|chain| chain.head);
+        chains
+    }
+
+    /// Chains that another backend took before this one got the guest: answered as lost when the queue starts.
+    pub fn inherit(&self, chains: Vec<Unanswered>) {
+        self.lock().inherited = chains;
+    }
+
+    /// Names a chain that was just taken from `vring`.
+    pub fn accept(self: &Arc<Self>, vring: &Vring, memory: Snapshot, head: u16, slot: ReplySlot) -> Chain {
+        let mut gate = self.lock();
+        gate.in_flight.insert(head, slot.head());
+        Chain {
+            ring: self.clone(),
+            vring: VringHandle(vring.clone()),
+            memory,
+            head,
+            slot,
+            generation: gate.generation,
+            answered: false,
+        }
+    }
+
+    /// Does something with the queue if it runs; it is not stopped meanwhile.
+    pub fn if_running(&self, work: impl FnOnce(&Vring)) {
+        let gate = self.lock();
+        if let (true, false, Some(vring)) = (gate.running, gate.gone, &gate.vring) {
+            work(&vring.0);
+        }
+    }
+}
+
+/// A chain that is answered exactly once: by [`Chain::complete`], or with `REPLY_NO_RESOURCES` when dropped.
+#[derive(Debug)]
+pub struct Chain {
+    ring: Arc<Ring>,
+    vring: VringHandle,
+    memory: Snapshot,
+    head: u16,
+    slot: ReplySlot,
+    generation: u64,
+    answered: bool,
+}
+
+impl Chain {
+    /// Guest memory as it was when the chain was taken.
+    pub fn memory(&self) -> &Snapshot {
+        &self.memory
+    }
+    /// Bytes of host memory that the chain occupies until it is answered.
+    pub fn footprint(&self) -> usize {
+        size_of::<Self>() + self.slot.footprint()
+    }
+    /// Bytes of payload that the reply may have.
+    pub fn payload_room(&self) -> u32 {
+        self.slot.payload_room()
+    }
+    /// Writes the reply and hands the chain back. Waits while the VMM has the queue stopped; does nothing if
+    /// the chain has become void (device reset, front-end gone).
+    pub fn complete(mut self, status: u32, payload: &[u8]) {
+        self.answer(status, payload);
+    }
+
+    fn answer(&mut self, status: u32, payload: &[u8]) {
+        self.answered = true;
+        let mut gate = self.ring.lock();
+        loop {
+            if gate.gone || gate.generation != self.generation {
+                return;
+            }
+            if gate.running {
+                break;
+            }
+            gate = self.ring.changed.wait(gate).unwrap_or_else(PoisonError::into_inner);
+        }
+        // The gate stays locked: a queue that is being stopped sees either the whole reply or none.
+        let used = self.slot.write(&self.memory, status, payload);
+        gate.in_flight.remove(&self.head);
+        publish(&self.vring.0, self.head, used);
+    }
+}
+
+impl Drop for Chain {
+    fn drop(&mut self) {
+        if !self.answered {
+            self.answer(REPLY_NO_RESOURCES, &[]);
+        }
+    }
+}
+
+/// Puts a chain into the used ring and notifies the driver if it wants that.
+pub fn publish(vring: &Vring, head: u16, used: u32) {
+    let mut state = vring.get_mut();
+    // The ring's own addresses come from the driver: if they are bad, nobody can be told.
+    if let Err(error) = state.add_used(head, used) {
+        debug!("A used ring cannot be written: {error}");
+        return;
+    }
+    if state.needs_notification().unwrap_or(true)
+        && let Err(error) = state.signal_used_queue()
+    {
+        debug!("A queue's interrupt cannot be raised: {error}");
+    }
+}
+#[cfg(test)]
+#[path = "ring_test.rs"]
+mod tests;

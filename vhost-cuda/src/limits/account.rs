@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The device memory of one virtual machine, counted by its workers.
+//!
+//! A connection has a file in memory with one counter per session. Each worker maps the file, adds to its own counter
+//! before it asks the driver for memory, and takes that back if the sum of all counters exceeds the limit. So the sum
+//! of what workers have been granted never exceeds the limit, no worker waits for another, and a worker that dies
+//! leaves nothing behind but its counter, which the daemon clears when the process has been reaped.
+//!
+//! A worker that was taken over can write any counter of its own machine: at worst it refuses memory to that machine,
+//! or uses more than it counts, which the daemon's watchdog notices ([`crate::limits::watchdog`]). The daemon never maps the
+//! file, and its length is sealed.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::cache;
+
+/// Device memory that a CUDA context takes, in bytes: what is charged for each one. An H200 needs 520 to 524 MiB;
+/// smaller GPUs need less.
+pub const CONTEXT_BYTES: u64 = 600 << 20;
+
+/// Bytes of a counter.
+const COUNTER: u64 = size_of::<u64>() as u64;
+
+/// The account of one virtual machine, at the daemon's side.
+#[derive(Debug)]
+pub struct Account {
+    file: File,
+    limit: u64,
+    /// Which counters belong to sessions.
+    taken: Mutex<Vec<bool>>,
+}
+
+/// A session's counter. Cleared when dropped: only for after the session's worker was reaped.
+#[derive(Debug)]
+pub struct Slot {
+    account: Arc<Account>,
+    index: u32,
+}
+
+/// What a worker is told of its machine's account. The file comes along.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct Terms {
+    /// Most bytes of all sessions together, besides one context.
+    pub limit: u64,
+    /// The session's counter.
+    pub index: u32,
+    /// Number of counters.
+    pub count: u32,
+}
+
+impl Account {
+    /// An account of `limit` bytes, besides one context, for up to `sessions` sessions.
+    pub fn open(limit: u64, sessions: u32) -> io::Result<Arc<Self>> {
+        let file = cache::memory_file(c"cuda-account")?;
+        file.set_len(u64::from(sessions) * COUNTER)?;
+        cache::add_seals(&file, libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL)?;
+        Ok(Arc::new(Self { file, limit, taken: Mutex::new(vec![false; sessions as usize]) }))
+    }
+
+    /// A counter for a session whose worker has one context. `None`: the machine's memory does not suffice for that.
+    pub fn join(self: &Arc<Self>) -> io::Result<Option<Slot>> {
+        let mut taken = self.lock();
+        let others = (0..taken.len() as u64).filter(|&index| taken[index as usize]);
+        let others = others.map(|index| self.read(index)).sum::<io::Result<u64>>()?;
+        let free = taken.iter().position(|taken| !taken);
+        let Some(index) = free.filter(|_| others <= self.limit) else { return Ok(None) };
+        self.file.write_all_at(&CONTEXT_BYTES.to_ne_bytes(), index as u64 * COUNTER)?;
+        taken[index] = true;
+        Ok(Some(Slot { account: self.clone(), index: index as u32 }))
+    }
+
+    fn read(&self, index: u64) -> io::Result<u64> {
+        let mut bytes = [0; COUNTER as usize];
+        self.file.read_exact_at(&mut bytes, index * COUNTER)?;
+        // No device has more; a sum of what a worker wrote must not overflow.
+        Ok(u64::from_ne_bytes(bytes).min(1 << 48))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<bool>> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Slot {
+    /// What the session's worker is told.
+    pub fn terms(&self) -> (Terms, &File) {
+        let count = self.account.lock().len() as u32;
+        (Terms { limit: self.account.limit, index: self.index, count }, &self.account.file)
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        let mut taken = self.account.lock();
+        // It fails if the kernel has no page for it only, which it has had before.
+        let _ = self.account.file.write_all_at(&[0; COUNTER as usize], u64::from(self.index) * COUNTER);
+        taken[self.index as usize] = false;
+    }
+}
+
+/// The account of the virtual machine, at a worker's side.
+///
+/// # Invariants
+///
+/// `counters` is a shared mapping, for as long as the process lives, of `terms.count` counters in a file that cannot
+/// shrink; `terms.index` is less than that.
+#[derive(Debug)]
+pub struct Share {
+    counters: *const AtomicU64,
+    terms: Terms,
+}
+
+// SAFETY: the counters are atomic and stay mapped.
+unsafe impl Send for Share {}
+// SAFETY: the counters are atomic and stay mapped, so threads may use them at once.
+unsafe impl Sync for Share {}
+
+impl Share {
+    /// Maps the account that the daemon sent.
+    pub fn map(terms: Terms, file: &File) -> io::Result<Self> {
+        let bytes = u64::from(terms.count) * COUNTER;
+        if terms.index >= terms.count || file.metadata()?.len() < bytes {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        // SAFETY: a new mapping of a file of that length, which the daemon has sealed.
+        let at = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                bytes as usize,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                file.as_raw_fd(),
+                0,
+            )
+        };
+        if at == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Self { counters: at.cast_const().cast(), terms })
+    }
+
+    fn counters(&self) -> &[AtomicU64] {
+        // SAFETY: by the invariant; other processes write these words too, which atomics allow.
+        unsafe { std::slice::from_raw_parts(self.counters, self.terms.count as usize) }
+    }
+
+    fn own(&self) -> &AtomicU64 {
+        &self.counters()[self.terms.index as usize]
+    }
+
+    fn sum(&self) -> u64 {
+        // Sequentially consistent: of two workers that add at once, at least one sees the other's.
+        self.counters().iter().fold(0, |sum: u64, counter| sum.saturating_add(counter.load(Ordering::SeqCst)))
+    }
+
+    /// Takes `bytes`. False: the machine would have too much.
+    pub fn charge(&self, bytes: u64) -> bool {
+        // Looked at before, so that asking for far too much does not make others fail for that moment.
+        let fits = |sum: u64| sum <= self.limit_with_context();
+        if !fits(self.sum().saturating_add(bytes)) {
+            return false;
+        }
+        self.own().fetch_add(bytes, Ordering::SeqCst);
+        let kept = fits(self.sum());
+        if !kept {
+            self.discharge(bytes);
+        }
+        kept
+    }
+
+    /// Takes `bytes` that are in use already.
+    pub fn force(&self, bytes: u64) {
+        self.own().fetch_add(bytes, Ordering::SeqCst);
+    }
+
+    /// Gives back what [`Self::charge`] took.
+    pub fn discharge(&self, bytes: u64) {
+        self.own().fetch_sub(bytes, Ordering::SeqCst);
+    }
+
+    /// All bytes of the machine, and those that are free.
+    pub fn memory(&self) -> (u64, u64) {
+        let free = self.limit_with_context().saturating_sub(self.sum()).min(self.terms.limit);
+        (self.terms.limit, free)
+    }
+
+    fn limit_with_context(&self) -> u64 {
+        self.terms.limit.saturating_add(CONTEXT_BYTES)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn share(slot: &Slot) -> Share {
+        let (terms, file) = slot.terms();
+        Share::map(terms, file).unwrap()
+    }
+
+    #[test]
+    fn sessions_share_a_limit() {
+        let account = Account::open(700 * MIB, 4).unwrap();
+        let slots = [account.join().unwrap().unwrap(), account.join().unwrap().unwrap()];
+        let [one, other] = [share(&slots[0]), share(&slots[1])];
+        // The second session's context counts.
+        assert_eq!(one.memory(), (700 * MIB, 100 * MIB));
+        assert!(one.charge(60 * MIB) && !other.charge(41 * MIB) && other.charge(40 * MIB));
+        assert_eq!(other.memory(), (700 * MIB, 0));
+        one.discharge(10 * MIB);
+        assert!(other.charge(10 * MIB) && !other.charge(1) && !other.charge(u64::MAX >> 1));
+        assert!(account.join().unwrap().is_none(), "there is no room for another context");
+        drop(slots);
+        let again = share(&account.join().unwrap().unwrap()).memory();
+        assert_eq!(again, (700 * MIB, 700 * MIB), "what a session had is free after it");
+    }
+
+    #[test]
+    fn counters_are_bounded_and_used_again() {
+        let account = Account::open(u64::MAX >> 8, 2).unwrap();
+        let slots = [account.join().unwrap().unwrap(), account.join().unwrap().unwrap()];
+        assert!(account.join().unwrap().is_none());
+        drop(slots);
+        assert_eq!(account.join().unwrap().unwrap().index, 0);
+    }
+
+    #[test]
+    fn threads_never_get_more_than_there_is() {
+        let account = Account::open(64 * MIB, 4).unwrap();
+        account.file.write_all_at(&[0; 32], 0).unwrap();
+        let slots: Vec<Slot> = (0..4).map(|index| Slot { account: account.clone(), index }).collect();
+        account.lock().fill(true);
+        let charged: u64 = std::thread::scope(|scope| {
+            let hog = |slot| {
+                scope.spawn(move || {
+                    let share = share(slot);
+                    (0..10_000).filter(|_| share.charge(MIB)).count() as u64
+                })
+            };
+            let threads: Vec<_> = slots.iter().map(hog).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+        });
+        assert!(charged * MIB <= 64 * MIB + CONTEXT_BYTES, "{charged} MiB");
+        assert!(charged > 0);
+    }
+}

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The daemon's descriptors: as many as the kernel allows, shared out before they run out.
+//!
+//! A process without descriptors cannot accept a connection, start a worker or take a file from one, whoever has used
+//! them up. So each connection, session and shared file takes its share of a budget first, and is refused without.
+
+use std::io;
+use std::sync::Arc;
+
+use anyhow::{Context, bail};
+
+use crate::cache::MAX_IMAGES;
+use crate::exchange::MAX_FILES;
+use crate::limits::budget::Budget;
+
+/// Standard streams, the listener, the pool, the log, and what is open for a moment.
+const DAEMON: usize = 64;
+/// A worker: three sockets, the process, its messages; and one more while it starts.
+pub const WORKER: usize = 6;
+/// A connection: its socket, twice, the dirty log, the migration stream, and regions of memory.
+const CONNECTION: usize = 48;
+/// A queue: its poller, two events of its thread, and three of the front-end.
+const QUEUE: usize = 8;
+/// The most files that a machine may share, with any number of sessions.
+const MACHINE_FILES: usize = 4096;
+
+/// How the descriptors are shared out.
+#[derive(Clone, Debug)]
+pub struct Descriptors {
+    /// All that there are.
+    pub budget: Arc<Budget>,
+    /// What one connection takes, without sessions and shared files.
+    pub connection: usize,
+    /// Files that one machine may share.
+    pub machine_files: usize,
+}
+
+impl Descriptors {
+    /// Raises the process's limit as far as it may, and shares it out.
+    ///
+    /// Errors: a machine as large as the options allow does not fit.
+    pub fn share_out(num_queues: u32, max_sessions: u32, warm_workers: u32) -> anyhow::Result<Self> {
+        let limit = raise_limit().context("Cannot read the limit of open files")?;
+        Self::of(limit, [num_queues, max_sessions, warm_workers].map(|count| count as usize))
+    }
+
+    fn of(limit: usize, [num_queues, max_sessions, warm_workers]: [usize; 3]) -> anyhow::Result<Self> {
+        let daemon = DAEMON + MAX_IMAGES + warm_workers * WORKER;
+        let connection = CONNECTION + (num_queues + 1) * QUEUE;
+        let machine = connection + max_sessions * WORKER + MAX_FILES;
+        if daemon + machine > limit {
+            bail!(
+                "--max-sessions {max_sessions} and --warm-workers {warm_workers} need {} open files, and the limit is \
+                 {limit}: raise it (LimitNOFILE= of a systemd unit, `ulimit -Hn`), or lower --max-sessions",
+                daemon + machine
+            );
+        }
+        let machine_files = (limit / 4).clamp(MAX_FILES, MACHINE_FILES);
+        Ok(Self { budget: Budget::new(limit - daemon), connection, machine_files })
+    }
+
+    /// For tests: more than they need.
+    #[cfg(test)]
+    pub fn plenty() -> Self {
+        Self { budget: Budget::new(100_000), connection: 1, machine_files: MACHINE_FILES }
+    }
+}
+
+/// Raises the soft limit of open files to the hard one; the limit from then on. Workers inherit it.
+fn raise_limit() -> io::Result<usize> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the structure lives across the call.
+    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let raised = libc::rlimit { rlim_cur: limit.rlim_max, ..limit };
+    // SAFETY: as above. A process may raise its soft limit up to the hard one.
+    if unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const raised) } == 0 {
+        limit = raised;
+    }
+    Ok(usize::try_from(limit.rlim_cur).unwrap_or(usize::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_that_do_not_fit_are_refused_with_what_they_need() {
+        let refused = Descriptors::of(1024, [2, 1024, 1]).unwrap_err().to_string();
+        assert!(refused.contains("--max-sessions 1024") && refused.contains("1024:"), "{refused}");
+        assert!(Descriptors::of(8192, [2, 1024, 1]).is_ok());
+        // What comes without options fits where the hard limit is what the soft one usually is.
+        let usual = Descriptors::of(1024, [2, 64, 1]).unwrap();
+        assert_eq!(usual.machine_files, 256);
+    }
+
+    #[test]
+    fn the_soft_limit_is_raised() {
+        let limit = raise_limit().unwrap();
+        assert_eq!(raise_limit().unwrap(), limit);
+        assert!(limit >= 1024);
+    }
+}

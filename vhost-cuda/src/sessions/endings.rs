@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Requests that are answered when sessions have ended, and sessions that their connection has left behind.
+//!
+//! A worker that does not end may still write guest memory. So the driver's greeting, after which it knows of no
+//! session, waits for the workers of all sessions before; and so does whatever would make it give memory back, also
+//! on a new connection for the same memory.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use virtio_cuda_protocol::transport::REPLY_NO_RESOURCES;
+
+use crate::front_end::memory::FileId;
+use crate::front_end::ring::Chain;
+
+/// Most requests of one connection that wait. A driver has one greeting outstanding, and closes each session once.
+const MAX_WAITING: usize = 1024;
+
+/// All sessions of a daemon.
+#[derive(Debug, Default)]
+pub struct Endings(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    running: HashSet<u64>,
+    /// Sessions without a connection, and the memory that their workers may write.
+    left: HashMap<u64, Arc<HashSet<FileId>>>,
+    waiting: Vec<Waiting>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    connection: u64,
+    sessions: HashSet<u64>,
+    answer: Answer,
+}
+
+/// A request, and its answer in time.
+#[derive(Debug)]
+pub struct Answer {
+    /// The request.
+    pub chain: Chain,
+    /// The reply's status.
+    pub status: u32,
+    /// The reply's payload.
+    pub payload: Vec<u8>,
+}
+
+impl Answer {
+    fn give(self) {
+        self.chain.complete(self.status, &self.payload);
+    }
+}
+
+impl Endings {
+    /// A session has begun.
+    pub fn begin(&self, session: u64) {
+        self.lock().running.insert(session);
+    }
+
+    /// A session has ended: its worker is dead and all that it owed is answered.
+    pub fn ended(&self, session: u64) {
+        let mut state = self.lock();
+        state.running.remove(&session);
+        state.left.remove(&session);
+        for waiting in &mut state.waiting {
+            waiting.sessions.remove(&session);
+        }
+        let ready: Vec<_> = state.waiting.extract_if(.., |waiting| waiting.sessions.is_empty()).collect();
+        // A queue that is stopped holds answers up.
+        drop(state);
+        for waiting in ready {
+            waiting.answer.give();
+        }
+    }
+
+    /// Answers a request of `connection` when all of `sessions` have ended, which may be now.
+    pub fn answer_after(&self, connection: u64, mut sessions: HashSet<u64>, answer: Answer) {
+        let mut state = self.lock();
+        sessions.retain(|session| state.running.contains(session));
+        if sessions.is_empty() {
+            drop(state);
+            return answer.give();
+        }
+        if state.waiting.iter().filter(|other| other.connection == connection).count() >= MAX_WAITING {
+            drop(state);
+            return answer.chain.complete(REPLY_NO_RESOURCES, &[]);
+        }
+        state.waiting.push(Waiting { connection, sessions, answer });
+    }
+
+    /// Connection `connection` is gone: nobody waits for its answers. Its sessions that have not ended, and the memory
+    /// that their workers may write, are remembered.
+    pub fn leave(&self, connection: u64, sessions: impl IntoIterator<Item = u64>, files: &HashSet<FileId>) {
+        let mut state = self.lock();
+        let files = Arc::new(files.clone());
+        for session in sessions {
+            if state.running.contains(&session) {
+                state.left.insert(session, files.clone());
+            }
+        }
+        let gone: Vec<_> = state.waiting.extract_if(.., |waiting| waiting.connection == connection).collect();
+        drop(state);
+        drop(gone);
+    }
+
+    /// Sessions of connections before whose workers may write some of these files.
+    pub fn left_on(&self, files: &HashSet<FileId>) -> HashSet<u64> {
+        let state = self.lock();
+        let touching = state.left.iter().filter(|(_, of)| !of.is_disjoint(files));
+        touching.map(|(&session, _)| session).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::FixtureGuest;
+    use virtio_cuda_protocol::transport::{OP_HELLO, REPLY_OK, RequestHeader};
+
+    fn answer(guest: &mut FixtureGuest) -> Answer {
+        let header = RequestHeader { op: OP_HELLO, ..RequestHeader::default() };
+        let (_, chain) = guest.request(header, &[], &[], &[], 64);
+        Answer { chain, status: REPLY_OK, payload: vec![7] }
+    }
+
+    #[test]
+    fn an_answer_waits_for_all_its_sessions_and_no_others() {
+        let (endings, mut guest) = (Endings::default(), FixtureGuest::new());
+        endings.answer_after(1, [1, 2].into(), answer(&mut guest));
+        assert_eq!(guest.used().len(), 1, "nobody knows these sessions: they have ended");
+        for session in 1..4 {
+            endings.begin(session);
+        }
+        endings.answer_after(1, [1, 2].into(), answer(&mut guest));
+        endings.ended(3);
+        endings.ended(1);
+        assert_eq!(guest.used().len(), 1);
+        endings.ended(2);
+        assert_eq!(guest.reply(2), (REPLY_OK, vec![7]));
+    }
+
+    #[test]
+    fn memory_that_was_left_behind_is_known_to_the_next_connection() {
+        let (endings, mut guest) = (Endings::default(), FixtureGuest::new());
+        endings.begin(1);
+        endings.answer_after(1, [1].into(), answer(&mut guest));
+        endings.leave(1, [1, 2], &[(8, 15), (8, 16)].into());
+        assert!(endings.lock().waiting.is_empty(), "nobody waits any more");
+        assert_eq!(endings.left_on(&[(8, 16), (9, 1)].into()), [1].into());
+        assert!(endings.left_on(&[(8, 17), (9, 15)].into()).is_empty());
+        endings.ended(1);
+        assert!(endings.left_on(&[(8, 16)].into()).is_empty());
+    }
+
+    #[test]
+    fn not_too_many_wait() {
+        let endings = Endings::default();
+        endings.begin(1);
+        let mut guests: Vec<_> = (0..MAX_WAITING / 30 + 2).map(|_| FixtureGuest::new()).collect();
+        for guest in &mut guests {
+            for _ in 0..30 {
+                endings.answer_after(1, [1].into(), answer(guest));
+            }
+        }
+        assert_eq!(endings.lock().waiting.len(), MAX_WAITING);
+        let used = guests.last().unwrap().used();
+        assert!(!used.is_empty() && guests[0].used().is_empty());
+        assert_eq!(guests.last().unwrap().reply(used[0].0).0, REPLY_NO_RESOURCES);
+    }
+}

@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The link between the daemon and one worker: frames on a stream socket, in both directions.
+//!
+//! Both ends are the same binary, so the layout is private and in host byte order. The daemon does not trust
+//! a worker (guest images are parsed in it): every length that a worker sends is bounded here.
+
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::net::UnixStream;
+
+use virtio_cuda_protocol::transport::MemEntry;
+use vmm_sys_util::sock_ctrl_msg::ScmSocket;
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
+use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::limits::account::{Share, Slot, Terms};
+
+/// Longest payload of a request and of a reply, in bytes (`Config::max_payload_bytes`).
+pub const MAX_PAYLOAD_BYTES: u32 = 64 << 10;
+/// Most bytes of user pages that one request names in each direction (`Config::max_bulk_bytes`).
+pub const MAX_BULK_BYTES: u64 = 64 << 20;
+/// Most entries of one direction: every page by itself, plus one because the first may start inside a page.
+pub const MAX_ENTRIES: u32 = (MAX_BULK_BYTES / 4096) as u32 + 1;
+/// Most regions of guest memory (vhost-user's own limit of memory slots).
+pub const MAX_REGIONS: u32 = 509;
+
+/// [`ToWorker::kind`]: a call; payload, in entries and out entries follow.
+pub const TO_CALL: u32 = 1;
+/// [`ToWorker::kind`]: undo what the call of `tag` kept.
+pub const TO_UNPIN: u32 = 2;
+/// [`ToWorker::kind`]: map the out entries as a shared area named `tag`.
+pub const TO_SHARE: u32 = 3;
+/// [`ToWorker::kind`]: a [`Region`] of guest memory as payload, with its file descriptor.
+pub const TO_REGION: u32 = 4;
+/// [`ToWorker::kind`]: the regions sent since the last such frame are the guest's memory from now on.
+pub const TO_MEMORY: u32 = 5;
+/// [`ToWorker::kind`]: end at once.
+pub const TO_CLOSE: u32 = 6;
+/// [`ToWorker::kind`]: the machine's account ([`crate::limits::account`]): [`Terms`] as payload, with its file. Comes first.
+pub const TO_ACCOUNT: u32 = 7;
+
+/// [`FromWorker::kind`]: CUDA is up; the payload is [`Ready`].
+pub const FROM_READY: u32 = 1;
+/// [`FromWorker::kind`]: CUDA could not be brought up; the payload says why, in UTF-8.
+pub const FROM_FAILED: u32 = 2;
+/// [`FromWorker::kind`]: the reply to request `id`.
+pub const FROM_REPLY: u32 = 3;
+
+/// Head of a frame to the worker; `payload_bytes`, then in and out entries ([`MemEntry`]) follow.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct ToWorker {
+    /// `TO_*`.
+    pub kind: u32,
+    /// The request's `FLAG_*`.
+    pub flags: u32,
+    /// Names the request in its reply.
+    pub id: u64,
+    /// The request's tag.
+    pub tag: u64,
+    /// Bytes of payload that follow.
+    pub payload_bytes: u32,
+    /// Entries of memory that the worker reads.
+    pub in_entries: u32,
+    /// Entries of memory that the worker writes or maps.
+    pub out_entries: u32,
+    /// Room for the reply's payload in the request's chain, in bytes.
+    pub reply_room: u32,
+}
+
+/// Head of a frame from the worker; `payload_bytes` follow.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct FromWorker {
+    /// `FROM_*`.
+    pub kind: u32,
+    /// `REPLY_*` of the transport.
+    pub status: u32,
+    /// The request that it answers.
+    pub id: u64,
+    /// Bytes of payload that follow.
+    pub payload_bytes: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+/// Bytes of a device's name in [`Ready`].
+pub const NAME_BYTES: usize = 64;
+
+/// Payload of [`FROM_READY`].
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct Ready {
+    /// What `cuDriverGetVersion` answers, as 13000 for CUDA 13.0.
+    pub driver_version: i32,
+    /// Devices that libcuda sees.
+    pub device_count: u32,
+    /// Name of device 0, NUL-padded.
+    pub device_name: [u8; NAME_BYTES],
+}
+
+/// Payload of [`TO_REGION`]: where a piece of guest memory lies in the file that comes along.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct Region {
+    /// Guest-physical address of its first byte.
+    pub guest_addr: u64,
+    /// Its bytes.
+    pub bytes: u64,
+    /// Offset of its first byte in the file.
+    pub file_offset: u64,
+}
+
+/// One frame to the worker, as bytes.
+pub fn encode_request(
+    header: &ToWorker,
+    payload: &[u8],
+    in_entries: &[MemEntry],
+    out_entries: &[MemEntry],
+) -> Vec<u8> {
+    let header = ToWorker {
+        payload_bytes: payload.len() as u32,
+        in_entries: in_entries.len() as u32,
+        out_entries: out_entries.len() as u32,
+        ..*header
+    };
+    let (ins, outs) = (in_entries.as_bytes(), out_entries.as_bytes());
+    let mut frame = Vec::with_capacity(size_of::<ToWorker>() + payload.len() + ins.len() + outs.len());
+    frame.extend_from_slice(header.as_bytes());
+    frame.extend_from_slice(payload);
+    frame.extend_from_slice(ins);
+    frame.extend_from_slice(outs);
+    frame
+}
+
+/// Writes as much of `bytes` as the socket takes at once; how much that was. An error counts as nothing: whoever
+/// writes the rest meets it again.
+pub fn write_now(stream: &UnixStream, bytes: &[u8]) -> usize {
+    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    // SAFETY: the buffer is as long as said and lives across the call.
+    let sent = unsafe { libc::send(stream.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), flags) };
+    usize::try_from(sent).unwrap_or(0)
+}
+
+/// Writes one [`TO_REGION`] frame together with the region's file.
+pub fn send_region(stream: &UnixStream, region: &Region, file: impl AsFd) -> io::Result<()> {
+    send_with_file(stream, TO_REGION, region.as_bytes(), file)
+}
+
+/// Writes one [`TO_ACCOUNT`] frame together with the account's file.
+pub fn send_account(stream: &UnixStream, slot: &Slot) -> io::Result<()> {
+    let (terms, file) = slot.terms();
+    send_with_file(stream, TO_ACCOUNT, terms.as_bytes(), file)
+}
+
+fn send_with_file(stream: &UnixStream, kind: u32, payload: &[u8], file: impl AsFd) -> io::Result<()> {
+    let header = ToWorker { kind, payload_bytes: payload.len() as u32, ..ToWorker::default() };
+    let sent = stream
+        .send_with_fd(header.as_bytes(), file.as_fd().as_raw_fd())
+        .map_err(|error| io::Error::from_raw_os_error(error.errno()))?;
+    let mut stream = stream;
+    // A short write has taken the descriptor along with its first byte.
+    stream.write_all(&header.as_bytes()[sent..])?;
+    stream.write_all(payload)
+}
+
+/// Writes one frame to the daemon.
+pub fn send_reply(mut stream: &UnixStream, header: &FromWorker, payload: &[u8]) -> io::Result<()> {
+    let header = FromWorker { payload_bytes: payload.len() as u32, ..*header };
+    let mut frame = Vec::with_capacity(size_of::<FromWorker>() + payload.len());
+    frame.extend_from_slice(header.as_bytes());
+    frame.extend_from_slice(payload);
+    stream.write_all(&frame)
+}
+
+/// Reads one frame of the worker. `None`: the worker has gone.
+///
+/// Errors: a payload above [`MAX_PAYLOAD_BYTES`] (`InvalidData`), and the socket's own.
+pub fn receive_reply(mut stream: &UnixStream) -> io::Result<Option<(FromWorker, Vec<u8>)>> {
+    let mut header = FromWorker::new_zeroed();
+    match stream.read_exact(header.as_mut_bytes()) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Ok(None),
+        Err(error) => return Err(error),
+    }
+    if header.payload_bytes > MAX_PAYLOAD_BYTES {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "a worker sent an oversized reply"));
+    }
+    let mut payload = vec![0; header.payload_bytes as usize];
+    stream.read_exact(&mut payload)?;
+    Ok(Some((header, payload)))
+}
+
+/// One frame as the worker sees it.
+#[derive(Debug)]
+pub struct Frame {
+    /// The head.
+    pub header: ToWorker,
+    /// Opaque bytes.
+    pub payload: Vec<u8>,
+    /// Memory that the worker reads.
+    pub in_entries: Vec<MemEntry>,
+    /// Memory that the worker writes or maps.
+    pub out_entries: Vec<MemEntry>,
+    /// The file of a [`TO_REGION`] or [`TO_ACCOUNT`].
+    pub file: Option<std::fs::File>,
+}
+
+impl Frame {
+    /// A call that came another way than through the daemon.
+    pub fn of_payload(header: ToWorker, payload: Vec<u8>) -> Self {
+        let header = ToWorker { kind: TO_CALL, payload_bytes: payload.len() as u32, ..header };
+        Self { header, payload, in_entries: Vec::new(), out_entries: Vec::new(), file: None }
+    }
+}
+
+/// Reads one frame of the daemon. `None`: the daemon has gone.
+pub fn receive_frame(mut stream: &UnixStream) -> io::Result<Option<Frame>> {
+    let mut header = ToWorker::new_zeroed();
+    let (mut have, file) = loop {
+        match stream.recv_with_fd(header.as_mut_bytes()) {
+            Ok(received) => break received,
+            Err(error) if error.errno() == libc::EINTR => {}
+            Err(error) if error.errno() == libc::ECONNRESET => return Ok(None),
+            Err(error) => return Err(io::Error::from_raw_os_error(error.errno())),
+        }
+    };
+    if have == 0 {
+        return Ok(None);
+    }
+    while have < size_of::<ToWorker>() {
+        stream.read_exact(&mut header.as_mut_bytes()[have..])?;
+        have = size_of::<ToWorker>();
+    }
+    if header.payload_bytes > MAX_PAYLOAD_BYTES
+        || header.in_entries > MAX_ENTRIES
+        || header.out_entries > MAX_ENTRIES
+    {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "the daemon sent an oversized frame"));
+    }
+    let mut payload = vec![0; header.payload_bytes as usize];
+    stream.read_exact(&mut payload)?;
+    let in_entries = receive_entries(stream, header.in_entries)?;
+    let out_entries = receive_entries(stream, header.out_entries)?;
+    Ok(Some(Frame { header, payload, in_entries, out_entries, file }))
+}
+
+fn receive_entries(mut stream: &UnixStream, count: u32) -> io::Result<Vec<MemEntry>> {
+    let mut entries = vec![MemEntry::default(); count as usize];
+    stream.read_exact(entries.as_mut_bytes())?;
+    Ok(entries)
+}
+
+/// The [`Region`] that a [`TO_REGION`] frame carries.
+pub fn region_of(payload: &[u8]) -> io::Result<Region> {
+    Region::read_from_bytes(payload)
+        .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "a region frame of the wrong size"))
+}
+
+/// The session's share of the account that a [`TO_ACCOUNT`] frame carries.
+pub fn share_of(frame: &Frame) -> io::Result<Share> {
+    let terms = Terms::read_from_bytes(&frame.payload);
+    match (terms, &frame.file) {
+        (Ok(terms), Some(file)) => Share::map(terms, file),
+        _ => Err(io::Error::new(io::ErrorKind::InvalidData, "an account frame of the wrong size")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::FileExt;
+
+    #[test]
+    fn frames_arrive_whole_and_with_their_file() {
+        let (daemon, worker) = UnixStream::pair().unwrap();
+        let file = tempfile();
+        file.write_all_at(b"guest memory", 0).unwrap();
+        let sent = Region { guest_addr: 0x1000, bytes: 12, file_offset: 0 };
+        send_region(&daemon, &sent, &file).unwrap();
+        let entry = MemEntry { addr: 0x2000, bytes: 7, reserved: 0 };
+        let header = ToWorker { kind: TO_CALL, id: 9, reply_room: 100, ..ToWorker::default() };
+        (&daemon).write_all(&encode_request(&header, b"payload", &[entry], &[entry, entry])).unwrap();
+
+        let region = receive_frame(&worker).unwrap().unwrap();
+        assert_eq!(region_of(&region.payload).unwrap().guest_addr, 0x1000);
+        let mut bytes = [0; 12];
+        region.file.unwrap().read_exact_at(&mut bytes, 0).unwrap();
+        assert_eq!(&bytes, b"guest memory");
+        let call = receive_frame(&worker).unwrap().unwrap();
+        assert_eq!((call.header.id, &call.payload[..]), (9, &b"payload"[..]));
+        assert_eq!((call.in_entries.len(), call.out_entries.len()), (1, 2));
+        assert!(call.file.is_none());
+        drop(daemon);
+        assert!(receive_frame(&worker).unwrap().is_none());
+    }
+
+    #[test]
+    fn an_oversized_reply_is_refused() {
+        let (daemon, worker) = UnixStream::pair().unwrap();
+        let header = FromWorker { payload_bytes: MAX_PAYLOAD_BYTES + 1, ..FromWorker::default() };
+        (&worker).write_all(header.as_bytes()).unwrap();
+        assert_eq!(receive_reply(&daemon).unwrap_err().kind(), io::ErrorKind::InvalidData);
+    }
+
+    fn tempfile() -> std::fs::File {
+        vmm_sys_util::tempfile::TempFile::new().unwrap().into_file()
+    }
+}

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Sessions and the worker processes that serve them: starting, talking, ending.
+
+pub mod endings;
+pub mod environment;
+pub mod library;
+pub mod link;
+pub mod messages;
+pub mod pool;
+pub mod predecessor;
+pub mod process;
+pub mod session;

@@ -1,0 +1,484 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Workers started ahead of need: creating a CUDA context costs a third of a second.
+//!
+//! One thread starts all workers, notices when one is ready, and when any of them ends: it hangs up the sockets of
+//! those that have, whoever else may hold the other ends.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use log::{Level, info, log};
+use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
+use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
+
+use crate::confine::Folders;
+use crate::confine::namespaces::{self, Ended, Namespaces};
+use crate::limits::throttle::Throttle;
+use crate::metrics::text::DaemonReport;
+use crate::sessions::link::Ready;
+use crate::sessions::process::{Reaped, Sockets, Worker, WorkerError, WorkerSpec};
+
+/// Workers that may fail to start while a session waits for one, before it gives up.
+const ATTEMPTS: u64 = 3;
+/// Time for a worker to bring up CUDA.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
+/// Pause after a failed fork, so that a machine out of processes is not made worse.
+const PAUSE: Duration = Duration::from_secs(1);
+/// Longest pause between two attempts to start a worker that nobody waits for.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+/// A warm worker that has waited for so long is replaced at once when it ends.
+const SETTLED: Duration = Duration::from_secs(2);
+/// Time that all idle workers together get to end when the daemon stops.
+const STOP_PATIENCE: Duration = Duration::from_secs(5);
+
+/// What a session that took a warm worker gets to itself before the next one is warmed: bringing up CUDA holds
+/// locks of the driver that the session's first calls need, too.
+const REFILL_DELAY: Duration = Duration::from_millis(300);
+
+/// Time between two errors of the same kind in the log: a guest may open session after session.
+const COMPLAINT_INTERVAL: Duration = Duration::from_secs(10);
+
+/// What an event of the poller is about: the numbers of workers come in pairs, the process and its link.
+const WAKE: u64 = u64::MAX;
+const LINK: u64 = 1;
+
+/// The pool of one daemon. Its thread is the parent of all workers.
+#[derive(Debug)]
+pub struct WorkerPool {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    spec: WorkerSpec,
+    warm: usize,
+    poller: Epoll,
+    wake: EventFd,
+    complaints: Throttle,
+    state: Mutex<State>,
+    /// A worker is ready, could not be had, or is wanted no more.
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Workers without a session, in the order in which they were started.
+    idle: BTreeMap<u64, Idle>,
+    /// Workers with a session.
+    given: HashMap<u64, Weak<Sockets>>,
+    /// Workers that were killed and have not ended yet.
+    ending: HashMap<u64, Worker>,
+    started: u64,
+    waiting: usize,
+    /// When a session took a worker that was not replaced yet: the first such session.
+    taken: Option<Instant>,
+    /// Workers that did not come up, ever, and since the last one that did.
+    failures: u64,
+    failures_in_a_row: u32,
+    /// Of the last failure.
+    reason: Option<Arc<WorkerError>>,
+    /// No worker is started before this: one could not be.
+    not_before: Option<Instant>,
+    /// No worker that nobody waits for is started before this.
+    no_spare_before: Option<Instant>,
+    stopping: bool,
+    greeted: bool,
+}
+
+#[derive(Debug)]
+struct Idle {
+    worker: Worker,
+    since: Instant,
+    ready: bool,
+}
+
+/// What the pool's thread does next.
+#[derive(Debug, PartialEq, Eq)]
+enum Next {
+    Start,
+    /// Nothing before this.
+    WaitUntil(Option<Instant>),
+}
+
+impl State {
+    /// The worker that has been ready for longest.
+    fn take_ready(&mut self) -> Option<(u64, Worker)> {
+        let &number = self.idle.iter().find(|(_, idle)| idle.ready)?.0;
+        self.idle.remove(&number).map(|idle| (number, idle.worker))
+    }
+
+    /// Kills workers that nobody waits for any longer: the one that was started last has cost least so far.
+    fn end_surplus(&mut self, warm: usize) {
+        while self.idle.len() > warm + self.waiting {
+            let starting = self.idle.iter().rev().find(|(_, idle)| !idle.ready).map(|(&number, _)| number);
+            let Some(number) = starting.or_else(|| self.idle.keys().next_back().copied()) else { return };
+            self.end(number);
+        }
+    }
+
+    fn end(&mut self, number: u64) {
+        if let Some(idle) = self.idle.remove(&number) {
+            idle.worker.kill();
+            self.ending.insert(number, idle.worker);
+        }
+    }
+
+    fn fail(&mut self, error: WorkerError, now: Instant) {
+        self.failures += 1;
+        self.failures_in_a_row = self.failures_in_a_row.saturating_add(1);
+        let pause = PAUSE.saturating_mul(1 << (self.failures_in_a_row - 1).min(16)).min(LONGEST_PAUSE);
+        self.no_spare_before = Some(now + pause);
+        self.reason = Some(Arc::new(error));
+    }
+
+    fn next(&self, warm: usize, now: Instant) -> Next {
+        let soonest = if self.idle.len() < self.waiting {
+            self.not_before
+        } else if self.idle.len() < warm + self.waiting {
+            let taken = self.taken.map(|taken| taken + REFILL_DELAY);
+            self.not_before.max(self.no_spare_before).max(taken)
+        } else {
+            return Next::WaitUntil(self.oldest_start());
+        };
+        match soonest.filter(|&soonest| soonest > now) {
+            None => Next::Start,
+            Some(soonest) => {
+                Next::WaitUntil(self.oldest_start().map_or(Some(soonest), |start| Some(soonest.min(start))))
+            }
+        }
+    }
+
+    /// When the first worker will have taken too long to start.
+    fn oldest_start(&self) -> Option<Instant> {
+        self.idle.values().find(|idle| !idle.ready).map(|idle| idle.since + START_TIMEOUT)
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wake(&self) {
+        // Fails only if it is woken 2^64 times already.
+        let _ = self.wake.write(1);
+    }
+
+    fn watch(&self, fd: RawFd, events: EventSet, about: u64) -> io::Result<()> {
+        self.poller.ctl(ControlOperation::Add, fd, EpollEvent::new(events, about))
+    }
+
+    fn forget(&self, fd: RawFd) {
+        // Fails only if nobody watches it any more.
+        let _ = self.poller.ctl(ControlOperation::Delete, fd, EpollEvent::default());
+    }
+}
+
+impl WorkerPool {
+    /// Starts the pool with `warm` workers ready ahead of need.
+    ///
+    /// Errors: the namespaces that `spec` asks for cannot be made, or a thread cannot be started.
+    pub fn start(spec: WorkerSpec, warm: usize) -> anyhow::Result<Self> {
+        let folders = spec.namespaces.then(|| Folders::of(&spec.library, &spec.libraries));
+        let wake = EventFd::new(EFD_CLOEXEC | EFD_NONBLOCK)?;
+        let shared = Arc::new(Shared {
+            spec,
+            warm,
+            poller: Epoll::new()?,
+            wake,
+            complaints: Throttle::new(1, COMPLAINT_INTERVAL),
+            state: Mutex::default(),
+            changed: Condvar::new(),
+        });
+        shared.watch(shared.wake.as_raw_fd(), EventSet::IN, WAKE)?;
+        let pool = Self { shared: shared.clone() };
+        namespaces::work_in(folders, "worker-pool", move |namespaces| run(&shared, namespaces))?;
+        Ok(pool)
+    }
+
+    /// Takes a worker that is ready, waiting for one if need be (seconds). `None`: it is not `wanted` any longer,
+    /// which is looked at again after [`Self::look_again`].
+    ///
+    /// Errors: what the last worker that was tried said. The reason is also logged here.
+    pub fn take(&self, wanted: impl Fn() -> bool) -> Result<Option<Worker>, Arc<WorkerError>> {
+        let mut state = self.shared.lock();
+        let failed_before = state.failures;
+        state.waiting += 1;
+        self.shared.wake();
+        let taken = loop {
+            if state.stopping {
+                break Err(Arc::new(WorkerError::Ended("the daemon is stopping".into())));
+            }
+            if !wanted() {
+                break Ok(None);
+            }
+            match state.take_ready() {
+                // The pool's thread has yet to notice that it was killed.
+                Some((number, worker)) if !worker.process.is_running() => {
+                    state.ending.insert(number, worker);
+                    self.shared.wake();
+                    continue;
+                }
+                Some((number, worker)) => {
+                    state.given.retain(|_, sockets| sockets.strong_count() > 0);
+                    state.given.insert(number, worker.watched());
+                    state.taken.get_or_insert_with(Instant::now);
+                    break Ok(Some(worker));
+                }
+                None => {}
+            }
+            if let Some(reason) = state.reason.as_ref().filter(|_| state.failures - failed_before >= ATTEMPTS)
+            {
+                break Err(reason.clone());
+            }
+            state = self.shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        };
+        state.waiting -= 1;
+        drop(state);
+        self.shared.wake();
+        if let Err(reason) = &taken {
+            log!(
+                self.shared.complaints.level(Level::Error),
+                "No worker for a new session: {}",
+                in_full(reason)
+            );
+        }
+        taken
+    }
+
+    /// Takes back a worker that was not used: it has seen nothing of any guest.
+    pub fn put_back(&self, worker: Worker) {
+        let mut state = self.shared.lock();
+        let sockets = worker.watched();
+        let number = state.given.iter().find(|(_, given)| given.ptr_eq(&sockets)).map(|(&number, _)| number);
+        if let (Some(number), false) = (number, state.stopping) {
+            state.given.remove(&number);
+            state.idle.insert(number, Idle { worker, since: Instant::now(), ready: true });
+        } else {
+            drop(state);
+            drop(worker);
+        }
+        self.shared.changed.notify_all();
+        self.shared.wake();
+    }
+
+    /// Whoever waits for a worker looks whether it is wanted still.
+    pub fn look_again(&self) {
+        // Locked, so that nobody is between looking and waiting.
+        drop(self.shared.lock());
+        self.shared.changed.notify_all();
+    }
+
+    /// Figures about workers, for the operator.
+    pub fn report(&self) -> DaemonReport {
+        let state = self.shared.lock();
+        let warm = state.idle.values().filter(|idle| idle.ready).count() as u64;
+        DaemonReport {
+            warm_workers: warm,
+            starting_workers: state.idle.len() as u64 - warm,
+            started_workers: state.started,
+            failed_workers: state.failures,
+        }
+    }
+
+    /// Ends the pool: idle workers are killed, nobody gets another.
+    pub fn stop(&self) {
+        let mut state = self.shared.lock();
+        state.stopping = true;
+        let numbers: Vec<u64> = state.idle.keys().copied().collect();
+        for number in numbers {
+            state.end(number);
+        }
+        let ending = std::mem::take(&mut state.ending);
+        drop(state);
+        self.shared.changed.notify_all();
+        self.shared.wake();
+        let deadline = Instant::now() + STOP_PATIENCE;
+        for worker in ending.into_values() {
+            if worker.process.reap(deadline.saturating_duration_since(Instant::now())) == Reaped::Stuck {
+                // Its destructor would wait for longer.
+                std::mem::forget(worker);
+            }
+        }
+    }
+}
+
+impl Drop for WorkerPool {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// The pool's thread.
+fn run(shared: &Shared, namespaces: Option<&Namespaces>) -> Ended {
+    let mut events = vec![EpollEvent::default(); 64];
+    // The first one that nobody waits for says what such workers cost.
+    let mut announced = shared.warm == 0;
+    loop {
+        let now = Instant::now();
+        let mut state = shared.lock();
+        if state.stopping {
+            return Ended::Done;
+        }
+        if namespaces.is_some_and(|namespaces| !namespaces.are_there()) {
+            // They have ended, too: the next thread of the pool reaps them.
+            let numbers: Vec<u64> = state.idle.keys().copied().collect();
+            numbers.into_iter().for_each(|number| state.end(number));
+            return Ended::NamespacesLost;
+        }
+        state.end_surplus(shared.warm);
+        end_late_starters(&mut state, shared, now);
+        let until = match state.next(shared.warm, now) {
+            Next::Start => {
+                drop(state);
+                start_one(shared, !std::mem::replace(&mut announced, true));
+                continue;
+            }
+            Next::WaitUntil(until) => until,
+        };
+        drop(state);
+        let timeout = until.map_or(-1, |until| {
+            let milliseconds = until.saturating_duration_since(now).as_micros().div_ceil(1000);
+            i32::try_from(milliseconds).unwrap_or(i32::MAX)
+        });
+        // An interrupted wait is one without events.
+        let count = shared.poller.wait(timeout, &mut events).unwrap_or(0);
+        for event in &events[..count] {
+            match event.data() {
+                WAKE => drop(shared.wake.read()),
+                about if about & LINK != 0 => greeted(shared, about / 2),
+                about => ended(shared, about / 2),
+            }
+        }
+    }
+}
+
+fn start_one(shared: &Shared, announce: bool) {
+    let started = Worker::spawn(&shared.spec, announce.then_some(shared.warm));
+    let now = Instant::now();
+    let mut state = shared.lock();
+    state.started += 1;
+    let number = state.started;
+    let watched = started.and_then(|worker| {
+        let (process, link) = (worker.process.as_fd().as_raw_fd(), worker.sockets.link.as_raw_fd());
+        // Once: whoever has the worker when it ends closes the descriptor later.
+        let end = EventSet::IN | EventSet::ONE_SHOT;
+        shared.watch(process, end, number * 2).map_err(WorkerError::Spawn)?;
+        shared.watch(link, EventSet::IN, number * 2 + LINK).map_err(WorkerError::Spawn)?;
+        Ok(worker)
+    });
+    match watched {
+        Ok(worker) => {
+            state.not_before = None;
+            state.idle.insert(number, Idle { worker, since: now, ready: false });
+            if state.idle.len() >= shared.warm + state.waiting {
+                state.taken = None;
+            }
+        }
+        Err(error) => {
+            state.fail(error, now);
+            state.not_before = Some(now + PAUSE);
+            shared.changed.notify_all();
+        }
+    }
+}
+
+/// A worker that was started has said something.
+fn greeted(shared: &Shared, number: u64) {
+    let mut state = shared.lock();
+    let Some(idle) = state.idle.get_mut(&number).filter(|idle| !idle.ready) else { return };
+    shared.forget(idle.worker.sockets.link.as_raw_fd());
+    match idle.worker.greeting() {
+        Ok(ready) => {
+            idle.ready = true;
+            (state.failures_in_a_row, state.no_spare_before) = (0, None);
+            if !std::mem::replace(&mut state.greeted, true) {
+                greet(&ready);
+            }
+        }
+        Err(error) => {
+            state.end(number);
+            complain(shared, &mut state, error);
+        }
+    }
+    shared.changed.notify_all();
+}
+
+/// A worker has ended.
+fn ended(shared: &Shared, number: u64) {
+    let mut state = shared.lock();
+    if let Some(sockets) = state.given.remove(&number) {
+        // Its session reaps it.
+        if let Some(sockets) = sockets.upgrade() {
+            sockets.hang_up();
+        }
+        return;
+    }
+    let idle = state.idle.remove(&number);
+    let worker = match idle {
+        Some(idle) => {
+            idle.worker.sockets.hang_up();
+            // It may have said why, and nobody has read that yet.
+            let error = match idle.worker.greeting() {
+                Err(error) if !idle.ready => error,
+                _ => WorkerError::Ended("it was killed while it waited for a session".into()),
+            };
+            complain(shared, &mut state, error);
+            if idle.ready && idle.since.elapsed() >= SETTLED {
+                // Not a sign that the next one will not come up.
+                (state.failures_in_a_row, state.no_spare_before) = (0, None);
+            }
+            shared.changed.notify_all();
+            Some(idle.worker)
+        }
+        None => state.ending.remove(&number),
+    };
+    drop(state);
+    // Reaped at once, for it has ended.
+    drop(worker);
+}
+
+fn end_late_starters(state: &mut State, shared: &Shared, now: Instant) {
+    while state.oldest_start().is_some_and(|late| late <= now) {
+        let Some(number) = state.idle.iter().find(|(_, idle)| !idle.ready).map(|(&number, _)| number) else {
+            return;
+        };
+        state.end(number);
+        let error = WorkerError::Ended(format!("it was not ready within {} s", START_TIMEOUT.as_secs()));
+        complain(shared, state, error);
+        shared.changed.notify_all();
+    }
+}
+
+fn complain(shared: &Shared, state: &mut State, error: WorkerError) {
+    if state.waiting == 0 {
+        log!(
+            shared.complaints.level(Level::Warn),
+            "A warm worker was lost and will be replaced: {}",
+            in_full(&error)
+        );
+    }
+    state.fail(error, Instant::now());
+}
+
+/// An error with what caused it.
+fn in_full(error: &WorkerError) -> String {
+    match std::error::Error::source(error) {
+        Some(cause) => format!("{error}: {cause}"),
+        None => error.to_string(),
+    }
+}
+
+fn greet(ready: &Ready) {
+    let version = ready.driver_version;
+    let name = String::from_utf8_lossy(&ready.device_name);
+    let (name, count) = (name.trim_end_matches('\0'), ready.device_count);
+    info!("CUDA driver {}.{}, {count} device(s): {name}", version / 1000, version % 1000 / 10);
+}
+
+#[cfg(test)]
+#[path = "pool_test.rs"]
+mod tests;

@@ -1,0 +1,343 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! One worker process: started, killed, reaped.
+
+use std::io;
+use std::net::Shutdown;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use log::error;
+use zerocopy::FromBytes;
+
+use crate::args::Sandbox;
+use crate::confine;
+use crate::metrics::statistics::Statistics;
+use crate::sessions::environment;
+use crate::sessions::link::{self, Ready};
+use crate::sessions::messages::{Attached, Messages};
+use crate::sessions::predecessor::WorkerLock;
+
+/// Time for the rest of a greeting whose first byte has come.
+const GREETING_TIMEOUT: Duration = Duration::from_millis(200);
+/// Bytes of what a worker says about its failure that are logged.
+const MAX_REASON: usize = 1024;
+/// Time that a killed process gets to end before whoever drops it goes on without it.
+const DROP_PATIENCE: Duration = Duration::from_secs(5);
+
+/// What every worker of a daemon is started with.
+#[derive(Clone, Debug)]
+pub struct WorkerSpec {
+    /// The libcuda to load.
+    pub library: PathBuf,
+    /// Where NVIDIA's libraries are looked for first.
+    pub libraries: Vec<PathBuf>,
+    /// Workers may make sockets within their namespaces.
+    pub nccl: bool,
+    /// Most device memory of a session, in bytes.
+    pub memory_limit: Option<u64>,
+    /// GPUs that workers see, as CUDA_VISIBLE_DEVICES has them. `None`: what the daemon sees.
+    pub gpus: Option<String>,
+    /// Threads of a worker for large copies.
+    pub copy_threads: u32,
+    /// What a worker may ask the kernel for.
+    pub sandbox: Sandbox,
+    /// The library is the emulator.
+    pub emulated: bool,
+    /// Level of the worker's messages.
+    pub log_level: String,
+    /// What says for each worker, until it has ended, that it has not.
+    pub lock: Option<WorkerLock>,
+    /// Where they go.
+    pub messages: Messages,
+    /// Serve GPUs that reach pageable memory.
+    pub allow_pageable_access: bool,
+    /// The thread that starts workers has namespaces for them.
+    pub namespaces: bool,
+}
+
+/// Why a worker cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum WorkerError {
+    /// The process could not be started.
+    #[error("Cannot start a worker process")]
+    Spawn(#[source] io::Error),
+    /// It started, and says that CUDA does not work.
+    #[error("A worker cannot use CUDA: {0}")]
+    Failed(String),
+    /// It ended, or did not answer in time.
+    #[error("A worker ended before it was ready ({0})")]
+    Ended(String),
+}
+
+/// A running worker. Dropping it kills and reaps the process.
+#[derive(Debug)]
+pub struct Worker {
+    /// Its sockets.
+    pub sockets: Arc<Sockets>,
+    /// The process.
+    pub process: Process,
+    /// Its counters.
+    pub statistics: Statistics,
+    /// Its messages. Dropped after the process, so that the last of them are read when it has ended.
+    pub messages: Attached,
+}
+
+/// The daemon's ends of a worker's sockets.
+#[derive(Debug)]
+pub struct Sockets {
+    /// The stream of requests and replies.
+    pub link: UnixStream,
+    /// The stream on which it asks for images ([`crate::cache`]).
+    pub images: Arc<UnixStream>,
+    /// The stream on which it shares things with others ([`crate::exchange`]).
+    pub exchange: Arc<UnixStream>,
+}
+
+impl Sockets {
+    /// Ends all conversations, also where somebody else holds the worker's ends: whoever reads here gets what was
+    /// sent so far and then the end of the stream.
+    pub fn hang_up(&self) {
+        for socket in [&self.link, &*self.images, &*self.exchange] {
+            // Fails only if the other end has hung up already.
+            let _ = socket.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+/// The process of a worker, leader of its own process group.
+#[derive(Debug)]
+pub struct Process {
+    pid: u32,
+    pidfd: OwnedFd,
+    child: Mutex<Option<Child>>,
+}
+
+/// What became of a process that was killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reaped {
+    /// It has ended: nothing of it touches guest memory any more. The status is unknown if a debugger holds it, or
+    /// if it was reaped before.
+    Ended(Option<ExitStatus>),
+    /// It has not ended: it hangs in the kernel, mostly in a device's driver.
+    Stuck,
+}
+
+impl Worker {
+    /// Starts a worker. It ends when the calling *thread* ends (`PR_SET_PDEATHSIG`), so call this from a
+    /// thread that lives as long as the daemon.
+    ///
+    /// `announce`: it says in the log how much GPU memory its context takes, and so many of them.
+    pub fn spawn(spec: &WorkerSpec, announce: Option<usize>) -> Result<Self, WorkerError> {
+        let (link, theirs) = UnixStream::pair().map_err(WorkerError::Spawn)?;
+        let (images, their_images) = UnixStream::pair().map_err(WorkerError::Spawn)?;
+        let (exchange, their_exchange) = UnixStream::pair().map_err(WorkerError::Spawn)?;
+        let (statistics, counters) = Statistics::create().map_err(WorkerError::Spawn)?;
+        let files =
+            [theirs.as_raw_fd(), their_images.as_raw_fd(), their_exchange.as_raw_fd(), counters.as_raw_fd()];
+        let [fd, images_fd, exchange_fd, statistics_fd] = files;
+        let lock = spec.lock.as_ref().map(WorkerLock::hold).transpose().map_err(WorkerError::Spawn)?;
+        let inherited: Vec<RawFd> = files.into_iter().chain(lock.as_ref().map(AsRawFd::as_raw_fd)).collect();
+        let parent = std::process::id();
+        let mut command = Command::new("/proc/self/exe");
+        command.arg0("vhost-user-cuda-worker");
+        environment::keep_from(&mut command);
+        command.arg("worker").arg("--link-fd").arg(fd.to_string()).arg("--library").arg(&spec.library);
+        command.arg("--images-fd").arg(images_fd.to_string());
+        command.arg("--exchange-fd").arg(exchange_fd.to_string());
+        command.arg("--statistics-fd").arg(statistics_fd.to_string());
+        command.arg("--worker-log-level").arg(&spec.log_level);
+        command.arg("--copy-threads").arg(spec.copy_threads.to_string());
+        command.arg("--sandbox").arg(spec.sandbox.name());
+        for folder in &spec.libraries {
+            command.arg("--libraries").arg(folder);
+        }
+        if spec.nccl {
+            command.arg("--nccl");
+        }
+        if spec.emulated {
+            command.arg("--emulated");
+        }
+        if let Some(limit) = spec.memory_limit {
+            command.arg("--memory-limit").arg(limit.to_string());
+        }
+        if let Some(gpus) = &spec.gpus {
+            // Numbers are those of nvidia-smi then.
+            command.env("CUDA_DEVICE_ORDER", "PCI_BUS_ID").env("CUDA_VISIBLE_DEVICES", gpus);
+        }
+        if let Some(count) = announce {
+            command.arg("--announce-memory").arg(count.to_string());
+        }
+        if spec.namespaces {
+            command.arg("--namespaces");
+        }
+        if spec.allow_pageable_access {
+            command.arg("--allow-pageable-access");
+        }
+        confine::environment(&mut command);
+        let (messages, stderr) = Messages::pipe().map_err(WorkerError::Spawn)?;
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr).process_group(0);
+        // SAFETY: the closure makes only async-signal-safe calls (prctl, getppid, close_range, fcntl).
+        unsafe { command.pre_exec(move || prepare_child(&inherited, parent)) };
+        let child = command.spawn().map_err(WorkerError::Spawn)?;
+        let process = Process::of(child).map_err(WorkerError::Spawn)?;
+        let messages = spec.messages.attach(messages, process.pid()).map_err(WorkerError::Spawn)?;
+        let (images, exchange) = (Arc::new(images), Arc::new(exchange));
+        let sockets = Arc::new(Sockets { link, images, exchange });
+        Ok(Self { sockets, process, statistics, messages })
+    }
+
+    /// Reads the worker's greeting. To be called when its link has become readable.
+    pub fn greeting(&self) -> Result<Ready, WorkerError> {
+        let ended = |error: io::Error| WorkerError::Ended(error.to_string());
+        let link = &self.sockets.link;
+        link.set_read_timeout(Some(GREETING_TIMEOUT)).map_err(ended)?;
+        let frame = link::receive_reply(link).map_err(ended)?;
+        link.set_read_timeout(None).map_err(ended)?;
+        match frame {
+            Some((header, payload)) if header.kind == link::FROM_READY => Ready::read_from_bytes(&payload)
+                .map_err(|_| WorkerError::Ended("it sent a malformed greeting".into())),
+            Some((_, text)) => Err(WorkerError::Failed(one_line(&text))),
+            None => Err(WorkerError::Ended(match self.process.reap(GREETING_TIMEOUT) {
+                Reaped::Ended(Some(status)) => status.to_string(),
+                Reaped::Ended(None) => "already reaped".into(),
+                Reaped::Stuck => "it has closed its socket".into(),
+            })),
+        }
+    }
+
+    /// Kills the worker and ends all conversations with it. Does not wait.
+    pub fn kill(&self) {
+        self.process.kill();
+        self.sockets.hang_up();
+    }
+
+    /// Its sockets, as long as it is in use.
+    pub fn watched(&self) -> Weak<Sockets> {
+        Arc::downgrade(&self.sockets)
+    }
+}
+
+impl Process {
+    /// Takes over a child that leads its own process group.
+    pub fn of(mut child: Child) -> io::Result<Self> {
+        let pid = child.id();
+        // SAFETY: a plain system call; the child is not reaped yet, so the id is its own.
+        let pidfd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+        if pidfd < 0 {
+            let error = io::Error::last_os_error();
+            let _ = child.kill().and_then(|()| child.wait());
+            return Err(error);
+        }
+        // SAFETY: the descriptor is new and nobody else's.
+        let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd as RawFd) };
+        Ok(Self { pid, pidfd, child: Mutex::new(Some(child)) })
+    }
+
+    /// Whether the process has not ended yet.
+    pub fn is_running(&self) -> bool {
+        !self.has_ended(Duration::ZERO)
+    }
+
+    /// Waits until the process has ended: its memory is unmapped and its files are closed. False: not in that time.
+    pub fn has_ended(&self, patience: Duration) -> bool {
+        let deadline = Instant::now() + patience;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            // Rounded up, so that the last wait is not a busy one.
+            let milliseconds = i32::try_from(left.as_micros().div_ceil(1000)).unwrap_or(i32::MAX);
+            let mut poll = libc::pollfd { fd: self.pidfd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+            // SAFETY: one structure, as said, which lives across the call.
+            match unsafe { libc::poll(&raw mut poll, 1, milliseconds) } {
+                0 if left.is_zero() => return false,
+                1.. => return true,
+                _ if left.is_zero() => return false,
+                _ => {}
+            }
+        }
+    }
+
+    /// Process id.
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Sends SIGKILL to the process and all it has started. Does not wait.
+    pub fn kill(&self) {
+        let child = self.child.lock().unwrap_or_else(PoisonError::into_inner);
+        if child.is_some() {
+            self.kill_group();
+        }
+    }
+
+    /// Kills the process and waits until it has ended, for at most `patience`.
+    pub fn reap(&self, patience: Duration) -> Reaped {
+        self.kill();
+        if !self.has_ended(patience) {
+            return Reaped::Stuck;
+        }
+        let mut slot = self.child.lock().unwrap_or_else(PoisonError::into_inner);
+        let status = slot.as_mut().and_then(|child| child.try_wait().ok().flatten());
+        if status.is_some() {
+            // Its number may belong to another process from now on.
+            *slot = None;
+        }
+        Reaped::Ended(status)
+    }
+
+    fn kill_group(&self) {
+        // SAFETY: plain system call. The child is not reaped yet (the caller holds it), so the id is still its own.
+        unsafe { libc::kill(-(self.pid as libc::pid_t), libc::SIGKILL) };
+    }
+}
+
+impl AsFd for Process {
+    /// Readable once the process has ended.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.pidfd.as_fd()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if self.reap(DROP_PATIENCE) == Reaped::Stuck {
+            error!(
+                "worker {} does not end after SIGKILL: it hangs in the kernel; it is left behind",
+                self.pid
+            );
+        }
+    }
+}
+
+/// The beginning of what a worker says, for one line of the log.
+fn one_line(text: &[u8]) -> String {
+    let text = String::from_utf8_lossy(&text[..text.len().min(MAX_REASON)]);
+    text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect()
+}
+
+/// Runs in the child between fork and exec.
+fn prepare_child(inherited: &[RawFd], parent: u32) -> io::Result<()> {
+    // SAFETY: plain system calls on the child's own state; `inherited` are open, inherited across fork.
+    unsafe {
+        if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // The daemon may have ended before the line above. A parent outside of the PID namespace has no number there;
+        // that namespace ends with the daemon.
+        if ![parent, 0].contains(&(libc::getppid() as u32)) {
+            return Err(io::Error::from_raw_os_error(libc::ESRCH));
+        }
+        // What front-ends sent lacks the close-on-exec flag: no worker may get another guest's memory.
+        let flags = libc::CLOSE_RANGE_CLOEXEC as libc::c_int;
+        if libc::close_range(3, libc::c_uint::MAX, flags) < 0
+            || inherited.iter().any(|&file| libc::fcntl(file, libc::F_SETFD, 0) < 0)
+        {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,470 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! One session: a process in the guest, its worker here, and the requests between them.
+//!
+//! A session has two threads. The writer feeds the worker, so that a worker that does not read blocks nobody
+//! else; the session's own thread takes its replies and, when it ends, reaps it. Only after that are the
+//! requests it still owed, and the close, answered: nothing touches guest memory after a reply.
+//!
+//! A session ends when its process does (the pool hangs up then), whatever that has done to its sockets. A process
+//! that does not end after SIGKILL hangs in the kernel, and what it owes is not answered until it has ended: the guest
+//! keeps those pages to itself.
+
+use std::collections::HashMap;
+use std::io::Write;
+use std::process::ExitStatus;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use log::{Level, debug, error, log};
+use virtio_cuda_protocol::transport::{
+    FLAG_KEEP, MemEntry, OP_CALL, OP_SHARE, Open, REPLY_INVALID, REPLY_NO_RESOURCES, REPLY_OK,
+    REPLY_SESSION_LOST,
+};
+
+use crate::front_end::memory::{MemoryTable, mark_written};
+use crate::front_end::request::Request;
+use crate::front_end::ring::Chain;
+use crate::limits::request_budget::RequestCharge;
+use crate::limits::throttle::Throttle;
+use crate::metrics::report::{ProcessUse, SessionReport};
+use crate::metrics::statistics::Totals;
+use crate::sessions::link::{self, FROM_REPLY, TO_CALL, TO_CLOSE, TO_MEMORY, TO_SHARE, TO_UNPIN, ToWorker};
+use crate::sessions::process::{Reaped, Worker};
+
+/// Most requests of one session that may be outstanding (`Config::max_outstanding`).
+pub const MAX_OUTSTANDING: usize = 256;
+/// What a worker gets to end by itself after a close, before it is killed.
+const CLOSE_GRACE: Duration = Duration::from_millis(500);
+/// What a worker gets to end after SIGKILL before the log says that it hangs.
+const REAP_PATIENCE: Duration = Duration::from_secs(5);
+/// Messages about sessions that ended: a guest opens as many as it likes.
+static ENDS: Throttle = Throttle::new(50, Duration::from_secs(10));
+
+/// Guest memory as it is when this is called.
+pub type Tables = Box<dyn Fn() -> Arc<MemoryTable> + Send + Sync>;
+
+/// A session with a running worker.
+pub struct Session {
+    id: u64,
+    label: u64,
+    /// Name, process id and user id of the program in the guest.
+    program: String,
+    pid: u32,
+    uid: u32,
+    worker: Worker,
+    tables: Tables,
+    /// The writer has yet to send guest memory as it is now.
+    memory_changed: AtomicBool,
+    /// The last request of which anything was written to the worker.
+    begun: AtomicU64,
+    outbox: Mutex<Outbox>,
+    state: Mutex<State>,
+    ended: Condvar,
+    opened: Instant,
+}
+
+impl std::fmt::Debug for Session {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Session").field("label", &self.label).finish_non_exhaustive()
+    }
+}
+
+#[derive(Debug, Default)]
+struct State {
+    phase: Phase,
+    outstanding: HashMap<u64, InFlight>,
+    next_request: u64,
+    closers: Vec<Chain>,
+    calls: u64,
+    bytes_in: u64,
+    bytes_out: u64,
+    maps_memory: bool,
+    finished: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Phase {
+    #[default]
+    Open,
+    Closing,
+    Ended,
+}
+
+#[derive(Debug)]
+struct InFlight {
+    chain: Chain,
+    /// Memory that the worker may have written when it replies.
+    written: Vec<MemEntry>,
+    _charge: Arc<RequestCharge>,
+}
+
+/// The way to the worker: directly as long as the socket takes everything, else through the writer's thread.
+#[derive(Debug, Default)]
+struct Outbox {
+    writer: Option<Sender<Outgoing>>,
+    /// What the writer has got and not written yet; while there is any, all must go through it.
+    waiting: Arc<AtomicUsize>,
+}
+
+#[derive(Debug)]
+enum Outgoing {
+    /// A frame, or the rest of one; the number of its request, whose memory counts until it is written.
+    Frame(Vec<u8>, u64, Option<Arc<RequestCharge>>),
+    /// Guest memory has changed.
+    Memory,
+}
+
+/// How a session ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The driver or the front-end asked for it.
+    Closed,
+    /// The worker ended by itself.
+    Lost,
+}
+
+impl Session {
+    /// A session on `worker`; `label` is its short name in the log.
+    pub fn new(id: u64, label: u64, open: &Open, worker: Worker, tables: Tables) -> Arc<Self> {
+        worker.messages.label.set(label);
+        Arc::new(Self {
+            id,
+            label,
+            program: printable(&open.name),
+            pid: open.pid,
+            uid: open.uid,
+            worker,
+            tables,
+            memory_changed: AtomicBool::new(false),
+            begun: AtomicU64::new(0),
+            outbox: Mutex::default(),
+            state: Mutex::default(),
+            ended: Condvar::new(),
+            opened: Instant::now(),
+        })
+    }
+
+    /// The session's name on the wire.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// Serves the session until it ends; all it owed is answered when this returns, but the close
+    /// itself: `at_end` runs before that, with the way it ended.
+    pub fn run(self: &Arc<Self>, opened: impl FnOnce(), at_end: impl FnOnce(End)) {
+        let (outbox, inbox) = channel();
+        lock(&self.outbox).writer = Some(outbox);
+        self.update_memory();
+        let writer = self.clone();
+        let writing = thread::Builder::new()
+            .name(format!("session-{}-w", self.label))
+            .spawn(move || writer.write_all(&inbox));
+        if writing.is_ok() {
+            opened();
+            self.read_replies();
+        }
+        let status = self.reap();
+        lock(&self.outbox).writer = None;
+        let (end, owed, closers) = {
+            let mut state = self.lock();
+            let end = if state.phase == Phase::Open { End::Lost } else { End::Closed };
+            state.phase = Phase::Ended;
+            (end, std::mem::take(&mut state.outstanding), std::mem::take(&mut state.closers))
+        };
+        if let Ok(writing) = writing {
+            let _ = writing.join();
+        }
+        for (_, call) in owed {
+            call.answer(REPLY_SESSION_LOST, &[]);
+        }
+        self.log_end(end, status);
+        at_end(end);
+        for chain in closers {
+            chain.complete(REPLY_OK, &[]);
+        }
+        self.lock().finished = true;
+        self.ended.notify_all();
+    }
+
+    /// Kills the worker and waits until it has ended.
+    fn reap(&self) -> Option<ExitStatus> {
+        self.worker.kill();
+        let mut said = false;
+        loop {
+            match self.worker.process.reap(REAP_PATIENCE) {
+                Reaped::Ended(status) => return status,
+                Reaped::Stuck if !std::mem::replace(&mut said, true) => error!(
+                    "{}: worker {} does not end after SIGKILL: it hangs in the kernel. Its guest gets no \
+                     answer, and keeps the memory that the worker may write, until it has ended: see the kernel's log",
+                    self.describe(),
+                    self.worker.process.pid()
+                ),
+                Reaped::Stuck => {}
+            }
+        }
+    }
+
+    /// Hands a call, unpin or share to the worker. `chain` is answered in any case.
+    pub fn submit(&self, request: Request, chain: Chain, charge: RequestCharge) {
+        let mut state = self.lock();
+        if state.phase != Phase::Open {
+            drop(state);
+            return chain.complete(REPLY_SESSION_LOST, &[]);
+        }
+        if state.outstanding.len() >= MAX_OUTSTANDING {
+            drop(state);
+            return chain.complete(REPLY_NO_RESOURCES, &[]);
+        }
+        state.next_request += 1;
+        let id = state.next_request;
+        let (bytes_in, bytes_out) = request.traffic();
+        state.calls += u64::from(request.header.op == OP_CALL);
+        state.bytes_in += bytes_in;
+        state.bytes_out += bytes_out;
+        state.maps_memory |= request.header.op == OP_SHARE || request.header.flags & FLAG_KEEP != 0;
+        let frame = encode(id, chain.payload_room(), &request);
+        let (written, charge) = (request.out_entries, Arc::new(charge));
+        state.outstanding.insert(id, InFlight { chain, written, _charge: charge.clone() });
+        // Still locked: requests reach the worker in the order of their numbers.
+        self.send(Outgoing::Frame(frame, id, Some(charge)));
+    }
+
+    /// Ends the session as the driver asks; `chain` is answered when the worker is gone.
+    pub fn close(self: &Arc<Self>, chain: Chain) {
+        let mut state = self.lock();
+        if state.phase != Phase::Open {
+            drop(state);
+            return chain.complete(REPLY_SESSION_LOST, &[]);
+        }
+        state.phase = Phase::Closing;
+        state.closers.push(chain);
+        drop(state);
+        let header = ToWorker { kind: TO_CLOSE, ..ToWorker::default() };
+        self.send(Outgoing::Frame(link::encode_request(&header, &[], &[], &[]), 0, None));
+        let watched = self.clone();
+        // One for each session at most: it is closed once.
+        let watch = move || {
+            if !watched.wait_ended(CLOSE_GRACE) {
+                watched.worker.kill();
+            }
+        };
+        if thread::Builder::new().name("session-close".into()).spawn(watch).is_err() {
+            self.worker.kill();
+        }
+    }
+
+    /// Kills the worker at once, as when the front-end has gone. Does not wait for it.
+    pub fn kill(&self) {
+        let mut state = self.lock();
+        if state.phase == Phase::Open {
+            state.phase = Phase::Closing;
+        }
+        drop(state);
+        self.worker.kill();
+    }
+
+    /// Its names in the log.
+    pub fn describe(&self) -> String {
+        format!("session {} ({} {})", self.label, self.program, self.pid)
+    }
+
+    /// Ends the worker, so that the session is lost.
+    pub fn end_worker(&self) {
+        self.worker.kill();
+    }
+
+    /// Whether the worker may write guest memory without being asked (kept pages, shared areas).
+    pub fn maps_memory(&self) -> bool {
+        self.lock().maps_memory
+    }
+
+    /// Tells the worker that guest memory has changed. The writer sends it as it is when it comes to that, so that
+    /// many changes wait as one.
+    pub fn update_memory(&self) {
+        if !self.memory_changed.swap(true, Ordering::AcqRel) {
+            self.send(Outgoing::Memory);
+        }
+    }
+
+    /// Process id of the worker.
+    pub fn worker_pid(&self) -> u32 {
+        self.worker.process.pid()
+    }
+
+    /// Sums of the worker's counters.
+    pub fn totals(&self) -> Totals {
+        self.worker.statistics.totals()
+    }
+
+    /// Figures about the session, for the operator.
+    pub fn report(&self) -> SessionReport {
+        SessionReport {
+            label: self.label,
+            program: self.program.clone(),
+            pid: self.pid,
+            uid: self.uid,
+            age: self.opened.elapsed(),
+            outstanding: self.lock().outstanding.len() as u64,
+            totals: self.totals(),
+            process: ProcessUse::of(self.worker_pid()),
+        }
+    }
+
+    /// Waits until the session has ended. False: it has not in that time.
+    pub fn wait_ended(&self, time: Duration) -> bool {
+        let state = self.lock();
+        let (state, _) = self
+            .ended
+            .wait_timeout_while(state, time, |state| !state.finished)
+            .unwrap_or_else(PoisonError::into_inner);
+        state.finished
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+
+    fn send(&self, outgoing: Outgoing) {
+        let outbox = lock(&self.outbox);
+        let Some(writer) = outbox.writer.as_ref() else {
+            // Not running yet, or ending: then its end answers what is outstanding. Memory is sent first of all.
+            self.memory_changed.store(false, Ordering::Release);
+            return;
+        };
+        let rest = match outgoing {
+            Outgoing::Frame(mut frame, request, charge) if outbox.waiting.load(Ordering::Acquire) == 0 => {
+                self.begin(request);
+                let sent = link::write_now(&self.worker.sockets.link, &frame);
+                if sent == frame.len() {
+                    return;
+                }
+                Outgoing::Frame(frame.split_off(sent), request, charge)
+            }
+            other => other,
+        };
+        outbox.waiting.fetch_add(1, Ordering::AcqRel);
+        let _ = writer.send(rest);
+    }
+
+    /// Notes that the worker sees a request from now on.
+    fn begin(&self, request: u64) {
+        self.begun.fetch_max(request, Ordering::AcqRel);
+    }
+
+    fn write_all(&self, inbox: &Receiver<Outgoing>) {
+        let waiting = lock(&self.outbox).waiting.clone();
+        for outgoing in inbox {
+            if let Err(error) = self.write(&outgoing) {
+                debug!("session {}: its worker does not read: {error}", self.label);
+                // The reader notices the end; a worker that only closed its socket must not live on.
+                self.worker.kill();
+                return;
+            }
+            waiting.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+
+    fn write(&self, outgoing: &Outgoing) -> std::io::Result<()> {
+        let mut stream = &self.worker.sockets.link;
+        match outgoing {
+            Outgoing::Frame(frame, request, _) => {
+                self.begin(*request);
+                stream.write_all(frame)
+            }
+            Outgoing::Memory => {
+                // In this order: a change after this is sent once more.
+                self.memory_changed.store(false, Ordering::SeqCst);
+                for (region, file) in &(self.tables)().regions {
+                    link::send_region(stream, region, file.file())?;
+                }
+                let header = ToWorker { kind: TO_MEMORY, ..ToWorker::default() };
+                stream.write_all(&link::encode_request(&header, &[], &[], &[]))
+            }
+        }
+    }
+
+    /// Answers requests as the worker replies, until it ends.
+    fn read_replies(&self) {
+        loop {
+            let (header, payload) = match link::receive_reply(&self.worker.sockets.link) {
+                Ok(Some(frame)) => frame,
+                Ok(None) => return,
+                Err(error) => return debug!("session {}: {error}", self.label),
+            };
+            // A request that the worker has not seen may wait for it in any length: it is not answered unseen.
+            let call = match header.kind {
+                FROM_REPLY if header.id <= self.begun.load(Ordering::Acquire) => {
+                    self.lock().outstanding.remove(&header.id)
+                }
+                _ => None,
+            };
+            let Some(call) = call else {
+                return debug!("session {}: its worker sent a frame that nobody asked for", self.label);
+            };
+            self.lock().bytes_out += payload.len() as u64;
+            if payload.len() > call.chain.payload_room() as usize {
+                call.answer(REPLY_INVALID, &[]);
+            } else {
+                call.answer(header.status, &payload);
+            }
+        }
+    }
+
+    fn log_end(&self, end: End, status: Option<ExitStatus>) {
+        let state = self.lock();
+        let how = match (end, status) {
+            (End::Closed, _) => "closed".to_string(),
+            (End::Lost, Some(status)) => format!("lost ({status})"),
+            (End::Lost, None) => "lost".to_string(),
+        };
+        log!(
+            ENDS.level(Level::Info),
+            "{}: {how} after {} calls, {:.1} MB in, {:.1} MB out, {:.1} s",
+            self.describe(),
+            state.calls,
+            state.bytes_in as f64 / 1e6,
+            state.bytes_out as f64 / 1e6,
+            self.opened.elapsed().as_secs_f64()
+        );
+    }
+}
+
+impl InFlight {
+    fn answer(self, status: u32, payload: &[u8]) {
+        mark_written(self.chain.memory(), &self.written);
+        self.chain.complete(status, payload);
+    }
+}
+
+/// The frame that carries a request to the worker.
+fn encode(id: u64, reply_room: u32, request: &Request) -> Vec<u8> {
+    let kind = match request.header.op {
+        OP_CALL => TO_CALL,
+        OP_SHARE => TO_SHARE,
+        _ => TO_UNPIN,
+    };
+    let (flags, tag) = (request.header.flags, request.header.tag);
+    let header = ToWorker { kind, flags, id, tag, reply_room, ..ToWorker::default() };
+    link::encode_request(&header, &request.payload, &request.in_entries, &request.out_entries)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The printable part of a name that the guest chose.
+fn printable(name: &[u8]) -> String {
+    let end = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());
+    let printable = |&byte: &u8| match byte {
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'.' | b'_' | b'-' => byte as char,
+        _ => '?',
+    };
+    name[..end].iter().map(printable).collect()
+}
+
+#[cfg(test)]
+#[path = "session_test.rs"]
+mod tests;

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Windows in use: pages of the guest process that a call copies from or to until it returns. The guest's driver may
+//! ask for the pages back meanwhile, because the process changed its mapping of them or of its neighbours; they go
+//! back when the last such call is done.
+
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use super::allocations::{Allocations, Origin};
+use crate::worker::gpu::CuResult;
+
+/// How many calls use which windows.
+#[derive(Debug, Default)]
+pub struct Holds {
+    state: Mutex<State>,
+    released: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// By the windows' addresses on the GPU.
+    counts: Vec<(u64, u32)>,
+    /// Threads that wait for a release: mostly none, and waking nobody would be a system call, too.
+    waiting: usize,
+}
+
+impl State {
+    fn holds(&self, base: u64) -> bool {
+        self.counts.iter().any(|(held, _)| *held == base)
+    }
+}
+
+/// The windows that one call uses, until it is dropped.
+#[derive(Debug)]
+pub struct Held<'a> {
+    holds: &'a Holds,
+    /// First address and the one behind the last.
+    windows: Vec<(u64, u64)>,
+}
+
+impl Holds {
+    /// Checks that each of `ranges` (address, bytes) is the session's, as [`Allocations::check`] does, where windows
+    /// that adjoin count as one range; and keeps the windows among them until the result is dropped. A window that
+    /// is taken out of `allocations` first cannot be held any more.
+    ///
+    /// Errors: `CUDA_ERROR_INVALID_VALUE`.
+    pub fn hold(&self, allocations: &Allocations, ranges: [(u64, u64); 2]) -> CuResult<Held<'_>> {
+        let mut windows = Vec::new();
+        for (address, bytes) in ranges {
+            if allocations.find(address).is_some_and(|range| range.origin == Origin::HostWindow) {
+                allocations.check_windows(address, bytes, &mut windows)?;
+            } else {
+                allocations.check(address, bytes)?;
+            }
+        }
+        let mut state = self.state();
+        for (base, _) in &windows {
+            match state.counts.iter_mut().find(|(held, _)| held == base) {
+                Some((_, count)) => *count += 1,
+                None => state.counts.push((*base, 1)),
+            }
+        }
+        drop(state);
+        Ok(Held { holds: self, windows })
+    }
+
+    /// Whether a call uses the window at `base`.
+    pub fn is_held(&self, base: u64) -> bool {
+        self.state().holds(base)
+    }
+
+    /// Waits until no call uses the window at `base`.
+    pub fn wait(&self, base: u64) {
+        let mut state = self.state();
+        state.waiting += 1;
+        let waited = self.released.wait_while(state, |state| state.holds(base));
+        waited.unwrap_or_else(PoisonError::into_inner).waiting -= 1;
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Held<'_> {
+    /// How many of `bytes` bytes at both addresses lie in one window each: a copy may not go beyond.
+    pub fn piece(&self, addresses: [u64; 2], bytes: u64) -> u64 {
+        let ends = addresses.iter().filter_map(|&address| {
+            let (_, end) = self.windows.iter().find(|(base, end)| (*base..*end).contains(&address))?;
+            Some(end - address)
+        });
+        ends.fold(bytes, u64::min)
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        if self.windows.is_empty() {
+            return;
+        }
+        let mut state = self.holds.state();
+        for (base, _) in &self.windows {
+            if let Some((_, count)) = state.counts.iter_mut().find(|(held, _)| held == base) {
+                *count -= 1;
+            }
+        }
+        let before = state.counts.len();
+        state.counts.retain(|(_, count)| *count > 0);
+        if state.counts.len() < before && state.waiting > 0 {
+            self.holds.released.notify_all();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::thread;
+
+    const WINDOW: u64 = 0x10_0000;
+    const DEVICE: u64 = 0x80_0000;
+
+    /// Two windows side by side, of 0x2000 and 0x1000 bytes, and device memory.
+    fn fixture_allocations() -> Allocations {
+        let mut allocations = Allocations::new(None);
+        allocations.insert(WINDOW, 0x2000, Origin::HostWindow, (1, 0));
+        allocations.insert(WINDOW + 0x2000, 0x1000, Origin::HostWindow, (1, 0));
+        allocations.insert(DEVICE, 0x10000, Origin::Allocated, (1, 0));
+        allocations
+    }
+
+    #[test]
+    fn copies_go_from_window_to_window() {
+        let (holds, allocations) = (Holds::default(), fixture_allocations());
+        let held = holds.hold(&allocations, [(DEVICE, 0x2800), (WINDOW + 0x800, 0x2800)]).unwrap();
+        assert_eq!(held.piece([DEVICE, WINDOW + 0x800], 0x2800), 0x1800);
+        assert_eq!(held.piece([DEVICE + 0x1800, WINDOW + 0x2000], 0x1000), 0x1000);
+        assert_eq!(held.piece([DEVICE, WINDOW], 7), 7);
+        let beyond = holds.hold(&allocations, [(DEVICE, 0x2801), (WINDOW + 0x800, 0x2801)]);
+        assert!(beyond.is_err(), "behind the last window is nothing");
+        assert!(holds.hold(&allocations, [(DEVICE + 0xffff, 2), (WINDOW, 2)]).is_err());
+        assert!(holds.hold(&allocations, [(DEVICE, u64::MAX), (WINDOW, u64::MAX)]).is_err());
+    }
+
+    #[test]
+    fn windows_are_held_until_the_last_call_is_done() {
+        let (holds, mut allocations) = (Holds::default(), fixture_allocations());
+        let ranges = [(DEVICE, 16), (WINDOW, 16)];
+        let (first, second) =
+            (holds.hold(&allocations, ranges).unwrap(), holds.hold(&allocations, ranges).unwrap());
+        assert!(holds.is_held(WINDOW) && !holds.is_held(WINDOW + 0x2000) && !holds.is_held(DEVICE));
+        allocations.remove(WINDOW);
+        assert!(holds.hold(&allocations, ranges).is_err(), "it is on its way out");
+        drop(first);
+        assert!(holds.is_held(WINDOW));
+        thread::scope(|scope| {
+            let waits = scope.spawn(|| holds.wait(WINDOW));
+            drop(second);
+            waits.join().unwrap();
+        });
+        assert!(!holds.is_held(WINDOW));
+        holds.wait(WINDOW);
+    }
+}

@@ -1,0 +1,350 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Guest memory in the worker: the only file here that sees guest-physical addresses.
+
+use std::fs::File;
+use std::io;
+use std::sync::Arc;
+
+use virtio_cuda_protocol::transport::{MemEntry, PAGE_BYTES};
+use vm_memory::{
+    FileOffset, GuestAddress, GuestMemoryBackend, GuestMemoryMmap, GuestMemoryRegion, GuestRegionMmap,
+    MmapRegion,
+};
+
+use crate::sessions::link::Region;
+use crate::worker::gpu::{CuResult, CudaError};
+use virtio_cuda_ring::streaming;
+
+/// Guest memory as the daemon described it last.
+#[derive(Debug, Default)]
+pub struct GuestPages {
+    memory: GuestMemoryMmap<()>,
+}
+
+/// A piece of a file that backs guest memory, in whole pages.
+#[derive(Clone, Debug)]
+pub struct FilePiece {
+    /// The file.
+    pub file: Arc<File>,
+    /// Where the piece begins in it.
+    pub offset: u64,
+    /// Its bytes.
+    pub bytes: u64,
+}
+
+impl GuestPages {
+    /// Maps the regions.
+    ///
+    /// Errors: regions that overlap or cannot be mapped.
+    pub fn map(regions: Vec<(Region, File)>) -> io::Result<Self> {
+        let mut mapped = Vec::with_capacity(regions.len());
+        for (region, file) in regions {
+            let bytes = usize::try_from(region.bytes).map_err(io::Error::other)?;
+            let mapping = MmapRegion::from_file(FileOffset::new(file, region.file_offset), bytes)
+                .map_err(io::Error::other)?;
+            let region = GuestRegionMmap::new(mapping, GuestAddress(region.guest_addr))
+                .ok_or_else(|| io::Error::other("a region wraps around"))?;
+            mapped.push(region);
+        }
+        let memory = GuestMemoryMmap::from_regions(mapped).map_err(io::Error::other)?;
+        Ok(Self { memory })
+    }
+}
+
+/// Pages of a guest process, in order. Clones are cheap and hold the memory mapped.
+#[derive(Clone, Debug, Default)]
+pub struct PageList(Option<Arc<Listed>>);
+
+#[derive(Debug)]
+struct Listed {
+    pages: Arc<GuestPages>,
+    entries: Vec<MemEntry>,
+    /// The same memory as this process has it, as long pieces as possible.
+    ///
+    /// Invariant: lies in mappings of `pages`.
+    runs: Vec<Run>,
+    bytes: u64,
+}
+
+/// Contiguous memory of this process.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    address: usize,
+    bytes: usize,
+}
+
+/// A place in a [`PageList`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cursor {
+    run: usize,
+    offset: usize,
+}
+
+/// The region that an entry was found in last: the next one is mostly in the same.
+#[derive(Clone, Copy, Debug, Default)]
+struct View {
+    start: u64,
+    bytes: u64,
+    address: usize,
+}
+
+impl GuestPages {
+    /// Appends the memory of `entry` to `runs`. `None` if some of it is not there.
+    fn locate(&self, entry: &MemEntry, view: &mut View, runs: &mut Vec<Run>) -> Option<()> {
+        let (mut addr, mut left) = (entry.addr, u64::from(entry.bytes));
+        while left > 0 {
+            if addr.wrapping_sub(view.start) >= view.bytes {
+                let region = self.memory.find_region(GuestAddress(addr))?;
+                *view = View {
+                    start: region.start_addr().0,
+                    bytes: region.len(),
+                    address: region.as_ptr() as usize,
+                };
+            }
+            let offset = addr - view.start;
+            let bytes = left.min(view.bytes - offset);
+            let run = Run { address: view.address + offset as usize, bytes: bytes as usize };
+            match runs.last_mut() {
+                Some(last) if last.address + last.bytes == run.address => last.bytes += run.bytes,
+                _ => runs.push(run),
+            }
+            left -= bytes;
+            addr = if left > 0 { addr.checked_add(bytes)? } else { addr };
+        }
+        Some(())
+    }
+}
+
+impl PageList {
+    /// The memory that `entries` name.
+    ///
+    /// Errors: `CUDA_ERROR_INVALID_VALUE` if some of it is not there (any more).
+    pub fn new(pages: Arc<GuestPages>, entries: Vec<MemEntry>) -> CuResult<Self> {
+        if entries.is_empty() {
+            return Ok(Self(None));
+        }
+        let (mut view, mut runs) = (View::default(), Vec::with_capacity(entries.len()));
+        for entry in &entries {
+            pages.locate(entry, &mut view, &mut runs).ok_or(CudaError::INVALID_VALUE)?;
+        }
+        let bytes = runs.iter().map(|run| run.bytes as u64).sum();
+        Ok(Self(Some(Arc::new(Listed { pages, entries, runs, bytes }))))
+    }
+
+    fn runs(&self) -> &[Run] {
+        self.0.as_ref().map_or(&[], |listed| &listed.runs)
+    }
+
+    /// All bytes.
+    pub fn bytes(&self) -> u64 {
+        self.0.as_ref().map_or(0, |listed| listed.bytes)
+    }
+
+    /// The place `bytes` bytes after `from`, at most the end.
+    pub fn advance(&self, from: Cursor, bytes: usize) -> Cursor {
+        let (mut at, mut left) = (from, bytes);
+        while let Some(run) = self.runs().get(at.run)
+            && left >= run.bytes - at.offset
+        {
+            left -= run.bytes - at.offset;
+            at = Cursor { run: at.run + 1, offset: 0 };
+        }
+        if at.run < self.runs().len() { Cursor { offset: at.offset + left, ..at } } else { at }
+    }
+
+    /// Pieces of `bytes` bytes from `from` on, as far as there are: address and length.
+    fn pieces(&self, from: Cursor, bytes: usize) -> impl Iterator<Item = (*mut u8, usize)> {
+        let runs = self.runs().get(from.run..).unwrap_or(&[]);
+        let (mut offset, mut left) = (from.offset, bytes);
+        runs.iter().enumerate().map_while(move |(index, run)| {
+            let piece = left.min(run.bytes - offset);
+            if piece == 0 {
+                return None;
+            }
+            // Scattered pages: the CPU does not guess by itself where it goes on.
+            if let Some(next) = runs.get(index + 1) {
+                prefetch(next.address, left - piece);
+            }
+            let address = (run.address + offset) as *mut u8;
+            (offset, left) = (0, left - piece);
+            Some((address, piece))
+        })
+    }
+
+    /// Copies `bytes` bytes from `from` on to `to`, as far as there are.
+    ///
+    /// # Safety
+    ///
+    /// `to` must have room for `bytes` bytes that nobody else uses meanwhile.
+    pub unsafe fn read_to(&self, from: Cursor, to: *mut u8, bytes: usize) {
+        let mut to = to;
+        for (piece, length) in self.pieces(from, bytes) {
+            // SAFETY: the piece is mapped while `self` lives (invariant of `Listed`). The guest may write to it
+            // at the same time, which decides only over the bytes that it gets. The caller vouches for `to`.
+            unsafe {
+                streaming::copy(piece.cast_const(), to, length);
+                to = to.add(length);
+            }
+        }
+        // The GPU is told of it next.
+        streaming::fence();
+    }
+
+    /// Copies `bytes` bytes from `from` to the place `to` and on, as far as there are pages.
+    ///
+    /// # Safety
+    ///
+    /// `from` must be good for reading `bytes` bytes.
+    pub unsafe fn write_from(&self, to: Cursor, from: *const u8, bytes: usize) {
+        let mut from = from;
+        for (piece, length) in self.pieces(to, bytes) {
+            // SAFETY: as in `read_to`, with the ends exchanged.
+            unsafe {
+                std::ptr::copy_nonoverlapping(from, piece, length);
+                from = from.add(length);
+            }
+        }
+    }
+
+    /// Copies everything to `bytes`, as much as fits.
+    pub fn read(&self, bytes: &mut [u8]) {
+        // SAFETY: the slice has that room and is borrowed exclusively.
+        unsafe { self.read_to(Cursor::default(), bytes.as_mut_ptr(), bytes.len()) };
+    }
+
+    /// Copies `bytes` to the start of the pages, as much as fits.
+    pub fn write(&self, bytes: &[u8]) {
+        // SAFETY: the slice has that length.
+        unsafe { self.write_from(Cursor::default(), bytes.as_ptr(), bytes.len()) };
+    }
+
+    /// Where the pages lie in their files, to be mapped elsewhere.
+    ///
+    /// Errors: `CUDA_ERROR_INVALID_VALUE` if they are not whole pages.
+    pub fn file_pieces(&self) -> CuResult<Vec<FilePiece>> {
+        let mut pieces: Vec<FilePiece> = Vec::new();
+        let Some(listed) = &self.0 else { return Ok(pieces) };
+        for entry in &listed.entries {
+            let mut addr = entry.addr;
+            let mut left = u64::from(entry.bytes);
+            while left > 0 {
+                let (region, start) =
+                    listed.pages.memory.to_region_addr(GuestAddress(addr)).ok_or(CudaError::INVALID_VALUE)?;
+                let backing = region.file_offset().ok_or(CudaError::INVALID_VALUE)?;
+                let bytes = left.min(region.len() - start.0);
+                let offset = backing.start() + start.0;
+                if !(offset.is_multiple_of(PAGE_BYTES) && bytes.is_multiple_of(PAGE_BYTES)) {
+                    return Err(CudaError::INVALID_VALUE);
+                }
+                match pieces.last_mut() {
+                    Some(last)
+                        if Arc::ptr_eq(&last.file, backing.arc()) && last.offset + last.bytes == offset =>
+                    {
+                        last.bytes += bytes;
+                    }
+                    _ => pieces.push(FilePiece { file: backing.arc().clone(), offset, bytes }),
+                }
+                addr += bytes;
+                left -= bytes;
+            }
+        }
+        Ok(pieces)
+    }
+}
+
+/// Asks the CPU for the first lines, at most `bytes` bytes, at `address`.
+fn prefetch(address: usize, bytes: usize) {
+    const LINE: usize = 64;
+    const MOST: usize = 1 << 10;
+    for offset in (0..bytes.min(MOST)).step_by(LINE) {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: a prefetch is a hint: no address does harm.
+        unsafe {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            _mm_prefetch::<_MM_HINT_T0>((address + offset) as *const i8);
+        }
+    }
+}
+
+/// Guest memory for unit tests.
+#[cfg(test)]
+pub mod fixture {
+    use super::*;
+    use vmm_sys_util::tempfile::TempFile;
+
+    /// `pages` pages from address 0x10000 on, and their file.
+    pub fn fixture_memory(pages: u64) -> (Arc<GuestPages>, File) {
+        let file = TempFile::new().unwrap().into_file();
+        file.set_len(pages * PAGE_BYTES).unwrap();
+        let region = Region { guest_addr: 0x10000, bytes: pages * PAGE_BYTES, file_offset: 0 };
+        (Arc::new(GuestPages::map(vec![(region, file.try_clone().unwrap())]).unwrap()), file)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vmm_sys_util::tempfile::TempFile;
+
+    /// Guest memory of two regions that touch, of 4 pages each: file offset 0 and 16 pages.
+    fn fixture_pages() -> (Arc<GuestPages>, File) {
+        let file = TempFile::new().unwrap().into_file();
+        file.set_len(32 * PAGE_BYTES).unwrap();
+        let region = |guest_addr, file_offset| {
+            (Region { guest_addr, bytes: 4 * PAGE_BYTES, file_offset }, file.try_clone().unwrap())
+        };
+        let pages = GuestPages::map(vec![region(0x10000, 0), region(0x14000, 16 * PAGE_BYTES)]).unwrap();
+        (Arc::new(pages), file)
+    }
+
+    fn entry(addr: u64, bytes: u64) -> MemEntry {
+        MemEntry { addr, bytes: bytes as u32, reserved: 0 }
+    }
+
+    #[test]
+    fn bytes_go_through_scattered_pages_in_order() {
+        let (pages, _file) = fixture_pages();
+        let list = PageList::new(pages, vec![entry(0x13ffe, 4), entry(0x10001, 3)]).unwrap();
+        assert_eq!(list.bytes(), 7);
+        list.write(b"abcdefg");
+        let mut back = [0; 7];
+        list.read(&mut back);
+        assert_eq!(&back, b"abcdefg");
+        let mut middle = [0; 4];
+        let at = list.advance(Cursor::default(), 2);
+        // SAFETY: the array has that room.
+        unsafe { list.read_to(at, middle.as_mut_ptr(), 4) };
+        assert_eq!(&middle, b"cdef");
+        assert_eq!(list.advance(at, 2), list.advance(Cursor::default(), 4));
+        assert_eq!(list.advance(at, 5), list.advance(at, 1000), "the end");
+    }
+
+    #[test]
+    fn neighbours_become_one_run() {
+        let (pages, _file) = fixture_pages();
+        let list = PageList::new(pages, vec![entry(0x10000, 4096), entry(0x11000, 4096), entry(0x10800, 8)]);
+        let runs: Vec<_> = list.unwrap().runs().iter().map(|run| run.bytes).collect();
+        assert_eq!(runs, [8192, 8]);
+    }
+
+    #[test]
+    fn memory_that_is_not_there_is_refused() {
+        let (pages, _file) = fixture_pages();
+        for bad in [entry(0x18000, 1), entry(0x17fff, 2), entry(0xffff, 2), entry(u64::MAX, 8)] {
+            assert!(PageList::new(pages.clone(), vec![entry(0x10000, 8), bad]).is_err());
+        }
+    }
+
+    #[test]
+    fn pieces_of_the_file_are_merged_and_split_at_regions() {
+        let (pages, _file) = fixture_pages();
+        let list =
+            PageList::new(pages.clone(), vec![entry(0x12000, 3 * PAGE_BYTES), entry(0x15000, PAGE_BYTES)]);
+        let pieces = list.unwrap().file_pieces().unwrap();
+        let places: Vec<_> =
+            pieces.iter().map(|piece| (piece.offset / PAGE_BYTES, piece.bytes / PAGE_BYTES)).collect();
+        assert_eq!(places, [(2, 2), (16, 2)]);
+        let odd = PageList::new(pages, vec![entry(0x12001, PAGE_BYTES)]).unwrap();
+        assert_eq!(odd.file_pieces().unwrap_err(), CudaError::INVALID_VALUE);
+    }
+}

@@ -1,0 +1,410 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Reserved addresses, allocations without addresses, and which of them are mapped where.
+
+use std::collections::{BTreeMap, HashMap};
+
+use virtio_cuda_protocol::cuda::{FIRST_HANDLE, Location};
+
+use super::array_maps::{ArrayMaps, Changes, Part};
+use super::externals::{Externals, Token, Unused};
+use crate::worker::gpu::{CUexternalMemory, CUmemGenericAllocationHandle, CuResult, CudaError};
+
+/// Most reservations, allocations and mappings of a session, each.
+const MAX_ENTRIES: usize = 1 << 16;
+
+/// An allocation of `cuMemCreate`. It lives while it is held or mapped.
+#[derive(Clone, Copy, Debug)]
+pub struct Allocation {
+    /// The driver's handle.
+    pub raw: CUmemGenericAllocationHandle,
+    /// Bytes.
+    pub bytes: u64,
+    /// Where it is, as the guest named it.
+    pub location: Location,
+    held: u32,
+    /// Places that it is mapped at: addresses, parts of arrays, and external memory.
+    mapped: u32,
+    /// What it is offered to other processes under.
+    token: Option<Token>,
+}
+
+/// An allocation at reserved addresses.
+#[derive(Clone, Debug)]
+pub struct Mapping {
+    /// Bytes.
+    pub bytes: u64,
+    /// The allocation's name.
+    pub name: u64,
+    /// The devices that may reach it.
+    pub devices: Vec<i32>,
+}
+
+/// All of a session.
+#[derive(Debug, Default)]
+pub struct Reservations {
+    reserved: BTreeMap<u64, u64>,
+    mappings: BTreeMap<u64, Mapping>,
+    allocations: HashMap<u64, Allocation>,
+    array_maps: ArrayMaps,
+    /// External memory.
+    pub externals: Externals,
+    /// Allocations by their tokens.
+    offered: HashMap<Token, u64>,
+    /// Tokens of allocations that are no more, for [`Self::take_ended`].
+    ended: Vec<Token>,
+}
+
+impl Reservations {
+    /// Refuses one more reservation than a session may have.
+    ///
+    /// Errors: `CUDA_ERROR_OUT_OF_MEMORY`.
+    pub fn check_room(&self) -> CuResult<()> {
+        if self.reserved.len() >= MAX_ENTRIES { Err(CudaError::OUT_OF_MEMORY) } else { Ok(()) }
+    }
+
+    /// Notes addresses that the driver has reserved.
+    pub fn reserve(&mut self, base: u64, bytes: u64) {
+        self.reserved.insert(base, bytes);
+    }
+
+    /// Checks that a reservation is just that and that nothing is mapped there.
+    ///
+    /// Errors: `CUDA_ERROR_INVALID_VALUE`.
+    pub fn check_unused(&self, base: u64, bytes: u64) -> CuResult<()> {
+        let end = base.checked_add(bytes).ok_or(CudaError::INVALID_VALUE)?;
+        let used = self.mappings.range(base..end).next().is_some();
+        if self.reserved.get(&base) != Some(&bytes) || used { Err(CudaError::INVALID_VALUE) } else { Ok(()) }
+    }
+
+    /// Forgets a reservation.
+    pub fn free(&mut self, base: u64) {
+        self.reserved.remove(&base);
+    }
+
+    /// Checks a name that the guest minted.
+    ///
+    /// Errors: `CUDA_ERROR_INVALID_VALUE`, `CUDA_ERROR_OUT_OF_MEMORY`.
+    pub fn check_new(&self, name: u64) -> CuResult<()> {
+        if name < FIRST_HANDLE || self.allocations.contains_key(&name) {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        if self.allocations.len() >= MAX_ENTRIES { Err(CudaError::OUT_OF_MEMORY) } else { Ok(()) }
+    }
+
+    /// Enters an allocation that the driver has made, held once.
+    pub fn insert(&mut self, name: u64, raw: CUmemGenericAllocationHandle, bytes: u64, location: Location) {
+        self.allocations.insert(name, Allocation { raw, bytes, location, held: 1, mapped: 0, token: None });
+    }
+
+    /// An allocation that is held.
+    ///
+    /// Errors: `CUDA_ERROR_INVALID_VALUE`.
+    pub fn held(&self, name: u64) -> CuResult<Allocation> {
+        let found = self.allocations.get(&name).filter(|allocation| allocation.held > 0);
+        found.copied().ok_or(CudaError::INVALID_VALUE)
+    }
+
+    /// Holds the allocation mapped at `base` once more, under a handle that the driver has given for that.
+    pub fn hold(&mut self, name: u64, raw: CUmemGenericAllocationHandle) {
+        if let Some(allocation) = self.allocations.get_mut(&name) {
+            allocation.raw = raw;
+            allocation.held = allocation.held.saturating_add(1);
+        }
+    }
+
+    /// Gives one hold back. The bytes that became free.
+    pub fn release(&mut self, name: u64) -> u64 {
+        self.change(name, |allocation| allocation.held -= 1)
+    }
+
+    /// Checks that `bytes` bytes at `base` are reserved in one piece and free, and lie in the allocation.
+    ///
+    /// Errors: `CUDA_ERROR_INVALID_VALUE`, `CUDA_ERROR_OUT_OF_MEMORY`.
+    pub fn check_map(&self, base: u64, bytes: u64, offset: u64, name: u64) -> CuResult<Allocation> {
+        let allocation = self.held(name)?;
+        let end = base.checked_add(bytes).filter(|_| bytes > 0).ok_or(CudaError::INVALID_VALUE)?;
+        let (start, length) = self.reserved.range(..=base).next_back().ok_or(CudaError::INVALID_VALUE)?;
+        let reserved = end <= start.saturating_add(*length);
+        let before = self.mappings.range(..end).next_back();
+        let free = before.is_none_or(|(start, mapping)| start.saturating_add(mapping.bytes) <= base);
+        // NVIDIA's driver maps from the beginning on only.
+        if offset != 0 || bytes > allocation.bytes {
+            return Err(CudaError::NOT_SUPPORTED);
+        }
+        if !(reserved && free) {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        if self.mappings.len() >= MAX_ENTRIES { Err(CudaError::OUT_OF_MEMORY) } else { Ok(allocation) }
+    }
+
+    /// Notes a mapping that the driver has made.
+    pub fn map(&mut self, base: u64, bytes: u64, name: u64) {
+        self.mappings.insert(base, Mapping { bytes, name, devices: Vec::new() });
+        if let Some(allocation) = self.allocations.get_mut(&name) {
+            allocation.mapped += 1;
+        }
+    }
+
+    /// The bases of the mappings that make up exactly `bytes` bytes from `base` on.
+    ///
+    /// Errors: `CUDA_ERROR_INVALID_VALUE`.
+    pub fn whole(&self, base: u64, bytes: u64) -> CuResult<Vec<u64>> {
+        let end = base.checked_add(bytes).filter(|_| bytes > 0).ok_or(CudaError::INVALID_VALUE)?;
+        let mut at = base;
+        let mut bases = Vec::new();
+        while at < end {
+            let mapping = self.mappings.get(&at).ok_or(CudaError::INVALID_VALUE)?;
+            bases.push(at);
+            at = at.saturating_add(mapping.bytes);
+        }
+        if at == end { Ok(bases) } else { Err(CudaError::INVALID_VALUE) }
+    }
+
+    /// The bases of the mappings in `bytes` bytes from `base` on, which are reserved in one piece; a mapping may not be there
+    /// in part.
+    ///
+    /// Errors: `CUDA_ERROR_INVALID_VALUE`.
+    pub fn inside(&self, base: u64, bytes: u64) -> CuResult<Vec<u64>> {
+        let whole = self.whole(base, bytes);
+        if whole.is_ok() {
+            return whole;
+        }
+        let end = base.checked_add(bytes).filter(|_| bytes > 0).ok_or(CudaError::INVALID_VALUE)?;
+        let (start, length) = self.reserved.range(..=base).next_back().ok_or(CudaError::INVALID_VALUE)?;
+        let reaches = |found: Option<(&u64, &Mapping)>, to: u64| {
+            found.is_some_and(|(start, mapping)| start.saturating_add(mapping.bytes) > to)
+        };
+        let before = reaches(self.mappings.range(..base).next_back(), base);
+        let behind = reaches(self.mappings.range(base..end).next_back(), end);
+        if end > start.saturating_add(*length) || before || behind {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        Ok(self.mappings.range(base..end).map(|(start, _)| *start).collect())
+    }
+
+    /// The mapping that begins at `base`.
+    pub fn mapping(&mut self, base: u64) -> Option<&mut Mapping> {
+        self.mappings.get_mut(&base)
+    }
+
+    /// The base and the allocation's name of the mapping that holds `address`.
+    ///
+    /// Errors: `CUDA_ERROR_INVALID_VALUE`.
+    pub fn at(&self, address: u64) -> CuResult<(u64, u64)> {
+        let (&base, mapping) = self.mappings.range(..=address).next_back().ok_or(CudaError::INVALID_VALUE)?;
+        if address - base < mapping.bytes { Ok((base, mapping.name)) } else { Err(CudaError::INVALID_VALUE) }
+    }
+
+    /// Forgets the mapping at `base`. The bytes that became free.
+    pub fn unmap(&mut self, base: u64) -> u64 {
+        let Some(mapping) = self.mappings.remove(&base) else { return 0 };
+        self.change(mapping.name, |allocation| allocation.mapped -= 1)
+    }
+
+    /// Refuses more mapped parts of arrays than a session may have, if `more` are asked for.
+    ///
+    /// Errors: `CUDA_ERROR_OUT_OF_MEMORY`.
+    pub fn check_array_maps(&self, more: usize) -> CuResult<()> {
+        self.array_maps.check_room(more)
+    }
+
+    /// Notes what is mapped into a part of the array `array` (its name and context). The bytes that became free.
+    pub fn map_array(&mut self, array: (u64, u64), part: Part, name: Option<u64>) -> u64 {
+        let changes = self.array_maps.set(array, part, name);
+        self.apply(changes)
+    }
+
+    /// Forgets an array that is gone. The bytes that became free.
+    pub fn forget_array(&mut self, array: u64) -> u64 {
+        let changes = self.array_maps.forget(array);
+        self.apply(changes)
+    }
+
+    /// Forgets the arrays and external memory of a context that is gone. The bytes that became free.
+    pub fn forget_context(&mut self, context: u64) -> u64 {
+        let unused = self.externals.forget_context(context);
+        let external: u64 = unused.into_iter().map(|unused| self.free_external(Some(unused))).sum();
+        let arrays = self.array_maps.of_context(context);
+        external + arrays.into_iter().map(|array| self.forget_array(array)).sum::<u64>()
+    }
+
+    /// Notes that an allocation is offered to other processes.
+    pub fn offer(&mut self, name: u64, token: Token) {
+        if let Some(allocation) = self.allocations.get_mut(&name) {
+            allocation.token = Some(token);
+            self.offered.insert(token, name);
+        }
+    }
+
+    /// Tokens of allocations that have ended since this was called last: their offers end, too.
+    pub fn take_ended(&mut self) -> Vec<Token> {
+        std::mem::take(&mut self.ended)
+    }
+
+    /// The token that an allocation is offered under, if it is: programs export one allocation often.
+    pub fn offered_as(&self, name: u64) -> Option<Token> {
+        self.allocations.get(&name)?.token
+    }
+
+    /// What the memory behind a token counts that somebody has offered, once it is imported: nothing where it counts
+    /// already.
+    pub fn charge_of(&self, token: &Token, bytes: u64) -> u64 {
+        if self.externals.is_known(token) || self.offered.contains_key(token) { 0 } else { bytes }
+    }
+
+    /// Enters an import of external memory, made in a context of a device.
+    pub fn import(
+        &mut self,
+        name: u64,
+        raw: CUexternalMemory,
+        (token, bytes): (Token, u64),
+        place: (u64, i32),
+    ) {
+        let own = self.offered.get(&token).copied();
+        if self.externals.import(name, raw, (token, bytes, own), place)
+            && let Some(allocation) = own.and_then(|name| self.allocations.get_mut(&name))
+        {
+            allocation.mapped += 1;
+        }
+    }
+
+    /// Lets go of external memory that nothing uses any more. The bytes that became free.
+    pub fn free_external(&mut self, unused: Option<Unused>) -> u64 {
+        match unused {
+            None => 0,
+            Some(Unused::Foreign(bytes)) => bytes,
+            Some(Unused::Own(name)) => self.change(name, |allocation| allocation.mapped -= 1),
+        }
+    }
+
+    fn apply(&mut self, changes: Changes) -> u64 {
+        let change = |(name, by): (u64, i64)| {
+            self.change(name, |allocation| {
+                allocation.mapped = i64::from(allocation.mapped).saturating_add(by).max(0) as u32;
+            })
+        };
+        changes.into_iter().map(change).sum()
+    }
+
+    fn change(&mut self, name: u64, change: impl FnOnce(&mut Allocation)) -> u64 {
+        let Some(allocation) = self.allocations.get_mut(&name) else { return 0 };
+        change(allocation);
+        if allocation.held > 0 || allocation.mapped > 0 {
+            return 0;
+        }
+        let (bytes, token) = (allocation.bytes, allocation.token);
+        self.allocations.remove(&name);
+        if let Some(token) = token {
+            self.offered.remove(&token);
+            self.ended.push(token);
+        }
+        bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exchange::TOKEN_BYTES;
+
+    const NAME: u64 = FIRST_HANDLE;
+    const BASE: u64 = 0x7000_0000;
+
+    fn fixture() -> Reservations {
+        let mut fixture = Reservations::default();
+        fixture.reserve(BASE, 0x4000);
+        fixture.insert(NAME, 77, 0x1000, Location::default());
+        fixture
+    }
+
+    #[test]
+    fn mappings_lie_in_reservations_and_allocations() {
+        let mut vmm = fixture();
+        assert!(vmm.check_map(BASE + 0x3000, 0x1000, 0, NAME).is_ok());
+        for (base, bytes, offset, name) in [
+            (BASE + 0x3800, 0x1000, 0, NAME),
+            (BASE - 0x1000, 0x1000, 0, NAME),
+            (BASE, 0, 0, NAME),
+            (u64::MAX, 0x1000, 0, NAME),
+            (BASE, 0x1000, 0, NAME + 1),
+        ] {
+            let checked = vmm.check_map(base, bytes, offset, name);
+            assert_eq!(checked.unwrap_err(), CudaError::INVALID_VALUE, "{base:#x}+{bytes:#x}");
+        }
+        for (bytes, offset) in [(0x2000, 0), (0x1000, 1), (0x1000, u64::MAX)] {
+            let checked = vmm.check_map(BASE, bytes, offset, NAME);
+            assert_eq!(checked.unwrap_err(), CudaError::NOT_SUPPORTED, "{bytes:#x} from {offset:#x} on");
+        }
+        vmm.map(BASE, 0x1000, NAME);
+        assert!(vmm.check_map(BASE, 0x1000, 0, NAME).is_err(), "used");
+        assert!(vmm.check_map(BASE + 0x1000, 0x1000, 0, NAME).is_ok(), "beside it");
+        assert!(vmm.check_unused(BASE, 0x4000).is_err());
+        assert_eq!(vmm.inside(BASE, 0x2000), Ok(vec![BASE]), "with what is free behind it");
+        assert_eq!(vmm.inside(BASE + 0x1000, 0x3000), Ok(vec![]), "nothing");
+        for (base, bytes) in
+            [(BASE, 0x800), (BASE + 0x800, 0x1000), (BASE, 0x5000), (BASE, 0), (BASE, u64::MAX)]
+        {
+            assert!(vmm.inside(base, bytes).is_err(), "{base:#x}+{bytes:#x}");
+        }
+        vmm.unmap(BASE);
+        assert!(vmm.check_unused(BASE, 0x3000).is_err() && vmm.check_unused(BASE, 0x4000).is_ok());
+    }
+
+    #[test]
+    fn only_whole_mappings_are_taken() {
+        let mut vmm = fixture();
+        vmm.map(BASE, 0x1000, NAME);
+        vmm.map(BASE + 0x1000, 0x1000, NAME);
+        assert_eq!(vmm.whole(BASE, 0x2000).unwrap(), [BASE, BASE + 0x1000]);
+        assert!(vmm.whole(BASE, 0x1800).is_err() && vmm.whole(BASE, 0x3000).is_err());
+        assert!(vmm.whole(BASE + 0x800, 0x800).is_err() && vmm.whole(BASE, 0).is_err());
+    }
+
+    #[test]
+    fn memory_lives_while_it_is_held_or_mapped() {
+        let mut vmm = fixture();
+        vmm.map(BASE, 0x1000, NAME);
+        assert_eq!(vmm.release(NAME), 0);
+        assert!(vmm.held(NAME).is_err());
+        assert_eq!(vmm.at(BASE + 0xfff).unwrap(), (BASE, NAME));
+        vmm.hold(NAME, 78);
+        assert_eq!(vmm.held(NAME).unwrap().raw, 78);
+        assert_eq!(vmm.unmap(BASE), 0);
+        assert_eq!(vmm.release(NAME), 0x1000);
+        assert!(vmm.check_new(NAME).is_ok() && vmm.check_new(NAME - 1).is_err());
+    }
+
+    #[test]
+    fn what_the_session_offers_itself_counts_once() {
+        let (mine, other) = ([1; TOKEN_BYTES], [2; TOKEN_BYTES]);
+        let raw = std::ptr::without_provenance_mut(1);
+        let mut vmm = fixture();
+        vmm.offer(NAME, mine);
+        assert_eq!((vmm.offered_as(NAME), vmm.offered_as(NAME + 1)), (Some(mine), None));
+        assert_eq!((vmm.charge_of(&mine, 0x1000), vmm.charge_of(&other, 0x1000)), (0, 0x1000));
+        vmm.import(NAME + 1, raw, (mine, 0x1000), (3, 0));
+        vmm.import(NAME + 2, raw, (other, 0x1000), (3, 0));
+        assert_eq!(vmm.charge_of(&other, 0x1000), 0, "counts already");
+        assert_eq!(vmm.release(NAME), 0, "imported");
+        let unused = vmm.externals.destroy(NAME + 2);
+        assert_eq!(vmm.free_external(unused), 0x1000);
+        assert_eq!(vmm.forget_context(3), 0x1000);
+        // Another allocation of the same name has nothing to do with it.
+        vmm.insert(NAME, 78, 0x2000, Location::default());
+        assert_eq!(vmm.charge_of(&mine, 0x1000), 0x1000);
+    }
+
+    #[test]
+    fn arrays_keep_what_is_mapped_into_them() {
+        let mut vmm = fixture();
+        assert_eq!(vmm.map_array((7, 3), Part::WHOLE, Some(NAME)), 0);
+        assert_eq!(vmm.release(NAME), 0);
+        assert_eq!(vmm.forget_context(4), 0, "another context");
+        assert_eq!(vmm.forget_context(3), 0x1000);
+        let mut vmm = fixture();
+        vmm.map_array((7, 3), Part::WHOLE, Some(NAME));
+        vmm.release(NAME);
+        assert_eq!(vmm.map_array((7, 3), Part::WHOLE, None), 0x1000);
+        assert_eq!(vmm.forget_array(7), 0);
+    }
+}

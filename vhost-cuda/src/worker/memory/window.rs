@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The address window: pages of the guest process appear in it side by side, at the process's own addresses
+//! where possible, so that a pointer means the same on both sides and on the GPU.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::ptr;
+
+use log::debug;
+use virtio_cuda_protocol::cuda::{WINDOW_BASE, WINDOW_BYTES};
+use virtio_cuda_protocol::transport::PAGE_BYTES;
+
+use super::pages::FilePiece;
+use crate::worker::gpu::{CuResult, CudaError};
+
+/// Mappings that Linux gives a process unless the administrator says otherwise (`vm.max_map_count`).
+const USUAL_MAPPINGS: usize = 65530;
+/// The part of the window in which the worker chooses addresses; guest processes begin at its other end.
+const CHOSEN_BASE: u64 = WINDOW_BASE + WINDOW_BYTES / 2;
+const WINDOW_END: u64 = WINDOW_BASE + WINDOW_BYTES;
+
+/// What is mapped in the window.
+#[derive(Debug)]
+pub struct Window {
+    areas: BTreeMap<u64, Area>,
+    /// What of it is registered with the GPU: whole areas side by side, by the first one's address.
+    registrations: BTreeMap<u64, Registration>,
+    pieces: usize,
+    most_pieces: usize,
+}
+
+/// Pages that appear in the window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Area {
+    /// Its first address.
+    pub base: u64,
+    /// Its bytes, whole pages.
+    pub bytes: u64,
+    /// The driver's name for the pages.
+    pub tag: u64,
+    /// Shared by `OP_SHARE`; else kept by a call.
+    pub shared: bool,
+    pieces: usize,
+}
+
+/// How the GPU knows areas.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Registration {
+    /// The first area's address.
+    pub base: u64,
+    /// Bytes of all of them.
+    pub bytes: u64,
+    /// The context in which it is registered, and with which the registration ends.
+    pub context: u64,
+    /// Its address on the GPU: `base` where the GPU shares the process's addresses.
+    pub dptr: u64,
+}
+
+impl Window {
+    /// Reserves the window. To be called before CUDA takes addresses.
+    pub fn reserve() -> io::Result<Self> {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
+        // SAFETY: with MAP_FIXED_NOREPLACE nothing that exists is replaced.
+        let at = unsafe {
+            libc::mmap(WINDOW_BASE as *mut _, WINDOW_BYTES as usize, libc::PROT_NONE, flags, -1, 0)
+        };
+        if at == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        // A kernel older than the flag takes the address as a hint.
+        if at as u64 != WINDOW_BASE {
+            return Err(io::ErrorKind::AddrInUse.into());
+        }
+        Ok(Self {
+            areas: BTreeMap::new(),
+            registrations: BTreeMap::new(),
+            pieces: 0,
+            most_pieces: most_pieces(),
+        })
+    }
+
+    /// Maps `pieces` side by side, at `wanted` if that is a free place in the window, and names them `tag`.
+    ///
+    /// Errors: `CUDA_ERROR_OUT_OF_MEMORY` (no place, too many pieces), `CUDA_ERROR_INVALID_VALUE` (a used tag).
+    pub fn map(&mut self, pieces: &[FilePiece], wanted: u64, tag: u64, shared: bool) -> CuResult<Area> {
+        let bytes = pieces.iter().map(|piece| piece.bytes).sum();
+        if bytes == 0 || self.find(tag, shared).is_some() {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        if self.pieces + pieces.len() > self.most_pieces {
+            return Err(CudaError::OUT_OF_MEMORY);
+        }
+        let base = if self.is_free(wanted, bytes) { Some(wanted) } else { self.choose(bytes) };
+        let base = base.ok_or(CudaError::OUT_OF_MEMORY)?;
+        let area = Area { base, bytes, tag, shared, pieces: pieces.len() };
+        let mut at = base;
+        for piece in pieces {
+            if let Err(error) = map_piece(at, piece) {
+                debug!("pages of the guest cannot be mapped: {error}");
+                close_range(base, at - base);
+                return Err(CudaError::OUT_OF_MEMORY);
+            }
+            at += piece.bytes;
+        }
+        self.pieces += pieces.len();
+        self.areas.insert(base, area);
+        Ok(area)
+    }
+
+    /// Checks that `bytes` bytes at `base` are areas side by side that calls keep, none of which is registered.
+    ///
+    /// Errors: `CUDA_ERROR_INVALID_VALUE`.
+    pub fn check_unregistered(&self, base: u64, bytes: u64) -> CuResult<()> {
+        let end = base.checked_add(bytes).filter(|_| bytes > 0).ok_or(CudaError::INVALID_VALUE)?;
+        let mut at = base;
+        while at < end {
+            let area = self.areas.get(&at).filter(|area| !area.shared && self.registration(area).is_none());
+            at += area.ok_or(CudaError::INVALID_VALUE)?.bytes;
+        }
+        if at == end { Ok(()) } else { Err(CudaError::INVALID_VALUE) }
+    }
+
+    /// Notes what was found by [`Self::check_unregistered`] as registered.
+    pub fn set_registered(&mut self, registration: Registration) {
+        self.registrations.insert(registration.base, registration);
+    }
+
+    /// Notes that the registration at `base` has ended.
+    pub fn set_unregistered(&mut self, base: u64) {
+        self.registrations.remove(&base);
+    }
+
+    /// The registration that `area` is part of.
+    pub fn registration(&self, area: &Area) -> Option<Registration> {
+        let (_, found) = self.registrations.range(..=area.base).next_back()?;
+        (area.base - found.base < found.bytes).then_some(*found)
+    }
+
+    /// Notes that a context has ended, and its registrations with it.
+    pub fn forget_context(&mut self, context: u64) {
+        self.registrations.retain(|_, registration| registration.context != context);
+    }
+
+    /// The area named `tag`.
+    pub fn find(&self, tag: u64, shared: bool) -> Option<Area> {
+        self.areas.values().find(|area| area.tag == tag && area.shared == shared).copied()
+    }
+
+    /// Takes an area away again. It must not be registered any more.
+    pub fn unmap(&mut self, base: u64) {
+        if let Some(area) = self.areas.remove(&base) {
+            self.pieces -= area.pieces;
+            close_range(area.base, area.bytes);
+        }
+    }
+
+    fn is_free(&self, base: u64, bytes: u64) -> bool {
+        let Some(end) = base.checked_add(bytes) else { return false };
+        if !base.is_multiple_of(PAGE_BYTES) || base < WINDOW_BASE || end > WINDOW_END {
+            return false;
+        }
+        let before = self.areas.range(..end).next_back();
+        before.is_none_or(|(_, area)| area.base + area.bytes <= base)
+    }
+
+    /// The first free place in the worker's part.
+    fn choose(&self, bytes: u64) -> Option<u64> {
+        let mut base = CHOSEN_BASE;
+        for area in self.areas.values().filter(|area| area.base + area.bytes > CHOSEN_BASE) {
+            if area.base >= base.checked_add(bytes)? {
+                break;
+            }
+            base = base.max(area.base + area.bytes);
+        }
+        (base.checked_add(bytes)? <= WINDOW_END).then_some(base)
+    }
+}
+
+/// Most mappings of one session: libcuda needs some, too.
+fn most_pieces() -> usize {
+    let text = std::fs::read_to_string("/proc/sys/vm/max_map_count").unwrap_or_default();
+    text.trim().parse().unwrap_or(USUAL_MAPPINGS) / 4 * 3
+}
+
+fn map_piece(at: u64, piece: &FilePiece) -> io::Result<()> {
+    let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_FIXED);
+    let offset = libc::off_t::try_from(piece.offset).map_err(io::Error::other)?;
+    // SAFETY: `map` found the range free: it lies in the reserved window and in no area, so that MAP_FIXED
+    // replaces nothing but the reservation.
+    let mapped = unsafe {
+        libc::mmap(at as *mut _, piece.bytes as usize, protection, flags, piece.file.as_raw_fd(), offset)
+    };
+    if mapped == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Makes a range of the window inaccessible again. If that fails the process ends: the guest may use the
+/// pages for something else as soon as it is told that they are back.
+fn close_range(base: u64, bytes: u64) {
+    if bytes == 0 {
+        return;
+    }
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
+    // SAFETY: the range was an area of the window, to which nothing refers any more.
+    let at = unsafe { libc::mmap(base as *mut _, bytes as usize, libc::PROT_NONE, flags, -1, 0) };
+    if ptr::eq(at, libc::MAP_FAILED) {
+        crate::worker::end_process(&format!(
+            "guest pages cannot be unmapped: {}",
+            io::Error::last_os_error()
+        ));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::FileExt;
+    use std::sync::Arc;
+    use vmm_sys_util::tempfile::TempFile;
+
+    fn pieces(pages: &[u64]) -> (Vec<FilePiece>, Arc<std::fs::File>) {
+        let file = TempFile::new().unwrap().into_file();
+        file.set_len(64 * PAGE_BYTES).unwrap();
+        for page in 0..64 {
+            file.write_all_at(&[page as u8], page * PAGE_BYTES).unwrap();
+        }
+        let file = Arc::new(file);
+        let piece =
+            |&page: &u64| FilePiece { file: file.clone(), offset: page * PAGE_BYTES, bytes: PAGE_BYTES };
+        (pages.iter().map(piece).collect(), file)
+    }
+
+    /// One test for all: the window exists once in a process.
+    #[test]
+    fn scattered_pages_appear_side_by_side_where_wanted() {
+        let mut window = Window::reserve().unwrap();
+        assert!(Window::reserve().is_err());
+        let (scattered, file) = pieces(&[9, 3, 5]);
+        let wanted = WINDOW_BASE + 7 * PAGE_BYTES;
+
+        let area = window.map(&scattered, wanted, 1, false).unwrap();
+        assert_eq!(area.base, wanted);
+        let read = |at: u64| {
+            // SAFETY: the address lies in an area that is mapped at that time.
+            unsafe { ptr::read_volatile(at as *const u8) }
+        };
+        assert_eq!([0, 1, 2].map(|page| read(wanted + page * PAGE_BYTES)), [9, 3, 5]);
+        // SAFETY: as above; the file's owner sees the write.
+        unsafe { ptr::write_volatile((wanted + PAGE_BYTES) as *mut u8, 77) };
+        let mut byte = [0];
+        file.read_exact_at(&mut byte, 3 * PAGE_BYTES).unwrap();
+        assert_eq!(byte, [77]);
+
+        // A used place, one outside and an unaligned one give way to a chosen one; tags are unique by kind.
+        let (one, _file) = pieces(&[1]);
+        assert_eq!(window.map(&one, wanted + PAGE_BYTES, 2, false).unwrap().base, CHOSEN_BASE);
+        assert_eq!(window.map(&one, 0x1000, 3, false).unwrap().base, CHOSEN_BASE + PAGE_BYTES);
+        assert_eq!(window.map(&one, WINDOW_END, 4, false).unwrap().base, CHOSEN_BASE + 2 * PAGE_BYTES);
+        assert_eq!(window.map(&one, wanted + 1, 3, true).unwrap().base, CHOSEN_BASE + 3 * PAGE_BYTES);
+        assert_eq!(window.map(&one, 0, 2, false).unwrap_err(), CudaError::INVALID_VALUE);
+
+        // What is registered as one is so to its last page, until its context ends.
+        let behind = wanted + 3 * PAGE_BYTES;
+        let next = window.map(&one, behind, 5, false).unwrap();
+        let shared = window.map(&one, behind + PAGE_BYTES, 6, true).unwrap();
+        for (base, pages) in [(wanted, 3), (wanted, 4), (behind, 1)] {
+            assert!(window.check_unregistered(base, pages * PAGE_BYTES).is_ok(), "{pages} pages");
+        }
+        for (base, bytes) in [
+            (wanted, 0),
+            (wanted, 2 * PAGE_BYTES),
+            (wanted, 5 * PAGE_BYTES),
+            (wanted + PAGE_BYTES, 2 * PAGE_BYTES),
+            (wanted - PAGE_BYTES, PAGE_BYTES),
+            (behind + PAGE_BYTES, PAGE_BYTES),
+            (wanted, u64::MAX),
+        ] {
+            assert!(window.check_unregistered(base, bytes).is_err(), "{base:#x}+{bytes:#x}");
+        }
+        let both = Registration { base: wanted, bytes: 4 * PAGE_BYTES, context: 3, dptr: wanted };
+        window.set_registered(both);
+        assert_eq!(
+            [&area, &next, &shared].map(|area| window.registration(area)),
+            [Some(both), Some(both), None]
+        );
+        assert!(window.check_unregistered(behind, PAGE_BYTES).is_err());
+        window.forget_context(4);
+        assert!(window.registration(&next).is_some());
+        window.forget_context(3);
+        assert!(window.registration(&next).is_none());
+        window.set_registered(both);
+        window.set_unregistered(wanted);
+        assert!(window.registration(&area).is_none());
+        for area in [next, shared] {
+            window.unmap(area.base);
+        }
+
+        window.unmap(wanted);
+        assert!(window.find(1, false).is_none());
+        assert_eq!(window.map(&scattered, wanted, 1, false).unwrap().base, wanted);
+        let many = vec![one[0].clone(); most_pieces()];
+        assert_eq!(window.map(&many, 0, 9, false).unwrap_err(), CudaError::OUT_OF_MEMORY);
+    }
+}

@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Contexts of a session, the primary ones among them.
+//!
+//! The worker makes the primary context of device 0 before a session gets it, because that is slow. The guest
+//! must not notice: what counts is what it retained itself.
+//!
+//! A context lives while calls have it current or use what was made in it, as every object does. While it *ends*, its name
+//! is neither good nor free: the session's memory is counted by it until the driver has destroyed the context.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use virtio_cuda_protocol::cuda::{ContextId, FIRST_HANDLE};
+
+use super::Object;
+use crate::worker::gpu::{CUcontext, CuResult, CudaError};
+
+/// Most contexts of a session that have names, parts of a device (green contexts) included.
+const MAX_CONTEXTS: usize = 128;
+/// Most of them that the guest has created besides the devices' primary ones: each takes half a gigabyte of a large GPU.
+const MAX_CREATED: usize = 8;
+
+/// A context that the guest has named.
+#[derive(Clone, Debug)]
+pub struct Context {
+    /// The driver's.
+    pub object: Arc<Object>,
+    /// Its device.
+    pub device: i32,
+    /// Whether it is the device's primary context, or a part of it.
+    pub primary: bool,
+    /// Of a green context, the name of the primary context.
+    home: Option<u64>,
+    /// Its flags that the driver was not told.
+    pub kept_flags: u32,
+}
+
+impl Context {
+    /// A context of the driver.
+    pub fn new(object: Object, device: i32, primary: bool) -> Self {
+        Self { object: Arc::new(object), device, primary, home: None, kept_flags: 0 }
+    }
+    /// A green context as one that can be current. What is made in it belongs to the primary context `home`, which
+    /// `object` is a part of.
+    pub fn green(object: Object, device: i32, home: u64) -> Self {
+        Self { object: Arc::new(object), device, primary: true, home: Some(home), kept_flags: 0 }
+    }
+    /// Whether it is a green context.
+    pub fn is_green(&self) -> bool {
+        self.home.is_some()
+    }
+    /// The name of the context that owns what is made in this one, whose name is `id`.
+    fn owner(&self, id: ContextId) -> u64 {
+        self.home.unwrap_or(id.0)
+    }
+    /// The context that owns what is made in this one.
+    fn owner_object(&self) -> &Arc<Object> {
+        if self.is_green() { self.object.parent().unwrap_or(&self.object) } else { &self.object }
+    }
+}
+
+/// The primary context of one device.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Primary {
+    /// The driver's handle while this process retains the context behind the guest's back.
+    warm: Option<usize>,
+    /// The guest's name for it, while it retains it.
+    pub name: u64,
+    /// How often the guest retained it.
+    pub retains: u32,
+    /// Flags that the guest wants and the driver was not told.
+    pub kept_flags: u32,
+    /// Contexts of the guest that are not given back to the driver yet, the named one among them.
+    pub alive: u32,
+}
+
+impl Primary {
+    /// Notes that this process holds the context, though the guest does not.
+    pub fn warm_up(&mut self, raw: CUcontext) {
+        self.warm = Some(raw as usize);
+    }
+    /// Takes the handle of a context that this process holds behind the guest's back: the caller gives it back.
+    pub fn take_warm(&mut self) -> Option<CUcontext> {
+        self.warm.take().map(|raw| raw as CUcontext)
+    }
+    /// The guest has no name for it any more.
+    pub fn forget_name(&mut self) {
+        *self = Self { warm: self.warm, alive: self.alive, ..Self::default() };
+    }
+}
+
+/// All contexts of a session.
+#[derive(Debug, Default)]
+pub struct Contexts {
+    state: Mutex<ContextState>,
+    /// Counts changes, so that executors notice that a name may mean another context.
+    epoch: AtomicU64,
+}
+
+/// What [`Contexts::lock`] protects.
+#[derive(Debug, Default)]
+pub struct ContextState {
+    named: HashMap<u64, Context>,
+    /// Those that have lost their name and are not destroyed yet.
+    ending: HashMap<u64, Weak<Object>>,
+    primaries: HashMap<i32, Primary>,
+}
+
+impl Contexts {
+    /// Exclusive access, also across driver calls that make contexts.
+    pub fn lock(&self) -> MutexGuard<'_, ContextState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+    /// The context named `id`.
+    ///
+    /// Errors: `CUDA_ERROR_INVALID_CONTEXT`.
+    pub fn get(&self, id: ContextId) -> CuResult<Context> {
+        self.lock().get(id).cloned()
+    }
+    /// Whether there is at most one context.
+    pub fn is_only_one(&self) -> bool {
+        self.lock().named.len() <= 1
+    }
+    /// The name of the context that owns what is made in the one named `id`, and its device.
+    ///
+    /// Errors: `CUDA_ERROR_INVALID_CONTEXT`.
+    pub fn place(&self, id: ContextId) -> CuResult<(u64, i32)> {
+        self.lock().get(id).map(|context| (context.owner(id), context.device))
+    }
+    /// The name of the context that owns what is made in the one named `id`.
+    pub fn home(&self, id: ContextId) -> u64 {
+        self.place(id).map_or(id.0, |(name, _)| name)
+    }
+    /// The same with the context itself.
+    pub fn home_of(&self, id: ContextId) -> Option<(u64, Arc<Object>)> {
+        self.lock().get(id).ok().map(|context| (context.owner(id), context.owner_object().clone()))
+    }
+    /// Number of changes so far.
+    pub fn epoch(&self) -> u64 {
+        self.epoch.load(Ordering::Acquire)
+    }
+    /// Notes a change; to be called with the lock held.
+    pub fn changed(&self) {
+        self.epoch.fetch_add(1, Ordering::Release);
+    }
+    /// The driver has destroyed the context that was named `name`, and nothing counts by that any more.
+    pub fn ended(&self, name: u64) {
+        self.lock().ending.remove(&name);
+    }
+}
+
+impl ContextState {
+    /// A context of which only the guest knows some flags.
+    pub fn keep_flags(&mut self, id: ContextId, flags: u32) {
+        if let Some(context) = self.named.get_mut(&id.0) {
+            context.kept_flags = flags;
+        }
+    }
+    /// The primary context of `device`.
+    pub fn primary(&mut self, device: i32) -> &mut Primary {
+        self.primaries.entry(device).or_default()
+    }
+    /// Checks a name that the guest minted.
+    ///
+    /// Errors: `CUDA_ERROR_INVALID_VALUE`, `CUDA_ERROR_OUT_OF_MEMORY`; `CUDA_ERROR_CONTEXT_IS_DESTROYED` for the name of one
+    /// that a call still uses.
+    pub fn check_new(&self, id: ContextId) -> CuResult<()> {
+        if id.0 < FIRST_HANDLE || self.named.contains_key(&id.0) {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        if self.ending.contains_key(&id.0) {
+            return Err(CudaError::CONTEXT_IS_DESTROYED);
+        }
+        let all = self.named.len() + self.ending.len();
+        if all >= MAX_CONTEXTS { Err(CudaError::OUT_OF_MEMORY) } else { Ok(()) }
+    }
+    /// Refuses one more context than a session may create.
+    ///
+    /// Errors: `CUDA_ERROR_OUT_OF_MEMORY`.
+    pub fn check_created(&self) -> CuResult<()> {
+        let created = self.named.values().filter(|context| !context.primary).count();
+        if created >= MAX_CREATED { Err(CudaError::OUT_OF_MEMORY) } else { Ok(()) }
+    }
+    /// Names a context.
+    pub fn insert(&mut self, id: ContextId, context: Context) {
+        self.named.insert(id.0, context);
+    }
+    /// The context named `id`.
+    ///
+    /// Errors: `CUDA_ERROR_INVALID_CONTEXT`.
+    pub fn get(&self, id: ContextId) -> CuResult<&Context> {
+        self.named.get(&id.0).ok_or(CudaError::INVALID_CONTEXT)
+    }
+    /// Green contexts of the primary context named `home`.
+    pub fn greens_of(&self, home: u64) -> HashSet<u64> {
+        self.named.iter().filter(|(_, context)| context.home == Some(home)).map(|(&name, _)| name).collect()
+    }
+    /// Takes the name of a context away, whose end has yet to come.
+    ///
+    /// Errors: `CUDA_ERROR_INVALID_CONTEXT`.
+    pub fn close(&mut self, id: ContextId) -> CuResult<Arc<Object>> {
+        let context = self.named.remove(&id.0).ok_or(CudaError::INVALID_CONTEXT)?;
+        self.ending.insert(id.0, Arc::downgrade(&context.object));
+        Ok(context.object)
+    }
+    /// The context that is or was named so. `None` while the driver destroys it.
+    ///
+    /// Errors: `CUDA_ERROR_INVALID_CONTEXT` once it is destroyed.
+    pub fn find(&self, id: ContextId) -> CuResult<Option<Arc<Object>>> {
+        match self.ending.get(&id.0) {
+            Some(ending) => Ok(ending.upgrade()),
+            None => self.get(id).map(|context| Some(context.object.clone())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NAME: ContextId = ContextId(FIRST_HANDLE);
+
+    fn object() -> Object {
+        Object::new(std::ptr::without_provenance_mut::<u8>(8))
+    }
+
+    #[test]
+    fn the_name_of_a_context_is_free_once_it_is_destroyed() {
+        let contexts = Contexts::default();
+        let mut state = contexts.lock();
+        state.check_new(NAME).unwrap();
+        state.insert(NAME, Context::new(object(), 0, false));
+        assert_eq!(state.check_new(NAME), Err(CudaError::INVALID_VALUE));
+        let used = state.close(NAME).unwrap();
+        assert_eq!(state.close(NAME).unwrap_err(), CudaError::INVALID_CONTEXT);
+        assert_eq!(state.get(NAME).map(drop), Err(CudaError::INVALID_CONTEXT));
+        assert!(state.find(NAME).unwrap().is_some_and(|found| Arc::ptr_eq(&found, &used)));
+        assert_eq!(state.check_new(NAME), Err(CudaError::CONTEXT_IS_DESTROYED));
+        drop(used);
+        assert!(state.find(NAME).unwrap().is_none(), "the driver destroys it");
+        assert_eq!(state.check_new(NAME), Err(CudaError::CONTEXT_IS_DESTROYED));
+        drop(state);
+        contexts.ended(NAME.0);
+        assert!(contexts.lock().find(NAME).is_err());
+        contexts.lock().check_new(NAME).unwrap();
+    }
+
+    #[test]
+    fn what_is_made_in_a_green_context_belongs_to_the_primary_one() {
+        let contexts = Contexts::default();
+        let primary = Context::new(object(), 0, true);
+        let green = object().part_of(primary.object.clone());
+        let kept = primary.object.clone();
+        contexts.lock().insert(NAME, primary);
+        let name = ContextId(NAME.0 + 1);
+        contexts.lock().insert(name, Context::green(green, 0, NAME.0));
+        assert_eq!((contexts.place(name), contexts.home(name)), (Ok((NAME.0, 0)), NAME.0));
+        assert!(
+            contexts
+                .home_of(name)
+                .is_some_and(|(home, object)| home == NAME.0 && Arc::ptr_eq(&object, &kept))
+        );
+        assert_eq!(contexts.lock().greens_of(NAME.0), HashSet::from([name.0]));
+    }
+}

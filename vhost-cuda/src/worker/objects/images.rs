@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The worker's end of the daemon's cache of images.
+
+use std::fs::File;
+use std::io;
+use std::ops::Deref;
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use log::debug;
+
+use crate::cache::{self, ASK, DIGEST_BYTES, KEEP, Question};
+use crate::worker::memory::host_memory::CopyCharge;
+
+/// How long the daemon may take to answer: a call of the guest waits meanwhile.
+const TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The cache, as long as the daemon answers.
+#[derive(Debug)]
+pub struct Images {
+    socket: Mutex<Option<UnixStream>>,
+}
+
+/// An image with the NUL behind it.
+///
+/// # Invariants
+///
+/// A private mapping of `bytes` bytes of a file that is sealed, owned by this value.
+#[derive(Debug)]
+pub struct Mapped {
+    at: *mut libc::c_void,
+    bytes: usize,
+}
+
+impl Images {
+    /// The cache at the other end of `socket`.
+    pub fn new(socket: UnixStream) -> Arc<Self> {
+        let usable =
+            socket.set_read_timeout(Some(TIMEOUT)).and_then(|()| socket.set_write_timeout(Some(TIMEOUT)));
+        Arc::new(Self { socket: Mutex::new(usable.ok().map(|()| socket)) })
+    }
+
+    /// The image of `bytes` bytes with that digest, if the daemon has it.
+    pub fn find(&self, digest: [u8; DIGEST_BYTES], bytes: u64) -> Option<Mapped> {
+        let question = Question { kind: ASK, bytes, digest, ..Question::default() };
+        let file = self.with(|socket| {
+            cache::send(socket, &question, None)?;
+            cache::receive_answer(socket)
+        })??;
+        Mapped::new(&file, bytes).inspect_err(|error| debug!("Cannot map an image: {error}")).ok()
+    }
+
+    /// Gives the daemon an image (without the NUL), after this returns: nobody waits for it.
+    pub fn keep(self: &Arc<Self>, image: Vec<u8>, charge: Option<CopyCharge>) {
+        let this = self.clone();
+        let keep = move || {
+            match cache::seal(&image) {
+                Ok(file) => {
+                    let question = Question { kind: KEEP, bytes: image.len() as u64, ..Question::default() };
+                    this.with(|socket| cache::send(socket, &question, Some(&file)));
+                }
+                Err(error) => debug!("Cannot keep an image: {error}"),
+            }
+            // As long as the image's.
+            drop(charge);
+        };
+        // Without a thread it will cross once more.
+        let _ = thread::Builder::new().name("keep-image".into()).spawn(keep);
+    }
+
+    /// Talks to the daemon; after an error never again, since the next answer might be an old one.
+    fn with<T>(&self, talk: impl FnOnce(&UnixStream) -> io::Result<T>) -> Option<T> {
+        let mut socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
+        match talk(socket.as_ref()?) {
+            Ok(value) => Some(value),
+            Err(error) => {
+                debug!("The daemon's image cache does not answer: {error}");
+                *socket = None;
+                None
+            }
+        }
+    }
+}
+
+impl Mapped {
+    fn new(file: &File, bytes: u64) -> io::Result<Self> {
+        let bytes = usize::try_from(bytes).ok().and_then(|bytes| bytes.checked_add(1));
+        let bytes = bytes.ok_or(io::ErrorKind::InvalidInput)?;
+        // SAFETY: a new mapping of a file of that length (the daemon has checked it) that cannot shrink.
+        let at = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                bytes,
+                libc::PROT_READ,
+                libc::MAP_PRIVATE | libc::MAP_POPULATE,
+                file.as_raw_fd(),
+                0,
+            )
+        };
+        if at == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(Self { at, bytes }) }
+    }
+}
+
+impl Deref for Mapped {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: by the invariant it is readable memory that does not change.
+        unsafe { std::slice::from_raw_parts(self.at.cast(), self.bytes) }
+    }
+}
+
+impl Drop for Mapped {
+    fn drop(&mut self) {
+        // SAFETY: by the invariant it is this value's own.
+        unsafe { libc::munmap(self.at, self.bytes) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cache::ImageCache;
+    use crate::owner::{Machine, Owner};
+
+    #[test]
+    fn an_image_comes_back_with_its_nul() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        ImageCache::new(1 << 20).serve(Arc::new(theirs), Owner { machine: Machine::Host, uid: 0 });
+        let images = Images::new(ours);
+        let image = vec![42; 70_000];
+        let digest = *blake3::hash(&image).as_bytes();
+        assert!(images.find(digest, 70_000).is_none());
+        images.keep(image.clone(), None);
+        let found = loop {
+            match images.find(digest, 70_000) {
+                Some(found) => break found,
+                None => thread::yield_now(),
+            }
+        };
+        assert_eq!((&found[..70_000], found[70_000], found.len()), (&image[..], 0, 70_001));
+    }
+
+    #[test]
+    fn without_a_daemon_there_is_no_cache() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        drop(theirs);
+        let images = Images::new(ours);
+        assert!(images.find([0; DIGEST_BYTES], 1).is_none());
+        assert!(images.find([0; DIGEST_BYTES], 1).is_none());
+    }
+}

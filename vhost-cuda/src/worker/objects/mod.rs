@@ -1,0 +1,400 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The session's objects by the names that the guest gave them.
+
+pub(super) mod contexts;
+pub(super) mod graphs;
+mod held;
+pub(super) mod images;
+pub(super) mod jit;
+pub(super) mod lifecycle;
+pub(super) mod linker;
+mod object;
+pub(super) mod resources;
+mod user_objects;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use virtio_cuda_protocol::cuda::FIRST_HANDLE;
+
+pub use held::{Exclusive, Held, exclusive};
+pub use object::{Destroyer, Object};
+pub use user_objects::UserObjects;
+
+use super::gpu::{CuResult, CudaError};
+
+/// Most objects of one kind: a guest that only creates runs into an error, not into the host's memory.
+pub const MAX_OBJECTS: usize = 1 << 18;
+
+/// The two kinds of [`virtio_cuda_protocol::cuda::FunctionId`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Kind {
+    /// The only kind of its table, or a `CUfunction`.
+    #[default]
+    Plain,
+    /// A `CUkernel`.
+    Kernel,
+}
+
+/// Objects of one type.
+///
+/// # Invariants
+///
+/// The last reference to an object is never given back with `entries` locked: destroying it may take other locks.
+#[derive(Debug, Default)]
+pub struct Table {
+    // `None`: the name is taken, its object is being made, or is not destroyed yet.
+    entries: RwLock<HashMap<u64, Option<Arc<Object>>>>,
+}
+
+impl Table {
+    /// What `id` stands for. It is not destroyed before the caller lets go of it.
+    ///
+    /// Errors: `CUDA_ERROR_INVALID_HANDLE`.
+    pub fn get(&self, id: u64) -> CuResult<Arc<Object>> {
+        self.read().get(&id).and_then(Clone::clone).ok_or(CudaError::INVALID_HANDLE)
+    }
+
+    /// The name of an object that `wanted` picks.
+    pub fn find(&self, wanted: impl Fn(&Object) -> bool) -> Option<u64> {
+        let entries = self.read();
+        entries.iter().find(|(_, entry)| entry.as_deref().is_some_and(&wanted)).map(|(&id, _)| id)
+    }
+
+    /// Takes a name that the guest minted, for an object that is about to be made.
+    ///
+    /// Errors: `CUDA_ERROR_INVALID_VALUE` for a reserved or used name, `CUDA_ERROR_OUT_OF_MEMORY` for too many.
+    pub fn reserve(&self, id: u64) -> CuResult<Reserved<'_>> {
+        let mut entries = self.write();
+        if id < FIRST_HANDLE || entries.contains_key(&id) {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        if entries.len() >= MAX_OBJECTS {
+            return Err(CudaError::OUT_OF_MEMORY);
+        }
+        entries.insert(id, None);
+        Ok(Reserved { table: self, id })
+    }
+
+    /// Takes an object out of the table; its name is free again.
+    ///
+    /// Errors: `CUDA_ERROR_INVALID_HANDLE`.
+    pub fn remove(&self, id: u64) -> CuResult<Arc<Object>> {
+        let object = self.close(id)?;
+        self.free_name(id);
+        Ok(object)
+    }
+
+    /// Takes an object out of the table; its name stays taken until [`Self::free_name`].
+    ///
+    /// Errors: `CUDA_ERROR_INVALID_HANDLE`.
+    pub fn close(&self, id: u64) -> CuResult<Arc<Object>> {
+        let mut entries = self.write();
+        let object = entries.get_mut(&id).and_then(Option::take).ok_or(CudaError::INVALID_HANDLE)?;
+        // With the table locked: nothing that is made from it gets a name after what was made before loses its own.
+        object.close();
+        Ok(object)
+    }
+
+    /// Frees a name whose object has been destroyed.
+    pub fn free_name(&self, id: u64) {
+        let mut entries = self.write();
+        if let Some(None) = entries.get(&id) {
+            entries.remove(&id);
+        }
+    }
+
+    /// Takes out the objects that `dead` picks. Names that are freed with the objects stay taken until then.
+    #[must_use]
+    pub fn take(&self, dead: impl Fn(&Object) -> bool) -> Vec<Arc<Object>> {
+        let mut gone = Vec::new();
+        self.write().retain(|_, entry| {
+            let Some(object) = entry.take_if(|object| dead(object)) else { return true };
+            object.close();
+            gone.push(object);
+            gone.last().is_some_and(|object| object.has_name_to_free())
+        });
+        gone
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, HashMap<u64, Option<Arc<Object>>>> {
+        self.entries.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, HashMap<u64, Option<Arc<Object>>>> {
+        self.entries.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A name without object yet; free again when dropped.
+#[derive(Debug)]
+pub struct Reserved<'a> {
+    table: &'a Table,
+    id: u64,
+}
+
+impl Reserved<'_> {
+    /// Gives the name its object, unless what that came from lost its own name meanwhile: then the object is the
+    /// caller's again.
+    pub fn fill(self, object: Arc<Object>) -> Result<(), Arc<Object>> {
+        let mut entries = self.table.write();
+        // With the table locked: whoever closes the parent looks here for its parts afterwards.
+        if !object.is_open() {
+            drop(entries);
+            if object.has_name_to_free() {
+                std::mem::forget(self);
+            }
+            return Err(object);
+        }
+        entries.insert(self.id, Some(object));
+        drop(entries);
+        std::mem::forget(self);
+        Ok(())
+    }
+}
+
+impl Drop for Reserved<'_> {
+    fn drop(&mut self) {
+        self.table.free_name(self.id);
+    }
+}
+
+/// All tables of a session, but contexts and graphs.
+#[derive(Debug, Default)]
+pub struct Objects {
+    /// Streams.
+    pub streams: Table,
+    /// Events.
+    pub events: Table,
+    /// Modules.
+    pub modules: Table,
+    /// Libraries.
+    pub libraries: Table,
+    /// Functions and kernels.
+    pub functions: Table,
+    /// Arrays, levels of mipmapped arrays and planes of arrays; the last two are parts.
+    pub arrays: Table,
+    /// Mipmapped arrays.
+    pub mipmaps: Table,
+    /// Pools; a device's default one cannot be destroyed.
+    pub pools: Table,
+    /// Texture objects.
+    pub textures: Values,
+    /// Surface objects.
+    pub surfaces: Values,
+    /// Texture references; some are parts of modules.
+    pub texture_references: Table,
+    /// Surface references, parts of modules.
+    pub surface_references: Table,
+    /// User objects of graphs.
+    pub user_objects: UserObjects,
+    /// What describes resources for green contexts. The driver never destroys them.
+    pub descriptions: Table,
+}
+
+/// Objects that the driver names with a value that kernels take.
+#[derive(Debug, Default)]
+pub struct Values {
+    // To the context of each.
+    contexts: Mutex<HashMap<u64, u64>>,
+}
+
+impl Values {
+    fn lock(&self) -> MutexGuard<'_, HashMap<u64, u64>> {
+        self.contexts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Refuses one more object than a session may have.
+    ///
+    /// Errors: `CUDA_ERROR_OUT_OF_MEMORY`.
+    pub fn check_room(&self) -> CuResult<()> {
+        if self.lock().len() >= MAX_OBJECTS { Err(CudaError::OUT_OF_MEMORY) } else { Ok(()) }
+    }
+
+    /// Enters an object that the driver has made in `context`.
+    pub fn insert(&self, value: u64, context: u64) {
+        self.lock().insert(value, context);
+    }
+
+    /// Takes an object out.
+    ///
+    /// Errors: `CUDA_ERROR_INVALID_VALUE`, as the driver says of values that it has not given out.
+    pub fn remove(&self, value: u64) -> CuResult<()> {
+        self.lock().remove(&value).map(drop).ok_or(CudaError::INVALID_VALUE)
+    }
+
+    /// Forgets what a context has taken with it.
+    pub fn forget_context(&self, context: u64) {
+        self.lock().retain(|_, of| *of != context);
+    }
+}
+
+impl Objects {
+    /// Tables of what lives in contexts: parts before what they are parts of.
+    fn of_contexts(&self) -> [&Table; 8] {
+        [
+            &self.functions,
+            &self.texture_references,
+            &self.surface_references,
+            &self.modules,
+            &self.arrays,
+            &self.mipmaps,
+            &self.streams,
+            &self.events,
+        ]
+    }
+
+    /// Takes the names from everything that came from `object`, which has lost its own.
+    pub fn close_parts(&self, object: &Arc<Object>) {
+        for table in self.of_contexts() {
+            table.take(|part| part.is_of(object)).into_iter().for_each(Object::end_with_parent);
+        }
+    }
+
+    /// Takes the names from everything in a context that is to be destroyed. Without `streams_end_with_it` the driver is
+    /// asked to destroy each stream.
+    pub fn close_context(&self, context: u64, streams_end_with_it: bool) {
+        for table in self.of_contexts() {
+            let gone = table.take(|object| object.context() == context);
+            if std::ptr::eq(table, &self.streams) && !streams_end_with_it {
+                drop(gone);
+                continue;
+            }
+            let (whole, parts): (Vec<_>, Vec<_>) = gone.into_iter().partition(|object| object.is_whole());
+            parts.into_iter().chain(whole).for_each(Object::end_with_parent);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn object(raw: usize) -> Arc<Object> {
+        Arc::new(fixture(raw))
+    }
+
+    fn fixture(raw: usize) -> Object {
+        let context = Object::new(std::ptr::without_provenance_mut::<u8>(1));
+        Object::new(std::ptr::without_provenance_mut::<u8>(raw)).in_context(Some((5, Arc::new(context))))
+    }
+
+    fn raw(object: &Object) -> usize {
+        object.raw::<u8>() as usize
+    }
+
+    #[test]
+    fn names_are_minted_once_and_looked_up() {
+        let table = Table::default();
+        let id = FIRST_HANDLE + 1;
+        table.reserve(id).unwrap().fill(object(0xdead)).unwrap();
+        assert_eq!(raw(&table.get(id).unwrap()), 0xdead);
+        assert_eq!(table.reserve(id).unwrap_err(), CudaError::INVALID_VALUE);
+        assert_eq!(table.reserve(FIRST_HANDLE - 1).unwrap_err(), CudaError::INVALID_VALUE);
+        assert_eq!(table.reserve(0).unwrap_err(), CudaError::INVALID_VALUE);
+        assert_eq!(table.get(id + 1).unwrap_err(), CudaError::INVALID_HANDLE);
+        assert_eq!(raw(&table.remove(id).unwrap()), 0xdead);
+        assert_eq!(table.remove(id).unwrap_err(), CudaError::INVALID_HANDLE);
+    }
+
+    #[test]
+    fn a_name_whose_object_could_not_be_made_is_free_again() {
+        let table = Table::default();
+        let reserved = table.reserve(FIRST_HANDLE).unwrap();
+        // While it is being made it is neither usable nor free.
+        assert_eq!(table.get(FIRST_HANDLE).unwrap_err(), CudaError::INVALID_HANDLE);
+        assert_eq!(table.remove(FIRST_HANDLE).unwrap_err(), CudaError::INVALID_HANDLE);
+        assert!(table.reserve(FIRST_HANDLE).is_err());
+        drop(reserved);
+        table.reserve(FIRST_HANDLE).unwrap().fill(object(1)).unwrap();
+    }
+
+    #[test]
+    fn a_call_keeps_what_it_uses_after_the_name_is_gone() {
+        let destroyed = Arc::new(Mutex::new(0));
+        let count = destroyed.clone();
+        let object = fixture(1).ends_by(move |_| {
+            *count.lock().unwrap() += 1;
+            Ok(())
+        });
+        let table = Table::default();
+        table.reserve(FIRST_HANDLE).unwrap().fill(Arc::new(object)).unwrap();
+        let used = table.get(FIRST_HANDLE).unwrap();
+        Object::destroy(table.remove(FIRST_HANDLE).unwrap()).unwrap();
+        assert_eq!(table.get(FIRST_HANDLE).unwrap_err(), CudaError::INVALID_HANDLE);
+        assert_eq!(*destroyed.lock().unwrap(), 0, "a call uses it");
+        // The name is free for another object meanwhile.
+        table.reserve(FIRST_HANDLE).unwrap().fill(self::object(2)).unwrap();
+        drop(used);
+        assert_eq!(*destroyed.lock().unwrap(), 1);
+        assert_eq!(raw(&table.get(FIRST_HANDLE).unwrap()), 2);
+    }
+
+    #[test]
+    fn a_closed_name_stays_taken_until_it_is_freed() {
+        let table = Table::default();
+        table.reserve(FIRST_HANDLE).unwrap().fill(object(1)).unwrap();
+        table.close(FIRST_HANDLE).unwrap();
+        assert_eq!(table.close(FIRST_HANDLE).unwrap_err(), CudaError::INVALID_HANDLE);
+        assert_eq!(table.reserve(FIRST_HANDLE).unwrap_err(), CudaError::INVALID_VALUE);
+        table.free_name(FIRST_HANDLE);
+        table.reserve(FIRST_HANDLE).unwrap().fill(object(2)).unwrap();
+        table.free_name(FIRST_HANDLE);
+        assert!(table.get(FIRST_HANDLE).is_ok(), "it has an object");
+    }
+
+    #[test]
+    fn names_that_objects_free_are_taken_until_then() {
+        let objects = Objects::default();
+        let context = object(1);
+        let array =
+            Object::new(std::ptr::without_provenance_mut::<u8>(2)).in_context(Some((7, context.clone())));
+        let array = Arc::new(array.ends_by(|_| Ok(())).keeps_name());
+        let used = array.clone();
+        objects.arrays.reserve(FIRST_HANDLE).unwrap().fill(array).unwrap();
+        objects.close_context(7, true);
+        assert!(objects.arrays.get(FIRST_HANDLE).is_err());
+        assert!(objects.arrays.reserve(FIRST_HANDLE).is_err(), "the array still counts by it");
+        objects.arrays.free_name(FIRST_HANDLE);
+        objects.arrays.reserve(FIRST_HANDLE).unwrap().fill(used).expect_err("it lost its name");
+        assert!(objects.arrays.reserve(FIRST_HANDLE).is_err(), "nothing has freed it");
+    }
+
+    #[test]
+    fn parts_lose_their_names_with_the_whole() {
+        let objects = Objects::default();
+        let library = object(1);
+        let view = Arc::new(fixture(2).part_of(library.clone()));
+        let function = Arc::new(fixture(3).part_of(view.clone()));
+        objects.modules.reserve(FIRST_HANDLE).unwrap().fill(view.clone()).unwrap();
+        objects.functions.reserve(FIRST_HANDLE).unwrap().fill(function).unwrap();
+        objects.functions.reserve(FIRST_HANDLE + 1).unwrap().fill(object(4)).unwrap();
+        library.close();
+        objects.close_parts(&library);
+        assert!(objects.modules.get(FIRST_HANDLE).is_err() && objects.functions.get(FIRST_HANDLE).is_err());
+        assert!(objects.functions.get(FIRST_HANDLE + 1).is_ok(), "another module's");
+        let late = Arc::new(fixture(5).part_of(view));
+        let refused = objects.functions.reserve(FIRST_HANDLE + 2).unwrap().fill(late).unwrap_err();
+        assert_eq!(raw(&refused), 5, "made while the library was unloaded");
+        assert!(objects.functions.reserve(FIRST_HANDLE + 2).is_ok(), "its name is free");
+    }
+
+    #[test]
+    fn a_context_takes_its_objects_along() {
+        let objects = Objects::default();
+        objects.streams.reserve(FIRST_HANDLE).unwrap().fill(object(1)).unwrap();
+        objects.libraries.reserve(FIRST_HANDLE).unwrap().fill(object(2)).unwrap();
+        objects.close_context(5, true);
+        assert!(objects.streams.get(FIRST_HANDLE).is_err());
+        assert!(objects.libraries.get(FIRST_HANDLE).is_ok());
+    }
+
+    #[test]
+    fn a_table_is_bounded() {
+        let table = Table::default();
+        for id in 0..MAX_OBJECTS as u64 {
+            table.reserve(FIRST_HANDLE + id).unwrap().fill(object(1)).unwrap();
+        }
+        assert_eq!(table.reserve(1 << 40).unwrap_err(), CudaError::OUT_OF_MEMORY);
+    }
+}

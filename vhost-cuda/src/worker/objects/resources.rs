@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Resources of devices (`CUdevResource`). The driver keeps its own things in that structure, so the guest gets a name
+//! for it instead.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Mutex, PoisonError};
+
+use virtio_cuda_protocol::cuda::DeviceResource;
+
+use crate::worker::gpu::{CuResult, CudaError, RawDevResource};
+
+/// Most resources that are remembered: nobody says that one is no longer wanted, so the oldest go.
+const MAX_RESOURCES: usize = 4096;
+/// `CUDA_ERROR_INVALID_RESOURCE_TYPE`.
+const INVALID_RESOURCE_TYPE: CudaError = CudaError(914);
+
+/// The resources that the guest was told of.
+#[derive(Debug, Default)]
+pub struct DevResources(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    by_name: HashMap<u64, RawDevResource>,
+    names: HashMap<RawDevResource, u64>,
+    oldest_first: VecDeque<u64>,
+    minted: u64,
+}
+
+impl DevResources {
+    /// Names a resource, the same one always alike.
+    pub fn name(&self, resource: RawDevResource) -> DeviceResource {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(&name) = state.names.get(&resource) {
+            return resource.for_guest(name);
+        }
+        if state.oldest_first.len() >= MAX_RESOURCES
+            && let Some(oldest) = state.oldest_first.pop_front()
+            && let Some(gone) = state.by_name.remove(&oldest)
+        {
+            state.names.remove(&gone);
+        }
+        state.minted += 1;
+        let name = state.minted;
+        state.by_name.insert(name, resource);
+        state.names.insert(resource, name);
+        state.oldest_first.push_back(name);
+        resource.for_guest(name)
+    }
+
+    /// The resource of that name.
+    ///
+    /// Errors: `CUDA_ERROR_INVALID_RESOURCE_TYPE`, as for a structure that is no resource.
+    pub fn get(&self, name: u64) -> CuResult<RawDevResource> {
+        let state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        state.by_name.get(&name).copied().ok_or(INVALID_RESOURCE_TYPE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_resources_have_one_name_and_unknown_ones_none() {
+        let resources = DevResources::default();
+        let first = resources.name(RawDevResource::NONE);
+        assert_eq!(resources.name(RawDevResource::NONE).name, first.name);
+        assert_eq!(resources.get(first.name), Ok(RawDevResource::NONE));
+        assert_eq!(resources.get(first.name + 1), Err(INVALID_RESOURCE_TYPE));
+    }
+}

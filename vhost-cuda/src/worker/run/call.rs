@@ -1,0 +1,336 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! One call: its payload is taken apart, executed, and its reply put together.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use log::trace;
+use virtio_cuda_protocol::cuda::table::MAX_RESULTS;
+use virtio_cuda_protocol::cuda::{
+    CALL_IN_INLINE, CALL_OUT_INLINE, CallHeader, ContextId, GraphId, GraphNodeId, Opcode, Reader,
+    ResultHeader, Writer,
+};
+use virtio_cuda_protocol::transport::{FLAG_KEEP, REPLY_INVALID, REPLY_OK};
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::dispatch::dispatch;
+use super::lane::Lane;
+use super::resolve::Resolve;
+use super::signal::{self, Signal};
+use crate::metrics::statistics::Counter;
+use crate::sessions::link::Frame;
+use crate::worker::gpu::{
+    CUcontext, CUgraph, CUgraphNode, CUstream, CuResult, CudaError, Driver, while_current,
+};
+use crate::worker::memory::bulk::{BulkIn, BulkOut};
+use crate::worker::memory::pages::PageList;
+use crate::worker::objects::jit::JitLogs;
+use crate::worker::objects::{Destroyer, Held, Object, Reserved, Table};
+use crate::worker::state::SessionState;
+
+/// What an executor remembers of its thread between calls.
+#[derive(Debug, Default)]
+pub struct ThreadState {
+    /// Name and epoch of the context that is current here, and the context, which it does not keep.
+    current: Option<(ContextId, u64, Option<Weak<Object>>)>,
+    /// What the call uses.
+    pub held: Held,
+    /// What the just-in-time compiler had to say last.
+    pub jit: JitLogs,
+    /// The first error of calls that nobody waited for, until it is told.
+    pub deferred: Option<CudaError>,
+    /// The lane that the thread has just got.
+    pub new_lane: Option<Lane>,
+    /// The guest thread has ended: its lane may soon be another's.
+    pub ended: bool,
+    /// What short copies are waited by.
+    pub signal: Signal,
+    /// How long the last call has copied; zero for a call that did not.
+    pub copied: Duration,
+    /// Counts its calls, for the operator.
+    pub counter: Counter,
+}
+
+impl ThreadState {
+    /// Makes `context` current in the calling thread. It lives until the call is done.
+    ///
+    /// Errors: `CUDA_ERROR_INVALID_CONTEXT`, and the driver's own.
+    pub fn make_current(&mut self, session: &SessionState, context: ContextId) -> CuResult<()> {
+        let epoch = session.contexts.epoch();
+        if self.is_current(context, epoch) {
+            return Ok(());
+        }
+        self.current = None;
+        let object = if context.0 == 0 { None } else { Some(session.contexts.get(context)?.object) };
+        let weak = object.as_ref().map(Arc::downgrade);
+        let raw = object.map_or(std::ptr::null_mut(), |object| self.held.keep(object));
+        session.gpu.cuCtxSetCurrent(raw)?;
+        self.current = Some((context, epoch, weak));
+        Ok(())
+    }
+
+    /// Whether `context` is current already, and can be kept for the call.
+    fn is_current(&self, context: ContextId, epoch: u64) -> bool {
+        match &self.current {
+            Some((name, then, object)) if (*name, *then) == (context, epoch) => match object {
+                None => true,
+                Some(object) => object.upgrade().map(|object| self.held.keep::<u8>(object)).is_some(),
+            },
+            _ => false,
+        }
+    }
+
+    /// Something else may be current now.
+    pub fn forget_current(&mut self) {
+        self.current = None;
+    }
+}
+
+/// Pages of the guest process that a call may keep.
+#[derive(Debug)]
+pub struct Kept {
+    /// The driver's name for them.
+    pub tag: u64,
+    /// The pages.
+    pub pages: PageList,
+}
+
+/// What a handler works with.
+#[derive(Debug)]
+pub struct CallContext<'a> {
+    /// The session, which lives as long as the process.
+    pub session: &'static SessionState,
+    /// The guest thread.
+    pub thread: &'a mut ThreadState,
+    /// The context that is current in it; 0 for none.
+    pub context: ContextId,
+    /// What the device reads.
+    pub bulk_in: BulkIn<'a>,
+    /// What the device writes.
+    pub bulk_out: BulkOut,
+    /// Pages that the call may keep.
+    pub kept: Option<Kept>,
+}
+
+impl CallContext<'_> {
+    /// The driver.
+    pub fn gpu(&self) -> &'static Driver {
+        &self.session.gpu
+    }
+    /// Whether a copy of `bytes` bytes may be waited for by [`Signal`].
+    pub fn may_signal(&self, bytes: u64) -> bool {
+        self.session.signals && bytes <= signal::MOST_BYTES && self.session.work.has_ended()
+    }
+    /// Turns a guest value into the driver's, which is good until the call is done.
+    pub fn resolve<Host>(&self, value: impl Resolve<Host>) -> CuResult<Host> {
+        value.resolve(self)
+    }
+    /// What the call uses.
+    pub fn held(&self) -> &Held {
+        &self.thread.held
+    }
+    /// Looks an object up, and keeps it until the call is done.
+    ///
+    /// Errors: `CUDA_ERROR_INVALID_HANDLE`.
+    pub fn keep<T>(&self, table: &Table, id: u64) -> CuResult<*mut T> {
+        Ok(self.held().keep(table.get(id)?))
+    }
+    /// The driver's graph, which the call has for itself. See [`crate::worker::objects::graphs`].
+    ///
+    /// Errors: `CUDA_ERROR_INVALID_VALUE`.
+    pub fn graph(&self, id: GraphId) -> CuResult<CUgraph> {
+        self.session.graphs.graph(self.held(), id)
+    }
+    /// The driver's node of a graph that the call has for itself.
+    ///
+    /// Errors: `CUDA_ERROR_INVALID_VALUE`.
+    pub fn node(&self, id: GraphNodeId) -> CuResult<CUgraphNode> {
+        self.session.graphs.node(self.held(), id)
+    }
+    /// Locks all graphs that the call uses, where they may be several.
+    pub fn enter(&self, graphs: &[GraphId], nodes: &[GraphNodeId]) {
+        self.session.graphs.enter(self.held(), graphs, nodes);
+    }
+    /// Locks captures if the stream captures: then the call changes a graph.
+    pub fn note_capture(&self, stream: CUstream) {
+        let graphs = &self.session.graphs;
+        if graphs.is_capturing() && self.gpu().cuStreamIsCapturing(stream) != Ok((0,)) {
+            self.held().lock_captures(graphs.captures());
+        }
+    }
+    /// An object that was made in the current context, and that `end` destroys.
+    pub fn made<T: 'static>(&self, raw: *mut T, end: fn(&Driver, *mut T) -> CuResult<()>) -> Object {
+        self.made_in(self.home_of(), raw, end)
+    }
+    /// Name and object of the context that owns what is made now.
+    pub fn home_of(&self) -> Option<(u64, Arc<Object>)> {
+        self.session.contexts.home_of(self.context)
+    }
+    /// An object of a context, of which name and object are given, and that `end` destroys.
+    pub fn made_in<T>(
+        &self,
+        context: Option<(u64, Arc<Object>)>,
+        raw: *mut T,
+        end: impl FnOnce(&'static Driver, *mut T) -> CuResult<()> + Send + Sync + 'static,
+    ) -> Object {
+        let (gpu, address) = (self.gpu(), raw as usize);
+        let current = context.as_ref().map(|(_, object)| object.raw::<u8>() as usize);
+        let ends = move |who| match (who, current) {
+            (Destroyer::LastUser, Some(current)) => {
+                while_current(gpu, current as CUcontext, || end(gpu, address as *mut T))
+            }
+            _ => end(gpu, address as *mut T),
+        };
+        Object::new(raw).ends_by(ends).in_context(context)
+    }
+    /// Gives a name its object.
+    ///
+    /// Errors: `CUDA_ERROR_CONTEXT_IS_DESTROYED` if what it came from was destroyed meanwhile. Then it goes, too, when the
+    /// call is done.
+    pub fn fill(&self, reserved: Reserved<'_>, object: Object) -> CuResult<()> {
+        reserved.fill(Arc::new(object)).map_err(|object| {
+            self.held().keep::<u8>(object);
+            CudaError::CONTEXT_IS_DESTROYED
+        })
+    }
+    /// The current context's name and device, for what is made in it.
+    pub fn place(&self) -> CuResult<(u64, i32)> {
+        self.session.contexts.place(self.context)
+    }
+    /// The context that owns what is made now: of a green context, the primary one.
+    pub fn home(&self) -> u64 {
+        self.session.contexts.home(self.context)
+    }
+}
+
+/// A reply to the daemon: a `REPLY_*` and the payload.
+pub type Reply = (u32, Vec<u8>);
+
+/// Executes the call in `frame` on the calling thread.
+pub fn execute(session: &'static SessionState, thread: &mut ThreadState, frame: &mut Frame) -> Reply {
+    let reply_room = frame.header.reply_room as usize;
+    let Some((header, args, mut cx)) = open(session, thread, frame) else {
+        return (REPLY_INVALID, Vec::new());
+    };
+    let mut results = [0; MAX_RESULTS];
+    let mut writer = Writer::new(&mut results);
+    let opcode = Opcode::from_u32(header.opcode);
+    let (printed, begun) = (session.output.so_far(opcode), session.work.begin(opcode));
+    let copies = matches!(cx.bulk_in, BulkIn::Pages(_))
+        || matches!(cx.bulk_out, BulkOut::Pages(_))
+        || opcode == Some(Opcode::memcpy_wait);
+    let copying = copies.then(Instant::now);
+    let outcome = run(opcode, &mut cx, Reader::new(args), &mut writer);
+    if let Some(begun) = copying {
+        cx.thread.copied = begun.elapsed();
+        session.copy_time.add(cx.thread.copied);
+    }
+    if opcode == Some(Opcode::cuCtxSynchronize) && outcome.is_ok() && session.contexts.is_only_one() {
+        session.work.end(begun);
+    }
+    let used = if outcome.is_ok() { writer.used() } else { 0 };
+    let inline = match &cx.bulk_out {
+        BulkOut::Inline { bytes, .. } if outcome.is_ok() => &bytes[..],
+        _ => &[],
+    };
+    let result = outcome.err().map_or(0, |error| error.0);
+    trace!("thread {}: {} -> {result}", header.thread, opcode.map_or("?", Opcode::name));
+    let flags =
+        if opcode.is_some_and(|opcode| opcode.facts().prints()) { session.output.flags(printed) } else { 0 };
+    let head =
+        ResultHeader { result, results_bytes: used as u32, flags, bulk_out_bytes: inline.len() as u32 };
+    let mut payload = Vec::with_capacity(size_of::<ResultHeader>() + used + inline.len());
+    payload.extend_from_slice(head.as_bytes());
+    payload.extend_from_slice(&results[..used]);
+    payload.extend_from_slice(inline);
+    if payload.len() > reply_room {
+        return (REPLY_INVALID, Vec::new());
+    }
+    (REPLY_OK, payload)
+}
+
+/// Executes the call in `frame`, of which nobody wants a reply.
+///
+/// Errors: the call's; `CUDA_ERROR_INVALID_VALUE` for one that is malformed.
+pub fn execute_posted(
+    session: &'static SessionState,
+    thread: &mut ThreadState,
+    frame: &mut Frame,
+) -> CuResult<()> {
+    let (header, args, mut cx) = open(session, thread, frame).ok_or(CudaError::INVALID_VALUE)?;
+    let opcode = Opcode::from_u32(header.opcode);
+    session.output.so_far(opcode);
+    session.work.begin(opcode);
+    let outcome = run(opcode, &mut cx, Reader::new(args), &mut Writer::new(&mut [0; MAX_RESULTS]));
+    trace!("thread {}: {} -> {outcome:?}, posted", header.thread, opcode.map_or("?", Opcode::name));
+    outcome
+}
+
+fn run(
+    opcode: Option<Opcode>,
+    cx: &mut CallContext<'_>,
+    args: Reader<'_>,
+    results: &mut Writer<'_>,
+) -> CuResult<()> {
+    let opcode = opcode.ok_or(CudaError::NOT_SUPPORTED)?;
+    if cx.session.refused.load(Ordering::Relaxed) {
+        return Err(CudaError::SYSTEM_DRIVER_MISMATCH);
+    }
+    let outcome = match opcode.facts().needs_context() {
+        true => cx.thread.make_current(cx.session, cx.context),
+        false => Ok(()),
+    };
+    let (bytes_in, bytes_out) = (cx.bulk_in.bytes(), cx.bulk_out.room());
+    let outcome = outcome.and_then(|()| dispatch(opcode, cx, args, results));
+    cx.thread.held.release();
+    let failed = outcome.is_err_and(|error| error != CudaError::NOT_READY);
+    cx.thread.counter.count(failed, bytes_in, bytes_out);
+    outcome
+}
+
+/// Takes a payload apart. `None`: its lengths do not fit together.
+fn open<'a>(
+    session: &'static SessionState,
+    thread: &'a mut ThreadState,
+    frame: &'a mut Frame,
+) -> Option<(CallHeader, &'a [u8], CallContext<'a>)> {
+    let keep = frame.header.flags & FLAG_KEEP != 0;
+    let (mut ins, mut outs) = (None, None);
+    if keep || !frame.in_entries.is_empty() || !frame.out_entries.is_empty() {
+        let memory = session.memory();
+        ins = Some(PageList::new(memory.clone(), std::mem::take(&mut frame.in_entries)).ok()?);
+        outs = Some(PageList::new(memory, std::mem::take(&mut frame.out_entries)).ok()?);
+    }
+    let bytes_of = |list: &Option<PageList>| list.as_ref().map_or(0, PageList::bytes);
+    let (header, rest) = CallHeader::read_from_prefix(&frame.payload).ok()?;
+    let (args, rest) = rest.split_at_checked(header.args_bytes as usize)?;
+    if header.flags & !(CALL_IN_INLINE | CALL_OUT_INLINE) != 0 {
+        return None;
+    }
+    let bulk_in = match (header.flags & CALL_IN_INLINE != 0, bytes_of(&ins)) {
+        (true, 0) => BulkIn::Inline(rest),
+        (false, 0) if rest.is_empty() => BulkIn::Inline(&[]),
+        (false, _) if rest.is_empty() => BulkIn::Pages(ins?),
+        _ => return None,
+    };
+    if bulk_in.bytes() != header.bulk_in_bytes {
+        return None;
+    }
+    let inline = header.flags & CALL_OUT_INLINE != 0;
+    let room = usize::try_from(header.bulk_out_bytes).ok()?;
+    let (bulk_out, kept) = match (keep, inline, bytes_of(&outs)) {
+        // Kept pages are no bulk output, though a guest library may count them as such.
+        (true, false, _) => (BulkOut::inline(0), Some(Kept { tag: frame.header.tag, pages: outs? })),
+        (false, true, 0) => {
+            let fits = room.checked_add(size_of::<ResultHeader>())? <= frame.header.reply_room as usize;
+            (BulkOut::inline(if fits { room } else { return None }), None)
+        }
+        (false, false, bytes) if bytes != header.bulk_out_bytes => return None,
+        (false, false, 0) => (BulkOut::inline(0), None),
+        (false, false, _) => (BulkOut::Pages(outs?), None),
+        _ => return None,
+    };
+    let context = ContextId(header.context);
+    Some((header, args, CallContext { session, thread, context, bulk_in, bulk_out, kept }))
+}

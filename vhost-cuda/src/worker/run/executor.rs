@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! One executor thread for each guest thread: calls of one thread run in order, a long wait blocks nobody else.
+
+use std::collections::HashMap;
+use std::os::unix::net::UnixStream;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+
+use log::debug;
+use virtio_cuda_protocol::cuda::{CallHeader, Opcode};
+use virtio_cuda_protocol::transport::{REPLY_INVALID, REPLY_NO_RESOURCES};
+use zerocopy::FromBytes;
+
+use super::call::{Reply, ThreadState, execute};
+use super::control;
+use super::lane::{Lane, Waits};
+use crate::sessions::link::{self, FROM_REPLY, Frame, FromWorker, TO_CALL, TO_UNPIN};
+use crate::worker::state::SessionState;
+
+/// Most guest threads that use CUDA at once.
+pub const MAX_THREADS: usize = 1024;
+
+/// The executors of a session.
+#[derive(Debug)]
+pub struct Executors {
+    session: &'static SessionState,
+    replies: Arc<Replies>,
+    threads: HashMap<u32, Executor>,
+    control: Option<Executor>,
+}
+
+/// One executor, from outside.
+#[derive(Debug)]
+struct Executor {
+    inbox: Sender<Message>,
+    waits: Arc<Waits>,
+}
+
+/// What an executor is told.
+#[derive(Debug)]
+pub enum Message {
+    /// Execute this.
+    Frame(Frame),
+    /// Look at your lane.
+    Wake,
+}
+
+/// The way back to the daemon.
+#[derive(Debug)]
+pub struct Replies {
+    stream: Mutex<UnixStream>,
+}
+
+impl Replies {
+    /// Replies go to `stream`.
+    pub fn new(stream: UnixStream) -> Self {
+        Self { stream: Mutex::new(stream) }
+    }
+
+    /// Answers request `id`. If the daemon does not take it the process ends: nobody waits for anything.
+    pub fn send(&self, id: u64, (status, payload): &Reply) {
+        let header = FromWorker { kind: FROM_REPLY, status: *status, id, ..FromWorker::default() };
+        let stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Err(error) = link::send_reply(&stream, &header, payload) {
+            crate::worker::end_process(&format!("the daemon does not take replies: {error}"));
+        }
+    }
+}
+
+impl Executors {
+    /// No threads yet.
+    pub fn new(session: &'static SessionState, replies: Arc<Replies>) -> Self {
+        Self { session, replies, threads: HashMap::new(), control: None }
+    }
+
+    /// Gives a request to the thread that it is for. It is answered in any case.
+    pub fn submit(&mut self, frame: Frame) {
+        let id = frame.header.id;
+        if let Err(status) = self.route(frame) {
+            self.replies.send(id, &(status, Vec::new()));
+        }
+    }
+
+    fn route(&mut self, frame: Frame) -> Result<(), u32> {
+        if frame.header.kind == TO_UNPIN && control::withdraw(self.session, frame.header.tag) {
+            // A copy may wait for long: not before what others want.
+            let waits = self.start("unpin", |session, _, frame| control::execute(session, frame))?;
+            return send(Some(&waits), Message::Frame(frame));
+        }
+        if frame.header.kind != TO_CALL {
+            if self.control.is_none() {
+                self.control =
+                    Some(self.start("control", |session, _, frame| control::execute(session, frame))?);
+            }
+            return send(self.control.as_ref(), Message::Frame(frame));
+        }
+        let (header, args) = CallHeader::read_from_prefix(&frame.payload).map_err(|_| REPLY_INVALID)?;
+        let number = header.thread;
+        if header.opcode == Opcode::session_wait as u32 {
+            return self.wait(number, frame.header.id, args);
+        }
+        if !self.threads.contains_key(&number) {
+            if self.threads.len() >= MAX_THREADS {
+                return Err(REPLY_NO_RESOURCES);
+            }
+            let thread = self.start(&format!("guest-{number}"), execute)?;
+            self.threads.insert(number, thread);
+        }
+        let result = send(self.threads.get(&number), Message::Frame(frame));
+        if header.opcode == Opcode::session_thread_exit as u32 {
+            // Without its sender the thread ends, after this call.
+            self.threads.remove(&number);
+        }
+        result
+    }
+
+    /// Answers request `id` when the lane of guest thread `number` has come as far as `args` say.
+    fn wait(&self, number: u32, id: u64, args: &[u8]) -> Result<(), u32> {
+        let executor = self.threads.get(&number).ok_or(REPLY_INVALID)?;
+        let (reply, rest) = u64::read_from_prefix(args).map_err(|_| REPLY_INVALID)?;
+        let (consumed, _) = u64::read_from_prefix(rest).map_err(|_| REPLY_INVALID)?;
+        // Before the wake-up: the executor then sees that somebody waits.
+        if !executor.waits.add(id, (reply, consumed), &self.replies) {
+            return Err(REPLY_NO_RESOURCES);
+        }
+        // An executor that has just ended wakes nobody; its lane was idle.
+        let _ = executor.inbox.send(Message::Wake);
+        Ok(())
+    }
+
+    fn start(
+        &self,
+        name: &str,
+        work: fn(&'static SessionState, &mut ThreadState, &mut Frame) -> Reply,
+    ) -> Result<Executor, u32> {
+        let (sender, inbox) = channel();
+        let (session, replies, waits) = (self.session, self.replies.clone(), Arc::<Waits>::default());
+        let theirs = waits.clone();
+        let run = move || run(session, (&inbox, &theirs, &replies), work);
+        match thread::Builder::new().name(name.into()).spawn(run) {
+            Ok(_) => Ok(Executor { inbox: sender, waits }),
+            Err(error) => {
+                debug!("no thread for {name}: {error}");
+                Err(REPLY_NO_RESOURCES)
+            }
+        }
+    }
+}
+
+fn send(executor: Option<&Executor>, message: Message) -> Result<(), u32> {
+    executor.and_then(|executor| executor.inbox.send(message).ok()).ok_or(REPLY_NO_RESOURCES)
+}
+
+fn run(
+    session: &'static SessionState,
+    (inbox, waits, replies): (&Receiver<Message>, &Waits, &Replies),
+    work: fn(&'static SessionState, &mut ThreadState, &mut Frame) -> Reply,
+) {
+    let mut thread = ThreadState::default();
+    serve(session, &mut thread, (inbox, waits, replies), work);
+    thread.signal.end(&session.gpu);
+}
+
+fn serve(
+    session: &'static SessionState,
+    thread: &mut ThreadState,
+    (inbox, waits, replies): (&Receiver<Message>, &Waits, &Replies),
+    work: fn(&'static SessionState, &mut ThreadState, &mut Frame) -> Reply,
+) {
+    let mut lane = None;
+    loop {
+        let message = match &mut lane {
+            None => inbox.recv().ok(),
+            Some(lane) => Lane::serve(lane, session, thread, (inbox, waits, replies)),
+        };
+        match message {
+            None => return,
+            Some(Message::Wake) => {}
+            Some(Message::Frame(mut frame)) => {
+                let reply = work(session, thread, &mut frame);
+                if let Some(new) = thread.new_lane.take() {
+                    waits.progress((0, 0), replies);
+                    lane = Some(new);
+                }
+                if thread.ended {
+                    lane = None;
+                }
+                replies.send(frame.header.id, &reply);
+            }
+        }
+    }
+}

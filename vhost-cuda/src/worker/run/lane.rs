@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The executor's end of a lane: records are executed as they come; when none comes for a while it sleeps.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use virtio_cuda_protocol::cuda::{CallHeader, Opcode, ResultHeader};
+use virtio_cuda_protocol::transport::REPLY_OK;
+use virtio_cuda_ring::{Consumer, Kind, LANE_BYTES, LaneMemory, MAX_REPLY_BYTES, Record};
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::call::{ThreadState, execute, execute_posted};
+use super::cores::{self, Watching};
+use super::executor::{Message, Replies};
+use crate::sessions::link::{Frame, ToWorker};
+use crate::worker::gpu::CudaError;
+use crate::worker::memory::window::Area;
+use crate::worker::state::SessionState;
+
+/// How long an executor watches its lane, where there are cores to spare and where not: about as long as it takes to
+/// wake it up.
+const WATCH: Duration = Duration::from_micros(500);
+const WATCH_FEW_CORES: Duration = Duration::from_micros(20);
+/// After a long copy the guest, too, may take longer for its next call: the share of the copy's time to watch, at most
+/// so long.
+const COPY_SHARE: u32 = 4;
+const MOST_WATCH: Duration = Duration::from_millis(2);
+/// Then it naps, a share of what has passed at a time, before it sleeps until it is woken up: that goes through the
+/// request queue, the daemon and the worker's main thread, which all sleep then, too.
+const NAPS: Duration = Duration::from_millis(100);
+const NAP_SHARE: u32 = 16;
+const LONGEST_NAP: Duration = Duration::from_micros(200);
+/// Looks at the lane between two at the clock and at the messages.
+const LOOKS: u32 = 16;
+/// Requests that may wait for one lane. The guest library has one at a time.
+const MAX_WAITING: usize = 4;
+
+/// A lane of the session.
+#[derive(Debug)]
+pub struct Lane {
+    consumer: Consumer,
+    contents: Vec<u8>,
+    /// Number of the record that was answered last.
+    replied: u64,
+    watch: Duration,
+}
+
+impl Lane {
+    /// The lane in a shared area. The area stays mapped until the session ends. `None`: it is too small.
+    pub fn set_up(area: &Area) -> Option<Self> {
+        if !area.shared || area.bytes < LANE_BYTES as u64 {
+            return None;
+        }
+        // SAFETY: a shared area is mapped, readable and writable, until the process ends (no request takes it
+        // away), page aligned, and at least that long.
+        let memory = unsafe { LaneMemory::new(area.base as *mut u8) };
+        let watch = if cores::are_few() { WATCH_FEW_CORES } else { WATCH };
+        Some(Self { consumer: Consumer::set_up(memory), contents: Vec::new(), replied: 0, watch })
+    }
+
+    /// Executes records until there is a message for the executor. `None`: there will be no more.
+    pub fn serve(
+        &mut self,
+        session: &'static SessionState,
+        thread: &mut ThreadState,
+        (inbox, waits, replies): (&Receiver<Message>, &Waits, &Replies),
+    ) -> Option<Message> {
+        // The clock is only looked at while there is nothing to do.
+        let mut nap_at = None;
+        let mut watching = None;
+        loop {
+            match self.consumer.next(&mut self.contents) {
+                // The guest's own doing, as often as it likes.
+                Err(corrupt) => crate::worker::end_process_of_guest(&corrupt.to_string()),
+                Ok(Some(record)) => {
+                    self.execute(session, thread, record);
+                    waits.progress((self.replied, self.consumer.consumed()), replies);
+                    (nap_at, watching) = (None, None);
+                    continue;
+                }
+                Ok(None) => {}
+            }
+            match inbox.try_recv() {
+                Ok(message) => return Some(message),
+                Err(TryRecvError::Disconnected) => return None,
+                Err(TryRecvError::Empty) => {}
+            }
+            // A look at the clock costs more than one at the lane, which has work soon.
+            if (0..LOOKS).any(|_| {
+                std::hint::spin_loop();
+                self.consumer.has_more()
+            }) {
+                continue;
+            }
+            let now = Instant::now();
+            let (begun, until) = *nap_at.get_or_insert_with(|| {
+                let copied = std::mem::take(&mut thread.copied) / COPY_SHARE;
+                (now, now + self.watch.max(copied.min(MOST_WATCH)))
+            });
+            // For a moment all may watch.
+            if now < until.min(begun + WATCH_FEW_CORES) {
+                continue;
+            }
+            if now < until && watching.is_none() {
+                watching = Watching::begin();
+            }
+            if now < until && watching.is_some() {
+                continue;
+            }
+            watching = None;
+            match self.nap(inbox) {
+                Err(RecvTimeoutError::Timeout) if self.consumer.has_more() => continue,
+                Err(RecvTimeoutError::Timeout) => {}
+                message => return message.ok(),
+            }
+            if self.consumer.park() {
+                let message = inbox.recv().ok();
+                self.consumer.unpark();
+                return message;
+            }
+        }
+    }
+
+    /// Looks from time to time, until there is a record or a message, or for long enough.
+    fn nap(&self, inbox: &Receiver<Message>) -> Result<Message, RecvTimeoutError> {
+        let begun = Instant::now();
+        loop {
+            let passed = begun.elapsed();
+            let nap = ((self.watch + passed) / NAP_SHARE).min(LONGEST_NAP);
+            match inbox.recv_timeout(nap) {
+                Err(RecvTimeoutError::Timeout) if passed < NAPS && !self.consumer.has_more() => {}
+                outcome => return outcome,
+            }
+        }
+    }
+
+    fn execute(&mut self, session: &'static SessionState, thread: &mut ThreadState, record: Record) {
+        if let Err(error) = session.turns.wait_for(record.number) {
+            crate::worker::end_process(&format!("a lane is corrupt: {error}"));
+        }
+        let header = ToWorker { reply_room: MAX_REPLY_BYTES as u32, ..ToWorker::default() };
+        let mut frame = Frame::of_payload(header, std::mem::take(&mut self.contents));
+        if record.kind == Kind::Post {
+            if let Err(error) = execute_posted(session, thread, &mut frame) {
+                thread.deferred.get_or_insert(error);
+                self.consumer.set_deferred_error(true);
+            }
+            session.turns.pass(record.number);
+            self.consumer.release();
+        } else {
+            session.turns.pass(record.number);
+            let reply = match thread.deferred.take_if(|_| tells_errors(&frame.payload)) {
+                Some(error) => {
+                    self.consumer.set_deferred_error(false);
+                    failure(error)
+                }
+                None => match execute(session, thread, &mut frame) {
+                    (REPLY_OK, reply) => reply,
+                    _ => failure(CudaError::INVALID_VALUE),
+                },
+            };
+            self.consumer.reply(record.number, &reply);
+            self.replied = record.number;
+            self.consumer.release();
+        }
+        self.contents = frame.payload;
+    }
+}
+
+fn failure(error: CudaError) -> Vec<u8> {
+    ResultHeader { result: error.0, ..ResultHeader::default() }.as_bytes().to_vec()
+}
+
+/// Whether a call may answer with the error of an earlier one: all of CUDA's may.
+fn tells_errors(payload: &[u8]) -> bool {
+    let opcode =
+        CallHeader::read_from_prefix(payload).ok().and_then(|(header, _)| Opcode::from_u32(header.opcode));
+    opcode.is_none_or(|opcode| opcode.facts().reports_errors())
+}
+
+/// Requests that wait for a lane's progress, shared by its executor and the thread that takes requests.
+#[derive(Debug, Default)]
+pub struct Waits {
+    replied: AtomicU64,
+    consumed: AtomicU64,
+    any: AtomicBool,
+    waiting: Mutex<Vec<Waiting>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    request: u64,
+    reply: u64,
+    consumed: u64,
+}
+
+impl Waits {
+    /// Answers `request` once the lane has come that far. `false`: too many wait already.
+    pub fn add(&self, request: u64, (reply, consumed): (u64, u64), replies: &Replies) -> bool {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        if waiting.len() >= MAX_WAITING {
+            return false;
+        }
+        waiting.push(Waiting { request, reply, consumed });
+        // The executor makes progress and then looks for waiters, this side the other way round.
+        self.any.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        self.answer(&mut waiting, replies);
+        true
+    }
+
+    /// Notes how far the lane has come: the record answered last, and the bytes consumed.
+    pub fn progress(&self, (replied, consumed): (u64, u64), replies: &Replies) {
+        self.replied.store(replied, Ordering::Relaxed);
+        self.consumed.store(consumed, Ordering::Relaxed);
+        // See `add`.
+        fence(Ordering::SeqCst);
+        if self.any.load(Ordering::Relaxed) {
+            self.answer(&mut self.waiting.lock().unwrap_or_else(PoisonError::into_inner), replies);
+        }
+    }
+
+    fn answer(&self, waiting: &mut Vec<Waiting>, replies: &Replies) {
+        let (replied, consumed) =
+            (self.replied.load(Ordering::Relaxed), self.consumed.load(Ordering::Relaxed));
+        waiting.retain(|one| {
+            let there = replied >= one.reply && consumed >= one.consumed;
+            if there {
+                replies.send(one.request, &(REPLY_OK, ResultHeader::default().as_bytes().to_vec()));
+            }
+            !there
+        });
+        self.any.store(!waiting.is_empty(), Ordering::Relaxed);
+    }
+}

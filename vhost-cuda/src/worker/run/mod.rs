@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Running calls: from a frame or a lane's record to the handler, in order, and back to the guest with the answer.
+
+pub(super) mod call;
+pub(super) mod callbacks;
+pub(super) mod control;
+pub(super) mod cores;
+pub(super) mod dispatch;
+pub(super) mod exec_callbacks;
+pub(super) mod executor;
+pub(super) mod lane;
+pub(super) mod order;
+pub(super) mod output;
+pub(super) mod resolve;
+pub(super) mod signal;
+pub(super) mod timers;

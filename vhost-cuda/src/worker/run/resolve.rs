@@ -1,0 +1,325 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Every guest value becomes a host value here, and every result of the driver a guest value, by their types. A type
+//! without [`Resolve`] does not reach the driver.
+
+use virtio_cuda_protocol::cuda::{
+    AllocationProperties, ArrayId, ContextId, DeviceOrdinal, DevicePtr, DeviceResource, EventId, FunctionId,
+    GraphExecId, GraphId, GraphNodeId, LibraryId, Location, MemoryPoolId, MemoryRequirements,
+    MipmappedArrayId, ModuleId, SparseProperties, StreamId, SurfRefId, TexRefId,
+};
+
+use super::call::CallContext;
+use crate::worker::gpu::{
+    CUarray, CUcontext, CUevent, CUfunction, CUgraph, CUgraphExec, CUgraphNode, CUkernel, CUlibrary,
+    CUmemoryPool, CUmipmappedArray, CUmodule, CUstream, CUsurfref, CUtexref, CuResult, CudaError, Mut,
+    RawAllocation, RawDevResource, RawLocation, RawRequirements, RawSparse, Ref,
+};
+use crate::worker::objects::{Kind, Objects, Table};
+
+/// Largest of CUDA's own stream values: 0 is the current default stream, 1 the legacy one, 2 the thread's.
+const LAST_DEFAULT_STREAM: u64 = 2;
+/// `CU_MEM_LOCATION_TYPE_DEVICE`.
+const LOCATION_DEVICE: u32 = 1;
+/// `CU_MEM_ALLOCATION_TYPE_PINNED`.
+const TYPE_PINNED: u32 = 1;
+/// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`.
+pub const HANDLE_TYPE_FILE: u32 = 1;
+
+/// Turns a value of the wire into what the driver takes.
+pub trait Resolve<Host>: Sized {
+    /// Looks the value up in the session. The call keeps what it stands for until it is done.
+    ///
+    /// Errors: `CUDA_ERROR_INVALID_HANDLE`, for contexts `CUDA_ERROR_INVALID_CONTEXT`, for devices
+    /// `CUDA_ERROR_INVALID_DEVICE`; `CUDA_ERROR_INVALID_VALUE` for what is out of range.
+    fn resolve(self, cx: &CallContext<'_>) -> CuResult<Host>;
+}
+
+/// Turns a result of the driver into a value of the wire.
+pub trait Answer<W>: Sized {
+    /// Looks handles up in the session.
+    ///
+    /// Errors: `CUDA_ERROR_INVALID_VALUE` for an object that has no name, or none any more.
+    fn answer(self, cx: &CallContext<'_>) -> CuResult<W>;
+}
+
+/// Names of objects in one of the session's tables.
+pub trait Named: Copy {
+    /// What the driver calls such an object.
+    type Raw;
+    /// The table.
+    fn table(objects: &Objects) -> &Table;
+    /// The name as a number.
+    fn number(self) -> u64;
+}
+
+macro_rules! scalars {
+    ($($t:ty),*) => { $(
+        impl Resolve<$t> for $t {
+            fn resolve(self, _cx: &CallContext<'_>) -> CuResult<$t> {
+                Ok(self)
+            }
+        }
+        impl Answer<$t> for $t {
+            fn answer(self, _cx: &CallContext<'_>) -> CuResult<$t> {
+                Ok(self)
+            }
+        }
+    )* };
+}
+scalars!(u8, u16, u32, i32, u64, f32, [f32; 4]);
+
+macro_rules! converted {
+    ($($from:ty => $to:ty),*) => { $(
+        impl Resolve<$to> for $from {
+            fn resolve(self, _cx: &CallContext<'_>) -> CuResult<$to> {
+                self.try_into().map_err(|_| CudaError::INVALID_VALUE)
+            }
+        }
+    )* };
+}
+converted!(u64 => usize, u32 => i32);
+
+macro_rules! by_pointer {
+    ($($pointer:ident<$t:ty>),*) => { $(
+        impl Resolve<$pointer<$t>> for $t {
+            fn resolve(self, _cx: &CallContext<'_>) -> CuResult<$pointer<$t>> {
+                Ok($pointer(self))
+            }
+        }
+    )* };
+}
+by_pointer!(Mut<u64>, Mut<[f32; 4]>);
+
+macro_rules! named {
+    ($($name:ident($raw:ty) in $table:ident;)*) => { $(
+        impl Named for $name {
+            type Raw = $raw;
+            fn table(objects: &Objects) -> &Table {
+                &objects.$table
+            }
+            fn number(self) -> u64 {
+                self.0
+            }
+        }
+    )* };
+}
+named! {
+    StreamId(CUstream) in streams;
+    EventId(CUevent) in events;
+    ModuleId(CUmodule) in modules;
+    LibraryId(CUlibrary) in libraries;
+    ArrayId(CUarray) in arrays;
+    MipmappedArrayId(CUmipmappedArray) in mipmaps;
+    TexRefId(CUtexref) in texture_references;
+    SurfRefId(CUsurfref) in surface_references;
+    MemoryPoolId(CUmemoryPool) in pools;
+}
+
+macro_rules! looked_up {
+    ($($name:ident),*) => { $(
+        impl Resolve<<$name as Named>::Raw> for $name {
+            fn resolve(self, cx: &CallContext<'_>) -> CuResult<<$name as Named>::Raw> {
+                cx.keep($name::table(&cx.session.objects), self.0)
+            }
+        }
+    )* };
+}
+looked_up!(EventId, ModuleId, LibraryId, ArrayId, MipmappedArrayId, TexRefId, SurfRefId, MemoryPoolId);
+
+impl Resolve<CUstream> for StreamId {
+    fn resolve(self, cx: &CallContext<'_>) -> CuResult<CUstream> {
+        if self.0 <= LAST_DEFAULT_STREAM {
+            cx.note_capture(self.0 as CUstream);
+            return Ok(self.0 as CUstream);
+        }
+        let stream = cx.keep(&cx.session.objects.streams, self.0)?;
+        cx.note_capture(stream);
+        Ok(stream)
+    }
+}
+
+impl Resolve<CUcontext> for ContextId {
+    fn resolve(self, cx: &CallContext<'_>) -> CuResult<CUcontext> {
+        Ok(cx.held().keep(cx.session.contexts.get(self)?.object))
+    }
+}
+
+impl Resolve<i32> for DeviceOrdinal {
+    fn resolve(self, cx: &CallContext<'_>) -> CuResult<i32> {
+        cx.session.device(self.0)
+    }
+}
+
+impl Resolve<CUfunction> for FunctionId {
+    /// Of either kind: the driver takes a kernel for a function.
+    fn resolve(self, cx: &CallContext<'_>) -> CuResult<CUfunction> {
+        cx.keep(&cx.session.objects.functions, self.0)
+    }
+}
+
+impl Resolve<CUkernel> for FunctionId {
+    /// Of a kernel only: the driver does not take a function for one.
+    fn resolve(self, cx: &CallContext<'_>) -> CuResult<CUkernel> {
+        let object = cx.session.objects.functions.get(self.0)?;
+        if object.kind() != Kind::Kernel {
+            return Err(CudaError::INVALID_HANDLE);
+        }
+        Ok(cx.held().keep(object))
+    }
+}
+
+impl Resolve<CUgraph> for GraphId {
+    fn resolve(self, cx: &CallContext<'_>) -> CuResult<CUgraph> {
+        cx.graph(self)
+    }
+}
+
+impl Resolve<CUgraphNode> for GraphNodeId {
+    fn resolve(self, cx: &CallContext<'_>) -> CuResult<CUgraphNode> {
+        cx.node(self)
+    }
+}
+
+impl Resolve<CUgraphExec> for GraphExecId {
+    fn resolve(self, cx: &CallContext<'_>) -> CuResult<CUgraphExec> {
+        cx.session.graphs.exec(cx.held(), self)
+    }
+}
+
+impl Resolve<RawLocation> for Location {
+    /// In the driver's numbers. `CUDA_ERROR_NOT_SUPPORTED` for locations other than devices.
+    fn resolve(self, cx: &CallContext<'_>) -> CuResult<RawLocation> {
+        if self.kind != LOCATION_DEVICE {
+            return Err(CudaError::NOT_SUPPORTED);
+        }
+        let ordinal = u32::try_from(self.id).map_err(|_| CudaError::INVALID_DEVICE)?;
+        Ok(RawLocation { kind: LOCATION_DEVICE, id: cx.session.device(ordinal)? })
+    }
+}
+
+impl Resolve<Mut<RawLocation>> for Location {
+    fn resolve(self, cx: &CallContext<'_>) -> CuResult<Mut<RawLocation>> {
+        Ok(Mut(self.resolve(cx)?))
+    }
+}
+
+impl Resolve<Ref<RawAllocation>> for AllocationProperties {
+    /// `CUDA_ERROR_NOT_SUPPORTED` for handle types other than none and file descriptors.
+    fn resolve(self, cx: &CallContext<'_>) -> CuResult<Ref<RawAllocation>> {
+        if self.kind != TYPE_PINNED {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        if self.handle_types & !HANDLE_TYPE_FILE != 0 {
+            return Err(CudaError::NOT_SUPPORTED);
+        }
+        let bytes = [self.compression, self.gpu_direct_rdma];
+        if bytes.iter().any(|&value| value > u8::MAX.into()) || self.usage > u16::MAX.into() {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        Ok(Ref(RawAllocation::of_wire(&self, self.location.resolve(cx)?)))
+    }
+}
+
+/// A range of device memory that a call uses. The row states its bytes; `None` if they overflow.
+#[derive(Clone, Copy, Debug)]
+pub struct Region {
+    /// The first byte.
+    pub start: DevicePtr,
+    /// Bytes.
+    pub bytes: Option<u64>,
+}
+
+impl Region {
+    /// The address for the driver; `None` if the range is empty, for which the driver is not called.
+    ///
+    /// Errors: `CUDA_ERROR_INVALID_VALUE` for a range that is not memory of the session.
+    pub fn checked(self, cx: &CallContext<'_>) -> CuResult<Option<u64>> {
+        match self.bytes.ok_or(CudaError::INVALID_VALUE)? {
+            0 => Ok(None),
+            bytes => cx.session.check(self.start.0, bytes).map(|()| Some(self.start.0)),
+        }
+    }
+}
+
+impl Resolve<Region> for Region {
+    /// Checked after everything else.
+    fn resolve(self, _cx: &CallContext<'_>) -> CuResult<Region> {
+        Ok(self)
+    }
+}
+
+/// Bytes of `count` elements, for the `where` clause of a row.
+pub fn elements(count: u64, bytes: u64) -> Option<u64> {
+    count.checked_mul(bytes)
+}
+
+/// Bytes from the first to the last of `height` rows of `width` elements that begin `pitch` bytes apart, for the `where`
+/// clause of a row.
+pub fn rows(width: u64, bytes: u64, pitch: u64, height: u64) -> Option<u64> {
+    if width == 0 || height == 0 {
+        return Some(0);
+    }
+    (height - 1).checked_mul(pitch)?.checked_add(width.checked_mul(bytes)?)
+}
+
+impl Answer<u64> for usize {
+    fn answer(self, _cx: &CallContext<'_>) -> CuResult<u64> {
+        Ok(self as u64)
+    }
+}
+
+impl Answer<DevicePtr> for u64 {
+    fn answer(self, _cx: &CallContext<'_>) -> CuResult<DevicePtr> {
+        Ok(DevicePtr(self))
+    }
+}
+
+impl Answer<DeviceResource> for RawDevResource {
+    fn answer(self, cx: &CallContext<'_>) -> CuResult<DeviceResource> {
+        Ok(cx.session.resources.name(self))
+    }
+}
+
+impl Answer<MemoryRequirements> for RawRequirements {
+    fn answer(self, _cx: &CallContext<'_>) -> CuResult<MemoryRequirements> {
+        Ok(self.into())
+    }
+}
+
+impl Answer<SparseProperties> for RawSparse {
+    fn answer(self, _cx: &CallContext<'_>) -> CuResult<SparseProperties> {
+        Ok(self.into())
+    }
+}
+
+/// The name of the object that the driver calls `raw`; it may be destroyed.
+fn name_of<T>(table: &Table, raw: *mut T) -> CuResult<u64> {
+    table.find(|object| object.is(raw)).ok_or(CudaError::INVALID_VALUE)
+}
+
+impl Answer<ArrayId> for CUarray {
+    fn answer(self, cx: &CallContext<'_>) -> CuResult<ArrayId> {
+        Ok(ArrayId(name_of(&cx.session.objects.arrays, self)?))
+    }
+}
+
+impl Answer<MipmappedArrayId> for CUmipmappedArray {
+    fn answer(self, cx: &CallContext<'_>) -> CuResult<MipmappedArrayId> {
+        Ok(MipmappedArrayId(name_of(&cx.session.objects.mipmaps, self)?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_end_with_the_last_row() {
+        assert_eq!(elements(3, 4), Some(12));
+        assert_eq!(elements(u64::MAX, 2), None);
+        assert_eq!(rows(10, 2, 100, 3), Some(220));
+        assert_eq!(rows(10, 2, u64::MAX, 1), Some(20));
+        assert_eq!((rows(0, 4, 8, 9), rows(9, 4, 8, 0)), (Some(0), Some(0)));
+        assert_eq!((rows(1, 1, u64::MAX, 3), rows(u64::MAX, 2, 0, 1)), (None, None));
+    }
+}

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A word of this process that the GPU writes once a stream has come so far. To watch it is quicker than to let the
+//! driver wait, by half a microsecond to one.
+
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use log::debug;
+use virtio_cuda_protocol::cuda::Opcode;
+use virtio_cuda_ring::Outstanding;
+
+use super::cores;
+use crate::worker::gpu::{CUdeviceptr, CUstream, CuResult, CudaError, Driver, HOST_PORTABLE_MAPPED};
+
+/// 0 or 1: never, or with the emulator, too.
+pub const VARIABLE: &str = "VHOST_CUDA_SIGNAL";
+/// Longest copy that is waited for in this way: of longer ones it saves nothing that counts.
+pub const MOST_BYTES: u64 = 4 << 20;
+/// How long to watch before the driver waits, where there are cores to spare and where not.
+const WATCH: Duration = Duration::from_micros(150);
+const WATCH_FEW_CORES: Duration = Duration::from_micros(20);
+/// Looks at the word between two at the clock.
+const LOOKS: u32 = 64;
+const PAGE: usize = 4096;
+/// Pages that could not be given back, at most: then there are no new ones.
+const MOST_LEFT: usize = 64;
+static LEFT: AtomicUsize = AtomicUsize::new(0);
+/// `CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED`.
+const NOT_REGISTERED: CudaError = CudaError(713);
+
+/// Whether to wait in this way: as the environment says, or where there is a GPU. The emulator copies at once when the
+/// caller waits, and a word that it writes comes from another thread.
+pub fn is_wanted(emulated: bool) -> bool {
+    std::env::var(VARIABLE).map_or(!emulated, |value| value != "0")
+}
+
+/// Work that only the driver's own waiting ends: it prints what device code has left to be printed, and finds that a
+/// capture forbids waiting.
+#[derive(Debug, Default)]
+pub struct Work(Outstanding);
+
+impl Work {
+    /// To be called before each call; answers what [`Self::end`] gets if the call waits for everything.
+    pub fn begin(&self, opcode: Option<Opcode>) -> u64 {
+        let begins = opcode.is_none_or(|opcode| opcode.facts().is_work());
+        if begins { self.0.begin() } else { self.0.so_far() }
+    }
+
+    /// Everything up to then has ended.
+    pub fn end(&self, begun: u64) {
+        self.0.end(begun);
+    }
+
+    /// Whether everything has ended.
+    pub fn has_ended(&self) -> bool {
+        self.0.is_none()
+    }
+}
+
+/// What a thread waits by.
+#[derive(Debug, Default)]
+pub struct Signal {
+    page: Option<Page>,
+    value: u32,
+    /// It cannot be had here.
+    refused: bool,
+}
+
+/// # Invariants
+///
+/// `base` is the address of a mapping of one page, which is this value's. The GPU writes the first word of it only.
+#[derive(Debug)]
+struct Page {
+    base: usize,
+    /// Where the GPU has it, and the epoch of contexts in which that holds.
+    registered: Option<(CUdeviceptr, u64)>,
+}
+
+impl Page {
+    fn new() -> Option<Self> {
+        if LEFT.load(Ordering::Relaxed) >= MOST_LEFT {
+            return None;
+        }
+        let (protection, flags) =
+            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // SAFETY: a new mapping that replaces nothing.
+        let base = unsafe { libc::mmap(std::ptr::null_mut(), PAGE, protection, flags, -1, 0) };
+        (base != libc::MAP_FAILED).then_some(Self { base: base as usize, registered: None })
+    }
+
+    fn word(&self) -> &AtomicU32 {
+        // SAFETY: the mapping is this value's (invariant), and zeroed at first; the GPU writes to it at any time,
+        // which is why it is atomic.
+        unsafe { &*(self.base as *const AtomicU32) }
+    }
+
+    /// The word, for the GPU. With another epoch than before the context is perhaps gone in which it was registered.
+    fn device(&mut self, gpu: &Driver, epoch: u64) -> CuResult<CUdeviceptr> {
+        if let Some((device, then)) = self.registered
+            && then == epoch
+        {
+            return Ok(device);
+        }
+        self.unregister(gpu)?;
+        let base = self.base as *mut _;
+        // SAFETY: the mapping is this value's, and stays until it is registered no more.
+        unsafe { gpu.cuMemHostRegister_v2(base, PAGE, HOST_PORTABLE_MAPPED)? };
+        // SAFETY: registered just now.
+        let (device,) = unsafe { gpu.cuMemHostGetDevicePointer_v2(base, 0) }.inspect_err(|_| {
+            // SAFETY: nobody uses it yet.
+            let _ = unsafe { gpu.cuMemHostUnregister(base) };
+        })?;
+        debug!("a thread waits by a word at {device:#x}");
+        self.registered = Some((device, epoch));
+        Ok(device)
+    }
+
+    fn unregister(&mut self, gpu: &Driver) -> CuResult<()> {
+        if self.registered.is_some() {
+            // SAFETY: the page was registered; what the GPU writes to it was waited for, or the driver refuses.
+            match unsafe { gpu.cuMemHostUnregister(self.base as *mut _) } {
+                Ok(()) | Err(NOT_REGISTERED | CudaError::INVALID_VALUE) => self.registered = None,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Page {
+    fn drop(&mut self) {
+        if self.registered.is_some() {
+            // The GPU may still write to it: it stays.
+            LEFT.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        // SAFETY: the mapping is this value's (invariant).
+        unsafe { libc::munmap(self.base as *mut _, PAGE) };
+    }
+}
+
+impl Signal {
+    /// Waits until all is done that was queued in `stream` of the current context. `epoch` is that of the contexts.
+    ///
+    /// Errors: the driver's, also those of the work.
+    pub fn wait(&mut self, gpu: &Driver, epoch: u64, stream: CUstream) -> CuResult<()> {
+        if !self.refused {
+            match self.send(gpu, epoch, stream) {
+                Ok(()) if self.arrives() => return Ok(()),
+                Ok(()) => {}
+                Err(error) => {
+                    debug!("the GPU cannot write a word: {error:?}");
+                    self.refused = true;
+                }
+            }
+        }
+        gpu.cuStreamSynchronize(stream)
+    }
+
+    fn send(&mut self, gpu: &Driver, epoch: u64, stream: CUstream) -> CuResult<()> {
+        if self.page.is_none() {
+            self.page = Page::new();
+        }
+        let page = self.page.as_mut().ok_or(CudaError::OUT_OF_MEMORY)?;
+        let device = page.device(gpu, epoch)?;
+        self.value = self.value.wrapping_add(1);
+        // SAFETY: the word is this value's, and registered.
+        unsafe { gpu.cuStreamWriteValue32_v2(stream, device, self.value, 0) }
+    }
+
+    fn arrives(&self) -> bool {
+        let patience = if cores::are_few() { WATCH_FEW_CORES } else { WATCH };
+        let Some(page) = &self.page else { return false };
+        let begun = Instant::now();
+        loop {
+            for _ in 0..LOOKS {
+                // Acquire: what the stream has written before is there.
+                if page.word().load(Ordering::Acquire) == self.value {
+                    return true;
+                }
+                std::hint::spin_loop();
+            }
+            if begun.elapsed() >= patience {
+                return false;
+            }
+        }
+    }
+
+    /// To be called when the thread ends.
+    pub fn end(&mut self, gpu: &Driver) {
+        if let Some(mut page) = self.page.take() {
+            let _ = page.unregister(gpu);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_has_ended_when_all_was_waited_for() {
+        let work = Work::default();
+        assert!(work.has_ended());
+        work.begin(Some(Opcode::cuMemcpyAsync));
+        work.begin(Some(Opcode::cuModuleLoadData));
+        assert!(work.has_ended(), "neither runs code");
+        for opcode in [Opcode::cuLaunchKernel, Opcode::cuGraphLaunch, Opcode::cuStreamBeginCapture_v2] {
+            work.begin(Some(opcode));
+            assert!(!work.has_ended());
+            let so_far = work.begin(Some(Opcode::cuCtxSynchronize));
+            work.end(so_far);
+            assert!(work.has_ended());
+        }
+        let so_far = work.begin(Some(Opcode::cuCtxSynchronize));
+        work.begin(Some(Opcode::cuLaunchKernelEx));
+        work.end(so_far);
+        assert!(!work.has_ended(), "this came later");
+    }
+}
