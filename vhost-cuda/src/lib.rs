@@ -37,6 +37,7 @@ pub mod link;
 pub mod memory;
 pub mod messages;
 pub mod migration;
+pub mod named_pages;
 pub mod owner;
 pub mod pool;
 pub mod predecessor;

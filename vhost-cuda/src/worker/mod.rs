@@ -27,6 +27,7 @@ mod jit;
 mod lane;
 mod lifecycle;
 mod linker;
+mod mapper;
 pub(crate) mod nvml;
 mod objects;
 mod order;
@@ -56,7 +57,7 @@ use log::{debug, error};
 use crate::args::WorkerArgs;
 use crate::link::{self, TO_ACCOUNT, TO_CALL, TO_CLOSE, TO_MEMORY, TO_REGION, TO_SHARE, TO_UNPIN};
 use executor::{Executors, Replies};
-use pages::GuestPages;
+use pages::{GuestFile, GuestPages};
 use state::SessionState;
 
 /// Runs a worker until its session or its daemon ends.
@@ -86,7 +87,12 @@ fn serve(link: &UnixStream, session: &'static SessionState) -> std::io::Result<(
             TO_CALL | TO_UNPIN | TO_SHARE => executors.submit(frame),
             TO_REGION => {
                 let region = link::region_of(&frame.payload)?;
-                if let (Some(file), true) = (frame.file, regions.len() < link::MAX_REGIONS as usize) {
+                let file = match (frame.file, &session.mapper) {
+                    (Some(file), _) => Some(GuestFile::Whole(Arc::new(file))),
+                    (None, Some(mapper)) => Some(GuestFile::Named(Arc::new(mapper.receive()?))),
+                    (None, None) => None,
+                };
+                if let (Some(file), true) = (file, regions.len() < link::MAX_REGIONS as usize) {
                     regions.push((region, file));
                 }
             }

@@ -13,6 +13,7 @@ use zerocopy::IntoBytes;
 
 use super::gpu::Driver;
 use super::images::Images;
+use super::mapper::Mapper;
 use super::nvml::Nvml;
 use super::output::Output;
 use super::pageable;
@@ -64,6 +65,7 @@ fn bring_up(args: &WorkerArgs) -> anyhow::Result<(SessionState, Ready)> {
     let bounds =
         sandbox::enter(args.sandbox, &folders, args.namespaces).context("Cannot enter the sandbox")?;
     let bounds = if args.nccl { bounds.with_sockets() } else { bounds };
+    let bounds = if args.pages_fd.is_some() { bounds.with_named_pages() } else { bounds };
     start_log(args)?;
     let output = Output::capture().context("Cannot capture what device code prints")?;
     let window = Window::reserve().context("Cannot reserve the address window (1 TiB at 0x200000000000)")?;
@@ -86,7 +88,7 @@ fn bring_up(args: &WorkerArgs) -> anyhow::Result<(SessionState, Ready)> {
     let images = Images::new(unsafe { UnixStream::from_raw_fd(args.images_fd) });
     // SAFETY: as above.
     let sharing = Sharing::new(unsafe { UnixStream::from_raw_fd(args.exchange_fd) });
-    let session = SessionState::new(gpu, (images, sharing), output, window, device_count, limits);
+    let mut session = SessionState::new(gpu, (images, sharing), output, window, device_count, limits);
     let mut device_name = [0; NAME_BYTES];
     if device_count > 0 {
         warm_up(&session, args.announce_memory).context("Cannot create the context of device 0")?;
@@ -101,6 +103,12 @@ fn bring_up(args: &WorkerArgs) -> anyhow::Result<(SessionState, Ready)> {
         session.vendor.open_all();
     }
     sandbox::close(args.sandbox, args.emulated, bounds).context("Cannot close the sandbox")?;
+    if let Some(fd) = args.pages_fd {
+        // SAFETY: the daemon made this socket for this process alone.
+        let socket = unsafe { UnixStream::from_raw_fd(fd) };
+        let mapper = Mapper::start(socket).context("Cannot guard guest memory (--guest-pages named)")?;
+        session.mapper = Some(mapper);
+    }
     Ok((session, Ready { driver_version, device_count, device_name }))
 }
 

@@ -19,6 +19,7 @@ use super::holds::{Held, Holds};
 use super::host_memory::HostMemory;
 use super::images::Images;
 use super::linker::Links;
+use super::mapper::Mapper;
 use super::objects::Objects;
 use super::order::Turns;
 use super::output::Output;
@@ -87,6 +88,8 @@ pub struct SessionState {
     allocations: Mutex<Allocations>,
     window: Mutex<Window>,
     memory: RwLock<Arc<GuestPages>>,
+    /// What maps guest memory, where that is for named pages only.
+    pub mapper: Option<Arc<Mapper>>,
 }
 
 /// The time that calls which wait have spent in copying host memory.
@@ -189,6 +192,7 @@ impl SessionState {
             allocations: Mutex::new(Allocations::new(limits.memory)),
             window: Mutex::new(window),
             memory: RwLock::default(),
+            mapper: None,
         }
     }
 
