@@ -11,6 +11,7 @@ mod external;
 mod faults;
 mod floods;
 mod graphs;
+mod kills;
 mod lanes;
 mod limits;
 mod management;
@@ -50,6 +51,7 @@ fn main() -> ExitCode {
         sandbox::collect(suite);
         worker::collect(suite);
         faults::collect(suite);
+        kills::collect(suite);
         vendor::collect(suite);
         walls::collect(suite);
         takeover::collect(suite);
