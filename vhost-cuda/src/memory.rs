@@ -57,7 +57,7 @@ fn seal(file: &File) -> io::Result<()> {
 /// A file without a name has no use for rights: who has a descriptor needs none.
 fn close_to_others(file: &File) -> io::Result<()> {
     if file.metadata()?.nlink() == 0 {
-        file.set_permissions(Permissions::from_mode(0))?;
+        file.set_permissions(Permissions::from_mode(0o0))?;
     }
     Ok(())
 }

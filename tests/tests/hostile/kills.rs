@@ -167,7 +167,9 @@ fn strike(victim: Victim, daemon: &Daemon, running: Running, before: &[u32]) -> 
         // The program has one of the workers that were there before, and the new one is to be the next's; or it still starts.
         Victim::Worker => kill(worker_of_program(daemon, before)?),
         Victim::WarmWorker => {
-            new.first().copied().map(kill);
+            if let Some(&pid) = new.first() {
+                kill(pid);
+            }
             // The program does not notice; then it goes its own way.
             thread::sleep(Duration::from_millis(5));
             kill(worker_of_program(daemon, before)?);
@@ -209,7 +211,7 @@ fn settle(daemon: &Daemon, workers: usize) -> Result<()> {
 
 impl Baseline {
     fn of(daemon: &Daemon) -> Self {
-        Self { files: daemon.open_files(), shared: shared_memory(), resident: resident(daemon) }
+        Self { files: daemon.open_files(), shared: shared_memory(), resident: resident(daemon.pid()) }
     }
 
     fn check(&self, daemon: &Daemon) -> Result<()> {
@@ -218,7 +220,7 @@ impl Baseline {
         })?;
         let shared = shared_memory();
         ensure!(shared <= self.shared, "{shared} files of shared memory, {} at first", self.shared);
-        let resident = resident(daemon);
+        let resident = resident(daemon.pid());
         ensure!(
             resident <= self.resident + GROWTH,
             "the daemon has {resident} KiB, {} at first",
@@ -234,9 +236,9 @@ fn shared_memory() -> usize {
     entries.filter(|entry| entry.file_name().to_string_lossy().contains("cuda")).count()
 }
 
-/// KiB of memory that is in use.
-fn resident(daemon: &Daemon) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{}/status", daemon.pid())).unwrap_or_default();
+/// KiB of a process's own memory that is in use.
+pub fn resident(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
     line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or(0)
 }

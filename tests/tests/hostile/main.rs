@@ -19,6 +19,7 @@ mod races;
 mod references;
 mod requests;
 mod sandbox;
+mod soak;
 mod takeover;
 mod vendor;
 mod walls;
@@ -52,6 +53,7 @@ fn main() -> ExitCode {
         worker::collect(suite);
         faults::collect(suite);
         kills::collect(suite);
+        soak::collect(suite);
         vendor::collect(suite);
         walls::collect(suite);
         takeover::collect(suite);

@@ -47,8 +47,8 @@ impl GuestFile {
     /// Nothing else may use the memory at `at`.
     pub unsafe fn map(&self, at: u64, bytes: u64, offset: u64) -> io::Result<()> {
         let file = match self {
-            // SAFETY: the caller vouches for it.
             Self::Named(file) => {
+                // SAFETY: the caller vouches for the memory.
                 return unsafe { file.map(Some(at as usize), bytes as usize, offset) }.map(drop);
             }
             Self::Whole(file) => file,
