@@ -22,6 +22,9 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// The variable that names the device of all levels but conformance: `emulated` also where there is a GPU.
 pub const DEVICE_VARIABLE: &str = "VHOST_CUDA_DEVICE";
 
+/// Further arguments of all daemons of tests, as `--guest-pages named`: a whole level runs with them.
+const ARGUMENTS_VARIABLE: &str = "VHOST_CUDA_DAEMON_ARGUMENTS";
+
 /// The process that holds the namespaces of workers (`vhost-cuda/src/confine/keeper.rs`), and its name before that.
 const KEEPER: &str = "cuda-keeper";
 const BEFORE_EXEC: &str = "worker-pool";
@@ -196,6 +199,7 @@ fn launch(program: &Path, emulator: &Path, options: &DaemonOptions, folder: &Pat
     if !options.arguments.iter().any(|argument| argument == "--log-level") {
         command.args(["--log-level", "debug"]);
     }
+    command.args(env::var(ARGUMENTS_VARIABLE).unwrap_or_default().split_whitespace());
     command.args(&options.arguments);
     if let Some(files) = options.open_files {
         limit_files(&mut command, files);

@@ -133,6 +133,11 @@ pub struct DaemonArgs {
     )]
     pub namespaces: Namespaces,
 
+    /// Which memory of its virtual machine a worker can map. `all`: all of it, once; `named`: only pages that the session's
+    /// own process has named, each time by leave of the daemon. That makes large copies of ordinary memory slower.
+    #[arg(long, value_enum, value_name = "all|named", default_value = "all", hide_possible_values = true)]
+    pub guest_pages: GuestPages,
+
     /// Run as root of the host. Workers give up root's privileges in any case, but not its user number.
     #[arg(long)]
     pub allow_root: bool,
@@ -154,6 +159,15 @@ pub struct DaemonArgs {
     /// in bounded number (ends of sessions, with the name of the program, at info).
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     pub log_level: String,
+}
+
+/// Which guest memory a worker can map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum GuestPages {
+    /// All of its virtual machine.
+    All,
+    /// What the session's process has named.
+    Named,
 }
 
 /// Whether and how the system calls of workers are filtered.
@@ -238,6 +252,9 @@ pub struct WorkerArgs {
     /// The memory for its counters.
     #[arg(long)]
     pub statistics_fd: i32,
+    /// The socket on which guest memory comes, if only named pages of it may be mapped.
+    #[arg(long)]
+    pub pages_fd: Option<i32>,
     /// The libcuda to load.
     #[arg(long)]
     pub library: PathBuf,

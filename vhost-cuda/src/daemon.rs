@@ -16,7 +16,7 @@ use vhost::vhost_user::{Error as VhostUserError, Listener};
 use vhost_user_backend::{Error as BackendError, VhostUserDaemon};
 use vm_memory::{GuestMemoryBackend, GuestMemoryRegion};
 
-use crate::args::{DaemonArgs, Namespaces, Sandbox};
+use crate::args::{DaemonArgs, GuestPages, Namespaces, Sandbox};
 use crate::cache::ImageCache;
 use crate::confine::own;
 use crate::exchange::Exchange;
@@ -94,6 +94,7 @@ pub fn run(args: &DaemonArgs) -> anyhow::Result<()> {
         messages: Messages::start().context("Cannot read the messages of workers")?,
         allow_pageable_access: args.allow_pageable_access,
         namespaces: wanted,
+        guest_pages: args.guest_pages,
     };
     let pool = start_pool(args, spec, namespaces)?;
     let images = ImageCache::new(args.image_cache);
@@ -104,6 +105,7 @@ pub fn run(args: &DaemonArgs) -> anyhow::Result<()> {
         memory: args.memory,
         cgroups,
         max_user_sessions: args.max_user_sessions.unwrap_or((args.max_sessions / 2).max(1)),
+        named_pages: args.guest_pages == GuestPages::Named,
         images,
         exchange,
         endings: Endings::default(),

@@ -4,7 +4,7 @@
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use vhost_user_backend::{VringRwLock, VringT};
@@ -15,7 +15,7 @@ use virtio_queue::mock::MockSplitQueue;
 use vm_memory::{Bytes, GuestAddress, GuestAddressSpace};
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::args::Sandbox;
+use crate::args::{GuestPages, Sandbox};
 use crate::front_end::memory::{Memory, SharedMemory, Snapshot};
 use crate::front_end::request::{self, Malformed, Request};
 use crate::front_end::ring::{Chain, Ring, Vring};
@@ -40,6 +40,7 @@ pub fn worker_spec() -> WorkerSpec {
         messages: Messages::start().unwrap(),
         allow_pageable_access: false,
         namespaces: false,
+        guest_pages: GuestPages::All,
     }
 }
 
@@ -47,13 +48,13 @@ pub fn worker_spec() -> WorkerSpec {
 pub fn sleeping_worker() -> (Worker, UnixStream) {
     let (link, theirs) = UnixStream::pair().unwrap();
     let other = || Arc::new(UnixStream::pair().unwrap().0);
-    let sockets = Arc::new(Sockets { link, images: other(), exchange: other() });
+    let sockets = Arc::new(Sockets { link, images: other(), exchange: other(), pages: None });
     let child = Command::new("sleep").arg("60").stdin(Stdio::null()).process_group(0).spawn().unwrap();
     let process = Process::of(child).unwrap();
     let (pipe, _) = Messages::pipe().unwrap();
     let messages = Messages::start().unwrap().attach(pipe, process.pid()).unwrap();
     let (statistics, _) = Statistics::create().unwrap();
-    (Worker { sockets, process, statistics, messages }, theirs)
+    (Worker { sockets, process, listener: Mutex::default(), statistics, messages }, theirs)
 }
 
 /// `VIRTQ_DESC_F_*`.

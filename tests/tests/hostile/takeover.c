@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -26,8 +27,8 @@
 #define MAX_FD 256
 #define MAX_PID 64
 
-// The worker's log, and what the kernel says of the worker, opened before the sandbox closes.
-static int report = -1, status = -1;
+// The worker's log, and what the kernel says of the worker and of its mappings, opened before the sandbox closes.
+static int report = -1, status = -1, maps = -1;
 static int tried, worked;
 
 static long call(long number, ...) {
@@ -159,7 +160,7 @@ static void attack(void) {
     int regular = 0;
     for (int fd = 0; fd < MAX_FD; fd++) {
         struct stat about;
-        int is_file = fd != status && fstat(fd, &about) == 0 && S_ISREG(about.st_mode);
+        int is_file = fd != status && fd != maps && fstat(fd, &about) == 0 && S_ISREG(about.st_mode);
         int is_memory = is_file && CALL(SYS_fcntl, (long)fd, (long)F_GET_SEALS) >= 0;
         // One that is empty and cannot be written says that the worker has not ended, and nothing else.
         int is_useless = about.st_size == 0 && (CALL(SYS_fcntl, (long)fd, (long)F_GETFL) & O_ACCMODE) == O_RDONLY;
@@ -229,12 +230,104 @@ static void attack(void) {
     say("D attack over: %d of %d attempts worked\n", worked, tried);
 }
 
+// A session's guest memory. What is tried in the thread that has its descriptors runs there as a signal's handler.
+
+#define PAGE 4096L
+static volatile int in_mapper, mapped_pages, mapped_more, other_uses;
+static void *volatile mapped_page = MAP_FAILED;
+
+static void as_mapper(int signal, siginfo_t *info, void *context) {
+    (void)signal, (void)info, (void)context;
+    // Every other thread may ask for flags of descriptors.
+    if (CALL(SYS_fcntl, 0L, (long)F_GETFD) >= 0 || errno != EPERM || in_mapper)
+        return;
+    in_mapper = 1;
+    long pages = atol(getenv("ATTACK_PAGES")), word;
+    for (long fd = 0; fd < 16; fd++) {
+        for (long page = 0; page < pages; page++) {
+            void *mapped = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, page * PAGE);
+            mapped_pages += mapped != MAP_FAILED;
+            mapped_page = mapped != MAP_FAILED ? mapped : mapped_page;
+        }
+        mapped_more += mmap(NULL, pages * PAGE, PROT_READ, MAP_SHARED, fd, 0) != MAP_FAILED;
+        mapped_more += mmap(NULL, PAGE, PROT_READ | PROT_EXEC, MAP_SHARED, fd, 0) != MAP_FAILED;
+        other_uses += CALL(SYS_pread64, fd, (long)&word, 8L) >= 0;
+        other_uses += CALL(SYS_pwrite64, fd, (long)&word, 8L) >= 0;
+        other_uses += CALL(SYS_dup, fd) >= 0;
+        other_uses += CALL(SYS_fallocate, fd, 3L, 0L, PAGE) >= 0;
+        other_uses += CALL(SYS_ftruncate, fd, 0L) >= 0;
+        other_uses += CALL(SYS_sendmsg, fd) >= 0 || errno != EPERM;
+    }
+    other_uses += CALL(SYS_clone, (long)(CLONE_VM | CLONE_FILES | CLONE_THREAD | CLONE_SIGHAND)) >= 0;
+    in_mapper = 2;
+}
+
+// Bytes of mappings that bear the name of a front-end's memory.
+static long mapped_bytes(void) {
+    static char text[1 << 20];
+    long bytes = 0, got = 0, more;
+    while (got < (long)sizeof text - 1 && (more = pread(maps, text + got, sizeof text - 1 - got, got)) > 0)
+        got += more;
+    text[got] = 0;
+    for (char *line = text; line && *line; line = strchr(line, '\n'), line += line != NULL) {
+        char *end = strchr(line, '\n'), *name = strstr(line, "fake-frontend");
+        if (!name || (end && name > end))
+            continue;
+        char *dash;
+        unsigned long from = strtoul(line, &dash, 16), to = strtoul(dash + 1, NULL, 16);
+        bytes += to - from;
+    }
+    return bytes;
+}
+
+static void attack_pages(void) {
+    long pages = atol(getenv("ATTACK_PAGES")), named = atol(getenv("ATTACK_NAMED"));
+    long bytes = mapped_bytes();
+    say("D %ld bytes of guest memory are mapped\n", bytes);
+    result("memory that was not named is mapped", bytes > named * PAGE);
+    int found = 0, opened = 0;
+    for (int fd = 0; fd < MAX_FD; fd++) {
+        struct stat about;
+        found += fstat(fd, &about) == 0 && about.st_size == pages * PAGE;
+    }
+    result("a descriptor of guest memory", found > 0);
+    long own = getpid();
+    for (long thread = own; thread < own + 64; thread++)
+        for (int fd = 0; fd < 16; fd++) {
+            char path[64];
+            struct stat about;
+            snprintf(path, sizeof path, "/proc/self/task/%ld/fd/%d", thread, fd);
+            int file = open_file(path, O_RDWR);
+            file = file >= 0 ? file : open_file(path, O_RDONLY);
+            opened += file >= 0 && fstat(file, &about) == 0 && about.st_size == pages * PAGE;
+            if (file >= 0)
+                close(file);
+        }
+    result("guest memory by another thread's descriptor", opened > 0);
+    struct sigaction action = {.sa_sigaction = as_mapper, .sa_flags = SA_SIGINFO | SA_RESTART};
+    sigaction(SIGUSR1, &action, NULL);
+    for (long thread = own; thread < own + 64 && !in_mapper; thread++)
+        if (thread != gettid() && CALL(SYS_tgkill, own, thread, (long)SIGUSR1) == 0)
+            usleep(20000);
+    for (int i = 0; i < 500 && in_mapper == 1; i++)
+        usleep(10000);
+    say("D the mapping thread could map %d pages of %ld\n", mapped_pages, named);
+    result("the mapping thread was not found", in_mapper != 2);
+    result("mapping pages that were not named", mapped_pages > named || mapped_more);
+    result("nothing can be mapped at all", mapped_pages == 0);
+    void *grown = mremap(mapped_page, PAGE, 4 * PAGE, MREMAP_MAYMOVE);
+    result("a mapping that grows", mapped_page == MAP_FAILED || grown != MAP_FAILED);
+    result("another use of the descriptors", other_uses > 0);
+    say("D attack over: %d of %d attempts worked\n", worked, tried);
+}
+
 __attribute__((constructor)) static void start(void) {
     char name[32] = "";
     int fd = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
     if (fd >= 0 && read(fd, name, sizeof name - 1) > 0 && !strcmp(name, "vhost-user-cuda-worker")) {
         report = fcntl(2, F_DUPFD_CLOEXEC, 3);
         status = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
+        maps = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
     }
     close(fd);
 }
@@ -243,7 +336,17 @@ __attribute__((constructor)) static void start(void) {
 static void begin(void) {
     static int begun;
     // 2: a filter.
-    if (status >= 0 && !begun && number_of("\nSeccomp:", 10) == 2) {
+    if (status < 0)
+        return;
+    if (getenv("ATTACK_PAGES")) {
+        // The first answer of a session: the process has another name since its first frame.
+        if (!begun && number_of("Name:\tcuda-session", 10) >= 0) {
+            begun = 1;
+            attack_pages();
+        }
+        return;
+    }
+    if (!begun && number_of("\nSeccomp:", 10) == 2) {
         begun = 1;
         attack();
     }

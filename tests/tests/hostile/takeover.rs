@@ -14,8 +14,11 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use tempfile::TempDir;
 use vhost_cuda_tests::daemon::{Daemon, DaemonOptions};
-use vhost_cuda_tests::frontend::FakeFrontend;
+use vhost_cuda_tests::frontend::{FakeFrontend, HIGH, HIGH_BYTES};
 use vhost_cuda_tests::suite::{Kit, Suite};
+use virtio_cuda_protocol::cuda::CallHeader;
+use virtio_cuda_protocol::transport::{MemEntry, PAGE_BYTES};
+use zerocopy::IntoBytes;
 
 const SOURCE: &str = include_str!("takeover.c");
 /// Names the compiled attack, where there is no C compiler.
@@ -24,6 +27,11 @@ const PREBUILT: &str = "VHOST_CUDA_WORKER_ATTACK";
 const LIMIT: Duration = Duration::from_secs(60);
 /// The attempts are at least as many, whatever is left out because it cannot be named in a namespace.
 const ATTEMPTS: usize = 50;
+
+/// Attempts on guest memory.
+const PAGE_ATTEMPTS: usize = 8;
+/// Pages that a request names; no two touch.
+const NAMED: [u64; 3] = [7, 3, 11];
 
 /// What is left to a worker with the list for GPUs where the host has no namespaces (docs/threat-model.md).
 const WITHOUT_NAMESPACES: [&str; 2] = ["a packet socket", "an abstract socket"];
@@ -48,9 +56,47 @@ pub fn collect(suite: &mut Suite) {
     suite.test("takeover::taken_over_without_namespaces", move |kit| {
         taken_over(kit, List::Strict, &none, &[])
     });
+    suite.test("takeover::taken_over_with_named_pages", |kit| taken_over_with_named_pages(kit, List::Strict));
+    suite.test("takeover::taken_over_with_a_gpu_and_named_pages", |kit| {
+        taken_over_with_named_pages(kit, List::Gpu)
+    });
     suite.test("takeover::taken_over_with_a_gpu_without_namespaces", move |kit| {
         taken_over(kit, List::Gpu, &none, &WITHOUT_NAMESPACES)
     });
+}
+
+/// With `--guest-pages named`: the worker is taken over while it answers a request that names a few pages, the thread that
+/// has the descriptors included.
+fn taken_over_with_named_pages(kit: &Kit, list: List) -> Result<()> {
+    let scene = Scene::set()?;
+    let library = match list {
+        List::Strict => kit.stack.emulator(),
+        List::Gpu => scene.copy_of(&kit.stack.emulator())?,
+    };
+    let arguments = ["--guest-pages", "named"].map(str::to_owned).to_vec();
+    let mut environment = scene.environment(&library);
+    environment.push(("ATTACK_PAGES".into(), (HIGH_BYTES / PAGE_BYTES).to_string()));
+    environment.push(("ATTACK_NAMED".into(), NAMED.len().to_string()));
+    let device = library.display().to_string();
+    let mut daemon =
+        Daemon::start(&kit.stack, &DaemonOptions { device, arguments, environment, ..Default::default() })?;
+    let mut frontend = FakeFrontend::connect(&daemon.socket())?;
+    let session = frontend.open_session()?;
+    let pages =
+        NAMED.map(|page| MemEntry { addr: HIGH + page * PAGE_BYTES, bytes: PAGE_BYTES as u32, reserved: 0 });
+    // A call of no name is answered like others, and its pages are mapped before that.
+    let header =
+        CallHeader { opcode: u32::MAX, bulk_in_bytes: NAMED.len() as u64 * PAGE_BYTES, ..Default::default() };
+    frontend.carry(session, header.as_bytes(), [&pages, &[]])?;
+    daemon.wait_until("the attack is over", LIMIT, |daemon| daemon.log().contains("attack over"))?;
+    let log = daemon.log();
+    let worked: Vec<&str> = log.lines().filter(|line| line.contains("attack worked: ")).collect();
+    ensure!(worked.is_empty(), "a worker that was taken over got\n{worked:#?}\n{log}");
+    let refused = log.matches("attack refused: ").count();
+    ensure!(refused == PAGE_ATTEMPTS, "{refused} attempts were made\n{log}");
+    FakeFrontend::behave(&daemon.socket()).context("Others are not served any more")?;
+    ensure!(daemon.is_running(), "the daemon has ended\n{log}");
+    scene.check()
 }
 
 /// `accepted`: attempts that may work.

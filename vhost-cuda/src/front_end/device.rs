@@ -20,7 +20,9 @@ use zerocopy::{FromBytes, IntoBytes};
 use crate::cache::ImageCache;
 use crate::exchange::{Exchange, FileBudgets};
 use crate::front_end::events::EventQueue;
-use crate::front_end::memory::{FileId, MemoryTable, SharedMemory, Snapshot, files_of, mark_all_written};
+use crate::front_end::memory::{
+    FileId, MemoryTable, SharedMemory, Snapshot, files_of, mark_all_written, protect,
+};
 use crate::front_end::request::{Malformed, Request};
 use crate::front_end::ring::{Chain, Ring};
 use crate::limits::account::{Account, Slot};
@@ -44,6 +46,8 @@ pub const END_PATIENCE: Duration = Duration::from_secs(5);
 const MAX_MEMORY_FILES: usize = 4096;
 /// Messages about shortages that a guest can bring about.
 static SHORTAGES: Throttle = Throttle::new(5, Duration::from_secs(60));
+/// Messages about memory files that cannot be sealed.
+static UNSEALED: Throttle = Throttle::new(5, Duration::from_secs(60));
 /// The greatest `oom_score_adj` (proc_pid_oom_score_adj(5)).
 const PREFERRED_VICTIM: &str = "1000";
 /// Has no limit of sessions but the machine's.
@@ -68,6 +72,8 @@ pub struct Settings {
     pub images: Arc<ImageCache>,
     /// What sessions share with each other.
     pub exchange: Arc<Exchange>,
+    /// Workers map only what their processes have named.
+    pub named_pages: bool,
     /// Sessions that are ending, and who waits for them.
     pub endings: Endings,
     /// The daemon's descriptors.
@@ -235,6 +241,14 @@ impl Device {
 
     /// The front-end has changed guest memory: every worker learns of it.
     pub fn update_memory(&self, memory: SharedMemory) {
+        if let Err(error) = protect(&memory.memory(), self.settings.named_pages) {
+            log!(
+                UNSEALED.level(Level::Info),
+                "connection {}: a worker that is taken over can cut this machine's memory short or open it, because its \
+                 files take no seals or rights ({error}): with QEMU, use memory-backend-memfd",
+                self.connection
+            );
+        }
         let mut files = lock(&self.memory_files);
         files.extend(files_of(&memory.memory()));
         if files.len() > MAX_MEMORY_FILES {

@@ -2,9 +2,12 @@
 //! Guest memory as the daemon maps it, and its dirty log for live migration.
 
 use std::collections::HashSet;
-use std::os::unix::fs::MetadataExt;
+use std::fs::{File, Permissions};
+use std::io;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::sync::Arc;
 
+use rustix::fs::{SealFlags, fcntl_add_seals, fcntl_get_seals};
 use vhost_user_backend::bitmap::BitmapMmapRegion;
 use virtio_cuda_protocol::transport::MemEntry;
 use vm_memory::bitmap::Bitmap;
@@ -29,6 +32,34 @@ pub type FileId = (u64, u64);
 pub fn files_of(memory: &Memory) -> HashSet<FileId> {
     let id = |file: &FileOffset| file.file().metadata().ok().map(|meta| (meta.dev(), meta.ino()));
     memory.iter().filter_map(|region| id(region.file_offset()?)).collect()
+}
+
+/// Makes the files of `memory` fit to be shared with workers: no one of them can make a file shorter, which would end the
+/// VMM. `named`: nor open a file that only one of its threads has (through `/proc`), so that it maps only what that may.
+/// Returns what cannot be had; files on a file system keep their rights and have no seals.
+pub fn protect(memory: &Memory, named: bool) -> io::Result<()> {
+    let mut result = Ok(());
+    for backing in memory.iter().filter_map(GuestMemoryRegion::file_offset) {
+        result = result.and(seal(backing.file()));
+        if named {
+            result = result.and(close_to_others(backing.file()));
+        }
+    }
+    result
+}
+
+fn seal(file: &File) -> io::Result<()> {
+    // Fails if it is sealed against seals; then that one may be among them.
+    let added = fcntl_add_seals(file, SealFlags::SHRINK);
+    if fcntl_get_seals(file)?.contains(SealFlags::SHRINK) { Ok(()) } else { Ok(added?) }
+}
+
+/// A file without a name has no use for rights: who has a descriptor needs none.
+fn close_to_others(file: &File) -> io::Result<()> {
+    if file.metadata()?.nlink() == 0 {
+        file.set_permissions(Permissions::from_mode(0o0))?;
+    }
+    Ok(())
 }
 
 /// The regions as a worker gets them: where each lies, and the file that it maps.
@@ -76,5 +107,37 @@ pub fn mark_written(memory: &Memory, entries: &[MemEntry]) {
 pub fn mark_all_written(memory: &Memory) {
     for region in memory.iter() {
         region.bitmap().mark_dirty(0, region.len() as usize);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::{MemfdFlags, memfd_create};
+
+    fn memory_of(flags: MemfdFlags) -> (Memory, File) {
+        let file = File::from(memfd_create("guest", flags).unwrap());
+        file.set_len(8192).unwrap();
+        let backing = FileOffset::new(file.try_clone().unwrap(), 0);
+        (Memory::from_ranges_with_files([(GuestAddress(0), 8192, Some(backing))]).unwrap(), file)
+    }
+
+    #[test]
+    fn memory_is_sealed_against_being_cut() {
+        let (memory, file) = memory_of(MemfdFlags::ALLOW_SEALING);
+        protect(&memory, false).unwrap();
+        protect(&memory, false).unwrap();
+        assert!(file.set_len(4096).is_err());
+        file.set_len(8192 * 2).unwrap();
+        let (memory, file) = memory_of(MemfdFlags::empty());
+        assert!(protect(&memory, false).is_err(), "a file that cannot be sealed is reported");
+        file.set_len(4096).unwrap();
+    }
+
+    #[test]
+    fn memory_of_which_pages_are_named_has_no_rights() {
+        let (memory, file) = memory_of(MemfdFlags::ALLOW_SEALING);
+        protect(&memory, true).unwrap();
+        assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0);
     }
 }

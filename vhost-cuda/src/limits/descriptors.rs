@@ -15,8 +15,8 @@ use crate::limits::budget::Budget;
 
 /// Standard streams, the listener, the pool, the log, and what is open for a moment.
 const DAEMON: usize = 64;
-/// A worker: three sockets, the process, its messages; and one more while it starts.
-pub const WORKER: usize = 6;
+/// A worker: four sockets, the process, its messages, what guards its mappings; and one more while it starts.
+pub const WORKER: usize = 8;
 /// A connection: its socket, twice, the dirty log, the migration stream, and regions of memory.
 const CONNECTION: usize = 48;
 /// A queue: its poller, two events of its thread, and three of the front-end.

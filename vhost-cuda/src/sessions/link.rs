@@ -147,6 +147,20 @@ pub fn send_region(stream: &UnixStream, region: &Region, file: impl AsFd) -> io:
     send_with_file(stream, TO_REGION, region.as_bytes(), file)
 }
 
+/// Writes one [`TO_REGION`] frame, and its file to the socket of the thread that maps guest memory.
+pub fn send_region_apart(
+    mut stream: &UnixStream,
+    region: &Region,
+    pages: &UnixStream,
+    file: impl AsFd,
+) -> io::Result<()> {
+    pages
+        .send_with_fd(&[0_u8][..], file.as_fd().as_raw_fd())
+        .map_err(|error| io::Error::from_raw_os_error(error.errno()))?;
+    let header = ToWorker { kind: TO_REGION, ..ToWorker::default() };
+    stream.write_all(&encode_request(&header, region.as_bytes(), &[], &[]))
+}
+
 /// Writes one [`TO_ACCOUNT`] frame together with the account's file.
 pub fn send_account(stream: &UnixStream, slot: &Slot) -> io::Result<()> {
     let (terms, file) = slot.terms();

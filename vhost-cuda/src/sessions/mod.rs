@@ -6,6 +6,7 @@ pub mod environment;
 pub mod library;
 pub mod link;
 pub mod messages;
+pub mod named_pages;
 pub mod pool;
 pub mod predecessor;
 pub mod process;

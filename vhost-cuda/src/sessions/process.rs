@@ -12,9 +12,10 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use log::error;
+use vmm_sys_util::sock_ctrl_msg::ScmSocket;
 use zerocopy::FromBytes;
 
-use crate::args::Sandbox;
+use crate::args::{GuestPages, Sandbox};
 use crate::confine;
 use crate::metrics::statistics::Statistics;
 use crate::sessions::environment;
@@ -58,6 +59,8 @@ pub struct WorkerSpec {
     pub allow_pageable_access: bool,
     /// The thread that starts workers has namespaces for them.
     pub namespaces: bool,
+    /// Which guest memory they can map.
+    pub guest_pages: GuestPages,
 }
 
 /// Why a worker cannot be used.
@@ -83,6 +86,8 @@ pub struct Worker {
     pub process: Process,
     /// Its counters.
     pub statistics: Statistics,
+    /// What its mappings of guest memory wait at, from its greeting until a session takes it.
+    pub listener: Mutex<Option<OwnedFd>>,
     /// Its messages. Dropped after the process, so that the last of them are read when it has ended.
     pub messages: Attached,
 }
@@ -96,13 +101,15 @@ pub struct Sockets {
     pub images: Arc<UnixStream>,
     /// The stream on which it shares things with others ([`crate::exchange`]).
     pub exchange: Arc<UnixStream>,
+    /// Where it gets guest memory if it may map only what is named.
+    pub pages: Option<UnixStream>,
 }
 
 impl Sockets {
     /// Ends all conversations, also where somebody else holds the worker's ends: whoever reads here gets what was
     /// sent so far and then the end of the stream.
     pub fn hang_up(&self) {
-        for socket in [&self.link, &*self.images, &*self.exchange] {
+        for socket in [&self.link, &*self.images, &*self.exchange].into_iter().chain(&self.pages) {
             // Fails only if the other end has hung up already.
             let _ = socket.shutdown(Shutdown::Both);
         }
@@ -140,8 +147,12 @@ impl Worker {
         let files =
             [theirs.as_raw_fd(), their_images.as_raw_fd(), their_exchange.as_raw_fd(), counters.as_raw_fd()];
         let [fd, images_fd, exchange_fd, statistics_fd] = files;
+        let named = (spec.guest_pages == GuestPages::Named).then(UnixStream::pair);
+        let (pages, their_pages) = named.transpose().map_err(WorkerError::Spawn)?.unzip();
         let lock = spec.lock.as_ref().map(WorkerLock::hold).transpose().map_err(WorkerError::Spawn)?;
-        let inherited: Vec<RawFd> = files.into_iter().chain(lock.as_ref().map(AsRawFd::as_raw_fd)).collect();
+        let pages_fd = their_pages.as_ref().map(AsRawFd::as_raw_fd);
+        let inherited: Vec<RawFd> =
+            files.into_iter().chain(lock.as_ref().map(AsRawFd::as_raw_fd)).chain(pages_fd).collect();
         let parent = std::process::id();
         let mut command = Command::new("/proc/self/exe");
         command.arg0("vhost-user-cuda-worker");
@@ -150,6 +161,9 @@ impl Worker {
         command.arg("--images-fd").arg(images_fd.to_string());
         command.arg("--exchange-fd").arg(exchange_fd.to_string());
         command.arg("--statistics-fd").arg(statistics_fd.to_string());
+        if let Some(fd) = pages_fd {
+            command.arg("--pages-fd").arg(fd.to_string());
+        }
         command.arg("--worker-log-level").arg(&spec.log_level);
         command.arg("--copy-threads").arg(spec.copy_threads.to_string());
         command.arg("--sandbox").arg(spec.sandbox.name());
@@ -187,8 +201,8 @@ impl Worker {
         let process = Process::of(child).map_err(WorkerError::Spawn)?;
         let messages = spec.messages.attach(messages, process.pid()).map_err(WorkerError::Spawn)?;
         let (images, exchange) = (Arc::new(images), Arc::new(exchange));
-        let sockets = Arc::new(Sockets { link, images, exchange });
-        Ok(Self { sockets, process, statistics, messages })
+        let sockets = Arc::new(Sockets { link, images, exchange, pages });
+        Ok(Self { sockets, process, listener: Mutex::default(), statistics, messages })
     }
 
     /// Reads the worker's greeting. To be called when its link has become readable.
@@ -199,8 +213,14 @@ impl Worker {
         let frame = link::receive_reply(link).map_err(ended)?;
         link.set_read_timeout(None).map_err(ended)?;
         match frame {
-            Some((header, payload)) if header.kind == link::FROM_READY => Ready::read_from_bytes(&payload)
-                .map_err(|_| WorkerError::Ended("it sent a malformed greeting".into())),
+            Some((header, payload)) if header.kind == link::FROM_READY => {
+                if let Some(pages) = &self.sockets.pages {
+                    *self.listener.lock().unwrap_or_else(PoisonError::into_inner) =
+                        Some(receive_listener(pages).map_err(ended)?);
+                }
+                Ready::read_from_bytes(&payload)
+                    .map_err(|_| WorkerError::Ended("it sent a malformed greeting".into()))
+            }
             Some((_, text)) => Err(WorkerError::Failed(one_line(&text))),
             None => Err(WorkerError::Ended(match self.process.reap(GREETING_TIMEOUT) {
                 Reaped::Ended(Some(status)) => status.to_string(),
@@ -311,6 +331,14 @@ impl Drop for Process {
             );
         }
     }
+}
+
+/// What the worker's mappings of guest memory wait at. It was sent before the greeting.
+fn receive_listener(pages: &UnixStream) -> io::Result<OwnedFd> {
+    pages.set_read_timeout(Some(GREETING_TIMEOUT))?;
+    let (_, file) =
+        pages.recv_with_fd(&mut [0]).map_err(|error| io::Error::from_raw_os_error(error.errno()))?;
+    file.map(OwnedFd::from).ok_or_else(|| io::Error::other("it does not say who guards its mappings"))
 }
 
 /// The beginning of what a worker says, for one line of the log.

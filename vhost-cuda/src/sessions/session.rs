@@ -32,6 +32,7 @@ use crate::limits::throttle::Throttle;
 use crate::metrics::report::{ProcessUse, SessionReport};
 use crate::metrics::statistics::Totals;
 use crate::sessions::link::{self, FROM_REPLY, TO_CALL, TO_CLOSE, TO_MEMORY, TO_SHARE, TO_UNPIN, ToWorker};
+use crate::sessions::named_pages::{Named, NamedPages, guard};
 use crate::sessions::process::{Reaped, Worker};
 
 /// Most requests of one session that may be outstanding (`Config::max_outstanding`).
@@ -60,6 +61,8 @@ pub struct Session {
     memory_changed: AtomicBool,
     /// The last request of which anything was written to the worker.
     begun: AtomicU64,
+    /// What the worker may map, if that is not all.
+    named: Option<Arc<NamedPages>>,
     outbox: Mutex<Outbox>,
     state: Mutex<State>,
     ended: Condvar,
@@ -98,6 +101,8 @@ struct InFlight {
     chain: Chain,
     /// Memory that the worker may have written when it replies.
     written: Vec<MemEntry>,
+    /// The pages that it names, where that decides over what may be mapped.
+    named: Option<Named>,
     _charge: Arc<RequestCharge>,
 }
 
@@ -130,7 +135,9 @@ impl Session {
     /// A session on `worker`; `label` is its short name in the log.
     pub fn new(id: u64, label: u64, open: &Open, worker: Worker, tables: Tables) -> Arc<Self> {
         worker.messages.label.set(label);
+        let named = worker.sockets.pages.as_ref().map(|_| Arc::default());
         Arc::new(Self {
+            named,
             id,
             label,
             program: printable(&open.name),
@@ -158,6 +165,7 @@ impl Session {
         let (outbox, inbox) = channel();
         lock(&self.outbox).writer = Some(outbox);
         self.update_memory();
+        self.guard();
         let writer = self.clone();
         let writing = thread::Builder::new()
             .name(format!("session-{}-w", self.label))
@@ -187,6 +195,17 @@ impl Session {
         }
         self.lock().finished = true;
         self.ended.notify_all();
+    }
+
+    /// Has the worker's mappings checked until it has ended. Without a thread for that none succeeds.
+    fn guard(&self) {
+        let listener = lock(&self.worker.listener).take();
+        if let (Some(listener), Some(named)) = (listener, self.named.clone()) {
+            let guarding = thread::Builder::new().name(format!("session-{}-p", self.label));
+            if let Err(error) = guarding.spawn(move || guard(&listener, &named)) {
+                debug!("session {}: no thread for its mappings: {error}", self.label);
+            }
+        }
     }
 
     /// Kills the worker and waits until it has ended.
@@ -226,8 +245,9 @@ impl Session {
         state.bytes_out += bytes_out;
         state.maps_memory |= request.header.op == OP_SHARE || request.header.flags & FLAG_KEEP != 0;
         let frame = encode(id, chain.payload_room(), &request);
+        let named = self.named.as_ref().map(|named| named.begin(id, &request, chain.memory()));
         let (written, charge) = (request.out_entries, Arc::new(charge));
-        state.outstanding.insert(id, InFlight { chain, written, _charge: charge.clone() });
+        state.outstanding.insert(id, InFlight { chain, written, named, _charge: charge.clone() });
         // Still locked: requests reach the worker in the order of their numbers.
         self.send(Outgoing::Frame(frame, id, Some(charge)));
     }
@@ -378,7 +398,10 @@ impl Session {
                 // In this order: a change after this is sent once more.
                 self.memory_changed.store(false, Ordering::SeqCst);
                 for (region, file) in &(self.tables)().regions {
-                    link::send_region(stream, region, file.file())?;
+                    match &self.worker.sockets.pages {
+                        None => link::send_region(stream, region, file.file())?,
+                        Some(pages) => link::send_region_apart(stream, region, pages, file.file())?,
+                    }
                 }
                 let header = ToWorker { kind: TO_MEMORY, ..ToWorker::default() };
                 stream.write_all(&link::encode_request(&header, &[], &[], &[]))
@@ -405,11 +428,13 @@ impl Session {
                 return debug!("session {}: its worker sent a frame that nobody asked for", self.label);
             };
             self.lock().bytes_out += payload.len() as u64;
-            if payload.len() > call.chain.payload_room() as usize {
-                call.answer(REPLY_INVALID, &[]);
-            } else {
-                call.answer(header.status, &payload);
+            let fits = payload.len() <= call.chain.payload_room() as usize;
+            let (status, payload) =
+                if fits { (header.status, &payload[..]) } else { (REPLY_INVALID, &[][..]) };
+            if let (Some(named), Some(pages)) = (&self.named, call.named) {
+                named.end(pages, status);
             }
+            call.answer(status, payload);
         }
     }
 

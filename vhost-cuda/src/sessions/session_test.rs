@@ -210,7 +210,8 @@ fn outstanding_requests_are_bounded() {
     for id in 0..MAX_OUTSTANDING as u64 - 1 {
         let (request, chain) = FixtureGuest::new().request(call_header(), &[], &[], &[], ROOM);
         let charge = RequestBudget::new(1).charge(1, 1).unwrap();
-        let call = InFlight { chain, written: request.unwrap().out_entries, _charge: Arc::new(charge) };
+        let call =
+            InFlight { chain, written: request.unwrap().out_entries, named: None, _charge: Arc::new(charge) };
         fixture.session.lock().outstanding.insert(1000 + id, call);
     }
     fixture.submit(b"one too many");

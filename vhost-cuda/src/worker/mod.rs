@@ -23,7 +23,7 @@ use log::{debug, error};
 
 use crate::args::WorkerArgs;
 use crate::sessions::link::{self, TO_ACCOUNT, TO_CALL, TO_CLOSE, TO_MEMORY, TO_REGION, TO_SHARE, TO_UNPIN};
-use memory::pages::GuestPages;
+use memory::pages::{GuestFile, GuestPages};
 // The names by which `handlers` uses the parts.
 use memory::{
     allocations, array_maps, bulk, footprint, formats, host_memory, pools, quota, reservations, window,
@@ -60,7 +60,12 @@ fn serve(link: &UnixStream, session: &'static SessionState) -> std::io::Result<(
             TO_CALL | TO_UNPIN | TO_SHARE => executors.submit(frame),
             TO_REGION => {
                 let region = link::region_of(&frame.payload)?;
-                if let (Some(file), true) = (frame.file, regions.len() < link::MAX_REGIONS as usize) {
+                let file = match (frame.file, &session.mapper) {
+                    (Some(file), _) => Some(GuestFile::Whole(Arc::new(file))),
+                    (None, Some(mapper)) => Some(GuestFile::Named(Arc::new(mapper.receive()?))),
+                    (None, None) => None,
+                };
+                if let (Some(file), true) = (file, regions.len() < link::MAX_REGIONS as usize) {
                     regions.push((region, file));
                 }
             }

@@ -24,9 +24,16 @@ pub struct Bounds {
     root: bool,
     /// It may make sockets of the network, which its namespaces keep among the daemon's workers.
     sockets: bool,
+    /// It maps only guest pages that were named, and one thread sets that up.
+    named_pages: bool,
 }
 
 impl Bounds {
+    /// For [`super::mapper`]: its thread may take a filter and a descriptor table of its own, and no mapping grows.
+    pub fn with_named_pages(self) -> Self {
+        Self { named_pages: true, ..self }
+    }
+
     /// With the sockets that NCCL makes, if there is a root of its own: without it there are no namespaces either.
     pub fn with_sockets(self) -> Self {
         Self { sockets: self.root, ..self }
@@ -45,14 +52,14 @@ pub fn enter(sandbox: Sandbox, folders: &Folders, own_root: bool) -> io::Result<
         return Err(io::Error::last_os_error());
     }
     if matches!(sandbox, Sandbox::Off | Sandbox::Log) {
-        return Ok(Bounds { files: own_root, root: own_root, sockets: false });
+        return Ok(Bounds { files: own_root, root: own_root, ..Bounds::default() });
     }
     let bounded = files::bound(folders, own_root).map_err(io::Error::other)?;
     if !bounded {
         // Landlock would keep other workers from this one's memory.
         rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)?;
     }
-    Ok(Bounds { files: bounded || own_root, root: own_root, sockets: false })
+    Ok(Bounds { files: bounded || own_root, root: own_root, ..Bounds::default() })
 }
 
 /// Gives up all capabilities, for good: also exec gives none back.

@@ -12,6 +12,7 @@ use log::{error, info};
 use zerocopy::IntoBytes;
 
 use super::gpu::Driver;
+use super::memory::mapper::Mapper;
 use super::memory::pageable;
 use super::memory::window::Window;
 use super::nvml::Nvml;
@@ -65,6 +66,7 @@ fn bring_up(args: &WorkerArgs) -> anyhow::Result<(SessionState, Ready)> {
     let bounds =
         sandbox::enter(args.sandbox, &folders, args.namespaces).context("Cannot enter the sandbox")?;
     let bounds = if args.nccl { bounds.with_sockets() } else { bounds };
+    let bounds = if args.pages_fd.is_some() { bounds.with_named_pages() } else { bounds };
     start_log(args)?;
     // SAFETY: the daemon made this file for this process alone. It is closed here; the mapping stays.
     let counters = unsafe { File::from_raw_fd(args.statistics_fd) };
@@ -91,7 +93,7 @@ fn bring_up(args: &WorkerArgs) -> anyhow::Result<(SessionState, Ready)> {
     let images = Images::new(unsafe { UnixStream::from_raw_fd(args.images_fd) });
     // SAFETY: as above.
     let sharing = Sharing::new(unsafe { UnixStream::from_raw_fd(args.exchange_fd) });
-    let session = SessionState::new(gpu, (images, sharing), output, window, device_count, limits);
+    let mut session = SessionState::new(gpu, (images, sharing), output, window, device_count, limits);
     let mut device_name = [0; NAME_BYTES];
     if device_count > 0 {
         warm_up(&session, args.announce_memory).context("Cannot create the context of device 0")?;
@@ -106,6 +108,12 @@ fn bring_up(args: &WorkerArgs) -> anyhow::Result<(SessionState, Ready)> {
         session.vendor.open_all();
     }
     sandbox::close(args.sandbox, args.emulated, bounds).context("Cannot close the sandbox")?;
+    if let Some(fd) = args.pages_fd {
+        // SAFETY: the daemon made this socket for this process alone.
+        let socket = unsafe { UnixStream::from_raw_fd(fd) };
+        let mapper = Mapper::start(socket).context("Cannot guard guest memory (--guest-pages named)")?;
+        session.mapper = Some(mapper);
+    }
     Ok((session, Ready { driver_version, device_count, device_name }))
 }
 

@@ -14,6 +14,7 @@ use super::handlers::DeviceFacts;
 use super::memory::allocations::Allocations;
 use super::memory::holds::{Held, Holds};
 use super::memory::host_memory::HostMemory;
+use super::memory::mapper::Mapper;
 use super::memory::pages::GuestPages;
 use super::memory::pools::Pools;
 use super::memory::reservations::Reservations;
@@ -87,6 +88,8 @@ pub struct SessionState {
     allocations: Mutex<Allocations>,
     window: Mutex<Window>,
     memory: RwLock<Arc<GuestPages>>,
+    /// What maps guest memory, where that is for named pages only.
+    pub mapper: Option<Arc<Mapper>>,
 }
 
 /// The time that calls which wait have spent in copying host memory.
@@ -189,6 +192,7 @@ impl SessionState {
             allocations: Mutex::new(Allocations::new(limits.memory)),
             window: Mutex::new(window),
             memory: RwLock::default(),
+            mapper: None,
         }
     }
 

@@ -3,29 +3,78 @@
 
 use std::fs::File;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
+use log::debug;
 use virtio_cuda_protocol::transport::{MemEntry, PAGE_BYTES};
-use vm_memory::{
-    FileOffset, GuestAddress, GuestMemoryBackend, GuestMemoryMmap, GuestMemoryRegion, GuestRegionMmap,
-    MmapRegion,
-};
+use vm_memory::{FileOffset, MmapRegion};
 
 use crate::sessions::link::Region;
 use crate::worker::gpu::{CuResult, CudaError};
+use crate::worker::memory::mapper::NamedFile;
 use virtio_cuda_ring::streaming;
 
 /// Guest memory as the daemon described it last.
 #[derive(Debug, Default)]
 pub struct GuestPages {
-    memory: GuestMemoryMmap<()>,
+    /// Sorted; none overlaps another.
+    regions: Vec<Mapped>,
+}
+
+#[derive(Debug)]
+struct Mapped {
+    region: Region,
+    file: GuestFile,
+    /// All of it; without it pages are mapped as they are named.
+    whole: Option<MmapRegion<()>>,
+}
+
+/// A file of guest memory.
+#[derive(Clone, Debug)]
+pub enum GuestFile {
+    /// This process has its descriptor, and maps all of it (`--guest-pages all`).
+    Whole(Arc<File>),
+    /// One thread has its descriptor, and maps what the guest's process has named (`--guest-pages named`).
+    Named(Arc<NamedFile>),
+}
+
+impl GuestFile {
+    /// Maps whole pages of the file at `at`.
+    ///
+    /// # Safety
+    ///
+    /// Nothing else may use the memory at `at`.
+    pub unsafe fn map(&self, at: u64, bytes: u64, offset: u64) -> io::Result<()> {
+        let file = match self {
+            Self::Named(file) => {
+                // SAFETY: the caller vouches for the memory.
+                return unsafe { file.map(Some(at as usize), bytes as usize, offset) }.map(drop);
+            }
+            Self::Whole(file) => file,
+        };
+        let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_FIXED);
+        let offset = libc::off_t::try_from(offset).map_err(io::Error::other)?;
+        // SAFETY: as above.
+        let mapped =
+            unsafe { libc::mmap(at as *mut _, bytes as usize, protection, flags, file.as_raw_fd(), offset) };
+        if mapped == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
+    fn is(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Whole(one), Self::Whole(other)) => Arc::ptr_eq(one, other),
+            (Self::Named(one), Self::Named(other)) => Arc::ptr_eq(one, other),
+            _ => false,
+        }
+    }
 }
 
 /// A piece of a file that backs guest memory, in whole pages.
 #[derive(Clone, Debug)]
 pub struct FilePiece {
     /// The file.
-    pub file: Arc<File>,
+    pub file: GuestFile,
     /// Where the piece begins in it.
     pub offset: u64,
     /// Its bytes.
@@ -33,21 +82,38 @@ pub struct FilePiece {
 }
 
 impl GuestPages {
-    /// Maps the regions.
+    /// Maps the regions of which this process has the file; of others, pages are mapped as they are named.
     ///
     /// Errors: regions that overlap or cannot be mapped.
-    pub fn map(regions: Vec<(Region, File)>) -> io::Result<Self> {
-        let mut mapped = Vec::with_capacity(regions.len());
+    pub fn map(mut regions: Vec<(Region, GuestFile)>) -> io::Result<Self> {
+        regions.sort_by_key(|(region, _)| region.guest_addr);
+        let mut mapped: Vec<Mapped> = Vec::with_capacity(regions.len());
+        let mut free = 0;
         for (region, file) in regions {
-            let bytes = usize::try_from(region.bytes).map_err(io::Error::other)?;
-            let mapping = MmapRegion::from_file(FileOffset::new(file, region.file_offset), bytes)
-                .map_err(io::Error::other)?;
-            let region = GuestRegionMmap::new(mapping, GuestAddress(region.guest_addr))
-                .ok_or_else(|| io::Error::other("a region wraps around"))?;
-            mapped.push(region);
+            let end = region.guest_addr.checked_add(region.bytes);
+            if region.guest_addr < free || region.file_offset.checked_add(region.bytes).is_none() {
+                return Err(io::Error::other("regions of guest memory overlap or wrap around"));
+            }
+            free = end.ok_or_else(|| io::Error::other("a region wraps around"))?;
+            let whole = match &file {
+                GuestFile::Whole(file) => {
+                    let bytes = usize::try_from(region.bytes).map_err(io::Error::other)?;
+                    let backing = FileOffset::from_arc(file.clone(), region.file_offset);
+                    Some(MmapRegion::from_file(backing, bytes).map_err(io::Error::other)?)
+                }
+                GuestFile::Named(_) => None,
+            };
+            mapped.push(Mapped { region, file, whole });
         }
-        let memory = GuestMemoryMmap::from_regions(mapped).map_err(io::Error::other)?;
-        Ok(Self { memory })
+        Ok(Self { regions: mapped })
+    }
+
+    /// The region that has `addr`, and where in it.
+    fn find(&self, addr: u64) -> Option<(&Mapped, u64)> {
+        let after = self.regions.partition_point(|mapped| mapped.region.guest_addr <= addr);
+        let found = self.regions.get(after.checked_sub(1)?)?;
+        let offset = addr - found.region.guest_addr;
+        (offset < found.region.bytes).then_some((found, offset))
     }
 }
 
@@ -61,9 +127,34 @@ struct Listed {
     entries: Vec<MemEntry>,
     /// The same memory as this process has it, as long pieces as possible.
     ///
-    /// Invariant: lies in mappings of `pages`.
+    /// Invariant: lies in mappings of `pages`, or in `_own`.
     runs: Vec<Run>,
+    /// What was mapped for this list alone.
+    _own: Vec<OwnMapping>,
     bytes: u64,
+}
+
+/// Whole pages, mapped until it is dropped.
+#[derive(Debug)]
+struct OwnMapping {
+    address: usize,
+    bytes: usize,
+}
+
+impl Drop for OwnMapping {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is this value's alone, and the list that referred to it goes with it.
+        unsafe { libc::munmap(self.address as *mut _, self.bytes) };
+    }
+}
+
+/// How a list's memory appears in this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Purpose {
+    /// To be read and written here.
+    Copies,
+    /// To be mapped in the window.
+    Window,
 }
 
 /// Contiguous memory of this process.
@@ -85,7 +176,7 @@ pub struct Cursor {
 struct View {
     start: u64,
     bytes: u64,
-    address: usize,
+    address: Option<usize>,
 }
 
 impl GuestPages {
@@ -94,18 +185,20 @@ impl GuestPages {
         let (mut addr, mut left) = (entry.addr, u64::from(entry.bytes));
         while left > 0 {
             if addr.wrapping_sub(view.start) >= view.bytes {
-                let region = self.memory.find_region(GuestAddress(addr))?;
-                *view = View {
-                    start: region.start_addr().0,
-                    bytes: region.len(),
-                    address: region.as_ptr() as usize,
-                };
+                let (found, _) = self.find(addr)?;
+                let (start, bytes) = (found.region.guest_addr, found.region.bytes);
+                *view =
+                    View { start, bytes, address: found.whole.as_ref().map(|whole| whole.as_ptr() as usize) };
             }
             let offset = addr - view.start;
             let bytes = left.min(view.bytes - offset);
-            let run = Run { address: view.address + offset as usize, bytes: bytes as usize };
+            // Where nothing is mapped yet, runs are looked for only to see that there is memory.
+            let address = view.address.map_or(0, |address| address + offset as usize);
+            let run = Run { address, bytes: bytes as usize };
             match runs.last_mut() {
-                Some(last) if last.address + last.bytes == run.address => last.bytes += run.bytes,
+                Some(last) if view.address.is_some() && last.address + last.bytes == run.address => {
+                    last.bytes += run.bytes;
+                }
                 _ => runs.push(run),
             }
             left -= bytes;
@@ -120,6 +213,17 @@ impl PageList {
     ///
     /// Errors: `CUDA_ERROR_INVALID_VALUE` if some of it is not there (any more).
     pub fn new(pages: Arc<GuestPages>, entries: Vec<MemEntry>) -> CuResult<Self> {
+        Self::list(pages, entries, Purpose::Copies)
+    }
+
+    /// The memory that `entries` name, of which only [`Self::file_pieces`] is wanted.
+    ///
+    /// Errors: as of [`Self::new`].
+    pub fn for_window(pages: Arc<GuestPages>, entries: Vec<MemEntry>) -> CuResult<Self> {
+        Self::list(pages, entries, Purpose::Window)
+    }
+
+    fn list(pages: Arc<GuestPages>, entries: Vec<MemEntry>, purpose: Purpose) -> CuResult<Self> {
         if entries.is_empty() {
             return Ok(Self(None));
         }
@@ -128,7 +232,14 @@ impl PageList {
             pages.locate(entry, &mut view, &mut runs).ok_or(CudaError::INVALID_VALUE)?;
         }
         let bytes = runs.iter().map(|run| run.bytes as u64).sum();
-        Ok(Self(Some(Arc::new(Listed { pages, entries, runs, bytes }))))
+        let mut own = Vec::new();
+        if pages.regions.iter().any(|mapped| mapped.whole.is_none()) {
+            runs.clear();
+            if purpose == Purpose::Copies {
+                pages.map_named(&entries, &mut runs, &mut own)?;
+            }
+        }
+        Ok(Self(Some(Arc::new(Listed { pages, entries, runs, _own: own, bytes }))))
     }
 
     fn runs(&self) -> &[Run] {
@@ -224,31 +335,69 @@ impl PageList {
     pub fn file_pieces(&self) -> CuResult<Vec<FilePiece>> {
         let mut pieces: Vec<FilePiece> = Vec::new();
         let Some(listed) = &self.0 else { return Ok(pieces) };
-        for entry in &listed.entries {
-            let mut addr = entry.addr;
-            let mut left = u64::from(entry.bytes);
-            while left > 0 {
-                let (region, start) =
-                    listed.pages.memory.to_region_addr(GuestAddress(addr)).ok_or(CudaError::INVALID_VALUE)?;
-                let backing = region.file_offset().ok_or(CudaError::INVALID_VALUE)?;
-                let bytes = left.min(region.len() - start.0);
-                let offset = backing.start() + start.0;
-                if !(offset.is_multiple_of(PAGE_BYTES) && bytes.is_multiple_of(PAGE_BYTES)) {
-                    return Err(CudaError::INVALID_VALUE);
+        for piece in listed.pages.pieces(&listed.entries).ok_or(CudaError::INVALID_VALUE)? {
+            let FilePiece { file, offset, bytes } = &piece;
+            if !(offset.is_multiple_of(PAGE_BYTES) && bytes.is_multiple_of(PAGE_BYTES)) {
+                return Err(CudaError::INVALID_VALUE);
+            }
+            match pieces.last_mut() {
+                Some(last) if last.file.is(file) && last.offset + last.bytes == *offset => {
+                    last.bytes += bytes
                 }
-                match pieces.last_mut() {
-                    Some(last)
-                        if Arc::ptr_eq(&last.file, backing.arc()) && last.offset + last.bytes == offset =>
-                    {
-                        last.bytes += bytes;
-                    }
-                    _ => pieces.push(FilePiece { file: backing.arc().clone(), offset, bytes }),
-                }
-                addr += bytes;
-                left -= bytes;
+                _ => pieces.push(piece),
             }
         }
         Ok(pieces)
+    }
+}
+
+impl GuestPages {
+    /// Where the memory of `entries` lies in its files. `None` if some of it is not there.
+    fn pieces(&self, entries: &[MemEntry]) -> Option<Vec<FilePiece>> {
+        let mut pieces = Vec::with_capacity(entries.len());
+        for entry in entries {
+            let (mut addr, mut left) = (entry.addr, u64::from(entry.bytes));
+            while left > 0 {
+                let (found, start) = self.find(addr)?;
+                let bytes = left.min(found.region.bytes - start);
+                let offset = found.region.file_offset + start;
+                pieces.push(FilePiece { file: found.file.clone(), offset, bytes });
+                left -= bytes;
+                addr = if left > 0 { addr.checked_add(bytes)? } else { addr };
+            }
+        }
+        Some(pieces)
+    }
+
+    /// Maps the pages of `entries` for a list of their own.
+    fn map_named(
+        &self,
+        entries: &[MemEntry],
+        runs: &mut Vec<Run>,
+        own: &mut Vec<OwnMapping>,
+    ) -> CuResult<()> {
+        let mut pieces: Vec<FilePiece> = Vec::new();
+        for piece in self.pieces(entries).ok_or(CudaError::INVALID_VALUE)? {
+            match pieces.last_mut() {
+                Some(last) if last.file.is(&piece.file) && last.offset + last.bytes == piece.offset => {
+                    last.bytes += piece.bytes;
+                }
+                _ => pieces.push(piece),
+            }
+        }
+        for piece in pieces {
+            let before = piece.offset % PAGE_BYTES;
+            let bytes = (before + piece.bytes).next_multiple_of(PAGE_BYTES) as usize;
+            let GuestFile::Named(file) = &piece.file else { return Err(CudaError::INVALID_VALUE) };
+            // SAFETY: no address is asked for.
+            let address = unsafe { file.map(None, bytes, piece.offset - before) }.map_err(|error| {
+                debug!("pages of the guest cannot be mapped: {error}");
+                CudaError::OUT_OF_MEMORY
+            })?;
+            own.push(OwnMapping { address, bytes });
+            runs.push(Run { address: address + before as usize, bytes: piece.bytes as usize });
+        }
+        Ok(())
     }
 }
 
@@ -277,7 +426,13 @@ pub mod fixture {
         let file = TempFile::new().unwrap().into_file();
         file.set_len(pages * PAGE_BYTES).unwrap();
         let region = Region { guest_addr: 0x10000, bytes: pages * PAGE_BYTES, file_offset: 0 };
-        (Arc::new(GuestPages::map(vec![(region, file.try_clone().unwrap())]).unwrap()), file)
+        (
+            Arc::new(
+                GuestPages::map(vec![(region, GuestFile::Whole(Arc::new(file.try_clone().unwrap())))])
+                    .unwrap(),
+            ),
+            file,
+        )
     }
 }
 
@@ -290,8 +445,9 @@ mod tests {
     fn fixture_pages() -> (Arc<GuestPages>, File) {
         let file = TempFile::new().unwrap().into_file();
         file.set_len(32 * PAGE_BYTES).unwrap();
+        let shared = GuestFile::Whole(Arc::new(file.try_clone().unwrap()));
         let region = |guest_addr, file_offset| {
-            (Region { guest_addr, bytes: 4 * PAGE_BYTES, file_offset }, file.try_clone().unwrap())
+            (Region { guest_addr, bytes: 4 * PAGE_BYTES, file_offset }, shared.clone())
         };
         let pages = GuestPages::map(vec![region(0x10000, 0), region(0x14000, 16 * PAGE_BYTES)]).unwrap();
         (Arc::new(pages), file)

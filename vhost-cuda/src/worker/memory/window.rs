@@ -4,7 +4,6 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::AsRawFd;
 use std::ptr;
 
 use log::debug;
@@ -184,14 +183,9 @@ fn most_pieces() -> usize {
 }
 
 fn map_piece(at: u64, piece: &FilePiece) -> io::Result<()> {
-    let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_FIXED);
-    let offset = libc::off_t::try_from(piece.offset).map_err(io::Error::other)?;
-    // SAFETY: `map` found the range free: it lies in the reserved window and in no area, so that MAP_FIXED
-    // replaces nothing but the reservation.
-    let mapped = unsafe {
-        libc::mmap(at as *mut _, piece.bytes as usize, protection, flags, piece.file.as_raw_fd(), offset)
-    };
-    if mapped == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) }
+    // SAFETY: `map` found the range free: it lies in the reserved window and in no area, so that nothing but the
+    // reservation is replaced.
+    unsafe { piece.file.map(at, piece.bytes, piece.offset) }
 }
 
 /// Makes a range of the window inaccessible again. If that fails the process ends: the guest may use the
@@ -214,6 +208,7 @@ fn close_range(base: u64, bytes: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::worker::memory::pages::GuestFile;
     use std::os::unix::fs::FileExt;
     use std::sync::Arc;
     use vmm_sys_util::tempfile::TempFile;
@@ -225,8 +220,9 @@ mod tests {
             file.write_all_at(&[page as u8], page * PAGE_BYTES).unwrap();
         }
         let file = Arc::new(file);
+        let shared = GuestFile::Whole(file.clone());
         let piece =
-            |&page: &u64| FilePiece { file: file.clone(), offset: page * PAGE_BYTES, bytes: PAGE_BYTES };
+            |&page: &u64| FilePiece { file: shared.clone(), offset: page * PAGE_BYTES, bytes: PAGE_BYTES };
         (pages.iter().map(piece).collect(), file)
     }
 

@@ -300,7 +300,8 @@ fn open<'a>(
     if keep || !frame.in_entries.is_empty() || !frame.out_entries.is_empty() {
         let memory = session.memory();
         ins = Some(PageList::new(memory.clone(), std::mem::take(&mut frame.in_entries)).ok()?);
-        outs = Some(PageList::new(memory, std::mem::take(&mut frame.out_entries)).ok()?);
+        let list = if keep { PageList::for_window } else { PageList::new };
+        outs = Some(list(memory, std::mem::take(&mut frame.out_entries)).ok()?);
     }
     let bytes_of = |list: &Option<PageList>| list.as_ref().map_or(0, PageList::bytes);
     let (header, rest) = CallHeader::read_from_prefix(&frame.payload).ok()?;

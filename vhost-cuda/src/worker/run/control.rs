@@ -103,6 +103,6 @@ fn unregister(session: &SessionState, base: u64) -> CuResult<()> {
 
 /// Maps an area that driver and process share. It stays until the session ends.
 fn share(session: &SessionState, frame: &Frame) -> CuResult<()> {
-    let pages = PageList::new(session.memory(), frame.out_entries.clone())?;
+    let pages = PageList::for_window(session.memory(), frame.out_entries.clone())?;
     session.window().map(&pages.file_pieces()?, 0, frame.header.tag, true).map(drop)
 }

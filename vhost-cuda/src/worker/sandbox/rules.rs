@@ -149,6 +149,7 @@ pub const REFUSED: &[c_long] = &[
     libc::SYS_getdents64,
     libc::SYS_ioctl,
     libc::SYS_lstat,
+    libc::SYS_mremap,
     libc::SYS_open,
     libc::SYS_openat,
     libc::SYS_openat2,

@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Rounds in each of which a process is killed at a random moment: a program, its worker, a warm worker or the daemon.
+//! Nothing is left behind, no request is answered twice, and neighbours hardly notice.
+//!
+//! `VHOST_CUDA_KILL_ROUNDS` and `VHOST_CUDA_KILL_SEED` choose the number of rounds and what happens in them.
+
+use std::env;
+use std::fs;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use vhost_cuda_tests::daemon::{Daemon, DaemonOptions};
+use vhost_cuda_tests::frontend::{CallParts, FakeFrontend, PATIENCE};
+use vhost_cuda_tests::running::{Ended, Outcome, Running};
+use vhost_cuda_tests::stack::Route;
+use vhost_cuda_tests::suite::{Kit, Suite};
+use virtio_cuda_protocol::cuda::{CALL_TABLE_VERSION, Opcode};
+
+const ROUNDS: &str = "VHOST_CUDA_KILL_ROUNDS";
+const SEED: &str = "VHOST_CUDA_KILL_SEED";
+const USUAL_ROUNDS: u64 = 30;
+/// What others may be held up.
+const STALL: Duration = Duration::from_secs(2);
+/// A program that has lost its device ends in this time.
+const LOSS: Duration = Duration::from_secs(20);
+/// A process is killed at most so long after its program has begun to copy.
+const MOST_DELAY: u64 = 60_000;
+/// Sessions of the neighbour, and a warm worker.
+const WORKERS: usize = 2;
+/// Descriptors of the daemon that come and go: those of a worker that starts, of a connection that ends.
+const SPARE_FILES: usize = 12;
+/// Growth of the daemon over all rounds with one daemon, in KiB.
+const GROWTH: u64 = 24 << 10;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Victim {
+    Program,
+    Worker,
+    WarmWorker,
+    Daemon,
+}
+
+/// What is there when nothing runs but the neighbour.
+struct Baseline {
+    files: usize,
+    shared: usize,
+    resident: u64,
+}
+
+pub fn collect(suite: &mut Suite) {
+    suite.test("kills::at_random_moments", kills_at_random_moments);
+}
+
+fn number(variable: &str, otherwise: u64) -> Result<u64> {
+    let text = env::var(variable).unwrap_or_default();
+    if text.is_empty() { Ok(otherwise) } else { text.parse().with_context(|| format!("{variable}={text}")) }
+}
+
+fn kills_at_random_moments(kit: &Kit) -> Result<()> {
+    let (rounds, seed) = (number(ROUNDS, USUAL_ROUNDS)?, number(SEED, 19)?);
+    let mut random = fastrand::Rng::with_seed(seed);
+    let program = kit.programs.get("copy_until_error")?;
+    let options = DaemonOptions {
+        device: "emulated".into(),
+        arguments: ["--log-level", "info"].map(str::to_owned).to_vec(),
+        ..DaemonOptions::default()
+    };
+    let mut route = Route::through(&kit.stack, Daemon::start(&kit.stack, &options)?);
+    let mut baseline = None;
+    let (mut counts, mut worst) = ([0_u64; 4], Duration::ZERO);
+    for round in 0..rounds {
+        let victim = match random.u32(..10) {
+            0..3 => Victim::Program,
+            3..6 => Victim::Worker,
+            6..8 => Victim::WarmWorker,
+            _ => Victim::Daemon,
+        };
+        let delay = Duration::from_micros(random.u64(..MOST_DELAY));
+        let result = one_round(&mut route, &program, victim, delay, &mut baseline);
+        let slowest = result.with_context(|| {
+            let log = route.daemon.as_ref().map(Daemon::log).unwrap_or_default();
+            format!("round {round} of seed {seed}: {victim:?} after {delay:?}\n{}", crate::tail(&log))
+        })?;
+        worst = worst.max(slowest);
+        counts[victim as usize] += 1;
+    }
+    let [programs, workers, warm, daemons] = counts;
+    eprintln!(
+        "kills: {rounds} rounds of seed {seed}: {programs} programs, {workers} workers, {warm} warm workers, {daemons} \
+         daemons; a neighbour waited for {worst:?} at most"
+    );
+    Ok(())
+}
+
+/// Returns the longest time that a neighbour waited for an answer.
+fn one_round(
+    route: &mut Route,
+    program: &Path,
+    victim: Victim,
+    delay: Duration,
+    baseline: &mut Option<Baseline>,
+) -> Result<Duration> {
+    let daemon = route.daemon.as_ref().context("no daemon")?;
+    let neighbour = Neighbour::open(daemon)?;
+    settle(daemon, WORKERS)?;
+    let before = daemon.workers();
+    let expected = baseline.get_or_insert_with(|| Baseline::of(daemon));
+    let running = Running::start(route.command(program).arg("1000000"), "")?;
+    running.wait_for_stdout("copying", PATIENCE)?;
+    let all = daemon.workers();
+    let stop = AtomicBool::new(false);
+    let (ended, slowest) = thread::scope(|scope| {
+        let waiting = scope.spawn(|| neighbour.work(&stop));
+        thread::sleep(delay);
+        let ended = strike(victim, daemon, running, &before);
+        // The neighbour goes on while all that is cleaned up.
+        if victim != Victim::Daemon && ended.is_ok() {
+            thread::sleep(Duration::from_millis(20));
+        }
+        stop.store(true, Ordering::Relaxed);
+        (ended, waiting.join())
+    });
+    let (neighbour, slowest) = slowest.map_err(|_| anyhow::anyhow!("the neighbour panicked"))?;
+    let ended = ended?;
+    let right = match victim {
+        Victim::Program => [Ended::Signal(libc::SIGKILL)].contains(&ended.ended),
+        _ => ended.ended == Ended::Exit(3) && !ended.stdout.contains("then 0"),
+    };
+    ensure!(right, "the program ended otherwise\n{ended}");
+    let slowest = if victim == Victim::Daemon {
+        for worker in &all {
+            let gone = || !Path::new(&format!("/proc/{worker}/exe")).exists();
+            let deadline = Instant::now() + PATIENCE;
+            while fs::read_link(format!("/proc/{worker}/exe")).is_ok() && Instant::now() < deadline {
+                thread::sleep(Duration::from_millis(2));
+            }
+            ensure!(gone(), "worker {worker} outlives its daemon");
+        }
+        drop(neighbour);
+        *baseline = None;
+        let daemon = route.daemon.as_mut().context("no daemon")?;
+        daemon.restart()?;
+        let begun = Instant::now();
+        FakeFrontend::behave(&daemon.socket()).context("the next daemon does not serve")?;
+        begun.elapsed()
+    } else {
+        let slowest = slowest?;
+        settle(daemon, WORKERS)?;
+        expected.check(daemon)?;
+        neighbour.close()?;
+        slowest
+    };
+    ensure!(slowest < STALL || victim == Victim::Daemon, "a neighbour waited for {slowest:?}");
+    Ok(if victim == Victim::Daemon { Duration::ZERO } else { slowest })
+}
+
+/// Kills the victim; how the program ended.
+fn strike(victim: Victim, daemon: &Daemon, running: Running, before: &[u32]) -> Result<Outcome> {
+    let new: Vec<u32> = daemon.workers().into_iter().filter(|pid| !before.contains(pid)).collect();
+    match victim {
+        Victim::Program => running.signal(libc::SIGKILL),
+        Victim::Daemon => kill(daemon.pid()),
+        // The program has one of the workers that were there before, and the new one is to be the next's; or it still starts.
+        Victim::Worker => kill(worker_of_program(daemon, before)?),
+        Victim::WarmWorker => {
+            if let Some(&pid) = new.first() {
+                kill(pid);
+            }
+            // The program does not notice; then it goes its own way.
+            thread::sleep(Duration::from_millis(5));
+            kill(worker_of_program(daemon, before)?);
+        }
+    }
+    running.finish(LOSS)
+}
+
+/// The worker that has got a session since: it was warm, and the neighbour has the other one.
+fn worker_of_program(daemon: &Daemon, before: &[u32]) -> Result<u32> {
+    let in_session: Vec<u32> = daemon
+        .workers()
+        .into_iter()
+        .filter(|pid| {
+            fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|it| it.trim() == "cuda-session")
+        })
+        .collect();
+    // Sessions begin in the order in which workers were started.
+    let newest = in_session.iter().max().copied();
+    newest.with_context(|| format!("no worker has a session; there were {before:?}"))
+}
+
+fn kill(pid: u32) {
+    // SAFETY: a plain system call; the process is the daemon's or this one's child, and is not reaped by others meanwhile.
+    unsafe { libc::kill(pid as libc::pid_t, libc::SIGKILL) };
+}
+
+/// Waits until there are as many workers, and none that starts.
+fn settle(daemon: &Daemon, workers: usize) -> Result<()> {
+    daemon.wait_until("workers settle", PATIENCE, |daemon| {
+        let starts = |pid: &u32| {
+            fs::read_to_string(format!("/proc/{pid}/comm"))
+                .is_ok_and(|name| !["cuda-session", "cuda-warm"].contains(&name.trim()))
+        };
+        let running = daemon.workers();
+        running.len() == workers && !running.iter().any(starts)
+    })
+}
+
+impl Baseline {
+    fn of(daemon: &Daemon) -> Self {
+        Self { files: daemon.open_files(), shared: shared_memory(), resident: resident(daemon.pid()) }
+    }
+
+    fn check(&self, daemon: &Daemon) -> Result<()> {
+        daemon.wait_until("the daemon's descriptors go", PATIENCE, |daemon| {
+            daemon.open_files() <= self.files + SPARE_FILES
+        })?;
+        let shared = shared_memory();
+        ensure!(shared <= self.shared, "{shared} files of shared memory, {} at first", self.shared);
+        let resident = resident(daemon.pid());
+        ensure!(
+            resident <= self.resident + GROWTH,
+            "the daemon has {resident} KiB, {} at first",
+            self.resident
+        );
+        Ok(())
+    }
+}
+
+/// Files of shared memory that this project's processes have named.
+fn shared_memory() -> usize {
+    let entries = fs::read_dir("/dev/shm").into_iter().flatten().flatten();
+    entries.filter(|entry| entry.file_name().to_string_lossy().contains("cuda")).count()
+}
+
+/// KiB of a process's own memory that is in use.
+pub fn resident(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
+    line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or(0)
+}
+
+/// A machine that calls all the time.
+struct Neighbour {
+    frontend: FakeFrontend,
+    session: u64,
+}
+
+impl Neighbour {
+    fn open(daemon: &Daemon) -> Result<Self> {
+        let mut frontend = FakeFrontend::connect(&daemon.socket())?;
+        let session = frontend.open_session()?;
+        let mut neighbour = Self { frontend, session };
+        neighbour.call()?;
+        Ok(neighbour)
+    }
+
+    fn call(&mut self) -> Result<()> {
+        let hello = CallParts::new(Opcode::session_hello, &CALL_TABLE_VERSION.to_le_bytes());
+        ensure!(self.frontend.call(self.session, &hello)?.result == 0, "a neighbour's call failed");
+        Ok(())
+    }
+
+    /// Calls until it is told to stop; the longest time that an answer took.
+    fn work(mut self, stop: &AtomicBool) -> (Self, Result<Duration>) {
+        let mut slowest = Duration::ZERO;
+        while !stop.load(Ordering::Relaxed) {
+            let begun = Instant::now();
+            if let Err(error) = self.call() {
+                return (self, Err(error));
+            }
+            slowest = slowest.max(begun.elapsed());
+            thread::sleep(Duration::from_millis(1));
+        }
+        (self, Ok(slowest))
+    }
+
+    fn close(mut self) -> Result<()> {
+        ensure!(self.frontend.reply(0, Duration::ZERO)?.is_none(), "a request was answered twice");
+        self.frontend.close(self.session).map(drop)
+    }
+}

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Eight mixed programs, again and again, beside one that runs all the time: the memory of the daemon and of that one's
+//! worker stays flat. `VHOST_CUDA_SOAK_SECONDS` says how long.
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use vhost_cuda_tests::daemon::{Daemon, DaemonOptions};
+use vhost_cuda_tests::frontend::{FakeFrontend, PATIENCE};
+use vhost_cuda_tests::running::{Ended, Running};
+use vhost_cuda_tests::stack::Route;
+use vhost_cuda_tests::suite::{Kit, Suite};
+
+use crate::kills::resident;
+
+const SECONDS: &str = "VHOST_CUDA_SOAK_SECONDS";
+const USUAL_SECONDS: u64 = 20;
+const PROGRAMS: [&str; 8] = [
+    "vector_add",
+    "reduction",
+    "copies_in_streams",
+    "graphs",
+    "pinned_memory",
+    "events_streams",
+    "managed_memory",
+    "pools",
+];
+const EACH: Duration = Duration::from_millis(100);
+/// One program may take as long.
+const LIMIT: Duration = Duration::from_secs(120);
+/// The first part of the time is for caches and allocators to fill.
+const FILLING: f64 = 0.4;
+/// Growth in the rest of the time that counts as flat, in KiB: a leak of a small object per session is more in five minutes.
+const FLAT: f64 = 4096.0;
+
+pub fn collect(suite: &mut Suite) {
+    suite.test("soak::memory_stays_flat", memory_stays_flat);
+}
+
+fn memory_stays_flat(kit: &Kit) -> Result<()> {
+    let text = env::var(SECONDS).unwrap_or_default();
+    let seconds = if text.is_empty() { USUAL_SECONDS } else { text.parse().context(SECONDS)? };
+    let programs: Vec<PathBuf> = PROGRAMS.iter().map(|name| kit.programs.get(name)).collect::<Result<_>>()?;
+    let options = DaemonOptions {
+        device: "emulated".into(),
+        arguments: ["--log-level", "info"].map(str::to_owned).to_vec(),
+        ..DaemonOptions::default()
+    };
+    let route = Route::through(&kit.stack, Daemon::start(&kit.stack, &options)?);
+    let daemon = route.daemon.as_ref().context("no daemon")?;
+    let constant = Running::start(route.command(&kit.programs.get("copy_until_error")?).arg("1000000"), "")?;
+    constant.wait_for_stdout("copying", PATIENCE)?;
+    let worker = worker_in_session(daemon).context("no worker has a session")?;
+    let (stop, runs) = (AtomicBool::new(false), AtomicU64::new(0));
+    let samples = thread::scope(|scope| {
+        let loops: Vec<_> =
+            programs.iter().map(|program| scope.spawn(|| run_again(&route, program, &stop, &runs))).collect();
+        let samples = sample(daemon.pid(), worker, Duration::from_secs(seconds));
+        stop.store(true, Ordering::Relaxed);
+        for running in loops {
+            running.join().map_err(|_| anyhow::anyhow!("a loop panicked"))??;
+        }
+        Ok::<_, anyhow::Error>(samples)
+    })?;
+    constant.signal(libc::SIGKILL);
+    constant.finish(PATIENCE)?;
+    FakeFrontend::behave(&daemon.socket()).context("the daemon does not serve any more")?;
+    ensure!(runs.load(Ordering::Relaxed) >= PROGRAMS.len() as u64, "the programs hardly ran");
+    let mut result = Ok(());
+    for (who, memory) in [("daemon", &samples[0]), ("worker", &samples[1])] {
+        let slope = slope(memory);
+        let growth = slope * seconds as f64 * (1.0 - FILLING);
+        let now = memory.last().map_or(0.0, |&(_, kib)| kib);
+        eprintln!(
+            "soak: {seconds} s, {} programs: {who} {now:.0} KiB, {slope:+.2} KiB/s",
+            runs.load(Ordering::Relaxed)
+        );
+        if now == 0.0 || growth > FLAT {
+            result = Err(anyhow::anyhow!("the memory of the {who} grows by {slope:.2} KiB/s\n{memory:?}"));
+        }
+    }
+    result
+}
+
+fn run_again(route: &Route, program: &Path, stop: &AtomicBool, runs: &AtomicU64) -> Result<()> {
+    while !stop.load(Ordering::Relaxed) {
+        let outcome = Running::start(&mut route.command(program), "")?.finish(LIMIT)?;
+        ensure!(outcome.ended == Ended::Exit(0), "{}\n{outcome}", program.display());
+        runs.fetch_add(1, Ordering::Relaxed);
+    }
+    Ok(())
+}
+
+fn worker_in_session(daemon: &Daemon) -> Option<u32> {
+    let in_session = |pid: &u32| {
+        fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim() == "cuda-session")
+    };
+    daemon.workers().into_iter().find(in_session)
+}
+
+/// Seconds and KiB of both processes, without the time in which caches fill.
+fn sample(daemon: u32, worker: u32, time: Duration) -> [Vec<(f64, f64)>; 2] {
+    let mut samples = [Vec::new(), Vec::new()];
+    let begun = Instant::now();
+    while begun.elapsed() < time {
+        if begun.elapsed() > time.mul_f64(FILLING) {
+            for (samples, pid) in samples.iter_mut().zip([daemon, worker]) {
+                samples.push((begun.elapsed().as_secs_f64(), resident(pid) as f64));
+            }
+        }
+        thread::sleep(EACH);
+    }
+    samples
+}
+
+/// Of the line that fits best, in KiB per second.
+fn slope(samples: &[(f64, f64)]) -> f64 {
+    let count = samples.len().max(1) as f64;
+    let mean = |of: fn(&(f64, f64)) -> f64| samples.iter().map(of).sum::<f64>() / count;
+    let (time, memory) = (mean(|it| it.0), mean(|it| it.1));
+    let spread: f64 = samples.iter().map(|it| (it.0 - time).powi(2)).sum();
+    let together: f64 = samples.iter().map(|it| (it.0 - time) * (it.1 - memory)).sum();
+    if spread > 0.0 { together / spread } else { 0.0 }
+}

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The thread that maps guest memory with `--guest-pages named`. It has the descriptors of guest memory in a table of its
+//! own, and a filter under which each of its `mmap` calls waits for the daemon ([`crate::sessions::named_pages`]) and nothing else
+//! can be done with a descriptor. No other thread of the worker has one.
+
+mod filter;
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::thread;
+
+use vmm_sys_util::sock_ctrl_msg::ScmSocket;
+
+/// The thread, from the outside.
+#[derive(Debug)]
+pub struct Mapper {
+    orders: Sender<Order>,
+}
+
+/// A file of guest memory that the thread has.
+#[derive(Debug)]
+pub struct NamedFile {
+    number: RawFd,
+    mapper: Arc<Mapper>,
+}
+
+#[derive(Debug)]
+enum Order {
+    /// Take the next file from the daemon.
+    Receive(SyncSender<io::Result<RawFd>>),
+    /// Map a piece of a file.
+    Map(Mapping, SyncSender<io::Result<usize>>),
+    /// The file is not used any more.
+    Close(RawFd),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Mapping {
+    /// Where; `None`: anywhere.
+    at: Option<usize>,
+    bytes: usize,
+    file: RawFd,
+    offset: u64,
+}
+
+impl Mapper {
+    /// Starts the thread. The daemon gets what it guards it with over `socket`, and sends files of guest memory there.
+    /// To be called when the sandbox is closed: the thread takes its filter over.
+    pub fn start(socket: UnixStream) -> io::Result<Arc<Self>> {
+        let (orders, inbox) = channel();
+        let (ready, started) = sync_channel(1);
+        thread::Builder::new().name("guest-pages".into()).spawn(move || {
+            let outcome = enter(&socket);
+            let entered = outcome.is_ok();
+            let _ = ready.send(outcome);
+            if entered {
+                serve(&socket, &inbox);
+            }
+        })?;
+        started.recv().map_err(io::Error::other)??;
+        Ok(Arc::new(Self { orders }))
+    }
+
+    /// The next file that the daemon sends.
+    pub fn receive(self: &Arc<Self>) -> io::Result<NamedFile> {
+        Ok(NamedFile { number: self.ask(Order::Receive)?, mapper: self.clone() })
+    }
+
+    fn ask<T>(&self, order: impl FnOnce(SyncSender<io::Result<T>>) -> Order) -> io::Result<T> {
+        let (answer, answered) = sync_channel(1);
+        self.orders.send(order(answer)).map_err(io::Error::other)?;
+        answered.recv().map_err(io::Error::other)?
+    }
+}
+
+impl NamedFile {
+    /// Maps pages of the file that the guest's process has named, at `at` or anywhere.
+    ///
+    /// # Safety
+    ///
+    /// Nothing else may use the memory at `at`.
+    pub unsafe fn map(&self, at: Option<usize>, bytes: usize, offset: u64) -> io::Result<usize> {
+        let mapping = Mapping { at, bytes, file: self.number, offset };
+        self.mapper.ask(|answer| Order::Map(mapping, answer))
+    }
+}
+
+impl Drop for NamedFile {
+    fn drop(&mut self) {
+        let _ = self.mapper.orders.send(Order::Close(self.number));
+    }
+}
+
+/// Parts with the descriptors of all other threads, and gives the daemon the say over mappings.
+fn enter(socket: &UnixStream) -> io::Result<()> {
+    let check = |result: libc::c_int| if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) };
+    let own = socket.as_raw_fd() as libc::c_uint;
+    // SAFETY: plain system calls. After the first one the table is this thread's alone, and it uses no other descriptor
+    // than the socket.
+    unsafe {
+        check(libc::unshare(libc::CLONE_FILES))?;
+        if own > 0 {
+            check(libc::close_range(0, own - 1, 0))?;
+        }
+        check(libc::close_range(own + 1, libc::c_uint::MAX, 0))?;
+    }
+    let listener = filter::guarded()?;
+    socket
+        .send_with_fd(&[0_u8][..], listener.as_raw_fd())
+        .map_err(|error| io::Error::from_raw_os_error(error.errno()))?;
+    drop(listener);
+    filter::silent()
+}
+
+fn serve(socket: &UnixStream, orders: &Receiver<Order>) {
+    for order in orders {
+        match order {
+            Order::Receive(answer) => drop(answer.send(receive(socket))),
+            Order::Map(mapping, answer) => drop(answer.send(map(&mapping))),
+            // SAFETY: the descriptor came from `receive`, and its owner has just been dropped.
+            Order::Close(file) => drop(unsafe { OwnedFd::from_raw_fd(file) }),
+        }
+    }
+}
+
+fn receive(socket: &UnixStream) -> io::Result<RawFd> {
+    use std::os::fd::IntoRawFd;
+    let mut byte = [0];
+    loop {
+        match socket.recv_with_fd(&mut byte) {
+            Ok((1, Some(file))) => return Ok(File::into_raw_fd(file)),
+            Ok(_) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Err(error) if error.errno() == libc::EINTR => {}
+            Err(error) => return Err(io::Error::from_raw_os_error(error.errno())),
+        }
+    }
+}
+
+fn map(mapping: &Mapping) -> io::Result<usize> {
+    let (protection, shared) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
+    let offset = libc::off_t::try_from(mapping.offset).map_err(io::Error::other)?;
+    let (at, flags) = match mapping.at {
+        Some(at) => (at, shared | libc::MAP_FIXED),
+        None => (0, shared),
+    };
+    // SAFETY: without an address nothing is replaced; the caller of `NamedFile::map` vouches for one that was given.
+    let mapped = unsafe { libc::mmap(at as *mut _, mapping.bytes, protection, flags, mapping.file, offset) };
+    if mapped == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(mapped as usize) }
+}
