@@ -320,7 +320,7 @@ mod tests {
         assert_eq!(device_bytes(&broken, ptx_only), Ok(100 + 19));
         // The emulator executes PTX of newer devices where there is no other.
         let newer = container(&[(2, 90, b"no ELF file"), (1, 120, large)]);
-        assert_eq!(device_bytes(&newer, ptx_only), Ok(100_000 + 19));
+        assert_eq!(device_bytes(&newer, ptx_only), Ok(100_000 + 22));
         assert_eq!(device_bytes(&container(&[(1, 120, large)]), TARGET), Ok(0));
         assert!(device_bytes(&container(&[(2, 90, b"\xffno ELF file")]), TARGET).is_err());
         assert_eq!(device_bytes(&container(&[]), TARGET), Ok(0));
