@@ -63,12 +63,38 @@ pub fn container_bytes(header: &[u8; HEADER_BYTES]) -> Result<usize, FatbinError
     total.filter(|_| own >= HEADER_BYTES).ok_or(FatbinError::Invalid("impossible size"))
 }
 
-/// The PTX of the newest architecture that is not newer than `architecture` (compute capability times ten).
-pub fn ptx(container: &[u8], architecture: u32) -> Result<String, FatbinError> {
+/// The architectures (compute capability times ten) whose PTX a device executes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Accepted {
+    /// The device's own.
+    pub architecture: u32,
+    /// PTX for newer architectures is executed where there is no other.
+    pub newer: bool,
+}
+
+impl Accepted {
+    /// The same without newer architectures. For parts of a linked image: the part that is NVIDIA's device runtime has PTX
+    /// for the newest architecture alone, and the emulator has its functions.
+    pub fn without_newer(self) -> Accepted {
+        Accepted { newer: false, ..self }
+    }
+
+    /// Orders the PTX that a device executes, the best last: own or older architectures by age, below them newer ones,
+    /// of which an older one needs fewer new instructions. `None`: it is not executed.
+    pub fn rank(self, architecture: u32) -> Option<i64> {
+        let number = i64::from(architecture);
+        if architecture <= self.architecture { Some(number) } else { self.newer.then_some(-number) }
+    }
+}
+
+/// The PTX that suits the device best.
+pub fn ptx(container: &[u8], accepted: Accepted) -> Result<String, FatbinError> {
     let entries = entries(container)?;
-    let fits = |entry: &&Entry| entry.kind == KIND_PTX && entry.architecture <= architecture;
+    let rank = |entry: &Entry| {
+        if entry.kind == KIND_PTX { accepted.rank(entry.architecture) } else { None }
+    };
     // The first one when several have the same architecture.
-    let best = entries.iter().rev().filter(fits).max_by_key(|entry| entry.architecture);
+    let best = entries.iter().rev().filter(|entry| rank(entry).is_some()).max_by_key(|entry| rank(entry));
     let Some(best) = best else {
         let describe = |entry: &Entry| {
             format!(
@@ -79,7 +105,7 @@ pub fn ptx(container: &[u8], architecture: u32) -> Result<String, FatbinError> {
         };
         let found = entries.iter().map(describe).collect::<Vec<_>>().join(", ");
         let found = if found.is_empty() { "nothing".into() } else { found };
-        return Err(FatbinError::NoPtx { wanted: architecture, found });
+        return Err(FatbinError::NoPtx { wanted: accepted.architecture, found });
     };
     let mut text = decompress(best)?;
     text.truncate(text.iter().position(|byte| *byte == 0).unwrap_or(text.len()));
@@ -182,6 +208,10 @@ fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
 mod tests {
     use super::*;
 
+    fn upto(architecture: u32) -> Accepted {
+        Accepted { architecture, newer: false }
+    }
+
     fn fixture_entry(
         kind: u16,
         architecture: u32,
@@ -223,9 +253,26 @@ mod tests {
             ptx_of(80, b"eighty\0"),
             ptx_of(100, b"hundred\0"),
         ]);
-        assert_eq!(ptx(&container, 90).unwrap(), "eighty");
-        assert_eq!(ptx(&container, 75).unwrap(), "seventy-five");
-        assert!(matches!(ptx(&container, 70), Err(FatbinError::NoPtx { wanted: 70, .. })));
+        assert_eq!(ptx(&container, upto(90)).unwrap(), "eighty");
+        assert_eq!(ptx(&container, upto(75)).unwrap(), "seventy-five");
+        assert!(matches!(ptx(&container, upto(70)), Err(FatbinError::NoPtx { wanted: 70, .. })));
+    }
+
+    #[test]
+    fn newer_ptx_is_chosen_where_there_is_no_other() {
+        let ptx_of = |architecture, text: &[u8]| fixture_entry(KIND_PTX, architecture, 0, text, text.len());
+        let newer = fixture_container(&[
+            fixture_entry(KIND_ELF, 90, 0, b"\x7fELF", 4),
+            ptx_of(120, b"later\0"),
+            ptx_of(100, b"first\0"),
+            ptx_of(100, b"second\0"),
+        ]);
+        let any = |architecture| Accepted { architecture, newer: true };
+        assert_eq!(ptx(&newer, any(90)).unwrap(), "first");
+        assert_eq!(ptx(&newer, any(120)).unwrap(), "later");
+        assert!(matches!(ptx(&newer, upto(90)), Err(FatbinError::NoPtx { wanted: 90, .. })));
+        let both = fixture_container(&[ptx_of(120, b"newer\0"), ptx_of(75, b"older\0")]);
+        assert_eq!(ptx(&both, any(90)).unwrap(), "older");
     }
 
     #[test]
@@ -246,14 +293,14 @@ mod tests {
         let text = b".version 9.0\n.target sm_90\n.target sm_90\n.target sm_90\n\0";
         let packed = lz4_flex::block::compress(text);
         let container = fixture_container(&[fixture_entry(KIND_PTX, 90, FLAG_LZ4, &packed, text.len())]);
-        assert_eq!(ptx(&container, 90).unwrap().as_bytes(), &text[..text.len() - 1]);
+        assert_eq!(ptx(&container, upto(90)).unwrap().as_bytes(), &text[..text.len() - 1]);
 
         let packed =
             ruzstd::encoding::compress_to_vec(&text[..], ruzstd::encoding::CompressionLevel::Fastest);
         let container = fixture_container(&[fixture_entry(KIND_PTX, 90, FLAG_ZSTD, &packed, text.len())]);
-        assert_eq!(ptx(&container, 90).unwrap().as_bytes(), &text[..text.len() - 1]);
+        assert_eq!(ptx(&container, upto(90)).unwrap().as_bytes(), &text[..text.len() - 1]);
         let lying = fixture_container(&[fixture_entry(KIND_PTX, 90, FLAG_ZSTD, &packed, text.len() + 1)]);
-        assert!(matches!(ptx(&lying, 90), Err(FatbinError::Invalid(_))));
+        assert!(matches!(ptx(&lying, upto(90)), Err(FatbinError::Invalid(_))));
     }
 
     #[test]
@@ -262,14 +309,14 @@ mod tests {
         let packed = lz4_flex::block::compress(text);
         let good = fixture_container(&[fixture_entry(KIND_PTX, 90, FLAG_LZ4, &packed, text.len())]);
         for cut in 0..good.len() {
-            assert!(matches!(ptx(&good[..cut], 90), Err(FatbinError::Invalid(_))), "cut at {cut}");
+            assert!(matches!(ptx(&good[..cut], upto(90)), Err(FatbinError::Invalid(_))), "cut at {cut}");
         }
         // Any answer but a panic or a huge allocation.
         for at in 0..good.len() {
             for value in [0, 1, 0x7f, 0xff] {
                 let mut bad = good.clone();
                 bad[at] = value;
-                let _ = ptx(&bad, 90);
+                let _ = ptx(&bad, upto(90));
             }
         }
     }

@@ -9,7 +9,7 @@ mod run;
 mod templates;
 
 use arbitrary::Unstructured;
-use cuda_emulator::fatbin;
+use cuda_emulator::fatbin::{self, Accepted};
 use cuda_emulator::program::Program;
 
 /// PTX text: parsed and lowered; two modules, linked, where a NUL separates them.
@@ -37,7 +37,7 @@ pub fn fatbin(data: &[u8]) {
         if let Some(header) = container.first_chunk() {
             let _ = fatbin::container_bytes(header);
         }
-        if let Ok(text) = fatbin::ptx(&container, 90) {
+        if let Ok(text) = fatbin::ptx(&container, Accepted { architecture: 90, newer: true }) {
             let _ = Program::load(&text);
         }
     }

@@ -418,8 +418,8 @@ fn images_that_are_none_are_refused() {
     assert_eq!(load(b"no such thing\0"), CUresult::CUDA_ERROR_INVALID_IMAGE);
     assert_eq!(load(b"\x7fELF\x02\x01\0"), CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU);
     assert_eq!(load(b".version nonsense\0"), CUresult::CUDA_ERROR_INVALID_PTX);
-    assert_eq!(load(b".version 9.1\n.target sm_90\n\0"), CUresult::CUDA_ERROR_UNSUPPORTED_PTX_VERSION);
-    assert_eq!(load(b".version 9.0\n.target sm_100a\n\0"), CUresult::CUDA_ERROR_INVALID_PTX);
+    assert_eq!(load(b".version 10.0\n.target sm_90\n\0"), CUresult::CUDA_ERROR_UNSUPPORTED_PTX_VERSION);
+    assert_eq!(load(b".version 9.2\n.target sm_100a\n\0"), OK);
     // A container that is only a header.
     let mut empty = crate::fatbin::CONTAINER_MAGIC.to_le_bytes().to_vec();
     empty.extend_from_slice(&[1, 0, 16, 0, 0, 0, 0, 0, 0, 0, 0, 0]);

@@ -144,12 +144,13 @@ impl Function {
             2 => self.constant_bytes() as c_int, // CONST_SIZE_BYTES
             3 => kernel.local_bytes as c_int,    // LOCAL_SIZE_BYTES
             4 => kernel.registers as c_int,      // NUM_REGS
-            5 => kernel.ptx_version as c_int,    // PTX_VERSION
+            // PTX_VERSION: NVIDIA's documents call it the version of PTX, its driver and CUB mean the architecture.
+            5 => kernel.target as c_int,
             6 => device::current_or_first()?.model.architecture as c_int, // BINARY_VERSION
-            7 => 0,                              // CACHE_MODE_CA
-            8 => self.dynamic_shared()? as c_int, // MAX_DYNAMIC_SHARED_SIZE_BYTES
-            9 => settings.carveout.load(Ordering::Relaxed), // PREFERRED_SHARED_MEMORY_CARVEOUT
-            10..=13 => 0,                        // CLUSTER_SIZE_MUST_BE_SET, REQUIRED_CLUSTER_*
+            7 => 0,                                                       // CACHE_MODE_CA
+            8 => self.dynamic_shared()? as c_int,                         // MAX_DYNAMIC_SHARED_SIZE_BYTES
+            9 => settings.carveout.load(Ordering::Relaxed),               // PREFERRED_SHARED_MEMORY_CARVEOUT
+            10..=13 => 0, // CLUSTER_SIZE_MUST_BE_SET, REQUIRED_CLUSTER_*
             14 | 15 => settings.cluster[attribute as usize - 14].load(Ordering::Relaxed),
             _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
         })

@@ -10,15 +10,16 @@ use super::device;
 use super::ffi::{In, Out, copy_text};
 use super::function::KernelSettings;
 use super::result::{CUresult, CuResult};
-use crate::fatbin::{self, CONTAINER_MAGIC, ELF_MAGIC, FatbinError, WRAPPER_MAGIC};
+use crate::fatbin::{self, Accepted, CONTAINER_MAGIC, ELF_MAGIC, FatbinError, WRAPPER_MAGIC};
 use crate::program::{LoadErrorKind, Program};
 
 const JIT_INFO_LOG_BUFFER: u32 = 3;
 const JIT_INFO_LOG_BUFFER_SIZE_BYTES: u32 = 4;
 const JIT_ERROR_LOG_BUFFER: u32 = 5;
 const JIT_ERROR_LOG_BUFFER_SIZE_BYTES: u32 = 6;
-/// The newest PTX version of CUDA 13.0.
-const PTX_VERSION: (u32, u32) = (9, 0);
+/// The newest major PTX version, that of CUDA 13. Minor ones add instructions, which are refused one by one: compilers
+/// from wheels are newer than the driver that is emulated.
+const PTX_VERSION: u32 = 9;
 /// A prelinked wrapper's list of containers ends by then, or it is not one.
 const MAX_PRELINKED: usize = 4096;
 
@@ -101,11 +102,11 @@ pub(super) fn load(image: *const c_void, options: &JitOptions) -> CuResult<Arc<I
             "CUDA_DISABLE_PTX_JIT or CUDA_DISABLE_JIT is set, and PTX is all that this device executes";
         return Err(report(options, message, CUresult::CUDA_ERROR_JIT_COMPILATION_DISABLED));
     }
-    let architecture = device::current_or_first()?.model.architecture;
+    let accepted = device::current_or_first()?.model.accepted();
     let texts =
-        texts(image, architecture).map_err(|error| report(options, &error.to_string(), code_of(&error)))?;
+        texts(image, accepted).map_err(|error| report(options, &error.to_string(), code_of(&error)))?;
     for text in &texts {
-        check_header(text, architecture).map_err(|(code, message)| report(options, &message, code))?;
+        check_header(text, accepted).map_err(|(code, message)| report(options, &message, code))?;
     }
     let texts: Vec<_> = texts.iter().map(String::as_str).collect();
     let program = Program::link(&texts).map_err(|error| {
@@ -137,24 +138,26 @@ pub(super) fn code_of(error: &FatbinError) -> CUresult {
 }
 
 /// Refuses PTX that is newer than the driver or the device, as NVIDIA's compiler does.
-pub(super) fn check_header(text: &str, architecture: u32) -> Result<(), (CUresult, String)> {
+pub(super) fn check_header(text: &str, accepted: Accepted) -> Result<(), (CUresult, String)> {
     let word_after = |directive: &str| {
         text.split_once(directive).and_then(|(_, rest)| {
             rest.split(|c: char| c.is_whitespace() || c == ',').find(|word| !word.is_empty())
         })
     };
     let version = word_after(".version").and_then(|version| version.split_once('.'));
-    let version = version.and_then(|(major, minor)| Some((major.parse().ok()?, minor.parse().ok()?)));
-    if let Some((major, minor)) = version.filter(|version: &(u32, u32)| *version > PTX_VERSION) {
-        let message = format!("PTX version {major}.{minor} is newer than CUDA 13.0's");
+    let version = version.and_then(|(major, minor)| Some((major.parse::<u32>().ok()?, minor)));
+    if let Some((major, minor)) = version.filter(|(major, _)| *major > PTX_VERSION) {
+        let message = format!("PTX version {major}.{minor} is newer than CUDA 13's");
         return Err((CUresult::CUDA_ERROR_UNSUPPORTED_PTX_VERSION, message));
     }
     let target = word_after(".target").and_then(|target| target.strip_prefix("sm_"));
     let target = target
         .and_then(|target| target.trim_end_matches(|c: char| c.is_ascii_alphabetic()).parse::<u32>().ok());
-    if let Some(target) = target.filter(|target| *target > architecture) {
-        let message =
-            format!("PTX for sm_{target} on a device of compute capability {architecture} (times ten)");
+    if let Some(target) = target.filter(|target| accepted.rank(*target).is_none()) {
+        let message = format!(
+            "PTX for sm_{target} on a device that CUDA_EMULATOR_COMPUTE_CAPABILITY makes one of sm_{}",
+            accepted.architecture
+        );
         return Err((CUresult::CUDA_ERROR_INVALID_PTX, message));
     }
     Ok(())
@@ -174,11 +177,13 @@ fn first_word(image: *const c_void) -> u32 {
 }
 
 /// The PTX texts to link.
-fn texts(image: *const c_void, architecture: u32) -> Result<Vec<String>, FatbinError> {
+fn texts(image: *const c_void, accepted: Accepted) -> Result<Vec<String>, FatbinError> {
     match first_word(image) {
-        WRAPPER_MAGIC => wrapped(In::from_raw(image.cast::<Wrapper>()), architecture),
-        CONTAINER_MAGIC => Ok(vec![fatbin::ptx(container(image)?, architecture)?]),
-        ELF_MAGIC => Err(FatbinError::NoPtx { wanted: architecture, found: "machine code (a cubin)".into() }),
+        WRAPPER_MAGIC => wrapped(In::from_raw(image.cast::<Wrapper>()), accepted),
+        CONTAINER_MAGIC => Ok(vec![fatbin::ptx(container(image)?, accepted)?]),
+        ELF_MAGIC => {
+            Err(FatbinError::NoPtx { wanted: accepted.architecture, found: "machine code (a cubin)".into() })
+        }
         _ => {
             // SAFETY: the API says that what is none of the above is a C string.
             let text = unsafe { CStr::from_ptr(image.cast::<c_char>()) };
@@ -193,12 +198,12 @@ fn texts(image: *const c_void, architecture: u32) -> Result<Vec<String>, FatbinE
     }
 }
 
-fn wrapped(wrapper: In<Wrapper>, architecture: u32) -> Result<Vec<String>, FatbinError> {
+fn wrapped(wrapper: In<Wrapper>, accepted: Accepted) -> Result<Vec<String>, FatbinError> {
     let wrapper = wrapper.get().map_err(|_| FatbinError::Invalid("no wrapper"))?;
     if wrapper.data.is_null() {
         return Err(FatbinError::Invalid("an empty wrapper"));
     }
-    let linked = fatbin::ptx(container(wrapper.data)?, architecture);
+    let linked = fatbin::ptx(container(wrapper.data)?, accepted);
     if linked.is_ok() || wrapper.version < 2 || wrapper.prelinked.is_null() {
         return Ok(vec![linked?]);
     }
@@ -210,7 +215,7 @@ fn wrapped(wrapper: In<Wrapper>, architecture: u32) -> Result<Vec<String>, Fatbi
         if part.is_null() {
             break;
         }
-        match fatbin::ptx(container(part)?, architecture) {
+        match fatbin::ptx(container(part)?, accepted.without_newer()) {
             Ok(text) => texts.push(text),
             // NVIDIA's device runtime is such a part, and is not needed. What else is missing, the linker will say.
             Err(error @ FatbinError::NoPtx { .. }) => {

@@ -71,7 +71,7 @@ fn link_create(count: u32, names: In<u32>, values: *mut *mut c_void, out: Out<CU
 
 /// The PTX in an input of `bytes` bytes: one text, but of objects and libraries any number.
 fn texts_of(kind: u32, bytes: &[u8], options: &JitOptions) -> CuResult<Vec<String>> {
-    let architecture = device::current_or_first()?.model.architecture;
+    let accepted = device::current_or_first()?.model.accepted();
     match kind {
         // What guest-lib/nvrtc gives in place of machine code.
         PTX | CUBIN if kind == PTX || !bytes.starts_with(&ELF_MAGIC.to_le_bytes()) => {
@@ -81,10 +81,10 @@ fn texts_of(kind: u32, bytes: &[u8], options: &JitOptions) -> CuResult<Vec<Strin
             })?;
             Ok(vec![text.to_owned()])
         }
-        FATBINARY => fatbin::ptx(bytes, architecture)
+        FATBINARY => fatbin::ptx(bytes, accepted)
             .map(|text| vec![text])
             .map_err(|error| image::report(options, &error.to_string(), image::code_of(&error))),
-        OBJECT | LIBRARY => objects::texts(bytes, architecture)
+        OBJECT | LIBRARY => objects::texts(bytes, accepted)
             .map_err(|error| image::report(options, &error.to_string(), image::code_of(&error))),
         CUBIN | NVVM => Err(image::report(
             options,
@@ -116,9 +116,8 @@ fn add(linker: &Linker, kind: u32, bytes: &[u8]) -> CuResult<()> {
 
 fn add_text(linker: &Linker, text: String) -> CuResult<()> {
     let options = &linker.options.0;
-    let architecture = device::current_or_first()?.model.architecture;
-    image::check_header(&text, architecture)
-        .map_err(|(code, message)| image::report(options, &message, code))?;
+    let accepted = device::current_or_first()?.model.accepted();
+    image::check_header(&text, accepted).map_err(|(code, message)| image::report(options, &message, code))?;
     crate::ptx::parse(&text).map_err(|error| {
         image::report(options, &format!("PTX, {error}"), CUresult::CUDA_ERROR_INVALID_PTX)
     })?;

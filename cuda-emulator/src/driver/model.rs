@@ -6,6 +6,7 @@ use std::env;
 use cuda_environment::{NamedTwice, VisibleDevices};
 
 use super::result::{CUresult, CuResult};
+use crate::fatbin::Accepted;
 
 /// Most devices that CUDA_EMULATOR_DEVICES may ask for; each takes a terabyte of address space.
 const MAX_DEVICES: usize = 8;
@@ -27,8 +28,10 @@ pub(super) struct Model {
     /// Bytes.
     pub(super) memory: u64,
     pub(super) multiprocessors: u32,
-    /// Compute capability times ten: PTX for newer devices is not chosen.
+    /// Compute capability times ten.
     pub(super) architecture: u32,
+    /// The environment has chosen the compute capability: PTX for newer devices is refused, as natively.
+    pub(super) strict: bool,
     pub(super) pageable: Pageable,
     /// Number among all emulated devices, of which `CUDA_VISIBLE_DEVICES` may hide some.
     pub(super) number: u8,
@@ -84,7 +87,9 @@ impl Limits {
             86 => (1536, 16, 100, 99, 1),
             87 => (1536, 16, 164, 163, 1),
             89 => (1536, 24, 100, 99, 1),
-            90 => (2048, 32, 228, 227, 1),
+            90 | 100 | 103 => (2048, 32, 228, 227, 1),
+            110 => (1536, 24, 228, 227, 1),
+            120 => (1536, 24, 100, 99, 1),
             _ => return None,
         };
         let (shared, shared_optin) = (shared << 10, shared_optin << 10);
@@ -98,6 +103,12 @@ impl Model {
         let mut uuid = *b"CUDA-Emulator\0\0\0";
         uuid[15] = self.number;
         uuid
+    }
+
+    /// The PTX that it executes. Many wheels have PTX of the newest architecture alone, so that a device whose
+    /// compute capability nobody has chosen takes that, too.
+    pub(super) fn accepted(&self) -> Accepted {
+        Accepted { architecture: self.architecture, newer: !self.strict }
     }
 
     /// The number of its PCI bus.
@@ -163,17 +174,17 @@ fn models_from(read: &impl Fn(&str) -> Option<String>) -> Vec<Model> {
     let number =
         |text: &str| text.trim().parse().ok().filter(|number| (1..=MAX_MULTIPROCESSORS).contains(number));
     let name = |text: &str| Some(text.trim().to_owned()).filter(|name| !name.is_empty());
+    let chosen = |index| {
+        setting(read, "CUDA_EMULATOR_COMPUTE_CAPABILITY", index, None, |text| {
+            parse_architecture(text).map(Some)
+        })
+    };
     let model = |index| Model {
         name: setting(read, "CUDA_EMULATOR_NAME", index, NAME.to_owned(), name),
         memory: setting(read, "CUDA_EMULATOR_MEMORY", index, MEMORY, parse_size),
         multiprocessors: setting(read, "CUDA_EMULATOR_MULTIPROCESSORS", index, MULTIPROCESSORS, number),
-        architecture: setting(
-            read,
-            "CUDA_EMULATOR_COMPUTE_CAPABILITY",
-            index,
-            ARCHITECTURE,
-            parse_architecture,
-        ),
+        architecture: chosen(index).unwrap_or(ARCHITECTURE),
+        strict: chosen(index).is_some(),
         pageable: setting(read, "CUDA_EMULATOR_PAGEABLE", index, Pageable::No, Pageable::parse),
         number: index as u8,
     };
@@ -210,7 +221,7 @@ mod tests {
             ("CUDA_EMULATOR_DEVICES", "3"),
             ("CUDA_EMULATOR_MEMORY", "1G,2G"),
             ("CUDA_EMULATOR_NAME", "Small, Large"),
-            ("CUDA_EMULATOR_COMPUTE_CAPABILITY", "7.5,11.1,8.6"),
+            ("CUDA_EMULATOR_COMPUTE_CAPABILITY", "7.5,11.1,12.0"),
             ("CUDA_EMULATOR_MULTIPROCESSORS", "4"),
             ("CUDA_EMULATOR_PAGEABLE", "no,hmm,ats"),
         ];
@@ -220,7 +231,9 @@ mod tests {
         let models = models_from(&read);
         let shown: Vec<_> =
             models.iter().map(|model| (&model.name[..], model.memory >> 30, model.architecture)).collect();
-        assert_eq!(shown, [("Small", 1, 75), ("Large", 2, 90), ("Large", 2, 86)]);
+        assert_eq!(shown, [("Small", 1, 75), ("Large", 2, 90), ("Large", 2, 120)]);
+        let newer: Vec<_> = models.iter().map(|model| model.accepted().newer).collect();
+        assert_eq!(newer, [false, true, false]);
         assert!(models.iter().all(|model| model.multiprocessors == 4));
         let pageable: Vec<_> = models.iter().map(|model| model.pageable).collect();
         assert_eq!(pageable, [Pageable::No, Pageable::Hmm, Pageable::Ats]);

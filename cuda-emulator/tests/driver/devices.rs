@@ -91,6 +91,13 @@ fn each_device_is_as_described() {
     assert_eq!(cu!(cuModuleLoadData(&mut module, ptx.as_ptr().cast())), 218);
     use_device(1);
     assert_eq!(cu!(cuModuleLoadData(&mut module, ptx.as_ptr().cast())), 0);
+    // CUB chooses the shape of a launch by the architecture that the kernel was compiled for (PTX_VERSION), which is
+    // neither the version of the language nor the device's.
+    for (attribute, expected) in [(5, 80), (6, 86)] {
+        let mut value = 0;
+        assert_eq!(cu!(cuFuncGetAttribute(&mut value, attribute, function(module, "nothing"))), 0);
+        assert_eq!(value, expected);
+    }
 }
 
 #[test]

@@ -173,6 +173,8 @@ fn modules_are_refused_with_line_and_name() {
             "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%f0}, %d0, %d1, 0;",
             "line 8: unsupported instruction `wgmma.mma_async",
         ),
+        ("tcgen05.wait::ld.sync.aligned;", "unsupported instruction `tcgen05.wait::ld.sync.aligned`"),
+        ("add.rn.f32x2 %d0, %d1, %d2;", "unsupported instruction `add.rn.f32x2`"),
         ("add.s32.foo %r0, %r1, %r2;", "unsupported instruction `add.s32.foo`"),
         ("add.s32 %r0, %r1;", "`add.s32` has too few operands"),
         ("add.s32 %r0, %r1, %r2, %r3;", "has 4 operands instead of 3"),

@@ -3,7 +3,11 @@
 //! For the project's own `libcublas.so` and the like (`guest-lib/vendor`), which look these names up with dlsym: calls of
 //! NVIDIA's libraries, in order with all other calls of the process. No part of CUDA.
 
+use std::os::unix::ffi::OsStrExt;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use virtio_cuda_client::calls;
+use virtio_cuda_client::protocol::{LIBRARY_VARIABLES, MAX_VARIABLE_VALUE, is_variable_value};
 use virtio_cuda_client::transport::UserMemory;
 
 use crate::entry::{self, CUresult, DefaultStream};
@@ -25,12 +29,40 @@ pub struct VendorCall {
     output_bytes: usize,
 }
 
-/// Has the worker load a library of the host.
+/// Variables have been sent.
+static SENT: AtomicBool = AtomicBool::new(false);
+
+/// The variables of this process that libraries in the worker read: a record of `vendor_environment`. `None` if there never
+/// were any.
+fn variables() -> Option<Vec<u8>> {
+    let mut record = Vec::new();
+    for name in LIBRARY_VARIABLES {
+        let Some(value) = std::env::var_os(name) else { continue };
+        if is_variable_value(value.as_bytes()) {
+            record.extend([name.as_bytes(), b"=", value.as_bytes(), b"\0"].concat());
+        } else {
+            log::error!(
+                "{name} is ignored: its value is longer than {MAX_VARIABLE_VALUE} bytes, or not plain text"
+            );
+        }
+    }
+    if record.is_empty() && !SENT.load(Ordering::Relaxed) {
+        return None;
+    }
+    SENT.store(true, Ordering::Relaxed);
+    Some(record)
+}
+
+/// Has the worker load a library of the host, with the variables that are set now.
 ///
 /// Errors: `CUDA_ERROR_NOT_FOUND` if the host has none; `CUDA_ERROR_SYSTEM_DRIVER_MISMATCH` if it has other rows.
 #[unsafe(no_mangle)]
 pub extern "C" fn virtio_cuda_vendor_open(library: u32, major: u32, digest: u64) -> CUresult {
     entry::call(const { &entry::Call::new("virtio_cuda_vendor_open") }, DefaultStream::Legacy, |api| {
+        if let Some(variables) = variables() {
+            let input = UserMemory::of(&variables);
+            calls::vendor_environment(&mut api.in_context()?.input(input))?;
+        }
         calls::vendor_open(&mut api.in_context()?, library, major, digest)
     })
 }

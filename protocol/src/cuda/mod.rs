@@ -14,6 +14,7 @@ pub mod handle;
 pub mod header;
 pub mod table;
 pub mod value;
+pub mod variable;
 
 pub use descriptor::*;
 pub use getter::{Getter, Parameter};
@@ -22,6 +23,7 @@ pub use handle::*;
 pub use header::*;
 pub use table::Opcode;
 pub use value::*;
+pub use variable::*;
 
 /// Version of the call table. Guest library and worker refuse each other when it differs.
 pub const CALL_TABLE_VERSION: u32 = 2;

@@ -11,7 +11,7 @@ use vhost_cuda_tests::daemon::is_emulated;
 use vhost_cuda_tests::frontend::{CallParts, CallResult};
 use vhost_cuda_tests::stack::missing_library;
 use vhost_cuda_tests::suite::Suite;
-use virtio_cuda_protocol::cuda::Opcode;
+use virtio_cuda_protocol::cuda::{MAX_VARIABLE_VALUE, Opcode};
 
 use crate::calls::{CONTEXT, INVALID_VALUE, NOT_SUPPORTED, Session};
 use crate::{Target, attack};
@@ -42,6 +42,7 @@ pub fn collect(suite: &mut Suite) {
         ("scalars_against_the_pointer_mode", scalars_against_the_mode),
         ("slots_that_no_kind_admits", odd_slots),
     ];
+    attack(suite, "vendor::forged_variables", forged_variables);
     let missing = if is_emulated() { None } else { missing_library(&["libcublas.so.13", "libcublas.so.12"]) };
     for (name, body) in TESTS {
         let name = format!("vendor::{name}");
@@ -138,6 +139,44 @@ fn unknown_numbers(target: &mut Target) -> Result<()> {
                 session.expect(&call_of(number, function, &[]).wants(ROOM), &[NOT_SUPPORTED])?;
             }
         }
+    }
+    session.greet()
+}
+
+/// Variables that would name files or code on the host, or fill the worker's memory.
+fn forged_variables(target: &mut Target) -> Result<()> {
+    let mut session = Session::open(target)?;
+    let record = |bytes: &[u8]| CallParts::new(Opcode::vendor_environment, &[]).bulk(bytes);
+    let long = format!("NCCL_DEBUG={}\0", "x".repeat(MAX_VARIABLE_VALUE + 1));
+    let many = "NCCL_DEBUG=1\0".repeat(MAX_BLOCK / 13);
+    for bad in [
+        "LD_PRELOAD=evil.so\0",
+        "PATH=\0",
+        "NCCL_NET_PLUGIN=evil\0",
+        "NCCL_DEBUG_FILE=log\0",
+        "NCCL_TOPO_FILE=topology\0",
+        "CUDNN_LOGDEST_DBG=stdout\0",
+        "CUBLAS_LOGDEST_DBG=stdout\0",
+        "CUBLASLT_LOG_FILE=log\0",
+        "CUDA_VISIBLE_DEVICES=0\0",
+        "NCCL_DEBUG\0",
+        "NCCL_DEBUG=INFO",
+        "\0",
+        "NCCL_DEBUG=INFO\0NCCL_DEBUG=INFO\0",
+        "NCCL_DEBUG=/etc/passwd\0",
+        "NCCL_DEBUG=\u{1b}[2J\0",
+        "NCCL_DEBUG=%s%n\0",
+        "NCCL_DEBUG=INFO\0LD_PRELOAD=evil.so\0",
+        &long,
+        &many,
+    ] {
+        let shown = &bad[..bad.len().min(60)];
+        session.expect(&record(bad.as_bytes()), &[INVALID_VALUE]).with_context(|| format!("{shown:?}"))?;
+    }
+    session.expect(&record(b""), &[0])?;
+    // Each record replaces the last one, as often as the guest likes.
+    for value in 0..1000 {
+        session.expect(&record(format!("NCCL_NTHREADS={value}\0").as_bytes()), &[0])?;
     }
     session.greet()
 }

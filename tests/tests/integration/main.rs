@@ -4,6 +4,7 @@
 //! and the daemon itself come, go and die.
 
 mod environment;
+mod library_variables;
 mod metrics;
 mod static_runtimes;
 
@@ -71,6 +72,7 @@ fn collect(suite: &mut Suite) {
     }
     suite.test("bad_arguments_crash_nothing", bad_arguments_crash_nothing);
     environment::collect(suite);
+    library_variables::collect(suite);
     metrics::collect(suite);
     static_runtimes::collect(suite);
 }

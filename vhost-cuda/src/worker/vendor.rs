@@ -4,9 +4,11 @@
 //! * [`load`] finds a library and its functions when the guest first calls it.
 //! * [`handles`] has what a library has given out, by the guest's numbers.
 //! * [`call`] checks a block of arguments against the function's row, and puts the answers together.
+//! * [`environment`] sets the variables of the guest's process that libraries read.
 //! * [`invoke`] calls a C function whose parameters are known by their row only.
 
 mod call;
+mod environment;
 mod handles;
 mod invoke;
 mod load;
@@ -18,6 +20,7 @@ use cuda_library_rows::libraries;
 
 use super::gpu::{CuResult, CudaError};
 pub use call::call;
+use environment::Variables;
 use load::Loaded;
 
 /// The libraries of a session.
@@ -25,6 +28,8 @@ use load::Loaded;
 pub struct Vendor {
     /// Where to look first.
     folders: Vec<PathBuf>,
+    /// What the guest's process has set for them.
+    pub variables: Variables,
     /// By number. `None` in it: the host has none.
     loaded: Vec<OnceLock<Option<Loaded>>>,
 }
@@ -32,7 +37,11 @@ pub struct Vendor {
 impl Vendor {
     /// No library yet.
     pub fn new(folders: Vec<PathBuf>) -> Self {
-        Self { folders, loaded: libraries().iter().map(|_| OnceLock::new()).collect() }
+        Self {
+            folders,
+            variables: Variables::default(),
+            loaded: libraries().iter().map(|_| OnceLock::new()).collect(),
+        }
     }
 
     /// Loads a library if it is not loaded yet.

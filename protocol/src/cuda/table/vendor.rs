@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR BSD-3-Clause
 
-//! NVIDIA's libraries (cuBLAS, cuDNN, …). Their functions are rows of their own, in `protocol/libraries`; these two calls
-//! carry them.
+//! NVIDIA's libraries (cuBLAS, cuDNN, …). Their functions are rows of their own, in `protocol/libraries`; these
+//! calls carry them.
 
 /// Rows of this area; see [`crate::cuda::table`].
 #[doc(hidden)]
@@ -15,6 +15,9 @@ macro_rules! vendor_calls {
             /// Bulk in: a block of arguments; bulk out: a block of answers, if somebody waits for it. Calls the function of
             /// that number.
             0x0f01 custom vendor_call(library: u32, function: u32) -> () [may_print starts_work may_post];
+            /// Bulk in: the variables of NVIDIA's libraries that the process has set ([`crate::cuda::variable`]), in place of
+            /// those of the last such call.
+            0x0f02 custom vendor_environment() -> () [no_context];
         } }
     };
 }

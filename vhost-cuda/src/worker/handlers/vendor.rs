@@ -1,13 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! NVIDIA's libraries; [`crate::worker::vendor`] does the work.
 
+use virtio_cuda_protocol::cuda::MAX_VARIABLE_BYTES;
+
 use crate::worker::call::CallContext;
-use crate::worker::gpu::CuResult;
+use crate::worker::gpu::{CuResult, CudaError};
 use crate::worker::vendor;
 
 /// Loads the host's library.
 pub fn vendor_open(cx: &mut CallContext<'_>, library: u32, major: u32, digest: u64) -> CuResult<()> {
     cx.session.vendor.open(library, major, digest)
+}
+
+/// Sets variables that the libraries read.
+pub fn vendor_environment(cx: &mut CallContext<'_>) -> CuResult<()> {
+    if cx.bulk_in.bytes() > MAX_VARIABLE_BYTES as u64 {
+        return Err(CudaError::INVALID_VALUE);
+    }
+    cx.session.vendor.variables.set(&cx.bulk_in.contents()?)
 }
 
 /// Calls a function of a library.

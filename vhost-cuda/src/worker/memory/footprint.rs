@@ -5,7 +5,7 @@
 //! read here, in sessions with a limit. An image that this reader does not understand is refused, because its
 //! variables could be of any size.
 
-use cuda_fatbin::{CONTAINER_MAGIC, Code, HEADER_BYTES, container_bytes, each_code};
+use cuda_fatbin::{Accepted, CONTAINER_MAGIC, Code, HEADER_BYTES, container_bytes, each_code};
 use log::debug;
 use object::read::elf::ElfFile64;
 use object::{Endianness, Object, ObjectSection};
@@ -55,18 +55,17 @@ fn of_containers(image: &[u8], target: Target) -> Option<u64> {
 /// The largest that the driver may choose.
 fn of_container(container: &[u8], target: Target) -> Option<u64> {
     let own = target.architecture;
-    let runs = |code| match code {
-        Code::Machine(other) => !target.ptx_only && other / 10 == own / 10 && other <= own,
-        Code::Ptx(other) => other <= own,
+    let accepted = Accepted { architecture: own, newer: target.ptx_only };
+    // Machine code comes before PTX, later architectures before earlier ones.
+    let rank = |code| match code {
+        Code::Machine(other) => {
+            (!target.ptx_only && other / 10 == own / 10 && other <= own).then_some((1, i64::from(other)))
+        }
+        Code::Ptx(other) => accepted.rank(other).map(|rank| (0, rank)),
     };
     let mut best: Option<Code> = None;
     let seen = |code| {
-        // Machine code comes before PTX, later architectures before earlier ones.
-        let rank = |code| match code {
-            Code::Machine(architecture) => (1, architecture),
-            Code::Ptx(architecture) => (0, architecture),
-        };
-        if runs(code) && best.is_none_or(|best| rank(code) > rank(best)) {
+        if rank(code) > best.and_then(rank) {
             best = Some(code);
         }
     };
@@ -319,6 +318,10 @@ mod tests {
         let ptx_only = Target { ptx_only: true, ..TARGET };
         let broken = container(&[(2, 90, b"no ELF file"), (1, 80, small)]);
         assert_eq!(device_bytes(&broken, ptx_only), Ok(100 + 19));
+        // The emulator executes PTX of newer devices where there is no other.
+        let newer = container(&[(2, 90, b"no ELF file"), (1, 120, large)]);
+        assert_eq!(device_bytes(&newer, ptx_only), Ok(100_000 + 22));
+        assert_eq!(device_bytes(&container(&[(1, 120, large)]), TARGET), Ok(0));
         assert!(device_bytes(&container(&[(2, 90, b"\xffno ELF file")]), TARGET).is_err());
         assert_eq!(device_bytes(&container(&[]), TARGET), Ok(0));
         let linked = [container(&[]), one.clone(), one].concat();
