@@ -46,6 +46,7 @@ mod state;
 mod timers;
 mod vendor;
 mod window;
+mod words;
 
 use std::os::unix::net::UnixStream;
 use std::process::ExitCode;

@@ -21,7 +21,7 @@ macro_rules! context_calls {
             /// Creates a context named `context`.
             0x0206 custom cuCtxCreate_v2(context: ContextId, flags: u32, device: DeviceOrdinal) -> () [no_context];
             /// Destroys a context that `cuCtxCreate_v2` made.
-            0x0207 custom cuCtxDestroy_v2(context: ContextId) -> () [no_context may_print];
+            0x0207 destroy cuCtxDestroy_v2(context: ContextId) -> () [no_context may_print];
             /// Waits for all work of the current context.
             0x0208 forward cuCtxSynchronize() -> () [may_print leaves_idle];
             /// A limit of the current context.
@@ -52,16 +52,16 @@ macro_rules! context_calls {
             /// Splits the multiprocessors of the resource named `input`.
             0x0215 custom cuDevSmResourceSplitByCount(input: u64, groups: u32, flags: u32, min_count: u32) -> (groups: u32) [no_context];
             /// Bulk in: names of resources (`u64`). Names what describes them together `description`.
-            0x0216 custom cuDevResourceGenerateDesc(description: ResourceDescId) -> () [no_context];
+            0x0216 create cuDevResourceGenerateDesc(description: ResourceDescId) -> () [no_context] as resource_description(resources());
             /// Creates a green context and names it, as a context that can be current, `context`. The primary context of the
             /// device is held.
             0x0217 custom cuGreenCtxCreate(context: ContextId, description: ResourceDescId, device: DeviceOrdinal, flags: u32) -> () [no_context];
             /// Destroys a green context. What was made in it belongs to the primary context and stays.
-            0x0218 custom cuGreenCtxDestroy(context: ContextId) -> () [no_context];
+            0x0218 destroy cuGreenCtxDestroy(context: ContextId) -> () [no_context] as GreenContext(context);
             /// Sets the flags of the current context.
             0x0219 custom cuCtxSetFlags(flags: u32) -> ();
             /// How many multiprocessors the current context has (`kind` 0).
-            0x021a custom cuCtxGetExecAffinity(kind: i32) -> (count: u32);
+            0x021a forward cuCtxGetExecAffinity(kind: i32) -> (count: u32) as cuCtxGetExecAffinity(multiprocessors(kind));
             /// Makes writes of other devices to the GPU's memory visible.
             0x021b forward cuFlushGPUDirectRDMAWrites(target: i32, scope: i32) -> ();
         } }

@@ -9,9 +9,9 @@ macro_rules! graph_calls {
     ($next:tt { $($rows:tt)* }) => {
         $crate::next_area! { $next { $($rows)*
             /// Creates an empty graph named `graph`.
-            0x0801 custom cuGraphCreate(graph: GraphId, flags: u32) -> () [starts_work];
+            0x0801 create cuGraphCreate(graph: GraphId, flags: u32) -> () [starts_work];
             /// Destroys a graph with its nodes.
-            0x0802 custom cuGraphDestroy(graph: GraphId) -> () [starts_work];
+            0x0802 destroy cuGraphDestroy(graph: GraphId) -> () [starts_work];
             /// Names a copy of a graph `clone`.
             0x0803 custom cuGraphClone(clone: GraphId, original: GraphId) -> () [starts_work];
             /// Bulk out: the names of as many of the `count` nodes (`roots`: of those that depend on none) as fit.
@@ -19,14 +19,14 @@ macro_rules! graph_calls {
             /// Bulk out: as many of the `count` [`GraphEdge`]s as fit.
             0x0805 custom cuGraphGetEdges_v2(graph: GraphId) -> (count: u32) [starts_work];
             /// Bulk in: [`GraphEdge`]s. Adds them.
-            0x0806 custom cuGraphAddDependencies_v2(graph: GraphId) -> () [starts_work];
+            0x0806 forward cuGraphAddDependencies_v2(graph: GraphId) -> () [starts_work] as change_edges(graph, edges(), true);
             /// Bulk in: [`GraphEdge`]s. Removes them.
-            0x0807 custom cuGraphRemoveDependencies_v2(graph: GraphId) -> () [starts_work];
+            0x0807 forward cuGraphRemoveDependencies_v2(graph: GraphId) -> () [starts_work] as change_edges(graph, edges(), false);
             /// Bulk out: as many of the `count` [`NodeLink`]s as fit: what the node depends on, or with `dependents` what
             /// depends on it.
             0x0808 custom graph_node_links(node: GraphNodeId, dependents: u32) -> (count: u32) [starts_work];
             /// Removes a node.
-            0x0809 custom cuGraphDestroyNode(node: GraphNodeId) -> () [starts_work];
+            0x0809 destroy cuGraphDestroyNode(node: GraphNodeId) -> () [starts_work];
             /// `CUgraphNodeType`.
             0x080a custom cuGraphNodeGetType(node: GraphNodeId) -> (kind: u32) [starts_work];
             /// The node of `clone` that is the copy of `original`.
@@ -43,16 +43,18 @@ macro_rules! graph_calls {
             /// Bulk out: the parameters of a node of `kind`.
             0x0813 custom graph_node_get_params(node: GraphNodeId, kind: u32) -> () [starts_work];
             /// Sets an attribute (`CUlaunchAttributeID`) of a kernel node to a `CUlaunchAttributeValue`.
-            0x0818 custom cuGraphKernelNodeSetAttribute(node: GraphNodeId, attribute: i32, value: [u8; 64]) -> () [starts_work];
+            0x0818 forward cuGraphKernelNodeSetAttribute(node: GraphNodeId, attribute: i32, value: [u8; 64]) -> () [starts_work]
+                as set_node_attribute(attribute, attribute_value(attribute, value), node);
             /// An attribute of a kernel node.
-            0x0819 custom cuGraphKernelNodeGetAttribute(node: GraphNodeId, attribute: i32) -> (value: [u8; 64]) [starts_work];
+            0x0819 forward cuGraphKernelNodeGetAttribute(node: GraphNodeId, attribute: i32) -> (value: [u8; 64]) [starts_work]
+                as node_attribute(node, attribute);
             /// Copies all attributes of a kernel node.
             0x081a forward cuGraphKernelNodeCopyAttributes(dst: GraphNodeId, src: GraphNodeId) -> () [starts_work];
             /// Makes a graph executable and names that `exec`. `status` is the `CUresult`, `result` the
             /// `CUgraphInstantiateResult`.
             0x0820 custom cuGraphInstantiateWithParams(exec: GraphExecId, graph: GraphId, flags: u64, upload: StreamId) -> (status: i32, result: i32, error_node: GraphNodeId) [starts_work];
             /// Destroys an executable graph.
-            0x0821 custom cuGraphExecDestroy(exec: GraphExecId) -> () [starts_work];
+            0x0821 destroy cuGraphExecDestroy(exec: GraphExecId) -> () [starts_work];
             /// Executes a graph in stream order.
             0x0822 custom cuGraphLaunch(exec: GraphExecId, stream: StreamId) -> () [may_print starts_work may_post];
             /// Uploads an executable graph in stream order.

@@ -9,9 +9,9 @@ macro_rules! reference_calls {
     ($next:tt { $($rows:tt)* }) => {
         $crate::next_area! { $next { $($rows)*
             /// Bulk in: the name. Names a texture reference of the module `reference`; it ends with the module.
-            0x0960 custom cuModuleGetTexRef(module: ModuleId, reference: TexRefId) -> ();
+            0x0960 part cuModuleGetTexRef(module: ModuleId, reference: TexRefId) -> () as cuModuleGetTexRef(module, name());
             /// Bulk in: the name. Names a surface reference of the module `reference`; it ends with the module.
-            0x0961 custom cuModuleGetSurfRef(module: ModuleId, reference: SurfRefId) -> ();
+            0x0961 part cuModuleGetSurfRef(module: ModuleId, reference: SurfRefId) -> () as cuModuleGetSurfRef(module, name());
             /// Creates a texture reference that no kernel has.
             0x0962 create cuTexRefCreate(reference: TexRefId) -> ();
             /// Destroys a texture reference that `cuTexRefCreate` made.
@@ -22,9 +22,11 @@ macro_rules! reference_calls {
             0x0965 forward cuTexRefSetMipmappedArray(reference: TexRefId, mipmap: MipmappedArrayId, flags: u32) -> ();
             /// Binds memory; with `aligned` 1 from an address on that textures can have, else it is an error.
             /// Answers how many bytes before `dptr` the texture begins.
-            0x0966 custom cuTexRefSetAddress_v2(reference: TexRefId, dptr: DevicePtr, bytes: u64, aligned: u32) -> (offset: u64);
+            0x0966 forward cuTexRefSetAddress_v2(reference: TexRefId, dptr: DevicePtr, bytes: u64, aligned: u32) -> (offset: u64)
+                as texture_address(reference, memory(dptr, Some(bytes)), bytes, aligned != 0);
             /// Binds rows of memory: `size` is elements a row and rows.
-            0x0967 custom cuTexRefSetAddress2D_v3(reference: TexRefId, size: [u64; 2], format: u32, channels: u32, dptr: DevicePtr, pitch: u64) -> ();
+            0x0967 forward cuTexRefSetAddress2D_v3(reference: TexRefId, size: [u64; 2], format: u32, channels: u32, dptr: DevicePtr, pitch: u64) -> ()
+                as cuTexRefSetAddress2D_v3(reference, texels(size, format, channels), memory(dptr, pitched(size, format, channels, pitch)), pitch);
             /// Sets how memory is read.
             0x0968 forward cuTexRefSetFormat(reference: TexRefId, format: i32, channels: i32) -> ();
             /// Sets the address mode of a dimension.

@@ -63,6 +63,11 @@ pub struct RawDevResource {
 }
 const _: () = assert!(size_of::<RawDevResource>() == size_of::<sys::CUdevResource>());
 
+impl RawAffinity {
+    /// Before the driver has answered.
+    pub const ZERO: Self = Self { kind: 0, count: 0 };
+}
+
 impl RawDevResource {
     /// No resource.
     pub const NONE: Self = Self { kind: 0, inside: [0; 23], sm: [0; 4], rest: [0; 8] };

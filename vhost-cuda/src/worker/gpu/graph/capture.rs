@@ -53,6 +53,21 @@ impl RawMemoryOperation {
     }
 }
 
+/// Operations on single values, whose addresses are the session's.
+#[derive(Debug)]
+pub struct CheckedOperations(Vec<MemoryOperation>);
+
+impl CheckedOperations {
+    /// Operations for a call of the driver.
+    ///
+    /// # Safety
+    ///
+    /// The bytes that each one reaches must be the session's.
+    pub unsafe fn new(operations: Vec<MemoryOperation>) -> Self {
+        Self(operations)
+    }
+}
+
 /// What `cuStreamGetCaptureInfo` says.
 #[derive(Debug)]
 pub struct CaptureInfo {
@@ -71,7 +86,7 @@ pub struct CaptureInfo {
 pub fn with_capture_relaxed<T>(gpu: &Driver, body: impl FnOnce() -> T) -> T {
     let mode = gpu.exchange_capture_mode(CAPTURE_RELAXED);
     let result = body();
-    if let Ok(mode) = mode {
+    if let Ok((mode,)) = mode {
         let _ = gpu.exchange_capture_mode(mode);
     }
     result
@@ -92,11 +107,11 @@ pub fn while_current(gpu: &Driver, context: CUcontext, body: impl FnOnce() -> Cu
 
 impl Driver {
     /// Swaps the calling thread's capture mode.
-    pub fn exchange_capture_mode(&self, mode: c_int) -> CuResult<c_int> {
+    pub fn exchange_capture_mode(&self, mode: c_int) -> CuResult<(c_int,)> {
         let mut mode = mode;
         // SAFETY: the pointer is to a local.
         unsafe { self.cuThreadExchangeStreamCaptureMode(&raw mut mode) }?;
-        Ok(mode)
+        Ok((mode,))
     }
 
     /// What the stream captures.
@@ -134,7 +149,7 @@ impl Driver {
     }
 
     /// Sets (flag 1) or adds to what the stream's next work depends on.
-    pub fn update_capture(&self, stream: CUstream, links: &Links, flags: c_uint) -> CuResult<()> {
+    pub fn update_capture(&self, stream: CUstream, links: Links, flags: c_uint) -> CuResult<()> {
         let nodes = links.nodes().cast_mut();
         // SAFETY: as many nodes and edges as said, read only.
         unsafe {
@@ -164,18 +179,14 @@ impl Driver {
     }
 
     /// Waits for and writes values in stream order.
-    ///
-    /// # Safety
-    ///
-    /// The addresses belong to the session.
-    pub unsafe fn memory_operations(
+    pub fn memory_operations(
         &self,
         stream: CUstream,
-        operations: &[MemoryOperation],
+        operations: CheckedOperations,
         flags: c_uint,
     ) -> CuResult<()> {
-        let mut raw = RawMemoryOperation::list(operations);
-        // SAFETY: as many operations as said; the caller vouches for the addresses.
+        let mut raw = RawMemoryOperation::list(&operations.0);
+        // SAFETY: as many operations as said; their addresses were checked.
         unsafe { self.cuStreamBatchMemOp_v2(stream, raw.len() as c_uint, raw.as_mut_ptr().cast(), flags) }
     }
 }
