@@ -25,21 +25,21 @@ macro_rules! context_calls {
             /// Waits for all work of the current context.
             0x0208 forward cuCtxSynchronize() -> () [may_print leaves_idle];
             /// A limit of the current context.
-            0x0209 forward cuCtxGetLimit(limit: i32) -> (value: u64);
+            0x0209 forward cuCtxGetLimit(limit: i32) -> (value: u64) entry first;
             /// Sets a limit of the current context.
-            0x020a custom cuCtxSetLimit(limit: i32, value: u64) -> ();
+            0x020a custom cuCtxSetLimit(limit: i32, value: u64) -> () entry first;
             /// Preferred cache configuration.
-            0x020b forward cuCtxGetCacheConfig() -> (config: i32);
+            0x020b forward cuCtxGetCacheConfig() -> (config: i32) entry first;
             /// Sets the preferred cache configuration.
-            0x020c forward cuCtxSetCacheConfig(config: i32) -> ();
+            0x020c forward cuCtxSetCacheConfig(config: i32) -> () entry first;
             /// Lowest and highest stream priority.
             0x020d forward cuCtxGetStreamPriorityRange() -> (least: i32, greatest: i32);
             /// Flags of the current context.
-            0x020e custom cuCtxGetFlags() -> (flags: u32);
+            0x020e custom cuCtxGetFlags() -> (flags: u32) entry first;
             /// API version a context was made for.
             0x020f forward cuCtxGetApiVersion(context: ContextId) -> (version: u32) [no_context];
             /// Resets persisting lines of the L2 cache.
-            0x0210 forward cuCtxResetPersistingL2Cache() -> ();
+            0x0210 forward cuCtxResetPersistingL2Cache() -> () entry first;
             /// Records an event that stands for all work of a context so far.
             0x0211 forward cuCtxRecordEvent(context: ContextId, event: EventId) -> ();
             /// Later work of a context waits for the event's latest record.
@@ -59,7 +59,7 @@ macro_rules! context_calls {
             /// Destroys a green context. What was made in it belongs to the primary context and stays.
             0x0218 destroy cuGreenCtxDestroy(context: ContextId) -> () [no_context] as GreenContext(context);
             /// Sets the flags of the current context.
-            0x0219 custom cuCtxSetFlags(flags: u32) -> ();
+            0x0219 custom cuCtxSetFlags(flags: u32) -> () entry first;
             /// How many multiprocessors the current context has (`kind` 0).
             0x021a forward cuCtxGetExecAffinity(kind: i32) -> (count: u32) as cuCtxGetExecAffinity(multiprocessors(kind));
             /// Makes writes of other devices to the GPU's memory visible.

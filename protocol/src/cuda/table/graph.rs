@@ -28,11 +28,11 @@ macro_rules! graph_calls {
             /// Removes a node.
             0x0809 destroy cuGraphDestroyNode(node: GraphNodeId) -> () [starts_work];
             /// `CUgraphNodeType`.
-            0x080a custom cuGraphNodeGetType(node: GraphNodeId) -> (kind: u32) [starts_work];
+            0x080a custom cuGraphNodeGetType(node: GraphNodeId) -> (kind: u32) [starts_work] entry last;
             /// The node of `clone` that is the copy of `original`.
             0x080b custom cuGraphNodeFindInClone(original: GraphNodeId, clone: GraphId) -> (node: GraphNodeId) [starts_work];
             /// The graph in a node.
-            0x080c custom cuGraphChildGraphNodeGetGraph(node: GraphNodeId) -> (graph: GraphId) [starts_work];
+            0x080c custom cuGraphChildGraphNodeGetGraph(node: GraphNodeId) -> (graph: GraphId) [starts_work] entry last;
             /// Bulk in: `links` times [`NodeLink`], then the parameters of `kind`. Adds a node named `node`; an allocating
             /// one answers its address.
             0x0810 custom graph_add_node(graph: GraphId, node: GraphNodeId, kind: u32, links: u32) -> (dptr: DevicePtr) [starts_work];
@@ -47,9 +47,9 @@ macro_rules! graph_calls {
                 as set_node_attribute(attribute, attribute_value(attribute, value), node);
             /// An attribute of a kernel node.
             0x0819 forward cuGraphKernelNodeGetAttribute(node: GraphNodeId, attribute: i32) -> (value: [u8; 64]) [starts_work]
-                as node_attribute(node, attribute);
+                as node_attribute(node, attribute) entry last;
             /// Copies all attributes of a kernel node.
-            0x081a forward cuGraphKernelNodeCopyAttributes(dst: GraphNodeId, src: GraphNodeId) -> () [starts_work];
+            0x081a forward cuGraphKernelNodeCopyAttributes(dst: GraphNodeId, src: GraphNodeId) -> () [starts_work] entry first;
             /// Makes a graph executable and names that `exec`. `status` is the `CUresult`, `result` the
             /// `CUgraphInstantiateResult`.
             0x0820 custom cuGraphInstantiateWithParams(exec: GraphExecId, graph: GraphId, flags: u64, upload: StreamId) -> (status: i32, result: i32, error_node: GraphNodeId) [starts_work];
@@ -60,14 +60,14 @@ macro_rules! graph_calls {
             /// Uploads an executable graph in stream order.
             0x0823 forward cuGraphUpload(exec: GraphExecId, stream: StreamId) -> () [starts_work];
             /// Flags that an executable graph was made with.
-            0x0824 forward cuGraphExecGetFlags(exec: GraphExecId) -> (flags: u64) [starts_work];
+            0x0824 forward cuGraphExecGetFlags(exec: GraphExecId) -> (flags: u64) [starts_work] entry last;
             /// Gives all parameters of `graph` to `exec`. `status` is the `CUresult`, `result` the
             /// `CUgraphExecUpdateResult`.
             0x0825 custom cuGraphExecUpdate_v2(exec: GraphExecId, graph: GraphId) -> (status: i32, result: i32, error_node: GraphNodeId, error_from_node: GraphNodeId) [starts_work];
             /// Switches a node of an executable graph on or off.
-            0x0826 forward cuGraphNodeSetEnabled(exec: GraphExecId, node: GraphNodeId, enabled: u32) -> () [starts_work];
+            0x0826 forward cuGraphNodeSetEnabled(exec: GraphExecId, node: GraphNodeId, enabled: u32) -> () [starts_work] entry first;
             /// Whether a node of an executable graph is on.
-            0x0827 forward cuGraphNodeGetEnabled(exec: GraphExecId, node: GraphNodeId) -> (enabled: u32) [starts_work];
+            0x0827 forward cuGraphNodeGetEnabled(exec: GraphExecId, node: GraphNodeId) -> (enabled: u32) [starts_work] entry last;
             /// Makes a graph executable and names that `exec`. The driver is stricter in
             /// `cuGraphInstantiateWithParams`.
             0x0828 custom cuGraphInstantiateWithFlags(exec: GraphExecId, graph: GraphId, flags: u64) -> () [starts_work];
@@ -78,7 +78,7 @@ macro_rules! graph_calls {
             /// A handle by which device code steers a conditional node.
             0x0830 custom cuGraphConditionalHandleCreate(graph: GraphId, default_value: u32, flags: u32) -> (handle: u64) [starts_work];
             /// Frees memory that graphs of the device do not use.
-            0x0831 forward cuDeviceGraphMemTrim(device: DeviceOrdinal) -> () [starts_work];
+            0x0831 forward cuDeviceGraphMemTrim(device: DeviceOrdinal) -> () [starts_work] entry first;
             /// An attribute of the memory that graphs allocate.
             0x0832 forward cuDeviceGetGraphMemAttribute(device: DeviceOrdinal, attribute: i32) -> (value: u64) [starts_work];
             /// Sets an attribute of the memory that graphs allocate.
@@ -86,13 +86,13 @@ macro_rules! graph_calls {
             /// Creates a user object named `object`; `callback` runs when its last reference is gone.
             0x0840 custom cuUserObjectCreate(object: UserObjectId, callback: CallbackId, count: u32, flags: u32) -> () [starts_work];
             /// Takes `count` references.
-            0x0841 custom cuUserObjectRetain(object: UserObjectId, count: u32) -> () [starts_work];
+            0x0841 custom cuUserObjectRetain(object: UserObjectId, count: u32) -> () [starts_work] entry first;
             /// Gives `count` references back.
-            0x0842 custom cuUserObjectRelease(object: UserObjectId, count: u32) -> () [starts_work];
+            0x0842 custom cuUserObjectRelease(object: UserObjectId, count: u32) -> () [starts_work] entry first;
             /// Has the graph own `count` references.
-            0x0843 custom cuGraphRetainUserObject(graph: GraphId, object: UserObjectId, count: u32, flags: u32) -> () [starts_work];
+            0x0843 custom cuGraphRetainUserObject(graph: GraphId, object: UserObjectId, count: u32, flags: u32) -> () [starts_work] entry first;
             /// Takes `count` references from the graph.
-            0x0844 custom cuGraphReleaseUserObject(graph: GraphId, object: UserObjectId, count: u32) -> () [starts_work];
+            0x0844 custom cuGraphReleaseUserObject(graph: GraphId, object: UserObjectId, count: u32) -> () [starts_work] entry first;
         } }
     };
 }

@@ -29,6 +29,10 @@
 //! function of `vhost-cuda/src/worker/words` that makes one value of the driver's of several inputs or of the bulk input,
 //! and checks it. The call answers with the error of its first wrong argument.
 //!
+//! A clause `entry first` or `entry last` has the guest library derive the exported function, too: pointers for the results
+//! come before or after the inputs, which are in the order of the row. `entry last / cuStreamGetId_ptsz` exports the variant
+//! with a default stream per thread as well. The others are written by hand in `guest-lib/libcuda`.
+//!
 //! [`all_calls!`](crate::all_calls) hands every row at once to a macro of the consumer. A number, once
 //! shipped, keeps its meaning for ever: `golden/calls.txt` checks it.
 
@@ -98,7 +102,7 @@ pub struct Row {
 use super::*;
 
 macro_rules! emit_opcodes {
-    ($($(#[$doc:meta])* $number:literal $kind:ident $name:ident ($($p:ident: $pt:ty),*) -> ($($r:ident: $rt:ty),*) $([$($fact:ident)*])? $(as $function:ident($($arg:expr),*))? $(where $($range:ident: $bytes:expr),*)?;)*) => {
+    ($($(#[$doc:meta])* $number:literal $kind:ident $name:ident ($($p:ident: $pt:ty),*) -> ($($r:ident: $rt:ty),*) $([$($fact:ident)*])? $(as $function:ident($($arg:expr),*))? $(entry $order:ident $(/ $per_thread:ident)?)? $(where $($range:ident: $bytes:expr),*)?;)*) => {
         /// The calls by number.
         #[allow(non_camel_case_types)]
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

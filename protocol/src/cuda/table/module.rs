@@ -30,7 +30,7 @@ macro_rules! module_calls {
             /// Names the library's module in the current context `module`.
             0x040a part cuLibraryGetModule(library: LibraryId, module: ModuleId) -> () as cuLibraryGetModule(library);
             /// Kernels in the library.
-            0x040b forward cuLibraryGetKernelCount(library: LibraryId) -> (count: u32);
+            0x040b forward cuLibraryGetKernelCount(library: LibraryId) -> (count: u32) entry first;
             /// Names the kernel's function in the current context `function`.
             0x040c part cuKernelGetFunction(kernel: FunctionId, function: FunctionId) -> () as cuKernelGetFunction(kernel);
             /// Bulk out: the layout of the parameters, `count` times two u32 (offset, bytes). An error of the
@@ -41,7 +41,7 @@ macro_rules! module_calls {
             /// Sets an attribute of a function.
             0x0412 forward cuFuncSetAttribute(function: FunctionId, attrib: i32, value: i32) -> ();
             /// Sets the preferred cache configuration of a function.
-            0x0413 forward cuFuncSetCacheConfig(function: FunctionId, config: i32) -> ();
+            0x0413 forward cuFuncSetCacheConfig(function: FunctionId, config: i32) -> () entry first;
             /// An attribute of a kernel on a device.
             0x0414 forward cuKernelGetAttribute(attrib: i32, kernel: FunctionId, device: DeviceOrdinal) -> (value: i32);
             /// Sets an attribute of a kernel on a device.

@@ -21,9 +21,9 @@ macro_rules! stream_calls {
             /// Flags of a stream.
             0x0606 forward cuStreamGetFlags(stream: StreamId) -> (flags: u32) [no_code];
             /// Priority of a stream.
-            0x0607 forward cuStreamGetPriority(stream: StreamId) -> (priority: i32) [no_code];
+            0x0607 forward cuStreamGetPriority(stream: StreamId) -> (priority: i32) [no_code] entry last / cuStreamGetPriority_ptsz;
             /// Number of a stream, unique in the process.
-            0x0608 forward cuStreamGetId(stream: StreamId) -> (id: u64) [no_code];
+            0x0608 forward cuStreamGetId(stream: StreamId) -> (id: u64) [no_code] entry last / cuStreamGetId_ptsz;
             /// Begins to capture the stream's work (`CUstreamCaptureMode`).
             0x0610 custom cuStreamBeginCapture_v2(stream: StreamId, mode: u32) -> () [no_code starts_work];
             /// Ends a capture and names the graph it made.
