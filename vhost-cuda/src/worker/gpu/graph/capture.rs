@@ -4,53 +4,33 @@
 use std::ffi::{c_int, c_uint};
 use std::ptr::{null, null_mut};
 
-use cudarc::driver::sys::{CUgraphEdgeData, CUstreamBatchMemOpParams};
+use cudarc::driver::sys::CUgraphEdgeData;
 use virtio_cuda_protocol::cuda::{DevicePtr, MemoryOperation};
 
-use super::super::{CUcontext, CUdeviceptr, CUgraph, CUgraphNode, CUstream, CuResult, Driver};
+use super::super::raw::RawMemoryOperation;
+use super::super::{CUcontext, CUgraph, CUgraphNode, CUstream, CuResult, Driver};
 use super::Links;
 
 /// `CU_STREAM_CAPTURE_MODE_RELAXED`.
 const CAPTURE_RELAXED: c_int = 2;
 
-/// One kind of `CUstreamBatchMemOpParams`.
-#[derive(Clone, Copy)]
-#[repr(C)]
-pub(super) struct RawMemoryOperation {
-    operation: c_uint,
-    /// The flags of operations without an address.
-    short_flags: c_uint,
-    address: CUdeviceptr,
-    value: u64,
-    flags: c_uint,
-    alias: CUdeviceptr,
-    rest: u64,
+/// Operations as the driver takes them.
+pub(super) fn raw_operations(operations: &[MemoryOperation]) -> Vec<RawMemoryOperation> {
+    let raw = |one: &MemoryOperation| RawMemoryOperation {
+        operation: one.operation,
+        short_flags: if one.address.0 == 0 { one.flags } else { 0 },
+        address: one.address.0,
+        value: one.value,
+        flags: one.flags,
+        ..RawMemoryOperation::ZERO
+    };
+    operations.iter().map(raw).collect()
 }
-const _: () = assert!(size_of::<RawMemoryOperation>() == size_of::<CUstreamBatchMemOpParams>());
 
-impl RawMemoryOperation {
-    pub(super) fn list(operations: &[MemoryOperation]) -> Vec<Self> {
-        let raw = |one: &MemoryOperation| Self {
-            operation: one.operation,
-            short_flags: if one.address.0 == 0 { one.flags } else { 0 },
-            address: one.address.0,
-            value: one.value,
-            flags: one.flags,
-            alias: 0,
-            rest: 0,
-        };
-        operations.iter().map(raw).collect()
-    }
-
-    pub(super) fn plain(&self) -> MemoryOperation {
-        let flags = if self.address == 0 { self.short_flags } else { self.flags };
-        MemoryOperation {
-            operation: self.operation,
-            flags,
-            address: DevicePtr(self.address),
-            value: self.value,
-        }
-    }
+/// An operation of the driver's.
+pub(super) fn plain_operation(raw: &RawMemoryOperation) -> MemoryOperation {
+    let flags = if raw.address == 0 { raw.short_flags } else { raw.flags };
+    MemoryOperation { operation: raw.operation, flags, address: DevicePtr(raw.address), value: raw.value }
 }
 
 /// Operations on single values, whose addresses are the session's.
@@ -185,7 +165,7 @@ impl Driver {
         operations: CheckedOperations,
         flags: c_uint,
     ) -> CuResult<()> {
-        let mut raw = RawMemoryOperation::list(&operations.0);
+        let mut raw = raw_operations(&operations.0);
         // SAFETY: as many operations as said; their addresses were checked.
         unsafe { self.cuStreamBatchMemOp_v2(stream, raw.len() as c_uint, raw.as_mut_ptr().cast(), flags) }
     }
