@@ -4,6 +4,8 @@
 use std::ffi::c_void;
 use std::sync::Arc;
 
+use cuda_abi::{CUDA_MEMCPY2D, CUDA_MEMCPY3D, CopyEnd2D, CopyEnd3D};
+
 use super::array::{self, CUarray};
 use super::context::CUcontext;
 use super::copy::{Fill, Given, Pattern, Side, Transfer, copy_async, copy_now, fill, peer};
@@ -11,61 +13,6 @@ use super::device::CUdeviceptr;
 use super::ffi::In;
 use super::result::{CUresult, CuResult};
 use super::stream::CUstream;
-
-/// One side of CUDA_MEMCPY2D.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct Place2D {
-    pub(super) x: usize,
-    pub(super) y: usize,
-    pub(super) memory_type: u32,
-    pub(super) host: u64,
-    pub(super) device: CUdeviceptr,
-    pub(super) array: CUarray,
-    pub(super) pitch: usize,
-}
-
-/// CUDA_MEMCPY2D
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct Memcpy2D {
-    pub(super) from: Place2D,
-    pub(super) to: Place2D,
-    pub(super) width: usize,
-    pub(super) height: usize,
-}
-
-/// One side of CUDA_MEMCPY3D and CUDA_MEMCPY3D_PEER.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct Place3D {
-    pub(super) x: usize,
-    pub(super) y: usize,
-    pub(super) z: usize,
-    pub(super) level: usize,
-    pub(super) memory_type: u32,
-    pub(super) host: u64,
-    pub(super) device: CUdeviceptr,
-    pub(super) array: CUarray,
-    /// Reserved except in a peer copy.
-    pub(super) context: CUcontext,
-    pub(super) pitch: usize,
-    pub(super) height: usize,
-}
-
-/// CUDA_MEMCPY3D and CUDA_MEMCPY3D_PEER
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct Memcpy3D {
-    pub(super) from: Place3D,
-    pub(super) to: Place3D,
-    pub(super) width: usize,
-    pub(super) height: usize,
-    pub(super) depth: usize,
-}
-
-// As sizeof() in cuda.h.
-const _: () = assert!(size_of::<Memcpy2D>() == 128 && size_of::<Memcpy3D>() == 200);
 
 /// CU_MEMORYTYPE_ARRAY
 pub(super) const ARRAY: u32 = 3;
@@ -81,10 +28,16 @@ fn given(memory_type: u32, host: u64, device: u64) -> CuResult<(Given, u64)> {
     }
 }
 
-impl Place2D {
-    fn side(&self, width: usize) -> CuResult<Side> {
+/// An end of a copy as a side of a transfer.
+trait End {
+    /// The side, of rows of `width` bytes and slices of `rows` rows.
+    fn side(&self, width: usize, rows: usize) -> CuResult<Side>;
+}
+
+impl End for CopyEnd2D {
+    fn side(&self, width: usize, _rows: usize) -> CuResult<Side> {
         if self.memory_type == ARRAY {
-            let array = array::find_not_null(self.array)?;
+            let array = array::find_not_null(CUarray::new(self.array as usize))?;
             return Side::in_array(Arc::clone(&array.array), [self.x as u64, self.y as u64, 0]);
         }
         let (given, base) = given(self.memory_type, self.host, self.device)?;
@@ -94,13 +47,13 @@ impl Place2D {
     }
 }
 
-impl Place3D {
+impl End for CopyEnd3D {
     fn side(&self, width: usize, rows: usize) -> CuResult<Side> {
-        if self.level != 0 {
+        if self.lod != 0 {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
         if self.memory_type == ARRAY {
-            let array = array::find_not_null(self.array)?;
+            let array = array::find_not_null(CUarray::new(self.array as usize))?;
             let at = [self.x, self.y, self.z].map(|offset| offset as u64);
             return Side::in_array(Arc::clone(&array.array), at);
         }
@@ -128,24 +81,24 @@ fn linear(to: (u64, Given), from: (u64, Given), bytes: usize) -> CuResult<Option
     Transfer::new(Side::linear(to.0, to.1)?, Side::linear(from.0, from.1)?, [bytes as u64, 1, 1])
 }
 
-fn flat(copy: In<Memcpy2D>) -> CuResult<Option<Transfer>> {
+fn flat(copy: In<CUDA_MEMCPY2D>) -> CuResult<Option<Transfer>> {
     super::context::current()?;
     let copy = copy.get()?;
     if copy.width == 0 || copy.height == 0 {
         return Ok(None);
     }
     let extent = [copy.width as u64, copy.height as u64, 1];
-    Transfer::new(copy.to.side(copy.width)?, copy.from.side(copy.width)?, extent)
+    Transfer::new(copy.dst.side(copy.width, copy.height)?, copy.src.side(copy.width, copy.height)?, extent)
 }
 
 /// Checks a copy between boxes; none when it has nothing to do.
-pub(super) fn boxed(copy: &Memcpy3D) -> CuResult<Option<Transfer>> {
+pub(super) fn boxed(copy: &CUDA_MEMCPY3D) -> CuResult<Option<Transfer>> {
     super::context::current()?;
     if copy.width == 0 || copy.height == 0 || copy.depth == 0 {
         return Ok(None);
     }
     let extent = [copy.width as u64, copy.height as u64, copy.depth as u64];
-    Transfer::new(copy.to.side(copy.width, copy.height)?, copy.from.side(copy.width, copy.height)?, extent)
+    Transfer::new(copy.dst.side(copy.width, copy.height)?, copy.src.side(copy.width, copy.height)?, extent)
 }
 
 fn memcpy(to: CUdeviceptr, from: CUdeviceptr, bytes: usize) -> CuResult<()> {
@@ -205,35 +158,35 @@ fn memcpy_peer_async(
     memcpy_dtod_async(to, from, bytes, stream)
 }
 
-fn memcpy_2d(copy: In<Memcpy2D>) -> CuResult<()> {
+fn memcpy_2d(copy: In<CUDA_MEMCPY2D>) -> CuResult<()> {
     copy_now(flat(copy)?)
 }
 
-fn memcpy_2d_async(copy: In<Memcpy2D>, stream: CUstream) -> CuResult<()> {
+fn memcpy_2d_async(copy: In<CUDA_MEMCPY2D>, stream: CUstream) -> CuResult<()> {
     copy_async(flat(copy)?, stream)
 }
 
-fn memcpy_3d(copy: In<Memcpy3D>) -> CuResult<()> {
+fn memcpy_3d(copy: In<CUDA_MEMCPY3D>) -> CuResult<()> {
     copy_now(boxed(&copy.get()?)?)
 }
 
-fn memcpy_3d_async(copy: In<Memcpy3D>, stream: CUstream) -> CuResult<()> {
+fn memcpy_3d_async(copy: In<CUDA_MEMCPY3D>, stream: CUstream) -> CuResult<()> {
     copy_async(boxed(&copy.get()?)?, stream)
 }
 
-fn check_peers(copy: In<Memcpy3D>) -> CuResult<()> {
+fn check_peers(copy: In<CUDA_MEMCPY3D>) -> CuResult<()> {
     let copy = copy.get()?;
-    peer(copy.to.context)?;
-    peer(copy.from.context)?;
+    peer(CUcontext::new(copy.dst.context as usize))?;
+    peer(CUcontext::new(copy.src.context as usize))?;
     Ok(())
 }
 
-fn memcpy_3d_peer(copy: In<Memcpy3D>) -> CuResult<()> {
+fn memcpy_3d_peer(copy: In<CUDA_MEMCPY3D>) -> CuResult<()> {
     check_peers(copy)?;
     memcpy_3d(copy)
 }
 
-fn memcpy_3d_peer_async(copy: In<Memcpy3D>, stream: CUstream) -> CuResult<()> {
+fn memcpy_3d_peer_async(copy: In<CUDA_MEMCPY3D>, stream: CUstream) -> CuResult<()> {
     check_peers(copy)?;
     memcpy_3d_async(copy, stream)
 }
@@ -379,13 +332,13 @@ super::ffi::entries! { after_init
     cuMemcpyPeerAsync + cuMemcpyPeerAsync_ptsz => memcpy_peer_async(
         to: CUdeviceptr, to_context: CUcontext, from: CUdeviceptr, from_context: CUcontext, bytes: usize,
         stream: CUstream);
-    cuMemcpy2D_v2 + cuMemcpy2D_v2_ptds => memcpy_2d(copy: In<Memcpy2D>);
-    cuMemcpy2DUnaligned_v2 + cuMemcpy2DUnaligned_v2_ptds => memcpy_2d(copy: In<Memcpy2D>);
-    cuMemcpy2DAsync_v2 + cuMemcpy2DAsync_v2_ptsz => memcpy_2d_async(copy: In<Memcpy2D>, stream: CUstream);
-    cuMemcpy3D_v2 + cuMemcpy3D_v2_ptds => memcpy_3d(copy: In<Memcpy3D>);
-    cuMemcpy3DAsync_v2 + cuMemcpy3DAsync_v2_ptsz => memcpy_3d_async(copy: In<Memcpy3D>, stream: CUstream);
-    cuMemcpy3DPeer + cuMemcpy3DPeer_ptds => memcpy_3d_peer(copy: In<Memcpy3D>);
-    cuMemcpy3DPeerAsync + cuMemcpy3DPeerAsync_ptsz => memcpy_3d_peer_async(copy: In<Memcpy3D>, stream: CUstream);
+    cuMemcpy2D_v2 + cuMemcpy2D_v2_ptds => memcpy_2d(copy: In<CUDA_MEMCPY2D>);
+    cuMemcpy2DUnaligned_v2 + cuMemcpy2DUnaligned_v2_ptds => memcpy_2d(copy: In<CUDA_MEMCPY2D>);
+    cuMemcpy2DAsync_v2 + cuMemcpy2DAsync_v2_ptsz => memcpy_2d_async(copy: In<CUDA_MEMCPY2D>, stream: CUstream);
+    cuMemcpy3D_v2 + cuMemcpy3D_v2_ptds => memcpy_3d(copy: In<CUDA_MEMCPY3D>);
+    cuMemcpy3DAsync_v2 + cuMemcpy3DAsync_v2_ptsz => memcpy_3d_async(copy: In<CUDA_MEMCPY3D>, stream: CUstream);
+    cuMemcpy3DPeer + cuMemcpy3DPeer_ptds => memcpy_3d_peer(copy: In<CUDA_MEMCPY3D>);
+    cuMemcpy3DPeerAsync + cuMemcpy3DPeerAsync_ptsz => memcpy_3d_peer_async(copy: In<CUDA_MEMCPY3D>, stream: CUstream);
     cuMemsetD8_v2 + cuMemsetD8_v2_ptds => memset_d8(to: CUdeviceptr, value: u8, count: usize);
     cuMemsetD16_v2 + cuMemsetD16_v2_ptds => memset_d16(to: CUdeviceptr, value: u16, count: usize);
     cuMemsetD32_v2 + cuMemsetD32_v2_ptds => memset_d32(to: CUdeviceptr, value: u32, count: usize);

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Stream memory operations: streams that write a word, or wait until a word has a value.
 
+use std::ops::Deref;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
+
+use cuda_abi::CUstreamBatchMemOpParams;
 
 use super::capture;
 use super::device::{self, CUdeviceptr};
@@ -27,25 +30,22 @@ const MAX_OPERATIONS: u32 = 256;
 /// How long a stream that waits sleeps between looks.
 const PAUSE: Duration = Duration::from_micros(50);
 
-/// CUstreamBatchMemOpParams
-#[repr(C)]
+/// An operation on a word.
+#[repr(transparent)]
 #[derive(Clone, Copy)]
-pub struct MemOp {
-    operation: u32,
-    pad: u32,
-    address: CUdeviceptr,
-    value: u64,
-    flags: u32,
-    pad2: u32,
-    alias: u64,
-    pad3: u64,
-}
+pub struct MemOp(CUstreamBatchMemOpParams);
 
-const _: () = assert!(size_of::<MemOp>() == 48);
+impl Deref for MemOp {
+    type Target = CUstreamBatchMemOpParams;
+
+    fn deref(&self) -> &CUstreamBatchMemOpParams {
+        &self.0
+    }
+}
 
 impl MemOp {
     fn new(operation: u32, address: CUdeviceptr, value: u64, flags: u32) -> MemOp {
-        MemOp { operation, pad: 0, address, value, flags, pad2: 0, alias: 0, pad3: 0 }
+        MemOp(CUstreamBatchMemOpParams { operation, address, value, flags, ..CUstreamBatchMemOpParams::ZERO })
     }
 
     /// The bytes of the word, 0 for operations without one.

@@ -31,4 +31,5 @@ pub use call::Call;
 pub use error::ClientError;
 pub use result::CudaError;
 pub use session::Session;
+pub use virtio_cuda_protocol::all_calls;
 pub use virtio_cuda_protocol::cuda as protocol;

@@ -387,39 +387,6 @@ entry_points! {
         version.set(calls::cuCtxGetApiVersion(&mut api.call(), ContextId(context))?)
     }
 
-    /// Flags of the current context.
-    call cuCtxGetFlags(api, flags: Out<u32>) {
-        flags.check()?;
-        flags.set(calls::cuCtxGetFlags(&mut api.in_context()?)?)
-    }
-
-    /// Sets the flags of the current context.
-    call cuCtxSetFlags(api, flags: u32) {
-        calls::cuCtxSetFlags(&mut api.in_context()?, flags)
-    }
-
-    /// A limit of the current context.
-    call cuCtxGetLimit(api, pvalue: Out<usize>, limit: i32) {
-        pvalue.check()?;
-        pvalue.set(calls::cuCtxGetLimit(&mut api.in_context()?, limit)? as usize)
-    }
-
-    /// Sets a limit of the current context.
-    call cuCtxSetLimit(api, limit: i32, value: usize) {
-        calls::cuCtxSetLimit(&mut api.in_context()?, limit, value as u64)
-    }
-
-    /// The preferred cache configuration.
-    call cuCtxGetCacheConfig(api, pconfig: Out<i32>) {
-        pconfig.check()?;
-        pconfig.set(calls::cuCtxGetCacheConfig(&mut api.in_context()?)?)
-    }
-
-    /// Sets the preferred cache configuration.
-    call cuCtxSetCacheConfig(api, config: i32) {
-        calls::cuCtxSetCacheConfig(&mut api.in_context()?, config)
-    }
-
     /// The width of shared memory banks has been fixed since compute capability 5.0:
     /// `CU_SHARED_MEM_CONFIG_FOUR_BYTE_BANK_SIZE`.
     call cuCtxGetSharedMemConfig(api, pConfig: Out<i32>) {
@@ -441,10 +408,5 @@ entry_points! {
         leastPriority.set_if_wanted(least);
         greatestPriority.set_if_wanted(greatest);
         Ok(())
-    }
-
-    /// Resets persisting lines of the L2 cache.
-    call cuCtxResetPersistingL2Cache(api) {
-        calls::cuCtxResetPersistingL2Cache(&mut api.in_context()?)
     }
 }

@@ -64,11 +64,6 @@ entry_points! {
         calls::cuFuncSetAttribute(&mut api.in_context()?, FunctionId(hfunc), attrib, value)
     }
 
-    /// Sets the preferred cache configuration of a function.
-    call cuFuncSetCacheConfig(api, hfunc: u64, config: i32) {
-        calls::cuFuncSetCacheConfig(&mut api.in_context()?, FunctionId(hfunc), config)
-    }
-
     /// Without effect since compute capability 5.0.
     call cuFuncSetSharedMemConfig(api, hfunc: u64, config: i32) {
         api.driver.functions.get(hfunc)?;

@@ -45,6 +45,7 @@ mod module_table;
 mod occupancy;
 mod old_launch;
 mod peer;
+mod plain;
 mod pool;
 mod post;
 mod private_tables;
@@ -102,6 +103,7 @@ fn all_entry_points() -> impl Iterator<Item = &'static entry::EntryPoint> {
         occupancy::ENTRY_POINTS,
         old_launch::ENTRY_POINTS,
         peer::ENTRY_POINTS,
+        plain::ENTRY_POINTS,
         pool::ENTRY_POINTS,
         proc_address::ENTRY_POINTS,
         reference::ENTRY_POINTS,

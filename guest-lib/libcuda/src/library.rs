@@ -142,12 +142,6 @@ entry_points! {
         pKernel.set(get_kernel(api, library, name)?)
     }
 
-    /// How many kernels the library has.
-    call cuLibraryGetKernelCount(api, count: Out<u32>, lib: u64) {
-        count.check()?;
-        count.set(calls::cuLibraryGetKernelCount(&mut api.call(), LibraryId(lib))?)
-    }
-
     /// All kernels, or as many as there is room for.
     call cuLibraryEnumerateKernels(api, kernels: Out<u64>, numKernels: u32, lib: u64) {
         kernels.check()?;

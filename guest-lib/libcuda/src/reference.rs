@@ -8,9 +8,7 @@ use std::ffi::{CStr, CString};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use cuda_abi::CUDA_ARRAY_DESCRIPTOR;
-use virtio_cuda_client::protocol::{
-    ArrayId, ContextId, DevicePtr, FunctionId, MipmappedArrayId, ModuleId, SurfRefId, TexRefId,
-};
+use virtio_cuda_client::protocol::{ContextId, DevicePtr, FunctionId, ModuleId, SurfRefId, TexRefId};
 use virtio_cuda_client::{Call, CudaError, calls};
 
 use crate::driver::mint;
@@ -91,27 +89,15 @@ fn of_module(api: Api, module: u64, name: &CStr, kind: Kind) -> Result<u64, Cuda
 }
 
 /// A call about a texture reference, in its own context.
-fn texture(api: Api, handle: u64) -> Result<(Call<'static>, TexRefId), CudaError> {
+pub(crate) fn texture(api: Api, handle: u64) -> Result<(Call<'static>, TexRefId), CudaError> {
     let reference = api.driver.textures.references.get(handle, Kind::Texture)?;
     Ok((api.driver.session.call().context(ContextId(reference.context)), TexRefId(handle)))
 }
 
 /// A call about a surface reference, in its own context.
-fn surface(api: Api, handle: u64) -> Result<(Call<'static>, SurfRefId), CudaError> {
+pub(crate) fn surface(api: Api, handle: u64) -> Result<(Call<'static>, SurfRefId), CudaError> {
     let reference = api.driver.textures.references.get(handle, Kind::Surface)?;
     Ok((api.driver.session.call().context(ContextId(reference.context)), SurfRefId(handle)))
-}
-
-/// Stores what `row` says of a texture reference.
-fn get<T>(
-    api: Api,
-    out: Out<T>,
-    handle: u64,
-    row: impl FnOnce(&mut Call<'_>, TexRefId) -> Result<T, CudaError>,
-) -> Result<(), CudaError> {
-    let (mut call, reference) = texture(api, handle)?;
-    out.check()?;
-    out.set(row(&mut call, reference)?)
 }
 
 /// The GPU's address of the program's.
@@ -167,20 +153,6 @@ entry_points! {
         Ok(())
     }
 
-    /// Binds an array.
-    call cuTexRefSetArray(api, hTexRef: u64, hArray: u64, Flags: u32) {
-        let (mut call, reference) = texture(api, hTexRef)?;
-        api.driver.arrays.check(hArray)?;
-        calls::cuTexRefSetArray(&mut call, reference, ArrayId(hArray), Flags)
-    }
-
-    /// Binds a mipmapped array.
-    call cuTexRefSetMipmappedArray(api, hTexRef: u64, hMipmappedArray: u64, Flags: u32) {
-        let (mut call, reference) = texture(api, hTexRef)?;
-        api.driver.arrays.check_mipmap(hMipmappedArray)?;
-        calls::cuTexRefSetMipmappedArray(&mut call, reference, MipmappedArrayId(hMipmappedArray), Flags)
-    }
-
     /// Binds memory.
     call cuTexRefSetAddress_v2(api, ByteOffset: Out<usize>, hTexRef: u64, dptr: u64, bytes: usize) {
         let (mut call, reference) = texture(api, hTexRef)?;
@@ -200,89 +172,6 @@ entry_points! {
         bind_rows(api, hTexRef, desc, dptr, Pitch)
     }
 
-    /// Sets how memory is read.
-    call cuTexRefSetFormat(api, hTexRef: u64, fmt: i32, NumPackedComponents: i32) {
-        let (mut call, reference) = texture(api, hTexRef)?;
-        calls::cuTexRefSetFormat(&mut call, reference, fmt, NumPackedComponents)
-    }
-
-    /// Sets the address mode of a dimension.
-    call cuTexRefSetAddressMode(api, hTexRef: u64, dim: i32, am: i32) {
-        let (mut call, reference) = texture(api, hTexRef)?;
-        calls::cuTexRefSetAddressMode(&mut call, reference, dim, am)
-    }
-
-    /// Sets the filter mode.
-    call cuTexRefSetFilterMode(api, hTexRef: u64, fm: i32) {
-        let (mut call, reference) = texture(api, hTexRef)?;
-        calls::cuTexRefSetFilterMode(&mut call, reference, fm)
-    }
-
-    /// Sets the filter mode between levels.
-    call cuTexRefSetMipmapFilterMode(api, hTexRef: u64, fm: i32) {
-        let (mut call, reference) = texture(api, hTexRef)?;
-        calls::cuTexRefSetMipmapFilterMode(&mut call, reference, fm)
-    }
-
-    /// Sets what is added to the level.
-    call cuTexRefSetMipmapLevelBias(api, hTexRef: u64, bias: f32) {
-        let (mut call, reference) = texture(api, hTexRef)?;
-        calls::cuTexRefSetMipmapLevelBias(&mut call, reference, bias)
-    }
-
-    /// Sets the least and the greatest level.
-    call cuTexRefSetMipmapLevelClamp(api, hTexRef: u64, minMipmapLevelClamp: f32, maxMipmapLevelClamp: f32) {
-        let (mut call, reference) = texture(api, hTexRef)?;
-        calls::cuTexRefSetMipmapLevelClamp(&mut call, reference, minMipmapLevelClamp, maxMipmapLevelClamp)
-    }
-
-    /// Sets the greatest anisotropy.
-    call cuTexRefSetMaxAnisotropy(api, hTexRef: u64, maxAniso: u32) {
-        let (mut call, reference) = texture(api, hTexRef)?;
-        calls::cuTexRefSetMaxAnisotropy(&mut call, reference, maxAniso)
-    }
-
-    /// Sets what lies outside.
-    call cuTexRefSetBorderColor(api, hTexRef: u64, pBorderColor: In<[f32; 4]>) {
-        let (mut call, reference) = texture(api, hTexRef)?;
-        calls::cuTexRefSetBorderColor(&mut call, reference, pBorderColor.get()?)
-    }
-
-    /// Sets how it is read.
-    call cuTexRefSetFlags(api, hTexRef: u64, Flags: u32) {
-        let (mut call, reference) = texture(api, hTexRef)?;
-        calls::cuTexRefSetFlags(&mut call, reference, Flags)
-    }
-
-    /// The memory that is bound.
-    call cuTexRefGetAddress_v2(api, pdptr: Out<u64>, hTexRef: u64) {
-        get(api, pdptr, hTexRef, |call, reference| {
-            Ok(api.program_address(calls::cuTexRefGetAddress_v2(call, reference)?.0))
-        })
-    }
-
-    /// The array that is bound.
-    call cuTexRefGetArray(api, phArray: Out<u64>, hTexRef: u64) {
-        get(api, phArray, hTexRef, |call, reference| Ok(calls::cuTexRefGetArray(call, reference)?.0))
-    }
-
-    /// The mipmapped array that is bound.
-    call cuTexRefGetMipmappedArray(api, phMipmappedArray: Out<u64>, hTexRef: u64) {
-        get(api, phMipmappedArray, hTexRef, |call, reference| {
-            Ok(calls::cuTexRefGetMipmappedArray(call, reference)?.0)
-        })
-    }
-
-    /// The address mode of a dimension.
-    call cuTexRefGetAddressMode(api, pam: Out<i32>, hTexRef: u64, dim: i32) {
-        get(api, pam, hTexRef, |call, reference| calls::cuTexRefGetAddressMode(call, reference, dim))
-    }
-
-    /// The filter mode.
-    call cuTexRefGetFilterMode(api, pfm: Out<i32>, hTexRef: u64) {
-        get(api, pfm, hTexRef, calls::cuTexRefGetFilterMode)
-    }
-
     /// How memory is read.
     call cuTexRefGetFormat(api, pFormat: Out<i32>, pNumChannels: Out<i32>, hTexRef: u64) {
         let (mut call, reference) = texture(api, hTexRef)?;
@@ -293,55 +182,6 @@ entry_points! {
         pFormat.set_if_wanted(format);
         pNumChannels.set_if_wanted(channels);
         Ok(())
-    }
-
-    /// The filter mode between levels.
-    call cuTexRefGetMipmapFilterMode(api, pfm: Out<i32>, hTexRef: u64) {
-        get(api, pfm, hTexRef, calls::cuTexRefGetMipmapFilterMode)
-    }
-
-    /// What is added to the level.
-    call cuTexRefGetMipmapLevelBias(api, pbias: Out<f32>, hTexRef: u64) {
-        get(api, pbias, hTexRef, calls::cuTexRefGetMipmapLevelBias)
-    }
-
-    /// The least and the greatest level.
-    call cuTexRefGetMipmapLevelClamp(api, pminMipmapLevelClamp: Out<f32>, pmaxMipmapLevelClamp: Out<f32>, hTexRef: u64) {
-        let (mut call, reference) = texture(api, hTexRef)?;
-        pminMipmapLevelClamp.check()?;
-        pmaxMipmapLevelClamp.check()?;
-        let (least, greatest) = calls::cuTexRefGetMipmapLevelClamp(&mut call, reference)?;
-        pminMipmapLevelClamp.set(least)?;
-        pmaxMipmapLevelClamp.set(greatest)
-    }
-
-    /// The greatest anisotropy.
-    call cuTexRefGetMaxAnisotropy(api, pmaxAniso: Out<i32>, hTexRef: u64) {
-        get(api, pmaxAniso, hTexRef, calls::cuTexRefGetMaxAnisotropy)
-    }
-
-    /// What lies outside.
-    call cuTexRefGetBorderColor(api, pBorderColor: Out<[f32; 4]>, hTexRef: u64) {
-        get(api, pBorderColor, hTexRef, calls::cuTexRefGetBorderColor)
-    }
-
-    /// How it is read.
-    call cuTexRefGetFlags(api, pFlags: Out<u32>, hTexRef: u64) {
-        get(api, pFlags, hTexRef, calls::cuTexRefGetFlags)
-    }
-
-    /// Binds an array to a surface reference.
-    call cuSurfRefSetArray(api, hSurfRef: u64, hArray: u64, Flags: u32) {
-        let (mut call, reference) = surface(api, hSurfRef)?;
-        api.driver.arrays.check(hArray)?;
-        calls::cuSurfRefSetArray(&mut call, reference, ArrayId(hArray), Flags)
-    }
-
-    /// The array that is bound to a surface reference.
-    call cuSurfRefGetArray(api, phArray: Out<u64>, hSurfRef: u64) {
-        let (mut call, reference) = surface(api, hSurfRef)?;
-        phArray.check()?;
-        phArray.set(calls::cuSurfRefGetArray(&mut call, reference)?.0)
     }
 
     /// Makes a texture reference a parameter of a function, which it is anyway.

@@ -114,18 +114,6 @@ entry_points! {
         }
     }
 
-    /// Priority of a stream. The device knows it: it clamps what the program asked for.
-    call cuStreamGetPriority / cuStreamGetPriority_ptsz (api, hStream: u64, priority: Out<i32>) {
-        priority.check()?;
-        priority.set(calls::cuStreamGetPriority(&mut api.in_context_of(hStream)?, api.stream(hStream))?)
-    }
-
-    /// A number of the stream that is unique in the process.
-    call cuStreamGetId / cuStreamGetId_ptsz (api, hStream: u64, streamId: Out<u64>) {
-        streamId.check()?;
-        streamId.set(calls::cuStreamGetId(&mut api.in_context_of(hStream)?, api.stream(hStream))?)
-    }
-
     /// The context of a stream.
     call cuStreamGetCtx / cuStreamGetCtx_ptsz (api, hStream: u64, pctx: Out<u64>) {
         pctx.set(api.context_of_stream(hStream)?)

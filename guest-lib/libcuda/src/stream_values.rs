@@ -2,6 +2,7 @@
 
 //! Attributes of streams, and single values in memory that streams wait for and write.
 
+use cuda_abi::CUstreamBatchMemOpParams;
 use virtio_cuda_client::protocol::{BatchMemOpNode, DevicePtr, MemoryOperation, Reader, StreamId};
 use virtio_cuda_client::transport::UserMemory;
 use virtio_cuda_client::{CudaError, calls};
@@ -24,46 +25,36 @@ const NOT_OF_STREAMS: [i32; 3] = [0, 7, 12];
 /// Most operations in one call.
 const MAX_OPERATIONS: u32 = 256;
 
-/// `CUstreamBatchMemOpParams`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(C)]
-pub struct BatchOperation {
-    operation: u32,
-    /// Of operations without an address.
-    short_flags: u32,
-    address: u64,
-    value: u64,
-    flags: u32,
-    alias: u64,
-    rest: u64,
+fn on_wire(one: &CUstreamBatchMemOpParams, api: Api) -> Result<MemoryOperation, CudaError> {
+    let value = match one.operation {
+        WAIT_VALUE_32 | WRITE_VALUE_32 => one.value & u64::from(u32::MAX),
+        WAIT_VALUE_64 | WRITE_VALUE_64 => one.value,
+        FLUSH_REMOTE_WRITES | BARRIER => {
+            return Ok(MemoryOperation {
+                operation: one.operation,
+                flags: one.short_flags,
+                ..Default::default()
+            });
+        }
+        _ => return Err(CudaError::INVALID_VALUE),
+    };
+    let address = api.device_place(one.address).device().ok_or(CudaError::INVALID_VALUE)?;
+    let (operation, flags) = (one.operation, one.flags);
+    Ok(MemoryOperation { operation, flags, address: DevicePtr(address), value })
 }
-const _: () = assert!(size_of::<BatchOperation>() == 48);
 
-impl BatchOperation {
-    fn on_wire(&self, api: Api) -> Result<MemoryOperation, CudaError> {
-        let value = match self.operation {
-            WAIT_VALUE_32 | WRITE_VALUE_32 => self.value & u64::from(u32::MAX),
-            WAIT_VALUE_64 | WRITE_VALUE_64 => self.value,
-            FLUSH_REMOTE_WRITES | BARRIER => {
-                return Ok(MemoryOperation {
-                    operation: self.operation,
-                    flags: self.short_flags,
-                    ..Default::default()
-                });
-            }
-            _ => return Err(CudaError::INVALID_VALUE),
-        };
-        let address = api.device_place(self.address).device().ok_or(CudaError::INVALID_VALUE)?;
-        let (operation, flags) = (self.operation, self.flags);
-        Ok(MemoryOperation { operation, flags, address: DevicePtr(address), value })
-    }
-
-    fn of_wire(api: Api, one: MemoryOperation) -> Self {
-        let has_address = !matches!(one.operation, FLUSH_REMOTE_WRITES | BARRIER);
-        let short_flags = if has_address { 0 } else { one.flags };
-        let address = api.program_address(one.address.0);
-        let flags = if has_address { one.flags } else { 0 };
-        Self { operation: one.operation, short_flags, address, value: one.value, flags, alias: 0, rest: 0 }
+fn of_wire(api: Api, one: MemoryOperation) -> CUstreamBatchMemOpParams {
+    let has_address = !matches!(one.operation, FLUSH_REMOTE_WRITES | BARRIER);
+    let short_flags = if has_address { 0 } else { one.flags };
+    let address = api.program_address(one.address.0);
+    let flags = if has_address { one.flags } else { 0 };
+    CUstreamBatchMemOpParams {
+        operation: one.operation,
+        short_flags,
+        address,
+        value: one.value,
+        flags,
+        ..CUstreamBatchMemOpParams::ZERO
     }
 }
 
@@ -73,7 +64,7 @@ impl BatchOperation {
 pub struct BatchParams {
     context: u64,
     count: u32,
-    operations: In<BatchOperation>,
+    operations: In<CUstreamBatchMemOpParams>,
     flags: u32,
 }
 
@@ -90,7 +81,7 @@ impl BatchParams {
         }
         put(&BatchMemOpNode { flags: self.flags }, bytes)?;
         for index in 0..self.count as usize {
-            put(&self.operations.at(index)?.on_wire(api)?, bytes)?;
+            put(&on_wire(&self.operations.at(index)?, api)?, bytes)?;
         }
         Ok(())
     }
@@ -100,7 +91,7 @@ impl BatchParams {
         let mut reader = Reader::new(rest);
         let mut operations = Vec::new();
         while !reader.rest().is_empty() {
-            operations.push(BatchOperation::of_wire(api, take(&mut reader)?));
+            operations.push(of_wire(api, take(&mut reader)?));
         }
         let count = u32::try_from(operations.len()).map_err(|_| CudaError::UNKNOWN)?;
         let operations = In::at_address(api.driver.kept.operations(node, operations));
@@ -108,10 +99,10 @@ impl BatchParams {
     }
 }
 
-fn run(api: Api, stream: u64, operations: &[BatchOperation], flags: u32) -> Result<(), CudaError> {
+fn run(api: Api, stream: u64, operations: &[CUstreamBatchMemOpParams], flags: u32) -> Result<(), CudaError> {
     let mut bytes = Vec::new();
     for operation in operations {
-        put(&operation.on_wire(api)?, &mut bytes)?;
+        put(&on_wire(operation, api)?, &mut bytes)?;
     }
     api.before_work()?;
     let mut call = api.in_context_of(stream)?.input(UserMemory::of(&bytes));
@@ -130,7 +121,8 @@ fn one(
     if matches!(operation, WRITE_VALUE_32 | WRITE_VALUE_64) && api.driver.memory.is_managed(address) {
         return Err(CudaError::INVALID_VALUE);
     }
-    let operation = BatchOperation { operation, short_flags: 0, address, value, flags, alias: 0, rest: 0 };
+    let operation =
+        CUstreamBatchMemOpParams { operation, address, value, flags, ..CUstreamBatchMemOpParams::ZERO };
     run(api, stream, &[operation], 0)
 }
 
@@ -138,7 +130,7 @@ fn batch(
     api: Api,
     stream: u64,
     count: u32,
-    operations: In<BatchOperation>,
+    operations: In<CUstreamBatchMemOpParams>,
     flags: u32,
 ) -> Result<(), CudaError> {
     if count > MAX_OPERATIONS {
@@ -163,12 +155,12 @@ macro_rules! value_entry_points {
             )*
 
             /// The first version, which a parameter of the driver would have to turn on.
-            call cuStreamBatchMemOp / cuStreamBatchMemOp_ptsz (_api, _stream: u64, _count: u32, _operations: In<BatchOperation>, _flags: u32) {
+            call cuStreamBatchMemOp / cuStreamBatchMemOp_ptsz (_api, _stream: u64, _count: u32, _operations: In<CUstreamBatchMemOpParams>, _flags: u32) {
                 Err(CudaError::NOT_SUPPORTED)
             }
 
             /// Waits for and writes values in stream order.
-            call cuStreamBatchMemOp_v2 / cuStreamBatchMemOp_v2_ptsz (api, stream: u64, count: u32, paramArray: In<BatchOperation>, flags: u32) {
+            call cuStreamBatchMemOp_v2 / cuStreamBatchMemOp_v2_ptsz (api, stream: u64, count: u32, paramArray: In<CUstreamBatchMemOpParams>, flags: u32) {
                 batch(api, stream, count, paramArray, flags)
             }
 

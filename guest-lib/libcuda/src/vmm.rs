@@ -87,11 +87,6 @@ entry_points! {
         ptr.set(at)
     }
 
-    /// Gives reserved addresses back. They stay reserved here: the device gives them out again.
-    call cuMemAddressFree(api, ptr: u64, size: usize) {
-        calls::cuMemAddressFree(&mut api.call(), DevicePtr(ptr), size as u64)
-    }
-
     /// Allocates memory without addresses.
     call cuMemCreate(api, handle: Out<u64>, size: usize, prop: In<CUmemAllocationProp>, flags: u64) {
         handle.check()?;
@@ -104,11 +99,6 @@ entry_points! {
         let name = mint();
         calls::cuMemCreate(&mut api.call(), AllocationId(name), size as u64, properties, flags)?;
         handle.set(name)
-    }
-
-    /// Gives a hold on an allocation back.
-    call cuMemRelease(api, handle: u64) {
-        calls::cuMemRelease(&mut api.call(), AllocationId(handle))
     }
 
     /// Maps an allocation at reserved addresses.

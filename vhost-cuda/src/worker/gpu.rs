@@ -14,12 +14,18 @@
 
 #![allow(non_snake_case, clippy::too_many_arguments)]
 
+mod argument;
 mod graph;
 mod later;
+mod launch;
 
-use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
+use std::ffi::{CString, c_char, c_int, c_uint, c_ulonglong, c_void};
 use std::path::Path;
 
+use argument::{Argument, Plain};
+pub use argument::{
+    Checked, Elements, Mut, NoFunction, One, Opaque, Rank, Ref, SurfaceObject, TextureObject,
+};
 use cudarc::driver::sys;
 use cudarc::driver::sys::{
     CUDA_ARRAY_DESCRIPTOR, CUDA_ARRAY_MEMORY_REQUIREMENTS, CUDA_ARRAY_SPARSE_PROPERTIES,
@@ -34,10 +40,10 @@ use cudarc::driver::sys::{
     CUgraphNodeParams, CUgraphNodeType, CUhostFn, CUjit_option, CUjitInputType, CUlaunchAttributeID,
     CUlaunchAttributeValue, CUlibraryOption, CUlimit, CUmemAccess_flags, CUmemAccessDesc,
     CUmemAllocationGranularity_flags, CUmemAllocationHandleType, CUmemAllocationProp, CUmemLocation,
-    CUmemPool_attribute, CUmemPoolProps, CUmemorytype, CUoccupancyB2DSize, CUpointer_attribute,
-    CUstreamBatchMemOpParams, CUstreamCallback, CUstreamCaptureMode, CUstreamCaptureStatus, CUtensorMap,
-    CUtensorMapDataType, CUtensorMapFloatOOBfill, CUtensorMapIm2ColWideMode, CUtensorMapInterleave,
-    CUtensorMapL2promotion, CUtensorMapSwizzle,
+    CUmemPool_attribute, CUmemPoolProps, CUmemorytype, CUpointer_attribute, CUstreamBatchMemOpParams,
+    CUstreamCallback, CUstreamCaptureMode, CUstreamCaptureStatus, CUtensorMap, CUtensorMapDataType,
+    CUtensorMapFloatOOBfill, CUtensorMapIm2ColWideMode, CUtensorMapInterleave, CUtensorMapL2promotion,
+    CUtensorMapSwizzle,
 };
 pub use cudarc::driver::sys::{
     CUarray, CUcontext, CUdevResourceDesc, CUdevice, CUdeviceptr, CUevent, CUexternalMemory, CUfunction,
@@ -46,9 +52,12 @@ pub use cudarc::driver::sys::{
     CUmemoryPool, CUmipmappedArray, CUmodule, CUstream, CUsurfObject, CUsurfref, CUtexObject, CUtexref,
     CUuserObject, CUuuid,
 };
-pub use graph::{AttributeValue, Links, NodeParameters, StreamFunction, while_current, with_capture_relaxed};
+pub use graph::{
+    AttributeValue, CheckedOperations, EVENT_ATTRIBUTES, Edges, Links, NodeParameters, StreamFunction,
+    while_current, with_capture_relaxed,
+};
+pub use launch::Launch;
 use libloading::os::unix::{Library, RTLD_LAZY, RTLD_LOCAL};
-use virtio_cuda_protocol::cuda::{LAUNCH_COOPERATIVE, LAUNCH_PRIORITY, LaunchShape};
 
 mod raw;
 
@@ -111,70 +120,6 @@ pub const EVENT_DISABLE_TIMING: c_uint = sys::CUevent_flags_enum::CU_EVENT_DISAB
 pub const POINTER_IS_MANAGED: c_int = sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_IS_MANAGED as c_int;
 /// The legacy default stream as an explicit handle (`CU_STREAM_LEGACY`).
 pub const STREAM_LEGACY: CUstream = std::ptr::without_provenance_mut(1);
-
-/// What the driver writes through an out pointer: integers and handles, for which zero bytes are a value.
-trait Plain: Copy {
-    const ZERO: Self;
-}
-macro_rules! plain {
-    ($($t:ty = $zero:expr),*) => { $(impl Plain for $t { const ZERO: Self = $zero; })* };
-}
-plain!(
-    RawArray = RawArray::ZERO,
-    RawRequirements = RawRequirements::ZERO,
-    RawSparse = RawSparse::ZERO,
-    RawAllocation = RawAllocation::ZERO,
-    CUipcMemHandle = CUipcMemHandle { reserved: [0; 64] },
-    CUipcEventHandle = CUipcEventHandle { reserved: [0; 64] },
-    CUmemPoolPtrExportData = CUmemPoolPtrExportData { reserved: [0; 64] }
-);
-plain!([f32; 4] = [0.0; 4], RawDevResource = RawDevResource::NONE);
-plain!(c_int = 0, c_uint = 0, c_ulonglong = 0, usize = 0, f32 = 0.0, CUuuid = CUuuid { bytes: [0; 16] });
-impl<T> Plain for *mut T {
-    const ZERO: Self = std::ptr::null_mut();
-}
-impl<T> Plain for *const T {
-    const ZERO: Self = std::ptr::null();
-}
-
-/// A value that the C function takes by pointer, and only reads.
-#[derive(Clone, Copy, Debug)]
-pub struct Ref<T>(pub T);
-/// A value that the C function takes by pointer to something that is not `const`.
-#[derive(Clone, Copy, Debug)]
-pub struct Mut<T>(pub T);
-
-/// An argument, as the C function takes it.
-trait Argument {
-    type C;
-    fn pass(&mut self) -> Self::C;
-}
-macro_rules! by_value {
-    ($([$($of:tt)*] $t:ty),* $(,)?) => { $(
-        impl<$($of)*> Argument for $t {
-            type C = Self;
-            fn pass(&mut self) -> Self {
-                *self
-            }
-        }
-    )* };
-}
-by_value!(
-    [] u8, [] u16, [] c_int, [] c_uint, [] c_ulonglong, [] usize, [] f32, [T] *const T, [T] *mut T, [] CUhostFn,
-    [] CUoccupancyB2DSize, [] Option<StreamFunction>, [] CUipcMemHandle, [] CUipcEventHandle
-);
-impl<T> Argument for Ref<T> {
-    type C = *const T;
-    fn pass(&mut self) -> *const T {
-        &raw const self.0
-    }
-}
-impl<T> Argument for Mut<T> {
-    type C = *mut T;
-    fn pass(&mut self) -> *mut T {
-        &raw mut self.0
-    }
-}
 
 /// The type that cudarc's prototype has: what follows `as`, else the type itself.
 macro_rules! checked {
@@ -293,7 +238,7 @@ driver_functions! {
     safe cuCtxResetPersistingL2Cache [] () [];
     safe cuCtxRecordEvent [] (context: CUcontext, event: CUevent) [];
     safe cuCtxWaitEvent [] (context: CUcontext, event: CUevent) [];
-    unsafe cuCtxGetExecAffinity [] (affinity: *mut RawAffinity as *mut CUexecAffinityParam, kind: c_int as CUexecAffinityType) [];
+    safe cuCtxGetExecAffinity [affinity: RawAffinity as CUexecAffinityParam] (kind: c_int as CUexecAffinityType) [];
     safe cuFlushGPUDirectRDMAWrites [] (target: c_int as CUflushGPUDirectRDMAWritesTarget, scope: c_int as CUflushGPUDirectRDMAWritesScope) [];
     safe cuDeviceGetDevResource [] (device: CUdevice) [resource: RawDevResource as CUdevResource] (kind: c_uint as CUdevResourceType);
     safe cuCtxGetDevResource [] (context: CUcontext) [resource: RawDevResource as CUdevResource] (kind: c_uint as CUdevResourceType);
@@ -331,15 +276,15 @@ driver_functions! {
 
     unsafe cuModuleLoadData [module: CUmodule] (image: *const c_void) [];
     safe cuModuleUnload [] (module: CUmodule) [];
-    unsafe cuModuleGetFunction [function: CUfunction] (module: CUmodule, name: *const c_char) [];
-    unsafe cuModuleGetGlobal_v2 [dptr: CUdeviceptr, bytes: usize] (module: CUmodule, name: *const c_char) [];
+    safe cuModuleGetFunction [function: CUfunction] (module: CUmodule, name: CString) [];
+    safe cuModuleGetGlobal_v2 [dptr: CUdeviceptr, bytes: usize] (module: CUmodule, name: CString) [];
     unsafe cuLibraryLoadData [library: CUlibrary] (code: *const c_void,
         jit_options: *mut CUjit_option, jit_values: *mut *mut c_void, jit_count: c_uint,
         options: *mut CUlibraryOption, values: *mut *mut c_void, count: c_uint) [];
     safe cuLibraryUnload [] (library: CUlibrary) [];
-    unsafe cuLibraryGetKernel [kernel: CUkernel] (library: CUlibrary, name: *const c_char) [];
-    unsafe cuLibraryGetGlobal [dptr: CUdeviceptr, bytes: usize] (library: CUlibrary, name: *const c_char) [];
-    unsafe cuLibraryGetManaged [dptr: CUdeviceptr, bytes: usize] (library: CUlibrary, name: *const c_char) [];
+    safe cuLibraryGetKernel [kernel: CUkernel] (library: CUlibrary, name: CString) [];
+    safe cuLibraryGetGlobal [dptr: CUdeviceptr, bytes: usize] (library: CUlibrary, name: CString) [];
+    safe cuLibraryGetManaged [dptr: CUdeviceptr, bytes: usize] (library: CUlibrary, name: CString) [];
     safe cuLibraryGetModule [module: CUmodule] (library: CUlibrary) [];
     safe cuLibraryGetKernelCount [count: c_uint] (library: CUlibrary) [];
     unsafe cuLibraryEnumerateKernels [] (kernels: *mut CUkernel, count: c_uint, library: CUlibrary) [];
@@ -357,7 +302,7 @@ driver_functions! {
     safe cuKernelSetAttribute [] (attrib: c_int as CUfunction_attribute, value: c_int, kernel: CUkernel, device: CUdevice) [];
     safe cuKernelSetCacheConfig [] (kernel: CUkernel, config: c_int as CUfunc_cache, device: CUdevice) [];
     safe cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags [blocks: c_int] (function: CUfunction, threads: c_int, dynamic_shared: usize, flags: c_uint) [];
-    safe cuOccupancyMaxPotentialBlockSizeWithFlags [min_grid: c_int, block: c_int] (function: CUfunction, callback: CUoccupancyB2DSize, dynamic_shared: usize, block_limit: c_int, flags: c_uint) [];
+    safe cuOccupancyMaxPotentialBlockSizeWithFlags [min_grid: c_int, block: c_int] (function: CUfunction, callback: NoFunction, dynamic_shared: usize, block_limit: c_int, flags: c_uint) [];
     unsafe cuOccupancyMaxActiveClusters [clusters: c_int] (function: CUfunction, config: *const CUlaunchConfig) [];
     unsafe cuOccupancyMaxPotentialClusterSize [blocks: c_int] (function: CUfunction, config: *const CUlaunchConfig) [];
     safe cuOccupancyAvailableDynamicSMemPerBlock [bytes: usize] (function: CUfunction, blocks: c_int, threads: c_int) [];
@@ -458,21 +403,21 @@ driver_functions! {
     safe cuMipmappedArrayGetMemoryRequirements [requirements: RawRequirements as CUDA_ARRAY_MEMORY_REQUIREMENTS] (mipmap: CUmipmappedArray, device: CUdevice) [];
     safe cuMipmappedArrayGetSparseProperties [properties: RawSparse as CUDA_ARRAY_SPARSE_PROPERTIES] (mipmap: CUmipmappedArray) [];
     unsafe cuMemMapArrayAsync [] (maps: *mut RawArrayMap as *mut CUarrayMapInfo, count: c_uint, stream: CUstream) [];
-    unsafe cuTexObjectCreate [object: CUtexObject] (resource: *const RawResource as *const CUDA_RESOURCE_DESC,
-        texture: *const RawTexture as *const CUDA_TEXTURE_DESC, view: *const RawView as *const CUDA_RESOURCE_VIEW_DESC) [];
+    safe cuTexObjectCreate [object: TextureObject as CUtexObject] (resource: Ref<RawResource> as *const CUDA_RESOURCE_DESC,
+        texture: Ref<RawTexture> as *const CUDA_TEXTURE_DESC, view: Option<Ref<RawView>> as *const CUDA_RESOURCE_VIEW_DESC) [];
     safe cuTexObjectDestroy [] (object: CUtexObject) [];
-    unsafe cuSurfObjectCreate [object: CUsurfObject] (resource: *const RawResource as *const CUDA_RESOURCE_DESC) [];
+    safe cuSurfObjectCreate [object: SurfaceObject as CUsurfObject] (resource: Ref<RawResource> as *const CUDA_RESOURCE_DESC) [];
     safe cuSurfObjectDestroy [] (object: CUsurfObject) [];
     safe cuDeviceGetTexture1DLinearMaxWidth [elements: usize] (format: c_int as CUarray_format, channels: c_uint, device: CUdevice) [];
 
-    unsafe cuModuleGetTexRef [reference: CUtexref] (module: CUmodule, name: *const c_char) [];
-    unsafe cuModuleGetSurfRef [reference: CUsurfref] (module: CUmodule, name: *const c_char) [];
+    safe cuModuleGetTexRef [reference: CUtexref] (module: CUmodule, name: CString) [];
+    safe cuModuleGetSurfRef [reference: CUsurfref] (module: CUmodule, name: CString) [];
     safe cuTexRefCreate [reference: CUtexref] () [];
     safe cuTexRefDestroy [] (reference: CUtexref) [];
     safe cuTexRefSetArray [] (reference: CUtexref, array: CUarray, flags: c_uint) [];
     safe cuTexRefSetMipmappedArray [] (reference: CUtexref, mipmap: CUmipmappedArray, flags: c_uint) [];
     unsafe cuTexRefSetAddress_v2 [] (offset: *mut usize, reference: CUtexref, dptr: CUdeviceptr, bytes: usize) [];
-    unsafe cuTexRefSetAddress2D_v3 [] (reference: CUtexref, rows: *const RawRows as *const CUDA_ARRAY_DESCRIPTOR, dptr: CUdeviceptr, pitch: usize) [];
+    safe cuTexRefSetAddress2D_v3 [] (reference: CUtexref, rows: Ref<RawRows> as *const CUDA_ARRAY_DESCRIPTOR, dptr: Checked, pitch: usize) [];
     safe cuTexRefSetFormat [] (reference: CUtexref, format: c_int as CUarray_format, channels: c_int) [];
     safe cuTexRefSetAddressMode [] (reference: CUtexref, dimension: c_int, mode: c_int as CUaddress_mode) [];
     safe cuTexRefSetFilterMode [] (reference: CUtexref, mode: c_int as CUfilter_mode) [];
@@ -498,23 +443,23 @@ driver_functions! {
     safe cuSurfRefGetArray [array: CUarray] (reference: CUsurfref) [];
     safe cuParamSetTexRef [] (function: CUfunction, unit: c_int, reference: CUtexref) [];
 
-    unsafe cuTensorMapEncodeTiled [] (map: *mut RawTensorMap as *mut CUtensorMap, data_type: c_int as CUtensorMapDataType, rank: c_uint,
-        address: *mut c_void, dims: *const u64, strides: *const u64, box_dim: *const c_uint, element_strides: *const c_uint,
+    safe cuTensorMapEncodeTiled [map: RawTensorMap as CUtensorMap] (data_type: c_int as CUtensorMapDataType, rank: Rank,
+        address: Opaque, dims: Elements<u64, 5>, strides: Elements<u64, 4>, box_dim: Elements<c_uint, 5>, element_strides: Elements<c_uint, 5>,
         interleave: c_int as CUtensorMapInterleave, swizzle: c_int as CUtensorMapSwizzle, l2_promotion: c_int as CUtensorMapL2promotion,
         oob_fill: c_int as CUtensorMapFloatOOBfill) [];
-    unsafe cuTensorMapEncodeIm2col [] (map: *mut RawTensorMap as *mut CUtensorMap, data_type: c_int as CUtensorMapDataType, rank: c_uint,
-        address: *mut c_void, dims: *const u64, strides: *const u64, lower: *const c_int, upper: *const c_int,
-        channels_per_pixel: c_uint, pixels_per_column: c_uint, element_strides: *const c_uint,
+    safe cuTensorMapEncodeIm2col [map: RawTensorMap as CUtensorMap] (data_type: c_int as CUtensorMapDataType, rank: Rank,
+        address: Opaque, dims: Elements<u64, 5>, strides: Elements<u64, 4>, lower: Elements<c_int, 3>, upper: Elements<c_int, 3>,
+        channels_per_pixel: c_uint, pixels_per_column: c_uint, element_strides: Elements<c_uint, 5>,
         interleave: c_int as CUtensorMapInterleave, swizzle: c_int as CUtensorMapSwizzle, l2_promotion: c_int as CUtensorMapL2promotion,
         oob_fill: c_int as CUtensorMapFloatOOBfill) [];
-    unsafe cuTensorMapEncodeIm2colWide [] (map: *mut RawTensorMap as *mut CUtensorMap, data_type: c_int as CUtensorMapDataType, rank: c_uint,
-        address: *mut c_void, dims: *const u64, strides: *const u64, lower: c_int, upper: c_int,
-        channels_per_pixel: c_uint, pixels_per_column: c_uint, element_strides: *const c_uint,
+    safe cuTensorMapEncodeIm2colWide [map: RawTensorMap as CUtensorMap] (data_type: c_int as CUtensorMapDataType, rank: Rank,
+        address: Opaque, dims: Elements<u64, 5>, strides: Elements<u64, 4>, lower: c_int, upper: c_int,
+        channels_per_pixel: c_uint, pixels_per_column: c_uint, element_strides: Elements<c_uint, 5>,
         interleave: c_int as CUtensorMapInterleave, mode: c_int as CUtensorMapIm2ColWideMode, swizzle: c_int as CUtensorMapSwizzle,
         l2_promotion: c_int as CUtensorMapL2promotion, oob_fill: c_int as CUtensorMapFloatOOBfill) [];
     unsafe cuTensorMapReplaceAddress [] (map: *mut RawTensorMap as *mut CUtensorMap, address: *mut c_void) [];
 
-    unsafe cuMemPoolCreate [pool: CUmemoryPool] (properties: *const RawPool as *const CUmemPoolProps) [];
+    safe cuMemPoolCreate [pool: CUmemoryPool] (properties: Ref<RawPool> as *const CUmemPoolProps) [];
     safe cuMemPoolDestroy [] (pool: CUmemoryPool) [];
     safe cuDeviceGetDefaultMemPool [pool: CUmemoryPool] (device: CUdevice) [];
     safe cuDeviceGetMemPool [pool: CUmemoryPool] (device: CUdevice) [];
@@ -522,7 +467,7 @@ driver_functions! {
     unsafe cuMemPoolGetAttribute [] (pool: CUmemoryPool, attribute: c_int as CUmemPool_attribute, value: *mut c_void) [];
     unsafe cuMemPoolSetAttribute [] (pool: CUmemoryPool, attribute: c_int as CUmemPool_attribute, value: *mut c_void) [];
     safe cuMemPoolGetAccess [access: c_uint as CUmemAccess_flags] (pool: CUmemoryPool, location: Mut<RawLocation> as *mut CUmemLocation) [];
-    unsafe cuMemPoolSetAccess [] (pool: CUmemoryPool, map: *const RawAccess as *const CUmemAccessDesc, count: usize) [];
+    safe cuMemPoolSetAccess [] (pool: CUmemoryPool, map: Ref<RawAccess> as *const CUmemAccessDesc, count: One) [];
     unsafe cuMemPoolExportToShareableHandle [] (shareable: *mut c_void, pool: CUmemoryPool, kind: c_int as CUmemAllocationHandleType, flags: c_ulonglong) [];
     unsafe cuMemPoolImportFromShareableHandle [pool: CUmemoryPool] (shareable: *mut c_void, kind: c_int as CUmemAllocationHandleType, flags: c_ulonglong) [];
     safe cuMemPoolExportPointer [data: CUmemPoolPtrExportData] (dptr: CUdeviceptr) [];
@@ -578,130 +523,30 @@ impl Driver {
         std::mem::forget(library);
         Ok(driver)
     }
-
-    /// Launches `function` with the parameter block `params`, laid out as the kernel wants it, and with
-    /// attributes beside those of `shape`, into which the driver writes what it answers.
-    pub fn launch(
-        &self,
-        function: CUfunction,
-        stream: CUstream,
-        shape: &LaunchShape,
-        more: &mut [(u32, AttributeValue)],
-        params: &mut [u8],
-    ) -> CuResult<()> {
-        /// `CU_LAUNCH_PARAM_END`, `_BUFFER_POINTER`, `_BUFFER_SIZE`.
-        const END: *mut c_void = std::ptr::null_mut();
-        const BUFFER_POINTER: *mut c_void = std::ptr::without_provenance_mut(1);
-        const BUFFER_SIZE: *mut c_void = std::ptr::without_provenance_mut(2);
-        let mut attributes = launch_attributes(shape, more);
-        let config = launch_config(shape, stream, &mut attributes);
-        let mut bytes = params.len();
-        let mut extra =
-            [BUFFER_POINTER, params.as_mut_ptr().cast(), BUFFER_SIZE, (&raw mut bytes).cast(), END];
-        if attributes.is_empty() {
-            // The driver takes a little longer for the other call.
-            let ([gx, gy, gz], [bx, by, bz]) = (shape.grid, shape.block);
-            // SAFETY: `extra` and the parameter block live across the call, which copies what it needs of them.
-            return unsafe {
-                self.cuLaunchKernel(
-                    function,
-                    gx,
-                    gy,
-                    gz,
-                    bx,
-                    by,
-                    bz,
-                    shape.shared_bytes,
-                    stream,
-                    std::ptr::null_mut(),
-                    extra.as_mut_ptr(),
-                )
-            };
-        }
-        // SAFETY: `config`, its attributes, `extra` and the parameter block live across the call, which copies
-        // what it needs of them.
-        unsafe {
-            self.cuLaunchKernelEx(&raw const config, function, std::ptr::null_mut(), extra.as_mut_ptr())
-        }?;
-        let own = attributes.len() - more.len();
-        for ((_, value), attribute) in more.iter_mut().zip(&attributes[own..]) {
-            *value = attribute.value();
-        }
-        Ok(())
-    }
 }
 
 impl Driver {
-    /// Clusters of a launch's shape that can be resident at once.
-    pub fn active_clusters(
+    /// `cuDevResourceGenerateDesc`.
+    pub fn resource_description(&self, mut resources: Vec<RawDevResource>) -> CuResult<(CUdevResourceDesc,)> {
+        // SAFETY: there are as many resources as said.
+        unsafe { self.cuDevResourceGenerateDesc(resources.as_mut_ptr(), resources.len() as c_uint) }
+    }
+
+    /// `cuTexRefSetAddress_v2`; answers the offset, 0 if the program does not want it: then the driver refuses addresses that
+    /// are not aligned.
+    pub fn texture_address(
         &self,
-        function: CUfunction,
-        shape: &LaunchShape,
-        more: &[(u32, AttributeValue)],
-    ) -> CuResult<(c_int,)> {
-        let mut attributes = launch_attributes(shape, more);
-        let config = launch_config(shape, std::ptr::null_mut(), &mut attributes);
-        // SAFETY: the structure and its attributes live across the call.
-        unsafe { self.cuOccupancyMaxActiveClusters(function, &raw const config) }
+        reference: CUtexref,
+        dptr: Checked,
+        bytes: usize,
+        wants_offset: bool,
+    ) -> CuResult<(usize,)> {
+        let mut offset = 0;
+        let to = if wants_offset { &raw mut offset } else { std::ptr::null_mut() };
+        // SAFETY: the offset is a local or not wanted; the memory is the session's.
+        unsafe { self.cuTexRefSetAddress_v2(to, reference, dptr.address(), bytes) }?;
+        Ok((offset,))
     }
-
-    /// The largest cluster, in blocks, for a launch of that shape.
-    pub fn potential_cluster_size(
-        &self,
-        function: CUfunction,
-        shape: &LaunchShape,
-        more: &[(u32, AttributeValue)],
-    ) -> CuResult<(c_int,)> {
-        let mut attributes = launch_attributes(shape, more);
-        let config = launch_config(shape, std::ptr::null_mut(), &mut attributes);
-        // SAFETY: as above.
-        unsafe { self.cuOccupancyMaxPotentialClusterSize(function, &raw const config) }
-    }
-}
-
-/// The structure with these attributes, which it points to.
-fn launch_config(
-    shape: &LaunchShape,
-    stream: CUstream,
-    attributes: &mut [graph::RawLaunchAttribute],
-) -> CUlaunchConfig {
-    CUlaunchConfig {
-        gridDimX: shape.grid[0],
-        gridDimY: shape.grid[1],
-        gridDimZ: shape.grid[2],
-        blockDimX: shape.block[0],
-        blockDimY: shape.block[1],
-        blockDimZ: shape.block[2],
-        sharedMemBytes: shape.shared_bytes,
-        hStream: stream,
-        attrs: attributes.as_mut_ptr().cast(),
-        numAttrs: attributes.len() as c_uint,
-    }
-}
-
-fn launch_attributes(shape: &LaunchShape, more: &[(u32, AttributeValue)]) -> Vec<graph::RawLaunchAttribute> {
-    let attribute = |id: CUlaunchAttributeID, words: &[u32]| {
-        // The union is larger than its members: the rest of it must be zero too.
-        let mut value = [0; 64];
-        for (place, word) in value.chunks_exact_mut(4).zip(words) {
-            place.copy_from_slice(&word.to_ne_bytes());
-        }
-        graph::launch_attribute(id as u32, &value)
-    };
-    let mut attributes = Vec::new();
-    if shape.flags & LAUNCH_COOPERATIVE != 0 {
-        attributes.push(attribute(CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_COOPERATIVE, &[1]));
-    }
-    if shape.flags & LAUNCH_PRIORITY != 0 {
-        let priority = shape.priority as u32;
-        attributes.push(attribute(CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PRIORITY, &[priority]));
-    }
-    if shape.cluster != [0; 3] {
-        attributes
-            .push(attribute(CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, &shape.cluster));
-    }
-    attributes.extend(more.iter().map(|(id, value)| graph::launch_attribute(*id, value)));
-    attributes
 }
 
 /// One end of a box copy.

@@ -14,6 +14,7 @@ mod sharing;
 mod start;
 mod state;
 mod vendor;
+mod words;
 
 use std::os::unix::net::UnixStream;
 use std::process::ExitCode;

@@ -3,6 +3,7 @@
 
 mod fields;
 mod getters;
+mod rows;
 
 use std::collections::HashMap;
 use std::ffi::{CStr, c_char, c_int, c_void};

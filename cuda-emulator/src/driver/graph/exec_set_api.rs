@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The calls that change single nodes of executable graphs.
 
+use cuda_abi::{CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS};
+
 use super::body::CUgraphNode;
 use super::child::exec_set_child;
 use super::exec::{self, CUgraphExec};
 use super::kernel_api::{kernel_of, kernel_of_v1};
 use super::node_api::{batch_of, copy_of, fill_of, host_of, record_of, wait_of, work_of_params};
-use super::params::{
-    self, BatchParams, ChildParams, HostParams, KernelParams, KernelParamsV1, MemsetParams, NodeParams,
-};
+use super::params::{self, BatchParams, ChildParams, HostParams, KernelParams, KernelParamsV1, NodeParams};
 use super::work::Work;
 use crate::driver::context::CUcontext;
-use crate::driver::copy_api::Memcpy3D;
 use crate::driver::event::CUevent;
 use crate::driver::ffi::In;
 use crate::driver::result::{CUresult, CuResult};
@@ -38,7 +37,12 @@ fn set_kernel(exec: CUgraphExec, node: CUgraphNode, given: In<KernelParams>) -> 
     set(exec, node, params::KERNEL, || kernel_of(&given.get()?))
 }
 
-fn set_memcpy(exec: CUgraphExec, node: CUgraphNode, given: In<Memcpy3D>, context: CUcontext) -> CuResult<()> {
+fn set_memcpy(
+    exec: CUgraphExec,
+    node: CUgraphNode,
+    given: In<CUDA_MEMCPY3D>,
+    context: CUcontext,
+) -> CuResult<()> {
     set(exec, node, params::MEMCPY, || one_row(exec, node, copy_of(&given.get()?, context)?))
 }
 
@@ -55,7 +59,7 @@ fn one_row(exec: CUgraphExec, node: CUgraphNode, work: Work) -> CuResult<Work> {
 fn set_memset(
     exec: CUgraphExec,
     node: CUgraphNode,
-    given: In<MemsetParams>,
+    given: In<CUDA_MEMSET_NODE_PARAMS>,
     context: CUcontext,
 ) -> CuResult<()> {
     set(exec, node, params::MEMSET, || fill_of(&given.get()?, context))
@@ -93,9 +97,9 @@ crate::driver::ffi::entries! { after_init
         exec: CUgraphExec, node: CUgraphNode, params: In<KernelParamsV1>);
     cuGraphExecKernelNodeSetParams_v2 => set_kernel(exec: CUgraphExec, node: CUgraphNode, params: In<KernelParams>);
     cuGraphExecMemcpyNodeSetParams => set_memcpy(
-        exec: CUgraphExec, node: CUgraphNode, params: In<Memcpy3D>, context: CUcontext);
+        exec: CUgraphExec, node: CUgraphNode, params: In<CUDA_MEMCPY3D>, context: CUcontext);
     cuGraphExecMemsetNodeSetParams => set_memset(
-        exec: CUgraphExec, node: CUgraphNode, params: In<MemsetParams>, context: CUcontext);
+        exec: CUgraphExec, node: CUgraphNode, params: In<CUDA_MEMSET_NODE_PARAMS>, context: CUcontext);
     cuGraphExecHostNodeSetParams => set_host(exec: CUgraphExec, node: CUgraphNode, params: In<HostParams>);
     cuGraphExecEventRecordNodeSetEvent => set_record(exec: CUgraphExec, node: CUgraphNode, event: CUevent);
     cuGraphExecEventWaitNodeSetEvent => set_wait(exec: CUgraphExec, node: CUgraphNode, event: CUevent);

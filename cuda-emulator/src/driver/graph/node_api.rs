@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The calls that add the other kinds of nodes, any kind (cuGraphAddNode), and that show and change them.
 
+use cuda_abi::{CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CopyEnd3D};
+
 use super::body::{self, CUgraph, CUgraphNode, Edge};
 use super::edit_api::{add, plain};
 use super::kernel_api::kernel_of;
 use super::params::{
     self, BatchParams, ChildParams, EventParams, FreeParams, HostParams, KernelParams, MemcpyParams,
-    MemsetParams, NodeParams, SemaphoreParams,
+    NodeParams, SemaphoreParams,
 };
 use super::work::{CopyWork, HostWork, Work};
 use super::{child, conditional, memory_api};
 use crate::driver::context::CUcontext;
 use crate::driver::copy::{self, Fill, Pattern};
-use crate::driver::copy_api::{self, ARRAY, Memcpy3D, Place3D};
+use crate::driver::copy_api::{self, ARRAY};
 use crate::driver::event::{self, CUevent};
 use crate::driver::ffi::{In, Out};
 use crate::driver::mem_op;
@@ -20,29 +22,29 @@ use crate::driver::result::{CUresult, CuResult};
 
 const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 
-pub(super) fn copy_of(params: &Memcpy3D, context: CUcontext) -> CuResult<Work> {
+pub(super) fn copy_of(params: &CUDA_MEMCPY3D, context: CUcontext) -> CuResult<Work> {
     copy::peer(context)?;
     // Unlike a copy in a stream, a node must have something to copy, and also a single row must fit its pitch.
-    let too_short = |place: &Place3D| {
+    let too_short = |place: &CopyEnd3D| {
         place.memory_type != ARRAY && place.pitch != 0 && place.pitch < params.width.saturating_add(place.x)
     };
-    if too_short(&params.from) || too_short(&params.to) {
+    if too_short(&params.src) || too_short(&params.dst) {
         return Err(INVALID);
     }
     let known = |kind: u32| (1..=4).contains(&kind);
     let transfer =
-        copy_api::boxed(params)?.filter(|_| known(params.from.memory_type) && known(params.to.memory_type));
+        copy_api::boxed(params)?.filter(|_| known(params.src.memory_type) && known(params.dst.memory_type));
     Ok(Work::Copy(CopyWork::new(Some(transfer.ok_or(INVALID)?), *params)))
 }
 
-pub(super) fn fill_of(params: &MemsetParams, context: CUcontext) -> CuResult<Work> {
+pub(super) fn fill_of(params: &CUDA_MEMSET_NODE_PARAMS, context: CUcontext) -> CuResult<Work> {
     copy::peer(context)?;
-    if !matches!(params.element, 1 | 2 | 4) {
+    if !matches!(params.element_bytes, 1 | 2 | 4) {
         return Err(INVALID);
     }
-    let pattern = Pattern::new(params.value, params.element as usize);
+    let pattern = Pattern::new(params.value, params.element_bytes as usize);
     let extent = [params.width as u64, params.height as u64];
-    let fill = Fill { to: params.to, pitch: params.pitch as u64, pattern, extent };
+    let fill = Fill { to: params.dst, pitch: params.pitch as u64, pattern, extent };
     if fill.check()?.is_none() { Err(INVALID) } else { Ok(Work::Fill(fill)) }
 }
 
@@ -98,7 +100,7 @@ pub(super) fn work_of_params(place: *mut NodeParams) -> CuResult<Work> {
         }
         params::MEMSET => {
             let context = read::<[u64; 6]>(body)?[5] as usize;
-            fill_of(&read::<MemsetParams>(body)?, CUcontext::new(context))
+            fill_of(&read::<CUDA_MEMSET_NODE_PARAMS>(body)?, CUcontext::new(context))
         }
         params::HOST => host_of(&read::<HostParams>(body)?),
         params::GRAPH => child::child_of(&read::<ChildParams>(body)?),
@@ -161,13 +163,13 @@ fn add_memcpy_node(
     graph: CUgraph,
     nodes: In<CUgraphNode>,
     count: usize,
-    params: In<Memcpy3D>,
+    params: In<CUDA_MEMCPY3D>,
     context: CUcontext,
 ) -> CuResult<()> {
     add(out, graph, (nodes, plain(), count), copy_of(&params.get()?, context)?)
 }
 
-fn memcpy_get_params(node: CUgraphNode, params: Out<Memcpy3D>) -> CuResult<()> {
+fn memcpy_get_params(node: CUgraphNode, params: Out<CUDA_MEMCPY3D>) -> CuResult<()> {
     params.check()?;
     match body::work_of(node)? {
         Work::Copy(copy) => params.set(copy.params),
@@ -176,7 +178,7 @@ fn memcpy_get_params(node: CUgraphNode, params: Out<Memcpy3D>) -> CuResult<()> {
     Ok(())
 }
 
-fn memcpy_set_params(node: CUgraphNode, params: In<Memcpy3D>) -> CuResult<()> {
+fn memcpy_set_params(node: CUgraphNode, params: In<CUDA_MEMCPY3D>) -> CuResult<()> {
     body::check_kind(node, params::MEMCPY)?;
     body::set_work(node, copy_of(&params.get()?, CUcontext::NULL)?)
 }
@@ -186,27 +188,27 @@ fn add_memset_node(
     graph: CUgraph,
     nodes: In<CUgraphNode>,
     count: usize,
-    params: In<MemsetParams>,
+    params: In<CUDA_MEMSET_NODE_PARAMS>,
     context: CUcontext,
 ) -> CuResult<()> {
     add(out, graph, (nodes, plain(), count), fill_of(&params.get()?, context)?)
 }
 
-fn memset_get_params(node: CUgraphNode, params: Out<MemsetParams>) -> CuResult<()> {
+fn memset_get_params(node: CUgraphNode, params: Out<CUDA_MEMSET_NODE_PARAMS>) -> CuResult<()> {
     params.check()?;
     let Work::Fill(fill) = body::work_of(node)? else { return Err(INVALID) };
-    params.set(MemsetParams {
-        to: fill.to,
+    params.set(CUDA_MEMSET_NODE_PARAMS {
+        dst: fill.to,
         pitch: fill.pitch as usize,
         value: u32::from_le_bytes(fill.pattern.value),
-        element: fill.pattern.bytes as u32,
+        element_bytes: fill.pattern.bytes as u32,
         width: fill.extent[0] as usize,
         height: fill.extent[1] as usize,
     });
     Ok(())
 }
 
-fn memset_set_params(node: CUgraphNode, params: In<MemsetParams>) -> CuResult<()> {
+fn memset_set_params(node: CUgraphNode, params: In<CUDA_MEMSET_NODE_PARAMS>) -> CuResult<()> {
     body::check_kind(node, params::MEMSET)?;
     body::set_work(node, fill_of(&params.get()?, CUcontext::NULL)?)
 }
@@ -320,15 +322,15 @@ crate::driver::ffi::entries! { after_init
         params: *mut NodeParams);
     cuGraphNodeSetParams => set_params(node: CUgraphNode, params: *mut NodeParams);
     cuGraphAddMemcpyNode => add_memcpy_node(
-        out: Out<CUgraphNode>, graph: CUgraph, nodes: In<CUgraphNode>, count: usize, params: In<Memcpy3D>,
+        out: Out<CUgraphNode>, graph: CUgraph, nodes: In<CUgraphNode>, count: usize, params: In<CUDA_MEMCPY3D>,
         context: CUcontext);
-    cuGraphMemcpyNodeGetParams => memcpy_get_params(node: CUgraphNode, params: Out<Memcpy3D>);
-    cuGraphMemcpyNodeSetParams => memcpy_set_params(node: CUgraphNode, params: In<Memcpy3D>);
+    cuGraphMemcpyNodeGetParams => memcpy_get_params(node: CUgraphNode, params: Out<CUDA_MEMCPY3D>);
+    cuGraphMemcpyNodeSetParams => memcpy_set_params(node: CUgraphNode, params: In<CUDA_MEMCPY3D>);
     cuGraphAddMemsetNode => add_memset_node(
-        out: Out<CUgraphNode>, graph: CUgraph, nodes: In<CUgraphNode>, count: usize, params: In<MemsetParams>,
+        out: Out<CUgraphNode>, graph: CUgraph, nodes: In<CUgraphNode>, count: usize, params: In<CUDA_MEMSET_NODE_PARAMS>,
         context: CUcontext);
-    cuGraphMemsetNodeGetParams => memset_get_params(node: CUgraphNode, params: Out<MemsetParams>);
-    cuGraphMemsetNodeSetParams => memset_set_params(node: CUgraphNode, params: In<MemsetParams>);
+    cuGraphMemsetNodeGetParams => memset_get_params(node: CUgraphNode, params: Out<CUDA_MEMSET_NODE_PARAMS>);
+    cuGraphMemsetNodeSetParams => memset_set_params(node: CUgraphNode, params: In<CUDA_MEMSET_NODE_PARAMS>);
     cuGraphAddHostNode => add_host_node(
         out: Out<CUgraphNode>, graph: CUgraph, nodes: In<CUgraphNode>, count: usize, params: In<HostParams>);
     cuGraphHostNodeGetParams => host_get_params(node: CUgraphNode, params: Out<HostParams>);

@@ -3,10 +3,9 @@
 
 use std::ffi::c_void;
 
-use cuda_abi::{CUmemAccessDesc, CUmemPoolProps};
+use cuda_abi::{CUDA_MEMCPY3D, CUmemAccessDesc, CUmemPoolProps};
 
 use crate::driver::context::CUcontext;
-use crate::driver::copy_api::Memcpy3D;
 use crate::driver::device::CUdeviceptr;
 use crate::driver::event::CUevent;
 use crate::driver::ffi::In;
@@ -54,18 +53,6 @@ pub struct KernelParams {
     pub(super) context: CUcontext,
 }
 
-/// CUDA_MEMSET_NODE_PARAMS
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct MemsetParams {
-    pub(super) to: CUdeviceptr,
-    pub(super) pitch: usize,
-    pub(super) value: u32,
-    pub(super) element: u32,
-    pub(super) width: usize,
-    pub(super) height: usize,
-}
-
 /// CUDA_MEMCPY_NODE_PARAMS
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -73,7 +60,7 @@ pub struct MemcpyParams {
     pub(super) flags: i32,
     pub(super) reserved: i32,
     pub(super) context: CUcontext,
-    pub(super) copy: Memcpy3D,
+    pub(super) copy: CUDA_MEMCPY3D,
 }
 
 /// CUDA_HOST_NODE_PARAMS
@@ -165,7 +152,7 @@ pub struct NodeParams {
 
 // As sizeof() in cuda.h.
 const _: () = assert!(size_of::<KernelParamsV1>() == 56 && size_of::<KernelParams>() == 72);
-const _: () = assert!(size_of::<MemsetParams>() == 40 && size_of::<MemcpyParams>() == 216);
+const _: () = assert!(size_of::<MemcpyParams>() == 216);
 const _: () = assert!(size_of::<AllocParams>() == 120 && size_of::<BatchParams>() == 32);
 const _: () = assert!(size_of::<NodeParams>() == 256);
 

@@ -9,12 +9,12 @@ use super::conditional::Conditional;
 use super::device_launch::Running;
 use super::memory::GraphMemory;
 use super::params;
+use cuda_abi::{CUDA_MEMCPY3D, CopyEnd3D};
+
 use crate::driver::copy::{Fill, Kind, Side, Transfer};
-use crate::driver::copy_api::{Memcpy3D, Place3D};
 use crate::driver::device::{self, CUdeviceptr};
 use crate::driver::event::{CUevent, Event};
 use crate::driver::ffi::in_host_function;
-use crate::driver::handle::Handle;
 use crate::driver::launch::KernelWork;
 use crate::driver::mem_op::MemOp;
 use crate::driver::result::{CUresult, CuResult};
@@ -104,11 +104,11 @@ impl HostWork {
 pub(in super::super) struct CopyWork {
     /// Nothing when no byte is to be copied.
     pub(super) transfer: Option<Transfer>,
-    pub(super) params: Memcpy3D,
+    pub(super) params: CUDA_MEMCPY3D,
 }
 
 impl CopyWork {
-    pub(super) fn new(transfer: Option<Transfer>, params: Memcpy3D) -> Arc<CopyWork> {
+    pub(super) fn new(transfer: Option<Transfer>, params: CUDA_MEMCPY3D) -> Arc<CopyWork> {
         Arc::new(CopyWork { transfer, params })
     }
 
@@ -122,34 +122,23 @@ impl CopyWork {
     pub(in super::super) fn captured(transfer: Transfer) -> Arc<CopyWork> {
         let [width, height, depth] = transfer.extent.map(|size| size as usize);
         let (from, to) = (place(&transfer.from), place(&transfer.to));
-        CopyWork::new(Some(transfer), Memcpy3D { from, to, width, height, depth })
+        CopyWork::new(Some(transfer), CUDA_MEMCPY3D { src: from, dst: to, width, height, depth })
     }
 }
 
 /// A side of a copy as in CUDA_MEMCPY3D.
-fn place(side: &Side) -> Place3D {
+fn place(side: &Side) -> CopyEnd3D {
     let height = side.slice.checked_div(side.pitch).unwrap_or(0) as usize;
-    let mut place = Place3D {
-        x: 0,
-        y: 0,
-        z: 0,
-        level: 0,
-        memory_type: 2,
-        host: 0,
-        device: 0,
-        array: Handle::NULL,
-        context: Handle::NULL,
-        pitch: side.pitch as usize,
-        height,
-    };
+    let pitch = side.pitch as usize;
+    let mut place = CopyEnd3D { memory_type: 2, pitch, height, ..CopyEnd3D::ZERO };
     if let Some((array, at)) = side.array() {
         let [x, y, z] = at.map(|offset| offset as usize);
-        return Place3D {
+        return CopyEnd3D {
             x,
             y,
             z,
             memory_type: 3,
-            array: array::handle_of(array),
+            array: array::handle_of(array).0 as u64,
             pitch: 0,
             height: 0,
             ..place

@@ -2,6 +2,7 @@
 
 //! `CUDA_MEMCPY3D` as the parameters of a node.
 
+use cuda_abi::{CUDA_MEMCPY3D, CopyEnd3D};
 use virtio_cuda_client::CudaError;
 use virtio_cuda_client::protocol::{
     Box3, COPY_ARRAY, COPY_DEVICE, COPY_HOST, CallbackId, CopyEnd, DevicePtr, MemcpyNode,
@@ -18,46 +19,15 @@ const DEVICE: u32 = 2;
 const ARRAY: u32 = 3;
 const UNIFIED: u32 = 4;
 
-/// One end of `CUDA_MEMCPY3D`.
-#[derive(Clone, Copy, Debug, Default)]
-#[repr(C)]
-pub struct End {
-    x: usize,
-    y: usize,
-    z: usize,
-    lod: usize,
-    memory_type: u32,
-    host: u64,
-    device: u64,
-    array: u64,
-    reserved: u64,
-    pitch: usize,
-    height: usize,
-}
-
-/// `CUDA_MEMCPY3D`.
-#[derive(Clone, Copy, Debug, Default)]
-#[repr(C)]
-pub struct CopyParams {
-    src: End,
-    dst: End,
-    width: usize,
-    height: usize,
-    depth: usize,
-}
-const _: () = assert!(size_of::<CopyParams>() == 200);
-
-impl CopyParams {
-    /// Whether it names two kinds of memory and something to copy.
-    pub fn copies(&self) -> bool {
-        let is_kind = |end: &End| match end.memory_type {
-            1 => end.host != 0,
-            2 | 4 => end.device != 0,
-            3 => true,
-            _ => false,
-        };
-        is_kind(&self.src) && is_kind(&self.dst) && self.width > 0 && self.height > 0 && self.depth > 0
-    }
+/// Whether a copy names two kinds of memory and something to copy.
+pub fn copies(copy: &CUDA_MEMCPY3D) -> bool {
+    let is_kind = |end: &CopyEnd3D| match end.memory_type {
+        1 => end.host != 0,
+        2 | 4 => end.device != 0,
+        3 => true,
+        _ => false,
+    };
+    is_kind(&copy.src) && is_kind(&copy.dst) && copy.width > 0 && copy.height > 0 && copy.depth > 0
 }
 
 /// One end, understood: the first byte of the box, and how the program got there.
@@ -97,7 +67,7 @@ impl NodeCopy {
     }
 
     /// What a copy of the program means.
-    pub fn from_params(api: Api, params: &CopyParams) -> Result<Self, CudaError> {
+    pub fn from_params(api: Api, params: &CUDA_MEMCPY3D) -> Result<Self, CudaError> {
         let (width, height, depth) = (params.width as u64, params.height as u64, params.depth as u64);
         let size = Box3 { width, height, depth };
         if width == 0 || height == 0 || depth == 0 {
@@ -125,7 +95,7 @@ impl EndPlace {
         Self { place, array: None, x: 0, y: 0, z: 0, pitch, height }
     }
 
-    fn new(api: Api, end: &End, size: Box3) -> Result<Self, CudaError> {
+    fn new(api: Api, end: &CopyEnd3D, size: Box3) -> Result<Self, CudaError> {
         let (x, y, z) = (end.x as u64, end.y as u64, end.z as u64);
         if end.memory_type == ARRAY {
             if end.array == 0 {
@@ -188,42 +158,38 @@ impl EndPlace {
     }
 }
 
-impl CopyParams {
-    /// The parameters of a node, as a program would have described them.
-    pub fn of_node(api: Api, node: &MemcpyNode) -> Self {
-        Self {
-            src: End::of_wire(api, &node.src, node.before),
-            dst: End::of_wire(api, &node.dst, node.after),
-            width: node.size.width as usize,
-            height: node.size.height as usize,
-            depth: node.size.depth as usize,
-        }
+/// The parameters of a node, as a program would have described them.
+pub fn of_node(api: Api, node: &MemcpyNode) -> CUDA_MEMCPY3D {
+    CUDA_MEMCPY3D {
+        src: end_of_wire(api, &node.src, node.before),
+        dst: end_of_wire(api, &node.dst, node.after),
+        width: node.size.width as usize,
+        height: node.size.height as usize,
+        depth: node.size.depth as usize,
     }
 }
 
-impl End {
-    fn of_wire(api: Api, end: &CopyEnd, callback: CallbackId) -> Self {
-        if let Some(Callback::Copy(copy)) = api.driver.callbacks.get(callback).as_deref() {
-            let (host, pitch, height) = copy.user();
-            let (pitch, height) = (pitch as usize, height as usize);
-            return Self { memory_type: HOST, host, pitch, height, ..Self::default() };
-        }
-        let mut answer = Self {
-            x: end.x as usize,
-            y: end.y as usize,
-            z: end.z as usize,
-            pitch: end.pitch as usize,
-            height: end.height as usize,
-            ..Self::default()
-        };
-        if end.kind == COPY_ARRAY {
-            (answer.memory_type, answer.array) = (ARRAY, end.address.0);
-        } else if end.kind == COPY_DEVICE {
-            (answer.memory_type, answer.device) = (DEVICE, end.address.0);
-        } else {
-            // Registered memory has another address on the GPU.
-            (answer.memory_type, answer.host) = (HOST, api.program_address(end.address.0));
-        }
-        answer
+fn end_of_wire(api: Api, end: &CopyEnd, callback: CallbackId) -> CopyEnd3D {
+    if let Some(Callback::Copy(copy)) = api.driver.callbacks.get(callback).as_deref() {
+        let (host, pitch, height) = copy.user();
+        let (pitch, height) = (pitch as usize, height as usize);
+        return CopyEnd3D { memory_type: HOST, host, pitch, height, ..CopyEnd3D::ZERO };
     }
+    let mut answer = CopyEnd3D {
+        x: end.x as usize,
+        y: end.y as usize,
+        z: end.z as usize,
+        pitch: end.pitch as usize,
+        height: end.height as usize,
+        ..CopyEnd3D::ZERO
+    };
+    if end.kind == COPY_ARRAY {
+        (answer.memory_type, answer.array) = (ARRAY, end.address.0);
+    } else if end.kind == COPY_DEVICE {
+        (answer.memory_type, answer.device) = (DEVICE, end.address.0);
+    } else {
+        // Registered memory has another address on the GPU.
+        (answer.memory_type, answer.host) = (HOST, api.program_address(end.address.0));
+    }
+    answer
 }

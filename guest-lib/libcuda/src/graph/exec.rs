@@ -120,12 +120,6 @@ entry_points! {
         outcome
     }
 
-    /// Flags that a graph was made executable with.
-    call cuGraphExecGetFlags(api, hGraphExec: u64, flags: Out<u64>) {
-        flags.check()?;
-        flags.set(calls::cuGraphExecGetFlags(&mut api.call(), GraphExecId(hGraphExec))?)
-    }
-
     /// Destroys an executable graph.
     call cuGraphExecDestroy(api, hGraphExec: u64) {
         api.driver.kept.exec_changed(hGraphExec);
@@ -172,23 +166,6 @@ entry_points! {
         CudaError::check(status)
     }
 
-    /// Switches a node on or off.
-    call cuGraphNodeSetEnabled(api, hGraphExec: u64, hNode: u64, isEnabled: u32) {
-        calls::cuGraphNodeSetEnabled(&mut api.call(), GraphExecId(hGraphExec), GraphNodeId(hNode), isEnabled)
-    }
-
-    /// Whether a node is on.
-    call cuGraphNodeGetEnabled(api, hGraphExec: u64, hNode: u64, isEnabled: Out<u32>) {
-        isEnabled.check()?;
-        isEnabled.set(calls::cuGraphNodeGetEnabled(&mut api.call(), GraphExecId(hGraphExec), GraphNodeId(hNode))?)
-    }
-
-    /// An attribute of a kernel node.
-    call cuGraphKernelNodeGetAttribute(api, hNode: u64, attr: i32, value_out: Out<[u8; 64]>) {
-        value_out.check()?;
-        value_out.set(calls::cuGraphKernelNodeGetAttribute(&mut api.call(), GraphNodeId(hNode), attr)?)
-    }
-
     /// Sets an attribute of a kernel node. As from NVIDIA's library, the one that answers something does so in `value`.
     call cuGraphKernelNodeSetAttribute(api, hNode: u64, attr: i32, value: HostPtr) {
         let node = GraphNodeId(hNode);
@@ -199,17 +176,6 @@ entry_points! {
             value.offset(DEVICE_NODE_OFFSET).as_out().set(device_node)?;
         }
         Ok(())
-    }
-
-    /// Copies all attributes of a kernel node.
-    call cuGraphKernelNodeCopyAttributes(api, dst: u64, src: u64) {
-        calls::cuGraphKernelNodeCopyAttributes(&mut api.call(), GraphNodeId(dst), GraphNodeId(src))
-    }
-
-    /// Frees memory that graphs do not use.
-    call cuDeviceGraphMemTrim(api, device: i32) {
-        let device = api.driver.devices.check(device)?.on_wire();
-        calls::cuDeviceGraphMemTrim(&mut api.call(), device)
     }
 
     /// An attribute of the memory of graphs; each is a `cuuint64_t`.

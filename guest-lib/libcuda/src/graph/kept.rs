@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::function_table::Parameters;
-use crate::stream_values::BatchOperation;
+use cuda_abi::CUstreamBatchMemOpParams;
 
 /// Kernel parameters that a program was pointed to.
 #[derive(Debug, Default)]
@@ -24,7 +24,7 @@ struct Values {
 pub struct Kept {
     values: Mutex<HashMap<u64, Values>>,
     graphs: Mutex<HashMap<u64, Vec<u64>>>,
-    operations: Mutex<HashMap<u64, Vec<BatchOperation>>>,
+    operations: Mutex<HashMap<u64, Vec<CUstreamBatchMemOpParams>>>,
     /// Executable graphs that were launched and the device had nothing against it, each with the context.
     proven: Mutex<HashSet<(u64, u64)>>,
     /// Graphs allocate: a second launch may then be refused where the first was not.
@@ -58,7 +58,7 @@ impl Kept {
     }
 
     /// The array of a node's operations, good until they change.
-    pub fn operations(&self, node: u64, operations: Vec<BatchOperation>) -> usize {
+    pub fn operations(&self, node: u64, operations: Vec<CUstreamBatchMemOpParams>) -> usize {
         let mut all = lock(&self.operations);
         let kept = all.entry(node).or_default();
         if *kept != operations {

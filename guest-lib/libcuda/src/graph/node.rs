@@ -2,6 +2,7 @@
 
 //! Nodes: added, asked and changed.
 
+use cuda_abi::{CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS};
 use virtio_cuda_client::protocol::{
     CallbackId, DevicePtr, EventNode, FunctionId, GraphExecId, GraphId, GraphNodeId, HostNode, KernelNode,
     MemAllocNode, MemcpyNode, MemsetNode, NODE_BATCH_MEM_OP, NODE_CONDITIONAL, NODE_EMPTY, NODE_EVENT_RECORD,
@@ -17,10 +18,10 @@ use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{HostPtr, In, Out};
 use crate::function_table::Owner;
-use crate::graph::copy_params::CopyParams;
+use crate::graph::copy_params;
 use crate::graph::params::{
-    ConditionalParams, Encoded, Form, HostParams, KernelParams, KernelParamsV1, MemAllocParams, MemsetParams,
-    PAYLOAD_OFFSET, check_general, encode, kernel,
+    ConditionalParams, Encoded, Form, HostParams, KernelParams, KernelParamsV1, MemAllocParams,
+    PAYLOAD_OFFSET, check_general, encode, kernel, memset_of_node,
 };
 use crate::graph::wire::{links_in, take};
 use crate::stream_values::BatchParams;
@@ -298,10 +299,10 @@ entry_points! {
     }
 
     /// What a node copies.
-    call cuGraphMemcpyNodeGetParams(api, hNode: u64, nodeParams: Out<CopyParams>) {
+    call cuGraphMemcpyNodeGetParams(api, hNode: u64, nodeParams: Out<CUDA_MEMCPY3D>) {
         nodeParams.check()?;
         let (node, _): (MemcpyNode, _) = get(api, hNode, NODE_MEMCPY)?;
-        nodeParams.set(CopyParams::of_node(api, &node))
+        nodeParams.set(copy_params::of_node(api, &node))
     }
 
     /// Sets what a node copies.
@@ -320,10 +321,10 @@ entry_points! {
     }
 
     /// What a node fills.
-    call cuGraphMemsetNodeGetParams(api, hNode: u64, nodeParams: Out<MemsetParams>) {
+    call cuGraphMemsetNodeGetParams(api, hNode: u64, nodeParams: Out<CUDA_MEMSET_NODE_PARAMS>) {
         nodeParams.check()?;
         let (node, _): (MemsetNode, _) = get(api, hNode, NODE_MEMSET)?;
-        nodeParams.set(MemsetParams::of_node(api, &node))
+        nodeParams.set(memset_of_node(api, &node))
     }
 
     /// Sets what a node fills.

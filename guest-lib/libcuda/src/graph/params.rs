@@ -2,6 +2,7 @@
 
 //! The C structures of nodes' parameters, to and from the wire.
 
+use cuda_abi::{CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS};
 use virtio_cuda_client::CudaError;
 use virtio_cuda_client::protocol::{
     CallbackId, ChildGraphNode, ConditionalNode, DevicePtr, EventId, EventNode, FunctionId, GraphId,
@@ -14,7 +15,7 @@ use crate::callback::{Callback, HostFunction};
 use crate::driver::mint;
 use crate::entry::Api;
 use crate::ffi::{HostPtr, In};
-use crate::graph::copy_params::{CopyParams, NodeCopy};
+use crate::graph::copy_params::{NodeCopy, copies};
 use crate::graph::wire::put;
 use crate::launch;
 use crate::stream_values::BatchParams;
@@ -49,18 +50,6 @@ pub struct KernelParams {
     pub context: u64,
 }
 const _: () = assert!(size_of::<KernelParams>() == 72 && size_of::<KernelParamsV1>() == 56);
-
-/// `CUDA_MEMSET_NODE_PARAMS`.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub struct MemsetParams {
-    dst: u64,
-    pitch: usize,
-    value: u32,
-    element_bytes: u32,
-    width: usize,
-    height: usize,
-}
 
 /// `CUDA_HOST_NODE_PARAMS`.
 #[derive(Clone, Copy, Debug)]
@@ -196,9 +185,9 @@ pub fn encode(api: Api, kind: u32, params: HostPtr, form: Form) -> Result<Encode
         }
         NODE_MEMCPY => {
             let at = if form == Form::Payload { params.offset(COPY_OFFSET) } else { params };
-            let params = at.as_in::<CopyParams>().get()?;
+            let params = at.as_in::<CUDA_MEMCPY3D>().get()?;
             // Unlike a copy in a stream, a node must have something to copy.
-            if !params.copies() {
+            if !copies(&params) {
                 return Err(CudaError::INVALID_VALUE);
             }
             let copy = NodeCopy::from_params(api, &params)?;
@@ -206,7 +195,7 @@ pub fn encode(api: Api, kind: u32, params: HostPtr, form: Form) -> Result<Encode
             put(&copy.node, bytes)?;
         }
         NODE_MEMSET => {
-            let params = params.as_in::<MemsetParams>().get()?;
+            let params = params.as_in::<CUDA_MEMSET_NODE_PARAMS>().get()?;
             let dst = api.device_place(params.dst).device().ok_or(CudaError::INVALID_VALUE)?;
             let node = MemsetNode {
                 dst: DevicePtr(dst),
@@ -304,17 +293,15 @@ pub fn kernel(api: Api, params: &KernelParamsV1, kernel: u64, bytes: &mut Vec<u8
     launch::append_parameters(api, function, params.values, params.extra, bytes)
 }
 
-impl MemsetParams {
-    /// The parameters of a node.
-    pub fn of_node(api: Api, node: &MemsetNode) -> Self {
-        Self {
-            dst: api.program_address(node.dst.0),
-            pitch: node.pitch as usize,
-            value: node.value,
-            element_bytes: node.element_bytes,
-            width: node.width as usize,
-            height: node.height as usize,
-        }
+/// The parameters of a node that fills.
+pub fn memset_of_node(api: Api, node: &MemsetNode) -> CUDA_MEMSET_NODE_PARAMS {
+    CUDA_MEMSET_NODE_PARAMS {
+        dst: api.program_address(node.dst.0),
+        pitch: node.pitch as usize,
+        value: node.value,
+        element_bytes: node.element_bytes,
+        width: node.width as usize,
+        height: node.height as usize,
     }
 }
 

@@ -257,23 +257,11 @@ entry_points! {
         Ok(())
     }
 
-    /// The kind of a node.
-    call cuGraphNodeGetType(api, hNode: u64, type_: Out<u32>) {
-        type_.check()?;
-        type_.set(calls::cuGraphNodeGetType(&mut api.call(), GraphNodeId(hNode))?)
-    }
-
     /// The copy of a node in a copied graph.
     call cuGraphNodeFindInClone(api, phNode: Out<u64>, hOriginalNode: u64, hClonedGraph: u64) {
         phNode.check()?;
         let (original, clone) = (GraphNodeId(hOriginalNode), GraphId(hClonedGraph));
         phNode.set(calls::cuGraphNodeFindInClone(&mut api.call(), original, clone)?.0)
-    }
-
-    /// The graph in a node.
-    call cuGraphChildGraphNodeGetGraph(api, hNode: u64, phGraph: Out<u64>) {
-        phGraph.check()?;
-        phGraph.set(calls::cuGraphChildGraphNodeGetGraph(&mut api.call(), GraphNodeId(hNode))?.0)
     }
 
     /// Writes nodes and edges to a file in the DOT language. Details of the nodes are left out.

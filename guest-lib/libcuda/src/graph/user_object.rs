@@ -3,16 +3,12 @@
 //! User objects: the device counts their references, those of graphs included, and says when the last one is
 //! gone. The destructor then runs on this library's callback thread.
 
-use virtio_cuda_client::protocol::{GraphId, UserObjectId};
+use virtio_cuda_client::protocol::UserObjectId;
 use virtio_cuda_client::{CudaError, calls};
 
 use crate::callback::Callback;
 use crate::entry_points;
 use crate::ffi::{HostPtr, Out};
-
-fn not_null(object: u64) -> Result<(), CudaError> {
-    if object == 0 { Err(CudaError::INVALID_VALUE) } else { Ok(()) }
-}
 
 entry_points! {
     /// Creates a user object.
@@ -25,29 +21,5 @@ entry_points! {
         calls::cuUserObjectCreate(&mut api.call(), UserObjectId(id.0), id, initialRefcount, flags)
             .inspect_err(|_| callbacks.remove(id))?;
         object_out.set(id.0)
-    }
-
-    /// Takes references.
-    call cuUserObjectRetain(api, object: u64, count: u32) {
-        not_null(object)?;
-        calls::cuUserObjectRetain(&mut api.call(), UserObjectId(object), count)
-    }
-
-    /// Gives references back.
-    call cuUserObjectRelease(api, object: u64, count: u32) {
-        not_null(object)?;
-        calls::cuUserObjectRelease(&mut api.call(), UserObjectId(object), count)
-    }
-
-    /// Has a graph own references.
-    call cuGraphRetainUserObject(api, graph: u64, object: u64, count: u32, flags: u32) {
-        not_null(object)?;
-        calls::cuGraphRetainUserObject(&mut api.call(), GraphId(graph), UserObjectId(object), count, flags)
-    }
-
-    /// Takes references from a graph.
-    call cuGraphReleaseUserObject(api, graph: u64, object: u64, count: u32) {
-        not_null(object)?;
-        calls::cuGraphReleaseUserObject(&mut api.call(), GraphId(graph), UserObjectId(object), count)
     }
 }

@@ -2,6 +2,7 @@
 
 //! Copies of pitched rectangles and boxes in memory and arrays. Rows of pageable memory cross packed.
 
+use cuda_abi::{CUDA_MEMCPY3D, CopyEnd3D};
 use virtio_cuda_client::protocol::{
     ArrayId, ArrayOrigin, Box3, COPY_ARRAY, COPY_BULK, CopyEnd, DevicePtr, StreamId, array_bounds,
 };
@@ -11,7 +12,6 @@ use crate::entry::Api;
 use crate::graph::copy_params::EndPlace;
 use crate::memory::box_layout::{ARRAY, MemoryEnd, Part, for_each_row};
 use crate::memory::copy::{Place, Timing};
-use crate::memory::copy_box::{End3D, Memcpy3D};
 
 /// Packed rows that go with the call.
 const BULK: CopyEnd =
@@ -45,11 +45,11 @@ pub enum End {
 }
 
 impl End {
-    fn new(api: Api, end: &End3D, size: Box3) -> Result<Self, CudaError> {
+    fn new(api: Api, end: &CopyEnd3D, size: Box3) -> Result<Self, CudaError> {
         if end.memory_type != ARRAY {
             return Ok(Self::Memory(MemoryEnd::new(api, end, size)?));
         }
-        let origin = ArrayOrigin { x: end.x_bytes as u64, y: end.y as u64, z: end.z as u64 };
+        let origin = ArrayOrigin { x: end.x as u64, y: end.y as u64, z: end.z as u64 };
         if end.array == 0 || end.lod != 0 {
             return Err(CudaError::INVALID_VALUE);
         }
@@ -97,7 +97,7 @@ pub struct BoxCopy {
 
 impl BoxCopy {
     /// Checks a copy; none if there is nothing to do.
-    pub fn new(api: Api, copy: &Memcpy3D) -> Result<Option<Self>, CudaError> {
+    pub fn new(api: Api, copy: &CUDA_MEMCPY3D) -> Result<Option<Self>, CudaError> {
         let size = Box3 { width: copy.width as u64, height: copy.height as u64, depth: copy.depth as u64 };
         if size.width == 0 || size.height == 0 || size.depth == 0 {
             return Ok(None);

@@ -2,13 +2,13 @@
 
 //! How a box lies in memory, and how it is cut so that each part fits one request.
 
+use cuda_abi::CopyEnd3D;
 use virtio_cuda_client::CudaError;
 use virtio_cuda_client::protocol::{Box3, COPY_DEVICE, CopyEnd, DevicePtr};
 use virtio_cuda_client::transport::UserMemory;
 
 use crate::entry::Api;
 use crate::memory::copy::Place;
-use crate::memory::copy_box::End3D;
 
 /// `CU_MEMORYTYPE_*`.
 pub const HOST: u32 = 1;
@@ -48,8 +48,8 @@ impl Extent64 {
 
 impl MemoryEnd {
     /// Checks an end against the size of the copy.
-    pub fn new(api: Api, end: &End3D, size: Box3) -> Result<Self, CudaError> {
-        let (x, y, z) = (end.x_bytes as u64, end.y as u64, end.z as u64);
+    pub fn new(api: Api, end: &CopyEnd3D, size: Box3) -> Result<Self, CudaError> {
+        let (x, y, z) = (end.x as u64, end.y as u64, end.z as u64);
         let width = x.checked_add(size.width).ok_or(CudaError::INVALID_VALUE)?;
         let rows = y.checked_add(size.height).ok_or(CudaError::INVALID_VALUE)?;
         // A pitch or height of 0 stands for the least that fits.

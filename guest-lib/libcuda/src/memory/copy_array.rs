@@ -2,6 +2,7 @@
 
 //! Copies of contiguous bytes of a row of an array, and batches of boxes.
 
+use cuda_abi::{CUDA_MEMCPY3D, CopyEnd3D};
 use virtio_cuda_client::CudaError;
 use virtio_cuda_client::protocol::element_bytes;
 
@@ -12,42 +13,35 @@ use crate::memory::batch::{check_batch, check_hints};
 use crate::memory::box_copy::BoxCopy;
 use crate::memory::box_layout::{ARRAY, DEVICE, HOST, UNIFIED};
 use crate::memory::copy::Timing;
-use crate::memory::copy_box::{End3D, Memcpy3D};
 
 /// Nothing yet.
-const END: End3D = End3D {
-    x_bytes: 0,
-    y: 0,
-    z: 0,
-    lod: 0,
-    memory_type: 0,
-    host: 0,
-    device: 0,
-    array: 0,
-    reserved_or_context: 0,
-    pitch: 0,
-    height: 0,
-};
+const END: CopyEnd3D = CopyEnd3D::ZERO;
 
-fn array(array: u64, x_bytes: usize) -> End3D {
-    End3D { memory_type: ARRAY, array, x_bytes, ..END }
+fn array(array: u64, x: usize) -> CopyEnd3D {
+    CopyEnd3D { memory_type: ARRAY, array, x, ..END }
 }
 
-fn host(at: HostPtr) -> End3D {
-    End3D { memory_type: HOST, host: at.address() as u64, ..END }
+fn host(at: HostPtr) -> CopyEnd3D {
+    CopyEnd3D { memory_type: HOST, host: at.address() as u64, ..END }
 }
 
-fn device(at: u64) -> End3D {
-    End3D { memory_type: DEVICE, device: at, ..END }
+fn device(at: u64) -> CopyEnd3D {
+    CopyEnd3D { memory_type: DEVICE, device: at, ..END }
 }
 
-fn copy(api: Api, dst: End3D, src: End3D, bytes: usize, stream: Option<u64>) -> Result<(), CudaError> {
-    let is_null = |end: &End3D| end.memory_type == ARRAY && end.array == 0;
+fn copy(
+    api: Api,
+    dst: CopyEnd3D,
+    src: CopyEnd3D,
+    bytes: usize,
+    stream: Option<u64>,
+) -> Result<(), CudaError> {
+    let is_null = |end: &CopyEnd3D| end.memory_type == ARRAY && end.array == 0;
     if is_null(&dst) || is_null(&src) {
         return Err(CudaError::INVALID_VALUE);
     }
     let timing = stream.map_or(Timing::Wait, |stream| Timing::Stream(api.stream(stream)));
-    match BoxCopy::new(api, &Memcpy3D { src, dst, width: bytes, height: 1, depth: 1 })? {
+    match BoxCopy::new(api, &CUDA_MEMCPY3D { src, dst, width: bytes, height: 1, depth: 1 })? {
         Some(copy) => copy.run(api, timing),
         None => api.context().map(|_| ()),
     }
@@ -86,7 +80,7 @@ impl Operand {
         Ok(element_bytes(descriptor.format, descriptor.channels))
     }
 
-    fn end(&self, element: u64) -> Result<End3D, CudaError> {
+    fn end(&self, element: u64) -> Result<CopyEnd3D, CudaError> {
         let bytes = |elements: u64| {
             let bytes = elements.checked_mul(element).ok_or(CudaError::INVALID_VALUE)?;
             Ok(bytes as usize)
@@ -95,11 +89,11 @@ impl Operand {
         match self.kind {
             OPERAND_POINTER => {
                 let (pitch, height) = (bytes(second)?, third as usize);
-                Ok(End3D { memory_type: UNIFIED, device: first, pitch, height, ..END })
+                Ok(CopyEnd3D { memory_type: UNIFIED, device: first, pitch, height, ..END })
             }
             OPERAND_ARRAY => {
-                let (x_bytes, y, z) = (bytes(second)?, third as usize, fourth as usize);
-                Ok(End3D { memory_type: ARRAY, array: first, x_bytes, y, z, ..END })
+                let (x, y, z) = (bytes(second)?, third as usize, fourth as usize);
+                Ok(CopyEnd3D { memory_type: ARRAY, array: first, x, y, z, ..END })
             }
             _ => Err(CudaError::INVALID_VALUE),
         }
@@ -132,7 +126,7 @@ fn batch(
             let [width, height, depth] = op.extent;
             let width = (width as u64).checked_mul(element).ok_or(CudaError::INVALID_VALUE)? as usize;
             let (src, dst) = (op.src.end(element)?, op.dst.end(element)?);
-            match BoxCopy::new(api, &Memcpy3D { src, dst, width, height, depth })? {
+            match BoxCopy::new(api, &CUDA_MEMCPY3D { src, dst, width, height, depth })? {
                 Some(copy) => copy.run(api, timing),
                 // An empty box is an error here.
                 None => Err(CudaError::INVALID_VALUE),

@@ -3,12 +3,14 @@
 //! The structures, by area.
 
 mod array;
+mod copy;
 mod external;
 mod graph;
 mod memory;
 mod texture;
 
 pub use array::*;
+pub use copy::*;
 pub use external::*;
 pub use graph::*;
 pub use memory::*;

@@ -16,7 +16,7 @@ macro_rules! array_calls {
             /// Bytes and alignment of an array with deferred mapping.
             0x0903 forward cuArrayGetMemoryRequirements(array: ArrayId, device: DeviceOrdinal) -> (needs: MemoryRequirements);
             /// Names a plane of an array of several planes `plane`; it ends with the array.
-            0x0904 custom cuArrayGetPlane(array: ArrayId, index: u32, plane: ArrayId) -> (descriptor: ArrayDescriptor);
+            0x0904 part cuArrayGetPlane(array: ArrayId, index: u32, plane: ArrayId) -> (descriptor: ArrayDescriptor) as cuArrayGetPlane(array, index);
             /// Tiles of a sparse array: texels a tile, the first level and the bytes of the tail, `CU_ARRAY_SPARSE_PROPERTIES_*`.
             0x0905 forward cuArrayGetSparseProperties(array: ArrayId) -> (properties: SparseProperties);
             /// Creates a mipmapped array named `mipmap`.
@@ -24,7 +24,8 @@ macro_rules! array_calls {
             /// Destroys a mipmapped array and its levels.
             0x0911 destroy cuMipmappedArrayDestroy(mipmap: MipmappedArrayId) -> ();
             /// Names a level of a mipmapped array `array`; it ends with the mipmapped array.
-            0x0912 custom cuMipmappedArrayGetLevel(mipmap: MipmappedArrayId, level: u32, array: ArrayId) -> (descriptor: ArrayDescriptor);
+            0x0912 part cuMipmappedArrayGetLevel(mipmap: MipmappedArrayId, level: u32, array: ArrayId) -> (descriptor: ArrayDescriptor)
+                as cuMipmappedArrayGetLevel(mipmap, level);
             /// Bytes and alignment of a mipmapped array with deferred mapping.
             0x0913 forward cuMipmappedArrayGetMemoryRequirements(mipmap: MipmappedArrayId, device: DeviceOrdinal) -> (needs: MemoryRequirements);
             /// Tiles of a sparse mipmapped array, as of an array.

@@ -21,25 +21,25 @@ macro_rules! context_calls {
             /// Creates a context named `context`.
             0x0206 custom cuCtxCreate_v2(context: ContextId, flags: u32, device: DeviceOrdinal) -> () [no_context];
             /// Destroys a context that `cuCtxCreate_v2` made.
-            0x0207 custom cuCtxDestroy_v2(context: ContextId) -> () [no_context may_print];
+            0x0207 destroy cuCtxDestroy_v2(context: ContextId) -> () [no_context may_print];
             /// Waits for all work of the current context.
             0x0208 forward cuCtxSynchronize() -> () [may_print leaves_idle];
             /// A limit of the current context.
-            0x0209 forward cuCtxGetLimit(limit: i32) -> (value: u64);
+            0x0209 forward cuCtxGetLimit(limit: i32) -> (value: u64) entry first;
             /// Sets a limit of the current context.
-            0x020a custom cuCtxSetLimit(limit: i32, value: u64) -> ();
+            0x020a custom cuCtxSetLimit(limit: i32, value: u64) -> () entry first;
             /// Preferred cache configuration.
-            0x020b forward cuCtxGetCacheConfig() -> (config: i32);
+            0x020b forward cuCtxGetCacheConfig() -> (config: i32) entry first;
             /// Sets the preferred cache configuration.
-            0x020c forward cuCtxSetCacheConfig(config: i32) -> ();
+            0x020c forward cuCtxSetCacheConfig(config: i32) -> () entry first;
             /// Lowest and highest stream priority.
             0x020d forward cuCtxGetStreamPriorityRange() -> (least: i32, greatest: i32);
             /// Flags of the current context.
-            0x020e custom cuCtxGetFlags() -> (flags: u32);
+            0x020e custom cuCtxGetFlags() -> (flags: u32) entry first;
             /// API version a context was made for.
             0x020f forward cuCtxGetApiVersion(context: ContextId) -> (version: u32) [no_context];
             /// Resets persisting lines of the L2 cache.
-            0x0210 forward cuCtxResetPersistingL2Cache() -> ();
+            0x0210 forward cuCtxResetPersistingL2Cache() -> () entry first;
             /// Records an event that stands for all work of a context so far.
             0x0211 forward cuCtxRecordEvent(context: ContextId, event: EventId) -> ();
             /// Later work of a context waits for the event's latest record.
@@ -52,16 +52,16 @@ macro_rules! context_calls {
             /// Splits the multiprocessors of the resource named `input`.
             0x0215 custom cuDevSmResourceSplitByCount(input: u64, groups: u32, flags: u32, min_count: u32) -> (groups: u32) [no_context];
             /// Bulk in: names of resources (`u64`). Names what describes them together `description`.
-            0x0216 custom cuDevResourceGenerateDesc(description: ResourceDescId) -> () [no_context];
+            0x0216 create cuDevResourceGenerateDesc(description: ResourceDescId) -> () [no_context] as resource_description(resources());
             /// Creates a green context and names it, as a context that can be current, `context`. The primary context of the
             /// device is held.
             0x0217 custom cuGreenCtxCreate(context: ContextId, description: ResourceDescId, device: DeviceOrdinal, flags: u32) -> () [no_context];
             /// Destroys a green context. What was made in it belongs to the primary context and stays.
-            0x0218 custom cuGreenCtxDestroy(context: ContextId) -> () [no_context];
+            0x0218 destroy cuGreenCtxDestroy(context: ContextId) -> () [no_context] as GreenContext(context);
             /// Sets the flags of the current context.
-            0x0219 custom cuCtxSetFlags(flags: u32) -> ();
+            0x0219 custom cuCtxSetFlags(flags: u32) -> () entry first;
             /// How many multiprocessors the current context has (`kind` 0).
-            0x021a custom cuCtxGetExecAffinity(kind: i32) -> (count: u32);
+            0x021a forward cuCtxGetExecAffinity(kind: i32) -> (count: u32) as cuCtxGetExecAffinity(multiprocessors(kind));
             /// Makes writes of other devices to the GPU's memory visible.
             0x021b forward cuFlushGPUDirectRDMAWrites(target: i32, scope: i32) -> ();
         } }

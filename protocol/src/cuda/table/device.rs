@@ -17,7 +17,8 @@ macro_rules! device_calls {
             0x0103 forward cuDeviceGetP2PAttribute(attrib: i32, src: DeviceOrdinal, dst: DeviceOrdinal) -> (value: i32) [no_context no_code];
             /// What each `CUatomicOperation` can do over the link to another device, or (`peer` is `u32::MAX`) to the
             /// host: 13 words of `CU_ATOMIC_CAPABILITY_*` bits, little-endian.
-            0x0104 custom device_atomics(device: DeviceOrdinal, peer: DeviceOrdinal) -> (capabilities: [u8; 52]) [no_context no_code];
+            0x0104 forward device_atomics(device: DeviceOrdinal, peer: DeviceOrdinal) -> (capabilities: [u8; 52]) [no_context no_code]
+                as atomic_capabilities(device, host_or(peer));
         } }
     };
 }

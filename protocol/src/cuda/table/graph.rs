@@ -9,9 +9,9 @@ macro_rules! graph_calls {
     ($next:tt { $($rows:tt)* }) => {
         $crate::next_area! { $next { $($rows)*
             /// Creates an empty graph named `graph`.
-            0x0801 custom cuGraphCreate(graph: GraphId, flags: u32) -> () [starts_work];
+            0x0801 create cuGraphCreate(graph: GraphId, flags: u32) -> () [starts_work];
             /// Destroys a graph with its nodes.
-            0x0802 custom cuGraphDestroy(graph: GraphId) -> () [starts_work];
+            0x0802 destroy cuGraphDestroy(graph: GraphId) -> () [starts_work];
             /// Names a copy of a graph `clone`.
             0x0803 custom cuGraphClone(clone: GraphId, original: GraphId) -> () [starts_work];
             /// Bulk out: the names of as many of the `count` nodes (`roots`: of those that depend on none) as fit.
@@ -19,20 +19,20 @@ macro_rules! graph_calls {
             /// Bulk out: as many of the `count` [`GraphEdge`]s as fit.
             0x0805 custom cuGraphGetEdges_v2(graph: GraphId) -> (count: u32) [starts_work];
             /// Bulk in: [`GraphEdge`]s. Adds them.
-            0x0806 custom cuGraphAddDependencies_v2(graph: GraphId) -> () [starts_work];
+            0x0806 forward cuGraphAddDependencies_v2(graph: GraphId) -> () [starts_work] as change_edges(graph, edges(), true);
             /// Bulk in: [`GraphEdge`]s. Removes them.
-            0x0807 custom cuGraphRemoveDependencies_v2(graph: GraphId) -> () [starts_work];
+            0x0807 forward cuGraphRemoveDependencies_v2(graph: GraphId) -> () [starts_work] as change_edges(graph, edges(), false);
             /// Bulk out: as many of the `count` [`NodeLink`]s as fit: what the node depends on, or with `dependents` what
             /// depends on it.
             0x0808 custom graph_node_links(node: GraphNodeId, dependents: u32) -> (count: u32) [starts_work];
             /// Removes a node.
-            0x0809 custom cuGraphDestroyNode(node: GraphNodeId) -> () [starts_work];
+            0x0809 destroy cuGraphDestroyNode(node: GraphNodeId) -> () [starts_work];
             /// `CUgraphNodeType`.
-            0x080a custom cuGraphNodeGetType(node: GraphNodeId) -> (kind: u32) [starts_work];
+            0x080a custom cuGraphNodeGetType(node: GraphNodeId) -> (kind: u32) [starts_work] entry last;
             /// The node of `clone` that is the copy of `original`.
             0x080b custom cuGraphNodeFindInClone(original: GraphNodeId, clone: GraphId) -> (node: GraphNodeId) [starts_work];
             /// The graph in a node.
-            0x080c custom cuGraphChildGraphNodeGetGraph(node: GraphNodeId) -> (graph: GraphId) [starts_work];
+            0x080c custom cuGraphChildGraphNodeGetGraph(node: GraphNodeId) -> (graph: GraphId) [starts_work] entry last;
             /// Bulk in: `links` times [`NodeLink`], then the parameters of `kind`. Adds a node named `node`; an allocating
             /// one answers its address.
             0x0810 custom graph_add_node(graph: GraphId, node: GraphNodeId, kind: u32, links: u32) -> (dptr: DevicePtr) [starts_work];
@@ -43,29 +43,31 @@ macro_rules! graph_calls {
             /// Bulk out: the parameters of a node of `kind`.
             0x0813 custom graph_node_get_params(node: GraphNodeId, kind: u32) -> () [starts_work];
             /// Sets an attribute (`CUlaunchAttributeID`) of a kernel node to a `CUlaunchAttributeValue`.
-            0x0818 custom cuGraphKernelNodeSetAttribute(node: GraphNodeId, attribute: i32, value: [u8; 64]) -> () [starts_work];
+            0x0818 forward cuGraphKernelNodeSetAttribute(node: GraphNodeId, attribute: i32, value: [u8; 64]) -> () [starts_work]
+                as set_node_attribute(attribute, attribute_value(attribute, value), node);
             /// An attribute of a kernel node.
-            0x0819 custom cuGraphKernelNodeGetAttribute(node: GraphNodeId, attribute: i32) -> (value: [u8; 64]) [starts_work];
+            0x0819 forward cuGraphKernelNodeGetAttribute(node: GraphNodeId, attribute: i32) -> (value: [u8; 64]) [starts_work]
+                as node_attribute(node, attribute) entry last;
             /// Copies all attributes of a kernel node.
-            0x081a forward cuGraphKernelNodeCopyAttributes(dst: GraphNodeId, src: GraphNodeId) -> () [starts_work];
+            0x081a forward cuGraphKernelNodeCopyAttributes(dst: GraphNodeId, src: GraphNodeId) -> () [starts_work] entry first;
             /// Makes a graph executable and names that `exec`. `status` is the `CUresult`, `result` the
             /// `CUgraphInstantiateResult`.
             0x0820 custom cuGraphInstantiateWithParams(exec: GraphExecId, graph: GraphId, flags: u64, upload: StreamId) -> (status: i32, result: i32, error_node: GraphNodeId) [starts_work];
             /// Destroys an executable graph.
-            0x0821 custom cuGraphExecDestroy(exec: GraphExecId) -> () [starts_work];
+            0x0821 destroy cuGraphExecDestroy(exec: GraphExecId) -> () [starts_work];
             /// Executes a graph in stream order.
             0x0822 custom cuGraphLaunch(exec: GraphExecId, stream: StreamId) -> () [may_print starts_work may_post];
             /// Uploads an executable graph in stream order.
             0x0823 forward cuGraphUpload(exec: GraphExecId, stream: StreamId) -> () [starts_work];
             /// Flags that an executable graph was made with.
-            0x0824 forward cuGraphExecGetFlags(exec: GraphExecId) -> (flags: u64) [starts_work];
+            0x0824 forward cuGraphExecGetFlags(exec: GraphExecId) -> (flags: u64) [starts_work] entry last;
             /// Gives all parameters of `graph` to `exec`. `status` is the `CUresult`, `result` the
             /// `CUgraphExecUpdateResult`.
             0x0825 custom cuGraphExecUpdate_v2(exec: GraphExecId, graph: GraphId) -> (status: i32, result: i32, error_node: GraphNodeId, error_from_node: GraphNodeId) [starts_work];
             /// Switches a node of an executable graph on or off.
-            0x0826 forward cuGraphNodeSetEnabled(exec: GraphExecId, node: GraphNodeId, enabled: u32) -> () [starts_work];
+            0x0826 forward cuGraphNodeSetEnabled(exec: GraphExecId, node: GraphNodeId, enabled: u32) -> () [starts_work] entry first;
             /// Whether a node of an executable graph is on.
-            0x0827 forward cuGraphNodeGetEnabled(exec: GraphExecId, node: GraphNodeId) -> (enabled: u32) [starts_work];
+            0x0827 forward cuGraphNodeGetEnabled(exec: GraphExecId, node: GraphNodeId) -> (enabled: u32) [starts_work] entry last;
             /// Makes a graph executable and names that `exec`. The driver is stricter in
             /// `cuGraphInstantiateWithParams`.
             0x0828 custom cuGraphInstantiateWithFlags(exec: GraphExecId, graph: GraphId, flags: u64) -> () [starts_work];
@@ -76,7 +78,7 @@ macro_rules! graph_calls {
             /// A handle by which device code steers a conditional node.
             0x0830 custom cuGraphConditionalHandleCreate(graph: GraphId, default_value: u32, flags: u32) -> (handle: u64) [starts_work];
             /// Frees memory that graphs of the device do not use.
-            0x0831 forward cuDeviceGraphMemTrim(device: DeviceOrdinal) -> () [starts_work];
+            0x0831 forward cuDeviceGraphMemTrim(device: DeviceOrdinal) -> () [starts_work] entry first;
             /// An attribute of the memory that graphs allocate.
             0x0832 forward cuDeviceGetGraphMemAttribute(device: DeviceOrdinal, attribute: i32) -> (value: u64) [starts_work];
             /// Sets an attribute of the memory that graphs allocate.
@@ -84,13 +86,13 @@ macro_rules! graph_calls {
             /// Creates a user object named `object`; `callback` runs when its last reference is gone.
             0x0840 custom cuUserObjectCreate(object: UserObjectId, callback: CallbackId, count: u32, flags: u32) -> () [starts_work];
             /// Takes `count` references.
-            0x0841 custom cuUserObjectRetain(object: UserObjectId, count: u32) -> () [starts_work];
+            0x0841 custom cuUserObjectRetain(object: UserObjectId, count: u32) -> () [starts_work] entry first;
             /// Gives `count` references back.
-            0x0842 custom cuUserObjectRelease(object: UserObjectId, count: u32) -> () [starts_work];
+            0x0842 custom cuUserObjectRelease(object: UserObjectId, count: u32) -> () [starts_work] entry first;
             /// Has the graph own `count` references.
-            0x0843 custom cuGraphRetainUserObject(graph: GraphId, object: UserObjectId, count: u32, flags: u32) -> () [starts_work];
+            0x0843 custom cuGraphRetainUserObject(graph: GraphId, object: UserObjectId, count: u32, flags: u32) -> () [starts_work] entry first;
             /// Takes `count` references from the graph.
-            0x0844 custom cuGraphReleaseUserObject(graph: GraphId, object: UserObjectId, count: u32) -> () [starts_work];
+            0x0844 custom cuGraphReleaseUserObject(graph: GraphId, object: UserObjectId, count: u32) -> () [starts_work] entry first;
         } }
     };
 }

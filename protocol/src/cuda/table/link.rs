@@ -22,7 +22,7 @@ macro_rules! link_calls {
             /// Bulk out: the linked image from `offset` on, as much as there is room for.
             0x0b05 custom link_image(link: LinkId, offset: u64) -> (bytes: u64);
             /// Ends a link.
-            0x0b06 custom cuLinkDestroy(link: LinkId) -> ();
+            0x0b06 destroy cuLinkDestroy(link: LinkId) -> ();
         } }
     };
 }

@@ -30,15 +30,15 @@ macro_rules! memory_calls {
             /// allocation, context, device ordinal and buffer id.
             0x0309 custom cuPointerGetAttributes(ptr: DevicePtr) -> (memory_type: u32, base: DevicePtr, bytes: u64, context: ContextId, device: i32, buffer_id: u64) [no_code];
             /// Bulk in: the source. Returns once the source may be reused.
-            0x0310 custom cuMemcpyHtoD_v2(dst: DevicePtr) -> () [no_code may_print may_post];
+            0x0310 upload cuMemcpyHtoD_v2(dst: DevicePtr) -> () [no_code may_print may_post];
             /// Bulk out: the destination.
-            0x0311 custom cuMemcpyDtoH_v2(src: DevicePtr) -> () [no_code may_print leaves_idle];
+            0x0311 download cuMemcpyDtoH_v2(src: DevicePtr) -> () [no_code may_print leaves_idle];
             /// Copies inside the device (also between contexts).
             0x0312 forward cuMemcpyDtoD_v2(dst: DevicePtr, src: DevicePtr, bytes: u64) -> () [no_code may_print may_post] where dst: Some(bytes), src: Some(bytes);
             /// Bulk in: the source, in stream order.
-            0x0313 custom cuMemcpyHtoDAsync_v2(dst: DevicePtr, stream: StreamId) -> () [no_code may_print may_post];
+            0x0313 upload cuMemcpyHtoDAsync_v2(dst: DevicePtr, stream: StreamId) -> () [no_code may_print may_post];
             /// Bulk out: the destination, in stream order; answers when the bytes are there.
-            0x0314 custom cuMemcpyDtoHAsync_v2(src: DevicePtr, stream: StreamId) -> () [no_code may_print];
+            0x0314 download cuMemcpyDtoHAsync_v2(src: DevicePtr, stream: StreamId) -> () [no_code may_print];
             /// Copies between any two addresses the device can reach (device or registered host memory).
             0x0315 forward cuMemcpyAsync(dst: DevicePtr, src: DevicePtr, bytes: u64, stream: StreamId) -> () [no_code may_print may_post] where dst: Some(bytes), src: Some(bytes);
             /// Copies as `cuMemcpyAsync` and answers when that is done, if registered host memory is at one end.

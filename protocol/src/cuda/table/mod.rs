@@ -15,8 +15,23 @@
 //!   nothing happens if there are none.
 //! - `create`: derived, too. The first input is the name that the guest chose for the object that the driver makes of the
 //!   other ones.
-//! - `destroy`: derived, too. Destroys the object of that name.
+//! - `destroy`: derived, too. Destroys the object of that name, by the rules of its type.
+//! - `part`: derived, too. Names something of an object: the first input is the whole, the last one the new name.
+//! - `variable`: derived, too. Finds the variable of a module or library that the bulk input names.
+//! - `load`: derived, too. Loads an image as a module or library of that name: the bulk input, or the image of a digest
+//!   that the daemon has kept.
+//! - `upload`, `download`: derived, too. Copy the bulk data to or from device memory, in the order of a stream.
+//! - `card`: derived, too. Asks the host's management library about a device.
 //! - `custom`: the handler is written by hand, and the build fails until it exists.
+//!
+//! A clause `as cuMemPoolSetAccess(pool, granted(location, access), one())` behind the facts states the driver's function
+//! and its arguments, where they are not the row's name and inputs. An argument is an input, a literal, or a *word*: a
+//! function of `vhost-cuda/src/worker/words` that makes one value of the driver's of several inputs or of the bulk input,
+//! and checks it. The call answers with the error of its first wrong argument.
+//!
+//! A clause `entry first` or `entry last` has the guest library derive the exported function, too: pointers for the results
+//! come before or after the inputs, which are in the order of the row. `entry last / cuStreamGetId_ptsz` exports the variant
+//! with a default stream per thread as well. The others are written by hand in `guest-lib/libcuda`.
 //!
 //! [`all_calls!`](crate::all_calls) hands every row at once to a macro of the consumer. A number, once
 //! shipped, keeps its meaning for ever: `golden/calls.txt` checks it.
@@ -70,7 +85,7 @@ pub const RETIRED: &[u32] = &[0x0316, 0x0317, 0x0318, 0x0920, 0x0921, 0x0922, 0x
 pub struct Row {
     /// The number.
     pub opcode: u32,
-    /// `forward`, `create`, `destroy` or `custom`.
+    /// How the device handles it: `forward`, `custom`, …; see the head of this module.
     pub kind: &'static str,
     /// The CUDA name.
     pub name: &'static str,
@@ -87,7 +102,7 @@ pub struct Row {
 use super::*;
 
 macro_rules! emit_opcodes {
-    ($($(#[$doc:meta])* $number:literal $kind:ident $name:ident ($($p:ident: $pt:ty),*) -> ($($r:ident: $rt:ty),*) $([$($fact:ident)*])? $(where $($range:ident: $bytes:expr),*)?;)*) => {
+    ($($(#[$doc:meta])* $number:literal $kind:ident $name:ident ($($p:ident: $pt:ty),*) -> ($($r:ident: $rt:ty),*) $([$($fact:ident)*])? $(as $function:ident($($arg:expr),*))? $(entry $order:ident $(/ $per_thread:ident)?)? $(where $($range:ident: $bytes:expr),*)?;)*) => {
         /// The calls by number.
         #[allow(non_camel_case_types)]
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -9,30 +9,30 @@ macro_rules! module_calls {
     ($next:tt { $($rows:tt)* }) => {
         $crate::next_area! { $next { $($rows)*
             /// Bulk in: the image (fat binary container, cubin or PTX text). Loads it as `module`.
-            0x0401 custom cuModuleLoadData(module: ModuleId) -> () [may_print];
+            0x0401 load cuModuleLoadData(module: ModuleId) -> () [may_print];
             /// Unloads a module.
-            0x0402 custom cuModuleUnload(module: ModuleId) -> () [may_print];
+            0x0402 destroy cuModuleUnload(module: ModuleId) -> () [may_print];
             /// Bulk in: the name. Names a function of the module `function`.
-            0x0403 custom cuModuleGetFunction(module: ModuleId, function: FunctionId) -> ();
+            0x0403 part cuModuleGetFunction(module: ModuleId, function: FunctionId) -> () as cuModuleGetFunction(module, name());
             /// Bulk in: the name. Address and size of a variable, and whether it is a `__managed__` one.
-            0x0404 custom cuModuleGetGlobal_v2(module: ModuleId) -> (dptr: DevicePtr, bytes: u64, managed: u32);
+            0x0404 variable cuModuleGetGlobal_v2(module: ModuleId) -> (dptr: DevicePtr, bytes: u64, managed: u32);
             /// Bulk in: the image. Loads it as `library`.
-            0x0405 custom cuLibraryLoadData(library: LibraryId) -> () [may_print];
+            0x0405 load cuLibraryLoadData(library: LibraryId) -> () [may_print];
             /// Unloads a library.
-            0x0406 custom cuLibraryUnload(library: LibraryId) -> () [may_print];
+            0x0406 destroy cuLibraryUnload(library: LibraryId) -> () [may_print];
             /// Bulk in: the name. Names a kernel of the library `kernel`.
-            0x0407 custom cuLibraryGetKernel(library: LibraryId, kernel: FunctionId) -> ();
+            0x0407 part cuLibraryGetKernel(library: LibraryId, kernel: FunctionId) -> () as cuLibraryGetKernel(library, name());
             /// Bulk in: the name. Address and size of a variable in the current context, and whether it is a
             /// `__managed__` one.
-            0x0408 custom cuLibraryGetGlobal(library: LibraryId) -> (dptr: DevicePtr, bytes: u64, managed: u32);
+            0x0408 variable cuLibraryGetGlobal(library: LibraryId) -> (dptr: DevicePtr, bytes: u64, managed: u32);
             /// Bulk in: the name. Address and size of a managed variable.
-            0x0409 custom cuLibraryGetManaged(library: LibraryId) -> (dptr: DevicePtr, bytes: u64);
+            0x0409 variable cuLibraryGetManaged(library: LibraryId) -> (dptr: DevicePtr, bytes: u64);
             /// Names the library's module in the current context `module`.
-            0x040a custom cuLibraryGetModule(library: LibraryId, module: ModuleId) -> ();
+            0x040a part cuLibraryGetModule(library: LibraryId, module: ModuleId) -> () as cuLibraryGetModule(library);
             /// Kernels in the library.
-            0x040b forward cuLibraryGetKernelCount(library: LibraryId) -> (count: u32);
+            0x040b forward cuLibraryGetKernelCount(library: LibraryId) -> (count: u32) entry first;
             /// Names the kernel's function in the current context `function`.
-            0x040c custom cuKernelGetFunction(kernel: FunctionId, function: FunctionId) -> ();
+            0x040c part cuKernelGetFunction(kernel: FunctionId, function: FunctionId) -> () as cuKernelGetFunction(kernel);
             /// Bulk out: the layout of the parameters, `count` times two u32 (offset, bytes). An error of the
             /// driver's own means that the function is not usable in the current context.
             0x0410 custom function_layout(function: FunctionId) -> (count: u32);
@@ -41,7 +41,7 @@ macro_rules! module_calls {
             /// Sets an attribute of a function.
             0x0412 forward cuFuncSetAttribute(function: FunctionId, attrib: i32, value: i32) -> ();
             /// Sets the preferred cache configuration of a function.
-            0x0413 forward cuFuncSetCacheConfig(function: FunctionId, config: i32) -> ();
+            0x0413 forward cuFuncSetCacheConfig(function: FunctionId, config: i32) -> () entry first;
             /// An attribute of a kernel on a device.
             0x0414 forward cuKernelGetAttribute(attrib: i32, kernel: FunctionId, device: DeviceOrdinal) -> (value: i32);
             /// Sets an attribute of a kernel on a device.
@@ -51,22 +51,25 @@ macro_rules! module_calls {
             /// Blocks of a function that fit a multiprocessor.
             0x0420 forward cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(function: FunctionId, block_threads: i32, dynamic_shared: u64, flags: u32) -> (blocks: i32);
             /// Block size of best occupancy for constant dynamic shared memory.
-            0x0421 custom cuOccupancyMaxPotentialBlockSizeWithFlags(function: FunctionId, dynamic_shared: u64, block_limit: i32, flags: u32) -> (min_grid: i32, block: i32);
+            0x0421 forward cuOccupancyMaxPotentialBlockSizeWithFlags(function: FunctionId, dynamic_shared: u64, block_limit: i32, flags: u32) -> (min_grid: i32, block: i32)
+                as cuOccupancyMaxPotentialBlockSizeWithFlags(function, no_function(), dynamic_shared, block_limit, flags);
             /// Dynamic shared memory left when `blocks` blocks share a multiprocessor.
             0x0422 forward cuOccupancyAvailableDynamicSMemPerBlock(function: FunctionId, blocks: i32, block_threads: i32) -> (bytes: u64);
             /// Bulk in: `attributes` launch attributes. Clusters of that shape that can be resident at once.
-            0x0423 custom cuOccupancyMaxActiveClusters(function: FunctionId, shape: LaunchShape, attributes: u32) -> (clusters: i32);
+            0x0423 forward cuOccupancyMaxActiveClusters(function: FunctionId, shape: LaunchShape, attributes: u32) -> (clusters: i32)
+                as active_clusters(launch_with(shape, attributes), function);
             /// Bulk in: `attributes` launch attributes. The largest cluster for a launch of that shape.
-            0x0424 custom cuOccupancyMaxPotentialClusterSize(function: FunctionId, shape: LaunchShape, attributes: u32) -> (blocks: i32);
+            0x0424 forward cuOccupancyMaxPotentialClusterSize(function: FunctionId, shape: LaunchShape, attributes: u32) -> (blocks: i32)
+                as potential_cluster_size(launch_with(shape, attributes), function);
             /// Bulk out: the names of a module's functions, each with its NUL, if there is room for all `bytes`.
             0x0425 custom module_function_names(module: ModuleId) -> (count: u32, bytes: u64);
             /// The same for the kernels of a library.
             0x0426 custom library_kernel_names(library: LibraryId) -> (count: u32, bytes: u64);
             /// Loads as `module` the image of `bytes` bytes whose BLAKE3 digest is given, if the device still has it:
             /// with `known` 0 nothing was loaded, and `cuModuleLoadData` must follow.
-            0x0480 custom module_load_known(module: ModuleId, digest: [u8; 32], bytes: u64) -> (known: u32) [may_print];
+            0x0480 load module_load_known(module: ModuleId, digest: [u8; 32], bytes: u64) -> (known: u32) [may_print];
             /// The same for `cuLibraryLoadData`.
-            0x0481 custom library_load_known(library: LibraryId, digest: [u8; 32], bytes: u64) -> (known: u32) [may_print];
+            0x0481 load library_load_known(library: LibraryId, digest: [u8; 32], bytes: u64) -> (known: u32) [may_print];
         } }
     };
 }

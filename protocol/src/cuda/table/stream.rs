@@ -21,9 +21,9 @@ macro_rules! stream_calls {
             /// Flags of a stream.
             0x0606 forward cuStreamGetFlags(stream: StreamId) -> (flags: u32) [no_code];
             /// Priority of a stream.
-            0x0607 forward cuStreamGetPriority(stream: StreamId) -> (priority: i32) [no_code];
+            0x0607 forward cuStreamGetPriority(stream: StreamId) -> (priority: i32) [no_code] entry last / cuStreamGetPriority_ptsz;
             /// Number of a stream, unique in the process.
-            0x0608 forward cuStreamGetId(stream: StreamId) -> (id: u64) [no_code];
+            0x0608 forward cuStreamGetId(stream: StreamId) -> (id: u64) [no_code] entry last / cuStreamGetId_ptsz;
             /// Begins to capture the stream's work (`CUstreamCaptureMode`).
             0x0610 custom cuStreamBeginCapture_v2(stream: StreamId, mode: u32) -> () [no_code starts_work];
             /// Ends a capture and names the graph it made.
@@ -33,11 +33,12 @@ macro_rules! stream_calls {
             /// Bulk out: as many of the `count` [`NodeLink`]s as fit, what the next work of the stream depends on.
             0x0613 custom cuStreamGetCaptureInfo_v3(stream: StreamId) -> (status: i32, id: u64, graph: GraphId, count: u32) [no_code];
             /// Bulk in: [`NodeLink`]s. Sets or adds to what the next work of the stream depends on.
-            0x0614 custom cuStreamUpdateCaptureDependencies_v2(stream: StreamId, flags: u32) -> () [no_code];
+            0x0614 forward cuStreamUpdateCaptureDependencies_v2(stream: StreamId, flags: u32) -> () [no_code]
+                as update_capture(stream, links(), flags);
             /// Bulk in: [`NodeLink`]s. Captures into a graph that exists.
             0x0615 custom cuStreamBeginCaptureToGraph(stream: StreamId, graph: GraphId, mode: u32) -> () [no_code starts_work];
             /// Swaps the calling thread's capture mode.
-            0x0616 custom cuThreadExchangeStreamCaptureMode(mode: i32) -> (mode: i32) [no_code];
+            0x0616 forward cuThreadExchangeStreamCaptureMode(mode: i32) -> (mode: i32) [no_code] as exchange_capture_mode(mode);
             /// Bulk in: a [`MemcpyNode`]. Adds a copy of memory that the GPU does not reach to a capture.
             0x0617 custom capture_memcpy(stream: StreamId) -> () [no_code];
             /// Has the guest run `callback` in stream order.
@@ -45,13 +46,15 @@ macro_rules! stream_calls {
             /// Has the guest run `callback` in stream order, also after an error.
             0x0621 custom cuStreamAddCallback(stream: StreamId, callback: CallbackId) -> () [no_code];
             /// Sets an attribute (`CUlaunchAttributeID`) to a `CUlaunchAttributeValue`.
-            0x0628 custom cuStreamSetAttribute(stream: StreamId, attribute: i32, value: [u8; 64]) -> () [no_code];
+            0x0628 forward cuStreamSetAttribute(stream: StreamId, attribute: i32, value: [u8; 64]) -> () [no_code]
+                as set_stream_attribute(attribute, attribute_value(attribute, value), stream);
             /// An attribute of a stream.
-            0x0629 custom cuStreamGetAttribute(stream: StreamId, attribute: i32) -> (value: [u8; 64]) [no_code];
+            0x0629 forward cuStreamGetAttribute(stream: StreamId, attribute: i32) -> (value: [u8; 64]) [no_code]
+                as stream_attribute(stream, attribute);
             /// Copies all attributes.
             0x062a forward cuStreamCopyAttributes(dst: StreamId, src: StreamId) -> () [no_code];
             /// Bulk in: [`MemoryOperation`]s, executed in stream order; they wait for and write single values.
-            0x0630 custom cuStreamBatchMemOp_v2(stream: StreamId, flags: u32) -> () [no_code];
+            0x0630 forward cuStreamBatchMemOp_v2(stream: StreamId, flags: u32) -> () [no_code] as memory_operations(stream, operations(), flags);
         } }
     };
 }

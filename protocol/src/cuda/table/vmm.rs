@@ -11,11 +11,11 @@ macro_rules! vmm_calls {
             /// Reserves addresses, at `addr` if the driver can.
             0x0a00 custom cuMemAddressReserve(bytesize: u64, alignment: u64, addr: DevicePtr, flags: u64) -> (dptr: DevicePtr) [no_context];
             /// Gives reserved addresses back.
-            0x0a01 custom cuMemAddressFree(dptr: DevicePtr, bytesize: u64) -> () [no_context];
+            0x0a01 custom cuMemAddressFree(dptr: DevicePtr, bytesize: u64) -> () [no_context] entry first;
             /// Allocates memory without addresses, named `handle`.
             0x0a02 custom cuMemCreate(handle: AllocationId, bytesize: u64, properties: AllocationProperties, flags: u64) -> () [no_context];
             /// Gives one hold on an allocation back.
-            0x0a03 custom cuMemRelease(handle: AllocationId) -> () [no_context];
+            0x0a03 destroy cuMemRelease(handle: AllocationId) -> () [no_context] entry first;
             /// Maps an allocation at reserved addresses; answers where its memory is.
             0x0a04 custom cuMemMap(dptr: DevicePtr, bytesize: u64, offset: u64, handle: AllocationId, flags: u64) -> (location: Location) [no_context];
             /// Takes whole mappings away.
@@ -40,7 +40,7 @@ macro_rules! vmm_calls {
             /// Maps a part of external memory as the mipmapped array `mipmap`.
             0x0a12 custom cuExternalMemoryGetMappedMipmappedArray(memory: ExternalMemoryId, offset: u64, descriptor: ArrayDescriptor, levels: u32, mipmap: MipmappedArrayId) -> ();
             /// Forgets external memory. What is mapped of it stays.
-            0x0a13 custom cuDestroyExternalMemory(memory: ExternalMemoryId) -> ();
+            0x0a13 destroy cuDestroyExternalMemory(memory: ExternalMemoryId) -> ();
         } }
     };
 }

@@ -40,7 +40,7 @@ impl Driver {
         &self,
         device: CUdevice,
         peer: Option<CUdevice>,
-    ) -> CuResult<[c_uint; ATOMIC_OPERATIONS]> {
+    ) -> CuResult<([c_uint; ATOMIC_OPERATIONS],)> {
         let mut capabilities = [0; ATOMIC_OPERATIONS];
         let operations: [c_int; ATOMIC_OPERATIONS] = std::array::from_fn(|operation| operation as c_int);
         let (to, from, count) = (capabilities.as_mut_ptr(), operations.as_ptr(), ATOMIC_OPERATIONS as c_uint);
@@ -54,6 +54,6 @@ impl Driver {
                 self.later.peer_atomics.ok_or(CudaError::NOT_SUPPORTED)?(to, from, count, device, peer)
             },
         };
-        if code == 0 { Ok(capabilities) } else { Err(CudaError(code)) }
+        if code == 0 { Ok((capabilities,)) } else { Err(CudaError(code)) }
     }
 }

@@ -9,10 +9,12 @@ pub use cuda_abi::{
     CUDA_ARRAY_SPARSE_PROPERTIES as RawSparse, CUDA_ARRAY3D_DESCRIPTOR as RawArray,
     CUDA_EXTERNAL_MEMORY_BUFFER_DESC as RawExternalBuffer, CUDA_EXTERNAL_MEMORY_HANDLE_DESC as RawExternal,
     CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC as RawExternalArray,
-    CUDA_GRAPH_INSTANTIATE_PARAMS as RawInstantiate, CUDA_RESOURCE_DESC as RawResource,
+    CUDA_GRAPH_INSTANTIATE_PARAMS as RawInstantiate, CUDA_MEMCPY3D as RawCopy,
+    CUDA_MEMSET_NODE_PARAMS as RawMemset, CUDA_RESOURCE_DESC as RawResource,
     CUDA_RESOURCE_VIEW_DESC as RawView, CUDA_TEXTURE_DESC as RawTexture, CUarrayMapInfo as RawArrayMap,
     CUgraphExecUpdateResultInfo as RawUpdate, CUmemAccessDesc as RawAccess,
     CUmemAllocationProp as RawAllocation, CUmemLocation as RawLocation, CUmemPoolProps as RawPool,
+    CUstreamBatchMemOpParams as RawMemoryOperation, CopyEnd3D as RawCopyEnd,
 };
 use cudarc::driver::sys;
 use virtio_cuda_protocol::cuda::DeviceResource;
@@ -34,6 +36,9 @@ const _: () = assert!(size_of::<RawExternalBuffer>() == size_of::<sys::CUDA_EXTE
 const _: () =
     assert!(size_of::<RawExternalArray>() == size_of::<sys::CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC>());
 const _: () = assert!(size_of::<RawInstantiate>() == size_of::<sys::CUDA_GRAPH_INSTANTIATE_PARAMS>());
+const _: () = assert!(size_of::<RawCopy>() == size_of::<sys::CUDA_MEMCPY3D>());
+const _: () = assert!(size_of::<RawMemset>() == size_of::<sys::CUDA_MEMSET_NODE_PARAMS>());
+const _: () = assert!(size_of::<RawMemoryOperation>() == size_of::<sys::CUstreamBatchMemOpParams>());
 const _: () = assert!(size_of::<RawUpdate>() == size_of::<sys::CUgraphExecUpdateResultInfo>());
 
 /// `CUexecAffinityParam` of `CU_EXEC_AFFINITY_TYPE_SM_COUNT`.
@@ -62,6 +67,11 @@ pub struct RawDevResource {
     rest: [c_uint; 8],
 }
 const _: () = assert!(size_of::<RawDevResource>() == size_of::<sys::CUdevResource>());
+
+impl RawAffinity {
+    /// Before the driver has answered.
+    pub const ZERO: Self = Self { kind: 0, count: 0 };
+}
 
 impl RawDevResource {
     /// No resource.

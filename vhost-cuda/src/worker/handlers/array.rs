@@ -8,6 +8,7 @@ use virtio_cuda_protocol::cuda::{ArrayDescriptor, ArrayId, MipmappedArrayId};
 use crate::worker::call::CallContext;
 use crate::worker::formats::Shape;
 use crate::worker::gpu::{CUarray, CuResult, CudaError, Driver, RawArray};
+use crate::worker::objects::lifecycle::described;
 use crate::worker::objects::{Object, Table};
 use crate::worker::pools;
 use crate::worker::quota::{self, Holder};
@@ -19,19 +20,10 @@ const MAX_LEVELS: u32 = 64;
 /// The driver's unit of arrays.
 const ARRAY_BYTES: u64 = 64 << 10;
 
-fn describe(cx: &CallContext<'_>, array: CUarray) -> CuResult<ArrayDescriptor> {
-    Ok(cx.gpu().cuArray3DGetDescriptor_v2(array)?.0.into())
-}
-
-/// A part of an array or mipmapped array.
-fn part(cx: &CallContext<'_>, raw: CUarray, whole: Arc<Object>) -> Object {
-    Object::new(raw).in_context(cx.home_of()).part_of(whole)
-}
-
 fn create(cx: &CallContext<'_>, descriptor: &RawArray) -> CuResult<(CUarray, ArrayDescriptor)> {
     // SAFETY: the description lives across the call.
     let (raw,) = unsafe { cx.gpu().cuArray3DCreate_v2(descriptor) }?;
-    let actual = describe(cx, raw).inspect_err(|_| {
+    let actual = described(cx, raw).inspect_err(|_| {
         let _ = cx.gpu().cuArrayDestroy(raw);
     })?;
     Ok((raw, actual))
@@ -92,21 +84,6 @@ pub fn cuArray3DCreate_v2(
     Ok((actual,))
 }
 
-/// Names a plane of an array.
-pub fn cuArrayGetPlane(
-    cx: &mut CallContext<'_>,
-    array: ArrayId,
-    index: u32,
-    plane: ArrayId,
-) -> CuResult<(ArrayDescriptor,)> {
-    let whole = cx.session.objects.arrays.get(array.0)?;
-    let reserved = cx.session.objects.arrays.reserve(plane.0)?;
-    let (raw,) = cx.gpu().cuArrayGetPlane(cx.held().keep(whole.clone()), index)?;
-    let descriptor = describe(cx, raw)?;
-    cx.fill(reserved, part(cx, raw, whole))?;
-    Ok((descriptor,))
-}
-
 /// Creates a mipmapped array. The quota counts each level as the first one halved in each direction, rounded up.
 pub fn cuMipmappedArrayCreate(
     cx: &mut CallContext<'_>,
@@ -125,19 +102,4 @@ pub fn cuMipmappedArrayCreate(
     let (raw,) = made.inspect_err(|_| let_go(cx, mipmap.0))?;
     let name = (mipmap.0, &cx.session.objects.mipmaps);
     cx.fill(reserved, counted(cx, cx.home_of(), name, raw, Driver::cuMipmappedArrayDestroy))
-}
-
-/// Names a level of a mipmapped array.
-pub fn cuMipmappedArrayGetLevel(
-    cx: &mut CallContext<'_>,
-    mipmap: MipmappedArrayId,
-    level: u32,
-    array: ArrayId,
-) -> CuResult<(ArrayDescriptor,)> {
-    let whole = cx.session.objects.mipmaps.get(mipmap.0)?;
-    let reserved = cx.session.objects.arrays.reserve(array.0)?;
-    let (raw,) = cx.gpu().cuMipmappedArrayGetLevel(cx.held().keep(whole.clone()), level)?;
-    let descriptor = describe(cx, raw)?;
-    cx.fill(reserved, part(cx, raw, whole))?;
-    Ok((descriptor,))
 }

@@ -95,18 +95,9 @@ pub fn cuStreamGetCaptureInfo_v3(
     Ok((info.status, info.id, graph, count))
 }
 
-fn all_links(cx: &CallContext<'_>) -> CuResult<Links> {
+pub fn all_links(cx: &CallContext<'_>) -> CuResult<Links> {
     let bytes = bulk(cx)?;
     links(cx, &mut Reader::new(&bytes), bytes.len() / NODE_LINK_BYTES)
-}
-
-/// Changes what a stream's next work depends on.
-pub fn cuStreamUpdateCaptureDependencies_v2(
-    cx: &mut CallContext<'_>,
-    stream: StreamId,
-    flags: u32,
-) -> CuResult<()> {
-    cx.gpu().update_capture(cx.resolve(stream)?, &all_links(cx)?, flags)
 }
 
 /// Captures into a graph.
@@ -134,7 +125,7 @@ pub fn capture_memcpy(cx: &mut CallContext<'_>, stream: StreamId) -> CuResult<()
     let node = add_wrapped_copy(cx, info.graph, &info.links, &copy)?;
     cx.session.graphs.add_disguised(node, info.graph, copy);
     let next = Links { nodes: vec![node], edges: vec![[0; 8]] };
-    cx.gpu().update_capture(stream, &next, SET_DEPENDENCIES)
+    cx.gpu().update_capture(stream, next, SET_DEPENDENCIES)
 }
 
 /// Has the guest run a function in stream order, or makes a node of it.
@@ -166,9 +157,4 @@ pub fn session_next_callback(cx: &mut CallContext<'_>, done: u64) -> CuResult<(u
     // The destructor of a user object has its name.
     cx.session.objects.user_objects.remove(due.callback.0);
     Ok((due.ticket, due.callback, due.status, due.todo))
-}
-
-/// Swaps the thread's capture mode: guest threads have threads of their own here.
-pub fn cuThreadExchangeStreamCaptureMode(cx: &mut CallContext<'_>, mode: i32) -> CuResult<(i32,)> {
-    Ok((cx.gpu().exchange_capture_mode(mode)?,))
 }

@@ -7,8 +7,9 @@ use virtio_cuda_protocol::cuda::{ContextId, DeviceOrdinal};
 
 use crate::worker::call::CallContext;
 use crate::worker::contexts::{Context, ContextState, Primary};
-use crate::worker::gpu::{CuResult, CudaError, RawAffinity};
+use crate::worker::gpu::{CuResult, CudaError};
 use crate::worker::objects::Object;
+use crate::worker::objects::lifecycle::Destroy;
 use crate::worker::pools;
 use crate::worker::quota::{self, Holder};
 use crate::worker::state::SessionState;
@@ -231,19 +232,6 @@ pub fn cuCtxCreate_v2(
     Ok(())
 }
 
-/// Destroys a context that the guest created.
-pub fn cuCtxDestroy_v2(cx: &mut CallContext<'_>, context: ContextId) -> CuResult<()> {
-    let mut contexts = cx.session.contexts.lock();
-    if contexts.get(context)?.primary {
-        return Err(CudaError::INVALID_CONTEXT);
-    }
-    let destroyed = contexts.close(context)?;
-    destroyed.close();
-    cx.session.contexts.changed();
-    drop(contexts);
-    end(cx, context.0, destroyed)
-}
-
 /// Sets a limit of the current context. The driver takes memory for it, at once or at the next launch.
 pub fn cuCtxSetLimit(cx: &mut CallContext<'_>, limit: i32, value: u64) -> CuResult<()> {
     if !cx.session.is_limited() {
@@ -297,14 +285,17 @@ pub fn cuCtxSetFlags(cx: &mut CallContext<'_>, flags: u32) -> CuResult<()> {
     Ok(())
 }
 
-/// How many multiprocessors the current context has.
-pub fn cuCtxGetExecAffinity(cx: &mut CallContext<'_>, kind: i32) -> CuResult<(u32,)> {
-    let mut affinity = RawAffinity::default();
-    if kind != 0 {
-        // Of another kind the answer would be another structure.
-        return Err(CudaError::NOT_SUPPORTED);
+impl Destroy for ContextId {
+    /// Destroys a context that the guest created.
+    fn destroy(self, cx: &mut CallContext<'_>) -> CuResult<()> {
+        let mut contexts = cx.session.contexts.lock();
+        if contexts.get(self)?.primary {
+            return Err(CudaError::INVALID_CONTEXT);
+        }
+        let destroyed = contexts.close(self)?;
+        destroyed.close();
+        cx.session.contexts.changed();
+        drop(contexts);
+        end(cx, self.0, destroyed)
     }
-    // SAFETY: the driver writes one structure.
-    unsafe { cx.gpu().cuCtxGetExecAffinity(&mut affinity, kind) }?;
-    Ok((affinity.count,))
 }

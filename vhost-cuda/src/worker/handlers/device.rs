@@ -11,9 +11,6 @@ use crate::worker::gpu::{CuResult, CudaError, Driver};
 /// Attributes that are asked for: twice of what CUDA 13 has.
 const MAX_ATTRIBUTES: i32 = 300;
 
-/// The host, as the peer of a device.
-const HOST: DeviceOrdinal = DeviceOrdinal(u32::MAX);
-
 /// What never changes about a device.
 #[derive(Debug)]
 pub struct DeviceFacts {
@@ -85,20 +82,4 @@ fn facts_of<'s>(cx: &CallContext<'s>, device: DeviceOrdinal) -> CuResult<&'s Dev
             Ok(slot.get_or_init(|| facts))
         }
     }
-}
-
-/// What atomic operations a link can do; `u32::MAX` is the host.
-pub fn device_atomics(
-    cx: &mut CallContext<'_>,
-    device: DeviceOrdinal,
-    peer: DeviceOrdinal,
-) -> CuResult<([u8; 52],)> {
-    let device = cx.resolve(device)?;
-    let peer = if peer == HOST { None } else { Some(cx.resolve(peer)?) };
-    let capabilities = cx.gpu().atomic_capabilities(device, peer)?;
-    let mut bytes = [0; 52];
-    for (place, capability) in bytes.chunks_exact_mut(4).zip(capabilities) {
-        place.copy_from_slice(&capability.to_le_bytes());
-    }
-    Ok((bytes,))
 }

@@ -18,6 +18,7 @@ use crate::worker::gpu::{
     CuResult, CudaError, Driver, RawArray, RawExternal, RawExternalArray, RawExternalBuffer,
 };
 use crate::worker::objects::Object;
+use crate::worker::objects::lifecycle::Destroy;
 use crate::worker::pools;
 
 /// Refuses bytes that are not all inside. NVIDIA's driver is not asked about such.
@@ -139,14 +140,16 @@ pub fn cuExternalMemoryGetMappedMipmappedArray(
     cx.fill(reserved, counted(cx, Some(home), name, made, Driver::cuMipmappedArrayDestroy))
 }
 
-/// Forgets external memory. What is mapped of it stays.
-pub fn cuDestroyExternalMemory(cx: &mut CallContext<'_>, memory: ExternalMemoryId) -> CuResult<()> {
-    keep_context(cx, memory)?;
-    let mut reservations = cx.session.reservations();
-    let (raw, ..) = reservations.externals.get(memory.0)?;
-    cx.gpu().cuDestroyExternalMemory(raw)?;
-    let unused = reservations.externals.destroy(memory.0);
-    let free = reservations.free_external(unused);
-    cx.session.allocations().discharge(free);
-    Ok(())
+impl Destroy for ExternalMemoryId {
+    /// Forgets external memory. What is mapped of it stays.
+    fn destroy(self, cx: &mut CallContext<'_>) -> CuResult<()> {
+        keep_context(cx, self)?;
+        let mut reservations = cx.session.reservations();
+        let (raw, ..) = reservations.externals.get(self.0)?;
+        cx.gpu().cuDestroyExternalMemory(raw)?;
+        let unused = reservations.externals.destroy(self.0);
+        let free = reservations.free_external(unused);
+        cx.session.allocations().discharge(free);
+        Ok(())
+    }
 }

@@ -7,8 +7,9 @@ use virtio_cuda_protocol::cuda::{
 
 use super::graph_node::replace_function;
 use crate::worker::call::CallContext;
-use crate::worker::gpu::{CuResult, CudaError, Links};
+use crate::worker::gpu::{CuResult, CudaError, Edges, Links};
 use crate::worker::graphs::Lease;
+use crate::worker::objects::lifecycle::Destroy;
 use crate::worker::pools;
 use crate::worker::state::SessionState;
 
@@ -86,22 +87,6 @@ pub fn end_leases(session: &SessionState, leases: Vec<Lease>) {
     }
 }
 
-/// Creates a graph.
-pub fn cuGraphCreate(cx: &mut CallContext<'_>, graph: GraphId, flags: u32) -> CuResult<()> {
-    let _name = cx.session.graphs.take_graph_name(graph)?;
-    let (raw,) = cx.gpu().cuGraphCreate(flags)?;
-    cx.session.graphs.add_graph(cx.held(), graph, raw, None);
-    Ok(())
-}
-
-/// Destroys a graph.
-pub fn cuGraphDestroy(cx: &mut CallContext<'_>, graph: GraphId) -> CuResult<()> {
-    cx.graph(graph)?;
-    let (raw, leases) = cx.session.graphs.remove_graph(graph)?;
-    end_leases(cx.session, leases);
-    cx.gpu().cuGraphDestroy(raw)
-}
-
 /// Copies a graph. What is a copy to the guest and a graph to the driver stays so.
 pub fn cuGraphClone(cx: &mut CallContext<'_>, clone: GraphId, original: GraphId) -> CuResult<()> {
     let graphs = &cx.session.graphs;
@@ -134,28 +119,18 @@ pub fn cuGraphGetEdges_v2(cx: &mut CallContext<'_>, graph: GraphId) -> CuResult<
     Ok((put_all(cx, edges)?,))
 }
 
-fn change_edges(cx: &CallContext<'_>, graph: GraphId, add: bool) -> CuResult<()> {
+/// The edges of the bulk input.
+pub fn edges(cx: &CallContext<'_>) -> CuResult<Edges> {
     let bytes = bulk(cx)?;
     let mut reader = Reader::new(&bytes);
-    let raw_graph = cx.graph(graph)?;
-    let (mut from, mut to) = (Vec::new(), Links::default());
+    let mut edges = Edges::default();
     while !reader.rest().is_empty() {
         let edge: GraphEdge = take(&mut reader)?;
-        from.push(cx.node(edge.from)?);
-        to.nodes.push(cx.node(edge.to)?);
-        to.edges.push(edge.data);
+        edges.from.push(cx.node(edge.from)?);
+        edges.to.nodes.push(cx.node(edge.to)?);
+        edges.to.edges.push(edge.data);
     }
-    cx.gpu().change_edges(raw_graph, &from, &to, add)
-}
-
-/// Adds edges.
-pub fn cuGraphAddDependencies_v2(cx: &mut CallContext<'_>, graph: GraphId) -> CuResult<()> {
-    change_edges(cx, graph, true)
-}
-
-/// Removes edges.
-pub fn cuGraphRemoveDependencies_v2(cx: &mut CallContext<'_>, graph: GraphId) -> CuResult<()> {
-    change_edges(cx, graph, false)
+    Ok(edges)
 }
 
 /// What a node depends on, or what depends on it.
@@ -164,18 +139,6 @@ pub fn graph_node_links(cx: &mut CallContext<'_>, node: GraphNodeId, dependents:
     let graph = cx.session.graphs.graph_name_of(node)?;
     let links = cx.gpu().node_links(raw, dependents != 0)?;
     Ok((put_links(cx, graph, &links)?,))
-}
-
-/// Removes a node.
-pub fn cuGraphDestroyNode(cx: &mut CallContext<'_>, node: GraphNodeId) -> CuResult<()> {
-    let raw = cx.node(node)?;
-    // The driver may refuse: nodes that allocate cannot be removed.
-    let graph = cx.session.graphs.graph_of(cx.held(), node)?;
-    cx.gpu().cuGraphDestroyNode(raw)?;
-    replace_function(cx, graph, node, None);
-    let (_, leases) = cx.session.graphs.remove_node(node)?;
-    end_leases(cx.session, leases);
-    Ok(())
 }
 
 /// The kind of a node.
@@ -207,4 +170,28 @@ pub fn cuGraphChildGraphNodeGetGraph(cx: &mut CallContext<'_>, node: GraphNodeId
     }
     let (graph,) = cx.gpu().cuGraphChildGraphNodeGetGraph(raw)?;
     Ok((cx.session.graphs.name_graph(graph, Some(node)),))
+}
+
+impl Destroy for GraphId {
+    /// Destroys a graph.
+    fn destroy(self, cx: &mut CallContext<'_>) -> CuResult<()> {
+        cx.graph(self)?;
+        let (raw, leases) = cx.session.graphs.remove_graph(self)?;
+        end_leases(cx.session, leases);
+        cx.gpu().cuGraphDestroy(raw)
+    }
+}
+
+impl Destroy for GraphNodeId {
+    /// Removes a node.
+    fn destroy(self, cx: &mut CallContext<'_>) -> CuResult<()> {
+        let raw = cx.node(self)?;
+        // The driver may refuse: nodes that allocate cannot be removed.
+        let graph = cx.session.graphs.graph_of(cx.held(), self)?;
+        cx.gpu().cuGraphDestroyNode(raw)?;
+        replace_function(cx, graph, self, None);
+        let (_, leases) = cx.session.graphs.remove_node(self)?;
+        end_leases(cx.session, leases);
+        Ok(())
+    }
 }

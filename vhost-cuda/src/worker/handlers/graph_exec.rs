@@ -7,12 +7,12 @@ use std::sync::Arc;
 use virtio_cuda_protocol::cuda::{CallbackId, GraphExecId, GraphId, GraphNodeId, StreamId, UserObjectId};
 
 use super::graph::end_leases;
-use super::stream::{attribute_for_driver, attribute_for_guest};
 use crate::worker::call::CallContext;
 use crate::worker::callbacks::destroy_user_object;
 use crate::worker::exec_callbacks;
-use crate::worker::gpu::{AttributeValue, CUgraphExec, CUgraphNode, CuResult, CudaError};
+use crate::worker::gpu::{CUgraphExec, CUgraphNode, CuResult, CudaError};
 use crate::worker::objects::Object;
+use crate::worker::objects::lifecycle::Destroy;
 
 /// `CU_GRAPH_USER_OBJECT_MOVE`.
 pub(super) const MOVE: u32 = 1;
@@ -118,15 +118,6 @@ fn shown(cx: &CallContext<'_>, graph: GraphId, node: CUgraphNode) -> CUgraphNode
     copies.into_iter().map(|(outer, _)| outer).find(|outer| holds(*outer)).unwrap_or(node)
 }
 
-/// Destroys an executable graph.
-pub fn cuGraphExecDestroy(cx: &mut CallContext<'_>, exec: GraphExecId) -> CuResult<()> {
-    let object = cx.session.graphs.remove_exec(exec)?;
-    let own = cx.session.exec_callbacks.dropped(exec);
-    let destroyed = Object::destroy(object);
-    exec_callbacks::retire(cx, own);
-    destroyed
-}
-
 /// Executes a graph in stream order.
 pub fn cuGraphLaunch(cx: &mut CallContext<'_>, exec: GraphExecId, stream: StreamId) -> CuResult<()> {
     exec_callbacks::launch(cx, exec, stream)
@@ -148,27 +139,6 @@ pub fn cuGraphExecUpdate_v2(
         exec_callbacks::retire(cx, own);
     }
     Ok((outcome.err().map_or(0, |error| error.0), result, node, from))
-}
-
-/// Sets an attribute of a kernel node.
-pub fn cuGraphKernelNodeSetAttribute(
-    cx: &mut CallContext<'_>,
-    node: GraphNodeId,
-    attribute: i32,
-    value: AttributeValue,
-) -> CuResult<()> {
-    let value = attribute_for_driver(cx, attribute, value)?;
-    cx.gpu().set_node_attribute(cx.node(node)?, attribute, &value)
-}
-
-/// An attribute of a kernel node.
-pub fn cuGraphKernelNodeGetAttribute(
-    cx: &mut CallContext<'_>,
-    node: GraphNodeId,
-    attribute: i32,
-) -> CuResult<(AttributeValue,)> {
-    let value = cx.gpu().node_attribute(cx.node(node)?, attribute)?;
-    Ok((attribute_for_guest(attribute, value),))
 }
 
 /// A handle for a conditional node.
@@ -265,4 +235,15 @@ pub fn cuGraphReleaseUserObject(
         graphs.set_user_objects(graph, object, of_graph.saturating_sub(count.into()));
         Ok(own)
     })
+}
+
+impl Destroy for GraphExecId {
+    /// Destroys an executable graph.
+    fn destroy(self, cx: &mut CallContext<'_>) -> CuResult<()> {
+        let object = cx.session.graphs.remove_exec(self)?;
+        let own = cx.session.exec_callbacks.dropped(self);
+        let destroyed = Object::destroy(object);
+        exec_callbacks::retire(cx, own);
+        destroyed
+    }
 }

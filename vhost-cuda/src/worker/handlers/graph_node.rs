@@ -12,20 +12,20 @@ use virtio_cuda_protocol::cuda::{
 
 use super::graph::{bulk, encode, end_leases, links, take};
 use super::graph_exec::MOVE;
-use super::launch::MAX_PARAM_BYTES;
 use super::stream::memory_operations;
 use crate::worker::allocations::Origin;
 use crate::worker::call::CallContext;
 use crate::worker::callbacks::{forget, run_node};
 use crate::worker::exec_callbacks;
 use crate::worker::gpu::{
-    CUarray, CUfunction, CUgraph, CUgraphNode, CUkernel, CUuserObject, CuResult, CudaError, Links,
+    CUarray, CUfunction, CUgraph, CUgraphNode, CUkernel, CUuserObject, CuResult, CudaError, Edges, Links,
     NodeParameters,
 };
 use crate::worker::graphs::Lease;
 use crate::worker::objects::{Kind, Object};
 use crate::worker::pools;
 use crate::worker::quota;
+use crate::worker::words::MAX_PARAM_BYTES;
 
 /// Most graphs in a conditional node.
 const MAX_CONDITIONAL_GRAPHS: u32 = 64;
@@ -312,7 +312,7 @@ fn replace(
     let after = cx.gpu().node_links(old, true)?;
     let (new, copy) = add(graph, &before)?;
     let from = vec![new; after.nodes.len()];
-    cx.gpu().change_edges(graph, &from, &after, true)?;
+    cx.gpu().change_edges(graph, Edges { from, to: after }, true)?;
     cx.gpu().cuGraphDestroyNode(old)?;
     graphs.remove_node(node)?;
     graphs.add_node(node, new, name, copy);

@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Resources of devices, and green contexts, which have a part of them.
 
-use virtio_cuda_protocol::cuda::{ContextId, DeviceOrdinal, Reader, ResourceDescId};
+use virtio_cuda_protocol::cuda::{ContextId, DeviceOrdinal, ResourceDescId};
 
-use super::graph::{bulk, encode, take};
+use super::graph::encode;
 use crate::worker::call::CallContext;
 use crate::worker::contexts::Context;
 use crate::worker::gpu::{CUcontext, CUdevResourceDesc, CUgreenCtx, CuResult, CudaError, RawDevResource};
 use crate::worker::objects::Object;
+use crate::worker::objects::lifecycle::Destroy;
+use crate::worker::words::GreenContext;
 
 /// Most parts of one split, and of one description: more than any device has multiprocessors.
-const MAX_GROUPS: u32 = 1024;
+pub const MAX_GROUPS: u32 = 1024;
 
 /// Splits multiprocessors.
 pub fn cuDevSmResourceSplitByCount(
@@ -44,24 +46,6 @@ pub fn cuDevSmResourceSplitByCount(
         cx.bulk_out.put(&answer)?;
     }
     Ok((made,))
-}
-
-/// Describes resources together.
-pub fn cuDevResourceGenerateDesc(cx: &mut CallContext<'_>, description: ResourceDescId) -> CuResult<()> {
-    let bytes = bulk(cx)?;
-    if bytes.is_empty() || bytes.len() > MAX_GROUPS as usize * size_of::<u64>() {
-        return Err(CudaError::INVALID_VALUE);
-    }
-    let mut reader = Reader::new(&bytes);
-    let mut resources = Vec::new();
-    while !reader.rest().is_empty() {
-        resources.push(cx.session.resources.get(take(&mut reader)?)?);
-    }
-    let reserved = cx.session.objects.descriptions.reserve(description.0)?;
-    let count = resources.len() as u32;
-    // SAFETY: there are as many resources as said.
-    let (raw,) = unsafe { cx.gpu().cuDevResourceGenerateDesc(resources.as_mut_ptr(), count) }?;
-    cx.fill(reserved, Object::new(raw))
 }
 
 /// Creates a green context.
@@ -102,14 +86,16 @@ pub fn cuGreenCtxCreate(
     Ok(())
 }
 
-/// Destroys a green context.
-pub fn cuGreenCtxDestroy(cx: &mut CallContext<'_>, context: ContextId) -> CuResult<()> {
-    let mut contexts = cx.session.contexts.lock();
-    if !contexts.get(context)?.is_green() {
-        return Err(CudaError::INVALID_CONTEXT);
+impl Destroy for GreenContext {
+    /// Destroys a green context.
+    fn destroy(self, cx: &mut CallContext<'_>) -> CuResult<()> {
+        let mut contexts = cx.session.contexts.lock();
+        if !contexts.get(self.0)?.is_green() {
+            return Err(CudaError::INVALID_CONTEXT);
+        }
+        let destroyed = contexts.close(self.0)?;
+        cx.session.contexts.changed();
+        drop(contexts);
+        Object::destroy(destroyed)
     }
-    let destroyed = contexts.close(context)?;
-    cx.session.contexts.changed();
-    drop(contexts);
-    Object::destroy(destroyed)
 }

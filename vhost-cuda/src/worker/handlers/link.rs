@@ -6,11 +6,12 @@ use std::sync::{Arc, PoisonError};
 
 use virtio_cuda_protocol::cuda::{JitOptions, LinkId, ModuleId};
 
-use super::module::{charge_image, image, loaded_module};
+use super::image::{charge_image, image, loaded_module};
 use crate::worker::call::CallContext;
 use crate::worker::gpu::{CuResult, CudaError};
 use crate::worker::jit::JitArguments;
 use crate::worker::linker::Link;
+use crate::worker::objects::lifecycle::Destroy;
 use crate::worker::quota::Holder;
 
 /// `CU_JIT_INPUT_*` that are served run from 0 (cubin) to this one, `CU_JIT_INPUT_LIBRARY`. Not NVVM.
@@ -127,11 +128,13 @@ pub fn link_image(cx: &mut CallContext<'_>, link: LinkId, offset: u64) -> CuResu
     Ok((part.len() as u64,))
 }
 
-/// Ends a link, as soon as no call uses it.
-pub fn cuLinkDestroy(cx: &mut CallContext<'_>, link: LinkId) -> CuResult<()> {
-    match Arc::into_inner(cx.session.links.remove(link.0)?) {
-        Some(link) => link.into_inner().unwrap_or_else(PoisonError::into_inner).end(),
-        // The call that uses it ends it, which may take as long as a compiler does.
-        None => Ok(()),
+impl Destroy for LinkId {
+    /// Ends a link, as soon as no call uses it.
+    fn destroy(self, cx: &mut CallContext<'_>) -> CuResult<()> {
+        match Arc::into_inner(cx.session.links.remove(self.0)?) {
+            Some(link) => link.into_inner().unwrap_or_else(PoisonError::into_inner).end(),
+            // The call that uses it ends it, which may take as long as a compiler does.
+            None => Ok(()),
+        }
     }
 }

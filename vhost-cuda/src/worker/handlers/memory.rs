@@ -283,18 +283,8 @@ fn register(
     Ok((DevicePtr(dptr),))
 }
 
-/// Copies to the device, in the order of the legacy default stream.
-pub fn cuMemcpyHtoD_v2(cx: &mut CallContext<'_>, dst: DevicePtr) -> CuResult<()> {
-    host_to_device(cx, dst, STREAM_LEGACY)
-}
-
-/// Copies to the device in stream order.
-pub fn cuMemcpyHtoDAsync_v2(cx: &mut CallContext<'_>, dst: DevicePtr, stream: StreamId) -> CuResult<()> {
-    let stream = cx.resolve(stream)?;
-    host_to_device(cx, dst, stream)
-}
-
-fn host_to_device(cx: &CallContext<'_>, dst: DevicePtr, stream: CUstream) -> CuResult<()> {
+/// Copies the bulk input to `dst`, in the order of `stream`.
+pub fn upload(cx: &CallContext<'_>, dst: DevicePtr, stream: CUstream) -> CuResult<()> {
     let bytes = cx.bulk_in.bytes();
     if bytes == 0 {
         return Ok(());
@@ -303,18 +293,8 @@ fn host_to_device(cx: &CallContext<'_>, dst: DevicePtr, stream: CUstream) -> CuR
     copy::to_device(cx.session, ContextId(cx.home()), dst.0, &cx.bulk_in, stream)
 }
 
-/// Copies from the device, in the order of the legacy default stream.
-pub fn cuMemcpyDtoH_v2(cx: &mut CallContext<'_>, src: DevicePtr) -> CuResult<()> {
-    device_to_host(cx, src, STREAM_LEGACY)
-}
-
-/// Copies from the device in stream order; answers when the bytes are there.
-pub fn cuMemcpyDtoHAsync_v2(cx: &mut CallContext<'_>, src: DevicePtr, stream: StreamId) -> CuResult<()> {
-    let stream = cx.resolve(stream)?;
-    device_to_host(cx, src, stream)
-}
-
-fn device_to_host(cx: &mut CallContext<'_>, src: DevicePtr, stream: CUstream) -> CuResult<()> {
+/// Copies `src` to the bulk output, in the order of `stream`; answers when the bytes are there.
+pub fn download(cx: &mut CallContext<'_>, src: DevicePtr, stream: CUstream) -> CuResult<()> {
     let bytes = cx.bulk_out.room();
     if bytes == 0 {
         return Ok(());

@@ -11,10 +11,10 @@ use super::device::total_bytes;
 use crate::worker::call::CallContext;
 use crate::worker::family;
 use crate::worker::gpu::{CuResult, CudaError};
-use crate::worker::nvml::{CARD_VALUES, DRIVER_VERSION_BYTES, Nvml, SENSORS};
+use crate::worker::nvml::{DRIVER_VERSION_BYTES, Nvml};
 
 /// The host's library for `device`, opened once in the process. `None`: there is none, as with the emulator.
-fn nvml_of(cx: &CallContext<'_>, device: DeviceOrdinal) -> CuResult<Option<&'static Nvml>> {
+pub fn nvml_of(cx: &CallContext<'_>, device: DeviceOrdinal) -> CuResult<Option<&'static Nvml>> {
     static DEVICES: OnceLock<Vec<OnceLock<Option<Nvml>>>> = OnceLock::new();
     let number = cx.resolve(device)?;
     let devices = DEVICES.get_or_init(|| cx.session.devices.iter().map(|_| OnceLock::new()).collect());
@@ -38,41 +38,6 @@ pub fn nvml_memory(cx: &mut CallContext<'_>, device: DeviceOrdinal) -> CuResult<
     let used = nvml_of(cx, device)?.and_then(|nvml| nvml.memory_of(&family::workers()));
     let used = used.unwrap_or_else(|| cx.session.allocations().quota.used());
     Ok((total, used.min(total)))
-}
-
-/// The machine's share of the GPU's time.
-pub fn nvml_utilization(cx: &mut CallContext<'_>, device: DeviceOrdinal) -> CuResult<(u32, u32)> {
-    let used = nvml_of(cx, device)?.and_then(|nvml| nvml.utilization_of(&family::workers()));
-    used.ok_or(CudaError::NOT_SUPPORTED)
-}
-
-/// The card's sensors.
-pub fn nvml_sensors(cx: &mut CallContext<'_>, device: DeviceOrdinal) -> CuResult<([u32; SENSORS],)> {
-    let values = nvml_of(cx, device)?.map_or([u32::MAX; SENSORS], Nvml::sensors);
-    Ok((values,))
-}
-
-/// A field of the card.
-pub fn nvml_field(
-    cx: &mut CallContext<'_>,
-    device: DeviceOrdinal,
-    field: u32,
-    scope: u32,
-) -> CuResult<(u32, u64)> {
-    let value = nvml_of(cx, device)?.and_then(|nvml| nvml.field(field, scope));
-    value.ok_or(CudaError::NOT_SUPPORTED)
-}
-
-/// What the card's link carries, and how much warmer it may get.
-pub fn nvml_value(cx: &mut CallContext<'_>, device: DeviceOrdinal, which: u32) -> CuResult<(u32,)> {
-    let value = nvml_of(cx, device)?.and_then(|nvml| nvml.single(which));
-    Ok((value.ok_or(CudaError::NOT_SUPPORTED)?,))
-}
-
-/// More of the card.
-pub fn nvml_card(cx: &mut CallContext<'_>, device: DeviceOrdinal) -> CuResult<([u64; CARD_VALUES],)> {
-    let values = nvml_of(cx, device)?.map_or([u64::MAX; CARD_VALUES], Nvml::card);
-    Ok((values,))
 }
 
 /// What a function of the host's library tells of the card. The guest names it by a number of the table, so that nothing

@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Streams.
+//! Values that streams work with: attributes, and operations on memory.
 
-use virtio_cuda_protocol::cuda::{EventId, MEMORY_OPERATION_BYTES, MemoryOperation, Reader, StreamId};
+use virtio_cuda_protocol::cuda::{EventId, MEMORY_OPERATION_BYTES, MemoryOperation, Reader};
 
-use super::graph::{bulk, take};
+use super::graph::take;
 use crate::worker::call::CallContext;
-use crate::worker::gpu::{AttributeValue, CuResult, CudaError};
+use crate::worker::gpu::{AttributeValue, CuResult, CudaError, EVENT_ATTRIBUTES};
 
-/// `CU_LAUNCH_ATTRIBUTE_*` whose values have handles in them.
-const PROGRAMMATIC_EVENT: i32 = 7;
-const LAUNCH_COMPLETION_EVENT: i32 = 12;
-pub const DEVICE_UPDATABLE_KERNEL_NODE: i32 = 13;
+/// `CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE`, whose value has a handle in it.
+const DEVICE_UPDATABLE_KERNEL_NODE: i32 = 13;
 /// `CU_STREAM_MEM_OP_*`: bytes that an operation reaches; the two that reach none have no address.
 const WAIT_VALUE_32: u32 = 1;
 const WRITE_VALUE_32: u32 = 2;
@@ -28,7 +26,7 @@ pub fn attribute_for_driver(
     mut value: AttributeValue,
 ) -> CuResult<AttributeValue> {
     match attribute {
-        PROGRAMMATIC_EVENT | LAUNCH_COMPLETION_EVENT => {
+        _ if EVENT_ATTRIBUTES.contains(&attribute) => {
             let event: EventId = take(&mut Reader::new(&value))?;
             let raw = cx.resolve(event)? as u64;
             value[..8].copy_from_slice(&raw.to_ne_bytes());
@@ -38,35 +36,6 @@ pub fn attribute_for_driver(
         DEVICE_UPDATABLE_KERNEL_NODE if value[8..16] != [0; 8] => Err(CudaError::INVALID_VALUE),
         _ => Ok(value),
     }
-}
-
-/// An attribute of the driver's without its handles. That of a node that device code changes is a number for the device.
-pub fn attribute_for_guest(attribute: i32, mut value: AttributeValue) -> AttributeValue {
-    if let PROGRAMMATIC_EVENT | LAUNCH_COMPLETION_EVENT = attribute {
-        value = [0; 64];
-    }
-    value
-}
-
-/// Sets an attribute.
-pub fn cuStreamSetAttribute(
-    cx: &mut CallContext<'_>,
-    stream: StreamId,
-    attribute: i32,
-    value: AttributeValue,
-) -> CuResult<()> {
-    let value = attribute_for_driver(cx, attribute, value)?;
-    cx.gpu().set_stream_attribute(cx.resolve(stream)?, attribute, &value)
-}
-
-/// An attribute.
-pub fn cuStreamGetAttribute(
-    cx: &mut CallContext<'_>,
-    stream: StreamId,
-    attribute: i32,
-) -> CuResult<(AttributeValue,)> {
-    let value = cx.gpu().stream_attribute(cx.resolve(stream)?, attribute)?;
-    Ok((attribute_for_guest(attribute, value),))
 }
 
 /// Takes operations on single values whose addresses belong to the session.
@@ -88,12 +57,4 @@ pub fn memory_operations(cx: &CallContext<'_>, bytes: &[u8]) -> CuResult<Vec<Mem
         operations.push(one);
     }
     Ok(operations)
-}
-
-/// Waits for and writes single values in stream order.
-pub fn cuStreamBatchMemOp_v2(cx: &mut CallContext<'_>, stream: StreamId, flags: u32) -> CuResult<()> {
-    let stream = cx.resolve(stream)?;
-    let operations = memory_operations(cx, &bulk(cx)?)?;
-    // SAFETY: the addresses have been checked.
-    unsafe { cx.gpu().memory_operations(stream, &operations, flags) }
 }

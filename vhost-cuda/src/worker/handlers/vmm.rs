@@ -3,11 +3,12 @@
 
 use virtio_cuda_protocol::cuda::{AllocationId, AllocationProperties, DevicePtr, Location};
 
-use super::pool::access;
 use crate::worker::allocations::Origin;
 use crate::worker::call::CallContext;
-use crate::worker::gpu::{CuResult, RawLocation, Ref};
+use crate::worker::gpu::{CuResult, RawAccess, RawLocation, Ref};
+use crate::worker::objects::lifecycle::Destroy;
 use crate::worker::pools;
+use crate::worker::words::granted;
 
 /// Reserves addresses.
 pub fn cuMemAddressReserve(
@@ -63,16 +64,6 @@ pub fn cuMemGetAllocationPropertiesFromHandle(
     let allocation = reservations.held(handle.0)?;
     let (actual,) = cx.gpu().cuMemGetAllocationPropertiesFromHandle(allocation.raw)?;
     Ok((actual.on_wire(allocation.location),))
-}
-
-/// Gives a hold back.
-pub fn cuMemRelease(cx: &mut CallContext<'_>, handle: AllocationId) -> CuResult<()> {
-    let mut reservations = cx.session.reservations();
-    let allocation = reservations.held(handle.0)?;
-    cx.gpu().cuMemRelease(allocation.raw)?;
-    let free = reservations.release(handle.0);
-    cx.session.allocations().discharge(free);
-    Ok(())
 }
 
 /// Maps an allocation. It is nobody's to reach until its access is set.
@@ -134,7 +125,7 @@ pub fn cuMemSetAccess(
     place: Location,
     flags: u32,
 ) -> CuResult<()> {
-    let access = access(cx, place, flags)?;
+    let access: RawAccess = cx.resolve(granted(place, flags))?;
     let mut reservations = cx.session.reservations();
     let bases = reservations.whole(dptr.0, bytesize)?;
     // SAFETY: these are mappings of this session; one description, which lives across the call.
@@ -175,4 +166,16 @@ pub fn cuMemRetainAllocationHandle(cx: &mut CallContext<'_>, dptr: DevicePtr) ->
     let (raw,) = unsafe { cx.gpu().cuMemRetainAllocationHandle(dptr.0 as *mut _) }?;
     reservations.hold(name, raw);
     Ok((AllocationId(name),))
+}
+
+impl Destroy for AllocationId {
+    /// Gives a hold back.
+    fn destroy(self, cx: &mut CallContext<'_>) -> CuResult<()> {
+        let mut reservations = cx.session.reservations();
+        let allocation = reservations.held(self.0)?;
+        cx.gpu().cuMemRelease(allocation.raw)?;
+        let free = reservations.release(self.0);
+        cx.session.allocations().discharge(free);
+        Ok(())
+    }
 }

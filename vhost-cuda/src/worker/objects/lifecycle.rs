@@ -1,13 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Creation and destruction of objects, for `create` and `destroy` rows.
+//! Creation, naming and destruction of objects, for `create`, `part` and `destroy` rows.
 
-use virtio_cuda_protocol::cuda::{ArrayId, EventId, MipmappedArrayId, StreamId, TexRefId};
+use std::sync::{Arc, PoisonError};
 
-use super::{Object, Reserved};
-use crate::exchange::EVENT;
-use crate::worker::gpu::{CUevent, CUstream, CUtexref, CuResult, CudaError, Driver};
+use virtio_cuda_protocol::cuda::{
+    ArrayDescriptor, ArrayId, DeviceOrdinal, EventId, FunctionId, GraphId, LibraryId, MemoryPoolId,
+    MipmappedArrayId, ModuleId, ResourceDescId, StreamId, SurfRefId, TexRefId,
+};
+
+use super::graphs::Taken;
+use super::{Kind, Object, Reserved};
+use crate::exchange::{EVENT, POOL};
+use crate::worker::gpu::{
+    CUarray, CUevent, CUgraph, CUmemoryPool, CUstream, CUtexref, CuResult, CudaError, Driver,
+};
+use crate::worker::handlers::charge_local;
+use crate::worker::memory::allocations::Origin;
+use crate::worker::memory::pools;
 use crate::worker::run::call::CallContext;
 use crate::worker::run::resolve::Named;
+
+/// `CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES`.
+const LOCAL_SIZE_BYTES: i32 = 3;
 
 /// Takes the name of an object that a call is about to create.
 ///
@@ -17,66 +31,225 @@ pub fn reserve<T: Named>(cx: &CallContext<'_>, name: T) -> CuResult<Reserved<'st
 }
 
 /// Objects that a `create` row makes.
-pub trait Create: Named {
-    /// The object, in the current context.
-    fn made(cx: &CallContext<'_>, raw: Self::Raw) -> Object;
+pub trait Create: Copy {
+    /// The driver's handle.
+    type Raw;
+    /// The name while it has no object.
+    type Reserved;
+    /// Takes the name, before the driver makes the object.
+    fn reserve(self, cx: &CallContext<'_>) -> CuResult<Self::Reserved>;
+    /// Gives the name its object.
+    fn made(self, cx: &CallContext<'_>, reserved: Self::Reserved, raw: Self::Raw) -> CuResult<()>;
 }
 
-impl Create for EventId {
-    fn made(cx: &CallContext<'_>, raw: CUevent) -> Object {
-        cx.made(raw, Driver::cuEventDestroy_v2)
+macro_rules! created {
+    ($($name:ident: |$cx:ident, $raw:ident: $t:ty| $object:expr;)*) => { $(
+        impl Create for $name {
+            type Raw = $t;
+            type Reserved = Reserved<'static>;
+            fn reserve(self, cx: &CallContext<'_>) -> CuResult<Self::Reserved> {
+                reserve(cx, self)
+            }
+            fn made(self, $cx: &CallContext<'_>, reserved: Self::Reserved, $raw: $t) -> CuResult<()> {
+                $cx.fill(reserved, $object)
+            }
+        }
+    )* };
+}
+created! {
+    EventId: |cx, raw: CUevent| cx.made(raw, Driver::cuEventDestroy_v2);
+    TexRefId: |cx, raw: CUtexref| cx.made(raw, Driver::cuTexRefDestroy);
+    StreamId: |cx, raw: CUstream| stream(cx, raw);
+    MemoryPoolId: |cx, raw: CUmemoryPool| pool(cx, raw);
+    ResourceDescId: |_cx, raw: crate::worker::gpu::CUdevResourceDesc| Object::new(raw);
+}
+
+fn stream(cx: &CallContext<'_>, raw: CUstream) -> Object {
+    let graphs = &cx.session.graphs;
+    let end = move |gpu: &Driver, raw: CUstream| {
+        // If it captures, its graph dies with it, which no other call may use meanwhile.
+        let _captures = graphs.is_capturing().then(|| graphs.captures().lock());
+        graphs.capture_ended(raw as usize, true);
+        gpu.cuStreamDestroy_v2(raw)
+    };
+    cx.made_in(cx.home_of(), raw, end)
+}
+
+/// Pools belong to no context.
+fn pool(cx: &CallContext<'_>, raw: CUmemoryPool) -> Object {
+    let session = cx.session;
+    cx.made_in(None, raw, move |_, raw| pools::destroy(session, raw))
+}
+
+impl Create for GraphId {
+    type Raw = CUgraph;
+    type Reserved = Taken<'static>;
+    fn reserve(self, cx: &CallContext<'_>) -> CuResult<Taken<'static>> {
+        cx.session.graphs.take_graph_name(self)
+    }
+    fn made(self, cx: &CallContext<'_>, _name: Taken<'static>, raw: CUgraph) -> CuResult<()> {
+        cx.session.graphs.add_graph(cx.held(), self, raw, None);
+        Ok(())
     }
 }
 
-impl Create for TexRefId {
-    fn made(cx: &CallContext<'_>, raw: CUtexref) -> Object {
-        cx.made(raw, Driver::cuTexRefDestroy)
+/// What parts are named of.
+pub trait Whole: Copy {
+    /// The object, which the part ends before. A device is none.
+    ///
+    /// Errors: as for the call's own use of it.
+    fn whole(self, cx: &CallContext<'_>) -> CuResult<Option<Arc<Object>>>;
+}
+
+macro_rules! wholes {
+    ($($name:ident),*) => { $(
+        impl Whole for $name {
+            fn whole(self, cx: &CallContext<'_>) -> CuResult<Option<Arc<Object>>> {
+                $name::table(&cx.session.objects).get(self.0).map(Some)
+            }
+        }
+    )* };
+}
+wholes!(ModuleId, LibraryId, ArrayId, MipmappedArrayId);
+
+impl Whole for FunctionId {
+    /// A kernel: a function is a part already.
+    fn whole(self, cx: &CallContext<'_>) -> CuResult<Option<Arc<Object>>> {
+        let object = cx.session.objects.functions.get(self.0)?;
+        if object.kind() == Kind::Kernel { Ok(Some(object)) } else { Err(CudaError::INVALID_HANDLE) }
     }
 }
 
-impl Create for StreamId {
-    fn made(cx: &CallContext<'_>, raw: CUstream) -> Object {
-        let graphs = &cx.session.graphs;
-        let end = move |gpu: &Driver, raw: CUstream| {
-            // If it captures, its graph dies with it, which no other call may use meanwhile.
-            let _captures = graphs.is_capturing().then(|| graphs.captures().lock());
-            graphs.capture_ended(raw as usize, true);
-            gpu.cuStreamDestroy_v2(raw)
-        };
-        cx.made_in(cx.home_of(), raw, end)
+impl Whole for DeviceOrdinal {
+    fn whole(self, cx: &CallContext<'_>) -> CuResult<Option<Arc<Object>>> {
+        cx.session.device(self.0).map(|_| None)
     }
+}
+
+/// Parts of `W`.
+pub trait Part<W>: Named {
+    /// The part lives in the current context.
+    const IN_CONTEXT: bool = true;
+    /// What a function table has it as.
+    const KIND: Kind = Kind::Plain;
+    /// Charges what the part takes.
+    fn charge<T>(_cx: &CallContext<'_>, _raw: *mut T) -> CuResult<()> {
+        Ok(())
+    }
+}
+
+impl Part<ArrayId> for ArrayId {}
+impl Part<MipmappedArrayId> for ArrayId {}
+impl Part<ModuleId> for TexRefId {}
+impl Part<ModuleId> for SurfRefId {}
+impl Part<LibraryId> for ModuleId {}
+impl Part<FunctionId> for FunctionId {}
+impl Part<ModuleId> for FunctionId {
+    fn charge<T>(cx: &CallContext<'_>, raw: *mut T) -> CuResult<()> {
+        charge_local(cx, |_| cx.gpu().cuFuncGetAttribute(LOCAL_SIZE_BYTES, raw.cast()))
+    }
+}
+impl Part<LibraryId> for FunctionId {
+    const IN_CONTEXT: bool = false;
+    const KIND: Kind = Kind::Kernel;
+    fn charge<T>(cx: &CallContext<'_>, raw: *mut T) -> CuResult<()> {
+        charge_local(cx, |device| cx.gpu().cuKernelGetAttribute(LOCAL_SIZE_BYTES, raw.cast(), device))
+    }
+}
+impl Part<DeviceOrdinal> for MemoryPoolId {
+    const IN_CONTEXT: bool = false;
+}
+
+/// The object of a part that the driver calls `raw`.
+pub fn part<W, P: Part<W>, T>(
+    cx: &CallContext<'_>,
+    _of: W,
+    _new: P,
+    raw: *mut T,
+    whole: Option<Arc<Object>>,
+) -> CuResult<Object> {
+    P::charge(cx, raw)?;
+    let object = Object::new(raw).of_kind(P::KIND);
+    let object = if P::IN_CONTEXT { object.in_context(cx.home_of()) } else { object };
+    Ok(match whole {
+        Some(whole) => object.part_of(whole),
+        None => object,
+    })
+}
+
+/// What an array became, or what a part of one is.
+pub fn described(cx: &CallContext<'_>, array: CUarray) -> CuResult<ArrayDescriptor> {
+    Ok(cx.gpu().cuArray3DGetDescriptor_v2(array)?.0.into())
 }
 
 /// Objects that a `destroy` row ends.
-pub trait Destroy: Named {
+pub trait Destroy {
+    /// Takes the name, and destroys the object unless a call uses it.
+    fn destroy(self, cx: &mut CallContext<'_>) -> CuResult<()>;
+}
+
+/// Objects of a table, as `destroy` rows end them.
+trait InTable: Named {
     /// What other processes know it by, if they may open it.
     const OFFERED: Option<u32> = None;
     /// Other objects may be parts of it.
     const HAS_PARTS: bool = false;
+    /// The error for a part of something else: the driver destroys it with the whole, and must not do it twice.
+    const PART: CudaError = CudaError::INVALID_HANDLE;
+    /// Forgets what the session knows about it.
+    fn forget(self, _cx: &CallContext<'_>) {}
 }
 
 // Natively, too, this does not wait for calls that wait for the stream.
-impl Destroy for StreamId {}
-impl Destroy for EventId {
+impl InTable for StreamId {}
+impl InTable for EventId {
     const OFFERED: Option<u32> = Some(EVENT);
 }
-impl Destroy for TexRefId {}
-impl Destroy for ArrayId {
+impl InTable for TexRefId {}
+impl InTable for ArrayId {
     const HAS_PARTS: bool = true;
 }
-impl Destroy for MipmappedArrayId {
+impl InTable for MipmappedArrayId {
     const HAS_PARTS: bool = true;
+}
+impl InTable for ModuleId {
+    const HAS_PARTS: bool = true;
+    fn forget(self, cx: &CallContext<'_>) {
+        cx.session.allocations().forget(|range| range.origin == Origin::ModuleGlobal(self.0));
+    }
+}
+impl InTable for LibraryId {
+    const HAS_PARTS: bool = true;
+    fn forget(self, cx: &CallContext<'_>) {
+        cx.session.allocations().forget(|range| range.origin == Origin::LibraryGlobal(self.0));
+    }
+}
+impl InTable for MemoryPoolId {
+    const OFFERED: Option<u32> = Some(POOL);
+    // Only a device's default pool is a part.
+    const PART: CudaError = CudaError::INVALID_VALUE;
+    fn forget(self, cx: &CallContext<'_>) {
+        cx.session.thresholds.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.0);
+    }
 }
 
-/// Destroys an object.
-///
-/// Errors: `CUDA_ERROR_INVALID_HANDLE`, also for a part of something else: the driver destroys it with the whole, and must
-/// not do it twice.
-pub fn destroy<T: Destroy>(cx: &CallContext<'_>, name: T) -> CuResult<()> {
+macro_rules! destroyed {
+    ($($name:ident),*) => { $(
+        impl Destroy for $name {
+            fn destroy(self, cx: &mut CallContext<'_>) -> CuResult<()> {
+                destroy(cx, self)
+            }
+        }
+    )* };
+}
+destroyed!(StreamId, EventId, TexRefId, ArrayId, MipmappedArrayId, ModuleId, LibraryId, MemoryPoolId);
+
+/// Destroys an object of a table.
+fn destroy<T: InTable>(cx: &CallContext<'_>, name: T) -> CuResult<()> {
     let objects = &cx.session.objects;
     let (table, number) = (T::table(objects), name.number());
     if !table.get(number)?.is_whole() {
-        return Err(CudaError::INVALID_HANDLE);
+        return Err(T::PART);
     }
     let object = table.close(number)?;
     if !object.has_name_to_free() {
@@ -88,5 +261,6 @@ pub fn destroy<T: Destroy>(cx: &CallContext<'_>, name: T) -> CuResult<()> {
     if let Some(kind) = T::OFFERED {
         cx.session.sharing.end(kind, number);
     }
+    name.forget(cx);
     Object::destroy(object)
 }

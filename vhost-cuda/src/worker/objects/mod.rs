@@ -204,16 +204,16 @@ impl Values {
         self.contexts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Refuses one more object than a session may have.
-    ///
-    /// Errors: `CUDA_ERROR_OUT_OF_MEMORY`.
-    pub fn check_room(&self) -> CuResult<()> {
-        if self.lock().len() >= MAX_OBJECTS { Err(CudaError::OUT_OF_MEMORY) } else { Ok(()) }
-    }
-
     /// Enters an object that the driver has made in `context`.
-    pub fn insert(&self, value: u64, context: u64) {
-        self.lock().insert(value, context);
+    ///
+    /// Errors: `CUDA_ERROR_OUT_OF_MEMORY` for one more object than a session may have.
+    pub fn insert(&self, value: u64, context: u64) -> CuResult<()> {
+        let mut contexts = self.lock();
+        if contexts.len() >= MAX_OBJECTS {
+            return Err(CudaError::OUT_OF_MEMORY);
+        }
+        contexts.insert(value, context);
+        Ok(())
     }
 
     /// Takes an object out.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! From an opcode to its handler, made from the call table. The handlers of `forward`, `create` and `destroy` rows are
-//! derived here; that of a `custom` row is the function of that name in [`crate::worker::handlers`], and the build fails without it.
+//! From an opcode to its handler, made from the call table. The handler of a `custom` row is the function of that name in
+//! [`crate::worker::handlers`], and the build fails without it; those of all other rows are derived here.
 
 use std::any::Any;
 
@@ -9,9 +9,11 @@ use virtio_cuda_protocol::cuda::*;
 
 use super::call::CallContext;
 use super::resolve::{Answer, Region, Resolve, elements, rows};
-use crate::worker::gpu::{CuResult, CudaError};
-use crate::worker::handlers;
+use crate::worker::gpu::{CuResult, CudaError, STREAM_LEGACY};
+use crate::worker::handlers::{self, image, variable};
+use crate::worker::nvml::Nvml;
 use crate::worker::objects::lifecycle;
+use crate::worker::words::*;
 
 /// Locks the graphs of nodes first: they may be several, and come before anything else.
 macro_rules! enter {
@@ -25,9 +27,12 @@ macro_rules! enter {
 }
 
 macro_rules! call {
-    (forward $cx:ident $name:ident ($($p:ident),*) ($($r:ident: $rt:ty),*)) => {{
+    (forward $cx:ident $name:ident $inputs:tt $results:tt) => {
+        call!(forward $cx $name $inputs $results as $name $inputs)
+    };
+    (forward $cx:ident $name:ident ($($p:ident),*) ($($r:ident: $rt:ty),*) as $function:ident ($($arg:expr),*)) => {{
         enter!($cx ($($p),*));
-        let ($($r,)*) = $cx.session.gpu.$name($(Resolve::resolve($p, $cx)?),*)?;
+        let ($($r,)*) = $cx.session.gpu.$function($(Resolve::resolve($arg, $cx)?),*)?;
         Ok(($(<_ as Answer<$rt>>::answer($r, $cx)?,)*))
     }};
     (forward $cx:ident $name:ident ($($p:ident),*) () where $($range:ident: $bytes:expr),*) => {
@@ -40,22 +45,59 @@ macro_rules! call {
             unsafe { $cx.session.gpu.$name($($p),*) }
         }
     };
-    (create $cx:ident $name:ident ($new:ident $(, $p:ident)*) ()) => {{
-        let reserved = lifecycle::reserve($cx, $new)?;
-        let (raw,) = $cx.session.gpu.$name($(Resolve::resolve($p, $cx)?),*)?;
-        $cx.fill(reserved, made($cx, $new, raw))
+    (create $cx:ident $name:ident ($new:ident $(, $p:ident)*) ()) => {
+        call!(create $cx $name ($new) () as $name ($($p),*))
+    };
+    (create $cx:ident $name:ident ($new:ident $(, $p:ident)*) () as $function:ident ($($arg:expr),*)) => {{
+        let reserved = lifecycle::Create::reserve($new, $cx)?;
+        let (raw,) = $cx.session.gpu.$function($(Resolve::resolve($arg, $cx)?),*)?;
+        lifecycle::Create::made($new, $cx, reserved, raw)
     }};
-    (destroy $cx:ident $name:ident ($p:ident) ()) => { lifecycle::destroy($cx, $p) };
+    (destroy $cx:ident $name:ident ($p:ident) ()) => { lifecycle::Destroy::destroy($p, $cx) };
+    (destroy $cx:ident $name:ident ($p:ident) () as $of:ident ($arg:expr)) => {
+        lifecycle::Destroy::destroy($of($arg), $cx)
+    };
+    (part $cx:ident $name:ident ($of:ident, $new:ident) ($($r:ident: $rt:ty),*) as $function:ident ($($arg:expr),*)) => {{
+        let whole = lifecycle::Whole::whole($of, $cx)?;
+        let reserved = lifecycle::reserve($cx, $new)?;
+        let (raw,) = $cx.session.gpu.$function($(Resolve::resolve($arg, $cx)?),*)?;
+        $(let $r: $rt = lifecycle::described($cx, raw)?;)*
+        $cx.fill(reserved, lifecycle::part($cx, $of, $new, raw, whole)?)?;
+        Ok(($($r,)*))
+    }};
+    (part $cx:ident $name:ident ($of:ident, $index:ident, $new:ident) $results:tt as $function:ident ($($arg:expr),*)) => {
+        call!(part $cx $name ($of, $new) $results as $function ($($arg),*))
+    };
+    (variable $cx:ident $name:ident ($owner:ident) ($dptr:ident: $pt:ty, $bytes:ident: $bt:ty)) => {{
+        let found = $cx.session.gpu.$name($cx.resolve($owner)?, $cx.bulk_in.name()?)?;
+        variable::found($cx, $owner, found)
+    }};
+    (variable $cx:ident $name:ident ($owner:ident) ($dptr:ident: $pt:ty, $bytes:ident: $bt:ty, $managed:ident: $mt:ty)) => {{
+        let ($dptr, $bytes) = call!(variable $cx $name ($owner) ($dptr: $pt, $bytes: $bt))?;
+        Ok(($dptr, $bytes, variable::is_managed($cx, $dptr)?.into()))
+    }};
+    (load $cx:ident $name:ident ($new:ident) ()) => { image::load($cx, $new) };
+    (load $cx:ident $name:ident ($new:ident, $digest:ident, $bytes:ident) ($known:ident: $kt:ty)) => {
+        image::load_known($cx, $new, $digest, $bytes)
+    };
+    (upload $cx:ident $name:ident ($dst:ident $(, $stream:ident)?) ()) => {{
+        let stream = call!(stream $cx $($stream)?);
+        handlers::upload($cx, $dst, stream)
+    }};
+    (download $cx:ident $name:ident ($src:ident $(, $stream:ident)?) ()) => {{
+        let stream = call!(stream $cx $($stream)?);
+        handlers::download($cx, $src, stream)
+    }};
+    (stream $cx:ident) => { STREAM_LEGACY };
+    (stream $cx:ident $stream:ident) => { $cx.resolve($stream)? };
+    (card $cx:ident $name:ident ($device:ident $(, $p:ident)*) $results:tt) => {
+        Nvml::$name(handlers::nvml_of($cx, $device)?, $($p),*).ok_or(CudaError::NOT_SUPPORTED)
+    };
     (custom $cx:ident $name:ident ($($p:ident),*) ($($r:ident: $rt:ty),*)) => { handlers::$name($cx, $($p),*) };
 }
 
-/// As [`lifecycle::Create::made`], with the type taken from the name.
-fn made<T: lifecycle::Create>(cx: &CallContext<'_>, _: T, raw: T::Raw) -> crate::worker::objects::Object {
-    T::made(cx, raw)
-}
-
 macro_rules! emit_dispatch {
-    ($($(#[$doc:meta])* $number:literal $kind:ident $name:ident ($($p:ident: $pt:ty),*) -> ($($r:ident: $rt:ty),*) $([$($fact:ident)*])? $(where $($range:ident: $bytes:expr),*)?;)*) => {
+    ($($(#[$doc:meta])* $number:literal $kind:ident $name:ident ($($p:ident: $pt:ty),*) -> ($($r:ident: $rt:ty),*) $([$($fact:ident)*])? $(as $function:ident($($arg:expr),*))? $(entry $order:ident $(/ $per_thread:ident)?)? $(where $($range:ident: $bytes:expr),*)?;)*) => {
         /// Takes the arguments of `opcode`, executes it and puts its results.
         ///
         /// Errors: `CUDA_ERROR_INVALID_VALUE` for arguments that are too short, too long or out of range; else
@@ -71,7 +113,7 @@ macro_rules! emit_dispatch {
                     $(let $p = <$pt as Wire>::take(&mut args).map_err(|_| CudaError::INVALID_VALUE)?;)*
                     args.finish().map_err(|_| CudaError::INVALID_VALUE)?;
                     let outcome: CuResult<($($rt,)*)> =
-                        call!($kind cx $name ($($p),*) ($($r: $rt),*) $(where $($range: $bytes),*)?);
+                        call!($kind cx $name ($($p),*) ($($r: $rt),*) $(as $function ($($arg),*))? $(where $($range: $bytes),*)?);
                     let ($($r,)*) = outcome?;
                     $(Wire::put(&$r, results).map_err(|_| CudaError::INVALID_VALUE)?;)*
                     Ok(())

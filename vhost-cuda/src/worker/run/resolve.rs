@@ -5,14 +5,15 @@
 use virtio_cuda_protocol::cuda::{
     AllocationProperties, ArrayId, ContextId, DeviceOrdinal, DevicePtr, DeviceResource, EventId, FunctionId,
     GraphExecId, GraphId, GraphNodeId, LibraryId, Location, MemoryPoolId, MemoryRequirements,
-    MipmappedArrayId, ModuleId, SparseProperties, StreamId, SurfRefId, TexRefId,
+    MipmappedArrayId, ModuleId, ResourceDescId, SparseProperties, StreamId, SurfRefId, TexRefId,
 };
 
 use super::call::CallContext;
 use crate::worker::gpu::{
-    CUarray, CUcontext, CUevent, CUfunction, CUgraph, CUgraphExec, CUgraphNode, CUkernel, CUlibrary,
-    CUmemoryPool, CUmipmappedArray, CUmodule, CUstream, CUsurfref, CUtexref, CuResult, CudaError, Mut,
-    RawAllocation, RawDevResource, RawLocation, RawRequirements, RawSparse, Ref,
+    AttributeValue, CUarray, CUcontext, CUdevResourceDesc, CUevent, CUfunction, CUgraph, CUgraphExec,
+    CUgraphNode, CUkernel, CUlibrary, CUmemoryPool, CUmipmappedArray, CUmodule, CUstream, CUsurfref,
+    CUtexref, CuResult, CudaError, Mut, RawAffinity, RawAllocation, RawDevResource, RawLocation,
+    RawRequirements, RawSparse, RawTensorMap, Ref, SurfaceObject, TextureObject,
 };
 use crate::worker::objects::{Kind, Objects, Table};
 
@@ -21,7 +22,7 @@ const LAST_DEFAULT_STREAM: u64 = 2;
 /// `CU_MEM_LOCATION_TYPE_DEVICE`.
 const LOCATION_DEVICE: u32 = 1;
 /// `CU_MEM_ALLOCATION_TYPE_PINNED`.
-const TYPE_PINNED: u32 = 1;
+pub const TYPE_PINNED: u32 = 1;
 /// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`.
 pub const HANDLE_TYPE_FILE: u32 = 1;
 
@@ -66,7 +67,7 @@ macro_rules! scalars {
         }
     )* };
 }
-scalars!(u8, u16, u32, i32, u64, f32, [f32; 4]);
+scalars!(bool, u8, u16, u32, i32, u64, f32, [f32; 4]);
 
 macro_rules! converted {
     ($($from:ty => $to:ty),*) => { $(
@@ -104,6 +105,8 @@ macro_rules! named {
     )* };
 }
 named! {
+    ResourceDescId(CUdevResourceDesc) in descriptions;
+    FunctionId(CUfunction) in functions;
     StreamId(CUstream) in streams;
     EventId(CUevent) in events;
     ModuleId(CUmodule) in modules;
@@ -289,6 +292,57 @@ impl Answer<MemoryRequirements> for RawRequirements {
 impl Answer<SparseProperties> for RawSparse {
     fn answer(self, _cx: &CallContext<'_>) -> CuResult<SparseProperties> {
         Ok(self.into())
+    }
+}
+
+impl Answer<u32> for RawAffinity {
+    fn answer(self, _cx: &CallContext<'_>) -> CuResult<u32> {
+        Ok(self.count)
+    }
+}
+
+impl Answer<[u8; 128]> for RawTensorMap {
+    fn answer(self, _cx: &CallContext<'_>) -> CuResult<[u8; 128]> {
+        Ok(self.0)
+    }
+}
+
+impl Answer<AttributeValue> for AttributeValue {
+    fn answer(self, _cx: &CallContext<'_>) -> CuResult<AttributeValue> {
+        Ok(self)
+    }
+}
+
+impl Answer<[u8; 52]> for [u32; 13] {
+    /// Little-endian.
+    fn answer(self, _cx: &CallContext<'_>) -> CuResult<[u8; 52]> {
+        let mut bytes = [0; 52];
+        for (place, word) in bytes.chunks_exact_mut(4).zip(self) {
+            place.copy_from_slice(&word.to_le_bytes());
+        }
+        Ok(bytes)
+    }
+}
+
+impl Answer<u64> for TextureObject {
+    /// Enters it into the session, of whose textures there may be too many.
+    fn answer(self, cx: &CallContext<'_>) -> CuResult<u64> {
+        let entered = cx.session.objects.textures.insert(self.0, cx.home());
+        entered.inspect_err(|_| {
+            let _ = cx.gpu().cuTexObjectDestroy(self.0);
+        })?;
+        Ok(self.0)
+    }
+}
+
+impl Answer<u64> for SurfaceObject {
+    /// As a texture object.
+    fn answer(self, cx: &CallContext<'_>) -> CuResult<u64> {
+        let entered = cx.session.objects.surfaces.insert(self.0, cx.home());
+        entered.inspect_err(|_| {
+            let _ = cx.gpu().cuSurfObjectDestroy(self.0);
+        })?;
+        Ok(self.0)
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::ffi::{c_int, c_uint};
 
-use cudarc::driver::sys::{CUlaunchAttribute, CUlaunchAttributeValue};
+use cudarc::driver::sys::{CUlaunchAttribute, CUlaunchAttributeID, CUlaunchAttributeValue};
 
 use super::super::{CUgraphNode, CUstream, CuResult, Driver};
 
@@ -33,46 +33,57 @@ pub fn launch_attribute(id: u32, value: &AttributeValue) -> RawLaunchAttribute {
     RawLaunchAttribute { id, pad: 0, value: *value }
 }
 
+/// Attributes whose values have handles of events in them.
+pub const EVENT_ATTRIBUTES: [c_int; 2] = [
+    CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT as c_int,
+    CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT as c_int,
+];
+
+/// A value without the driver's handles. That of a node that device code changes is a number for the device.
+fn without_handles(attribute: c_int, value: AttributeValue) -> AttributeValue {
+    if EVENT_ATTRIBUTES.contains(&attribute) { [0; 64] } else { value }
+}
+
 #[repr(C, align(8))]
 struct Aligned(AttributeValue);
 
 impl Driver {
     /// An attribute of a stream.
-    pub fn stream_attribute(&self, stream: CUstream, attribute: c_int) -> CuResult<AttributeValue> {
+    pub fn stream_attribute(&self, stream: CUstream, attribute: c_int) -> CuResult<(AttributeValue,)> {
         let mut value = Aligned([0; 64]);
         // SAFETY: the value has the size and alignment of a `CUlaunchAttributeValue`.
         unsafe { self.cuStreamGetAttribute(stream, attribute, (&raw mut value).cast()) }?;
-        Ok(value.0)
+        Ok((without_handles(attribute, value.0),))
     }
 
     /// Sets an attribute of a stream.
     pub fn set_stream_attribute(
         &self,
-        stream: CUstream,
         attribute: c_int,
-        value: &AttributeValue,
+        value: AttributeValue,
+        stream: CUstream,
     ) -> CuResult<()> {
-        let value = Aligned(*value);
+        let value = Aligned(value);
         // SAFETY: as above.
         unsafe { self.cuStreamSetAttribute(stream, attribute, (&raw const value).cast()) }
     }
 
     /// An attribute of a kernel node.
-    pub fn node_attribute(&self, node: CUgraphNode, attribute: c_int) -> CuResult<AttributeValue> {
+    pub fn node_attribute(&self, node: CUgraphNode, attribute: c_int) -> CuResult<(AttributeValue,)> {
         let mut value = Aligned([0; 64]);
         // SAFETY: as above.
         unsafe { self.cuGraphKernelNodeGetAttribute(node, attribute, (&raw mut value).cast()) }?;
-        Ok(value.0)
+        Ok((without_handles(attribute, value.0),))
     }
 
     /// Sets an attribute of a kernel node.
     pub fn set_node_attribute(
         &self,
-        node: CUgraphNode,
         attribute: c_int,
-        value: &AttributeValue,
+        value: AttributeValue,
+        node: CUgraphNode,
     ) -> CuResult<()> {
-        let value = Aligned(*value);
+        let value = Aligned(value);
         // SAFETY: as above.
         unsafe { self.cuGraphKernelNodeSetAttribute(node, attribute, (&raw const value).cast()) }
     }

@@ -4,52 +4,47 @@
 use std::ffi::{c_int, c_uint};
 use std::ptr::{null, null_mut};
 
-use cudarc::driver::sys::{CUgraphEdgeData, CUstreamBatchMemOpParams};
+use cudarc::driver::sys::CUgraphEdgeData;
 use virtio_cuda_protocol::cuda::{DevicePtr, MemoryOperation};
 
-use super::super::{CUcontext, CUdeviceptr, CUgraph, CUgraphNode, CUstream, CuResult, Driver};
+use super::super::raw::RawMemoryOperation;
+use super::super::{CUcontext, CUgraph, CUgraphNode, CUstream, CuResult, Driver};
 use super::Links;
 
 /// `CU_STREAM_CAPTURE_MODE_RELAXED`.
 const CAPTURE_RELAXED: c_int = 2;
 
-/// One kind of `CUstreamBatchMemOpParams`.
-#[derive(Clone, Copy)]
-#[repr(C)]
-pub(super) struct RawMemoryOperation {
-    operation: c_uint,
-    /// The flags of operations without an address.
-    short_flags: c_uint,
-    address: CUdeviceptr,
-    value: u64,
-    flags: c_uint,
-    alias: CUdeviceptr,
-    rest: u64,
+/// Operations as the driver takes them.
+pub(super) fn raw_operations(operations: &[MemoryOperation]) -> Vec<RawMemoryOperation> {
+    let raw = |one: &MemoryOperation| RawMemoryOperation {
+        operation: one.operation,
+        short_flags: if one.address.0 == 0 { one.flags } else { 0 },
+        address: one.address.0,
+        value: one.value,
+        flags: one.flags,
+        ..RawMemoryOperation::ZERO
+    };
+    operations.iter().map(raw).collect()
 }
-const _: () = assert!(size_of::<RawMemoryOperation>() == size_of::<CUstreamBatchMemOpParams>());
 
-impl RawMemoryOperation {
-    pub(super) fn list(operations: &[MemoryOperation]) -> Vec<Self> {
-        let raw = |one: &MemoryOperation| Self {
-            operation: one.operation,
-            short_flags: if one.address.0 == 0 { one.flags } else { 0 },
-            address: one.address.0,
-            value: one.value,
-            flags: one.flags,
-            alias: 0,
-            rest: 0,
-        };
-        operations.iter().map(raw).collect()
-    }
+/// An operation of the driver's.
+pub(super) fn plain_operation(raw: &RawMemoryOperation) -> MemoryOperation {
+    let flags = if raw.address == 0 { raw.short_flags } else { raw.flags };
+    MemoryOperation { operation: raw.operation, flags, address: DevicePtr(raw.address), value: raw.value }
+}
 
-    pub(super) fn plain(&self) -> MemoryOperation {
-        let flags = if self.address == 0 { self.short_flags } else { self.flags };
-        MemoryOperation {
-            operation: self.operation,
-            flags,
-            address: DevicePtr(self.address),
-            value: self.value,
-        }
+/// Operations on single values, whose addresses are the session's.
+#[derive(Debug)]
+pub struct CheckedOperations(Vec<MemoryOperation>);
+
+impl CheckedOperations {
+    /// Operations for a call of the driver.
+    ///
+    /// # Safety
+    ///
+    /// The bytes that each one reaches must be the session's.
+    pub unsafe fn new(operations: Vec<MemoryOperation>) -> Self {
+        Self(operations)
     }
 }
 
@@ -71,7 +66,7 @@ pub struct CaptureInfo {
 pub fn with_capture_relaxed<T>(gpu: &Driver, body: impl FnOnce() -> T) -> T {
     let mode = gpu.exchange_capture_mode(CAPTURE_RELAXED);
     let result = body();
-    if let Ok(mode) = mode {
+    if let Ok((mode,)) = mode {
         let _ = gpu.exchange_capture_mode(mode);
     }
     result
@@ -92,11 +87,11 @@ pub fn while_current(gpu: &Driver, context: CUcontext, body: impl FnOnce() -> Cu
 
 impl Driver {
     /// Swaps the calling thread's capture mode.
-    pub fn exchange_capture_mode(&self, mode: c_int) -> CuResult<c_int> {
+    pub fn exchange_capture_mode(&self, mode: c_int) -> CuResult<(c_int,)> {
         let mut mode = mode;
         // SAFETY: the pointer is to a local.
         unsafe { self.cuThreadExchangeStreamCaptureMode(&raw mut mode) }?;
-        Ok(mode)
+        Ok((mode,))
     }
 
     /// What the stream captures.
@@ -134,7 +129,7 @@ impl Driver {
     }
 
     /// Sets (flag 1) or adds to what the stream's next work depends on.
-    pub fn update_capture(&self, stream: CUstream, links: &Links, flags: c_uint) -> CuResult<()> {
+    pub fn update_capture(&self, stream: CUstream, links: Links, flags: c_uint) -> CuResult<()> {
         let nodes = links.nodes().cast_mut();
         // SAFETY: as many nodes and edges as said, read only.
         unsafe {
@@ -164,18 +159,14 @@ impl Driver {
     }
 
     /// Waits for and writes values in stream order.
-    ///
-    /// # Safety
-    ///
-    /// The addresses belong to the session.
-    pub unsafe fn memory_operations(
+    pub fn memory_operations(
         &self,
         stream: CUstream,
-        operations: &[MemoryOperation],
+        operations: CheckedOperations,
         flags: c_uint,
     ) -> CuResult<()> {
-        let mut raw = RawMemoryOperation::list(operations);
-        // SAFETY: as many operations as said; the caller vouches for the addresses.
+        let mut raw = raw_operations(&operations.0);
+        // SAFETY: as many operations as said; their addresses were checked.
         unsafe { self.cuStreamBatchMemOp_v2(stream, raw.len() as c_uint, raw.as_mut_ptr().cast(), flags) }
     }
 }

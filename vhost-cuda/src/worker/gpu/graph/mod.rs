@@ -17,11 +17,11 @@ use std::ffi::{c_int, c_void};
 
 use super::CUstream;
 
-pub use attribute::AttributeValue;
+pub use attribute::{AttributeValue, EVENT_ATTRIBUTES};
 pub(super) use attribute::{RawLaunchAttribute, launch_attribute};
-pub use capture::{while_current, with_capture_relaxed};
+pub use capture::{CheckedOperations, while_current, with_capture_relaxed};
 pub use parameters::NodeParameters;
-pub use structure::Links;
+pub use structure::{Edges, Links};
 
 /// A function that the driver calls on a thread of its own.
 pub type UserFunction = unsafe extern "C" fn(*mut c_void);

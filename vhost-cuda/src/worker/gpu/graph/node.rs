@@ -8,7 +8,7 @@ use cudarc::driver::sys::CUDA_HOST_NODE_PARAMS;
 use virtio_cuda_protocol::cuda::{MemoryOperation, NODE_CONDITIONAL, NODE_MEM_ALLOC};
 
 use super::super::{CUdeviceptr, CUgraph, CUgraphExec, CUgraphNode, CuResult, Driver};
-use super::capture::RawMemoryOperation;
+use super::capture::plain_operation;
 use super::parameters::{RawBatch, RawConditional, RawMemAlloc};
 use super::{Links, NodeParameters};
 
@@ -112,7 +112,7 @@ impl Driver {
         }
         // SAFETY: an array of the driver's of that size, good as long as nobody changes the node, whose graph the call has for itself.
         let operations = unsafe { std::slice::from_raw_parts(raw.operations, raw.count as usize) };
-        Ok((raw.flags, operations.iter().map(RawMemoryOperation::plain).collect()))
+        Ok((raw.flags, operations.iter().map(plain_operation).collect()))
     }
 
     /// Bytes, device and address of an allocating node.

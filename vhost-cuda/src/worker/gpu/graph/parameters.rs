@@ -11,10 +11,11 @@ use virtio_cuda_protocol::cuda::{
     NODE_MEMSET, NODE_WAIT_EVENT,
 };
 
+use super::super::raw::{RawMemoryOperation, RawMemset};
 use super::super::{CUcontext, CUdeviceptr, CUevent, CUfunction, CUgraph, CUkernel};
 use super::UserFunction;
-use super::capture::RawMemoryOperation;
-use super::copy::{RawCopyNode, RawMemset, RawMemsetNode, raw_copy};
+use super::capture::raw_operations;
+use super::copy::{RawCopyNode, RawMemsetNode, raw_copy};
 use super::kernel::RawKernel;
 
 /// `CU_MEM_ALLOCATION_TYPE_PINNED`, `CU_MEM_LOCATION_TYPE_DEVICE`, `CU_MEM_ACCESS_FLAGS_PROT_READWRITE`.
@@ -191,7 +192,7 @@ impl NodeParameters {
             )),
             Self::MemFree(dptr) => body(&mut RawNodeParameters::with(NODE_MEM_FREE, *dptr)),
             Self::MemoryOperations(operations, flags, context) => {
-                let mut raw = RawMemoryOperation::list(operations);
+                let mut raw = raw_operations(operations);
                 let (count, operations) = (raw.len() as c_uint, raw.as_mut_ptr());
                 let batch = RawBatch { context: *context, count, operations, flags: *flags };
                 body(&mut RawNodeParameters::with(NODE_BATCH_MEM_OP, batch))

@@ -18,6 +18,15 @@ pub struct Links {
     pub edges: Vec<[u8; 8]>,
 }
 
+/// Edges of a graph.
+#[derive(Debug, Default)]
+pub struct Edges {
+    /// Where they begin.
+    pub from: Vec<CUgraphNode>,
+    /// Where they end, in the same order.
+    pub to: Links,
+}
+
 impl Links {
     /// None if no edge says more than that it is one: older drivers know no others.
     pub(super) fn edges(&self) -> *const CUgraphEdgeData {
@@ -75,7 +84,7 @@ impl Driver {
     }
 
     /// Adds or removes edges.
-    pub fn change_edges(&self, graph: CUgraph, from: &[CUgraphNode], to: &Links, add: bool) -> CuResult<()> {
+    pub fn change_edges(&self, graph: CUgraph, Edges { from, to }: Edges, add: bool) -> CuResult<()> {
         let count = from.len().min(to.nodes.len());
         // SAFETY: as many nodes and edges as said.
         unsafe {

@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! The entry points of rows with an `entry` clause, which need nothing but the row: its inputs are looked up, the call is
+//! made, and its results are stored.
+
+use virtio_cuda_client::protocol::*;
+use virtio_cuda_client::{Call, CudaError, calls};
+
+use crate::entry::{Api, EntryPoint};
+use crate::entry_points;
+use crate::ffi::{In, Out};
+use crate::reference::{surface, texture};
+
+/// An input of a row as a parameter of C.
+pub trait Input: Sized {
+    /// The parameter's type.
+    type C: Copy;
+    /// For the first input: refuses what is wrong before anything else.
+    fn check(_given: Self::C, _api: Api) -> Result<(), CudaError> {
+        Ok(())
+    }
+    /// For the first input: the call, in its context.
+    fn call(_given: Self::C, api: Api) -> Result<Call<'static>, CudaError> {
+        Ok(api.call())
+    }
+    /// The value on the wire.
+    fn take(given: Self::C, api: Api) -> Result<Self, CudaError>;
+}
+
+/// Scalars. Calls that name no object need a current context.
+macro_rules! scalars {
+    ($($t:ty),*) => { $(
+        impl Input for $t {
+            type C = $t;
+            fn call(_: $t, api: Api) -> Result<Call<'static>, CudaError> {
+                api.in_context()
+            }
+            fn take(given: $t, _: Api) -> Result<$t, CudaError> {
+                Ok(given)
+            }
+        }
+        impl Output for $t {
+            type C = $t;
+            fn give(self, _: Api) -> $t {
+                self
+            }
+        }
+    )* };
+}
+scalars!(i32, u32, u64, f32);
+
+/// Handles that the worker checks. Calls on these work without a current context, but for functions.
+macro_rules! handles {
+    ($($name:ident),*) => { $(
+        impl Input for $name {
+            type C = u64;
+            fn take(given: u64, _: Api) -> Result<$name, CudaError> {
+                Ok($name(given))
+            }
+        }
+    )* };
+}
+handles!(DevicePtr, AllocationId, LibraryId, GraphId, GraphNodeId, GraphExecId);
+
+impl Input for FunctionId {
+    type C = u64;
+    fn call(_: u64, api: Api) -> Result<Call<'static>, CudaError> {
+        api.in_context()
+    }
+    fn take(given: u64, _: Api) -> Result<Self, CudaError> {
+        Ok(Self(given))
+    }
+}
+
+impl Input for StreamId {
+    type C = u64;
+    fn call(given: u64, api: Api) -> Result<Call<'static>, CudaError> {
+        api.in_context_of(given)
+    }
+    fn take(given: u64, api: Api) -> Result<Self, CudaError> {
+        Ok(api.stream(given))
+    }
+}
+
+impl Input for UserObjectId {
+    type C = u64;
+    fn take(given: u64, _: Api) -> Result<Self, CudaError> {
+        if given == 0 { Err(CudaError::INVALID_VALUE) } else { Ok(Self(given)) }
+    }
+}
+
+impl Input for DeviceOrdinal {
+    type C = i32;
+    fn take(given: i32, api: Api) -> Result<Self, CudaError> {
+        Ok(api.driver.devices.check(given)?.on_wire())
+    }
+}
+
+impl Input for ArrayId {
+    type C = u64;
+    fn take(given: u64, api: Api) -> Result<Self, CudaError> {
+        api.driver.arrays.check(given)?;
+        Ok(Self(given))
+    }
+}
+
+impl Input for MipmappedArrayId {
+    type C = u64;
+    fn take(given: u64, api: Api) -> Result<Self, CudaError> {
+        api.driver.arrays.check_mipmap(given)?;
+        Ok(Self(given))
+    }
+}
+
+/// References work in their own context.
+macro_rules! references {
+    ($($name:ident: $find:ident),*) => { $(
+        impl Input for $name {
+            type C = u64;
+            fn check(given: u64, api: Api) -> Result<(), CudaError> {
+                $find(api, given).map(drop)
+            }
+            fn call(given: u64, api: Api) -> Result<Call<'static>, CudaError> {
+                Ok($find(api, given)?.0)
+            }
+            fn take(given: u64, _: Api) -> Result<$name, CudaError> {
+                Ok($name(given))
+            }
+        }
+    )* };
+}
+references!(TexRefId: texture, SurfRefId: surface);
+
+impl Input for [f32; 4] {
+    type C = In<[f32; 4]>;
+    fn take(given: In<[f32; 4]>, _: Api) -> Result<Self, CudaError> {
+        given.get()
+    }
+}
+
+/// A result of a row as the program gets it.
+pub trait Output {
+    /// The type that the program's pointer points to.
+    type C;
+    /// The value for the program.
+    fn give(self, api: Api) -> Self::C;
+}
+
+macro_rules! arrays {
+    ($($t:ty),*) => { $(
+        impl Output for $t {
+            type C = $t;
+            fn give(self, _: Api) -> $t {
+                self
+            }
+        }
+    )* };
+}
+arrays!([f32; 4], [u8; 64]);
+
+macro_rules! named {
+    ($($name:ident),*) => { $(
+        impl Output for $name {
+            type C = u64;
+            fn give(self, _: Api) -> u64 {
+                self.0
+            }
+        }
+    )* };
+}
+named!(ArrayId, MipmappedArrayId, GraphId);
+
+impl Output for DevicePtr {
+    type C = u64;
+    fn give(self, api: Api) -> u64 {
+        api.program_address(self.0)
+    }
+}
+
+/// The call of a row, by its first input.
+macro_rules! begin {
+    (check $api:ident) => {};
+    (check $api:ident $p:ident: $pt:ty $(, $more:ident: $mt:ty)*) => {
+        <$pt as Input>::check($p, $api)?
+    };
+    (call $api:ident) => {
+        $api.in_context()?
+    };
+    (call $api:ident $p:ident: $pt:ty $(, $more:ident: $mt:ty)*) => {
+        <$pt as Input>::call($p, $api)?
+    };
+}
+
+/// Stores results.
+macro_rules! store {
+    ($api:ident $outcome:expr;) => {
+        $outcome
+    };
+    ($api:ident $outcome:expr; $r:ident) => {{
+        let value = $outcome?;
+        $r.set(value.give($api))
+    }};
+    ($api:ident $outcome:expr; $r:ident, $s:ident) => {{
+        let (first, second) = $outcome?;
+        $r.set(first.give($api))?;
+        $s.set(second.give($api))
+    }};
+}
+
+macro_rules! entry {
+    ([$($doc:tt)*] {} $($row:tt)*) => {};
+    ([$($doc:tt)*] {first} $name:ident $function:ident $default:ident ($($p:ident: $pt:ty),*) ($($r:ident: $rt:ty),*)) => {
+        entry!([$($doc)*] $name $function $default ($($r: Out<<$rt as Output>::C>,)* $($p: <$pt as Input>::C,)*) ($($p: $pt),*) ($($r),*));
+    };
+    ([$($doc:tt)*] {last} $name:ident $function:ident $default:ident ($($p:ident: $pt:ty),*) ($($r:ident: $rt:ty),*)) => {
+        entry!([$($doc)*] $name $function $default ($($p: <$pt as Input>::C,)* $($r: Out<<$rt as Output>::C>,)*) ($($p: $pt),*) ($($r),*));
+    };
+    ([$($doc:tt)*] {$order:ident / $per_thread:ident} $name:ident $function:ident $default:ident $inputs:tt $results:tt) => {
+        entry!([$($doc)*] {$order} $name $function $default $inputs $results);
+        entry!([$($doc)*] {$order} $name $per_thread PerThread $inputs $results);
+    };
+    ([$($doc:tt)*] $name:ident $function:ident $default:ident ($($c:ident: $ct:ty,)*) ($($p:ident: $pt:ty),*) ($($r:ident),*)) => {
+        entry_points!(@function [$($doc)*] call $function $default (api $(, $c: $ct)*) {
+            begin!(check api $($p: $pt),*);
+            $($r.check()?;)*
+            let mut call = begin!(call api $($p: $pt),*);
+            store!(api calls::$name(&mut call $(, <$pt as Input>::take($p, api)?)*); $($r),*)
+        });
+    };
+}
+
+macro_rules! emit_entry_points {
+    ($($(#[$doc:meta])* $number:literal $kind:ident $name:ident ($($p:ident: $pt:ty),*) -> ($($r:ident: $rt:ty),*) $([$($fact:ident)*])? $(as $function:ident($($arg:expr),*))? $(entry $order:ident $(/ $per_thread:ident)?)? $(where $($range:ident: $bytes:expr),*)?;)*) => {
+        $(entry!([$(#[$doc])*] {$($order $(/ $per_thread)?)?} $name $name Legacy ($($p: $pt),*) ($($r: $rt),*));)*
+
+        /// The entry points of this file.
+        pub(crate) static ENTRY_POINTS: &[EntryPoint] = &[$($(
+            point!($order $name),
+            $(point!($order $per_thread),)?
+        )?)*];
+    };
+}
+macro_rules! point {
+    ($order:ident $name:ident) => {
+        EntryPoint { name: stringify!($name), address: $name as *const () }
+    };
+}
+virtio_cuda_client::all_calls!(emit_entry_points);

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR BSD-3-Clause
+
+//! Copies, fills and operations on single values.
+
+use crate::c_structs;
+
+c_structs! {
+    /// One end of `CUDA_MEMCPY2D`.
+    CopyEnd2D: 56 {
+        /// Bytes into the row.
+        x: usize,
+        /// Row.
+        y: usize,
+        /// `CU_MEMORYTYPE_*`.
+        memory_type: u32,
+        /// Padding.
+        pad: u32,
+        /// Of host memory.
+        host: u64,
+        /// Of device and unified memory.
+        device: u64,
+        /// Of an array.
+        array: u64,
+        /// Bytes from row to row.
+        pitch: usize,
+    }
+
+    /// `CUDA_MEMCPY2D`.
+    CUDA_MEMCPY2D: 128 {
+        /// Source.
+        src: CopyEnd2D,
+        /// Destination.
+        dst: CopyEnd2D,
+        /// Bytes per row.
+        width: usize,
+        /// Rows.
+        height: usize,
+    }
+
+    /// One end of `CUDA_MEMCPY3D` or `CUDA_MEMCPY3D_PEER`.
+    CopyEnd3D: 88 {
+        /// Bytes into the row.
+        x: usize,
+        /// Row.
+        y: usize,
+        /// Slice.
+        z: usize,
+        /// Must be 0.
+        lod: usize,
+        /// `CU_MEMORYTYPE_*`.
+        memory_type: u32,
+        /// Padding.
+        pad: u32,
+        /// Of host memory.
+        host: u64,
+        /// Of device and unified memory.
+        device: u64,
+        /// Of an array.
+        array: u64,
+        /// Reserved, but in a copy between peers the context.
+        context: u64,
+        /// Bytes from row to row.
+        pitch: usize,
+        /// Rows from slice to slice.
+        height: usize,
+    }
+
+    /// `CUDA_MEMCPY3D` and `CUDA_MEMCPY3D_PEER`.
+    CUDA_MEMCPY3D: 200 {
+        /// Source.
+        src: CopyEnd3D,
+        /// Destination.
+        dst: CopyEnd3D,
+        /// Bytes per row.
+        width: usize,
+        /// Rows.
+        height: usize,
+        /// Slices.
+        depth: usize,
+    }
+
+    /// `CUDA_MEMSET_NODE_PARAMS`.
+    CUDA_MEMSET_NODE_PARAMS: 40 {
+        /// The first byte.
+        dst: u64,
+        /// Bytes from row to row.
+        pitch: usize,
+        /// The value, of which the first bytes count.
+        value: u32,
+        /// Bytes per element: 1, 2 or 4.
+        element_bytes: u32,
+        /// Elements per row.
+        width: usize,
+        /// Rows.
+        height: usize,
+    }
+
+    /// `CUstreamBatchMemOpParams`.
+    CUstreamBatchMemOpParams: 48 (Eq) {
+        /// `CUstreamBatchMemOpType`.
+        operation: u32,
+        /// The flags of operations without an address.
+        short_flags: u32,
+        /// The address of the value.
+        address: u64,
+        /// The value that is waited for or written.
+        value: u64,
+        /// The flags.
+        flags: u32,
+        /// Padding.
+        pad: u32,
+        /// Unused.
+        alias: u64,
+        /// Unused: the union is longer.
+        rest: u64,
+    }
+}

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Arguments of the driver's functions as Rust values. A type that needs no promise of the caller makes a function's method
+//! safe.
+
+use std::ffi::{CString, c_char, c_int, c_uint, c_ulonglong, c_void};
+
+use cudarc::driver::sys::{CUhostFn, CUoccupancyB2DSize, CUsurfObject, CUtexObject};
+
+use super::graph::StreamFunction;
+use super::raw::{
+    RawAffinity, RawAllocation, RawArray, RawDevResource, RawRequirements, RawSparse, RawTensorMap,
+};
+use super::{
+    CUdeviceptr, CUipcEventHandle, CUipcMemHandle, CUmemPoolPtrExportData, CUuuid, CuResult, CudaError,
+};
+
+/// What the driver writes through an out pointer: integers and handles, for which zero bytes are a value.
+pub(super) trait Plain: Copy {
+    const ZERO: Self;
+}
+macro_rules! plain {
+    ($($t:ty = $zero:expr),*) => { $(impl Plain for $t { const ZERO: Self = $zero; })* };
+}
+plain!(
+    RawArray = RawArray::ZERO,
+    RawRequirements = RawRequirements::ZERO,
+    RawSparse = RawSparse::ZERO,
+    RawAllocation = RawAllocation::ZERO,
+    CUipcMemHandle = CUipcMemHandle { reserved: [0; 64] },
+    CUipcEventHandle = CUipcEventHandle { reserved: [0; 64] },
+    CUmemPoolPtrExportData = CUmemPoolPtrExportData { reserved: [0; 64] }
+);
+plain!([f32; 4] = [0.0; 4], RawDevResource = RawDevResource::NONE);
+plain!(RawAffinity = RawAffinity::ZERO, RawTensorMap = RawTensorMap([0; 128]));
+plain!(TextureObject = TextureObject(0), SurfaceObject = SurfaceObject(0));
+plain!(c_int = 0, c_uint = 0, c_ulonglong = 0, usize = 0, f32 = 0.0, CUuuid = CUuuid { bytes: [0; 16] });
+impl<T> Plain for *mut T {
+    const ZERO: Self = std::ptr::null_mut();
+}
+impl<T> Plain for *const T {
+    const ZERO: Self = std::ptr::null();
+}
+
+/// A value that the C function takes by pointer, and only reads.
+#[derive(Clone, Copy, Debug)]
+pub struct Ref<T>(pub T);
+/// A value that the C function takes by pointer to something that is not `const`.
+#[derive(Clone, Copy, Debug)]
+pub struct Mut<T>(pub T);
+
+/// An argument, as the C function takes it.
+pub(super) trait Argument {
+    type C;
+    fn pass(&mut self) -> Self::C;
+}
+macro_rules! by_value {
+    ($([$($of:tt)*] $t:ty),* $(,)?) => { $(
+        impl<$($of)*> Argument for $t {
+            type C = Self;
+            fn pass(&mut self) -> Self {
+                *self
+            }
+        }
+    )* };
+}
+by_value!(
+    [] u8, [] u16, [] c_int, [] c_uint, [] c_ulonglong, [] usize, [] f32, [T] *const T, [T] *mut T, [] CUhostFn,
+    [] Option<StreamFunction>, [] CUipcMemHandle, [] CUipcEventHandle
+);
+impl<T> Argument for Ref<T> {
+    type C = *const T;
+    fn pass(&mut self) -> *const T {
+        &raw const self.0
+    }
+}
+impl<T> Argument for Mut<T> {
+    type C = *mut T;
+    fn pass(&mut self) -> *mut T {
+        &raw mut self.0
+    }
+}
+
+impl<T> Argument for Option<Ref<T>> {
+    type C = *const T;
+    fn pass(&mut self) -> *const T {
+        self.as_mut().map_or(std::ptr::null(), Ref::pass)
+    }
+}
+impl Argument for CString {
+    type C = *const c_char;
+    fn pass(&mut self) -> *const c_char {
+        self.as_ptr()
+    }
+}
+
+/// Elements of an array, as many as the C function reads at most.
+#[derive(Clone, Copy, Debug)]
+pub struct Elements<T, const N: usize>(pub [T; N]);
+impl<T, const N: usize> Argument for Elements<T, N> {
+    type C = *const T;
+    fn pass(&mut self) -> *const T {
+        self.0.as_ptr()
+    }
+}
+
+macro_rules! arguments {
+    ($($(#[$doc:meta])* $name:ident: $c:ty = |$value:ident| $pass:expr;)*) => { $(
+        impl Argument for $name {
+            type C = $c;
+            fn pass(&mut self) -> $c {
+                let $value = self;
+                $pass
+            }
+        }
+    )* };
+}
+arguments! {
+    One: usize = |_one| 1;
+    NoFunction: CUoccupancyB2DSize = |_none| None;
+    Rank: c_uint = |rank| rank.0;
+    Opaque: *mut c_void = |address| std::ptr::without_provenance_mut(address.0 as usize);
+    Checked: CUdeviceptr = |address| address.0;
+}
+
+/// The length of an array of one element.
+#[derive(Clone, Copy, Debug)]
+pub struct One;
+/// The program's function is not called: the guest library has done without it.
+#[derive(Clone, Copy, Debug)]
+pub struct NoFunction;
+/// The rank of a tensor. The driver reads as many dimensions, one stride less, and two corners less.
+#[derive(Clone, Copy, Debug)]
+pub struct Rank(c_uint);
+/// An address that the driver stores and does not follow.
+#[derive(Clone, Copy, Debug)]
+pub struct Opaque(pub u64);
+/// An address of which the bytes that the call uses are memory of the session.
+#[derive(Clone, Copy, Debug)]
+pub struct Checked(CUdeviceptr);
+/// A texture object, which kernels take by its value.
+#[derive(Clone, Copy, Debug)]
+#[repr(transparent)]
+pub struct TextureObject(pub CUtexObject);
+/// A surface object, which kernels take by its value.
+#[derive(Clone, Copy, Debug)]
+#[repr(transparent)]
+pub struct SurfaceObject(pub CUsurfObject);
+
+impl Rank {
+    /// The greatest rank.
+    pub const MAX: c_uint = 5;
+    /// Errors: `CUDA_ERROR_INVALID_VALUE` for a rank that no tensor has.
+    pub fn new(rank: u32) -> CuResult<Self> {
+        if (1..=Self::MAX).contains(&rank) { Ok(Self(rank)) } else { Err(CudaError::INVALID_VALUE) }
+    }
+}
+
+impl Checked {
+    /// An address for a call of the driver.
+    ///
+    /// # Safety
+    ///
+    /// The bytes that the driver uses there must be the session's.
+    pub unsafe fn new(address: u64) -> Self {
+        Self(address)
+    }
+    /// The address.
+    pub(super) fn address(self) -> CUdeviceptr {
+        self.0
+    }
+}

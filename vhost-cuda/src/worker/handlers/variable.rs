@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Variables of modules and libraries, for `variable` rows.
+
+use virtio_cuda_protocol::cuda::{DevicePtr, LibraryId, ModuleId};
+
+use crate::worker::allocations::Origin;
+use crate::worker::call::CallContext;
+use crate::worker::gpu::{CuResult, POINTER_IS_MANAGED};
+
+/// Owners of variables.
+pub trait Owner {
+    /// What the memory of its variables is to the session.
+    fn origin(self) -> Origin;
+}
+
+impl Owner for ModuleId {
+    fn origin(self) -> Origin {
+        Origin::ModuleGlobal(self.0)
+    }
+}
+
+impl Owner for LibraryId {
+    fn origin(self) -> Origin {
+        Origin::LibraryGlobal(self.0)
+    }
+}
+
+/// Enters a variable into the session's memory.
+pub fn found(
+    cx: &CallContext<'_>,
+    owner: impl Owner,
+    (dptr, bytes): (u64, usize),
+) -> CuResult<(DevicePtr, u64)> {
+    let place = cx.place().unwrap_or((0, 0));
+    let mut allocations = cx.session.allocations();
+    // Asked for again it stays the same range.
+    if allocations.find(dptr).is_none() {
+        allocations.insert(dptr, bytes as u64, owner.origin(), place);
+    }
+    Ok((DevicePtr(dptr), bytes as u64))
+}
+
+/// Whether a variable's address is one of managed memory.
+pub fn is_managed(cx: &CallContext<'_>, dptr: DevicePtr) -> CuResult<bool> {
+    // Room for more than the four bytes that the driver stores.
+    let mut managed = 0u64;
+    // SAFETY: the attribute is stored in `managed`, which outlives the call.
+    unsafe { cx.gpu().cuPointerGetAttribute((&raw mut managed).cast(), POINTER_IS_MANAGED, dptr.0) }?;
+    Ok(managed != 0)
+}

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The functions of `card` rows. Without a library some of them have an answer: that nothing is known.
+
+use super::{CARD_VALUES, Nvml, SENSORS};
+use crate::worker::family;
+
+impl Nvml {
+    /// The machine's share of the GPU's time.
+    pub fn nvml_utilization(card: Option<&Self>) -> Option<(u32, u32)> {
+        card?.utilization_of(&family::workers())
+    }
+
+    /// The card's sensors.
+    pub fn nvml_sensors(card: Option<&Self>) -> Option<([u32; SENSORS],)> {
+        Some((card.map_or([u32::MAX; SENSORS], Self::sensors),))
+    }
+
+    /// More of the card.
+    pub fn nvml_card(card: Option<&Self>) -> Option<([u64; CARD_VALUES],)> {
+        Some((card.map_or([u64::MAX; CARD_VALUES], Self::card),))
+    }
+
+    /// A field of the card.
+    pub fn nvml_field(card: Option<&Self>, field: u32, scope: u32) -> Option<(u32, u64)> {
+        card?.field(field, scope)
+    }
+
+    /// The load of the card's link, and its thermal margin.
+    pub fn nvml_value(card: Option<&Self>, which: u32) -> Option<(u32,)> {
+        Some((card?.single(which)?,))
+    }
+}

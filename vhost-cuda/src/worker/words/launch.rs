@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Words for launches. The driver validates their shape.
+
+use virtio_cuda_protocol::cuda::{
+    LAUNCH_ATTRIBUTE_BYTES, LAUNCH_COOPERATIVE, LAUNCH_PRIORITY, LaunchAttribute, LaunchShape, Reader,
+};
+
+use super::ready;
+use crate::worker::call::CallContext;
+use crate::worker::gpu::{AttributeValue, CuResult, CudaError, Launch, NoFunction};
+use crate::worker::handlers::{attribute_for_driver, take};
+use crate::worker::resolve::Resolve;
+
+/// Most attributes of a launch: there are about 20 kinds.
+const MAX_ATTRIBUTES: u32 = 64;
+
+/// Most bytes of kernel parameters that any GPU takes (32,764 since Volta; 4,096 before).
+pub const MAX_PARAM_BYTES: u64 = 32_764;
+
+/// No function of the program.
+pub fn no_function() -> NoFunction {
+    NoFunction
+}
+ready!(NoFunction);
+
+/// The value of an attribute of a launch, stream or node.
+pub struct Attribute(i32, AttributeValue);
+
+/// The value of attribute `id`, with the driver's handles in it.
+pub fn attribute_value(id: i32, value: AttributeValue) -> Attribute {
+    Attribute(id, value)
+}
+
+impl Resolve<AttributeValue> for Attribute {
+    fn resolve(self, cx: &CallContext<'_>) -> CuResult<AttributeValue> {
+        attribute_for_driver(cx, self.0, self.1)
+    }
+}
+
+/// A launch whose bulk input is the parameter block.
+pub struct Plain(LaunchShape);
+
+/// A launch without attributes; its bulk input is the parameter block.
+pub fn launch(shape: LaunchShape) -> Plain {
+    Plain(shape)
+}
+
+impl Resolve<Launch> for Plain {
+    fn resolve(self, cx: &CallContext<'_>) -> CuResult<Launch> {
+        if has_unknown_flags(&self.0) || cx.bulk_in.bytes() > MAX_PARAM_BYTES {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        Ok(Launch { shape: self.0, more: Vec::new(), params: cx.bulk_in.contents()?.into_owned().0 })
+    }
+}
+
+fn has_unknown_flags(shape: &LaunchShape) -> bool {
+    shape.flags & !(LAUNCH_COOPERATIVE | LAUNCH_PRIORITY) != 0
+}
+
+/// A launch whose bulk input is its attributes, then the parameter block.
+pub struct WithAttributes(LaunchShape, u32);
+
+/// A launch with `attributes` attributes: the bulk input is those, then the parameter block.
+pub fn launch_with(shape: LaunchShape, attributes: u32) -> WithAttributes {
+    WithAttributes(shape, attributes)
+}
+
+impl Resolve<Launch> for WithAttributes {
+    fn resolve(self, cx: &CallContext<'_>) -> CuResult<Launch> {
+        let Self(shape, attributes) = self;
+        let most = MAX_PARAM_BYTES + u64::from(MAX_ATTRIBUTES) * LAUNCH_ATTRIBUTE_BYTES as u64;
+        if has_unknown_flags(&shape) || attributes > MAX_ATTRIBUTES || cx.bulk_in.bytes() > most {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        let bytes = cx.bulk_in.contents()?.into_owned().0;
+        let mut reader = Reader::new(&bytes);
+        let mut more = Vec::new();
+        for _ in 0..attributes {
+            let attribute: LaunchAttribute = take(&mut reader)?;
+            let mut value = [0; 64];
+            for (place, word) in value.chunks_exact_mut(4).zip(attribute.value) {
+                place.copy_from_slice(&word.to_le_bytes());
+            }
+            more.push((attribute.id, attribute_for_driver(cx, attribute.id as i32, value)?));
+        }
+        let params = reader.rest().to_vec();
+        if params.len() as u64 > MAX_PARAM_BYTES {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        Ok(Launch { shape, more, params })
+    }
+}

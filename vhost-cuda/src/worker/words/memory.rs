@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Words for memory and for pools of it.
+
+use virtio_cuda_protocol::cuda::{DevicePtr, Location, PoolProperties};
+
+use super::ready;
+use crate::worker::call::CallContext;
+use crate::worker::gpu::{Checked, CuResult, CudaError, One, Opaque, RawAccess, RawPool, Ref};
+use crate::worker::resolve::{HANDLE_TYPE_FILE, Resolve, TYPE_PINNED};
+
+/// `CU_MEM_ACCESS_FLAGS_PROT_READWRITE`, the greatest.
+const MAX_ACCESS: u32 = 3;
+
+/// What a location may do.
+pub struct Access(Location, u32);
+
+/// What a location may do.
+///
+/// Errors: as for [`Location`], and `CUDA_ERROR_INVALID_VALUE` for access that does not exist.
+pub fn granted(location: Location, flags: u32) -> Access {
+    Access(location, flags)
+}
+
+impl Resolve<RawAccess> for Access {
+    fn resolve(self, cx: &CallContext<'_>) -> CuResult<RawAccess> {
+        if self.1 > MAX_ACCESS {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        Ok(RawAccess { location: cx.resolve(self.0)?, flags: self.1 })
+    }
+}
+
+impl Resolve<Ref<RawAccess>> for Access {
+    fn resolve(self, cx: &CallContext<'_>) -> CuResult<Ref<RawAccess>> {
+        self.resolve(cx).map(Ref)
+    }
+}
+
+/// The length of an array of one element.
+pub fn one() -> One {
+    One
+}
+
+/// An address that the driver stores and does not follow.
+pub fn opaque(address: u64) -> Opaque {
+    Opaque(address)
+}
+ready!(One, Opaque);
+
+/// Memory of the session.
+pub struct Memory(DevicePtr, Option<u64>);
+
+/// `bytes` bytes of the session's memory; `None` if they overflow.
+///
+/// Errors: `CUDA_ERROR_INVALID_VALUE`.
+pub fn memory(start: DevicePtr, bytes: Option<u64>) -> Memory {
+    Memory(start, bytes)
+}
+
+impl Resolve<Checked> for Memory {
+    fn resolve(self, cx: &CallContext<'_>) -> CuResult<Checked> {
+        cx.session.check(self.0.0, self.1.ok_or(CudaError::INVALID_VALUE)?)?;
+        // SAFETY: the row states the bytes that the driver uses, and they are the session's.
+        Ok(unsafe { Checked::new(self.0.0) })
+    }
+}
+
+/// The description of a pool.
+pub struct Pool(PoolProperties, u32);
+
+/// The description of a pool that the process has for itself.
+pub fn private(properties: PoolProperties) -> Pool {
+    Pool(properties, 0)
+}
+
+/// The description of a pool that processes can share.
+pub fn shareable(properties: PoolProperties) -> Pool {
+    Pool(properties, HANDLE_TYPE_FILE)
+}
+
+impl Resolve<Ref<RawPool>> for Pool {
+    fn resolve(self, cx: &CallContext<'_>) -> CuResult<Ref<RawPool>> {
+        let location = cx.resolve(self.0.location)?;
+        if self.0.kind != TYPE_PINNED {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        Ok(Ref(RawPool::of_wire(&self.0, location, self.1)))
+    }
+}

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The words of the call table: the functions of `as` clauses. Each names one argument of the driver, made of several
+//! inputs or of the bulk input; it is looked up and checked when the call is.
+
+mod bulk;
+mod launch;
+mod memory;
+mod texture;
+
+pub use bulk::{edges, links, name, operations, resources};
+pub use launch::{MAX_PARAM_BYTES, attribute_value, launch, launch_with, no_function};
+pub use memory::{granted, memory, one, opaque, private, shareable};
+pub use texture::{pitched, rank, shown, surface, texels};
+
+use virtio_cuda_protocol::cuda::{ContextId, DeviceOrdinal};
+
+use super::call::CallContext;
+use super::gpu::{CuResult, CudaError};
+use super::objects::lifecycle::Destroy;
+use super::resolve::Resolve;
+
+/// The host, as the peer of a device.
+const HOST: DeviceOrdinal = DeviceOrdinal(u32::MAX);
+
+/// An argument that is ready as it is.
+macro_rules! ready {
+    ($($t:ty),*) => { $(
+        impl Resolve<$t> for $t {
+            fn resolve(self, _cx: &CallContext<'_>) -> CuResult<$t> {
+                Ok(self)
+            }
+        }
+    )* };
+}
+pub(in crate::worker) use ready;
+
+/// A peer of a device; `None` is the host.
+pub struct Peer(DeviceOrdinal);
+
+/// A peer of a device, `u32::MAX` for the host.
+pub fn host_or(peer: DeviceOrdinal) -> Peer {
+    Peer(peer)
+}
+
+impl Resolve<Option<i32>> for Peer {
+    fn resolve(self, cx: &CallContext<'_>) -> CuResult<Option<i32>> {
+        if self.0 == HOST { Ok(None) } else { cx.resolve(self.0).map(Some) }
+    }
+}
+
+/// A kind of affinity.
+pub struct Affinity(i32);
+
+/// A kind of affinity: of the number of multiprocessors.
+pub fn multiprocessors(kind: i32) -> Affinity {
+    Affinity(kind)
+}
+
+impl Resolve<i32> for Affinity {
+    fn resolve(self, _cx: &CallContext<'_>) -> CuResult<i32> {
+        // For another kind the answer would be another structure.
+        if self.0 == 0 { Ok(0) } else { Err(CudaError::NOT_SUPPORTED) }
+    }
+}
+
+/// A green context, which has a name as other contexts have.
+pub struct GreenContext(pub ContextId);
+
+/// A texture object, by its value.
+pub struct TextureObject(pub u64);
+
+impl Destroy for TextureObject {
+    fn destroy(self, cx: &mut CallContext<'_>) -> CuResult<()> {
+        cx.session.objects.textures.remove(self.0)?;
+        cx.gpu().cuTexObjectDestroy(self.0)
+    }
+}
+
+/// A surface object, by its value.
+pub struct SurfaceObject(pub u64);
+
+impl Destroy for SurfaceObject {
+    fn destroy(self, cx: &mut CallContext<'_>) -> CuResult<()> {
+        cx.session.objects.surfaces.remove(self.0)?;
+        cx.gpu().cuSurfObjectDestroy(self.0)
+    }
+}
