@@ -14,17 +14,22 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use vhost_cuda_tests::daemon::{Daemon, DaemonOptions};
-use vhost_cuda_tests::frontend::{CallParts, FakeFrontend, PATIENCE};
+use vhost_cuda_tests::frontend::{CallParts, FakeFrontend, PATIENCE, parse_result};
 use vhost_cuda_tests::running::{Ended, Outcome, Running};
 use vhost_cuda_tests::stack::Route;
 use vhost_cuda_tests::suite::{Kit, Suite};
 use virtio_cuda_protocol::cuda::{CALL_TABLE_VERSION, Opcode};
+use virtio_cuda_protocol::transport::{OP_CALL, REPLY_OK, RequestHeader};
+use zerocopy::IntoBytes;
 
 const ROUNDS: &str = "VHOST_CUDA_KILL_ROUNDS";
 const SEED: &str = "VHOST_CUDA_KILL_SEED";
 const USUAL_ROUNDS: u64 = 30;
 /// What others may be held up.
 const STALL: Duration = Duration::from_secs(2);
+/// Bytes of room for the answer of a neighbour's call, and how long to wait for it at a time.
+const ROOM: u32 = 4096;
+const LOOK: Duration = Duration::from_millis(100);
 /// A program that has lost its device ends in this time.
 const LOSS: Duration = Duration::from_secs(20);
 /// A process is killed at most so long after its program has begun to copy.
@@ -107,7 +112,7 @@ fn one_round(
     let daemon = route.daemon.as_ref().context("no daemon")?;
     let neighbour = Neighbour::open(daemon)?;
     settle(daemon, WORKERS)?;
-    let before = daemon.workers();
+    let (before, neighbours) = (daemon.workers(), in_session(daemon));
     let expected = baseline.get_or_insert_with(|| Baseline::of(daemon));
     let running = Running::start(route.command(program).arg("1000000"), "")?;
     running.wait_for_stdout("copying", PATIENCE)?;
@@ -116,7 +121,7 @@ fn one_round(
     let (ended, slowest) = thread::scope(|scope| {
         let waiting = scope.spawn(|| neighbour.work(&stop));
         thread::sleep(delay);
-        let ended = strike(victim, daemon, running, &before);
+        let ended = strike(victim, daemon, running, [&before, &neighbours]);
         // The neighbour goes on while all that is cleaned up.
         if victim != Victim::Daemon && ended.is_ok() {
             thread::sleep(Duration::from_millis(20));
@@ -159,37 +164,41 @@ fn one_round(
 }
 
 /// Kills the victim; how the program ended.
-fn strike(victim: Victim, daemon: &Daemon, running: Running, before: &[u32]) -> Result<Outcome> {
+fn strike(
+    victim: Victim,
+    daemon: &Daemon,
+    running: Running,
+    [before, neighbours]: [&[u32]; 2],
+) -> Result<Outcome> {
     let new: Vec<u32> = daemon.workers().into_iter().filter(|pid| !before.contains(pid)).collect();
     match victim {
         Victim::Program => running.signal(libc::SIGKILL),
         Victim::Daemon => kill(daemon.pid()),
-        // The program has one of the workers that were there before, and the new one is to be the next's; or it still starts.
-        Victim::Worker => kill(worker_of_program(daemon, before)?),
+        Victim::Worker => kill(worker_of_program(daemon, neighbours)?),
         Victim::WarmWorker => {
             if let Some(&pid) = new.first() {
                 kill(pid);
             }
-            // The program does not notice; then it goes its own way.
+            // The program does not notice. Then its own worker goes, so that it ends.
             thread::sleep(Duration::from_millis(5));
-            kill(worker_of_program(daemon, before)?);
+            kill(worker_of_program(daemon, neighbours)?);
         }
     }
     running.finish(LOSS)
 }
 
-/// The worker that has got a session since: it was warm, and the neighbour has the other one.
-fn worker_of_program(daemon: &Daemon, before: &[u32]) -> Result<u32> {
-    let in_session: Vec<u32> = daemon
-        .workers()
-        .into_iter()
-        .filter(|pid| {
-            fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|it| it.trim() == "cuda-session")
-        })
-        .collect();
-    // Sessions begin in the order in which workers were started.
-    let newest = in_session.iter().max().copied();
-    newest.with_context(|| format!("no worker has a session; there were {before:?}"))
+/// The worker that has got a session since.
+fn worker_of_program(daemon: &Daemon, neighbours: &[u32]) -> Result<u32> {
+    let new = in_session(daemon).into_iter().find(|pid| !neighbours.contains(pid));
+    new.with_context(|| format!("no worker has the program's session; neighbours have {neighbours:?}"))
+}
+
+/// The workers that have a session.
+pub fn in_session(daemon: &Daemon) -> Vec<u32> {
+    let has_session = |pid: &u32| {
+        fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim() == "cuda-session")
+    };
+    daemon.workers().into_iter().filter(has_session).collect()
 }
 
 fn kill(pid: u32) {
@@ -260,7 +269,20 @@ impl Neighbour {
 
     fn call(&mut self) -> Result<()> {
         let hello = CallParts::new(Opcode::session_hello, &CALL_TABLE_VERSION.to_le_bytes());
-        ensure!(self.frontend.call(self.session, &hello)?.result == 0, "a neighbour's call failed");
+        let payload = hello.payload(&hello.header());
+        let (session, payload_bytes) = (self.session, payload.len() as u32);
+        let header = RequestHeader { op: OP_CALL, session, payload_bytes, ..Default::default() };
+        self.frontend.submit(0, 0, &[header.as_bytes(), &payload].concat(), ROOM)?;
+        let deadline = Instant::now() + PATIENCE;
+        let reply = loop {
+            if let Some(reply) = self.frontend.reply(0, LOOK)? {
+                break reply;
+            }
+            ensure!(!self.frontend.is_disconnected(), "a neighbour has lost its device");
+            ensure!(Instant::now() < deadline, "a neighbour's call was not answered");
+        };
+        ensure!(reply.status == REPLY_OK, "a neighbour's call was answered with {}", reply.status);
+        ensure!(parse_result(&reply.payload)?.result == 0, "a neighbour's call failed");
         Ok(())
     }
 

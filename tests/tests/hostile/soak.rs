@@ -4,7 +4,6 @@
 //! worker stays flat. `VHOST_CUDA_SOAK_SECONDS` says how long.
 
 use std::env;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -17,7 +16,7 @@ use vhost_cuda_tests::running::{Ended, Running};
 use vhost_cuda_tests::stack::Route;
 use vhost_cuda_tests::suite::{Kit, Suite};
 
-use crate::kills::resident;
+use crate::kills::{in_session, resident};
 
 const SECONDS: &str = "VHOST_CUDA_SOAK_SECONDS";
 const USUAL_SECONDS: u64 = 20;
@@ -56,7 +55,7 @@ fn memory_stays_flat(kit: &Kit) -> Result<()> {
     let daemon = route.daemon.as_ref().context("no daemon")?;
     let constant = Running::start(route.command(&kit.programs.get("copy_until_error")?).arg("1000000"), "")?;
     constant.wait_for_stdout("copying", PATIENCE)?;
-    let worker = worker_in_session(daemon).context("no worker has a session")?;
+    let worker = in_session(daemon).first().copied().context("no worker has a session")?;
     let (stop, runs) = (AtomicBool::new(false), AtomicU64::new(0));
     let samples = thread::scope(|scope| {
         let loops: Vec<_> =
@@ -95,13 +94,6 @@ fn run_again(route: &Route, program: &Path, stop: &AtomicBool, runs: &AtomicU64)
         runs.fetch_add(1, Ordering::Relaxed);
     }
     Ok(())
-}
-
-fn worker_in_session(daemon: &Daemon) -> Option<u32> {
-    let in_session = |pid: &u32| {
-        fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim() == "cuda-session")
-    };
-    daemon.workers().into_iter().find(in_session)
 }
 
 /// Seconds and KiB of both processes, without the time in which caches fill.
