@@ -31,6 +31,11 @@ pub struct DaemonArgs {
     #[arg(long, value_name = "N", conflicts_with = "socket_path")]
     pub fd: Option<i32>,
 
+    /// The file that workers lock while they live: the next daemon on the socket waits for it. It must outlive the daemon,
+    /// and its folder must be writable. Default: the socket's path with `.workers` behind it.
+    #[arg(long, value_name = "PATH")]
+    pub workers_lock: Option<PathBuf>,
+
     /// The libcuda.so.1 that executes the calls: `auto` (NVIDIA's if /dev/nvidiactl exists, else the emulator),
     /// `emulated` (the file VHOST_CUDA_EMULATOR names, else ../emulator/libcuda.so.1 beside this program), or a path.
     #[arg(long, value_name = "auto|emulated|PATH", default_value = "auto")]

@@ -222,10 +222,10 @@ fn listen(args: &DaemonArgs) -> anyhow::Result<Listening> {
             let cannot = || format!("Cannot listen on {}", path.display());
             remove_stale(path).with_context(cannot)?;
             // Before anybody can connect: a VMM that connects waits for the first answer.
-            let workers = WorkerLock::wait(path)?;
+            let workers = lock_of_workers(args, Some(path))?;
             let listener = UnixListener::bind(path).with_context(cannot)?;
             info!("listening on {}", path.display());
-            Ok(Listening { listener: listener.into(), socket: Some(path.clone()), workers: Some(workers) })
+            Ok(Listening { listener: listener.into(), socket: Some(path.clone()), workers })
         }
         (None, Some(fd)) => {
             let mut kind = 0;
@@ -246,11 +246,17 @@ fn listen(args: &DaemonArgs) -> anyhow::Result<Listening> {
             // SAFETY: it is open (checked above), and whoever started this process gave it for this use only.
             let listener = unsafe { UnixListener::from_raw_fd(fd) };
             let path = listener.local_addr().ok().and_then(|addr| addr.as_pathname().map(Path::to_path_buf));
-            let workers = path.map(|path| WorkerLock::wait(&path)).transpose()?;
+            let workers = lock_of_workers(args, path.as_deref())?;
             Ok(Listening { listener: listener.into(), socket: None, workers })
         }
         (None, None) => bail!("Say where to listen: --socket-path PATH (or --fd N)"),
     }
+}
+
+/// Waits for the workers of earlier daemons. None: there is neither `--workers-lock` nor a path of the socket.
+fn lock_of_workers(args: &DaemonArgs, socket: Option<&Path>) -> anyhow::Result<Option<WorkerLock>> {
+    let path = args.workers_lock.clone().or_else(|| socket.map(WorkerLock::beside));
+    path.map(|path| WorkerLock::wait(&path)).transpose()
 }
 
 /// Removes a socket that nobody serves any more.

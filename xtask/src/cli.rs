@@ -9,6 +9,7 @@ use crate::bundle::BundleArguments;
 use crate::conformance::{self, ConformanceArguments};
 use crate::dkms::{self, DkmsArguments};
 use crate::instructions::{self, InstructionsArguments};
+use crate::package::{self, PackageArguments};
 use crate::paths::Paths;
 use crate::programs::{self, ProgramsArguments};
 use crate::run::{self, RunArguments};
@@ -51,6 +52,8 @@ enum Command {
     Bundle(BundleArguments),
     /// Pack the driver for DKMS, with its compiled Rust part: a guest then needs gcc and its kernel's headers only
     Dkms(DkmsArguments),
+    /// Build Debian packages for the host and for guests
+    Package(PackageArguments),
     /// Check licences, sources and known vulnerabilities of the dependencies
     Deny,
     /// Check the style of the QEMU patches with QEMU's own script
@@ -115,6 +118,7 @@ impl Cli {
             Command::ApiCoverage(arguments) => coverage::run(&paths.root, &paths.stack, arguments.check)?,
             Command::Bundle(arguments) => bundle::run(&paths, &arguments)?,
             Command::Dkms(arguments) => dkms::run(&paths, &arguments)?,
+            Command::Package(arguments) => package::run(&paths, &arguments)?,
             Command::Deny => deny::run(&paths)?,
             Command::Checkpatch => checkpatch::run(&paths)?,
             Command::Build(arguments) => {

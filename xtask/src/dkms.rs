@@ -17,7 +17,7 @@ use crate::{build, setup};
 /// Where the tree lies in a guest.
 const SOURCES: &str = "usr/src";
 /// The time of all files in the archive: 2026-01-01. The bytes must not say when it was packed.
-const TIME: &str = "@1767225600";
+pub const TIME: u64 = 1_767_225_600;
 
 /// The archive to pack, and the place to try it.
 #[derive(Debug, Args)]
@@ -40,20 +40,25 @@ enum Guest {
 
 /// Packs the archive; tries it.
 pub fn run(paths: &Paths, arguments: &DkmsArguments) -> Result<()> {
-    setup::run(paths, &[setup::Part::Rust])?;
     let folder = paths.target.join("dkms");
     if folder.exists() {
         fs::remove_dir_all(&folder)?;
     }
-    fs::create_dir_all(&folder)?;
+    let tree = tree(paths, &folder)?;
+    let archive = pack(&folder, &tree)?;
+    println!("{}  {} kB", archive.display(), fs::metadata(&archive)?.len() / 1000);
+    arguments.kernel.iter().try_for_each(|guest| try_in(paths, *guest, &tree))
+}
+
+/// Installs the sources and the compiled core for DKMS below `folder`; the tree's path.
+pub fn tree(paths: &Paths, folder: &Path) -> Result<PathBuf> {
+    setup::run(paths, &[setup::Part::Rust])?;
+    fs::create_dir_all(folder)?;
     let mut make = Command::new("make");
     make.args(["-s", "dkms-tree"]).current_dir(paths.root.join("guest-driver"));
     make.arg(format!("CORE={}", build::core(paths)?.display()));
     output_of(make.arg(format!("DESTDIR={}", folder.display())))?;
-    let tree = only_entry(&folder.join(SOURCES))?;
-    let archive = pack(&folder, &tree)?;
-    println!("{}  {} kB", archive.display(), fs::metadata(&archive)?.len() / 1000);
-    arguments.kernel.iter().try_for_each(|guest| try_in(paths, *guest, &tree))
+    only_entry(&folder.join(SOURCES))
 }
 
 fn only_entry(folder: &Path) -> Result<PathBuf> {
@@ -67,7 +72,7 @@ fn pack(folder: &Path, tree: &Path) -> Result<PathBuf> {
     let archive = folder.join(format!("{name}.tar.gz"));
     let mut tar = Command::new("tar");
     tar.args(["--sort=name", "--owner=0", "--group=0", "--numeric-owner", "--mode=u=rwX,go=rX"]);
-    tar.args(["--use-compress-program=gzip -n", &format!("--mtime={TIME}"), "-cf"]).arg(&archive);
+    tar.args(["--use-compress-program=gzip -n", &format!("--mtime=@{TIME}"), "-cf"]).arg(&archive);
     output_of(tar.arg("-C").arg(folder.join(SOURCES)).arg(name))?;
     Ok(archive)
 }

@@ -13,6 +13,7 @@ pub mod demo;
 pub mod deny;
 pub mod dkms;
 pub mod instructions;
+pub mod package;
 pub mod paths;
 pub mod process;
 pub mod program;

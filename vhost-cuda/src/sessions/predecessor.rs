@@ -3,7 +3,7 @@
 //! daemon on the same socket waits for these before it answers anybody: the guest gives memory back once a daemon
 //! says that it knows nothing of a session.
 //!
-//! Each worker holds a file beside the socket open and locked, for itself; the kernel lets go of it when the worker has
+//! Each worker holds a file (`--workers-lock`, by default beside the socket) open and locked, for itself; the kernel lets go of it when the worker has
 //! ended. A daemon that can lock the file alone has no predecessor.
 
 use std::ffi::{CString, OsString};
@@ -36,19 +36,22 @@ pub struct WorkerLock {
 }
 
 impl WorkerLock {
-    /// Waits until the workers of earlier daemons on `socket` have ended.
-    ///
-    /// Errors: they have not within [`PATIENCE`].
-    pub fn wait(socket: &Path) -> anyhow::Result<Self> {
-        Self::wait_for(socket, PATIENCE)
-    }
-
-    fn wait_for(socket: &Path, patience: Duration) -> anyhow::Result<Self> {
+    /// The path of the file for `socket`, unless the operator names another one.
+    pub fn beside(socket: &Path) -> PathBuf {
         let mut path = OsString::from(socket);
         path.push(".workers");
-        let path = PathBuf::from(path);
-        let lock =
-            Self::of(&path).with_context(|| format!("Cannot open the folder of {}", path.display()))?;
+        PathBuf::from(path)
+    }
+
+    /// Waits until the workers of earlier daemons, which hold `path`, have ended.
+    ///
+    /// Errors: they have not within [`PATIENCE`].
+    pub fn wait(path: &Path) -> anyhow::Result<Self> {
+        Self::wait_for(path, PATIENCE)
+    }
+
+    fn wait_for(path: &Path, patience: Duration) -> anyhow::Result<Self> {
+        let lock = Self::of(path).with_context(|| format!("Cannot open the folder of {}", path.display()))?;
         let file = lock.open().with_context(|| format!("Cannot open {}", path.display()))?;
         let begun = Instant::now();
         let mut said = false;
@@ -123,14 +126,14 @@ mod tests {
     #[test]
     fn a_daemon_waits_for_workers_and_not_for_ever() {
         let folder = TempDir::new().unwrap();
-        let socket = folder.as_path().join("socket");
-        let lock = WorkerLock::wait_for(&socket, Duration::ZERO).unwrap();
+        let path = WorkerLock::beside(&folder.as_path().join("socket"));
+        let lock = WorkerLock::wait_for(&path, Duration::ZERO).unwrap();
         let (one, other) = (lock.hold().unwrap(), lock.hold().unwrap());
-        let refused = WorkerLock::wait_for(&socket, Duration::from_millis(50)).unwrap_err();
+        let refused = WorkerLock::wait_for(&path, Duration::from_millis(50)).unwrap_err();
         assert!(refused.to_string().contains("socket.workers"), "{refused}");
         drop(one);
         thread::scope(|scope| {
-            let next = scope.spawn(|| WorkerLock::wait_for(&socket, PATIENCE));
+            let next = scope.spawn(|| WorkerLock::wait_for(&path, PATIENCE));
             thread::sleep(Duration::from_millis(100));
             assert!(!next.is_finished(), "one of them has not ended");
             drop(other);

@@ -11,6 +11,7 @@ mod symbol_versions;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
@@ -18,7 +19,7 @@ use clap::ValueEnum;
 
 pub use self::core::{build as core, driver_sources};
 use crate::paths::Paths;
-use crate::progress::duration;
+use crate::progress::{duration, output_of};
 use crate::setup::{self, kernel::Flavour};
 use cargo::Profile;
 use stack::install;
@@ -90,6 +91,14 @@ pub fn run(paths: &Paths, parts: &[Part], flavour: Flavour) -> Result<Stack> {
 /// Builds a program that is no part of the stack.
 pub fn program(paths: &Paths, package: &str) -> Result<PathBuf> {
     cargo::executable(paths, package, Profile::Shared)
+}
+
+/// Writes the daemon's man page and shell completions into `folder`.
+pub fn manual(paths: &Paths, folder: &Path) -> Result<()> {
+    let mut cargo = Command::new("cargo");
+    cargo.args(["run", "--release", "--quiet", "--package", "vhost-cuda", "--example", "manual", "--"]);
+    cargo.arg(folder).current_dir(&paths.root).env("CARGO_TARGET_DIR", &paths.target);
+    output_of(&mut cargo).map(drop)
 }
 
 fn daemon(paths: &Paths, stack: &Stack) -> Result<PathBuf> {

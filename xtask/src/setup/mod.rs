@@ -10,6 +10,7 @@ mod debian_root;
 pub mod kernel;
 pub mod nvcc;
 pub mod nvcc_12;
+mod package_root;
 mod prune;
 pub mod qemu;
 pub mod rust;
@@ -95,6 +96,12 @@ pub fn deny(paths: &Paths) -> Result<PathBuf> {
 pub fn valgrind(paths: &Paths) -> Result<()> {
     let _lock = cache::lock(&paths.cache)?;
     debian::setup_packages(paths, &["valgrind"])
+}
+
+/// A root in which packages are tried. Returns its path; it must be copied, not changed.
+pub fn package_root(paths: &Paths) -> Result<PathBuf> {
+    let _lock = cache::lock(&paths.cache)?;
+    package_root::setup(paths)
 }
 
 /// The part that a plain `setup` leaves out and a guest with this kernel needs.

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `cargo xtask package --check`: installs the packages in a copy of a Debian 12 root, uses them and removes them.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+
+use super::booted::Booted;
+use super::root::{Root, differences};
+use super::{ALL, build};
+use crate::paths::Paths;
+use crate::process::{Process, wait_for_socket};
+use crate::progress::duration;
+use crate::{program, setup};
+
+/// The program, and a line that it prints.
+const PROGRAM: &str = "tests/cuda/add_one.cu";
+const PRINTED: &str = "after: 1 2 3 4";
+/// The packages.
+const NAMES: [&str; 3] = ["vhost-user-cuda", "vhost-cuda-guest", "vhost-cuda-qemu"];
+/// The instance of the units.
+const INSTANCE: &str = "vm1";
+/// Where the program is in the root; systemd covers /tmp.
+const INSIDE: &str = "/opt/program";
+const SERVICE: &str = "usr/lib/systemd/system/vhost-user-cuda@.service";
+const SOCKET: &str = "/run/vhost-user-cuda/vm1.sock";
+const STATE: &str = "/var/lib/vhost-user-cuda/vm1";
+/// A user like those that systemd makes for `DynamicUser=`, without a name.
+const USER: &str = "64000";
+/// What the daemon may take for workers to end, and for its start.
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// The steps of the check, in their order.
+type Step<'a> = (&'a str, &'a dyn Fn() -> Result<()>);
+
+/// Tries `packages`, all of them, which lie in `folder`.
+pub fn run(paths: &Paths, packages: &[PathBuf], folder: &Path) -> Result<()> {
+    setup::run(paths, &[setup::Part::Nvcc])?;
+    let base = setup::package_root(paths)?;
+    let program = program::compile(paths, &paths.root.join(PROGRAM))?;
+    let root = Root::copy(&base, folder.join("root"))?;
+    // As a kernel's package would: the first module makes these lists otherwise.
+    let release = kernel(&root)?;
+    root.run(["depmod", &release])?;
+    let before = root.files()?;
+    let steps: [Step; 9] = [
+        ("reproducible", &|| reproducible(paths, packages, folder)),
+        ("install", &|| install(&root, packages)),
+        ("files", &|| files(&root)),
+        ("units", &|| units(&root)),
+        ("daemon", &|| daemon(&root, &program, folder)),
+        ("systemd", &|| service(&root, &program, folder)),
+        ("qemu", &|| emulated_machine(&root)),
+        ("module", &|| module(&root, &release)),
+        ("purge", &|| purge(&root, &before)),
+    ];
+    for (name, step) in steps {
+        let started = Instant::now();
+        step().with_context(|| format!("Step {name} of the check"))?;
+        println!("{name:16} ok  {}", duration(started.elapsed()));
+    }
+    Ok(())
+}
+
+/// The release whose headers the root has.
+fn kernel(root: &Root) -> Result<String> {
+    let headers =
+        fs::read_dir(root.path("lib/modules"))?.next().context("The root has no kernel headers")??;
+    Ok(headers.file_name().to_string_lossy().into_owned())
+}
+
+/// Builds the packages again; the bytes must be the same.
+fn reproducible(paths: &Paths, packages: &[PathBuf], folder: &Path) -> Result<()> {
+    let again = build(paths, &ALL, &folder.join("again"))?;
+    for (package, again) in packages.iter().zip(&again) {
+        ensure!(fs::read(package)? == fs::read(again)?, "{} differs when built again", package.display());
+    }
+    Ok(fs::remove_dir_all(folder.join("again"))?)
+}
+
+fn install(root: &Root, packages: &[PathBuf]) -> Result<()> {
+    let mut inside = Vec::new();
+    for package in packages {
+        let name = package.file_name().context("A package has no name")?.to_string_lossy().into_owned();
+        fs::copy(package, root.path(&name))?;
+        inside.push(format!("/{name}"));
+    }
+    root.run(["dpkg", "--install"].into_iter().chain(inside.iter().map(String::as_str)))?;
+    inside.iter().try_for_each(|name| Ok(fs::remove_file(root.path(&name[1..]))?))
+}
+
+/// Each package's files are there, as their digests say, and its licence is among them.
+fn files(root: &Root) -> Result<()> {
+    for name in NAMES {
+        let changed = root.run(["dpkg", "--verify", name])?;
+        ensure!(changed.is_empty(), "Files of {name} are not as packed: {changed}");
+        let copyright = root.path("usr/share/doc").join(name).join("copyright");
+        ensure!(copyright.exists(), "{name} has no copyright file");
+    }
+    let version = root.run(["vhost-user-cuda", "--version"])?;
+    ensure!(version.contains(super::VERSION), "The daemon's version is {version}");
+    Ok(())
+}
+
+fn units(root: &Root) -> Result<()> {
+    let (service, socket) = (unit("service"), unit("socket"));
+    let output =
+        root.command().args(["systemd-analyze", "verify", "--man=no", &service, &socket]).output()?;
+    let text = String::from_utf8_lossy(&output.stderr);
+    // It has a word on units of others, too.
+    let ours: Vec<&str> = text.lines().filter(|line| line.contains("vhost-user-cuda")).collect();
+    ensure!(output.status.success() && ours.is_empty(), "systemd-analyze: {}", text.trim());
+    Ok(())
+}
+
+/// Runs an unmodified CUDA program over the socket of a daemon that is started as its unit says: by the first
+/// connection, as a user without privileges who can write nothing but the state folder.
+fn daemon(root: &Root, program: &Path, folder: &Path) -> Result<()> {
+    configure(root)?;
+    root.run(["install", "-d", "-o", USER, "-g", USER, "-m", "700", STATE])?;
+    let unit = fs::read_to_string(root.path(SERVICE))?;
+    let start = unit.lines().find_map(|line| line.strip_prefix("ExecStart=")).context("No ExecStart")?;
+    let start = start.replace("%i", INSTANCE).replace("${STATE_DIRECTORY}", STATE);
+    fs::create_dir_all(root.path("run/vhost-user-cuda"))?;
+    fs::copy(program, root.path(&INSIDE[1..]))?;
+
+    let mut command = root.command();
+    command.args(["systemd-socket-activate", "-l", SOCKET, "setpriv", "--reuid", USER, "--regid", USER]);
+    command.args(["--clear-groups", "--no-new-privs", "--bounding-set=-all"]).args(start.split(' '));
+    let log = folder.join("daemon.log");
+    let _ = fs::remove_file(&log);
+    let mut daemon = Process::start("vhost-user-cuda", command, &log)?;
+    wait_for_socket(&mut daemon, &root.path(&SOCKET[1..]), LIMIT)?;
+    let result = programs(|words| root.run(words.iter().copied()))
+        .with_context(|| format!("The daemon's log: {}", daemon.log()));
+    daemon.terminate(LIMIT)?;
+    let status = daemon.status()?.context("The daemon does not end")?;
+    result?;
+    ensure!(status.success(), "{}", daemon.obituary(status));
+    ensure!(root.path(&STATE[1..]).join("workers").exists(), "The daemon has not used --workers-lock");
+    // systemd makes the folder itself, and cannot move one of the root in a layer over it.
+    fs::remove_dir_all(root.path(&STATE[1..]).parent().context("The state folder has no parent")?)?;
+    fs::remove_file(root.path(&INSIDE[1..]))?;
+    Ok(())
+}
+
+/// Runs the program with `run`.
+fn programs(run: impl Fn(&[&str]) -> Result<String>) -> Result<()> {
+    let socket = format!("VIRTIO_CUDA_SOCKET={SOCKET}");
+    // The first by the dynamic linker's cache alone.
+    for launcher in [&[][..], &["vhost-cuda-run"]] {
+        let printed = run(&[&["env", &socket], launcher, &[INSIDE]].concat())?;
+        ensure!(printed.contains(PRINTED), "The program has printed: {printed}");
+    }
+    Ok(())
+}
+
+/// The same with systemd, so that all settings of the units are in effect. The package is removed while they run.
+fn service(root: &Root, program: &Path, folder: &Path) -> Result<()> {
+    let (service, socket) = (unit("service"), unit("socket"));
+    configure(root)?;
+    fs::copy(program, root.path(&INSIDE[1..]))?;
+    let booted = Booted::start(root, folder)?;
+    // The root has no udev, whose package makes the group.
+    booted.run(["groupadd", "--system", "kvm"])?;
+    booted.run(["systemctl", "start", &socket])?;
+    let log = || booted.run(["journalctl", "--no-pager", "-u", &service]).unwrap_or_default();
+    programs(|words| booted.run(words.iter().copied())).with_context(log)?;
+    let mode = booted.run(["stat", "-c", "%a %G", SOCKET])?;
+    ensure!(mode == "660 kvm", "The socket has mode and group {mode}");
+    let user = booted.run(["systemctl", "show", "-P", "UID", &service])?;
+    ensure!(user.parse::<u32>().is_ok_and(|user| user >= 61184), "The daemon runs as user {user}");
+    booted.run(["dpkg", "--purge", NAMES[0]])?;
+    for unit in [&service, &socket] {
+        let state = booted.run(["systemctl", "show", "-P", "ActiveState", unit])?;
+        ensure!(state == "inactive", "{unit} is {state} after the package was removed");
+    }
+    let left = booted.run(["find", "/etc", "/run", "/usr", "/var/lib", "-path", "*vhost-user-cuda*"])?;
+    ensure!(left.is_empty(), "The package has left: {left}");
+    drop(booted);
+    Ok(fs::remove_file(root.path(&INSIDE[1..]))?)
+}
+
+/// The name of an instance's unit.
+fn unit(kind: &str) -> String {
+    format!("vhost-user-cuda@{INSTANCE}.{kind}")
+}
+
+/// Writes the instance's configuration. Namespaces are required, so that the daemon does not start where the unit forbids them.
+fn configure(root: &Root) -> Result<()> {
+    let settings = "device = \"emulated\"\nnamespaces = \"require\"\n";
+    Ok(fs::write(root.path(&format!("etc/vhost-user-cuda/{INSTANCE}.toml")), settings)?)
+}
+
+/// QEMU finds its firmware and has the device.
+fn emulated_machine(root: &Root) -> Result<()> {
+    let qemu = "/usr/lib/vhost-cuda/qemu/bin/qemu-system-x86_64";
+    let help = root.run([qemu, "-device", "vhost-user-cuda-pci,help"])?;
+    ensure!(help.contains("num-queues"), "QEMU lists no properties of the device: {help}");
+    let script = format!("echo quit | {qemu} -M q35,accel=tcg -nodefaults -display none -S -monitor stdio");
+    root.run(["sh", "-c", &script]).map(drop)
+}
+
+/// The package has built the module, with what the kernel needs to load it by itself.
+fn module(root: &Root, release: &str) -> Result<()> {
+    let status = root.run(["dkms", "status"])?;
+    ensure!(status.contains(release) && status.contains("installed"), "DKMS has no module: {status}");
+    let aliases = root.run(["modinfo", "-k", release, "-F", "alias", "virtio_cuda"])?;
+    ensure!(aliases.contains("virtio:"), "The module has no alias of a virtio device: {aliases}");
+    Ok(())
+}
+
+fn purge(root: &Root, before: &BTreeMap<String, String>) -> Result<()> {
+    root.run(["dpkg", "--purge"].into_iter().chain(NAMES))?;
+    let left = differences(before, &root.files()?);
+    ensure!(left.is_empty(), "The packages have left a trace:\n{}", left.join("\n"));
+    Ok(())
+}
