@@ -4,7 +4,7 @@
 use std::ffi::{CStr, c_int, c_uint, c_void};
 use std::sync::OnceLock;
 
-/// How the emulator's UUIDs begin, in the process as through the stack (`cuda-emulator/src/driver/device.rs`).
+/// How the emulator's UUIDs begin, in the process as through the stack (`cuda-emulator/src/driver/device/mod.rs`).
 const EMULATOR: &[u8] = b"CUDA-Emulator";
 
 /// Whether device 0 is emulated. Starts CUDA in this process if the program has not: what compiles code and asks for it

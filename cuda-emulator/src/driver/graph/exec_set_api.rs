@@ -11,7 +11,7 @@ use super::params::{
 };
 use super::work::Work;
 use crate::driver::context::CUcontext;
-use crate::driver::copy_api::Memcpy3D;
+use crate::driver::copy::api::Memcpy3D;
 use crate::driver::event::CUevent;
 use crate::driver::ffi::In;
 use crate::driver::result::{CUresult, CuResult};

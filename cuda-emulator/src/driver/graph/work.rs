@@ -9,16 +9,17 @@ use super::conditional::Conditional;
 use super::device_launch::Running;
 use super::memory::GraphMemory;
 use super::params;
+use crate::driver::array;
+use crate::driver::copy::api::{Memcpy3D, Place3D};
 use crate::driver::copy::{Fill, Kind, Side, Transfer};
-use crate::driver::copy_api::{Memcpy3D, Place3D};
 use crate::driver::device::{self, CUdeviceptr};
 use crate::driver::event::{CUevent, Event};
 use crate::driver::ffi::in_host_function;
 use crate::driver::handle::Handle;
 use crate::driver::launch::KernelWork;
-use crate::driver::mem_op::MemOp;
 use crate::driver::result::{CUresult, CuResult};
-use crate::driver::{array, mem_op};
+use crate::driver::stream::mem_op;
+use crate::driver::stream::mem_op::MemOp;
 
 /// The work of a node.
 #[derive(Clone)]
