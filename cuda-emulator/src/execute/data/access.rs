@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! From the addresses of a memory instruction to checked host addresses.
 
-use super::machine::{FULL, Flow, Machine, lanes_of};
+use crate::execute::machine::{FULL, Flow, Machine, lanes_of};
 use crate::launch::FaultKind;
 use crate::lower::code::{Instr, LANES, frame, window};
 
@@ -199,7 +199,7 @@ impl Machine<'_> {
 
     /// One lane, in whatever space it is.
     #[inline(never)]
-    pub(super) fn resolve_lane(
+    pub(crate) fn resolve_lane(
         &mut self,
         instr: &Instr,
         lane: usize,
@@ -279,7 +279,7 @@ impl Machine<'_> {
     }
 
     /// Checks one lane's generic address for `bytes` bytes without alignment: what builtins read.
-    pub(super) fn generic(
+    pub(crate) fn generic(
         &mut self,
         instr: &Instr,
         lane: usize,
@@ -291,7 +291,7 @@ impl Machine<'_> {
     }
 
     /// As [`Self::generic`], for what builtins write.
-    pub(super) fn generic_target(
+    pub(crate) fn generic_target(
         &mut self,
         instr: &Instr,
         lane: usize,

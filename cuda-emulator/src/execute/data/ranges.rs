@@ -14,23 +14,23 @@ pub(crate) struct Known {
 
 /// One remembered range for each memory instruction of the program.
 #[derive(Debug)]
-pub(super) struct RangeCache {
+pub(crate) struct RangeCache {
     known: Vec<Known>,
 }
 
 impl RangeCache {
-    pub(super) fn new(slots: usize) -> RangeCache {
+    pub(crate) fn new(slots: usize) -> RangeCache {
         RangeCache { known: vec![Known::default(); slots] }
     }
 
     /// The remembered ranges by slot; they stay where they are.
-    pub(super) fn as_ptr(&self) -> *const Known {
+    pub(crate) fn as_ptr(&self) -> *const Known {
         self.known.as_ptr()
     }
 
     /// The range that the instruction with this slot touched last, as start and length; empty when there is none any more.
     #[inline(always)]
-    pub(super) fn known(&self, memory: &Memory, slot: u32) -> (u64, u64) {
+    pub(crate) fn known(&self, memory: &Memory, slot: u32) -> (u64, u64) {
         match self.known.get(slot as usize) {
             Some(known) if known.generation == memory.generation() => (known.base, known.end - known.base),
             _ => (0, 0),
@@ -39,7 +39,7 @@ impl RangeCache {
 
     /// Whether the bytes from `low` to before `end` lie in one valid range.
     #[inline(always)]
-    pub(super) fn holds(&mut self, memory: &Memory, slot: u32, low: u64, end: u64) -> bool {
+    pub(crate) fn holds(&mut self, memory: &Memory, slot: u32, low: u64, end: u64) -> bool {
         match self.known.get(slot as usize) {
             Some(known)
                 if low >= known.base

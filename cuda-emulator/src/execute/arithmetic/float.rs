@@ -8,8 +8,8 @@ use super::checked::checked;
 use super::circular::circular;
 use super::directed::{self, Operation};
 use super::exponential::{exp2, log2};
-use super::lanes::{each1, each3_imm, map1, map2, map3};
 use super::round::{self, Rounding};
+use crate::execute::lanes::{each1, each3_imm, map1, map2, map3};
 use crate::lower::code::Handler;
 use crate::ptx::types::Type;
 
@@ -36,20 +36,20 @@ impl Modifiers {
 
 /// Subnormals to zeros of the same sign.
 #[inline(always)]
-pub(super) fn flush(a: f32) -> f32 {
+pub(crate) fn flush(a: f32) -> f32 {
     let bits = a.to_bits();
     f32::from_bits(if bits & 0x7f80_0000 == 0 { bits & 0x8000_0000 } else { bits })
 }
 
 /// Any NaN becomes the one of the manual. By bits: to the compiler all NaN are one, and it may drop the choice.
 #[inline(always)]
-pub(super) fn canonical(a: f32) -> f32 {
+pub(crate) fn canonical(a: f32) -> f32 {
     let bits = a.to_bits();
     f32::from_bits(if bits & 0x7fff_ffff > 0x7f80_0000 { 0x7fff_ffff } else { bits })
 }
 
 #[inline(always)]
-pub(super) fn saturate(a: f32) -> f32 {
+pub(crate) fn saturate(a: f32) -> f32 {
     // False for NaN too.
     if a > 0.0 { if a < 1.0 { a } else { 1.0 } } else { 0.0 }
 }
@@ -325,7 +325,7 @@ impl Extremum {
 }
 
 #[inline(always)]
-pub(super) fn extremum32(a: f32, b: f32, imm: u64) -> f32 {
+pub(crate) fn extremum32(a: f32, b: f32, imm: u64) -> f32 {
     let (mut x, mut y) = if imm & FLUSH != 0 { (flush(a), flush(b)) } else { (a, b) };
     let sign = (x.to_bits() ^ y.to_bits()) & 0x8000_0000;
     if imm & 8 != 0 {

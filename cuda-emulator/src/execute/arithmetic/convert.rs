@@ -4,8 +4,8 @@
 
 use super::float::{canonical, flush, saturate};
 use super::half::{Bf16, F16, decode, encode};
-use super::lanes::{each1, each2, each3_imm, map1};
 use super::round::{self, Rounding, round_to_odd};
+use crate::execute::lanes::{each1, each2, each3_imm, map1};
 use crate::lower::code::Handler;
 use crate::ptx::types::Type;
 

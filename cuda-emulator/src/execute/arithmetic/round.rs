@@ -29,7 +29,7 @@ impl Rounding {
 
     /// From the low bits of an instruction's parameter.
     #[inline(always)]
-    pub(super) fn from_bits(bits: u64) -> Rounding {
+    pub(crate) fn from_bits(bits: u64) -> Rounding {
         match bits & 3 {
             0 => Rounding::Nearest,
             1 => Rounding::Zero,
@@ -52,7 +52,7 @@ macro_rules! steer {
     ($name:ident, $t:ty) => {
         /// `nearest` is the exact value rounded to nearest; `exact` says how the exact one compares to it.
         #[inline(always)]
-        pub(super) fn $name(nearest: $t, exact: Ordering, rounding: Rounding) -> $t {
+        pub(crate) fn $name(nearest: $t, exact: Ordering, rounding: Rounding) -> $t {
             let smaller = match rounding {
                 Rounding::Nearest => return nearest,
                 Rounding::Zero => nearest.is_sign_positive(),
@@ -72,7 +72,7 @@ steer!(steer64, f64);
 
 /// The sum of two doubles and its exact error (when nothing overflows).
 #[inline(always)]
-pub(super) fn two_sum(a: f64, b: f64) -> (f64, f64) {
+pub(crate) fn two_sum(a: f64, b: f64) -> (f64, f64) {
     let sum = a + b;
     let part = sum - a;
     (sum, (a - (sum - part)) + (b - part))
@@ -96,7 +96,7 @@ fn narrow(sum: f64, error: f64, rounding: Rounding) -> f32 {
 /// The double next to `sum + error` that keeps all later roundings to fewer bits right: inexact results get an odd
 /// last bit.
 #[inline(always)]
-pub(super) fn round_to_odd(sum: f64, error: f64) -> f64 {
+pub(crate) fn round_to_odd(sum: f64, error: f64) -> f64 {
     let bits = sum.to_bits();
     if error == 0.0 || bits & 1 != 0 || !sum.is_finite() {
         return sum;
@@ -112,19 +112,19 @@ fn signed_zero(sum: f64, rounding: Rounding, both_negative: bool) -> f64 {
 
 /// `a + b`
 #[inline(always)]
-pub(super) fn add32(a: f32, b: f32, rounding: Rounding) -> f32 {
+pub(crate) fn add32(a: f32, b: f32, rounding: Rounding) -> f32 {
     fma32(a, 1.0, b, rounding)
 }
 
 /// `a * b`
 #[inline(always)]
-pub(super) fn mul32(a: f32, b: f32, rounding: Rounding) -> f32 {
+pub(crate) fn mul32(a: f32, b: f32, rounding: Rounding) -> f32 {
     narrow(f64::from(a) * f64::from(b), 0.0, rounding)
 }
 
 /// `a * b + c`
 #[inline(always)]
-pub(super) fn fma32(a: f32, b: f32, c: f32, rounding: Rounding) -> f32 {
+pub(crate) fn fma32(a: f32, b: f32, c: f32, rounding: Rounding) -> f32 {
     // The product of two single-precision numbers is exact in double precision.
     let product = f64::from(a) * f64::from(b);
     let addend = f64::from(c);
@@ -138,7 +138,7 @@ pub(super) fn fma32(a: f32, b: f32, c: f32, rounding: Rounding) -> f32 {
 
 /// `a / b`
 #[inline(always)]
-pub(super) fn div32(a: f32, b: f32, rounding: Rounding) -> f32 {
+pub(crate) fn div32(a: f32, b: f32, rounding: Rounding) -> f32 {
     let nearest = a / b;
     if rounding == Rounding::Nearest || nearest.is_nan() || !a.is_finite() || !b.is_finite() || b == 0.0 {
         return nearest;
@@ -156,7 +156,7 @@ pub(super) fn div32(a: f32, b: f32, rounding: Rounding) -> f32 {
 
 /// The square root of `a`.
 #[inline(always)]
-pub(super) fn sqrt32(a: f32, rounding: Rounding) -> f32 {
+pub(crate) fn sqrt32(a: f32, rounding: Rounding) -> f32 {
     let nearest = a.sqrt();
     if !nearest.is_finite() || rounding == Rounding::Nearest {
         return nearest;
@@ -166,7 +166,7 @@ pub(super) fn sqrt32(a: f32, rounding: Rounding) -> f32 {
 }
 
 /// The square root of `a`.
-pub(super) fn sqrt64(a: f64, rounding: Rounding) -> f64 {
+pub(crate) fn sqrt64(a: f64, rounding: Rounding) -> f64 {
     let nearest = with_nan64(a.sqrt(), [a]);
     if !nearest.is_finite() || rounding == Rounding::Nearest || a == 0.0 {
         return nearest;
@@ -189,13 +189,13 @@ fn back(value: Double) -> f64 {
 /// Whether the bits are those of a NaN. Tests of the value may be folded away by the compiler together with the choice of
 /// the NaN: to it, all NaN are one.
 #[inline(always)]
-pub(super) fn is_nan64(a: f64) -> bool {
+pub(crate) fn is_nan64(a: f64) -> bool {
     a.to_bits() & (u64::MAX >> 1) > 0x7ff0_0000_0000_0000
 }
 
 /// A NaN made quiet, sign and payload kept.
 #[inline(always)]
-pub(super) fn quiet64(a: f64) -> f64 {
+pub(crate) fn quiet64(a: f64) -> f64 {
     f64::from_bits(a.to_bits() | 0x0008_0000_0000_0000)
 }
 
@@ -204,7 +204,7 @@ const DEFAULT_NAN64: f64 = f64::from_bits(0xfff8_0000_0000_0000);
 
 /// `result`, unless it is NaN: then the first NaN among the operands, or the default one.
 #[inline(always)]
-pub(super) fn with_nan64<const N: usize>(result: f64, operands: [f64; N]) -> f64 {
+pub(crate) fn with_nan64<const N: usize>(result: f64, operands: [f64; N]) -> f64 {
     for operand in operands {
         if is_nan64(operand) {
             return quiet64(operand);
@@ -214,47 +214,47 @@ pub(super) fn with_nan64<const N: usize>(result: f64, operands: [f64; N]) -> f64
 }
 
 /// `a + b`. When both are NaN the second counts, as on hardware; so in `mul64`.
-pub(super) fn add64(a: f64, b: f64, rounding: Rounding) -> f64 {
+pub(crate) fn add64(a: f64, b: f64, rounding: Rounding) -> f64 {
     with_nan64(back(double(a).add_r(double(b), rounding.exact()).value), [b, a])
 }
 
 /// `a - b`, in which the sign of a NaN is kept.
-pub(super) fn sub64(a: f64, b: f64, rounding: Rounding) -> f64 {
+pub(crate) fn sub64(a: f64, b: f64, rounding: Rounding) -> f64 {
     with_nan64(back(double(a).add_r(double(-b), rounding.exact()).value), [b, a])
 }
 
 /// `a * b`
-pub(super) fn mul64(a: f64, b: f64, rounding: Rounding) -> f64 {
+pub(crate) fn mul64(a: f64, b: f64, rounding: Rounding) -> f64 {
     with_nan64(back(double(a).mul_r(double(b), rounding.exact()).value), [b, a])
 }
 
 /// `a / b`
-pub(super) fn div64(a: f64, b: f64, rounding: Rounding) -> f64 {
+pub(crate) fn div64(a: f64, b: f64, rounding: Rounding) -> f64 {
     with_nan64(back(double(a).div_r(double(b), rounding.exact()).value), [a, b])
 }
 
 /// `a * b + c`
-pub(super) fn fma64(a: f64, b: f64, c: f64, rounding: Rounding) -> f64 {
+pub(crate) fn fma64(a: f64, b: f64, c: f64, rounding: Rounding) -> f64 {
     with_nan64(back(double(a).mul_add_r(double(b), double(c), rounding.exact()).value), [b, c, a])
 }
 
 /// Whether the exact `a * b + c` is smaller than every normal single-precision number: such results are flushed although
 /// they may round to a normal one.
 #[inline(always)]
-pub(super) fn is_tiny32(a: f32, b: f32, c: f32) -> bool {
+pub(crate) fn is_tiny32(a: f32, b: f32, c: f32) -> bool {
     let (sum, error) = two_sum(f64::from(a) * f64::from(b), f64::from(c));
     round_to_odd(sum, if sum.is_finite() { error } else { 0.0 }).abs() < f64::from(f32::MIN_POSITIVE)
 }
 
 /// A double as a single.
 #[inline(always)]
-pub(super) fn narrow64(value: f64, rounding: Rounding) -> f32 {
+pub(crate) fn narrow64(value: f64, rounding: Rounding) -> f32 {
     narrow(value, 0.0, rounding)
 }
 
 /// To an integral value.
 #[inline(always)]
-pub(super) fn integral(value: f64, rounding: Rounding) -> f64 {
+pub(crate) fn integral(value: f64, rounding: Rounding) -> f64 {
     match rounding {
         Rounding::Nearest => value.round_ties_even(),
         Rounding::Zero => value.trunc(),

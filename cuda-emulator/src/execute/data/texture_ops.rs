@@ -4,8 +4,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use super::machine::{Flow, Machine, lanes_of};
-use super::tiny_float::to_f16;
+use crate::execute::arithmetic::tiny_float::to_f16;
+use crate::execute::machine::{Flow, Machine, lanes_of};
 use crate::launch::FaultKind;
 use crate::lower::code::{Handler, Instr, LANES};
 use crate::texture::{self, Channel, Coordinates, Detail, Dimension, Point, Surface, Texture};

@@ -24,7 +24,7 @@ const POWERS: [f64; 12] = [
 
 /// 2^a
 #[inline(always)]
-pub(super) fn exp2(a: f32) -> f32 {
+pub(crate) fn exp2(a: f32) -> f32 {
     // Beyond, results are 0 and infinite. By `if`s of single precision the compiler makes branches, and no vectors.
     let x = f64::from(a).clamp(-200.0, 200.0);
     let shifted = x + INTEGER;
@@ -57,7 +57,7 @@ const ODD: [f64; 11] = [
 
 /// The logarithm to base 2.
 #[inline(always)]
-pub(super) fn log2(a: f32) -> f32 {
+pub(crate) fn log2(a: f32) -> f32 {
     // Every positive single-precision number is a normal double.
     let bits = f64::from(a).to_bits();
     // The exponent, so that the rest lies between the roots of 1/2 and 2. Its bias makes it positive, and a double below.

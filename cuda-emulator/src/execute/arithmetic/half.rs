@@ -2,13 +2,13 @@
 //! Half precision (f16) and bfloat16, alone and in pairs. All arithmetic happens in double precision with the exact error
 //! kept, then rounds once.
 
-use super::lanes::{each1, each3_imm};
 use super::round::{Rounding, round_to_odd, two_sum};
+use crate::execute::lanes::{each1, each3_imm};
 use crate::lower::code::Handler;
 use crate::ptx::types::Type;
 
 /// A 16-bit floating-point format.
-pub(super) trait Format: Copy + 'static {
+pub(crate) trait Format: Copy + 'static {
     /// Bits of the significand, the hidden one included.
     const PRECISION: u32;
     /// The exponent of the largest finite numbers.
@@ -19,10 +19,10 @@ pub(super) trait Format: Copy + 'static {
 
 /// IEEE half precision.
 #[derive(Clone, Copy)]
-pub(super) struct F16;
+pub(crate) struct F16;
 /// bfloat16.
 #[derive(Clone, Copy)]
-pub(super) struct Bf16;
+pub(crate) struct Bf16;
 
 impl Format for F16 {
     const PRECISION: u32 = 11;
@@ -35,7 +35,7 @@ impl Format for Bf16 {
 }
 
 /// The value of 16 bits; exact.
-pub(super) fn decode<F: Format>(bits: u16) -> f64 {
+pub(crate) fn decode<F: Format>(bits: u16) -> f64 {
     let fraction_bits = F::PRECISION - 1;
     let exponent_bits = 15 - fraction_bits;
     let fraction = u64::from(bits) & ((1 << fraction_bits) - 1);
@@ -62,7 +62,7 @@ fn power(exponent: i32) -> f64 {
 
 /// The 16 bits nearest to `value` in the direction of `rounding`. Values that overflow become infinite or the largest
 /// finite number, as the direction says.
-pub(super) fn encode<F: Format>(value: f64, rounding: Rounding) -> u16 {
+pub(crate) fn encode<F: Format>(value: f64, rounding: Rounding) -> u16 {
     if value.is_nan() {
         return F::NAN;
     }
@@ -145,12 +145,12 @@ fn most(a: f64, b: f64, imm: u64) -> f64 {
 }
 
 /// min of two, by bits.
-pub(super) fn least_bits<F: Format>(a: u16, b: u16) -> u16 {
+pub(crate) fn least_bits<F: Format>(a: u16, b: u16) -> u16 {
     finish::<F>(least(decode::<F>(a), decode::<F>(b), 0), 0)
 }
 
 /// max of two, by bits.
-pub(super) fn most_bits<F: Format>(a: u16, b: u16) -> u16 {
+pub(crate) fn most_bits<F: Format>(a: u16, b: u16) -> u16 {
     finish::<F>(most(decode::<F>(a), decode::<F>(b), 0), 0)
 }
 
@@ -158,7 +158,7 @@ fn pair1(a: u32, f: impl Fn(u16) -> u16) -> u32 {
     u32::from(f(a as u16)) | u32::from(f((a >> 16) as u16)) << 16
 }
 
-pub(super) fn pair2(a: u32, b: u32, f: impl Fn(u16, u16) -> u16) -> u32 {
+pub(crate) fn pair2(a: u32, b: u32, f: impl Fn(u16, u16) -> u16) -> u32 {
     u32::from(f(a as u16, b as u16)) | u32::from(f((a >> 16) as u16, (b >> 16) as u16)) << 16
 }
 
@@ -317,7 +317,7 @@ pub(crate) fn unary(name: &str, kind: Type, flush: bool) -> Option<Handler> {
 }
 
 /// The value of a half-precision register for comparisons and conversions.
-pub(super) fn to_f32(kind: Type, bits: u16) -> f32 {
+pub(crate) fn to_f32(kind: Type, bits: u16) -> f32 {
     // Every f16 and bf16 is a single-precision number.
     (if kind == Type::Bf16 { decode::<Bf16>(bits) } else { decode::<F16>(bits) }) as f32
 }

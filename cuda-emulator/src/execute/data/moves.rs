@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! mov: registers, parts of registers, and addresses of symbols.
 
-use super::lanes::{logic2, map1, map2};
-use super::machine::{Flow, Machine};
+use crate::execute::lanes::{logic2, map1, map2};
+use crate::execute::machine::{Flow, Machine};
 use crate::lower::code::{Handler, Instr, LANES, frame, window};
 
 /// Copies a register of `bytes` bytes.
@@ -58,7 +58,7 @@ pub(crate) fn join(bytes: u32) -> Option<Handler> {
 /// Adds the offset `imm` to the u64 `ops[1]`: cvta, from a space to generic addresses or, the offset negated, back.
 /// `ops[2]` and `ops[3]` are the same.
 pub(crate) fn shift_window() -> Handler {
-    super::lanes::map3_imm(|a: u64, _: u64, _: u64, offset: u64| a.wrapping_add(offset))
+    crate::execute::lanes::map3_imm(|a: u64, _: u64, _: u64, offset: u64| a.wrapping_add(offset))
 }
 
 /// isspacep for the windows: the predicate `ops[0]` holds if the address in `ops[1]` (u64) lies in the window at `imm`.
@@ -67,7 +67,8 @@ pub(crate) fn in_window() -> Handler {
         // SAFETY: operands as documented.
         unsafe {
             let addresses = machine.lanes::<u64>(instr.ops[1]);
-            let bits = super::lanes::pack(addresses.map(|a| a.wrapping_sub(instr.imm) < window::BYTES));
+            let bits =
+                crate::execute::lanes::pack(addresses.map(|a| a.wrapping_sub(instr.imm) < window::BYTES));
             machine.set_predicate(instr.ops[0], bits);
         }
         Flow::Next
@@ -83,7 +84,7 @@ pub(crate) fn in_no_window() -> Handler {
         unsafe {
             let addresses = machine.lanes::<u64>(instr.ops[1]);
             let outside = |a: u64| windows.iter().all(|start| a.wrapping_sub(*start) >= window::BYTES);
-            machine.set_predicate(instr.ops[0], super::lanes::pack(addresses.map(outside)));
+            machine.set_predicate(instr.ops[0], crate::execute::lanes::pack(addresses.map(outside)));
         }
         Flow::Next
     }

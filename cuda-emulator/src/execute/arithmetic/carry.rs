@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Extended-precision arithmetic through the carry flag of each lane.
 
-use super::lanes::handler;
-use super::machine::{Flow, Machine, lanes_of};
+use crate::execute::lanes::handler;
+use crate::execute::machine::{Flow, Machine, lanes_of};
 use crate::lower::code::{Handler, Instr, frame};
 use crate::ptx::types::Type;
 
@@ -21,7 +21,7 @@ unsafe fn carry_body<T: Copy, Op: Fn(T, T, T, bool) -> (T, bool) + Copy>(
     machine: &mut Machine<'_>,
     instr: &Instr,
 ) -> Flow {
-    let operation = super::lanes::instance::<Op>();
+    let operation = crate::execute::lanes::instance::<Op>();
     // SAFETY: three sources and a destination as wide as `T`; the carry flag is a predicate of every frame.
     unsafe {
         let carries = if instr.aux & USES_CARRY != 0 { machine.predicate(frame::CARRY) } else { 0 };

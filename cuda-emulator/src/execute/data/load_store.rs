@@ -7,9 +7,9 @@
 use std::sync::atomic::{Ordering, fence};
 
 use super::access::{Access, aux};
-use super::lanes::handler;
-use super::machine::{FULL, Flow, Machine, lanes_of};
 use super::pattern::{HALF, Pattern};
+use crate::execute::lanes::handler;
+use crate::execute::machine::{FULL, Flow, Machine, lanes_of};
 use crate::lower::code::{Handler, Instr, LANES, frame};
 
 handler! {
@@ -43,7 +43,7 @@ unsafe fn load_body<S: Copy, D: Copy, Op: Fn(S) -> D + Copy>(
     machine: &mut Machine<'_>,
     instr: &Instr,
 ) -> Flow {
-    let operation = super::lanes::instance::<Op>();
+    let operation = crate::execute::lanes::instance::<Op>();
     let count = count(instr);
     let mut at = [0; LANES];
     // SAFETY: operands as documented; `resolve` has checked the addresses for `count` elements.
@@ -109,7 +109,7 @@ unsafe fn load_pattern<S: Copy, D: Copy, Op: Fn(S) -> D + Copy>(
     machine: &mut Machine<'_>,
     instr: &Instr,
 ) -> bool {
-    let operation = super::lanes::instance::<Op>();
+    let operation = crate::execute::lanes::instance::<Op>();
     let bytes = size_of::<S>();
     // SAFETY: contract of `Handler`; offsets and addresses come checked.
     unsafe {
@@ -147,7 +147,7 @@ unsafe fn store_pattern<S: Copy, D: Copy, Op: Fn(S) -> D + Copy>(
     machine: &mut Machine<'_>,
     instr: &Instr,
 ) -> bool {
-    let operation = super::lanes::instance::<Op>();
+    let operation = crate::execute::lanes::instance::<Op>();
     let bytes = size_of::<D>();
     // SAFETY: as in `load_pattern`.
     unsafe {
@@ -187,7 +187,7 @@ unsafe fn store_body<S: Copy, D: Copy, Op: Fn(S) -> D + Copy>(
     machine: &mut Machine<'_>,
     instr: &Instr,
 ) -> Flow {
-    let operation = super::lanes::instance::<Op>();
+    let operation = crate::execute::lanes::instance::<Op>();
     let count = count(instr);
     if instr.aux & aux::RELEASE != 0 {
         fence(Ordering::SeqCst);
@@ -242,7 +242,7 @@ unsafe fn load_param_body<S: Copy, D: Copy, Op: Fn(S) -> D + Copy>(
     machine: &mut Machine<'_>,
     instr: &Instr,
 ) -> Flow {
-    let operation = super::lanes::instance::<Op>();
+    let operation = crate::execute::lanes::instance::<Op>();
     for element in 0..count(instr) {
         let offset = instr.imm as usize + element * size_of::<S>();
         let bytes = &machine.grid.params[offset..offset + size_of::<S>()];
@@ -279,7 +279,7 @@ unsafe fn load_frame_body<S: Copy, D: Copy, Op: Fn(S) -> D + Copy>(
     machine: &mut Machine<'_>,
     instr: &Instr,
 ) -> Flow {
-    let operation = super::lanes::instance::<Op>();
+    let operation = crate::execute::lanes::instance::<Op>();
     for lane in lanes_of(machine.mask) {
         // SAFETY: lowering has checked that `imm` and the elements lie within the function's local memory.
         unsafe {
@@ -298,7 +298,7 @@ unsafe fn store_frame_body<S: Copy, D: Copy, Op: Fn(S) -> D + Copy>(
     machine: &mut Machine<'_>,
     instr: &Instr,
 ) -> Flow {
-    let operation = super::lanes::instance::<Op>();
+    let operation = crate::execute::lanes::instance::<Op>();
     for lane in lanes_of(machine.mask) {
         // SAFETY: as in `load_frame_body`.
         unsafe {

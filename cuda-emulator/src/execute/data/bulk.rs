@@ -3,9 +3,9 @@
 
 use super::access::{Access, Place, aux};
 use super::atomic;
-use super::cluster::with_rank;
-use super::machine::{Flow, Machine, lanes_of};
-use super::mbarrier::complete_bytes;
+use crate::execute::cluster::with_rank;
+use crate::execute::machine::{Flow, Machine, lanes_of};
+use crate::execute::mbarrier::complete_bytes;
 use crate::launch::FaultKind;
 use crate::lower::code::{Handler, Instr};
 

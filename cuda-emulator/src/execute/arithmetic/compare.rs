@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 
 use super::float::flush;
 use super::half::to_f32;
-use super::lanes::{choose, logic2, map3, test1, test2, test2_imm};
+use crate::execute::lanes::{choose, logic2, map3, test1, test2, test2_imm};
 use crate::lower::code::Handler;
 use crate::ptx::types::Type;
 
@@ -99,7 +99,7 @@ pub(crate) fn operator_imm(operator: &str) -> Option<u64> {
 }
 
 /// Whether a comparison ([`operator_imm`]) holds for integers in this order.
-pub(super) fn orders(imm: u64, order: Ordering) -> bool {
+pub(crate) fn orders(imm: u64, order: Ordering) -> bool {
     imm >> (order as i8 + 1) & 1 != 0
 }
 

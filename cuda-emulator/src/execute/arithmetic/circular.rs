@@ -3,7 +3,7 @@
 //! Others are the library's.
 
 use super::float::{canonical, flush};
-use super::machine::{Flow, Machine};
+use crate::execute::machine::{Flow, Machine};
 use crate::lower::code::{Handler, Instr, LANES};
 
 /// Arguments up to here are done for all lanes together.
@@ -100,7 +100,7 @@ unsafe fn body<const COSINE_WANTED: bool, const FLUSHED: bool>(
 }
 
 /// sin.approx and cos.approx: `ops[0]` from `ops[1]`, both f32.
-pub(super) fn circular(cosine: bool, flushed: bool) -> Handler {
+pub(crate) fn circular(cosine: bool, flushed: bool) -> Handler {
     unsafe fn base<const C: bool, const F: bool>(machine: &mut Machine<'_>, instr: &Instr) -> Flow {
         // SAFETY: the caller keeps the contract of `Handler`.
         unsafe { body::<C, F>(machine, instr) }
@@ -112,7 +112,7 @@ pub(super) fn circular(cosine: bool, flushed: bool) -> Handler {
         unsafe { body::<C, F>(machine, instr) }
     }
     #[cfg(target_arch = "x86_64")]
-    if super::lanes::has_wide_vectors() {
+    if crate::execute::lanes::has_wide_vectors() {
         return match (cosine, flushed) {
             (false, false) => wide::<false, false>,
             (false, true) => wide::<false, true>,

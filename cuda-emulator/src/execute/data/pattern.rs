@@ -2,15 +2,15 @@
 //! The addresses that most loads and stores have: one after the other, or all the same. They need one check for all lanes.
 
 use super::access::{Place, aux};
-use super::machine::{FULL, Machine};
+use crate::execute::machine::{FULL, Machine};
 use crate::lower::code::{Instr, LANES};
 
 /// Lanes whose addresses are looked at together: blocks of 16 by 16 threads have two rows in a warp.
-pub(super) const HALF: usize = LANES / 2;
+pub(crate) const HALF: usize = LANES / 2;
 
 /// How the addresses of [`HALF`] lanes lie.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Pattern {
+pub(crate) enum Pattern {
     Sequence,
     Same,
     Scattered,
@@ -30,9 +30,9 @@ impl Pattern {
 }
 
 /// Offsets in shared memory, and how each half of them lies.
-pub(super) struct Offsets {
-    pub(super) of: [u32; LANES],
-    pub(super) patterns: [Pattern; 2],
+pub(crate) struct Offsets {
+    pub(crate) of: [u32; LANES],
+    pub(crate) patterns: [Pattern; 2],
 }
 
 macro_rules! patterns {
@@ -67,7 +67,7 @@ mod wide {
     /// # Safety
     /// The CPU has AVX2; `base` has 32 lanes.
     #[target_feature(enable = "avx2")]
-    pub(super) unsafe fn offsets(base: *const u32, offset: u32, bytes: u32, last: u32) -> Option<Offsets> {
+    pub(crate) unsafe fn offsets(base: *const u32, offset: u32, bytes: u32, last: u32) -> Option<Offsets> {
         let mut result = Offsets { of: [0; LANES], patterns: [Pattern::Scattered; 2] };
         let offset = _mm256_set1_epi32(offset.cast_signed());
         let size = _mm256_set1_epi32(bytes.cast_signed());
@@ -107,7 +107,7 @@ mod wide {
     /// # Safety
     /// The CPU has AVX2; `base` has 32 lanes.
     #[target_feature(enable = "avx2")]
-    pub(super) unsafe fn patterns(base: *const u64, bytes: u64) -> [Pattern; 2] {
+    pub(crate) unsafe fn patterns(base: *const u64, bytes: u64) -> [Pattern; 2] {
         let step = |lane: i64| {
             let size = bytes.cast_signed();
             _mm256_setr_epi64x(lane * size, (lane + 1) * size, (lane + 2) * size, (lane + 3) * size)
@@ -135,9 +135,9 @@ mod wide {
 }
 
 /// Where the two halves of a warp access memory: checked host addresses of all lanes, and how they lie.
-pub(super) struct Halves {
-    pub(super) at: [u64; 2],
-    pub(super) patterns: [Pattern; 2],
+pub(crate) struct Halves {
+    pub(crate) at: [u64; 2],
+    pub(crate) patterns: [Pattern; 2],
 }
 
 impl Machine<'_> {
@@ -147,7 +147,7 @@ impl Machine<'_> {
     /// # Safety
     /// Contract of `Handler`; `ops[4]` is the address register that `aux` says.
     #[inline(always)]
-    pub(super) unsafe fn shared_offsets(&self, instr: &Instr, bytes: u32) -> Option<Offsets> {
+    pub(crate) unsafe fn shared_offsets(&self, instr: &Instr, bytes: u32) -> Option<Offsets> {
         let shared = aux::place(instr.aux) == Place::Shared && instr.aux & aux::WIDE_ADDRESS == 0;
         if !shared || self.mask != FULL || self.checks {
             return None;
@@ -172,7 +172,7 @@ impl Machine<'_> {
     /// # Safety
     /// As [`Self::shared_offsets`].
     #[inline(always)]
-    pub(super) unsafe fn global_halves(&self, instr: &Instr, bytes: u64) -> Option<Halves> {
+    pub(crate) unsafe fn global_halves(&self, instr: &Instr, bytes: u64) -> Option<Halves> {
         let place = aux::place(instr.aux);
         let global = matches!(place, Place::Global | Place::Generic) && instr.aux & aux::WIDE_ADDRESS != 0;
         if !global || self.mask != FULL || self.checks {

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use super::access::{Access, aux};
-use super::block::Block;
-use super::machine::Machine;
+use crate::execute::block::Block;
+use crate::execute::machine::Machine;
 use crate::lower::code::Instr;
 
 /// Lines that one process writes at most.
@@ -57,7 +57,7 @@ struct Cell {
 
 /// The history of a block's shared memory.
 #[derive(Debug)]
-pub(super) struct Shadow {
+pub(crate) struct Shadow {
     cells: Vec<Cell>,
     epoch: u32,
     /// The block has done an atomic operation or a volatile read: it may know what others did.
@@ -66,7 +66,7 @@ pub(super) struct Shadow {
 
 impl Shadow {
     /// For a block with `bytes` bytes of shared memory, if anything is to be checked.
-    pub(super) fn new(bytes: u32) -> Option<Box<Shadow>> {
+    pub(crate) fn new(bytes: u32) -> Option<Box<Shadow>> {
         let shadow = || {
             Box::new(Shadow { cells: vec![Cell::default(); bytes as usize], epoch: 1, synchronised: false })
         };
@@ -74,14 +74,14 @@ impl Shadow {
     }
 
     /// For the next block.
-    pub(super) fn reset(&mut self) {
+    pub(crate) fn reset(&mut self) {
         self.cells.fill(Cell::default());
         self.epoch = 1;
         self.synchronised = false;
     }
 
     /// A barrier: what follows comes after what was before.
-    pub(super) fn next_epoch(&mut self) {
+    pub(crate) fn next_epoch(&mut self) {
         self.epoch = self.epoch.saturating_add(1);
     }
 }
@@ -97,12 +97,12 @@ struct Word {
 
 /// The history of global memory during a launch.
 #[derive(Debug, Default)]
-pub(super) struct History(Mutex<HashMap<u64, Word>>);
+pub(crate) struct History(Mutex<HashMap<u64, Word>>);
 
 impl Machine<'_> {
     /// Looks at an access of one lane to `bytes` checked bytes at the host address `host`.
     #[cold]
-    pub(super) fn inspect(&mut self, instr: &Instr, lane: usize, (host, bytes): (u64, u64), access: Access) {
+    pub(crate) fn inspect(&mut self, instr: &Instr, lane: usize, (host, bytes): (u64, u64), access: Access) {
         let start = self.block.shared.as_ptr() as u64;
         let polls = instr.aux & (aux::POLLS | aux::ACQUIRE) != 0;
         if host.wrapping_sub(start) < u64::from(self.block.shared_bytes) {
@@ -251,7 +251,7 @@ impl Machine<'_> {
 
 impl Block {
     /// A barrier of some kind is complete.
-    pub(super) fn synchronise(&mut self) {
+    pub(crate) fn synchronise(&mut self) {
         if let Some(shadow) = &mut self.shadow {
             shadow.next_epoch();
         }

@@ -2,8 +2,8 @@
 //! The formats below half precision, and tf32: e4m3, e5m2, and f32 with a shorter significand.
 
 use super::half::{self, F16, decode, encode};
-use super::lanes::{each1, each3_imm, map1};
 use super::round::Rounding;
+use crate::execute::lanes::{each1, each3_imm, map1};
 use crate::lower::code::Handler;
 
 /// In the parameter of [`pack`]: `.relu`.
@@ -75,12 +75,12 @@ fn e4m3_to_f64(bits: u8) -> f64 {
 }
 
 /// The value of an e4m3 number.
-pub(super) fn e4m3(bits: u8) -> f32 {
+pub(crate) fn e4m3(bits: u8) -> f32 {
     e4m3_to_f64(bits) as f32
 }
 
 /// The value of an e5m2 number.
-pub(super) fn e5m2(bits: u8) -> f32 {
+pub(crate) fn e5m2(bits: u8) -> f32 {
     decode::<F16>(e5m2_to_f16(bits)) as f32
 }
 
@@ -220,7 +220,7 @@ pub(crate) fn pack_fields(bits: u32, signed: bool) -> Option<Handler> {
 
 /// f16 to f32, written so that it vectorises.
 #[inline(always)]
-pub(super) fn f16(bits: u16) -> f32 {
+pub(crate) fn f16(bits: u16) -> f32 {
     let magnitude = f32::from_bits(u32::from(bits & 0x7fff) << 13) * f32::from_bits(0x7780_0000);
     let special = if bits & 0x7c00 == 0x7c00 { 0x7f80_0000 } else { 0 };
     f32::from_bits(magnitude.to_bits() | special | u32::from(bits & 0x8000) << 16)
@@ -228,12 +228,12 @@ pub(super) fn f16(bits: u16) -> f32 {
 
 /// bf16 to f32.
 #[inline(always)]
-pub(super) fn bf16(bits: u16) -> f32 {
+pub(crate) fn bf16(bits: u16) -> f32 {
     f32::from_bits(u32::from(bits) << 16)
 }
 
 /// To f16, rounded to nearest.
-pub(super) fn to_f16(value: f64) -> u16 {
+pub(crate) fn to_f16(value: f64) -> u16 {
     encode::<half::F16>(value, Rounding::Nearest)
 }
 
