@@ -10,9 +10,9 @@ use super::ffi::Out;
 use super::graph::{CUgraphNode, Work};
 use super::handle::{Handle, Registry};
 use super::ipc::SharedEvent;
-use super::queue::Mark;
 use super::result::{CUresult, CuResult};
 use super::stream::CUstream;
+use super::stream::queue::Mark;
 
 /// An event's handle.
 pub type CUevent = Handle<Event>;

@@ -4,8 +4,8 @@
 use std::rc::Rc;
 
 use super::barrier::Barrier;
-use super::check::Shadow;
 use super::cluster::Cluster;
+use super::data::check::Shadow;
 use super::grid::Grid;
 use super::machine::Machine;
 use super::schedule::Stop;

@@ -8,10 +8,10 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use super::block::{Block, Progress};
-use super::check::{History, checks};
 use super::cluster::Cluster;
+use super::data::check::{History, checks};
+use super::data::ranges::RangeCache;
 use super::machine::Machine;
-use super::ranges::RangeCache;
 use super::sweep::Sweep;
 use crate::launch::{Fault, FaultKind, Launch};
 use crate::lower::code::{Code, Entry};

@@ -2,8 +2,8 @@
 //! One worker's view of the warp that it runs: registers, active lanes, and how it got there.
 
 use super::block::Block;
+use super::data::ranges::RangeCache;
 use super::grid::Grid;
-use super::ranges::RangeCache;
 use super::warp::Warp;
 use crate::launch::{Fault, FaultKind};
 use crate::lower::code::{CONSTANT, Instr, LANES};

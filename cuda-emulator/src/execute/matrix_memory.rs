@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Matrices between memory and registers: `wmma.load`, `wmma.store`, `ldmatrix`, `stmatrix`; and `movmatrix`.
 
-use super::access::{Access, aux};
+use super::data::access::{Access, aux};
 use super::fragment::{Element, Fragment, Role};
 use super::machine::{FULL, Flow, Machine, lanes_of};
 use crate::launch::FaultKind;

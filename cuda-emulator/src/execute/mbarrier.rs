@@ -3,7 +3,7 @@
 //! opaque): pending arrivals in bits 0 to 19, arrivals expected in each phase in bits 20 to 39, bytes of asynchronous copies
 //! that are still to come in bits 40 to 61 (two's complement), and the phase in bit 63.
 
-use super::access::{Access, aux};
+use super::data::access::{Access, aux};
 use super::machine::{Flow, Machine, lanes_of};
 use crate::lower::code::{Handler, Instr, LANES};
 

@@ -2,10 +2,10 @@
 //! `mma.m8n8k4` of f16: lanes 0 to 3 and 16 to 19 multiply a pair of matrices, the next four of each half another one, and so
 //! on. Rounded as other products of f16 (`tensor`).
 
+use super::arithmetic::tiny_float::to_f16;
 use super::fragment::Element;
 use super::machine::{FULL, Flow, Machine};
 use super::tensor::{float, truncated};
-use super::tiny_float::to_f16;
 use crate::lower::code::{Handler, Instr, LANES};
 
 pub(crate) const A_BY_COLUMN: u32 = 1;

@@ -2,7 +2,7 @@
 //! The scalar video instructions: one operation on bytes, halves or words of two registers, then perhaps a second one with
 //! a third register, or a merge into it. Intermediate values are wider than 32 bits, as in the PTX manual.
 
-use super::compare::orders;
+use super::arithmetic::compare::orders;
 use super::lanes::each3_imm;
 use crate::lower::code::Handler;
 
@@ -19,7 +19,7 @@ pub(crate) mod imm {
     pub(crate) const NEGATE_PRODUCT: u64 = 32;
     pub(crate) const NEGATE_ADDEND: u64 = 64;
     pub(crate) const PLUS_ONE: u64 = 128;
-    /// The comparison of vset, as [`crate::execute::compare::operator_imm`] has it.
+    /// The comparison of vset, as [`crate::execute::arithmetic::compare::operator_imm`] has it.
     pub(crate) const TEST_SHIFT: u32 = 8;
     /// The second operation: 0 none, 1 add, 2 min, 3 max.
     pub(crate) const SECOND_SHIFT: u32 = 12;

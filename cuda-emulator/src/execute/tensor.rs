@@ -3,9 +3,9 @@
 //! zero to single precision, as an H200 does (it drops more where exponents are far apart); f64 is a chain of fma; integers
 //! are exact.
 
+use super::arithmetic::tiny_float;
 use super::fragment::{BitOperation, Element, MAX_DEPTH, MAX_SIDE, Matrices, Role, Shape};
 use super::machine::{FULL, Flow, Machine};
-use super::tiny_float;
 use crate::lower::code::{Handler, Instr, LANES};
 
 /// `D = A * B + C`: `operands[ops[7]..]` are the registers of D, A, B and C as [`Shape::registers`] counts them;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The SIMD video instructions: two or four small integers in a register of 32 bits.
 
-use super::compare::orders;
+use super::arithmetic::compare::orders;
 use super::lanes::each3_imm;
 use crate::lower::code::Handler;
 
@@ -16,7 +16,7 @@ pub(crate) mod imm {
     pub(crate) const ADD: u64 = 16;
     /// Four elements instead of two.
     pub(crate) const FOUR: u64 = 32;
-    /// The comparison of vset, as [`super::super::compare::orders`] has it.
+    /// The comparison of vset, as [`crate::execute::arithmetic::compare::orders`] has it.
     pub(crate) const TEST_SHIFT: u32 = 8;
     /// The elements that are written or added, a bit each.
     pub(crate) const MASK_SHIFT: u32 = 12;

@@ -282,7 +282,7 @@ pub(crate) fn reduce_floats(operation: &str, absolute: bool, propagate: bool) ->
                         }
                     }
                 });
-                let best = super::float::canonical(best.unwrap_or(0.0));
+                let best = super::arithmetic::float::canonical(best.unwrap_or(0.0));
                 machine.set_lanes(instr.ops[0], &[best; LANES]);
             })
         }

@@ -4,7 +4,7 @@
 use std::ffi::{CStr, c_int, c_uint, c_void};
 use std::sync::OnceLock;
 
-/// Prefix of the emulator's UUIDs, in the process and through the stack (`cuda-emulator/src/driver/device.rs`).
+/// Prefix of the emulator's UUIDs, in the process and through the stack (`cuda-emulator/src/driver/device/mod.rs`).
 const EMULATOR: &[u8] = b"CUDA-Emulator";
 
 /// Returns whether device 0 is emulated. Starts CUDA in this process if the program has not: a program that compiles

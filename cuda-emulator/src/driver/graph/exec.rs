@@ -19,8 +19,8 @@ use crate::driver::context::Context;
 use crate::driver::event::Event;
 use crate::driver::handle::{Handle, Registry};
 use crate::driver::launch::KernelWork;
-use crate::driver::queue::Mark;
 use crate::driver::result::{CUresult, CuResult};
+use crate::driver::stream::queue::Mark;
 use crate::driver::stream::{self, CUstream};
 
 /// An executable graph's handle.

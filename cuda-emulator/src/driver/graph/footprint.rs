@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::memory::{Block, GraphMemory};
 use crate::driver::device::{CUdevice, Device};
-use crate::driver::queue::{Mark, Queue};
 use crate::driver::result::{CUresult, CuResult};
+use crate::driver::stream::queue::{Mark, Queue};
 
 /// Memory that some launch has got.
 struct Piece {

@@ -11,10 +11,10 @@ use super::updatable::Updatable;
 use super::work::Work;
 use crate::driver::context::{self, Context};
 use crate::driver::ffi::{In, Out};
-use crate::driver::function;
 use crate::driver::handle::Handle;
+use crate::driver::launch::config::{ATTRIBUTE_COOPERATIVE, ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE};
 use crate::driver::launch::{KernelWork, Shape};
-use crate::driver::launch_config::{ATTRIBUTE_COOPERATIVE, ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE};
+use crate::driver::module::function;
 use crate::driver::result::{CUresult, CuResult};
 
 /// CUkernelNodeAttrID: the least and the greatest.

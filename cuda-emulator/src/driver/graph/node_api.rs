@@ -13,12 +13,12 @@ use super::params::{
 use super::work::{CopyWork, HostWork, Work};
 use super::{child, conditional, memory_api};
 use crate::driver::context::CUcontext;
+use crate::driver::copy::api::{self as copy_api, ARRAY};
 use crate::driver::copy::{self, Fill, Pattern};
-use crate::driver::copy_api::{self, ARRAY};
 use crate::driver::event::{self, CUevent};
 use crate::driver::ffi::{In, Out};
-use crate::driver::mem_op;
 use crate::driver::result::{CUresult, CuResult};
+use crate::driver::stream::mem_op;
 
 const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 

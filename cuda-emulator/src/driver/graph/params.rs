@@ -9,10 +9,10 @@ use crate::driver::context::CUcontext;
 use crate::driver::device::CUdeviceptr;
 use crate::driver::event::CUevent;
 use crate::driver::ffi::In;
-use crate::driver::function::{CUfunction, CUkernel};
-use crate::driver::mem_op::MemOp;
+use crate::driver::module::function::{CUfunction, CUkernel};
 use crate::driver::pool::PoolProperties as _;
 use crate::driver::stream::HostFunction;
+use crate::driver::stream::mem_op::MemOp;
 
 use super::CUgraph;
 

@@ -11,14 +11,15 @@ use super::memory::GraphMemory;
 use super::params;
 use cuda_abi::{CUDA_MEMCPY3D, CopyEnd3D};
 
+use crate::driver::array;
 use crate::driver::copy::{Fill, Kind, Side, Transfer};
 use crate::driver::device::{self, CUdeviceptr};
 use crate::driver::event::{CUevent, Event};
 use crate::driver::ffi::in_host_function;
 use crate::driver::launch::KernelWork;
-use crate::driver::mem_op::MemOp;
 use crate::driver::result::{CUresult, CuResult};
-use crate::driver::{array, mem_op};
+use crate::driver::stream::mem_op;
+use crate::driver::stream::mem_op::MemOp;
 
 /// The work of a node.
 #[derive(Clone)]

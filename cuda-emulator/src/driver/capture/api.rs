@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The calls that begin, end and inspect stream captures.
+
+use std::sync::Arc;
+
+use crate::driver::capture::{self, MODE, RELAXED};
+use crate::driver::ffi::{In, Out};
+use crate::driver::graph::{self, CUgraph, CUgraphNode, Edge, Graph};
+use crate::driver::handle::Handle;
+use crate::driver::result::{CUresult, CuResult};
+use crate::driver::stream::{self, CUstream, Stream};
+
+/// CUstreamCaptureStatus
+const NONE: u32 = 0;
+const ACTIVE: u32 = 1;
+const INVALIDATED: u32 = 2;
+/// CU_STREAM_SET_CAPTURE_DEPENDENCIES
+const SET_DEPENDENCIES: u32 = 1;
+
+fn begin_capture(handle: CUstream, mode: u32) -> CuResult<()> {
+    if mode > RELAXED {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let (_, stream) = stream::with_stream(handle)?;
+    capture::begin(&stream, mode, Graph::new(), Vec::new())
+}
+
+fn begin_capture_v1(handle: CUstream) -> CuResult<()> {
+    begin_capture(handle, capture::GLOBAL)
+}
+
+fn begin_capture_to_graph(
+    handle: CUstream,
+    graph: CUgraph,
+    nodes: In<CUgraphNode>,
+    edges: In<Edge>,
+    count: usize,
+    mode: u32,
+) -> CuResult<()> {
+    if mode > RELAXED {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let (_, stream) = stream::with_stream(handle)?;
+    let graph = graph::find(graph)?;
+    let dependencies = graph.read_dependencies(nodes, edges, count)?;
+    capture::begin(&stream, mode, graph, dependencies)
+}
+
+fn end_capture(handle: CUstream, out: Out<CUgraph>) -> CuResult<()> {
+    out.set(Handle::NULL);
+    let (_, stream) = stream::with_stream(handle)?;
+    let capture = {
+        let branch = capture::lock(&stream);
+        let branch = branch.as_ref().ok_or(CUresult::CUDA_ERROR_ILLEGAL_STATE)?;
+        if !branch.origin {
+            branch.capture.invalidate();
+            return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNMATCHED);
+        }
+        Arc::clone(&branch.capture)
+    };
+    if capture.is_foreign() {
+        capture.invalidate();
+        return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD);
+    }
+    capture.end(&stream)?;
+    out.set(capture.graph.publish());
+    Ok(())
+}
+
+/// A stream whose capture status may be asked for.
+fn inspected(handle: CUstream) -> CuResult<Arc<Stream>> {
+    let (context, stream) = stream::with_stream(handle)?;
+    if stream.is_legacy() && capture::disturbs(&context) {
+        return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
+    }
+    Ok(stream)
+}
+
+fn is_capturing(handle: CUstream, status: Out<u32>) -> CuResult<()> {
+    let none = || Out::from_raw(std::ptr::null_mut());
+    capture_info(handle, status, none(), &mut |_, _, _, _| ())
+}
+
+/// Where the graph, the dependencies and their number of a capture go.
+type Show<'a> = &'a mut dyn FnMut(CUgraph, *const CUgraphNode, *const Edge, usize);
+
+fn capture_info(handle: CUstream, status: Out<u32>, id: Out<u64>, show: Show<'_>) -> CuResult<()> {
+    status.check()?;
+    let stream = inspected(handle)?;
+    let mut branch = capture::lock(&stream);
+    let Some(branch) = branch.as_mut() else {
+        status.set(NONE);
+        id.set(0);
+        show(Handle::NULL, std::ptr::null(), std::ptr::null(), 0);
+        return Ok(());
+    };
+    id.set(branch.capture.id);
+    if branch.capture.is_invalidated() {
+        status.set(INVALIDATED);
+        show(Handle::NULL, std::ptr::null(), std::ptr::null(), 0);
+        return Ok(());
+    }
+    status.set(ACTIVE);
+    branch.shown = branch.dependencies.iter().copied().unzip();
+    let (nodes, edges) = &branch.shown;
+    show(branch.capture.graph.publish(), nodes.as_ptr(), edges.as_ptr(), nodes.len());
+    Ok(())
+}
+
+fn capture_info_v1(handle: CUstream, status: Out<u32>, id: Out<u64>) -> CuResult<()> {
+    capture_info(handle, status, id, &mut |_, _, _, _| ())
+}
+
+fn capture_info_v2(
+    handle: CUstream,
+    status: Out<u32>,
+    id: Out<u64>,
+    graph: Out<CUgraph>,
+    nodes: Out<*const CUgraphNode>,
+    count: Out<usize>,
+) -> CuResult<()> {
+    capture_info_v3(handle, status, id, graph, nodes, Out::from_raw(std::ptr::null_mut()), count)
+}
+
+fn capture_info_v3(
+    handle: CUstream,
+    status: Out<u32>,
+    id: Out<u64>,
+    graph: Out<CUgraph>,
+    nodes: Out<*const CUgraphNode>,
+    edges: Out<*const Edge>,
+    count: Out<usize>,
+) -> CuResult<()> {
+    let mut result = Ok(());
+    capture_info(handle, status, id, &mut |captured, first, first_edge, length| {
+        graph.set(captured);
+        nodes.set(first);
+        count.set(length);
+        if !edges.is_null() {
+            edges.set(first_edge);
+        } else if !nodes.is_null() && graph::loses_edges(first_edge, length) {
+            result = Err(CUresult::CUDA_ERROR_LOSSY_QUERY);
+        }
+    })?;
+    result
+}
+
+fn update_dependencies(handle: CUstream, nodes: In<CUgraphNode>, count: usize, flags: u32) -> CuResult<()> {
+    update_dependencies_v2(handle, nodes, In::from_raw(std::ptr::null()), count, flags)
+}
+
+fn update_dependencies_v2(
+    handle: CUstream,
+    nodes: In<CUgraphNode>,
+    edges: In<Edge>,
+    count: usize,
+    flags: u32,
+) -> CuResult<()> {
+    let (_, stream) = stream::with_stream(handle)?;
+    let mut branch = capture::lock(&stream);
+    let branch = branch.as_mut().ok_or(CUresult::CUDA_ERROR_ILLEGAL_STATE)?;
+    if flags > SET_DEPENDENCIES {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    if branch.capture.is_invalidated() {
+        return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    }
+    let given = branch.capture.graph.read_dependencies(nodes, edges, count)?;
+    if flags == SET_DEPENDENCIES {
+        branch.dependencies.clear();
+    }
+    for (node, edge) in given {
+        if branch.dependencies.iter().all(|known| *known != (node, edge)) {
+            branch.dependencies.push((node, edge));
+        }
+    }
+    Ok(())
+}
+
+fn exchange_stream_capture_mode(mode: *mut u32) -> CuResult<()> {
+    let wanted = In::from_raw(mode.cast_const()).get()?;
+    if wanted > RELAXED {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    Out::from_raw(mode).set(MODE.replace(wanted));
+    Ok(())
+}
+
+crate::driver::ffi::entries! { after_init
+    cuStreamBeginCapture + cuStreamBeginCapture_ptsz => begin_capture_v1(stream: CUstream);
+    cuStreamBeginCapture_v2 + cuStreamBeginCapture_v2_ptsz => begin_capture(stream: CUstream, mode: u32);
+    cuStreamBeginCaptureToGraph + cuStreamBeginCaptureToGraph_ptsz => begin_capture_to_graph(
+        stream: CUstream, graph: CUgraph, nodes: In<CUgraphNode>, edges: In<Edge>, count: usize, mode: u32);
+    cuStreamEndCapture + cuStreamEndCapture_ptsz => end_capture(stream: CUstream, graph: Out<CUgraph>);
+    cuStreamIsCapturing + cuStreamIsCapturing_ptsz => is_capturing(stream: CUstream, status: Out<u32>);
+    cuStreamGetCaptureInfo + cuStreamGetCaptureInfo_ptsz => capture_info_v1(
+        stream: CUstream, status: Out<u32>, id: Out<u64>);
+    cuStreamGetCaptureInfo_v2 + cuStreamGetCaptureInfo_v2_ptsz => capture_info_v2(
+        stream: CUstream, status: Out<u32>, id: Out<u64>, graph: Out<CUgraph>, nodes: Out<*const CUgraphNode>,
+        count: Out<usize>);
+    cuStreamGetCaptureInfo_v3 + cuStreamGetCaptureInfo_v3_ptsz => capture_info_v3(
+        stream: CUstream, status: Out<u32>, id: Out<u64>, graph: Out<CUgraph>, nodes: Out<*const CUgraphNode>,
+        edges: Out<*const Edge>, count: Out<usize>);
+    cuStreamUpdateCaptureDependencies + cuStreamUpdateCaptureDependencies_ptsz => update_dependencies(
+        stream: CUstream, nodes: In<CUgraphNode>, count: usize, flags: u32);
+    cuStreamUpdateCaptureDependencies_v2 + cuStreamUpdateCaptureDependencies_v2_ptsz => update_dependencies_v2(
+        stream: CUstream, nodes: In<CUgraphNode>, edges: In<Edge>, count: usize, flags: u32);
+    cuThreadExchangeStreamCaptureMode => exchange_stream_capture_mode(mode: *mut u32);
+}

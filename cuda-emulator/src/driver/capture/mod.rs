@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Stream capture: work that is put into a capturing stream becomes nodes of a graph. This file has the rules of what may
+//! happen meanwhile; `api` has the calls.
+
+mod api;
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread::{self, ThreadId};
+
+use super::context::Context;
+use super::graph::{CUgraphNode, Edge, Graph, Node, Work};
+use super::result::{CUresult, CuResult};
+use super::stream::Stream;
+
+/// CUstreamCaptureMode
+pub(super) const GLOBAL: u32 = 0;
+pub(super) const RELAXED: u32 = 2;
+
+thread_local! {
+    /// This thread's CUstreamCaptureMode.
+    pub(super) static MODE: Cell<u32> = const { Cell::new(GLOBAL) };
+}
+
+/// All captures under way.
+static ACTIVE: Mutex<Vec<Arc<Capture>>> = Mutex::new(Vec::new());
+/// How many there are: the usual answer, none, costs no lock.
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+
+/// From cuStreamBeginCapture to cuStreamEndCapture.
+pub struct Capture {
+    pub(super) id: u64,
+    pub(super) graph: Arc<Graph>,
+    mode: u32,
+    thread: ThreadId,
+    invalidated: AtomicBool,
+    /// The stream that it began in, and those that joined it.
+    streams: Mutex<Vec<Weak<Stream>>>,
+    /// What streams that are gone had captured last: it must be joined as well.
+    left: Mutex<Vec<CUgraphNode>>,
+}
+
+/// A stream's part in a capture.
+pub(super) struct Branch {
+    pub(super) capture: Arc<Capture>,
+    /// The capture began here.
+    pub(super) origin: bool,
+    /// What the next node depends on.
+    pub(super) dependencies: Vec<(CUgraphNode, Edge)>,
+    /// The same for cuStreamGetCaptureInfo, whose caller may look at it until its next call.
+    pub(super) shown: (Vec<CUgraphNode>, Vec<Edge>),
+}
+
+impl Capture {
+    /// Ends the capture's use: from now on its streams refuse work.
+    pub(super) fn invalidate(&self) {
+        self.invalidated.store(true, Ordering::Release);
+    }
+
+    pub(super) fn is_invalidated(&self) -> bool {
+        self.invalidated.load(Ordering::Acquire)
+    }
+
+    /// Ends the capture and all its streams' parts in it. Says what it has become.
+    pub(super) fn end(&self, origin: &Stream) -> CuResult<()> {
+        let streams = std::mem::take(&mut *self.streams.lock().unwrap_or_else(PoisonError::into_inner));
+        let leaves = lock(origin).take().map_or(Vec::new(), |branch| branch.dependencies);
+        let mut others = std::mem::take(&mut *self.left.lock().unwrap_or_else(PoisonError::into_inner));
+        for stream in streams.iter().filter_map(Weak::upgrade) {
+            if let Some(branch) = lock(&stream).take() {
+                others.extend(branch.dependencies.iter().map(|(node, _)| *node));
+            }
+        }
+        let mut active = ACTIVE.lock().unwrap_or_else(PoisonError::into_inner);
+        active.retain(|capture| capture.id != self.id);
+        COUNT.store(active.len(), Ordering::Release);
+        drop(active);
+        if self.is_invalidated() {
+            return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+        }
+        let joined = self.graph.ancestors(leaves.iter().map(|(node, _)| *node).collect());
+        if others.iter().all(|node| joined.contains(&node.0)) {
+            Ok(())
+        } else {
+            Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNJOINED)
+        }
+    }
+
+    /// cuStreamEndCapture is for the thread that began, unless the mode is relaxed.
+    pub(super) fn is_foreign(&self) -> bool {
+        self.mode != RELAXED && self.thread != thread::current().id()
+    }
+}
+
+pub(super) fn lock(stream: &Stream) -> MutexGuard<'_, Option<Branch>> {
+    stream.capture.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn none_active() -> bool {
+    COUNT.load(Ordering::Acquire) == 0
+}
+
+/// Begins a capture.
+pub(super) fn begin(
+    stream: &Arc<Stream>,
+    mode: u32,
+    graph: Arc<Graph>,
+    dependencies: Vec<(CUgraphNode, Edge)>,
+) -> CuResult<()> {
+    static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+    if stream.is_legacy() {
+        return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    }
+    let mut branch = lock(stream);
+    if branch.is_some() {
+        return Err(CUresult::CUDA_ERROR_ILLEGAL_STATE);
+    }
+    let capture = Arc::new(Capture {
+        id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+        graph,
+        mode,
+        thread: thread::current().id(),
+        invalidated: AtomicBool::new(false),
+        streams: Mutex::new(vec![Arc::downgrade(stream)]),
+        left: Mutex::default(),
+    });
+    let mut active = ACTIVE.lock().unwrap_or_else(PoisonError::into_inner);
+    active.push(Arc::clone(&capture));
+    COUNT.store(active.len(), Ordering::Release);
+    *branch = Some(Branch { capture, origin: true, dependencies, shown: Default::default() });
+    Ok(())
+}
+
+/// Whether a stream captures.
+pub(super) fn captures(stream: &Stream) -> bool {
+    lock(stream).is_some()
+}
+
+/// When the stream is capturing: makes work a node behind what the stream has captured so far.
+pub(super) fn add(stream: &Stream, work: impl FnOnce() -> CuResult<Work>) -> CuResult<bool> {
+    if none_active() {
+        return Ok(false);
+    }
+    let mut branch = lock(stream);
+    let Some(branch) = branch.as_mut() else { return Ok(false) };
+    if branch.capture.is_invalidated() {
+        return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    }
+    let node = branch.capture.graph.add(Node::new(work()?, branch.dependencies.clone()))?;
+    branch.dependencies = vec![(node, Edge::default())];
+    Ok(true)
+}
+
+/// When the stream is capturing: what an event that is recorded now stands for.
+pub(super) fn dependencies(stream: &Stream) -> CuResult<Option<(Weak<Capture>, Vec<CUgraphNode>)>> {
+    if none_active() {
+        return Ok(None);
+    }
+    let branch = lock(stream);
+    let Some(branch) = branch.as_ref() else { return Ok(None) };
+    if branch.capture.is_invalidated() {
+        return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    }
+    let nodes = branch.dependencies.iter().map(|(node, _)| *node).collect();
+    Ok(Some((Arc::downgrade(&branch.capture), nodes)))
+}
+
+/// cuStreamWaitEvent of an event that was recorded in a capture: the stream takes part in it from now on.
+pub(super) fn join(stream: &Arc<Stream>, capture: &Weak<Capture>, nodes: &[CUgraphNode]) -> CuResult<()> {
+    let mut branch = lock(stream);
+    let active = |capture: &Arc<Capture>| {
+        let captures = ACTIVE.lock().unwrap_or_else(PoisonError::into_inner);
+        captures.iter().any(|active| active.id == capture.id)
+    };
+    let Some(capture) = capture.upgrade().filter(active) else {
+        branch.as_ref().inspect(|branch| branch.capture.invalidate());
+        return Err(CUresult::CUDA_ERROR_CAPTURED_EVENT);
+    };
+    if capture.is_invalidated() {
+        return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    }
+    if stream.is_legacy() {
+        capture.invalidate();
+        return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
+    }
+    let nodes = nodes.iter().map(|node| (*node, Edge::default()));
+    match branch.as_mut() {
+        Some(branch) if branch.capture.id != capture.id => {
+            branch.capture.invalidate();
+            capture.invalidate();
+            return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_MERGE);
+        }
+        Some(branch) => {
+            for (node, edge) in nodes {
+                if branch.dependencies.iter().all(|(known, _)| *known != node) {
+                    branch.dependencies.push((node, edge));
+                }
+            }
+        }
+        None => {
+            capture.streams.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::downgrade(stream));
+            let dependencies = nodes.collect();
+            *branch = Some(Branch { capture, origin: false, dependencies, shown: Default::default() });
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn fail(stream: &Stream, error: CUresult) -> CuResult<()> {
+    if none_active() {
+        return Ok(());
+    }
+    match lock(stream).as_ref() {
+        Some(branch) => {
+            branch.capture.invalidate();
+            Err(error)
+        }
+        None => Ok(()),
+    }
+}
+
+/// Refuses what cannot be captured.
+pub(super) fn refuse(stream: &Stream) -> CuResult<()> {
+    fail(stream, CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)
+}
+
+/// Refuses that captured work depends on work outside.
+pub(super) fn isolate(stream: &Stream) -> CuResult<()> {
+    fail(stream, CUresult::CUDA_ERROR_STREAM_CAPTURE_ISOLATION)
+}
+
+/// A stream is destroyed. A capture goes on without it unless it began there.
+pub(super) fn abandon(stream: &Stream) {
+    if none_active() {
+        return;
+    }
+    let origin = {
+        let mut branch = lock(stream);
+        match branch.take_if(|branch| !branch.origin) {
+            Some(branch) => {
+                let nodes = branch.dependencies.iter().map(|(node, _)| *node);
+                branch.capture.left.lock().unwrap_or_else(PoisonError::into_inner).extend(nodes);
+                None
+            }
+            None => branch.as_ref().map(|branch| Arc::clone(&branch.capture)),
+        }
+    };
+    if let Some(capture) = origin {
+        capture.invalidate();
+        let _ = capture.end(stream);
+    }
+}
+
+/// Refuses to wait for a context some of whose streams are capturing.
+pub(super) fn refuse_any(context: &Context) -> CuResult<()> {
+    if none_active() {
+        return Ok(());
+    }
+    context.live_streams().iter().try_for_each(|stream| refuse(stream))
+}
+
+/// Refuses work in the legacy stream that would wait for, or be waited for by, a stream that is capturing.
+pub(super) fn check_order(context: &Context, stream: &Stream) -> CuResult<()> {
+    if none_active() || !stream.is_legacy() {
+        return Ok(());
+    }
+    let blocking = context.live_streams().into_iter().filter(|stream| !stream.non_blocking);
+    let mut result = Ok(());
+    for stream in blocking {
+        result = result.and(fail(&stream, CUresult::CUDA_ERROR_STREAM_CAPTURE_IMPLICIT));
+    }
+    result
+}
+
+/// Whether work in the legacy stream would disturb a capture.
+pub(super) fn disturbs(context: &Context) -> bool {
+    !none_active()
+        && context.live_streams().iter().any(|stream| !stream.non_blocking && lock(stream).is_some())
+}
+
+/// Refuses calls that may disturb captures, as the captures' modes and this thread's one demand.
+pub(super) fn check_safe() -> CuResult<()> {
+    let mode = MODE.try_with(Cell::get).unwrap_or(GLOBAL);
+    if none_active() || mode == RELAXED {
+        return Ok(());
+    }
+    let thread = thread::current().id();
+    let active = ACTIVE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut result = Ok(());
+    for capture in active.iter() {
+        let own = capture.thread == thread && capture.mode != RELAXED;
+        if own || mode == GLOBAL && capture.mode == GLOBAL {
+            capture.invalidate();
+            result = Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+        }
+    }
+    result
+}

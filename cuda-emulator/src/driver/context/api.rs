@@ -1,0 +1,397 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! cuCtx* and cuDevicePrimaryCtx*.
+
+use std::ffi::{c_int, c_void};
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+
+use super::green;
+use crate::driver::context::{self, CUcontext, Context};
+use crate::driver::device::{CUdevice, device};
+use crate::driver::ffi::{In, Out};
+use crate::driver::handle::Handle;
+use crate::driver::result::{CUresult, CuResult};
+use crate::driver::stream::PRIORITIES;
+
+/// CU_CTX_SCHED_MASK, MAP_HOST, LMEM_RESIZE_TO_MAX, COREDUMP_ENABLE, USER_COREDUMP_ENABLE, SYNC_MEMOPS
+const CTX_FLAGS: u32 = 0xff;
+const CTX_SCHED_MASK: u32 = 7;
+/// Always on with unified addressing.
+const CTX_MAP_HOST: u32 = 8;
+/// What cuCtxGetApiVersion has said since CUDA 3.2.
+const API_VERSION: u32 = 3020;
+const LIMIT_STACK_SIZE: u32 = 0;
+const LIMIT_PRINTF_FIFO_SIZE: u32 = 1;
+const LIMIT_MALLOC_HEAP_SIZE: u32 = 2;
+const LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT: u32 = 4;
+const LIMIT_MAX_L2_FETCH_GRANULARITY: u32 = 5;
+const LIMIT_PERSISTING_L2_CACHE_SIZE: u32 = 6;
+const LIMIT_SHMEM_SIZE: u32 = 7;
+const LIMIT_CIG_ENABLED: u32 = 8;
+const LIMIT_MAX: u32 = 10;
+/// Most bytes that the L2 cache fetches at once.
+const MAX_FETCH: usize = 128;
+/// No L2 cache is larger, bytes.
+const MAX_PERSISTING: usize = 1 << 30;
+/// The most local memory that a thread can have, bytes.
+const MAX_STACK: u64 = 512 << 10;
+
+fn check_flags(flags: u32) -> CuResult<()> {
+    // Scheduling: automatic, spin, yield or blocking synchronisation.
+    if flags & !CTX_FLAGS == 0 && matches!(flags & CTX_SCHED_MASK, 0 | 1 | 2 | 4) {
+        return Ok(());
+    }
+    Err(CUresult::CUDA_ERROR_INVALID_VALUE)
+}
+
+fn ctx_create(out: Out<CUcontext>, flags: u32, ordinal: CUdevice) -> CuResult<()> {
+    out.check()?;
+    check_flags(flags)?;
+    out.set(context::create(device(ordinal)?, flags)?);
+    Ok(())
+}
+
+/// As before CUDA 3.2: addresses of 32 bits do not reach the memory of today's devices, an H200 says.
+fn ctx_create_32(out: Out<CUcontext>, flags: u32, ordinal: CUdevice) -> CuResult<()> {
+    out.check()?;
+    check_flags(flags)?;
+    device(ordinal)?;
+    Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY)
+}
+
+fn ctx_create_v3(
+    out: Out<CUcontext>,
+    _affinity: *const c_void,
+    affinities: c_int,
+    flags: u32,
+    ordinal: CUdevice,
+) -> CuResult<()> {
+    if affinities != 0 {
+        return Err(CUresult::CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY);
+    }
+    ctx_create(out, flags, ordinal)
+}
+
+/// CU_EXEC_AFFINITY_TYPE_SM_COUNT
+const SM_COUNT: u32 = 0;
+
+/// CUexecAffinityParam
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ExecAffinity {
+    kind: u32,
+    count: u32,
+}
+
+/// CUctxCreateParams
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct CtxCreateParams {
+    exec_affinity: *const c_void,
+    exec_affinities: c_int,
+    cig: *const c_void,
+}
+
+fn ctx_create_v4(
+    out: Out<CUcontext>,
+    params: In<CtxCreateParams>,
+    flags: u32,
+    ordinal: CUdevice,
+) -> CuResult<()> {
+    if !params.is_null() {
+        let params = params.get()?;
+        if params.exec_affinities != 0 {
+            return Err(CUresult::CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY);
+        }
+        if !params.cig.is_null() {
+            return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+        }
+    }
+    ctx_create(out, flags, ordinal)
+}
+
+fn ctx_destroy(handle: CUcontext) -> CuResult<()> {
+    if handle == CUcontext::NULL {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    context::destroy(handle)
+}
+
+fn ctx_attach(out: Out<CUcontext>, flags: u32) -> CuResult<()> {
+    context::current_unchecked()?;
+    out.check()?;
+    if flags != 0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    out.set(context::attach()?);
+    Ok(())
+}
+
+fn ctx_detach(handle: CUcontext) -> CuResult<()> {
+    context::detach(handle)
+}
+
+fn ctx_get_exec_affinity(out: Out<ExecAffinity>, kind: u32) -> CuResult<()> {
+    let context = context::current()?;
+    out.check()?;
+    if kind != SM_COUNT {
+        return Err(CUresult::CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY);
+    }
+    let count = green::multiprocessors_of(context::current_handle().unwrap_or(Handle::NULL));
+    out.set(ExecAffinity { kind, count: count.unwrap_or(context.device.model.multiprocessors) });
+    Ok(())
+}
+
+fn ctx_push_current(handle: CUcontext) -> CuResult<()> {
+    context::push(handle)
+}
+
+fn ctx_pop_current(out: Out<CUcontext>) -> CuResult<()> {
+    out.set(context::pop()?);
+    Ok(())
+}
+
+fn ctx_set_current(handle: CUcontext) -> CuResult<()> {
+    context::set_current(handle)
+}
+
+fn ctx_get_current(out: Out<CUcontext>) -> CuResult<()> {
+    out.check()?;
+    out.set(context::current_handle().unwrap_or(Handle::NULL));
+    Ok(())
+}
+
+fn ctx_get_device(out: Out<CUdevice>) -> CuResult<()> {
+    ctx_get_device_v2(out, Handle::NULL)
+}
+
+fn ctx_get_device_v2(out: Out<CUdevice>, handle: CUcontext) -> CuResult<()> {
+    out.check()?;
+    out.set(context::device_of(handle)?.ordinal);
+    Ok(())
+}
+
+fn ctx_get_flags(flags: Out<u32>) -> CuResult<()> {
+    flags.check()?;
+    flags.set(context::current_unchecked()?.flags.load(Ordering::Relaxed) | CTX_MAP_HOST);
+    Ok(())
+}
+
+fn ctx_set_flags(flags: u32) -> CuResult<()> {
+    check_flags(flags)?;
+    context::current_unchecked()?.flags.store(flags, Ordering::Relaxed);
+    Ok(())
+}
+
+fn ctx_get_id(handle: CUcontext, id: Out<u64>) -> CuResult<()> {
+    id.check()?;
+    id.set(context::find_or_current(handle)?.id);
+    Ok(())
+}
+
+fn ctx_get_api_version(handle: CUcontext, version: Out<u32>) -> CuResult<()> {
+    version.check()?;
+    context::find_or_current(handle)?;
+    version.set(API_VERSION);
+    Ok(())
+}
+
+fn ctx_synchronize() -> CuResult<()> {
+    context::current_unchecked()?.synchronize()
+}
+
+fn ctx_synchronize_v2(handle: CUcontext) -> CuResult<()> {
+    context::find_or_current(handle)?.synchronize()
+}
+
+fn ctx_set_limit(limit: u32, value: usize) -> CuResult<()> {
+    let context = context::current()?;
+    match limit {
+        LIMIT_STACK_SIZE if value as u64 > MAX_STACK => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+        LIMIT_STACK_SIZE => context.stack_limit.store((value as u64).next_multiple_of(16), Ordering::Relaxed),
+        LIMIT_PRINTF_FIFO_SIZE => context.printf.resize(value),
+        LIMIT_MALLOC_HEAP_SIZE => context.device.memory.set_heap_limit(value as u64),
+        LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT => {
+            context.pending_launches.store(value as u64, Ordering::Relaxed);
+        }
+        LIMIT_MAX_L2_FETCH_GRANULARITY if value > MAX_FETCH => {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        LIMIT_PERSISTING_L2_CACHE_SIZE if value > MAX_PERSISTING => {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        LIMIT_MAX_L2_FETCH_GRANULARITY | LIMIT_PERSISTING_L2_CACHE_SIZE => {}
+        LIMIT_SHMEM_SIZE | LIMIT_CIG_ENABLED => return Err(CUresult::CUDA_ERROR_NOT_PERMITTED),
+        limit if limit < LIMIT_MAX => return Err(CUresult::CUDA_ERROR_UNSUPPORTED_LIMIT),
+        _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+    }
+    Ok(())
+}
+
+fn ctx_get_limit(value: Out<usize>, limit: u32) -> CuResult<()> {
+    value.check()?;
+    value.set(limit_of(&*context::current()?, limit)?);
+    Ok(())
+}
+
+/// The value of a CUlimit.
+pub(crate) fn limit_of(context: &Context, limit: u32) -> CuResult<usize> {
+    Ok(match limit {
+        LIMIT_STACK_SIZE => context.stack_limit.load(Ordering::Relaxed) as usize,
+        LIMIT_PRINTF_FIFO_SIZE => context.printf.limit(),
+        LIMIT_MALLOC_HEAP_SIZE => context.device.memory.heap_limit() as usize,
+        LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT => context.pending_launches.load(Ordering::Relaxed) as usize,
+        // Hints for parts that this device does not have.
+        LIMIT_MAX_L2_FETCH_GRANULARITY => 64,
+        LIMIT_PERSISTING_L2_CACHE_SIZE | LIMIT_CIG_ENABLED => 0,
+        LIMIT_SHMEM_SIZE => context.device.model.limits().shared_optin as usize,
+        limit if limit < LIMIT_MAX => return Err(CUresult::CUDA_ERROR_UNSUPPORTED_LIMIT),
+        _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+    })
+}
+
+fn ctx_get_cache_config(config: Out<u32>) -> CuResult<()> {
+    config.check()?;
+    config.set(context::current()?.cache_config.load(Ordering::Relaxed));
+    Ok(())
+}
+
+fn ctx_set_cache_config(config: u32) -> CuResult<()> {
+    let context = context::current()?;
+    if config > 3 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    context.cache_config.store(config, Ordering::Relaxed);
+    Ok(())
+}
+
+fn ctx_get_shared_mem_config(config: Out<u32>) -> CuResult<()> {
+    config.check()?;
+    config.set(context::current()?.shared_config.load(Ordering::Relaxed));
+    Ok(())
+}
+
+fn ctx_set_shared_mem_config(config: u32) -> CuResult<()> {
+    context::current()?;
+    // Banks of four bytes whatever is asked for, as on devices since compute capability 5.0.
+    if config > 2 { Err(CUresult::CUDA_ERROR_INVALID_VALUE) } else { Ok(()) }
+}
+
+fn ctx_get_stream_priority_range(least: Out<c_int>, greatest: Out<c_int>) -> CuResult<()> {
+    context::current()?;
+    least.set(PRIORITIES.0);
+    greatest.set(PRIORITIES.1);
+    Ok(())
+}
+
+fn ctx_reset_persisting_l2_cache() -> CuResult<()> {
+    context::current().map(|_| ())
+}
+
+fn ctx_enable_peer_access(peer: CUcontext, flags: u32) -> CuResult<()> {
+    if flags != 0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let context = context::current()?;
+    let peer = context::find_given(peer)?;
+    if peer.device.ordinal == context.device.ordinal {
+        return Err(CUresult::CUDA_ERROR_INVALID_DEVICE);
+    }
+    if !context.peers.lock().unwrap_or_else(PoisonError::into_inner).insert(peer.id) {
+        return Err(CUresult::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED);
+    }
+    context.device.memory.add_peer(&peer.device.memory);
+    Ok(())
+}
+
+fn ctx_disable_peer_access(peer: CUcontext) -> CuResult<()> {
+    let context = context::current()?;
+    let peer = context::find_given(peer)?;
+    if !context.peers.lock().unwrap_or_else(PoisonError::into_inner).remove(&peer.id) {
+        return Err(CUresult::CUDA_ERROR_PEER_ACCESS_NOT_ENABLED);
+    }
+    // Work under way may still use it.
+    context.wait_idle();
+    context.device.memory.remove_peer(&peer.device.memory);
+    Ok(())
+}
+
+fn primary_retain(out: Out<CUcontext>, ordinal: CUdevice) -> CuResult<()> {
+    out.check()?;
+    out.set(device(ordinal)?.primary.retain(ordinal)?);
+    Ok(())
+}
+
+fn primary_release(ordinal: CUdevice) -> CuResult<()> {
+    device(ordinal)?.primary.release()
+}
+
+fn primary_reset(ordinal: CUdevice) -> CuResult<()> {
+    device(ordinal)?.primary.reset();
+    Ok(())
+}
+
+fn primary_get_state(ordinal: CUdevice, flags: Out<u32>, active: Out<c_int>) -> CuResult<()> {
+    flags.check()?;
+    active.check()?;
+    let (current, exists) = device(ordinal)?.primary.state();
+    flags.set(current);
+    active.set(c_int::from(exists));
+    Ok(())
+}
+
+fn primary_set_flags(ordinal: CUdevice, flags: u32) -> CuResult<()> {
+    let device = device(ordinal)?;
+    check_flags(flags)?;
+    // A primary context maps host memory always.
+    if flags & CTX_MAP_HOST != 0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    device.primary.set_flags(flags);
+    Ok(())
+}
+
+crate::driver::ffi::entries! { after_init
+    cuCtxCreate => ctx_create_32(out: Out<CUcontext>, flags: u32, device: CUdevice);
+    cuCtxCreate_v2 => ctx_create(out: Out<CUcontext>, flags: u32, device: CUdevice);
+    cuCtxCreate_v3 => ctx_create_v3(
+        out: Out<CUcontext>, affinity: *const c_void, affinities: c_int, flags: u32, device: CUdevice);
+    cuCtxCreate_v4 => ctx_create_v4(out: Out<CUcontext>, params: In<CtxCreateParams>, flags: u32, device: CUdevice);
+    cuCtxDestroy => ctx_destroy(context: CUcontext);
+    cuCtxDestroy_v2 => ctx_destroy(context: CUcontext);
+    cuCtxAttach => ctx_attach(out: Out<CUcontext>, flags: u32);
+    cuCtxDetach => ctx_detach(context: CUcontext);
+    cuCtxGetExecAffinity => ctx_get_exec_affinity(out: Out<ExecAffinity>, kind: u32);
+    cuCtxPushCurrent => ctx_push_current(context: CUcontext);
+    cuCtxPushCurrent_v2 => ctx_push_current(context: CUcontext);
+    cuCtxPopCurrent => ctx_pop_current(out: Out<CUcontext>);
+    cuCtxPopCurrent_v2 => ctx_pop_current(out: Out<CUcontext>);
+    cuCtxSetCurrent => ctx_set_current(context: CUcontext);
+    cuCtxGetCurrent => ctx_get_current(out: Out<CUcontext>);
+    cuCtxGetDevice => ctx_get_device(out: Out<CUdevice>);
+    cuCtxGetDevice_v2 => ctx_get_device_v2(out: Out<CUdevice>, context: CUcontext);
+    cuCtxGetFlags => ctx_get_flags(flags: Out<u32>);
+    cuCtxSetFlags => ctx_set_flags(flags: u32);
+    cuCtxGetId => ctx_get_id(context: CUcontext, id: Out<u64>);
+    cuCtxGetApiVersion => ctx_get_api_version(context: CUcontext, version: Out<u32>);
+    cuCtxSynchronize => ctx_synchronize();
+    cuCtxSynchronize_v2 => ctx_synchronize_v2(context: CUcontext);
+    cuCtxSetLimit => ctx_set_limit(limit: u32, value: usize);
+    cuCtxGetLimit => ctx_get_limit(value: Out<usize>, limit: u32);
+    cuCtxGetCacheConfig => ctx_get_cache_config(config: Out<u32>);
+    cuCtxSetCacheConfig => ctx_set_cache_config(config: u32);
+    cuCtxGetSharedMemConfig => ctx_get_shared_mem_config(config: Out<u32>);
+    cuCtxSetSharedMemConfig => ctx_set_shared_mem_config(config: u32);
+    cuCtxGetStreamPriorityRange => ctx_get_stream_priority_range(least: Out<c_int>, greatest: Out<c_int>);
+    cuCtxResetPersistingL2Cache => ctx_reset_persisting_l2_cache();
+    cuCtxEnablePeerAccess => ctx_enable_peer_access(peer: CUcontext, flags: u32);
+    cuCtxDisablePeerAccess => ctx_disable_peer_access(peer: CUcontext);
+    cuDevicePrimaryCtxRetain => primary_retain(out: Out<CUcontext>, device: CUdevice);
+    cuDevicePrimaryCtxRelease => primary_release(device: CUdevice);
+    cuDevicePrimaryCtxRelease_v2 => primary_release(device: CUdevice);
+    cuDevicePrimaryCtxReset => primary_reset(device: CUdevice);
+    cuDevicePrimaryCtxReset_v2 => primary_reset(device: CUdevice);
+    cuDevicePrimaryCtxGetState => primary_get_state(device: CUdevice, flags: Out<u32>, active: Out<c_int>);
+    cuDevicePrimaryCtxSetFlags => primary_set_flags(device: CUdevice, flags: u32);
+    cuDevicePrimaryCtxSetFlags_v2 => primary_set_flags(device: CUdevice, flags: u32);
+}

@@ -1,0 +1,337 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Contexts, the primary ones included, and each thread's stack of current contexts.
+
+pub(super) mod api;
+mod core_dump;
+mod events;
+pub(super) mod green;
+mod profiler;
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use super::device::{Device, device};
+use super::handle::{Handle, Registry};
+use super::launch::output;
+use super::memory::host as host_memory;
+use super::result::{CUresult, CuResult};
+use super::stream::Stream;
+use super::stream::queue::Mark;
+use super::{array, event, external, module};
+use crate::execute::Printf;
+use core_dump as core_dump_api;
+
+/// A context's handle.
+pub type CUcontext = Handle<Context>;
+
+/// What `cudaLimitStackSize` is by default, bytes.
+const DEFAULT_STACK: u64 = 1024;
+/// What `cudaLimitDevRuntimePendingLaunchCount` is by default.
+const DEFAULT_PENDING_LAUNCHES: u64 = 2048;
+
+static CONTEXTS: Registry<Context> = Registry::new();
+
+thread_local! {
+    /// The top of this thread's stack. Needs no destructor, so that it is there in exit handlers, when thread-local values
+    /// that have one are gone: programs free memory there.
+    static TOP: Cell<Option<CUcontext>> = const { Cell::new(None) };
+    /// The rest of the stack.
+    static BELOW: RefCell<Vec<CUcontext>> = const { RefCell::new(Vec::new()) };
+}
+
+fn push_handle(handle: CUcontext) {
+    if let Some(old) = TOP.replace(Some(handle)) {
+        let _ = BELOW.try_with(|below| below.borrow_mut().push(old));
+    }
+}
+
+fn pop_handle() -> Option<CUcontext> {
+    let below = BELOW.try_with(|below| below.borrow_mut().pop()).unwrap_or(None);
+    TOP.replace(below)
+}
+
+/// A context: streams, modules and allocations.
+pub struct Context {
+    pub(super) handle: CUcontext,
+    /// cuCtxGetId; a primary context that was reset comes back with another one.
+    pub(super) id: u64,
+    pub(super) device: &'static Device,
+    pub(super) flags: AtomicU32,
+    primary: bool,
+    /// How often cuCtxAttach added a holder.
+    attached: AtomicU32,
+    pub(super) legacy: Arc<Stream>,
+    pub(super) streams: Mutex<Vec<Weak<Stream>>>,
+    /// What all later work waits for (cuCtxWaitEvent).
+    pub(super) awaited: Mutex<Vec<Mark>>,
+    /// Held while work is put in its place between the streams.
+    pub(super) order: Mutex<()>,
+    pub(super) printf: Printf,
+    pub(super) stack_limit: AtomicU64,
+    /// cudaLimitDevRuntimePendingLaunchCount
+    pub(super) pending_launches: AtomicU64,
+    pub(super) cache_config: AtomicU32,
+    pub(super) shared_config: AtomicU32,
+    /// The contexts whose memory this one reaches, by id (cuCtxEnablePeerAccess).
+    pub(super) peers: Mutex<BTreeSet<u64>>,
+}
+
+impl Context {
+    fn new(handle: CUcontext, device: &'static Device, flags: u32, primary: bool) -> Arc<Context> {
+        static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+        let context = Arc::new_cyclic(|context| Context {
+            handle,
+            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+            device,
+            flags: AtomicU32::new(flags),
+            primary,
+            attached: AtomicU32::new(0),
+            legacy: Stream::legacy(context),
+            streams: Mutex::default(),
+            awaited: Mutex::default(),
+            order: Mutex::default(),
+            printf: Printf::default(),
+            stack_limit: AtomicU64::new(DEFAULT_STACK),
+            pending_launches: AtomicU64::new(DEFAULT_PENDING_LAUNCHES),
+            cache_config: AtomicU32::new(0),
+            shared_config: AtomicU32::new(1),
+            peers: Mutex::default(),
+        });
+        core_dump_api::context_created(handle, flags);
+        CONTEXTS.insert(handle, Arc::clone(&context));
+        context
+    }
+
+    /// The error that a kernel left, if one did.
+    pub(super) fn sticky(&self) -> Option<CUresult> {
+        self.device.fault.get()
+    }
+
+    /// Makes an error the answer of all later calls; the first one stays.
+    pub(super) fn poison(&self, error: CUresult) {
+        self.device.fault.set(error);
+    }
+
+    /// This context, unless it has a sticky error.
+    pub(super) fn checked(self: Arc<Self>) -> CuResult<Arc<Context>> {
+        match self.sticky() {
+            None => Ok(self),
+            Some(error) => Err(error),
+        }
+    }
+
+    /// Writes what kernels have printed so far.
+    pub(super) fn flush_printf(&self) {
+        output::flush(&self.printf);
+    }
+
+    /// Ends everything that the context owns, after its work.
+    fn destroy(&self) {
+        // By all its handles.
+        CONTEXTS.remove_where(|context| std::ptr::eq(context, self));
+        core_dump_api::context_destroyed(self.handle);
+        self.wait_idle();
+        self.flush_printf();
+        module::forget_modules(self);
+        event::forget_events(self);
+        array::forget_arrays(self);
+        external::forget_all_of(self);
+        self.forget_streams();
+        host_memory::free_all_of(self.handle);
+        super::ipc::forget_all_of(self.handle);
+        self.device.free_all_of(self.handle);
+    }
+}
+
+/// The current context of this thread, if it has no sticky error.
+pub(super) fn current() -> CuResult<Arc<Context>> {
+    find(current_handle().ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?)?.checked()
+}
+
+/// The current context of this thread even when it has a sticky error.
+pub(super) fn current_unchecked() -> CuResult<Arc<Context>> {
+    find(current_handle().ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?)
+}
+
+/// NULL means the current context.
+pub(super) fn find_or_current(handle: CUcontext) -> CuResult<Arc<Context>> {
+    if handle == Handle::NULL { current_unchecked() } else { find(handle) }
+}
+
+/// The context with this handle, which must not be NULL, even when it has a sticky error.
+pub(super) fn find_given(handle: CUcontext) -> CuResult<Arc<Context>> {
+    find(handle)
+}
+
+/// Gives a context another handle.
+pub(super) fn add_alias(alias: CUcontext, handle: CUcontext) -> CuResult<()> {
+    CONTEXTS.insert(alias, find(handle)?);
+    Ok(())
+}
+
+/// Ends such a handle.
+pub(super) fn remove_alias(alias: CUcontext) {
+    CONTEXTS.remove(alias);
+}
+
+/// Waits for the work of all contexts: memory that any of them may use is about to go.
+pub(super) fn wait_all_idle() {
+    CONTEXTS.all().iter().for_each(|context| context.wait_idle());
+}
+
+fn find(handle: CUcontext) -> CuResult<Arc<Context>> {
+    CONTEXTS.get(handle).ok_or_else(|| {
+        if primary_device(handle).is_some() || current_handle() == Some(handle) {
+            CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED
+        } else {
+            CUresult::CUDA_ERROR_INVALID_CONTEXT
+        }
+    })
+}
+
+/// The device that has this primary context.
+fn primary_device(handle: CUcontext) -> Option<&'static Device> {
+    super::device::all().iter().find(|device| device.primary.handle == handle)
+}
+
+/// The device of a context, NULL being the current one, even of a primary context that was reset.
+pub(super) fn device_of(handle: CUcontext) -> CuResult<&'static Device> {
+    let handle = if handle == Handle::NULL { current_handle().unwrap_or(handle) } else { handle };
+    primary_device(handle).map_or_else(|| find_or_current(handle).map(|context| context.device), Ok)
+}
+
+/// The top of this thread's stack.
+pub(super) fn current_handle() -> Option<CUcontext> {
+    TOP.get()
+}
+
+/// cuCtxPushCurrent
+pub(super) fn push(handle: CUcontext) -> CuResult<()> {
+    if handle == Handle::NULL {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    find(handle)?;
+    push_handle(handle);
+    Ok(())
+}
+
+/// cuCtxPopCurrent
+pub(super) fn pop() -> CuResult<CUcontext> {
+    pop_handle().ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)
+}
+
+/// cuCtxSetCurrent: NULL takes the current context away.
+pub(super) fn set_current(handle: CUcontext) -> CuResult<()> {
+    // A primary context can be current even while it does not exist.
+    if handle != Handle::NULL && primary_device(handle).is_none() {
+        find(handle)?;
+    }
+    pop_handle();
+    if handle != Handle::NULL {
+        push_handle(handle);
+    }
+    Ok(())
+}
+
+/// cuCtxCreate: the new context becomes current.
+pub(super) fn create(device: &'static Device, flags: u32) -> CuResult<CUcontext> {
+    device.fault.check()?;
+    let context = Context::new(Handle::mint(), device, flags, false);
+    push_handle(context.handle);
+    Ok(context.handle)
+}
+
+/// cuCtxDestroy
+pub(super) fn destroy(handle: CUcontext) -> CuResult<()> {
+    let context = CONTEXTS.get(handle).filter(|context| !context.primary);
+    context.ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?.destroy();
+    if current_handle() == Some(handle) {
+        pop_handle();
+    }
+    Ok(())
+}
+
+/// cuCtxAttach: one more who holds the current context.
+pub(super) fn attach() -> CuResult<CUcontext> {
+    let context = current_unchecked()?;
+    context.attached.fetch_add(1, Ordering::Relaxed);
+    Ok(context.handle)
+}
+
+/// cuCtxDetach: one less who holds the current context; without holders it ends.
+pub(super) fn detach(handle: CUcontext) -> CuResult<()> {
+    if current_handle() != Some(handle) {
+        return Err(CUresult::CUDA_ERROR_INVALID_CONTEXT);
+    }
+    let context = find(handle)?;
+    let less = |count: u32| count.checked_sub(1);
+    if context.attached.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok() {
+        return Ok(());
+    }
+    if context.primary { context.device.primary.release() } else { destroy(handle) }
+}
+
+/// A device's primary context: made at the first retain, ended by the last release or by a reset. Its handle stays.
+pub(super) struct PrimaryContext {
+    handle: CUcontext,
+    state: Mutex<Primary>,
+}
+
+#[derive(Default)]
+struct Primary {
+    retained: u64,
+    flags: u32,
+    context: Option<Arc<Context>>,
+}
+
+impl PrimaryContext {
+    pub(super) fn new() -> PrimaryContext {
+        PrimaryContext { handle: Handle::mint(), state: Mutex::default() }
+    }
+
+    pub(super) fn retain(&self, ordinal: i32) -> CuResult<CUcontext> {
+        device(ordinal)?.fault.check()?;
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.context.is_none() {
+            state.context = Some(Context::new(self.handle, device(ordinal)?, state.flags, true));
+        }
+        state.retained += 1;
+        Ok(self.handle)
+    }
+
+    pub(super) fn release(&self) -> CuResult<()> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.retained = state.retained.checked_sub(1).ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?;
+        if state.retained == 0
+            && let Some(context) = state.context.take()
+        {
+            context.destroy();
+        }
+        Ok(())
+    }
+
+    /// Ends the context whoever retains it. The count stays, and the next retain makes a new context.
+    pub(super) fn reset(&self) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(context) = state.context.take() {
+            context.destroy();
+        }
+        state.flags = 0;
+    }
+
+    pub(super) fn set_flags(&self, flags: u32) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.flags = flags;
+        if let Some(context) = &state.context {
+            context.flags.store(flags, Ordering::Relaxed);
+        }
+    }
+
+    /// The flags, and whether the context exists.
+    pub(super) fn state(&self) -> (u32, bool) {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        (state.flags, state.context.is_some())
+    }
+}

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Many copies by one call.
+
+use std::sync::Arc;
+
+use super::{Given, Side, Transfer, copy_async};
+use crate::driver::array::{self, CUarray};
+use crate::driver::context;
+use crate::driver::device::CUdeviceptr;
+use crate::driver::ffi::{In, Out};
+use crate::driver::result::{CUresult, CuResult};
+use crate::driver::stream::CUstream;
+
+/// CU_STREAM_LEGACY
+const LEGACY: usize = 1;
+/// CUmemcpySrcAccessOrder: stream order, during the call, any.
+const ORDERS: std::ops::RangeInclusive<u32> = 1..=3;
+/// CUmemcpy3DOperandType
+const POINTER: u32 = 1;
+const ARRAY: u32 = 2;
+
+/// CUmemcpyAttributes
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct CopyAttributes {
+    order: u32,
+    hints: [u32; 4],
+    flags: u32,
+}
+
+/// CUmemcpy3DOperand
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Operand {
+    kind: u32,
+    pad: u32,
+    /// A union: address, row length, layer height, hint; or array and offset.
+    body: [u64; 4],
+}
+
+/// CUDA_MEMCPY3D_BATCH_OP
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct BatchOperation {
+    from: Operand,
+    to: Operand,
+    extent: [usize; 3],
+    order: u32,
+    flags: u32,
+}
+
+const _: () = assert!(size_of::<CopyAttributes>() == 24 && size_of::<BatchOperation>() == 112);
+
+fn check_stream(stream: CUstream) -> CuResult<()> {
+    let legacy = stream.0 == LEGACY || stream.0 == 0 && !crate::driver::ffi::default_stream_is_per_thread();
+    if legacy { Err(CUresult::CUDA_ERROR_INVALID_VALUE) } else { Ok(()) }
+}
+
+#[allow(clippy::too_many_arguments, reason = "the C function's")]
+fn batch(
+    targets: In<CUdeviceptr>,
+    sources: In<CUdeviceptr>,
+    sizes: In<usize>,
+    count: usize,
+    attributes: In<CopyAttributes>,
+    first: In<usize>,
+    number: usize,
+    stream: CUstream,
+) -> CuResult<()> {
+    let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
+    check_stream(stream)?;
+    context::current()?;
+    if count == 0 || number == 0 || number > count || first.at(0)? != 0 {
+        return Err(invalid);
+    }
+    for index in 0..number {
+        let attributes = attributes.at(index)?;
+        if !ORDERS.contains(&attributes.order) || attributes.flags > 1 || first.at(index)? >= count {
+            return Err(invalid);
+        }
+    }
+    // All are checked before the first one goes.
+    let mut copies = Vec::new();
+    for index in 0..count {
+        let bytes = sizes.at(index)? as u64;
+        if bytes == 0 {
+            return Err(invalid);
+        }
+        let to = Side::linear(targets.at(index)?, Given::Unified)?;
+        let from = Side::linear(sources.at(index)?, Given::Unified)?;
+        copies.push(Transfer::new(to, from, [bytes, 1, 1])?);
+    }
+    copies.into_iter().try_for_each(|copy| copy_async(copy, stream))
+}
+
+#[allow(clippy::too_many_arguments, reason = "the C function's")]
+fn batch_v1(
+    targets: In<CUdeviceptr>,
+    sources: In<CUdeviceptr>,
+    sizes: In<usize>,
+    count: usize,
+    attributes: In<CopyAttributes>,
+    first: In<usize>,
+    number: usize,
+    failed: Out<usize>,
+    stream: CUstream,
+) -> CuResult<()> {
+    let result = batch(targets, sources, sizes, count, attributes, first, number, stream);
+    // Not about one of the copies, or nobody knows which.
+    result.inspect_err(|_| failed.set(usize::MAX))
+}
+
+impl Operand {
+    /// The side, whose extent is counted in elements: those of the array, or bytes.
+    fn side(&self, extent: [usize; 3], element: u64) -> CuResult<Side> {
+        let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
+        let [first, second, third, fourth] = self.body;
+        match self.kind {
+            POINTER => {
+                let row = if second == 0 { extent[0] as u64 } else { second };
+                let height = if third == 0 { extent[1] as u64 } else { third };
+                let pitch = row.checked_mul(element).ok_or(invalid)?;
+                // As in `Place3D`.
+                Side::new(first, Given::Unified, pitch, pitch.saturating_mul(height))
+            }
+            ARRAY => {
+                let array = array::find(CUarray::new(first as usize))?;
+                let x = second.checked_mul(element).ok_or(invalid)?;
+                Side::in_array(Arc::clone(&array.array), [x, third, fourth])
+            }
+            _ => Err(invalid),
+        }
+    }
+
+    /// The bytes of an element, when it is an array that says so.
+    fn element(&self) -> CuResult<Option<u64>> {
+        if self.kind != ARRAY {
+            return Ok(None);
+        }
+        let array = array::find(CUarray::new(self.body[0] as usize))?;
+        Ok(Some(array.array.unit().bytes.into()))
+    }
+}
+
+fn batch_3d(count: usize, operations: In<BatchOperation>, flags: u64, stream: CUstream) -> CuResult<()> {
+    let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
+    check_stream(stream)?;
+    context::current()?;
+    if count == 0 || flags != 0 {
+        return Err(invalid);
+    }
+    let mut copies = Vec::new();
+    for index in 0..count {
+        let operation = operations.at(index)?;
+        if !ORDERS.contains(&operation.order) || operation.flags > 1 {
+            return Err(invalid);
+        }
+        let (from, to) = (operation.from.element()?, operation.to.element()?);
+        if from.zip(to).is_some_and(|(from, to)| from != to) {
+            return Err(invalid);
+        }
+        let element = from.or(to).unwrap_or(1);
+        let [width, height, depth] = operation.extent;
+        let width = (width as u64).checked_mul(element).ok_or(invalid)?;
+        let to = operation.to.side(operation.extent, element)?;
+        let from = operation.from.side(operation.extent, element)?;
+        copies.push(Transfer::new(to, from, [width, height as u64, depth as u64])?);
+    }
+    copies.into_iter().try_for_each(|copy| copy_async(copy, stream))
+}
+
+fn batch_3d_v1(
+    count: usize,
+    operations: In<BatchOperation>,
+    failed: Out<usize>,
+    flags: u64,
+    stream: CUstream,
+) -> CuResult<()> {
+    batch_3d(count, operations, flags, stream).inspect_err(|_| failed.set(usize::MAX))
+}
+
+crate::driver::ffi::entries! { after_init
+    cuMemcpyBatchAsync + cuMemcpyBatchAsync_ptsz => batch_v1(
+        targets: In<CUdeviceptr>, sources: In<CUdeviceptr>, sizes: In<usize>, count: usize,
+        attributes: In<CopyAttributes>, first: In<usize>, number: usize, failed: Out<usize>, stream: CUstream);
+    cuMemcpyBatchAsync_v2 + cuMemcpyBatchAsync_v2_ptsz => batch(
+        targets: In<CUdeviceptr>, sources: In<CUdeviceptr>, sizes: In<usize>, count: usize,
+        attributes: In<CopyAttributes>, first: In<usize>, number: usize, stream: CUstream);
+    cuMemcpy3DBatchAsync + cuMemcpy3DBatchAsync_ptsz => batch_3d_v1(
+        count: usize, operations: In<BatchOperation>, failed: Out<usize>, flags: u64, stream: CUstream);
+    cuMemcpy3DBatchAsync_v2 + cuMemcpy3DBatchAsync_v2_ptsz => batch_3d(
+        count: usize, operations: In<BatchOperation>, flags: u64, stream: CUstream);
+}

@@ -1,0 +1,397 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Copies of boxes of bytes between device memory and host memory: the part that all cuMemcpy* share.
+
+pub(super) mod api;
+mod batch;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::capture;
+use super::context::{self, Context};
+use super::device;
+use super::device::attributes::MAX_PITCH;
+use super::graph::{CopyWork, Work};
+use super::pool::home as pool_home;
+use super::result::{CUresult, CuResult};
+use super::stream::{self, CUstream};
+use crate::memory::RangeKind;
+use crate::texture::Array;
+
+/// Linux keeps the addresses below free, so that null pointers, also with an offset, are noticed.
+const LOWEST_ADDRESS: u64 = 64 << 10;
+/// Host bytes up to this many are taken along when an asynchronous copy is asked for, so that the caller need not wait.
+const STAGED: u64 = 1 << 20;
+/// Most bytes that may be on their way like that: a program that asks faster than it is served must wait.
+const STAGED_TOTAL: u64 = 32 << 20;
+
+static STAGED_NOW: AtomicU64 = AtomicU64::new(0);
+
+/// Room for staged bytes.
+struct Room(u64);
+
+impl Room {
+    fn reserve(bytes: u64) -> Option<Room> {
+        if bytes > STAGED {
+            return None;
+        }
+        let room = Room(bytes);
+        let before = STAGED_NOW.fetch_add(bytes, Ordering::Relaxed);
+        (before + bytes <= STAGED_TOTAL).then_some(room)
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        STAGED_NOW.fetch_sub(self.0, Ordering::Relaxed);
+    }
+}
+
+/// What an address is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Device memory, arrays included.
+    Device,
+    /// Managed or pinned memory: both sides reach it, at any time.
+    Shared,
+    /// Other host memory, which the caller promises to be there during the call.
+    Pageable,
+}
+
+/// One side of a copy: rows of bytes.
+#[derive(Clone, Debug)]
+pub(super) struct Side {
+    pub(super) address: u64,
+    pub(super) kind: Kind,
+    /// From row to row, bytes.
+    pub(super) pitch: u64,
+    /// From slice to slice, bytes.
+    pub(super) slice: u64,
+    /// The array that it is in, and where: byte in the row, row, slice.
+    array: Option<(Arc<Array>, [u64; 3])>,
+}
+
+/// Bytes in a row, rows, slices.
+pub(super) type Extent = [u64; 3];
+
+/// A checked copy.
+#[derive(Clone, Debug)]
+pub(super) struct Transfer {
+    pub(super) to: Side,
+    pub(super) from: Side,
+    pub(super) extent: Extent,
+}
+
+/// How a side's address was given.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Given {
+    /// As a host pointer.
+    Host,
+    /// As a device pointer.
+    Device,
+    /// As a unified address: what it is follows from its value.
+    Unified,
+}
+
+impl Side {
+    /// A side without rows.
+    pub(super) fn linear(address: u64, given: Given) -> CuResult<Side> {
+        let of_host =
+            || device::range_of(address).is_some_and(|(_, range)| range.kind == RangeKind::HostPooled);
+        if given == Given::Device && of_host() {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        Side::new(address, given, 0, 0)
+    }
+
+    /// Finds out what an address is.
+    pub(super) fn new(address: u64, given: Given, pitch: u64, slice: u64) -> CuResult<Side> {
+        let kind = match device::range_of(address) {
+            Some((_, range))
+                if matches!(
+                    range.kind,
+                    RangeKind::Device | RangeKind::Heap | RangeKind::Mapped | RangeKind::External
+                ) =>
+            {
+                Kind::Device
+            }
+            Some(_) => Kind::Shared,
+            None if given == Given::Device || device::reserved(address) => {
+                return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+            }
+            None => Kind::Pageable,
+        };
+        Ok(Side { address, kind, pitch, slice, array: None })
+    }
+
+    /// A place in an array: byte in the row, row, slice.
+    pub(super) fn in_array(array: Arc<Array>, at: [u64; 3]) -> CuResult<Side> {
+        let level = array.level;
+        let terms = [at[0], at[1].saturating_mul(level.pitch), at[2].saturating_mul(level.slice)];
+        let address = terms.into_iter().try_fold(level.base, u64::checked_add);
+        let address = address.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        let (pitch, slice) = (level.pitch, level.slice);
+        Ok(Side { address, kind: Kind::Device, pitch, slice, array: Some((array, at)) })
+    }
+
+    /// The array that it is in, and where: byte in the row, row, slice.
+    pub(super) fn array(&self) -> Option<&(Arc<Array>, [u64; 3])> {
+        self.array.as_ref()
+    }
+
+    /// Whether its bytes are not just rows and slices apart.
+    fn is_scattered(&self) -> bool {
+        self.array.as_ref().is_some_and(|(array, _)| !array.is_direct())
+    }
+
+    /// Where a byte of the box is, if it has memory, and how many more of its row follow there.
+    fn run(&self, [x, row, slice]: [u64; 3]) -> CuResult<(Option<u64>, u64)> {
+        match &self.array {
+            Some((array, _)) if array.is_deferred_unmapped() => Err(CUresult::CUDA_ERROR_LAUNCH_FAILED),
+            Some((array, at)) => Ok(array.bytes_at([at[0] + x, at[1] + row, at[2] + slice])),
+            None => Ok((Some(self.address + slice * self.slice + row * self.pitch + x), u64::MAX)),
+        }
+    }
+
+    /// Checks that all bytes of a box lie inside the valid range around its first one.
+    fn check(&self, extent: Extent) -> CuResult<()> {
+        let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
+        if let Some((array, at)) = &self.array {
+            let whole = array.bounds();
+            let inside =
+                (0..3).all(|axis| at[axis].checked_add(extent[axis]).is_some_and(|end| end <= whole[axis]));
+            let unit = u64::from(array.unit().bytes);
+            let whole_blocks =
+                array.compression.is_none() || at[0].is_multiple_of(unit) && extent[0].is_multiple_of(unit);
+            return if inside && whole_blocks { Ok(()) } else { Err(invalid) };
+        }
+        let rows = (extent[1] - 1).checked_mul(self.pitch).ok_or(invalid)?;
+        let slices = (extent[2] - 1).checked_mul(self.slice).ok_or(invalid)?;
+        let bytes = rows.checked_add(slices).and_then(|sum| sum.checked_add(extent[0])).ok_or(invalid)?;
+        if self.kind == Kind::Pageable {
+            return if self.address < LOWEST_ADDRESS || self.address.checked_add(bytes).is_none() {
+                Err(invalid)
+            } else {
+                Ok(())
+            };
+        }
+        let found = device::range_of(self.address).filter(|(_, range)| range.holds(self.address, bytes));
+        found.map(|_| ()).ok_or(invalid)
+    }
+}
+
+impl Transfer {
+    /// Checks a copy; none when it has nothing to do.
+    pub(super) fn new(to: Side, from: Side, extent: Extent) -> CuResult<Option<Transfer>> {
+        if extent.contains(&0) {
+            return Ok(None);
+        }
+        if extent[1] > 1 || extent[2] > 1 {
+            let too_long = |side: &Side| {
+                side.array.is_none()
+                    && (extent[0] > side.pitch || side.kind == Kind::Device && side.pitch > MAX_PITCH)
+            };
+            if too_long(&to) || too_long(&from) {
+                return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+            }
+        }
+        to.check(extent)?;
+        from.check(extent)?;
+        Ok(Some(Transfer { to, from, extent }))
+    }
+
+    fn involves(&self, kind: Kind) -> bool {
+        self.to.kind == kind || self.from.kind == kind
+    }
+
+    fn bytes(&self) -> u64 {
+        self.extent.iter().fold(1, |product, side| product.saturating_mul(*side))
+    }
+
+    /// Copies now.
+    pub(super) fn run(&self) -> CuResult<()> {
+        // Again: the memory may have been freed since the copy was asked for.
+        let gone = |_| CUresult::CUDA_ERROR_ILLEGAL_ADDRESS;
+        self.to.check(self.extent).map_err(gone)?;
+        self.from.check(self.extent).map_err(gone)?;
+        let [width, rows, slices] = self.extent;
+        if self.to.is_scattered() || self.from.is_scattered() {
+            return self.run_in_parts();
+        }
+        for slice in 0..slices {
+            for row in 0..rows {
+                let to = self.to.address + slice * self.to.slice + row * self.to.pitch;
+                let from = self.from.address + slice * self.from.slice + row * self.from.pitch;
+                // SAFETY: both were checked to lie in valid ranges; pageable memory is the caller's promise. Kernels may
+                // use them at the same time: then the bytes are undefined, as on the device.
+                unsafe { std::ptr::copy(from as *const u8, to as *mut u8, width as usize) };
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies now, where an array's bytes are in parts. What has no memory is read as zeros, and not written.
+    fn run_in_parts(&self) -> CuResult<()> {
+        let [width, rows, slices] = self.extent;
+        for (slice, row) in (0..slices).flat_map(|slice| (0..rows).map(move |row| (slice, row))) {
+            let mut x = 0;
+            while x < width {
+                let (to, to_bytes) = self.to.run([x, row, slice])?;
+                let (from, from_bytes) = self.from.run([x, row, slice])?;
+                let bytes = to_bytes.min(from_bytes).min(width - x);
+                match (to, from) {
+                    // SAFETY: as in `run`; what parts have stays mapped.
+                    (Some(to), Some(from)) => unsafe {
+                        std::ptr::copy(from as *const u8, to as *mut u8, bytes as usize);
+                    },
+                    // SAFETY: as above.
+                    (Some(to), None) => unsafe { std::ptr::write_bytes(to as *mut u8, 0, bytes as usize) },
+                    (None, _) => {}
+                }
+                x += bytes;
+            }
+        }
+        Ok(())
+    }
+
+    /// A copy's source bytes, row by row, and what is left to do with them.
+    fn staged(&self, room: Room) -> impl FnOnce(&Context) -> CuResult<()> + Send + 'static {
+        let [width, rows, _] = self.extent;
+        let mut bytes = vec![0u8; self.bytes() as usize];
+        let tight = Side {
+            address: bytes.as_mut_ptr() as u64,
+            kind: Kind::Pageable,
+            pitch: width,
+            slice: width * rows,
+            array: None,
+        };
+        let taken = Transfer { to: tight.clone(), from: self.from.clone(), extent: self.extent }.run();
+        let target = self.to.clone();
+        let extent = self.extent;
+        move |_| {
+            let _room = room;
+            taken?;
+            let from = Side { address: bytes.as_ptr() as u64, ..tight };
+            Transfer { to: target, from, extent }.run()
+        }
+    }
+}
+
+/// Copies in the default stream. Returns when the bytes are where they belong, except between device addresses.
+pub(super) fn copy_now(copy: Option<Transfer>) -> CuResult<()> {
+    let (context, stream) = stream::place_work(CUstream::NULL)?;
+    capture::refuse(&stream)?;
+    let Some(copy) = copy else { return Ok(()) };
+    if copy.to.kind == Kind::Device && copy.from.kind == Kind::Device {
+        context.submit_work(&stream, move |_| copy.run());
+        return Ok(());
+    }
+    context.run(&stream, move |_| copy.run())
+}
+
+/// Copies at its place in a stream. Waits for it only when pageable memory demands that.
+pub(super) fn copy_async(copy: Option<Transfer>, stream: CUstream) -> CuResult<()> {
+    let (context, stream) = stream::place_work(stream)?;
+    let Some(copy) = copy else { return Ok(()) };
+    if capture::add(&stream, || Ok(Work::Copy(CopyWork::captured(copy.clone()))))? {
+        return Ok(());
+    }
+    if !copy.involves(Kind::Pageable) {
+        let mark = context.submit_work(&stream, move |_| copy.run());
+        return context.end_asynchronous(&mark);
+    }
+    let room = if copy.to.kind == Kind::Pageable { None } else { Room::reserve(copy.bytes()) };
+    match room {
+        Some(room) => context.end_asynchronous(&context.submit_work(&stream, copy.staged(room))),
+        None => context.run(&stream, move |_| copy.run()),
+    }
+}
+
+/// Fills rows of device memory with a pattern, asynchronously or, in the default stream, as cuMemset does.
+pub(super) fn fill(fill: Fill, stream: Option<CUstream>) -> CuResult<()> {
+    let (context, place) = stream::place_work(stream.unwrap_or(CUstream::NULL))?;
+    if stream.is_none() {
+        capture::refuse(&place)?;
+    }
+    let kind = fill.check()?;
+    if fill.extent.contains(&0) || capture::add(&place, || Ok(Work::Fill(fill)))? {
+        return Ok(());
+    }
+    if stream.is_none() && kind == Some(Kind::Shared) {
+        return context.run(&place, move |_| fill.run());
+    }
+    let mark = context.submit_work(&place, move |_| fill.run());
+    context.end_asynchronous(&mark)
+}
+
+/// Rows of device memory and what they are filled with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Fill {
+    pub(super) to: u64,
+    /// From row to row, bytes; nothing when there is one row.
+    pub(super) pitch: u64,
+    pub(super) pattern: Pattern,
+    /// Patterns in a row, rows.
+    pub(super) extent: [u64; 2],
+}
+
+impl Fill {
+    /// What the memory is, if anything is to be filled.
+    pub(super) fn check(&self) -> CuResult<Option<Kind>> {
+        let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
+        let [count, rows] = self.extent;
+        let size = self.pattern.bytes as u64;
+        let width = count.checked_mul(size).ok_or(invalid)?;
+        if !self.to.is_multiple_of(size)
+            || rows > 1 && (!self.pitch.is_multiple_of(size) || width > self.pitch)
+        {
+            return Err(invalid);
+        }
+        if count == 0 || rows == 0 {
+            return Ok(None);
+        }
+        let side = Side::new(self.to, Given::Device, self.pitch, 0)?;
+        side.check([width, rows, 1])?;
+        let ordinal = device::current_or_first()?.ordinal;
+        if pool_home::pool_of(self.to).is_some_and(|pool| {
+            pool.home.range_kind() == RangeKind::HostPooled && !pool.is_reached_by(ordinal)
+        }) {
+            return Err(invalid);
+        }
+        Ok(Some(side.kind))
+    }
+
+    /// Fills now.
+    pub(super) fn run(&self) -> CuResult<()> {
+        // Again: the memory may have been freed since.
+        let gone = CUresult::CUDA_ERROR_ILLEGAL_ADDRESS;
+        self.check().map_err(|_| gone)?;
+        let (device, _) = device::range_of(self.to).ok_or(gone)?;
+        let [count, rows] = self.extent;
+        let fill = |row| device.memory.fill(self.to + row * self.pitch, self.pattern.as_bytes(), count);
+        (0..rows).try_for_each(fill).map_err(|_| gone)
+    }
+}
+
+/// What [`fill`] repeats: 1, 2 or 4 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Pattern {
+    pub(super) value: [u8; 4],
+    /// How many of them count.
+    pub(super) bytes: usize,
+}
+
+impl Pattern {
+    pub(super) fn new(value: u32, bytes: usize) -> Pattern {
+        Pattern { value: value.to_le_bytes(), bytes }
+    }
+
+    fn as_bytes(&self) -> &[u8] {
+        &self.value[..self.bytes]
+    }
+}
+
+/// The context that a peer copy names, which must exist.
+pub(super) fn peer(handle: context::CUcontext) -> CuResult<Arc<Context>> {
+    context::find_or_current(handle)?.checked()
+}

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! External memory: what cuMemExportToShareableHandle gave, mapped as buffers and mipmapped arrays. Other APIs, which could
+//! give such memory as well, are not there.
+
+mod api;
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use cuda_abi::CUDA_ARRAY3D_DESCRIPTOR;
+
+use super::array::{self, CUmipmappedArray};
+use super::context::Context;
+use super::device::{CUdeviceptr, Device, Owner};
+use super::handle::{Handle, Registry};
+use super::memory::place::Place;
+use super::result::{CUresult, CuResult};
+use super::vmm as virtual_memory;
+use crate::memory::RangeKind;
+use crate::texture::Part;
+
+/// External memory's handle.
+pub type CUexternalMemory = Handle<External>;
+
+static EXTERNAL: Registry<External> = Registry::new();
+/// Where buffers are mapped, by their addresses.
+static BUFFERS: Mutex<BTreeMap<CUdeviceptr, Place>> = Mutex::new(BTreeMap::new());
+
+/// Memory that was imported. What is mapped of it lives on without it.
+pub struct External {
+    file: OwnedFd,
+    /// Bytes of the whole allocation.
+    all: u64,
+    /// Bytes that may be mapped.
+    bytes: u64,
+    context: Weak<Context>,
+}
+
+fn buffers() -> MutexGuard<'static, BTreeMap<CUdeviceptr, Place>> {
+    BUFFERS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// cuImportExternalMemory of an open file, which is closed in any case. Bytes are those that the program may map.
+pub(super) fn import(context: &Arc<Context>, file: OwnedFd, bytes: u64) -> CuResult<CUexternalMemory> {
+    let unknown = |_| CUresult::CUDA_ERROR_UNKNOWN;
+    let (file, all) = virtual_memory::exported_file(file.as_raw_fd()).map_err(unknown)?;
+    let handle = Handle::mint();
+    let external = External { file, all, bytes: bytes.min(all), context: Arc::downgrade(context) };
+    EXTERNAL.insert(handle, Arc::new(external));
+    Ok(handle)
+}
+
+/// The external memory behind a handle.
+pub(super) fn find(handle: CUexternalMemory) -> CuResult<Arc<External>> {
+    EXTERNAL.get(handle).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
+}
+
+/// cuDestroyExternalMemory: what is mapped stays.
+pub(super) fn destroy(handle: CUexternalMemory) -> CuResult<()> {
+    EXTERNAL.remove(handle).map(drop).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
+}
+
+impl External {
+    /// The context that it was imported in, and all that is mapped of it belongs to.
+    fn context(&self) -> CuResult<Arc<Context>> {
+        self.context.upgrade().ok_or(CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED)
+    }
+
+    /// Where a part is, mapped anew.
+    fn place(&self, offset: u64, bytes: u64) -> CuResult<Place> {
+        let inside = offset.checked_add(bytes).is_some_and(|end| end <= self.bytes);
+        if !inside || bytes == 0 {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        Place::new(&self.file, self.all)
+    }
+
+    /// Maps a part as a buffer, which [`unmap`] ends.
+    pub(super) fn map(&self, offset: u64, bytes: u64) -> CuResult<CUdeviceptr> {
+        let context = self.context()?;
+        let place = self.place(offset, bytes)?;
+        let ptr = place.address() + offset;
+        buffers().insert(ptr, place);
+        let memory = &context.device.memory;
+        memory.mark_initialised(ptr, bytes);
+        if !memory.add_host_range(ptr, bytes, RangeKind::External) {
+            log::error!("external memory overlaps other memory");
+        }
+        context.device.own(ptr, Owner { context: context.handle, pool: None, id: ptr });
+        Ok(ptr)
+    }
+
+    /// Maps a part as a mipmapped array.
+    pub(super) fn map_array(
+        &self,
+        descriptor: CUDA_ARRAY3D_DESCRIPTOR,
+        levels: u32,
+        offset: u64,
+    ) -> CuResult<CUmipmappedArray> {
+        array::create_mipmapped_in(&self.context()?, descriptor, levels, |bytes| {
+            let place = self.place(offset, bytes)?;
+            Ok(Part { address: place.address() + offset, keeper: Arc::new(place) })
+        })
+    }
+}
+
+/// Whether a buffer begins at an address.
+pub(super) fn is_buffer(ptr: CUdeviceptr) -> bool {
+    buffers().contains_key(&ptr)
+}
+
+/// cuMemFree of a buffer, which the device no longer owns.
+pub(super) fn unmap(device: &Device, ptr: CUdeviceptr) -> CuResult<()> {
+    device.memory.remove_host_range(ptr);
+    buffers().remove(&ptr).map(drop).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
+}
+
+/// Ends the external memory of a context that ends.
+pub(super) fn forget_all_of(context: &Context) {
+    EXTERNAL.remove_where(|external| std::ptr::eq(external.context.as_ptr(), context));
+}

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! CUlaunchConfig: the size of a launch, and attributes beside it.
+
+use super::Shape;
+use crate::driver::ffi::{In, Out};
+use crate::driver::result::{CUresult, CuResult};
+use crate::driver::stream::CUstream;
+
+/// CUlaunchAttributeID
+pub(crate) const ATTRIBUTE_COOPERATIVE: u32 = 2;
+pub(crate) const ATTRIBUTE_CLUSTER_DIMENSION: u32 = 4;
+const ATTRIBUTE_PROGRAMMATIC_EVENT: u32 = 7;
+const ATTRIBUTE_LAUNCH_COMPLETION_EVENT: u32 = 12;
+pub(crate) const ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE: u32 = 13;
+/// Where in a CUlaunchAttribute CUgraphDeviceNode is.
+const DEVICE_NODE_OFFSET: usize = 16;
+/// CU_DEVICE_ATTRIBUTE_MAX_ACCESS_POLICY_WINDOW_SIZE of an H200.
+const MAX_WINDOW: u64 = 128 << 20;
+
+/// CUlaunchConfig
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct CUlaunchConfig {
+    grid: [u32; 3],
+    block: [u32; 3],
+    shared: u32,
+    pub(crate) stream: CUstream,
+    attributes: In<CUlaunchAttribute>,
+    attribute_count: u32,
+}
+
+/// CUlaunchAttribute
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct CUlaunchAttribute {
+    id: u32,
+    pad: u32,
+    value: [u32; 16],
+}
+
+const _: () = assert!(size_of::<CUlaunchConfig>() == 56 && size_of::<CUlaunchAttribute>() == 72);
+
+impl CUlaunchConfig {
+    /// Whether kernels may change the node of the launch, and where its CUgraphDeviceNode goes; `None` if it is not said.
+    pub(crate) fn updatable(&self) -> CuResult<Option<(bool, Out<u64>)>> {
+        for index in 0..self.attribute_count as usize {
+            let CUlaunchAttribute { id, value, .. } = self.attributes.at(index)?;
+            if id == ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE {
+                if value[0] > 1 || value[2..4] != [0; 2] {
+                    return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+                }
+                let place = self.attributes.address() + index * size_of::<CUlaunchAttribute>();
+                return Ok(Some((value[0] == 1, Out::from_raw((place + DEVICE_NODE_OFFSET) as *mut u64))));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The size of the launch.
+    pub(crate) fn shape(&self) -> CuResult<Shape> {
+        let (grid, block, shared) = (self.grid, self.block, self.shared);
+        let mut shape = Shape { grid, block, shared, cooperative: false, cluster: None };
+        for index in 0..self.attribute_count as usize {
+            let attribute = self.attributes.at(index)?;
+            match attribute.id {
+                ATTRIBUTE_COOPERATIVE => shape.cooperative = attribute.value[0] != 0,
+                ATTRIBUTE_CLUSTER_DIMENSION => {
+                    let cluster = [attribute.value[0], attribute.value[1], attribute.value[2]];
+                    let divides = |(size, grid): (&u32, &u32)| *size != 0 && grid.is_multiple_of(*size);
+                    if !cluster.iter().zip(&grid).all(divides) {
+                        return Err(CUresult::CUDA_ERROR_INVALID_CLUSTER_SIZE);
+                    }
+                    shape.cluster = Some(cluster);
+                }
+                ATTRIBUTE_PROGRAMMATIC_EVENT | ATTRIBUTE_LAUNCH_COMPLETION_EVENT => {
+                    return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+                }
+                // See `updatable`.
+                ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE => {}
+                // The others are hints: priority, cache windows, memory domains, overlap with the previous kernel.
+                _ => check_hint(attribute.id, &attribute.value)?,
+            }
+        }
+        Ok(shape)
+    }
+}
+
+/// Refuses values that such an attribute does not have, and attributes that launches do not have.
+pub(crate) fn check_hint(id: u32, value: &[u32; 16]) -> CuResult<()> {
+    let good = match id {
+        // IGNORE, PROGRAMMATIC_STREAM_SERIALIZATION, PRIORITY, PREFERRED_CLUSTER_DIMENSION.
+        0 | 6 | 8 | 11 => true,
+        // ACCESS_POLICY_WINDOW: an address, bytes, a ratio, what hits and misses are. All that is looked at of these is that
+        // misses do not persist (2).
+        1 => {
+            let bytes = u64::from(value[2]) | u64::from(value[3]) << 32;
+            let ratio = f32::from_bits(value[4]);
+            bytes <= MAX_WINDOW && (0.0..=1.0).contains(&ratio) && value[6] != 2
+        }
+        // CLUSTER_SCHEDULING_POLICY_PREFERENCE: default, spread, load balancing.
+        5 => value[0] <= 2,
+        // MEM_SYNC_DOMAIN_MAP: of four domains.
+        9 => value[0].to_le_bytes()[..2].iter().all(|domain| *domain < 4),
+        // MEM_SYNC_DOMAIN: default, remote.
+        10 => value[0] <= 1,
+        // PREFERRED_SHARED_MEMORY_CARVEOUT, a percentage.
+        14 => value[0] <= 100,
+        _ => false,
+    };
+    if good { Ok(()) } else { Err(CUresult::CUDA_ERROR_INVALID_VALUE) }
+}

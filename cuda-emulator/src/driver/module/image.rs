@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! From what a program passes to cuModuleLoadData and cuLibraryLoadData to an executable program: a wrapper, a fat binary, a
+//! cubin or PTX text.
+
+use std::collections::HashMap;
+use std::ffi::{CStr, c_char, c_void};
+use std::sync::Arc;
+
+use super::function::KernelSettings;
+use crate::driver::device;
+use crate::driver::ffi::{In, Out, copy_text};
+use crate::driver::result::{CUresult, CuResult};
+use crate::fatbin::{self, Accepted, CONTAINER_MAGIC, ELF_MAGIC, FatbinError, WRAPPER_MAGIC};
+use crate::program::{LoadErrorKind, Program};
+
+const JIT_INFO_LOG_BUFFER: u32 = 3;
+const JIT_INFO_LOG_BUFFER_SIZE_BYTES: u32 = 4;
+const JIT_ERROR_LOG_BUFFER: u32 = 5;
+const JIT_ERROR_LOG_BUFFER_SIZE_BYTES: u32 = 6;
+/// The newest major PTX version, that of CUDA 13. Minor ones add instructions, which are refused one by one: compilers
+/// from wheels are newer than the driver that is emulated.
+const PTX_VERSION: u32 = 9;
+/// A prelinked wrapper's list of containers ends by then, or it is not one.
+const MAX_PRELINKED: usize = 4096;
+
+/// Stands between the texts of a linked image: a comment, so that the whole stays text.
+pub(crate) const LINK_SEPARATOR: &str = "\n// next module of a linked image\n";
+
+/// `__fatBinC_Wrapper_t`
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Wrapper {
+    magic: u32,
+    version: u32,
+    data: *const c_void,
+    /// Version 2: a NULL-terminated array of the containers that were linked into `data`.
+    prelinked: *const *const c_void,
+}
+
+/// A loaded program and what was set for its kernels. A library's modules share it.
+pub(crate) struct Image {
+    pub(crate) program: Program,
+    pub(crate) settings: HashMap<String, KernelSettings>,
+}
+
+/// The options of cuModuleLoadDataEx and cuLibraryLoadData that matter here: where messages go.
+#[derive(Clone, Copy)]
+pub(crate) struct JitOptions {
+    count: u32,
+    names: In<u32>,
+    values: *mut *mut c_void,
+}
+
+impl JitOptions {
+    pub(crate) fn new(count: u32, names: In<u32>, values: *mut *mut c_void) -> JitOptions {
+        JitOptions { count: if names.is_null() || values.is_null() { 0 } else { count }, names, values }
+    }
+
+    pub(crate) fn none() -> JitOptions {
+        JitOptions { count: 0, names: In::from_raw(std::ptr::null()), values: std::ptr::null_mut() }
+    }
+
+    /// The place of an option's value, which is both in and out.
+    fn place(&self, option: u32) -> Option<(*mut c_void, Out<*mut c_void>)> {
+        let index = (0..self.count as usize).find(|index| self.names.at(*index) == Ok(option))?;
+        let place = self.values.wrapping_add(index);
+        Some((In::from_raw(place.cast_const()).get().ok()?, Out::from_raw(place)))
+    }
+
+    /// Stores an option's result.
+    pub(crate) fn answer(&self, option: u32, value: *mut c_void) {
+        if let Some((_, place)) = self.place(option) {
+            place.set(value);
+        }
+    }
+
+    /// Nothing to say.
+    pub(crate) fn clear_logs(&self) {
+        self.log(JIT_ERROR_LOG_BUFFER, JIT_ERROR_LOG_BUFFER_SIZE_BYTES, "");
+        self.log(JIT_INFO_LOG_BUFFER, JIT_INFO_LOG_BUFFER_SIZE_BYTES, "");
+    }
+
+    fn log(&self, buffer: u32, size: u32, message: &str) {
+        let Some((capacity, used)) = self.place(size) else { return };
+        let capacity = capacity as usize as u32 as usize;
+        if let Some((text, _)) = self.place(buffer).filter(|(text, _)| !text.is_null() && capacity > 0) {
+            copy_text(Out::from_raw(text.cast::<c_char>()), capacity, message);
+        }
+        used.set(message.len().min(capacity.saturating_sub(1)) as *mut c_void);
+    }
+}
+
+/// Loads an image that the caller keeps readable during the call.
+pub(crate) fn load(image: *const c_void, options: &JitOptions) -> CuResult<Arc<Image>> {
+    if image.is_null() {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    // As on an H200, a text of PTX is compiled all the same.
+    let is_container = matches!(first_word(image), WRAPPER_MAGIC | CONTAINER_MAGIC);
+    if is_container && !device::environment().code.ptx {
+        let message =
+            "CUDA_DISABLE_PTX_JIT or CUDA_DISABLE_JIT is set, and PTX is all that this device executes";
+        return Err(report(options, message, CUresult::CUDA_ERROR_JIT_COMPILATION_DISABLED));
+    }
+    let accepted = device::current_or_first()?.model.accepted();
+    let texts =
+        texts(image, accepted).map_err(|error| report(options, &error.to_string(), code_of(&error)))?;
+    for text in &texts {
+        check_header(text, accepted).map_err(|(code, message)| report(options, &message, code))?;
+    }
+    let texts: Vec<_> = texts.iter().map(String::as_str).collect();
+    let program = Program::link(&texts).map_err(|error| {
+        let code = match error.kind {
+            LoadErrorKind::Syntax | LoadErrorKind::Unresolved | LoadErrorKind::Unsupported => {
+                CUresult::CUDA_ERROR_INVALID_PTX
+            }
+        };
+        report(options, &format!("PTX, {error}"), code)
+    })?;
+    options.clear_logs();
+    let settings = program.kernels.iter().map(|(name, kernel)| (name.clone(), KernelSettings::new(kernel)));
+    let settings = settings.collect();
+    Ok(Arc::new(Image { program, settings }))
+}
+
+/// Says why a module is refused, where the program asked for it and on standard error.
+pub(crate) fn report(options: &JitOptions, message: &str, code: CUresult) -> CUresult {
+    log::error!("a module is refused: {message}");
+    options.log(JIT_ERROR_LOG_BUFFER, JIT_ERROR_LOG_BUFFER_SIZE_BYTES, message);
+    code
+}
+
+pub(crate) fn code_of(error: &FatbinError) -> CUresult {
+    match error {
+        FatbinError::Invalid(_) => CUresult::CUDA_ERROR_INVALID_IMAGE,
+        FatbinError::NoPtx { .. } => CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU,
+    }
+}
+
+/// Refuses PTX that is newer than the driver or the device, as NVIDIA's compiler does.
+pub(crate) fn check_header(text: &str, accepted: Accepted) -> Result<(), (CUresult, String)> {
+    let word_after = |directive: &str| {
+        text.split_once(directive).and_then(|(_, rest)| {
+            rest.split(|c: char| c.is_whitespace() || c == ',').find(|word| !word.is_empty())
+        })
+    };
+    let version = word_after(".version").and_then(|version| version.split_once('.'));
+    let version = version.and_then(|(major, minor)| Some((major.parse::<u32>().ok()?, minor)));
+    if let Some((major, minor)) = version.filter(|(major, _)| *major > PTX_VERSION) {
+        let message = format!("PTX version {major}.{minor} is newer than CUDA 13's");
+        return Err((CUresult::CUDA_ERROR_UNSUPPORTED_PTX_VERSION, message));
+    }
+    let target = word_after(".target").and_then(|target| target.strip_prefix("sm_"));
+    let target = target
+        .and_then(|target| target.trim_end_matches(|c: char| c.is_ascii_alphabetic()).parse::<u32>().ok());
+    if let Some(target) = target.filter(|target| accepted.rank(*target).is_none()) {
+        let message = format!(
+            "PTX for sm_{target} on a device that CUDA_EMULATOR_COMPUTE_CAPABILITY makes one of sm_{}",
+            accepted.architecture
+        );
+        return Err((CUresult::CUDA_ERROR_INVALID_PTX, message));
+    }
+    Ok(())
+}
+
+/// The first four bytes of an image as a little-endian number. Bytes behind the end of a shorter text count as zero.
+fn first_word(image: *const c_void) -> u32 {
+    // One byte at a time until all four are known to be there: a PTX text may be shorter.
+    let mut first = [0u8; 4];
+    for (index, byte) in first.iter_mut().enumerate() {
+        *byte = In::from_raw(image.cast::<u8>()).at(index).unwrap_or(0);
+        if *byte == 0 {
+            break;
+        }
+    }
+    u32::from_le_bytes(first)
+}
+
+/// The PTX texts to link.
+fn texts(image: *const c_void, accepted: Accepted) -> Result<Vec<String>, FatbinError> {
+    match first_word(image) {
+        WRAPPER_MAGIC => wrapped(In::from_raw(image.cast::<Wrapper>()), accepted),
+        CONTAINER_MAGIC => Ok(vec![fatbin::ptx(container(image)?, accepted)?]),
+        ELF_MAGIC => {
+            Err(FatbinError::NoPtx { wanted: accepted.architecture, found: "machine code (a cubin)".into() })
+        }
+        _ => {
+            // SAFETY: the API says that what is none of the above is a C string.
+            let text = unsafe { CStr::from_ptr(image.cast::<c_char>()) };
+            let text =
+                text.to_str().map_err(|_| FatbinError::Invalid("neither a fat binary nor PTX text"))?;
+            if !text.contains(".version") {
+                return Err(FatbinError::Invalid("neither a fat binary nor PTX text"));
+            }
+            // What cuLinkComplete made of several texts.
+            Ok(text.split(LINK_SEPARATOR).map(str::to_owned).collect())
+        }
+    }
+}
+
+fn wrapped(wrapper: In<Wrapper>, accepted: Accepted) -> Result<Vec<String>, FatbinError> {
+    let wrapper = wrapper.get().map_err(|_| FatbinError::Invalid("no wrapper"))?;
+    if wrapper.data.is_null() {
+        return Err(FatbinError::Invalid("an empty wrapper"));
+    }
+    let linked = fatbin::ptx(container(wrapper.data)?, accepted);
+    if linked.is_ok() || wrapper.version < 2 || wrapper.prelinked.is_null() {
+        return Ok(vec![linked?]);
+    }
+    // Compiled with -rdc=true: the container has only linked machine code, its parts have the PTX.
+    let parts = In::from_raw(wrapper.prelinked);
+    let (mut texts, mut missing) = (Vec::new(), None);
+    for index in 0..MAX_PRELINKED {
+        let part = parts.at(index).unwrap_or(std::ptr::null());
+        if part.is_null() {
+            break;
+        }
+        match fatbin::ptx(container(part)?, accepted.without_newer()) {
+            Ok(text) => texts.push(text),
+            // NVIDIA's device runtime is such a part, and is not needed. What else is missing, the linker will say.
+            Err(error @ FatbinError::NoPtx { .. }) => {
+                log::debug!("a part of a linked image is left out: {error}");
+                missing = Some(error);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    match missing {
+        Some(error) if texts.is_empty() => Err(error),
+        _ if texts.is_empty() => Ok(vec![linked?]),
+        _ => Ok(texts),
+    }
+}
+
+/// The bytes of a container in the caller's memory.
+pub(crate) fn container<'a>(start: *const c_void) -> Result<&'a [u8], FatbinError> {
+    let start = start.cast::<u8>();
+    // SAFETY: the API demands that a container is there, which is at least a header; its own length says where it ends.
+    // It stays readable during the call, and what is returned is used only during the call.
+    unsafe {
+        let header = *start.cast::<[u8; fatbin::HEADER_BYTES]>();
+        Ok(std::slice::from_raw_parts(start, fatbin::container_bytes(&header)?))
+    }
+}

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Texture and surface references: variables of a module (`.texref`, `.surfref`) that the program binds to arrays and
+//! memory. What is bound is published under the variable's address, by which kernels find it. A kernel that was launched
+//! before reads what was bound then: a change waits for it.
+
+mod api;
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use cuda_abi::{CUDA_RESOURCE_DESC, CUDA_TEXTURE_DESC};
+
+use super::array::{self, CUarray};
+use super::context;
+use super::device::CUdeviceptr;
+use super::handle::{Handle, Registry};
+use super::module::Module;
+use super::result::{CUresult, CuResult};
+use super::texture as texture_api;
+use super::texture::TextureDescription as _;
+use crate::program::Reference;
+use crate::texture::{self, Surface};
+
+/// A texture reference's handle.
+pub type CUtexref = Handle<TextureReference>;
+/// A surface reference's handle.
+pub type CUsurfref = Handle<SurfaceReference>;
+
+static TEXTURES: Registry<TextureReference> = Registry::new();
+static SURFACES: Registry<SurfaceReference> = Registry::new();
+
+/// A texture reference.
+pub struct TextureReference {
+    /// Of the module's variable; none for one of cuTexRefCreate, which no kernel can name.
+    address: Option<CUdeviceptr>,
+    state: Mutex<TextureState>,
+}
+
+/// What the calls of a texture reference set.
+#[derive(Clone, Copy)]
+pub(super) struct TextureState {
+    pub(super) bound: Option<CUDA_RESOURCE_DESC>,
+    /// Format and channels of memory.
+    pub(super) format: (u32, u32),
+    pub(super) texture: CUDA_TEXTURE_DESC,
+}
+
+/// CU_AD_FORMAT_FLOAT
+const FLOAT: u32 = 0x20;
+
+impl TextureReference {
+    fn new(address: Option<CUdeviceptr>) -> Arc<TextureReference> {
+        let state =
+            TextureState { bound: None, format: (FLOAT, 1), texture: CUDA_TEXTURE_DESC::of_reference() };
+        Arc::new(TextureReference { address, state: Mutex::new(state) })
+    }
+
+    /// What is set.
+    pub(super) fn state(&self) -> TextureState {
+        *self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes what is set, if `change` allows it. Settings that do not fit each other are no error here: kernels find
+    /// nothing bound then.
+    pub(super) fn change(&self, change: impl FnOnce(&mut TextureState) -> CuResult<()>) -> CuResult<()> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut changed = *state;
+        change(&mut changed)?;
+        let made = changed.bound.as_ref().map(|bound| texture_api::make(bound, &changed.texture, None));
+        *state = changed;
+        let Some(address) = self.address else { return Ok(()) };
+        if texture::texture(address).is_some() {
+            context::wait_all_idle();
+        }
+        match made {
+            Some(Ok(made)) => texture::publish_texture(address, made),
+            _ => drop(texture::remove_texture(address)),
+        }
+        Ok(())
+    }
+}
+
+/// A surface reference.
+pub struct SurfaceReference {
+    address: CUdeviceptr,
+    bound: Mutex<CUarray>,
+}
+
+impl SurfaceReference {
+    /// The array that is bound, or NULL.
+    pub(super) fn array(&self) -> CUarray {
+        *self.bound.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Binds an array.
+    pub(super) fn bind(&self, handle: CUarray) -> CuResult<()> {
+        let array = array::find(handle)?;
+        if array.descriptor.flags & array::SURFACE_LDST == 0 {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        let mut bound = self.bound.lock().unwrap_or_else(PoisonError::into_inner);
+        if texture::surface(self.address).is_some() {
+            context::wait_all_idle();
+        }
+        texture::publish_surface(self.address, Surface::new(Arc::clone(&array.array)));
+        *bound = handle;
+        Ok(())
+    }
+}
+
+/// The references of a module that were asked for, by variable.
+#[derive(Default)]
+pub(super) struct References(Mutex<Vec<(usize, Given)>>);
+
+#[derive(Clone, Copy)]
+enum Given {
+    Texture(CUtexref),
+    Surface(CUsurfref),
+}
+
+impl References {
+    /// Ends them.
+    pub(super) fn forget(&self) {
+        for (_, given) in std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner)) {
+            match given {
+                Given::Texture(handle) => {
+                    let address = TEXTURES.remove(handle).and_then(|reference| reference.address);
+                    address.map(texture::remove_texture);
+                }
+                Given::Surface(handle) => {
+                    SURFACES.remove(handle).map(|reference| texture::remove_surface(reference.address));
+                }
+            }
+        }
+    }
+
+    fn get(&self, module: &Module, name: &str, kind: Reference) -> CuResult<Given> {
+        let globals = &module.image.program.globals;
+        let index = globals.iter().position(|global| global.name == name && global.reference == Some(kind));
+        let index = index.ok_or(CUresult::CUDA_ERROR_NOT_FOUND)?;
+        let mut given = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, known)) = given.iter().find(|(of, _)| *of == index) {
+            return Ok(*known);
+        }
+        let address = module.addresses[index];
+        let made = match kind {
+            Reference::Texture => {
+                let handle = Handle::mint();
+                TEXTURES.insert(handle, TextureReference::new(Some(address)));
+                Given::Texture(handle)
+            }
+            Reference::Surface => {
+                let handle = Handle::mint();
+                let reference = SurfaceReference { address, bound: Mutex::new(Handle::NULL) };
+                SURFACES.insert(handle, Arc::new(reference));
+                Given::Surface(handle)
+            }
+        };
+        given.push((index, made));
+        Ok(made)
+    }
+
+    /// A texture reference of the module, the same handle each time.
+    pub(super) fn texture(&self, module: &Module, name: &str) -> CuResult<CUtexref> {
+        match self.get(module, name, Reference::Texture)? {
+            Given::Texture(handle) => Ok(handle),
+            Given::Surface(_) => Err(CUresult::CUDA_ERROR_NOT_FOUND),
+        }
+    }
+
+    /// A surface reference of the module, the same handle each time.
+    pub(super) fn surface(&self, module: &Module, name: &str) -> CuResult<CUsurfref> {
+        match self.get(module, name, Reference::Surface)? {
+            Given::Surface(handle) => Ok(handle),
+            Given::Texture(_) => Err(CUresult::CUDA_ERROR_NOT_FOUND),
+        }
+    }
+}
+
+/// cuTexRefCreate
+pub(super) fn create() -> CUtexref {
+    let handle = Handle::mint();
+    TEXTURES.insert(handle, TextureReference::new(None));
+    handle
+}
+
+/// cuTexRefDestroy: of those that modules have, none.
+pub(super) fn destroy(handle: CUtexref) -> CuResult<()> {
+    if find(handle)?.address.is_some() {
+        return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
+    }
+    TEXTURES.remove(handle).map(drop).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
+}
+
+/// The texture reference behind a handle.
+pub(super) fn find(handle: CUtexref) -> CuResult<Arc<TextureReference>> {
+    TEXTURES.get(handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
+}
+
+/// The surface reference behind a handle.
+pub(super) fn find_surface(handle: CUsurfref) -> CuResult<Arc<SurfaceReference>> {
+    SURFACES.get(handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
+}

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Stream memory operations: streams that write a word, or wait until a word has a value.
+
+use std::ops::Deref;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use cuda_abi::CUstreamBatchMemOpParams;
+
+use crate::driver::capture;
+use crate::driver::device::{self, CUdeviceptr};
+use crate::driver::ffi::In;
+use crate::driver::graph::Work;
+use crate::driver::result::{CUresult, CuResult};
+use crate::driver::stream::{self, CUstream};
+
+/// CUstreamBatchMemOpType
+const WAIT_32: u32 = 1;
+const WRITE_32: u32 = 2;
+const FLUSH_REMOTE_WRITES: u32 = 3;
+const WAIT_64: u32 = 4;
+const WRITE_64: u32 = 5;
+const BARRIER: u32 = 6;
+/// CUstreamWaitValue_flags: GEQ, EQ, AND, NOR
+const WAIT_KIND: u32 = 3;
+const WAIT_FLUSH: u32 = 1 << 30;
+/// Most operations of one call, as the manual says.
+const MAX_OPERATIONS: u32 = 256;
+/// How long a stream that waits sleeps between looks.
+const PAUSE: Duration = Duration::from_micros(50);
+
+/// An operation on a word.
+#[repr(transparent)]
+#[derive(Clone, Copy)]
+pub struct MemOp(CUstreamBatchMemOpParams);
+
+impl Deref for MemOp {
+    type Target = CUstreamBatchMemOpParams;
+
+    fn deref(&self) -> &CUstreamBatchMemOpParams {
+        &self.0
+    }
+}
+
+impl MemOp {
+    fn new(operation: u32, address: CUdeviceptr, value: u64, flags: u32) -> MemOp {
+        MemOp(CUstreamBatchMemOpParams { operation, address, value, flags, ..CUstreamBatchMemOpParams::ZERO })
+    }
+
+    /// The bytes of the word, 0 for operations without one.
+    fn bytes(&self) -> u64 {
+        match self.operation {
+            WAIT_32 | WRITE_32 => 4,
+            WAIT_64 | WRITE_64 => 8,
+            _ => 0,
+        }
+    }
+
+    fn check(&self) -> CuResult<()> {
+        let flags = match self.operation {
+            WAIT_32 | WAIT_64 if self.flags & !WAIT_KIND == WAIT_FLUSH => {
+                return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+            }
+            WAIT_32 | WAIT_64 => WAIT_KIND,
+            // Writing without a barrier is refused.
+            WRITE_32 | WRITE_64 => 0,
+            // Nothing is ever held back.
+            BARRIER => return Ok(()),
+            FLUSH_REMOTE_WRITES => return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
+            _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+        };
+        // Memory of pools is refused.
+        let pooled = device::range_of(self.address)
+            .and_then(|(device, range)| device.owner(range.base))
+            .is_some_and(|owner| owner.pool.is_some());
+        if pooled
+            || self.flags & !flags != 0
+            || !self.address.is_multiple_of(self.bytes())
+            || !self.is_valid()
+        {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        Ok(())
+    }
+
+    fn is_valid(&self) -> bool {
+        device::range_of(self.address).is_some_and(|(_, range)| range.holds(self.address, self.bytes()))
+    }
+
+    /// The word, as long as its memory is valid.
+    fn load(&self) -> CuResult<u64> {
+        if !self.is_valid() {
+            return Err(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS);
+        }
+        // SAFETY: the word is aligned (`check`) and lies in valid memory, which is mapped as long as nobody frees it.
+        Ok(unsafe {
+            match self.bytes() {
+                4 => AtomicU32::from_ptr(self.address as *mut u32).load(Ordering::Acquire).into(),
+                _ => AtomicU64::from_ptr(self.address as *mut u64).load(Ordering::Acquire),
+            }
+        })
+    }
+
+    fn store(&self) -> CuResult<()> {
+        if !self.is_valid() {
+            return Err(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS);
+        }
+        // SAFETY: as in `load`.
+        unsafe {
+            match self.bytes() {
+                4 => {
+                    AtomicU32::from_ptr(self.address as *mut u32).store(self.value as u32, Ordering::Release)
+                }
+                _ => AtomicU64::from_ptr(self.address as *mut u64).store(self.value, Ordering::Release),
+            }
+        }
+        Ok(())
+    }
+
+    fn is_met(&self, word: u64) -> bool {
+        let wide = self.bytes() == 8;
+        let value = if wide { self.value } else { self.value & u64::from(u32::MAX) };
+        match self.flags & WAIT_KIND {
+            // The difference as a signed number: counters may wrap around.
+            0 if wide => word.wrapping_sub(value) as i64 >= 0,
+            0 => (word as u32).wrapping_sub(value as u32) as i32 >= 0,
+            1 => word == value,
+            2 => word & value != 0,
+            _ if wide => !(word | value) != 0,
+            _ => !(word | value) as u32 != 0,
+        }
+    }
+}
+
+/// Checks the operations that a call passes.
+pub(crate) fn read(operations: In<MemOp>, count: u32, flags: u32) -> CuResult<Vec<MemOp>> {
+    if flags != 0 || count > MAX_OPERATIONS {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let read = |index| {
+        let operation = operations.at(index)?;
+        operation.check().map(|()| operation)
+    };
+    (0..count as usize).map(read).collect()
+}
+
+/// Does one operation.
+pub(crate) fn run(operation: &MemOp) -> CuResult<()> {
+    match operation.operation {
+        WRITE_32 | WRITE_64 => operation.store(),
+        WAIT_32 | WAIT_64 => {
+            while !operation.is_met(operation.load()?) {
+                thread::sleep(PAUSE);
+            }
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}
+
+fn submit(stream: CUstream, operations: Vec<MemOp>) -> CuResult<()> {
+    let (context, stream) = stream::place_work(stream)?;
+    if !capture::add(&stream, || Ok(Work::MemOps(operations.clone().into())))? {
+        context.submit_work(&stream, move |_| operations.iter().try_for_each(run));
+    }
+    Ok(())
+}
+
+fn submit_one(stream: CUstream, operation: MemOp) -> CuResult<()> {
+    operation.check()?;
+    submit(stream, vec![operation])
+}
+
+fn wait_value_32(stream: CUstream, address: CUdeviceptr, value: u32, flags: u32) -> CuResult<()> {
+    submit_one(stream, MemOp::new(WAIT_32, address, value.into(), flags))
+}
+
+fn wait_value_64(stream: CUstream, address: CUdeviceptr, value: u64, flags: u32) -> CuResult<()> {
+    submit_one(stream, MemOp::new(WAIT_64, address, value, flags))
+}
+
+fn write_value_32(stream: CUstream, address: CUdeviceptr, value: u32, flags: u32) -> CuResult<()> {
+    submit_one(stream, MemOp::new(WRITE_32, address, value.into(), flags))
+}
+
+fn write_value_64(stream: CUstream, address: CUdeviceptr, value: u64, flags: u32) -> CuResult<()> {
+    submit_one(stream, MemOp::new(WRITE_64, address, value, flags))
+}
+
+fn batch(stream: CUstream, count: u32, operations: In<MemOp>, flags: u32) -> CuResult<()> {
+    submit(stream, read(operations, count, flags)?)
+}
+
+crate::driver::ffi::entries! { after_init
+    cuStreamWaitValue32_v2 + cuStreamWaitValue32_v2_ptsz => wait_value_32(
+        stream: CUstream, address: CUdeviceptr, value: u32, flags: u32);
+    cuStreamWaitValue64_v2 + cuStreamWaitValue64_v2_ptsz => wait_value_64(
+        stream: CUstream, address: CUdeviceptr, value: u64, flags: u32);
+    cuStreamWriteValue32_v2 + cuStreamWriteValue32_v2_ptsz => write_value_32(
+        stream: CUstream, address: CUdeviceptr, value: u32, flags: u32);
+    cuStreamWriteValue64_v2 + cuStreamWriteValue64_v2_ptsz => write_value_64(
+        stream: CUstream, address: CUdeviceptr, value: u64, flags: u32);
+    cuStreamBatchMemOp_v2 + cuStreamBatchMemOp_v2_ptsz => batch(
+        stream: CUstream, count: u32, operations: In<MemOp>, flags: u32);
+    cuStreamWaitValue32 + cuStreamWaitValue32_ptsz => wait_value_32(
+        stream: CUstream, address: CUdeviceptr, value: u32, flags: u32);
+    cuStreamWaitValue64 + cuStreamWaitValue64_ptsz => wait_value_64(
+        stream: CUstream, address: CUdeviceptr, value: u64, flags: u32);
+    cuStreamWriteValue32 + cuStreamWriteValue32_ptsz => write_value_32(
+        stream: CUstream, address: CUdeviceptr, value: u32, flags: u32);
+    cuStreamWriteValue64 + cuStreamWriteValue64_ptsz => write_value_64(
+        stream: CUstream, address: CUdeviceptr, value: u64, flags: u32);
+    cuStreamBatchMemOp + cuStreamBatchMemOp_ptsz => batch(
+        stream: CUstream, count: u32, operations: In<MemOp>, flags: u32);
+}

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Ordered queues of work, each served by one thread at a time, many side by side. A stream is one such queue.
+
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use super::threads;
+
+/// Work that waits in a queue.
+type Job = Box<dyn FnOnce() + Send>;
+
+/// Who pushes more than this must wait, as for a full hardware queue.
+const MAX_WAITING: u64 = 1024;
+
+/// A queue of jobs that run one after the other, in the order in which they were pushed.
+#[derive(Default)]
+pub(crate) struct Queue {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// How many jobs have ever been pushed.
+    pushed: u64,
+    /// How many of them have ended.
+    ended: u64,
+    waiting: VecDeque<(Vec<Mark>, Job)>,
+    /// A thread serves the queue.
+    served: bool,
+}
+
+/// A point in a queue: after its first `count` jobs.
+#[derive(Clone)]
+pub(crate) struct Mark {
+    queue: Arc<Queue>,
+    count: u64,
+}
+
+impl Mark {
+    /// Whether all jobs before this point have ended.
+    pub(crate) fn reached(&self) -> bool {
+        self.queue.lock().ended >= self.count
+    }
+
+    /// Waits until all jobs before this point have ended.
+    pub(crate) fn wait(&self) {
+        let state = self.queue.lock();
+        drop(
+            self.queue
+                .changed
+                .wait_while(state, |state| state.ended < self.count)
+                .unwrap_or_else(PoisonError::into_inner),
+        );
+    }
+
+    /// Whether it is a point of this queue.
+    pub(crate) fn is_of(&self, queue: &Arc<Queue>) -> bool {
+        Arc::ptr_eq(&self.queue, queue)
+    }
+}
+
+impl Queue {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The point after everything pushed so far.
+    pub(crate) fn end(self: &Arc<Self>) -> Mark {
+        Mark { queue: Arc::clone(self), count: self.lock().pushed }
+    }
+
+    /// Waits until fewer than [`MAX_WAITING`] jobs have not ended.
+    pub(crate) fn wait_for_room(&self) {
+        let full = |state: &mut State| state.pushed - state.ended >= MAX_WAITING;
+        drop(self.changed.wait_while(self.lock(), full).unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// Appends a job that starts once `after` is reached as well; returns the point after it.
+    pub(crate) fn push(self: &Arc<Self>, after: Vec<Mark>, job: Job) -> Mark {
+        let mut state = self.lock();
+        state.pushed += 1;
+        let mark = Mark { queue: Arc::clone(self), count: state.pushed };
+        state.waiting.push_back((after, job));
+        self.start_serving(&mut state);
+        mark
+    }
+
+    fn start_serving(self: &Arc<Self>, state: &mut State) {
+        if !state.served && !state.waiting.is_empty() {
+            state.served = true;
+            let queue = Arc::clone(self);
+            threads::run(Box::new(move || queue.serve()));
+        }
+    }
+
+    /// When nothing waits or runs here: a permit to run one job on this thread instead, so that short work needs no
+    /// change of threads. Jobs pushed meanwhile wait for it.
+    pub(crate) fn enter(self: &Arc<Self>) -> Option<Entered> {
+        let mut state = self.lock();
+        if state.served || !state.waiting.is_empty() {
+            return None;
+        }
+        state.served = true;
+        state.pushed += 1;
+        Some(Entered { queue: Arc::clone(self) })
+    }
+
+    /// Runs the waiting jobs until none is left.
+    fn serve(self: &Arc<Self>) {
+        loop {
+            let (after, job) = {
+                let mut state = self.lock();
+                match state.waiting.pop_front() {
+                    Some(next) => next,
+                    None => {
+                        state.served = false;
+                        return;
+                    }
+                }
+            };
+            for mark in &after {
+                mark.wait();
+            }
+            // What a job breaks by a panic it reports itself; the queue must go on.
+            if catch_unwind(AssertUnwindSafe(job)).is_err() {
+                log::error!("a job of a stream panicked");
+            }
+            let mut state = self.lock();
+            state.ended += 1;
+            drop(state);
+            self.changed.notify_all();
+        }
+    }
+}
+
+/// The permit of [`Queue::enter`]; the job ends when it is dropped.
+pub(crate) struct Entered {
+    queue: Arc<Queue>,
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        let mut state = self.queue.lock();
+        state.ended += 1;
+        state.served = false;
+        self.queue.start_serving(&mut state);
+        drop(state);
+        self.queue.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn jobs_keep_their_order_within_and_across_queues() {
+        let (one, two) = (Arc::new(Queue::default()), Arc::new(Queue::default()));
+        let count = Arc::new(AtomicU32::new(0));
+        let mut marks = Vec::new();
+        for round in 0..50 {
+            let (first, second) = if round % 2 == 0 { (&one, &two) } else { (&two, &one) };
+            for (index, queue) in [first, second].into_iter().enumerate() {
+                let count = Arc::clone(&count);
+                let expected = round * 2 + index as u32;
+                let job = move || assert_eq!(count.swap(expected + 1, Ordering::SeqCst), expected);
+                let after = marks.last().cloned().into_iter().collect();
+                marks.push(queue.push(after, Box::new(job)));
+            }
+        }
+        marks.iter().for_each(Mark::wait);
+        assert_eq!(count.load(Ordering::SeqCst), 100);
+        assert!(one.end().reached() && two.end().reached());
+    }
+
+    #[test]
+    fn an_idle_queue_can_be_entered_and_later_jobs_wait() {
+        let queue = Arc::new(Queue::default());
+        let entered = queue.enter().unwrap();
+        assert!(queue.enter().is_none());
+        let mark = queue.push(Vec::new(), Box::new(|| ()));
+        std::thread::sleep(std::time::Duration::from_millis(5));
+        assert!(!mark.reached());
+        drop(entered);
+        mark.wait();
+    }
+
+    #[test]
+    fn a_full_queue_makes_the_pusher_wait() {
+        let queue = Arc::new(Queue::default());
+        let entered = queue.enter().unwrap();
+        for _ in 1..MAX_WAITING {
+            queue.wait_for_room();
+            queue.push(Vec::new(), Box::new(|| ()));
+        }
+        let other = Arc::clone(&queue);
+        let waiting = std::thread::spawn(move || other.wait_for_room());
+        std::thread::sleep(std::time::Duration::from_millis(5));
+        assert!(!waiting.is_finished());
+        drop(entered);
+        waiting.join().unwrap();
+    }
+
+    #[test]
+    fn a_panic_does_not_stop_the_queue() {
+        let queue = Arc::new(Queue::default());
+        queue.push(Vec::new(), Box::new(|| panic!("expected in this test")));
+        queue.push(Vec::new(), Box::new(|| ())).wait();
+    }
+}

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Surface objects.
+
+use std::sync::Arc;
+
+use cuda_abi::CUDA_RESOURCE_DESC;
+
+use super::RESOURCE_ARRAY;
+use crate::driver::array::{self, CUarray};
+use crate::driver::context;
+use crate::driver::ffi::{In, Out};
+use crate::driver::handle::{Handle, Registry};
+use crate::driver::result::{CUresult, CuResult};
+use crate::texture::{self, Surface};
+
+/// A surface object's handle, which kernels get as a parameter.
+pub type CUsurfObject = Handle<SurfaceObject>;
+
+static OBJECTS: Registry<SurfaceObject> = Registry::new();
+
+/// How a surface object was made.
+pub struct SurfaceObject(CUDA_RESOURCE_DESC);
+
+fn surf_object_create(out: Out<CUsurfObject>, resource: In<CUDA_RESOURCE_DESC>) -> CuResult<()> {
+    out.check()?;
+    context::current()?;
+    let resource = resource.get()?;
+    if resource.kind != RESOURCE_ARRAY || resource.flags != 0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let array = array::find(CUarray::new(resource.words[0] as usize))?;
+    if array.array.compression.is_some() {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let handle = Handle::mint();
+    OBJECTS.insert(handle, Arc::new(SurfaceObject(resource)));
+    texture::publish_surface(handle.0 as u64, Surface::new(Arc::clone(&array.array)));
+    out.set(handle);
+    Ok(())
+}
+
+fn find(handle: CUsurfObject) -> CuResult<Arc<SurfaceObject>> {
+    OBJECTS.get(handle).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
+}
+
+fn surf_object_destroy(handle: CUsurfObject) -> CuResult<()> {
+    context::current()?;
+    // What is no object is as good as destroyed: so says an H200.
+    if find(handle).is_err() {
+        return Ok(());
+    }
+    // Kernels that were launched before may not have looked it up yet.
+    context::wait_all_idle();
+    OBJECTS.remove(handle);
+    texture::remove_surface(handle.0 as u64);
+    Ok(())
+}
+
+fn get_resource(out: Out<CUDA_RESOURCE_DESC>, handle: CUsurfObject) -> CuResult<()> {
+    out.check()?;
+    out.set(find(handle)?.0);
+    Ok(())
+}
+
+crate::driver::ffi::entries! { after_init
+    cuSurfObjectCreate => surf_object_create(out: Out<CUsurfObject>, resource: In<CUDA_RESOURCE_DESC>);
+    cuSurfObjectDestroy => surf_object_destroy(object: CUsurfObject);
+    cuSurfObjectGetResourceDesc => get_resource(out: Out<CUDA_RESOURCE_DESC>, object: CUsurfObject);
+}

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Tensor maps: they are made and checked, but no kernel of the emulated device can use one.
+
+use std::ffi::c_void;
+
+use crate::driver::ffi::{In, Out};
+use crate::driver::result::{CUresult, CuResult};
+
+/// CUtensorMap, in a form of its own: no kernel reads it. The words: kinds and modes, address, five sizes, four distances,
+/// box, distances of elements, and for columns the corners, the channels and the pixels.
+type Map = [u64; 16];
+
+const MAX_RANK: u32 = 5;
+/// Of the map itself, bytes.
+const MAP_ALIGNMENT: usize = 64;
+/// CUtensorMapDataType: bits of an element of each, and from where on they are packed.
+const BITS: [u64; 16] = [8, 16, 32, 32, 64, 64, 16, 32, 64, 16, 32, 32, 32, 4, 4, 6];
+const PACKED: u32 = 13;
+/// CU_TENSOR_MAP_DATA_TYPE_FLOAT16 and those behind it, which have a NaN.
+const FLOATS: std::ops::Range<u32> = 6..PACKED;
+/// CUtensorMapInterleave, CUtensorMapSwizzle (of compute capability 9), CUtensorMapL2promotion, CUtensorMapFloatOOBfill: how
+/// many there are.
+const MODES: [u32; 4] = [3, 4, 4, 2];
+/// CU_TENSOR_MAP_INTERLEAVE_32B
+const INTERLEAVE_32: u32 = 2;
+/// Most elements of a box along one side, and most pixels of a column.
+const MAX_BOX: u32 = 256;
+const MAX_PIXELS: u32 = 1024;
+/// Greatest distance between elements.
+const MAX_ELEMENT_STRIDE: u32 = 8;
+/// Of an address, and of a distance, bits.
+const ADDRESS_BITS: u32 = 57;
+const DISTANCE_BITS: u32 = 40;
+
+/// What all kinds of maps have in common: type, rank, address, sizes, distances, distances of elements.
+type Tensor = (u32, u32, *const c_void, In<u64>, In<u64>, In<u32>);
+
+fn require(condition: bool) -> CuResult<()> {
+    if condition { Ok(()) } else { Err(CUresult::CUDA_ERROR_INVALID_VALUE) }
+}
+
+fn check_map(map: Out<Map>) -> CuResult<()> {
+    map.check()?;
+    require(map.is_aligned(MAP_ALIGNMENT))
+}
+
+/// The words that all kinds of maps have, by the rules of cuda.h (those that an H200 enforces).
+fn encode(
+    map: Out<Map>,
+    (data_type, rank, address, sizes, distances, element_distances): Tensor,
+    modes: [u32; 4],
+) -> CuResult<Map> {
+    check_map(map)?;
+    require(data_type < BITS.len() as u32 && (1..=MAX_RANK).contains(&rank))?;
+    require(modes.iter().zip(MODES).all(|(mode, count)| *mode < count))?;
+    let [interleave, _, _, fill] = modes;
+    require(interleave == 0 || rank >= 3)?;
+    require(fill == 0 || FLOATS.contains(&data_type))?;
+    let alignment = if interleave == INTERLEAVE_32 || data_type > PACKED { 32 } else { 16 };
+    let address = address as u64;
+    require(address.is_multiple_of(alignment) && address >> ADDRESS_BITS == 0)?;
+    let mut words = [0; 16];
+    words[0] = [data_type, rank].into_iter().chain(modes).fold(0, |word, part| word << 8 | u64::from(part));
+    words[1] = address;
+    for index in 0..rank as usize {
+        let (size, step) = (sizes.at(index)?, element_distances.at(index)?);
+        require((1..=1 << 32).contains(&size) && (1..=MAX_ELEMENT_STRIDE).contains(&step))?;
+        words[2 + index] = size;
+        words[12] |= u64::from(step) << (8 * index);
+        if index > 0 {
+            let distance = distances.at(index - 1)?;
+            require(distance.is_multiple_of(alignment) && distance >> DISTANCE_BITS == 0)?;
+            words[6 + index] = distance;
+        }
+    }
+    let unit = if data_type > PACKED {
+        128
+    } else if data_type == PACKED {
+        2
+    } else {
+        1
+    };
+    require(words[2].is_multiple_of(unit))?;
+    Ok(words)
+}
+
+/// Whether a row of a box fits: `elements` of a type.
+fn check_row(data_type: u32, elements: u32, [interleave, swizzle, ..]: [u32; 4]) -> CuResult<()> {
+    let bits = u64::from(elements) * BITS[data_type as usize];
+    if interleave != 0 {
+        return Ok(());
+    }
+    require(bits.is_multiple_of(16 * 8))?;
+    require(swizzle == 0 || bits <= (16 * 8) << swizzle)
+}
+
+#[allow(clippy::too_many_arguments, reason = "the C function's")]
+fn tiled(
+    map: Out<Map>,
+    data_type: u32,
+    rank: u32,
+    address: *const c_void,
+    sizes: In<u64>,
+    distances: In<u64>,
+    box_sizes: In<u32>,
+    element_distances: In<u32>,
+    interleave: u32,
+    swizzle: u32,
+    promotion: u32,
+    fill: u32,
+) -> CuResult<()> {
+    let modes = [interleave, swizzle, promotion, fill];
+    let mut words = encode(map, (data_type, rank, address, sizes, distances, element_distances), modes)?;
+    for index in 0..rank as usize {
+        let size = box_sizes.at(index)?;
+        require((1..=MAX_BOX).contains(&size))?;
+        words[11] |= u64::from(size) << (12 * index);
+    }
+    check_row(data_type, box_sizes.at(0)?, modes)?;
+    map.set(words);
+    Ok(())
+}
+
+#[allow(clippy::too_many_arguments, reason = "the C function's")]
+fn im2col(
+    map: Out<Map>,
+    data_type: u32,
+    rank: u32,
+    address: *const c_void,
+    sizes: In<u64>,
+    distances: In<u64>,
+    lower: In<i32>,
+    upper: In<i32>,
+    channels: u32,
+    pixels: u32,
+    element_distances: In<u32>,
+    interleave: u32,
+    swizzle: u32,
+    promotion: u32,
+    fill: u32,
+) -> CuResult<()> {
+    let modes = [interleave, swizzle, promotion, fill];
+    let mut words = encode(map, (data_type, rank, address, sizes, distances, element_distances), modes)?;
+    require(rank >= 3)?;
+    // Of one coordinate, two or three.
+    let limit = [1 << 15, 1 << 7, 1 << 4][rank as usize - 3];
+    for index in 0..rank as usize - 2 {
+        let corners = [lower.at(index)?, upper.at(index)?];
+        require(corners.iter().all(|corner| (-limit..limit).contains(corner)))?;
+        words[13 + index] = u64::from(corners[0] as u32) | u64::from(corners[1] as u32) << 32;
+    }
+    require((1..=MAX_BOX).contains(&channels) && (1..=MAX_PIXELS).contains(&pixels))?;
+    check_row(data_type, channels, modes)?;
+    words[11] = u64::from(channels) | u64::from(pixels) << 32;
+    map.set(words);
+    Ok(())
+}
+
+#[allow(clippy::too_many_arguments, reason = "the C function's")]
+fn im2col_wide(
+    map: Out<Map>,
+    data_type: u32,
+    rank: u32,
+    address: *const c_void,
+    sizes: In<u64>,
+    distances: In<u64>,
+    _lower: i32,
+    _upper: i32,
+    channels: u32,
+    pixels: u32,
+    element_distances: In<u32>,
+    interleave: u32,
+    mode: u32,
+    swizzle: u32,
+    promotion: u32,
+    fill: u32,
+) -> CuResult<()> {
+    let tensor = (data_type, rank, address, sizes, distances, element_distances);
+    encode(map, tensor, [interleave, swizzle, promotion, fill])?;
+    require(rank >= 3 && mode < 2)?;
+    require((1..=MAX_BOX).contains(&channels) && (1..=MAX_PIXELS).contains(&pixels))?;
+    // Of later devices.
+    Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
+}
+
+fn replace_address(map: *mut Map, address: *const c_void) -> CuResult<()> {
+    check_map(Out::from_raw(map))?;
+    let address = address as u64;
+    require(address != 0 && address.is_multiple_of(16) && address >> ADDRESS_BITS == 0)?;
+    let mut words = In::from_raw(map.cast_const()).get()?;
+    words[1] = address;
+    Out::from_raw(map).set(words);
+    Ok(())
+}
+
+crate::driver::ffi::entries! { after_init
+    cuTensorMapEncodeTiled => tiled(
+        map: Out<Map>, data_type: u32, rank: u32, address: *const c_void, sizes: In<u64>, distances: In<u64>,
+        box_sizes: In<u32>, element_distances: In<u32>, interleave: u32, swizzle: u32, promotion: u32, fill: u32);
+    cuTensorMapEncodeIm2col => im2col(
+        map: Out<Map>, data_type: u32, rank: u32, address: *const c_void, sizes: In<u64>, distances: In<u64>,
+        lower: In<i32>, upper: In<i32>, channels: u32, pixels: u32, element_distances: In<u32>, interleave: u32,
+        swizzle: u32, promotion: u32, fill: u32);
+    cuTensorMapEncodeIm2colWide => im2col_wide(
+        map: Out<Map>, data_type: u32, rank: u32, address: *const c_void, sizes: In<u64>, distances: In<u64>,
+        lower: i32, upper: i32, channels: u32, pixels: u32, element_distances: In<u32>, interleave: u32,
+        mode: u32, swizzle: u32, promotion: u32, fill: u32);
+    cuTensorMapReplaceAddress => replace_address(map: *mut Map, address: *const c_void);
+}

@@ -1,0 +1,401 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Virtual memory management: physical memory (a memory file each), reserved addresses, and which of the one is mapped at
+//! which of the other.
+
+mod api;
+
+use std::collections::BTreeMap;
+use std::ffi::c_void;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use cuda_abi::{CUmemAllocationProp, CUmemLocation};
+
+use super::device::{self, CUdevice, CUdeviceptr, Device};
+use super::handle::{Handle, Registry};
+use super::memory::place::{Place, blank, reserve_place};
+use super::result::{CUresult, CuResult};
+use crate::memory::RangeKind;
+
+/// Physical memory's handle.
+pub type CUmemGenericAllocationHandle = Handle<Physical>;
+
+pub(super) use super::memory::place::GRANULARITY;
+
+/// CU_MEM_CREATE_USAGE_TILE_POOL
+const TILE_POOL: u16 = 1;
+
+static PHYSICAL: Registry<Physical> = Registry::new();
+static RESERVED: Mutex<BTreeMap<u64, Reservation>> = Mutex::new(BTreeMap::new());
+
+/// The memory that allocation properties ask for.
+pub(super) trait AllocationProperties {
+    /// What is known of imported memory.
+    fn imported(ordinal: CUdevice) -> CUmemAllocationProp;
+    /// Whether it is memory for tiles of arrays, which has no addresses.
+    fn is_tile_pool(&self) -> bool;
+    /// The device whose memory it asks for.
+    fn device(&self) -> CuResult<&'static Device>;
+}
+
+impl AllocationProperties for CUmemAllocationProp {
+    fn imported(ordinal: CUdevice) -> CUmemAllocationProp {
+        CUmemAllocationProp {
+            kind: 1,
+            handle_types: 1,
+            location: CUmemLocation { kind: 1, id: ordinal },
+            win32_metadata: 0,
+            compression: 0,
+            gpu_direct_rdma: 0,
+            usage: 0,
+            reserved: [0; 4],
+        }
+    }
+
+    fn is_tile_pool(&self) -> bool {
+        self.usage & TILE_POOL != 0
+    }
+
+    fn device(&self) -> CuResult<&'static Device> {
+        // CU_MEM_ALLOCATION_TYPE_PINNED, CU_MEM_LOCATION_TYPE_DEVICE; handles: none or file descriptors.
+        if self.kind != 1 || self.location.kind != 1 {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        if self.handle_types > 1 {
+            return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+        }
+        device::device(self.location.id)
+    }
+}
+
+/// Physical memory.
+pub struct Physical {
+    handle: CUmemGenericAllocationHandle,
+    pub(super) file: OwnedFd,
+    bytes: u64,
+    pub(super) prop: CUmemAllocationProp,
+    device: &'static Device,
+    /// cuMemRelease must be called as often.
+    references: Mutex<u64>,
+    /// Where arrays find it.
+    tiles: OnceLock<Place>,
+}
+
+impl Physical {
+    /// Its size.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Where arrays find it, if it is a pool of tiles.
+    pub(super) fn tiles(&self) -> CuResult<u64> {
+        if !self.prop.is_tile_pool() {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        if let Some(tiles) = self.tiles.get() {
+            return Ok(tiles.address());
+        }
+        let new = Place::new(&self.file, self.bytes)?;
+        // Another thread may have been faster: then the new place is free again.
+        Ok(self.tiles.get_or_init(|| new).address())
+    }
+}
+
+impl Drop for Physical {
+    fn drop(&mut self) {
+        self.device.memory.discharge(self.bytes);
+    }
+}
+
+/// Reserved addresses.
+///
+/// # Invariants
+/// `[base, base + bytes)` is a mapping that belongs to this value alone until it is removed from the table.
+struct Reservation {
+    bytes: u64,
+    /// By address; they never overlap.
+    maps: BTreeMap<u64, Map>,
+    /// The ranges that each device has been told of.
+    published: BTreeMap<CUdevice, Vec<(u64, u64)>>,
+}
+
+struct Map {
+    bytes: u64,
+    physical: Arc<Physical>,
+    /// CUmemAccess_flags by device.
+    access: BTreeMap<CUdevice, u32>,
+}
+
+fn reserved() -> MutexGuard<'static, BTreeMap<u64, Reservation>> {
+    RESERVED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The reservation that holds all of a range.
+fn around(table: &mut BTreeMap<u64, Reservation>, ptr: u64, bytes: u64) -> CuResult<&mut Reservation> {
+    let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
+    let (base, found) = table.range_mut(..=ptr).next_back().ok_or(invalid)?;
+    let inside = bytes > 0 && ptr.checked_add(bytes).is_some_and(|end| end <= base + found.bytes);
+    if inside { Ok(found) } else { Err(invalid) }
+}
+
+fn check_size(bytes: u64) -> CuResult<()> {
+    if bytes > 0 && bytes.is_multiple_of(GRANULARITY) && bytes <= 1 << 46 {
+        Ok(())
+    } else {
+        Err(CUresult::CUDA_ERROR_INVALID_VALUE)
+    }
+}
+
+/// cuMemCreate
+pub(super) fn create(bytes: u64, prop: CUmemAllocationProp) -> CuResult<CUmemGenericAllocationHandle> {
+    check_size(bytes)?;
+    if prop.is_tile_pool() && (prop.handle_types != 0 || prop.compression != 0) {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let device = prop.device()?;
+    // SAFETY: a name that ends with NUL; the result is checked.
+    let file = unsafe { libc::memfd_create(c"cuda-emulator".as_ptr(), libc::MFD_CLOEXEC) };
+    if file < 0 {
+        return Err(CUresult::CUDA_ERROR_OPERATING_SYSTEM);
+    }
+    // SAFETY: a new descriptor, which nobody else owns.
+    let file = unsafe { OwnedFd::from_raw_fd(file) };
+    // SAFETY: only changes the new file's length.
+    if unsafe { libc::ftruncate(file.as_raw_fd(), bytes as libc::off_t) } != 0 {
+        return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
+    }
+    keep(file, bytes, prop, device)
+}
+
+fn keep(
+    file: OwnedFd,
+    bytes: u64,
+    prop: CUmemAllocationProp,
+    device: &'static Device,
+) -> CuResult<CUmemGenericAllocationHandle> {
+    device.memory.charge(bytes).map_err(|_| CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
+    let handle = Handle::mint();
+    let physical =
+        Physical { handle, file, bytes, prop, device, references: Mutex::new(1), tiles: OnceLock::new() };
+    PHYSICAL.insert(handle, Arc::new(physical));
+    Ok(handle)
+}
+
+/// A memory file that a descriptor stands for, and its bytes; the descriptor stays the caller's.
+pub(super) fn exported_file(descriptor: i32) -> CuResult<(OwnedFd, u64)> {
+    let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
+    // SAFETY: duplicating checks the descriptor.
+    let copy = unsafe { libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, 0) };
+    if copy < 0 {
+        return Err(invalid);
+    }
+    // SAFETY: a new descriptor, which nobody else owns.
+    let file = unsafe { OwnedFd::from_raw_fd(copy) };
+    // Only a memory file: it has a length that nothing else here changes.
+    // SAFETY: asks for the seals of a file; anything but a memory file refuses.
+    if unsafe { libc::fcntl(copy, libc::F_GET_SEALS) } < 0 {
+        return Err(invalid);
+    }
+    let bytes =
+        std::fs::File::from(file.try_clone().map_err(|_| invalid)?).metadata().map_err(|_| invalid)?.len();
+    check_size(bytes)?;
+    Ok((file, bytes))
+}
+
+/// cuMemImportFromShareableHandle: memory that another process, or this one, has exported as a file descriptor.
+pub(super) fn import(descriptor: i32) -> CuResult<CUmemGenericAllocationHandle> {
+    let (file, bytes) = exported_file(descriptor)?;
+    let device = device::current_or_first()?;
+    keep(file, bytes, CUmemAllocationProp::imported(device.ordinal), device)
+}
+
+/// The physical memory behind a handle.
+pub(super) fn find(handle: CUmemGenericAllocationHandle) -> CuResult<Arc<Physical>> {
+    PHYSICAL.get(handle).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
+}
+
+/// cuMemRelease: mappings keep the memory.
+pub(super) fn release(handle: CUmemGenericAllocationHandle) -> CuResult<()> {
+    let physical = find(handle)?;
+    let mut references = physical.references.lock().unwrap_or_else(PoisonError::into_inner);
+    *references -= 1;
+    if *references == 0 {
+        PHYSICAL.remove(handle);
+    }
+    Ok(())
+}
+
+/// cuMemRetainAllocationHandle: the handle of what is mapped at an address.
+pub(super) fn retain(ptr: CUdeviceptr) -> CuResult<CUmemGenericAllocationHandle> {
+    let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
+    let mut table = reserved();
+    let reservation = around(&mut table, ptr, 1)?;
+    let (base, map) = reservation.maps.range(..=ptr).next_back().ok_or(invalid)?;
+    if ptr - base >= map.bytes {
+        return Err(invalid);
+    }
+    let physical = &map.physical;
+    *physical.references.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+    PHYSICAL.insert(physical.handle, Arc::clone(physical));
+    Ok(physical.handle)
+}
+
+/// cuMemAddressReserve
+pub(super) fn reserve(bytes: u64, alignment: u64, hint: u64) -> CuResult<CUdeviceptr> {
+    check_size(bytes)?;
+    if alignment != 0 && !alignment.is_power_of_two() || alignment > 1 << 40 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let alignment = alignment.max(GRANULARITY);
+    let base = reserve_place(bytes, alignment, hint)?;
+    reserved().insert(base, Reservation { bytes, maps: BTreeMap::new(), published: BTreeMap::new() });
+    Ok(base)
+}
+
+/// cuMemAddressFree
+pub(super) fn free(ptr: CUdeviceptr, bytes: u64) -> CuResult<()> {
+    let mut table = reserved();
+    let found = table.get(&ptr).filter(|found| found.bytes == bytes && found.maps.is_empty());
+    found.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    table.remove(&ptr);
+    // SAFETY: the reservation's own mapping (invariant), which nothing is mapped into any more.
+    unsafe { libc::munmap(ptr as *mut c_void, bytes as usize) };
+    Ok(())
+}
+
+/// cuMemMap
+pub(super) fn map(
+    ptr: CUdeviceptr,
+    bytes: u64,
+    offset: u64,
+    handle: CUmemGenericAllocationHandle,
+) -> CuResult<()> {
+    let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
+    let physical = find(handle)?;
+    if physical.prop.is_tile_pool() {
+        return Err(invalid);
+    }
+    around(&mut reserved(), ptr, 1)?;
+    if bytes > 0 && !bytes.is_multiple_of(GRANULARITY) {
+        return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+    }
+    check_size(bytes)?;
+    let inside = offset.checked_add(bytes).is_some_and(|end| end <= physical.bytes);
+    if !ptr.is_multiple_of(GRANULARITY) || !offset.is_multiple_of(GRANULARITY) || !inside {
+        return Err(invalid);
+    }
+    let mut table = reserved();
+    let reservation = around(&mut table, ptr, bytes)?;
+    let before = reservation.maps.range(..ptr + bytes).next_back();
+    if before.is_some_and(|(base, map)| base + map.bytes > ptr) {
+        return Err(invalid);
+    }
+    let flags = libc::MAP_SHARED | libc::MAP_FIXED;
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: the place is a part of a reservation (invariant) where nothing is mapped: nobody uses it.
+    let place = unsafe {
+        let file = physical.file.as_raw_fd();
+        libc::mmap(ptr as *mut c_void, bytes as usize, protection, flags, file, offset as libc::off_t)
+    };
+    if place == libc::MAP_FAILED {
+        return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
+    }
+    reservation.maps.insert(ptr, Map { bytes, physical, access: BTreeMap::new() });
+    Ok(())
+}
+
+impl Reservation {
+    /// The addresses of the maps that make up a range exactly.
+    fn covering(&self, ptr: u64, bytes: u64) -> CuResult<Vec<u64>> {
+        let mut found = Vec::new();
+        let mut next = ptr;
+        for (base, map) in self.maps.range(ptr..ptr + bytes) {
+            if *base != next {
+                break;
+            }
+            next = base + map.bytes;
+            found.push(*base);
+        }
+        if next == ptr + bytes { Ok(found) } else { Err(CUresult::CUDA_ERROR_INVALID_VALUE) }
+    }
+
+    /// The addresses of the maps in a range; none may be there in part.
+    fn inside(&self, ptr: u64, bytes: u64) -> CuResult<Vec<u64>> {
+        let end = ptr + bytes;
+        let before = self.maps.range(..ptr).next_back().is_some_and(|(base, map)| base + map.bytes > ptr);
+        let behind = self.maps.range(ptr..end).next_back().is_some_and(|(base, map)| base + map.bytes > end);
+        if before || behind || !ptr.is_multiple_of(GRANULARITY) {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        Ok(self.maps.range(ptr..end).map(|(base, _)| *base).collect())
+    }
+
+    /// Tells the devices what they may use: neighbours as one range, since copies cross their borders.
+    fn publish(&mut self) {
+        for device in device::all() {
+            let mut ranges: Vec<(u64, u64)> = Vec::new();
+            for (base, map) in &self.maps {
+                if map.access.get(&device.ordinal).is_none_or(|flags| *flags == 0) {
+                    continue;
+                }
+                match ranges.last_mut() {
+                    Some((start, length)) if *start + *length == *base => *length += map.bytes,
+                    _ => ranges.push((*base, map.bytes)),
+                }
+            }
+            let old = self.published.insert(device.ordinal, ranges.clone()).unwrap_or_default();
+            let old: Vec<_> = old.into_iter().map(|(base, _)| base).collect();
+            if !device.memory.replace_host_ranges(&old, &ranges, RangeKind::Mapped) {
+                log::error!("reserved addresses overlap other memory");
+            }
+        }
+    }
+}
+
+/// cuMemUnmap of whole maps, and of what is not mapped; nobody uses them any more.
+pub(super) fn unmap(ptr: CUdeviceptr, bytes: u64) -> CuResult<()> {
+    check_size(bytes)?;
+    let mut table = reserved();
+    let reservation = around(&mut table, ptr, bytes)?;
+    let mut removed = Vec::new();
+    for base in reservation.inside(ptr, bytes)? {
+        removed.extend(reservation.maps.remove_entry(&base));
+    }
+    reservation.publish();
+    for (base, map) in &removed {
+        // Plain memory instead: an access that was checked just before must not kill the process.
+        // SAFETY: a part of a reservation (invariant) that no device may use any more.
+        unsafe { blank(*base, map.bytes, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_FIXED) };
+    }
+    Ok(())
+}
+
+/// cuMemSetAccess: for each named device what it may do with whole maps. What may be read may be written as well.
+pub(super) fn set_access(ptr: CUdeviceptr, bytes: u64, access: &[(CUdevice, u32)]) -> CuResult<()> {
+    let mut table = reserved();
+    let reservation = around(&mut table, ptr, bytes)?;
+    for base in reservation.covering(ptr, bytes)? {
+        if let Some(map) = reservation.maps.get_mut(&base) {
+            map.access.extend(access.iter().copied());
+        }
+    }
+    reservation.publish();
+    Ok(())
+}
+
+/// cuMemGetAccess
+pub(super) fn access(ptr: CUdeviceptr, ordinal: CUdevice) -> CuResult<u32> {
+    let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
+    let mut table = reserved();
+    let reservation = around(&mut table, ptr, 1)?;
+    let (base, map) = reservation.maps.range(..=ptr).next_back().ok_or(invalid)?;
+    if ptr - base < map.bytes { Ok(map.access.get(&ordinal).copied().unwrap_or(0)) } else { Err(invalid) }
+}
+
+/// The device whose memory is mapped at an address.
+pub(super) fn device_of(ptr: CUdeviceptr) -> Option<&'static Device> {
+    let mut table = reserved();
+    let reservation = around(&mut table, ptr, 1).ok()?;
+    let (base, map) = reservation.maps.range(..=ptr).next_back()?;
+    (ptr - base < map.bytes).then_some(map.physical.device)
+}

@@ -1,0 +1,380 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Single and double precision.
+//!
+//! Arithmetic rounds exactly in every mode. Single-precision NaN results are the canonical 0x7fffffff, as the manual
+//! says. The approximate functions are computed in double precision and rounded: closer to the true value than hardware.
+
+use super::checked::checked;
+use super::circular::circular;
+use super::directed::{self, Operation};
+use super::exponential::{exp2, log2};
+use super::round::{self, Rounding};
+use crate::execute::lanes::{each1, each3_imm, map1, map2, map3};
+use crate::lower::code::Handler;
+use crate::ptx::types::Type;
+
+/// How an arithmetic instruction is modified.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Modifiers {
+    pub(crate) rounding: Rounding,
+    /// Subnormal inputs and results become zero.
+    pub(crate) flush: bool,
+    /// The result is clamped to [0, 1], NaN becomes 0.
+    pub(crate) saturate: bool,
+}
+
+const FLUSH: u64 = 4;
+const SATURATE: u64 = 8;
+
+impl Modifiers {
+    /// [`crate::lower::code::Instr::imm`] of the handlers of this file.
+    pub(crate) fn imm(self) -> u64 {
+        let flags = if self.flush { FLUSH } else { 0 } | if self.saturate { SATURATE } else { 0 };
+        self.rounding as u64 | flags
+    }
+}
+
+/// Subnormals to zeros of the same sign.
+#[inline(always)]
+pub(crate) fn flush(a: f32) -> f32 {
+    let bits = a.to_bits();
+    f32::from_bits(if bits & 0x7f80_0000 == 0 { bits & 0x8000_0000 } else { bits })
+}
+
+/// Any NaN becomes the one of the manual. By bits: to the compiler all NaN are one, and it may drop the choice.
+#[inline(always)]
+pub(crate) fn canonical(a: f32) -> f32 {
+    let bits = a.to_bits();
+    f32::from_bits(if bits & 0x7fff_ffff > 0x7f80_0000 { 0x7fff_ffff } else { bits })
+}
+
+#[inline(always)]
+pub(crate) fn saturate(a: f32) -> f32 {
+    // False for NaN too.
+    if a > 0.0 { if a < 1.0 { a } else { 1.0 } } else { 0.0 }
+}
+
+/// Applies the modifiers of `imm` around a single-precision operation.
+#[inline(always)]
+fn modified(imm: u64, inputs: [f32; 3], operation: impl Fn([f32; 3], Rounding) -> f32) -> f32 {
+    let inputs = if imm & FLUSH != 0 { inputs.map(flush) } else { inputs };
+    let result = canonical(operation(inputs, Rounding::from_bits(imm)));
+    let result = if imm & FLUSH != 0 { flush(result) } else { result };
+    if imm & SATURATE != 0 { saturate(result) } else { result }
+}
+
+/// One handler for each of the common modifiers and one, which looks at `imm`, for all the others.
+macro_rules! single {
+    ($map:ident, $modifiers:ident, |$($x:ident),*| $nearest:expr, $general:expr) => {
+        match ($modifiers.rounding, $modifiers.flush, $modifiers.saturate) {
+            (Rounding::Nearest, false, false) => $map(|$($x: f32),*| canonical($nearest)),
+            (Rounding::Nearest, true, false) => $map(|$($x: f32),*| {
+                $(let $x = flush($x);)*
+                flush(canonical($nearest))
+            }),
+            (Rounding::Nearest, false, true) => $map(|$($x: f32),*| saturate($nearest)),
+            (Rounding::Nearest, true, true) => $map(|$($x: f32),*| {
+                $(let $x = flush($x);)*
+                saturate(flush($nearest))
+            }),
+            _ => each3_imm($general),
+        }
+    };
+}
+
+/// add, sub, mul, div: `ops[0] = ops[1] op ops[2]`. `ops[3]` must be a register or constant of the same width.
+pub(crate) fn binary(name: &str, kind: Type, m: Modifiers) -> Option<Handler> {
+    Some(match (name, kind) {
+        ("add", Type::F32) => single!(map2, m, |a, b| a + b, |a: f32, b: f32, _: f32, imm| modified(
+            imm,
+            [a, b, 0.0],
+            |[a, b, _], mode| round::add32(a, b, mode)
+        )),
+        ("sub", Type::F32) => single!(map2, m, |a, b| a - b, |a: f32, b: f32, _: f32, imm| modified(
+            imm,
+            [a, b, 0.0],
+            |[a, b, _], mode| round::add32(a, -b, mode)
+        )),
+        ("mul", Type::F32) if m.flush => flushed_multiply_add(m, true),
+        ("mul", Type::F32) => single!(map2, m, |a, b| a * b, |a: f32, b: f32, _: f32, imm| modified(
+            imm,
+            [a, b, 0.0],
+            |[a, b, _], mode| round::mul32(a, b, mode)
+        )),
+        ("div", Type::F32) => single!(map2, m, |a, b| a / b, |a: f32, b: f32, _: f32, imm| modified(
+            imm,
+            [a, b, 0.0],
+            |[a, b, _], mode| round::div32(a, b, mode)
+        )),
+        (_, Type::F64) => double_binary(name, m)?,
+        _ => return None,
+    })
+}
+
+fn double_binary(name: &str, m: Modifiers) -> Option<Handler> {
+    if m.flush || m.saturate {
+        return None;
+    }
+    let nearest = m.rounding == Rounding::Nearest;
+    Some(match name {
+        "add" if nearest => {
+            checked(|a: f64, b: f64, _| a + b, round::is_nan64, |a, b, _| round::with_nan64(a + b, [b, a]))
+        }
+        "sub" if nearest => {
+            checked(|a: f64, b: f64, _| a - b, round::is_nan64, |a, b, _| round::with_nan64(a - b, [b, a]))
+        }
+        "mul" if nearest => {
+            checked(|a: f64, b: f64, _| a * b, round::is_nan64, |a, b, _| round::with_nan64(a * b, [b, a]))
+        }
+        "div" if nearest => {
+            checked(|a: f64, b: f64, _| a / b, round::is_nan64, |a, b, _| round::with_nan64(a / b, [a, b]))
+        }
+        "add" => directed::handler(Operation::Add).unwrap_or_else(|| {
+            each3_imm(|a: f64, b: f64, _: f64, imm| round::add64(a, b, Rounding::from_bits(imm)))
+        }),
+        "sub" => directed::handler(Operation::Sub).unwrap_or_else(|| {
+            each3_imm(|a: f64, b: f64, _: f64, imm| round::sub64(a, b, Rounding::from_bits(imm)))
+        }),
+        "mul" => directed::handler(Operation::Mul).unwrap_or_else(|| {
+            each3_imm(|a: f64, b: f64, _: f64, imm| round::mul64(a, b, Rounding::from_bits(imm)))
+        }),
+        "div" => directed::handler(Operation::Div).unwrap_or_else(|| {
+            each3_imm(|a: f64, b: f64, _: f64, imm| round::div64(a, b, Rounding::from_bits(imm)))
+        }),
+        _ => return None,
+    })
+}
+
+/// fma: `ops[0] = ops[1] * ops[2] + ops[3]`.
+pub(crate) fn multiply_add(kind: Type, m: Modifiers) -> Option<Handler> {
+    Some(match kind {
+        Type::F32 if m.flush => flushed_multiply_add(m, false),
+        Type::F32 => single!(map3, m, |a, b, c| a.mul_add(b, c), |a: f32, b: f32, c: f32, imm| modified(
+            imm,
+            [a, b, c],
+            |[a, b, c], mode| round::fma32(a, b, c, mode)
+        )),
+        Type::F64 if m.flush || m.saturate => return None,
+        Type::F64 if m.rounding == Rounding::Nearest => checked(
+            |a: f64, b: f64, c: f64| a.mul_add(b, c),
+            round::is_nan64,
+            |a, b, c| round::with_nan64(a.mul_add(b, c), [b, c, a]),
+        ),
+        Type::F64 => directed::handler(Operation::MulAdd).unwrap_or_else(|| {
+            each3_imm(|a: f64, b: f64, c: f64, imm| round::fma64(a, b, c, Rounding::from_bits(imm)))
+        }),
+        _ => return None,
+    })
+}
+
+/// mul and fma with `.ftz`. The smallest normal number may be what a tiny result was rounded up to: such a lane is looked at
+/// again.
+fn flushed_multiply_add(m: Modifiers, product: bool) -> Handler {
+    fn is_least_normal(result: f32) -> bool {
+        result.to_bits() & 0x7fff_ffff == 0x0080_0000
+    }
+    fn exact(a: f32, b: f32, c: f32, imm: u64) -> f32 {
+        modified(imm, [a, b, c], |[a, b, c], mode| {
+            let result = round::fma32(a, b, c, mode);
+            if round::is_tiny32(a, b, c) { 0.0_f32.copysign(result) } else { result }
+        })
+    }
+    match (m.rounding, m.saturate, product) {
+        (Rounding::Nearest, false, true) => checked(
+            |a: f32, b: f32, _| flush(canonical(flush(a) * flush(b))),
+            is_least_normal,
+            |a, b, _| exact(a, b, zero_of_product(a, b), FLUSH),
+        ),
+        (Rounding::Nearest, false, false) => checked(
+            |a: f32, b: f32, c: f32| flush(canonical(flush(a).mul_add(flush(b), flush(c)))),
+            is_least_normal,
+            |a, b, c| exact(a, b, c, FLUSH),
+        ),
+        (_, _, true) => each3_imm(|a: f32, b: f32, _: f32, imm| exact(a, b, zero_of_product(a, b), imm)),
+        (_, _, false) => each3_imm(|a: f32, b: f32, c: f32, imm| exact(a, b, c, imm)),
+    }
+}
+
+/// The zero that does not change a product when it is added, in any rounding mode.
+fn zero_of_product(a: f32, b: f32) -> f32 {
+    if a.is_sign_negative() == b.is_sign_negative() { 0.0 } else { -0.0 }
+}
+
+/// sqrt and rcp with IEEE rounding: `ops[1]`, `ops[2]` and `ops[3]` are all the operand.
+pub(crate) fn root(name: &str, kind: Type, m: Modifiers) -> Option<Handler> {
+    Some(match (name, kind) {
+        ("sqrt", Type::F32) => single!(map1, m, |a| a.sqrt(), |a: f32, _: f32, _: f32, imm| modified(
+            imm,
+            [a; 3],
+            |[a, ..], mode| round::sqrt32(a, mode)
+        )),
+        ("rcp", Type::F32) => single!(map1, m, |a| 1.0 / a, |a: f32, _: f32, _: f32, imm| modified(
+            imm,
+            [a; 3],
+            |[a, ..], mode| round::div32(1.0, a, mode)
+        )),
+        (_, Type::F64) if m.flush || m.saturate => return None,
+        ("sqrt", Type::F64) if m.rounding == Rounding::Nearest => {
+            map1(|a: f64| round::with_nan64(a.sqrt(), [a]))
+        }
+        ("rcp", Type::F64) if m.rounding == Rounding::Nearest => {
+            map1(|a: f64| round::with_nan64(1.0 / a, [a]))
+        }
+        ("sqrt", Type::F64) => {
+            each3_imm(|a: f64, _: f64, _: f64, imm| round::sqrt64(a, Rounding::from_bits(imm)))
+        }
+        ("rcp", Type::F64) => {
+            each3_imm(|a: f64, _: f64, _: f64, imm| round::div64(1.0, a, Rounding::from_bits(imm)))
+        }
+        _ => return None,
+    })
+}
+
+/// The `.approx` functions of one operand.
+pub(crate) fn approximate(name: &str, kind: Type, flushed: bool) -> Option<Handler> {
+    macro_rules! both {
+        ($f:expr) => {
+            if flushed {
+                each1(|a: f32| flush(canonical($f(f64::from(flush(a))) as f32)))
+            } else {
+                each1(|a: f32| canonical($f(f64::from(a)) as f32))
+            }
+        };
+    }
+    Some(match (name, kind) {
+        ("rcp", Type::F32) => both!(|a: f64| 1.0 / a),
+        ("sqrt", Type::F32) => both!(f64::sqrt),
+        ("rsqrt", Type::F32) => both!(|a: f64| 1.0 / a.sqrt()),
+        ("sin" | "cos", Type::F32) => circular(name == "cos", flushed),
+        ("lg2", Type::F32) if flushed => map1(|a: f32| flush(log2(flush(a)))),
+        ("lg2", Type::F32) => map1(log2),
+        ("ex2", Type::F32) if flushed => map1(|a: f32| flush(exp2(flush(a)))),
+        ("ex2", Type::F32) => map1(exp2),
+        ("tanh", Type::F32) => both!(f64::tanh),
+        // Only the upper 32 bits of the result count; hardware leaves the lower ones zero.
+        ("rcp", Type::F64) if flushed => each1(|a: f64| upper_half(1.0 / flush64(a))),
+        ("rsqrt", Type::F64) if flushed => each1(|a: f64| upper_half(1.0 / flush64(a).sqrt())),
+        ("rsqrt", Type::F64) => each1(|a: f64| 1.0 / a.sqrt()),
+        _ => return None,
+    })
+}
+
+fn flush64(a: f64) -> f64 {
+    if a.is_subnormal() { a.signum() * 0.0 } else { a }
+}
+
+fn upper_half(a: f64) -> f64 {
+    flush64(f64::from_bits(a.to_bits() & 0xffff_ffff_0000_0000))
+}
+
+/// div.approx and div.full.
+pub(crate) fn divide_approximately(kind: Type, flushed: bool) -> Option<Handler> {
+    (kind == Type::F32).then(|| {
+        if flushed {
+            map2(|a: f32, b: f32| flush(canonical(flush(a) / flush(b))))
+        } else {
+            map2(|a: f32, b: f32| canonical(a / b))
+        }
+    })
+}
+
+/// abs, neg.
+pub(crate) fn sign(name: &str, kind: Type, flushed: bool) -> Option<Handler> {
+    Some(match (name, kind, flushed) {
+        ("abs", Type::F32, false) => map1(|a: f32| canonical(a.abs())),
+        ("abs", Type::F32, true) => map1(|a: f32| canonical(flush(a).abs())),
+        ("neg", Type::F32, false) => map1(|a: f32| canonical(-a)),
+        ("neg", Type::F32, true) => map1(|a: f32| canonical(-flush(a))),
+        // Of a NaN the sign stays.
+        ("abs", Type::F64, false) => {
+            map1(|a: f64| if round::is_nan64(a) { round::quiet64(a) } else { a.abs() })
+        }
+        ("neg", Type::F64, false) => map1(|a: f64| if round::is_nan64(a) { round::quiet64(a) } else { -a }),
+        _ => return None,
+    })
+}
+
+/// `copysign d, a, b`: the sign of `a`, the rest of `b`.
+pub(crate) fn copy_sign(kind: Type) -> Option<Handler> {
+    Some(match kind {
+        Type::F32 => map2(|a: f32, b: f32| b.copysign(a)),
+        Type::F64 => map2(|a: f64, b: f64| b.copysign(a)),
+        _ => return None,
+    })
+}
+
+/// How min and max treat NaN and signs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Extremum {
+    pub(crate) max: bool,
+    pub(crate) flush: bool,
+    /// `.NaN`: one NaN makes the result NaN.
+    pub(crate) propagate: bool,
+    /// `.xorsign.abs`
+    pub(crate) xor_sign: bool,
+}
+
+impl Extremum {
+    /// [`crate::lower::code::Instr::imm`] of [`extremum`].
+    pub(crate) fn imm(self) -> u64 {
+        u64::from(self.max)
+            | u64::from(self.propagate) << 1
+            | u64::from(self.xor_sign) << 3
+            | if self.flush { FLUSH } else { 0 }
+    }
+}
+
+#[inline(always)]
+pub(crate) fn extremum32(a: f32, b: f32, imm: u64) -> f32 {
+    let (mut x, mut y) = if imm & FLUSH != 0 { (flush(a), flush(b)) } else { (a, b) };
+    let sign = (x.to_bits() ^ y.to_bits()) & 0x8000_0000;
+    if imm & 8 != 0 {
+        (x, y) = (x.abs(), y.abs());
+    }
+    let result = if x.is_nan() || y.is_nan() {
+        if imm & 2 != 0 || (x.is_nan() && y.is_nan()) {
+            return f32::from_bits(0x7fff_ffff);
+        }
+        if x.is_nan() { y } else { x }
+    } else if imm & 1 != 0 {
+        if x > y || (x == y && x.is_sign_positive()) { x } else { y }
+    } else if x < y || (x == y && x.is_sign_negative()) {
+        x
+    } else {
+        y
+    };
+    if imm & 8 != 0 { f32::from_bits(result.to_bits() & 0x7fff_ffff | sign) } else { result }
+}
+
+/// What min and max of NaN are: the other operand, or the second of two NaN. `None` when both are numbers.
+#[inline(always)]
+fn number(a: f64, b: f64) -> Option<f64> {
+    match (round::is_nan64(a), round::is_nan64(b)) {
+        (true, true) => Some(round::quiet64(b)),
+        (true, false) => Some(b),
+        (false, true) => Some(a),
+        (false, false) => None,
+    }
+}
+
+/// min, max: `ops[3]` is ignored, of the same width.
+pub(crate) fn extremum(kind: Type, how: Extremum) -> Option<Handler> {
+    let plain = how.imm() & !1 == 0;
+    Some(match kind {
+        Type::F32 if plain && how.max => map2(|a: f32, b: f32| extremum32(a, b, 1)),
+        Type::F32 if plain => map2(|a: f32, b: f32| extremum32(a, b, 0)),
+        Type::F32 => each3_imm(|a: f32, b: f32, _: f32, imm| extremum32(a, b, imm)),
+        Type::F64 if !plain => return None,
+        Type::F64 if how.max => map2(|a: f64, b: f64| match number(a, b) {
+            Some(one) => one,
+            None if a > b || (a == b && a.is_sign_positive()) => a,
+            None => b,
+        }),
+        Type::F64 => map2(|a: f64, b: f64| match number(a, b) {
+            Some(one) => one,
+            None if a < b || (a == b && a.is_sign_negative()) => a,
+            None => b,
+        }),
+        _ => return None,
+    })
+}

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! cp.async.bulk and cp.reduce.async.bulk. The copy happens at once, then the barrier learns of its bytes.
+
+use super::access::{Access, Place, aux};
+use super::atomic;
+use crate::execute::cluster::with_rank;
+use crate::execute::machine::{Flow, Machine, lanes_of};
+use crate::execute::mbarrier::complete_bytes;
+use crate::launch::FaultKind;
+use crate::lower::code::{Handler, Instr};
+
+/// In [`Instr::aux`], where the source's place starts; the destination's is in the lowest bits.
+pub(crate) const SOURCE_SHIFT: u32 = 3;
+/// In [`Instr::aux`]: `ops[3]` is a barrier.
+pub(crate) const SIGNALS: u32 = 1 << 6;
+/// In [`Instr::aux`]: `ops[4]` (u16) says to which blocks of the cluster.
+pub(crate) const MULTICAST: u32 = 1 << 7;
+/// In [`Instr::aux`], from here on: the number of an operation plus one, where elements are reduced instead of copied.
+pub(crate) const REDUCTION_SHIFT: u32 = 8;
+/// In [`Instr::aux`], from here on: bytes of such an element.
+pub(crate) const ELEMENT_SHIFT: u32 = 16;
+/// What addresses and sizes are multiples of.
+const UNIT: u64 = 16;
+
+/// Copies `ops[2]` (u32) bytes from `ops[1]` (u64) to `ops[0]` (u64) and signals the barrier at `ops[3]` (u64).
+pub(crate) fn copy() -> Handler {
+    unsafe fn run(machine: &mut Machine<'_>, instr: &Instr) -> Flow {
+        for lane in lanes_of(machine.mask) {
+            // SAFETY: operands as documented.
+            let (to, from, bytes, barrier, blocks) = unsafe {
+                (
+                    *machine.source::<u64>(instr.ops[0]).add(lane),
+                    *machine.source::<u64>(instr.ops[1]).add(lane),
+                    u64::from(*machine.source::<u32>(instr.ops[2]).add(lane)),
+                    *machine.source::<u64>(instr.ops[3]).add(lane),
+                    *machine.source::<u16>(instr.ops[4]).add(lane),
+                )
+            };
+            if (to | from | bytes) % UNIT != 0 {
+                let what =
+                    format!("bulk copy of {bytes} bytes from {from:#x} to {to:#x}: not multiples of {UNIT}");
+                return machine.fail(instr, lane, FaultKind::Misaligned, to, &what);
+            }
+            let multicast = instr.aux & MULTICAST != 0;
+            let ranks = if multicast { u32::from(blocks) } else { 1 };
+            for rank in lanes_of(ranks) {
+                let place = |address: u64| if multicast { with_rank(address, rank as u32) } else { address };
+                let copied = copy_lane(machine, instr, lane, (place(to), from, bytes));
+                if let Err(flow) = copied.and_then(|()| signal(machine, instr, lane, (place(barrier), bytes)))
+                {
+                    return flow;
+                }
+            }
+        }
+        Flow::Next
+    }
+    run
+}
+
+fn copy_lane(
+    machine: &mut Machine<'_>,
+    instr: &Instr,
+    lane: usize,
+    (to, from, bytes): (u64, u64, u64),
+) -> Result<(), Flow> {
+    if bytes == 0 {
+        return Ok(());
+    }
+    let source = (bytes, aux::place(instr.aux >> SOURCE_SHIFT), Access::Read);
+    let from = machine.resolve_lane(instr, lane, from, source)?;
+    let operation = (instr.aux >> REDUCTION_SHIFT & 0xff).checked_sub(1).and_then(atomic::reduction);
+    let access = if operation.is_some() { Access::Atomic } else { Access::Write };
+    let to = machine.resolve_lane(instr, lane, to, (bytes, aux::place(instr.aux), access))?;
+    if let Some(operation) = operation {
+        for offset in (0..bytes).step_by((instr.aux >> ELEMENT_SHIFT & 0xff).max(1) as usize) {
+            // SAFETY: both were checked for all bytes, of which the size of an element is a divisor; the addresses are
+            // multiples of 16.
+            unsafe { operation((to + offset) as *mut u8, (from + offset) as *const u8) };
+        }
+        return Ok(());
+    }
+    // SAFETY: both were checked for all bytes.
+    unsafe { std::ptr::copy(from as *const u8, to as *mut u8, bytes as usize) };
+    Ok(())
+}
+
+fn signal(
+    machine: &mut Machine<'_>,
+    instr: &Instr,
+    lane: usize,
+    (barrier, bytes): (u64, u64),
+) -> Result<(), Flow> {
+    if instr.aux & SIGNALS == 0 {
+        return Ok(());
+    }
+    if !barrier.is_multiple_of(8) {
+        let what = format!("misaligned barrier at {barrier:#x}");
+        return Err(machine.fail(instr, lane, FaultKind::Misaligned, barrier, &what));
+    }
+    let place = machine.resolve_lane(instr, lane, barrier, (8, Place::Shared, Access::Atomic))? as *mut u64;
+    // SAFETY: checked, and aligned; shared memory belongs to this worker while it runs the block.
+    unsafe { *place = complete_bytes(*place, bytes) };
+    Ok(())
+}

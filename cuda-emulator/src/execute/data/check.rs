@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `CUDA_EMULATOR_CHECK=race,init`: accesses to shared memory by different warps without a barrier between them, accesses to
+//! global memory by different blocks without atomics between them, and reads of what nobody has written. Kernels go on; each
+//! finding is a line of the log.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use super::access::{Access, aux};
+use crate::execute::block::Block;
+use crate::execute::machine::Machine;
+use crate::lower::code::Instr;
+
+/// Lines that one process writes at most.
+const MAX_REPORTS: u32 = 100;
+/// Words of global memory that one launch remembers at most.
+const MAX_WORDS: usize = 16 << 20;
+/// In [`Access`] records: more than one warp or block has read.
+const SEVERAL: u32 = u32::MAX;
+
+/// What is looked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Checks {
+    pub(crate) race: bool,
+    pub(crate) init: bool,
+    /// Handles that are used after they were destroyed; kernels are not concerned.
+    pub(crate) handles: bool,
+}
+
+impl Checks {
+    pub(crate) fn any(self) -> bool {
+        self.race || self.init
+    }
+}
+
+/// What the environment asks for.
+pub(crate) fn checks() -> Checks {
+    static CHECKS: OnceLock<Checks> = OnceLock::new();
+    *CHECKS.get_or_init(|| {
+        let wanted = std::env::var("CUDA_EMULATOR_CHECK").unwrap_or_default();
+        let has = |name: &str| wanted.split(',').any(|part| part.trim() == name);
+        Checks { race: has("race"), init: has("init"), handles: has("handles") }
+    })
+}
+
+/// What was done last to a byte of shared memory. Epoch 0 is never; barriers begin a new one.
+#[derive(Debug, Clone, Copy, Default)]
+struct Cell {
+    write_epoch: u32,
+    read_epoch: u32,
+    writer: u32,
+    reader: u32,
+    line: u32,
+    atomic: bool,
+}
+
+/// The history of a block's shared memory.
+#[derive(Debug)]
+pub(crate) struct Shadow {
+    cells: Vec<Cell>,
+    epoch: u32,
+    /// The block has done an atomic operation or a volatile read: it may know what others did.
+    synchronised: bool,
+}
+
+impl Shadow {
+    /// For a block with `bytes` bytes of shared memory, if anything is to be checked.
+    pub(crate) fn new(bytes: u32) -> Option<Box<Shadow>> {
+        let shadow = || {
+            Box::new(Shadow { cells: vec![Cell::default(); bytes as usize], epoch: 1, synchronised: false })
+        };
+        checks().any().then(shadow)
+    }
+
+    /// For the next block.
+    pub(crate) fn reset(&mut self) {
+        self.cells.fill(Cell::default());
+        self.epoch = 1;
+        self.synchronised = false;
+    }
+
+    /// A barrier: what follows comes after what was before.
+    pub(crate) fn next_epoch(&mut self) {
+        self.epoch = self.epoch.saturating_add(1);
+    }
+}
+
+/// Who touched a word of global memory.
+#[derive(Debug, Clone, Copy, Default)]
+struct Word {
+    /// The number of the block that wrote it, plus 1.
+    writer: u32,
+    reader: u32,
+    line: u32,
+}
+
+/// The history of global memory during a launch.
+#[derive(Debug, Default)]
+pub(crate) struct History(Mutex<HashMap<u64, Word>>);
+
+impl Machine<'_> {
+    /// Looks at an access of one lane to `bytes` checked bytes at the host address `host`.
+    #[cold]
+    pub(crate) fn inspect(&mut self, instr: &Instr, lane: usize, (host, bytes): (u64, u64), access: Access) {
+        let start = self.block.shared.as_ptr() as u64;
+        let polls = instr.aux & (aux::POLLS | aux::ACQUIRE) != 0;
+        if host.wrapping_sub(start) < u64::from(self.block.shared_bytes) {
+            let offset = (host - start) as usize;
+            if let Some(what) = self.inspect_shared(instr, (offset, bytes as usize), (access, polls)) {
+                self.warn(instr, lane, &what);
+            }
+        } else if self.grid.launch.memory.range_of(host).is_some()
+            && let Some(what) = self.inspect_global(instr, (host, bytes), (access, polls))
+        {
+            self.warn(instr, lane, &what);
+        }
+    }
+
+    fn inspect_shared(
+        &mut self,
+        instr: &Instr,
+        (offset, bytes): (usize, usize),
+        (access, polls): (Access, bool),
+    ) -> Option<String> {
+        let warp = self.warp().index;
+        let shadow = self.block.shadow.as_mut()?;
+        let epoch = shadow.epoch;
+        let mut found = None;
+        for (index, cell) in shadow.cells.iter_mut().enumerate().skip(offset).take(bytes) {
+            let foreign_write = cell.write_epoch == epoch && cell.writer != warp;
+            let foreign_read = cell.read_epoch == epoch && cell.reader != warp;
+            let conflict = match access {
+                Access::Read if polls => None,
+                Access::Read => (foreign_write && !cell.atomic).then_some("read after write"),
+                Access::Write if foreign_write => Some("write after write"),
+                Access::Write => foreign_read.then_some("write after read"),
+                Access::Atomic => (foreign_write && !cell.atomic).then_some("atomic operation after write"),
+            };
+            let unwritten = access != Access::Write && cell.write_epoch == 0;
+            if unwritten && checks().init {
+                found.get_or_insert_with(|| format!("uninitialised shared memory is read at {index:#x}"));
+            } else if let Some(conflict) = conflict.filter(|_| checks().race) {
+                let (other, line) = (if foreign_write { cell.writer } else { cell.reader }, cell.line);
+                found.get_or_insert_with(|| {
+                    format!(
+                        "race: {conflict} of shared memory at {index:#x}, which warp {other} accessed at PTX line \
+                         {line} without a barrier between"
+                    )
+                });
+            }
+            cell.line = instr.line;
+            if access == Access::Read {
+                cell.reader = if foreign_read { SEVERAL } else { warp };
+                cell.read_epoch = epoch;
+            } else {
+                (cell.writer, cell.write_epoch, cell.atomic) = (warp, epoch, access == Access::Atomic);
+            }
+        }
+        found
+    }
+
+    fn inspect_global(
+        &mut self,
+        instr: &Instr,
+        (address, bytes): (u64, u64),
+        (access, polls): (Access, bool),
+    ) -> Option<String> {
+        let memory = self.grid.launch.memory;
+        let mut found = None;
+        if checks().init {
+            if access != Access::Write
+                && let Some(missing) = memory.first_uninitialised(address, bytes)
+                && !self.is_variable(address)
+            {
+                found = Some(format!("uninitialised global memory is read at {missing:#x}"));
+            }
+            if access != Access::Read {
+                memory.mark_initialised(address, bytes);
+            }
+        }
+        if !checks().race || self.grid.launch.cooperative {
+            return found;
+        }
+        let [x, y, z] = self.block.index;
+        let [nx, ny, _] = self.grid.launch.grid;
+        let own = x.wrapping_add(nx.wrapping_mul(y.wrapping_add(ny.wrapping_mul(z)))).wrapping_add(1);
+        let shadow = self.block.shadow.as_mut()?;
+        shadow.synchronised |= access == Access::Atomic || polls;
+        if shadow.synchronised {
+            return found;
+        }
+        let mut words = self.grid.history.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for word in address / 4..(address + bytes).div_ceil(4) {
+            if words.len() >= MAX_WORDS && !words.contains_key(&word) {
+                break;
+            }
+            let entry = words.entry(word).or_default();
+            let written = entry.writer != 0 && entry.writer != own;
+            let read = entry.reader != 0 && entry.reader != own;
+            let whole = bytes >= 4;
+            if whole && (written || (read && access == Access::Write)) {
+                let other = if written { entry.writer } else { entry.reader };
+                let line = entry.line;
+                let who =
+                    if other == SEVERAL { "other blocks".to_owned() } else { format!("block {}", other - 1) };
+                found.get_or_insert_with(|| {
+                    let what = if access == Access::Write { "write" } else { "read" };
+                    let at = word * 4;
+                    format!(
+                        "race: {what} of global memory at {at:#x}, which {who} accessed at PTX line {line}"
+                    )
+                });
+            }
+            entry.line = instr.line;
+            if access == Access::Write {
+                entry.writer = own;
+            } else {
+                entry.reader = if read { SEVERAL } else { own };
+            }
+        }
+        found
+    }
+
+    /// Module variables start as zeros where they have no initial value.
+    fn is_variable(&self, address: u64) -> bool {
+        let range = self.grid.launch.memory.range_of(address);
+        range.is_some_and(|range| self.grid.launch.global_addresses.contains(&range.base))
+    }
+
+    fn warn(&mut self, instr: &Instr, lane: usize, what: &str) {
+        static REPORTS: AtomicU32 = AtomicU32::new(0);
+        match REPORTS.fetch_add(1, Ordering::Relaxed) {
+            0..MAX_REPORTS => {}
+            MAX_REPORTS => return log::error!("no more findings are shown"),
+            _ => {
+                // Stays where it is instead of wrapping around.
+                REPORTS.store(MAX_REPORTS + 1, Ordering::Relaxed);
+                return;
+            }
+        }
+        let [tx, ty, tz] = self.warp().thread_of(lane);
+        let [bx, by, bz] = self.block.index;
+        let kernel = &self.grid.launch.kernel.name;
+        let line = instr.line;
+        log::error!(
+            "{what}, in kernel `{kernel}`, block ({bx},{by},{bz}), thread ({tx},{ty},{tz}), PTX line {line}"
+        );
+    }
+}
+
+impl Block {
+    /// A barrier of some kind is complete.
+    pub(crate) fn synchronise(&mut self) {
+        if let Some(shadow) = &mut self.shadow {
+            shadow.next_epoch();
+        }
+    }
+}
