@@ -46,9 +46,11 @@ pub(crate) struct Params {
 impl Params {
     /// The module's parameters.
     pub(crate) fn of_module() -> Self {
-        // SAFETY: Reads a counter, and parameters that nobody changes once the module is loaded.
-        let (ram_bytes, set) =
-            unsafe { (glue::virtio_cuda_ram_bytes(), &*glue::virtio_cuda_params()) };
+        // SAFETY: The function only reads a counter of the kernel.
+        let ram_bytes = unsafe { glue::virtio_cuda_ram_bytes() };
+        // SAFETY: The pointer is that of a static in `glue/params.c`. Its parameters have mode 0, so sysfs does not
+        // show them and nothing writes them once the module is loaded.
+        let set = unsafe { &*glue::virtio_cuda_params() };
         let percent = |value: u32| ram_bytes / 100 * u64::from(min(value, 100));
         let pinned_bytes = match set.max_pinned_mib {
             0 => ram_bytes / 2,

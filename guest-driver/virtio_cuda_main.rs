@@ -65,12 +65,12 @@ struct VirtioCuda {
 
 impl kernel::Module for VirtioCuda {
     fn init(module: &'static ThisModule) -> Result<Self> {
-        // SAFETY: Once, before all else.
+        // SAFETY: The kernel calls `init` once for a loaded module, and the hub is the first thing made here.
         let hub = unsafe { hub::Hub::new() }?;
-        // SAFETY: Once.
+        // SAFETY: `init` runs once, so no other registration of the driver exists.
         let driver = unsafe { virtio::Registration::new::<device::Device>(module) }?;
-        // SAFETY: Once.
         let chardev =
+            // SAFETY: `init` runs once, so no other registration of the device file exists.
             unsafe { chardev::Registration::new::<file::CudaFile>(c"virtio-cuda", 0o666, module) }?;
         Ok(Self {
             _chardev: chardev,

@@ -100,8 +100,10 @@ fn library(major: Major) -> Option<*mut c_void> {
     let handle =
         unsafe { libc::dlmopen(libc::LM_ID_BASE, path.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NODELETE) };
     if handle.is_null() {
-        // SAFETY: dlerror's text ends with a NUL and stays until the next call of this thread.
-        let reason = unsafe { libc::dlerror().as_ref() }.map(|text| unsafe { CStr::from_ptr(text) });
+        // SAFETY: dlerror takes nothing. Its text is null or stays until this thread's next call of the loader.
+        let text = unsafe { libc::dlerror().as_ref() };
+        // SAFETY: dlerror's text ends with a NUL, and no call of the loader comes before it is reported below.
+        let reason = text.map(|text| unsafe { CStr::from_ptr(text) });
         report::problem(format_args!("cannot load {path:?}: {reason:?}"));
         return None;
     }

@@ -211,10 +211,12 @@ pub fn pinned(bytes: usize) -> Option<usize> {
 /// Whether CUDA knows the memory at an address: that of a device, or pinned.
 pub fn is_known(address: u64) -> bool {
     let mut kind = 0_u32;
-    // SAFETY: this attribute is a number, for which `kind` has room.
-    bridge().is_some_and(
-        |bridge| unsafe { (bridge.attribute)((&raw mut kind).cast(), MEMORY_TYPE, address) } == SUCCESS,
-    )
+    bridge().is_some_and(|bridge| {
+        // SAFETY: libcuda writes a `CUmemorytype` for this attribute, a number of 32 bits for which `kind` has room, and
+        // looks `address` up without following it.
+        let result = unsafe { (bridge.attribute)((&raw mut kind).cast(), MEMORY_TYPE, address) };
+        result == SUCCESS
+    })
 }
 
 /// Copies lines, in a stream if one is given.

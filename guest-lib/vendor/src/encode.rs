@@ -54,9 +54,10 @@ impl Arguments<'_> {
                 Kind::OutStream => 0,
                 Kind::Described { kind, .. } if given != 0 => {
                     let descriptor = &self.library.descriptors[*kind];
-                    // SAFETY: the caller promises a descriptor of this kind, which is at least as long.
-                    let contents =
-                        unsafe { std::slice::from_raw_parts(given as *const u8, descriptor.bytes) };
+                    let (start, bytes) = (given as *const u8, descriptor.bytes);
+                    // SAFETY: `given` is a descriptor of this kind ("Safety" of this function), and `bytes` is that kind's
+                    // size in the library's table.
+                    let contents = unsafe { std::slice::from_raw_parts(start, bytes) };
                     described(descriptor, contents)
                 }
                 Kind::DescribedScalar { descriptor, is_beta } if given != 0 => {

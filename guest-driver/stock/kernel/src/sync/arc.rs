@@ -143,11 +143,10 @@ impl<T> ArcBorrow<'_, T> {
     ///
     /// `raw` comes from [`Arc::into_raw`], and is not taken back during the value's life.
     pub unsafe fn from_raw(raw: *const T) -> Self {
-        // SAFETY: By the caller; the reference is not dropped.
-        Self(
-            ManuallyDrop::new(unsafe { Arc::from_raw(raw) }),
-            PhantomData,
-        )
+        // SAFETY: `raw` comes from `into_raw`, by the caller. The reference that it stands for stays with the caller:
+        // `ManuallyDrop` keeps this one from being given back.
+        let arc = ManuallyDrop::new(unsafe { Arc::from_raw(raw) });
+        Self(arc, PhantomData)
     }
 }
 
