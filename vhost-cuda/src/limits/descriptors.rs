@@ -89,7 +89,7 @@ mod tests {
     fn options_that_do_not_fit_are_refused_with_what_they_need() {
         let refused = Descriptors::of(1024, [2, 1024, 1]).unwrap_err().to_string();
         assert!(refused.contains("--max-sessions 1024") && refused.contains("1024:"), "{refused}");
-        assert!(Descriptors::of(8192, [2, 1024, 1]).is_ok());
+        assert!(Descriptors::of(16384, [2, 1024, 1]).is_ok());
         // What comes without options fits where the hard limit is what the soft one usually is.
         let usual = Descriptors::of(1024, [2, 64, 1]).unwrap();
         assert_eq!(usual.machine_files, 256);
