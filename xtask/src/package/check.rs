@@ -178,7 +178,7 @@ fn service(root: &Root, program: &Path, folder: &Path) -> Result<()> {
         let state = booted.run(["systemctl", "show", "-P", "ActiveState", unit])?;
         ensure!(state == "inactive", "{unit} is {state} after the package was removed");
     }
-    let left = booted.run(["find", "/etc", "/run", "/usr", "/var/lib", "-path", "*vhost-user-cuda*"])?;
+    let left = booted.run(["find", "/etc", "/run", "/usr", "/var/lib", "-path", "*/vhost-user-cuda*"])?;
     ensure!(left.is_empty(), "The package has left: {left}");
     drop(booted);
     Ok(fs::remove_file(root.path(&INSIDE[1..]))?)
