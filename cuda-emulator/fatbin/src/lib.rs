@@ -63,12 +63,15 @@ pub fn container_bytes(header: &[u8; HEADER_BYTES]) -> Result<usize, FatbinError
     total.filter(|_| own >= HEADER_BYTES).ok_or(FatbinError::Invalid("impossible size"))
 }
 
+/// The newest architecture of which CUDA 13's compilers know: that of compute capability 12.1.
+const NEWEST: u32 = 121;
+
 /// The architectures (compute capability times ten) whose PTX a device executes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Accepted {
     /// The device's own.
     pub architecture: u32,
-    /// PTX for newer architectures is executed where there is no other.
+    /// PTX for newer architectures, up to 12.1, is executed where there is no other.
     pub newer: bool,
 }
 
@@ -83,7 +86,11 @@ impl Accepted {
     /// of which an older one needs fewer new instructions. `None`: it is not executed.
     pub fn rank(self, architecture: u32) -> Option<i64> {
         let number = i64::from(architecture);
-        if architecture <= self.architecture { Some(number) } else { self.newer.then_some(-number) }
+        match architecture {
+            _ if architecture <= self.architecture => Some(number),
+            ..=NEWEST if self.newer => Some(-number),
+            _ => None,
+        }
     }
 }
 
@@ -268,6 +275,7 @@ mod tests {
             ptx_of(100, b"second\0"),
         ]);
         let any = |architecture| Accepted { architecture, newer: true };
+        assert_eq!((any(90).rank(121), any(90).rank(999)), (Some(-121), None), "unknown to any compiler");
         assert_eq!(ptx(&newer, any(90)).unwrap(), "first");
         assert_eq!(ptx(&newer, any(120)).unwrap(), "later");
         assert!(matches!(ptx(&newer, upto(90)), Err(FatbinError::NoPtx { wanted: 90, .. })));

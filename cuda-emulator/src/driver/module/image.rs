@@ -155,8 +155,9 @@ pub(crate) fn check_header(text: &str, accepted: Accepted) -> Result<(), (CUresu
         .and_then(|target| target.trim_end_matches(|c: char| c.is_ascii_alphabetic()).parse::<u32>().ok());
     if let Some(target) = target.filter(|target| accepted.rank(*target).is_none()) {
         let message = format!(
-            "PTX for sm_{target} on a device that CUDA_EMULATOR_COMPUTE_CAPABILITY makes one of sm_{}",
-            accepted.architecture
+            "PTX for sm_{target}, which is newer than the device (sm_{}), {}",
+            accepted.architecture,
+            if accepted.newer { "and unknown" } else { "as CUDA_EMULATOR_COMPUTE_CAPABILITY chose it" }
         );
         return Err((CUresult::CUDA_ERROR_INVALID_PTX, message));
     }
