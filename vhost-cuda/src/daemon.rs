@@ -35,6 +35,7 @@ use crate::sessions::messages::Messages;
 use crate::sessions::pool::WorkerPool;
 use crate::sessions::predecessor::WorkerLock;
 use crate::sessions::process::WorkerSpec;
+use crate::socket::remove_stale;
 use crate::worker::sandbox;
 
 /// Pause after a failed accept, as when the process is out of descriptors.
@@ -257,20 +258,6 @@ fn listen(args: &DaemonArgs) -> anyhow::Result<Listening> {
 fn lock_of_workers(args: &DaemonArgs, socket: Option<&Path>) -> anyhow::Result<Option<WorkerLock>> {
     let path = args.workers_lock.clone().or_else(|| socket.map(WorkerLock::beside));
     path.map(|path| WorkerLock::wait(&path)).transpose()
-}
-
-/// Removes a socket that nobody serves any more.
-pub(crate) fn remove_stale(path: &Path) -> std::io::Result<()> {
-    use std::os::unix::fs::FileTypeExt;
-    if !std::fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket()) {
-        return Ok(());
-    }
-    match std::os::unix::net::UnixStream::connect(path) {
-        Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => std::fs::remove_file(path),
-        // It is served, or what it is will show.
-        Ok(_) => Err(std::io::ErrorKind::AddrInUse.into()),
-        Err(_) => Ok(()),
-    }
 }
 
 fn accept_all(mut listener: Listener, single: bool, settings: &Arc<Settings>, devices: &Devices) {

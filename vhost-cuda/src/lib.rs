@@ -31,4 +31,5 @@ pub mod limits;
 pub mod metrics;
 pub mod owner;
 pub mod sessions;
+pub mod socket;
 pub mod worker;

@@ -11,7 +11,7 @@ use anyhow::{Context, anyhow};
 use log::{info, warn};
 use tiny_http::{Header, Method, Response, Server};
 
-use crate::daemon::remove_stale;
+use crate::socket::remove_stale;
 
 /// The path of the only page.
 pub const PAGE: &str = "/metrics";
