@@ -171,7 +171,7 @@ pub struct DaemonArgs {
 pub enum GuestPages {
     /// All of its virtual machine.
     All,
-    /// What the session's process has named.
+    /// The pages that the session's process has named.
     Named,
 }
 

@@ -30,8 +30,8 @@ const WARM: &str = "cuda-warm";
 const BOUND: Duration = Duration::from_secs(9);
 /// Time in which what is not to happen would have happened.
 const SOON: Duration = Duration::from_secs(1);
-/// What others may be held up.
-const STALL: Duration = Duration::from_secs(2);
+/// The maximum time for which others may stall.
+pub const STALL: Duration = Duration::from_secs(2);
 
 pub fn collect(suite: &mut Suite) {
     let emulated = |arguments: &[&str]| DaemonOptions {

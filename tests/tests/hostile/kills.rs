@@ -22,11 +22,11 @@ use virtio_cuda_protocol::cuda::{CALL_TABLE_VERSION, Opcode};
 use virtio_cuda_protocol::transport::{OP_CALL, REPLY_OK, RequestHeader};
 use zerocopy::IntoBytes;
 
+use crate::faults::STALL;
+
 const ROUNDS: &str = "VHOST_CUDA_KILL_ROUNDS";
 const SEED: &str = "VHOST_CUDA_KILL_SEED";
 const USUAL_ROUNDS: u64 = 30;
-/// What others may be held up.
-const STALL: Duration = Duration::from_secs(2);
 /// Bytes of room for the answer of a neighbour's call, and how long to wait for it at a time.
 const ROOM: u32 = 4096;
 const LOOK: Duration = Duration::from_millis(100);
@@ -49,7 +49,7 @@ enum Victim {
     Daemon,
 }
 
-/// What is there when nothing runs but the neighbour.
+/// The resources of a daemon while only the neighbour runs.
 struct Baseline {
     files: usize,
     shared: usize,

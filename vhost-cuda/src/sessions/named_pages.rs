@@ -25,7 +25,7 @@ const RECEIVE: libc::c_ulong = 0xc050_2100;
 /// `SECCOMP_IOCTL_NOTIF_SEND`.
 const SEND: libc::c_ulong = 0xc018_2101;
 
-/// What names pages.
+/// The reason for which a worker may map pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Source {
     /// A request, until it is answered.
@@ -51,7 +51,7 @@ pub struct NamedPages {
     lists: Mutex<HashMap<Source, Vec<Piece>>>,
 }
 
-/// What becomes of a request's pages when it is answered.
+/// The effect of a request's answer on the pages that it names.
 #[derive(Clone, Copy, Debug)]
 pub struct Named {
     request: u64,
@@ -87,7 +87,7 @@ impl NamedPages {
         }
     }
 
-    /// Whether `bytes` bytes at `start` of a file are pages that one request names.
+    /// Returns true if one request names all pages of `bytes` bytes at `start` of a file.
     fn covers(&self, file: FileId, start: u64, bytes: u64) -> bool {
         let end = start.checked_add(bytes).and_then(|end| end.checked_next_multiple_of(PAGE_BYTES));
         let Some(end) = end.filter(|_| bytes > 0) else { return false };

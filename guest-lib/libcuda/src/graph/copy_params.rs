@@ -19,7 +19,7 @@ const DEVICE: u32 = 2;
 const ARRAY: u32 = 3;
 const UNIFIED: u32 = 4;
 
-/// Whether a copy names two kinds of memory and something to copy.
+/// Returns true if a copy names two kinds of memory and copies at least one byte.
 pub fn copies(copy: &CUDA_MEMCPY3D) -> bool {
     let is_kind = |end: &CopyEnd3D| match end.memory_type {
         1 => end.host != 0,

@@ -256,7 +256,7 @@ struct Blocks {
 }
 
 impl Blocks {
-    /// Takes those of the thread. Programs call also while the thread ends, when there are none any more.
+    /// Takes the blocks of the thread, or new ones while the thread ends and its own no longer exist.
     fn take() -> Self {
         let (input, answers) =
             BLOCKS.try_with(|blocks| std::mem::take(&mut *blocks.borrow_mut())).unwrap_or_default();

@@ -120,7 +120,10 @@ fn serve(socket: &UnixStream, orders: &Receiver<Order>) {
     for order in orders {
         match order {
             Order::Receive(answer) => drop(answer.send(receive(socket))),
-            Order::Map(mapping, answer) => drop(answer.send(map(&mapping))),
+            Order::Map(Mapping { at, bytes, file, offset }, answer) => {
+                // SAFETY: the caller of `NamedFile::map` promises that nothing else uses the memory at `at`.
+                drop(answer.send(unsafe { map_shared(file, at, bytes, offset) }));
+            }
             // SAFETY: the descriptor came from `receive`, and its owner has just been dropped.
             Order::Close(file) => drop(unsafe { OwnedFd::from_raw_fd(file) }),
         }
@@ -140,14 +143,19 @@ fn receive(socket: &UnixStream) -> io::Result<RawFd> {
     }
 }
 
-fn map(mapping: &Mapping) -> io::Result<usize> {
+/// Maps `bytes` bytes of a file for reading and writing, from `offset` on, at `at` or anywhere. Returns the address.
+///
+/// # Safety
+///
+/// Nothing else may use the memory at `at`.
+pub unsafe fn map_shared(file: RawFd, at: Option<usize>, bytes: usize, offset: u64) -> io::Result<usize> {
     let (protection, shared) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
-    let offset = libc::off_t::try_from(mapping.offset).map_err(io::Error::other)?;
-    let (at, flags) = match mapping.at {
+    let offset = libc::off_t::try_from(offset).map_err(io::Error::other)?;
+    let (at, flags) = match at {
         Some(at) => (at, shared | libc::MAP_FIXED),
         None => (0, shared),
     };
-    // SAFETY: without an address nothing is replaced; the caller of `NamedFile::map` vouches for one that was given.
-    let mapped = unsafe { libc::mmap(at as *mut _, mapping.bytes, protection, flags, mapping.file, offset) };
+    // SAFETY: without an address nothing is replaced; nothing else uses the memory at one that was given.
+    let mapped = unsafe { libc::mmap(at as *mut _, bytes, protection, flags, file, offset) };
     if mapped == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(mapped as usize) }
 }

@@ -12,7 +12,7 @@ use vm_memory::{FileOffset, MmapRegion};
 
 use crate::sessions::link::Region;
 use crate::worker::gpu::{CuResult, CudaError};
-use crate::worker::memory::mapper::NamedFile;
+use crate::worker::memory::mapper::{NamedFile, map_shared};
 use virtio_cuda_ring::streaming;
 
 /// Guest memory as the daemon described it last.
@@ -48,17 +48,13 @@ impl GuestFile {
     pub unsafe fn map(&self, at: u64, bytes: u64, offset: u64) -> io::Result<()> {
         let file = match self {
             Self::Named(file) => {
-                // SAFETY: the caller vouches for the memory.
+                // SAFETY: by this function's contract nothing else uses the memory at `at`.
                 return unsafe { file.map(Some(at as usize), bytes as usize, offset) }.map(drop);
             }
             Self::Whole(file) => file,
         };
-        let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_FIXED);
-        let offset = libc::off_t::try_from(offset).map_err(io::Error::other)?;
-        // SAFETY: as above.
-        let mapped =
-            unsafe { libc::mmap(at as *mut _, bytes as usize, protection, flags, file.as_raw_fd(), offset) };
-        if mapped == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) }
+        // SAFETY: by this function's contract nothing else uses the memory at `at`.
+        unsafe { map_shared(file.as_raw_fd(), Some(at as usize), bytes as usize, offset) }.map(drop)
     }
 
     fn is(&self, other: &Self) -> bool {
