@@ -172,6 +172,9 @@ fn tell_places(command: &mut Command, paths: &Paths, stack: &Stack, flavour: Fla
     let kernel = Kernel::find(paths, flavour)?;
     let flavour = flavour.to_possible_value().map(|value| value.get_name().to_owned());
     command.env("VHOST_CUDA_STACK", &stack.folder);
+    if let Some(root) = setup::old_root(paths) {
+        command.env("VHOST_CUDA_OLD_ROOT", root);
+    }
     command.env("VHOST_CUDA_QEMU", &qemu.binary).env("VHOST_CUDA_QEMU_DATA", &qemu.data);
     command
         .env("VHOST_CUDA_KERNEL", &kernel.image)

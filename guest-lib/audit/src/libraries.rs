@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Our libraries, which win over others of the same soname wherever a program looks for them.
 
-use std::ffi::{CStr, CString, OsStr, c_void};
+use std::ffi::{CStr, CString, OsStr, c_int, c_void};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -103,19 +103,34 @@ fn parse(name: &str) -> Option<(&str, Option<u32>)> {
 
 /// The folder that this library was loaded from.
 fn own_folder() -> Option<PathBuf> {
-    let mut found = libc::Dl_info {
-        dli_fname: std::ptr::null(),
-        dli_fbase: std::ptr::null_mut(),
-        dli_sname: std::ptr::null(),
-        dli_saddr: std::ptr::null_mut(),
+    let mut folder = None::<PathBuf>;
+    // Not dladdr: before 2.34 glibc follows a null pointer there while a program is being started.
+    // SAFETY: `is_ours` gets the address of `folder`, a local, and is not called after this returns.
+    unsafe { libc::dl_iterate_phdr(Some(is_ours), (&raw mut folder).cast()) };
+    folder
+}
+
+/// Notes the folder of the object that has this function, and ends the search there.
+unsafe extern "C" fn is_ours(object: *mut libc::dl_phdr_info, _: libc::size_t, folder: *mut c_void) -> c_int {
+    // SAFETY: the dynamic linker describes an object that stays loaded during this call.
+    let (object, headers) = unsafe {
+        let object = &*object;
+        (object, std::slice::from_raw_parts(object.dlpi_phdr, object.dlpi_phnum.into()))
     };
-    // SAFETY: any address may be asked for; `found` is a local.
-    if unsafe { libc::dladdr(own_folder as *const c_void, &mut found) } == 0 || found.dli_fname.is_null() {
-        return None;
+    let here = is_ours as *const () as u64;
+    let has_it = |header: &libc::Elf64_Phdr| {
+        let from = object.dlpi_addr.wrapping_add(header.p_vaddr);
+        header.p_type == libc::PT_LOAD && (from..from.wrapping_add(header.p_memsz)).contains(&here)
+    };
+    if object.dlpi_name.is_null() || !headers.iter().any(has_it) {
+        return 0;
     }
-    // SAFETY: the dynamic linker's name of this library, which ends with a NUL and stays while we are loaded.
-    let file = unsafe { CStr::from_ptr(found.dli_fname) };
-    Some(Path::new(OsStr::from_bytes(file.to_bytes())).parent()?.to_owned())
+    // SAFETY: the object's name ends with a NUL.
+    let file = unsafe { CStr::from_ptr(object.dlpi_name) };
+    let found = Path::new(OsStr::from_bytes(file.to_bytes())).parent().map(Path::to_owned);
+    // SAFETY: `own_folder` gives its local.
+    unsafe { *folder.cast::<Option<PathBuf>>() = found };
+    1
 }
 
 #[cfg(test)]

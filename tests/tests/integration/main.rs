@@ -6,6 +6,7 @@
 mod environment;
 mod library_variables;
 mod metrics;
+mod old_root;
 mod static_runtimes;
 
 use std::fs;
@@ -74,6 +75,7 @@ fn collect(suite: &mut Suite) {
     environment::collect(suite);
     library_variables::collect(suite);
     metrics::collect(suite);
+    old_root::collect(suite);
     static_runtimes::collect(suite);
 }
 

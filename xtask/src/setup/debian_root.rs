@@ -28,12 +28,11 @@ pub fn make(apt: &Apt, folder: &Path, suites: &[&str], packages: &[String], step
     Ok(())
 }
 
-/// `mmdebstrap` for a root without documentation.
+/// `mmdebstrap` for a root without documentation, except manual pages: scripts of older packages move some.
 pub(super) fn mmdebstrap() -> Command {
     let mut command = Command::new("mmdebstrap");
     command.args(["--variant=minbase", "--mode=root", "--aptopt=APT::Install-Recommends \"false\""]);
-    for excluded in ["/usr/lib/llvm-*/lib/*.a", "/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*"]
-    {
+    for excluded in ["/usr/lib/llvm-*/lib/*.a", "/usr/share/doc/*", "/usr/share/locale/*"] {
         command.arg(format!("--dpkgopt=path-exclude={excluded}"));
     }
     command

@@ -31,6 +31,7 @@ use crate::paths::Paths;
 use cargo_tool::CargoTool;
 use kernel::Flavour;
 pub use prune::prune;
+pub use ubuntu::old_root;
 
 /// A part of the setup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,13 +50,16 @@ pub enum Part {
     Qemu,
     /// zig's C compiler, which links the guest's libraries for older C libraries.
     Zig,
+    /// A root with an old C library, for tests; only on request.
+    OldRoot,
 }
 
 impl ValueEnum for Part {
     fn value_variants<'a>() -> &'a [Self] {
         static ALL: LazyLock<Vec<Part>> = LazyLock::new(|| {
             let kernels = Flavour::value_variants().iter().filter(|flavour| flavour.image() == **flavour);
-            let others = [Part::Debian, Part::Nvcc, Part::Nvcc12, Part::Rust, Part::Qemu, Part::Zig];
+            let others =
+                [Part::Debian, Part::Nvcc, Part::Nvcc12, Part::Rust, Part::Qemu, Part::Zig, Part::OldRoot];
             others.into_iter().chain(kernels.map(|flavour| Part::Kernel(*flavour))).collect()
         });
         &ALL
@@ -71,6 +75,7 @@ impl ValueEnum for Part {
             Self::Kernel(other) => (other.step(), "That guest kernel; only on request"),
             Self::Qemu => ("qemu".to_owned(), "QEMU with our device"),
             Self::Zig => ("zig".to_owned(), "zig's C compiler, for older C libraries"),
+            Self::OldRoot => ("old-root".to_owned(), "A root with an old C library; only on request"),
         };
         Some(PossibleValue::new(name).help(help))
     }
@@ -96,6 +101,7 @@ pub fn run(paths: &Paths, parts: &[Part]) -> Result<()> {
             Part::Kernel(flavour) => kernel::setup(paths, *flavour)?,
             Part::Qemu => qemu::setup(paths)?,
             Part::Zig => zig::setup(paths)?,
+            Part::OldRoot => ubuntu::setup_old_root(paths)?,
         }
     }
     Ok(())

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Ubuntu's kernel, from Ubuntu's own archive: a root in which its packages are installed has everything.
+//! Ubuntu's kernels, from Ubuntu's own archive: a root in which their packages are installed has everything. And a root of
+//! an old release.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
@@ -10,7 +11,7 @@ use super::apt::Apt;
 use super::cache::{Entry, compare_versions};
 use super::flavour::Flavour;
 use super::stock_kernel::{Release, TOOLS, take_kernel};
-use super::{debian, debian_root};
+use super::{debian, debian_kernel, debian_root};
 use crate::paths::Paths;
 use crate::progress::Step;
 
@@ -18,38 +19,71 @@ use crate::progress::Step;
 const KERNEL: [&str; 2] = ["linux-image-virtual", "linux-headers-virtual"];
 /// Packages of Debian that read Ubuntu's: its archives by default, its compression.
 const PACKAGES: [&str; 2] = ["distro-info", "zstd"];
+/// The oldest release that can be had, with glibc 2.31.
+const OLD_SUITE: &str = "focal";
+/// The name of its folder in the cache.
+const OLD_ROOT: &str = "old-root";
+/// Where a folder of the cache has a root.
+const ROOT: &str = "root";
 /// Debian's package of the keys of Ubuntu's archive.
 const KEYS: &str = "ubuntu-keyring";
 
 /// Makes the root and takes the kernel from it. Returns the kernel's release.
 pub fn setup(paths: &Paths, flavour: Flavour, of: Release, apt: &Apt, step: &Step) -> Result<String> {
+    // The release is known only when the packages are there.
+    let new = paths.cache.join(format!("{}-new", flavour.step()));
+    let packages: Vec<&str> = TOOLS.into_iter().chain([of.compiler]).chain(KERNEL).collect();
+    make_root(apt, of.suite, &packages, &new, step)?;
+    let release = release_in(&new.join(ROOT), of)?;
+    let entry = Entry::named(&paths.cache, &flavour.step(), &release);
+    entry.begin_empty()?;
+    fs::rename(new.join(ROOT), entry.path.join(ROOT))?;
+    fs::remove_dir_all(&new)?;
+    take_kernel(&entry.path.join(ROOT), &release, &entry.path, step)?;
+    entry.complete()?;
+    Ok(release)
+}
+
+/// Makes a root in the folder `root` of `folder`, which is emptied.
+fn make_root(apt: &Apt, suite: &str, packages: &[&str], folder: &Path, step: &Step) -> Result<()> {
     let missing = debian::missing(&PACKAGES)?;
     if !missing.is_empty() {
         debian::install(&missing, step)?;
     }
-    // The release is known only when the packages are there.
-    let new = paths.cache.join(format!("{}-new", flavour.step()));
-    if new.exists() {
-        fs::remove_dir_all(&new).with_context(|| format!("Cannot empty {}", new.display()))?;
+    if folder.exists() {
+        fs::remove_dir_all(folder).with_context(|| format!("Cannot empty {}", folder.display()))?;
     }
-    let keys = new.join("keys");
+    let keys = folder.join("keys");
     apt.unpack(KEYS, &apt.newest(KEYS, None)?, &keys, step)?;
-    let root = new.join("root");
-    step.note(&format!("making a root of {}", of.suite));
+    step.note(&format!("making a root of {suite}"));
     let mut mmdebstrap = debian_root::mmdebstrap();
     mmdebstrap.arg(format!("--keyring={}", keys.join("usr/share/keyrings").display()));
-    let packages: Vec<&str> = TOOLS.into_iter().chain([of.compiler]).chain(KERNEL).collect();
-    mmdebstrap.arg(format!("--include={}", packages.join(","))).arg(of.suite);
-    step.run(mmdebstrap.arg(&root))?;
+    mmdebstrap.arg(format!("--include={}", packages.join(","))).arg(suite);
+    step.run(mmdebstrap.arg(folder.join(ROOT)))
+}
 
-    let release = release_in(&root, of)?;
-    let entry = Entry::named(&paths.cache, &flavour.step(), &release);
-    entry.begin_empty()?;
-    fs::rename(&root, entry.path.join("root"))?;
-    fs::remove_dir_all(&new)?;
-    take_kernel(&entry.path.join("root"), &release, &entry.path, step)?;
+/// The root in which programs meet an old C library, if [`setup_old_root`] has made it.
+pub fn old_root(paths: &Paths) -> Option<PathBuf> {
+    let entry = Entry::named(&paths.cache, OLD_ROOT, OLD_SUITE);
+    entry.is_complete().then(|| entry.path.join(ROOT))
+}
+
+/// Makes that root.
+pub fn setup_old_root(paths: &Paths) -> Result<()> {
+    let step = Step::new(OLD_ROOT, &paths.setup_logs())?;
+    if old_root(paths).is_some() {
+        step.cached(OLD_SUITE);
+        return Ok(());
+    }
+    let missing = debian::missing(&debian_kernel::PACKAGES)?;
+    if !missing.is_empty() {
+        debian::install(&missing, &step)?;
+    }
+    let entry = Entry::named(&paths.cache, OLD_ROOT, OLD_SUITE);
+    make_root(&Apt::open(&paths.cache, &step)?, OLD_SUITE, &["python3"], &entry.path, &step)?;
     entry.complete()?;
-    Ok(release)
+    step.done(OLD_SUITE);
+    Ok(())
 }
 
 /// The newest kernel that is installed in a root.
