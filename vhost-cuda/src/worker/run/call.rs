@@ -42,6 +42,8 @@ pub struct ThreadState {
     pub deferred: Option<CudaError>,
     /// The lane that the thread has just got.
     pub new_lane: Option<Lane>,
+    /// The number of its lane.
+    pub lane: Option<u32>,
     /// The guest thread has ended: its lane may soon be another's.
     pub ended: bool,
     /// What short copies are waited by.
