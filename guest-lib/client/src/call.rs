@@ -206,10 +206,11 @@ impl<'s> Call<'s> {
     ) -> Result<T, CudaError> {
         process::check()?;
         debug_assert!(!self.posted || opcode.facts().is_postable(), "{} may not be posted", opcode.name());
-        idle::count(opcode, self.posted);
         let mut buffers = take_buffers();
         let outcome = self.exchange(&mut buffers, (opcode, touched), put, take);
         put_back_buffers(buffers);
+        // Not before: another thread that waits for everything meanwhile would count it as done.
+        idle::count(opcode, self.posted);
         match outcome {
             Ok((result, flags)) => {
                 if flags != 0 {
