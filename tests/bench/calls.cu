@@ -8,6 +8,7 @@
 
 #include "buffers.h"
 #include "measure.h"
+#include "threads.h"
 
 #include <memory>
 #include <unistd.h>
@@ -269,6 +270,7 @@ int main(int argc, char **argv) {
     idle(effort);
     calls(effort);
     graphs(effort);
+    threads(effort.loop, effort.limit);
     bandwidth(effort);
     return 0;
 }

@@ -141,6 +141,7 @@ pub const CASES: &[Case] = &[
     Case { weight: Weight::Heavy, ..Case::of("copies_64m", "copies", &["67108867"]) },
     Case { weight: Weight::Huge, ..Case::of("copies_512m", "copies", &["536870912"]) },
     Case::new("four_threads"),
+    Case::new("threads_share"),
     Case { at_once: 2, ..Case::new("process") },
     Case::new("forks"),
     Case::new("environment"),

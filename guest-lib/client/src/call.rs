@@ -12,6 +12,7 @@ use virtio_cuda_protocol::cuda::{
 };
 use zerocopy::{FromBytes, IntoBytes};
 
+use crate::touched::Touched;
 use crate::transport::{Request, UserMemory};
 use crate::{ClientError, CudaError, Session, idle, lane, output, process, thread};
 
@@ -90,6 +91,7 @@ pub struct Call<'s> {
     keep: bool,
     track: bool,
     posted: bool,
+    immediate: bool,
     way: Way,
     tag: u64,
     output_bytes: usize,
@@ -107,6 +109,7 @@ impl<'s> Call<'s> {
             keep: false,
             track: false,
             posted: false,
+            immediate: false,
             way: Way::Any,
             tag: 0,
             output_bytes: 0,
@@ -145,11 +148,17 @@ impl<'s> Call<'s> {
         self
     }
 
-    /// Does not wait for the call, if it can go without: it is executed after all that this thread has called and
-    /// before all that is called once this returns, and a later call returns its error. For rows without
-    /// results.
+    /// Does not wait for the call, if it can go without: it is executed after all that this thread has called, and
+    /// before all that uses the same things and is called once this returns. A later call returns its error. For rows
+    /// without results.
     pub fn posted(mut self) -> Self {
         self.posted = true;
+        self
+    }
+
+    /// The program may count the call as done when it returns: whatever is called then comes after it, in any stream.
+    pub fn immediate(mut self) -> Self {
+        self.immediate = true;
         self
     }
 
@@ -182,19 +191,26 @@ impl<'s> Call<'s> {
         self.output_bytes
     }
 
-    /// Sends the call of number `opcode`; `put` writes the arguments and `take` reads the results.
+    /// The things that the call of number `opcode` uses, without those that its arguments name.
+    pub(crate) fn touched(&self, opcode: Opcode) -> Touched {
+        Touched::of(opcode, self.context.0, self.immediate)
+    }
+
+    /// Sends the call of number `opcode`, which uses `touched`; `put` writes the arguments and `take` reads the results.
     pub(crate) fn run<T>(
         &mut self,
         opcode: Opcode,
+        touched: &Touched,
         put: impl FnOnce(&mut Writer<'_>) -> Result<(), Overflow>,
         take: impl FnOnce(&mut Reader<'_>) -> Result<T, Malformed>,
     ) -> Result<T, CudaError> {
         process::check()?;
         debug_assert!(!self.posted || opcode.facts().is_postable(), "{} may not be posted", opcode.name());
-        idle::count(opcode, self.posted);
         let mut buffers = take_buffers();
-        let outcome = self.exchange(&mut buffers, opcode, put, take);
+        let outcome = self.exchange(&mut buffers, (opcode, touched), put, take);
         put_back_buffers(buffers);
+        // Not before: another thread that waits for everything meanwhile would count it as done.
+        idle::count(opcode, self.posted);
         match outcome {
             Ok((result, flags)) => {
                 if flags != 0 {
@@ -213,7 +229,7 @@ impl<'s> Call<'s> {
     fn exchange<T>(
         &mut self,
         buffers: &mut Buffers,
-        opcode: Opcode,
+        (opcode, touched): (Opcode, &Touched),
         put: impl FnOnce(&mut Writer<'_>) -> Result<(), Overflow>,
         take: impl FnOnce(&mut Reader<'_>) -> Result<T, Malformed>,
     ) -> Result<(Result<T, CudaError>, u32), ClientError> {
@@ -226,10 +242,10 @@ impl<'s> Call<'s> {
             && in_inline
             && out_inline
         {
-            return self.through_lane(&mut lane, buffers, opcode, put, take);
+            return self.through_lane(&mut lane, buffers, (opcode, touched), put, take);
         }
         if self.way == Way::Any
-            && let Err(error) = lane::order(self.session)
+            && let Err(error) = lane::order(self.session, Some(touched))
         {
             return Ok((Err(error), 0));
         }
@@ -245,7 +261,7 @@ impl<'s> Call<'s> {
         &mut self,
         lane: &mut lane::InUse,
         buffers: &mut Buffers,
-        opcode: Opcode,
+        (opcode, touched): (Opcode, &Touched),
         put: impl FnOnce(&mut Writer<'_>) -> Result<(), Overflow>,
         take: impl FnOnce(&mut Reader<'_>) -> Result<T, Malformed>,
     ) -> Result<(Result<T, CudaError>, u32), ClientError> {
@@ -253,11 +269,11 @@ impl<'s> Call<'s> {
         let payload = &buffers.payload[..bytes];
         // An error of an earlier call is fetched by one that waits.
         if self.posted && !lane.has_deferred_error() {
-            lane.post(self.session, payload)?;
+            lane.post(self.session, payload, touched)?;
             let value = take(&mut Reader::new(&[])).map_err(|Malformed| ClientError::Protocol)?;
             return Ok((Ok(value), 0));
         }
-        let bytes = lane.call(self.session, payload, &mut buffers.reply)?;
+        let bytes = lane.call(self.session, payload, touched, &mut buffers.reply)?;
         let reply = buffers.reply.get(..bytes).ok_or(ClientError::Protocol)?;
         self.read_reply(reply, true, take)
     }

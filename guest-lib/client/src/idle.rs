@@ -8,7 +8,7 @@ use virtio_cuda_ring::Outstanding;
 /// Calls that may have given the device something to do.
 static CALLS: Outstanding = Outstanding::new();
 
-/// To be called before each call is sent.
+/// To be called after each call is sent.
 pub(crate) fn count(opcode: Opcode, posted: bool) {
     if posted || !opcode.facts().is_idle() {
         CALLS.begin();

@@ -3,18 +3,22 @@
 //! Lanes: how most calls of a thread reach the worker without a system call (crate `virtio-cuda-ring`).
 //!
 //! Every thread that calls gets a lane of its own, as long as there are any; the others, and calls with pages,
-//! go through the request queue. Records of all lanes are numbered in one order, which the worker keeps: see
-//! `vhost-cuda/src/worker/run/order.rs`.
+//! go through the request queue. A record that has to come after posted records of other lanes ([`crate::touched`])
+//! has records before it that wait for those: `session_order`.
 
 use std::cell::Cell;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use virtio_cuda_ring::{Kind, LANE_BYTES, LaneMemory, Producer};
+use virtio_cuda_protocol::cuda::{CallHeader, Opcode};
+use virtio_cuda_ring::layout::record_bytes;
+use virtio_cuda_ring::{Kind, LANE_BYTES, LaneMemory, MAX_RECORD_BYTES, Position, Producer, Turn, order};
+use zerocopy::IntoBytes;
 
 use crate::pace::Pace;
+use crate::touched::{ORDER, Touched};
 use crate::{ClientError, CudaError, Session, calls, thread, waker};
 
 /// 0 sends every call through the request queue.
@@ -39,10 +43,12 @@ const PAUSES: u32 = 16;
 const LOOK: Duration = Duration::from_millis(20);
 const LOOK_SHARE: u32 = 64;
 
-/// The next record's number.
-static NEXT: AtomicU64 = AtomicU64::new(1);
-/// All records up to this number have been executed, or are being waited for by their own threads.
-static SETTLED: AtomicU64 = AtomicU64::new(0);
+/// Bytes of the payload of a `session_order` record.
+const ORDER_BYTES: usize = size_of::<CallHeader>() + size_of::<u32>() + size_of::<u64>();
+/// Room for as many of them as a record can have before it.
+const ORDER_ROOM: usize = MAX_LANES as usize * record_bytes(ORDER_BYTES);
+const _: () =
+    assert!(MAX_LANES as usize <= order::MAX_LANES && ORDER_BYTES + ORDER_ROOM < MAX_RECORD_BYTES / 2);
 
 thread_local! {
     // No destructor: it outlives the thread's other destructors, which may still make calls.
@@ -57,6 +63,9 @@ pub struct Lane {
     producer: Producer,
     pace: Pace,
     tag: u64,
+    /// Its number for the order between lanes, and the one of its last record.
+    index: u32,
+    last: u64,
 }
 
 /// The lanes of a session.
@@ -105,6 +114,8 @@ impl Lanes {
                 // SAFETY: the transport has mapped that many bytes at a page's start, for good.
                 let memory = unsafe { LaneMemory::new(base) };
                 Some(Box::new(Lane {
+                    index: ORDER.add(&memory)?,
+                    last: 0,
                     producer: Producer::new(memory.clone()),
                     pace: Pace::default(),
                     memory,
@@ -133,12 +144,14 @@ pub(crate) fn take(session: &Session) -> Option<InUse> {
         }
         let mut new = session.lanes().take(session)?;
         // The worker sets the lane up before it answers.
-        if calls::session_lane(&mut session.call().direct(), new.tag).is_err() {
+        let begins = ORDER.begins(new.index) + new.producer.produced();
+        if calls::session_lane(&mut session.call().direct(), new.tag, new.index, begins).is_err() {
             session.lanes().off.store(true, Ordering::Relaxed);
             session.lanes().give_back(new);
             return None;
         }
         new.producer = Producer::new(new.memory.clone());
+        ORDER.restart(new.index, begins);
         lane = Box::into_raw(new);
     }
     CURRENT.set(ptr::null_mut());
@@ -182,32 +195,52 @@ impl InUse {
         self.producer().has_deferred_error()
     }
 
-    /// Sends a record without waiting for it.
-    pub fn post(&mut self, session: &Session, payload: &[u8]) -> Result<(), ClientError> {
-        self.make_room(session, payload.len())?;
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        if self.producer().push(Kind::Post, number, &[payload]) && !waker::wake(thread::number()) {
+    /// Sends a record that uses `touched` without waiting for it.
+    pub fn post(&mut self, session: &Session, payload: &[u8], touched: &Touched) -> Result<(), ClientError> {
+        // Before other threads have to wait for this one.
+        self.make_room(session, payload.len() + ORDER_ROOM)?;
+        let turn = touched.begin(&ORDER, Some(self.lane().index), true);
+        let asleep = self.push(Kind::Post, &turn, payload);
+        let end = ORDER.begins(self.lane().index) + self.producer().produced();
+        touched.publish(turn, end);
+        if asleep && !waker::wake(thread::number()) {
             session.wait_for_lane(0, 0)?;
         }
         Ok(())
     }
 
-    /// Sends a record and waits for its reply; answers its length.
+    /// Puts a record in, behind those that wait for what it comes after. `true`: the executor sleeps.
+    fn push(&mut self, kind: Kind, turn: &Turn<'_>, payload: &[u8]) -> bool {
+        let mut asleep = false;
+        for &after in turn.dependencies() {
+            asleep |= self.push_one(Kind::Post, &order_payload(after));
+        }
+        asleep | self.push_one(kind, payload)
+    }
+
+    fn push_one(&mut self, kind: Kind, payload: &[u8]) -> bool {
+        let lane = self.lane();
+        lane.last += 1;
+        lane.producer.push(kind, lane.last, &[payload])
+    }
+
+    /// Sends a record that uses `touched` and waits for its reply; answers its length.
     pub fn call(
         &mut self,
         session: &Session,
         payload: &[u8],
+        touched: &Touched,
         reply: &mut [u8],
     ) -> Result<usize, ClientError> {
-        self.make_room(session, payload.len())?;
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let asleep = self.producer().push(Kind::Wait, number, &[payload]);
+        self.make_room(session, payload.len() + ORDER_ROOM)?;
+        let turn = touched.begin(&ORDER, Some(self.lane().index), false);
+        let asleep = self.push(Kind::Wait, &turn, payload);
+        let number = self.lane().last;
         let mut answer = if asleep { None } else { watch(session, || self.producer().reply(number, reply)) };
         if answer.is_none() {
             session.wait_for_lane(number, 0)?;
             answer = self.producer().reply(number, reply);
         }
-        SETTLED.fetch_max(number, Ordering::Relaxed);
         answer.ok_or(ClientError::Protocol)
     }
 
@@ -274,16 +307,43 @@ fn patience(cores: usize, apart: bool) -> (Duration, Duration) {
     }
 }
 
-/// Waits until all records that were posted so far are executed: for what goes another way than through lanes.
+/// The payload of a record that waits for another lane.
+fn order_payload(after: Position) -> [u8; ORDER_BYTES] {
+    let header = CallHeader {
+        opcode: Opcode::session_order as u32,
+        thread: thread::number(),
+        args_bytes: (ORDER_BYTES - size_of::<CallHeader>()) as u32,
+        ..CallHeader::default()
+    };
+    let (lane, bytes) = (after.lane.to_le_bytes(), after.bytes.to_le_bytes());
+    let mut payload = [0; ORDER_BYTES];
+    let parts = [header.as_bytes(), &lane, &bytes];
+    parts.into_iter().fold(&mut payload[..], |room, part| {
+        let (place, rest) = room.split_at_mut(part.len());
+        place.copy_from_slice(part);
+        rest
+    });
+    payload
+}
+
+/// Waits until the records that this thread has posted are executed, and those of other threads that a call comes after
+/// that uses `touched`: for what goes another way than through lanes.
 ///
 /// Errors: that of an earlier record, if this thread has not got it yet.
-pub(crate) fn order(session: &Session) -> Result<(), CudaError> {
-    let next = NEXT.load(Ordering::Relaxed);
-    if SETTLED.load(Ordering::Relaxed) + 1 >= next {
-        return Ok(());
+pub(crate) fn order(session: &Session, touched: Option<&Touched>) -> Result<(), CudaError> {
+    let lane = CURRENT.get();
+    // SAFETY: `take` made the pointer of a box, which this thread alone uses; it is not in use just now, and not
+    // during the calls below.
+    let (own, is_quiet) = match unsafe { lane.as_mut() } {
+        Some(lane) => (Some(lane.index), lane.producer.is_drained() && !lane.producer.has_deferred_error()),
+        None => (None, true),
+    };
+    let after =
+        touched.map_or_else(Vec::new, |touched| touched.begin(&ORDER, own, false).dependencies().to_vec());
+    if after.is_empty() && !is_quiet {
+        // Its lane answers it after all that is there.
+        return calls::session_order(&mut session.call().for_order(), 0, 0);
     }
-    // In a lane this waits for its own number; else it says what to wait for.
-    calls::session_order(&mut session.call().for_order(), next)?;
-    SETTLED.fetch_max(next - 1, Ordering::Relaxed);
-    Ok(())
+    let wait = |one: Position| calls::session_order(&mut session.call().for_order(), one.lane, one.bytes);
+    after.into_iter().try_for_each(wait)
 }

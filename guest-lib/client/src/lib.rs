@@ -23,6 +23,7 @@ pub mod result;
 pub mod ring;
 pub mod session;
 pub mod thread;
+pub mod touched;
 pub mod transport;
 pub mod virtio_user;
 mod waker;

@@ -6,11 +6,12 @@ use std::fmt;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use virtio_cuda_protocol::cuda::{CALL_TABLE_VERSION, Opcode};
+use virtio_cuda_protocol::cuda::{CALL_TABLE_VERSION, ContextId, Opcode, StreamId};
 
 use crate::device::DeviceNode;
 use crate::lane::{self, Lanes};
 use crate::outstanding::{Outstanding, Permit};
+use crate::touched::Touched;
 use crate::transport::{Limits, Transport};
 use crate::virtio_user::{SOCKET_VARIABLE, VirtioUser};
 use crate::{Call, ClientError, CudaError, call, calls, idle, logging, process};
@@ -125,7 +126,7 @@ impl Session {
     pub fn unpin(&self, tag: u64) -> Result<(), CudaError> {
         process::check()?;
         // Posted calls may use the pages.
-        lane::order(self)?;
+        self.order()?;
         let _permit = self.outstanding();
         self.check().and_then(|()| self.transport.unpin(tag)).map_err(|error| error.result())
     }
@@ -135,7 +136,15 @@ impl Session {
     /// Errors: that of an earlier call, if it has not been reported yet.
     pub fn order(&self) -> Result<(), CudaError> {
         process::check()?;
-        lane::order(self)
+        lane::order(self, Some(&Touched::everything()))
+    }
+
+    /// As [`Self::order`], for what a copy in `stream` has to come after.
+    pub fn order_copy(&self, context: ContextId, stream: StreamId) -> Result<(), CudaError> {
+        process::check()?;
+        let mut touched = Touched::of(Opcode::cuMemcpyAsync, context.0, false);
+        touched.add(&stream);
+        lane::order(self, Some(&touched))
     }
 
     /// Returns whether the device has no work for this process, and no error to report to it.

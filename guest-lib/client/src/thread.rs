@@ -41,7 +41,7 @@ impl Drop for ExitNotice {
         if let Some(session) = session::current() {
             // The thread is gone whether or not the worker hears of it. Its executor must have done everything before
             // the lane can be another's.
-            let _ = lane::order(session);
+            let _ = lane::order(session, None);
             let ended = calls::session_thread_exit(&mut session.call().direct());
             if ended.is_ok() {
                 lane::retire(session);

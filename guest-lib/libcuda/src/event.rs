@@ -3,6 +3,7 @@
 //! Events.
 
 use virtio_cuda_client::protocol::EventId;
+use virtio_cuda_client::touched::graphs_use_events;
 use virtio_cuda_client::{Call, CudaError, calls};
 
 use crate::driver::mint;
@@ -20,6 +21,10 @@ fn record(api: Api, event: u64, stream: u64, flags: u32) -> Result<(), CudaError
     if api.driver.captures.any() {
         // A graph may record it whenever it runs.
         api.driver.events.remove(event);
+    }
+    if flags != 0 {
+        // It may become a node of a graph.
+        graphs_use_events();
     }
     let known = api.driver.events.get(event);
     if let Some(known) = &known {

@@ -4,6 +4,7 @@
 //! caller's frame.
 
 use virtio_cuda_client::protocol::{self, FunctionId, LAUNCH_COOPERATIVE, LAUNCH_PRIORITY, LaunchShape};
+use virtio_cuda_client::touched::graphs_use_events;
 use virtio_cuda_client::transport::UserMemory;
 use virtio_cuda_client::{CudaError, calls};
 
@@ -54,8 +55,8 @@ const ATTRIBUTE_COOPERATIVE: u32 = 2;
 const ATTRIBUTE_CLUSTER_DIMENSION: u32 = 4;
 const ATTRIBUTE_PRIORITY: u32 = 8;
 /// Those that name an event.
-const ATTRIBUTE_PROGRAMMATIC_EVENT: u32 = 7;
-const ATTRIBUTE_LAUNCH_COMPLETION_EVENT: u32 = 12;
+pub const ATTRIBUTE_PROGRAMMATIC_EVENT: u32 = 7;
+pub const ATTRIBUTE_LAUNCH_COMPLETION_EVENT: u32 = 12;
 /// The one that answers something.
 pub const ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE: u32 = 13;
 /// Where in its value the `CUgraphDeviceNode` is.
@@ -101,7 +102,8 @@ impl LaunchConfig {
                 }
                 _ => {
                     if let ATTRIBUTE_PROGRAMMATIC_EVENT | ATTRIBUTE_LAUNCH_COMPLETION_EVENT = id {
-                        // The launch records it.
+                        // The launch records it, and so may a graph.
+                        graphs_use_events();
                         api.driver.events.remove(u64::from(value[0]) | u64::from(value[1]) << 32);
                     }
                     put(&protocol::LaunchAttribute { id, reserved: 0, value }, &mut bytes)?;

@@ -3,6 +3,7 @@
 //! Streams.
 
 use virtio_cuda_client::protocol::{ContextId, EventId, StreamId};
+use virtio_cuda_client::touched::{NON_BLOCKING_STREAM, graphs_use_events};
 use virtio_cuda_client::{CudaError, calls};
 
 use crate::driver::mint;
@@ -24,7 +25,7 @@ fn create(api: Api, out: Out<u64>, flags: u32, priority: i32) -> Result<(), Cuda
 
 /// Creates a stream in a context.
 pub fn create_in(api: Api, context: u64, out: Out<u64>, flags: u32, priority: i32) -> Result<(), CudaError> {
-    let handle = mint();
+    let handle = if flags & NON_BLOCKING == 0 { mint() } else { mint() | NON_BLOCKING_STREAM };
     let mut call = api.driver.session.call().context(ContextId(context));
     if flags & !NON_BLOCKING == 0 {
         call = call.posted();
@@ -98,6 +99,10 @@ entry_points! {
 
     /// Later work of the stream waits for the event's latest record.
     call cuStreamWaitEvent / cuStreamWaitEvent_ptsz (api, hStream: u64, hEvent: u64, Flags: u32) {
+        if Flags != 0 {
+            // It may become a node of a graph.
+            graphs_use_events();
+        }
         let mut call = api.in_context_of(hStream)?;
         if Flags == 0 && api.may_post(hStream) && api.driver.events.get(hEvent).is_some() {
             call = call.posted();

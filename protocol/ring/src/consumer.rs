@@ -21,7 +21,7 @@ pub struct Corrupt {
 pub struct Record {
     /// [`Kind::Wait`] or [`Kind::Post`].
     pub kind: Kind,
-    /// Its number: the order of records of all lanes of a process.
+    /// Its number, which its reply gets.
     pub number: u64,
 }
 

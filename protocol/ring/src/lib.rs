@@ -18,13 +18,17 @@
 mod consumer;
 pub mod layout;
 mod memory;
+pub mod order;
 mod outstanding;
 mod producer;
+mod progress;
 pub mod streaming;
 mod sync;
 
 pub use consumer::{Consumer, Corrupt, Record};
 pub use layout::{Kind, LANE_BYTES, MAX_RECORD_BYTES, MAX_REPLY_BYTES};
 pub use memory::LaneMemory;
+pub use order::{Order, Position, Turn};
 pub use outstanding::Outstanding;
 pub use producer::Producer;
+pub use progress::Progress;

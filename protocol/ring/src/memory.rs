@@ -3,6 +3,7 @@
 //! Access to the memory of a lane.
 
 use crate::layout::{Header, LANE_BYTES, MAX_REPLY_BYTES, RECORDS_BYTES, RECORDS_OFFSET, REPLY_OFFSET};
+use crate::sync::Ordering;
 
 /// The memory of a lane, mapped into this process.
 ///
@@ -30,6 +31,20 @@ struct Watch {
 // one anyhow; which thread of this process uses it is decided by who owns the producer and the consumer.
 unsafe impl Send for LaneMemory {}
 
+/// Looks how far the consumer of a lane has come; any number of threads may.
+#[derive(Debug)]
+pub(crate) struct Watcher(LaneMemory);
+
+// SAFETY: the only method reads an atomic of the header, which any thread may.
+unsafe impl Sync for Watcher {}
+
+impl Watcher {
+    /// Bytes that the consumer has consumed since the lane was set up.
+    pub fn consumed(&self) -> u64 {
+        self.0.header().head.0.load(Ordering::Acquire)
+    }
+}
+
 impl LaneMemory {
     /// # Safety
     ///
@@ -56,6 +71,10 @@ impl LaneMemory {
         for cell in cells {
             if writes { cell.with_mut(|_| ()) } else { cell.with(|_| ()) }
         }
+    }
+
+    pub(crate) fn watcher(&self) -> Watcher {
+        Watcher(self.clone())
     }
 
     pub(crate) fn header(&self) -> &Header {

@@ -51,6 +51,11 @@ impl Producer {
         (needed + RECORDS_BYTES as u64 / 8).min(self.tail)
     }
 
+    /// Bytes of all records that were put in.
+    pub fn produced(&self) -> u64 {
+        self.tail
+    }
+
     /// Bytes that the consumer had consumed when it was last looked at.
     pub fn consumed(&self) -> u64 {
         self.head

@@ -6,6 +6,7 @@
 #![cfg(loom)]
 
 mod common;
+mod order;
 
 use common::lane;
 use loom::sync::{Arc, Condvar, Mutex};

@@ -26,7 +26,7 @@ pub use value::*;
 pub use variable::*;
 
 /// Version of the call table. Guest library and worker refuse each other when it differs.
-pub const CALL_TABLE_VERSION: u32 = 2;
+pub const CALL_TABLE_VERSION: u32 = 3;
 
 /// The shortest image that is asked for by its digest before it is sent, and that the device keeps, in bytes:
 /// below it, asking costs more than sending (`docs/performance.md`).

@@ -7,11 +7,11 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use vhost_cuda_tests::frontend::{CallParts, CallResult, FakeFrontend, HIGH, PATIENCE, parse_result};
 use vhost_cuda_tests::suite::Suite;
-use virtio_cuda_protocol::cuda::{CALL_TABLE_VERSION, Opcode};
+use virtio_cuda_protocol::cuda::{CALL_TABLE_VERSION, CallHeader, Opcode};
 use virtio_cuda_protocol::transport::{
     MemEntry, OP_CALL, OP_CLOSE, OP_SHARE, REPLY_INVALID, REPLY_OK, REPLY_SESSION_LOST, RequestHeader,
 };
-use virtio_cuda_ring::layout::{RECORDS_BYTES, RECORDS_OFFSET};
+use virtio_cuda_ring::layout::{RECORDS_BYTES, RECORDS_OFFSET, record_bytes};
 use virtio_cuda_ring::{Kind, LANE_BYTES, LaneMemory, MAX_REPLY_BYTES, Producer};
 use vm_memory::{Bytes, GuestAddress, GuestMemoryBackend};
 use zerocopy::IntoBytes;
@@ -20,6 +20,13 @@ use crate::{Target, attack};
 
 /// Name of the shared area.
 const TAG: u64 = 4096;
+const OTHER_TAG: u64 = 8192;
+/// Place of the second lane.
+const OTHER_LANE: u64 = HIGH + LANE_BYTES as u64;
+/// Another thread than that of most calls here.
+const OTHER: u32 = 77;
+/// Bytes of a record that waits for another lane.
+const RECORD: u64 = record_bytes(size_of::<CallHeader>() + 12) as u64;
 /// Time in which a call that hangs would have been answered.
 const SOON: Duration = Duration::from_millis(300);
 
@@ -28,8 +35,11 @@ pub fn collect(suite: &mut Suite) {
     attack(suite, "lanes::corrupt", corrupt);
     attack(suite, "lanes::areas", areas);
     attack(suite, "lanes::malformed_calls", malformed_calls);
-    attack(suite, "lanes::numbers_out_of_order", numbers_out_of_order);
-    attack(suite, "lanes::numbers_that_never_come", numbers_that_never_come);
+    attack(suite, "lanes::any_numbers", any_numbers);
+    attack(suite, "lanes::places", places);
+    attack(suite, "lanes::positions_that_cannot_come", positions_that_cannot_come);
+    attack(suite, "lanes::positions_that_never_come", positions_that_never_come);
+    attack(suite, "lanes::circles", circles);
     attack(suite, "lanes::waits", waits);
 }
 
@@ -44,14 +54,49 @@ impl Guest {
     fn open(target: &Target) -> Result<Self> {
         let mut frontend = target.connect()?;
         let session = frontend.open_session()?;
-        ensure!(share(&mut frontend, session, LANE_BYTES as u32)? == REPLY_OK, "share");
-        let lane = frontend.call(session, &CallParts::new(Opcode::session_lane, &TAG.to_le_bytes()))?;
+        ensure!(share(&mut frontend, session, (TAG, HIGH), LANE_BYTES as u32)? == REPLY_OK, "share");
+        let lane = frontend.call(session, &session_lane(TAG, 0, 0))?;
         ensure!(lane.result == 0, "session_lane answered {}", lane.result);
         let base = frontend.memory.get_host_address(GuestAddress(HIGH))?;
         // SAFETY: the region is longer than a lane and mapped as long as the front-end lives, which the producer
         // does not outlive.
         let producer = Producer::new(unsafe { LaneMemory::new(base) });
         Ok(Self { frontend, session, producer })
+    }
+
+    /// With a second thread, which has lane 1.
+    fn with_two(target: &Target) -> Result<Self> {
+        let mut guest = Self::open(target)?;
+        ensure!(guest.share(OTHER_TAG)? == REPLY_OK, "share");
+        let lane = guest.other(session_lane(OTHER_TAG, 1, 0))?;
+        ensure!(lane.result == 0, "session_lane answered {}", lane.result);
+        Ok(guest)
+    }
+
+    fn share(&mut self, tag: u64) -> Result<u32> {
+        share(&mut self.frontend, self.session, (tag, OTHER_LANE), LANE_BYTES as u32)
+    }
+
+    /// Makes a call of another thread through the request queue.
+    fn other(&mut self, parts: CallParts) -> Result<CallResult> {
+        self.frontend.call(self.session, &CallParts { thread: OTHER, ..parts })
+    }
+
+    /// Record `number` is not answered, and the session can be closed.
+    fn hangs(&mut self, number: u64) -> Result<()> {
+        let args = [number.to_le_bytes(), [0; 8]].concat();
+        let parts = CallParts::new(Opcode::session_wait, &args);
+        let header = RequestHeader { op: OP_CALL, session: self.session, ..Default::default() };
+        let payload = parts.payload(&parts.header());
+        let request = RequestHeader { payload_bytes: payload.len() as u32, ..header };
+        self.frontend.submit(0, 1, &[request.as_bytes(), &payload].concat(), 4096)?;
+        ensure!(self.frontend.reply(0, SOON)?.is_none(), "a record ran before what it waits for");
+        let close = RequestHeader { op: OP_CLOSE, session: self.session, ..Default::default() };
+        self.frontend.submit(0, 2, close.as_bytes(), 4096)?;
+        for _ in 0..2 {
+            self.frontend.reply(0, PATIENCE)?.context("a close waits for a lane")?;
+        }
+        Ok(())
     }
 
     fn push(&mut self, kind: Kind, number: u64, parts: &CallParts) {
@@ -78,10 +123,20 @@ impl Guest {
     }
 }
 
-fn share(frontend: &mut FakeFrontend, session: u64, bytes: u32) -> Result<u32> {
-    let header = RequestHeader { op: OP_SHARE, session, tag: TAG, ..Default::default() };
-    let area = MemEntry { addr: HIGH, bytes, reserved: 0 };
+fn share(frontend: &mut FakeFrontend, session: u64, (tag, addr): (u64, u64), bytes: u32) -> Result<u32> {
+    let header = RequestHeader { op: OP_SHARE, session, tag, ..Default::default() };
+    let area = MemEntry { addr, bytes, reserved: 0 };
     Ok(frontend.request(header, &[], [&[], &[area]])?.status)
+}
+
+fn session_lane(tag: u64, lane: u32, begins: u64) -> CallParts {
+    let args = [&tag.to_le_bytes()[..], &lane.to_le_bytes(), &begins.to_le_bytes()].concat();
+    CallParts::new(Opcode::session_lane, &args)
+}
+
+fn session_order(lane: u32, position: u64) -> CallParts {
+    let args = [&lane.to_le_bytes()[..], &position.to_le_bytes()].concat();
+    CallParts::new(Opcode::session_order, &args)
 }
 
 fn hello() -> CallParts {
@@ -97,7 +152,7 @@ fn good(target: &mut Target) -> Result<()> {
     guest.push(Kind::Post, 2, &destroy);
     ensure!(guest.call(3, &hello())?.result == 0, "the stack's own calls tell no errors of others");
     ensure!(guest.producer.has_deferred_error(), "nothing says that an error waits");
-    let order = CallParts::new(Opcode::session_order, &0_u64.to_le_bytes());
+    let order = session_order(0, 0);
     let told = guest.call(4, &order)?;
     ensure!(told.result != 0, "the error is lost");
     ensure!(guest.call(5, &order)?.result == 0, "the error is told twice");
@@ -139,9 +194,9 @@ pub fn corrupt_once(target: &mut Target) -> Result<()> {
 fn areas(target: &mut Target) -> Result<()> {
     let mut frontend = target.connect()?;
     let session = frontend.open_session()?;
-    let lane = CallParts::new(Opcode::session_lane, &TAG.to_le_bytes());
+    let lane = session_lane(TAG, 0, 0);
     ensure!(frontend.call(session, &lane)?.result != 0, "a tag that names nothing");
-    ensure!(share(&mut frontend, session, LANE_BYTES as u32 - 4096)? == REPLY_OK, "share");
+    ensure!(share(&mut frontend, session, (TAG, HIGH), LANE_BYTES as u32 - 4096)? == REPLY_OK, "share");
     ensure!(frontend.call(session, &lane)?.result != 0, "an area that is too small");
     ensure!(frontend.call(session, &hello())?.result == 0, "the session is spoilt");
     Ok(())
@@ -151,7 +206,7 @@ fn areas(target: &mut Target) -> Result<()> {
 fn malformed_calls(target: &mut Target) -> Result<()> {
     let mut guest = Guest::open(target)?;
     let mut number = 0;
-    let lane = CallParts::new(Opcode::session_lane, &99_u64.to_le_bytes());
+    let lane = session_lane(99, 1, 0);
     let wait = CallParts::new(Opcode::session_wait, &[0; 16]);
     let unknown = CallParts { opcode: 0xffff_ffff, ..hello() };
     for parts in [lane, wait, unknown, CallParts { args: vec![1; 3], ..hello() }] {
@@ -167,41 +222,88 @@ fn malformed_calls(target: &mut Target) -> Result<()> {
     Ok(())
 }
 
-/// Skipped numbers hold up their own session only, and it can still be closed.
-fn numbers_out_of_order(target: &mut Target) -> Result<()> {
+/// Numbers are the guest's own business.
+fn any_numbers(target: &mut Target) -> Result<()> {
     let mut guest = Guest::open(target)?;
-    for number in [1, 1, 0, 2] {
+    for number in [1, 1, 0, u64::MAX] {
         guest.push(Kind::Post, number, &hello());
     }
-    guest.push(Kind::Wait, 1_000_000, &hello());
-    let args = [1_000_000_u64.to_le_bytes(), [0; 8]].concat();
-    let parts = CallParts::new(Opcode::session_wait, &args);
-    let header = RequestHeader { op: OP_CALL, session: guest.session, ..Default::default() };
-    let payload = parts.payload(&parts.header());
-    let request = RequestHeader { payload_bytes: payload.len() as u32, ..header };
-    guest.frontend.submit(0, 1, &[request.as_bytes(), &payload].concat(), 4096)?;
-    ensure!(guest.frontend.reply(0, SOON)?.is_none(), "a record ran before its turn");
-    let close = RequestHeader { op: OP_CLOSE, session: guest.session, ..Default::default() };
-    guest.frontend.submit(0, 2, close.as_bytes(), 4096)?;
-    for _ in 0..2 {
-        guest.frontend.reply(0, PATIENCE)?.context("a close waits for a lane")?;
-    }
+    ensure!(guest.call(1_000_000, &hello())?.result == 0, "a skipped number");
     Ok(())
 }
 
-/// Nothing waits for a number that is further ahead than records can be outstanding.
-fn numbers_that_never_come(target: &mut Target) -> Result<()> {
-    for number in [1_u64 << 60, u64::MAX] {
-        let mut guest = Guest::open(target)?;
-        let order = CallParts::new(Opcode::session_order, &number.to_le_bytes());
-        let refused = guest.frontend.call(guest.session, &order)?;
-        ensure!(refused.result == 1, "session_order({number:#x}) answered {}", refused.result);
-        ensure!(guest.call(1, &hello())?.result == 0, "the session is spoilt");
-        guest.push(Kind::Post, number, &hello());
-        let status = guest.wait(2, 0)?;
-        ensure!(status == REPLY_SESSION_LOST, "record {number:#x}: status {status}");
+/// Numbers and positions that a lane cannot have.
+fn places(target: &mut Target) -> Result<()> {
+    let mut guest = Guest::open(target)?;
+    ensure!(guest.share(OTHER_TAG)? == REPLY_OK, "share");
+    for (lane, begins) in [
+        (0, 0),
+        (0, 1 << 20),
+        (1024, 0),
+        (u32::MAX, 0),
+        (1, 8),
+        (1, u64::MAX),
+        (1, 1 << 63),
+        (1, u64::MAX - 15),
+    ] {
+        let refused = guest.other(session_lane(OTHER_TAG, lane, begins))?;
+        ensure!(refused.result == 1, "lane {lane} that begins at {begins:#x}: {}", refused.result);
     }
+    ensure!(guest.other(session_lane(OTHER_TAG, 1, 1 << 62))?.result == 0, "a lane after many threads");
+    ensure!(guest.other(session_order(1, 1 << 62))?.result == 0, "its own position");
+    ensure!(guest.call(1, &session_order(1, 1 << 62))?.result == 0, "the position at which a lane begins");
+    ensure!(guest.call(2, &hello())?.result == 0, "the session is spoilt");
     Ok(())
+}
+
+/// Nothing waits for a position to which a lane cannot come with the records that fit into it, nor for its own.
+fn positions_that_cannot_come(target: &mut Target) -> Result<()> {
+    let mut guest = Guest::with_two(target)?;
+    let ring = RECORDS_BYTES as u64;
+    let mut number = 0;
+    for (lane, position) in
+        [(1, ring + 16), (1, u64::MAX), (2, 16), (1023, 1), (1024, 16), (u32::MAX, u64::MAX), (u32::MAX, 1)]
+    {
+        number += 3;
+        let refused = guest.call(number, &session_order(lane, position))?;
+        ensure!(refused.result == 1, "lane {lane}, position {position:#x}: {}", refused.result);
+        guest.push(Kind::Post, number + 1, &session_order(lane, position));
+        let told = guest.call(number + 2, &session_order(0, 0))?;
+        ensure!(told.result == 1, "a posted wait for lane {lane}: {}", told.result);
+    }
+    ensure!(guest.call(98, &session_order(0, u64::MAX))?.result == 0, "a lane that waits for itself");
+    ensure!(guest.call(99, &hello())?.result == 0, "the session is spoilt");
+    Ok(())
+}
+
+/// A record that is never sent holds up what waits for it, and no more: another session works, and this one can be
+/// closed.
+fn positions_that_never_come(target: &mut Target) -> Result<()> {
+    let mut guest = Guest::with_two(target)?;
+    guest.push(Kind::Post, 1, &session_order(1, RECORDS_BYTES as u64));
+    guest.push(Kind::Wait, 2, &hello());
+    ensure!(guest.other(hello())?.result == 0, "another thread");
+    guest.hangs(2)
+}
+
+/// As do lanes that wait for each other.
+fn circles(target: &mut Target) -> Result<()> {
+    let mut guest = Guest::with_two(target)?;
+    // Each waits for the second record of the other one.
+    let second = 2 * RECORD;
+    guest.push(Kind::Post, 1, &session_order(1, second));
+    guest.push(Kind::Wait, 2, &hello());
+    let parts = CallParts { thread: OTHER, ..session_order(0, second) };
+    let payload = parts.payload(&parts.header());
+    let base = guest.frontend.memory.get_host_address(GuestAddress(OTHER_LANE))?;
+    // SAFETY: as in `open`.
+    let mut other = Producer::new(unsafe { LaneMemory::new(base) });
+    let _ = other.push(Kind::Post, 1, &[&payload]);
+    let _ = other.push(Kind::Post, 2, &[&payload]);
+    let wake = CallParts { thread: OTHER, ..CallParts::new(Opcode::session_wait, &[0; 16]) };
+    let woken = guest.frontend.carry(guest.session, &wake.payload(&wake.header()), [&[], &[]])?;
+    ensure!(woken.status == REPLY_OK, "waking the other lane: {}", woken.status);
+    guest.hangs(2)
 }
 
 /// Waits of threads that have no lane, and more of them than one lane has.

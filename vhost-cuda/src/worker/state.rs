@@ -26,7 +26,7 @@ use super::objects::images::Images;
 use super::objects::linker::Links;
 use super::objects::resources::DevResources;
 use super::run::exec_callbacks::ExecCallbacks;
-use super::run::order::Turns;
+use super::run::order::Order;
 use super::run::output::Output;
 use super::run::signal::{self, Work};
 use super::sharing::Sharing;
@@ -71,7 +71,7 @@ pub struct SessionState {
     /// The guest library speaks another call table: every call is refused.
     pub refused: AtomicBool,
     /// The order of records across lanes.
-    pub turns: Turns,
+    pub order: Order,
     /// Constant facts, by device.
     pub devices: Vec<OnceLock<DeviceFacts>>,
     /// Links that have begun.
@@ -181,7 +181,7 @@ impl SessionState {
             graphs: Graphs::default(),
             exec_callbacks: ExecCallbacks::default(),
             refused: AtomicBool::new(false),
-            turns: Turns::default(),
+            order: Order::default(),
             devices: (0..devices).map(|_| OnceLock::new()).collect(),
             links: Links::default(),
             pools: Pools::default(),

@@ -4,6 +4,7 @@
 
 use cuda_abi::{CUDA_GRAPH_INSTANTIATE_PARAMS, CUgraphExecUpdateResultInfo};
 use virtio_cuda_client::protocol::{GraphExecId, GraphId, GraphNodeId, StreamId};
+use virtio_cuda_client::touched::graphs_use_events;
 use virtio_cuda_client::{CudaError, calls};
 
 use crate::context_table::current;
@@ -11,7 +12,10 @@ use crate::driver::mint;
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{HostPtr, In, Out};
-use crate::launch::{ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE, DEVICE_NODE_OFFSET};
+use crate::launch::{
+    ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE, ATTRIBUTE_LAUNCH_COMPLETION_EVENT, ATTRIBUTE_PROGRAMMATIC_EVENT,
+    DEVICE_NODE_OFFSET,
+};
 
 /// `CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD`.
 const UPLOAD: u64 = 2;
@@ -169,6 +173,9 @@ entry_points! {
     /// Sets an attribute of a kernel node. As from NVIDIA's library, the one that answers something does so in `value`.
     call cuGraphKernelNodeSetAttribute(api, hNode: u64, attr: i32, value: HostPtr) {
         let node = GraphNodeId(hNode);
+        if let ATTRIBUTE_PROGRAMMATIC_EVENT | ATTRIBUTE_LAUNCH_COMPLETION_EVENT = attr as u32 {
+            graphs_use_events();
+        }
         calls::cuGraphKernelNodeSetAttribute(&mut api.call(), node, attr, value.as_in().get()?)?;
         if attr as u32 == ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE {
             let now = calls::cuGraphKernelNodeGetAttribute(&mut api.call(), node, attr)?;

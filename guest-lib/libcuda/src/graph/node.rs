@@ -9,6 +9,7 @@ use virtio_cuda_client::protocol::{
     NODE_GRAPH, NODE_HOST, NODE_KERNEL, NODE_MEM_ALLOC, NODE_MEM_FREE, NODE_MEMCPY, NODE_MEMSET,
     NODE_WAIT_EVENT, Reader, Wire,
 };
+use virtio_cuda_client::touched::graphs_use_events;
 use virtio_cuda_client::transport::UserMemory;
 use virtio_cuda_client::{CudaError, calls};
 
@@ -168,6 +169,9 @@ pub fn set_exec(
 
 /// A handle or address as parameters.
 fn word(api: Api, kind: u32, word: u64) -> Encoded {
+    if let NODE_EVENT_RECORD | NODE_WAIT_EVENT = kind {
+        graphs_use_events();
+    }
     if kind == NODE_EVENT_RECORD {
         // From now on, launches of graphs record it.
         api.driver.events.remove(word);

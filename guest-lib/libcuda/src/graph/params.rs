@@ -10,6 +10,7 @@ use virtio_cuda_client::protocol::{
     NODE_EMPTY, NODE_EVENT_RECORD, NODE_GRAPH, NODE_HOST, NODE_KERNEL, NODE_MEM_ALLOC, NODE_MEM_FREE,
     NODE_MEMCPY, NODE_MEMSET, NODE_SEMAPHORES_SIGNAL, NODE_SEMAPHORES_WAIT, NODE_WAIT_EVENT,
 };
+use virtio_cuda_client::touched::graphs_use_events;
 
 use crate::callback::{Callback, HostFunction};
 use crate::driver::mint;
@@ -221,6 +222,7 @@ pub fn encode(api: Api, kind: u32, params: HostPtr, form: Form) -> Result<Encode
             if event == 0 {
                 return Err(CudaError::INVALID_VALUE);
             }
+            graphs_use_events();
             if kind == NODE_EVENT_RECORD {
                 // From now on, launches of graphs record it.
                 api.driver.events.remove(event);

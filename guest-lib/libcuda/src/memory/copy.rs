@@ -220,6 +220,9 @@ impl Api {
                 if post {
                     call = call.posted();
                 }
+                if timing == Timing::Wait {
+                    call = call.immediate();
+                }
                 match stream {
                     None => calls::cuMemcpyHtoD_v2(&mut call, at),
                     Some(stream) => calls::cuMemcpyHtoDAsync_v2(&mut call, at, stream),
@@ -287,7 +290,7 @@ impl Api {
             return Ok(Itinerary { at_once: 1, ..itinerary });
         }
         // The pieces come after all that was called before, whichever thread sends them.
-        self.driver.session.order()?;
+        self.driver.session.order_copy(self.context()?, stream.unwrap_or_default())?;
         Ok(itinerary)
     }
 

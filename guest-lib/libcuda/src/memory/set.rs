@@ -42,6 +42,9 @@ fn set(
     if may_post(api, (address, bytes), stream, shared) {
         call = call.posted();
     }
+    if stream.is_none() {
+        call = call.immediate();
+    }
     row(&mut call, DevicePtr(address), order)?;
     api.work_queued();
     if stream.is_none() {

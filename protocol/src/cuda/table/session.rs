@@ -14,13 +14,14 @@ macro_rules! session_calls {
             0x0002 custom session_output(fd: u32) -> (bytes: u64, left: u64) [no_context no_code may_print own_errors];
             /// The calling guest thread has ended.
             0x0003 custom session_thread_exit() -> () [no_context no_code may_print own_errors];
-            /// Makes the shared area named `tag` the lane of the calling thread (crate `virtio-cuda-ring`).
-            0x0004 custom session_lane(tag: u64) -> () [no_context no_code own_errors];
+            /// Makes the shared area named `tag` lane number `lane`, that of the calling thread (crate
+            /// `virtio-cuda-ring`). Its positions begin at `begins`, where those of the thread that had it last ended.
+            0x0004 custom session_lane(tag: u64, lane: u32, begins: u64) -> () [no_context no_code own_errors];
             /// Wakes the calling thread's executor and answers once record `reply` of its lane is answered (if not
             /// 0) and `consumed` bytes of it are consumed. Never in a lane.
             0x0005 custom session_wait(reply: u64, consumed: u64) -> () [no_context no_code leaves_idle own_errors];
-            /// Does nothing, after all records of lanes whose number is below `number`.
-            0x0006 custom session_order(number: u64) -> () [no_context no_code leaves_idle];
+            /// Does nothing, once lane number `lane` has come to `position`; in any case after the records before it.
+            0x0006 custom session_order(lane: u32, position: u64) -> () [no_context no_code leaves_idle may_post];
             /// How many copies of host memory the worker has made for calls that wait, and the time that they took it, in
             /// nanoseconds.
             0x0007 custom session_statistics() -> (copies: u64, copy_ns: u64) [no_context no_code own_errors];

@@ -40,9 +40,11 @@ pub fn session_thread_exit(cx: &mut CallContext<'_>) -> CuResult<()> {
 }
 
 /// The executor takes the lane up after this call.
-pub fn session_lane(cx: &mut CallContext<'_>, tag: u64) -> CuResult<()> {
+pub fn session_lane(cx: &mut CallContext<'_>, tag: u64, lane: u32, begins: u64) -> CuResult<()> {
     let area = cx.session.window().find(tag, true).ok_or(CudaError::INVALID_VALUE)?;
-    cx.thread.new_lane = Some(Lane::set_up(&area).ok_or(CudaError::INVALID_VALUE)?);
+    let place = cx.session.order.take(lane, begins).ok_or(CudaError::INVALID_VALUE)?;
+    cx.thread.new_lane = Some(Lane::set_up(&area, place).ok_or(CudaError::INVALID_VALUE)?);
+    cx.thread.lane = Some(lane);
     Ok(())
 }
 
@@ -56,9 +58,13 @@ pub fn session_statistics(cx: &mut CallContext<'_>) -> CuResult<(u64, u64)> {
     Ok(cx.session.copy_time.so_far())
 }
 
-/// In a lane its record's own turn has come already.
-pub fn session_order(cx: &mut CallContext<'_>, number: u64) -> CuResult<()> {
-    cx.session.turns.wait_for(number).map_err(|error| {
+/// Waits for another lane.
+pub fn session_order(cx: &mut CallContext<'_>, lane: u32, position: u64) -> CuResult<()> {
+    // What it has itself posted is done, or cannot be while this waits.
+    if cx.thread.lane == Some(lane) {
+        return Ok(());
+    }
+    cx.session.order.wait_for(lane, position).map_err(|error| {
         debug!("{error}");
         CudaError::INVALID_VALUE
     })

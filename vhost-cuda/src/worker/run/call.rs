@@ -42,6 +42,8 @@ pub struct ThreadState {
     pub deferred: Option<CudaError>,
     /// The lane that the thread has just got.
     pub new_lane: Option<Lane>,
+    /// The number of its lane.
+    pub lane: Option<u32>,
     /// The guest thread has ended: its lane may soon be another's.
     pub ended: bool,
     /// What short copies are waited by.
@@ -216,12 +218,14 @@ pub fn execute(session: &'static SessionState, thread: &mut ThreadState, frame: 
     let mut results = [0; MAX_RESULTS];
     let mut writer = Writer::new(&mut results);
     let opcode = Opcode::from_u32(header.opcode);
-    let (printed, begun) = (session.output.so_far(opcode), session.work.begin(opcode));
+    let (printed, begun) = (session.output.so_far(opcode), session.work.so_far());
     let copies = matches!(cx.bulk_in, BulkIn::Pages(_))
         || matches!(cx.bulk_out, BulkOut::Pages(_))
         || opcode == Some(Opcode::memcpy_wait);
     let copying = copies.then(Instant::now);
     let outcome = run(opcode, &mut cx, Reader::new(args), &mut writer);
+    session.output.count(opcode);
+    session.work.count(opcode);
     if let Some(begun) = copying {
         cx.thread.copied = begun.elapsed();
         session.copy_time.add(cx.thread.copied);
@@ -260,9 +264,9 @@ pub fn execute_posted(
 ) -> CuResult<()> {
     let (header, args, mut cx) = open(session, thread, frame).ok_or(CudaError::INVALID_VALUE)?;
     let opcode = Opcode::from_u32(header.opcode);
-    session.output.so_far(opcode);
-    session.work.begin(opcode);
     let outcome = run(opcode, &mut cx, Reader::new(args), &mut Writer::new(&mut [0; MAX_RESULTS]));
+    session.output.count(opcode);
+    session.work.count(opcode);
     trace!("thread {}: {} -> {outcome:?}, posted", header.thread, opcode.map_or("?", Opcode::name));
     outcome
 }

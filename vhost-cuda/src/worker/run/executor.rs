@@ -185,6 +185,7 @@ fn serve(
                 }
                 if thread.ended {
                     lane = None;
+                    thread.lane = None;
                 }
                 replies.send(frame.header.id, &reply);
             }

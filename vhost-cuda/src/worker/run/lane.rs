@@ -14,6 +14,7 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::call::{ThreadState, execute, execute_posted};
 use super::cores::{self, Watching};
 use super::executor::{Message, Replies};
+use super::order::Place;
 use crate::sessions::link::{Frame, ToWorker};
 use crate::worker::gpu::CudaError;
 use crate::worker::memory::window::Area;
@@ -45,11 +46,12 @@ pub struct Lane {
     /// Number of the record that was answered last.
     replied: u64,
     watch: Duration,
+    place: Place,
 }
 
 impl Lane {
     /// The lane in a shared area. The area stays mapped until the session ends. `None`: it is too small.
-    pub fn set_up(area: &Area) -> Option<Self> {
+    pub fn set_up(area: &Area, place: Place) -> Option<Self> {
         if !area.shared || area.bytes < LANE_BYTES as u64 {
             return None;
         }
@@ -57,7 +59,7 @@ impl Lane {
         // away), page aligned, and at least that long.
         let memory = unsafe { LaneMemory::new(area.base as *mut u8) };
         let watch = if cores::are_few() { WATCH_FEW_CORES } else { WATCH };
-        Some(Self { consumer: Consumer::set_up(memory), contents: Vec::new(), replied: 0, watch })
+        Some(Self { consumer: Consumer::set_up(memory), contents: Vec::new(), replied: 0, watch, place })
     }
 
     /// Executes records until there is a message for the executor. `None`: there will be no more.
@@ -76,7 +78,10 @@ impl Lane {
                 Err(corrupt) => crate::worker::end_process_of_guest(&corrupt.to_string()),
                 Ok(Some(record)) => {
                     self.execute(session, thread, record);
+                    self.place.set(self.consumer.consumed());
+                    // Has the fence that the place needs as well.
                     waits.progress((self.replied, self.consumer.consumed()), replies);
+                    self.place.wake();
                     (nap_at, watching) = (None, None);
                     continue;
                 }
@@ -137,9 +142,6 @@ impl Lane {
     }
 
     fn execute(&mut self, session: &'static SessionState, thread: &mut ThreadState, record: Record) {
-        if let Err(error) = session.turns.wait_for(record.number) {
-            crate::worker::end_process(&format!("a lane is corrupt: {error}"));
-        }
         let header = ToWorker { reply_room: MAX_REPLY_BYTES as u32, ..ToWorker::default() };
         let mut frame = Frame::of_payload(header, std::mem::take(&mut self.contents));
         if record.kind == Kind::Post {
@@ -147,10 +149,8 @@ impl Lane {
                 thread.deferred.get_or_insert(error);
                 self.consumer.set_deferred_error(true);
             }
-            session.turns.pass(record.number);
             self.consumer.release();
         } else {
-            session.turns.pass(record.number);
             let reply = match thread.deferred.take_if(|_| tells_errors(&frame.payload)) {
                 Some(error) => {
                     self.consumer.set_deferred_error(false);

@@ -2,124 +2,196 @@
 //! The order of records across the lanes of a process.
 //!
 //! A guest thread that has posted a record (which nobody waits for) may tell another thread so, whose next record
-//! must then come after it. The guest numbers the records of all its lanes, from 1, and they begin here in that
-//! order. A posted record passes the turn on when it is done; a record that its thread waits for passes it on as
-//! it begins, since nobody can know yet that it was done: long waits hold nobody else up.
+//! must then come after it if both use the same thing. The guest knows the things (`guest-lib/client/src/touched.rs`)
+//! and puts a record before that one, `session_order`, which waits here until the other lane has come so far. Records
+//! of lanes that share nothing never wait for each other.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use virtio_cuda_ring::Progress;
 use virtio_cuda_ring::layout::{HEAD_BYTES, RECORDS_BYTES};
 
 use super::executor::MAX_THREADS;
 
-/// Records that can be outstanding at most: as many of the shortest as fit into the lanes of all threads.
-const MAX_AHEAD: u64 = (MAX_THREADS * (RECORDS_BYTES / HEAD_BYTES)) as u64;
-/// How long to watch for a turn before sleeping: the executor whose turn it is, is awake or being woken.
+/// How long to watch for another lane before sleeping: its executor is awake or being woken.
 const WATCH: Duration = Duration::from_micros(50);
+/// Looks between two at the clock.
+const LOOKS: u32 = 32;
 
-/// A number that is further ahead than records can be outstanding: its turn would never come.
+/// A position to which a lane cannot come with the records that may be in it.
 #[derive(Debug, thiserror::Error)]
-#[error("record {number} is more than {MAX_AHEAD} ahead of record {next}, whose turn it is")]
-pub struct TooFarAhead {
-    number: u64,
-    next: u64,
+#[error("lane {lane} will not come to position {position}")]
+pub struct NeverComes {
+    lane: u32,
+    position: u64,
 }
 
-/// Whose turn it is.
+/// The progress of one lane.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Slot {
+    /// A thread has it.
+    used: AtomicBool,
+    /// It was set up at some time.
+    known: AtomicBool,
+    progress: Progress,
+}
+
+/// The progress of all lanes of a session.
 #[derive(Debug)]
-pub struct Turns {
-    next: AtomicU64,
-    sleepers: AtomicU32,
-    lock: Mutex<()>,
-    changed: Condvar,
+pub struct Order {
+    slots: Box<[Slot]>,
 }
 
-impl Default for Turns {
+impl Default for Order {
     fn default() -> Self {
-        Self {
-            next: AtomicU64::new(1),
-            sleepers: AtomicU32::new(0),
-            lock: Mutex::new(()),
-            changed: Condvar::new(),
-        }
+        Self { slots: (0..MAX_THREADS).map(|_| Slot::default()).collect() }
     }
 }
 
-impl Turns {
-    /// Waits until every record before `number` has passed its turn on.
+impl Order {
+    fn slot(&self, lane: u32) -> Option<&Slot> {
+        self.slots.get(usize::try_from(lane).ok()?)
+    }
+
+    /// Takes lane number `lane` for a thread, whose first record begins at `begins`. `None`: there is no such lane,
+    /// another thread has it, or it has come further already.
+    pub fn take(&'static self, lane: u32, begins: u64) -> Option<Place> {
+        let slot = self.slot(lane)?;
+        // Half of all numbers is left for the records to come.
+        let fits = begins.is_multiple_of(HEAD_BYTES as u64) && begins <= u64::MAX / 2;
+        if !fits || slot.used.swap(true, Ordering::AcqRel) {
+            return None;
+        }
+        let place = Place { slot, begins };
+        if begins < slot.progress.done() {
+            return None;
+        }
+        slot.progress.advance(begins);
+        slot.known.store(true, Ordering::Release);
+        Some(place)
+    }
+
+    /// Waits until lane number `lane` has come to `position`.
     ///
-    /// A guest that skips numbers waits until its session ends, and only itself: no time can be set for that, since
-    /// a process or a virtual machine may be stopped between taking a number and sending its record.
-    pub fn wait_for(&self, number: u64) -> Result<(), TooFarAhead> {
-        let next = self.next.load(Ordering::Acquire);
-        if next >= number {
+    /// A guest that never sends the record waits until its session ends, and only itself: no time can be set for
+    /// that, since a process or a virtual machine may be stopped while its executor has much to do.
+    pub fn wait_for(&self, lane: u32, position: u64) -> Result<(), NeverComes> {
+        if position == 0 {
             return Ok(());
         }
-        if number - next > MAX_AHEAD {
-            return Err(TooFarAhead { number, next });
+        let never = || NeverComes { lane, position };
+        let slot = self.slot(lane).filter(|slot| slot.known.load(Ordering::Acquire)).ok_or_else(never)?;
+        let done = slot.progress.done();
+        if done >= position {
+            return Ok(());
         }
-        let until = Instant::now() + WATCH;
-        while Instant::now() < until {
-            if self.next.load(Ordering::Acquire) >= number {
-                return Ok(());
+        if position - done > RECORDS_BYTES as u64 {
+            return Err(never());
+        }
+        let begun = Instant::now();
+        while begun.elapsed() < WATCH {
+            for _ in 0..LOOKS {
+                if slot.progress.done() >= position {
+                    return Ok(());
+                }
+                std::hint::spin_loop();
             }
-            std::hint::spin_loop();
         }
-        let mut guard = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
-        // `pass` changes `next` and then looks for sleepers, this side the other way round (all SeqCst).
-        self.sleepers.fetch_add(1, Ordering::SeqCst);
-        while self.next.load(Ordering::SeqCst) < number {
-            guard = self.changed.wait(guard).unwrap_or_else(PoisonError::into_inner);
-        }
-        self.sleepers.fetch_sub(1, Ordering::SeqCst);
+        slot.progress.sleep_until(position);
         Ok(())
     }
+}
 
-    /// Record `number` passes its turn on.
-    pub fn pass(&self, number: u64) {
-        self.next.fetch_max(number.saturating_add(1), Ordering::SeqCst);
-        if self.sleepers.load(Ordering::SeqCst) > 0 {
-            let _guard = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
-            self.changed.notify_all();
-        }
+/// The place of a thread's lane in the order.
+#[derive(Debug)]
+pub struct Place {
+    slot: &'static Slot,
+    begins: u64,
+}
+
+impl Place {
+    /// The lane has consumed so many bytes since it was set up. A sequentially consistent fence and [`Self::wake`] must
+    /// follow.
+    pub fn set(&self, consumed: u64) {
+        self.slot.progress.set(self.begins.saturating_add(consumed));
+    }
+
+    /// Wakes the executors that wait for the lane.
+    pub fn wake(&self) {
+        self.slot.progress.wake();
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.slot.used.store(false, Ordering::Release);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::fence;
+
     use super::*;
 
-    #[test]
-    fn records_of_several_lanes_begin_in_the_order_of_their_numbers() {
-        let (turns, begun) = (Turns::default(), Mutex::new(Vec::new()));
-        std::thread::scope(|scope| {
-            for lane in 0..4_u64 {
-                let (turns, begun) = (&turns, &begun);
-                scope.spawn(move || {
-                    for number in (1..400).filter(|number| number % 4 == lane) {
-                        turns.wait_for(number).unwrap();
-                        begun.lock().unwrap().push(number);
-                        if number % 37 == 0 {
-                            std::thread::sleep(WATCH * 3);
-                        }
-                        turns.pass(number);
-                    }
-                });
-            }
-        });
-        assert!(begun.into_inner().unwrap().is_sorted());
+    fn order() -> &'static Order {
+        Box::leak(Box::default())
+    }
+
+    fn come_to(place: &Place, consumed: u64) {
+        place.set(consumed);
+        fence(Ordering::SeqCst);
+        place.wake();
     }
 
     #[test]
-    fn a_turn_that_cannot_come_is_not_waited_for() {
-        let turns = Turns::default();
-        for number in [1 << 60, u64::MAX, MAX_AHEAD + 2] {
-            assert!(turns.wait_for(number).is_err(), "{number}");
+    fn a_record_waits_for_the_lane_that_it_names_and_no_other() {
+        let order = order();
+        let (first, _second) = (order.take(0, 0).unwrap(), order.take(1, 0).unwrap());
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| order.wait_for(0, 64));
+            come_to(&first, 48);
+            std::thread::sleep(WATCH * 100);
+            assert!(!waits.is_finished());
+            come_to(&first, 64);
+            waits.join().unwrap().unwrap();
+        });
+        order.wait_for(0, 16).unwrap();
+    }
+
+    #[test]
+    fn positions_that_cannot_come_are_not_waited_for() {
+        let order = order();
+        let place = order.take(3, 160).unwrap();
+        for (lane, position) in [
+            (3, 176 + RECORDS_BYTES as u64),
+            (3, u64::MAX),
+            (2, 16),
+            (MAX_THREADS as u32, 16),
+            (u32::MAX, u64::MAX),
+        ] {
+            assert!(order.wait_for(lane, position).is_err(), "{lane}: {position}");
         }
-        turns.pass(1);
-        assert!(turns.wait_for(MAX_AHEAD + 3).is_err());
-        assert!(turns.wait_for(2).is_ok());
+        order.wait_for(3, 160).unwrap();
+        order.wait_for(u32::MAX, 0).unwrap();
+        drop(place);
+    }
+
+    #[test]
+    fn a_lane_belongs_to_one_thread_and_goes_on_where_it_ended() {
+        let order = order();
+        let place = order.take(5, 0).unwrap();
+        assert!(order.take(5, 1 << 20).is_none(), "another thread has it");
+        come_to(&place, 320);
+        drop(place);
+        for begins in [0, 304, 328, u64::MAX, u64::MAX - 15] {
+            assert!(order.take(5, begins).is_none(), "{begins}");
+        }
+        let place = order.take(5, 320).unwrap();
+        come_to(&place, 16);
+        order.wait_for(5, 336).unwrap();
+        assert!(order.take(MAX_THREADS as u32, 0).is_none());
     }
 }

@@ -44,16 +44,18 @@ impl Output {
         })
     }
 
-    /// To be called before a call: counts it, if work or code comes with it. What is printed so far is complete
-    /// when the call has waited for everything: then that many causes are settled, else none.
+    /// To be called before a call. What is printed so far is complete when the call has waited for everything: then that
+    /// many causes are settled, else none.
     pub fn so_far(&self, opcode: Option<Opcode>) -> u64 {
-        match opcode {
-            Some(Opcode::cuCtxSynchronize) => self.causes.load(Ordering::SeqCst),
-            Some(opcode) if !opcode.facts().runs_code() => 0,
-            _ => {
-                self.causes.fetch_add(1, Ordering::SeqCst);
-                0
-            }
+        if opcode == Some(Opcode::cuCtxSynchronize) { self.causes.load(Ordering::SeqCst) } else { 0 }
+    }
+
+    /// To be called after a call: counts it, if work or code came with it. Not before: a call of another thread that
+    /// waits meanwhile would settle it.
+    pub fn count(&self, opcode: Option<Opcode>) {
+        if opcode != Some(Opcode::cuCtxSynchronize) && opcode.is_none_or(|opcode| opcode.facts().runs_code())
+        {
+            self.causes.fetch_add(1, Ordering::SeqCst);
         }
     }
 

@@ -40,10 +40,17 @@ pub fn is_wanted(emulated: bool) -> bool {
 pub struct Work(Outstanding);
 
 impl Work {
-    /// To be called before each call; answers what [`Self::end`] gets if the call waits for everything.
-    pub fn begin(&self, opcode: Option<Opcode>) -> u64 {
-        let begins = opcode.is_none_or(|opcode| opcode.facts().is_work());
-        if begins { self.0.begin() } else { self.0.so_far() }
+    /// To be called before each call: what [`Self::end`] gets if the call waits for everything.
+    pub fn so_far(&self) -> u64 {
+        self.0.so_far()
+    }
+
+    /// To be called after each call: it may have begun work. Not before: a call of another thread that waits meanwhile
+    /// would end it.
+    pub fn count(&self, opcode: Option<Opcode>) {
+        if opcode.is_none_or(|opcode| opcode.facts().is_work()) {
+            self.0.begin();
+        }
     }
 
     /// Everything up to then has ended.
@@ -202,18 +209,18 @@ mod tests {
     fn work_has_ended_when_all_was_waited_for() {
         let work = Work::default();
         assert!(work.has_ended());
-        work.begin(Some(Opcode::cuMemcpyAsync));
-        work.begin(Some(Opcode::cuModuleLoadData));
+        work.count(Some(Opcode::cuMemcpyAsync));
+        work.count(Some(Opcode::cuModuleLoadData));
         assert!(work.has_ended(), "neither runs code");
         for opcode in [Opcode::cuLaunchKernel, Opcode::cuGraphLaunch, Opcode::cuStreamBeginCapture_v2] {
-            work.begin(Some(opcode));
+            work.count(Some(opcode));
             assert!(!work.has_ended());
-            let so_far = work.begin(Some(Opcode::cuCtxSynchronize));
+            let so_far = work.so_far();
             work.end(so_far);
             assert!(work.has_ended());
         }
-        let so_far = work.begin(Some(Opcode::cuCtxSynchronize));
-        work.begin(Some(Opcode::cuLaunchKernelEx));
+        let so_far = work.so_far();
+        work.count(Some(Opcode::cuLaunchKernelEx));
         work.end(so_far);
         assert!(!work.has_ended(), "this came later");
     }

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//
+// Metrics of several threads at once. Each thread has a stream of its own.
+
+#pragma once
+
+#include "measure.h"
+
+#include <atomic>
+#include <thread>
+
+__global__ void nothing() {}
+
+// Each of `threads` threads, with a stream on the device of its number modulo `devices`, runs `step` again and again:
+// up to `most` times altogether, for at most `limit` seconds. Then it waits for its stream. Microseconds from one step
+// to the next one of any thread.
+inline void by_threads(const std::string &name, int threads, int devices, long most, double limit,
+                       const std::function<void(cudaStream_t)> &step) {
+    if (!is_wanted(name.c_str())) return;
+    Metric metric(name.c_str());
+    std::atomic<int> ready{0};
+    std::atomic<bool> begun{false};
+    std::atomic<long> steps{0};
+    auto run = [&](int index) {
+        cudaStream_t stream;
+        CHECK(cudaSetDevice(index % devices));
+        CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+        for (int i = 0; i < 8; i++) step(stream);
+        CHECK(cudaStreamSynchronize(stream));
+        ready++;
+        while (!begun) std::this_thread::yield();
+        auto begin = Clock::now();
+        long done = 0;
+        while (done < most / threads && (done % 64 || seconds(begin) < limit)) {
+            step(stream);
+            done++;
+        }
+        CHECK(cudaStreamSynchronize(stream));
+        steps += done;
+        ready--;
+        // Not before the others are done: that is not what is measured.
+        while (ready > 0) std::this_thread::yield();
+        CHECK(cudaStreamDestroy(stream));
+    };
+    std::vector<std::thread> all;
+    for (int index = 0; index < threads; index++) all.emplace_back(run, index);
+    while (ready < threads) std::this_thread::yield();
+    double taken = metric.time(0, [&] {
+        begun = true;
+        while (ready > 0) std::this_thread::sleep_for(std::chrono::microseconds(50));
+    });
+    for (std::thread &thread : all) thread.join();
+    metric.counted(steps);
+    metric.add(1e6 * taken / steps);
+    metric.report("us");
+}
+
+inline void threads(long most, double limit) {
+    auto launch = [](cudaStream_t stream) { nothing<<<1, 1, 0, stream>>>(); };
+    auto wait = [&](cudaStream_t stream) {
+        launch(stream);
+        CHECK(cudaStreamSynchronize(stream));
+    };
+    for (int count : {1, 2, 4, 8}) {
+        by_threads("threads_" + std::to_string(count) + "_launch", count, 1, most, limit, launch);
+    }
+    for (int count : {1, 2, 4, 8}) {
+        by_threads("threads_" + std::to_string(count) + "_launch_synchronize", count, 1, most / 4, limit, wait);
+    }
+    int devices;
+    CHECK(cudaGetDeviceCount(&devices));
+    if (devices < 2) {
+        if (is_wanted("devices_2_launch_synchronize")) skip("devices_2_launch_synchronize", "there is one GPU");
+        return;
+    }
+    // Wakes both up before they are measured.
+    for (int device : {1, 0}) {
+        CHECK(cudaSetDevice(device));
+        CHECK(cudaFree(nullptr));
+    }
+    by_threads("devices_2_launch", 2, 2, most, limit, launch);
+    by_threads("devices_2_launch_synchronize", 2, 2, most / 4, limit, wait);
+}
