@@ -7,41 +7,48 @@
 //! waiter or, if nobody waits any more, in the workqueue. Hence an interrupt may drop a request: what is left
 //! of it then is plain memory.
 
+pub(crate) mod purpose;
+pub(crate) mod reply;
+
 use crate::{
-    chunks::Chunks,
     error::Fault,
-    irqlock::{
-        new_irq_lock,
-        IrqLock, //
+    limits::places::Places,
+    linux::{
+        chunks::Chunks,
+        irqlock::{
+            new_irq_lock,
+            IrqLock, //
+        },
+        statistics::{
+            Statistic,
+            Stopwatch, //
+        },
+        virtqueue::{
+            Buffers,
+            Token,
+            VirtQueue, //
+        },
+        wait::{
+            new_wait_queue,
+            Cut,
+            Mode,
+            Patience,
+            WaitQueue, //
+        }, //
     },
     memory::{
         Entries,
         Memory,
         Pinned, //
     },
-    places::Places,
-    purpose::Purpose,
-    reply::payload_bytes,
-    statistics::{
-        Statistic,
-        Stopwatch, //
+    request::{
+        purpose::Purpose,
+        reply::payload_bytes, //
     },
     transport::{
         ReplyHeader,
         RequestHeader, //
-    },
-    virtqueue::{
-        Buffers,
-        Token,
-        VirtQueue, //
-    },
-    wait::{
-        new_wait_queue,
-        Cut,
-        Mode,
-        Patience,
-        WaitQueue, //
-    },
+    }, //
 };
 use core::ptr::NonNull;
 use kernel::{

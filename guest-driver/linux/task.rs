@@ -2,7 +2,7 @@
 
 //! The current task, as far as the kernel crate does not show it.
 
-use crate::bindings as glue;
+use crate::linux::bindings as glue;
 use kernel::{
     prelude::*,
     sync::aref::ARef,

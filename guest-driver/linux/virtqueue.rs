@@ -2,7 +2,7 @@
 
 //! A safe face for the C virtqueue API.
 
-use crate::{
+use crate::linux::{
     bindings as glue,
     chunks::Chunks,
     statistics::Statistic,

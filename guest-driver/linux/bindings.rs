@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! The functions of `glue/glue.h`. The unsafe parts of the driver use them: `virtio.rs`, `virtqueue.rs`, `chardev.rs`,
-//! `irqlock.rs`, `wait.rs`, `memory.rs`, `task.rs`, `watch.rs`, `params.rs`, `statistics.rs` and `workqueue.rs`.
-//!
-//! They pass pointers to structures of the kernel, whose layout only the C side knows. A test of `cargo xtask`
-//! compares the declarations with the header.
+//! The functions of `glue/glue.h`. The unsafe parts of the driver use them: the files beside this one,
+//! `memory/mod.rs`, `session/watch.rs` and `limits/params.rs`.
 
 // Structures of the kernel crate may have members without bytes, as in C.
 #![allow(improper_ctypes, missing_docs, non_camel_case_types)]

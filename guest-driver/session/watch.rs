@@ -5,10 +5,10 @@
 //! session asks the device to give them back.
 
 use crate::{
-    bindings as glue,
     error::Fault,
+    linux::bindings as glue,
+    memory::span::Span,
     session::Session,
-    span::Span,
     transport::PAGE_BYTES, //
 };
 use core::ptr::{

@@ -2,18 +2,21 @@
 
 //! `/dev/virtio-cuda`: what the system calls on an open file do. See `uapi.rs`.
 
+mod call;
+
 use crate::{
-    call,
-    chardev::{
-        FileOperations,
-        Readiness, //
+    device::hub,
+    linux::{
+        chardev::{
+            FileOperations,
+            Readiness, //
+        },
+        task::{
+            current_is_exiting,
+            Process, //
+        }, //
     },
-    hub,
     session::Session,
-    task::{
-        current_is_exiting,
-        Process, //
-    },
     transport::Event,
     uapi::{
         Call,
@@ -22,7 +25,7 @@ use crate::{
         VIRTIO_CUDA_FRESH,
         VIRTIO_CUDA_INFO,
         VIRTIO_CUDA_UNPIN, //
-    },
+    }, //
 };
 use kernel::{
     fs::File,

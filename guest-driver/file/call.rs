@@ -3,21 +3,28 @@
 //! The ioctls that become requests, and the memory of shared areas. See `uapi.rs` for their errors.
 
 use crate::{
+    linux::wait::{
+        Mode,
+        Patience, //
+    },
     memory::{
+        span::Span,
         Access,
         Area,
         Memory,
         Pinned, //
     },
-    purpose::Purpose,
     request::{
+        purpose::Purpose,
         Answer,
         Draft,
         Payload,
         Request, //
     },
-    session::Session,
-    span::Span,
+    session::{
+        watch::Watch,
+        Session, //
+    },
     transport::{
         FLAG_KEEP,
         OP_CALL,
@@ -29,12 +36,7 @@ use crate::{
         Call,
         CALL_KEEP,
         CALL_TRACK, //
-    },
-    wait::{
-        Mode,
-        Patience, //
-    },
-    watch::Watch,
+    }, //
 };
 use kernel::{
     mm::virt::VmaNew,

@@ -5,23 +5,44 @@
 //! Lock order: a ring, the table of sessions, a session, a request, a wait queue. All of these are taken with
 //! interrupts off, so an interrupt may take any of them.
 
+pub(crate) mod driver;
+pub(crate) mod event_queue;
+pub(crate) mod hub;
+mod link;
+pub(crate) mod queue;
+
 use crate::{
-    bindings as glue,
+    device::{
+        event_queue::EventQueue,
+        link::{
+            Link,
+            Phase,
+            Step, //
+        },
+        queue::RequestQueue, //
+    },
     error::Fault,
-    event_queue::EventQueue,
-    irqlock::{
-        new_irq_lock,
-        IrqLock, //
+    limits::{
+        params::Limits,
+        users::Users, //
     },
-    link::{
-        Link,
-        Phase,
-        Step, //
+    linux::{
+        bindings as glue,
+        irqlock::{
+            new_irq_lock,
+            IrqLock, //
+        },
+        virtio::VirtioDevice,
+        wait::{
+            new_wait_queue,
+            Mode,
+            Patience,
+            WaitQueue, //
+        },
+        workqueue::WorkQueue, //
     },
-    params::Limits,
-    purpose::Purpose,
-    queue::RequestQueue,
     request::{
+        purpose::Purpose,
         Draft,
         Payload,
         Pending,
@@ -36,16 +57,7 @@ use crate::{
         OP_HELLO,
         PROTOCOL_VERSION,
         STATUS_BACKEND_UP, //
-    },
-    users::Users,
-    virtio::VirtioDevice,
-    wait::{
-        new_wait_queue,
-        Mode,
-        Patience,
-        WaitQueue, //
-    },
-    workqueue::WorkQueue,
+    }, //
 };
 use core::mem::offset_of;
 use kernel::{

@@ -3,17 +3,19 @@
 //! The event queue: buffers that the device fills, and hands back one by one.
 
 use crate::{
-    irqlock::{
-        new_irq_lock,
-        IrqLock, //
+    linux::{
+        irqlock::{
+            new_irq_lock,
+            IrqLock, //
+        },
+        virtio::Stopped,
+        virtqueue::{
+            Buffers,
+            Token,
+            VirtQueue, //
+        }, //
     },
-    transport::Event,
-    virtio::Stopped,
-    virtqueue::{
-        Buffers,
-        Token,
-        VirtQueue, //
-    },
+    transport::Event, //
 };
 use core::{
     cmp::min,

@@ -4,24 +4,26 @@
 
 use crate::{
     error::Fault,
-    irqlock::{
-        new_irq_lock,
-        IrqLock, //
+    limits::places::Division,
+    linux::{
+        irqlock::{
+            new_irq_lock,
+            IrqLock, //
+        },
+        statistics::Statistic,
+        virtio::Stopped,
+        virtqueue::VirtQueue,
+        wait::{
+            new_wait_queue,
+            Mode,
+            Patience,
+            WaitQueue, //
+        }, //
     },
-    places::Division,
     request::{
         Pending,
         Request, //
-    },
-    statistics::Statistic,
-    virtio::Stopped,
-    virtqueue::VirtQueue,
-    wait::{
-        new_wait_queue,
-        Mode,
-        Patience,
-        WaitQueue, //
-    },
+    }, //
 };
 use kernel::{
     prelude::*,

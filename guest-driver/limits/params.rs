@@ -3,8 +3,10 @@
 //! Limits of driver and device: module parameters and configuration space.
 
 use crate::{
-    bindings as glue,
-    chunks::PIECE_BYTES,
+    linux::{
+        bindings as glue,
+        chunks::PIECE_BYTES, //
+    },
     transport::{
         Config,
         MemEntry,

@@ -3,26 +3,30 @@
 //! Memory that requests name by guest-physical address: pinned pages of a process, and areas that the driver
 //! allocates and a process maps.
 
+pub(crate) mod span;
+
 use crate::{
-    bindings as glue,
-    span::{
+    limits::users::{
+        Charges,
+        Ledger, //
+    },
+    linux::{
+        bindings as glue,
+        statistics::{
+            Statistic,
+            Stopwatch, //
+        }, //
+    },
+    memory::span::{
         entries,
         push_frame,
         Run,
         Span, //
     },
-    statistics::{
-        Statistic,
-        Stopwatch, //
-    },
     transport::{
         MemEntry,
         PAGE_BYTES, //
-    },
-    users::{
-        Charges,
-        Ledger, //
-    },
+    }, //
 };
 use core::{
     cmp::min,

@@ -3,7 +3,7 @@
 //! A spinlock that keeps interrupts off, for what virtqueue callbacks share with the rest. The kernel crate
 //! of Linux 7.2 has `SpinLock` only, which must not be taken in an interrupt.
 
-use crate::bindings as glue;
+use crate::linux::bindings as glue;
 use core::mem::MaybeUninit;
 use kernel::{
     bindings,
@@ -23,7 +23,7 @@ pub(crate) type IrqLock<T> = Lock<T, IrqSave>;
 /// Makes an [`IrqLock`] initialiser with a lock class of its own.
 macro_rules! new_irq_lock {
     ($value:expr, $name:literal) => {
-        $crate::irqlock::IrqLock::new(
+        $crate::linux::irqlock::IrqLock::new(
             $value,
             ::kernel::c_str!($name),
             ::kernel::static_lock_class!(),

@@ -3,7 +3,7 @@
 //! Counts what happens, for `/sys/class/misc/virtio-cuda/statistics` (README.md says what the files mean). Calls
 //! that go through lanes never come here; the others cost far more than a counter.
 
-use crate::bindings as glue;
+use crate::linux::bindings as glue;
 use kernel::{
     prelude::*,
     time::{

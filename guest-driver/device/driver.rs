@@ -3,27 +3,31 @@
 //! Binding to a device: probe, start, interrupts, remove.
 
 use crate::{
-    device::Device,
-    event_queue::EventQueue,
-    hub,
-    params::{
+    device::{
+        event_queue::EventQueue,
+        hub,
+        queue::RequestQueue,
+        Device, //
+    },
+    limits::params::{
         Limits,
         Params, //
     },
-    queue::RequestQueue,
-    statistics::Statistic,
+    linux::{
+        statistics::Statistic,
+        virtio::{
+            Driver,
+            VirtioDevice, //
+        },
+        virtqueue::VirtQueue, //
+    },
     transport::{
         Config,
         CONFIG_MAGIC,
         MAX_REQUEST_QUEUES,
         PROTOCOL_VERSION,
         VIRTIO_ID_CUDA, //
-    },
-    virtio::{
-        Driver,
-        VirtioDevice, //
-    },
-    virtqueue::VirtQueue,
+    }, //
 };
 use core::mem::offset_of;
 use kernel::{

@@ -2,7 +2,7 @@
 
 //! The module's own workqueue. Work on a system queue could still run when the module's code is gone.
 
-use crate::bindings as glue;
+use crate::linux::bindings as glue;
 use core::ptr::NonNull;
 use kernel::{
     bindings,

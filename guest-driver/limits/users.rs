@@ -4,13 +4,15 @@
 //! keep the device from the programs of others.
 
 use crate::{
-    account::{
-        Account,
-        Charge, //
-    },
     error::Fault,
-    params::Limits,
-    task, //
+    limits::{
+        account::{
+            Account,
+            Charge, //
+        },
+        params::Limits, //
+    },
+    linux::task, //
 };
 use core::cmp::max;
 use kernel::{

@@ -3,7 +3,7 @@
 //! Waiting for something that an interrupt changes. `CondVar` of the kernel crate cannot wait killably, and
 //! its waiters are exclusive.
 
-use crate::{
+use crate::linux::{
     bindings as glue,
     irqlock::IrqLock, //
 };
@@ -94,7 +94,7 @@ unsafe impl Sync for WaitQueue {}
 /// Makes a [`WaitQueue`] initialiser with a lock class of its own.
 macro_rules! new_wait_queue {
     ($name:literal) => {
-        $crate::wait::WaitQueue::new(::kernel::c_str!($name), ::kernel::static_lock_class!())
+        $crate::linux::wait::WaitQueue::new(::kernel::c_str!($name), ::kernel::static_lock_class!())
     };
 }
 pub(crate) use new_wait_queue;

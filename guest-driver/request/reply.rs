@@ -12,7 +12,7 @@ use crate::{
         REPLY_OK,
         REPLY_SESSION_LOST,
         REPLY_VERSION, //
-    },
+    }, //
 };
 use kernel::prelude::*;
 

@@ -7,28 +7,36 @@
 
 mod calls;
 mod events;
+pub(crate) mod inbox;
+pub(crate) mod kept;
 mod life;
+pub(crate) mod outstanding;
 mod tags;
+pub(crate) mod watch;
 
 use crate::{
-    calls::Calls,
     device::Device,
-    events::Events,
-    irqlock::{
+    limits::{
+        places::Places,
+        users::Ledger, //
+    },
+    linux::irqlock::{
         new_irq_lock,
         IrqLock, //
     },
-    kept::Kept,
-    places::Places,
-    purpose::Purpose,
     request::{
+        purpose::Purpose,
         Draft,
         Payload,
         Request, //
     },
-    transport::RequestHeader,
-    users::Ledger,
-    watch::Watches, //
+    session::{
+        inbox::Events,
+        kept::Kept,
+        outstanding::Calls,
+        watch::Watches, //
+    },
+    transport::RequestHeader, //
 };
 use kernel::{
     new_mutex, new_work,

@@ -3,7 +3,7 @@
 //! A safe face for a misc device's file operations. `MiscDevice` of Linux 7.2's kernel crate has no `poll`
 //! and no `flush`, sets no mode, and does not hold the module while a file is open.
 
-use crate::bindings as glue;
+use crate::linux::bindings as glue;
 use core::marker::PhantomData;
 use kernel::{
     bindings,

@@ -8,7 +8,7 @@ use crate::{
     request::{
         Pending,
         Request, //
-    },
+    }, //
 };
 use core::mem;
 use kernel::{

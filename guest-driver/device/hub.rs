@@ -4,7 +4,7 @@
 
 use crate::{
     device::Device,
-    workqueue::WorkQueue, //
+    linux::workqueue::WorkQueue, //
 };
 use kernel::{
     prelude::*,

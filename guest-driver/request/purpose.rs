@@ -6,15 +6,15 @@
 use crate::{
     device::Device,
     error::Fault,
+    limits::places::Places,
     memory::Memory,
-    places::Places,
     request::Answer,
     session::Session,
     transport::{
         Hello,
         Opened,
         PROTOCOL_VERSION, //
-    },
+    }, //
 };
 use kernel::{
     prelude::*,

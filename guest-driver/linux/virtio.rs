@@ -2,7 +2,7 @@
 
 //! A safe face for the C virtio driver API: registration, device, configuration space.
 
-use crate::{
+use crate::linux::{
     bindings as glue,
     virtqueue::VirtQueue, //
 };
