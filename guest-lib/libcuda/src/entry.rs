@@ -7,10 +7,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use virtio_cuda_client::{CudaError, process};
 
-use crate::context_table::current;
+use crate::context::table::current;
 use crate::driver::Driver;
-use crate::error_log;
-use crate::states::State;
+use crate::local::error_log;
+use crate::local::states::State;
 
 /// `CUresult`.
 pub type CUresult = i32;
@@ -68,7 +68,7 @@ pub fn call(
     guard(call.name, || {
         process::check()?;
         let driver = Driver::get().ok_or_else(|| call.state.before_init())?;
-        if crate::callback::in_callback() {
+        if crate::stream::callback::in_callback() {
             return Err(CudaError::NOT_PERMITTED);
         }
         check_context(driver, call.state)?;

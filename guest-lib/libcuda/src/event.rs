@@ -9,7 +9,7 @@ use crate::driver::mint;
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::Out;
-use crate::stream_table::Stream;
+use crate::stream::table::Stream;
 
 /// `CU_EVENT_*`.
 const BLOCKING_SYNC: u32 = 1;

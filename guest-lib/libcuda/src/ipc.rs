@@ -17,7 +17,7 @@ use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{HostPtr, Out};
 use crate::memory::ranges::DeviceRange;
-use crate::stream_table::Stream;
+use crate::stream::table::Stream;
 use crate::vmm::of_allocation;
 
 /// What handles of this library begin with.

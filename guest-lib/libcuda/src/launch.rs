@@ -10,8 +10,8 @@ use virtio_cuda_client::{CudaError, calls};
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{HostPtr, In, Out};
-use crate::function_table::Parameters;
 use crate::graph::wire::put;
+use crate::module::function_table::Parameters;
 use crate::post::ProvenShapes;
 
 /// Blocks up to this size (all before CUDA 12.1) are packed on the stack.

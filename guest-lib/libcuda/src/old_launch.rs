@@ -10,8 +10,8 @@ use virtio_cuda_client::protocol::LaunchShape;
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::In;
-use crate::function_table::Function;
 use crate::launch;
+use crate::module::function_table::Function;
 
 /// Bytes of parameters that these calls can set.
 const MAX_PARAMETER_BYTES: usize = 4096;

@@ -14,7 +14,7 @@ use std::sync::{Mutex, PoisonError};
 use virtio_cuda_client::CudaError;
 use virtio_cuda_client::protocol::{LAUNCH_COOPERATIVE, LaunchShape, StreamId};
 
-use crate::context_table::current;
+use crate::context::table::current;
 use crate::entry::Api;
 use crate::memory::ranges::DeviceRange;
 

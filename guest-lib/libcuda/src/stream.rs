@@ -2,6 +2,11 @@
 
 //! Streams.
 
+pub mod callback;
+pub mod capture;
+pub mod table;
+pub mod values;
+
 use virtio_cuda_client::protocol::{ContextId, EventId, StreamId};
 use virtio_cuda_client::{CudaError, calls};
 
@@ -9,7 +14,7 @@ use crate::driver::mint;
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::Out;
-use crate::stream_table::Stream;
+use crate::stream::table::Stream;
 
 /// Streams that CUDA names itself: 0, legacy (1) and per thread (2).
 pub const PER_THREAD: u64 = 2;

@@ -6,7 +6,7 @@ use cuda_abi::{CUDA_GRAPH_INSTANTIATE_PARAMS, CUgraphExecUpdateResultInfo};
 use virtio_cuda_client::protocol::{GraphExecId, GraphId, GraphNodeId, StreamId};
 use virtio_cuda_client::{CudaError, calls};
 
-use crate::context_table::current;
+use crate::context::table::current;
 use crate::driver::mint;
 use crate::entry::Api;
 use crate::entry_points;

@@ -13,7 +13,7 @@ use virtio_cuda_client::protocol::DevicePtr;
 use virtio_cuda_client::transport::UserMemory;
 use virtio_cuda_client::{CudaError, calls};
 
-use crate::context_table::current;
+use crate::context::table::current;
 use crate::entry::Api;
 
 /// Longer allocations are rarely many.

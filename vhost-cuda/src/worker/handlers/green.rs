@@ -3,10 +3,10 @@
 
 use virtio_cuda_protocol::cuda::{ContextId, DeviceOrdinal, ResourceDescId};
 
-use super::graph::encode;
 use crate::worker::call::CallContext;
 use crate::worker::contexts::Context;
 use crate::worker::gpu::{CUcontext, CUdevResourceDesc, CUgreenCtx, CuResult, CudaError, RawDevResource};
+use crate::worker::handlers::graph::encode;
 use crate::worker::objects::Object;
 use crate::worker::objects::lifecycle::Destroy;
 use crate::worker::words::GreenContext;
