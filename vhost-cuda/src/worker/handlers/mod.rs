@@ -18,7 +18,6 @@ mod names;
 mod nvml;
 mod pool;
 mod session;
-mod stream;
 mod vendor;
 mod vmm;
 
@@ -43,6 +42,5 @@ pub use nvml::*;
 pub use pool::share::*;
 pub use pool::*;
 pub use session::*;
-pub use stream::*;
 pub use vendor::*;
 pub use vmm::*;

@@ -11,9 +11,9 @@ use virtio_cuda_protocol::cuda::{ARRAY_MAP_INFO_BYTES, ArrayMapInfo, MAX_ARRAY_M
 use crate::worker::array_maps::Part;
 use crate::worker::call::CallContext;
 use crate::worker::gpu::{CUarray, CUdevice, CUmipmappedArray, CuResult, CudaError, RawArrayMap, RawSparse};
-use crate::worker::handlers::graph::take;
 use crate::worker::objects::Object;
 use crate::worker::reservations::Reservations;
+use crate::worker::words::contents::take;
 
 /// `CU_RESOURCE_TYPE_*`.
 const ARRAY: u32 = 0;

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Capture of streams, and functions of the program in streams.
 
-use virtio_cuda_protocol::cuda::{CallbackId, GraphId, MemcpyNode, NODE_LINK_BYTES, Reader, StreamId};
+use virtio_cuda_protocol::cuda::{CallbackId, GraphId, MemcpyNode, Reader, StreamId};
 
 use crate::worker::call::CallContext;
 use crate::worker::callbacks::{CALLBACKS, run_node, run_once, run_stream_callback};
 use crate::worker::gpu::{CUstream, CuResult, CudaError, Links};
 use crate::worker::graphs::OF_THREAD;
 use crate::worker::handlers::graph::node::{add_wrapped_copy, tie_callback};
-use crate::worker::handlers::graph::{bulk, links, put_links, take};
+use crate::worker::handlers::graph::put_links;
+use crate::worker::words::contents::{all_links, bulk, take};
 
 /// `CU_STREAM_CAPTURE_STATUS_ACTIVE`.
 const ACTIVE: i32 = 1;
@@ -93,11 +94,6 @@ pub fn cuStreamGetCaptureInfo_v3(
     let graph = cx.session.graphs.name_graph(info.graph, None);
     let count = put_links(cx, graph, &info.links)?;
     Ok((info.status, info.id, graph, count))
-}
-
-pub fn all_links(cx: &CallContext<'_>) -> CuResult<Links> {
-    let bytes = bulk(cx)?;
-    links(cx, &mut Reader::new(&bytes), bytes.len() / NODE_LINK_BYTES)
 }
 
 /// Captures into a graph.

@@ -8,9 +8,9 @@ use virtio_cuda_protocol::cuda::{CallbackId, GraphExecId, GraphId, GraphNodeId, 
 
 use crate::worker::call::CallContext;
 use crate::worker::callbacks::destroy_user_object;
-use crate::worker::exec_callbacks;
 use crate::worker::gpu::{CUgraphExec, CUgraphNode, CuResult, CudaError};
 use crate::worker::handlers::graph::end_leases;
+use crate::worker::handlers::graph::own_functions;
 use crate::worker::objects::Object;
 use crate::worker::objects::lifecycle::Destroy;
 
@@ -120,7 +120,7 @@ fn shown(cx: &CallContext<'_>, graph: GraphId, node: CUgraphNode) -> CUgraphNode
 
 /// Executes a graph in stream order.
 pub fn cuGraphLaunch(cx: &mut CallContext<'_>, exec: GraphExecId, stream: StreamId) -> CuResult<()> {
-    exec_callbacks::launch(cx, exec, stream)
+    own_functions::launch(cx, exec, stream)
 }
 
 /// Gives a graph's parameters to an executable graph.
@@ -136,7 +136,7 @@ pub fn cuGraphExecUpdate_v2(
     if outcome.is_ok() {
         // The functions of the graph are in their place.
         let own = cx.session.exec_callbacks.dropped(exec);
-        exec_callbacks::retire(cx, own);
+        own_functions::retire(cx, own);
     }
     Ok((outcome.err().map_or(0, |error| error.0), result, node, from))
 }
@@ -243,7 +243,7 @@ impl Destroy for GraphExecId {
         let object = cx.session.graphs.remove_exec(self)?;
         let own = cx.session.exec_callbacks.dropped(self);
         let destroyed = Object::destroy(object);
-        exec_callbacks::retire(cx, own);
+        own_functions::retire(cx, own);
         destroyed
     }
 }

@@ -13,19 +13,20 @@ use virtio_cuda_protocol::cuda::{
 use crate::worker::allocations::Origin;
 use crate::worker::call::CallContext;
 use crate::worker::callbacks::{forget, run_node};
-use crate::worker::exec_callbacks;
 use crate::worker::gpu::{
     CUarray, CUfunction, CUgraph, CUgraphNode, CUkernel, CUuserObject, CuResult, CudaError, Edges, Links,
     NodeParameters,
 };
 use crate::worker::graphs::Lease;
+use crate::worker::handlers::graph::end_leases;
 use crate::worker::handlers::graph::exec::MOVE;
-use crate::worker::handlers::graph::{bulk, encode, end_leases, links, take};
-use crate::worker::handlers::stream::memory_operations;
+use crate::worker::handlers::graph::own_functions;
 use crate::worker::objects::{Kind, Object};
 use crate::worker::pools;
 use crate::worker::quota;
 use crate::worker::words::MAX_PARAM_BYTES;
+use crate::worker::words::contents::{bulk, encode, links, take};
+use crate::worker::words::values::memory_operations;
 
 /// Most graphs in a conditional node.
 const MAX_CONDITIONAL_GRAPHS: u32 = 64;
@@ -399,7 +400,7 @@ pub fn cuGraphExecNodeSetParams(
     unsafe { cx.gpu().set_exec_node(raw_exec, raw, &mut wanted) }?;
     if let NodeParameters::Host(_, callback) = wanted {
         let earlier = cx.session.exec_callbacks.replaced(exec, node, CallbackId(callback));
-        exec_callbacks::retire(cx, earlier);
+        own_functions::retire(cx, earlier);
     }
     Ok(())
 }

@@ -10,25 +10,10 @@ use virtio_cuda_protocol::cuda::{FunctionId, ParamLayout, Wire, Writer};
 
 use crate::worker::call::CallContext;
 use crate::worker::gpu::{CUfunction, CuResult, CudaError};
-use crate::worker::handlers::context::bytes_of_stacks;
 use crate::worker::objects::Kind;
-use crate::worker::pools;
-use crate::worker::quota::Holder;
 
 /// Most parameters of a kernel: as many one-byte ones as fit the parameter block.
 const MAX_PARAMS: usize = 32_764;
-
-/// Charges the local memory of a function's threads, which the driver takes at its first launch and keeps: that of the
-/// largest function of each context. `ask` asks the driver for the bytes of a thread, on a device.
-pub fn charge_local(cx: &CallContext<'_>, ask: impl FnOnce(i32) -> CuResult<(i32,)>) -> CuResult<()> {
-    let (true, Ok((home, device))) = (cx.session.is_limited(), cx.place()) else { return Ok(()) };
-    let each = ask(device)?.0.unsigned_abs();
-    let (holder, bytes) = (Holder::Local(home), bytes_of_stacks(cx, each.into())?);
-    pools::charge(cx.session, |allocations| {
-        let before = allocations.quota.held(holder);
-        allocations.quota.hold(holder, bytes.max(before), home)
-    })
-}
 
 /// The layout of a function's parameters.
 pub fn function_layout(cx: &mut CallContext<'_>, function: FunctionId) -> CuResult<(u32,)> {

@@ -5,7 +5,7 @@ use virtio_cuda_protocol::cuda::{EventId, MEMORY_OPERATION_BYTES, MemoryOperatio
 
 use crate::worker::call::CallContext;
 use crate::worker::gpu::{AttributeValue, CuResult, CudaError, EVENT_ATTRIBUTES};
-use crate::worker::handlers::graph::take;
+use crate::worker::words::contents::take;
 
 /// `CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE`, whose value has a handle in it.
 const DEVICE_UPDATABLE_KERNEL_NODE: i32 = 13;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The driver API: the only file that names cudarc.
+//! The functions of the driver API.
 //!
 //! cudarc gives types and prototypes. Its loader is not used: it takes the first `libcuda*.so` of a list that
 //! the dynamic linker finds (never a file that we name), panics when a symbol is missing, and returns a Rust
@@ -14,18 +14,9 @@
 
 #![allow(non_snake_case, clippy::too_many_arguments)]
 
-mod argument;
-mod graph;
-mod later;
-mod launch;
-
 use std::ffi::{CString, c_char, c_int, c_uint, c_ulonglong, c_void};
 use std::path::Path;
 
-use argument::{Argument, Plain};
-pub use argument::{
-    Checked, Elements, Mut, NoFunction, One, Opaque, Rank, Ref, SurfaceObject, TextureObject,
-};
 use cudarc::driver::sys;
 use cudarc::driver::sys::{
     CUDA_ARRAY_DESCRIPTOR, CUDA_ARRAY_MEMORY_REQUIREMENTS, CUDA_ARRAY_SPARSE_PROPERTIES,
@@ -33,93 +24,34 @@ use cudarc::driver::sys::{
     CUDA_EXTERNAL_MEMORY_HANDLE_DESC, CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC,
     CUDA_GRAPH_INSTANTIATE_PARAMS, CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS,
     CUDA_MEM_ALLOC_NODE_PARAMS, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUDA_RESOURCE_DESC,
-    CUDA_RESOURCE_VIEW_DESC, CUDA_TEXTURE_DESC, CUaddress_mode, CUarray_format, CUarrayMapInfo,
-    CUdevResource, CUdevResourceType, CUdevice_P2PAttribute, CUdevice_attribute, CUexecAffinityParam,
-    CUexecAffinityType, CUfilter_mode, CUflushGPUDirectRDMAWritesScope, CUflushGPUDirectRDMAWritesTarget,
-    CUfunc_cache, CUfunction_attribute, CUgraphEdgeData, CUgraphExecUpdateResultInfo, CUgraphMem_attribute,
-    CUgraphNodeParams, CUgraphNodeType, CUhostFn, CUjit_option, CUjitInputType, CUlaunchAttributeID,
-    CUlaunchAttributeValue, CUlibraryOption, CUlimit, CUmemAccess_flags, CUmemAccessDesc,
-    CUmemAllocationGranularity_flags, CUmemAllocationHandleType, CUmemAllocationProp, CUmemLocation,
-    CUmemPool_attribute, CUmemPoolProps, CUmemorytype, CUpointer_attribute, CUstreamBatchMemOpParams,
-    CUstreamCallback, CUstreamCaptureMode, CUstreamCaptureStatus, CUtensorMap, CUtensorMapDataType,
-    CUtensorMapFloatOOBfill, CUtensorMapIm2ColWideMode, CUtensorMapInterleave, CUtensorMapL2promotion,
-    CUtensorMapSwizzle,
+    CUDA_RESOURCE_VIEW_DESC, CUDA_TEXTURE_DESC, CUaddress_mode, CUarray, CUarray_format, CUarrayMapInfo,
+    CUcontext, CUdevResource, CUdevResourceDesc, CUdevResourceType, CUdevice, CUdevice_P2PAttribute,
+    CUdevice_attribute, CUdeviceptr, CUevent, CUexecAffinityParam, CUexecAffinityType, CUexternalMemory,
+    CUfilter_mode, CUflushGPUDirectRDMAWritesScope, CUflushGPUDirectRDMAWritesTarget, CUfunc_cache,
+    CUfunction, CUfunction_attribute, CUgraph, CUgraphEdgeData, CUgraphExec, CUgraphExecUpdateResultInfo,
+    CUgraphMem_attribute, CUgraphNode, CUgraphNodeParams, CUgraphNodeType, CUgreenCtx, CUhostFn,
+    CUipcEventHandle, CUipcMemHandle, CUjit_option, CUjitInputType, CUkernel, CUlaunchAttributeID,
+    CUlaunchAttributeValue, CUlaunchConfig, CUlibrary, CUlibraryOption, CUlimit, CUlinkState,
+    CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationGranularity_flags, CUmemAllocationHandleType,
+    CUmemAllocationProp, CUmemGenericAllocationHandle, CUmemLocation, CUmemPool_attribute, CUmemPoolProps,
+    CUmemPoolPtrExportData, CUmemoryPool, CUmipmappedArray, CUmodule, CUpointer_attribute, CUstream,
+    CUstreamBatchMemOpParams, CUstreamCallback, CUstreamCaptureMode, CUstreamCaptureStatus, CUsurfObject,
+    CUsurfref, CUtensorMap, CUtensorMapDataType, CUtensorMapFloatOOBfill, CUtensorMapIm2ColWideMode,
+    CUtensorMapInterleave, CUtensorMapL2promotion, CUtensorMapSwizzle, CUtexObject, CUtexref, CUuserObject,
+    CUuuid,
 };
-pub use cudarc::driver::sys::{
-    CUarray, CUcontext, CUdevResourceDesc, CUdevice, CUdeviceptr, CUevent, CUexternalMemory, CUfunction,
-    CUgraph, CUgraphExec, CUgraphNode, CUgreenCtx, CUipcEventHandle, CUipcMemHandle, CUkernel,
-    CUlaunchConfig, CUlibrary, CUlinkState, CUmemGenericAllocationHandle, CUmemPoolPtrExportData,
-    CUmemoryPool, CUmipmappedArray, CUmodule, CUstream, CUsurfObject, CUsurfref, CUtexObject, CUtexref,
-    CUuserObject, CUuuid,
-};
-pub use graph::{
-    AttributeValue, CheckedOperations, EVENT_ATTRIBUTES, Edges, Links, NodeParameters, StreamFunction,
-    while_current, with_capture_relaxed,
-};
-pub use launch::Launch;
 use libloading::os::unix::{Library, RTLD_LAZY, RTLD_LOCAL};
 
-mod raw;
-
-pub use raw::{
+use super::argument::{
+    Argument, Checked, Elements, Mut, NoFunction, One, Opaque, Plain, Rank, Ref, StreamFunction,
+    SurfaceObject, TextureObject,
+};
+use super::error::{CuResult, CudaError};
+use super::raw::{
     RawAccess, RawAffinity, RawAllocation, RawArray, RawArrayMap, RawDevResource, RawExternal,
     RawExternalArray, RawExternalBuffer, RawLocation, RawPool, RawRequirements, RawResource, RawRows,
     RawSparse, RawTensorMap, RawTexture, RawView,
 };
-
-/// A `CUresult` other than success.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("CUDA error {0}")]
-pub struct CudaError(pub i32);
-
-impl CudaError {
-    /// An argument is out of range, or an address outside the session's memory.
-    pub const INVALID_VALUE: Self = Self(sys::CUresult::CUDA_ERROR_INVALID_VALUE as i32);
-    /// No memory, or a table of the session is full.
-    pub const OUT_OF_MEMORY: Self = Self(sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY as i32);
-    /// No such device.
-    pub const INVALID_DEVICE: Self = Self(sys::CUresult::CUDA_ERROR_INVALID_DEVICE as i32);
-    /// The context was destroyed.
-    pub const CONTEXT_IS_DESTROYED: Self = Self(sys::CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED as i32);
-    /// No such context, or none current.
-    pub const INVALID_CONTEXT: Self = Self(sys::CUresult::CUDA_ERROR_INVALID_CONTEXT as i32);
-    /// An image that cannot be one.
-    pub const INVALID_IMAGE: Self = Self(sys::CUresult::CUDA_ERROR_INVALID_IMAGE as i32);
-    /// Nothing in the image runs on the device.
-    pub const NO_BINARY_FOR_GPU: Self = Self(sys::CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU as i32);
-    /// The primary context is active.
-    pub const PRIMARY_CONTEXT_ACTIVE: Self = Self(sys::CUresult::CUDA_ERROR_PRIMARY_CONTEXT_ACTIVE as i32);
-    /// A handle that the session does not have.
-    pub const INVALID_HANDLE: Self = Self(sys::CUresult::CUDA_ERROR_INVALID_HANDLE as i32);
-    /// The host does not have what was named.
-    pub const NOT_FOUND: Self = Self(sys::CUresult::CUDA_ERROR_NOT_FOUND as i32);
-    /// A library of NVIDIA's says that something failed.
-    pub const UNKNOWN: Self = Self(sys::CUresult::CUDA_ERROR_UNKNOWN as i32);
-    /// The event or stream is not through.
-    pub const NOT_READY: Self = Self(sys::CUresult::CUDA_ERROR_NOT_READY as i32);
-    /// The stream is not in the state that the call needs.
-    pub const ILLEGAL_STATE: Self = Self(sys::CUresult::CUDA_ERROR_ILLEGAL_STATE as i32);
-    /// A capture on this thread forbids the call.
-    pub const CAPTURE_UNSUPPORTED: Self = Self(sys::CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED as i32);
-    /// A capture is ended by a thread that did not begin it.
-    pub const WRONG_THREAD: Self = Self(sys::CUresult::CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD as i32);
-    /// The host's driver does not have the function.
-    pub const NOT_SUPPORTED: Self = Self(sys::CUresult::CUDA_ERROR_NOT_SUPPORTED as i32);
-    /// Guest library and worker speak different call tables.
-    pub const SYSTEM_DRIVER_MISMATCH: Self = Self(sys::CUresult::CUDA_ERROR_SYSTEM_DRIVER_MISMATCH as i32);
-}
-
-/// What a driver call gives.
-pub type CuResult<T> = Result<T, CudaError>;
-
-/// `CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP`.
-pub const HOST_PORTABLE_MAPPED: c_uint = sys::CU_MEMHOSTREGISTER_PORTABLE | sys::CU_MEMHOSTREGISTER_DEVICEMAP;
-/// `CU_EVENT_DISABLE_TIMING`.
-pub const EVENT_DISABLE_TIMING: c_uint = sys::CUevent_flags_enum::CU_EVENT_DISABLE_TIMING as c_uint;
-/// `CU_POINTER_ATTRIBUTE_IS_MANAGED`.
-pub const POINTER_IS_MANAGED: c_int = sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_IS_MANAGED as c_int;
-/// The legacy default stream as an explicit handle (`CU_STREAM_LEGACY`).
-pub const STREAM_LEGACY: CUstream = std::ptr::without_provenance_mut(1);
 
 /// The type that cudarc's prototype has: what follows `as`, else the type itself.
 macro_rules! checked {
@@ -160,7 +92,7 @@ macro_rules! driver_functions {
             $($name: Option<unsafe extern "C" fn(
                 $(*mut $ft,)* $(<$t as Argument>::C,)* $(*mut $lt,)* $($(<$at as Argument>::C),*)?
             ) -> c_int>,)*
-            later: later::Later,
+            pub(super) later: super::later::Later,
         }
 
         $(const _: unsafe fn(
@@ -177,7 +109,7 @@ macro_rules! driver_functions {
                         $($name: library.get(concat!(stringify!($name), "\0").as_bytes())
                             $(.or_else(|_| library.get(concat!(stringify!($older), "\0").as_bytes())))?
                             .ok().map(|f| *f),)*
-                        later: later::Later::from_library(library),
+                        later: super::later::Later::from_library(library),
                     }
                 }
             }
@@ -546,94 +478,5 @@ impl Driver {
         // SAFETY: the offset is a local or not wanted; the memory is the session's.
         unsafe { self.cuTexRefSetAddress_v2(to, reference, dptr.address(), bytes) }?;
         Ok((offset,))
-    }
-}
-
-/// One end of a box copy.
-#[derive(Clone, Copy, Debug)]
-pub enum BoxEnd {
-    /// Device memory at an address.
-    Device(CUdeviceptr),
-    /// Host memory.
-    Host(*mut u8),
-    /// An array, from a place on: byte of the row, row, slice.
-    Array(CUarray, [usize; 3]),
-}
-
-/// The fields of one end in `CUDA_MEMCPY3D`.
-struct Split {
-    kind: CUmemorytype,
-    host: *mut c_void,
-    device: CUdeviceptr,
-    array: CUarray,
-    origin: [usize; 3],
-}
-
-impl Split {
-    fn of(end: BoxEnd) -> Self {
-        use std::ptr::null_mut as null;
-        let (host, array, origin) = (null(), null(), [0; 3]);
-        match end {
-            BoxEnd::Device(device) => {
-                Self { kind: CUmemorytype::CU_MEMORYTYPE_DEVICE, host, device, array, origin }
-            }
-            BoxEnd::Host(at) => {
-                Self { kind: CUmemorytype::CU_MEMORYTYPE_HOST, host: at.cast(), device: 0, array, origin }
-            }
-            BoxEnd::Array(array, origin) => {
-                Self { kind: CUmemorytype::CU_MEMORYTYPE_ARRAY, host, device: 0, array, origin }
-            }
-        }
-    }
-}
-
-/// A box copy: both ends with their pitch and slice height, and its size.
-#[derive(Clone, Copy, Debug)]
-pub struct BoxCopy {
-    /// Source, bytes a row, rows a slice.
-    pub src: (BoxEnd, usize, usize),
-    /// Destination, bytes a row, rows a slice.
-    pub dst: (BoxEnd, usize, usize),
-    /// Bytes a row, rows, slices to copy.
-    pub size: [usize; 3],
-}
-
-impl Driver {
-    /// Copies a box in stream order.
-    ///
-    /// # Safety
-    ///
-    /// Both ends must be good for the whole box until the stream has passed the copy.
-    pub unsafe fn copy_box(&self, copy: &BoxCopy, stream: CUstream) -> CuResult<()> {
-        let (src, dst) = (Split::of(copy.src.0), Split::of(copy.dst.0));
-        let parameters = CUDA_MEMCPY3D {
-            srcXInBytes: src.origin[0],
-            srcY: src.origin[1],
-            srcZ: src.origin[2],
-            srcLOD: 0,
-            srcMemoryType: src.kind,
-            srcHost: src.host,
-            srcDevice: src.device,
-            srcArray: src.array,
-            reserved0: std::ptr::null_mut(),
-            srcPitch: copy.src.1,
-            srcHeight: copy.src.2,
-            dstXInBytes: dst.origin[0],
-            dstY: dst.origin[1],
-            dstZ: dst.origin[2],
-            dstLOD: 0,
-            dstMemoryType: dst.kind,
-            dstHost: dst.host,
-            dstDevice: dst.device,
-            dstArray: dst.array,
-            reserved1: std::ptr::null_mut(),
-            dstPitch: copy.dst.1,
-            dstHeight: copy.dst.2,
-            WidthInBytes: copy.size[0],
-            Height: copy.size[1],
-            Depth: copy.size[2],
-        };
-        // SAFETY: the parameters live across the call; the caller vouches for the two ends.
-        unsafe { self.cuMemcpy3DAsync_v2(&raw const parameters, stream) }
     }
 }
