@@ -5,10 +5,10 @@
 use virtio_cuda_client::protocol::EventId;
 use virtio_cuda_client::{Call, CudaError, calls};
 
-use crate::driver::mint;
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::Out;
+use crate::handles::mint;
 use crate::stream::table::Stream;
 
 /// `CU_EVENT_*`.

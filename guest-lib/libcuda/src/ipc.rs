@@ -12,10 +12,10 @@ use std::os::unix::fs::FileExt;
 use virtio_cuda_client::protocol::{AllocationId, DevicePtr, EventId};
 use virtio_cuda_client::{CudaError, calls};
 
-use crate::driver::mint;
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{HostPtr, Out};
+use crate::handles::mint;
 use crate::memory::ranges::DeviceRange;
 use crate::stream::table::Stream;
 use crate::vmm::of_allocation;

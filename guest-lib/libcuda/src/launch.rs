@@ -12,7 +12,7 @@ use crate::entry_points;
 use crate::ffi::{HostPtr, In, Out};
 use crate::graph::wire::put;
 use crate::module::function_table::Parameters;
-use crate::post::ProvenShapes;
+use crate::module::proven::ProvenShapes;
 
 /// Blocks up to this size (all before CUDA 12.1) are packed on the stack.
 const USUAL_BLOCK_BYTES: usize = 4096;

@@ -7,6 +7,7 @@
 //! the call table each. An entry point is defined by [`entry_points!`]; a name of the driver API without one
 //! answers `CUDA_ERROR_NOT_SUPPORTED`.
 
+mod api;
 mod array;
 mod context;
 mod device;
@@ -16,6 +17,7 @@ mod event;
 mod external;
 mod ffi;
 mod graph;
+mod handles;
 mod ipc;
 mod launch;
 mod local;

@@ -10,10 +10,10 @@ use virtio_cuda_client::protocol::{ArrayDescriptor, ArrayId, MAX_MIPMAP_LEVELS, 
 use virtio_cuda_client::{CudaError, calls};
 
 use crate::array::table::Array;
-use crate::driver::mint;
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{In, Out};
+use crate::handles::mint;
 
 fn create(api: Api, out: Out<u64>, descriptor: ArrayDescriptor) -> Result<(), CudaError> {
     out.check()?;

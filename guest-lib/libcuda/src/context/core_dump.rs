@@ -3,42 +3,20 @@
 //! Attributes of core dumps. They are kept in this process for who asks, and **no dump is ever written**: NVIDIA's driver
 //! would write it on the host, so the host is not told, neither of these nor of the contexts' flags.
 
-use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
-
 use virtio_cuda_client::CudaError;
 
+use crate::context::dumps::lock;
 use crate::context::table::current;
 use crate::driver::Driver;
 use crate::entry_points;
 use crate::ffi::{HostPtr, Out};
-use cuda_environment::core_dump::{Attribute, CoreDumps, Refusal, Value};
-
-static CORE_DUMPS: LazyLock<Mutex<CoreDumps>> = LazyLock::new(|| Mutex::new(CoreDumps::of_this_process()));
+use cuda_environment::core_dump::{Attribute, Refusal, Value};
 
 fn code(refusal: Refusal) -> CudaError {
     match refusal {
         Refusal::InvalidValue => CudaError::INVALID_VALUE,
         Refusal::NotPermitted => CudaError::NOT_PERMITTED,
     }
-}
-
-fn lock() -> MutexGuard<'static, CoreDumps> {
-    CORE_DUMPS.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Reads the environment, which counts as it is when CUDA is initialised.
-pub fn initialise() {
-    drop(lock());
-}
-
-/// A context was made with these `CU_CTX_*` flags.
-pub fn context_created(context: u64, flags: u32) {
-    lock().created(context, flags);
-}
-
-/// A context is gone.
-pub fn context_destroyed(context: u64) {
-    lock().destroyed(context);
 }
 
 /// The current context, for the calls about one.

@@ -3,20 +3,20 @@
 //! Green contexts, and the resources that they are parts of. To the device a green context is the context that
 //! `cuCtxFromGreenCtx` gives.
 
-use std::collections::HashMap;
-use std::sync::{PoisonError, RwLock};
+use std::sync::PoisonError;
 
 use virtio_cuda_client::protocol::{ContextId, DeviceResource, Reader, ResourceDescId};
 use virtio_cuda_client::transport::UserMemory;
 use virtio_cuda_client::{CudaError, calls};
 
+use crate::context::green_table::Green;
 use crate::context::table::current;
 use crate::context::{record_in_context, release, retain, wait_in_context};
-use crate::driver::mint;
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{In, Out};
 use crate::graph::wire::{put, take};
+use crate::handles::mint;
 use crate::stream;
 
 /// `CU_DEV_RESOURCE_TYPE_SM`.
@@ -58,46 +58,6 @@ impl Resource {
 
 fn check_type(kind: u32) -> Result<(), CudaError> {
     if kind == SM { Ok(()) } else { CudaError::check(INVALID_RESOURCE_TYPE) }
-}
-
-/// A green context.
-#[derive(Clone, Copy, Debug)]
-pub struct Green {
-    /// As a context that can be current.
-    context: u64,
-    device: i32,
-    /// Of its device.
-    primary: u64,
-}
-
-/// The green contexts by handle, and those that are gone with the primary contexts that own what was made in them.
-#[derive(Debug, Default)]
-pub struct Greens(RwLock<HashMap<u64, Green>>, RwLock<Vec<Green>>);
-
-impl Greens {
-    fn get(&self, handle: u64) -> Result<Green, CudaError> {
-        let greens = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        greens.get(&handle).copied().ok_or(CudaError::INVALID_CONTEXT)
-    }
-
-    /// The green context that `context` stands for, and the primary context.
-    pub fn of_context(&self, context: u64) -> Option<(u64, u64)> {
-        let greens = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        greens
-            .iter()
-            .find(|(_, green)| green.context == context)
-            .map(|(&handle, green)| (handle, green.primary))
-    }
-
-    /// The contexts of green ones, gone or not, whose objects go with the context `primary`.
-    pub fn in_primary(&self, primary: u64) -> Vec<u64> {
-        let mut gone = self.1.write().unwrap_or_else(PoisonError::into_inner);
-        let mut contexts: Vec<_> =
-            gone.extract_if(.., |green| green.primary == primary).map(|green| green.context).collect();
-        let greens = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        contexts.extend(greens.values().filter(|green| green.primary == primary).map(|green| green.context));
-        contexts
-    }
 }
 
 fn split(

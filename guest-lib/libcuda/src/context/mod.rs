@@ -4,7 +4,9 @@
 
 pub mod checkpoint;
 pub mod core_dump;
+pub mod dumps;
 pub mod green;
+pub mod green_table;
 pub mod peer;
 pub mod table;
 
@@ -12,10 +14,10 @@ use virtio_cuda_client::protocol::{ContextId, EventId};
 use virtio_cuda_client::{Call, CudaError, calls, idle};
 
 use crate::context::table::current;
-use crate::driver::mint;
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{HostPtr, Out};
+use crate::handles::mint;
 
 /// `CU_CTX_*`: those of scheduling, of which one can be set, and all.
 const CTX_SCHED_MASK: u32 = 7;
@@ -35,7 +37,7 @@ pub fn retain(api: Api, device: i32) -> Result<u64, CudaError> {
         let number = api.driver.devices.check(device)?.on_wire();
         calls::cuDevicePrimaryCtxRetain(&mut api.call(), number, ContextId(primary.context))?;
         api.driver.contexts.add(primary.context, device as u32);
-        core_dump::context_created(primary.context, primary.flags);
+        dumps::context_created(primary.context, primary.flags);
         primary.active = true;
         api.driver.host_pools.adopt(api, primary.context);
     }
@@ -73,10 +75,10 @@ fn reset(api: Api, device: i32) -> Result<(), CudaError> {
 /// A primary context is gone, and all that was made in green contexts of it.
 fn forget(api: Api, primary: u64) {
     for context in api.driver.greens.in_primary(primary) {
-        core_dump::context_destroyed(context);
+        dumps::context_destroyed(context);
         api.driver.forget_context(context);
     }
-    core_dump::context_destroyed(primary);
+    dumps::context_destroyed(primary);
     api.driver.forget_context(primary);
     if let Some(other) = api.driver.contexts.any() {
         api.driver.host_pools.adopt(api, other);
@@ -97,7 +99,7 @@ fn create(api: Api, pctx: Out<u64>, flags: u32, device: i32) -> Result<(), CudaE
     let context = mint();
     calls::cuCtxCreate_v2(&mut api.call(), ContextId(context), flags, number)?;
     api.driver.contexts.add(context, device as u32);
-    core_dump::context_created(context, flags);
+    dumps::context_created(context, flags);
     api.driver.host_pools.adopt(api, context);
     table::push(context);
     pctx.set(context)
@@ -109,7 +111,7 @@ fn destroy(api: Api, context: u64) -> Result<(), CudaError> {
     }
     api.driver.contexts.device_of(context)?;
     calls::cuCtxDestroy_v2(&mut api.call(), ContextId(context))?;
-    core_dump::context_destroyed(context);
+    dumps::context_destroyed(context);
     api.driver.forget_context(context);
     if current() == context {
         table::pop();

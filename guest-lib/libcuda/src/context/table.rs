@@ -11,7 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 
 use virtio_cuda_client::CudaError;
 
-use crate::driver::mint;
+use crate::handles::mint;
 
 thread_local! {
     // Neither has a destructor, so that they outlive the thread's others, which may still make calls. The

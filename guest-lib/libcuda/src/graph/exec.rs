@@ -7,10 +7,10 @@ use virtio_cuda_client::protocol::{GraphExecId, GraphId, GraphNodeId, StreamId};
 use virtio_cuda_client::{CudaError, calls};
 
 use crate::context::table::current;
-use crate::driver::mint;
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{HostPtr, In, Out};
+use crate::handles::mint;
 use crate::launch::{ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE, DEVICE_NODE_OFFSET};
 
 /// `CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD`.

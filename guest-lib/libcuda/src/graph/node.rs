@@ -12,7 +12,6 @@ use virtio_cuda_client::protocol::{
 use virtio_cuda_client::transport::UserMemory;
 use virtio_cuda_client::{CudaError, calls};
 
-use crate::driver::mint;
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{HostPtr, In, Out};
@@ -22,6 +21,7 @@ use crate::graph::params::{
     PAYLOAD_OFFSET, check_general, encode, kernel, memset_of_node,
 };
 use crate::graph::wire::{links_in, take};
+use crate::handles::mint;
 use crate::module::function_table::Owner;
 use crate::stream::callback::Callback;
 use crate::stream::values::BatchParams;

@@ -11,11 +11,11 @@ use virtio_cuda_client::protocol::{
     NODE_MEMCPY, NODE_MEMSET, NODE_SEMAPHORES_SIGNAL, NODE_SEMAPHORES_WAIT, NODE_WAIT_EVENT,
 };
 
-use crate::driver::mint;
 use crate::entry::Api;
 use crate::ffi::{HostPtr, In};
 use crate::graph::copy_params::{NodeCopy, copies};
 use crate::graph::wire::put;
+use crate::handles::mint;
 use crate::launch;
 use crate::stream::callback::{Callback, HostFunction};
 use crate::stream::values::BatchParams;

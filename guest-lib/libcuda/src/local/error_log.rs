@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 use cuda_environment::{Environment, LogFile};
 use virtio_cuda_client::{CudaError, process};
 
-use crate::local::results;
+use crate::local::result_texts;
 
 static DESTINATION: OnceLock<Option<Destination>> = OnceLock::new();
 
@@ -62,7 +62,7 @@ pub fn note(call: &str, error: CudaError) {
 }
 
 fn line(time: &str, thread: i32, call: &str, error: CudaError) -> String {
-    let (name, description) = results::texts(error.code());
+    let (name, description) = result_texts::texts(error.code());
     format!("[{time}][{thread}][CUDA][E][{call}] {name} ({}): {description}\n", error.code())
 }
 

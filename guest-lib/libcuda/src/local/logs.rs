@@ -8,9 +8,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use virtio_cuda_client::CudaError;
 
-use crate::driver::mint;
 use crate::entry_points;
 use crate::ffi::{HostPtr, Name, Out};
+use crate::handles::mint;
 
 /// What programs wait for messages with, from before `cuInit` on.
 static REGISTERED: Registered = Registered(Mutex::new(BTreeSet::new()));

@@ -7,5 +7,6 @@ pub mod error_log;
 pub mod exit;
 pub mod init;
 pub mod logs;
+pub mod result_texts;
 pub mod results;
 pub mod states;

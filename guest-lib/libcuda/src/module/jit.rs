@@ -4,9 +4,8 @@
 
 use virtio_cuda_client::protocol::{JIT_OPTIONS, JitOptions};
 use virtio_cuda_client::transport::UserMemory;
-use virtio_cuda_client::{CudaError, calls};
+use virtio_cuda_client::{Call, CudaError, calls};
 
-use crate::entry::Api;
 use crate::ffi::{HostPtr, In, Out};
 
 /// `CUjit_option` values.
@@ -121,14 +120,14 @@ impl JitSinks {
     }
 
     /// Fetches the answers of the calling thread's last call with options.
-    pub fn fetch(&self, api: Api) -> Result<(), CudaError> {
+    pub fn fetch(&self, call: Call<'_>) -> Result<(), CudaError> {
         let wants_logs = self.info.size_option.or(self.error.size_option).is_some();
         if !wants_logs && self.wall_time.or(self.threads).is_none() {
             return Ok(());
         }
         let room = self.info.wanted_bytes() + self.error.wanted_bytes();
         let mut logs = vec![0; room as usize];
-        let mut call = api.call().output(UserMemory::of_mut(&mut logs));
+        let mut call = call.output(UserMemory::of_mut(&mut logs));
         let (info_bytes, error_bytes, wall_time, threads) = calls::jit_logs(&mut call)?;
         let (info, rest) = logs.split_at((info_bytes as usize).min(logs.len()));
         let error = &rest[..(error_bytes as usize).min(rest.len())];

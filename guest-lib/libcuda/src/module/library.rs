@@ -8,10 +8,10 @@ use virtio_cuda_client::protocol::{FunctionId, LibraryId, ModuleId};
 use virtio_cuda_client::transport::UserMemory;
 use virtio_cuda_client::{CudaError, calls};
 
-use crate::driver::mint;
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{HostPtr, In, Name, Out};
+use crate::handles::mint;
 use crate::module::function_table::Owner;
 use crate::module::image;
 use crate::module::table::Variable;

@@ -2,43 +2,20 @@
 
 //! The linker: it runs at the device; the linked image is kept here for the program.
 
-use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
 use virtio_cuda_client::protocol::LinkId;
 use virtio_cuda_client::transport::UserMemory;
 use virtio_cuda_client::{CudaError, calls};
 
-use crate::driver::mint;
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{HostPtr, In, Name, Out};
+use crate::handles::mint;
 use crate::module::jit::JitSinks;
+use crate::module::link_table::Link;
 use crate::module::read_file;
 
 /// Longest input, in bytes; a greater size is a mistake.
 const MAX_INPUT_BYTES: usize = 1 << 30;
-
-#[derive(Debug)]
-struct Link {
-    sinks: JitSinks,
-    /// What `cuLinkComplete` handed out: it stays where it is until the link ends.
-    image: Option<Box<[u8]>>,
-}
-
-/// All links by handle.
-#[derive(Debug, Default)]
-pub struct Links(Mutex<HashMap<u64, Link>>);
-
-impl Links {
-    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Link>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn sinks(&self, link: u64) -> Result<JitSinks, CudaError> {
-        self.lock().get(&link).map(|link| link.sinks).ok_or(CudaError::INVALID_HANDLE)
-    }
-}
 
 fn create(api: Api, count: u32, options: In<u32>, values: HostPtr, out: Out<u64>) -> Result<(), CudaError> {
     out.check()?;
@@ -66,7 +43,7 @@ fn add(
     let input = [name, data].concat();
     let mut call = api.call().input(UserMemory::of(&input));
     let added = calls::cuLinkAddData_v2(&mut call, LinkId(link), kind, name.len() as u32, options);
-    sinks.fetch(api)?;
+    sinks.fetch(api.call())?;
     added
 }
 
@@ -98,7 +75,7 @@ fn add_file(api: Api, link: u64, kind: u32, path: Name, options: Options) -> Res
 fn complete(api: Api, link: u64) -> Result<Box<[u8]>, CudaError> {
     let sinks = api.driver.links.sinks(link)?;
     let linked = calls::cuLinkComplete(&mut api.call(), LinkId(link));
-    sinks.fetch(api)?;
+    sinks.fetch(api.call())?;
     let mut image = vec![0; linked? as usize];
     let piece = api.driver.session.limits().copy_bytes.max(1);
     for (index, part) in image.chunks_mut(piece).enumerate() {

@@ -9,6 +9,9 @@ pub mod image_code;
 pub mod jit;
 pub mod library;
 pub mod link;
+pub mod link_table;
+pub mod parameters;
+pub mod proven;
 pub mod table;
 
 use std::ffi::{CStr, CString};
@@ -19,10 +22,10 @@ use virtio_cuda_client::protocol::{FunctionId, JitOptions, MIN_KNOWN_IMAGE_BYTES
 use virtio_cuda_client::transport::UserMemory;
 use virtio_cuda_client::{Call, CudaError, calls};
 
-use crate::driver::mint;
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{HostPtr, In, Name, Out};
+use crate::handles::mint;
 use crate::module::function_table::Owner;
 use crate::module::jit::JitSinks;
 use crate::module::table::Variable;
@@ -98,7 +101,7 @@ fn load_with_options(
     log_image(image);
     let handle = mint();
     let loaded = calls::cuModuleLoadDataEx(&mut api.call().input(image), ModuleId(handle), options);
-    sinks.fetch(api)?;
+    sinks.fetch(api.call())?;
     loaded?;
     api.driver.modules.add(handle, context.0);
     module.set(handle)

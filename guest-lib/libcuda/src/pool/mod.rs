@@ -3,19 +3,18 @@
 //! Memory pools.
 
 pub mod host_pool;
+pub mod table;
 
-use std::collections::{HashMap, HashSet};
 use std::os::fd::IntoRawFd;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use cuda_abi::{CUmemAccessDesc, CUmemLocation, CUmemPoolProps};
 use virtio_cuda_client::protocol::{DevicePtr, MemoryPoolId, PoolProperties};
 use virtio_cuda_client::{CudaError, calls};
 
-use crate::driver::mint;
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{HostPtr, In, Out};
+use crate::handles::mint;
 use crate::ipc::{HANDLE_TYPE_FILE, Handle, file_of, token_in};
 use crate::memory::alloc::capture_allocation;
 use crate::memory::ranges::DEFAULT_POOL;
@@ -36,33 +35,6 @@ const LAST_ATTRIBUTE: i32 = 8;
 const HANDLE_TYPE_FABRIC: u32 = 8;
 /// No device has more memory.
 const MAX_POOL: usize = 1 << 47;
-
-#[derive(Debug, Default)]
-struct Tables {
-    /// Those that the program made.
-    made: HashSet<u64>,
-    /// By device.
-    defaults: HashMap<u32, u64>,
-    /// By device, where the program has chosen one.
-    current: HashMap<u32, u64>,
-}
-
-/// All pools by handle.
-#[derive(Debug, Default)]
-pub struct Pools(Mutex<Tables>);
-
-impl Pools {
-    fn lock(&self) -> MutexGuard<'_, Tables> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Checks that there is such a pool.
-    fn check(&self, pool: u64) -> Result<MemoryPoolId, CudaError> {
-        let tables = self.lock();
-        let known = tables.made.contains(&pool) || tables.defaults.values().any(|&default| default == pool);
-        if known { Ok(MemoryPoolId(pool)) } else { Err(CudaError::INVALID_VALUE) }
-    }
-}
 
 /// The pool that `cuMemAllocAsync` takes memory from, as [`crate::memory::ranges::DeviceRange::pool`] has it.
 pub fn pool_in_use(api: Api) -> Result<u64, CudaError> {

@@ -4,33 +4,24 @@
 //! memory that the GPU does not reach, destructors of user objects. One thread of this library, started on
 //! first use, asks the worker for the next one that is due and runs it here.
 
-use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use virtio_cuda_client::protocol::{CALLBACK_FORGET, CALLBACK_RUN, CallbackId};
 use virtio_cuda_client::{CudaError, Session, calls};
 
-use crate::driver::{Driver, mint};
+use crate::driver::Driver;
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::HostPtr;
 use crate::graph::pageable::PageableCopy;
+use crate::handles::mint;
+use crate::stream::in_callback;
 
 /// `CUhostFn`.
 pub type HostFunction = extern "C" fn(usize);
 /// `CUstreamCallback`.
 pub type StreamFunction = extern "C" fn(u64, i32, usize);
-
-thread_local! {
-    static IN_CALLBACK: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Whether the calling thread runs a function of the program for the driver. Such functions may not make
-/// CUDA calls.
-pub fn in_callback() -> bool {
-    IN_CALLBACK.get()
-}
 
 /// What is to be run.
 #[derive(Debug)]
@@ -110,7 +101,7 @@ fn next(session: &Session, done: u64) -> Result<(u64, CallbackId, i32, u32), Cud
 
 /// Runs what is due, one after the other, until the session or the process ends.
 fn serve(session: &'static Session, callbacks: &Callbacks) {
-    IN_CALLBACK.set(true);
+    in_callback::begin();
     let mut done = 0;
     while let Ok((ticket, id, status, todo)) = next(session, done) {
         done = ticket;

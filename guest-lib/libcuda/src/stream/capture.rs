@@ -4,7 +4,6 @@
 //! programs without captures pay nothing.
 
 use std::cell::RefCell;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use virtio_cuda_client::protocol::{
     Box3, GraphId, GraphNodeId, NODE_LINK_BYTES, NodeLink, Reader, StreamId, Wire,
@@ -28,23 +27,6 @@ const WRONG_THREAD: i32 = 908;
 const ILLEGAL_STATE: i32 = 401;
 /// Dependencies for which one reply has room at first.
 const USUAL_LINKS: usize = 64;
-
-/// Captures that have begun and not ended.
-#[derive(Debug, Default)]
-pub struct Captures(AtomicUsize);
-
-impl Captures {
-    /// Whether any stream could be capturing.
-    pub fn any(&self) -> bool {
-        self.0.load(Ordering::Acquire) > 0
-    }
-    fn begun(&self) {
-        self.0.fetch_add(1, Ordering::AcqRel);
-    }
-    fn ended(&self) {
-        let _ = self.0.try_update(Ordering::AcqRel, Ordering::Acquire, |count| count.checked_sub(1));
-    }
-}
 
 thread_local! {
     /// What `cuStreamGetCaptureInfo` last pointed its caller to: nodes, and edges.

@@ -7,7 +7,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use virtio_cuda_client::CudaError;
 
-use crate::post::Reached;
+use crate::stream::reached::Reached;
 
 /// A stream that the program made.
 #[derive(Clone, Copy, Debug)]

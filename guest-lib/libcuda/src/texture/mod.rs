@@ -3,10 +3,9 @@
 //! CUDA_TEXTURE_DESC and surface objects. What they were made of is answered from here.
 
 pub mod reference;
+pub mod reference_table;
+pub mod table;
 pub mod tensor_map;
-
-use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use cuda_abi::{CUDA_RESOURCE_DESC, CUDA_RESOURCE_VIEW_DESC, CUDA_TEXTURE_DESC};
 use virtio_cuda_client::protocol::{ResourceDescriptor, ViewDescriptor};
@@ -15,7 +14,7 @@ use virtio_cuda_client::{CudaError, calls};
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{In, Out};
-use crate::texture::reference::References;
+use crate::texture::table::TextureObject;
 
 /// `CU_RESOURCE_TYPE_*`.
 const ARRAY: u32 = 0;
@@ -50,45 +49,6 @@ fn on_wire(from: &CUDA_RESOURCE_DESC, api: Api) -> Result<ResourceDescriptor, Cu
         LINEAR => Ok(memory()),
         PITCH_2D => Ok(ResourceDescriptor { height, pitch, ..memory() }),
         _ => Err(CudaError::INVALID_VALUE),
-    }
-}
-
-#[derive(Clone, Copy, Debug)]
-struct TextureObject {
-    context: u64,
-    resource: CUDA_RESOURCE_DESC,
-    texture: CUDA_TEXTURE_DESC,
-    view: Option<CUDA_RESOURCE_VIEW_DESC>,
-}
-
-/// All texture and surface objects, by the values that kernels take.
-#[derive(Debug, Default)]
-pub struct Textures {
-    textures: Mutex<HashMap<u64, TextureObject>>,
-    /// To context and resource.
-    surfaces: Mutex<HashMap<u64, (u64, CUDA_RESOURCE_DESC)>>,
-    /// CUDA_TEXTURE_DESC and surface references.
-    pub references: References,
-}
-
-impl Textures {
-    fn textures(&self) -> MutexGuard<'_, HashMap<u64, TextureObject>> {
-        self.textures.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn surfaces(&self) -> MutexGuard<'_, HashMap<u64, (u64, CUDA_RESOURCE_DESC)>> {
-        self.surfaces.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn texture(&self, object: u64) -> Result<TextureObject, CudaError> {
-        self.textures().get(&object).copied().ok_or(CudaError::INVALID_VALUE)
-    }
-
-    /// Forgets what a context that is gone had.
-    pub fn forget_context(&self, context: u64) {
-        self.textures().retain(|_, texture| texture.context != context);
-        self.surfaces().retain(|_, (of, _)| *of != context);
-        self.references.forget_context(context);
     }
 }
 

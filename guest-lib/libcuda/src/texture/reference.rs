@@ -3,71 +3,18 @@
 //! Texture and surface references: variables of a module that the program binds to arrays and memory. What is set is
 //! asked of the device, where it has its effect.
 
-use std::collections::HashMap;
-use std::ffi::{CStr, CString};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::ffi::CStr;
 
 use cuda_abi::CUDA_ARRAY_DESCRIPTOR;
 use virtio_cuda_client::protocol::{ContextId, DevicePtr, FunctionId, ModuleId, SurfRefId, TexRefId};
 use virtio_cuda_client::{Call, CudaError, calls};
 
-use crate::driver::mint;
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{In, Name, Out};
+use crate::handles::mint;
 use crate::module::{name_bytes, not_empty};
-
-/// Which of the two.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Kind {
-    Texture,
-    Surface,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Reference {
-    kind: Kind,
-    context: u64,
-    /// 0: `cuTexRefCreate` made it.
-    module: u64,
-}
-
-#[derive(Debug, Default)]
-struct Tables {
-    references: HashMap<u64, Reference>,
-    /// Those that were asked for before.
-    names: HashMap<(u64, Kind, CString), u64>,
-}
-
-/// All references by handle.
-#[derive(Debug, Default)]
-pub struct References(Mutex<Tables>);
-
-impl References {
-    fn lock(&self) -> MutexGuard<'_, Tables> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn get(&self, handle: u64, kind: Kind) -> Result<Reference, CudaError> {
-        let found = self.lock().references.get(&handle).copied().filter(|reference| reference.kind == kind);
-        found.ok_or(CudaError::INVALID_HANDLE)
-    }
-
-    /// Forgets those of a module that is gone.
-    pub fn forget_module(&self, module: u64) {
-        let mut tables = self.lock();
-        tables.references.retain(|_, reference| reference.module != module);
-        tables.names.retain(|(of, ..), _| *of != module);
-    }
-
-    /// Forgets those of a context that is gone.
-    pub fn forget_context(&self, context: u64) {
-        let mut tables = self.lock();
-        tables.references.retain(|_, reference| reference.context != context);
-        let Tables { references, names } = &mut *tables;
-        names.retain(|_, handle| references.contains_key(handle));
-    }
-}
+use crate::texture::reference_table::{Kind, Reference};
 
 /// The reference of that name, the same handle each time.
 fn of_module(api: Api, module: u64, name: &CStr, kind: Kind) -> Result<u64, CudaError> {

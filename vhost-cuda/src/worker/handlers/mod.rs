@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Handlers of the `custom` rows, one file an area, each function named as its row.
+//! Handlers of the `custom` rows, one file or folder an area, each function named as its row.
 
 // A row's results are a tuple, as long as it is.
 #![allow(non_snake_case, clippy::type_complexity)]

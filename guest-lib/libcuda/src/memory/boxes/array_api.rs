@@ -12,7 +12,7 @@ use crate::ffi::{HostPtr, In, Out};
 use crate::memory::batch::{check_batch, check_hints};
 use crate::memory::boxes::copy::BoxCopy;
 use crate::memory::boxes::layout::{ARRAY, DEVICE, HOST, UNIFIED};
-use crate::memory::copy::Timing;
+use crate::memory::timing::Timing;
 
 /// Nothing yet.
 const END: CopyEnd3D = CopyEnd3D::ZERO;

@@ -8,6 +8,7 @@ use cuda_abi::CUmemLocation;
 use virtio_cuda_client::protocol::MemoryPoolId;
 use virtio_cuda_client::{CudaError, calls};
 
+use crate::api::PER_THREAD;
 use crate::entry::Api;
 use crate::ffi::HostPtr;
 use crate::memory::ranges::HostRange;
@@ -15,7 +16,6 @@ use crate::pool::default_pool;
 use crate::pool::host_pool::mark::Mark;
 use crate::pool::host_pool::space::StreamKey;
 use crate::pool::host_pool::{CHUNK_BYTES, Home, HostPool, MAX_BYTES};
-use crate::stream::PER_THREAD;
 
 /// `CU_MEM_LOCATION_TYPE_*`.
 const LOCATION_NONE: u32 = 0;

@@ -5,8 +5,9 @@
 use virtio_cuda_client::protocol::{ContextId, EventId, StreamId};
 use virtio_cuda_client::{Call, CudaError, calls};
 
-use crate::driver::{Driver, mint};
+use crate::driver::Driver;
 use crate::entry::Api;
+use crate::handles::mint;
 use crate::pool::host_pool::space::StreamKey;
 
 /// `CU_EVENT_DISABLE_TIMING`.

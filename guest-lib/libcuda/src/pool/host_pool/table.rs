@@ -9,8 +9,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use cuda_abi::CUmemLocation;
 use virtio_cuda_client::CudaError;
 
-use crate::driver::{Driver, mint};
+use crate::driver::Driver;
 use crate::entry::Api;
+use crate::handles::mint;
 use crate::pool::host_pool::HostPool;
 
 /// `CU_MEM_LOCATION_TYPE_*`.
