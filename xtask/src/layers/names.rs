@@ -169,3 +169,28 @@ fn is_visibility(group: &Group) -> bool {
 fn is_punct(token: &TokenTree, character: char) -> bool {
     matches!(token, TokenTree::Punct(punct) if punct.as_char() == character)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_a_file() -> Result<()> {
+        let text = "
+            pub(in crate::worker) use super::a::{self, B as C, d::*};
+            fn item() { crate::e::f(child::g); other.h::<u8>(); }
+            #[cfg(test)]
+            mod tests { use super::*; use crate::unseen; }
+            mod inline { use super::super::i; }
+        ";
+        let names = Names::of(text)?;
+        let imports: Vec<_> =
+            names.imports.iter().map(|one| (one.path.join("::"), one.name.as_str())).collect();
+        let wanted = [("super::a", "a"), ("super::a::B", "C"), ("super::a::d::*", "*"), ("super::i", "i")];
+        assert_eq!(imports, wanted.map(|(path, name)| (path.to_owned(), name)));
+        let paths: Vec<_> = names.paths.iter().map(|path| path.join("::")).collect();
+        assert_eq!(paths, ["crate::e::f", "child::g"]);
+        assert!(names.defined.contains("item") && !names.defined.contains("tests"));
+        Ok(())
+    }
+}
