@@ -43,7 +43,7 @@ u64 virtio_cuda_memlock_bytes(void)
 
 bool virtio_cuda_may_lock_memory(void)
 {
-	return has_capability_noaudit(current, CAP_IPC_LOCK);
+	return ns_capable_noaudit(&init_user_ns, CAP_IPC_LOCK);
 }
 
 struct workqueue_struct *virtio_cuda_alloc_workqueue(const char *name)

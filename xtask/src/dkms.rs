@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result};
-use clap::{Args, ValueEnum};
+use clap::Args;
 
 use crate::paths::Paths;
 use crate::progress::output_of;
@@ -22,20 +22,9 @@ pub const TIME: u64 = 1_767_225_600;
 /// The archive to pack, and the place to try it.
 #[derive(Debug, Args)]
 pub struct DkmsArguments {
-    /// Afterwards, build, install and remove the module with DKMS in a root of this kernel's release
+    /// Afterwards, build, install and remove the module with DKMS in a root of this kernel's release, as debian12
     #[arg(long = "try", value_enum, value_name = "KERNEL")]
-    kernel: Vec<Guest>,
-}
-
-/// Releases whose DKMS and kernel headers a root has.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum Guest {
-    /// Debian 12.
-    #[value(name = "debian12")]
-    Debian12,
-    /// Debian 13.
-    #[value(name = "debian13")]
-    Debian13,
+    kernel: Vec<Flavour>,
 }
 
 /// Packs the archive; tries it.
@@ -47,7 +36,7 @@ pub fn run(paths: &Paths, arguments: &DkmsArguments) -> Result<()> {
     let tree = tree(paths, &folder)?;
     let archive = pack(&folder, &tree)?;
     println!("{}  {} kB", archive.display(), fs::metadata(&archive)?.len() / 1000);
-    arguments.kernel.iter().try_for_each(|guest| try_in(paths, *guest, &tree))
+    arguments.kernel.iter().try_for_each(|flavour| try_in(paths, *flavour, &tree))
 }
 
 /// Installs the sources and the compiled core for DKMS below `folder`; the tree's path.
@@ -78,11 +67,7 @@ fn pack(folder: &Path, tree: &Path) -> Result<PathBuf> {
 }
 
 /// Does what a person does in a guest.
-fn try_in(paths: &Paths, guest: Guest, tree: &Path) -> Result<()> {
-    let flavour = match guest {
-        Guest::Debian12 => Flavour::Debian12,
-        Guest::Debian13 => Flavour::Debian13,
-    };
+fn try_in(paths: &Paths, flavour: Flavour, tree: &Path) -> Result<()> {
     setup::run(paths, setup::kernel_part(flavour).as_slice())?;
     let kernel = StockKernel::find(paths, flavour)?;
     let name = tree.file_name().context("The tree has no name")?.to_string_lossy().into_owned();

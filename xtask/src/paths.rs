@@ -25,9 +25,11 @@ impl Paths {
     /// From the environment: `VHOST_CUDA_BUNDLE`, or else `CARGO_TARGET_DIR`, `VHOST_CUDA_STACK`,
     /// `XDG_CACHE_HOME`, `HOME`.
     pub fn discover() -> Result<Self> {
-        let manifest = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
-        let root = manifest.parent().context("The repository has no root")?.to_path_buf();
         let from_environment = |name: &str| env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+        // `cargo run` says where it is. That of the build may be another one: people copy a checkout with its target.
+        let built_in = || PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+        let manifest = from_environment("CARGO_MANIFEST_DIR").unwrap_or_else(built_in);
+        let root = manifest.parent().context("The repository has no root")?.to_path_buf();
         if let Some(bundle) = from_environment("VHOST_CUDA_BUNDLE") {
             let folder = |name: &str| bundle.join(name);
             let (target, stack, cache) = (folder("target"), folder("stack"), folder("cache"));

@@ -42,7 +42,9 @@ pub fn collect(suite: &mut Suite) {
     attack_with(suite, "limits::contexts", with(&["--session-memory", "2G"]), contexts);
     attack(suite, "limits::contexts_without_a_limit", contexts_without_a_limit);
     attack_with(suite, "limits::released_but_exported", small(), released_but_exported);
-    attack_with(suite, "limits::freed_in_a_blocked_stream", small(), freed_in_a_blocked_stream);
+    // A pool of NVIDIA's driver takes 32 MiB at once.
+    let of_pools = with(&["--session-memory", "256M"]);
+    attack_with(suite, "limits::freed_in_a_blocked_stream", of_pools, freed_in_a_blocked_stream);
     attack_with(suite, "limits::pool_destroyed_before_its_memory", small(), pool_destroyed);
     attack_with(suite, "limits::sizes_just_above_a_block", small(), sizes_just_above_a_block);
     attack_with(suite, "limits::scattered_small_allocations", small(), scattered_small_allocations);
@@ -216,15 +218,16 @@ fn freed_in_a_blocked_stream(target: &mut Target) -> Result<()> {
     let mut session = Session::open(target)?;
     blocked_stream(&mut session)?;
     for allocated in [Opcode::cuMemAllocAsync, Opcode::cuMemAlloc_v2] {
-        let words: &[u64] = if allocated == Opcode::cuMemAlloc_v2 { &[6 * MIB] } else { &[6 * MIB, STREAM] };
+        let words: &[u64] =
+            if allocated == Opcode::cuMemAlloc_v2 { &[96 * MIB] } else { &[96 * MIB, STREAM] };
         let address = number(&mut session, &in_context(allocated, words), &[0])?;
         session.expect(&in_context(Opcode::cuMemFreeAsync, &[address, STREAM]), &[0])?;
     }
     // 2 MiB are the session's own, and both of them are there still.
-    allocate(&mut session, 6 * MIB, &[OUT_OF_MEMORY])?;
-    session.expect(&in_context(Opcode::cuMemAllocAsync, &[6 * MIB, STREAM]), &[OUT_OF_MEMORY])?;
+    allocate(&mut session, 96 * MIB, &[OUT_OF_MEMORY])?;
+    session.expect(&in_context(Opcode::cuMemAllocAsync, &[96 * MIB, STREAM]), &[OUT_OF_MEMORY])?;
     unblock(&mut session)?;
-    allocate(&mut session, 14 * MIB, &[0])?;
+    allocate(&mut session, 224 * MIB, &[0])?;
     session.greet()
 }
 

@@ -10,9 +10,11 @@ mod graphs;
 mod kinds;
 mod vendor;
 
+use std::time::Instant;
+
 use anyhow::{Context, Result, bail, ensure};
 use vhost_cuda_tests::daemon::{DaemonOptions, is_emulated};
-use vhost_cuda_tests::frontend::{BUFFER_BYTES, CallParts, PATIENCE, Reply, parse_result};
+use vhost_cuda_tests::frontend::{BUFFER_BYTES, CallParts, CallResult, PATIENCE, Reply, parse_result};
 use vhost_cuda_tests::stack::missing_library;
 use vhost_cuda_tests::suite::Suite;
 use virtio_cuda_protocol::cuda::Opcode;
@@ -43,6 +45,8 @@ struct Kind {
     destroy: CallParts,
     /// Calls that take away what may be left.
     clean: Vec<CallParts>,
+    /// The name of a destroyed object is free only when the driver has told its end, and `clean` has heard of it.
+    ends_later: bool,
     /// Objects that are dear to make are made in every so many rounds only; 0 is 1.
     every: u32,
 }
@@ -88,10 +92,23 @@ fn name(parts: &CallParts) -> &'static str {
 fn made(session: &mut Session, kind: &Kind) -> Result<u64> {
     let mut answer = 0;
     for make in &kind.make {
-        let made = session.expect(&filled(make, answer), &[0])?;
+        let made = make_one(session, kind, &filled(make, answer))?;
         answer = made.results.first_chunk().map_or(answer, |bytes| u64::from_le_bytes(*bytes));
     }
     Ok(answer)
+}
+
+fn make_one(session: &mut Session, kind: &Kind, make: &CallParts) -> Result<CallResult> {
+    const TAKEN: i32 = 1;
+    let until = Instant::now() + PATIENCE;
+    while kind.ends_later && Instant::now() < until {
+        let made = session.expect(make, &[0, TAKEN])?;
+        if made.result == 0 {
+            return Ok(made);
+        }
+        clean(session, kind, 0)?;
+    }
+    session.expect(make, &[0])
 }
 
 fn clean(session: &mut Session, kind: &Kind, answer: u64) -> Result<()> {

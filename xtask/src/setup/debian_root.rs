@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Root folders of other Debian releases, to build modules in with the compilers and headers of that release.
+//! Root folders of other releases, to build modules in with the compilers and headers of that release.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,16 +21,22 @@ pub fn make(apt: &Apt, folder: &Path, suites: &[&str], packages: &[String], step
         fs::remove_dir_all(&unfinished)?;
     }
     step.note(&format!("making a root of {}", suites[0]));
-    let mut mmdebstrap = Command::new("mmdebstrap");
-    mmdebstrap.args(["--variant=minbase", "--mode=root", "--aptopt=APT::Install-Recommends \"false\""]);
-    for excluded in ["/usr/lib/llvm-*/lib/*.a", "/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*"]
-    {
-        mmdebstrap.arg(format!("--dpkgopt=path-exclude={excluded}"));
-    }
+    let mut mmdebstrap = mmdebstrap();
     mmdebstrap.arg(format!("--include={}", packages.join(","))).arg(suites[0]).arg(&unfinished);
     step.run(mmdebstrap.args(apt.sources(suites)?))?;
     fs::rename(unfinished, root)?;
     Ok(())
+}
+
+/// `mmdebstrap` for a root without documentation.
+pub(super) fn mmdebstrap() -> Command {
+    let mut command = Command::new("mmdebstrap");
+    command.args(["--variant=minbase", "--mode=root", "--aptopt=APT::Install-Recommends \"false\""]);
+    for excluded in ["/usr/lib/llvm-*/lib/*.a", "/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*"]
+    {
+        command.arg(format!("--dpkgopt=path-exclude={excluded}"));
+    }
+    command
 }
 
 /// A command in a root, with a /proc that goes away with it.
@@ -48,10 +54,21 @@ pub fn build_module(paths: &Paths, root: &Path, release: &str, core: Option<&Pat
     let driver = crate::build::driver_sources(paths, &root.join("module"), core)?;
     let headers = format!("/usr/src/linux-headers-{release}");
     let mut make = command(root);
-    without_warnings(make.args(["make", "-s", "-C", &headers, "M=/module/guest-driver", "modules"]))?;
+    make.args(["make", "-s", "-C", &headers, "M=/module/guest-driver"]);
+    if let Some(compiler) = compiler_of(&root.join(headers.trim_start_matches('/'))) {
+        make.arg(format!("CC={compiler}"));
+    }
+    without_warnings(make.arg("modules"))?;
     let module = driver.join("virtio_cuda.ko");
     output_of(Command::new("strip").arg("--strip-debug").arg(&module))?;
     Ok(module)
+}
+
+/// The compiler that built the kernel. The kernel's build system warns of others, also of another name of the same.
+fn compiler_of(headers: &Path) -> Option<String> {
+    let configuration = fs::read_to_string(headers.join(".config")).ok()?;
+    let text = configuration.lines().find_map(|line| line.strip_prefix("CONFIG_CC_VERSION_TEXT=\""))?;
+    text.split_whitespace().next().map(str::to_owned)
 }
 
 /// Runs a build of a module. A warning is an error: objtool has one for each branch that a mitigation does not cover.

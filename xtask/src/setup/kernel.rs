@@ -7,14 +7,14 @@ use std::process::Command;
 use std::thread::available_parallelism;
 
 use anyhow::{Context, Result, bail};
-use clap::ValueEnum;
 
 use super::apt::Apt;
 use super::cache::{Entry, Key, c_compiler_version, compare_versions, meaningful_lines, newest_version};
 use super::debian_kernel::{self, DebianKernel};
 use super::debian_root;
+pub use super::flavour::Flavour;
 use super::rust::{BINDGEN, LIBCLANG, RustTools};
-use super::stock_kernel::{self, Release, StockKernel};
+use super::stock_kernel::{self, StockKernel};
 use crate::build;
 use crate::paths::Paths;
 use crate::progress::{Step, output_of};
@@ -23,72 +23,6 @@ use crate::progress::{Step, output_of};
 const PREFERRED: &str = "7.2";
 /// Versions that may be used instead.
 const MAJOR: &str = "7.";
-
-/// Which kernel a guest boots.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-pub enum Flavour {
-    /// Our own: small, boots in about a second.
-    #[default]
-    Small,
-    /// Our own with the checks for locks and memory; slow.
-    Debug,
-    /// Debian's newest, as it is.
-    Debian,
-    /// The small one, with the driver built as for kernels without `CONFIG_RUST`.
-    SmallCore,
-    /// Debian's newest, with the driver built as for kernels without `CONFIG_RUST`.
-    DebianCore,
-    /// Debian 12's, as it is.
-    #[value(name = "debian12")]
-    Debian12,
-    /// Debian 13's, as it is.
-    #[value(name = "debian13")]
-    Debian13,
-}
-
-impl Flavour {
-    /// As people write it on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Small => "small",
-            Self::Debug => "debug",
-            Self::Debian => "debian",
-            Self::SmallCore => "small-core",
-            Self::DebianCore => "debian-core",
-            Self::Debian12 => "debian12",
-            Self::Debian13 => "debian13",
-        }
-    }
-
-    /// Returns whether the driver's Rust part is compiled apart from the kernel's build system.
-    pub fn has_core(self) -> bool {
-        matches!(self, Self::SmallCore | Self::DebianCore | Self::Debian12 | Self::Debian13)
-    }
-
-    /// Returns whether it is a distribution's build, for which the guest gets the host's files through virtiofs.
-    pub fn is_stock(self) -> bool {
-        matches!(self, Self::Debian | Self::DebianCore | Self::Debian12 | Self::Debian13)
-    }
-
-    /// The name of the setup step.
-    pub fn step(self) -> &'static str {
-        match self {
-            Self::Small | Self::SmallCore => "kernel",
-            Self::Debug => "kernel-debug",
-            Self::Debian | Self::DebianCore => "kernel-debian",
-            Self::Debian12 => "kernel-debian12",
-            Self::Debian13 => "kernel-debian13",
-        }
-    }
-
-    fn fragments(self, root: &Path) -> Vec<PathBuf> {
-        let names: &[&str] = match self {
-            Self::Debug => &["small.config", "debug.config"],
-            _ => &["small.config"],
-        };
-        names.iter().map(|name| root.join("guest-driver/kernel").join(name)).collect()
-    }
-}
 
 /// The guest's access to the host's files.
 #[derive(Debug, Clone)]
@@ -132,10 +66,11 @@ impl Kernel {
         if let Some(bundle) = &paths.bundle {
             return Self::bundled(bundle, flavour);
         }
-        match flavour {
-            Flavour::Debian | Flavour::DebianCore => return Self::debian(paths, flavour),
-            Flavour::Debian12 | Flavour::Debian13 => return Self::stock(paths, flavour),
-            Flavour::Small | Flavour::SmallCore | Flavour::Debug => (),
+        if flavour.release().is_some() {
+            return Self::stock(paths, flavour);
+        }
+        if flavour.is_stock() {
+            return Self::debian(paths, flavour);
         }
         let hint = || format!("run: cargo xtask setup --only {}", flavour.step());
         let version = cached_source(&paths.cache).with_context(hint)?;
@@ -220,14 +155,14 @@ impl Kernel {
 
 /// Makes sure that the kernel is built.
 pub fn setup(paths: &Paths, flavour: Flavour) -> Result<()> {
-    if let Some(release) = Release::of(flavour) {
+    if let Some(release) = flavour.release() {
         return stock_kernel::setup(paths, flavour, release);
     }
-    if matches!(flavour, Flavour::Debian | Flavour::DebianCore) {
+    if flavour.is_stock() {
         return debian_kernel::setup(paths);
     }
     let version = source(paths)?;
-    let step = Step::new(flavour.step(), &paths.setup_logs())?;
+    let step = Step::new(&flavour.step(), &paths.setup_logs())?;
     let tools = RustTools::find(paths)?;
     let entry = entry(paths, flavour, &version, &tools)?;
     if entry.is_complete() {
@@ -330,10 +265,18 @@ fn entry(paths: &Paths, flavour: Flavour, version: &str, tools: &RustTools) -> R
     Ok(Entry::new(&paths.cache, thing, key))
 }
 
+fn fragments(flavour: Flavour, root: &Path) -> Vec<PathBuf> {
+    let names: &[&str] = match flavour {
+        Flavour::Debug => &["small.config", "debug.config"],
+        _ => &["small.config"],
+    };
+    names.iter().map(|name| root.join("guest-driver/kernel").join(name)).collect()
+}
+
 /// The fragments, one after the other; a later one wins.
 fn wanted_options(paths: &Paths, flavour: Flavour) -> Result<String> {
     let mut options: Vec<(String, String)> = Vec::new();
-    for fragment in flavour.fragments(&paths.root) {
+    for fragment in fragments(flavour, &paths.root) {
         let text =
             fs::read_to_string(&fragment).with_context(|| format!("Cannot read {}", fragment.display()))?;
         for line in meaningful_lines(&text).lines() {

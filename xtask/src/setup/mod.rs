@@ -7,6 +7,7 @@ mod cargo_tool;
 mod debian;
 mod debian_kernel;
 mod debian_root;
+mod flavour;
 pub mod kernel;
 pub mod nvcc;
 pub mod nvcc_12;
@@ -15,13 +16,16 @@ mod prune;
 pub mod qemu;
 pub mod rust;
 pub mod stock_kernel;
+mod ubuntu;
 pub mod zig;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::LazyLock;
 
 use anyhow::Result;
 use clap::ValueEnum;
+use clap::builder::PossibleValue;
 
 use crate::paths::Paths;
 use cargo_tool::CargoTool;
@@ -29,7 +33,7 @@ use kernel::Flavour;
 pub use prune::prune;
 
 /// A part of the setup.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
     /// Debian packages: compilers and libraries for the builds.
     Debian,
@@ -39,26 +43,42 @@ pub enum Part {
     Nvcc12,
     /// rust-src, bindgen and libclang, for the kernel.
     Rust,
-    /// The small guest kernel.
-    Kernel,
-    /// The guest kernel that checks locks and memory; only on request.
-    KernelDebug,
-    /// Debian's kernel, with a Debian 13 root to build a module for it; only on request.
-    KernelDebian,
-    /// Debian 12's kernel, with a Debian 12 root to build a module for it; only on request.
-    #[value(name = "kernel-debian12")]
-    KernelDebian12,
-    /// Debian 13's kernel, with a Debian 13 root to build a module for it; only on request.
-    #[value(name = "kernel-debian13")]
-    KernelDebian13,
+    /// A guest kernel; others than the small one only on request.
+    Kernel(Flavour),
     /// QEMU with our device.
     Qemu,
     /// zig's C compiler, which links the guest's libraries for older C libraries.
     Zig,
 }
 
+impl ValueEnum for Part {
+    fn value_variants<'a>() -> &'a [Self] {
+        static ALL: LazyLock<Vec<Part>> = LazyLock::new(|| {
+            let kernels = Flavour::value_variants().iter().filter(|flavour| flavour.image() == **flavour);
+            let others = [Part::Debian, Part::Nvcc, Part::Nvcc12, Part::Rust, Part::Qemu, Part::Zig];
+            others.into_iter().chain(kernels.map(|flavour| Part::Kernel(*flavour))).collect()
+        });
+        &ALL
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        let (name, help) = match self {
+            Self::Debian => ("debian".to_owned(), "Debian packages: compilers and libraries for the builds"),
+            Self::Nvcc => ("nvcc".to_owned(), "NVIDIA's compiler"),
+            Self::Nvcc12 => ("nvcc12".to_owned(), "NVIDIA's compiler of CUDA 12; only on request"),
+            Self::Rust => ("rust".to_owned(), "rust-src, bindgen and libclang, for the kernel"),
+            Self::Kernel(Flavour::Small) => ("kernel".to_owned(), "The small guest kernel"),
+            Self::Kernel(other) => (other.step(), "That guest kernel; only on request"),
+            Self::Qemu => ("qemu".to_owned(), "QEMU with our device"),
+            Self::Zig => ("zig".to_owned(), "zig's C compiler, for older C libraries"),
+        };
+        Some(PossibleValue::new(name).help(help))
+    }
+}
+
 /// The parts of a plain `setup`, in this order.
-const USUAL: [Part; 6] = [Part::Debian, Part::Nvcc, Part::Rust, Part::Kernel, Part::Qemu, Part::Zig];
+const USUAL: [Part; 6] =
+    [Part::Debian, Part::Nvcc, Part::Rust, Part::Kernel(Flavour::Small), Part::Qemu, Part::Zig];
 
 /// Sets up `parts`, or the usual ones if the list is empty.
 pub fn run(paths: &Paths, parts: &[Part]) -> Result<()> {
@@ -73,11 +93,7 @@ pub fn run(paths: &Paths, parts: &[Part]) -> Result<()> {
             Part::Nvcc => nvcc::setup(paths)?,
             Part::Nvcc12 => nvcc_12::setup(paths)?,
             Part::Rust => rust::setup(paths)?,
-            Part::Kernel => kernel::setup(paths, Flavour::Small)?,
-            Part::KernelDebug => kernel::setup(paths, Flavour::Debug)?,
-            Part::KernelDebian => kernel::setup(paths, Flavour::Debian)?,
-            Part::KernelDebian12 => kernel::setup(paths, Flavour::Debian12)?,
-            Part::KernelDebian13 => kernel::setup(paths, Flavour::Debian13)?,
+            Part::Kernel(flavour) => kernel::setup(paths, *flavour)?,
             Part::Qemu => qemu::setup(paths)?,
             Part::Zig => zig::setup(paths)?,
         }
@@ -106,13 +122,8 @@ pub fn package_root(paths: &Paths) -> Result<PathBuf> {
 
 /// The part that a plain `setup` leaves out and a guest with this kernel needs.
 pub fn kernel_part(flavour: Flavour) -> Option<Part> {
-    match flavour {
-        Flavour::Small | Flavour::SmallCore => None,
-        Flavour::Debug => Some(Part::KernelDebug),
-        Flavour::Debian | Flavour::DebianCore => Some(Part::KernelDebian),
-        Flavour::Debian12 => Some(Part::KernelDebian12),
-        Flavour::Debian13 => Some(Part::KernelDebian13),
-    }
+    let image = flavour.image();
+    (image != Flavour::Small).then_some(Part::Kernel(image))
 }
 
 /// `pip install` into a folder of its own.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Kernels of Debian releases, as cloud images have them: without `CONFIG_RUST`, virtio as modules.
+//! Kernels of distributions, as their cloud images have them: without `CONFIG_RUST`, virtio as modules.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -12,7 +12,7 @@ use anyhow::{Context, Result};
 use super::apt::Apt;
 use super::cache::{Entry, compare_versions, newest_version};
 use super::kernel::Flavour;
-use super::{debian, debian_kernel, debian_root};
+use super::{debian, debian_kernel, debian_root, ubuntu};
 use crate::paths::Paths;
 use crate::progress::Step;
 
@@ -20,28 +20,44 @@ use crate::progress::Step;
 const GUEST_MODULES: [&str; 5] = ["virtio_pci", "virtio_console", "virtiofs", "overlay", "virtio_balloon"];
 /// Where a cached kernel keeps them, with a number in front that says the order.
 const MODULE_FOLDER: &str = "modules";
+/// What a guest needs to build the module with DKMS, besides the compiler and the headers.
+pub(super) const TOOLS: [&str; 3] = ["make", "kmod", "dkms"];
 
-/// A release of Debian.
+/// A distribution, as far as its archive differs from the others'.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Release {
-    suite: &'static str,
-    /// The release series of its kernel.
-    series: &'static str,
-    /// The compiler that built it.
-    compiler: &'static str,
+enum Distribution {
+    Debian,
+    Ubuntu,
 }
 
-const BOOKWORM: Release = Release { suite: "bookworm", series: "6.1.", compiler: "gcc-12" };
-const TRIXIE: Release = Release { suite: "trixie", series: "6.12.", compiler: "gcc-14" };
+/// A release of a distribution.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Release {
+    distribution: Distribution,
+    pub(super) suite: &'static str,
+    /// The release series of its kernel.
+    pub(super) series: &'static str,
+    /// The package of the compiler that built it.
+    pub(super) compiler: &'static str,
+}
 
 impl Release {
-    /// The release whose kernel it is.
-    pub fn of(flavour: Flavour) -> Option<Self> {
-        match flavour {
-            Flavour::Debian12 => Some(BOOKWORM),
-            Flavour::Debian13 => Some(TRIXIE),
-            _ => None,
-        }
+    /// Debian 12.
+    pub const BOOKWORM: Self = Self::new(Distribution::Debian, "bookworm", "6.1.", "gcc-12");
+    /// Debian 13.
+    pub const TRIXIE: Self = Self::new(Distribution::Debian, "trixie", "6.12.", "gcc-14");
+    /// Ubuntu 22.04.
+    pub const JAMMY: Self = Self::new(Distribution::Ubuntu, "jammy", "5.15.", "gcc");
+    /// Ubuntu 24.04.
+    pub const NOBLE: Self = Self::new(Distribution::Ubuntu, "noble", "6.8.", "gcc");
+
+    const fn new(
+        distribution: Distribution,
+        suite: &'static str,
+        series: &'static str,
+        compiler: &'static str,
+    ) -> Self {
+        Self { distribution, suite, series, compiler }
     }
 }
 
@@ -56,10 +72,11 @@ pub struct StockKernel {
 impl StockKernel {
     /// Finds what [`setup`] made.
     pub fn find(paths: &Paths, flavour: Flavour) -> Result<Self> {
-        let of = Release::of(flavour).with_context(|| format!("{} is not such a kernel", flavour.name()))?;
-        let hint = || format!("The kernel is not set up; run: cargo xtask setup --only {}", flavour.step());
-        let release = newest_version(&paths.cache, flavour.step(), of.series).with_context(hint)?;
-        Ok(Self { folder: Entry::named(&paths.cache, flavour.step(), &release).path, release })
+        let unknown = || format!("{} is not the kernel of a release without CONFIG_RUST", flavour.name());
+        let (of, step) = (flavour.release().with_context(unknown)?, flavour.step());
+        let hint = || format!("The kernel is not set up; run: cargo xtask setup --only {step}");
+        let release = newest_version(&paths.cache, &step, of.series).with_context(hint)?;
+        Ok(Self { folder: Entry::named(&paths.cache, &step, &release).path, release })
     }
 
     /// A root with what a guest needs to build the module.
@@ -98,7 +115,7 @@ pub fn files_in_order(folder: &Path) -> Result<Vec<PathBuf>> {
 
 /// Makes the root, the kernel and the file server.
 pub fn setup(paths: &Paths, flavour: Flavour, of: Release) -> Result<()> {
-    let step = Step::new(flavour.step(), &paths.setup_logs())?;
+    let step = Step::new(&flavour.step(), &paths.setup_logs())?;
     if let Ok(kernel) = StockKernel::find(paths, flavour) {
         step.cached(&kernel.release);
         return debian_kernel::file_server(paths);
@@ -108,17 +125,24 @@ pub fn setup(paths: &Paths, flavour: Flavour, of: Release) -> Result<()> {
         debian::install(&missing, &step)?;
     }
     let apt = Apt::open(&paths.cache, &step)?;
-    let release = newest_release(&apt, of)?;
-    let entry = Entry::named(&paths.cache, flavour.step(), &release);
-    entry.begin()?;
-    // A guest needs these to build the module with DKMS.
-    let headers = format!("linux-headers-{release}");
-    let packages = [of.compiler, "make", "kmod", "dkms", &headers].map(str::to_owned);
-    debian_root::make(&apt, &entry.path, &[of.suite], &packages, &step)?;
-    unpack_kernel(&apt, &release, of, &entry.path, &step)?;
-    entry.complete()?;
+    let release = match of.distribution {
+        Distribution::Debian => from_debian(paths, flavour, of, &apt, &step)?,
+        Distribution::Ubuntu => ubuntu::setup(paths, flavour, of, &apt, &step)?,
+    };
     step.done(&release);
     debian_kernel::file_server(paths)
+}
+
+fn from_debian(paths: &Paths, flavour: Flavour, of: Release, apt: &Apt, step: &Step) -> Result<String> {
+    let release = newest_release(apt, of)?;
+    let entry = Entry::named(&paths.cache, &flavour.step(), &release);
+    entry.begin()?;
+    let headers = format!("linux-headers-{release}");
+    let packages = TOOLS.into_iter().chain([of.compiler, &headers]).map(str::to_owned).collect::<Vec<_>>();
+    debian_root::make(apt, &entry.path, &[of.suite], &packages, step)?;
+    unpack_kernel(apt, &release, of, &entry.path, step)?;
+    entry.complete()?;
+    Ok(release)
 }
 
 /// The newest release that the suite's index has.
@@ -146,9 +170,16 @@ fn unpack_kernel(apt: &Apt, release: &str, of: Release, folder: &Path, step: &St
     }
     let package = format!("linux-image-{release}");
     apt.unpack(&package, &apt.newest(&package, Some(of.suite))?, &unpacked, step)?;
-    let image = unpacked.join(format!("boot/vmlinuz-{release}"));
+    take_kernel(&unpacked, release, folder, step)?;
+    fs::remove_dir_all(unpacked)?;
+    Ok(())
+}
+
+/// Copies the image and the modules from below `root`, as its packages put them there, into `folder`.
+pub(super) fn take_kernel(root: &Path, release: &str, folder: &Path, step: &Step) -> Result<()> {
+    let image = root.join(format!("boot/vmlinuz-{release}"));
     fs::copy(image, folder.join("vmlinuz")).context("The package has no vmlinuz")?;
-    let libraries = ["lib/modules", "usr/lib/modules"].map(|path| unpacked.join(path).join(release));
+    let libraries = ["lib/modules", "usr/lib/modules"].map(|path| root.join(path).join(release));
     let library = libraries.iter().find(|path| path.is_dir()).context("The package has no modules")?;
     let target = folder.join(MODULE_FOLDER);
     fs::create_dir_all(&target)?;
@@ -156,7 +187,6 @@ fn unpack_kernel(apt: &Apt, release: &str, of: Release, folder: &Path, step: &St
         let name = file.file_name().context("A module has no name")?.to_string_lossy().into_owned();
         fs::copy(&file, target.join(format!("{:02}-{name}", number + 1)))?;
     }
-    fs::remove_dir_all(unpacked)?;
     Ok(())
 }
 
@@ -190,10 +220,15 @@ fn add_module(
     // Without the file it is built in.
     let Some(file) = files.iter().find(is_it) else { return Ok(()) };
     let mut file = file.clone();
-    if file.extension() == Some(OsStr::new("xz")) {
+    let unpacker = match file.extension().and_then(OsStr::to_str) {
+        Some("xz") => Some("xz"),
+        Some("zst") => Some("zstd"),
+        _ => None,
+    };
+    if let Some(unpacker) = unpacker {
         let unpacked = file.with_extension("");
         if !unpacked.exists() {
-            step.run(Command::new("xz").args(["-d", "-k"]).arg(&file))?;
+            step.run(Command::new(unpacker).args(["-q", "-d", "-k"]).arg(&file))?;
         }
         file = unpacked;
     }

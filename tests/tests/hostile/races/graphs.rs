@@ -150,6 +150,7 @@ fn user_objects(_: &Session) -> Kind {
             // Its name is free again when the guest has been told of its end.
             pieces(Opcode::session_next_callback, &[&[0; 8]]),
         ],
+        ends_later: true,
         ..Kind::default()
     }
 }

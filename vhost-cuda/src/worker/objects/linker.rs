@@ -2,86 +2,107 @@
 //! Links that have begun.
 
 use std::collections::HashMap;
-use std::ffi::{CString, c_char, c_void};
+use std::ffi::CString;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use virtio_cuda_protocol::cuda::FIRST_HANDLE;
 
 use super::jit::JitArguments;
+use super::link_thread::{Input, LinkThread};
 use crate::limits::budget::Charge;
-use crate::worker::gpu::{CUlinkState, CuResult, CudaError, Driver};
+use crate::worker::gpu::{CuResult, CudaError, Driver};
 
 /// Most links of a session at once: each may hold megabytes.
 const MAX_LINKS: usize = 64;
+/// Largest linked image, in bytes: the guest fetches it from a copy that this process keeps.
+const MAX_IMAGE_BYTES: usize = 1 << 30;
 /// Most inputs of a link.
 const MAX_INPUTS: usize = 4096;
 
 /// One link. Its end is that of the driver's link, too.
 #[derive(Debug)]
 pub struct Link {
-    gpu: &'static Driver,
-    raw: usize,
+    // Goes first: until it has, the driver may look at the rest.
+    thread: LinkThread,
     /// The options that it was begun with, whose buffers the driver writes.
     pub arguments: JitArguments,
     /// The linked image, once there is one.
     pub image: Vec<u8>,
     /// The image's share of the session's host memory.
-    pub image_charge: Option<Charge>,
+    image_charge: Option<Charge>,
     /// Names and contents of the inputs, which the driver may look at until the link ends, and their shares.
     inputs: Vec<(CString, Vec<u8>, Charge)>,
 }
 
 impl Link {
-    /// A link of the driver.
-    pub fn new(gpu: &'static Driver, raw: CUlinkState, arguments: JitArguments) -> Self {
-        Self { gpu, raw: raw as usize, arguments, image: Vec::new(), image_charge: None, inputs: Vec::new() }
+    /// Begins a link.
+    ///
+    /// Errors: the driver's; `CUDA_ERROR_OUT_OF_MEMORY` without a thread for it.
+    pub fn begin(gpu: &'static Driver, mut arguments: JitArguments) -> CuResult<Self> {
+        // SAFETY: the options move into the link, which ends the driver's link before it drops them; their buffers do not
+        // move.
+        let thread = unsafe { LinkThread::begin(gpu, &mut arguments) }?;
+        Ok(Self { thread, arguments, image: Vec::new(), image_charge: None, inputs: Vec::new() })
     }
 
-    /// Keeps an input for as long as the link.
+    /// Adds an input, which is kept for as long as the link. `kind` is a `CUjitInputType`; the last byte of `contents` is a
+    /// NUL for text that has none. It does not count: at a library with one more byte, NVIDIA's driver 580 frees something
+    /// twice.
     ///
-    /// Errors: `CUDA_ERROR_OUT_OF_MEMORY` if that are too many.
-    pub fn keep(
+    /// Errors: `CUDA_ERROR_OUT_OF_MEMORY` if that are too many, and the driver's.
+    pub fn add(
         &mut self,
+        kind: u32,
         name: CString,
-        mut contents: Vec<u8>,
+        contents: Vec<u8>,
         charge: Charge,
-    ) -> CuResult<(*const c_char, *mut c_void)> {
+        arguments: &mut JitArguments,
+    ) -> CuResult<()> {
         if self.inputs.len() >= MAX_INPUTS {
             return Err(CudaError::OUT_OF_MEMORY);
         }
+        let (at, bytes) = (contents.as_ptr() as usize, contents.len() - 1);
+        let input = Input { kind, contents: at, bytes, name: name.as_ptr() as usize };
+        self.forget_image();
         // The buffers stay where they are when the vector moves.
-        let places = (name.as_ptr(), contents.as_mut_ptr().cast());
         self.inputs.push((name, contents, charge));
-        Ok(places)
+        // SAFETY: name and contents are in `inputs`, which the link drops after its thread; one that the driver refused it
+        // does not keep.
+        let added = unsafe { self.thread.add(input, arguments) };
+        if added.is_err() {
+            self.inputs.pop();
+        }
+        added
     }
 
-    /// Lets go of the input that came last, which the driver has refused.
-    pub fn forget_last(&mut self) {
-        self.inputs.pop();
+    /// Links. Keeps the image, for which `charge` is called with its length. Returns that length, in bytes.
+    ///
+    /// Errors: `CUDA_ERROR_OUT_OF_MEMORY` for one above 1 GiB; those of `charge`; the driver's.
+    pub fn complete(&mut self, charge: impl FnOnce(usize) -> CuResult<Charge>) -> CuResult<usize> {
+        self.forget_image();
+        let (image, bytes) = self.thread.complete()?;
+        if image == 0 || bytes > MAX_IMAGE_BYTES {
+            return Err(CudaError::OUT_OF_MEMORY);
+        }
+        self.image_charge = Some(charge(bytes)?);
+        // SAFETY: the driver keeps that many bytes there until the link ends, which needs the link.
+        self.image = unsafe { std::slice::from_raw_parts(image as *const u8, bytes) }.to_vec();
+        Ok(bytes)
     }
 
-    /// The driver's handle.
-    pub fn raw(&self) -> CUlinkState {
-        self.raw as CUlinkState
+    fn forget_image(&mut self) {
+        (self.image, self.image_charge) = (Vec::new(), None);
     }
 
     /// Ends the link.
     ///
     /// Errors: the driver's.
-    pub fn end(mut self) -> CuResult<()> {
-        match std::mem::take(&mut self.raw) {
-            0 => Ok(()),
-            raw => self.gpu.cuLinkDestroy(raw as CUlinkState),
-        }
-    }
-}
-
-impl Drop for Link {
-    fn drop(&mut self) {
-        // Buffers and inputs go afterwards.
-        if self.raw != 0 {
-            let _ = self.gpu.cuLinkDestroy(self.raw());
-        }
+    pub fn end(self) -> CuResult<()> {
+        // Inputs and options go when the driver has let go of them.
+        let Self { thread, arguments, inputs, .. } = self;
+        let ended = thread.destroy();
+        drop((arguments, inputs));
+        ended
     }
 }
 

@@ -7,6 +7,7 @@ mod held;
 pub(super) mod images;
 pub(super) mod jit;
 pub(super) mod lifecycle;
+mod link_thread;
 pub(super) mod linker;
 mod object;
 pub(super) mod resources;

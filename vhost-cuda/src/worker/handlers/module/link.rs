@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The linker, and modules loaded with options for the compiler.
 
-use std::ffi::{CString, c_int, c_void};
+use std::ffi::CString;
 use std::sync::{Arc, PoisonError};
 
 use virtio_cuda_protocol::cuda::{JitOptions, LinkId, ModuleId};
@@ -16,9 +16,6 @@ use crate::worker::quota::Holder;
 
 /// `CU_JIT_INPUT_*` that are served run from 0 (cubin) to this one, `CU_JIT_INPUT_LIBRARY`. Not NVVM.
 const LAST_INPUT: u32 = 4;
-/// Largest linked image, in bytes: the guest fetches it from a copy that this process keeps.
-const MAX_IMAGE_BYTES: usize = 1 << 30;
-
 /// What the driver and this process take for an input besides its contents.
 const INPUT_BYTES: usize = 4096;
 
@@ -50,14 +47,9 @@ pub fn jit_logs(cx: &mut CallContext<'_>) -> CuResult<(u32, u32, f32, u32)> {
 
 /// Begins a link.
 pub fn cuLinkCreate_v2(cx: &mut CallContext<'_>, link: LinkId, options: JitOptions) -> CuResult<()> {
-    let mut arguments = JitArguments::new(&options)?;
+    let arguments = JitArguments::new(&options)?;
     let gpu = cx.gpu();
-    cx.session.links.add(link.0, || {
-        let (count, numbers, values) = arguments.as_raw();
-        // SAFETY: the options and their buffers live as long as the link.
-        let (raw,) = unsafe { gpu.cuLinkCreate_v2(count, numbers, values) }?;
-        Ok(Link::new(gpu, raw, arguments))
-    })
+    cx.session.links.add(link.0, || Link::begin(gpu, arguments))
 }
 
 /// Adds an input.
@@ -78,23 +70,9 @@ pub fn cuLinkAddData_v2(
         return Err(CudaError::INVALID_VALUE);
     }
     let name = CString::new(name).map_err(|_| CudaError::INVALID_VALUE)?;
-    // The NUL is for text that has none; it does not count as data: at a library with one more byte, NVIDIA's driver 580
-    // frees something twice.
-    let bytes = data.len();
-    let charge = cx.session.host_memory.charge_link(bytes + INPUT_BYTES)?;
-    let (name, input) = link.keep(name, [data, &[0]].concat(), charge)?;
-    let (count, numbers, values) = arguments.as_raw();
-    // SAFETY: input and name live as long as the link, the options across the call, after which the driver does not
-    // refer to them. The contents are the guest's: what the driver makes of bad ones stays in this process, which is
-    // that guest's.
-    let added = unsafe {
-        cx.gpu().cuLinkAddData_v2(link.raw(), kind as c_int, input, bytes, name, count, numbers, values)
-    };
+    let charge = cx.session.host_memory.charge_link(data.len() + INPUT_BYTES)?;
+    let added = link.add(kind, name, [data, &[0]].concat(), charge, &mut arguments);
     cx.thread.jit = link.arguments.logs();
-    (link.image, link.image_charge) = (Vec::new(), None);
-    if added.is_err() {
-        link.forget_last();
-    }
     added
 }
 
@@ -103,18 +81,10 @@ pub fn cuLinkComplete(cx: &mut CallContext<'_>, link: LinkId) -> CuResult<(u64,)
     cx.thread.jit = Default::default();
     let link = cx.session.links.get(link.0)?;
     let mut link = link.lock().unwrap_or_else(PoisonError::into_inner);
-    // SAFETY: the link is the driver's, and used by this thread alone while it is locked.
-    let linked = unsafe { cx.gpu().cuLinkComplete(link.raw()) };
+    let memory = &cx.session.host_memory;
+    let linked = link.complete(|bytes| memory.charge_link(bytes));
     cx.thread.jit = link.arguments.logs();
-    let (image, bytes): (*mut c_void, usize) = linked?;
-    if image.is_null() || bytes > MAX_IMAGE_BYTES {
-        return Err(CudaError::OUT_OF_MEMORY);
-    }
-    (link.image, link.image_charge) = (Vec::new(), None);
-    link.image_charge = Some(cx.session.host_memory.charge_link(bytes)?);
-    // SAFETY: the driver keeps that many bytes there until the link ends.
-    link.image = unsafe { std::slice::from_raw_parts(image.cast::<u8>(), bytes) }.to_vec();
-    Ok((bytes as u64,))
+    Ok((linked? as u64,))
 }
 
 /// Hands out the linked image.
