@@ -5,46 +5,25 @@
 //! The driver knows no CUDA: calls are opaque. It pins the pages that they name, queues them, and keeps the
 //! lifetimes right. README.md has the map of the files.
 
-mod account;
-mod bindings;
-mod call;
-mod calls;
-mod chardev;
-mod chunks;
 mod device;
-mod driver;
 mod error;
-mod event_queue;
-mod events;
 mod file;
-mod hub;
-mod irqlock;
-mod kept;
-mod link;
+mod limits;
+mod linux;
 mod memory;
-mod params;
-mod places;
-mod purpose;
-mod queue;
-mod reply;
 mod request;
 mod session;
-mod span;
-mod statistics;
-mod task;
 #[allow(dead_code, unreachable_pub)]
 #[path = "../protocol/src/transport.rs"]
 mod transport;
 #[allow(dead_code, unreachable_pub)]
 #[path = "../protocol/src/uapi.rs"]
 mod uapi;
-mod users;
-mod virtio;
-mod virtqueue;
-mod wait;
-mod watch;
-mod workqueue;
 
+use crate::linux::{
+    chardev,
+    virtio, //
+};
 use kernel::prelude::*;
 
 module! {
@@ -60,13 +39,13 @@ module! {
 struct VirtioCuda {
     _chardev: chardev::Registration,
     _driver: virtio::Registration,
-    _hub: hub::Hub,
+    _hub: device::hub::Hub,
 }
 
 impl kernel::Module for VirtioCuda {
     fn init(module: &'static ThisModule) -> Result<Self> {
         // SAFETY: The kernel calls `init` once for a loaded module, and the hub is the first thing made here.
-        let hub = unsafe { hub::Hub::new() }?;
+        let hub = unsafe { device::hub::Hub::new() }?;
         // SAFETY: `init` runs once, so no other registration of the driver exists.
         let driver = unsafe { virtio::Registration::new::<device::Device>(module) }?;
         let chardev =

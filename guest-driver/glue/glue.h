@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * All that depends on the kernel's version or on the layout of its structures lies behind these functions: Rust sees
- * opaque pointers only. bindings.rs declares the same for Rust; keep the two in step.
+ * opaque pointers only. linux/bindings.rs declares the same for Rust; keep the two in step.
  */
 #ifndef VIRTIO_CUDA_GLUE_H
 #define VIRTIO_CUDA_GLUE_H

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* The module's parameters; params.rs joins them with the device's limits. */
+/* The module's parameters; limits/params.rs joins them with the device's limits. */
 #include <linux/module.h>
 #include <linux/moduleparam.h>
 #include "glue.h"

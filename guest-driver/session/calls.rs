@@ -5,17 +5,17 @@
 use super::Session;
 use crate::{
     error::Fault,
+    linux::wait::{
+        Cut,
+        Mode,
+        Patience, //
+    },
     request::{
         Answer,
         Awaited,
         Pending,
         Request, //
-    },
-    wait::{
-        Cut,
-        Mode,
-        Patience, //
-    },
+    }, //
 };
 use kernel::{
     prelude::*,

@@ -9,7 +9,7 @@ use crate::{
     transport::{
         Event,
         EVENT_SESSION_LOST, //
-    },
+    }, //
 };
 use kernel::{
     fs::File,

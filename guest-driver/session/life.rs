@@ -9,24 +9,26 @@ use super::{
 use crate::{
     device::Device,
     error::Fault,
-    purpose::Purpose,
+    linux::{
+        task,
+        wait::{
+            Mode,
+            Patience, //
+        }, //
+    },
     request::{
+        purpose::Purpose,
         Answer,
         Draft,
         Payload,
         Request, //
     },
-    task,
     transport::{
         Open,
         RequestHeader,
         OP_CLOSE,
         OP_OPEN, //
-    },
-    wait::{
-        Mode,
-        Patience, //
-    },
+    }, //
 };
 use kernel::{
     prelude::*,

@@ -7,16 +7,16 @@ use super::{
     SWEEPING, //
 };
 use crate::{
+    linux::wait::Mode,
     memory::Memory,
-    purpose::Purpose,
     request::{
+        purpose::Purpose,
         Draft,
         Payload,
         Request, //
     },
-    transport::OP_UNPIN,
-    wait::Mode,
-    watch::Watch, //
+    session::watch::Watch,
+    transport::OP_UNPIN, //
 };
 use kernel::{
     prelude::*,

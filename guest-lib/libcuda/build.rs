@@ -108,7 +108,7 @@ impl<'a> State<'a> {
     }
 }
 
-/// Writes the table of `src/states.rs`.
+/// Writes the table of `src/local/states.rs`.
 fn write_states(states: &[State], out: &Path) {
     let mut source = String::from("&[\n");
     for State { name, before, context, broken, gone } in states {

@@ -21,7 +21,7 @@ enum class Memory {
     heap,
 };
 
-// The guest library's own allocator for this benchmark (guest-lib/libcuda/src/bench.rs).
+// The guest library's own allocator for this benchmark (guest-lib/libcuda/src/local/bench.rs).
 struct Scattered {
     void *(*alloc)(size_t);
     int (*free)(void *);

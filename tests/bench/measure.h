@@ -72,7 +72,7 @@ inline long interrupts() {
 }
 
 // What the layers below count: the guest's driver in sysfs, the worker through the guest library
-// (guest-lib/libcuda/src/bench.rs). -1 where there is no such thing.
+// (guest-lib/libcuda/src/local/bench.rs). -1 where there is no such thing.
 struct Counters {
     long kicks = -1, pin_ns = -1, unpin_ns = -1, bulk_wait_ns = -1, copy_ns = -1;
 

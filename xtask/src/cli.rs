@@ -9,6 +9,7 @@ use crate::bundle::BundleArguments;
 use crate::conformance::{self, ConformanceArguments};
 use crate::dkms::{self, DkmsArguments};
 use crate::instructions::{self, InstructionsArguments};
+use crate::layers::{self, LayersArguments};
 use crate::package::{self, PackageArguments};
 use crate::paths::Paths;
 use crate::programs::{self, ProgramsArguments};
@@ -58,6 +59,8 @@ enum Command {
     Deny,
     /// Check the style of the QEMU patches with QEMU's own script
     Checkpatch,
+    /// Check that no circle of source files, and no folder, is larger than its limit
+    Layers(LayersArguments),
     /// Run a program that was compiled with nvcc in the guest: its input, output and exit status are the program's
     Run(RunArguments),
 }
@@ -120,6 +123,7 @@ impl Cli {
             Command::Dkms(arguments) => dkms::run(&paths, &arguments)?,
             Command::Package(arguments) => package::run(&paths, &arguments)?,
             Command::Deny => deny::run(&paths)?,
+            Command::Layers(arguments) => layers::run(&paths, &arguments)?,
             Command::Checkpatch => checkpatch::run(&paths)?,
             Command::Build(arguments) => {
                 build::run(&paths, &arguments.only, arguments.kernel)?;

@@ -13,6 +13,7 @@ pub mod demo;
 pub mod deny;
 pub mod dkms;
 pub mod instructions;
+pub mod layers;
 pub mod package;
 pub mod paths;
 pub mod process;

@@ -34,7 +34,7 @@ type Prototypes = BTreeMap<String, (Vec<String>, String)>;
 
 #[test]
 fn glue_of_the_driver() -> Result<()> {
-    compare("glue/glue.h", "bindings.rs", &["virtio_cuda_groups"])
+    compare("glue/glue.h", "linux/bindings.rs", &["virtio_cuda_groups"])
 }
 
 #[test]

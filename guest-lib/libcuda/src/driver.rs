@@ -3,40 +3,30 @@
 //! The process's driver: the session and what this library knows without asking the device.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use cuda_environment::Environment;
-use virtio_cuda_client::protocol::{ContextId, FIRST_HANDLE, StreamId};
-use virtio_cuda_client::{Call, CudaError, Session, session};
+use virtio_cuda_client::{CudaError, Session, session};
 
-use crate::array_table::Arrays;
-use crate::callback::Callbacks;
-use crate::capture::Captures;
-use crate::context_table::{Contexts, current};
-use crate::core_dump;
-use crate::device::Devices;
-use crate::entry::{Api, DefaultStream};
+use crate::array::table::Arrays;
+use crate::context::dumps;
+use crate::context::green_table::Greens;
+use crate::context::table::Contexts;
+use crate::device::table::Devices;
 use crate::external::Externals;
-use crate::function_table::Functions;
 use crate::graph::kept::Kept;
 use crate::graph::pageable::Buffers;
-use crate::green::Greens;
-use crate::host_pool::HostPools;
-use crate::link::Links;
 use crate::memory::Memory;
-use crate::module_table::Modules;
-use crate::pool::Pools;
-use crate::stream_table::{Events, Streams};
-use crate::texture::Textures;
+use crate::module::function_table::Functions;
+use crate::module::link_table::Links;
+use crate::module::table::Modules;
+use crate::pool::host_pool::HostPools;
+use crate::pool::table::Pools;
+use crate::stream::callback::Callbacks;
+use crate::stream::captures::Captures;
+use crate::stream::table::{Events, Streams};
+use crate::texture::table::Textures;
 
 static DRIVER: OnceLock<Driver> = OnceLock::new();
-static NEXT_HANDLE: AtomicU64 = AtomicU64::new(FIRST_HANDLE);
-
-/// Names a new object of any kind: the handle that the program sees is the name that the worker knows.
-pub fn mint() -> u64 {
-    // Steps of 16 look like pointers to programs that check alignment.
-    NEXT_HANDLE.fetch_add(16, Ordering::Relaxed)
-}
 
 /// All state of the library after `cuInit`.
 #[derive(Debug)]
@@ -91,7 +81,7 @@ impl Driver {
 
     /// `cuInit`.
     pub fn init() -> Result<(), CudaError> {
-        core_dump::initialise();
+        dumps::initialise();
         let session = session::open()?;
         if DRIVER.get().is_some() {
             return Ok(());
@@ -125,64 +115,5 @@ impl Driver {
             buffers: Buffers::default(),
         });
         Ok(())
-    }
-}
-
-impl Api {
-    /// The calling thread's current context; 0 if there is none, or it is destroyed.
-    pub fn current(&self) -> u64 {
-        let context = current();
-        if self.driver.contexts.is_destroyed(context) { 0 } else { context }
-    }
-
-    /// Starts a call in the calling thread's current context, or in the only one, if there is one.
-    pub fn call(&self) -> Call<'static> {
-        let context = match self.current() {
-            0 => self.driver.contexts.only_one().unwrap_or(0),
-            context => context,
-        };
-        self.driver.session.call().context(ContextId(context))
-    }
-
-    /// Starts a call in the current context; without one it is `CUDA_ERROR_INVALID_CONTEXT`.
-    pub fn in_context(&self) -> Result<Call<'static>, CudaError> {
-        Ok(self.driver.session.call().context(self.context()?))
-    }
-
-    /// Starts a call on a stream or event: in the current context or, without one, in the object's own.
-    pub fn in_context_of(&self, handle: u64) -> Result<Call<'static>, CudaError> {
-        let context = match self.current() {
-            0 => self.driver.streams.get(handle).map_err(|_| CudaError::INVALID_CONTEXT)?.context,
-            context => context,
-        };
-        Ok(self.driver.session.call().context(ContextId(context)))
-    }
-
-    /// The current context. Without one, or if it is destroyed, it is that of the objects that the call names: where there
-    /// is only one context, they have no other (functions that need a current one are refused before, by `states`).
-    pub fn context(&self) -> Result<ContextId, CudaError> {
-        match self.current() {
-            0 => self.driver.contexts.only_one().map(ContextId).ok_or(CudaError::INVALID_CONTEXT),
-            context => Ok(ContextId(context)),
-        }
-    }
-
-    /// The stream that a handle of the program means.
-    pub fn stream(&self, handle: u64) -> StreamId {
-        match (handle, self.default_stream) {
-            (0, DefaultStream::PerThread) => StreamId(2),
-            _ => StreamId(handle),
-        }
-    }
-
-    /// What the program calls an address of the GPU's: host memory may have one of its own there.
-    pub fn program_address(&self, address: u64) -> u64 {
-        let alias = self.driver.memory.ranges.alias(address);
-        alias.map_or(address, |range| range.start + (address - range.device_address))
-    }
-
-    /// The stream of calls that have no stream parameter.
-    pub fn default_stream(&self) -> StreamId {
-        self.stream(0)
     }
 }

@@ -7,10 +7,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use virtio_cuda_client::{CudaError, process};
 
-use crate::context_table::current;
+pub use crate::api::{Api, DefaultStream};
+use crate::context::table::current;
 use crate::driver::Driver;
-use crate::error_log;
-use crate::states::State;
+use crate::local::error_log;
+use crate::local::states::State;
 
 /// `CUresult`.
 pub type CUresult = i32;
@@ -41,24 +42,6 @@ impl Call {
     }
 }
 
-/// The stream that 0 means: legacy (0) or, in the `_ptsz` and `_ptds` variants, per thread (2).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DefaultStream {
-    /// `CU_STREAM_LEGACY` semantics.
-    Legacy,
-    /// `CU_STREAM_PER_THREAD`.
-    PerThread,
-}
-
-/// The state behind a call after `cuInit`.
-#[derive(Clone, Copy, Debug)]
-pub struct Api {
-    /// The process's driver.
-    pub driver: &'static Driver,
-    /// What stream 0 means.
-    pub default_stream: DefaultStream,
-}
-
 /// Runs the body of a call that needs `cuInit`.
 pub fn call(
     call: &'static Call,
@@ -68,7 +51,7 @@ pub fn call(
     guard(call.name, || {
         process::check()?;
         let driver = Driver::get().ok_or_else(|| call.state.before_init())?;
-        if crate::callback::in_callback() {
+        if crate::stream::in_callback::in_callback() {
             return Err(CudaError::NOT_PERMITTED);
         }
         check_context(driver, call.state)?;

@@ -6,11 +6,11 @@ use virtio_cuda_client::protocol::EventId;
 use virtio_cuda_client::touched::graphs_use_events;
 use virtio_cuda_client::{Call, CudaError, calls};
 
-use crate::driver::mint;
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::Out;
-use crate::stream_table::Stream;
+use crate::handles::mint;
+use crate::stream::table::Stream;
 
 /// `CU_EVENT_*`.
 const BLOCKING_SYNC: u32 = 1;

@@ -12,12 +12,12 @@ use std::os::unix::fs::FileExt;
 use virtio_cuda_client::protocol::{AllocationId, DevicePtr, EventId};
 use virtio_cuda_client::{CudaError, calls};
 
-use crate::driver::mint;
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{HostPtr, Out};
+use crate::handles::mint;
 use crate::memory::ranges::DeviceRange;
-use crate::stream_table::Stream;
+use crate::stream::table::Stream;
 use crate::vmm::of_allocation;
 
 /// What handles of this library begin with.

@@ -11,9 +11,9 @@ use virtio_cuda_client::{CudaError, calls};
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{HostPtr, In, Out};
-use crate::function_table::Parameters;
 use crate::graph::wire::put;
-use crate::post::ProvenShapes;
+use crate::module::function_table::Parameters;
+use crate::module::proven::ProvenShapes;
 
 /// Blocks up to this size (all before CUDA 12.1) are packed on the stack.
 const USUAL_BLOCK_BYTES: usize = 4096;

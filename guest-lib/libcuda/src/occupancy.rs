@@ -7,7 +7,7 @@ use virtio_cuda_client::protocol::{FunctionId, LaunchShape};
 use virtio_cuda_client::transport::UserMemory;
 use virtio_cuda_client::{Call, CudaError, calls};
 
-use crate::context_table::current;
+use crate::context::table::current;
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{In, Out};

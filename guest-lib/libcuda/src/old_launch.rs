@@ -10,8 +10,8 @@ use virtio_cuda_client::protocol::LaunchShape;
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::In;
-use crate::function_table::Function;
 use crate::launch;
+use crate::module::function_table::{Function, Prepared};
 
 /// Bytes of parameters that these calls can set.
 const MAX_PARAMETER_BYTES: usize = 4096;
@@ -19,21 +19,6 @@ const MAX_PARAMETER_BYTES: usize = 4096;
 const MAX_SHARED_BYTES: u32 = 256 << 10;
 /// Bounds of a block (CUDA C++ Programming Guide, "Technical Specifications per Compute Capability").
 const MAX_BLOCK: [i32; 3] = [1024, 1024, 64];
-
-/// What was set for the next launch.
-#[derive(Debug)]
-pub struct Prepared {
-    block: [u32; 3],
-    shared_bytes: u32,
-    parameters: Vec<u8>,
-    parameter_bytes: u32,
-}
-
-impl Default for Prepared {
-    fn default() -> Self {
-        Self { block: [1; 3], shared_bytes: 0, parameters: Vec::new(), parameter_bytes: 0 }
-    }
-}
 
 fn prepared(function: &Arc<Function>) -> MutexGuard<'_, Prepared> {
     function.prepared.lock().unwrap_or_else(PoisonError::into_inner)

@@ -9,7 +9,7 @@ use virtio_cuda_client::{Call, CudaError, calls};
 use crate::entry::{Api, EntryPoint};
 use crate::entry_points;
 use crate::ffi::{In, Out};
-use crate::reference::{surface, texture};
+use crate::texture::reference::{surface, texture};
 
 /// An input of a row as a parameter of C.
 pub trait Input: Sized {

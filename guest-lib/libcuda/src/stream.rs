@@ -2,18 +2,24 @@
 
 //! Streams.
 
+pub mod callback;
+pub mod capture;
+pub mod captures;
+pub mod in_callback;
+pub mod reached;
+pub mod table;
+pub mod values;
+
 use virtio_cuda_client::protocol::{ContextId, EventId, StreamId};
 use virtio_cuda_client::touched::{NON_BLOCKING_STREAM, graphs_use_events};
 use virtio_cuda_client::{CudaError, calls};
 
-use crate::driver::mint;
+use crate::api::PER_THREAD;
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::Out;
-use crate::stream_table::Stream;
-
-/// Streams that CUDA names itself: 0, legacy (1) and per thread (2).
-pub const PER_THREAD: u64 = 2;
+use crate::handles::mint;
+use crate::stream::table::Stream;
 
 /// `CU_STREAM_NON_BLOCKING`.
 const NON_BLOCKING: u32 = 1;

@@ -6,12 +6,12 @@ use cuda_abi::{CUmemAccessDesc, CUmemAllocationProp, CUmemLocation};
 use virtio_cuda_client::protocol::{AllocationId, AllocationProperties, DevicePtr};
 use virtio_cuda_client::{CudaError, calls};
 
-use crate::driver::mint;
+use crate::device::table::LOCATION_DEVICE;
 use crate::entry::Api;
 use crate::entry_points;
 use crate::external::EXTERNAL;
 use crate::ffi::{HostPtr, In, Out};
-use crate::memory::managed::LOCATION_DEVICE;
+use crate::handles::mint;
 use crate::memory::ranges::DeviceRange;
 
 /// `CU_MEM_ALLOCATION_TYPE_PINNED`.

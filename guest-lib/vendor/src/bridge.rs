@@ -22,7 +22,7 @@ pub const NOT_FOUND: c_int = 500;
 /// `CUDA_ERROR_OUT_OF_MEMORY`
 pub const OUT_OF_MEMORY: c_int = 2;
 
-/// `virtio_cuda_vendor_open` (libcuda/src/vendor.rs).
+/// `virtio_cuda_vendor_open` (libcuda/src/names/vendor.rs).
 type Open = unsafe extern "C" fn(u32, u32, u64) -> c_int;
 /// `virtio_cuda_vendor_call`.
 type Call = unsafe extern "C" fn(*const Arguments) -> c_int;
@@ -98,7 +98,7 @@ macro_rules! functions {
         impl Bridge {
             /// All of them, if `find` has the address of each.
             fn of(find: impl Fn(&CStr) -> Option<*mut c_void>) -> Option<Self> {
-                // SAFETY: the types are those of the definitions in libcuda/src/vendor.rs and of cuda.h.
+                // SAFETY: the types are those of the definitions in libcuda/src/names/vendor.rs and of cuda.h.
                 Some(unsafe { Self { $($field: transmute::<*mut c_void, $type>(find($name)?),)* } })
             }
         }

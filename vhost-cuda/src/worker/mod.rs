@@ -2,6 +2,8 @@
 //! The worker: one process that executes the CUDA calls of one guest process.
 
 mod copy;
+mod devices;
+mod ending;
 mod family;
 mod gpu;
 mod handlers;
@@ -24,6 +26,7 @@ use log::{debug, error};
 
 use crate::args::WorkerArgs;
 use crate::sessions::link::{self, TO_ACCOUNT, TO_CALL, TO_CLOSE, TO_MEMORY, TO_REGION, TO_SHARE, TO_UNPIN};
+use ending::{end_process, end_process_of_guest};
 use memory::pages::{GuestFile, GuestPages};
 // The names by which `handlers` uses the parts.
 use memory::{
@@ -31,7 +34,7 @@ use memory::{
 };
 use objects::{contexts, graphs, images, jit, linker};
 use run::executor::{Executors, Replies};
-use run::{call, callbacks, exec_callbacks, lane, resolve, timers};
+use run::{call, callbacks, new_lane, resolve, timers};
 use state::SessionState;
 
 /// Runs a worker until its session or its daemon ends.
@@ -77,22 +80,4 @@ fn serve(link: &UnixStream, session: &'static SessionState) -> std::io::Result<(
         }
     }
     Ok(())
-}
-
-/// Ends the process at once: it could not keep a promise to the guest or has lost the daemon. The daemon
-/// answers what is outstanding as lost.
-pub fn end_process(why: &str) -> ! {
-    error!("worker ends: {why}");
-    exit()
-}
-
-/// Ends the process at once, for what its guest process has done.
-pub fn end_process_of_guest(why: &str) -> ! {
-    debug!("worker ends: {why}");
-    exit()
-}
-
-fn exit() -> ! {
-    // SAFETY: a plain system call that does not return.
-    unsafe { libc::_exit(1) }
 }

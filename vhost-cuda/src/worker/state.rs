@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use super::copy::Engine;
+use super::devices::DeviceFacts;
 use super::gpu::{CuResult, CudaError, Driver};
-use super::handlers::DeviceFacts;
 use super::memory::allocations::Allocations;
 use super::memory::holds::{Held, Holds};
 use super::memory::host_memory::HostMemory;

@@ -7,7 +7,7 @@
 //! * [`environment`] sets the variables of the guest's process that libraries read.
 //! * [`invoke`] calls a C function whose parameters are known by their row only.
 
-mod call;
+pub mod call;
 mod environment;
 mod handles;
 mod invoke;
@@ -19,7 +19,6 @@ use std::sync::OnceLock;
 use cuda_library_rows::libraries;
 
 use super::gpu::{CuResult, CudaError};
-pub use call::call;
 use environment::Variables;
 use load::Loaded;
 

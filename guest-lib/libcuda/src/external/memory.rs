@@ -10,10 +10,10 @@ use virtio_cuda_client::protocol::{ContextId, ExternalMemoryId, MAX_MIPMAP_LEVEL
 use virtio_cuda_client::{Call, CudaError, calls};
 
 use super::table::{EXTERNAL, External};
-use crate::driver::mint;
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{In, Out};
+use crate::handles::mint;
 use crate::ipc::token_in;
 use crate::memory::ranges::DeviceRange;
 

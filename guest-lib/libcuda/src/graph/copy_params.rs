@@ -8,10 +8,10 @@ use virtio_cuda_client::protocol::{
     Box3, COPY_ARRAY, COPY_DEVICE, COPY_HOST, CallbackId, CopyEnd, DevicePtr, MemcpyNode,
 };
 
-use crate::callback::Callback;
 use crate::entry::Api;
 use crate::graph::pageable::PageableCopy;
 use crate::memory::copy::Place;
+use crate::stream::callback::Callback;
 
 /// `CU_MEMORYTYPE_*`.
 const HOST: u32 = 1;

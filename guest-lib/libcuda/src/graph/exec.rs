@@ -7,11 +7,11 @@ use virtio_cuda_client::protocol::{GraphExecId, GraphId, GraphNodeId, StreamId};
 use virtio_cuda_client::touched::graphs_use_events;
 use virtio_cuda_client::{CudaError, calls};
 
-use crate::context_table::current;
-use crate::driver::mint;
+use crate::context::table::current;
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{HostPtr, In, Out};
+use crate::handles::mint;
 use crate::launch::{
     ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE, ATTRIBUTE_LAUNCH_COMPLETION_EVENT, ATTRIBUTE_PROGRAMMATIC_EVENT,
     DEVICE_NODE_OFFSET,

@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::function_table::Parameters;
+use crate::module::function_table::Parameters;
 use cuda_abi::CUstreamBatchMemOpParams;
 
 /// Kernel parameters that a program was pointed to.

@@ -13,19 +13,19 @@ use virtio_cuda_client::touched::graphs_use_events;
 use virtio_cuda_client::transport::UserMemory;
 use virtio_cuda_client::{CudaError, calls};
 
-use crate::callback::Callback;
-use crate::driver::mint;
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{HostPtr, In, Out};
-use crate::function_table::Owner;
 use crate::graph::copy_params;
 use crate::graph::params::{
     ConditionalParams, Encoded, Form, HostParams, KernelParams, KernelParamsV1, MemAllocParams,
     PAYLOAD_OFFSET, check_general, encode, kernel, memset_of_node,
 };
 use crate::graph::wire::{links_in, take};
-use crate::stream_values::BatchParams;
+use crate::handles::mint;
+use crate::module::function_table::Owner;
+use crate::stream::callback::Callback;
+use crate::stream::values::BatchParams;
 
 /// Room for the parameters of a node: a kernel's packed block is the longest.
 const PARAMETER_ROOM: usize = 32 << 10;
@@ -214,7 +214,7 @@ fn get_kernel(api: Api, node: u64) -> Result<KernelParams, CudaError> {
             extra: In::at_address(0),
         },
         kernel: if is_kernel { function } else { 0 },
-        context: crate::context_table::current(),
+        context: crate::context::table::current(),
     })
 }
 

@@ -12,14 +12,14 @@ use virtio_cuda_client::protocol::{
 };
 use virtio_cuda_client::touched::graphs_use_events;
 
-use crate::callback::{Callback, HostFunction};
-use crate::driver::mint;
 use crate::entry::Api;
 use crate::ffi::{HostPtr, In};
 use crate::graph::copy_params::{NodeCopy, copies};
 use crate::graph::wire::put;
+use crate::handles::mint;
 use crate::launch;
-use crate::stream_values::BatchParams;
+use crate::stream::callback::{Callback, HostFunction};
+use crate::stream::values::BatchParams;
 
 /// `CUDA_KERNEL_NODE_PARAMS_v1`: how `_v2` begins.
 #[derive(Clone, Copy, Debug)]

@@ -10,11 +10,11 @@ use virtio_cuda_client::protocol::{
 use virtio_cuda_client::transport::UserMemory;
 use virtio_cuda_client::{Call, CudaError, calls};
 
-use crate::driver::mint;
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{In, Name, Out};
 use crate::graph::wire::{check_plain, edges_in, give_list, take};
+use crate::handles::mint;
 
 /// Elements for which one reply has room at first.
 const USUAL_COUNT: usize = 128;

@@ -6,9 +6,9 @@
 use virtio_cuda_client::protocol::UserObjectId;
 use virtio_cuda_client::{CudaError, calls};
 
-use crate::callback::Callback;
 use crate::entry_points;
 use crate::ffi::{HostPtr, Out};
+use crate::stream::callback::Callback;
 
 entry_points! {
     /// Creates a user object.

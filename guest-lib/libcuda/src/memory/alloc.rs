@@ -9,9 +9,9 @@ use crate::entry::Api;
 use crate::entry_points;
 use crate::external::EXTERNAL;
 use crate::ffi::Out;
-use crate::host_pool;
 use crate::memory::host;
 use crate::memory::ranges::HostKind;
+use crate::pool::host_pool;
 use crate::pool::pool_in_use;
 
 /// Owner of what a captured allocation gives: no object, but not the program either.

@@ -15,7 +15,7 @@ use virtio_cuda_client::{CudaError, calls};
 use crate::driver::Driver;
 use crate::entry::Api;
 use crate::memory::attach::{Attached, attach_tracked};
-use crate::memory::copy::Timing;
+use crate::memory::timing::Timing;
 use crate::memory::window::{PAGE_BYTES, round_up};
 
 /// Copies before a buffer is kept, instead of [`USES`]; 0 turns the cache off.

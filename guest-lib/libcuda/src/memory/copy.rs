@@ -8,6 +8,7 @@ use virtio_cuda_client::protocol::{Box3, ContextId, DevicePtr, StreamId};
 use virtio_cuda_client::transport::{Itinerary, UserMemory};
 use virtio_cuda_client::{Call, CudaError, calls};
 
+use crate::api::PER_THREAD;
 use crate::entry::{Api, DefaultStream};
 use crate::entry_points;
 use crate::ffi::HostPtr;
@@ -15,7 +16,7 @@ use crate::graph::copy_params::EndPlace;
 use crate::memory::pieces::each_piece;
 use crate::memory::ranges::HostKind;
 use crate::memory::routes::Route;
-use crate::stream::PER_THREAD;
+use crate::memory::timing::Timing;
 
 /// Pinned memory up to this size is copied to the device like pageable memory by calls that wait: they need not
 /// wait for the device then.
@@ -72,15 +73,6 @@ impl Place {
             Err(CudaError::INVALID_VALUE)
         }
     }
-}
-
-/// When a copy happens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Timing {
-    /// The call waits as `cuMemcpy` does.
-    Wait,
-    /// In the order of a stream.
-    Stream(StreamId),
 }
 
 impl Api {

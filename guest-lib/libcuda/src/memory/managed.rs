@@ -8,6 +8,7 @@ use std::iter::repeat;
 use cuda_abi::CUmemLocation;
 use virtio_cuda_client::CudaError;
 
+use crate::device::table::LOCATION_DEVICE;
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{HostPtr, In, Out};
@@ -21,8 +22,6 @@ const ATTACH_FLAGS: [u32; 2] = [1, 2];
 const DEVICE_CPU: i32 = -1;
 const DEVICE_INVALID: i32 = -2;
 
-/// `CU_MEM_LOCATION_TYPE_DEVICE`.
-pub const LOCATION_DEVICE: u32 = 1;
 /// `CU_MEM_LOCATION_TYPE_HOST` and `CU_MEM_LOCATION_TYPE_HOST_NUMA`; another NUMA variant follows.
 const LOCATION_HOST: u32 = 2;
 const LOCATION_NUMA: u32 = 3;

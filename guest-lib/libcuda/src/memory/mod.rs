@@ -7,13 +7,10 @@ pub mod ahead;
 pub mod alloc;
 pub mod attach;
 pub mod batch;
-pub mod box_copy;
-pub mod box_layout;
+pub mod boxes;
 pub mod cache;
 pub mod claims;
 pub mod copy;
-pub mod copy_array;
-pub mod copy_box;
 pub mod crew;
 pub mod helpers;
 pub mod host;
@@ -21,11 +18,13 @@ pub mod managed;
 pub mod pieces;
 pub mod pointer;
 pub mod ranges;
+pub mod ready;
 pub mod routes;
 pub mod set;
 pub mod shadow;
 pub mod staged;
 pub mod staging;
+pub mod timing;
 pub mod window;
 
 use virtio_cuda_client::CudaError;
@@ -34,15 +33,15 @@ use virtio_cuda_ring::Outstanding;
 use crate::driver::Driver;
 use crate::entry::Api;
 use crate::memory::advice::Advice;
-use crate::memory::ahead::Ahead;
 use crate::memory::cache::Cache;
 use crate::memory::claims::Claims;
 use crate::memory::ranges::{DeviceRange, HostKind, Ranges};
+use crate::memory::ready::Ahead;
 use crate::memory::routes::Routes;
 use crate::memory::shadow::Shadows;
 use crate::memory::staging::Stagings;
 use crate::memory::window::Window;
-use crate::module_table::Variable;
+use crate::module::table::Variable;
 
 /// All that the library knows about memory.
 #[derive(Debug, Default)]
@@ -131,7 +130,7 @@ impl Driver {
     pub fn forget_context(&self, context: u64) {
         self.contexts.destroyed(context);
         for module in self.modules.forget_context(context) {
-            self.functions.remove_of(crate::function_table::Owner::Module(module));
+            self.functions.remove_of(crate::module::function_table::Owner::Module(module));
             self.memory.remove_variables(module);
         }
         self.streams.forget_context(context);

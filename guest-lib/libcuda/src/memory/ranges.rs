@@ -8,7 +8,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use virtio_cuda_client::transport::UserMemory;
 
-use crate::host_pool::HostPool;
+use crate::pool::host_pool::HostPool;
 
 /// How host memory came to be reachable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

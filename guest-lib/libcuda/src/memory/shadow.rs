@@ -14,13 +14,13 @@ use virtio_cuda_client::protocol::{ContextId, DevicePtr};
 use virtio_cuda_client::transport::UserMemory;
 use virtio_cuda_client::{CudaError, calls};
 
-use crate::context_table::current;
+use crate::context::table::current;
 use crate::entry::Api;
 use crate::memory::Memory;
 use crate::memory::claims::Claims;
 use crate::memory::ranges::{HostKind, HostRange};
 use crate::memory::window::PAGE_BYTES;
-use crate::module_table::Variable;
+use crate::module::table::Variable;
 
 /// One variable.
 #[derive(Debug)]

@@ -12,10 +12,11 @@ use virtio_cuda_client::protocol::{DevicePtr, EventId, StreamId};
 use virtio_cuda_client::transport::UserMemory;
 use virtio_cuda_client::{CudaError, calls};
 
-use crate::driver::{Driver, mint};
+use crate::api::PER_THREAD;
+use crate::driver::Driver;
 use crate::entry::Api;
+use crate::handles::mint;
 use crate::memory::attach::{Attached, attach};
-use crate::stream::PER_THREAD;
 
 /// `CU_MEMHOSTREGISTER_PORTABLE`, `CU_MEMHOSTREGISTER_DEVICEMAP`.
 const PORTABLE_MAPPED: u32 = 1 | 2;

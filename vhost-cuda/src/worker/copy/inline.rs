@@ -2,8 +2,8 @@
 //! Short copies, whose bytes travel in the call itself.
 
 use super::super::gpu::{CUdeviceptr, CUstream, CuResult, Driver, STREAM_LEGACY};
-use super::Engine;
 use super::dma::{Dma, Stream};
+use super::engine::Engine;
 use super::staging::{BUFFER_BYTES, Buffer, Share};
 use crate::worker::run::signal::Signal;
 

@@ -6,6 +6,7 @@
 //! same time (`pipeline`). Short copies travel in the call (`inline`).
 
 mod dma;
+mod engine;
 mod inline;
 mod pipeline;
 mod staging;
@@ -20,28 +21,9 @@ use super::memory::bulk::{BulkIn, BulkOut};
 use super::run::signal::Signal;
 use super::state::SessionState;
 use dma::Stream;
+pub use engine::Engine;
 use pipeline::Pipeline;
-use staging::Staging;
-use threads::{CopyThreads, Direction};
-
-/// What the copies of a session share.
-#[derive(Debug)]
-pub struct Engine {
-    staging: Staging,
-    threads: CopyThreads,
-}
-
-impl Engine {
-    /// Nothing yet: buffers and threads, at most `threads`, are made when they are needed.
-    pub fn new(threads: usize) -> Self {
-        Self { staging: Staging::default(), threads: CopyThreads::new(threads) }
-    }
-
-    /// Forgets the buffers of a context that has ended.
-    pub fn forget_context(&self, context: u64) {
-        self.staging.forget_context(context);
-    }
-}
+use threads::Direction;
 
 /// Copies `bulk` to `dst` in stream order. Returns when the source may be reused; on the legacy default stream,
 /// when the device has the bytes. The range at `dst` must have been checked.

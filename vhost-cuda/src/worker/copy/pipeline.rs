@@ -6,8 +6,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::super::gpu::{CUdeviceptr, CuResult, CudaError};
-use super::Engine;
 use super::dma::Dma;
+use super::engine::Engine;
 use super::staging::{BUFFER_BYTES, Buffer, Share};
 use super::threads::{CopyThreads, Direction, Piece, Transfer};
 use crate::worker::memory::pages::{Cursor, PageList};

@@ -11,8 +11,8 @@ use std::thread;
 
 use virtio_cuda_protocol::transport::{MemEntry, PAGE_BYTES};
 
-use super::Engine;
 use super::dma::{Dma, Mark};
+use super::engine::Engine;
 use super::pipeline::{PARALLEL_BYTES, Pipeline};
 use super::staging::BUFFER_BYTES;
 use super::threads::Direction;

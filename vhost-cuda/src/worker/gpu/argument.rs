@@ -6,13 +6,16 @@ use std::ffi::{CString, c_char, c_int, c_uint, c_ulonglong, c_void};
 
 use cudarc::driver::sys::{CUhostFn, CUoccupancyB2DSize, CUsurfObject, CUtexObject};
 
-use super::graph::StreamFunction;
 use super::raw::{
     RawAffinity, RawAllocation, RawArray, RawDevResource, RawRequirements, RawSparse, RawTensorMap,
 };
 use super::{
-    CUdeviceptr, CUipcEventHandle, CUipcMemHandle, CUmemPoolPtrExportData, CUuuid, CuResult, CudaError,
+    CUdeviceptr, CUipcEventHandle, CUipcMemHandle, CUmemPoolPtrExportData, CUstream, CUuuid, CuResult,
+    CudaError,
 };
+
+/// A function that the driver calls on a thread of its own for `cuStreamAddCallback`, with the `CUresult`.
+pub type StreamFunction = unsafe extern "C" fn(CUstream, c_int, *mut c_void);
 
 /// What the driver writes through an out pointer: integers and handles, for which zero bytes are a value.
 pub(super) trait Plain: Copy {

@@ -8,6 +8,7 @@ use virtio_cuda_protocol::cuda::{ContextId, DeviceOrdinal};
 use crate::worker::call::CallContext;
 use crate::worker::contexts::{Context, ContextState, Primary};
 use crate::worker::gpu::{CuResult, CudaError};
+use crate::worker::memory::local::bytes_of_stacks;
 use crate::worker::objects::Object;
 use crate::worker::objects::lifecycle::Destroy;
 use crate::worker::pools;
@@ -25,14 +26,9 @@ const LIMIT_PRINTF_FIFO_SIZE: i32 = 1;
 const LIMIT_MALLOC_HEAP_SIZE: i32 = 2;
 const LIMIT_DEV_RUNTIME_SYNC_DEPTH: i32 = 3;
 const LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT: i32 = 4;
-/// The default stack of a thread.
-const STACK_BYTES: u64 = 1024;
 /// What a level of synchronization takes at most (CUDA's programming guide: 150 MB), and, estimated, a pending launch.
 const SYNC_LEVEL_BYTES: u64 = 150 << 20;
 const PENDING_LAUNCH_BYTES: u64 = 1024;
-/// `CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT` and `CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR`.
-const MULTIPROCESSORS: i32 = 16;
-const THREADS_PER_MULTIPROCESSOR: i32 = 39;
 
 /// A context that calls `give_back` when nothing uses it any more.
 fn context<T>(
@@ -259,16 +255,6 @@ fn bytes_of_limit(cx: &CallContext<'_>, limit: i32, value: u64) -> CuResult<u64>
         _ => (u64::MAX, 0),
     };
     Ok(quota::rounded(value.saturating_sub(default).saturating_mul(each)))
-}
-
-/// The bytes that the driver takes where threads have `each` bytes of local memory: for as many as the device can run at
-/// once, beyond what every context has.
-pub(super) fn bytes_of_stacks(cx: &CallContext<'_>, each: u64) -> CuResult<u64> {
-    let device = cx.place()?.1;
-    let number =
-        |attribute| Ok(u64::from(cx.gpu().cuDeviceGetAttribute(attribute, device)?.0.unsigned_abs()));
-    let threads = number(MULTIPROCESSORS)?.saturating_mul(number(THREADS_PER_MULTIPROCESSOR)?);
-    Ok(quota::rounded(each.saturating_sub(STACK_BYTES).saturating_mul(threads)))
 }
 
 /// Flags of the current context.

@@ -9,7 +9,6 @@ use virtio_cuda_protocol::cuda::{
     ArrayDescriptor, ContextId, DevicePtr, ExternalMemoryId, MAX_MIPMAP_LEVELS, MipmappedArrayId,
 };
 
-use super::array::counted;
 use crate::exchange::{ALLOCATION, POOL, TOKEN_BYTES};
 use crate::worker::allocations::{Origin, Range};
 use crate::worker::call::CallContext;
@@ -17,6 +16,7 @@ use crate::worker::formats::Shape;
 use crate::worker::gpu::{
     CuResult, CudaError, Driver, RawArray, RawExternal, RawExternalArray, RawExternalBuffer,
 };
+use crate::worker::handlers::array::counted;
 use crate::worker::objects::Object;
 use crate::worker::objects::lifecycle::Destroy;
 use crate::worker::pools;

@@ -3,16 +3,13 @@
 
 use virtio_cuda_protocol::cuda::{ContextId, DeviceOrdinal, ResourceDescId};
 
-use super::graph::encode;
 use crate::worker::call::CallContext;
 use crate::worker::contexts::Context;
 use crate::worker::gpu::{CUcontext, CUdevResourceDesc, CUgreenCtx, CuResult, CudaError, RawDevResource};
 use crate::worker::objects::Object;
 use crate::worker::objects::lifecycle::Destroy;
-use crate::worker::words::GreenContext;
-
-/// Most parts of one split, and of one description: more than any device has multiprocessors.
-pub const MAX_GROUPS: u32 = 1024;
+use crate::worker::words::contents::encode;
+use crate::worker::words::{GreenContext, MAX_GROUPS};
 
 /// Splits multiprocessors.
 pub fn cuDevSmResourceSplitByCount(

@@ -4,14 +4,14 @@
 use virtio_cuda_protocol::cuda::{ContextId, DevicePtr, StreamId};
 use virtio_cuda_protocol::transport::PAGE_BYTES;
 
-use super::capture::captures;
-use super::external::free_buffer;
 use crate::exchange::{MEMORY, POINTER};
 use crate::worker::allocations::Origin;
 use crate::worker::call::CallContext;
 use crate::worker::copy;
 use crate::worker::gpu::{CUstream, CuResult, CudaError, HOST_PORTABLE_MAPPED, STREAM_LEGACY};
 use crate::worker::graphs::Lease;
+use crate::worker::handlers::external::free_buffer;
+use crate::worker::handlers::graph::capture::captures;
 use crate::worker::pools;
 use crate::worker::quota;
 use crate::worker::window::{Area, Registration, Window};

@@ -7,10 +7,10 @@ use std::sync::OnceLock;
 use virtio_cuda_protocol::cuda::getter::MAX_INPUTS;
 use virtio_cuda_protocol::cuda::{DeviceOrdinal, Getter};
 
-use super::device::total_bytes;
 use crate::worker::call::CallContext;
 use crate::worker::family;
 use crate::worker::gpu::{CuResult, CudaError};
+use crate::worker::handlers::device::total_bytes;
 use crate::worker::nvml::{DRIVER_VERSION_BYTES, Nvml};
 
 /// The host's library for `device`, opened once in the process. `None`: there is none, as with the emulator.

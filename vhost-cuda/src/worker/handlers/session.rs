@@ -9,7 +9,7 @@ use virtio_cuda_protocol::cuda::CALL_TABLE_VERSION;
 use crate::worker::bulk::BulkOut;
 use crate::worker::call::CallContext;
 use crate::worker::gpu::{CuResult, CudaError};
-use crate::worker::lane::Lane;
+use crate::worker::new_lane::NewLane;
 
 /// Answers this side's version in any case, so that the guest library can name both; with another version
 /// every later call is refused.
@@ -43,7 +43,7 @@ pub fn session_thread_exit(cx: &mut CallContext<'_>) -> CuResult<()> {
 pub fn session_lane(cx: &mut CallContext<'_>, tag: u64, lane: u32, begins: u64) -> CuResult<()> {
     let area = cx.session.window().find(tag, true).ok_or(CudaError::INVALID_VALUE)?;
     let place = cx.session.order.take(lane, begins).ok_or(CudaError::INVALID_VALUE)?;
-    cx.thread.new_lane = Some(Lane::set_up(&area, place).ok_or(CudaError::INVALID_VALUE)?);
+    cx.thread.new_lane = Some(NewLane::set_up(&area, place).ok_or(CudaError::INVALID_VALUE)?);
     cx.thread.lane = Some(lane);
     Ok(())
 }

@@ -5,7 +5,7 @@ use virtio_cuda_protocol::cuda::MAX_VARIABLE_BYTES;
 
 use crate::worker::call::CallContext;
 use crate::worker::gpu::{CuResult, CudaError};
-use crate::worker::vendor;
+use crate::worker::vendor::call;
 
 /// Loads the host's library.
 pub fn vendor_open(cx: &mut CallContext<'_>, library: u32, major: u32, digest: u64) -> CuResult<()> {
@@ -22,5 +22,5 @@ pub fn vendor_environment(cx: &mut CallContext<'_>) -> CuResult<()> {
 
 /// Calls a function of a library.
 pub fn vendor_call(cx: &mut CallContext<'_>, library: u32, function: u32) -> CuResult<()> {
-    vendor::call(cx, library, function)
+    call::call(cx, library, function)
 }

@@ -14,8 +14,8 @@ use crate::exchange::{EVENT, POOL};
 use crate::worker::gpu::{
     CUarray, CUevent, CUgraph, CUmemoryPool, CUstream, CUtexref, CuResult, CudaError, Driver,
 };
-use crate::worker::handlers::charge_local;
 use crate::worker::memory::allocations::Origin;
+use crate::worker::memory::local::charge_local;
 use crate::worker::memory::pools;
 use crate::worker::run::call::CallContext;
 use crate::worker::run::resolve::Named;

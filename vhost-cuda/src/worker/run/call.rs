@@ -1,25 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! One call: its payload is taken apart, executed, and its reply put together.
+//! What a call has while it runs.
 
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use log::trace;
-use virtio_cuda_protocol::cuda::table::MAX_RESULTS;
-use virtio_cuda_protocol::cuda::{
-    CALL_IN_INLINE, CALL_OUT_INLINE, CallHeader, ContextId, GraphId, GraphNodeId, Opcode, Reader,
-    ResultHeader, Writer,
-};
-use virtio_cuda_protocol::transport::{FLAG_KEEP, REPLY_INVALID, REPLY_OK};
-use zerocopy::{FromBytes, IntoBytes};
+use virtio_cuda_protocol::cuda::{ContextId, GraphId, GraphNodeId};
 
-use super::dispatch::dispatch;
-use super::lane::Lane;
+use super::new_lane::NewLane;
 use super::resolve::Resolve;
 use super::signal::{self, Signal};
 use crate::metrics::statistics::Counter;
-use crate::sessions::link::Frame;
 use crate::worker::gpu::{
     CUcontext, CUgraph, CUgraphNode, CUstream, CuResult, CudaError, Driver, while_current,
 };
@@ -41,7 +31,7 @@ pub struct ThreadState {
     /// The first error of calls that nobody waited for, until it is told.
     pub deferred: Option<CudaError>,
     /// The lane that the thread has just got.
-    pub new_lane: Option<Lane>,
+    pub new_lane: Option<NewLane>,
     /// The number of its lane.
     pub lane: Option<u32>,
     /// The guest thread has ended: its lane may soon be another's.
@@ -208,134 +198,3 @@ impl CallContext<'_> {
 
 /// A reply to the daemon: a `REPLY_*` and the payload.
 pub type Reply = (u32, Vec<u8>);
-
-/// Executes the call in `frame` on the calling thread.
-pub fn execute(session: &'static SessionState, thread: &mut ThreadState, frame: &mut Frame) -> Reply {
-    let reply_room = frame.header.reply_room as usize;
-    let Some((header, args, mut cx)) = open(session, thread, frame) else {
-        return (REPLY_INVALID, Vec::new());
-    };
-    let mut results = [0; MAX_RESULTS];
-    let mut writer = Writer::new(&mut results);
-    let opcode = Opcode::from_u32(header.opcode);
-    let (printed, begun) = (session.output.so_far(opcode), session.work.so_far());
-    let copies = matches!(cx.bulk_in, BulkIn::Pages(_))
-        || matches!(cx.bulk_out, BulkOut::Pages(_))
-        || opcode == Some(Opcode::memcpy_wait);
-    let copying = copies.then(Instant::now);
-    let outcome = run(opcode, &mut cx, Reader::new(args), &mut writer);
-    session.output.count(opcode);
-    session.work.count(opcode);
-    if let Some(begun) = copying {
-        cx.thread.copied = begun.elapsed();
-        session.copy_time.add(cx.thread.copied);
-    }
-    if opcode == Some(Opcode::cuCtxSynchronize) && outcome.is_ok() && session.contexts.is_only_one() {
-        session.work.end(begun);
-    }
-    let used = if outcome.is_ok() { writer.used() } else { 0 };
-    let inline = match &cx.bulk_out {
-        BulkOut::Inline { bytes, .. } if outcome.is_ok() => &bytes[..],
-        _ => &[],
-    };
-    let result = outcome.err().map_or(0, |error| error.0);
-    trace!("thread {}: {} -> {result}", header.thread, opcode.map_or("?", Opcode::name));
-    let flags =
-        if opcode.is_some_and(|opcode| opcode.facts().prints()) { session.output.flags(printed) } else { 0 };
-    let head =
-        ResultHeader { result, results_bytes: used as u32, flags, bulk_out_bytes: inline.len() as u32 };
-    let mut payload = Vec::with_capacity(size_of::<ResultHeader>() + used + inline.len());
-    payload.extend_from_slice(head.as_bytes());
-    payload.extend_from_slice(&results[..used]);
-    payload.extend_from_slice(inline);
-    if payload.len() > reply_room {
-        return (REPLY_INVALID, Vec::new());
-    }
-    (REPLY_OK, payload)
-}
-
-/// Executes the call in `frame`, of which nobody wants a reply.
-///
-/// Errors: the call's; `CUDA_ERROR_INVALID_VALUE` for one that is malformed.
-pub fn execute_posted(
-    session: &'static SessionState,
-    thread: &mut ThreadState,
-    frame: &mut Frame,
-) -> CuResult<()> {
-    let (header, args, mut cx) = open(session, thread, frame).ok_or(CudaError::INVALID_VALUE)?;
-    let opcode = Opcode::from_u32(header.opcode);
-    let outcome = run(opcode, &mut cx, Reader::new(args), &mut Writer::new(&mut [0; MAX_RESULTS]));
-    session.output.count(opcode);
-    session.work.count(opcode);
-    trace!("thread {}: {} -> {outcome:?}, posted", header.thread, opcode.map_or("?", Opcode::name));
-    outcome
-}
-
-fn run(
-    opcode: Option<Opcode>,
-    cx: &mut CallContext<'_>,
-    args: Reader<'_>,
-    results: &mut Writer<'_>,
-) -> CuResult<()> {
-    let opcode = opcode.ok_or(CudaError::NOT_SUPPORTED)?;
-    if cx.session.refused.load(Ordering::Relaxed) {
-        return Err(CudaError::SYSTEM_DRIVER_MISMATCH);
-    }
-    let outcome = match opcode.facts().needs_context() {
-        true => cx.thread.make_current(cx.session, cx.context),
-        false => Ok(()),
-    };
-    let (bytes_in, bytes_out) = (cx.bulk_in.bytes(), cx.bulk_out.room());
-    let outcome = outcome.and_then(|()| dispatch(opcode, cx, args, results));
-    cx.thread.held.release();
-    let failed = outcome.is_err_and(|error| error != CudaError::NOT_READY);
-    cx.thread.counter.count(failed, bytes_in, bytes_out);
-    outcome
-}
-
-/// Takes a payload apart. `None`: its lengths do not fit together.
-fn open<'a>(
-    session: &'static SessionState,
-    thread: &'a mut ThreadState,
-    frame: &'a mut Frame,
-) -> Option<(CallHeader, &'a [u8], CallContext<'a>)> {
-    let keep = frame.header.flags & FLAG_KEEP != 0;
-    let (mut ins, mut outs) = (None, None);
-    if keep || !frame.in_entries.is_empty() || !frame.out_entries.is_empty() {
-        let memory = session.memory();
-        ins = Some(PageList::new(memory.clone(), std::mem::take(&mut frame.in_entries)).ok()?);
-        let list = if keep { PageList::for_window } else { PageList::new };
-        outs = Some(list(memory, std::mem::take(&mut frame.out_entries)).ok()?);
-    }
-    let bytes_of = |list: &Option<PageList>| list.as_ref().map_or(0, PageList::bytes);
-    let (header, rest) = CallHeader::read_from_prefix(&frame.payload).ok()?;
-    let (args, rest) = rest.split_at_checked(header.args_bytes as usize)?;
-    if header.flags & !(CALL_IN_INLINE | CALL_OUT_INLINE) != 0 {
-        return None;
-    }
-    let bulk_in = match (header.flags & CALL_IN_INLINE != 0, bytes_of(&ins)) {
-        (true, 0) => BulkIn::Inline(rest),
-        (false, 0) if rest.is_empty() => BulkIn::Inline(&[]),
-        (false, _) if rest.is_empty() => BulkIn::Pages(ins?),
-        _ => return None,
-    };
-    if bulk_in.bytes() != header.bulk_in_bytes {
-        return None;
-    }
-    let inline = header.flags & CALL_OUT_INLINE != 0;
-    let room = usize::try_from(header.bulk_out_bytes).ok()?;
-    let (bulk_out, kept) = match (keep, inline, bytes_of(&outs)) {
-        // Kept pages are no bulk output, though a guest library may count them as such.
-        (true, false, _) => (BulkOut::inline(0), Some(Kept { tag: frame.header.tag, pages: outs? })),
-        (false, true, 0) => {
-            let fits = room.checked_add(size_of::<ResultHeader>())? <= frame.header.reply_room as usize;
-            (BulkOut::inline(if fits { room } else { return None }), None)
-        }
-        (false, false, bytes) if bytes != header.bulk_out_bytes => return None,
-        (false, false, 0) => (BulkOut::inline(0), None),
-        (false, false, _) => (BulkOut::Pages(outs?), None),
-        _ => return None,
-    };
-    let context = ContextId(header.context);
-    Some((header, args, CallContext { session, thread, context, bulk_in, bulk_out, kept }))
-}

@@ -1,31 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Functions of the program that executable graphs got after they were made.
 //!
-//! Those of a graph's own nodes are tied to the graph (`handlers::graph_node`), and the driver has executable graphs
+//! Those of a graph's own nodes are tied to the graph (`handlers::graph::node`), and the driver has executable graphs
 //! share them. What is put in later belongs to the executable graph alone, for which the driver has no such thing.
 //! The guest is told to forget it when it was replaced, or the graph is gone, and the last launch is over.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::thread::{self, ThreadId};
+use std::thread::ThreadId;
 
 use virtio_cuda_protocol::cuda::{CallbackId, ContextId, GraphExecId, GraphNodeId, StreamId};
-
-use super::call::CallContext;
-use super::callbacks::forget;
-use crate::worker::gpu::{CUstream, CuResult, CudaError, with_capture_relaxed};
-
-/// The stream value that means another stream in each thread.
-const PER_THREAD: u64 = 2;
 
 /// Where a graph was launched last. The driver executes launches of one graph one after the other, so that all are
 /// over when this one is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Launch {
-    stream: StreamId,
-    context: ContextId,
-    thread: ThreadId,
+pub struct Launch {
+    pub stream: StreamId,
+    pub context: ContextId,
+    pub thread: ThreadId,
 }
 
 /// Functions of one executable graph.
@@ -48,8 +41,8 @@ pub struct ExecCallbacks {
 /// Functions that are to be forgotten, and after what.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Retired {
-    callbacks: Vec<CallbackId>,
-    after: Option<Launch>,
+    pub callbacks: Vec<CallbackId>,
+    pub after: Option<Launch>,
 }
 
 impl Own {
@@ -84,86 +77,24 @@ impl ExecCallbacks {
         own.retire(all)
     }
 
-    fn launched(&self, exec: GraphExecId, launch: Launch, captured: bool) {
+    /// A graph is being launched.
+    pub fn launched(&self, exec: GraphExecId, launch: Launch, captured: bool) {
         if let Some(own) = self.graphs().get_mut(&exec.0) {
             own.copied |= captured;
             own.last = Some(launch);
         }
     }
 
-    fn has(&self, exec: GraphExecId) -> bool {
+    /// Whether a graph has functions of its own.
+    pub fn has(&self, exec: GraphExecId) -> bool {
         self.any.load(Ordering::Acquire) && self.graphs().contains_key(&exec.0)
     }
 }
 
-/// Launches an executable graph.
-pub fn launch(cx: &mut CallContext<'_>, exec: GraphExecId, stream: StreamId) -> CuResult<()> {
-    let raw_stream = cx.resolve(stream)?;
-    let raw = cx.resolve(exec)?;
-    let own = &cx.session.exec_callbacks;
-    if own.has(exec) {
-        // Also if the launch fails: it may have begun.
-        let captured = !matches!(cx.gpu().cuStreamIsCapturing(raw_stream), Ok((0,)));
-        own.launched(exec, Launch { stream, context: cx.context, thread: thread::current().id() }, captured);
-    }
-    cx.gpu().cuGraphLaunch(raw, raw_stream)
-}
-
-/// Has the guest forget functions once they cannot be called any more. Where that cannot be found out, it remembers
-/// them until it ends.
-pub fn retire(cx: &mut CallContext<'_>, retired: Retired) {
-    let Retired { callbacks, after } = retired;
-    if callbacks.is_empty() {
-        return;
-    }
-    let result = match after {
-        None => {
-            forget_all(callbacks);
-            Ok(())
-        }
-        Some(launch) => after_launch(cx, launch, callbacks),
-    };
-    if let Err(error) = result {
-        log::debug!("Functions of an executable graph are kept: {error}");
-    }
-}
-
-fn forget_all(callbacks: Vec<CallbackId>) {
-    for callback in callbacks {
-        // SAFETY: the function takes any number.
-        unsafe { forget(std::ptr::without_provenance_mut(callback.0 as usize)) };
-    }
-}
-
-fn after_launch(cx: &mut CallContext<'_>, launch: Launch, callbacks: Vec<CallbackId>) -> CuResult<()> {
-    if launch.stream.0 == PER_THREAD && launch.thread != thread::current().id() {
-        return Err(CudaError::INVALID_HANDLE);
-    }
-    let stream = cx.resolve(launch.stream)?;
-    cx.thread.make_current(cx.session, launch.context)?;
-    let queue = || in_stream(cx, stream, callbacks);
-    with_capture_relaxed(cx.gpu(), queue)
-}
-
-fn in_stream(cx: &CallContext<'_>, stream: CUstream, callbacks: Vec<CallbackId>) -> CuResult<()> {
-    // The other questions would end a capture.
-    if cx.gpu().cuStreamIsCapturing(stream)? != (0,) {
-        return Err(CudaError::ILLEGAL_STATE);
-    }
-    if cx.gpu().cuStreamQuery(stream).is_ok() {
-        forget_all(callbacks);
-        return Ok(());
-    }
-    for callback in callbacks {
-        let data = std::ptr::without_provenance_mut(callback.0 as usize);
-        // SAFETY: the function takes any number.
-        unsafe { cx.gpu().cuLaunchHostFunc(stream, Some(forget), data) }?;
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
+    use std::thread;
+
     use super::*;
 
     const EXEC: GraphExecId = GraphExecId(0x100);

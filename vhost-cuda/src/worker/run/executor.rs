@@ -12,14 +12,13 @@ use virtio_cuda_protocol::cuda::{CallHeader, Opcode};
 use virtio_cuda_protocol::transport::{REPLY_INVALID, REPLY_NO_RESOURCES};
 use zerocopy::FromBytes;
 
-use super::call::{Reply, ThreadState, execute};
+pub use super::MAX_THREADS;
+use super::call::{Reply, ThreadState};
 use super::control;
+use super::execute::execute;
 use super::lane::{Lane, Waits};
 use crate::sessions::link::{self, FROM_REPLY, Frame, FromWorker, TO_CALL, TO_UNPIN};
 use crate::worker::state::SessionState;
-
-/// Most guest threads that use CUDA at once.
-pub const MAX_THREADS: usize = 1024;
 
 /// The executors of a session.
 #[derive(Debug)]
@@ -181,7 +180,7 @@ fn serve(
                 let reply = work(session, thread, &mut frame);
                 if let Some(new) = thread.new_lane.take() {
                     waits.progress((0, 0), replies);
-                    lane = Some(new);
+                    lane = Some(Lane::new(new));
                 }
                 if thread.ended {
                     lane = None;

@@ -8,16 +8,17 @@ use std::time::{Duration, Instant};
 
 use virtio_cuda_protocol::cuda::{CallHeader, Opcode, ResultHeader};
 use virtio_cuda_protocol::transport::REPLY_OK;
-use virtio_cuda_ring::{Consumer, Kind, LANE_BYTES, LaneMemory, MAX_REPLY_BYTES, Record};
+use virtio_cuda_ring::{Consumer, Kind, MAX_REPLY_BYTES, Record};
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::call::{ThreadState, execute, execute_posted};
+use super::call::ThreadState;
 use super::cores::{self, Watching};
+use super::execute::{execute, execute_posted};
 use super::executor::{Message, Replies};
+use super::new_lane::NewLane;
 use super::order::Place;
 use crate::sessions::link::{Frame, ToWorker};
 use crate::worker::gpu::CudaError;
-use crate::worker::memory::window::Area;
 use crate::worker::state::SessionState;
 
 /// How long an executor watches its lane, where there are cores to spare and where not: about as long as it takes to
@@ -50,16 +51,11 @@ pub struct Lane {
 }
 
 impl Lane {
-    /// The lane in a shared area. The area stays mapped until the session ends. `None`: it is too small.
-    pub fn set_up(area: &Area, place: Place) -> Option<Self> {
-        if !area.shared || area.bytes < LANE_BYTES as u64 {
-            return None;
-        }
-        // SAFETY: a shared area is mapped, readable and writable, until the process ends (no request takes it
-        // away), page aligned, and at least that long.
-        let memory = unsafe { LaneMemory::new(area.base as *mut u8) };
+    /// A lane that a thread has just got.
+    pub fn new(new: NewLane) -> Self {
         let watch = if cores::are_few() { WATCH_FEW_CORES } else { WATCH };
-        Some(Self { consumer: Consumer::set_up(memory), contents: Vec::new(), replied: 0, watch, place })
+        let NewLane { consumer, place } = new;
+        Self { consumer, contents: Vec::new(), replied: 0, watch, place }
     }
 
     /// Executes records until there is a message for the executor. `None`: there will be no more.

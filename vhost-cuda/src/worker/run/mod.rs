@@ -7,10 +7,15 @@ pub(super) mod control;
 pub(super) mod cores;
 pub(super) mod dispatch;
 pub(super) mod exec_callbacks;
+pub(super) mod execute;
 pub(super) mod executor;
 pub(super) mod lane;
+pub(super) mod new_lane;
 pub(super) mod order;
 pub(super) mod output;
 pub(super) mod resolve;
 pub(super) mod signal;
 pub(super) mod timers;
+
+/// Most guest threads that use CUDA at once.
+pub const MAX_THREADS: usize = 1024;

@@ -7,8 +7,12 @@ use virtio_cuda_protocol::cuda::Reader;
 
 use crate::worker::call::CallContext;
 use crate::worker::gpu::{CheckedOperations, CuResult, CudaError, Edges, Links, RawDevResource};
-use crate::worker::handlers::{self, MAX_GROUPS, memory_operations, take};
 use crate::worker::resolve::Resolve;
+use crate::worker::words::contents::{self, take};
+use crate::worker::words::values::memory_operations;
+
+/// Most parts of one split, and of one description: more than any device has multiprocessors.
+pub const MAX_GROUPS: u32 = 1024;
 
 macro_rules! bulk {
     ($($(#[$doc:meta])* $word:ident() -> $name:ident: $host:ty = |$cx:ident| $made:expr;)*) => { $(
@@ -29,9 +33,9 @@ bulk! {
     /// A name.
     name() -> Name: CString = |cx| cx.bulk_in.name();
     /// Edges of a graph.
-    edges() -> BulkEdges: Edges = |cx| handlers::edges(cx);
+    edges() -> BulkEdges: Edges = |cx| contents::edges(cx);
     /// Nodes at the other ends of edges.
-    links() -> BulkLinks: Links = |cx| handlers::all_links(cx);
+    links() -> BulkLinks: Links = |cx| contents::all_links(cx);
     /// Operations on memory, whose addresses are the session's.
     operations() -> BulkOperations: CheckedOperations = |cx| checked_operations(cx);
     /// Resources of a device, by their names.
@@ -39,13 +43,13 @@ bulk! {
 }
 
 fn checked_operations(cx: &CallContext<'_>) -> CuResult<CheckedOperations> {
-    let operations = memory_operations(cx, &handlers::bulk(cx)?)?;
+    let operations = memory_operations(cx, &contents::bulk(cx)?)?;
     // SAFETY: `memory_operations` has compared each address with the session's memory.
     Ok(unsafe { CheckedOperations::new(operations) })
 }
 
 fn named_resources(cx: &CallContext<'_>) -> CuResult<Vec<RawDevResource>> {
-    let bytes = handlers::bulk(cx)?;
+    let bytes = contents::bulk(cx)?;
     if bytes.is_empty() || bytes.len() > MAX_GROUPS as usize * size_of::<u64>() {
         return Err(CudaError::INVALID_VALUE);
     }

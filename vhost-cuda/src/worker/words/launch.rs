@@ -8,8 +8,9 @@ use virtio_cuda_protocol::cuda::{
 use super::ready;
 use crate::worker::call::CallContext;
 use crate::worker::gpu::{AttributeValue, CuResult, CudaError, Launch, NoFunction};
-use crate::worker::handlers::{attribute_for_driver, take};
 use crate::worker::resolve::Resolve;
+use crate::worker::words::contents::take;
+use crate::worker::words::values::attribute_for_driver;
 
 /// Most attributes of a launch: there are about 20 kinds.
 const MAX_ATTRIBUTES: u32 = 64;

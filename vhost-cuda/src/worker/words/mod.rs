@@ -3,11 +3,13 @@
 //! inputs or of the bulk input; it is looked up and checked when the call is.
 
 mod bulk;
+pub mod contents;
 mod launch;
 mod memory;
 mod texture;
+pub mod values;
 
-pub use bulk::{edges, links, name, operations, resources};
+pub use bulk::{MAX_GROUPS, edges, links, name, operations, resources};
 pub use launch::{MAX_PARAM_BYTES, attribute_value, launch, launch_with, no_function};
 pub use memory::{granted, memory, one, opaque, private, shareable};
 pub use texture::{pitched, rank, shown, surface, texels};

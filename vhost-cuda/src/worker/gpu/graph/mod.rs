@@ -13,9 +13,7 @@ mod node;
 mod parameters;
 mod structure;
 
-use std::ffi::{c_int, c_void};
-
-use super::CUstream;
+use std::ffi::c_void;
 
 pub use attribute::{AttributeValue, EVENT_ATTRIBUTES};
 pub(super) use attribute::{RawLaunchAttribute, launch_attribute};
@@ -25,5 +23,3 @@ pub use structure::{Edges, Links};
 
 /// A function that the driver calls on a thread of its own.
 pub type UserFunction = unsafe extern "C" fn(*mut c_void);
-/// The same for `cuStreamAddCallback`, with the `CUresult`.
-pub type StreamFunction = unsafe extern "C" fn(CUstream, c_int, *mut c_void);

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! The current task, as far as the kernel crate does not show it.
+
+use crate::linux::bindings as glue;
+use kernel::{
+    prelude::*,
+    sync::aref::ARef,
+    task::Task, //
+};
+
+/// The process that is running: its thread group leader, held, so that the identity is never used again.
+pub(crate) struct Process(ARef<Task>);
+
+impl Process {
+    /// The current one.
+    pub(crate) fn current() -> Self {
+        Self(current!().group_leader().into())
+    }
+
+    /// Whether the current task belongs to this process.
+    pub(crate) fn is_current(&self) -> bool {
+        core::ptr::eq(self.0.as_ptr(), current!().group_leader().as_ptr())
+    }
+}
+
+/// The current task's name, NUL-padded.
+pub(crate) fn current_name() -> [u8; 16] {
+    let mut name = [0; 16];
+    // SAFETY: `name` has the 16 bytes of `TASK_COMM_LEN`.
+    unsafe { glue::virtio_cuda_current_name(name.as_mut_ptr()) };
+    name
+}
+
+/// Whether the current task is on its way out.
+pub(crate) fn current_is_exiting() -> bool {
+    // SAFETY: Reads flags of the current task.
+    unsafe { glue::virtio_cuda_current_exiting() }
+}
+
+/// The current task's real user, by its number in the initial user namespace.
+pub(crate) fn current_uid() -> u32 {
+    // SAFETY: Reads the current task's credentials.
+    unsafe { glue::virtio_cuda_current_uid() }
+}
+
+/// `RLIMIT_MEMLOCK` of the current process, in bytes.
+pub(crate) fn memlock_bytes() -> u64 {
+    // SAFETY: Reads a limit of the current process.
+    unsafe { glue::virtio_cuda_memlock_bytes() }
+}
+
+/// Whether the current task may lock memory beyond limits: `CAP_IPC_LOCK` in the initial user namespace.
+pub(crate) fn may_lock_memory() -> bool {
+    // SAFETY: Reads the current task's credentials.
+    unsafe { glue::virtio_cuda_may_lock_memory() }
+}

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! What requests are for, and what follows from their answers. This happens exactly once for each request
+//! that was sent, whether or not anybody still waits.
+
+use crate::{
+    device::Device,
+    error::Fault,
+    limits::places::Places,
+    memory::Memory,
+    request::Answer,
+    session::Session,
+    transport::{
+        Hello,
+        Opened,
+        PROTOCOL_VERSION, //
+    }, //
+};
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+
+/// See the module's documentation.
+pub(crate) enum Purpose {
+    /// A request made in advance.
+    None,
+    /// `OP_HELLO`, with the number of the greeting.
+    Hello(Arc<Device>, u64),
+    /// `OP_OPEN`.
+    Open(Arc<Session>),
+    /// `OP_CALL`.
+    Call(Arc<Session>),
+    /// `OP_CALL` with `FLAG_KEEP`: the device keeps the memory under this tag.
+    Keep(Arc<Session>, u64),
+    /// `OP_SHARE`: as above.
+    Share(Arc<Session>, u64),
+    /// `OP_UNPIN` of the tag.
+    Unpin(Arc<Session>, u64),
+    /// `OP_CLOSE`.
+    Close(Arc<Session>),
+}
+
+impl Purpose {
+    /// The counter of the session's places in rings. None: the request is the driver's own, not a process's call.
+    pub(crate) fn places(&self) -> Option<Arc<Places>> {
+        match self {
+            Self::Call(session) | Self::Keep(session, _) => Some(session.places.clone()),
+            _ => None,
+        }
+    }
+
+    /// Draws the consequences of `answer`. `memory` is what the device could write to. Sleeps.
+    pub(crate) fn settle(
+        self,
+        answer: Result<Answer, Fault>,
+        memory: Option<Memory>,
+    ) -> Result<Answer> {
+        match self {
+            Self::None => (),
+            Self::Hello(device, greeting) => {
+                device.greeted(
+                    greeting,
+                    answer.as_ref().map_err(|f| *f).and_then(check_hello),
+                );
+            }
+            Self::Open(session) => {
+                // Whoever has opened may have left: then the session closes itself.
+                let opened = answer.as_ref().map_err(|f| *f).and_then(|a| a.value());
+                session.opened(opened.map(|Opened { session }| session))?;
+            }
+            Self::Call(session) => session.note(&answer),
+            Self::Keep(session, tag) | Self::Share(session, tag) => {
+                session.note(&answer);
+                match &answer {
+                    // After nonsense the device may have the memory, too: until it is closed.
+                    Ok(_) | Err(Fault::Garbled) => session.keep(tag, memory),
+                    Err(_) => session.forget_tag(tag),
+                }
+            }
+            Self::Unpin(session, tag) => {
+                session.note(&answer);
+                match &answer {
+                    Ok(_) | Err(Fault::Lost) => session.forget_tag(tag),
+                    // The device may still use the pages.
+                    Err(_) => session.keep_on(tag),
+                }
+            }
+            Self::Close(session) => session.closed(answer.as_ref().err().copied()),
+        }
+        Ok(answer?)
+    }
+}
+
+fn check_hello(answer: &Answer) -> Result<(), Fault> {
+    let hello: Hello = answer.value()?;
+    if hello.protocol_version == PROTOCOL_VERSION {
+        Ok(())
+    } else {
+        Err(Fault::Refused)
+    }
+}

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! The calls of one file that are under way. The table lives behind a lock that interrupts take: nothing in
+//! here sleeps or allocates, and what a caller gets out is to be dropped without the lock.
+
+use crate::{
+    error::Fault,
+    request::{
+        Pending,
+        Request, //
+    }, //
+};
+use core::mem;
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+
+/// A call under way.
+pub(crate) struct Call {
+    ticket: u64,
+    request: Arc<Request>,
+    /// Here while nobody waits for it: a signal has interrupted the waiter.
+    parked: Option<Pending>,
+}
+
+/// The table.
+pub(crate) struct Calls {
+    list: KVec<Call>,
+    last_ticket: u64,
+}
+
+impl Calls {
+    /// A table for at most `limit` calls.
+    pub(crate) fn new(limit: u32) -> Result<Self> {
+        Ok(Self {
+            list: KVec::with_capacity(limit as usize, GFP_KERNEL)?,
+            last_ticket: 0,
+        })
+    }
+
+    fn find(&mut self, ticket: u64) -> Option<&mut Call> {
+        self.list.iter_mut().find(|call| call.ticket == ticket)
+    }
+
+    /// Enters a call and gives it a name, never 0. [`Fault::Quota`]: there are too many.
+    pub(crate) fn add(&mut self, request: Arc<Request>) -> Result<u64, Fault> {
+        let ticket = self.last_ticket + 1;
+        let call = Call {
+            ticket,
+            request,
+            parked: None,
+        };
+        self.list
+            .push_within_capacity(call)
+            .map_err(|_| Fault::Quota)?;
+        self.last_ticket = ticket;
+        Ok(ticket)
+    }
+
+    /// Takes a call out.
+    pub(crate) fn remove(&mut self, ticket: u64) -> Option<Call> {
+        let place = self.list.iter().position(|call| call.ticket == ticket)?;
+        self.list.remove(place).ok()
+    }
+
+    /// Takes all calls out, for ever.
+    pub(crate) fn remove_all(&mut self) -> KVec<Call> {
+        mem::replace(&mut self.list, KVec::new())
+    }
+
+    /// Puts an unanswered call aside; gives it back if it is not in the table any more.
+    pub(crate) fn park(&mut self, ticket: u64, pending: Pending) -> Option<Pending> {
+        match self.find(ticket) {
+            Some(call) => call.parked.replace(pending),
+            None => Some(pending),
+        }
+    }
+
+    /// Takes up a parked call.
+    pub(crate) fn unpark(&mut self, ticket: u64) -> Option<Pending> {
+        self.find(ticket)?.parked.take()
+    }
+
+    /// Ends all waits.
+    pub(crate) fn interrupt(&self) {
+        for call in &self.list {
+            call.request.interrupt();
+        }
+    }
+}

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! Watches kept pages of pageable memory: the kernel reports when a process's mapping of them is about to
+//! change (munmap, mremap, madvise, fork, …). From then on the pages are not used for copies any more, and the
+//! session asks the device to give them back.
+
+use crate::{
+    error::Fault,
+    linux::bindings as glue,
+    memory::span::Span,
+    session::Session,
+    transport::PAGE_BYTES, //
+};
+use core::ptr::{
+    self,
+    NonNull, //
+};
+use kernel::{
+    error::to_result,
+    prelude::*,
+    sync::{
+        Arc,
+        ArcBorrow, //
+    },
+};
+
+/// Most watches of one session: the kernel walks over them when the process changes its mappings.
+const MAX_WATCHES: usize = 4096;
+
+/// A watch over the pages that are kept under a tag.
+///
+/// # Invariants
+///
+/// `raw` is a watch of `glue/memory.c` that only [`Drop`] frees; its cookie is a reference to the session that
+/// this value owns.
+pub(crate) struct Watch {
+    raw: NonNull<glue::virtio_cuda_watch>,
+    cookie: *const Session,
+    pub(crate) tag: u64,
+}
+
+// SAFETY: The C side may be asked and freed by any task.
+unsafe impl Send for Watch {}
+// SAFETY: As above.
+unsafe impl Sync for Watch {}
+
+impl Watch {
+    /// Begins to watch `span` in the current process.
+    pub(crate) fn new(session: Arc<Session>, tag: u64, span: &Span) -> Result<Self> {
+        let bytes = span.pages.checked_mul(PAGE_BYTES).ok_or(EINVAL)?;
+        let cookie = session.into_raw();
+        let mut raw = ptr::null_mut();
+        // SAFETY: `changed` is called with the cookie while the watch exists, and the reference lives longer.
+        let made = unsafe {
+            glue::virtio_cuda_watch_new(
+                &mut raw,
+                span.first_page as c_ulong,
+                bytes as c_ulong,
+                changed,
+                cookie.cast_mut().cast(),
+            )
+        };
+        match to_result(made).and_then(|()| NonNull::new(raw).ok_or(ENOMEM)) {
+            // INVARIANT: Just made; the reference is this value's.
+            Ok(raw) => Ok(Self { raw, cookie, tag }),
+            Err(error) => {
+                // SAFETY: From `into_raw` above; nobody else has it.
+                drop(unsafe { Arc::from_raw(cookie) });
+                Err(error)
+            }
+        }
+    }
+
+    /// Whether a mapping has changed, or will in a moment.
+    pub(crate) fn is_stale(&self) -> bool {
+        // SAFETY: Valid by the invariant.
+        unsafe { glue::virtio_cuda_watch_is_stale(self.raw.as_ptr()) }
+    }
+
+    /// Forgets what has changed so far.
+    pub(crate) fn reset(&self) {
+        // SAFETY: Valid by the invariant.
+        unsafe { glue::virtio_cuda_watch_reset(self.raw.as_ptr()) }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        // SAFETY: By the invariant; after this `changed` is not called any more.
+        unsafe { glue::virtio_cuda_watch_free(self.raw.as_ptr()) };
+        // SAFETY: From `into_raw` in `new`, once.
+        drop(unsafe { Arc::from_raw(self.cookie) });
+    }
+}
+
+/// A mapping is about to change. Must not sleep.
+///
+/// # Safety
+///
+/// `cookie` is that of a [`Watch`] which exists.
+unsafe extern "C" fn changed(cookie: *mut c_void) {
+    // SAFETY: The watch has a reference to the session until after its end.
+    let session = unsafe { ArcBorrow::from_raw(cookie.cast_const().cast::<Session>()) };
+    Session::sweep_soon(&session.into());
+}
+
+/// The watches of a session; None once it is closed.
+pub(crate) struct Watches(Option<KVec<Watch>>);
+
+impl Watches {
+    pub(crate) fn new() -> Self {
+        Self(Some(KVec::new()))
+    }
+
+    /// `ENOLINK`: the session is closed; `EDQUOT`: there are too many.
+    pub(crate) fn add(&mut self, watch: Watch) -> Result<(), (Watch, Error)> {
+        let Some(list) = &mut self.0 else {
+            return Err((watch, Fault::Lost.into()));
+        };
+        if list.len() >= MAX_WATCHES {
+            return Err((watch, Fault::Quota.into()));
+        }
+        match list.reserve(1, GFP_KERNEL_ACCOUNT) {
+            // It has room.
+            Ok(()) => {
+                let _ = list.push_within_capacity(watch);
+                Ok(())
+            }
+            Err(_) => Err((watch, ENOMEM)),
+        }
+    }
+
+    fn list(&self) -> &[Watch] {
+        self.0.as_deref().unwrap_or(&[])
+    }
+
+    /// Whether `tag` is watched and nothing has changed.
+    pub(crate) fn is_fresh(&self, tag: u64) -> bool {
+        self.list().iter().any(|w| w.tag == tag && !w.is_stale())
+    }
+
+    /// The first watch that has seen a change and that `leave` lets go.
+    pub(crate) fn take_stale(&mut self, mut leave: impl FnMut(u64) -> bool) -> Option<Watch> {
+        let index = self
+            .list()
+            .iter()
+            .position(|w| w.is_stale() && leave(w.tag))?;
+        self.0.as_mut()?.remove(index).ok()
+    }
+
+    /// The watch of `tag`.
+    pub(crate) fn take(&mut self, tag: u64) -> Option<Watch> {
+        let index = self.list().iter().position(|w| w.tag == tag)?;
+        self.0.as_mut()?.remove(index).ok()
+    }
+
+    /// All of them; no more can come.
+    pub(crate) fn end(&mut self) -> Option<KVec<Watch>> {
+        self.0.take()
+    }
+}

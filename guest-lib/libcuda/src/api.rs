@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! The state behind a call.
+
+use virtio_cuda_client::protocol::{ContextId, StreamId};
+use virtio_cuda_client::{Call, CudaError};
+
+use crate::context::table::current;
+use crate::driver::Driver;
+
+/// The per-thread default stream, as the program may name it (`CU_STREAM_PER_THREAD`).
+pub const PER_THREAD: u64 = 2;
+
+/// The stream that 0 means: legacy (0) or, in the `_ptsz` and `_ptds` variants, per thread (2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DefaultStream {
+    /// `CU_STREAM_LEGACY` semantics.
+    Legacy,
+    /// `CU_STREAM_PER_THREAD`.
+    PerThread,
+}
+
+/// The state behind a call after `cuInit`.
+#[derive(Clone, Copy, Debug)]
+pub struct Api {
+    /// The process's driver.
+    pub driver: &'static Driver,
+    /// What stream 0 means.
+    pub default_stream: DefaultStream,
+}
+
+impl Api {
+    /// The calling thread's current context; 0 if there is none, or it is destroyed.
+    pub fn current(&self) -> u64 {
+        let context = current();
+        if self.driver.contexts.is_destroyed(context) { 0 } else { context }
+    }
+
+    /// Starts a call in the calling thread's current context, or in the only one, if there is one.
+    pub fn call(&self) -> Call<'static> {
+        let context = match self.current() {
+            0 => self.driver.contexts.only_one().unwrap_or(0),
+            context => context,
+        };
+        self.driver.session.call().context(ContextId(context))
+    }
+
+    /// Starts a call in the current context; without one it is `CUDA_ERROR_INVALID_CONTEXT`.
+    pub fn in_context(&self) -> Result<Call<'static>, CudaError> {
+        Ok(self.driver.session.call().context(self.context()?))
+    }
+
+    /// Starts a call on a stream or event: in the current context or, without one, in the object's own.
+    pub fn in_context_of(&self, handle: u64) -> Result<Call<'static>, CudaError> {
+        let context = match self.current() {
+            0 => self.driver.streams.get(handle).map_err(|_| CudaError::INVALID_CONTEXT)?.context,
+            context => context,
+        };
+        Ok(self.driver.session.call().context(ContextId(context)))
+    }
+
+    /// The current context. Without one, or if it is destroyed, it is that of the objects that the call names: where there
+    /// is only one context, they have no other (functions that need a current one are refused before, by `states`).
+    pub fn context(&self) -> Result<ContextId, CudaError> {
+        match self.current() {
+            0 => self.driver.contexts.only_one().map(ContextId).ok_or(CudaError::INVALID_CONTEXT),
+            context => Ok(ContextId(context)),
+        }
+    }
+
+    /// The stream that a handle of the program means.
+    pub fn stream(&self, handle: u64) -> StreamId {
+        match (handle, self.default_stream) {
+            (0, DefaultStream::PerThread) => StreamId(2),
+            _ => StreamId(handle),
+        }
+    }
+
+    /// What the program calls an address of the GPU's: host memory may have one of its own there.
+    pub fn program_address(&self, address: u64) -> u64 {
+        let alias = self.driver.memory.ranges.alias(address);
+        alias.map_or(address, |range| range.start + (address - range.device_address))
+    }
+
+    /// The stream of calls that have no stream parameter.
+    pub fn default_stream(&self) -> StreamId {
+        self.stream(0)
+    }
+}

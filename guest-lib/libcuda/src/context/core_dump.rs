@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Attributes of core dumps. They are kept in this process for who asks, and **no dump is ever written**: NVIDIA's driver
+//! would write it on the host, so the host is not told, neither of these nor of the contexts' flags.
+
+use virtio_cuda_client::CudaError;
+
+use crate::context::dumps::lock;
+use crate::context::table::current;
+use crate::driver::Driver;
+use crate::entry_points;
+use crate::ffi::{HostPtr, Out};
+use cuda_environment::core_dump::{Attribute, Refusal, Value};
+
+fn code(refusal: Refusal) -> CudaError {
+    match refusal {
+        Refusal::InvalidValue => CudaError::INVALID_VALUE,
+        Refusal::NotPermitted => CudaError::NOT_PERMITTED,
+    }
+}
+
+/// The current context, for the calls about one.
+fn of_context() -> Result<Option<u64>, CudaError> {
+    let driver = Driver::get().ok_or(CudaError::NOT_INITIALIZED)?;
+    let context = current();
+    if context == 0 {
+        return Err(CudaError::INVALID_CONTEXT);
+    }
+    if driver.contexts.is_destroyed(context) {
+        return Err(CudaError::CONTEXT_IS_DESTROYED);
+    }
+    Ok(Some(context))
+}
+
+fn of_process() -> Result<Option<u64>, CudaError> {
+    Ok(None)
+}
+
+type Scope = fn() -> Result<Option<u64>, CudaError>;
+
+fn get(scope: Scope, attribute: i32, value: HostPtr, size: Out<usize>) -> Result<(), CudaError> {
+    let attribute = Attribute::new(attribute).map_err(code)?;
+    size.check()?;
+    let context = scope()?;
+    if value.address() == 0 {
+        return size.set(attribute.size());
+    }
+    let room_for = size.get()?;
+    let bytes = lock().get(context, attribute).and_then(|value| value.bytes(room_for)).map_err(code)?;
+    let room = value.as_out::<u8>();
+    bytes.into_iter().enumerate().try_for_each(|(at, byte)| room.set_at(at, byte))
+}
+
+fn set(scope: Scope, attribute: i32, value: HostPtr, size: Out<usize>) -> Result<(), CudaError> {
+    let attribute = Attribute::new(attribute).map_err(code)?;
+    size.check()?;
+    let context = scope()?;
+    if value.address() == 0 {
+        return size.set(attribute.size());
+    }
+    let bytes = value.as_in::<u8>();
+    // It is not NULL, the only reason for which there is no byte.
+    let value = Value::read(attribute, size.get()?, |at| bytes.at(at).unwrap_or(0)).map_err(code)?;
+    lock().set(context, attribute, value).map_err(code)
+}
+
+entry_points! {
+    /// An attribute of the current context.
+    early cuCoredumpGetAttribute(_, attrib: i32, value: HostPtr, size: Out<usize>) {
+        get(of_context, attrib, value, size)
+    }
+
+    /// An attribute of the process.
+    early cuCoredumpGetAttributeGlobal(_, attrib: i32, value: HostPtr, size: Out<usize>) {
+        get(of_process, attrib, value, size)
+    }
+
+    /// Sets an attribute of the current context. No dump is written whatever it says.
+    early cuCoredumpSetAttribute(_, attrib: i32, value: HostPtr, size: Out<usize>) {
+        set(of_context, attrib, value, size)
+    }
+
+    /// Sets an attribute of the process, for contexts to come. No dump is written whatever it says.
+    early cuCoredumpSetAttributeGlobal(_, attrib: i32, value: HostPtr, size: Out<usize>) {
+        set(of_process, attrib, value, size)
+    }
+}

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Green contexts, and the resources that they are parts of. To the device a green context is the context that
+//! `cuCtxFromGreenCtx` gives.
+
+use std::sync::PoisonError;
+
+use virtio_cuda_client::protocol::{ContextId, DeviceResource, Reader, ResourceDescId};
+use virtio_cuda_client::transport::UserMemory;
+use virtio_cuda_client::{CudaError, calls};
+
+use crate::context::green_table::Green;
+use crate::context::table::current;
+use crate::context::{record_in_context, release, retain, wait_in_context};
+use crate::entry::Api;
+use crate::entry_points;
+use crate::ffi::{In, Out};
+use crate::graph::wire::{put, take};
+use crate::handles::mint;
+use crate::stream;
+
+/// `CU_DEV_RESOURCE_TYPE_SM`.
+const SM: u32 = 1;
+/// `CU_STREAM_NON_BLOCKING`.
+const NON_BLOCKING: u32 = 1;
+/// Most parts of a split: more than any device has multiprocessors.
+const MAX_GROUPS: u32 = 1024;
+/// Bytes of a [`DeviceResource`] on the wire.
+const RESOURCE_BYTES: usize = 28;
+/// `CUDA_ERROR_INVALID_RESOURCE_TYPE`.
+const INVALID_RESOURCE_TYPE: i32 = 914;
+
+/// `CUdevResource`; what is the driver's own in it holds its name in the device.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Resource {
+    kind: u32,
+    reserved: u32,
+    name: [u32; 2],
+    inside: [u32; 20],
+    sm: [u32; 4],
+    rest: [u32; 8],
+}
+const _: () = assert!(size_of::<Resource>() == 144);
+
+impl Resource {
+    fn new(told: &DeviceResource) -> Self {
+        let name = [told.name as u32, (told.name >> 32) as u32];
+        Self { kind: told.kind, reserved: 0, name, inside: [0; 20], sm: told.sm, rest: [0; 8] }
+    }
+
+    /// Its name, if it is one of multiprocessors.
+    fn name(&self) -> Result<u64, CudaError> {
+        check_type(self.kind)?;
+        Ok(u64::from(self.name[0]) | u64::from(self.name[1]) << 32)
+    }
+}
+
+fn check_type(kind: u32) -> Result<(), CudaError> {
+    if kind == SM { Ok(()) } else { CudaError::check(INVALID_RESOURCE_TYPE) }
+}
+
+fn split(
+    api: Api,
+    result: Out<Resource>,
+    groups: Out<u32>,
+    (input, remaining): (In<Resource>, Out<Resource>),
+    (flags, min_count): (u32, u32),
+) -> Result<(), CudaError> {
+    let wanted = if result.is_null() { groups.check().map(|()| 0)? } else { groups.get()? };
+    let input = input.get()?;
+    if !result.is_null() && wanted == 0 {
+        return Err(CudaError::INVALID_VALUE);
+    }
+    let (name, wanted) = (input.name()?, wanted.min(MAX_GROUPS));
+    let mut room = vec![0u8; if wanted == 0 { 0 } else { (wanted as usize + 1) * RESOURCE_BYTES }];
+    let mut call = api.call();
+    if wanted > 0 {
+        call = call.output(UserMemory::of_mut(&mut room));
+    }
+    let made = calls::cuDevSmResourceSplitByCount(&mut call, name, wanted, flags, min_count)?;
+    if wanted > 0 {
+        let mut reader = Reader::new(&room);
+        for index in 0..made.min(wanted) as usize {
+            result.set_at(index, Resource::new(&take(&mut reader)?))?;
+        }
+        remaining.set_if_wanted(Resource::new(&take(&mut reader)?));
+    }
+    groups.set(made)
+}
+
+fn describe(api: Api, out: Out<u64>, resources: In<Resource>, count: u32) -> Result<(), CudaError> {
+    out.check()?;
+    if count == 0 || count > MAX_GROUPS {
+        return Err(CudaError::INVALID_VALUE);
+    }
+    let mut bytes = Vec::new();
+    for index in 0..count as usize {
+        put(&resources.at(index)?.name()?, &mut bytes)?;
+    }
+    let description = mint();
+    calls::cuDevResourceGenerateDesc(
+        &mut api.call().input(UserMemory::of(&bytes)),
+        ResourceDescId(description),
+    )?;
+    out.set(description)
+}
+
+fn create(api: Api, out: Out<u64>, description: u64, device: i32, flags: u32) -> Result<(), CudaError> {
+    let number = api.driver.devices.check(device)?.on_wire();
+    out.check()?;
+    if description == 0 {
+        return Err(CudaError::INVALID_VALUE);
+    }
+    let (handle, context) = (mint(), mint());
+    let primary = retain(api, device)?;
+    let (id, description) = (ContextId(context), ResourceDescId(description));
+    calls::cuGreenCtxCreate(&mut api.call(), id, description, number, flags).inspect_err(|_| {
+        let _ = release(api, device);
+    })?;
+    api.driver.contexts.add(context, device as u32);
+    let green = Green { context, device, primary };
+    api.driver.greens.0.write().unwrap_or_else(PoisonError::into_inner).insert(handle, green);
+    out.set(handle)
+}
+
+fn destroy(api: Api, handle: u64) -> Result<(), CudaError> {
+    let green = api.driver.greens.get(handle)?;
+    calls::cuGreenCtxDestroy(&mut api.call(), ContextId(green.context))?;
+    api.driver.greens.0.write().unwrap_or_else(PoisonError::into_inner).remove(&handle);
+    api.driver.greens.1.write().unwrap_or_else(PoisonError::into_inner).push(green);
+    api.driver.contexts.destroyed(green.context);
+    release(api, green.device)
+}
+
+fn create_stream(api: Api, out: Out<u64>, green: u64, flags: u32, priority: i32) -> Result<(), CudaError> {
+    out.check()?;
+    let context = api.driver.greens.get(green)?.context;
+    if flags != NON_BLOCKING {
+        return Err(CudaError::INVALID_VALUE);
+    }
+    stream::create_in(api, context, out, flags, priority)
+}
+
+fn resource_of(api: Api, context: u64, resource: Out<Resource>, kind: u32) -> Result<(), CudaError> {
+    let told = calls::cuCtxGetDevResource(&mut api.call(), ContextId(context), kind)?;
+    resource.set(Resource::new(&told))
+}
+
+impl Api {
+    /// The green context of a stream (0: it has none), and the context that it belongs to.
+    pub fn green_context_of_stream(&self, stream: u64) -> Result<(u64, u64), CudaError> {
+        let context = self.context_of_stream(stream)?;
+        Ok(self.driver.greens.of_context(context).unwrap_or((0, context)))
+    }
+}
+
+entry_points! {
+    /// What a device has.
+    call cuDeviceGetDevResource(api, device: i32, resource: Out<Resource>, kind: u32) {
+        let device = api.driver.devices.check(device)?.on_wire();
+        resource.check()?;
+        check_type(kind)?;
+        resource.set(Resource::new(&calls::cuDeviceGetDevResource(&mut api.call(), device, kind)?))
+    }
+
+    /// What a context has.
+    call cuCtxGetDevResource(api, hCtx: u64, resource: Out<Resource>, kind: u32) {
+        resource.check()?;
+        check_type(kind)?;
+        api.driver.contexts.device_of(hCtx)?;
+        resource_of(api, hCtx, resource, kind)
+    }
+
+    /// What a green context has.
+    call cuGreenCtxGetDevResource(api, hCtx: u64, resource: Out<Resource>, kind: u32) {
+        resource.check()?;
+        check_type(kind)?;
+        resource_of(api, api.driver.greens.get(hCtx)?.context, resource, kind)
+    }
+
+    /// Splits multiprocessors into equal parts and a rest.
+    call cuDevSmResourceSplitByCount(api, result: Out<Resource>, nbGroups: Out<u32>, input: In<Resource>, remaining: Out<Resource>, useFlags: u32, minCount: u32) {
+        split(api, result, nbGroups, (input, remaining), (useFlags, minCount))
+    }
+
+    /// Describes resources for a green context.
+    call cuDevResourceGenerateDesc(api, phDesc: Out<u64>, resources: In<Resource>, nbResources: u32) {
+        describe(api, phDesc, resources, nbResources)
+    }
+
+    /// Creates a green context. It does not become current.
+    call cuGreenCtxCreate(api, phCtx: Out<u64>, desc: u64, dev: i32, flags: u32) {
+        create(api, phCtx, desc, dev, flags)
+    }
+
+    /// Destroys a green context.
+    call cuGreenCtxDestroy(api, hCtx: u64) {
+        destroy(api, hCtx)
+    }
+
+    /// A green context as one that can be current.
+    call cuCtxFromGreenCtx(api, pContext: Out<u64>, hCtx: u64) {
+        pContext.check()?;
+        pContext.set(api.driver.greens.get(hCtx)?.context)
+    }
+
+    /// Records the work of a green context.
+    call cuGreenCtxRecordEvent(api, hCtx: u64, hEvent: u64) {
+        record_in_context(api, api.driver.greens.get(hCtx)?.context, hEvent)
+    }
+
+    /// Has a green context wait.
+    call cuGreenCtxWaitEvent(api, hCtx: u64, hEvent: u64) {
+        wait_in_context(api, api.driver.greens.get(hCtx)?.context, hEvent)
+    }
+
+    /// Creates a stream in a green context.
+    call cuGreenCtxStreamCreate(api, phStream: Out<u64>, greenCtx: u64, flags: u32, priority: i32) {
+        create_stream(api, phStream, greenCtx, flags, priority)
+    }
+
+    /// A number for the green context that no other has had: the current one's for NULL.
+    call cuGreenCtxGetId(api, greenCtx: u64, greenCtxId: Out<u64>) {
+        greenCtxId.check()?;
+        let green = match greenCtx {
+            0 => api.driver.greens.of_context(current()).ok_or(CudaError::INVALID_CONTEXT)?.0,
+            green => api.driver.greens.get(green).map(|_| green)?,
+        };
+        greenCtxId.set(green)
+    }
+
+    /// The green context of a stream.
+    call cuStreamGetGreenCtx(api, hStream: u64, phCtx: Out<u64>) {
+        phCtx.check()?;
+        phCtx.set(api.green_context_of_stream(hStream)?.0)
+    }
+}

@@ -1,0 +1,419 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Contexts: creation, the stack, limits.
+
+pub mod checkpoint;
+pub mod core_dump;
+pub mod dumps;
+pub mod green;
+pub mod green_table;
+pub mod peer;
+pub mod table;
+
+use virtio_cuda_client::protocol::{ContextId, EventId};
+use virtio_cuda_client::{Call, CudaError, calls, idle};
+
+use crate::context::table::current;
+use crate::entry::Api;
+use crate::entry_points;
+use crate::ffi::{HostPtr, Out};
+use crate::handles::mint;
+
+/// `CU_CTX_*`: those of scheduling, of which one can be set, and all.
+const CTX_SCHED_MASK: u32 = 7;
+const CTX_FLAGS: u32 = 0xff;
+/// `CU_EXEC_AFFINITY_TYPE_SM_COUNT`, and the only answer to others.
+const SM_COUNT: i32 = 0;
+const UNSUPPORTED_EXEC_AFFINITY: i32 = 224;
+/// `CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TARGET_CURRENT_CTX`.
+const TO_CURRENT_CONTEXT: i32 = 0;
+/// `CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_*`.
+const FLUSH_SCOPES: [i32; 2] = [100, 200];
+
+/// Holds a device's primary context.
+pub fn retain(api: Api, device: i32) -> Result<u64, CudaError> {
+    let mut primary = api.driver.contexts.primary(device)?;
+    if !primary.active {
+        let number = api.driver.devices.check(device)?.on_wire();
+        calls::cuDevicePrimaryCtxRetain(&mut api.call(), number, ContextId(primary.context))?;
+        api.driver.contexts.add(primary.context, device as u32);
+        dumps::context_created(primary.context, primary.flags);
+        primary.active = true;
+        api.driver.host_pools.adopt(api, primary.context);
+    }
+    primary.retains += 1;
+    Ok(primary.context)
+}
+
+/// Gives a hold of a device's primary context back.
+pub fn release(api: Api, device: i32) -> Result<(), CudaError> {
+    let mut primary = api.driver.contexts.primary(device)?;
+    if primary.retains == 0 {
+        return Err(CudaError::INVALID_CONTEXT);
+    }
+    if primary.retains == 1 && primary.active {
+        calls::cuDevicePrimaryCtxRelease_v2(&mut api.call(), api.driver.devices.check(device)?.on_wire())?;
+        forget(api, primary.context);
+        primary.active = false;
+    }
+    primary.retains -= 1;
+    Ok(())
+}
+
+fn reset(api: Api, device: i32) -> Result<(), CudaError> {
+    let mut primary = api.driver.contexts.primary(device)?;
+    if primary.active {
+        calls::cuDevicePrimaryCtxReset_v2(&mut api.call(), api.driver.devices.check(device)?.on_wire())?;
+        // Those who hold it still do, but have to retain it once more before it exists again.
+        primary.active = false;
+        primary.flags = 0;
+        forget(api, primary.context);
+    }
+    Ok(())
+}
+
+/// A primary context is gone, and all that was made in green contexts of it.
+fn forget(api: Api, primary: u64) {
+    for context in api.driver.greens.in_primary(primary) {
+        dumps::context_destroyed(context);
+        api.driver.forget_context(context);
+    }
+    dumps::context_destroyed(primary);
+    api.driver.forget_context(primary);
+    if let Some(other) = api.driver.contexts.any() {
+        api.driver.host_pools.adopt(api, other);
+    }
+}
+
+fn set_flags(api: Api, device: i32, flags: u32) -> Result<(), CudaError> {
+    let mut primary = api.driver.contexts.primary(device)?;
+    let number = api.driver.devices.check(device)?.on_wire();
+    calls::cuDevicePrimaryCtxSetFlags_v2(&mut api.call(), number, flags)?;
+    primary.flags = flags;
+    Ok(())
+}
+
+fn create(api: Api, pctx: Out<u64>, flags: u32, device: i32) -> Result<(), CudaError> {
+    pctx.check()?;
+    let number = api.driver.devices.check(device)?.on_wire();
+    let context = mint();
+    calls::cuCtxCreate_v2(&mut api.call(), ContextId(context), flags, number)?;
+    api.driver.contexts.add(context, device as u32);
+    dumps::context_created(context, flags);
+    api.driver.host_pools.adopt(api, context);
+    table::push(context);
+    pctx.set(context)
+}
+
+fn destroy(api: Api, context: u64) -> Result<(), CudaError> {
+    if context == 0 {
+        return Err(CudaError::INVALID_VALUE);
+    }
+    api.driver.contexts.device_of(context)?;
+    calls::cuCtxDestroy_v2(&mut api.call(), ContextId(context))?;
+    dumps::context_destroyed(context);
+    api.driver.forget_context(context);
+    if current() == context {
+        table::pop();
+    }
+    if let Some(other) = api.driver.contexts.any() {
+        api.driver.host_pools.adopt(api, other);
+    }
+    Ok(())
+}
+
+fn push(api: Api, context: u64) -> Result<(), CudaError> {
+    if context == 0 {
+        return Err(CudaError::INVALID_VALUE);
+    }
+    api.driver.contexts.device_of(context)?;
+    table::push(context);
+    Ok(())
+}
+
+fn pop(pctx: Out<u64>) -> Result<(), CudaError> {
+    match table::pop() {
+        0 => Err(CudaError::INVALID_CONTEXT),
+        context => {
+            pctx.set_if_wanted(context);
+            Ok(())
+        }
+    }
+}
+
+/// A context parameter of which NULL means the current one.
+fn or_current(api: Api, context: u64) -> Result<u64, CudaError> {
+    let context = if context == 0 { current() } else { context };
+    api.driver.contexts.device_of(context)?;
+    Ok(context)
+}
+
+fn synchronize(api: Api, context: u64) -> Result<(), CudaError> {
+    if !api.is_idle() {
+        let call = &mut api.driver.session.call().context(ContextId(context));
+        let (visible, idle) = (api.driver.memory.visible.so_far(), idle::so_far());
+        calls::cuCtxSynchronize(call)?;
+        // Another context may have work of its own.
+        if api.driver.contexts.is_only_one() {
+            api.driver.memory.visible.end(visible);
+            idle::done(idle);
+        }
+    }
+    api.context_synchronized();
+    Ok(())
+}
+
+/// Records the work of a context.
+pub fn record_in_context(api: Api, context: u64, event: u64) -> Result<(), CudaError> {
+    let mut call = of_context(api, context, event)?;
+    if let Some(known) = api.driver.events.get(event) {
+        known.record();
+    }
+    calls::cuCtxRecordEvent(&mut call, ContextId(context), EventId(event))
+}
+
+/// Has a context wait.
+pub fn wait_in_context(api: Api, context: u64, event: u64) -> Result<(), CudaError> {
+    calls::cuCtxWaitEvent(&mut of_context(api, context, event)?, ContextId(context), EventId(event))
+}
+
+/// Starts a call about a whole context and an event.
+fn of_context(api: Api, context: u64, event: u64) -> Result<Call<'static>, CudaError> {
+    api.driver.contexts.device_of(context)?;
+    api.driver.streams.get(event)?;
+    Ok(api.driver.session.call().context(ContextId(context)))
+}
+
+entry_points! {
+    /// Records the work of a whole context.
+    call cuCtxRecordEvent(api, hCtx: u64, hEvent: u64) {
+        record_in_context(api, hCtx, hEvent)
+    }
+
+    /// Has a whole context wait.
+    call cuCtxWaitEvent(api, hCtx: u64, hEvent: u64) {
+        wait_in_context(api, hCtx, hEvent)
+    }
+
+    /// Holds the device's primary context.
+    call cuDevicePrimaryCtxRetain(api, pctx: Out<u64>, dev: i32) {
+        pctx.check()?;
+        pctx.set(retain(api, dev)?)
+    }
+
+    /// Gives one hold back.
+    call cuDevicePrimaryCtxRelease_v2(api, dev: i32) {
+        release(api, dev)
+    }
+
+    /// Gives one hold back.
+    call cuDevicePrimaryCtxRelease(api, dev: i32) {
+        release(api, dev)
+    }
+
+    /// Destroys everything in the primary context, whoever holds it.
+    call cuDevicePrimaryCtxReset_v2(api, dev: i32) {
+        reset(api, dev)
+    }
+
+    /// Destroys everything in the primary context, whoever holds it.
+    call cuDevicePrimaryCtxReset(api, dev: i32) {
+        reset(api, dev)
+    }
+
+    /// Flags of the primary context.
+    call cuDevicePrimaryCtxSetFlags_v2(api, dev: i32, flags: u32) {
+        set_flags(api, dev, flags)
+    }
+
+    /// Flags of the primary context.
+    call cuDevicePrimaryCtxSetFlags(api, dev: i32, flags: u32) {
+        set_flags(api, dev, flags)
+    }
+
+    /// Flags of the primary context, and whether it is active in this process.
+    call cuDevicePrimaryCtxGetState(api, dev: i32, flags: Out<u32>, active: Out<i32>) {
+        let primary = *api.driver.contexts.primary(dev)?;
+        flags.set(primary.flags)?;
+        active.set(primary.active.into())
+    }
+
+    /// Creates a context and makes it current.
+    call cuCtxCreate_v2(api, pctx: Out<u64>, flags: u32, dev: i32) {
+        create(api, pctx, flags, dev)
+    }
+
+    /// Creates a context; execution affinity is not served.
+    call cuCtxCreate_v3(api, pctx: Out<u64>, _paramsArray: HostPtr, numParams: i32, flags: u32, dev: i32) {
+        if numParams != 0 {
+            return Err(CudaError::NOT_SUPPORTED);
+        }
+        create(api, pctx, flags, dev)
+    }
+
+    /// Creates a context; execution affinity and CIG are not served.
+    call cuCtxCreate_v4(api, pctx: Out<u64>, ctxCreateParams: HostPtr, flags: u32, dev: i32) {
+        if ctxCreateParams.address() != 0 {
+            // CUctxCreateParams: execAffinityParams, numExecAffinityParams (int), cigParams.
+            let params = ctxCreateParams.as_in::<[usize; 3]>().get()?;
+            if params[1] as u32 != 0 || params[2] != 0 {
+                return Err(CudaError::NOT_SUPPORTED);
+            }
+        }
+        create(api, pctx, flags, dev)
+    }
+
+    /// As before CUDA 3.2: a context with addresses of 32 bits, which cannot reach the memory of today's devices. An H200
+    /// answers the same.
+    call cuCtxCreate(api, pctx: Out<u64>, flags: u32, dev: i32) {
+        pctx.check()?;
+        if flags & !CTX_FLAGS != 0 || !matches!(flags & CTX_SCHED_MASK, 0 | 1 | 2 | 4) {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        api.driver.devices.check(dev)?;
+        Err(CudaError::OUT_OF_MEMORY)
+    }
+
+    /// Destroys a context.
+    call cuCtxDestroy_v2(api, ctx: u64) {
+        destroy(api, ctx)
+    }
+
+    /// Destroys a context.
+    call cuCtxDestroy(api, ctx: u64) {
+        destroy(api, ctx)
+    }
+
+    /// Adds a holder to the current context.
+    call cuCtxAttach(api, pctx: Out<u64>, flags: u32) {
+        pctx.check()?;
+        if flags != 0 {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        let context = api.context()?.0;
+        api.driver.contexts.attach(context)?;
+        pctx.set(context)
+    }
+
+    /// Gives the current context back; without holders it ends.
+    call cuCtxDetach(api, ctx: u64) {
+        if ctx != current() {
+            return Err(CudaError::INVALID_CONTEXT);
+        }
+        if api.driver.contexts.is_destroyed(ctx) {
+            return Err(CudaError::CONTEXT_IS_DESTROYED);
+        }
+        let device = api.driver.contexts.device_of(ctx)? as i32;
+        if api.driver.contexts.detach(ctx) {
+            return Ok(());
+        }
+        let is_primary = api.driver.contexts.primary(device)?.context == ctx;
+        if is_primary { release(api, device) } else { destroy(api, ctx) }
+    }
+
+    /// How many multiprocessors the current context has.
+    call cuCtxGetExecAffinity(api, pExecAffinity: Out<[u32; 2]>, r#type: i32) {
+        pExecAffinity.check()?;
+        if r#type != SM_COUNT {
+            return CudaError::check(UNSUPPORTED_EXEC_AFFINITY);
+        }
+        pExecAffinity.set([0, calls::cuCtxGetExecAffinity(&mut api.in_context()?, r#type)?])
+    }
+
+    /// Makes writes of other devices to the GPU's memory visible.
+    call cuFlushGPUDirectRDMAWrites(api, target: i32, scope: i32) {
+        if target != TO_CURRENT_CONTEXT || !FLUSH_SCOPES.contains(&scope) {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        calls::cuFlushGPUDirectRDMAWrites(&mut api.in_context()?, target, scope)
+    }
+
+    /// Pushes onto the calling thread's stack.
+    call cuCtxPushCurrent_v2(api, ctx: u64) {
+        push(api, ctx)
+    }
+
+    /// Pushes onto the calling thread's stack.
+    call cuCtxPushCurrent(api, ctx: u64) {
+        push(api, ctx)
+    }
+
+    /// Pops the calling thread's stack.
+    call cuCtxPopCurrent_v2(_, pctx: Out<u64>) {
+        pop(pctx)
+    }
+
+    /// Pops the calling thread's stack.
+    call cuCtxPopCurrent(_, pctx: Out<u64>) {
+        pop(pctx)
+    }
+
+    /// Replaces the top of the calling thread's stack.
+    call cuCtxSetCurrent(api, ctx: u64) {
+        if ctx != 0 {
+            api.driver.contexts.device_of(ctx)?;
+        }
+        table::set_current(ctx);
+        Ok(())
+    }
+
+    /// The calling thread's context, or NULL.
+    call cuCtxGetCurrent(_, pctx: Out<u64>) {
+        pctx.set(current())
+    }
+
+    /// The device of the current context.
+    call cuCtxGetDevice(api, device: Out<i32>) {
+        device.set(api.driver.contexts.device_of(current())? as i32)
+    }
+
+    /// The device of a context.
+    call cuCtxGetDevice_v2(api, device: Out<i32>, ctx: u64) {
+        device.set(api.driver.contexts.device_of(or_current(api, ctx)?)? as i32)
+    }
+
+    /// A number for the context that no other has had.
+    call cuCtxGetId(api, ctx: u64, ctxId: Out<u64>) {
+        ctxId.set(or_current(api, ctx)?)
+    }
+
+    /// Waits for all work of the current context.
+    call cuCtxSynchronize(api) {
+        synchronize(api, api.context()?.0)
+    }
+
+    /// Waits for all work of a context.
+    call cuCtxSynchronize_v2(api, ctx: u64) {
+        synchronize(api, or_current(api, ctx)?)
+    }
+
+    /// The API version that a context was made for.
+    call cuCtxGetApiVersion(api, ctx: u64, version: Out<u32>) {
+        version.check()?;
+        let context = or_current(api, ctx)?;
+        version.set(calls::cuCtxGetApiVersion(&mut api.call(), ContextId(context))?)
+    }
+
+    /// The width of shared memory banks has been fixed since compute capability 5.0:
+    /// `CU_SHARED_MEM_CONFIG_FOUR_BYTE_BANK_SIZE`.
+    call cuCtxGetSharedMemConfig(api, pConfig: Out<i32>) {
+        api.context()?;
+        pConfig.set(1)
+    }
+
+    /// Without effect since compute capability 5.0.
+    call cuCtxSetSharedMemConfig(api, config: i32) {
+        if !(0..=2).contains(&config) {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        api.context().map(|_| ())
+    }
+
+    /// Lowest and highest stream priority.
+    call cuCtxGetStreamPriorityRange(api, leastPriority: Out<i32>, greatestPriority: Out<i32>) {
+        let (least, greatest) = calls::cuCtxGetStreamPriorityRange(&mut api.in_context()?)?;
+        leastPriority.set_if_wanted(least);
+        greatestPriority.set_if_wanted(greatest);
+        Ok(())
+    }
+}

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! What this library answers for itself, and what it remembers of its own calls.
+
+pub mod bench;
+pub mod error_log;
+pub mod exit;
+pub mod init;
+pub mod logs;
+pub mod result_texts;
+pub mod results;
+pub mod states;

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Small allocations that lie ready (`ahead`).
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Longer allocations are rarely many.
+pub const MAX_BYTES: u64 = 64 << 10;
+/// Most bytes of one size that lie ready.
+const MAX_READY_BYTES: u64 = 1 << 20;
+/// Allocations of a size that are made one by one before more are made at once: twice as many each time, …
+const ONE_BY_ONE: u32 = 4;
+/// … up to this.
+const MOST_AT_ONCE: u64 = 64;
+
+/// What lies ready.
+#[derive(Debug, Default)]
+pub struct Ahead {
+    /// By context and size.
+    pub(super) stocks: Mutex<HashMap<(u64, u64), Stock>>,
+    /// Other processes may have some of what is allocated: nothing is kept.
+    pub(super) shared: AtomicBool,
+}
+
+/// Allocations of one size.
+#[derive(Debug, Default)]
+pub(super) struct Stock {
+    pub(super) ready: Vec<u64>,
+    /// Times that the device was asked.
+    pub(super) asked: u32,
+}
+
+impl Stock {
+    /// How many to ask for now.
+    pub(super) fn count(&self, bytes: u64) -> u64 {
+        let doubled = 1_u64 << self.asked.saturating_sub(ONE_BY_ONE - 1).min(10);
+        doubled.min(MOST_AT_ONCE).min(MAX_READY_BYTES / bytes).max(1)
+    }
+}
+
+impl Ahead {
+    pub(super) fn stocks(&self) -> MutexGuard<'_, HashMap<(u64, u64), Stock>> {
+        self.stocks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Some allocation is offered to other processes.
+    pub fn share(&self) {
+        self.shared.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether an allocation of that size is worth keeping.
+    pub(super) fn wants(&self, context: u64, bytes: u64) -> bool {
+        let stocks = self.stocks();
+        let stock = stocks.get(&(context, bytes));
+        let room = |stock: &Stock| (stock.ready.len() as u64) < MAX_READY_BYTES / bytes;
+        !self.shared.load(Ordering::Relaxed)
+            && stock.is_some_and(|stock| stock.asked >= ONE_BY_ONE && room(stock))
+    }
+
+    /// Forgets what was made in a context that is gone.
+    pub fn forget_context(&self, context: u64) {
+        self.stocks().retain(|(of, _), _| *of != context);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_allocated_often_is_kept_up_to_a_limit() {
+        let ahead = Ahead::default();
+        assert!(!ahead.wants(1, 4096));
+        let stock = |asked, count| Stock { ready: vec![0; count], asked };
+        ahead.stocks().insert((1, 4096), stock(ONE_BY_ONE - 1, 0));
+        assert!(!ahead.wants(1, 4096), "a few only");
+        ahead.stocks().insert((1, 4096), stock(ONE_BY_ONE, 255));
+        assert!(ahead.wants(1, 4096) && !ahead.wants(2, 4096) && !ahead.wants(1, 8192));
+        ahead.stocks().insert((1, 4096), stock(ONE_BY_ONE, 256));
+        assert!(!ahead.wants(1, 4096), "a mebibyte lies ready");
+        ahead.stocks().insert((1, 4096), stock(ONE_BY_ONE, 0));
+        ahead.share();
+        assert!(!ahead.wants(1, 4096));
+    }
+
+    #[test]
+    fn more_are_made_at_once_the_more_are_asked_for() {
+        let counts = |bytes| -> Vec<u64> {
+            (1..13).map(|asked| Stock { asked, ..Stock::default() }.count(bytes)).collect()
+        };
+        assert_eq!(counts(4096), [1, 1, 1, 2, 4, 8, 16, 32, 64, 64, 64, 64]);
+        assert_eq!(counts(MAX_BYTES), [1, 1, 1, 2, 4, 8, 16, 16, 16, 16, 16, 16]);
+    }
+}

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Attributes of functions and kernels. The driver takes one for the other, and so does the device.
+
+use virtio_cuda_client::protocol::FunctionId;
+use virtio_cuda_client::{CudaError, calls};
+
+use crate::entry::Api;
+use crate::entry_points;
+use crate::ffi::Out;
+use crate::module::function_table::Owner;
+use crate::module::library::get_module;
+
+/// `CU_FUNCTION_LOADING_STATE_LOADED`.
+const LOADED: i32 = 1;
+
+fn get_attribute(api: Api, attribute: i32, function: u64) -> Result<i32, CudaError> {
+    calls::cuFuncGetAttribute(&mut api.in_context()?, attribute, FunctionId(function))
+}
+
+/// Calls that ask say of no handle at all that it is no value.
+fn not_null(function: u64) -> Result<(), CudaError> {
+    if function == 0 { Err(CudaError::INVALID_VALUE) } else { Ok(()) }
+}
+
+fn param_info(
+    api: Api,
+    function: u64,
+    index: usize,
+    offset: Out<usize>,
+    size: Out<usize>,
+) -> Result<(), CudaError> {
+    offset.check()?;
+    not_null(function)?;
+    let known = api.driver.functions.get(function)?;
+    let parameters = known.parameters(api, function)?;
+    let layout = parameters.layouts.get(index).ok_or(CudaError::INVALID_VALUE)?;
+    size.set_if_wanted(layout.bytes as usize);
+    offset.set(layout.offset as usize)
+}
+
+/// The name of a kernel or of a function: here the driver does not take one for the other.
+fn name(api: Api, function: u64, kernel: bool, name: Out<*const i8>) -> Result<(), CudaError> {
+    name.check()?;
+    not_null(function)?;
+    let known = api.driver.functions.get(function)?;
+    if kernel != matches!(known.owner, Owner::Library(_)) {
+        return Err(CudaError::INVALID_HANDLE);
+    }
+    // The string lives as long as the table holds the function, that is until its module is unloaded.
+    name.set(known.name.as_ptr())
+}
+
+entry_points! {
+    /// An attribute of a function.
+    call cuFuncGetAttribute(api, pi: Out<i32>, attrib: i32, hfunc: u64) {
+        pi.check()?;
+        pi.set(get_attribute(api, attrib, hfunc)?)
+    }
+
+    /// Sets an attribute of a function.
+    call cuFuncSetAttribute(api, hfunc: u64, attrib: i32, value: i32) {
+        api.driver.functions.forget_proven_shapes();
+        calls::cuFuncSetAttribute(&mut api.in_context()?, FunctionId(hfunc), attrib, value)
+    }
+
+    /// Without effect since compute capability 5.0.
+    call cuFuncSetSharedMemConfig(api, hfunc: u64, config: i32) {
+        api.driver.functions.get(hfunc)?;
+        if (0..=2).contains(&config) { Ok(()) } else { Err(CudaError::INVALID_VALUE) }
+    }
+
+    /// The module of a function.
+    call cuFuncGetModule(api, hmod: Out<u64>, hfunc: u64) {
+        hmod.check()?;
+        not_null(hfunc)?;
+        match api.driver.functions.get(hfunc)?.owner {
+            Owner::Module(module) => hmod.set(module),
+            Owner::Kernel(kernel) => match api.driver.functions.get(kernel)?.owner {
+                Owner::Library(library) => hmod.set(get_module(api, library)?),
+                _ => Err(CudaError::INVALID_HANDLE),
+            },
+            Owner::Library(_) => Err(CudaError::INVALID_HANDLE),
+        }
+    }
+
+    /// The name of a function, as it is mangled.
+    call cuFuncGetName(api, pName: Out<*const i8>, hfunc: u64) {
+        name(api, hfunc, false, pName)
+    }
+
+    /// Place and size of a parameter in the packed block.
+    call cuFuncGetParamInfo(api, func: u64, paramIndex: usize, paramOffset: Out<usize>, paramSize: Out<usize>) {
+        param_info(api, func, paramIndex, paramOffset, paramSize)
+    }
+
+    /// The device loads when it needs to.
+    call cuFuncIsLoaded(api, state: Out<i32>, function: u64) {
+        api.driver.functions.get(function)?;
+        state.set(LOADED)
+    }
+
+    /// The device loads when it needs to; the layout of the parameters is what this side needs.
+    call cuFuncLoad(api, function: u64) {
+        api.driver.functions.get(function)?.parameters(api, function).map(|_| ())
+    }
+
+    /// An attribute of a kernel on a device.
+    call cuKernelGetAttribute(api, pi: Out<i32>, attrib: i32, kernel: u64, dev: i32) {
+        pi.check()?;
+        let device = api.driver.devices.check(dev)?.on_wire();
+        pi.set(calls::cuKernelGetAttribute(&mut api.call(), attrib, FunctionId(kernel), device)?)
+    }
+
+    /// Sets an attribute of a kernel on a device.
+    call cuKernelSetAttribute(api, attrib: i32, val: i32, kernel: u64, dev: i32) {
+        let device = api.driver.devices.check(dev)?.on_wire();
+        api.driver.functions.forget_proven_shapes();
+        calls::cuKernelSetAttribute(&mut api.call(), attrib, val, FunctionId(kernel), device)
+    }
+
+    /// Sets the preferred cache configuration of a kernel on a device.
+    call cuKernelSetCacheConfig(api, kernel: u64, config: i32, dev: i32) {
+        let device = api.driver.devices.check(dev)?.on_wire();
+        calls::cuKernelSetCacheConfig(&mut api.call(), FunctionId(kernel), config, device)
+    }
+
+    /// The name of a kernel, as it is mangled.
+    call cuKernelGetName(api, pName: Out<*const i8>, hfunc: u64) {
+        name(api, hfunc, true, pName)
+    }
+
+    /// Place and size of a parameter in the packed block.
+    call cuKernelGetParamInfo(api, kernel: u64, paramIndex: usize, paramOffset: Out<usize>, paramSize: Out<usize>) {
+        param_info(api, kernel, paramIndex, paramOffset, paramSize)
+    }
+}

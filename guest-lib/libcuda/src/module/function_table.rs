@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Functions and kernels: names, owners, and the layout of their parameters, which the device is asked for
+//! once.
+
+use std::collections::HashMap;
+use std::ffi::CString;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+
+use virtio_cuda_client::CudaError;
+use virtio_cuda_client::protocol::ParamLayout;
+
+use crate::module::proven::ProvenShapes;
+
+/// Where a function comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owner {
+    /// `CUmodule`.
+    Module(u64),
+    /// `CUlibrary`: it is a kernel.
+    Library(u64),
+    /// The function of a kernel in one context.
+    Kernel(u64),
+}
+
+/// The parameters of a function.
+#[derive(Clone, Debug, Default)]
+pub struct Parameters {
+    /// Place and size of each.
+    pub layouts: Vec<ParamLayout>,
+    /// Bytes of the packed block.
+    pub block_bytes: usize,
+}
+
+/// What was set for the next launch.
+#[derive(Debug)]
+pub struct Prepared {
+    pub block: [u32; 3],
+    pub shared_bytes: u32,
+    pub parameters: Vec<u8>,
+    pub parameter_bytes: u32,
+}
+
+impl Default for Prepared {
+    fn default() -> Self {
+        Self { block: [1; 3], shared_bytes: 0, parameters: Vec::new(), parameter_bytes: 0 }
+    }
+}
+
+/// A function or kernel.
+#[derive(Debug)]
+pub struct Function {
+    /// Its name; borrowed by `cuFuncGetName`'s callers, who may keep it as long as the module lives.
+    pub name: CString,
+    /// Where it comes from.
+    pub owner: Owner,
+    /// Shapes that it was launched in.
+    pub proven: ProvenShapes,
+    /// What the calls of CUDA 3 set for its next launch.
+    pub prepared: Mutex<Prepared>,
+    pub(super) parameters: OnceLock<Parameters>,
+}
+
+/// All functions by handle.
+#[derive(Debug, Default)]
+pub struct Functions(RwLock<HashMap<u64, Arc<Function>>>);
+
+impl Functions {
+    /// Notes a function that now exists.
+    pub fn add(&self, handle: u64, name: CString, owner: Owner) {
+        let function = Arc::new(Function {
+            name,
+            owner,
+            proven: ProvenShapes::default(),
+            prepared: Mutex::default(),
+            parameters: OnceLock::new(),
+        });
+        self.0.write().unwrap_or_else(PoisonError::into_inner).insert(handle, function);
+    }
+
+    /// The function of a handle.
+    pub fn get(&self, handle: u64) -> Result<Arc<Function>, CudaError> {
+        let functions = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        functions.get(&handle).cloned().ok_or(CudaError::INVALID_HANDLE)
+    }
+
+    /// Attributes have changed, which a kernel shares with its functions.
+    pub fn forget_proven_shapes(&self) {
+        for function in self.0.read().unwrap_or_else(PoisonError::into_inner).values() {
+            function.proven.forget();
+        }
+    }
+
+    /// Forgets what an unloaded module or library, or the kernels of it, own.
+    pub fn remove_of(&self, owner: Owner) {
+        let mut functions = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let gone: Vec<u64> =
+            functions.iter().filter(|(_, one)| one.owner == owner).map(|(&handle, _)| handle).collect();
+        functions.retain(|handle, one| {
+            !gone.contains(handle) && !matches!(one.owner, Owner::Kernel(kernel) if gone.contains(&kernel))
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unloading_takes_functions_of_kernels_along() {
+        let functions = Functions::default();
+        functions.add(1, CString::default(), Owner::Library(9));
+        functions.add(2, CString::default(), Owner::Kernel(1));
+        functions.add(3, CString::default(), Owner::Module(9));
+        functions.remove_of(Owner::Library(9));
+        assert!(functions.get(1).is_err() && functions.get(2).is_err());
+        assert!(functions.get(3).is_ok());
+    }
+}

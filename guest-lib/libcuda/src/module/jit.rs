@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Options of the just-in-time compiler, and where it answers.
+
+use virtio_cuda_client::protocol::{JIT_OPTIONS, JitOptions};
+use virtio_cuda_client::transport::UserMemory;
+use virtio_cuda_client::{Call, CudaError, calls};
+
+use crate::ffi::{HostPtr, In, Out};
+
+/// `CUjit_option` values.
+const THREADS_PER_BLOCK: u32 = 1;
+const WALL_TIME: u32 = 2;
+const INFO_LOG_BUFFER: u32 = 3;
+const INFO_LOG_BUFFER_SIZE_BYTES: u32 = 4;
+const ERROR_LOG_BUFFER: u32 = 5;
+const ERROR_LOG_BUFFER_SIZE_BYTES: u32 = 6;
+/// Longest log that crosses, in bytes.
+const MAX_LOG_BYTES: u32 = 1 << 20;
+
+/// A log buffer of the program.
+#[derive(Clone, Copy, Debug, Default)]
+struct Log {
+    buffer: Option<Out<u8>>,
+    room: u32,
+    /// The option whose value becomes the log's length.
+    size_option: Option<usize>,
+}
+
+impl Log {
+    fn wanted_bytes(&self) -> u32 {
+        if self.buffer.is_some() { self.room.min(MAX_LOG_BYTES) } else { 0 }
+    }
+
+    /// Stores a log, with a NUL if there is room.
+    fn store(&self, values: Out<u32>, log: &[u8]) -> Result<(), CudaError> {
+        if let Some(buffer) = self.buffer {
+            let room = self.room as usize;
+            let nul = std::iter::once(&0).take(room.saturating_sub(log.len()));
+            for (index, &byte) in log.iter().take(room).chain(nul).enumerate() {
+                buffer.set_at(index, byte)?;
+            }
+        }
+        match self.size_option {
+            Some(option) => set_value(values, option, log.len() as u32),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A value is a `void *`, of which the driver writes the first four bytes.
+fn set_value(values: Out<u32>, option: usize, value: u32) -> Result<(), CudaError> {
+    values.set_at(2 * option, value)
+}
+
+/// Where the program wants answers.
+#[derive(Clone, Copy, Debug)]
+pub struct JitSinks {
+    values: Out<u32>,
+    wall_time: Option<usize>,
+    threads: Option<usize>,
+    info: Log,
+    error: Log,
+}
+
+// SAFETY: these are addresses in the program's memory. The documentation makes the program keep them valid, and
+// leave them alone, until the link ends; a link is used by one thread at a time.
+unsafe impl Send for JitSinks {}
+
+impl JitSinks {
+    /// Takes the program's options apart: what has a number for a value crosses, what is an address stays here.
+    ///
+    /// Errors: `CUDA_ERROR_INVALID_VALUE`; `CUDA_ERROR_NOT_SUPPORTED` for options that name symbols.
+    pub fn parse(options: In<u32>, values: HostPtr, count: u32) -> Result<(JitOptions, Self), CudaError> {
+        if count > 0 && (options.is_null() || values.address() == 0) {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        let mut sinks = Self {
+            values: values.as_out(),
+            wall_time: None,
+            threads: None,
+            info: Log::default(),
+            error: Log::default(),
+        };
+        let mut crossing = JitOptions::default();
+        for index in 0..count as usize {
+            let number = options.at(index)?;
+            let value = values.as_in::<u64>().at(index)? as u32;
+            let buffer = || values.as_in::<Out<u8>>().at(index).map(|out| (!out.is_null()).then_some(out));
+            match number {
+                INFO_LOG_BUFFER => sinks.info.buffer = buffer()?,
+                ERROR_LOG_BUFFER => sinks.error.buffer = buffer()?,
+                INFO_LOG_BUFFER_SIZE_BYTES => {
+                    (sinks.info.room, sinks.info.size_option) = (value, Some(index))
+                }
+                ERROR_LOG_BUFFER_SIZE_BYTES => {
+                    (sinks.error.room, sinks.error.size_option) = (value, Some(index));
+                }
+                WALL_TIME => {
+                    sinks.wall_time = Some(index);
+                    push(&mut crossing, number, 0)?;
+                }
+                17..=19 | 25..=28 => return Err(CudaError::NOT_SUPPORTED),
+                _ => {
+                    if number == THREADS_PER_BLOCK {
+                        sinks.threads = Some(index);
+                    }
+                    push(&mut crossing, number, value)?;
+                }
+            }
+        }
+        for (log, number) in
+            [(sinks.info, INFO_LOG_BUFFER_SIZE_BYTES), (sinks.error, ERROR_LOG_BUFFER_SIZE_BYTES)]
+        {
+            if log.wanted_bytes() > 0 {
+                push(&mut crossing, number, log.wanted_bytes())?;
+            }
+        }
+        Ok((crossing, sinks))
+    }
+
+    /// Fetches the answers of the calling thread's last call with options.
+    pub fn fetch(&self, call: Call<'_>) -> Result<(), CudaError> {
+        let wants_logs = self.info.size_option.or(self.error.size_option).is_some();
+        if !wants_logs && self.wall_time.or(self.threads).is_none() {
+            return Ok(());
+        }
+        let room = self.info.wanted_bytes() + self.error.wanted_bytes();
+        let mut logs = vec![0; room as usize];
+        let mut call = call.output(UserMemory::of_mut(&mut logs));
+        let (info_bytes, error_bytes, wall_time, threads) = calls::jit_logs(&mut call)?;
+        let (info, rest) = logs.split_at((info_bytes as usize).min(logs.len()));
+        let error = &rest[..(error_bytes as usize).min(rest.len())];
+        self.info.store(self.values, info)?;
+        self.error.store(self.values, error)?;
+        if let Some(option) = self.wall_time {
+            set_value(self.values, option, wall_time.to_bits())?;
+        }
+        match self.threads {
+            Some(option) => set_value(self.values, option, threads),
+            None => Ok(()),
+        }
+    }
+}
+
+fn push(options: &mut JitOptions, number: u32, value: u32) -> Result<(), CudaError> {
+    let index = options.count as usize;
+    if index >= JIT_OPTIONS {
+        return Err(CudaError::INVALID_VALUE);
+    }
+    options.options[index] = number;
+    options.values[index] = value;
+    options.count += 1;
+    Ok(())
+}

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Libraries: device code for all contexts, and its kernels.
+
+use std::ffi::CStr;
+
+use virtio_cuda_client::protocol::{FunctionId, LibraryId, ModuleId};
+use virtio_cuda_client::transport::UserMemory;
+use virtio_cuda_client::{CudaError, calls};
+
+use crate::entry::Api;
+use crate::entry_points;
+use crate::ffi::{HostPtr, In, Name, Out};
+use crate::handles::mint;
+use crate::module::function_table::Owner;
+use crate::module::image;
+use crate::module::table::Variable;
+use crate::module::{answer_jit_options, cross, fetch_names, name_bytes, not_empty};
+
+fn load(api: Api, library: Out<u64>, image: UserMemory) -> Result<(), CudaError> {
+    library.check()?;
+    let handle = mint();
+    cross(
+        api,
+        image,
+        |call, digest, bytes| calls::library_load_known(call, LibraryId(handle), digest, bytes),
+        |call| calls::cuLibraryLoadData(call, LibraryId(handle)),
+    )?;
+    api.driver.modules.add(handle, 0);
+    library.set(handle)
+}
+
+fn get_kernel(api: Api, library: u64, name: &CStr) -> Result<u64, CudaError> {
+    if let Some(handle) = api.driver.modules.function(library, name)? {
+        return Ok(handle);
+    }
+    let handle = mint();
+    let mut call = api.call().input(name_bytes(name));
+    calls::cuLibraryGetKernel(&mut call, LibraryId(library), FunctionId(handle))?;
+    api.driver.functions.add(handle, name.to_owned(), Owner::Library(library));
+    // If another thread was faster, both handles stay good.
+    api.driver.modules.with(library, |library| *library.functions.entry(name.to_owned()).or_insert(handle))
+}
+
+fn get_global(api: Api, library: u64, name: &CStr) -> Result<Variable, CudaError> {
+    let context = api.context()?;
+    if let Some(variable) = api.driver.modules.variable(library, context.0, name)? {
+        return Ok(variable);
+    }
+    let mut call = api.call().input(name_bytes(name));
+    let (address, bytes, managed) = calls::cuLibraryGetGlobal(&mut call, LibraryId(library))?;
+    api.note_variable(library, name, Variable { address: address.0, bytes }, managed != 0)
+}
+
+fn get_managed(api: Api, library: u64, name: &CStr) -> Result<Variable, CudaError> {
+    // Context 0 in the table: a managed variable is the same in all contexts.
+    if let Some(variable) = api.driver.modules.variable(library, 0, name)? {
+        return Ok(variable);
+    }
+    let mut call = api.call().input(name_bytes(name));
+    let (address, bytes) = calls::cuLibraryGetManaged(&mut call, LibraryId(library))?;
+    let variable =
+        api.driver.memory.add_managed_variable(api, Variable { address: address.0, bytes }, library)?;
+    api.driver.modules.with(library, |library| library.variables.insert((0, name.to_owned()), variable))?;
+    Ok(variable)
+}
+
+/// The library's module in the current context: the same handle each time.
+pub fn get_module(api: Api, library: u64) -> Result<u64, CudaError> {
+    let context = api.context()?.0;
+    if let Some(module) =
+        api.driver.modules.with(library, |library| library.modules.get(&context).copied())?
+    {
+        return Ok(module);
+    }
+    let module = mint();
+    calls::cuLibraryGetModule(&mut api.call(), LibraryId(library), ModuleId(module))?;
+    api.driver.modules.add(module, context);
+    api.driver.modules.with(library, |library| *library.modules.entry(context).or_insert(module))
+}
+
+fn get_function(api: Api, kernel: u64) -> Result<u64, CudaError> {
+    let context = api.context()?.0;
+    let known = api.driver.functions.get(kernel)?;
+    let Owner::Library(library) = known.owner else {
+        // A function in place of a kernel is taken as it is, as the driver takes one for the other.
+        return Ok(kernel);
+    };
+    let cached = |library: &mut crate::module::table::Module| {
+        library.kernel_functions.get(&(context, kernel)).copied()
+    };
+    if let Some(function) = api.driver.modules.with(library, cached)? {
+        return Ok(function);
+    }
+    let function = mint();
+    calls::cuKernelGetFunction(&mut api.call(), FunctionId(kernel), FunctionId(function))?;
+    api.driver.functions.add(function, known.name.clone(), Owner::Kernel(kernel));
+    api.driver
+        .modules
+        .with(library, |library| *library.kernel_functions.entry((context, kernel)).or_insert(function))
+}
+
+entry_points! {
+    /// Loads an image for all contexts.
+    call cuLibraryLoadData(api, library: Out<u64>, code: HostPtr, jitOptions: In<i32>, jitOptionsValues: HostPtr,
+        numJitOptions: u32, _libraryOptions: In<i32>, _libraryOptionValues: HostPtr, _numLibraryOptions: u32) {
+        answer_jit_options(jitOptions, jitOptionsValues, numJitOptions)?;
+        load(api, library, image::of(api, code)?.memory())
+    }
+
+    /// Loads a file of the guest for all contexts.
+    call cuLibraryLoadFromFile(api, library: Out<u64>, fileName: Name, jitOptions: In<i32>, jitOptionsValues: HostPtr,
+        numJitOptions: u32, _libraryOptions: In<i32>, _libraryOptionValues: HostPtr, _numLibraryOptions: u32) {
+        library.check()?;
+        answer_jit_options(jitOptions, jitOptionsValues, numJitOptions)?;
+        load(api, library, image::of_file(api, fileName)?.memory())
+    }
+
+    /// Unloads a library.
+    call cuLibraryUnload(api, library: u64) {
+        api.driver.modules.with(library, |_| ())?;
+        calls::cuLibraryUnload(&mut api.call(), LibraryId(library))?;
+        let gone = api.driver.modules.remove(library)?;
+        api.driver.functions.remove_of(Owner::Library(library));
+        api.driver.memory.remove_variables(library);
+        for module in gone.modules.into_values() {
+            // The library's module in a context goes with it.
+            api.driver.modules.remove(module)?;
+            api.driver.functions.remove_of(Owner::Module(module));
+            api.driver.memory.remove_variables(module);
+            api.driver.textures.references.forget_module(module);
+        }
+        Ok(())
+    }
+
+    /// A kernel by name: the same handle each time.
+    call cuLibraryGetKernel(api, pKernel: Out<u64>, library: u64, name: Name) {
+        pKernel.check()?;
+        let name = name.get()?;
+        if name.is_empty() {
+            api.driver.modules.with(library, |_| ())?;
+            return Err(CudaError::NOT_FOUND);
+        }
+        pKernel.set(get_kernel(api, library, name)?)
+    }
+
+    /// All kernels, or as many as there is room for.
+    call cuLibraryEnumerateKernels(api, kernels: Out<u64>, numKernels: u32, lib: u64) {
+        kernels.check()?;
+        api.driver.modules.with(lib, |_| ())?;
+        let names = fetch_names(api, |call| calls::library_kernel_names(call, LibraryId(lib)))?;
+        for (index, name) in names.iter().take(numKernels as usize).enumerate() {
+            kernels.set_at(index, get_kernel(api, lib, name)?)?;
+        }
+        Ok(())
+    }
+
+    /// Address and size of a variable in the current context; the caller may want only one of them.
+    call cuLibraryGetGlobal(api, dptr: Out<u64>, bytes: Out<usize>, library: u64, name: Name) {
+        if dptr.is_null() && bytes.is_null() {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        let variable = get_global(api, library, not_empty(&name)?)?;
+        dptr.set_if_wanted(variable.address);
+        bytes.set_if_wanted(variable.bytes as usize);
+        Ok(())
+    }
+
+    /// Address and size of a managed variable; the caller may want only one of them.
+    call cuLibraryGetManaged(api, dptr: Out<u64>, bytes: Out<usize>, library: u64, name: Name) {
+        if dptr.is_null() && bytes.is_null() {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        let variable = get_managed(api, library, not_empty(&name)?)?;
+        dptr.set_if_wanted(variable.address);
+        bytes.set_if_wanted(variable.bytes as usize);
+        Ok(())
+    }
+
+    /// A function whose address host and device share: there is none.
+    call cuLibraryGetUnifiedFunction(api, fptr: Out<usize>, library: u64, symbol: Name) {
+        fptr.check()?;
+        if library == 0 {
+            return Err(CudaError::INVALID_HANDLE);
+        }
+        api.driver.modules.with(library, |_| ()).map_err(|_| CudaError::INVALID_VALUE)?;
+        not_empty(&symbol)?;
+        // No symbol is one.
+        Err(CudaError::INVALID_VALUE)
+    }
+
+    /// The library's module in the current context.
+    call cuLibraryGetModule(api, pMod: Out<u64>, library: u64) {
+        pMod.check()?;
+        pMod.set(get_module(api, library)?)
+    }
+
+    /// The kernel's function in the current context.
+    call cuKernelGetFunction(api, pFunc: Out<u64>, kernel: u64) {
+        pFunc.check()?;
+        pFunc.set(get_function(api, kernel)?)
+    }
+
+    /// The library of a kernel.
+    call cuKernelGetLibrary(api, pLib: Out<u64>, kernel: u64) {
+        match api.driver.functions.get(kernel)?.owner {
+            Owner::Library(library) => pLib.set(library),
+            _ => Err(CudaError::INVALID_HANDLE),
+        }
+    }
+}

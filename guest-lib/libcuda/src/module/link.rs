@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! The linker: it runs at the device; the linked image is kept here for the program.
+
+use virtio_cuda_client::protocol::LinkId;
+use virtio_cuda_client::transport::UserMemory;
+use virtio_cuda_client::{CudaError, calls};
+
+use crate::entry::Api;
+use crate::entry_points;
+use crate::ffi::{HostPtr, In, Name, Out};
+use crate::handles::mint;
+use crate::module::jit::JitSinks;
+use crate::module::link_table::Link;
+use crate::module::read_file;
+
+/// Longest input, in bytes; a greater size is a mistake.
+const MAX_INPUT_BYTES: usize = 1 << 30;
+
+fn create(api: Api, count: u32, options: In<u32>, values: HostPtr, out: Out<u64>) -> Result<(), CudaError> {
+    out.check()?;
+    api.context()?;
+    let (options, sinks) = JitSinks::parse(options, values, count)?;
+    let handle = mint();
+    calls::cuLinkCreate_v2(&mut api.call(), LinkId(handle), options)?;
+    api.driver.links.lock().insert(handle, Link { sinks, image: None });
+    out.set(handle)
+}
+
+/// The program's options of one call.
+type Options = (u32, In<u32>, HostPtr);
+
+fn add(
+    api: Api,
+    link: u64,
+    kind: u32,
+    name: &[u8],
+    data: &[u8],
+    (count, options, values): Options,
+) -> Result<(), CudaError> {
+    let sinks = api.driver.links.sinks(link)?;
+    let (options, _) = JitSinks::parse(options, values, count)?;
+    let input = [name, data].concat();
+    let mut call = api.call().input(UserMemory::of(&input));
+    let added = calls::cuLinkAddData_v2(&mut call, LinkId(link), kind, name.len() as u32, options);
+    sinks.fetch(api.call())?;
+    added
+}
+
+fn add_data(
+    api: Api,
+    link: u64,
+    kind: u32,
+    (data, size): (HostPtr, usize),
+    name: Option<Name>,
+    options: Options,
+) -> Result<(), CudaError> {
+    if data.address() == 0 || size == 0 || size > MAX_INPUT_BYTES {
+        return Err(CudaError::INVALID_VALUE);
+    }
+    // SAFETY: the program promised `size` bytes there.
+    let data = unsafe { std::slice::from_raw_parts(data.address() as *const u8, size) };
+    let name = match &name {
+        Some(name) => name.get()?.to_bytes(),
+        None => &[],
+    };
+    add(api, link, kind, name, data, options)
+}
+
+fn add_file(api: Api, link: u64, kind: u32, path: Name, options: Options) -> Result<(), CudaError> {
+    api.driver.links.sinks(link)?;
+    add(api, link, kind, path.get()?.to_bytes(), &read_file(path)?, options)
+}
+
+fn complete(api: Api, link: u64) -> Result<Box<[u8]>, CudaError> {
+    let sinks = api.driver.links.sinks(link)?;
+    let linked = calls::cuLinkComplete(&mut api.call(), LinkId(link));
+    sinks.fetch(api.call())?;
+    let mut image = vec![0; linked? as usize];
+    let piece = api.driver.session.limits().copy_bytes.max(1);
+    for (index, part) in image.chunks_mut(piece).enumerate() {
+        let offset = (index * piece) as u64;
+        let wanted = part.len() as u64;
+        let got = calls::link_image(&mut api.call().output(UserMemory::of_mut(part)), LinkId(link), offset)?;
+        if got != wanted {
+            return Err(CudaError::UNKNOWN);
+        }
+    }
+    Ok(image.into())
+}
+
+/// A name that may be missing.
+fn optional(name: Name) -> Option<Name> {
+    name.get().is_ok().then_some(name)
+}
+
+entry_points! {
+    /// Begins a link.
+    call cuLinkCreate_v2(api, numOptions: u32, options: In<u32>, optionValues: HostPtr, stateOut: Out<u64>) {
+        create(api, numOptions, options, optionValues, stateOut)
+    }
+
+    /// Begins a link.
+    call cuLinkCreate(api, numOptions: u32, options: In<u32>, optionValues: HostPtr, stateOut: Out<u64>) {
+        create(api, numOptions, options, optionValues, stateOut)
+    }
+
+    /// Adds device code from memory.
+    call cuLinkAddData_v2(api, state: u64, r#type: u32, data: HostPtr, size: usize, name: Name,
+        numOptions: u32, options: In<u32>, optionValues: HostPtr) {
+        add_data(api, state, r#type, (data, size), optional(name), (numOptions, options, optionValues))
+    }
+
+    /// Adds device code from memory.
+    call cuLinkAddData(api, state: u64, r#type: u32, data: HostPtr, size: usize, name: Name,
+        numOptions: u32, options: In<u32>, optionValues: HostPtr) {
+        add_data(api, state, r#type, (data, size), optional(name), (numOptions, options, optionValues))
+    }
+
+    /// Adds a file of the guest.
+    call cuLinkAddFile_v2(api, state: u64, r#type: u32, path: Name, numOptions: u32, options: In<u32>, optionValues: HostPtr) {
+        add_file(api, state, r#type, path, (numOptions, options, optionValues))
+    }
+
+    /// Adds a file of the guest.
+    call cuLinkAddFile(api, state: u64, r#type: u32, path: Name, numOptions: u32, options: In<u32>, optionValues: HostPtr) {
+        add_file(api, state, r#type, path, (numOptions, options, optionValues))
+    }
+
+    /// Links; the image is the link's and ends with it.
+    call cuLinkComplete(api, state: u64, cubinOut: Out<usize>, sizeOut: Out<usize>) {
+        cubinOut.check()?;
+        let image = complete(api, state)?;
+        cubinOut.set(image.as_ptr() as usize)?;
+        sizeOut.set_if_wanted(image.len());
+        api.driver.links.lock().get_mut(&state).ok_or(CudaError::INVALID_HANDLE)?.image = Some(image);
+        Ok(())
+    }
+
+    /// Ends a link.
+    call cuLinkDestroy(api, state: u64) {
+        api.driver.links.lock().remove(&state).ok_or(CudaError::INVALID_HANDLE)?;
+        calls::cuLinkDestroy(&mut api.call(), LinkId(state))
+    }
+}

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Links that have begun.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use virtio_cuda_client::CudaError;
+
+use crate::module::jit::JitSinks;
+
+/// A link.
+#[derive(Debug)]
+pub(super) struct Link {
+    pub(super) sinks: JitSinks,
+    /// What `cuLinkComplete` handed out: it stays where it is until the link ends.
+    pub(super) image: Option<Box<[u8]>>,
+}
+
+/// All links by handle.
+#[derive(Debug, Default)]
+pub struct Links(Mutex<HashMap<u64, Link>>);
+
+impl Links {
+    pub(super) fn lock(&self) -> MutexGuard<'_, HashMap<u64, Link>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn sinks(&self, link: u64) -> Result<JitSinks, CudaError> {
+        self.lock().get(&link).map(|link| link.sinks).ok_or(CudaError::INVALID_HANDLE)
+    }
+}

@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Modules: device code in one context.
+
+pub mod function;
+pub mod function_table;
+pub mod image;
+pub mod image_code;
+pub mod jit;
+pub mod library;
+pub mod link;
+pub mod link_table;
+pub mod parameters;
+pub mod proven;
+pub mod table;
+
+use std::ffi::{CStr, CString};
+use std::fs;
+use std::io::ErrorKind;
+
+use virtio_cuda_client::protocol::{FunctionId, JitOptions, MIN_KNOWN_IMAGE_BYTES, ModuleId};
+use virtio_cuda_client::transport::UserMemory;
+use virtio_cuda_client::{Call, CudaError, calls};
+
+use crate::entry::Api;
+use crate::entry_points;
+use crate::ffi::{HostPtr, In, Name, Out};
+use crate::handles::mint;
+use crate::module::function_table::Owner;
+use crate::module::jit::JitSinks;
+use crate::module::table::Variable;
+
+/// Options of the just-in-time compiler that have results (`CUjit_option`).
+const JIT_WALL_TIME: i32 = 2;
+const JIT_INFO_LOG_BUFFER: i32 = 3;
+const JIT_INFO_LOG_BUFFER_SIZE_BYTES: i32 = 4;
+const JIT_ERROR_LOG_BUFFER: i32 = 5;
+const JIT_ERROR_LOG_BUFFER_SIZE_BYTES: i32 = 6;
+
+/// Room for the names of functions in the first try.
+const USUAL_NAME_BYTES: usize = 4096;
+
+/// Says at `debug` what crosses, so that a test can compare it with what the worker got.
+fn log_image(image: UserMemory) {
+    if log::log_enabled!(log::Level::Debug) {
+        // SAFETY: `image::of` found the extent of the program's image, or it is a buffer of this library.
+        let bytes = unsafe { std::slice::from_raw_parts(image.address as *const u8, image.bytes) };
+        log::debug!("Image of {} bytes, BLAKE3 {}", image.bytes, blake3::hash(bytes));
+    }
+}
+
+/// Loads device code: by its digest if the device still has it from another process, else by sending it.
+pub fn cross(
+    api: Api,
+    image: UserMemory,
+    by_digest: impl FnOnce(&mut Call<'_>, [u8; 32], u64) -> Result<u32, CudaError>,
+    send: impl FnOnce(&mut Call<'_>) -> Result<(), CudaError>,
+) -> Result<(), CudaError> {
+    log_image(image);
+    if image.bytes as u64 >= MIN_KNOWN_IMAGE_BYTES {
+        // SAFETY: as in `log_image`.
+        let bytes = unsafe { std::slice::from_raw_parts(image.address as *const u8, image.bytes) };
+        let digest = *blake3::hash(bytes).as_bytes();
+        match by_digest(&mut api.call(), digest, image.bytes as u64) {
+            Ok(1) => return Ok(()),
+            // A device of an earlier version does not know the call.
+            Ok(_) | Err(CudaError::NOT_SUPPORTED) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    send(&mut api.call().input(image))
+}
+
+/// Loads a module.
+fn load(api: Api, module: Out<u64>, image: UserMemory) -> Result<(), CudaError> {
+    module.check()?;
+    let context = api.context()?;
+    let handle = mint();
+    cross(
+        api,
+        image,
+        |call, digest, bytes| calls::module_load_known(call, ModuleId(handle), digest, bytes),
+        |call| calls::cuModuleLoadData(call, ModuleId(handle)),
+    )?;
+    api.driver.modules.add(handle, context.0);
+    module.set(handle)
+}
+
+/// Loads device code with options for the compiler. Its logs are the program's also when it fails.
+fn load_with_options(
+    api: Api,
+    module: Out<u64>,
+    image: UserMemory,
+    (options, sinks): (JitOptions, JitSinks),
+) -> Result<(), CudaError> {
+    if options.count == 0 {
+        return load(api, module, image);
+    }
+    module.check()?;
+    let context = api.context()?;
+    log_image(image);
+    let handle = mint();
+    let loaded = calls::cuModuleLoadDataEx(&mut api.call().input(image), ModuleId(handle), options);
+    sinks.fetch(api.call())?;
+    loaded?;
+    api.driver.modules.add(handle, context.0);
+    module.set(handle)
+}
+
+/// A name that must not be empty.
+pub fn not_empty(name: &Name) -> Result<&CStr, CudaError> {
+    let name = name.get()?;
+    if name.is_empty() { Err(CudaError::INVALID_VALUE) } else { Ok(name) }
+}
+
+/// Reads a file of device code.
+pub fn read_file(name: Name) -> Result<Vec<u8>, CudaError> {
+    let path = not_empty(&name)?.to_str().map_err(|_| CudaError::INVALID_VALUE)?;
+    fs::read(path).map_err(|error| {
+        log::debug!("{path}: {error}");
+        // A folder has a size, and nothing to read.
+        let is_folder = error.kind() == ErrorKind::IsADirectory;
+        if is_folder { CudaError::OUT_OF_MEMORY } else { CudaError::FILE_NOT_FOUND }
+    })
+}
+
+/// Reads a file that is to be loaded. PTX gets the NUL that text in memory has.
+pub fn read_image(name: Name) -> Result<Vec<u8>, CudaError> {
+    let mut bytes = read_file(name)?;
+    let is_binary =
+        bytes.starts_with(&[0x7f, b'E', b'L', b'F']) || bytes.starts_with(&[0x50, 0xed, 0x55, 0xba]);
+    if !is_binary {
+        bytes.push(0);
+    }
+    Ok(bytes)
+}
+
+/// Answers the options that have results: no time was spent here, and the logs are empty. The others steer a
+/// compiler whose defaults the device uses.
+pub fn answer_jit_options(options: In<i32>, values: HostPtr, count: u32) -> Result<(), CudaError> {
+    if count > 0 && (options.is_null() || values.address() == 0) {
+        return Err(CudaError::INVALID_VALUE);
+    }
+    let values_out = values.as_out::<usize>();
+    for index in 0..count as usize {
+        match options.at(index)? {
+            JIT_INFO_LOG_BUFFER | JIT_ERROR_LOG_BUFFER => {
+                let buffer = values.as_in::<Out<u8>>().at(index)?;
+                buffer.set_if_wanted(0);
+            }
+            JIT_INFO_LOG_BUFFER_SIZE_BYTES | JIT_ERROR_LOG_BUFFER_SIZE_BYTES | JIT_WALL_TIME => {
+                values_out.set_at(index, 0)?;
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// The memory of a name on the wire: without its NUL.
+pub fn name_bytes(name: &CStr) -> UserMemory {
+    UserMemory::of(name.to_bytes())
+}
+
+fn get_function(api: Api, module: u64, name: &CStr) -> Result<u64, CudaError> {
+    if let Some(handle) = api.driver.modules.function(module, name)? {
+        return Ok(handle);
+    }
+    let handle = mint();
+    let mut call = api.in_context()?.input(name_bytes(name));
+    calls::cuModuleGetFunction(&mut call, ModuleId(module), FunctionId(handle))?;
+    api.driver.functions.add(handle, name.to_owned(), Owner::Module(module));
+    // If another thread was faster, both handles stay good.
+    api.driver.modules.with(module, |module| *module.functions.entry(name.to_owned()).or_insert(handle))
+}
+
+/// Names of all functions; `row` asks for them.
+pub fn fetch_names(
+    api: Api,
+    row: impl Fn(&mut Call<'_>) -> Result<(u32, u64), CudaError>,
+) -> Result<Vec<CString>, CudaError> {
+    let mut room = vec![0u8; USUAL_NAME_BYTES];
+    loop {
+        let mut call = api.in_context()?.output(UserMemory::of_mut(&mut room));
+        let (count, bytes) = row(&mut call)?;
+        let bytes = usize::try_from(bytes).map_err(|_| CudaError::OUT_OF_MEMORY)?;
+        if bytes > room.len() {
+            room.resize(bytes, 0);
+            continue;
+        }
+        let names = room[..bytes].split_inclusive(|byte| *byte == 0);
+        let names = names.filter_map(|name| Some(CStr::from_bytes_with_nul(name).ok()?.to_owned()));
+        return Ok(names.take(count as usize).collect());
+    }
+}
+
+fn function_names(api: Api, module: u64) -> Result<Vec<CString>, CudaError> {
+    api.driver.modules.with(module, |_| ())?;
+    fetch_names(api, |call| calls::module_function_names(call, ModuleId(module)))
+}
+
+fn get_global(api: Api, module: u64, name: &CStr) -> Result<Variable, CudaError> {
+    let context = api.context()?;
+    if let Some(variable) = api.driver.modules.variable(module, context.0, name)? {
+        return Ok(variable);
+    }
+    let mut call = api.call().input(name_bytes(name));
+    let (address, bytes, managed) = calls::cuModuleGetGlobal_v2(&mut call, ModuleId(module))?;
+    api.note_variable(module, name, Variable { address: address.0, bytes }, managed != 0)
+}
+
+impl Api {
+    /// Remembers a variable of a module or library for the current context, and what its address means. Answers
+    /// it as the program sees it.
+    pub fn note_variable(
+        &self,
+        module: u64,
+        name: &CStr,
+        variable: Variable,
+        managed: bool,
+    ) -> Result<Variable, CudaError> {
+        let context = self.context()?.0;
+        let variable = if managed {
+            self.driver.memory.add_managed_variable(*self, variable, module)?
+        } else {
+            self.driver.memory.add_variable(*self, variable, module);
+            variable
+        };
+        self.driver.modules.with(module, |module| {
+            module.variables.insert((context, name.to_owned()), variable);
+            variable
+        })
+    }
+}
+
+entry_points! {
+    /// Loads an image into the current context.
+    call cuModuleLoadData(api, module: Out<u64>, image: HostPtr) {
+        load(api, module, image::of(api, image)?.memory())
+    }
+
+    /// Loads an image into the current context, with options for the compiler.
+    call cuModuleLoadDataEx(api, module: Out<u64>, image: HostPtr, numOptions: u32, options: In<u32>, optionValues: HostPtr) {
+        load_with_options(api, module, image::of(api, image)?.memory(), JitSinks::parse(options, optionValues, numOptions)?)
+    }
+
+    /// Loads a fat binary into the current context.
+    call cuModuleLoadFatBinary(api, module: Out<u64>, fatCubin: HostPtr) {
+        load(api, module, image::of(api, fatCubin)?.memory())
+    }
+
+    /// Loads a file of the guest into the current context.
+    call cuModuleLoad(api, module: Out<u64>, fname: Name) {
+        module.check()?;
+        load(api, module, image::of_file(api, fname)?.memory())
+    }
+
+    /// How many functions there are.
+    call cuModuleGetFunctionCount(api, count: Out<u32>, r#mod: u64) {
+        count.check()?;
+        count.set(function_names(api, r#mod)?.len() as u32)
+    }
+
+    /// All functions, or as many as there is room for.
+    call cuModuleEnumerateFunctions(api, functions: Out<u64>, numFunctions: u32, r#mod: u64) {
+        functions.check()?;
+        for (index, name) in function_names(api, r#mod)?.iter().take(numFunctions as usize).enumerate() {
+            functions.set_at(index, get_function(api, r#mod, name)?)?;
+        }
+        Ok(())
+    }
+
+    /// Unloads a module.
+    call cuModuleUnload(api, hmod: u64) {
+        api.driver.modules.with(hmod, |_| ())?;
+        calls::cuModuleUnload(&mut api.call(), ModuleId(hmod))?;
+        api.driver.modules.remove(hmod)?;
+        api.driver.functions.remove_of(Owner::Module(hmod));
+        api.driver.memory.remove_variables(hmod);
+        api.driver.textures.references.forget_module(hmod);
+        Ok(())
+    }
+
+    /// A function by name: the same handle each time.
+    call cuModuleGetFunction(api, hfunc: Out<u64>, hmod: u64, name: Name) {
+        hfunc.check()?;
+        hfunc.set(get_function(api, hmod, name.get()?)?)
+    }
+
+    /// Address and size of a variable; the caller may want only one of them.
+    call cuModuleGetGlobal_v2(api, dptr: Out<u64>, bytes: Out<usize>, hmod: u64, name: Name) {
+        if dptr.is_null() && bytes.is_null() {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        let variable = get_global(api, hmod, not_empty(&name)?)?;
+        dptr.set_if_wanted(variable.address);
+        bytes.set_if_wanted(variable.bytes as usize);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_stay_as_they_are_and_text_to_be_loaded_ends() {
+        let path = std::env::temp_dir().join(format!("libcuda-module-{}", std::process::id()));
+        let path_text = std::ffi::CString::new(path.to_str().expect("a plain path")).expect("no NUL in it");
+        // SAFETY: a `Name` is a pointer to a C string, and this one outlives it.
+        let name = || unsafe { std::mem::transmute::<*const std::ffi::c_char, Name>(path_text.as_ptr()) };
+        for (contents, image) in [
+            (&b"!<arch>\nlibrary\n"[..], &b"!<arch>\nlibrary\n\0"[..]),
+            (b"\x7fELF", b"\x7fELF"),
+            (b"\x50\xed\x55\xba", b"\x50\xed\x55\xba"),
+        ] {
+            fs::write(&path, contents).expect("a file");
+            assert_eq!((read_file(name()), read_image(name())), (Ok(contents.to_vec()), Ok(image.to_vec())));
+        }
+        fs::remove_file(&path).expect("the file");
+        assert_eq!(read_file(name()), Err(CudaError::FILE_NOT_FOUND));
+    }
+}

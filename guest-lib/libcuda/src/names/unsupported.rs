@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Calls that this library does not have. The build script makes a weak function for each name of the driver
+//! API, which checks arguments as NVIDIA's driver does; where there is no real one, it ends here.
+
+use std::ffi::{CStr, c_char};
+
+use virtio_cuda_client::CudaError;
+
+use crate::driver::Driver;
+use crate::entry::{CUresult, state_error};
+use crate::local::states::State;
+
+/// What a call that is not served answers: `code`, unless the process or the context is in a wrong state. `before` and
+/// `bits` are the function's [`State`].
+///
+/// # Safety
+///
+/// `name` is a C string; only the generated functions call this.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn virtio_cuda_refuse(
+    name: *const c_char,
+    code: CUresult,
+    before: CUresult,
+    bits: u32,
+) -> CUresult {
+    if let Err(error) = state_error(State::from_bits(before, bits)) {
+        return error.code();
+    }
+    if code == CudaError::NOT_SUPPORTED.code() {
+        // SAFETY: the generated functions pass string literals.
+        let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
+        log::debug!("{name} is not supported");
+    }
+    code
+}
+
+/// Whether there is a device of that number.
+#[unsafe(no_mangle)]
+extern "C" fn virtio_cuda_is_device(device: i32) -> i32 {
+    Driver::get().is_none_or(|driver| driver.devices.check(device).is_ok()).into()
+}

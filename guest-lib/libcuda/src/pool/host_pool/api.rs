@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! What the calls of [`crate::pool`] and [`crate::memory::alloc`] do with pools of this library.
+
+use std::sync::Arc;
+
+use cuda_abi::CUmemLocation;
+use virtio_cuda_client::protocol::MemoryPoolId;
+use virtio_cuda_client::{CudaError, calls};
+
+use crate::api::PER_THREAD;
+use crate::entry::Api;
+use crate::ffi::HostPtr;
+use crate::memory::ranges::HostRange;
+use crate::pool::default_pool;
+use crate::pool::host_pool::mark::Mark;
+use crate::pool::host_pool::space::StreamKey;
+use crate::pool::host_pool::{CHUNK_BYTES, Home, HostPool, MAX_BYTES};
+
+/// `CU_MEM_LOCATION_TYPE_*`.
+const LOCATION_NONE: u32 = 0;
+const LOCATION_DEVICE: u32 = 1;
+const LOCATION_HOST: u32 = 2;
+const LOCATION_NUMA: u32 = 3;
+/// `CU_MEM_ACCESS_FLAGS_PROT_*`.
+const ACCESS_NONE: u32 = 0;
+const ACCESS_READ: u32 = 1;
+const ACCESS_READ_WRITE: u32 = 3;
+/// `CU_MEMPOOL_ATTR_*`.
+const RELEASE_THRESHOLD: i32 = 4;
+const RESERVED_CURRENT: i32 = 5;
+const RESERVED_HIGH: i32 = 6;
+const USED_CURRENT: i32 = 7;
+const USED_HIGH: i32 = 8;
+
+/// Refuses what may not happen during captures of others, as the device does, and breaks those captures.
+pub fn check_captures(api: Api) -> Result<(), CudaError> {
+    if !api.driver.captures.any() {
+        return Ok(());
+    }
+    // Of the calls that captures forbid, this one changes nothing.
+    let pool = MemoryPoolId(default_pool(api, 0)?);
+    calls::cuMemPoolTrimTo(&mut api.call(), pool, u64::MAX)
+}
+
+/// `cuMemPoolCreate`; `shareable` is whether handles for other processes were asked for.
+pub fn create(api: Api, home: Home, max_bytes: u64, usage: u16, shareable: bool) -> Result<u64, CudaError> {
+    check_captures(api)?;
+    let managed = super::is_managed(home.kind);
+    if managed && (shareable || max_bytes != 0 || usage != 0) || shareable && home.place != LOCATION_NUMA {
+        return Err(CudaError::INVALID_VALUE);
+    }
+    if shareable {
+        return Err(CudaError::NOT_SUPPORTED);
+    }
+    let most = match max_bytes.checked_next_multiple_of(CHUNK_BYTES) {
+        None | Some(0) => u64::MAX,
+        Some(MAX_BYTES..) => return Err(CudaError::OUT_OF_MEMORY),
+        Some(most) => most,
+    };
+    Ok(api.driver.host_pools.create(home, most))
+}
+
+/// The stream that a handle means in this thread.
+fn key_of(api: Api, handle: u64) -> Result<StreamKey, CudaError> {
+    /// `CU_STREAM_LEGACY`, which 0 means, too.
+    const LEGACY: u64 = 1;
+    let context = api.context_of_stream(handle)?;
+    let stream = match api.stream(handle).0 {
+        LEGACY => 0,
+        stream => stream,
+    };
+    let thread = (stream == PER_THREAD).then(|| std::thread::current().id());
+    Ok(StreamKey { context, stream, thread })
+}
+
+/// `cuMemAllocFromPoolAsync`; `None` where the device has to do it.
+pub fn allocate(api: Api, pool: &Arc<HostPool>, bytes: u64, stream: u64) -> Result<Option<u64>, CudaError> {
+    let key = key_of(api, stream)?;
+    if api.captures(api.stream(stream)) {
+        return match pool.home.place {
+            // Graphs have memory of the device in its place.
+            LOCATION_DEVICE => Ok(None),
+            LOCATION_NONE => Err(CudaError::INVALID_VALUE),
+            _ => Err(CudaError::NOT_SUPPORTED),
+        };
+    }
+    check_captures(api)?;
+    if bytes == 0 { Ok(Some(0)) } else { pool.allocate(api, bytes, key).map(Some) }
+}
+
+/// Takes an allocation that begins at `address` out of the table of addresses.
+fn take(api: Api, address: u64) -> Result<(Arc<HostRange>, Arc<HostPool>), CudaError> {
+    let ranges = &api.driver.memory.ranges;
+    let kind = ranges.host(address).filter(|range| range.start == address).map(|range| range.kind);
+    let range = kind.and_then(|kind| ranges.take_host(address, kind)).ok_or(CudaError::INVALID_VALUE)?;
+    let pool = range.pool.clone().ok_or(CudaError::UNKNOWN)?;
+    Ok((range, pool))
+}
+
+/// `cuMemFreeAsync` of memory from a pool of this library.
+pub fn free_in_order(api: Api, address: u64, stream: u64) -> Result<(), CudaError> {
+    let key = key_of(api, stream)?;
+    // Graphs cannot free it.
+    if api.captures(api.stream(stream)) {
+        return Err(CudaError::INVALID_VALUE);
+    }
+    check_captures(api)?;
+    let (range, pool) = take(api, address)?;
+    match Mark::record(api, key) {
+        Ok(mark) => {
+            pool.free_in_order(&range, key, mark);
+            api.driver.host_pools.wait_for_streams();
+        }
+        Err(error) => {
+            log::debug!("Marking stream {stream:#x}: {error}");
+            calls::cuStreamSynchronize(&mut api.in_context_of(stream)?, api.stream(stream))?;
+            pool.free_now(api, &range);
+        }
+    }
+    Ok(())
+}
+
+/// `cuMemFree` of memory from a pool of this library.
+pub fn free(api: Api, address: u64) -> Result<(), CudaError> {
+    check_captures(api)?;
+    let (range, pool) = take(api, address)?;
+    if let Ok(mut call) = api.in_context() {
+        // Its pages may go: work that still uses them ends first.
+        calls::cuCtxSynchronize(&mut call)?;
+    }
+    pool.free_now(api, &range);
+    api.synchronized();
+    Ok(())
+}
+
+/// `cuMemPoolTrimTo`.
+pub fn trim(api: Api, pool: &HostPool, keep: u64) -> Result<(), CudaError> {
+    check_captures(api)?;
+    pool.trim(api, keep);
+    Ok(())
+}
+
+/// An attribute; all are given as 64 bits.
+pub fn attribute(pool: &HostPool, number: i32) -> Result<u64, CudaError> {
+    let state = pool.lock();
+    Ok(match number {
+        1..=3 => state.policies[number as usize - 1].into(),
+        RELEASE_THRESHOLD => state.threshold,
+        RESERVED_CURRENT => state.reserved.now,
+        RESERVED_HIGH => state.reserved.high,
+        USED_CURRENT => state.used.now,
+        USED_HIGH => state.used.high,
+        _ => return Err(CudaError::INVALID_VALUE),
+    })
+}
+
+/// Sets an attribute; high marks can only be set back.
+pub fn set_attribute(pool: &HostPool, number: i32, value: HostPtr) -> Result<(), CudaError> {
+    let mut state = pool.lock();
+    match number {
+        1..=3 => state.policies[number as usize - 1] = value.as_in::<u32>().get()? != 0,
+        RELEASE_THRESHOLD => state.threshold = value.as_in::<u64>().get()?,
+        RESERVED_HIGH | USED_HIGH => {
+            if value.as_in::<u64>().get()? != 0 {
+                return Err(CudaError::INVALID_VALUE);
+            }
+            let level = if number == USED_HIGH { &mut state.used } else { &mut state.reserved };
+            level.high = level.now;
+        }
+        _ => return Err(CudaError::INVALID_VALUE),
+    }
+    Ok(())
+}
+
+/// What a location may do, as far as the program has said so. The GPU in truth reaches all of it.
+pub fn access(api: Api, pool: &HostPool, place: CUmemLocation) -> Result<u32, CudaError> {
+    let state = pool.lock();
+    let may = match place.kind {
+        LOCATION_DEVICE => {
+            api.driver.devices.check(place.id).map_err(|_| CudaError::INVALID_VALUE)?;
+            state.devices.contains(&place.id)
+        }
+        LOCATION_HOST | LOCATION_NUMA => state.host,
+        _ => return Err(CudaError::INVALID_VALUE),
+    };
+    Ok(if may { ACCESS_READ_WRITE } else { ACCESS_NONE })
+}
+
+/// Says what a location may do.
+pub fn set_access(api: Api, pool: &HostPool, place: CUmemLocation, flags: u32) -> Result<(), CudaError> {
+    if flags == ACCESS_READ {
+        return Err(CudaError::NOT_SUPPORTED);
+    }
+    if place.kind == LOCATION_DEVICE {
+        api.driver.devices.check(place.id).map_err(|_| CudaError::INVALID_DEVICE)?;
+    }
+    let is_place = matches!(place.kind, LOCATION_DEVICE | LOCATION_HOST | LOCATION_NUMA);
+    if !is_place || !matches!(flags, ACCESS_NONE | ACCESS_READ_WRITE) {
+        return Err(CudaError::INVALID_VALUE);
+    }
+    let mut state = pool.lock();
+    match (place.kind, flags) {
+        (LOCATION_DEVICE, ACCESS_NONE) => {
+            state.devices.remove(&place.id);
+        }
+        (LOCATION_DEVICE, _) => {
+            state.devices.insert(place.id);
+        }
+        // Memory of the host is the host's.
+        (_, ACCESS_NONE) if !pool.is_managed() => return Err(CudaError::NOT_SUPPORTED),
+        _ => state.host = flags == ACCESS_READ_WRITE,
+    }
+    Ok(())
+}
+
+impl Api {
+    /// Whether the program has said that the current device may use memory that both reach: of a pool of the host it has
+    /// to, of all other memory nothing needs to be said.
+    pub fn is_reached(&self, range: &HostRange) -> bool {
+        range.pool.as_ref().is_none_or(|pool| {
+            let device = self.context().and_then(|context| self.driver.contexts.device_of(context.0));
+            pool.is_reached_by(device.unwrap_or(range.device) as i32)
+        })
+    }
+}

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Marks: they tell when a stream has come to a place.
+
+use virtio_cuda_client::protocol::{ContextId, EventId, StreamId};
+use virtio_cuda_client::{Call, CudaError, calls};
+
+use crate::driver::Driver;
+use crate::entry::Api;
+use crate::handles::mint;
+use crate::pool::host_pool::space::StreamKey;
+
+/// `CU_EVENT_DISABLE_TIMING`.
+const DISABLE_TIMING: u32 = 2;
+
+/// An event of this library's own, recorded once.
+#[derive(Debug)]
+pub struct Mark {
+    event: EventId,
+    /// Its context.
+    pub context: u64,
+}
+
+impl Mark {
+    /// Marks where `stream` is now.
+    pub fn record(api: Api, stream: StreamKey) -> Result<Self, CudaError> {
+        let event = EventId(mint());
+        let post = stream.context == api.current() && api.may_post(stream.stream);
+        let begin = || {
+            let call = api.driver.session.call().context(ContextId(stream.context));
+            if post { call.posted() } else { call }
+        };
+        api.with_capture_relaxed(|| {
+            calls::cuEventCreate(&mut begin(), event, DISABLE_TIMING)?;
+            let mark = Self { event, context: stream.context };
+            calls::cuEventRecordWithFlags(&mut begin(), event, StreamId(stream.stream), 0)?;
+            Ok(mark)
+        })
+    }
+
+    fn call(&self, api: Api) -> Call<'static> {
+        api.driver.session.call().context(ContextId(self.context))
+    }
+
+    /// Whether the stream has come there.
+    pub fn is_reached(&self, api: Api) -> bool {
+        if api.driver.contexts.is_destroyed(self.context) {
+            return true;
+        }
+        api.with_capture_relaxed(|| calls::cuEventQuery(&mut self.call(api), self.event)).is_ok()
+    }
+
+    /// Lets later work of `stream` wait until the marked stream has come there.
+    pub fn hold_back(&self, api: Api, stream: StreamKey) -> Result<(), CudaError> {
+        if api.driver.contexts.is_destroyed(self.context) {
+            return Ok(());
+        }
+        let call = &mut api.driver.session.call().context(ContextId(stream.context));
+        calls::cuStreamWaitEvent(call, StreamId(stream.stream), self.event, 0)
+    }
+}
+
+impl Drop for Mark {
+    fn drop(&mut self) {
+        // A context that is gone took its events with it.
+        if let Some(driver) = Driver::get().filter(|driver| !driver.contexts.is_destroyed(self.context)) {
+            let call = driver.session.call().context(ContextId(self.context));
+            if let Err(error) = calls::cuEventDestroy_v2(&mut call.posted(), self.event) {
+                log::debug!("Destroying a mark: {error}");
+            }
+        }
+    }
+}

@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Pools of host and managed memory. Both are pinned memory of the address window, so they live in this library
+//! alone: the worker knows only their chunks, as it knows what `cuMemHostAlloc` allocates. What calls answer is what an
+//! H200 answers.
+
+pub mod api;
+mod mark;
+mod space;
+mod table;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use virtio_cuda_client::CudaError;
+use virtio_cuda_client::protocol::ContextId;
+use virtio_cuda_client::transport::UserMemory;
+
+use crate::driver::Driver;
+use crate::entry::Api;
+use crate::memory::attach::{Attached, attach_pages, attach_window};
+use crate::memory::ranges::{HostKind, HostRange};
+use crate::pool::host_pool::mark::Mark;
+use crate::pool::host_pool::space::{Space, StreamKey, UNIT};
+use crate::pool::host_pool::table::is_managed;
+
+pub use table::{Home, HostPools};
+
+/// Pools grow by multiples of this; their greatest size is rounded up to one.
+const CHUNK_BYTES: u64 = 32 << 20;
+/// … or, where there is not that much, of this.
+const LEAST_BYTES: u64 = 2 << 20;
+/// No process has more memory.
+const MAX_BYTES: u64 = 1 << 46;
+
+/// A pool of host or managed memory.
+#[derive(Debug)]
+pub struct HostPool {
+    /// What the program calls it.
+    pub handle: u64,
+    /// What it has, and where that is said to be.
+    pub home: Home,
+    /// The first one of its home, which stays.
+    is_default: bool,
+    /// Most bytes that it may reserve.
+    max_bytes: u64,
+    state: Mutex<State>,
+}
+
+/// Pages that the GPU reaches.
+#[derive(Debug)]
+struct Chunk {
+    pages: UserMemory,
+    attached: Attached,
+    /// Through this context; 0 if it is gone and there is no other.
+    context: u64,
+}
+
+/// What changes about a pool.
+#[derive(Debug)]
+struct State {
+    space: Space<Mark>,
+    /// By first address.
+    chunks: BTreeMap<u64, Chunk>,
+    reserved: Level,
+    used: Level,
+    /// Bytes that it keeps when all is waited for.
+    threshold: u64,
+    /// `CU_MEMPOOL_ATTR_REUSE_*`, in their order: follow events, opportunistic, internal dependencies.
+    policies: [bool; 3],
+    /// Devices to which the program has given access.
+    devices: BTreeSet<i32>,
+    /// Whether the host has access, as far as calls tell.
+    host: bool,
+    /// The program has no handle any more.
+    destroyed: bool,
+}
+
+/// A number of bytes, and the highest it has been.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Level {
+    now: u64,
+    high: u64,
+}
+
+impl Level {
+    fn add(&mut self, bytes: u64) {
+        self.now += bytes;
+        self.high = self.high.max(self.now);
+    }
+
+    fn sub(&mut self, bytes: u64) {
+        self.now = self.now.saturating_sub(bytes);
+    }
+}
+
+impl HostPool {
+    fn new(handle: u64, home: Home, max_bytes: u64, is_default: bool) -> Self {
+        let state = State {
+            space: Space::default(),
+            chunks: BTreeMap::new(),
+            reserved: Level::default(),
+            used: Level::default(),
+            threshold: 0,
+            policies: [true; 3],
+            devices: BTreeSet::new(),
+            host: !is_managed(home.kind),
+            destroyed: false,
+        };
+        Self { handle, home, is_default, max_bytes, state: Mutex::new(state) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether its memory is managed.
+    pub fn is_managed(&self) -> bool {
+        is_managed(self.home.kind)
+    }
+
+    /// Whether a device may use its memory: managed memory is for all.
+    pub fn is_reached_by(&self, device: i32) -> bool {
+        self.is_managed() || self.lock().devices.contains(&device)
+    }
+
+    fn is_destroyed(&self) -> bool {
+        self.lock().destroyed
+    }
+
+    fn set_destroyed(&self) {
+        self.lock().destroyed = true;
+    }
+
+    /// Whether the program has given it up and nothing is left of it.
+    fn is_gone(&self) -> bool {
+        let state = self.lock();
+        state.destroyed && state.chunks.is_empty()
+    }
+
+    /// Allocates `bytes` bytes for work of `stream`.
+    fn allocate(self: &Arc<Self>, api: Api, bytes: u64, stream: StreamKey) -> Result<u64, CudaError> {
+        if bytes > MAX_BYTES {
+            return Err(CudaError::OUT_OF_MEMORY);
+        }
+        let taken = bytes.next_multiple_of(UNIT);
+        let mut state = self.lock();
+        let start = match state.take(api, taken, stream) {
+            Some(start) => start,
+            None => match self.grow(api, &mut state, taken, stream.context) {
+                Ok(()) => state.space.take(taken, stream).ok_or(CudaError::OUT_OF_MEMORY)?,
+                Err(error) => state.take_from_others(api, taken, stream).ok_or(error)?,
+            },
+        };
+        let range = state.range(api, (start, bytes), stream.context, self)?;
+        state.used.add(bytes);
+        drop(state);
+        let memory = &api.driver.memory;
+        // The pool gives each byte out once, so nothing can overlap.
+        memory.ranges.add_host(range);
+        if self.is_managed() {
+            memory.advice.forget(start, bytes);
+        }
+        Ok(start)
+    }
+
+    /// Reserves a chunk in which `bytes` bytes fit, in place of others where nothing is if need be.
+    fn grow(&self, api: Api, state: &mut State, bytes: u64, context: u64) -> Result<(), CudaError> {
+        let usual = bytes.next_multiple_of(CHUNK_BYTES);
+        if usual > self.max_bytes.saturating_sub(state.reserved.now) {
+            state.shrink(api.driver, 0);
+        }
+        if usual > self.max_bytes.saturating_sub(state.reserved.now) {
+            return Err(CudaError::OUT_OF_MEMORY);
+        }
+        let least = bytes.next_multiple_of(LEAST_BYTES);
+        let attach = |bytes| attach_pages(api, ContextId(context), bytes, true);
+        let (pages, attached) = api.with_capture_relaxed(|| attach(usual).or_else(|_| attach(least)))?;
+        let (start, bytes) = (pages.address as u64, pages.bytes as u64);
+        log::debug!("Pool {:#x} has {bytes} bytes more at {start:#x}", self.handle);
+        state.chunks.insert(start, Chunk { pages, attached, context });
+        state.space.add_chunk(start..start + bytes);
+        state.reserved.add(bytes);
+        Ok(())
+    }
+
+    /// Takes an allocation back that `stream` uses until it comes to `mark`.
+    fn free_in_order(&self, range: &HostRange, stream: StreamKey, mark: Mark) {
+        let mut state = self.lock();
+        state.used.sub(range.bytes);
+        state.space.park(place_of(range), stream, Arc::new(mark));
+    }
+
+    /// Takes an allocation back that nothing uses any more.
+    fn free_now(&self, api: Api, range: &HostRange) {
+        let mut state = self.lock();
+        state.used.sub(range.bytes);
+        state.space.free(place_of(range));
+        state.settle(api);
+    }
+
+    /// Gives back what is above the threshold, or all of a pool that is destroyed. Whether streams are to be waited for.
+    fn settle(&self, api: Api) -> bool {
+        let mut state = self.lock();
+        state.settle(api);
+        state.space.is_parked()
+    }
+
+    /// Gives free memory back, as long as more than `keep` bytes are reserved.
+    fn trim(&self, api: Api, keep: u64) {
+        let mut state = self.lock();
+        state.space.unpark(|mark| mark.is_reached(api));
+        state.shrink(api.driver, keep);
+    }
+
+    /// A context is gone; whether the GPU reached any of the memory through it.
+    fn forget_context(&self, driver: &Driver, context: u64) -> bool {
+        let mut state = self.lock();
+        // Its streams have done what they had to do.
+        state.space.unpark(|mark| mark.context == context);
+        let mut any = false;
+        for chunk in state.chunks.values_mut().filter(|chunk| chunk.context == context) {
+            driver.unpin(&std::mem::take(&mut chunk.attached.pinned));
+            chunk.context = 0;
+            any = true;
+        }
+        any
+    }
+
+    /// Lets the GPU reach, through `context`, what it reached through contexts that are gone.
+    fn adopt(&self, api: Api, context: u64) -> Result<(), CudaError> {
+        let mut state = self.lock();
+        for (&start, chunk) in state.chunks.iter_mut().filter(|(_, chunk)| chunk.context == 0) {
+            let attached = attach_window(api, ContextId(context), chunk.pages)?;
+            if attached.device_address != start {
+                api.driver.unpin(&attached.pinned);
+                return Err(CudaError::OUT_OF_MEMORY);
+            }
+            (chunk.attached, chunk.context) = (attached, context);
+        }
+        Ok(())
+    }
+}
+
+/// The bytes that an allocation takes.
+fn place_of(range: &HostRange) -> Range<u64> {
+    range.start..range.start + range.bytes.next_multiple_of(UNIT)
+}
+
+impl State {
+    /// Takes free bytes, if need be after a look at how far streams are.
+    fn take(&mut self, api: Api, bytes: u64, stream: StreamKey) -> Option<u64> {
+        let at_once = self.space.take(bytes, stream);
+        at_once.or_else(|| {
+            let more = self.space.unpark(|mark| mark.is_reached(api));
+            more.then(|| self.space.take(bytes, stream)).flatten()
+        })
+    }
+
+    /// Takes bytes that other streams have freed and have not come to yet: `stream` waits for them.
+    fn take_from_others(&mut self, api: Api, bytes: u64, stream: StreamKey) -> Option<u64> {
+        let may = self.policies[2];
+        may.then(|| self.space.take_from_others(bytes, stream, |mark| mark.hold_back(api, stream).is_ok()))?
+    }
+
+    /// What the table of addresses says of an allocation.
+    fn range(
+        &self,
+        api: Api,
+        (start, bytes): (u64, u64),
+        context: u64,
+        pool: &Arc<HostPool>,
+    ) -> Result<HostRange, CudaError> {
+        let (_, chunk) = self.chunks.range(..=start).next_back().ok_or(CudaError::UNKNOWN)?;
+        Ok(HostRange {
+            start,
+            bytes,
+            device_address: start,
+            kind: if pool.is_managed() { HostKind::ManagedPooled } else { HostKind::Pooled },
+            flags: 0,
+            // It belongs to none.
+            context: 0,
+            device: api.driver.contexts.device_of(context)?,
+            id: api.driver.memory.ranges.next_id(),
+            pages: chunk.pages,
+            window: chunk.pages.address as u64,
+            pinned: Vec::new(),
+            owner: 0,
+            pool: Some(pool.clone()),
+        })
+    }
+
+    fn settle(&mut self, api: Api) {
+        self.space.unpark(|mark| mark.is_reached(api));
+        let keep = if self.destroyed { 0 } else { self.threshold };
+        self.shrink(api.driver, keep);
+    }
+
+    /// Gives chunks in which nothing is back to the system, as long as more than `keep` bytes are reserved.
+    fn shrink(&mut self, driver: &Driver, keep: u64) {
+        while self.reserved.now > keep {
+            let Some(start) = self.space.remove_idle() else { return };
+            if let Some(chunk) = self.chunks.remove(&start) {
+                self.reserved.sub(chunk.pages.bytes as u64);
+                driver.detach_pages(chunk.pages, &chunk.attached.pinned);
+            }
+        }
+    }
+}

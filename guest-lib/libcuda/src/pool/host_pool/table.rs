@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! All pools of host and managed memory, and which of them are used where.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use cuda_abi::CUmemLocation;
+use virtio_cuda_client::CudaError;
+
+use crate::driver::Driver;
+use crate::entry::Api;
+use crate::handles::mint;
+use crate::pool::host_pool::HostPool;
+
+/// `CU_MEM_LOCATION_TYPE_*`.
+const NONE: u32 = 0;
+const DEVICE: u32 = 1;
+const HOST: u32 = 2;
+const NUMA: u32 = 3;
+const NUMA_CURRENT: u32 = 4;
+/// `CU_MEM_ALLOCATION_TYPE_*`.
+const PINNED: u32 = 1;
+const MANAGED: u32 = 2;
+
+/// Whether `CU_MEM_ALLOCATION_TYPE_*` means managed memory.
+pub fn is_managed(kind: u32) -> bool {
+    kind == MANAGED
+}
+
+/// What kind of memory is where.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Home {
+    /// `CU_MEM_ALLOCATION_TYPE_*`.
+    pub kind: u32,
+    /// `CU_MEM_LOCATION_TYPE_*`.
+    pub place: u32,
+    /// Number of the device or node; 0 where there is only one.
+    pub id: i32,
+}
+
+/// Whether the guest has a NUMA node of that number; without such nodes, there is 0.
+fn is_node(id: i32) -> bool {
+    id == 0 || id > 0 && std::path::Path::new(&format!("/sys/devices/system/node/node{id}")).exists()
+}
+
+impl Home {
+    /// The home of pools of this library; `None` for those of devices.
+    ///
+    /// Errors: `CUDA_ERROR_INVALID_VALUE` where there are none.
+    pub fn new(api: Api, kind: u32, location: CUmemLocation) -> Result<Option<Self>, CudaError> {
+        let known = match (kind, location.kind) {
+            (PINNED, DEVICE) => return Ok(None),
+            (MANAGED, DEVICE) => api.driver.devices.check(location.id).is_ok(),
+            (PINNED | MANAGED, NUMA) => is_node(location.id),
+            (PINNED | MANAGED, HOST) | (MANAGED, NONE | NUMA_CURRENT) => true,
+            _ => false,
+        };
+        if !known {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        let id = if matches!(location.kind, DEVICE | NUMA) { location.id } else { 0 };
+        Ok(Some(Self { kind, place: location.kind, id }))
+    }
+
+    /// Where managed memory of it would rather be.
+    pub fn preferred(self) -> Option<CUmemLocation> {
+        let kind = if self.place == NUMA_CURRENT { NUMA } else { self.place };
+        (kind != NONE).then_some(CUmemLocation { kind, id: self.id })
+    }
+}
+
+#[derive(Debug, Default)]
+struct Tables {
+    /// By handle, until all is given back.
+    all: HashMap<u64, Arc<HostPool>>,
+    defaults: HashMap<Home, Arc<HostPool>>,
+    /// Where the program has chosen one.
+    current: HashMap<Home, Arc<HostPool>>,
+}
+
+/// The pools of this library.
+#[derive(Debug, Default)]
+pub struct HostPools {
+    tables: Mutex<Tables>,
+    /// Whether there ever was one: programs without them pay nothing.
+    any: AtomicBool,
+    /// Whether one of them waits for streams.
+    waiting: AtomicBool,
+    /// Whether one of them has memory that the GPU does not reach, for want of a context.
+    orphaned: AtomicBool,
+}
+
+impl HostPools {
+    fn lock(&self) -> MutexGuard<'_, Tables> {
+        self.tables.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add(&self, tables: &mut Tables, pool: HostPool) -> Arc<HostPool> {
+        let pool = Arc::new(pool);
+        tables.all.insert(pool.handle, pool.clone());
+        self.any.store(true, Ordering::Release);
+        pool
+    }
+
+    /// The pool that the program calls `handle`, if it is one of these.
+    pub fn get(&self, handle: u64) -> Option<Arc<HostPool>> {
+        let any = self.any.load(Ordering::Acquire);
+        any.then(|| self.lock().all.get(&handle).cloned())?.filter(|pool| !pool.is_destroyed())
+    }
+
+    /// A new pool that may reserve `max_bytes` bytes.
+    pub fn create(&self, home: Home, max_bytes: u64) -> u64 {
+        self.add(&mut self.lock(), HostPool::new(mint(), home, max_bytes, false)).handle
+    }
+
+    /// The first pool of a place.
+    pub fn default_of(&self, home: Home) -> u64 {
+        let mut tables = self.lock();
+        if let Some(pool) = tables.defaults.get(&home) {
+            return pool.handle;
+        }
+        let pool = self.add(&mut tables, HostPool::new(mint(), home, u64::MAX, true));
+        tables.defaults.insert(home, pool.clone());
+        pool.handle
+    }
+
+    /// The pool that is used at a place.
+    pub fn current_of(&self, home: Home) -> u64 {
+        let chosen = self.lock().current.get(&home).map(|pool| pool.handle);
+        chosen.unwrap_or_else(|| self.default_of(home))
+    }
+
+    /// Chooses a pool for the place that it is of.
+    pub fn set_current(&self, home: Home, pool: Arc<HostPool>) -> Result<(), CudaError> {
+        if pool.home != home {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        self.lock().current.insert(home, pool);
+        Ok(())
+    }
+
+    /// The program gives a pool up. Its memory goes as it is freed.
+    pub fn destroy(&self, api: Api, pool: &Arc<HostPool>) -> Result<(), CudaError> {
+        if pool.is_default {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        pool.set_destroyed();
+        self.lock().current.retain(|_, current| current.handle != pool.handle);
+        self.waiting.store(true, Ordering::Release);
+        self.settle(api);
+        Ok(())
+    }
+
+    fn all(&self) -> Vec<Arc<HostPool>> {
+        self.lock().all.values().cloned().collect()
+    }
+
+    /// To be called after something was freed in the order of a stream.
+    pub fn wait_for_streams(&self) {
+        self.waiting.store(true, Ordering::Release);
+    }
+
+    /// To be called after work was waited for: pools give back what they do not keep.
+    pub fn settle(&self, api: Api) {
+        if !self.waiting.load(Ordering::Acquire) || !self.waiting.swap(false, Ordering::AcqRel) {
+            return;
+        }
+        for pool in self.all() {
+            if pool.settle(api) {
+                self.waiting.store(true, Ordering::Release);
+            }
+            if pool.is_gone() {
+                self.lock().all.remove(&pool.handle);
+            }
+        }
+    }
+
+    /// A context is gone: memory that the GPU reached through it stays, and has to be attached again.
+    pub fn forget_context(&self, driver: &Driver, context: u64) {
+        for pool in self.all() {
+            if pool.forget_context(driver, context) {
+                self.orphaned.store(true, Ordering::Release);
+            }
+        }
+    }
+
+    /// To be called where a context is: what has lost its own is attached again in this one.
+    pub fn adopt(&self, api: Api, context: u64) {
+        if self.orphaned.load(Ordering::Acquire) && self.orphaned.swap(false, Ordering::AcqRel) {
+            for pool in self.all() {
+                if let Err(error) = pool.adopt(api, context) {
+                    log::warn!("The GPU does not reach memory of pool {:#x} any more: {error}", pool.handle);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Memory pools.
+
+pub mod host_pool;
+pub mod table;
+
+use std::os::fd::IntoRawFd;
+
+use cuda_abi::{CUmemAccessDesc, CUmemLocation, CUmemPoolProps};
+use virtio_cuda_client::protocol::{DevicePtr, MemoryPoolId, PoolProperties};
+use virtio_cuda_client::{CudaError, calls};
+
+use crate::entry::Api;
+use crate::entry_points;
+use crate::ffi::{HostPtr, In, Out};
+use crate::handles::mint;
+use crate::ipc::{HANDLE_TYPE_FILE, Handle, file_of, token_in};
+use crate::memory::alloc::capture_allocation;
+use crate::memory::ranges::DEFAULT_POOL;
+use crate::pool::host_pool::Home;
+
+/// `CU_MEM_LOCATION_TYPE_DEVICE`.
+const LOCATION_DEVICE: u32 = 1;
+/// `CU_MEM_LOCATION_TYPE_HOST_NUMA`, and `_CURRENT`, the greatest.
+const LOCATION_NUMA: u32 = 3;
+const LAST_LOCATION: u32 = 4;
+/// `CU_MEM_ALLOCATION_TYPE_MANAGED`.
+const TYPE_MANAGED: u32 = 2;
+/// `CU_MEMPOOL_ATTR_*`: the first three are `int`, the others `cuuint64_t`.
+const LAST_INT_ATTRIBUTE: i32 = 3;
+const LAST_ATTRIBUTE: i32 = 8;
+
+/// `CU_MEM_HANDLE_TYPE_FABRIC`.
+const HANDLE_TYPE_FABRIC: u32 = 8;
+/// No device has more memory.
+const MAX_POOL: usize = 1 << 47;
+
+/// The pool that `cuMemAllocAsync` takes memory from, as [`crate::memory::ranges::DeviceRange::pool`] has it.
+pub fn pool_in_use(api: Api) -> Result<u64, CudaError> {
+    let device = api.driver.contexts.device_of(api.context()?.0)?;
+    Ok(api.driver.pools.lock().current.get(&device).copied().unwrap_or(DEFAULT_POOL))
+}
+
+/// A device's default pool.
+pub fn default_pool(api: Api, device: i32) -> Result<u64, CudaError> {
+    let number = api.driver.devices.check(device)?.on_wire();
+    // Locked while it is asked for, so that it gets one name.
+    let mut tables = api.driver.pools.lock();
+    if let Some(&pool) = tables.defaults.get(&(device as u32)) {
+        return Ok(pool);
+    }
+    let pool = mint();
+    calls::cuDeviceGetDefaultMemPool(&mut api.call(), number, MemoryPoolId(pool))?;
+    tables.defaults.insert(device as u32, pool);
+    Ok(pool)
+}
+
+fn current_pool(api: Api, device: i32) -> Result<u64, CudaError> {
+    api.driver.devices.check(device)?;
+    let chosen = api.driver.pools.lock().current.get(&(device as u32)).copied();
+    chosen.map_or_else(|| default_pool(api, device), Ok)
+}
+
+fn set_current_pool(api: Api, device: i32, pool: u64) -> Result<(), CudaError> {
+    let number = api.driver.devices.check(device)?.on_wire();
+    let id = api.driver.pools.check(pool)?;
+    calls::cuDeviceSetMemPool(&mut api.call(), number, id)?;
+    api.driver.pools.lock().current.insert(device as u32, pool);
+    Ok(())
+}
+
+/// The home of a location's pools: a device, or what this library has pools of.
+fn home_of(
+    api: Api,
+    location: In<CUmemLocation>,
+    kind: u32,
+) -> Result<(CUmemLocation, Option<Home>), CudaError> {
+    let location = location.get()?;
+    if location.kind > LOCATION_NUMA {
+        return Err(CudaError::NOT_SUPPORTED);
+    }
+    Ok((location, Home::new(api, kind, location)?))
+}
+
+entry_points! {
+    /// Creates a pool.
+    call cuMemPoolCreate(api, pool: Out<u64>, poolProps: In<CUmemPoolProps>) {
+        pool.check()?;
+        let props = poolProps.get()?;
+        let known = matches!(props.handle_types, 0 | HANDLE_TYPE_FILE | HANDLE_TYPE_FABRIC);
+        if !known || props.reserved.iter().any(|&byte| byte != 0) {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        if props.kind == TYPE_MANAGED && props.handle_types == 0 && props.location.kind > LAST_LOCATION {
+            return Err(CudaError::NOT_SUPPORTED);
+        }
+        if let Some(home) = Home::new(api, props.kind, props.location)? {
+            let (most, shareable) = (props.max_bytes as u64, props.handle_types != 0);
+            return pool.set(host_pool::api::create(api, home, most, props.usage, shareable)?);
+        }
+        if props.handle_types == HANDLE_TYPE_FABRIC {
+            return Err(CudaError::NOT_SUPPORTED);
+        }
+        if props.max_bytes > MAX_POOL {
+            return Err(CudaError::OUT_OF_MEMORY);
+        }
+        api.driver.devices.check(props.location.id).map_err(|_| CudaError::INVALID_VALUE)?;
+        let handle = mint();
+        let properties = PoolProperties {
+            kind: props.kind,
+            location: api.driver.devices.to_worker(props.location),
+            max_bytes: props.max_bytes as u64,
+            usage: props.usage.into(),
+        };
+        if props.handle_types == 0 {
+            calls::cuMemPoolCreate(&mut api.call(), MemoryPoolId(handle), properties)?;
+        } else {
+            calls::pool_create_shareable(&mut api.call(), MemoryPoolId(handle), properties)?;
+        }
+        api.driver.pools.lock().made.insert(handle);
+        pool.set(handle)
+    }
+
+    /// Offers a pool to other processes, as a file descriptor.
+    call cuMemPoolExportToShareableHandle(api, handle_out: HostPtr, pool: u64, handleType: u32, flags: u64) {
+        let out = handle_out.as_out::<i32>();
+        out.check()?;
+        // Those of this library are not shared: `check` does not know them.
+        let id = api.driver.pools.check(pool)?;
+        if handleType != HANDLE_TYPE_FILE || flags != 0 {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        let token = calls::cuMemPoolExportToShareableHandle(&mut api.call(), id)?;
+        out.set(file_of(token).map_err(|_| CudaError::OUT_OF_MEMORY)?.into_raw_fd())
+    }
+
+    /// Opens a pool that another process has offered; the file descriptor stays the program's.
+    call cuMemPoolImportFromShareableHandle(api, pool_out: Out<u64>, handle: HostPtr, handleType: u32, flags: u64) {
+        pool_out.check()?;
+        if handleType != HANDLE_TYPE_FILE || flags != 0 {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        let token = token_in(handle.address() as i32)?;
+        let name = mint();
+        calls::cuMemPoolImportFromShareableHandle(&mut api.call(), MemoryPoolId(name), token)?;
+        api.driver.pools.lock().made.insert(name);
+        pool_out.set(name)
+    }
+
+    /// Offers an allocation of a pool that is offered.
+    call cuMemPoolExportPointer(api, shareData_out: Out<Handle>, ptr: u64) {
+        shareData_out.check()?;
+        shareData_out.set(Handle::new(calls::cuMemPoolExportPointer(&mut api.in_context()?, DevicePtr(ptr))?))
+    }
+
+    /// Opens an allocation of a pool that another process has offered.
+    call cuMemPoolImportPointer(api, ptr_out: Out<u64>, pool: u64, shareData: In<Handle>) {
+        ptr_out.check()?;
+        let id = api.driver.pools.check(pool)?;
+        let token = shareData.get()?.token()?;
+        let (dptr, bytes) = calls::cuMemPoolImportPointer(&mut api.in_context()?, id, token)?;
+        api.driver.memory.add_pooled(api, dptr.0, bytes, pool)?;
+        ptr_out.set(dptr.0)
+    }
+
+    /// Destroys a pool; devices that allocate from it go back to their default one.
+    call cuMemPoolDestroy(api, pool: u64) {
+        if let Some(pool) = api.driver.host_pools.get(pool) {
+            return api.driver.host_pools.destroy(api, &pool);
+        }
+        let id = api.driver.pools.check(pool)?;
+        calls::cuMemPoolDestroy(&mut api.call(), id)?;
+        let mut tables = api.driver.pools.lock();
+        tables.made.remove(&pool);
+        tables.current.retain(|_, current| *current != pool);
+        Ok(())
+    }
+
+    /// A device's default pool: the same handle each time.
+    call cuDeviceGetDefaultMemPool(api, pool_out: Out<u64>, dev: i32) {
+        pool_out.check()?;
+        pool_out.set(default_pool(api, dev)?)
+    }
+
+    /// The pool that a device allocates from.
+    call cuDeviceGetMemPool(api, pool: Out<u64>, dev: i32) {
+        pool.check()?;
+        api.driver.devices.check(dev).map_err(|_| CudaError::INVALID_VALUE)?;
+        pool.set(current_pool(api, dev)?)
+    }
+
+    /// Makes a pool the one that a device allocates from: device memory or managed memory, as the pool has it.
+    call cuDeviceSetMemPool(api, dev: i32, pool: u64) {
+        api.driver.devices.check(dev).map_err(|_| CudaError::INVALID_VALUE)?;
+        if let Some(pool) = api.driver.host_pools.get(pool) {
+            let here = Home { kind: TYPE_MANAGED, place: LOCATION_DEVICE, id: dev };
+            return api.driver.host_pools.set_current(here, pool);
+        }
+        set_current_pool(api, dev, pool)
+    }
+
+    /// A location's default pool.
+    call cuMemGetDefaultMemPool(api, pool_out: Out<u64>, location: In<CUmemLocation>, r#type: u32) {
+        pool_out.check()?;
+        pool_out.set(match home_of(api, location, r#type)? {
+            (_, Some(home)) => api.driver.host_pools.default_of(home),
+            (device, None) => default_pool(api, device.id)?,
+        })
+    }
+
+    /// The pool that a location allocates from.
+    call cuMemGetMemPool(api, pool: Out<u64>, location: In<CUmemLocation>, r#type: u32) {
+        pool.check()?;
+        pool.set(match home_of(api, location, r#type)? {
+            (_, Some(home)) => api.driver.host_pools.current_of(home),
+            (device, None) => current_pool(api, device.id)?,
+        })
+    }
+
+    /// Makes a pool the one that a location allocates from.
+    call cuMemSetMemPool(api, location: In<CUmemLocation>, r#type: u32, pool: u64) {
+        match home_of(api, location, r#type)? {
+            (_, Some(home)) => {
+                let pool = api.driver.host_pools.get(pool).ok_or(CudaError::INVALID_VALUE)?;
+                api.driver.host_pools.set_current(home, pool)
+            }
+            (device, None) => set_current_pool(api, device.id, pool),
+        }
+    }
+
+    /// An attribute of a pool.
+    call cuMemPoolGetAttribute(api, pool: u64, attr: i32, value: HostPtr) {
+        value.as_out::<u32>().check()?;
+        let answer = if let Some(pool) = api.driver.host_pools.get(pool) {
+            host_pool::api::attribute(&pool, attr)?
+        } else {
+            let id = api.driver.pools.check(pool)?;
+            if !(1..=LAST_ATTRIBUTE).contains(&attr) {
+                return Err(CudaError::INVALID_VALUE);
+            }
+            calls::cuMemPoolGetAttribute(&mut api.call(), id, attr)?
+        };
+        if attr <= LAST_INT_ATTRIBUTE { value.as_out::<u32>().set(answer as u32) } else { value.as_out::<u64>().set(answer) }
+    }
+
+    /// Sets an attribute of a pool.
+    call cuMemPoolSetAttribute(api, pool: u64, attr: i32, value: HostPtr) {
+        if let Some(pool) = api.driver.host_pools.get(pool) {
+            return host_pool::api::set_attribute(&pool, attr, value);
+        }
+        let id = api.driver.pools.check(pool)?;
+        let wanted = match attr {
+            1..=LAST_INT_ATTRIBUTE => value.as_in::<u32>().get()?.into(),
+            ..=LAST_ATTRIBUTE if attr > 0 => value.as_in::<u64>().get()?,
+            _ => return Err(CudaError::INVALID_VALUE),
+        };
+        calls::cuMemPoolSetAttribute(&mut api.call(), id, attr, wanted)
+    }
+
+    /// What a location may do with a pool's memory.
+    call cuMemPoolGetAccess(api, flags: Out<u32>, memPool: u64, location: In<CUmemLocation>) {
+        flags.check()?;
+        if let Some(pool) = api.driver.host_pools.get(memPool) {
+            return flags.set(host_pool::api::access(api, &pool, location.get()?)?);
+        }
+        let id = api.driver.pools.check(memPool)?;
+        let place = location.get()?;
+        if !(LOCATION_DEVICE..=LOCATION_NUMA).contains(&place.kind) {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        if place.kind != LOCATION_DEVICE {
+            // The host sees nothing of a device's memory.
+            return flags.set(0);
+        }
+        api.driver.devices.check(place.id).map_err(|_| CudaError::INVALID_VALUE)?;
+        flags.set(calls::cuMemPoolGetAccess(&mut api.call(), id, api.driver.devices.to_worker(place))?)
+    }
+
+    /// Sets what locations may do with a pool's memory.
+    call cuMemPoolSetAccess(api, pool: u64, map: In<CUmemAccessDesc>, count: usize) {
+        if let Some(pool) = api.driver.host_pools.get(pool) {
+            if count == 0 {
+                return Err(CudaError::INVALID_VALUE);
+            }
+            return (0..count).try_for_each(|index| {
+                let CUmemAccessDesc { location, flags } = map.at(index)?;
+                host_pool::api::set_access(api, &pool, location, flags)
+            });
+        }
+        let id = api.driver.pools.check(pool)?;
+        for index in 0..count {
+            let CUmemAccessDesc { location, flags } = map.at(index)?;
+            let location = api.driver.devices.to_worker(location);
+            calls::cuMemPoolSetAccess(&mut api.call(), id, location, flags)?;
+        }
+        Ok(())
+    }
+
+    /// Gives unused memory of a pool back.
+    call cuMemPoolTrimTo(api, pool: u64, minBytesToKeep: usize) {
+        if let Some(pool) = api.driver.host_pools.get(pool) {
+            return host_pool::api::trim(api, &pool, minBytesToKeep as u64);
+        }
+        let id = api.driver.pools.check(pool)?;
+        calls::cuMemPoolTrimTo(&mut api.call(), id, minBytesToKeep as u64)
+    }
+
+    /// Allocates from a pool in stream order.
+    call cuMemAllocFromPoolAsync / cuMemAllocFromPoolAsync_ptsz (api, dptr: Out<u64>, bytesize: usize, pool: u64, hStream: u64) {
+        dptr.check()?;
+        if let Some(pool) = api.driver.host_pools.get(pool) {
+            return match host_pool::api::allocate(api, &pool, bytesize as u64, hStream)? {
+                Some(address) => dptr.set(address),
+                None => dptr.set(capture_allocation(api, bytesize as u64, api.stream(hStream))?),
+            };
+        }
+        let id = api.driver.pools.check(pool)?;
+        let (call, stream) = (&mut api.in_context()?, api.stream(hStream));
+        let address = calls::cuMemAllocFromPoolAsync(call, bytesize as u64, id, stream)?.0;
+        api.driver.memory.add_pooled(api, address, bytesize as u64, pool)?;
+        dptr.set(address)
+    }
+}

@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Capture of streams. The device knows what captures; here is counted only whether anything could, so that
+//! programs without captures pay nothing.
+
+use std::cell::RefCell;
+
+use virtio_cuda_client::protocol::{
+    Box3, GraphId, GraphNodeId, NODE_LINK_BYTES, NodeLink, Reader, StreamId, Wire,
+};
+use virtio_cuda_client::transport::UserMemory;
+use virtio_cuda_client::{CudaError, calls};
+
+use crate::entry::Api;
+use crate::entry_points;
+use crate::ffi::{HostPtr, In, Out};
+use crate::graph::copy_params::{EndPlace, NodeCopy};
+use crate::graph::wire::{links_in, put};
+
+/// `CU_STREAM_CAPTURE_STATUS_*`.
+const NOT_CAPTURING: i32 = 0;
+const ACTIVE: i32 = 1;
+/// `CU_STREAM_CAPTURE_MODE_RELAXED`.
+const RELAXED: i32 = 2;
+/// `CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD`, `CUDA_ERROR_ILLEGAL_STATE`: the capture goes on, or there is none.
+const WRONG_THREAD: i32 = 908;
+const ILLEGAL_STATE: i32 = 401;
+/// Dependencies for which one reply has room at first.
+const USUAL_LINKS: usize = 64;
+
+thread_local! {
+    /// What `cuStreamGetCaptureInfo` last pointed its caller to: nodes, and edges.
+    static ANSWER: RefCell<(Vec<u64>, Vec<[u8; 8]>)> = const { RefCell::new((Vec::new(), Vec::new())) };
+}
+
+/// What `cuStreamGetCaptureInfo` answers.
+struct Info {
+    status: i32,
+    id: u64,
+    graph: u64,
+    links: Vec<NodeLink>,
+}
+
+impl Api {
+    /// Whether work for the stream would be captured.
+    pub fn captures(&self, stream: StreamId) -> bool {
+        // What the device has against the question it also has against the work, and says then.
+        let ask =
+            || Ok::<_, CudaError>(calls::cuStreamIsCapturing(&mut self.in_context()?, stream)? == ACTIVE);
+        self.driver.captures.any() && ask().unwrap_or(false)
+    }
+
+    /// Runs `body` with the calling thread's capture mode relaxed, if there are captures: calls that this
+    /// library makes on its own account must not break them.
+    pub fn with_capture_relaxed<T>(
+        &self,
+        body: impl FnOnce() -> Result<T, CudaError>,
+    ) -> Result<T, CudaError> {
+        if !self.driver.captures.any() {
+            return body();
+        }
+        let old = calls::cuThreadExchangeStreamCaptureMode(&mut self.call(), RELAXED)?;
+        let result = body();
+        calls::cuThreadExchangeStreamCaptureMode(&mut self.call(), old)?;
+        result
+    }
+
+    /// Captures a copy with an end that the GPU does not reach.
+    pub fn capture_copy(
+        &self,
+        dst: EndPlace,
+        src: EndPlace,
+        size: Box3,
+        stream: StreamId,
+    ) -> Result<(), CudaError> {
+        let copy = NodeCopy::new(*self, dst, src, size)?;
+        let mut bytes = Vec::new();
+        put(&copy.node, &mut bytes)?;
+        let mut call = self.in_context()?.input(UserMemory::of(&bytes));
+        calls::capture_memcpy(&mut call, stream).inspect_err(|_| copy.forget(*self))
+    }
+}
+
+fn begin(api: Api, stream: u64, mode: u32) -> Result<(), CudaError> {
+    calls::cuStreamBeginCapture_v2(&mut api.in_context_of(stream)?, api.stream(stream), mode)?;
+    api.driver.captures.begun();
+    Ok(())
+}
+
+fn info(api: Api, stream: u64) -> Result<Info, CudaError> {
+    if !api.driver.captures.any() {
+        // The handle is still checked.
+        api.context_of_stream(stream)?;
+        return Ok(Info { status: NOT_CAPTURING, id: 0, graph: 0, links: Vec::new() });
+    }
+    let mut room = vec![0u8; USUAL_LINKS * NODE_LINK_BYTES];
+    loop {
+        let mut call = api.in_context_of(stream)?.output(UserMemory::of_mut(&mut room));
+        let (status, id, graph, count) = calls::cuStreamGetCaptureInfo_v3(&mut call, api.stream(stream))?;
+        let bytes = count as usize * NODE_LINK_BYTES;
+        if bytes > room.len() {
+            room.resize(bytes, 0);
+            continue;
+        }
+        let mut reader = Reader::new(&room[..bytes]);
+        let take = |_| NodeLink::take(&mut reader).map_err(|_| CudaError::UNKNOWN);
+        let links = (0..count).map(take).collect::<Result<Vec<_>, _>>()?;
+        return Ok(Info { status, id, graph: graph.0, links });
+    }
+}
+
+/// Answers through the pointers of `cuStreamGetCaptureInfo_v2` and, with `edges`, of `_v3`.
+fn answer(
+    api: Api,
+    stream: u64,
+    (status, id, graph): (Out<i32>, Out<u64>, Out<u64>),
+    (nodes, edges, count): (Out<usize>, Option<Out<usize>>, Out<usize>),
+) -> Result<(), CudaError> {
+    status.check()?;
+    let info = info(api, stream)?;
+    if info.status == ACTIVE {
+        id.set_if_wanted(info.id);
+        graph.set_if_wanted(info.graph);
+        count.set_if_wanted(info.links.len());
+        ANSWER.with_borrow_mut(|kept| {
+            *kept = info.links.iter().map(|link| (link.node.0, link.data)).unzip();
+            nodes.set_if_wanted(kept.0.as_ptr() as usize);
+            if let Some(edges) = edges {
+                edges.set_if_wanted(kept.1.as_ptr() as usize);
+            }
+        });
+    }
+    status.set(info.status)
+}
+
+fn update(
+    api: Api,
+    stream: u64,
+    nodes: In<u64>,
+    edges: Option<In<[u8; 8]>>,
+    count: usize,
+    flags: u32,
+) -> Result<(), CudaError> {
+    if !api.driver.captures.any() {
+        return CudaError::check(ILLEGAL_STATE);
+    }
+    let bytes = links_in(nodes, edges, count)?;
+    let mut call = api.in_context_of(stream)?.input(UserMemory::of(&bytes));
+    calls::cuStreamUpdateCaptureDependencies_v2(&mut call, api.stream(stream), flags)
+}
+
+entry_points! {
+    /// Begins a capture in global mode.
+    call cuStreamBeginCapture / cuStreamBeginCapture_ptsz (api, hStream: u64) {
+        begin(api, hStream, 0)
+    }
+
+    /// Begins a capture.
+    call cuStreamBeginCapture_v2 / cuStreamBeginCapture_v2_ptsz (api, hStream: u64, mode: u32) {
+        begin(api, hStream, mode)
+    }
+
+    /// Begins a capture into a graph that exists.
+    call cuStreamBeginCaptureToGraph / cuStreamBeginCaptureToGraph_ptsz (api, hStream: u64, hGraph: u64,
+        dependencies: In<u64>, dependencyData: In<[u8; 8]>, numDependencies: usize, mode: u32) {
+        let bytes = links_in(dependencies, Some(dependencyData), numDependencies)?;
+        let mut call = api.in_context_of(hStream)?.input(UserMemory::of(&bytes));
+        calls::cuStreamBeginCaptureToGraph(&mut call, api.stream(hStream), GraphId(hGraph), mode)?;
+        api.driver.captures.begun();
+        Ok(())
+    }
+
+    /// Ends a capture.
+    call cuStreamEndCapture / cuStreamEndCapture_ptsz (api, hStream: u64, phGraph: Out<u64>) {
+        let ended = calls::cuStreamEndCapture(&mut api.in_context_of(hStream)?, api.stream(hStream));
+        let goes_on = |error: &CudaError| {
+            matches!(error.code(), WRONG_THREAD | ILLEGAL_STATE) || *error == CudaError::INVALID_HANDLE
+        };
+        if !ended.as_ref().is_err_and(goes_on) {
+            api.driver.captures.ended();
+        }
+        phGraph.set_if_wanted(ended.map(|graph| graph.0).unwrap_or(0));
+        ended.map(|_| ())
+    }
+
+    /// Whether the stream captures.
+    call cuStreamIsCapturing / cuStreamIsCapturing_ptsz (api, hStream: u64, captureStatus: Out<i32>) {
+        captureStatus.check()?;
+        if !api.driver.captures.any() {
+            api.context_of_stream(hStream)?;
+            return captureStatus.set(NOT_CAPTURING);
+        }
+        captureStatus.set(calls::cuStreamIsCapturing(&mut api.in_context_of(hStream)?, api.stream(hStream))?)
+    }
+
+    /// What the stream captures.
+    call cuStreamGetCaptureInfo / cuStreamGetCaptureInfo_ptsz (api, hStream: u64, captureStatus_out: Out<i32>, id_out: Out<u64>) {
+        captureStatus_out.check()?;
+        let info = info(api, hStream)?;
+        if info.status == ACTIVE {
+            id_out.set_if_wanted(info.id);
+        }
+        captureStatus_out.set(info.status)
+    }
+
+    /// What the stream captures. The nodes are good until the thread's next such call.
+    call cuStreamGetCaptureInfo_v2 / cuStreamGetCaptureInfo_v2_ptsz (api, hStream: u64, captureStatus_out: Out<i32>,
+        id_out: Out<u64>, graph_out: Out<u64>, dependencies_out: Out<usize>, numDependencies_out: Out<usize>) {
+        answer(api, hStream, (captureStatus_out, id_out, graph_out), (dependencies_out, None, numDependencies_out))
+    }
+
+    /// What the stream captures. Nodes and edges are good until the thread's next such call.
+    call cuStreamGetCaptureInfo_v3 / cuStreamGetCaptureInfo_v3_ptsz (api, hStream: u64, captureStatus_out: Out<i32>,
+        id_out: Out<u64>, graph_out: Out<u64>, dependencies_out: Out<usize>, edgeData_out: Out<usize>, numDependencies_out: Out<usize>) {
+        answer(api, hStream, (captureStatus_out, id_out, graph_out), (dependencies_out, Some(edgeData_out), numDependencies_out))
+    }
+
+    /// Changes what the stream's next work depends on.
+    call cuStreamUpdateCaptureDependencies / cuStreamUpdateCaptureDependencies_ptsz (api, hStream: u64,
+        dependencies: In<u64>, numDependencies: usize, flags: u32) {
+        update(api, hStream, dependencies, None, numDependencies, flags)
+    }
+
+    /// Changes what the stream's next work depends on.
+    call cuStreamUpdateCaptureDependencies_v2 / cuStreamUpdateCaptureDependencies_v2_ptsz (api, hStream: u64,
+        dependencies: In<u64>, dependencyData: In<[u8; 8]>, numDependencies: usize, flags: u32) {
+        update(api, hStream, dependencies, Some(dependencyData), numDependencies, flags)
+    }
+
+    /// Swaps the calling thread's capture mode.
+    call cuThreadExchangeStreamCaptureMode(api, mode: Out<i32>) {
+        let new = mode.get()?;
+        if !(0..=2).contains(&new) {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        mode.set(calls::cuThreadExchangeStreamCaptureMode(&mut api.call(), new)?)
+    }
+}
+
+const _: () = assert!(size_of::<GraphNodeId>() == 8 && size_of::<HostPtr>() == 8);

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Attributes of streams, and single values in memory that streams wait for and write.
+
+use cuda_abi::CUstreamBatchMemOpParams;
+use virtio_cuda_client::protocol::{BatchMemOpNode, DevicePtr, MemoryOperation, Reader, StreamId};
+use virtio_cuda_client::transport::UserMemory;
+use virtio_cuda_client::{CudaError, calls};
+
+use crate::entry::Api;
+use crate::entry_points;
+use crate::ffi::{In, Out};
+use crate::graph::wire::{put, take};
+
+/// `CU_STREAM_MEM_OP_*`.
+const WAIT_VALUE_32: u32 = 1;
+const WRITE_VALUE_32: u32 = 2;
+const FLUSH_REMOTE_WRITES: u32 = 3;
+const WAIT_VALUE_64: u32 = 4;
+const WRITE_VALUE_64: u32 = 5;
+const BARRIER: u32 = 6;
+/// `CU_LAUNCH_ATTRIBUTE_IGNORE`, `_PROGRAMMATIC_EVENT` and `_LAUNCH_COMPLETION_EVENT`: they are wrong for every stream,
+/// whatever event they name.
+const NOT_OF_STREAMS: [i32; 3] = [0, 7, 12];
+/// Most operations in one call.
+const MAX_OPERATIONS: u32 = 256;
+
+fn on_wire(one: &CUstreamBatchMemOpParams, api: Api) -> Result<MemoryOperation, CudaError> {
+    let value = match one.operation {
+        WAIT_VALUE_32 | WRITE_VALUE_32 => one.value & u64::from(u32::MAX),
+        WAIT_VALUE_64 | WRITE_VALUE_64 => one.value,
+        FLUSH_REMOTE_WRITES | BARRIER => {
+            return Ok(MemoryOperation {
+                operation: one.operation,
+                flags: one.short_flags,
+                ..Default::default()
+            });
+        }
+        _ => return Err(CudaError::INVALID_VALUE),
+    };
+    let address = api.device_place(one.address).device().ok_or(CudaError::INVALID_VALUE)?;
+    let (operation, flags) = (one.operation, one.flags);
+    Ok(MemoryOperation { operation, flags, address: DevicePtr(address), value })
+}
+
+fn of_wire(api: Api, one: MemoryOperation) -> CUstreamBatchMemOpParams {
+    let has_address = !matches!(one.operation, FLUSH_REMOTE_WRITES | BARRIER);
+    let short_flags = if has_address { 0 } else { one.flags };
+    let address = api.program_address(one.address.0);
+    let flags = if has_address { one.flags } else { 0 };
+    CUstreamBatchMemOpParams {
+        operation: one.operation,
+        short_flags,
+        address,
+        value: one.value,
+        flags,
+        ..CUstreamBatchMemOpParams::ZERO
+    }
+}
+
+/// `CUDA_BATCH_MEM_OP_NODE_PARAMS`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct BatchParams {
+    context: u64,
+    count: u32,
+    operations: In<CUstreamBatchMemOpParams>,
+    flags: u32,
+}
+
+impl BatchParams {
+    /// Appends the parameters of a node as they cross.
+    ///
+    /// Errors: `CUDA_ERROR_INVALID_VALUE`. A node may be without operations, as on an H200.
+    pub fn put(&self, api: Api, bytes: &mut Vec<u8>) -> Result<(), CudaError> {
+        if self.operations.is_null() || self.count > MAX_OPERATIONS {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        if self.context != 0 && api.driver.contexts.device_of(self.context).is_err() {
+            return Err(CudaError::CONTEXT_IS_DESTROYED);
+        }
+        put(&BatchMemOpNode { flags: self.flags }, bytes)?;
+        for index in 0..self.count as usize {
+            put(&on_wire(&self.operations.at(index)?, api)?, bytes)?;
+        }
+        Ok(())
+    }
+
+    /// The parameters of a node; what they point to is good until it changes.
+    pub fn of_node(api: Api, node: u64, (head, rest): &(BatchMemOpNode, Vec<u8>)) -> Result<Self, CudaError> {
+        let mut reader = Reader::new(rest);
+        let mut operations = Vec::new();
+        while !reader.rest().is_empty() {
+            operations.push(of_wire(api, take(&mut reader)?));
+        }
+        let count = u32::try_from(operations.len()).map_err(|_| CudaError::UNKNOWN)?;
+        let operations = In::at_address(api.driver.kept.operations(node, operations));
+        Ok(Self { context: crate::context::table::current(), count, operations, flags: head.flags })
+    }
+}
+
+fn run(api: Api, stream: u64, operations: &[CUstreamBatchMemOpParams], flags: u32) -> Result<(), CudaError> {
+    let mut bytes = Vec::new();
+    for operation in operations {
+        put(&on_wire(operation, api)?, &mut bytes)?;
+    }
+    api.before_work()?;
+    let mut call = api.in_context_of(stream)?.input(UserMemory::of(&bytes));
+    calls::cuStreamBatchMemOp_v2(&mut call, api.stream(stream), flags)?;
+    api.work_queued();
+    Ok(())
+}
+
+fn one(
+    api: Api,
+    stream: u64,
+    operation: u32,
+    (address, value, flags): (u64, u64, u32),
+) -> Result<(), CudaError> {
+    // Which memory it is does not matter in a batch, which this becomes.
+    if matches!(operation, WRITE_VALUE_32 | WRITE_VALUE_64) && api.driver.memory.is_managed(address) {
+        return Err(CudaError::INVALID_VALUE);
+    }
+    let operation =
+        CUstreamBatchMemOpParams { operation, address, value, flags, ..CUstreamBatchMemOpParams::ZERO };
+    run(api, stream, &[operation], 0)
+}
+
+fn batch(
+    api: Api,
+    stream: u64,
+    count: u32,
+    operations: In<CUstreamBatchMemOpParams>,
+    flags: u32,
+) -> Result<(), CudaError> {
+    if count > MAX_OPERATIONS {
+        return Err(CudaError::INVALID_VALUE);
+    }
+    let all = (0..count as usize).map(|index| operations.at(index)).collect::<Result<Vec<_>, _>>()?;
+    run(api, stream, &all, flags)
+}
+
+macro_rules! value_entry_points {
+    ($($name:ident / $name_ptsz:ident, $name_v2:ident / $name_v2_ptsz:ident => $operation:ident, $t:ty;)*) => {
+        entry_points! {
+            $(
+                /// The first version, which a parameter of the driver would have to turn on.
+                call $name / $name_ptsz (_api, _stream: u64, _addr: u64, _value: $t, _flags: u32) {
+                    Err(CudaError::NOT_SUPPORTED)
+                }
+                /// Waits for or writes one value in stream order.
+                call $name_v2 / $name_v2_ptsz (api, stream: u64, addr: u64, value: $t, flags: u32) {
+                    one(api, stream, $operation, (addr, u64::from(value), flags))
+                }
+            )*
+
+            /// The first version, which a parameter of the driver would have to turn on.
+            call cuStreamBatchMemOp / cuStreamBatchMemOp_ptsz (_api, _stream: u64, _count: u32, _operations: In<CUstreamBatchMemOpParams>, _flags: u32) {
+                Err(CudaError::NOT_SUPPORTED)
+            }
+
+            /// Waits for and writes values in stream order.
+            call cuStreamBatchMemOp_v2 / cuStreamBatchMemOp_v2_ptsz (api, stream: u64, count: u32, paramArray: In<CUstreamBatchMemOpParams>, flags: u32) {
+                batch(api, stream, count, paramArray, flags)
+            }
+
+            /// An attribute of a stream.
+            call cuStreamGetAttribute / cuStreamGetAttribute_ptsz (api, hStream: u64, attr: i32, value_out: Out<[u8; 64]>) {
+                value_out.check()?;
+                value_out.set(calls::cuStreamGetAttribute(&mut api.in_context_of(hStream)?, api.stream(hStream), attr)?)
+            }
+
+            /// Sets an attribute of a stream.
+            call cuStreamSetAttribute / cuStreamSetAttribute_ptsz (api, hStream: u64, attr: i32, value: In<[u8; 64]>) {
+                let value = value.get()?;
+                if NOT_OF_STREAMS.contains(&attr) {
+                    return Err(CudaError::INVALID_VALUE);
+                }
+                calls::cuStreamSetAttribute(&mut api.in_context_of(hStream)?, api.stream(hStream), attr, value)
+            }
+
+            /// Copies all attributes of a stream.
+            call cuStreamCopyAttributes / cuStreamCopyAttributes_ptsz (api, dst: u64, src: u64) {
+                let (to, from): (StreamId, StreamId) = (api.stream(dst), api.stream(src));
+                calls::cuStreamCopyAttributes(&mut api.in_context_of(dst)?, to, from)
+            }
+        }
+    };
+}
+
+value_entry_points! {
+    cuStreamWaitValue32 / cuStreamWaitValue32_ptsz, cuStreamWaitValue32_v2 / cuStreamWaitValue32_v2_ptsz => WAIT_VALUE_32, u32;
+    cuStreamWaitValue64 / cuStreamWaitValue64_ptsz, cuStreamWaitValue64_v2 / cuStreamWaitValue64_v2_ptsz => WAIT_VALUE_64, u64;
+    cuStreamWriteValue32 / cuStreamWriteValue32_ptsz, cuStreamWriteValue32_v2 / cuStreamWriteValue32_v2_ptsz => WRITE_VALUE_32, u32;
+    cuStreamWriteValue64 / cuStreamWriteValue64_ptsz, cuStreamWriteValue64_v2 / cuStreamWriteValue64_v2_ptsz => WRITE_VALUE_64, u64;
+}

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! CUDA_TEXTURE_DESC and surface objects. What they were made of is answered from here.
+
+pub mod reference;
+pub mod reference_table;
+pub mod table;
+pub mod tensor_map;
+
+use cuda_abi::{CUDA_RESOURCE_DESC, CUDA_RESOURCE_VIEW_DESC, CUDA_TEXTURE_DESC};
+use virtio_cuda_client::protocol::{ResourceDescriptor, ViewDescriptor};
+use virtio_cuda_client::{CudaError, calls};
+
+use crate::entry::Api;
+use crate::entry_points;
+use crate::ffi::{In, Out};
+use crate::texture::table::TextureObject;
+
+/// `CU_RESOURCE_TYPE_*`.
+const ARRAY: u32 = 0;
+const MIPMAPPED_ARRAY: u32 = 1;
+const LINEAR: u32 = 2;
+const PITCH_2D: u32 = 3;
+
+fn on_wire(from: &CUDA_RESOURCE_DESC, api: Api) -> Result<ResourceDescriptor, CudaError> {
+    if from.flags != 0 {
+        return Err(CudaError::INVALID_VALUE);
+    }
+    let [first, second, width, height, pitch] = [0, 1, 2, 3, 4].map(|word| from.words[word]);
+    let empty = ResourceDescriptor { kind: from.kind, ..Default::default() };
+    let memory = || ResourceDescriptor {
+        // Of memory that both sides reach, the GPU's address.
+        dptr: api.device_place(first).device().unwrap_or(first),
+        format: second as u32,
+        channels: (second >> 32) as u32,
+        width,
+        ..empty
+    };
+    match from.kind {
+        ARRAY | MIPMAPPED_ARRAY if first == 0 => Err(CudaError::INVALID_VALUE),
+        ARRAY => {
+            api.driver.arrays.check(first)?;
+            Ok(ResourceDescriptor { object: first, ..empty })
+        }
+        MIPMAPPED_ARRAY => {
+            api.driver.arrays.check_mipmap(first)?;
+            Ok(ResourceDescriptor { object: first, ..empty })
+        }
+        LINEAR => Ok(memory()),
+        PITCH_2D => Ok(ResourceDescriptor { height, pitch, ..memory() }),
+        _ => Err(CudaError::INVALID_VALUE),
+    }
+}
+
+entry_points! {
+    /// Creates a texture object.
+    call cuTexObjectCreate(api, pTexObject: Out<u64>, pResDesc: In<CUDA_RESOURCE_DESC>, pTexDesc: In<CUDA_TEXTURE_DESC>, pResViewDesc: In<CUDA_RESOURCE_VIEW_DESC>) {
+        pTexObject.check()?;
+        let context = api.context()?.0;
+        let (resource, texture) = (pResDesc.get()?, pTexDesc.get()?);
+        let view = if pResViewDesc.is_null() { None } else { Some(pResViewDesc.get()?) };
+        let view_on_wire = view.map_or(ViewDescriptor::default(), ViewDescriptor::from);
+        let object = calls::cuTexObjectCreate(&mut api.call(), on_wire(&resource, api)?, texture.into(), view_on_wire)?;
+        api.driver.textures.textures().insert(object, TextureObject { context, resource, texture, view });
+        pTexObject.set(object)
+    }
+
+    /// Destroys a texture object.
+    call cuTexObjectDestroy(api, texObject: u64) {
+        // What is no object is as good as destroyed: so says NVIDIA's driver.
+        if api.driver.textures.texture(texObject).is_err() {
+            return Ok(());
+        }
+        // Forget it first: its value can be given out again to another thread as soon as it is free.
+        let known = api.driver.textures.textures().remove(&texObject);
+        calls::cuTexObjectDestroy(&mut api.in_context()?, texObject).inspect_err(|_| {
+            if let Some(known) = known {
+                api.driver.textures.textures().insert(texObject, known);
+            }
+        })
+    }
+
+    /// What a texture object shows.
+    call cuTexObjectGetResourceDesc(api, pResDesc: Out<CUDA_RESOURCE_DESC>, texObject: u64) {
+        pResDesc.set(api.driver.textures.texture(texObject)?.resource)
+    }
+
+    /// How a texture object reads.
+    call cuTexObjectGetTextureDesc(api, pTexDesc: Out<CUDA_TEXTURE_DESC>, texObject: u64) {
+        pTexDesc.set(api.driver.textures.texture(texObject)?.texture)
+    }
+
+    /// What a texture object's view is; without one it is an error to ask.
+    call cuTexObjectGetResourceViewDesc(api, pResViewDesc: Out<CUDA_RESOURCE_VIEW_DESC>, texObject: u64) {
+        pResViewDesc.set(api.driver.textures.texture(texObject)?.view.ok_or(CudaError::INVALID_VALUE)?)
+    }
+
+    /// Creates a surface object, which shows an array.
+    call cuSurfObjectCreate(api, pSurfObject: Out<u64>, pResDesc: In<CUDA_RESOURCE_DESC>) {
+        pSurfObject.check()?;
+        let context = api.context()?.0;
+        let resource = pResDesc.get()?;
+        if resource.kind != ARRAY {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        let object = calls::cuSurfObjectCreate(&mut api.call(), on_wire(&resource, api)?)?;
+        api.driver.textures.surfaces().insert(object, (context, resource));
+        pSurfObject.set(object)
+    }
+
+    /// Destroys a surface object.
+    call cuSurfObjectDestroy(api, surfObject: u64) {
+        let Some(known) = api.driver.textures.surfaces().remove(&surfObject) else { return Ok(()) };
+        calls::cuSurfObjectDestroy(&mut api.in_context()?, surfObject).inspect_err(|_| {
+            api.driver.textures.surfaces().insert(surfObject, known);
+        })
+    }
+
+    /// What a surface object shows.
+    call cuSurfObjectGetResourceDesc(api, pResDesc: Out<CUDA_RESOURCE_DESC>, surfObject: u64) {
+        let known = api.driver.textures.surfaces().get(&surfObject).copied();
+        pResDesc.set(known.ok_or(CudaError::INVALID_VALUE)?.1)
+    }
+
+    /// Elements of the longest 1D texture in linear memory.
+    call cuDeviceGetTexture1DLinearMaxWidth(api, maxWidthInElements: Out<usize>, format: u32, numChannels: u32, dev: i32) {
+        maxWidthInElements.check()?;
+        if format == 0 || !matches!(numChannels, 1 | 2 | 4) {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        let device = api.driver.devices.check(dev)?.on_wire();
+        let call = &mut api.call();
+        let elements = calls::cuDeviceGetTexture1DLinearMaxWidth(call, format, numChannels, device)?;
+        maxWidthInElements.set(elements as usize)
+    }
+}

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! The texture and surface objects of the process.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use cuda_abi::{CUDA_RESOURCE_DESC, CUDA_RESOURCE_VIEW_DESC, CUDA_TEXTURE_DESC};
+use virtio_cuda_client::CudaError;
+
+use crate::texture::reference_table::References;
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TextureObject {
+    pub(super) context: u64,
+    pub(super) resource: CUDA_RESOURCE_DESC,
+    pub(super) texture: CUDA_TEXTURE_DESC,
+    pub(super) view: Option<CUDA_RESOURCE_VIEW_DESC>,
+}
+
+/// All texture and surface objects, by the values that kernels take.
+#[derive(Debug, Default)]
+pub struct Textures {
+    pub(super) textures: Mutex<HashMap<u64, TextureObject>>,
+    /// To context and resource.
+    pub(super) surfaces: Mutex<HashMap<u64, (u64, CUDA_RESOURCE_DESC)>>,
+    /// CUDA_TEXTURE_DESC and surface references.
+    pub references: References,
+}
+
+impl Textures {
+    pub(super) fn textures(&self) -> MutexGuard<'_, HashMap<u64, TextureObject>> {
+        self.textures.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn surfaces(&self) -> MutexGuard<'_, HashMap<u64, (u64, CUDA_RESOURCE_DESC)>> {
+        self.surfaces.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn texture(&self, object: u64) -> Result<TextureObject, CudaError> {
+        self.textures().get(&object).copied().ok_or(CudaError::INVALID_VALUE)
+    }
+
+    /// Forgets what a context that is gone had.
+    pub fn forget_context(&self, context: u64) {
+        self.textures().retain(|_, texture| texture.context != context);
+        self.surfaces().retain(|_, (of, _)| *of != context);
+        self.references.forget_context(context);
+    }
+}

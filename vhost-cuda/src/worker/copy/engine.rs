@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the copies of a session share.
+
+use super::staging::Staging;
+use super::threads::CopyThreads;
+
+/// What the copies of a session share.
+#[derive(Debug)]
+pub struct Engine {
+    pub staging: Staging,
+    pub threads: CopyThreads,
+}
+
+impl Engine {
+    /// Nothing yet: buffers and threads, at most `threads`, are made when they are needed.
+    pub fn new(threads: usize) -> Self {
+        Self { staging: Staging::default(), threads: CopyThreads::new(threads) }
+    }
+
+    /// Forgets the buffers of a context that has ended.
+    pub fn forget_context(&self, context: u64) {
+        self.staging.forget_context(context);
+    }
+}

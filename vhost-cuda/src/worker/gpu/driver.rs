@@ -1,0 +1,482 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The functions of the driver API.
+//!
+//! cudarc gives types and prototypes. Its loader is not used: it takes the first `libcuda*.so` of a list that
+//! the dynamic linker finds (never a file that we name), panics when a symbol is missing, and returns a Rust
+//! enum, which a newer driver's result would make undefined. So the table below spells each prototype once
+//! more, with plain integers for enums, and the compiler compares it with cudarc's.
+//!
+//! # Invariants
+//!
+//! A value of a handle type (`CUstream`, …) in this process came from the driver: `resolve` makes no other. What it stands
+//! for is not destroyed while the call lasts: the call holds a reference to it, and for graphs a lock (`objects::Held`).
+//! That is what the `safe` rows rely on.
+
+#![allow(non_snake_case, clippy::too_many_arguments)]
+
+use std::ffi::{CString, c_char, c_int, c_uint, c_ulonglong, c_void};
+use std::path::Path;
+
+use cudarc::driver::sys;
+use cudarc::driver::sys::{
+    CUDA_ARRAY_DESCRIPTOR, CUDA_ARRAY_MEMORY_REQUIREMENTS, CUDA_ARRAY_SPARSE_PROPERTIES,
+    CUDA_ARRAY3D_DESCRIPTOR, CUDA_BATCH_MEM_OP_NODE_PARAMS, CUDA_EXTERNAL_MEMORY_BUFFER_DESC,
+    CUDA_EXTERNAL_MEMORY_HANDLE_DESC, CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC,
+    CUDA_GRAPH_INSTANTIATE_PARAMS, CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS,
+    CUDA_MEM_ALLOC_NODE_PARAMS, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUDA_RESOURCE_DESC,
+    CUDA_RESOURCE_VIEW_DESC, CUDA_TEXTURE_DESC, CUaddress_mode, CUarray, CUarray_format, CUarrayMapInfo,
+    CUcontext, CUdevResource, CUdevResourceDesc, CUdevResourceType, CUdevice, CUdevice_P2PAttribute,
+    CUdevice_attribute, CUdeviceptr, CUevent, CUexecAffinityParam, CUexecAffinityType, CUexternalMemory,
+    CUfilter_mode, CUflushGPUDirectRDMAWritesScope, CUflushGPUDirectRDMAWritesTarget, CUfunc_cache,
+    CUfunction, CUfunction_attribute, CUgraph, CUgraphEdgeData, CUgraphExec, CUgraphExecUpdateResultInfo,
+    CUgraphMem_attribute, CUgraphNode, CUgraphNodeParams, CUgraphNodeType, CUgreenCtx, CUhostFn,
+    CUipcEventHandle, CUipcMemHandle, CUjit_option, CUjitInputType, CUkernel, CUlaunchAttributeID,
+    CUlaunchAttributeValue, CUlaunchConfig, CUlibrary, CUlibraryOption, CUlimit, CUlinkState,
+    CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationGranularity_flags, CUmemAllocationHandleType,
+    CUmemAllocationProp, CUmemGenericAllocationHandle, CUmemLocation, CUmemPool_attribute, CUmemPoolProps,
+    CUmemPoolPtrExportData, CUmemoryPool, CUmipmappedArray, CUmodule, CUpointer_attribute, CUstream,
+    CUstreamBatchMemOpParams, CUstreamCallback, CUstreamCaptureMode, CUstreamCaptureStatus, CUsurfObject,
+    CUsurfref, CUtensorMap, CUtensorMapDataType, CUtensorMapFloatOOBfill, CUtensorMapIm2ColWideMode,
+    CUtensorMapInterleave, CUtensorMapL2promotion, CUtensorMapSwizzle, CUtexObject, CUtexref, CUuserObject,
+    CUuuid,
+};
+use libloading::os::unix::{Library, RTLD_LAZY, RTLD_LOCAL};
+
+use super::argument::{
+    Argument, Checked, Elements, Mut, NoFunction, One, Opaque, Plain, Rank, Ref, StreamFunction,
+    SurfaceObject, TextureObject,
+};
+use super::error::{CuResult, CudaError};
+use super::raw::{
+    RawAccess, RawAffinity, RawAllocation, RawArray, RawArrayMap, RawDevResource, RawExternal,
+    RawExternalArray, RawExternalBuffer, RawLocation, RawPool, RawRequirements, RawResource, RawRows,
+    RawSparse, RawTensorMap, RawTexture, RawView,
+};
+
+/// The type that cudarc's prototype has: what follows `as`, else the type itself.
+macro_rules! checked {
+    ($t:ty;) => {
+        $t
+    };
+    ($t:ty; $c:ty) => {
+        $c
+    };
+}
+
+/// `pub fn`, or `pub unsafe fn` with the reason.
+macro_rules! method {
+    (safe $(#[$doc:meta])* fn $($rest:tt)*) => { $(#[$doc])* pub fn $($rest)* };
+    (unsafe $(#[$doc:meta])* fn $($rest:tt)*) => {
+        $(#[$doc])*
+        ///
+        /// # Safety
+        ///
+        /// Pointers must be good for what the driver function does with them (host memory that is long enough;
+        /// device ranges that belong to the session).
+        pub unsafe fn $($rest)*
+    };
+}
+
+/// `kind name [results that come first] (arguments) [results that come last] (later arguments);` in C order, so that the C
+/// prototype can be read off. `int as Enum`: the C function takes that enum. `name / older`: the function's name in
+/// drivers that do not have the first one.
+macro_rules! driver_functions {
+    ($($kind:ident $name:ident $(/ $older:ident)?
+        [$($first:ident: $ft:ty $(as $fc:ty)?),*]
+        ($($arg:ident: $t:ty $(as $c:ty)?),*)
+        [$($last:ident: $lt:ty $(as $lc:ty)?),*]
+        $(($($late:ident: $at:ty $(as $ac:ty)?),*))?;)*) => {
+        /// The driver's functions, each absent if this libcuda does not have it.
+        #[derive(Debug)]
+        pub struct Driver {
+            $($name: Option<unsafe extern "C" fn(
+                $(*mut $ft,)* $(<$t as Argument>::C,)* $(*mut $lt,)* $($(<$at as Argument>::C),*)?
+            ) -> c_int>,)*
+            pub(super) later: super::later::Later,
+        }
+
+        $(const _: unsafe fn(
+            $(*mut checked!($ft; $($fc)?),)* $(checked!(<$t as Argument>::C; $($c)?),)*
+            $(*mut checked!($lt; $($lc)?),)* $($(checked!(<$at as Argument>::C; $($ac)?)),*)?
+        ) -> sys::CUresult = sys::$name;)*
+
+        impl Driver {
+            fn from_library(library: &Library) -> Self {
+                // SAFETY: the types are those of cudarc's prototypes (checked above) with C enums as `int`,
+                // which is how C passes them; the library is never unloaded (see `load`).
+                unsafe {
+                    Self {
+                        $($name: library.get(concat!(stringify!($name), "\0").as_bytes())
+                            $(.or_else(|_| library.get(concat!(stringify!($older), "\0").as_bytes())))?
+                            .ok().map(|f| *f),)*
+                        later: super::later::Later::from_library(library),
+                    }
+                }
+            }
+
+            $(method! { $kind
+                #[doc = concat!("`", stringify!($name), "`.")]
+                fn $name(&self, $(mut $arg: $t,)* $($(mut $late: $at),*)?) -> CuResult<($($ft,)* $($lt,)*)> {
+                    let function = self.$name.ok_or(CudaError::NOT_SUPPORTED)?;
+                    $(let mut $first = <$ft as Plain>::ZERO;)*
+                    $(let mut $last = <$lt as Plain>::ZERO;)*
+                    // SAFETY: the out pointers are to locals, handles are the driver's own (see the head of this
+                    // file), and pointer arguments exist in `unsafe` methods only, whose callers vouch for them.
+                    let code = unsafe {
+                        function(
+                            $(&raw mut $first,)* $($arg.pass(),)* $(&raw mut $last,)* $($($late.pass()),*)?
+                        )
+                    };
+                    if code == 0 { Ok(($($first,)* $($last,)*)) } else { Err(CudaError(code)) }
+                }
+            })*
+        }
+    };
+}
+
+driver_functions! {
+    safe cuInit [] (flags: c_uint) [];
+    safe cuDriverGetVersion [version: c_int] () [];
+    safe cuDeviceGetCount [count: c_int] () [];
+    safe cuDeviceGet [device: CUdevice] (ordinal: c_int) [];
+    safe cuDeviceTotalMem_v2 [bytes: usize] (device: CUdevice) [];
+    safe cuDeviceGetUuid_v2 [uuid: CUuuid] (device: CUdevice) [];
+    safe cuDeviceGetAttribute [value: c_int] (attrib: c_int as CUdevice_attribute, device: CUdevice) [];
+    safe cuDeviceCanAccessPeer [can: c_int] (device: CUdevice, peer: CUdevice) [];
+    safe cuDeviceGetP2PAttribute [value: c_int] (attrib: c_int as CUdevice_P2PAttribute, src: CUdevice, dst: CUdevice) [];
+    unsafe cuDeviceGetName [] (name: *mut c_char, len: c_int, device: CUdevice) [];
+    unsafe cuDeviceGetPCIBusId [] (id: *mut c_char, len: c_int, device: CUdevice) [];
+
+    safe cuDevicePrimaryCtxRetain [context: CUcontext] (device: CUdevice) [];
+    safe cuDevicePrimaryCtxRelease_v2 [] (device: CUdevice) [];
+    safe cuDevicePrimaryCtxReset_v2 [] (device: CUdevice) [];
+    safe cuDevicePrimaryCtxSetFlags_v2 [] (device: CUdevice, flags: c_uint) [];
+    safe cuDevicePrimaryCtxGetState [] (device: CUdevice) [flags: c_uint, active: c_int];
+    safe cuCtxCreate_v2 [context: CUcontext] (flags: c_uint, device: CUdevice) [];
+    safe cuCtxDestroy_v2 [] (context: CUcontext) [];
+    safe cuCtxSetCurrent [] (context: CUcontext) [];
+    safe cuCtxGetCurrent [context: CUcontext] () [];
+    safe cuCtxPushCurrent_v2 [] (context: CUcontext) [];
+    safe cuCtxPopCurrent_v2 [context: CUcontext] () [];
+    safe cuCtxSynchronize [] () [];
+    safe cuCtxGetLimit [value: usize] (limit: c_int as CUlimit) [];
+    safe cuCtxSetLimit [] (limit: c_int as CUlimit, value: usize) [];
+    safe cuCtxGetCacheConfig [config: c_int as CUfunc_cache] () [];
+    safe cuCtxSetCacheConfig [] (config: c_int as CUfunc_cache) [];
+    safe cuCtxGetStreamPriorityRange [least: c_int, greatest: c_int] () [];
+    safe cuCtxGetFlags [flags: c_uint] () [];
+    safe cuCtxSetFlags [] (flags: c_uint) [];
+    safe cuCtxGetApiVersion [] (context: CUcontext) [version: c_uint];
+    safe cuCtxResetPersistingL2Cache [] () [];
+    safe cuCtxRecordEvent [] (context: CUcontext, event: CUevent) [];
+    safe cuCtxWaitEvent [] (context: CUcontext, event: CUevent) [];
+    safe cuCtxGetExecAffinity [affinity: RawAffinity as CUexecAffinityParam] (kind: c_int as CUexecAffinityType) [];
+    safe cuFlushGPUDirectRDMAWrites [] (target: c_int as CUflushGPUDirectRDMAWritesTarget, scope: c_int as CUflushGPUDirectRDMAWritesScope) [];
+    safe cuDeviceGetDevResource [] (device: CUdevice) [resource: RawDevResource as CUdevResource] (kind: c_uint as CUdevResourceType);
+    safe cuCtxGetDevResource [] (context: CUcontext) [resource: RawDevResource as CUdevResource] (kind: c_uint as CUdevResourceType);
+    unsafe cuDevSmResourceSplitByCount [] (result: *mut RawDevResource as *mut CUdevResource, groups: *mut c_uint,
+        input: *const RawDevResource as *const CUdevResource, remaining: *mut RawDevResource as *mut CUdevResource, flags: c_uint, min_count: c_uint) [];
+    unsafe cuDevResourceGenerateDesc [description: CUdevResourceDesc] (resources: *mut RawDevResource as *mut CUdevResource, count: c_uint) [];
+    safe cuGreenCtxCreate [green: CUgreenCtx] (description: CUdevResourceDesc, device: CUdevice, flags: c_uint) [];
+    safe cuGreenCtxDestroy [] (green: CUgreenCtx) [];
+    safe cuCtxFromGreenCtx [context: CUcontext] (green: CUgreenCtx) [];
+
+    safe cuMemAlloc_v2 [dptr: CUdeviceptr] (bytesize: usize) [];
+    safe cuMemAllocPitch_v2 [dptr: CUdeviceptr, pitch: usize] (width: usize, height: usize, element: c_uint) [];
+    safe cuMemAllocAsync [dptr: CUdeviceptr] (bytesize: usize, stream: CUstream) [];
+    safe cuMemGetInfo_v2 [free: usize, total: usize] () [];
+    unsafe cuMemFree_v2 [] (dptr: CUdeviceptr) [];
+    unsafe cuMemFreeAsync [] (dptr: CUdeviceptr, stream: CUstream) [];
+    unsafe cuMemHostRegister_v2 [] (address: *mut c_void, bytesize: usize, flags: c_uint) [];
+    unsafe cuMemHostUnregister [] (address: *mut c_void) [];
+    unsafe cuMemHostGetDevicePointer_v2 [dptr: CUdeviceptr] (address: *mut c_void, flags: c_uint) [];
+    unsafe cuMemcpy [] (dst: CUdeviceptr, src: CUdeviceptr, bytes: usize) [];
+    unsafe cuMemcpyDtoH_v2 [] (dst: *mut c_void, src: CUdeviceptr, bytes: usize) [];
+    unsafe cuMemcpyDtoD_v2 [] (dst: CUdeviceptr, src: CUdeviceptr, bytes: usize) [];
+    unsafe cuMemcpyHtoDAsync_v2 [] (dst: CUdeviceptr, src: *const c_void, bytes: usize, stream: CUstream) [];
+    unsafe cuMemcpyDtoHAsync_v2 [] (dst: *mut c_void, src: CUdeviceptr, bytes: usize, stream: CUstream) [];
+    unsafe cuMemcpyAsync [] (dst: CUdeviceptr, src: CUdeviceptr, bytes: usize, stream: CUstream) [];
+    unsafe cuMemcpy3DAsync_v2 [] (copy: *const CUDA_MEMCPY3D, stream: CUstream) [];
+    unsafe cuMemsetD8Async [] (dst: CUdeviceptr, value: u8, n: usize, stream: CUstream) [];
+    unsafe cuMemsetD16Async [] (dst: CUdeviceptr, value: u16, n: usize, stream: CUstream) [];
+    unsafe cuMemsetD32Async [] (dst: CUdeviceptr, value: c_uint, n: usize, stream: CUstream) [];
+    unsafe cuMemsetD2D8Async [] (dst: CUdeviceptr, pitch: usize, value: u8, width: usize, height: usize, stream: CUstream) [];
+    unsafe cuMemsetD2D16Async [] (dst: CUdeviceptr, pitch: usize, value: u16, width: usize, height: usize, stream: CUstream) [];
+    unsafe cuMemsetD2D32Async [] (dst: CUdeviceptr, pitch: usize, value: c_uint, width: usize, height: usize, stream: CUstream) [];
+
+    unsafe cuPointerGetAttribute [] (data: *mut c_void, attribute: c_int as CUpointer_attribute, ptr: CUdeviceptr) [];
+
+    unsafe cuModuleLoadData [module: CUmodule] (image: *const c_void) [];
+    safe cuModuleUnload [] (module: CUmodule) [];
+    safe cuModuleGetFunction [function: CUfunction] (module: CUmodule, name: CString) [];
+    safe cuModuleGetGlobal_v2 [dptr: CUdeviceptr, bytes: usize] (module: CUmodule, name: CString) [];
+    unsafe cuLibraryLoadData [library: CUlibrary] (code: *const c_void,
+        jit_options: *mut CUjit_option, jit_values: *mut *mut c_void, jit_count: c_uint,
+        options: *mut CUlibraryOption, values: *mut *mut c_void, count: c_uint) [];
+    safe cuLibraryUnload [] (library: CUlibrary) [];
+    safe cuLibraryGetKernel [kernel: CUkernel] (library: CUlibrary, name: CString) [];
+    safe cuLibraryGetGlobal [dptr: CUdeviceptr, bytes: usize] (library: CUlibrary, name: CString) [];
+    safe cuLibraryGetManaged [dptr: CUdeviceptr, bytes: usize] (library: CUlibrary, name: CString) [];
+    safe cuLibraryGetModule [module: CUmodule] (library: CUlibrary) [];
+    safe cuLibraryGetKernelCount [count: c_uint] (library: CUlibrary) [];
+    unsafe cuLibraryEnumerateKernels [] (kernels: *mut CUkernel, count: c_uint, library: CUlibrary) [];
+    unsafe cuModuleEnumerateFunctions [] (functions: *mut CUfunction, count: c_uint, module: CUmodule) [];
+    safe cuModuleGetFunctionCount [count: c_uint] (module: CUmodule) [];
+    safe cuFuncGetName [name: *const c_char] (function: CUfunction) [];
+    safe cuKernelGetName [name: *const c_char] (kernel: CUkernel) [];
+    safe cuKernelGetFunction [function: CUfunction] (kernel: CUkernel) [];
+    safe cuKernelGetParamInfo [] (kernel: CUkernel, index: usize) [offset: usize, bytes: usize];
+    safe cuFuncGetParamInfo [] (function: CUfunction, index: usize) [offset: usize, bytes: usize];
+    safe cuFuncGetAttribute [value: c_int] (attrib: c_int as CUfunction_attribute, function: CUfunction) [];
+    safe cuFuncSetAttribute [] (function: CUfunction, attrib: c_int as CUfunction_attribute, value: c_int) [];
+    safe cuFuncSetCacheConfig [] (function: CUfunction, config: c_int as CUfunc_cache) [];
+    safe cuKernelGetAttribute [value: c_int] (attrib: c_int as CUfunction_attribute, kernel: CUkernel, device: CUdevice) [];
+    safe cuKernelSetAttribute [] (attrib: c_int as CUfunction_attribute, value: c_int, kernel: CUkernel, device: CUdevice) [];
+    safe cuKernelSetCacheConfig [] (kernel: CUkernel, config: c_int as CUfunc_cache, device: CUdevice) [];
+    safe cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags [blocks: c_int] (function: CUfunction, threads: c_int, dynamic_shared: usize, flags: c_uint) [];
+    safe cuOccupancyMaxPotentialBlockSizeWithFlags [min_grid: c_int, block: c_int] (function: CUfunction, callback: NoFunction, dynamic_shared: usize, block_limit: c_int, flags: c_uint) [];
+    unsafe cuOccupancyMaxActiveClusters [clusters: c_int] (function: CUfunction, config: *const CUlaunchConfig) [];
+    unsafe cuOccupancyMaxPotentialClusterSize [blocks: c_int] (function: CUfunction, config: *const CUlaunchConfig) [];
+    safe cuOccupancyAvailableDynamicSMemPerBlock [bytes: usize] (function: CUfunction, blocks: c_int, threads: c_int) [];
+
+    unsafe cuLaunchKernel [] (function: CUfunction, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint, block_z: c_uint, shared_bytes: c_uint, stream: CUstream, params: *mut *mut c_void, extra: *mut *mut c_void) [];
+    unsafe cuLaunchKernelEx [] (config: *const CUlaunchConfig, function: CUfunction, params: *mut *mut c_void, extra: *mut *mut c_void) [];
+
+    safe cuStreamCreateWithPriority [stream: CUstream] (flags: c_uint, priority: c_int) [];
+    safe cuStreamDestroy_v2 [] (stream: CUstream) [];
+    safe cuStreamSynchronize [] (stream: CUstream) [];
+    safe cuStreamQuery [] (stream: CUstream) [];
+    safe cuStreamWaitEvent [] (stream: CUstream, event: CUevent, flags: c_uint) [];
+    safe cuStreamGetFlags [] (stream: CUstream) [flags: c_uint];
+    safe cuStreamGetPriority [] (stream: CUstream) [priority: c_int];
+    safe cuStreamGetId [] (stream: CUstream) [id: c_ulonglong];
+
+    safe cuStreamBeginCapture_v2 [] (stream: CUstream, mode: c_uint as CUstreamCaptureMode) [];
+    safe cuStreamEndCapture [] (stream: CUstream) [graph: CUgraph];
+    safe cuStreamIsCapturing [] (stream: CUstream) [status: c_int as CUstreamCaptureStatus];
+    unsafe cuStreamGetCaptureInfo_v3 [] (stream: CUstream, status: *mut c_int as *mut CUstreamCaptureStatus, id: *mut u64, graph: *mut CUgraph, nodes: *mut *const CUgraphNode, edges: *mut *const CUgraphEdgeData, count: *mut usize) [];
+    unsafe cuStreamUpdateCaptureDependencies_v2 [] (stream: CUstream, nodes: *mut CUgraphNode, edges: *const CUgraphEdgeData, count: usize, flags: c_uint) [];
+    unsafe cuStreamBeginCaptureToGraph [] (stream: CUstream, graph: CUgraph, nodes: *const CUgraphNode, edges: *const CUgraphEdgeData, count: usize, mode: c_uint as CUstreamCaptureMode) [];
+    unsafe cuThreadExchangeStreamCaptureMode [] (mode: *mut c_int as *mut CUstreamCaptureMode) [];
+    unsafe cuLaunchHostFunc [] (stream: CUstream, function: CUhostFn, data: *mut c_void) [];
+    unsafe cuStreamAddCallback [] (stream: CUstream, function: Option<StreamFunction> as CUstreamCallback, data: *mut c_void, flags: c_uint) [];
+    unsafe cuStreamSetAttribute [] (stream: CUstream, attribute: c_int as CUlaunchAttributeID, value: *const CUlaunchAttributeValue) [];
+    unsafe cuStreamGetAttribute [] (stream: CUstream, attribute: c_int as CUlaunchAttributeID, value: *mut CUlaunchAttributeValue) [];
+    safe cuStreamCopyAttributes [] (dst: CUstream, src: CUstream) [];
+    unsafe cuStreamWriteValue32_v2 [] (stream: CUstream, address: CUdeviceptr, value: u32, flags: c_uint) [];
+    unsafe cuStreamBatchMemOp_v2 [] (stream: CUstream, count: c_uint, operations: *mut CUstreamBatchMemOpParams, flags: c_uint) [];
+
+    safe cuGraphCreate [graph: CUgraph] (flags: c_uint) [];
+    safe cuGraphDestroy [] (graph: CUgraph) [];
+    safe cuGraphClone [clone: CUgraph] (original: CUgraph) [];
+    unsafe cuGraphGetNodes [] (graph: CUgraph, nodes: *mut CUgraphNode, count: *mut usize) [];
+    unsafe cuGraphGetRootNodes [] (graph: CUgraph, nodes: *mut CUgraphNode, count: *mut usize) [];
+    unsafe cuGraphGetEdges_v2 [] (graph: CUgraph, from: *mut CUgraphNode, to: *mut CUgraphNode, edges: *mut CUgraphEdgeData, count: *mut usize) [];
+    unsafe cuGraphAddDependencies_v2 [] (graph: CUgraph, from: *const CUgraphNode, to: *const CUgraphNode, edges: *const CUgraphEdgeData, count: usize) [];
+    unsafe cuGraphRemoveDependencies_v2 [] (graph: CUgraph, from: *const CUgraphNode, to: *const CUgraphNode, edges: *const CUgraphEdgeData, count: usize) [];
+    unsafe cuGraphNodeGetDependencies_v2 [] (node: CUgraphNode, nodes: *mut CUgraphNode, edges: *mut CUgraphEdgeData, count: *mut usize) [];
+    unsafe cuGraphNodeGetDependentNodes_v2 [] (node: CUgraphNode, nodes: *mut CUgraphNode, edges: *mut CUgraphEdgeData, count: *mut usize) [];
+    safe cuGraphDestroyNode [] (node: CUgraphNode) [];
+    safe cuGraphNodeGetType [] (node: CUgraphNode) [kind: c_uint as CUgraphNodeType];
+    safe cuGraphNodeFindInClone [node: CUgraphNode] (original: CUgraphNode, clone: CUgraph) [];
+    safe cuGraphChildGraphNodeGetGraph [] (node: CUgraphNode) [graph: CUgraph];
+    unsafe cuGraphAddNode_v2 [node: CUgraphNode] (graph: CUgraph, nodes: *const CUgraphNode, edges: *const CUgraphEdgeData, count: usize, parameters: *mut CUgraphNodeParams) [];
+    unsafe cuGraphNodeSetParams [] (node: CUgraphNode, parameters: *mut CUgraphNodeParams) [];
+    unsafe cuGraphExecNodeSetParams [] (exec: CUgraphExec, node: CUgraphNode, parameters: *mut CUgraphNodeParams) [];
+    unsafe cuGraphKernelNodeGetParams_v2 [] (node: CUgraphNode, parameters: *mut CUDA_KERNEL_NODE_PARAMS) [];
+    unsafe cuGraphMemcpyNodeGetParams [] (node: CUgraphNode, parameters: *mut CUDA_MEMCPY3D) [];
+    unsafe cuGraphMemsetNodeGetParams [] (node: CUgraphNode, parameters: *mut CUDA_MEMSET_NODE_PARAMS) [];
+    unsafe cuGraphHostNodeGetParams [] (node: CUgraphNode, parameters: *mut CUDA_HOST_NODE_PARAMS) [];
+    unsafe cuGraphBatchMemOpNodeGetParams [] (node: CUgraphNode, parameters: *mut CUDA_BATCH_MEM_OP_NODE_PARAMS) [];
+    unsafe cuGraphMemAllocNodeGetParams [] (node: CUgraphNode, parameters: *mut CUDA_MEM_ALLOC_NODE_PARAMS) [];
+    safe cuGraphMemFreeNodeGetParams [] (node: CUgraphNode) [dptr: CUdeviceptr];
+    safe cuGraphEventRecordNodeGetEvent [] (node: CUgraphNode) [event: CUevent];
+    safe cuGraphEventWaitNodeGetEvent [] (node: CUgraphNode) [event: CUevent];
+    unsafe cuGraphKernelNodeSetAttribute [] (node: CUgraphNode, attribute: c_int as CUlaunchAttributeID, value: *const CUlaunchAttributeValue) [];
+    unsafe cuGraphKernelNodeGetAttribute [] (node: CUgraphNode, attribute: c_int as CUlaunchAttributeID, value: *mut CUlaunchAttributeValue) [];
+    safe cuGraphKernelNodeCopyAttributes [] (dst: CUgraphNode, src: CUgraphNode) [];
+    unsafe cuGraphInstantiateWithParams [exec: CUgraphExec] (graph: CUgraph, parameters: *mut CUDA_GRAPH_INSTANTIATE_PARAMS) [];
+    safe cuGraphExecDestroy [] (exec: CUgraphExec) [];
+    safe cuGraphInstantiateWithFlags [exec: CUgraphExec] (graph: CUgraph, flags: c_ulonglong) [];
+    safe cuGraphLaunch [] (exec: CUgraphExec, stream: CUstream) [];
+    safe cuGraphUpload [] (exec: CUgraphExec, stream: CUstream) [];
+    safe cuGraphExecGetFlags [] (exec: CUgraphExec) [flags: u64];
+    unsafe cuGraphExecUpdate_v2 [] (exec: CUgraphExec, graph: CUgraph, info: *mut CUgraphExecUpdateResultInfo) [];
+    safe cuGraphNodeSetEnabled [] (exec: CUgraphExec, node: CUgraphNode, enabled: c_uint) [];
+    safe cuGraphNodeGetEnabled [] (exec: CUgraphExec, node: CUgraphNode) [enabled: c_uint];
+    safe cuGraphConditionalHandleCreate [handle: u64] (graph: CUgraph, context: CUcontext, default_value: c_uint, flags: c_uint) [];
+    safe cuDeviceGraphMemTrim [] (device: CUdevice) [];
+    // Every attribute is a `cuuint64_t`.
+    safe cuDeviceGetGraphMemAttribute [] (device: CUdevice, attribute: c_int as CUgraphMem_attribute) [value: u64 as c_void];
+    safe cuDeviceSetGraphMemAttribute [] (device: CUdevice, attribute: c_int as CUgraphMem_attribute, value: Mut<u64> as *mut c_void) [];
+    unsafe cuUserObjectCreate [object: CUuserObject] (data: *mut c_void, destroy: CUhostFn, count: c_uint, flags: c_uint) [];
+    safe cuUserObjectRetain [] (object: CUuserObject, count: c_uint) [];
+    safe cuUserObjectRelease [] (object: CUuserObject, count: c_uint) [];
+    safe cuGraphRetainUserObject [] (graph: CUgraph, object: CUuserObject, count: c_uint, flags: c_uint) [];
+    safe cuGraphReleaseUserObject [] (graph: CUgraph, object: CUuserObject, count: c_uint) [];
+
+    safe cuEventCreate [event: CUevent] (flags: c_uint) [];
+    safe cuEventDestroy_v2 [] (event: CUevent) [];
+    safe cuEventRecordWithFlags [] (event: CUevent, stream: CUstream, flags: c_uint) [];
+    safe cuEventQuery [] (event: CUevent) [];
+    safe cuEventSynchronize [] (event: CUevent) [];
+    // Drivers before 12.8 have the older one only.
+    safe cuEventElapsedTime_v2 / cuEventElapsedTime [milliseconds: f32] (start: CUevent, end: CUevent) [];
+
+    unsafe cuArray3DCreate_v2 [array: CUarray] (descriptor: *const RawArray as *const CUDA_ARRAY3D_DESCRIPTOR) [];
+    safe cuArray3DGetDescriptor_v2 [descriptor: RawArray as CUDA_ARRAY3D_DESCRIPTOR] (array: CUarray) [];
+    safe cuArrayDestroy [] (array: CUarray) [];
+    safe cuArrayGetMemoryRequirements [requirements: RawRequirements as CUDA_ARRAY_MEMORY_REQUIREMENTS] (array: CUarray, device: CUdevice) [];
+    safe cuArrayGetSparseProperties [properties: RawSparse as CUDA_ARRAY_SPARSE_PROPERTIES] (array: CUarray) [];
+    safe cuArrayGetPlane [plane: CUarray] (array: CUarray, index: c_uint) [];
+    unsafe cuMipmappedArrayCreate [mipmap: CUmipmappedArray] (descriptor: *const RawArray as *const CUDA_ARRAY3D_DESCRIPTOR, levels: c_uint) [];
+    safe cuMipmappedArrayDestroy [] (mipmap: CUmipmappedArray) [];
+    safe cuMipmappedArrayGetLevel [array: CUarray] (mipmap: CUmipmappedArray, level: c_uint) [];
+    safe cuMipmappedArrayGetMemoryRequirements [requirements: RawRequirements as CUDA_ARRAY_MEMORY_REQUIREMENTS] (mipmap: CUmipmappedArray, device: CUdevice) [];
+    safe cuMipmappedArrayGetSparseProperties [properties: RawSparse as CUDA_ARRAY_SPARSE_PROPERTIES] (mipmap: CUmipmappedArray) [];
+    unsafe cuMemMapArrayAsync [] (maps: *mut RawArrayMap as *mut CUarrayMapInfo, count: c_uint, stream: CUstream) [];
+    safe cuTexObjectCreate [object: TextureObject as CUtexObject] (resource: Ref<RawResource> as *const CUDA_RESOURCE_DESC,
+        texture: Ref<RawTexture> as *const CUDA_TEXTURE_DESC, view: Option<Ref<RawView>> as *const CUDA_RESOURCE_VIEW_DESC) [];
+    safe cuTexObjectDestroy [] (object: CUtexObject) [];
+    safe cuSurfObjectCreate [object: SurfaceObject as CUsurfObject] (resource: Ref<RawResource> as *const CUDA_RESOURCE_DESC) [];
+    safe cuSurfObjectDestroy [] (object: CUsurfObject) [];
+    safe cuDeviceGetTexture1DLinearMaxWidth [elements: usize] (format: c_int as CUarray_format, channels: c_uint, device: CUdevice) [];
+
+    safe cuModuleGetTexRef [reference: CUtexref] (module: CUmodule, name: CString) [];
+    safe cuModuleGetSurfRef [reference: CUsurfref] (module: CUmodule, name: CString) [];
+    safe cuTexRefCreate [reference: CUtexref] () [];
+    safe cuTexRefDestroy [] (reference: CUtexref) [];
+    safe cuTexRefSetArray [] (reference: CUtexref, array: CUarray, flags: c_uint) [];
+    safe cuTexRefSetMipmappedArray [] (reference: CUtexref, mipmap: CUmipmappedArray, flags: c_uint) [];
+    unsafe cuTexRefSetAddress_v2 [] (offset: *mut usize, reference: CUtexref, dptr: CUdeviceptr, bytes: usize) [];
+    safe cuTexRefSetAddress2D_v3 [] (reference: CUtexref, rows: Ref<RawRows> as *const CUDA_ARRAY_DESCRIPTOR, dptr: Checked, pitch: usize) [];
+    safe cuTexRefSetFormat [] (reference: CUtexref, format: c_int as CUarray_format, channels: c_int) [];
+    safe cuTexRefSetAddressMode [] (reference: CUtexref, dimension: c_int, mode: c_int as CUaddress_mode) [];
+    safe cuTexRefSetFilterMode [] (reference: CUtexref, mode: c_int as CUfilter_mode) [];
+    safe cuTexRefSetMipmapFilterMode [] (reference: CUtexref, mode: c_int as CUfilter_mode) [];
+    safe cuTexRefSetMipmapLevelBias [] (reference: CUtexref, bias: f32) [];
+    safe cuTexRefSetMipmapLevelClamp [] (reference: CUtexref, least: f32, greatest: f32) [];
+    safe cuTexRefSetMaxAnisotropy [] (reference: CUtexref, most: c_uint) [];
+    safe cuTexRefSetBorderColor [] (reference: CUtexref, color: Mut<[f32; 4]> as *mut f32) [];
+    safe cuTexRefSetFlags [] (reference: CUtexref, flags: c_uint) [];
+    safe cuTexRefGetAddress_v2 [dptr: CUdeviceptr] (reference: CUtexref) [];
+    safe cuTexRefGetArray [array: CUarray] (reference: CUtexref) [];
+    safe cuTexRefGetMipmappedArray [mipmap: CUmipmappedArray] (reference: CUtexref) [];
+    safe cuTexRefGetAddressMode [mode: c_int as CUaddress_mode] (reference: CUtexref, dimension: c_int) [];
+    safe cuTexRefGetFilterMode [mode: c_int as CUfilter_mode] (reference: CUtexref) [];
+    safe cuTexRefGetFormat [format: c_int as CUarray_format, channels: c_int] (reference: CUtexref) [];
+    safe cuTexRefGetMipmapFilterMode [mode: c_int as CUfilter_mode] (reference: CUtexref) [];
+    safe cuTexRefGetMipmapLevelBias [bias: f32] (reference: CUtexref) [];
+    safe cuTexRefGetMipmapLevelClamp [least: f32, greatest: f32] (reference: CUtexref) [];
+    safe cuTexRefGetMaxAnisotropy [most: c_int] (reference: CUtexref) [];
+    safe cuTexRefGetBorderColor [color: [f32; 4] as f32] (reference: CUtexref) [];
+    safe cuTexRefGetFlags [flags: c_uint] (reference: CUtexref) [];
+    safe cuSurfRefSetArray [] (reference: CUsurfref, array: CUarray, flags: c_uint) [];
+    safe cuSurfRefGetArray [array: CUarray] (reference: CUsurfref) [];
+    safe cuParamSetTexRef [] (function: CUfunction, unit: c_int, reference: CUtexref) [];
+
+    safe cuTensorMapEncodeTiled [map: RawTensorMap as CUtensorMap] (data_type: c_int as CUtensorMapDataType, rank: Rank,
+        address: Opaque, dims: Elements<u64, 5>, strides: Elements<u64, 4>, box_dim: Elements<c_uint, 5>, element_strides: Elements<c_uint, 5>,
+        interleave: c_int as CUtensorMapInterleave, swizzle: c_int as CUtensorMapSwizzle, l2_promotion: c_int as CUtensorMapL2promotion,
+        oob_fill: c_int as CUtensorMapFloatOOBfill) [];
+    safe cuTensorMapEncodeIm2col [map: RawTensorMap as CUtensorMap] (data_type: c_int as CUtensorMapDataType, rank: Rank,
+        address: Opaque, dims: Elements<u64, 5>, strides: Elements<u64, 4>, lower: Elements<c_int, 3>, upper: Elements<c_int, 3>,
+        channels_per_pixel: c_uint, pixels_per_column: c_uint, element_strides: Elements<c_uint, 5>,
+        interleave: c_int as CUtensorMapInterleave, swizzle: c_int as CUtensorMapSwizzle, l2_promotion: c_int as CUtensorMapL2promotion,
+        oob_fill: c_int as CUtensorMapFloatOOBfill) [];
+    safe cuTensorMapEncodeIm2colWide [map: RawTensorMap as CUtensorMap] (data_type: c_int as CUtensorMapDataType, rank: Rank,
+        address: Opaque, dims: Elements<u64, 5>, strides: Elements<u64, 4>, lower: c_int, upper: c_int,
+        channels_per_pixel: c_uint, pixels_per_column: c_uint, element_strides: Elements<c_uint, 5>,
+        interleave: c_int as CUtensorMapInterleave, mode: c_int as CUtensorMapIm2ColWideMode, swizzle: c_int as CUtensorMapSwizzle,
+        l2_promotion: c_int as CUtensorMapL2promotion, oob_fill: c_int as CUtensorMapFloatOOBfill) [];
+    unsafe cuTensorMapReplaceAddress [] (map: *mut RawTensorMap as *mut CUtensorMap, address: *mut c_void) [];
+
+    safe cuMemPoolCreate [pool: CUmemoryPool] (properties: Ref<RawPool> as *const CUmemPoolProps) [];
+    safe cuMemPoolDestroy [] (pool: CUmemoryPool) [];
+    safe cuDeviceGetDefaultMemPool [pool: CUmemoryPool] (device: CUdevice) [];
+    safe cuDeviceGetMemPool [pool: CUmemoryPool] (device: CUdevice) [];
+    safe cuDeviceSetMemPool [] (device: CUdevice, pool: CUmemoryPool) [];
+    unsafe cuMemPoolGetAttribute [] (pool: CUmemoryPool, attribute: c_int as CUmemPool_attribute, value: *mut c_void) [];
+    unsafe cuMemPoolSetAttribute [] (pool: CUmemoryPool, attribute: c_int as CUmemPool_attribute, value: *mut c_void) [];
+    safe cuMemPoolGetAccess [access: c_uint as CUmemAccess_flags] (pool: CUmemoryPool, location: Mut<RawLocation> as *mut CUmemLocation) [];
+    safe cuMemPoolSetAccess [] (pool: CUmemoryPool, map: Ref<RawAccess> as *const CUmemAccessDesc, count: One) [];
+    unsafe cuMemPoolExportToShareableHandle [] (shareable: *mut c_void, pool: CUmemoryPool, kind: c_int as CUmemAllocationHandleType, flags: c_ulonglong) [];
+    unsafe cuMemPoolImportFromShareableHandle [pool: CUmemoryPool] (shareable: *mut c_void, kind: c_int as CUmemAllocationHandleType, flags: c_ulonglong) [];
+    safe cuMemPoolExportPointer [data: CUmemPoolPtrExportData] (dptr: CUdeviceptr) [];
+    unsafe cuMemPoolImportPointer [dptr: CUdeviceptr] (pool: CUmemoryPool, data: *mut CUmemPoolPtrExportData) [];
+    safe cuMemPoolTrimTo [] (pool: CUmemoryPool, keep: usize) [];
+    safe cuMemAllocFromPoolAsync [dptr: CUdeviceptr] (bytesize: usize, pool: CUmemoryPool, stream: CUstream) [];
+
+    safe cuMemAddressReserve [dptr: CUdeviceptr] (bytesize: usize, alignment: usize, addr: CUdeviceptr, flags: c_ulonglong) [];
+    unsafe cuMemAddressFree [] (dptr: CUdeviceptr, bytesize: usize) [];
+    unsafe cuMemCreate [handle: CUmemGenericAllocationHandle] (bytesize: usize, properties: *const RawAllocation as *const CUmemAllocationProp, flags: c_ulonglong) [];
+    safe cuMemRelease [] (handle: CUmemGenericAllocationHandle) [];
+    safe cuMemGetAllocationPropertiesFromHandle [properties: RawAllocation as CUmemAllocationProp] (handle: CUmemGenericAllocationHandle) [];
+    unsafe cuMemMap [] (dptr: CUdeviceptr, bytesize: usize, offset: usize, handle: CUmemGenericAllocationHandle, flags: c_ulonglong) [];
+    unsafe cuMemUnmap [] (dptr: CUdeviceptr, bytesize: usize) [];
+    unsafe cuMemSetAccess [] (dptr: CUdeviceptr, bytesize: usize, map: *const RawAccess as *const CUmemAccessDesc, count: usize) [];
+    unsafe cuMemGetAccess [access: c_ulonglong] (location: *const RawLocation as *const CUmemLocation, dptr: CUdeviceptr) [];
+    safe cuMemGetAllocationGranularity [bytes: usize] (properties: Ref<RawAllocation> as *const CUmemAllocationProp, option: c_int as CUmemAllocationGranularity_flags) [];
+    unsafe cuMemRetainAllocationHandle [handle: CUmemGenericAllocationHandle] (address: *mut c_void) [];
+
+    unsafe cuModuleLoadDataEx [module: CUmodule] (image: *const c_void, count: c_uint, options: *mut c_uint as *mut CUjit_option, values: *mut *mut c_void) [];
+    unsafe cuLinkCreate_v2 [] (count: c_uint, options: *mut c_uint as *mut CUjit_option, values: *mut *mut c_void) [state: CUlinkState];
+    unsafe cuLinkAddData_v2 [] (state: CUlinkState, kind: c_int as CUjitInputType, data: *mut c_void, bytes: usize, name: *const c_char,
+        count: c_uint, options: *mut c_uint as *mut CUjit_option, values: *mut *mut c_void) [];
+    unsafe cuLinkComplete [] (state: CUlinkState) [image: *mut c_void, bytes: usize];
+    safe cuLinkDestroy [] (state: CUlinkState) [];
+
+    safe cuIpcGetMemHandle [handle: CUipcMemHandle] (dptr: CUdeviceptr) [];
+    safe cuIpcOpenMemHandle_v2 [dptr: CUdeviceptr] (handle: CUipcMemHandle, flags: c_uint) [];
+    unsafe cuIpcCloseMemHandle [] (dptr: CUdeviceptr) [];
+    safe cuIpcGetEventHandle [handle: CUipcEventHandle] (event: CUevent) [];
+    safe cuIpcOpenEventHandle [event: CUevent] (handle: CUipcEventHandle) [];
+    unsafe cuMemExportToShareableHandle [] (shareable: *mut c_void, handle: CUmemGenericAllocationHandle, kind: c_int as CUmemAllocationHandleType, flags: c_ulonglong) [];
+    unsafe cuMemImportFromShareableHandle [handle: CUmemGenericAllocationHandle] (shareable: *mut c_void, kind: c_int as CUmemAllocationHandleType) [];
+
+    unsafe cuImportExternalMemory [memory: CUexternalMemory] (from: *const RawExternal as *const CUDA_EXTERNAL_MEMORY_HANDLE_DESC) [];
+    unsafe cuExternalMemoryGetMappedBuffer [dptr: CUdeviceptr] (memory: CUexternalMemory, part: *const RawExternalBuffer as *const CUDA_EXTERNAL_MEMORY_BUFFER_DESC) [];
+    unsafe cuExternalMemoryGetMappedMipmappedArray [mipmap: CUmipmappedArray] (memory: CUexternalMemory, part: *const RawExternalArray as *const CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC) [];
+    safe cuDestroyExternalMemory [] (memory: CUexternalMemory) [];
+
+    safe cuCtxEnablePeerAccess [] (peer: CUcontext, flags: c_uint) [];
+    safe cuCtxDisablePeerAccess [] (peer: CUcontext) [];
+}
+
+impl Driver {
+    /// Loads exactly the library `path` (a file, or a name for the dynamic linker) and never unloads it.
+    ///
+    /// Errors: what the dynamic linker says.
+    pub fn load(path: &Path) -> Result<Self, libloading::Error> {
+        // SAFETY: the library's constructors run here. Whoever runs the daemon chose the file (`--device`).
+        let library = unsafe { Library::open(Some(path), RTLD_LAZY | RTLD_LOCAL)? };
+        let driver = Self::from_library(&library);
+        // Its functions are used until the process ends, also by threads of its own.
+        std::mem::forget(library);
+        Ok(driver)
+    }
+}
+
+impl Driver {
+    /// `cuDevResourceGenerateDesc`.
+    pub fn resource_description(&self, mut resources: Vec<RawDevResource>) -> CuResult<(CUdevResourceDesc,)> {
+        // SAFETY: there are as many resources as said.
+        unsafe { self.cuDevResourceGenerateDesc(resources.as_mut_ptr(), resources.len() as c_uint) }
+    }
+
+    /// `cuTexRefSetAddress_v2`; answers the offset, 0 if the program does not want it: then the driver refuses addresses that
+    /// are not aligned.
+    pub fn texture_address(
+        &self,
+        reference: CUtexref,
+        dptr: Checked,
+        bytes: usize,
+        wants_offset: bool,
+    ) -> CuResult<(usize,)> {
+        let mut offset = 0;
+        let to = if wants_offset { &raw mut offset } else { std::ptr::null_mut() };
+        // SAFETY: the offset is a local or not wanted; the memory is the session's.
+        unsafe { self.cuTexRefSetAddress_v2(to, reference, dptr.address(), bytes) }?;
+        Ok((offset,))
+    }
+}

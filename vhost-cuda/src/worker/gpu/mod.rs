@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The driver API. Only files in this folder name cudarc.
+
+mod argument;
+mod box_copy;
+mod driver;
+mod error;
+mod graph;
+mod later;
+mod launch;
+mod raw;
+
+use std::ffi::{c_int, c_uint};
+
+pub use argument::{
+    Checked, Elements, Mut, NoFunction, One, Opaque, Rank, Ref, SurfaceObject, TextureObject,
+};
+pub use box_copy::{BoxCopy, BoxEnd};
+use cudarc::driver::sys;
+pub use cudarc::driver::sys::{
+    CUarray, CUcontext, CUdevResourceDesc, CUdevice, CUdeviceptr, CUevent, CUexternalMemory, CUfunction,
+    CUgraph, CUgraphExec, CUgraphNode, CUgreenCtx, CUipcEventHandle, CUipcMemHandle, CUkernel,
+    CUlaunchConfig, CUlibrary, CUlinkState, CUmemGenericAllocationHandle, CUmemPoolPtrExportData,
+    CUmemoryPool, CUmipmappedArray, CUmodule, CUstream, CUsurfref, CUtexref, CUuserObject, CUuuid,
+};
+pub use driver::Driver;
+pub use error::{CuResult, CudaError};
+pub use graph::{
+    AttributeValue, CheckedOperations, EVENT_ATTRIBUTES, Edges, Links, NodeParameters, while_current,
+    with_capture_relaxed,
+};
+pub use launch::Launch;
+pub use raw::{
+    RawAccess, RawAffinity, RawAllocation, RawArray, RawArrayMap, RawDevResource, RawExternal,
+    RawExternalArray, RawExternalBuffer, RawLocation, RawPool, RawRequirements, RawResource, RawRows,
+    RawSparse, RawTensorMap, RawTexture, RawView,
+};
+
+/// `CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP`.
+pub const HOST_PORTABLE_MAPPED: c_uint = sys::CU_MEMHOSTREGISTER_PORTABLE | sys::CU_MEMHOSTREGISTER_DEVICEMAP;
+/// `CU_EVENT_DISABLE_TIMING`.
+pub const EVENT_DISABLE_TIMING: c_uint = sys::CUevent_flags_enum::CU_EVENT_DISABLE_TIMING as c_uint;
+/// `CU_POINTER_ATTRIBUTE_IS_MANAGED`.
+pub const POINTER_IS_MANAGED: c_int = sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_IS_MANAGED as c_int;
+/// The legacy default stream as an explicit handle (`CU_STREAM_LEGACY`).
+pub const STREAM_LEGACY: CUstream = std::ptr::without_provenance_mut(1);

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Capture of streams, and functions of the program in streams.
+
+use virtio_cuda_protocol::cuda::{CallbackId, GraphId, MemcpyNode, Reader, StreamId};
+
+use crate::worker::call::CallContext;
+use crate::worker::callbacks::{CALLBACKS, run_node, run_once, run_stream_callback};
+use crate::worker::gpu::{CUstream, CuResult, CudaError, Links};
+use crate::worker::graphs::OF_THREAD;
+use crate::worker::handlers::graph::node::{add_wrapped_copy, tie_callback};
+use crate::worker::handlers::graph::put_links;
+use crate::worker::words::contents::{all_links, bulk, take};
+
+/// `CU_STREAM_CAPTURE_STATUS_ACTIVE`.
+const ACTIVE: i32 = 1;
+/// `CU_STREAM_SET_CAPTURE_DEPENDENCIES`.
+const SET_DEPENDENCIES: u32 = 1;
+/// Threads have their own default streams: their captures are told apart by the thread.
+const PER_THREAD: u64 = 2;
+
+/// What a capture is remembered by.
+fn key(stream: StreamId, raw: CUstream) -> usize {
+    if stream.0 == PER_THREAD {
+        // SAFETY: a plain system call.
+        return unsafe { libc::gettid() as usize } | OF_THREAD;
+    }
+    raw as usize
+}
+
+/// Whether work for the stream is captured. What the driver has against the question it will also have against
+/// the work.
+pub fn captures(cx: &CallContext<'_>, stream: CUstream) -> bool {
+    let active = || matches!(cx.gpu().cuStreamIsCapturing(stream), Ok((ACTIVE,)));
+    active() && {
+        // It may have begun after the call has looked the stream up.
+        cx.note_capture(stream);
+        active()
+    }
+}
+
+/// Has `begin` begin a capture, so that no other call uses the stream without noticing.
+fn begin_capture(
+    cx: &CallContext<'_>,
+    (id, stream): (StreamId, CUstream),
+    begin: impl FnOnce() -> CuResult<()>,
+) -> CuResult<()> {
+    let graphs = &cx.session.graphs;
+    let new = graphs.capture_begins(key(id, stream));
+    begin().inspect_err(|_| {
+        // Unless the error is that it captures already.
+        if new {
+            graphs.capture_ended(key(id, stream), false);
+        }
+    })
+}
+
+/// Begins a capture. Its graph is known from now on: it has to be forgotten should the capture fail.
+pub fn cuStreamBeginCapture_v2(cx: &mut CallContext<'_>, stream: StreamId, mode: u32) -> CuResult<()> {
+    let raw = cx.resolve(stream)?;
+    cx.held().lock_captures(cx.session.graphs.captures());
+    begin_capture(cx, (stream, raw), || cx.gpu().cuStreamBeginCapture_v2(raw, mode))?;
+    let info = cx.gpu().capture_info(raw)?;
+    if info.status == ACTIVE {
+        let graph = cx.session.graphs.name_graph(info.graph, None);
+        cx.session.graphs.capture_begun(key(stream, raw), graph);
+    }
+    Ok(())
+}
+
+/// Ends a capture.
+pub fn cuStreamEndCapture(cx: &mut CallContext<'_>, stream: StreamId) -> CuResult<(GraphId,)> {
+    let raw = cx.resolve(stream)?;
+    let ended = cx.gpu().cuStreamEndCapture(raw);
+    // What is wrong with the stream leaves the capture as it is.
+    if !matches!(ended, Err(CudaError::INVALID_HANDLE | CudaError::ILLEGAL_STATE | CudaError::WRONG_THREAD)) {
+        cx.session.graphs.capture_ended(key(stream, raw), ended.is_err());
+    }
+    let (graph,) = ended?;
+    if graph.is_null() {
+        return Ok((GraphId(0),));
+    }
+    Ok((cx.session.graphs.name_graph(graph, None),))
+}
+
+/// What a stream captures.
+pub fn cuStreamGetCaptureInfo_v3(
+    cx: &mut CallContext<'_>,
+    stream: StreamId,
+) -> CuResult<(i32, u64, GraphId, u32)> {
+    let info = cx.gpu().capture_info(cx.resolve(stream)?)?;
+    if info.status != ACTIVE {
+        return Ok((info.status, 0, GraphId(0), 0));
+    }
+    let graph = cx.session.graphs.name_graph(info.graph, None);
+    let count = put_links(cx, graph, &info.links)?;
+    Ok((info.status, info.id, graph, count))
+}
+
+/// Captures into a graph.
+pub fn cuStreamBeginCaptureToGraph(
+    cx: &mut CallContext<'_>,
+    stream: StreamId,
+    graph: GraphId,
+    mode: u32,
+) -> CuResult<()> {
+    let raw = cx.resolve(stream)?;
+    cx.held().lock_captures(cx.session.graphs.captures());
+    let graph = cx.graph(graph)?;
+    let links = all_links(cx)?;
+    begin_capture(cx, (stream, raw), || cx.gpu().begin_capture_to(raw, graph, &links, mode))
+}
+
+/// Captures a copy of memory that the GPU does not reach.
+pub fn capture_memcpy(cx: &mut CallContext<'_>, stream: StreamId) -> CuResult<()> {
+    let stream = cx.resolve(stream)?;
+    let copy: MemcpyNode = take(&mut Reader::new(&bulk(cx)?))?;
+    let info = cx.gpu().capture_info(stream)?;
+    if info.status != ACTIVE {
+        return Err(CudaError::ILLEGAL_STATE);
+    }
+    let node = add_wrapped_copy(cx, info.graph, &info.links, &copy)?;
+    cx.session.graphs.add_disguised(node, info.graph, copy);
+    let next = Links { nodes: vec![node], edges: vec![[0; 8]] };
+    cx.gpu().update_capture(stream, next, SET_DEPENDENCIES)
+}
+
+/// Has the guest run a function in stream order, or makes a node of it.
+pub fn cuLaunchHostFunc(cx: &mut CallContext<'_>, stream: StreamId, callback: CallbackId) -> CuResult<()> {
+    let stream = cx.resolve(stream)?;
+    let captured = captures(cx, stream);
+    let function = if captured { run_node } else { run_once };
+    let data = std::ptr::without_provenance_mut(callback.0 as usize);
+    // SAFETY: the functions take any number.
+    unsafe { cx.gpu().cuLaunchHostFunc(stream, Some(function), data) }?;
+    if captured {
+        tie_callback(cx, cx.gpu().capture_info(stream)?.graph, callback);
+    }
+    Ok(())
+}
+
+/// Has the guest run a function in stream order, also after an error.
+pub fn cuStreamAddCallback(cx: &mut CallContext<'_>, stream: StreamId, callback: CallbackId) -> CuResult<()> {
+    let stream = cx.resolve(stream)?;
+    let data = std::ptr::without_provenance_mut(callback.0 as usize);
+    // SAFETY: the function takes any number.
+    unsafe { cx.gpu().cuStreamAddCallback(stream, Some(run_stream_callback), data, 0) }
+}
+
+/// The next function that is due.
+pub fn session_next_callback(cx: &mut CallContext<'_>, done: u64) -> CuResult<(u64, CallbackId, i32, u32)> {
+    CALLBACKS.finish(done);
+    let Some(due) = CALLBACKS.next() else { return Ok((0, CallbackId(0), 0, 0)) };
+    // The destructor of a user object has its name.
+    cx.session.objects.user_objects.remove(due.callback.0);
+    Ok((due.ticket, due.callback, due.status, due.todo))
+}

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The source files of the repository, by crate and by folder.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::Result;
+
+use crate::progress::output_of;
+
+/// The one crate that a foreign build system builds: its root, and a folder in it with crates of their own.
+const DRIVER: (&str, &str) = ("guest-driver", "stock");
+
+/// The module path of each file, below the crate's root.
+pub type Modules = BTreeMap<Vec<String>, PathBuf>;
+
+/// All Rust sources of the repository, relative to `root`.
+pub fn sources(root: &Path) -> Result<Vec<PathBuf>> {
+    let mut git = Command::new("git");
+    git.current_dir(root).args(["ls-files", "--cached", "--others", "--exclude-standard", "*.rs"]);
+    let files = output_of(&mut git)?;
+    Ok(files.lines().map(PathBuf::from).filter(|file| root.join(file).exists()).collect())
+}
+
+/// The crates among `sources`, by folder.
+pub fn crates(sources: &[PathBuf]) -> BTreeMap<String, Modules> {
+    let mut crates = BTreeMap::<String, Modules>::new();
+    for file in sources {
+        let Some((name, inside)) = place(file) else { continue };
+        if let Some(module) = module(&inside) {
+            crates.entry(name).or_default().insert(module, file.clone());
+        }
+    }
+    crates
+}
+
+/// The folders of `sources` with the number of files in each.
+pub fn side_by_side(sources: &[PathBuf]) -> BTreeMap<&Path, usize> {
+    let mut folders = BTreeMap::new();
+    for folder in sources.iter().filter_map(|file| file.parent()) {
+        *folders.entry(folder).or_default() += 1;
+    }
+    folders
+}
+
+/// The crate's folder, and the file's path from its root.
+fn place(file: &Path) -> Option<(String, Vec<String>)> {
+    let parts: Vec<_> = file.iter().map(|part| part.to_string_lossy().into_owned()).collect();
+    if parts[0] == DRIVER.0 && parts[1] != DRIVER.1 {
+        return Some((DRIVER.0.to_owned(), parts[1..].to_vec()));
+    }
+    let at = parts.iter().position(|part| part == "src")?;
+    Some((parts[..at].join("/"), parts[at + 1..].to_vec()))
+}
+
+/// None for what is a crate of its own: a binary or a part of one.
+fn module(inside: &[String]) -> Option<Vec<String>> {
+    let (last, folders) = inside.split_last()?;
+    let mut module = folders.to_vec();
+    match last.strip_suffix(".rs")? {
+        "mod" => {}
+        "lib" | "main" | "virtio_cuda_main" if folders.is_empty() => {}
+        name => module.push(name.to_owned()),
+    }
+    (module.first().is_none_or(|first| first != "bin")).then_some(module)
+}

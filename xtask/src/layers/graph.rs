@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Which file of a crate depends on which, and the circles.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+use super::files::Modules;
+use super::names::Names;
+
+/// A module's path below the crate's root; the root's is empty.
+pub type Module = Vec<String>;
+/// Modules that depend on each other, each with those of them that it names.
+pub type Knot = BTreeMap<Module, BTreeSet<Module>>;
+
+/// A longer chain of re-exports is a circle.
+const MOST_STEPS: usize = 16;
+
+/// The files of one crate.
+#[derive(Debug)]
+pub struct Graph(BTreeMap<Module, Names>);
+
+impl Graph {
+    /// Reads a crate's files.
+    pub fn read(root: &Path, modules: &Modules) -> Result<Self> {
+        let names = |file| -> Result<Names> {
+            let file = root.join(file);
+            Names::of(&fs::read_to_string(&file)?).with_context(|| format!("Cannot read {}", file.display()))
+        };
+        modules
+            .iter()
+            .map(|(module, file)| Ok((module.clone(), names(file)?)))
+            .collect::<Result<_>>()
+            .map(Self)
+    }
+
+    /// All circles, the largest first.
+    pub fn knots(&self) -> Vec<Knot> {
+        let edges: Knot = self.0.keys().map(|module| (module.clone(), self.uses(module))).collect();
+        let reach: Knot = edges.keys().map(|module| (module.clone(), reachable(&edges, module))).collect();
+        let mut knots = BTreeSet::new();
+        for (module, reached) in &reach {
+            let knot: BTreeSet<_> = reached.iter().filter(|other| reach[*other].contains(module)).collect();
+            if knot.len() > 1 {
+                knots.insert(knot);
+            }
+        }
+        let among = |knot: BTreeSet<&Module>| {
+            let uses =
+                |module: &Module| edges[module].iter().filter(|to| knot.contains(to)).cloned().collect();
+            knot.iter().map(|module| ((*module).clone(), uses(module))).collect()
+        };
+        let mut knots: Vec<Knot> = knots.into_iter().map(among).collect();
+        knots.sort_by_key(|knot| std::cmp::Reverse(knot.len()));
+        knots
+    }
+
+    /// The files that define what `module` names.
+    fn uses(&self, module: &Module) -> BTreeSet<Module> {
+        let names = &self.0[module];
+        let imported = names.imports.iter().map(|import| &import.path);
+        let named = imported.chain(&names.paths).filter_map(|path| self.absolute(module, path));
+        let mut uses: BTreeSet<Module> = named.filter_map(|path| self.definition(&path, 0)).collect();
+        uses.remove(module);
+        uses.remove(&Module::new());
+        uses
+    }
+
+    /// The path below the crate's root; none for a path into another crate.
+    fn absolute(&self, module: &Module, path: &[String]) -> Option<Vec<String>> {
+        let up = path.iter().take_while(|part| *part == "super").count();
+        match path[0].as_str() {
+            "crate" => Some(path[1..].to_vec()),
+            "self" => Some([module, &path[1..]].concat()),
+            "super" => Some([module.get(..module.len().checked_sub(up)?)?, &path[up..]].concat()),
+            child => {
+                let is_child = self.0.contains_key(&[module.as_slice(), &[child.to_owned()]].concat());
+                is_child.then(|| [module, path].concat())
+            }
+        }
+    }
+
+    /// The file that defines what `path` names.
+    fn definition(&self, path: &[String], steps: usize) -> Option<Module> {
+        let depth = (0..=path.len()).rev().find(|depth| self.0.contains_key(&path[..*depth]))?;
+        let (module, rest) = path.split_at(depth);
+        let Some(name) = rest.first().filter(|name| *name != "*") else { return Some(module.to_vec()) };
+        let names = &self.0[module];
+        if names.defined.contains(name) || steps == MOST_STEPS {
+            return Some(module.to_vec());
+        }
+        if module.is_empty()
+            && let Some(home) = self.0.iter().find(|(_, names)| names.macros.contains(name))
+        {
+            return Some(home.0.clone());
+        }
+        let module = module.to_vec();
+        let follow = |import: &[String], rest: &[String]| {
+            self.definition(&[&self.absolute(&module, import)?, rest].concat(), steps + 1)
+        };
+        if let Some(import) = names.imports.iter().find(|import| import.name == *name) {
+            // Another crate's name is nobody's here.
+            return follow(&import.path, &rest[1..]);
+        }
+        let globs = names.imports.iter().filter(|import| import.name == "*");
+        let defines = |found: &Module| self.0[found].defined.contains(name);
+        globs
+            .filter_map(|glob| follow(&glob.path[..glob.path.len() - 1], rest))
+            .find(defines)
+            .or(Some(module.clone()))
+    }
+}
+
+/// What `from` reaches, with itself.
+fn reachable(edges: &Knot, from: &Module) -> BTreeSet<Module> {
+    let mut reached = BTreeSet::from([from.clone()]);
+    let mut open = vec![from];
+    while let Some(module) = open.pop() {
+        open.extend(edges[module].iter().filter(|to| reached.insert((*to).clone())));
+    }
+    reached
+}

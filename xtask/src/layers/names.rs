@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What one source file defines, imports and names. Tests are left out.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Result, anyhow};
+use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
+
+/// Words after which the name of an item follows.
+const ITEMS: [&str; 9] = ["fn", "struct", "enum", "trait", "const", "static", "type", "union", "mod"];
+
+/// One import: the path, and the name that it gets here (`*`: all names).
+#[derive(Debug, PartialEq, Eq)]
+pub struct Import {
+    pub path: Vec<String>,
+    pub name: String,
+}
+
+/// The names of a file.
+#[derive(Debug, Default)]
+pub struct Names {
+    /// Items at the top of the file and in its inline modules.
+    pub defined: BTreeSet<String>,
+    /// Macros.
+    pub macros: BTreeSet<String>,
+    /// All `use`, at any place.
+    pub imports: Vec<Import>,
+    /// Paths of at least two parts in the code.
+    pub paths: Vec<Vec<String>>,
+}
+
+impl Names {
+    /// The names in a file's text.
+    pub fn of(text: &str) -> Result<Self> {
+        let tokens: TokenStream = text.parse().map_err(|error| anyhow!("{error}"))?;
+        let mut names = Self::default();
+        names.walk(tokens, &[], true);
+        Ok(names)
+    }
+
+    /// `inside`: the inline modules around. `items`: the names of items count.
+    fn walk(&mut self, tokens: TokenStream, inside: &[String], items: bool) {
+        let tokens: Vec<_> = tokens.into_iter().collect();
+        let mut at = 0;
+        while at < tokens.len() {
+            if is_test(&tokens[at..]) {
+                at += 2 + item_length(&tokens[at + 2..]);
+                continue;
+            }
+            match &tokens[at] {
+                TokenTree::Ident(word) if word == "use" => {
+                    let end = (at..tokens.len()).find(|i| is_punct(&tokens[*i], ';')).unwrap_or(tokens.len());
+                    self.import(&tokens[at + 1..end], &mut Vec::new(), inside);
+                    at = end;
+                }
+                TokenTree::Ident(word) => {
+                    if let (true, Some(TokenTree::Ident(name))) = (items, tokens.get(at + 1))
+                        && ITEMS.iter().any(|item| word == item)
+                    {
+                        self.defined.insert(name.to_string());
+                        if let (true, Some(TokenTree::Group(body))) = (word == "mod", tokens.get(at + 2)) {
+                            self.walk(body.stream(), &[inside, &[name.to_string()]].concat(), true);
+                            at += 3;
+                            continue;
+                        }
+                    }
+                    if let (true, Some(TokenTree::Ident(name))) = (word == "macro_rules", tokens.get(at + 2))
+                    {
+                        self.macros.insert(name.to_string());
+                    }
+                    let (path, length) = path(&tokens[at..]);
+                    let continues =
+                        at > 0 && (is_punct(&tokens[at - 1], ':') || is_punct(&tokens[at - 1], '.'));
+                    let is_rooted =
+                        at > 1 && is_punct(&tokens[at - 2], ':') && is_punct(&tokens[at - 1], ':');
+                    if path.len() > 1 && !(continues && (is_rooted || is_punct(&tokens[at - 1], '.'))) {
+                        self.paths.push(from(path, inside));
+                    }
+                    at += length - 1;
+                }
+                TokenTree::Group(group) if is_visibility(group) => {}
+                TokenTree::Group(group) => self.walk(group.stream(), inside, false),
+                _ => {}
+            }
+            at += 1;
+        }
+    }
+
+    /// A tree of imports, after `prefix`.
+    fn import(&mut self, tokens: &[TokenTree], prefix: &mut Vec<String>, inside: &[String]) {
+        let before = prefix.len();
+        let mut name = None;
+        let mut tokens = tokens.iter();
+        while let Some(token) = tokens.next() {
+            match token {
+                TokenTree::Ident(word) if word == "as" => name = tokens.next().map(ToString::to_string),
+                TokenTree::Ident(word) => prefix.push(word.to_string()),
+                TokenTree::Punct(punct) if punct.as_char() == '*' => prefix.push("*".to_owned()),
+                TokenTree::Group(group) if group.delimiter() == Delimiter::Brace => {
+                    let trees: Vec<_> = group.stream().into_iter().collect();
+                    trees
+                        .split(|token| is_punct(token, ','))
+                        .for_each(|tree| self.import(tree, prefix, inside));
+                    prefix.truncate(before);
+                }
+                _ => {}
+            }
+        }
+        if prefix.len() > before {
+            let mut path = prefix.clone();
+            if path.len() > 1 && path.last().is_some_and(|last| last == "self") {
+                path.pop();
+            }
+            let name = name.or_else(|| path.last().cloned()).unwrap_or_default();
+            self.imports.push(Import { path: from(path, inside), name });
+        }
+        prefix.truncate(before);
+    }
+}
+
+/// The path as the file's own module sees it.
+fn from(path: Vec<String>, inside: &[String]) -> Vec<String> {
+    let up = path.iter().take_while(|part| *part == "super").count();
+    match path[0].as_str() {
+        "super" if up <= inside.len() => {
+            [&["self".to_owned()], &inside[..inside.len() - up], &path[up..]].concat()
+        }
+        "super" => path[inside.len()..].to_vec(),
+        _ => path,
+    }
+}
+
+/// The path at the start of `tokens`, and its length in tokens.
+fn path(tokens: &[TokenTree]) -> (Vec<String>, usize) {
+    let mut path = vec![tokens[0].to_string()];
+    let mut length = 1;
+    while let [first, second, TokenTree::Ident(word), ..] = &tokens[length..]
+        && is_punct(first, ':')
+        && is_punct(second, ':')
+    {
+        path.push(word.to_string());
+        length += 3;
+    }
+    (path, length)
+}
+
+/// Whether an item begins that is for tests only.
+fn is_test(tokens: &[TokenTree]) -> bool {
+    let [first, TokenTree::Group(group), ..] = tokens else { return false };
+    is_punct(first, '#') && group.stream().to_string().replace(' ', "") == "cfg(test)"
+}
+
+/// Tokens of the item, with its attributes.
+fn item_length(tokens: &[TokenTree]) -> usize {
+    let is_import =
+        tokens.iter().take(3).any(|token| matches!(token, TokenTree::Ident(word) if word == "use"));
+    let is_end = |token: &TokenTree| match token {
+        TokenTree::Group(group) => group.delimiter() == Delimiter::Brace && !is_import,
+        token => is_punct(token, ';'),
+    };
+    tokens.iter().position(is_end).map_or(tokens.len(), |end| end + 1)
+}
+
+/// Whether the group is the `(in …)` of a visibility.
+fn is_visibility(group: &Group) -> bool {
+    matches!(group.stream().into_iter().next(), Some(TokenTree::Ident(word)) if word == "in")
+}
+
+fn is_punct(token: &TokenTree, character: char) -> bool {
+    matches!(token, TokenTree::Punct(punct) if punct.as_char() == character)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_a_file() -> Result<()> {
+        let text = "
+            pub(in crate::worker) use super::a::{self, B as C, d::*};
+            fn item() { crate::e::f(child::g); other.h::<u8>(); }
+            #[cfg(test)]
+            mod tests { use super::*; use crate::unseen; }
+            mod inline { use super::super::i; }
+        ";
+        let names = Names::of(text)?;
+        let imports: Vec<_> =
+            names.imports.iter().map(|one| (one.path.join("::"), one.name.as_str())).collect();
+        let wanted = [("super::a", "a"), ("super::a::B", "C"), ("super::a::d::*", "*"), ("super::i", "i")];
+        assert_eq!(imports, wanted.map(|(path, name)| (path.to_owned(), name)));
+        let paths: Vec<_> = names.paths.iter().map(|path| path.join("::")).collect();
+        assert_eq!(paths, ["crate::e::f", "child::g"]);
+        assert!(names.defined.contains("item") && !names.defined.contains("tests"));
+        Ok(())
+    }
+}
