@@ -45,10 +45,11 @@ const LOOK_SHARE: u32 = 64;
 
 /// Bytes of the payload of a `session_order` record.
 const ORDER_BYTES: usize = size_of::<CallHeader>() + size_of::<u32>() + size_of::<u64>();
-/// Room for as many of them as a record can have before it.
-const ORDER_ROOM: usize = MAX_LANES as usize * record_bytes(ORDER_BYTES);
-const _: () =
-    assert!(MAX_LANES as usize <= order::MAX_LANES && ORDER_BYTES + ORDER_ROOM < MAX_RECORD_BYTES / 2);
+/// Bytes of such a record.
+const ORDER_RECORD: usize = record_bytes(ORDER_BYTES);
+/// As many of them as a record can have before it fit in with it.
+const _: () = assert!(MAX_LANES as usize <= order::MAX_LANES);
+const _: () = assert!(ORDER_BYTES + MAX_LANES as usize * ORDER_RECORD < MAX_RECORD_BYTES / 2);
 
 thread_local! {
     // No destructor: it outlives the thread's other destructors, which may still make calls.
@@ -197,9 +198,7 @@ impl InUse {
 
     /// Sends a record that uses `touched` without waiting for it.
     pub fn post(&mut self, session: &Session, payload: &[u8], touched: &Touched) -> Result<(), ClientError> {
-        // Before other threads have to wait for this one.
-        self.make_room(session, payload.len() + ORDER_ROOM)?;
-        let turn = touched.begin(&ORDER, Some(self.lane().index), true);
+        let turn = self.begin(session, payload.len(), touched, true)?;
         let asleep = self.push(Kind::Post, &turn, payload);
         let end = ORDER.begins(self.lane().index) + self.producer().produced();
         touched.publish(turn, end);
@@ -207,6 +206,26 @@ impl InUse {
             session.wait_for_lane(0, 0)?;
         }
         Ok(())
+    }
+
+    /// Begins a record of `bytes` once the lane has room for it and for those that wait for what it comes after.
+    fn begin(
+        &mut self,
+        session: &Session,
+        bytes: usize,
+        touched: &Touched,
+        posted: bool,
+    ) -> Result<Turn<'static>, ClientError> {
+        let mut others = 0;
+        loop {
+            // Without a turn, for which other threads may have to wait.
+            self.make_room(session, bytes + others * ORDER_RECORD)?;
+            let turn = touched.begin(&ORDER, Some(self.lane().index), posted);
+            if turn.dependencies().len() <= others {
+                return Ok(turn);
+            }
+            others = turn.dependencies().len();
+        }
     }
 
     /// Puts a record in, behind those that wait for what it comes after. `true`: the executor sleeps.
@@ -232,8 +251,7 @@ impl InUse {
         touched: &Touched,
         reply: &mut [u8],
     ) -> Result<usize, ClientError> {
-        self.make_room(session, payload.len() + ORDER_ROOM)?;
-        let turn = touched.begin(&ORDER, Some(self.lane().index), false);
+        let turn = self.begin(session, payload.len(), touched, false)?;
         let asleep = self.push(Kind::Wait, &turn, payload);
         let number = self.lane().last;
         let mut answer = if asleep { None } else { watch(session, || self.producer().reply(number, reply)) };

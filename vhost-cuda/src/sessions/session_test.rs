@@ -164,6 +164,11 @@ fn what_was_not_written_counts_and_is_not_answered() {
         let request = Request { payload: vec![1; 60_000], ..request };
         fixture.session.submit(request, chain, budget.charge(1, 1).unwrap());
     }
+    // An answer to what has not been written would end the session.
+    let begun = Instant::now();
+    while fixture.session.begun.load(Ordering::Acquire) < 2 && begun.elapsed() < Duration::from_secs(10) {
+        thread::yield_now();
+    }
     fixture.reply(1, &[]);
     fixture.guest.wait_used(1);
     // The charge is dropped after the answer is in the ring.

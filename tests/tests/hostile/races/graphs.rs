@@ -145,8 +145,11 @@ fn user_objects(_: &Session) -> Kind {
         ],
         destroy: words(Opcode::cuUserObjectRelease, &[USER_OBJECT], &[1]),
         clean: vec![
-            words(Opcode::cuGraphReleaseUserObject, &[IT, USER_OBJECT], &[2]),
-            words(Opcode::cuUserObjectRelease, &[USER_OBJECT], &[2]),
+            // One by one: NVIDIA's driver refuses to release more than there are.
+            words(Opcode::cuGraphReleaseUserObject, &[IT, USER_OBJECT], &[1]),
+            words(Opcode::cuGraphReleaseUserObject, &[IT, USER_OBJECT], &[1]),
+            words(Opcode::cuUserObjectRelease, &[USER_OBJECT], &[1]),
+            words(Opcode::cuUserObjectRelease, &[USER_OBJECT], &[1]),
             // Its name is free again when the guest has been told of its end.
             pieces(Opcode::session_next_callback, &[&[0; 8]]),
         ],
