@@ -7,6 +7,7 @@
 //   calls --first-call                                           the first call of a process, and nothing else
 
 #include "buffers.h"
+#include "managed.h"
 #include "measure.h"
 #include "threads.h"
 
@@ -271,6 +272,11 @@ int main(int argc, char **argv) {
     calls(effort);
     graphs(effort);
     threads(effort.loop, effort.limit);
+    if (effort.max_copy >= 256 << 20) {
+        managed(1 << 30, 1 << 30, 20, 5);
+    } else {
+        managed(16 << 20, 16 << 20, 2, 3);
+    }
     bandwidth(effort);
     return 0;
 }

@@ -135,6 +135,7 @@ pub const CASES: &[Case] = &[
     Case::new("struct_by_value"),
     Case::new("symbols"),
     Case::new("managed_memory"),
+    Case::new("managed_moves"),
     Case::new("managed_variables"),
     Case::new("managed_modules"),
     Case::new("copies"),

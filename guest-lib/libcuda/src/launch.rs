@@ -12,6 +12,7 @@ use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{HostPtr, In, Out};
 use crate::graph::wire::put;
+use crate::memory::moving::Uses;
 use crate::module::function_table::Parameters;
 use crate::module::proven::ProvenShapes;
 
@@ -191,7 +192,7 @@ fn launch_with_attributes(
     device_node: Option<Out<u64>>,
 ) -> Result<(), CudaError> {
     append_parameters(api, function, values, extra, &mut bytes)?;
-    api.before_work()?;
+    let _sent = api.before_work(Uses::Anything)?;
     let mut call = api.in_context()?.input(UserMemory::of(&bytes));
     let (function, stream) = (FunctionId(function), api.stream(stream));
     match device_node {
@@ -211,7 +212,7 @@ pub fn launch(
     (values, extra): (In<HostPtr>, Option<In<usize>>),
 ) -> Result<(), CudaError> {
     let send = |block: UserMemory, proven: Option<&ProvenShapes>| {
-        api.before_work()?;
+        let _sent = api.before_work(Uses::Anything)?;
         let mut call = api.in_context()?.input(block);
         let post = api.may_post(stream) && proven.is_some_and(|proven| proven.contains(shape));
         if post {
@@ -228,7 +229,15 @@ pub fn launch(
         if !values.is_null() {
             return Err(CudaError::INVALID_VALUE);
         }
-        return send(packed_by_caller(extra)?, None);
+        let block = packed_by_caller(extra)?;
+        // Managed memory is the GPU's while work is being queued.
+        if api.driver.memory.moving.at(block.address as u64).is_some() {
+            // SAFETY: the caller promises that many bytes there.
+            let copy =
+                unsafe { std::slice::from_raw_parts(block.address as *const u8, block.bytes) }.to_vec();
+            return send(UserMemory::of(&copy), None);
+        }
+        return send(block, None);
     }
     let known = api.driver.functions.get(function)?;
     let parameters = known.parameters(api, function)?;

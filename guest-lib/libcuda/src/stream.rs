@@ -144,7 +144,7 @@ entry_points! {
         device.set(api.driver.contexts.device_of(context)? as i32)
     }
 
-    /// Managed memory is visible to all streams: it lies in pinned memory.
+    /// Managed memory is for all streams, whatever it is attached to.
     call cuStreamAttachMemAsync / cuStreamAttachMemAsync_ptsz (api, hStream: u64, dptr: u64, _length: usize, _flags: u32) {
         api.context_of_stream(hStream)?;
         // Memory is attached whole.

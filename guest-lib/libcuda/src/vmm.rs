@@ -57,6 +57,11 @@ fn on_wire(api: Api, properties: &CUmemAllocationProp) -> AllocationProperties {
     }
 }
 
+/// Refuses managed memory: that its device memory is mapped there is this library's business.
+fn not_managed(api: Api, address: u64) -> Result<(), CudaError> {
+    if api.driver.memory.moving.at(address).is_none() { Ok(()) } else { Err(CudaError::INVALID_VALUE) }
+}
+
 /// What an allocation became.
 ///
 /// Errors: `CUDA_ERROR_INVALID_DEVICE` if it is on a device that the program does not see.
@@ -123,6 +128,7 @@ entry_points! {
 
     /// Takes mappings away.
     call cuMemUnmap(api, ptr: u64, size: usize) {
+        not_managed(api, ptr)?;
         calls::cuMemUnmap(&mut api.call(), DevicePtr(ptr), size as u64)?;
         // The device has found whole mappings there, so this does not overflow.
         api.driver.memory.ranges.remove_device_in(ptr..ptr.saturating_add(size as u64));
@@ -134,6 +140,7 @@ entry_points! {
         if count == 0 {
             return Err(CudaError::INVALID_VALUE);
         }
+        not_managed(api, ptr)?;
         for index in 0..count {
             let CUmemAccessDesc { location, flags } = desc.at(index)?;
             if !(1..=4).contains(&location.kind) {
@@ -204,6 +211,7 @@ entry_points! {
     call cuMemRetainAllocationHandle(api, handle: Out<u64>, addr: HostPtr) {
         handle.check()?;
         let address = DevicePtr(addr.address() as u64);
+        not_managed(api, address.0)?;
         handle.set(calls::cuMemRetainAllocationHandle(&mut api.call(), address)?.0)
     }
 }

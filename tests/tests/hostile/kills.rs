@@ -85,10 +85,14 @@ fn kills_at_random_moments(kit: &Kit) -> Result<()> {
             _ => Victim::Daemon,
         };
         let delay = Duration::from_micros(random.u64(..MOST_DELAY));
-        let result = one_round(&mut route, &program, victim, delay, &mut baseline);
+        let work: &[&str] = if random.bool() { &["1000000"] } else { &["4194304", "managed"] };
+        let result = one_round(&mut route, (&program, work), victim, delay, &mut baseline);
         let slowest = result.with_context(|| {
             let log = route.daemon.as_ref().map(Daemon::log).unwrap_or_default();
-            format!("round {round} of seed {seed}: {victim:?} after {delay:?}\n{}", crate::tail(&log))
+            format!(
+                "round {round} of seed {seed}: {victim:?} after {delay:?} of {work:?}\n{}",
+                crate::tail(&log)
+            )
         })?;
         worst = worst.max(slowest);
         counts[victim as usize] += 1;
@@ -104,7 +108,7 @@ fn kills_at_random_moments(kit: &Kit) -> Result<()> {
 /// Returns the longest time that a neighbour waited for an answer.
 fn one_round(
     route: &mut Route,
-    program: &Path,
+    (program, work): (&Path, &[&str]),
     victim: Victim,
     delay: Duration,
     baseline: &mut Option<Baseline>,
@@ -114,7 +118,7 @@ fn one_round(
     settle(daemon, WORKERS)?;
     let (before, neighbours) = (daemon.workers(), in_session(daemon));
     let expected = baseline.get_or_insert_with(|| Baseline::of(daemon));
-    let running = Running::start(route.command(program).arg("1000000"), "")?;
+    let running = Running::start(route.command(program).args(work), "")?;
     running.wait_for_stdout("copying", PATIENCE)?;
     let all = daemon.workers();
     let stop = AtomicBool::new(false);

@@ -5,6 +5,7 @@
 
 mod environment;
 mod library_variables;
+mod managed;
 mod metrics;
 mod old_root;
 mod static_runtimes;
@@ -74,6 +75,7 @@ fn collect(suite: &mut Suite) {
     suite.test("bad_arguments_crash_nothing", bad_arguments_crash_nothing);
     environment::collect(suite);
     library_variables::collect(suite);
+    managed::collect(suite);
     metrics::collect(suite);
     old_root::collect(suite);
     static_runtimes::collect(suite);

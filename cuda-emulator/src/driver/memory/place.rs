@@ -62,6 +62,14 @@ impl Drop for Place {
 
 /// Addresses that nothing uses, inaccessible: `alignment` is a power of two of at least a page.
 pub(crate) fn reserve_place(bytes: u64, alignment: u64, hint: u64) -> CuResult<u64> {
+    if hint != 0 && hint.is_multiple_of(alignment) {
+        // Nothing around it has to be free.
+        // SAFETY: MAP_FIXED_NOREPLACE: a place that nothing uses.
+        let start = unsafe { blank(hint, bytes, libc::PROT_NONE, libc::MAP_FIXED_NOREPLACE) };
+        if start as u64 == hint {
+            return Ok(hint);
+        }
+    }
     let padded = bytes.checked_add(alignment).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
     // SAFETY: no MAP_FIXED: a place that nothing uses.
     let start = unsafe { blank(hint, padded, libc::PROT_NONE, 0) };

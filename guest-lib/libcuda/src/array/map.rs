@@ -14,6 +14,7 @@ use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{In, Out};
 use crate::graph::wire::put;
+use crate::memory::moving::Uses;
 
 /// `CU_RESOURCE_TYPE_*`.
 const ARRAY: u32 = 0;
@@ -86,7 +87,7 @@ entry_points! {
             }
             requests.push(bytes);
         }
-        api.before_work()?;
+        let _sent = api.before_work(Uses::Anything)?;
         for bytes in &requests {
             let mut call = api.in_context_of(hStream)?.input(UserMemory::of(bytes));
             calls::cuMemMapArrayAsync(&mut call, api.stream(hStream))?;

@@ -158,6 +158,12 @@ impl Contexts {
         devices.iter().find(|&(_, &(_, exists))| exists).map(|(&context, _)| context)
     }
 
+    /// All contexts that exist.
+    pub fn existing(&self) -> Vec<u64> {
+        let devices = self.devices.read().unwrap_or_else(PoisonError::into_inner);
+        devices.iter().filter(|&(_, &(_, exists))| exists).map(|(&context, _)| context).collect()
+    }
+
     /// Whether there was such a context, and is no more.
     pub fn is_destroyed(&self, context: u64) -> bool {
         if !self.any_destroyed.load(Ordering::Acquire) {

@@ -16,6 +16,7 @@ use crate::launch::{
     ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE, ATTRIBUTE_LAUNCH_COMPLETION_EVENT, ATTRIBUTE_PROGRAMMATIC_EVENT,
     DEVICE_NODE_OFFSET,
 };
+use crate::memory::moving::Uses;
 
 /// `CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD`.
 const UPLOAD: u64 = 2;
@@ -132,7 +133,7 @@ entry_points! {
 
     /// Executes a graph in stream order.
     call cuGraphLaunch / cuGraphLaunch_ptsz (api, hGraphExec: u64, hStream: u64) {
-        api.before_work()?;
+        let _sent = api.before_work(Uses::Anything)?;
         let mut call = api.in_context_of(hStream)?;
         let kept = &api.driver.kept;
         if api.may_post(hStream) && kept.is_proven(hGraphExec, current()) {

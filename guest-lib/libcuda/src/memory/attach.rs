@@ -161,6 +161,7 @@ impl Driver {
     /// Takes host memory back from the device. The caller has removed it from the table.
     pub fn detach(&self, range: &HostRange) {
         match range.kind {
+            HostKind::Managed if let Some(moving) = &range.moving => self.free_moving(moving),
             HostKind::Allocated | HostKind::Managed => self.detach_pages(range.pages, &range.pinned),
             HostKind::Registered => {
                 self.unpin(&range.pinned);

@@ -13,6 +13,7 @@ use crate::entry::{Api, DefaultStream};
 use crate::entry_points;
 use crate::ffi::HostPtr;
 use crate::graph::copy_params::EndPlace;
+use crate::memory::moving::Uses;
 use crate::memory::pieces::each_piece;
 use crate::memory::ranges::HostKind;
 use crate::memory::routes::Route;
@@ -79,6 +80,7 @@ impl Api {
     /// Host memory by an address that the program passes as such.
     pub fn host_place(&self, address: u64, bytes: u64) -> Place {
         match self.driver.memory.ranges.host_of(address, bytes) {
+            Some(range) if range.moving.is_some() => Place::Device(address),
             Some(range) if range.kind != HostKind::ManagedVariable => {
                 Place::Pinned { host: address, device: range.device_address_of(address) }
             }
@@ -100,7 +102,7 @@ impl Api {
     /// memory that both reach.
     pub fn device_place(&self, address: u64) -> Place {
         match self.driver.memory.ranges.host(address) {
-            Some(range) if range.kind == HostKind::ManagedVariable => {
+            Some(range) if range.kind == HostKind::ManagedVariable || range.moving.is_some() => {
                 Place::Device(range.device_address_of(address))
             }
             Some(range) => Place::Pinned { host: address, device: range.device_address_of(address) },
@@ -139,7 +141,7 @@ impl Api {
 
     /// Copies `bytes` bytes.
     pub fn copy(&self, dst: Place, src: Place, bytes: usize, timing: Timing) -> Result<(), CudaError> {
-        let context = self.context()?;
+        self.context()?;
         if bytes == 0 {
             return Ok(());
         }
@@ -151,7 +153,33 @@ impl Api {
             let size = Box3 { width: bytes as u64, height: 1, depth: 1 };
             return self.capture_copy(EndPlace::row(dst, size), EndPlace::row(src, size), size, stream);
         }
-        self.before_work()?;
+        let uses = [dst, src].map(|place| (place.device().unwrap_or(0), bytes as u64));
+        let _sent = self.before_work(Uses::Memory(uses))?;
+        self.copy_at_once(dst, src, bytes, timing)?;
+        let moves = || dst.device().is_some_and(|device| self.driver.memory.moving.at(device).is_some());
+        if dst.host().is_some() || moves() {
+            self.work_queued()
+        } else {
+            self.device_work_queued()
+        }
+        match timing {
+            Timing::Wait => {
+                self.synchronized();
+                Ok(())
+            }
+            Timing::Stream(stream) => self.end_asynchronous(stream),
+        }
+    }
+
+    /// Copies, where managed memory is where it is to be.
+    pub fn copy_at_once(
+        &self,
+        dst: Place,
+        src: Place,
+        bytes: usize,
+        timing: Timing,
+    ) -> Result<(), CudaError> {
+        let context = self.context()?;
         let small = timing == Timing::Wait && bytes <= SMALL_BYTES;
         match (dst, src) {
             (Place::Pageable(dst), Place::Device(_)) => self.copy_to_host(dst, src, bytes, timing)?,
@@ -175,18 +203,7 @@ impl Api {
                 _ => self.by_program(dst, src, bytes, timing)?,
             },
         }
-        if dst.host().is_some() {
-            self.work_queued()
-        } else {
-            self.device_work_queued()
-        }
-        match timing {
-            Timing::Wait => {
-                self.synchronized();
-                Ok(())
-            }
-            Timing::Stream(stream) => self.end_asynchronous(stream),
-        }
+        Ok(())
     }
 
     /// From pageable memory. Returns once the source may be reused.

@@ -21,6 +21,38 @@ const WRITECOMBINED: u32 = 4;
 const IO_MEMORY: u32 = 4;
 const READ_ONLY: u32 = 8;
 
+/// Allocates managed memory, which moves to the GPU and back if it can.
+pub fn allocate_managed(api: Api, bytes: usize, flags: u32) -> Result<u64, CudaError> {
+    let context = api.context()?.0;
+    let memory = &api.driver.memory;
+    if !memory.moving.wants(bytes as u64) {
+        return allocate(api, bytes, HostKind::Managed, flags);
+    }
+    let Some(moving) = api.allocate_moving(bytes as u64) else {
+        return allocate(api, bytes, HostKind::Managed, flags);
+    };
+    let address = moving.address;
+    log::debug!("Managed memory of {bytes} bytes at {address:#x}");
+    // The window gives each address out once, so nothing can overlap.
+    memory.ranges.add_host(HostRange {
+        start: address,
+        bytes: bytes as u64,
+        device_address: address,
+        kind: HostKind::Managed,
+        flags,
+        context,
+        device: api.driver.contexts.device_of(context)?,
+        id: memory.ranges.next_id(),
+        pages: UserMemory::NONE,
+        window: address,
+        pinned: Vec::new(),
+        owner: 0,
+        pool: None,
+        moving: Some(moving),
+    });
+    Ok(address)
+}
+
 /// Allocates pages in the window.
 pub fn allocate(api: Api, bytes: usize, kind: HostKind, flags: u32) -> Result<u64, CudaError> {
     if bytes == 0 {
@@ -47,6 +79,7 @@ pub fn allocate(api: Api, bytes: usize, kind: HostKind, flags: u32) -> Result<u6
         pinned: attached.pinned,
         owner: 0,
         pool: None,
+        moving: None,
     };
     // The window gives each address out once, so nothing can overlap.
     memory.ranges.add_host(range);
@@ -134,6 +167,7 @@ fn register(api: Api, start: HostPtr, bytes: usize, flags: u32) -> Result<(), Cu
         pinned: attached.pinned,
         owner: 0,
         pool: None,
+        moving: None,
     };
     log::debug!("Registered {bytes} bytes at {first:#x}, on the GPU at {:#x}", range.device_address);
     if memory.ranges.add_host(range) { Ok(()) } else { Err(CudaError::HOST_MEMORY_ALREADY_REGISTERED) }

@@ -1,20 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Managed memory: pinned memory in the address window. It is coherent at all times and does not migrate, so
-//! prefetching and advice are checked and then have nothing to do.
+//! Managed memory. Long allocations move between the program and the GPU ([`moving`]). Others, and those for which there is
+//! no device memory, are pinned memory in the address window, coherent at all times; prefetching them has nothing to do.
+//!
+//! [`moving`]: crate::memory::moving
 
 use std::iter::repeat;
 
 use cuda_abi::CUmemLocation;
-use virtio_cuda_client::CudaError;
+use virtio_cuda_client::{CudaError, calls};
 
 use crate::device::table::LOCATION_DEVICE;
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{HostPtr, In, Out};
 use crate::memory::advice::Page;
-use crate::memory::host::allocate;
-use crate::memory::ranges::HostKind;
+use crate::memory::host::allocate_managed;
+use crate::memory::moving::Uses;
 
 /// `CU_MEM_ATTACH_GLOBAL` and `CU_MEM_ATTACH_HOST`.
 const ATTACH_FLAGS: [u32; 2] = [1, 2];
@@ -142,8 +144,20 @@ fn advise(
     Ok(())
 }
 
-fn prefetch(api: Api, address: u64, count: usize, location: CUmemLocation) {
-    api.driver.memory.advice.say(address, count as u64, |page| page.prefetched = Some(location));
+/// Brings a range that has been checked to a location.
+fn prefetch(api: Api, address: u64, count: usize, location: CUmemLocation) -> Result<(), CudaError> {
+    let memory = &api.driver.memory;
+    memory.advice.say(address, count as u64, |page| page.prefetched = Some(location));
+    let Some(moving) = memory.moving.at(address).filter(|_| !api.driver.captures.any()) else {
+        return Ok(());
+    };
+    if location.kind == LOCATION_DEVICE {
+        api.send_managed(Uses::Memory([(address, count as u64), (0, 0)])).map(drop)
+    } else {
+        // What is queued may write it. A prefetch is only advice, so it is done at once.
+        calls::cuCtxSynchronize(&mut api.in_context()?)?;
+        api.fetch_managed(&moving, address - moving.address, count as u64)
+    }
 }
 
 /// A device number of the calls before CUDA 13.
@@ -186,13 +200,13 @@ fn check_batch(
         if which + 1 < count_of_locations && indices.at(which + 1)? == index {
             which += 1;
         }
-        prefetch(api, addresses.at(index)?, sizes.at(index)?, locations.at(which)?);
+        prefetch(api, addresses.at(index)?, sizes.at(index)?, locations.at(which)?)?;
     }
     Ok(())
 }
 
 entry_points! {
-    /// Nothing migrates.
+    /// Brings ranges to where they will be used.
     call cuMemPrefetchBatchAsync / cuMemPrefetchBatchAsync_ptsz (api, dptrs: In<u64>, sizes: In<usize>, count: usize,
         prefetchLocs: In<CUmemLocation>, prefetchLocIdxs: In<usize>, numPrefetchLocs: usize, flags: u64, _hStream: u64) {
         check_batch(api, (dptrs, sizes, count), Some((prefetchLocs, prefetchLocIdxs, numPrefetchLocs)), flags)
@@ -203,7 +217,7 @@ entry_points! {
         check_batch(api, (dptrs, sizes, count), None, flags)
     }
 
-    /// Both: nothing migrates, nothing is discarded.
+    /// Brings ranges to where they will be used; nothing is discarded.
     call cuMemDiscardAndPrefetchBatchAsync / cuMemDiscardAndPrefetchBatchAsync_ptsz (api, dptrs: In<u64>, sizes: In<usize>, count: usize,
         prefetchLocs: In<CUmemLocation>, prefetchLocIdxs: In<usize>, numPrefetchLocs: usize, flags: u64, _hStream: u64) {
         check_batch(api, (dptrs, sizes, count), Some((prefetchLocs, prefetchLocIdxs, numPrefetchLocs)), flags)
@@ -215,21 +229,20 @@ entry_points! {
         if !ATTACH_FLAGS.contains(&flags) {
             return Err(CudaError::INVALID_VALUE);
         }
-        let address = allocate(api, bytesize, HostKind::Managed, flags)?;
+        let address = allocate_managed(api, bytesize, flags)?;
         api.driver.memory.advice.forget(address, bytesize as u64);
         dptr.set(address)
     }
 
-    /// Nothing migrates.
+    /// Brings a range to where it will be used.
     call cuMemPrefetchAsync / cuMemPrefetchAsync_ptsz (api, devPtr: u64, count: usize, dstDevice: i32, _hStream: u64) {
         api.context()?;
         check_device(api, dstDevice)?;
         check_range(api, devPtr, count)?;
-        prefetch(api, devPtr, count, location_of(dstDevice));
-        Ok(())
+        prefetch(api, devPtr, count, location_of(dstDevice))
     }
 
-    /// Nothing migrates.
+    /// Brings a range to where it will be used.
     call cuMemPrefetchAsync_v2 / cuMemPrefetchAsync_v2_ptsz (api, devPtr: u64, count: usize, location: CUmemLocation, flags: u32, _hStream: u64) {
         api.context()?;
         if flags != 0 {
@@ -237,11 +250,10 @@ entry_points! {
         }
         check_location(api, location)?;
         check_range(api, devPtr, count)?;
-        prefetch(api, devPtr, count, location);
-        Ok(())
+        prefetch(api, devPtr, count, location)
     }
 
-    /// Nothing migrates.
+    /// Keeps advice for those who ask; where memory is follows from its use alone.
     call cuMemAdvise(api, devPtr: u64, count: usize, advice: i32, device: i32) {
         check_advice(advice)?;
         check_device(api, device)?;
@@ -249,7 +261,7 @@ entry_points! {
         advise(api, (devPtr, count), advice, location_of(device))
     }
 
-    /// Nothing migrates.
+    /// Keeps advice for those who ask; where memory is follows from its use alone.
     call cuMemAdvise_v2(api, devPtr: u64, count: usize, advice: i32, location: CUmemLocation) {
         check_advice(advice)?;
         // Read-mostly advice ignores the location.

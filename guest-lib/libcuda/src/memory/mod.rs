@@ -15,6 +15,7 @@ pub mod crew;
 pub mod helpers;
 pub mod host;
 pub mod managed;
+pub mod moving;
 pub mod pieces;
 pub mod pointer;
 pub mod ranges;
@@ -35,6 +36,7 @@ use crate::entry::Api;
 use crate::memory::advice::Advice;
 use crate::memory::cache::Cache;
 use crate::memory::claims::Claims;
+use crate::memory::moving::Movings;
 use crate::memory::ranges::{DeviceRange, HostKind, Ranges};
 use crate::memory::ready::Ahead;
 use crate::memory::routes::Routes;
@@ -60,6 +62,8 @@ pub struct Memory {
     pub stagings: Stagings,
     /// `__managed__` variables.
     pub shadows: Shadows,
+    /// Managed memory that moves to the GPU and back.
+    pub moving: Movings,
     /// What programs said about managed memory.
     pub advice: Advice,
     /// Small allocations that are made already.
@@ -140,6 +144,7 @@ impl Driver {
         self.memory.cache.forget_context(context);
         self.memory.ahead.forget_context(context);
         self.memory.stagings.forget_context(context);
+        self.memory.moving.forget_context(context);
         self.memory.ranges.remove_device_where(|range| range.context == context);
         self.host_pools.forget_context(self, context);
         let of_context =

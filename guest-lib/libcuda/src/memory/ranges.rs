@@ -3,11 +3,12 @@
 //! What addresses mean: ranges of host memory that the GPU reaches, and ranges of device memory.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use virtio_cuda_client::transport::UserMemory;
 
+use crate::memory::moving::Moving;
 use crate::pool::host_pool::HostPool;
 
 /// How host memory came to be reachable.
@@ -75,6 +76,8 @@ pub struct HostRange {
     pub owner: u64,
     /// Of memory from a pool of this library: the pool.
     pub pool: Option<Arc<HostPool>>,
+    /// Of managed memory that moves to the GPU and back.
+    pub moving: Option<Arc<Moving>>,
 }
 
 impl HostRange {
@@ -116,6 +119,8 @@ pub struct Ranges {
     aliases: RwLock<BTreeMap<u64, Arc<HostRange>>>,
     device: RwLock<BTreeMap<u64, DeviceRange>>,
     next_id: AtomicU64,
+    /// There is host memory that both sides see at all times.
+    any_seen: AtomicBool,
 }
 
 macro_rules! read {
@@ -147,12 +152,18 @@ impl Ranges {
             write!(self.aliases).insert(range.device_address, range.clone());
         }
         host.insert(range.start, range);
+        self.look(&host);
         true
     }
 
-    /// Whether there is any memory that both the program and the GPU see.
+    /// To be called after each change of `host`.
+    fn look(&self, host: &BTreeMap<u64, Arc<HostRange>>) {
+        self.any_seen.store(host.values().any(|range| range.moving.is_none()), Ordering::Release);
+    }
+
+    /// Whether there is any memory that both the program and the GPU see at all times.
     pub fn any_host(&self) -> bool {
-        !read!(self.host).is_empty()
+        self.any_seen.load(Ordering::Acquire)
     }
 
     /// Removes the host memory that begins at `start`, if it is of that kind.
@@ -162,6 +173,7 @@ impl Ranges {
             return None;
         }
         let range = host.remove(&start)?;
+        self.look(&host);
         write!(self.aliases).remove(&range.device_address);
         Some(range)
     }
@@ -192,6 +204,7 @@ impl Ranges {
         for range in &taken {
             write!(self.aliases).remove(&range.device_address);
         }
+        self.look(&host);
         taken
     }
 
@@ -263,6 +276,7 @@ mod tests {
             pinned: Vec::new(),
             owner: 0,
             pool: None,
+            moving: None,
         }
     }
 

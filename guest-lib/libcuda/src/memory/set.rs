@@ -8,6 +8,7 @@ use virtio_cuda_client::{Call, CudaError, calls};
 use crate::entry::Api;
 use crate::entry_points;
 use crate::memory::copy::Place;
+use crate::memory::moving::Uses;
 
 /// Whether `bytes` bytes (if that many are one stretch) at `address` may be set without waiting: always in stream
 /// order, and without a stream where the program does not see the memory.
@@ -31,7 +32,8 @@ fn set(
     if elements == 0 {
         return Ok(());
     }
-    api.before_work()?;
+    let all = (dst, bytes.map_or(u64::MAX, |bytes| bytes as u64));
+    let _sent = api.before_work(Uses::Memory([all, (0, 0)]))?;
     let place = api.device_place(dst);
     let address = place.device().ok_or(CudaError::INVALID_VALUE)?;
     let order = stream.map_or(api.default_stream(), |stream| api.stream(stream));

@@ -18,6 +18,7 @@ use crate::context::table::current;
 use crate::entry::Api;
 use crate::memory::Memory;
 use crate::memory::claims::Claims;
+use crate::memory::moving::{Sent, Uses};
 use crate::memory::ranges::{HostKind, HostRange};
 use crate::memory::window::PAGE_BYTES;
 use crate::module::table::Variable;
@@ -187,14 +188,16 @@ impl Memory {
             pinned: Vec::new(),
             owner,
             pool: None,
+            moving: None,
         });
         Ok(Variable { address: host, ..variable })
     }
 }
 
 impl Api {
-    /// To be called before work is queued that could look at `__managed__` variables.
-    pub fn before_work(&self) -> Result<(), CudaError> {
+    /// To be called before work is queued that could look at managed memory. What it answers is kept until the work is
+    /// queued.
+    pub fn before_work(&self, uses: Uses) -> Result<Sent, CudaError> {
         let shadows = &self.driver.memory.shadows;
         // A capture only notes the work; what is sent then would break it.
         if shadows.any.load(Ordering::Acquire) && !self.driver.captures.any() {
@@ -203,7 +206,7 @@ impl Api {
                 shadow.send(*self, context)?;
             }
         }
-        Ok(())
+        self.send_managed(uses)
     }
 
     /// To be called once such work is queued.

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! The address window: addresses that mean the same in this process, in its worker and on the GPU. This
-//! library alone gives them out, for its own allocations and as device addresses of registered memory.
+//! The address windows: addresses that mean the same in this process, in its worker and on the GPU. This
+//! library alone gives them out. One is for host memory: this library's own, and device addresses of registered memory.
+//! The worker reserves it, too. The other one, right behind it, is for managed memory that moves. The worker's GPU driver
+//! reserves the addresses that are in use.
 
 use std::io;
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -15,9 +17,12 @@ pub const PAGE_BYTES: u64 = 4096;
 /// From this size on, allocations are aligned to it, so that huge pages fit.
 const HUGE_PAGES: u64 = 512;
 
-/// The window of this process, reserved at first use.
+/// The window of this process that begins at `BASE`, reserved at first use.
 #[derive(Debug, Default)]
-pub struct Window(OnceLock<Option<Mutex<RangeAllocator<u64>>>>);
+pub struct Window<const BASE: u64 = WINDOW_BASE>(OnceLock<Option<Mutex<RangeAllocator<u64>>>>);
+
+/// The window of managed memory that moves.
+pub type MovingWindow = Window<{ WINDOW_BASE + WINDOW_BYTES }>;
 
 /// Bytes in whole pages.
 pub fn round_up(bytes: u64) -> Result<u64, CudaError> {
@@ -25,13 +30,13 @@ pub fn round_up(bytes: u64) -> Result<u64, CudaError> {
 }
 
 /// Reserves the window, or as much of it as a limit on address space (`ulimit -v`) allows.
-fn reserve() -> Option<Mutex<RangeAllocator<u64>>> {
+fn reserve(base: u64) -> Option<Mutex<RangeAllocator<u64>>> {
     let mut bytes = WINDOW_BYTES;
     while bytes >= WINDOW_BYTES >> 10 {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
         // SAFETY: a new mapping that replaces nothing.
-        let at = unsafe { libc::mmap(WINDOW_BASE as *mut _, bytes as usize, libc::PROT_NONE, flags, -1, 0) };
-        if at as u64 == WINDOW_BASE {
+        let at = unsafe { libc::mmap(base as *mut _, bytes as usize, libc::PROT_NONE, flags, -1, 0) };
+        if at as u64 == base {
             return Some(Mutex::new(RangeAllocator::new(0..bytes / PAGE_BYTES)));
         }
         if at != libc::MAP_FAILED {
@@ -42,15 +47,18 @@ fn reserve() -> Option<Mutex<RangeAllocator<u64>>> {
         bytes /= 4;
     }
     log::error!(
-        "The address window at {WINDOW_BASE:#x} cannot be reserved ({}): no pinned or managed memory",
+        "The address window at {base:#x} cannot be reserved ({}): no pinned or managed memory",
         io::Error::last_os_error()
     );
     None
 }
 
-impl Window {
+impl<const BASE: u64> Window<BASE> {
+    /// Its first address.
+    pub const START: u64 = BASE;
+
     fn with<T>(&self, body: impl FnOnce(&mut RangeAllocator<u64>) -> T) -> Result<T, CudaError> {
-        let allocator = self.0.get_or_init(reserve).as_ref().ok_or(CudaError::OUT_OF_MEMORY)?;
+        let allocator = self.0.get_or_init(|| reserve(BASE)).as_ref().ok_or(CudaError::OUT_OF_MEMORY)?;
         Ok(body(&mut allocator.lock().unwrap_or_else(PoisonError::into_inner)))
     }
 
@@ -70,12 +78,12 @@ impl Window {
             }
             Ok(start)
         })?;
-        start.map(|page| WINDOW_BASE + page * PAGE_BYTES).map_err(|_| CudaError::OUT_OF_MEMORY)
+        start.map(|page| BASE + page * PAGE_BYTES).map_err(|_| CudaError::OUT_OF_MEMORY)
     }
 
     /// Gives addresses back.
     pub fn give_back(&self, address: u64, bytes: u64) {
-        let start = (address - WINDOW_BASE) / PAGE_BYTES;
+        let start = (address - BASE) / PAGE_BYTES;
         let pages = bytes.div_ceil(PAGE_BYTES).max(1);
         // It was reserved when the addresses were taken.
         let _ = self.with(|free| free.free_range(start..start + pages));
@@ -88,7 +96,7 @@ mod tests {
 
     #[test]
     fn long_allocations_are_aligned_and_all_come_back() {
-        let window = Window::default();
+        let window: Window = Window::default();
         let small = window.take(1).expect("one page");
         let long = window.take((4 << 20) + 1).expect("4 MiB and a page");
         assert_eq!(small, WINDOW_BASE);

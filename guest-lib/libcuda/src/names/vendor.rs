@@ -10,7 +10,9 @@ use virtio_cuda_client::calls;
 use virtio_cuda_client::protocol::{LIBRARY_VARIABLES, MAX_VARIABLE_VALUE, is_variable_value};
 use virtio_cuda_client::transport::UserMemory;
 
+use crate::api::Api;
 use crate::entry::{self, CUresult, DefaultStream};
+use crate::memory::moving::Uses;
 
 /// What [`virtio_cuda_vendor_call`] takes.
 #[repr(C)]
@@ -67,6 +69,46 @@ pub extern "C" fn virtio_cuda_vendor_open(library: u32, major: u32, digest: u64)
     })
 }
 
+/// This library's copies of what a call reads and writes in managed memory that moves.
+#[derive(Default)]
+struct Bounce {
+    input: Option<Vec<u8>>,
+    output: Option<Vec<u8>>,
+}
+
+impl Bounce {
+    fn of(api: Api, call: &VendorCall) -> Self {
+        let moving = &api.driver.memory.moving;
+        if !moving.any() {
+            return Self::default();
+        }
+        let copy = |address: usize, bytes: usize| {
+            let moves = bytes > 0 && moving.at(address as u64).is_some();
+            // SAFETY: the caller of the library's function promises that many bytes there.
+            moves.then(|| unsafe { std::slice::from_raw_parts(address as *const u8, bytes) }.to_vec())
+        };
+        Self { input: copy(call.input, call.input_bytes), output: copy(call.output, call.output_bytes) }
+    }
+
+    /// Where the call reads and writes.
+    fn ends(&mut self, call: &VendorCall) -> (UserMemory, UserMemory) {
+        let input = UserMemory { address: call.input, bytes: call.input_bytes };
+        let output = UserMemory { address: call.output, bytes: call.output_bytes };
+        (
+            self.input.as_deref().map_or(input, UserMemory::of),
+            self.output.as_deref_mut().map_or(output, UserMemory::of_mut),
+        )
+    }
+
+    /// Stores what the call has written.
+    fn give_out(self, call: &VendorCall) {
+        if let Some(output) = self.output {
+            // SAFETY: the caller of the library's function promises that many bytes there, which nothing else uses.
+            unsafe { std::ptr::copy_nonoverlapping(output.as_ptr(), call.output as *mut u8, output.len()) };
+        }
+    }
+}
+
 /// Has the worker call a function of a library that it has loaded.
 ///
 /// Errors: those of launches, and `CUDA_ERROR_INVALID_VALUE` for a block that does not fit the function's row.
@@ -79,15 +121,18 @@ pub unsafe extern "C" fn virtio_cuda_vendor_call(call: *const VendorCall) -> CUr
     // SAFETY: the caller's promise.
     let call = unsafe { &*call };
     entry::call(const { &entry::Call::new("virtio_cuda_vendor_call") }, DefaultStream::Legacy, |api| {
-        let input = UserMemory { address: call.input, bytes: call.input_bytes };
-        let output = UserMemory { address: call.output, bytes: call.output_bytes };
-        api.before_work()?;
+        // Managed memory is the GPU's while work is being queued.
+        let mut own = Bounce::of(api, call);
+        let (input, output) = own.ends(call);
+        let sent = api.before_work(Uses::Anything)?;
         let mut row = api.in_context()?.input(input).output(output);
         if call.output_bytes == 0 && api.may_post(call.stream) {
             row = row.posted();
         }
         calls::vendor_call(&mut row, call.library, call.function)?;
         api.work_queued();
+        drop(sent);
+        own.give_out(call);
         api.end_asynchronous(api.stream(call.stream))
     })
 }

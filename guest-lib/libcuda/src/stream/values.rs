@@ -11,6 +11,7 @@ use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{In, Out};
 use crate::graph::wire::{put, take};
+use crate::memory::moving::Uses;
 
 /// `CU_STREAM_MEM_OP_*`.
 const WAIT_VALUE_32: u32 = 1;
@@ -104,7 +105,7 @@ fn run(api: Api, stream: u64, operations: &[CUstreamBatchMemOpParams], flags: u3
     for operation in operations {
         put(&on_wire(operation, api)?, &mut bytes)?;
     }
-    api.before_work()?;
+    let _sent = api.before_work(Uses::Anything)?;
     let mut call = api.in_context_of(stream)?.input(UserMemory::of(&bytes));
     calls::cuStreamBatchMemOp_v2(&mut call, api.stream(stream), flags)?;
     api.work_queued();

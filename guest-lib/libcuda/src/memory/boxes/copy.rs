@@ -12,6 +12,7 @@ use crate::entry::Api;
 use crate::graph::copy_params::EndPlace;
 use crate::memory::boxes::layout::{ARRAY, MemoryEnd, Part, for_each_row};
 use crate::memory::copy::Place;
+use crate::memory::moving::Uses;
 use crate::memory::timing::Timing;
 
 /// Packed rows that go with the call.
@@ -130,7 +131,7 @@ impl BoxCopy {
         {
             return api.capture_copy(self.dst.in_graph(), self.src.in_graph(), self.size, stream);
         }
-        api.before_work()?;
+        let _sent = api.before_work(Uses::Anything)?;
         let by_gpu = match (self.dst, self.src) {
             (End::Memory(dst), End::Memory(src)) => {
                 MemoryCopy { dst, src, size: self.size }.run(api, stream)?

@@ -288,6 +288,7 @@ impl State {
             pinned: Vec::new(),
             owner: 0,
             pool: Some(pool.clone()),
+            moving: None,
         })
     }
 

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! The thread that attends to touches, and the one that waits for the GPU on its behalf, so that a kernel that does not end
+//! holds up a touch for a limited time only.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Condvar, Mutex, PoisonError, RwLockWriteGuard, TryLockError};
+use std::time::{Duration, Instant};
+
+use virtio_cuda_client::calls;
+use virtio_cuda_client::protocol::{ContextId, WINDOW_BYTES};
+use virtio_cuda_client::thread::without_signals;
+
+use crate::api::DefaultStream;
+use crate::driver::Driver;
+use crate::entry::Api;
+use crate::memory::moving::Means;
+use crate::memory::moving::blocks::Owner;
+use crate::memory::moving::faults::{Faults, Touch};
+use crate::memory::moving::pages::Store;
+use crate::memory::moving::placed;
+use crate::memory::window::PAGE_BYTES;
+use crate::stream::in_callback;
+
+/// Longest wait for the GPU's work. A program that is correct has waited for it before.
+const LONGEST_WAIT: Duration = Duration::from_secs(2);
+/// Longest wait for threads that are queueing work.
+const LONGEST_GATE: Duration = Duration::from_secs(10);
+/// Between looks at the gate.
+const LOOK: Duration = Duration::from_micros(50);
+
+/// Requests to wait for all work, by number, and which were met.
+#[derive(Debug, Default)]
+struct Waits {
+    asked: u64,
+    met: u64,
+}
+
+static WAITS: Mutex<Waits> = Mutex::new(Waits { asked: 0, met: 0 });
+static CHANGED: Condvar = Condvar::new();
+
+/// Starts both threads. `None`: this process cannot be told of touches.
+pub(super) fn start(driver: &'static Driver) -> Option<Means> {
+    let faults = Faults::open().inspect_err(|error| {
+        log::info!(
+            "Managed memory stays in host memory, because touches of it cannot be told: {error}. Root may, users with \
+             access to /dev/userfaultfd, and all users where vm.unprivileged_userfaultfd is 1; Linux 5.14 is needed"
+        );
+    });
+    let faults = faults.ok()?;
+    let store = Store::new(WINDOW_BYTES)
+        .inspect_err(|error| log::error!("No pages for managed memory: {error}"))
+        .ok()?;
+    let api = Api { driver, default_stream: DefaultStream::Legacy };
+    placed::reserve(api)
+        .inspect_err(|error| {
+            log::info!("Managed memory stays in host memory: no addresses for the GPU ({error})")
+        })
+        .ok()?;
+    let begun = without_signals(|| {
+        let waiter =
+            std::thread::Builder::new().name("cuda-managed-wait".into()).spawn(move || wait_for_all(api));
+        waiter.and_then(|_| {
+            std::thread::Builder::new().name("cuda-managed".into()).spawn(move || {
+                // Set when `start` has returned.
+                driver.memory.moving.means.wait().as_ref().map(|means| attend(api, &means.faults))
+            })
+        })
+    });
+    match begun {
+        Ok(_) => Some(Means { faults, store }),
+        Err(error) => {
+            log::error!("No threads for managed memory, which stays in host memory: {error}");
+            None
+        }
+    }
+}
+
+fn attend(api: Api, faults: &Faults) {
+    loop {
+        match faults.next() {
+            Ok(Some(touch)) => serve(api, faults, touch),
+            Ok(None) => {}
+            Err(error) => {
+                log::error!("Managed memory: touches are told no more: {error}");
+                return;
+            }
+        }
+    }
+}
+
+fn serve(api: Api, faults: &Faults, touch: Touch) {
+    let movings = &api.driver.memory.moving;
+    let Some(moving) = movings.at(touch.address) else {
+        // It was freed meanwhile.
+        let page = touch.address / PAGE_BYTES * PAGE_BYTES;
+        let _ = faults.wake(page..page + PAGE_BYTES);
+        return;
+    };
+    let offset = touch.address - moving.address;
+    let mut idle = true;
+    let _gate;
+    if api.owner_of(&moving, offset) == Owner::Gpu {
+        // Nobody begins work while blocks are taken away from it.
+        _gate = gate(api);
+        // Work waits for a function that it calls: what that touches is no work's.
+        idle = in_callback::is(touch.thread) || is_idle(api);
+    }
+    if let Err(error) = api.bring_touched(&moving, offset, idle) {
+        log::warn!("Managed memory at {:#x} is not as the GPU has it: {error}", touch.address);
+    }
+}
+
+/// Keeps other threads from queueing work; `None` if one has been queueing it for too long.
+fn gate(api: Api) -> Option<RwLockWriteGuard<'static, ()>> {
+    let (begun, movings) = (Instant::now(), &api.driver.memory.moving);
+    movings.gate_is_wanted.store(true, Ordering::Release);
+    let guard = loop {
+        match movings.gate.try_write() {
+            Ok(guard) => break Some(guard),
+            Err(TryLockError::Poisoned(guard)) => break Some(guard.into_inner()),
+            Err(TryLockError::WouldBlock) if begun.elapsed() < LONGEST_GATE => std::thread::sleep(LOOK),
+            Err(TryLockError::WouldBlock) => {
+                log::warn!("Managed memory: a call has been queueing work for {LONGEST_GATE:?}");
+                break None;
+            }
+        }
+    };
+    movings.gate_is_wanted.store(false, Ordering::Release);
+    guard
+}
+
+/// Waits until all work has ended. False: it has not in time, or cannot be waited for.
+fn is_idle(api: Api) -> bool {
+    if api.driver.memory.visible.is_none() {
+        return true;
+    }
+    if api.driver.captures.any() {
+        return false;
+    }
+    let mut waits = WAITS.lock().unwrap_or_else(PoisonError::into_inner);
+    if waits.met < waits.asked {
+        // The last wait has not ended: neither would this one.
+        return false;
+    }
+    waits.asked += 1;
+    let number = waits.asked;
+    CHANGED.notify_all();
+    let outcome = CHANGED.wait_timeout_while(waits, LONGEST_WAIT, |waits| waits.met < number);
+    let (waits, _) = outcome.unwrap_or_else(PoisonError::into_inner);
+    let met = waits.met >= number;
+    drop(waits);
+    if !met {
+        log::warn!(
+            "The program touches managed memory while the GPU's work goes on for more than {LONGEST_WAIT:?}: it \
+             gets what the memory held before. VIRTIO_CUDA_MANAGED=0 keeps managed memory where both see it"
+        );
+    }
+    met
+}
+
+/// Meets the requests.
+fn wait_for_all(api: Api) {
+    let mut waits = WAITS.lock().unwrap_or_else(PoisonError::into_inner);
+    loop {
+        waits = CHANGED
+            .wait_while(waits, |waits| waits.met == waits.asked)
+            .unwrap_or_else(PoisonError::into_inner);
+        let number = waits.asked;
+        drop(waits);
+        let visible = api.driver.memory.visible.so_far();
+        let mut all = true;
+        for context in api.driver.contexts.existing() {
+            let call = &mut api.driver.session.call().context(ContextId(context));
+            // An error of the work is told to the program by its own next wait.
+            all &= calls::cuCtxSynchronize(call).is_ok();
+        }
+        if all {
+            api.driver.memory.visible.end(visible);
+        }
+        waits = WAITS.lock().unwrap_or_else(PoisonError::into_inner);
+        waits.met = number;
+        CHANGED.notify_all();
+    }
+}

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! userfaultfd(2): the kernel tells this library when the program touches a page that is not mapped, and lets it wait until
+//! the page is.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::mem::{MaybeUninit, size_of};
+use std::ops::Range;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+
+use linux_raw_sys::general::{
+    UFFD_API, UFFD_EVENT_PAGEFAULT, UFFD_FEATURE_MINOR_SHMEM, UFFD_FEATURE_MISSING_SHMEM,
+    UFFD_FEATURE_THREAD_ID, UFFDIO_REGISTER_MODE_MINOR, UFFDIO_REGISTER_MODE_MISSING, uffd_msg, uffdio_api,
+    uffdio_continue, uffdio_range, uffdio_register,
+};
+use linux_raw_sys::ioctl::{UFFDIO_API, UFFDIO_CONTINUE, UFFDIO_REGISTER, UFFDIO_WAKE};
+
+use crate::memory::window::PAGE_BYTES;
+
+/// The device that gives descriptors to users without privileges, since Linux 6.1.
+const DEVICE: &str = "/dev/userfaultfd";
+/// `USERFAULTFD_IOC_NEW`: `_IO(0xaa, 0)`.
+const USERFAULTFD_IOC_NEW: libc::c_ulong = 0xaa00;
+/// Pages of a memfd, present or not, and who touched them.
+const FEATURES: u32 = UFFD_FEATURE_MINOR_SHMEM | UFFD_FEATURE_MISSING_SHMEM | UFFD_FEATURE_THREAD_ID;
+
+/// A touch of a page that is not mapped. The thread waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Touch {
+    /// What was touched.
+    pub address: u64,
+    /// The thread, as gettid(2) has it.
+    pub thread: i32,
+}
+
+/// The descriptor.
+#[derive(Debug)]
+pub struct Faults(File);
+
+/// Makes a descriptor that also serves what the kernel touches for the program, as read(2) does.
+fn descriptor() -> io::Result<OwnedFd> {
+    let flags = libc::O_CLOEXEC;
+    // SAFETY: the call takes flags only.
+    let made = unsafe { libc::syscall(libc::SYS_userfaultfd, flags) };
+    let made = if made >= 0 {
+        made as RawFd
+    } else {
+        let device = File::open(DEVICE)?;
+        // SAFETY: the request takes flags only.
+        let made = unsafe { libc::ioctl(device.as_raw_fd(), USERFAULTFD_IOC_NEW, flags) };
+        if made < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        made
+    };
+    // SAFETY: it was made just above, and is nobody else's.
+    Ok(unsafe { OwnedFd::from_raw_fd(made) })
+}
+
+impl Faults {
+    /// Opens the descriptor.
+    ///
+    /// Errors: the kernel does not let this user have one, or is older than 5.14.
+    pub fn open() -> io::Result<Self> {
+        let faults = Self(File::from(descriptor()?));
+        let mut api = uffdio_api { api: UFFD_API.into(), features: FEATURES.into(), ioctls: 0 };
+        faults.request(UFFDIO_API, &mut api)?;
+        Ok(faults)
+    }
+
+    fn request<T>(&self, request: u32, argument: &mut T) -> io::Result<()> {
+        // SAFETY: each caller passes the structure that belongs to its request (ioctl_userfaultfd(2)).
+        let done =
+            unsafe { libc::ioctl(self.0.as_raw_fd(), libc::c_ulong::from(request), &raw mut *argument) };
+        if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
+    /// Watches pages of a memfd, `range` being their addresses.
+    pub fn watch(&self, range: Range<u64>) -> io::Result<()> {
+        let mode = u64::from(UFFDIO_REGISTER_MODE_MISSING | UFFDIO_REGISTER_MODE_MINOR);
+        let mut register = uffdio_register { range: of(range), mode, ioctls: 0 };
+        self.request(UFFDIO_REGISTER, &mut register)
+    }
+
+    /// Waits for a touch. `None`: something else happened.
+    pub fn next(&self) -> io::Result<Option<Touch>> {
+        let mut bytes = [0; size_of::<uffd_msg>()];
+        (&self.0).read_exact(&mut bytes)?;
+        let mut message = MaybeUninit::<uffd_msg>::uninit();
+        // SAFETY: the kernel writes whole messages, of which every value is one of the structure of plain numbers.
+        let message = unsafe {
+            message.as_mut_ptr().cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
+            message.assume_init()
+        };
+        if u32::from(message.event) != UFFD_EVENT_PAGEFAULT {
+            return Ok(None);
+        }
+        // SAFETY: the event says which member of the unions is there; the feature that the thread's number is.
+        let (address, thread) = unsafe { (message.arg.pagefault.address, message.arg.pagefault.feat.ptid) };
+        Ok(Some(Touch { address, thread: thread as i32 }))
+    }
+
+    /// Maps the pages of `range`, which the memfd has, and lets those go on who wait for them.
+    pub fn map(&self, range: Range<u64>) -> io::Result<()> {
+        let mut at = range.start;
+        while at < range.end {
+            let mut go_on = uffdio_continue { range: of(at..range.end), mode: 0, mapped: 0 };
+            match self.request(UFFDIO_CONTINUE, &mut go_on) {
+                Ok(()) => break,
+                // It stopped at a page that is mapped already, or where the process's mappings were being changed.
+                Err(_) if go_on.mapped > 0 => at += go_on.mapped as u64,
+                Err(error) if error.raw_os_error() == Some(libc::EEXIST) => at += PAGE_BYTES,
+                Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.wake(range)
+    }
+
+    /// Lets those go on who wait for pages of `range`: they touch them once more.
+    pub fn wake(&self, range: Range<u64>) -> io::Result<()> {
+        self.request(UFFDIO_WAKE, &mut of(range))
+    }
+}
+
+fn of(range: Range<u64>) -> uffdio_range {
+    uffdio_range { start: range.start, len: range.end - range.start }
+}

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Long managed allocations, whose contents are where they are used. Each has device memory, and pages in the program, at
+//! the same address. A block of it is the program's or the GPU's. Before work that may use it, the blocks of the program
+//! are sent and unmapped ([`transfer`]). A touch of the program then stops at the page ([`faults`]); a thread of this library
+//! waits for the GPU, brings the block and lets the program go on ([`attend`]).
+//!
+//! The program may touch managed memory when the GPU's work is done: that is what CUDA promises on devices whose
+//! `CONCURRENT_MANAGED_ACCESS` is 0, and it is what [`crate::device`] says of every device.
+
+pub mod attend;
+pub mod blocks;
+pub mod faults;
+pub mod pages;
+pub mod placed;
+pub mod transfer;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard};
+
+use virtio_cuda_client::protocol::{AllocationId, StreamId};
+use virtio_cuda_ring::Outstanding;
+
+use crate::memory::moving::blocks::Blocks;
+use crate::memory::moving::faults::Faults;
+use crate::memory::moving::pages::{Pages, Store};
+use crate::memory::window::MovingWindow;
+
+/// The size in bytes from which managed allocations move; 0 turns moving off.
+const VARIABLE: &str = "VIRTIO_CUDA_MANAGED";
+/// Shorter ones stay where both sides see them at all times: programs use them as flags.
+const LEAST_BYTES: u64 = 2 << 20;
+
+/// What work may use.
+#[derive(Clone, Copy, Debug)]
+pub enum Uses {
+    /// Any memory: a kernel may follow pointers.
+    Anything,
+    /// Bytes from an address on, twice.
+    Memory([(u64, u64); 2]),
+}
+
+/// Managed memory that moves is the GPU's while this lives: to be kept until the work that uses it is queued.
+#[must_use]
+#[derive(Debug)]
+pub struct Sent(#[expect(dead_code, reason = "held")] Option<RwLockReadGuard<'static, ()>>);
+
+/// Such an allocation.
+#[derive(Debug)]
+pub struct Moving {
+    /// Where the program and the GPU have it.
+    pub address: u64,
+    /// Its length, a multiple of the granularity of device memory.
+    pub bytes: u64,
+    /// The context that it was made in.
+    pub context: u64,
+    /// Its device memory.
+    allocation: AllocationId,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    blocks: Blocks,
+    /// `None` once it is freed.
+    pages: Option<Pages>,
+}
+
+/// All of them.
+#[derive(Debug, Default)]
+pub struct Movings {
+    window: MovingWindow,
+    table: RwLock<BTreeMap<u64, Arc<Moving>>>,
+    /// There is one: spares every other program the locks.
+    any: AtomicBool,
+    /// What the program has taken from the GPU or not given to it yet: each time begins, and ends once it is sent.
+    to_send: Outstanding,
+    /// Held while blocks are sent.
+    sending: Mutex<()>,
+    /// Held for reading from the sending of blocks until the work that uses them is queued, and for writing while blocks are
+    /// fetched.
+    gate: RwLock<()>,
+    /// Whoever fetches wants the gate: others do not begin to queue work.
+    gate_is_wanted: AtomicBool,
+    /// By context: the stream of the copies.
+    streams: Mutex<HashMap<u64, StreamId>>,
+    /// `None`: this process cannot be told of touches.
+    means: OnceLock<Option<Means>>,
+}
+
+/// What the process has one of.
+#[derive(Debug)]
+struct Means {
+    faults: Faults,
+    store: Store,
+}
+
+impl Moving {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Movings {
+    /// Whether an allocation of `bytes` bytes should move.
+    pub fn wants(&self, bytes: u64) -> bool {
+        static LEAST: OnceLock<u64> = OnceLock::new();
+        let chosen = || std::env::var(VARIABLE).ok().and_then(|value| value.trim().parse().ok());
+        match *LEAST.get_or_init(|| chosen().unwrap_or(LEAST_BYTES)) {
+            0 => false,
+            least => bytes >= least,
+        }
+    }
+
+    /// Whether there is such memory.
+    pub fn any(&self) -> bool {
+        self.any.load(Ordering::Acquire)
+    }
+
+    /// The allocation that holds `address`.
+    pub fn at(&self, address: u64) -> Option<Arc<Moving>> {
+        if !self.any() {
+            return None;
+        }
+        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+        let (_, moving) = table.range(..=address).next_back()?;
+        (address - moving.address < moving.bytes).then(|| moving.clone())
+    }
+
+    /// The way to be told of touches, if there is one.
+    fn faults(&self) -> Option<&Faults> {
+        self.means.get()?.as_ref().map(|means| &means.faults)
+    }
+
+    fn all(&self) -> Vec<Arc<Moving>> {
+        self.table.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+
+    fn add(&self, moving: Arc<Moving>) {
+        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        table.insert(moving.address, moving);
+        self.to_send.begin();
+        self.any.store(true, Ordering::Release);
+    }
+
+    /// Forgets the stream of a context that is gone.
+    pub fn forget_context(&self, context: u64) {
+        self.streams.lock().unwrap_or_else(PoisonError::into_inner).remove(&context);
+    }
+
+    fn remove(&self, moving: &Moving) {
+        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        table.remove(&moving.address);
+        self.any.store(!table.is_empty(), Ordering::Release);
+    }
+}

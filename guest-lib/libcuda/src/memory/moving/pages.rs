@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! The program's side of allocations: pages of one memfd, mapped twice. The program has them at the allocation's address,
+//! as far as its blocks are the program's; this library has all of them elsewhere, for copies.
+
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::fd::{AsRawFd, FromRawFd};
+
+use virtio_cuda_client::transport::UserMemory;
+
+/// The pages of all allocations, at their offset in the window of managed memory.
+#[derive(Debug)]
+pub struct Store(File);
+
+impl Store {
+    /// Room for a window of `bytes` bytes; it takes memory only for what is used.
+    pub fn new(bytes: u64) -> io::Result<Self> {
+        // To make a longer file than its limit ends a process.
+        // SAFETY: zero is a valid limit, and the call fills it in.
+        let limit = unsafe {
+            let mut limit: libc::rlimit = std::mem::zeroed();
+            check(libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit))?;
+            limit.rlim_cur
+        };
+        if limit < bytes {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        // SAFETY: the name is a constant.
+        let made = unsafe { libc::memfd_create(c"cuda-managed".as_ptr(), libc::MFD_CLOEXEC) };
+        if made < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: it was made just above, and is nobody else's.
+        let file = unsafe { File::from_raw_fd(made) };
+        file.set_len(bytes)?;
+        Ok(Self(file))
+    }
+
+    fn fallocate(&self, mode: libc::c_int, start: u64, bytes: u64) -> io::Result<()> {
+        // SAFETY: the descriptor is open, and the call takes numbers only.
+        check(unsafe {
+            libc::fallocate(self.0.as_raw_fd(), mode, start as libc::off_t, bytes as libc::off_t)
+        })
+    }
+}
+
+/// See the head of this file.
+///
+/// # Invariants
+///
+/// `address` is a part of this library's own reservation of addresses, and `alias` a mapping of the store; both are `bytes`
+/// bytes long for as long as this exists. No other pages have the same part of the store.
+#[derive(Debug)]
+pub struct Pages {
+    store: &'static Store,
+    offset: u64,
+    address: u64,
+    alias: u64,
+    bytes: u64,
+}
+
+fn check(done: libc::c_int) -> io::Result<()> {
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+fn map(
+    at: u64,
+    bytes: u64,
+    file: Option<(&Store, u64)>,
+    (protection, flags): (libc::c_int, libc::c_int),
+) -> io::Result<u64> {
+    let (descriptor, offset) = file.map_or((-1, 0), |(store, offset)| (store.0.as_raw_fd(), offset));
+    // SAFETY: with MAP_FIXED the callers pass addresses of this library's own; without it nothing is replaced.
+    let at = unsafe {
+        libc::mmap(at as *mut _, bytes as usize, protection, flags, descriptor, offset as libc::off_t)
+    };
+    if at == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(at as u64) }
+}
+
+impl Pages {
+    /// Maps `bytes` bytes of zeros at `address`, which this library has reserved, from `offset` of the store on. A forked
+    /// child has none of them.
+    pub fn new(store: &'static Store, (address, offset, bytes): (u64, u64, u64)) -> io::Result<Self> {
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let shared = libc::MAP_SHARED | libc::MAP_NORESERVE;
+        let alias = map(0, bytes, Some((store, offset)), (access, shared))?;
+        let pages = Self { store, offset, address, alias, bytes };
+        map(address, bytes, Some((store, offset)), (access, shared | libc::MAP_FIXED))?;
+        for start in [address, alias] {
+            pages.advise(start, bytes, libc::MADV_DONTFORK)?;
+            // Where the kernel has none, there are small ones.
+            let _ = pages.advise(start, bytes, libc::MADV_HUGEPAGE);
+        }
+        Ok(pages)
+    }
+
+    fn advise(&self, start: u64, bytes: u64, advice: libc::c_int) -> io::Result<()> {
+        // SAFETY: a part of one of the two mappings (invariant), whose pages the store keeps.
+        check(unsafe { libc::madvise(start as *mut _, bytes as usize, advice) })
+    }
+
+    /// Where this library has bytes of the allocation.
+    pub fn alias(&self, bytes: Range<u64>) -> UserMemory {
+        UserMemory { address: (self.alias + bytes.start) as usize, bytes: (bytes.end - bytes.start) as usize }
+    }
+
+    /// Makes pages for bytes of the allocation, zeros where there were none.
+    pub fn make(&self, bytes: Range<u64>) -> io::Result<()> {
+        self.store.fallocate(0, self.offset + bytes.start, bytes.end - bytes.start)
+    }
+
+    /// Takes the mapping of bytes from the program: its next touch is told. What it has written is in the pages.
+    pub fn unmap(&self, bytes: Range<u64>) -> io::Result<()> {
+        self.advise(self.address + bytes.start, bytes.end - bytes.start, libc::MADV_DONTNEED)
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
+        // Whoever still touches the allocation ends, as natively.
+        if let Err(error) = map(self.address, self.bytes, None, (libc::PROT_NONE, flags)) {
+            log::error!("Memory at {:#x} stays mapped: {error}", self.address);
+        }
+        // SAFETY: a mapping of this library (invariant), which nobody uses any more.
+        unsafe { libc::munmap(self.alias as *mut _, self.bytes as usize) };
+        let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+        if let Err(error) = self.store.fallocate(mode, self.offset, self.bytes) {
+            log::error!("{} bytes of freed managed memory stay in use: {error}", self.bytes);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::moving::faults::Faults;
+
+    const BYTES: u64 = 2 << 20;
+
+    fn reserve() -> u64 {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        map(0, BYTES, None, (libc::PROT_NONE, flags)).unwrap()
+    }
+
+    fn store() -> &'static Store {
+        Box::leak(Box::new(Store::new(4 * BYTES).unwrap()))
+    }
+
+    #[test]
+    fn what_the_program_writes_is_seen_and_survives_without_the_mapping() {
+        let address = reserve();
+        let pages = Pages::new(store(), (address, BYTES, BYTES)).unwrap();
+        let alias = pages.alias(4096..8192);
+        // SAFETY: both are mapped for as long as `pages` lives.
+        let (own, other) = unsafe { (&*((address + 4096) as *const [u8; 4096]), alias.address as *mut u8) };
+        // SAFETY: as above; nobody holds a reference to the alias.
+        unsafe { other.write(7) };
+        assert_eq!(unsafe_read(own), 7);
+        pages.unmap(0..BYTES).unwrap();
+        assert_eq!(unsafe_read(own), 7, "the page is the memfd's");
+        pages.make(0..BYTES).unwrap();
+        drop(pages);
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        assert!(maps.lines().any(|line| line.starts_with(&format!("{address:x}-")) && line.contains("---p")));
+    }
+
+    fn unsafe_read(page: &[u8; 4096]) -> u8 {
+        // SAFETY: a reference.
+        unsafe { std::ptr::read_volatile(&raw const page[0]) }
+    }
+
+    #[test]
+    fn pages_are_zeros_again_after_their_end() {
+        let (store, address) = (store(), reserve());
+        for _ in 0..2 {
+            let pages = Pages::new(store, (address, 0, BYTES)).unwrap();
+            let first = pages.alias(0..4096).address as *mut u8;
+            // SAFETY: the alias is mapped for as long as `pages` lives.
+            unsafe {
+                assert_eq!(first.read_volatile(), 0);
+                first.write_volatile(1);
+            }
+        }
+    }
+
+    #[test]
+    fn a_touch_is_told_and_waits_until_the_page_is_mapped() {
+        let Ok(faults) = Faults::open() else { return };
+        let address = reserve();
+        let pages = Pages::new(store(), (address, BYTES, BYTES)).unwrap();
+        faults.watch(address..address + BYTES).unwrap();
+        let toucher = std::thread::spawn(move || {
+            // SAFETY: mapped until the thread has ended.
+            unsafe {
+                let first = std::ptr::read_volatile((address + 8192 + 5) as *const u8);
+                std::ptr::write_volatile((address + 8192 + 6) as *mut u8, first + 1);
+                // SAFETY: takes nothing.
+                (first, libc::gettid())
+            }
+        });
+        let touch = faults.next().unwrap().unwrap();
+        assert_eq!(touch.address / 4096 * 4096, address + 8192);
+        pages.make(0..65536).unwrap();
+        let alias = pages.alias(8192..12288).address as *mut u8;
+        // SAFETY: the alias is mapped for as long as `pages` lives.
+        unsafe { alias.add(5).write(41) };
+        faults.map(address..address + 65536).unwrap();
+        assert_eq!(toucher.join().unwrap(), (41, touch.thread));
+        // SAFETY: as above.
+        assert_eq!(unsafe { alias.add(6).read_volatile() }, 42);
+        faults.map(address + 4096..address + 16384).expect("mapped already");
+    }
+}

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Allocation: device memory at an address of our choice (`cuMemAddressReserve`, `cuMemCreate`, `cuMemMap`; CUDA driver API,
+//! virtual memory management), and pages of the program at the same one. The addresses are reserved once, all together:
+//! NVIDIA's driver 580 gives a reservation of less than 32 MiB another address than the wanted one.
+
+use std::sync::Arc;
+
+use cuda_abi::CUmemLocation;
+use virtio_cuda_client::protocol::{AllocationId, AllocationProperties, DevicePtr, Location, WINDOW_BYTES};
+use virtio_cuda_client::{CudaError, calls};
+
+use crate::device::table::LOCATION_DEVICE;
+use crate::driver::Driver;
+use crate::entry::Api;
+use crate::handles::mint;
+use crate::memory::moving::attend;
+use crate::memory::moving::blocks::Blocks;
+use crate::memory::moving::pages::Pages;
+use crate::memory::moving::{Means, Moving, State};
+use crate::memory::window::MovingWindow;
+
+/// The granularity of device memory, which is a multiple of that of pages and blocks.
+const GRANULARITY: u64 = 2 << 20;
+/// `CU_MEM_ALLOCATION_TYPE_PINNED`.
+const TYPE_PINNED: u32 = 1;
+/// `CU_MEM_ACCESS_FLAGS_PROT_READWRITE`.
+const READ_WRITE: u32 = 3;
+
+/// Steps of an allocation that are undone if a later one fails.
+struct Undo<'a>(Vec<Box<dyn FnOnce() + 'a>>);
+
+impl<'a> Undo<'a> {
+    fn push(&mut self, step: impl FnOnce() + 'a) {
+        self.0.push(Box::new(step));
+    }
+}
+
+impl Drop for Undo<'_> {
+    fn drop(&mut self) {
+        self.0.drain(..).rev().for_each(|step| step());
+    }
+}
+
+/// Reserves the window for the GPU.
+///
+/// Errors: the worker's, and `CUDA_ERROR_NOT_SUPPORTED` if something else is there in the worker.
+pub(super) fn reserve(api: Api) -> Result<(), CudaError> {
+    let start = DevicePtr(MovingWindow::START);
+    let at = calls::cuMemAddressReserve(&mut api.call(), WINDOW_BYTES, GRANULARITY, start, 0)?;
+    if at == start {
+        return Ok(());
+    }
+    calls::cuMemAddressFree(&mut api.call(), at, WINDOW_BYTES)?;
+    Err(CudaError::NOT_SUPPORTED)
+}
+
+impl Api {
+    /// Allocates managed memory that moves. `None`: it cannot be had, and the memory has to be the host's.
+    pub fn allocate_moving(self, bytes: u64) -> Option<Arc<Moving>> {
+        let movings = &self.driver.memory.moving;
+        let means = movings.means.get_or_init(|| attend::start(self.driver)).as_ref()?;
+        let made = self.place(bytes, means);
+        made.inspect_err(|error| log::debug!("{bytes} bytes of managed memory stay in host memory: {error}"))
+            .ok()
+    }
+
+    fn place(self, bytes: u64, means: &'static Means) -> Result<Arc<Moving>, CudaError> {
+        let bytes = bytes.checked_next_multiple_of(GRANULARITY).ok_or(CudaError::OUT_OF_MEMORY)?;
+        let context = self.context()?.0;
+        let movings = &self.driver.memory.moving;
+        let session = self.driver.session;
+        let mut undo = Undo(Vec::new());
+
+        let address = movings.window.take(bytes)?;
+        undo.push(move || movings.window.give_back(address, bytes));
+        let at = DevicePtr(address);
+        let home = self.driver.contexts.device_of(context)? as i32;
+        let allocation = AllocationId(mint());
+        let location = self.location(home);
+        let properties = AllocationProperties {
+            kind: TYPE_PINNED,
+            handle_types: 0,
+            location,
+            compression: 0,
+            gpu_direct_rdma: 0,
+            usage: 0,
+        };
+        calls::cuMemCreate(&mut self.call(), allocation, bytes, properties, 0)?;
+        // What is undone here was just done; only a lost session refuses it.
+        undo.push(move || _ = calls::cuMemRelease(&mut session.call(), allocation));
+        calls::cuMemMap(&mut self.call(), at, bytes, 0, allocation, 0)?;
+        undo.push(move || _ = calls::cuMemUnmap(&mut session.call(), at, bytes));
+        // Managed memory is for all devices.
+        for device in 0..self.driver.devices.count() {
+            calls::cuMemSetAccess(&mut self.call(), at, bytes, self.location(device), READ_WRITE)?;
+        }
+        let no_memory = |error| {
+            log::debug!("Pages at {address:#x}: {error}");
+            CudaError::OUT_OF_MEMORY
+        };
+        let offset = address - MovingWindow::START;
+        let pages = Pages::new(&means.store, (address, offset, bytes)).map_err(no_memory)?;
+        means.faults.watch(address..address + bytes).map_err(no_memory)?;
+        undo.0.clear();
+        let state = State { blocks: Blocks::new(bytes), pages: Some(pages) };
+        let moving = Arc::new(Moving { address, bytes, context, allocation, state: state.into() });
+        movings.add(moving.clone());
+        Ok(moving)
+    }
+
+    fn location(self, device: i32) -> Location {
+        self.driver.devices.to_worker(CUmemLocation { kind: LOCATION_DEVICE, id: device })
+    }
+}
+
+impl Driver {
+    /// Frees managed memory that moves. The GPU's work on it is over.
+    pub fn free_moving(&self, moving: &Moving) {
+        let Moving { address, bytes, .. } = *moving;
+        let movings = &self.memory.moving;
+        movings.remove(moving);
+        // A touch that is being served now ends as one that comes later: at an inaccessible address.
+        if moving.state().pages.take().is_none() {
+            return;
+        }
+        if let Some(faults) = movings.faults() {
+            let _ = faults.wake(address..address + bytes);
+        }
+        let (at, call) = (DevicePtr(address), || self.session.call());
+        let freed = calls::cuMemUnmap(&mut call(), at, bytes)
+            .and_then(|()| calls::cuMemRelease(&mut call(), moving.allocation));
+        match freed {
+            Ok(()) => movings.window.give_back(address, bytes),
+            // The session is lost or the context broken. The addresses stay taken.
+            Err(error) => log::debug!("Freeing managed memory at {address:#x}: {error}"),
+        }
+    }
+}

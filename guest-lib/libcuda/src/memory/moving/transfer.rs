@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Blocks go to the GPU before work that may use them, and come back when the program touches them.
+
+use std::ops::Range;
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::Duration;
+
+use virtio_cuda_client::protocol::{ContextId, StreamId};
+use virtio_cuda_client::touched::NON_BLOCKING_STREAM;
+use virtio_cuda_client::{CudaError, calls};
+
+use crate::context::table::{pop, push};
+use crate::entry::Api;
+use crate::handles::mint;
+use crate::memory::copy::Place;
+use crate::memory::moving::blocks::{BLOCK_BYTES, Owner};
+use crate::memory::moving::pages::Pages;
+use crate::memory::moving::{Moving, Sent, State, Uses};
+use crate::memory::timing::Timing;
+use crate::stream::table::Stream;
+
+/// `CU_STREAM_NON_BLOCKING`.
+const NON_BLOCKING: u32 = 1;
+/// Between looks at the gate.
+const LOOK: Duration = Duration::from_micros(20);
+
+/// Which way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    ToDevice,
+    ToHost,
+}
+
+fn bytes_of(blocks: &Range<usize>) -> Range<u64> {
+    blocks.start as u64 * BLOCK_BYTES..blocks.end as u64 * BLOCK_BYTES
+}
+
+impl Api {
+    /// Sends what the program has of the memory that work may use.
+    ///
+    /// Errors: those of copies to the device.
+    pub fn send_managed(self, uses: Uses) -> Result<Sent, CudaError> {
+        let movings = &self.driver.memory.moving;
+        if !movings.any() {
+            return Ok(Sent(None));
+        }
+        while movings.gate_is_wanted.load(Ordering::Acquire) {
+            thread::sleep(LOOK);
+        }
+        let gate = movings.gate.read().unwrap_or_else(PoisonError::into_inner);
+        // A capture only notes the work; what is sent then would break it.
+        if movings.to_send.is_none() || self.driver.captures.any() {
+            return Ok(Sent(Some(gate)));
+        }
+        let sending = movings.sending.lock().unwrap_or_else(PoisonError::into_inner);
+        match uses {
+            Uses::Anything => {
+                let so_far = movings.to_send.so_far();
+                for moving in movings.all() {
+                    self.send_blocks(&moving, 0, moving.bytes)?;
+                }
+                movings.to_send.end(so_far);
+            }
+            Uses::Memory(places) => {
+                for (address, bytes) in places {
+                    if let Some(moving) = movings.at(address) {
+                        self.send_blocks(&moving, address - moving.address, bytes)?;
+                    }
+                }
+            }
+        }
+        drop(sending);
+        Ok(Sent(Some(gate)))
+    }
+
+    fn send_blocks(self, moving: &Moving, offset: u64, bytes: u64) -> Result<(), CudaError> {
+        let mut state = moving.state();
+        let State { blocks, pages: Some(pages) } = &mut *state else { return Ok(()) };
+        let mut runs = blocks.not_on_the_gpu(blocks.holding(offset, bytes));
+        for (owner, run) in &runs {
+            if *owner == Owner::Program {
+                pages.unmap(bytes_of(run)).map_err(|_| CudaError::OPERATING_SYSTEM)?;
+            }
+        }
+        runs.iter()
+            .filter(|(owner, _)| *owner == Owner::Nobody)
+            .for_each(|(_, run)| blocks.set(run.clone(), Owner::Gpu));
+        runs.retain(|(owner, _)| *owner == Owner::Program);
+        self.copy_runs(moving, pages, runs.iter().map(|(_, run)| run), Way::ToDevice)?;
+        runs.into_iter().for_each(|(_, run)| blocks.set(run, Owner::Gpu));
+        Ok(())
+    }
+
+    /// Fetches the blocks that hold bytes of the allocation, and maps them: for a prefetch to the host.
+    ///
+    /// Errors: those of copies from the device.
+    pub fn fetch_managed(self, moving: &Moving, offset: u64, bytes: u64) -> Result<(), CudaError> {
+        let movings = &self.driver.memory.moving;
+        let _gate = movings.gate.write().unwrap_or_else(PoisonError::into_inner);
+        let mut state = moving.state();
+        let State { blocks, pages: Some(pages) } = &mut *state else { return Ok(()) };
+        for (owner, run) in blocks.not_in_the_program(blocks.holding(offset, bytes)) {
+            self.bring(moving, pages, (owner, run.clone()))?;
+            blocks.set(run, Owner::Program);
+        }
+        Ok(())
+    }
+
+    /// Brings the block that holds `offset`, and as many behind it as are worth it if the GPU is idle.
+    ///
+    /// Errors: those of copies from the device.
+    pub(super) fn bring_touched(self, moving: &Moving, offset: u64, idle: bool) -> Result<(), CudaError> {
+        let mut state = moving.state();
+        let State { blocks, pages: Some(pages) } = &mut *state else { return Ok(()) };
+        let block = (offset / BLOCK_BYTES) as usize;
+        let owner = blocks.owner(block);
+        let run = if idle || owner != Owner::Gpu { blocks.touched(block) } else { block..block + 1 };
+        // Also if it fails: what the GPU has cannot be had any more, and the program is to get the error, not to wait.
+        let brought = self.bring(moving, pages, (owner, run.clone()));
+        blocks.set(run, Owner::Program);
+        brought
+    }
+
+    /// Who has the block that holds `offset`.
+    pub(super) fn owner_of(self, moving: &Moving, offset: u64) -> Owner {
+        moving.state().blocks.owner((offset / BLOCK_BYTES) as usize)
+    }
+
+    /// Fills the pages of a run and maps them.
+    fn bring(
+        self,
+        moving: &Moving,
+        pages: &Pages,
+        (owner, run): (Owner, Range<usize>),
+    ) -> Result<(), CudaError> {
+        let bytes = bytes_of(&run);
+        if let Err(error) = pages.make(bytes.clone()) {
+            log::error!("No memory for {} bytes of managed memory: {error}", bytes.end - bytes.start);
+            return Err(CudaError::OUT_OF_MEMORY);
+        }
+        let copied =
+            if owner == Owner::Gpu { self.copy_runs(moving, pages, [&run], Way::ToHost) } else { Ok(()) };
+        let movings = &self.driver.memory.moving;
+        // Before the program can write.
+        movings.to_send.begin();
+        if let Some(faults) = movings.faults() {
+            let mapped = faults.map(moving.address + bytes.start..moving.address + bytes.end);
+            mapped.map_err(|error| {
+                log::error!("Mapping managed memory at {:#x}: {error}", moving.address + bytes.start);
+                CudaError::OPERATING_SYSTEM
+            })?;
+        }
+        copied
+    }
+
+    /// Copies runs of blocks between the program's pages and the device, in a stream of their own.
+    fn copy_runs<'a>(
+        self,
+        moving: &Moving,
+        pages: &Pages,
+        runs: impl IntoIterator<Item = &'a Range<usize>>,
+        way: Way,
+    ) -> Result<(), CudaError> {
+        let mut runs = runs.into_iter().peekable();
+        if runs.peek().is_none() {
+            return Ok(());
+        }
+        push(moving.context);
+        let copied = self.copies_stream(moving.context).and_then(|stream| {
+            for run in runs {
+                let bytes = bytes_of(run);
+                let alias = pages.alias(bytes.clone());
+                let (device, host) =
+                    (Place::Device(moving.address + bytes.start), Place::Pageable(alias.address as u64));
+                let (dst, src) = if way == Way::ToDevice { (device, host) } else { (host, device) };
+                self.copy_at_once(dst, src, alias.bytes, Timing::Stream(stream))?;
+            }
+            self.wait_for_stream(stream)
+        });
+        pop();
+        copied
+    }
+
+    /// The stream of a context for these copies, which waits for no other work.
+    fn copies_stream(self, context: u64) -> Result<StreamId, CudaError> {
+        let mut streams = self.driver.memory.moving.streams.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(stream) = streams.get(&context) {
+            return Ok(*stream);
+        }
+        let stream = StreamId(mint() | NON_BLOCKING_STREAM);
+        let mut call = self.driver.session.call().context(ContextId(context));
+        calls::cuStreamCreateWithPriority(&mut call, stream, NON_BLOCKING, 0)?;
+        self.driver.streams.add(stream.0, Stream { context, flags: NON_BLOCKING });
+        streams.insert(context, stream);
+        Ok(stream)
+    }
+}
