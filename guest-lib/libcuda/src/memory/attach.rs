@@ -162,6 +162,12 @@ impl Driver {
     pub fn detach(&self, range: &HostRange) {
         match range.kind {
             HostKind::Managed if let Some(moving) = &range.moving => self.free_moving(moving),
+            // A part of a slab.
+            HostKind::Managed if range.pinned.is_empty() => {
+                if let Some(pages) = self.memory.slabs.give_back(range.start, range.bytes) {
+                    self.detach_pages(pages.memory, &pages.pinned);
+                }
+            }
             HostKind::Allocated | HostKind::Managed => self.detach_pages(range.pages, &range.pinned),
             HostKind::Registered => {
                 self.unpin(&range.pinned);

@@ -12,6 +12,7 @@ use crate::ffi::{HostPtr, Out};
 use crate::memory::attach::{attach, attach_pages};
 use crate::memory::copy::HIGHEST_ADDRESS;
 use crate::memory::ranges::{HostKind, HostRange};
+use crate::memory::slabs::{MOST_BYTES, Pages, SLAB_BYTES};
 use crate::memory::window::{PAGE_BYTES, round_up};
 
 /// `CU_MEMHOSTALLOC_*` and `CU_MEMHOSTREGISTER_*`.
@@ -21,36 +22,41 @@ const WRITECOMBINED: u32 = 4;
 const IO_MEMORY: u32 = 4;
 const READ_ONLY: u32 = 8;
 
-/// Allocates managed memory, which moves to the GPU and back if it can.
+/// Allocates managed memory, which moves to the GPU and back if it is long and can.
 pub fn allocate_managed(api: Api, bytes: usize, flags: u32) -> Result<u64, CudaError> {
-    let context = api.context()?.0;
-    let memory = &api.driver.memory;
-    if !memory.moving.wants(bytes as u64) {
-        return allocate(api, bytes, HostKind::Managed, flags);
+    if bytes == 0 {
+        return Err(CudaError::INVALID_VALUE);
     }
-    let Some(moving) = api.allocate_moving(bytes as u64) else {
-        return allocate(api, bytes, HostKind::Managed, flags);
+    let context = api.context()?.0;
+    let (memory, length) = (&api.driver.memory, bytes as u64);
+    let moving = if memory.moving.wants(length) { api.allocate_moving(length) } else { None };
+    let start = match &moving {
+        Some(moving) => moving.address,
+        None if length <= MOST_BYTES => memory.slabs.take(context, length, || {
+            let (pages, attached) = attach_pages(api, ContextId(context), SLAB_BYTES, true)?;
+            Ok(Pages { memory: pages, pinned: attached.pinned, context })
+        })?,
+        None => return allocate(api, bytes, HostKind::Managed, flags),
     };
-    let address = moving.address;
-    log::debug!("Managed memory of {bytes} bytes at {address:#x}");
-    // The window gives each address out once, so nothing can overlap.
+    log::debug!("Managed memory of {bytes} bytes at {start:#x}");
+    // Each address is given out once, so nothing can overlap.
     memory.ranges.add_host(HostRange {
-        start: address,
-        bytes: bytes as u64,
-        device_address: address,
+        start,
+        bytes: length,
+        device_address: start,
         kind: HostKind::Managed,
         flags,
         context,
         device: api.driver.contexts.device_of(context)?,
         id: memory.ranges.next_id(),
         pages: UserMemory::NONE,
-        window: address,
+        window: start,
         pinned: Vec::new(),
         owner: 0,
         pool: None,
-        moving: Some(moving),
+        moving,
     });
-    Ok(address)
+    Ok(start)
 }
 
 /// Allocates pages in the window.

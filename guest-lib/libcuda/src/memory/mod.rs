@@ -23,6 +23,7 @@ pub mod ready;
 pub mod routes;
 pub mod set;
 pub mod shadow;
+pub mod slabs;
 pub mod staged;
 pub mod staging;
 pub mod timing;
@@ -37,10 +38,11 @@ use crate::memory::advice::Advice;
 use crate::memory::cache::Cache;
 use crate::memory::claims::Claims;
 use crate::memory::moving::Movings;
-use crate::memory::ranges::{DeviceRange, HostKind, Ranges};
+use crate::memory::ranges::{DeviceRange, HostKind, Pinned, Ranges};
 use crate::memory::ready::Ahead;
 use crate::memory::routes::Routes;
 use crate::memory::shadow::Shadows;
+use crate::memory::slabs::Slabs;
 use crate::memory::staging::Stagings;
 use crate::memory::window::Window;
 use crate::module::table::Variable;
@@ -64,6 +66,8 @@ pub struct Memory {
     pub shadows: Shadows,
     /// Managed memory that moves to the GPU and back.
     pub moving: Movings,
+    /// Short managed memory.
+    pub slabs: Slabs<Pinned>,
     /// What programs said about managed memory.
     pub advice: Advice,
     /// Small allocations that are made already.
@@ -151,6 +155,9 @@ impl Driver {
             |range: &ranges::HostRange| range.context == context && range.kind != HostKind::ManagedVariable;
         for range in self.memory.ranges.take_host_where(of_context) {
             self.detach(&range);
+        }
+        for pages in self.memory.slabs.forget_context(context) {
+            self.detach_pages(pages.memory, &pages.pinned);
         }
     }
 }
