@@ -5,8 +5,8 @@ use core::ffi::{c_char, c_int, c_uint, c_void};
 
 use crate::abi::driver::{CU_GET_PROC_ADDRESS_DEFAULT, CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM};
 use crate::abi::version::RUNTIME_VERSION;
-use crate::api::not_null;
 use crate::error::{Result, cudaErrorInvalidValue, cudaErrorNotSupported};
+use crate::pointers::not_null;
 use crate::{driver, state};
 
 api! {

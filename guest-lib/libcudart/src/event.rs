@@ -5,7 +5,7 @@ use core::ffi::c_uint;
 
 use crate::abi::shared::cudaIpcEventHandle_t;
 use crate::abi::{cudaEvent_t, cudaStream_t};
-use crate::api::{not_null, store};
+use crate::pointers::{not_null, store};
 use crate::{driver, state};
 
 api! {

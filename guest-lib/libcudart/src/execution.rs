@@ -11,8 +11,8 @@ use crate::abi::{
     CUcontext, CUdevResourceDesc, CUdevice, CUgreenCtx, cudaDevResource, cudaDevSmResourceGroupParams,
     cudaEvent_t, cudaGraph_t, cudaGraphConditionalHandle, cudaStream_t,
 };
-use crate::api::{not_null, store};
 use crate::error::{Result, cudaErrorInvalidValue};
+use crate::pointers::{not_null, store};
 use crate::{driver, state};
 
 /// `CU_GREEN_CTX_DEFAULT_STREAM`, which drivers of 13.0 demand.

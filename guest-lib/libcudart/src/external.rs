@@ -10,8 +10,8 @@ use crate::abi::{
     cudaExternalSemaphore_t, cudaExternalSemaphoreHandleDesc, cudaExternalSemaphoreSignalParams,
     cudaExternalSemaphoreWaitParams, cudaMipmappedArray_t, cudaStream_t,
 };
-use crate::api::{load, not_null};
 use crate::memory::describe;
+use crate::pointers::{load, not_null};
 use crate::texture::channel::Format;
 use crate::{driver, state};
 

@@ -5,9 +5,9 @@ use core::ffi::{c_char, c_int, c_uint, c_void};
 
 use crate::abi::shared::cudaFuncAttributes;
 use crate::abi::{CUdevice, CUkernel, cudaFunction_t, cudaKernel_t};
-use crate::api::{not_null, store};
 use crate::error::{Result, cudaErrorInvalidDeviceFunction, cudaErrorInvalidValue};
 use crate::module::{attribute_device, function_of, kernel_of, registered_function_of};
+use crate::pointers::{not_null, store};
 use crate::{driver, state};
 
 api! {

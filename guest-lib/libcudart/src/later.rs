@@ -9,9 +9,9 @@ use crate::abi::{
     cudaDevResource, cudaGraph_t, cudaGraphExec_t, cudaGraphNode_t, cudaHostFn_t, cudaMemcpy3DBatchOp,
     cudaMemcpyAttributes, cudaStream_t,
 };
-use crate::api::load;
 use crate::function::named_kernel;
 use crate::memory::address;
+use crate::pointers::load;
 use crate::{driver, state};
 
 /// `cudaGraphRecaptureCallbackData`.

@@ -9,9 +9,9 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use crate::abi::driver::CUlaunchConfig;
 use crate::abi::shared::{cudaLaunchConfig_t, dim3};
 use crate::abi::{CUfunction, CUkernel, cudaKernel_t, cudaStream_t};
-use crate::api::{load, not_null, store};
 use crate::driver;
 use crate::error::{Result, cudaError_t, cudaErrorInvalidDeviceFunction, cudaErrorMissingConfiguration};
+use crate::pointers::{load, not_null, store};
 use crate::{module, registry, state};
 
 /// What stands between `<<<` and `>>>`.
@@ -135,7 +135,7 @@ api! {
         config: *const cudaLaunchConfig_t, function: *const c_void, args: *mut *mut c_void,
     ) {
         let config = load(config)?;
-        launch_with(cudaLaunchConfig_t { stream: crate::stream::or_per_thread(config.stream), ..config }, function, args)
+        launch_with(cudaLaunchConfig_t { stream: crate::abi::shared::or_per_thread(config.stream), ..config }, function, args)
     }
 
     fn cudaGetKernel(kernel: *mut cudaKernel_t, stub: *const c_void) {

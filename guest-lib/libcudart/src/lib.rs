@@ -28,6 +28,7 @@ mod external;
 mod function;
 mod graph;
 mod graphics;
+mod last_error;
 #[cfg(cuda_major = "13")]
 mod later;
 mod launch;
@@ -37,6 +38,7 @@ mod logs;
 mod memory;
 mod module;
 mod occupancy;
+mod pointers;
 mod registry;
 mod state;
 mod stream;

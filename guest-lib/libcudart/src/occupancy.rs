@@ -4,9 +4,9 @@
 use core::ffi::{c_int, c_uint, c_void};
 
 use crate::abi::shared::cudaLaunchConfig_t;
-use crate::api::{load, not_null};
 use crate::function::named_kernel;
 use crate::launch::driver_config;
+use crate::pointers::{load, not_null};
 use crate::{driver, state};
 
 api! {

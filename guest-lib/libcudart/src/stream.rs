@@ -4,20 +4,15 @@
 
 use core::ffi::{c_int, c_uint, c_void};
 
-use crate::abi::shared::PER_THREAD_STREAM;
+use crate::abi::shared::or_per_thread;
 use crate::abi::{
     CUdevice, cudaEvent_t, cudaGraph_t, cudaGraphEdgeData, cudaGraphNode_t, cudaHostFn_t,
     cudaLaunchAttributeValue, cudaStream_t, cudaStreamCallback_t,
 };
-use crate::api::{not_null, store};
 use crate::error::cudaErrorInvalidValue;
 use crate::memory::address;
+use crate::pointers::{not_null, store};
 use crate::{driver, state};
-
-/// The stream that a `_ptsz` function means: its default stream is the thread's own.
-pub fn or_per_thread(stream: cudaStream_t) -> cudaStream_t {
-    if stream.is_null() { PER_THREAD_STREAM } else { stream }
-}
 
 api! {
     fn cudaStreamCreate(stream: *mut cudaStream_t) {

@@ -15,10 +15,10 @@ use crate::abi::{
     CUdeviceptr, CUgraph, CUstream, cudaEvent_t, cudaGraph_t, cudaGraphNode_t, cudaMemcpy3DBatchOp,
     cudaMemcpyAttributes, cudaStream_t,
 };
-use crate::api::{not_null, store};
 use crate::device::properties;
 use crate::error::{Result, cudaErrorInvalidDevice, cudaErrorInvalidValue};
 use crate::memory::address;
+use crate::pointers::{not_null, store};
 use crate::{driver, graph, module, state};
 
 mod semaphore;

@@ -4,7 +4,7 @@
 use core::ffi::c_int;
 
 use crate::abi::version::RUNTIME_VERSION;
-use crate::api::{not_null, store};
+use crate::pointers::{not_null, store};
 use crate::state;
 
 api! {

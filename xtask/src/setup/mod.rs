@@ -12,6 +12,7 @@ pub mod kernel;
 pub mod nvcc;
 pub mod nvcc_12;
 mod package_root;
+mod pip;
 mod prune;
 pub mod qemu;
 pub mod rust;
@@ -19,8 +20,7 @@ pub mod stock_kernel;
 mod ubuntu;
 pub mod zig;
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::PathBuf;
 use std::sync::LazyLock;
 
 use anyhow::Result;
@@ -130,19 +130,4 @@ pub fn package_root(paths: &Paths) -> Result<PathBuf> {
 pub fn kernel_part(flavour: Flavour) -> Option<Part> {
     let image = flavour.image();
     (image != Flavour::Small).then_some(Part::Kernel(image))
-}
-
-/// `pip install` into a folder of its own.
-fn pip_install(target: &Path) -> Command {
-    let mut pip = Command::new("python3");
-    pip.args([
-        "-m",
-        "pip",
-        "install",
-        "--no-deps",
-        "--disable-pip-version-check",
-        "--root-user-action=ignore",
-    ]);
-    pip.arg("--target").arg(target);
-    pip
 }

@@ -9,6 +9,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 
 use super::cache::Entry;
+use super::pip;
 use crate::paths::Paths;
 use crate::progress::{Step, output_of};
 
@@ -76,7 +77,7 @@ pub fn setup(paths: &Paths) -> Result<()> {
     }
     entry.begin_empty()?;
     step.note("downloading");
-    let mut pip = super::pip_install(&entry.path);
+    let mut pip = pip::install(&entry.path);
     pip.args(WHEELS.map(|wheel| format!("{wheel}=={SERIES}.*")));
     step.run(&mut pip)?;
     let home = home_in(&entry);
@@ -97,7 +98,7 @@ pub fn setup_extras(paths: &Paths) -> Result<PathBuf> {
     }
     entry.begin_empty()?;
     step.note("downloading");
-    step.run(super::pip_install(&entry.path).args(EXTRA_WHEELS))?;
+    step.run(pip::install(&entry.path).args(EXTRA_WHEELS))?;
     entry.complete()?;
     step.done(SERIES);
     Ok(home_in(&entry))

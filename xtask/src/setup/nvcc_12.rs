@@ -10,6 +10,7 @@ use anyhow::{Context, Result};
 
 use super::apt::Apt;
 use super::cache::Entry;
+use super::pip;
 use crate::paths::Paths;
 use crate::progress::{Step, output_of};
 
@@ -65,13 +66,13 @@ pub fn setup(paths: &Paths) -> Result<()> {
     entry.begin_empty()?;
     let (packages, wheels) = (entry.path.join("packages"), entry.path.join("wheels"));
     apt.unpack(PACKAGE, &apt.newest(PACKAGE, Some(SUITE))?, &packages, &step)?;
-    let mut pip = super::pip_install(&wheels);
+    let mut pip = pip::install(&wheels);
     pip.args(WHEELS.map(|(wheel, _)| format!("{wheel}=={SERIES}.*")));
     step.run(&mut pip)?;
     assemble(&packages.join("usr"), &wheels.join("nvidia"), &entry.path)?;
     let (wheel, version, file) = STATIC_RUNTIME;
     let later = entry.path.join("later");
-    step.run(super::pip_install(&later).arg(format!("{wheel}=={version}")))?;
+    step.run(pip::install(&later).arg(format!("{wheel}=={version}")))?;
     fs::rename(later.join("nvidia").join(file), entry.path.join("lib/libcudart_static.a"))
         .with_context(|| format!("{wheel} {version} has no {file}"))?;
     let version = output_of(std::process::Command::new(entry.path.join("bin/nvcc")).arg("--version"))?;

@@ -8,6 +8,7 @@ use anyhow::{Context, Result, bail};
 
 use super::cache::Entry;
 use super::cargo_tool::CargoTool;
+use super::pip;
 use crate::paths::Paths;
 use crate::progress::{Step, output_of};
 
@@ -75,7 +76,7 @@ pub fn setup(paths: &Paths) -> Result<()> {
     } else {
         entry.begin_empty()?;
         step.note("downloading");
-        step.run(super::pip_install(&entry.path).arg(format!("libclang=={LIBCLANG}")))?;
+        step.run(pip::install(&entry.path).arg(format!("libclang=={LIBCLANG}")))?;
         entry.complete()?;
         step.done(LIBCLANG);
     }

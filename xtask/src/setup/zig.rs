@@ -6,6 +6,7 @@ use std::process::Command;
 use anyhow::{Result, bail};
 
 use super::cache::Entry;
+use super::pip;
 use crate::paths::Paths;
 use crate::progress::Step;
 
@@ -37,7 +38,7 @@ pub fn setup(paths: &Paths) -> Result<()> {
     }
     entry.begin_empty()?;
     step.note("downloading");
-    step.run(super::pip_install(&entry.path).arg(format!("ziglang=={ZIG}")))?;
+    step.run(pip::install(&entry.path).arg(format!("ziglang=={ZIG}")))?;
     entry.complete()?;
     step.done(ZIG);
     Ok(())

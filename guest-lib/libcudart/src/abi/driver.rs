@@ -11,8 +11,8 @@ pub use cuda_abi::{
 };
 
 use super::{CUarray, CUcontext, CUdeviceptr, CUfunction, CUkernel, CUstream};
-use crate::api::not_null;
 use crate::error::Result;
+use crate::pointers::not_null;
 
 pub const CU_MEMORYTYPE_HOST: c_uint = 1;
 pub const CU_MEMORYTYPE_DEVICE: c_uint = 2;

@@ -11,6 +11,11 @@ pub const DEFAULT_STREAM: CUstream = core::ptr::null_mut();
 /// `cudaStreamPerThread`.
 pub const PER_THREAD_STREAM: CUstream = 2 as CUstream;
 
+/// The stream that a `_ptsz` function means: its default stream is the thread's own.
+pub fn or_per_thread(stream: super::cudaStream_t) -> super::cudaStream_t {
+    if stream.is_null() { PER_THREAD_STREAM } else { stream }
+}
+
 pub const cudaMemcpyHostToHost: c_uint = 0;
 pub const cudaMemcpyHostToDevice: c_uint = 1;
 pub const cudaMemcpyDeviceToHost: c_uint = 2;

@@ -3,7 +3,7 @@
 
 use core::ffi::{c_int, c_uint};
 
-use crate::api::not_null;
+use crate::pointers::not_null;
 use crate::{driver, state};
 
 api! {

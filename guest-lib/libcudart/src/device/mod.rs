@@ -7,8 +7,8 @@ use crate::abi::shared::{
     cudaChannelFormatDesc, cudaDeviceMapHost, cudaDeviceMask, cudaInitDeviceFlagsAreValid,
 };
 use crate::abi::{CUdevice, cudaAsyncCallback, cudaAsyncCallbackHandle_t};
-use crate::api::{load, not_null, store};
 use crate::error::{Result, cudaErrorInvalidValue};
+use crate::pointers::{load, not_null, store};
 use crate::state::Device;
 use crate::texture::channel::Format;
 use crate::{driver, state};

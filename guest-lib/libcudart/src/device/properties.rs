@@ -5,8 +5,8 @@ use core::ffi::{CStr, c_int, c_uint};
 use core::mem;
 
 use crate::abi::version::cudaDeviceProp;
-use crate::api::{not_null, store};
 use crate::error::{Result, cudaErrorInvalidValue};
+use crate::pointers::{not_null, store};
 use crate::state::Device;
 use crate::{driver, state};
 

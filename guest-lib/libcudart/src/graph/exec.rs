@@ -7,7 +7,7 @@ use crate::abi::{
     cudaGraph_t, cudaGraphExec_t, cudaGraphExecUpdateResultInfo, cudaGraphInstantiateParams, cudaGraphNode_t,
     cudaStream_t,
 };
-use crate::api::not_null;
+use crate::pointers::not_null;
 use crate::{driver, state};
 
 api! {
@@ -38,7 +38,7 @@ api! {
         not_null(parameters)?;
         state::context()?;
         let upload_stream = &mut (*parameters.cast::<InstantiateStart>()).upload_stream;
-        *upload_stream = crate::stream::or_per_thread(*upload_stream);
+        *upload_stream = crate::abi::shared::or_per_thread(*upload_stream);
         driver::cuGraphInstantiateWithParams(exec, graph, parameters)
     }
 

@@ -12,10 +12,10 @@ use crate::abi::driver::{CUDA_KERNEL_NODE_PARAMS, CUDA_MEMCPY_NODE_PARAMS, CUgra
 use crate::abi::shared::{cudaKernelNodeParams, cudaMemcpy3DParms};
 use crate::abi::version::cudaGraphNodeParams;
 use crate::abi::{CUcontext, cudaGraph_t, cudaGraphEdgeData, cudaGraphExec_t, cudaGraphNode_t};
-use crate::api::load;
 use crate::error::{Result, cudaErrorInvalidValue};
 use crate::graph::kernel;
 use crate::memory::to_driver as copy_to_driver;
+use crate::pointers::load;
 use crate::{driver, state};
 
 /// `cudaGraphNodeType`, which is `CUgraphNodeType`.

@@ -7,8 +7,8 @@ use core::ptr;
 use crate::abi::driver::CUDA_KERNEL_NODE_PARAMS;
 use crate::abi::shared::{cudaKernelNodeParams, dim3};
 use crate::abi::{cudaGraph_t, cudaGraphExec_t, cudaGraphNode_t, cudaLaunchAttributeValue};
-use crate::api::{load, not_null, store};
 use crate::error::{Result, cudaErrorInvalidDeviceFunction};
+use crate::pointers::{load, not_null, store};
 use crate::{driver, module, state};
 
 api! {

@@ -7,9 +7,9 @@ use core::ptr;
 use crate::abi::driver::CUDA_MEMCPY3D;
 use crate::abi::shared::{cudaExtent, cudaMemcpy3DParms, cudaPitchedPtr, cudaPos};
 use crate::abi::{cudaGraph_t, cudaGraphExec_t, cudaGraphNode_t};
-use crate::api::{load, not_null, store};
 use crate::error::Result;
 use crate::memory::{from_driver, read_direction, symbol_part, to_driver, write_direction};
+use crate::pointers::{load, not_null, store};
 use crate::{driver, state};
 
 api! {

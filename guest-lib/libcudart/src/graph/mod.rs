@@ -7,7 +7,7 @@ use crate::abi::{
     cudaGraph_t, cudaGraphConditionalHandle, cudaGraphEdgeData, cudaGraphNode_t, cudaHostFn_t,
     cudaUserObject_t,
 };
-use crate::api::not_null;
+use crate::pointers::not_null;
 use crate::{driver, state};
 
 mod exec;

@@ -6,9 +6,9 @@ use core::ptr;
 
 use crate::abi::CUdeviceptr;
 use crate::abi::shared::{cudaExtent, cudaPitchedPtr};
-use crate::api::{not_null, store};
 use crate::error::{Result, cudaErrorInvalidValue};
 use crate::memory::address;
+use crate::pointers::{not_null, store};
 use crate::{driver, state};
 
 /// Rows of pitched memory are aligned for elements of this many bytes, the smallest that the driver takes.

@@ -6,8 +6,8 @@ use core::ffi::{c_int, c_uint};
 use crate::abi::driver::CUDA_ARRAY3D_DESCRIPTOR;
 use crate::abi::shared::{cudaChannelFormatDesc, cudaExtent};
 use crate::abi::{cudaArray_t, cudaArrayMemoryRequirements, cudaArraySparseProperties, cudaMipmappedArray_t};
-use crate::api::{load, not_null, store};
 use crate::error::{Result, cudaErrorInvalidValue};
+use crate::pointers::{load, not_null, store};
 use crate::texture::channel::{Format, Unit};
 use crate::{driver, state};
 

@@ -13,9 +13,9 @@ use super::copy::{Direction, Order};
 use crate::abi::driver::{CU_MEMORYTYPE_ARRAY, CU_MEMORYTYPE_HOST, CUDA_MEMCPY3D};
 use crate::abi::shared::{cudaExtent, cudaMemcpy3DParms, cudaPitchedPtr, cudaPos};
 use crate::abi::{CUdeviceptr, cudaArray_t, cudaStream_t};
-use crate::api::load;
 use crate::error::{Result, cudaErrorInvalidPitchValue, cudaErrorInvalidValue};
 use crate::memory::address;
+use crate::pointers::load;
 use crate::texture::channel::Unit;
 use crate::{driver, state};
 

@@ -6,8 +6,8 @@ use core::ptr;
 
 use crate::abi::CUdeviceptr;
 use crate::abi::shared::cudaHostAllocMapped;
-use crate::api::{not_null, store};
 use crate::error::Result;
+use crate::pointers::{not_null, store};
 use crate::{driver, state};
 
 api! {

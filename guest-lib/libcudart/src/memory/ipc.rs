@@ -5,8 +5,8 @@ use core::ffi::{c_uint, c_void};
 
 use crate::abi::CUdeviceptr;
 use crate::abi::shared::cudaIpcMemHandle_t;
-use crate::api::not_null;
 use crate::memory::address;
+use crate::pointers::not_null;
 use crate::{driver, state};
 
 api! {

@@ -8,9 +8,9 @@ use super::copy3d::{check, is_empty, to_driver};
 use crate::abi::cudaStream_t;
 use crate::abi::driver::CUDA_MEMCPY3D;
 use crate::abi::shared::{cudaMemcpy3DParms, cudaMemcpy3DPeerParms, cudaMemcpyDeviceToDevice};
-use crate::api::load;
 use crate::error::Result;
 use crate::memory::address;
+use crate::pointers::load;
 use crate::{driver, state};
 
 api! {

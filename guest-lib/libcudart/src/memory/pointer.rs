@@ -15,8 +15,8 @@ use crate::abi::shared::{
     cudaMemoryTypeUnregistered,
 };
 use crate::abi::version::cudaPointerAttributes;
-use crate::api::not_null;
 use crate::memory::address;
+use crate::pointers::not_null;
 use crate::{driver, state};
 
 api! {

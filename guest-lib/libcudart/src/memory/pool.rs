@@ -8,9 +8,9 @@ use crate::abi::shared::cudaMemLocation;
 use crate::abi::{
     CUdeviceptr, cudaMemAccessDesc, cudaMemPool_t, cudaMemPoolProps, cudaMemPoolPtrExportData, cudaStream_t,
 };
-use crate::api::{not_null, store};
 use crate::error::cudaErrorInvalidValue;
 use crate::memory::address;
+use crate::pointers::{not_null, store};
 use crate::{driver, state};
 
 api! {

@@ -6,9 +6,9 @@ use core::ptr;
 
 use super::copy::{Direction, Order, linear};
 use crate::abi::cudaStream_t;
-use crate::api::{not_null, store};
 use crate::error::{Result, cudaErrorInvalidMemcpyDirection, cudaErrorInvalidValue};
 use crate::module::variable_of;
+use crate::pointers::{not_null, store};
 use crate::state;
 
 api! {

@@ -8,12 +8,12 @@ use crate::abi::driver::{CUDA_RESOURCE_DESC, CUDA_TEXTURE_DESC, Extended};
 use crate::abi::shared::{LinearResource, Pitch2DResource, cudaChannelFormatDesc, cudaTextureDesc};
 use crate::abi::version::{self, cudaResourceDesc};
 use crate::abi::{cudaResourceViewDesc, cudaSurfaceObject_t, cudaTextureObject_t};
-use crate::api::{load, not_null, store};
 use crate::error::{
     Result, cudaErrorInvalidFilterSetting, cudaErrorInvalidNormSetting, cudaErrorInvalidResourceHandle,
     cudaErrorInvalidValue,
 };
 use crate::memory::{address, channel_desc_of};
+use crate::pointers::{load, not_null, store};
 use crate::texture::channel::{
     Format, cudaChannelFormatKindFloat, cudaChannelFormatKindSigned, cudaChannelFormatKindUnsigned,
 };

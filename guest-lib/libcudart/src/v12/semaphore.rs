@@ -5,8 +5,8 @@ use core::ffi::c_uint;
 use core::mem::size_of;
 
 use crate::abi::{cudaExternalSemaphore_t, cudaStream_t};
-use crate::api::not_null;
 use crate::error::Result;
+use crate::pointers::not_null;
 use crate::{driver, state};
 
 /// `cudaExternalSemaphoreSignalParams_v1`: fence, sync object, key; flags.
