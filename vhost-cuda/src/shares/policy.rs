@@ -130,9 +130,9 @@ impl Machine {
 }
 
 impl Policy {
-    /// A machine begins to use the GPU. Weights count relative to each other.
+    /// A machine begins to use the GPU, unless it does so already. Weights count relative to each other.
     pub fn join(&mut self, id: Id, weight: u32) {
-        let machine = Machine {
+        self.machines.entry(id).or_insert_with(|| Machine {
             weight: u64::from(weight.max(1)),
             virtual_time: 0,
             used: 0,
@@ -142,8 +142,7 @@ impl Policy {
             wanted: None,
             grant: Grant::Free,
             window: (0, false),
-        };
-        self.machines.insert(id, machine);
+        });
     }
 
     /// A machine has ended. Its turn ends with it.
