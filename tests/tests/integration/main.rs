@@ -7,6 +7,7 @@ mod environment;
 mod library_variables;
 mod metrics;
 mod old_root;
+mod shares;
 mod static_runtimes;
 
 use std::fs;
@@ -76,6 +77,7 @@ fn collect(suite: &mut Suite) {
     library_variables::collect(suite);
     metrics::collect(suite);
     old_root::collect(suite);
+    shares::collect(suite);
     static_runtimes::collect(suite);
 }
 
