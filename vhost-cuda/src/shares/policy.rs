@@ -28,8 +28,8 @@ const SHORT: u64 = 2_000_000;
 const PATIENCE: u64 = 300_000;
 /// The same for machines with long kernels, which gain nothing from the hardware's time slices. In nanoseconds.
 const LONG_PATIENCE: u64 = 50_000_000;
-/// Overlapping work is charged in windows of this length, in nanoseconds.
-const WINDOW: u64 = 2_000_000;
+/// Overlapping work is charged in windows of this length, in nanoseconds: several of the hardware's time slices.
+const WINDOW: u64 = 8_000_000;
 /// Maximum advantage that a machine keeps while it does not use the GPU, in nanoseconds of an equal share.
 const CREDIT: u64 = 3 * ROUND / 2;
 /// Maximum advantage at all, in nanoseconds of an equal share: bounds how long a machine is held back for a very long kernel.
@@ -241,7 +241,7 @@ impl Policy {
         let mut ongoing: Vec<Id> = Vec::new();
         for (&id, machine) in &mut self.machines {
             let (reported, active) = std::mem::take(&mut machine.window);
-            let goes_on = reported > window || (reported == 0 && machine.seen.oldest >= window);
+            let goes_on = reported > window || (reported == 0 && machine.seen.oldest >= window / 2);
             if active && goes_on && machine.length() > SHORT {
                 ongoing.push(id);
             } else if active {
@@ -372,9 +372,13 @@ impl Policy {
         let over = lead >= most && (turn.used >= MIN_TURN || lead >= most + quantum / 2);
         if over || turn.draining.is_some() {
             let since = *turn.draining.get_or_insert(now);
-            let short = waiter.length() <= SHORT;
-            let patience =
-                if short { PATIENCE } else { LONG_PATIENCE.min(2 * holder.length()).max(PATIENCE) };
+            let patience = if waiter.length() <= SHORT {
+                // For a long kernel that is about to complete, the hardware's switches do not pay.
+                let left = holder.seen.typical.saturating_sub(holder.seen.oldest);
+                if holder.seen.typical > SHORT && (1..=SHORT).contains(&left) { 2 * SHORT } else { PATIENCE }
+            } else {
+                LONG_PATIENCE.min(2 * holder.length()).max(PATIENCE)
+            };
             if !holder.seen.busy || now.saturating_sub(since) >= patience {
                 self.turn = begin(next);
                 return;
@@ -389,7 +393,7 @@ impl Policy {
         let (now, quantum, weights) = (self.now, self.quantum(), self.weights());
         let round = self.round();
         let own_length = |weight: u64| round * weight / weights.max(weight);
-        let is_long = holder.length() >= own_length(holder.weight).max(2 * SHORT);
+        let is_long = holder.length() >= own_length(holder.weight).max(4 * SHORT);
         let time = holder.virtual_time;
         let waiter = self.next_after(Some(turn.machine)).and_then(|next| self.machines.get(&next));
         let end = waiter.map_or(time + quantum, |waiter| waiter.virtual_time + self.lead());
@@ -399,7 +403,8 @@ impl Policy {
                 turn.draining.is_none().then(|| own.max(MIN_TURN.saturating_sub(turn.used)))
             } else {
                 let beside = is_long && machine.length() <= SHORT && machine.virtual_time <= time + quantum;
-                beside.then(|| own_length(machine.weight))
+                // One piece at a time: more would take the hardware's whole slices.
+                beside.then_some(0)
             };
             // All processes together fill it.
             let processes = machine.seen.processes.max(1);

@@ -239,6 +239,34 @@ fn short_kernels_get_their_half_beside_long_ones() {
 }
 
 #[test]
+fn long_kernels_take_turns_of_their_own() {
+    let weights = [(1, 1), (2, 1)];
+    for program in [many, waiting] {
+        let run = run(&weights, &[program(1, 20 * MS), program(2, 20 * MS)], 6, true);
+        let second = error_of(&run, &weights, 10);
+        println!("1 s {second:.2}, use {:.1}", use_of(&run));
+        assert!(second <= 3.0 && use_of(&run) >= 95.0, "1 s {second:.2}, use {:.1}", use_of(&run));
+    }
+}
+
+#[test]
+fn kernels_of_any_length_beside_each_other() {
+    let weights = [(1, 3), (2, 1)];
+    for (one, other) in
+        [(100 * US, 5 * MS), (5 * MS, 100 * US), (20 * MS, 100 * US), (MS, 3 * MS), (20 * MS, MS)]
+    {
+        for (first, second) in
+            [(many as fn(Id, u64) -> Program, many as fn(Id, u64) -> Program), (waiting, many)]
+        {
+            let run = run(&weights, &[first(1, one), second(2, other)], 6, true);
+            let error = error_of(&run, &weights, 10);
+            println!("{one} {other}: 1 s {error:.2}, use {:.1}", use_of(&run));
+            assert!(error <= 4.0, "{one} {other}: 1 s {error:.2}");
+        }
+    }
+}
+
+#[test]
 fn processes_of_a_machine_share_its_part() {
     let weights = [(1, 1), (2, 1)];
     let run = run(&weights, &[many(1, MS), many(1, MS), many(1, MS), many(2, MS)], 5, true);
