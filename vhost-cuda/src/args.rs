@@ -80,6 +80,16 @@ pub struct DaemonArgs {
     #[arg(long, value_name = "LIST", value_parser = parse_gpus)]
     pub gpus: Option<String>,
 
+    /// Weight of this daemon's virtual machine where several compete for GPU time (1 to 10000). Needs `--arbiter`.
+    #[arg(long, value_name = "N", default_value_t = 100, requires = "arbiter",
+        value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub share: u32,
+
+    /// Share GPU time with the other virtual machines whose daemons are connected to the arbiter on this unix socket
+    /// (`vhost-user-cuda arbiter`). Default: GPU time is not shared by weights.
+    #[arg(long, value_name = "PATH")]
+    pub arbiter: Option<PathBuf>,
+
     /// Maximum device memory of one virtual machine, in bytes (K, M and G may follow): of all its sessions together, with
     /// a context for each one but the first. Default: no limit.
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
@@ -220,12 +230,25 @@ pub enum Namespaces {
 pub enum Mode {
     /// Show the sessions of a daemon that serves metrics, again and again.
     Top(TopArgs),
+    /// Share GPU time between the virtual machines of a host, by weights.
+    Arbiter(ArbiterArgs),
     /// One worker process. Started by the daemon only.
     #[command(hide = true)]
     Worker(WorkerArgs),
     /// The first process of the workers' PID namespace. Started by the daemon only.
     #[command(hide = true)]
     Keeper,
+}
+
+/// Options of `arbiter`.
+#[derive(Clone, Debug, ClapArgs)]
+pub struct ArbiterArgs {
+    /// Listen on this unix socket (an old one of that name is replaced). Users who may write to it may join.
+    #[arg(short, long, value_name = "PATH")]
+    pub socket: PathBuf,
+    /// The level of messages: off, error, warn, info, debug or trace.
+    #[arg(long = "log-level", value_name = "LEVEL", default_value = "info")]
+    pub arbiter_log_level: String,
 }
 
 /// Options of `top`.
@@ -257,6 +280,12 @@ pub struct WorkerArgs {
     /// The memory for its counters.
     #[arg(long)]
     pub statistics_fd: i32,
+    /// The page of its gates, where virtual machines share GPU time.
+    #[arg(long, requires = "share_bell_fd")]
+    pub share_page_fd: Option<i32>,
+    /// The bell that the arbiter hears.
+    #[arg(long)]
+    pub share_bell_fd: Option<i32>,
     /// The socket on which guest memory comes, if only named pages of it may be mapped.
     #[arg(long)]
     pub pages_fd: Option<i32>,

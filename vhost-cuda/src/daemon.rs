@@ -35,6 +35,7 @@ use crate::sessions::messages::Messages;
 use crate::sessions::pool::WorkerPool;
 use crate::sessions::predecessor::WorkerLock;
 use crate::sessions::process::WorkerSpec;
+use crate::shares::client::Client;
 use crate::socket::remove_stale;
 use crate::worker::sandbox;
 
@@ -81,6 +82,8 @@ pub fn run(args: &DaemonArgs) -> anyhow::Result<()> {
     let cgroups = Cgroups::open(&args.cgroup, args.host_memory)?;
     let emulated = library::is_emulator(&library);
     let libraries = library::vendor_folders(&args.libraries, emulated)?;
+    let shares = args.arbiter.as_ref().map(|path| Client::start(path.clone(), args.share));
+    let shares = shares.transpose().context("Cannot start the thread for shares")?;
     let spec = WorkerSpec {
         libraries,
         nccl: args.nccl,
@@ -96,6 +99,7 @@ pub fn run(args: &DaemonArgs) -> anyhow::Result<()> {
         allow_pageable_access: args.allow_pageable_access,
         namespaces: wanted,
         guest_pages: args.guest_pages,
+        shares: shares.clone(),
     };
     let pool = start_pool(args, spec, namespaces)?;
     let images = ImageCache::new(args.image_cache);
@@ -129,7 +133,8 @@ pub fn run(args: &DaemonArgs) -> anyhow::Result<()> {
         let connected: Vec<_> = lock(&reported).values().cloned().collect();
         let mut reports: Vec<_> = connected.iter().map(|device| device.report()).collect();
         reports.sort_by_key(|device| device.connection);
-        text::write(&common.pool.report(), &reports)
+        let share = shares.as_ref().map(|shares| shares.report());
+        text::write(&common.pool.report(), share.as_ref(), &reports)
     };
     let _metrics = args.metrics.as_ref().map(|address| server::start(address, page)).transpose()?;
 

@@ -41,6 +41,7 @@ pub fn worker_spec() -> WorkerSpec {
         allow_pageable_access: false,
         namespaces: false,
         guest_pages: GuestPages::All,
+        shares: None,
     }
 }
 
@@ -54,7 +55,7 @@ pub fn sleeping_worker() -> (Worker, UnixStream) {
     let (pipe, _) = Messages::pipe().unwrap();
     let messages = Messages::start().unwrap().attach(pipe, process.pid()).unwrap();
     let (statistics, _) = Statistics::create().unwrap();
-    (Worker { sockets, process, listener: Mutex::default(), statistics, messages }, theirs)
+    (Worker { sockets, process, listener: Mutex::default(), statistics, enrolment: None, messages }, theirs)
 }
 
 /// `VIRTQ_DESC_F_*`.

@@ -31,5 +31,6 @@ pub mod limits;
 pub mod metrics;
 pub mod owner;
 pub mod sessions;
+pub mod shares;
 pub mod socket;
 pub mod worker;

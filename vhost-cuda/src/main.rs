@@ -5,9 +5,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
-use vhost_cuda::args::{Args, Mode};
+use vhost_cuda::args::{ArbiterArgs, Args, Mode};
 use vhost_cuda::confine::keeper;
 use vhost_cuda::metrics::top;
+use vhost_cuda::shares::arbiter;
 use vhost_cuda::{config, daemon, worker};
 
 fn main() -> ExitCode {
@@ -24,6 +25,9 @@ fn main() -> ExitCode {
     if let Some(Mode::Keeper) = &args.mode {
         return keeper::run();
     }
+    if let Some(Mode::Arbiter(args)) = &args.mode {
+        return arbitrate(args);
+    }
     if let Some(Mode::Top(args)) = &args.mode {
         return match top::run(&args.metrics, Duration::from_secs(args.interval), args.count) {
             Ok(()) => ExitCode::SUCCESS,
@@ -37,18 +41,9 @@ fn main() -> ExitCode {
         println!("{}", daemon::CAPABILITIES);
         return ExitCode::SUCCESS;
     }
-    let level = match args.daemon.log_level.parse::<log::LevelFilter>() {
-        Ok(level) => level,
-        Err(_) => {
-            eprintln!("--log-level {}: use off, error, warn, info, debug or trace", args.daemon.log_level);
-            return ExitCode::FAILURE;
-        }
-    };
-    env_logger::Builder::new()
-        .filter_level(level)
-        // What these libraries report at their own levels is the guest's doing.
-        .filter_module("virtio_queue", quiet(level))
-        .init();
+    if !start_log(&args.daemon.log_level) {
+        return ExitCode::FAILURE;
+    }
     match daemon::run(&args.daemon) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -56,6 +51,29 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn arbitrate(args: &ArbiterArgs) -> ExitCode {
+    if start_log(&args.arbiter_log_level)
+        && let Err(error) = arbiter::run(&args.socket)
+    {
+        log::error!("{error:#}");
+    }
+    ExitCode::FAILURE
+}
+
+/// Starts the log at the level of that name. False: there is no such level.
+fn start_log(level: &str) -> bool {
+    let Ok(filter) = level.parse::<log::LevelFilter>() else {
+        eprintln!("--log-level {level}: use off, error, warn, info, debug or trace");
+        return false;
+    };
+    env_logger::Builder::new()
+        .filter_level(filter)
+        // What these libraries report at their own levels is the guest's doing.
+        .filter_module("virtio_queue", quiet(filter))
+        .init();
+    true
 }
 
 /// Libraries whose messages a guest can cause speak only when debugging.

@@ -12,6 +12,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use serde_json::Value;
 
+use crate::bench::SHARES_PROGRAM;
 use crate::paths::Paths;
 use crate::progress::output_of;
 use crate::setup::kernel::{FileSharing, Flavour, Kernel};
@@ -208,6 +209,7 @@ fn compile_programs(paths: &Paths, to: &Path) -> Result<()> {
         cargo.env("VHOST_CUDA_NVCC_12", nvcc_12);
     }
     output_of(cargo.env("NVCC", nvcc.program()).env("CUDA_HOME", &nvcc.home))?;
+    put(&program::compile(paths, &paths.root.join(SHARES_PROGRAM))?, &to.join("shares"))?;
     put(&program::compile(paths, &paths.root.join("tests/bench/calls.cu"))?, &to.join("calls"))
 }
 

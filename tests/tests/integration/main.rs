@@ -8,6 +8,7 @@ mod library_variables;
 mod managed;
 mod metrics;
 mod old_root;
+mod shares;
 mod static_runtimes;
 
 use std::fs;
@@ -78,6 +79,7 @@ fn collect(suite: &mut Suite) {
     managed::collect(suite);
     metrics::collect(suite);
     old_root::collect(suite);
+    shares::collect(suite);
     static_runtimes::collect(suite);
 }
 

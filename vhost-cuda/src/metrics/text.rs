@@ -5,6 +5,8 @@ use std::fmt::{Display, Write};
 
 use super::report::{DeviceReport, SessionReport};
 use super::statistics::Totals;
+use crate::shares::arbiter;
+use crate::shares::client::ShareReport;
 
 /// Figures of the daemon itself.
 #[derive(Clone, Copy, Debug, Default)]
@@ -72,7 +74,7 @@ const OF_SESSIONS: [Metric<SessionReport>; 8] = [
 ];
 
 /// Writes all figures.
-pub fn write(daemon: &DaemonReport, devices: &[DeviceReport]) -> String {
+pub fn write(daemon: &DaemonReport, share: Option<&ShareReport>, devices: &[DeviceReport]) -> String {
     let mut text = Text::default();
     text.head("vhost_cuda_build_info", "gauge", "Version of the daemon");
     text.line("vhost_cuda_build_info", &[("version", &env!("CARGO_PKG_VERSION"))], 1.0);
@@ -83,6 +85,9 @@ pub fn write(daemon: &DaemonReport, devices: &[DeviceReport]) -> String {
     text.line("vhost_cuda_worker_starts_total", &[], daemon.started_workers as f64);
     text.head("vhost_cuda_worker_failures_total", "counter", "Workers that did not come up");
     text.line("vhost_cuda_worker_failures_total", &[], daemon.failed_workers as f64);
+    if let Some(share) = share {
+        text.share(share);
+    }
     for (name, kind, help, value) in OF_CONNECTIONS {
         text.head(name, kind, help);
         for device in devices {
@@ -132,6 +137,33 @@ fn sum(device: &DeviceReport, counter: fn(&Totals) -> u64) -> f64 {
 struct Text(String);
 
 impl Text {
+    fn share(&mut self, share: &ShareReport) {
+        self.head(
+            "vhost_cuda_gpu_share_weight",
+            "gauge",
+            "Weight where virtual machines compete for GPU time",
+        );
+        self.line("vhost_cuda_gpu_share_weight", &[], f64::from(share.weight));
+        self.head(
+            "vhost_cuda_gpu_arbiter_connected",
+            "gauge",
+            "1 while the arbiter of GPU time is connected",
+        );
+        self.line("vhost_cuda_gpu_arbiter_connected", &[], f64::from(u8::from(share.connected)));
+        let help = "GPU time that was used while virtual machines competed";
+        self.head("vhost_cuda_gpu_contended_seconds_total", "counter", help);
+        for (gpu, usage) in &share.usage {
+            let labels: [(&str, &dyn Display); 1] = [("gpu", &arbiter::name(gpu))];
+            self.line("vhost_cuda_gpu_contended_seconds_total", &labels, usage.used as f64 / 1e9);
+        }
+        let help = "Time for which work for the GPU was held back in favour of other virtual machines";
+        self.head("vhost_cuda_gpu_held_seconds_total", "counter", help);
+        for (gpu, usage) in &share.usage {
+            let labels: [(&str, &dyn Display); 1] = [("gpu", &arbiter::name(gpu))];
+            self.line("vhost_cuda_gpu_held_seconds_total", &labels, usage.held as f64 / 1e9);
+        }
+    }
+
     fn head(&mut self, name: &str, kind: &str, help: &str) {
         // Writing to a string cannot fail.
         let _ = write!(self.0, "# HELP {name} {help}.\n# TYPE {name} {kind}\n");
@@ -201,7 +233,7 @@ mod tests {
 
     #[test]
     fn sessions_and_their_sums_are_written() {
-        let text = write(&DaemonReport::default(), &[device(vec![session("a", 5), session("b", 6)])]);
+        let text = write(&DaemonReport::default(), None, &[device(vec![session("a", 5), session("b", 6)])]);
         for line in [
             "# TYPE vhost_cuda_calls_total counter",
             "vhost_cuda_sessions{connection=\"7\"} 2",
@@ -217,7 +249,7 @@ mod tests {
 
     #[test]
     fn a_program_cannot_write_lines_of_its_own() {
-        let text = write(&DaemonReport::default(), &[device(vec![session("x\"} 1\nfake{y=\"\\", 0)])]);
+        let text = write(&DaemonReport::default(), None, &[device(vec![session("x\"} 1\nfake{y=\"\\", 0)])]);
         assert!(!text.lines().any(|line| line.starts_with("fake")), "{text}");
         assert!(text.contains("program=\"x\\\"} 1\\nfake{y=\\\"\\\\\""), "{text}");
     }

@@ -56,16 +56,21 @@ type Figures = BTreeMap<String, f64>;
 /// A session's name: connection, number, program, process, user.
 type Name = [String; 5];
 
+/// Metrics of the machine's share of GPU time, without their common beginning.
+const SHARE_PREFIX: &str = "vhost_cuda_gpu_";
+
 /// One look at a daemon.
 struct Look {
     at: Instant,
+    /// By metric, and by GPU where it has one.
+    share: BTreeMap<(String, String), f64>,
     sessions: BTreeMap<Name, Figures>,
 }
 
 impl Look {
     fn at(address: &Address) -> Result<Self> {
         let text = fetch(address).with_context(|| format!("Cannot read metrics from {address}"))?;
-        Ok(Self { at: Instant::now(), sessions: sessions(&text) })
+        Ok(Self { at: Instant::now(), share: share(&text), sessions: sessions(&text) })
     }
 }
 
@@ -81,6 +86,37 @@ fn sessions(text: &str) -> BTreeMap<Name, Figures> {
         sessions.entry(name).or_default().insert(metric.to_owned(), value);
     }
     sessions
+}
+
+fn share(text: &str) -> BTreeMap<(String, String), f64> {
+    let of = |line: &str| {
+        let (metric, value) = line.strip_prefix(SHARE_PREFIX)?.rsplit_once(' ')?;
+        let (metric, labels) = metric.split_once('{').unwrap_or((metric, ""));
+        Some(((metric.to_owned(), value_of(labels, "gpu")), value.parse().ok()?))
+    };
+    text.lines().filter_map(of).collect()
+}
+
+/// The machine's share of GPU time; empty without an arbiter.
+fn share_lines(before: &Look, now: &Look, seconds: f64) -> String {
+    let figure = |metric: &str| now.share.get(&(metric.to_owned(), String::new()));
+    let Some(weight) = figure("share_weight") else { return String::new() };
+    let gone = if figure("arbiter_connected") == Some(&0.0) { ", no arbiter" } else { "" };
+    let mut text = format!("GPU share: weight {weight}{gone}\n");
+    for ((metric, gpu), used) in &now.share {
+        if metric != "contended_seconds_total" {
+            continue;
+        }
+        let rate = |metric: &str, now_is: f64| {
+            let key = (metric.to_owned(), gpu.clone());
+            100.0 * (now_is - before.share.get(&key).copied().unwrap_or(now_is)).max(0.0) / seconds
+        };
+        let held = "held_seconds_total";
+        let held_is = now.share.get(&(held.to_owned(), gpu.clone())).copied().unwrap_or_default();
+        let (used, held) = (rate(metric, *used), rate(held, held_is));
+        text += &format!("{gpu}: {used:.1} % used against others, {held:.1} % of the time held back\n");
+    }
+    text
 }
 
 /// A label's value, still with the escapes of the format. A guest's text inside another value cannot be taken for a label,
@@ -120,7 +156,8 @@ pub fn run(address: &Address, interval: Duration, count: Option<u64>) -> Result<
 
 fn table(before: &Look, now: &Look) -> String {
     let seconds = now.at.saturating_duration_since(before.at).as_secs_f64().max(0.001);
-    let mut text = format!(
+    let mut text = share_lines(before, now, seconds);
+    text += &format!(
         "{:>4} {:>7} {:<16} {:>7} {:>6} {:>10} {:>8} {:>9} {:>9} {:>6} {:>9} {:>8}\n",
         "conn",
         "session",
@@ -167,7 +204,7 @@ mod tests {
             "# HELP x\nvhost_cuda_sessions{{connection=\"1\"}} 1\nvhost_cuda_session_calls_total{{{labels}}} {calls}\n\
              vhost_cuda_session_device_memory_bytes{{{labels}}} 2097152\n"
         );
-        Look { at, sessions: sessions(&text) }
+        Look { at, share: BTreeMap::new(), sessions: sessions(&text) }
     }
 
     #[test]
@@ -177,5 +214,22 @@ mod tests {
         let fields: Vec<&str> = text.lines().nth(1).unwrap().split_whitespace().collect();
         assert_eq!(fields[..6], ["1", "2", r#"a\",pid=\"9"#, "10", "0", "100"], "{text}");
         assert_eq!(fields[10], "2", "{text}");
+    }
+
+    #[test]
+    fn the_share_of_gpu_time_comes_first() {
+        let start = Instant::now();
+        let look = |at, used: f64| {
+            let text = format!(
+                "vhost_cuda_gpu_share_weight 300\nvhost_cuda_gpu_arbiter_connected 1\n\
+                 vhost_cuda_gpu_contended_seconds_total{{gpu=\"GPU-1\"}} {used}\n\
+                 vhost_cuda_gpu_held_seconds_total{{gpu=\"GPU-1\"}} 1\n"
+            );
+            Look { at, share: share(&text), sessions: BTreeMap::new() }
+        };
+        let text = table(&look(start, 1.0), &look(start + Duration::from_secs(2), 2.5));
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[0], "GPU share: weight 300");
+        assert_eq!(lines[1], "GPU-1: 75.0 % used against others, 0.0 % of the time held back");
     }
 }

@@ -22,6 +22,7 @@ use crate::sessions::environment;
 use crate::sessions::link::{self, Ready};
 use crate::sessions::messages::{Attached, Messages};
 use crate::sessions::predecessor::WorkerLock;
+use crate::shares::client::{Client, Enrolment};
 
 /// Time for the rest of a greeting whose first byte has come.
 const GREETING_TIMEOUT: Duration = Duration::from_millis(200);
@@ -61,6 +62,8 @@ pub struct WorkerSpec {
     pub namespaces: bool,
     /// Which guest memory they can map.
     pub guest_pages: GuestPages,
+    /// The arbiter of GPU time.
+    pub shares: Option<Arc<Client>>,
 }
 
 /// Why a worker cannot be used.
@@ -86,6 +89,8 @@ pub struct Worker {
     pub process: Process,
     /// Its counters.
     pub statistics: Statistics,
+    /// Its part of the machine's share of GPU time.
+    pub enrolment: Option<Enrolment>,
     /// What its mappings of guest memory wait at, from its greeting until a session takes it.
     pub listener: Mutex<Option<OwnedFd>>,
     /// Its messages. Dropped after the process, so that the last of them are read when it has ended.
@@ -151,8 +156,11 @@ impl Worker {
         let (pages, their_pages) = named.transpose().map_err(WorkerError::Spawn)?.unzip();
         let lock = spec.lock.as_ref().map(WorkerLock::hold).transpose().map_err(WorkerError::Spawn)?;
         let pages_fd = their_pages.as_ref().map(AsRawFd::as_raw_fd);
-        let inherited: Vec<RawFd> =
+        let enrolment = spec.shares.as_ref().map(Client::enrol).transpose().map_err(WorkerError::Spawn)?;
+        let share_fds = enrolment.as_ref().map(Enrolment::fds);
+        let mut inherited: Vec<RawFd> =
             files.into_iter().chain(lock.as_ref().map(AsRawFd::as_raw_fd)).chain(pages_fd).collect();
+        inherited.extend(share_fds.iter().flatten());
         let parent = std::process::id();
         let mut command = Command::new("/proc/self/exe");
         command.arg0("vhost-user-cuda-worker");
@@ -163,6 +171,10 @@ impl Worker {
         command.arg("--statistics-fd").arg(statistics_fd.to_string());
         if let Some(fd) = pages_fd {
             command.arg("--pages-fd").arg(fd.to_string());
+        }
+        if let Some([page, bell]) = share_fds {
+            command.arg("--share-page-fd").arg(page.to_string());
+            command.arg("--share-bell-fd").arg(bell.to_string());
         }
         command.arg("--worker-log-level").arg(&spec.log_level);
         command.arg("--copy-threads").arg(spec.copy_threads.to_string());
@@ -202,7 +214,7 @@ impl Worker {
         let messages = spec.messages.attach(messages, process.pid()).map_err(WorkerError::Spawn)?;
         let (images, exchange) = (Arc::new(images), Arc::new(exchange));
         let sockets = Arc::new(Sockets { link, images, exchange, pages });
-        Ok(Self { sockets, process, listener: Mutex::default(), statistics, messages })
+        Ok(Self { sockets, process, listener: Mutex::default(), statistics, enrolment, messages })
     }
 
     /// Reads the worker's greeting. To be called when its link has become readable.

@@ -19,6 +19,7 @@ use super::nvml::Nvml;
 use super::objects::images::Images;
 use super::run::output::Output;
 use super::run::timers::late_in_threads_of;
+use super::run::turns::Turns;
 use super::sandbox;
 use super::sharing::Sharing;
 use super::state::{SessionLimits, SessionState};
@@ -98,6 +99,11 @@ fn bring_up(args: &WorkerArgs) -> anyhow::Result<(SessionState, Ready)> {
     if device_count > 0 {
         warm_up(&session, args.announce_memory).context("Cannot create the context of device 0")?;
         device_name = name_of_device_0(&session)?;
+    }
+    if let (Some(page), Some(bell)) = (args.share_page_fd, args.share_bell_fd) {
+        let turns = Turns::new([page, bell]).context("Cannot map the page of shares")?;
+        turns.name_gpus(&session.gpu, device_count).context("Cannot name GPUs for shares")?;
+        session.turns = Some(turns);
     }
     if sandbox::closes(args.sandbox, args.emulated) && !args.emulated && device_count > 0 {
         // NVML makes files when it starts, which the sandbox does not allow.

@@ -29,6 +29,7 @@ use super::run::exec_callbacks::ExecCallbacks;
 use super::run::order::Order;
 use super::run::output::Output;
 use super::run::signal::{self, Work};
+use super::run::turns::Turns;
 use super::sharing::Sharing;
 use super::vendor::Vendor;
 
@@ -88,6 +89,8 @@ pub struct SessionState {
     allocations: Mutex<Allocations>,
     window: Mutex<Window>,
     memory: RwLock<Arc<GuestPages>>,
+    /// The gates that work for a GPU passes, where virtual machines share GPU time.
+    pub turns: Option<Turns>,
     /// What maps guest memory, where that is for named pages only.
     pub mapper: Option<Arc<Mapper>>,
 }
@@ -192,6 +195,7 @@ impl SessionState {
             allocations: Mutex::new(Allocations::new(limits.memory)),
             window: Mutex::new(window),
             memory: RwLock::default(),
+            turns: None,
             mapper: None,
         }
     }

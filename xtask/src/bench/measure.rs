@@ -16,6 +16,7 @@ use super::cpu::Tree;
 use super::record::{Behind, Recorder};
 use super::report::{Measured, Metric, Place, Report};
 use super::rounds::middle;
+use super::shares::{Bench, PROGRAM as PROGRAM_OF_SHARES};
 use super::{docs, split, table};
 use crate::build;
 use crate::daemon::{DaemonConfig, Device};
@@ -51,6 +52,9 @@ pub struct BenchArguments {
     /// Only these places, with a comma between them
     #[arg(long, value_enum, value_delimiter = ',', value_name = "PLACES")]
     only: Vec<Place>,
+    /// Instead: programs of several daemons that compete for the GPU, natively, without and with shares
+    #[arg(long, conflicts_with_all = ["only", "metrics", "max_copy", "json"])]
+    shares: bool,
     /// Fewer samples and small copies only
     #[arg(long)]
     quick: bool,
@@ -75,6 +79,9 @@ pub struct BenchArguments {
 pub fn run(paths: &Paths, arguments: &BenchArguments) -> Result<()> {
     if !arguments.update_docs.is_empty() {
         return docs::update(&paths.root, &Report::read(&arguments.update_docs)?);
+    }
+    if arguments.shares {
+        return shares(paths, arguments);
     }
     let places = places(&arguments.only);
     prepare(paths, &places)?;
@@ -104,6 +111,13 @@ pub fn run(paths: &Paths, arguments: &BenchArguments) -> Result<()> {
         report.write(file)?;
     }
     Ok(())
+}
+
+fn shares(paths: &Paths, arguments: &BenchArguments) -> Result<()> {
+    prepare(paths, &[Place::VirtioUser])?;
+    let program = program::compile(paths, &paths.root.join(PROGRAM_OF_SHARES))?;
+    let (device, logs) = (Device(arguments.device.clone()), new_log_folder(paths)?);
+    Bench { paths, device, program, logs, quick: arguments.quick, rounds: arguments.rounds }.run()
 }
 
 /// The metrics to measure.

@@ -4,6 +4,7 @@
 //!
 //! Ratios against native in the same run are what counts; absolute figures belong to one machine.
 
+mod competition;
 mod cpu;
 mod docs;
 mod measure;
@@ -11,7 +12,9 @@ mod plots;
 mod record;
 mod report;
 mod rounds;
+mod shares;
 mod split;
 mod table;
 
 pub use measure::{BenchArguments, run};
+pub use shares::PROGRAM as SHARES_PROGRAM;

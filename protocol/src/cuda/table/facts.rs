@@ -59,4 +59,8 @@ facts! {
     own_errors = 6,
     /// May answer with the error of an earlier posted call, as all of CUDA's calls may.
     reports_errors = false;
+    /// Puts work on the GPU's processors: it counts where virtual machines share GPU time.
+    gpu_work = 7,
+    /// Puts work on the GPU's processors.
+    is_gpu_work = true;
 }

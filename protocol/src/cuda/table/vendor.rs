@@ -14,7 +14,7 @@ macro_rules! vendor_calls {
             0x0f00 custom vendor_open(library: u32, major: u32, digest: u64) -> ();
             /// Bulk in: a block of arguments; bulk out: a block of answers, if somebody waits for it. Calls the function of
             /// that number.
-            0x0f01 custom vendor_call(library: u32, function: u32) -> () [may_print starts_work may_post];
+            0x0f01 custom vendor_call(library: u32, function: u32) -> () [gpu_work may_print starts_work may_post];
             /// Bulk in: the variables of NVIDIA's libraries that the process has set ([`crate::cuda::variable`]), in place of
             /// those of the last such call.
             0x0f02 custom vendor_environment() -> () [no_context];

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What a call has while it runs.
 
+use std::cell::Cell;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -40,6 +41,8 @@ pub struct ThreadState {
     pub signal: Signal,
     /// How long the last call has copied; zero for a call that did not.
     pub copied: Duration,
+    /// The stream of the library that the call has used, where shares of GPU time are kept.
+    pub library_stream: Cell<Option<CUstream>>,
     /// Counts its calls, for the operator.
     pub counter: Counter,
 }

@@ -9,6 +9,7 @@ use virtio_cuda_protocol::cuda::*;
 
 use super::call::CallContext;
 use super::resolve::{Answer, Region, Resolve, elements, rows};
+use super::turns::{Place, Turn};
 use crate::worker::gpu::{CuResult, CudaError, STREAM_LEGACY};
 use crate::worker::handlers;
 use crate::worker::handlers::module::{image, variable};
@@ -23,6 +24,25 @@ macro_rules! enter {
         let nodes: SmallVec<[GraphNodeId; 2]> = all.into_iter().flatten().collect();
         if !nodes.is_empty() {
             $cx.enter(&[], &nodes);
+        }
+    };
+}
+
+/// Waits until the call may put work on the GPU, if it does so.
+macro_rules! turn {
+    ($cx:ident $name:ident ($($p:ident),*)) => {
+        if const { Opcode::$name.facts().is_gpu_work() }
+            && let Some(turns) = &$cx.session.turns
+        {
+            let all: [Option<StreamId>; _] = [$((&$p as &dyn Any).downcast_ref().copied()),*];
+            let place = match all.into_iter().flatten().next() {
+                _ if matches!(Opcode::$name, Opcode::vendor_call) => Place::Unknown,
+                Some(stream) => Place::Stream(stream),
+                None => Place::Stream(StreamId(STREAM_LEGACY as u64)),
+            };
+            turns.enter($cx, place)
+        } else {
+            None
         }
     };
 }
@@ -113,8 +133,13 @@ macro_rules! emit_dispatch {
                 $(Opcode::$name => {
                     $(let $p = <$pt as Wire>::take(&mut args).map_err(|_| CudaError::INVALID_VALUE)?;)*
                     args.finish().map_err(|_| CudaError::INVALID_VALUE)?;
+                    // Before the call locks anything.
+                    let turn: Option<Turn> = turn!(cx $name ($($p),*));
                     let outcome: CuResult<($($rt,)*)> =
                         call!($kind cx $name ($($p),*) ($($r: $rt),*) $(as $function ($($arg),*))? $(where $($range: $bytes),*)?);
+                    if let Some(turn) = turn {
+                        turn.started(cx);
+                    }
                     let ($($r,)*) = outcome?;
                     $(Wire::put(&$r, results).map_err(|_| CudaError::INVALID_VALUE)?;)*
                     Ok(())

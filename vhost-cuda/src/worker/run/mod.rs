@@ -9,6 +9,7 @@ pub(super) mod dispatch;
 pub(super) mod exec_callbacks;
 pub(super) mod execute;
 pub(super) mod executor;
+pub(super) mod flights;
 pub(super) mod lane;
 pub(super) mod new_lane;
 pub(super) mod order;
@@ -16,6 +17,7 @@ pub(super) mod output;
 pub(super) mod resolve;
 pub(super) mod signal;
 pub(super) mod timers;
+pub(super) mod turns;
 
 /// Most guest threads that use CUDA at once.
 pub const MAX_THREADS: usize = 1024;

@@ -9,14 +9,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use cuda_library_rows::block::{
     BadSize, MAX_BYTES, MAX_TEXT, PRESENT, SLOT, attribute_type_handle, described, padded, scalars,
 };
-use cuda_library_rows::{Answer, Body, Call, Direction, Element, Host, Kind, Library, Number, library};
+use cuda_library_rows::{
+    Answer, Body, Call, Direction, Element, Host, Kind, Library, Number, Parameter, library,
+};
 use smallvec::SmallVec;
 use virtio_cuda_protocol::cuda::{GraphId, StreamId};
 
 use super::handles::{Handles, Locked};
 use super::invoke::Arguments;
 use super::load::Loaded;
-use crate::worker::gpu::{CuResult, CudaError};
+use crate::worker::gpu::{CuResult, CudaError, STREAM_LEGACY};
 use crate::worker::objects::{Object, Reserved};
 use crate::worker::run::call::CallContext;
 
@@ -207,6 +209,7 @@ impl<'a> Attempt<'a> {
         let original = self.originals(&slots, &mut memory);
         let named = self.named(&slots);
         let mut locked = self.handles().lock(&named);
+        self.note_stream(&slots, named.first(), &locked);
         let mut arguments = Arguments::new();
         let mut made = SmallVec::new();
         for index in 0..count {
@@ -231,6 +234,22 @@ impl<'a> Attempt<'a> {
         }
         drop(locked);
         self.answers(value, &slots, &mut memory, &original)
+    }
+
+    /// Notes the stream in which the call puts its work: the function's own, or that of its first handle.
+    fn note_stream(&self, slots: &[u64], first: Option<&(usize, u64)>, locked: &[((usize, u64), Locked)]) {
+        if self.cx.session.turns.is_none() {
+            return;
+        }
+        let is_stream = |parameter: &Parameter| matches!(parameter.kind, Kind::Stream);
+        let stream = match self.call.parameters.iter().position(is_stream) {
+            Some(at) if !self.call.facts.stream_of => self.cx.resolve(StreamId(slots[at])).ok(),
+            Some(_) => None,
+            None => first.and_then(|first| locked.iter().find(|(key, _)| key == first)).map(|(_, state)| {
+                state.stream.as_ref().map_or(STREAM_LEGACY, |stream| self.cx.held().keep(stream.clone()))
+            }),
+        };
+        self.cx.thread.library_stream.set(stream);
     }
 
     fn handles(&self) -> &'a Handles {

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! GPU time that several daemons share by weights.
+
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use tempfile::TempDir;
+use vhost_cuda_tests::daemon::DaemonOptions;
+use vhost_cuda_tests::running::{Outcome, Running};
+use vhost_cuda_tests::stack::Route;
+use vhost_cuda_tests::suite::{Kit, Suite};
+
+use crate::{LIMIT, LOSS, SETTLE, daemon, route, start};
+
+pub fn collect(suite: &mut Suite) {
+    suite.test("shares_follow_weights", shares_follow_weights);
+    suite.test("nobody_waits_for_an_arbiter_that_is_killed", nobody_waits_for_an_arbiter_that_is_killed);
+    suite.test("nobody_waits_for_a_machine_that_is_killed", nobody_waits_for_a_machine_that_is_killed);
+}
+
+/// An arbiter, killed with the value.
+struct Arbiter {
+    child: Child,
+    folder: TempDir,
+}
+
+impl Arbiter {
+    fn start(kit: &Kit) -> Result<Self> {
+        let folder = tempfile::Builder::new().prefix("vhost-cuda-").tempdir()?;
+        let child = launch(kit, &folder)?;
+        Ok(Self { child, folder })
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.folder.path().join("arbiter")
+    }
+
+    fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    fn restart(&mut self, kit: &Kit) -> Result<()> {
+        self.kill();
+        self.child = launch(kit, &self.folder)?;
+        Ok(())
+    }
+
+    /// A daemon with a weight, connected.
+    fn machine(&self, kit: &Kit, weight: u32) -> Result<Route> {
+        let socket = self.socket().to_str().context("a path that is no text")?.to_owned();
+        let arguments = ["--arbiter".to_owned(), socket, "--share".to_owned(), weight.to_string()].to_vec();
+        let mut route = route(kit, &DaemonOptions { arguments, ..Default::default() })?;
+        daemon(&mut route)?
+            .wait_until("the arbiter is found", SETTLE, |daemon| connections(&daemon.log()) > 0)?;
+        Ok(route)
+    }
+}
+
+impl Drop for Arbiter {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+fn launch(kit: &Kit, folder: &TempDir) -> Result<Child> {
+    let socket = folder.path().join("arbiter");
+    let mut command = Command::new(kit.stack.daemon());
+    command.arg("arbiter").arg("--socket").arg(&socket).args(["--log-level", "error"]);
+    let child = command.stdin(Stdio::null()).spawn().context("Cannot start the arbiter")?;
+    let deadline = Instant::now() + SETTLE;
+    while !socket.exists() {
+        ensure!(Instant::now() < deadline, "the arbiter does not listen");
+        thread::sleep(Duration::from_millis(5));
+    }
+    Ok(child)
+}
+
+fn connections(log: &str) -> usize {
+    log.matches("GPU time is shared by").count()
+}
+
+/// Kernels that had ended, by time in milliseconds.
+fn progress(outcome: &str) -> Vec<(u64, u64)> {
+    let line = |line: &str| {
+        let (time, kernels) = line.split_once(' ')?;
+        Some((time.parse().ok()?, kernels.parse().ok()?))
+    };
+    outcome.lines().filter_map(line).collect()
+}
+
+/// Kernels that ended in the time in which both worked.
+fn in_common([one, other]: [&[(u64, u64)]; 2]) -> Result<[u64; 2]> {
+    let ends = |list: &[(u64, u64)]| Some((list.first()?.0, list.last()?.0));
+    let (one_ends, other_ends) = ends(one).zip(ends(other)).context("a program did not get on")?;
+    let (from, to) = (one_ends.0.max(other_ends.0), one_ends.1.min(other_ends.1));
+    ensure!(to > from + 1500, "the programs worked side by side for {from} to {to} only");
+    Ok([one, other].map(|list| {
+        // Without the beginning.
+        let within =
+            || list.iter().filter(|(time, _)| (from + 300..=to).contains(time)).map(|(_, count)| count);
+        within().max().unwrap_or(&0) - within().min().unwrap_or(&0)
+    }))
+}
+
+fn finish(program: Running) -> Result<Outcome> {
+    let outcome = program.finish(LIMIT)?;
+    outcome.expect_exit(0)?;
+    ensure!(outcome.stdout.ends_with("right\n"), "{outcome}");
+    Ok(outcome)
+}
+
+fn shares_follow_weights(kit: &Kit) -> Result<()> {
+    let arbiter = Arbiter::start(kit)?;
+    let machines = [arbiter.machine(kit, 300)?, arbiter.machine(kit, 100)?];
+    let [one, other] = [0, 1].map(|at| start(kit, &machines[at], "compete", &["5"]));
+    let outcomes = [finish(one?)?, finish(other?)?];
+    let [one, other] = [0, 1].map(|at| progress(&outcomes[at].stdout));
+    let [one, other] = in_common([&one, &other])?;
+    let ratio = one as f64 / other.max(1) as f64;
+    // Other tests work on the same processors.
+    ensure!((1.7..6.0).contains(&ratio), "{one} and {other} kernels for weights 3:1");
+    Ok(())
+}
+
+/// The largest pause in a program's progress.
+fn pause(list: &[(u64, u64)]) -> u64 {
+    list.windows(2).map(|pair| pair[1].0 - pair[0].0).max().unwrap_or(u64::MAX)
+}
+
+fn nobody_waits_for_an_arbiter_that_is_killed(kit: &Kit) -> Result<()> {
+    let mut arbiter = Arbiter::start(kit)?;
+    let mut machines = [arbiter.machine(kit, 100)?, arbiter.machine(kit, 100)?];
+    let [one, other] = [0, 1].map(|at| start(kit, &machines[at], "compete", &["6"]));
+    let (one, other) = (one?, other?);
+    for program in [&one, &other] {
+        program.wait_for_stdout("\n", LIMIT)?;
+    }
+    thread::sleep(Duration::from_secs(1));
+    arbiter.kill();
+    thread::sleep(Duration::from_secs(1));
+    arbiter.restart(kit)?;
+    for program in [one, other] {
+        let list = progress(&finish(program)?.stdout);
+        ensure!(pause(&list) < LOSS.as_millis() as u64, "it stood still: {list:?}");
+    }
+    for machine in &mut machines {
+        let daemon = daemon(machine)?;
+        daemon.wait_until("the new arbiter is found", SETTLE, |daemon| connections(&daemon.log()) == 2)?;
+        let said = daemon.log().matches("the arbiter of GPU time has ended").count();
+        ensure!(said == 1, "it was said {said} times\n{}", daemon.log());
+    }
+    Ok(())
+}
+
+fn nobody_waits_for_a_machine_that_is_killed(kit: &Kit) -> Result<()> {
+    let arbiter = Arbiter::start(kit)?;
+    let mut victim = arbiter.machine(kit, 9000)?;
+    let other = arbiter.machine(kit, 1)?;
+    let killed = start(kit, &victim, "compete", &["60"])?;
+    killed.wait_for_stdout("\n", LIMIT)?;
+    let program = start(kit, &other, "compete", &["4"])?;
+    program.wait_for_stdout("\n", LIMIT)?;
+    thread::sleep(Duration::from_millis(500));
+    daemon(&mut victim)?.kill();
+    let list = progress(&finish(program)?.stdout);
+    ensure!(list.len() > 10, "it stood still: {list:?}");
+    killed.finish(LOSS)?;
+    Ok(())
+}

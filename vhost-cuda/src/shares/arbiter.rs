@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `vhost-user-cuda arbiter`: the process to which the daemons of a host connect, and that decides whose turn it is.
+//!
+//! One thread does everything. It sleeps while machines do not compete: a worker that starts work after a pause rings its
+//! bell. While they compete it looks at all pages in short intervals, and at once when a bell rings.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+
+use anyhow::Context;
+use log::{Level, debug, info, log};
+
+use super::machine::{Gpu, Machine, Worker};
+use super::message::{self, ENDED, HELLO, MAX_WEIGHT, Message, USAGE, VERSION, WORKER};
+use super::page::{self, Page};
+use super::policy::{Grant, Id, Policy, RECENT};
+use crate::limits::throttle::Throttle;
+use crate::socket::remove_stale;
+
+/// Time between two looks while machines compete, in nanoseconds.
+const TICK: u64 = 50_000;
+/// Time after which a worker that works without competition announces itself again, in nanoseconds.
+const ANNOUNCEMENTS: u64 = RECENT / 2;
+/// Time between two messages about usage, in nanoseconds.
+const REPORTS: u64 = 500_000_000;
+/// Daemons that may be connected.
+const MAX_MACHINES: usize = 256;
+/// Workers of a daemon: sessions, and warm ones.
+const MAX_WORKERS: usize = 2048;
+/// GPUs that are arbitrated.
+const MAX_GPUS: usize = 64;
+/// Messages that a daemon can cause.
+static COMPLAINTS: Throttle = Throttle::new(20, std::time::Duration::from_secs(10));
+
+/// What an event is about.
+const LISTENER: u64 = 0;
+const BELL: u64 = u64::MAX;
+
+/// The arbitration of one GPU.
+#[derive(Debug, Default)]
+struct Arbitration {
+    policy: Policy,
+    /// Number of times at which machines began to compete.
+    epoch: u32,
+}
+
+#[derive(Debug)]
+struct Arbiter {
+    listener: UnixListener,
+    poller: File,
+    machines: BTreeMap<Id, Machine>,
+    gpus: HashMap<Gpu, Arbitration>,
+    next: Id,
+    announced: u64,
+    reported: u64,
+    /// When a machine was last seen to work.
+    active: Option<u64>,
+}
+
+/// Listens at `path` until the process is ended.
+pub fn run(path: &Path) -> anyhow::Result<()> {
+    let cannot = || format!("Cannot listen on {}", path.display());
+    remove_stale(path).with_context(cannot)?;
+    let listener = UnixListener::bind(path).with_context(cannot)?;
+    listener.set_nonblocking(true).with_context(cannot)?;
+    // SAFETY: a plain system call about this thread's timers.
+    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };
+    let mut arbiter = Arbiter::new(listener).context("Cannot make a poller")?;
+    info!("sharing GPU time on {}", path.display());
+    loop {
+        arbiter.turn()?;
+    }
+}
+
+impl Arbiter {
+    fn new(listener: UnixListener) -> io::Result<Self> {
+        use std::os::fd::FromRawFd;
+        // SAFETY: a plain system call.
+        let poller = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
+        if poller < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the descriptor is new and nobody else's.
+        let poller = unsafe { File::from_raw_fd(poller) };
+        let arbiter = Self {
+            listener,
+            poller,
+            machines: BTreeMap::new(),
+            gpus: HashMap::new(),
+            next: LISTENER + 1,
+            announced: 0,
+            reported: 0,
+            active: None,
+        };
+        arbiter.watch(arbiter.listener.as_raw_fd(), libc::EPOLLIN, LISTENER)?;
+        Ok(arbiter)
+    }
+
+    fn watch(&self, fd: RawFd, events: i32, about: u64) -> io::Result<()> {
+        let mut event = libc::epoll_event { events: events.cast_unsigned(), u64: about };
+        // SAFETY: both descriptors are open, and the event is a local.
+        match unsafe { libc::epoll_ctl(self.poller.as_raw_fd(), libc::EPOLL_CTL_ADD, fd, &raw mut event) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    /// Waits for something, deals with it, and decides anew.
+    fn turn(&mut self) -> anyhow::Result<()> {
+        let mut events = [libc::epoll_event { events: 0, u64: 0 }; 32];
+        let count = self.wait(&mut events).context("Cannot wait for daemons")?;
+        for event in &events[..count] {
+            match event.u64 {
+                LISTENER => self.accept(),
+                // Edge-triggered: there is nothing to read.
+                BELL => {}
+                id => self.hear(id),
+            }
+        }
+        self.step(page::now());
+        Ok(())
+    }
+
+    fn wait(&self, events: &mut [libc::epoll_event]) -> io::Result<usize> {
+        let contended = self.gpus.values().any(|gpu| gpu.policy.is_contended());
+        let nanoseconds = match self.active {
+            _ if contended => Some(TICK),
+            Some(_) => Some(ANNOUNCEMENTS),
+            None => None,
+        };
+        let time =
+            nanoseconds.map(|nanoseconds| libc::timespec { tv_sec: 0, tv_nsec: nanoseconds.cast_signed() });
+        let time = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+        // SAFETY: `events` has as many places as said; the time is null or a local.
+        let count = unsafe {
+            libc::syscall(
+                libc::SYS_epoll_pwait2,
+                self.poller.as_raw_fd(),
+                events.as_mut_ptr(),
+                events.len(),
+                time,
+                std::ptr::null::<libc::sigset_t>(),
+                0_usize,
+            )
+        };
+        match usize::try_from(count) {
+            Ok(count) => Ok(count),
+            Err(_) => match io::Error::last_os_error() {
+                error if error.kind() == io::ErrorKind::Interrupted => Ok(0),
+                error => Err(error),
+            },
+        }
+    }
+
+    fn accept(&mut self) {
+        let Ok((socket, _)) = self.listener.accept() else { return };
+        let peer = message::peer(&socket);
+        if self.machines.len() >= MAX_MACHINES {
+            log!(COMPLAINTS.level(Level::Warn), "{peer}: refused: {MAX_MACHINES} daemons are connected");
+            return;
+        }
+        let id = self.next;
+        let watched =
+            socket.set_nonblocking(true).and_then(|()| self.watch(socket.as_raw_fd(), libc::EPOLLIN, id));
+        if let Err(error) = watched {
+            log!(COMPLAINTS.level(Level::Warn), "{peer}: refused: {error}");
+            return;
+        }
+        self.next += 1;
+        log!(COMPLAINTS.level(Level::Info), "machine {id}: {peer} has connected");
+        self.machines.insert(id, Machine::new(socket));
+    }
+
+    /// Reads what a daemon says.
+    fn hear(&mut self, id: Id) {
+        while let Some(machine) = self.machines.get(&id) {
+            let heard = match message::receive(&machine.socket) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) => Err(error.to_string()),
+                Ok(None) => Err("it has ended".into()),
+                Ok(Some((message, files))) => self.obey(id, &message, files),
+            };
+            if let Err(why) = heard {
+                log!(COMPLAINTS.level(Level::Info), "machine {id}: disconnected: {why}");
+                self.forget(id);
+            }
+        }
+    }
+
+    fn obey(&mut self, id: Id, message: &Message, files: Vec<File>) -> Result<(), String> {
+        let poller = self.poller.as_raw_fd();
+        let Some(machine) = self.machines.get_mut(&id) else { return Ok(()) };
+        match (message.kind, machine.weight) {
+            (HELLO, None) => {
+                let weight = u32::try_from(message.number).unwrap_or(0);
+                if message.value != VERSION || !(1..=MAX_WEIGHT).contains(&weight) {
+                    return Err(format!("version {} with weight {weight}", message.value));
+                }
+                machine.weight = Some(weight);
+                info!("machine {id}: weight {weight}");
+                Ok(())
+            }
+            (WORKER, Some(_)) if machine.workers.len() < MAX_WORKERS => {
+                let [page, bell] = <[File; 2]>::try_from(files).map_err(|_| "a worker without files")?;
+                let page = Page::map(&page).map_err(|error| format!("a worker's page: {error}"))?;
+                let events = (libc::EPOLLIN | libc::EPOLLET).cast_unsigned();
+                let mut event = libc::epoll_event { events, u64: BELL };
+                // SAFETY: both descriptors are open, and the event is a local.
+                if unsafe { libc::epoll_ctl(poller, libc::EPOLL_CTL_ADD, bell.as_raw_fd(), &raw mut event) }
+                    != 0
+                {
+                    return Err(format!("a worker's bell: {}", io::Error::last_os_error()));
+                }
+                machine.workers.insert(message.number, Worker::new(page, bell));
+                self.announced = 0;
+                Ok(())
+            }
+            (ENDED, Some(_)) => {
+                if let Some(worker) = machine.workers.remove(&message.number) {
+                    unwatch(poller, &worker.bell);
+                }
+                Ok(())
+            }
+            (kind, _) => Err(format!("a message of kind {kind} out of turn")),
+        }
+    }
+
+    fn forget(&mut self, id: Id) {
+        let Some(machine) = self.machines.remove(&id) else { return };
+        for worker in machine.workers.values() {
+            unwatch(self.poller.as_raw_fd(), &worker.bell);
+        }
+        for arbitration in self.gpus.values_mut() {
+            arbitration.policy.leave(id);
+        }
+        self.gpus.retain(|_, arbitration| !arbitration.policy.is_empty());
+    }
+
+    /// Looks at all pages, and sets all gates.
+    fn step(&mut self, now: u64) {
+        // With a single machine nobody need announce anything.
+        let several = self.machines.len() > 1;
+        let announce = several && now.saturating_sub(self.announced) >= ANNOUNCEMENTS;
+        if announce {
+            self.announced = now;
+        }
+        for (&id, machine) in &mut self.machines {
+            let Some(weight) = machine.weight else { continue };
+            for gpu in machine.gpus() {
+                if self.gpus.len() < MAX_GPUS || self.gpus.contains_key(&gpu) {
+                    self.gpus.entry(gpu).or_default().policy.join(id, weight);
+                }
+            }
+        }
+        let mut active = false;
+        for (&gpu, Arbitration { policy, epoch }) in &mut self.gpus {
+            let mut seen = HashMap::new();
+            for (&id, machine) in &mut self.machines {
+                let look = machine.look(gpu, now);
+                active |= look.waiting || look.busy;
+                seen.insert(id, look);
+            }
+            let before = policy.is_contended();
+            policy.step(now, |id| seen.get(&id).copied().unwrap_or_default());
+            if policy.is_contended() && !before {
+                *epoch = epoch.wrapping_add(1);
+                debug!("machines compete for GPU {}", name(&gpu));
+            }
+            // Those that must wait come first.
+            let holds = |id: &Id| policy.grant(*id) == Grant::Hold;
+            for first in [true, false] {
+                for (id, machine) in self.machines.iter().filter(|(id, _)| holds(id) == first) {
+                    machine.grant(gpu, policy.grant(*id), *epoch, announce);
+                }
+            }
+        }
+        if active {
+            self.active = Some(now);
+        } else if self.active.is_some_and(|then| now.saturating_sub(then) > 4 * RECENT) {
+            self.active = None;
+        }
+        if now.saturating_sub(self.reported) >= REPORTS {
+            self.reported = now;
+            self.report();
+        }
+    }
+
+    fn report(&mut self) {
+        for (&gpu, arbitration) in &self.gpus {
+            for (&id, machine) in &mut self.machines {
+                let (used, held) = arbitration.policy.usage(id);
+                if (used, held) == (0, 0) || machine.told.get(&gpu) == Some(&(used, held)) {
+                    continue;
+                }
+                let message = Message { kind: USAGE, used, held, uuid: gpu, ..Message::default() };
+                // A daemon that does not read hears the next one.
+                if message::send(&machine.socket, &message, &[]).is_ok() {
+                    machine.told.insert(gpu, (used, held));
+                }
+            }
+        }
+    }
+}
+
+/// A GPU as `nvidia-smi -L` names it.
+pub fn name(gpu: &Gpu) -> String {
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let parts = [&gpu[..4], &gpu[4..6], &gpu[6..8], &gpu[8..10], &gpu[10..]].map(hex);
+    format!("GPU-{}", parts.join("-"))
+}
+
+fn unwatch(poller: RawFd, bell: &File) {
+    // SAFETY: both descriptors are open; others may hold the bell, so that it would be watched for ever.
+    unsafe { libc::epoll_ctl(poller, libc::EPOLL_CTL_DEL, bell.as_raw_fd(), std::ptr::null_mut()) };
+}

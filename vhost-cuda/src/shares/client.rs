@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The daemon's side: it tells the arbiter about its workers, and opens their gates if the arbiter ends.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread;
+use std::time::Duration;
+
+use log::{debug, info, warn};
+use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
+
+use super::message::{self, ENDED, HELLO, Message, USAGE, VERSION, WORKER};
+use super::page::{MAX_GPUS, Page};
+
+/// Time between two attempts to reach the arbiter.
+const RETRY: Duration = Duration::from_secs(1);
+/// Time for the arbiter to take a message.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// What the machine has used of a GPU while machines competed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// GPU time, in nanoseconds.
+    pub used: u64,
+    /// Time for which it was held back, in nanoseconds.
+    pub held: u64,
+}
+
+/// Figures for the operator.
+#[derive(Clone, Debug, Default)]
+pub struct ShareReport {
+    /// The machine's weight.
+    pub weight: u32,
+    /// Whether there is an arbiter.
+    pub connected: bool,
+    /// By UUID of the GPU.
+    pub usage: Vec<([u8; 16], Usage)>,
+}
+
+/// The daemon's connection to the arbiter.
+#[derive(Debug)]
+pub struct Client {
+    path: PathBuf,
+    weight: u32,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    arbiter: Option<UnixStream>,
+    workers: HashMap<u64, Worker>,
+    next: u64,
+    usage: HashMap<[u8; 16], Total>,
+}
+
+/// Usage by arbiters that have ended, and by this one.
+#[derive(Debug, Default)]
+struct Total {
+    before: Usage,
+    now: Usage,
+}
+
+#[derive(Debug)]
+struct Worker {
+    page: Page,
+    file: File,
+    bell: EventFd,
+}
+
+/// A worker's part. Dropping it withdraws the worker.
+#[derive(Debug)]
+pub struct Enrolment {
+    client: Weak<Client>,
+    number: u64,
+    fds: [RawFd; 2],
+}
+
+impl Client {
+    /// Connects to the arbiter at `path`, and again whenever it has ended.
+    pub fn start(path: PathBuf, weight: u32) -> io::Result<Arc<Self>> {
+        let client = Arc::new(Self { path, weight, state: Mutex::default() });
+        let running = client.clone();
+        thread::Builder::new().name("shares".into()).spawn(move || running.run())?;
+        Ok(client)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn run(&self) -> ! {
+        // Said once for each change.
+        let mut said = None;
+        loop {
+            match self.connect() {
+                Ok(arbiter) => {
+                    info!("GPU time is shared by {} with weight {}", self.path.display(), self.weight);
+                    let end = self.listen(&arbiter);
+                    warn!(
+                        "the arbiter of GPU time has ended ({end}): work goes on without shares until it is back"
+                    );
+                    said = Some(());
+                    self.disconnect();
+                }
+                Err(error) if said.replace(()).is_none() => warn!(
+                    "no arbiter of GPU time at {} ({error}): work goes on without shares until there is one; start \
+                     `vhost-user-cuda arbiter --socket {}`",
+                    self.path.display(),
+                    self.path.display()
+                ),
+                Err(_) => {}
+            }
+            thread::sleep(RETRY);
+        }
+    }
+
+    fn connect(&self) -> io::Result<UnixStream> {
+        let arbiter = UnixStream::connect(&self.path)?;
+        arbiter.set_write_timeout(Some(PATIENCE))?;
+        let hello = Message { kind: HELLO, value: VERSION, number: self.weight.into(), ..Message::default() };
+        message::send(&arbiter, &hello, &[])?;
+        let mut state = self.lock();
+        for (&number, worker) in &state.workers {
+            worker.announce(number, &arbiter)?;
+        }
+        state.arbiter = Some(arbiter.try_clone()?);
+        Ok(arbiter)
+    }
+
+    /// Takes what the arbiter says until it ends.
+    fn listen(&self, arbiter: &UnixStream) -> String {
+        loop {
+            match message::receive(arbiter) {
+                Ok(Some((message, _))) if message.kind == USAGE => {
+                    let mut state = self.lock();
+                    if state.usage.len() < MAX_GPUS || state.usage.contains_key(&message.uuid) {
+                        let now = Usage { used: message.used, held: message.held };
+                        state.usage.entry(message.uuid).or_default().now = now;
+                    }
+                }
+                Ok(Some((message, _))) => debug!("the arbiter sent a message of kind {}", message.kind),
+                Ok(None) => return "it has closed the connection".into(),
+                Err(error) => return error.to_string(),
+            }
+        }
+    }
+
+    fn disconnect(&self) {
+        let mut state = self.lock();
+        state.arbiter = None;
+        state.workers.values().for_each(|worker| worker.page.open_all());
+        for total in state.usage.values_mut() {
+            let now = std::mem::take(&mut total.now);
+            total.before.used += now.used;
+            total.before.held += now.held;
+        }
+    }
+
+    /// Makes a page and a bell for a worker that is to be started.
+    pub fn enrol(self: &Arc<Self>) -> io::Result<Enrolment> {
+        let (page, file) = Page::create()?;
+        let worker = Worker { page, file, bell: EventFd::new(EFD_NONBLOCK | EFD_CLOEXEC)? };
+        let fds = [worker.file.as_raw_fd(), worker.bell.as_raw_fd()];
+        let mut state = self.lock();
+        let number = state.next;
+        state.next += 1;
+        if let Some(arbiter) = &state.arbiter
+            && let Err(error) = worker.announce(number, arbiter)
+        {
+            // Its end is noticed by the thread that listens.
+            debug!("the arbiter was not told of a worker: {error}");
+            let _ = arbiter.shutdown(std::net::Shutdown::Both);
+        }
+        state.workers.insert(number, worker);
+        Ok(Enrolment { client: Arc::downgrade(self), number, fds })
+    }
+
+    /// Figures for the operator.
+    pub fn report(&self) -> ShareReport {
+        let state = self.lock();
+        let sum = |total: &Total| Usage {
+            used: total.before.used + total.now.used,
+            held: total.before.held + total.now.held,
+        };
+        let mut usage: Vec<_> = state.usage.iter().map(|(&uuid, total)| (uuid, sum(total))).collect();
+        usage.sort_unstable_by_key(|(uuid, _)| *uuid);
+        ShareReport { weight: self.weight, connected: state.arbiter.is_some(), usage }
+    }
+}
+
+impl Worker {
+    fn announce(&self, number: u64, arbiter: &UnixStream) -> io::Result<()> {
+        let message = Message { kind: WORKER, number, ..Message::default() };
+        message::send(arbiter, &message, &[self.file.as_raw_fd(), self.bell.as_raw_fd()])
+    }
+}
+
+impl Enrolment {
+    /// The page and the bell, for the worker to inherit.
+    pub fn fds(&self) -> [RawFd; 2] {
+        self.fds
+    }
+}
+
+impl Drop for Enrolment {
+    fn drop(&mut self) {
+        let Some(client) = self.client.upgrade() else { return };
+        let mut state = client.lock();
+        state.workers.remove(&self.number);
+        if let Some(arbiter) = &state.arbiter {
+            let message = Message { kind: ENDED, number: self.number, ..Message::default() };
+            if message::send(arbiter, &message, &[]).is_err() {
+                let _ = arbiter.shutdown(std::net::Shutdown::Both);
+            }
+        }
+    }
+}

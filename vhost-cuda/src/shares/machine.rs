@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the arbiter knows of one daemon: its workers, their pages, and what these show.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::Ordering;
+
+use super::page::{ANNOUNCE, GO, HOLD, MAX_GPUS, OPEN, Page, Slot};
+use super::policy::{Grant, Seen};
+
+/// A GPU's UUID.
+pub type Gpu = [u8; 16];
+
+/// A virtual machine: a daemon that is connected.
+#[derive(Debug)]
+pub struct Machine {
+    /// The connection.
+    pub socket: UnixStream,
+    /// Its weight, once it has said so.
+    pub weight: Option<u32>,
+    /// Its workers.
+    pub workers: HashMap<u64, Worker>,
+    /// What it was told last that it has used.
+    pub told: HashMap<Gpu, (u64, u64)>,
+}
+
+/// A worker process.
+#[derive(Debug)]
+pub struct Worker {
+    page: Page,
+    /// Rings when the page has news.
+    pub bell: File,
+    gpus: [Option<Place>; MAX_GPUS],
+}
+
+/// A GPU of a worker. What the worker said first counts: the number of GPUs that it can name is bounded.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    gpu: Gpu,
+    reported: u64,
+}
+
+impl Worker {
+    /// A worker with its page.
+    pub fn new(page: Page, bell: File) -> Self {
+        Self { page, bell, gpus: [None; MAX_GPUS] }
+    }
+
+    /// Reads the names of GPUs that are new.
+    fn name(&mut self) {
+        for (place, slot) in self.gpus.iter_mut().zip(self.page.slots()) {
+            if place.is_none() {
+                let reported = slot.reported.load(Ordering::Relaxed);
+                *place = slot.uuid().map(|gpu| Place { gpu, reported });
+            }
+        }
+    }
+
+    fn slot(&self, gpu: Gpu) -> Option<(usize, &Slot)> {
+        let index = self.gpus.iter().position(|place| place.is_some_and(|place| place.gpu == gpu))?;
+        Some((index, &self.page.slots()[index]))
+    }
+
+    fn look(&mut self, gpu: Gpu, now: u64) -> Option<Seen> {
+        let index = self.slot(gpu)?.0;
+        let (slot, place) = (&self.page.slots()[index], self.gpus[index].as_mut()?);
+        let total = slot.reported.load(Ordering::Relaxed);
+        let reported = total.wrapping_sub(std::mem::replace(&mut place.reported, total));
+        let announced =
+            slot.announced.load(Ordering::Relaxed) != 0 && slot.announced.swap(0, Ordering::Relaxed) != 0;
+        let waiting = announced || slot.waiting.load(Ordering::Relaxed) > 0;
+        let busy = slot.in_flight.load(Ordering::Relaxed) > 0;
+        let since = slot.oldest.load(Ordering::Relaxed);
+        let oldest = if busy && since > 0 { now.saturating_sub(since) } else { 0 };
+        let typical = slot.typical.load(Ordering::Relaxed).min(1 << 40);
+        let processes = u64::from(waiting || busy);
+        Some(Seen {
+            waiting,
+            busy,
+            reported: reported.min(1 << 40),
+            processes,
+            typical,
+            oldest: oldest.min(1 << 40),
+        })
+    }
+
+    fn grant(&self, gpu: Gpu, grant: Grant, epoch: u32, announce: bool) {
+        let Some((_, slot)) = self.slot(gpu) else { return };
+        let gate = slot.gate.load(Ordering::Relaxed);
+        match grant {
+            Grant::Free if announce => slot.set(ANNOUNCE, 0),
+            Grant::Free if gate != OPEN && gate != ANNOUNCE => slot.set(OPEN, 0),
+            Grant::Free => return,
+            Grant::Hold if gate == HOLD => return,
+            Grant::Hold => {
+                slot.epoch.store(epoch, Ordering::Relaxed);
+                slot.set(HOLD, 0);
+            }
+            Grant::Go { until } => {
+                slot.epoch.store(epoch, Ordering::Relaxed);
+                slot.set(GO, until);
+            }
+        }
+        self.page.note();
+    }
+}
+
+impl Machine {
+    /// A daemon that has just connected.
+    pub fn new(socket: UnixStream) -> Self {
+        Self { socket, weight: None, workers: HashMap::new(), told: HashMap::new() }
+    }
+
+    /// The GPUs that its workers have.
+    pub fn gpus(&mut self) -> Vec<Gpu> {
+        let mut gpus: Vec<Gpu> = Vec::new();
+        for worker in self.workers.values_mut() {
+            worker.name();
+            gpus.extend(worker.gpus.iter().flatten().map(|place| place.gpu));
+        }
+        gpus.sort_unstable();
+        gpus.dedup();
+        gpus
+    }
+
+    /// What all its workers together show.
+    pub fn look(&mut self, gpu: Gpu, now: u64) -> Seen {
+        let all = self.workers.values_mut().filter_map(|worker| worker.look(gpu, now));
+        all.fold(Seen::default(), |sum, one| Seen {
+            waiting: sum.waiting || one.waiting,
+            busy: sum.busy || one.busy,
+            reported: sum.reported.saturating_add(one.reported),
+            processes: sum.processes + one.processes,
+            typical: if one.processes > 0 { sum.typical.max(one.typical) } else { sum.typical },
+            oldest: sum.oldest.max(one.oldest),
+        })
+    }
+
+    /// Sets the gates of all its workers.
+    pub fn grant(&self, gpu: Gpu, grant: Grant, epoch: u32, announce: bool) {
+        self.workers.values().for_each(|worker| worker.grant(gpu, grant, epoch, announce));
+    }
+}

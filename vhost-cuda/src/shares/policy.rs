@@ -1,0 +1,418 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Which virtual machine may start work on a GPU: a state machine without I/O.
+//!
+//! Each machine has a *virtual time*: the GPU time that it has used, divided by its weight. While at least two machines want
+//! the GPU they take turns, and the next turn goes to the machine with the smallest virtual time. A turn excludes the others,
+//! which saves the hardware's context switches. There are two exceptions, because a kernel cannot be interrupted from here:
+//! a kernel that outlasts its machine's turn goes on beside the next turn, and machines with short kernels may work beside
+//! a machine whose kernels are longer than a turn. The hardware's time slices divide the GPU then, and [`Policy`] charges each
+//! machine with its part.
+
+use std::collections::BTreeMap;
+
+/// Length of a round in which each machine has one turn, in nanoseconds. Longer rounds waste less time on switches between
+/// machines; shorter ones keep shares exact in short windows.
+pub const ROUND: u64 = 16_000_000;
+/// The same for three and more machines, whose turns follow each other less evenly.
+const ROUND_OF_MANY: u64 = 12_000_000;
+/// Minimum length of a turn, in nanoseconds.
+const MIN_TURN: u64 = 1_500_000;
+/// A machine still wants the GPU for so long after its last work, in nanoseconds: programs that wait for each kernel need a
+/// moment to start the next one.
+const LINGER: u64 = 150_000;
+/// Machines that have asked for the GPU within this time count as competitors, in nanoseconds.
+pub const RECENT: u64 = 100_000_000;
+/// Kernels up to this length are short: the hardware finishes them within one of its time slices. In nanoseconds.
+const SHORT: u64 = 2_000_000;
+/// How long work of an ended turn may delay the next turn of a machine with short kernels, in nanoseconds.
+const PATIENCE: u64 = 300_000;
+/// The same for machines with long kernels, which gain nothing from the hardware's time slices. In nanoseconds.
+const LONG_PATIENCE: u64 = 50_000_000;
+/// Overlapping work is charged in windows of this length, in nanoseconds: several of the hardware's time slices.
+const WINDOW: u64 = 8_000_000;
+/// Maximum advantage that a machine keeps while it does not use the GPU, in nanoseconds of an equal share.
+const CREDIT: u64 = 3 * ROUND / 2;
+/// Maximum advantage at all, in nanoseconds of an equal share: bounds how long a machine is held back for a very long kernel.
+const MAX_LAG: u64 = 2_000_000_000;
+/// Virtual time per nanosecond at weight 1.
+const SCALE: u64 = 1 << 10;
+
+/// A virtual machine.
+pub type Id = u64;
+
+/// What a machine's workers show at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// A thread waits for leave, or has started work without it since the last step.
+    pub waiting: bool,
+    /// Work was started that has not completed.
+    pub busy: bool,
+    /// GPU time of work that has completed since the last step, in nanoseconds.
+    pub reported: u64,
+    /// Processes that wait or have work.
+    pub processes: u64,
+    /// Usual length of a piece of work, in nanoseconds.
+    pub typical: u64,
+    /// Age of the oldest piece of work that has not completed, in nanoseconds.
+    pub oldest: u64,
+}
+
+/// What a machine may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Grant {
+    /// Anything: nobody competes.
+    Free,
+    /// Start no work.
+    Hold,
+    /// Start work that is expected to complete until then.
+    Go {
+        /// Nanoseconds of the clock that [`Policy::step`] gets.
+        until: u64,
+    },
+}
+
+#[derive(Debug)]
+struct Machine {
+    weight: u64,
+    /// Virtual time.
+    virtual_time: u64,
+    /// GPU time that was charged, in nanoseconds.
+    used: u64,
+    /// Time in which it waited, in nanoseconds.
+    held: u64,
+    seen: Seen,
+    was_busy: bool,
+    /// When it last wanted the GPU. `None`: never.
+    wanted: Option<u64>,
+    grant: Grant,
+    /// Of the window of overlapping work: reported time, and whether it had work at all.
+    window: (u64, bool),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Turn {
+    machine: Id,
+    /// Time charged in this turn, in nanoseconds.
+    used: u64,
+    /// Since when its machine may start no more work.
+    draining: Option<u64>,
+}
+
+/// The arbitration of one GPU.
+#[derive(Debug, Default)]
+pub struct Policy {
+    machines: BTreeMap<Id, Machine>,
+    turn: Option<Turn>,
+    now: u64,
+    /// Time of overlapping work that is not charged yet, in nanoseconds.
+    overlap: u64,
+}
+
+impl Machine {
+    fn charge(&mut self, time: u64) {
+        self.used = self.used.saturating_add(time);
+        self.virtual_time = self.virtual_time.saturating_add(time.saturating_mul(SCALE) / self.weight);
+    }
+
+    fn wants(&self, now: u64) -> bool {
+        self.wanted.is_some_and(|then| now.saturating_sub(then) <= LINGER)
+    }
+
+    fn is_recent(&self, now: u64) -> bool {
+        self.wanted.is_some_and(|then| now.saturating_sub(then) <= RECENT)
+    }
+
+    /// Length of its work, as far as it is known. Work may be old because it waits for the hardware's time slice.
+    fn length(&self) -> u64 {
+        let Seen { typical, oldest, .. } = self.seen;
+        if typical > 0 && oldest < 8 * SHORT { typical } else { typical.max(oldest) }
+    }
+}
+
+impl Policy {
+    /// A machine begins to use the GPU, unless it does so already. Weights count relative to each other.
+    pub fn join(&mut self, id: Id, weight: u32) {
+        self.machines.entry(id).or_insert_with(|| Machine {
+            weight: u64::from(weight.max(1)),
+            virtual_time: 0,
+            used: 0,
+            held: 0,
+            seen: Seen::default(),
+            was_busy: false,
+            wanted: None,
+            grant: Grant::Free,
+            window: (0, false),
+        });
+    }
+
+    /// A machine has ended. Its turn ends with it.
+    pub fn leave(&mut self, id: Id) {
+        self.machines.remove(&id);
+        self.turn.take_if(|turn| turn.machine == id);
+    }
+
+    /// Whether no machine is left.
+    pub fn is_empty(&self) -> bool {
+        self.machines.is_empty()
+    }
+
+    /// Whether machines compete.
+    pub fn is_contended(&self) -> bool {
+        self.turn.is_some()
+    }
+
+    /// What a machine may do.
+    pub fn grant(&self, id: Id) -> Grant {
+        self.machines.get(&id).map_or(Grant::Free, |machine| machine.grant)
+    }
+
+    /// GPU time that a machine was charged, and time for which it was held back, in nanoseconds.
+    pub fn usage(&self, id: Id) -> (u64, u64) {
+        self.machines.get(&id).map_or((0, 0), |machine| (machine.used, machine.held))
+    }
+
+    /// Takes what machines show now, and decides anew.
+    pub fn step(&mut self, now: u64, seen: impl Fn(Id) -> Seen) {
+        let passed = now.saturating_sub(std::mem::replace(&mut self.now, now));
+        for (&id, machine) in &mut self.machines {
+            machine.was_busy = std::mem::replace(&mut machine.seen, seen(id)).busy;
+            if machine.seen.waiting && machine.grant == Grant::Hold {
+                machine.held = machine.held.saturating_add(passed);
+            }
+        }
+        self.charge(passed);
+        self.note_wants();
+        let competitors = self.machines.values().filter(|machine| machine.is_recent(now)).count();
+        if competitors < 2 {
+            self.turn = None;
+            self.machines.values_mut().for_each(|machine| machine.grant = Grant::Free);
+            return;
+        }
+        self.take_turns();
+        self.set_grants();
+    }
+
+    /// Charges the time since the last step.
+    fn charge(&mut self, passed: u64) {
+        let holder = self.turn.map(|turn| turn.machine);
+        let now = self.now;
+        let working = |id: Id, machine: &Machine| {
+            let holds = holder == Some(id) && machine.wants(now) && matches!(machine.grant, Grant::Go { .. });
+            holds || machine.seen.busy || machine.was_busy
+        };
+        let active: Vec<Id> =
+            self.machines.iter().filter(|&(&id, machine)| working(id, machine)).map(|(&id, _)| id).collect();
+        if holder.is_none() {
+            return;
+        }
+        match active[..] {
+            [] => {}
+            [alone] => {
+                self.settle();
+                self.charge_one(alone, passed);
+            }
+            _ => {
+                self.overlap += passed;
+                for id in active {
+                    let Some(machine) = self.machines.get_mut(&id) else { continue };
+                    machine.window.0 = machine.window.0.saturating_add(machine.seen.reported);
+                    machine.window.1 = true;
+                }
+                if self.overlap >= WINDOW {
+                    self.settle();
+                }
+            }
+        }
+    }
+
+    fn charge_one(&mut self, id: Id, time: u64) {
+        if let Some(machine) = self.machines.get_mut(&id) {
+            machine.charge(time);
+        }
+        if let Some(turn) = self.turn.as_mut().filter(|turn| turn.machine == id) {
+            turn.used += time;
+        }
+    }
+
+    /// Divides the time of overlapping work: what has completed costs what it took; the rest goes to those whose work goes on.
+    fn settle(&mut self) {
+        let window = std::mem::take(&mut self.overlap);
+        let mut parts: Vec<(Id, u64)> = Vec::new();
+        let mut ongoing: Vec<Id> = Vec::new();
+        for (&id, machine) in &mut self.machines {
+            let (reported, active) = std::mem::take(&mut machine.window);
+            let goes_on = reported > window || (reported == 0 && machine.seen.oldest >= window / 2);
+            if active && goes_on && machine.length() > SHORT {
+                ongoing.push(id);
+            } else if active {
+                parts.push((id, reported.min(window)));
+            }
+        }
+        if window == 0 || parts.len() + ongoing.len() == 0 {
+            return;
+        }
+        let count = (parts.len() + ongoing.len()) as u64;
+        let sum: u64 = parts.iter().map(|(_, part)| part).sum();
+        // The hardware gives each an equal part at most, if all want it.
+        let most = if ongoing.is_empty() { window } else { window * parts.len() as u64 / count };
+        if sum > most {
+            parts.iter_mut().for_each(|(_, part)| *part = *part * most / sum.max(1));
+        }
+        let rest = window - parts.iter().map(|(_, part)| part).sum::<u64>().min(window);
+        if ongoing.is_empty() {
+            parts.iter_mut().for_each(|(_, part)| *part += rest / count);
+        }
+        let each = rest.checked_div(ongoing.len() as u64).unwrap_or(0);
+        parts.extend(ongoing.into_iter().map(|id| (id, each)));
+        for (id, part) in parts {
+            self.charge_one(id, part);
+        }
+    }
+
+    /// Notes who wants the GPU. A machine that comes back has no more than [`CREDIT`].
+    fn note_wants(&mut self) {
+        let now = self.now;
+        let weights: u64 =
+            self.machines.values().filter(|machine| machine.wants(now)).map(|machine| machine.weight).sum();
+        let reference = self
+            .machines
+            .values()
+            .filter(|machine| machine.wants(now))
+            .map(|machine| machine.virtual_time)
+            .min();
+        let ahead = self
+            .machines
+            .values()
+            .filter(|machine| machine.wants(now))
+            .map(|machine| machine.virtual_time)
+            .max();
+        let per_weight = |time: u64, weights: u64| time * SCALE / weights.max(1);
+        for machine in self.machines.values_mut() {
+            let wants = machine.seen.waiting || machine.seen.busy;
+            if wants && !machine.wants(now) {
+                let least =
+                    reference.unwrap_or(0).saturating_sub(per_weight(CREDIT, weights + machine.weight));
+                machine.virtual_time = machine.virtual_time.max(least);
+            }
+            if let Some(ahead) = ahead {
+                machine.virtual_time = machine.virtual_time.max(ahead.saturating_sub(per_weight(MAX_LAG, 1)));
+            }
+            if wants {
+                machine.wanted = Some(now);
+            }
+        }
+    }
+
+    /// Sum of the weights of those that want the GPU.
+    fn weights(&self) -> u64 {
+        self.machines
+            .values()
+            .filter(|machine| machine.wants(self.now))
+            .map(|machine| machine.weight)
+            .sum::<u64>()
+            .max(1)
+    }
+
+    fn count(&self) -> u64 {
+        self.machines.values().filter(|machine| machine.wants(self.now)).count().max(2) as u64
+    }
+
+    /// Length of a round.
+    fn round(&self) -> u64 {
+        if self.count() > 2 { ROUND_OF_MANY } else { ROUND }
+    }
+
+    /// A round, in virtual time.
+    fn quantum(&self) -> u64 {
+        self.round() * SCALE / self.weights()
+    }
+
+    /// How far the machine whose turn it is may get ahead of the next one, in virtual time. Turns of a whole round's part then
+    /// follow each other.
+    fn lead(&self) -> u64 {
+        self.quantum() * (self.count() - 1) / self.count()
+    }
+
+    /// Who waits, or works beside `holder`: the one with the smallest virtual time.
+    fn next_after(&self, holder: Option<Id>) -> Option<Id> {
+        let waits = |(id, machine): &(&Id, &Machine)| {
+            let beside = matches!(machine.grant, Grant::Go { .. }) && machine.wants(self.now);
+            Some(**id) != holder && (machine.seen.waiting || beside)
+        };
+        self.machines.iter().filter(waits).min_by_key(|(_, machine)| machine.virtual_time).map(|(&id, _)| id)
+    }
+
+    fn take_turns(&mut self) {
+        let now = self.now;
+        let begin = |machine: Id| Some(Turn { machine, used: 0, draining: None });
+        let Some(mut turn) = self.turn else {
+            let first = self.next_after(None).or_else(|| {
+                let wants = |(_, machine): &(&Id, &Machine)| machine.wants(now);
+                self.machines.iter().find(wants).map(|(&id, _)| id)
+            });
+            self.turn = first.or_else(|| self.machines.keys().next().copied()).and_then(begin);
+            return;
+        };
+        let (Some(holder), next) = (self.machines.get(&turn.machine), self.next_after(Some(turn.machine)))
+        else {
+            self.turn = None;
+            return;
+        };
+        let Some((next, waiter)) = next.and_then(|next| Some((next, self.machines.get(&next)?))) else {
+            // Nobody waits: the turn begins anew all the time.
+            self.turn = begin(turn.machine);
+            return;
+        };
+        if !holder.wants(now) {
+            self.turn = begin(next);
+            return;
+        }
+        let lead = holder.virtual_time.saturating_sub(waiter.virtual_time);
+        let (most, quantum) = (self.lead(), self.quantum());
+        let over = lead >= most && (turn.used >= MIN_TURN || lead >= most + quantum / 2);
+        if over || turn.draining.is_some() {
+            let since = *turn.draining.get_or_insert(now);
+            let patience = if waiter.length() <= SHORT {
+                // For a long kernel that is about to complete, the hardware's switches do not pay.
+                let left = holder.seen.typical.saturating_sub(holder.seen.oldest);
+                if holder.seen.typical > SHORT && (1..=SHORT).contains(&left) { 2 * SHORT } else { PATIENCE }
+            } else {
+                LONG_PATIENCE.min(2 * holder.length()).max(PATIENCE)
+            };
+            if !holder.seen.busy || now.saturating_sub(since) >= patience {
+                self.turn = begin(next);
+                return;
+            }
+        }
+        self.turn = Some(turn);
+    }
+
+    fn set_grants(&mut self) {
+        let Some(turn) = self.turn else { return };
+        let Some(holder) = self.machines.get(&turn.machine) else { return };
+        let (now, quantum, weights) = (self.now, self.quantum(), self.weights());
+        let round = self.round();
+        let own_length = |weight: u64| round * weight / weights.max(weight);
+        let is_long = holder.length() >= own_length(holder.weight).max(4 * SHORT);
+        let time = holder.virtual_time;
+        let waiter = self.next_after(Some(turn.machine)).and_then(|next| self.machines.get(&next));
+        let end = waiter.map_or(time + quantum, |waiter| waiter.virtual_time + self.lead());
+        for (&id, machine) in &mut self.machines {
+            let left = if id == turn.machine {
+                let own = end.saturating_sub(time) * machine.weight / SCALE;
+                turn.draining.is_none().then(|| own.max(MIN_TURN.saturating_sub(turn.used)))
+            } else {
+                let beside = is_long && machine.length() <= SHORT && machine.virtual_time <= time + quantum;
+                // One piece at a time: more would take the hardware's whole slices.
+                beside.then_some(0)
+            };
+            // All processes together fill it.
+            let processes = machine.seen.processes.max(1);
+            machine.grant = left.map_or(Grant::Hold, |left| Grant::Go { until: now + left / processes });
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "policy_test.rs"]
+mod tests;

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Work that was started on a GPU and has not completed, as events in its streams show it.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use crate::worker::gpu::{CUcontext, CUevent, CuResult, CudaError, Driver, while_current};
+use crate::worker::objects::Object;
+
+/// Pieces of work of one stream that may be in flight while machines compete. Bounds the events of a process.
+pub const MAX_FLIGHTS: usize = 512;
+/// Events that a context keeps for the next pieces of work.
+const MAX_SPARE: usize = 1024;
+
+/// The events of one context. They end with it.
+#[derive(Debug)]
+pub struct Events {
+    /// Does not keep the context.
+    context: Weak<Object>,
+    spare: Mutex<Vec<usize>>,
+}
+
+/// An event that was recorded, or is about to be. Dropping it keeps it for later.
+#[derive(Debug)]
+pub struct Mark {
+    raw: usize,
+    events: Arc<Events>,
+}
+
+impl Events {
+    /// No events of this context yet.
+    pub fn new(context: &Arc<Object>) -> Arc<Self> {
+        Arc::new(Self { context: Arc::downgrade(context), spare: Mutex::default() })
+    }
+
+    /// The context, which lives as long as the caller has it. `None`: it has ended.
+    fn context(&self) -> Option<Arc<Object>> {
+        self.context.upgrade()
+    }
+
+    /// Whether the context has ended.
+    fn is_over(&self) -> bool {
+        self.context.strong_count() == 0
+    }
+
+    /// An event; the context has to be current.
+    pub fn mark(self: &Arc<Self>, gpu: &Driver) -> CuResult<Mark> {
+        let spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let raw = match spare {
+            Some(raw) => raw,
+            None => gpu.cuEventCreate(0)?.0 as usize,
+        };
+        Ok(Mark { raw, events: self.clone() })
+    }
+}
+
+impl Mark {
+    /// The driver's event. Good while the context lives.
+    pub fn raw(&self) -> CUevent {
+        self.raw as CUevent
+    }
+}
+
+impl Drop for Mark {
+    fn drop(&mut self) {
+        let mut spare = self.events.spare.lock().unwrap_or_else(PoisonError::into_inner);
+        // More than that end with their context.
+        if spare.len() < MAX_SPARE {
+            spare.push(self.raw);
+        }
+    }
+}
+
+/// A stream: the driver's handle, and for the per-thread default stream the thread.
+pub type Stream = (usize, u64);
+
+/// A piece of work.
+#[derive(Debug)]
+pub struct Flight {
+    /// Recorded before it, where nothing was in flight.
+    pub start: Option<Arc<Mark>>,
+    /// Recorded after it.
+    pub end: Arc<Mark>,
+    /// When it was started, in nanoseconds.
+    pub since: u64,
+    /// It stands for work that was started before machines competed: its time is unknown.
+    pub is_fence: bool,
+}
+
+/// The work of one GPU.
+#[derive(Debug, Default)]
+pub struct Flights {
+    streams: HashMap<Stream, Queue>,
+    /// The competition that the streams belong to.
+    epoch: u32,
+    count: usize,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    flights: VecDeque<Flight>,
+    /// The last piece of work that has completed.
+    last: Option<Arc<Mark>>,
+    /// When it was found to have.
+    at: u64,
+}
+
+/// What has completed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Landed {
+    /// Pieces of work whose time is known.
+    pub count: u64,
+    /// Their GPU time, in nanoseconds.
+    pub time: u64,
+}
+
+impl Flights {
+    /// Pieces of work in flight.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Whether a competition has begun of which nothing is known about the stream yet.
+    pub fn is_new(&mut self, stream: Stream, epoch: u32) -> bool {
+        if self.epoch != epoch {
+            self.epoch = epoch;
+            self.streams.retain(|_, queue| !queue.flights.is_empty());
+        }
+        !self.streams.contains_key(&stream)
+    }
+
+    /// Pieces of work in flight in a stream.
+    pub fn of(&self, stream: Stream) -> usize {
+        self.streams.get(&stream).map_or(0, |queue| queue.flights.len())
+    }
+
+    /// Notes a piece of work.
+    pub fn add(&mut self, stream: Stream, flight: Flight) {
+        self.streams.entry(stream).or_default().flights.push_back(flight);
+        self.count += 1;
+    }
+
+    /// Since when the oldest piece of work may run, in nanoseconds; 0 if there is none.
+    pub fn oldest(&self) -> u64 {
+        let since = |queue: &Queue| queue.flights.front().map(|flight| flight.since.max(queue.at));
+        self.streams.values().filter_map(since).min().unwrap_or(0)
+    }
+
+    /// Takes out what has completed.
+    pub fn land(&mut self, gpu: &Driver, now: u64) -> Landed {
+        let mut landed = Landed::default();
+        for queue in self.streams.values_mut() {
+            while let Some(flight) = queue.flights.front() {
+                let events = flight.end.events.clone();
+                let begin = flight.start.as_ref().or(queue.last.as_ref()).filter(|_| !flight.is_fence);
+                let took = match events.context() {
+                    Some(context) => check(gpu, context.raw(), begin, &flight.end),
+                    None => Some(None),
+                };
+                let Some(took) = took else { break };
+                let Some(flight) = queue.flights.pop_front() else { break };
+                self.count -= 1;
+                if !flight.is_fence {
+                    // Where events cannot say, the clock of the host does.
+                    landed.count += 1;
+                    landed.time += took.unwrap_or_else(|| now.saturating_sub(flight.since.max(queue.at)));
+                }
+                queue.last = (!events.is_over()).then(|| flight.end.clone());
+                queue.at = now;
+            }
+        }
+        landed
+    }
+}
+
+/// The time of a piece of work in nanoseconds, if it has completed and events say so. `None`: it has not.
+fn check(gpu: &Driver, context: *mut u8, begin: Option<&Arc<Mark>>, end: &Mark) -> Option<Option<u64>> {
+    let mut took = None;
+    let outcome = while_current(gpu, context as CUcontext, || {
+        gpu.cuEventQuery(end.raw())?;
+        if let Some(begin) = begin
+            && let Ok((milliseconds,)) = gpu.cuEventElapsedTime_v2(begin.raw(), end.raw())
+        {
+            took = Some((f64::from(milliseconds.max(0.0)) * 1e6) as u64);
+        }
+        Ok(())
+    });
+    // After an error nothing runs any more.
+    (outcome != Err(CudaError::NOT_READY)).then_some(took)
+}
