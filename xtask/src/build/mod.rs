@@ -24,6 +24,7 @@ use crate::setup::{self, kernel::Flavour};
 use cargo::Profile;
 use stack::install;
 pub use stack::{AUDITOR, AUDITORS_VARIABLE, Stack};
+pub use symbol_versions::OLDEST_GLIBC;
 
 /// A part of the stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
