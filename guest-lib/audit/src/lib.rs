@@ -14,6 +14,7 @@
 
 mod libraries;
 mod link_map;
+mod loader;
 mod patch;
 mod report;
 mod runtime;
@@ -59,6 +60,7 @@ pub unsafe extern "C" fn la_objopen(
     // SAFETY: by this function's contract.
     unsafe { cookie.write(if is_own { OWN } else { OTHER }) };
     if namespace == libc::LM_ID_BASE && !is_own {
+        loader::see(&object);
         patch::redirect(&object);
     }
     NO_BINDINGS
