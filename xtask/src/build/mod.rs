@@ -17,7 +17,7 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use clap::ValueEnum;
 
-pub use self::core::{build as core, driver_sources};
+pub use self::core::{build as core, check as check_core, driver_sources};
 use crate::paths::Paths;
 use crate::progress::{duration, output_of};
 use crate::setup::{self, kernel::Flavour};
