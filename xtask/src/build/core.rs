@@ -50,7 +50,7 @@ pub fn check(paths: &Paths) -> Result<()> {
     let elsewhere = tempfile::Builder::new().prefix("vhost-cuda-core-").tempdir()?;
     copy_sources(&paths.root, elsewhere.path())?;
     let second = compile(elsewhere.path(), &elsewhere.path().join("target"))?;
-    let [one, other] = [&first, &second].map(|file| fs::read(file));
+    let [one, other] = [&first, &second].map(fs::read);
     let (one, other) = (one?, other?);
     if one != other {
         let kept = first.with_extension("again.o");
