@@ -38,11 +38,14 @@ exec chroot "$0" /opt/vhost-cuda/bin/vhost-cuda-run python3 -c "$4"
 const C_LIBRARY: [&str; 5] =
     ["libc.so.6", "libpthread.so.0", "libdl.so.2", "librt.so.1", "ld-linux-x86-64.so.2"];
 
+/// A test in the root.
+type Body = fn(&Kit, &Path) -> Result<()>;
+
 pub fn collect(suite: &mut Suite) {
     // SAFETY: no argument, no effect.
     let is_root = unsafe { libc::geteuid() } == 0;
     let has_compiler = env::var_os(NVCC_VARIABLE).is_some();
-    let tests: [(&str, fn(&Kit, &Path) -> Result<()>, bool); 3] = [
+    let tests: [(&str, Body, bool); 3] = [
         ("old_c_library", kernel, true),
         ("old_c_library_each_library", each_library, true),
         ("old_c_library_static_runtime", static_runtime, has_compiler),
