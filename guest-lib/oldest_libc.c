@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* Functions that the guest's libraries use and glibc 2.28 lacks; linked into each library, for itself. */
+/* Functions that the guest's libraries use and old C libraries lack (`OLDEST_GLIBC` in xtask); linked into each library, for itself. */
 #include <sys/syscall.h>
 #include <unistd.h>
 

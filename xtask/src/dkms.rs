@@ -22,6 +22,9 @@ pub const TIME: u64 = 1_767_225_600;
 /// The archive to pack, and the place to try it.
 #[derive(Debug, Args)]
 pub struct DkmsArguments {
+    /// Also compile the core again, from a copy of the sources, and fail unless the bytes are the same
+    #[arg(long)]
+    check: bool,
     /// Afterwards, build, install and remove the module with DKMS in a root of this kernel's release, as debian12
     #[arg(long = "try", value_enum, value_name = "KERNEL")]
     kernel: Vec<Flavour>,
@@ -36,6 +39,10 @@ pub fn run(paths: &Paths, arguments: &DkmsArguments) -> Result<()> {
     let tree = tree(paths, &folder)?;
     let archive = pack(&folder, &tree)?;
     println!("{}  {} kB", archive.display(), fs::metadata(&archive)?.len() / 1000);
+    if arguments.check {
+        build::check_core(paths)?;
+        println!("The core has the same bytes when it is compiled elsewhere");
+    }
     arguments.kernel.iter().try_for_each(|flavour| try_in(paths, *flavour, &tree))
 }
 

@@ -14,6 +14,7 @@
 
 mod libraries;
 mod link_map;
+mod loader;
 mod patch;
 mod report;
 mod runtime;
@@ -33,6 +34,8 @@ const NO_BINDINGS: c_uint = 0;
 const OWN: usize = 1;
 /// Mark of any other object.
 const OTHER: usize = 0;
+/// Nothing is mapped below this address: half of Linux' default of `vm.mmap_min_addr`.
+const LOWEST_ADDRESS: usize = 0x8000;
 
 /// The handshake: answers the version of the interface that is used here (rtld-audit(7)).
 #[unsafe(no_mangle)]
@@ -57,6 +60,7 @@ pub unsafe extern "C" fn la_objopen(
     // SAFETY: by this function's contract.
     unsafe { cookie.write(if is_own { OWN } else { OTHER }) };
     if namespace == libc::LM_ID_BASE && !is_own {
+        loader::see(&object);
         patch::redirect(&object);
     }
     NO_BINDINGS
@@ -66,16 +70,35 @@ pub unsafe extern "C" fn la_objopen(
 ///
 /// # Safety
 ///
-/// The dynamic linker calls it: `name` ends with a NUL, and `cookie` is that of the object that asks.
+/// The dynamic linker calls it: `name` ends with a NUL, and `cookie` is that of the object that asks. If there is none,
+/// `cookie` is below [`LOWEST_ADDRESS`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn la_objsearch(
     name: *const c_char,
     cookie: *const usize,
     _stage: c_uint,
 ) -> *const c_char {
+    // glibc before 2.35 calls this for our own dlmopen, too. It passes the address of a field of a null object then.
+    if cookie.addr() < LOWEST_ADDRESS {
+        return name;
+    }
     // SAFETY: by this function's contract.
     let (asked, mark) = unsafe { (CStr::from_ptr(name), *cookie) };
     let path = Path::new(OsStr::from_bytes(asked.to_bytes()));
     let ours = if mark == OWN { libraries::find_for_ours(path) } else { libraries::find(path) };
     ours.map_or(name, CStr::as_ptr)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_an_asking_object_the_name_stays() {
+        let name = c"/a/libcudart.so.13".as_ptr();
+        // What glibc 2.27 passes: the offset of the cookie in its `struct link_map`.
+        let cookie = std::ptr::without_provenance(0x470);
+        // SAFETY: a constant name, and a cookie as the contract describes it for no object.
+        assert_eq!(unsafe { la_objsearch(name, cookie, 0) }, name);
+    }
 }

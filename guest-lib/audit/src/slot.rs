@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{LazyLock, Mutex, PoisonError};
 
 use crate::runtime::Major;
-use crate::{libraries, report};
+use crate::{libraries, loader, report};
 
 /// Bytes of the entry that is written over a function.
 pub const ENTRY_BYTES: usize = 17;
@@ -76,7 +76,7 @@ extern "C" fn resolve(slot: &'static Slot) -> *mut c_void {
 fn function(major: Major, name: &CStr) -> Option<*mut c_void> {
     let library = library(major)?;
     // SAFETY: the library is never closed, and the name ends with a NUL.
-    let address = unsafe { libc::dlsym(library, name.as_ptr()) };
+    let address = unsafe { (loader::functions()?.dlsym)(library, name.as_ptr()) };
     (!address.is_null()).then_some(address)
 }
 
@@ -96,12 +96,16 @@ fn library(major: Major) -> Option<*mut c_void> {
         ));
         return None;
     };
+    let Some(loader) = loader::functions() else {
+        report::problem(format_args!("cannot load {path:?}: the program has no C library with dlmopen"));
+        return None;
+    };
     // SAFETY: the path ends with a NUL. The library is ours: its constructors expect nothing of the caller.
     let handle =
-        unsafe { libc::dlmopen(libc::LM_ID_BASE, path.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NODELETE) };
+        unsafe { (loader.dlmopen)(libc::LM_ID_BASE, path.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NODELETE) };
     if handle.is_null() {
         // SAFETY: dlerror takes nothing. Its text is null or stays until this thread's next call of the loader.
-        let text = unsafe { libc::dlerror().as_ref() };
+        let text = unsafe { (loader.dlerror)().as_ref() };
         // SAFETY: dlerror's text ends with a NUL, and no call of the loader comes before it is reported below.
         let reason = text.map(|text| unsafe { CStr::from_ptr(text) });
         report::problem(format_args!("cannot load {path:?}: {reason:?}"));

@@ -49,6 +49,9 @@ pub struct BenchArguments {
     /// The GPU: `auto` (a real one if there is one), `emulated`, or the path of a libcuda.so.1
     #[arg(long, default_value = "auto")]
     device: String,
+    /// The guest's kernel, in the place `vm`
+    #[arg(long, value_enum, default_value_t)]
+    kernel: Flavour,
     /// Only these places, with a comma between them
     #[arg(long, value_enum, value_delimiter = ',', value_name = "PLACES")]
     only: Vec<Place>,
@@ -84,7 +87,7 @@ pub fn run(paths: &Paths, arguments: &BenchArguments) -> Result<()> {
         return shares(paths, arguments);
     }
     let places = places(&arguments.only);
-    prepare(paths, &places)?;
+    prepare(paths, &places, arguments.kernel)?;
     let program = program::compile(paths, &paths.root.join(PROGRAM))?;
     let logs = new_log_folder(paths)?;
     let wanted = &Wanted::new(arguments);
@@ -98,7 +101,7 @@ pub fn run(paths: &Paths, arguments: &BenchArguments) -> Result<()> {
         let measured = match place {
             Place::Native => native(paths, &program, wanted),
             Place::VirtioUser => virtio_user(paths, device.clone(), &program, wanted, &logs),
-            Place::Vm => in_vm(paths, device.clone(), &program, wanted, &logs),
+            Place::Vm => in_vm(paths, device.clone(), arguments.kernel, &program, wanted, &logs),
         };
         let measured = measured.with_context(|| format!("{}: logs in {}", place.name(), logs.display()))?;
         let name = place.name();
@@ -114,7 +117,7 @@ pub fn run(paths: &Paths, arguments: &BenchArguments) -> Result<()> {
 }
 
 fn shares(paths: &Paths, arguments: &BenchArguments) -> Result<()> {
-    prepare(paths, &[Place::VirtioUser])?;
+    prepare(paths, &[Place::VirtioUser], Flavour::Small)?;
     let program = program::compile(paths, &paths.root.join(PROGRAM_OF_SHARES))?;
     let (device, logs) = (Device(arguments.device.clone()), new_log_folder(paths)?);
     Bench { paths, device, program, logs, quick: arguments.quick, rounds: arguments.rounds }.run()
@@ -167,14 +170,17 @@ fn places(wanted: &[Place]) -> Vec<Place> {
 }
 
 /// Sets up and builds what `places` need.
-fn prepare(paths: &Paths, places: &[Place]) -> Result<()> {
+fn prepare(paths: &Paths, places: &[Place], kernel: Flavour) -> Result<()> {
     let (parts, built): (&[_], &[_]) = if places.contains(&Place::Vm) {
         (&[], &[])
     } else {
         (&[SetupPart::Debian, SetupPart::Nvcc], &build::FIRST)
     };
     setup::run(paths, parts)?;
-    build::run(paths, built, Flavour::Small).map(drop)
+    if let Some(part) = setup::kernel_part(kernel).filter(|_| places.contains(&Place::Vm)) {
+        setup::run(paths, &[part])?;
+    }
+    build::run(paths, built, kernel).map(drop)
 }
 
 /// NVIDIA's runtime and driver.
@@ -202,8 +208,16 @@ fn virtio_user(
     Ok(measured)
 }
 
-fn in_vm(paths: &Paths, device: Device, program: &Path, wanted: &Wanted, logs: &Path) -> Result<Measured> {
+fn in_vm(
+    paths: &Paths,
+    device: Device,
+    kernel: Flavour,
+    program: &Path,
+    wanted: &Wanted,
+    logs: &Path,
+) -> Result<Measured> {
     let mut config = VmConfig::new(device);
+    config.kernel = kernel;
     config.memory = "4G".to_owned();
     let vm = Vm::boot(paths, config, logs)?;
     let behind = Behind { daemon: vm.daemon().id().map(Tree), qemu: Some(Tree(vm.qemu_id())) };
@@ -221,6 +235,7 @@ fn in_vm(paths: &Paths, device: Device, program: &Path, wanted: &Wanted, logs: &
         }
     })?;
     measured.accelerator = Some(vm.accelerator().name().to_owned());
+    measured.kernel = Some(kernel.name().to_owned());
     vm.shut_down()?;
     Ok(measured)
 }

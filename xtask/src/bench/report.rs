@@ -127,6 +127,9 @@ pub struct Measured {
     /// `KVM` or `TCG`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accelerator: Option<String>,
+    /// The guest's kernel, by its name in `--kernel`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernel: Option<String>,
     /// The figures, in the order in which they were taken.
     pub metrics: Vec<Metric>,
     /// The missing figures.

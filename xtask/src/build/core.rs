@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
 use super::stack::{Stack, install};
 use crate::paths::Paths;
@@ -36,9 +36,40 @@ const FINGERPRINT: &str = "virtio-cuda-core-";
 /// Only the compiler needs these.
 const NOT_SHIPPED: [&str; 5] = ["kernel", "macros", "Cargo.toml", "Cargo.lock", "target"];
 
+/// The driver, and the ABI of its sister folder, which it compiles, too.
+const SOURCES: [&str; 2] = ["guest-driver", "protocol/src"];
+
 /// Builds the object with the stable compiler; its path. The bytes depend on the sources and the compiler only.
 pub fn build(paths: &Paths) -> Result<PathBuf> {
-    let target = paths.target.join("core");
+    install(&compile(&paths.root, &paths.target.join("core"))?, &Stack::new(paths).core())
+}
+
+/// Builds the object, and again from a copy of the sources, into an empty folder; an error if the bytes differ.
+pub fn check(paths: &Paths) -> Result<()> {
+    let first = build(paths)?;
+    let elsewhere = tempfile::Builder::new().prefix("vhost-cuda-core-").tempdir()?;
+    copy_sources(&paths.root, elsewhere.path())?;
+    let second = compile(elsewhere.path(), &elsewhere.path().join("target"))?;
+    let [one, other] = [&first, &second].map(fs::read);
+    let (one, other) = (one?, other?);
+    if one != other {
+        let kept = first.with_extension("again.o");
+        fs::copy(&second, &kept).with_context(|| format!("Cannot write {}", kept.display()))?;
+        let at = one.iter().zip(&other).position(|(one, other)| one != other);
+        bail!(
+            "The driver's core is not reproducible: {} ({} bytes) and {} ({} bytes) differ from byte {} on",
+            first.display(),
+            one.len(),
+            kept.display(),
+            other.len(),
+            at.unwrap_or(one.len().min(other.len()))
+        );
+    }
+    Ok(())
+}
+
+/// Compiles the sources below `root`; the object's path in `target`.
+fn compile(root: &Path, target: &Path) -> Result<PathBuf> {
     let release = target.join(TARGET).join("release");
     let folder = release.join("deps");
     // Cargo knows nothing of the object: forget the last crate, whose objects of all versions lie side by side.
@@ -51,25 +82,22 @@ pub fn build(paths: &Paths) -> Result<PathBuf> {
     cargo.args(["rustc", "--release", "--locked", "--quiet", "--target", TARGET, "-Zbuild-std=core", "--"]);
     cargo.arg("--emit=obj");
     cargo.args(CRATE_ATTRIBUTES.map(|attribute| format!("-Zcrate-attr={attribute}")));
-    cargo.current_dir(paths.root.join("guest-driver/stock")).env("CARGO_TARGET_DIR", &target);
+    cargo.current_dir(root.join("guest-driver/stock")).env("CARGO_TARGET_DIR", target);
     // As the kernel's build system does: its options are not stable, the compiler is.
-    cargo.env("RUSTC_BOOTSTRAP", "1").env("CARGO_ENCODED_RUSTFLAGS", flags(paths)?.join("\u{1f}"));
+    cargo.env("RUSTC_BOOTSTRAP", "1").env("CARGO_ENCODED_RUSTFLAGS", flags(root)?.join("\u{1f}"));
     output_of(&mut cargo)?;
     let is_object = |file: &PathBuf| file.extension().is_some_and(|extension| extension == "o");
-    let built = entries(&folder, OBJECT)?
-        .into_iter()
-        .find(is_object)
-        .context("Cargo has built no object of the driver's core")?;
-    install(&built, &Stack::new(paths).core())
+    let objects = entries(&folder, OBJECT)?;
+    objects.into_iter().find(is_object).context("Cargo has built no object of the driver's core")
 }
 
 /// [`FLAGS`], and the removal of this machine's folders from messages.
-fn flags(paths: &Paths) -> Result<Vec<String>> {
+fn flags(root: &Path) -> Result<Vec<String>> {
     let sysroot = output_of(Command::new("rustc").args(["--print", "sysroot"]))?;
     let home = std::env::var("CARGO_HOME").or_else(|_| std::env::var("HOME").map(|home| home + "/.cargo"));
     let mut flags = FLAGS.map(str::to_owned).to_vec();
     for (from, to) in [
-        (paths.root.join("guest-driver").display().to_string(), "guest-driver"),
+        (root.join("guest-driver").display().to_string(), "guest-driver"),
         (sysroot, "rust"),
         (home.context("Neither CARGO_HOME nor HOME is set")?, "cargo"),
     ] {
@@ -90,17 +118,21 @@ fn entries(folder: &Path, prefix: &str) -> Result<Vec<PathBuf>> {
     Ok(files.filter(is_wanted).collect())
 }
 
+fn copy_sources(root: &Path, folder: &Path) -> Result<()> {
+    fs::create_dir_all(folder.join("protocol"))?;
+    for source in SOURCES {
+        output_of(Command::new("cp").arg("-a").arg(root.join(source)).arg(folder.join(source)))?;
+    }
+    Ok(())
+}
+
 /// Copies what the kernel's build system needs into `folder`: the driver and the ABI beside it. With `core`, the
 /// module is built from it. Returns the driver's folder.
 pub fn driver_sources(paths: &Paths, folder: &Path, core: Option<&Path>) -> Result<PathBuf> {
     if folder.exists() {
         fs::remove_dir_all(folder)?;
     }
-    fs::create_dir_all(folder.join("protocol"))?;
-    // The driver compiles files of its sister folder.
-    for (from, to) in [("guest-driver", "guest-driver"), ("protocol/src", "protocol/src")] {
-        output_of(Command::new("cp").arg("-a").arg(paths.root.join(from)).arg(folder.join(to)))?;
-    }
+    copy_sources(&paths.root, folder)?;
     let driver = folder.join("guest-driver");
     for name in NOT_SHIPPED {
         let path = driver.join("stock").join(name);

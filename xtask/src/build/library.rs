@@ -211,7 +211,11 @@ struct File<'a> {
 /// Links `file` into `folder`, unless it is newer than what it is made of.
 fn link_file(paths: &Paths, folder: &Path, file: &File<'_>, archive: &Path, script: &Path) -> Result<()> {
     fs::create_dir_all(folder)?;
-    if is_newer(&folder.join(file.soname), &[archive, script]) {
+    let target = folder.join(file.soname);
+    let oldest = paths.root.join("guest-lib/oldest_libc.c");
+    // One that was linked for a newer C library is linked again.
+    let suits = || file.place == Place::Host || symbol_versions::check(&target).is_ok();
+    if is_newer(&target, &[archive, script, &oldest]) && suits() {
         return Ok(());
     }
     let new = tempfile::NamedTempFile::new_in(folder)?;
@@ -224,7 +228,7 @@ fn link_file(paths: &Paths, folder: &Path, file: &File<'_>, archive: &Path, scri
     cc.arg(format!("-Wl,-soname,{}", file.soname));
     cc.args(["-Wl,--gc-sections", "-Wl,--strip-debug", "-Wl,-z,defs", "-Wl,-z,relro,-z,now,-z,nodelete"]);
     if file.place == Place::Guest {
-        cc.arg(paths.root.join("guest-lib/oldest_libc.c"));
+        cc.arg(&oldest);
     }
     cc.arg("-Wl,--as-needed").arg(file.unwinder.argument(file.place)?);
     cc.args(["-lpthread", "-ldl", "-lm", "-lc"]);
@@ -237,7 +241,6 @@ fn link_file(paths: &Paths, folder: &Path, file: &File<'_>, archive: &Path, scri
     }
     // Temporary files are private; every user of the guest loads this one.
     fs::set_permissions(new.path(), fs::Permissions::from_mode(0o755))?;
-    let target = folder.join(file.soname);
     new.persist(&target).with_context(|| format!("Cannot write {}", target.display()))?;
     Ok(())
 }

@@ -17,13 +17,14 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use clap::ValueEnum;
 
-pub use self::core::{build as core, driver_sources};
+pub use self::core::{build as core, check as check_core, driver_sources};
 use crate::paths::Paths;
 use crate::progress::{duration, output_of};
 use crate::setup::{self, kernel::Flavour};
 use cargo::Profile;
 use stack::install;
 pub use stack::{AUDITOR, AUDITORS_VARIABLE, Stack};
+pub use symbol_versions::OLDEST_GLIBC;
 
 /// A part of the stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -8,8 +8,8 @@ use anyhow::{Context, Result, bail};
 
 use crate::progress::output_of;
 
-/// Containers that people have are as old as this; PyTorch's wheels need no more.
-pub const OLDEST_GLIBC: &str = "2.28";
+/// The oldest C library of guests and containers: that of Ubuntu 18.04. PyTorch's wheels need 2.28.
+pub const OLDEST_GLIBC: &str = "2.27";
 
 /// Refuses a library that needs a newer glibc than [`OLDEST_GLIBC`].
 pub fn check(library: &Path) -> Result<()> {

@@ -10,6 +10,7 @@ use anyhow::Result;
 
 use super::tree::{FILE, PROGRAM, Tree};
 use super::{EPOCH, VERSION};
+use crate::build::OLDEST_GLIBC;
 use crate::progress::output_of;
 
 /// Debian wants an address; issues go to the repository.
@@ -24,7 +25,7 @@ pub struct Package {
     pub summary: &'static str,
     /// Sentences, a line each.
     pub description: &'static str,
-    /// `Depends` and others.
+    /// `Depends` and others. `@GLIBC@` stands for the oldest glibc of guests.
     pub fields: &'static [(&'static str, &'static str)],
     /// Maintainer scripts, and files such as `triggers`: name and text. `@VERSION@` stands for the version.
     pub scripts: &'static [(&'static str, &'static str)],
@@ -74,7 +75,7 @@ fn control(package: &Package, size: u64) -> String {
     let mut text = format!("Package: {}\nVersion: {VERSION}\nArchitecture: amd64\n", package.name);
     text += &format!("Maintainer: {MAINTAINER}\nInstalled-Size: {size}\nPriority: optional\n");
     for (name, value) in package.fields {
-        let _ = writeln!(text, "{name}: {value}");
+        let _ = writeln!(text, "{name}: {}", value.replace("@GLIBC@", OLDEST_GLIBC));
     }
     let _ = writeln!(text, "Description: {}", package.summary);
     for line in package.description.lines() {

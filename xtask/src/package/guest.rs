@@ -21,7 +21,7 @@ const PACKAGE: Package = Package {
                   NVIDIA's in the guest, and the program vhost-cuda-run.",
     fields: &[
         ("Section", "admin"),
-        ("Depends", "libc6 (>= 2.28), libgcc-s1, dkms"),
+        ("Depends", "libc6 (>= @GLIBC@), libgcc-s1, dkms"),
         ("Recommends", "linux-headers-amd64"),
         // Libraries of the same names, for a GPU that the guest does not have.
         ("Conflicts", "libcuda1, libnvidia-ml1"),

@@ -5,13 +5,14 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
 use super::apt::Apt;
 use super::cache::{Entry, compare_versions};
 use super::flavour::Flavour;
 use super::stock_kernel::{Release, TOOLS, take_kernel};
 use super::{debian, debian_kernel, debian_root};
+use crate::build::OLDEST_GLIBC;
 use crate::paths::Paths;
 use crate::progress::Step;
 
@@ -19,8 +20,8 @@ use crate::progress::Step;
 const KERNEL: [&str; 2] = ["linux-image-virtual", "linux-headers-virtual"];
 /// Packages of Debian that read Ubuntu's: its archives by default, its compression.
 const PACKAGES: [&str; 2] = ["distro-info", "zstd"];
-/// The oldest release that can be had, with glibc 2.31.
-const OLD_SUITE: &str = "focal";
+/// The release with the oldest C library that guests may have, [`OLDEST_GLIBC`].
+const OLD_SUITE: &str = "bionic";
 /// The name of its folder in the cache.
 const OLD_ROOT: &str = "old-root";
 /// Where a folder of the cache has a root.
@@ -81,6 +82,8 @@ pub fn setup_old_root(paths: &Paths) -> Result<()> {
     }
     let entry = Entry::named(&paths.cache, OLD_ROOT, OLD_SUITE);
     make_root(&Apt::open(&paths.cache, &step)?, OLD_SUITE, &["python3"], &entry.path, &step)?;
+    let library = entry.path.join(ROOT).join(format!("lib/x86_64-linux-gnu/libc-{OLDEST_GLIBC}.so"));
+    ensure!(library.exists(), "The root of {OLD_SUITE} has another glibc: {} is missing", library.display());
     entry.complete()?;
     step.done(OLD_SUITE);
     Ok(())

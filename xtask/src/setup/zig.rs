@@ -13,7 +13,7 @@ use crate::progress::Step;
 /// The version of the Python wheel.
 const ZIG: &str = "0.17.1";
 
-/// The compiler, for programs that need no glibc newer than `glibc`, a version as 2.28.
+/// The compiler, for programs that need no glibc newer than `glibc`, a version as 2.27.
 pub fn cc(paths: &Paths, glibc: &str) -> Result<Command> {
     let entry = entry(paths);
     if !entry.is_complete() {
