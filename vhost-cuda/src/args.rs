@@ -2,6 +2,7 @@
 //! The command line.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{ArgAction, Args as ClapArgs, Parser, Subcommand, ValueEnum};
 
@@ -89,6 +90,11 @@ pub struct DaemonArgs {
     /// (`vhost-user-cuda arbiter`). Default: GPU time is not shared by weights.
     #[arg(long, value_name = "PATH")]
     pub arbiter: Option<PathBuf>,
+
+    /// End a session when a kernel, a graph or a call of NVIDIA's libraries runs on the GPU for longer, in seconds (0.1 to
+    /// 86400). Its program gets `cudaErrorLaunchTimeout`. Default: no limit.
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
+    pub time_limit: Option<Duration>,
 
     /// Maximum device memory of one virtual machine, in bytes (K, M and G may follow): of all its sessions together, with
     /// a context for each one but the first. Default: no limit.
@@ -301,6 +307,9 @@ pub struct WorkerArgs {
     /// Most device memory of the session, in bytes.
     #[arg(long)]
     pub memory_limit: Option<u64>,
+    /// How long work on a GPU may take, in milliseconds.
+    #[arg(long)]
+    pub time_limit: Option<u64>,
     /// Say how much GPU memory the context takes, and so many of them.
     #[arg(long, value_name = "N")]
     pub announce_memory: Option<u32>,
@@ -334,6 +343,14 @@ fn parse_gpus(text: &str) -> Result<String, String> {
     } else {
         Err(format!("`{text}` is not a list of GPUs, as 0,1 or GPU-0f3b9c1e"))
     }
+}
+
+/// A time in seconds, with a fraction.
+fn parse_seconds(text: &str) -> Result<Duration, String> {
+    let seconds: Option<f64> = text.parse().ok().filter(|seconds| (0.1..=86_400.0).contains(seconds));
+    seconds
+        .map(Duration::from_secs_f64)
+        .ok_or_else(|| format!("`{text}` is not between 0.1 and 86400 seconds"))
 }
 
 /// A byte count with an optional K, M or G (powers of 1024).
@@ -391,6 +408,14 @@ mod tests {
         assert_eq!(parsed(&["--gpus", "0,GPU-1a"]).unwrap().gpus.as_deref(), Some("0,GPU-1a"));
         for bad in ["", "0,", "0 1", "$HOME"] {
             assert!(parsed(&["--gpus", bad]).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn times_have_bounds() {
+        assert_eq!(parse_seconds("2.5"), Ok(Duration::from_millis(2500)));
+        for bad in ["0", "0.05", "-1", "1e6", "NaN", "inf", "2 s", ""] {
+            assert!(parse_seconds(bad).is_err(), "{bad}");
         }
     }
 

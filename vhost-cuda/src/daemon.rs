@@ -99,6 +99,7 @@ pub fn run(args: &DaemonArgs) -> anyhow::Result<()> {
         allow_pageable_access: args.allow_pageable_access,
         namespaces: wanted,
         guest_pages: args.guest_pages,
+        time_limit: args.time_limit,
         shares: shares.clone(),
     };
     let pool = start_pool(args, spec, namespaces)?;

@@ -41,6 +41,7 @@ pub fn worker_spec() -> WorkerSpec {
         allow_pageable_access: false,
         namespaces: false,
         guest_pages: GuestPages::All,
+        time_limit: None,
         shares: None,
     }
 }

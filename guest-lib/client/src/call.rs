@@ -219,10 +219,7 @@ impl<'s> Call<'s> {
                 log::trace!("{}: {:?}", opcode.name(), result.as_ref().err());
                 result
             }
-            Err(error) => {
-                self.session.failed(opcode, &error);
-                Err(error.result())
-            }
+            Err(error) => Err(self.session.failed(opcode, error)),
         }
     }
 

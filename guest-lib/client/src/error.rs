@@ -40,6 +40,12 @@ pub enum ClientError {
     /// The worker has ended or the connection broke; the session stays lost.
     #[error("The session is lost: its worker has ended or the device was restarted")]
     SessionLost,
+    /// The device has ended the session for a kernel that ran too long.
+    #[error(
+        "A kernel, a graph or a library call ran longer than the host allows (--time-limit of vhost-user-cuda): the \
+         session has ended. Make them shorter, or have the limit raised"
+    )]
+    TimeLimit,
     /// There is no session left for another program.
     #[error(
         "No session is free: too many CUDA programs run, of this user or of all, or the host cannot start another. \
@@ -71,6 +77,7 @@ impl ClientError {
             Self::NoDevice { .. } | Self::Daemon { .. } => CudaError::NO_DEVICE,
             Self::Version { .. } => CudaError::SYSTEM_DRIVER_MISMATCH,
             Self::SessionLost | Self::Sessions => CudaError::DEVICE_UNAVAILABLE,
+            Self::TimeLimit => CudaError::LAUNCH_TIMEOUT,
             Self::Limit => CudaError::OUT_OF_MEMORY,
             Self::Fault => CudaError::INVALID_VALUE,
             Self::Protocol | Self::Io(_) => CudaError::UNKNOWN,

@@ -41,6 +41,8 @@ impl CudaError {
     pub const NOT_FOUND: Self = Self(500);
     /// `CUDA_ERROR_NOT_READY`.
     pub const NOT_READY: Self = Self(600);
+    /// `CUDA_ERROR_LAUNCH_TIMEOUT`.
+    pub const LAUNCH_TIMEOUT: Self = Self(702);
     /// `CUDA_ERROR_PEER_ACCESS_NOT_ENABLED`.
     pub const PEER_ACCESS_NOT_ENABLED: Self = Self(705);
     /// `CUDA_ERROR_PRIMARY_CONTEXT_ACTIVE`.

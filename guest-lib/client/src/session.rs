@@ -11,7 +11,7 @@ use virtio_cuda_protocol::cuda::{CALL_TABLE_VERSION, ContextId, Opcode, StreamId
 use crate::device::DeviceNode;
 use crate::lane::{self, Lanes};
 use crate::outstanding::{Outstanding, Permit};
-use crate::touched::Touched;
+use crate::touched::{ORDER, Touched};
 use crate::transport::{Limits, Transport};
 use crate::virtio_user::{SOCKET_VARIABLE, VirtioUser};
 use crate::{Call, ClientError, CudaError, call, calls, idle, logging, process};
@@ -36,6 +36,14 @@ pub fn open() -> Result<&'static Session, CudaError> {
 /// The process's session, if it is open.
 pub fn current() -> Option<&'static Session> {
     CURRENT.get().and_then(|session| session.as_ref().ok())
+}
+
+/// Why a session is lost, as far as the worker has said so in the lanes.
+fn why_lost() -> ClientError {
+    match ORDER.verdict() {
+        Some(result) if result == CudaError::LAUNCH_TIMEOUT.code().cast_unsigned() => ClientError::TimeLimit,
+        _ => ClientError::SessionLost,
+    }
 }
 
 /// An open session.
@@ -172,18 +180,21 @@ impl Session {
     }
 
     pub(crate) fn check(&self) -> Result<(), ClientError> {
-        if self.lost.load(Ordering::Relaxed) { Err(ClientError::SessionLost) } else { Ok(()) }
+        if self.lost.load(Ordering::Relaxed) { Err(why_lost()) } else { Ok(()) }
     }
 
-    pub(crate) fn failed(&self, opcode: Opcode, error: &ClientError) {
+    /// Notes that a call has failed below CUDA, and answers the program's result.
+    pub(crate) fn failed(&self, opcode: Opcode, error: ClientError) -> CudaError {
+        let error = if matches!(error, ClientError::SessionLost) { why_lost() } else { error };
         match error {
             // Said once; the session stays lost.
-            ClientError::SessionLost => {
+            ClientError::SessionLost | ClientError::TimeLimit => {
                 if !self.lost.swap(true, Ordering::Relaxed) {
                     log::error!("{}: {error}", opcode.name());
                 }
             }
             _ => log::debug!("{}: {error}", opcode.name()),
         }
+        error.result()
     }
 }

@@ -77,7 +77,7 @@ pub fn of_call(error: CudaError) -> nvmlReturn_t {
         CudaError::NO_DEVICE => NVML_ERROR_DRIVER_NOT_LOADED,
         CudaError::NOT_INITIALIZED | CudaError::DEINITIALIZED => NVML_ERROR_UNINITIALIZED,
         CudaError::INVALID_VALUE | CudaError::INVALID_DEVICE => NVML_ERROR_INVALID_ARGUMENT,
-        CudaError::DEVICE_UNAVAILABLE => NVML_ERROR_GPU_IS_LOST,
+        CudaError::DEVICE_UNAVAILABLE | CudaError::LAUNCH_TIMEOUT => NVML_ERROR_GPU_IS_LOST,
         _ => NVML_ERROR_UNKNOWN,
     }
 }

@@ -48,6 +48,7 @@ impl Consumer {
         header.head.0.store(0, Ordering::Relaxed);
         header.reply.0.number.store(0, Ordering::Relaxed);
         header.deferred.0.store(0, Ordering::Relaxed);
+        header.verdict.0.store(0, Ordering::Relaxed);
         header.parked.0.store(0, Ordering::Release);
         Self { memory, head: 0, tail: 0, taken: 0 }
     }

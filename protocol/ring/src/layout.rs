@@ -60,9 +60,11 @@ pub struct Header {
     pub reply: Line<Reply>,
     /// Written by the consumer: not 0 while an error of a record without reply has not been reported.
     pub deferred: Line<AtomicU32>,
+    /// Written by the consumer's process before it ends by itself: the result of all calls from then on. 0: none.
+    pub verdict: Line<AtomicU32>,
 }
 #[cfg(not(loom))]
-const _: () = assert!(size_of::<Header>() == 5 * 128 && size_of::<Header>() <= RECORDS_OFFSET);
+const _: () = assert!(size_of::<Header>() == 6 * 128 && size_of::<Header>() <= RECORDS_OFFSET);
 const _: () = assert!(RECORDS_BYTES.is_power_of_two());
 #[cfg(not(loom))]
 const _: () = assert!(LANE_BYTES.is_multiple_of(4096));

@@ -31,17 +31,22 @@ struct Watch {
 // one anyhow; which thread of this process uses it is decided by who owns the producer and the consumer.
 unsafe impl Send for LaneMemory {}
 
-/// Looks how far the consumer of a lane has come; any number of threads may.
+/// Looks how far the consumer of a lane has come, and how it ended; any number of threads may.
 #[derive(Debug)]
 pub(crate) struct Watcher(LaneMemory);
 
-// SAFETY: the only method reads an atomic of the header, which any thread may.
+// SAFETY: the methods read atomics of the header, which any thread may.
 unsafe impl Sync for Watcher {}
 
 impl Watcher {
     /// Bytes that the consumer has consumed since the lane was set up.
     pub fn consumed(&self) -> u64 {
         self.0.header().head.0.load(Ordering::Acquire)
+    }
+
+    /// What the consumer's process said at its end; 0 for nothing.
+    pub fn verdict(&self) -> u32 {
+        self.0.header().verdict.0.load(Ordering::Acquire)
     }
 }
 
@@ -59,6 +64,11 @@ impl LaneMemory {
                 reply: loom::cell::UnsafeCell::new(()),
             }),
         }
+    }
+
+    /// Says the result of all calls from now on, before the consumer's process ends.
+    pub fn set_verdict(&self, result: u32) {
+        self.header().verdict.0.store(result, Ordering::Release);
     }
 
     /// Tells loom of an access to the ring or, without a place, to the reply.

@@ -117,6 +117,12 @@ impl Order {
         end.watcher.get().is_none_or(|watcher| begins.saturating_add(watcher.consumed()) >= position.bytes)
     }
 
+    /// What the other side's process said at its end, in any lane. `None`: nothing.
+    pub fn verdict(&self) -> Option<u32> {
+        let watchers = self.ends.iter().filter_map(|end| end.watcher.get());
+        watchers.map(Watcher::verdict).find(|&verdict| verdict != 0)
+    }
+
     /// Begins a record of lane `own`, if the thread has one. `posted` are the marks of what it uses, if nobody
     /// waits for it: other records of the same marks begin before or after it.
     pub fn begin(&self, own: Option<u32>, posted: &[usize]) -> Turn<'_> {

@@ -10,6 +10,7 @@ mod metrics;
 mod old_root;
 mod shares;
 mod static_runtimes;
+mod time_limit;
 
 use std::fs;
 use std::path::Path;
@@ -81,6 +82,7 @@ fn collect(suite: &mut Suite) {
     old_root::collect(suite);
     shares::collect(suite);
     static_runtimes::collect(suite);
+    time_limit::collect(suite);
 }
 
 fn route(kit: &Kit, options: &DaemonOptions) -> Result<Route> {

@@ -62,6 +62,8 @@ pub struct WorkerSpec {
     pub namespaces: bool,
     /// Which guest memory they can map.
     pub guest_pages: GuestPages,
+    /// How long work on a GPU may take.
+    pub time_limit: Option<Duration>,
     /// The arbiter of GPU time.
     pub shares: Option<Arc<Client>>,
 }
@@ -190,6 +192,9 @@ impl Worker {
         }
         if let Some(limit) = spec.memory_limit {
             command.arg("--memory-limit").arg(limit.to_string());
+        }
+        if let Some(limit) = spec.time_limit {
+            command.arg("--time-limit").arg(limit.as_millis().to_string());
         }
         if let Some(gpus) = &spec.gpus {
             // Numbers are those of nvidia-smi then.

@@ -6,6 +6,7 @@ use std::fs::File;
 use std::io::Write;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd};
 use std::os::unix::net::UnixStream;
+use std::time::Duration;
 
 use anyhow::Context;
 use log::{error, info};
@@ -18,6 +19,7 @@ use super::memory::window::Window;
 use super::nvml::Nvml;
 use super::objects::images::Images;
 use super::run::output::Output;
+use super::run::time_limit::TimeLimit;
 use super::run::timers::late_in_threads_of;
 use super::run::turns::Turns;
 use super::sandbox;
@@ -105,6 +107,7 @@ fn bring_up(args: &WorkerArgs) -> anyhow::Result<(SessionState, Ready)> {
         turns.name_gpus(&session.gpu, device_count).context("Cannot name GPUs for shares")?;
         session.turns = Some(turns);
     }
+    session.time_limit = args.time_limit.map(|limit| TimeLimit::new(Duration::from_millis(limit)));
     if sandbox::closes(args.sandbox, args.emulated) && !args.emulated && device_count > 0 {
         // NVML makes files when it starts, which the sandbox does not allow.
         let _ = Nvml::of(&session.gpu, session.device(0)?);

@@ -29,6 +29,7 @@ use super::run::exec_callbacks::ExecCallbacks;
 use super::run::order::Order;
 use super::run::output::Output;
 use super::run::signal::{self, Work};
+use super::run::time_limit::TimeLimit;
 use super::run::turns::Turns;
 use super::sharing::Sharing;
 use super::vendor::Vendor;
@@ -91,6 +92,8 @@ pub struct SessionState {
     memory: RwLock<Arc<GuestPages>>,
     /// The gates that work for a GPU passes, where virtual machines share GPU time.
     pub turns: Option<Turns>,
+    /// How long work on a GPU may take.
+    pub time_limit: Option<TimeLimit>,
     /// What maps guest memory, where that is for named pages only.
     pub mapper: Option<Arc<Mapper>>,
 }
@@ -196,8 +199,14 @@ impl SessionState {
             window: Mutex::new(window),
             memory: RwLock::default(),
             turns: None,
+            time_limit: None,
             mapper: None,
         }
+    }
+
+    /// Whether anybody cares what puts work on a GPU.
+    pub fn watches_work(&self) -> bool {
+        self.turns.is_some() || self.time_limit.is_some()
     }
 
     /// Ranges that a GPU address may name.

@@ -32,6 +32,7 @@ impl CudaError {
     /// A library of NVIDIA's says that something failed.
     pub const UNKNOWN: Self = Self(sys::CUresult::CUDA_ERROR_UNKNOWN as i32);
     /// The event or stream is not through.
+    pub const LAUNCH_TIMEOUT: Self = Self(sys::CUresult::CUDA_ERROR_LAUNCH_TIMEOUT as i32);
     pub const NOT_READY: Self = Self(sys::CUresult::CUDA_ERROR_NOT_READY as i32);
     /// The stream is not in the state that the call needs.
     pub const ILLEGAL_STATE: Self = Self(sys::CUresult::CUDA_ERROR_ILLEGAL_STATE as i32);

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What a call has while it runs.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use virtio_cuda_protocol::cuda::{ContextId, GraphId, GraphNodeId};
 
+use super::marks::Mark;
 use super::new_lane::NewLane;
 use super::resolve::Resolve;
 use super::signal::{self, Signal};
@@ -43,6 +44,8 @@ pub struct ThreadState {
     pub copied: Duration,
     /// The stream of the library that the call has used, where shares of GPU time are kept.
     pub library_stream: Cell<Option<CUstream>>,
+    /// The same, with the event before the work, where there is a time limit.
+    pub library_start: RefCell<Option<(CUstream, Option<Mark>)>>,
     /// Counts its calls, for the operator.
     pub counter: Counter,
 }

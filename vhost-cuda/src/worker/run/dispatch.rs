@@ -8,8 +8,9 @@ use smallvec::SmallVec;
 use virtio_cuda_protocol::cuda::*;
 
 use super::call::CallContext;
+use super::marks::Place;
 use super::resolve::{Answer, Region, Resolve, elements, rows};
-use super::turns::{Place, Turn};
+use super::work::Work;
 use crate::worker::gpu::{CuResult, CudaError, STREAM_LEGACY};
 use crate::worker::handlers;
 use crate::worker::handlers::module::{image, variable};
@@ -28,11 +29,11 @@ macro_rules! enter {
     };
 }
 
-/// Waits until the call may put work on the GPU, if it does so.
-macro_rules! turn {
+/// Waits until the call may put work on the GPU, if it does so and anybody cares.
+macro_rules! work {
     ($cx:ident $name:ident ($($p:ident),*)) => {
         if const { Opcode::$name.facts().is_gpu_work() }
-            && let Some(turns) = &$cx.session.turns
+            && $cx.session.watches_work()
         {
             let all: [Option<StreamId>; _] = [$((&$p as &dyn Any).downcast_ref().copied()),*];
             let place = match all.into_iter().flatten().next() {
@@ -40,7 +41,7 @@ macro_rules! turn {
                 Some(stream) => Place::Stream(stream),
                 None => Place::Stream(StreamId(STREAM_LEGACY as u64)),
             };
-            turns.enter($cx, place)
+            Some(Work::begin($cx, place))
         } else {
             None
         }
@@ -134,11 +135,11 @@ macro_rules! emit_dispatch {
                     $(let $p = <$pt as Wire>::take(&mut args).map_err(|_| CudaError::INVALID_VALUE)?;)*
                     args.finish().map_err(|_| CudaError::INVALID_VALUE)?;
                     // Before the call locks anything.
-                    let turn: Option<Turn> = turn!(cx $name ($($p),*));
+                    let work: Option<Work> = work!(cx $name ($($p),*));
                     let outcome: CuResult<($($rt,)*)> =
                         call!($kind cx $name ($($p),*) ($($r: $rt),*) $(as $function ($($arg),*))? $(where $($range: $bytes),*)?);
-                    if let Some(turn) = turn {
-                        turn.started(cx);
+                    if let Some(work) = work {
+                        work.started(cx);
                     }
                     let ($($r,)*) = outcome?;
                     $(Wire::put(&$r, results).map_err(|_| CudaError::INVALID_VALUE)?;)*

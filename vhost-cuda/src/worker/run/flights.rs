@@ -2,78 +2,13 @@
 //! Work that was started on a GPU and has not completed, as events in its streams show it.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::Arc;
 
-use crate::worker::gpu::{CUcontext, CUevent, CuResult, CudaError, Driver, while_current};
-use crate::worker::objects::Object;
+use super::marks::{Mark, Stream};
+use crate::worker::gpu::{CUcontext, CudaError, Driver, while_current};
 
 /// Pieces of work of one stream that may be in flight while machines compete. Bounds the events of a process.
 pub const MAX_FLIGHTS: usize = 512;
-/// Events that a context keeps for the next pieces of work.
-const MAX_SPARE: usize = 1024;
-
-/// The events of one context. They end with it.
-#[derive(Debug)]
-pub struct Events {
-    /// Does not keep the context.
-    context: Weak<Object>,
-    spare: Mutex<Vec<usize>>,
-}
-
-/// An event that was recorded, or is about to be. Dropping it keeps it for later.
-#[derive(Debug)]
-pub struct Mark {
-    raw: usize,
-    events: Arc<Events>,
-}
-
-impl Events {
-    /// No events of this context yet.
-    pub fn new(context: &Arc<Object>) -> Arc<Self> {
-        Arc::new(Self { context: Arc::downgrade(context), spare: Mutex::default() })
-    }
-
-    /// The context, which lives as long as the caller has it. `None`: it has ended.
-    fn context(&self) -> Option<Arc<Object>> {
-        self.context.upgrade()
-    }
-
-    /// Whether the context has ended.
-    fn is_over(&self) -> bool {
-        self.context.strong_count() == 0
-    }
-
-    /// An event; the context has to be current.
-    pub fn mark(self: &Arc<Self>, gpu: &Driver) -> CuResult<Mark> {
-        let spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let raw = match spare {
-            Some(raw) => raw,
-            None => gpu.cuEventCreate(0)?.0 as usize,
-        };
-        Ok(Mark { raw, events: self.clone() })
-    }
-}
-
-impl Mark {
-    /// The driver's event. Good while the context lives.
-    pub fn raw(&self) -> CUevent {
-        self.raw as CUevent
-    }
-}
-
-impl Drop for Mark {
-    fn drop(&mut self) {
-        let mut spare = self.events.spare.lock().unwrap_or_else(PoisonError::into_inner);
-        // More than that end with their context.
-        if spare.len() < MAX_SPARE {
-            spare.push(self.raw);
-        }
-    }
-}
-
-/// A stream: the driver's handle, and for the per-thread default stream the thread.
-pub type Stream = (usize, u64);
-
 /// A piece of work.
 #[derive(Debug)]
 pub struct Flight {
@@ -151,7 +86,7 @@ impl Flights {
         let mut landed = Landed::default();
         for queue in self.streams.values_mut() {
             while let Some(flight) = queue.flights.front() {
-                let events = flight.end.events.clone();
+                let events = flight.end.events().clone();
                 let begin = flight.start.as_ref().or(queue.last.as_ref()).filter(|_| !flight.is_fence);
                 let took = match events.context() {
                     Some(context) => check(gpu, context.raw(), begin, &flight.end),

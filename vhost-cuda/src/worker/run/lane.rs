@@ -54,7 +54,7 @@ impl Lane {
     /// A lane that a thread has just got.
     pub fn new(new: NewLane) -> Self {
         let watch = if cores::are_few() { WATCH_FEW_CORES } else { WATCH };
-        let NewLane { consumer, place } = new;
+        let NewLane { consumer, place, .. } = new;
         Self { consumer, contents: Vec::new(), replied: 0, watch, place }
     }
 

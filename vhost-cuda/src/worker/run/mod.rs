@@ -11,13 +11,16 @@ pub(super) mod execute;
 pub(super) mod executor;
 pub(super) mod flights;
 pub(super) mod lane;
+pub(super) mod marks;
 pub(super) mod new_lane;
 pub(super) mod order;
 pub(super) mod output;
 pub(super) mod resolve;
 pub(super) mod signal;
+pub(super) mod time_limit;
 pub(super) mod timers;
 pub(super) mod turns;
+pub(super) mod work;
 
 /// Most guest threads that use CUDA at once.
 pub const MAX_THREADS: usize = 1024;

@@ -11,6 +11,8 @@ use crate::worker::memory::window::Area;
 pub struct NewLane {
     /// The executor's end.
     pub consumer: Consumer,
+    /// Where it lies.
+    pub memory: LaneMemory,
     /// Its place among the session's lanes.
     pub place: Place,
 }
@@ -24,6 +26,6 @@ impl NewLane {
         // SAFETY: a shared area is mapped, readable and writable, until the process ends (no request takes it
         // away), page aligned, and at least that long.
         let memory = unsafe { LaneMemory::new(area.base as *mut u8) };
-        Some(Self { consumer: Consumer::set_up(memory), place })
+        Some(Self { consumer: Consumer::set_up(memory.clone()), memory, place })
     }
 }

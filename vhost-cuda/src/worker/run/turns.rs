@@ -6,24 +6,22 @@
 //! machine's turn, and while the stream has as much work as fits into the turn. Streams that capture are left alone:
 //! capturing is not work.
 
-use std::collections::HashMap;
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::FromRawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use log::{debug, warn};
-use virtio_cuda_protocol::cuda::StreamId;
+use log::warn;
 
 use super::call::CallContext;
-use super::flights::{Events, Flight, Flights, MAX_FLIGHTS, Mark, Stream};
+use super::flights::{Flight, Flights, MAX_FLIGHTS};
+use super::marks::{Events, Mark, Marks, Place, Stream, captures, key, may_look_while_others_capture};
 use super::resolve::Resolve;
 use crate::shares::page::{ANNOUNCE, GO, HOLD, MAX_GPUS, OPEN, Page, Slot, now};
 use crate::worker::gpu::{CUstream, CuResult, Driver};
-use crate::worker::objects::Object;
 use crate::worker::state::SessionState;
 
 /// Longest wait at a gate before it is looked at again.
@@ -31,18 +29,13 @@ const PATIENCE: Duration = Duration::from_millis(50);
 /// Time between two looks at what is in flight. The emulator's kernels take longer, and its machines have few CPUs.
 const LOOK: Duration = Duration::from_micros(10);
 const LOOK_EMULATED: Duration = Duration::from_micros(500);
-/// The per-thread default stream.
-const STREAM_PER_THREAD: usize = 2;
-/// `CU_STREAM_CAPTURE_MODE_RELAXED`.
-const CAPTURE_MODE_RELAXED: i32 = 2;
-/// Contexts that are remembered at a time.
-const MAX_CONTEXTS: usize = 64;
 
 /// The gates of a worker.
 #[derive(Debug)]
 pub struct Turns {
     page: Page,
     bell: File,
+    marks: Marks,
     state: Mutex<State>,
     /// Work has completed, or there is work to watch.
     changed: Condvar,
@@ -52,17 +45,6 @@ pub struct Turns {
 #[derive(Debug)]
 struct State {
     gpus: [Flights; MAX_GPUS],
-    /// Events by the address of the context.
-    events: HashMap<usize, (Weak<Object>, Arc<Events>)>,
-}
-
-/// Where a call puts its work.
-#[derive(Clone, Copy, Debug)]
-pub enum Place {
-    /// In this stream.
-    Stream(StreamId),
-    /// In a stream that the call itself finds (`ThreadState::library_stream`).
-    Unknown,
 }
 
 /// A piece of work that may start. To be told when it has.
@@ -86,7 +68,7 @@ impl Turn {
             return;
         }
         let flight = |end| Flight { start, end: Arc::new(end), since, is_fence: false };
-        if let Some(end) = record(cx, &events, stream) {
+        if let Some(end) = events.record(cx.gpu(), stream) {
             turns.add(gpu, key(stream), flight(end));
         }
     }
@@ -99,10 +81,11 @@ impl Turns {
     pub fn new([page, bell]: [i32; 2]) -> std::io::Result<Self> {
         // SAFETY: the daemon made both files for this process alone. The page's is closed here; the mapping stays.
         let [page, bell] = [page, bell].map(|fd| unsafe { File::from_raw_fd(fd) });
-        let state = State { gpus: Default::default(), events: HashMap::new() };
+        let state = State { gpus: Default::default() };
         Ok(Self {
             page: Page::map(&page)?,
             bell,
+            marks: Marks::new(0),
             state: Mutex::new(state),
             changed: Condvar::new(),
             watched: AtomicBool::new(false),
@@ -143,7 +126,7 @@ impl Turns {
             return None;
         }
         cx.thread.library_stream.take();
-        let events = self.events(cx)?;
+        let events = self.marks.of(cx)?;
         self.watch(cx.session);
         let Place::Stream(stream) = place else {
             self.wait(slot, gpu, None);
@@ -155,7 +138,7 @@ impl Turns {
         }
         let epoch = slot.epoch.load(Ordering::Relaxed);
         if self.lock().gpus[gpu].is_new(key(stream), epoch)
-            && let Some(end) = record(cx, &events, stream)
+            && let Some(end) = events.record(cx.gpu(), stream)
         {
             // Work that was started before machines competed.
             let flight = Flight { start: None, end: Arc::new(end), since: now(), is_fence: true };
@@ -163,7 +146,7 @@ impl Turns {
         }
         self.wait(slot, gpu, Some(key(stream)));
         let is_first = self.lock().gpus[gpu].of(key(stream)) == 0;
-        let start = is_first.then(|| record(cx, &events, stream)).flatten().map(Arc::new);
+        let start = is_first.then(|| events.record(cx.gpu(), stream)).flatten().map(Arc::new);
         Some(Turn { turns: self, gpu, stream: Some(stream), events, start, since: now() })
     }
 
@@ -211,24 +194,6 @@ impl Turns {
         }
     }
 
-    fn events(&self, cx: &CallContext<'_>) -> Option<Arc<Events>> {
-        let (_, object) = cx.home_of()?;
-        let mut state = self.lock();
-        let at = Arc::as_ptr(&object) as usize;
-        if let Some((weak, events)) = state.events.get(&at)
-            && weak.strong_count() > 0
-        {
-            return Some(events.clone());
-        }
-        if state.events.len() >= MAX_CONTEXTS {
-            state.events.retain(|_, (context, _)| context.strong_count() > 0);
-        }
-        let events = Events::new(&object);
-        // The weak reference keeps the address from being used again.
-        state.events.insert(at, (Arc::downgrade(&object), events.clone()));
-        Some(events)
-    }
-
     /// Starts the thread that sees work complete, once.
     fn watch(&'static self, session: &'static SessionState) {
         if self.watched.swap(true, Ordering::Relaxed) {
@@ -242,10 +207,7 @@ impl Turns {
     }
 
     fn look_around(&self, gpu: &Driver, emulated: bool) -> ! {
-        // Looking at an event must not break a capture of another thread.
-        if let Err(error) = gpu.exchange_capture_mode(CAPTURE_MODE_RELAXED) {
-            debug!("no relaxed capture mode: {error}");
-        }
+        may_look_while_others_capture(gpu);
         let pause = if emulated { LOOK_EMULATED } else { LOOK };
         let mut typical = [0; MAX_GPUS];
         loop {
@@ -296,18 +258,6 @@ impl Turns {
     }
 }
 
-/// Whether the stream captures: what is put there is not work.
-fn captures(cx: &CallContext<'_>, stream: CUstream) -> bool {
-    cx.session.graphs.is_capturing() && cx.gpu().cuStreamIsCapturing(stream) != Ok((0,))
-}
-
-/// Records an event. `None`: the driver does not, as in a stream of another context.
-fn record(cx: &CallContext<'_>, events: &Arc<Events>, stream: CUstream) -> Option<Mark> {
-    let mark = events.mark(cx.gpu()).ok()?;
-    cx.gpu().cuEventRecordWithFlags(mark.raw(), stream, 0).ok()?;
-    Some(mark)
-}
-
 /// Whether another piece of work may start in a stream with so many, each of about `typical` nanoseconds.
 fn fits(in_flight: u64, typical: u64, left: u64) -> bool {
     match in_flight {
@@ -320,15 +270,6 @@ fn fits(in_flight: u64, typical: u64, left: u64) -> bool {
 /// Adds to a counter that only the calling thread writes.
 fn add(counter: &AtomicU64, value: u64) {
     counter.store(counter.load(Ordering::Relaxed).wrapping_add(value), Ordering::Relaxed);
-}
-
-fn key(stream: CUstream) -> Stream {
-    thread_local!(static THREAD: u64 = {
-        static NEXT: AtomicU64 = AtomicU64::new(1);
-        NEXT.fetch_add(1, Ordering::Relaxed)
-    });
-    let raw = stream as usize;
-    (raw, if raw == STREAM_PER_THREAD { THREAD.with(|thread| *thread) } else { 0 })
 }
 
 #[cfg(test)]

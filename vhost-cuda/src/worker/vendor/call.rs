@@ -238,7 +238,7 @@ impl<'a> Attempt<'a> {
 
     /// Notes the stream in which the call puts its work: the function's own, or that of its first handle.
     fn note_stream(&self, slots: &[u64], first: Option<&(usize, u64)>, locked: &[((usize, u64), Locked)]) {
-        if self.cx.session.turns.is_none() {
+        if !self.cx.session.watches_work() {
             return;
         }
         let is_stream = |parameter: &Parameter| matches!(parameter.kind, Kind::Stream);
@@ -250,6 +250,9 @@ impl<'a> Attempt<'a> {
             }),
         };
         self.cx.thread.library_stream.set(stream);
+        if let (Some(limit), Some(stream)) = (&self.cx.session.time_limit, stream) {
+            limit.begin_library(self.cx, stream);
+        }
     }
 
     fn handles(&self) -> &'a Handles {

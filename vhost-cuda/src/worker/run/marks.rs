@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Events that the worker itself records before and after work: in the very stream of the work, so that streams wait for
+//! nothing else because of them.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use log::debug;
+use virtio_cuda_protocol::cuda::StreamId;
+
+use super::call::CallContext;
+use crate::worker::gpu::{CUcontext, CUevent, CUstream, CuResult, CudaError, Driver, while_current};
+use crate::worker::objects::Object;
+
+/// Events that a context keeps for the next pieces of work.
+const MAX_SPARE: usize = 1024;
+/// Contexts that are remembered at a time.
+const MAX_CONTEXTS: usize = 64;
+/// The per-thread default stream.
+const STREAM_PER_THREAD: usize = 2;
+/// `CU_STREAM_CAPTURE_MODE_RELAXED`.
+const CAPTURE_MODE_RELAXED: i32 = 2;
+
+/// Where a call puts its work.
+#[derive(Clone, Copy, Debug)]
+pub enum Place {
+    /// In this stream.
+    Stream(StreamId),
+    /// In a stream that the call itself finds (`ThreadState::library_stream`).
+    Unknown,
+}
+
+/// A stream: the driver's handle, and for the per-thread default stream the thread.
+pub type Stream = (usize, u64);
+
+/// The stream as others know it.
+pub fn key(stream: CUstream) -> Stream {
+    thread_local!(static THREAD: u64 = {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        NEXT.fetch_add(1, Ordering::Relaxed)
+    });
+    let raw = stream as usize;
+    (raw, if raw == STREAM_PER_THREAD { THREAD.with(|thread| *thread) } else { 0 })
+}
+
+/// Whether the stream captures: what is put there is not work.
+pub fn captures(cx: &CallContext<'_>, stream: CUstream) -> bool {
+    cx.session.graphs.is_capturing() && cx.gpu().cuStreamIsCapturing(stream) != Ok((0,))
+}
+
+/// The calling thread looks at events: that must not break a capture of another thread.
+pub fn may_look_while_others_capture(gpu: &Driver) {
+    if let Err(error) = gpu.exchange_capture_mode(CAPTURE_MODE_RELAXED) {
+        debug!("no relaxed capture mode: {error}");
+    }
+}
+
+/// The events of all contexts.
+#[derive(Debug)]
+pub struct Marks {
+    /// Flags of `cuEventCreate`.
+    flags: u32,
+    /// By the address of the context.
+    contexts: Mutex<HashMap<usize, Arc<Events>>>,
+}
+
+impl Marks {
+    /// Events will have these flags of `cuEventCreate`.
+    pub fn new(flags: u32) -> Self {
+        Self { flags, contexts: Mutex::default() }
+    }
+
+    /// The events of the context that is current in a call. `None`: there is no context.
+    pub fn of(&self, cx: &CallContext<'_>) -> Option<Arc<Events>> {
+        let (_, object) = cx.home_of()?;
+        let mut contexts = self.contexts.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = Arc::as_ptr(&object) as usize;
+        if let Some(events) = contexts.get(&at).filter(|events| !events.is_over()) {
+            return Some(events.clone());
+        }
+        if contexts.len() >= MAX_CONTEXTS {
+            contexts.retain(|_, events| !events.is_over());
+        }
+        // The weak reference keeps the address from being used again.
+        let context = Arc::downgrade(&object);
+        let events = Arc::new(Events { context, flags: self.flags, spare: Mutex::default() });
+        contexts.insert(at, events.clone());
+        Some(events)
+    }
+}
+
+/// The events of one context. They end with it.
+#[derive(Debug)]
+pub struct Events {
+    /// Does not keep the context.
+    context: Weak<Object>,
+    flags: u32,
+    spare: Mutex<Vec<usize>>,
+}
+
+/// An event that was recorded, or is about to be. Dropping it keeps it for later.
+#[derive(Debug)]
+pub struct Mark {
+    raw: usize,
+    events: Arc<Events>,
+}
+
+impl Events {
+    /// The context, which lives as long as the caller has it. `None`: it has ended.
+    pub fn context(&self) -> Option<Arc<Object>> {
+        self.context.upgrade()
+    }
+
+    /// Whether the context has ended.
+    pub fn is_over(&self) -> bool {
+        self.context.strong_count() == 0
+    }
+
+    /// Records an event; the context has to be current. `None`: the driver does not, as in a stream of another context.
+    pub fn record(self: &Arc<Self>, gpu: &Driver, stream: CUstream) -> Option<Mark> {
+        let mark = self.mark(gpu).ok()?;
+        gpu.cuEventRecordWithFlags(mark.raw(), stream, 0).ok()?;
+        Some(mark)
+    }
+
+    fn mark(self: &Arc<Self>, gpu: &Driver) -> CuResult<Mark> {
+        let spare = self.spare().pop();
+        let raw = match spare {
+            Some(raw) => raw,
+            None => gpu.cuEventCreate(self.flags)?.0 as usize,
+        };
+        Ok(Mark { raw, events: self.clone() })
+    }
+
+    fn spare(&self) -> MutexGuard<'_, Vec<usize>> {
+        self.spare.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Mark {
+    /// The driver's event. Good while the context lives.
+    pub fn raw(&self) -> CUevent {
+        self.raw as CUevent
+    }
+
+    /// The events that it belongs to.
+    pub fn events(&self) -> &Arc<Events> {
+        &self.events
+    }
+
+    /// Whether all work before it has completed. After an error, and after the context's end, nothing runs any more.
+    pub fn is_done(&self, gpu: &Driver) -> bool {
+        let Some(context) = self.events.context() else { return true };
+        let raw: *mut u8 = context.raw();
+        while_current(gpu, raw as CUcontext, || gpu.cuEventQuery(self.raw())) != Err(CudaError::NOT_READY)
+    }
+}
+
+impl Drop for Mark {
+    fn drop(&mut self) {
+        let mut spare = self.events.spare();
+        // More than that end with their context.
+        if spare.len() < MAX_SPARE {
+            spare.push(self.raw);
+        }
+    }
+}
