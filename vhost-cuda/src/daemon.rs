@@ -28,7 +28,7 @@ use crate::limits::cgroup::Cgroups;
 use crate::limits::descriptors::Descriptors;
 use crate::limits::throttle::Throttle;
 use crate::limits::watchdog::{self, Limits};
-use crate::metrics::{server, text};
+use crate::metrics::{gpu_time, server, text};
 use crate::sessions::endings::Endings;
 use crate::sessions::library;
 use crate::sessions::messages::Messages;
@@ -138,6 +138,11 @@ pub fn run(args: &DaemonArgs) -> anyhow::Result<()> {
         text::write(&common.pool.report(), share.as_ref(), &reports)
     };
     let _metrics = args.metrics.as_ref().map(|address| server::start(address, page)).transpose()?;
+    if args.metrics.is_some() && !emulated {
+        let measured = devices.clone();
+        let sessions = move || lock(&measured).values().flat_map(|device| device.sessions()).collect();
+        gpu_time::start(sessions).context("Cannot start the thread for GPU time")?;
+    }
 
     if !emulated {
         let limits = Limits { session: args.session_memory, machine: args.memory };

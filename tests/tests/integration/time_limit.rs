@@ -4,6 +4,7 @@
 
 use anyhow::{Result, ensure};
 use vhost_cuda_tests::daemon::DaemonOptions;
+use vhost_cuda_tests::running::Running;
 use vhost_cuda_tests::stack::Route;
 use vhost_cuda_tests::suite::{Kit, Suite};
 
@@ -26,7 +27,8 @@ fn limited(kit: &Kit) -> Result<Route> {
 fn work_that_takes_too_long_ends_its_session(kit: &Kit) -> Result<()> {
     let route = limited(kit)?;
     for how in ["endless", "graph"] {
-        let outcome = finish(kit, &route, "long_work", &[how])?;
+        let mut command = route.command(&kit.programs.get("long_work")?);
+        let outcome = Running::start(command.arg(how).env("VIRTIO_CUDA_LOG", "error"), "")?.finish(LIMIT)?;
         outcome.expect_exit(0)?;
         let lines: Vec<&str> = outcome.stdout.lines().collect();
         let timeout = "cudaErrorLaunchTimeout";

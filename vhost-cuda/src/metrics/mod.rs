@@ -2,8 +2,9 @@
 //! Figures for operators: per connection and session, in Prometheus' text format.
 //!
 //! [`statistics`] has the counters that workers write, [`report`] what the daemon knows of a connection, [`text`] the format,
-//! [`server`] the listener, and [`top`] a view in a terminal.
+//! [`server`] the listener, and [`top`] a view in a terminal. [`gpu_time`] asks NVIDIA's library for the time on GPUs.
 
+pub mod gpu_time;
 pub mod report;
 pub mod server;
 pub mod statistics;

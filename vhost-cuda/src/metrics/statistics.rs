@@ -10,6 +10,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
 use crate::cache;
 
@@ -25,6 +26,8 @@ struct Thread {
     failed: AtomicU64,
     bytes_in: AtomicU64,
     bytes_out: AtomicU64,
+    queued: AtomicU64,
+    queued_ns: AtomicU64,
 }
 
 /// The layout of the shared memory. All zeros are valid.
@@ -47,6 +50,12 @@ pub struct Totals {
     pub bytes_in: u64,
     /// Bytes of bulk data that calls wrote to the guest.
     pub bytes_out: u64,
+    /// Requests that came through a request queue.
+    pub queued: u64,
+    /// Time that these have waited in the worker for the thread that executes them, in nanoseconds.
+    pub queued_ns: u64,
+    /// Time in which GPUs executed its kernels, in nanoseconds ([`super::gpu_time`]). `None`: it is not measured.
+    pub gpu_busy_ns: Option<u64>,
     /// Device memory that is charged now, in bytes.
     pub device_memory: u64,
 }
@@ -59,6 +68,12 @@ impl Totals {
             failed: self.failed.saturating_add(other.failed),
             bytes_in: self.bytes_in.saturating_add(other.bytes_in),
             bytes_out: self.bytes_out.saturating_add(other.bytes_out),
+            queued: self.queued.saturating_add(other.queued),
+            queued_ns: self.queued_ns.saturating_add(other.queued_ns),
+            gpu_busy_ns: [self.gpu_busy_ns, other.gpu_busy_ns]
+                .into_iter()
+                .flatten()
+                .reduce(u64::saturating_add),
             device_memory: self.device_memory,
         }
     }
@@ -126,6 +141,9 @@ impl Statistics {
             failed: sum(|thread| &thread.failed),
             bytes_in: sum(|thread| &thread.bytes_in),
             bytes_out: sum(|thread| &thread.bytes_out),
+            queued: sum(|thread| &thread.queued),
+            queued_ns: sum(|thread| &thread.queued_ns),
+            gpu_busy_ns: None,
             device_memory: page.device_memory.load(Ordering::Relaxed),
         }
     }
@@ -196,6 +214,14 @@ impl Counter {
         add(&thread.bytes_in, bytes_in);
         add(&thread.bytes_out, bytes_out);
     }
+
+    /// Counts one request of a queue, which has waited for so long.
+    pub fn count_queued(&mut self, waited: Duration) {
+        let Some((own, index)) = &self.place else { return };
+        let thread = &own.statistics.page().threads[*index];
+        add(&thread.queued, 1);
+        add(&thread.queued_ns, waited.as_nanos() as u64);
+    }
 }
 
 /// Adds to a counter that only the calling thread writes.
@@ -229,7 +255,17 @@ mod tests {
         same.count(true, 0, 5);
         other.count(false, 1, 1);
         worker.statistics.page().device_memory.store(1 << 20, Ordering::Relaxed);
-        let expected = Totals { calls: 3, failed: 1, bytes_in: 11, bytes_out: 6, device_memory: 1 << 20 };
+        other.count_queued(Duration::from_nanos(7));
+        let expected = Totals {
+            calls: 3,
+            failed: 1,
+            bytes_in: 11,
+            bytes_out: 6,
+            queued: 1,
+            queued_ns: 7,
+            gpu_busy_ns: None,
+            device_memory: 1 << 20,
+        };
         assert_eq!(statistics.totals(), expected);
     }
 

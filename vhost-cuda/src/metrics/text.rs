@@ -24,7 +24,7 @@ pub struct DaemonReport {
 /// A metric of connections: name, type, help, value.
 type Metric<T> = (&'static str, &'static str, &'static str, fn(&T) -> Option<f64>);
 
-const OF_CONNECTIONS: [Metric<DeviceReport>; 7] = [
+const OF_CONNECTIONS: [Metric<DeviceReport>; 10] = [
     ("vhost_cuda_sessions", "gauge", "Open sessions", |device| Some(device.sessions.len() as f64)),
     ("vhost_cuda_calls_total", "counter", "CUDA calls that were executed", |device| {
         Some(sum(device, |totals| totals.calls))
@@ -38,6 +38,16 @@ const OF_CONNECTIONS: [Metric<DeviceReport>; 7] = [
     ("vhost_cuda_out_bytes_total", "counter", "Bulk data that calls wrote to the guest", |device| {
         Some(sum(device, |totals| totals.bytes_out))
     }),
+    ("vhost_cuda_queued_requests_total", "counter", "Requests that came through request queues", |device| {
+        Some(sum(device, |totals| totals.queued))
+    }),
+    ("vhost_cuda_queue_wait_seconds_total", "counter", "Time that requests waited in workers", |device| {
+        Some(sum(device, |totals| totals.queued_ns) / 1e9)
+    }),
+    ("vhost_cuda_gpu_busy_seconds_total", "counter", "Time in which GPUs executed kernels", |device| {
+        let all = device.sessions.iter().map(|session| &session.totals).chain([&device.ended]);
+        all.filter_map(|totals| totals.gpu_busy_ns).reduce(u64::saturating_add).map(|ns| ns as f64 / 1e9)
+    }),
     ("vhost_cuda_device_memory_bytes", "gauge", "Device memory that sessions are charged for", |device| {
         Some(device.sessions.iter().map(|session| session.totals.device_memory as f64).sum())
     }),
@@ -46,7 +56,7 @@ const OF_CONNECTIONS: [Metric<DeviceReport>; 7] = [
     }),
 ];
 
-const OF_SESSIONS: [Metric<SessionReport>; 8] = [
+const OF_SESSIONS: [Metric<SessionReport>; 11] = [
     ("vhost_cuda_session_calls_total", "counter", "CUDA calls that were executed", |session| {
         Some(session.totals.calls as f64)
     }),
@@ -59,6 +69,18 @@ const OF_SESSIONS: [Metric<SessionReport>; 8] = [
     ("vhost_cuda_session_out_bytes_total", "counter", "Bulk data that calls wrote to the guest", |session| {
         Some(session.totals.bytes_out as f64)
     }),
+    ("vhost_cuda_session_queued_requests_total", "counter", "Requests through request queues", |session| {
+        Some(session.totals.queued as f64)
+    }),
+    ("vhost_cuda_session_queue_wait_seconds_total", "counter", "Time that requests waited", |session| {
+        Some(session.totals.queued_ns as f64 / 1e9)
+    }),
+    (
+        "vhost_cuda_session_gpu_busy_seconds_total",
+        "counter",
+        "Time in which GPUs executed kernels",
+        |session| session.totals.gpu_busy_ns.map(|ns| ns as f64 / 1e9),
+    ),
     ("vhost_cuda_session_device_memory_bytes", "gauge", "Device memory that is charged", |session| {
         Some(session.totals.device_memory as f64)
     }),
@@ -215,7 +237,12 @@ mod tests {
             uid: 1000,
             age: Duration::from_secs(2),
             outstanding: 1,
-            totals: Totals { calls, device_memory: 1 << 20, ..Totals::default() },
+            totals: Totals {
+                calls,
+                device_memory: 1 << 20,
+                gpu_busy_ns: Some(1_500_000_000),
+                ..Totals::default()
+            },
             process: None,
         }
     }
@@ -224,7 +251,12 @@ mod tests {
         DeviceReport {
             connection: 7,
             sessions,
-            ended: Totals { calls: 10, ..Totals::default() },
+            ended: Totals {
+                calls: 10,
+                queued_ns: 500_000_000,
+                gpu_busy_ns: Some(2_000_000_000),
+                ..Totals::default()
+            },
             closed: 2,
             lost: 1,
             refused: Refusals::default().counts().collect(),
@@ -239,6 +271,8 @@ mod tests {
             "vhost_cuda_sessions{connection=\"7\"} 2",
             "vhost_cuda_calls_total{connection=\"7\"} 21",
             "vhost_cuda_device_memory_bytes{connection=\"7\"} 2097152",
+            "vhost_cuda_queue_wait_seconds_total{connection=\"7\"} 0.5",
+            "vhost_cuda_gpu_busy_seconds_total{connection=\"7\"} 5",
             "vhost_cuda_sessions_ended_total{connection=\"7\",how=\"lost\"} 1",
             "vhost_cuda_session_calls_total{connection=\"7\",session=\"3\",program=\"a\",pid=\"100\",uid=\"1000\"} 5",
         ] {

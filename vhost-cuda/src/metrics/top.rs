@@ -158,7 +158,7 @@ fn table(before: &Look, now: &Look) -> String {
     let seconds = now.at.saturating_duration_since(before.at).as_secs_f64().max(0.001);
     let mut text = share_lines(before, now, seconds);
     text += &format!(
-        "{:>4} {:>7} {:<16} {:>7} {:>6} {:>10} {:>8} {:>9} {:>9} {:>6} {:>9} {:>8}\n",
+        "{:>4} {:>7} {:<16} {:>7} {:>6} {:>10} {:>8} {:>9} {:>9} {:>6} {:>6} {:>9} {:>8}\n",
         "conn",
         "session",
         "program",
@@ -169,6 +169,7 @@ fn table(before: &Look, now: &Look) -> String {
         "in MB/s",
         "out MB/s",
         "cpu %",
+        "gpu %",
         "GPU MiB",
         "age s"
     );
@@ -179,9 +180,11 @@ fn table(before: &Look, now: &Look) -> String {
             before.sessions.get(name).and_then(|then| then.get(metric)).copied().unwrap_or_default()
         };
         let rate = |metric: &str| (figure(metric) - earlier(metric)).max(0.0) / seconds;
+        let gpu = figures.contains_key("gpu_busy_seconds_total");
+        let gpu = if gpu { format!("{:.0}", 100.0 * rate("gpu_busy_seconds_total")) } else { "-".into() };
         let [connection, session, program, pid, uid] = name;
         text += &format!(
-            "{connection:>4} {session:>7} {program:<16} {pid:>7} {uid:>6} {:>10.0} {:>8.0} {:>9.1} {:>9.1} {:>6.0} {:>9.0} {:>8.0}\n",
+            "{connection:>4} {session:>7} {program:<16} {pid:>7} {uid:>6} {:>10.0} {:>8.0} {:>9.1} {:>9.1} {:>6.0} {gpu:>6} {:>9.0} {:>8.0}\n",
             rate("calls_total"),
             rate("failed_calls_total"),
             rate("in_bytes_total") / 1e6,
@@ -213,7 +216,7 @@ mod tests {
         let text = table(&look(start, 100), &look(start + Duration::from_secs(2), 300));
         let fields: Vec<&str> = text.lines().nth(1).unwrap().split_whitespace().collect();
         assert_eq!(fields[..6], ["1", "2", r#"a\",pid=\"9"#, "10", "0", "100"], "{text}");
-        assert_eq!(fields[10], "2", "{text}");
+        assert_eq!(fields[10..12], ["-", "2"], "{text}");
     }
 
     #[test]

@@ -67,6 +67,8 @@ pub struct Session {
     state: Mutex<State>,
     ended: Condvar,
     opened: Instant,
+    /// See [`Totals::gpu_busy_ns`].
+    gpu_busy_ns: Mutex<Option<u64>>,
 }
 
 impl std::fmt::Debug for Session {
@@ -151,6 +153,7 @@ impl Session {
             state: Mutex::default(),
             ended: Condvar::new(),
             opened: Instant::now(),
+            gpu_busy_ns: Mutex::default(),
         })
     }
 
@@ -316,7 +319,14 @@ impl Session {
 
     /// Sums of the worker's counters.
     pub fn totals(&self) -> Totals {
-        self.worker.statistics.totals()
+        let gpu_busy_ns = *self.gpu_busy_ns.lock().unwrap_or_else(PoisonError::into_inner);
+        Totals { gpu_busy_ns, ..self.worker.statistics.totals() }
+    }
+
+    /// Adds time in which a GPU executed its kernels, in nanoseconds.
+    pub fn add_gpu_busy(&self, ns: u64) {
+        let mut sum = self.gpu_busy_ns.lock().unwrap_or_else(PoisonError::into_inner);
+        *sum = Some(sum.unwrap_or(0).saturating_add(ns));
     }
 
     /// Figures about the session, for the operator.

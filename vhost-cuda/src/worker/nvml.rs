@@ -56,10 +56,13 @@ struct ProcessInfo {
 /// `nvmlProcessUtilizationSample_t`.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
-struct ProcessSample {
-    pid: u32,
-    time: u64,
-    compute: u32,
+pub struct ProcessSample {
+    /// The process.
+    pub pid: u32,
+    /// When it was taken, in microseconds since 1970.
+    pub time: u64,
+    /// Per cent of the time in which a kernel of the process was executed.
+    pub compute: u32,
     memory: u32,
     encoder: u32,
     decoder: u32,
@@ -166,13 +169,20 @@ impl Nvml {
 
     /// Per cent of the device's time that processes computed and used memory, lately.
     pub fn utilization_of(&self, processes: &[u32]) -> Option<(u32, u32)> {
-        let mut list = [ProcessSample::default(); MAX_PROCESSES];
+        let samples = self.samples_since(0)?;
+        Some(latest_sum(samples.iter().filter(|sample| processes.contains(&sample.pid))))
+    }
+
+    /// Samples of what processes used of the device after `since`, in microseconds since 1970. A process that did not use it
+    /// has none.
+    pub fn samples_since(&self, since: u64) -> Option<Vec<ProcessSample>> {
+        let mut list = vec![ProcessSample::default(); MAX_PROCESSES];
         let mut count = MAX_PROCESSES as u32;
         // SAFETY: the prototype is nvml.h's; the library writes at most `count` entries.
         let result = unsafe {
             let get: Symbol<unsafe extern "C" fn(*mut c_void, *mut ProcessSample, *mut u32, u64) -> c_int> =
                 symbol(&self.library, c"nvmlDeviceGetProcessUtilization")?;
-            get(self.device, list.as_mut_ptr(), &raw mut count, 0)
+            get(self.device, list.as_mut_ptr(), &raw mut count, since)
         };
         match result {
             0 => {}
@@ -180,8 +190,8 @@ impl Nvml {
             NVML_ERROR_NOT_FOUND => count = 0,
             _ => return None,
         }
-        let samples = list.iter().take(count as usize);
-        Some(latest_sum(samples.filter(|sample| processes.contains(&sample.pid))))
+        list.truncate(count as usize);
+        Some(list)
     }
 
     /// What the row `nvml_sensors` describes.

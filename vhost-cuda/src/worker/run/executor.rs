@@ -6,6 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
+use std::time::Instant;
 
 use log::debug;
 use virtio_cuda_protocol::cuda::{CallHeader, Opcode};
@@ -39,8 +40,8 @@ struct Executor {
 /// What an executor is told.
 #[derive(Debug)]
 pub enum Message {
-    /// Execute this.
-    Frame(Frame),
+    /// Execute this, which has come at that time.
+    Frame(Frame, Instant),
     /// Look at your lane.
     Wake,
 }
@@ -85,14 +86,14 @@ impl Executors {
         if frame.header.kind == TO_UNPIN && control::withdraw(self.session, frame.header.tag) {
             // A copy may wait for long: not before what others want.
             let waits = self.start("unpin", |session, _, frame| control::execute(session, frame))?;
-            return send(Some(&waits), Message::Frame(frame));
+            return send(Some(&waits), Message::Frame(frame, Instant::now()));
         }
         if frame.header.kind != TO_CALL {
             if self.control.is_none() {
                 self.control =
                     Some(self.start("control", |session, _, frame| control::execute(session, frame))?);
             }
-            return send(self.control.as_ref(), Message::Frame(frame));
+            return send(self.control.as_ref(), Message::Frame(frame, Instant::now()));
         }
         let (header, args) = CallHeader::read_from_prefix(&frame.payload).map_err(|_| REPLY_INVALID)?;
         let number = header.thread;
@@ -106,7 +107,7 @@ impl Executors {
             let thread = self.start(&format!("guest-{number}"), execute)?;
             self.threads.insert(number, thread);
         }
-        let result = send(self.threads.get(&number), Message::Frame(frame));
+        let result = send(self.threads.get(&number), Message::Frame(frame, Instant::now()));
         if header.opcode == Opcode::session_thread_exit as u32 {
             // Without its sender the thread ends, after this call.
             self.threads.remove(&number);
@@ -176,7 +177,8 @@ fn serve(
         match message {
             None => return,
             Some(Message::Wake) => {}
-            Some(Message::Frame(mut frame)) => {
+            Some(Message::Frame(mut frame, came)) => {
+                thread.counter.count_queued(came.elapsed());
                 let reply = work(session, thread, &mut frame);
                 if let Some(new) = thread.new_lane.take() {
                     waits.progress((0, 0), replies);
