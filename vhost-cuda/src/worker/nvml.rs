@@ -63,9 +63,12 @@ pub struct ProcessSample {
     pub time: u64,
     /// Per cent of the time in which a kernel of the process was executed.
     pub compute: u32,
-    memory: u32,
-    encoder: u32,
-    decoder: u32,
+    /// Per cent of the time in which it read or wrote memory of the device.
+    pub memory: u32,
+    /// Per cent of the video encoder.
+    pub encoder: u32,
+    /// Per cent of the video decoder.
+    pub decoder: u32,
 }
 
 type Get = unsafe extern "C" fn(*mut c_void, *mut Memory) -> c_int;
