@@ -164,7 +164,7 @@ impl<const SIZE: usize> Extended<SIZE> {
         not_null(given)?;
         let mut answer = Self::new();
         let bytes = bytes.min(SIZE);
-        // SAFETY: the caller's contract; `answer` has room for SIZE bytes.
+        // SAFETY: `given` is not null, so by this function's contract it has `bytes` bytes; `answer` has room for SIZE.
         unsafe { ptr::copy_nonoverlapping(given.cast::<u8>(), answer.0.as_mut_ptr(), bytes) };
         Ok(answer)
     }
@@ -174,7 +174,7 @@ impl<const SIZE: usize> Extended<SIZE> {
     /// # Safety
     /// `target` is valid for writing so many bytes.
     pub unsafe fn store<T>(&self, target: *mut T, bytes: usize) {
-        // SAFETY: the caller's contract; no more is read than there is.
+        // SAFETY: `target` has room for `bytes` bytes by this function's contract; no more than SIZE are read.
         unsafe { ptr::copy_nonoverlapping(self.0.as_ptr(), target.cast::<u8>(), bytes.min(SIZE)) };
     }
 

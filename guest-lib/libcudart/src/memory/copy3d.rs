@@ -15,27 +15,22 @@ use crate::abi::shared::{cudaExtent, cudaMemcpy3DParms, cudaPitchedPtr, cudaPos}
 use crate::abi::{CUdeviceptr, cudaArray_t, cudaStream_t};
 use crate::error::{Result, cudaErrorInvalidPitchValue, cudaErrorInvalidValue};
 use crate::memory::address;
-use crate::pointers::load;
+use crate::pointers::In;
 use crate::texture::channel::Unit;
 use crate::{driver, state};
 
 api! {
-    fn cudaMemcpy3D, cudaMemcpy3D_ptds(parameters: *const cudaMemcpy3DParms) on stream {
-        copy(parameters, Order::Blocking(stream))
-    }
+    fn cudaMemcpy3D, cudaMemcpy3D_ptds(parameters: In<cudaMemcpy3DParms>) on stream {} => copy(parameters, Order::Blocking(stream));
 
     fn cudaMemcpy3DAsync, cudaMemcpy3DAsync_ptsz(
-        parameters: *const cudaMemcpy3DParms, stream: cudaStream_t,
-    ) per_thread stream {
-        copy(parameters, Order::Queued(stream))
-    }
+        parameters: In<cudaMemcpy3DParms>, stream: cudaStream_t,
+    ) per_thread stream {} => copy(parameters, Order::Queued(stream));
 }
 
 /// # Safety
-/// `parameters` is null or points to a description of valid memory.
-unsafe fn copy(parameters: *const cudaMemcpy3DParms, order: Order) -> Result {
-    // SAFETY: the caller's contract.
-    let parameters = unsafe { load(parameters) }?;
+/// A description at `parameters` is of memory and live arrays that hold the box, until the copy is done.
+unsafe fn copy(parameters: In<cudaMemcpy3DParms>, order: Order) -> Result {
+    let parameters = parameters.get()?;
     state::context()?;
     if is_empty(&parameters.extent) {
         return state::whole_context().map(drop);
@@ -43,10 +38,10 @@ unsafe fn copy(parameters: *const cudaMemcpy3DParms, order: Order) -> Result {
     check(&parameters)?;
     let parameters = to_driver(&parameters)?;
     match order.queue() {
-        // SAFETY: the caller's contract.
+        // SAFETY: the memory is valid by this function's contract.
         None => unsafe { driver::cuMemcpy3D_v2(&parameters) },
         Some(stream) => {
-            // SAFETY: the caller's contract.
+            // SAFETY: the memory is valid by this function's contract.
             unsafe { driver::cuMemcpy3DAsync_v2(&parameters, stream) }?;
             order.finish()
         }
