@@ -107,7 +107,9 @@ fn keep(
     let piece_bytes = (limit / PAGE_BYTES * PAGE_BYTES).max(PAGE_BYTES);
     let bytes = pages.bytes as u64;
     let call_keeping = |piece: UserMemory| {
-        let call = api.driver.session.call().context(context).keep(piece);
+        let call = api.driver.session.call().context(context);
+        // SAFETY: pages of the program or of the window; this library makes no reference to either.
+        let call = unsafe { call.keep(piece) };
         if tracked { call.tracked() } else { call }
     };
     if bytes <= piece_bytes {

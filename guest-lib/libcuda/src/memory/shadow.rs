@@ -7,6 +7,7 @@
 //! what [`crate::device`] says of every device. (`cudaMallocManaged` is better off: it is pinned memory.)
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -22,6 +23,9 @@ use crate::memory::moving::{Sent, Uses};
 use crate::memory::ranges::{HostKind, HostRange};
 use crate::memory::window::PAGE_BYTES;
 use crate::module::table::Variable;
+
+/// Bytes of a variable that are compared at a time.
+const COMPARED_BYTES: usize = 4096;
 
 /// One variable.
 #[derive(Debug)]
@@ -47,13 +51,35 @@ pub struct Shadows {
 }
 
 impl Shadow {
-    /// The program's side.
+    /// Copies bytes of the program's side, from `start` on.
     ///
     /// Other threads of the program may write at the same time; then it is the program's race, as it is
-    /// natively, and it only decides which bytes are seen.
-    fn program_side(&self) -> &[u8] {
-        // SAFETY: the shadow's memory was mapped by `place` and stays mapped while the shadow is in the list.
-        unsafe { std::slice::from_raw_parts(self.host as *const u8, self.equal.len()) }
+    /// natively, and it only decides which bytes are seen. So no reference to this memory is made.
+    fn read(&self, start: usize, room: &mut [u8]) {
+        assert!(start + room.len() <= self.equal.len());
+        // SAFETY: `place` mapped the memory, which is as long as `equal` and stays mapped as long as the shadow is in the
+        // list; the room is this library's own.
+        unsafe {
+            let from = (self.host as *const u8).add(start);
+            std::ptr::copy_nonoverlapping(from, room.as_mut_ptr(), room.len());
+        }
+    }
+
+    /// The bytes that the program has changed, from the first to the last one.
+    fn changed(&self) -> Option<Range<usize>> {
+        let mut room = [0; COMPARED_BYTES];
+        let mut changed: Option<Range<usize>> = None;
+        for (index, then) in self.equal.chunks(COMPARED_BYTES).enumerate() {
+            let (start, now) = (index * COMPARED_BYTES, &mut room[..then.len()]);
+            self.read(start, now);
+            if now == then {
+                continue;
+            }
+            let first = now.iter().zip(then).position(|(now, then)| now != then).unwrap_or(0);
+            let last = now.iter().zip(then).rposition(|(now, then)| now != then).unwrap_or(first);
+            changed = Some(changed.map_or(start + first, |earlier| earlier.start)..start + last + 1);
+        }
+        changed
     }
 
     /// Fetches the GPU's side.
@@ -62,28 +88,27 @@ impl Shadow {
         for (index, piece) in self.equal.chunks_mut(chunk).enumerate() {
             let address = DevicePtr(self.device + (index * chunk) as u64);
             let call = api.driver.session.call().context(ContextId(context));
-            calls::cuMemcpyDtoH_v2(&mut call.output(UserMemory::of_mut(piece)), address)?;
+            calls::cuMemcpyDtoH_v2(&mut call.output(piece), address)?;
         }
-        // SAFETY: as in `program_side`; the vector is this library's own.
+        // SAFETY: `place` mapped the memory, which stays mapped as long as the shadow is in the list; the vector is this
+        // library's own, so they do not overlap.
         unsafe { std::ptr::copy_nonoverlapping(self.equal.as_ptr(), self.host as *mut u8, self.equal.len()) };
         Ok(())
     }
 
     /// Sends what the program has changed.
     fn send(&mut self, api: Api, context: u64) -> Result<(), CudaError> {
-        let now = self.program_side();
-        let Some(first) = now.iter().zip(&self.equal).position(|(now, then)| now != then) else {
-            return Ok(());
-        };
-        let last = now.iter().zip(&self.equal).rposition(|(now, then)| now != then).unwrap_or(first);
-        let changed = now[first..=last].to_vec();
+        let Some(changed) = self.changed() else { return Ok(()) };
+        let first = changed.start;
+        let mut now = vec![0; changed.len()];
+        self.read(first, &mut now);
         let chunk = api.driver.session.limits().copy_bytes;
-        for (index, piece) in changed.chunks(chunk).enumerate() {
+        for (index, piece) in now.chunks(chunk).enumerate() {
             let address = DevicePtr(self.device + (first + index * chunk) as u64);
             let call = api.driver.session.call().context(ContextId(context));
-            calls::cuMemcpyHtoD_v2(&mut call.input(UserMemory::of(piece)), address)?;
+            calls::cuMemcpyHtoD_v2(&mut call.input(piece), address)?;
         }
-        self.equal[first..=last].copy_from_slice(&changed);
+        self.equal[changed].copy_from_slice(&now);
         Ok(())
     }
 }
@@ -243,5 +268,27 @@ impl Api {
     pub fn context_synchronized(&self) {
         self.synchronized();
         self.driver.memory.shadows.stale.store(false, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_are_found_from_the_first_to_the_last_byte() {
+        let mut memory = vec![0u8; 2 * COMPARED_BYTES + 10];
+        let place = memory.as_mut_ptr();
+        let shadow = Shadow { host: place as u64, device: 0, equal: memory.clone() };
+        assert_eq!(shadow.changed(), None);
+        // SAFETY: inside of the vector, which outlives the test and of which no reference is used meanwhile.
+        let write = |at: usize| unsafe { place.add(at).write(1) };
+        write(2 * COMPARED_BYTES + 9);
+        assert_eq!(shadow.changed(), Some(2 * COMPARED_BYTES + 9..2 * COMPARED_BYTES + 10));
+        write(COMPARED_BYTES - 1);
+        assert_eq!(shadow.changed(), Some(COMPARED_BYTES - 1..2 * COMPARED_BYTES + 10));
+        let mut byte = [0];
+        shadow.read(COMPARED_BYTES - 1, &mut byte);
+        assert_eq!(byte, [1]);
     }
 }
