@@ -19,7 +19,7 @@ pub fn forward(session: &Session, flags: u32) {
         drain(session, 1, unsafe { stdout });
     }
     if flags & RESULT_STDERR != 0 {
-        // SAFETY: as above.
+        // SAFETY: libc initialises this variable, too, before any program code runs; it is only read here.
         drain(session, 2, unsafe { stderr });
     }
 }
