@@ -23,7 +23,7 @@ use crate::graph::params::{
 use crate::graph::wire::{links_in, take};
 use crate::handles::mint;
 use crate::module::function_table::Owner;
-use crate::stream::callback::Callback;
+use crate::stream::callback_table::Callback;
 use crate::stream::values::BatchParams;
 
 /// Room for the parameters of a node: a kernel's packed block is the longest.

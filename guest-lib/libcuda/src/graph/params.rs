@@ -18,7 +18,7 @@ use crate::graph::copy_params::{NodeCopy, copies};
 use crate::graph::wire::put;
 use crate::handles::mint;
 use crate::launch;
-use crate::stream::callback::{Callback, HostFunction};
+use crate::stream::callback_table::{Callback, HostFunction};
 use crate::stream::values::BatchParams;
 
 /// `CUDA_KERNEL_NODE_PARAMS_v1`: how `_v2` begins.
@@ -212,7 +212,8 @@ pub fn encode(api: Api, kind: u32, params: HostPtr, form: Form) -> Result<Encode
         NODE_HOST => {
             let params = params.as_in::<HostParams>().get()?;
             let function = params.function.ok_or(CudaError::INVALID_VALUE)?;
-            let callback = api.driver.callbacks.add(api.driver, Callback::Host(function, params.argument))?;
+            let callback =
+                api.driver.callbacks.add(api.driver.session, Callback::Host(function, params.argument))?;
             put(&HostNode { callback }, bytes)?;
             encoded.callbacks.push(callback);
         }

@@ -10,7 +10,8 @@ use virtio_cuda_client::{CudaError, calls};
 
 use crate::driver::Driver;
 use crate::entry::Api;
-use crate::memory::ranges::{HostKind, HostRange, Pinned};
+use crate::memory::ranges::{HostKind, HostRange};
+use crate::memory::table::pinned::{Attached, Pinned};
 use crate::memory::window::{PAGE_BYTES, round_up};
 
 /// `CU_MEMHOSTREGISTER_PORTABLE` and `CU_MEMHOSTREGISTER_DEVICEMAP`.
@@ -18,15 +19,6 @@ const PORTABLE: u32 = 1;
 const DEVICEMAP: u32 = 2;
 /// For less it is not asked what the machine has.
 const LARGE_BYTES: u64 = 64 << 20;
-
-/// Pages that the device keeps.
-#[derive(Debug)]
-pub struct Attached {
-    /// Where the GPU sees the first page.
-    pub device_address: u64,
-    /// Their names: of pieces that a request has room for.
-    pub pinned: Vec<Pinned>,
-}
 
 /// Bytes that the machine has without swapping (proc_meminfo(5)).
 fn available(meminfo: &str) -> Option<u64> {
