@@ -107,7 +107,7 @@ impl EventQueue {
                 drop(unsafe { Slot::from_token(token) });
             }
             while let Some(token) = queue.take_unused(stopped) {
-                // SAFETY: As above.
+                // SAFETY: The ring only holds slots; what the device did not return is one, too.
                 drop(unsafe { Slot::from_token(token) });
             }
         }

@@ -107,7 +107,7 @@ impl RequestQueue {
                 unsafe { Request::from_token(token) }.returned(bytes, works);
             }
             while let Some(token) = queue.take_unused(stopped) {
-                // SAFETY: As above.
+                // SAFETY: The ring only holds requests; what the device did not return is one, too.
                 unsafe { Request::from_token(token) }.withdrawn(works);
             }
         }

@@ -52,7 +52,8 @@ pub(crate) struct VirtioDevice(NonNull<glue::virtio_device>);
 
 // SAFETY: The functions of virtio used here may be called from any task.
 unsafe impl Send for VirtioDevice {}
-// SAFETY: As above; the transports lock their registers where they must.
+// SAFETY: The functions of virtio used here may be called from several tasks at once: the
+// transports lock their registers where they must.
 unsafe impl Sync for VirtioDevice {}
 
 /// Proof that a device was reset: it uses no memory of its virtqueues any more.
@@ -216,7 +217,7 @@ impl<D: Driver> Callbacks<D> {
     unsafe fn take_state(vdev: *mut glue::virtio_device) {
         // SAFETY: `vdev` is valid, by the caller.
         let state = unsafe { glue::virtio_cuda_state(vdev) };
-        // SAFETY: As above.
+        // SAFETY: `vdev` is valid, by the caller, and no callback uses its state any more.
         unsafe { glue::virtio_cuda_set_state(vdev, ptr::null_mut()) };
         if !state.is_null() {
             // SAFETY: `probe` made it with `Arc::into_foreign`, and nobody else uses it any more.
@@ -231,8 +232,8 @@ impl<D: Driver> Callbacks<D> {
     }
 
     unsafe extern "C" fn config_interrupt(state: *mut c_void) {
-        // SAFETY: As in `queue_interrupt`; the core holds `config_lock` and disables the callback before
-        // `remove`.
+        // SAFETY: The core calls for a device that is bound to `D`. It holds `config_lock` and
+        // disables the callback before `remove` takes the state back.
         unsafe { Self::with_state(state, |state| state.config_interrupt()) }
     }
 }

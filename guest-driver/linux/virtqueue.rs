@@ -57,7 +57,7 @@ impl VirtQueue {
         // SAFETY: The queue is valid and ours.
         if unsafe { glue::virtio_cuda_kick_prepare(self.0.as_ptr()) } {
             Statistic::Kicks.add(1);
-            // SAFETY: As above. A device that is gone shows in `is_broken`.
+            // SAFETY: The queue is valid and ours. A device that is gone shows in `is_broken`.
             unsafe { glue::virtio_cuda_notify(self.0.as_ptr()) };
         }
     }

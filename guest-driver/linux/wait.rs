@@ -88,7 +88,7 @@ pub(crate) struct WaitQueue {
 
 // SAFETY: The wait queue has a lock of its own.
 unsafe impl Send for WaitQueue {}
-// SAFETY: As above.
+// SAFETY: All access to the head takes the lock of the wait queue.
 unsafe impl Sync for WaitQueue {}
 
 /// Makes a [`WaitQueue`] initialiser with a lock class of its own.
@@ -152,7 +152,8 @@ impl WaitQueue {
                     let left = unsafe { glue::virtio_cuda_schedule_timeout(left) };
                     patience.0 = Some(left);
                 }
-                // SAFETY: As above.
+                // SAFETY: No lock is held; a waiter's task may sleep without a limit, because a
+                // wake-up ends the sleep.
                 None => unsafe {
                     glue::virtio_cuda_schedule_timeout(MAX_SCHEDULE_TIMEOUT);
                 },

@@ -19,7 +19,7 @@ pub(crate) struct WorkQueue(NonNull<bindings::workqueue_struct>);
 
 // SAFETY: A workqueue may be used and destroyed by any task.
 unsafe impl Send for WorkQueue {}
-// SAFETY: As above.
+// SAFETY: Queueing work takes the workqueue's own lock.
 unsafe impl Sync for WorkQueue {}
 
 impl WorkQueue {

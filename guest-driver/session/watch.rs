@@ -41,7 +41,7 @@ pub(crate) struct Watch {
 
 // SAFETY: The C side may be asked and freed by any task.
 unsafe impl Send for Watch {}
-// SAFETY: As above.
+// SAFETY: The C side takes its own lock for what tasks ask at the same time.
 unsafe impl Sync for Watch {}
 
 impl Watch {

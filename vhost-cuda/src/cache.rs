@@ -237,7 +237,7 @@ pub(crate) fn memory_file(name: &CStr) -> io::Result<File> {
     // SAFETY: the name is a C string; a descriptor that is returned is new and nobody else's.
     match unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) } {
         -1 => Err(io::Error::last_os_error()),
-        // SAFETY: as above.
+        // SAFETY: the descriptor is new and nobody else's.
         fd => Ok(unsafe { File::from_raw_fd(fd) }),
     }
 }

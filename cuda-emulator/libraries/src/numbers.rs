@@ -89,7 +89,7 @@ impl Type {
     ///
     /// `address` has an element of this type.
     pub unsafe fn read(self, address: usize) -> C64 {
-        // SAFETY: the caller's promise.
+        // SAFETY: `address` has an element of this type by this function's contract.
         unsafe {
             let real = match self {
                 Self::F32 => f64::from((address as *const f32).read_unaligned()),
@@ -113,7 +113,7 @@ impl Type {
     ///
     /// `address` has room for an element of this type.
     pub unsafe fn write(self, address: usize, value: C64) {
-        // SAFETY: the caller's promise.
+        // SAFETY: `address` has room for an element of this type by this function's contract.
         unsafe {
             match self {
                 Self::F32 => (address as *mut f32).write_unaligned(value.re as f32),

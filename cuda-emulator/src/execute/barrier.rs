@@ -43,7 +43,8 @@ pub(crate) fn barrier() -> Handler {
 }
 
 unsafe fn arrive(machine: &mut Machine<'_>, instr: &Instr) -> Flow {
-    // SAFETY: operands as documented at `barrier`.
+    // SAFETY: the operands have the kinds and widths that the constructor of this handler documents (contract of
+    // `Handler`).
     let (names, counts, votes) = unsafe {
         let votes = if instr.aux & 0xff >= BarrierKind::CountTrue as u32 {
             machine.predicate(instr.ops[3])

@@ -51,7 +51,7 @@ pub(super) fn argument_bytes<const N: usize>(
 pub(super) fn answer(machine: &mut Machine<'_>, call: &Call, lane: usize, value: u64) {
     let Some(piece) = call.returns.first() else { return };
     let count = piece.bytes.min(8) as usize;
-    // SAFETY: as in `argument`.
+    // SAFETY: the piece lies in the local memory of the running function (lowering), which is `count` bytes at least.
     unsafe {
         let start = local_start(machine, lane).add(piece.offset as usize);
         std::ptr::copy_nonoverlapping(value.to_le_bytes().as_ptr(), start, count);

@@ -122,7 +122,8 @@ pub(crate) fn rank_of() -> Handler {
 /// isspacep.shared::cta: the predicate `ops[0]`, whether the address in `ops[1]` (u64) is in the block's own shared memory.
 pub(crate) fn in_own_window() -> Handler {
     unsafe fn run(machine: &mut Machine<'_>, instr: &Instr) -> Flow {
-        // SAFETY: operands as documented.
+        // SAFETY: the operands have the kinds and widths that the constructor of this handler documents (contract of
+        // `Handler`).
         unsafe {
             let addresses = machine.lanes::<u64>(instr.ops[1]);
             let own = |address: u64| {

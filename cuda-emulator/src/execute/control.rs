@@ -74,7 +74,8 @@ pub(crate) fn sleep() -> Handler {
 /// brx.idx: each lane goes on at entry `ops[0]` (u32) of table `imm`. PTX leaves an index outside the table open: a fault.
 pub(crate) fn branch_indexed() -> Handler {
     unsafe fn run(machine: &mut Machine<'_>, instr: &Instr) -> Flow {
-        // SAFETY: operand as documented.
+        // SAFETY: the operands have the kinds and widths that the constructor of this handler documents (contract of
+        // `Handler`).
         let indices = unsafe { machine.lanes::<u32>(instr.ops[0]) };
         let table = &machine.grid.code.tables[instr.imm as usize];
         let mask = machine.mask;
@@ -194,7 +195,8 @@ unsafe fn copy_pieces(machine: &mut Machine<'_>, lane: usize, from: (u32, &[Piec
     for (source, target) in from.1.iter().zip(to.1) {
         let bytes = source.bytes.min(target.bytes) as usize;
         let start = lane * stride;
-        // SAFETY: the caller's promise; frames of caller and callee do not overlap.
+        // SAFETY: the pieces lie within the local memory of the two frames by this function's contract; frames of
+        // caller and callee do not overlap.
         unsafe {
             let source = local.add(start + (from.0 + source.offset) as usize);
             let target = local.add(start + (to.0 + target.offset) as usize);
@@ -241,7 +243,8 @@ pub(crate) fn allocate() -> Handler {
         let launch = machine.grid.launch;
         let limit = launch.kernel.local_bytes.saturating_add(launch.stack_bytes.max(MIN_STACK_BYTES));
         for lane in lanes_of(machine.mask) {
-            // SAFETY: operands as documented; the frame header has 32 lanes of LOCAL_TOP.
+            // SAFETY: the operands have the kinds and widths that the constructor of this handler documents (contract
+            // of `Handler`); the frame header has 32 lanes of LOCAL_TOP.
             unsafe {
                 let bytes = *machine.source::<u64>(instr.ops[1]).add(lane);
                 let top = machine.target::<u32>(frame::LOCAL_TOP).add(lane);
@@ -265,7 +268,8 @@ pub(crate) fn allocate() -> Handler {
 /// stacksave: `ops[0]` (u64) = the end of local memory.
 pub(crate) fn stack_save() -> Handler {
     unsafe fn run(machine: &mut Machine<'_>, instr: &Instr) -> Flow {
-        // SAFETY: operands as documented.
+        // SAFETY: the operands have the kinds and widths that the constructor of this handler documents (contract of
+        // `Handler`).
         unsafe {
             let tops = machine.lanes::<u32>(frame::LOCAL_TOP).map(u64::from);
             machine.set_lanes(instr.ops[0], &tops);
@@ -278,7 +282,8 @@ pub(crate) fn stack_save() -> Handler {
 /// stackrestore: ends local memory at `ops[1]` (u64) again.
 pub(crate) fn stack_restore() -> Handler {
     unsafe fn run(machine: &mut Machine<'_>, instr: &Instr) -> Flow {
-        // SAFETY: operands as documented.
+        // SAFETY: the operands have the kinds and widths that the constructor of this handler documents (contract of
+        // `Handler`).
         unsafe {
             let wanted = machine.lanes::<u64>(instr.ops[1]);
             let tops = machine.lanes::<u32>(frame::LOCAL_TOP);

@@ -159,7 +159,7 @@ unsafe fn map2_body<D: Copy, A: Copy, B: Copy, Op: Fn(A, B) -> D + Copy>(
     instr: &Instr,
 ) -> Flow {
     let operation = instance::<Op>();
-    // SAFETY: as in `map1_body`.
+    // SAFETY: the operands are registers of these widths (contract of `Handler`).
     unsafe {
         let a = machine.source::<A>(instr.ops[1]);
         let b = machine.source::<B>(instr.ops[2]);
@@ -173,7 +173,7 @@ unsafe fn map3_body<D: Copy, A: Copy, B: Copy, C: Copy, Op: Fn(A, B, C) -> D + C
     instr: &Instr,
 ) -> Flow {
     let operation = instance::<Op>();
-    // SAFETY: as in `map1_body`.
+    // SAFETY: the operands are registers of these widths (contract of `Handler`).
     unsafe {
         let a = machine.source::<A>(instr.ops[1]);
         let b = machine.source::<B>(instr.ops[2]);
@@ -189,7 +189,7 @@ unsafe fn map3_imm_body<D: Copy, A: Copy, B: Copy, C: Copy, Op: Fn(A, B, C, u64)
 ) -> Flow {
     let operation = instance::<Op>();
     let imm = instr.imm;
-    // SAFETY: as in `map1_body`.
+    // SAFETY: the operands are registers of these widths (contract of `Handler`).
     unsafe {
         let a = machine.source::<A>(instr.ops[1]);
         let b = machine.source::<B>(instr.ops[2]);
@@ -204,7 +204,7 @@ unsafe fn choose_body<D: Copy, A: Copy, B: Copy, Op: Fn(A, B, bool) -> D + Copy>
     instr: &Instr,
 ) -> Flow {
     let operation = instance::<Op>();
-    // SAFETY: as in `map1_body`; ops[3] is a predicate.
+    // SAFETY: the operands are registers of these widths (contract of `Handler`); ops[3] is a predicate.
     unsafe {
         let a = machine.source::<A>(instr.ops[1]);
         let b = machine.source::<B>(instr.ops[2]);
@@ -242,7 +242,7 @@ unsafe fn each1_body<D: Copy, A: Copy, Op: Fn(A) -> D + Copy>(
     instr: &Instr,
 ) -> Flow {
     let operation = instance::<Op>();
-    // SAFETY: as in `map1_body`.
+    // SAFETY: the operands are registers of these widths (contract of `Handler`).
     unsafe {
         let target = machine.target::<D>(instr.ops[0]);
         let a = machine.source::<A>(instr.ops[1]);
@@ -258,7 +258,7 @@ unsafe fn each2_body<D: Copy, A: Copy, B: Copy, Op: Fn(A, B) -> D + Copy>(
     instr: &Instr,
 ) -> Flow {
     let operation = instance::<Op>();
-    // SAFETY: as in `map1_body`.
+    // SAFETY: the operands are registers of these widths (contract of `Handler`).
     unsafe {
         let target = machine.target::<D>(instr.ops[0]);
         let a = machine.source::<A>(instr.ops[1]);
@@ -275,7 +275,7 @@ unsafe fn each3_body<D: Copy, A: Copy, B: Copy, C: Copy, Op: Fn(A, B, C) -> D + 
     instr: &Instr,
 ) -> Flow {
     let operation = instance::<Op>();
-    // SAFETY: as in `map1_body`.
+    // SAFETY: the operands are registers of these widths (contract of `Handler`).
     unsafe {
         let target = machine.target::<D>(instr.ops[0]);
         let a = machine.source::<A>(instr.ops[1]);
@@ -293,7 +293,7 @@ unsafe fn each3_imm_body<D: Copy, A: Copy, B: Copy, C: Copy, Op: Fn(A, B, C, u64
     instr: &Instr,
 ) -> Flow {
     let operation = instance::<Op>();
-    // SAFETY: as in `map1_body`.
+    // SAFETY: the operands are registers of these widths (contract of `Handler`).
     unsafe {
         let target = machine.target::<D>(instr.ops[0]);
         let a = machine.source::<A>(instr.ops[1]);
@@ -311,7 +311,7 @@ unsafe fn test2_imm_body<A: Copy, B: Copy, Op: Fn(A, B, u64) -> bool + Copy>(
     instr: &Instr,
 ) -> Flow {
     let operation = instance::<Op>();
-    // SAFETY: as in `map1_body`; the destination is a predicate.
+    // SAFETY: the operands are registers of these widths (contract of `Handler`); the destination is a predicate.
     unsafe {
         let a = machine.source::<A>(instr.ops[1]);
         let b = machine.source::<B>(instr.ops[2]);
@@ -329,7 +329,7 @@ unsafe fn test2_body<A: Copy, B: Copy, Op: Fn(A, B) -> bool + Copy>(
     instr: &Instr,
 ) -> Flow {
     let operation = instance::<Op>();
-    // SAFETY: as in `map1_body`; the destination is a predicate.
+    // SAFETY: the operands are registers of these widths (contract of `Handler`); the destination is a predicate.
     unsafe {
         let a = machine.source::<A>(instr.ops[1]);
         let b = machine.source::<B>(instr.ops[2]);
@@ -342,7 +342,7 @@ unsafe fn test2_body<A: Copy, B: Copy, Op: Fn(A, B) -> bool + Copy>(
 #[inline(always)]
 unsafe fn test1_body<A: Copy, Op: Fn(A) -> bool + Copy>(machine: &mut Machine<'_>, instr: &Instr) -> Flow {
     let operation = instance::<Op>();
-    // SAFETY: as in `test2_body`.
+    // SAFETY: ops[1] is a register of this width, the destination a predicate (contract of `Handler`).
     unsafe {
         let a = machine.source::<A>(instr.ops[1]);
         let bits = pack(std::array::from_fn(|lane| operation(*a.add(lane))));

@@ -67,7 +67,8 @@ impl Machine<'_> {
     #[inline(always)]
     pub(crate) unsafe fn source<T>(&self, op: u32) -> *const T {
         let base = if op & CONSTANT != 0 { self.constants } else { self.frame.cast_const() };
-        // SAFETY: operands lie inside the frame or the pool (the caller's promise and the invariant).
+        // SAFETY: `op` is an operand of the current instruction by this function's contract, and those lie inside the
+        // frame or the pool (invariant of the type).
         unsafe { base.add((op & !CONSTANT) as usize).cast() }
     }
 
@@ -77,7 +78,8 @@ impl Machine<'_> {
     /// As [`Self::source`]; `op` is a register.
     #[inline(always)]
     pub(crate) unsafe fn target<T>(&self, op: u32) -> *mut T {
-        // SAFETY: as in `source`.
+        // SAFETY: `op` is a register of the current instruction by this function's contract, and those lie inside the
+        // frame (invariant of the type).
         unsafe { self.frame.add(op as usize).cast() }
     }
 
@@ -120,7 +122,7 @@ impl Machine<'_> {
     /// As [`Self::target`], with `T` as wide as the register.
     #[inline(always)]
     pub(crate) unsafe fn set_lanes<T: Copy>(&mut self, op: u32, values: &[T; LANES]) {
-        // SAFETY: as in `lanes`.
+        // SAFETY: a register has 32 lanes of the width of `T`, which nothing else refers to while a handler runs.
         unsafe {
             let target = self.target::<[T; LANES]>(op);
             if self.mask == FULL {

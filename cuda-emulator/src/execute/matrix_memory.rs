@@ -64,7 +64,8 @@ unsafe fn tile<'l>(machine: &mut Machine<'l>, instr: &Instr, access: Access) -> 
     let (slow, fast) = if by_column { (columns, rows) } else { (rows, columns) };
     let lane = machine.mask.trailing_zeros() as usize % LANES;
     // The manual demands that all lanes agree on address and stride: those of the first one count.
-    // SAFETY: the caller's promise.
+    // SAFETY: the operands have the kinds and widths that the constructor of this handler documents (contract of
+    // `Handler`).
     let (address, stride) = unsafe {
         let address = if instr.aux & aux::WIDE_ADDRESS != 0 {
             (*machine.source::<u64>(instr.ops[4]).add(lane)).wrapping_add(instr.imm)
@@ -133,7 +134,8 @@ pub(crate) fn load() -> Handler {
 /// wmma.store.
 pub(crate) fn store() -> Handler {
     unsafe fn run(machine: &mut Machine<'_>, instr: &Instr) -> Flow {
-        // SAFETY: as in `load`.
+        // SAFETY: the operands have the kinds and widths that the constructor of this handler documents (contract of
+        // `Handler`); `tile` has checked the addresses.
         unsafe {
             let tile = match tile(machine, instr, Access::Write) {
                 Ok(tile) => tile,
@@ -183,7 +185,8 @@ unsafe fn rows(
     let found = if machine.mask == 0 {
         Ok(false)
     } else {
-        // SAFETY: the caller's promise.
+        // SAFETY: the operands have the kinds and widths that the constructor of this handler documents (contract of
+        // `Handler`).
         unsafe { machine.resolve(instr, &mut at, ROW_BYTES, access) }
     };
     machine.mask = mask;
@@ -233,7 +236,8 @@ pub(crate) fn load_rows() -> Handler {
 pub(crate) fn store_rows() -> Handler {
     unsafe fn run(machine: &mut Machine<'_>, instr: &Instr) -> Flow {
         let transposed = instr.aux & TRANSPOSED != 0;
-        // SAFETY: as in `load_rows`.
+        // SAFETY: the operands have the kinds and widths that the constructor of this handler documents (contract of
+        // `Handler`); `rows` has checked the addresses.
         unsafe {
             let at = match rows(machine, instr, count(instr), Access::Write) {
                 Ok(at) => at,

@@ -92,7 +92,8 @@ pub(crate) fn update(name: &str) -> Option<Handler> {
     macro_rules! handler {
         ($operation:expr) => {{
             unsafe fn run(machine: &mut Machine<'_>, instr: &Instr) -> Flow {
-                // SAFETY: operands as documented.
+                // SAFETY: the operands have the kinds and widths that the constructor of this handler documents
+                // (contract of `Handler`).
                 unsafe {
                     match each(machine, instr, $operation) {
                         Ok(results) => machine.set_lanes(instr.ops[0], &results),
@@ -144,7 +145,8 @@ pub(crate) fn test_wait() -> Handler {
             let asked = if instr.aux & BY_PARITY != 0 { operand & 1 != 0 } else { operand & PHASE != 0 };
             (word, u64::from(State::unpack(word).phase != asked))
         };
-        // SAFETY: operands as documented.
+        // SAFETY: the operands have the kinds and widths that the constructor of this handler documents (contract of
+        // `Handler`).
         unsafe {
             match each(machine, instr, over) {
                 Ok(results) => {

@@ -144,7 +144,8 @@ impl Machine<'_> {
             if parked {
                 state.view.scratch[..warp.parked_words.len()].copy_from_slice(&warp.parked_words);
             } else {
-                // SAFETY: as in `unpark`.
+                // SAFETY: the warp was parked at `left.place` by the function whose frame begins at `left.base`, and
+                // `parked_words` are those of that exit.
                 unsafe { (*left.place).unpark(warp.frame_at(left.base), left.active, &warp.parked_words) };
             }
         }

@@ -77,7 +77,8 @@ unsafe fn run(machine: &mut Machine<'_>, instr: &Instr) -> Flow {
         }
     }
     for (register, op) in in_c.iter().enumerate() {
-        // SAFETY: as above.
+        // SAFETY: the operands have the kinds and widths that the constructor of this handler documents (contract of
+        // `Handler`).
         let words = unsafe { machine.lanes::<u32>(*op) };
         for (lane, word) in words.into_iter().enumerate() {
             let quad = member(lane).0;
@@ -112,7 +113,8 @@ unsafe fn run(machine: &mut Machine<'_>, instr: &Instr) -> Flow {
             };
             half(0) | half(1) << 16
         });
-        // SAFETY: as above; none is a constant.
+        // SAFETY: the operands have the kinds and widths that the constructor of this handler documents (contract of
+        // `Handler`); none is a constant.
         unsafe { machine.set_lanes(*op, &words) };
     }
     Flow::Next

@@ -306,7 +306,8 @@ impl Machine<'_> {
     /// Executes the instruction at `pc` again, for the lanes that are active now.
     fn rerun(&mut self) -> Flow {
         let instr = self.grid.code.instrs[self.pc as usize];
-        // SAFETY: as in `run_warp`; all active lanes passed the guard before.
+        // SAFETY: the instruction is one of the running function's, so its operands fulfil the contract of `Handler`;
+        // all active lanes passed the guard before.
         unsafe { (instr.run)(self, &instr) }
     }
 

@@ -119,7 +119,8 @@ impl Machine<'_> {
         view.block = index;
         let view: *mut _ = view;
         // SAFETY: all fields are set for the kernel's function, `wide` is why there is a state; the place is a start
-        // (`start_place`, which is asked before). `view` lies in a box of its own, as in `enter`.
+        // (`start_place`, which is asked before). `view` lies in a box of its own, so that the state can be borrowed
+        // meanwhile.
         let left = unsafe { place.run_start(view) }?;
         let before: u32 = self.block.warps[..current].iter().map(|warp| warp.alive.count_ones()).sum();
         for (index, warp) in self.block.warps.iter_mut().enumerate() {

@@ -62,7 +62,7 @@ unsafe fn gather<T>(
     let bits = 32 / count;
     let mask = u32::MAX >> (32 - bits);
     for (op, places) in registers.iter().zip(places.chunks_exact(LANES * count)) {
-        // SAFETY: the caller's promise.
+        // SAFETY: `registers` are registers or constants of 32 bits by this function's contract.
         let words = unsafe { machine.lanes::<u32>(*op) };
         for (word, places) in words.into_iter().zip(places.chunks_exact(count)) {
             for (index, place) in places.iter().enumerate() {
@@ -94,7 +94,7 @@ unsafe fn scatter(
                 *word |= value(usize::from(*place)) << (index * bits);
             }
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: `registers` are registers of 32 bits by this function's contract.
         unsafe { machine.set_lanes(*op, &words) };
     }
 }
@@ -173,7 +173,8 @@ unsafe fn floats(machine: &mut Machine<'_>, instr: &Instr) -> Flow {
     let mut a = [0.0_f64; MAX_SIDE * MAX_DEPTH];
     let mut b = [0.0_f64; MAX_SIDE * MAX_DEPTH];
     let mut sums = [0.0_f64; MAX_SIDE * MAX_SIDE];
-    // SAFETY: the caller's promise.
+    // SAFETY: the operands have the kinds and widths that the constructor of this handler documents (contract of
+    // `Handler`).
     unsafe {
         if shape.a == Element::F16 {
             // The common one, with the conversion known to the optimiser.
@@ -213,7 +214,8 @@ unsafe fn integers(machine: &mut Machine<'_>, instr: &Instr) -> Flow {
     // The products of one instruction fit: 64 * 255 * 255.
     let mut sums = [0_i32; MAX_SIDE * MAX_SIDE];
     let mut addends = [0_i32; MAX_SIDE * MAX_SIDE];
-    // SAFETY: the caller's promise.
+    // SAFETY: the operands have the kinds and widths that the constructor of this handler documents (contract of
+    // `Handler`).
     unsafe {
         gather(machine, all.a, (&matrices.a, shape.a), &mut a, |bits| integer(shape.a, bits));
         gather(machine, all.b, (&matrices.b, shape.b), &mut b, |bits| integer(shape.b, bits));
@@ -234,21 +236,21 @@ unsafe fn floats_base(machine: &mut Machine<'_>, instr: &Instr) -> Flow {
 }
 
 unsafe fn integers_base(machine: &mut Machine<'_>, instr: &Instr) -> Flow {
-    // SAFETY: as above.
+    // SAFETY: the contract of `Handler` is that of `integers`.
     unsafe { integers(machine, instr) }
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma,bmi1,bmi2,lzcnt,popcnt")]
 unsafe fn floats_wide(machine: &mut Machine<'_>, instr: &Instr) -> Flow {
-    // SAFETY: as above.
+    // SAFETY: the contract of `Handler` is that of `floats`.
     unsafe { floats(machine, instr) }
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma,bmi1,bmi2,lzcnt,popcnt")]
 unsafe fn integers_wide(machine: &mut Machine<'_>, instr: &Instr) -> Flow {
-    // SAFETY: as above.
+    // SAFETY: the contract of `Handler` is that of `integers`.
     unsafe { integers(machine, instr) }
 }
 
@@ -285,7 +287,8 @@ unsafe fn doubles(machine: &mut Machine<'_>, instr: &Instr) -> Flow {
     }
     for (op, places) in all.d.iter().zip(matrices.d.chunks_exact(LANES)) {
         let values: [f64; LANES] = std::array::from_fn(|lane| sums[usize::from(places[lane])]);
-        // SAFETY: as above.
+        // SAFETY: the operands have the kinds and widths that the constructor of this handler documents (contract of
+        // `Handler`); none is a constant.
         unsafe { machine.set_lanes(*op, &values) };
     }
     Flow::Next

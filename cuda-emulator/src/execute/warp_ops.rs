@@ -13,7 +13,7 @@ unsafe fn meet(machine: &mut Machine<'_>, instr: &Instr, operand: usize) -> Opti
     if instr.aux == 0 {
         return None;
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: `ops[operand]` is a u32 register or constant by this function's contract.
     let masks = unsafe { machine.lanes::<u32>(instr.ops[operand]) };
     let all = lanes_of(machine.mask).fold(0, |bits, lane| bits | masks[lane]);
     machine.gather(all)
@@ -33,7 +33,7 @@ unsafe fn each_group(
     operand: usize,
     operation: impl Fn(&mut Machine<'_>, u32),
 ) -> Flow {
-    // SAFETY: the caller's promise.
+    // SAFETY: `ops[operand]` is a u32 register or constant by this function's contract.
     if let Some(flow) = unsafe { meet(machine, instr, operand) } {
         return flow;
     }
@@ -42,7 +42,7 @@ unsafe fn each_group(
         operation(machine, mask);
         return Flow::Next;
     }
-    // SAFETY: as above.
+    // SAFETY: `ops[operand]` is a u32 register or constant by this function's contract.
     let masks = unsafe { machine.lanes::<u32>(instr.ops[operand]) };
     let mut left = mask;
     while left != 0 {
@@ -60,7 +60,8 @@ unsafe fn each_group(
 /// bar.warp.sync: `ops[0]` is the member mask.
 pub(crate) fn synchronize() -> Handler {
     unsafe fn run(machine: &mut Machine<'_>, instr: &Instr) -> Flow {
-        // SAFETY: operand as documented.
+        // SAFETY: the operands have the kinds and widths that the constructor of this handler documents (contract of
+        // `Handler`).
         unsafe { meet(machine, instr, 0) }.unwrap_or(Flow::Next)
     }
     run
@@ -69,7 +70,8 @@ pub(crate) fn synchronize() -> Handler {
 /// vote: `ops[0]` from the predicate `ops[1]` of the members `ops[2]`. ballot writes a u32, the others a predicate.
 pub(crate) fn vote(mode: &str) -> Option<Handler> {
     unsafe fn run<const MODE: u8>(machine: &mut Machine<'_>, instr: &Instr) -> Flow {
-        // SAFETY: operands as documented.
+        // SAFETY: the operands have the kinds and widths that the constructor of this handler documents (contract of
+        // `Handler`).
         unsafe {
             each_group(machine, instr, 2, |machine, members| {
                 let bits = machine.predicate(instr.ops[1]) & members;
@@ -99,7 +101,8 @@ pub(crate) fn vote(mode: &str) -> Option<Handler> {
 pub(crate) fn active_mask() -> Handler {
     unsafe fn run(machine: &mut Machine<'_>, instr: &Instr) -> Flow {
         let bits = machine.mask;
-        // SAFETY: operand as documented.
+        // SAFETY: the operands have the kinds and widths that the constructor of this handler documents (contract of
+        // `Handler`).
         unsafe { machine.set_lanes(instr.ops[0], &[bits; LANES]) };
         Flow::Next
     }
@@ -109,7 +112,8 @@ pub(crate) fn active_mask() -> Handler {
 /// elect.sync: `ops[0]` (u32) is the lowest member of `ops[2]`, `ops[1]` the predicate that says who it is.
 pub(crate) fn elect() -> Handler {
     unsafe fn run(machine: &mut Machine<'_>, instr: &Instr) -> Flow {
-        // SAFETY: operands as documented.
+        // SAFETY: the operands have the kinds and widths that the constructor of this handler documents (contract of
+        // `Handler`).
         unsafe {
             each_group(machine, instr, 2, |machine, members| {
                 let leader = members.trailing_zeros();
@@ -148,7 +152,8 @@ pub(crate) fn shuffle_source(mode: u8, number: u32, b: u32, c: u32) -> (usize, b
 /// `ops[3]`, members `ops[4]`.
 pub(crate) fn shuffle(mode: &str) -> Option<Handler> {
     unsafe fn run<const MODE: u8>(machine: &mut Machine<'_>, instr: &Instr) -> Flow {
-        // SAFETY: operands as documented.
+        // SAFETY: the operands have the kinds and widths that the constructor of this handler documents (contract of
+        // `Handler`).
         unsafe {
             if let Some(flow) = meet(machine, instr, 4) {
                 return flow;
@@ -180,7 +185,8 @@ pub(crate) fn shuffle(mode: &str) -> Option<Handler> {
 /// match: `ops[0]` (u32) from the value `ops[1]` and the members `ops[2]`; match.all also sets the predicate `ops[3]`.
 pub(crate) fn matching(all: bool, bytes: u32) -> Option<Handler> {
     unsafe fn run<T: Copy + PartialEq, const ALL: bool>(machine: &mut Machine<'_>, instr: &Instr) -> Flow {
-        // SAFETY: operands as documented.
+        // SAFETY: the operands have the kinds and widths that the constructor of this handler documents (contract of
+        // `Handler`).
         unsafe {
             each_group(machine, instr, 2, |machine, members| {
                 let values = machine.lanes::<T>(instr.ops[1]);
@@ -212,7 +218,8 @@ pub(crate) fn matching(all: bool, bytes: u32) -> Option<Handler> {
 /// redux.sync: `ops[0]` reduces `ops[1]` over the members `ops[2]`.
 pub(crate) fn reduce(operation: &str, kind: Type) -> Option<Handler> {
     unsafe fn run<const OPERATION: u8>(machine: &mut Machine<'_>, instr: &Instr) -> Flow {
-        // SAFETY: operands as documented.
+        // SAFETY: the operands have the kinds and widths that the constructor of this handler documents (contract of
+        // `Handler`).
         unsafe {
             each_group(machine, instr, 2, |machine, members| {
                 let values = machine.lanes::<u32>(instr.ops[1]);
@@ -251,7 +258,8 @@ pub(crate) fn reduce_floats(operation: &str, absolute: bool, propagate: bool) ->
         machine: &mut Machine<'_>,
         instr: &Instr,
     ) -> Flow {
-        // SAFETY: operands as documented at `reduce`.
+        // SAFETY: the operands have the kinds and widths that the constructor of this handler documents (contract of
+        // `Handler`).
         unsafe {
             each_group(machine, instr, 2, |machine, members| {
                 let values = machine.lanes::<f32>(instr.ops[1]);

@@ -39,7 +39,7 @@ pub(super) struct Compiled {
 
 // SAFETY: the module is only kept to be freed; executable memory is the same for all threads.
 unsafe impl Send for Compiled {}
-// SAFETY: as above; nothing changes it.
+// SAFETY: nothing changes a translated function, so threads may execute it at the same time.
 unsafe impl Sync for Compiled {}
 
 impl Drop for Compiled {

@@ -71,13 +71,13 @@ pub(super) unsafe fn read_items(
     words: &mut [u64],
 ) -> bool {
     for item in items {
-        // SAFETY: the caller's promise; registers are aligned.
+        // SAFETY: the frame has the registers that the items name by this function's contract.
         let place = unsafe { frame.add(item.place as usize) };
         let count = if item.kind == Kind::Uniform { 1 } else { groups };
         let stride = item.kind.stride().unwrap_or(0);
         let fits = match item.bytes {
             0 => {
-                // SAFETY: as above; predicates are 4 bytes.
+                // SAFETY: `place` is a register of the frame's; predicates are 4 bytes, and registers are aligned.
                 let bits = unsafe { place.cast::<u32>().read() };
                 let uniform = item.kind == Kind::Uniform;
                 let all = bits & active == active;
@@ -90,12 +90,12 @@ pub(super) unsafe fn read_items(
                 });
                 !uniform || all || bits & active == 0
             }
-            // SAFETY: as above.
+            // SAFETY: `place` is a register of the frame's with 32 lanes of this width, and registers are aligned.
             4 => unsafe {
                 let lanes = &*place.cast::<[u32; LANES]>();
                 read_words(lanes, (stride as u32, count), active, &mut words[item.word..])
             },
-            // SAFETY: as above.
+            // SAFETY: `place` is a register of the frame's with 32 lanes of this width, and registers are aligned.
             _ => unsafe {
                 let lanes = &*place.cast::<[u64; LANES]>();
                 read_long_words(lanes, (stride as u64, count), active, &mut words[item.word..])
@@ -115,11 +115,11 @@ pub(super) unsafe fn read_items(
 #[inline(always)]
 pub(super) unsafe fn write_items(items: &[Item], frame: *mut u8, groups: usize, lanes: u32, words: &[u64]) {
     for item in items {
-        // SAFETY: the caller's promise.
+        // SAFETY: the frame has the registers that the items name by this function's contract.
         let place = unsafe { frame.add(item.place as usize) };
         let count = if item.kind == Kind::Uniform { 1 } else { groups };
         let stride = item.kind.stride().unwrap_or(0);
-        // SAFETY: as above.
+        // SAFETY: `place` is a register of the frame's with as many bytes as the item says.
         unsafe {
             match item.bytes {
                 0 => {

@@ -62,7 +62,8 @@ impl Place {
     /// # Safety
     /// `frame` is that of the translated function; the words are those of the exit.
     pub(crate) unsafe fn unpark(&self, frame: *mut u8, lanes: u32, words: &[u64]) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the frame is that of the translated function and the words are those of its exit, by this
+        // function's contract.
         unsafe { entry::write_items(&self.entry.items, frame, self.groups, lanes, words) };
     }
 
@@ -71,7 +72,8 @@ impl Place {
     /// # Safety
     /// The frame in `view` is that of the translated function.
     pub(crate) unsafe fn restore(&self, left: &Left<'_>, view: &View) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the frame in `view` is that of the translated function by this function's contract; `left` is its
+        // exit.
         unsafe { entry::write_items(left.items, view.frame, self.groups, view.active, &view.scratch) };
     }
 
@@ -86,7 +88,7 @@ impl Place {
     /// As [`Self::run`]; [`Self::is_start`] holds.
     #[inline(always)]
     pub(crate) unsafe fn run_start(&self, view: *mut View) -> Option<Left<'_>> {
-        // SAFETY: the caller's promise.
+        // SAFETY: `view` is complete by this function's contract, and the place is a start.
         unsafe {
             let value = (self.compiled.code)(view, self.number);
             let exit = &self.compiled.exits[value as u32 as usize];
@@ -124,14 +126,14 @@ impl Place {
     /// `view` is complete: its pointers are valid for the running function, whose lanes in `view.active` (not 0) are at this
     /// place; they are all that live unless the place is one for partial warps. The CPU has AVX2.
     pub(crate) unsafe fn run(&self, view: &mut View, parked: bool) -> Option<Left<'_>> {
-        // SAFETY: the caller's promise.
+        // SAFETY: `view` is complete and its lanes are at this place by this function's contract.
         unsafe { self.run_wide(view, parked) }
     }
 
     #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt"))]
     unsafe fn run_wide(&self, view: &mut View, parked: bool) -> Option<Left<'_>> {
         let (frame, active) = (view.frame, view.active);
-        // SAFETY: the caller's promise: the frame is that of the translated function.
+        // SAFETY: the frame in `view` is that of the translated function (contract of `run`, the only caller).
         unsafe {
             if !parked && !entry::read_items(&self.entry.items, frame, self.groups, active, &mut view.scratch)
             {

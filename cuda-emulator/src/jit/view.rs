@@ -82,7 +82,7 @@ pub(super) unsafe extern "C" fn call_handler(machine: *mut c_void, pc: u32, mask
 pub(super) unsafe extern "C" fn write_words(target: *mut u32, count: u32, base: u32, stride: u32, mask: u32) {
     for lane in 0..(count as usize).min(LANES) {
         if mask >> lane & 1 != 0 {
-            // SAFETY: the caller's promise.
+            // SAFETY: `target` is a register with at least `count` lanes by this function's contract.
             unsafe { *target.add(lane) = base.wrapping_add(stride.wrapping_mul(lane as u32)) };
         }
     }
@@ -101,7 +101,7 @@ pub(super) unsafe extern "C" fn write_long_words(
 ) {
     for lane in 0..(count as usize).min(LANES) {
         if mask >> lane & 1 != 0 {
-            // SAFETY: the caller's promise.
+            // SAFETY: `target` is a register with at least `count` lanes by this function's contract.
             unsafe { *target.add(lane) = base.wrapping_add(stride.wrapping_mul(lane as u64)) };
         }
     }

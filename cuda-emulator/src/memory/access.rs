@@ -28,7 +28,8 @@ impl Memory {
     /// Copies `bytes` to device memory at `ptr`.
     pub fn write(&self, ptr: u64, bytes: &[u8]) -> Result<(), OutOfRange> {
         let to = self.check(ptr, bytes.len() as u64)?;
-        // SAFETY: as in `read`.
+        // SAFETY: `to` was checked; `copy` allows that `bytes` itself is a registered host range. Kernels may use the
+        // memory at the same time: then the bytes are undefined, as on the device.
         unsafe { std::ptr::copy(bytes.as_ptr(), to, bytes.len()) };
         Ok(())
     }

@@ -115,7 +115,8 @@ impl Window {
         }
         zero(base, inner);
         zero(inner_end, end);
-        // SAFETY: as above; anonymous pages read as zero afterwards.
+        // SAFETY: whole pages of a committed range of this window, which no Rust object lives in; anonymous pages
+        // read as zero afterwards.
         let status = unsafe {
             libc::madvise(inner as *mut libc::c_void, (inner_end - inner) as usize, libc::MADV_DONTNEED)
         };

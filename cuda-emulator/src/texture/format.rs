@@ -130,14 +130,14 @@ impl Format {
         if self.channel.bytes() == 4 {
             // As they are.
             for (index, value) in values.iter_mut().enumerate().take(self.channels as usize) {
-                // SAFETY: the caller's promise.
+                // SAFETY: as many bytes as the format has can be read at `from` by this function's contract.
                 *value = unsafe { from.cast::<u32>().add(index).read_unaligned() };
             }
             return values;
         }
         let size = self.channel.bytes() as usize;
         for (index, value) in values.iter_mut().enumerate().take(self.channels as usize) {
-            // SAFETY: the caller's promise.
+            // SAFETY: as many bytes as the format has can be read at `from` by this function's contract.
             let [low, high] = unsafe {
                 let from = from.add(index * size);
                 if size == 1 { [from.read(), 0] } else { from.cast::<[u8; 2]>().read() }

@@ -35,7 +35,8 @@ impl Surface {
     /// Copies bytes in; see [`Self::read`].
     pub fn write(&self, [x, y, z]: [i32; 3], bytes: &[u8]) -> bool {
         let Some(to) = self.place([x, y, z], bytes.len()) else { return false };
-        // SAFETY: as in `read`.
+        // SAFETY: `place` found all bytes inside the array, which this surface keeps. Other threads may use them:
+        // then the value is undefined, as on the device.
         unsafe { std::ptr::copy(bytes.as_ptr(), to, bytes.len()) };
         true
     }

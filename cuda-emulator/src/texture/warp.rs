@@ -137,7 +137,8 @@ impl Texture {
                 continue;
             }
             let at = start + slices[lane] + u64::from(y) * level.pitch + u64::from(x) * size;
-            // SAFETY: the texel is inside the level, whose memory is valid, as in `fetch`; kernels may write it at the same time.
+            // SAFETY: the texel is inside the level, whose memory the texture keeps; kernels may write it at the same
+            // time.
             words[lane] = unsafe {
                 match self.read.channel {
                     Channel::F32 | Channel::U32 | Channel::S32 => (at as *const u32).read_unaligned(),

@@ -163,7 +163,7 @@ fn what_a_graph_frees_it_allocates_again() {
     };
     let free = |behind: &[cu::Opaque], ptr: u64| {
         let mut node = null_mut();
-        // SAFETY: as above.
+        // SAFETY: all pointers are to variables of this test.
         let status = unsafe { cuGraphAddMemFreeNode(&mut node, graph, behind.as_ptr(), behind.len(), ptr) };
         assert_eq!(status, 0);
         node

@@ -3,6 +3,8 @@
 //! One call: heads, arguments and bulk are put together, and the reply taken apart.
 
 use std::cell::Cell;
+use std::fmt;
+use std::marker::PhantomData;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use virtio_cuda_protocol::cuda::table::{MAX_ARGS, MAX_RESULTS};
@@ -81,12 +83,25 @@ enum Way {
     Direct,
 }
 
+/// Writes bulk input into a buffer.
+struct Write<'s>(&'s dyn Fn(&mut [u8]));
+
+impl fmt::Debug for Write<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Write")
+    }
+}
+
 /// A call in the making; [`crate::calls`] completes it.
 #[derive(Debug)]
 pub struct Call<'s> {
     session: &'s Session,
+    /// The slices that `input` and `output` may be of.
+    slices: PhantomData<&'s mut [u8]>,
     context: ContextId,
     input: UserMemory,
+    /// Writes the input, which then has a length only.
+    write: Option<Write<'s>>,
     output: UserMemory,
     keep: bool,
     track: bool,
@@ -103,8 +118,10 @@ impl<'s> Call<'s> {
     pub(crate) fn new(session: &'s Session) -> Self {
         Self {
             session,
+            slices: PhantomData,
             context: ContextId(0),
             input: UserMemory::NONE,
+            write: None,
             output: UserMemory::NONE,
             keep: false,
             track: false,
@@ -123,20 +140,49 @@ impl<'s> Call<'s> {
         self
     }
 
-    /// Bulk input: memory that stays readable and unchanged until the call returns.
-    pub fn input(mut self, memory: UserMemory) -> Self {
+    /// Bulk input.
+    pub fn input(mut self, bytes: &'s [u8]) -> Self {
+        self.input = UserMemory::of(bytes);
+        self
+    }
+
+    /// Bulk output.
+    pub fn output(mut self, bytes: &'s mut [u8]) -> Self {
+        self.output = UserMemory::of_mut(bytes);
+        self
+    }
+
+    /// Bulk input of `bytes` bytes that `write` puts into the call's buffer, whose bytes are 0 before.
+    pub fn input_with(mut self, bytes: usize, write: &'s dyn Fn(&mut [u8])) -> Self {
+        self.input = UserMemory { address: 0, bytes };
+        self.write = Some(Write(write));
+        self
+    }
+
+    /// Bulk input from memory of the program.
+    ///
+    /// # Safety
+    /// Until this value is dropped, the memory stays readable. Other threads may write it: then the device gets some of
+    /// the bytes.
+    pub unsafe fn input_at(mut self, memory: UserMemory) -> Self {
         self.input = memory;
         self
     }
 
-    /// Bulk output: memory that stays writable, and is not used otherwise, until the call returns.
-    pub fn output(mut self, memory: UserMemory) -> Self {
+    /// Bulk output into memory of the program.
+    ///
+    /// # Safety
+    /// Until this value is dropped, the memory stays writable, and no reference to it is used.
+    pub unsafe fn output_at(mut self, memory: UserMemory) -> Self {
         self.output = memory;
         self
     }
 
     /// Pages that the device keeps until [`Session::unpin`] of [`Call::tag`]; page aligned.
-    pub fn keep(mut self, memory: UserMemory) -> Self {
+    ///
+    /// # Safety
+    /// Until then the device may read and write the pages, so this library uses them through raw pointers only.
+    pub unsafe fn keep(mut self, memory: UserMemory) -> Self {
         self.output = memory;
         self.keep = true;
         self
@@ -289,12 +335,23 @@ impl<'s> Call<'s> {
         let payload_bytes =
             self.write_payload(&mut buffers.payload, opcode, thread, (in_inline, out_inline), put)?;
         let reply_room = BUFFER_BYTES.min(self.session.limits().payload_bytes);
+        // Longer than any that a row expects; the bound of a payload is the host's, though.
+        let mut written = Vec::new();
+        let input = match &self.write {
+            _ if in_inline => UserMemory::NONE,
+            Some(Write(write)) => {
+                written.resize(self.input.bytes, 0);
+                write(&mut written);
+                UserMemory::of(&written)
+            }
+            None => self.input,
+        };
         // Those of lanes have theirs for certain.
         let permit = (opcode != Opcode::session_wait).then(|| self.session.outstanding());
-        let reply = self.session.transport().call(Request {
+        let request = Request {
             payload: &buffers.payload[..payload_bytes],
             reply: &mut buffers.reply[..reply_room],
-            input: if in_inline { UserMemory::NONE } else { self.input },
+            input,
             output: if out_inline { UserMemory::NONE } else { self.output },
             keep: self.keep,
             track: self.track,
@@ -302,7 +359,10 @@ impl<'s> Call<'s> {
             delivers_output: |reply| {
                 ResultHeader::read_from_prefix(reply).is_ok_and(|(header, _)| header.result == 0)
             },
-        })?;
+        };
+        // SAFETY: `input` and `output` are memory of slices that `'s` keeps, or fulfil the contracts of `input_at`,
+        // `output_at` and `keep`.
+        let reply = unsafe { self.session.transport().call(request) }?;
         drop(permit);
         self.tag = reply.tag;
         let reply = buffers.reply.get(..reply.bytes).ok_or(ClientError::Protocol)?;
@@ -324,9 +384,12 @@ impl<'s> Call<'s> {
         let args_bytes = writer.used();
         let inline_bytes = if in_inline { self.input.bytes } else { 0 };
         let bulk = rest.get_mut(args_bytes..args_bytes + inline_bytes).ok_or(ClientError::Protocol)?;
-        if inline_bytes > 0 {
-            // SAFETY: the caller of `input` promised readable memory of that length; `bulk` is a disjoint
-            // buffer of this thread of the same length.
+        if let (Some(Write(write)), true) = (&self.write, in_inline) {
+            bulk.fill(0);
+            write(bulk);
+        } else if inline_bytes > 0 {
+            // SAFETY: `input` is the memory of `input`'s slice, which `'s` keeps, or readable by the contract of
+            // `input_at`; `bulk` is a disjoint buffer of this thread of the same length.
             unsafe {
                 std::ptr::copy_nonoverlapping(
                     self.input.address as *const u8,
@@ -373,8 +436,8 @@ impl<'s> Call<'s> {
             return Err(ClientError::Protocol);
         }
         if inline_bytes > 0 {
-            // SAFETY: the caller of `output` promised writable memory of `output.bytes`, which bounds
-            // `inline_bytes`; the reply buffer is this thread's own.
+            // SAFETY: `output` is the memory of `output`'s slice, which `'s` keeps, or writable by the contract of
+            // `output_at`; its length bounds `inline_bytes`. The reply buffer is this thread's own.
             unsafe {
                 std::ptr::copy_nonoverlapping(bulk.as_ptr(), self.output.address as *mut u8, inline_bytes);
             }

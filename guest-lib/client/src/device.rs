@@ -118,7 +118,7 @@ impl Transport for DeviceNode {
         Itinerary::in_place(self.limits.copy_bytes)
     }
 
-    fn call(&self, request: Request<'_>) -> Result<Reply, ClientError> {
+    unsafe fn call(&self, request: Request<'_>) -> Result<Reply, ClientError> {
         let mut call = Call {
             payload: request.payload.as_ptr() as u64,
             reply: request.reply.as_mut_ptr() as u64,

@@ -5,7 +5,6 @@
 
 use virtio_cuda_protocol::cuda::{RESULT_STDERR, RESULT_STDOUT};
 
-use crate::transport::UserMemory;
 use crate::{Session, calls};
 
 unsafe extern "C" {
@@ -20,7 +19,7 @@ pub fn forward(session: &Session, flags: u32) {
         drain(session, 1, unsafe { stdout });
     }
     if flags & RESULT_STDERR != 0 {
-        // SAFETY: as above.
+        // SAFETY: libc initialises this variable, too, before any program code runs; it is only read here.
         drain(session, 2, unsafe { stderr });
     }
 }
@@ -28,7 +27,7 @@ pub fn forward(session: &Session, flags: u32) {
 fn drain(session: &Session, fd: u32, stream: *mut libc::FILE) {
     let mut buffer = [0u8; 8192];
     loop {
-        let mut call = session.call().output(UserMemory::of_mut(&mut buffer));
+        let mut call = session.call().output(&mut buffer);
         let Ok((bytes, left)) = calls::session_output(&mut call, fd) else { return };
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX).min(buffer.len());
         // SAFETY: `stream` is libc's own; the buffer holds `bytes` initialised bytes.

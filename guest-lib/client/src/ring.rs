@@ -89,13 +89,15 @@ impl SplitRing {
 
     fn u32_at(&self, offset: usize) -> &AtomicU32 {
         debug_assert!(offset + 4 <= self.layout.bytes && offset.is_multiple_of(4));
-        // SAFETY: as in `u16_at`.
+        // SAFETY: by the invariant the memory is mapped, and `offset` is aligned and inside of it; an atomic may be
+        // shared with another process.
         unsafe { AtomicU32::from_ptr(self.base.add(offset).cast()) }
     }
 
     fn u64_at(&self, offset: usize) -> &AtomicU64 {
         debug_assert!(offset + 8 <= self.layout.bytes && offset.is_multiple_of(8));
-        // SAFETY: as in `u16_at`.
+        // SAFETY: by the invariant the memory is mapped, and `offset` is aligned and inside of it; an atomic may be
+        // shared with another process.
         unsafe { AtomicU64::from_ptr(self.base.add(offset).cast()) }
     }
 

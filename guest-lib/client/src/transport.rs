@@ -8,8 +8,7 @@ use crate::ClientError;
 
 /// Memory of the program that a request names: an address and a length in bytes.
 ///
-/// It may be dangling: the program chose it. Only the kernel (ioctl) or a copy that the program asked for
-/// looks at it, as with any C library.
+/// It may be dangling, as a raw pointer may: the program chose it. What looks at it is unsafe to call.
 #[derive(Clone, Copy, Debug)]
 pub struct UserMemory {
     /// First byte.
@@ -30,6 +29,35 @@ impl UserMemory {
     /// The memory of a mutable slice.
     pub fn of_mut(bytes: &mut [u8]) -> Self {
         Self { address: bytes.as_mut_ptr() as usize, bytes: bytes.len() }
+    }
+
+    /// A copy of the memory.
+    ///
+    /// # Safety
+    /// The memory is readable. Other threads may write it: then the copy has some of the bytes.
+    pub unsafe fn to_vec(self) -> Vec<u8> {
+        let mut copy = Vec::new();
+        // SAFETY: this function has the contract of `append_to`.
+        unsafe { self.append_to(&mut copy) };
+        copy
+    }
+
+    /// Appends a copy of the memory.
+    ///
+    /// # Safety
+    /// The memory is readable. Other threads may write it: then the copy has some of the bytes.
+    pub unsafe fn append_to(self, copy: &mut Vec<u8>) {
+        if self.bytes == 0 {
+            return;
+        }
+        copy.reserve(self.bytes);
+        // SAFETY: readable by this function's contract; the vector has reserved room for as many bytes behind its end, and
+        // they are initialised when its length says so. No reference to the memory is made.
+        unsafe {
+            let end = copy.as_mut_ptr().add(copy.len());
+            std::ptr::copy_nonoverlapping(self.address as *const u8, end, self.bytes);
+            copy.set_len(copy.len() + self.bytes);
+        }
     }
 }
 
@@ -116,7 +144,11 @@ pub trait Transport: Send + Sync {
     }
 
     /// Submits a call and waits for its reply.
-    fn call(&self, request: Request<'_>) -> Result<Reply, ClientError>;
+    ///
+    /// # Safety
+    /// Until this returns, [`Request::input`] is readable, and [`Request::output`] is writable and no reference to it is
+    /// used; with [`Request::keep`], the latter until [`Self::unpin`].
+    unsafe fn call(&self, request: Request<'_>) -> Result<Reply, ClientError>;
 
     /// Maximum bytes of pageable memory that stay kept and tracked; 0 for none.
     fn cache_bytes(&self) -> u64 {

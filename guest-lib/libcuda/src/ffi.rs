@@ -5,9 +5,9 @@
 //!
 //! # Invariants
 //!
-//! None of these types is made outside this file to be read: a value exists because C code passed it
-//! to an entry point, and so promised what the CUDA documentation demands of that parameter: it is NULL, or
-//! points to what its type says for as long as the call lasts.
+//! A value exists because C code passed it to an entry point, in a parameter or in a structure that a parameter points to,
+//! and so promised what the CUDA documentation demands of it: it is NULL, or points to what its type says for as long as
+//! the call lasts. Other values come from the unsafe functions of this file, whose callers promise the same.
 
 use std::ffi::{CStr, c_char, c_void};
 
@@ -40,7 +40,7 @@ impl<T> Out<T> {
     /// Stores unless the caller passed NULL to say that it does not care.
     pub fn set_if_wanted(&self, value: T) {
         if !self.is_null() {
-            // SAFETY: as in `set`.
+            // SAFETY: not NULL, so by the invariant it points to room for a `T`.
             unsafe { self.0.write(value) };
         }
     }
@@ -51,14 +51,14 @@ impl<T> Out<T> {
         T: Copy,
     {
         self.check()?;
-        // SAFETY: as in `set`; the caller initialised it.
+        // SAFETY: not NULL, so by the invariant it points to a `T`, which the caller initialised.
         Ok(unsafe { self.0.read() })
     }
 
     /// Stores element `index` of an array that the caller promised to be longer.
     pub fn set_at(&self, index: usize, value: T) -> Result<(), CudaError> {
         self.check()?;
-        // SAFETY: as in `set`, for an array.
+        // SAFETY: not NULL, so by the invariant it points to an array, which the caller promised to be long enough.
         unsafe { self.0.add(index).write(value) };
         Ok(())
     }
@@ -70,8 +70,14 @@ impl<T> Out<T> {
 pub struct In<T>(*const T);
 
 impl<T> In<T> {
-    /// What a structure that this library fills in points to.
-    pub fn at_address(address: usize) -> Self {
+    /// NULL.
+    pub const NULL: Self = Self(std::ptr::null());
+
+    /// An array of this library's, or NULL.
+    ///
+    /// # Safety
+    /// `address` is 0 or that of a `T`, or of as many as are used, as long as the value is used.
+    pub unsafe fn at_address(address: usize) -> Self {
         Self(address as *const T)
     }
 }
@@ -147,8 +153,11 @@ impl OutName {
 pub struct HostPtr(*mut c_void);
 
 impl HostPtr {
-    /// What a structure of the program points to.
-    pub fn at_address(address: usize) -> Self {
+    /// What a member of a structure of the program points to.
+    ///
+    /// # Safety
+    /// The program promised for the member what it promises for a parameter.
+    pub unsafe fn at_address(address: usize) -> Self {
         Self(address as *mut c_void)
     }
 
@@ -158,7 +167,10 @@ impl HostPtr {
     }
 
     /// A member of the structure that the parameter points to.
-    pub fn offset(&self, bytes: usize) -> Self {
+    ///
+    /// # Safety
+    /// The structure has the member `bytes` bytes behind its start.
+    pub unsafe fn offset(&self, bytes: usize) -> Self {
         Self(self.0.wrapping_byte_add(bytes))
     }
 

@@ -6,7 +6,7 @@
 use virtio_cuda_client::protocol::{self, FunctionId, LAUNCH_COOPERATIVE, LAUNCH_PRIORITY, LaunchShape};
 use virtio_cuda_client::touched::graphs_use_events;
 use virtio_cuda_client::transport::UserMemory;
-use virtio_cuda_client::{CudaError, calls};
+use virtio_cuda_client::{Call, CudaError, calls};
 
 use crate::entry::Api;
 use crate::entry_points;
@@ -15,9 +15,6 @@ use crate::graph::wire::put;
 use crate::memory::moving::Uses;
 use crate::module::function_table::Parameters;
 use crate::module::proven::ProvenShapes;
-
-/// Blocks up to this size (all before CUDA 12.1) are packed on the stack.
-const USUAL_BLOCK_BYTES: usize = 4096;
 
 /// Keys of the `extra` form.
 const LAUNCH_PARAM_END: usize = 0;
@@ -75,7 +72,8 @@ impl LaunchConfig {
         for index in 0..self.attribute_count as usize {
             if self.attribute(index)?.id == ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE {
                 let start = index * size_of::<LaunchAttribute>() + VALUE_OFFSET;
-                return Ok(Some(self.attributes.offset(start + DEVICE_NODE_OFFSET).as_out()));
+                // SAFETY: inside of attribute `index`, of `attribute_count` that the program promises.
+                return Ok(Some(unsafe { self.attributes.offset(start + DEVICE_NODE_OFFSET) }.as_out()));
             }
         }
         Ok(None)
@@ -116,19 +114,28 @@ impl LaunchConfig {
     }
 }
 
-/// Copies each parameter to its place in `block`.
-fn pack(parameters: &Parameters, values: In<HostPtr>, block: &mut [u8]) -> Result<(), CudaError> {
+/// Refuses launches without a value for each parameter.
+fn check(parameters: &Parameters, values: In<HostPtr>) -> Result<(), CudaError> {
     for (index, layout) in parameters.layouts.iter().enumerate() {
-        let value = values.at(index)?;
-        if value.address() == 0 {
+        if values.at(index)?.address() == 0 {
             return Err(CudaError::INVALID_VALUE);
         }
-        let (start, bytes) = (layout.offset as usize, layout.bytes as usize);
-        let place = block.get_mut(start..start + bytes).ok_or(CudaError::UNKNOWN)?;
-        // SAFETY: the caller promises that each element points to a value of the parameter's size.
-        unsafe { std::ptr::copy_nonoverlapping(value.address() as *const u8, place.as_mut_ptr(), bytes) };
+        if layout.offset as usize + layout.bytes as usize > parameters.block_bytes {
+            return Err(CudaError::UNKNOWN);
+        }
     }
     Ok(())
+}
+
+/// Copies each parameter, which [`check`] has seen, to its place in `block`.
+fn pack(parameters: &Parameters, values: In<HostPtr>, block: &mut [u8]) {
+    for (index, layout) in parameters.layouts.iter().enumerate() {
+        let (start, bytes) = (layout.offset as usize, layout.bytes as usize);
+        if let (Ok(value), Some(place)) = (values.at(index), block.get_mut(start..start + bytes)) {
+            // SAFETY: by the invariant of `values` each element points to a value of the parameter's size.
+            unsafe { std::ptr::copy_nonoverlapping(value.address() as *const u8, place.as_mut_ptr(), bytes) };
+        }
+    }
 }
 
 /// The block that the `extra` form hands over ready-made.
@@ -146,7 +153,7 @@ fn packed_by_caller(extra: In<usize>) -> Result<UserMemory, CudaError> {
     if size == 0 {
         return Err(CudaError::INVALID_VALUE);
     }
-    // SAFETY: the caller promises that the element after CU_LAUNCH_PARAM_BUFFER_SIZE points to a size_t.
+    // SAFETY: by the invariant of `extra` the element after CU_LAUNCH_PARAM_BUFFER_SIZE points to a size_t.
     let bytes = unsafe { (size as *const usize).read() };
     if bytes > 0 && address == 0 {
         return Err(CudaError::INVALID_VALUE);
@@ -167,18 +174,17 @@ pub fn append_parameters(
             return Err(CudaError::INVALID_VALUE);
         }
         let block = packed_by_caller(extra)?;
-        if block.bytes > 0 {
-            // SAFETY: the caller promises that many bytes there.
-            let block = unsafe { std::slice::from_raw_parts(block.address as *const u8, block.bytes) };
-            bytes.extend_from_slice(block);
-        }
+        // SAFETY: by the invariant of `extra` it leads to a block of that length.
+        bytes.extend(unsafe { block.to_vec() });
         return Ok(());
     }
     let known = api.driver.functions.get(function)?;
     let parameters = known.parameters(api, function)?;
     let start = bytes.len();
+    check(parameters, values)?;
     bytes.resize(start + parameters.block_bytes, 0);
-    pack(parameters, values, &mut bytes[start..])
+    pack(parameters, values, &mut bytes[start..]);
+    Ok(())
 }
 
 /// Launches with attributes that [`LaunchShape`] does not have, encoded in `bytes`.
@@ -193,7 +199,7 @@ fn launch_with_attributes(
 ) -> Result<(), CudaError> {
     append_parameters(api, function, values, extra, &mut bytes)?;
     let _sent = api.before_work(Uses::Anything)?;
-    let mut call = api.in_context()?.input(UserMemory::of(&bytes));
+    let mut call = api.in_context()?.input(&bytes);
     let (function, stream) = (FunctionId(function), api.stream(stream));
     match device_node {
         None => calls::cuLaunchKernelEx(&mut call, function, stream, shape, count)?,
@@ -201,6 +207,30 @@ fn launch_with_attributes(
     }
     api.work_queued();
     api.end_asynchronous(stream)
+}
+
+/// The parameters of a launch on their way into a call.
+enum Block<'b> {
+    /// Values of the program, to be packed into that many bytes.
+    Values(usize, &'b dyn Fn(&mut [u8])),
+    /// A copy of a block that the program packed.
+    Copy(&'b [u8]),
+    /// A block that the program packed.
+    Program(UserMemory),
+}
+
+impl<'b> Block<'b> {
+    fn put_into<'c>(self, call: Call<'c>) -> Call<'c>
+    where
+        'b: 'c,
+    {
+        match self {
+            Self::Values(bytes, write) => call.input_with(bytes, write),
+            Self::Copy(bytes) => call.input(bytes),
+            // SAFETY: `packed_by_caller` found the block, which the program promises until the launch returns.
+            Self::Program(memory) => unsafe { call.input_at(memory) },
+        }
+    }
 }
 
 /// Launches with parameters in either form.
@@ -211,9 +241,9 @@ pub fn launch(
     shape: LaunchShape,
     (values, extra): (In<HostPtr>, Option<In<usize>>),
 ) -> Result<(), CudaError> {
-    let send = |block: UserMemory, proven: Option<&ProvenShapes>| {
+    let send = |block: Block<'_>, proven: Option<&ProvenShapes>| {
         let _sent = api.before_work(Uses::Anything)?;
-        let mut call = api.in_context()?.input(block);
+        let mut call = block.put_into(api.in_context()?);
         let post = api.may_post(stream) && proven.is_some_and(|proven| proven.contains(shape));
         if post {
             call = call.posted();
@@ -232,25 +262,17 @@ pub fn launch(
         let block = packed_by_caller(extra)?;
         // Managed memory is the GPU's while work is being queued.
         if api.driver.memory.moving.at(block.address as u64).is_some() {
-            // SAFETY: the caller promises that many bytes there.
-            let copy =
-                unsafe { std::slice::from_raw_parts(block.address as *const u8, block.bytes) }.to_vec();
-            return send(UserMemory::of(&copy), None);
+            // SAFETY: by the invariant of `extra` it leads to a block of that length.
+            let copy = unsafe { block.to_vec() };
+            return send(Block::Copy(&copy), None);
         }
-        return send(block, None);
+        return send(Block::Program(block), None);
     }
     let known = api.driver.functions.get(function)?;
     let parameters = known.parameters(api, function)?;
-    let mut usual = [0u8; USUAL_BLOCK_BYTES];
-    let mut long = Vec::new();
-    let block = if parameters.block_bytes <= usual.len() {
-        &mut usual[..parameters.block_bytes]
-    } else {
-        long.resize(parameters.block_bytes, 0);
-        &mut long[..]
-    };
-    pack(parameters, values, block)?;
-    send(UserMemory::of(block), Some(&known.proven))
+    check(parameters, values)?;
+    let write = |block: &mut [u8]| pack(parameters, values, block);
+    send(Block::Values(parameters.block_bytes, &write), Some(&known.proven))
 }
 
 entry_points! {
@@ -301,8 +323,8 @@ mod tests {
 
     /// A C array of pointers as a parameter.
     fn array<T>(values: &[T]) -> In<HostPtr> {
-        // SAFETY: In is transparent over a pointer.
-        unsafe { std::mem::transmute(values.as_ptr()) }
+        // SAFETY: the slice has an element for each parameter and outlives its uses.
+        unsafe { In::at_address(values.as_ptr() as usize) }
     }
 
     #[test]
@@ -318,7 +340,8 @@ mod tests {
         let (a, b, c) = (0x1122_3344_5566_7788_u64, 9u8, 7u32);
         let values = [&raw const a as usize, &raw const b as usize, &raw const c as usize];
         let mut block = [0u8; 16];
-        pack(&parameters, array(&values), &mut block).expect("packs");
+        check(&parameters, array(&values)).expect("has all values");
+        pack(&parameters, array(&values), &mut block);
         assert_eq!(block[..8], a.to_le_bytes());
         assert_eq!(block[8..], [9, 0, 0, 0, 7, 0, 0, 0]);
     }
@@ -326,19 +349,16 @@ mod tests {
     #[test]
     fn missing_parameters_are_refused() {
         let parameters = Parameters { layouts: vec![ParamLayout { offset: 0, bytes: 8 }], block_bytes: 8 };
-        let mut block = [0u8; 8];
-        assert_eq!(pack(&parameters, array(&[0usize]), &mut block), Err(CudaError::INVALID_VALUE));
-        // SAFETY: In is transparent over a pointer.
-        let none: In<HostPtr> = unsafe { std::mem::transmute(0usize) };
-        assert_eq!(pack(&parameters, none, &mut block), Err(CudaError::INVALID_VALUE));
+        assert_eq!(check(&parameters, array(&[0usize])), Err(CudaError::INVALID_VALUE));
+        assert_eq!(check(&parameters, In::NULL), Err(CudaError::INVALID_VALUE));
     }
 
     #[test]
     fn extra_hands_a_block_over() {
         let size = 24usize;
         let extra = [1, 0x5000, 2, &raw const size as usize, 0];
-        // SAFETY: In is transparent over a pointer.
-        let list = unsafe { std::mem::transmute::<*const usize, In<usize>>(extra.as_ptr()) };
+        // SAFETY: the list, and the length that it leads to, are locals.
+        let list = unsafe { In::at_address(extra.as_ptr() as usize) };
         let found = packed_by_caller(list).expect("valid");
         assert_eq!((found.address, found.bytes), (0x5000, 24));
     }

@@ -4,7 +4,6 @@
 //! callback of the program are searched for here.
 
 use virtio_cuda_client::protocol::{FunctionId, LaunchShape};
-use virtio_cuda_client::transport::UserMemory;
 use virtio_cuda_client::{Call, CudaError, calls};
 
 use crate::context::table::current;
@@ -107,7 +106,7 @@ fn of_clusters(
     }
     api.driver.functions.get(function)?;
     let (shape, count, attributes) = config.get()?.shape(api)?;
-    let mut call = api.in_context()?.input(UserMemory::of(&attributes));
+    let mut call = api.in_context()?.input(&attributes);
     out.set(row(&mut call, FunctionId(function), shape, count)?)
 }
 

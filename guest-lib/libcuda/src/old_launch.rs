@@ -61,8 +61,9 @@ fn launch(api: Api, function: u64, (width, height): (i32, i32), stream: u64) -> 
     // CU_LAUNCH_PARAM_BUFFER_POINTER, ..._BUFFER_SIZE, ..._END
     let bytes = parameters.len();
     let extra = [1, parameters.as_ptr() as usize, 2, &raw const bytes as usize, 0];
-    let extra = Some(In::at_address(extra.as_ptr() as usize));
-    launch::launch(api, function, stream, shape, (In::at_address(0), extra))
+    // SAFETY: the list, and the block and the length that it leads to, are locals that outlive the launch.
+    let extra = unsafe { In::at_address(extra.as_ptr() as usize) };
+    launch::launch(api, function, stream, shape, (In::NULL, Some(extra)))
 }
 
 entry_points! {

@@ -3,6 +3,7 @@
 //! Streams.
 
 pub mod callback;
+pub mod callback_table;
 pub mod capture;
 pub mod captures;
 pub mod in_callback;

@@ -52,9 +52,28 @@ extern "C" fn vhost_cudart_needs_newer_driver() -> cudaError_t {
 /// `fn name / name_in_12`: the library of 12 knows this function by the second name, and another one by the
 /// first (see `v12`).
 ///
-/// A body gives a `Result` and may use unsafe operations.
+/// A body returns a `Result`. With `{ body } => driver::cuName(arguments);` the body is a sequence of
+/// statements, after which an unsafe function, mostly the driver's, takes the arguments and returns the result.
+///
+/// # Safety
+///
+/// An exported function has the contract that NVIDIA's documentation of the function states, and its caller
+/// keeps it: each pointer is null or valid, during the call, for what the function reads and writes there; each handle
+/// is live. Comments in this crate call this "the program's promise".
 macro_rules! api {
     () => {};
+    ($(#[$meta:meta])* fn $name:ident $(/ $in_12:ident)? $(, $other:ident $(/ $other_in_12:ident)?)? ($($args:tt)*) $($how:ident $stream:ident)? {
+        $($body:tt)*
+    } => $($function:ident)::+($($given:expr),* $(,)?); $($rest:tt)*) => {
+        api! {
+            $(#[$meta])*
+            fn $name $(/ $in_12)? $(, $other $(/ $other_in_12)?)? ($($args)*) $($how $stream)? {
+                $($body)*
+                hand_over! { [$($function)::+]($($given),*) () a b c d e f g h i j k l }
+            }
+        }
+        api! { $($rest)* }
+    };
     ($(#[$meta:meta])* fn $name:ident / $in_12:ident $args:tt $body:block $($rest:tt)*) => {
         #[cfg(cuda_major = "13")]
         api! { $(#[$meta])* fn $name $args $body }
@@ -72,11 +91,9 @@ macro_rules! api {
     ($(#[$meta:meta])* fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $body:block $($rest:tt)*) => {
         $(#[$meta])*
         #[unsafe(no_mangle)]
-        #[allow(unused_unsafe, clippy::too_many_arguments)]
+        #[allow(clippy::too_many_arguments)]
         pub unsafe extern "C" fn $name($($arg: $ty),*) -> $crate::error::cudaError_t {
-            // SAFETY: the caller of a CUDA function vouches for what it passes, as CUDA's documentation of
-            // the function demands; pointers are only handed on to the driver or used as documented there.
-            $crate::api::enter(move || unsafe { $body })
+            $crate::api::enter(move || $body)
         }
         api! { $($rest)* }
     };
@@ -103,4 +120,19 @@ macro_rules! api {
             $($rest)*
         }
     };
+}
+
+/// Calls an unsafe function at the end of an exported function: `[function](arguments) () names`. The names are bound to
+/// the arguments, so that these are evaluated outside of `unsafe`.
+macro_rules! hand_over {
+    ([$($function:ident)::+]() ($($bound:ident)*) $($free:ident)*) => {
+        // SAFETY: the arguments are numbers, locals of the exported function, which live until the call returns, and the
+        // exported function's own parameters. For these the called function has the contract of the exported function,
+        // which the program promises to keep (see `api`).
+        unsafe { $($function)::+($($bound),*) }
+    };
+    ([$($function:ident)::+]($given:expr $(, $more:expr)*) ($($bound:ident)*) $next:ident $($free:ident)*) => {{
+        let $next = $given;
+        hand_over! { [$($function)::+]($($more),*) ($($bound)* $next) $($free)* }
+    }};
 }

@@ -6,40 +6,31 @@ use core::ffi::{c_char, c_int, c_uint, c_void};
 use crate::abi::driver::{CU_GET_PROC_ADDRESS_DEFAULT, CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM};
 use crate::abi::version::RUNTIME_VERSION;
 use crate::error::{Result, cudaErrorInvalidValue, cudaErrorNotSupported};
-use crate::pointers::not_null;
+use crate::pointers::{In, not_null};
 use crate::{driver, state};
 
 api! {
     fn cudaGetDriverEntryPoint(
         symbol: *const c_char, function: *mut *mut c_void, flags: u64, status: *mut c_uint,
-    ) {
-        find(symbol, function, RUNTIME_VERSION as c_uint, flags, status)
-    }
+    ) {} => find(symbol, function, RUNTIME_VERSION as c_uint, flags, status);
 
     fn cudaGetDriverEntryPoint_ptsz(
         symbol: *const c_char, function: *mut *mut c_void, flags: u64, status: *mut c_uint,
-    ) {
-        find(symbol, function, RUNTIME_VERSION as c_uint, per_thread(flags), status)
-    }
+    ) {} => find(symbol, function, RUNTIME_VERSION as c_uint, per_thread(flags), status);
 
     fn cudaGetDriverEntryPointByVersion(
         symbol: *const c_char, function: *mut *mut c_void, version: c_uint, flags: u64, status: *mut c_uint,
-    ) {
-        find(symbol, function, version, flags, status)
-    }
+    ) {} => find(symbol, function, version, flags, status);
 
     fn cudaGetDriverEntryPointByVersion_ptsz(
         symbol: *const c_char, function: *mut *mut c_void, version: c_uint, flags: u64, status: *mut c_uint,
-    ) {
-        find(symbol, function, version, per_thread(flags), status)
-    }
+    ) {} => find(symbol, function, version, per_thread(flags), status);
 
     /// A table of functions that no header declares. NVIDIA's are not imitated: there is none.
-    fn cudaGetExportTable(table: *mut *const c_void, id: *const [u8; 16]) {
+    fn cudaGetExportTable(table: *mut *const c_void, id: In<[u8; 16]>) {
         not_null(table)?;
-        not_null(id)?;
         // No table has this id.
-        Err(if *id == [0; 16] { cudaErrorInvalidValue } else { cudaErrorNotSupported })
+        Err(if id.get()? == [0; 16] { cudaErrorInvalidValue } else { cudaErrorNotSupported })
     }
 }
 
@@ -65,7 +56,7 @@ unsafe fn find(
     not_null(symbol)?;
     not_null(function)?;
     let version = version as c_int;
-    // SAFETY: the caller's contract.
+    // SAFETY: `symbol` is a string, `function` and `status` are places or null, by this function's contract.
     unsafe { driver::cuGetProcAddress_v2(symbol, function, version, flags, status) }
 }
 

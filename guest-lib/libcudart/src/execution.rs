@@ -12,7 +12,7 @@ use crate::abi::{
     cudaEvent_t, cudaGraph_t, cudaGraphConditionalHandle, cudaStream_t,
 };
 use crate::error::{Result, cudaErrorInvalidValue};
-use crate::pointers::{not_null, store};
+use crate::pointers::{Out, not_null};
 use crate::{driver, state};
 
 /// `CU_GREEN_CTX_DEFAULT_STREAM`, which drivers of 13.0 demand.
@@ -37,37 +37,32 @@ fn device(ordinal: c_int) -> Result<CUdevice> {
 }
 
 api! {
-    fn cudaDeviceGetDevResource(ordinal: c_int, resource: *mut cudaDevResource, kind: c_uint) {
-        driver::cuDeviceGetDevResource(device(ordinal)?, resource, kind)
-    }
+    fn cudaDeviceGetDevResource(ordinal: c_int, resource: *mut cudaDevResource, kind: c_uint) {} => driver::cuDeviceGetDevResource(device(ordinal)?, resource, kind);
 
     fn cudaDevSmResourceSplitByCount(
         result: *mut cudaDevResource, groups: *mut c_uint, input: *const cudaDevResource,
         remaining: *mut cudaDevResource, flags: c_uint, min_count: c_uint,
     ) {
         state::runtime()?;
-        driver::cuDevSmResourceSplitByCount(result, groups, input, remaining, flags, min_count)
-    }
+    } => driver::cuDevSmResourceSplitByCount(result, groups, input, remaining, flags, min_count);
 
     fn cudaDevSmResourceSplit(
         result: *mut cudaDevResource, groups: c_uint, input: *const cudaDevResource,
         remainder: *mut cudaDevResource, flags: c_uint, parameters: *mut cudaDevSmResourceGroupParams,
     ) {
         state::runtime()?;
-        driver::cuDevSmResourceSplit(result, groups, input, remainder, flags, parameters)
-    }
+    } => driver::cuDevSmResourceSplit(result, groups, input, remainder, flags, parameters);
 
     fn cudaDevResourceGenerateDesc(
         description: *mut CUdevResourceDesc, resources: *mut cudaDevResource, count: c_uint,
     ) {
         state::runtime()?;
-        driver::cuDevResourceGenerateDesc(description, resources, count)
-    }
+    } => driver::cuDevResourceGenerateDesc(description, resources, count);
 
     fn cudaGreenCtxCreate(
-        context: *mut CUcontext, description: CUdevResourceDesc, ordinal: c_int, flags: c_uint,
+        context: Out<CUcontext>, description: CUdevResourceDesc, ordinal: c_int, flags: c_uint,
     ) {
-        not_null(context)?;
+        context.not_null()?;
         if flags != 0 {
             return Err(cudaErrorInvalidValue);
         }
@@ -76,19 +71,23 @@ api! {
         let device = runtime.device(ordinal)?;
         device.primary_context()?;
         let (mut green, mut made) = (ptr::null_mut(), ptr::null_mut());
-        driver::cuGreenCtxCreate(&mut green, description, device.handle, DEFAULT_STREAM)?;
-        if let Err(error) = driver::cuCtxFromGreenCtx(&mut made, green) {
-            let _ = driver::cuGreenCtxDestroy(green);
+        // SAFETY: `green` is a local; the program promises a live description.
+        unsafe { driver::cuGreenCtxCreate(&mut green, description, device.handle, DEFAULT_STREAM) }?;
+        // SAFETY: `made` is a local; `green` was created just above.
+        if let Err(error) = unsafe { driver::cuCtxFromGreenCtx(&mut made, green) } {
+            // SAFETY: created above, and nobody else has it.
+            let _ = unsafe { driver::cuGreenCtxDestroy(green) };
             return Err(error);
         }
         green_contexts().insert(made.addr(), green.expose_provenance());
-        store(context, made)
+        context.set(made)
     }
 
     fn cudaExecutionCtxDestroy(context: CUcontext) {
         state::runtime()?;
         let green = green(context).ok_or(cudaErrorInvalidValue)?;
-        driver::cuGreenCtxDestroy(green)?;
+        // SAFETY: `GREEN` holds live green contexts only: the entry goes with the context.
+        unsafe { driver::cuGreenCtxDestroy(green) }?;
         green_contexts().remove(&context.addr());
         Ok(())
     }
@@ -96,23 +95,22 @@ api! {
     fn cudaExecutionCtxGetDevResource(context: CUcontext, resource: *mut cudaDevResource, kind: c_uint) {
         not_null(context)?;
         state::runtime()?;
-        driver::cuCtxGetDevResource(context, resource, kind)
-    }
+    } => driver::cuCtxGetDevResource(context, resource, kind);
 
-    fn cudaExecutionCtxGetDevice(ordinal: *mut c_int, context: CUcontext) {
-        not_null(ordinal)?;
+    fn cudaExecutionCtxGetDevice(ordinal: Out<c_int>, context: CUcontext) {
+        ordinal.not_null()?;
         not_null(context)?;
         let runtime = state::runtime()?;
         let mut device = 0;
-        driver::cuCtxGetDevice_v2(&mut device, context)?;
-        store(ordinal, runtime.ordinal(device)?)
+        // SAFETY: `device` is a local; the program promises a live context.
+        unsafe { driver::cuCtxGetDevice_v2(&mut device, context) }?;
+        ordinal.set(runtime.ordinal(device)?)
     }
 
     fn cudaExecutionCtxGetId(context: CUcontext, id: *mut u64) {
         not_null(context)?;
         state::runtime()?;
-        driver::cuCtxGetId(context, id)
-    }
+    } => driver::cuCtxGetId(context, id);
 
     fn cudaExecutionCtxStreamCreate(
         stream: *mut cudaStream_t, context: CUcontext, flags: c_uint, priority: c_int,
@@ -124,36 +122,37 @@ api! {
             return Err(cudaErrorInvalidValue);
         }
         if let Some(green) = green(context) {
-            return driver::cuGreenCtxStreamCreate(stream, green, NON_BLOCKING, priority);
+            // SAFETY: `stream` is not null, so the program promises room for a handle; `GREEN` holds live contexts only.
+            return unsafe { driver::cuGreenCtxStreamCreate(stream, green, NON_BLOCKING, priority) };
         }
         let mut popped = ptr::null_mut();
-        driver::cuCtxPushCurrent_v2(context)?;
-        let created = driver::cuStreamCreateWithPriority(stream, flags, priority);
-        driver::cuCtxPopCurrent_v2(&mut popped)?;
+        // SAFETY: the program promises a live context.
+        unsafe { driver::cuCtxPushCurrent_v2(context) }?;
+        // SAFETY: `stream` is not null, so the program promises room for a handle.
+        let created = unsafe { driver::cuStreamCreateWithPriority(stream, flags, priority) };
+        // SAFETY: `popped` is a local.
+        unsafe { driver::cuCtxPopCurrent_v2(&mut popped) }?;
         created
     }
 
     fn cudaExecutionCtxSynchronize(context: CUcontext) {
         not_null(context)?;
         state::runtime()?;
-        driver::cuCtxSynchronize_v2(context)
-    }
+    } => driver::cuCtxSynchronize_v2(context);
 
     fn cudaExecutionCtxRecordEvent(context: CUcontext, event: cudaEvent_t) {
         not_null(context)?;
         state::runtime()?;
-        driver::cuCtxRecordEvent(context, event)
-    }
+    } => driver::cuCtxRecordEvent(context, event);
 
     fn cudaExecutionCtxWaitEvent(context: CUcontext, event: cudaEvent_t) {
         not_null(context)?;
         state::runtime()?;
-        driver::cuCtxWaitEvent(context, event)
-    }
+    } => driver::cuCtxWaitEvent(context, event);
 
-    fn cudaDeviceGetExecutionCtx(context: *mut CUcontext, ordinal: c_int) {
-        not_null(context)?;
-        store(context, state::runtime()?.device(ordinal)?.primary_context()?)
+    fn cudaDeviceGetExecutionCtx(context: Out<CUcontext>, ordinal: c_int) {
+        context.not_null()?;
+        context.set(state::runtime()?.device(ordinal)?.primary_context()?)
     }
 
     fn cudaGraphConditionalHandleCreate_v2(
@@ -162,6 +161,5 @@ api! {
     ) {
         state::context()?;
         let context = if context.is_null() { state::current_context()? } else { context };
-        driver::cuGraphConditionalHandleCreate(handle, graph, context, default_value, flags)
-    }
+    } => driver::cuGraphConditionalHandleCreate(handle, graph, context, default_value, flags);
 }

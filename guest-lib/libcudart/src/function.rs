@@ -7,58 +7,52 @@ use crate::abi::shared::cudaFuncAttributes;
 use crate::abi::{CUdevice, CUkernel, cudaFunction_t, cudaKernel_t};
 use crate::error::{Result, cudaErrorInvalidDeviceFunction, cudaErrorInvalidValue};
 use crate::module::{attribute_device, function_of, kernel_of, registered_function_of};
-use crate::pointers::{not_null, store};
+use crate::pointers::{Out, not_null};
 use crate::{driver, state};
 
 api! {
-    fn cudaFuncGetAttributes(attributes: *mut cudaFuncAttributes, function: *const c_void) {
-        not_null(attributes)?;
+    fn cudaFuncGetAttributes(attributes: Out<cudaFuncAttributes>, function: *const c_void) {
+        attributes.not_null()?;
         state::whole_context()?;
         let device = attribute_device()?;
-        store(attributes, attributes_of(named_kernel(function)?, device)?)
+        attributes.set(attributes_of(named_kernel(function)?, device)?)
     }
 
     fn cudaFuncSetAttribute(function: *const c_void, attribute: c_uint, value: c_int) {
         let device = attribute_device()?;
         settable(attribute)?;
-        driver::cuKernelSetAttribute(attribute, value, named_kernel(function)?, device)
-    }
+    } => driver::cuKernelSetAttribute(attribute, value, named_kernel(function)?, device);
 
     fn cudaKernelSetAttributeForDevice(kernel: cudaKernel_t, attribute: c_uint, value: c_int, device: c_int) {
         let runtime = state::context()?;
         settable(attribute)?;
         let device = runtime.device(device)?.handle;
-        driver::cuKernelSetAttribute(attribute, value, kernel_of(kernel.cast())?, device)
-    }
+    } => driver::cuKernelSetAttribute(attribute, value, kernel_of(kernel.cast())?, device);
 
     fn cudaFuncSetCacheConfig(function: *const c_void, config: c_uint) {
         state::whole_context()?;
         let device = attribute_device()?;
-        driver::cuKernelSetCacheConfig(named_kernel(function)?, config, device)
-    }
+    } => driver::cuKernelSetCacheConfig(named_kernel(function)?, config, device);
 
     fn cudaFuncSetSharedMemConfig(function: *const c_void, config: c_uint) {
         state::context()?;
         named_kernel(function)?;
-        driver::cuFuncSetSharedMemConfig(function_of(function)?, config)
-    }
+    } => driver::cuFuncSetSharedMemConfig(function_of(function)?, config);
 
     fn cudaFuncGetName(name: *mut *const c_char, function: *const c_void) {
         not_null(name)?;
         state::context()?;
-        driver::cuKernelGetName(name, named_kernel(function)?)
-    }
+    } => driver::cuKernelGetName(name, named_kernel(function)?);
 
     fn cudaFuncGetParamInfo(function: *const c_void, index: usize, offset: *mut usize, size: *mut usize) {
         state::context()?;
-        driver::cuKernelGetParamInfo(named_kernel(function)?, index, offset, size)
-    }
+    } => driver::cuKernelGetParamInfo(named_kernel(function)?, index, offset, size);
 
     /// Knows registered kernels only.
-    fn cudaGetFuncBySymbol(function: *mut cudaFunction_t, symbol: *const c_void) {
+    fn cudaGetFuncBySymbol(function: Out<cudaFunction_t>, symbol: *const c_void) {
         state::context()?;
         let found = registered_function_of(symbol)?;
-        if function.is_null() { Ok(()) } else { store(function, found) }
+        if function.is_null() { Ok(()) } else { function.set(found) }
     }
 }
 

@@ -11,7 +11,7 @@ use crate::abi::{
 };
 use crate::function::named_kernel;
 use crate::memory::address;
-use crate::pointers::load;
+use crate::pointers::In;
 use crate::{driver, state};
 
 /// `cudaGraphRecaptureCallbackData`.
@@ -22,74 +22,67 @@ pub struct RecaptureCallback {
     data: *mut c_void,
 }
 
-/// Functions that hand their arguments to a driver function: `runtime name = driver name (arguments);`.
-macro_rules! passed_on {
-    ($(fn $name:ident = $driver:ident($($arg:ident: $ty:ty),*);)*) => {
-        api! { $(
-            fn $name($($arg: $ty),*) {
-                state::context()?;
-                driver::$driver($($arg),*)
-            }
-        )* }
-    };
-}
-
-passed_on! {
-    fn cudaGraphGetId = cuGraphGetId(graph: cudaGraph_t, id: *mut c_uint);
-    fn cudaGraphExecGetId = cuGraphExecGetId(exec: cudaGraphExec_t, id: *mut c_uint);
-    fn cudaGraphNodeGetContainingGraph = cuGraphNodeGetContainingGraph(node: cudaGraphNode_t, graph: *mut cudaGraph_t);
-    fn cudaGraphNodeGetLocalId = cuGraphNodeGetLocalId(node: cudaGraphNode_t, id: *mut c_uint);
-    fn cudaGraphNodeGetToolsId = cuGraphNodeGetToolsId(node: cudaGraphNode_t, id: *mut u64);
-}
-
 api! {
+    fn cudaGraphGetId(graph: cudaGraph_t, id: *mut c_uint) {
+        state::context()?;
+    } => driver::cuGraphGetId(graph, id);
+
+    fn cudaGraphExecGetId(exec: cudaGraphExec_t, id: *mut c_uint) {
+        state::context()?;
+    } => driver::cuGraphExecGetId(exec, id);
+
+    fn cudaGraphNodeGetContainingGraph(node: cudaGraphNode_t, graph: *mut cudaGraph_t) {
+        state::context()?;
+    } => driver::cuGraphNodeGetContainingGraph(node, graph);
+
+    fn cudaGraphNodeGetLocalId(node: cudaGraphNode_t, id: *mut c_uint) {
+        state::context()?;
+    } => driver::cuGraphNodeGetLocalId(node, id);
+
+    fn cudaGraphNodeGetToolsId(node: cudaGraphNode_t, id: *mut u64) {
+        state::context()?;
+    } => driver::cuGraphNodeGetToolsId(node, id);
+
     fn cudaFuncGetParamCount(function: *const c_void, count: *mut usize) {
         state::context()?;
-        driver::cuKernelGetParamCount(named_kernel(function)?, count)
-    }
+    } => driver::cuKernelGetParamCount(named_kernel(function)?, count);
 
     fn cudaLaunchHostFunc_v2, cudaLaunchHostFunc_v2_ptsz(
         stream: cudaStream_t, function: cudaHostFn_t, data: *mut c_void, mode: c_uint,
     ) per_thread stream {
         state::context()?;
-        driver::cuLaunchHostFunc_v2(stream, function, data, mode)
-    }
+    } => driver::cuLaunchHostFunc_v2(stream, function, data, mode);
 
     fn cudaMemcpyWithAttributesAsync, cudaMemcpyWithAttributesAsync_ptsz(
         target: *mut c_void, source: *const c_void, bytes: usize, attributes: *mut cudaMemcpyAttributes,
         stream: cudaStream_t,
     ) per_thread stream {
         state::context()?;
-        driver::cuMemcpyWithAttributesAsync(address(target), address(source), bytes, attributes, stream)
-    }
+    } => driver::cuMemcpyWithAttributesAsync(address(target), address(source), bytes, attributes, stream);
 
     fn cudaMemcpy3DWithAttributesAsync, cudaMemcpy3DWithAttributesAsync_ptsz(
         operation: *mut cudaMemcpy3DBatchOp, flags: u64, stream: cudaStream_t,
     ) per_thread stream {
         state::context()?;
-        driver::cuMemcpy3DWithAttributesAsync(operation, flags, stream)
-    }
+    } => driver::cuMemcpy3DWithAttributesAsync(operation, flags, stream);
 
     fn cudaMemGetLocationInfo(
         memory: *mut c_void, bytes: usize, summary: usize, sampling: usize, locations: *mut cudaMemLocation,
     ) {
         state::context()?;
-        driver::cuMemGetLocationInfo(address(memory), bytes, summary, sampling, locations)
-    }
+    } => driver::cuMemGetLocationInfo(address(memory), bytes, summary, sampling, locations);
 
     fn cudaStreamBeginRecaptureToGraph, cudaStreamBeginRecaptureToGraph_ptsz(
-        stream: cudaStream_t, mode: c_uint, graph: cudaGraph_t, callback: *mut RecaptureCallback,
+        stream: cudaStream_t, mode: c_uint, graph: cudaGraph_t, callback: In<RecaptureCallback>,
     ) per_thread stream {
         state::context()?;
         let none = RecaptureCallback { function: None, data: core::ptr::null_mut() };
-        let callback = if callback.is_null() { none } else { load(callback)? };
-        driver::cuStreamBeginRecaptureToGraph(stream, mode, graph, callback.function, callback.data)
-    }
+        let callback = if callback.is_null() { none } else { callback.get()? };
+    } => driver::cuStreamBeginRecaptureToGraph(stream, mode, graph, callback.function, callback.data);
 
     fn cudaStreamGetDevResource, cudaStreamGetDevResource_ptsz(
         stream: cudaStream_t, resource: *mut cudaDevResource, kind: c_uint,
     ) per_thread stream {
         state::context()?;
-        driver::cuStreamGetDevResource(stream, resource, kind)
-    }
+    } => driver::cuStreamGetDevResource(stream, resource, kind);
 }

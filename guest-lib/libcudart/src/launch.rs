@@ -11,7 +11,7 @@ use crate::abi::shared::{cudaLaunchConfig_t, dim3};
 use crate::abi::{CUfunction, CUkernel, cudaKernel_t, cudaStream_t};
 use crate::driver;
 use crate::error::{Result, cudaError_t, cudaErrorInvalidDeviceFunction, cudaErrorMissingConfiguration};
-use crate::pointers::{load, not_null, store};
+use crate::pointers::{In, Out};
 use crate::{module, registry, state};
 
 /// What stands between `<<<` and `>>>`.
@@ -78,20 +78,20 @@ extern "C" fn __cudaPushCallConfiguration(
 
 api! {
     fn __cudaPopCallConfiguration(
-        grid: *mut dim3, block: *mut dim3, shared_memory: *mut usize, stream: *mut cudaStream_t,
+        grid: Out<dim3>, block: Out<dim3>, shared_memory: Out<usize>, stream: Out<cudaStream_t>,
     ) {
         let configuration = CONFIGURATIONS.with(Configurations::pop).ok_or(cudaErrorMissingConfiguration)?;
-        store(grid, configuration.grid)?;
-        store(block, configuration.block)?;
-        store(shared_memory, configuration.shared_memory)?;
-        store(stream, configuration.stream)
+        grid.set(configuration.grid)?;
+        block.set(configuration.block)?;
+        shared_memory.set(configuration.shared_memory)?;
+        stream.set(configuration.stream)
     }
 
     /// Called once per stub, which keeps the kernel.
-    fn __cudaGetKernel(kernel: *mut cudaKernel_t, stub: *const c_void) {
+    fn __cudaGetKernel(kernel: Out<cudaKernel_t>, stub: *const c_void) {
         state::runtime()?;
         let found = module::kernel_of(stub).inspect_err(|error| MISSING_KERNEL.store(error.0, Ordering::Relaxed))?;
-        store(kernel, found)
+        kernel.set(found)
     }
 
     fn __cudaLaunchKernel, __cudaLaunchKernel_ptsz(
@@ -102,16 +102,14 @@ api! {
         if kernel.is_null() {
             return Err(cudaError_t(MISSING_KERNEL.load(Ordering::Relaxed)));
         }
-        launch(kernel, grid, block, args, shared_memory, stream)
-    }
+    } => launch(kernel, grid, block, args, shared_memory, stream);
 
     fn cudaLaunchKernel, cudaLaunchKernel_ptsz(
         function: *const c_void, grid: dim3, block: dim3, args: *mut *mut c_void, shared_memory: usize,
         stream: cudaStream_t,
     ) per_thread stream {
         state::context()?;
-        launch(launchable(function)?, grid, block, args, shared_memory, stream)
-    }
+    } => launch(launchable(function)?, grid, block, args, shared_memory, stream);
 
     fn cudaLaunchCooperativeKernel, cudaLaunchCooperativeKernel_ptsz(
         function: *const c_void, grid: dim3, block: dim3, args: *mut *mut c_void, shared_memory: usize,
@@ -120,29 +118,25 @@ api! {
         state::context()?;
         let function = launchable(function)?.cast();
         let shared_memory = driver_size(shared_memory);
-        driver::cuLaunchCooperativeKernel(
-            function, grid.x, grid.y, grid.z, block.x, block.y, block.z, shared_memory, stream, args,
-        )
-    }
+    } => driver::cuLaunchCooperativeKernel(
+        function, grid.x, grid.y, grid.z, block.x, block.y, block.z, shared_memory, stream, args,
+    );
 
     fn cudaLaunchKernelExC(
-        config: *const cudaLaunchConfig_t, function: *const c_void, args: *mut *mut c_void,
-    ) {
-        launch_with(load(config)?, function, args)
-    }
+        config: In<cudaLaunchConfig_t>, function: *const c_void, args: *mut *mut c_void,
+    ) {} => launch_with(config.get()?, function, args);
 
     fn cudaLaunchKernelExC_ptsz(
-        config: *const cudaLaunchConfig_t, function: *const c_void, args: *mut *mut c_void,
+        config: In<cudaLaunchConfig_t>, function: *const c_void, args: *mut *mut c_void,
     ) {
-        let config = load(config)?;
-        launch_with(cudaLaunchConfig_t { stream: crate::abi::shared::or_per_thread(config.stream), ..config }, function, args)
-    }
+        let config = config.get()?;
+    } => launch_with(cudaLaunchConfig_t { stream: crate::abi::shared::or_per_thread(config.stream), ..config }, function, args);
 
-    fn cudaGetKernel(kernel: *mut cudaKernel_t, stub: *const c_void) {
+    fn cudaGetKernel(kernel: Out<cudaKernel_t>, stub: *const c_void) {
         state::runtime()?;
-        not_null(kernel)?;
+        kernel.not_null()?;
         let function = registry::function(stub).ok_or(cudaErrorInvalidDeviceFunction)?;
-        store(kernel, function.kernel()?)
+        kernel.set(function.kernel()?)
     }
 }
 
@@ -161,7 +155,7 @@ unsafe fn launch(
     let function: CUfunction = kernel.cast();
     let size = driver_size(shared_memory);
     let extra = core::ptr::null_mut();
-    // SAFETY: the caller's contract.
+    // SAFETY: `args` leads to the kernel's parameters by this function's contract; the driver judges the handles.
     let launched = unsafe {
         driver::cuLaunchKernel(
             function, grid.x, grid.y, grid.z, block.x, block.y, block.z, size, stream, args, extra,
@@ -190,12 +184,13 @@ fn of_shape(error: cudaError_t, grid: dim3, block: dim3) -> cudaError_t {
 }
 
 /// # Safety
-/// As for [`launch`], and `config.attrs` points to `config.numAttrs` attributes.
+/// `args` is that of [`launch`], and `config.attrs` points to `config.numAttrs` attributes.
 unsafe fn launch_with(config: cudaLaunchConfig_t, function: *const c_void, args: *mut *mut c_void) -> Result {
     state::context()?;
     let function = launchable(function)?.cast();
     let config = driver_config(&config)?;
-    // SAFETY: the caller's contract.
+    // SAFETY: `args` leads to the kernel's parameters and `config` to its attributes by this function's contract; the driver
+    // judges the handles.
     unsafe { driver::cuLaunchKernelEx(&config, function, args, core::ptr::null_mut()) }
 }
 

@@ -14,8 +14,7 @@ api! {
         options: *mut c_uint, values: *mut *mut c_void, count: c_uint,
     ) {
         state::runtime()?;
-        driver::cuLibraryLoadData(library, code, jit_options, jit_values, jit_count, options, values, count)
-    }
+    } => driver::cuLibraryLoadData(library, code, jit_options, jit_values, jit_count, options, values, count);
 
     fn cudaLibraryLoadFromFile(
         library: *mut cudaLibrary_t, file: *const c_char,
@@ -23,53 +22,49 @@ api! {
         options: *mut c_uint, values: *mut *mut c_void, count: c_uint,
     ) {
         state::runtime()?;
-        not_empty(file)?;
-        driver::cuLibraryLoadFromFile(library, file, jit_options, jit_values, jit_count, options, values, count)
-    }
+        // SAFETY: the program promises a string or null.
+        unsafe { not_empty(file) }?;
+    } => driver::cuLibraryLoadFromFile(library, file, jit_options, jit_values, jit_count, options, values, count);
 
     fn cudaLibraryUnload(library: cudaLibrary_t) {
         state::runtime()?;
-        driver::cuLibraryUnload(library)
-    }
+    } => driver::cuLibraryUnload(library);
 
     fn cudaLibraryGetKernel(kernel: *mut cudaKernel_t, library: cudaLibrary_t, name: *const c_char) {
         state::runtime()?;
-        driver::cuLibraryGetKernel(kernel, library, name)
-    }
+    } => driver::cuLibraryGetKernel(kernel, library, name);
 
     fn cudaLibraryGetKernelCount(count: *mut c_uint, library: cudaLibrary_t) {
         state::runtime()?;
-        driver::cuLibraryGetKernelCount(count, library)
-    }
+    } => driver::cuLibraryGetKernelCount(count, library);
 
     fn cudaLibraryEnumerateKernels(kernels: *mut cudaKernel_t, count: c_uint, library: cudaLibrary_t) {
         state::runtime()?;
-        driver::cuLibraryEnumerateKernels(kernels, count, library)
-    }
+    } => driver::cuLibraryEnumerateKernels(kernels, count, library);
 
     fn cudaLibraryGetGlobal(
         address: *mut *mut c_void, size: *mut usize, library: cudaLibrary_t, name: *const c_char,
     ) {
         state::context()?;
-        not_empty(name)?;
-        driver::cuLibraryGetGlobal(address.cast::<CUdeviceptr>(), size, library, name)
-    }
+        // SAFETY: the program promises a string or null.
+        unsafe { not_empty(name) }?;
+    } => driver::cuLibraryGetGlobal(address.cast::<CUdeviceptr>(), size, library, name);
 
     fn cudaLibraryGetManaged(
         address: *mut *mut c_void, size: *mut usize, library: cudaLibrary_t, name: *const c_char,
     ) {
         state::context()?;
-        not_empty(name)?;
-        driver::cuLibraryGetManaged(address.cast::<CUdeviceptr>(), size, library, name)
-    }
+        // SAFETY: the program promises a string or null.
+        unsafe { not_empty(name) }?;
+    } => driver::cuLibraryGetManaged(address.cast::<CUdeviceptr>(), size, library, name);
 
     fn cudaLibraryGetUnifiedFunction(
         function: *mut *mut c_void, library: cudaLibrary_t, symbol: *const c_char,
     ) {
         state::context()?;
-        not_empty(symbol)?;
-        driver::cuLibraryGetUnifiedFunction(function, library, symbol)
-    }
+        // SAFETY: the program promises a string or null.
+        unsafe { not_empty(symbol) }?;
+    } => driver::cuLibraryGetUnifiedFunction(function, library, symbol);
 }
 
 /// # Safety

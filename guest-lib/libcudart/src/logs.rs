@@ -11,28 +11,23 @@ api! {
         callback: cudaLogsCallback_t, data: *mut c_void, handle: *mut cudaLogsCallbackHandle,
     ) {
         state::runtime()?;
-        driver::cuLogsRegisterCallback(callback, data, handle)
-    }
+    } => driver::cuLogsRegisterCallback(callback, data, handle);
 
     fn cudaLogsUnregisterCallback(handle: cudaLogsCallbackHandle) {
         state::runtime()?;
-        driver::cuLogsUnregisterCallback(handle)
-    }
+    } => driver::cuLogsUnregisterCallback(handle);
 
     fn cudaLogsCurrent(iterator: *mut cudaLogIterator, flags: c_uint) {
         state::runtime()?;
-        driver::cuLogsCurrent(iterator, flags)
-    }
+    } => driver::cuLogsCurrent(iterator, flags);
 
     fn cudaLogsDumpToFile(iterator: *mut cudaLogIterator, path: *const c_char, flags: c_uint) {
         state::runtime()?;
-        driver::cuLogsDumpToFile(iterator, path, flags)
-    }
+    } => driver::cuLogsDumpToFile(iterator, path, flags);
 
     fn cudaLogsDumpToMemory(
         iterator: *mut cudaLogIterator, buffer: *mut c_char, size: *mut usize, flags: c_uint,
     ) {
         state::runtime()?;
-        driver::cuLogsDumpToMemory(iterator, buffer, size, flags)
-    }
+    } => driver::cuLogsDumpToMemory(iterator, buffer, size, flags);
 }

@@ -26,7 +26,7 @@ pub struct Module {
 
 // SAFETY: `wrapper` points into the program's read-only data, which outlives the registration.
 unsafe impl Send for Module {}
-// SAFETY: as above.
+// SAFETY: nothing writes to the data behind `wrapper`; the other members are shared by locks and atomics.
 unsafe impl Sync for Module {}
 
 impl Module {
@@ -188,7 +188,7 @@ pub struct Variable {
 // SAFETY: `pointer` lies in the program's data, outlives the registration, and is written once, before the
 // variable's address is known to anybody.
 unsafe impl Send for Variable {}
-// SAFETY: as above.
+// SAFETY: the one write to `pointer` happens before the variable's address is known to anybody, so no read races with it.
 unsafe impl Sync for Variable {}
 
 impl Variable {

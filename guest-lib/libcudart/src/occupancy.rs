@@ -6,7 +6,7 @@ use core::ffi::{c_int, c_uint, c_void};
 use crate::abi::shared::cudaLaunchConfig_t;
 use crate::function::named_kernel;
 use crate::launch::driver_config;
-use crate::pointers::{load, not_null};
+use crate::pointers::{In, not_null};
 use crate::{driver, state};
 
 api! {
@@ -15,39 +15,34 @@ api! {
     ) {
         state::context()?;
         let function = named_kernel(function)?.cast();
-        driver::cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(blocks, function, block_size, dynamic, 0)
-    }
+    } => driver::cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(blocks, function, block_size, dynamic, 0);
 
     fn cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
         blocks: *mut c_int, function: *const c_void, block_size: c_int, dynamic: usize, flags: c_uint,
     ) {
         state::context()?;
         let function = named_kernel(function)?.cast();
-        driver::cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(blocks, function, block_size, dynamic, flags)
-    }
+    } => driver::cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(blocks, function, block_size, dynamic, flags);
 
     fn cudaOccupancyAvailableDynamicSMemPerBlock(
         dynamic: *mut usize, function: *const c_void, blocks: c_int, block_size: c_int,
     ) {
         state::context()?;
-        driver::cuOccupancyAvailableDynamicSMemPerBlock(dynamic, named_kernel(function)?.cast(), blocks, block_size)
-    }
+    } => driver::cuOccupancyAvailableDynamicSMemPerBlock(dynamic, named_kernel(function)?.cast(), blocks, block_size);
 
     fn cudaOccupancyMaxPotentialClusterSize(
-        size: *mut c_int, function: *const c_void, config: *const cudaLaunchConfig_t,
+        size: *mut c_int, function: *const c_void, config: In<cudaLaunchConfig_t>,
     ) {
         state::context()?;
         not_null(size)?;
-        let (kernel, config) = (named_kernel(function)?, driver_config(&load(config)?)?);
-        driver::cuOccupancyMaxPotentialClusterSize(size, kernel.cast(), &config)
-    }
+        let (kernel, config) = (named_kernel(function)?, driver_config(&config.get()?)?);
+    } => driver::cuOccupancyMaxPotentialClusterSize(size, kernel.cast(), &config);
 
     fn cudaOccupancyMaxActiveClusters(
-        clusters: *mut c_int, function: *const c_void, config: *const cudaLaunchConfig_t,
+        clusters: *mut c_int, function: *const c_void, config: In<cudaLaunchConfig_t>,
     ) {
         state::context()?;
         not_null(clusters)?;
-        let (kernel, config) = (named_kernel(function)?, driver_config(&load(config)?)?);
-        driver::cuOccupancyMaxActiveClusters(clusters, kernel.cast(), &config)
-    }
+        let (kernel, config) = (named_kernel(function)?, driver_config(&config.get()?)?);
+    } => driver::cuOccupancyMaxActiveClusters(clusters, kernel.cast(), &config);
 }

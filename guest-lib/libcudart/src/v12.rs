@@ -18,7 +18,7 @@ use crate::abi::{
 use crate::device::properties;
 use crate::error::{Result, cudaErrorInvalidDevice, cudaErrorInvalidValue};
 use crate::memory::address;
-use crate::pointers::{not_null, store};
+use crate::pointers::{Out, not_null};
 use crate::{driver, graph, module, state};
 
 mod semaphore;
@@ -36,7 +36,8 @@ api! {
     fn cudaGetDeviceProperties(properties: *mut cudaDeviceProp, device: c_int) {
         not_null(properties)?;
         let known = ptr::from_ref(properties::of(state::runtime()?.device(device)?)?);
-        ptr::copy_nonoverlapping(known.cast::<u8>(), properties.cast(), PROPERTIES_OF_11);
+        // SAFETY: not null, so the program promises room for the struct of CUDA 11; `known` is longer.
+        unsafe { ptr::copy_nonoverlapping(known.cast::<u8>(), properties.cast(), PROPERTIES_OF_11) };
         Ok(())
     }
 
@@ -46,30 +47,25 @@ api! {
 
     fn cudaThreadSynchronize() {
         state::context()?;
-        driver::cuCtxSynchronize()
-    }
+    } => driver::cuCtxSynchronize();
 
     fn cudaThreadGetLimit(value: *mut usize, limit: c_uint) {
         not_null(value)?;
         state::context()?;
-        driver::cuCtxGetLimit(value, limit)
-    }
+    } => driver::cuCtxGetLimit(value, limit);
 
     fn cudaThreadSetLimit(limit: c_uint, value: usize) {
         state::context()?;
-        driver::cuCtxSetLimit(limit, value)
-    }
+    } => driver::cuCtxSetLimit(limit, value);
 
     fn cudaThreadGetCacheConfig(config: *mut c_uint) {
         not_null(config)?;
         state::context()?;
-        driver::cuCtxGetCacheConfig(config)
-    }
+    } => driver::cuCtxGetCacheConfig(config);
 
     fn cudaThreadSetCacheConfig(config: c_uint) {
         state::context()?;
-        driver::cuCtxSetCacheConfig(config)
-    }
+    } => driver::cuCtxSetCacheConfig(config);
 
     /// Converted doubles for devices that had none.
     fn cudaSetDoubleForDevice(_value: *mut f64) {
@@ -83,8 +79,7 @@ api! {
     fn cudaEventElapsedTime(milliseconds: *mut f32, start: cudaEvent_t, end: cudaEvent_t) {
         not_null(milliseconds)?;
         state::context()?;
-        driver::cuEventElapsedTime_v2(milliseconds, start, end)
-    }
+    } => driver::cuEventElapsedTime_v2(milliseconds, start, end);
 
     fn cudaMemAdvise(memory: *const c_void, size: usize, advice: c_uint, device: c_int) {
         state::context()?;
@@ -93,97 +88,92 @@ api! {
             Err(_) if !is_managed(memory) => return Err(cudaErrorInvalidValue),
             location => location?,
         };
-        driver::cuMemAdvise_v2(address(memory), size, advice, location)
-    }
+    } => driver::cuMemAdvise_v2(address(memory), size, advice, location);
 
     fn cudaMemPrefetchAsync, cudaMemPrefetchAsync_ptsz(
         memory: *const c_void, size: usize, device: c_int, stream: cudaStream_t,
     ) per_thread stream {
         state::context()?;
-        driver::cuMemPrefetchAsync_v2(address(memory), size, location(device)?, 0, stream)
-    }
+    } => driver::cuMemPrefetchAsync_v2(address(memory), size, location(device)?, 0, stream);
 
     fn cudaMemcpyBatchAsync, cudaMemcpyBatchAsync_ptsz(
         targets: *mut *mut c_void, sources: *mut *mut c_void, sizes: *mut usize, count: usize,
         attributes: *mut cudaMemcpyAttributes, first_indices: *mut usize, attribute_count: usize,
-        failed: *mut usize, stream: cudaStream_t,
+        failed: Out<usize>, stream: cudaStream_t,
     ) per_thread stream {
         state::context()?;
         let (targets, sources) = (targets.cast::<CUdeviceptr>(), sources.cast::<CUdeviceptr>());
-        driver::cuMemcpyBatchAsync_v2(
-            targets, sources, sizes, count, attributes, first_indices, attribute_count, stream,
-        )
-        .inspect_err(|_| tell(failed))
+        // SAFETY: the driver's function has this function's contract for these parameters.
+        let copied = unsafe {
+            driver::cuMemcpyBatchAsync_v2(
+                targets, sources, sizes, count, attributes, first_indices, attribute_count, stream,
+            )
+        };
+        copied.inspect_err(|_| tell(failed))
     }
 
     fn cudaMemcpy3DBatchAsync, cudaMemcpy3DBatchAsync_ptsz(
-        count: usize, operations: *mut cudaMemcpy3DBatchOp, failed: *mut usize, flags: u64,
+        count: usize, operations: *mut cudaMemcpy3DBatchOp, failed: Out<usize>, flags: u64,
         stream: cudaStream_t,
     ) per_thread stream {
         state::context()?;
-        driver::cuMemcpy3DBatchAsync_v2(count, operations, flags, stream).inspect_err(|_| tell(failed))
+        // SAFETY: the driver's function has this function's contract for these parameters.
+        let copied = unsafe { driver::cuMemcpy3DBatchAsync_v2(count, operations, flags, stream) };
+        copied.inspect_err(|_| tell(failed))
     }
 
     fn cudaStreamGetCaptureInfo, cudaStreamGetCaptureInfo_ptsz(
         stream: cudaStream_t, status: *mut c_uint, id: *mut u64,
-    ) per_thread stream {
-        capture_info(stream, status, id, ptr::null_mut(), ptr::null_mut(), ptr::null_mut())
-    }
+    ) per_thread stream {} => capture_info(stream, status, id, ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
 
     fn cudaStreamGetCaptureInfo_v2, cudaStreamGetCaptureInfo_v2_ptsz(
         stream: cudaStream_t, status: *mut c_uint, id: *mut u64, graph: *mut cudaGraph_t,
         dependencies: *mut *const cudaGraphNode_t, count: *mut usize,
-    ) per_thread stream {
-        capture_info(stream, status, id, graph, dependencies, count)
-    }
+    ) per_thread stream {} => capture_info(stream, status, id, graph, dependencies, count);
 
     fn cudaStreamUpdateCaptureDependencies, cudaStreamUpdateCaptureDependencies_ptsz(
         stream: cudaStream_t, dependencies: *mut cudaGraphNode_t, count: usize, flags: c_uint,
     ) per_thread stream {
         state::context()?;
-        driver::cuStreamUpdateCaptureDependencies_v2(stream, dependencies, ptr::null(), count, flags)
-    }
+    } => driver::cuStreamUpdateCaptureDependencies_v2(stream, dependencies, ptr::null(), count, flags);
 
     fn cudaGraphGetEdges(
         graph: cudaGraph_t, from: *mut cudaGraphNode_t, to: *mut cudaGraphNode_t, count: *mut usize,
     ) {
         state::context()?;
-        driver::cuGraphGetEdges_v2(graph, from, to, ptr::null_mut(), count)
-    }
+    } => driver::cuGraphGetEdges_v2(graph, from, to, ptr::null_mut(), count);
 
     fn cudaGraphNodeGetDependencies(
         node: cudaGraphNode_t, nodes: *mut cudaGraphNode_t, count: *mut usize,
     ) {
         state::context()?;
-        driver::cuGraphNodeGetDependencies_v2(node, nodes, ptr::null_mut(), count)
-    }
+    } => driver::cuGraphNodeGetDependencies_v2(node, nodes, ptr::null_mut(), count);
 
     fn cudaGraphNodeGetDependentNodes(
         node: cudaGraphNode_t, nodes: *mut cudaGraphNode_t, count: *mut usize,
     ) {
         state::context()?;
-        driver::cuGraphNodeGetDependentNodes_v2(node, nodes, ptr::null_mut(), count)
-    }
+    } => driver::cuGraphNodeGetDependentNodes_v2(node, nodes, ptr::null_mut(), count);
 
     fn cudaGraphAddDependencies(
         graph: cudaGraph_t, from: *const cudaGraphNode_t, to: *const cudaGraphNode_t, count: usize,
     ) {
         state::context()?;
-        driver::cuGraphAddDependencies_v2(graph, from, to, ptr::null(), count)
-    }
+    } => driver::cuGraphAddDependencies_v2(graph, from, to, ptr::null(), count);
 
     fn cudaGraphRemoveDependencies(
         graph: cudaGraph_t, from: *const cudaGraphNode_t, to: *const cudaGraphNode_t, count: usize,
     ) {
         state::context()?;
-        driver::cuGraphRemoveDependencies_v2(graph, from, to, ptr::null(), count)
-    }
+    } => driver::cuGraphRemoveDependencies_v2(graph, from, to, ptr::null(), count);
 
     fn cudaGraphAddNode(
         node: *mut cudaGraphNode_t, graph: cudaGraph_t, dependencies: *const cudaGraphNode_t, count: usize,
-        parameters: *mut cudaGraphNodeParams,
+        parameters: Out<cudaGraphNodeParams>,
     ) {
-        graph::general::cudaGraphAddNode_v2(node, graph, dependencies, ptr::null(), count, parameters).check()
+        // SAFETY: the function without edges has the contract of the one with them.
+        unsafe { graph::general::cudaGraphAddNode_v2(node, graph, dependencies, ptr::null(), count, parameters) }
+            .check()
     }
 
     fn cudaLaunchCooperativeKernelMultiDevice(
@@ -191,10 +181,11 @@ api! {
     ) {
         not_null(launches)?;
         state::context()?;
-        let launches = (0..count as usize).map(|index| driver_launch(&launches.add(index).read()));
+        // SAFETY: not null, so the program promises `count` launches there.
+        let launch = |index| unsafe { launches.add(index).read() };
+        let launches = (0..count as usize).map(|index| driver_launch(&launch(index)));
         let mut launches = launches.collect::<Result<Vec<_>>>()?;
-        driver::cuLaunchCooperativeKernelMultiDevice(launches.as_mut_ptr(), count, flags)
-    }
+    } => driver::cuLaunchCooperativeKernelMultiDevice(launches.as_mut_ptr(), count, flags);
 }
 
 /// A device of 12's managed memory calls: an ordinal, or the CPU.
@@ -215,11 +206,9 @@ fn is_managed(pointer: *const c_void) -> bool {
     asked.is_ok() && managed != 0
 }
 
-/// # Safety
-/// `failed` is null or valid for a write.
-unsafe fn tell(failed: *mut usize) {
-    // SAFETY: the caller's contract.
-    let _ = unsafe { store(failed, NO_SINGLE_COPY) };
+/// Stores that no single copy failed, unless the program passed null.
+fn tell(failed: Out<usize>) {
+    let _ = failed.set(NO_SINGLE_COPY);
 }
 
 /// # Safety
@@ -233,7 +222,7 @@ unsafe fn capture_info(
     count: *mut usize,
 ) -> Result {
     state::context()?;
-    // SAFETY: the caller's contract.
+    // SAFETY: each place is null or valid for a write by this function's contract.
     unsafe {
         driver::cuStreamGetCaptureInfo_v3(stream, status, id, graph, dependencies, ptr::null_mut(), count)
     }

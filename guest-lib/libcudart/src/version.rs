@@ -4,17 +4,17 @@
 use core::ffi::c_int;
 
 use crate::abi::version::RUNTIME_VERSION;
-use crate::pointers::{not_null, store};
+use crate::pointers::Out;
 use crate::state;
 
 api! {
-    fn cudaRuntimeGetVersion(version: *mut c_int) {
-        store(version, RUNTIME_VERSION)
+    fn cudaRuntimeGetVersion(version: Out<c_int>) {
+        version.set(RUNTIME_VERSION)
     }
 
     /// Works without a driver: the answer is 0 then.
-    fn cudaDriverGetVersion(version: *mut c_int) {
-        not_null(version)?;
-        store(version, state::driver_version())
+    fn cudaDriverGetVersion(version: Out<c_int>) {
+        version.not_null()?;
+        version.set(state::driver_version())
     }
 }

@@ -5,11 +5,11 @@
 
 use core::ffi::c_void;
 
-use crate::api::store;
 use crate::error::{
     NVML_ERROR_ARGUMENT_VERSION_MISMATCH, NVML_ERROR_INSUFFICIENT_SIZE, NVML_ERROR_INVALID_ARGUMENT,
     NVML_ERROR_NOT_FOUND, Result,
 };
+use crate::pointers::Out;
 use crate::state::{self, nvmlDevice_t};
 
 /// `nvmlGpuFabricInfo_t`, and of `nvmlGpuFabricInfoV_t` what follows the version, by version.
@@ -22,19 +22,16 @@ pub struct nvmlGpmSupport_t {
     isSupportedDevice: u32,
 }
 
-/// # Safety
-/// `to` is null or valid for writing so many bytes.
-unsafe fn zeros<const BYTES: usize>(device: nvmlDevice_t, to: *mut u8) -> Result {
+fn zeros<const BYTES: usize>(device: nvmlDevice_t, to: Out<[u8; BYTES]>) -> Result {
     state::device(device)?;
-    // SAFETY: this function's contract; bytes need no alignment.
-    unsafe { store(to.cast::<[u8; BYTES]>(), [0; BYTES]) }
+    to.set([0; BYTES])
 }
 
 api! {
     /// Always off.
-    fn nvmlDeviceGetAccountingMode(device: nvmlDevice_t, mode: *mut u32) {
+    fn nvmlDeviceGetAccountingMode(device: nvmlDevice_t, mode: Out<u32>) {
         state::device(device)?;
-        store(mode, 0)
+        mode.set(0)
     }
 
     fn nvmlDeviceGetAccountingStats(device: nvmlDevice_t, _pid: u32, stats: *mut c_void) {
@@ -47,58 +44,60 @@ api! {
         Err(if stats.is_null() { NVML_ERROR_INVALID_ARGUMENT } else { NVML_ERROR_NOT_FOUND })
     }
 
-    fn nvmlDeviceGetAccountingPids(device: nvmlDevice_t, count: *mut u32, list: *mut c_void) {
+    fn nvmlDeviceGetAccountingPids(device: nvmlDevice_t, count: Out<u32>, list: *mut c_void) {
         state::device(device)?;
-        store(count, 0)?;
+        count.set(0)?;
         if list.is_null() { Err(NVML_ERROR_INSUFFICIENT_SIZE) } else { Ok(()) }
     }
 
     fn nvmlDeviceGetEncoderSessions, nvmlDeviceGetFBCSessions(
-        device: nvmlDevice_t, count: *mut u32, list: *mut c_void,
+        device: nvmlDevice_t, count: Out<u32>, list: *mut c_void,
     ) {
         state::device(device)?;
-        let room = *count.as_ref().ok_or(NVML_ERROR_INVALID_ARGUMENT)?;
+        let room = count.get()?;
         if list.is_null() && room > 0 {
             return Err(NVML_ERROR_INVALID_ARGUMENT);
         }
-        store(count, 0)
+        count.set(0)
     }
 
     /// No licences are needed: whether, and how many features there are.
     fn nvmlDeviceGetGridLicensableFeatures, nvmlDeviceGetGridLicensableFeatures_v2(
-        device: nvmlDevice_t, features: *mut u8,
+        device: nvmlDevice_t, features: Out<[u8; 8]>,
     ) {
-        zeros::<8>(device, features)
+        zeros(device, features)
     }
 
     fn nvmlDeviceGetGridLicensableFeatures_v3, nvmlDeviceGetGridLicensableFeatures_v4(
-        device: nvmlDevice_t, features: *mut u8,
+        device: nvmlDevice_t, features: Out<[u8; 8]>,
     ) {
-        zeros::<8>(device, features)
+        zeros(device, features)
     }
 
     /// `NVML_GPU_FABRIC_STATE_NOT_SUPPORTED`, and no name of a cluster.
-    fn nvmlDeviceGetGpuFabricInfo(device: nvmlDevice_t, info: *mut u8) {
-        zeros::<FABRIC_BYTES>(device, info)
+    fn nvmlDeviceGetGpuFabricInfo(device: nvmlDevice_t, info: Out<[u8; FABRIC_BYTES]>) {
+        zeros(device, info)
     }
 
-    fn nvmlDeviceGetGpuFabricInfoV(device: nvmlDevice_t, info: *mut u32) {
+    fn nvmlDeviceGetGpuFabricInfoV(device: nvmlDevice_t, info: Out<u32>) {
         state::device(device)?;
-        let given = *info.as_ref().ok_or(NVML_ERROR_INVALID_ARGUMENT)?;
+        let given = info.get()?;
         let known = FABRIC_VERSIONS.iter().find(|(version, bytes)| *bytes as u32 | version << 24 == given);
         let (_, bytes) = known.ok_or(NVML_ERROR_ARGUMENT_VERSION_MISMATCH)?;
-        info.add(1).cast::<u8>().write_bytes(0, bytes - size_of::<u32>());
+        // SAFETY: not null and of this version, so `bytes` bytes long.
+        unsafe { info.as_ptr().add(1).cast::<u8>().write_bytes(0, bytes - size_of::<u32>()) };
         Ok(())
     }
 
-    fn nvmlDeviceGetConfComputeProtectedMemoryUsage(device: nvmlDevice_t, memory: *mut u8) {
-        zeros::<24>(device, memory)
+    fn nvmlDeviceGetConfComputeProtectedMemoryUsage(device: nvmlDevice_t, memory: Out<[u8; 24]>) {
+        zeros(device, memory)
     }
 
     /// Its functions measure the whole card.
     fn nvmlGpmQueryDeviceSupport(device: nvmlDevice_t, support: *mut nvmlGpmSupport_t) {
         state::device(device)?;
-        let support = support.as_mut().ok_or(NVML_ERROR_INVALID_ARGUMENT)?;
+        // SAFETY: the program promises a structure, or null.
+        let support = unsafe { support.as_mut() }.ok_or(NVML_ERROR_INVALID_ARGUMENT)?;
         if support.version != 1 {
             return Err(NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
         }

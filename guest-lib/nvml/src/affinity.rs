@@ -47,9 +47,9 @@ unsafe fn give_set(device: nvmlDevice_t, words: u32, set: *mut c_ulong, file: &s
     if words == 0 || set.is_null() || scope > LAST_SCOPE {
         return Err(NVML_ERROR_INVALID_ARGUMENT);
     }
-    // SAFETY: not null, so valid by this function's contract.
+    // SAFETY: not null, so valid for `words` words by this function's contract.
     unsafe { core::ptr::write_bytes(set, 0, words as usize) };
-    // SAFETY: as above, and just written.
+    // SAFETY: valid for `words` words by this function's contract, and just initialised.
     fill(unsafe { core::slice::from_raw_parts_mut(set, words as usize) }, file);
     Ok(())
 }
@@ -73,15 +73,18 @@ fn unbind(device: nvmlDevice_t) -> Result {
 
 api! {
     fn nvmlDeviceGetCpuAffinity(device: nvmlDevice_t, words: u32, set: *mut c_ulong) {
-        give_set(device, words, set, PROCESSORS, 0)
+        // SAFETY: the program promises room for `words` words, or null.
+        unsafe { give_set(device, words, set, PROCESSORS, 0) }
     }
 
     fn nvmlDeviceGetCpuAffinityWithinScope(device: nvmlDevice_t, words: u32, set: *mut c_ulong, scope: u32) {
-        give_set(device, words, set, PROCESSORS, scope)
+        // SAFETY: the program promises room for `words` words, or null.
+        unsafe { give_set(device, words, set, PROCESSORS, scope) }
     }
 
     fn nvmlDeviceGetMemoryAffinity(device: nvmlDevice_t, words: u32, set: *mut c_ulong, scope: u32) {
-        give_set(device, words, set, NODES, scope)
+        // SAFETY: the program promises room for `words` words, or null.
+        unsafe { give_set(device, words, set, NODES, scope) }
     }
 
     fn nvmlDeviceSetCpuAffinity, nvmlDeviceClearCpuAffinity(device: nvmlDevice_t) {

@@ -4,8 +4,8 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::error::{
-    NVML_ERROR_INSUFFICIENT_SIZE, NVML_ERROR_INVALID_ARGUMENT, NVML_ERROR_NO_PERMISSION,
-    NVML_ERROR_NOT_SUPPORTED, NVML_ERROR_UNKNOWN, NVML_SUCCESS, Result, nvmlReturn_t,
+    NVML_ERROR_NO_PERMISSION, NVML_ERROR_NOT_SUPPORTED, NVML_ERROR_UNKNOWN, NVML_SUCCESS, Result,
+    nvmlReturn_t,
 };
 use crate::state::{self, nvmlDevice_t};
 
@@ -31,17 +31,20 @@ extern "C" fn vhost_nvml_no_permission(device: nvmlDevice_t) -> nvmlReturn_t {
 }
 
 /// Declares exported functions: `fn name(arguments) { body }`, or `fn name, same_under_another_name(…) { … }`. A body
-/// gives a `Result` and may use unsafe operations.
+/// returns a `Result`.
+///
+/// # Safety
+///
+/// An exported function has the contract that NVML's documentation of the function states, and its caller keeps it:
+/// each pointer is null or valid, during the call, for what the function reads and writes there. Comments in this crate call
+/// this "the program's promise".
 macro_rules! api {
     () => {};
     ($(#[$meta:meta])* fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $body:block $($rest:tt)*) => {
         $(#[$meta])*
         #[unsafe(no_mangle)]
-        #[allow(unused_unsafe)]
         pub unsafe extern "C" fn $name($($arg: $ty),*) -> $crate::error::nvmlReturn_t {
-            // SAFETY: the caller of an NVML function vouches for what it passes, as NVML's documentation of the
-            // function demands; null is checked before a pointer is used.
-            $crate::api::enter(move || unsafe { $body })
+            $crate::api::enter(move || $body)
         }
         api! { $($rest)* }
     };
@@ -50,36 +53,4 @@ macro_rules! api {
         api! { $(#[$meta])* fn $other $args $body }
         api! { $($rest)* }
     };
-}
-
-/// `*pointer = value`, refusing null.
-///
-/// # Safety
-/// `pointer` is null or valid for a write of `T`.
-pub unsafe fn store<T>(pointer: *mut T, value: T) -> Result {
-    if pointer.is_null() {
-        return Err(NVML_ERROR_INVALID_ARGUMENT);
-    }
-    // SAFETY: not null, so valid by this function's contract.
-    unsafe { pointer.write(value) };
-    Ok(())
-}
-
-/// Writes `text` and a NUL into a buffer of `length` bytes.
-///
-/// # Safety
-/// `buffer` is null or valid for writing `length` bytes.
-pub unsafe fn store_text(buffer: *mut core::ffi::c_char, length: u32, text: &[u8]) -> Result {
-    if buffer.is_null() {
-        return Err(NVML_ERROR_INVALID_ARGUMENT);
-    }
-    if text.len() >= length as usize {
-        return Err(NVML_ERROR_INSUFFICIENT_SIZE);
-    }
-    // SAFETY: text and NUL fit, and the buffer is valid by this function's contract.
-    unsafe {
-        core::ptr::copy_nonoverlapping(text.as_ptr(), buffer.cast(), text.len());
-        buffer.add(text.len()).write(0);
-    }
-    Ok(())
 }

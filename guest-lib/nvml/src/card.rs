@@ -7,7 +7,7 @@ use crate::error::{
     NVML_ERROR_INSUFFICIENT_SIZE, NVML_ERROR_INVALID_ARGUMENT, NVML_ERROR_NOT_SUPPORTED, Result, of_call,
 };
 use crate::getters::{ask, copy};
-use crate::sensors::give;
+use crate::pointers::Out;
 use crate::state::{self, nvmlDevice_t};
 
 /// The row of the table of getters for `nvmlDeviceGetSupportedPerformanceStates`, and the bytes of its result.
@@ -57,56 +57,56 @@ fn clock(device: nvmlDevice_t, kind: u32, first: usize) -> Result<u32> {
 }
 
 api! {
-    fn nvmlDeviceGetPowerManagementDefaultLimit(device: nvmlDevice_t, milliwatts: *mut u32) {
-        give(milliwatts, || short(device, DEFAULT_POWER_LIMIT))
+    fn nvmlDeviceGetPowerManagementDefaultLimit(device: nvmlDevice_t, milliwatts: Out<u32>) {
+        milliwatts.give(|| short(device, DEFAULT_POWER_LIMIT))
     }
 
-    fn nvmlDeviceGetPowerManagementLimitConstraints(device: nvmlDevice_t, least: *mut u32, greatest: *mut u32) {
+    fn nvmlDeviceGetPowerManagementLimitConstraints(device: nvmlDevice_t, least: Out<u32>, greatest: Out<u32>) {
         if greatest.is_null() {
             return Err(NVML_ERROR_INVALID_ARGUMENT);
         }
-        give(least, || short(device, LEAST_POWER_LIMIT))?;
-        give(greatest, || short(device, GREATEST_POWER_LIMIT))
+        least.give(|| short(device, LEAST_POWER_LIMIT))?;
+        greatest.give(|| short(device, GREATEST_POWER_LIMIT))
     }
 
-    fn nvmlDeviceGetPowerManagementMode(device: nvmlDevice_t, enabled: *mut u32) {
-        give(enabled, || short(device, POWER_MANAGED))
+    fn nvmlDeviceGetPowerManagementMode(device: nvmlDevice_t, enabled: Out<u32>) {
+        enabled.give(|| short(device, POWER_MANAGED))
     }
 
-    fn nvmlDeviceGetTotalEnergyConsumption(device: nvmlDevice_t, millijoules: *mut u64) {
-        give(millijoules, || long(device, ENERGY))
+    fn nvmlDeviceGetTotalEnergyConsumption(device: nvmlDevice_t, millijoules: Out<u64>) {
+        millijoules.give(|| long(device, ENERGY))
     }
 
     fn nvmlDeviceGetCurrentClocksThrottleReasons, nvmlDeviceGetCurrentClocksEventReasons(
-        device: nvmlDevice_t, reasons: *mut u64,
+        device: nvmlDevice_t, reasons: Out<u64>,
     ) {
-        give(reasons, || long(device, CLOCK_REASONS))
+        reasons.give(|| long(device, CLOCK_REASONS))
     }
 
     fn nvmlDeviceGetSupportedClocksThrottleReasons, nvmlDeviceGetSupportedClocksEventReasons(
-        device: nvmlDevice_t, reasons: *mut u64,
+        device: nvmlDevice_t, reasons: Out<u64>,
     ) {
-        give(reasons, || long(device, KNOWN_CLOCK_REASONS))
+        reasons.give(|| long(device, KNOWN_CLOCK_REASONS))
     }
 
-    fn nvmlDeviceGetNumFans(device: nvmlDevice_t, count: *mut u32) {
-        give(count, || short(device, FANS))
+    fn nvmlDeviceGetNumFans(device: nvmlDevice_t, count: Out<u32>) {
+        count.give(|| short(device, FANS))
     }
 
-    fn nvmlDeviceGetFanSpeed(device: nvmlDevice_t, per_cent: *mut u32) {
-        give(per_cent, || short(device, FAN_SPEED))
+    fn nvmlDeviceGetFanSpeed(device: nvmlDevice_t, per_cent: Out<u32>) {
+        per_cent.give(|| short(device, FAN_SPEED))
     }
 
-    fn nvmlDeviceGetMaxCustomerBoostClock(device: nvmlDevice_t, kind: u32, mhz: *mut u32) {
-        give(mhz, || clock(device, kind, HIGHEST_CLOCKS))
+    fn nvmlDeviceGetMaxCustomerBoostClock(device: nvmlDevice_t, kind: u32, mhz: Out<u32>) {
+        mhz.give(|| clock(device, kind, HIGHEST_CLOCKS))
     }
 
-    fn nvmlDeviceGetApplicationsClock(device: nvmlDevice_t, kind: u32, mhz: *mut u32) {
-        give(mhz, || clock(device, kind, APPLICATION_CLOCKS))
+    fn nvmlDeviceGetApplicationsClock(device: nvmlDevice_t, kind: u32, mhz: Out<u32>) {
+        mhz.give(|| clock(device, kind, APPLICATION_CLOCKS))
     }
 
-    fn nvmlDeviceGetDefaultApplicationsClock(device: nvmlDevice_t, kind: u32, mhz: *mut u32) {
-        give(mhz, || clock(device, kind, DEFAULT_CLOCKS))
+    fn nvmlDeviceGetDefaultApplicationsClock(device: nvmlDevice_t, kind: u32, mhz: Out<u32>) {
+        mhz.give(|| clock(device, kind, DEFAULT_CLOCKS))
     }
 
     /// As many as fit.
@@ -119,22 +119,24 @@ api! {
             return Err(NVML_ERROR_INSUFFICIENT_SIZE);
         }
         let answer = ask(STATES, Some(device), [STATES_BYTES.into(), 0, 0])?;
-        copy(&answer.of(0)[..bytes.min(STATES_BYTES) as usize], states);
+        // SAFETY: not null, so the program promises `bytes` bytes, and no more are written.
+        unsafe { copy(&answer.of(0)[..bytes.min(STATES_BYTES) as usize], states) };
         for place in (STATES_BYTES..bytes.min(MOST_STATES_BYTES).saturating_sub(3)).step_by(4) {
-            copy(&STATE_UNKNOWN.to_ne_bytes(), states.add(place as usize));
+            // SAFETY: four bytes at `place` lie below `bytes`, which the program promises.
+            unsafe { copy(&STATE_UNKNOWN.to_ne_bytes(), states.add(place as usize)) };
         }
         Ok(())
     }
 
     fn nvmlDeviceGetRemappedRows(
-        device: nvmlDevice_t, correctable: *mut u32, uncorrectable: *mut u32, pending: *mut u32, failed: *mut u32,
+        device: nvmlDevice_t, correctable: Out<u32>, uncorrectable: Out<u32>, pending: Out<u32>, failed: Out<u32>,
     ) {
         let places = [correctable, uncorrectable, pending, failed];
         if places.iter().any(|place| place.is_null()) {
             return Err(NVML_ERROR_INVALID_ARGUMENT);
         }
         for (index, place) in places.into_iter().enumerate() {
-            give(place, || short(device, REPLACED_ROWS + index))?;
+            place.give(|| short(device, REPLACED_ROWS + index))?;
         }
         Ok(())
     }

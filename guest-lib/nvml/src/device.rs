@@ -3,9 +3,9 @@
 
 use core::ffi::{CStr, c_char, c_int};
 
-use crate::api::{store, store_text};
 use crate::error::{NVML_ERROR_ARGUMENT_VERSION_MISMATCH, NVML_ERROR_INVALID_ARGUMENT, NVML_ERROR_NOT_FOUND};
 use crate::getters::ask;
+use crate::pointers::{Out, store_text};
 use crate::state::{self, Device, nvmlDevice_t, uuid_text};
 
 /// `CU_DEVICE_ATTRIBUTE_*`.
@@ -48,33 +48,35 @@ pub struct nvmlUUID_t {
 const _: () = assert!(size_of::<nvmlUUID_t>() == 52);
 
 api! {
-    fn nvmlDeviceGetCount, nvmlDeviceGetCount_v2(count: *mut u32) {
-        store(count, state::devices()?.len() as u32)
+    fn nvmlDeviceGetCount, nvmlDeviceGetCount_v2(count: Out<u32>) {
+        count.set(state::devices()?.len() as u32)
     }
 
-    fn nvmlDeviceGetHandleByIndex, nvmlDeviceGetHandleByIndex_v2(index: u32, device: *mut nvmlDevice_t) {
+    fn nvmlDeviceGetHandleByIndex, nvmlDeviceGetHandleByIndex_v2(index: u32, device: Out<nvmlDevice_t>) {
         let found = state::devices()?.get(index as usize).ok_or(NVML_ERROR_INVALID_ARGUMENT)?;
-        store(device, found.handle())
+        device.set(found.handle())
     }
 
     /// The prefix `GPU-` and a unique beginning are enough.
-    fn nvmlDeviceGetHandleByUUID(uuid: *const c_char, device: *mut nvmlDevice_t) {
+    fn nvmlDeviceGetHandleByUUID(uuid: *const c_char, device: Out<nvmlDevice_t>) {
         let devices = state::devices()?;
         if uuid.is_null() || device.is_null() {
             return Err(NVML_ERROR_INVALID_ARGUMENT);
         }
-        let wanted = CStr::from_ptr(uuid).to_str().map_err(|_| NVML_ERROR_INVALID_ARGUMENT)?;
+        // SAFETY: not null, so the program promises a string.
+        let wanted = unsafe { CStr::from_ptr(uuid) }.to_str().map_err(|_| NVML_ERROR_INVALID_ARGUMENT)?;
         let mut found = devices.iter().filter(|device| device.uuid.starts_with(wanted));
         match (found.next(), found.next()) {
-            (Some(only), None) if wanted.len() > "GPU-".len() => store(device, only.handle()),
+            (Some(only), None) if wanted.len() > "GPU-".len() => device.set(only.handle()),
             _ => Err(NVML_ERROR_NOT_FOUND),
         }
     }
 
     /// As text, whole, or in bytes.
-    fn nvmlDeviceGetHandleByUUIDV(uuid: *const nvmlUUID_t, device: *mut nvmlDevice_t) {
+    fn nvmlDeviceGetHandleByUUIDV(uuid: *const nvmlUUID_t, device: Out<nvmlDevice_t>) {
         let devices = state::devices()?;
-        let (Some(uuid), false) = (uuid.as_ref(), device.is_null()) else {
+        // SAFETY: the program promises an identifier, or null.
+        let (Some(uuid), false) = (unsafe { uuid.as_ref() }, device.is_null()) else {
             return Err(NVML_ERROR_INVALID_ARGUMENT);
         };
         if uuid.version != size_of::<nvmlUUID_t>() as u32 | 1 << 24 {
@@ -89,97 +91,99 @@ api! {
         if !matches!(uuid.kind, UUID_TEXT | UUID_BINARY) {
             return Err(NVML_ERROR_INVALID_ARGUMENT);
         }
-        store(device, devices.iter().find(is_it).ok_or(NVML_ERROR_NOT_FOUND)?.handle())
+        device.set(devices.iter().find(is_it).ok_or(NVML_ERROR_NOT_FOUND)?.handle())
     }
 
-    fn nvmlDeviceGetIndex, nvmlDeviceGetMinorNumber(device: nvmlDevice_t, number: *mut u32) {
-        store(number, state::device(device)?.number)
+    fn nvmlDeviceGetIndex, nvmlDeviceGetMinorNumber(device: nvmlDevice_t, number: Out<u32>) {
+        number.set(state::device(device)?.number)
     }
 
     fn nvmlDeviceGetName(device: nvmlDevice_t, name: *mut c_char, length: u32) {
-        store_text(name, length, &state::device(device)?.name)
+        // SAFETY: the program promises `length` bytes there, or null.
+        unsafe { store_text(name, length, &state::device(device)?.name) }
     }
 
     fn nvmlDeviceGetUUID(device: nvmlDevice_t, uuid: *mut c_char, length: u32) {
-        store_text(uuid, length, state::device(device)?.uuid.as_bytes())
+        // SAFETY: the program promises `length` bytes there, or null.
+        unsafe { store_text(uuid, length, state::device(device)?.uuid.as_bytes()) }
     }
 
-    fn nvmlDeviceGetBrand(device: nvmlDevice_t, brand: *mut u32) {
+    fn nvmlDeviceGetBrand(device: nvmlDevice_t, brand: Out<u32>) {
         state::device(device)?;
-        store(brand, BRAND_NVIDIA)
+        brand.set(BRAND_NVIDIA)
     }
 
-    fn nvmlDeviceGetCudaComputeCapability(device: nvmlDevice_t, major: *mut c_int, minor: *mut c_int) {
+    fn nvmlDeviceGetCudaComputeCapability(device: nvmlDevice_t, major: Out<c_int>, minor: Out<c_int>) {
         let device = state::device(device)?;
-        store(major, device.attribute(CAPABILITY_MAJOR)? as c_int)?;
-        store(minor, device.attribute(CAPABILITY_MINOR)? as c_int)
+        major.set(device.attribute(CAPABILITY_MAJOR)? as c_int)?;
+        minor.set(device.attribute(CAPABILITY_MINOR)? as c_int)
     }
 
-    fn nvmlDeviceGetArchitecture(device: nvmlDevice_t, architecture: *mut u32) {
+    fn nvmlDeviceGetArchitecture(device: nvmlDevice_t, architecture: Out<u32>) {
         let device = state::device(device)?;
         let capability = (device.attribute(CAPABILITY_MAJOR)?, device.attribute(CAPABILITY_MINOR)?);
         let known = ARCHITECTURES.iter().rev().find(|(first, _)| *first <= capability);
-        store(architecture, known.map_or(ARCHITECTURE_UNKNOWN, |(_, number)| *number))
+        architecture.set(known.map_or(ARCHITECTURE_UNKNOWN, |(_, number)| *number))
     }
 
-    fn nvmlDeviceGetNumGpuCores(device: nvmlDevice_t, cores: *mut u32) {
+    fn nvmlDeviceGetNumGpuCores(device: nvmlDevice_t, cores: Out<u32>) {
         // A multiprocessor has 128 of them since 8.6, and in 9.0 and later.
         let device = state::device(device)?;
         let newer = (device.attribute(CAPABILITY_MAJOR)?, device.attribute(CAPABILITY_MINOR)?) >= (8, 6);
-        store(cores, device.attribute(MULTIPROCESSORS)? * if newer { 128 } else { 64 })
+        cores.set(device.attribute(MULTIPROCESSORS)? * if newer { 128 } else { 64 })
     }
 
-    fn nvmlDeviceGetMemoryBusWidth(device: nvmlDevice_t, bits: *mut u32) {
-        store(bits, state::device(device)?.attribute(BUS_WIDTH)?)
+    fn nvmlDeviceGetMemoryBusWidth(device: nvmlDevice_t, bits: Out<u32>) {
+        bits.set(state::device(device)?.attribute(BUS_WIDTH)?)
     }
 
-    fn nvmlDeviceGetComputeMode(device: nvmlDevice_t, mode: *mut u32) {
-        store(mode, state::device(device)?.attribute(COMPUTE_MODE)?)
+    fn nvmlDeviceGetComputeMode(device: nvmlDevice_t, mode: Out<u32>) {
+        mode.set(state::device(device)?.attribute(COMPUTE_MODE)?)
     }
 
-    fn nvmlDeviceGetEccMode(device: nvmlDevice_t, current: *mut u32, pending: *mut u32) {
+    fn nvmlDeviceGetEccMode(device: nvmlDevice_t, current: Out<u32>, pending: Out<u32>) {
         let enabled = state::device(device)?.attribute(ECC_ENABLED)?;
-        store(current, enabled)?;
-        store(pending, enabled)
+        current.set(enabled)?;
+        pending.set(enabled)
     }
 
     /// The card's answer; without one, no display is attached.
-    fn nvmlDeviceGetDisplayMode(device: nvmlDevice_t, attached: *mut u32) {
+    fn nvmlDeviceGetDisplayMode(device: nvmlDevice_t, attached: Out<u32>) {
         let mode = ask(DISPLAY_MODE, Some(device), [0; 3]).map(|answer| answer.number(0));
         state::device(device)?;
-        store(attached, mode.unwrap_or(0))
+        attached.set(mode.unwrap_or(0))
     }
 
     /// Nothing of this machine draws.
-    fn nvmlDeviceGetDisplayActive(device: nvmlDevice_t, enabled: *mut u32) {
+    fn nvmlDeviceGetDisplayActive(device: nvmlDevice_t, enabled: Out<u32>) {
         state::device(device)?;
-        store(enabled, 0)
+        enabled.set(0)
     }
 
     /// The worker keeps the device initialised.
-    fn nvmlDeviceGetPersistenceMode(device: nvmlDevice_t, enabled: *mut u32) {
+    fn nvmlDeviceGetPersistenceMode(device: nvmlDevice_t, enabled: Out<u32>) {
         state::device(device)?;
-        store(enabled, 1)
+        enabled.set(1)
     }
 
-    fn nvmlDeviceGetMultiGpuBoard(device: nvmlDevice_t, several: *mut u32) {
+    fn nvmlDeviceGetMultiGpuBoard(device: nvmlDevice_t, several: Out<u32>) {
         state::device(device)?;
-        store(several, 0)
+        several.set(0)
     }
 
-    fn nvmlDeviceGetVirtualizationMode(device: nvmlDevice_t, mode: *mut u32) {
+    fn nvmlDeviceGetVirtualizationMode(device: nvmlDevice_t, mode: Out<u32>) {
         state::device(device)?;
-        store(mode, VIRTUALIZATION_NONE)
+        mode.set(VIRTUALIZATION_NONE)
     }
 
     /// No MIG instances.
-    fn nvmlDeviceIsMigDeviceHandle(device: nvmlDevice_t, is_mig: *mut u32) {
+    fn nvmlDeviceIsMigDeviceHandle(device: nvmlDevice_t, is_mig: Out<u32>) {
         state::device(device)?;
-        store(is_mig, 0)
+        is_mig.set(0)
     }
 
-    fn nvmlDeviceGetMaxMigDeviceCount(device: nvmlDevice_t, count: *mut u32) {
+    fn nvmlDeviceGetMaxMigDeviceCount(device: nvmlDevice_t, count: Out<u32>) {
         state::device(device)?;
-        store(count, 0)
+        count.set(0)
     }
 }

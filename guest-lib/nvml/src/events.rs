@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::api::store;
 use crate::error::{
     NVML_ERROR_INVALID_ARGUMENT, NVML_ERROR_NOT_SUPPORTED, NVML_ERROR_TIMEOUT, NVML_ERROR_UNKNOWN, Result,
 };
+use crate::pointers::Out;
 use crate::state::{self, nvmlDevice_t};
 
 /// The sets that live, by handle.
@@ -31,14 +31,14 @@ fn wait(set: usize, milliseconds: u32) -> Result {
 }
 
 api! {
-    fn nvmlEventSetCreate(set: *mut usize) {
+    fn nvmlEventSetCreate(set: Out<usize>) {
         state::devices()?;
         let mut sets = sets();
         if sets.len() >= MAX_SETS {
             return Err(NVML_ERROR_UNKNOWN);
         }
         let handle = sets.last().map_or(1, |last| last + 1);
-        store(set, handle)?;
+        set.set(handle)?;
         sets.insert(handle);
         Ok(())
     }
@@ -47,9 +47,9 @@ api! {
         if sets().remove(&set) { Ok(()) } else { Err(NVML_ERROR_INVALID_ARGUMENT) }
     }
 
-    fn nvmlDeviceGetSupportedEventTypes(device: nvmlDevice_t, types: *mut u64) {
+    fn nvmlDeviceGetSupportedEventTypes(device: nvmlDevice_t, types: Out<u64>) {
         state::device(device)?;
-        store(types, 0)
+        types.set(0)
     }
 
     fn nvmlDeviceRegisterEvents(device: nvmlDevice_t, types: u64, set: usize) {

@@ -5,6 +5,7 @@
 use crate::error::{
     NVML_ERROR_INVALID_ARGUMENT, NVML_ERROR_NOT_FOUND, NVML_ERROR_NOT_SUPPORTED, nvmlReturn_t,
 };
+use crate::pointers::Out;
 
 /// Which table (of release 580, and others).
 const ID: [u8; 16] =
@@ -26,14 +27,14 @@ extern "C" fn not_supported() -> nvmlReturn_t {
 }
 
 api! {
-    fn nvmlInternalGetExportTable(table: *mut *const u8, id: *const [u8; 16]) {
+    fn nvmlInternalGetExportTable(table: Out<*const u8>, id: *const [u8; 16]) {
         if table.is_null() || id.is_null() {
             return Err(NVML_ERROR_INVALID_ARGUMENT);
         }
-        if *id != ID {
+        // SAFETY: not null, so the program promises an identifier.
+        if unsafe { *id } != ID {
             return Err(NVML_ERROR_NOT_FOUND);
         }
-        *table = (&raw const TABLE).cast();
-        Ok(())
+        table.set((&raw const TABLE).cast())
     }
 }

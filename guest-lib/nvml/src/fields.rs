@@ -9,7 +9,8 @@ use crate::error::{
     NVML_ERROR_ARGUMENT_VERSION_MISMATCH, NVML_ERROR_INVALID_ARGUMENT, NVML_SUCCESS, Result, nvmlReturn_t,
     of_call,
 };
-use crate::sensors::{TEMPERATURE, give, sensor};
+use crate::pointers::Out;
+use crate::sensors::{TEMPERATURE, sensor};
 use crate::state::{self, nvmlDevice_t};
 
 /// `NVML_VALUE_TYPE_UNSIGNED_INT`.
@@ -74,7 +75,8 @@ api! {
         if count <= 0 || count > MOST_VALUES || values.is_null() {
             return Err(NVML_ERROR_INVALID_ARGUMENT);
         }
-        for value in core::slice::from_raw_parts_mut(values, count as usize) {
+        // SAFETY: not null, so the program promises `count` values there.
+        for value in unsafe { core::slice::from_raw_parts_mut(values, count as usize) } {
             let found = field_value(device, value.fieldId, value.scopeId);
             let now = SystemTime::now().duration_since(UNIX_EPOCH);
             value.timestamp = now.map_or(0, |now| now.as_micros() as i64);
@@ -86,19 +88,20 @@ api! {
     }
 
     /// Takes 20 ms, for which the link is watched.
-    fn nvmlDeviceGetPcieThroughput(device: nvmlDevice_t, counter: u32, kilobytes: *mut u32) {
+    fn nvmlDeviceGetPcieThroughput(device: nvmlDevice_t, counter: u32, kilobytes: Out<u32>) {
         if counter > RECEIVED {
             return state::device(device).and(Err(NVML_ERROR_INVALID_ARGUMENT));
         }
-        give(kilobytes, || single(device, counter))
+        kilobytes.give(|| single(device, counter))
     }
 
-    fn nvmlDeviceGetPcieReplayCounter(device: nvmlDevice_t, count: *mut u32) {
-        give(count, || single(device, REPLAYS))
+    fn nvmlDeviceGetPcieReplayCounter(device: nvmlDevice_t, count: Out<u32>) {
+        count.give(|| single(device, REPLAYS))
     }
 
     fn nvmlDeviceGetTemperatureV(device: nvmlDevice_t, temperature: *mut nvmlTemperature_v1_t) {
-        let Some(temperature) = temperature.as_mut() else { return Err(NVML_ERROR_INVALID_ARGUMENT) };
+        // SAFETY: the program promises a structure, or null.
+        let Some(temperature) = (unsafe { temperature.as_mut() }) else { return Err(NVML_ERROR_INVALID_ARGUMENT) };
         if temperature.version != version::<nvmlTemperature_v1_t>() {
             return Err(NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
         }
@@ -110,7 +113,8 @@ api! {
     }
 
     fn nvmlDeviceGetMarginTemperature(device: nvmlDevice_t, margin: *mut nvmlMarginTemperature_v1_t) {
-        let Some(margin) = margin.as_mut() else { return Err(NVML_ERROR_INVALID_ARGUMENT) };
+        // SAFETY: the program promises a structure, or null.
+        let Some(margin) = (unsafe { margin.as_mut() }) else { return Err(NVML_ERROR_INVALID_ARGUMENT) };
         if margin.version != version::<nvmlMarginTemperature_v1_t>() {
             return Err(NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
         }

@@ -7,7 +7,6 @@ mod arguments;
 use core::ffi::c_void;
 
 use virtio_cuda_client::calls;
-use virtio_cuda_client::transport::UserMemory;
 use virtio_cuda_protocol::cuda::getter::MAX_INPUTS;
 use virtio_cuda_protocol::cuda::{DeviceOrdinal, Getter};
 
@@ -126,7 +125,7 @@ fn told(
     let getter = Getter::of(number).ok_or(NVML_ERROR_NOT_SUPPORTED)?;
     getter.check(inputs).map_err(|_| NVML_ERROR_INVALID_ARGUMENT)?;
     let mut bytes = vec![0; getter.bytes()];
-    let mut call = state::session()?.call().output(UserMemory::of_mut(&mut bytes));
+    let mut call = state::session()?.call().output(&mut bytes);
     let code = calls::nvml_get(&mut call, DeviceOrdinal(device), number, inputs).map_err(of_call)?;
     Ok((nvmlReturn_t(code), Results { getter, bytes }))
 }
@@ -145,7 +144,7 @@ fn device_number(device: Option<nvmlDevice_t>) -> Result<u32> {
 pub unsafe fn answer(number: u32, device: Option<nvmlDevice_t>, given: &[Given]) -> Result {
     device_number(device)?;
     let getter = Getter::of(number).ok_or(NVML_ERROR_NOT_SUPPORTED)?;
-    // SAFETY: this function's contract.
+    // SAFETY: each place is null or valid for reading what the row reads, by this function's contract.
     let inputs = unsafe { inputs_of(getter, given) }?;
     if lacks_a_place(getter, given) {
         // NVIDIA's library reports features that the card lacks before it checks pointers.
@@ -155,7 +154,8 @@ pub unsafe fn answer(number: u32, device: Option<nvmlDevice_t>, given: &[Given])
         };
     }
     let results = ask(number, device, inputs)?;
-    // SAFETY: as above; no place but an entries' or one that may be is null.
+    // SAFETY: each place is null or valid for what the row writes, by this function's contract; `lacks_a_place` found no null
+    // but for entries and for places that may be null.
     unsafe { hand_out(getter, given, &results) }
 }
 
@@ -169,11 +169,17 @@ macro_rules! export_one {
     (custom $($rest:tt)*) => {};
     (forward $number:literal $name:ident (device $(, $p:ident: $k:ident)*)) => {
         api! { fn $name(device: nvmlDevice_t, $($p: c::$k),*) {
-            answer($number, Some(device), &[$($p.into()),*])
+            let given = [$($p.into()),*];
+            // SAFETY: the program promises places, or null, as the row says, which is NVML's prototype.
+            unsafe { answer($number, Some(device), &given) }
         } }
     };
     (forward $number:literal $name:ident (system $(, $p:ident: $k:ident)*)) => {
-        api! { fn $name($($p: c::$k),*) { answer($number, None, &[$($p.into()),*]) } }
+        api! { fn $name($($p: c::$k),*) {
+            let given = [$($p.into()),*];
+            // SAFETY: the program promises places, or null, as the row says, which is NVML's prototype.
+            unsafe { answer($number, None, &given) }
+        } }
     };
 }
 virtio_cuda_protocol::nvml_getters!(export);

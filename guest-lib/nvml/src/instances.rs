@@ -3,9 +3,9 @@
 
 use core::ffi::c_void;
 
-use crate::api::store;
 use crate::error::{NVML_ERROR_INVALID_ARGUMENT, NVML_ERROR_NOT_FOUND, Result};
 use crate::getters::{ask, copy};
+use crate::pointers::Out;
 use crate::state::{self, nvmlDevice_t};
 
 /// Rows of the table of getters: profiles by index and by name, each in the structure's versions 2 and 3.
@@ -20,69 +20,72 @@ const PLACEMENT_BYTES: usize = 8;
 
 /// # Safety
 /// `info` is null or valid for the structure of the version that it begins with.
-unsafe fn profile(device: nvmlDevice_t, rows: [u32; 2], profile: u32, info: *mut u32) -> Result {
+unsafe fn profile(device: nvmlDevice_t, rows: [u32; 2], profile: u32, info: Out<u32>) -> Result {
     state::device(device)?;
-    // SAFETY: this function's contract.
-    let version = *unsafe { info.as_ref() }.ok_or(NVML_ERROR_INVALID_ARGUMENT)?;
+    let version = info.get()?;
     let of = rows.iter().zip(2..).find(|(_, number)| PROFILE_BYTES | number << 24 == version);
     let (row, _) = of.ok_or(NVML_ERROR_INVALID_ARGUMENT)?;
     let results = ask(*row, Some(device), [profile.into(), 0, 0])?;
-    // SAFETY: as above; the row has the bytes of this version.
-    unsafe { copy(results.of(1), info.cast()) };
+    // SAFETY: the structure has the bytes of this version by this function's contract, and the row has no more.
+    unsafe { copy(results.of(1), info.as_ptr().cast()) };
     Ok(())
 }
 
 /// All placements: the library does not ask for how many there is room.
 ///
 /// # Safety
-/// `count` is null or valid, and `places` is null or has room for all.
-unsafe fn placements(device: nvmlDevice_t, profile: u32, places: *mut u8, count: *mut u32) -> Result {
+/// `places` is null or has room for all.
+unsafe fn placements(device: nvmlDevice_t, profile: u32, places: *mut u8, count: Out<u32>) -> Result {
     state::device(device)?;
-    // SAFETY: this function's contract.
-    let count = unsafe { count.as_mut() }.ok_or(NVML_ERROR_INVALID_ARGUMENT)?;
+    count.not_null()?;
     let results = ask(PLACEMENTS, Some(device), [profile.into(), 0, 0])?;
-    *count = results.number(2);
+    let found = results.number(2);
+    count.set(found)?;
     if !places.is_null() {
         let all = results.of(1);
-        // SAFETY: as above.
-        unsafe { copy(&all[..all.len().min(*count as usize * PLACEMENT_BYTES)], places) };
+        // SAFETY: not null, so there is room for all placements by this function's contract.
+        unsafe { copy(&all[..all.len().min(found as usize * PLACEMENT_BYTES)], places) };
     }
     Ok(())
 }
 
 api! {
-    fn nvmlDeviceGetGpuInstanceProfileInfoV(device: nvmlDevice_t, index: u32, info: *mut u32) {
-        profile(device, PROFILES, index, info)
+    fn nvmlDeviceGetGpuInstanceProfileInfoV(device: nvmlDevice_t, index: u32, info: Out<u32>) {
+        // SAFETY: the program promises the structure of the version that it says, or null.
+        unsafe { profile(device, PROFILES, index, info) }
     }
 
-    fn nvmlDeviceGetGpuInstanceProfileInfoByIdV(device: nvmlDevice_t, id: u32, info: *mut u32) {
-        profile(device, PROFILES_BY_ID, id, info)
+    fn nvmlDeviceGetGpuInstanceProfileInfoByIdV(device: nvmlDevice_t, id: u32, info: Out<u32>) {
+        // SAFETY: the program promises the structure of the version that it says, or null.
+        unsafe { profile(device, PROFILES_BY_ID, id, info) }
     }
 
     fn nvmlDeviceGetGpuInstancePossiblePlacements(
-        device: nvmlDevice_t, profile: u32, places: *mut u8, count: *mut u32,
+        device: nvmlDevice_t, profile: u32, places: *mut u8, count: Out<u32>,
     ) {
         if places.is_null() {
             return state::device(device).and(Err(NVML_ERROR_INVALID_ARGUMENT));
         }
-        placements(device, profile, places, count)
+        // SAFETY: the program promises room for all placements, or null, as NVML demands.
+        unsafe { placements(device, profile, places, count) }
     }
 
     /// Without a list, how many there are.
     fn nvmlDeviceGetGpuInstancePossiblePlacements_v2(
-        device: nvmlDevice_t, profile: u32, places: *mut u8, count: *mut u32,
+        device: nvmlDevice_t, profile: u32, places: *mut u8, count: Out<u32>,
     ) {
-        placements(device, profile, places, count)
+        // SAFETY: the program promises room for all placements, or null, as NVML demands.
+        unsafe { placements(device, profile, places, count) }
     }
 
     /// None, of any profile that the card has.
-    fn nvmlDeviceGetGpuInstances(device: nvmlDevice_t, profile: u32, list: *mut c_void, count: *mut u32) {
+    fn nvmlDeviceGetGpuInstances(device: nvmlDevice_t, profile: u32, list: *mut c_void, count: Out<u32>) {
         state::device(device)?;
         if list.is_null() || count.is_null() {
             return Err(NVML_ERROR_INVALID_ARGUMENT);
         }
         ask(REMAINING, Some(device), [profile.into(), 0, 0])?;
-        store(count, 0)
+        count.set(0)
     }
 
     fn nvmlDeviceGetGpuInstanceById, nvmlDeviceGetMigDeviceHandleByIndex(

@@ -23,6 +23,7 @@ mod getters;
 mod instances;
 mod memory;
 mod pci;
+mod pointers;
 mod process;
 mod samples;
 mod sensors;

@@ -5,8 +5,8 @@ use core::mem::size_of;
 
 use virtio_cuda_client::calls;
 
-use crate::api::store;
-use crate::error::{NVML_ERROR_FUNCTION_NOT_FOUND, NVML_ERROR_INVALID_ARGUMENT, Result, of_call};
+use crate::error::{NVML_ERROR_FUNCTION_NOT_FOUND, Result, of_call};
+use crate::pointers::Out;
 use crate::state::{self, nvmlDevice_t};
 
 /// `NVML_STRUCT_VERSION(Memory, 2)`.
@@ -36,19 +36,19 @@ fn memory_of(device: nvmlDevice_t) -> Result<(u64, u64)> {
 }
 
 api! {
-    fn nvmlDeviceGetMemoryInfo(device: nvmlDevice_t, memory: *mut nvmlMemory_t) {
+    fn nvmlDeviceGetMemoryInfo(device: nvmlDevice_t, memory: Out<nvmlMemory_t>) {
         let (total, used) = memory_of(device)?;
-        store(memory, nvmlMemory_t { total, free: total.saturating_sub(used), used })
+        memory.set(nvmlMemory_t { total, free: total.saturating_sub(used), used })
     }
 
     /// Other versions are functions that there are not, as NVIDIA's library has it.
-    fn nvmlDeviceGetMemoryInfo_v2(device: nvmlDevice_t, memory: *mut nvmlMemory_v2_t) {
+    fn nvmlDeviceGetMemoryInfo_v2(device: nvmlDevice_t, memory: Out<nvmlMemory_v2_t>) {
         state::device(device)?;
-        let version = memory.as_ref().ok_or(NVML_ERROR_INVALID_ARGUMENT)?.version;
+        let version = memory.version()?;
         if version != MEMORY_V2 {
             return Err(NVML_ERROR_FUNCTION_NOT_FOUND);
         }
         let (total, used) = memory_of(device)?;
-        store(memory, nvmlMemory_v2_t { version, total, reserved: 0, free: total.saturating_sub(used), used })
+        memory.set(nvmlMemory_v2_t { version, total, reserved: 0, free: total.saturating_sub(used), used })
     }
 }

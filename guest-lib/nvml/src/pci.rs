@@ -4,10 +4,10 @@
 use core::ffi::{CStr, c_char};
 use core::mem::size_of;
 
-use crate::api::store;
 use crate::error::{
     NVML_ERROR_ARGUMENT_VERSION_MISMATCH, NVML_ERROR_INVALID_ARGUMENT, NVML_ERROR_NOT_FOUND, Result,
 };
+use crate::pointers::Out;
 use crate::state::{self, Device, nvmlDevice_t};
 
 /// `CU_DEVICE_ATTRIBUTE_GPU_PCI_DEVICE_ID` and `…_SUBSYSTEM_ID`.
@@ -102,11 +102,11 @@ fn identifiers(device: &Device) -> (u32, u32) {
 }
 
 api! {
-    fn nvmlDeviceGetPciInfo_v3(device: nvmlDevice_t, info: *mut nvmlPciInfo_t) {
+    fn nvmlDeviceGetPciInfo_v3(device: nvmlDevice_t, info: Out<nvmlPciInfo_t>) {
         let device = state::device(device)?;
         let address = Address::of(device)?;
         let (pciDeviceId, pciSubSystemId) = identifiers(device);
-        store(info, nvmlPciInfo_t {
+        info.set(nvmlPciInfo_t {
             busIdLegacy: address.text(4),
             domain: address.domain,
             bus: address.bus,
@@ -118,11 +118,11 @@ api! {
     }
 
     /// As the first releases had it: without the card's maker, too.
-    fn nvmlDeviceGetPciInfo(device: nvmlDevice_t, info: *mut nvmlPciInfo_v1_t) {
+    fn nvmlDeviceGetPciInfo(device: nvmlDevice_t, info: Out<nvmlPciInfo_v1_t>) {
         let device = state::device(device)?;
         let address = Address::of(device)?;
         let (pciDeviceId, _) = identifiers(device);
-        store(info, nvmlPciInfo_v1_t {
+        info.set(nvmlPciInfo_v1_t {
             busId: address.text(4),
             domain: address.domain,
             bus: address.bus,
@@ -132,11 +132,11 @@ api! {
     }
 
     /// As before CUDA 9.1: without the longer text, which older structures do not have.
-    fn nvmlDeviceGetPciInfo_v2(device: nvmlDevice_t, info: *mut nvmlPciInfo_v2_t) {
+    fn nvmlDeviceGetPciInfo_v2(device: nvmlDevice_t, info: Out<nvmlPciInfo_v2_t>) {
         let device = state::device(device)?;
         let address = Address::of(device)?;
         let (pciDeviceId, pciSubSystemId) = identifiers(device);
-        store(info, nvmlPciInfo_v2_t {
+        info.set(nvmlPciInfo_v2_t {
             busId: address.text(4),
             domain: address.domain,
             bus: address.bus,
@@ -146,15 +146,15 @@ api! {
         })
     }
 
-    fn nvmlDeviceGetPciInfoExt(device: nvmlDevice_t, info: *mut nvmlPciInfoExt_t) {
+    fn nvmlDeviceGetPciInfoExt(device: nvmlDevice_t, info: Out<nvmlPciInfoExt_t>) {
         let device = state::device(device)?;
-        let given = info.as_ref().ok_or(NVML_ERROR_INVALID_ARGUMENT)?.version;
+        let given = info.version()?;
         if given != PCI_INFO_EXT {
             return Err(NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
         }
         let address = Address::of(device)?;
         let (pciDeviceId, pciSubSystemId) = identifiers(device);
-        store(info, nvmlPciInfoExt_t {
+        info.set(nvmlPciInfoExt_t {
             version: given,
             domain: address.domain,
             bus: address.bus,
@@ -168,16 +168,17 @@ api! {
     }
 
     fn nvmlDeviceGetHandleByPciBusId, nvmlDeviceGetHandleByPciBusId_v2(
-        text: *const c_char, device: *mut nvmlDevice_t,
+        text: *const c_char, device: Out<nvmlDevice_t>,
     ) {
         let devices = state::devices()?;
         if text.is_null() || device.is_null() {
             return Err(NVML_ERROR_INVALID_ARGUMENT);
         }
-        let text = CStr::from_ptr(text).to_str().map_err(|_| NVML_ERROR_INVALID_ARGUMENT)?;
+        // SAFETY: not null, so the program promises a string.
+        let text = unsafe { CStr::from_ptr(text) }.to_str().map_err(|_| NVML_ERROR_INVALID_ARGUMENT)?;
         let wanted = Address::parse(text).ok_or(NVML_ERROR_INVALID_ARGUMENT)?;
         let found = devices.iter().find(|device| Address::of(device) == Ok(wanted));
-        store(device, found.ok_or(NVML_ERROR_NOT_FOUND)?.handle())
+        device.set(found.ok_or(NVML_ERROR_NOT_FOUND)?.handle())
     }
 }
 

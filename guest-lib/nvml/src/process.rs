@@ -5,10 +5,10 @@
 use std::fs;
 use std::path::Path;
 
-use crate::api::store;
 use crate::error::{
     NVML_ERROR_ARGUMENT_VERSION_MISMATCH, NVML_ERROR_INSUFFICIENT_SIZE, NVML_ERROR_INVALID_ARGUMENT, Result,
 };
+use crate::pointers::Out;
 use crate::state::{self, nvmlDevice_t};
 
 const DEVICE_NODE: &str = "/dev/virtio-cuda";
@@ -73,25 +73,26 @@ fn users_of_device() -> Vec<u32> {
 }
 
 /// # Safety
-/// `count` is null or valid, and `list` is null or has room for so many entries.
+/// `list` is null or has room for as many entries as `count` says.
 unsafe fn list_processes<T>(
     device: nvmlDevice_t,
-    count: *mut u32,
+    count: Out<u32>,
     list: *mut T,
     entry: impl Fn(u32) -> T,
 ) -> Result {
     state::device(device)?;
-    // SAFETY: the caller's contract.
-    let room = *unsafe { count.as_ref() }.ok_or(NVML_ERROR_INVALID_ARGUMENT)? as usize;
+    let room = count.get()? as usize;
     let pids = users_of_device();
-    // SAFETY: the caller's contract.
-    unsafe { store(count, pids.len() as u32) }?;
+    count.set(pids.len() as u32)?;
     if pids.len() > room {
         return Err(NVML_ERROR_INSUFFICIENT_SIZE);
     }
+    if list.is_null() && !pids.is_empty() {
+        return Err(NVML_ERROR_INVALID_ARGUMENT);
+    }
     for (index, &pid) in pids.iter().enumerate() {
-        // SAFETY: below `room`, so inside of the list by the caller's contract.
-        unsafe { store(list.add(index), entry(pid)) }?;
+        // SAFETY: `index` is below `room`, so by this function's contract inside of the list, which is not null.
+        unsafe { list.add(index).write(entry(pid)) };
     }
     Ok(())
 }
@@ -116,54 +117,56 @@ fn detail(pid: u32) -> ProcessDetail {
 }
 
 /// Nobody draws.
-///
-/// # Safety
-/// `count` is null or valid.
-unsafe fn nobody(device: nvmlDevice_t, count: *mut u32) -> Result {
+fn nobody(device: nvmlDevice_t, count: Out<u32>) -> Result {
     state::device(device)?;
-    // SAFETY: the caller's contract.
-    unsafe { store(count, 0) }
+    count.set(0)
 }
 
 api! {
-    fn nvmlDeviceGetComputeRunningProcesses(device: nvmlDevice_t, count: *mut u32, list: *mut ProcessInfoV1) {
-        list_processes(device, count, list, v1)
+    fn nvmlDeviceGetComputeRunningProcesses(device: nvmlDevice_t, count: Out<u32>, list: *mut ProcessInfoV1) {
+        // SAFETY: the program promises room for as many entries as it says, or null.
+        unsafe { list_processes(device, count, list, v1) }
     }
 
     fn nvmlDeviceGetComputeRunningProcesses_v2, nvmlDeviceGetComputeRunningProcesses_v3(
-        device: nvmlDevice_t, count: *mut u32, list: *mut ProcessInfoV2,
+        device: nvmlDevice_t, count: Out<u32>, list: *mut ProcessInfoV2,
     ) {
-        list_processes(device, count, list, v2)
+        // SAFETY: the program promises room for as many entries as it says, or null.
+        unsafe { list_processes(device, count, list, v2) }
     }
 
-    fn nvmlDeviceGetGraphicsRunningProcesses(device: nvmlDevice_t, count: *mut u32, _list: *mut ProcessInfoV1) {
+    fn nvmlDeviceGetGraphicsRunningProcesses(device: nvmlDevice_t, count: Out<u32>, _list: *mut ProcessInfoV1) {
         nobody(device, count)
     }
 
     fn nvmlDeviceGetGraphicsRunningProcesses_v2, nvmlDeviceGetGraphicsRunningProcesses_v3(
-        device: nvmlDevice_t, count: *mut u32, _list: *mut ProcessInfoV2,
+        device: nvmlDevice_t, count: Out<u32>, _list: *mut ProcessInfoV2,
     ) {
         nobody(device, count)
     }
 
-    fn nvmlDeviceGetMPSComputeRunningProcesses(device: nvmlDevice_t, count: *mut u32, _list: *mut ProcessInfoV1) {
+    fn nvmlDeviceGetMPSComputeRunningProcesses(device: nvmlDevice_t, count: Out<u32>, _list: *mut ProcessInfoV1) {
         nobody(device, count)
     }
 
     fn nvmlDeviceGetMPSComputeRunningProcesses_v2, nvmlDeviceGetMPSComputeRunningProcesses_v3(
-        device: nvmlDevice_t, count: *mut u32, _list: *mut ProcessInfoV2,
+        device: nvmlDevice_t, count: Out<u32>, _list: *mut ProcessInfoV2,
     ) {
         nobody(device, count)
     }
     fn nvmlDeviceGetRunningProcessDetailList(device: nvmlDevice_t, list: *mut nvmlProcessDetailList_v1_t) {
         state::device(device)?;
-        let list = list.as_mut().ok_or(NVML_ERROR_INVALID_ARGUMENT)?;
+        // SAFETY: the program promises a structure, or null.
+        let list = unsafe { list.as_mut() }.ok_or(NVML_ERROR_INVALID_ARGUMENT)?;
         if list.version != size_of::<nvmlProcessDetailList_v1_t>() as u32 | 1 << 24 {
             return Err(NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
         }
+        // SAFETY: a member of the program's structure.
+        let count = unsafe { Out::new(&raw mut list.numProcArrayEntries) };
         match list.mode {
-            COMPUTING => list_processes(device, &raw mut list.numProcArrayEntries, list.procArray, detail),
-            mode if mode <= LAST_MODE => nobody(device, &raw mut list.numProcArrayEntries),
+            // SAFETY: the program promises room for as many entries as the structure says, or null.
+            COMPUTING => unsafe { list_processes(device, count, list.procArray, detail) },
+            mode if mode <= LAST_MODE => nobody(device, count),
             _ => Err(NVML_ERROR_INVALID_ARGUMENT),
         }
     }

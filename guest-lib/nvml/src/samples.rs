@@ -6,11 +6,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use virtio_cuda_client::calls;
 
-use crate::api::store;
 use crate::error::{
     NVML_ERROR_INVALID_ARGUMENT, NVML_ERROR_NOT_FOUND, NVML_ERROR_NOT_SUPPORTED, Result, of_call,
 };
 use crate::getters::{Results, ask, copy};
+use crate::pointers::Out;
 use crate::state::{self, nvmlDevice_t};
 
 /// The row of the table of getters, and its results' places.
@@ -91,21 +91,21 @@ fn samples_in(results: &Results) -> (u32, u32, &[u8]) {
 api! {
     /// The newest that fit; without a list, how many there may be.
     fn nvmlDeviceGetSamples(
-        device: nvmlDevice_t, kind: u32, since: u64, value_kind: *mut u32, count: *mut u32, list: *mut u8,
+        device: nvmlDevice_t, kind: u32, since: u64, value_kind: Out<u32>, count: Out<u32>, list: *mut u8,
     ) {
         state::device(device)?;
         if kind > LAST_KIND || value_kind.is_null() || count.is_null() {
             return Err(NVML_ERROR_INVALID_ARGUMENT);
         }
-        let room = *count;
+        let room = count.get()?;
         if list.is_null() {
             // As many as there may be, also of what there are none now.
             if of_card(kind) && ask(SAMPLES, Some(device), [kind.into(), since, 0]).err() == Some(NVML_ERROR_NOT_SUPPORTED)
             {
                 return Err(NVML_ERROR_NOT_SUPPORTED);
             }
-            store(value_kind, UNSIGNED_INT)?;
-            return store(count, if of_card(kind) { MOST } else { 1 });
+            value_kind.set(UNSIGNED_INT)?;
+            return count.set(if of_card(kind) { MOST } else { 1 });
         }
         if room == 0 {
             return Err(NVML_ERROR_INVALID_ARGUMENT);
@@ -115,7 +115,9 @@ api! {
         let (value, found, bytes) = if !of_card(kind) {
             own = share(device, kind, since)?;
             let bytes = own.as_ref().map_or(&[][..], |sample| {
-                core::slice::from_raw_parts((&raw const *sample).cast::<u8>(), size_of::<nvmlSample_t>())
+                let start = (&raw const *sample).cast::<u8>();
+                // SAFETY: a local without padding, which lives as long as the bytes.
+                unsafe { core::slice::from_raw_parts(start, size_of::<nvmlSample_t>()) }
             });
             (UNSIGNED_INT, u32::from(own.is_some()), bytes)
         } else {
@@ -126,12 +128,13 @@ api! {
             return Err(NVML_ERROR_NOT_FOUND);
         }
         let given = found.min(room);
-        copy(&bytes[..given as usize * size_of::<nvmlSample_t>()], list);
-        store(value_kind, value)?;
-        store(count, given)
+        // SAFETY: not null, so the program promises `room` samples, and no more are given.
+        unsafe { copy(&bytes[..given as usize * size_of::<nvmlSample_t>()], list) };
+        value_kind.set(value)?;
+        count.set(given)
     }
 
-    fn nvmlDeviceGetDynamicPstatesInfo(device: nvmlDevice_t, info: *mut nvmlGpuDynamicPstatesInfo_t) {
+    fn nvmlDeviceGetDynamicPstatesInfo(device: nvmlDevice_t, info: Out<nvmlGpuDynamicPstatesInfo_t>) {
         state::device(device)?;
         if info.is_null() {
             return Err(NVML_ERROR_INVALID_ARGUMENT);
@@ -141,6 +144,6 @@ api! {
         for (domain, percentage) in utilization.iter_mut().zip([gpu, memory, 0, 0]).take(KNOWN_DOMAINS) {
             *domain = Domain { bIsPresent: 1, percentage, ..Domain::default() };
         }
-        store(info, nvmlGpuDynamicPstatesInfo_t { flags: 0, utilization })
+        info.set(nvmlGpuDynamicPstatesInfo_t { flags: 0, utilization })
     }
 }

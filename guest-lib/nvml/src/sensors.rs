@@ -3,9 +3,9 @@
 
 use virtio_cuda_client::calls;
 
-use crate::api::store;
 use crate::error::{NVML_ERROR_INVALID_ARGUMENT, NVML_ERROR_NOT_SUPPORTED, Result, of_call};
 use crate::getters::ask;
+use crate::pointers::Out;
 use crate::state::{self, nvmlDevice_t};
 
 /// Places in the reply of the row `nvml_sensors`.
@@ -45,21 +45,9 @@ pub fn sensor(device: nvmlDevice_t, which: usize) -> Result<u32> {
     if values[which] == u32::MAX { Err(NVML_ERROR_NOT_SUPPORTED) } else { Ok(values[which]) }
 }
 
-/// Stores what `value` finds; a null pointer is noticed first.
-///
-/// # Safety
-/// `to` is null or valid.
-pub unsafe fn give<T>(to: *mut T, value: impl FnOnce() -> Result<T>) -> Result {
-    if to.is_null() {
-        return Err(NVML_ERROR_INVALID_ARGUMENT);
-    }
-    // SAFETY: the caller's contract.
-    unsafe { store(to, value()?) }
-}
-
 api! {
-    fn nvmlDeviceGetUtilizationRates(device: nvmlDevice_t, utilization: *mut nvmlUtilization_t) {
-        give(utilization, || {
+    fn nvmlDeviceGetUtilizationRates(device: nvmlDevice_t, utilization: Out<nvmlUtilization_t>) {
+        utilization.give(|| {
             let device = state::device(device)?;
             let used = calls::nvml_utilization(&mut state::session()?.call(), device.ordinal());
             let (gpu, memory) = used.map_err(of_call)?;
@@ -67,71 +55,71 @@ api! {
         })
     }
 
-    fn nvmlDeviceGetTemperature(device: nvmlDevice_t, sensor_type: u32, temperature: *mut u32) {
+    fn nvmlDeviceGetTemperature(device: nvmlDevice_t, sensor_type: u32, temperature: Out<u32>) {
         if sensor_type != 0 {
             return Err(NVML_ERROR_INVALID_ARGUMENT);
         }
-        give(temperature, || sensor(device, TEMPERATURE))
+        temperature.give(|| sensor(device, TEMPERATURE))
     }
 
-    fn nvmlDeviceGetPowerUsage(device: nvmlDevice_t, milliwatts: *mut u32) {
-        give(milliwatts, || sensor(device, POWER))
+    fn nvmlDeviceGetPowerUsage(device: nvmlDevice_t, milliwatts: Out<u32>) {
+        milliwatts.give(|| sensor(device, POWER))
     }
 
     fn nvmlDeviceGetEnforcedPowerLimit, nvmlDeviceGetPowerManagementLimit(
-        device: nvmlDevice_t, milliwatts: *mut u32,
+        device: nvmlDevice_t, milliwatts: Out<u32>,
     ) {
-        give(milliwatts, || sensor(device, POWER_LIMIT))
+        milliwatts.give(|| sensor(device, POWER_LIMIT))
     }
 
     /// Clocks of other kinds are said not to be there, not to be wrong.
-    fn nvmlDeviceGetClockInfo(device: nvmlDevice_t, kind: u32, mhz: *mut u32) {
-        give(mhz, || match kind {
+    fn nvmlDeviceGetClockInfo(device: nvmlDevice_t, kind: u32, mhz: Out<u32>) {
+        mhz.give(|| match kind {
             ..=LAST_CLOCK => Ok(ask(CLOCK, Some(device), [kind.into(), 0, 0])?.number(1)),
             _ => state::device(device).and(Err(NVML_ERROR_NOT_SUPPORTED)),
         })
     }
 
     /// As above, of the current clocks.
-    fn nvmlDeviceGetClock(device: nvmlDevice_t, kind: u32, id: u32, mhz: *mut u32) {
-        give(mhz, || match (kind, id) {
+    fn nvmlDeviceGetClock(device: nvmlDevice_t, kind: u32, id: u32, mhz: Out<u32>) {
+        mhz.give(|| match (kind, id) {
             (OTHER_CLOCKS.., 0) => state::device(device).and(Err(NVML_ERROR_NOT_SUPPORTED)),
             _ => Ok(ask(CLOCK_OF, Some(device), [kind.into(), id.into(), 0])?.number(2)),
         })
     }
 
     /// Without a card, what CUDA knows.
-    fn nvmlDeviceGetMaxClockInfo(device: nvmlDevice_t, kind: u32, mhz: *mut u32) {
+    fn nvmlDeviceGetMaxClockInfo(device: nvmlDevice_t, kind: u32, mhz: Out<u32>) {
         let by_attribute = |error| match kind {
             CLOCK_GRAPHICS | CLOCK_SM => Ok(state::device(device)?.attribute(CLOCK_RATE)? / 1000),
             CLOCK_MEMORY => Ok(state::device(device)?.attribute(MEMORY_CLOCK_RATE)? / 1000),
             _ => Err(error),
         };
-        give(mhz, || {
+        mhz.give(|| {
             let answer = ask(MAX_CLOCK, Some(device), [kind.into(), 0, 0]);
             answer.map(|answer| answer.number(1)).or_else(by_attribute)
         })
     }
 
-    fn nvmlDeviceGetPerformanceState, nvmlDeviceGetPowerState(device: nvmlDevice_t, state: *mut u32) {
-        give(state, || sensor(device, PERFORMANCE_STATE))
+    fn nvmlDeviceGetPerformanceState, nvmlDeviceGetPowerState(device: nvmlDevice_t, state: Out<u32>) {
+        state.give(|| sensor(device, PERFORMANCE_STATE))
     }
 
-    fn nvmlDeviceGetCurrPcieLinkGeneration(device: nvmlDevice_t, generation: *mut u32) {
-        give(generation, || sensor(device, PCIE_GENERATION))
+    fn nvmlDeviceGetCurrPcieLinkGeneration(device: nvmlDevice_t, generation: Out<u32>) {
+        generation.give(|| sensor(device, PCIE_GENERATION))
     }
 
-    fn nvmlDeviceGetCurrPcieLinkWidth(device: nvmlDevice_t, width: *mut u32) {
-        give(width, || sensor(device, PCIE_WIDTH))
+    fn nvmlDeviceGetCurrPcieLinkWidth(device: nvmlDevice_t, width: Out<u32>) {
+        width.give(|| sensor(device, PCIE_WIDTH))
     }
 
     fn nvmlDeviceGetMaxPcieLinkGeneration, nvmlDeviceGetGpuMaxPcieLinkGeneration(
-        device: nvmlDevice_t, generation: *mut u32,
+        device: nvmlDevice_t, generation: Out<u32>,
     ) {
-        give(generation, || sensor(device, MAX_PCIE_GENERATION))
+        generation.give(|| sensor(device, MAX_PCIE_GENERATION))
     }
 
-    fn nvmlDeviceGetMaxPcieLinkWidth(device: nvmlDevice_t, width: *mut u32) {
-        give(width, || sensor(device, MAX_PCIE_WIDTH))
+    fn nvmlDeviceGetMaxPcieLinkWidth(device: nvmlDevice_t, width: Out<u32>) {
+        width.give(|| sensor(device, MAX_PCIE_WIDTH))
     }
 }

@@ -5,12 +5,9 @@ use core::ffi::{c_char, c_int};
 
 use virtio_cuda_client::calls;
 
-use crate::api::{store, store_text};
-use crate::error::{
-    NVML_ERROR_ARGUMENT_VERSION_MISMATCH, NVML_ERROR_INVALID_ARGUMENT, NVML_ERROR_NO_DATA,
-    NVML_ERROR_NOT_FOUND, Result,
-};
+use crate::error::{NVML_ERROR_ARGUMENT_VERSION_MISMATCH, NVML_ERROR_NO_DATA, NVML_ERROR_NOT_FOUND, Result};
 use crate::getters::ask;
+use crate::pointers::{Out, store_text};
 use crate::state;
 
 /// The row of the table of getters for `nvmlSystemGetDriverBranch`, the version of its structure, and the room in it.
@@ -46,27 +43,30 @@ api! {
     /// The host's driver; where it has none, this project's version.
     fn nvmlSystemGetDriverVersion(version: *mut c_char, length: u32) {
         let (_, driver) = versions()?;
-        store_text(version, length, driver.as_bytes())
+        // SAFETY: the program promises `length` bytes there, or null.
+        unsafe { store_text(version, length, driver.as_bytes()) }
     }
 
     fn nvmlSystemGetNVMLVersion(version: *mut c_char, length: u32) {
         let (interface, driver) = versions()?;
-        store_text(version, length, format!("{interface}.{driver}").as_bytes())
+        // SAFETY: the program promises `length` bytes there, or null.
+        unsafe { store_text(version, length, format!("{interface}.{driver}").as_bytes()) }
     }
 
-    fn nvmlSystemGetCudaDriverVersion, nvmlSystemGetCudaDriverVersion_v2(version: *mut c_int) {
-        store(version, state::session()?.driver_version())
+    fn nvmlSystemGetCudaDriverVersion, nvmlSystemGetCudaDriverVersion_v2(version: Out<c_int>) {
+        version.set(state::session()?.driver_version())
     }
 
     /// As `r580_00`; the structure's room for it is said twice.
-    fn nvmlSystemGetDriverBranch(branch: *mut u32, length: u32) {
+    fn nvmlSystemGetDriverBranch(branch: Out<u32>, length: u32) {
         state::devices()?;
-        if *branch.as_ref().ok_or(NVML_ERROR_INVALID_ARGUMENT)? != BRANCH_VERSION {
+        if branch.get()? != BRANCH_VERSION {
             return Err(NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
         }
         let answer = ask(BRANCH, None, [0; 3])?;
         let text = answer.of(0).get(size_of::<u32>()..).and_then(|text| text.split(|&byte| byte == 0).next());
-        store_text(branch.add(1).cast(), length.min(BRANCH_ROOM), text.unwrap_or(&[]))
+        // SAFETY: not null and of this version, so behind the version there is room for the text.
+        unsafe { store_text(branch.as_ptr().add(1).cast(), length.min(BRANCH_ROOM), text.unwrap_or(&[])) }
     }
 
     /// The name of a process of this machine.
@@ -79,16 +79,17 @@ api! {
             return Err(NVML_ERROR_NO_DATA);
         }
         let fits = program.len().min((length as usize).saturating_sub(1));
-        store_text(name, length, &program[..fits])
+        // SAFETY: the program promises `length` bytes there, or null.
+        unsafe { store_text(name, length, &program[..fits]) }
     }
 
     /// There are no units (S-class systems).
-    fn nvmlUnitGetCount(count: *mut u32) {
+    fn nvmlUnitGetCount(count: Out<u32>) {
         state::devices()?;
-        store(count, 0)
+        count.set(0)
     }
 
-    fn nvmlGetExcludedDeviceCount(count: *mut u32) {
-        store(count, 0)
+    fn nvmlGetExcludedDeviceCount(count: Out<u32>) {
+        count.set(0)
     }
 }

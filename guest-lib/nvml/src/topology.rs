@@ -3,6 +3,7 @@
 
 use crate::error::{NVML_ERROR_INVALID_ARGUMENT, Result};
 use crate::getters::ask;
+use crate::pointers::Out;
 use crate::state::{self, Device, nvmlDevice_t};
 
 /// The row of the table of getters for `nvmlDeviceGetTopologyCommonAncestor`.
@@ -11,20 +12,18 @@ const COMMON_ANCESTOR: u32 = 0x61;
 /// As many as fit; without a list and with room for none, how many there are.
 ///
 /// # Safety
-/// `count` is null or valid, and `list` is null or has room for so many devices.
-unsafe fn give_list(found: &[nvmlDevice_t], count: *mut u32, list: *mut nvmlDevice_t) -> Result {
-    // SAFETY: this function's contract.
-    let count = unsafe { count.as_mut() }.ok_or(NVML_ERROR_INVALID_ARGUMENT)?;
-    if list.is_null() != (*count == 0) {
+/// `list` is null or has room for as many devices as `count` says.
+unsafe fn give_list(found: &[nvmlDevice_t], count: Out<u32>, list: *mut nvmlDevice_t) -> Result {
+    let room = count.get()?;
+    if list.is_null() != (room == 0) {
         return Err(NVML_ERROR_INVALID_ARGUMENT);
     }
     if list.is_null() {
-        *count = found.len() as u32;
-        return Ok(());
+        return count.set(found.len() as u32);
     }
-    let given = found.len().min(*count as usize);
-    *count = given as u32;
-    // SAFETY: there is room for as many as the program says.
+    let given = found.len().min(room as usize);
+    count.set(given as u32)?;
+    // SAFETY: not null, so there is room for `room` devices by this function's contract.
     unsafe { core::ptr::copy_nonoverlapping(found.as_ptr(), list, given) };
     Ok(())
 }
@@ -42,15 +41,17 @@ fn at_level(device: nvmlDevice_t, level: u32) -> Result<Vec<nvmlDevice_t>> {
 
 api! {
     fn nvmlDeviceGetTopologyNearestGpus(
-        device: nvmlDevice_t, level: u32, count: *mut u32, list: *mut nvmlDevice_t,
+        device: nvmlDevice_t, level: u32, count: Out<u32>, list: *mut nvmlDevice_t,
     ) {
         state::device(device)?;
-        give_list(&at_level(device, level)?, count, list)
+        // SAFETY: the program promises room for as many devices as it says, or null.
+        unsafe { give_list(&at_level(device, level)?, count, list) }
     }
 
     /// In a virtual machine all devices are near every processor.
-    fn nvmlSystemGetTopologyGpuSet(_processor: u32, count: *mut u32, list: *mut nvmlDevice_t) {
+    fn nvmlSystemGetTopologyGpuSet(_processor: u32, count: Out<u32>, list: *mut nvmlDevice_t) {
         let all: Vec<_> = state::devices()?.iter().map(Device::handle).collect();
-        give_list(&all, count, list)
+        // SAFETY: the program promises room for as many devices as it says, or null.
+        unsafe { give_list(&all, count, list) }
     }
 }

@@ -28,7 +28,7 @@ struct Handle(NonNull<c_void>);
 
 // SAFETY: dlsym may be called with a handle from any thread.
 unsafe impl Send for Handle {}
-// SAFETY: as above.
+// SAFETY: dlsym takes the loader's lock, so threads may share the handle.
 unsafe impl Sync for Handle {}
 
 /// NVIDIA's libnvrtc.

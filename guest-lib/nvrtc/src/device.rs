@@ -37,10 +37,10 @@ fn uuid() -> Option<[u8; 16]> {
     let get_uuid = function(c"cuDeviceGetUuid_v2").or_else(|| function(c"cuDeviceGetUuid"))?;
     // SAFETY: the driver API's signature of the function of this name.
     let initialise: unsafe extern "C" fn(c_uint) -> c_int = unsafe { std::mem::transmute(initialise) };
-    // SAFETY: as above.
+    // SAFETY: the driver API's signature of `cuDeviceGet`.
     let get: unsafe extern "C" fn(*mut c_int, c_int) -> c_int = unsafe { std::mem::transmute(get) };
     type GetUuid = unsafe extern "C" fn(*mut c_void, c_int) -> c_int;
-    // SAFETY: as above.
+    // SAFETY: the driver API's signature of `cuDeviceGetUuid`, which its second version shares.
     let get_uuid: GetUuid = unsafe { std::mem::transmute(get_uuid) };
     let (mut device, mut uuid) = (0, [0_u8; 16]);
     // SAFETY: the flags must be 0, and a second call has no effect.

@@ -118,7 +118,8 @@ fn compiled(architecture: &CStr) -> String {
 fn linked(options: &[&CStr]) -> Result<String, i32> {
     let options: Vec<*const c_char> = options.iter().map(|option| option.as_ptr()).collect();
     let (mut linker, mut size) = (ptr::null_mut(), 0);
-    // SAFETY: as above.
+    // SAFETY: `options` are C strings that live across the calls; all other places are locals of the sizes that the
+    // functions name.
     unsafe {
         assert_eq!(plain::nvJitLinkCreate(&mut linker, options.len() as u32, options.as_ptr()), 0);
         let result = plain::nvJitLinkGetLinkedCubinSize(linker, &mut size);

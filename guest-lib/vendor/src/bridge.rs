@@ -228,7 +228,8 @@ pub fn is_known(address: u64) -> bool {
 /// Host memory of `copy` is valid until the copy is done.
 pub unsafe fn copy(copy: &Copy2d, stream: Option<u64>) -> Result<(), c_int> {
     let bridge = bridge().ok_or(NOT_FOUND)?;
-    // SAFETY: functions of libcuda with these parameters, and the caller's promise.
+    // SAFETY: functions of libcuda with these parameters; the host memory is valid until the copy is done by this
+    // function's contract.
     check(bridge.prepared(|| unsafe {
         match stream {
             Some(stream) => (bridge.copy_in_stream)(copy, stream),

@@ -69,7 +69,7 @@ impl Arguments<'_> {
                     };
                     if host(*is_beta) { PRESENT } else { given }
                 }
-                // SAFETY: the caller's promise.
+                // SAFETY: not null, and the row says text, so a C string ("Safety" of this function).
                 Kind::Text if given != 0 => 1 + unsafe { libc::strnlen(given as *const _, MAX_TEXT) } as u64,
                 _ => given,
             };
@@ -106,14 +106,16 @@ impl Arguments<'_> {
             let readable = match kind {
                 Kind::Scaling if bytes > 0 && address % SCALING_BYTES as u64 != 0 => SCALING_BYTES / 2,
                 Kind::Host(Host { element: Element::Sized { .. }, .. }) if bytes > 0 => {
-                    // SAFETY: the caller promises a structure that starts with its length.
+                    // SAFETY: not null, and the row says a structure that starts with its length ("Safety" of this
+                    // function).
                     let length = unsafe { (address as *const u64).read_unaligned() };
                     usize::try_from(length).unwrap_or(bytes).min(bytes)
                 }
                 _ => bytes,
             };
-            // SAFETY: the caller promises that many bytes at the address, which is not null where `bytes` is not 0. A factor of
-            // cuDNN's may be a float whose next four bytes are another's, but they are there.
+            // SAFETY: the row says that the library reads that many bytes at the address ("Safety" of this function),
+            // which is not null where `bytes` is not 0. A factor of cuDNN's may be a float whose next four bytes are
+            // another's, but they are there.
             unsafe {
                 std::ptr::copy_nonoverlapping(address as *const u8, block[start..].as_mut_ptr(), readable)
             };
@@ -156,13 +158,15 @@ impl Arguments<'_> {
             }
             if let Kind::Table(_) = self.call.parameters[index].kind {
                 let table = table(&data[..bytes]).ok_or(BadSize)?;
-                // SAFETY: the caller promises a place for an address; the slot says that it is not null, or there are no bytes.
+                // SAFETY: the row says a place for an address ("Safety" of this function); the slot says that it is
+                // not null, or there are no bytes.
                 if let Some(place) = unsafe { (address as *mut u64).as_mut() } {
                     *place = table;
                 }
                 continue;
             }
-            // SAFETY: the caller promises room for that many bytes at the address, which is not null where `bytes` is not 0.
+            // SAFETY: the row says that the library writes that many bytes at the address ("Safety" of this
+            // function), which is not null where `bytes` is not 0.
             unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), address as *mut u8, bytes) };
         }
         Ok(())
@@ -193,17 +197,17 @@ mod tests {
         // SAFETY: the addresses are those of locals of the types that the row names.
         let slots = unsafe { arguments.slots(false, |_| 0) };
         assert_eq!(slots[..], [7, 3, PRESENT, PRESENT, PRESENT, 5]);
-        // SAFETY: as above.
+        // SAFETY: `given` leads to locals of the types that the row names.
         unsafe { arguments.write(&slots, &mut block, &mut Key::new(0, arguments.call, &slots)) }
             .expect("fits");
         assert_eq!(block.len(), 6 * 8 + 16 + 8 + 8);
         assert_eq!(block[48..64], [1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(block[72..], *b"text\0\0\0\0");
         let reply = [0_u64, 42].map(u64::to_le_bytes).concat();
-        // SAFETY: as above.
+        // SAFETY: `given` leads to locals of the types that the row names.
         unsafe { arguments.read(&slots, &reply, true) }.expect("fits");
         assert_eq!(r, 42);
-        // SAFETY: as above.
+        // SAFETY: `given` leads to locals of the types that the row names.
         assert_eq!(unsafe { arguments.read(&slots, &reply[..8], true) }, Err(BadSize));
     }
 
@@ -261,7 +265,7 @@ mod tests {
         // SAFETY: a table of two numbers, which nobody frees.
         assert_eq!(unsafe { *(place as *const [u64; 2]) }, [1, 2]);
         let fresh = std::mem::replace(&mut place, 0);
-        // SAFETY: as above.
+        // SAFETY: `given` leads to a local with room for an address.
         unsafe { arguments.read(&[PRESENT], &reply, true) }.expect("fits");
         assert_eq!(place, fresh, "the same contents are kept once");
     }

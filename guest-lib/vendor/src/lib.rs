@@ -28,7 +28,7 @@ pub(crate) use front::Front;
 /// `slots` are the arguments of a call of the function, as its row describes them: addresses of host memory are valid as NVIDIA's
 /// manual demands.
 pub(crate) unsafe fn forward(front: &'static Front, function: usize, slots: &[u64]) -> u64 {
-    // SAFETY: the caller's promise.
+    // SAFETY: the slots are those of a call of the function by this function's contract.
     unsafe { front.forward(function, slots) }
 }
 

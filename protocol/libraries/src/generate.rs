@@ -85,7 +85,7 @@ fn entry_point(library: &Library, index: usize, call: &Call, front: &str) -> Str
     format!(
         "/// As NVIDIA's.\n///\n/// # Safety\n///\n/// As NVIDIA's.\n#[unsafe(no_mangle)]\n\
          pub unsafe extern \"C\" fn {name}({parameters}){answer} {{\n\
-         \x20   // SAFETY: the caller's promises are those of NVIDIA's function, which the row describes.\n\
+         \x20   // SAFETY: the row describes NVIDIA's function; its contract for these arguments is this function's.\n\
          \x20   {body}\n}}"
     )
 }

@@ -296,7 +296,7 @@ fn circles(target: &mut Target) -> Result<()> {
     let parts = CallParts { thread: OTHER, ..session_order(0, second) };
     let payload = parts.payload(&parts.header());
     let base = guest.frontend.memory.get_host_address(GuestAddress(OTHER_LANE))?;
-    // SAFETY: as in `open`.
+    // SAFETY: the address is that of a lane's memory in the guest's, which `frontend` keeps mapped.
     let mut other = Producer::new(unsafe { LaneMemory::new(base) });
     let _ = other.push(Kind::Post, 1, &[&payload]);
     let _ = other.push(Kind::Post, 2, &[&payload]);

@@ -66,6 +66,7 @@ fn collect(suite: &mut Suite) {
     suite.test("constant_answers_cost_one_call", constant_answers_cost_one_call);
     suite.test("management_library", management_library);
     suite.test("a_launch_of_a_graph_costs_one_call", a_launch_of_a_graph_costs_one_call);
+    suite.test("launches_allocate_nothing", launches_allocate_nothing);
     suite.test("functions_of_graphs_are_forgotten", functions_of_graphs_are_forgotten);
     suite.test("short_copies_are_waited_for_by_a_word", short_copies_are_waited_for_by_a_word);
     suite.test("streams_do_not_wait_for_copies_of_others", streams_do_not_wait_for_copies_of_others);
@@ -188,6 +189,19 @@ fn management_library(kit: &Kit) -> Result<()> {
     let outcome = finish(kit, &limited, "nvml_query", &[])?;
     outcome.expect_exit(0)?;
     ensure!(outcome.stdout.contains("67108864 bytes"), "not the limit of a session\n{outcome}");
+    Ok(())
+}
+
+/// Parameters of a launch are packed where they cross, and nothing else of a launch needs memory.
+fn launches_allocate_nothing(kit: &Kit) -> Result<()> {
+    let route = route(kit, &DaemonOptions::default())?;
+    let outcome = finish(kit, &route, "launch_allocations", &[])?;
+    outcome.expect_exit(0)?;
+    let expected = "first launches: allocate\n\
+                    1000 launches: 0 allocations\n\
+                    1000 launches with a long block: 0 allocations\n\
+                    sum: 11011\n";
+    ensure!(outcome.stdout == expected, "not:\n{expected}\n{outcome}");
     Ok(())
 }
 

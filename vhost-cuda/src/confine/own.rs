@@ -58,7 +58,7 @@ fn try_in_child(flags: UnshareFlags) -> io::Result<()> {
     // SAFETY: the child makes system calls only, and ends without returning.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        // SAFETY: as above; the table of descriptors is not unshared.
+        // SAFETY: the child makes system calls only; the table of descriptors is not unshared.
         let status = unsafe { unshare_unsafe(flags) }.map_or_else(|error| error.raw_os_error(), |()| 0);
         // SAFETY: does not return.
         unsafe { libc::_exit(status) };

@@ -64,10 +64,10 @@ extern "C" fn handle(_signal: c_int, info: *mut libc::siginfo_t, _context: *mut 
     // SAFETY: the kernel gives a valid structure to a handler with SA_SIGINFO, and `errno` is the thread's own.
     let (address, code, errno) =
         unsafe { ((*info).si_addr() as usize, (*info).si_code, libc::__errno_location()) };
-    // SAFETY: as above. What was interrupted finds it unchanged.
+    // SAFETY: `errno` is the thread's own. It is kept so that what was interrupted finds it unchanged.
     let before = unsafe { *errno };
     let repaired = code == libc::BUS_ADRERR && repair(address);
-    // SAFETY: as above; and the default action for the next try is always a valid one.
+    // SAFETY: `errno` is the thread's own; the default action for the next try is always a valid one.
     unsafe {
         *errno = before;
         if !repaired {

@@ -74,7 +74,7 @@ fn raise_limit() -> io::Result<usize> {
         return Err(io::Error::last_os_error());
     }
     let raised = libc::rlimit { rlim_cur: limit.rlim_max, ..limit };
-    // SAFETY: as above. A process may raise its soft limit up to the hard one.
+    // SAFETY: the structure lives across the call. A process may raise its soft limit up to the hard one.
     if unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const raised) } == 0 {
         limit = raised;
     }

@@ -88,7 +88,7 @@ pub struct Nvml {
 
 // SAFETY: the library may be used from every thread, and so may its handles.
 unsafe impl Send for Nvml {}
-// SAFETY: as above.
+// SAFETY: the library locks what its threads share.
 unsafe impl Sync for Nvml {}
 
 impl Nvml {
@@ -117,7 +117,7 @@ impl Nvml {
     }
 
     fn numbered(index: u32) -> Option<Self> {
-        // SAFETY: as in `of`.
+        // SAFETY: the library is NVIDIA's own, found as its other programs find it; the prototypes are nvml.h's.
         unsafe {
             let library = Library::open(Some("libnvidia-ml.so.1"), RTLD_NOW | RTLD_LOCAL).ok()?;
             let init: Symbol<unsafe extern "C" fn() -> c_int> = symbol(&library, c"nvmlInit_v2")?;
@@ -335,7 +335,7 @@ fn latest_sum<'s>(samples: impl Iterator<Item = &'s ProcessSample>) -> (u32, u32
 ///
 /// `T` must be its type.
 unsafe fn symbol<T>(library: &Library, name: &CStr) -> Option<Symbol<T>> {
-    // SAFETY: the caller's promise.
+    // SAFETY: `T` is the function's type by this function's contract.
     unsafe { library.get(name.to_bytes_with_nul()) }.ok()
 }
 

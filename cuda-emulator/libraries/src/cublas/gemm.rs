@@ -113,7 +113,8 @@ impl Shape {
         };
         let ((a_columns, a_rows), (b_columns, b_rows)) =
             (strides(self.a, self.lda), strides(self.b, self.ldb));
-        // SAFETY: the caller's promise; the strides are those of matrices stored by columns.
+        // SAFETY: the addresses have matrices of this shape by this function's contract; the strides are those of
+        // matrices stored by columns.
         unsafe {
             gemm::gemm(
                 self.m,

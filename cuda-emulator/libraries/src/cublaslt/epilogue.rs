@@ -107,7 +107,7 @@ impl Epilogue {
                         _ => values[(row, column)].re > 0.0,
                     };
                     if let (Some(mask), true) = (mask, self.has(RELU)) {
-                        // SAFETY: as above.
+                        // SAFETY: `mask` has checked bits of all columns, which are as long as the rows.
                         unsafe {
                             let byte = mask.add(bit / 8);
                             byte.write(byte.read() & !(1 << (bit % 8)) | u8::from(positive) << (bit % 8));

@@ -32,7 +32,7 @@ impl Layout {
     ///
     /// `address` is null or a layout.
     pub unsafe fn at(address: usize) -> Result<Self, Status> {
-        // SAFETY: the caller's promise.
+        // SAFETY: `address` is null or a layout by this function's contract.
         let attributes = unsafe { Attributes::at("matrix_layout", address)? };
         let size = |number| usize::try_from(attributes.get(number)).map_err(|_| INVALID_VALUE);
         let is_by_rows = match attributes.int(1) {

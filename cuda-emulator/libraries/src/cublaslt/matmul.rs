@@ -56,7 +56,7 @@ impl Product {
         [alpha, beta]: [usize; 2],
         layouts: [usize; 4],
     ) -> Result<Self, Status> {
-        // SAFETY: the caller's promise.
+        // SAFETY: each address is null or of the kind that is read by this function's contract.
         let (attributes, layouts) = unsafe {
             let [a, b, c, d] = layouts;
             (

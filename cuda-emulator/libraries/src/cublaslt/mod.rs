@@ -74,7 +74,7 @@ impl Attributes<'_> {
         if address == 0 {
             return Err(INVALID_VALUE);
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: not null, so a descriptor of this kind, of its size, by this function's contract.
         let contents = unsafe { std::slice::from_raw_parts(address as *const u8, kind.bytes) };
         Ok(Self { kind, contents })
     }

@@ -29,7 +29,7 @@ fn prepare(
     let operation = |number| Operation::new(attributes.int(number));
     let mut summands = vec![(Scalar::at(is_device, scale, alpha)?, a, of_a, operation(2)?)];
     if b != 0 {
-        // SAFETY: as above.
+        // SAFETY: the caller gives three layouts, of which the second may be null.
         let of_b = unsafe { Layout::at(layouts[1])? };
         summands.push((Scalar::at(is_device, scale, beta)?, b, of_b, operation(3)?));
     }

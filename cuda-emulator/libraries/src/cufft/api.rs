@@ -90,7 +90,7 @@ unsafe fn numbers<T: Copy + Into<i64>>(list: *const T, rank: c_int) -> Result<Op
     if list.is_null() {
         return Ok(None);
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: not null, so `rank` numbers by this function's contract.
     Ok(Some((0..rank).map(|at| unsafe { list.add(at).read() }.into()).collect()))
 }
 
@@ -104,7 +104,7 @@ unsafe fn advanced<T: Copy + Into<i64>>(
     [n, inembed, onembed]: [*const T; 3],
     [istride, idist, ostride, odist]: [i64; 4],
 ) -> Result<(Vec<i64>, [Side; 2]), Status> {
-    // SAFETY: the caller's promise.
+    // SAFETY: each list is null or has `rank` numbers by this function's contract.
     let (sizes, inside, outside) =
         unsafe { (numbers(n, rank)?, numbers(inembed, rank)?, numbers(onembed, rank)?) };
     // Without one of both, the data is packed.

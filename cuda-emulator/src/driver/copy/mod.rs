@@ -222,8 +222,9 @@ impl Transfer {
             for row in 0..rows {
                 let to = self.to.address + slice * self.to.slice + row * self.to.pitch;
                 let from = self.from.address + slice * self.from.slice + row * self.from.pitch;
-                // SAFETY: both were checked to lie in valid ranges; pageable memory is the caller's promise. Kernels may
-                // use them at the same time: then the bytes are undefined, as on the device.
+                // SAFETY: both were checked to lie in valid ranges; pageable memory is valid because CUDA demands it
+                // of the program. Kernels may use them at the same time: then the bytes are undefined, as on the
+                // device.
                 unsafe { std::ptr::copy(from as *const u8, to as *mut u8, width as usize) };
             }
         }
@@ -240,11 +241,12 @@ impl Transfer {
                 let (from, from_bytes) = self.from.run([x, row, slice])?;
                 let bytes = to_bytes.min(from_bytes).min(width - x);
                 match (to, from) {
-                    // SAFETY: as in `run`; what parts have stays mapped.
+                    // SAFETY: both were checked to lie in valid ranges, whose parts stay mapped. Kernels may use them
+                    // at the same time: then the bytes are undefined, as on the device.
                     (Some(to), Some(from)) => unsafe {
                         std::ptr::copy(from as *const u8, to as *mut u8, bytes as usize);
                     },
-                    // SAFETY: as above.
+                    // SAFETY: the target was checked to lie in a valid range, whose parts stay mapped.
                     (Some(to), None) => unsafe { std::ptr::write_bytes(to as *mut u8, 0, bytes as usize) },
                     (None, _) => {}
                 }

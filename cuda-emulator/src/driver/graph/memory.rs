@@ -60,7 +60,7 @@ pub(in super::super) struct GraphMemory {
 
 // SAFETY: the pointers in `params` are shown to C and never followed; all else is Send and Sync.
 unsafe impl Send for GraphMemory {}
-// SAFETY: as above.
+// SAFETY: the pointers in `params` are never followed, and what changes is atomic.
 unsafe impl Sync for GraphMemory {}
 
 impl GraphMemory {

@@ -42,7 +42,7 @@ pub(in crate::driver) struct SharedEvent {
 
 // SAFETY: the counters are atomic, and the mapping belongs to no thread.
 unsafe impl Send for SharedEvent {}
-// SAFETY: as above.
+// SAFETY: threads share atomic counters and a lock; the mapping stays until the last of them drops the value.
 unsafe impl Sync for SharedEvent {}
 
 /// Names this process's PID namespace; 0 if that cannot be known.

@@ -53,7 +53,7 @@ struct Options(JitOptions);
 // SAFETY: the pointers are the program's, which keeps what they point to readable and writable for as long as the linker
 // exists and calls it from one thread at a time, as the API says.
 unsafe impl Send for Options {}
-// SAFETY: as above.
+// SAFETY: the options are not changed, and what they point to is used under the linker's lock.
 unsafe impl Sync for Options {}
 
 fn find(handle: CUlinkState) -> CuResult<Arc<Linker>> {

@@ -97,6 +97,7 @@ pub(crate) fn reserve_place(bytes: u64, alignment: u64, hint: u64) -> CuResult<u
 /// The range is a mapping of the caller's alone.
 pub(crate) unsafe fn blank(base: u64, bytes: u64, protection: i32, fixed: i32) -> *mut c_void {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | fixed;
-    // SAFETY: the caller's promise; without MAP_FIXED the address is only a hint.
+    // SAFETY: the range is the caller's alone by this function's contract; without MAP_FIXED the address is only a
+    // hint.
     unsafe { libc::mmap(base as *mut c_void, bytes as usize, protection, flags, -1, 0) }
 }

@@ -106,7 +106,7 @@ impl MemOp {
         if !self.is_valid() {
             return Err(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS);
         }
-        // SAFETY: as in `load`.
+        // SAFETY: the word is aligned (`check`) and lies in valid memory, which is mapped as long as nobody frees it.
         unsafe {
             match self.bytes() {
                 4 => {

@@ -71,7 +71,7 @@ impl Machine<'_> {
         bytes: u64,
         access: Access,
     ) -> Result<bool, Flow> {
-        // SAFETY: the caller's promise.
+        // SAFETY: `ops[4]` is an address register as `aux` says, by this function's contract.
         unsafe { self.addresses(instr, at) };
         let local = match aux::place(instr.aux) {
             Place::Local => Some(0),

@@ -30,7 +30,7 @@ macro_rules! word {
         $(impl Word for $t {
             #[inline(always)]
             unsafe fn replace(place: *mut $t, f: impl Fn($t) -> $t) -> $t {
-                // SAFETY: the caller's promise.
+                // SAFETY: `place` is valid for atomic access and aligned by the contract of `Word::replace`.
                 let word = unsafe { <$atomic>::from_ptr(place) };
                 let mut old = word.load(Ordering::Relaxed);
                 loop {
@@ -52,7 +52,7 @@ static WIDE: Mutex<()> = Mutex::new(());
 impl Word for u128 {
     unsafe fn replace(place: *mut u128, f: impl Fn(u128) -> u128) -> u128 {
         let _guard = WIDE.lock().unwrap_or_else(PoisonError::into_inner);
-        // SAFETY: the caller's promise.
+        // SAFETY: `place` is valid for atomic access and aligned by the contract of `Word::replace`.
         unsafe {
             let old = place.read_volatile();
             place.write_volatile(f(old));
@@ -68,8 +68,9 @@ unsafe fn update_body<T: Copy, Op: Fn(T, T, T) -> T + Copy>(
 ) -> Flow {
     let operation = instance::<Op>();
     let mut at = [0; LANES];
-    // SAFETY: operands as documented, `resolve` has checked address and alignment; `T` is u16 to u128 (the
-    // constructors in this file), so that the casts below only name its width.
+    // SAFETY: the operands have the kinds and widths that the constructor of this handler documents (contract of
+    // `Handler`), `resolve` has checked address and alignment; `T` is u16 to u128 (the constructors in this file), so
+    // that the casts below only name its width.
     unsafe {
         if let Err(flow) = machine.resolve(instr, &mut at, size_of::<T>() as u64, Access::Atomic) {
             return flow;
@@ -99,7 +100,8 @@ unsafe fn update_body<T: Copy, Op: Fn(T, T, T) -> T + Copy>(
 /// As [`Word::replace`]; `T` and `W` have the same size and every bit pattern is valid for both.
 #[inline(always)]
 unsafe fn replace_as<T: Copy, W: Word>(place: *mut T, f: impl Fn(T) -> T) -> T {
-    // SAFETY: the caller's promise.
+    // SAFETY: `place` is valid for atomic access and aligned, and the types have the same size, by this function's
+    // contract.
     unsafe {
         let cast = |word: W| std::mem::transmute_copy::<W, T>(&word);
         let back = |value: T| std::mem::transmute_copy::<T, W>(&value);
@@ -119,7 +121,8 @@ macro_rules! reductions {
         static REDUCTIONS: &[(&str, Type, Reduction)] = &[$(($operation, Type::$kind, {
             unsafe fn reduce(to: *mut u8, from: *const u8) {
                 let f: fn($word, $word) -> $word = $f;
-                // SAFETY: the caller's promise; every bit pattern is valid for a number.
+                // SAFETY: `to` is valid for atomic access and `from` for a read, both of this number's width, by the
+                // contract of the table's functions; every bit pattern is valid for a number.
                 unsafe {
                     let value = from.cast::<$word>().read_unaligned();
                     replace(to.cast::<$word>(), |old| f(old, value));
@@ -160,7 +163,7 @@ pub(crate) fn reduction(number: u32) -> Option<Reduction> {
 /// # Safety
 /// `place` is valid for atomic access and aligned.
 unsafe fn replace<T: Copy>(place: *mut T, f: impl Fn(T) -> T) {
-    // SAFETY: the caller's promise; the sizes agree.
+    // SAFETY: `place` is valid for atomic access and aligned by this function's contract; the sizes agree.
     unsafe {
         match size_of::<T>() {
             2 => replace_as::<T, u16>(place, f),

@@ -26,7 +26,8 @@ const UNIT: u64 = 16;
 pub(crate) fn copy() -> Handler {
     unsafe fn run(machine: &mut Machine<'_>, instr: &Instr) -> Flow {
         for lane in lanes_of(machine.mask) {
-            // SAFETY: operands as documented.
+            // SAFETY: the operands have the kinds and widths that the constructor of this handler documents (contract
+            // of `Handler`).
             let (to, from, bytes, barrier, blocks) = unsafe {
                 (
                     *machine.source::<u64>(instr.ops[0]).add(lane),

@@ -46,7 +46,8 @@ unsafe fn load_body<S: Copy, D: Copy, Op: Fn(S) -> D + Copy>(
     let operation = crate::execute::lanes::instance::<Op>();
     let count = count(instr);
     let mut at = [0; LANES];
-    // SAFETY: operands as documented; `resolve` has checked the addresses for `count` elements.
+    // SAFETY: the operands have the kinds and widths that the constructor of this handler documents (contract of
+    // `Handler`); `resolve` has checked the addresses for `count` elements.
     unsafe {
         if count == 1 && load_pattern::<S, D, Op>(machine, instr) {
             if instr.aux & (aux::ACQUIRE | aux::POLLS) != 0 {
@@ -149,7 +150,8 @@ unsafe fn store_pattern<S: Copy, D: Copy, Op: Fn(S) -> D + Copy>(
 ) -> bool {
     let operation = crate::execute::lanes::instance::<Op>();
     let bytes = size_of::<D>();
-    // SAFETY: as in `load_pattern`.
+    // SAFETY: the operands have the widths of `S` and `D` (contract of `Handler`); the pattern's address is that of
+    // memory for the lanes' elements, which was checked.
     unsafe {
         let values = machine.source::<S>(instr.ops[0]);
         let store_half = |to: *mut D, start: usize| {
@@ -193,7 +195,8 @@ unsafe fn store_body<S: Copy, D: Copy, Op: Fn(S) -> D + Copy>(
         fence(Ordering::SeqCst);
     }
     let mut at = [0; LANES];
-    // SAFETY: operands as documented; `resolve` has checked the addresses for `count` elements.
+    // SAFETY: the operands have the kinds and widths that the constructor of this handler documents (contract of
+    // `Handler`); `resolve` has checked the addresses for `count` elements.
     unsafe {
         if count == 1 && store_pattern::<S, D, Op>(machine, instr) {
             return Flow::Next;
@@ -300,7 +303,8 @@ unsafe fn store_frame_body<S: Copy, D: Copy, Op: Fn(S) -> D + Copy>(
 ) -> Flow {
     let operation = crate::execute::lanes::instance::<Op>();
     for lane in lanes_of(machine.mask) {
-        // SAFETY: as in `load_frame_body`.
+        // SAFETY: the operands have the widths of `S` and `D` (contract of `Handler`); the element lies in the
+        // frame's local memory (lowering).
         unsafe {
             let to = local_start(machine, lane).add(instr.imm as usize).cast::<D>();
             for element in 0..count(instr) {

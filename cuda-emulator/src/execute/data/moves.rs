@@ -64,7 +64,8 @@ pub(crate) fn shift_window() -> Handler {
 /// isspacep for the windows: the predicate `ops[0]` holds if the address in `ops[1]` (u64) lies in the window at `imm`.
 pub(crate) fn in_window() -> Handler {
     unsafe fn test(machine: &mut Machine<'_>, instr: &Instr) -> Flow {
-        // SAFETY: operands as documented.
+        // SAFETY: the operands have the kinds and widths that the constructor of this handler documents (contract of
+        // `Handler`).
         unsafe {
             let addresses = machine.lanes::<u64>(instr.ops[1]);
             let bits =
@@ -80,7 +81,8 @@ pub(crate) fn in_window() -> Handler {
 pub(crate) fn in_no_window() -> Handler {
     unsafe fn test(machine: &mut Machine<'_>, instr: &Instr) -> Flow {
         let windows = [window::PARAM, window::LOCAL, window::SHARED];
-        // SAFETY: operands as documented at `in_window`.
+        // SAFETY: the operands have the kinds and widths that the constructor of this handler documents (contract of
+        // `Handler`).
         unsafe {
             let addresses = machine.lanes::<u64>(instr.ops[1]);
             let outside = |a: u64| windows.iter().all(|start| a.wrapping_sub(*start) >= window::BYTES);

@@ -153,7 +153,8 @@ impl Machine<'_> {
             return None;
         }
         let last = self.block.shared_bytes.checked_sub(bytes)?;
-        // SAFETY: the caller's promise; `wide` says that the CPU has AVX2.
+        // SAFETY: `ops[4]` is the address register that `aux` says, by this function's contract; `wide` says that the
+        // CPU has AVX2.
         unsafe {
             let base = self.source::<u32>(instr.ops[4]);
             #[cfg(target_arch = "x86_64")]
@@ -178,7 +179,8 @@ impl Machine<'_> {
         if !global || self.mask != FULL || self.checks {
             return None;
         }
-        // SAFETY: the caller's promise; `wide` says that the CPU has AVX2.
+        // SAFETY: `ops[4]` is the address register that `aux` says, by this function's contract; `wide` says that the
+        // CPU has AVX2.
         let (first, second, patterns) = unsafe {
             let base = self.source::<u64>(instr.ops[4]);
             let patterns = |base: *const u64| {

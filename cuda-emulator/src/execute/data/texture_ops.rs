@@ -51,13 +51,15 @@ pub(crate) mod list {
 pub(crate) fn fetch() -> Handler {
     unsafe fn run(machine: &mut Machine<'_>, instr: &Instr) -> Flow {
         let operands = &machine.grid.code.operands[instr.ops[7] as usize..][..list::LENGTH];
-        // SAFETY: operands as documented.
+        // SAFETY: the operands have the kinds and widths that the constructor of this handler documents (contract of
+        // `Handler`).
         if unsafe { fetch_together(machine, instr, operands) } {
             return Flow::Next;
         }
         let mut last: Option<(u64, Arc<Texture>)> = None;
         for lane in lanes_of(machine.mask) {
-            // SAFETY: operands as documented.
+            // SAFETY: the operands have the kinds and widths that the constructor of this handler documents (contract
+            // of `Handler`).
             let (handle, at) = unsafe {
                 let handle = *machine.source::<u64>(instr.ops[1]).add(lane);
                 (handle, coordinates(machine, instr, operands, lane))
@@ -109,7 +111,7 @@ unsafe fn fetch_together(machine: &mut Machine<'_>, instr: &Instr, operands: &[u
     if instr.aux & special != 0 || machine.mask.count_ones() < LANES as u32 / 4 {
         return false;
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: `operands` is the list of this fetch by this function's contract.
     unsafe {
         let handles = machine.lanes::<u64>(instr.ops[1]);
         let handle = handles[machine.mask.trailing_zeros() as usize % LANES];
@@ -135,7 +137,7 @@ unsafe fn fetch_together(machine: &mut Machine<'_>, instr: &Instr, operands: &[u
 /// # Safety
 /// `operands` are laid out as [`list`] says, 32 bits each.
 unsafe fn coordinates(machine: &Machine<'_>, instr: &Instr, operands: &[u32], lane: usize) -> Coordinates {
-    // SAFETY: the caller's promise.
+    // SAFETY: `operands` are laid out as `list` says, 32 bits each, by this function's contract.
     let word = |index: usize| unsafe { *machine.source::<u32>(operands[index]).add(lane) };
     let floats = |start: usize| std::array::from_fn(|index| f32::from_bits(word(start + index)));
     let point = if instr.aux & aux::INTEGER != 0 {
@@ -170,7 +172,8 @@ unsafe fn each_surface(
     let formatted = instr.aux & aux::FORMATTED != 0;
     let mut last: Option<(u64, Arc<Surface>)> = None;
     for lane in lanes_of(machine.mask) {
-        // SAFETY: operands as documented.
+        // SAFETY: the operands have the kinds and widths that the constructor of this handler documents (contract of
+        // `Handler`).
         let (handle, mut at) = unsafe {
             let handle = *machine.source::<u64>(instr.ops[1]).add(lane);
             let place = |op: u32| (*machine.source::<u32>(op).add(lane)).cast_signed();
@@ -373,7 +376,8 @@ pub(crate) const OF_SURFACE: u32 = 1 << 8;
 pub(crate) fn query() -> Handler {
     unsafe fn run(machine: &mut Machine<'_>, instr: &Instr) -> Flow {
         for lane in lanes_of(machine.mask) {
-            // SAFETY: operands as documented.
+            // SAFETY: the operands have the kinds and widths that the constructor of this handler documents (contract
+            // of `Handler`).
             let handle = unsafe { *machine.source::<u64>(instr.ops[1]).add(lane) };
             let value = if instr.aux & OF_SURFACE != 0 {
                 texture::surface(handle).map(|surface| {
@@ -390,7 +394,7 @@ pub(crate) fn query() -> Handler {
                 let what = format!("{handle:#x} is no texture or surface object");
                 return machine.fail(instr, lane, FaultKind::IllegalAddress, handle, &what);
             };
-            // SAFETY: as above.
+            // SAFETY: `ops[0]` is a register of 32 bits (contract of `Handler`).
             unsafe { *machine.target::<u32>(instr.ops[0]).add(lane) = value };
         }
         Flow::Next
@@ -456,7 +460,8 @@ pub(crate) fn is_type() -> Handler {
     unsafe fn run(machine: &mut Machine<'_>, instr: &Instr) -> Flow {
         let mut bits = 0;
         for lane in lanes_of(machine.mask) {
-            // SAFETY: operands as documented.
+            // SAFETY: the operands have the kinds and widths that the constructor of this handler documents (contract
+            // of `Handler`).
             let handle = unsafe { *machine.source::<u64>(instr.ops[1]).add(lane) };
             let found = match instr.aux {
                 0 => texture::texture(handle).is_some(),

@@ -186,7 +186,7 @@ unsafe fn allocate(machine: &mut Machine<'_>, instr: &Instr) -> Flow {
 
 /// `cudaError_t cudaFree(void *pointer)`
 unsafe fn free(machine: &mut Machine<'_>, instr: &Instr) -> Flow {
-    // SAFETY: the caller's promise; both have the pointer as their only argument.
+    // SAFETY: the contract of `Handler` is that of `release`; both have the pointer as their only argument.
     match unsafe { release(machine, instr) } {
         Flow::Next => with_status(machine, instr, |_| Ok(())),
         flow => flow,

@@ -86,6 +86,6 @@ unsafe fn event_record(machine: &mut Machine<'_>, instr: &Instr) -> Flow {
 
 /// `cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned flags)`
 unsafe fn event_record_with_flags(machine: &mut Machine<'_>, instr: &Instr) -> Flow {
-    // SAFETY: the caller's promise; the flags say nothing that matters here.
+    // SAFETY: the contract of `Handler` is that of `event_record`; the flags say nothing that matters here.
     unsafe { event_record(machine, instr) }
 }

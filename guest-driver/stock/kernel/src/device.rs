@@ -11,7 +11,7 @@ pub struct Device(Opaque<bindings::device>);
 
 // SAFETY: The functions used here may be called by any task.
 unsafe impl Send for Device {}
-// SAFETY: As above.
+// SAFETY: The functions used here may be called by several tasks at once.
 unsafe impl Sync for Device {}
 
 impl Device {

@@ -21,7 +21,7 @@ pub struct Task(Opaque<bindings::task_struct>);
 
 // SAFETY: The functions used here may be called by any task.
 unsafe impl Send for Task {}
-// SAFETY: As above.
+// SAFETY: The functions used here may be called by several tasks at once.
 unsafe impl Sync for Task {}
 
 impl Task {
@@ -72,7 +72,7 @@ impl CurrentTask {
     pub fn mm(&self) -> Option<&Mm> {
         // SAFETY: Reads a pointer of the current task, which keeps what it points to.
         let mm = unsafe { glue::stock_current_mm() };
-        // SAFETY: As above.
+        // SAFETY: Not null, so an address space, which the current task keeps.
         (!mm.is_null()).then(|| unsafe { Mm::from_raw(mm) })
     }
 }

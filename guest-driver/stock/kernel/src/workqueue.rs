@@ -20,7 +20,7 @@ pub struct Queue(Opaque<bindings::workqueue_struct>);
 
 // SAFETY: A workqueue may be used by any task.
 unsafe impl Send for Queue {}
-// SAFETY: As above.
+// SAFETY: Queueing work takes the workqueue's own lock.
 unsafe impl Sync for Queue {}
 
 impl Queue {
@@ -93,7 +93,7 @@ pub struct Work<T, const ID: u64 = 0> {
 
 // SAFETY: Only C uses it.
 unsafe impl<T, const ID: u64> Send for Work<T, ID> {}
-// SAFETY: As above.
+// SAFETY: Rust code has no access to what is inside.
 unsafe impl<T, const ID: u64> Sync for Work<T, ID> {}
 
 impl<T, const ID: u64> Work<T, ID>

@@ -80,7 +80,7 @@ impl<T: ForeignOwnable> PinnedDrop for XArray<T> {
             // SAFETY: By the invariant; it is not in the table any more.
             drop(unsafe { T::from_foreign(value) });
         }
-        // SAFETY: As above.
+        // SAFETY: The table was initialised with the value, and nobody uses it any more.
         unsafe { glue::stock_xa_destroy(self.xa.get()) }
     }
 }

@@ -40,7 +40,8 @@ pub struct SharedRam {
 // SAFETY: `base` is constant and valid for the process's life; who may touch which bytes is decided by
 // `allocate`, which hands each range out once.
 unsafe impl Send for SharedRam {}
-// SAFETY: as above; the allocator is behind a lock.
+// SAFETY: threads share constants and an allocator behind a lock; `allocate` hands each range out once, so no two
+// threads use the same bytes.
 unsafe impl Sync for SharedRam {}
 
 /// A range of the memfd, in bytes from its start; page aligned.
@@ -162,7 +163,7 @@ mod tests {
         ram.give_back(RamRange { offset: first.offset + 4096, bytes: 3 * 4096 });
         let again = ram.allocate(4 * 4096).expect("range");
         assert_eq!(again, first, "the parts were joined");
-        // SAFETY: as above.
+        // SAFETY: the second range is allocated to this test, too.
         assert_eq!(unsafe { ram.at(again.offset + 5000).read() }, 0);
     }
 

@@ -342,7 +342,7 @@ mod tests {
         pages.adopt(&ram, memory).expect("adopted");
         let entries = pages.entries(part(memory, 1, 2)).expect("located");
         let offset: u64 = entries[0].addr - super::super::memory::RAM_BASE;
-        // SAFETY: as above; the offset was allocated.
+        // SAFETY: `first` is the test's own memory; the offset was allocated for its pages.
         unsafe {
             assert_eq!(ram.at(offset).read(), 42);
             ram.at(offset).write(43);
@@ -350,7 +350,7 @@ mod tests {
         }
         pages.release(&ram, memory);
         assert!(pages.entries(memory).is_none());
-        // SAFETY: as above.
+        // SAFETY: the test's own memory: `release` leaves private pages there.
         assert_eq!(unsafe { first.add(PAGE).read_volatile() }, 43, "contents stay");
     }
 

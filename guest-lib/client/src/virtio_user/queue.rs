@@ -196,7 +196,7 @@ impl RequestQueue {
         if bytes > room || (header.status == REPLY_OK && written < REPLY_HEADER_BYTES + bytes) {
             return Err(ClientError::Protocol);
         }
-        // SAFETY: as above; `bytes` was checked against both rooms.
+        // SAFETY: the slot is this thread's and the device is done with it; `bytes` was checked against both rooms.
         unsafe {
             std::ptr::copy_nonoverlapping(
                 ram.at(offset + REPLY_HEADER_BYTES as u64),

@@ -191,11 +191,12 @@ impl Transport for VirtioUser {
         Itinerary { piece_bytes: self.limits.copy_bytes, at_once: KEPT_BUFFERS }
     }
 
-    fn call(&self, request: Request<'_>) -> Result<Reply, ClientError> {
+    unsafe fn call(&self, request: Request<'_>) -> Result<Reply, ClientError> {
         let (input, input_buffer) = self.place(request.input)?;
         if let Some(buffer) = &input_buffer {
             let from = request.input.address as *const u8;
-            // SAFETY: the caller promises readable memory; the buffer is at least as long and ours alone.
+            // SAFETY: the input is readable by the contract of `Transport::call`; the buffer is at least as long and ours
+            // alone.
             unsafe { from.copy_to_nonoverlapping(self.ram.at(buffer.range.offset), request.input.bytes) };
         }
         let (output, output_buffer) = if request.keep {
@@ -221,8 +222,8 @@ impl Transport for VirtioUser {
             && (request.delivers_output)(&request.reply[..bytes])
         {
             let from = self.ram.at(buffer.range.offset).cast_const();
-            // SAFETY: the caller promises writable memory; the buffer is at least as long, and the device is
-            // done with it.
+            // SAFETY: the output is writable by the contract of `Transport::call`; the buffer is at least as long, and the
+            // device is done with it.
             unsafe { from.copy_to_nonoverlapping(request.output.address as *mut u8, request.output.bytes) };
         }
         Ok(Reply { bytes, tag })

@@ -6,7 +6,6 @@ use cuda_abi::{CUDA_ARRAY_SPARSE_PROPERTIES, CUarrayMapInfo};
 use virtio_cuda_client::protocol::{
     AllocationId, ArrayId, ArrayMapInfo, MAX_ARRAY_MAP_INFOS, MipmappedArrayId,
 };
-use virtio_cuda_client::transport::UserMemory;
 use virtio_cuda_client::{CudaError, calls};
 
 use crate::array::not_null;
@@ -89,7 +88,7 @@ entry_points! {
         }
         let _sent = api.before_work(Uses::Anything)?;
         for bytes in &requests {
-            let mut call = api.in_context_of(hStream)?.input(UserMemory::of(bytes));
+            let mut call = api.in_context_of(hStream)?.input(bytes);
             calls::cuMemMapArrayAsync(&mut call, api.stream(hStream))?;
         }
         api.work_queued();

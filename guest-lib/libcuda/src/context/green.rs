@@ -6,7 +6,6 @@
 use std::sync::PoisonError;
 
 use virtio_cuda_client::protocol::{ContextId, DeviceResource, Reader, ResourceDescId};
-use virtio_cuda_client::transport::UserMemory;
 use virtio_cuda_client::{CudaError, calls};
 
 use crate::context::green_table::Green;
@@ -76,7 +75,7 @@ fn split(
     let mut room = vec![0u8; if wanted == 0 { 0 } else { (wanted as usize + 1) * RESOURCE_BYTES }];
     let mut call = api.call();
     if wanted > 0 {
-        call = call.output(UserMemory::of_mut(&mut room));
+        call = call.output(&mut room);
     }
     let made = calls::cuDevSmResourceSplitByCount(&mut call, name, wanted, flags, min_count)?;
     if wanted > 0 {
@@ -99,10 +98,7 @@ fn describe(api: Api, out: Out<u64>, resources: In<Resource>, count: u32) -> Res
         put(&resources.at(index)?.name()?, &mut bytes)?;
     }
     let description = mint();
-    calls::cuDevResourceGenerateDesc(
-        &mut api.call().input(UserMemory::of(&bytes)),
-        ResourceDescId(description),
-    )?;
+    calls::cuDevResourceGenerateDesc(&mut api.call().input(&bytes), ResourceDescId(description))?;
     out.set(description)
 }
 

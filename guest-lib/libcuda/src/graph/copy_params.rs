@@ -9,9 +9,9 @@ use virtio_cuda_client::protocol::{
 };
 
 use crate::entry::Api;
-use crate::graph::pageable::PageableCopy;
+use crate::graph::pageable_table::PageableCopy;
 use crate::memory::copy::Place;
-use crate::stream::callback::Callback;
+use crate::stream::callback_table::Callback;
 
 /// `CU_MEMORYTYPE_*`.
 const HOST: u32 = 1;
@@ -151,7 +151,7 @@ impl EndPlace {
         };
         let copy = PageableCopy::new(api, user, (pitch, height), size, to_user)?;
         let address = DevicePtr(copy.device_address(api)?);
-        let callback = api.driver.callbacks.add(api.driver, Callback::Copy(copy))?;
+        let callback = api.driver.callbacks.add(api.driver.session, Callback::Copy(copy))?;
         let end =
             CopyEnd { kind: COPY_HOST, address, x: 0, y: 0, z: 0, pitch: size.width, height: size.height };
         Ok((end, callback))

@@ -181,7 +181,8 @@ entry_points! {
         if attr as u32 == ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE {
             let now = calls::cuGraphKernelNodeGetAttribute(&mut api.call(), node, attr)?;
             let device_node: [u8; 8] = std::array::from_fn(|byte| now[DEVICE_NODE_OFFSET + byte]);
-            value.offset(DEVICE_NODE_OFFSET).as_out().set(device_node)?;
+            // SAFETY: the value of this attribute has the handle there.
+            unsafe { value.offset(DEVICE_NODE_OFFSET) }.as_out().set(device_node)?;
         }
         Ok(())
     }

@@ -18,6 +18,7 @@ pub mod exec;
 pub mod kept;
 pub mod node;
 pub mod pageable;
+pub mod pageable_table;
 pub mod params;
 pub mod semaphore;
 pub mod structure;

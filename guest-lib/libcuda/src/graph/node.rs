@@ -10,7 +10,6 @@ use virtio_cuda_client::protocol::{
     NODE_WAIT_EVENT, Reader, Wire,
 };
 use virtio_cuda_client::touched::graphs_use_events;
-use virtio_cuda_client::transport::UserMemory;
 use virtio_cuda_client::{CudaError, calls};
 
 use crate::entry::Api;
@@ -24,7 +23,7 @@ use crate::graph::params::{
 use crate::graph::wire::{links_in, take};
 use crate::handles::mint;
 use crate::module::function_table::Owner;
-use crate::stream::callback::Callback;
+use crate::stream::callback_table::Callback;
 use crate::stream::values::BatchParams;
 
 /// Room for the parameters of a node: a kernel's packed block is the longest.
@@ -46,7 +45,7 @@ fn add_encoded(
         bytes.extend_from_slice(&encoded.bytes);
         let node = mint();
         let links = u32::try_from(count).map_err(|_| CudaError::INVALID_VALUE)?;
-        let mut call = api.call().input(UserMemory::of(&bytes));
+        let mut call = api.call().input(&bytes);
         let dptr = calls::graph_add_node(&mut call, GraphId(graph), GraphNodeId(node), kind, links)?;
         Ok((node, dptr.0))
     };
@@ -130,7 +129,7 @@ fn add_word(
 }
 
 fn set_encoded(api: Api, node: u64, kind: u32, encoded: &Encoded) -> Result<(), CudaError> {
-    let mut call = api.call().input(UserMemory::of(&encoded.bytes));
+    let mut call = api.call().input(&encoded.bytes);
     calls::cuGraphNodeSetParams(&mut call, GraphNodeId(node), kind).inspect_err(|_| encoded.forget(api))
 }
 
@@ -150,7 +149,7 @@ fn node_first(api: Api, node: u64, kind: u32, error: CudaError) -> CudaError {
 }
 
 fn set_exec_encoded(api: Api, exec: u64, node: u64, kind: u32, encoded: &Encoded) -> Result<(), CudaError> {
-    let mut call = api.call().input(UserMemory::of(&encoded.bytes));
+    let mut call = api.call().input(&encoded.bytes);
     api.driver.kept.exec_changed(exec);
     let (exec, node) = (GraphExecId(exec), GraphNodeId(node));
     calls::cuGraphExecNodeSetParams(&mut call, exec, node, kind).inspect_err(|_| encoded.forget(api))
@@ -189,7 +188,7 @@ fn kernel_v1(api: Api, params: In<KernelParamsV1>) -> Result<Encoded, CudaError>
 /// Asks for the parameters of a node: the structure, and what follows it.
 fn get<T: Wire>(api: Api, node: u64, kind: u32) -> Result<(T, Vec<u8>), CudaError> {
     let mut room = vec![0u8; PARAMETER_ROOM];
-    let mut call = api.call().output(UserMemory::of_mut(&mut room));
+    let mut call = api.call().output(&mut room);
     calls::graph_node_get_params(&mut call, GraphNodeId(node), kind)?;
     let bytes = call.output_bytes();
     let mut reader = Reader::new(&room[..bytes]);
@@ -210,8 +209,9 @@ fn get_kernel(api: Api, node: u64) -> Result<KernelParams, CudaError> {
             grid: shape.grid,
             block: shape.block,
             shared_bytes: shape.shared_bytes,
-            values: In::at_address(values),
-            extra: In::at_address(0),
+            // SAFETY: an address for each parameter, which `kept` holds until the node's parameters change.
+            values: unsafe { In::at_address(values) },
+            extra: In::NULL,
         },
         kernel: if is_kernel { function } else { 0 },
         context: crate::context::table::current(),
@@ -222,7 +222,8 @@ fn get_kernel(api: Api, node: u64) -> Result<KernelParams, CudaError> {
 fn payload(params: HostPtr) -> Result<(u32, HostPtr, Form), CudaError> {
     let kind = params.as_in::<u32>().get()?;
     check_general(kind, params)?;
-    Ok((kind, params.offset(PAYLOAD_OFFSET), Form::Payload))
+    // SAFETY: the program passed a `CUgraphNodeParams`, which has its payload there.
+    Ok((kind, unsafe { params.offset(PAYLOAD_OFFSET) }, Form::Payload))
 }
 
 entry_points! {

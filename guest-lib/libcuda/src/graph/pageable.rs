@@ -1,45 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Copies in graphs from and to memory that the GPU does not reach. They must see the program's memory as it
-//! is when the graph runs, not when the node is made. So the GPU copies from and to a buffer that it reaches,
-//! and a function in the graph brings the bytes from or to the program's memory, right before or after.
+//! Buffers for [`PageableCopy`].
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::PoisonError;
 
 use virtio_cuda_client::CudaError;
 use virtio_cuda_client::protocol::Box3;
 
 use crate::driver::Driver;
 use crate::entry::Api;
+use crate::graph::pageable_table::{Buffer, Buffers, PageableCopy};
 use crate::memory::host;
 use crate::memory::ranges::HostKind;
 
 /// A buffer is reused for copies that fill at least this part of it.
 const WASTE: u64 = 4;
 const PAGE_BYTES: u64 = 4096;
-
-/// Pinned memory of this library.
-#[derive(Debug)]
-struct Buffer {
-    address: u64,
-    bytes: u64,
-    context: u64,
-}
-
-/// Buffers that no copy has. They stay pinned: freeing one would have to wait for the GPU.
-#[derive(Debug, Default)]
-pub struct Buffers(Mutex<Vec<Buffer>>);
-
-/// One end of a copy: a box in the program's memory, and the buffer with the same rows side by side.
-#[derive(Debug)]
-pub struct PageableCopy {
-    user: u64,
-    pitch: u64,
-    height: u64,
-    size: Box3,
-    to_user: bool,
-    buffer: Option<Buffer>,
-}
 
 impl PageableCopy {
     /// Takes a buffer for a box of `size` at `user`.
@@ -61,33 +37,6 @@ impl PageableCopy {
         let address = self.buffer.as_ref().map_or(0, |buffer| buffer.address);
         let range = api.driver.memory.ranges.host(address).ok_or(CudaError::UNKNOWN)?;
         Ok(range.device_address_of(address))
-    }
-
-    /// The program's first byte, bytes a row and rows a slice.
-    pub fn user(&self) -> (u64, u64, u64) {
-        (self.user, self.pitch, self.height)
-    }
-
-    /// Brings the bytes over. Runs in the graph's order, so the GPU does not touch the buffer meanwhile.
-    pub fn run(&self) {
-        let Some(buffer) = &self.buffer else { return };
-        let mut packed = buffer.address as *mut u8;
-        for z in 0..self.size.depth {
-            for y in 0..self.size.height {
-                let row = (self.user + (z * self.height + y) * self.pitch) as *mut u8;
-                let width = self.size.width as usize;
-                // SAFETY: the program promised that its memory is there whenever the graph runs; the buffer has
-                // room for all rows (`new`) and belongs to this copy.
-                unsafe {
-                    if self.to_user {
-                        std::ptr::copy_nonoverlapping(packed, row, width);
-                    } else {
-                        std::ptr::copy_nonoverlapping(row, packed, width);
-                    }
-                    packed = packed.add(width);
-                }
-            }
-        }
     }
 }
 

@@ -18,7 +18,7 @@ use crate::graph::copy_params::{NodeCopy, copies};
 use crate::graph::wire::put;
 use crate::handles::mint;
 use crate::launch;
-use crate::stream::callback::{Callback, HostFunction};
+use crate::stream::callback_table::{Callback, HostFunction};
 use crate::stream::values::BatchParams;
 
 /// `CUDA_KERNEL_NODE_PARAMS_v1`: how `_v2` begins.
@@ -185,7 +185,8 @@ pub fn encode(api: Api, kind: u32, params: HostPtr, form: Form) -> Result<Encode
             kernel(api, &params.v1, params.kernel, bytes)?;
         }
         NODE_MEMCPY => {
-            let at = if form == Form::Payload { params.offset(COPY_OFFSET) } else { params };
+            // SAFETY: a payload of this kind has the copy there.
+            let at = if form == Form::Payload { unsafe { params.offset(COPY_OFFSET) } } else { params };
             let params = at.as_in::<CUDA_MEMCPY3D>().get()?;
             // Unlike a copy in a stream, a node must have something to copy.
             if !copies(&params) {
@@ -211,7 +212,8 @@ pub fn encode(api: Api, kind: u32, params: HostPtr, form: Form) -> Result<Encode
         NODE_HOST => {
             let params = params.as_in::<HostParams>().get()?;
             let function = params.function.ok_or(CudaError::INVALID_VALUE)?;
-            let callback = api.driver.callbacks.add(api.driver, Callback::Host(function, params.argument))?;
+            let callback =
+                api.driver.callbacks.add(api.driver.session, Callback::Host(function, params.argument))?;
             put(&HostNode { callback }, bytes)?;
             encoded.callbacks.push(callback);
         }
@@ -240,9 +242,11 @@ pub fn encode(api: Api, kind: u32, params: HostPtr, form: Form) -> Result<Encode
             }
             let devices = &api.driver.devices;
             let device = devices.check(params.device).map_err(|_| CudaError::INVALID_VALUE)?;
+            // SAFETY: the program promises an array of as many descriptions as the structure says.
+            let accesses = unsafe { HostPtr::at_address(params.access) }.as_in::<[u32; 3]>();
             for index in 0..params.access_count {
                 // CUmemAccessDesc: kind and number of the location, flags.
-                match HostPtr::at_address(params.access).as_in::<[u32; 3]>().at(index)? {
+                match accesses.at(index)? {
                     [1, location, _] if devices.check(location as i32).is_err() => {
                         return Err(CudaError::INVALID_DEVICE);
                     }

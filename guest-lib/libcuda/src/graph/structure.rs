@@ -7,7 +7,6 @@ use std::fmt::Write as _;
 use virtio_cuda_client::protocol::{
     GRAPH_EDGE_BYTES, GraphEdge, GraphId, GraphNodeId, NODE_LINK_BYTES, NodeLink, Reader, Wire,
 };
-use virtio_cuda_client::transport::UserMemory;
 use virtio_cuda_client::{Call, CudaError, calls};
 
 use crate::entry::Api;
@@ -27,7 +26,7 @@ fn fetch<T: Wire>(
 ) -> Result<Vec<T>, CudaError> {
     let mut room = vec![0u8; USUAL_COUNT * element_bytes];
     loop {
-        let count = row(&mut api.call().output(UserMemory::of_mut(&mut room)))? as usize;
+        let count = row(&mut api.call().output(&mut room))? as usize;
         if count * element_bytes > room.len() {
             room.resize(count * element_bytes, 0);
             continue;
@@ -125,7 +124,7 @@ fn change(api: Api, graph: u64, (from, to, data, count): EdgeArrays, add: bool) 
         return check(api, graph);
     }
     let bytes = edges_in(from, to, data, count)?;
-    let mut call = api.call().input(UserMemory::of(&bytes));
+    let mut call = api.call().input(&bytes);
     if add {
         calls::cuGraphAddDependencies_v2(&mut call, GraphId(graph))
     } else {

@@ -8,7 +8,7 @@ use virtio_cuda_client::{CudaError, calls};
 
 use crate::entry_points;
 use crate::ffi::{HostPtr, Out};
-use crate::stream::callback::Callback;
+use crate::stream::callback_table::Callback;
 
 entry_points! {
     /// Creates a user object.
@@ -16,7 +16,7 @@ entry_points! {
         object_out.check()?;
         let callback = Callback::Host(destroy.ok_or(CudaError::INVALID_VALUE)?, ptr.address());
         let callbacks = &api.driver.callbacks;
-        let id = callbacks.add(api.driver, callback)?;
+        let id = callbacks.add(api.driver.session, callback)?;
         // The object and its destructor have one name.
         calls::cuUserObjectCreate(&mut api.call(), UserObjectId(id.0), id, initialRefcount, flags)
             .inspect_err(|_| callbacks.remove(id))?;

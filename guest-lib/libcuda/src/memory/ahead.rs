@@ -6,7 +6,6 @@
 //! sizes lies ready, too, if the device leaves it to us. What lies ready is given back when memory runs out.
 
 use virtio_cuda_client::protocol::DevicePtr;
-use virtio_cuda_client::transport::UserMemory;
 use virtio_cuda_client::{CudaError, calls};
 
 use crate::context::table::current;
@@ -56,8 +55,7 @@ impl Api {
 
     fn allocate_many(&self, bytes: u64, count: usize) -> Result<u64, CudaError> {
         let mut room = vec![0; count * size_of::<u64>()];
-        let made =
-            calls::memory_alloc_many(&mut self.in_context()?.output(UserMemory::of_mut(&mut room)), bytes)?;
+        let made = calls::memory_alloc_many(&mut self.in_context()?.output(&mut room), bytes)?;
         // The first one made is given out first, and the next ones in the driver's order, too.
         let (addresses, _) = room.as_chunks();
         let addresses = addresses.iter().take(made as usize).rev().map(|bytes| u64::from_le_bytes(*bytes));

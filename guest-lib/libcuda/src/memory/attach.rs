@@ -10,7 +10,8 @@ use virtio_cuda_client::{CudaError, calls};
 
 use crate::driver::Driver;
 use crate::entry::Api;
-use crate::memory::ranges::{HostKind, HostRange, Pinned};
+use crate::memory::ranges::{HostKind, HostRange};
+use crate::memory::table::pinned::{Attached, Pinned};
 use crate::memory::window::{PAGE_BYTES, round_up};
 
 /// `CU_MEMHOSTREGISTER_PORTABLE` and `CU_MEMHOSTREGISTER_DEVICEMAP`.
@@ -18,15 +19,6 @@ const PORTABLE: u32 = 1;
 const DEVICEMAP: u32 = 2;
 /// For less it is not asked what the machine has.
 const LARGE_BYTES: u64 = 64 << 20;
-
-/// Pages that the device keeps.
-#[derive(Debug)]
-pub struct Attached {
-    /// Where the GPU sees the first page.
-    pub device_address: u64,
-    /// Their names: of pieces that a request has room for.
-    pub pinned: Vec<Pinned>,
-}
 
 /// Bytes that the machine has without swapping (proc_meminfo(5)).
 fn available(meminfo: &str) -> Option<u64> {
@@ -107,7 +99,9 @@ fn keep(
     let piece_bytes = (limit / PAGE_BYTES * PAGE_BYTES).max(PAGE_BYTES);
     let bytes = pages.bytes as u64;
     let call_keeping = |piece: UserMemory| {
-        let call = api.driver.session.call().context(context).keep(piece);
+        let call = api.driver.session.call().context(context);
+        // SAFETY: pages of the program or of the window; this library makes no reference to either.
+        let call = unsafe { call.keep(piece) };
         if tracked { call.tracked() } else { call }
     };
     if bytes <= piece_bytes {

@@ -225,7 +225,9 @@ impl Api {
             let memory = UserMemory { address: source.address + offset, bytes: length };
             let at = DevicePtr(dst + offset as u64);
             self.with_room(|| {
-                let mut call = self.call_for_piece(itinerary, context).input(memory);
+                let call = self.call_for_piece(itinerary, context);
+                // SAFETY: a piece of the source, which the program promises to be readable until the copy returns.
+                let mut call = unsafe { call.input_at(memory) };
                 if post {
                     call = call.posted();
                 }
@@ -273,7 +275,9 @@ impl Api {
             let memory = UserMemory { address: target.address + offset, bytes: length };
             let at = DevicePtr(src + offset as u64);
             self.with_room(|| {
-                let mut call = self.call_for_piece(itinerary, context).output(memory);
+                let call = self.call_for_piece(itinerary, context);
+                // SAFETY: a piece of the target, which the program promises to be writable until the copy returns.
+                let mut call = unsafe { call.output_at(memory) };
                 match stream {
                     None => calls::cuMemcpyDtoH_v2(&mut call, at),
                     Some(stream) => calls::cuMemcpyDtoHAsync_v2(&mut call, at, stream),

@@ -34,7 +34,7 @@ struct Job {
 // SAFETY: the work may be called from any thread (it is `Sync`) while the invariant holds; all else is
 // `Send` and `Sync` by itself.
 unsafe impl Send for Job {}
-// SAFETY: as above.
+// SAFETY: the work is `Sync`, and all else is behind locks and atomics.
 unsafe impl Sync for Job {}
 
 impl Job {

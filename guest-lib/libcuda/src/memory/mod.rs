@@ -26,6 +26,7 @@ pub mod shadow;
 pub mod slabs;
 pub mod staged;
 pub mod staging;
+pub mod table;
 pub mod timing;
 pub mod window;
 
@@ -35,15 +36,16 @@ use virtio_cuda_ring::Outstanding;
 use crate::driver::Driver;
 use crate::entry::Api;
 use crate::memory::advice::Advice;
-use crate::memory::cache::Cache;
 use crate::memory::claims::Claims;
 use crate::memory::moving::Movings;
-use crate::memory::ranges::{DeviceRange, HostKind, Pinned, Ranges};
+use crate::memory::ranges::{DeviceRange, HostKind, Ranges};
 use crate::memory::ready::Ahead;
 use crate::memory::routes::Routes;
-use crate::memory::shadow::Shadows;
 use crate::memory::slabs::Slabs;
-use crate::memory::staging::Stagings;
+use crate::memory::table::cache::Cache;
+use crate::memory::table::pinned::Pinned;
+use crate::memory::table::shadow::Shadows;
+use crate::memory::table::staging::Stagings;
 use crate::memory::window::Window;
 use crate::module::table::Variable;
 

@@ -9,6 +9,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use virtio_cuda_client::transport::UserMemory;
 
 use crate::memory::moving::Moving;
+use crate::memory::table::pinned::Pinned;
 use crate::pool::host_pool::HostPool;
 
 /// How host memory came to be reachable.
@@ -38,13 +39,6 @@ impl HostKind {
     pub fn is_pooled(self) -> bool {
         matches!(self, Self::Pooled | Self::ManagedPooled)
     }
-}
-
-/// Kept pages that belong to a range.
-#[derive(Clone, Copy, Debug)]
-pub struct Pinned {
-    /// The name for unpinning.
-    pub tag: u64,
 }
 
 /// Host memory that the GPU reaches.

@@ -6,9 +6,7 @@
 //! a call that waits. That is what CUDA promises on devices whose `CONCURRENT_MANAGED_ACCESS` is 0, and it is
 //! what [`crate::device`] says of every device. (`cudaMallocManaged` is better off: it is pinned memory.)
 
-use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::Ordering;
 
 use virtio_cuda_client::protocol::{ContextId, DevicePtr};
 use virtio_cuda_client::transport::UserMemory;
@@ -17,138 +15,41 @@ use virtio_cuda_client::{CudaError, calls};
 use crate::context::table::current;
 use crate::entry::Api;
 use crate::memory::Memory;
-use crate::memory::claims::Claims;
 use crate::memory::moving::{Sent, Uses};
 use crate::memory::ranges::{HostKind, HostRange};
-use crate::memory::window::PAGE_BYTES;
+use crate::memory::table::shadow::Shadow;
 use crate::module::table::Variable;
 
-/// One variable.
-#[derive(Debug)]
-struct Shadow {
-    /// Where the program sees it.
-    host: u64,
-    /// Where the GPU sees it.
-    device: u64,
-    /// Contents when both sides were last equal.
-    equal: Vec<u8>,
-}
-
-/// All `__managed__` variables.
-#[derive(Debug, Default)]
-pub struct Shadows {
-    list: Mutex<Vec<Shadow>>,
-    /// Pages that shadows have at device addresses.
-    pages: Mutex<BTreeSet<u64>>,
-    /// There are any: spares every other program the locks.
-    pub any: AtomicBool,
-    /// The GPU may have changed some since they were last fetched.
-    stale: AtomicBool,
-}
-
 impl Shadow {
-    /// The program's side.
-    ///
-    /// Other threads of the program may write at the same time; then it is the program's race, as it is
-    /// natively, and it only decides which bytes are seen.
-    fn program_side(&self) -> &[u8] {
-        // SAFETY: the shadow's memory was mapped by `place` and stays mapped while the shadow is in the list.
-        unsafe { std::slice::from_raw_parts(self.host as *const u8, self.equal.len()) }
-    }
-
     /// Fetches the GPU's side.
     fn fetch(&mut self, api: Api, context: u64) -> Result<(), CudaError> {
         let chunk = api.driver.session.limits().copy_bytes;
         for (index, piece) in self.equal.chunks_mut(chunk).enumerate() {
             let address = DevicePtr(self.device + (index * chunk) as u64);
             let call = api.driver.session.call().context(ContextId(context));
-            calls::cuMemcpyDtoH_v2(&mut call.output(UserMemory::of_mut(piece)), address)?;
+            calls::cuMemcpyDtoH_v2(&mut call.output(piece), address)?;
         }
-        // SAFETY: as in `program_side`; the vector is this library's own.
+        // SAFETY: `place` mapped the memory, which stays mapped as long as the shadow is in the list; the vector is this
+        // library's own, so they do not overlap.
         unsafe { std::ptr::copy_nonoverlapping(self.equal.as_ptr(), self.host as *mut u8, self.equal.len()) };
         Ok(())
     }
 
     /// Sends what the program has changed.
     fn send(&mut self, api: Api, context: u64) -> Result<(), CudaError> {
-        let now = self.program_side();
-        let Some(first) = now.iter().zip(&self.equal).position(|(now, then)| now != then) else {
-            return Ok(());
-        };
-        let last = now.iter().zip(&self.equal).rposition(|(now, then)| now != then).unwrap_or(first);
-        let changed = now[first..=last].to_vec();
+        let Some(changed) = self.changed() else { return Ok(()) };
+        let first = changed.start;
+        let mut now = vec![0; changed.len()];
+        self.read(first, &mut now);
         let chunk = api.driver.session.limits().copy_bytes;
-        for (index, piece) in changed.chunks(chunk).enumerate() {
+        for (index, piece) in now.chunks(chunk).enumerate() {
             let address = DevicePtr(self.device + (first + index * chunk) as u64);
             let call = api.driver.session.call().context(ContextId(context));
-            calls::cuMemcpyHtoD_v2(&mut call.input(UserMemory::of(piece)), address)?;
+            calls::cuMemcpyHtoD_v2(&mut call.input(piece), address)?;
         }
-        self.equal[first..=last].copy_from_slice(&changed);
+        self.equal[changed].copy_from_slice(&now);
         Ok(())
     }
-}
-
-impl Shadows {
-    fn list(&self) -> MutexGuard<'_, Vec<Shadow>> {
-        self.list.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Forgets the variable at `host`. Its memory stays: the program may still have its address.
-    pub fn remove(&self, host: u64) {
-        let mut list = self.list();
-        list.retain(|shadow| shadow.host != host);
-        self.any.store(!list.is_empty(), Ordering::Release);
-    }
-
-    /// Maps memory for a variable, at its device address if the program has nothing there.
-    fn place(&self, claims: &Claims, device: u64, bytes: u64) -> Result<u64, CudaError> {
-        let mut pages = self.pages.lock().unwrap_or_else(PoisonError::into_inner);
-        let start = device / PAGE_BYTES * PAGE_BYTES;
-        let end = device.checked_add(bytes).and_then(|end| end.checked_next_multiple_of(PAGE_BYTES));
-        let end = end.ok_or(CudaError::OUT_OF_MEMORY)?;
-        let mut same = true;
-        for page in (start..end).step_by(PAGE_BYTES as usize) {
-            // Variables of one module share pages.
-            if !pages.contains(&page) {
-                same &= map_page(claims, page);
-                if same {
-                    pages.insert(page);
-                }
-            }
-        }
-        if same {
-            return Ok(device);
-        }
-        log::warn!(
-            "A __managed__ variable cannot have its device address {device:#x} here: kernels must name it, not \
-             be given its address"
-        );
-        let layout = std::alloc::Layout::from_size_align(bytes.max(1) as usize, 256);
-        // SAFETY: the size is not 0. The memory is never freed: the program keeps the address.
-        let at = layout.map(|layout| unsafe { std::alloc::alloc_zeroed(layout) });
-        at.ok().filter(|at| !at.is_null()).map(|at| at as u64).ok_or(CudaError::OUT_OF_MEMORY)
-    }
-}
-
-fn map_page(claims: &Claims, page: u64) -> bool {
-    let ours = claims.owns(page, PAGE_BYTES);
-    let fixed = if ours { libc::MAP_FIXED } else { libc::MAP_FIXED_NOREPLACE };
-    // SAFETY: replaces nothing, or an inaccessible reservation of this library.
-    let at = unsafe {
-        libc::mmap(
-            page as *mut _,
-            PAGE_BYTES as usize,
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | fixed,
-            -1,
-            0,
-        )
-    };
-    if at != libc::MAP_FAILED && at as u64 != page {
-        // SAFETY: mapped just above, elsewhere, by a kernel that took the address for a hint.
-        unsafe { libc::munmap(at, PAGE_BYTES as usize) };
-    }
-    at as u64 == page
 }
 
 impl Memory {

@@ -125,7 +125,7 @@ mod tests {
         unsafe { *(second as *mut u8) = 7 };
         assert!(slabs.give_back(second, 513).is_none());
         let third = slabs.take(1, 1024, || panic!("there is room")).unwrap();
-        // SAFETY: as above.
+        // SAFETY: memory of the slab, which gave it out again.
         assert_eq!((third, unsafe { *(third as *const u8) }), (second, 0));
     }
 

@@ -18,7 +18,7 @@ use crate::entry::Api;
 use crate::memory::crew::{Crew, Patience};
 use crate::memory::pieces::HELPERS;
 use crate::memory::routes::{LONG_BYTES, Route};
-use crate::memory::staging::{Queue, Size, Staging};
+use crate::memory::table::staging::{Queue, Size, Staging};
 use crate::memory::timing::Timing;
 
 /// Threads that move the bytes of a copy, at most [`MOST_THREADS`]; 0 turns these copies off.

@@ -2,108 +2,23 @@
 
 //! Pinned memory of this library, through which ordinary buffers are copied.
 
-use std::collections::HashMap;
 use std::mem;
 use std::ops::Range;
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::thread::{self, ThreadId};
 
-use virtio_cuda_client::protocol::{DevicePtr, EventId, StreamId};
+use virtio_cuda_client::protocol::{DevicePtr, EventId};
 use virtio_cuda_client::transport::UserMemory;
 use virtio_cuda_client::{CudaError, calls};
 
-use crate::api::PER_THREAD;
 use crate::driver::Driver;
 use crate::entry::Api;
 use crate::handles::mint;
-use crate::memory::attach::{Attached, attach};
+use crate::memory::attach::attach;
+use crate::memory::table::staging::{Queue, Size, Staging, Stagings};
 
 /// `CU_MEMHOSTREGISTER_PORTABLE`, `CU_MEMHOSTREGISTER_DEVICEMAP`.
 const PORTABLE_MAPPED: u32 = 1 | 2;
 /// `CU_EVENT_DISABLE_TIMING`.
 const DISABLE_TIMING: u32 = 2;
-
-/// How large a staging is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Size {
-    /// For copies that are over soon.
-    Small,
-    /// For those that several threads share.
-    Large,
-    /// For long ones to the device: pieces are filled while the worker still wakes up.
-    Long,
-}
-
-impl Size {
-    /// Bytes of a slot.
-    pub fn slot_bytes(self) -> usize {
-        match self {
-            Self::Small => 128 << 10,
-            Self::Large | Self::Long => 512 << 10,
-        }
-    }
-
-    /// Slots: while some are filled, others are on the link.
-    pub fn slots(self) -> usize {
-        match self {
-            Self::Small => 8,
-            Self::Large => 16,
-            Self::Long => 48,
-        }
-    }
-
-    /// Slots that are waited for together, as that is a way to the device and back: as few as leave the others under way.
-    fn group(self) -> usize {
-        match self {
-            Self::Small => 1,
-            Self::Large => 2,
-            Self::Long => 8,
-        }
-    }
-
-    /// Stagings of the size that a context has at most: as many threads copy through them at once.
-    fn most(self) -> usize {
-        match self {
-            Self::Small | Self::Large => 4,
-            Self::Long => 2,
-        }
-    }
-}
-
-/// A stream, told from those of other threads that have the same handle.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Queue {
-    stream: StreamId,
-    thread: Option<ThreadId>,
-}
-
-impl Queue {
-    /// The one that this thread means by a stream.
-    pub fn new(stream: StreamId) -> Self {
-        Self { stream, thread: (stream.0 == PER_THREAD).then(|| thread::current().id()) }
-    }
-}
-
-/// Pinned memory in slots, with an event for each group of them. Only copies of one queue are under way in it, so that
-/// nobody waits for what other queues do, and the GPU is done with them in the order in which they were started.
-#[derive(Debug)]
-pub struct Staging {
-    context: u64,
-    size: Size,
-    /// Where the program has it; inside the address window.
-    host: u64,
-    attached: Attached,
-    /// By group: an event, and how many copies were started before it was recorded last. It is recorded after a copy that
-    /// fills the group, or ends in it.
-    events: Vec<(EventId, u64)>,
-    /// By slot: the number of the copy that uses it, from 1.
-    uses: Vec<u64>,
-    /// Copies that were started, and those that the GPU is known to be done with.
-    started: u64,
-    done: u64,
-    /// The queue of the copies that are under way, and the slot of the last one.
-    last: Option<(Queue, usize)>,
-}
 
 impl Staging {
     fn new(api: Api, size: Size) -> Result<Self, CudaError> {
@@ -127,36 +42,6 @@ impl Staging {
         }
         log::debug!("Staging of {bytes} bytes at {host:#x}");
         Ok(staging)
-    }
-
-    fn pages(&self) -> UserMemory {
-        UserMemory { address: self.host as usize, bytes: self.size.slot_bytes() * self.size.slots() }
-    }
-
-    /// The first byte of a slot, for this process.
-    pub fn host(&self, slot: usize) -> *mut u8 {
-        (self.host as usize + slot * self.size.slot_bytes()) as *mut u8
-    }
-
-    /// The first byte of a slot, for the GPU.
-    pub fn device(&self, slot: usize) -> DevicePtr {
-        DevicePtr(self.attached.device_address + (slot * self.size.slot_bytes()) as u64)
-    }
-
-    /// Whether the GPU may still use the slot.
-    pub fn is_pending(&self, slot: usize) -> bool {
-        self.uses[slot] > self.done
-    }
-
-    /// Whether [`Self::settle`] may be called for the slot.
-    pub fn can_settle(&self, slot: usize) -> bool {
-        !self.is_pending(slot) || self.event_after(slot).is_some()
-    }
-
-    /// The first event that was recorded after the slot's copy, and what it covers.
-    fn event_after(&self, slot: usize) -> Option<(EventId, u64)> {
-        let after = self.events.iter().filter(|(_, covers)| *covers >= self.uses[slot]);
-        after.min_by_key(|(_, covers)| *covers).copied()
     }
 
     /// Starts a copy from or to slots side by side, in the order of `queue`, for which the staging was taken. `last`: no
@@ -195,19 +80,6 @@ impl Staging {
         Ok(())
     }
 
-    /// The GPU is done with the copies up to that number.
-    fn settled(&mut self, number: u64) {
-        self.done = self.done.max(number);
-        if self.done == self.started {
-            self.last = None;
-        }
-    }
-
-    /// Whether a copy in `queue` waits for none in another queue.
-    fn serves(&self, queue: Queue) -> bool {
-        self.last.is_none_or(|(other, _)| other == queue)
-    }
-
     /// Whether the GPU is done with all slots.
     fn is_done(&mut self, api: Api) -> bool {
         let Some((_, slot)) = self.last else { return true };
@@ -235,23 +107,7 @@ impl Drop for Staging {
     }
 }
 
-/// The stagings of a process that are not in use, and how many there are.
-#[derive(Debug, Default)]
-pub struct Stagings(Mutex<HashMap<(u64, Size), Pool>>);
-
-#[derive(Debug, Default)]
-struct Pool {
-    idle: Vec<Staging>,
-    made: usize,
-    /// There was no memory for one.
-    refused: bool,
-}
-
 impl Stagings {
-    fn pools(&self) -> MutexGuard<'_, HashMap<(u64, Size), Pool>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// A staging of the current context for a copy in `queue`. `None`: all are in use, also by copies of other queues
     /// that are under way, or there is no memory for one.
     pub fn take(&self, api: Api, size: Size, queue: Queue) -> Option<Staging> {
@@ -288,16 +144,6 @@ impl Stagings {
         made.ok()
     }
 
-    /// Gives a staging back.
-    pub fn give_back(&self, staging: Staging) {
-        let mut pools = self.pools();
-        match pools.get_mut(&(staging.context, staging.size)) {
-            Some(pool) => pool.idle.push(staging),
-            // The context is gone. Unpinned without the lock.
-            None => drop(pools),
-        }
-    }
-
     /// Gives a staging up, after an error: what is under way in it is not known.
     pub fn give_up(&self, api: Api, staging: Staging) {
         if let Ok(mut call) = api.in_context() {
@@ -308,16 +154,5 @@ impl Stagings {
             pool.made = pool.made.saturating_sub(1);
         }
         drop(staging);
-    }
-
-    /// Forgets what a context that is gone had.
-    pub fn forget_context(&self, context: u64) {
-        let mut pools = self.pools();
-        let gone: Vec<Pool> = [Size::Small, Size::Large, Size::Long]
-            .iter()
-            .filter_map(|&size| pools.remove(&(context, size)))
-            .collect();
-        drop(pools);
-        drop(gone);
     }
 }

@@ -3,8 +3,8 @@
 use super::*;
 
 fn host_ptr(bytes: &[u8]) -> HostPtr {
-    // SAFETY: HostPtr is transparent over a pointer.
-    unsafe { std::mem::transmute(bytes.as_ptr()) }
+    // SAFETY: the slice is an image that outlives its uses.
+    unsafe { HostPtr::at_address(bytes.as_ptr() as usize) }
 }
 
 fn container(payload: u64) -> Vec<u8> {

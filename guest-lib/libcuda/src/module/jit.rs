@@ -3,7 +3,6 @@
 //! Options of the just-in-time compiler, and where it answers.
 
 use virtio_cuda_client::protocol::{JIT_OPTIONS, JitOptions};
-use virtio_cuda_client::transport::UserMemory;
 use virtio_cuda_client::{Call, CudaError, calls};
 
 use crate::ffi::{HostPtr, In, Out};
@@ -127,7 +126,7 @@ impl JitSinks {
         }
         let room = self.info.wanted_bytes() + self.error.wanted_bytes();
         let mut logs = vec![0; room as usize];
-        let mut call = call.output(UserMemory::of_mut(&mut logs));
+        let mut call = call.output(&mut logs);
         let (info_bytes, error_bytes, wall_time, threads) = calls::jit_logs(&mut call)?;
         let (info, rest) = logs.split_at((info_bytes as usize).min(logs.len()));
         let error = &rest[..(error_bytes as usize).min(rest.len())];

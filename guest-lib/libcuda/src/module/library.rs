@@ -15,7 +15,7 @@ use crate::handles::mint;
 use crate::module::function_table::Owner;
 use crate::module::image;
 use crate::module::table::Variable;
-use crate::module::{answer_jit_options, cross, fetch_names, name_bytes, not_empty};
+use crate::module::{answer_jit_options, cross, fetch_names, not_empty};
 
 fn load(api: Api, library: Out<u64>, image: UserMemory) -> Result<(), CudaError> {
     library.check()?;
@@ -35,7 +35,7 @@ fn get_kernel(api: Api, library: u64, name: &CStr) -> Result<u64, CudaError> {
         return Ok(handle);
     }
     let handle = mint();
-    let mut call = api.call().input(name_bytes(name));
+    let mut call = api.call().input(name.to_bytes());
     calls::cuLibraryGetKernel(&mut call, LibraryId(library), FunctionId(handle))?;
     api.driver.functions.add(handle, name.to_owned(), Owner::Library(library));
     // If another thread was faster, both handles stay good.
@@ -47,7 +47,7 @@ fn get_global(api: Api, library: u64, name: &CStr) -> Result<Variable, CudaError
     if let Some(variable) = api.driver.modules.variable(library, context.0, name)? {
         return Ok(variable);
     }
-    let mut call = api.call().input(name_bytes(name));
+    let mut call = api.call().input(name.to_bytes());
     let (address, bytes, managed) = calls::cuLibraryGetGlobal(&mut call, LibraryId(library))?;
     api.note_variable(library, name, Variable { address: address.0, bytes }, managed != 0)
 }
@@ -57,7 +57,7 @@ fn get_managed(api: Api, library: u64, name: &CStr) -> Result<Variable, CudaErro
     if let Some(variable) = api.driver.modules.variable(library, 0, name)? {
         return Ok(variable);
     }
-    let mut call = api.call().input(name_bytes(name));
+    let mut call = api.call().input(name.to_bytes());
     let (address, bytes) = calls::cuLibraryGetManaged(&mut call, LibraryId(library))?;
     let variable =
         api.driver.memory.add_managed_variable(api, Variable { address: address.0, bytes }, library)?;

@@ -3,7 +3,6 @@
 //! The linker: it runs at the device; the linked image is kept here for the program.
 
 use virtio_cuda_client::protocol::LinkId;
-use virtio_cuda_client::transport::UserMemory;
 use virtio_cuda_client::{CudaError, calls};
 
 use crate::entry::Api;
@@ -41,7 +40,7 @@ fn add(
     let sinks = api.driver.links.sinks(link)?;
     let (options, _) = JitSinks::parse(options, values, count)?;
     let input = [name, data].concat();
-    let mut call = api.call().input(UserMemory::of(&input));
+    let mut call = api.call().input(&input);
     let added = calls::cuLinkAddData_v2(&mut call, LinkId(link), kind, name.len() as u32, options);
     sinks.fetch(api.call())?;
     added
@@ -81,7 +80,7 @@ fn complete(api: Api, link: u64) -> Result<Box<[u8]>, CudaError> {
     for (index, part) in image.chunks_mut(piece).enumerate() {
         let offset = (index * piece) as u64;
         let wanted = part.len() as u64;
-        let got = calls::link_image(&mut api.call().output(UserMemory::of_mut(part)), LinkId(link), offset)?;
+        let got = calls::link_image(&mut api.call().output(part), LinkId(link), offset)?;
         if got != wanted {
             return Err(CudaError::UNKNOWN);
         }

@@ -43,7 +43,8 @@ const USUAL_NAME_BYTES: usize = 4096;
 /// Says at `debug` what crosses, so that a test can compare it with what the worker got.
 fn log_image(image: UserMemory) {
     if log::log_enabled!(log::Level::Debug) {
-        // SAFETY: `image::of` found the extent of the program's image, or it is a buffer of this library.
+        // SAFETY: `image::of` found the extent of the program's image, which the program must not change during the load, or
+        // it is a buffer of this library.
         let bytes = unsafe { std::slice::from_raw_parts(image.address as *const u8, image.bytes) };
         log::debug!("Image of {} bytes, BLAKE3 {}", image.bytes, blake3::hash(bytes));
     }
@@ -58,7 +59,8 @@ pub fn cross(
 ) -> Result<(), CudaError> {
     log_image(image);
     if image.bytes as u64 >= MIN_KNOWN_IMAGE_BYTES {
-        // SAFETY: as in `log_image`.
+        // SAFETY: `image::of` found the extent of the program's image, which the program must not change during the load, or
+        // it is a buffer of this library.
         let bytes = unsafe { std::slice::from_raw_parts(image.address as *const u8, image.bytes) };
         let digest = *blake3::hash(bytes).as_bytes();
         match by_digest(&mut api.call(), digest, image.bytes as u64) {
@@ -68,7 +70,8 @@ pub fn cross(
             Err(error) => return Err(error),
         }
     }
-    send(&mut api.call().input(image))
+    // SAFETY: `image::of` found the extent of the program's image, or it is a buffer that the caller keeps.
+    send(&mut unsafe { api.call().input_at(image) })
 }
 
 /// Loads a module.
@@ -100,7 +103,9 @@ fn load_with_options(
     let context = api.context()?;
     log_image(image);
     let handle = mint();
-    let loaded = calls::cuModuleLoadDataEx(&mut api.call().input(image), ModuleId(handle), options);
+    // SAFETY: `image::of` found the extent of the program's image, or it is a buffer that the caller keeps.
+    let mut call = unsafe { api.call().input_at(image) };
+    let loaded = calls::cuModuleLoadDataEx(&mut call, ModuleId(handle), options);
     sinks.fetch(api.call())?;
     loaded?;
     api.driver.modules.add(handle, context.0);
@@ -157,17 +162,12 @@ pub fn answer_jit_options(options: In<i32>, values: HostPtr, count: u32) -> Resu
     Ok(())
 }
 
-/// The memory of a name on the wire: without its NUL.
-pub fn name_bytes(name: &CStr) -> UserMemory {
-    UserMemory::of(name.to_bytes())
-}
-
 fn get_function(api: Api, module: u64, name: &CStr) -> Result<u64, CudaError> {
     if let Some(handle) = api.driver.modules.function(module, name)? {
         return Ok(handle);
     }
     let handle = mint();
-    let mut call = api.in_context()?.input(name_bytes(name));
+    let mut call = api.in_context()?.input(name.to_bytes());
     calls::cuModuleGetFunction(&mut call, ModuleId(module), FunctionId(handle))?;
     api.driver.functions.add(handle, name.to_owned(), Owner::Module(module));
     // If another thread was faster, both handles stay good.
@@ -181,7 +181,7 @@ pub fn fetch_names(
 ) -> Result<Vec<CString>, CudaError> {
     let mut room = vec![0u8; USUAL_NAME_BYTES];
     loop {
-        let mut call = api.in_context()?.output(UserMemory::of_mut(&mut room));
+        let mut call = api.in_context()?.output(&mut room);
         let (count, bytes) = row(&mut call)?;
         let bytes = usize::try_from(bytes).map_err(|_| CudaError::OUT_OF_MEMORY)?;
         if bytes > room.len() {
@@ -204,7 +204,7 @@ fn get_global(api: Api, module: u64, name: &CStr) -> Result<Variable, CudaError>
     if let Some(variable) = api.driver.modules.variable(module, context.0, name)? {
         return Ok(variable);
     }
-    let mut call = api.call().input(name_bytes(name));
+    let mut call = api.call().input(name.to_bytes());
     let (address, bytes, managed) = calls::cuModuleGetGlobal_v2(&mut call, ModuleId(module))?;
     api.note_variable(module, name, Variable { address: address.0, bytes }, managed != 0)
 }

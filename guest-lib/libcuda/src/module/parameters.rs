@@ -3,7 +3,6 @@
 //! The parameters of functions, asked of the device once.
 
 use virtio_cuda_client::protocol::{FunctionId, ParamLayout, Reader, Wire};
-use virtio_cuda_client::transport::UserMemory;
 use virtio_cuda_client::{CudaError, calls};
 
 use crate::entry::Api;
@@ -30,7 +29,7 @@ impl Function {
 fn fetch(api: Api, handle: u64) -> Result<Parameters, CudaError> {
     let mut room = vec![0u8; USUAL_PARAMETERS * LAYOUT_BYTES];
     loop {
-        let mut call = api.in_context()?.output(UserMemory::of_mut(&mut room));
+        let mut call = api.in_context()?.output(&mut room);
         let count = calls::function_layout(&mut call, FunctionId(handle))? as usize;
         if count > MAX_PARAMETERS {
             return Err(CudaError::UNKNOWN);

@@ -62,8 +62,7 @@ fn variables() -> Option<Vec<u8>> {
 pub extern "C" fn virtio_cuda_vendor_open(library: u32, major: u32, digest: u64) -> CUresult {
     entry::call(const { &entry::Call::new("virtio_cuda_vendor_open") }, DefaultStream::Legacy, |api| {
         if let Some(variables) = variables() {
-            let input = UserMemory::of(&variables);
-            calls::vendor_environment(&mut api.in_context()?.input(input))?;
+            calls::vendor_environment(&mut api.in_context()?.input(&variables))?;
         }
         calls::vendor_open(&mut api.in_context()?, library, major, digest)
     })
@@ -85,7 +84,7 @@ impl Bounce {
         let copy = |address: usize, bytes: usize| {
             let moves = bytes > 0 && moving.at(address as u64).is_some();
             // SAFETY: the caller of the library's function promises that many bytes there.
-            moves.then(|| unsafe { std::slice::from_raw_parts(address as *const u8, bytes) }.to_vec())
+            moves.then(|| unsafe { UserMemory { address, bytes }.to_vec() })
         };
         Self { input: copy(call.input, call.input_bytes), output: copy(call.output, call.output_bytes) }
     }
@@ -118,14 +117,16 @@ impl Bounce {
 /// `call` points to a [`VendorCall`] whose addresses have that many readable and writable bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn virtio_cuda_vendor_call(call: *const VendorCall) -> CUresult {
-    // SAFETY: the caller's promise.
+    // SAFETY: `call` points to a `VendorCall` by this function's contract.
     let call = unsafe { &*call };
     entry::call(const { &entry::Call::new("virtio_cuda_vendor_call") }, DefaultStream::Legacy, |api| {
         // Managed memory is the GPU's while work is being queued.
         let mut own = Bounce::of(api, call);
         let (input, output) = own.ends(call);
         let sent = api.before_work(Uses::Anything)?;
-        let mut row = api.in_context()?.input(input).output(output);
+        // SAFETY: both ends are buffers of `own`, which outlive the call, or the memory that the caller of this function
+        // promises to be readable and writable.
+        let mut row = unsafe { api.in_context()?.input_at(input).output_at(output) };
         if call.output_bytes == 0 && api.may_post(call.stream) {
             row = row.posted();
         }

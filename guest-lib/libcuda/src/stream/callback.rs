@@ -1,122 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Functions that run when the GPU's work has come to them: host functions, stream callbacks, copies of
-//! memory that the GPU does not reach, destructors of user objects. One thread of this library, started on
-//! first use, asks the worker for the next one that is due and runs it here.
+//! Host functions and stream callbacks of the program; [`crate::stream::callback_table`] runs them.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use virtio_cuda_client::protocol::CallbackId;
+use virtio_cuda_client::{CudaError, calls};
 
-use virtio_cuda_client::protocol::{CALLBACK_FORGET, CALLBACK_RUN, CallbackId};
-use virtio_cuda_client::{CudaError, Session, calls};
-
-use crate::driver::Driver;
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::HostPtr;
-use crate::graph::pageable::PageableCopy;
-use crate::handles::mint;
-use crate::stream::in_callback;
-
-/// `CUhostFn`.
-pub type HostFunction = extern "C" fn(usize);
-/// `CUstreamCallback`.
-pub type StreamFunction = extern "C" fn(u64, i32, usize);
-
-/// What is to be run.
-#[derive(Debug)]
-pub enum Callback {
-    /// A host function or destructor, with its argument.
-    Host(HostFunction, usize),
-    /// A stream callback, with its stream and argument.
-    Stream(StreamFunction, u64, usize),
-    /// A copy between the program's memory and a buffer that the GPU reaches.
-    Copy(PageableCopy),
-}
-
-/// What the worker may ask for, by number.
-#[derive(Debug, Default)]
-pub struct Callbacks {
-    table: Mutex<HashMap<u64, Arc<Callback>>>,
-    started: Mutex<bool>,
-}
-
-impl Callbacks {
-    fn table(&self) -> MutexGuard<'_, HashMap<u64, Arc<Callback>>> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Gives a function a number by which the worker can ask for it.
-    pub fn add(&self, driver: &'static Driver, callback: Callback) -> Result<CallbackId, CudaError> {
-        self.start(driver)?;
-        let id = CallbackId(mint());
-        log::trace!("Function {:#x} is kept", id.0);
-        self.table().insert(id.0, Arc::new(callback));
-        Ok(id)
-    }
-
-    /// The function of a number.
-    pub fn get(&self, id: CallbackId) -> Option<Arc<Callback>> {
-        self.table().get(&id.0).cloned()
-    }
-
-    /// Forgets a function.
-    pub fn remove(&self, id: CallbackId) {
-        log::trace!("Function {:#x} is forgotten", id.0);
-        self.table().remove(&id.0);
-    }
-
-    fn start(&self, driver: &'static Driver) -> Result<(), CudaError> {
-        let mut started = self.started.lock().unwrap_or_else(PoisonError::into_inner);
-        if !*started {
-            let run = move || serve(driver.session, &driver.callbacks);
-            with_signals_blocked(|| std::thread::Builder::new().name("cuda-callbacks".into()).spawn(run))
-                .map_err(|error| {
-                    log::error!("No thread for host functions: {error}");
-                    CudaError::OUT_OF_MEMORY
-                })?;
-            *started = true;
-        }
-        Ok(())
-    }
-}
-
-/// The program's signals are for the program's threads; a thread inherits the mask of its maker.
-fn with_signals_blocked<T>(body: impl FnOnce() -> T) -> T {
-    // SAFETY: both sets are locals, filled in before they are used; the mask is put back.
-    unsafe {
-        let (mut all, mut old) = (std::mem::zeroed(), std::mem::zeroed());
-        libc::sigfillset(&raw mut all);
-        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut old);
-        let result = body();
-        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const old, std::ptr::null_mut());
-        result
-    }
-}
-
-/// Asks for what is due. It waits in the request queue: a lane would be watched meanwhile.
-fn next(session: &Session, done: u64) -> Result<(u64, CallbackId, i32, u32), CudaError> {
-    calls::session_next_callback(&mut session.call().direct(), done)
-}
-
-/// Runs what is due, one after the other, until the session or the process ends.
-fn serve(session: &'static Session, callbacks: &Callbacks) {
-    in_callback::begin();
-    let mut done = 0;
-    while let Ok((ticket, id, status, todo)) = next(session, done) {
-        done = ticket;
-        let callback = callbacks.get(id);
-        if todo & CALLBACK_FORGET != 0 {
-            callbacks.remove(id);
-        }
-        match callback.as_deref().filter(|_| todo & CALLBACK_RUN != 0) {
-            Some(Callback::Host(function, argument)) => function(*argument),
-            Some(Callback::Stream(function, stream, argument)) => function(*stream, status, *argument),
-            Some(Callback::Copy(copy)) => copy.run(),
-            None => {}
-        }
-    }
-}
+use crate::stream::callback_table::Callback;
 
 /// Queues a function of the program; `row` is the call that does it.
 fn queue(
@@ -127,7 +19,7 @@ fn queue(
 ) -> Result<(), CudaError> {
     let mut call = api.in_context_of(stream)?;
     let callbacks = &api.driver.callbacks;
-    let id = callbacks.add(api.driver, callback)?;
+    let id = callbacks.add(api.driver.session, callback)?;
     row(&mut call, id).inspect_err(|_| callbacks.remove(id))
 }
 

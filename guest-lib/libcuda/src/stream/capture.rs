@@ -8,7 +8,6 @@ use std::cell::RefCell;
 use virtio_cuda_client::protocol::{
     Box3, GraphId, GraphNodeId, NODE_LINK_BYTES, NodeLink, Reader, StreamId, Wire,
 };
-use virtio_cuda_client::transport::UserMemory;
 use virtio_cuda_client::{CudaError, calls};
 
 use crate::entry::Api;
@@ -76,7 +75,7 @@ impl Api {
         let copy = NodeCopy::new(*self, dst, src, size)?;
         let mut bytes = Vec::new();
         put(&copy.node, &mut bytes)?;
-        let mut call = self.in_context()?.input(UserMemory::of(&bytes));
+        let mut call = self.in_context()?.input(&bytes);
         calls::capture_memcpy(&mut call, stream).inspect_err(|_| copy.forget(*self))
     }
 }
@@ -95,7 +94,7 @@ fn info(api: Api, stream: u64) -> Result<Info, CudaError> {
     }
     let mut room = vec![0u8; USUAL_LINKS * NODE_LINK_BYTES];
     loop {
-        let mut call = api.in_context_of(stream)?.output(UserMemory::of_mut(&mut room));
+        let mut call = api.in_context_of(stream)?.output(&mut room);
         let (status, id, graph, count) = calls::cuStreamGetCaptureInfo_v3(&mut call, api.stream(stream))?;
         let bytes = count as usize * NODE_LINK_BYTES;
         if bytes > room.len() {
@@ -145,7 +144,7 @@ fn update(
         return CudaError::check(ILLEGAL_STATE);
     }
     let bytes = links_in(nodes, edges, count)?;
-    let mut call = api.in_context_of(stream)?.input(UserMemory::of(&bytes));
+    let mut call = api.in_context_of(stream)?.input(&bytes);
     calls::cuStreamUpdateCaptureDependencies_v2(&mut call, api.stream(stream), flags)
 }
 
@@ -164,7 +163,7 @@ entry_points! {
     call cuStreamBeginCaptureToGraph / cuStreamBeginCaptureToGraph_ptsz (api, hStream: u64, hGraph: u64,
         dependencies: In<u64>, dependencyData: In<[u8; 8]>, numDependencies: usize, mode: u32) {
         let bytes = links_in(dependencies, Some(dependencyData), numDependencies)?;
-        let mut call = api.in_context_of(hStream)?.input(UserMemory::of(&bytes));
+        let mut call = api.in_context_of(hStream)?.input(&bytes);
         calls::cuStreamBeginCaptureToGraph(&mut call, api.stream(hStream), GraphId(hGraph), mode)?;
         api.driver.captures.begun();
         Ok(())

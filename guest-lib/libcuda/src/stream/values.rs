@@ -4,7 +4,6 @@
 
 use cuda_abi::CUstreamBatchMemOpParams;
 use virtio_cuda_client::protocol::{BatchMemOpNode, DevicePtr, MemoryOperation, Reader, StreamId};
-use virtio_cuda_client::transport::UserMemory;
 use virtio_cuda_client::{CudaError, calls};
 
 use crate::entry::Api;
@@ -95,7 +94,8 @@ impl BatchParams {
             operations.push(of_wire(api, take(&mut reader)?));
         }
         let count = u32::try_from(operations.len()).map_err(|_| CudaError::UNKNOWN)?;
-        let operations = In::at_address(api.driver.kept.operations(node, operations));
+        // SAFETY: `count` operations, which `kept` holds until the node's parameters change.
+        let operations = unsafe { In::at_address(api.driver.kept.operations(node, operations)) };
         Ok(Self { context: crate::context::table::current(), count, operations, flags: head.flags })
     }
 }
@@ -106,7 +106,7 @@ fn run(api: Api, stream: u64, operations: &[CUstreamBatchMemOpParams], flags: u3
         put(&on_wire(operation, api)?, &mut bytes)?;
     }
     let _sent = api.before_work(Uses::Anything)?;
-    let mut call = api.in_context_of(stream)?.input(UserMemory::of(&bytes));
+    let mut call = api.in_context_of(stream)?.input(&bytes);
     calls::cuStreamBatchMemOp_v2(&mut call, api.stream(stream), flags)?;
     api.work_queued();
     Ok(())

@@ -13,7 +13,7 @@ use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{In, Name, Out};
 use crate::handles::mint;
-use crate::module::{name_bytes, not_empty};
+use crate::module::not_empty;
 use crate::texture::reference_table::{Kind, Reference};
 
 /// The reference of that name, the same handle each time.
@@ -24,7 +24,7 @@ fn of_module(api: Api, module: u64, name: &CStr, kind: Kind) -> Result<u64, Cuda
         return Ok(*handle);
     }
     let handle = mint();
-    let mut call = api.driver.session.call().context(ContextId(context)).input(name_bytes(name));
+    let mut call = api.driver.session.call().context(ContextId(context)).input(name.to_bytes());
     match kind {
         Kind::Texture => calls::cuModuleGetTexRef(&mut call, ModuleId(module), TexRefId(handle))?,
         Kind::Surface => calls::cuModuleGetSurfRef(&mut call, ModuleId(module), SurfRefId(handle))?,

@@ -8,7 +8,7 @@ use crate::abi::shared::{
 };
 use crate::abi::{CUdevice, cudaAsyncCallback, cudaAsyncCallbackHandle_t};
 use crate::error::{Result, cudaErrorInvalidValue};
-use crate::pointers::{load, not_null, store};
+use crate::pointers::{In, Out, not_null};
 use crate::state::Device;
 use crate::texture::channel::Format;
 use crate::{driver, state};
@@ -18,9 +18,9 @@ mod peer;
 pub mod properties;
 
 api! {
-    fn cudaGetDeviceCount(count: *mut c_int) {
-        not_null(count)?;
-        store(count, state::runtime()?.device_count() as c_int)
+    fn cudaGetDeviceCount(count: Out<c_int>) {
+        count.not_null()?;
+        count.set(state::runtime()?.device_count() as c_int)
     }
 
     /// Makes the device's primary context current, as the runtime does since 12.0.
@@ -28,9 +28,9 @@ api! {
         state::runtime()?.bind(device)
     }
 
-    fn cudaGetDevice(device: *mut c_int) {
-        not_null(device)?;
-        store(device, state::runtime()?.current_ordinal()?)
+    fn cudaGetDevice(device: Out<c_int>) {
+        device.not_null()?;
+        device.set(state::runtime()?.current_ordinal()?)
     }
 
     fn cudaInitDevice(device: c_int, device_flags: c_uint, flags: c_uint) {
@@ -45,17 +45,20 @@ api! {
         set_flags(state::runtime()?.current_device()?, flags)
     }
 
-    fn cudaGetDeviceFlags(flags: *mut c_uint) {
-        not_null(flags)?;
+    fn cudaGetDeviceFlags(flags: Out<c_uint>) {
+        flags.not_null()?;
         let runtime = state::runtime()?;
         let mut set: c_uint = 0;
         if state::has_context()? {
-            driver::cuCtxGetFlags(&mut set)?;
+            // SAFETY: `set` is a local.
+            unsafe { driver::cuCtxGetFlags(&mut set) }?;
         } else {
             let mut active = 0;
-            driver::cuDevicePrimaryCtxGetState(runtime.current_device()?.handle, &mut set, &mut active)?;
+            let device = runtime.current_device()?.handle;
+            // SAFETY: `set` and `active` are locals.
+            unsafe { driver::cuDevicePrimaryCtxGetState(device, &mut set, &mut active) }?;
         }
-        store(flags, set | cudaDeviceMapHost)
+        flags.set(set | cudaDeviceMapHost)
     }
 
     fn cudaSetValidDevices(devices: *mut c_int, length: c_int) {
@@ -66,7 +69,8 @@ api! {
         }
         let mut ordinals = Vec::new();
         for index in 0..length {
-            let ordinal = devices.add(index).read();
+            // SAFETY: not null, so the program promises `length` ordinals there.
+            let ordinal = unsafe { devices.add(index).read() };
             runtime.device(ordinal)?;
             ordinals.push(ordinal as usize);
         }
@@ -76,8 +80,7 @@ api! {
 
     fn cudaDeviceSynchronize() {
         state::context()?;
-        driver::cuCtxSynchronize()
-    }
+    } => driver::cuCtxSynchronize();
 
     fn cudaDeviceReset() {
         state::runtime()?.reset_current_device()
@@ -87,73 +90,64 @@ api! {
     fn cudaDeviceGetAttribute(value: *mut c_int, attribute: c_uint, device: c_int) {
         not_null(value)?;
         let device = state::runtime()?.device(device)?.handle;
-        driver::cuDeviceGetAttribute(value, attribute, device)
-    }
+    } => driver::cuDeviceGetAttribute(value, attribute, device);
 
     fn cudaDeviceGetPCIBusId(bus_id: *mut c_char, length: c_int, device: c_int) {
         not_null(bus_id)?;
         let device = state::runtime()?.device(device)?.handle;
-        driver::cuDeviceGetPCIBusId(bus_id, length, device)
-    }
+    } => driver::cuDeviceGetPCIBusId(bus_id, length, device);
 
-    fn cudaDeviceGetByPCIBusId(device: *mut c_int, bus_id: *const c_char) {
-        not_null(device)?;
+    fn cudaDeviceGetByPCIBusId(device: Out<c_int>, bus_id: *const c_char) {
+        device.not_null()?;
         not_null(bus_id)?;
         let runtime = state::runtime()?;
         let mut handle: CUdevice = 0;
-        driver::cuDeviceGetByPCIBusId(&mut handle, bus_id)?;
-        store(device, runtime.ordinal(handle)?)
+        // SAFETY: `handle` is a local; `bus_id` is not null, so the program promises a string.
+        unsafe { driver::cuDeviceGetByPCIBusId(&mut handle, bus_id) }?;
+        device.set(runtime.ordinal(handle)?)
     }
 
     fn cudaDeviceGetTexture1DLinearMaxWidth(
-        width: *mut usize, desc: *const cudaChannelFormatDesc, device: c_int,
+        width: *mut usize, desc: In<cudaChannelFormatDesc>, device: c_int,
     ) {
-        let format = Format::of(&load(desc)?)?;
+        let format = Format::of(&desc.get()?)?;
         let device = state::runtime()?.device(device)?.handle;
-        driver::cuDeviceGetTexture1DLinearMaxWidth(width, format.code, format.channels, device)
-    }
+    } => driver::cuDeviceGetTexture1DLinearMaxWidth(width, format.code, format.channels, device);
 
     #[cfg(cuda_major = "13")]
     fn cudaDeviceGetHostAtomicCapabilities(
         capabilities: *mut c_uint, operations: *const c_uint, count: c_uint, device: c_int,
     ) {
         let device = state::runtime()?.device(device)?.handle;
-        driver::cuDeviceGetHostAtomicCapabilities(capabilities, operations, count, device)
-    }
+    } => driver::cuDeviceGetHostAtomicCapabilities(capabilities, operations, count, device);
 
     fn cudaDeviceGetNvSciSyncAttributes(list: *mut c_void, device: c_int, flags: c_int) {
         let device = state::runtime()?.device(device)?.handle;
-        driver::cuDeviceGetNvSciSyncAttributes(list, device, flags)
-    }
+    } => driver::cuDeviceGetNvSciSyncAttributes(list, device, flags);
 
     fn cudaDeviceRegisterAsyncNotification(
         device: c_int, callback: cudaAsyncCallback, data: *mut c_void, handle: *mut cudaAsyncCallbackHandle_t,
     ) {
         let device = state::runtime()?.device(device)?.handle;
-        driver::cuDeviceRegisterAsyncNotification(device, callback, data, handle)
-    }
+    } => driver::cuDeviceRegisterAsyncNotification(device, callback, data, handle);
 
     fn cudaDeviceUnregisterAsyncNotification(device: c_int, handle: cudaAsyncCallbackHandle_t) {
         let runtime = state::runtime()?;
         not_null(handle)?;
         let device = runtime.device(device)?.handle;
-        driver::cuDeviceUnregisterAsyncNotification(device, handle)
-    }
+    } => driver::cuDeviceUnregisterAsyncNotification(device, handle);
 
     fn cudaDeviceFlushGPUDirectRDMAWrites(target: c_uint, scope: c_uint) {
         state::context()?;
-        driver::cuFlushGPUDirectRDMAWrites(target, scope)
-    }
+    } => driver::cuFlushGPUDirectRDMAWrites(target, scope);
 
     fn cudaProfilerStart() {
         state::context()?;
-        driver::cuProfilerStart()
-    }
+    } => driver::cuProfilerStart();
 
     fn cudaProfilerStop() {
         state::context()?;
-        driver::cuProfilerStop()
-    }
+    } => driver::cuProfilerStop();
 }
 
 /// Mapping of host memory is always on and no flag of a primary context.

@@ -5,30 +5,30 @@ use core::ffi::{CStr, c_int, c_uint};
 use core::mem;
 
 use crate::abi::version::cudaDeviceProp;
-use crate::error::{Result, cudaErrorInvalidValue};
-use crate::pointers::{not_null, store};
+use crate::error::Result;
+use crate::pointers::{In, Out};
 use crate::state::Device;
 use crate::{driver, state};
 
 api! {
-    fn cudaGetDeviceProperties / cudaGetDeviceProperties_v2(properties: *mut cudaDeviceProp, device: c_int) {
-        not_null(properties)?;
-        store(properties, *of(state::runtime()?.device(device)?)?)
+    fn cudaGetDeviceProperties / cudaGetDeviceProperties_v2(properties: Out<cudaDeviceProp>, device: c_int) {
+        properties.not_null()?;
+        properties.set(*of(state::runtime()?.device(device)?)?)
     }
 
     /// The device that meets most of the wishes; a wish is a field that is not zero.
-    fn cudaChooseDevice(device: *mut c_int, wishes: *const cudaDeviceProp) {
-        not_null(device)?;
-        let wishes = wishes.as_ref().ok_or(cudaErrorInvalidValue)?;
+    fn cudaChooseDevice(device: Out<c_int>, wishes: In<cudaDeviceProp>) {
+        device.not_null()?;
+        let wishes = wishes.get()?;
         let runtime = state::runtime()?;
         let mut best = (0, 0);
         for ordinal in 0..runtime.device_count() as c_int {
-            let points = met(of(runtime.device(ordinal)?)?, wishes);
+            let points = met(of(runtime.device(ordinal)?)?, &wishes);
             if points > best.0 {
                 best = (points, ordinal);
             }
         }
-        store(device, best.1)
+        device.set(best.1)
     }
 }
 

@@ -66,7 +66,7 @@ struct Library(*mut c_void);
 
 // SAFETY: a dlopen handle may be used from every thread.
 unsafe impl Send for Library {}
-// SAFETY: as above.
+// SAFETY: a dlopen handle may be shared by threads; it is never closed.
 unsafe impl Sync for Library {}
 
 fn library() -> Option<Library> {
@@ -91,7 +91,8 @@ macro_rules! driver {
         #[doc = concat!("The driver's `", stringify!($name), "`.")]
         ///
         /// # Safety
-        /// As NVIDIA documents for this function.
+        /// The arguments are what NVIDIA's documentation of this function demands: pointers are valid for what it reads
+        /// and writes there, handles are live.
         #[inline]
         #[allow(clippy::too_many_arguments)]
         pub unsafe fn $name($($arg: $ty),*) -> Result {
@@ -105,7 +106,7 @@ macro_rules! driver {
             // SAFETY: the address belongs to the function of this name, whose C signature is the one declared
             // here.
             let function = unsafe { core::mem::transmute::<*mut c_void, unsafe extern "C" fn($($ty),*) -> cudaError_t>(address) };
-            // SAFETY: the caller's contract.
+            // SAFETY: the arguments fulfil NVIDIA's contract by this function's own.
             unsafe { function($($arg),*) }.check()
         }
     )* };

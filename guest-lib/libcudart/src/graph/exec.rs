@@ -14,22 +14,19 @@ api! {
     fn cudaGraphInstantiate(exec: *mut cudaGraphExec_t, graph: cudaGraph_t, flags: u64) {
         not_null(exec)?;
         state::context()?;
-        driver::cuGraphInstantiateWithFlags(exec, graph, flags)
-    }
+    } => driver::cuGraphInstantiateWithFlags(exec, graph, flags);
 
     fn cudaGraphInstantiateWithFlags(exec: *mut cudaGraphExec_t, graph: cudaGraph_t, flags: u64) {
         not_null(exec)?;
         state::context()?;
-        driver::cuGraphInstantiateWithFlags(exec, graph, flags)
-    }
+    } => driver::cuGraphInstantiateWithFlags(exec, graph, flags);
 
     fn cudaGraphInstantiateWithParams(
         exec: *mut cudaGraphExec_t, graph: cudaGraph_t, parameters: *mut cudaGraphInstantiateParams,
     ) {
         not_null(exec)?;
         state::context()?;
-        driver::cuGraphInstantiateWithParams(exec, graph, parameters)
-    }
+    } => driver::cuGraphInstantiateWithParams(exec, graph, parameters);
 
     fn cudaGraphInstantiateWithParams_ptsz(
         exec: *mut cudaGraphExec_t, graph: cudaGraph_t, parameters: *mut cudaGraphInstantiateParams,
@@ -37,47 +34,40 @@ api! {
         not_null(exec)?;
         not_null(parameters)?;
         state::context()?;
-        let upload_stream = &mut (*parameters.cast::<InstantiateStart>()).upload_stream;
+        // SAFETY: not null, so the program promises parameters, which begin like this and which the call may change.
+        let upload_stream = unsafe { &mut (*parameters.cast::<InstantiateStart>()).upload_stream };
         *upload_stream = crate::abi::shared::or_per_thread(*upload_stream);
-        driver::cuGraphInstantiateWithParams(exec, graph, parameters)
-    }
+    } => driver::cuGraphInstantiateWithParams(exec, graph, parameters);
 
     fn cudaGraphExecGetFlags(exec: cudaGraphExec_t, flags: *mut u64) {
         state::context()?;
-        driver::cuGraphExecGetFlags(exec, flags)
-    }
+    } => driver::cuGraphExecGetFlags(exec, flags);
 
     fn cudaGraphExecDestroy(exec: cudaGraphExec_t) {
         state::context()?;
-        driver::cuGraphExecDestroy(exec)
-    }
+    } => driver::cuGraphExecDestroy(exec);
 
     fn cudaGraphLaunch, cudaGraphLaunch_ptsz(exec: cudaGraphExec_t, stream: cudaStream_t) per_thread stream {
         state::context()?;
-        driver::cuGraphLaunch(exec, stream)
-    }
+    } => driver::cuGraphLaunch(exec, stream);
 
     fn cudaGraphUpload, cudaGraphUpload_ptsz(exec: cudaGraphExec_t, stream: cudaStream_t) per_thread stream {
         state::context()?;
-        driver::cuGraphUpload(exec, stream)
-    }
+    } => driver::cuGraphUpload(exec, stream);
 
     fn cudaGraphExecUpdate(
         exec: cudaGraphExec_t, graph: cudaGraph_t, result: *mut cudaGraphExecUpdateResultInfo,
     ) {
         state::context()?;
-        driver::cuGraphExecUpdate_v2(exec, graph, result)
-    }
+    } => driver::cuGraphExecUpdate_v2(exec, graph, result);
 
     fn cudaGraphNodeSetEnabled(exec: cudaGraphExec_t, node: cudaGraphNode_t, enabled: c_uint) {
         state::context()?;
-        driver::cuGraphNodeSetEnabled(exec, node, enabled)
-    }
+    } => driver::cuGraphNodeSetEnabled(exec, node, enabled);
 
     fn cudaGraphNodeGetEnabled(exec: cudaGraphExec_t, node: cudaGraphNode_t, enabled: *mut c_uint) {
         state::context()?;
-        driver::cuGraphNodeGetEnabled(exec, node, enabled)
-    }
+    } => driver::cuGraphNodeGetEnabled(exec, node, enabled);
 }
 
 /// How `cudaGraphInstantiateParams` begins.

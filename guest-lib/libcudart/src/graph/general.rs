@@ -15,7 +15,7 @@ use crate::abi::{CUcontext, cudaGraph_t, cudaGraphEdgeData, cudaGraphExec_t, cud
 use crate::error::{Result, cudaErrorInvalidValue};
 use crate::graph::kernel;
 use crate::memory::to_driver as copy_to_driver;
-use crate::pointers::load;
+use crate::pointers::Out;
 use crate::{driver, state};
 
 /// `cudaGraphNodeType`, which is `CUgraphNodeType`.
@@ -40,32 +40,31 @@ api! {
     fn cudaGraphAddNode / cudaGraphAddNode_v2(
         node: *mut cudaGraphNode_t, graph: cudaGraph_t,
         dependencies: *const cudaGraphNode_t, edges: *const cudaGraphEdgeData, count: usize,
-        parameters: *mut cudaGraphNodeParams,
+        parameters: Out<cudaGraphNodeParams>,
     ) {
         state::context()?;
-        let mut given = load(parameters)?;
+        let mut given = parameters.get()?;
         let mut translated = to_driver(&given)?;
-        driver::cuGraphAddNode_v2(node, graph, dependencies, edges, count, &mut translated)?;
+        // SAFETY: `translated` is a local; for the other arguments the driver's function has this function's contract.
+        unsafe { driver::cuGraphAddNode_v2(node, graph, dependencies, edges, count, &mut translated) }?;
         // Allocations and conditional nodes answer in their parameters.
         if let MEM_ALLOC | CONDITIONAL = given.type_ {
             let words = shared_size(given.type_)? / size_of::<u64>();
             given.payload[..words].copy_from_slice(&translated.payload[..words]);
-            parameters.write(given);
+            parameters.set(given)?;
         }
         Ok(())
     }
 
-    fn cudaGraphNodeSetParams(node: cudaGraphNode_t, parameters: *mut cudaGraphNodeParams) {
+    fn cudaGraphNodeSetParams(node: cudaGraphNode_t, parameters: Out<cudaGraphNodeParams>) {
         state::context()?;
-        driver::cuGraphNodeSetParams(node, &mut to_driver(&load(parameters)?)?)
-    }
+    } => driver::cuGraphNodeSetParams(node, &mut to_driver(&parameters.get()?)?);
 
     fn cudaGraphExecNodeSetParams(
-        exec: cudaGraphExec_t, node: cudaGraphNode_t, parameters: *mut cudaGraphNodeParams,
+        exec: cudaGraphExec_t, node: cudaGraphNode_t, parameters: Out<cudaGraphNodeParams>,
     ) {
         state::context()?;
-        driver::cuGraphExecNodeSetParams(exec, node, &mut to_driver(&load(parameters)?)?)
-    }
+    } => driver::cuGraphExecNodeSetParams(exec, node, &mut to_driver(&parameters.get()?)?);
 }
 
 /// Bytes with which a kind's structs begin alike in both APIs.
@@ -124,14 +123,14 @@ fn to_driver(given: &cudaGraphNodeParams) -> Result<CUgraphNodeParams> {
 /// # Safety
 /// A `T` lies at that offset, in bytes, and is aligned there.
 unsafe fn read<T: Copy>(payload: &[u64; 29], offset: usize) -> T {
-    // SAFETY: the caller's contract.
+    // SAFETY: by this function's contract an aligned `T` lies inside of the payload at that offset.
     unsafe { ptr::from_ref(payload).byte_add(offset).cast::<T>().read() }
 }
 
 /// # Safety
 /// A `T` has room at that offset, in bytes, and is aligned there.
 unsafe fn write<T>(payload: &mut [u64; 29], offset: usize, value: T) {
-    // SAFETY: the caller's contract.
+    // SAFETY: by this function's contract there is aligned room for a `T` inside of the payload at that offset.
     unsafe { ptr::from_mut(payload).byte_add(offset).cast::<T>().write(value) }
 }
 

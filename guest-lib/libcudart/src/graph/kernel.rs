@@ -8,59 +8,54 @@ use crate::abi::driver::CUDA_KERNEL_NODE_PARAMS;
 use crate::abi::shared::{cudaKernelNodeParams, dim3};
 use crate::abi::{cudaGraph_t, cudaGraphExec_t, cudaGraphNode_t, cudaLaunchAttributeValue};
 use crate::error::{Result, cudaErrorInvalidDeviceFunction};
-use crate::pointers::{load, not_null, store};
+use crate::pointers::{In, Out};
 use crate::{driver, module, state};
 
 api! {
     fn cudaGraphAddKernelNode(
         node: *mut cudaGraphNode_t, graph: cudaGraph_t, dependencies: *const cudaGraphNode_t, count: usize,
-        parameters: *const cudaKernelNodeParams,
+        parameters: In<cudaKernelNodeParams>,
     ) {
         state::context()?;
-        let parameters = to_driver(&load(parameters)?)?;
-        driver::cuGraphAddKernelNode_v2(node, graph, dependencies, count, &parameters)
-    }
+        let parameters = to_driver(&parameters.get()?)?;
+    } => driver::cuGraphAddKernelNode_v2(node, graph, dependencies, count, &parameters);
 
-    fn cudaGraphKernelNodeGetParams(node: cudaGraphNode_t, parameters: *mut cudaKernelNodeParams) {
-        not_null(parameters)?;
+    fn cudaGraphKernelNodeGetParams(node: cudaGraphNode_t, parameters: Out<cudaKernelNodeParams>) {
+        parameters.not_null()?;
         state::context()?;
         let mut answer = empty();
-        driver::cuGraphKernelNodeGetParams_v2(node, &mut answer)?;
-        store(parameters, from_driver(&answer))
+        // SAFETY: `answer` is a local; the program promises a live node.
+        unsafe { driver::cuGraphKernelNodeGetParams_v2(node, &mut answer) }?;
+        parameters.set(from_driver(&answer))
     }
 
-    fn cudaGraphKernelNodeSetParams(node: cudaGraphNode_t, parameters: *const cudaKernelNodeParams) {
+    fn cudaGraphKernelNodeSetParams(node: cudaGraphNode_t, parameters: In<cudaKernelNodeParams>) {
         state::context()?;
-        let parameters = to_driver(&load(parameters)?)?;
-        driver::cuGraphKernelNodeSetParams_v2(node, &parameters)
-    }
+        let parameters = to_driver(&parameters.get()?)?;
+    } => driver::cuGraphKernelNodeSetParams_v2(node, &parameters);
 
     fn cudaGraphExecKernelNodeSetParams(
-        exec: cudaGraphExec_t, node: cudaGraphNode_t, parameters: *const cudaKernelNodeParams,
+        exec: cudaGraphExec_t, node: cudaGraphNode_t, parameters: In<cudaKernelNodeParams>,
     ) {
         state::context()?;
-        let parameters = to_driver(&load(parameters)?)?;
-        driver::cuGraphExecKernelNodeSetParams_v2(exec, node, &parameters)
-    }
+        let parameters = to_driver(&parameters.get()?)?;
+    } => driver::cuGraphExecKernelNodeSetParams_v2(exec, node, &parameters);
 
     fn cudaGraphKernelNodeCopyAttributes(target: cudaGraphNode_t, source: cudaGraphNode_t) {
         state::context()?;
-        driver::cuGraphKernelNodeCopyAttributes(target, source)
-    }
+    } => driver::cuGraphKernelNodeCopyAttributes(target, source);
 
     fn cudaGraphKernelNodeGetAttribute(
         node: cudaGraphNode_t, attribute: c_uint, value: *mut cudaLaunchAttributeValue,
     ) {
         state::context()?;
-        driver::cuGraphKernelNodeGetAttribute(node, attribute, value)
-    }
+    } => driver::cuGraphKernelNodeGetAttribute(node, attribute, value);
 
     fn cudaGraphKernelNodeSetAttribute(
         node: cudaGraphNode_t, attribute: c_uint, value: *const cudaLaunchAttributeValue,
     ) {
         state::context()?;
-        driver::cuGraphKernelNodeSetAttribute(node, attribute, value)
-    }
+    } => driver::cuGraphKernelNodeSetAttribute(node, attribute, value);
 }
 
 fn empty() -> CUDA_KERNEL_NODE_PARAMS {

@@ -9,18 +9,17 @@ use crate::abi::shared::{cudaExtent, cudaMemcpy3DParms, cudaPitchedPtr, cudaPos}
 use crate::abi::{cudaGraph_t, cudaGraphExec_t, cudaGraphNode_t};
 use crate::error::Result;
 use crate::memory::{from_driver, read_direction, symbol_part, to_driver, write_direction};
-use crate::pointers::{load, not_null, store};
+use crate::pointers::{In, Out};
 use crate::{driver, state};
 
 api! {
     fn cudaGraphAddMemcpyNode(
         node: *mut cudaGraphNode_t, graph: cudaGraph_t, dependencies: *const cudaGraphNode_t, count: usize,
-        parameters: *const cudaMemcpy3DParms,
+        parameters: In<cudaMemcpy3DParms>,
     ) {
         state::context()?;
-        let copy = to_driver(&load(parameters)?)?;
-        driver::cuGraphAddMemcpyNode(node, graph, dependencies, count, &copy, state::current_context()?)
-    }
+        let copy = to_driver(&parameters.get()?)?;
+    } => driver::cuGraphAddMemcpyNode(node, graph, dependencies, count, &copy, state::current_context()?);
 
     fn cudaGraphAddMemcpyNode1D(
         node: *mut cudaGraphNode_t, graph: cudaGraph_t, dependencies: *const cudaGraphNode_t, count: usize,
@@ -28,8 +27,7 @@ api! {
     ) {
         state::context()?;
         let copy = row(target, source, size, kind)?;
-        driver::cuGraphAddMemcpyNode(node, graph, dependencies, count, &copy, state::current_context()?)
-    }
+    } => driver::cuGraphAddMemcpyNode(node, graph, dependencies, count, &copy, state::current_context()?);
 
     fn cudaGraphAddMemcpyNodeToSymbol(
         node: *mut cudaGraphNode_t, graph: cudaGraph_t, dependencies: *const cudaGraphNode_t, count: usize,
@@ -37,8 +35,7 @@ api! {
     ) {
         state::context()?;
         let copy = row_to_symbol(symbol, source, size, offset, kind)?;
-        driver::cuGraphAddMemcpyNode(node, graph, dependencies, count, &copy, state::current_context()?)
-    }
+    } => driver::cuGraphAddMemcpyNode(node, graph, dependencies, count, &copy, state::current_context()?);
 
     fn cudaGraphAddMemcpyNodeFromSymbol(
         node: *mut cudaGraphNode_t, graph: cudaGraph_t, dependencies: *const cudaGraphNode_t, count: usize,
@@ -46,81 +43,73 @@ api! {
     ) {
         state::context()?;
         let copy = row_from_symbol(target, symbol, size, offset, kind)?;
-        driver::cuGraphAddMemcpyNode(node, graph, dependencies, count, &copy, state::current_context()?)
-    }
+    } => driver::cuGraphAddMemcpyNode(node, graph, dependencies, count, &copy, state::current_context()?);
 
-    fn cudaGraphMemcpyNodeGetParams(node: cudaGraphNode_t, parameters: *mut cudaMemcpy3DParms) {
-        not_null(parameters)?;
+    fn cudaGraphMemcpyNodeGetParams(node: cudaGraphNode_t, parameters: Out<cudaMemcpy3DParms>) {
+        parameters.not_null()?;
         state::context()?;
         let mut copy = row(ptr::null_mut(), ptr::null(), 0, 0)?;
-        driver::cuGraphMemcpyNodeGetParams(node, &mut copy)?;
-        store(parameters, from_driver(&copy)?)
+        // SAFETY: `copy` is a local; the program promises a live node.
+        unsafe { driver::cuGraphMemcpyNodeGetParams(node, &mut copy) }?;
+        parameters.set(from_driver(&copy)?)
     }
 
-    fn cudaGraphMemcpyNodeSetParams(node: cudaGraphNode_t, parameters: *const cudaMemcpy3DParms) {
+    fn cudaGraphMemcpyNodeSetParams(node: cudaGraphNode_t, parameters: In<cudaMemcpy3DParms>) {
         state::context()?;
-        driver::cuGraphMemcpyNodeSetParams(node, &to_driver(&load(parameters)?)?)
-    }
+    } => driver::cuGraphMemcpyNodeSetParams(node, &to_driver(&parameters.get()?)?);
 
     fn cudaGraphMemcpyNodeSetParams1D(
         node: cudaGraphNode_t, target: *mut c_void, source: *const c_void, size: usize, kind: c_uint,
     ) {
         state::context()?;
-        driver::cuGraphMemcpyNodeSetParams(node, &row(target, source, size, kind)?)
-    }
+    } => driver::cuGraphMemcpyNodeSetParams(node, &row(target, source, size, kind)?);
 
     fn cudaGraphMemcpyNodeSetParamsToSymbol(
         node: cudaGraphNode_t, symbol: *const c_void, source: *const c_void, size: usize, offset: usize,
         kind: c_uint,
     ) {
         state::context()?;
-        driver::cuGraphMemcpyNodeSetParams(node, &row_to_symbol(symbol, source, size, offset, kind)?)
-    }
+    } => driver::cuGraphMemcpyNodeSetParams(node, &row_to_symbol(symbol, source, size, offset, kind)?);
 
     fn cudaGraphMemcpyNodeSetParamsFromSymbol(
         node: cudaGraphNode_t, target: *mut c_void, symbol: *const c_void, size: usize, offset: usize,
         kind: c_uint,
     ) {
         state::context()?;
-        driver::cuGraphMemcpyNodeSetParams(node, &row_from_symbol(target, symbol, size, offset, kind)?)
-    }
+    } => driver::cuGraphMemcpyNodeSetParams(node, &row_from_symbol(target, symbol, size, offset, kind)?);
 
     fn cudaGraphExecMemcpyNodeSetParams(
-        exec: cudaGraphExec_t, node: cudaGraphNode_t, parameters: *const cudaMemcpy3DParms,
+        exec: cudaGraphExec_t, node: cudaGraphNode_t, parameters: In<cudaMemcpy3DParms>,
     ) {
         state::context()?;
-        set_in_exec(exec, node, &to_driver(&load(parameters)?)?)
-    }
+    } => set_in_exec(exec, node, &to_driver(&parameters.get()?)?);
 
     fn cudaGraphExecMemcpyNodeSetParams1D(
         exec: cudaGraphExec_t, node: cudaGraphNode_t, target: *mut c_void, source: *const c_void,
         size: usize, kind: c_uint,
     ) {
         state::context()?;
-        set_in_exec(exec, node, &row(target, source, size, kind)?)
-    }
+    } => set_in_exec(exec, node, &row(target, source, size, kind)?);
 
     fn cudaGraphExecMemcpyNodeSetParamsToSymbol(
         exec: cudaGraphExec_t, node: cudaGraphNode_t,
         symbol: *const c_void, source: *const c_void, size: usize, offset: usize, kind: c_uint,
     ) {
         state::context()?;
-        set_in_exec(exec, node, &row_to_symbol(symbol, source, size, offset, kind)?)
-    }
+    } => set_in_exec(exec, node, &row_to_symbol(symbol, source, size, offset, kind)?);
 
     fn cudaGraphExecMemcpyNodeSetParamsFromSymbol(
         exec: cudaGraphExec_t, node: cudaGraphNode_t,
         target: *mut c_void, symbol: *const c_void, size: usize, offset: usize, kind: c_uint,
     ) {
         state::context()?;
-        set_in_exec(exec, node, &row_from_symbol(target, symbol, size, offset, kind)?)
-    }
+    } => set_in_exec(exec, node, &row_from_symbol(target, symbol, size, offset, kind)?);
 }
 
 /// # Safety
 /// `copy` describes valid memory.
 unsafe fn set_in_exec(exec: cudaGraphExec_t, node: cudaGraphNode_t, copy: &CUDA_MEMCPY3D) -> Result {
-    // SAFETY: the caller's contract.
+    // SAFETY: `copy` describes valid memory by this function's contract, and the driver only reads it.
     unsafe { driver::cuGraphExecMemcpyNodeSetParams(exec, node, copy, state::current_context()?) }
 }
 

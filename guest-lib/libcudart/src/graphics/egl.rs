@@ -35,50 +35,42 @@ const _: () = assert!(size_of::<Frame>() == 280);
 api! {
     fn cudaGraphicsEGLRegisterImage(resource: *mut cudaGraphicsResource_t, image: *mut c_void, flags: c_uint) {
         state::context()?;
-        driver::cuGraphicsEGLRegisterImage(resource, image, flags)
-    }
+    } => driver::cuGraphicsEGLRegisterImage(resource, image, flags);
 
     fn cudaEGLStreamConsumerConnect(connection: *mut Connection, stream: *mut c_void) {
         state::context()?;
-        driver::cuEGLStreamConsumerConnect(connection, stream)
-    }
+    } => driver::cuEGLStreamConsumerConnect(connection, stream);
 
     fn cudaEGLStreamConsumerConnectWithFlags(connection: *mut Connection, stream: *mut c_void, flags: c_uint) {
         state::context()?;
-        driver::cuEGLStreamConsumerConnectWithFlags(connection, stream, flags)
-    }
+    } => driver::cuEGLStreamConsumerConnectWithFlags(connection, stream, flags);
 
     fn cudaEGLStreamConsumerDisconnect(connection: *mut Connection) {
         state::context()?;
-        driver::cuEGLStreamConsumerDisconnect(connection)
-    }
+    } => driver::cuEGLStreamConsumerDisconnect(connection);
 
     fn cudaEGLStreamConsumerAcquireFrame(
         connection: *mut Connection, resource: *mut cudaGraphicsResource_t, stream: *mut cudaStream_t,
         timeout: c_uint,
     ) {
         state::context()?;
-        driver::cuEGLStreamConsumerAcquireFrame(connection, resource, stream, timeout)
-    }
+    } => driver::cuEGLStreamConsumerAcquireFrame(connection, resource, stream, timeout);
 
     fn cudaEGLStreamConsumerReleaseFrame(
         connection: *mut Connection, resource: cudaGraphicsResource_t, stream: *mut cudaStream_t,
     ) {
         state::context()?;
-        driver::cuEGLStreamConsumerReleaseFrame(connection, resource, stream)
-    }
+    } => driver::cuEGLStreamConsumerReleaseFrame(connection, resource, stream);
 
     fn cudaEGLStreamProducerConnect(
         connection: *mut Connection, stream: *mut c_void, width: c_int, height: c_int,
     ) {
         state::context()?;
-        driver::cuEGLStreamProducerConnect(connection, stream, width, height)
-    }
+    } => driver::cuEGLStreamProducerConnect(connection, stream, width, height);
 
     fn cudaEGLStreamProducerDisconnect(connection: *mut Connection) {
         state::context()?;
-        driver::cuEGLStreamProducerDisconnect(connection)
-    }
+    } => driver::cuEGLStreamProducerDisconnect(connection);
 
     fn cudaEGLStreamProducerPresentFrame(_connection: *mut Connection, frame: Frame, _stream: *mut cudaStream_t) {
         state::context()?;

@@ -17,8 +17,7 @@ api! {
             return Err(cudaErrorInvalidValue);
         }
         state::runtime()?;
-        driver::cuGLGetDevices_v2(count, devices, most, list)
-    }
+    } => driver::cuGLGetDevices_v2(count, devices, most, list);
 
     fn cudaGLSetGLDevice(device: c_int) {
         choose_device(device)
@@ -26,51 +25,43 @@ api! {
 
     fn cudaGLRegisterBufferObject(buffer: c_uint) {
         state::context()?;
-        driver::cuGLRegisterBufferObject(buffer)
-    }
+    } => driver::cuGLRegisterBufferObject(buffer);
 
     fn cudaGLUnregisterBufferObject(buffer: c_uint) {
         state::context()?;
-        driver::cuGLInit()?;
-        driver::cuGLUnregisterBufferObject(buffer)
-    }
+        // SAFETY: no argument.
+        unsafe { driver::cuGLInit() }?;
+    } => driver::cuGLUnregisterBufferObject(buffer);
 
     fn cudaGLMapBufferObject(pointer: *mut *mut c_void, buffer: c_uint) {
         state::context()?;
         let mut bytes = 0;
-        driver::cuGLMapBufferObject_v2(pointer.cast::<CUdeviceptr>(), &mut bytes, buffer)
-    }
+    } => driver::cuGLMapBufferObject_v2(pointer.cast::<CUdeviceptr>(), &mut bytes, buffer);
 
     fn cudaGLMapBufferObjectAsync(pointer: *mut *mut c_void, buffer: c_uint, stream: cudaStream_t) {
         state::context()?;
         let mut bytes = 0;
-        driver::cuGLMapBufferObjectAsync_v2(pointer.cast::<CUdeviceptr>(), &mut bytes, buffer, stream)
-    }
+    } => driver::cuGLMapBufferObjectAsync_v2(pointer.cast::<CUdeviceptr>(), &mut bytes, buffer, stream);
 
     fn cudaGLUnmapBufferObject(buffer: c_uint) {
         state::context()?;
-        driver::cuGLUnmapBufferObject(buffer)
-    }
+    } => driver::cuGLUnmapBufferObject(buffer);
 
     fn cudaGLUnmapBufferObjectAsync(buffer: c_uint, stream: cudaStream_t) {
         state::context()?;
-        driver::cuGLUnmapBufferObjectAsync(buffer, stream)
-    }
+    } => driver::cuGLUnmapBufferObjectAsync(buffer, stream);
 
     fn cudaGLSetBufferObjectMapFlags(buffer: c_uint, flags: c_uint) {
         state::context()?;
-        driver::cuGLSetBufferObjectMapFlags(buffer, flags)
-    }
+    } => driver::cuGLSetBufferObjectMapFlags(buffer, flags);
 
     fn cudaGraphicsGLRegisterBuffer(resource: *mut cudaGraphicsResource_t, buffer: c_uint, flags: c_uint) {
         state::context()?;
-        driver::cuGraphicsGLRegisterBuffer(resource, buffer, flags)
-    }
+    } => driver::cuGraphicsGLRegisterBuffer(resource, buffer, flags);
 
     fn cudaGraphicsGLRegisterImage(
         resource: *mut cudaGraphicsResource_t, image: c_uint, target: c_uint, flags: c_uint,
     ) {
         state::context()?;
-        driver::cuGraphicsGLRegisterImage(resource, image, target, flags)
-    }
+    } => driver::cuGraphicsGLRegisterImage(resource, image, target, flags);
 }

@@ -22,44 +22,37 @@ fn choose_device(device: c_int) -> Result {
 api! {
     fn cudaGraphicsUnregisterResource(resource: cudaGraphicsResource_t) {
         state::context()?;
-        driver::cuGraphicsUnregisterResource(resource)
-    }
+    } => driver::cuGraphicsUnregisterResource(resource);
 
     fn cudaGraphicsResourceSetMapFlags(resource: cudaGraphicsResource_t, flags: c_uint) {
         state::context()?;
-        driver::cuGraphicsResourceSetMapFlags_v2(resource, flags)
-    }
+    } => driver::cuGraphicsResourceSetMapFlags_v2(resource, flags);
 
     fn cudaGraphicsMapResources(count: c_int, resources: *mut cudaGraphicsResource_t, stream: cudaStream_t) {
         state::context()?;
-        driver::cuGraphicsMapResources(count as c_uint, resources, stream)
-    }
+    } => driver::cuGraphicsMapResources(count as c_uint, resources, stream);
 
     fn cudaGraphicsUnmapResources(
         count: c_int, resources: *mut cudaGraphicsResource_t, stream: cudaStream_t,
     ) {
         state::context()?;
-        driver::cuGraphicsUnmapResources(count as c_uint, resources, stream)
-    }
+    } => driver::cuGraphicsUnmapResources(count as c_uint, resources, stream);
 
     fn cudaGraphicsResourceGetMappedPointer(
         pointer: *mut *mut c_void, size: *mut usize, resource: cudaGraphicsResource_t,
     ) {
         state::context()?;
-        driver::cuGraphicsResourceGetMappedPointer_v2(pointer.cast::<CUdeviceptr>(), size, resource)
-    }
+    } => driver::cuGraphicsResourceGetMappedPointer_v2(pointer.cast::<CUdeviceptr>(), size, resource);
 
     fn cudaGraphicsSubResourceGetMappedArray(
         array: *mut cudaArray_t, resource: cudaGraphicsResource_t, index: c_uint, level: c_uint,
     ) {
         state::context()?;
-        driver::cuGraphicsSubResourceGetMappedArray(array, resource, index, level)
-    }
+    } => driver::cuGraphicsSubResourceGetMappedArray(array, resource, index, level);
 
     fn cudaGraphicsResourceGetMappedMipmappedArray(
         array: *mut cudaMipmappedArray_t, resource: cudaGraphicsResource_t,
     ) {
         state::context()?;
-        driver::cuGraphicsResourceGetMappedMipmappedArray(array, resource)
-    }
+    } => driver::cuGraphicsResourceGetMappedMipmappedArray(array, resource);
 }

@@ -8,57 +8,53 @@ use crate::abi::CUdeviceptr;
 use crate::abi::shared::{cudaExtent, cudaPitchedPtr};
 use crate::error::{Result, cudaErrorInvalidValue};
 use crate::memory::address;
-use crate::pointers::{not_null, store};
+use crate::pointers::Out;
 use crate::{driver, state};
 
 /// Rows of pitched memory are aligned for elements of this many bytes, the smallest that the driver takes.
 const PITCH_ELEMENT_SIZE: c_uint = 4;
 
 api! {
-    fn cudaMalloc(memory: *mut *mut c_void, size: usize) {
-        not_null(memory)?;
+    fn cudaMalloc(memory: Out<*mut c_void>, size: usize) {
+        memory.not_null()?;
         state::context()?;
         if size == 0 {
-            return store(memory, ptr::null_mut());
+            return memory.set(ptr::null_mut());
         }
-        driver::cuMemAlloc_v2(memory.cast::<CUdeviceptr>(), size)
-    }
+    } => driver::cuMemAlloc_v2(memory.as_ptr().cast::<CUdeviceptr>(), size);
 
     fn cudaFree(memory: *mut c_void) {
         state::context()?;
-        driver::cuMemFree_v2(address(memory))
-    }
+    } => driver::cuMemFree_v2(address(memory));
 
-    fn cudaMallocManaged(memory: *mut *mut c_void, size: usize, flags: c_uint) {
-        not_null(memory)?;
+    fn cudaMallocManaged(memory: Out<*mut c_void>, size: usize, flags: c_uint) {
+        memory.not_null()?;
         state::context()?;
         if size == 0 {
-            return store(memory, ptr::null_mut());
+            return memory.set(ptr::null_mut());
         }
-        driver::cuMemAllocManaged(memory.cast::<CUdeviceptr>(), size, flags)
-    }
+    } => driver::cuMemAllocManaged(memory.as_ptr().cast::<CUdeviceptr>(), size, flags);
 
-    fn cudaMallocPitch(memory: *mut *mut c_void, pitch: *mut usize, width: usize, height: usize) {
-        not_null(memory)?;
-        not_null(pitch)?;
+    fn cudaMallocPitch(memory: Out<*mut c_void>, pitch: Out<usize>, width: usize, height: usize) {
+        memory.not_null()?;
+        pitch.not_null()?;
         state::context()?;
         let (allocated, row) = allocate_pitched(width, height)?;
-        store(memory, allocated)?;
-        store(pitch, row)
+        memory.set(allocated)?;
+        pitch.set(row)
     }
 
-    fn cudaMalloc3D(memory: *mut cudaPitchedPtr, extent: cudaExtent) {
-        not_null(memory)?;
+    fn cudaMalloc3D(memory: Out<cudaPitchedPtr>, extent: cudaExtent) {
+        memory.not_null()?;
         state::context()?;
         let rows = extent.height.checked_mul(extent.depth).ok_or(cudaErrorInvalidValue)?;
         let (ptr, pitch) = allocate_pitched(extent.width, rows)?;
-        store(memory, cudaPitchedPtr { ptr, pitch, xsize: extent.width, ysize: extent.height })
+        memory.set(cudaPitchedPtr { ptr, pitch, xsize: extent.width, ysize: extent.height })
     }
 
     fn cudaMemGetInfo(free: *mut usize, total: *mut usize) {
         state::context()?;
-        driver::cuMemGetInfo_v2(free, total)
-    }
+    } => driver::cuMemGetInfo_v2(free, total);
 }
 
 /// Address and pitch in bytes; nothing of an empty area.

@@ -7,7 +7,7 @@ use crate::abi::driver::CUDA_ARRAY3D_DESCRIPTOR;
 use crate::abi::shared::{cudaChannelFormatDesc, cudaExtent};
 use crate::abi::{cudaArray_t, cudaArrayMemoryRequirements, cudaArraySparseProperties, cudaMipmappedArray_t};
 use crate::error::{Result, cudaErrorInvalidValue};
-use crate::pointers::{load, not_null, store};
+use crate::pointers::{In, Out, not_null};
 use crate::texture::channel::{Format, Unit};
 use crate::{driver, state};
 
@@ -16,72 +16,66 @@ const MAX_LEVELS: c_uint = 32;
 
 api! {
     fn cudaMallocArray(
-        array: *mut cudaArray_t, desc: *const cudaChannelFormatDesc, width: usize, height: usize,
+        array: *mut cudaArray_t, desc: In<cudaChannelFormatDesc>, width: usize, height: usize,
         flags: c_uint,
     ) {
         not_null(array)?;
         state::context()?;
-        let descriptor = describe(&load(desc)?, cudaExtent { width, height, depth: 0 }, flags)?;
-        driver::cuArray3DCreate_v2(array, &descriptor)
-    }
+        let descriptor = describe(&desc.get()?, cudaExtent { width, height, depth: 0 }, flags)?;
+    } => driver::cuArray3DCreate_v2(array, &descriptor);
 
     fn cudaMalloc3DArray(
-        array: *mut cudaArray_t, desc: *const cudaChannelFormatDesc, extent: cudaExtent, flags: c_uint,
+        array: *mut cudaArray_t, desc: In<cudaChannelFormatDesc>, extent: cudaExtent, flags: c_uint,
     ) {
         not_null(array)?;
         state::context()?;
-        let descriptor = describe(&load(desc)?, extent, flags)?;
-        driver::cuArray3DCreate_v2(array, &descriptor)
-    }
+        let descriptor = describe(&desc.get()?, extent, flags)?;
+    } => driver::cuArray3DCreate_v2(array, &descriptor);
 
     fn cudaFreeArray(array: cudaArray_t) {
         state::context()?;
         if array.is_null() {
             return Ok(());
         }
-        driver::cuArrayDestroy(array)
-    }
+    } => driver::cuArrayDestroy(array);
 
     fn cudaArrayGetInfo(
-        desc: *mut cudaChannelFormatDesc, extent: *mut cudaExtent, flags: *mut c_uint, array: cudaArray_t,
+        desc: Out<cudaChannelFormatDesc>, extent: Out<cudaExtent>, flags: Out<c_uint>, array: cudaArray_t,
     ) {
         state::context()?;
         let descriptor = descriptor(array)?;
         if !desc.is_null() {
-            store(desc, channel_desc(&descriptor)?)?;
+            desc.set(channel_desc(&descriptor)?)?;
         }
         if !extent.is_null() {
             let (width, height, depth) = (descriptor.width, descriptor.height, descriptor.depth);
-            store(extent, cudaExtent { width, height, depth })?;
+            extent.set(cudaExtent { width, height, depth })?;
         }
-        if flags.is_null() { Ok(()) } else { store(flags, descriptor.flags) }
+        if flags.is_null() { Ok(()) } else { flags.set(descriptor.flags) }
     }
 
-    fn cudaGetChannelDesc(desc: *mut cudaChannelFormatDesc, array: cudaArray_t) {
-        not_null(desc)?;
+    fn cudaGetChannelDesc(desc: Out<cudaChannelFormatDesc>, array: cudaArray_t) {
+        desc.not_null()?;
         state::context()?;
-        store(desc, channel_desc_of(array)?)
+        desc.set(channel_desc_of(array)?)
     }
 
     fn cudaArrayGetPlane(plane: *mut cudaArray_t, array: cudaArray_t, index: c_uint) {
         state::context()?;
-        driver::cuArrayGetPlane(plane, array, index)
-    }
+    } => driver::cuArrayGetPlane(plane, array, index);
 
     fn cudaArrayGetMemoryRequirements(
         requirements: *mut cudaArrayMemoryRequirements, array: cudaArray_t, device: c_int,
     ) {
         let device = state::context()?.device(device).map_err(|_| cudaErrorInvalidValue)?.handle;
-        driver::cuArrayGetMemoryRequirements(requirements, array, device)
-    }
+    } => driver::cuArrayGetMemoryRequirements(requirements, array, device);
 
     fn cudaArrayGetSparseProperties(properties: *mut cudaArraySparseProperties, array: cudaArray_t) {
         state::context()?;
-        driver::cuArrayGetSparseProperties(properties, array)
-    }
+    } => driver::cuArrayGetSparseProperties(properties, array);
 
     fn cudaMallocMipmappedArray(
-        array: *mut cudaMipmappedArray_t, desc: *const cudaChannelFormatDesc, extent: cudaExtent,
+        array: *mut cudaMipmappedArray_t, desc: In<cudaChannelFormatDesc>, extent: cudaExtent,
         levels: c_uint, flags: c_uint,
     ) {
         not_null(array)?;
@@ -89,37 +83,32 @@ api! {
         if levels > MAX_LEVELS {
             return Err(cudaErrorInvalidValue);
         }
-        let descriptor = describe(&load(desc)?, extent, flags)?;
-        driver::cuMipmappedArrayCreate(array, &descriptor, levels)
-    }
+        let descriptor = describe(&desc.get()?, extent, flags)?;
+    } => driver::cuMipmappedArrayCreate(array, &descriptor, levels);
 
     fn cudaFreeMipmappedArray(array: cudaMipmappedArray_t) {
         state::context()?;
         if array.is_null() {
             return Ok(());
         }
-        driver::cuMipmappedArrayDestroy(array)
-    }
+    } => driver::cuMipmappedArrayDestroy(array);
 
     fn cudaGetMipmappedArrayLevel(level_array: *mut cudaArray_t, array: cudaMipmappedArray_t, level: c_uint) {
         not_null(level_array)?;
         state::context()?;
-        driver::cuMipmappedArrayGetLevel(level_array, array, level)
-    }
+    } => driver::cuMipmappedArrayGetLevel(level_array, array, level);
 
     fn cudaMipmappedArrayGetMemoryRequirements(
         requirements: *mut cudaArrayMemoryRequirements, array: cudaMipmappedArray_t, device: c_int,
     ) {
         let device = state::context()?.device(device).map_err(|_| cudaErrorInvalidValue)?.handle;
-        driver::cuMipmappedArrayGetMemoryRequirements(requirements, array, device)
-    }
+    } => driver::cuMipmappedArrayGetMemoryRequirements(requirements, array, device);
 
     fn cudaMipmappedArrayGetSparseProperties(
         properties: *mut cudaArraySparseProperties, array: cudaMipmappedArray_t,
     ) {
         state::context()?;
-        driver::cuMipmappedArrayGetSparseProperties(properties, array)
-    }
+    } => driver::cuMipmappedArrayGetSparseProperties(properties, array);
 }
 
 /// What an array can be made with, in the driver's numbers: `cudaArray*`, and `CUDA_ARRAY3D_VIDEO_ENCODE_DECODE`.

@@ -16,17 +16,15 @@ api! {
     ) per_thread stream {
         state::context()?;
         let (targets, sources) = (targets.cast_mut().cast::<CUdeviceptr>(), sources.cast_mut().cast::<CUdeviceptr>());
-        driver::cuMemcpyBatchAsync_v2(
-            targets, sources, sizes.cast_mut(), count, attributes, first_indices, attribute_count, stream,
-        )
-    }
+    } => driver::cuMemcpyBatchAsync_v2(
+        targets, sources, sizes.cast_mut(), count, attributes, first_indices, attribute_count, stream,
+    );
 
     fn cudaMemcpy3DBatchAsync, cudaMemcpy3DBatchAsync_ptsz(
         count: usize, operations: *mut cudaMemcpy3DBatchOp, flags: u64, stream: cudaStream_t,
     ) per_thread stream {
         state::context()?;
-        driver::cuMemcpy3DBatchAsync_v2(count, operations, flags, stream)
-    }
+    } => driver::cuMemcpy3DBatchAsync_v2(count, operations, flags, stream);
 
     fn cudaMemPrefetchBatchAsync, cudaMemPrefetchBatchAsync_ptsz(
         memory: *mut *mut c_void, sizes: *mut usize, count: usize,
@@ -35,15 +33,13 @@ api! {
     ) per_thread stream {
         state::context()?;
         let memory = memory.cast::<CUdeviceptr>();
-        driver::cuMemPrefetchBatchAsync(memory, sizes, count, locations, first_indices, location_count, flags, stream)
-    }
+    } => driver::cuMemPrefetchBatchAsync(memory, sizes, count, locations, first_indices, location_count, flags, stream);
 
     fn cudaMemDiscardBatchAsync, cudaMemDiscardBatchAsync_ptsz(
         memory: *mut *mut c_void, sizes: *mut usize, count: usize, flags: u64, stream: cudaStream_t,
     ) per_thread stream {
         state::context()?;
-        driver::cuMemDiscardBatchAsync(memory.cast::<CUdeviceptr>(), sizes, count, flags, stream)
-    }
+    } => driver::cuMemDiscardBatchAsync(memory.cast::<CUdeviceptr>(), sizes, count, flags, stream);
 
     fn cudaMemDiscardAndPrefetchBatchAsync, cudaMemDiscardAndPrefetchBatchAsync_ptsz(
         memory: *mut *mut c_void, sizes: *mut usize, count: usize,
@@ -52,8 +48,7 @@ api! {
     ) per_thread stream {
         state::context()?;
         let memory = memory.cast::<CUdeviceptr>();
-        driver::cuMemDiscardAndPrefetchBatchAsync(
-            memory, sizes, count, locations, first_indices, location_count, flags, stream,
-        )
-    }
+    } => driver::cuMemDiscardAndPrefetchBatchAsync(
+        memory, sizes, count, locations, first_indices, location_count, flags, stream,
+    );
 }

@@ -101,15 +101,11 @@ impl Order {
 api! {
     fn cudaMemcpy, cudaMemcpy_ptds(
         target: *mut c_void, source: *const c_void, size: usize, kind: c_uint,
-    ) on stream {
-        checked(target, source, size, kind, Order::Blocking(stream))
-    }
+    ) on stream {} => checked(target, source, size, kind, Order::Blocking(stream));
 
     fn cudaMemcpyAsync, cudaMemcpyAsync_ptsz(
         target: *mut c_void, source: *const c_void, size: usize, kind: c_uint, stream: cudaStream_t,
-    ) per_thread stream {
-        checked(target, source, size, kind, Order::Queued(stream))
-    }
+    ) per_thread stream {} => checked(target, source, size, kind, Order::Queued(stream));
 }
 
 /// # Safety
@@ -125,7 +121,7 @@ unsafe fn checked(
     if size == 0 {
         return Ok(());
     }
-    // SAFETY: the caller's contract.
+    // SAFETY: both sides are valid for `size` bytes by this function's contract.
     unsafe { linear(target, source, size, Direction::of(kind)?, order) }
 }
 
@@ -144,7 +140,7 @@ pub unsafe fn linear(
         return Ok(());
     }
     let (to, from) = (address(target), address(source));
-    // SAFETY: the caller's contract, for every call here.
+    // SAFETY: both sides are valid for `size` bytes by this function's contract, which is all that each call here demands.
     unsafe {
         match (order.queue(), direction) {
             (_, Direction::HostToHost) => {

@@ -6,7 +6,7 @@ use core::ptr;
 
 use super::array;
 use super::copy::{Direction, Order};
-use crate::abi::driver::{CU_MEMORYTYPE_ARRAY, CU_MEMORYTYPE_HOST, CUDA_MEMCPY2D};
+use crate::abi::driver::{CU_MEMORYTYPE_ARRAY, CU_MEMORYTYPE_HOST, CUDA_MEMCPY2D, CopyEnd2D};
 use crate::abi::{cudaArray_t, cudaStream_t};
 use crate::error::{
     Result, cudaErrorInvalidMemcpyDirection, cudaErrorInvalidPitchValue, cudaErrorInvalidResourceHandle,
@@ -52,47 +52,35 @@ api! {
     fn cudaMemcpy2D, cudaMemcpy2D_ptds(
         target: *mut c_void, target_pitch: usize, source: *const c_void, source_pitch: usize, width: usize,
         height: usize, kind: c_uint,
-    ) on stream {
-        pitched(target, target_pitch, source, source_pitch, (width, height), kind, Order::Blocking(stream))
-    }
+    ) on stream {} => pitched(target, target_pitch, source, source_pitch, (width, height), kind, Order::Blocking(stream));
 
     fn cudaMemcpy2DAsync, cudaMemcpy2DAsync_ptsz(
         target: *mut c_void, target_pitch: usize, source: *const c_void, source_pitch: usize, width: usize,
         height: usize, kind: c_uint,
         stream: cudaStream_t,
-    ) per_thread stream {
-        pitched(target, target_pitch, source, source_pitch, (width, height), kind, Order::Queued(stream))
-    }
+    ) per_thread stream {} => pitched(target, target_pitch, source, source_pitch, (width, height), kind, Order::Queued(stream));
 
     fn cudaMemcpy2DToArray, cudaMemcpy2DToArray_ptds(
         target: cudaArray_t, x: usize, y: usize, source: *const c_void, pitch: usize, width: usize,
         height: usize, kind: c_uint,
-    ) on stream {
-        to_array(Area::array(target, x, y), source, pitch, (width, height), kind, Order::Blocking(stream))
-    }
+    ) on stream {} => to_array(Area::array(target, x, y), source, pitch, (width, height), kind, Order::Blocking(stream));
 
     fn cudaMemcpy2DToArrayAsync, cudaMemcpy2DToArrayAsync_ptsz(
         target: cudaArray_t, x: usize, y: usize, source: *const c_void, pitch: usize, width: usize,
         height: usize, kind: c_uint,
         stream: cudaStream_t,
-    ) per_thread stream {
-        to_array(Area::array(target, x, y), source, pitch, (width, height), kind, Order::Queued(stream))
-    }
+    ) per_thread stream {} => to_array(Area::array(target, x, y), source, pitch, (width, height), kind, Order::Queued(stream));
 
     fn cudaMemcpy2DFromArray, cudaMemcpy2DFromArray_ptds(
         target: *mut c_void, pitch: usize, source: cudaArray_t, x: usize, y: usize, width: usize,
         height: usize, kind: c_uint,
-    ) on stream {
-        from_array(target, pitch, Area::array(source, x, y), (width, height), kind, Order::Blocking(stream))
-    }
+    ) on stream {} => from_array(target, pitch, Area::array(source, x, y), (width, height), kind, Order::Blocking(stream));
 
     fn cudaMemcpy2DFromArrayAsync, cudaMemcpy2DFromArrayAsync_ptsz(
         target: *mut c_void, pitch: usize, source: cudaArray_t, x: usize, y: usize, width: usize,
         height: usize, kind: c_uint,
         stream: cudaStream_t,
-    ) per_thread stream {
-        from_array(target, pitch, Area::array(source, x, y), (width, height), kind, Order::Queued(stream))
-    }
+    ) per_thread stream {} => from_array(target, pitch, Area::array(source, x, y), (width, height), kind, Order::Queued(stream));
 
     fn cudaMemcpy2DArrayToArray, cudaMemcpy2DArrayToArray_ptds(
         target: cudaArray_t, target_x: usize, target_y: usize, source: cudaArray_t, source_x: usize,
@@ -106,34 +94,25 @@ api! {
         array_side(Direction::of(kind)?.source())?;
         array_side(Direction::of(kind)?.destination())?;
         let (target, source) = (Area::array(target, target_x, target_y), Area::array(source, source_x, source_y));
-        copy_area(target, source, width, height, Order::Blocking(stream))
-    }
+    } => copy_area(target, source, width, height, Order::Blocking(stream));
 
     fn cudaMemcpyToArray, cudaMemcpyToArray_ptds(
         target: cudaArray_t, x: usize, y: usize, source: *const c_void, size: usize, kind: c_uint,
-    ) on stream {
-        runs_to_array(Area::array(target, x, y), source, size, known(kind), Order::Blocking(stream))
-    }
+    ) on stream {} => runs_to_array(Area::array(target, x, y), source, size, known(kind), Order::Blocking(stream));
 
     fn cudaMemcpyToArrayAsync, cudaMemcpyToArrayAsync_ptsz(
         target: cudaArray_t, x: usize, y: usize, source: *const c_void, size: usize, kind: c_uint,
         stream: cudaStream_t,
-    ) per_thread stream {
-        runs_to_array(Area::array(target, x, y), source, size, known(kind), Order::Queued(stream))
-    }
+    ) per_thread stream {} => runs_to_array(Area::array(target, x, y), source, size, known(kind), Order::Queued(stream));
 
     fn cudaMemcpyFromArray, cudaMemcpyFromArray_ptds(
         target: *mut c_void, source: cudaArray_t, x: usize, y: usize, size: usize, kind: c_uint,
-    ) on stream {
-        runs_from_array(target, Area::array(source, x, y), size, known(kind), Order::Blocking(stream))
-    }
+    ) on stream {} => runs_from_array(target, Area::array(source, x, y), size, known(kind), Order::Blocking(stream));
 
     fn cudaMemcpyFromArrayAsync, cudaMemcpyFromArrayAsync_ptsz(
         target: *mut c_void, source: cudaArray_t, x: usize, y: usize, size: usize, kind: c_uint,
         stream: cudaStream_t,
-    ) per_thread stream {
-        runs_from_array(target, Area::array(source, x, y), size, known(kind), Order::Queued(stream))
-    }
+    ) per_thread stream {} => runs_from_array(target, Area::array(source, x, y), size, known(kind), Order::Queued(stream));
 
     fn cudaMemcpyArrayToArray, cudaMemcpyArrayToArray_ptds(
         target: cudaArray_t, target_x: usize, target_y: usize, source: cudaArray_t, source_x: usize,
@@ -153,7 +132,8 @@ api! {
             let left = (target_row - to % target_row).min(source_row - from % source_row).min(size - done);
             let target = Area::array(target, to % target_row, target_y + to / target_row);
             let source = Area::array(source, from % source_row, source_y + from / source_row);
-            copy_area(target, source, left, 1, Order::Blocking(stream))?;
+            // SAFETY: the run lies in a row of both arrays, which the program promises to be live.
+            unsafe { copy_area(target, source, left, 1, Order::Blocking(stream)) }?;
             done += left;
         }
         Ok(())
@@ -190,7 +170,7 @@ unsafe fn pitched(
         return Err(cudaErrorInvalidPitchValue);
     }
     let target = Area::pitched(target, target_pitch, direction.destination());
-    // SAFETY: the caller's contract.
+    // SAFETY: both areas hold the rectangle by this function's contract.
     unsafe {
         copy_area(target, Area::pitched(source, source_pitch, direction.source()), width, height, order)
     }
@@ -215,7 +195,7 @@ unsafe fn to_array(
     if height > 1 && width > pitch {
         return Err(cudaErrorInvalidPitchValue);
     }
-    // SAFETY: the caller's contract.
+    // SAFETY: both areas hold the rectangle by this function's contract.
     unsafe { copy_area(target, Area::pitched(source, pitch, direction.source()), width, height, order) }
 }
 
@@ -238,7 +218,7 @@ unsafe fn from_array(
     if height > 1 && width > pitch {
         return Err(cudaErrorInvalidPitchValue);
     }
-    // SAFETY: the caller's contract.
+    // SAFETY: both areas hold the rectangle by this function's contract.
     unsafe { copy_area(Area::pitched(target, pitch, direction.destination()), source, width, height, order) }
 }
 
@@ -257,7 +237,7 @@ unsafe fn runs_to_array(
     let row = row_inside(&target, size)?;
     for run in runs(target.x, target.y, row, size) {
         let source = Area::pitched(source.wrapping_byte_add(run.offset), row, direction.source());
-        // SAFETY: the caller's contract; runs lie inside the `size` bytes.
+        // SAFETY: the linear memory has `size` bytes by this function's contract, and each run lies inside of them.
         unsafe { copy_area(Area { x: run.x, y: run.y, ..target }, source, run.width, run.height, order) }?;
     }
     Ok(())
@@ -278,7 +258,7 @@ unsafe fn runs_from_array(
     let row = row_inside(&source, size)?;
     for run in runs(source.x, source.y, row, size) {
         let target = Area::pitched(target.wrapping_byte_add(run.offset), row, direction.destination());
-        // SAFETY: the caller's contract; runs lie inside the `size` bytes.
+        // SAFETY: the linear memory has `size` bytes by this function's contract, and each run lies inside of them.
         unsafe { copy_area(target, Area { x: run.x, y: run.y, ..source }, run.width, run.height, order) }?;
     }
     Ok(())
@@ -333,29 +313,22 @@ pub unsafe fn copy_area(target: Area, source: Area, width: usize, height: usize,
     if [&target, &source].iter().any(|area| area.memory_type == CU_MEMORYTYPE_ARRAY && area.array.is_null()) {
         return Err(cudaErrorInvalidResourceHandle);
     }
-    let parameters = CUDA_MEMCPY2D {
-        srcXInBytes: source.x,
-        srcY: source.y,
-        srcMemoryType: source.memory_type,
-        srcHost: source.pointer,
-        srcDevice: address(source.pointer),
-        srcArray: source.array,
-        srcPitch: source.pitch,
-        dstXInBytes: target.x,
-        dstY: target.y,
-        dstMemoryType: target.memory_type,
-        dstHost: target.pointer,
-        dstDevice: address(target.pointer),
-        dstArray: target.array,
-        dstPitch: target.pitch,
-        WidthInBytes: width,
-        Height: height,
+    let end = |area: Area| CopyEnd2D {
+        x: area.x,
+        y: area.y,
+        memory_type: area.memory_type,
+        pad: 0,
+        host: address(area.pointer),
+        device: address(area.pointer),
+        array: address(area.array),
+        pitch: area.pitch,
     };
+    let parameters = CUDA_MEMCPY2D { src: end(source), dst: end(target), width, height };
     match order.queue() {
-        // SAFETY: the caller's contract.
+        // SAFETY: both areas hold the rectangle by this function's contract.
         None => unsafe { driver::cuMemcpy2DUnaligned_v2(&parameters) },
         Some(stream) => {
-            // SAFETY: the caller's contract.
+            // SAFETY: both areas hold the rectangle until the copy is done, by this function's contract.
             unsafe { driver::cuMemcpy2DAsync_v2(&parameters, stream) }?;
             order.finish()
         }

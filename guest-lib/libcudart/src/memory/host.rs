@@ -7,15 +7,15 @@ use core::ptr;
 use crate::abi::CUdeviceptr;
 use crate::abi::shared::cudaHostAllocMapped;
 use crate::error::Result;
-use crate::pointers::{not_null, store};
+use crate::pointers::{Out, not_null};
 use crate::{driver, state};
 
 api! {
-    fn cudaMallocHost(memory: *mut *mut c_void, size: usize) {
+    fn cudaMallocHost(memory: Out<*mut c_void>, size: usize) {
         allocate(memory, size, 0)
     }
 
-    fn cudaHostAlloc(memory: *mut *mut c_void, size: usize, flags: c_uint) {
+    fn cudaHostAlloc(memory: Out<*mut c_void>, size: usize, flags: c_uint) {
         // NVIDIA's runtime always asks for mapped memory, as cudaHostGetFlags shows.
         allocate(memory, size, flags | cudaHostAllocMapped)
     }
@@ -25,41 +25,33 @@ api! {
         if memory.is_null() {
             return Ok(());
         }
-        driver::cuMemFreeHost(memory)
-    }
+    } => driver::cuMemFreeHost(memory);
 
     fn cudaHostRegister(memory: *mut c_void, size: usize, flags: c_uint) {
         state::context()?;
-        driver::cuMemHostRegister_v2(memory, size, flags)
-    }
+    } => driver::cuMemHostRegister_v2(memory, size, flags);
 
     fn cudaHostUnregister(memory: *mut c_void) {
         state::context()?;
-        driver::cuMemHostUnregister(memory)
-    }
+    } => driver::cuMemHostUnregister(memory);
 
     fn cudaHostGetDevicePointer(device_pointer: *mut *mut c_void, memory: *mut c_void, flags: c_uint) {
         not_null(device_pointer)?;
         state::context()?;
-        driver::cuMemHostGetDevicePointer_v2(device_pointer.cast::<CUdeviceptr>(), memory, flags)
-    }
+    } => driver::cuMemHostGetDevicePointer_v2(device_pointer.cast::<CUdeviceptr>(), memory, flags);
 
     fn cudaHostGetFlags(flags: *mut c_uint, memory: *mut c_void) {
         not_null(flags)?;
         state::context()?;
-        driver::cuMemHostGetFlags(flags, memory)
-    }
+    } => driver::cuMemHostGetFlags(flags, memory);
 }
 
-/// # Safety
-/// `memory` is null or valid for the write.
-unsafe fn allocate(memory: *mut *mut c_void, size: usize, flags: c_uint) -> Result {
-    not_null(memory)?;
+fn allocate(memory: Out<*mut c_void>, size: usize, flags: c_uint) -> Result {
+    memory.not_null()?;
     state::context()?;
     if size == 0 {
-        // SAFETY: the caller's contract.
-        return unsafe { store(memory, ptr::null_mut()) };
+        return memory.set(ptr::null_mut());
     }
-    // SAFETY: not null, so valid by the caller's contract.
-    unsafe { driver::cuMemHostAlloc(memory, size, flags) }
+    // SAFETY: not null, so room for an address by the invariant of `Out`.
+    unsafe { driver::cuMemHostAlloc(memory.as_ptr(), size, flags) }
 }

@@ -13,17 +13,14 @@ api! {
     fn cudaIpcGetMemHandle(handle: *mut cudaIpcMemHandle_t, memory: *mut c_void) {
         not_null(handle)?;
         state::context()?;
-        driver::cuIpcGetMemHandle(handle, address(memory))
-    }
+    } => driver::cuIpcGetMemHandle(handle, address(memory));
 
     fn cudaIpcOpenMemHandle(memory: *mut *mut c_void, handle: cudaIpcMemHandle_t, flags: c_uint) {
         not_null(memory)?;
         state::context()?;
-        driver::cuIpcOpenMemHandle_v2(memory.cast::<CUdeviceptr>(), handle, flags)
-    }
+    } => driver::cuIpcOpenMemHandle_v2(memory.cast::<CUdeviceptr>(), handle, flags);
 
     fn cudaIpcCloseMemHandle(memory: *mut c_void) {
         state::context()?;
-        driver::cuIpcCloseMemHandle(address(memory))
-    }
+    } => driver::cuIpcCloseMemHandle(address(memory));
 }

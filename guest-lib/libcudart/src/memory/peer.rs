@@ -6,11 +6,10 @@ use core::ffi::{c_int, c_void};
 use super::copy::Order;
 use super::copy3d::{check, is_empty, to_driver};
 use crate::abi::cudaStream_t;
-use crate::abi::driver::CUDA_MEMCPY3D;
 use crate::abi::shared::{cudaMemcpy3DParms, cudaMemcpy3DPeerParms, cudaMemcpyDeviceToDevice};
 use crate::error::Result;
 use crate::memory::address;
-use crate::pointers::load;
+use crate::pointers::In;
 use crate::{driver, state};
 
 api! {
@@ -20,8 +19,7 @@ api! {
         let runtime = state::context()?;
         let to = runtime.device(target_device)?.primary_context()?;
         let from = runtime.device(source_device)?.primary_context()?;
-        driver::cuMemcpyPeer(address(target), to, address(source), from, size)
-    }
+    } => driver::cuMemcpyPeer(address(target), to, address(source), from, size);
 
     fn cudaMemcpyPeerAsync(
         target: *mut c_void, target_device: c_int, source: *const c_void, source_device: c_int, size: usize,
@@ -30,28 +28,22 @@ api! {
         let runtime = state::context()?;
         let to = runtime.device(target_device)?.primary_context()?;
         let from = runtime.device(source_device)?.primary_context()?;
-        driver::cuMemcpyPeerAsync(address(target), to, address(source), from, size, stream)
-    }
+    } => driver::cuMemcpyPeerAsync(address(target), to, address(source), from, size, stream);
 
-    fn cudaMemcpy3DPeer, cudaMemcpy3DPeer_ptds(parameters: *const cudaMemcpy3DPeerParms) on stream {
-        copy(parameters, Order::Blocking(stream))
-    }
+    fn cudaMemcpy3DPeer, cudaMemcpy3DPeer_ptds(parameters: In<cudaMemcpy3DPeerParms>) on stream {} => copy(parameters, Order::Blocking(stream));
 
     fn cudaMemcpy3DPeerAsync, cudaMemcpy3DPeerAsync_ptsz(
-        parameters: *const cudaMemcpy3DPeerParms, stream: cudaStream_t,
-    ) per_thread stream {
-        copy(parameters, Order::Queued(stream))
-    }
+        parameters: In<cudaMemcpy3DPeerParms>, stream: cudaStream_t,
+    ) per_thread stream {} => copy(parameters, Order::Queued(stream));
 }
 
 /// # Safety
-/// `parameters` is null or points to a description of valid memory.
-unsafe fn copy(parameters: *const cudaMemcpy3DPeerParms, order: Order) -> Result {
-    // SAFETY: the caller's contract.
-    let p = unsafe { load(parameters) }?;
+/// A description at `parameters` is of memory and live arrays that hold the box, until the copy is done.
+unsafe fn copy(parameters: In<cudaMemcpy3DPeerParms>, order: Order) -> Result {
+    let p = parameters.get()?;
     let runtime = state::context()?;
-    let srcContext = runtime.device(p.srcDevice)?.primary_context()?;
-    let dstContext = runtime.device(p.dstDevice)?.primary_context()?;
+    let source = runtime.device(p.srcDevice)?.primary_context()?;
+    let target = runtime.device(p.dstDevice)?.primary_context()?;
     if is_empty(&p.extent) {
         return state::whole_context().map(drop);
     }
@@ -66,12 +58,14 @@ unsafe fn copy(parameters: *const cudaMemcpy3DPeerParms, order: Order) -> Result
         kind: cudaMemcpyDeviceToDevice,
     };
     check(&on_device)?;
-    let parameters = CUDA_MEMCPY3D { srcContext, dstContext, ..to_driver(&on_device)? };
+    let mut parameters = to_driver(&on_device)?;
+    parameters.src.context = address(source);
+    parameters.dst.context = address(target);
     match order.queue() {
-        // SAFETY: the caller's contract.
+        // SAFETY: the memory is valid by this function's contract.
         None => unsafe { driver::cuMemcpy3DPeer(&parameters) },
         // The host need not wait for a copy that it cannot see.
-        // SAFETY: the caller's contract.
+        // SAFETY: the memory is valid by this function's contract.
         Some(stream) => unsafe { driver::cuMemcpy3DPeerAsync(&parameters, stream) },
     }
 }

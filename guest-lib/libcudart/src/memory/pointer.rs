@@ -48,7 +48,9 @@ api! {
             (&raw mut device).cast(),
         ];
         let count = questions.len() as c_uint;
-        driver::cuPointerGetAttributes(count, questions.as_mut_ptr(), answers.as_mut_ptr(), address(pointer))?;
+        let (questions, answers) = (questions.as_mut_ptr(), answers.as_mut_ptr());
+        // SAFETY: `count` questions and as many answers, each of which leads to a local of the attribute's type.
+        unsafe { driver::cuPointerGetAttributes(count, questions, answers, address(pointer)) }?;
         let kind = match memory_type {
             _ if managed != 0 => cudaMemoryTypeManaged,
             CU_MEMORYTYPE_HOST => cudaMemoryTypeHost,
@@ -56,10 +58,16 @@ api! {
             _ => cudaMemoryTypeUnregistered,
         };
         let unregistered = kind == cudaMemoryTypeUnregistered;
-        (*attributes).type_ = kind;
-        (*attributes).device = if unregistered { cudaInvalidDeviceId } else { device };
-        (*attributes).devicePointer = ptr::with_exposed_provenance_mut(device_pointer as usize);
-        (*attributes).hostPointer = if unregistered { pointer.cast_mut() } else { host_pointer };
+        let device = if unregistered { cudaInvalidDeviceId } else { device };
+        let host_pointer = if unregistered { pointer.cast_mut() } else { host_pointer };
+        let device_pointer = ptr::with_exposed_provenance_mut(device_pointer as usize);
+        // SAFETY: not null, so the program promises room for the attributes. No reference is made: they may be uninitialised.
+        unsafe {
+            (&raw mut (*attributes).type_).write(kind);
+            (&raw mut (*attributes).device).write(device);
+            (&raw mut (*attributes).devicePointer).write(device_pointer);
+            (&raw mut (*attributes).hostPointer).write(host_pointer);
+        }
         Ok(())
     }
 }

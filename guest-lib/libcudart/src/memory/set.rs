@@ -11,37 +11,25 @@ use crate::memory::address;
 use crate::{driver, state};
 
 api! {
-    fn cudaMemset, cudaMemset_ptds(memory: *mut c_void, value: c_int, size: usize) on stream {
-        linear(memory, value, size, Order::Blocking(stream))
-    }
+    fn cudaMemset, cudaMemset_ptds(memory: *mut c_void, value: c_int, size: usize) on stream {} => linear(memory, value, size, Order::Blocking(stream));
 
     fn cudaMemsetAsync, cudaMemsetAsync_ptsz(
         memory: *mut c_void, value: c_int, size: usize, stream: cudaStream_t,
-    ) per_thread stream {
-        linear(memory, value, size, Order::Queued(stream))
-    }
+    ) per_thread stream {} => linear(memory, value, size, Order::Queued(stream));
 
     fn cudaMemset2D, cudaMemset2D_ptds(
         memory: *mut c_void, pitch: usize, value: c_int, width: usize, height: usize,
-    ) on stream {
-        rectangle(memory, pitch, value, (width, height), Order::Blocking(stream))
-    }
+    ) on stream {} => rectangle(memory, pitch, value, (width, height), Order::Blocking(stream));
 
     fn cudaMemset2DAsync, cudaMemset2DAsync_ptsz(
         memory: *mut c_void, pitch: usize, value: c_int, width: usize, height: usize, stream: cudaStream_t,
-    ) per_thread stream {
-        rectangle(memory, pitch, value, (width, height), Order::Queued(stream))
-    }
+    ) per_thread stream {} => rectangle(memory, pitch, value, (width, height), Order::Queued(stream));
 
-    fn cudaMemset3D, cudaMemset3D_ptds(memory: cudaPitchedPtr, value: c_int, extent: cudaExtent) on stream {
-        volume(&memory, value, &extent, Order::Blocking(stream))
-    }
+    fn cudaMemset3D, cudaMemset3D_ptds(memory: cudaPitchedPtr, value: c_int, extent: cudaExtent) on stream {} => volume(&memory, value, &extent, Order::Blocking(stream));
 
     fn cudaMemset3DAsync, cudaMemset3DAsync_ptsz(
         memory: cudaPitchedPtr, value: c_int, extent: cudaExtent, stream: cudaStream_t,
-    ) per_thread stream {
-        volume(&memory, value, &extent, Order::Queued(stream))
-    }
+    ) per_thread stream {} => volume(&memory, value, &extent, Order::Queued(stream));
 }
 
 /// The byte that an `int` argument means.
@@ -56,7 +44,7 @@ unsafe fn linear(memory: *mut c_void, value: c_int, size: usize, order: Order) -
     if size == 0 {
         return Ok(());
     }
-    // SAFETY: the caller's contract.
+    // SAFETY: the memory is valid for `size` bytes by this function's contract.
     unsafe {
         match order.queue() {
             None => driver::cuMemsetD8_v2(address(memory), byte(value), size),
@@ -78,7 +66,7 @@ unsafe fn rectangle(
     if width == 0 || height == 0 {
         return Ok(());
     }
-    // SAFETY: the caller's contract.
+    // SAFETY: the rectangle is valid memory by this function's contract.
     unsafe {
         match order.queue() {
             None => driver::cuMemsetD2D8_v2(address(memory), pitch, byte(value), width, height),
@@ -107,7 +95,7 @@ unsafe fn volume(memory: &cudaPitchedPtr, value: c_int, extent: &cudaExtent, ord
     for slice in 0..slices {
         let offset = slice_size.checked_mul(slice).ok_or(cudaErrorInvalidValue)?;
         let start = memory.ptr.wrapping_byte_add(offset);
-        // SAFETY: the caller's contract; each slice lies in the box.
+        // SAFETY: the box is valid memory by this function's contract, and each slice lies in it.
         unsafe { rectangle(start, memory.pitch, value, (extent.width, rows), order) }?;
     }
     Ok(())

@@ -8,50 +8,42 @@ use super::copy::{Direction, Order, linear};
 use crate::abi::cudaStream_t;
 use crate::error::{Result, cudaErrorInvalidMemcpyDirection, cudaErrorInvalidValue};
 use crate::module::variable_of;
-use crate::pointers::{not_null, store};
+use crate::pointers::Out;
 use crate::state;
 
 api! {
-    fn cudaGetSymbolAddress(pointer: *mut *mut c_void, symbol: *const c_void) {
+    fn cudaGetSymbolAddress(pointer: Out<*mut c_void>, symbol: *const c_void) {
         state::context()?;
         let variable = variable_of(symbol)?;
-        not_null(pointer)?;
+        pointer.not_null()?;
         let (address, _) = variable.locate()?;
-        store(pointer, ptr::with_exposed_provenance_mut(address as usize))
+        pointer.set(ptr::with_exposed_provenance_mut(address as usize))
     }
 
-    fn cudaGetSymbolSize(size: *mut usize, symbol: *const c_void) {
+    fn cudaGetSymbolSize(size: Out<usize>, symbol: *const c_void) {
         state::context()?;
         let variable = variable_of(symbol)?;
-        not_null(size)?;
-        store(size, variable.locate()?.1)
+        size.not_null()?;
+        size.set(variable.locate()?.1)
     }
 
     fn cudaMemcpyToSymbol, cudaMemcpyToSymbol_ptds(
         symbol: *const c_void, source: *const c_void, size: usize, offset: usize, kind: c_uint,
-    ) on stream {
-        to_symbol(symbol, source, (size, offset), kind, Order::Blocking(stream))
-    }
+    ) on stream {} => to_symbol(symbol, source, (size, offset), kind, Order::Blocking(stream));
 
     fn cudaMemcpyToSymbolAsync, cudaMemcpyToSymbolAsync_ptsz(
         symbol: *const c_void, source: *const c_void, size: usize, offset: usize, kind: c_uint,
         stream: cudaStream_t,
-    ) per_thread stream {
-        to_symbol(symbol, source, (size, offset), kind, Order::Queued(stream))
-    }
+    ) per_thread stream {} => to_symbol(symbol, source, (size, offset), kind, Order::Queued(stream));
 
     fn cudaMemcpyFromSymbol, cudaMemcpyFromSymbol_ptds(
         target: *mut c_void, symbol: *const c_void, size: usize, offset: usize, kind: c_uint,
-    ) on stream {
-        from_symbol(target, symbol, (size, offset), kind, Order::Blocking(stream))
-    }
+    ) on stream {} => from_symbol(target, symbol, (size, offset), kind, Order::Blocking(stream));
 
     fn cudaMemcpyFromSymbolAsync, cudaMemcpyFromSymbolAsync_ptsz(
         target: *mut c_void, symbol: *const c_void, size: usize, offset: usize, kind: c_uint,
         stream: cudaStream_t,
-    ) per_thread stream {
-        from_symbol(target, symbol, (size, offset), kind, Order::Queued(stream))
-    }
+    ) per_thread stream {} => from_symbol(target, symbol, (size, offset), kind, Order::Queued(stream));
 }
 
 /// # Safety
@@ -69,7 +61,7 @@ unsafe fn to_symbol(
     }
     let target = part(symbol, size, offset)?;
     let direction = write_direction(kind)?;
-    // SAFETY: the caller's contract; the range of the variable was checked.
+    // SAFETY: the program's memory has `size` bytes by this function's contract; `part` checked the variable's range.
     unsafe { linear(target, source, size, direction, order) }
 }
 
@@ -88,7 +80,7 @@ unsafe fn from_symbol(
     }
     let source = part(symbol, size, offset)?;
     let direction = read_direction(kind)?;
-    // SAFETY: the caller's contract; the range of the variable was checked.
+    // SAFETY: the program's memory has `size` bytes by this function's contract; `part` checked the variable's range.
     unsafe { linear(target, source, size, direction, order) }
 }
 

@@ -13,7 +13,7 @@ use crate::error::{
     cudaErrorInvalidValue,
 };
 use crate::memory::{address, channel_desc_of};
-use crate::pointers::{load, not_null, store};
+use crate::pointers::{In, Out, not_null};
 use crate::texture::channel::{
     Format, cudaChannelFormatKindFloat, cudaChannelFormatKindSigned, cudaChannelFormatKindUnsigned,
 };
@@ -38,76 +38,78 @@ const CU_TRSF_SEAMLESS_CUBEMAP: c_uint = 0x40;
 
 api! {
     fn cudaCreateTextureObject(
-        texture: *mut cudaTextureObject_t, resource: *const cudaResourceDesc, desc: *const cudaTextureDesc,
+        texture: *mut cudaTextureObject_t, resource: In<cudaResourceDesc>, desc: In<cudaTextureDesc>,
         view: *const cudaResourceViewDesc,
     ) {
-        let resource = load(resource)?;
+        let resource = resource.get()?;
         state::context()?;
         let driver_resource = resource_to_driver(&resource)?;
-        let desc = desc.as_ref().ok_or(cudaErrorInvalidResourceHandle)?;
-        check_reading(&resource, desc)?;
+        let desc = desc.get().map_err(|_| cudaErrorInvalidResourceHandle)?;
+        check_reading(&resource, &desc)?;
         let view = match view.is_null() {
             true => None,
-            false => Some(Extended::<112>::of(view, version::RESOURCE_VIEW_BYTES)?),
+            // SAFETY: the program promises a view, which has this size.
+            false => Some(unsafe { Extended::<112>::of(view, version::RESOURCE_VIEW_BYTES) }?),
         };
         let view = view.as_ref().map_or(ptr::null(), Extended::as_ptr);
-        driver::cuTexObjectCreate(texture, &driver_resource, &texture_to_driver(desc), view)
-    }
+    } => driver::cuTexObjectCreate(texture, &driver_resource, &texture_to_driver(&desc), view);
 
     fn cudaDestroyTextureObject(texture: cudaTextureObject_t) {
         state::context()?;
         if texture == 0 {
             return state::whole_context().map(drop);
         }
-        driver::cuTexObjectDestroy(texture)
-    }
+    } => driver::cuTexObjectDestroy(texture);
 
-    fn cudaGetTextureObjectResourceDesc(resource: *mut cudaResourceDesc, texture: cudaTextureObject_t) {
-        not_null(resource)?;
+    fn cudaGetTextureObjectResourceDesc(resource: Out<cudaResourceDesc>, texture: cudaTextureObject_t) {
+        resource.not_null()?;
         state::context()?;
         let mut answer = CUDA_RESOURCE_DESC::ZERO;
-        driver::cuTexObjectGetResourceDesc(&mut answer, texture)?;
-        store(resource, resource_from_driver(&answer)?)
+        // SAFETY: `answer` is a local; the program promises a live texture.
+        unsafe { driver::cuTexObjectGetResourceDesc(&mut answer, texture) }?;
+        resource.set(resource_from_driver(&answer)?)
     }
 
-    fn cudaGetTextureObjectTextureDesc(desc: *mut cudaTextureDesc, texture: cudaTextureObject_t) {
-        not_null(desc)?;
+    fn cudaGetTextureObjectTextureDesc(desc: Out<cudaTextureDesc>, texture: cudaTextureObject_t) {
+        desc.not_null()?;
         state::context()?;
         let mut answer = CUDA_TEXTURE_DESC::ZERO;
-        driver::cuTexObjectGetTextureDesc(&mut answer, texture)?;
-        store(desc, texture_from_driver(&answer))
+        // SAFETY: `answer` is a local; the program promises a live texture.
+        unsafe { driver::cuTexObjectGetTextureDesc(&mut answer, texture) }?;
+        desc.set(texture_from_driver(&answer))
     }
 
     fn cudaGetTextureObjectResourceViewDesc(view: *mut cudaResourceViewDesc, texture: cudaTextureObject_t) {
         not_null(view)?;
         state::context()?;
         let mut answer = Extended::<112>::new();
-        driver::cuTexObjectGetResourceViewDesc(answer.as_mut_ptr(), texture)?;
-        answer.store(view, version::RESOURCE_VIEW_BYTES);
+        // SAFETY: `answer` is a local with room for the driver's view; the program promises a live texture.
+        unsafe { driver::cuTexObjectGetResourceViewDesc(answer.as_mut_ptr(), texture) }?;
+        // SAFETY: not null, so by the program's promise it has room for the runtime's view.
+        unsafe { answer.store(view, version::RESOURCE_VIEW_BYTES) };
         Ok(())
     }
 
-    fn cudaCreateSurfaceObject(surface: *mut cudaSurfaceObject_t, resource: *const cudaResourceDesc) {
+    fn cudaCreateSurfaceObject(surface: *mut cudaSurfaceObject_t, resource: In<cudaResourceDesc>) {
         not_null(surface)?;
-        let resource = load(resource)?;
+        let resource = resource.get()?;
         state::context()?;
-        driver::cuSurfObjectCreate(surface, &resource_to_driver(&resource)?)
-    }
+    } => driver::cuSurfObjectCreate(surface, &resource_to_driver(&resource)?);
 
     fn cudaDestroySurfaceObject(surface: cudaSurfaceObject_t) {
         state::context()?;
         if surface == 0 {
             return state::whole_context().map(drop);
         }
-        driver::cuSurfObjectDestroy(surface)
-    }
+    } => driver::cuSurfObjectDestroy(surface);
 
-    fn cudaGetSurfaceObjectResourceDesc(resource: *mut cudaResourceDesc, surface: cudaSurfaceObject_t) {
-        not_null(resource)?;
+    fn cudaGetSurfaceObjectResourceDesc(resource: Out<cudaResourceDesc>, surface: cudaSurfaceObject_t) {
+        resource.not_null()?;
         state::context()?;
         let mut answer = CUDA_RESOURCE_DESC::ZERO;
-        driver::cuSurfObjectGetResourceDesc(&mut answer, surface)?;
-        store(resource, resource_from_driver(&answer)?)
+        // SAFETY: `answer` is a local; the program promises a live surface.
+        unsafe { driver::cuSurfObjectGetResourceDesc(&mut answer, surface) }?;
+        resource.set(resource_from_driver(&answer)?)
     }
 }
 

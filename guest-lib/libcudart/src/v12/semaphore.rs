@@ -46,20 +46,20 @@ api! {
         semaphores: *const cudaExternalSemaphore_t, parameters: *const SignalParams, count: c_uint,
         stream: cudaStream_t,
     ) per_thread stream {
-        let parameters = translated(parameters, count, |given| driver_params(given.params, 0, given.flags))?;
+        // SAFETY: the program promises a null pointer or `count` parameters.
+        let parameters = unsafe { translated(parameters, count, |given| driver_params(given.params, 0, given.flags)) }?;
         state::context()?;
-        driver::cuSignalExternalSemaphoresAsync(semaphores, parameters.as_ptr().cast(), count, stream)
-    }
+    } => driver::cuSignalExternalSemaphoresAsync(semaphores, parameters.as_ptr().cast(), count, stream);
 
     fn cudaWaitExternalSemaphoresAsync, cudaWaitExternalSemaphoresAsync_ptsz(
         semaphores: *const cudaExternalSemaphore_t, parameters: *const WaitParams, count: c_uint,
         stream: cudaStream_t,
     ) per_thread stream {
         let driver_form = |given: WaitParams| driver_params(given.params, given.timeout, given.flags);
-        let parameters = translated(parameters, count, driver_form)?;
+        // SAFETY: the program promises a null pointer or `count` parameters.
+        let parameters = unsafe { translated(parameters, count, driver_form) }?;
         state::context()?;
-        driver::cuWaitExternalSemaphoresAsync(semaphores, parameters.as_ptr().cast(), count, stream)
-    }
+    } => driver::cuWaitExternalSemaphoresAsync(semaphores, parameters.as_ptr().cast(), count, stream);
 }
 
 fn driver_params(params: [u64; 3], timeout: c_uint, flags: c_uint) -> DriverParams {
@@ -74,6 +74,6 @@ unsafe fn translated<T: Copy>(
     form: impl Fn(T) -> DriverParams,
 ) -> Result<Vec<DriverParams>> {
     not_null(given)?;
-    // SAFETY: the caller's contract.
+    // SAFETY: not null, so `count` elements by this function's contract.
     Ok((0..count as usize).map(|index| form(unsafe { given.add(index).read() })).collect())
 }

@@ -5,10 +5,10 @@ use virtio_cuda_protocol::cuda::getter::{MAX_INPUTS, MAX_PARAMETERS};
 use virtio_cuda_protocol::cuda::{Getter, Parameter};
 
 use super::{Given, Results};
-use crate::api::store_text;
 use crate::error::{
     NVML_ERROR_ARGUMENT_VERSION_MISMATCH, NVML_ERROR_INSUFFICIENT_SIZE, NVML_ERROR_INVALID_ARGUMENT, Result,
 };
+use crate::pointers::store_text;
 use crate::state;
 
 /// Returns whether a required pointer is null. Pointers to entries may be null if none fit.
@@ -49,7 +49,8 @@ pub unsafe fn inputs_of(getter: &Getter, given: &[Given]) -> Result<[u64; MAX_IN
                     return Err(NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
                 }
                 for word in 1..=lasts.len() {
-                    // SAFETY: as above, and the inputs lie behind the version.
+                    // SAFETY: the structure is valid for what the row reads, by this function's contract: the inputs lie
+                    // behind the version.
                     put(unsafe { words.add(word).read() }.into());
                 }
             }
@@ -89,7 +90,7 @@ pub unsafe fn hand_out(getter: &Getter, given: &[Given], results: &Results) -> R
                 if lacks_a_list && count > 0 && room >= count {
                     return Err(NVML_ERROR_INVALID_ARGUMENT);
                 }
-                // SAFETY: as above.
+                // SAFETY: not null, so valid for a number in both directions.
                 unsafe { place.cast::<u32>().write(count) };
                 if room < count {
                     return Err(NVML_ERROR_INSUFFICIENT_SIZE);

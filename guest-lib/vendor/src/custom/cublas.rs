@@ -78,7 +78,7 @@ impl Shape {
             Ok(None) => return SUCCESS,
             Err(status) => return status,
         };
-        // SAFETY: the caller's promise.
+        // SAFETY: the host memory is as long as the copy by this function's contract.
         match unsafe { bridge::copy(&copy, stream) } {
             Ok(()) => SUCCESS,
             Err(bridge::NOT_FOUND) => NOT_INITIALIZED,
@@ -111,7 +111,8 @@ macro_rules! copies {
             n: $integer, element_bytes: $integer, x: u64, incx: $integer, y: u64, incy: $integer $(, $stream: u64)?
         ) -> Status {
             let shape = Shape::vector(i64::from(n), i64::from(element_bytes), i64::from(incx), i64::from(incy));
-            // SAFETY: the caller's promises are those of NVIDIA's function.
+            // SAFETY: NVIDIA's function demands of its caller memory for a vector of this shape, until the copy is
+            // done.
             unsafe { shape.run(To::$to, x, y, $value) }
         }
     };
@@ -133,7 +134,8 @@ macro_rules! copies {
                 source_step: i64::from(lda),
                 destination_step: i64::from(ldb),
             };
-            // SAFETY: the caller's promises are those of NVIDIA's function.
+            // SAFETY: NVIDIA's function demands of its caller memory for a matrix of this shape, until the copy is
+            // done.
             unsafe { shape.run(To::$to, a, b, $value) }
         }
     };
@@ -153,7 +155,7 @@ copies! {
 /// `name` is null or a C string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cublasXerbla(name: *const c_char, info: i32) {
-    // SAFETY: the caller's promise.
+    // SAFETY: not null, so a C string by this function's contract.
     let name = (!name.is_null()).then(|| unsafe { CStr::from_ptr(name) }.to_string_lossy());
     eprintln!(
         " ** On entry to {} parameter number {info} had an illegal value",
@@ -189,7 +191,7 @@ pub extern "C" fn cublasSetLoggerCallback(callback: usize) -> Status {
 /// `place` is null or has room for an address.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cublasGetLoggerCallback(place: *mut usize) -> Status {
-    // SAFETY: the caller's promise.
+    // SAFETY: null, or room for an address by this function's contract.
     let Some(place) = (unsafe { place.as_mut() }) else { return INVALID_VALUE };
     *place = CALLBACK.load(Ordering::Relaxed);
     SUCCESS

@@ -36,7 +36,7 @@ unsafe fn init(name: &str, place: *mut u8, bytes: usize, given: &[u64]) -> Statu
     if bytes < descriptor.public_bytes {
         return ALLOC_FAILED;
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: not null, so `bytes` bytes by this function's contract.
     let contents = unsafe { std::slice::from_raw_parts_mut(place, bytes) };
     contents.fill(0);
     let of_arguments = descriptor.attributes.iter().enumerate().filter(|(_, attribute)| attribute.is_given);
@@ -53,7 +53,7 @@ unsafe fn init(name: &str, place: *mut u8, bytes: usize, given: &[u64]) -> Statu
 /// `place` is null or has room for an address.
 unsafe fn create(name: &str, place: *mut *mut u8, given: &[u64]) -> Status {
     let Some(descriptor) = descriptor(name) else { return NOT_SUPPORTED };
-    // SAFETY: the caller's promise.
+    // SAFETY: null, or room for an address by this function's contract.
     let Some(place) = (unsafe { place.as_mut() }) else { return INVALID_VALUE };
     // SAFETY: a plain allocation, which `destroy` frees.
     let memory = unsafe { libc::malloc(descriptor.public_bytes) }.cast::<u8>();
@@ -71,7 +71,7 @@ unsafe fn create(name: &str, place: *mut *mut u8, given: &[u64]) -> Status {
 ///
 /// It is one, or null, and is used no more.
 unsafe fn destroy(contents: *mut u8) -> Status {
-    // SAFETY: the caller's promise.
+    // SAFETY: null, or a descriptor of `create` that is used no more by this function's contract.
     unsafe { libc::free(contents.cast()) };
     SUCCESS
 }
@@ -88,13 +88,13 @@ unsafe fn set(name: &str, contents: *mut u8, number: u32, value: *const u8, byte
         return INVALID_VALUE;
     }
     let mut word = [0; 8];
-    // SAFETY: the caller's promise; an attribute has at most 8 bytes.
+    // SAFETY: `value` is not null, so it has `bytes` bytes by this function's contract; an attribute has at most 8.
     unsafe { std::ptr::copy_nonoverlapping(value, word.as_mut_ptr(), bytes) };
     let value = u64::from_le_bytes(word);
     if attribute.is_descriptor && value != 0 {
         return NOT_SUPPORTED;
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: `contents` is not null, so a descriptor of this kind by this function's contract.
     let contents = unsafe { std::slice::from_raw_parts_mut(contents, descriptor.bytes) };
     descriptor.set(index, value, contents);
     SUCCESS
@@ -115,7 +115,7 @@ unsafe fn get(
 ) -> Status {
     let Some(descriptor) = descriptor(name) else { return NOT_SUPPORTED };
     let Some((index, attribute)) = descriptor.attribute(number) else { return INVALID_VALUE };
-    // SAFETY: the caller's promise.
+    // SAFETY: null, or room for a number by this function's contract.
     if let Some(written) = unsafe { written.as_mut() } {
         *written = attribute.bytes;
     }
@@ -128,10 +128,10 @@ unsafe fn get(
     if value.is_null() {
         return INVALID_VALUE;
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: `contents` is not null, so a descriptor of this kind by this function's contract.
     let contents = unsafe { std::slice::from_raw_parts(contents, descriptor.bytes) };
     let word = descriptor.value(index, contents).unwrap_or(attribute.default).to_le_bytes();
-    // SAFETY: the caller's promise.
+    // SAFETY: `value` is not null, so it has `bytes` bytes by this function's contract; an attribute has at most 8.
     unsafe { std::ptr::copy_nonoverlapping(word.as_ptr(), value, bytes) };
     SUCCESS
 }
@@ -146,7 +146,7 @@ macro_rules! descriptors {
         /// As NVIDIA's.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $init(place: *mut u8, bytes: usize $(, $given: $type)*) -> Status {
-            // SAFETY: the caller's promises are those of NVIDIA's function.
+            // SAFETY: NVIDIA's function demands of its caller room for `bytes` bytes at `place`, or null.
             unsafe { init($name, place, bytes, &[$(($given) as u64),*]) }
         }
 
@@ -157,7 +157,7 @@ macro_rules! descriptors {
         /// As NVIDIA's.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $create(place: *mut *mut u8 $(, $given: $type)*) -> Status {
-            // SAFETY: the caller's promises are those of NVIDIA's function.
+            // SAFETY: NVIDIA's function demands of its caller room for an address at `place`, or null.
             unsafe { create($name, place, &[$(($given) as u64),*]) }
         }
 
@@ -168,7 +168,7 @@ macro_rules! descriptors {
         /// As NVIDIA's.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $destroy(contents: *mut u8) -> Status {
-            // SAFETY: the caller's promises are those of NVIDIA's function.
+            // SAFETY: NVIDIA's function demands of its caller a descriptor that is used no more, or null.
             unsafe { destroy(contents) }
         }
 
@@ -179,7 +179,8 @@ macro_rules! descriptors {
         /// As NVIDIA's.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $set(contents: *mut u8, number: u32, value: *const u8, bytes: usize) -> Status {
-            // SAFETY: the caller's promises are those of NVIDIA's function.
+            // SAFETY: NVIDIA's function demands of its caller a descriptor of this kind and `bytes` bytes at `value`,
+            // or nulls.
             unsafe { set($name, contents, number, value, bytes) }
         }
 
@@ -192,7 +193,8 @@ macro_rules! descriptors {
         pub unsafe extern "C" fn $get(
             contents: *const u8, number: u32, value: *mut u8, bytes: usize, written: *mut usize,
         ) -> Status {
-            // SAFETY: the caller's promises are those of NVIDIA's function.
+            // SAFETY: NVIDIA's function demands of its caller a descriptor of this kind and room for what it stores,
+            // or nulls.
             unsafe { get($name, contents, number, value, bytes, written) }
         }
     )* };

@@ -44,15 +44,17 @@ pub unsafe extern "C" fn cudnnBackendSetAttribute(
     let mut addresses: SmallVec<[u64; 16]> = SmallVec::new();
     let mut place = elements as u64;
     if kind == ADDRESSES && !elements.is_null() && (1..=MAX_ELEMENTS).contains(&count) {
-        // SAFETY: the caller promises that many addresses.
+        // SAFETY: not null, and NVIDIA's function demands `count` addresses of its caller.
         let given = unsafe { std::slice::from_raw_parts(elements, count as usize) };
-        // SAFETY: the caller promises that they lead to device memory or to numbers.
+        // SAFETY: addresses of this kind are null, of memory that CUDA knows or of numbers, as NVIDIA's function
+        // demands.
         addresses.extend(given.iter().map(|address| unsafe { reachable(*address) }));
         place = addresses.as_ptr() as u64;
     }
     let Some(index) = *SET_ATTRIBUTE else { return NOT_SUPPORTED };
     let slots = [descriptor, name as u64, kind as u64, count as u64, place];
-    // SAFETY: the caller's promises are those of NVIDIA's function; the addresses live until the call returns.
+    // SAFETY: the slots are the arguments of this function, whose caller owes what NVIDIA's demands; `addresses`
+    // lives until the call returns.
     unsafe { crate::forward(&CUDNN, index, &slots) as i32 }
 }
 
@@ -68,7 +70,8 @@ unsafe fn reachable(address: u64) -> u64 {
     let slot = *NUMBERS + NEXT.fetch_add(1, Ordering::Relaxed) % SLOTS * SLOT_BYTES;
     // A number is aligned to its size, so as many bytes are there.
     let bytes = 1 << address.trailing_zeros().min(3);
-    // SAFETY: the caller's promise; the slot is within the pinned memory, and no call under way reads it (see `SLOTS`).
+    // SAFETY: an address that CUDA does not know is that of a number by this function's contract; the slot is within
+    // the pinned memory, and no call under way reads it (see `SLOTS`).
     unsafe { std::ptr::copy_nonoverlapping(address as *const u8, slot as *mut u8, bytes) };
     slot as u64
 }
@@ -97,12 +100,14 @@ unsafe fn with_padding<const COUNT: usize>(name: &str, mut arguments: [u64; COUN
     if !place.is_null() {
         arguments[COUNT - 1] = value.as_mut_ptr() as u64;
     }
-    // SAFETY: the caller's promise; the local is as long as the row says.
+    // SAFETY: the arguments are those of the function by this function's contract, but for the last one: a local as
+    // long as the row says.
     let status = unsafe { crate::forward(&CUDNN, index, &arguments) as i32 };
-    // SAFETY: the caller promises a place for the type, which may be null.
+    // SAFETY: the second argument is null or the place of the type by this function's contract.
     let data_type = unsafe { (arguments[1] as *const i32).as_ref() };
     if let (0, false, Some(data_type)) = (status, place.is_null(), data_type) {
-        // SAFETY: the caller promises room for a value of that type.
+        // SAFETY: the last argument is not null, so it has room for a value of that type, as NVIDIA's function
+        // demands.
         unsafe { std::ptr::copy_nonoverlapping(value.as_ptr(), place, bytes_of(*data_type)) };
     }
     status
@@ -127,7 +132,7 @@ pub unsafe extern "C" fn cudnnGetRNNDataDescriptor(
 ) -> i32 {
     let arguments =
         [descriptor, data_type, layout, max_length, batch, vector, requested as u64, lengths, padding];
-    // SAFETY: the caller's promises are those of NVIDIA's function.
+    // SAFETY: the arguments are those of the function of this name, the second the place of the type.
     unsafe { with_padding("cudnnGetRNNDataDescriptor", arguments) }
 }
 
@@ -162,7 +167,7 @@ pub unsafe extern "C" fn cudnnGetSeqDataDescriptor(
         sequence_lengths,
         padding,
     ];
-    // SAFETY: the caller's promises are those of NVIDIA's function.
+    // SAFETY: the arguments are those of the function of this name, the second the place of the type.
     unsafe { with_padding("cudnnGetSeqDataDescriptor", arguments) }
 }
 
@@ -188,7 +193,7 @@ pub extern "C" fn cudnnSetCallback(mask: u32, data: usize, function: usize) -> i
 /// Each address is null or has room for what it is to receive.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cudnnGetCallback(mask: *mut u32, data: *mut usize, function: *mut usize) -> i32 {
-    // SAFETY: the caller's promise.
+    // SAFETY: each is null or has room for what it is to receive by this function's contract.
     let places = unsafe { (mask.as_mut(), data.as_mut(), function.as_mut()) };
     let (Some(mask), Some(data), Some(function)) = places else { return NULL_POINTER };
     (*mask, *data, *function) = *CALLBACK.lock();

@@ -28,7 +28,8 @@ unsafe fn forward(name: &str, arguments: [u64; 5], vector: usize) -> Status {
     let Some(index) = CUSPARSE.index(name) else { return NOT_SUPPORTED };
     let [a, b, c, d, e] = arguments;
     let scalars = of_scalars(CUSPARSE.state(arguments[vector]).birth);
-    // SAFETY: the caller's promise; the row has the type of the scalars behind them.
+    // SAFETY: the arguments are those of the function by this function's contract; the row has the type of the
+    // scalars behind them.
     unsafe { crate::forward(&CUSPARSE, index, &[a, b, c, d, e, scalars]) as Status }
 }
 
@@ -39,7 +40,7 @@ unsafe fn forward(name: &str, arguments: [u64; 5], vector: usize) -> Status {
 /// As NVIDIA's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cusparseAxpby(handle: u64, alpha: u64, x: u64, beta: u64, y: u64) -> Status {
-    // SAFETY: the caller's promises are those of NVIDIA's function.
+    // SAFETY: the arguments are those of the function of this name; the third is a sparse vector.
     unsafe { forward("cusparseAxpby", [handle, alpha, x, beta, y], 2) }
 }
 
@@ -50,7 +51,7 @@ pub unsafe extern "C" fn cusparseAxpby(handle: u64, alpha: u64, x: u64, beta: u6
 /// As NVIDIA's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cusparseRot(handle: u64, c: u64, s: u64, x: u64, y: u64) -> Status {
-    // SAFETY: the caller's promises are those of NVIDIA's function.
+    // SAFETY: the arguments are those of the function of this name; the fourth is a sparse vector.
     unsafe { forward("cusparseRot", [handle, c, s, x, y], 3) }
 }
 

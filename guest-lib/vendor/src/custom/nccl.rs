@@ -40,7 +40,7 @@ fn bytes_of(data_type: i32) -> Option<usize> {
 /// As [`crate::forward`]; the function has these arguments.
 unsafe fn forward(name: &str, arguments: &[u64]) -> Status {
     let Some(index) = NCCL.index(name) else { return INVALID_ARGUMENT };
-    // SAFETY: the caller's promise.
+    // SAFETY: the arguments are those of the function by this function's contract.
     unsafe { crate::forward(&NCCL, index, arguments) as Status }
 }
 
@@ -63,10 +63,11 @@ unsafe fn init_all(comms: *mut u64, count: i32, devices: *const i32) -> Status {
         return status;
     }
     for rank in 0..count {
-        // SAFETY: the caller promises a device for each rank, or null.
+        // SAFETY: not null, so a device for each rank, as NVIDIA's function demands.
         let device = if devices.is_null() { rank } else { unsafe { *devices.add(rank as usize) } };
         let made = bridge::on_device(device, || {
-            // SAFETY: the caller promises a place for each communicator; `id` is a local of that size.
+            // SAFETY: `comms` has a place for each communicator, as NVIDIA's function demands; `id` is a local of
+            // that size.
             unsafe {
                 let place = comms.add(rank as usize) as u64;
                 forward("ncclCommInitRank", &[place, count as u64, &raw const id as u64, rank as u64])
@@ -87,10 +88,10 @@ unsafe fn init_all(comms: *mut u64, count: i32, devices: *const i32) -> Status {
 /// As NVIDIA's `ncclCommSplit`.
 unsafe fn split(name: &str, comm: u64, color: i32, key: i32, place: *mut u64, config: u64) -> Status {
     let arguments = [comm, color as u64, key as u64, place as u64, config];
-    // SAFETY: the caller's promise.
+    // SAFETY: the arguments are those of `ncclCommSplit` by this function's contract.
     let status = unsafe { forward(name, &arguments) };
     if color == NO_COLOR && matches!(status, SUCCESS | IN_PROGRESS) {
-        // SAFETY: the caller promises a place for a handle; null is not written to.
+        // SAFETY: null, or a place for a handle, as NVIDIA's function demands.
         if let Some(place) = unsafe { place.as_mut() } {
             *place = 0;
         }
@@ -113,11 +114,12 @@ unsafe fn pre_mul_sum(
     let mut address = scalar as u64;
     if residence != IN_DEVICE_MEMORY && !scalar.is_null() {
         let Some(bytes) = bytes_of(data_type) else { return INVALID_ARGUMENT };
-        // SAFETY: the caller promises an element of the type there.
+        // SAFETY: not null, so an element of the type, as NVIDIA's function demands.
         unsafe { std::ptr::copy_nonoverlapping(scalar, value.as_mut_ptr(), bytes) };
         address = value.as_ptr() as u64;
     }
-    // SAFETY: the caller's promise; the local lives until the call returns.
+    // SAFETY: the arguments are those of `ncclRedOpCreatePreMulSum` by this function's contract; `value` lives until
+    // the call returns.
     unsafe { forward(name, &[op, address, data_type as u64, residence as u64, comm]) }
 }
 
@@ -125,7 +127,7 @@ unsafe fn pre_mul_sum(
 ///
 /// `place` is null or has room for a number.
 unsafe fn device_of(comm: u64, place: *mut i32) -> Status {
-    // SAFETY: the caller's promise.
+    // SAFETY: null, or room for a number by this function's contract.
     let Some(place) = (unsafe { place.as_mut() }) else { return INVALID_ARGUMENT };
     match NCCL.state(comm).birth.checked_sub(1) {
         Some(device) => *place = device as i32,
@@ -138,7 +140,7 @@ unsafe fn device_of(comm: u64, place: *mut i32) -> Status {
 ///
 /// `place` is null or has room for an address.
 unsafe fn allocate(place: *mut u64, bytes: usize) -> Status {
-    // SAFETY: the caller's promise.
+    // SAFETY: null, or room for an address by this function's contract.
     let Some(place) = (unsafe { place.as_mut() }) else { return INVALID_ARGUMENT };
     if bytes == 0 {
         return INVALID_ARGUMENT;
@@ -164,7 +166,7 @@ macro_rules! exported {
         /// As NVIDIA's.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $init_all(comms: *mut u64, count: i32, devices: *const i32) -> Status {
-            // SAFETY: the caller's promises are those of NVIDIA's function.
+            // SAFETY: the parameters are those of `ncclCommInitAll`, whose contract `init_all` has.
             unsafe { init_all(comms, count, devices) }
         }
 
@@ -175,7 +177,7 @@ macro_rules! exported {
         /// As NVIDIA's.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $split(comm: u64, color: i32, key: i32, place: *mut u64, config: u64) -> Status {
-            // SAFETY: the caller's promises are those of NVIDIA's function.
+            // SAFETY: the parameters are those of `ncclCommSplit`, whose contract `split` has.
             unsafe { split(stringify!($split), comm, color, key, place, config) }
         }
 
@@ -188,7 +190,7 @@ macro_rules! exported {
         pub unsafe extern "C" fn $pre_mul_sum(
             op: u64, scalar: *const u8, data_type: i32, residence: i32, comm: u64,
         ) -> Status {
-            // SAFETY: the caller's promises are those of NVIDIA's function.
+            // SAFETY: the parameters are those of `ncclRedOpCreatePreMulSum`, whose contract `pre_mul_sum` has.
             unsafe { pre_mul_sum(stringify!($pre_mul_sum), op, scalar, data_type, residence, comm) }
         }
 
@@ -199,7 +201,7 @@ macro_rules! exported {
         /// As NVIDIA's.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $device(comm: u64, place: *mut i32) -> Status {
-            // SAFETY: the caller's promises are those of NVIDIA's function.
+            // SAFETY: NVIDIA's function demands of its caller room for a number, or null.
             unsafe { device_of(comm, place) }
         }
 
@@ -210,7 +212,7 @@ macro_rules! exported {
         /// As NVIDIA's.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $allocate(place: *mut u64, bytes: usize) -> Status {
-            // SAFETY: the caller's promises are those of NVIDIA's function.
+            // SAFETY: NVIDIA's function demands of its caller room for an address, or null.
             unsafe { allocate(place, bytes) }
         }
 

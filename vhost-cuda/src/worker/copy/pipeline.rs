@@ -184,7 +184,8 @@ impl<'a, D: Dma> Pipeline<'a, D> {
 
     fn fetch(&mut self, piece: Piece, buffer: Buffer) -> CuResult<()> {
         let at = self.device + piece.offset;
-        // SAFETY: as in `send`; the buffer is read only after the wait for its mark.
+        // SAFETY: the buffer has room for the piece and is read only after the wait for its mark; whoever made the
+        // copy checked the range.
         let started = unsafe { self.dma.fetch(buffer.as_ptr(), at, piece.bytes) };
         self.link(piece, buffer, started)
     }

@@ -49,7 +49,7 @@ impl Driver {
             None => unsafe {
                 self.later.host_atomics.ok_or(CudaError::NOT_SUPPORTED)?(to, from, count, device)
             },
-            // SAFETY: as above.
+            // SAFETY: both arrays have `count` elements and live across the call.
             Some(peer) => unsafe {
                 self.later.peer_atomics.ok_or(CudaError::NOT_SUPPORTED)?(to, from, count, device, peer)
             },

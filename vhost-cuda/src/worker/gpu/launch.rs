@@ -88,7 +88,7 @@ impl Driver {
     pub fn potential_cluster_size(&self, launch: Launch, function: CUfunction) -> CuResult<(c_int,)> {
         let mut attributes = launch_attributes(&launch.shape, &launch.more);
         let config = launch_config(&launch.shape, std::ptr::null_mut(), &mut attributes);
-        // SAFETY: as above.
+        // SAFETY: the structure and its attributes live across the call.
         unsafe { self.cuOccupancyMaxPotentialClusterSize(function, &raw const config) }
     }
 }

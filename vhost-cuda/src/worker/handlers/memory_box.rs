@@ -98,7 +98,8 @@ fn fetch_rows(
     let _charge = charge_copy(bytes)?;
     let mut rows = vec![0; bytes];
     let copy = BoxCopy { src, dst: packed_end(rows.as_mut_ptr(), size), size: dimensions(size) };
-    // SAFETY: as in `send_rows`, with the ends exchanged.
+    // SAFETY: the host end is `rows`, of exactly the box's bytes, kept until the stream was waited for; the caller
+    // checked that the other end belongs to the session and holds the box.
     unsafe { cx.gpu().copy_box(&copy, stream) }?;
     cx.gpu().cuStreamSynchronize(stream)?;
     cx.bulk_out.put(&rows)

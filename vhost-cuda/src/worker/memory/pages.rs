@@ -305,7 +305,9 @@ impl PageList {
     pub unsafe fn write_from(&self, to: Cursor, from: *const u8, bytes: usize) {
         let mut from = from;
         for (piece, length) in self.pieces(to, bytes) {
-            // SAFETY: as in `read_to`, with the ends exchanged.
+            // SAFETY: the piece is mapped while `self` lives (invariant of `Listed`). The guest may read it at the
+            // same time. `from` is good for `bytes` bytes by this function's contract, and the pieces are no longer
+            // in total.
             unsafe {
                 std::ptr::copy_nonoverlapping(from, piece, length);
                 from = from.add(length);

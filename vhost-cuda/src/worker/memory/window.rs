@@ -241,7 +241,7 @@ mod tests {
             unsafe { ptr::read_volatile(at as *const u8) }
         };
         assert_eq!([0, 1, 2].map(|page| read(wanted + page * PAGE_BYTES)), [9, 3, 5]);
-        // SAFETY: as above; the file's owner sees the write.
+        // SAFETY: the area is mapped at this time; the file's owner sees the write.
         unsafe { ptr::write_volatile((wanted + PAGE_BYTES) as *mut u8, 77) };
         let mut byte = [0];
         file.read_exact_at(&mut byte, 3 * PAGE_BYTES).unwrap();

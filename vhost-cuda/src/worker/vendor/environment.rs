@@ -57,7 +57,7 @@ fn replace(own: impl Iterator<Item = CString>) {
     // SAFETY: the environment is an array of C strings with a null behind it, or null itself. The worker does not call
     // setenv or putenv, and `replace` is called with a lock held and frees no array.
     while let Some(variable) = unsafe { old.as_ref() }.copied().filter(|variable| !variable.is_null()) {
-        // SAFETY: as above.
+        // SAFETY: `variable` is not null, so it is a C string of the environment, which nobody frees.
         if !is_of_list(unsafe { CStr::from_ptr(variable) }) {
             array.push(variable);
         }
@@ -82,7 +82,7 @@ mod tests {
     fn value(name: &CStr) -> Option<&'static CStr> {
         // SAFETY: the name is a C string, and strings of the environment are never freed.
         let value = unsafe { libc::getenv(name.as_ptr()) };
-        // SAFETY: as above.
+        // SAFETY: not null, so a C string of the environment, which nobody frees.
         (!value.is_null()).then(|| unsafe { CStr::from_ptr(value) })
     }
 

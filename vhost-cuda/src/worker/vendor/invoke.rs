@@ -80,7 +80,8 @@ impl Arguments {
                     Float, Float, Float, Float, Float, Float, Float, Float, $(call!(@integer $index)),*
                 ) -> u64;
                 let [a, b, c, d, e, f, g, h] = self.floats;
-                // SAFETY: the caller's promise; further arguments are not looked at (see the head of this file).
+                // SAFETY: a C function of these arguments by this function's contract; further arguments are not
+                // looked at (see the head of this file).
                 unsafe {
                     let function = std::mem::transmute::<usize, Function>(address);
                     function(a, b, c, d, e, f, g, h, $(self.integers[$index]),*)

@@ -63,7 +63,7 @@ unsafe impl Allocator for Kmalloc {
 /// kvmalloc: the same, or pages from anywhere.
 pub struct KVmalloc;
 
-// SAFETY: As above; the alternative is aligned to a page.
+// SAFETY: kvmalloc returns memory of that many bytes, aligned as kmalloc's or to a page.
 unsafe impl Allocator for KVmalloc {
     fn alloc(bytes: usize, flags: Flags) -> *mut c_void {
         // SAFETY: Allocating has no condition.

@@ -18,7 +18,7 @@ pub struct Mm(Opaque<bindings::mm_struct>);
 
 // SAFETY: The counter is atomic, and the functions used here may be called by any task.
 unsafe impl Send for Mm {}
-// SAFETY: As above.
+// SAFETY: The functions used here take the locks of the address space.
 unsafe impl Sync for Mm {}
 
 impl Mm {

@@ -73,7 +73,7 @@ impl VmaNew {
     }
 
     fn set(&self, flag: c_uint) {
-        // SAFETY: As above.
+        // SAFETY: The mapping is being set up: nobody else looks at its flags.
         unsafe { glue::stock_vma_set(self.0.get(), flag) }
     }
 

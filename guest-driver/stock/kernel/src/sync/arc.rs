@@ -34,7 +34,7 @@ pub struct ArcBorrow<'a, T>(ManuallyDrop<Arc<T>>, PhantomData<&'a ()>);
 
 // SAFETY: Shared, and dropped by whoever is last.
 unsafe impl<T: Send + Sync> Send for Arc<T> {}
-// SAFETY: As above.
+// SAFETY: Shared references only read the atomic counter and lend a `T`, which is `Sync`.
 unsafe impl<T: Send + Sync> Sync for Arc<T> {}
 
 // The value does not move with the reference.

@@ -26,7 +26,7 @@ pub struct ARef<T: AlwaysRefCounted>(NonNull<T>, PhantomData<T>);
 
 // SAFETY: Shared, and given back by anybody.
 unsafe impl<T: AlwaysRefCounted + Send + Sync> Send for ARef<T> {}
-// SAFETY: As above.
+// SAFETY: Shared references only count, which is atomic, and lend a `T`, which is `Sync`.
 unsafe impl<T: AlwaysRefCounted + Send + Sync> Sync for ARef<T> {}
 
 impl<T: AlwaysRefCounted> From<&T> for ARef<T> {

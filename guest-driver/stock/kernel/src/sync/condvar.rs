@@ -29,7 +29,7 @@ pub struct CondVar {
 
 // SAFETY: The wait queue has a lock of its own.
 unsafe impl Send for CondVar {}
-// SAFETY: As above.
+// SAFETY: All access to the wait queue takes its lock.
 unsafe impl Sync for CondVar {}
 
 /// How a limited wait has ended.
@@ -67,7 +67,8 @@ impl CondVar {
         unsafe { glue::stock_wait_prepare(self.head.get(), entry.get()) };
         // SAFETY: No lock is held in there.
         let left = guard.do_unlocked(|| unsafe { glue::stock_schedule_timeout(limit) });
-        // SAFETY: As above.
+        // SAFETY: `entry` was put into this queue above and is taken out here, before it goes out
+        // of scope.
         unsafe { glue::stock_wait_finish(self.head.get(), entry.get()) };
         left
     }

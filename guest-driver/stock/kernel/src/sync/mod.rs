@@ -48,7 +48,7 @@ impl LockClassKey {
 #[repr(transparent)]
 pub struct StaticKey(core::cell::UnsafeCell<bindings::lock_class_key>);
 
-// SAFETY: As above.
+// SAFETY: Only lockdep reads and writes the key, under its own lock.
 unsafe impl Sync for StaticKey {}
 
 impl StaticKey {

@@ -166,7 +166,8 @@ impl BoxCopy {
         if let Place::Pageable(from) = src.place {
             let limit = api.driver.session.limits().copy_bytes as u64;
             src.pack(from, self.size, limit, |memory, part| {
-                let mut call = api.in_context()?.input(memory);
+                // SAFETY: `pack` passes rows of the program's, which it promises, or a buffer that outlives the call.
+                let mut call = unsafe { api.in_context()?.input_at(memory) };
                 calls::memcpy_box(&mut call, dst.on_wire((part.y, part.z)), BULK, part.size, stream)
             })?;
             return Ok(false);
@@ -187,7 +188,8 @@ impl BoxCopy {
         if let Place::Pageable(to) = dst.place {
             let limit = api.driver.session.limits().copy_bytes as u64;
             dst.unpack(to, self.size, limit, |memory, part| {
-                let mut call = api.in_context()?.output(memory);
+                // SAFETY: `unpack` passes rows of the program's, which it promises, or a buffer that outlives the call.
+                let mut call = unsafe { api.in_context()?.output_at(memory) };
                 calls::memcpy_box(&mut call, BULK, src.on_wire((part.y, part.z)), part.size, stream)
             })?;
             return Ok(false);
@@ -232,7 +234,8 @@ impl MemoryCopy {
             return self.row_by_row(api, stream);
         }
         self.src.pack(from, self.size, limit, |memory, part| {
-            let mut call = api.in_context()?.input(memory);
+            // SAFETY: `pack` passes rows of the program's, which it promises, or a buffer that outlives the call.
+            let mut call = unsafe { api.in_context()?.input_at(memory) };
             calls::memcpy_box(&mut call, self.dst.on_wire((part.y, part.z))?, BULK, part.size, stream)
         })
     }
@@ -244,7 +247,8 @@ impl MemoryCopy {
             return self.row_by_row(api, stream);
         }
         self.dst.unpack(to, self.size, limit, |memory, part| {
-            let mut call = api.in_context()?.output(memory);
+            // SAFETY: `unpack` passes rows of the program's, which it promises, or a buffer that outlives the call.
+            let mut call = unsafe { api.in_context()?.output_at(memory) };
             calls::memcpy_box(&mut call, BULK, self.src.on_wire((part.y, part.z))?, part.size, stream)
         })
     }

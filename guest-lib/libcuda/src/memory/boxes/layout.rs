@@ -108,9 +108,9 @@ impl MemoryEnd {
             packed.clear();
             for_each_row(&part, |y, z| {
                 let at = from + self.extent.row(y, z);
-                // SAFETY: the program promises that the box is its memory; it is only read.
-                let row = unsafe { std::slice::from_raw_parts(at as *const u8, size.width as usize) };
-                packed.extend_from_slice(row);
+                let row = UserMemory { address: at as usize, bytes: size.width as usize };
+                // SAFETY: the program promises that the box is its memory.
+                unsafe { row.append_to(&mut packed) };
             });
             send(UserMemory::of(&packed), &part)?;
         }

@@ -156,7 +156,7 @@ mod tests {
         let alias = pages.alias(4096..8192);
         // SAFETY: both are mapped for as long as `pages` lives.
         let (own, other) = unsafe { (&*((address + 4096) as *const [u8; 4096]), alias.address as *mut u8) };
-        // SAFETY: as above; nobody holds a reference to the alias.
+        // SAFETY: the alias is mapped for as long as `pages` lives, and nobody holds a reference to it.
         unsafe { other.write(7) };
         assert_eq!(unsafe_read(own), 7);
         pages.unmap(0..BYTES).unwrap();
@@ -216,7 +216,7 @@ mod tests {
         unsafe { alias.add(5).write(41) };
         faults.map(address..address + 65536).unwrap();
         assert_eq!(toucher.join().unwrap(), (41, touch.thread));
-        // SAFETY: as above.
+        // SAFETY: the alias is mapped for as long as `pages` lives.
         assert_eq!(unsafe { alias.add(6).read_volatile() }, 42);
         faults.map(address + 4096..address + 16384).expect("mapped already");
     }

@@ -19,8 +19,9 @@ use virtio_cuda_client::transport::UserMemory;
 
 use crate::driver::Driver;
 use crate::entry::Api;
-use crate::memory::attach::{Attached, attach_pages, attach_window};
+use crate::memory::attach::{attach_pages, attach_window};
 use crate::memory::ranges::{HostKind, HostRange};
+use crate::memory::table::pinned::Attached;
 use crate::pool::host_pool::mark::Mark;
 use crate::pool::host_pool::space::{Space, StreamKey, UNIT};
 use crate::pool::host_pool::table::is_managed;

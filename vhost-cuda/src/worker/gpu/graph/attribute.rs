@@ -64,14 +64,14 @@ impl Driver {
         stream: CUstream,
     ) -> CuResult<()> {
         let value = Aligned(value);
-        // SAFETY: as above.
+        // SAFETY: the value has the size and alignment of a `CUlaunchAttributeValue` and lives across the call.
         unsafe { self.cuStreamSetAttribute(stream, attribute, (&raw const value).cast()) }
     }
 
     /// An attribute of a kernel node.
     pub fn node_attribute(&self, node: CUgraphNode, attribute: c_int) -> CuResult<(AttributeValue,)> {
         let mut value = Aligned([0; 64]);
-        // SAFETY: as above.
+        // SAFETY: the value has the size and alignment of a `CUlaunchAttributeValue`, which the driver fills in.
         unsafe { self.cuGraphKernelNodeGetAttribute(node, attribute, (&raw mut value).cast()) }?;
         Ok((without_handles(attribute, value.0),))
     }
@@ -84,7 +84,7 @@ impl Driver {
         node: CUgraphNode,
     ) -> CuResult<()> {
         let value = Aligned(value);
-        // SAFETY: as above.
+        // SAFETY: the value has the size and alignment of a `CUlaunchAttributeValue` and lives across the call.
         unsafe { self.cuGraphKernelNodeSetAttribute(node, attribute, (&raw const value).cast()) }
     }
 }

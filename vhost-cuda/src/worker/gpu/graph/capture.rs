@@ -121,7 +121,8 @@ impl Driver {
             links.nodes = unsafe { std::slice::from_raw_parts(nodes, count) }.to_vec();
             links.edges = vec![[0; 8]; count];
             if !edges.is_null() {
-                // SAFETY: as above; an edge is 8 bytes.
+                // SAFETY: the driver has as many edges as nodes, good until the next call on the stream; an edge is 8
+                // bytes.
                 links.edges = unsafe { std::slice::from_raw_parts(edges.cast::<[u8; 8]>(), count) }.to_vec();
             }
         }

@@ -34,8 +34,8 @@ impl Driver {
         parameters: &mut NodeParameters,
     ) -> CuResult<(CUgraphNode, Outcome)> {
         parameters.with_raw(|raw| {
-            // SAFETY: the parameters and what they point to live across the call, which copies them; memory is
-            // the caller's promise.
+            // SAFETY: the parameters and what they point to live across the call, which copies them; the memory that
+            // they name is the session's by this function's contract.
             let (node,) = unsafe {
                 self.cuGraphAddNode_v2(
                     graph,
@@ -52,7 +52,8 @@ impl Driver {
                     outcome.dptr = raw.payload.as_ptr().cast::<RawMemAlloc>().read().dptr;
                 },
                 NODE_CONDITIONAL => {
-                    // SAFETY: as above.
+                    // SAFETY: the payload of a conditional node begins with this structure, and the driver has filled
+                    // it in.
                     let answer = unsafe { raw.payload.as_ptr().cast::<RawConditional>().read() };
                     if !answer.graphs.is_null() {
                         let size = answer.size as usize;
@@ -73,7 +74,8 @@ impl Driver {
     ///
     /// As [`Self::add_node`].
     pub unsafe fn set_node(&self, node: CUgraphNode, parameters: &mut NodeParameters) -> CuResult<()> {
-        // SAFETY: as in `add_node`.
+        // SAFETY: the parameters and what they point to live across the call, which copies them; the memory that they
+        // name is the session's by this function's contract.
         parameters.with_raw(|raw| unsafe { self.cuGraphNodeSetParams(node, std::ptr::from_mut(raw).cast()) })
     }
 
@@ -89,7 +91,8 @@ impl Driver {
         parameters: &mut NodeParameters,
     ) -> CuResult<()> {
         parameters.with_raw(|raw| {
-            // SAFETY: as in `add_node`.
+            // SAFETY: the parameters and what they point to live across the call, which copies them; the memory that
+            // they name is the session's by this function's contract.
             unsafe { self.cuGraphExecNodeSetParams(exec, node, std::ptr::from_mut(raw).cast()) }
         })
     }

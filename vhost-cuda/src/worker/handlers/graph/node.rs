@@ -350,7 +350,7 @@ pub fn cuGraphNodeSetParams(cx: &mut CallContext<'_>, node: GraphNodeId, kind: u
             Ok((unsafe { cx.gpu().add_node(graph, links, &mut wanted) }?.0, None))
         });
     }
-    // SAFETY: as above.
+    // SAFETY: `parameters` has checked the memory that they name.
     unsafe { cx.gpu().set_node(raw, &mut wanted) }?;
     if let NodeParameters::Host(_, callback) = wanted {
         replace_function(cx, graphs.graph_of(cx.held(), node)?, node, Some(CallbackId(callback)));

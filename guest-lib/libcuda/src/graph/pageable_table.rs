@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Copies in graphs from and to memory that the GPU does not reach. They must see the program's memory as it
+//! is when the graph runs, not when the node is made. So the GPU copies from and to a buffer that it reaches,
+//! and a function in the graph brings the bytes from or to the program's memory, right before or after.
+
+use std::sync::Mutex;
+
+use virtio_cuda_client::protocol::Box3;
+
+/// Pinned memory of this library.
+#[derive(Debug)]
+pub(in crate::graph) struct Buffer {
+    pub(in crate::graph) address: u64,
+    pub(in crate::graph) bytes: u64,
+    pub(in crate::graph) context: u64,
+}
+
+/// Buffers that no copy has. They stay pinned: freeing one would have to wait for the GPU.
+#[derive(Debug, Default)]
+pub struct Buffers(pub(in crate::graph) Mutex<Vec<Buffer>>);
+
+/// One end of a copy: a box in the program's memory, and the buffer with the same rows side by side.
+#[derive(Debug)]
+pub struct PageableCopy {
+    pub(in crate::graph) user: u64,
+    pub(in crate::graph) pitch: u64,
+    pub(in crate::graph) height: u64,
+    pub(in crate::graph) size: Box3,
+    pub(in crate::graph) to_user: bool,
+    pub(in crate::graph) buffer: Option<Buffer>,
+}
+
+impl PageableCopy {
+    /// The program's first byte, bytes a row and rows a slice.
+    pub fn user(&self) -> (u64, u64, u64) {
+        (self.user, self.pitch, self.height)
+    }
+
+    /// Brings the bytes over. Runs in the graph's order, so the GPU does not touch the buffer meanwhile.
+    pub fn run(&self) {
+        let Some(buffer) = &self.buffer else { return };
+        let mut packed = buffer.address as *mut u8;
+        for z in 0..self.size.depth {
+            for y in 0..self.size.height {
+                let row = (self.user + (z * self.height + y) * self.pitch) as *mut u8;
+                let width = self.size.width as usize;
+                // SAFETY: the program promised that its memory is there whenever the graph runs; the buffer has
+                // room for all rows (`new`) and belongs to this copy.
+                unsafe {
+                    if self.to_user {
+                        std::ptr::copy_nonoverlapping(packed, row, width);
+                    } else {
+                        std::ptr::copy_nonoverlapping(row, packed, width);
+                    }
+                    packed = packed.add(width);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! The buffers that the cache ([`crate::memory::cache`]) keeps, and those that it may keep.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::memory::table::pinned::Attached;
+use crate::memory::window::{PAGE_BYTES, round_up};
+
+/// Registering costs as much as dozens of copies: a buffer has to have been copied so often before …
+pub(in crate::memory) const USES: i32 = 12;
+/// … twice as often each time that an entry was made in vain, up to so many times …
+pub(in crate::memory) const MOST_VAIN: u32 = 2;
+/// … and, after it could not be kept or did not stay, twice that again; each time more often, up to this.
+pub(in crate::memory) const MOST_PATIENCE: i32 = 256;
+/// Buffers that are remembered.
+pub(in crate::memory) const MAX_SEEN: usize = 64;
+
+/// The buffers of a process.
+#[derive(Debug, Default)]
+pub struct Cache {
+    pub(in crate::memory) state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+pub(in crate::memory) struct State {
+    /// The kept ones, the least recently used first.
+    pub(in crate::memory) entries: VecDeque<Arc<Entry>>,
+    /// Those that were copied.
+    pub(in crate::memory) seen: VecDeque<Seen>,
+    /// A thread is at registering.
+    pub(in crate::memory) busy: bool,
+    /// See [`USES`].
+    pub(in crate::memory) uses: i32,
+    /// Entries that were made in vain, less those that were worth it.
+    pub(in crate::memory) vain: u32,
+}
+
+/// A buffer that is not kept.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::memory) struct Seen {
+    pub(in crate::memory) pages: Pages,
+    /// How often it was copied (negative: to be left alone so often).
+    pub(in crate::memory) uses: i32,
+    /// How often it is to be left alone the next time.
+    pub(in crate::memory) patience: i32,
+}
+
+/// Whole pages, from the first byte to the one behind the last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::memory) struct Pages {
+    pub(in crate::memory) start: u64,
+    pub(in crate::memory) end: u64,
+}
+
+/// A buffer whose pages the device keeps until the last user is done.
+#[derive(Debug)]
+pub struct Entry {
+    pub(in crate::memory) pages: Pages,
+    pub(in crate::memory) window: u64,
+    pub(in crate::memory) context: u64,
+    pub(in crate::memory) attached: Attached,
+    /// Copies that used it.
+    pub(in crate::memory) copies: AtomicI32,
+    /// [`Seen::patience`] of the buffer.
+    pub(in crate::memory) patience: i32,
+}
+
+impl Pages {
+    pub(in crate::memory) fn of(address: u64, bytes: usize) -> Option<Self> {
+        let end = round_up(address.checked_add(bytes as u64)?).ok()?;
+        Some(Self { start: address / PAGE_BYTES * PAGE_BYTES, end })
+    }
+
+    pub(in crate::memory) fn bytes(self) -> u64 {
+        self.end - self.start
+    }
+
+    pub(in crate::memory) fn hold(self, other: Self) -> bool {
+        self.start <= other.start && other.end <= self.end
+    }
+
+    pub(in crate::memory) fn touch(self, other: Self) -> bool {
+        self.start < other.end && other.start < self.end
+    }
+}
+
+impl State {
+    /// Counts one more copy of `pages`. If they are worth keeping now: the patience to have with them.
+    pub(in crate::memory) fn count(&mut self, pages: Pages) -> Option<i32> {
+        match self.seen.iter_mut().find(|seen| seen.pages == pages) {
+            Some(seen) => {
+                seen.uses += 1;
+                (seen.uses > self.uses << self.vain).then_some(seen.patience)
+            }
+            None => {
+                self.remember(Seen { pages, uses: 1, patience: 2 * self.uses });
+                None
+            }
+        }
+    }
+
+    /// Leaves `pages` alone for a while.
+    pub(in crate::memory) fn shun(&mut self, pages: Pages, patience: i32) {
+        self.remember(Seen { pages, uses: -patience, patience: (4 * patience).min(MOST_PATIENCE) });
+    }
+
+    pub(in crate::memory) fn remember(&mut self, new: Seen) {
+        self.seen.retain(|seen| seen.pages != new.pages);
+        if self.seen.len() >= MAX_SEEN {
+            self.seen.pop_front();
+        }
+        self.seen.push_back(new);
+    }
+
+    /// Learns from an entry that has been of use, or is of none any more.
+    pub(in crate::memory) fn learn(&mut self, entry: &Entry, gone: bool) {
+        match (entry.copies.load(Ordering::Relaxed).cmp(&self.uses), gone) {
+            (std::cmp::Ordering::Less, true) => self.vain = (self.vain + 1).min(MOST_VAIN),
+            (std::cmp::Ordering::Equal, false) => self.vain = self.vain.saturating_sub(1),
+            _ => {}
+        }
+    }
+
+    /// The entry that holds `pages`, which becomes the most recently used one.
+    pub(in crate::memory) fn find(&mut self, pages: Pages) -> Option<Arc<Entry>> {
+        let index = self.entries.iter().position(|entry| entry.pages.hold(pages))?;
+        let entry = self.entries.remove(index)?;
+        self.entries.push_back(entry.clone());
+        Some(entry)
+    }
+
+    /// Takes out what is in the way of `pages` and as much as has to go for them to fit `most` bytes.
+    pub(in crate::memory) fn make_room(&mut self, pages: Pages, most: u64) -> Vec<Arc<Entry>> {
+        let (mut out, kept): (VecDeque<_>, VecDeque<_>) =
+            std::mem::take(&mut self.entries).into_iter().partition(|entry| entry.pages.touch(pages));
+        self.entries = kept;
+        let mut sum: u64 = self.entries.iter().map(|entry| entry.pages.bytes()).sum();
+        while sum + pages.bytes() > most
+            && let Some(oldest) = self.entries.pop_front()
+        {
+            sum -= oldest.pages.bytes();
+            out.push_back(oldest);
+        }
+        out.into()
+    }
+}
+
+impl Cache {
+    pub(in crate::memory) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets all go; whether there was anything.
+    pub fn clear(&self) -> bool {
+        let gone = std::mem::take(&mut self.state().entries);
+        !gone.is_empty()
+    }
+
+    /// Forgets what was registered in a context that is gone.
+    pub fn forget_context(&self, context: u64) {
+        let mut state = self.state();
+        let (gone, kept): (VecDeque<_>, VecDeque<_>) =
+            std::mem::take(&mut state.entries).into_iter().partition(|entry| entry.context == context);
+        state.entries = kept;
+        drop(state);
+        drop(gone);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pages(start: u64, count: u64) -> Pages {
+        Pages { start: start * PAGE_BYTES, end: (start + count) * PAGE_BYTES }
+    }
+
+    fn entry(pages: Pages) -> Arc<Entry> {
+        // Without a driver, nothing is unpinned at the end.
+        let attached = Attached { device_address: 0, pinned: Vec::new() };
+        let (copies, patience) = (AtomicI32::new(0), 2 * USES);
+        Arc::new(Entry { pages, window: 0, context: 1, attached, copies, patience })
+    }
+
+    fn state() -> State {
+        State { uses: USES, ..State::default() }
+    }
+
+    #[test]
+    fn buffers_have_to_come_again() {
+        let mut state = state();
+        let count = |state: &mut State, times| -> Vec<bool> {
+            (0..times).map(|_| state.count(pages(0, 300)).is_some()).collect()
+        };
+        let first = |flags: Vec<bool>| flags.iter().position(|&worth| worth);
+        assert_eq!(first(count(&mut state, 20)), Some(USES as usize));
+        assert_eq!(state.count(pages(0, 301)), None, "another one");
+        state.shun(pages(0, 300), 2 * USES);
+        assert_eq!(first(count(&mut state, 50)), Some(((2 * USES) + USES) as usize));
+        assert_eq!(state.count(pages(0, 300)), Some(4 * (2 * USES)), "more patience the next time");
+        state.shun(pages(0, 300), MOST_PATIENCE);
+        assert_eq!(first(count(&mut state, 500)), Some((MOST_PATIENCE + USES) as usize));
+        assert_eq!(state.count(pages(0, 300)), Some(MOST_PATIENCE));
+        (0..MAX_SEEN as u64).for_each(|index| assert!(state.count(pages(1000 * index + 1, 300)).is_none()));
+        assert_eq!(state.seen.len(), MAX_SEEN);
+        assert!(state.count(pages(0, 300)).is_none(), "forgotten");
+    }
+
+    #[test]
+    fn entries_made_in_vain_make_the_next_ones_rarer() {
+        let mut state = state();
+        let entry = entry(pages(0, 300));
+        let needed = |state: &mut State, at| (1..).find(|_| state.count(pages(at, 300)).is_some());
+        assert_eq!(needed(&mut state, 1000), Some(USES + 1));
+        (0..5).for_each(|_| state.learn(&entry, true));
+        assert_eq!(needed(&mut state, 2000), Some((USES << MOST_VAIN) + 1));
+        entry.copies.store(USES, Ordering::Relaxed);
+        state.learn(&entry, false);
+        assert_eq!(needed(&mut state, 3000), Some((USES << (MOST_VAIN - 1)) + 1));
+        entry.copies.store(USES + 1, Ordering::Relaxed);
+        (0..5).for_each(|_| [true, false].iter().for_each(|&gone| state.learn(&entry, gone)));
+        assert_eq!(needed(&mut state, 4000), Some((USES << (MOST_VAIN - 1)) + 1), "it was worth it, once");
+    }
+
+    #[test]
+    fn the_least_recently_used_goes_first_and_what_is_in_the_way() {
+        let entries = [pages(0, 10), pages(20, 10), pages(40, 10)].map(entry).into();
+        let mut state = State { entries, ..state() };
+        assert_eq!(state.find(pages(2, 3)).map(|entry| entry.pages), Some(pages(0, 10)));
+        assert!(state.find(pages(25, 6)).is_none(), "reaches out of the entry");
+        let starts = |entries: &[Arc<Entry>]| entries.iter().map(|entry| entry.pages).collect::<Vec<_>>();
+        let out = state.make_room(pages(45, 10), 25 * PAGE_BYTES);
+        assert_eq!(starts(&out), [pages(40, 10), pages(20, 10)]);
+        assert_eq!(starts(state.entries.make_contiguous()), [pages(0, 10)]);
+        assert_eq!(state.make_room(pages(100, 25), 25 * PAGE_BYTES).len(), 1);
+    }
+
+    #[test]
+    fn pages_are_rounded_outwards() {
+        assert_eq!(Pages::of(4097, 4096), Some(pages(1, 2)));
+        assert_eq!(Pages::of(8192, 4096), Some(pages(2, 1)));
+        assert_eq!(Pages::of(u64::MAX - 4096, 8192), None);
+    }
+}

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! The `__managed__` variables ([`crate::memory::shadow`]) and the program's side of them.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use virtio_cuda_client::CudaError;
+
+use crate::memory::claims::Claims;
+use crate::memory::window::PAGE_BYTES;
+
+/// Bytes of a variable that are compared at a time.
+const COMPARED_BYTES: usize = 4096;
+
+/// One variable.
+#[derive(Debug)]
+pub(in crate::memory) struct Shadow {
+    /// Where the program sees it.
+    pub(in crate::memory) host: u64,
+    /// Where the GPU sees it.
+    pub(in crate::memory) device: u64,
+    /// Contents when both sides were last equal.
+    pub(in crate::memory) equal: Vec<u8>,
+}
+
+/// All `__managed__` variables.
+#[derive(Debug, Default)]
+pub struct Shadows {
+    pub(in crate::memory) list: Mutex<Vec<Shadow>>,
+    /// Pages that shadows have at device addresses.
+    pub(in crate::memory) pages: Mutex<BTreeSet<u64>>,
+    /// There are any: spares every other program the locks.
+    pub any: AtomicBool,
+    /// The GPU may have changed some since they were last fetched.
+    pub(in crate::memory) stale: AtomicBool,
+}
+
+impl Shadow {
+    /// Copies bytes of the program's side, from `start` on.
+    ///
+    /// Other threads of the program may write at the same time; then it is the program's race, as it is
+    /// natively, and it only decides which bytes are seen. So no reference to this memory is made.
+    pub(in crate::memory) fn read(&self, start: usize, room: &mut [u8]) {
+        assert!(start + room.len() <= self.equal.len());
+        // SAFETY: `place` mapped the memory, which is as long as `equal` and stays mapped as long as the shadow is in the
+        // list; the room is this library's own.
+        unsafe {
+            let from = (self.host as *const u8).add(start);
+            std::ptr::copy_nonoverlapping(from, room.as_mut_ptr(), room.len());
+        }
+    }
+
+    /// The bytes that the program has changed, from the first to the last one.
+    pub(in crate::memory) fn changed(&self) -> Option<Range<usize>> {
+        let mut room = [0; COMPARED_BYTES];
+        let mut changed: Option<Range<usize>> = None;
+        for (index, then) in self.equal.chunks(COMPARED_BYTES).enumerate() {
+            let (start, now) = (index * COMPARED_BYTES, &mut room[..then.len()]);
+            self.read(start, now);
+            if now == then {
+                continue;
+            }
+            let first = now.iter().zip(then).position(|(now, then)| now != then).unwrap_or(0);
+            let last = now.iter().zip(then).rposition(|(now, then)| now != then).unwrap_or(first);
+            changed = Some(changed.map_or(start + first, |earlier| earlier.start)..start + last + 1);
+        }
+        changed
+    }
+}
+
+impl Shadows {
+    pub(in crate::memory) fn list(&self) -> MutexGuard<'_, Vec<Shadow>> {
+        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Forgets the variable at `host`. Its memory stays: the program may still have its address.
+    pub fn remove(&self, host: u64) {
+        let mut list = self.list();
+        list.retain(|shadow| shadow.host != host);
+        self.any.store(!list.is_empty(), Ordering::Release);
+    }
+
+    /// Maps memory for a variable, at its device address if the program has nothing there.
+    pub(in crate::memory) fn place(
+        &self,
+        claims: &Claims,
+        device: u64,
+        bytes: u64,
+    ) -> Result<u64, CudaError> {
+        let mut pages = self.pages.lock().unwrap_or_else(PoisonError::into_inner);
+        let start = device / PAGE_BYTES * PAGE_BYTES;
+        let end = device.checked_add(bytes).and_then(|end| end.checked_next_multiple_of(PAGE_BYTES));
+        let end = end.ok_or(CudaError::OUT_OF_MEMORY)?;
+        let mut same = true;
+        for page in (start..end).step_by(PAGE_BYTES as usize) {
+            // Variables of one module share pages.
+            if !pages.contains(&page) {
+                same &= map_page(claims, page);
+                if same {
+                    pages.insert(page);
+                }
+            }
+        }
+        if same {
+            return Ok(device);
+        }
+        log::warn!(
+            "A __managed__ variable cannot have its device address {device:#x} here: kernels must name it, not \
+             be given its address"
+        );
+        let layout = std::alloc::Layout::from_size_align(bytes.max(1) as usize, 256);
+        // SAFETY: the size is not 0. The memory is never freed: the program keeps the address.
+        let at = layout.map(|layout| unsafe { std::alloc::alloc_zeroed(layout) });
+        at.ok().filter(|at| !at.is_null()).map(|at| at as u64).ok_or(CudaError::OUT_OF_MEMORY)
+    }
+}
+
+fn map_page(claims: &Claims, page: u64) -> bool {
+    let ours = claims.owns(page, PAGE_BYTES);
+    let fixed = if ours { libc::MAP_FIXED } else { libc::MAP_FIXED_NOREPLACE };
+    // SAFETY: replaces nothing, or an inaccessible reservation of this library.
+    let at = unsafe {
+        libc::mmap(
+            page as *mut _,
+            PAGE_BYTES as usize,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | fixed,
+            -1,
+            0,
+        )
+    };
+    if at != libc::MAP_FAILED && at as u64 != page {
+        // SAFETY: mapped just above, elsewhere, by a kernel that took the address for a hint.
+        unsafe { libc::munmap(at, PAGE_BYTES as usize) };
+    }
+    at as u64 == page
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_are_found_from_the_first_to_the_last_byte() {
+        let mut memory = vec![0u8; 2 * COMPARED_BYTES + 10];
+        let place = memory.as_mut_ptr();
+        let shadow = Shadow { host: place as u64, device: 0, equal: memory.clone() };
+        assert_eq!(shadow.changed(), None);
+        // SAFETY: inside of the vector, which outlives the test and of which no reference is used meanwhile.
+        let write = |at: usize| unsafe { place.add(at).write(1) };
+        write(2 * COMPARED_BYTES + 9);
+        assert_eq!(shadow.changed(), Some(2 * COMPARED_BYTES + 9..2 * COMPARED_BYTES + 10));
+        write(COMPARED_BYTES - 1);
+        assert_eq!(shadow.changed(), Some(COMPARED_BYTES - 1..2 * COMPARED_BYTES + 10));
+        let mut byte = [0];
+        shadow.read(COMPARED_BYTES - 1, &mut byte);
+        assert_eq!(byte, [1]);
+    }
+}
