@@ -35,11 +35,16 @@ struct Scattered {
     }
 };
 
+constexpr size_t kHugePage = 2 << 20;
+
 // A buffer whose pages are there.
 class Buffer {
   public:
-    Buffer(Memory kind, size_t bytes) : bytes_((bytes + 4095) / 4096 * 4096) {
+    Buffer(Memory kind, size_t bytes) {
         static const Scattered library;
+        // Whole huge pages: else it would depend on the neighbours whether a short buffer has one.
+        const size_t unit = kind == Memory::huge ? kHugePage : 4096;
+        bytes_ = (bytes + unit - 1) / unit * unit;
         if (kind == Memory::heap) {
             at_ = malloc(bytes_);
             free_ = &free_heap;
@@ -47,9 +52,12 @@ class Buffer {
             free_ = &free_scattered;
             free_scattered_ = library.free;
         } else {
-            at_ = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-            if (at_ == MAP_FAILED) at_ = nullptr;
-            if (at_) madvise(at_, bytes_, kind == Memory::huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
+            mapped_ = bytes_ + unit;
+            mapping_ = mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+            if (mapping_ == MAP_FAILED) throw std::bad_alloc();
+            const size_t begin = reinterpret_cast<size_t>(mapping_);
+            at_ = reinterpret_cast<void *>((begin + unit - 1) / unit * unit);
+            madvise(at_, bytes_, kind == Memory::huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
             free_ = &free_mapping;
         }
         if (!at_) throw std::bad_alloc();
@@ -70,11 +78,14 @@ class Buffer {
 
   private:
     static void free_heap(Buffer &b) { free(b.at_); }
-    static void free_mapping(Buffer &b) { munmap(b.at_, b.bytes_); }
+    static void free_mapping(Buffer &b) { munmap(b.mapping_, b.mapped_); }
     static void free_scattered(Buffer &b) { b.free_scattered_(b.at_); }
 
     void *at_ = nullptr;
-    size_t bytes_;
+    size_t bytes_ = 0;
+    // What `at_` lies in.
+    void *mapping_ = nullptr;
+    size_t mapped_ = 0;
     void (*free_)(Buffer &) = nullptr;
     int (*free_scattered_)(void *) = nullptr;
 };
