@@ -321,3 +321,7 @@ fn unwatch(poller: RawFd, bell: &File) {
     // SAFETY: both descriptors are open; others may hold the bell, so that it would be watched for ever.
     unsafe { libc::epoll_ctl(poller, libc::EPOLL_CTL_DEL, bell.as_raw_fd(), std::ptr::null_mut()) };
 }
+
+#[cfg(any(test, fuzzing))]
+#[path = "arbiter_fuzz.rs"]
+pub mod fuzz;
