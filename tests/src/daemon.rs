@@ -40,12 +40,14 @@ pub struct DaemonOptions {
     pub environment: Vec<(String, String)>,
     /// The hard and soft limit of its open files, if not this process's.
     pub open_files: Option<u64>,
+    /// Where its log goes, if [`Daemon::log`] is not wanted.
+    pub log: Option<PathBuf>,
 }
 
 impl Default for DaemonOptions {
     /// The [`device`] of all tests, with one worker ready.
     fn default() -> Self {
-        Self { device: device(), arguments: Vec::new(), environment: Vec::new(), open_files: None }
+        Self { device: device(), arguments: Vec::new(), environment: Vec::new(), open_files: None, log: None }
     }
 }
 
@@ -189,7 +191,8 @@ fn log_in(folder: &Path) -> PathBuf {
 }
 
 fn launch(program: &Path, emulator: &Path, options: &DaemonOptions, folder: &Path) -> Result<Child> {
-    let log = File::options().create(true).append(true).open(log_in(folder))?;
+    let log = options.log.clone().unwrap_or_else(|| log_in(folder));
+    let log = File::options().create(true).append(true).open(log)?;
     let mut command = Command::new(program);
     // Containers have no other user.
     command.arg("--allow-root");

@@ -306,3 +306,7 @@ pub(crate) fn invalid(what: &str) -> io::Error {
 #[cfg(test)]
 #[path = "cache_test.rs"]
 mod tests;
+
+#[cfg(any(test, fuzzing))]
+#[path = "cache_fuzz.rs"]
+pub mod fuzz;

@@ -195,34 +195,48 @@ impl Exchange {
         let mut question = Question::new_zeroed();
         while let Some(file) = read_with(socket, question.as_mut_bytes())? {
             refuse_haste(socket)?;
-            let mut answer = Answer::new_zeroed();
-            let mut found_file = None;
-            match question.kind {
-                OFFER => {
-                    let file = file.map(|file| keep(file, budgets)).transpose();
-                    let offered = file.and_then(|file| {
-                        let file = file.map(Arc::new);
-                        self.offer(Shared { owner, session, offer: question.offer, file })
-                    });
-                    match offered {
-                        Ok(token) => (answer.found, answer.token) = (1, token),
-                        Err(error) => debug!("exchange: an offer is refused: {error}"),
-                    }
-                }
-                LOOK_UP => {
-                    if let Some(shared) = self.find(&question.token, owner, question.offer.what) {
-                        (answer.found, answer.offer, found_file) = (1, shared.offer, shared.file);
-                    }
-                }
-                WITHDRAW => {
-                    self.withdraw(&question.token, session);
-                    continue;
-                }
-                _ => return Err(io::ErrorKind::InvalidData.into()),
+            if let Some((answer, kept)) = self.answer((owner, session, budgets), &question, file)? {
+                write_with(socket, answer.as_bytes(), kept.as_ref().map(|kept| &kept.file))?;
             }
-            write_with(socket, answer.as_bytes(), found_file.as_ref().map(|kept| &kept.file))?;
         }
         Ok(())
+    }
+
+    /// Does what a worker asks. `None`: there is no answer.
+    ///
+    /// Errors: a question of unknown kind.
+    fn answer(
+        &self,
+        (owner, session, budgets): (Owner, u64, &FileBudgets),
+        question: &Question,
+        file: Option<File>,
+    ) -> io::Result<Option<(Answer, Option<Arc<Kept>>)>> {
+        let mut answer = Answer::new_zeroed();
+        let mut found_file = None;
+        match question.kind {
+            OFFER => {
+                let file = file.map(|file| keep(file, budgets)).transpose();
+                let offered = file.and_then(|file| {
+                    let file = file.map(Arc::new);
+                    self.offer(Shared { owner, session, offer: question.offer, file })
+                });
+                match offered {
+                    Ok(token) => (answer.found, answer.token) = (1, token),
+                    Err(error) => debug!("exchange: an offer is refused: {error}"),
+                }
+            }
+            LOOK_UP => {
+                if let Some(shared) = self.find(&question.token, owner, question.offer.what) {
+                    (answer.found, answer.offer, found_file) = (1, shared.offer, shared.file);
+                }
+            }
+            WITHDRAW => {
+                self.withdraw(&question.token, session);
+                return Ok(None);
+            }
+            _ => return Err(io::ErrorKind::InvalidData.into()),
+        }
+        Ok(Some((answer, found_file)))
     }
 
     fn offer(&self, shared: Shared) -> io::Result<Token> {
@@ -366,3 +380,7 @@ fn ask(socket: &UnixStream, question: &Question, file: Option<&File>) -> io::Res
 #[cfg(test)]
 #[path = "exchange_test.rs"]
 mod tests;
+
+#[cfg(any(test, fuzzing))]
+#[path = "exchange_fuzz.rs"]
+pub mod fuzz;

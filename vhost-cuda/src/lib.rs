@@ -27,6 +27,8 @@ pub mod exchange;
 #[cfg(test)]
 pub mod fixture;
 pub mod front_end;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 pub mod limits;
 pub mod metrics;
 pub mod owner;

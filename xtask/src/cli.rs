@@ -8,6 +8,7 @@ use crate::bench::{self, BenchArguments};
 use crate::bundle::BundleArguments;
 use crate::conformance::{self, ConformanceArguments};
 use crate::dkms::{self, DkmsArguments};
+use crate::fuzz::{self, FuzzArguments};
 use crate::instructions::{self, InstructionsArguments};
 use crate::layers::{self, LayersArguments};
 use crate::package::{self, PackageArguments};
@@ -39,6 +40,8 @@ enum Command {
     Test(TestArguments),
     /// Compile other people's CUDA programs and compare what they do on every way to a device
     Conformance(ConformanceArguments),
+    /// Let libFuzzer look for inputs that crash what reads a guest's or a worker's bytes
+    Fuzz(FuzzArguments),
     /// Run the test suites of cudarc, cuda-bindings and numba-cuda on chosen ways to a device
     Suites(SuitesArguments),
     /// Run PyTorch programs natively and through the stack, and compare results and times
@@ -113,6 +116,7 @@ impl Cli {
             Command::Run(arguments) => return Ok(run::run(&paths, &arguments)),
             Command::Demo(arguments) => return demo::run(&paths, &arguments.device),
             Command::Test(arguments) => return test::run(&paths, &arguments),
+            Command::Fuzz(arguments) => fuzz::run(&paths, &arguments)?,
             Command::Bench(arguments) => bench::run(&paths, &arguments)?,
             Command::Instructions(arguments) => instructions::run(&paths, &arguments)?,
             Command::Conformance(arguments) => return conformance::run(&paths, &arguments),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The bodies that `cargo fuzz` drives (`cuda-emulator/fuzz`), with seeded choices and a bound: no nightly Rust is needed.
+//! The bodies that `cargo xtask fuzz` drives (`cuda-emulator/fuzz`), with the saved inputs, and with seeded choices and a bound.
 //!
 //! CUDA_EMULATOR_FUZZ_ROUNDS and CUDA_EMULATOR_FUZZ_SEED make it longer or other; what fails is printed and can be run alone.
 
@@ -10,6 +10,14 @@ mod limits;
 
 use choices::{Random, rounds, seed};
 use limits::within_limits;
+use vhost_cuda_fuzz::corpus;
+
+#[test]
+fn corpora() {
+    corpus::replay("execute", bodies::execute);
+    corpus::replay("fatbin", bodies::fatbin);
+    corpus::replay("parse", bodies::parse);
+}
 
 #[test]
 fn texts_crash_no_loader() {

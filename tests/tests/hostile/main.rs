@@ -7,6 +7,7 @@ mod arrays;
 mod calls;
 mod chains;
 mod contents;
+mod exhaustion;
 mod external;
 mod faults;
 mod floods;
@@ -49,6 +50,7 @@ fn main() -> ExitCode {
         limits::collect(suite);
         management::collect(suite);
         floods::collect(suite);
+        exhaustion::collect(suite);
         sandbox::collect(suite);
         worker::collect(suite);
         faults::collect(suite);

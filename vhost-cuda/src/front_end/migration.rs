@@ -54,6 +54,10 @@ impl State {
 
     /// Writes the state.
     pub fn save(&self, mut file: File) -> io::Result<()> {
+        file.write_all(&self.bytes())
+    }
+
+    fn bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         bytes.extend_from_slice(&MAGIC);
         put(&mut bytes, VERSION);
@@ -71,13 +75,13 @@ impl State {
         }
         put(&mut bytes, self.sessions.len() as u32);
         self.sessions.iter().for_each(|id| bytes.extend_from_slice(&id.to_le_bytes()));
-        file.write_all(&bytes)
+        bytes
     }
 
     /// Reads a state to its end.
     ///
     /// Errors (`InvalidData`): not such a state, or one of another version.
-    pub fn load(file: File) -> io::Result<Self> {
+    pub fn load(file: impl Read) -> io::Result<Self> {
         let mut bytes = Vec::new();
         file.take(MAX_BYTES).read_to_end(&mut bytes)?;
         let mut rest = &bytes[..];
@@ -96,6 +100,15 @@ impl State {
             .map(|_| Ok(u64::from_le_bytes(take::<8>(&mut rest)?)))
             .collect::<io::Result<_>>()?;
         Ok(Self { queues, sessions })
+    }
+}
+
+/// A fuzz target: a state of any bytes. What is read is saved as the same bytes.
+#[cfg(any(test, fuzzing))]
+pub fn fuzz(data: &[u8]) {
+    if let Ok(state) = State::load(data) {
+        let saved = state.bytes();
+        assert_eq!(saved[..], data[..saved.len()]);
     }
 }
 

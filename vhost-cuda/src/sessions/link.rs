@@ -190,7 +190,7 @@ pub fn send_reply(mut stream: &UnixStream, header: &FromWorker, payload: &[u8]) 
 /// Reads one frame of the worker. `None`: the worker has gone.
 ///
 /// Errors: a payload above [`MAX_PAYLOAD_BYTES`] (`InvalidData`), and the socket's own.
-pub fn receive_reply(mut stream: &UnixStream) -> io::Result<Option<(FromWorker, Vec<u8>)>> {
+pub fn receive_reply(mut stream: impl Read) -> io::Result<Option<(FromWorker, Vec<u8>)>> {
     let mut header = FromWorker::new_zeroed();
     match stream.read_exact(header.as_mut_bytes()) {
         Ok(()) => {}

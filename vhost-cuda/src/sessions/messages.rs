@@ -247,7 +247,7 @@ fn emit(level: Level, text: &str) {
 }
 
 /// The level of a line and its printable text. A line without a level comes from a library: a warning.
-fn parse(line: &[u8]) -> (Level, String) {
+pub(crate) fn parse(line: &[u8]) -> (Level, String) {
     let text = String::from_utf8_lossy(line);
     let marked = LETTERS
         .iter()

@@ -204,6 +204,10 @@ impl Arbiter {
                 info!("machine {id}: weight {weight}");
                 Ok(())
             }
+            // A number that is in use would leave the first worker's bell behind, which is watched as long as anybody has it.
+            (WORKER, Some(_)) if machine.workers.contains_key(&message.number) => {
+                Err(format!("worker {} twice", message.number))
+            }
             (WORKER, Some(_)) if machine.workers.len() < MAX_WORKERS => {
                 let [page, bell] = <[File; 2]>::try_from(files).map_err(|_| "a worker without files")?;
                 let page = Page::map(&page).map_err(|error| format!("a worker's page: {error}"))?;
@@ -317,3 +321,7 @@ fn unwatch(poller: RawFd, bell: &File) {
     // SAFETY: both descriptors are open; others may hold the bell, so that it would be watched for ever.
     unsafe { libc::epoll_ctl(poller, libc::EPOLL_CTL_DEL, bell.as_raw_fd(), std::ptr::null_mut()) };
 }
+
+#[cfg(any(test, fuzzing))]
+#[path = "arbiter_fuzz.rs"]
+pub mod fuzz;

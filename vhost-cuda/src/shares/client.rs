@@ -156,8 +156,8 @@ impl Client {
         state.workers.values().for_each(|worker| worker.page.open_all());
         for total in state.usage.values_mut() {
             let now = std::mem::take(&mut total.now);
-            total.before.used += now.used;
-            total.before.held += now.held;
+            total.before.used = total.before.used.saturating_add(now.used);
+            total.before.held = total.before.held.saturating_add(now.held);
         }
     }
 
@@ -184,8 +184,8 @@ impl Client {
     pub fn report(&self) -> ShareReport {
         let state = self.lock();
         let sum = |total: &Total| Usage {
-            used: total.before.used + total.now.used,
-            held: total.before.held + total.now.held,
+            used: total.before.used.saturating_add(total.now.used),
+            held: total.before.held.saturating_add(total.now.held),
         };
         let mut usage: Vec<_> = state.usage.iter().map(|(&uuid, total)| (uuid, sum(total))).collect();
         usage.sort_unstable_by_key(|(uuid, _)| *uuid);

@@ -5,6 +5,8 @@ mod copy;
 mod devices;
 mod ending;
 mod family;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 mod gpu;
 mod handlers;
 mod memory;

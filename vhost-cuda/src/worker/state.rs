@@ -290,3 +290,17 @@ impl SessionState {
         self.contexts.ended(context);
     }
 }
+
+#[cfg(any(test, fuzzing))]
+impl SessionState {
+    /// Destroys all objects, so that nothing refers to the session any more. No call may run.
+    pub fn end_everything(&self) {
+        let contexts = self.contexts.lock().take_all();
+        for (name, context) in &contexts {
+            context.close();
+            self.close_context(*name);
+        }
+        self.objects.take_all();
+        drop(contexts);
+    }
+}

@@ -114,6 +114,31 @@ macro_rules! driver_functions {
                 }
             }
 
+            /// A driver without a device: see [`super::null`].
+            #[cfg(any(test, fuzzing))]
+            pub fn null() -> Self {
+                use super::null;
+                $(
+                    unsafe extern "C" fn $name(
+                        $($first: *mut $ft,)* $($arg: <$t as Argument>::C,)* $($last: *mut $lt,)*
+                        $($($late: <$at as Argument>::C),*)?
+                    ) -> c_int {
+                        let words = [$(null::word(&$arg),)* $($(null::word(&$late)),*)?];
+                        // SAFETY: the arguments are those of the driver's function of that name, and the out pointers
+                        // are the caller's.
+                        unsafe {
+                            let code = null::answer(stringify!($name), &words);
+                            if code == 0 {
+                                $(null::fill(stringify!($name), $first, stringify!($ft));)*
+                                $(null::fill(stringify!($name), $last, stringify!($lt));)*
+                            }
+                            code
+                        }
+                    }
+                )*
+                Self { $($name: Some($name),)* later: super::later::Later::none() }
+            }
+
             $(method! { $kind
                 #[doc = concat!("`", stringify!($name), "`.")]
                 fn $name(&self, $(mut $arg: $t,)* $($(mut $late: $at),*)?) -> CuResult<($($ft,)* $($lt,)*)> {

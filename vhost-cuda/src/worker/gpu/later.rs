@@ -21,6 +21,12 @@ pub(super) struct Later {
 }
 
 impl Later {
+    /// A driver that has none of them.
+    #[cfg(any(test, fuzzing))]
+    pub(super) fn none() -> Self {
+        Self { host_atomics: None, peer_atomics: None }
+    }
+
     /// Finds them in a library that stays loaded.
     pub(super) fn from_library(library: &Library) -> Self {
         // SAFETY: the types are those of cuda.h 13.0 with C enums as `int`, which is how C passes them.

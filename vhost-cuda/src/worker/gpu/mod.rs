@@ -8,6 +8,8 @@ mod error;
 mod graph;
 mod later;
 mod launch;
+#[cfg(any(test, fuzzing))]
+pub mod null;
 mod raw;
 
 use std::ffi::{c_int, c_uint};

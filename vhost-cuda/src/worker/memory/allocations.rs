@@ -247,6 +247,43 @@ mod tests {
         allocations
     }
 
+    /// Two ranges of every place and kind in a few bytes, and every range that a call may name there.
+    #[test]
+    fn ranges_pass_if_all_their_bytes_are_there() {
+        const ROOM: u64 = 7;
+        let kinds = [Origin::Mapped, Origin::Allocated];
+        let places = || (0..ROOM).flat_map(|base| (1..=ROOM - base).map(move |bytes| (base, bytes)));
+        for ((one, one_bytes), (other, other_bytes)) in
+            places().flat_map(|one| places().map(move |other| (one, other)))
+        {
+            if other < one + one_bytes {
+                continue;
+            }
+            for (kind, other_kind) in
+                kinds.iter().flat_map(|kind| kinds.iter().map(move |other| (*kind, *other)))
+            {
+                let mut allocations = Allocations::new(None);
+                allocations.insert(one, one_bytes, kind, (9, 0));
+                allocations.insert(other, other_bytes, other_kind, (9, 0));
+                let adjoin =
+                    one + one_bytes == other && kind == Origin::Mapped && other_kind == Origin::Mapped;
+                let end_of = |at: u64| match at {
+                    at if (other..other + other_bytes).contains(&at) => Some(other + other_bytes),
+                    at if (one..one + one_bytes).contains(&at) && adjoin => Some(other + other_bytes),
+                    at if (one..one + one_bytes).contains(&at) => Some(one + one_bytes),
+                    _ => None,
+                };
+                for (address, bytes) in
+                    (0..ROOM + 1).flat_map(|at| (0..ROOM + 2).map(move |bytes| (at, bytes)))
+                {
+                    let there = end_of(address).is_some_and(|end| address + bytes <= end);
+                    let passes = allocations.check(address, bytes).is_ok();
+                    assert_eq!(passes, there, "{one}+{one_bytes} {other}+{other_bytes}: {address}+{bytes}");
+                }
+            }
+        }
+    }
+
     #[test]
     fn only_ranges_inside_one_allocation_pass() {
         let allocations = one(0x1000, 256);

@@ -414,12 +414,21 @@ fn prefetch(address: usize, bytes: usize) {
 }
 
 /// Guest memory for unit tests.
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
 pub mod fixture {
     use super::*;
+    #[cfg(test)]
     use vmm_sys_util::tempfile::TempFile;
 
+    /// A file in memory for a guest's memory.
+    pub fn memory_file(bytes: u64) -> File {
+        let file = crate::cache::memory_file(c"guest").expect("a file in memory");
+        file.set_len(bytes).expect("room");
+        file
+    }
+
     /// `pages` pages from address 0x10000 on, and their file.
+    #[cfg(test)]
     pub fn fixture_memory(pages: u64) -> (Arc<GuestPages>, File) {
         let file = TempFile::new().unwrap().into_file();
         file.set_len(pages * PAGE_BYTES).unwrap();

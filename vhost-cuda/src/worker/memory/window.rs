@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::ptr;
+use std::sync::LazyLock;
 
 use log::debug;
 use virtio_cuda_protocol::cuda::{WINDOW_BASE, WINDOW_BYTES};
@@ -55,6 +56,10 @@ pub struct Registration {
     /// Its address on the GPU: `base` where the GPU shares the process's addresses.
     pub dptr: u64,
 }
+
+/// Held by those that reserve the window in tests: it is there once in a process.
+#[cfg(any(test, fuzzing))]
+pub static IN_USE: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
 impl Window {
     /// Reserves the window. To be called before CUDA takes addresses.
@@ -178,8 +183,11 @@ impl Window {
 
 /// Most mappings of one session: libcuda needs some, too.
 fn most_pieces() -> usize {
-    let text = std::fs::read_to_string("/proc/sys/vm/max_map_count").unwrap_or_default();
-    text.trim().parse().unwrap_or(USUAL_MAPPINGS) / 4 * 3
+    static MOST: LazyLock<usize> = LazyLock::new(|| {
+        let text = std::fs::read_to_string("/proc/sys/vm/max_map_count").unwrap_or_default();
+        text.trim().parse().unwrap_or(USUAL_MAPPINGS) / 4 * 3
+    });
+    *MOST
 }
 
 fn map_piece(at: u64, piece: &FilePiece) -> io::Result<()> {
@@ -229,6 +237,7 @@ mod tests {
     /// One test for all: the window exists once in a process.
     #[test]
     fn scattered_pages_appear_side_by_side_where_wanted() {
+        let _in_use = IN_USE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let mut window = Window::reserve().unwrap();
         assert!(Window::reserve().is_err());
         let (scattered, file) = pieces(&[9, 3, 5]);
@@ -296,5 +305,7 @@ mod tests {
         assert_eq!(window.map(&scattered, wanted, 1, false).unwrap().base, wanted);
         let many = vec![one[0].clone(); most_pieces()];
         assert_eq!(window.map(&many, 0, 9, false).unwrap_err(), CudaError::OUT_OF_MEMORY);
+        // SAFETY: the range is the window's, of which nothing is used any more.
+        unsafe { libc::munmap(WINDOW_BASE as *mut _, WINDOW_BYTES as usize) };
     }
 }

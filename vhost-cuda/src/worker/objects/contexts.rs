@@ -204,6 +204,13 @@ impl ContextState {
         self.ending.insert(id.0, Arc::downgrade(&context.object));
         Ok(context.object)
     }
+    /// Takes the names of all contexts away; those that are parts of others come first.
+    #[cfg(any(test, fuzzing))]
+    pub fn take_all(&mut self) -> Vec<(u64, Arc<Object>)> {
+        let mut all: Vec<_> = self.named.drain().collect();
+        all.sort_by_key(|(_, context)| !context.is_green());
+        all.into_iter().map(|(name, context)| (name, context.object)).collect()
+    }
     /// The context that is or was named so. `None` while the driver destroys it.
     ///
     /// Errors: `CUDA_ERROR_INVALID_CONTEXT` once it is destroyed.

@@ -245,6 +245,15 @@ impl Objects {
         ]
     }
 
+    /// Takes the names from everything.
+    #[cfg(any(test, fuzzing))]
+    pub fn take_all(&self) {
+        for table in self.of_contexts().into_iter().chain([&self.libraries, &self.pools, &self.descriptions])
+        {
+            drop(table.take(|_| true));
+        }
+    }
+
     /// Takes the names from everything that came from `object`, which has lost its own.
     pub fn close_parts(&self, object: &Arc<Object>) {
         for table in self.of_contexts() {

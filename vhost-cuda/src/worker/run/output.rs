@@ -91,6 +91,28 @@ impl Output {
     }
 }
 
+#[cfg(any(test, fuzzing))]
+impl Output {
+    /// Streams that nothing is printed to.
+    pub fn fixture() -> Self {
+        let captured = || {
+            let file = crate::cache::memory_file(c"device-output").expect("a file in memory");
+            Captured { file, fetched: Mutex::new(0) }
+        };
+        Self { streams: [captured(), captured()], causes: AtomicU64::new(0), looked: AtomicU64::new(0) }
+    }
+
+    /// The same streams once more.
+    pub fn again(&self) -> Self {
+        let captured = |one: &Captured| Captured {
+            file: one.file.try_clone().expect("a descriptor"),
+            fetched: Mutex::new(0),
+        };
+        let streams = [captured(&self.streams[0]), captured(&self.streams[1])];
+        Self { streams, causes: AtomicU64::new(0), looked: AtomicU64::new(0) }
+    }
+}
+
 impl Captured {
     fn over(fd: i32) -> io::Result<Self> {
         let failed = |result: i32| if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) };

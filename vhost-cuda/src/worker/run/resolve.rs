@@ -367,6 +367,37 @@ impl Answer<MipmappedArrayId> for CUmipmappedArray {
 mod tests {
     use super::*;
 
+    /// Every combination of numbers at which something changes, against arithmetic that cannot overflow.
+    #[test]
+    fn ranges_are_exact_or_refused() {
+        let edges =
+            [0, 1, 2, 3, 4, 255, 4096, 1 << 31, 1 << 32, 1 << 63, u64::MAX / 2, u64::MAX - 1, u64::MAX];
+        let exact = |bytes: u128| u64::try_from(bytes).ok();
+        for width in edges {
+            for bytes in [1, 2, 4] {
+                assert_eq!(elements(width, bytes), exact(u128::from(width) * u128::from(bytes)));
+                for pitch in edges {
+                    for height in edges {
+                        let all = match u128::from(height).checked_sub(1) {
+                            Some(before) if width > 0 => {
+                                // Below 2^128: a product of two numbers of 64 bits, and one of 66.
+                                before.checked_mul(u128::from(pitch)).and_then(|start| {
+                                    exact(start.checked_add(u128::from(width) * u128::from(bytes))?)
+                                })
+                            }
+                            _ => Some(0),
+                        };
+                        assert_eq!(
+                            rows(width, bytes, pitch, height),
+                            all,
+                            "{width} {bytes} {pitch} {height}"
+                        );
+                    }
+                }
+            }
+        }
+    }
+
     #[test]
     fn ranges_end_with_the_last_row() {
         assert_eq!(elements(3, 4), Some(12));

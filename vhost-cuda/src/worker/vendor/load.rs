@@ -81,6 +81,16 @@ impl Loaded {
         Some(Self { rows, addresses, by_name, handles: Handles::new(ends) })
     }
 
+    /// A library of which the functions have these addresses: see `Vendor::open_fake`.
+    #[cfg(any(test, fuzzing))]
+    pub fn fake(rows: &'static Library, address: impl Fn(Option<&str>) -> usize) -> Self {
+        let addresses = rows.functions.iter().map(|function| address(Some(&function.name))).collect();
+        let numbers = rows.functions.iter().enumerate().filter(|_| !rows.descriptors.is_empty());
+        let by_name = numbers.map(|(number, function)| (function.name.as_str(), number)).collect();
+        let ends = rows.handles.iter().map(|_| Some(address(None))).collect();
+        Self { rows, addresses, by_name, handles: Handles::new(ends) }
+    }
+
     /// The address of a function by its name.
     pub fn named(&self, name: &str) -> Option<usize> {
         self.address(*self.by_name.get(name)?)

@@ -1,7 +1,0 @@
-// SPDX-License-Identifier: Apache-2.0 OR MIT
-#![no_main]
-
-#[path = "../bodies/mod.rs"]
-mod bodies;
-
-libfuzzer_sys::fuzz_target!(|data: &[u8]| bodies::parse(data));

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The targets of all crates, for libFuzzer.
+
+use std::sync::OnceLock;
+
+use libfuzzer_sys::fuzz_target;
+
+#[cfg(feature = "emulator")]
+#[path = "../../../cuda-emulator/fuzz/bodies/mod.rs"]
+mod emulator;
+
+/// Names the target.
+const VARIABLE: &str = "VHOST_CUDA_FUZZ_TARGET";
+
+type Target = fn(&[u8]);
+
+#[cfg(feature = "emulator")]
+const OF_EMULATOR: &[(&str, Target)] =
+    &[("execute", emulator::execute), ("fatbin", emulator::fatbin), ("parse", emulator::parse)];
+#[cfg(not(feature = "emulator"))]
+const OF_EMULATOR: &[(&str, Target)] = &[];
+#[cfg(feature = "daemon")]
+use vhost_cuda::fuzz::TARGETS as OF_DAEMON;
+#[cfg(not(feature = "daemon"))]
+const OF_DAEMON: &[(&str, Target)] = &[];
+
+static TARGET: OnceLock<Target> = OnceLock::new();
+
+fn chosen() -> Target {
+    let name = std::env::var(VARIABLE).unwrap_or_default();
+    let mut all = OF_EMULATOR.iter().chain(OF_DAEMON);
+    match all.find(|(known, _)| *known == name) {
+        Some((_, target)) => *target,
+        None => panic!("{VARIABLE} is {name:?}, which is no target"),
+    }
+}
+
+fuzz_target!(|data: &[u8]| TARGET.get_or_init(chosen)(data));

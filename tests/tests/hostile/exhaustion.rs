@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! The host has no more of something: descriptors, room on the disk, a clock that stays where it is. Requests that need it are
+//! refused, what runs goes on, and the daemon recovers.
+
+use std::collections::HashSet;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use vhost_cuda_tests::daemon::{Daemon, DaemonOptions};
+use vhost_cuda_tests::frontend::{CallParts, FakeFrontend, PATIENCE};
+use vhost_cuda_tests::suite::{Kit, Suite};
+use virtio_cuda_protocol::cuda::{CALL_TABLE_VERSION, Opcode};
+use virtio_cuda_protocol::transport::{REPLY_NO_RESOURCES, REPLY_OK};
+
+use crate::{Target, attack, attack_with};
+
+/// Sessions that are asked for while nothing is left.
+const ATTEMPTS: usize = 4;
+/// The time in which a refusal comes: three attempts to start a worker, a second apart, and what a busy machine takes.
+const PROMPT: Duration = Duration::from_secs(15);
+
+pub fn collect(suite: &mut Suite) {
+    attack(suite, "exhaustion::no_descriptors", no_descriptors);
+    let full = DaemonOptions { log: Some("/dev/full".into()), ..emulated() };
+    attack_with(suite, "exhaustion::the_disk_of_the_log_is_full", full, full_disk);
+    suite.test("exhaustion::a_clock_that_jumps", jumping_clock);
+}
+
+fn emulated() -> DaemonOptions {
+    DaemonOptions { device: "emulated".into(), ..Default::default() }
+}
+
+/// A limit of a process that runs. Returns the one before.
+fn limit(pid: u32, what: libc::__rlimit_resource_t, value: Option<u64>) -> Result<u64> {
+    let mut old = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    let pid = pid as libc::pid_t;
+    // SAFETY: the structures live across the calls.
+    let done = unsafe {
+        libc::prlimit(pid, what, std::ptr::null(), &raw mut old) == 0
+            && value.is_none_or(|value| {
+                let new = libc::rlimit { rlim_cur: value, ..old };
+                libc::prlimit(pid, what, &raw const new, std::ptr::null_mut()) == 0
+            })
+    };
+    ensure!(done, "prlimit: {}", std::io::Error::last_os_error());
+    Ok(old.rlim_cur)
+}
+
+/// A call that the worker executes.
+fn says_hello(frontend: &mut FakeFrontend, session: u64) -> Result<()> {
+    let parts = CallParts::new(Opcode::session_hello, &CALL_TABLE_VERSION.to_le_bytes());
+    let answer = frontend.call(session, &parts)?;
+    ensure!(answer.result == 0, "session_hello answers {}", answer.result);
+    Ok(())
+}
+
+/// The daemon may open no more files, and has more than the limit. Sessions that need one are refused, and a session that is
+/// there goes on. When the limit is gone, sessions are given.
+fn no_descriptors(target: &mut Target) -> Result<()> {
+    let (what, value) = (libc::RLIMIT_NOFILE, 8);
+    let pid = target.daemon.pid();
+    let mut neighbour = target.connect()?;
+    let session = neighbour.open_session()?;
+    says_hello(&mut neighbour, session)?;
+    let mut asking = target.connect()?;
+    let first = asking.open_session()?;
+    asking.close(first)?;
+    target.daemon.wait_until("a worker is warm again", PATIENCE, |daemon| daemon.workers().len() == 2)?;
+
+    let before = limit(pid, what, Some(value))?;
+    let starved = (|| {
+        let mut refused = 0;
+        for _ in 0..ATTEMPTS {
+            let begun = Instant::now();
+            let reply = asking.open()?;
+            ensure!([REPLY_OK, REPLY_NO_RESOURCES].contains(&reply.status), "OPEN answers {}", reply.status);
+            ensure!(begun.elapsed() < PROMPT, "a refusal took {:?}", begun.elapsed());
+            refused += usize::from(reply.status == REPLY_NO_RESOURCES);
+            says_hello(&mut neighbour, session).context("A neighbour's session")?;
+        }
+        ensure!(refused > 0, "nothing was refused");
+        // A new machine cannot be served; it must not end the daemon.
+        let _ = FakeFrontend::connect(&target.daemon.socket());
+        Ok(())
+    })();
+    limit(pid, what, Some(before))?;
+    starved?;
+    ensure!(target.daemon.is_running(), "The daemon has ended");
+    says_hello(&mut neighbour, session)?;
+    neighbour.close(session)?;
+    let begun = Instant::now();
+    while asking.open()?.status != REPLY_OK {
+        ensure!(begun.elapsed() < PATIENCE, "There is no session after the limit is gone");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let errors = target.daemon.log().lines().filter(|line| line.contains("ERROR")).count();
+    ensure!(errors < 20, "{errors} errors in the log");
+    Ok(())
+}
+
+/// Not a line of the log can be written.
+fn full_disk(target: &mut Target) -> Result<()> {
+    for _ in 0..3 {
+        let mut frontend = target.connect()?;
+        let session = frontend.open_session()?;
+        says_hello(&mut frontend, session)?;
+        frontend.close(session)?;
+    }
+    Ok(())
+}
+
+/// The wall clock goes to another year each time that the daemon or a worker looks at it.
+fn jumping_clock(kit: &Kit) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let library = compile_clock(folder.path())?;
+    let preload = ("LD_PRELOAD".to_owned(), library);
+    let arguments = ["--memory", "1G", "--session-memory", "512M"];
+    let options = DaemonOptions {
+        environment: vec![preload],
+        arguments: arguments.map(str::to_owned).to_vec(),
+        ..emulated()
+    };
+    let mut daemon = Daemon::start(&kit.stack, &options)?;
+    for _ in 0..3 {
+        let mut frontend = FakeFrontend::connect(&daemon.socket())?;
+        let session = frontend.open_session()?;
+        says_hello(&mut frontend, session)?;
+        let begun = Instant::now();
+        frontend.close(session)?;
+        ensure!(begun.elapsed() < PROMPT, "CLOSE took {:?}", begun.elapsed());
+    }
+    let log = daemon.log();
+    let years: HashSet<&str> = log.lines().filter_map(|line| line.strip_prefix('[')?.get(..4)).collect();
+    ensure!(years.len() > 1, "The clock does not jump: {years:?}");
+    let begun = Instant::now();
+    ensure!(daemon.stop()?.success(), "The daemon has failed");
+    ensure!(begun.elapsed() < PROMPT, "SIGTERM took {:?}", begun.elapsed());
+    Ok(())
+}
+
+/// A library in front of the C library's clocks.
+fn compile_clock(folder: &Path) -> Result<String> {
+    let (code, library) = (folder.join("clock.c"), folder.join("clock.so"));
+    fs::write(&code, include_str!("clock.c"))?;
+    let mut command = Command::new("cc");
+    command.args(["-shared", "-fPIC", "-O1", "-o"]).arg(&library).arg(&code);
+    let output = command.output().context("Cannot run cc")?;
+    ensure!(output.status.success(), "cc: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(library.to_str().context("a path that is no text")?.to_owned())
+}

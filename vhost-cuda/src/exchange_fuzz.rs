@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A fuzz target: the questions of hostile workers, of two machines and two users.
+
+use super::*;
+use crate::fuzz::choices::Choices;
+use crate::owner::Machine;
+
+const OWNERS: [Owner; 3] = [
+    Owner { machine: Machine::Virtual(1), uid: 1000 },
+    Owner { machine: Machine::Virtual(1), uid: 1001 },
+    Owner { machine: Machine::Virtual(2), uid: 1000 },
+];
+/// Files that the daemon may keep.
+const FILES: usize = 6;
+
+/// A file of the kinds that a worker may send.
+fn file(kind: u8) -> Option<File> {
+    match kind & 7 {
+        1 | 2 => crate::cache::memory_file(c"offered").ok(),
+        3 => File::open("/dev/null").ok(),
+        4 => File::open("/").ok(),
+        _ => None,
+    }
+}
+
+/// An input is a list of questions, each from one of four sessions.
+pub fn run(data: &[u8]) {
+    let exchange = Exchange::new();
+    let budgets = FileBudgets { machine: Budget::new(FILES), descriptors: Budget::new(FILES + 1) };
+    let mut sessions: Vec<(u64, Owner)> =
+        (0..4).map(|index| (exchange.begin(), OWNERS[index % OWNERS.len()])).collect();
+    // What was offered and has not ended, by whom.
+    let mut offers: Vec<(Token, u64, Owner, Offer)> = Vec::new();
+    let mut choices = Choices::of(data);
+    while choices.more() {
+        let who = usize::from(choices.byte() & 3);
+        let (session, owner) = sessions[who];
+        let token = match choices.below(offers.len() + 1) {
+            known if known < offers.len() => offers[known].0,
+            _ => choices.array(),
+        };
+        let mut offer = Offer { what: u32::from(choices.byte() % 7), ..Offer::new_zeroed() };
+        let kind = choices.byte();
+        (offer.device, offer.handle[0]) = (u32::from(kind & 3), kind >> 4 & 3);
+        let question = Question { kind: u32::from(choices.byte() % 5), reserved: 0, token, offer };
+        if question.kind == 4 {
+            // The session's process ends, and another one begins.
+            exchange.end(session);
+            offers.retain(|(_, of, ..)| *of != session);
+            sessions[who].0 = exchange.begin();
+            continue;
+        }
+        let given = if question.kind == OFFER { file(choices.byte()) } else { None };
+        let Ok(answered) = exchange.answer((owner, session, &budgets), &question, given) else { continue };
+        match (question.kind, answered) {
+            (OFFER, Some((answer, _))) if answer.found == 1 => {
+                offers.retain(|(known, ..)| *known != answer.token);
+                offers.push((answer.token, session, owner, offer));
+            }
+            (LOOK_UP, Some((answer, _))) => {
+                let wanted = offers.iter().find(|(known, _, of, shared)| {
+                    *known == token && *of == owner && shared.what == offer.what
+                });
+                assert_eq!(answer.found == 1, wanted.is_some(), "only the owner finds an offer");
+                assert!(wanted.is_none_or(|(.., shared)| *shared == answer.offer));
+            }
+            (WITHDRAW, _) => offers.retain(|(known, of, ..)| (*known, *of) != (token, session)),
+            _ => {}
+        }
+        assert!(budgets.machine.used() <= FILES);
+    }
+    for (session, _) in sessions {
+        exchange.end(session);
+    }
+    assert!(exchange.lock().offers.is_empty());
+    assert_eq!((budgets.machine.used(), budgets.descriptors.used()), (0, 0));
+}

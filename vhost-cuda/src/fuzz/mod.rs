@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Fuzz targets: functions that take any bytes, and must not panic, crash or hang. `cargo xtask fuzz` drives them with libFuzzer,
+//! and the unit tests run the saved inputs (`tests/fuzz/corpora`). This module is part of those builds only.
+
+mod chains;
+pub mod choices;
+mod messages;
+
+use crate::worker::fuzz::{calls, lanes, vendor};
+
+/// Takes any bytes.
+pub type Target = fn(&[u8]);
+
+/// The targets by name.
+pub const TARGETS: &[(&str, Target)] = &[
+    ("calls", calls::run),
+    ("chains", chains::run),
+    ("exchange", crate::exchange::fuzz::run),
+    ("images", crate::cache::fuzz::run),
+    ("lanes", lanes::run),
+    ("messages", messages::run),
+    ("migration", crate::front_end::migration::fuzz),
+    ("shares", crate::shares::arbiter::fuzz::run),
+    ("vendor", vendor::run),
+];
+
+#[cfg(test)]
+mod tests {
+    use vhost_cuda_fuzz::corpus;
+
+    #[test]
+    fn corpora() {
+        for (name, target) in super::TARGETS {
+            corpus::replay(name, *target);
+        }
+    }
+}

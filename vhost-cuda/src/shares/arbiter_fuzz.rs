@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A fuzz target: daemons that send any messages, workers that write anything into their pages, and a clock that stands still or
+//! jumps.
+
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixStream};
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::*;
+use crate::cache::{add_seals, memory_file};
+use crate::fuzz::choices::Choices;
+
+const MACHINES: usize = 4;
+
+fn arbiter() -> Option<Arbiter> {
+    // A name of the kernel's choice: nobody connects.
+    let address = SocketAddr::from_abstract_name(b"").ok()?;
+    Arbiter::new(UnixListener::bind_addr(&address).ok()?).ok()
+}
+
+/// A page and a bell, or what a hostile daemon may send instead.
+fn files(kind: u8, pages: &mut Vec<Page>) -> Vec<File> {
+    let bell = || memory_file(c"not a bell").ok();
+    let eventfd = || {
+        vmm_sys_util::eventfd::EventFd::new(0).ok().map(|bell| {
+            use std::os::fd::{FromRawFd, IntoRawFd};
+            // SAFETY: the descriptor is the event's, which has given it up.
+            unsafe { File::from_raw_fd(bell.into_raw_fd()) }
+        })
+    };
+    match kind {
+        0..=0xbf => {
+            let Ok((page, file)) = Page::create() else { return Vec::new() };
+            pages.push(page);
+            [Some(file), eventfd()].into_iter().flatten().collect()
+        }
+        0xc0..=0xcf => [bell(), eventfd()].into_iter().flatten().collect(),
+        0xd0..=0xdf => {
+            let page = bell().filter(|page| page.set_len(u64::from(kind & 1) * 4096).is_ok());
+            let page = page.filter(|page| add_seals(page, libc::F_SEAL_SHRINK).is_ok());
+            [page, bell()].into_iter().flatten().collect()
+        }
+        0xe0..=0xef => bell().into_iter().collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// What a worker writes into a page.
+fn scribble(page: &Page, choices: &mut Choices<'_>) {
+    let slot = &page.slots()[choices.below(page::MAX_GPUS)];
+    match choices.byte() & 7 {
+        0 => slot.set_uuid([choices.byte() & 3; 16]),
+        1 => slot.waiting.store(choices.number() as u32, Relaxed),
+        2 => slot.announced.store(choices.number() as u32, Relaxed),
+        3 => slot.in_flight.store(choices.number() as u32, Relaxed),
+        4 => slot.reported.store(choices.number(), Relaxed),
+        5 => slot.typical.store(choices.number(), Relaxed),
+        6 => slot.oldest.store(choices.number(), Relaxed),
+        _ => slot.gate.store(choices.number() as u32, Relaxed),
+    }
+}
+
+/// An input is a list of connections, messages, writes and looks at the clock.
+pub fn run(data: &[u8]) {
+    let Some(mut arbiter) = arbiter() else { return };
+    let mut pages = Vec::new();
+    let mut now = 1_u64 << 40;
+    let mut choices = Choices::of(data);
+    let mut daemons = Vec::new();
+    while choices.more() {
+        let id = 1 + u64::from(choices.byte() & 3);
+        match choices.byte() & 7 {
+            0 if daemons.len() < MACHINES && !arbiter.machines.contains_key(&id) => {
+                let Ok((ours, theirs)) = UnixStream::pair() else { return };
+                if ours.set_nonblocking(true).is_ok() {
+                    arbiter.machines.insert(id, Machine::new(ours));
+                    daemons.push(theirs);
+                }
+                let hello = Message {
+                    kind: HELLO,
+                    value: VERSION,
+                    number: 1 + u64::from(choices.byte()),
+                    ..Message::default()
+                };
+                obey(&mut arbiter, id, &hello, Vec::new());
+            }
+            0 | 1 => {
+                let kind = u32::from(choices.byte() & 7);
+                let message = Message {
+                    kind,
+                    value: if choices.byte() & 7 == 0 { choices.number() as u32 } else { VERSION },
+                    number: choices.number(),
+                    ..Message::default()
+                };
+                let files =
+                    if choices.byte() & 1 == 0 { files(choices.byte(), &mut pages) } else { Vec::new() };
+                obey(&mut arbiter, id, &message, files);
+            }
+            2 => {
+                let number = u64::from(choices.byte() & 3);
+                let files = files(choices.byte(), &mut pages);
+                let machine = arbiter.machines.get(&id);
+                let twice = machine.is_some_and(|machine| machine.workers.contains_key(&number));
+                obey(&mut arbiter, id, &Message { kind: WORKER, number, ..Message::default() }, files);
+                assert!(!twice || !arbiter.machines.contains_key(&id), "a number is taken once");
+            }
+            3 | 4 if !pages.is_empty() => scribble(&pages[choices.below(pages.len())], &mut choices),
+            5 => arbiter.forget(id),
+            _ => {
+                now = match choices.byte() {
+                    // Also backwards, which the clock never does.
+                    0xff => choices.any(),
+                    step => now.saturating_add(u64::from(step) * TICK / 4),
+                };
+                arbiter.step(now);
+            }
+        }
+        assert!(arbiter.gpus.len() <= MAX_GPUS && arbiter.machines.len() <= MACHINES);
+        assert!(arbiter.machines.values().all(|machine| machine.workers.len() <= MAX_WORKERS));
+    }
+}
+
+/// As `hear` does it.
+fn obey(arbiter: &mut Arbiter, id: Id, message: &Message, files: Vec<File>) {
+    if arbiter.obey(id, message, files).is_err() {
+        arbiter.forget(id);
+    }
+}

@@ -1,0 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Fuzz targets of the worker: what a guest process can send it. The driver is [`super::gpu::null`].
+
+pub mod calls;
+pub mod lanes;
+mod session;
+pub mod vendor;

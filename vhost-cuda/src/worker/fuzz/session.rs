@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A session for one input, in this process.
+
+use std::fs::File;
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+
+use virtio_cuda_protocol::cuda::{WINDOW_BASE, WINDOW_BYTES};
+
+use super::super::gpu::{Driver, null};
+use super::super::memory::pages::{GuestFile, GuestPages, fixture::memory_file};
+use super::super::memory::window::{IN_USE, Window};
+use super::super::objects::images::Images;
+use super::super::run::output::Output;
+use super::super::sharing::Sharing;
+use super::super::state::{SessionLimits, SessionState};
+use super::super::vendor::Vendor;
+use crate::sessions::link::Region;
+
+/// Guest-physical address and bytes of the guest's memory. Part of it is there a second time.
+pub const MEMORY_BASE: u64 = 0x1_0000;
+pub const MEMORY_BYTES: u64 = 64 << 12;
+
+/// The guest's memory, for all inputs: only reading it costs anything.
+static MEMORY: LazyLock<GuestFile> = LazyLock::new(|| GuestFile::Whole(Arc::new(memory_file(MEMORY_BYTES))));
+/// To keep, so that asking for images and offers fails at once.
+static IMAGES: LazyLock<Arc<Images>> = LazyLock::new(|| Images::new(dead_socket()));
+
+/// The file of the guest's memory.
+pub fn memory() -> &'static File {
+    match &*MEMORY {
+        GuestFile::Whole(file) => file,
+        GuestFile::Named(_) => unreachable!("it is made above"),
+    }
+}
+
+fn dead_socket() -> UnixStream {
+    UnixStream::pair().expect("a socket").0
+}
+
+/// A session, which ends when it is dropped.
+pub struct FuzzSession {
+    /// The session.
+    pub state: &'static SessionState,
+    _window: MutexGuard<'static, ()>,
+}
+
+impl FuzzSession {
+    /// Options: a limit of device memory, and the emulator's ways.
+    pub fn new(limited: bool, emulated: bool) -> Self {
+        Self::with(limited, emulated, Vendor::open_none)
+    }
+
+    /// The same with NVIDIA's libraries that `open` opens.
+    pub fn with(limited: bool, emulated: bool, open: impl FnOnce(&Vendor)) -> Self {
+        let lock = IN_USE.lock().unwrap_or_else(PoisonError::into_inner);
+        null::reset();
+        let window = Window::reserve().expect("the window is free");
+        let limits = SessionLimits {
+            memory: limited.then_some(64 << 20),
+            copy_threads: 1,
+            libraries: Vec::new(),
+            emulated,
+        };
+        static OUTPUT: Mutex<Option<Output>> = Mutex::new(None);
+        let output =
+            OUTPUT.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(Output::fixture).again();
+        let parts = (IMAGES.clone(), Sharing::new(dead_socket()));
+        let session = SessionState::new(Driver::null(), parts, output, window, null::DEVICES, limits);
+        open(&session.vendor);
+        let region = Region { guest_addr: MEMORY_BASE, bytes: MEMORY_BYTES, file_offset: 0 };
+        // Side by side, so that an entry can lie in both.
+        let again = Region { guest_addr: MEMORY_BASE + MEMORY_BYTES, bytes: 16 << 12, file_offset: 1 << 12 };
+        let regions = [region, again].map(|region| (region, MEMORY.clone()));
+        session.set_memory(GuestPages::map(regions.into()).expect("they do not overlap"));
+        Self { state: Box::leak(Box::new(session)), _window: lock }
+    }
+}
+
+impl Drop for FuzzSession {
+    fn drop(&mut self) {
+        null::script(0, 0, 0);
+        self.state.end_everything();
+        let session = std::ptr::from_ref(self.state).cast_mut();
+        // SAFETY: the box that `new` has leaked. All objects that referred to the session are destroyed, and the threads that it
+        // has started refer to parts that they own.
+        drop(unsafe { Box::from_raw(session) });
+        // SAFETY: the range is the window's, of which nothing is used any more.
+        unsafe { libc::munmap(WINDOW_BASE as *mut _, WINDOW_BYTES as usize) };
+    }
+}

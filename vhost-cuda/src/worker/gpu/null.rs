@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A driver without a device, for fuzz targets: every function succeeds unless it was told to fail, gives out addresses and
+//! handles that were never given out before, and reads or writes every byte of host memory that it is given. So a call
+//! that hands a wrong address or length to the driver ends the process.
+
+use std::ffi::{c_char, c_int, c_void};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+use virtio_cuda_protocol::cuda::{WINDOW_BASE, WINDOW_BYTES};
+
+use super::{CUgraph, CUgraphNode};
+
+const RELAXED: Ordering = Ordering::Relaxed;
+/// Where device memory begins; nothing of the process lies there.
+pub const DEVICE_BASE: u64 = 0x0300_0000_0000;
+/// Bytes from one allocation to the next, and so of the longest one.
+pub const DEVICE_STEP: u64 = 1 << 32;
+const FIRST_HANDLE: u64 = 0x0200_0000_0000;
+const OUT_OF_MEMORY: c_int = 2;
+const INVALID_VALUE: c_int = 1;
+const NOT_SUPPORTED: c_int = 801;
+/// Devices that the driver has.
+pub const DEVICES: u32 = 2;
+
+static ADDRESSES: AtomicU64 = AtomicU64::new(0);
+static HANDLES: AtomicU64 = AtomicU64::new(0);
+static SEED: AtomicU64 = AtomicU64::new(0);
+static FAIL_IN: AtomicU32 = AtomicU32::new(0);
+static FAILURE: AtomicU32 = AtomicU32::new(0);
+static CURRENT: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+static CAPTURES: AtomicU64 = AtomicU64::new(0);
+/// The first words of the arguments of the latest call.
+static WORDS: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+static IMAGE: [u8; 64] = [0; 64];
+
+/// Begins anew, so that the same calls get the same answers.
+pub fn reset() {
+    for counter in [&ADDRESSES, &HANDLES, &SEED, &CAPTURES] {
+        counter.store(0, RELAXED);
+    }
+    CURRENT.store(std::ptr::null_mut(), RELAXED);
+    script(0, 0, 0);
+}
+
+/// Numbers that come back follow from `seed`; the `fail_in`th call from now on answers `failure` (0: none does).
+pub fn script(seed: u64, fail_in: u32, failure: u32) {
+    SEED.store(seed, RELAXED);
+    FAIL_IN.store(fail_in, RELAXED);
+    FAILURE.store(failure.max(1), RELAXED);
+}
+
+fn next_handle() -> u64 {
+    FIRST_HANDLE + 64 * (HANDLES.fetch_add(1, RELAXED) + 1)
+}
+
+fn next_address() -> u64 {
+    DEVICE_BASE + DEVICE_STEP * ADDRESSES.fetch_add(1, RELAXED)
+}
+
+fn number() -> u64 {
+    let next = SEED.load(RELAXED).wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+    SEED.store(next, RELAXED);
+    next >> 33
+}
+
+/// The first eight bytes of an argument.
+pub(super) fn word<T>(argument: &T) -> u64 {
+    let mut bytes = [0; 8];
+    let length = size_of::<T>().min(8);
+    // SAFETY: as many bytes as the argument has, and as the room has. Arguments are integers, addresses and arrays of bytes.
+    unsafe { std::ptr::copy_nonoverlapping(std::ptr::from_ref(argument).cast(), bytes.as_mut_ptr(), length) };
+    u64::from_le_bytes(bytes)
+}
+
+/// Writes an answer of the type that is written `of`.
+///
+/// # Safety
+///
+/// `place` is good for writing.
+pub(super) unsafe fn fill<T>(function: &str, place: *mut T, of: &str) {
+    let value = match (function, of) {
+        ("cuDeviceGet", _) => WORDS[0].load(RELAXED),
+        ("cuDeviceGetCount", _) => u64::from(DEVICES),
+        ("cuDriverGetVersion", _) => 13_000,
+        ("cuDeviceGetAttribute", _) => 1 + number() % 64,
+        ("cuCtxGetCurrent", _) => CURRENT.load(RELAXED) as u64,
+        ("cuMemHostGetDevicePointer_v2", _) => WORDS[0].load(RELAXED),
+        ("cuMemAllocPitch_v2", "usize") => WORDS[0].load(RELAXED).next_multiple_of(512),
+        ("cuStreamIsCapturing", _) => u64::from(CAPTURES.load(RELAXED) > 0),
+        ("cuFuncGetParamInfo" | "cuKernelGetParamInfo", _) => 8,
+        ("cuLinkComplete", "usize") => IMAGE.len() as u64,
+        ("cuLinkComplete", _) => IMAGE.as_ptr() as u64,
+        ("cuFuncGetName" | "cuKernelGetName", _) => c"kernel".as_ptr() as u64,
+        (_, "CUdeviceptr") => next_address(),
+        (_, "c_int" | "c_uint" | "CUdevice" | "CUmemAccess_flags") => number() % 5,
+        (_, "usize" | "u64" | "c_ulonglong") => 4096 << (number() % 16),
+        (_, "f32") => u64::from(1_f32.to_bits()),
+        _ if size_of::<T>() == 8 => next_handle(),
+        _ => return,
+    };
+    // SAFETY: by the caller; integers, handles and addresses of at most eight bytes.
+    unsafe {
+        std::ptr::copy_nonoverlapping(
+            value.to_le_bytes().as_ptr(),
+            place.cast(),
+            size_of::<T>().min(size_of::<u64>()),
+        );
+    }
+}
+
+/// Reads or writes host memory.
+///
+/// # Safety
+///
+/// As the driver's functions have it: the range is the caller's. Addresses of the device are left alone.
+unsafe fn touch(address: u64, bytes: u64, write: bool) {
+    if (DEVICE_BASE..WINDOW_BASE).contains(&address) || bytes == 0 {
+        return;
+    }
+    // SAFETY: by the caller.
+    unsafe {
+        if write {
+            std::ptr::write_bytes(address as *mut u8, 0x5a, bytes as usize);
+        } else {
+            let all = std::slice::from_raw_parts(address as *const u8, bytes as usize);
+            std::hint::black_box(all.iter().fold(0_u8, |sum, byte| sum ^ byte));
+        }
+    }
+}
+
+/// What a function does, and answers.
+///
+/// # Safety
+///
+/// `words` begin the arguments of the driver's function of that name.
+pub(super) unsafe fn answer(function: &str, words: &[u64]) -> c_int {
+    let at = |index: usize| words.get(index).copied().unwrap_or(0);
+    WORDS[0].store(at(0), RELAXED);
+    WORDS[1].store(at(1), RELAXED);
+    // What must not fail: the process would end, as it should.
+    if function != "cuMemHostUnregister"
+        && FAIL_IN.fetch_update(RELAXED, RELAXED, |left| left.checked_sub(1)) == Ok(1)
+    {
+        return FAILURE.load(RELAXED) as c_int;
+    }
+    let in_window = |address: u64| (WINDOW_BASE..WINDOW_BASE + WINDOW_BYTES).contains(&address);
+    // SAFETY: by the caller: the arguments are those of the driver's functions.
+    unsafe {
+        match function {
+            "cuCtxSetCurrent" => CURRENT.store(at(0) as *mut c_void, RELAXED),
+            "cuMemAlloc_v2"
+            | "cuMemAllocAsync"
+            | "cuMemAllocFromPoolAsync"
+            | "cuMemCreate"
+            | "cuMemAddressReserve"
+                if at(0) > DEVICE_STEP =>
+            {
+                return OUT_OF_MEMORY;
+            }
+            "cuMemAllocPitch_v2" if pitched(at(0), at(1)).is_none_or(|all| all > DEVICE_STEP) => {
+                return OUT_OF_MEMORY;
+            }
+            "cuMemcpyDtoH_v2" | "cuMemcpyDtoHAsync_v2" => touch(at(0), at(2), true),
+            "cuMemcpyHtoDAsync_v2" => touch(at(1), at(2), false),
+            "cuMemcpy" | "cuMemcpyAsync" | "cuMemcpyDtoD_v2" => {
+                touch(at(1), at(2), false);
+                touch(at(0), at(2), true);
+            }
+            "cuMemsetD8Async" => touch(at(0), at(2), true),
+            "cuMemsetD16Async" => touch(at(0), 2 * at(2), true),
+            "cuMemsetD32Async" => touch(at(0), 4 * at(2), true),
+            "cuMemHostRegister_v2" => touch(at(0), at(1), false),
+            "cuModuleLoadData" | "cuModuleLoadDataEx" | "cuLibraryLoadData" => touch(at(0), 1, false),
+            "cuLinkAddData_v2" => touch(at(2), at(3), false),
+            "cuDeviceGetName" => touch(at(0), 1, true),
+            // There is no management library, and nothing runs a function of the program.
+            "cuDeviceGetPCIBusId" | "cuLaunchHostFunc" | "cuStreamAddCallback" => return NOT_SUPPORTED,
+            "cuFuncGetParamInfo" | "cuKernelGetParamInfo" if at(1) >= 4 => return INVALID_VALUE,
+            "cuStreamBeginCapture_v2" | "cuStreamBeginCaptureToGraph" => CAPTURES.store(1, RELAXED),
+            "cuStreamEndCapture" => CAPTURES.store(0, RELAXED),
+            "cuStreamGetCaptureInfo_v3" if CAPTURES.load(RELAXED) > 0 => {
+                (at(1) as *mut c_int).write(1);
+                (at(2) as *mut u64).write(1);
+                (at(3) as *mut CUgraph).write(next_handle() as CUgraph);
+            }
+            "cuGraphGetNodes" | "cuGraphGetRootNodes" => list(at(1), 0, at(2)),
+            "cuGraphGetEdges_v2" => {
+                list(at(1), at(3), at(4));
+                list(at(2), 0, at(4));
+            }
+            "cuGraphNodeGetDependencies_v2" | "cuGraphNodeGetDependentNodes_v2" => list(at(1), at(2), at(3)),
+            "cuLibraryEnumerateKernels" | "cuModuleEnumerateFunctions" => {
+                for index in 0..at(1) as usize {
+                    (at(0) as *mut u64).add(index).write(next_handle());
+                }
+            }
+            "cuPointerGetAttribute" => (at(0) as *mut u32).write(number() as u32 % 2),
+            "cuStreamWriteValue32_v2" if in_window(at(1)) => touch(at(1), 4, true),
+            _ => {}
+        }
+    }
+    0
+}
+
+/// Fills an array of handles, and one of eight bytes for each; without the first, says how many there are.
+///
+/// # Safety
+///
+/// The addresses are null or good for as many elements as `count` points to.
+unsafe fn list(handles: u64, edges: u64, count: u64) {
+    let count = count as *mut usize;
+    // SAFETY: by the caller.
+    unsafe {
+        if handles == 0 {
+            return count.write((number() % 4) as usize);
+        }
+        for index in 0..count.read() {
+            (handles as *mut CUgraphNode).add(index).write(next_handle() as CUgraphNode);
+            if edges != 0 {
+                (edges as *mut [c_char; 8]).add(index).write([0; 8]);
+            }
+        }
+    }
+}
+
+/// Bytes of padded rows.
+fn pitched(width: u64, height: u64) -> Option<u64> {
+    width.checked_next_multiple_of(512)?.checked_mul(height)
+}
