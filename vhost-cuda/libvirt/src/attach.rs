@@ -51,7 +51,8 @@ fn add(text: &str, device: &Device) -> Result<String> {
     };
     let socket = utf8(&device.socket)?.replace(',', ",,");
     let chardev = format!("socket,id={CHARDEV},path={socket},reconnect-ms={RECONNECT}");
-    let option = format!("{DEVICE},chardev={CHARDEV},num-queues={}", device.queues);
+    // As JSON, in which libvirt describes its devices: QEMU makes other ones first, and they would take the addresses of these.
+    let option = format!(r#"{{"driver":"{DEVICE}","chardev":"{CHARDEV}","num-queues":{}}}"#, device.queues);
     add_arguments(domain, &mut edits, &mut added, &["-chardev", &chardev, "-device", &option])?;
     let metadata = child(domain, "metadata");
     if metadata.is_none() {

@@ -111,9 +111,10 @@ fn indented(lines: &str, indent: &str) -> String {
     lines.lines().map(indented).collect()
 }
 
-/// Text for an attribute in single quotes, or for the content of an element.
+/// Text for an attribute, or for the content of an element.
 pub fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('\'', "&apos;")
+    let text = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    text.replace('\'', "&apos;").replace('"', "&quot;")
 }
 
 #[cfg(test)]
@@ -153,6 +154,6 @@ mod tests {
 
     #[test]
     fn values_are_escaped() {
-        assert_eq!(escape("a'b<c>&d"), "a&apos;b&lt;c&gt;&amp;d");
+        assert_eq!(escape("a'b<c>&d\""), "a&apos;b&lt;c&gt;&amp;d&quot;");
     }
 }

@@ -85,7 +85,7 @@ fn the_domain_has_everything_that_the_device_needs() {
             "-chardev",
             "socket,id=vhost-cuda,path=/run/vm1.sock,reconnect-ms=500",
             "-device",
-            "vhost-user-cuda-pci,chardev=vhost-cuda,num-queues=2",
+            r#"{"driver":"vhost-user-cuda-pci","chardev":"vhost-cuda","num-queues":2}"#,
         ];
         assert_eq!(ours, expected);
         assert_eq!(words.len() - 4, arguments(&domain).len(), "other arguments stay");
@@ -140,12 +140,12 @@ fn later_changes_of_others_stay() {
 #[test]
 fn a_device_that_was_changed_by_hand_is_not_guessed() {
     let attached = attach(PLAIN, &device("/run/vm1.sock")).unwrap();
-    let changed = attached.replace(
-        "<qemu:arg value='vhost-user-cuda-pci,chardev=vhost-cuda,num-queues=2'/>",
-        "<qemu:arg value='vhost-user-cuda-pci,chardev=vhost-cuda,num-queues=4'/>",
-    );
+    let at = attached.find("<qemu:commandline>").unwrap();
+    let changed =
+        format!("{}{}", &attached[..at], attached[at..].replace("num-queues&quot;:2", "num-queues&quot;:4"));
+    assert_ne!(changed, attached);
     let error = detach(&changed).unwrap_err().to_string();
-    assert!(error.contains("num-queues=4") && error.contains("by hand"), "{error}");
+    assert!(error.contains("num-queues\":4") && error.contains("by hand"), "{error}");
 }
 
 #[test]
