@@ -2,6 +2,7 @@
 //! `--check=libvirt`: `vhost-cuda-libvirt` with Debian's libvirtd, and with a domain of the trial `vm`.
 
 use std::fs;
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -11,6 +12,7 @@ use super::machine::{self, CONSOLE, LIMIT, PASSED, QEMU};
 use super::subject::{INSTANCE, SOCKET, Subject, steps, unit};
 use crate::package::root::Root;
 use crate::process::read_lossy;
+use crate::progress::output_of;
 use crate::setup::RootKind;
 
 const TOOL: &str = "vhost-cuda-libvirt";
@@ -29,6 +31,9 @@ pub fn run(subject: &Subject) -> Result<()> {
     let host = Host::start(subject, RootKind::Libvirt, &packages, apparmor)?;
     let domain = include_str!("domain.xml").replace("@ARGUMENTS@", &machine::kernel_arguments("stay"));
     fs::write(host.shared(DEFINITION), domain)?;
+    // The guest writes to its disk.
+    let (image, disk) = (host.shared("disk.img"), host.shared("domain.img"));
+    output_of(Command::new("cp").arg("--sparse=always").arg(image).arg(disk))?;
     // Of an earlier machine.
     let _ = fs::remove_file(host.shared(CONSOLE));
     host.run(["virsh", "define", &format!("/srv/{DEFINITION}")])?;

@@ -45,6 +45,9 @@ pub fn kernel_arguments(what: &str) -> String {
 /// Makes `vmlinuz`, `initrd.img` and `disk.img` in the hosts' /srv. The package is installed in a root, in which DKMS builds the
 /// module; the root becomes the disk.
 pub fn image(subject: &Subject) -> Result<()> {
+    if subject.has_image.get() {
+        return Ok(());
+    }
     let base = setup::package_root(subject.paths, RootKind::Guest)?;
     let root = Root::copy(&base, subject.folder.join("guest-root"))?;
     install(&root, &[subject.package("vhost-cuda-guest")?])?;
@@ -65,7 +68,9 @@ pub fn image(subject: &Subject) -> Result<()> {
     }
     let mut mke2fs = Command::new("mke2fs");
     mke2fs.args(["-q", "-t", "ext4", "-O", "^has_journal", "-E", "root_owner=0:0", "-d"]);
-    output_of(mke2fs.arg(root.path("")).arg(disk).arg(DISK_SIZE)).map(drop)
+    output_of(mke2fs.arg(root.path("")).arg(disk).arg(DISK_SIZE))?;
+    subject.has_image.set(true);
+    Ok(())
 }
 
 /// Boots the image with the packages' QEMU and daemon.

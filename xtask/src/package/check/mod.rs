@@ -8,6 +8,7 @@ mod packages;
 mod slurm;
 mod subject;
 
+use std::cell::Cell;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
@@ -37,7 +38,7 @@ pub enum Trial {
 pub fn run(paths: &Paths, trials: &[Trial], packages: &[PathBuf], folder: &Path) -> Result<()> {
     setup::run(paths, &[setup::Part::Nvcc])?;
     let program = program::compile(paths, &paths.root.join(PROGRAM))?;
-    let subject = Subject { paths, packages, folder, program };
+    let subject = Subject { paths, packages, folder, program, has_image: Cell::new(false) };
     for trial in trials {
         match trial {
             Trial::Packages => packages::run(&subject)?,

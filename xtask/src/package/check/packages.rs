@@ -26,7 +26,7 @@ const USER: &str = "64000";
 
 /// Tries all packages.
 pub fn run(subject: &Subject) -> Result<()> {
-    let Subject { paths, packages, folder, program } = subject;
+    let Subject { paths, packages, folder, program, .. } = subject;
     let base = setup::package_root(paths, RootKind::Packages)?;
     let root = Root::copy(&base, folder.join("root"))?;
     // As a kernel's package would: the first module makes these lists otherwise.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What all trials use.
 
+use std::cell::Cell;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -32,6 +33,8 @@ pub struct Subject<'a> {
     pub folder: &'a Path,
     /// A compiled CUDA program, which prints [`PRINTED`].
     pub program: PathBuf,
+    /// The image of a guest has been made.
+    pub has_image: Cell<bool>,
 }
 
 impl Subject<'_> {
