@@ -11,7 +11,7 @@ use() {
 }
 
 purge() {
-    dpkg --purge vhost-cuda-guest && modprobe -r virtio_cuda || return 1
+    dpkg --purge vhost-cuda-guest && rmmod virtio_cuda || return 1
     if modprobe virtio_cuda 2> /dev/null; then
         echo "check: the module is still there"
         return 1
