@@ -73,7 +73,8 @@ fn merge(mut one: HashMap<u32, u64>, other: HashMap<u32, u64>) -> HashMap<u32, u
     one
 }
 
-/// The library's clock.
+/// The library's clock. If somebody sets it, one look stands for at most [`MAX_WINDOW`].
+#[expect(clippy::disallowed_methods, reason = "the library stamps its samples by the wall clock")]
 fn microseconds() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |passed| passed.as_micros() as u64)
 }

@@ -9,9 +9,13 @@ use std::process::Command;
 use anyhow::Result;
 
 use super::tree::{FILE, PROGRAM, Tree};
-use super::{EPOCH, VERSION};
 use crate::build::OLDEST_GLIBC;
 use crate::progress::output_of;
+
+/// The version of all packages.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+/// The variable that reproducible builds take their time from (reproducible-builds.org), in seconds since 1970.
+pub const EPOCH: &str = "SOURCE_DATE_EPOCH";
 
 /// Debian wants an address; issues go to the repository.
 const MAINTAINER: &str = "The vhost-cuda authors <maintainers@vhost-cuda.invalid>";

@@ -15,6 +15,8 @@ use crate::progress::output_of;
 
 /// Time for systemd to start.
 const LIMIT: Duration = Duration::from_secs(60);
+/// Files that the container and the host share, so that large ones are not in the layer.
+pub const SHARED: &str = "srv";
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// The container. Dropping it ends its processes; what they wrote is gone with it.
@@ -23,10 +25,11 @@ pub struct Booted {
 }
 
 impl Booted {
-    /// Starts systemd over `root`; `folder` is for its log and a mount point.
+    /// Starts systemd over `root`; `folder` is for its log and a mount point. The folder `srv` in it becomes /srv.
     pub fn start(root: &Root, folder: &Path) -> Result<Self> {
-        let layer = folder.join("layer");
+        let (layer, shared) = (folder.join("layer"), folder.join(SHARED));
         fs::create_dir_all(&layer)?;
+        fs::create_dir_all(&shared)?;
         let log = folder.join("systemd.log");
         let _ = fs::remove_file(&log);
         let mut command = Command::new("unshare");
@@ -41,7 +44,7 @@ impl Booted {
             "sh",
             "-c",
         ]);
-        command.arg(include_str!("booted.sh")).arg(root.path("")).arg(&layer);
+        command.arg(include_str!("booted.sh")).arg(root.path("")).arg(&layer).arg(&shared);
         let mut booted = Self { process: Process::start("systemd", command, &log)? };
         let end = Instant::now() + LIMIT;
         while booted.run(["systemctl", "is-active", "basic.target"]).is_err() {

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 # Runs systemd as the first process of its namespaces in a layer of memory over the root $0; $1 is an empty folder for it.
+# $2 becomes /srv.
 set -e
 mount -t tmpfs tmpfs "$1"
 mkdir "$1/upper" "$1/work" "$1/root"
@@ -18,6 +19,7 @@ mount -t tmpfs tmpfs dev/shm
 mount -t devpts -o newinstance,ptmxmode=0666 devpts dev/pts
 ln -s pts/ptmx dev/ptmx
 mount -t tmpfs tmpfs run
+mount --bind "$2" srv
 pivot_root . mnt
 umount -l /mnt
 exec env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin container=check \

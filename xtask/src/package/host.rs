@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 
 use super::archive::Package;
 use super::copyright::{self, OWN};
-use super::tree::{FILE, Tree};
+use super::tree::{FILE, PROGRAM, Tree};
 use crate::build::{self, Part};
 use crate::paths::Paths;
 use crate::setup::kernel::Flavour;
@@ -36,6 +36,7 @@ const PACKAGE: Package = Package {
 const PROGRAMS: &str = "usr/lib/vhost-cuda/bin";
 const EMULATOR: &str = "usr/lib/vhost-cuda/emulator";
 const UNITS: &str = "usr/lib/systemd/system";
+const SLURM: &str = "usr/lib/vhost-cuda/slurm";
 const DOCS: &str = "usr/share/doc/vhost-user-cuda";
 
 /// Builds and collects the package's files below `folder`.
@@ -50,32 +51,66 @@ pub fn stage(paths: &Paths, folder: &Path) -> Result<(Package, Tree)> {
     tree.libraries(&emulator.with_file_name("libraries"), &format!("{EMULATOR}/libraries"))?;
 
     let dist = paths.root.join("vhost-cuda/dist");
-    for unit in ["vhost-user-cuda@.service", "vhost-user-cuda@.socket"] {
+    for unit in ["vhost-user-cuda@.service", "vhost-user-cuda@.socket", "vhost-user-cuda-arbiter.service"] {
         tree.file(&dist.join(unit), &format!("{UNITS}/{unit}"), FILE)?;
     }
     let descriptor = "50-vhost-user-cuda.json";
     tree.file(&dist.join(descriptor), &format!("usr/share/qemu/vhost-user/{descriptor}"), FILE)?;
     tree.file(&dist.join("example.toml"), &format!("{DOCS}/examples/example.toml"), FILE)?;
     tree.folder("etc/vhost-user-cuda")?;
+    let old_jobs = dist.join("vhost-user-cuda.tmpfiles");
+    tree.file(&old_jobs, "usr/lib/tmpfiles.d/vhost-user-cuda.conf", FILE)?;
+    libvirt(paths, &tree)?;
+    slurm(paths, &tree)?;
     manual(paths, &tree, folder)?;
-    let crates = ["vhost-cuda", "cuda-emulator", "cuda-emulator-libraries"];
+    let crates = ["vhost-cuda", "vhost-cuda-libvirt", "cuda-emulator", "cuda-emulator-libraries"];
     copyright::write(paths, &tree, PACKAGE.name, &[("*", OWN)], &crates)?;
     Ok((PACKAGE, tree))
 }
 
-/// The man page, and completions where each shell looks for those of packages.
+/// The tool for domains, and what AppArmor needs.
+fn libvirt(paths: &Paths, tree: &Tree) -> Result<()> {
+    tree.stripped(&build::program(paths, "vhost-cuda-libvirt")?, "usr/bin/vhost-cuda-libvirt")?;
+    let rules = paths.root.join("vhost-cuda/libvirt/apparmor");
+    for file in ["libvirt-qemu", "usr.sbin.libvirtd"] {
+        tree.file(&rules.join(file), &format!("{DOCS}/examples/apparmor/{file}"), FILE)?;
+    }
+    Ok(())
+}
+
+/// Scripts for Slurm, and examples of its configuration.
+fn slurm(paths: &Paths, tree: &Tree) -> Result<()> {
+    let folder = paths.root.join("vhost-cuda/slurm");
+    for script in ["prolog", "epilog", "task-prolog"] {
+        tree.file(&folder.join(script), &format!("{SLURM}/{script}"), PROGRAM)?;
+    }
+    tree.file(&folder.join("common.sh"), &format!("{SLURM}/common.sh"), FILE)?;
+    for example in ["slurm.conf", "gres.conf", "vhost-cuda.conf"] {
+        tree.file(&folder.join(example), &format!("{DOCS}/examples/slurm/{example}"), FILE)?;
+    }
+    Ok(())
+}
+
+/// Man pages, and completions where each shell looks for those of packages.
 fn manual(paths: &Paths, tree: &Tree, folder: &Path) -> Result<()> {
     let made = folder.join("manual");
+    if made.exists() {
+        fs::remove_dir_all(&made)?;
+    }
     build::manual(paths, &made)?;
-    let page = made.join("vhost-user-cuda.1");
-    let page = fs::read(&page).with_context(|| format!("Cannot read {}", page.display()))?;
-    tree.compressed(&page, "usr/share/man/man1/vhost-user-cuda.1")?;
-    for (file, path) in [
-        ("vhost-user-cuda.bash", "usr/share/bash-completion/completions/vhost-user-cuda"),
-        ("_vhost-user-cuda", "usr/share/zsh/vendor-completions/_vhost-user-cuda"),
-        ("vhost-user-cuda.fish", "usr/share/fish/vendor_completions.d/vhost-user-cuda.fish"),
-    ] {
-        tree.file(&made.join(file), path, FILE)?;
+    for file in fs::read_dir(&made)? {
+        let file = file?.path();
+        let name = file.file_name().context("A manual has no name")?.to_string_lossy().into_owned();
+        if name.ends_with(".1") {
+            let page = fs::read(&file).with_context(|| format!("Cannot read {}", file.display()))?;
+            tree.compressed(&page, &format!("usr/share/man/man1/{name}"))?;
+        } else if let Some(program) = name.strip_suffix(".bash") {
+            tree.file(&file, &format!("usr/share/bash-completion/completions/{program}"), FILE)?;
+        } else if name.ends_with(".fish") {
+            tree.file(&file, &format!("usr/share/fish/vendor_completions.d/{name}"), FILE)?;
+        } else {
+            tree.file(&file, &format!("usr/share/zsh/vendor-completions/{name}"), FILE)?;
+        }
     }
     Ok(())
 }

@@ -30,6 +30,7 @@ use clap::builder::PossibleValue;
 use crate::paths::Paths;
 use cargo_tool::CargoTool;
 use kernel::Flavour;
+pub use package_root::RootKind;
 pub use prune::prune;
 pub use ubuntu::old_root;
 
@@ -121,9 +122,9 @@ pub fn valgrind(paths: &Paths) -> Result<()> {
 }
 
 /// A root in which packages are tried. Returns its path; it must be copied, not changed.
-pub fn package_root(paths: &Paths) -> Result<PathBuf> {
+pub fn package_root(paths: &Paths, kind: RootKind) -> Result<PathBuf> {
     let _lock = cache::lock(&paths.cache)?;
-    package_root::setup(paths)
+    package_root::setup(paths, kind)
 }
 
 /// The part that a plain `setup` leaves out and a guest with this kernel needs.

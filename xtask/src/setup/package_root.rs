@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A Debian 12 root in which packages are tried: systemd, DKMS and a kernel's headers.
+//! Debian 12 roots in which packages are tried.
 
 use std::path::PathBuf;
 
@@ -12,13 +12,61 @@ use crate::paths::Paths;
 use crate::progress::Step;
 
 const SUITE: &str = "bookworm";
-/// The headers are those of the suite's current cloud kernel.
-const PACKAGES: [&str; 6] = ["systemd", "dkms", "gcc", "make", "kmod", "linux-headers-cloud-amd64"];
 
-/// Makes the root, once. Returns its path; nobody may change what lies there.
-pub fn setup(paths: &Paths) -> Result<PathBuf> {
-    let step = Step::new("package-root", &paths.setup_logs())?;
-    let entry = Entry::named(&paths.cache, "package-root", SUITE);
+/// What a root is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RootKind {
+    /// All packages: systemd, DKMS and the headers of the suite's current cloud kernel.
+    Packages,
+    /// A virtual machine: the same, with that kernel.
+    Guest,
+    /// A host with libvirt.
+    Libvirt,
+    /// A host with Slurm.
+    Slurm,
+}
+
+impl RootKind {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Packages => "package-root",
+            Self::Guest => "guest-root",
+            Self::Libvirt => "libvirt-root",
+            Self::Slurm => "slurm-root",
+        }
+    }
+
+    fn packages(self) -> &'static [&'static str] {
+        match self {
+            Self::Packages => &["systemd", "dkms", "gcc", "make", "kmod", "linux-headers-cloud-amd64"],
+            Self::Guest => &[
+                "systemd-sysv",
+                "udev",
+                "dkms",
+                "gcc",
+                "make",
+                "kmod",
+                "linux-headers-cloud-amd64",
+                "linux-image-cloud-amd64",
+                "initramfs-tools",
+            ],
+            Self::Libvirt => &[
+                "systemd",
+                "dbus",
+                "libvirt-daemon-system",
+                "libvirt-clients",
+                "qemu-system-x86",
+                "apparmor",
+            ],
+            Self::Slurm => &["systemd", "dbus", "udev", "slurmctld", "slurmd", "slurm-client", "munge"],
+        }
+    }
+}
+
+/// Makes a root, once. Returns its path; nobody may change what lies there.
+pub fn setup(paths: &Paths, kind: RootKind) -> Result<PathBuf> {
+    let step = Step::new(kind.name(), &paths.setup_logs())?;
+    let entry = Entry::named(&paths.cache, kind.name(), SUITE);
     if entry.is_complete() {
         step.cached(SUITE);
         return Ok(entry.path.join("root"));
@@ -29,7 +77,8 @@ pub fn setup(paths: &Paths) -> Result<PathBuf> {
     }
     entry.begin()?;
     let apt = Apt::open(&paths.cache, &step)?;
-    debian_root::make(&apt, &entry.path, &[SUITE], &PACKAGES.map(str::to_owned), &step)?;
+    let packages: Vec<String> = kind.packages().iter().map(|name| (*name).to_owned()).collect();
+    debian_root::make(&apt, &entry.path, &[SUITE], &packages, &step)?;
     entry.complete()?;
     step.done(SUITE);
     Ok(entry.path.join("root"))

@@ -1,68 +1,49 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `cargo xtask package --check`: installs the packages in a copy of a Debian 12 root, uses them and removes them.
+//! `--check=packages`: installs the packages in a copy of a Debian 12 root, uses them and removes them.
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 
-use super::booted::Booted;
-use super::root::{Root, differences};
-use super::{ALL, build};
-use crate::paths::Paths;
+use super::subject::{CONFIGURATION, INSTANCE, LIMIT, PRINTED, SOCKET, Subject, install, steps, unit};
+use crate::package::archive::VERSION;
+use crate::package::booted::Booted;
+use crate::package::kinds::{ALL, build};
+use crate::package::root::{Root, differences};
 use crate::process::{Process, wait_for_socket};
-use crate::progress::duration;
-use crate::{program, setup};
+use crate::setup::{self, RootKind};
 
-/// The program, and a line that it prints.
-const PROGRAM: &str = "tests/cuda/add_one.cu";
-const PRINTED: &str = "after: 1 2 3 4";
 /// The packages.
 const NAMES: [&str; 3] = ["vhost-user-cuda", "vhost-cuda-guest", "vhost-cuda-qemu"];
-/// The instance of the units.
-const INSTANCE: &str = "vm1";
 /// Where the program is in the root; systemd covers /tmp.
 const INSIDE: &str = "/opt/program";
 const SERVICE: &str = "usr/lib/systemd/system/vhost-user-cuda@.service";
-const SOCKET: &str = "/run/vhost-user-cuda/vm1.sock";
 const STATE: &str = "/var/lib/vhost-user-cuda/vm1";
 /// A user like those that systemd makes for `DynamicUser=`, without a name.
 const USER: &str = "64000";
-/// What the daemon may take for workers to end, and for its start.
-const LIMIT: Duration = Duration::from_secs(30);
 
-/// The steps of the check, in their order.
-type Step<'a> = (&'a str, &'a dyn Fn() -> Result<()>);
-
-/// Tries `packages`, all of them, which lie in `folder`.
-pub fn run(paths: &Paths, packages: &[PathBuf], folder: &Path) -> Result<()> {
-    setup::run(paths, &[setup::Part::Nvcc])?;
-    let base = setup::package_root(paths)?;
-    let program = program::compile(paths, &paths.root.join(PROGRAM))?;
+/// Tries all packages.
+pub fn run(subject: &Subject) -> Result<()> {
+    let Subject { paths, packages, folder, program, .. } = subject;
+    let base = setup::package_root(paths, RootKind::Packages)?;
     let root = Root::copy(&base, folder.join("root"))?;
     // As a kernel's package would: the first module makes these lists otherwise.
     let release = kernel(&root)?;
     root.run(["depmod", &release])?;
     let before = root.files()?;
-    let steps: [Step; 9] = [
-        ("reproducible", &|| reproducible(paths, packages, folder)),
+    steps(&[
+        ("reproducible", &|| reproducible(subject)),
         ("install", &|| install(&root, packages)),
         ("files", &|| files(&root)),
         ("units", &|| units(&root)),
-        ("daemon", &|| daemon(&root, &program, folder)),
-        ("systemd", &|| service(&root, &program, folder)),
+        ("daemon", &|| daemon(&root, program, folder)),
+        ("systemd", &|| service(&root, program, folder)),
         ("qemu", &|| emulated_machine(&root)),
         ("module", &|| module(&root, &release)),
         ("purge", &|| purge(&root, &before)),
-    ];
-    for (name, step) in steps {
-        let started = Instant::now();
-        step().with_context(|| format!("Step {name} of the check"))?;
-        println!("{name:16} ok  {}", duration(started.elapsed()));
-    }
-    Ok(())
+    ])
 }
 
 /// The release whose headers the root has.
@@ -73,23 +54,13 @@ fn kernel(root: &Root) -> Result<String> {
 }
 
 /// Builds the packages again; the bytes must be the same.
-fn reproducible(paths: &Paths, packages: &[PathBuf], folder: &Path) -> Result<()> {
-    let again = build(paths, &ALL, &folder.join("again"))?;
-    for (package, again) in packages.iter().zip(&again) {
+fn reproducible(subject: &Subject) -> Result<()> {
+    let folder = subject.folder.join("again");
+    let again = build(subject.paths, &ALL, &folder)?;
+    for (package, again) in subject.packages.iter().zip(&again) {
         ensure!(fs::read(package)? == fs::read(again)?, "{} differs when built again", package.display());
     }
-    Ok(fs::remove_dir_all(folder.join("again"))?)
-}
-
-fn install(root: &Root, packages: &[PathBuf]) -> Result<()> {
-    let mut inside = Vec::new();
-    for package in packages {
-        let name = package.file_name().context("A package has no name")?.to_string_lossy().into_owned();
-        fs::copy(package, root.path(&name))?;
-        inside.push(format!("/{name}"));
-    }
-    root.run(["dpkg", "--install"].into_iter().chain(inside.iter().map(String::as_str)))?;
-    inside.iter().try_for_each(|name| Ok(fs::remove_file(root.path(&name[1..]))?))
+    Ok(fs::remove_dir_all(folder)?)
 }
 
 /// Each package's files are there, as their digests say, and its licence is among them.
@@ -101,14 +72,15 @@ fn files(root: &Root) -> Result<()> {
         ensure!(copyright.exists(), "{name} has no copyright file");
     }
     let version = root.run(["vhost-user-cuda", "--version"])?;
-    ensure!(version.contains(super::VERSION), "The daemon's version is {version}");
+    ensure!(version.contains(VERSION), "The daemon's version is {version}");
     Ok(())
 }
 
 fn units(root: &Root) -> Result<()> {
-    let (service, socket) = (unit("service"), unit("socket"));
+    let (service, socket, arbiter) = (unit("service"), unit("socket"), "vhost-user-cuda-arbiter.service");
+    let mut verify = root.command();
     let output =
-        root.command().args(["systemd-analyze", "verify", "--man=no", &service, &socket]).output()?;
+        verify.args(["systemd-analyze", "verify", "--man=no", &service, &socket, arbiter]).output()?;
     // It leaves its own state there, which is not the packages'.
     fs::remove_dir_all(root.path("run/systemd")).context("systemd-analyze has left no state")?;
     let text = String::from_utf8_lossy(&output.stderr);
@@ -186,15 +158,9 @@ fn service(root: &Root, program: &Path, folder: &Path) -> Result<()> {
     Ok(fs::remove_file(root.path(&INSIDE[1..]))?)
 }
 
-/// The name of an instance's unit.
-fn unit(kind: &str) -> String {
-    format!("vhost-user-cuda@{INSTANCE}.{kind}")
-}
-
 /// Writes the instance's configuration. Namespaces are required, so that the daemon does not start where the unit forbids them.
 fn configure(root: &Root) -> Result<()> {
-    let settings = "device = \"emulated\"\nnamespaces = \"require\"\n";
-    Ok(fs::write(root.path(&format!("etc/vhost-user-cuda/{INSTANCE}.toml")), settings)?)
+    Ok(fs::write(root.path(&format!("etc/vhost-user-cuda/{INSTANCE}.toml")), CONFIGURATION)?)
 }
 
 /// QEMU finds its firmware and has the device.

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The packages, and how each is built.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use clap::ValueEnum;
+
+use super::archive::{self, EPOCH};
+use super::{guest, host, qemu};
+use crate::dkms;
+use crate::paths::Paths;
+
+/// A package.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Kind {
+    /// `vhost-user-cuda`: the daemon with its emulator.
+    Host,
+    /// `vhost-cuda-guest`: the module's sources and the guest's libraries.
+    Guest,
+    /// `vhost-cuda-qemu`: QEMU with our device.
+    Qemu,
+}
+
+/// All of them.
+pub const ALL: [Kind; 3] = [Kind::Host, Kind::Guest, Kind::Qemu];
+
+/// Builds what goes into the packages, and the packages; their paths.
+pub fn build(paths: &Paths, kinds: &[Kind], folder: &Path) -> Result<Vec<PathBuf>> {
+    let time = time()?;
+    let mut packages = Vec::new();
+    for kind in kinds {
+        let (package, tree) = match kind {
+            Kind::Host => host::stage(paths, folder)?,
+            Kind::Guest => guest::stage(paths, folder)?,
+            Kind::Qemu => qemu::stage(paths, folder)?,
+        };
+        packages.push(archive::build(&package, &tree, folder, time)?);
+    }
+    Ok(packages)
+}
+
+/// The time of all files in packages.
+fn time() -> Result<u64> {
+    match std::env::var(EPOCH) {
+        Ok(text) => text.parse().with_context(|| format!("{EPOCH}={text} is not a number of seconds")),
+        Err(_) => Ok(dkms::TIME),
+    }
+}
