@@ -2,6 +2,8 @@
 // Counts the allocations of this thread during launches, in all libraries of the process: the program's functions take
 // the place of the C library's. For `integration`: NVIDIA's libraries allocate as they like.
 
+// nvcc: -Xlinker -export-dynamic
+
 #include <cerrno>
 #include <cstddef>
 #include <cstdio>
@@ -13,24 +15,30 @@ extern "C" void *__libc_calloc(size_t count, size_t bytes);
 extern "C" void *__libc_realloc(void *old, size_t bytes);
 extern "C" void *__libc_memalign(size_t alignment, size_t bytes);
 
+// By their names for the linker: nvcc declares functions of the C names for the device, too.
+extern "C" void *counted_malloc(size_t bytes) __asm__("malloc");
+extern "C" void *counted_calloc(size_t count, size_t bytes) __asm__("calloc");
+extern "C" void *counted_realloc(void *old, size_t bytes) __asm__("realloc");
+extern "C" int counted_memalign(void **place, size_t alignment, size_t bytes) __asm__("posix_memalign");
+
 static thread_local unsigned allocations;
 
-extern "C" void *malloc(size_t bytes) {
+extern "C" void *counted_malloc(size_t bytes) {
     allocations++;
     return __libc_malloc(bytes);
 }
 
-extern "C" void *calloc(size_t count, size_t bytes) {
+extern "C" void *counted_calloc(size_t count, size_t bytes) {
     allocations++;
     return __libc_calloc(count, bytes);
 }
 
-extern "C" void *realloc(void *old, size_t bytes) {
+extern "C" void *counted_realloc(void *old, size_t bytes) {
     allocations++;
     return __libc_realloc(old, bytes);
 }
 
-extern "C" int posix_memalign(void **place, size_t alignment, size_t bytes) {
+extern "C" int counted_memalign(void **place, size_t alignment, size_t bytes) {
     allocations++;
     *place = __libc_memalign(alignment, bytes);
     return *place ? 0 : ENOMEM;

@@ -7,10 +7,11 @@ use core::mem::{offset_of, size_of};
 use core::ptr;
 
 pub use cuda_abi::{
-    CUDA_ARRAY3D_DESCRIPTOR, CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC, CUDA_RESOURCE_DESC, CUDA_TEXTURE_DESC,
+    CUDA_ARRAY3D_DESCRIPTOR, CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC, CUDA_MEMCPY2D, CUDA_MEMCPY3D,
+    CUDA_RESOURCE_DESC, CUDA_TEXTURE_DESC, CopyEnd2D, CopyEnd3D,
 };
 
-use super::{CUarray, CUcontext, CUdeviceptr, CUfunction, CUkernel, CUstream};
+use super::{CUcontext, CUfunction, CUkernel, CUstream};
 use crate::error::Result;
 use crate::pointers::not_null;
 
@@ -31,61 +32,6 @@ pub const CU_POINTER_ATTRIBUTE_DEVICE_POINTER: c_uint = 3;
 pub const CU_POINTER_ATTRIBUTE_HOST_POINTER: c_uint = 4;
 pub const CU_POINTER_ATTRIBUTE_IS_MANAGED: c_uint = 8;
 pub const CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL: c_uint = 9;
-
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct CUDA_MEMCPY2D {
-    pub srcXInBytes: usize,
-    pub srcY: usize,
-    pub srcMemoryType: c_uint,
-    pub srcHost: *const c_void,
-    pub srcDevice: CUdeviceptr,
-    pub srcArray: CUarray,
-    pub srcPitch: usize,
-    pub dstXInBytes: usize,
-    pub dstY: usize,
-    pub dstMemoryType: c_uint,
-    pub dstHost: *mut c_void,
-    pub dstDevice: CUdeviceptr,
-    pub dstArray: CUarray,
-    pub dstPitch: usize,
-    pub WidthInBytes: usize,
-    pub Height: usize,
-}
-const _: () = assert!(size_of::<CUDA_MEMCPY2D>() == 128 && offset_of!(CUDA_MEMCPY2D, srcHost) == 24);
-
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct CUDA_MEMCPY3D {
-    pub srcXInBytes: usize,
-    pub srcY: usize,
-    pub srcZ: usize,
-    pub srcLOD: usize,
-    pub srcMemoryType: c_uint,
-    pub srcHost: *const c_void,
-    pub srcDevice: CUdeviceptr,
-    pub srcArray: CUarray,
-    /// Reserved in CUDA_MEMCPY3D, the context of the source in CUDA_MEMCPY3D_PEER: one struct serves both.
-    pub srcContext: CUcontext,
-    pub srcPitch: usize,
-    pub srcHeight: usize,
-    pub dstXInBytes: usize,
-    pub dstY: usize,
-    pub dstZ: usize,
-    pub dstLOD: usize,
-    pub dstMemoryType: c_uint,
-    pub dstHost: *mut c_void,
-    pub dstDevice: CUdeviceptr,
-    pub dstArray: CUarray,
-    /// Like `srcContext`.
-    pub dstContext: CUcontext,
-    pub dstPitch: usize,
-    pub dstHeight: usize,
-    pub WidthInBytes: usize,
-    pub Height: usize,
-    pub Depth: usize,
-}
-const _: () = assert!(size_of::<CUDA_MEMCPY3D>() == 200 && offset_of!(CUDA_MEMCPY3D, srcPitch) == 72);
 
 #[repr(C)]
 #[derive(Clone, Copy)]

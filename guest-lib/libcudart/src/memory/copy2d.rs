@@ -6,7 +6,7 @@ use core::ptr;
 
 use super::array;
 use super::copy::{Direction, Order};
-use crate::abi::driver::{CU_MEMORYTYPE_ARRAY, CU_MEMORYTYPE_HOST, CUDA_MEMCPY2D};
+use crate::abi::driver::{CU_MEMORYTYPE_ARRAY, CU_MEMORYTYPE_HOST, CUDA_MEMCPY2D, CopyEnd2D};
 use crate::abi::{cudaArray_t, cudaStream_t};
 use crate::error::{
     Result, cudaErrorInvalidMemcpyDirection, cudaErrorInvalidPitchValue, cudaErrorInvalidResourceHandle,
@@ -313,24 +313,17 @@ pub unsafe fn copy_area(target: Area, source: Area, width: usize, height: usize,
     if [&target, &source].iter().any(|area| area.memory_type == CU_MEMORYTYPE_ARRAY && area.array.is_null()) {
         return Err(cudaErrorInvalidResourceHandle);
     }
-    let parameters = CUDA_MEMCPY2D {
-        srcXInBytes: source.x,
-        srcY: source.y,
-        srcMemoryType: source.memory_type,
-        srcHost: source.pointer,
-        srcDevice: address(source.pointer),
-        srcArray: source.array,
-        srcPitch: source.pitch,
-        dstXInBytes: target.x,
-        dstY: target.y,
-        dstMemoryType: target.memory_type,
-        dstHost: target.pointer,
-        dstDevice: address(target.pointer),
-        dstArray: target.array,
-        dstPitch: target.pitch,
-        WidthInBytes: width,
-        Height: height,
+    let end = |area: Area| CopyEnd2D {
+        x: area.x,
+        y: area.y,
+        memory_type: area.memory_type,
+        pad: 0,
+        host: address(area.pointer),
+        device: address(area.pointer),
+        array: address(area.array),
+        pitch: area.pitch,
     };
+    let parameters = CUDA_MEMCPY2D { src: end(source), dst: end(target), width, height };
     match order.queue() {
         // SAFETY: both areas hold the rectangle by this function's contract.
         None => unsafe { driver::cuMemcpy2DUnaligned_v2(&parameters) },

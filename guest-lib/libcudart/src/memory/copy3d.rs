@@ -10,9 +10,9 @@ use core::ptr;
 
 use super::array;
 use super::copy::{Direction, Order};
-use crate::abi::driver::{CU_MEMORYTYPE_ARRAY, CU_MEMORYTYPE_HOST, CUDA_MEMCPY3D};
+use crate::abi::driver::{CU_MEMORYTYPE_ARRAY, CU_MEMORYTYPE_HOST, CUDA_MEMCPY3D, CopyEnd3D};
 use crate::abi::shared::{cudaExtent, cudaMemcpy3DParms, cudaPitchedPtr, cudaPos};
-use crate::abi::{CUdeviceptr, cudaArray_t, cudaStream_t};
+use crate::abi::{cudaArray_t, cudaStream_t};
 use crate::error::{Result, cudaErrorInvalidPitchValue, cudaErrorInvalidValue};
 use crate::memory::address;
 use crate::pointers::In;
@@ -52,46 +52,25 @@ pub fn is_empty(extent: &cudaExtent) -> bool {
     extent.width == 0 || extent.height == 0 || extent.depth == 0
 }
 
-/// One side of a copy in the driver's terms.
-struct Side {
+/// One end of a copy in the driver's terms.
+fn end(
+    array: cudaArray_t,
+    memory: &cudaPitchedPtr,
+    position: &cudaPos,
+    unit: Unit,
     memory_type: c_uint,
-    address: CUdeviceptr,
-    /// In bytes.
-    x: usize,
-    /// In rows of elements, or of blocks of a compressed format.
-    y: usize,
-    z: usize,
-    pitch: usize,
-    height: usize,
-}
-
-impl Side {
-    fn of(
-        array: cudaArray_t,
-        memory: &cudaPitchedPtr,
-        position: &cudaPos,
-        unit: Unit,
-        memory_type: c_uint,
-    ) -> Result<Self> {
-        // In arrays positions count texels, and boxes begin with a block; in memory they count blocks.
-        let side = if array.is_null() { 1 } else { unit.side };
-        let x = (position.x / side).checked_mul(unit.bytes).ok_or(cudaErrorInvalidValue)?;
-        let (y, z) = (position.y / side, position.z);
-        if array.is_null() {
-            Ok(Self {
-                memory_type,
-                address: address(memory.ptr),
-                x,
-                y,
-                z,
-                pitch: memory.pitch,
-                height: memory.ysize,
-            })
-        } else if memory.ptr.is_null() {
-            Ok(Self { memory_type: CU_MEMORYTYPE_ARRAY, address: 0, x, y, z, pitch: 0, height: 0 })
-        } else {
-            Err(cudaErrorInvalidValue)
-        }
+) -> Result<CopyEnd3D> {
+    // In arrays positions count texels, and boxes begin with a block; in memory they count blocks.
+    let side = if array.is_null() { 1 } else { unit.side };
+    let x = (position.x / side).checked_mul(unit.bytes).ok_or(cudaErrorInvalidValue)?;
+    let end = CopyEnd3D { x, y: position.y / side, z: position.z, ..CopyEnd3D::ZERO };
+    if array.is_null() {
+        let at = address(memory.ptr);
+        Ok(CopyEnd3D { memory_type, host: at, device: at, pitch: memory.pitch, height: memory.ysize, ..end })
+    } else if memory.ptr.is_null() {
+        Ok(CopyEnd3D { memory_type: CU_MEMORYTYPE_ARRAY, array: address(array), ..end })
+    } else {
+        Err(cudaErrorInvalidValue)
     }
 }
 
@@ -117,83 +96,46 @@ pub fn check(p: &cudaMemcpy3DParms) -> Result {
 pub fn to_driver(p: &cudaMemcpy3DParms) -> Result<CUDA_MEMCPY3D> {
     let direction = Direction::of(p.kind)?;
     let unit = unit(p.srcArray, p.dstArray)?;
-    let source = Side::of(p.srcArray, &p.srcPtr, &p.srcPos, unit, direction.source())?;
-    let target = Side::of(p.dstArray, &p.dstPtr, &p.dstPos, unit, direction.destination())?;
     Ok(CUDA_MEMCPY3D {
-        srcXInBytes: source.x,
-        srcY: source.y,
-        srcZ: source.z,
-        srcLOD: 0,
-        srcMemoryType: source.memory_type,
-        srcHost: ptr::with_exposed_provenance(source.address as usize),
-        srcDevice: source.address,
-        srcArray: p.srcArray,
-        srcContext: ptr::null_mut(),
-        srcPitch: source.pitch,
-        srcHeight: source.height,
-        dstXInBytes: target.x,
-        dstY: target.y,
-        dstZ: target.z,
-        dstLOD: 0,
-        dstMemoryType: target.memory_type,
-        dstHost: ptr::with_exposed_provenance_mut(target.address as usize),
-        dstDevice: target.address,
-        dstArray: p.dstArray,
-        dstContext: ptr::null_mut(),
-        dstPitch: target.pitch,
-        dstHeight: target.height,
-        WidthInBytes: unit.row(p.extent.width).ok_or(cudaErrorInvalidValue)?,
-        Height: unit.rows(p.extent.height),
-        Depth: p.extent.depth,
+        src: end(p.srcArray, &p.srcPtr, &p.srcPos, unit, direction.source())?,
+        dst: end(p.dstArray, &p.dstPtr, &p.dstPos, unit, direction.destination())?,
+        width: unit.row(p.extent.width).ok_or(cudaErrorInvalidValue)?,
+        height: unit.rows(p.extent.height),
+        depth: p.extent.depth,
     })
 }
 
 /// The runtime's description of a copy that the driver describes: the way back of [`to_driver`].
 pub fn from_driver(p: &CUDA_MEMCPY3D) -> Result<cudaMemcpy3DParms> {
-    let source_array = if p.srcMemoryType == CU_MEMORYTYPE_ARRAY { p.srcArray } else { ptr::null_mut() };
-    let target_array = if p.dstMemoryType == CU_MEMORYTYPE_ARRAY { p.dstArray } else { ptr::null_mut() };
-    let unit = unit(source_array, target_array)?;
-    let position = |array: cudaArray_t, x: usize, y: usize, z| {
-        let side = if array.is_null() { 1 } else { unit.side };
-        cudaPos { x: (x / unit.bytes).saturating_mul(side), y: y.saturating_mul(side), z }
+    let array = |end: &CopyEnd3D| -> cudaArray_t {
+        let handle = if end.memory_type == CU_MEMORYTYPE_ARRAY { end.array } else { 0 };
+        ptr::with_exposed_provenance_mut(handle as usize)
     };
-    let memory = |array: cudaArray_t, host: CUdeviceptr, device: CUdeviceptr, memory_type, pitch, height| {
-        let address = if memory_type == crate::abi::driver::CU_MEMORYTYPE_HOST { host } else { device };
+    let (srcArray, dstArray) = (array(&p.src), array(&p.dst));
+    let unit = unit(srcArray, dstArray)?;
+    let position = |array: cudaArray_t, end: &CopyEnd3D| {
+        let side = if array.is_null() { 1 } else { unit.side };
+        cudaPos { x: (end.x / unit.bytes).saturating_mul(side), y: end.y.saturating_mul(side), z: end.z }
+    };
+    let memory = |array: cudaArray_t, end: &CopyEnd3D| {
+        let address = if end.memory_type == CU_MEMORYTYPE_HOST { end.host } else { end.device };
         let address = if array.is_null() { address } else { 0 };
-        cudaPitchedPtr {
-            ptr: ptr::with_exposed_provenance_mut(address as usize),
-            pitch,
-            xsize: 0,
-            ysize: height,
-        }
+        let ptr = ptr::with_exposed_provenance_mut(address as usize);
+        cudaPitchedPtr { ptr, pitch: end.pitch, xsize: 0, ysize: end.height }
     };
     Ok(cudaMemcpy3DParms {
-        srcArray: source_array,
-        srcPos: position(source_array, p.srcXInBytes, p.srcY, p.srcZ),
-        srcPtr: memory(
-            source_array,
-            address(p.srcHost),
-            p.srcDevice,
-            p.srcMemoryType,
-            p.srcPitch,
-            p.srcHeight,
-        ),
-        dstArray: target_array,
-        dstPos: position(target_array, p.dstXInBytes, p.dstY, p.dstZ),
-        dstPtr: memory(
-            target_array,
-            address(p.dstHost),
-            p.dstDevice,
-            p.dstMemoryType,
-            p.dstPitch,
-            p.dstHeight,
-        ),
+        srcArray,
+        srcPos: position(srcArray, &p.src),
+        srcPtr: memory(srcArray, &p.src),
+        dstArray,
+        dstPos: position(dstArray, &p.dst),
+        dstPtr: memory(dstArray, &p.dst),
         extent: cudaExtent {
-            width: unit.elements(p.WidthInBytes),
-            height: p.Height.saturating_mul(unit.side),
-            depth: p.Depth,
+            width: unit.elements(p.width),
+            height: p.height.saturating_mul(unit.side),
+            depth: p.depth,
         },
-        kind: Direction::between(p.srcMemoryType, p.dstMemoryType),
+        kind: Direction::between(p.src.memory_type, p.dst.memory_type),
     })
 }
 
@@ -238,7 +180,7 @@ mod tests {
     fn descriptions_survive_the_way_to_the_driver_and_back() {
         for kind in 0..=4 {
             let there = to_driver(&between_pointers(kind)).unwrap();
-            assert_eq!((there.srcXInBytes, there.srcY, there.dstZ, there.WidthInBytes), (1, 2, 6, 10));
+            assert_eq!((there.src.x, there.src.y, there.dst.z, there.width), (1, 2, 6, 10));
             let back = from_driver(&there).unwrap();
             assert_eq!(
                 (back.kind, back.srcPos, back.dstPos),
@@ -256,7 +198,7 @@ mod tests {
         let memory = cudaPitchedPtr { ptr: ptr::without_provenance_mut(16), pitch: 1, xsize: 1, ysize: 1 };
         let array = ptr::without_provenance_mut(32);
         assert_eq!(
-            Side::of(array, &memory, &cudaPos::default(), Unit::BYTE, 1).err(),
+            end(array, &memory, &cudaPos::default(), Unit::BYTE, 1).err(),
             Some(cudaErrorInvalidValue)
         );
     }
@@ -266,6 +208,6 @@ mod tests {
         let memory = between_pointers(cudaMemcpyHostToDevice).srcPtr;
         let position = cudaPos { x: usize::MAX / 2, y: 0, z: 0 };
         let unit = Unit { bytes: 16, side: 1 };
-        assert_eq!(Side::of(ptr::null_mut(), &memory, &position, unit, 1).err(), Some(cudaErrorInvalidValue));
+        assert_eq!(end(ptr::null_mut(), &memory, &position, unit, 1).err(), Some(cudaErrorInvalidValue));
     }
 }

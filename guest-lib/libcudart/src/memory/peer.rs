@@ -6,7 +6,6 @@ use core::ffi::{c_int, c_void};
 use super::copy::Order;
 use super::copy3d::{check, is_empty, to_driver};
 use crate::abi::cudaStream_t;
-use crate::abi::driver::CUDA_MEMCPY3D;
 use crate::abi::shared::{cudaMemcpy3DParms, cudaMemcpy3DPeerParms, cudaMemcpyDeviceToDevice};
 use crate::error::Result;
 use crate::memory::address;
@@ -43,8 +42,8 @@ api! {
 unsafe fn copy(parameters: In<cudaMemcpy3DPeerParms>, order: Order) -> Result {
     let p = parameters.get()?;
     let runtime = state::context()?;
-    let srcContext = runtime.device(p.srcDevice)?.primary_context()?;
-    let dstContext = runtime.device(p.dstDevice)?.primary_context()?;
+    let source = runtime.device(p.srcDevice)?.primary_context()?;
+    let target = runtime.device(p.dstDevice)?.primary_context()?;
     if is_empty(&p.extent) {
         return state::whole_context().map(drop);
     }
@@ -59,7 +58,9 @@ unsafe fn copy(parameters: In<cudaMemcpy3DPeerParms>, order: Order) -> Result {
         kind: cudaMemcpyDeviceToDevice,
     };
     check(&on_device)?;
-    let parameters = CUDA_MEMCPY3D { srcContext, dstContext, ..to_driver(&on_device)? };
+    let mut parameters = to_driver(&on_device)?;
+    parameters.src.context = address(source);
+    parameters.dst.context = address(target);
     match order.queue() {
         // SAFETY: the memory is valid by this function's contract.
         None => unsafe { driver::cuMemcpy3DPeer(&parameters) },
