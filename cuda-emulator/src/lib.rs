@@ -2,6 +2,7 @@
 //! A CUDA device made of host code: PTX is parsed (`ptx`), lowered to a flat register program (`lower`), and executed by
 //! host threads (`execute`) on an address space of its own (`memory`).
 
+mod checks;
 pub mod conditions;
 pub mod driver;
 pub mod execute;

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A loaded PTX module: what the driver API needs to know of it, and the code that [`crate::launch`] executes.
 
+mod parts;
+
 use std::collections::HashMap;
 
-use thiserror::Error;
+pub use parts::{Global, Kernel, LoadError, LoadErrorKind, Param, Reference, Relocation, Space, Target};
 
 use crate::lower::code::Code;
 
@@ -17,149 +19,7 @@ pub struct Program {
     pub(crate) code: Code,
 }
 
-/// An entry point and its resource needs.
-#[derive(Debug, Clone, Default)]
-pub struct Kernel {
-    /// The (mangled) name.
-    pub name: String,
-    /// The parameters in order; offsets as in the parameter buffer of cuLaunchKernel.
-    pub params: Vec<Param>,
-    /// Bytes of the parameter buffer.
-    pub param_bytes: u32,
-    /// Bytes of statically declared shared memory that the kernel and its callees use.
-    pub static_shared: u32,
-    /// An estimate of the 32-bit registers that hardware would use, 8..=64.
-    pub registers: u32,
-    /// Most threads a block (`.maxntid`, `.reqntid`), 1024 when not stated.
-    pub max_threads: u32,
-    /// Bytes of local memory that each thread needs, calls not counted.
-    pub local_bytes: u32,
-    /// Blocks of a cluster in each dimension (`.reqnctapercluster`).
-    pub cluster: Option<[u32; 3]>,
-    /// It, or a function that it calls by name, launches kernels.
-    pub launches_kernels: bool,
-    /// As above, graphs.
-    pub launches_graphs: bool,
-    /// PTX ISA version times ten, 90 for 9.0.
-    pub ptx_version: u32,
-    /// The compute capability of `.target` times ten, 90 for sm_90.
-    pub target: u32,
-}
-
-/// A kernel parameter.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Param {
-    /// Offset in the parameter buffer, bytes.
-    pub offset: u32,
-    /// Size in bytes.
-    pub size: u32,
-    /// Alignment in bytes.
-    pub align: u32,
-}
-
-/// Where a module variable lives.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Space {
-    /// `.global`
-    Global,
-    /// `.const`
-    Const,
-}
-
-/// A module variable.
-#[derive(Debug, Clone)]
-pub struct Global {
-    /// The (mangled) name.
-    pub name: String,
-    /// Where it lives.
-    pub space: Space,
-    /// Size in bytes.
-    pub bytes: u64,
-    /// Alignment in bytes, a power of two.
-    pub align: u64,
-    /// The initial bytes, shorter than `bytes` when the rest is zero. Use [`Program::image`], which applies relocations.
-    pub init: Vec<u8>,
-    /// Initialisers that are addresses.
-    pub relocations: Vec<Relocation>,
-    /// `.attribute(.managed)`: the host reads and writes it too.
-    pub managed: bool,
-    /// `.texref` or `.surfref`: no variable for the host, but a name for what it binds. Bound textures and surfaces are
-    /// published under the variable's address ([`crate::texture`]).
-    pub reference: Option<Reference>,
-}
-
-/// What a reference names.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reference {
-    /// A texture.
-    Texture,
-    /// A surface.
-    Surface,
-}
-
-/// An initialiser that is an address, known only when the variables have memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Relocation {
-    /// Where in the variable, bytes.
-    pub offset: u64,
-    /// How many bytes of the value are stored there, from bit `shift` on.
-    pub size: u8,
-    /// The first bit of the value that is stored.
-    pub shift: u8,
-    /// What it is the address of.
-    pub target: Target,
-    /// Added to the address.
-    pub addend: i64,
-}
-
-/// What a [`Relocation`] points to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Target {
-    /// An entry of [`Program::globals`].
-    Global(usize),
-    /// A function, as the value of its address.
-    Function(u64),
-}
-
-/// Why a module was refused.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("line {line}: {message}")]
-pub struct LoadError {
-    /// The line of the PTX text, from 1; 0 when it is about the whole module.
-    pub line: u32,
-    /// What is wrong, naming the instruction or symbol.
-    pub message: String,
-    /// Which error code it deserves.
-    pub kind: LoadErrorKind,
-}
-
-/// The kinds of [`LoadError`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LoadErrorKind {
-    /// Not PTX (CUDA_ERROR_INVALID_PTX).
-    Syntax,
-    /// PTX that this device does not execute (CUDA_ERROR_INVALID_PTX or CUDA_ERROR_NOT_SUPPORTED).
-    Unsupported,
-    /// A symbol without definition (CUDA_ERROR_INVALID_PTX, as the driver's linker).
-    Unresolved,
-}
-
 impl Program {
-    /// Parses and lowers one module. A trailing NUL is allowed.
-    pub fn load(ptx: &str) -> Result<Program, LoadError> {
-        Program::link(&[ptx])
-    }
-
-    /// Parses and lowers several modules into one program, as the device linker does.
-    pub fn link(ptx: &[&str]) -> Result<Program, LoadError> {
-        let mut texts = ptx.to_vec();
-        if ptx.iter().any(|text| text.contains("cudaCG")) {
-            texts.push(include_str!("lower/cooperative.ptx"));
-        }
-        let modules = texts.iter().map(|text| crate::ptx::parse(text)).collect::<Result<Vec<_>, _>>()?;
-        crate::lower::link(&modules)
-    }
-
     /// The bytes that variable `index` starts with once variable `i` of [`Self::globals`] lives at `addresses[i]`;
     /// as long as the variable is, except for a tail of zeros.
     pub fn image(&self, index: usize, addresses: &[u64]) -> Vec<u8> {

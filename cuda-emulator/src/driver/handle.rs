@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
-use crate::execute::check::checks;
+use crate::checks::checks;
 
 /// A C handle for a `T`, as big as a pointer.
 #[repr(transparent)]

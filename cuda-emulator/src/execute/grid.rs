@@ -9,10 +9,11 @@ use std::time::Instant;
 
 use super::block::{Block, Progress};
 use super::cluster::Cluster;
-use super::data::check::{History, checks};
+use super::data::check::History;
 use super::data::ranges::RangeCache;
 use super::machine::Machine;
 use super::sweep::Sweep;
+use crate::checks::checks;
 use crate::launch::{Fault, FaultKind, Launch};
 use crate::lower::code::{Code, Entry};
 use crate::nested::Children;

@@ -35,7 +35,7 @@ pub(crate) mod warp_ops;
 
 // The names by which `lower` and `jit` use the families.
 pub(crate) use arithmetic::{bits, carry, compare, convert, float, half, integer, round, tiny_float};
-pub(crate) use data::{access, atomic, bulk, check, load_store, moves, ranges, texture_ops};
+pub(crate) use data::{access, atomic, bulk, load_store, moves, ranges, texture_ops};
 pub(crate) use lanes::has_wide_vectors;
 pub(crate) use machine::{Flow, Machine};
 pub use printf::Printf;

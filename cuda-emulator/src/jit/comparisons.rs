@@ -5,9 +5,9 @@ use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I32, I64};
 use cranelift_codegen::ir::{InstBuilder, Value};
 
-use super::kinds::Kind;
 use super::meaning::{Scalar, Test};
 use super::nodes::Node;
+use super::shape::Kind;
 use super::translate::{Done, Held, Translator, Untranslatable};
 use crate::lower::code::LANES;
 

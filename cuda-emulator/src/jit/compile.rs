@@ -16,40 +16,16 @@ use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
 use cranelift_jit::{JITBuilder, JITModule};
 use cranelift_module::Module;
 
-use super::entry::{Entry, Exit};
+use super::compiled::{Compiled, Variant};
 use super::flow::Flow;
 use super::kinds;
-use super::translate::{Signatures, Translator, Variant};
+use super::place::Native;
+use super::translate::{Signatures, Translator};
 use super::view::NativeCode;
 use crate::lower::code::{Code, Function};
 
 /// Stack that translated code may use: values that do not fit the registers of the machine.
 const MAX_STACK_BYTES: u32 = 256 << 10;
-
-/// A translated function.
-pub(super) struct Compiled {
-    /// `None` only while it is dropped.
-    module: Option<JITModule>,
-    pub(super) code: NativeCode,
-    pub(super) entries: Vec<Entry>,
-    pub(super) exits: Vec<Exit>,
-    /// Bytes of its instructions.
-    pub(super) bytes: usize,
-}
-
-// SAFETY: the module is only kept to be freed; executable memory is the same for all threads.
-unsafe impl Send for Compiled {}
-// SAFETY: nothing changes a translated function, so threads may execute it at the same time.
-unsafe impl Sync for Compiled {}
-
-impl Drop for Compiled {
-    fn drop(&mut self) {
-        if let Some(module) = self.module.take() {
-            // SAFETY: `code` is reachable through the program only, and launches borrow the program: nobody runs it any more.
-            unsafe { module.free_memory() };
-        }
-    }
-}
 
 /// The code generator for this machine.
 fn target() -> Option<&'static OwnedTargetIsa> {
@@ -70,8 +46,13 @@ fn target() -> Option<&'static OwnedTargetIsa> {
         .as_ref()
 }
 
+/// The translated functions of a new program: none yet.
+pub(crate) fn native() -> Native {
+    Native::new(compile)
+}
+
 /// Translates a function; `None` when it stays with the interpreter.
-pub(super) fn compile(code: &Code, function: &Function, variant: Variant) -> Option<Compiled> {
+fn compile(code: &Code, function: &Function, variant: Variant) -> Option<Compiled> {
     let start = std::time::Instant::now();
     // A mistake in the translator or Cranelift must not be a way to end the process.
     let result = catch_unwind(AssertUnwindSafe(|| attempt(code, function, variant)));

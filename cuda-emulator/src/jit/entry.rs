@@ -2,7 +2,7 @@
 //! The ways into translated code and out of it, on the executor's side: scalars become registers of the frame, and the other
 //! way round.
 
-use super::kinds::Kind;
+use super::shape::Kind;
 use crate::lower::code::LANES;
 
 /// A register that is scalars in translated code.

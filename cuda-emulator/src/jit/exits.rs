@@ -7,8 +7,8 @@ use cranelift_codegen::ir::{Block as Label, InstBuilder, MemFlagsData, Value};
 
 use super::entry::{Code, Exit, Item};
 use super::flow::Set;
-use super::kinds::Kind;
 use super::nodes::NodeId;
+use super::shape::Kind;
 use super::translate::{Done, Held, Translator, Untranslatable};
 use super::view::{SCRATCH, View};
 

@@ -7,9 +7,10 @@ use cranelift_codegen::ir::{InstBuilder, MemFlagsData, Value};
 
 use super::entry::Code;
 use super::flow::{Register, Set};
-use super::kinds::{self, Kind};
+use super::kinds;
 use super::meaning::{Logic, Meaning, Op, Special};
 use super::nodes::{Node, NodeId};
+use super::shape::Kind;
 use super::translate::{Done, Held, Translator, Untranslatable};
 use super::view::{self, View};
 use crate::execute::moves::Symbol;

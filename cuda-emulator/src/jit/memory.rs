@@ -12,9 +12,10 @@ use cranelift_codegen::ir::{
 };
 
 use super::flow::Set;
-use super::kinds::{self, Kind};
+use super::kinds;
 use super::meaning::{Element, Meaning};
 use super::nodes::{CHUNK_LANES, CHUNKS, Node, NodeId};
+use super::shape::Kind;
 use super::translate::{Done, Held, Translator, Untranslatable};
 use super::view::View;
 use crate::execute::access::{Place, aux};

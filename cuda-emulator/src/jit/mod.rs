@@ -15,6 +15,7 @@
 
 mod comparisons;
 mod compile;
+mod compiled;
 mod conditional;
 mod entry;
 mod exchange;
@@ -29,12 +30,14 @@ mod nodes;
 mod place;
 mod regions;
 mod scatter;
+mod shape;
 mod short_lanes;
 mod short_meanings;
 mod translate;
 mod view;
 
+pub(crate) use compile::native;
 pub(crate) use entry::Code as ExitCode;
-pub(crate) use kinds::Shape;
 pub(crate) use place::{Left, Mode, Native, Place, Table, mode};
+pub(crate) use shape::Shape;
 pub(crate) use view::{View, called};

@@ -5,10 +5,9 @@ use std::fmt;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use super::compile::{Compiled, compile};
+use super::compiled::{Compile, Compiled, Variant};
 use super::entry::{self, Code as ExitCode};
-use super::kinds::Shape;
-use super::translate::Variant;
+use super::shape::Shape;
 use super::view::View;
 use crate::lower::code::Code;
 
@@ -164,6 +163,8 @@ pub(crate) struct Native {
     bytes: AtomicUsize,
     /// Functions by their end.
     by_end: OnceLock<Vec<(u32, usize)>>,
+    /// Without a translator, all functions stay with the interpreter.
+    compile: Option<Compile>,
 }
 
 impl fmt::Debug for Native {
@@ -173,6 +174,11 @@ impl fmt::Debug for Native {
 }
 
 impl Native {
+    /// None yet; hot ones are translated by `compile`.
+    pub(super) fn new(compile: Compile) -> Native {
+        Native { compile: Some(compile), ..Native::default() }
+    }
+
     fn index(shape: Shape, partial: bool) -> usize {
         shape.index() * 2 + usize::from(partial)
     }
@@ -212,9 +218,9 @@ impl Native {
         if before + count < limit || self.bytes.load(Ordering::Relaxed) > MAX_BYTES {
             return false;
         }
-        let Some(compiled) = compile(code, &code.functions[*index], Variant { shape, partial }) else {
-            return false;
-        };
+        let function = &code.functions[*index];
+        let compiled = self.compile.and_then(|compile| compile(code, function, Variant { shape, partial }));
+        let Some(compiled) = compiled else { return false };
         self.bytes.fetch_add(compiled.bytes, Ordering::Relaxed);
         let compiled = Arc::new(compiled);
         let table = state

@@ -4,8 +4,9 @@
 //! the interpreter. A block that no lane takes is skipped.
 
 use super::flow::Flow;
-use super::kinds::{self, Kind, Shape, State};
+use super::kinds::{self, State};
 use super::meaning::Meaning;
+use super::shape::{Kind, Shape};
 use crate::lower::code::Next;
 
 /// Blocks of a region beyond which the lanes rather part.

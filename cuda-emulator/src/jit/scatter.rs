@@ -8,10 +8,10 @@ use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I8, I16, I32, I32X4, I64, I64X2};
 use cranelift_codegen::ir::{Block, InstBuilder, MemFlagsData, Value};
 
-use super::kinds::Kind;
 use super::meaning::Element;
 use super::memory::{address_bytes, count};
 use super::nodes::{CHUNK_LANES, CHUNKS, Chunk, Node, NodeId};
+use super::shape::Kind;
 use super::translate::{Done, Held, Translator};
 use super::view::View;
 use crate::execute::access::{Place, aux};

@@ -11,23 +11,17 @@ use cranelift_codegen::ir::{
 };
 use cranelift_frontend::{FunctionBuilder, Variable};
 
+use super::compiled::Variant;
 use super::entry::{Entry, Exit, Item};
 use super::flow::{Flow, Register, Set};
-use super::kinds::{self, Kind, Shape, State};
+use super::kinds::{self, State};
 use super::lanes::Lanes;
 use super::meaning::Meaning;
 use super::memory::Checked;
 use super::nodes::{self, CHUNKS, Node, NodeId};
+use super::shape::{Kind, Shape};
 use super::view::{SCRATCH, View};
 use crate::lower::code::{CONSTANT, LANES, Next};
-
-/// The kinds of lanes and code that a translation is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Variant {
-    pub(super) shape: Shape,
-    /// Other lanes of the warp may be elsewhere: the frame holds their registers, too.
-    pub(super) partial: bool,
-}
 
 /// The signatures of the functions in `view` that translated code calls.
 #[derive(Debug, Clone, Copy)]

@@ -192,6 +192,7 @@ impl Assembly {
         self.code.functions = linker.functions;
         self.code.matrices = linker.matrices;
         self.code.constants = linker.pool.into_lines();
+        self.code.native = crate::jit::native();
         Ok(Program { kernels, globals: linker.globals, code: self.code })
     }
 

@@ -19,8 +19,25 @@ use linker::{Linker, ModuleId};
 use crate::program::{LoadError, Program};
 use crate::ptx::ast::{Linkage, Module};
 
+impl Program {
+    /// Parses and lowers one module. A trailing NUL is allowed.
+    pub fn load(ptx: &str) -> Result<Program, LoadError> {
+        Program::link(&[ptx])
+    }
+
+    /// Parses and lowers several modules into one program, as the device linker does.
+    pub fn link(ptx: &[&str]) -> Result<Program, LoadError> {
+        let mut texts = ptx.to_vec();
+        if ptx.iter().any(|text| text.contains("cudaCG")) {
+            texts.push(include_str!("cooperative.ptx"));
+        }
+        let modules = texts.iter().map(|text| crate::ptx::parse(text)).collect::<Result<Vec<_>, _>>()?;
+        link(&modules)
+    }
+}
+
 /// Links modules into a program.
-pub(crate) fn link(modules: &[Module<'_>]) -> Result<Program, LoadError> {
+fn link(modules: &[Module<'_>]) -> Result<Program, LoadError> {
     let mut linker = Linker::default();
     let numbered = || modules.iter().enumerate().map(|(index, module)| (ModuleId(index), module));
     // Definitions first: declarations then find them.

@@ -119,7 +119,7 @@ impl Memory {
             freed: VecDeque::new(),
             shared: BTreeMap::new(),
         };
-        let initialised = crate::execute::check::checks().init.then(Initialised::default);
+        let initialised = crate::checks::checks().init.then(Initialised::default);
         Ok(Memory {
             state: RwLock::new(state),
             generation: AtomicU64::new(0),

@@ -5,9 +5,10 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use super::access::{Access, aux};
+use crate::checks::checks;
 use crate::execute::block::Block;
 use crate::execute::machine::Machine;
 use crate::lower::code::Instr;
@@ -18,31 +19,6 @@ const MAX_REPORTS: u32 = 100;
 const MAX_WORDS: usize = 16 << 20;
 /// In [`Access`] records: more than one warp or block has read.
 const SEVERAL: u32 = u32::MAX;
-
-/// What is looked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Checks {
-    pub(crate) race: bool,
-    pub(crate) init: bool,
-    /// Handles that are used after they were destroyed; kernels are not concerned.
-    pub(crate) handles: bool,
-}
-
-impl Checks {
-    pub(crate) fn any(self) -> bool {
-        self.race || self.init
-    }
-}
-
-/// What the environment asks for.
-pub(crate) fn checks() -> Checks {
-    static CHECKS: OnceLock<Checks> = OnceLock::new();
-    *CHECKS.get_or_init(|| {
-        let wanted = std::env::var("CUDA_EMULATOR_CHECK").unwrap_or_default();
-        let has = |name: &str| wanted.split(',').any(|part| part.trim() == name);
-        Checks { race: has("race"), init: has("init"), handles: has("handles") }
-    })
-}
 
 /// What was done last to a byte of shared memory. Epoch 0 is never; barriers begin a new one.
 #[derive(Debug, Clone, Copy, Default)]

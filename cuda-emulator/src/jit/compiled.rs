@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A translated function, and what it is a translation for.
+
+use cranelift_jit::JITModule;
+
+use super::entry::{Entry, Exit};
+use super::shape::Shape;
+use super::view::NativeCode;
+use crate::lower::code::{Code, Function};
+
+/// The kinds of lanes and code that a translation is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Variant {
+    pub(super) shape: Shape,
+    /// Other lanes of the warp may be elsewhere: the frame holds their registers, too.
+    pub(super) partial: bool,
+}
+
+/// A translated function.
+pub(super) struct Compiled {
+    /// `None` only while it is dropped.
+    pub(super) module: Option<JITModule>,
+    pub(super) code: NativeCode,
+    pub(super) entries: Vec<Entry>,
+    pub(super) exits: Vec<Exit>,
+    /// Bytes of its instructions.
+    pub(super) bytes: usize,
+}
+
+// SAFETY: the module is only kept to be freed; executable memory is the same for all threads.
+unsafe impl Send for Compiled {}
+// SAFETY: nothing changes a translated function, so threads may execute it at the same time.
+unsafe impl Sync for Compiled {}
+
+impl Drop for Compiled {
+    fn drop(&mut self) {
+        if let Some(module) = self.module.take() {
+            // SAFETY: `code` is reachable through the program only, and launches borrow the program: nobody runs it any more.
+            unsafe { module.free_memory() };
+        }
+    }
+}
+
+/// Translates a function; `None` when it stays with the interpreter.
+pub(super) type Compile = fn(&Code, &Function, Variant) -> Option<Compiled>;
