@@ -5,10 +5,11 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use super::marks::{Mark, Stream};
-use crate::worker::gpu::{CUcontext, CudaError, Driver, while_current};
+use crate::worker::gpu::Driver;
 
 /// Pieces of work of one stream that may be in flight while machines compete. Bounds the events of a process.
 pub const MAX_FLIGHTS: usize = 512;
+
 /// A piece of work.
 #[derive(Debug)]
 pub struct Flight {
@@ -86,13 +87,8 @@ impl Flights {
         let mut landed = Landed::default();
         for queue in self.streams.values_mut() {
             while let Some(flight) = queue.flights.front() {
-                let events = flight.end.events().clone();
                 let begin = flight.start.as_ref().or(queue.last.as_ref()).filter(|_| !flight.is_fence);
-                let took = match events.context() {
-                    Some(context) => check(gpu, context.raw(), begin, &flight.end),
-                    None => Some(None),
-                };
-                let Some(took) = took else { break };
+                let Some(took) = flight.end.completion(gpu, begin.map(Arc::as_ref)) else { break };
                 let Some(flight) = queue.flights.pop_front() else { break };
                 self.count -= 1;
                 if !flight.is_fence {
@@ -100,26 +96,10 @@ impl Flights {
                     landed.count += 1;
                     landed.time += took.unwrap_or_else(|| now.saturating_sub(flight.since.max(queue.at)));
                 }
-                queue.last = (!events.is_over()).then(|| flight.end.clone());
+                queue.last = (!flight.end.events().is_over()).then(|| flight.end.clone());
                 queue.at = now;
             }
         }
         landed
     }
-}
-
-/// The time of a piece of work in nanoseconds, if it has completed and events say so. `None`: it has not.
-fn check(gpu: &Driver, context: *mut u8, begin: Option<&Arc<Mark>>, end: &Mark) -> Option<Option<u64>> {
-    let mut took = None;
-    let outcome = while_current(gpu, context as CUcontext, || {
-        gpu.cuEventQuery(end.raw())?;
-        if let Some(begin) = begin
-            && let Ok((milliseconds,)) = gpu.cuEventElapsedTime_v2(begin.raw(), end.raw())
-        {
-            took = Some((f64::from(milliseconds.max(0.0)) * 1e6) as u64);
-        }
-        Ok(())
-    });
-    // After an error nothing runs any more.
-    (outcome != Err(CudaError::NOT_READY)).then_some(took)
 }

@@ -107,11 +107,6 @@ pub struct Mark {
 }
 
 impl Events {
-    /// The context, which lives as long as the caller has it. `None`: it has ended.
-    pub fn context(&self) -> Option<Arc<Object>> {
-        self.context.upgrade()
-    }
-
     /// Whether the context has ended.
     pub fn is_over(&self) -> bool {
         self.context.strong_count() == 0
@@ -140,7 +135,7 @@ impl Events {
 
 impl Mark {
     /// The driver's event. Good while the context lives.
-    pub fn raw(&self) -> CUevent {
+    fn raw(&self) -> CUevent {
         self.raw as CUevent
     }
 
@@ -149,11 +144,27 @@ impl Mark {
         &self.events
     }
 
-    /// Whether all work before it has completed. After an error, and after the context's end, nothing runs any more.
+    /// Whether all work before it has completed.
     pub fn is_done(&self, gpu: &Driver) -> bool {
-        let Some(context) = self.events.context() else { return true };
+        self.completion(gpu, None).is_some()
+    }
+
+    /// Whether all work before it has completed (`None`: it has not), and its GPU time since `begin` in nanoseconds, if
+    /// events say so. After an error, and after the context's end, nothing runs any more.
+    pub fn completion(&self, gpu: &Driver, begin: Option<&Self>) -> Option<Option<u64>> {
+        let Some(context) = self.events.context.upgrade() else { return Some(None) };
         let raw: *mut u8 = context.raw();
-        while_current(gpu, raw as CUcontext, || gpu.cuEventQuery(self.raw())) != Err(CudaError::NOT_READY)
+        let mut took = None;
+        let outcome = while_current(gpu, raw as CUcontext, || {
+            gpu.cuEventQuery(self.raw())?;
+            if let Some(begin) = begin
+                && let Ok((milliseconds,)) = gpu.cuEventElapsedTime_v2(begin.raw(), self.raw())
+            {
+                took = Some((f64::from(milliseconds.max(0.0)) * 1e6) as u64);
+            }
+            Ok(())
+        });
+        (outcome != Err(CudaError::NOT_READY)).then_some(took)
     }
 }
 
