@@ -20,7 +20,7 @@ const MOST_SIDE_BY_SIDE: usize = 25;
 /// Most files of a circle, in a crate that [`LIMITS`] does not name.
 const LARGEST_KNOT: usize = 8;
 /// Crates with larger circles. A limit is lowered when the circle gets smaller, and never raised.
-const LIMITS: [(&str, usize); 1] = [("cuda-emulator", 44)];
+const LIMITS: [(&str, usize); 1] = [("cuda-emulator", 23)];
 
 /// What to print.
 #[derive(Debug, Args)]

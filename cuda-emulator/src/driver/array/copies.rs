@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use crate::driver::array::{self, CUarray};
 use crate::driver::context;
-use crate::driver::copy::{Given, Side, Transfer, copy_async, copy_now};
+use crate::driver::copy::submit::{copy_async, copy_now};
+use crate::driver::copy::{Given, Side, Transfer};
 use crate::driver::device::CUdeviceptr;
 use crate::driver::result::CuResult;
 use crate::driver::stream::CUstream;

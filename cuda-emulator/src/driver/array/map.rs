@@ -11,7 +11,7 @@ use crate::driver::capture;
 use crate::driver::device;
 use crate::driver::ffi::{In, Out};
 use crate::driver::result::{CUresult, CuResult};
-use crate::driver::stream::{self, CUstream};
+use crate::driver::stream::CUstream;
 use crate::driver::vmm::{self, CUmemGenericAllocationHandle};
 use crate::texture::{Array, Later, Part, Parts, TILE_BYTES};
 
@@ -159,7 +159,7 @@ fn map_array_async(list: In<CUarrayMapInfo>, count: u32, stream: CUstream) -> Cu
     if list.is_null() || count == 0 || count > MAX_MAPS {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    let (context, stream) = stream::place_work(stream)?;
+    let (context, stream) = capture::place_work(stream)?;
     capture::refuse(&stream)?;
     // None is done if one is bad.
     let changes = (0..count as usize).map(|index| list.at(index)?.understand());

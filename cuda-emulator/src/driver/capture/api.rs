@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use super::branch::lock;
 use crate::driver::capture::{self, MODE, RELAXED};
 use crate::driver::ffi::{In, Out};
 use crate::driver::graph::{self, CUgraph, CUgraphNode, Edge, Graph};
@@ -50,8 +51,8 @@ fn end_capture(handle: CUstream, out: Out<CUgraph>) -> CuResult<()> {
     out.set(Handle::NULL);
     let (_, stream) = stream::with_stream(handle)?;
     let capture = {
-        let branch = capture::lock(&stream);
-        let branch = branch.as_ref().ok_or(CUresult::CUDA_ERROR_ILLEGAL_STATE)?;
+        let branch = lock(stream.id);
+        let branch = branch.get().ok_or(CUresult::CUDA_ERROR_ILLEGAL_STATE)?;
         if !branch.origin {
             branch.capture.invalidate();
             return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNMATCHED);
@@ -87,8 +88,8 @@ type Show<'a> = &'a mut dyn FnMut(CUgraph, *const CUgraphNode, *const Edge, usiz
 fn capture_info(handle: CUstream, status: Out<u32>, id: Out<u64>, show: Show<'_>) -> CuResult<()> {
     status.check()?;
     let stream = inspected(handle)?;
-    let mut branch = capture::lock(&stream);
-    let Some(branch) = branch.as_mut() else {
+    let mut branch = lock(stream.id);
+    let Some(branch) = branch.get_mut() else {
         status.set(NONE);
         id.set(0);
         show(Handle::NULL, std::ptr::null(), std::ptr::null(), 0);
@@ -157,8 +158,8 @@ fn update_dependencies_v2(
     flags: u32,
 ) -> CuResult<()> {
     let (_, stream) = stream::with_stream(handle)?;
-    let mut branch = capture::lock(&stream);
-    let branch = branch.as_mut().ok_or(CUresult::CUDA_ERROR_ILLEGAL_STATE)?;
+    let mut branch = lock(stream.id);
+    let branch = branch.get_mut().ok_or(CUresult::CUDA_ERROR_ILLEGAL_STATE)?;
     if flags > SET_DEPENDENCIES {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }

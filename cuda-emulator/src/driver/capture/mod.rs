@@ -3,16 +3,19 @@
 //! happen meanwhile; `api` has the calls.
 
 mod api;
+mod branch;
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, ThreadId};
 
-use super::context::Context;
+use super::context::{self, Context};
+use super::event::Captured;
 use super::graph::{CUgraphNode, Edge, Graph, Node, Work};
 use super::result::{CUresult, CuResult};
-use super::stream::Stream;
+use super::stream::{self, CUstream, Stream};
+use branch::{Branch, lock};
 
 /// CUstreamCaptureMode
 pub(super) const GLOBAL: u32 = 0;
@@ -35,21 +38,10 @@ pub struct Capture {
     mode: u32,
     thread: ThreadId,
     invalidated: AtomicBool,
-    /// The stream that it began in, and those that joined it.
-    streams: Mutex<Vec<Weak<Stream>>>,
+    /// The stream that it began in, and those that joined it, by their ids.
+    streams: Mutex<Vec<u64>>,
     /// What streams that are gone had captured last: it must be joined as well.
     left: Mutex<Vec<CUgraphNode>>,
-}
-
-/// A stream's part in a capture.
-pub(super) struct Branch {
-    pub(super) capture: Arc<Capture>,
-    /// The capture began here.
-    pub(super) origin: bool,
-    /// What the next node depends on.
-    pub(super) dependencies: Vec<(CUgraphNode, Edge)>,
-    /// The same for cuStreamGetCaptureInfo, whose caller may look at it until its next call.
-    pub(super) shown: (Vec<CUgraphNode>, Vec<Edge>),
 }
 
 impl Capture {
@@ -65,12 +57,11 @@ impl Capture {
     /// Ends the capture and all its streams' parts in it. Says what it has become.
     pub(super) fn end(&self, origin: &Stream) -> CuResult<()> {
         let streams = std::mem::take(&mut *self.streams.lock().unwrap_or_else(PoisonError::into_inner));
-        let leaves = lock(origin).take().map_or(Vec::new(), |branch| branch.dependencies);
+        let leaves = lock(origin.id).take().map_or(Vec::new(), |branch| branch.dependencies);
         let mut others = std::mem::take(&mut *self.left.lock().unwrap_or_else(PoisonError::into_inner));
-        for stream in streams.iter().filter_map(Weak::upgrade) {
-            if let Some(branch) = lock(&stream).take() {
-                others.extend(branch.dependencies.iter().map(|(node, _)| *node));
-            }
+        for stream in streams {
+            let branch = lock(stream).take();
+            others.extend(branch.iter().flat_map(|branch| &branch.dependencies).map(|(node, _)| *node));
         }
         let mut active = ACTIVE.lock().unwrap_or_else(PoisonError::into_inner);
         active.retain(|capture| capture.id != self.id);
@@ -93,10 +84,6 @@ impl Capture {
     }
 }
 
-pub(super) fn lock(stream: &Stream) -> MutexGuard<'_, Option<Branch>> {
-    stream.capture.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 fn none_active() -> bool {
     COUNT.load(Ordering::Acquire) == 0
 }
@@ -112,8 +99,8 @@ pub(super) fn begin(
     if stream.is_legacy() {
         return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     }
-    let mut branch = lock(stream);
-    if branch.is_some() {
+    let mut branch = lock(stream.id);
+    if branch.get().is_some() {
         return Err(CUresult::CUDA_ERROR_ILLEGAL_STATE);
     }
     let capture = Arc::new(Capture {
@@ -122,19 +109,19 @@ pub(super) fn begin(
         mode,
         thread: thread::current().id(),
         invalidated: AtomicBool::new(false),
-        streams: Mutex::new(vec![Arc::downgrade(stream)]),
+        streams: Mutex::new(vec![stream.id]),
         left: Mutex::default(),
     });
     let mut active = ACTIVE.lock().unwrap_or_else(PoisonError::into_inner);
     active.push(Arc::clone(&capture));
     COUNT.store(active.len(), Ordering::Release);
-    *branch = Some(Branch { capture, origin: true, dependencies, shown: Default::default() });
+    branch.set(Branch { capture, origin: true, dependencies, shown: Default::default() });
     Ok(())
 }
 
 /// Whether a stream captures.
 pub(super) fn captures(stream: &Stream) -> bool {
-    lock(stream).is_some()
+    lock(stream.id).get().is_some()
 }
 
 /// When the stream is capturing: makes work a node behind what the stream has captured so far.
@@ -142,8 +129,8 @@ pub(super) fn add(stream: &Stream, work: impl FnOnce() -> CuResult<Work>) -> CuR
     if none_active() {
         return Ok(false);
     }
-    let mut branch = lock(stream);
-    let Some(branch) = branch.as_mut() else { return Ok(false) };
+    let mut branch = lock(stream.id);
+    let Some(branch) = branch.get_mut() else { return Ok(false) };
     if branch.capture.is_invalidated() {
         return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
     }
@@ -153,28 +140,35 @@ pub(super) fn add(stream: &Stream, work: impl FnOnce() -> CuResult<Work>) -> CuR
 }
 
 /// When the stream is capturing: what an event that is recorded now stands for.
-pub(super) fn dependencies(stream: &Stream) -> CuResult<Option<(Weak<Capture>, Vec<CUgraphNode>)>> {
+pub(super) fn dependencies(stream: &Stream) -> CuResult<Option<Captured>> {
     if none_active() {
         return Ok(None);
     }
-    let branch = lock(stream);
-    let Some(branch) = branch.as_ref() else { return Ok(None) };
+    let branch = lock(stream.id);
+    let Some(branch) = branch.get() else { return Ok(None) };
     if branch.capture.is_invalidated() {
         return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
     }
-    let nodes = branch.dependencies.iter().map(|(node, _)| *node).collect();
-    Ok(Some((Arc::downgrade(&branch.capture), nodes)))
+    let nodes = branch.dependencies.iter().map(|(node, _)| node.0).collect();
+    Ok(Some(Captured { capture: branch.capture.id, nodes }))
+}
+
+/// The capture with this number, if it is under way.
+fn active(id: u64) -> Option<Arc<Capture>> {
+    let captures = ACTIVE.lock().unwrap_or_else(PoisonError::into_inner);
+    captures.iter().find(|active| active.id == id).cloned()
+}
+
+/// Ends the use of a capture, if it is still under way.
+pub(super) fn invalidate(captured: &Captured) {
+    active(captured.capture).inspect(|capture| capture.invalidate());
 }
 
 /// cuStreamWaitEvent of an event that was recorded in a capture: the stream takes part in it from now on.
-pub(super) fn join(stream: &Arc<Stream>, capture: &Weak<Capture>, nodes: &[CUgraphNode]) -> CuResult<()> {
-    let mut branch = lock(stream);
-    let active = |capture: &Arc<Capture>| {
-        let captures = ACTIVE.lock().unwrap_or_else(PoisonError::into_inner);
-        captures.iter().any(|active| active.id == capture.id)
-    };
-    let Some(capture) = capture.upgrade().filter(active) else {
-        branch.as_ref().inspect(|branch| branch.capture.invalidate());
+pub(super) fn join(stream: &Stream, captured: &Captured) -> CuResult<()> {
+    let mut branch = lock(stream.id);
+    let Some(capture) = active(captured.capture) else {
+        branch.get().inspect(|branch| branch.capture.invalidate());
         return Err(CUresult::CUDA_ERROR_CAPTURED_EVENT);
     };
     if capture.is_invalidated() {
@@ -184,8 +178,8 @@ pub(super) fn join(stream: &Arc<Stream>, capture: &Weak<Capture>, nodes: &[CUgra
         capture.invalidate();
         return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
     }
-    let nodes = nodes.iter().map(|node| (*node, Edge::default()));
-    match branch.as_mut() {
+    let nodes = captured.nodes.iter().map(|node| (CUgraphNode::new(*node), Edge::default()));
+    match branch.get_mut() {
         Some(branch) if branch.capture.id != capture.id => {
             branch.capture.invalidate();
             capture.invalidate();
@@ -199,9 +193,9 @@ pub(super) fn join(stream: &Arc<Stream>, capture: &Weak<Capture>, nodes: &[CUgra
             }
         }
         None => {
-            capture.streams.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::downgrade(stream));
+            capture.streams.lock().unwrap_or_else(PoisonError::into_inner).push(stream.id);
             let dependencies = nodes.collect();
-            *branch = Some(Branch { capture, origin: false, dependencies, shown: Default::default() });
+            branch.set(Branch { capture, origin: false, dependencies, shown: Default::default() });
         }
     }
     Ok(())
@@ -211,7 +205,7 @@ pub(super) fn fail(stream: &Stream, error: CUresult) -> CuResult<()> {
     if none_active() {
         return Ok(());
     }
-    match lock(stream).as_ref() {
+    match lock(stream.id).get() {
         Some(branch) => {
             branch.capture.invalidate();
             Err(error)
@@ -236,14 +230,16 @@ pub(super) fn abandon(stream: &Stream) {
         return;
     }
     let origin = {
-        let mut branch = lock(stream);
-        match branch.take_if(|branch| !branch.origin) {
-            Some(branch) => {
-                let nodes = branch.dependencies.iter().map(|(node, _)| *node);
-                branch.capture.left.lock().unwrap_or_else(PoisonError::into_inner).extend(nodes);
+        let mut branch = lock(stream.id);
+        match branch.get() {
+            Some(part) if part.origin => Some(Arc::clone(&part.capture)),
+            Some(part) => {
+                let nodes = part.dependencies.iter().map(|(node, _)| *node);
+                part.capture.left.lock().unwrap_or_else(PoisonError::into_inner).extend(nodes);
+                branch.take();
                 None
             }
-            None => branch.as_ref().map(|branch| Arc::clone(&branch.capture)),
+            None => None,
         }
     };
     if let Some(capture) = origin {
@@ -273,10 +269,17 @@ pub(super) fn check_order(context: &Context, stream: &Stream) -> CuResult<()> {
     result
 }
 
+/// Where work for a stream goes: to the stream's own context, though some context must be current.
+pub(super) fn place_work(handle: CUstream) -> CuResult<(Arc<Context>, Arc<Stream>)> {
+    context::current()?;
+    let (context, stream) = stream::with_stream(handle)?;
+    check_order(&context, &stream)?;
+    Ok((context, stream))
+}
+
 /// Whether work in the legacy stream would disturb a capture.
 pub(super) fn disturbs(context: &Context) -> bool {
-    !none_active()
-        && context.live_streams().iter().any(|stream| !stream.non_blocking && lock(stream).is_some())
+    !none_active() && context.live_streams().iter().any(|stream| !stream.non_blocking && captures(stream))
 }
 
 /// Refuses calls that may disturb captures, as the captures' modes and this thread's one demand.

@@ -5,7 +5,8 @@ use std::ffi::{c_int, c_void};
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
-use super::green;
+use super::{end, green};
+use crate::driver::capture;
 use crate::driver::context::{self, CUcontext, Context};
 use crate::driver::device::{CUdevice, device};
 use crate::driver::ffi::{In, Out};
@@ -20,21 +21,6 @@ const CTX_SCHED_MASK: u32 = 7;
 const CTX_MAP_HOST: u32 = 8;
 /// What cuCtxGetApiVersion has said since CUDA 3.2.
 const API_VERSION: u32 = 3020;
-const LIMIT_STACK_SIZE: u32 = 0;
-const LIMIT_PRINTF_FIFO_SIZE: u32 = 1;
-const LIMIT_MALLOC_HEAP_SIZE: u32 = 2;
-const LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT: u32 = 4;
-const LIMIT_MAX_L2_FETCH_GRANULARITY: u32 = 5;
-const LIMIT_PERSISTING_L2_CACHE_SIZE: u32 = 6;
-const LIMIT_SHMEM_SIZE: u32 = 7;
-const LIMIT_CIG_ENABLED: u32 = 8;
-const LIMIT_MAX: u32 = 10;
-/// Most bytes that the L2 cache fetches at once.
-const MAX_FETCH: usize = 128;
-/// No L2 cache is larger, bytes.
-const MAX_PERSISTING: usize = 1 << 30;
-/// The most local memory that a thread can have, bytes.
-const MAX_STACK: u64 = 512 << 10;
 
 fn check_flags(flags: u32) -> CuResult<()> {
     // Scheduling: automatic, spin, yield or blocking synchronisation.
@@ -114,7 +100,7 @@ fn ctx_destroy(handle: CUcontext) -> CuResult<()> {
     if handle == CUcontext::NULL {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    context::destroy(handle)
+    end::destroy(handle)
 }
 
 fn ctx_attach(out: Out<CUcontext>, flags: u32) -> CuResult<()> {
@@ -128,7 +114,7 @@ fn ctx_attach(out: Out<CUcontext>, flags: u32) -> CuResult<()> {
 }
 
 fn ctx_detach(handle: CUcontext) -> CuResult<()> {
-    context::detach(handle)
+    end::detach(handle)
 }
 
 fn ctx_get_exec_affinity(out: Out<ExecAffinity>, kind: u32) -> CuResult<()> {
@@ -197,57 +183,19 @@ fn ctx_get_api_version(handle: CUcontext, version: Out<u32>) -> CuResult<()> {
 }
 
 fn ctx_synchronize() -> CuResult<()> {
-    context::current_unchecked()?.synchronize()
+    synchronize(&*context::current_unchecked()?)
 }
 
 fn ctx_synchronize_v2(handle: CUcontext) -> CuResult<()> {
-    context::find_or_current(handle)?.synchronize()
+    synchronize(&*context::find_or_current(handle)?)
 }
 
-fn ctx_set_limit(limit: u32, value: usize) -> CuResult<()> {
-    let context = context::current()?;
-    match limit {
-        LIMIT_STACK_SIZE if value as u64 > MAX_STACK => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
-        LIMIT_STACK_SIZE => context.stack_limit.store((value as u64).next_multiple_of(16), Ordering::Relaxed),
-        LIMIT_PRINTF_FIFO_SIZE => context.printf.resize(value),
-        LIMIT_MALLOC_HEAP_SIZE => context.device.memory.set_heap_limit(value as u64),
-        LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT => {
-            context.pending_launches.store(value as u64, Ordering::Relaxed);
-        }
-        LIMIT_MAX_L2_FETCH_GRANULARITY if value > MAX_FETCH => {
-            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-        }
-        LIMIT_PERSISTING_L2_CACHE_SIZE if value > MAX_PERSISTING => {
-            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-        }
-        LIMIT_MAX_L2_FETCH_GRANULARITY | LIMIT_PERSISTING_L2_CACHE_SIZE => {}
-        LIMIT_SHMEM_SIZE | LIMIT_CIG_ENABLED => return Err(CUresult::CUDA_ERROR_NOT_PERMITTED),
-        limit if limit < LIMIT_MAX => return Err(CUresult::CUDA_ERROR_UNSUPPORTED_LIMIT),
-        _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
-    }
-    Ok(())
-}
-
-fn ctx_get_limit(value: Out<usize>, limit: u32) -> CuResult<()> {
-    value.check()?;
-    value.set(limit_of(&*context::current()?, limit)?);
-    Ok(())
-}
-
-/// The value of a CUlimit.
-pub(crate) fn limit_of(context: &Context, limit: u32) -> CuResult<usize> {
-    Ok(match limit {
-        LIMIT_STACK_SIZE => context.stack_limit.load(Ordering::Relaxed) as usize,
-        LIMIT_PRINTF_FIFO_SIZE => context.printf.limit(),
-        LIMIT_MALLOC_HEAP_SIZE => context.device.memory.heap_limit() as usize,
-        LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT => context.pending_launches.load(Ordering::Relaxed) as usize,
-        // Hints for parts that this device does not have.
-        LIMIT_MAX_L2_FETCH_GRANULARITY => 64,
-        LIMIT_PERSISTING_L2_CACHE_SIZE | LIMIT_CIG_ENABLED => 0,
-        LIMIT_SHMEM_SIZE => context.device.model.limits().shared_optin as usize,
-        limit if limit < LIMIT_MAX => return Err(CUresult::CUDA_ERROR_UNSUPPORTED_LIMIT),
-        _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
-    })
+/// Waits for all streams and says whether something failed.
+fn synchronize(context: &Context) -> CuResult<()> {
+    capture::refuse_any(context)?;
+    context.wait_idle();
+    context.flush_printf();
+    context.sticky().map_or(Ok(()), Err)
 }
 
 fn ctx_get_cache_config(config: Out<u32>) -> CuResult<()> {
@@ -323,11 +271,11 @@ fn primary_retain(out: Out<CUcontext>, ordinal: CUdevice) -> CuResult<()> {
 }
 
 fn primary_release(ordinal: CUdevice) -> CuResult<()> {
-    device(ordinal)?.primary.release()
+    end::release_primary(device(ordinal)?)
 }
 
 fn primary_reset(ordinal: CUdevice) -> CuResult<()> {
-    device(ordinal)?.primary.reset();
+    end::reset_primary(device(ordinal)?);
     Ok(())
 }
 
@@ -376,8 +324,6 @@ crate::driver::ffi::entries! { after_init
     cuCtxGetApiVersion => ctx_get_api_version(context: CUcontext, version: Out<u32>);
     cuCtxSynchronize => ctx_synchronize();
     cuCtxSynchronize_v2 => ctx_synchronize_v2(context: CUcontext);
-    cuCtxSetLimit => ctx_set_limit(limit: u32, value: usize);
-    cuCtxGetLimit => ctx_get_limit(value: Out<usize>, limit: u32);
     cuCtxGetCacheConfig => ctx_get_cache_config(config: Out<u32>);
     cuCtxSetCacheConfig => ctx_set_cache_config(config: u32);
     cuCtxGetSharedMemConfig => ctx_get_shared_mem_config(config: Out<u32>);

@@ -53,8 +53,8 @@ pub(crate) fn wait(handle: CUcontext, event: CUevent) -> CuResult<()> {
                 Ok(())
             }))
         }
-        Recorded::Captured(capture, _) => {
-            capture.upgrade().inspect(|capture| capture.invalidate());
+        Recorded::Captured(captured) => {
+            capture::invalidate(&captured);
             return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
         }
     }

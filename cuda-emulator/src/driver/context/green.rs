@@ -213,7 +213,7 @@ fn create(
 fn destroy(handle: CUgreenCtx) -> CuResult<()> {
     let green = GREENS.remove(handle).ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?;
     context::remove_alias(green.context);
-    green.device.primary.release()
+    super::end::release_primary(green.device)
 }
 
 fn to_context(out: Out<CUcontext>, handle: CUgreenCtx) -> CuResult<()> {

@@ -2,9 +2,13 @@
 //! Contexts, the primary ones included, and each thread's stack of current contexts.
 
 pub(super) mod api;
+mod checkpoint;
 mod core_dump;
+mod core_dump_api;
+pub(super) mod end;
 mod events;
 pub(super) mod green;
+pub(super) mod limits;
 mod profiler;
 
 use std::cell::{Cell, RefCell};
@@ -15,13 +19,10 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use super::device::{Device, device};
 use super::handle::{Handle, Registry};
 use super::launch::output;
-use super::memory::host as host_memory;
 use super::result::{CUresult, CuResult};
 use super::stream::Stream;
 use super::stream::queue::Mark;
-use super::{array, event, external, module};
 use crate::execute::Printf;
-use core_dump as core_dump_api;
 
 /// A context's handle.
 pub type CUcontext = Handle<Context>;
@@ -99,7 +100,7 @@ impl Context {
             shared_config: AtomicU32::new(1),
             peers: Mutex::default(),
         });
-        core_dump_api::context_created(handle, flags);
+        core_dump::context_created(handle.0, flags);
         CONTEXTS.insert(handle, Arc::clone(&context));
         context
     }
@@ -127,21 +128,10 @@ impl Context {
         output::flush(&self.printf);
     }
 
-    /// Ends everything that the context owns, after its work.
-    fn destroy(&self) {
-        // By all its handles.
+    /// Ends all handles of the context.
+    fn forget(&self) {
         CONTEXTS.remove_where(|context| std::ptr::eq(context, self));
-        core_dump_api::context_destroyed(self.handle);
-        self.wait_idle();
-        self.flush_printf();
-        module::forget_modules(self);
-        event::forget_events(self);
-        array::forget_arrays(self);
-        external::forget_all_of(self);
-        self.forget_streams();
-        host_memory::free_all_of(self.handle);
-        super::ipc::forget_all_of(self.handle);
-        self.device.free_all_of(self.handle);
+        core_dump::context_destroyed(self.handle.0);
     }
 }
 
@@ -158,6 +148,11 @@ pub(super) fn current_unchecked() -> CuResult<Arc<Context>> {
 /// NULL means the current context.
 pub(super) fn find_or_current(handle: CUcontext) -> CuResult<Arc<Context>> {
     if handle == Handle::NULL { current_unchecked() } else { find(handle) }
+}
+
+/// The same, if it has no sticky error.
+pub(super) fn usable(handle: CUcontext) -> CuResult<Arc<Context>> {
+    find_or_current(handle)?.checked()
 }
 
 /// The context with this handle, which must not be NULL, even when it has a sticky error.
@@ -243,34 +238,11 @@ pub(super) fn create(device: &'static Device, flags: u32) -> CuResult<CUcontext>
     Ok(context.handle)
 }
 
-/// cuCtxDestroy
-pub(super) fn destroy(handle: CUcontext) -> CuResult<()> {
-    let context = CONTEXTS.get(handle).filter(|context| !context.primary);
-    context.ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?.destroy();
-    if current_handle() == Some(handle) {
-        pop_handle();
-    }
-    Ok(())
-}
-
 /// cuCtxAttach: one more who holds the current context.
 pub(super) fn attach() -> CuResult<CUcontext> {
     let context = current_unchecked()?;
     context.attached.fetch_add(1, Ordering::Relaxed);
     Ok(context.handle)
-}
-
-/// cuCtxDetach: one less who holds the current context; without holders it ends.
-pub(super) fn detach(handle: CUcontext) -> CuResult<()> {
-    if current_handle() != Some(handle) {
-        return Err(CUresult::CUDA_ERROR_INVALID_CONTEXT);
-    }
-    let context = find(handle)?;
-    let less = |count: u32| count.checked_sub(1);
-    if context.attached.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok() {
-        return Ok(());
-    }
-    if context.primary { context.device.primary.release() } else { destroy(handle) }
 }
 
 /// A device's primary context: made at the first retain, ended by the last release or by a reset. Its handle stays.
@@ -301,22 +273,23 @@ impl PrimaryContext {
         Ok(self.handle)
     }
 
-    pub(super) fn release(&self) -> CuResult<()> {
+    /// One less who retains it. `end` ends the context after the last one.
+    fn release(&self, end: impl FnOnce(&Context)) -> CuResult<()> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.retained = state.retained.checked_sub(1).ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?;
         if state.retained == 0
             && let Some(context) = state.context.take()
         {
-            context.destroy();
+            end(&context);
         }
         Ok(())
     }
 
-    /// Ends the context whoever retains it. The count stays, and the next retain makes a new context.
-    pub(super) fn reset(&self) {
+    /// Has `end` end the context whoever retains it. The count stays, and the next retain makes a new context.
+    fn reset(&self, end: impl FnOnce(&Context)) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(context) = state.context.take() {
-            context.destroy();
+            end(&context);
         }
         state.flags = 0;
     }

@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use cuda_abi::{CUDA_MEMCPY2D, CUDA_MEMCPY3D, CopyEnd2D, CopyEnd3D};
 
-use super::{Fill, Given, Pattern, Side, Transfer, copy_async, copy_now, fill, peer};
+use super::submit::{copy_async, copy_now, fill};
+use super::{Fill, Given, Pattern, Side, Transfer};
 use crate::driver::array::{self, CUarray};
-use crate::driver::context::CUcontext;
+use crate::driver::context::{self, CUcontext};
 use crate::driver::device::CUdeviceptr;
 use crate::driver::ffi::In;
 use crate::driver::result::{CUresult, CuResult};
@@ -140,8 +141,8 @@ fn memcpy_peer(
     from_context: CUcontext,
     bytes: usize,
 ) -> CuResult<()> {
-    peer(to_context)?;
-    peer(from_context)?;
+    context::usable(to_context)?;
+    context::usable(from_context)?;
     memcpy_dtod(to, from, bytes)
 }
 
@@ -153,8 +154,8 @@ fn memcpy_peer_async(
     bytes: usize,
     stream: CUstream,
 ) -> CuResult<()> {
-    peer(to_context)?;
-    peer(from_context)?;
+    context::usable(to_context)?;
+    context::usable(from_context)?;
     memcpy_dtod_async(to, from, bytes, stream)
 }
 
@@ -176,8 +177,8 @@ fn memcpy_3d_async(copy: In<CUDA_MEMCPY3D>, stream: CUstream) -> CuResult<()> {
 
 fn check_peers(copy: In<CUDA_MEMCPY3D>) -> CuResult<()> {
     let copy = copy.get()?;
-    peer(CUcontext::new(copy.dst.context as usize))?;
-    peer(CUcontext::new(copy.src.context as usize))?;
+    context::usable(CUcontext::new(copy.dst.context as usize))?;
+    context::usable(CUcontext::new(copy.src.context as usize))?;
     Ok(())
 }
 

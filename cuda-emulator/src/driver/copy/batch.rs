@@ -3,7 +3,8 @@
 
 use std::sync::Arc;
 
-use super::{Given, Side, Transfer, copy_async};
+use super::submit::copy_async;
+use super::{Given, Side, Transfer};
 use crate::driver::array::{self, CUarray};
 use crate::driver::context;
 use crate::driver::device::CUdeviceptr;

@@ -3,50 +3,19 @@
 
 pub(super) mod api;
 mod batch;
+pub(super) mod submit;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::capture;
-use super::context::{self, Context};
 use super::device;
 use super::device::attributes::MAX_PITCH;
-use super::graph::{CopyWork, Work};
 use super::pool::home as pool_home;
 use super::result::{CUresult, CuResult};
-use super::stream::{self, CUstream};
 use crate::memory::RangeKind;
 use crate::texture::Array;
 
 /// Linux keeps the addresses below free, so that null pointers, also with an offset, are noticed.
 const LOWEST_ADDRESS: u64 = 64 << 10;
-/// Host bytes up to this many are taken along when an asynchronous copy is asked for, so that the caller need not wait.
-const STAGED: u64 = 1 << 20;
-/// Most bytes that may be on their way like that: a program that asks faster than it is served must wait.
-const STAGED_TOTAL: u64 = 32 << 20;
-
-static STAGED_NOW: AtomicU64 = AtomicU64::new(0);
-
-/// Room for staged bytes.
-struct Room(u64);
-
-impl Room {
-    fn reserve(bytes: u64) -> Option<Room> {
-        if bytes > STAGED {
-            return None;
-        }
-        let room = Room(bytes);
-        let before = STAGED_NOW.fetch_add(bytes, Ordering::Relaxed);
-        (before + bytes <= STAGED_TOTAL).then_some(room)
-    }
-}
-
-impl Drop for Room {
-    fn drop(&mut self) {
-        STAGED_NOW.fetch_sub(self.0, Ordering::Relaxed);
-    }
-}
-
 /// What an address is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -255,75 +224,6 @@ impl Transfer {
         }
         Ok(())
     }
-
-    /// A copy's source bytes, row by row, and what is left to do with them.
-    fn staged(&self, room: Room) -> impl FnOnce(&Context) -> CuResult<()> + Send + 'static {
-        let [width, rows, _] = self.extent;
-        let mut bytes = vec![0u8; self.bytes() as usize];
-        let tight = Side {
-            address: bytes.as_mut_ptr() as u64,
-            kind: Kind::Pageable,
-            pitch: width,
-            slice: width * rows,
-            array: None,
-        };
-        let taken = Transfer { to: tight.clone(), from: self.from.clone(), extent: self.extent }.run();
-        let target = self.to.clone();
-        let extent = self.extent;
-        move |_| {
-            let _room = room;
-            taken?;
-            let from = Side { address: bytes.as_ptr() as u64, ..tight };
-            Transfer { to: target, from, extent }.run()
-        }
-    }
-}
-
-/// Copies in the default stream. Returns when the bytes are where they belong, except between device addresses.
-pub(super) fn copy_now(copy: Option<Transfer>) -> CuResult<()> {
-    let (context, stream) = stream::place_work(CUstream::NULL)?;
-    capture::refuse(&stream)?;
-    let Some(copy) = copy else { return Ok(()) };
-    if copy.to.kind == Kind::Device && copy.from.kind == Kind::Device {
-        context.submit_work(&stream, move |_| copy.run());
-        return Ok(());
-    }
-    context.run(&stream, move |_| copy.run())
-}
-
-/// Copies at its place in a stream. Waits for it only when pageable memory demands that.
-pub(super) fn copy_async(copy: Option<Transfer>, stream: CUstream) -> CuResult<()> {
-    let (context, stream) = stream::place_work(stream)?;
-    let Some(copy) = copy else { return Ok(()) };
-    if capture::add(&stream, || Ok(Work::Copy(CopyWork::captured(copy.clone()))))? {
-        return Ok(());
-    }
-    if !copy.involves(Kind::Pageable) {
-        let mark = context.submit_work(&stream, move |_| copy.run());
-        return context.end_asynchronous(&mark);
-    }
-    let room = if copy.to.kind == Kind::Pageable { None } else { Room::reserve(copy.bytes()) };
-    match room {
-        Some(room) => context.end_asynchronous(&context.submit_work(&stream, copy.staged(room))),
-        None => context.run(&stream, move |_| copy.run()),
-    }
-}
-
-/// Fills rows of device memory with a pattern, asynchronously or, in the default stream, as cuMemset does.
-pub(super) fn fill(fill: Fill, stream: Option<CUstream>) -> CuResult<()> {
-    let (context, place) = stream::place_work(stream.unwrap_or(CUstream::NULL))?;
-    if stream.is_none() {
-        capture::refuse(&place)?;
-    }
-    let kind = fill.check()?;
-    if fill.extent.contains(&0) || capture::add(&place, || Ok(Work::Fill(fill)))? {
-        return Ok(());
-    }
-    if stream.is_none() && kind == Some(Kind::Shared) {
-        return context.run(&place, move |_| fill.run());
-    }
-    let mark = context.submit_work(&place, move |_| fill.run());
-    context.end_asynchronous(&mark)
 }
 
 /// Rows of device memory and what they are filled with.
@@ -391,9 +291,4 @@ impl Pattern {
     fn as_bytes(&self) -> &[u8] {
         &self.value[..self.bytes]
     }
-}
-
-/// The context that a peer copy names, which must exist.
-pub(super) fn peer(handle: context::CUcontext) -> CuResult<Arc<Context>> {
-    context::find_or_current(handle)?.checked()
 }

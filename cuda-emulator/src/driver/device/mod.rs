@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use cuda_environment::Environment;
 
 use super::context::{self, Context, PrimaryContext};
-use super::external;
+use super::external::buffers;
 use super::ffi;
 use super::handle::Handle;
 use super::pool::Pool;
@@ -216,9 +216,13 @@ impl Device {
             }
         }
         if range.kind == RangeKind::External {
-            return external::unmap(self, ptr);
+            return if buffers::unmap(&self.memory, ptr) {
+                Ok(())
+            } else {
+                Err(CUresult::CUDA_ERROR_INVALID_VALUE)
+            };
         }
-        super::ipc::withdraw(ptr);
+        super::ipc::offers::withdraw(ptr);
         self.memory.free(ptr);
         Ok(())
     }

@@ -3,16 +3,16 @@
 //! give such memory as well, are not there.
 
 mod api;
+pub(super) mod buffers;
 
-use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use cuda_abi::CUDA_ARRAY3D_DESCRIPTOR;
 
 use super::array::{self, CUmipmappedArray};
 use super::context::Context;
-use super::device::{CUdeviceptr, Device, Owner};
+use super::device::{CUdeviceptr, Owner};
 use super::handle::{Handle, Registry};
 use super::memory::place::Place;
 use super::result::{CUresult, CuResult};
@@ -24,8 +24,6 @@ use crate::texture::Part;
 pub type CUexternalMemory = Handle<External>;
 
 static EXTERNAL: Registry<External> = Registry::new();
-/// Where buffers are mapped, by their addresses.
-static BUFFERS: Mutex<BTreeMap<CUdeviceptr, Place>> = Mutex::new(BTreeMap::new());
 
 /// Memory that was imported. What is mapped of it lives on without it.
 pub struct External {
@@ -35,10 +33,6 @@ pub struct External {
     /// Bytes that may be mapped.
     bytes: u64,
     context: Weak<Context>,
-}
-
-fn buffers() -> MutexGuard<'static, BTreeMap<CUdeviceptr, Place>> {
-    BUFFERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// cuImportExternalMemory of an open file, which is closed in any case. Bytes are those that the program may map.
@@ -76,12 +70,12 @@ impl External {
         Place::new(&self.file, self.all)
     }
 
-    /// Maps a part as a buffer, which [`unmap`] ends.
+    /// Maps a part as a buffer, which [`buffers::unmap`] ends.
     pub(super) fn map(&self, offset: u64, bytes: u64) -> CuResult<CUdeviceptr> {
         let context = self.context()?;
         let place = self.place(offset, bytes)?;
         let ptr = place.address() + offset;
-        buffers().insert(ptr, place);
+        buffers::add(ptr, place);
         let memory = &context.device.memory;
         memory.mark_initialised(ptr, bytes);
         if !memory.add_host_range(ptr, bytes, RangeKind::External) {
@@ -103,17 +97,6 @@ impl External {
             Ok(Part { address: place.address() + offset, keeper: Arc::new(place) })
         })
     }
-}
-
-/// Whether a buffer begins at an address.
-pub(super) fn is_buffer(ptr: CUdeviceptr) -> bool {
-    buffers().contains_key(&ptr)
-}
-
-/// cuMemFree of a buffer, which the device no longer owns.
-pub(super) fn unmap(device: &Device, ptr: CUdeviceptr) -> CuResult<()> {
-    device.memory.remove_host_range(ptr);
-    buffers().remove(&ptr).map(drop).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
 }
 
 /// Ends the external memory of a context that ends.

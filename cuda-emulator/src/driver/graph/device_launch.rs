@@ -12,6 +12,7 @@ use std::time::Instant;
 use super::exec::{self, Body, CUgraphExec, GraphExec};
 use crate::driver::context::Context;
 use crate::driver::handle::Handle;
+use crate::driver::launch::RunningGraph;
 use crate::driver::result::CuResult;
 use crate::nested::Refusal;
 use crate::nested::error::RuntimeError;
@@ -25,7 +26,7 @@ const MAX_FIRED: usize = 120;
 const MAX_TAILS: usize = 255;
 
 /// A graph whose nodes run.
-pub(in super::super) struct Running {
+pub(super) struct Running {
     /// NULL if kernels cannot launch it.
     exec: CUgraphExec,
     launched: Mutex<Launched>,
@@ -63,14 +64,14 @@ impl Running {
     fn lock(&self) -> MutexGuard<'_, Launched> {
         self.launched.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
 
-    /// cudaGetCurrentGraphExec
-    pub(in super::super) fn current(&self) -> u64 {
+impl RunningGraph for Running {
+    fn current(&self) -> u64 {
         self.exec.0 as u64
     }
 
-    /// cudaGraphLaunch in a kernel of this graph.
-    pub(in super::super) fn launch(&self, exec: u64, stream: u64) -> Result<(), Refusal> {
+    fn launch(&self, exec: u64, stream: u64) -> Result<(), Refusal> {
         let invalid = Refusal::Error(RuntimeError::INVALID_VALUE);
         if exec == 0 || !matches!(stream, TAIL | FIRE_AND_FORGET | SIBLING) {
             return Err(invalid);

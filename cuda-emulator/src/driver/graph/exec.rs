@@ -8,20 +8,19 @@ use std::time::Instant;
 
 use super::body::{CUgraphNode, Graph, Node};
 use super::conditional::{Conditional, Next};
-use super::device_launch::{self, Running};
+use super::device_launch;
 use super::footprint;
 use super::memory::GraphMemory;
-use super::updatable::Updatable;
 use super::user_object::References;
 use super::work::Work;
 use crate::driver::capture;
 use crate::driver::context::Context;
 use crate::driver::event::Event;
 use crate::driver::handle::{Handle, Registry};
-use crate::driver::launch::KernelWork;
+use crate::driver::launch::{KernelWork, RunningGraph, Updatable};
 use crate::driver::result::{CUresult, CuResult};
+use crate::driver::stream::CUstream;
 use crate::driver::stream::queue::Mark;
-use crate::driver::stream::{self, CUstream};
 
 /// An executable graph's handle.
 pub type CUgraphExec = Handle<GraphExec>;
@@ -145,7 +144,7 @@ impl Body {
         &self,
         context: &Context,
         stamps: &mut VecDeque<Arc<OnceLock<Instant>>>,
-        graph: &Running,
+        graph: &dyn RunningGraph,
     ) -> CuResult<()> {
         for node in self.nodes.iter().filter(|node| node.enabled || node.updatable().is_some()) {
             if let Some(error) = context.sticky() {
@@ -215,7 +214,12 @@ impl ExecNode {
         }
     }
 
-    fn run_branches(&self, conditional: &Conditional, context: &Context, graph: &Running) -> CuResult<()> {
+    fn run_branches(
+        &self,
+        conditional: &Conditional,
+        context: &Context,
+        graph: &dyn RunningGraph,
+    ) -> CuResult<()> {
         let run = |index: usize| match self.branches.get(index) {
             // There are no events in them.
             Some(branch) => branch.run(context, &mut VecDeque::new(), graph),
@@ -397,7 +401,7 @@ pub(super) fn destroy(handle: CUgraphExec) -> CuResult<()> {
 /// cuGraphLaunch
 pub(super) fn launch(handle: CUgraphExec, stream: CUstream) -> CuResult<()> {
     let exec = find(handle)?;
-    let (context, stream) = stream::place_work(stream)?;
+    let (context, stream) = capture::place_work(stream)?;
     // A graph is no work that can be captured.
     capture::refuse(&stream)?;
     let body = exec.body();

@@ -13,7 +13,7 @@ use crate::driver::capture;
 use crate::driver::ffi::{Out, copy_text};
 use crate::driver::handle::Handle;
 use crate::driver::result::{CUresult, CuResult};
-use crate::driver::stream::{self, CUstream};
+use crate::driver::stream::CUstream;
 
 fn instantiate_v1(
     out: Out<CUgraphExec>,
@@ -80,7 +80,7 @@ fn launch(exec: CUgraphExec, stream: CUstream) -> CuResult<()> {
 /// There is no place to upload to.
 fn upload(exec: CUgraphExec, stream: CUstream) -> CuResult<()> {
     let exec = exec::find(exec)?;
-    let (_, stream) = stream::place_work(stream)?;
+    let (_, stream) = capture::place_work(stream)?;
     capture::refuse(&stream)?;
     exec.upload();
     Ok(())

@@ -7,13 +7,12 @@ use std::sync::Arc;
 use super::body::{self, CUgraph, CUgraphNode};
 use super::edit_api::{add, plain};
 use super::params::{KernelParams, KernelParamsV1};
-use super::updatable::Updatable;
 use super::work::Work;
 use crate::driver::context::{self, Context};
 use crate::driver::ffi::{In, Out};
 use crate::driver::handle::Handle;
 use crate::driver::launch::config::{ATTRIBUTE_COOPERATIVE, ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE};
-use crate::driver::launch::{KernelWork, Shape};
+use crate::driver::launch::{KernelWork, Shape, Updatable};
 use crate::driver::module::function;
 use crate::driver::result::{CUresult, CuResult};
 

@@ -17,15 +17,13 @@ mod memory_api;
 mod node_api;
 mod params;
 mod semaphore_api;
-mod updatable;
 mod update;
 mod user_object;
+mod user_object_api;
 mod work;
 
 pub use body::{CUgraph, CUgraphNode, Edge, Graph};
 pub(super) use body::{Node, find, loses_edges};
-pub(super) use device_launch::Running;
 pub(super) use memory::free_outside;
 pub(super) use memory_api::{capture_allocation, free_of};
-pub(super) use updatable::{Updatable, change as change_node};
 pub(super) use work::{CopyWork, HostWork, Work};

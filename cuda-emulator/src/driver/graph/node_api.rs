@@ -12,9 +12,9 @@ use super::params::{
 };
 use super::work::{CopyWork, HostWork, Work};
 use super::{child, conditional, memory_api};
-use crate::driver::context::CUcontext;
+use crate::driver::context::{self, CUcontext};
 use crate::driver::copy::api::{self as copy_api, ARRAY};
-use crate::driver::copy::{self, Fill, Pattern};
+use crate::driver::copy::{Fill, Pattern};
 use crate::driver::event::{self, CUevent};
 use crate::driver::ffi::{In, Out};
 use crate::driver::result::{CUresult, CuResult};
@@ -23,7 +23,7 @@ use crate::driver::stream::mem_op;
 const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 
 pub(super) fn copy_of(params: &CUDA_MEMCPY3D, context: CUcontext) -> CuResult<Work> {
-    copy::peer(context)?;
+    context::usable(context)?;
     // Unlike a copy in a stream, a node must have something to copy, and also a single row must fit its pitch.
     let too_short = |place: &CopyEnd3D| {
         place.memory_type != ARRAY && place.pitch != 0 && place.pitch < params.width.saturating_add(place.x)
@@ -38,7 +38,7 @@ pub(super) fn copy_of(params: &CUDA_MEMCPY3D, context: CUcontext) -> CuResult<Wo
 }
 
 pub(super) fn fill_of(params: &CUDA_MEMSET_NODE_PARAMS, context: CUcontext) -> CuResult<Work> {
-    copy::peer(context)?;
+    context::usable(context)?;
     if !matches!(params.element_bytes, 1 | 2 | 4) {
         return Err(INVALID);
     }
@@ -54,7 +54,7 @@ pub(super) fn host_of(params: &HostParams) -> CuResult<Work> {
 }
 
 pub(super) fn batch_of(params: &BatchParams) -> CuResult<Work> {
-    copy::peer(params.context)?;
+    context::usable(params.context)?;
     if params.operations.is_null() {
         return Err(INVALID);
     }

@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use super::body::Graph;
 use super::conditional::Conditional;
-use super::device_launch::Running;
 use super::memory::GraphMemory;
 use super::params;
 use cuda_abi::{CUDA_MEMCPY3D, CopyEnd3D};
@@ -16,7 +15,7 @@ use crate::driver::copy::{Fill, Kind, Side, Transfer};
 use crate::driver::device::{self, CUdeviceptr};
 use crate::driver::event::{CUevent, Event};
 use crate::driver::ffi::in_host_function;
-use crate::driver::launch::KernelWork;
+use crate::driver::launch::{KernelWork, RunningGraph};
 use crate::driver::result::{CUresult, CuResult};
 use crate::driver::stream::mem_op;
 use crate::driver::stream::mem_op::MemOp;
@@ -62,7 +61,7 @@ impl Work {
     }
 
     /// Does the work that needs nothing from the launch of `graph`. Events, memory and children are the launch's own affair.
-    pub(super) fn run(&self, graph: &Running) -> CuResult<()> {
+    pub(super) fn run(&self, graph: &dyn RunningGraph) -> CuResult<()> {
         match self {
             Work::Kernel(kernel) => kernel.run(Some(graph)),
             Work::Copy(copy) => copy.transfer.as_ref().map_or(Ok(()), Transfer::run),

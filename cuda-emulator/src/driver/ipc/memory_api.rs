@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Memory of cuMemAlloc that other processes map, too.
 
-use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::exchange::{self, IpcHandle, Token};
+use super::offers;
 use crate::driver::capture;
 use crate::driver::context::{self, CUcontext};
 use crate::driver::device::{self, CUdeviceptr, Device, Owner};
@@ -16,8 +16,6 @@ use crate::memory::{Range, RangeKind};
 /// CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS
 const LAZY_ENABLE_PEER_ACCESS: u32 = 1;
 
-/// The handles of this process's allocations, by address.
-static OFFERED: Mutex<BTreeMap<CUdeviceptr, IpcHandle>> = Mutex::new(BTreeMap::new());
 /// What this process has mapped of others.
 static OPENED: Mutex<Vec<Opened>> = Mutex::new(Vec::new());
 
@@ -30,19 +28,8 @@ struct Opened {
     count: u64,
 }
 
-fn offered() -> MutexGuard<'static, BTreeMap<CUdeviceptr, IpcHandle>> {
-    OFFERED.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 fn opened() -> MutexGuard<'static, Vec<Opened>> {
     OPENED.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// An allocation is freed: nobody can open it any more. Who has it keeps it.
-pub(in crate::driver) fn withdraw(ptr: CUdeviceptr) {
-    if let Some(handle) = offered().remove(&ptr) {
-        exchange::withdraw(handle.token);
-    }
 }
 
 /// A context ends, and with it what it has opened.
@@ -68,8 +55,8 @@ fn get_mem_handle(out: Out<IpcHandle>, ptr: CUdeviceptr) -> CuResult<()> {
     if !can_share(&range, device.owner(range.base).as_ref()) {
         return Err(invalid);
     }
-    if let Some(handle) = offered().get(&range.base) {
-        out.set(*handle);
+    if let Some(handle) = offers::of(range.base) {
+        out.set(handle);
         return Ok(());
     }
     // The memory is moved to a file of its own.
@@ -78,19 +65,7 @@ fn get_mem_handle(out: Out<IpcHandle>, ptr: CUdeviceptr) -> CuResult<()> {
         log::error!("an allocation cannot be shared: {error}");
         CUresult::CUDA_ERROR_OUT_OF_MEMORY
     })?;
-    let handle = exchange::offer(file, range.bytes)?;
-    let mut offered = offered();
-    match offered.get(&range.base) {
-        // Another thread was faster.
-        Some(known) => {
-            exchange::withdraw(handle.token);
-            out.set(*known);
-        }
-        None => {
-            offered.insert(range.base, handle);
-            out.set(handle);
-        }
-    }
+    out.set(offers::add(range.base, exchange::offer(file, range.bytes)?));
     Ok(())
 }
 

@@ -5,7 +5,8 @@
 mod event_api;
 mod exchange;
 mod memory_api;
+pub(super) mod offers;
 mod shared_event;
 
-pub(super) use memory_api::{can_share, forget_all_of, withdraw};
+pub(super) use memory_api::{can_share, forget_all_of};
 pub(super) use shared_event::SharedEvent;

@@ -4,12 +4,11 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::occupancy;
+use super::{occupancy, updatable};
 use crate::driver::context::Context;
-use crate::driver::context::api as context_api;
+use crate::driver::context::limits;
 use crate::driver::device;
 use crate::driver::device::attributes;
-use crate::driver::graph::{self, Running};
 use crate::driver::launch::{self, Shape};
 use crate::driver::module::Module;
 use crate::driver::module::function::Function;
@@ -25,7 +24,16 @@ const BINARY_VERSION: u32 = 6;
 pub(crate) struct Runtime<'a> {
     pub(crate) context: &'a Context,
     pub(crate) module: &'a Arc<Module>,
-    pub(crate) graph: Option<&'a Running>,
+    pub(crate) graph: Option<&'a dyn RunningGraph>,
+}
+
+/// The graph that a kernel is a node of, as the kernel sees it.
+pub(crate) trait RunningGraph: Sync {
+    /// cudaGetCurrentGraphExec
+    fn current(&self) -> u64;
+
+    /// cudaGraphLaunch
+    fn launch(&self, exec: u64, stream: u64) -> Result<(), Refusal>;
 }
 
 /// Runtime and driver use the same numbers for the errors that occur here.
@@ -54,7 +62,7 @@ impl DeviceRuntime for Runtime<'_> {
     }
 
     fn limit(&self, limit: u32) -> Result<u64, RuntimeError> {
-        let value = context_api::limit_of(self.context, limit).map_err(runtime_error)?;
+        let value = limits::limit_of(self.context, limit).map_err(runtime_error)?;
         Ok(value as u64)
     }
 
@@ -99,7 +107,7 @@ impl DeviceRuntime for Runtime<'_> {
     }
 
     fn current_graph(&self) -> u64 {
-        self.graph.map_or(0, Running::current)
+        self.graph.map_or(0, |graph| graph.current())
     }
 
     fn launch_graph(&self, exec: u64, stream: u64) -> Result<(), Refusal> {
@@ -107,7 +115,7 @@ impl DeviceRuntime for Runtime<'_> {
     }
 
     fn change_node(&self, node: u64, change: NodeChange<'_>) -> Result<(), Refusal> {
-        graph::change_node(node, change)
+        updatable::change(node, change)
     }
 
     fn next_grid_id(&self) -> u64 {

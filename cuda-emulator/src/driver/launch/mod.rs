@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! cuLaunchKernel and its relatives: what is checked at once, and the work that goes to the stream.
+//! Launches of kernels: what is checked at once, and the work that a stream or a graph does later.
 
+mod api;
 pub(super) mod config;
 mod device_runtime;
 mod occupancy;
 pub(super) mod old;
 pub(super) mod output;
+pub(super) mod prepared;
+mod updatable;
 
 use std::collections::BTreeMap;
 use std::ffi::c_void;
@@ -14,23 +17,19 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread;
 
-use super::capture;
 use super::context::Context;
 use super::device::attributes::{MAX_BLOCK, MAX_GRID, MAX_THREADS, REGISTERS};
 use super::device::model::Model;
 use super::ffi::In;
-use super::graph::{Running, Updatable, Work};
 use super::module::Module;
 use super::module::function::{self, CUfunction, Function};
 use super::result::{CUresult, CuResult};
-use super::stream::{self, CUstream};
 use crate::launch::{FaultKind, Launch, launch};
 use crate::program::Kernel;
-use config::{
-    ATTRIBUTE_CLUSTER_DIMENSION, ATTRIBUTE_COOPERATIVE, ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE,
-    CUlaunchConfig,
-};
+use config::{ATTRIBUTE_CLUSTER_DIMENSION, ATTRIBUTE_COOPERATIVE, ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE};
+pub(super) use device_runtime::RunningGraph;
 use device_runtime::Runtime;
+pub(super) use updatable::Updatable;
 
 /// CU_LAUNCH_PARAM_END, BUFFER_POINTER, BUFFER_SIZE
 const PARAM_END: usize = 0;
@@ -159,7 +158,7 @@ impl KernelWork {
     }
 
     /// Runs the kernel, of a graph or none, on this thread and the workers that it starts.
-    pub(super) fn run(&self, graph: Option<&Running>) -> CuResult<()> {
+    pub(super) fn run(&self, graph: Option<&dyn RunningGraph>) -> CuResult<()> {
         let runtime = Runtime { context: &self.context, module: &self.module, graph };
         execute(&runtime, self.function.kernel()?, &self.shape, &self.params)
     }
@@ -244,45 +243,6 @@ pub(super) fn check(model: &Model, function: &Function, kernel: &Kernel, shape: 
     Ok(())
 }
 
-pub(super) fn submit(
-    handle: CUfunction,
-    shape: Shape,
-    stream: CUstream,
-    params: In<*const c_void>,
-    extra: In<*mut c_void>,
-) -> CuResult<()> {
-    submit_as(handle, shape, stream, (params, extra), None)
-}
-
-/// Launches; with `node` only into a capture, where kernels may change it, if they are to.
-fn submit_as(
-    handle: CUfunction,
-    shape: Shape,
-    stream: CUstream,
-    (params, extra): (In<*const c_void>, In<*mut c_void>),
-    node: Option<Option<&Arc<Updatable>>>,
-) -> CuResult<()> {
-    function::find(handle)?;
-    let (context, stream) = stream::place_work(stream)?;
-    let work = KernelWork::new(handle, shape, &context, params, extra);
-    // A capture ends in an error of a launch.
-    let work = work.or_else(|error| capture::fail(&stream, error).and(Err(error)))?;
-    let work = Arc::new(match node.flatten() {
-        Some(node) => work.with_updatable(node),
-        None => work,
-    });
-    if capture::add(&stream, || Ok(Work::Kernel(Arc::clone(&work))))? {
-        return Ok(());
-    }
-    // What it launches would follow the graph that it is in; what kernels change is a node.
-    if node.is_some() || work.function.kernel()?.launches_graphs {
-        return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
-    }
-    context.flush_printf();
-    let mark = context.submit_work(&stream, move |_| work.run(None));
-    context.end_asynchronous(&mark)
-}
-
 /// A number for `%gridid`.
 pub(super) fn next_grid_id() -> u64 {
     static GRID_ID: AtomicU64 = AtomicU64::new(1);
@@ -321,68 +281,4 @@ fn execute(runtime: &Runtime<'_>, kernel: &Kernel, shape: &Shape, params: &[u8])
         }
         CUresult(fault.kind.code())
     })
-}
-
-#[allow(clippy::too_many_arguments, reason = "the C function's")]
-fn launch_kernel(
-    function: CUfunction,
-    grid_x: u32,
-    grid_y: u32,
-    grid_z: u32,
-    block_x: u32,
-    block_y: u32,
-    block_z: u32,
-    shared: u32,
-    stream: CUstream,
-    params: In<*const c_void>,
-    extra: In<*mut c_void>,
-) -> CuResult<()> {
-    let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
-    submit(function, Shape { grid, block, shared, cooperative: false, cluster: None }, stream, params, extra)
-}
-
-#[allow(clippy::too_many_arguments, reason = "the C function's")]
-fn launch_cooperative_kernel(
-    function: CUfunction,
-    grid_x: u32,
-    grid_y: u32,
-    grid_z: u32,
-    block_x: u32,
-    block_y: u32,
-    block_z: u32,
-    shared: u32,
-    stream: CUstream,
-    params: In<*const c_void>,
-) -> CuResult<()> {
-    let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
-    let extra = In::from_raw(std::ptr::null());
-    submit(function, Shape { grid, block, shared, cooperative: true, cluster: None }, stream, params, extra)
-}
-
-fn launch_kernel_ex(
-    config: In<CUlaunchConfig>,
-    function: CUfunction,
-    params: In<*const c_void>,
-    extra: In<*mut c_void>,
-) -> CuResult<()> {
-    let config = config.get()?;
-    let (shape, stream) = (config.shape()?, config.stream);
-    let Some((wanted, out)) = config.updatable()? else {
-        return submit(function, shape, stream, params, extra);
-    };
-    let node = wanted.then(Updatable::new);
-    submit_as(function, shape, stream, (params, extra), Some(node.as_ref()))?;
-    node.inspect(|node| out.set(node.handle));
-    Ok(())
-}
-
-super::ffi::entries! { after_init
-    cuLaunchKernel + cuLaunchKernel_ptsz => launch_kernel(
-        function: CUfunction, grid_x: u32, grid_y: u32, grid_z: u32, block_x: u32, block_y: u32, block_z: u32,
-        shared: u32, stream: CUstream, params: In<*const c_void>, extra: In<*mut c_void>);
-    cuLaunchCooperativeKernel + cuLaunchCooperativeKernel_ptsz => launch_cooperative_kernel(
-        function: CUfunction, grid_x: u32, grid_y: u32, grid_z: u32, block_x: u32, block_y: u32, block_z: u32,
-        shared: u32, stream: CUstream, params: In<*const c_void>);
-    cuLaunchKernelEx + cuLaunchKernelEx_ptsz => launch_kernel_ex(
-        config: In<CUlaunchConfig>, function: CUfunction, params: In<*const c_void>, extra: In<*mut c_void>);
 }

@@ -4,7 +4,9 @@
 use std::ffi::{c_int, c_void};
 use std::sync::{Mutex, PoisonError};
 
-use super::{Shape, submit};
+use super::Shape;
+use super::api::submit;
+use super::prepared::Prepared;
 use crate::driver::ffi::In;
 use crate::driver::handle::Handle;
 use crate::driver::module::function::{self, CUfunction};
@@ -17,15 +19,6 @@ const MAX_PARAMETERS: usize = 4096;
 const MAX_SHARED: u32 = 256 << 10;
 const MAX_BLOCK: [c_int; 3] = [1024, 1024, 64];
 const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
-
-/// What was set for the next launch.
-#[derive(Default)]
-pub(crate) struct Prepared {
-    block: [u32; 3],
-    shared: u32,
-    parameters: Vec<u8>,
-    parameter_bytes: u32,
-}
 
 fn set(handle: CUfunction, change: impl FnOnce(&mut Prepared) -> CuResult<()>) -> CuResult<()> {
     let function = function::find(handle)?;

@@ -7,6 +7,7 @@ use std::sync::{Mutex, PoisonError};
 
 use cuda_abi::CUmemLocation;
 
+use crate::driver::capture;
 use crate::driver::context;
 use crate::driver::device::{self, CUdevice, CUdeviceptr};
 use crate::driver::ffi::{In, Out};
@@ -142,7 +143,7 @@ fn mem_prefetch_async(ptr: CUdeviceptr, bytes: usize, ordinal: CUdevice, stream:
 }
 
 fn stream_attach_mem_async(stream: CUstream, ptr: CUdeviceptr, bytes: usize, flags: u32) -> CuResult<()> {
-    stream::place_work(stream)?;
+    capture::place_work(stream)?;
     check_managed(ptr, bytes.max(1))?;
     if pool_home::pool_of(ptr).is_some() {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
@@ -213,7 +214,7 @@ fn batch(
     flags: u64,
     stream: CUstream,
 ) -> CuResult<()> {
-    stream::place_work(stream)?;
+    capture::place_work(stream)?;
     if flags != 0 || count == 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }

@@ -14,7 +14,7 @@ use crate::driver::device::attributes::{MAX_THREADS, REGISTERS, SHARED_DEFAULT, 
 use crate::driver::device::{self, CUdevice, device};
 use crate::driver::ffi::Out;
 use crate::driver::handle::{Handle, Registry};
-use crate::driver::launch::old::Prepared;
+use crate::driver::launch::prepared::Prepared;
 use crate::driver::result::{CUresult, CuResult};
 use crate::program::{Kernel, Space};
 

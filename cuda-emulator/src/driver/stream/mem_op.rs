@@ -8,19 +8,16 @@ use std::time::Duration;
 
 use cuda_abi::CUstreamBatchMemOpParams;
 
-use crate::driver::capture;
 use crate::driver::device::{self, CUdeviceptr};
 use crate::driver::ffi::In;
-use crate::driver::graph::Work;
 use crate::driver::result::{CUresult, CuResult};
-use crate::driver::stream::{self, CUstream};
 
 /// CUstreamBatchMemOpType
-const WAIT_32: u32 = 1;
-const WRITE_32: u32 = 2;
+pub(super) const WAIT_32: u32 = 1;
+pub(super) const WRITE_32: u32 = 2;
 const FLUSH_REMOTE_WRITES: u32 = 3;
-const WAIT_64: u32 = 4;
-const WRITE_64: u32 = 5;
+pub(super) const WAIT_64: u32 = 4;
+pub(super) const WRITE_64: u32 = 5;
 const BARRIER: u32 = 6;
 /// CUstreamWaitValue_flags: GEQ, EQ, AND, NOR
 const WAIT_KIND: u32 = 3;
@@ -44,7 +41,7 @@ impl Deref for MemOp {
 }
 
 impl MemOp {
-    fn new(operation: u32, address: CUdeviceptr, value: u64, flags: u32) -> MemOp {
+    pub(super) fn new(operation: u32, address: CUdeviceptr, value: u64, flags: u32) -> MemOp {
         MemOp(CUstreamBatchMemOpParams { operation, address, value, flags, ..CUstreamBatchMemOpParams::ZERO })
     }
 
@@ -57,7 +54,7 @@ impl MemOp {
         }
     }
 
-    fn check(&self) -> CuResult<()> {
+    pub(super) fn check(&self) -> CuResult<()> {
         let flags = match self.operation {
             WAIT_32 | WAIT_64 if self.flags & !WAIT_KIND == WAIT_FLUSH => {
                 return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
@@ -157,60 +154,4 @@ pub(crate) fn run(operation: &MemOp) -> CuResult<()> {
         }
         _ => Ok(()),
     }
-}
-
-fn submit(stream: CUstream, operations: Vec<MemOp>) -> CuResult<()> {
-    let (context, stream) = stream::place_work(stream)?;
-    if !capture::add(&stream, || Ok(Work::MemOps(operations.clone().into())))? {
-        context.submit_work(&stream, move |_| operations.iter().try_for_each(run));
-    }
-    Ok(())
-}
-
-fn submit_one(stream: CUstream, operation: MemOp) -> CuResult<()> {
-    operation.check()?;
-    submit(stream, vec![operation])
-}
-
-fn wait_value_32(stream: CUstream, address: CUdeviceptr, value: u32, flags: u32) -> CuResult<()> {
-    submit_one(stream, MemOp::new(WAIT_32, address, value.into(), flags))
-}
-
-fn wait_value_64(stream: CUstream, address: CUdeviceptr, value: u64, flags: u32) -> CuResult<()> {
-    submit_one(stream, MemOp::new(WAIT_64, address, value, flags))
-}
-
-fn write_value_32(stream: CUstream, address: CUdeviceptr, value: u32, flags: u32) -> CuResult<()> {
-    submit_one(stream, MemOp::new(WRITE_32, address, value.into(), flags))
-}
-
-fn write_value_64(stream: CUstream, address: CUdeviceptr, value: u64, flags: u32) -> CuResult<()> {
-    submit_one(stream, MemOp::new(WRITE_64, address, value, flags))
-}
-
-fn batch(stream: CUstream, count: u32, operations: In<MemOp>, flags: u32) -> CuResult<()> {
-    submit(stream, read(operations, count, flags)?)
-}
-
-crate::driver::ffi::entries! { after_init
-    cuStreamWaitValue32_v2 + cuStreamWaitValue32_v2_ptsz => wait_value_32(
-        stream: CUstream, address: CUdeviceptr, value: u32, flags: u32);
-    cuStreamWaitValue64_v2 + cuStreamWaitValue64_v2_ptsz => wait_value_64(
-        stream: CUstream, address: CUdeviceptr, value: u64, flags: u32);
-    cuStreamWriteValue32_v2 + cuStreamWriteValue32_v2_ptsz => write_value_32(
-        stream: CUstream, address: CUdeviceptr, value: u32, flags: u32);
-    cuStreamWriteValue64_v2 + cuStreamWriteValue64_v2_ptsz => write_value_64(
-        stream: CUstream, address: CUdeviceptr, value: u64, flags: u32);
-    cuStreamBatchMemOp_v2 + cuStreamBatchMemOp_v2_ptsz => batch(
-        stream: CUstream, count: u32, operations: In<MemOp>, flags: u32);
-    cuStreamWaitValue32 + cuStreamWaitValue32_ptsz => wait_value_32(
-        stream: CUstream, address: CUdeviceptr, value: u32, flags: u32);
-    cuStreamWaitValue64 + cuStreamWaitValue64_ptsz => wait_value_64(
-        stream: CUstream, address: CUdeviceptr, value: u64, flags: u32);
-    cuStreamWriteValue32 + cuStreamWriteValue32_ptsz => write_value_32(
-        stream: CUstream, address: CUdeviceptr, value: u32, flags: u32);
-    cuStreamWriteValue64 + cuStreamWriteValue64_ptsz => write_value_64(
-        stream: CUstream, address: CUdeviceptr, value: u64, flags: u32);
-    cuStreamBatchMemOp + cuStreamBatchMemOp_ptsz => batch(
-        stream: CUstream, count: u32, operations: In<MemOp>, flags: u32);
 }

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Streams, the three default ones included, and the order that CUDA promises between them.
 
+pub(super) mod api;
 mod attributes;
 pub(super) mod mem_op;
+mod mem_op_api;
 pub(super) mod queue;
 mod threads;
 
@@ -11,16 +13,15 @@ use std::collections::{BTreeMap, HashMap};
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use super::capture::{self, Branch};
-use super::context::green::{self, CUgreenCtx};
 use super::context::{self, CUcontext, Context};
 use super::device;
-use super::event::{self, CUevent, Recorded};
-use super::ffi::{Out, default_stream_is_per_thread, in_host_function};
-use super::graph::{HostWork, Work};
+use super::ffi::{Out, default_stream_is_per_thread};
 use super::handle::{Handle, Registry};
 use super::result::{CUresult, CuResult};
 use queue::{Mark, Queue};
+
+/// CUhostFn
+pub type HostFunction = Option<unsafe extern "C" fn(*mut c_void)>;
 
 /// A stream's handle; 0, 1 and 2 stand for the default streams.
 pub type CUstream = Handle<Stream>;
@@ -49,9 +50,8 @@ pub struct Stream {
     /// Takes no part in the legacy default stream's order.
     pub(super) non_blocking: bool,
     pub(super) priority: i32,
-    id: u64,
-    /// Work goes into a graph instead.
-    pub(super) capture: Mutex<Option<Branch>>,
+    /// No other stream of this process ever has it.
+    pub(super) id: u64,
     /// By CUstreamAttrID.
     pub(super) attributes: Mutex<BTreeMap<u32, [u32; 16]>>,
 }
@@ -68,7 +68,6 @@ impl Stream {
             non_blocking,
             priority,
             id,
-            capture: Mutex::default(),
             attributes: Mutex::default(),
         }
     }
@@ -226,14 +225,6 @@ impl Context {
         }
     }
 
-    /// Waits for all streams and says whether something failed.
-    pub(super) fn synchronize(&self) -> CuResult<()> {
-        capture::refuse_any(self)?;
-        self.wait_idle();
-        self.flush_printf();
-        self.sticky().map_or(Ok(()), Err)
-    }
-
     /// Waits for all streams.
     pub(super) fn wait_idle(&self) {
         let ends: Vec<_> = self.live_streams().iter().map(|stream| stream.queue.end()).collect();
@@ -247,18 +238,6 @@ impl Context {
         // Other threads' entries stay, but no later context has this id.
         let _ = PER_THREAD.try_with(|streams| streams.borrow_mut().remove(&self.id));
     }
-}
-
-fn stream_create(out: Out<CUstream>, flags: u32) -> CuResult<()> {
-    stream_create_with_priority(out, flags, 0)
-}
-
-fn stream_create_with_priority(out: Out<CUstream>, flags: u32, priority: i32) -> CuResult<()> {
-    out.check()?;
-    if flags & !CU_STREAM_NON_BLOCKING != 0 {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-    }
-    create_in(context::current_handle().unwrap_or(Handle::NULL), out, flags, priority)
 }
 
 /// Creates a stream in a context.
@@ -279,14 +258,6 @@ pub(super) fn create_in(home: CUcontext, out: Out<CUstream>, flags: u32, priorit
     Ok(())
 }
 
-fn stream_destroy(handle: CUstream) -> CuResult<()> {
-    let stream = STREAMS.get(handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
-    stream.context.upgrade().map(Context::checked).transpose()?;
-    capture::abandon(&stream);
-    // Work under way goes on: its job holds the stream.
-    STREAMS.remove(handle).map(|_| ()).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
-}
-
 /// A stream and its context.
 pub(super) fn with_stream(handle: CUstream) -> CuResult<(Arc<Context>, Arc<Stream>)> {
     let context = match STREAMS.get(handle).and_then(|stream| stream.context.upgrade()) {
@@ -298,179 +269,9 @@ pub(super) fn with_stream(handle: CUstream) -> CuResult<(Arc<Context>, Arc<Strea
     Ok((context, stream))
 }
 
-/// Where work for a stream goes: to the stream's own context, though some context must be current.
-pub(super) fn place_work(handle: CUstream) -> CuResult<(Arc<Context>, Arc<Stream>)> {
-    context::current()?;
-    let (context, stream) = with_stream(handle)?;
-    capture::check_order(&context, &stream)?;
-    Ok((context, stream))
-}
-
-fn stream_synchronize(handle: CUstream) -> CuResult<()> {
-    let (context, stream) = with_stream(handle)?;
-    capture::check_order(&context, &stream)?;
-    capture::refuse(&stream)?;
-    if stream.is_legacy() {
-        context.predecessors(&stream).iter().for_each(Mark::wait);
-    }
-    stream.queue.end().wait();
-    context.flush_printf();
-    context.sticky().map_or(Ok(()), Err)
-}
-
-fn stream_query(handle: CUstream) -> CuResult<()> {
-    let (context, stream) = with_stream(handle)?;
-    capture::check_order(&context, &stream)?;
-    capture::refuse(&stream)?;
-    let idle =
-        stream.queue.end().reached() && (!stream.is_legacy() || context.predecessors(&stream).is_empty());
-    context.flush_printf();
-    if let Some(error) = context.sticky() {
-        return Err(error);
-    }
-    if idle { Ok(()) } else { Err(CUresult::CUDA_ERROR_NOT_READY) }
-}
-
-/// CU_EVENT_WAIT_EXTERNAL
-const WAIT_EXTERNAL: u32 = 1;
-
-fn stream_wait_event(handle: CUstream, event: CUevent, flags: u32) -> CuResult<()> {
-    if flags & !WAIT_EXTERNAL != 0 {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-    }
-    let (context, stream) = with_stream(handle)?;
-    capture::check_order(&context, &stream)?;
-    if flags & WAIT_EXTERNAL != 0
-        && capture::add(&stream, || Ok(Work::EventWait(event, event::find_own(event)?)))?
-    {
-        return Ok(());
-    }
-    if flags & WAIT_EXTERNAL != 0 {
-        // Only a graph can have such a node.
-        return Err(CUresult::CUDA_ERROR_ILLEGAL_STATE);
-    }
-    let mark = match event::recorded(event)? {
-        Recorded::Captured(capture, nodes) => return capture::join(&stream, &capture, &nodes),
-        Recorded::Never => return Ok(()),
-        Recorded::Shared(shared, record) => {
-            capture::isolate(&stream)?;
-            if !shared.is_reached(record) {
-                context.submit(&stream, Vec::new(), move |_, _| {
-                    shared.wait(record);
-                    Ok(())
-                });
-            }
-            return Ok(());
-        }
-        Recorded::At(mark) => mark,
-    };
-    capture::isolate(&stream)?;
-    if !mark.is_of(&stream.queue) && !mark.reached() {
-        context.submit(&stream, vec![mark], |_, _| Ok(()));
-    }
-    Ok(())
-}
-
-fn stream_get_flags(handle: CUstream, flags: Out<u32>) -> CuResult<()> {
-    flags.check()?;
-    let (_, stream) = with_stream(handle)?;
-    flags.set(if stream.non_blocking { CU_STREAM_NON_BLOCKING } else { 0 });
-    Ok(())
-}
-
-fn stream_get_priority(handle: CUstream, priority: Out<i32>) -> CuResult<()> {
-    priority.check()?;
-    priority.set(with_stream(handle)?.1.priority);
-    Ok(())
-}
-
-fn stream_get_id(handle: CUstream, id: Out<u64>) -> CuResult<()> {
-    id.check()?;
-    id.set(with_stream(handle)?.1.id);
-    Ok(())
-}
-
-fn stream_get_ctx(handle: CUstream, out: Out<CUcontext>) -> CuResult<()> {
-    out.check()?;
-    out.set(context_handle(handle)?);
-    Ok(())
-}
-
 /// The handle of a stream's context: of a green one, if it is of one.
 pub(super) fn context_handle(handle: CUstream) -> CuResult<CUcontext> {
     let (context, stream) = with_stream(handle)?;
     let home = if stream.home == Handle::NULL { context::current_handle() } else { Some(stream.home) };
     Ok(home.unwrap_or(context.handle))
-}
-
-fn stream_get_ctx_v2(handle: CUstream, out: Out<CUcontext>, green: Out<CUgreenCtx>) -> CuResult<()> {
-    out.check()?;
-    let (context, _) = with_stream(handle)?;
-    green.set(green::of_context(context_handle(handle)?));
-    out.set(context.handle);
-    Ok(())
-}
-
-fn stream_get_device(handle: CUstream, device: Out<i32>) -> CuResult<()> {
-    device.check()?;
-    device.set(with_stream(handle)?.0.device.ordinal);
-    Ok(())
-}
-
-/// CUhostFn
-pub type HostFunction = Option<unsafe extern "C" fn(*mut c_void)>;
-type StreamCallback = Option<unsafe extern "C" fn(CUstream, CUresult, *mut c_void)>;
-
-fn launch_host_func(handle: CUstream, function: HostFunction, argument: *mut c_void) -> CuResult<()> {
-    let function = function.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    let (context, stream) = with_stream(handle)?;
-    capture::check_order(&context, &stream)?;
-    let work = HostWork { function, argument: argument as usize };
-    if !capture::add(&stream, || Ok(Work::Host(work)))? {
-        context.submit_work(&stream, move |_| work.run());
-    }
-    Ok(())
-}
-
-fn stream_add_callback(
-    handle: CUstream,
-    callback: StreamCallback,
-    data: *mut c_void,
-    flags: u32,
-) -> CuResult<()> {
-    let callback = callback.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    if flags != 0 {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-    }
-    let (context, stream) = with_stream(handle)?;
-    capture::check_order(&context, &stream)?;
-    capture::refuse(&stream)?;
-    let data = data as usize;
-    context.submit(&stream, Vec::new(), move |_, sticky| {
-        let status = sticky.unwrap_or(CUresult::CUDA_SUCCESS);
-        // SAFETY: the caller passed a function that may be called with this argument until the stream got here.
-        in_host_function(|| unsafe { callback(handle, status, data as *mut c_void) })
-    });
-    Ok(())
-}
-
-super::ffi::entries! { after_init
-    cuStreamCreate => stream_create(out: Out<CUstream>, flags: u32);
-    cuStreamCreateWithPriority => stream_create_with_priority(out: Out<CUstream>, flags: u32, priority: i32);
-    cuStreamDestroy => stream_destroy(stream: CUstream);
-    cuStreamDestroy_v2 => stream_destroy(stream: CUstream);
-    cuStreamSynchronize + cuStreamSynchronize_ptsz => stream_synchronize(stream: CUstream);
-    cuStreamQuery + cuStreamQuery_ptsz => stream_query(stream: CUstream);
-    cuStreamWaitEvent + cuStreamWaitEvent_ptsz => stream_wait_event(stream: CUstream, event: CUevent, flags: u32);
-    cuStreamGetFlags + cuStreamGetFlags_ptsz => stream_get_flags(stream: CUstream, flags: Out<u32>);
-    cuStreamGetPriority + cuStreamGetPriority_ptsz => stream_get_priority(stream: CUstream, priority: Out<i32>);
-    cuStreamGetId + cuStreamGetId_ptsz => stream_get_id(stream: CUstream, id: Out<u64>);
-    cuStreamGetCtx + cuStreamGetCtx_ptsz => stream_get_ctx(stream: CUstream, context: Out<CUcontext>);
-    cuStreamGetCtx_v2 + cuStreamGetCtx_v2_ptsz => stream_get_ctx_v2(
-        stream: CUstream, context: Out<CUcontext>, green: Out<CUgreenCtx>);
-    cuStreamGetDevice + cuStreamGetDevice_ptsz => stream_get_device(stream: CUstream, device: Out<i32>);
-    cuLaunchHostFunc + cuLaunchHostFunc_ptsz => launch_host_func(
-        stream: CUstream, function: HostFunction, argument: *mut c_void);
-    cuStreamAddCallback + cuStreamAddCallback_ptsz => stream_add_callback(
-        stream: CUstream, callback: StreamCallback, data: *mut c_void, flags: u32);
 }

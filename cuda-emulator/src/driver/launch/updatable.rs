@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use super::device_launch::Running;
+use super::KernelWork;
+use super::device_runtime::RunningGraph;
 use crate::driver::handle::Handle;
-use crate::driver::launch::KernelWork;
 use crate::driver::result::CuResult;
 use crate::nested::error::RuntimeError;
 use crate::nested::{NodeChange, Refusal};
@@ -16,9 +16,9 @@ use crate::nested::{NodeChange, Refusal};
 static NODES: Mutex<BTreeMap<u64, Weak<Updatable>>> = Mutex::new(BTreeMap::new());
 
 /// What kernels change of a node.
-pub(in super::super) struct Updatable {
+pub(in crate::driver) struct Updatable {
     /// CUgraphDeviceNode
-    pub(in super::super) handle: u64,
+    pub(in crate::driver) handle: u64,
     state: Mutex<Option<State>>,
     /// It is in an executable graph: there can be one at a time.
     taken: AtomicBool,
@@ -36,7 +36,7 @@ fn nodes() -> MutexGuard<'static, BTreeMap<u64, Weak<Updatable>>> {
 
 impl Updatable {
     /// A node that is found by its handle for as long as it lives.
-    pub(in super::super) fn new() -> Arc<Updatable> {
+    pub(in crate::driver) fn new() -> Arc<Updatable> {
         let handle = Handle::<()>::mint_high().0 as u64;
         let node = Arc::new(Updatable { handle, state: Mutex::default(), taken: AtomicBool::new(false) });
         nodes().insert(handle, Arc::downgrade(&node));
@@ -44,7 +44,7 @@ impl Updatable {
     }
 
     /// The node with this handle.
-    pub(in super::super) fn find(handle: u64) -> Option<Arc<Updatable>> {
+    pub(in crate::driver) fn find(handle: u64) -> Option<Arc<Updatable>> {
         nodes().get(&handle).and_then(Weak::upgrade)
     }
 
@@ -53,30 +53,34 @@ impl Updatable {
     }
 
     /// It is in an executable graph now; false if it is in one already.
-    pub(super) fn take(&self) -> bool {
+    pub(in crate::driver) fn take(&self) -> bool {
         !self.taken.swap(true, Ordering::AcqRel)
     }
 
     /// Its executable graph is no more.
-    pub(super) fn release(&self) {
+    pub(in crate::driver) fn release(&self) {
         *self.lock() = None;
         self.taken.store(false, Ordering::Release);
     }
 
     /// Its executable graph is uploaded, in which the host wants the node to do this.
-    pub(super) fn upload(&self, kernel: &Arc<KernelWork>, enabled: bool) {
+    pub(in crate::driver) fn upload(&self, kernel: &Arc<KernelWork>, enabled: bool) {
         self.lock().get_or_insert_with(|| State { kernel: Arc::clone(kernel), enabled });
     }
 
     /// The host has changed the node in its executable graph.
-    pub(super) fn set(&self, kernel: &Arc<KernelWork>, enabled: bool) {
+    pub(in crate::driver) fn set(&self, kernel: &Arc<KernelWork>, enabled: bool) {
         if let Some(state) = self.lock().as_mut() {
             *state = State { kernel: Arc::clone(kernel), enabled };
         }
     }
 
     /// Runs what the node does now, as a node of `graph`; of one that was destroyed after its launch, what the host wanted.
-    pub(super) fn run(&self, (kernel, enabled): (&Arc<KernelWork>, bool), graph: &Running) -> CuResult<()> {
+    pub(in crate::driver) fn run(
+        &self,
+        (kernel, enabled): (&Arc<KernelWork>, bool),
+        graph: &dyn RunningGraph,
+    ) -> CuResult<()> {
         let (kernel, enabled) = match &*self.lock() {
             Some(state) => (Arc::clone(&state.kernel), state.enabled),
             None => (Arc::clone(kernel), enabled),
@@ -108,7 +112,7 @@ impl Drop for Updatable {
 }
 
 /// cudaGraphKernelNodeSetEnabled, cudaGraphKernelNodeSetGridDim, cudaGraphKernelNodeSetParam
-pub(in super::super) fn change(node: u64, change: NodeChange<'_>) -> Result<(), Refusal> {
+pub(in crate::driver) fn change(node: u64, change: NodeChange<'_>) -> Result<(), Refusal> {
     if node == 0 {
         return Err(RuntimeError::INVALID_VALUE.into());
     }

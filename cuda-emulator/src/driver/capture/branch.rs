@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What part each stream has in a capture.
+
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+
+use super::Capture;
+use crate::driver::graph::{CUgraphNode, Edge};
+
+/// A stream's part in a capture.
+pub(super) struct Branch {
+    pub(super) capture: Arc<Capture>,
+    /// The capture began here.
+    pub(super) origin: bool,
+    /// What the next node depends on.
+    pub(super) dependencies: Vec<(CUgraphNode, Edge)>,
+    /// The same for cuStreamGetCaptureInfo, whose caller may look at it until its next call.
+    pub(super) shown: (Vec<CUgraphNode>, Vec<Edge>),
+}
+
+/// By the streams' ids, which are never used again.
+static BRANCHES: LazyLock<Mutex<HashMap<u64, Branch>>> = LazyLock::new(Mutex::default);
+
+/// A stream's part, if it has one, while no other stream's part can change. Not to be held while another one is asked for.
+pub(super) struct Part {
+    all: MutexGuard<'static, HashMap<u64, Branch>>,
+    stream: u64,
+}
+
+/// The part of the stream with this id.
+pub(super) fn lock(stream: u64) -> Part {
+    Part { all: BRANCHES.lock().unwrap_or_else(PoisonError::into_inner), stream }
+}
+
+impl Part {
+    pub(super) fn get(&self) -> Option<&Branch> {
+        self.all.get(&self.stream)
+    }
+
+    pub(super) fn get_mut(&mut self) -> Option<&mut Branch> {
+        self.all.get_mut(&self.stream)
+    }
+
+    /// The stream takes part from now on.
+    pub(super) fn set(&mut self, branch: Branch) {
+        self.all.insert(self.stream, branch);
+    }
+
+    /// The stream takes part no longer.
+    pub(super) fn take(&mut self) -> Option<Branch> {
+        self.all.remove(&self.stream)
+    }
+}

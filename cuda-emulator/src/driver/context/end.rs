@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The end of a context, and of all that lives in one.
+
+use std::sync::atomic::Ordering;
+
+use super::{CONTEXTS, CUcontext, Context, current_handle, find, pop_handle};
+use crate::driver::device::Device;
+use crate::driver::memory::host as host_memory;
+use crate::driver::result::{CUresult, CuResult};
+use crate::driver::{array, event, external, ipc, module};
+
+/// Ends everything that a context owns, after its work.
+fn end(context: &Context) {
+    context.forget();
+    context.wait_idle();
+    context.flush_printf();
+    module::forget_modules(context);
+    event::forget_events(context);
+    array::forget_arrays(context);
+    external::forget_all_of(context);
+    context.forget_streams();
+    host_memory::free_all_of(context.handle);
+    ipc::forget_all_of(context.handle);
+    context.device.free_all_of(context.handle);
+}
+
+/// cuCtxDestroy
+pub(in crate::driver) fn destroy(handle: CUcontext) -> CuResult<()> {
+    let context = CONTEXTS.get(handle).filter(|context| !context.primary);
+    end(&*context.ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?);
+    if current_handle() == Some(handle) {
+        pop_handle();
+    }
+    Ok(())
+}
+
+/// cuCtxDetach: one less who holds the current context; without holders it ends.
+pub(super) fn detach(handle: CUcontext) -> CuResult<()> {
+    if current_handle() != Some(handle) {
+        return Err(CUresult::CUDA_ERROR_INVALID_CONTEXT);
+    }
+    let context = find(handle)?;
+    let less = |count: u32| count.checked_sub(1);
+    if context.attached.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok() {
+        return Ok(());
+    }
+    if context.primary { release_primary(context.device) } else { destroy(handle) }
+}
+
+/// cuDevicePrimaryCtxRelease
+pub(super) fn release_primary(device: &Device) -> CuResult<()> {
+    device.primary.release(end)
+}
+
+/// cuDevicePrimaryCtxReset
+pub(super) fn reset_primary(device: &Device) {
+    device.primary.reset(end);
+}

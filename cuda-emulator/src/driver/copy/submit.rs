@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Copies and fills at their place in a stream.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::{Fill, Kind, Side, Transfer};
+use crate::driver::capture;
+use crate::driver::context::Context;
+use crate::driver::graph::{CopyWork, Work};
+use crate::driver::result::CuResult;
+use crate::driver::stream::CUstream;
+
+/// Host bytes up to this many are taken along when an asynchronous copy is asked for, so that the caller need not wait.
+const STAGED: u64 = 1 << 20;
+/// Most bytes that may be on their way like that: a program that asks faster than it is served must wait.
+const STAGED_TOTAL: u64 = 32 << 20;
+
+static STAGED_NOW: AtomicU64 = AtomicU64::new(0);
+
+/// Room for staged bytes.
+struct Room(u64);
+
+impl Room {
+    fn reserve(bytes: u64) -> Option<Room> {
+        if bytes > STAGED {
+            return None;
+        }
+        let room = Room(bytes);
+        let before = STAGED_NOW.fetch_add(bytes, Ordering::Relaxed);
+        (before + bytes <= STAGED_TOTAL).then_some(room)
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        STAGED_NOW.fetch_sub(self.0, Ordering::Relaxed);
+    }
+}
+
+/// A copy's source bytes, row by row, and what is left to do with them.
+fn staged(copy: &Transfer, room: Room) -> impl FnOnce(&Context) -> CuResult<()> + Send + 'static {
+    let [width, rows, _] = copy.extent;
+    let mut bytes = vec![0u8; copy.bytes() as usize];
+    let tight = Side {
+        address: bytes.as_mut_ptr() as u64,
+        kind: Kind::Pageable,
+        pitch: width,
+        slice: width * rows,
+        array: None,
+    };
+    let taken = Transfer { to: tight.clone(), from: copy.from.clone(), extent: copy.extent }.run();
+    let target = copy.to.clone();
+    let extent = copy.extent;
+    move |_| {
+        let _room = room;
+        taken?;
+        let from = Side { address: bytes.as_ptr() as u64, ..tight };
+        Transfer { to: target, from, extent }.run()
+    }
+}
+
+/// Copies in the default stream. Returns when the bytes are where they belong, except between device addresses.
+pub(in crate::driver) fn copy_now(copy: Option<Transfer>) -> CuResult<()> {
+    let (context, stream) = capture::place_work(CUstream::NULL)?;
+    capture::refuse(&stream)?;
+    let Some(copy) = copy else { return Ok(()) };
+    if copy.to.kind == Kind::Device && copy.from.kind == Kind::Device {
+        context.submit_work(&stream, move |_| copy.run());
+        return Ok(());
+    }
+    context.run(&stream, move |_| copy.run())
+}
+
+/// Copies at its place in a stream. Waits for it only when pageable memory demands that.
+pub(in crate::driver) fn copy_async(copy: Option<Transfer>, stream: CUstream) -> CuResult<()> {
+    let (context, stream) = capture::place_work(stream)?;
+    let Some(copy) = copy else { return Ok(()) };
+    if capture::add(&stream, || Ok(Work::Copy(CopyWork::captured(copy.clone()))))? {
+        return Ok(());
+    }
+    if !copy.involves(Kind::Pageable) {
+        let mark = context.submit_work(&stream, move |_| copy.run());
+        return context.end_asynchronous(&mark);
+    }
+    let room = if copy.to.kind == Kind::Pageable { None } else { Room::reserve(copy.bytes()) };
+    match room {
+        Some(room) => context.end_asynchronous(&context.submit_work(&stream, staged(&copy, room))),
+        None => context.run(&stream, move |_| copy.run()),
+    }
+}
+
+/// Fills rows of device memory with a pattern, asynchronously or, in the default stream, as cuMemset does.
+pub(in crate::driver) fn fill(fill: Fill, stream: Option<CUstream>) -> CuResult<()> {
+    let (context, place) = capture::place_work(stream.unwrap_or(CUstream::NULL))?;
+    if stream.is_none() {
+        capture::refuse(&place)?;
+    }
+    let kind = fill.check()?;
+    if fill.extent.contains(&0) || capture::add(&place, || Ok(Work::Fill(fill)))? {
+        return Ok(());
+    }
+    if stream.is_none() && kind == Some(Kind::Shared) {
+        return context.run(&place, move |_| fill.run());
+    }
+    let mark = context.submit_work(&place, move |_| fill.run());
+    context.end_asynchronous(&mark)
+}

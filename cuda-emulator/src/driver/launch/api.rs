@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! cuLaunchKernel and its relatives.
+
+use std::ffi::c_void;
+use std::sync::Arc;
+
+use super::config::CUlaunchConfig;
+use super::{KernelWork, Shape, Updatable};
+use crate::driver::capture;
+use crate::driver::ffi::In;
+use crate::driver::graph::Work;
+use crate::driver::module::function::{self, CUfunction};
+use crate::driver::result::{CUresult, CuResult};
+use crate::driver::stream::CUstream;
+
+/// Launches in a stream.
+pub(super) fn submit(
+    handle: CUfunction,
+    shape: Shape,
+    stream: CUstream,
+    params: In<*const c_void>,
+    extra: In<*mut c_void>,
+) -> CuResult<()> {
+    submit_as(handle, shape, stream, (params, extra), None)
+}
+
+/// Launches; with `node` only into a capture, where kernels may change it, if they are to.
+fn submit_as(
+    handle: CUfunction,
+    shape: Shape,
+    stream: CUstream,
+    (params, extra): (In<*const c_void>, In<*mut c_void>),
+    node: Option<Option<&Arc<Updatable>>>,
+) -> CuResult<()> {
+    function::find(handle)?;
+    let (context, stream) = capture::place_work(stream)?;
+    let work = KernelWork::new(handle, shape, &context, params, extra);
+    // A capture ends in an error of a launch.
+    let work = work.or_else(|error| capture::fail(&stream, error).and(Err(error)))?;
+    let work = Arc::new(match node.flatten() {
+        Some(node) => work.with_updatable(node),
+        None => work,
+    });
+    if capture::add(&stream, || Ok(Work::Kernel(Arc::clone(&work))))? {
+        return Ok(());
+    }
+    // What it launches would follow the graph that it is in; what kernels change is a node.
+    if node.is_some() || work.function.kernel()?.launches_graphs {
+        return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+    }
+    context.flush_printf();
+    let mark = context.submit_work(&stream, move |_| work.run(None));
+    context.end_asynchronous(&mark)
+}
+
+#[allow(clippy::too_many_arguments, reason = "the C function's")]
+fn launch_kernel(
+    function: CUfunction,
+    grid_x: u32,
+    grid_y: u32,
+    grid_z: u32,
+    block_x: u32,
+    block_y: u32,
+    block_z: u32,
+    shared: u32,
+    stream: CUstream,
+    params: In<*const c_void>,
+    extra: In<*mut c_void>,
+) -> CuResult<()> {
+    let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
+    submit(function, Shape { grid, block, shared, cooperative: false, cluster: None }, stream, params, extra)
+}
+
+#[allow(clippy::too_many_arguments, reason = "the C function's")]
+fn launch_cooperative_kernel(
+    function: CUfunction,
+    grid_x: u32,
+    grid_y: u32,
+    grid_z: u32,
+    block_x: u32,
+    block_y: u32,
+    block_z: u32,
+    shared: u32,
+    stream: CUstream,
+    params: In<*const c_void>,
+) -> CuResult<()> {
+    let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
+    let extra = In::from_raw(std::ptr::null());
+    submit(function, Shape { grid, block, shared, cooperative: true, cluster: None }, stream, params, extra)
+}
+
+fn launch_kernel_ex(
+    config: In<CUlaunchConfig>,
+    function: CUfunction,
+    params: In<*const c_void>,
+    extra: In<*mut c_void>,
+) -> CuResult<()> {
+    let config = config.get()?;
+    let (shape, stream) = (config.shape()?, config.stream);
+    let Some((wanted, out)) = config.updatable()? else {
+        return submit(function, shape, stream, params, extra);
+    };
+    let node = wanted.then(Updatable::new);
+    submit_as(function, shape, stream, (params, extra), Some(node.as_ref()))?;
+    node.inspect(|node| out.set(node.handle));
+    Ok(())
+}
+
+crate::driver::ffi::entries! { after_init
+    cuLaunchKernel + cuLaunchKernel_ptsz => launch_kernel(
+        function: CUfunction, grid_x: u32, grid_y: u32, grid_z: u32, block_x: u32, block_y: u32, block_z: u32,
+        shared: u32, stream: CUstream, params: In<*const c_void>, extra: In<*mut c_void>);
+    cuLaunchCooperativeKernel + cuLaunchCooperativeKernel_ptsz => launch_cooperative_kernel(
+        function: CUfunction, grid_x: u32, grid_y: u32, grid_z: u32, block_x: u32, block_y: u32, block_z: u32,
+        shared: u32, stream: CUstream, params: In<*const c_void>);
+    cuLaunchKernelEx + cuLaunchKernelEx_ptsz => launch_kernel_ex(
+        config: In<CUlaunchConfig>, function: CUfunction, params: In<*const c_void>, extra: In<*mut c_void>);
+}

@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the launch calls of CUDA 3 keep of a function.
+
+/// What was set of a function for its next launch.
+#[derive(Default)]
+pub(crate) struct Prepared {
+    pub(super) block: [u32; 3],
+    pub(super) shared: u32,
+    pub(super) parameters: Vec<u8>,
+    pub(super) parameter_bytes: u32,
+}

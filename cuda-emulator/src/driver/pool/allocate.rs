@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Memory that streams allocate and free.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+
+use super::{CUmemoryPool, INVALID, Pool, find, home};
+use crate::driver::context::Context;
+use crate::driver::device::{self, CUdeviceptr};
+use crate::driver::external::buffers;
+use crate::driver::ffi::Out;
+use crate::driver::handle::Handle;
+use crate::driver::result::{CUresult, CuResult};
+use crate::driver::stream::{CUstream, Stream};
+use crate::driver::{capture, graph};
+
+fn allocate_from(context: &Context, pool: Arc<Pool>, bytes: usize) -> CuResult<CUdeviceptr> {
+    if bytes == 0 {
+        return Ok(0);
+    }
+    if pool.shared.is_some() {
+        return context.device.allocate_shared(context.handle, bytes as u64, &pool);
+    }
+    let left = pool.most.saturating_sub(pool.used.load(Ordering::Relaxed));
+    if bytes as u64 > left {
+        return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
+    }
+    // Memory of the host outlives contexts.
+    let owner = if pool.home.is_of_device() { context.handle } else { Handle::NULL };
+    // At once: work that uses it is behind this call in the stream, and freed memory is free only when the stream got there.
+    context.device.allocate(owner, bytes as u64, pool.home.range_kind(), Some(pool))
+}
+
+/// In a capturing stream: an allocation node, whose address is known at once.
+fn capture_allocation(context: &Context, stream: &Stream, bytes: usize) -> CuResult<Option<CUdeviceptr>> {
+    let mut address = 0;
+    let added = bytes > 0
+        && capture::add(stream, || {
+            let (work, ptr) = graph::capture_allocation(context.device, bytes)?;
+            address = ptr;
+            Ok(work)
+        })?;
+    Ok(added.then_some(address))
+}
+
+fn mem_alloc_async(out: Out<CUdeviceptr>, bytes: usize, stream: CUstream) -> CuResult<()> {
+    out.check()?;
+    let (context, stream) = capture::place_work(stream)?;
+    if let Some(ptr) = capture_allocation(&context, &stream, bytes)? {
+        out.set(ptr);
+        return Ok(());
+    }
+    let pool = Arc::clone(&context.device.current_pool.lock().unwrap_or_else(PoisonError::into_inner));
+    out.set(allocate_from(&context, pool, bytes)?);
+    Ok(())
+}
+
+fn mem_alloc_from_pool_async(
+    out: Out<CUdeviceptr>,
+    bytes: usize,
+    pool: CUmemoryPool,
+    stream: CUstream,
+) -> CuResult<()> {
+    out.check()?;
+    let (context, stream) = capture::place_work(stream)?;
+    let pool = find(pool)?;
+    if pool.home.is_of_device() && pool.home.id != context.device.ordinal {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    if capture::captures(&stream) {
+        pool.home.check_captured()?;
+    } else if !pool.home.is_of_device() {
+        capture::check_safe()?;
+    }
+    if let Some(ptr) = capture_allocation(&context, &stream, bytes)? {
+        out.set(ptr);
+        return Ok(());
+    }
+    out.set(allocate_from(&context, pool, bytes)?);
+    Ok(())
+}
+
+fn mem_free_async(ptr: CUdeviceptr, stream: CUstream) -> CuResult<()> {
+    let (context, stream) = capture::place_work(stream)?;
+    if ptr == 0 {
+        return Ok(());
+    }
+    if buffers::contains(ptr) {
+        return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+    }
+    let host = home::pool_of(ptr).is_some_and(|pool| !pool.home.is_of_device());
+    if host {
+        // Graphs cannot free it.
+        if capture::captures(&stream) {
+            return Err(INVALID);
+        }
+        capture::check_safe()?;
+    } else if capture::add(&stream, || graph::free_of(ptr))? {
+        return Ok(());
+    }
+    if graph::free_outside(ptr) {
+        return Ok(());
+    }
+    let found = device::all().iter().find_map(|device| Some((device, device.disown(ptr)?)));
+    let (device, mut owner) = found.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    if host && let (Some(pool), Some(range)) = (owner.pool.take(), device.memory.range_of(ptr)) {
+        // Later allocations of the stream may take its place already, and the program has it no more.
+        pool.remove(range.bytes);
+        home::set_freed(ptr, true);
+    }
+    context.submit(&stream, Vec::new(), move |_, _| {
+        home::set_freed(ptr, false);
+        device.release(ptr, &owner)
+    });
+    Ok(())
+}
+
+crate::driver::ffi::entries! { after_init
+    cuMemAllocAsync + cuMemAllocAsync_ptsz => mem_alloc_async(
+        out: Out<CUdeviceptr>, bytes: usize, stream: CUstream);
+    cuMemAllocFromPoolAsync + cuMemAllocFromPoolAsync_ptsz => mem_alloc_from_pool_async(
+        out: Out<CUdeviceptr>, bytes: usize, pool: CUmemoryPool, stream: CUstream);
+    cuMemFreeAsync + cuMemFreeAsync_ptsz => mem_free_async(ptr: CUdeviceptr, stream: CUstream);
+}
