@@ -7,14 +7,14 @@ use super::code::{Handler, Piece};
 use super::draft::{After, Arg, Draft, Label, Register, Width};
 use super::linker::{Linker, ModuleId, SymbolRef};
 use crate::program::LoadError;
-use crate::ptx::ast::{RegisterNames, Statement, Variable};
+use crate::ptx::ast::{RegisterNames, Variable};
 use crate::ptx::types::{StateSpace, Type};
 use crate::ptx::{syntax, unsupported};
 
 /// Bytes of local memory that one function may declare: hardware's limit for a thread.
 const MAX_LOCAL_BYTES: u64 = 512 << 10;
 /// Instructions of one function: keeps positions far from overflow.
-const MAX_DRAFTS: usize = 1 << 24;
+pub(super) const MAX_DRAFTS: usize = 1 << 24;
 
 /// What a name means inside a function.
 #[derive(Debug, Clone)]
@@ -42,13 +42,14 @@ pub(super) struct Function<'l, 'a> {
     /// Its index in the program.
     pub(super) index: usize,
     pub(super) is_entry: bool,
-    scopes: Vec<HashMap<&'a str, Name<'a>>>,
+    /// Innermost last.
+    pub(super) scopes: Vec<HashMap<&'a str, Name<'a>>>,
     pub(super) widths: Vec<Width>,
     pub(super) drafts: Vec<Draft>,
     /// Positions; `usize::MAX` until the label is met.
     pub(super) labels: Vec<usize>,
     /// The next free byte of local memory, and the most that was ever in use.
-    local_next: u64,
+    pub(super) local_next: u64,
     pub(super) local_bytes: u64,
     pub(super) shared: BTreeSet<usize>,
     pub(super) callees: BTreeSet<usize>,
@@ -85,52 +86,6 @@ impl<'l, 'a> Function<'l, 'a> {
         }
     }
 
-    /// Lowers the statements of a scope.
-    pub(super) fn body(&mut self, statements: &[Statement<'a>]) -> Result<(), LoadError> {
-        for statement in statements {
-            if let Statement::Label { name, line } = statement {
-                let label = Label(self.labels.len());
-                self.labels.push(usize::MAX);
-                self.declare(name, Name::Label(label), *line)?;
-            }
-        }
-        for statement in statements {
-            match statement {
-                Statement::Label { name, .. } => {
-                    if let Some(Name::Label(Label(label))) = self.look_up(name) {
-                        let label = *label;
-                        self.labels[label] = self.drafts.len();
-                    }
-                }
-                Statement::Registers { kind, names, line } => self.registers(*kind, names, *line)?,
-                Statement::Variable(variable) => self.variable(variable)?,
-                // The argument variables of the call say how large they are.
-                Statement::Prototype { name } => self.declare(name, Name::Prototype, self.line)?,
-                Statement::Targets { name, labels } => {
-                    self.declare(name, Name::Targets(labels.clone()), self.line)?;
-                }
-                Statement::Block(inner) => {
-                    let local_next = self.local_next;
-                    self.scopes.push(HashMap::new());
-                    let result = self.body(inner);
-                    self.scopes.pop();
-                    self.local_next = local_next;
-                    result?;
-                }
-                Statement::Instruction(instruction) => {
-                    let first = self.drafts.len();
-                    super::instruction::instruction(self, instruction)?;
-                    let stays = super::instruction::stays(instruction.opcode);
-                    self.drafts[first..].iter_mut().for_each(|draft| draft.stays = stays);
-                    if self.drafts.len() > MAX_DRAFTS {
-                        return Err(unsupported(self.line, "function with too many instructions"));
-                    }
-                }
-            }
-        }
-        Ok(())
-    }
-
     pub(super) fn declare(&mut self, name: &'a str, meaning: Name<'a>, line: u32) -> Result<(), LoadError> {
         let scope = self.scopes.last_mut();
         if scope.is_none_or(|scope| scope.insert(name, meaning).is_some()) {
@@ -139,7 +94,12 @@ impl<'l, 'a> Function<'l, 'a> {
         Ok(())
     }
 
-    fn registers(&mut self, kind: Type, names: &[RegisterNames<'a>], line: u32) -> Result<(), LoadError> {
+    pub(super) fn registers(
+        &mut self,
+        kind: Type,
+        names: &[RegisterNames<'a>],
+        line: u32,
+    ) -> Result<(), LoadError> {
         let width = Width::of(kind);
         for names in names {
             let first = Register(self.widths.len() as u32);
@@ -157,7 +117,7 @@ impl<'l, 'a> Function<'l, 'a> {
         Ok(())
     }
 
-    fn variable(&mut self, variable: &Variable<'a>) -> Result<(), LoadError> {
+    pub(super) fn variable(&mut self, variable: &Variable<'a>) -> Result<(), LoadError> {
         let meaning = match variable.space {
             StateSpace::Local | StateSpace::Param => Name::Frame(self.local(variable)?),
             _ => Name::Symbol(self.linker.variable(self.module, variable)?),

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! From an opcode to the family that lowers it.
 
-use super::code::Handler;
-use super::draft::{Arg, Width};
-use super::families::{arithmetic, atomics, comparison, control, conversion, memory, moves, video, warps};
+use super::draft::Width;
+use super::families::{
+    arithmetic, atomics, comparison, control, conversion, logic, mbarriers, memory, moves, tensor, textures,
+    video, warps,
+};
 use super::function::Function;
 use super::modifiers::Modifiers;
 use super::operands::Inst;
 use crate::program::LoadError;
 use crate::ptx::ast;
-use crate::ptx::types::Type;
 
 /// Lowers one instruction.
 pub(super) fn instruction<'a>(f: &mut Function<'_, 'a>, ast: &ast::Instruction<'a>) -> Result<(), LoadError> {
@@ -29,9 +30,7 @@ pub(super) fn instruction<'a>(f: &mut Function<'_, 'a>, ast: &ast::Instruction<'
         | "subc" | "madc" | "mul24" | "mad24" | "sad" | "rcp" | "sqrt" | "rsqrt" | "sin" | "cos" | "lg2"
         | "ex2" | "tanh" | "copysign" | "dp4a" | "dp2a" => arithmetic::lower(f, &mut inst, name),
         "and" | "or" | "xor" | "not" | "cnot" | "shl" | "shr" | "shf" | "lop3" | "prmt" | "popc" | "clz"
-        | "brev" | "bfind" | "bfe" | "bfi" | "fns" | "szext" | "bmsk" => {
-            super::families::logic::lower(f, &mut inst, name)
-        }
+        | "brev" | "bfind" | "bfe" | "bfi" | "fns" | "szext" | "bmsk" => logic::lower(f, &mut inst, name),
         "setp" | "set" | "selp" | "slct" | "testp" => comparison::lower(f, &mut inst, name),
         "vadd2" | "vadd4" | "vsub2" | "vsub4" | "vabsdiff2" | "vabsdiff4" | "vmin2" | "vmin4" | "vmax2"
         | "vmax4" | "vavrg2" | "vavrg4" | "vset2" | "vset4" => video::several(f, &mut inst, name),
@@ -43,12 +42,10 @@ pub(super) fn instruction<'a>(f: &mut Function<'_, 'a>, ast: &ast::Instruction<'
         "ld" | "ldu" | "st" | "prefetch" | "prefetchu" | "applypriority" | "discard" | "createpolicy"
         | "cp" => memory::lower(f, &mut inst, name),
         "tex" | "tld4" | "txq" | "suld" | "sust" | "sured" | "suq" | "istypep" => {
-            super::families::textures::lower(f, &mut inst, name)
+            textures::lower(f, &mut inst, name)
         }
-        "mma" | "wmma" | "ldmatrix" | "stmatrix" | "movmatrix" => {
-            super::families::tensor::lower(f, &mut inst, name)
-        }
-        "mbarrier" => super::families::mbarriers::lower(f, &mut inst),
+        "mma" | "wmma" | "ldmatrix" | "stmatrix" | "movmatrix" => tensor::lower(f, &mut inst, name),
+        "mbarrier" => mbarriers::lower(f, &mut inst),
         "atom" | "red" => atomics::lower(f, &mut inst, name),
         "bra" | "brx" | "call" | "ret" | "exit" | "trap" | "brkpt" | "alloca" | "stacksave"
         | "stackrestore" | "nanosleep" | "pmevent" | "multimem" => control::lower(f, &mut inst, name),
@@ -58,150 +55,108 @@ pub(super) fn instruction<'a>(f: &mut Function<'_, 'a>, ast: &ast::Instruction<'
     }
 }
 
+/// Opcodes that stay (see [`super::code::Shape::stays`]).
+const STAYS: [&str; 97] = [
+    "add",
+    "sub",
+    "mul",
+    "div",
+    "rem",
+    "min",
+    "max",
+    "abs",
+    "neg",
+    "mad",
+    "fma",
+    "addc",
+    "subc",
+    "madc",
+    "mul24",
+    "mad24",
+    "sad",
+    "rcp",
+    "sqrt",
+    "rsqrt",
+    "sin",
+    "cos",
+    "lg2",
+    "ex2",
+    "tanh",
+    "copysign",
+    "dp4a",
+    "dp2a",
+    "and",
+    "or",
+    "xor",
+    "not",
+    "cnot",
+    "shl",
+    "shr",
+    "shf",
+    "lop3",
+    "prmt",
+    "popc",
+    "clz",
+    "brev",
+    "bfind",
+    "bfe",
+    "bfi",
+    "fns",
+    "szext",
+    "bmsk",
+    "setp",
+    "set",
+    "selp",
+    "slct",
+    "testp",
+    "vadd2",
+    "vadd4",
+    "vsub2",
+    "vsub4",
+    "vabsdiff2",
+    "vabsdiff4",
+    "vmin2",
+    "vmin4",
+    "vmax2",
+    "vmax4",
+    "vavrg2",
+    "vavrg4",
+    "vset2",
+    "vset4",
+    "vadd",
+    "vsub",
+    "vabsdiff",
+    "vmin",
+    "vmax",
+    "vshl",
+    "vshr",
+    "vset",
+    "vmad",
+    "cvt",
+    "mov",
+    "cvta",
+    "isspacep",
+    "mapa",
+    "getctarank",
+    "ld",
+    "ldu",
+    "st",
+    "prefetch",
+    "prefetchu",
+    "cp",
+    "tex",
+    "tld4",
+    "txq",
+    "suld",
+    "sust",
+    "suq",
+    "atom",
+    "red",
+    "membar",
+    "fence",
+];
+
 /// See [`super::code::Shape::stays`]: true for those opcodes only that are known to be so.
 pub(super) fn stays(opcode: &str) -> bool {
-    let name = opcode.split('.').next().unwrap_or(opcode);
-    matches!(
-        name,
-        "add"
-            | "sub"
-            | "mul"
-            | "div"
-            | "rem"
-            | "min"
-            | "max"
-            | "abs"
-            | "neg"
-            | "mad"
-            | "fma"
-            | "addc"
-            | "subc"
-            | "madc"
-            | "mul24"
-            | "mad24"
-            | "sad"
-            | "rcp"
-            | "sqrt"
-            | "rsqrt"
-            | "sin"
-            | "cos"
-            | "lg2"
-            | "ex2"
-            | "tanh"
-            | "copysign"
-            | "dp4a"
-            | "dp2a"
-            | "and"
-            | "or"
-            | "xor"
-            | "not"
-            | "cnot"
-            | "shl"
-            | "shr"
-            | "shf"
-            | "lop3"
-            | "prmt"
-            | "popc"
-            | "clz"
-            | "brev"
-            | "bfind"
-            | "bfe"
-            | "bfi"
-            | "fns"
-            | "szext"
-            | "bmsk"
-            | "setp"
-            | "set"
-            | "selp"
-            | "slct"
-            | "testp"
-            | "vadd2"
-            | "vadd4"
-            | "vsub2"
-            | "vsub4"
-            | "vabsdiff2"
-            | "vabsdiff4"
-            | "vmin2"
-            | "vmin4"
-            | "vmax2"
-            | "vmax4"
-            | "vavrg2"
-            | "vavrg4"
-            | "vset2"
-            | "vset4"
-            | "vadd"
-            | "vsub"
-            | "vabsdiff"
-            | "vmin"
-            | "vmax"
-            | "vshl"
-            | "vshr"
-            | "vset"
-            | "vmad"
-            | "cvt"
-            | "mov"
-            | "cvta"
-            | "isspacep"
-            | "mapa"
-            | "getctarank"
-            | "ld"
-            | "ldu"
-            | "st"
-            | "prefetch"
-            | "prefetchu"
-            | "cp"
-            | "tex"
-            | "tld4"
-            | "txq"
-            | "suld"
-            | "sust"
-            | "suq"
-            | "atom"
-            | "red"
-            | "membar"
-            | "fence"
-    )
-}
-
-/// Emits `handler` for a destination and the following sources, all of their own types: the common shape.
-pub(super) fn simple<'a>(
-    f: &mut Function<'_, 'a>,
-    inst: &Inst<'_, 'a>,
-    handler: Option<Handler>,
-    target: Type,
-    sources: &[Type],
-) -> Result<(), LoadError> {
-    inst.modifiers.finish()?;
-    let handler = inst.modifiers.require(handler)?;
-    inst.expect(sources.len() + 1)?;
-    let mut args = vec![Arg::None];
-    for (index, kind) in sources.iter().enumerate() {
-        args.push(f.source(inst.operand(index + 1)?, *kind)?);
-    }
-    args[0] = f.target(inst.operand(0)?, target)?;
-    f.emit(handler, &args);
-    Ok(())
-}
-
-/// As [`simple`], with `imm` and the last source repeated until there are three: the shape of `map3_imm`.
-pub(super) fn with_imm<'a>(
-    f: &mut Function<'_, 'a>,
-    inst: &Inst<'_, 'a>,
-    (handler, imm): (Option<Handler>, u64),
-    target: Type,
-    sources: &[Type],
-) -> Result<(), LoadError> {
-    inst.modifiers.finish()?;
-    let handler = inst.modifiers.require(handler)?;
-    inst.expect(sources.len() + 1)?;
-    let mut args = vec![Arg::None];
-    for (index, kind) in sources.iter().enumerate() {
-        args.push(f.source(inst.operand(index + 1)?, *kind)?);
-    }
-    while args.len() < 4 {
-        args.push(args[args.len() - 1]);
-    }
-    args[0] = f.target(inst.operand(0)?, target)?;
-    f.emit(handler, &args).imm = imm;
-    Ok(())
+    STAYS.contains(&opcode.split('.').next().unwrap_or(opcode))
 }

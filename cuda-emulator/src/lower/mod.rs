@@ -3,6 +3,7 @@
 //! instruction gets its handler, so that nothing unknown is left for run time.
 
 mod assemble;
+mod body;
 pub(crate) mod code;
 mod draft;
 mod families;
@@ -13,6 +14,7 @@ mod linker;
 mod modifiers;
 mod operands;
 mod registers;
+mod shapes;
 
 use linker::{Linker, ModuleId};
 

@@ -7,8 +7,8 @@ use crate::execute::half::{self, HalfModifiers};
 use crate::execute::round::Rounding;
 use crate::execute::{carry, integer};
 use crate::lower::function::Function;
-use crate::lower::instruction::{simple, with_imm};
 use crate::lower::operands::Inst;
+use crate::lower::shapes::{simple, with_imm};
 use crate::program::LoadError;
 use crate::ptx::types::Type;
 

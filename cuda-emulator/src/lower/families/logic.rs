@@ -4,8 +4,8 @@
 use crate::execute::{bits, compare, integer, moves};
 use crate::lower::draft::{Arg, Width};
 use crate::lower::function::Function;
-use crate::lower::instruction::simple;
 use crate::lower::operands::Inst;
+use crate::lower::shapes::simple;
 use crate::program::LoadError;
 use crate::ptx::ast::{Immediate, Operand};
 use crate::ptx::types::Type;
