@@ -210,10 +210,6 @@ impl<T: Copy> In<T> {
         Ok(unsafe { self.0.wrapping_add(index).read_unaligned() })
     }
 
-    pub(super) fn address(self) -> usize {
-        self.0 as usize
-    }
-
     pub(super) fn from_raw(pointer: *const T) -> In<T> {
         In(pointer)
     }

@@ -3,6 +3,7 @@
 //! Launches. Parameters are marshalled into one packed block before the call returns: they lie in the
 //! caller's frame.
 
+use cuda_abi::{CUlaunchAttribute, CUlaunchConfig};
 use virtio_cuda_client::protocol::{self, FunctionId, LAUNCH_COOPERATIVE, LAUNCH_PRIORITY, LaunchShape};
 use virtio_cuda_client::touched::graphs_use_events;
 use virtio_cuda_client::transport::UserMemory;
@@ -24,29 +25,6 @@ const LAUNCH_PARAM_BUFFER_SIZE: usize = 2;
 /// Entries of `extra` to look at: it has two pairs and an end.
 const MAX_EXTRA: usize = 8;
 
-/// `CUlaunchConfig`.
-#[derive(Clone, Copy)]
-#[repr(C)]
-pub struct LaunchConfig {
-    grid: [u32; 3],
-    block: [u32; 3],
-    shared_bytes: u32,
-    stream: u64,
-    attributes: HostPtr,
-    attribute_count: u32,
-}
-const _: () = assert!(size_of::<LaunchConfig>() == 56);
-
-/// `CUlaunchAttribute`.
-#[derive(Clone, Copy)]
-#[repr(C)]
-pub struct LaunchAttribute {
-    id: u32,
-    padding: u32,
-    value: [u32; 16],
-}
-const _: () = assert!(size_of::<LaunchAttribute>() == 72);
-
 /// `CU_LAUNCH_ATTRIBUTE_*` that have a place in [`LaunchShape`], and the one that means nothing.
 const ATTRIBUTE_IGNORE: u32 = 0;
 const ATTRIBUTE_COOPERATIVE: u32 = 2;
@@ -59,59 +37,63 @@ pub const ATTRIBUTE_LAUNCH_COMPLETION_EVENT: u32 = 12;
 pub const ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE: u32 = 13;
 /// Where in its value the `CUgraphDeviceNode` is.
 pub const DEVICE_NODE_OFFSET: usize = 8;
-/// Where in a [`LaunchAttribute`] the value is.
+/// Where in a [`CUlaunchAttribute`] the value is.
 const VALUE_OFFSET: usize = 8;
 
-impl LaunchConfig {
-    fn attribute(&self, index: usize) -> Result<LaunchAttribute, CudaError> {
-        self.attributes.as_in().at(index)
-    }
+/// The attributes of a launch.
+fn attributes(config: &CUlaunchConfig) -> HostPtr {
+    // SAFETY: the program promises an array of `attribute_count` attributes.
+    unsafe { HostPtr::at_address(config.attributes) }
+}
 
-    /// Where the program gets the `CUgraphDeviceNode` of its launch, if it wants to change it in device code.
-    fn device_node(&self) -> Result<Option<Out<u64>>, CudaError> {
-        for index in 0..self.attribute_count as usize {
-            if self.attribute(index)?.id == ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE {
-                let start = index * size_of::<LaunchAttribute>() + VALUE_OFFSET;
-                // SAFETY: inside of attribute `index`, of `attribute_count` that the program promises.
-                return Ok(Some(unsafe { self.attributes.offset(start + DEVICE_NODE_OFFSET) }.as_out()));
+fn attribute(config: &CUlaunchConfig, index: usize) -> Result<CUlaunchAttribute, CudaError> {
+    attributes(config).as_in().at(index)
+}
+
+/// Where the program gets the `CUgraphDeviceNode` of its launch, if it wants to change it in device code.
+fn device_node(config: &CUlaunchConfig) -> Result<Option<Out<u64>>, CudaError> {
+    for index in 0..config.attribute_count as usize {
+        if attribute(config, index)?.id == ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE {
+            let start = index * size_of::<CUlaunchAttribute>() + VALUE_OFFSET;
+            // SAFETY: inside of attribute `index`, of `attribute_count` that the program promises.
+            return Ok(Some(unsafe { attributes(config).offset(start + DEVICE_NODE_OFFSET) }.as_out()));
+        }
+    }
+    Ok(None)
+}
+
+/// The shape that crosses, and the attributes beside it: how many, and as they cross.
+pub fn shape(config: &CUlaunchConfig, api: Api) -> Result<(LaunchShape, u32, Vec<u8>), CudaError> {
+    let mut shape = LaunchShape {
+        grid: config.grid,
+        block: config.block,
+        shared_bytes: config.shared_bytes,
+        ..Default::default()
+    };
+    let (mut count, mut bytes) = (0, Vec::new());
+    for index in 0..config.attribute_count as usize {
+        let CUlaunchAttribute { id, value, .. } = attribute(config, index)?;
+        match id {
+            ATTRIBUTE_IGNORE => {}
+            ATTRIBUTE_COOPERATIVE if value[0] != 0 => shape.flags |= LAUNCH_COOPERATIVE,
+            ATTRIBUTE_COOPERATIVE => {}
+            ATTRIBUTE_CLUSTER_DIMENSION => shape.cluster = [value[0], value[1], value[2]],
+            ATTRIBUTE_PRIORITY => {
+                shape.flags |= LAUNCH_PRIORITY;
+                shape.priority = value[0] as i32;
+            }
+            _ => {
+                if let ATTRIBUTE_PROGRAMMATIC_EVENT | ATTRIBUTE_LAUNCH_COMPLETION_EVENT = id {
+                    // The launch records it, and so may a graph.
+                    graphs_use_events();
+                    api.driver.events.remove(u64::from(value[0]) | u64::from(value[1]) << 32);
+                }
+                put(&protocol::LaunchAttribute { id, reserved: 0, value }, &mut bytes)?;
+                count += 1;
             }
         }
-        Ok(None)
     }
-
-    /// The shape that crosses, and the attributes beside it: how many, and as they cross.
-    pub fn shape(&self, api: Api) -> Result<(LaunchShape, u32, Vec<u8>), CudaError> {
-        let mut shape = LaunchShape {
-            grid: self.grid,
-            block: self.block,
-            shared_bytes: self.shared_bytes,
-            ..Default::default()
-        };
-        let (mut count, mut bytes) = (0, Vec::new());
-        for index in 0..self.attribute_count as usize {
-            let LaunchAttribute { id, value, .. } = self.attribute(index)?;
-            match id {
-                ATTRIBUTE_IGNORE => {}
-                ATTRIBUTE_COOPERATIVE if value[0] != 0 => shape.flags |= LAUNCH_COOPERATIVE,
-                ATTRIBUTE_COOPERATIVE => {}
-                ATTRIBUTE_CLUSTER_DIMENSION => shape.cluster = [value[0], value[1], value[2]],
-                ATTRIBUTE_PRIORITY => {
-                    shape.flags |= LAUNCH_PRIORITY;
-                    shape.priority = value[0] as i32;
-                }
-                _ => {
-                    if let ATTRIBUTE_PROGRAMMATIC_EVENT | ATTRIBUTE_LAUNCH_COMPLETION_EVENT = id {
-                        // The launch records it, and so may a graph.
-                        graphs_use_events();
-                        api.driver.events.remove(u64::from(value[0]) | u64::from(value[1]) << 32);
-                    }
-                    put(&protocol::LaunchAttribute { id, reserved: 0, value }, &mut bytes)?;
-                    count += 1;
-                }
-            }
-        }
-        Ok((shape, count, bytes))
-    }
+    Ok((shape, count, bytes))
 }
 
 /// Refuses launches without a value for each parameter.
@@ -290,12 +272,12 @@ entry_points! {
     }
 
     /// Launches with attributes.
-    call cuLaunchKernelEx / cuLaunchKernelEx_ptsz (api, config: In<LaunchConfig>, f: u64, kernelParams: In<HostPtr>, extra: In<usize>) {
+    call cuLaunchKernelEx / cuLaunchKernelEx_ptsz (api, config: In<CUlaunchConfig>, f: u64, kernelParams: In<HostPtr>, extra: In<usize>) {
         let config = config.get()?;
         api.driver.functions.get(f)?;
-        let (shape, count, attributes) = config.shape(api)?;
+        let (shape, count, attributes) = self::shape(&config, api)?;
         if count > 0 {
-            let (attributes, node) = ((count, attributes), config.device_node()?);
+            let (attributes, node) = ((count, attributes), device_node(&config)?);
             return launch_with_attributes(api, f, config.stream, shape, attributes, (kernelParams, extra), node);
         }
         launch(api, f, config.stream, shape, (kernelParams, Some(extra)))

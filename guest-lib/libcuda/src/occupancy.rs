@@ -3,6 +3,7 @@
 //! Occupancy: the device's own calculator answers; only block sizes whose shared memory depends on a
 //! callback of the program are searched for here.
 
+use cuda_abi::CUlaunchConfig;
 use virtio_cuda_client::protocol::{FunctionId, LaunchShape};
 use virtio_cuda_client::{Call, CudaError, calls};
 
@@ -10,7 +11,7 @@ use crate::context::table::current;
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{In, Out};
-use crate::launch::LaunchConfig;
+use crate::launch;
 
 /// `CUoccupancyB2DSize`: bytes of dynamic shared memory for a block size.
 type BlockSizeToSharedBytes = Option<extern "C" fn(i32) -> usize>;
@@ -97,7 +98,7 @@ fn of_clusters(
     api: Api,
     out: Out<i32>,
     function: u64,
-    config: In<LaunchConfig>,
+    config: In<CUlaunchConfig>,
     row: impl FnOnce(&mut Call<'_>, FunctionId, LaunchShape, u32) -> Result<i32, CudaError>,
 ) -> Result<(), CudaError> {
     out.check()?;
@@ -105,7 +106,7 @@ fn of_clusters(
         return Err(CudaError::INVALID_VALUE);
     }
     api.driver.functions.get(function)?;
-    let (shape, count, attributes) = config.get()?.shape(api)?;
+    let (shape, count, attributes) = launch::shape(&config.get()?, api)?;
     let mut call = api.in_context()?.input(&attributes);
     out.set(row(&mut call, FunctionId(function), shape, count)?)
 }
@@ -138,12 +139,12 @@ entry_points! {
     }
 
     /// How many clusters fit the device.
-    call cuOccupancyMaxActiveClusters(api, numClusters: Out<i32>, func: u64, config: In<LaunchConfig>) {
+    call cuOccupancyMaxActiveClusters(api, numClusters: Out<i32>, func: u64, config: In<CUlaunchConfig>) {
         of_clusters(api, numClusters, func, config, calls::cuOccupancyMaxActiveClusters)
     }
 
     /// The largest cluster that fits the device.
-    call cuOccupancyMaxPotentialClusterSize(api, clusterSize: Out<i32>, func: u64, config: In<LaunchConfig>) {
+    call cuOccupancyMaxPotentialClusterSize(api, clusterSize: Out<i32>, func: u64, config: In<CUlaunchConfig>) {
         of_clusters(api, clusterSize, func, config, calls::cuOccupancyMaxPotentialClusterSize)
     }
 

@@ -207,16 +207,13 @@ fn driver_size(shared_memory: usize) -> c_uint {
 /// A launch configuration in the driver's layout; attributes are the same in both.
 pub fn driver_config(config: &cudaLaunchConfig_t) -> Result<CUlaunchConfig> {
     Ok(CUlaunchConfig {
-        gridDimX: config.gridDim.x,
-        gridDimY: config.gridDim.y,
-        gridDimZ: config.gridDim.z,
-        blockDimX: config.blockDim.x,
-        blockDimY: config.blockDim.y,
-        blockDimZ: config.blockDim.z,
-        sharedMemBytes: driver_size(config.dynamicSmemBytes),
-        hStream: config.stream,
-        attrs: config.attrs,
-        numAttrs: config.numAttrs,
+        grid: [config.gridDim.x, config.gridDim.y, config.gridDim.z],
+        block: [config.blockDim.x, config.blockDim.y, config.blockDim.z],
+        shared_bytes: driver_size(config.dynamicSmemBytes),
+        stream: config.stream as u64,
+        attributes: config.attrs as usize,
+        attribute_count: config.numAttrs,
+        ..CUlaunchConfig::ZERO
     })
 }
 

@@ -20,6 +20,9 @@ pub trait Zero: Copy {
     const ZERO: Self;
 }
 
+/// `CUhostFn`: a function of the program that is called with its argument.
+pub type CUhostFn = Option<unsafe extern "C" fn(*mut core::ffi::c_void)>;
+
 macro_rules! zero {
     ($($t:ty = $zero:expr),*) => { $(impl Zero for $t { const ZERO: Self = $zero; })* };
 }

@@ -3,10 +3,11 @@
 
 use std::sync::Arc;
 
+use cuda_abi::CUDA_CHILD_GRAPH_NODE_PARAMS;
+
 use super::body::{self, CUgraph, CUgraphNode, Graph};
 use super::edit_api::{add, plain};
 use super::exec::{self, Body, CUgraphExec};
-use super::params::ChildParams;
 use super::work::Work;
 use crate::driver::ffi::{In, Out};
 use crate::driver::result::{CUresult, CuResult};
@@ -16,9 +17,13 @@ const CLONE: u32 = 0;
 const MOVE: u32 = 1;
 
 /// A child as node parameters describe it.
-pub(super) fn child_of(params: &ChildParams) -> CuResult<Work> {
-    let graph = body::find(params.graph)?;
-    match params.ownership {
+pub(super) fn child_of(params: &CUDA_CHILD_GRAPH_NODE_PARAMS) -> CuResult<Work> {
+    child(CUgraph::new(params.graph as usize), params.ownership)
+}
+
+fn child(graph: CUgraph, ownership: u32) -> CuResult<Work> {
+    let graph = body::find(graph)?;
+    match ownership {
         CLONE => Ok(Work::Child(graph.copy()?)),
         MOVE if !graph.is_child() => Ok(Work::Child(graph)),
         _ => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
@@ -40,7 +45,7 @@ fn add_child_node(
     count: usize,
     child: CUgraph,
 ) -> CuResult<()> {
-    add(out, graph, (nodes, plain(), count), child_of(&ChildParams { graph: child, ownership: CLONE })?)
+    add(out, graph, (nodes, plain(), count), self::child(child, CLONE)?)
 }
 
 fn get_graph(node: CUgraphNode, out: Out<CUgraph>) -> CuResult<()> {

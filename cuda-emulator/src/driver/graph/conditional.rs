@@ -3,8 +3,9 @@
 
 use std::sync::Arc;
 
+use cuda_abi::{CUDA_CONDITIONAL_NODE_PARAMS, CUgraphNodeParams};
+
 use super::body::{self, CUgraph, Graph, forget};
-use super::params::{ConditionalParams, NodeParams};
 use super::work::Work;
 use crate::conditions::Condition;
 use crate::driver::context::{self, CUcontext};
@@ -66,11 +67,11 @@ impl Conditional {
 }
 
 /// A conditional node as parameters describe it; its graphs are stored there.
-pub(super) fn conditional_of(place: *mut NodeParams) -> CuResult<Work> {
+pub(super) fn conditional_of(place: *mut CUgraphNodeParams) -> CuResult<Work> {
     let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
-    let place = place.wrapping_byte_add(16).cast::<ConditionalParams>();
+    let place = place.wrapping_byte_add(16).cast::<CUDA_CONDITIONAL_NODE_PARAMS>();
     let mut params = In::from_raw(place.cast_const()).get()?;
-    context::find_or_current(params.context)?;
+    context::find_or_current(CUcontext::new(params.context as usize))?;
     let condition = Condition::find(params.handle).ok_or(invalid)?;
     if condition.is_taken() {
         return Err(invalid);
@@ -86,7 +87,7 @@ pub(super) fn conditional_of(place: *mut NodeParams) -> CuResult<Work> {
     }
     let graphs: Vec<_> = (0..params.size).map(|_| Graph::new()).collect();
     let handles: Box<[_]> = graphs.iter().map(Graph::publish).collect();
-    params.graphs = handles.as_ptr();
+    params.graphs = handles.as_ptr() as usize;
     Out::from_raw(place).set(params);
     condition.take(true);
     Ok(Work::Conditional(Arc::new(Conditional { condition, kind: params.kind, graphs, handles })))

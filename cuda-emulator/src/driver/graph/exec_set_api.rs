@@ -3,12 +3,17 @@
 
 use cuda_abi::{CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS};
 
+use cuda_abi::{
+    CUDA_BATCH_MEM_OP_NODE_PARAMS, CUDA_CHILD_GRAPH_NODE_PARAMS, CUDA_HOST_NODE_PARAMS,
+    CUDA_KERNEL_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS_v1, CUgraphNodeParams,
+};
+
 use super::body::CUgraphNode;
 use super::child::exec_set_child;
 use super::exec::{self, CUgraphExec};
 use super::kernel_api::{kernel_of, kernel_of_v1};
 use super::node_api::{batch_of, copy_of, fill_of, host_of, record_of, wait_of, work_of_params};
-use super::params::{self, BatchParams, ChildParams, HostParams, KernelParams, KernelParamsV1, NodeParams};
+use super::params;
 use super::work::Work;
 use crate::driver::context::CUcontext;
 use crate::driver::event::CUevent;
@@ -29,11 +34,15 @@ pub(super) fn set(
     exec.set_work(node, work()?)
 }
 
-fn set_kernel_v1(exec: CUgraphExec, node: CUgraphNode, given: In<KernelParamsV1>) -> CuResult<()> {
+fn set_kernel_v1(
+    exec: CUgraphExec,
+    node: CUgraphNode,
+    given: In<CUDA_KERNEL_NODE_PARAMS_v1>,
+) -> CuResult<()> {
     set(exec, node, params::KERNEL, || kernel_of_v1(&given.get()?))
 }
 
-fn set_kernel(exec: CUgraphExec, node: CUgraphNode, given: In<KernelParams>) -> CuResult<()> {
+fn set_kernel(exec: CUgraphExec, node: CUgraphNode, given: In<CUDA_KERNEL_NODE_PARAMS>) -> CuResult<()> {
     set(exec, node, params::KERNEL, || kernel_of(&given.get()?))
 }
 
@@ -65,7 +74,7 @@ fn set_memset(
     set(exec, node, params::MEMSET, || fill_of(&given.get()?, context))
 }
 
-fn set_host(exec: CUgraphExec, node: CUgraphNode, given: In<HostParams>) -> CuResult<()> {
+fn set_host(exec: CUgraphExec, node: CUgraphNode, given: In<CUDA_HOST_NODE_PARAMS>) -> CuResult<()> {
     set(exec, node, params::HOST, || host_of(&given.get()?))
 }
 
@@ -77,15 +86,16 @@ fn set_wait(exec: CUgraphExec, node: CUgraphNode, event: CUevent) -> CuResult<()
     set(exec, node, params::WAIT_EVENT, || wait_of(event))
 }
 
-fn set_batch(exec: CUgraphExec, node: CUgraphNode, given: In<BatchParams>) -> CuResult<()> {
+fn set_batch(exec: CUgraphExec, node: CUgraphNode, given: In<CUDA_BATCH_MEM_OP_NODE_PARAMS>) -> CuResult<()> {
     set(exec, node, params::BATCH_MEM_OP, || batch_of(&given.get()?))
 }
 
-fn set_any(exec: CUgraphExec, node: CUgraphNode, place: *mut NodeParams) -> CuResult<()> {
+fn set_any(exec: CUgraphExec, node: CUgraphNode, place: *mut CUgraphNodeParams) -> CuResult<()> {
     match In::from_raw(place.cast_const()).get()?.kind {
         params::GRAPH => {
-            let child = place.wrapping_byte_add(16).cast_const().cast::<ChildParams>();
-            exec_set_child(exec, node, In::from_raw(child).get()?.graph)
+            let child = place.wrapping_byte_add(16).cast_const().cast::<CUDA_CHILD_GRAPH_NODE_PARAMS>();
+            let child = crate::driver::graph::CUgraph::new(In::from_raw(child).get()?.graph as usize);
+            exec_set_child(exec, node, child)
         }
         params::MEM_ALLOC | params::MEM_FREE | params::CONDITIONAL => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
         kind => set(exec, node, kind, || one_row(exec, node, work_of_params(place)?)),
@@ -94,15 +104,15 @@ fn set_any(exec: CUgraphExec, node: CUgraphNode, place: *mut NodeParams) -> CuRe
 
 crate::driver::ffi::entries! { after_init
     cuGraphExecKernelNodeSetParams => set_kernel_v1(
-        exec: CUgraphExec, node: CUgraphNode, params: In<KernelParamsV1>);
-    cuGraphExecKernelNodeSetParams_v2 => set_kernel(exec: CUgraphExec, node: CUgraphNode, params: In<KernelParams>);
+        exec: CUgraphExec, node: CUgraphNode, params: In<CUDA_KERNEL_NODE_PARAMS_v1>);
+    cuGraphExecKernelNodeSetParams_v2 => set_kernel(exec: CUgraphExec, node: CUgraphNode, params: In<CUDA_KERNEL_NODE_PARAMS>);
     cuGraphExecMemcpyNodeSetParams => set_memcpy(
         exec: CUgraphExec, node: CUgraphNode, params: In<CUDA_MEMCPY3D>, context: CUcontext);
     cuGraphExecMemsetNodeSetParams => set_memset(
         exec: CUgraphExec, node: CUgraphNode, params: In<CUDA_MEMSET_NODE_PARAMS>, context: CUcontext);
-    cuGraphExecHostNodeSetParams => set_host(exec: CUgraphExec, node: CUgraphNode, params: In<HostParams>);
+    cuGraphExecHostNodeSetParams => set_host(exec: CUgraphExec, node: CUgraphNode, params: In<CUDA_HOST_NODE_PARAMS>);
     cuGraphExecEventRecordNodeSetEvent => set_record(exec: CUgraphExec, node: CUgraphNode, event: CUevent);
     cuGraphExecEventWaitNodeSetEvent => set_wait(exec: CUgraphExec, node: CUgraphNode, event: CUevent);
-    cuGraphExecBatchMemOpNodeSetParams => set_batch(exec: CUgraphExec, node: CUgraphNode, params: In<BatchParams>);
-    cuGraphExecNodeSetParams => set_any(exec: CUgraphExec, node: CUgraphNode, params: *mut NodeParams);
+    cuGraphExecBatchMemOpNodeSetParams => set_batch(exec: CUgraphExec, node: CUgraphNode, params: In<CUDA_BATCH_MEM_OP_NODE_PARAMS>);
+    cuGraphExecNodeSetParams => set_any(exec: CUgraphExec, node: CUgraphNode, params: *mut CUgraphNodeParams);
 }

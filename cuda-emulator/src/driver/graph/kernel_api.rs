@@ -4,35 +4,39 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use cuda_abi::{CUDA_KERNEL_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS_v1};
+
 use super::body::{self, CUgraph, CUgraphNode};
 use super::edit_api::{add, plain};
-use super::params::{KernelParams, KernelParamsV1};
 use super::work::Work;
-use crate::driver::context::{self, Context};
+use crate::driver::context::{self, CUcontext, Context};
 use crate::driver::ffi::{In, Out};
-use crate::driver::handle::Handle;
 use crate::driver::launch::config::{ATTRIBUTE_COOPERATIVE, ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE};
 use crate::driver::launch::{KernelWork, Shape, Updatable};
-use crate::driver::module::function;
+use crate::driver::module::function::{self, CUfunction};
 use crate::driver::result::{CUresult, CuResult};
 
 /// CUkernelNodeAttrID: the least and the greatest.
 const ATTRIBUTES: std::ops::RangeInclusive<u32> = 1..=16;
 
 /// A launch as node parameters describe it.
-pub(super) fn kernel_of(params: &KernelParams) -> CuResult<Work> {
-    let KernelParamsV1 { function, grid, block, shared, params: values, extra } = params.first;
-    let (handle, context): (_, Arc<Context>) = if function == Handle::NULL {
-        (params.kernel.cast(), context::find_or_current(params.context)?.checked()?)
+pub(super) fn kernel_of(params: &CUDA_KERNEL_NODE_PARAMS) -> CuResult<Work> {
+    let CUDA_KERNEL_NODE_PARAMS_v1 { function, grid, block, shared_bytes, params: values, extra, .. } =
+        params.v1;
+    let (handle, context): (_, Arc<Context>) = if function == 0 {
+        (CUfunction::new(params.kernel as usize), context::usable(CUcontext::new(params.context as usize))?)
     } else {
-        (function, function::find(function)?.home_context()?)
+        let handle = CUfunction::new(function as usize);
+        (handle, function::find(handle)?.home_context()?)
     };
+    let (values, extra) = (In::from_raw(values as *const _), In::from_raw(extra as *const _));
+    let shared = shared_bytes;
     let shape = Shape { grid, block, shared, cooperative: false, cluster: None };
     Ok(Work::Kernel(Arc::new(KernelWork::new(handle, shape, &context, values, extra)?)))
 }
 
-pub(super) fn kernel_of_v1(params: &KernelParamsV1) -> CuResult<Work> {
-    kernel_of(&KernelParams { first: *params, kernel: Handle::NULL, context: Handle::NULL })
+pub(super) fn kernel_of_v1(params: &CUDA_KERNEL_NODE_PARAMS_v1) -> CuResult<Work> {
+    kernel_of(&CUDA_KERNEL_NODE_PARAMS { v1: *params, kernel: 0, context: 0 })
 }
 
 /// The launch of a kernel node.
@@ -44,16 +48,16 @@ fn launch_of(node: CUgraphNode) -> CuResult<Arc<KernelWork>> {
 }
 
 /// How the calls show a launch; the pointers are good until the node changes.
-pub(super) fn show(kernel: &KernelWork) -> KernelParams {
-    let first = KernelParamsV1 {
-        function: kernel.handle,
+pub(super) fn show(kernel: &KernelWork) -> CUDA_KERNEL_NODE_PARAMS {
+    let v1 = CUDA_KERNEL_NODE_PARAMS_v1 {
+        function: kernel.handle.0 as u64,
         grid: kernel.shape.grid,
         block: kernel.shape.block,
-        shared: kernel.shape.shared,
-        params: In::from_raw(kernel.parameter_pointers().cast()),
-        extra: In::from_raw(std::ptr::null()),
+        shared_bytes: kernel.shape.shared,
+        params: kernel.parameter_pointers() as usize,
+        ..CUDA_KERNEL_NODE_PARAMS_v1::ZERO
     };
-    KernelParams { first, kernel: Handle::NULL, context: kernel.context.handle }
+    CUDA_KERNEL_NODE_PARAMS { v1, kernel: 0, context: kernel.context.handle.0 as u64 }
 }
 
 fn add_kernel_node_v1(
@@ -61,7 +65,7 @@ fn add_kernel_node_v1(
     graph: CUgraph,
     nodes: In<CUgraphNode>,
     count: usize,
-    params: In<KernelParamsV1>,
+    params: In<CUDA_KERNEL_NODE_PARAMS_v1>,
 ) -> CuResult<()> {
     add(out, graph, (nodes, plain(), count), kernel_of_v1(&params.get()?)?)
 }
@@ -71,18 +75,18 @@ fn add_kernel_node(
     graph: CUgraph,
     nodes: In<CUgraphNode>,
     count: usize,
-    params: In<KernelParams>,
+    params: In<CUDA_KERNEL_NODE_PARAMS>,
 ) -> CuResult<()> {
     add(out, graph, (nodes, plain(), count), kernel_of(&params.get()?)?)
 }
 
-fn get_params_v1(node: CUgraphNode, params: Out<KernelParamsV1>) -> CuResult<()> {
+fn get_params_v1(node: CUgraphNode, params: Out<CUDA_KERNEL_NODE_PARAMS_v1>) -> CuResult<()> {
     params.check()?;
-    params.set(show(&*launch_of(node)?).first);
+    params.set(show(&*launch_of(node)?).v1);
     Ok(())
 }
 
-fn get_params(node: CUgraphNode, params: Out<KernelParams>) -> CuResult<()> {
+fn get_params(node: CUgraphNode, params: Out<CUDA_KERNEL_NODE_PARAMS>) -> CuResult<()> {
     params.check()?;
     params.set(show(&*launch_of(node)?));
     Ok(())
@@ -99,12 +103,12 @@ fn keep_attributes(node: CUgraphNode, work: Work) -> CuResult<Work> {
     }
 }
 
-fn set_params_v1(node: CUgraphNode, params: In<KernelParamsV1>) -> CuResult<()> {
+fn set_params_v1(node: CUgraphNode, params: In<CUDA_KERNEL_NODE_PARAMS_v1>) -> CuResult<()> {
     launch_of(node)?;
     body::set_work(node, keep_attributes(node, kernel_of_v1(&params.get()?)?)?)
 }
 
-fn set_params(node: CUgraphNode, params: In<KernelParams>) -> CuResult<()> {
+fn set_params(node: CUgraphNode, params: In<CUDA_KERNEL_NODE_PARAMS>) -> CuResult<()> {
     launch_of(node)?;
     body::set_work(node, keep_attributes(node, kernel_of(&params.get()?)?)?)
 }
@@ -177,13 +181,13 @@ fn copy_attributes(to: CUgraphNode, from: CUgraphNode) -> CuResult<()> {
 
 crate::driver::ffi::entries! { after_init
     cuGraphAddKernelNode => add_kernel_node_v1(
-        out: Out<CUgraphNode>, graph: CUgraph, nodes: In<CUgraphNode>, count: usize, params: In<KernelParamsV1>);
+        out: Out<CUgraphNode>, graph: CUgraph, nodes: In<CUgraphNode>, count: usize, params: In<CUDA_KERNEL_NODE_PARAMS_v1>);
     cuGraphAddKernelNode_v2 => add_kernel_node(
-        out: Out<CUgraphNode>, graph: CUgraph, nodes: In<CUgraphNode>, count: usize, params: In<KernelParams>);
-    cuGraphKernelNodeGetParams => get_params_v1(node: CUgraphNode, params: Out<KernelParamsV1>);
-    cuGraphKernelNodeGetParams_v2 => get_params(node: CUgraphNode, params: Out<KernelParams>);
-    cuGraphKernelNodeSetParams => set_params_v1(node: CUgraphNode, params: In<KernelParamsV1>);
-    cuGraphKernelNodeSetParams_v2 => set_params(node: CUgraphNode, params: In<KernelParams>);
+        out: Out<CUgraphNode>, graph: CUgraph, nodes: In<CUgraphNode>, count: usize, params: In<CUDA_KERNEL_NODE_PARAMS>);
+    cuGraphKernelNodeGetParams => get_params_v1(node: CUgraphNode, params: Out<CUDA_KERNEL_NODE_PARAMS_v1>);
+    cuGraphKernelNodeGetParams_v2 => get_params(node: CUgraphNode, params: Out<CUDA_KERNEL_NODE_PARAMS>);
+    cuGraphKernelNodeSetParams => set_params_v1(node: CUgraphNode, params: In<CUDA_KERNEL_NODE_PARAMS_v1>);
+    cuGraphKernelNodeSetParams_v2 => set_params(node: CUgraphNode, params: In<CUDA_KERNEL_NODE_PARAMS>);
     cuGraphKernelNodeGetAttribute => get_attribute(node: CUgraphNode, attribute: u32, value: Out<[u32; 16]>);
     cuGraphKernelNodeSetAttribute => set_attribute(node: CUgraphNode, attribute: u32, value: *mut [u32; 16]);
     cuGraphKernelNodeCopyAttributes => copy_attributes(to: CUgraphNode, from: CUgraphNode);

@@ -7,9 +7,10 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+use cuda_abi::CUDA_MEM_ALLOC_NODE_PARAMS;
+
 use super::body::{CUgraphNode, Graph};
 use super::footprint::Live;
-use super::params::AllocParams;
 use super::work::Work;
 use crate::driver::device::{CUdeviceptr, Device};
 use crate::driver::result::{CUresult, CuResult};
@@ -55,24 +56,22 @@ pub(in super::super) struct GraphMemory {
     block: Arc<Block>,
     live: AtomicBool,
     /// As given, with the address.
-    pub(super) params: AllocParams,
+    pub(super) params: CUDA_MEM_ALLOC_NODE_PARAMS,
 }
 
-// SAFETY: the pointers in `params` are shown to C and never followed; all else is Send and Sync.
-unsafe impl Send for GraphMemory {}
-// SAFETY: the pointers in `params` are never followed, and what changes is atomic.
-unsafe impl Sync for GraphMemory {}
-
 impl GraphMemory {
-    pub(super) fn new(device: &'static Device, params: AllocParams) -> CuResult<Arc<GraphMemory>> {
+    pub(super) fn new(
+        device: &'static Device,
+        params: CUDA_MEM_ALLOC_NODE_PARAMS,
+    ) -> CuResult<Arc<GraphMemory>> {
         let bytes = params.bytes as u64;
         let ptr = device.memory.allocate_as(bytes, 1, RangeKind::Device);
         let ptr = ptr.map_err(|_| CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
         Ok(Self::at(Arc::new(Block { device, ptr, bytes, live: Live::default() }), params))
     }
 
-    fn at(block: Arc<Block>, mut params: AllocParams) -> Arc<GraphMemory> {
-        params.ptr = block.ptr;
+    fn at(block: Arc<Block>, mut params: CUDA_MEM_ALLOC_NODE_PARAMS) -> Arc<GraphMemory> {
+        params.dptr = block.ptr;
         let (device, ptr, bytes) = (block.device, block.ptr, params.bytes as u64);
         let memory = GraphMemory { device, ptr, bytes, block, live: AtomicBool::new(false), params };
         let memory = Arc::new(memory);

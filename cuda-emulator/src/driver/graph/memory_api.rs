@@ -3,11 +3,12 @@
 
 use std::ffi::c_void;
 
+use cuda_abi::{CUDA_MEM_ALLOC_NODE_PARAMS, CUmemPoolProps};
+
 use super::body::{self, CUgraph, CUgraphNode, Edge, Graph};
 use super::edit_api::{add, plain};
 use super::footprint;
 use super::memory::{self, GraphMemory};
-use super::params::AllocParams;
 use super::work::Work;
 use crate::driver::device::{CUdevice, CUdeviceptr, Device, device};
 use crate::driver::ffi::{In, Out};
@@ -15,7 +16,7 @@ use crate::driver::pool::PoolProperties as _;
 use crate::driver::result::{CUresult, CuResult};
 
 /// An allocation as node parameters describe it; its address is stored there.
-pub(super) fn allocation_of(place: *mut AllocParams) -> CuResult<Work> {
+pub(super) fn allocation_of(place: *mut CUDA_MEM_ALLOC_NODE_PARAMS) -> CuResult<Work> {
     let params = In::from_raw(place.cast_const()).get()?;
     if params.bytes == 0 || params.pool.is_shareable() {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
@@ -31,7 +32,7 @@ pub(super) fn place_in(
     work: Work,
     graph: &Graph,
     dependencies: Vec<(CUgraphNode, Edge)>,
-    description: *mut AllocParams,
+    description: *mut CUDA_MEM_ALLOC_NODE_PARAMS,
 ) -> Work {
     let Work::Alloc(memory) = &work else { return work };
     let dependencies = dependencies.into_iter().map(|(node, _)| node).collect();
@@ -45,7 +46,11 @@ pub(in super::super) fn capture_allocation(
     device: &'static Device,
     bytes: usize,
 ) -> CuResult<(Work, CUdeviceptr)> {
-    let memory = GraphMemory::new(device, AllocParams::plain(device.ordinal, bytes))?;
+    let pool = CUmemPoolProps::of_device(device.ordinal);
+    let memory = GraphMemory::new(
+        device,
+        CUDA_MEM_ALLOC_NODE_PARAMS { pool, bytes, ..CUDA_MEM_ALLOC_NODE_PARAMS::ZERO },
+    )?;
     let ptr = memory.ptr;
     Ok((Work::Alloc(memory), ptr))
 }
@@ -62,7 +67,7 @@ fn add_alloc_node(
     graph: CUgraph,
     nodes: In<CUgraphNode>,
     count: usize,
-    params: *mut AllocParams,
+    params: *mut CUDA_MEM_ALLOC_NODE_PARAMS,
 ) -> CuResult<()> {
     out.check()?;
     let into = body::find(graph)?;
@@ -71,7 +76,7 @@ fn add_alloc_node(
     add(out, graph, (nodes, plain(), count), work)
 }
 
-fn alloc_node_get_params(node: CUgraphNode, params: Out<AllocParams>) -> CuResult<()> {
+fn alloc_node_get_params(node: CUgraphNode, params: Out<CUDA_MEM_ALLOC_NODE_PARAMS>) -> CuResult<()> {
     params.check()?;
     match body::work_of(node)? {
         Work::Alloc(memory) => params.set(memory.params),
@@ -117,8 +122,8 @@ fn set_graph_mem_attribute(ordinal: CUdevice, attribute: u32, value: *mut c_void
 
 crate::driver::ffi::entries! { after_init
     cuGraphAddMemAllocNode => add_alloc_node(
-        out: Out<CUgraphNode>, graph: CUgraph, nodes: In<CUgraphNode>, count: usize, params: *mut AllocParams);
-    cuGraphMemAllocNodeGetParams => alloc_node_get_params(node: CUgraphNode, params: Out<AllocParams>);
+        out: Out<CUgraphNode>, graph: CUgraph, nodes: In<CUgraphNode>, count: usize, params: *mut CUDA_MEM_ALLOC_NODE_PARAMS);
+    cuGraphMemAllocNodeGetParams => alloc_node_get_params(node: CUgraphNode, params: Out<CUDA_MEM_ALLOC_NODE_PARAMS>);
     cuGraphAddMemFreeNode => add_free_node(
         out: Out<CUgraphNode>, graph: CUgraph, nodes: In<CUgraphNode>, count: usize, ptr: CUdeviceptr);
     cuGraphMemFreeNodeGetParams => free_node_get_params(node: CUgraphNode, ptr: Out<CUdeviceptr>);

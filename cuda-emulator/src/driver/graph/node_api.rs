@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The calls that add the other kinds of nodes, any kind (cuGraphAddNode), and that show and change them.
 
-use cuda_abi::{CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CopyEnd3D};
+use cuda_abi::{
+    CUDA_BATCH_MEM_OP_NODE_PARAMS, CUDA_EXT_SEM_NODE_PARAMS, CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS,
+    CUDA_MEMCPY_NODE_PARAMS, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUDA_MEMSET_NODE_PARAMS_v2,
+    CUgraphNodeParams, CopyEnd3D,
+};
 
 use super::body::{self, CUgraph, CUgraphNode, Edge};
 use super::edit_api::{add, plain};
 use super::kernel_api::kernel_of;
-use super::params::{
-    self, BatchParams, ChildParams, EventParams, FreeParams, HostParams, KernelParams, MemcpyParams,
-    NodeParams, SemaphoreParams,
-};
+use super::params;
 use super::work::{CopyWork, HostWork, Work};
 use super::{child, conditional, memory_api};
 use crate::driver::context::{self, CUcontext};
@@ -18,7 +19,7 @@ use crate::driver::copy::{Fill, Pattern};
 use crate::driver::event::{self, CUevent};
 use crate::driver::ffi::{In, Out};
 use crate::driver::result::{CUresult, CuResult};
-use crate::driver::stream::mem_op;
+use crate::driver::stream::mem_op::{self, MemOp};
 
 const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 
@@ -48,17 +49,18 @@ pub(super) fn fill_of(params: &CUDA_MEMSET_NODE_PARAMS, context: CUcontext) -> C
     if fill.check()?.is_none() { Err(INVALID) } else { Ok(Work::Fill(fill)) }
 }
 
-pub(super) fn host_of(params: &HostParams) -> CuResult<Work> {
+pub(super) fn host_of(params: &CUDA_HOST_NODE_PARAMS) -> CuResult<Work> {
     let function = params.function.ok_or(INVALID)?;
-    Ok(Work::Host(HostWork { function, argument: params.data as usize }))
+    Ok(Work::Host(HostWork { function, argument: params.argument }))
 }
 
-pub(super) fn batch_of(params: &BatchParams) -> CuResult<Work> {
-    context::usable(params.context)?;
-    if params.operations.is_null() {
+pub(super) fn batch_of(params: &CUDA_BATCH_MEM_OP_NODE_PARAMS) -> CuResult<Work> {
+    context::usable(CUcontext::new(params.context as usize))?;
+    let operations = In::from_raw(params.operations as *const MemOp);
+    if operations.is_null() {
         return Err(INVALID);
     }
-    let operations = mem_op::read(params.operations, params.count, params.flags)?;
+    let operations = mem_op::read(operations, params.count, params.flags)?;
     Ok(Work::MemOps(operations.into()))
 }
 
@@ -78,7 +80,7 @@ pub(super) fn wait_of(event: CUevent) -> CuResult<Work> {
 }
 
 /// The work that CUgraphNodeParams describes. Results (addresses) are stored there.
-pub(super) fn work_of_params(place: *mut NodeParams) -> CuResult<Work> {
+pub(super) fn work_of_params(place: *mut CUgraphNodeParams) -> CuResult<Work> {
     let node = In::from_raw(place.cast_const()).get()?;
     if node.reserved0 != [0; 3] || node.reserved2 != 0 {
         return Err(INVALID);
@@ -86,33 +88,33 @@ pub(super) fn work_of_params(place: *mut NodeParams) -> CuResult<Work> {
     // The union begins behind the first 16 bytes.
     let body = place.wrapping_byte_add(16);
     /// The union read as one of its members, none of which is longer.
-    fn read<T: Copy>(body: *mut NodeParams) -> CuResult<T> {
+    fn read<T: Copy>(body: *mut CUgraphNodeParams) -> CuResult<T> {
         In::from_raw(body.cast_const().cast::<T>()).get()
     }
     match node.kind {
-        params::KERNEL => kernel_of(&read::<KernelParams>(body)?),
+        params::KERNEL => kernel_of(&read::<CUDA_KERNEL_NODE_PARAMS>(body)?),
         params::MEMCPY => {
-            let copy = read::<MemcpyParams>(body)?;
+            let copy = read::<CUDA_MEMCPY_NODE_PARAMS>(body)?;
             if copy.flags != 0 || copy.reserved != 0 {
                 return Err(INVALID);
             }
-            copy_of(&copy.copy, copy.context)
+            copy_of(&copy.copy, CUcontext::new(copy.context as usize))
         }
         params::MEMSET => {
-            let context = read::<[u64; 6]>(body)?[5] as usize;
-            fill_of(&read::<CUDA_MEMSET_NODE_PARAMS>(body)?, CUcontext::new(context))
+            let fill = read::<CUDA_MEMSET_NODE_PARAMS_v2>(body)?;
+            fill_of(&fill.v1, CUcontext::new(fill.context as usize))
         }
-        params::HOST => host_of(&read::<HostParams>(body)?),
-        params::GRAPH => child::child_of(&read::<ChildParams>(body)?),
+        params::HOST => host_of(&read::<CUDA_HOST_NODE_PARAMS>(body)?),
+        params::GRAPH => child::child_of(&read(body)?),
         params::EMPTY => Ok(Work::Empty),
-        params::WAIT_EVENT => wait_of(read::<EventParams>(body)?.event),
-        params::EVENT_RECORD => record_of(read::<EventParams>(body)?.event),
+        params::WAIT_EVENT => wait_of(read::<CUevent>(body)?),
+        params::EVENT_RECORD => record_of(read::<CUevent>(body)?),
         params::MEM_ALLOC => memory_api::allocation_of(body.cast()),
-        params::MEM_FREE => memory_api::free_of(read::<FreeParams>(body)?.ptr),
-        params::BATCH_MEM_OP => batch_of(&read::<BatchParams>(body)?),
+        params::MEM_FREE => memory_api::free_of(read(body)?),
+        params::BATCH_MEM_OP => batch_of(&read::<CUDA_BATCH_MEM_OP_NODE_PARAMS>(body)?),
         params::CONDITIONAL => conditional::conditional_of(place),
         params::SEMAPHORES_SIGNAL | params::SEMAPHORES_WAIT => {
-            if read::<SemaphoreParams>(body)?.count > 0 {
+            if read::<CUDA_EXT_SEM_NODE_PARAMS>(body)?.count > 0 {
                 return Err(INVALID);
             }
             Ok(Work::Semaphores(node.kind))
@@ -126,7 +128,7 @@ fn add_node(
     graph: CUgraph,
     nodes: In<CUgraphNode>,
     count: usize,
-    params: *mut NodeParams,
+    params: *mut CUgraphNodeParams,
 ) -> CuResult<()> {
     add_node_v2(out, graph, nodes, plain(), count, params)
 }
@@ -137,7 +139,7 @@ fn add_node_v2(
     nodes: In<CUgraphNode>,
     edges: In<Edge>,
     count: usize,
-    params: *mut NodeParams,
+    params: *mut CUgraphNodeParams,
 ) -> CuResult<()> {
     // Wrong parameters are told before a wrong graph.
     let work = work_of_params(params)?;
@@ -149,7 +151,7 @@ fn add_node_v2(
     add(out, graph, (nodes, edges, count), work)
 }
 
-fn set_params(node: CUgraphNode, params: *mut NodeParams) -> CuResult<()> {
+fn set_params(node: CUgraphNode, params: *mut CUgraphNodeParams) -> CuResult<()> {
     let kind = In::from_raw(params.cast_const()).get()?.kind;
     if kind == params::CONDITIONAL {
         return Err(INVALID);
@@ -218,19 +220,19 @@ fn add_host_node(
     graph: CUgraph,
     nodes: In<CUgraphNode>,
     count: usize,
-    params: In<HostParams>,
+    params: In<CUDA_HOST_NODE_PARAMS>,
 ) -> CuResult<()> {
     add(out, graph, (nodes, plain(), count), host_of(&params.get()?)?)
 }
 
-fn host_get_params(node: CUgraphNode, params: Out<HostParams>) -> CuResult<()> {
+fn host_get_params(node: CUgraphNode, params: Out<CUDA_HOST_NODE_PARAMS>) -> CuResult<()> {
     params.check()?;
     let Work::Host(host) = body::work_of(node)? else { return Err(INVALID) };
-    params.set(HostParams { function: Some(host.function), data: host.argument as *mut _ });
+    params.set(CUDA_HOST_NODE_PARAMS { function: Some(host.function), argument: host.argument });
     Ok(())
 }
 
-fn host_set_params(node: CUgraphNode, params: In<HostParams>) -> CuResult<()> {
+fn host_set_params(node: CUgraphNode, params: In<CUDA_HOST_NODE_PARAMS>) -> CuResult<()> {
     body::set_work(node, host_of(&params.get()?)?)
 }
 
@@ -292,35 +294,34 @@ fn add_batch_node(
     graph: CUgraph,
     nodes: In<CUgraphNode>,
     count: usize,
-    params: In<BatchParams>,
+    params: In<CUDA_BATCH_MEM_OP_NODE_PARAMS>,
 ) -> CuResult<()> {
     add(out, graph, (nodes, plain(), count), batch_of(&params.get()?)?)
 }
 
 /// The operations are shown where they are kept.
-fn batch_get_params(node: CUgraphNode, params: Out<BatchParams>) -> CuResult<()> {
+fn batch_get_params(node: CUgraphNode, params: Out<CUDA_BATCH_MEM_OP_NODE_PARAMS>) -> CuResult<()> {
     params.check()?;
     let Work::MemOps(operations) = body::work_of(node)? else { return Err(INVALID) };
-    params.set(BatchParams {
-        context: CUcontext::NULL,
+    params.set(CUDA_BATCH_MEM_OP_NODE_PARAMS {
         count: operations.len() as u32,
-        operations: In::from_raw(operations.as_ptr()),
-        flags: 0,
+        operations: operations.as_ptr() as usize,
+        ..CUDA_BATCH_MEM_OP_NODE_PARAMS::ZERO
     });
     Ok(())
 }
 
-fn batch_set_params(node: CUgraphNode, params: In<BatchParams>) -> CuResult<()> {
+fn batch_set_params(node: CUgraphNode, params: In<CUDA_BATCH_MEM_OP_NODE_PARAMS>) -> CuResult<()> {
     body::set_work(node, batch_of(&params.get()?)?)
 }
 
 crate::driver::ffi::entries! { after_init
     cuGraphAddNode => add_node(
-        out: Out<CUgraphNode>, graph: CUgraph, nodes: In<CUgraphNode>, count: usize, params: *mut NodeParams);
+        out: Out<CUgraphNode>, graph: CUgraph, nodes: In<CUgraphNode>, count: usize, params: *mut CUgraphNodeParams);
     cuGraphAddNode_v2 => add_node_v2(
         out: Out<CUgraphNode>, graph: CUgraph, nodes: In<CUgraphNode>, edges: In<Edge>, count: usize,
-        params: *mut NodeParams);
-    cuGraphNodeSetParams => set_params(node: CUgraphNode, params: *mut NodeParams);
+        params: *mut CUgraphNodeParams);
+    cuGraphNodeSetParams => set_params(node: CUgraphNode, params: *mut CUgraphNodeParams);
     cuGraphAddMemcpyNode => add_memcpy_node(
         out: Out<CUgraphNode>, graph: CUgraph, nodes: In<CUgraphNode>, count: usize, params: In<CUDA_MEMCPY3D>,
         context: CUcontext);
@@ -332,9 +333,9 @@ crate::driver::ffi::entries! { after_init
     cuGraphMemsetNodeGetParams => memset_get_params(node: CUgraphNode, params: Out<CUDA_MEMSET_NODE_PARAMS>);
     cuGraphMemsetNodeSetParams => memset_set_params(node: CUgraphNode, params: In<CUDA_MEMSET_NODE_PARAMS>);
     cuGraphAddHostNode => add_host_node(
-        out: Out<CUgraphNode>, graph: CUgraph, nodes: In<CUgraphNode>, count: usize, params: In<HostParams>);
-    cuGraphHostNodeGetParams => host_get_params(node: CUgraphNode, params: Out<HostParams>);
-    cuGraphHostNodeSetParams => host_set_params(node: CUgraphNode, params: In<HostParams>);
+        out: Out<CUgraphNode>, graph: CUgraph, nodes: In<CUgraphNode>, count: usize, params: In<CUDA_HOST_NODE_PARAMS>);
+    cuGraphHostNodeGetParams => host_get_params(node: CUgraphNode, params: Out<CUDA_HOST_NODE_PARAMS>);
+    cuGraphHostNodeSetParams => host_set_params(node: CUgraphNode, params: In<CUDA_HOST_NODE_PARAMS>);
     cuGraphAddEmptyNode => add_empty_node(
         out: Out<CUgraphNode>, graph: CUgraph, nodes: In<CUgraphNode>, count: usize);
     cuGraphAddEventRecordNode => add_record_node(
@@ -346,7 +347,7 @@ crate::driver::ffi::entries! { after_init
     cuGraphEventWaitNodeGetEvent => wait_get_event(node: CUgraphNode, event: Out<CUevent>);
     cuGraphEventWaitNodeSetEvent => wait_set_event(node: CUgraphNode, event: CUevent);
     cuGraphAddBatchMemOpNode => add_batch_node(
-        out: Out<CUgraphNode>, graph: CUgraph, nodes: In<CUgraphNode>, count: usize, params: In<BatchParams>);
-    cuGraphBatchMemOpNodeGetParams => batch_get_params(node: CUgraphNode, params: Out<BatchParams>);
-    cuGraphBatchMemOpNodeSetParams => batch_set_params(node: CUgraphNode, params: In<BatchParams>);
+        out: Out<CUgraphNode>, graph: CUgraph, nodes: In<CUgraphNode>, count: usize, params: In<CUDA_BATCH_MEM_OP_NODE_PARAMS>);
+    cuGraphBatchMemOpNodeGetParams => batch_get_params(node: CUgraphNode, params: Out<CUDA_BATCH_MEM_OP_NODE_PARAMS>);
+    cuGraphBatchMemOpNodeSetParams => batch_set_params(node: CUgraphNode, params: In<CUDA_BATCH_MEM_OP_NODE_PARAMS>);
 }

@@ -4,7 +4,9 @@
 use std::ffi::c_void;
 use std::sync::Arc;
 
-use super::config::CUlaunchConfig;
+use cuda_abi::CUlaunchConfig;
+
+use super::config::Configuration as _;
 use super::{KernelWork, Shape, Updatable};
 use crate::driver::capture;
 use crate::driver::ffi::In;
@@ -96,7 +98,7 @@ fn launch_kernel_ex(
     extra: In<*mut c_void>,
 ) -> CuResult<()> {
     let config = config.get()?;
-    let (shape, stream) = (config.shape()?, config.stream);
+    let (shape, stream) = (config.shape()?, CUstream::new(config.stream as usize));
     let Some((wanted, out)) = config.updatable()? else {
         return submit(function, shape, stream, params, extra);
     };

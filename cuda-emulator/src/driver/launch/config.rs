@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! CUlaunchConfig: the size of a launch, and attributes beside it.
 
+use cuda_abi::{CUlaunchAttribute, CUlaunchConfig};
+
 use super::Shape;
 use crate::driver::ffi::{In, Out};
 use crate::driver::result::{CUresult, CuResult};
-use crate::driver::stream::CUstream;
 
 /// CUlaunchAttributeID
 pub(crate) const ATTRIBUTE_COOPERATIVE: u32 = 2;
@@ -17,51 +18,38 @@ const DEVICE_NODE_OFFSET: usize = 16;
 /// CU_DEVICE_ATTRIBUTE_MAX_ACCESS_POLICY_WINDOW_SIZE of an H200.
 const MAX_WINDOW: u64 = 128 << 20;
 
-/// CUlaunchConfig
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct CUlaunchConfig {
-    grid: [u32; 3],
-    block: [u32; 3],
-    shared: u32,
-    pub(crate) stream: CUstream,
-    attributes: In<CUlaunchAttribute>,
-    attribute_count: u32,
-}
-
-/// CUlaunchAttribute
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct CUlaunchAttribute {
-    id: u32,
-    pad: u32,
-    value: [u32; 16],
-}
-
-const _: () = assert!(size_of::<CUlaunchConfig>() == 56 && size_of::<CUlaunchAttribute>() == 72);
-
-impl CUlaunchConfig {
+/// What a launch's configuration says.
+pub(crate) trait Configuration {
     /// Whether kernels may change the node of the launch, and where its CUgraphDeviceNode goes; `None` if it is not said.
-    pub(crate) fn updatable(&self) -> CuResult<Option<(bool, Out<u64>)>> {
+    fn updatable(&self) -> CuResult<Option<(bool, Out<u64>)>>;
+    /// The size of the launch.
+    fn shape(&self) -> CuResult<Shape>;
+}
+
+fn attributes(config: &CUlaunchConfig) -> In<CUlaunchAttribute> {
+    In::from_raw(config.attributes as *const _)
+}
+
+impl Configuration for CUlaunchConfig {
+    fn updatable(&self) -> CuResult<Option<(bool, Out<u64>)>> {
         for index in 0..self.attribute_count as usize {
-            let CUlaunchAttribute { id, value, .. } = self.attributes.at(index)?;
+            let CUlaunchAttribute { id, value, .. } = attributes(self).at(index)?;
             if id == ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE {
                 if value[0] > 1 || value[2..4] != [0; 2] {
                     return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
                 }
-                let place = self.attributes.address() + index * size_of::<CUlaunchAttribute>();
+                let place = self.attributes + index * size_of::<CUlaunchAttribute>();
                 return Ok(Some((value[0] == 1, Out::from_raw((place + DEVICE_NODE_OFFSET) as *mut u64))));
             }
         }
         Ok(None)
     }
 
-    /// The size of the launch.
-    pub(crate) fn shape(&self) -> CuResult<Shape> {
-        let (grid, block, shared) = (self.grid, self.block, self.shared);
+    fn shape(&self) -> CuResult<Shape> {
+        let (grid, block, shared) = (self.grid, self.block, self.shared_bytes);
         let mut shape = Shape { grid, block, shared, cooperative: false, cluster: None };
         for index in 0..self.attribute_count as usize {
-            let attribute = self.attributes.at(index)?;
+            let attribute = attributes(self).at(index)?;
             match attribute.id {
                 ATTRIBUTE_COOPERATIVE => shape.cooperative = attribute.value[0] != 0,
                 ATTRIBUTE_CLUSTER_DIMENSION => {

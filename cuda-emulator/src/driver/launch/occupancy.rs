@@ -3,7 +3,9 @@
 
 use std::ffi::c_int;
 
-use super::config::CUlaunchConfig;
+use cuda_abi::CUlaunchConfig;
+
+use super::config::Configuration as _;
 use crate::driver::device;
 use crate::driver::device::attributes::{REGISTERS, WARP};
 use crate::driver::device::model::Limits;

@@ -2,6 +2,10 @@
 
 //! Nodes: added, asked and changed.
 
+use cuda_abi::{
+    CUDA_BATCH_MEM_OP_NODE_PARAMS, CUDA_CONDITIONAL_NODE_PARAMS, CUDA_HOST_NODE_PARAMS,
+    CUDA_KERNEL_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS_v1, CUDA_MEM_ALLOC_NODE_PARAMS,
+};
 use cuda_abi::{CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS};
 use virtio_cuda_client::protocol::{
     CallbackId, DevicePtr, EventNode, FunctionId, GraphExecId, GraphId, GraphNodeId, HostNode, KernelNode,
@@ -17,14 +21,13 @@ use crate::entry_points;
 use crate::ffi::{HostPtr, In, Out};
 use crate::graph::copy_params;
 use crate::graph::params::{
-    ConditionalParams, Encoded, Form, HostParams, KernelParams, KernelParamsV1, MemAllocParams,
-    PAYLOAD_OFFSET, check_general, encode, kernel, memset_of_node,
+    Encoded, Form, PAYLOAD_OFFSET, allocation_of_node, check_general, encode, kernel, memset_of_node,
 };
 use crate::graph::wire::{links_in, take};
 use crate::handles::mint;
 use crate::module::function_table::Owner;
 use crate::stream::callback_table::Callback;
-use crate::stream::values::BatchParams;
+use crate::stream::values;
 
 /// Room for the parameters of a node: a kernel's packed block is the longest.
 const PARAMETER_ROOM: usize = 32 << 10;
@@ -55,7 +58,7 @@ fn add_encoded(
 /// Refuses the payload of a node that must name its context and does not.
 fn check_context(kind: u32, params: HostPtr) -> Result<(), CudaError> {
     match kind {
-        NODE_CONDITIONAL if params.as_in::<ConditionalParams>().get()?.context == 0 => {
+        NODE_CONDITIONAL if params.as_in::<CUDA_CONDITIONAL_NODE_PARAMS>().get()?.context == 0 => {
             Err(CudaError::INVALID_CONTEXT)
         }
         NODE_BATCH_MEM_OP if params.as_in::<u64>().get()? == 0 => Err(CudaError::INVALID_VALUE),
@@ -83,15 +86,15 @@ fn add(
     match kind {
         NODE_MEM_ALLOC => {
             api.driver.kept.graphs_allocate();
-            let mut answer = params.as_in::<MemAllocParams>().get()?;
-            api.driver.memory.add_device(api, dptr, answer.bytes(), graph)?;
+            let mut answer = params.as_in::<CUDA_MEM_ALLOC_NODE_PARAMS>().get()?;
+            api.driver.memory.add_device(api, dptr, answer.bytes as u64, graph)?;
             answer.dptr = dptr;
-            params.as_out::<MemAllocParams>().set(answer)?;
+            params.as_out::<CUDA_MEM_ALLOC_NODE_PARAMS>().set(answer)?;
         }
         NODE_CONDITIONAL => {
-            let mut answer = params.as_in::<ConditionalParams>().get()?;
-            answer.graphs = api.driver.kept.graphs(node, encoded.graphs) as u64;
-            params.as_out::<ConditionalParams>().set(answer)?;
+            let mut answer = params.as_in::<CUDA_CONDITIONAL_NODE_PARAMS>().get()?;
+            answer.graphs = api.driver.kept.graphs(node, encoded.graphs);
+            params.as_out::<CUDA_CONDITIONAL_NODE_PARAMS>().set(answer)?;
         }
         _ => {}
     }
@@ -179,7 +182,7 @@ fn word(api: Api, kind: u32, word: u64) -> Encoded {
 }
 
 /// The first version of a kernel node's parameters.
-fn kernel_v1(api: Api, params: In<KernelParamsV1>) -> Result<Encoded, CudaError> {
+fn kernel_v1(api: Api, params: In<CUDA_KERNEL_NODE_PARAMS_v1>) -> Result<Encoded, CudaError> {
     let mut encoded = Encoded::default();
     kernel(api, &params.get()?, 0, &mut encoded.bytes)?;
     Ok(encoded)
@@ -197,21 +200,21 @@ fn get<T: Wire>(api: Api, node: u64, kind: u32) -> Result<(T, Vec<u8>), CudaErro
 }
 
 /// The parameters of a kernel node. Values are kept for as long as the program may look at them.
-fn get_kernel(api: Api, node: u64) -> Result<KernelParams, CudaError> {
+fn get_kernel(api: Api, node: u64) -> Result<CUDA_KERNEL_NODE_PARAMS, CudaError> {
     let (shape, block): (KernelNode, _) = get(api, node, NODE_KERNEL)?;
     let FunctionId(function) = shape.function;
     let known = api.driver.functions.get(function)?;
     let values = api.driver.kept.values(node, block, known.parameters(api, function)?);
     let is_kernel = matches!(known.owner, Owner::Library(_));
-    Ok(KernelParams {
-        v1: KernelParamsV1 {
+    Ok(CUDA_KERNEL_NODE_PARAMS {
+        v1: CUDA_KERNEL_NODE_PARAMS_v1 {
             function: if is_kernel { 0 } else { function },
             grid: shape.grid,
             block: shape.block,
             shared_bytes: shape.shared_bytes,
-            // SAFETY: an address for each parameter, which `kept` holds until the node's parameters change.
-            values: unsafe { In::at_address(values) },
-            extra: In::NULL,
+            // An address for each parameter, which `kept` holds until the node's parameters change.
+            params: values,
+            ..CUDA_KERNEL_NODE_PARAMS_v1::ZERO
         },
         kernel: if is_kernel { function } else { 0 },
         context: crate::context::table::current(),
@@ -250,7 +253,7 @@ entry_points! {
     }
 
     /// Adds a launch.
-    call cuGraphAddKernelNode(api, phGraphNode: Out<u64>, hGraph: u64, dependencies: In<u64>, numDependencies: usize, nodeParams: In<KernelParamsV1>) {
+    call cuGraphAddKernelNode(api, phGraphNode: Out<u64>, hGraph: u64, dependencies: In<u64>, numDependencies: usize, nodeParams: In<CUDA_KERNEL_NODE_PARAMS_v1>) {
         let encoded = kernel_v1(api, nodeParams)?;
         let links = (dependencies, None, numDependencies);
         phGraphNode.check()?;
@@ -263,21 +266,21 @@ entry_points! {
     }
 
     /// What a node launches.
-    call cuGraphKernelNodeGetParams(api, hNode: u64, nodeParams: Out<KernelParamsV1>) {
+    call cuGraphKernelNodeGetParams(api, hNode: u64, nodeParams: Out<CUDA_KERNEL_NODE_PARAMS_v1>) {
         nodeParams.check()?;
         let params = get_kernel(api, hNode)?;
         let function = if params.v1.function != 0 { params.v1.function } else { params.kernel };
-        nodeParams.set(KernelParamsV1 { function, ..params.v1 })
+        nodeParams.set(CUDA_KERNEL_NODE_PARAMS_v1 { function, ..params.v1 })
     }
 
     /// What a node launches.
-    call cuGraphKernelNodeGetParams_v2(api, hNode: u64, nodeParams: Out<KernelParams>) {
+    call cuGraphKernelNodeGetParams_v2(api, hNode: u64, nodeParams: Out<CUDA_KERNEL_NODE_PARAMS>) {
         nodeParams.check()?;
         nodeParams.set(get_kernel(api, hNode)?)
     }
 
     /// Sets what a node launches.
-    call cuGraphKernelNodeSetParams(api, hNode: u64, nodeParams: In<KernelParamsV1>) {
+    call cuGraphKernelNodeSetParams(api, hNode: u64, nodeParams: In<CUDA_KERNEL_NODE_PARAMS_v1>) {
         let encoded = kernel_v1(api, nodeParams).map_err(|error| node_first(api, hNode, NODE_KERNEL, error))?;
         set_encoded(api, hNode, NODE_KERNEL, &encoded)
     }
@@ -288,7 +291,7 @@ entry_points! {
     }
 
     /// Sets what a node launches in an executable graph.
-    call cuGraphExecKernelNodeSetParams(api, hGraphExec: u64, hNode: u64, nodeParams: In<KernelParamsV1>) {
+    call cuGraphExecKernelNodeSetParams(api, hGraphExec: u64, hNode: u64, nodeParams: In<CUDA_KERNEL_NODE_PARAMS_v1>) {
         let encoded = kernel_v1(api, nodeParams).map_err(|error| node_first(api, hNode, NODE_KERNEL, error))?;
         set_exec_encoded(api, hGraphExec, hNode, NODE_KERNEL, &encoded)
     }
@@ -348,12 +351,12 @@ entry_points! {
     }
 
     /// The function of a node.
-    call cuGraphHostNodeGetParams(api, hNode: u64, nodeParams: Out<HostParams>) {
+    call cuGraphHostNodeGetParams(api, hNode: u64, nodeParams: Out<CUDA_HOST_NODE_PARAMS>) {
         nodeParams.check()?;
         let (HostNode { callback }, _) = get(api, hNode, NODE_HOST)?;
         match api.driver.callbacks.get(callback).as_deref() {
             Some(Callback::Host(function, argument)) => {
-                nodeParams.set(HostParams { function: Some(*function), argument: *argument })
+                nodeParams.set(CUDA_HOST_NODE_PARAMS { function: Some(*function), argument: *argument })
             }
             _ => Err(CudaError::INVALID_VALUE),
         }
@@ -375,10 +378,10 @@ entry_points! {
     }
 
     /// The values that a node waits for and writes.
-    call cuGraphBatchMemOpNodeGetParams(api, hNode: u64, nodeParams_out: Out<BatchParams>) {
+    call cuGraphBatchMemOpNodeGetParams(api, hNode: u64, nodeParams_out: Out<CUDA_BATCH_MEM_OP_NODE_PARAMS>) {
         nodeParams_out.check()?;
         let found = get(api, hNode, NODE_BATCH_MEM_OP)?;
-        nodeParams_out.set(BatchParams::of_node(api, hNode, &found)?)
+        nodeParams_out.set(values::params_of_node(api, hNode, &found)?)
     }
 
     /// Sets the values that a node waits for and writes.
@@ -456,10 +459,10 @@ entry_points! {
     }
 
     /// What a node allocates.
-    call cuGraphMemAllocNodeGetParams(api, hNode: u64, params_out: Out<MemAllocParams>) {
+    call cuGraphMemAllocNodeGetParams(api, hNode: u64, params_out: Out<CUDA_MEM_ALLOC_NODE_PARAMS>) {
         params_out.check()?;
         let (node, rest): (MemAllocNode, _) = get(api, hNode, NODE_MEM_ALLOC)?;
-        params_out.set(MemAllocParams::of_node(api, &node, take(&mut Reader::new(&rest))?)?)
+        params_out.set(allocation_of_node(api, &node, take(&mut Reader::new(&rest))?)?)
     }
 
     /// Adds the freeing of an allocation.

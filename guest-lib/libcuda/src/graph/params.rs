@@ -2,7 +2,11 @@
 
 //! The C structures of nodes' parameters, to and from the wire.
 
-use cuda_abi::{CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS};
+use cuda_abi::{
+    CUDA_BATCH_MEM_OP_NODE_PARAMS, CUDA_CONDITIONAL_NODE_PARAMS, CUDA_EXT_SEM_NODE_PARAMS,
+    CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS_v1, CUDA_MEM_ALLOC_NODE_PARAMS,
+    CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUmemAccessDesc, CUmemLocation, CUmemPoolProps,
+};
 use virtio_cuda_client::CudaError;
 use virtio_cuda_client::protocol::{
     CallbackId, ChildGraphNode, ConditionalNode, DevicePtr, EventId, EventNode, FunctionId, GraphId,
@@ -18,94 +22,14 @@ use crate::graph::copy_params::{NodeCopy, copies};
 use crate::graph::wire::put;
 use crate::handles::mint;
 use crate::launch;
-use crate::stream::callback_table::{Callback, HostFunction};
-use crate::stream::values::BatchParams;
+use crate::stream::callback_table::Callback;
+use crate::stream::values;
 
-/// `CUDA_KERNEL_NODE_PARAMS_v1`: how `_v2` begins.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub struct KernelParamsV1 {
-    /// The function, or null for a kernel.
-    pub function: u64,
-    /// Blocks.
-    pub grid: [u32; 3],
-    /// Threads a block.
-    pub block: [u32; 3],
-    /// Bytes of dynamic shared memory.
-    pub shared_bytes: u32,
-    /// Addresses of the parameters' values.
-    pub values: In<HostPtr>,
-    /// The other form of parameters.
-    pub extra: In<usize>,
-}
-
-/// `CUDA_KERNEL_NODE_PARAMS`.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub struct KernelParams {
-    /// What both versions have.
-    pub v1: KernelParamsV1,
-    /// The kernel, if there is no function.
-    pub kernel: u64,
-    /// The context, or null for the current one.
-    pub context: u64,
-}
-const _: () = assert!(size_of::<KernelParams>() == 72 && size_of::<KernelParamsV1>() == 56);
-
-/// `CUDA_HOST_NODE_PARAMS`.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub struct HostParams {
-    /// The function.
-    pub function: Option<HostFunction>,
-    /// Its argument.
-    pub argument: usize,
-}
-
-/// `CUDA_MEM_ALLOC_NODE_PARAMS`.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub struct MemAllocParams {
-    allocation_type: u32,
-    handle_types: u32,
-    location_type: u32,
-    device: i32,
-    pool_rest: [u64; 9],
-    access: usize,
-    access_count: usize,
-    bytes: usize,
-    /// Where the memory will be.
-    pub dptr: u64,
-}
-const _: () = assert!(size_of::<MemAllocParams>() == 120);
-
-/// `CUDA_CONDITIONAL_NODE_PARAMS`.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub struct ConditionalParams {
-    handle: u64,
-    kind: u32,
-    size: u32,
-    /// An array of the graphs.
-    pub graphs: u64,
-    /// The context: there is no default.
-    pub context: u64,
-}
-
-/// `CUDA_EXT_SEM_SIGNAL_NODE_PARAMS` and `CUDA_EXT_SEM_WAIT_NODE_PARAMS`.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub struct SemaphoreParams {
-    semaphores: usize,
-    params: usize,
-    count: u32,
-}
-
-impl SemaphoreParams {
-    /// Of no semaphores.
-    pub const NONE: Self = Self { semaphores: 0, params: 0, count: 0 };
-}
-
+/// `CU_MEM_ALLOCATION_TYPE_PINNED`
+const ALLOCATION_PINNED: u32 = 1;
+/// `CU_MEM_LOCATION_TYPE_*`.
+const LOCATION_DEVICE: u32 = 1;
+const LOCATION_HOST: u32 = 2;
 /// `CU_MEM_ACCESS_FLAGS_PROT_*`.
 const ACCESS_NONE: u32 = 0;
 const ACCESS_READ: u32 = 1;
@@ -181,7 +105,7 @@ pub fn encode(api: Api, kind: u32, params: HostPtr, form: Form) -> Result<Encode
     let bytes = &mut encoded.bytes;
     match kind {
         NODE_KERNEL => {
-            let params = params.as_in::<KernelParams>().get()?;
+            let params = params.as_in::<CUDA_KERNEL_NODE_PARAMS>().get()?;
             kernel(api, &params.v1, params.kernel, bytes)?;
         }
         NODE_MEMCPY => {
@@ -210,7 +134,7 @@ pub fn encode(api: Api, kind: u32, params: HostPtr, form: Form) -> Result<Encode
             put(&node, bytes)?;
         }
         NODE_HOST => {
-            let params = params.as_in::<HostParams>().get()?;
+            let params = params.as_in::<CUDA_HOST_NODE_PARAMS>().get()?;
             let function = params.function.ok_or(CudaError::INVALID_VALUE)?;
             let callback =
                 api.driver.callbacks.add(api.driver.session, Callback::Host(function, params.argument))?;
@@ -232,29 +156,30 @@ pub fn encode(api: Api, kind: u32, params: HostPtr, form: Form) -> Result<Encode
             put(&EventNode { event: EventId(event) }, bytes)?;
         }
         NODE_MEM_ALLOC => {
-            let params = params.as_in::<MemAllocParams>().get()?;
+            let params = params.as_in::<CUDA_MEM_ALLOC_NODE_PARAMS>().get()?;
             // CU_MEM_ALLOCATION_TYPE_PINNED or _MANAGED on CU_MEM_LOCATION_TYPE_DEVICE, not to be exported.
-            match (params.allocation_type, params.handle_types, params.location_type) {
+            let CUmemLocation { kind: location, id } = params.pool.location;
+            match (params.pool.kind, params.pool.handle_types, location) {
                 (1 | 2, 0, 1) => {}
                 // Exported, of the host or its nodes, or managed somewhere else.
                 (1, 1, 1) | (1, 0, 2 | 3) | (2, 0, 0 | 2 | 3) => return Err(CudaError::NOT_SUPPORTED),
                 _ => return Err(CudaError::INVALID_VALUE),
             }
             let devices = &api.driver.devices;
-            let device = devices.check(params.device).map_err(|_| CudaError::INVALID_VALUE)?;
+            let device = devices.check(id).map_err(|_| CudaError::INVALID_VALUE)?;
             // SAFETY: the program promises an array of as many descriptions as the structure says.
-            let accesses = unsafe { HostPtr::at_address(params.access) }.as_in::<[u32; 3]>();
+            let accesses = unsafe { In::<CUmemAccessDesc>::at_address(params.access) };
             for index in 0..params.access_count {
-                // CUmemAccessDesc: kind and number of the location, flags.
-                match accesses.at(index)? {
-                    [1, location, _] if devices.check(location as i32).is_err() => {
+                let CUmemAccessDesc { location, flags } = accesses.at(index)?;
+                match (location.kind, flags) {
+                    (LOCATION_DEVICE, _) if devices.check(location.id).is_err() => {
                         return Err(CudaError::INVALID_DEVICE);
                     }
-                    [1, location, ACCESS_READ_WRITE] if location as i32 == params.device => {}
+                    (LOCATION_DEVICE, ACCESS_READ_WRITE) if location.id == id => {}
                     // The host's access is no part of it.
-                    [2, ..] => {}
+                    (LOCATION_HOST, _) => {}
                     // Another device's, or less than all.
-                    [1, _, ACCESS_NONE | ACCESS_READ | ACCESS_READ_WRITE] => {
+                    (LOCATION_DEVICE, ACCESS_NONE | ACCESS_READ | ACCESS_READ_WRITE) => {
                         return Err(CudaError::NOT_SUPPORTED);
                     }
                     _ => return Err(CudaError::INVALID_VALUE),
@@ -263,9 +188,11 @@ pub fn encode(api: Api, kind: u32, params: HostPtr, form: Form) -> Result<Encode
             put(&MemAllocNode { bytes: params.bytes as u64, device: device.on_wire() }, bytes)?;
         }
         NODE_MEM_FREE => put(&MemFreeNode { dptr: DevicePtr(params.as_in::<u64>().get()?) }, bytes)?,
-        NODE_BATCH_MEM_OP => params.as_in::<BatchParams>().get()?.put(api, bytes)?,
+        NODE_BATCH_MEM_OP => {
+            values::put_node(api, &params.as_in::<CUDA_BATCH_MEM_OP_NODE_PARAMS>().get()?, bytes)?
+        }
         NODE_CONDITIONAL => {
-            let params = params.as_in::<ConditionalParams>().get()?;
+            let params = params.as_in::<CUDA_CONDITIONAL_NODE_PARAMS>().get()?;
             put(&ConditionalNode { handle: params.handle, kind: params.kind, graphs: params.size }, bytes)?;
             // The device knows the bound; a wrong number must not fill the memory here.
             for _ in 0..params.size.min(64) {
@@ -277,7 +204,7 @@ pub fn encode(api: Api, kind: u32, params: HostPtr, form: Form) -> Result<Encode
         NODE_SEMAPHORES_SIGNAL | NODE_SEMAPHORES_WAIT => {
             // There are no semaphores of other APIs, but a node may have none. NVIDIA's driver takes any, and crashes when
             // the graph is launched.
-            if params.as_in::<SemaphoreParams>().get()?.count != 0 {
+            if params.as_in::<CUDA_EXT_SEM_NODE_PARAMS>().get()?.count != 0 {
                 return Err(CudaError::INVALID_VALUE);
             }
         }
@@ -287,7 +214,12 @@ pub fn encode(api: Api, kind: u32, params: HostPtr, form: Form) -> Result<Encode
 }
 
 /// Reads the parameters of a kernel node.
-pub fn kernel(api: Api, params: &KernelParamsV1, kernel: u64, bytes: &mut Vec<u8>) -> Result<(), CudaError> {
+pub fn kernel(
+    api: Api,
+    params: &CUDA_KERNEL_NODE_PARAMS_v1,
+    kernel: u64,
+    bytes: &mut Vec<u8>,
+) -> Result<(), CudaError> {
     let function = if params.function != 0 { params.function } else { kernel };
     let node = KernelNode {
         function: FunctionId(function),
@@ -296,7 +228,9 @@ pub fn kernel(api: Api, params: &KernelParamsV1, kernel: u64, bytes: &mut Vec<u8
         shared_bytes: params.shared_bytes,
     };
     put(&node, bytes)?;
-    launch::append_parameters(api, function, params.values, params.extra, bytes)
+    // SAFETY: the program promises for both members what it promises for the parameters of cuLaunchKernel.
+    let (values, extra) = unsafe { (In::at_address(params.params), In::at_address(params.extra)) };
+    launch::append_parameters(api, function, values, extra, bytes)
 }
 
 /// The parameters of a node that fills.
@@ -311,24 +245,15 @@ pub fn memset_of_node(api: Api, node: &MemsetNode) -> CUDA_MEMSET_NODE_PARAMS {
     }
 }
 
-impl MemAllocParams {
-    /// The parameters of a node.
-    pub fn of_node(api: Api, node: &MemAllocNode, dptr: DevicePtr) -> Result<Self, CudaError> {
-        Ok(Self {
-            allocation_type: 1,
-            handle_types: 0,
-            location_type: 1,
-            device: api.driver.devices.number_of(node.device.0)?,
-            pool_rest: [0; 9],
-            access: 0,
-            access_count: 0,
-            bytes: node.bytes as usize,
-            dptr: dptr.0,
-        })
-    }
-
-    /// Bytes that the program asks for.
-    pub fn bytes(&self) -> u64 {
-        self.bytes as u64
-    }
+/// The parameters of a node that allocates.
+pub fn allocation_of_node(
+    api: Api,
+    node: &MemAllocNode,
+    dptr: DevicePtr,
+) -> Result<CUDA_MEM_ALLOC_NODE_PARAMS, CudaError> {
+    let device = api.driver.devices.number_of(node.device.0)?;
+    let location = CUmemLocation { kind: LOCATION_DEVICE, id: device };
+    let pool = CUmemPoolProps { kind: ALLOCATION_PINNED, location, ..CUmemPoolProps::ZERO };
+    let bytes = node.bytes as usize;
+    Ok(CUDA_MEM_ALLOC_NODE_PARAMS { pool, bytes, dptr: dptr.0, ..CUDA_MEM_ALLOC_NODE_PARAMS::ZERO })
 }

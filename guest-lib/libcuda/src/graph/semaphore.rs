@@ -2,20 +2,21 @@
 
 //! Nodes that signal or wait for semaphores of other APIs. There are none of those here, but a node may have none, too.
 
+use cuda_abi::CUDA_EXT_SEM_NODE_PARAMS;
 use virtio_cuda_client::protocol::{GraphNodeId, NODE_SEMAPHORES_SIGNAL, NODE_SEMAPHORES_WAIT};
 use virtio_cuda_client::{CudaError, calls};
 
 use super::node::{add_own, set, set_exec};
-use super::params::{Form, SemaphoreParams};
+use super::params::Form;
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{HostPtr, In, Out};
 
 /// The parameters of a node of `kind`.
-fn get(api: Api, node: u64, kind: u32, params: Out<SemaphoreParams>) -> Result<(), CudaError> {
+fn get(api: Api, node: u64, kind: u32, params: Out<CUDA_EXT_SEM_NODE_PARAMS>) -> Result<(), CudaError> {
     params.check()?;
     match calls::cuGraphNodeGetType(&mut api.call(), GraphNodeId(node)) {
-        Ok(found) if found == kind => params.set(SemaphoreParams::NONE),
+        Ok(found) if found == kind => params.set(CUDA_EXT_SEM_NODE_PARAMS::ZERO),
         _ => Err(CudaError::INVALID_VALUE),
     }
 }
@@ -32,12 +33,12 @@ entry_points! {
     }
 
     /// What a node signals: nothing.
-    call cuGraphExternalSemaphoresSignalNodeGetParams(api, hNode: u64, params_out: Out<SemaphoreParams>) {
+    call cuGraphExternalSemaphoresSignalNodeGetParams(api, hNode: u64, params_out: Out<CUDA_EXT_SEM_NODE_PARAMS>) {
         get(api, hNode, NODE_SEMAPHORES_SIGNAL, params_out)
     }
 
     /// What a node waits for: nothing.
-    call cuGraphExternalSemaphoresWaitNodeGetParams(api, hNode: u64, params_out: Out<SemaphoreParams>) {
+    call cuGraphExternalSemaphoresWaitNodeGetParams(api, hNode: u64, params_out: Out<CUDA_EXT_SEM_NODE_PARAMS>) {
         get(api, hNode, NODE_SEMAPHORES_WAIT, params_out)
     }
 

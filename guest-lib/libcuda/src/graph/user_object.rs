@@ -3,6 +3,7 @@
 //! User objects: the device counts their references, those of graphs included, and says when the last one is
 //! gone. The destructor then runs on this library's callback thread.
 
+use cuda_abi::CUhostFn;
 use virtio_cuda_client::protocol::UserObjectId;
 use virtio_cuda_client::{CudaError, calls};
 
@@ -12,7 +13,7 @@ use crate::stream::callback_table::Callback;
 
 entry_points! {
     /// Creates a user object.
-    call cuUserObjectCreate(api, object_out: Out<u64>, ptr: HostPtr, destroy: Option<extern "C" fn(usize)>, initialRefcount: u32, flags: u32) {
+    call cuUserObjectCreate(api, object_out: Out<u64>, ptr: HostPtr, destroy: CUhostFn, initialRefcount: u32, flags: u32) {
         object_out.check()?;
         let callback = Callback::Host(destroy.ok_or(CudaError::INVALID_VALUE)?, ptr.address());
         let callbacks = &api.driver.callbacks;

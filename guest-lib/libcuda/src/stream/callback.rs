@@ -2,6 +2,7 @@
 
 //! Host functions and stream callbacks of the program; [`crate::stream::callback_table`] runs them.
 
+use cuda_abi::CUhostFn;
 use virtio_cuda_client::protocol::CallbackId;
 use virtio_cuda_client::{CudaError, calls};
 
@@ -25,7 +26,7 @@ fn queue(
 
 entry_points! {
     /// Runs a function of the program in stream order.
-    call cuLaunchHostFunc / cuLaunchHostFunc_ptsz (api, hStream: u64, func: Option<extern "C" fn(usize)>, userData: HostPtr) {
+    call cuLaunchHostFunc / cuLaunchHostFunc_ptsz (api, hStream: u64, func: CUhostFn, userData: HostPtr) {
         let callback = Callback::Host(func.ok_or(CudaError::INVALID_VALUE)?, userData.address());
         queue(api, hStream, callback, |call, id| calls::cuLaunchHostFunc(call, api.stream(hStream), id))
     }

@@ -5,6 +5,7 @@
 //! first use, asks the worker for the next one that is due and runs it here.
 
 use std::collections::HashMap;
+use std::ffi::c_void;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use virtio_cuda_client::protocol::{CALLBACK_FORGET, CALLBACK_RUN, CallbackId};
@@ -14,8 +15,8 @@ use crate::graph::pageable_table::PageableCopy;
 use crate::handles::mint;
 use crate::stream::in_callback;
 
-/// `CUhostFn`.
-pub type HostFunction = extern "C" fn(usize);
+/// `CUhostFn`, not NULL.
+pub type HostFunction = unsafe extern "C" fn(*mut c_void);
 /// `CUstreamCallback`.
 pub type StreamFunction = extern "C" fn(u64, i32, usize);
 
@@ -110,7 +111,10 @@ fn serve(session: &'static Session, callbacks: &Callbacks) {
             callbacks.remove(id);
         }
         match callback.as_deref().filter(|_| todo & CALLBACK_RUN != 0) {
-            Some(Callback::Host(function, argument)) => function(*argument),
+            Some(Callback::Host(function, argument)) => {
+                // SAFETY: the program passed a function that may be called with this argument when the GPU is there.
+                unsafe { function(*argument as *mut c_void) }
+            }
             Some(Callback::Stream(function, stream, argument)) => function(*stream, status, *argument),
             Some(Callback::Copy(copy)) => copy.run(),
             None => {}

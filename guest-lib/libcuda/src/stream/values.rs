@@ -2,7 +2,7 @@
 
 //! Attributes of streams, and single values in memory that streams wait for and write.
 
-use cuda_abi::CUstreamBatchMemOpParams;
+use cuda_abi::{CUDA_BATCH_MEM_OP_NODE_PARAMS, CUstreamBatchMemOpParams};
 use virtio_cuda_client::protocol::{BatchMemOpNode, DevicePtr, MemoryOperation, Reader, StreamId};
 use virtio_cuda_client::{CudaError, calls};
 
@@ -58,46 +58,49 @@ fn of_wire(api: Api, one: MemoryOperation) -> CUstreamBatchMemOpParams {
     }
 }
 
-/// `CUDA_BATCH_MEM_OP_NODE_PARAMS`.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub struct BatchParams {
-    context: u64,
-    count: u32,
-    operations: In<CUstreamBatchMemOpParams>,
-    flags: u32,
+/// Appends the parameters of a node as they cross.
+///
+/// Errors: `CUDA_ERROR_INVALID_VALUE`. A node may be without operations, as on an H200.
+pub fn put_node(
+    api: Api,
+    params: &CUDA_BATCH_MEM_OP_NODE_PARAMS,
+    bytes: &mut Vec<u8>,
+) -> Result<(), CudaError> {
+    // SAFETY: the program promises an array of `count` operations.
+    let operations = unsafe { In::<CUstreamBatchMemOpParams>::at_address(params.operations) };
+    if operations.is_null() || params.count > MAX_OPERATIONS {
+        return Err(CudaError::INVALID_VALUE);
+    }
+    if params.context != 0 && api.driver.contexts.device_of(params.context).is_err() {
+        return Err(CudaError::CONTEXT_IS_DESTROYED);
+    }
+    put(&BatchMemOpNode { flags: params.flags }, bytes)?;
+    for index in 0..params.count as usize {
+        put(&on_wire(&operations.at(index)?, api)?, bytes)?;
+    }
+    Ok(())
 }
 
-impl BatchParams {
-    /// Appends the parameters of a node as they cross.
-    ///
-    /// Errors: `CUDA_ERROR_INVALID_VALUE`. A node may be without operations, as on an H200.
-    pub fn put(&self, api: Api, bytes: &mut Vec<u8>) -> Result<(), CudaError> {
-        if self.operations.is_null() || self.count > MAX_OPERATIONS {
-            return Err(CudaError::INVALID_VALUE);
-        }
-        if self.context != 0 && api.driver.contexts.device_of(self.context).is_err() {
-            return Err(CudaError::CONTEXT_IS_DESTROYED);
-        }
-        put(&BatchMemOpNode { flags: self.flags }, bytes)?;
-        for index in 0..self.count as usize {
-            put(&on_wire(&self.operations.at(index)?, api)?, bytes)?;
-        }
-        Ok(())
+/// The parameters of a node; what they point to is good until it changes.
+pub fn params_of_node(
+    api: Api,
+    node: u64,
+    (head, rest): &(BatchMemOpNode, Vec<u8>),
+) -> Result<CUDA_BATCH_MEM_OP_NODE_PARAMS, CudaError> {
+    let mut reader = Reader::new(rest);
+    let mut operations = Vec::new();
+    while !reader.rest().is_empty() {
+        operations.push(of_wire(api, take(&mut reader)?));
     }
-
-    /// The parameters of a node; what they point to is good until it changes.
-    pub fn of_node(api: Api, node: u64, (head, rest): &(BatchMemOpNode, Vec<u8>)) -> Result<Self, CudaError> {
-        let mut reader = Reader::new(rest);
-        let mut operations = Vec::new();
-        while !reader.rest().is_empty() {
-            operations.push(of_wire(api, take(&mut reader)?));
-        }
-        let count = u32::try_from(operations.len()).map_err(|_| CudaError::UNKNOWN)?;
-        // SAFETY: `count` operations, which `kept` holds until the node's parameters change.
-        let operations = unsafe { In::at_address(api.driver.kept.operations(node, operations)) };
-        Ok(Self { context: crate::context::table::current(), count, operations, flags: head.flags })
-    }
+    let count = u32::try_from(operations.len()).map_err(|_| CudaError::UNKNOWN)?;
+    Ok(CUDA_BATCH_MEM_OP_NODE_PARAMS {
+        context: crate::context::table::current(),
+        count,
+        // `kept` holds them until the node's parameters change.
+        operations: api.driver.kept.operations(node, operations),
+        flags: head.flags,
+        ..CUDA_BATCH_MEM_OP_NODE_PARAMS::ZERO
+    })
 }
 
 fn run(api: Api, stream: u64, operations: &[CUstreamBatchMemOpParams], flags: u32) -> Result<(), CudaError> {

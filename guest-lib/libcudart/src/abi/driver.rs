@@ -2,16 +2,19 @@
 //! The driver API's own structs, where they differ from the runtime's and other crates have no use for them. Sizes and
 //! offsets as in the 13.0 `cuda.h`.
 
-use core::ffi::{c_int, c_uint, c_void};
-use core::mem::{offset_of, size_of};
+use core::ffi::c_uint;
+#[cfg(cuda_major = "12")]
+use core::ffi::c_void;
 use core::ptr;
 
 pub use cuda_abi::{
-    CUDA_ARRAY3D_DESCRIPTOR, CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC, CUDA_MEMCPY2D, CUDA_MEMCPY3D,
-    CUDA_RESOURCE_DESC, CUDA_TEXTURE_DESC, CopyEnd2D, CopyEnd3D,
+    CUDA_ARRAY3D_DESCRIPTOR, CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC, CUDA_KERNEL_NODE_PARAMS,
+    CUDA_KERNEL_NODE_PARAMS_v1, CUDA_MEMCPY_NODE_PARAMS, CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUDA_RESOURCE_DESC,
+    CUDA_TEXTURE_DESC, CUgraphNodeParams, CUlaunchConfig, CopyEnd2D, CopyEnd3D,
 };
 
-use super::{CUcontext, CUfunction, CUkernel, CUstream};
+#[cfg(cuda_major = "12")]
+use super::{CUfunction, CUstream};
 use crate::error::Result;
 use crate::pointers::not_null;
 
@@ -32,65 +35,6 @@ pub const CU_POINTER_ATTRIBUTE_DEVICE_POINTER: c_uint = 3;
 pub const CU_POINTER_ATTRIBUTE_HOST_POINTER: c_uint = 4;
 pub const CU_POINTER_ATTRIBUTE_IS_MANAGED: c_uint = 8;
 pub const CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL: c_uint = 9;
-
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct CUDA_KERNEL_NODE_PARAMS {
-    pub func: CUfunction,
-    pub gridDimX: c_uint,
-    pub gridDimY: c_uint,
-    pub gridDimZ: c_uint,
-    pub blockDimX: c_uint,
-    pub blockDimY: c_uint,
-    pub blockDimZ: c_uint,
-    pub sharedMemBytes: c_uint,
-    pub kernelParams: *mut *mut c_void,
-    pub extra: *mut *mut c_void,
-    /// Read only when `func` is null.
-    pub kern: CUkernel,
-    pub ctx: CUcontext,
-}
-const _: () = assert!(
-    size_of::<CUDA_KERNEL_NODE_PARAMS>() == 72 && offset_of!(CUDA_KERNEL_NODE_PARAMS, kernelParams) == 40
-);
-
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct CUDA_MEMCPY_NODE_PARAMS {
-    pub flags: c_int,
-    pub reserved: c_int,
-    pub copyCtx: CUcontext,
-    pub copyParams: CUDA_MEMCPY3D,
-}
-const _: () = assert!(size_of::<CUDA_MEMCPY_NODE_PARAMS>() == 216);
-
-/// As `cudaGraphNodeParams`; the structs inside differ.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct CUgraphNodeParams {
-    pub type_: c_uint,
-    pub reserved0: [c_int; 3],
-    pub payload: [u64; 29],
-    pub reserved2: i64,
-}
-const _: () = assert!(size_of::<CUgraphNodeParams>() == 256 && offset_of!(CUgraphNodeParams, payload) == 16);
-
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct CUlaunchConfig {
-    pub gridDimX: c_uint,
-    pub gridDimY: c_uint,
-    pub gridDimZ: c_uint,
-    pub blockDimX: c_uint,
-    pub blockDimY: c_uint,
-    pub blockDimZ: c_uint,
-    pub sharedMemBytes: c_uint,
-    pub hStream: CUstream,
-    /// An array of `CUlaunchAttribute`, which is `cudaLaunchAttribute`.
-    pub attrs: *mut c_void,
-    pub numAttrs: c_uint,
-}
-const _: () = assert!(size_of::<CUlaunchConfig>() == 56 && offset_of!(CUlaunchConfig, hStream) == 32);
 
 /// A struct of the driver's that begins with the fields of a runtime's struct and may go on with reserved
 /// words, which the runtime of 12 does not have.

@@ -83,10 +83,10 @@ fn shared_size(kind: c_uint) -> Result<usize> {
 /// Needs a context.
 fn to_driver(given: &cudaGraphNodeParams) -> Result<CUgraphNodeParams> {
     let mut answer = CUgraphNodeParams {
-        type_: given.type_,
-        reserved0: given.reserved0,
+        kind: given.type_,
+        reserved0: given.reserved0.map(|word| word as u32),
         payload: [0; 29],
-        reserved2: given.reserved2,
+        reserved2: given.reserved2 as u64,
     };
     let context = state::current_context()?;
     match given.type_ {
@@ -100,10 +100,10 @@ fn to_driver(given: &cudaGraphNodeParams) -> Result<CUgraphNodeParams> {
         MEMCPY => {
             // SAFETY: the payload of this kind holds the copy's description there; see KERNEL.
             let copy: cudaMemcpy3DParms = unsafe { read(&given.payload, MEMCPY_PARAMETERS_OFFSET) };
-            let copyParams = copy_to_driver(&copy)?;
+            let copy = copy_to_driver(&copy)?;
             // The flags are the first word on both sides.
             let flags = given.payload[0] as i32;
-            let copy = CUDA_MEMCPY_NODE_PARAMS { flags, reserved: 0, copyCtx: context, copyParams };
+            let copy = CUDA_MEMCPY_NODE_PARAMS { flags, reserved: 0, context: context as u64, copy };
             // SAFETY: the payload is larger than the driver's parameters.
             unsafe { write(&mut answer.payload, 0, copy) };
         }

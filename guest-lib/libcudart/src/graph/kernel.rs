@@ -2,9 +2,8 @@
 //! Kernel nodes. The program names a kernel by its stub, the driver by a function of the current context.
 
 use core::ffi::{c_uint, c_void};
-use core::ptr;
 
-use crate::abi::driver::CUDA_KERNEL_NODE_PARAMS;
+use crate::abi::driver::{CUDA_KERNEL_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS_v1};
 use crate::abi::shared::{cudaKernelNodeParams, dim3};
 use crate::abi::{cudaGraph_t, cudaGraphExec_t, cudaGraphNode_t, cudaLaunchAttributeValue};
 use crate::error::{Result, cudaErrorInvalidDeviceFunction};
@@ -23,7 +22,7 @@ api! {
     fn cudaGraphKernelNodeGetParams(node: cudaGraphNode_t, parameters: Out<cudaKernelNodeParams>) {
         parameters.not_null()?;
         state::context()?;
-        let mut answer = empty();
+        let mut answer = CUDA_KERNEL_NODE_PARAMS::ZERO;
         // SAFETY: `answer` is a local; the program promises a live node.
         unsafe { driver::cuGraphKernelNodeGetParams_v2(node, &mut answer) }?;
         parameters.set(from_driver(&answer))
@@ -58,52 +57,32 @@ api! {
     } => driver::cuGraphKernelNodeSetAttribute(node, attribute, value);
 }
 
-fn empty() -> CUDA_KERNEL_NODE_PARAMS {
-    CUDA_KERNEL_NODE_PARAMS {
-        func: ptr::null_mut(),
-        gridDimX: 0,
-        gridDimY: 0,
-        gridDimZ: 0,
-        blockDimX: 0,
-        blockDimY: 0,
-        blockDimZ: 0,
-        sharedMemBytes: 0,
-        kernelParams: ptr::null_mut(),
-        extra: ptr::null_mut(),
-        kern: ptr::null_mut(),
-        ctx: ptr::null_mut(),
-    }
-}
-
 /// Needs a context.
 pub fn to_driver(p: &cudaKernelNodeParams) -> Result<CUDA_KERNEL_NODE_PARAMS> {
     if p.func.is_null() {
         return Err(cudaErrorInvalidDeviceFunction);
     }
-    Ok(CUDA_KERNEL_NODE_PARAMS {
-        func: module::function_for_node(p.func)?,
-        gridDimX: p.gridDim.x,
-        gridDimY: p.gridDim.y,
-        gridDimZ: p.gridDim.z,
-        blockDimX: p.blockDim.x,
-        blockDimY: p.blockDim.y,
-        blockDimZ: p.blockDim.z,
-        sharedMemBytes: p.sharedMemBytes,
-        kernelParams: p.kernelParams,
-        extra: p.extra,
-        kern: ptr::null_mut(),
-        ctx: state::current_context()?,
-    })
+    let v1 = CUDA_KERNEL_NODE_PARAMS_v1 {
+        function: module::function_for_node(p.func)? as u64,
+        grid: [p.gridDim.x, p.gridDim.y, p.gridDim.z],
+        block: [p.blockDim.x, p.blockDim.y, p.blockDim.z],
+        shared_bytes: p.sharedMemBytes,
+        pad: 0,
+        params: p.kernelParams as usize,
+        extra: p.extra as usize,
+    };
+    Ok(CUDA_KERNEL_NODE_PARAMS { v1, kernel: 0, context: state::current_context()? as u64 })
 }
 
 fn from_driver(p: &CUDA_KERNEL_NODE_PARAMS) -> cudaKernelNodeParams {
-    let handle: *const c_void = if p.func.is_null() { p.kern.cast() } else { p.func.cast() };
+    let handle = if p.v1.function == 0 { p.kernel } else { p.v1.function } as *const c_void;
+    let ([gx, gy, gz], [bx, by, bz]) = (p.v1.grid, p.v1.block);
     cudaKernelNodeParams {
         func: module::stub_of(handle).unwrap_or(handle).cast_mut(),
-        gridDim: dim3 { x: p.gridDimX, y: p.gridDimY, z: p.gridDimZ },
-        blockDim: dim3 { x: p.blockDimX, y: p.blockDimY, z: p.blockDimZ },
-        sharedMemBytes: p.sharedMemBytes,
-        kernelParams: p.kernelParams,
-        extra: p.extra,
+        gridDim: dim3 { x: gx, y: gy, z: gz },
+        blockDim: dim3 { x: bx, y: by, z: bz },
+        sharedMemBytes: p.v1.shared_bytes,
+        kernelParams: p.v1.params as *mut *mut c_void,
+        extra: p.v1.extra as *mut *mut c_void,
     }
 }

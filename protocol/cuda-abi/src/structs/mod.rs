@@ -6,12 +6,16 @@ mod array;
 mod copy;
 mod external;
 mod graph;
+mod launch;
 mod memory;
+mod node;
 mod texture;
 
 pub use array::*;
 pub use copy::*;
 pub use external::*;
 pub use graph::*;
+pub use launch::*;
 pub use memory::*;
+pub use node::*;
 pub use texture::*;

@@ -7,14 +7,18 @@ use std::ffi::{c_int, c_uint};
 pub use cuda_abi::{
     CUDA_ARRAY_DESCRIPTOR as RawRows, CUDA_ARRAY_MEMORY_REQUIREMENTS as RawRequirements,
     CUDA_ARRAY_SPARSE_PROPERTIES as RawSparse, CUDA_ARRAY3D_DESCRIPTOR as RawArray,
+    CUDA_BATCH_MEM_OP_NODE_PARAMS as RawBatch, CUDA_CONDITIONAL_NODE_PARAMS as RawConditional,
     CUDA_EXTERNAL_MEMORY_BUFFER_DESC as RawExternalBuffer, CUDA_EXTERNAL_MEMORY_HANDLE_DESC as RawExternal,
     CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC as RawExternalArray,
-    CUDA_GRAPH_INSTANTIATE_PARAMS as RawInstantiate, CUDA_MEMCPY3D as RawCopy,
-    CUDA_MEMSET_NODE_PARAMS as RawMemset, CUDA_RESOURCE_DESC as RawResource,
+    CUDA_GRAPH_INSTANTIATE_PARAMS as RawInstantiate, CUDA_HOST_NODE_PARAMS as RawHost,
+    CUDA_KERNEL_NODE_PARAMS as RawKernel, CUDA_KERNEL_NODE_PARAMS_v1 as RawKernelV1,
+    CUDA_MEM_ALLOC_NODE_PARAMS as RawMemAlloc, CUDA_MEMCPY_NODE_PARAMS as RawCopyNode,
+    CUDA_MEMCPY3D as RawCopy, CUDA_MEMSET_NODE_PARAMS as RawMemset,
+    CUDA_MEMSET_NODE_PARAMS_v2 as RawMemsetNode, CUDA_RESOURCE_DESC as RawResource,
     CUDA_RESOURCE_VIEW_DESC as RawView, CUDA_TEXTURE_DESC as RawTexture, CUarrayMapInfo as RawArrayMap,
-    CUgraphExecUpdateResultInfo as RawUpdate, CUmemAccessDesc as RawAccess,
-    CUmemAllocationProp as RawAllocation, CUmemLocation as RawLocation, CUmemPoolProps as RawPool,
-    CUstreamBatchMemOpParams as RawMemoryOperation, CopyEnd3D as RawCopyEnd,
+    CUgraphExecUpdateResultInfo as RawUpdate, CUgraphNodeParams as RawNodeParameters,
+    CUmemAccessDesc as RawAccess, CUmemAllocationProp as RawAllocation, CUmemLocation as RawLocation,
+    CUmemPoolProps as RawPool, CUstreamBatchMemOpParams as RawMemoryOperation, CopyEnd3D as RawCopyEnd,
 };
 use cudarc::driver::sys;
 use virtio_cuda_protocol::cuda::DeviceResource;
@@ -39,6 +43,10 @@ const _: () = assert!(size_of::<RawInstantiate>() == size_of::<sys::CUDA_GRAPH_I
 const _: () = assert!(size_of::<RawCopy>() == size_of::<sys::CUDA_MEMCPY3D>());
 const _: () = assert!(size_of::<RawMemset>() == size_of::<sys::CUDA_MEMSET_NODE_PARAMS>());
 const _: () = assert!(size_of::<RawMemoryOperation>() == size_of::<sys::CUstreamBatchMemOpParams>());
+const _: () = assert!(size_of::<RawNodeParameters>() == size_of::<sys::CUgraphNodeParams>());
+const _: () = assert!(size_of::<RawKernel>() == size_of::<sys::CUDA_KERNEL_NODE_PARAMS>());
+const _: () = assert!(size_of::<RawMemAlloc>() == size_of::<sys::CUDA_MEM_ALLOC_NODE_PARAMS>());
+const _: () = assert!(size_of::<RawBatch>() == size_of::<sys::CUDA_BATCH_MEM_OP_NODE_PARAMS>());
 const _: () = assert!(size_of::<RawUpdate>() == size_of::<sys::CUgraphExecUpdateResultInfo>());
 
 /// `CUexecAffinityParam` of `CU_EXEC_AFFINITY_TYPE_SM_COUNT`.

@@ -1,36 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Nodes that copy and fill.
 
-use std::ffi::{c_int, c_uint};
+use std::ffi::c_uint;
 
 use virtio_cuda_protocol::cuda::{
     COPY_ARRAY, COPY_DEVICE, COPY_HOST, CopyEnd, DevicePtr, MemcpyNode, MemsetNode,
 };
 
 use super::super::raw::{RawCopy, RawCopyEnd, RawMemset};
-use super::super::{CUcontext, CUgraphNode, CuResult, CudaError, Driver};
+use super::super::{CUgraphNode, CuResult, CudaError, Driver};
 
 /// `CU_MEMORYTYPE_*`.
 const TYPE_HOST: c_uint = 1;
 const TYPE_DEVICE: c_uint = 2;
 const TYPE_ARRAY: c_uint = 3;
 const TYPE_UNIFIED: c_uint = 4;
-
-/// `CUDA_MEMCPY_NODE_PARAMS`.
-#[repr(C)]
-pub(super) struct RawCopyNode {
-    pub(super) flags: c_int,
-    pub(super) reserved: c_int,
-    pub(super) context: CUcontext,
-    pub(super) copy: RawCopy,
-}
-
-/// `CUDA_MEMSET_NODE_PARAMS_v2`.
-#[repr(C)]
-pub(super) struct RawMemsetNode {
-    pub(super) memset: RawMemset,
-    pub(super) context: CUcontext,
-}
 
 fn raw_end(end: &CopyEnd) -> RawCopyEnd {
     RawCopyEnd {

@@ -1,28 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Nodes that launch kernels.
 
-use std::ffi::{c_uint, c_void};
-use std::ptr::{null, null_mut};
+use std::ffi::c_void;
+use std::ptr::null;
 
-use cudarc::driver::sys::CUDA_KERNEL_NODE_PARAMS;
 use virtio_cuda_protocol::cuda::{KernelNode, ParamLayout};
 
-use super::super::{CUcontext, CUfunction, CUgraphNode, CUkernel, CuResult, Driver};
-
-/// `CUDA_KERNEL_NODE_PARAMS`.
-#[derive(Clone, Copy)]
-#[repr(C)]
-pub(super) struct RawKernel {
-    pub(super) function: CUfunction,
-    pub(super) grid: [c_uint; 3],
-    pub(super) block: [c_uint; 3],
-    pub(super) shared_bytes: c_uint,
-    pub(super) parameters: *mut *mut c_void,
-    pub(super) extra: *mut *mut c_void,
-    pub(super) kernel: CUkernel,
-    pub(super) context: CUcontext,
-}
-const _: () = assert!(size_of::<RawKernel>() == size_of::<CUDA_KERNEL_NODE_PARAMS>());
+use super::super::raw::RawKernel;
+use super::super::{CUfunction, CUgraphNode, CUkernel, CuResult, Driver};
 
 impl Driver {
     /// A kernel node: function, kernel (one may be null), shape, and the parameters packed as `layout` says for
@@ -32,43 +17,36 @@ impl Driver {
         node: CUgraphNode,
         layout: impl FnOnce(CUfunction, CUkernel) -> CuResult<Vec<ParamLayout>>,
     ) -> CuResult<(CUfunction, CUkernel, KernelNode, Vec<u8>)> {
-        let mut raw = RawKernel {
-            function: null_mut(),
-            grid: [0; 3],
-            block: [0; 3],
-            shared_bytes: 0,
-            parameters: null_mut(),
-            extra: null_mut(),
-            kernel: null_mut(),
-            context: null_mut(),
-        };
+        let mut raw = RawKernel::ZERO;
         // SAFETY: the pointer is to a local of that structure.
         unsafe { self.cuGraphKernelNodeGetParams_v2(node, (&raw mut raw).cast()) }?;
         let mut block = Vec::new();
-        if !raw.parameters.is_null() {
-            for (index, one) in layout(raw.function, raw.kernel)?.iter().enumerate() {
+        let (function, kernel) = (raw.v1.function as CUfunction, raw.kernel as CUkernel);
+        let (parameters, extra) = (raw.v1.params as *mut *mut c_void, raw.v1.extra as *mut *mut c_void);
+        if !parameters.is_null() {
+            for (index, one) in layout(function, kernel)?.iter().enumerate() {
                 let end = one.offset as usize + one.bytes as usize;
                 block.resize(block.len().max(end), 0);
                 // SAFETY: the driver gives a pointer for each parameter, to a value of its size; both belong to
                 // the node, whose graph the call has for itself (`CallContext::node`).
                 unsafe {
-                    let value = raw.parameters.add(index).read().cast::<u8>();
+                    let value = parameters.add(index).read().cast::<u8>();
                     if !value.is_null() {
                         let place = block[one.offset as usize..end].as_mut_ptr();
                         std::ptr::copy_nonoverlapping(value, place, one.bytes as usize);
                     }
                 }
             }
-        } else if !raw.extra.is_null() {
-            block = packed_block(raw.extra);
+        } else if !extra.is_null() {
+            block = packed_block(extra);
         }
         let shape = KernelNode {
-            grid: raw.grid,
-            block: raw.block,
-            shared_bytes: raw.shared_bytes,
+            grid: raw.v1.grid,
+            block: raw.v1.block,
+            shared_bytes: raw.v1.shared_bytes,
             ..KernelNode::default()
         };
-        Ok((raw.function, raw.kernel, shape, block))
+        Ok((function, kernel, shape, block))
     }
 }
 

@@ -2,14 +2,14 @@
 //! Nodes: added, changed, and what they say of themselves.
 
 use std::ffi::c_int;
-use std::ptr::{null, null_mut};
+use std::ptr::null_mut;
 
 use cudarc::driver::sys::CUDA_HOST_NODE_PARAMS;
 use virtio_cuda_protocol::cuda::{MemoryOperation, NODE_CONDITIONAL, NODE_MEM_ALLOC};
 
+use super::super::raw::{RawBatch, RawConditional, RawMemAlloc, RawMemoryOperation};
 use super::super::{CUdeviceptr, CUgraph, CUgraphExec, CUgraphNode, CuResult, Driver};
 use super::capture::plain_operation;
-use super::parameters::{RawBatch, RawConditional, RawMemAlloc};
 use super::{Links, NodeParameters};
 
 /// What an added node answers beside itself.
@@ -55,10 +55,11 @@ impl Driver {
                     // SAFETY: the payload of a conditional node begins with this structure, and the driver has filled
                     // it in.
                     let answer = unsafe { raw.payload.as_ptr().cast::<RawConditional>().read() };
-                    if !answer.graphs.is_null() {
+                    let graphs = answer.graphs as *const CUgraph;
+                    if !graphs.is_null() {
                         let size = answer.size as usize;
                         // SAFETY: an array of the driver's of that size, good as long as the node.
-                        let graphs = unsafe { std::slice::from_raw_parts(answer.graphs, size) };
+                        let graphs = unsafe { std::slice::from_raw_parts(graphs, size) };
                         outcome.graphs = graphs.to_vec();
                     }
                 }
@@ -107,32 +108,23 @@ impl Driver {
 
     /// Flags and operations of a node that waits for and writes values.
     pub fn batch_node(&self, node: CUgraphNode) -> CuResult<(u32, Vec<MemoryOperation>)> {
-        let mut raw = RawBatch { context: null_mut(), count: 0, operations: null_mut(), flags: 0 };
+        let mut raw = RawBatch::ZERO;
         // SAFETY: the pointer is to a local of that structure.
         unsafe { self.cuGraphBatchMemOpNodeGetParams(node, (&raw mut raw).cast()) }?;
-        if raw.operations.is_null() {
+        let operations = raw.operations as *const RawMemoryOperation;
+        if operations.is_null() {
             return Ok((raw.flags, Vec::new()));
         }
         // SAFETY: an array of the driver's of that size, good as long as nobody changes the node, whose graph the call has for itself.
-        let operations = unsafe { std::slice::from_raw_parts(raw.operations, raw.count as usize) };
+        let operations = unsafe { std::slice::from_raw_parts(operations, raw.count as usize) };
         Ok((raw.flags, operations.iter().map(plain_operation).collect()))
     }
 
     /// Bytes, device and address of an allocating node.
     pub fn mem_alloc_node(&self, node: CUgraphNode) -> CuResult<(u64, c_int, CUdeviceptr)> {
-        let mut raw = RawMemAlloc {
-            allocation_type: 0,
-            handle_types: 0,
-            location_type: 0,
-            location_id: 0,
-            pool_rest: [0; 9],
-            access: null(),
-            access_count: 0,
-            bytes: 0,
-            dptr: 0,
-        };
+        let mut raw = RawMemAlloc::ZERO;
         // SAFETY: the pointer is to a local of that structure.
         unsafe { self.cuGraphMemAllocNodeGetParams(node, (&raw mut raw).cast()) }?;
-        Ok((raw.bytes as u64, raw.location_id, raw.dptr))
+        Ok((raw.bytes as u64, raw.pool.location.id, raw.dptr))
     }
 }

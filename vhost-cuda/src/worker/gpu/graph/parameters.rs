@@ -2,78 +2,26 @@
 //! What nodes are added and changed with.
 
 use std::ffi::{c_int, c_uint, c_void};
-use std::ptr::{null, null_mut};
+use std::ptr::null_mut;
 
-use cudarc::driver::sys::{CUDA_BATCH_MEM_OP_NODE_PARAMS, CUDA_MEM_ALLOC_NODE_PARAMS, CUgraphNodeParams};
 use virtio_cuda_protocol::cuda::{
     KernelNode, MemcpyNode, MemoryOperation, MemsetNode, NODE_BATCH_MEM_OP, NODE_CONDITIONAL, NODE_EMPTY,
     NODE_EVENT_RECORD, NODE_GRAPH, NODE_HOST, NODE_KERNEL, NODE_MEM_ALLOC, NODE_MEM_FREE, NODE_MEMCPY,
     NODE_MEMSET, NODE_WAIT_EVENT,
 };
 
-use super::super::raw::{RawMemoryOperation, RawMemset};
+use super::super::raw::{
+    RawBatch, RawConditional, RawCopyNode, RawHost, RawKernel, RawKernelV1, RawLocation, RawMemAlloc,
+    RawMemset, RawMemsetNode, RawNodeParameters, RawPool,
+};
 use super::super::{CUcontext, CUdeviceptr, CUevent, CUfunction, CUgraph, CUkernel};
 use super::UserFunction;
 use super::capture::raw_operations;
-use super::copy::{RawCopyNode, RawMemsetNode, raw_copy};
-use super::kernel::RawKernel;
+use super::copy::raw_copy;
 
 /// `CU_MEM_ALLOCATION_TYPE_PINNED`, `CU_MEM_LOCATION_TYPE_DEVICE`, `CU_MEM_ACCESS_FLAGS_PROT_READWRITE`.
 const ALLOCATION_PINNED: c_uint = 1;
 const LOCATION_DEVICE: c_uint = 1;
-
-/// `CUgraphNodeParams`; what lies in `payload` depends on the type.
-#[repr(C)]
-pub(super) struct RawNodeParameters {
-    pub(super) kind: c_uint,
-    pub(super) reserved0: [c_int; 3],
-    pub(super) payload: [u64; 29],
-    pub(super) reserved2: i64,
-}
-const _: () = assert!(size_of::<RawNodeParameters>() == size_of::<CUgraphNodeParams>());
-
-/// `CUDA_HOST_NODE_PARAMS`.
-#[repr(C)]
-struct RawHost {
-    function: UserFunction,
-    argument: *mut c_void,
-}
-
-/// `CUDA_MEM_ALLOC_NODE_PARAMS`.
-#[derive(Clone, Copy)]
-#[repr(C)]
-pub(super) struct RawMemAlloc {
-    pub(super) allocation_type: c_uint,
-    pub(super) handle_types: c_uint,
-    pub(super) location_type: c_uint,
-    pub(super) location_id: c_int,
-    pub(super) pool_rest: [u64; 9],
-    pub(super) access: *const c_void,
-    pub(super) access_count: usize,
-    pub(super) bytes: usize,
-    pub(super) dptr: CUdeviceptr,
-}
-const _: () = assert!(size_of::<RawMemAlloc>() == size_of::<CUDA_MEM_ALLOC_NODE_PARAMS>());
-
-/// `CUDA_BATCH_MEM_OP_NODE_PARAMS`.
-#[repr(C)]
-pub(super) struct RawBatch {
-    pub(super) context: CUcontext,
-    pub(super) count: c_uint,
-    pub(super) operations: *mut RawMemoryOperation,
-    pub(super) flags: c_uint,
-}
-const _: () = assert!(size_of::<RawBatch>() == size_of::<CUDA_BATCH_MEM_OP_NODE_PARAMS>());
-
-/// `CUDA_CONDITIONAL_NODE_PARAMS`.
-#[repr(C)]
-pub(super) struct RawConditional {
-    pub(super) handle: u64,
-    pub(super) kind: c_uint,
-    pub(super) size: c_uint,
-    pub(super) graphs: *mut CUgraph,
-    pub(super) context: CUcontext,
-}
 
 /// A node's parameters, checked and resolved.
 #[derive(Debug)]
@@ -106,22 +54,18 @@ pub enum NodeParameters {
     Conditional(u64, u32, u32, CUcontext),
 }
 
-impl RawNodeParameters {
-    fn new(kind: u32) -> Self {
-        Self { kind, reserved0: [0; 3], payload: [0; 29], reserved2: 0 }
-    }
+/// Parameters without a payload.
+fn empty(kind: u32) -> RawNodeParameters {
+    RawNodeParameters { kind, ..RawNodeParameters::ZERO }
+}
 
-    fn put<T>(&mut self, value: T) {
-        const { assert!(size_of::<T>() <= 29 * 8 && align_of::<T>() <= 8) };
-        // SAFETY: the payload has room for a `T` and its alignment.
-        unsafe { self.payload.as_mut_ptr().cast::<T>().write(value) };
-    }
-
-    fn with<T>(kind: u32, value: T) -> Self {
-        let mut raw = Self::new(kind);
-        raw.put(value);
-        raw
-    }
+/// Parameters with this payload.
+fn with<T>(kind: u32, value: T) -> RawNodeParameters {
+    const { assert!(size_of::<T>() <= 29 * 8 && align_of::<T>() <= 8) };
+    let mut raw = empty(kind);
+    // SAFETY: the payload has room for a `T` and its alignment.
+    unsafe { raw.payload.as_mut_ptr().cast::<T>().write(value) };
+    raw
 }
 
 impl NodeParameters {
@@ -138,23 +82,25 @@ impl NodeParameters {
                     (&raw mut bytes).cast(),
                     null_mut(),
                 ];
-                body(&mut RawNodeParameters::with(
+                body(&mut with(
                     NODE_KERNEL,
                     RawKernel {
-                        function: *function,
-                        grid: node.grid,
-                        block: node.block,
-                        shared_bytes: node.shared_bytes,
-                        parameters: null_mut(),
-                        extra: extra.as_mut_ptr(),
-                        kernel: *kernel,
-                        context: null_mut(),
+                        v1: RawKernelV1 {
+                            function: *function as u64,
+                            grid: node.grid,
+                            block: node.block,
+                            shared_bytes: node.shared_bytes,
+                            extra: extra.as_mut_ptr() as usize,
+                            ..RawKernelV1::ZERO
+                        },
+                        kernel: *kernel as u64,
+                        context: 0,
                     },
                 ))
             }
-            Self::Memcpy(node, context) => body(&mut RawNodeParameters::with(
+            Self::Memcpy(node, context) => body(&mut with(
                 NODE_MEMCPY,
-                RawCopyNode { flags: 0, reserved: 0, context: *context, copy: raw_copy(node) },
+                RawCopyNode { context: *context as u64, copy: raw_copy(node), ..RawCopyNode::ZERO },
             )),
             Self::Memset(node, context) => {
                 let memset = RawMemset {
@@ -165,46 +111,45 @@ impl NodeParameters {
                     width: node.width as usize,
                     height: node.height as usize,
                 };
-                body(&mut RawNodeParameters::with(NODE_MEMSET, RawMemsetNode { memset, context: *context }))
+                body(&mut with(NODE_MEMSET, RawMemsetNode { v1: memset, context: *context as u64 }))
             }
             Self::Host(function, data) => {
-                let argument: *mut c_void = std::ptr::without_provenance_mut(*data as usize);
-                body(&mut RawNodeParameters::with(NODE_HOST, RawHost { function: *function, argument }))
+                let host = RawHost { function: Some(*function), argument: *data as usize };
+                body(&mut with(NODE_HOST, host))
             }
-            Self::Graph(graph) => body(&mut RawNodeParameters::with(NODE_GRAPH, *graph)),
-            Self::Empty => body(&mut RawNodeParameters::new(NODE_EMPTY)),
-            Self::WaitEvent(event) => body(&mut RawNodeParameters::with(NODE_WAIT_EVENT, *event)),
-            Self::RecordEvent(event) => body(&mut RawNodeParameters::with(NODE_EVENT_RECORD, *event)),
-            Self::Semaphores(kind) => body(&mut RawNodeParameters::new(*kind)),
-            Self::MemAlloc(bytes, device) => body(&mut RawNodeParameters::with(
+            Self::Graph(graph) => body(&mut with(NODE_GRAPH, *graph)),
+            Self::Empty => body(&mut empty(NODE_EMPTY)),
+            Self::WaitEvent(event) => body(&mut with(NODE_WAIT_EVENT, *event)),
+            Self::RecordEvent(event) => body(&mut with(NODE_EVENT_RECORD, *event)),
+            Self::Semaphores(kind) => body(&mut empty(*kind)),
+            Self::MemAlloc(bytes, device) => body(&mut with(
                 NODE_MEM_ALLOC,
                 RawMemAlloc {
-                    allocation_type: ALLOCATION_PINNED,
-                    handle_types: 0,
-                    location_type: LOCATION_DEVICE,
-                    location_id: *device,
-                    pool_rest: [0; 9],
-                    access: null(),
-                    access_count: 0,
+                    pool: RawPool {
+                        kind: ALLOCATION_PINNED,
+                        location: RawLocation { kind: LOCATION_DEVICE, id: *device },
+                        ..RawPool::ZERO
+                    },
                     bytes: *bytes as usize,
-                    dptr: 0,
+                    ..RawMemAlloc::ZERO
                 },
             )),
-            Self::MemFree(dptr) => body(&mut RawNodeParameters::with(NODE_MEM_FREE, *dptr)),
+            Self::MemFree(dptr) => body(&mut with(NODE_MEM_FREE, *dptr)),
             Self::MemoryOperations(operations, flags, context) => {
                 let mut raw = raw_operations(operations);
-                let (count, operations) = (raw.len() as c_uint, raw.as_mut_ptr());
-                let batch = RawBatch { context: *context, count, operations, flags: *flags };
-                body(&mut RawNodeParameters::with(NODE_BATCH_MEM_OP, batch))
+                let (count, operations) = (raw.len() as c_uint, raw.as_mut_ptr() as usize);
+                let context = *context as u64;
+                let batch = RawBatch { context, count, operations, flags: *flags, ..RawBatch::ZERO };
+                body(&mut with(NODE_BATCH_MEM_OP, batch))
             }
-            Self::Conditional(handle, kind, size, context) => body(&mut RawNodeParameters::with(
+            Self::Conditional(handle, kind, size, context) => body(&mut with(
                 NODE_CONDITIONAL,
                 RawConditional {
                     handle: *handle,
                     kind: *kind,
                     size: *size,
-                    graphs: null_mut(),
-                    context: *context,
+                    graphs: 0,
+                    context: *context as u64,
                 },
             )),
         }

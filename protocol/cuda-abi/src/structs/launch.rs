@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR BSD-3-Clause
+
+//! Launches of kernels.
+
+use crate::c_structs;
+
+c_structs! {
+    /// `CUlaunchConfig`.
+    CUlaunchConfig: 56 {
+        /// Blocks.
+        grid: [u32; 3],
+        /// Threads of a block.
+        block: [u32; 3],
+        /// Bytes of dynamic shared memory.
+        shared_bytes: u32,
+        /// Padding.
+        pad: u32,
+        /// The stream.
+        stream: u64,
+        /// The address of an array of `CUlaunchAttribute`.
+        attributes: usize,
+        /// Its length.
+        attribute_count: u32,
+        /// Padding.
+        tail_pad: u32,
+    }
+
+    /// `CUlaunchAttribute`, which is `cudaLaunchAttribute`.
+    CUlaunchAttribute: 72 {
+        /// `CUlaunchAttributeID`.
+        id: u32,
+        /// Padding.
+        pad: u32,
+        /// What the id says.
+        value: [u32; 16],
+    }
+}
