@@ -8,8 +8,8 @@ use std::{env, fs};
 use cuda_library_rows::generate::{stubs, words};
 use cuda_library_rows::libraries;
 
-/// Sources of the guest's libraries of which some are used here.
-const SHARED: &str = "../../guest-lib/vendor/src/custom";
+/// The descriptors of cuBLASLt, which the guest's library has, too.
+const SHARED: &str = "../../guest-lib/vendor/descriptors/src";
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
@@ -17,7 +17,6 @@ fn main() {
     println!("cargo::rerun-if-changed={SHARED}");
     let mut written = String::new();
     read(Path::new("src"), &mut written);
-    // `src/cublaslt` has the descriptors of the guest's library.
     read(Path::new(SHARED), &mut written);
     let names = words(&written);
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Makes the exported functions of each library from its rows. A row that is `custom` has its function in `src/custom`; one that
-//! is not there yet is refused.
+//! Makes the exported functions of each library from its rows. A row that is `custom` has its function in `src/custom` or
+//! `descriptors`; one that is not there yet is refused.
 
 use std::path::PathBuf;
 use std::{env, fs};
@@ -9,13 +9,13 @@ use std::{env, fs};
 use cuda_library_rows::generate::{entry_points, words};
 use cuda_library_rows::libraries;
 
-const CUSTOM: &str = "src/custom";
+const CUSTOM: [&str; 2] = ["src/custom", "descriptors/src"];
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
-    println!("cargo::rerun-if-changed={CUSTOM}");
+    CUSTOM.iter().for_each(|folder| println!("cargo::rerun-if-changed={folder}"));
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
-    let files = fs::read_dir(CUSTOM).expect("the folder exists").flatten();
+    let files = CUSTOM.iter().flat_map(|folder| fs::read_dir(folder).expect("the folder exists").flatten());
     let sources: String = files.filter_map(|file| fs::read_to_string(file.path()).ok()).collect();
     let names = words(&sources);
     for library in libraries() {

@@ -19,6 +19,9 @@ mod proven;
 
 use std::ffi::c_char;
 
+// Exports the descriptors of cuBLASLt.
+use cublaslt_descriptors as _;
+
 pub(crate) use front::Front;
 
 /// Executes the function of that index. The value is what the C function returns, as bits.

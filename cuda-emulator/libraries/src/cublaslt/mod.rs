@@ -3,9 +3,6 @@
 //! cuBLASLt: products of matrices with layouts and epilogues (chapter 3 of NVIDIA's cuBLAS manual).
 
 mod algorithm;
-/// Descriptors: their contents are those of the guest's library, which has the same functions.
-#[path = "../../../../guest-lib/vendor/src/custom/cublaslt.rs"]
-mod descriptors;
 mod epilogue;
 mod layout;
 mod matmul;
@@ -13,6 +10,8 @@ mod transform;
 
 use std::ffi::{c_char, c_int};
 
+// Exports the functions of descriptors, whose contents are those of the guest's library.
+use cublaslt_descriptors as _;
 use cuda_library_rows::attributes::Descriptor;
 
 use crate::cublas::handle::{VERSION, cublasGetStatusName};

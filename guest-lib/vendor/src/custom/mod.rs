@@ -5,7 +5,6 @@
 #![allow(non_snake_case, clippy::too_many_arguments)]
 
 mod cublas;
-mod cublaslt;
 mod cudnn;
 mod cusparse;
 mod nccl;

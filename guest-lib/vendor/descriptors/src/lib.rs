@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Descriptors of cuBLASLt. They are plain memory here, and cross with each call that uses them
-//! ([`cuda_library_rows::attributes`]): making and changing one costs no call.
+//! The functions of cuBLASLt's descriptors. They are plain memory, and cross with each call that uses them
+//! ([`cuda_library_rows::attributes`]): making and changing one costs no call. The guest's library and the emulator's
+//! export them.
+
+#![allow(non_snake_case, clippy::too_many_arguments)]
 
 use std::sync::LazyLock;
 
