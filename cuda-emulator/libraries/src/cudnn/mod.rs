@@ -7,7 +7,7 @@
 mod activation;
 mod api;
 mod arithmetic;
-//mod backend;
+mod backend;
 mod convolution;
 mod layout;
 mod normalisation;
