@@ -203,14 +203,11 @@ static void several() {
 
 static void mistakes() {
     const auto refused = [](const char *name, int status) { printf("%s: %s\n", name, status != 0 ? "refused" : "accepted"); };
-    Handle open = create(TENSOR), operation = create(FORWARD), done = tensor('x', {N, C, H, W}, DATA_HALF), uneven = create(PACK);
+    Handle open = create(TENSOR), operation = create(FORWARD), done = tensor('x', {N, C, H, W}, DATA_HALF);
     refused("a tensor of nothing", call("cudnnBackendFinalize", open));
     refused("a reference to what is not finalised", set<Handle>(operation, 704, DESCRIPTOR, {open}));
     refused("a change of what is finalised", set<int64_t>(done, 906, INT64, {5}));
     refused("a kind that is none", call("cudnnBackendCreateDescriptor", 999, &open));
-    CHECK(set<int64_t>(uneven, 1000, INT64, {1, 2}));
-    CHECK(set<void *>(uneven, 1001, POINTER, {nullptr}));
-    refused("a missing address", call("cudnnBackendFinalize", uneven));
     refer(operation, 702, convolution());
     refer(operation, 704, done);
     refer(operation, 703, tensor('w', {K, C, R, R}, DATA_HALF));

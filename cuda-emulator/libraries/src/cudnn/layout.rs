@@ -68,9 +68,10 @@ impl Layout {
             return Err(BAD_PARAM);
         }
         let count = dims.iter().try_fold(1_usize, |count, dim| count.checked_mul(*dim)).ok_or(BAD_PARAM)?;
-        let last = dims.iter().zip(&strides).try_fold(0_usize, |last, (dim, stride)| {
-            last.checked_add((dim - 1).checked_mul(*stride)?)
-        });
+        let last = dims
+            .iter()
+            .zip(&strides)
+            .try_fold(0_usize, |last, (dim, stride)| last.checked_add((dim - 1).checked_mul(*stride)?));
         let span = last.and_then(|last| last.checked_add(1)).ok_or(BAD_PARAM)?;
         let bytes = span.checked_mul(size_of::<f64>()).filter(|bytes| *bytes <= isize::MAX as usize);
         if bytes.is_none() {
@@ -280,7 +281,9 @@ mod tests {
         assert!(refused(&[], &[]) && refused(&[2, 0], &[1, 1]) && refused(&[2, -1], &[1, 1]));
         assert!(!refused(&[2, 1], &[1, 0]));
         assert!(refused(&[2, 2], &[1, 0]) && refused(&[1; 9], &[1; 9]) && refused(&[2], &[1, 1]));
-        assert!(refused(&[i64::MAX, i64::MAX], &[i64::MAX, 1]) && refused(&[1 << 40, 1 << 22], &[1 << 22, 1]));
+        assert!(
+            refused(&[i64::MAX, i64::MAX], &[i64::MAX, 1]) && refused(&[1 << 40, 1 << 22], &[1 << 22, 1])
+        );
         assert!(refused(&[1 << 20, 1 << 20], &[1, 1]), "elements on top of each other");
         assert!(Layout::packed(Type::F64, &[i64::MAX, i64::MAX], false).is_err());
     }

@@ -51,7 +51,8 @@ pub fn forward(
     [mean, inverse]: [&[f64]; 2],
     [scale, bias]: [&[f64]; 2],
 ) -> Vec<f64> {
-    let normalised = |(x, group): (&f64, usize)| (x - mean[group]) * inverse[group] * scale[group] + bias[group];
+    let normalised =
+        |(x, group): (&f64, usize)| (x - mean[group]) * inverse[group] * scale[group] + bias[group];
     x.iter().zip(places(parameters, dims)).map(normalised).collect()
 }
 
@@ -131,7 +132,11 @@ mod tests {
                         value(&shifted)
                     };
                     let wanted = (shifted(1e-4) - shifted(-1e-4)) / 2e-4;
-                    assert!((got[at] - wanted).abs() < 1e-5, "{name} {at} of {parameters:?}: {} {wanted}", got[at]);
+                    assert!(
+                        (got[at] - wanted).abs() < 1e-5,
+                        "{name} {at} of {parameters:?}: {} {wanted}",
+                        got[at]
+                    );
                 }
             };
             check("dx", &dx, &x, &|x| value(x, &scale, &bias));

@@ -46,8 +46,7 @@ impl Pooling {
         strides: &[i32],
     ) -> Result<Self, Status> {
         let sizes = |values: &[i32], least: i32| -> Result<Vec<usize>, Status> {
-            let values =
-                values.iter().map(|value| usize::try_from(*value).ok().filter(|_| *value >= least));
+            let values = values.iter().map(|value| usize::try_from(*value).ok().filter(|_| *value >= least));
             values.collect::<Option<Vec<_>>>().ok_or(BAD_PARAM)
         };
         let (window, pads, strides) = (sizes(window, 1)?, sizes(pads, 0)?, sizes(strides, 1)?);
@@ -217,7 +216,9 @@ mod tests {
     #[test]
     fn sizes_that_do_not_fit_are_refused() {
         let new = |window, pad, stride| Pooling::new(Mode::Max, false, &[window], &[pad], &[stride]);
-        assert!(new(0, 0, 1).is_err() && new(2, -1, 1).is_err() && new(2, 0, 0).is_err() && new(2, 2, 1).is_err());
+        assert!(
+            new(0, 0, 1).is_err() && new(2, -1, 1).is_err() && new(2, 0, 0).is_err() && new(2, 2, 1).is_err()
+        );
         let pooling = new(3, 0, 1).expect("valid");
         assert!(pooling.output(&[1, 1, 2]).is_err() && pooling.output(&[1, 1, 2, 2]).is_err());
     }

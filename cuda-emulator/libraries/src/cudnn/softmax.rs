@@ -89,7 +89,10 @@ mod tests {
                     x[at] += by;
                     softmax.forward(&x, &dims).iter().zip(&dy).map(|(y, dy)| y * dy).sum::<f64>()
                 };
-                assert!((dx[at] - (shifted(1e-5) - shifted(-1e-5)) / 2e-5).abs() < 1e-7, "{algorithm} {mode} {at}");
+                assert!(
+                    (dx[at] - (shifted(1e-5) - shifted(-1e-5)) / 2e-5).abs() < 1e-7,
+                    "{algorithm} {mode} {at}"
+                );
             }
         }
         assert!(Softmax::new(3, 0).is_err() && Softmax::new(0, 2).is_err());

@@ -7,7 +7,7 @@ use std::ffi::{c_double, c_int, c_void};
 use super::super::activation::Activation;
 use super::super::softmax::Softmax;
 use super::super::{BAD_PARAM, NOT_SUPPORTED, Status, give, queue, status, stream_of};
-use super::{Descriptor, blend, create, descriptors, described, destroy, operand, set};
+use super::{Descriptor, blend, create, described, descriptors, destroy, operand, set};
 use crate::handles::{self, Handle};
 
 /// A `cudnnActivationDescriptor_t`.
@@ -126,7 +126,8 @@ pub unsafe extern "C" fn cudnnActivationBackward(
 ) -> Status {
     let body = || {
         let activation = activation(descriptor)?;
-        let (dy, x, dx) = (operand(dy_descriptor, dy)?, operand(x_descriptor, x)?, operand(dx_descriptor, dx)?);
+        let (dy, x, dx) =
+            (operand(dy_descriptor, dy)?, operand(x_descriptor, x)?, operand(dx_descriptor, dx)?);
         let y = described::<super::Layout>(y_descriptor)?;
         if [&y.dims[..], dy.dims(), x.dims()].iter().any(|dims| *dims != dx.dims()) {
             return Err(BAD_PARAM);
@@ -188,7 +189,8 @@ pub unsafe extern "C" fn cudnnSoftmaxBackward(
 ) -> Status {
     let body = || {
         let softmax = Softmax::new(algorithm, mode)?;
-        let (y, dy, dx) = (operand(y_descriptor, y)?, operand(dy_descriptor, dy)?, operand(dx_descriptor, dx)?);
+        let (y, dy, dx) =
+            (operand(y_descriptor, y)?, operand(dy_descriptor, dy)?, operand(dx_descriptor, dx)?);
         if y.dims() != dx.dims() || dy.dims() != dx.dims() {
             return Err(BAD_PARAM);
         }

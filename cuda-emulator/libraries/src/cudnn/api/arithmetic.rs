@@ -96,7 +96,10 @@ pub unsafe extern "C" fn cudnnGetOpTensorDescriptor(
 ) -> Status {
     let answer = described::<OpTensor>(descriptor).and_then(|OpTensor(values)| {
         // SAFETY: the caller gives places for numbers, or null.
-        [operation, kind, nan].into_iter().zip(values).try_for_each(|(place, value)| unsafe { give(place, value) })
+        [operation, kind, nan]
+            .into_iter()
+            .zip(values)
+            .try_for_each(|(place, value)| unsafe { give(place, value) })
     });
     status(answer)
 }
@@ -264,9 +267,7 @@ pub unsafe extern "C" fn cudnnReduceTensor(
         let reduction = reduction(descriptor, &a.layout, &c.layout)?;
         // SAFETY: the caller gives factors, or null.
         let blend = unsafe { blend(alpha, beta, &c.layout)? };
-        queue(stream_of(handle)?, move || {
-            c.store(&reduction.reduce(&a.load()?, a.dims(), c.dims()), blend)
-        })
+        queue(stream_of(handle)?, move || c.store(&reduction.reduce(&a.load()?, a.dims(), c.dims()), blend))
     };
     status(body())
 }

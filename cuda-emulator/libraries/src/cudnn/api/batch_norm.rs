@@ -158,7 +158,8 @@ pub unsafe extern "C" fn cudnnBatchNormalizationBackward(
     saved_inverse: usize,
 ) -> Status {
     let body = || {
-        let (x, dy, dx) = (operand(x_descriptor, x)?, operand(dy_descriptor, dy)?, operand(dx_descriptor, dx)?);
+        let (x, dy, dx) =
+            (operand(x_descriptor, x)?, operand(dy_descriptor, dy)?, operand(dx_descriptor, dx)?);
         let (layout, epsilon) = (checked(parameter_descriptor, &x.layout, mode)?, positive(epsilon)?);
         if x.dims() != dy.dims() || x.dims() != dx.dims() || (saved_mean == 0) != (saved_inverse == 0) {
             return Err(BAD_PARAM);

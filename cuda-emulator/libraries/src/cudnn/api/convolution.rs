@@ -91,7 +91,8 @@ pub unsafe extern "C" fn cudnnConvolutionBackwardData(
 ) -> Status {
     let body = || {
         check(Direction::Data, algorithm)?;
-        let (w, dy, dx) = (filter(w_descriptor, w)?, operand(dy_descriptor, dy)?, operand(dx_descriptor, dx)?);
+        let (w, dy, dx) =
+            (filter(w_descriptor, w)?, operand(dy_descriptor, dy)?, operand(dx_descriptor, dx)?);
         let geometry = geometry(convolution, [&dx.layout, &w.layout, &dy.layout])?;
         // SAFETY: the caller gives factors, or null.
         let blend = unsafe { blend(alpha, beta, &dx.layout)? };
@@ -119,7 +120,8 @@ pub unsafe extern "C" fn cudnnConvolutionBackwardFilter(
 ) -> Status {
     let body = || {
         check(Direction::Filter, algorithm)?;
-        let (x, dy, dw) = (operand(x_descriptor, x)?, operand(dy_descriptor, dy)?, filter(dw_descriptor, dw)?);
+        let (x, dy, dw) =
+            (operand(x_descriptor, x)?, operand(dy_descriptor, dy)?, filter(dw_descriptor, dw)?);
         let geometry = geometry(convolution, [&x.layout, &dw.layout, &dy.layout])?;
         // SAFETY: the caller gives factors, or null.
         let blend = unsafe { blend(alpha, beta, &dw.layout)? };

@@ -7,9 +7,9 @@ use std::ffi::c_int;
 use super::super::convolution::Parameters;
 use super::super::layout::{Layout, data_type};
 use super::super::{BAD_PARAM, MAX_RANK, NOT_SUPPORTED, SUCCESS, Status, give, rank, status, taken};
+use super::described;
 use super::filter::Filter;
 use super::tensor::give_all;
-use super::described;
 use crate::handles::{self, Handle};
 
 /// A `cudnnConvolutionDescriptor_t`.
@@ -87,8 +87,8 @@ fn set(
     mode: c_int,
     compute_type: c_int,
 ) -> Result<(), Status> {
-    let [pads, strides, dilations] =
-        [pads, strides, dilations].map(|values| values.iter().map(|value| i64::from(*value)).collect::<Vec<_>>());
+    let [pads, strides, dilations] = [pads, strides, dilations]
+        .map(|values| values.iter().map(|value| i64::from(*value)).collect::<Vec<_>>());
     let is_reversed = match mode {
         0 => true,
         1 => false,
@@ -190,7 +190,8 @@ pub unsafe extern "C" fn cudnnGetConvolutionNdDescriptor(
     let answer = convolution(handle).and_then(|found| {
         let parameters = found.parameters()?;
         let room = rank(room, 0, c_int::MAX as usize)?;
-        let all = [(pads, &parameters.pads[0]), (strides, &parameters.strides), (dilations, &parameters.dilations)];
+        let all =
+            [(pads, &parameters.pads[0]), (strides, &parameters.strides), (dilations, &parameters.dilations)];
         for (place, values) in all {
             // SAFETY: the caller gives room for as many numbers, or null.
             unsafe { give_all(place, values.iter().take(room).map(|value| *value as c_int))? };

@@ -97,3 +97,6 @@ unsafe fn blend(alpha: *const c_void, beta: *const c_void, layout: &Layout) -> R
     // SAFETY: as this function's contract says.
     unsafe { Ok(Blend { alpha: factor(alpha, layout)?, beta: factor(beta, layout)? }) }
 }
+
+#[cfg(test)]
+mod api_test;

@@ -57,7 +57,8 @@ pub unsafe extern "C" fn cudnnSetPoolingNdDescriptor(
 ) -> Status {
     let made = rank(count, 1, MAX_RANK - 2).map_err(|_| NOT_SUPPORTED).and_then(|count| {
         // SAFETY: the caller gives as many numbers, or null.
-        let [window, pads, strides] = unsafe { [taken(window, count)?, taken(pads, count)?, taken(strides, count)?] };
+        let [window, pads, strides] =
+            unsafe { [taken(window, count)?, taken(pads, count)?, taken(strides, count)?] };
         new(mode, nan, [&window, &pads, &strides])
     });
     status(set(pooling, made))
@@ -111,7 +112,8 @@ pub unsafe extern "C" fn cudnnGetPoolingNdDescriptor(
     let answer = described::<Described>(handle).and_then(|found| {
         let room = rank(room, 0, c_int::MAX as usize)?;
         let pooling = &found.pooling;
-        for (place, values) in [(window, &pooling.window), (pads, &pooling.pads), (strides, &pooling.strides)] {
+        for (place, values) in [(window, &pooling.window), (pads, &pooling.pads), (strides, &pooling.strides)]
+        {
             // SAFETY: the caller gives room for as many numbers, or null.
             unsafe { give_all(place, values.iter().take(room).map(|value| *value as c_int))? };
         }

@@ -108,7 +108,12 @@ impl Attribute {
             // Handles, floating-point numbers, texts and fractions.
             (0 | 4 | 5 | 24 | 26, _) => Err(BAD_PARAM),
             (_, 1) => Ok(bytes.iter().map(|byte| i64::from(*byte)).collect()),
-            (_, 4) => Ok(bytes.as_chunks::<4>().0.iter().map(|bytes| i64::from(i32::from_le_bytes(*bytes))).collect()),
+            (_, 4) => Ok(bytes
+                .as_chunks::<4>()
+                .0
+                .iter()
+                .map(|bytes| i64::from(i32::from_le_bytes(*bytes)))
+                .collect()),
             _ => Ok(bytes.as_chunks::<8>().0.iter().map(|bytes| i64::from_le_bytes(*bytes)).collect()),
         }
     }
@@ -119,7 +124,9 @@ impl Attribute {
             Self::Plain { kind: 4, bytes } => {
                 bytes[..].try_into().map(f32::from_le_bytes).map(f64::from).map_err(|_| BAD_PARAM)
             }
-            Self::Plain { kind: 5, bytes } => bytes[..].try_into().map(f64::from_le_bytes).map_err(|_| BAD_PARAM),
+            Self::Plain { kind: 5, bytes } => {
+                bytes[..].try_into().map(f64::from_le_bytes).map_err(|_| BAD_PARAM)
+            }
             _ => Err(BAD_PARAM),
         }
     }
@@ -140,14 +147,19 @@ impl Attribute {
                 if !elements.is_null() {
                     // SAFETY: the elements are not null, so there is room for `room` by this function's contract.
                     unsafe {
-                        std::ptr::copy_nonoverlapping(bytes.as_ptr(), elements.cast(), count.min(room) * size);
+                        std::ptr::copy_nonoverlapping(
+                            bytes.as_ptr(),
+                            elements.cast(),
+                            count.min(room) * size,
+                        );
                     }
                 }
                 Ok(count)
             }
             Self::Descriptors(_) if kind != DESCRIPTORS => Err(BAD_PARAM),
             Self::Descriptors(found) => {
-                for (index, found) in found.iter().enumerate().take(if elements.is_null() { 0 } else { room }) {
+                for (index, found) in found.iter().enumerate().take(if elements.is_null() { 0 } else { room })
+                {
                     // SAFETY: the elements are not null, so there is room for `room` by this function's contract.
                     let handle = unsafe { elements.cast::<Handle>().add(index).read_unaligned() };
                     with(handle, |descriptor| descriptor.fill(found.clone()))?;

@@ -93,7 +93,12 @@ fn graph() -> Handle {
     finalized(made)
 }
 
-fn get<T: Default + Clone>(descriptor: Handle, name: c_int, kind: c_int, room: usize) -> (Status, i64, Vec<T>) {
+fn get<T: Default + Clone>(
+    descriptor: Handle,
+    name: c_int,
+    kind: c_int,
+    room: usize,
+) -> (Status, i64, Vec<T>) {
     let (mut count, mut values) = (-1, vec![T::default(); room]);
     let place = values.as_mut_ptr().cast();
     // SAFETY: the places are locals, with as much room; the tests ask for elements of the size of their type.
@@ -150,7 +155,8 @@ fn operations_compute_their_definitions() {
 
     let product = create(19);
     refer(product, 1523, finalized(create(18)));
-    let [a, b, c] = [(1_i64, [2, 2, 3]), (2, [1, 3, 2]), (3, [2, 2, 2])].map(|(uid, dims)| tensor(uid, &dims, false));
+    let [a, b, c] =
+        [(1_i64, [2, 2, 3]), (2, [1, 3, 2]), (3, [2, 2, 2])].map(|(uid, dims)| tensor(uid, &dims, false));
     [(1520, a), (1521, b), (1522, c)].iter().for_each(|(name, tensor)| refer(product, *name, *tensor));
     let a: Vec<f64> = (0..12).map(f64::from).collect();
     let got = compute(finalized(product), &[&a, &all]);
@@ -179,7 +185,11 @@ fn graphs_that_are_none_are_refused() {
     assert_eq!(Graph::of(vec![step(from, to), step(from, to)]).err(), Some(BAD_PARAM), "two of one output");
     assert_eq!(Graph::of(vec![step(a, to)]).err(), Some(NOT_SUPPORTED), "a virtual tensor of nothing");
     let other = tensor(3, &[1], false);
-    assert_eq!(Graph::of(vec![step(from, a), step(other, b)]).err(), Some(BAD_PARAM), "one number, two tensors");
+    assert_eq!(
+        Graph::of(vec![step(from, a), step(other, b)]).err(),
+        Some(BAD_PARAM),
+        "one number, two tensors"
+    );
 }
 
 #[test]

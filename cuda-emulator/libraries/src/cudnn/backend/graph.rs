@@ -96,7 +96,9 @@ impl Graph {
         let mut values = bound.values.clone();
         for node in &self.nodes {
             for input in &node.inputs {
-                if let (Some(operand), false) = (bound.operands.get(&input.uid), values.contains_key(&input.uid)) {
+                if let (Some(operand), false) =
+                    (bound.operands.get(&input.uid), values.contains_key(&input.uid))
+                {
                     values.insert(input.uid, operand.load()?);
                 }
             }

@@ -80,7 +80,8 @@ impl Node {
         if ![&x, &w, &y].into_iter().all(is_real) {
             return Err(NOT_SUPPORTED);
         }
-        let blend = Blend { alpha: attributes.real_or(names[0], 1.0)?, beta: attributes.real_or(names[1], 0.0)? };
+        let blend =
+            Blend { alpha: attributes.real_or(names[0], 1.0)?, beta: attributes.real_or(names[1], 0.0)? };
         let (inputs, output) = match direction {
             Direction::Forward => (vec![x, w], y),
             Direction::Data => (vec![w, y], x),
@@ -112,7 +113,12 @@ impl Node {
         if !inputs.iter().all(|input: &Tensor| spreads(input.dims(), output.dims())) {
             return Err(BAD_PARAM);
         }
-        Ok(Self { operation: Operation::Pointwise(pointwise, factors), inputs, output, blend: Blend::REPLACE })
+        Ok(Self {
+            operation: Operation::Pointwise(pointwise, factors),
+            inputs,
+            output,
+            blend: Blend::REPLACE,
+        })
     }
 
     fn product(attributes: &Attributes) -> Result<Self, Status> {

@@ -63,7 +63,8 @@ impl Parameters {
         for dim in 0..self.rank() {
             let reach = (filter[dim + 2] - 1).checked_mul(self.dilations[dim]).ok_or(BAD_PARAM)?;
             let padded = input[dim + 2].checked_add(self.pads[0][dim] + self.pads[1][dim]);
-            let room = padded.and_then(|padded| padded.checked_sub(reach.checked_add(1)?)).ok_or(BAD_PARAM)?;
+            let room =
+                padded.and_then(|padded| padded.checked_sub(reach.checked_add(1)?)).ok_or(BAD_PARAM)?;
             output.push(room / self.strides[dim] + 1);
         }
         Ok(output)

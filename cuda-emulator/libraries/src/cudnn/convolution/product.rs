@@ -53,7 +53,8 @@ fn multiply<T: Real>(
     (c, at_c): (&mut [T], Place),
     adds: bool,
 ) {
-    let last = |at: Place, rows: usize, columns: usize| at.start + (rows - 1) * at.rows + (columns - 1) * at.columns;
+    let last =
+        |at: Place, rows: usize, columns: usize| at.start + (rows - 1) * at.rows + (columns - 1) * at.columns;
     assert!(m > 0 && n > 0 && k > 0, "no size of a tensor is zero");
     assert!(last(at_a, m, k) < a.len() && last(at_b, k, n) < b.len() && last(at_c, m, n) < c.len());
     // SAFETY: the last element of each matrix lies in its slice, as just checked; C overlaps neither.
