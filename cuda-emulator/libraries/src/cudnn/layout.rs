@@ -158,10 +158,10 @@ impl Layout {
             ($t:ty, $wide:expr) => {
                 self.lines(|start| {
                     let line = base as *const $t;
-                    // SAFETY: elements of all lines lie below `span`, which `base` has by this function's contract.
-                    values.extend(
-                        (0..length).map(|at| $wide(unsafe { line.add(start + at * step).read_unaligned() })),
-                    );
+                    values.extend((0..length).map(|at| {
+                        // SAFETY: elements of all lines lie below `span`, which `base` has by this function's contract.
+                        $wide(unsafe { line.add(start + at * step).read_unaligned() })
+                    }));
                 })
             };
         }
