@@ -128,7 +128,8 @@ impl Layout {
         Ok(())
     }
 
-    fn check(&self, base: usize) -> Done {
+    /// Checks that kernels may access a tensor of this layout at an address.
+    pub fn check(&self, base: usize) -> Done {
         if !base.is_multiple_of(self.kind.alignment()) {
             return Err(Fault);
         }

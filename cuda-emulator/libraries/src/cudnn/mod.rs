@@ -108,6 +108,12 @@ impl Operand {
         &self.layout.dims
     }
 
+    /// Checks its memory. What an operation allocates is bounded by that of its tensors, so it checks a result that may be larger
+    /// than what it reads before it computes it.
+    fn check(&self) -> Done {
+        self.layout.check(self.base)
+    }
+
     /// All elements in the order of its dimensions.
     fn load(&self) -> Result<Vec<f64>, stream::Fault> {
         self.layout.load(self.base)

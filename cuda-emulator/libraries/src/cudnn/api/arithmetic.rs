@@ -65,7 +65,10 @@ pub unsafe extern "C" fn cudnnAddTensor(
         }
         // SAFETY: the caller gives factors, or null.
         let blend = unsafe { blend(alpha, beta, &c.layout)? };
-        queue(stream_of(handle)?, move || c.store(&spread(&a.load()?, a.dims(), c.dims()), blend))
+        queue(stream_of(handle)?, move || {
+            c.check()?;
+            c.store(&spread(&a.load()?, a.dims(), c.dims()), blend)
+        })
     };
     status(body())
 }
@@ -159,7 +162,10 @@ pub unsafe extern "C" fn cudnnSetTensor(
         }
         // SAFETY: the caller gives a value of the tensor's type.
         let value = unsafe { y.layout.kind.read(value as usize) }.re;
-        queue(stream_of(handle)?, move || y.store(&vec![value; y.layout.count()], Blend::REPLACE))
+        queue(stream_of(handle)?, move || {
+            y.check()?;
+            y.store(&vec![value; y.layout.count()], Blend::REPLACE)
+        })
     };
     status(body())
 }

@@ -39,6 +39,7 @@ fn run(
     blend: Blend,
 ) -> Result<(), Status> {
     queue(stream_of(handle)?, move || {
+        result.check()?;
         let kind = result.layout.kind;
         result.store(&geometry.compute(direction, kind, &first.load()?, &second.load()?), blend)
     })
@@ -195,6 +196,7 @@ pub unsafe extern "C" fn cudnnConvolutionBiasActivationForward(
             return Err(BAD_PARAM);
         }
         queue(stream_of(handle)?, move || {
+            y.check()?;
             let mut values = geometry.compute(Direction::Forward, y.layout.kind, &x.load()?, &w.load()?);
             values.iter_mut().for_each(|value| *value *= alpha1);
             if let Some(z) = &z {

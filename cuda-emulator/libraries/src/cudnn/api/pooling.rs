@@ -189,6 +189,7 @@ pub unsafe extern "C" fn cudnnPoolingForward(
         // SAFETY: the caller gives factors, or null.
         let blend = unsafe { blend(alpha, beta, &y.layout)? };
         queue(stream_of(handle)?, move || {
+            y.check()?;
             y.store(&pooling.forward(&x.load()?, x.dims()).map_err(|_| Fault)?, blend)
         })
     };

@@ -225,6 +225,13 @@ fn mistakes_are_refused() {
     }
     // SAFETY: null is allowed.
     assert_eq!(unsafe { cudnnBackendSetAttribute(open, 902, INT64, 1, std::ptr::null()) }, BAD_PARAM);
+    let large = create(17);
+    assert_eq!(set(large, 901, 1, &[0_i32]), SUCCESS);
+    numbers(large, 902, &[1 << 40]);
+    numbers(large, 903, &[1]);
+    numbers(large, 906, &[1]);
+    assert_eq!(set(large, 907, 2, &[true]), SUCCESS);
+    assert_eq!(cudnnBackendFinalize(large), NOT_SUPPORTED, "a virtual tensor that no memory bounds");
     let engine = create(2);
     refer(engine, 1300, graph());
     numbers(engine, 1301, &[1]);

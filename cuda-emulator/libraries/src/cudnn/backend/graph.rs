@@ -93,6 +93,7 @@ impl Graph {
 
     /// Computes all outputs.
     pub fn execute(&self, bound: &Bound) -> Done {
+        bound.operands.values().try_for_each(Operand::check)?;
         let mut values = bound.values.clone();
         for node in &self.nodes {
             for input in &node.inputs {

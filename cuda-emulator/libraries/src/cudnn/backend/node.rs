@@ -5,7 +5,7 @@
 use std::ffi::c_int;
 
 use super::super::convolution::{Direction, Geometry, Parameters};
-use super::super::layout::{spread, spreads};
+use super::super::layout::{places, spread, spreads};
 use super::super::reduction::Reduction;
 use super::super::{BAD_PARAM, Blend, NOT_SUPPORTED, Status};
 use super::descriptor::{Attributes, Kind, Made};
@@ -194,14 +194,13 @@ impl Node {
                 first
             }
             Operation::MatMul([m, n, k]) => {
-                let batches = to.len() - 2;
-                let matrices = |index: usize, rows: usize, columns: usize| {
-                    let from = self.inputs[index].dims();
-                    let wanted = [&to[..batches], &[rows, columns]].concat();
-                    spread(values[index], from, &wanted)
+                // The matrices of each batch, which may be the same for several.
+                let matrices = |index: usize, size: usize| {
+                    let (from, outer) = (self.inputs[index].dims(), to.len() - 2);
+                    let batches = places(&from[..outer], &to[..outer]);
+                    batches.map(move |batch| &values[index][batch * size..][..size])
                 };
-                let (a, b) = (matrices(0, *m, *k), matrices(1, *k, *n));
-                let pairs = a.chunks_exact(m * k).zip(b.chunks_exact(k * n));
+                let pairs = matrices(0, m * k).zip(matrices(1, k * n));
                 pairs.flat_map(|(a, b)| multiply(a, b, [*m, *n, *k])).collect()
             }
             Operation::Reduction(reduction) => reduction.reduce(values[0], self.inputs[0].dims(), to),

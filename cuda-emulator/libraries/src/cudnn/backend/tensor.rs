@@ -6,6 +6,9 @@ use super::super::layout::{Layout, data_type};
 use super::super::{BAD_PARAM, NOT_SUPPORTED, Status};
 use super::descriptor::Attributes;
 
+/// Maximum number of elements of a virtual tensor. Limits what a graph allocates: no memory of the program's bounds it.
+const MAX_VIRTUAL: usize = 1 << 28;
+
 /// A tensor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tensor {
@@ -35,6 +38,9 @@ impl Tensor {
         };
         if tensor.is_by_value && (tensor.is_virtual || tensor.layout.count() != 1) {
             return Err(BAD_PARAM);
+        }
+        if tensor.is_virtual && tensor.layout.count() > MAX_VIRTUAL {
+            return Err(NOT_SUPPORTED);
         }
         Ok(tensor)
     }
