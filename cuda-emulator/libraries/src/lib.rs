@@ -8,6 +8,7 @@
 
 pub mod cublas;
 pub mod cublaslt;
+pub mod cudnn;
 pub mod cufft;
 pub mod curand;
 pub mod cusolver;

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! The C interface of the legacy API.
+
+mod activation;
+mod algorithms;
+mod arithmetic;
+mod batch_norm;
+mod convolution;
+mod convolution_descriptor;
+mod filter;
+mod handle;
+mod pooling;
+mod tensor;
+
+use std::ffi::c_void;
+
+use super::layout::Layout;
+use super::{BAD_PARAM, Blend, Operand, Status, give};
+use crate::handles::{self, Handle};
+
+/// A descriptor that has been made, and perhaps set.
+#[derive(Clone, Debug)]
+struct Descriptor<T>(Option<T>);
+
+/// What a descriptor describes.
+fn described<T: Clone + Send + 'static>(handle: Handle) -> Result<T, Status> {
+    handles::with(handle, |descriptor: &mut Descriptor<T>| descriptor.0.clone()).flatten().ok_or(BAD_PARAM)
+}
+
+/// Sets a descriptor.
+fn set<T: Send + 'static>(handle: Handle, value: Result<T, Status>) -> Result<(), Status> {
+    let value = value?;
+    handles::with(handle, |descriptor: &mut Descriptor<T>| descriptor.0 = Some(value)).ok_or(BAD_PARAM)
+}
+
+/// Makes a descriptor.
+///
+/// # Safety
+///
+/// `place` is null or has room for a handle.
+unsafe fn create<T: Send + 'static>(place: *mut Handle) -> Result<(), Status> {
+    if place.is_null() {
+        return Err(BAD_PARAM);
+    }
+    // SAFETY: the place has room by this function's contract.
+    unsafe { give(place, handles::make(Descriptor::<T>(None))) }
+}
+
+fn destroy<T: Send + 'static>(handle: Handle) -> Result<(), Status> {
+    if handles::end::<Descriptor<T>>(handle) { Ok(()) } else { Err(BAD_PARAM) }
+}
+
+/// The functions that make and end a kind of descriptor.
+macro_rules! descriptors {
+    ($($create:ident $destroy:ident $type:ty;)*) => { $(
+        /// Makes a descriptor.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $create(place: *mut Handle) -> Status {
+            // SAFETY: the caller gives a place for a handle, or null.
+            status(unsafe { create::<$type>(place) })
+        }
+
+        /// Ends a descriptor.
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $destroy(descriptor: Handle) -> Status {
+            status(destroy::<$type>(descriptor))
+        }
+    )* };
+}
+use descriptors;
+
+/// A tensor of a descriptor in device memory.
+fn operand(descriptor: Handle, base: usize) -> Result<Operand, Status> {
+    Operand::new(described::<Layout>(descriptor)?, base)
+}
+
+/// A factor in host memory, whose type follows from the tensor that it is for.
+///
+/// # Safety
+///
+/// `place` is null or has such a number.
+unsafe fn factor(place: *const c_void, layout: &Layout) -> Result<f64, Status> {
+    if place.is_null() {
+        return Err(BAD_PARAM);
+    }
+    // SAFETY: the place has a number of the type of factors by this function's contract.
+    Ok(unsafe { layout.scaling().read(place as usize) }.re)
+}
+
+/// The factors of a result.
+///
+/// # Safety
+///
+/// As [`factor`].
+unsafe fn blend(alpha: *const c_void, beta: *const c_void, layout: &Layout) -> Result<Blend, Status> {
+    // SAFETY: as this function's contract says.
+    unsafe { Ok(Blend { alpha: factor(alpha, layout)?, beta: factor(beta, layout)? }) }
+}
+
+#[cfg(test)]
+mod api_test;

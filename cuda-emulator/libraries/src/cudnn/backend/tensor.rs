@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Tensors of graphs.
+
+use super::super::layout::{Layout, data_type};
+use super::super::{BAD_PARAM, NOT_SUPPORTED, Status};
+use super::descriptor::Attributes;
+
+/// Maximum number of elements of a virtual tensor. Limits what a graph allocates: no memory of the program's bounds it.
+const MAX_VIRTUAL: usize = 1 << 28;
+
+/// A tensor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tensor {
+    /// The number that names it in a graph.
+    pub uid: i64,
+    pub layout: Layout,
+    /// It passes from one operation to the next, and is in no memory.
+    pub is_virtual: bool,
+    /// It is one number in host memory.
+    pub is_by_value: bool,
+}
+
+impl Tensor {
+    /// A tensor of these attributes.
+    pub fn new(attributes: &Attributes) -> Result<Self, Status> {
+        let kind = i32::try_from(attributes.integer(901)?).map_err(|_| BAD_PARAM)?;
+        // Vectors of channels, and elements in another order.
+        if attributes.integer_or(904, 1)? != 1 || attributes.integer_or(909, 0)? != 0 {
+            return Err(NOT_SUPPORTED);
+        }
+        let layout = Layout::new(data_type(kind)?, &attributes.integers(902)?, &attributes.integers(903)?)?;
+        let tensor = Self {
+            uid: attributes.integer(906)?,
+            layout,
+            is_virtual: attributes.integer_or(907, 0)? != 0,
+            is_by_value: attributes.integer_or(908, 0)? != 0,
+        };
+        if tensor.is_by_value && (tensor.is_virtual || tensor.layout.count() != 1) {
+            return Err(BAD_PARAM);
+        }
+        if tensor.is_virtual && tensor.layout.count() > MAX_VIRTUAL {
+            return Err(NOT_SUPPORTED);
+        }
+        Ok(tensor)
+    }
+
+    pub fn dims(&self) -> &[usize] {
+        &self.layout.dims
+    }
+}

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Convolutions as products of matrices: the elements under the filter become the columns of a matrix, some places of the output
+//! at a time, so that the matrix stays small.
+
+use std::ops::{AddAssign, Range};
+
+use gemm::Parallelism;
+use num_traits::{One, Zero};
+
+use super::Geometry;
+
+/// A type that convolutions are computed in.
+pub trait Real: Copy + Default + AddAssign + Zero + One + Send + Sync + 'static {
+    fn narrow(value: f64) -> Self;
+    fn wide(self) -> f64;
+}
+
+impl Real for f32 {
+    fn narrow(value: f64) -> Self {
+        value as Self
+    }
+    fn wide(self) -> f64 {
+        f64::from(self)
+    }
+}
+
+impl Real for f64 {
+    fn narrow(value: f64) -> Self {
+        value
+    }
+    fn wide(self) -> f64 {
+        self
+    }
+}
+
+/// Elements of the matrix of columns, unless one column alone has more.
+const COLUMNS: usize = 1 << 20;
+
+/// A matrix in a slice: where it begins, and the distances of its rows and columns.
+#[derive(Clone, Copy)]
+struct Place {
+    start: usize,
+    rows: usize,
+    columns: usize,
+}
+
+/// C = A B, or C += A B, of `m` rows, `n` columns and sums of `k` products.
+fn multiply<T: Real>(
+    [m, n, k]: [usize; 3],
+    (a, at_a): (&[T], Place),
+    (b, at_b): (&[T], Place),
+    (c, at_c): (&mut [T], Place),
+    adds: bool,
+) {
+    let last =
+        |at: Place, rows: usize, columns: usize| at.start + (rows - 1) * at.rows + (columns - 1) * at.columns;
+    assert!(m > 0 && n > 0 && k > 0, "no size of a tensor is zero");
+    assert!(last(at_a, m, k) < a.len() && last(at_b, k, n) < b.len() && last(at_c, m, n) < c.len());
+    // SAFETY: the last element of each matrix lies in its slice, as just checked; C overlaps neither.
+    unsafe {
+        gemm::gemm(
+            m,
+            n,
+            k,
+            c.as_mut_ptr().add(at_c.start),
+            at_c.columns as isize,
+            at_c.rows as isize,
+            adds,
+            a.as_ptr().add(at_a.start),
+            at_a.columns as isize,
+            at_a.rows as isize,
+            b.as_ptr().add(at_b.start),
+            at_b.columns as isize,
+            at_b.rows as isize,
+            T::one(),
+            T::one(),
+            false,
+            false,
+            false,
+            Parallelism::None,
+        );
+    }
+}
+
+/// One image and group of a tile.
+struct Part<'a> {
+    /// The image and the group, counted together.
+    number: usize,
+    outputs: Range<usize>,
+    places: &'a [Option<usize>],
+}
+
+impl Geometry {
+    fn sizes(&self) -> [usize; 3] {
+        [self.inputs, self.taps, self.outputs].map(|sizes| sizes.iter().product())
+    }
+
+    /// Rows of the matrix of columns.
+    fn rows(&self) -> usize {
+        self.channels * self.sizes()[1]
+    }
+
+    /// Calls `body` for all images and groups, a tile of the output at a time.
+    fn parts(&self, mut body: impl FnMut(&Part<'_>)) {
+        let outputs = self.sizes()[2];
+        let tile = (COLUMNS / self.rows()).clamp(1, outputs);
+        for start in (0..outputs).step_by(tile) {
+            let outputs = start..outputs.min(start + tile);
+            let places = self.places(outputs.clone());
+            for number in 0..self.batch * self.groups {
+                body(&Part { number, outputs: outputs.clone(), places: &places });
+            }
+        }
+    }
+
+    /// The filter of the group of a part.
+    fn filter_at(&self, part: &Part<'_>) -> Place {
+        let start = part.number % self.groups * self.features * self.rows();
+        Place { start, rows: self.rows(), columns: 1 }
+    }
+
+    /// The tile of the output of a part.
+    fn output_at(&self, part: &Part<'_>) -> Place {
+        let outputs = self.sizes()[2];
+        Place { start: part.number * self.features * outputs + part.outputs.start, rows: outputs, columns: 1 }
+    }
+
+    /// Fills the matrix of columns from the input.
+    fn gather<T: Real>(&self, part: &Part<'_>, input: &[T], columns: &mut Vec<T>) {
+        let size = self.sizes()[0];
+        columns.clear();
+        let images = input[part.number * self.channels * size..].chunks_exact(size).take(self.channels);
+        for image in images {
+            columns.extend(part.places.iter().map(|place| place.map_or(T::default(), |place| image[place])));
+        }
+    }
+
+    /// The output.
+    pub fn forward<T: Real>(&self, input: &[T], filter: &[T]) -> Vec<T> {
+        let mut output = vec![T::default(); self.batch * self.groups * self.features * self.sizes()[2]];
+        let mut columns = Vec::new();
+        self.parts(|part| {
+            self.gather(part, input, &mut columns);
+            let width = part.outputs.len();
+            multiply(
+                [self.features, width, self.rows()],
+                (filter, self.filter_at(part)),
+                (&columns, Place { start: 0, rows: width, columns: 1 }),
+                (&mut output, self.output_at(part)),
+                false,
+            );
+        });
+        output
+    }
+
+    /// The gradient of the filter.
+    pub fn filter_gradient<T: Real>(&self, input: &[T], gradient: &[T]) -> Vec<T> {
+        let mut filter = vec![T::default(); self.groups * self.features * self.rows()];
+        let mut columns = Vec::new();
+        self.parts(|part| {
+            self.gather(part, input, &mut columns);
+            let width = part.outputs.len();
+            multiply(
+                [self.features, self.rows(), width],
+                (gradient, self.output_at(part)),
+                (&columns, Place { start: 0, rows: 1, columns: width }),
+                (&mut filter, self.filter_at(part)),
+                true,
+            );
+        });
+        filter
+    }
+
+    /// The gradient of the input.
+    pub fn data_gradient<T: Real>(&self, filter: &[T], gradient: &[T]) -> Vec<T> {
+        let size = self.sizes()[0];
+        let mut input = vec![T::default(); self.batch * self.groups * self.channels * size];
+        let mut columns = Vec::new();
+        self.parts(|part| {
+            let (width, at) = (part.outputs.len(), self.filter_at(part));
+            columns.resize(self.rows() * width, T::default());
+            multiply(
+                [self.rows(), width, self.features],
+                (filter, Place { start: at.start, rows: at.columns, columns: at.rows }),
+                (gradient, self.output_at(part)),
+                (&mut columns, Place { start: 0, rows: width, columns: 1 }),
+                false,
+            );
+            let images = input[part.number * self.channels * size..].chunks_exact_mut(size);
+            for (image, columns) in images.zip(columns.chunks_exact(part.places.len())).take(self.channels) {
+                for (place, value) in part.places.iter().zip(columns) {
+                    if let Some(place) = place {
+                        image[*place] += *value;
+                    }
+                }
+            }
+        });
+        input
+    }
+}

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+// cuDNN's backend API: convolutions and their gradients as graphs of one operation, a graph of several operations with a number
+// in host memory, and mistakes.
+
+#include "library.h"
+
+#include <cuda_fp16.h>
+
+#include <cstdint>
+
+// cudnn_graph.h
+enum Type { HANDLE = 0, DATA_TYPE = 1, BOOLEAN = 2, INT64 = 3, FLOAT = 4, DOUBLE = 5, POINTER = 6, CONVOLUTION_MODE = 7, HEURISTIC = 8, POINTWISE_MODE = 14, DESCRIPTOR = 15 };
+enum Kind { POINTWISE = 0, CONVOLUTION = 1, ENGINE_CONFIG = 3, HEURISTICS = 4, PLAN = 5, FORWARD = 10, FILTER_GRADIENT = 11, DATA_GRADIENT = 12, OPERATION_POINTWISE = 13, GRAPH = 15, PACK = 16, TENSOR = 17 };
+enum { DATA_FLOAT = 0, DATA_HALF = 2, ADD = 0, MULTIPLY = 1, RELU = 100 };
+
+static Handle handle;
+static cudaStream_t stream;
+
+static Handle create(Kind kind) {
+    Handle made;
+    CHECK(call("cudnnBackendCreateDescriptor", (int)kind, &made));
+    return made;
+}
+
+template <class T> static int set(Handle descriptor, int name, Type type, const std::vector<T> &values) {
+    return call("cudnnBackendSetAttribute", descriptor, name, (int)type, (int64_t)values.size(), (const void *)values.data());
+}
+
+static void refer(Handle descriptor, int name, Handle other) { CHECK(set<Handle>(descriptor, name, DESCRIPTOR, {other})); }
+
+static Handle finalized(Handle descriptor) {
+    CHECK(call("cudnnBackendFinalize", descriptor));
+    return descriptor;
+}
+
+// A tensor of N, C, H, W whose channels lie side by side.
+static Handle tensor(int64_t uid, std::vector<int64_t> dims, int type, bool is_virtual = false, bool by_value = false) {
+    Handle made = create(TENSOR);
+    CHECK(set<int>(made, 901, DATA_TYPE, {type}));
+    CHECK(set(made, 902, INT64, dims));
+    CHECK(set<int64_t>(made, 903, INT64, {dims[1] * dims[2] * dims[3], 1, dims[1] * dims[3], dims[1]}));
+    CHECK(set<int64_t>(made, 906, INT64, {uid}));
+    CHECK(set<int64_t>(made, 900, INT64, {by_value ? 4 : 16}));
+    CHECK(set<char>(made, 907, BOOLEAN, {is_virtual}));
+    CHECK(set<char>(made, 908, BOOLEAN, {by_value}));
+    return finalized(made);
+}
+
+static Handle convolution() {
+    Handle made = create(CONVOLUTION);
+    CHECK(set<int>(made, 100, DATA_TYPE, {DATA_FLOAT}));
+    CHECK(set<int>(made, 101, CONVOLUTION_MODE, {1}));
+    CHECK(set<int64_t>(made, 102, INT64, {1, 1}));
+    CHECK(set<int64_t>(made, 103, INT64, {2, 1}));
+    CHECK(set<int64_t>(made, 104, INT64, {1, 1}));
+    CHECK(set<int64_t>(made, 105, INT64, {1, 1}));
+    CHECK(set<int64_t>(made, 106, INT64, {2}));
+    return finalized(made);
+}
+
+static Handle pointwise(int mode, std::initializer_list<std::pair<int, Handle>> tensors) {
+    Handle what = create(POINTWISE), made = create(OPERATION_POINTWISE);
+    CHECK(set<int>(what, 0, POINTWISE_MODE, {mode}));
+    CHECK(set<int>(what, 1, DATA_TYPE, {DATA_FLOAT}));
+    refer(made, 750, finalized(what));
+    for (const auto &[name, tensor] : tensors) refer(made, name, tensor);
+    return finalized(made);
+}
+
+// The first plan of the graph of these operations.
+static Handle plan(const std::vector<Handle> &operations) {
+    Handle graph = create(GRAPH), heuristics = create(HEURISTICS);
+    CHECK(set<Handle>(graph, 800, HANDLE, {handle}));
+    CHECK(set(graph, 801, DESCRIPTOR, operations));
+    refer(heuristics, 201, finalized(graph));
+    CHECK(set<int>(heuristics, 200, HEURISTIC, {0}));
+    finalized(heuristics);
+    int64_t count = 0;
+    CHECK(call("cudnnBackendGetAttribute", heuristics, 202, (int)DESCRIPTOR, (int64_t)0, &count, (void *)nullptr));
+    std::vector<Handle> configs(count);
+    for (auto &config : configs) config = create(ENGINE_CONFIG);
+    CHECK(call("cudnnBackendGetAttribute", heuristics, 202, (int)DESCRIPTOR, count, &count, (void *)configs.data()));
+    CHECK(call("cudnnBackendDestroyDescriptor", heuristics));
+    CHECK(call("cudnnBackendDestroyDescriptor", graph));
+    for (int64_t i = 0; i < count; i++) {
+        Handle made = create(PLAN);
+        CHECK(set<Handle>(made, 400, HANDLE, {handle}));
+        refer(made, 401, configs[i]);
+        if (call("cudnnBackendFinalize", made) == 0) return made;
+        CHECK(call("cudnnBackendDestroyDescriptor", made));
+    }
+    printf("no plan\n");
+    exit(1);
+}
+
+static Handle pack(const std::vector<int64_t> &uids, const std::vector<void *> &addresses, void *workspace) {
+    Handle made = create(PACK);
+    CHECK(set(made, 1000, INT64, uids));
+    CHECK(set(made, 1001, POINTER, addresses));
+    CHECK(set<void *>(made, 1003, POINTER, {workspace}));
+    return finalized(made);
+}
+
+static void execute(Handle plan, const std::vector<int64_t> &uids, const std::vector<void *> &addresses) {
+    int64_t bytes = 0, count = 0;
+    CHECK(call("cudnnBackendGetAttribute", plan, 402, (int)INT64, (int64_t)1, &count, (void *)&bytes));
+    void *workspace = nullptr;
+    if (bytes) CHECK(cudaMalloc(&workspace, bytes));
+    Handle made = pack(uids, addresses, workspace);
+    CHECK(call("cudnnBackendExecute", handle, plan, made));
+    CHECK(call("cudnnBackendDestroyDescriptor", made));
+    CHECK(cudaStreamSynchronize(stream));
+}
+
+static const int N = 2, C = 8, H = 6, W = 5, K = 16, R = 3, P = 3, Q = 5;
+
+// Calls body with the places of input, weight and output for each product, channels side by side.
+template <class F> static void products(F body) {
+    for (int n = 0; n < N; n++)
+        for (int y = 0; y < P; y++)
+            for (int x = 0; x < Q; x++)
+                for (int r = 0; r < R; r++)
+                    for (int s = 0; s < R; s++) {
+                        const int i = 2 * y - 1 + r, j = x - 1 + s;
+                        if (i < 0 || i >= H || j < 0 || j >= W) continue;
+                        for (int k = 0; k < K; k++)
+                            for (int c = 0; c < C; c++) body(((n * H + i) * W + j) * C + c, ((k * R + r) * R + s) * C + c, ((n * P + y) * Q + x) * K + k);
+                    }
+}
+
+static std::vector<__half> narrow(const std::vector<float> &values) {
+    std::vector<__half> made;
+    for (float value : values) made.push_back(__float2half(value));
+    return made;
+}
+
+static std::vector<float> wide(const __half *memory, size_t count) {
+    std::vector<float> made;
+    for (__half value : back(memory, count)) made.push_back(__half2float(value));
+    return made;
+}
+
+static const auto hx = numbers(N *C *H *W, 1), hw = numbers(K *C *R *R, 2), hy = numbers(N *P *Q *K, 3);
+
+static void single() {
+    __half *x = on_device(narrow(hx)), *w = on_device(narrow(hw)), *y = on_device(narrow(hy));
+    std::vector<float> wanted_x(hx.size()), wanted_w(hw.size()), wanted_y(hy.size());
+    products([&](int i, int j, int o) {
+        wanted_y[o] += hx[i] * hw[j];
+        wanted_x[i] += hw[j] * hy[o];
+        wanted_w[j] += hx[i] * hy[o];
+    });
+    struct {
+        const char *name;
+        Kind kind;
+        int alpha, descriptor, x, w, y, result;
+        const std::vector<float> &wanted;
+    } cases[] = {
+        {"forward", FORWARD, 700, 702, 704, 703, 705, 2, wanted_y},
+        {"gradient of the input", DATA_GRADIENT, 706, 708, 710, 709, 711, 0, wanted_x},
+        {"gradient of the filter", FILTER_GRADIENT, 712, 714, 716, 715, 717, 1, wanted_w},
+    };
+    for (const auto &one : cases) {
+        Handle operation = create(one.kind);
+        refer(operation, one.descriptor, convolution());
+        refer(operation, one.x, tensor('x', {N, C, H, W}, DATA_HALF));
+        refer(operation, one.w, tensor('w', {K, C, R, R}, DATA_HALF));
+        refer(operation, one.y, tensor('y', {N, K, P, Q}, DATA_HALF));
+        CHECK(set<float>(operation, one.alpha, FLOAT, {1}));
+        CHECK(set<float>(operation, one.alpha + 1, FLOAT, {0}));
+        void *places[] = {x, w, y};
+        __half *result = on_device(std::vector<__half>(one.wanted.size()));
+        places[one.result] = result;
+        execute(plan({finalized(operation)}), {'x', 'w', 'y'}, {places[0], places[1], places[2]});
+        compare(one.name, wide(result, one.wanted.size()), one.wanted, 1e-3);
+    }
+}
+
+// relu(conv(x, w) * scale + bias), with a scale in host memory.
+static void several() {
+    const auto bias = numbers(K, 5);
+    std::vector<float> wanted(hy.size());
+    products([&](int i, int j, int o) { wanted[o] += hx[i] * hw[j] / 2; });
+    for (size_t o = 0; o < wanted.size(); o++) wanted[o] = std::max(0.f, wanted[o] + bias[o % K]);
+    Handle product = tensor(1, {N, K, P, Q}, DATA_FLOAT, true), scaled = tensor(2, {N, K, P, Q}, DATA_FLOAT, true);
+    Handle shifted = tensor(3, {N, K, P, Q}, DATA_FLOAT, true), operation = create(FORWARD);
+    refer(operation, 702, convolution());
+    refer(operation, 704, tensor('x', {N, C, H, W}, DATA_HALF));
+    refer(operation, 703, tensor('w', {K, C, R, R}, DATA_HALF));
+    refer(operation, 705, product);
+    CHECK(set<float>(operation, 700, FLOAT, {1}));
+    CHECK(set<float>(operation, 701, FLOAT, {0}));
+    Handle times = pointwise(MULTIPLY, {{751, product}, {752, tensor('s', {1, 1, 1, 1}, DATA_FLOAT, false, true)}, {753, scaled}});
+    Handle plus = pointwise(ADD, {{751, scaled}, {752, tensor('b', {1, K, 1, 1}, DATA_HALF)}, {753, shifted}});
+    Handle relu = pointwise(RELU, {{751, shifted}, {753, tensor('y', {N, K, P, Q}, DATA_HALF)}});
+    Handle made = plan({finalized(operation), times, plus, relu});
+    __half *x = on_device(narrow(hx)), *w = on_device(narrow(hw)), *b = on_device(narrow(bias)), *y = on_device(narrow(hy));
+    float scale = 0.5;
+    execute(made, {'x', 'w', 's', 'b', 'y'}, {x, w, &scale, b, y});
+    compare("four operations", wide(y, wanted.size()), wanted, 1e-3);
+    CHECK(call("cudnnBackendDestroyDescriptor", made));
+}
+
+static void mistakes() {
+    const auto refused = [](const char *name, int status) { printf("%s: %s\n", name, status != 0 ? "refused" : "accepted"); };
+    Handle open = create(TENSOR), operation = create(FORWARD), done = tensor('x', {N, C, H, W}, DATA_HALF);
+    refused("a tensor of nothing", call("cudnnBackendFinalize", open));
+    refused("a reference to what is not finalised", set<Handle>(operation, 704, DESCRIPTOR, {open}));
+    refused("a change of what is finalised", set<int64_t>(done, 906, INT64, {5}));
+    refused("a kind that is none", call("cudnnBackendCreateDescriptor", 999, &open));
+    refer(operation, 702, convolution());
+    refer(operation, 704, done);
+    refer(operation, 703, tensor('w', {K, C, R, R}, DATA_HALF));
+    refer(operation, 705, tensor('y', {N, K, P, Q + 1}, DATA_HALF));
+    refused("sizes that do not fit", call("cudnnBackendFinalize", operation));
+}
+
+int main() {
+    load({"libcudnn.so.9"});
+    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    CHECK(call("cudnnCreate", &handle));
+    CHECK(call("cudnnSetStream", handle, stream));
+    single();
+    several();
+    mistakes();
+    CHECK(call("cudnnDestroy", handle));
+    CHECK(cudaStreamDestroy(stream));
+    CHECK(cudaDeviceSynchronize());
+    printf("done\n");
+    return 0;
+}
