@@ -41,11 +41,10 @@ pub enum Stdout {
     Expected,
     /// It describes the device: the same as natively, where the device is the same.
     OfDevice,
-    /// As `Expected`, but where NVIDIA's library crashes (a line `… -> crash` or `… -> hang`), any other end of the
-    /// line is right.
-    BadInput,
-    /// As `BadInput` through our driver library. The emulator alone answers some otherwise.
-    BadInputOfLibrary,
+    /// The number of rules, after a line for each rule that does not hold.
+    Rules,
+    /// As `Rules` through our driver library. The emulator alone answers some calls otherwise.
+    RulesOfLibrary,
 }
 
 /// The memory or time that a case takes.
@@ -99,14 +98,14 @@ const fn of_variant(name: &'static str, program: &'static str) -> Case {
     Case { program, ..Case::new(name) }
 }
 
-/// A table of bad arguments.
-const fn bad_input(name: &'static str) -> Case {
-    Case { stdout: Stdout::BadInput, ..Case::new(name) }
+/// The rules of tables (`tests/rules`), which the emulator alone follows, too.
+const fn rules(name: &'static str, tables: &'static str) -> Case {
+    Case { program: "wrong_calls", stdin: tables, stdout: Stdout::Rules, ..Case::new(name) }
 }
 
-/// A table of bad arguments for which our driver library stands.
-const fn bad_input_of_library(name: &'static str) -> Case {
-    Case { stdout: Stdout::BadInputOfLibrary, ..Case::new(name) }
+/// The rules for which our driver library stands.
+const fn rules_of_library(name: &'static str, tables: &'static str, args: &'static [&'static str]) -> Case {
+    Case { args, stdout: Stdout::RulesOfLibrary, ..rules(name, tables) }
 }
 
 /// A program that uses a library of NVIDIA's.
@@ -114,13 +113,29 @@ const fn with_library(name: &'static str, library: &'static [&'static str]) -> C
     Case { library, ..Case::new(name) }
 }
 
-/// Every entry point in a wrong state.
-const fn bad_state(name: &'static str, args: &'static [&'static str]) -> Case {
-    Case { stdout: Stdout::BadInputOfLibrary, ..Case::of(name, "bad_input_states", args) }
+/// Tables of `tests/rules`, one after the other.
+macro_rules! tables {
+    ($($name:literal)*) => {
+        concat!($(include_str!(concat!("../rules/", $name, ".txt")),)*)
+    };
 }
 
+/// The tables whose rows are also called in wrong states, and by their names for the default stream of the thread.
+const OF_DRIVER: &str = tables!("setup_driver" "setup_states" "driver" "memory" "graphs" "textures");
+const OF_RUNTIME: &str = tables!("setup_runtime" "runtime" "runtime_memory" "runtime_graphs");
+
 /// The table for the management library, which the emulator alone does not have.
-pub const MANAGEMENT: Case = bad_input_of_library("bad_input_nvml");
+pub const MANAGEMENT: Case =
+    rules_of_library("rules_management", tables!("setup_management" "management"), &[]);
+
+/// Tables whose rows are called with all kinds of wrong values.
+pub const ROBUST: &[&str] = &[
+    OF_DRIVER,
+    OF_RUNTIME,
+    tables!("setup_driver" "versions"),
+    tables!("setup_runtime" "runtime_12"),
+    MANAGEMENT.stdin,
+];
 
 /// Every case.
 pub const CASES: &[Case] = &[
@@ -172,33 +187,29 @@ pub const CASES: &[Case] = &[
     Case::new("dynamic_parallelism"),
     Case::new("device_graphs"),
     Case::new("sharing"),
-    bad_input("bad_input_driver"),
-    bad_input("bad_input_memory"),
-    bad_input("bad_input_graphs"),
-    bad_input("bad_input_textures"),
-    bad_input("bad_input_runtime"),
-    bad_input("bad_input_runtime_memory"),
-    bad_input("bad_input_runtime_graphs"),
-    bad_input_of_library("bad_input_copies"),
-    bad_input_of_library("bad_input_objects"),
-    bad_input_of_library("bad_input_launches"),
-    bad_input_of_library("bad_input_nodes"),
-    bad_input_of_library("bad_input_addresses"),
-    bad_input_of_library("bad_input_versions"),
-    bad_input_of_library("bad_input_per_thread"),
-    bad_input_of_library("bad_input_runtime_values"),
-    bad_input_of_library("bad_input_runtime_addresses"),
-    bad_input_of_library("bad_input_runtime_per_thread"),
-    bad_input_of_library("bad_input_runtime_after_error"),
-    bad_state("bad_input_states_before_init", &["before_init"]),
-    bad_state("bad_input_states_no_context", &["no_context"]),
-    bad_state("bad_input_states_destroyed", &["destroyed"]),
-    bad_state("bad_input_states_after_error", &["after_error"]),
-    bad_state("bad_input_states_none", &["none"]),
-    Case {
-        stdout: Stdout::BadInputOfLibrary,
-        ..of_variant("bad_input_runtime_12", "bad_input_runtime_12@12")
-    },
+    rules("rules_driver", tables!("setup_driver" "driver")),
+    rules("rules_memory", tables!("setup_driver" "memory")),
+    rules("rules_graphs", tables!("setup_driver" "graphs")),
+    rules("rules_textures", tables!("setup_driver" "textures")),
+    rules("rules_runtime", tables!("setup_runtime" "runtime")),
+    rules("rules_runtime_memory", tables!("setup_runtime" "runtime_memory")),
+    rules("rules_runtime_graphs", tables!("setup_runtime" "runtime_graphs")),
+    rules_of_library("rules_copies", tables!("setup_driver" "copies"), &[]),
+    rules_of_library("rules_objects", tables!("setup_driver" "objects"), &[]),
+    rules_of_library("rules_launches", tables!("setup_driver" "launches"), &[]),
+    rules_of_library("rules_nodes", tables!("setup_driver" "nodes"), &[]),
+    rules_of_library("rules_addresses", tables!("setup_driver" "addresses"), &[]),
+    rules_of_library("rules_versions", tables!("setup_driver" "versions"), &[]),
+    rules_of_library("rules_runtime_values", tables!("setup_runtime" "runtime_values"), &[]),
+    rules_of_library("rules_runtime_addresses", tables!("setup_runtime" "runtime_addresses"), &[]),
+    rules_of_library("rules_runtime_12", tables!("setup_runtime" "runtime_12"), &[]),
+    rules_of_library("rules_before_init", OF_DRIVER, &["before_init"]),
+    rules_of_library("rules_no_context", OF_DRIVER, &["no_context"]),
+    rules_of_library("rules_destroyed", OF_DRIVER, &["destroyed"]),
+    rules_of_library("rules_after_error", OF_DRIVER, &["after_error"]),
+    rules_of_library("rules_per_thread", OF_DRIVER, &["per_thread"]),
+    rules_of_library("rules_runtime_after_error", OF_RUNTIME, &["after_error"]),
+    rules_of_library("rules_runtime_per_thread", OF_RUNTIME, &["per_thread"]),
     Case::new("host_functions"),
     Case::new("stream_values"),
     Case::new("graph_values"),
@@ -310,7 +321,7 @@ mod tests {
                 .iter()
                 .any(|end| folder.join("cuda").join(format!("{source}{end}")).exists());
             assert!(there, "tests/cuda has no program {}", case.program);
-            assert_eq!(case.expected_stdout().is_some(), case.stdout != Stdout::OfDevice, "{}", case.name);
+            assert_eq!(case.expected_stdout().is_some(), case.stdout == Stdout::Expected, "{}", case.name);
         }
     }
 }

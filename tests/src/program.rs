@@ -153,7 +153,7 @@ impl Sources {
         let is = |path: &Path, end: &str| path.extension().is_some_and(|extension| extension == end);
         let folder = root.join(name);
         let mut units: Vec<PathBuf> = if folder.is_dir() {
-            list(&folder)?.into_iter().filter(|path| is(path, "cu")).collect()
+            list(&folder)?.into_iter().filter(|path| is(path, "cu") || is(path, "cpp")).collect()
         } else {
             ["cu", "cpp"]
                 .iter()

@@ -6,6 +6,7 @@
 //! table itself says what is real: the page cannot drift from the code.
 
 mod refused;
+mod rules;
 mod vendor;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -88,11 +89,8 @@ const WHY_NVML: &str = "\n\
 const RUNTIMES: &[(&str, &str)] =
     &[("12.9", "guest-lib/libcudart/names/12.9.txt"), ("13.0", "guest-lib/libcudart/names/13.0.txt")];
 
-/// The programs that show what works; others name functions only to misuse them.
+/// The programs that show what works.
 const PROGRAMS: &str = "tests/cuda";
-const MISUSE: &str = "bad_input";
-/// The expected output of those programs: a line `function argument how -> answer` per call.
-const ANSWERS: &str = "tests/expected";
 /// Programs that the page names for a function.
 const MOST_PROGRAMS: usize = 3;
 
@@ -138,7 +136,7 @@ fn programs(root: &Path) -> Result<Vec<(String, BTreeSet<String>)>> {
             let is_source = path.extension().is_some_and(|end| end == "cu" || end == "cpp");
             if path.is_dir() {
                 folders.push(path);
-            } else if is_source && !name.starts_with(MISUSE) {
+            } else if is_source {
                 let text = fs::read_to_string(&path)?;
                 let words = text.split(|c: char| !c.is_alphanumeric() && c != '_').map(str::to_owned);
                 programs.entry(name).or_default().extend(words);
@@ -146,28 +144,6 @@ fn programs(root: &Path) -> Result<Vec<(String, BTreeSet<String>)>> {
         }
     }
     Ok(programs.into_iter().collect())
-}
-
-/// The number of wrong calls that the tests make, per function. Fails if a call of [`REFUSED_NATIVELY`] succeeded on
-/// the GPU.
-fn wrong_calls(root: &Path) -> Result<BTreeMap<String, usize>> {
-    let mut calls = BTreeMap::new();
-    let folder = root.join(ANSWERS);
-    for entry in fs::read_dir(&folder).with_context(|| format!("cannot list {}", folder.display()))? {
-        let path = entry?.path();
-        if !path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(MISUSE)) {
-            continue;
-        }
-        let text = fs::read_to_string(&path)?;
-        for line in text.lines().filter(|line| line.contains(" -> ")) {
-            let name = line.split(' ').next().unwrap_or_default();
-            if line.ends_with(" -> 0") && refused_natively(name) {
-                bail!("{}: `{line}`, but {name} is said to be refused always", path.display());
-            }
-            *calls.entry(name.to_owned()).or_default() += 1;
-        }
-    }
-    Ok(calls)
 }
 
 /// The name as programs write it: headers turn `cuMemAlloc` into `cuMemAlloc_v2`.
@@ -195,7 +171,7 @@ fn listed<'n>(names: impl Iterator<Item = &'n String>) -> String {
 
 fn section(page: &mut String, root: &Path, stack: &Path, library: &Listed) -> Result<()> {
     let names = exports(&stack.join(library.path))?;
-    let (programs, wrong) = (programs(root)?, wrong_calls(root)?);
+    let (programs, rules) = (programs(root)?, rules::counts(root)?);
     let lists = library.versions.iter().map(|(version, file)| {
         let text = fs::read_to_string(root.join(file)).with_context(|| format!("cannot read {file}"))?;
         Ok((*version, text.lines().map(str::to_owned).collect::<BTreeSet<_>>()))
@@ -215,14 +191,14 @@ fn section(page: &mut String, root: &Path, stack: &Path, library: &Listed) -> Re
     }
     let versions = if lists.is_empty() { "" } else { " in |" };
     let rule = if lists.is_empty() { "" } else { " --- |" };
-    write!(page, "| name |{versions} used by, for example | wrong calls |\n| --- |{rule} --- | --- |\n")?;
+    write!(page, "| name |{versions} used by, for example | rules |\n| --- |{rule} --- | --- |\n")?;
     for name in real {
         write!(page, "| `{name}` |")?;
         if !lists.is_empty() {
             let has = lists.iter().filter(|(_, names)| names.contains(name)).map(|(version, _)| *version);
             write!(page, " {} |", has.collect::<Vec<_>>().join(", "))?;
         }
-        let count = wrong.get(name).map(usize::to_string).unwrap_or_default();
+        let count = rules.get(name).filter(|count| **count > 0).map(usize::to_string).unwrap_or_default();
         writeln!(page, " {} | {count} |", tested_by(&programs, name))?;
     }
     if !native.is_empty() {
@@ -245,8 +221,8 @@ pub fn run(root: &Path, stack: &Path, check: bool) -> Result<()> {
         "# API coverage\n\n\
          Written by `cargo xtask api-coverage` from the symbol tables of the built libraries and the sources of\n\
          `tests/cuda`; do not edit. Every name of CUDA 13.0 is exported, and of 12.9 by `libcudart.so.12`. *Real*\n\
-         names are implemented; the others answer the error that each section names. Besides the programs that are\n\
-         named, `tests/cuda/bad_input_*` makes so many calls with something wrong.\n\n\
+         names are implemented; the others answer the error that each section names. The last column is the\n\
+         number of rules for wrong calls in `tests/rules`.\n\n\
          The runtime libraries work over any driver library. In a guest, their names for external semaphores, graphics\n\
          and NvSciSync end in names of the driver API that are refused there.\n",
     );

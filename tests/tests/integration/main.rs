@@ -19,7 +19,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use vhost_cuda_tests::cases::{CASES, MANAGEMENT, Stdout, case};
+use vhost_cuda_tests::cases::{Case, MANAGEMENT, ROBUST, case};
 use vhost_cuda_tests::daemon::{Daemon, DaemonOptions};
 use vhost_cuda_tests::fatbin;
 use vhost_cuda_tests::frontend::FakeFrontend;
@@ -75,7 +75,8 @@ fn collect(suite: &mut Suite) {
     } else {
         suite.test("nvidias_runtime_is_named", nvidias_runtime_is_named);
     }
-    suite.test("bad_arguments_crash_nothing", bad_arguments_crash_nothing);
+    suite.test("wrong_calls_crash_nothing", wrong_calls_crash_nothing);
+    suite.test("broken_rules_are_reported", broken_rules_are_reported);
     environment::collect(suite);
     library_variables::collect(suite);
     managed::collect(suite);
@@ -223,27 +224,41 @@ fn a_launch_of_a_graph_costs_one_call(kit: &Kit) -> Result<()> {
 }
 
 /// Whatever a program passes, neither it nor a worker nor the daemon crashes.
-fn bad_arguments_crash_nothing(kit: &Kit) -> Result<()> {
+fn wrong_calls_crash_nothing(kit: &Kit) -> Result<()> {
     let mut route = route(kit, &DaemonOptions::default())?;
-    let tables = CASES.iter().filter(|case| {
-        matches!(case.stdout, Stdout::BadInput | Stdout::BadInputOfLibrary)
-            && kit.programs.missing(case.program).is_none()
-    });
-    for case in tables {
-        let outcome = finish(kit, &route, case.program, case.args)?;
-        outcome.expect_exit(0)?;
-        let is_bad = |line: &&str| {
-            let crashed = line.strip_suffix(" -> crash").is_some_and(|call| !verdict::is_nowhere(call));
-            crashed || line.ends_with("-> hang")
-        };
-        let bad: Vec<&str> = outcome.stdout.lines().filter(is_bad).collect();
-        ensure!(bad.is_empty(), "{}", bad.join("\n"));
-        ensure!(outcome.stdout.lines().count() > 100, "few calls were made\n{outcome}");
+    for tables in ROBUST {
+        let robust = Case { args: &["robust"], stdin: tables, ..MANAGEMENT };
+        verdict::check(&robust, &finish_case(kit, &route, &robust)?, Answering::behind_daemons())?;
     }
-    verdict::check(&MANAGEMENT, &finish(kit, &route, MANAGEMENT.program, &[])?, Answering::behind_daemons())?;
+    verdict::check(&MANAGEMENT, &finish_case(kit, &route, &MANAGEMENT)?, Answering::behind_daemons())?;
     let log = daemon(&mut route)?.log();
     ensure!(!log.contains("panicked"), "something panicked\n{log}");
     expect_good(kit, &route, "add_one")
+}
+
+fn finish_case(kit: &Kit, route: &Route, case: &Case) -> Result<Outcome> {
+    let program = kit.programs.get(case.program)?;
+    Running::start(route.command(&program).args(case.args), case.stdin)?.finish(LIMIT)
+}
+
+/// A rule that does not hold is reported, with what was expected and what came. A call that crashes does not hide others.
+fn broken_rules_are_reported(kit: &Kit) -> Result<()> {
+    const TABLE: &str = "call cuInit 0\ncuDeviceGetCount out | 0=null:400\ncuDeviceGetName =1 96 0 | :1\n\
+                         cuDeviceGet out 0 | 1=-1:101 1=7:999\ncuNothing | :1\n";
+    let route = route(kit, &DaemonOptions::default())?;
+    let case = Case { stdin: TABLE, args: &[], ..MANAGEMENT };
+    let outcome = finish_case(kit, &route, &case)?;
+    for line in
+        ["cuDeviceGetCount 0=null: expected 400, got 1", "got crash", "1=7: expected 999, got 101", "got -1"]
+    {
+        ensure!(outcome.stdout.contains(line), "`{line}` is missing\n{outcome}");
+    }
+    ensure!(outcome.stdout.ends_with("\n5 rules\n"), "rules were left out\n{outcome}");
+    ensure!(
+        verdict::check(&case, &outcome, Answering::behind_daemons()).is_err(),
+        "broken rules are accepted"
+    );
+    Ok(())
 }
 
 fn worker_killed(kit: &Kit) -> Result<()> {
