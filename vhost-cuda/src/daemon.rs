@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -24,8 +25,10 @@ use crate::front_end::backend::Backend;
 use crate::front_end::device::{Device, END_PATIENCE, Settings};
 use crate::front_end::memory::{Memory, SharedMemory};
 use crate::front_end::sigbus;
+use crate::limits::budget::Charge;
 use crate::limits::cgroup::Cgroups;
 use crate::limits::descriptors::Descriptors;
+use crate::limits::room;
 use crate::limits::throttle::Throttle;
 use crate::limits::watchdog::{self, Limits};
 use crate::metrics::{gpu_time, server, text};
@@ -52,6 +55,9 @@ const PARTING: Duration = Duration::from_secs(2);
 
 /// What the capabilities option prints (docs/interop/vhost-user.rst of QEMU, "Backend programs").
 pub const CAPABILITIES: &str = "{\n  \"type\": \"cuda\"\n}";
+
+/// What a connection's thread gets once a front-end is there.
+type Served = (VhostUserDaemon<Arc<Backend>>, Arc<Backend>);
 
 /// Devices that are connected, to end them with the daemon.
 type Devices = Arc<Mutex<HashMap<u64, Arc<Device>>>>;
@@ -273,7 +279,8 @@ fn lock_of_workers(args: &DaemonArgs, socket: Option<&Path>) -> anyhow::Result<O
 
 fn accept_all(mut listener: Listener, single: bool, settings: &Arc<Settings>, devices: &Devices) {
     for connection in 1.. {
-        if single && !wait_turn(&listener, devices) {
+        wait_for_front_end(&listener);
+        if single && !wait_turn(devices) {
             // Not left waiting: a VMM does nothing else meanwhile.
             drop(listener.accept());
             warn!(
@@ -289,13 +296,17 @@ fn accept_all(mut listener: Listener, single: bool, settings: &Arc<Settings>, de
     }
 }
 
-/// Waits until a front-end connects, and then for the one before to be gone. False: it stays.
-fn wait_turn(listener: &Listener, devices: &Devices) -> bool {
+/// Waits until a front-end connects: what there is for it is looked at then.
+fn wait_for_front_end(listener: &Listener) {
     let mut poll = libc::pollfd { fd: listener.as_raw_fd(), events: libc::POLLIN, revents: 0 };
     // SAFETY: one entry, which is a local. Interrupted, it is asked again; after an error accept says what is wrong.
     while unsafe { libc::poll(&raw mut poll, 1, -1) } < 0
         && std::io::Error::last_os_error().kind() == std::io::ErrorKind::Interrupted
     {}
+}
+
+/// Waits for the front-end before to be gone. False: it stays.
+fn wait_turn(devices: &Devices) -> bool {
     let deadline = Instant::now() + PARTING;
     while !lock(devices).is_empty() {
         if Instant::now() >= deadline {
@@ -313,20 +324,34 @@ fn accept(
     settings: &Arc<Settings>,
     devices: &Devices,
 ) -> anyhow::Result<()> {
-    let Some(charge) = settings.descriptors.budget.charge(settings.descriptors.connection) else {
-        // Not left waiting: a VMM does nothing else meanwhile.
-        drop(listener.accept().map_err(|error| anyhow::anyhow!("{error}"))?);
-        log!(
-            REFUSALS.level(Level::Error),
-            "connection {connection}: refused: the daemon is out of descriptors"
-        );
-        return Ok(());
+    let shortage = match settings.descriptors.budget.charge(settings.descriptors.connection) {
+        None => "descriptors".to_owned(),
+        Some(charge) => match room::check() {
+            Ok(()) => return serve(connection, listener, (settings, devices), charge),
+            Err(error) => format!("address space ({error}): {}", room::HINT),
+        },
     };
+    // Not left waiting: a VMM does nothing else meanwhile.
+    drop(listener.accept().map_err(|error| anyhow::anyhow!("{error}"))?);
+    log!(REFUSALS.level(Level::Error), "connection {connection}: refused: the daemon is out of {shortage}");
+    Ok(())
+}
+
+/// As [`accept`], where there is room for it.
+fn serve(
+    connection: u64,
+    listener: &mut Listener,
+    (settings, devices): (&Arc<Settings>, &Devices),
+    charge: Charge,
+) -> anyhow::Result<()> {
     let device = Device::new(connection, settings.clone());
-    let backend = Backend::new(device.clone());
-    let memory = SharedMemory::new(Memory::new());
-    let name = format!("vhost-user-{connection}");
-    let mut daemon = VhostUserDaemon::new(name, backend.clone(), memory).map_err(describe)?;
+    let ((mut daemon, backend), serving) = match prepare(connection, &device, devices, charge) {
+        Ok(prepared) => prepared,
+        Err(error) => {
+            drop(listener.accept());
+            return Err(error.context("refused"));
+        }
+    };
     if let Err(error) = daemon.start(listener) {
         drop(daemon);
         backend.close_exit_events();
@@ -337,21 +362,42 @@ fn accept(
     if let Some(handle) = daemon.shutdown_handle() {
         device.connected(handle);
     }
-    let devices = devices.clone();
+    // The thread waits for it.
+    let _ = serving.send((daemon, backend));
+    Ok(())
+}
+
+/// All that serves a front-end, before one is accepted: what cannot be had then harms nobody.
+fn prepare(
+    connection: u64,
+    device: &Arc<Device>,
+    devices: &Devices,
+    charge: Charge,
+) -> anyhow::Result<(Served, Sender<Served>)> {
+    let (serving, served) = channel::<Served>();
+    let (ending, devices) = (device.clone(), devices.clone());
     thread::Builder::new()
         .name(format!("connection-{connection}"))
         .spawn(move || {
+            let Ok((mut daemon, backend)) = served.recv() else { return };
             let result = daemon.wait();
-            device.shut_down(Instant::now() + END_PATIENCE);
+            ending.shut_down(Instant::now() + END_PATIENCE);
             // Joins the queues' threads.
             drop(daemon);
             backend.close_exit_events();
             drop(charge);
             lock(&devices).remove(&connection);
-            report(connection, &device, result);
+            report(connection, &ending, result);
         })
         .context("Cannot start a thread for the connection")?;
-    Ok(())
+    let backend = Backend::new(device.clone());
+    let memory = SharedMemory::new(Memory::new());
+    let name = format!("vhost-user-{connection}");
+    let daemon = VhostUserDaemon::new(name, backend.clone(), memory).map_err(|error| {
+        backend.end_threads();
+        describe(error)
+    })?;
+    Ok(((daemon, backend), serving))
 }
 
 /// The library's errors do not implement `Error`.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The program: a daemon, or (hidden) one of its workers.
 
+mod runtime;
+
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -12,6 +14,7 @@ use vhost_cuda::shares::arbiter;
 use vhost_cuda::{config, daemon, worker};
 
 fn main() -> ExitCode {
+    runtime::begun();
     let args = match config::arguments(std::env::args_os()) {
         Ok(args) => Args::parse_from(args),
         Err(error) => {

@@ -10,13 +10,21 @@ mod limits;
 
 use choices::{Random, rounds, seed};
 use limits::within_limits;
-use vhost_cuda_fuzz::corpus;
+use vhost_cuda_fuzz::{corpus, targets};
 
 #[test]
 fn corpora() {
-    corpus::replay("execute", bodies::execute);
-    corpus::replay("fatbin", bodies::fatbin);
-    corpus::replay("parse", bodies::parse);
+    type Body = fn(&[u8]);
+    let bodies: [(&str, Body); 3] =
+        [("execute", bodies::execute), ("fatbin", bodies::fatbin), ("parse", bodies::parse)];
+    assert_eq!(
+        bodies.map(|(name, _)| name),
+        targets::of("emulator"),
+        "tests/fuzz/src/targets.rs has the names"
+    );
+    for (name, body) in bodies {
+        corpus::replay(name, body);
+    }
 }
 
 #[test]

@@ -259,7 +259,8 @@ impl<'s> Call<'s> {
         idle::count(opcode, self.posted);
         match outcome {
             Ok((result, flags)) => {
-                if flags != 0 {
+                // What fetches the output announces what is left in its results.
+                if flags != 0 && opcode != Opcode::session_output {
                     output::forward(self.session, flags);
                 }
                 log::trace!("{}: {:?}", opcode.name(), result.as_ref().err());

@@ -7,6 +7,10 @@ use virtio_cuda_protocol::cuda::{RESULT_STDERR, RESULT_STDOUT};
 
 use crate::{Session, calls};
 
+/// The longest output that one reply announces, in bytes: the worker keeps less. A worker that always has more could
+/// otherwise keep the thread for ever; what is left comes with the next reply.
+const MAX_OUTPUT: usize = 64 << 20;
+
 unsafe extern "C" {
     static stdout: *mut libc::FILE;
     static stderr: *mut libc::FILE;
@@ -26,7 +30,7 @@ pub fn forward(session: &Session, flags: u32) {
 
 fn drain(session: &Session, fd: u32, stream: *mut libc::FILE) {
     let mut buffer = [0u8; 8192];
-    loop {
+    for _ in 0..MAX_OUTPUT / buffer.len() {
         let mut call = session.call().output(&mut buffer);
         let Ok((bytes, left)) = calls::session_output(&mut call, fd) else { return };
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX).min(buffer.len());

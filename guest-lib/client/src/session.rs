@@ -16,16 +16,29 @@ use crate::transport::{Limits, Transport};
 use crate::virtio_user::{SOCKET_VARIABLE, VirtioUser};
 use crate::{Call, ClientError, CudaError, call, calls, idle, logging, process};
 
+/// The most devices that a worker may say it has: bounds the tables that this library makes of them.
+const MAX_DEVICES: u32 = 256;
+
 static CURRENT: OnceLock<Result<Session, CudaError>> = OnceLock::new();
 
 /// The process's session, opened by the first caller. A failure to open is final for the process, as it is
 /// in CUDA.
 pub fn open() -> Result<&'static Session, CudaError> {
+    open_over(|| match std::env::var_os(SOCKET_VARIABLE) {
+        Some(path) => Ok(Box::new(VirtioUser::connect(path.as_ref())?)),
+        None => Ok(Box::new(DeviceNode::open()?)),
+    })
+}
+
+/// As [`open`], over the way to the device that `connect` makes if there is no session yet.
+pub fn open_over(
+    connect: impl FnOnce() -> Result<Box<dyn Transport>, ClientError>,
+) -> Result<&'static Session, CudaError> {
     process::check()?;
     let session = CURRENT.get_or_init(|| {
         logging::install();
         process::watch_forks();
-        Session::connect().map_err(|error| {
+        connect().and_then(Session::over).map_err(|error| {
             log::error!("{error}");
             error.result()
         })
@@ -64,11 +77,7 @@ impl fmt::Debug for Session {
 }
 
 impl Session {
-    fn connect() -> Result<Self, ClientError> {
-        let transport: Box<dyn Transport> = match std::env::var_os(SOCKET_VARIABLE) {
-            Some(path) => Box::new(VirtioUser::connect(path.as_ref())?),
-            None => Box::new(DeviceNode::open()?),
-        };
+    fn over(transport: Box<dyn Transport>) -> Result<Self, ClientError> {
         let limits = transport.limits();
         let lanes = Lanes::new(limits.outstanding);
         let mut session = Self {
@@ -87,6 +96,9 @@ impl Session {
                 ours: CALL_TABLE_VERSION,
                 theirs: version,
             });
+        }
+        if device_count > MAX_DEVICES {
+            return Err(ClientError::Protocol);
         }
         session.driver_version = driver_version;
         session.device_count = device_count;

@@ -7,6 +7,7 @@
 //! the call table each. An entry point is defined by [`entry_points!`]; a name of the driver API without one
 //! answers `CUDA_ERROR_NOT_SUPPORTED`.
 
+mod answer;
 mod api;
 mod array;
 mod context;

@@ -23,12 +23,16 @@ const OF_EMULATOR: &[(&str, Target)] = &[];
 use vhost_cuda::fuzz::TARGETS as OF_DAEMON;
 #[cfg(not(feature = "daemon"))]
 const OF_DAEMON: &[(&str, Target)] = &[];
+#[cfg(feature = "guest")]
+const OF_GUEST: &[(&str, Target)] = &[("answers", vhost_cuda_fuzz::answers::run)];
+#[cfg(not(feature = "guest"))]
+const OF_GUEST: &[(&str, Target)] = &[];
 
 static TARGET: OnceLock<Target> = OnceLock::new();
 
 fn chosen() -> Target {
     let name = std::env::var(VARIABLE).unwrap_or_default();
-    let mut all = OF_EMULATOR.iter().chain(OF_DAEMON);
+    let mut all = OF_EMULATOR.iter().chain(OF_DAEMON).chain(OF_GUEST);
     match all.find(|(known, _)| *known == name) {
         Some((_, target)) => *target,
         None => panic!("{VARIABLE} is {name:?}, which is no target"),

@@ -3,10 +3,13 @@
 //! The host has no more of something: descriptors, room on the disk, a clock that stays where it is. Requests that need it are
 //! refused, what runs goes on, and the daemon recovers.
 
+mod starvation;
+
 use std::collections::HashSet;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -23,10 +26,14 @@ const ATTEMPTS: usize = 4;
 /// The time in which a refusal comes: three attempts to start a worker, a second apart, and what a busy machine takes.
 const PROMPT: Duration = Duration::from_secs(15);
 
+/// The time that a machine has to connect.
+const MOMENT: Duration = Duration::from_millis(300);
+
 pub fn collect(suite: &mut Suite) {
     attack(suite, "exhaustion::no_descriptors", no_descriptors);
     let full = DaemonOptions { log: Some("/dev/full".into()), ..emulated() };
     attack_with(suite, "exhaustion::the_disk_of_the_log_is_full", full, full_disk);
+    starvation::collect(suite);
     suite.test("exhaustion::a_clock_that_jumps", jumping_clock);
 }
 
@@ -58,11 +65,18 @@ fn says_hello(frontend: &mut FakeFrontend, session: u64) -> Result<()> {
     Ok(())
 }
 
-/// The daemon may open no more files, and has more than the limit. Sessions that need one are refused, and a session that is
-/// there goes on. When the limit is gone, sessions are given.
+/// The daemon may open no more files, and has more than the limit.
 fn no_descriptors(target: &mut Target) -> Result<()> {
-    let (what, value) = (libc::RLIMIT_NOFILE, 8);
-    let pid = target.daemon.pid();
+    let (what, pid) = (libc::RLIMIT_NOFILE, target.daemon.pid());
+    starved(target, || {
+        let before = limit(pid, what, Some(8))?;
+        Ok(move || limit(pid, what, Some(before)).map(drop))
+    })
+}
+
+/// `starve` takes something from the daemon, and returns what gives it back. Sessions that need it are refused meanwhile, and
+/// a session that is there goes on. Afterwards sessions are given.
+fn starved<G: FnOnce() -> Result<()>>(target: &mut Target, starve: impl FnOnce() -> Result<G>) -> Result<()> {
     let mut neighbour = target.connect()?;
     let session = neighbour.open_session()?;
     says_hello(&mut neighbour, session)?;
@@ -71,8 +85,8 @@ fn no_descriptors(target: &mut Target) -> Result<()> {
     asking.close(first)?;
     target.daemon.wait_until("a worker is warm again", PATIENCE, |daemon| daemon.workers().len() == 2)?;
 
-    let before = limit(pid, what, Some(value))?;
-    let starved = (|| {
+    let give_back = starve()?;
+    let outcome = (|| {
         let mut refused = 0;
         for _ in 0..ATTEMPTS {
             let begun = Instant::now();
@@ -83,20 +97,25 @@ fn no_descriptors(target: &mut Target) -> Result<()> {
             says_hello(&mut neighbour, session).context("A neighbour's session")?;
         }
         ensure!(refused > 0, "nothing was refused");
-        // A new machine cannot be served; it must not end the daemon.
-        let _ = FakeFrontend::connect(&target.daemon.socket());
         Ok(())
     })();
-    limit(pid, what, Some(before))?;
-    starved?;
+    // A new machine is refused, or waits: it must not end the daemon.
+    let socket = target.daemon.socket();
+    let machine = thread::spawn(move || FakeFrontend::connect(&socket).map(drop));
+    thread::sleep(MOMENT);
+    let unharmed = says_hello(&mut neighbour, session).context("A neighbour's session");
+    give_back()?;
+    outcome.and(unharmed)?;
+    let _ = machine.join();
     ensure!(target.daemon.is_running(), "The daemon has ended");
     says_hello(&mut neighbour, session)?;
     neighbour.close(session)?;
     let begun = Instant::now();
     while asking.open()?.status != REPLY_OK {
         ensure!(begun.elapsed() < PATIENCE, "There is no session after the limit is gone");
-        std::thread::sleep(Duration::from_millis(50));
+        thread::sleep(Duration::from_millis(50));
     }
+    FakeFrontend::behave(&target.daemon.socket()).context("A new machine, after the limit is gone")?;
     let errors = target.daemon.log().lines().filter(|line| line.contains("ERROR")).count();
     ensure!(errors < 20, "{errors} errors in the log");
     Ok(())

@@ -5,6 +5,7 @@
 
 mod alone;
 mod balloon;
+mod crash;
 mod driver;
 mod guest;
 mod life;
@@ -21,7 +22,7 @@ use vhost_cuda_tests::{daemon, suite};
 use xtask::daemon::Device;
 use xtask::paths::Paths;
 use xtask::setup::kernel::Flavour;
-use xtask::vm::{GuestCommand, Output, Vm, VmConfig};
+use xtask::vm::{GuestCommand, Output, Survivor, Vm, VmConfig};
 
 /// How long one program may take: the guest may be an emulated one.
 const LIMIT: Duration = Duration::from_secs(300);
@@ -34,6 +35,7 @@ fn main() -> ExitCode {
         life::collect(suite, &shared);
         alone::collect(suite);
         balloon::collect(suite);
+        crash::collect(suite);
         driver::collect(suite);
         Ok(())
     })
@@ -74,16 +76,26 @@ fn boot(name: &str, change: impl FnOnce(&mut VmConfig)) -> Result<Vm> {
 }
 
 fn boot_at(paths: &Paths, name: &str, change: impl FnOnce(&mut VmConfig)) -> Result<Vm> {
+    boot_after(paths, name, None, change)
+}
+
+/// As [`boot_at`], at the daemon that another machine has left, if there is one.
+fn boot_after(
+    paths: &Paths,
+    name: &str,
+    survivor: Option<Survivor>,
+    change: impl FnOnce(&mut VmConfig),
+) -> Result<Vm> {
     let mut config = VmConfig::new(Device(daemon::device()));
     config.kernel = guest_kernel()?;
     config.daemon.arguments.extend(["--log-level".into(), "debug".into()]);
     change(&mut config);
     let logs = paths.stack.join("log").join(format!("test-{name}"));
     // Logs are appended to: an older run's must not pass for this one's.
-    if logs.exists() {
+    if logs.exists() && survivor.is_none() {
         std::fs::remove_dir_all(&logs)?;
     }
-    Vm::boot(paths, config, &logs)
+    Vm::boot_at(paths, config, &logs, survivor)
 }
 
 /// The kernel that `VHOST_CUDA_GUEST_KERNEL` names, else the small one.

@@ -7,6 +7,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 use log::{debug, info};
 use vhost::vhost_user::message::{
@@ -35,27 +36,47 @@ const MAX_QUEUE_SIZE: usize = 1024;
 /// `VHOST_F_LOG_ALL`: the backend keeps a dirty log during migration.
 const VHOST_F_LOG_ALL: u32 = 26;
 
+/// The time that threads without work may take to end.
+const EXIT_PATIENCE: Duration = Duration::from_secs(1);
+
 /// Serves one device to one front-end.
 pub struct Backend {
     device: Arc<Device>,
     transfer: Mutex<Option<JoinHandle<io::Result<()>>>>,
-    exit_fds: Mutex<Vec<RawFd>>,
+    /// The exit event of each queue's thread: the descriptor that the library takes, and its other end.
+    exit_events: Mutex<Vec<(RawFd, Option<EventNotifier>)>>,
 }
 
 impl Backend {
     /// A backend for `device`.
     pub fn new(device: Arc<Device>) -> Arc<Self> {
-        Arc::new(Self { device, transfer: Mutex::default(), exit_fds: Mutex::default() })
+        Arc::new(Self { device, transfer: Mutex::default(), exit_events: Mutex::default() })
     }
 
     /// Closes what the library leaks: it takes the exit events' descriptors and never closes them. Only for
     /// after the `VhostUserDaemon` was dropped.
     pub fn close_exit_events(&self) {
-        for fd in std::mem::take(&mut *lock(&self.exit_fds)) {
+        for (fd, _) in std::mem::take(&mut *lock(&self.exit_events)) {
             // SAFETY: `exit_event` gave this descriptor away by value to the library, which turned it into a
             // raw one (`into_raw_fd`) and dropped its epoll; nobody else owns it.
             drop(unsafe { OwnedFd::from_raw_fd(fd) });
         }
+    }
+
+    /// Ends the threads of queues that the library has started before it failed; it forgets them.
+    pub fn end_threads(self: &Arc<Self>) {
+        for (_, notifier) in lock(&self.exit_events).iter() {
+            let _ = notifier.as_ref().map(EventNotifier::notify);
+        }
+        let deadline = Instant::now() + EXIT_PATIENCE;
+        // Each of the threads has one, and so has the caller.
+        while Arc::strong_count(self) > 1 {
+            if Instant::now() >= deadline {
+                return;
+            }
+            thread::sleep(EXIT_PATIENCE / 1000);
+        }
+        self.close_exit_events();
     }
 
     fn config(&self) -> Config {
@@ -183,7 +204,7 @@ impl VhostUserBackend for Backend {
 
     fn exit_event(&self, _thread_index: usize) -> Option<(EventConsumer, EventNotifier)> {
         let pair = new_event_consumer_and_notifier(EventFlag::NONBLOCK | EventFlag::CLOEXEC).ok()?;
-        lock(&self.exit_fds).push(pair.0.as_raw_fd());
+        lock(&self.exit_events).push((pair.0.as_raw_fd(), pair.1.try_clone().ok()));
         Some(pair)
     }
 

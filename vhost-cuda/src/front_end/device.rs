@@ -30,6 +30,7 @@ use crate::limits::budget::{Budget, Charge};
 use crate::limits::cgroup::{Cgroups, Group};
 use crate::limits::descriptors::{self, Descriptors};
 use crate::limits::request_budget::RequestBudget;
+use crate::limits::room;
 use crate::limits::throttle::Throttle;
 use crate::metrics::report::{DeviceReport, Refusal, Refusals};
 use crate::metrics::statistics::Totals;
@@ -342,6 +343,16 @@ impl Device {
             );
             return chain.complete(REPLY_NO_RESOURCES, &[]);
         };
+        if let Err(error) = room::check() {
+            self.refusals.count(Refusal::AddressSpace);
+            log!(
+                SHORTAGES.level(Level::Warn),
+                "connection {}: a session is refused: the daemon is out of address space ({error}): {}",
+                self.connection,
+                room::HINT
+            );
+            return chain.complete(REPLY_NO_RESOURCES, &[]);
+        }
         let device = self.clone();
         self.run_aside("session", move || device.run_session(&open, room, chain));
     }

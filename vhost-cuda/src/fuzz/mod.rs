@@ -26,7 +26,13 @@ pub const TARGETS: &[(&str, Target)] = &[
 
 #[cfg(test)]
 mod tests {
-    use vhost_cuda_fuzz::corpus;
+    use vhost_cuda_fuzz::{corpus, targets};
+
+    #[test]
+    fn targets_have_names() {
+        let names: Vec<&str> = super::TARGETS.iter().map(|(name, _)| *name).collect();
+        assert_eq!(names, targets::of("daemon"), "tests/fuzz/src/targets.rs has the names");
+    }
 
     #[test]
     fn corpora() {

@@ -6,5 +6,6 @@ pub mod budget;
 pub mod cgroup;
 pub mod descriptors;
 pub mod request_budget;
+pub mod room;
 pub mod throttle;
 pub mod watchdog;

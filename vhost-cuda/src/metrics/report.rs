@@ -16,6 +16,8 @@ pub enum Refusal {
     UserSessions,
     /// The daemon has no descriptors left.
     Descriptors,
+    /// The daemon has no address space left.
+    AddressSpace,
     /// `--memory` leaves no room for a context.
     DeviceMemory,
     /// No worker could be started.
@@ -28,10 +30,11 @@ pub enum Refusal {
 
 impl Refusal {
     /// All reasons, in the order of their values.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::MachineSessions,
         Self::UserSessions,
         Self::Descriptors,
+        Self::AddressSpace,
         Self::DeviceMemory,
         Self::Worker,
         Self::RequestMemory,
@@ -44,6 +47,7 @@ impl Refusal {
             Self::MachineSessions => "machine_sessions",
             Self::UserSessions => "user_sessions",
             Self::Descriptors => "descriptors",
+            Self::AddressSpace => "address_space",
             Self::DeviceMemory => "device_memory",
             Self::Worker => "worker",
             Self::RequestMemory => "request_memory",

@@ -14,6 +14,7 @@ use super::VmConfig;
 use super::accelerator::Accelerator;
 use super::agent::Agent;
 use super::initramfs::{self, Contents};
+use super::machine::Survivor;
 use super::qemu_command::{self, Files};
 use super::qmp::Qmp;
 use crate::build::Stack;
@@ -27,6 +28,11 @@ use crate::setup::qemu::Qemu;
 pub const BOOT_LIMIT: Duration = Duration::from_secs(120);
 /// Time limit for the server of the host's files to listen.
 const FILE_SERVER_LIMIT: Duration = Duration::from_secs(20);
+
+/// Sockets of a machine, in its folder.
+const AGENT: &str = "agent";
+const MONITOR: &str = "monitor";
+const FILE_SERVER: &str = "virtiofsd";
 
 /// The parts of a machine that is up.
 pub struct Booted {
@@ -48,21 +54,29 @@ pub struct Booted {
     pub folder: tempfile::TempDir,
 }
 
-/// Boots the machine of `config`, with its logs in `logs`.
-pub fn boot(paths: &Paths, config: &VmConfig, logs: &Path) -> Result<Booted> {
+/// Boots the machine of `config`, with its logs in `logs`, at the daemon that another one has left, if there is one.
+pub fn boot(paths: &Paths, config: &VmConfig, logs: &Path, survivor: Option<Survivor>) -> Result<Booted> {
     let stack = Stack::new(paths);
     let qemu = Qemu::find(paths)?;
     let kernel = Kernel::find(paths, config.kernel)?;
     let accelerator = Accelerator::choose(paths, &qemu, &kernel)?;
-    remove_old_logs(logs)?;
-    let folder = tempfile::Builder::new().prefix("vhost-cuda-").tempdir()?;
+    remove_old_logs(logs, survivor.is_some())?;
+    let (left, folder) = match survivor {
+        Some(Survivor { daemon, folder }) => (Some(daemon), folder),
+        None => (None, tempfile::Builder::new().prefix("vhost-cuda-").tempdir()?),
+    };
+    for old in [AGENT, MONITOR, FILE_SERVER].map(|name| folder.path().join(name)) {
+        if old.exists() {
+            std::fs::remove_file(old)?;
+        }
+    }
     let file = |name: &str| folder.path().join(name);
     let files = Files {
         initramfs: file("initramfs"),
         daemon: file("daemon"),
-        virtiofsd: file("virtiofsd"),
-        agent: file("agent"),
-        monitor: file("monitor"),
+        virtiofsd: file(FILE_SERVER),
+        agent: file(AGENT),
+        monitor: file(MONITOR),
         console: logs.join("console.log"),
     };
     let module = stack.module(config.kernel);
@@ -81,7 +95,8 @@ pub fn boot(paths: &Paths, config: &VmConfig, logs: &Path) -> Result<Booted> {
         FileSharing::NineP => None,
         FileSharing::VirtioFs(program) => Some(start_file_server(program, &files.virtiofsd, logs)?),
     };
-    let daemon = Daemon::start(&stack, config.daemon.clone(), &files.daemon, &logs.join("daemon.log"))?;
+    let start = || Daemon::start(&stack, config.daemon.clone(), &files.daemon, &logs.join("daemon.log"));
+    let daemon = left.map_or_else(start, Ok)?;
     let listen = |socket: &Path| UnixListener::bind(socket).context("Cannot create a socket");
     let (agent, monitor) = (listen(&files.agent)?, listen(&files.monitor)?);
     let command = qemu_command::command(config, &qemu, &kernel, accelerator, &files);
@@ -94,9 +109,12 @@ pub fn boot(paths: &Paths, config: &VmConfig, logs: &Path) -> Result<Booted> {
     Ok(Booted { agent, problems, accelerator, qmp, qemu, daemon, file_server, folder })
 }
 
-fn remove_old_logs(logs: &Path) -> Result<()> {
+/// That of a daemon that runs stays.
+fn remove_old_logs(logs: &Path, daemon_runs: bool) -> Result<()> {
     fs::create_dir_all(logs).with_context(|| format!("Cannot create {}", logs.display()))?;
-    for old in ["daemon.log", "qemu.log", "console.log", "virtiofsd.log"].map(|name| logs.join(name)) {
+    let daemon = ["daemon.log"].into_iter().filter(|_| !daemon_runs);
+    let names = ["qemu.log", "console.log", "virtiofsd.log"].into_iter().chain(daemon);
+    for old in names.map(|name| logs.join(name)) {
         if old.exists() {
             fs::remove_file(old)?;
         }

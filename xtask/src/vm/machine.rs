@@ -23,6 +23,13 @@ const POWER_OFF_LIMIT: Duration = Duration::from_secs(20);
 /// Time limit for plugging.
 const PLUG_LIMIT: Duration = Duration::from_secs(30);
 
+/// A daemon whose machine has ended, for the next one; with the folder of its socket.
+pub struct Survivor {
+    /// The daemon, to look at, kill and restart.
+    pub daemon: Daemon,
+    pub(super) folder: tempfile::TempDir,
+}
+
 /// A running machine. Dropping it kills QEMU and the daemon.
 pub struct Vm {
     config: VmConfig,
@@ -42,8 +49,13 @@ pub struct Vm {
 impl Vm {
     /// Boots; the logs go to the folder `logs`: `daemon.log`, `qemu.log`, `console.log`.
     pub fn boot(paths: &Paths, config: VmConfig, logs: &Path) -> Result<Self> {
+        Self::boot_at(paths, config, logs, None)
+    }
+
+    /// As [`Self::boot`], at the daemon that another machine has left, if there is one.
+    pub fn boot_at(paths: &Paths, config: VmConfig, logs: &Path, survivor: Option<Survivor>) -> Result<Self> {
         let Booted { agent, problems, accelerator, qmp, qemu, daemon, file_server, folder } =
-            boot(paths, &config, logs)?;
+            boot(paths, &config, logs, survivor)?;
         Ok(Self {
             config,
             libraries: Stack::new(paths).guest_libraries(),
@@ -167,6 +179,13 @@ impl Vm {
     /// Returns whether QEMU still runs.
     pub fn is_running(&self) -> Result<bool> {
         Ok(lock(&self.qemu).status()?.is_none())
+    }
+
+    /// Kills QEMU without warning, as a crash of it would end. The daemon runs on.
+    pub fn crash(self) -> Result<Survivor> {
+        lock(&self.qemu).kill()?;
+        let daemon = self.daemon.into_inner().unwrap_or_else(PoisonError::into_inner);
+        Ok(Survivor { daemon, folder: self._folder })
     }
 
     /// Switches the guest off and ends the daemon; an error if the guest does not go by itself.

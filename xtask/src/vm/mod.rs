@@ -18,4 +18,4 @@ pub use agent::{Input, Output, Running};
 pub use command::{GuestCommand, with_libraries};
 pub use config::VmConfig;
 pub use initramfs::busybox;
-pub use machine::Vm;
+pub use machine::{Survivor, Vm};

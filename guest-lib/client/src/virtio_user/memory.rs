@@ -76,13 +76,21 @@ impl SharedRam {
 
     fn with_bytes(bytes: u64) -> io::Result<Self> {
         // SAFETY: the name is a C string.
-        let fd = unsafe { libc::memfd_create(c"virtio-cuda".as_ptr(), libc::MFD_CLOEXEC) };
+        let fd = unsafe {
+            libc::memfd_create(c"virtio-cuda".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING)
+        };
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
         // SAFETY: the descriptor was made just above and nobody else has it.
         let file = unsafe { File::from_raw_fd(fd) };
         file.set_len(bytes)?;
+        // Daemon and worker get the file. One that cut it would end this process at its next access.
+        let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW;
+        // SAFETY: the descriptor is open, and the call takes numbers only.
+        if unsafe { libc::fcntl(fd, libc::F_ADD_SEALS, seals) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
         // SAFETY: a new mapping; the address is a hint, so it replaces nothing.
         let base = unsafe {
             libc::mmap(
@@ -165,6 +173,13 @@ mod tests {
         assert_eq!(again, first, "the parts were joined");
         // SAFETY: the second range is allocated to this test, too.
         assert_eq!(unsafe { ram.at(again.offset + 5000).read() }, 0);
+    }
+
+    #[test]
+    fn nobody_who_has_the_file_can_cut_it() {
+        let ram = SharedRam::new().expect("memfd");
+        let other = ram.file.try_clone().expect("a descriptor, as the worker gets");
+        assert_eq!(other.set_len(0).map_err(|error| error.raw_os_error()), Err(Some(libc::EPERM)));
     }
 
     #[test]

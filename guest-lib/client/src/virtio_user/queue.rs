@@ -152,6 +152,8 @@ impl RequestQueue {
         let writable = (address(reply_offset), reply_room as u32);
 
         let mut state = self.lock();
+        // A device that completed the slot while nothing was in it has not answered this request.
+        state.written[usize::from(slot)] = None;
         if state.ring.submit(slot, readable, writable) {
             self.kick.write(1)?;
         }
@@ -249,7 +251,9 @@ impl RequestQueue {
 
     fn collect(&self, state: &mut State) {
         let mut any = false;
-        while let Some(completion) = state.ring.pop() {
+        // As many as can be in flight: a device that goes on completing must not keep the lock.
+        for _ in 0..SLOTS {
+            let Some(completion) = state.ring.pop() else { break };
             let Some(completion) = completion else { continue };
             if let Some(written) = state.written.get_mut(usize::from(completion.slot)) {
                 *written = Some(completion.written);

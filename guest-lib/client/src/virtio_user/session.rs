@@ -52,7 +52,8 @@ impl VirtioUser {
         let limits = Limits {
             payload_bytes,
             bulk_bytes,
-            copy_bytes: bulk_bytes.min(BUFFER_BYTES),
+            // Not 0, whatever the daemon says: copies are divided by it.
+            copy_bytes: bulk_bytes.clamp(1, BUFFER_BYTES),
             // Each has a slot, so that none waits for another that waits for it.
             outstanding: connection.config.max_outstanding.min(u32::from(SLOTS) * connection.queues),
             kept_bytes: u64::MAX,

@@ -85,7 +85,8 @@ fn split(
         }
         remaining.set_if_wanted(Resource::new(&take(&mut reader)?));
     }
-    groups.set(made)
+    // The program reads as many groups as this says.
+    groups.set(if wanted > 0 { made.min(wanted) } else { made })
 }
 
 fn describe(api: Api, out: Out<u64>, resources: In<Resource>, count: u32) -> Result<(), CudaError> {

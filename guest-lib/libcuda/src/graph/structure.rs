@@ -9,6 +9,7 @@ use virtio_cuda_client::protocol::{
 };
 use virtio_cuda_client::{Call, CudaError, calls};
 
+use crate::answer;
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{In, Name, Out};
@@ -24,16 +25,12 @@ fn fetch<T: Wire>(
     element_bytes: usize,
     row: impl Fn(&mut Call<'_>) -> Result<u32, CudaError>,
 ) -> Result<Vec<T>, CudaError> {
-    let mut room = vec![0u8; USUAL_COUNT * element_bytes];
-    loop {
-        let count = row(&mut api.call().output(&mut room))? as usize;
-        if count * element_bytes > room.len() {
-            room.resize(count * element_bytes, 0);
-            continue;
-        }
-        let mut reader = Reader::new(&room[..count * element_bytes]);
-        return (0..count).map(|_| take(&mut reader)).collect();
-    }
+    let (count, list) = answer::fetch(USUAL_COUNT * element_bytes, |room| {
+        let count = row(&mut api.call().output(room))?;
+        Ok((count, u64::from(count) * element_bytes as u64))
+    })?;
+    let mut reader = Reader::new(&list);
+    (0..count).map(|_| take(&mut reader)).collect()
 }
 
 /// The nodes of a graph.

@@ -4,7 +4,7 @@
 
 use std::fs;
 
-use virtio_cuda_client::protocol::ContextId;
+use virtio_cuda_client::protocol::{ContextId, DevicePtr};
 use virtio_cuda_client::transport::UserMemory;
 use virtio_cuda_client::{CudaError, calls};
 
@@ -106,8 +106,9 @@ fn keep(
     };
     if bytes <= piece_bytes {
         let mut call = call_keeping(pages);
-        let device_address = calls::cuMemHostRegister_v2(&mut call, window, bytes, flags)?.0;
-        return Ok(Attached { device_address, pinned: vec![Pinned { tag: call.tag() }] });
+        let registered = calls::cuMemHostRegister_v2(&mut call, window, bytes, flags)?;
+        let pinned = vec![Pinned { tag: call.tag() }];
+        return attached(api, registered, bytes, pinned);
     }
     let mut pinned = Vec::new();
     let mut map_all = || {
@@ -122,7 +123,7 @@ fn keep(
                 base = at;
             }
             // Pieces that do not lie side by side there cannot serve as one allocation.
-            if at != base + offset {
+            if base.checked_add(offset) != Some(at) {
                 return Err(CudaError::OUT_OF_MEMORY);
             }
         }
@@ -133,12 +134,21 @@ fn keep(
         calls::window_register(&mut call, base, bytes, flags)
     });
     match registered {
-        Ok(device_address) => Ok(Attached { device_address: device_address.0, pinned }),
+        Ok(device_address) => attached(api, device_address, bytes, pinned),
         Err(error) => {
             api.driver.unpin(&pinned);
             Err(error)
         }
     }
+}
+
+/// Pages that the GPU sees at `address`: the worker says it, and must not say what is no address.
+fn attached(api: Api, address: DevicePtr, bytes: u64, pinned: Vec<Pinned>) -> Result<Attached, CudaError> {
+    if address.0.checked_add(bytes).is_none() {
+        api.driver.unpin(&pinned);
+        return Err(CudaError::UNKNOWN);
+    }
+    Ok(Attached { device_address: address.0, pinned })
 }
 
 impl Driver {

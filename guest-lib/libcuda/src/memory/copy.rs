@@ -185,6 +185,7 @@ impl Api {
             (Place::Pageable(dst), Place::Device(_)) => self.copy_to_host(dst, src, bytes, timing)?,
             (Place::Device(_), Place::Pageable(src)) => self.copy_to_device(dst, src, bytes, timing)?,
             (Place::Device(_), Place::Pinned { host, .. }) if small => {
+                self.check_pinned(src, bytes as u64)?;
                 self.copy_to_device(dst, host, bytes, timing)?
             }
             _ => match (dst.device(), src.device()) {
@@ -331,10 +332,23 @@ impl Api {
         if timing == Timing::Wait { self.wait_for_stream(stream) } else { Ok(()) }
     }
 
+    /// Refuses pinned memory that ends before `bytes` do. The program may have meant memory of the device: that its address is
+    /// also that of pinned memory is what the worker said, who may lie.
+    pub fn check_pinned(&self, place: Place, bytes: u64) -> Result<(), CudaError> {
+        match place {
+            Place::Pinned { host, .. } if self.driver.memory.ranges.host_of(host, bytes).is_none() => {
+                Err(CudaError::INVALID_VALUE)
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Between host memory, one end of it pageable: the program's own CPU does it, after the stream's work if
     /// that could touch the pinned end.
     fn by_program(&self, dst: Place, src: Place, bytes: usize, timing: Timing) -> Result<(), CudaError> {
         let (Some(to), Some(from)) = (dst.host(), src.host()) else { return Err(CudaError::INVALID_VALUE) };
+        self.check_pinned(dst, bytes as u64)?;
+        self.check_pinned(src, bytes as u64)?;
         match timing {
             Timing::Stream(stream) => self.wait_for_stream(stream)?,
             Timing::Wait if dst.device().or(src.device()).is_some() => {
@@ -342,7 +356,8 @@ impl Api {
             }
             Timing::Wait => {}
         }
-        // SAFETY: the program promises that both are its memory, of that length; they may overlap.
+        // SAFETY: the program promises that both are its memory, of that length, or they lie in allocations of this library,
+        // by the checks above; they may overlap.
         unsafe { std::ptr::copy(from as *const u8, to as *mut u8, bytes) };
         Ok(())
     }

@@ -202,10 +202,11 @@ impl Ranges {
         taken
     }
 
-    /// Adds device memory; what it overlaps is no more, since the device gave the address out again.
+    /// Adds device memory; what it overlaps is no more, since the device gave the address out again. A worker may say what is
+    /// no range: it is not added.
     pub fn add_device(&self, range: DeviceRange) {
         let mut device = write!(self.device);
-        let end = range.start.saturating_add(range.bytes);
+        let Some(end) = range.start.checked_add(range.bytes) else { return };
         let stale: Vec<u64> = device
             .range(..end)
             .rev()

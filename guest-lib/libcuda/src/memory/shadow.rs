@@ -12,6 +12,7 @@ use virtio_cuda_client::protocol::{ContextId, DevicePtr};
 use virtio_cuda_client::transport::UserMemory;
 use virtio_cuda_client::{CudaError, calls};
 
+use crate::answer;
 use crate::context::table::current;
 use crate::entry::Api;
 use crate::memory::Memory;
@@ -19,6 +20,9 @@ use crate::memory::moving::{Sent, Uses};
 use crate::memory::ranges::{HostKind, HostRange};
 use crate::memory::table::shadow::Shadow;
 use crate::module::table::Variable;
+
+/// The longest variable, in bytes: bounds what is mapped for one because a worker says so.
+const MAX_VARIABLE: u64 = 4 << 30;
 
 impl Shadow {
     /// Fetches the GPU's side.
@@ -69,8 +73,9 @@ impl Memory {
             0 => crate::context::retain(api, 0)?,
             context => context,
         };
+        let equal = answer::zeros(variable.bytes, MAX_VARIABLE)?;
         let host = self.shadows.place(&self.claims, variable.address, variable.bytes)?;
-        let mut shadow = Shadow { host, device: variable.address, equal: vec![0; variable.bytes as usize] };
+        let mut shadow = Shadow { host, device: variable.address, equal };
         shadow.fetch(api, context)?;
         list.push(shadow);
         self.shadows.any.store(true, Ordering::Release);

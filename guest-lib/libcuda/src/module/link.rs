@@ -5,6 +5,7 @@
 use virtio_cuda_client::protocol::LinkId;
 use virtio_cuda_client::{CudaError, calls};
 
+use crate::answer;
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{HostPtr, In, Name, Out};
@@ -15,6 +16,8 @@ use crate::module::read_file;
 
 /// Longest input, in bytes; a greater size is a mistake.
 const MAX_INPUT_BYTES: usize = 1 << 30;
+/// The longest linked image, in bytes.
+const MAX_IMAGE: u64 = 1 << 30;
 
 fn create(api: Api, count: u32, options: In<u32>, values: HostPtr, out: Out<u64>) -> Result<(), CudaError> {
     out.check()?;
@@ -75,7 +78,7 @@ fn complete(api: Api, link: u64) -> Result<Box<[u8]>, CudaError> {
     let sinks = api.driver.links.sinks(link)?;
     let linked = calls::cuLinkComplete(&mut api.call(), LinkId(link));
     sinks.fetch(api.call())?;
-    let mut image = vec![0; linked? as usize];
+    let mut image = answer::zeros(linked?, MAX_IMAGE)?;
     let piece = api.driver.session.limits().copy_bytes.max(1);
     for (index, part) in image.chunks_mut(piece).enumerate() {
         let offset = (index * piece) as u64;

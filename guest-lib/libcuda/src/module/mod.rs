@@ -22,6 +22,7 @@ use virtio_cuda_client::protocol::{FunctionId, JitOptions, MIN_KNOWN_IMAGE_BYTES
 use virtio_cuda_client::transport::UserMemory;
 use virtio_cuda_client::{Call, CudaError, calls};
 
+use crate::answer;
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{HostPtr, In, Name, Out};
@@ -179,19 +180,10 @@ pub fn fetch_names(
     api: Api,
     row: impl Fn(&mut Call<'_>) -> Result<(u32, u64), CudaError>,
 ) -> Result<Vec<CString>, CudaError> {
-    let mut room = vec![0u8; USUAL_NAME_BYTES];
-    loop {
-        let mut call = api.in_context()?.output(&mut room);
-        let (count, bytes) = row(&mut call)?;
-        let bytes = usize::try_from(bytes).map_err(|_| CudaError::OUT_OF_MEMORY)?;
-        if bytes > room.len() {
-            room.resize(bytes, 0);
-            continue;
-        }
-        let names = room[..bytes].split_inclusive(|byte| *byte == 0);
-        let names = names.filter_map(|name| Some(CStr::from_bytes_with_nul(name).ok()?.to_owned()));
-        return Ok(names.take(count as usize).collect());
-    }
+    let (count, names) = answer::fetch(USUAL_NAME_BYTES, |room| row(&mut api.in_context()?.output(room)))?;
+    let names = names.split_inclusive(|byte| *byte == 0);
+    let names = names.filter_map(|name| Some(CStr::from_bytes_with_nul(name).ok()?.to_owned()));
+    Ok(names.take(count as usize).collect())
 }
 
 fn function_names(api: Api, module: u64) -> Result<Vec<CString>, CudaError> {

@@ -5,6 +5,7 @@
 use virtio_cuda_client::protocol::{FunctionId, ParamLayout, Reader, Wire};
 use virtio_cuda_client::{CudaError, calls};
 
+use crate::answer;
 use crate::entry::Api;
 use crate::module::function_table::{Function, Parameters};
 
@@ -27,19 +28,11 @@ impl Function {
 }
 
 fn fetch(api: Api, handle: u64) -> Result<Parameters, CudaError> {
-    let mut room = vec![0u8; USUAL_PARAMETERS * LAYOUT_BYTES];
-    loop {
-        let mut call = api.in_context()?.output(&mut room);
-        let count = calls::function_layout(&mut call, FunctionId(handle))? as usize;
-        if count > MAX_PARAMETERS {
-            return Err(CudaError::UNKNOWN);
-        }
-        if count * LAYOUT_BYTES > room.len() {
-            room.resize(count * LAYOUT_BYTES, 0);
-            continue;
-        }
-        return parse(&room[..count * LAYOUT_BYTES]);
-    }
+    let (_, layouts) = answer::fetch(USUAL_PARAMETERS * LAYOUT_BYTES, |room| {
+        let count = calls::function_layout(&mut api.in_context()?.output(room), FunctionId(handle))? as usize;
+        if count > MAX_PARAMETERS { Err(CudaError::UNKNOWN) } else { Ok(((), (count * LAYOUT_BYTES) as u64)) }
+    })?;
+    parse(&layouts)
 }
 
 fn parse(bytes: &[u8]) -> Result<Parameters, CudaError> {

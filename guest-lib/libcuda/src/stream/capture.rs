@@ -10,6 +10,7 @@ use virtio_cuda_client::protocol::{
 };
 use virtio_cuda_client::{CudaError, calls};
 
+use crate::answer;
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{HostPtr, In, Out};
@@ -92,20 +93,15 @@ fn info(api: Api, stream: u64) -> Result<Info, CudaError> {
         api.context_of_stream(stream)?;
         return Ok(Info { status: NOT_CAPTURING, id: 0, graph: 0, links: Vec::new() });
     }
-    let mut room = vec![0u8; USUAL_LINKS * NODE_LINK_BYTES];
-    loop {
-        let mut call = api.in_context_of(stream)?.output(&mut room);
-        let (status, id, graph, count) = calls::cuStreamGetCaptureInfo_v3(&mut call, api.stream(stream))?;
-        let bytes = count as usize * NODE_LINK_BYTES;
-        if bytes > room.len() {
-            room.resize(bytes, 0);
-            continue;
-        }
-        let mut reader = Reader::new(&room[..bytes]);
-        let take = |_| NodeLink::take(&mut reader).map_err(|_| CudaError::UNKNOWN);
-        let links = (0..count).map(take).collect::<Result<Vec<_>, _>>()?;
-        return Ok(Info { status, id, graph: graph.0, links });
-    }
+    let ((status, id, graph, count), links) = answer::fetch(USUAL_LINKS * NODE_LINK_BYTES, |room| {
+        let mut call = api.in_context_of(stream)?.output(room);
+        let info = calls::cuStreamGetCaptureInfo_v3(&mut call, api.stream(stream))?;
+        Ok((info, u64::from(info.3) * NODE_LINK_BYTES as u64))
+    })?;
+    let mut reader = Reader::new(&links);
+    let take = |_| NodeLink::take(&mut reader).map_err(|_| CudaError::UNKNOWN);
+    let links = (0..count).map(take).collect::<Result<Vec<_>, _>>()?;
+    Ok(Info { status, id, graph: graph.0, links })
 }
 
 /// Answers through the pointers of `cuStreamGetCaptureInfo_v2` and, with `edges`, of `_v3`.

@@ -279,6 +279,10 @@ impl MemoryCopy {
         let (Some(to), Some(from)) = (self.dst.place.host(), self.src.place.host()) else {
             return Err(CudaError::INVALID_VALUE);
         };
+        let last = (self.size.height.saturating_sub(1), self.size.depth.saturating_sub(1));
+        for end in [&self.dst, &self.src] {
+            api.check_pinned(end.place, end.extent.row(last.0, last.1).saturating_add(self.size.width))?;
+        }
         if self.dst.place.device().or(self.src.place.device()).is_some() {
             api.wait_for_stream(stream)?;
         }

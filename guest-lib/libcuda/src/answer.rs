@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Room for answers whose length the worker says. A worker is not trusted: a length that it makes up must neither end the
+//! program (an allocation that fails aborts) nor keep it busy for ever.
+
+use virtio_cuda_client::CudaError;
+
+/// The longest list that is fetched, in bytes: millions of nodes, edges or names.
+const MAX_LIST: u64 = 256 << 20;
+/// How often a list is asked for: another thread of the program may make it longer meanwhile.
+const MAX_ATTEMPTS: u32 = 16;
+
+/// That many zeros.
+///
+/// Errors: `CUDA_ERROR_OUT_OF_MEMORY` for more than `limit`, or more than there is.
+pub fn zeros(bytes: u64, limit: u64) -> Result<Vec<u8>, CudaError> {
+    let wanted = usize::try_from(bytes).ok().filter(|_| bytes <= limit).ok_or(CudaError::OUT_OF_MEMORY)?;
+    let mut room = Vec::new();
+    room.try_reserve_exact(wanted).map_err(|_| CudaError::OUT_OF_MEMORY)?;
+    room.resize(wanted, 0);
+    Ok(room)
+}
+
+/// Fetches a list. `ask` fills the room that it gets, and answers the list's length in bytes, for which it is asked once more
+/// if the room was too short: at first there are `usual` bytes.
+///
+/// Errors: those of `ask`; `CUDA_ERROR_OUT_OF_MEMORY` for a list that is too long; `CUDA_ERROR_UNKNOWN` if the length does not
+/// settle.
+pub fn fetch<T>(
+    usual: usize,
+    mut ask: impl FnMut(&mut [u8]) -> Result<(T, u64), CudaError>,
+) -> Result<(T, Vec<u8>), CudaError> {
+    let mut room = zeros(usual as u64, MAX_LIST)?;
+    for _ in 0..MAX_ATTEMPTS {
+        let (value, bytes) = ask(&mut room)?;
+        if bytes <= room.len() as u64 {
+            room.truncate(bytes as usize);
+            return Ok((value, room));
+        }
+        room = zeros(bytes, MAX_LIST)?;
+    }
+    Err(CudaError::UNKNOWN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_is_asked_for_with_more_room() {
+        let mut rooms = Vec::new();
+        let (count, list) = fetch(4, |room| {
+            rooms.push(room.len());
+            room.fill(7);
+            Ok((3, 6))
+        })
+        .expect("it fits the second time");
+        assert_eq!((count, list), (3, vec![7; 6]));
+        assert_eq!(rooms, [4, 6]);
+    }
+
+    #[test]
+    fn absurd_lengths_are_refused() {
+        assert_eq!(fetch(4, |_| Ok(((), u64::MAX))), Err(CudaError::OUT_OF_MEMORY));
+        assert_eq!(fetch(4, |_| Ok(((), MAX_LIST + 1))), Err(CudaError::OUT_OF_MEMORY));
+        assert_eq!(zeros(u64::MAX, u64::MAX), Err(CudaError::OUT_OF_MEMORY));
+    }
+
+    #[test]
+    fn a_list_that_always_grows_ends() {
+        let mut asked = 0;
+        let grows = fetch(4, |room| {
+            asked += 1;
+            Ok(((), room.len() as u64 + 1))
+        });
+        assert_eq!((grows, asked), (Err(CudaError::UNKNOWN), MAX_ATTEMPTS));
+    }
+}
