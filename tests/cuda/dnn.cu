@@ -396,6 +396,7 @@ static void mistakes() {
     refused("a negative size", call("cudnnSetTensor4dDescriptor", x, 0, 0, 1, -2, 5, 5));
     refused("a type that is none", call("cudnnSetTensor4dDescriptor", x, 0, 99, 1, 2, 5, 5));
     refused("no tensor", call("cudnnGetTensorSizeInBytes", (Handle) nullptr, &bytes));
+    refused("no place for a tensor", call("cudnnCreateTensorDescriptor", (void *)nullptr));
     // The last act: the context is unusable afterwards.
     const int status = call("cudnnScaleTensor", handle, x, (float *)0x1000, &one);
     refused("an address that is none", status != 0 ? status : (int)cudaStreamSynchronize(stream));

@@ -133,6 +133,10 @@ impl<'a> Exchange<'a> {
             let is_int = self.opened.library.handles[kind].is_int;
             Some(Made { place, is_int, handle: self.front.mint.next(self.opened.number, is_int) })
         });
+        // The library would not know that the program has no place for it.
+        if made.as_ref().is_some_and(|made| made.place == 0) {
+            return Err(Failure::BadSize);
+        }
         let arguments = self.arguments();
         let handle = made.as_ref().map_or(0, |made| made.handle);
         // SAFETY: by the type's invariant.
