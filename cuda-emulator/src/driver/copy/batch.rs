@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+use cuda_abi::CUmemcpyAttributes;
+
 use super::submit::copy_async;
 use super::{Given, Side, Transfer};
 use crate::driver::array::{self, CUarray};
@@ -19,15 +21,6 @@ const ORDERS: std::ops::RangeInclusive<u32> = 1..=3;
 /// CUmemcpy3DOperandType
 const POINTER: u32 = 1;
 const ARRAY: u32 = 2;
-
-/// CUmemcpyAttributes
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct CopyAttributes {
-    order: u32,
-    hints: [u32; 4],
-    flags: u32,
-}
 
 /// CUmemcpy3DOperand
 #[repr(C)]
@@ -50,7 +43,7 @@ pub struct BatchOperation {
     flags: u32,
 }
 
-const _: () = assert!(size_of::<CopyAttributes>() == 24 && size_of::<BatchOperation>() == 112);
+const _: () = assert!(size_of::<BatchOperation>() == 112);
 
 fn check_stream(stream: CUstream) -> CuResult<()> {
     let legacy = stream.0 == LEGACY || stream.0 == 0 && !crate::driver::ffi::default_stream_is_per_thread();
@@ -63,7 +56,7 @@ fn batch(
     sources: In<CUdeviceptr>,
     sizes: In<usize>,
     count: usize,
-    attributes: In<CopyAttributes>,
+    attributes: In<CUmemcpyAttributes>,
     first: In<usize>,
     number: usize,
     stream: CUstream,
@@ -76,7 +69,7 @@ fn batch(
     }
     for index in 0..number {
         let attributes = attributes.at(index)?;
-        if !ORDERS.contains(&attributes.order) || attributes.flags > 1 || first.at(index)? >= count {
+        if !ORDERS.contains(&attributes.access_order) || attributes.flags > 1 || first.at(index)? >= count {
             return Err(invalid);
         }
     }
@@ -100,7 +93,7 @@ fn batch_v1(
     sources: In<CUdeviceptr>,
     sizes: In<usize>,
     count: usize,
-    attributes: In<CopyAttributes>,
+    attributes: In<CUmemcpyAttributes>,
     first: In<usize>,
     number: usize,
     failed: Out<usize>,
@@ -183,10 +176,10 @@ fn batch_3d_v1(
 crate::driver::ffi::entries! { after_init
     cuMemcpyBatchAsync + cuMemcpyBatchAsync_ptsz => batch_v1(
         targets: In<CUdeviceptr>, sources: In<CUdeviceptr>, sizes: In<usize>, count: usize,
-        attributes: In<CopyAttributes>, first: In<usize>, number: usize, failed: Out<usize>, stream: CUstream);
+        attributes: In<CUmemcpyAttributes>, first: In<usize>, number: usize, failed: Out<usize>, stream: CUstream);
     cuMemcpyBatchAsync_v2 + cuMemcpyBatchAsync_v2_ptsz => batch(
         targets: In<CUdeviceptr>, sources: In<CUdeviceptr>, sizes: In<usize>, count: usize,
-        attributes: In<CopyAttributes>, first: In<usize>, number: usize, stream: CUstream);
+        attributes: In<CUmemcpyAttributes>, first: In<usize>, number: usize, stream: CUstream);
     cuMemcpy3DBatchAsync + cuMemcpy3DBatchAsync_ptsz => batch_3d_v1(
         count: usize, operations: In<BatchOperation>, failed: Out<usize>, flags: u64, stream: CUstream);
     cuMemcpy3DBatchAsync_v2 + cuMemcpy3DBatchAsync_v2_ptsz => batch_3d(

@@ -4,6 +4,7 @@
 
 use std::ops::RangeInclusive;
 
+use cuda_abi::CUmemcpyAttributes;
 use virtio_cuda_client::CudaError;
 
 use crate::entry::Api;
@@ -14,22 +15,10 @@ use crate::memory::timing::Timing;
 /// The default streams are this one and 0.
 const LEGACY: u64 = 1;
 
-/// `CUmemcpyAttributes`.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub struct CopyAttributes {
-    access_order: u32,
-    /// Type and id of a place.
-    source_hint: [i32; 2],
-    destination_hint: [i32; 2],
-    flags: u32,
-}
-const _: () = assert!(size_of::<CopyAttributes>() == 24);
-
 /// `CU_MEMCPY_SRC_ACCESS_ORDER_*`.
 const ACCESS_ORDERS: RangeInclusive<u32> = 1..=3;
 /// `CU_MEM_LOCATION_TYPE_*`, none of them among them.
-const PLACES: RangeInclusive<i32> = 0..=4;
+const PLACES: RangeInclusive<u32> = 0..=4;
 /// `CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE`.
 const PREFER_OVERLAP: u32 = 1;
 
@@ -47,7 +36,7 @@ pub fn check_hints(access_order: u32, flags: u32) -> Result<(), CudaError> {
 
 /// Attributes hold from the copy of their index on: the first from the first copy on. Each is a hint, but a valid one.
 fn check_attributes(
-    (attributes, indices, attribute_count): (In<CopyAttributes>, In<usize>, usize),
+    (attributes, indices, attribute_count): (In<CUmemcpyAttributes>, In<usize>, usize),
     count: usize,
 ) -> Result<(), CudaError> {
     if attribute_count == 0 || attribute_count > count {
@@ -58,7 +47,7 @@ fn check_attributes(
         let (of, first) = (attributes.at(index)?, indices.at(index)?);
         let in_order = before.map_or(first == 0, |before| first > before && first < count);
         let places = [of.source_hint, of.destination_hint];
-        if !in_order || !places.iter().all(|[place, _]| PLACES.contains(place)) {
+        if !in_order || !places.iter().all(|place| PLACES.contains(&place.kind)) {
             return Err(CudaError::INVALID_VALUE);
         }
         check_hints(of.access_order, of.flags)?;
@@ -71,7 +60,7 @@ fn check_attributes(
 fn batch(
     api: Api,
     (dsts, srcs, sizes, count): (In<u64>, In<u64>, In<usize>, usize),
-    attributes: (In<CopyAttributes>, In<usize>, usize),
+    attributes: (In<CUmemcpyAttributes>, In<usize>, usize),
     stream: u64,
 ) -> Result<(), (usize, CudaError)> {
     let whole = |error| (usize::MAX, error);
@@ -94,7 +83,7 @@ fn batch(
 entry_points! {
     /// Many copies in stream order, as CUDA 12.8 had them: the index of a bad one is told.
     call cuMemcpyBatchAsync / cuMemcpyBatchAsync_ptsz (api, dsts: In<u64>, srcs: In<u64>, sizes: In<usize>, count: usize,
-        attrs: In<CopyAttributes>, attrsIdxs: In<usize>, numAttrs: usize, failIdx: Out<usize>, hStream: u64) {
+        attrs: In<CUmemcpyAttributes>, attrsIdxs: In<usize>, numAttrs: usize, failIdx: Out<usize>, hStream: u64) {
         failIdx.check()?;
         batch(api, (dsts, srcs, sizes, count), (attrs, attrsIdxs, numAttrs), hStream).map_err(|(index, error)| {
             failIdx.set_if_wanted(index);
@@ -104,7 +93,7 @@ entry_points! {
 
     /// Many copies in stream order. The attributes are hints.
     call cuMemcpyBatchAsync_v2 / cuMemcpyBatchAsync_v2_ptsz (api, dsts: In<u64>, srcs: In<u64>, sizes: In<usize>, count: usize,
-        attrs: In<CopyAttributes>, attrsIdxs: In<usize>, numAttrs: usize, hStream: u64) {
+        attrs: In<CUmemcpyAttributes>, attrsIdxs: In<usize>, numAttrs: usize, hStream: u64) {
         batch(api, (dsts, srcs, sizes, count), (attrs, attrsIdxs, numAttrs), hStream).map_err(|(_, error)| error)
     }
 }

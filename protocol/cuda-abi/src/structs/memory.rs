@@ -39,6 +39,18 @@ c_structs! {
         reserved: [u8; 54],
     }
 
+    /// `CUmemcpyAttributes`.
+    CUmemcpyAttributes: 24 {
+        /// `CU_MEMCPY_SRC_ACCESS_ORDER_*`.
+        access_order: u32,
+        /// Where the source is, as far as the program knows.
+        source_hint: CUmemLocation,
+        /// Where the destination is, as far as the program knows.
+        destination_hint: CUmemLocation,
+        /// `CU_MEMCPY_FLAG_*` bits.
+        flags: u32,
+    }
+
     /// `CUmemAllocationProp`.
     CUmemAllocationProp: 32 {
         /// `CU_MEM_ALLOCATION_TYPE_*`.
