@@ -173,7 +173,8 @@ impl Policy {
 
     /// Takes what machines show now, and decides anew.
     pub fn step(&mut self, now: u64, seen: impl Fn(Id) -> Seen) {
-        let passed = now.saturating_sub(std::mem::replace(&mut self.now, now));
+        // Of a longer pause no advantage would be left, and what is charged stays far from overflow.
+        let passed = now.saturating_sub(std::mem::replace(&mut self.now, now)).min(MAX_LAG);
         for (&id, machine) in &mut self.machines {
             machine.was_busy = std::mem::replace(&mut machine.seen, seen(id)).busy;
             if machine.seen.waiting && machine.grant == Grant::Hold {
@@ -377,7 +378,7 @@ impl Policy {
                 let left = holder.seen.typical.saturating_sub(holder.seen.oldest);
                 if holder.seen.typical > SHORT && (1..=SHORT).contains(&left) { 2 * SHORT } else { PATIENCE }
             } else {
-                LONG_PATIENCE.min(2 * holder.length()).max(PATIENCE)
+                LONG_PATIENCE.min(holder.length().saturating_mul(2)).max(PATIENCE)
             };
             if !holder.seen.busy || now.saturating_sub(since) >= patience {
                 self.turn = begin(next);
@@ -408,7 +409,8 @@ impl Policy {
             };
             // All processes together fill it.
             let processes = machine.seen.processes.max(1);
-            machine.grant = left.map_or(Grant::Hold, |left| Grant::Go { until: now + left / processes });
+            machine.grant =
+                left.map_or(Grant::Hold, |left| Grant::Go { until: now.saturating_add(left / processes) });
         }
     }
 }
