@@ -8,7 +8,7 @@ use cuda_abi::{
     CUDA_KERNEL_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS_v1, CUgraphNodeParams,
 };
 
-use super::body::CUgraphNode;
+use super::body::{CUgraph, CUgraphNode};
 use super::child::exec_set_child;
 use super::exec::{self, CUgraphExec};
 use super::kernel_api::{kernel_of, kernel_of_v1};
@@ -94,7 +94,7 @@ fn set_any(exec: CUgraphExec, node: CUgraphNode, place: *mut CUgraphNodeParams) 
     match In::from_raw(place.cast_const()).get()?.kind {
         params::GRAPH => {
             let child = place.wrapping_byte_add(16).cast_const().cast::<CUDA_CHILD_GRAPH_NODE_PARAMS>();
-            let child = crate::driver::graph::CUgraph::new(In::from_raw(child).get()?.graph as usize);
+            let child = CUgraph::new(In::from_raw(child).get()?.graph as usize);
             exec_set_child(exec, node, child)
         }
         params::MEM_ALLOC | params::MEM_FREE | params::CONDITIONAL => Err(CUresult::CUDA_ERROR_INVALID_VALUE),

@@ -30,8 +30,7 @@ pub(super) fn kernel_of(params: &CUDA_KERNEL_NODE_PARAMS) -> CuResult<Work> {
         (handle, function::find(handle)?.home_context()?)
     };
     let (values, extra) = (In::from_raw(values as *const _), In::from_raw(extra as *const _));
-    let shared = shared_bytes;
-    let shape = Shape { grid, block, shared, cooperative: false, cluster: None };
+    let shape = Shape { grid, block, shared: shared_bytes, cooperative: false, cluster: None };
     Ok(Work::Kernel(Arc::new(KernelWork::new(handle, shape, &context, values, extra)?)))
 }
 

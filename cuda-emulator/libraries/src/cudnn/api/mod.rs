@@ -23,7 +23,7 @@ use crate::handles::{self, Handle};
 #[derive(Clone, Debug)]
 struct Descriptor<T>(Option<T>);
 
-/// What a descriptor describes.
+/// Returns the settings of a descriptor, which must have been set.
 fn described<T: Clone + Send + 'static>(handle: Handle) -> Result<T, Status> {
     handles::with(handle, |descriptor: &mut Descriptor<T>| descriptor.0.clone()).flatten().ok_or(BAD_PARAM)
 }

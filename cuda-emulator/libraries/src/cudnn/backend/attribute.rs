@@ -23,7 +23,7 @@ const MAX_ELEMENTS: usize = 1 << 16;
 pub enum Attribute {
     /// Elements of a `cudnnBackendAttributeType_t`.
     Plain { kind: c_int, bytes: Vec<u8> },
-    /// What other descriptors described when they were set.
+    /// The objects that other descriptors described at the time of the call that set the attribute.
     Descriptors(Vec<Arc<Finalized>>),
 }
 

@@ -82,7 +82,7 @@ impl Kind {
     }
 }
 
-/// What a descriptor describes.
+/// The object that a finalized descriptor describes.
 #[derive(Debug)]
 pub enum Made {
     /// Its attributes alone.
@@ -275,7 +275,7 @@ impl Descriptor {
         Ok(())
     }
 
-    /// What it describes, if it is of that kind.
+    /// Returns the object that it describes, if it is of that kind.
     pub fn finalized(&self, kind: Kind) -> Result<Arc<Finalized>, Status> {
         if self.kind != kind {
             return Err(BAD_PARAM);
