@@ -9,6 +9,9 @@ use std::sync::{Mutex, PoisonError};
 
 /// Granule of reservations: the driver's own allocations come in such pieces.
 const GRANULE: u64 = 2 << 20;
+/// No device memory lies below: Linux keeps these addresses free (`vm.mmap_min_addr`), so that a null pointer faults. A
+/// process with privileges could map them, if a damaged answer of the device names them.
+pub const LOWEST: u64 = 64 << 10;
 /// Longest stretch to reserve at once; more would only mean a damaged answer of the device.
 const MAX_BYTES: u64 = 1 << 40;
 
@@ -19,7 +22,7 @@ pub struct Claims(Mutex<BTreeMap<u64, bool>>);
 impl Claims {
     /// Keeps `bytes` from `start` on free of host memory, as far as they still are.
     pub fn claim(&self, start: u64, bytes: u64) {
-        if bytes == 0 || bytes > MAX_BYTES {
+        if bytes == 0 || bytes > MAX_BYTES || start < LOWEST {
             return;
         }
         let Some(end) = start.checked_add(bytes) else { return };
@@ -93,6 +96,8 @@ mod tests {
         assert!(claims.owns(start, 6 << 20));
         assert!(!claims.owns(start, (6 << 20) + 1));
         claims.claim(u64::MAX - 5, 100);
+        claims.claim(0, 100);
+        assert!(!claims.owns(0, 1) && !is_mapped(0));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use virtio_cuda_client::CudaError;
 
-use crate::memory::claims::Claims;
+use crate::memory::claims::{Claims, LOWEST};
 use crate::memory::window::PAGE_BYTES;
 
 /// Bytes of a variable that are compared at a time.
@@ -84,12 +84,17 @@ impl Shadows {
     }
 
     /// Maps memory for a variable, at its device address if the program has nothing there.
+    ///
+    /// Errors: `CUDA_ERROR_UNKNOWN` for an address that no device memory has; `CUDA_ERROR_OUT_OF_MEMORY`.
     pub(in crate::memory) fn place(
         &self,
         claims: &Claims,
         device: u64,
         bytes: u64,
     ) -> Result<u64, CudaError> {
+        if device < LOWEST {
+            return Err(CudaError::UNKNOWN);
+        }
         let mut pages = self.pages.lock().unwrap_or_else(PoisonError::into_inner);
         let start = device / PAGE_BYTES * PAGE_BYTES;
         let end = device.checked_add(bytes).and_then(|end| end.checked_next_multiple_of(PAGE_BYTES));
