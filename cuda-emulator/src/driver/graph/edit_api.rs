@@ -236,10 +236,17 @@ fn remove_dependencies_v2(
     let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
     let graph = body::find(graph)?;
     let mut nodes = graph.lock();
+    let allocates = nodes.values().any(|node| matches!(node.work, Work::Alloc(_) | Work::Free(..)));
     let mut changed = nodes.clone();
     for index in 0..count {
         let (from, to) = (from.at(index)?, to.at(index)?);
         let edge = if edges.is_null() { Edge::default() } else { edges.at(index)? };
+        if !changed.contains_key(&from.0) || !changed.contains_key(&to.0) {
+            return Err(invalid);
+        }
+        if allocates {
+            return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+        }
         let target = changed.get_mut(&to.0).ok_or(invalid)?;
         let place = target.dependencies.iter().position(|known| *known == (from, edge)).ok_or(invalid)?;
         target.dependencies.remove(place);

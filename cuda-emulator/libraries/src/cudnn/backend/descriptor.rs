@@ -142,6 +142,7 @@ impl Attributes {
         match self.get(name)? {
             Attribute::Descriptors(found) => Ok(found),
             Attribute::Plain { .. } => Err(BAD_PARAM),
+            Attribute::Unfinished => Err(NOT_FINALIZED),
         }
     }
 
