@@ -70,18 +70,21 @@ impl Worker {
         let announced =
             slot.announced.load(Ordering::Relaxed) != 0 && slot.announced.swap(0, Ordering::Relaxed) != 0;
         let waiting = announced || slot.waiting.load(Ordering::Relaxed) > 0;
-        let busy = slot.in_flight.load(Ordering::Relaxed) > 0;
+        let in_flight = u64::from(slot.in_flight.load(Ordering::Relaxed));
+        let busy = in_flight > 0;
         let since = slot.oldest.load(Ordering::Relaxed);
         let oldest = if busy && since > 0 { now.saturating_sub(since) } else { 0 };
         let typical = slot.typical.load(Ordering::Relaxed).min(1 << 40);
         let processes = u64::from(waiting || busy);
+        let oldest = oldest.min(1 << 40);
         Some(Seen {
             waiting,
             busy,
             reported: reported.min(1 << 40),
             processes,
             typical,
-            oldest: oldest.min(1 << 40),
+            oldest,
+            left: Seen::left_of(in_flight, typical, oldest),
         })
     }
 
@@ -134,6 +137,7 @@ impl Machine {
             processes: sum.processes + one.processes,
             typical: if one.processes > 0 { sum.typical.max(one.typical) } else { sum.typical },
             oldest: sum.oldest.max(one.oldest),
+            left: sum.left.saturating_add(one.left),
         })
     }
 

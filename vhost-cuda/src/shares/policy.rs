@@ -24,12 +24,19 @@ const LINGER: u64 = 150_000;
 pub const RECENT: u64 = 100_000_000;
 /// Kernels up to this length are short: the hardware finishes them within one of its time slices. In nanoseconds.
 const SHORT: u64 = 2_000_000;
+/// The next machine may start when this much work of an ended turn is left, in nanoseconds: its first work is on its way for as
+/// long, and the GPU would rest.
+const HAND_OVER: u64 = 120_000;
 /// How long work of an ended turn may delay the next turn of a machine with short kernels, in nanoseconds.
 const PATIENCE: u64 = 300_000;
 /// The same for machines with long kernels, which gain nothing from the hardware's time slices. In nanoseconds.
 const LONG_PATIENCE: u64 = 50_000_000;
 /// Overlapping work is charged in windows of this length, in nanoseconds: several of the hardware's time slices.
 const WINDOW: u64 = 8_000_000;
+/// Maximum part of a turn in which a machine may use no GPU time without being charged for it: one of so many.
+const PAUSES: u64 = 4;
+/// Maximum difference between charged and reported time that is remembered, in nanoseconds.
+const MAX_PAUSES: i64 = ROUND.cast_signed();
 /// Maximum advantage that a machine keeps while it does not use the GPU, in nanoseconds of an equal share.
 const CREDIT: u64 = 3 * ROUND / 2;
 /// Maximum advantage at all, in nanoseconds of an equal share: bounds how long a machine is held back for a very long kernel.
@@ -55,6 +62,19 @@ pub struct Seen {
     pub typical: u64,
     /// Age of the oldest piece of work that has not completed, in nanoseconds.
     pub oldest: u64,
+    /// GPU time that the work in flight will probably still take, in nanoseconds; `u64::MAX` if nobody knows.
+    pub left: u64,
+}
+
+impl Seen {
+    /// [`Seen::left`] of a process with so many pieces of work.
+    pub fn left_of(in_flight: u64, typical: u64, oldest: u64) -> u64 {
+        match (in_flight, typical) {
+            (0, _) => 0,
+            (_, 0) => u64::MAX,
+            _ => in_flight.saturating_mul(typical).saturating_sub(oldest),
+        }
+    }
 }
 
 /// What a machine may do.
@@ -87,6 +107,9 @@ struct Machine {
     grant: Grant,
     /// Of the window of overlapping work: reported time, and whether it had work at all.
     window: (u64, bool),
+    /// Time that it was charged and has not reported, in nanoseconds: its pauses, and work that goes on. Negative for time of
+    /// other processes between its own.
+    pauses: i64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -112,6 +135,20 @@ impl Machine {
     fn charge(&mut self, time: u64) {
         self.used = self.used.saturating_add(time);
         self.virtual_time = self.virtual_time.saturating_add(time.saturating_mul(SCALE) / self.weight);
+        let charged = i64::try_from(time).unwrap_or(i64::MAX);
+        self.pauses = self.pauses.saturating_add(charged).clamp(-MAX_PAUSES, MAX_PAUSES);
+    }
+
+    /// A turn ends for which `charged` was charged: takes back what the pauses cost, up to a limit. A program that waits for
+    /// each kernel leaves the GPU idle for moments that are too short for others.
+    fn forgive(&mut self, charged: u64) {
+        if self.length() > SHORT {
+            return;
+        }
+        let time = u64::try_from(self.pauses).unwrap_or(0).min(charged / PAUSES);
+        self.pauses -= time.cast_signed();
+        self.used = self.used.saturating_sub(time);
+        self.virtual_time = self.virtual_time.saturating_sub(time * SCALE / self.weight);
     }
 
     fn wants(&self, now: u64) -> bool {
@@ -142,6 +179,7 @@ impl Policy {
             wanted: None,
             grant: Grant::Free,
             window: (0, false),
+            pauses: 0,
         });
     }
 
@@ -177,6 +215,8 @@ impl Policy {
         let passed = now.saturating_sub(std::mem::replace(&mut self.now, now)).min(MAX_LAG);
         for (&id, machine) in &mut self.machines {
             machine.was_busy = std::mem::replace(&mut machine.seen, seen(id)).busy;
+            let reported = i64::try_from(machine.seen.reported).unwrap_or(i64::MAX);
+            machine.pauses = machine.pauses.saturating_sub(reported).clamp(-MAX_PAUSES, MAX_PAUSES);
             if machine.seen.waiting && machine.grant == Grant::Hold {
                 machine.held = machine.held.saturating_add(passed);
             }
@@ -365,6 +405,7 @@ impl Policy {
             return;
         };
         if !holder.wants(now) {
+            self.end(turn);
             self.turn = begin(next);
             return;
         }
@@ -380,12 +421,23 @@ impl Policy {
             } else {
                 LONG_PATIENCE.min(holder.length().saturating_mul(2)).max(PATIENCE)
             };
-            if !holder.seen.busy || now.saturating_sub(since) >= patience {
+            let ends = holder.length() <= SHORT && holder.seen.left <= HAND_OVER;
+            if !holder.seen.busy || ends || now.saturating_sub(since) >= patience {
+                self.end(turn);
                 self.turn = begin(next);
                 return;
             }
         }
         self.turn = Some(turn);
+    }
+
+    fn end(&mut self, turn: Turn) {
+        // Beside long kernels short ones cost the switches of the hardware, for which nobody is charged.
+        let beside_long =
+            self.machines.values().any(|machine| machine.wants(self.now) && machine.length() > SHORT);
+        if let Some(machine) = self.machines.get_mut(&turn.machine).filter(|_| !beside_long) {
+            machine.forgive(turn.used);
+        }
     }
 
     fn set_grants(&mut self) {

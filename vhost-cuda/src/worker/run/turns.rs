@@ -20,6 +20,7 @@ use super::call::CallContext;
 use super::flights::{Flight, Flights, MAX_FLIGHTS};
 use super::marks::{Events, Mark, Marks, Place, Stream, captures, key, may_look_while_others_capture};
 use super::resolve::Resolve;
+use super::timers;
 use crate::shares::page::{ANNOUNCE, GO, HOLD, MAX_GPUS, OPEN, Page, Slot, now};
 use crate::worker::gpu::{CUstream, CuResult, Driver};
 use crate::worker::state::SessionState;
@@ -208,6 +209,9 @@ impl Turns {
 
     fn look_around(&self, gpu: &Driver, emulated: bool) -> ! {
         may_look_while_others_capture(gpu);
+        if !emulated {
+            timers::exact();
+        }
         let pause = if emulated { LOOK_EMULATED } else { LOOK };
         let mut typical = [0; MAX_GPUS];
         loop {
