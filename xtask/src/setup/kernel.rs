@@ -216,6 +216,8 @@ pub fn source(paths: &Paths) -> Result<String> {
     entry.begin_empty()?;
     let unpacked = entry.path.join(".deb");
     apt.unpack(&package, &version, &unpacked, &step)?;
+    // QEMU's source can be downloaded meanwhile.
+    drop(apt);
     step.note("unpacking");
     let archive = unpacked.join(format!("usr/src/{package}.tar.xz"));
     step.run(
