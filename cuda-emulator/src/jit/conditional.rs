@@ -110,7 +110,8 @@ impl Translator<'_, '_, '_> {
         Ok(())
     }
 
-    /// Where the lanes are that do not execute the current block: those that have left the region, and those that have gone to
+    /// Returns the positions of the lanes that do not execute the current block: those that have left the region, and
+    /// those that have gone to
     /// later blocks of it.
     pub(super) fn others(&mut self, index: usize) -> Vec<(u32, Value)> {
         let flow = self.flow;
