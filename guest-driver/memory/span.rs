@@ -37,7 +37,7 @@ impl Span {
         })
     }
 
-    /// Whether the buffer begins and ends with a page.
+    /// Returns whether the buffer begins and ends with a page.
     pub(crate) fn is_page_aligned(&self) -> bool {
         self.offset == 0 && self.bytes % PAGE_BYTES == 0
     }

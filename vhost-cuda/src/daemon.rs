@@ -420,7 +420,7 @@ fn report(connection: u64, device: &Device, result: Result<(), BackendError>) {
     }
 }
 
-/// Whether the front-end set up queues without having shared the memory that they lie in.
+/// Returns whether the front-end set up queues without having shared the memory that they lie in.
 fn memory_not_shared(device: &Device, cause: &VhostUserError) -> bool {
     match cause {
         // The library's answer to a queue's address when it has no memory at all.

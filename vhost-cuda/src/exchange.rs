@@ -324,7 +324,7 @@ fn keep(file: File, budgets: &FileBudgets) -> io::Result<Kept> {
     Ok(Kept { file, _charges: [machine, descriptors] })
 }
 
-/// Whether a character device of this major number is one of NVIDIA's.
+/// Returns whether a character device of this major number is one of NVIDIA's.
 fn is_nvidia(major: u32) -> bool {
     static MAJORS: OnceLock<Vec<u32>> = OnceLock::new();
     let majors =

@@ -67,7 +67,7 @@ impl Paths {
         Self { stack: self.stack.join("quick"), profile: QUICK, ..self.clone() }
     }
 
-    /// Whether the stack is that of [`Self::quick`].
+    /// Returns whether the stack is that of [`Self::quick`].
     pub fn is_quick(&self) -> bool {
         self.profile == QUICK
     }

@@ -19,7 +19,7 @@ use virtio_cuda_client::CudaError;
 pub struct Out<T>(*mut T);
 
 impl<T> Out<T> {
-    /// Whether the caller passed NULL.
+    /// Returns whether the caller passed NULL.
     pub fn is_null(&self) -> bool {
         self.0.is_null()
     }
@@ -83,7 +83,7 @@ impl<T> In<T> {
 }
 
 impl<T: Copy> In<T> {
-    /// Whether the caller passed NULL.
+    /// Returns whether the caller passed NULL.
     pub fn is_null(&self) -> bool {
         self.0.is_null()
     }

@@ -115,7 +115,7 @@ impl Function {
         matches!(self.kernel.get(), Some(Ok(_)))
     }
 
-    /// Whether this is the kernel of a driver handle, a `CUkernel` or a `CUfunction`.
+    /// Returns whether this is the kernel of a driver handle, a `CUkernel` or a `CUfunction`.
     pub fn is(&self, handle: *const c_void) -> bool {
         let kernel = self.kernel.get().and_then(|kernel| kernel.as_ref().ok());
         kernel.is_some_and(|kernel| kernel.load(Ordering::Relaxed).cast_const().cast() == handle)

@@ -197,7 +197,7 @@ fn location(device: c_int) -> Result<cudaMemLocation> {
     Ok(cudaMemLocation { type_: LOCATION_DEVICE, id })
 }
 
-/// Whether it is managed memory.
+/// Returns whether it is managed memory.
 fn is_managed(pointer: *const c_void) -> bool {
     let mut managed: c_uint = 0;
     let (mut question, mut answer) = (CU_POINTER_ATTRIBUTE_IS_MANAGED, (&raw mut managed).cast());

@@ -208,7 +208,7 @@ pub fn pinned(bytes: usize) -> Option<usize> {
     (result == SUCCESS).then_some(address)
 }
 
-/// Whether CUDA knows the memory at an address: that of a device, or pinned.
+/// Returns whether CUDA knows the memory at an address: that of a device, or pinned.
 pub fn is_known(address: u64) -> bool {
     let mut kind = 0_u32;
     bridge().is_some_and(|bridge| {

@@ -161,7 +161,7 @@ impl Call {
         }
     }
 
-    /// Whether a `placed` parameter is in host memory.
+    /// Returns whether a `placed` parameter is in host memory.
     pub fn is_in_host_memory(&self, place: usize, slots: &[u64]) -> bool {
         self.integer(place, slots).is_some_and(|place| place != 0)
     }

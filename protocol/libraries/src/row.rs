@@ -63,7 +63,7 @@ pub struct Statuses {
 }
 
 impl Statuses {
-    /// Whether a call that answered `status` has not failed.
+    /// Returns whether a call that answered `status` has not failed.
     pub fn is_good(&self, status: i32) -> bool {
         status == self.success || self.pending == Some(status)
     }
@@ -312,7 +312,7 @@ pub struct Facts {
 }
 
 impl Call {
-    /// Whether the call leaves something in host memory that the program reads: then it has to be waited for.
+    /// Returns whether the call leaves something in host memory that the program reads: then it has to be waited for.
     pub fn answers(&self) -> bool {
         let kinds = self.parameters.iter().map(|parameter| &parameter.kind);
         let writes = kinds.filter(|kind| match kind {

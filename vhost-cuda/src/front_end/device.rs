@@ -164,7 +164,7 @@ struct Reservation {
 }
 
 impl Reservation {
-    /// Whether the session is wanted still.
+    /// Returns whether the session is wanted still.
     fn stands(&self, sessions: &Sessions) -> bool {
         !sessions.closed && sessions.epoch == self.epoch
     }

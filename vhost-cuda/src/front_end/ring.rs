@@ -120,7 +120,7 @@ impl Ring {
         start
     }
 
-    /// Whether the queue's own thread should take another chain.
+    /// Returns whether the queue's own thread should take another chain.
     pub fn goes_on(&self) -> bool {
         let gate = self.lock();
         !gate.stopping && !gate.gone

@@ -33,7 +33,7 @@ impl<'a> Choices<'a> {
         Self(data)
     }
 
-    /// Whether there are more.
+    /// Returns whether there are more.
     pub fn more(&self) -> bool {
         !self.0.is_empty()
     }

@@ -35,7 +35,7 @@ pub fn keep_from(worker: &mut Command) {
     }
 }
 
-/// Whether workers inherit the variable of this name.
+/// Returns whether workers inherit the variable of this name.
 fn is_inherited(name: &OsStr) -> bool {
     let begins = |with: &str| name.as_bytes().starts_with(with.as_bytes());
     OPERATORS.iter().any(|with| begins(with)) || !STEERING.iter().any(|with| begins(with))

@@ -61,7 +61,7 @@ pub fn vendor_folders(named: &[PathBuf], emulated: bool) -> anyhow::Result<Vec<P
     named.iter().map(real).collect()
 }
 
-/// Whether a library that [`find`] has found is the emulator.
+/// Returns whether a library that [`find`] has found is the emulator.
 pub fn is_emulator(library: &Path) -> bool {
     emulator().is_ok_and(|emulator| emulator == library)
 }

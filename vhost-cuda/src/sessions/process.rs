@@ -275,7 +275,7 @@ impl Process {
         Ok(Self { pid, pidfd, child: Mutex::new(Some(child)) })
     }
 
-    /// Whether the process has not ended yet.
+    /// Returns whether the process has not ended yet.
     pub fn is_running(&self) -> bool {
         !self.has_ended(Duration::ZERO)
     }

@@ -299,7 +299,7 @@ impl Session {
         self.worker.kill();
     }
 
-    /// Whether the worker may write guest memory without being asked (kept pages, shared areas).
+    /// Returns whether the worker may write guest memory without being asked (kept pages, shared areas).
     pub fn maps_memory(&self) -> bool {
         self.lock().maps_memory
     }

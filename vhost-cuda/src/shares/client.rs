@@ -36,7 +36,7 @@ pub struct Usage {
 pub struct ShareReport {
     /// The machine's weight.
     pub weight: u32,
-    /// Whether there is an arbiter.
+    /// True if there is an arbiter.
     pub connected: bool,
     /// By UUID of the GPU.
     pub usage: Vec<([u8; 16], Usage)>,

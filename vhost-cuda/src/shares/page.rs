@@ -116,7 +116,7 @@ impl Page {
         &self.layout().slots
     }
 
-    /// Whether all gates are open.
+    /// Returns whether all gates are open.
     pub fn is_open(&self) -> bool {
         self.layout().any.load(Ordering::Relaxed) == 0
     }

@@ -189,12 +189,12 @@ impl Policy {
         self.turn.take_if(|turn| turn.machine == id);
     }
 
-    /// Whether no machine is left.
+    /// Returns whether no machine is left.
     pub fn is_empty(&self) -> bool {
         self.machines.is_empty()
     }
 
-    /// Whether machines compete.
+    /// Returns whether machines compete.
     pub fn is_contended(&self) -> bool {
         self.turn.is_some()
     }

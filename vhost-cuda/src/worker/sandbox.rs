@@ -86,7 +86,7 @@ fn chosen(sandbox: Sandbox, emulated: bool) -> Sandbox {
     }
 }
 
-/// Whether system calls are going to be refused.
+/// Returns whether system calls are going to be refused.
 pub fn closes(sandbox: Sandbox, emulated: bool) -> bool {
     matches!(chosen(sandbox, emulated), Sandbox::Seccomp | Sandbox::Refuse)
 }

@@ -204,7 +204,7 @@ impl SessionState {
         }
     }
 
-    /// Whether anybody cares what puts work on a GPU.
+    /// Returns whether anybody cares what puts work on a GPU.
     pub fn watches_work(&self) -> bool {
         self.turns.is_some() || self.time_limit.is_some()
     }
@@ -214,7 +214,7 @@ impl SessionState {
         self.allocations.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether device memory is counted because there is a limit.
+    /// Returns whether device memory is counted because there is a limit.
     pub fn is_limited(&self) -> bool {
         self.allocations().quota.is_limited()
     }

@@ -67,7 +67,7 @@ pub struct Contexts {
     primaries: Vec<Mutex<Primary>>,
     /// The device of every context, and whether the context still exists.
     devices: RwLock<HashMap<u64, (u32, bool)>>,
-    /// Whether any of them was destroyed so far.
+    /// True if any of them was destroyed so far.
     any_destroyed: AtomicBool,
     /// How many holders `cuCtxAttach` added to a context.
     attached: Mutex<HashMap<u64, u32>>,
@@ -164,7 +164,7 @@ impl Contexts {
         devices.iter().filter(|&(_, &(_, exists))| exists).map(|(&context, _)| context).collect()
     }
 
-    /// Whether there was such a context, and is no more.
+    /// Returns whether there was such a context, and is no more.
     pub fn is_destroyed(&self, context: u64) -> bool {
         if !self.any_destroyed.load(Ordering::Acquire) {
             return false;
@@ -173,7 +173,7 @@ impl Contexts {
         devices.get(&context).is_some_and(|&(_, exists)| !exists)
     }
 
-    /// Whether at most one context exists.
+    /// Returns whether at most one context exists.
     pub fn is_only_one(&self) -> bool {
         let devices = self.devices.read().unwrap_or_else(PoisonError::into_inner);
         devices.values().filter(|&&(_, exists)| exists).count() <= 1

@@ -67,7 +67,7 @@ impl Kept {
         kept.as_ptr() as usize
     }
 
-    /// Whether a launch of an executable graph cannot be refused.
+    /// Returns whether a launch of an executable graph cannot be refused.
     pub fn is_proven(&self, exec: u64, context: u64) -> bool {
         !self.allocate.load(Ordering::Relaxed) && lock(&self.proven).contains(&(exec, context))
     }

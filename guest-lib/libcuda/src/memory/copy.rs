@@ -245,7 +245,7 @@ impl Api {
         routes.measured(Route::Pages, bytes, || each_piece(bytes, itinerary, copy_piece))
     }
 
-    /// Whether a copy of bytes that travel with the call may be posted. One that waits first waits for the stream,
+    /// Returns whether a copy of bytes that travel with the call may be posted. One that waits first waits for the stream,
     /// which a program can only tell by memory that it shares with the GPU.
     fn may_post_to(&self, device: u64, bytes: u64, timing: Timing) -> bool {
         let ordered = match timing {

@@ -53,7 +53,7 @@ impl<'a> Crew<'a> {
         self.open.load(Ordering::Relaxed).saturating_sub(self.next.load(Ordering::Relaxed))
     }
 
-    /// Whether the piece is done.
+    /// Returns whether the piece is done.
     pub fn is_finished(&self, number: usize) -> bool {
         self.finished[number % self.slots()].load(Ordering::Acquire) > number
     }

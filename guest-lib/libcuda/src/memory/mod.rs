@@ -124,12 +124,12 @@ impl Memory {
         }
     }
 
-    /// Whether an address lies in memory from a pool of the host.
+    /// Returns whether an address lies in memory from a pool of the host.
     pub fn is_of_host_pool(&self, address: u64) -> bool {
         self.ranges.host(address).is_some_and(|range| range.kind == HostKind::Pooled)
     }
 
-    /// Whether an address lies in managed memory.
+    /// Returns whether an address lies in managed memory.
     pub fn is_managed(&self, address: u64) -> bool {
         self.ranges.host(address).is_some_and(|range| range.kind.is_managed())
     }

@@ -30,12 +30,12 @@ pub enum HostKind {
 }
 
 impl HostKind {
-    /// Whether it is managed memory.
+    /// Returns whether it is managed memory.
     pub fn is_managed(self) -> bool {
         matches!(self, Self::Managed | Self::ManagedVariable | Self::ManagedPooled)
     }
 
-    /// Whether it is from a pool of this library.
+    /// Returns whether it is from a pool of this library.
     pub fn is_pooled(self) -> bool {
         matches!(self, Self::Pooled | Self::ManagedPooled)
     }
@@ -155,7 +155,7 @@ impl Ranges {
         self.any_seen.store(host.values().any(|range| range.moving.is_none()), Ordering::Release);
     }
 
-    /// Whether there is any memory that both the program and the GPU see at all times.
+    /// Returns whether there is any memory that both the program and the GPU see at all times.
     pub fn any_host(&self) -> bool {
         self.any_seen.load(Ordering::Acquire)
     }

@@ -50,7 +50,7 @@ impl Ahead {
         self.shared.store(true, Ordering::Relaxed);
     }
 
-    /// Whether an allocation of that size is worth keeping.
+    /// Returns whether an allocation of that size is worth keeping.
     pub(super) fn wants(&self, context: u64, bytes: u64) -> bool {
         let stocks = self.stocks();
         let stock = stocks.get(&(context, bytes));

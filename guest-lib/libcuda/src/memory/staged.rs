@@ -70,7 +70,7 @@ fn threads() -> [usize; 2] {
     })
 }
 
-/// Whether the first and the last page of the program's buffer are there, to be read or written: an address that is no
+/// Returns whether the first and the last page of the program's buffer are there, to be read or written: an address that is no
 /// memory is for the device to refuse, rather than for this process to end at.
 fn is_there(memory: UserMemory, advice: libc::c_int) -> bool {
     static CAN_TELL: OnceLock<bool> = OnceLock::new();

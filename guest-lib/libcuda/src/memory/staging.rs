@@ -80,7 +80,7 @@ impl Staging {
         Ok(())
     }
 
-    /// Whether the GPU is done with all slots.
+    /// Returns whether the GPU is done with all slots.
     fn is_done(&mut self, api: Api) -> bool {
         let Some((_, slot)) = self.last else { return true };
         let Some((event, covers)) = self.event_after(slot) else { return false };

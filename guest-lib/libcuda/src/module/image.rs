@@ -108,7 +108,7 @@ fn whole(image: HostPtr) -> Result<Image, CudaError> {
     Ok(Image::Joined(joined))
 }
 
-/// Whether it is a wrapper with a list of the containers that went into its own.
+/// Returns whether it is a wrapper with a list of the containers that went into its own.
 fn is_linked(at: Cursor) -> bool {
     at.read::<u8>(0) == WRAPPER_MAGIC as u8
         && at.read::<u32>(0) == WRAPPER_MAGIC

@@ -42,7 +42,7 @@ struct Info {
 }
 
 impl Api {
-    /// Whether work for the stream would be captured.
+    /// Returns whether work for the stream would be captured.
     pub fn captures(&self, stream: StreamId) -> bool {
         // What the device has against the question it also has against the work, and says then.
         let ask =

@@ -29,7 +29,7 @@ impl Reached {
         self.reached.fetch_max(latest, Ordering::SeqCst);
     }
 
-    /// Whether the latest record is known to be reached.
+    /// Returns whether the latest record is known to be reached.
     pub fn is_reached(&self) -> bool {
         self.reached.load(Ordering::SeqCst) == self.latest()
     }

@@ -79,7 +79,7 @@ fn library() -> Option<Library> {
     })
 }
 
-/// Whether `libcuda.so.1` could be opened.
+/// Returns whether `libcuda.so.1` could be opened.
 pub fn is_present() -> bool {
     library().is_some()
 }

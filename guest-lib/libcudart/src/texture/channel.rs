@@ -145,7 +145,7 @@ impl Format {
         Ok(Unit { bytes: self.element_size()?, side: if self.is_compressed() { BLOCK_SIDE } else { 1 } })
     }
 
-    /// Whether its elements come in blocks.
+    /// Returns whether its elements come in blocks.
     fn is_compressed(self) -> bool {
         (0x91..=0x9e).contains(&self.code)
     }

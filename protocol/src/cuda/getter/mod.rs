@@ -46,7 +46,7 @@ pub struct Getter {
     pub number: u32,
     /// NVIDIA's name.
     pub name: &'static str,
-    /// Whether the first parameter is a device.
+    /// True if the first parameter is a device.
     pub of_device: bool,
     /// The others.
     pub parameters: &'static [Parameter],
@@ -60,7 +60,7 @@ pub struct Refused;
 pub type Place = (usize, usize, usize);
 
 impl Parameter {
-    /// Whether an input may have that value.
+    /// Returns whether an input may have that value.
     fn admits(self, value: u64) -> bool {
         match self {
             Self::Up(last) => value <= u64::from(last),

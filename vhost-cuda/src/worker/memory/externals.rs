@@ -74,7 +74,7 @@ impl Externals {
         if self.imports.len() >= MAX_ENTRIES { Err(CudaError::OUT_OF_MEMORY) } else { Ok(()) }
     }
 
-    /// Whether the memory behind a token counts already.
+    /// Returns whether the memory behind a token counts already.
     pub fn is_known(&self, token: &Token) -> bool {
         self.blocks.contains_key(token)
     }

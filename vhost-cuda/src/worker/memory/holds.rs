@@ -63,7 +63,7 @@ impl Holds {
         Ok(Held { holds: self, windows })
     }
 
-    /// Whether a call uses the window at `base`.
+    /// Returns whether a call uses the window at `base`.
     pub fn is_held(&self, base: u64) -> bool {
         self.state().holds(base)
     }

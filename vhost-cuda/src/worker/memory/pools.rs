@@ -97,7 +97,7 @@ pub fn refresh(session: &SessionState) {
     });
 }
 
-/// Whether the stream has not passed the event. After any other error nothing will ever come.
+/// Returns whether the stream has not passed the event. After any other error nothing will ever come.
 fn is_waiting(gpu: &Driver, event: usize) -> bool {
     gpu.cuEventQuery(event as CUevent) == Err(CudaError::NOT_READY)
 }

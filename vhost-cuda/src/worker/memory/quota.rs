@@ -87,7 +87,7 @@ impl Quota {
         self.machine = Some(machine);
     }
 
-    /// Whether there is a limit.
+    /// Returns whether there is a limit.
     pub fn is_limited(&self) -> bool {
         self.limit.is_some() || self.machine.is_some()
     }

@@ -46,7 +46,7 @@ impl Context {
     pub fn green(object: Object, device: i32, home: u64) -> Self {
         Self { object: Arc::new(object), device, primary: true, home: Some(home), kept_flags: 0 }
     }
-    /// Whether it is a green context.
+    /// Returns whether it is a green context.
     pub fn is_green(&self) -> bool {
         self.home.is_some()
     }
@@ -118,7 +118,7 @@ impl Contexts {
     pub fn get(&self, id: ContextId) -> CuResult<Context> {
         self.lock().get(id).cloned()
     }
-    /// Whether there is at most one context.
+    /// Returns whether there is at most one context.
     pub fn is_only_one(&self) -> bool {
         self.lock().named.len() <= 1
     }

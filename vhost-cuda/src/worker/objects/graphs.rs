@@ -180,7 +180,7 @@ impl Graphs {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether any stream captures, or is about to.
+    /// Returns whether any stream captures, or is about to.
     pub fn is_capturing(&self) -> bool {
         self.capturing.load(Ordering::Acquire) > 0
     }
@@ -492,7 +492,7 @@ impl Graphs {
         Ok(())
     }
 
-    /// Whether the driver gave out a handle for a conditional node.
+    /// Returns whether the driver gave out a handle for a conditional node.
     pub fn is_conditional_handle(&self, handle: u64) -> bool {
         self.tables().handles.contains(&handle)
     }

@@ -92,7 +92,7 @@ impl Object {
         self
     }
 
-    /// Whether its name is taken until it is destroyed.
+    /// Returns whether its name is taken until it is destroyed.
     pub fn has_name_to_free(&self) -> bool {
         self.keeps_name
     }
@@ -108,7 +108,7 @@ impl Object {
         self.raw as *mut T
     }
 
-    /// Whether this is the driver's handle.
+    /// Returns whether this is the driver's handle.
     pub fn is<T>(&self, raw: *mut T) -> bool {
         self.raw == raw as usize
     }
@@ -128,17 +128,17 @@ impl Object {
         self.parent.as_ref()
     }
 
-    /// Whether the guest can destroy it by itself.
+    /// Returns whether the guest can destroy it by itself.
     pub fn is_whole(&self) -> bool {
         self.end.is_some()
     }
 
-    /// Whether it came from `other`, directly or not.
+    /// Returns whether it came from `other`, directly or not.
     pub fn is_of(&self, other: &Arc<Object>) -> bool {
         self.origins().any(|origin| Arc::ptr_eq(origin, other) || origin.is_of(other))
     }
 
-    /// Whether its name and those of what it came from still stand.
+    /// Returns whether its name and those of what it came from still stand.
     pub fn is_open(&self) -> bool {
         !self.closed.load(Ordering::Acquire) && self.origins().all(|origin| origin.is_open())
     }

@@ -68,7 +68,7 @@ impl ThreadState {
         Ok(())
     }
 
-    /// Whether `context` is current already, and can be kept for the call.
+    /// Returns whether `context` is current already, and can be kept for the call.
     fn is_current(&self, context: ContextId, epoch: u64) -> bool {
         match &self.current {
             Some((name, then, object)) if (*name, *then) == (context, epoch) => match object {
@@ -116,7 +116,7 @@ impl CallContext<'_> {
     pub fn gpu(&self) -> &'static Driver {
         &self.session.gpu
     }
-    /// Whether a copy of `bytes` bytes may be waited for by [`Signal`].
+    /// Returns whether a copy of `bytes` bytes may be waited for by [`Signal`].
     pub fn may_signal(&self, bytes: u64) -> bool {
         self.session.signals && bytes <= signal::MOST_BYTES && self.session.work.has_ended()
     }

@@ -8,7 +8,7 @@ use std::thread;
 /// Fewer are few.
 const FEW: usize = 4;
 
-/// Whether there are few cores for this process.
+/// Returns whether there are few cores for this process.
 pub fn are_few() -> bool {
     number() < FEW
 }

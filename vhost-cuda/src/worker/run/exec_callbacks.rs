@@ -85,7 +85,7 @@ impl ExecCallbacks {
         }
     }
 
-    /// Whether a graph has functions of its own.
+    /// Returns whether a graph has functions of its own.
     pub fn has(&self, exec: GraphExecId) -> bool {
         self.any.load(Ordering::Acquire) && self.graphs().contains_key(&exec.0)
     }

@@ -56,7 +56,7 @@ impl Flights {
         self.count
     }
 
-    /// Whether a competition has begun of which nothing is known about the stream yet.
+    /// Returns whether a competition has begun of which nothing is known about the stream yet.
     pub fn is_new(&mut self, stream: Stream, epoch: u32) -> bool {
         if self.epoch != epoch {
             self.epoch = epoch;

@@ -169,7 +169,7 @@ fn failure(error: CudaError) -> Vec<u8> {
     ResultHeader { result: error.0, ..ResultHeader::default() }.as_bytes().to_vec()
 }
 
-/// Whether a call may answer with the error of an earlier one: all of CUDA's may.
+/// Returns whether a call may answer with the error of an earlier one: all of CUDA's may.
 fn tells_errors(payload: &[u8]) -> bool {
     let opcode =
         CallHeader::read_from_prefix(payload).ok().and_then(|(header, _)| Opcode::from_u32(header.opcode));

@@ -44,7 +44,7 @@ pub fn key(stream: CUstream) -> Stream {
     (raw, if raw == STREAM_PER_THREAD { THREAD.with(|thread| *thread) } else { 0 })
 }
 
-/// Whether the stream captures: what is put there is not work.
+/// Returns whether the stream captures: what is put there is not work.
 pub fn captures(cx: &CallContext<'_>, stream: CUstream) -> bool {
     cx.session.graphs.is_capturing() && cx.gpu().cuStreamIsCapturing(stream) != Ok((0,))
 }
@@ -107,7 +107,7 @@ pub struct Mark {
 }
 
 impl Events {
-    /// Whether the context has ended.
+    /// Returns whether the context has ended.
     pub fn is_over(&self) -> bool {
         self.context.strong_count() == 0
     }
@@ -144,7 +144,7 @@ impl Mark {
         &self.events
     }
 
-    /// Whether all work before it has completed.
+    /// Returns whether all work before it has completed.
     pub fn is_done(&self, gpu: &Driver) -> bool {
         self.completion(gpu, None).is_some()
     }

@@ -28,7 +28,7 @@ static LEFT: AtomicUsize = AtomicUsize::new(0);
 /// `CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED`.
 const NOT_REGISTERED: CudaError = CudaError(713);
 
-/// Whether to wait in this way: as the environment says, or where there is a GPU. The emulator copies at once when the
+/// Returns whether to wait in this way: as the environment says, or where there is a GPU. The emulator copies at once when the
 /// caller waits, and a word that it writes comes from another thread.
 pub fn is_wanted(emulated: bool) -> bool {
     std::env::var(VARIABLE).map_or(!emulated, |value| value != "0")
@@ -58,7 +58,7 @@ impl Work {
         self.0.end(begun);
     }
 
-    /// Whether everything has ended.
+    /// Returns whether everything has ended.
     pub fn has_ended(&self) -> bool {
         self.0.is_none()
     }

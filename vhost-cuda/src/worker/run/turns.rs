@@ -262,7 +262,7 @@ impl Turns {
     }
 }
 
-/// Whether another piece of work may start in a stream with so many, each of about `typical` nanoseconds.
+/// Returns whether another piece of work may start in a stream with so many, each of about `typical` nanoseconds.
 fn fits(in_flight: u64, typical: u64, left: u64) -> bool {
     match in_flight {
         0 => true,

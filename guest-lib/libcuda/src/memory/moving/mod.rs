@@ -103,7 +103,7 @@ impl Moving {
 }
 
 impl Movings {
-    /// Whether an allocation of `bytes` bytes should move.
+    /// Returns whether an allocation of `bytes` bytes should move.
     pub fn wants(&self, bytes: u64) -> bool {
         static LEAST: OnceLock<u64> = OnceLock::new();
         let chosen = || std::env::var(VARIABLE).ok().and_then(|value| value.trim().parse().ok());
@@ -113,7 +113,7 @@ impl Movings {
         }
     }
 
-    /// Whether there is such memory.
+    /// Returns whether there is such memory.
     pub fn any(&self) -> bool {
         self.any.load(Ordering::Acquire)
     }

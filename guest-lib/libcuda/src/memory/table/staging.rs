@@ -111,12 +111,12 @@ impl Staging {
         DevicePtr(self.attached.device_address + (slot * self.size.slot_bytes()) as u64)
     }
 
-    /// Whether the GPU may still use the slot.
+    /// Returns whether the GPU may still use the slot.
     pub fn is_pending(&self, slot: usize) -> bool {
         self.uses[slot] > self.done
     }
 
-    /// Whether [`Self::settle`] may be called for the slot.
+    /// Returns whether [`Self::settle`] may be called for the slot.
     pub fn can_settle(&self, slot: usize) -> bool {
         !self.is_pending(slot) || self.event_after(slot).is_some()
     }
@@ -135,7 +135,7 @@ impl Staging {
         }
     }
 
-    /// Whether a copy in `queue` waits for none in another queue.
+    /// Returns whether a copy in `queue` waits for none in another queue.
     pub(in crate::memory) fn serves(&self, queue: Queue) -> bool {
         self.last.is_none_or(|(other, _)| other == queue)
     }

@@ -215,7 +215,7 @@ pub fn set_access(api: Api, pool: &HostPool, place: CUmemLocation, flags: u32) -
 }
 
 impl Api {
-    /// Whether the program has said that the current device may use memory that both reach: of a pool of the host it has
+    /// Returns whether the program has said that the current device may use memory that both reach: of a pool of the host it has
     /// to, of all other memory nothing needs to be said.
     pub fn is_reached(&self, range: &HostRange) -> bool {
         range.pool.as_ref().is_none_or(|pool| {

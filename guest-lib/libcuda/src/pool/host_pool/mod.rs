@@ -72,7 +72,7 @@ struct State {
     policies: [bool; 3],
     /// Devices to which the program has given access.
     devices: BTreeSet<i32>,
-    /// Whether the host has access, as far as calls tell.
+    /// True if the host has access, as far as calls tell.
     host: bool,
     /// The program has no handle any more.
     destroyed: bool,
@@ -116,12 +116,12 @@ impl HostPool {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether its memory is managed.
+    /// Returns whether its memory is managed.
     pub fn is_managed(&self) -> bool {
         is_managed(self.home.kind)
     }
 
-    /// Whether a device may use its memory: managed memory is for all.
+    /// Returns whether a device may use its memory: managed memory is for all.
     pub fn is_reached_by(&self, device: i32) -> bool {
         self.is_managed() || self.lock().devices.contains(&device)
     }
@@ -134,7 +134,7 @@ impl HostPool {
         self.lock().destroyed = true;
     }
 
-    /// Whether the program has given it up and nothing is left of it.
+    /// Returns whether the program has given it up and nothing is left of it.
     fn is_gone(&self) -> bool {
         let state = self.lock();
         state.destroyed && state.chunks.is_empty()

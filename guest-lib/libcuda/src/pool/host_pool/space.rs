@@ -81,7 +81,7 @@ impl<M> Space<M> {
         }
     }
 
-    /// Whether anything is parked.
+    /// Returns whether anything is parked.
     pub fn is_parked(&self) -> bool {
         !self.parked.is_empty()
     }

@@ -27,7 +27,7 @@ fn key(stream: StreamId, raw: CUstream) -> usize {
     raw as usize
 }
 
-/// Whether work for the stream is captured. What the driver has against the question it will also have against
+/// Returns whether work for the stream is captured. What the driver has against the question it will also have against
 /// the work.
 pub fn captures(cx: &CallContext<'_>, stream: CUstream) -> bool {
     let active = || matches!(cx.gpu().cuStreamIsCapturing(stream), Ok((ACTIVE,)));
