@@ -48,7 +48,7 @@ impl Namespaces {
 /// Pause before another try to make namespaces.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// How the work of a thread that starts processes has ended.
+/// The end of the work of a thread that starts processes.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Ended {
     /// It is done.

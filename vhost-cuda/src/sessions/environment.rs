@@ -11,7 +11,7 @@ const STEERING: [&str; 12] = [
     "CUBLAS", "CUDA_", "CUDNN_", "CUFFT", "CUFILE_", "CURAND", "CUSOLVER", "CUSPARSE", "CUTENSOR", "NCCL_",
     "NVIDIA_", "NVSHMEM_",
 ];
-/// Those among them that are the operator's: the GPUs, the folder for compiled code, the multi-process service, how the
+/// The operator's variables among them: the GPUs, the folder for compiled code, the multi-process service, how the
 /// driver uses the hardware, and the emulator's settings.
 const OPERATORS: [&str; 12] = [
     "CUDA_BINARY_LOADER_THREAD_COUNT",

@@ -36,7 +36,7 @@ const MAX_GPUS: usize = 64;
 /// Messages that a daemon can cause.
 static COMPLAINTS: Throttle = Throttle::new(20, std::time::Duration::from_secs(10));
 
-/// What an event is about.
+/// The sources of events.
 const LISTENER: u64 = 0;
 const BELL: u64 = u64::MAX;
 

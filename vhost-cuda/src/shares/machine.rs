@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the arbiter knows of one daemon: its workers, their pages, and what these show.
+//! The arbiter's state of one daemon: its workers, their pages, and the values in these.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -21,7 +21,7 @@ pub struct Machine {
     pub weight: Option<u32>,
     /// Its workers.
     pub workers: HashMap<u64, Worker>,
-    /// What it was told last that it has used.
+    /// The use that was reported to it last.
     pub told: HashMap<Gpu, (u64, u64)>,
 }
 
@@ -127,7 +127,7 @@ impl Machine {
         gpus
     }
 
-    /// What all its workers together show.
+    /// Returns the values of all its workers together.
     pub fn look(&mut self, gpu: Gpu, now: u64) -> Seen {
         let all = self.workers.values_mut().filter_map(|worker| worker.look(gpu, now));
         all.fold(Seen::default(), |sum, one| Seen {

@@ -27,7 +27,7 @@ const SHORT: u64 = 2_000_000;
 /// The next machine may start when this much work of an ended turn is left, in nanoseconds: its first work is on its way for as
 /// long, and the GPU would rest.
 const HAND_OVER: u64 = 120_000;
-/// How long work of an ended turn may delay the next turn of a machine with short kernels, in nanoseconds.
+/// The maximum time that work of an ended turn may delay the next turn of a machine with short kernels, in nanoseconds.
 const PATIENCE: u64 = 300_000;
 /// The same for machines with long kernels, which gain nothing from the hardware's time slices. In nanoseconds.
 const LONG_PATIENCE: u64 = 50_000_000;
@@ -47,7 +47,7 @@ const SCALE: u64 = 1 << 10;
 /// A virtual machine.
 pub type Id = u64;
 
-/// What a machine's workers show at one moment.
+/// The state of a machine's workers at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
     /// A thread waits for leave, or has started work without it since the last step.
@@ -77,7 +77,7 @@ impl Seen {
     }
 }
 
-/// What a machine may do.
+/// The work that a machine may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Grant {
     /// Anything: nobody competes.
@@ -105,7 +105,7 @@ struct Machine {
     /// When it last wanted the GPU. `None`: never.
     wanted: Option<u64>,
     grant: Grant,
-    /// Of the window of overlapping work: reported time, and whether it had work at all.
+    /// For the window of overlapping work: reported time, and whether it had work at all.
     window: (u64, bool),
     /// Time that it was charged and has not reported, in nanoseconds: its pauses, and work that goes on. Negative for time of
     /// other processes between its own.
@@ -199,7 +199,7 @@ impl Policy {
         self.turn.is_some()
     }
 
-    /// What a machine may do.
+    /// Returns the work that a machine may do.
     pub fn grant(&self, id: Id) -> Grant {
         self.machines.get(&id).map_or(Grant::Free, |machine| machine.grant)
     }
@@ -368,7 +368,8 @@ impl Policy {
         self.round() * SCALE / self.weights()
     }
 
-    /// How far the machine whose turn it is may get ahead of the next one, in virtual time. Turns of a whole round's part then
+    /// Returns the maximum lead of the machine whose turn it is over the next one, in virtual time. Turns of a whole
+    /// round's part then
     /// follow each other.
     fn lead(&self) -> u64 {
         self.quantum() * (self.count() - 1) / self.count()

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How a worker starts: sandbox, captured output, address window, then CUDA with a context ready.
+//! The start of a worker: sandbox, captured output, address window, then CUDA with a context ready.
 
 use std::ffi::CStr;
 use std::fs::File;

@@ -20,7 +20,7 @@ const SLAB_BYTES: usize = SLAB_BUFFERS * BUFFER_BYTES;
 const MAX_BUFFERS: usize = 64;
 /// … as many as it needs to go on, so that no copy waits for another one's stream.
 const MIN_SHARE: usize = 2;
-/// Of the free buffers, so many at most may be waiting for the GPU.
+/// The maximum number of buffers that are free but still wait for the GPU.
 const MAX_PENDING: usize = MAX_BUFFERS / 2;
 
 /// Memory of buffers, aligned to its own size.

@@ -26,7 +26,8 @@ const LIMIT_PRINTF_FIFO_SIZE: i32 = 1;
 const LIMIT_MALLOC_HEAP_SIZE: i32 = 2;
 const LIMIT_DEV_RUNTIME_SYNC_DEPTH: i32 = 3;
 const LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT: i32 = 4;
-/// What a level of synchronization takes at most (CUDA's programming guide: 150 MB), and, estimated, a pending launch.
+/// The maximum memory of a level of synchronization (CUDA's programming guide: 150 MB), and, estimated, of a pending
+/// launch.
 const SYNC_LEVEL_BYTES: u64 = 150 << 20;
 const PENDING_LAUNCH_BYTES: u64 = 1024;
 

@@ -64,7 +64,7 @@ impl Nvml {
         (result == 0 && value.result == 0).then_some((value.kind, value.value))
     }
 
-    /// What the row `nvml_value` describes.
+    /// Returns a value of the row `nvml_value`.
     pub fn single(&self, which: u32) -> Option<u32> {
         match which {
             0 | 1 => self.value_of(c"nvmlDeviceGetPcieThroughput", which as c_int),

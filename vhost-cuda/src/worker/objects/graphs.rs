@@ -26,7 +26,7 @@ pub const OF_THREAD: usize = 1 << 63;
 /// Distance of names that are minted here.
 const STEP: u64 = 16;
 
-/// What an allocating node reserved: its base address, shared by everything that can allocate it.
+/// The reservation of an allocating node: its base address, shared by everything that can allocate it.
 pub type Lease = Arc<u64>;
 
 #[derive(Debug)]
@@ -34,7 +34,7 @@ struct Graph {
     raw: usize,
     /// The node that it lies in.
     parent: Option<u64>,
-    /// That of the graph which it lies in, directly or not.
+    /// The lock of the graph that contains it, directly or not.
     family: Exclusive,
     leases: Vec<Lease>,
     /// Handles of conditional nodes.
@@ -190,7 +190,8 @@ impl Graphs {
         &self.captures
     }
 
-    /// What `find` answers, once the call holds the lock of its family. If it holds only others, that is an error: the
+    /// Returns the result of `find`, once the call holds the lock of its family. If it holds only others, that is an
+    /// error: the
     /// driver would find that a node is not in the graph.
     fn locked<T>(&self, held: &Held, find: impl Fn(&Tables) -> Option<(T, Exclusive)>) -> CuResult<T> {
         loop {
@@ -347,7 +348,7 @@ impl Graphs {
         tables.add_node(name, raw, graph, Some(copy));
     }
 
-    /// What nodes of a graph allocate, for an executable graph made from it.
+    /// Returns the reservations of a graph's nodes, for an executable graph made from it.
     pub fn leases_of(&self, id: GraphId) -> Vec<Lease> {
         self.tables().graphs.get(&id.0).map(|graph| graph.leases.clone()).unwrap_or_default()
     }

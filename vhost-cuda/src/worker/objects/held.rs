@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What one call uses: references to objects, and locks of those that CUDA does not synchronise.
+//! The objects that one call uses: references to them, and locks of those that CUDA does not synchronise.
 //!
 //! Everything is given back when the call is done, in one place, and none of it before. So a handle that a call has
 //! looked up is good in all of its handler, and an object that others have destroyed meanwhile ends where no lock is held.

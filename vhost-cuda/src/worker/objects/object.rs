@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::Kind;
 use crate::worker::gpu::CuResult;
 
-/// Who asks the driver to destroy an object.
+/// The function that asks the driver to destroy an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Destroyer {
     /// The call that the guest made for it.
@@ -35,7 +35,7 @@ pub struct Object {
     kind: Kind,
     /// The context itself.
     home: Option<Arc<Object>>,
-    /// What else it came from (a function's module, a level's mipmapped array).
+    /// Its other origin (a function's module, a level's mipmapped array).
     parent: Option<Arc<Object>>,
     /// Absent: the object ends with its parent, or never.
     end: Option<End>,
@@ -118,12 +118,12 @@ impl Object {
         self.context
     }
 
-    /// What the handle is, where a table holds two kinds.
+    /// The kind of the handle, where a table holds two kinds.
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// What it came from, besides its context.
+    /// The object that it came from, besides its context.
     pub fn parent(&self) -> Option<&Arc<Object>> {
         self.parent.as_ref()
     }
@@ -191,7 +191,7 @@ mod tests {
     use super::*;
     use crate::worker::gpu::CudaError;
 
-    /// What was destroyed, in order.
+    /// The destroyed objects, in order.
     type Log = Arc<Mutex<Vec<(usize, Destroyer)>>>;
 
     fn fixture(log: &Log, number: usize) -> Object {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Functions of the program that executable graphs got after they were made.
 //!
-//! Those of a graph's own nodes are tied to the graph (`handlers::graph::node`), and the driver has executable graphs
+//! The callbacks of a graph's own nodes are tied to the graph (`handlers::graph::node`), and the driver has executable
+//! graphs
 //! share them. What is put in later belongs to the executable graph alone, for which the driver has no such thing.
 //! The guest is told to forget it when it was replaced, or the graph is gone, and the last launch is over.
 
@@ -12,7 +13,7 @@ use std::thread::ThreadId;
 
 use virtio_cuda_protocol::cuda::{CallbackId, ContextId, GraphExecId, GraphNodeId, StreamId};
 
-/// Where a graph was launched last. The driver executes launches of one graph one after the other, so that all are
+/// The latest launch of a graph. The driver executes launches of one graph one after the other, so that all are
 /// over when this one is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Launch {
@@ -30,7 +31,7 @@ struct Own {
     copied: bool,
 }
 
-/// Those of all executable graphs of a session.
+/// The callbacks of all executable graphs of a session.
 #[derive(Debug, Default)]
 pub struct ExecCallbacks {
     graphs: Mutex<HashMap<u64, Own>>,

@@ -41,7 +41,7 @@ struct Queue {
     at: u64,
 }
 
-/// What has completed.
+/// A copy that has completed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Landed {
     /// Pieces of work whose time is known.

@@ -21,7 +21,8 @@ use crate::sessions::link::{Frame, ToWorker};
 use crate::worker::gpu::CudaError;
 use crate::worker::state::SessionState;
 
-/// How long an executor watches its lane, where there are cores to spare and where not: about as long as it takes to
+/// The time that an executor watches its lane, where there are cores to spare and where not: about as long as it takes
+/// to
 /// wake it up.
 const WATCH: Duration = Duration::from_micros(500);
 const WATCH_FEW_CORES: Duration = Duration::from_micros(20);

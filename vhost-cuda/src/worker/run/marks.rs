@@ -22,7 +22,7 @@ const STREAM_PER_THREAD: usize = 2;
 /// `CU_STREAM_CAPTURE_MODE_RELAXED`.
 const CAPTURE_MODE_RELAXED: i32 = 2;
 
-/// Where a call puts its work.
+/// The place of a call's work.
 #[derive(Clone, Copy, Debug)]
 pub enum Place {
     /// In this stream.
@@ -61,7 +61,7 @@ pub fn may_look_while_others_capture(gpu: &Driver) {
 pub struct Marks {
     /// Flags of `cuEventCreate`.
     flags: u32,
-    /// By the address of the context.
+    /// The events by the address of the context.
     contexts: Mutex<HashMap<usize, Arc<Events>>>,
 }
 

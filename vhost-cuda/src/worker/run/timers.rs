@@ -8,7 +8,7 @@
 
 use libc::c_ulong;
 
-/// How late the timers of threads may be that the driver starts, in nanoseconds.
+/// The slack of the timers of threads that the driver starts, in nanoseconds.
 const SLACK_NS: c_ulong = 10_000_000_000;
 /// The kernel takes this for a thread's own usual slack.
 const USUAL: c_ulong = 0;
