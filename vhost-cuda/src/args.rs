@@ -155,7 +155,7 @@ pub struct DaemonArgs {
     pub namespaces: Namespaces,
 
     /// Which memory of its virtual machine a worker can map. `all`: all of it, once; `named`: only pages that the session's
-    /// own process has named, each time by leave of the daemon. That makes large copies of ordinary memory slower.
+    /// own process has named, each time by leave of the daemon. That makes large copies of pageable memory slower.
     #[arg(long, value_enum, value_name = "all|named", default_value = "all", hide_possible_values = true)]
     pub guest_pages: GuestPages,
 

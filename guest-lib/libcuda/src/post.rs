@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! What may be sent without waiting for the answer.
+//! Calls that may be sent without waiting for the answer.
 //!
 //! CUDA lets a call that only queues work return before the work is done; its own errors, though, it returns at
 //! once. So a call is posted only when it cannot fail for a reason that the program can cause: its objects are

@@ -20,7 +20,7 @@ use crate::error::{
 };
 use crate::module;
 
-/// What is known once the driver is up.
+/// The state that exists once the driver has started.
 pub struct Runtime {
     devices: Vec<Device>,
 }

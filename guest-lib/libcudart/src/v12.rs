@@ -23,7 +23,7 @@ use crate::{driver, graph, module, state};
 
 mod semaphore;
 
-/// Where the struct of CUDA 11 ends, which the unversioned cudaGetDeviceProperties fills.
+/// The end of the struct of CUDA 11, which the unversioned cudaGetDeviceProperties fills.
 const PROPERTIES_OF_11: usize = offset_of!(cudaDeviceProp, hostRegisterSupported);
 
 const LOCATION_DEVICE: c_uint = 1;

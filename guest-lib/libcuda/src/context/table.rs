@@ -53,7 +53,7 @@ pub fn pop() -> u64 {
 pub struct Primary {
     /// Its name, the same each time.
     pub context: u64,
-    /// How often the program holds it.
+    /// The number of times that the program holds it.
     pub retains: u32,
     /// It exists: held, and not reset since it was first held.
     pub active: bool,
@@ -69,7 +69,7 @@ pub struct Contexts {
     devices: RwLock<HashMap<u64, (u32, bool)>>,
     /// True if any of them was destroyed so far.
     any_destroyed: AtomicBool,
-    /// How many holders `cuCtxAttach` added to a context.
+    /// The number of holders that `cuCtxAttach` added to a context.
     attached: Mutex<HashMap<u64, u32>>,
     /// A context in which no call is served any more (0: none), and the code.
     broken: (AtomicU64, AtomicI32),

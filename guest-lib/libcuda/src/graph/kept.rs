@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! What nodes point programs to: values of kernel parameters, graphs of conditional nodes, operations on values in
+//! The memory of this library to which nodes point programs: values of kernel parameters, graphs of conditional nodes,
+//! operations on values in
 //! memory. And which executable graphs can be launched without asking.
 
 use std::collections::{HashMap, HashSet};
@@ -19,7 +20,7 @@ struct Values {
     addresses: Vec<usize>,
 }
 
-/// By node.
+/// The memory by node.
 #[derive(Debug, Default)]
 pub struct Kept {
     values: Mutex<HashMap<u64, Values>>,

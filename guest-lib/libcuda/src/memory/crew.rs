@@ -19,7 +19,7 @@ pub struct Crew<'a> {
     next: AtomicUsize,
     /// Pieces below this number are open.
     open: AtomicUsize,
-    /// By slot: the number of the piece that was finished there last, plus one.
+    /// For each slot: the number of the piece that was finished there last, plus one.
     finished: Vec<AtomicUsize>,
     ended: AtomicBool,
     work: &'a (dyn Fn(usize) + Sync),

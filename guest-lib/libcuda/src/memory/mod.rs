@@ -52,17 +52,17 @@ use crate::module::table::Variable;
 /// All that the library knows about memory.
 #[derive(Debug, Default)]
 pub struct Memory {
-    /// What addresses mean.
+    /// The meaning of addresses.
     pub ranges: Ranges,
     /// The address window.
     pub window: Window,
     /// Device addresses that are kept free here.
     pub claims: Claims,
-    /// Ordinary buffers that come again.
+    /// Pageable buffers that are copied repeatedly.
     pub cache: Cache,
-    /// How fast copies of ordinary buffers were.
+    /// The measured speed of copies of pageable buffers.
     pub routes: Routes,
-    /// Pinned memory for copies of ordinary buffers.
+    /// Pinned memory for copies of pageable buffers.
     pub stagings: Stagings,
     /// `__managed__` variables.
     pub shadows: Shadows,
@@ -70,7 +70,7 @@ pub struct Memory {
     pub moving: Movings,
     /// Short managed memory.
     pub slabs: Slabs<Pinned>,
-    /// What programs said about managed memory.
+    /// The programs' advice for managed memory.
     pub advice: Advice,
     /// Small allocations that are made already.
     pub ahead: Ahead,

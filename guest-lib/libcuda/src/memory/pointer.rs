@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! What a pointer is, from this library's own tables.
+//! The attributes of pointers, from this library's own tables.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Copies of ordinary memory through pinned memory of this process: its own processors move the bytes between the two,
+//! Copies of pageable memory through pinned memory of this process: its own processors move the bytes between the two,
 //! as NVIDIA's driver does, and the GPU the rest. For a buffer that is new to the device this is mostly quicker than to
 //! let the worker read the pages where they lie, which it has to find and map first; see `routes`.
 
@@ -263,7 +263,7 @@ impl Plan {
 }
 
 impl Api {
-    /// Copies between ordinary memory and device memory through a staging. False: nothing was done, it has to go another
+    /// Copies between pageable memory and device memory through a staging. False: nothing was done, it has to go another
     /// way.
     pub fn by_staging(
         &self,

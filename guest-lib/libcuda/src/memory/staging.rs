@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Pinned memory of this library, through which ordinary buffers are copied.
+//! Pinned memory of this library, through which pageable buffers are copied.
 
 use std::mem;
 use std::ops::Range;

@@ -52,7 +52,7 @@ pub enum Image {
 }
 
 impl Image {
-    /// Where its bytes are.
+    /// Returns its bytes.
     pub fn memory(&self) -> UserMemory {
         match self {
             Self::InPlace(memory) => *memory,
@@ -61,7 +61,7 @@ impl Image {
     }
 }
 
-/// What a device needs of an image, without the code that the program's environment rules out.
+/// Returns the parts of an image that a device needs, without the code that the program's environment rules out.
 pub fn of(api: Api, image: HostPtr) -> Result<Image, CudaError> {
     allowed(api, whole(image)?)
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! How many streams capture.
+//! The number of streams that capture.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Whether a thread runs functions of the program for the driver.
+//! A mark for threads that run functions of the program for the driver.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicI32, Ordering};

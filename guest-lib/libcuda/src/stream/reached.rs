@@ -4,7 +4,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What is known of an event's latest record.
+/// The state of an event's latest record.
 #[derive(Debug, Default)]
 pub struct Reached {
     records: AtomicU64,

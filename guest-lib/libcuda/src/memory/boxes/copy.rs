@@ -24,7 +24,7 @@ const BULK: CopyEnd =
 pub struct ArrayEnd {
     /// The array.
     pub array: ArrayId,
-    /// Where the box begins.
+    /// The start of the box.
     pub origin: ArrayOrigin,
 }
 

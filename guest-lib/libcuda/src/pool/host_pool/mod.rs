@@ -38,9 +38,9 @@ const MAX_BYTES: u64 = 1 << 46;
 /// A pool of host or managed memory.
 #[derive(Debug)]
 pub struct HostPool {
-    /// What the program calls it.
+    /// The program's handle.
     pub handle: u64,
-    /// What it has, and where that is said to be.
+    /// The kind of its memory, and the location that it reports.
     pub home: Home,
     /// The first one of its home, which stays.
     is_default: bool,
@@ -58,11 +58,11 @@ struct Chunk {
     context: u64,
 }
 
-/// What changes about a pool.
+/// The part of a pool that changes.
 #[derive(Debug)]
 struct State {
     space: Space<Mark>,
-    /// By first address.
+    /// The chunks by first address.
     chunks: BTreeMap<u64, Chunk>,
     reserved: Level,
     used: Level,
@@ -265,7 +265,7 @@ impl State {
         may.then(|| self.space.take_from_others(bytes, stream, |mark| mark.hold_back(api, stream).is_ok()))?
     }
 
-    /// What the table of addresses says of an allocation.
+    /// Returns the entry of an allocation for the table of addresses.
     fn range(
         &self,
         api: Api,

@@ -29,7 +29,7 @@ pub fn is_managed(kind: u32) -> bool {
     kind == MANAGED
 }
 
-/// What kind of memory is where.
+/// The kind and location of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Home {
     /// `CU_MEM_ALLOCATION_TYPE_*`.
@@ -64,7 +64,7 @@ impl Home {
         Ok(Some(Self { kind, place: location.kind, id }))
     }
 
-    /// Where managed memory of it would rather be.
+    /// Returns the preferred location of managed memory.
     pub fn preferred(self) -> Option<CUmemLocation> {
         let kind = if self.place == NUMA_CURRENT { NUMA } else { self.place };
         (kind != NONE).then_some(CUmemLocation { kind, id: self.id })
@@ -73,10 +73,10 @@ impl Home {
 
 #[derive(Debug, Default)]
 struct Tables {
-    /// By handle, until all is given back.
+    /// All pools by handle, until all their memory is given back.
     all: HashMap<u64, Arc<HostPool>>,
     defaults: HashMap<Home, Arc<HostPool>>,
-    /// Where the program has chosen one.
+    /// The pools that the program has chosen.
     current: HashMap<Home, Arc<HostPool>>,
 }
 
