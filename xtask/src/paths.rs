@@ -11,7 +11,7 @@ const RELEASE: &str = "release";
 /// Cargo's profile of xtask and of what `demo` builds on a machine that has built nothing yet.
 const QUICK: &str = "quick";
 
-/// Where things are.
+/// The folders that the commands use.
 #[derive(Debug, Clone)]
 pub struct Paths {
     /// The repository.

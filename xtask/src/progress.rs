@@ -105,7 +105,7 @@ impl Step {
         say(&format!("{:16} {what}  cached", self.name));
     }
 
-    /// Where the step's commands write.
+    /// The file to which the step's commands write.
     pub fn log(&self) -> &Path {
         &self.log
     }

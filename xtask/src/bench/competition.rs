@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What programs that compete for a GPU got of it, from the times at which their kernels ended.
+//! The shares of programs that compete for a GPU, from the times at which their kernels ended.
 
 use anyhow::{Result, bail};
 

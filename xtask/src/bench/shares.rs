@@ -71,7 +71,7 @@ fn cases() -> Vec<Case> {
     ]
 }
 
-/// Where the programs run.
+/// The place in which the programs run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Place {
     /// On the host.
@@ -102,7 +102,7 @@ pub struct Bench<'a> {
     pub device: Device,
     /// The program.
     pub program: PathBuf,
-    /// Where logs go.
+    /// The folder for logs.
     pub logs: PathBuf,
     /// Where to measure.
     pub places: &'a [Place],

@@ -23,13 +23,13 @@ pub struct Library {
     soname: &'static str,
     /// The name that the linker looks for, unless another library has it.
     development_name: Option<&'static str>,
-    /// Where the unwinder of panics comes from.
+    /// The source of the unwinder of panics.
     unwinder: Unwinder,
-    /// Where it is used.
+    /// The place in which it is used.
     place: Place,
 }
 
-/// Where a library is used.
+/// The place in which a library is used.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Place {
     /// On a machine like this one.
@@ -38,7 +38,7 @@ pub enum Place {
     Guest,
 }
 
-/// Where a library has the code that unwinds panics from.
+/// The source of the code that unwinds panics.
 #[derive(Clone, Copy)]
 enum Unwinder {
     /// The process's `libgcc_s.so.1`.

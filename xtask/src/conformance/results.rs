@@ -49,7 +49,7 @@ pub struct Results {
 }
 
 impl Results {
-    /// Those of an earlier run.
+    /// Loads the results of an earlier run.
     pub fn load(file: &Path) -> Result<Self> {
         let text = fs::read(file).with_context(|| format!("Cannot read {}", file.display()))?;
         serde_json::from_slice(&text).with_context(|| format!("Cannot use {}", file.display()))
@@ -139,7 +139,7 @@ impl Results {
 }
 
 impl Entry {
-    /// Why not all is well; empty if it is. What is the same on several ways is said once.
+    /// Returns the reason for failures; empty if there is none. A reason that several ways share is given once.
     pub fn reason(&self) -> String {
         match &self.built {
             State::Skipped(reason) => return reason.clone(),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What one source file defines, imports and names. Tests are left out.
+//! The definitions, imports and names of one source file. Tests are left out.
 
 use std::collections::BTreeSet;
 

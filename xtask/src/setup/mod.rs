@@ -110,7 +110,7 @@ pub fn run(paths: &Paths, parts: &[Part]) -> Result<()> {
 /// Parts that are set up one after the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Chain {
-    /// What all others need.
+    /// Parts that all others need.
     First,
     /// Kernels, after the Rust tools that they are built with.
     Kernels,
