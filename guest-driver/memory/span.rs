@@ -16,7 +16,7 @@ const MAX_RUN_PAGES: u32 = (u32::MAX as u64 / PAGE_BYTES) as u32;
 pub(crate) struct Span {
     /// Address of the first page.
     pub(crate) first_page: u64,
-    /// Where in it the buffer begins.
+    /// The offset of the buffer in it.
     pub(crate) offset: u32,
     /// Bytes of the buffer, at least 1.
     pub(crate) bytes: u64,
