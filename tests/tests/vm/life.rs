@@ -17,9 +17,9 @@ use xtask::vm::{GuestCommand, Output, Vm};
 
 use crate::{LIMIT, SharedVm, outcome, run, shell_fails};
 
-/// How long a program may take to learn that the other side is gone.
+/// The maximum time that a program may take to learn that the other side is gone.
 const LOSS: Duration = Duration::from_secs(5);
-/// How long the guest may take to get over a change.
+/// The maximum time that the guest may take to get over a change.
 const SETTLE: Duration = Duration::from_secs(20);
 
 type Check = fn(&Kit, &Vm) -> Result<()>;
