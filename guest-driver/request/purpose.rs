@@ -33,7 +33,7 @@ pub(crate) enum Purpose {
     Call(Arc<Session>),
     /// `OP_CALL` with `FLAG_KEEP`: the device keeps the memory under this tag.
     Keep(Arc<Session>, u64),
-    /// `OP_SHARE`: the device shares the memory under this tag.
+    /// `OP_SHARE`: the device keeps the area at this offset of the device file.
     Share(Arc<Session>, u64),
     /// `OP_UNPIN` of the tag.
     Unpin(Arc<Session>, u64),
