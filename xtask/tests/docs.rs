@@ -106,7 +106,7 @@ fn paths_exist() -> Result<()> {
 
 #[test]
 fn commands_exist() -> Result<()> {
-    let command = Regex::new(r"cargo\s+xtask\s+([a-z][a-z-]*)([^`\n|#\\]*(?:\\\n[^`\n|#]*)*)")?;
+    let command = Regex::new(r"cargo\s+xtask\s+([a-z][a-z-]*)([^`\n|&;#\\]*(?:\\\n[^`\n|&;#]*)*)")?;
     let cli = Cli::command();
     let (mut problems, mut checked) = (BTreeSet::new(), 0);
     for (page, text) in pages()? {
