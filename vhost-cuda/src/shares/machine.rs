@@ -73,10 +73,9 @@ impl Worker {
         let in_flight = u64::from(slot.in_flight.load(Ordering::Relaxed));
         let busy = in_flight > 0;
         let since = slot.oldest.load(Ordering::Relaxed);
-        let oldest = if busy && since > 0 { now.saturating_sub(since) } else { 0 };
+        let oldest = if busy && since > 0 { now.saturating_sub(since).min(1 << 40) } else { 0 };
         let typical = slot.typical.load(Ordering::Relaxed).min(1 << 40);
         let processes = u64::from(waiting || busy);
-        let oldest = oldest.min(1 << 40);
         Some(Seen {
             waiting,
             busy,

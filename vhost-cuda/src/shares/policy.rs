@@ -121,6 +121,13 @@ struct Turn {
     draining: Option<u64>,
 }
 
+impl Turn {
+    /// A turn that begins.
+    fn of(machine: Id) -> Self {
+        Self { machine, used: 0, draining: None }
+    }
+}
+
 /// The arbitration of one GPU.
 #[derive(Debug, Default)]
 pub struct Policy {
@@ -135,8 +142,11 @@ impl Machine {
     fn charge(&mut self, time: u64) {
         self.used = self.used.saturating_add(time);
         self.virtual_time = self.virtual_time.saturating_add(time.saturating_mul(SCALE) / self.weight);
-        let charged = i64::try_from(time).unwrap_or(i64::MAX);
-        self.pauses = self.pauses.saturating_add(charged).clamp(-MAX_PAUSES, MAX_PAUSES);
+        self.set_pauses(self.pauses.saturating_add_unsigned(time));
+    }
+
+    fn set_pauses(&mut self, pauses: i64) {
+        self.pauses = pauses.clamp(-MAX_PAUSES, MAX_PAUSES);
     }
 
     /// A turn ends for which `charged` was charged: takes back what the pauses cost, up to a limit. A program that waits for
@@ -215,8 +225,7 @@ impl Policy {
         let passed = now.saturating_sub(std::mem::replace(&mut self.now, now)).min(MAX_LAG);
         for (&id, machine) in &mut self.machines {
             machine.was_busy = std::mem::replace(&mut machine.seen, seen(id)).busy;
-            let reported = i64::try_from(machine.seen.reported).unwrap_or(i64::MAX);
-            machine.pauses = machine.pauses.saturating_sub(reported).clamp(-MAX_PAUSES, MAX_PAUSES);
+            machine.set_pauses(machine.pauses.saturating_sub_unsigned(machine.seen.reported));
             if machine.seen.waiting && machine.grant == Grant::Hold {
                 machine.held = machine.held.saturating_add(passed);
             }
@@ -369,8 +378,7 @@ impl Policy {
     }
 
     /// Returns the maximum lead of the machine whose turn it is over the next one, in virtual time. Turns of a whole
-    /// round's part then
-    /// follow each other.
+    /// round's part then follow each other.
     fn lead(&self) -> u64 {
         self.quantum() * (self.count() - 1) / self.count()
     }
@@ -386,13 +394,12 @@ impl Policy {
 
     fn take_turns(&mut self) {
         let now = self.now;
-        let begin = |machine: Id| Some(Turn { machine, used: 0, draining: None });
         let Some(mut turn) = self.turn else {
             let first = self.next_after(None).or_else(|| {
                 let wants = |(_, machine): &(&Id, &Machine)| machine.wants(now);
                 self.machines.iter().find(wants).map(|(&id, _)| id)
             });
-            self.turn = first.or_else(|| self.machines.keys().next().copied()).and_then(begin);
+            self.turn = first.or_else(|| self.machines.keys().next().copied()).map(Turn::of);
             return;
         };
         let (Some(holder), next) = (self.machines.get(&turn.machine), self.next_after(Some(turn.machine)))
@@ -402,12 +409,11 @@ impl Policy {
         };
         let Some((next, waiter)) = next.and_then(|next| Some((next, self.machines.get(&next)?))) else {
             // Nobody waits: the turn begins anew all the time.
-            self.turn = begin(turn.machine);
+            self.turn = Some(Turn::of(turn.machine));
             return;
         };
         if !holder.wants(now) {
-            self.end(turn);
-            self.turn = begin(next);
+            self.hand_over(turn, next);
             return;
         }
         let lead = holder.virtual_time.saturating_sub(waiter.virtual_time);
@@ -424,21 +430,22 @@ impl Policy {
             };
             let ends = holder.length() <= SHORT && holder.seen.left <= HAND_OVER;
             if !holder.seen.busy || ends || now.saturating_sub(since) >= patience {
-                self.end(turn);
-                self.turn = begin(next);
+                self.hand_over(turn, next);
                 return;
             }
         }
         self.turn = Some(turn);
     }
 
-    fn end(&mut self, turn: Turn) {
+    /// Ends a turn, and begins that of `next`.
+    fn hand_over(&mut self, turn: Turn, next: Id) {
         // Beside long kernels short ones cost the switches of the hardware, for which nobody is charged.
         let beside_long =
             self.machines.values().any(|machine| machine.wants(self.now) && machine.length() > SHORT);
         if let Some(machine) = self.machines.get_mut(&turn.machine).filter(|_| !beside_long) {
             machine.forgive(turn.used);
         }
+        self.turn = Some(Turn::of(next));
     }
 
     fn set_grants(&mut self) {

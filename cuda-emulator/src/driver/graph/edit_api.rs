@@ -241,13 +241,11 @@ fn remove_dependencies_v2(
     for index in 0..count {
         let (from, to) = (from.at(index)?, to.at(index)?);
         let edge = if edges.is_null() { Edge::default() } else { edges.at(index)? };
-        if !changed.contains_key(&from.0) || !changed.contains_key(&to.0) {
-            return Err(invalid);
-        }
+        nodes.get(&from.0).ok_or(invalid)?;
+        let target = changed.get_mut(&to.0).ok_or(invalid)?;
         if allocates {
             return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
         }
-        let target = changed.get_mut(&to.0).ok_or(invalid)?;
         let place = target.dependencies.iter().position(|known| *known == (from, edge)).ok_or(invalid)?;
         target.dependencies.remove(place);
     }

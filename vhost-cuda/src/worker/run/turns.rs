@@ -20,8 +20,8 @@ use super::call::CallContext;
 use super::flights::{Flight, Flights, MAX_FLIGHTS};
 use super::marks::{Events, Mark, Marks, Place, Stream, captures, key, may_look_while_others_capture};
 use super::resolve::Resolve;
-use super::timers;
 use crate::shares::page::{ANNOUNCE, GO, HOLD, MAX_GPUS, OPEN, Page, Slot, now};
+use crate::timers;
 use crate::worker::gpu::{CUstream, CuResult, Driver};
 use crate::worker::state::SessionState;
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Keeps the threads of NVIDIA's driver from waking up while there is nothing to do.
+//! How late the timers of threads may be: threads of NVIDIA's driver need not wake up while there is nothing to do, and threads
+//! that look around every few microseconds must not sleep longer.
 //!
-//! The thread that it starts with the first context (`cuda-EvtHandlr`) looks around ten times a second, which is all the CPU
+//! The thread that the driver starts with the first context (`cuda-EvtHandlr`) looks around ten times a second, which is all the CPU
 //! time that an idle worker takes, and there is one for each session and each warm worker. What it waits for comes by
 //! descriptors; its timer may be late. A thread's timers are as late as those of the thread that started it were allowed
 //! to be (`prctl(2)`, `PR_SET_TIMERSLACK`).
