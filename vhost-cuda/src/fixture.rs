@@ -24,8 +24,7 @@ use crate::sessions::messages::Messages;
 use crate::sessions::process::{Process, Sockets, Worker, WorkerSpec};
 
 /// Returns the settings for workers of a test. They are the test's program, which does not know the worker's options
-/// and ends
-/// at once.
+/// and ends at once.
 pub fn worker_spec() -> WorkerSpec {
     WorkerSpec {
         libraries: Vec::new(),

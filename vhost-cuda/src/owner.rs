@@ -6,8 +6,7 @@ use vm_memory::{GuestMemoryBackend, GuestMemoryRegion};
 use crate::front_end::memory::Memory;
 
 /// The start of the memory of a virtio-user process (`guest-lib/client/src/virtio_user/memory.rs`). A machine has
-/// memory
-/// at a lower address: firmware and kernels of PCs begin in the first MiB.
+/// memory at a lower address: firmware and kernels of PCs begin in the first MiB.
 const PROCESS_RAM: u64 = 1 << 32;
 
 /// A user of a machine.

@@ -21,8 +21,7 @@ const HOST: &str = "x86_64-unknown-linux-gnu";
 /// Checks that release builds do not have.
 const FLAGS: &str = "--cfg fuzzing -Cdebug-assertions -Coverflow-checks";
 /// The compiler wrapper that libFuzzer needs, for the crates of this workspace: it looks at all instrumented code after
-/// each
-/// execution.
+/// each execution.
 const WRAPPER: &str = "#!/bin/sh
 # Not build scripts.
 case \" $* \" in *\" --target \"*) ;; *) exec \"$@\" ;; esac

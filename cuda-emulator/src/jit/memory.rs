@@ -53,7 +53,7 @@ impl Span {
         Span { low, end: low.saturating_add(reach + bytes), align: bytes, phase: low }
     }
 
-    /// Returns whether whoever has checked this one has checked the other.
+    /// Returns true if a check of this span includes a check of `other`: its bytes and its alignment.
     fn covers(&self, other: &Span) -> bool {
         let aligned = other.align <= self.align && (other.phase - self.phase) % other.align == 0;
         other.low >= self.low && other.end <= self.end && aligned

@@ -64,8 +64,7 @@ pub(crate) struct Code {
     /// The targets of `brx.idx`.
     pub(crate) tables: Vec<Vec<u32>>,
     /// The handlers' knowledge of their operands, for the translator: entry `n` says where those of instruction `n` are
-    /// in
-    /// [`Code::mentions`]; one more entry ends the list.
+    /// in [`Code::mentions`]; one more entry ends the list.
     pub(crate) shapes: Vec<Shape>,
     pub(crate) mentions: Vec<Mention>,
     /// The code of hot functions as instructions of this machine.

@@ -2,8 +2,7 @@
 //! Dynamic parallelism (CDP2): kernels that launch kernels.
 //!
 //! The launches of a grid run when all its blocks have ended, in the order in which they were launched: that is an
-//! order which
-//! every stream and every event allows, and a program can rely on no other. Where more launches are pending than
+//! order which every stream and every event allows, and a program can rely on no other. Where more launches are pending than
 //! cudaLimitDevRuntimePendingLaunchCount, the launching thread runs them before it goes on, as a GPU would meanwhile. A grid
 //! is complete when all that it launched is; what it launched into cudaStreamTailLaunch comes last.
 //!

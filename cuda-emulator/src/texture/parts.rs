@@ -77,8 +77,7 @@ pub(super) type Located = (u64, u64, u64);
 
 impl Lay {
     /// Returns the position of byte `x` of row `y` of slice `z`; `pitch` and `slice` are the level's, `base` its first
-    /// byte in what it
-    /// shares with others.
+    /// byte in what it shares with others.
     pub(super) fn locate(
         &self,
         (base, pitch, slice): (u64, u64, u64),

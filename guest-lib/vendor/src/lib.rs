@@ -6,8 +6,7 @@
 //! cuBLAS only.
 //!
 //! The state that is kept here: the pointer mode and the stream of handles ([`handles`]), which calls need no answer
-//! ([`proven`]),
-//! and answers that never change ([`answers`]).
+//! ([`proven`]), and answers that never change ([`answers`]).
 
 mod answers;
 mod bridge;

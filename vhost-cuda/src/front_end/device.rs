@@ -41,8 +41,7 @@ use crate::sessions::pool::WorkerPool;
 use crate::sessions::session::{End, Session, Tables};
 
 /// The time that the workers of a machine get to end when it is reset or has gone. The VMM waits meanwhile, and its
-/// monitor with
-/// it.
+/// monitor with it.
 pub const END_PATIENCE: Duration = Duration::from_secs(5);
 /// Most files of guest memory that are remembered of a machine.
 const MAX_MEMORY_FILES: usize = 4096;

@@ -47,8 +47,7 @@ fn emulator() -> anyhow::Result<PathBuf> {
 }
 
 /// Returns the folders that are searched first for NVIDIA's libraries: those that `--libraries` names or, with the
-/// emulator, the folder of the
-/// CPU's versions beside it.
+/// emulator, the folder of the CPU's versions beside it.
 ///
 /// Errors: a folder does not exist.
 pub fn vendor_folders(named: &[PathBuf], emulated: bool) -> anyhow::Result<Vec<PathBuf>> {

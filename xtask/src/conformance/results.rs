@@ -139,7 +139,8 @@ impl Results {
 }
 
 impl Entry {
-    /// Returns the reason for failures; empty if there is none. A reason that several ways share is given once.
+    /// Returns why the program failed, or an empty text if it did not. If it failed on several ways for the same reason, the text
+    /// names the reason once.
     pub fn reason(&self) -> String {
         match &self.built {
             State::Skipped(reason) => return reason.clone(),

@@ -19,8 +19,7 @@ use crate::cublas::{INVALID_VALUE, NOT_INITIALIZED, SUCCESS, Status};
 use crate::handles::{self, Handle};
 
 /// A `cublasLtHandle_t` of this library. It has no state, since all settings are in descriptors. A `cublasHandle_t` is
-/// a
-/// handle here, too, but lives in another file of ours.
+/// a handle here, too, but lives in another file of ours.
 struct Light;
 
 /// Makes a handle.

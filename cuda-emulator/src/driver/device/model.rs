@@ -38,8 +38,7 @@ pub(crate) struct Model {
 }
 
 /// The attributes by which a device reports access to pageable memory. Its kernels reach the memory of the process in
-/// any case; this is for
-/// tests of programs that look at the attributes.
+/// any case; this is for tests of programs that look at the attributes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pageable {
     No,
@@ -61,8 +60,7 @@ impl Pageable {
 }
 
 /// The limits of a multiprocessor and its blocks, by the table "Technical Specifications per Compute Capability" of the
-/// CUDA
-/// programming guide.
+/// CUDA programming guide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limits {
     /// Most resident threads.

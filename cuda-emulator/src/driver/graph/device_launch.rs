@@ -2,8 +2,7 @@
 //! Graphs that kernels launch.
 //!
 //! The launches of a graph's kernels run after its own nodes: first those that were fired and forgotten, then the
-//! tails, each
-//! with all that comes of it before the next. An order that the programming guide allows; it promises no other.
+//! tails, each with all that comes of it before the next. An order that the programming guide allows; it promises no other.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;

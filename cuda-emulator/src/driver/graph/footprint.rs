@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The memory that graphs keep, as the device would count it: a launch needs memory behind the addresses of its
-//! allocation
-//! nodes, keeps what it has had before, takes what another graph no longer needs, or else gets more. Only
+//! allocation nodes, keeps what it has had before, takes what another graph no longer needs, or else gets more. Only
 //! cuDeviceGraphMemTrim gives any of it back.
 //!
 //! Nothing but the count is shared here: each allocation has its place as long as its graph exists (`memory`).

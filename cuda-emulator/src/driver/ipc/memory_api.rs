@@ -40,8 +40,7 @@ pub(in crate::driver) fn forget_all_of(context: CUcontext) {
 }
 
 /// Returns whether cuIpcGetMemHandle accepts an allocation: one of cuMemAlloc, but neither managed memory, nor a pool's
-/// or a graph's, nor what
-/// another process has shared.
+/// or a graph's, nor what another process has shared.
 pub(in crate::driver) fn can_share(range: &Range, owner: Option<&Owner>) -> bool {
     let plain = |owner: &Owner| owner.pool.is_none() && owner.context != Handle::NULL;
     range.kind == RangeKind::Device && owner.is_some_and(plain)

@@ -135,8 +135,7 @@ fn rare(kind: Type, flushed: bool) -> Option<Handler> {
 }
 
 /// Compares a pair of halves: one predicate each. The operands are 32-bit registers; `high` takes the upper halves. The
-/// operator
-/// is in the parameter ([`operator_imm`]).
+/// operator is in the parameter ([`operator_imm`]).
 pub(crate) fn compare_pair(kind: Type, high: bool) -> Option<Handler> {
     fn half(kind: Type, pair: u32, high: bool) -> f32 {
         to_f32(kind, if high { (pair >> 16) as u16 } else { pair as u16 })

@@ -24,7 +24,8 @@ pub(super) fn select(name: &str) -> Option<(Handler, usize)> {
     })
 }
 
-/// Returns whether an address is none of shared, local or parameter memory.
+/// Returns true if the address is one of global memory: it is not null, and not in the windows of shared, local and parameter
+/// memory.
 fn is_global(address: u64) -> bool {
     address != 0
         && address

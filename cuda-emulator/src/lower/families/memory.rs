@@ -399,8 +399,7 @@ fn copy<'a>(f: &mut Function<'_, 'a>, inst: &mut Inst<'_, 'a>) -> Result<(), Loa
 }
 
 /// The number of bytes that a cp.async reads, when that is not all of them: a size, or a predicate that says not to
-/// read at all. A
-/// cache policy (64 bits) may follow.
+/// read at all. A cache policy (64 bits) may follow.
 fn source_size<'a>(
     f: &mut Function<'_, 'a>,
     inst: &Inst<'_, 'a>,

@@ -21,8 +21,7 @@ const MIN_RAM_BYTES: u64 = 1 << 30;
 /// processes from virtual machines (`vhost-cuda/src/owner.rs`).
 pub const RAM_BASE: u64 = 1 << 32;
 /// The address at which it is mapped in this process: away from where the worker's driver likes to put device memory,
-/// because
-/// a device address that is taken here cannot be told from a host address.
+/// because a device address that is taken here cannot be told from a host address.
 const MAP_HINT: u64 = 0x3000_0000_0000;
 
 /// A sparse memfd, mapped whole, of which ranges are allocated.

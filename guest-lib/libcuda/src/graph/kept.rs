@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
 //! The memory of this library to which nodes point programs: values of kernel parameters, graphs of conditional nodes,
-//! operations on values in
-//! memory. And which executable graphs can be launched without asking.
+//! operations on values in memory. And which executable graphs can be launched without asking.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};

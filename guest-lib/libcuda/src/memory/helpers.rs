@@ -3,8 +3,7 @@
 //! Threads that help with long copies. They are started at first need and sleep while there is nothing to do.
 //!
 //! The thread that asks for help does the work too, and waits at its end for those helpers only that have begun:
-//! helpers
-//! may be held up in another thread's copy for as long as that takes.
+//! helpers may be held up in another thread's copy for as long as that takes.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};

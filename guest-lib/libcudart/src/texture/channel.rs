@@ -76,8 +76,7 @@ const fn special(kind: c_uint, bits: [c_int; 4], code: c_uint, channels: c_uint,
 }
 
 /// The special formats by kind: NV12; normalized integers of 8 and 16 bits, unsigned then signed; block compression 1
-/// to 7;
-/// 10-10-10-2.
+/// to 7; 10-10-10-2.
 const SPECIAL: &[Special] = &[
     special(4, [8, 8, 8, 0], 0xb0, 3, 1),
     special(5, [8, 0, 0, 0], 0xc0, 1, 1),

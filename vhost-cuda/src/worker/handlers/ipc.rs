@@ -21,8 +21,7 @@ const LOCATION_DEVICE: u32 = 1;
 const LAZY_ENABLE_PEER_ACCESS: u32 = 1;
 
 /// The first bytes of the emulator's handles, and the offsets of the descriptor of the memory file and of what says
-/// whose
-/// descriptor it is. A worker may make no sockets, over which the emulator shares else.
+/// whose descriptor it is. A worker may make no sockets, over which the emulator shares else.
 const EMULATED: &[u8] = b"cudaemu\x01";
 const EMULATED_DESCRIPTOR: usize = 48;
 const EMULATED_PLACE: usize = 52;

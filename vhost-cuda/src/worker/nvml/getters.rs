@@ -83,8 +83,7 @@ fn arguments(
 
 impl Nvml {
     /// Returns the answer of `getter` (`nvmlReturn_t`) and its results, for inputs that it admits; `peer` finds the
-    /// library's handle
-    /// of another device. `None`: the library does not have the function, or there is no such device.
+    /// library's handle of another device. `None`: the library does not have the function, or there is no such device.
     pub fn get(
         &self,
         getter: &Getter,

@@ -191,8 +191,7 @@ impl Graphs {
     }
 
     /// Returns the result of `find`, once the call holds the lock of its family. If it holds only others, that is an
-    /// error: the
-    /// driver would find that a node is not in the graph.
+    /// error: the driver would find that a node is not in the graph.
     fn locked<T>(&self, held: &Held, find: impl Fn(&Tables) -> Option<(T, Exclusive)>) -> CuResult<T> {
         loop {
             // Anew after each wait: another call may have destroyed it.

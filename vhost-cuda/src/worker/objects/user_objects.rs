@@ -18,8 +18,7 @@ struct Entry {
 }
 
 /// The user objects of a session, by name. Locked across the driver's functions, so that nobody names what another
-/// thread is about
-/// to destroy.
+/// thread is about to destroy.
 #[derive(Debug, Default)]
 pub struct UserObjects(Mutex<HashMap<u64, Entry>>);
 

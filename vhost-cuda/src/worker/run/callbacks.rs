@@ -15,8 +15,7 @@ use virtio_cuda_protocol::cuda::{CALLBACK_FORGET, CALLBACK_RUN, CallbackId};
 use crate::worker::gpu::CUstream;
 
 /// The maximum time that a guest's question for the next function stays unanswered: then it has to ask again, so that
-/// no
-/// request is outstanding for ever.
+/// no request is outstanding for ever.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A function that is due.

@@ -2,9 +2,8 @@
 //! Functions of the program that executable graphs got after they were made.
 //!
 //! The callbacks of a graph's own nodes are tied to the graph (`handlers::graph::node`), and the driver has executable
-//! graphs
-//! share them. What is put in later belongs to the executable graph alone, for which the driver has no such thing.
-//! The guest is told to forget it when it was replaced, or the graph is gone, and the last launch is over.
+//! graphs share them. What is put in later belongs to the executable graph alone, for which the driver has no such thing. The
+//! guest is told to forget it when it was replaced, or the graph is gone, and the last launch is over.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};

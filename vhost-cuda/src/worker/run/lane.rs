@@ -22,8 +22,7 @@ use crate::worker::gpu::CudaError;
 use crate::worker::state::SessionState;
 
 /// The time that an executor watches its lane, where there are cores to spare and where not: about as long as it takes
-/// to
-/// wake it up.
+/// to wake it up.
 const WATCH: Duration = Duration::from_micros(500);
 const WATCH_FEW_CORES: Duration = Duration::from_micros(20);
 /// After a long copy the guest, too, may take longer for its next call: the share of the copy's time to watch, at most

@@ -85,8 +85,7 @@ pub struct Staging {
     pub(in crate::memory) host: u64,
     pub(in crate::memory) attached: Attached,
     /// For each group: an event, and the number of copies that were started before it was recorded last. It is recorded
-    /// after a copy that
-    /// fills the group, or ends in it.
+    /// after a copy that fills the group, or ends in it.
     pub(in crate::memory) events: Vec<(EventId, u64)>,
     /// For each slot: the number of the copy that uses it, from 1.
     pub(in crate::memory) uses: Vec<u64>,

@@ -13,8 +13,7 @@ const X86_64: u32 = 0xc000_003e;
 const REFUSE: u32 = libc::SECCOMP_RET_ERRNO | libc::EPERM as u32;
 
 /// The system calls of the thread besides mapping: it takes orders and files, and allocates. None of these reads,
-/// copies, sends or
-/// changes a file.
+/// copies, sends or changes a file.
 const ALLOWED: &[c_long] = &[
     libc::SYS_brk,
     libc::SYS_clock_gettime,
