@@ -207,7 +207,7 @@ fn daemon_killed_in_a_copy(kit: &Kit, vm: &Vm) -> Result<()> {
     outcome.expect_exit(1)?;
     ensure!(started.elapsed() < SETTLE, "it took {:?}\n{outcome}", started.elapsed());
     vm.daemon().restart()?;
-    wait_until("a new program works", || Ok(expect_good(kit, vm, "add_one").is_ok()))?;
+    good_again(kit, vm)?;
     expect_good(kit, vm, "vector_add")
 }
 
@@ -240,7 +240,21 @@ fn unplugged_with_calls_pending(kit: &Kit, vm: &Vm) -> Result<()> {
         ensure!(outcome.stderr.contains("error 100 (cudaErrorNoDevice)"), "{outcome}");
         vm.plug()?;
         // The node belongs to the module: only a program can tell that the device is back.
-        wait_until("a new program works", || Ok(expect_good(kit, vm, "add_one").is_ok()))?;
+        good_again(kit, vm)?;
+    }
+    Ok(())
+}
+
+/// Waits until a new program works; an error says how the last one failed, and what daemon and kernel wrote.
+fn good_again(kit: &Kit, vm: &Vm) -> Result<()> {
+    let deadline = Instant::now() + SETTLE;
+    while let Err(error) = expect_good(kit, vm, "add_one") {
+        if Instant::now() >= deadline {
+            let (daemon, kernel) = (vm.daemon().log()?, vm.kernel_log()?);
+            let logs = format!("--- the daemon's log\n{daemon}\n--- the kernel's log\n{kernel}");
+            return Err(error.context(format!("not within {SETTLE:?}: a new program works\n{logs}")));
+        }
+        thread::sleep(Duration::from_millis(20));
     }
     Ok(())
 }
