@@ -142,7 +142,7 @@ fn workers(vm: &Vm) -> Vec<u32> {
 }
 
 /// Waits for at most [`SETTLE`].
-pub fn wait_until(what: &str, condition: impl Fn() -> Result<bool>) -> Result<()> {
+pub fn wait_until(what: &str, mut condition: impl FnMut() -> Result<bool>) -> Result<()> {
     let deadline = Instant::now() + SETTLE;
     while !condition()? {
         ensure!(Instant::now() < deadline, "not within {SETTLE:?}: {what}");
@@ -247,16 +247,16 @@ fn unplugged_with_calls_pending(kit: &Kit, vm: &Vm) -> Result<()> {
 
 /// Waits until a new program works; an error says how the last one failed, and what daemon and kernel wrote.
 fn good_again(kit: &Kit, vm: &Vm) -> Result<()> {
-    let deadline = Instant::now() + SETTLE;
-    while let Err(error) = expect_good(kit, vm, "add_one") {
-        if Instant::now() >= deadline {
-            let (daemon, kernel) = (vm.daemon().log()?, vm.kernel_log()?);
-            let logs = format!("--- the daemon's log\n{daemon}\n--- the kernel's log\n{kernel}");
-            return Err(error.context(format!("not within {SETTLE:?}: a new program works\n{logs}")));
-        }
-        thread::sleep(Duration::from_millis(20));
-    }
-    Ok(())
+    let mut last = Ok(());
+    let waited = wait_until("a new program works", || {
+        last = expect_good(kit, vm, "add_one");
+        Ok(last.is_ok())
+    });
+    waited.or_else(|late| {
+        let text = |log: Result<String>| log.unwrap_or_else(|error| format!("not readable: {error:#}"));
+        let (daemon, kernel) = (text(vm.daemon().log()), text(vm.kernel_log()));
+        last.context(format!("{late}\n--- the daemon's log\n{daemon}\n--- the kernel's log\n{kernel}"))
+    })
 }
 
 fn no_page_stays_pinned(_: &Kit, vm: &Vm) -> Result<()> {
