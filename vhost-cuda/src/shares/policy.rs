@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 /// machines; shorter ones keep shares exact in short windows.
 pub const ROUND: u64 = 16_000_000;
 /// The same for three and more machines, whose turns follow each other less evenly.
-const ROUND_OF_MANY: u64 = 12_000_000;
+const ROUND_OF_MANY: u64 = 9_000_000;
 /// Minimum length of a turn, in nanoseconds.
 const MIN_TURN: u64 = 1_500_000;
 /// A machine still wants the GPU for so long after its last work, in nanoseconds: programs that wait for each kernel need a
@@ -41,6 +41,10 @@ const MAX_PAUSES: i64 = ROUND.cast_signed();
 const CREDIT: u64 = 3 * ROUND / 2;
 /// Maximum advantage at all, in nanoseconds of an equal share: bounds how long a machine is held back for a very long kernel.
 const MAX_LAG: u64 = 2_000_000_000;
+/// Length of the hardware's time slices, in nanoseconds, as measured on an H200.
+const SLICE: u64 = 2_000_000;
+/// Time that the hardware takes to switch between the work of two processes, in nanoseconds, as measured on an H200.
+const SWITCH: u64 = 137_000;
 /// Virtual time per nanosecond at weight 1.
 const SCALE: u64 = 1 << 10;
 
@@ -259,7 +263,9 @@ impl Policy {
             [] => {}
             [alone] => {
                 self.settle();
-                self.charge_one(alone, passed);
+                // The switches between the machine's own processes are charged to nobody.
+                let many = self.machines.get(&alone).is_some_and(|machine| machine.seen.processes > 1);
+                self.charge_one(alone, if many { passed * SLICE / (SLICE + SWITCH) } else { passed });
             }
             _ => {
                 self.overlap += passed;
@@ -284,11 +290,13 @@ impl Policy {
         }
     }
 
-    /// Divides the time of overlapping work: what has completed costs what it took; the rest goes to those whose work goes on.
+    /// Divides the time of overlapping work: what has completed costs what it took; the rest, without the hardware's
+    /// switches, goes to those whose work goes on.
     fn settle(&mut self) {
         let window = std::mem::take(&mut self.overlap);
         let mut parts: Vec<(Id, u64)> = Vec::new();
         let mut ongoing: Vec<Id> = Vec::new();
+        let mut pieces = 0_u64;
         for (&id, machine) in &mut self.machines {
             let (reported, active) = std::mem::take(&mut machine.window);
             let goes_on = reported > window || (reported == 0 && machine.seen.oldest >= window / 2);
@@ -296,6 +304,7 @@ impl Policy {
                 ongoing.push(id);
             } else if active {
                 parts.push((id, reported.min(window)));
+                pieces = pieces.saturating_add(reported.checked_div(machine.seen.typical).unwrap_or(0));
             }
         }
         if window == 0 || parts.len() + ongoing.len() == 0 {
@@ -312,7 +321,9 @@ impl Policy {
         if ongoing.is_empty() {
             parts.iter_mut().for_each(|(_, part)| *part += rest / count);
         }
-        let each = rest.checked_div(ongoing.len() as u64).unwrap_or(0);
+        // Each piece interrupts what goes on, at most once in a slice, and nobody is charged for the two switches.
+        let switches = 2 * SWITCH * pieces.min(rest / (SLICE + 2 * SWITCH));
+        let each = (rest - switches).checked_div(ongoing.len() as u64).unwrap_or(0);
         parts.extend(ongoing.into_iter().map(|id| (id, each)));
         for (id, part) in parts {
             self.charge_one(id, part);
@@ -439,10 +450,7 @@ impl Policy {
 
     /// Ends a turn, and begins that of `next`.
     fn hand_over(&mut self, turn: Turn, next: Id) {
-        // Beside long kernels short ones cost the switches of the hardware, for which nobody is charged.
-        let beside_long =
-            self.machines.values().any(|machine| machine.wants(self.now) && machine.length() > SHORT);
-        if let Some(machine) = self.machines.get_mut(&turn.machine).filter(|_| !beside_long) {
+        if let Some(machine) = self.machines.get_mut(&turn.machine) {
             machine.forgive(turn.used);
         }
         self.turn = Some(Turn::of(next));
