@@ -23,7 +23,7 @@ pub fn hooks() -> Option<&'static TraceHooks> {
 pub fn told(hooks: &TraceHooks, name: &'static str, body: impl FnOnce() -> cudaError_t) -> cudaError_t {
     (hooks.enter)(API_RUNTIME, name.as_ptr(), name.len());
     let result = body();
-    (hooks.exit)(API_RUNTIME, result as i32);
+    (hooks.exit)(API_RUNTIME, result.0.cast_signed());
     result
 }
 
