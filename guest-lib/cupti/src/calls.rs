@@ -101,6 +101,8 @@ extern "C" fn enter(api: u32, name: *const u8, bytes: usize) {
     // SAFETY: the contract of `TraceHooks::enter`: a constant of that length.
     let name = unsafe { slice::from_raw_parts(name, bytes) };
     let api = if name == LIBRARY_CALL { API_LIBRARY } else { api };
+    // Compiled programs of CUDA 13 call `__cudaLaunchKernel`, which is `cudaLaunchKernel`.
+    let name = name.strip_prefix(b"__").unwrap_or(name);
     let (cbid, name) = match cbids::find(api, name) {
         Some(found) => found,
         None if api == API_LIBRARY => (cbids::LAUNCH_KERNEL, c"cudaLaunchKernel"),

@@ -11,6 +11,7 @@ use super::device;
 use super::device::attributes::MAX_PITCH;
 use super::pool::home as pool_home;
 use super::result::{CUresult, CuResult};
+use super::trace;
 use crate::memory::RangeKind;
 use crate::texture::Array;
 
@@ -173,12 +174,16 @@ impl Transfer {
         self.to.kind == kind || self.from.kind == kind
     }
 
-    fn bytes(&self) -> u64 {
+    pub(super) fn bytes(&self) -> u64 {
         self.extent.iter().fold(1, |product, side| product.saturating_mul(*side))
     }
 
     /// Copies now.
     pub(super) fn run(&self) -> CuResult<()> {
+        trace::copy(self, || self.copy())
+    }
+
+    fn copy(&self) -> CuResult<()> {
         // Again: the memory may have been freed since the copy was asked for.
         let gone = |_| CUresult::CUDA_ERROR_ILLEGAL_ADDRESS;
         self.to.check(self.extent).map_err(gone)?;
@@ -265,6 +270,10 @@ impl Fill {
 
     /// Fills now.
     pub(super) fn run(&self) -> CuResult<()> {
+        trace::fill(self, || self.fill())
+    }
+
+    fn fill(&self) -> CuResult<()> {
         // Again: the memory may have been freed since.
         let gone = CUresult::CUDA_ERROR_ILLEGAL_ADDRESS;
         self.check().map_err(|_| gone)?;
