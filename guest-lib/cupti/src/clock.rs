@@ -46,8 +46,10 @@ impl Line {
     fn at(&self, time: u64) -> u64 {
         let (x0, y0) = (i128::from(self.first.0), i128::from(self.first.1));
         let (width, height) = (i128::from(self.last.0) - x0, i128::from(self.last.1) - y0);
-        let rise = if width > 0 { (i128::from(time) - x0) * height / width } else { i128::from(time) - x0 };
-        u64::try_from(y0 + rise).unwrap_or(0)
+        let run = i128::from(time) - x0;
+        // A worker that lies may tell any times.
+        let rise = if width > 0 { run.saturating_mul(height) / width } else { run };
+        u64::try_from(y0.saturating_add(rise)).unwrap_or(0)
     }
 }
 
@@ -160,6 +162,8 @@ mod tests {
         let one = Line { first: (1_000, 50), last: (1_000, 50) };
         assert_eq!(one.at(1_500), 550);
         assert_eq!(one.at(10), 0);
+        let absurd = Line { first: (0, 0), last: (1, u64::MAX) };
+        assert_eq!(absurd.at(u64::MAX), 0);
     }
 
     #[test]

@@ -18,15 +18,21 @@ use crate::entry::CUresult;
 /// Pieces of work that are fetched at a time.
 const AT_A_TIME: usize = 500;
 /// Calls for more in one drain: a worker is not trusted to come to an end.
-const MAX_ROUNDS: usize = 1 << 13;
+const MAX_ROUNDS: usize = 1 << 11;
 /// Longest name of a kernel.
-const MAX_NAME: usize = 32 << 10;
-/// Most names that are kept.
-const MAX_NAMES: usize = 1 << 16;
+const MAX_NAME: usize = 16 << 10;
+/// Most bytes of names that are kept.
+const MAX_NAMES: usize = 32 << 20;
 
 static HOOKS: AtomicPtr<TraceHooks> = AtomicPtr::new(null_mut());
 /// Names of kernels by the worker's numbers.
-static NAMES: Mutex<Option<HashMap<u32, Vec<u8>>>> = Mutex::new(None);
+static NAMES: Mutex<Option<Names>> = Mutex::new(None);
+
+#[derive(Default)]
+struct Names {
+    known: HashMap<u32, Vec<u8>>,
+    bytes: usize,
+}
 
 static PROVIDER: TraceProvider =
     TraceProvider { version: TRACE_VERSION, hooks: set_hooks, start, stop, now, drain };
@@ -118,16 +124,18 @@ fn number_of(driver: &Driver, device: u32) -> u32 {
 }
 
 /// The name of a kernel, which is asked for once.
-fn name_of<'n>(driver: &Driver, names: &'n mut HashMap<u32, Vec<u8>>, number: u32) -> Option<&'n [u8]> {
-    if !names.contains_key(&number) {
+fn name_of<'n>(driver: &Driver, names: &'n mut Names, number: u32) -> Option<&'n [u8]> {
+    if !names.known.contains_key(&number) {
         let mut room = vec![0; MAX_NAME];
         let mut call = driver.session.call().output(&mut room);
         let bytes = calls::trace_name(&mut call, number).ok()?;
-        room.truncate(usize::try_from(bytes).map_or(0, |bytes| bytes.min(MAX_NAME)));
-        if names.len() >= MAX_NAMES {
-            names.clear();
+        room.truncate(usize::try_from(bytes).unwrap_or(MAX_NAME));
+        room.shrink_to_fit();
+        if names.bytes >= MAX_NAMES {
+            *names = Names::default();
         }
-        names.insert(number, room);
+        names.bytes += room.len();
+        names.known.insert(number, room);
     }
-    names.get(&number).map(Vec::as_slice)
+    names.known.get(&number).map(Vec::as_slice)
 }

@@ -15,9 +15,10 @@ use cuda_abi::{
 const MAX_WORK: usize = 1 << 19;
 /// Most API calls whose external id is remembered.
 const MAX_CALLS: usize = 1 << 19;
-/// Most names, and most bytes of one: a guest chooses both.
-const MAX_NAMES: usize = 1 << 14;
-const MAX_NAME_BYTES: usize = 4 << 10;
+/// Most names, most bytes of one and of all: a guest chooses them.
+const MAX_NAMES: usize = 1 << 16;
+const MAX_NAME_BYTES: usize = 16 << 10;
+const MAX_NAMES_BYTES: usize = 32 << 20;
 
 /// What a guest gets at a time.
 #[derive(Debug, Default)]
@@ -38,6 +39,7 @@ struct Store {
     calls: BTreeMap<u32, u32>,
     names: Vec<Vec<u8>>,
     numbers: HashMap<Vec<u8>, u32>,
+    name_bytes: usize,
     dropped: u64,
 }
 
@@ -65,9 +67,10 @@ impl Store {
         if let Some(number) = self.numbers.get(name) {
             return *number;
         }
-        if self.names.len() >= MAX_NAMES {
+        if self.names.len() >= MAX_NAMES || self.name_bytes + name.len() > MAX_NAMES_BYTES {
             return 0;
         }
+        self.name_bytes += name.len();
         self.names.push(name.to_vec());
         let number = self.names.len() as u32;
         self.numbers.insert(name.to_vec(), number);
