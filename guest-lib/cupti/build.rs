@@ -44,7 +44,8 @@ fn cbids(out: &Path) {
     for (api, table) in [("driver", "DRIVER"), ("runtime", "RUNTIME")] {
         let mut entries: Vec<(&str, u32)> = text.lines().filter_map(|line| entry(line, api)).collect();
         entries.sort_unstable();
-        writeln!(source, "/// Functions of the {api} API.\nstatic {table}: &[(&CStr, u32)] = &[").expect("writing to a String");
+        writeln!(source, "/// Functions of the {api} API.\nstatic {table}: &[(&CStr, u32)] = &[")
+            .expect("writing to a String");
         for (name, number) in entries {
             writeln!(source, "    (c{name:?}, {number}),").expect("writing to a String");
         }
@@ -63,7 +64,8 @@ fn entry<'a>(line: &'a str, api: &str) -> Option<(&'a str, u32)> {
 fn results(out: &Path) {
     let mut source = String::from("&[\n");
     for line in read(RESULTS).lines() {
-        let (number, name) = line.split_once(' ').unwrap_or_else(|| panic!("{RESULTS}: not `NUMBER NAME`: {line}"));
+        let (number, name) =
+            line.split_once(' ').unwrap_or_else(|| panic!("{RESULTS}: not `NUMBER NAME`: {line}"));
         writeln!(source, "    ({number}, c{name:?}),").expect("writing to a String");
     }
     source.push_str("]\n");

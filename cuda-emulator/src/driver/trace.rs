@@ -259,8 +259,14 @@ mod tests {
 
     #[test]
     fn copies_have_cuptis_directions() {
-        let pairs =
-            [(PAGEABLE, DEVICE), (DEVICE, PINNED), (DEVICE, DEVICE), (PINNED, PAGEABLE), (PINNED, ARRAY), (ARRAY, DEVICE)];
+        let pairs = [
+            (PAGEABLE, DEVICE),
+            (DEVICE, PINNED),
+            (DEVICE, DEVICE),
+            (PINNED, PAGEABLE),
+            (PINNED, ARRAY),
+            (ARRAY, DEVICE),
+        ];
         assert_eq!(pairs.map(|(from, to)| direction(from, to)), [1, 2, 8, 9, 3, 6]);
     }
 

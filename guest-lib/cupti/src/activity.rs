@@ -7,7 +7,7 @@ use cuda_abi::{API_DRIVER, API_RUNTIME};
 
 use crate::cbids::COUNT;
 use crate::result::{CUptiResult, INVALID_KIND, INVALID_PARAMETER, NOT_SUPPORTED, Result, enter, set};
-use crate::{calls, callbacks, driver, kinds, queue};
+use crate::{callbacks, calls, driver, kinds, queue};
 
 /// `CUPTI_API_VERSION` of CUDA 13.5 and 12.9, whose records these are.
 const VERSION: u32 = 130_500;
@@ -105,5 +105,7 @@ fn is_file_of_12() -> bool {
     // SAFETY: the address is one of this library's code; `about` is a local.
     let found = unsafe { libc::dladdr(is_file_of_12 as *const c_void, &raw mut about) };
     // SAFETY: dladdr has found the file, whose name is a C string.
-    found != 0 && !about.dli_fname.is_null() && unsafe { CStr::from_ptr(about.dli_fname) }.to_bytes().ends_with(b".12")
+    found != 0
+        && !about.dli_fname.is_null()
+        && unsafe { CStr::from_ptr(about.dli_fname) }.to_bytes().ends_with(b".12")
 }

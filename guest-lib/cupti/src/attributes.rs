@@ -10,18 +10,8 @@ use std::sync::{Mutex, PoisonError};
 use crate::result::{CUptiResult, INVALID_PARAMETER, NOT_SUPPORTED, Result, enter};
 
 /// Bytes of each known attribute and its value at first, by its number.
-const KNOWN: [(usize, u64); 10] = [
-    (8, 3_200_000),
-    (8, 4_096_000),
-    (8, 250),
-    (8, 25_000),
-    (8, 0),
-    (1, 0),
-    (8, 3),
-    (8, 1),
-    (1, 0),
-    (1, 1),
-];
+const KNOWN: [(usize, u64); 10] =
+    [(8, 3_200_000), (8, 4_096_000), (8, 250), (8, 25_000), (8, 0), (1, 0), (8, 3), (8, 1), (1, 0), (1, 1)];
 
 static VALUES: Mutex<BTreeMap<usize, u64>> = Mutex::new(BTreeMap::new());
 

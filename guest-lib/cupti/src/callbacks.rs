@@ -15,7 +15,8 @@ use crate::calls::{Call, quietly};
 use crate::cbids::{self, COUNT};
 use crate::driver;
 use crate::result::{
-    CUptiResult, INVALID_OPERATION, INVALID_PARAMETER, MULTIPLE_SUBSCRIBERS, NOT_SUPPORTED, Result, enter, set,
+    CUptiResult, INVALID_OPERATION, INVALID_PARAMETER, MULTIPLE_SUBSCRIBERS, NOT_SUPPORTED, Result, enter,
+    set,
 };
 
 /// `CUPTI_CB_DOMAIN_DRIVER_API`
@@ -114,7 +115,9 @@ pub fn tell(call: &Call, result: Option<i32>) {
 }
 
 fn tell_call(domain: u32, call: &Call, result: Option<i32>) {
-    let Some((callback, data)) = subscriber().as_ref().map(|found| (found.callback, found.data)) else { return };
+    let Some((callback, data)) = subscriber().as_ref().map(|found| (found.callback, found.data)) else {
+        return;
+    };
     if result.is_none() {
         DATA.set(0);
     }

@@ -62,7 +62,8 @@ struct Conversion {
     to_program: Line,
 }
 
-static CONVERSION: Mutex<Conversion> = Mutex::new(Conversion { to_local: Line::NONE, to_program: Line::NONE });
+static CONVERSION: Mutex<Conversion> =
+    Mutex::new(Conversion { to_local: Line::NONE, to_program: Line::NONE });
 
 impl Line {
     const NONE: Self = Self { first: (0, 0), last: (0, 0) };

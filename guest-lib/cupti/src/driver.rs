@@ -20,11 +20,16 @@ const NOT_SERVED: [c_int; 2] = [500, 801];
 /// Runtimes whose calls are told.
 const RUNTIMES: [&CStr; 2] = [c"libcudart.so.13", c"libcudart.so.12"];
 
+/// `cuInit`
+type Init = unsafe extern "C" fn(u32) -> c_int;
+/// `cuCtxGetCurrent`
+type Current = unsafe extern "C" fn(*mut *mut c_void) -> c_int;
+
 /// Functions of libcuda.
 struct Driver {
     provider: &'static TraceProvider,
-    init: unsafe extern "C" fn(u32) -> c_int,
-    current: unsafe extern "C" fn(*mut *mut c_void) -> c_int,
+    init: Init,
+    current: Current,
 }
 
 /// The work of GPUs was measured at some time: some may be left.
@@ -53,7 +58,8 @@ fn driver() -> Option<&'static Driver> {
         if library.is_null() {
             return None;
         }
-        let address = PROVIDER_NAMES.iter().map(|name| function(library, name)).find(|address| *address != 0)?;
+        let address =
+            PROVIDER_NAMES.iter().map(|name| function(library, name)).find(|address| *address != 0)?;
         let [init, current] = [c"cuInit", c"cuCtxGetCurrent"].map(|name| function(library, name));
         if init == 0 || current == 0 {
             return None;
@@ -64,7 +70,13 @@ fn driver() -> Option<&'static Driver> {
             unsafe { transmute::<usize, extern "C" fn() -> *const TraceProvider>(address)().as_ref() };
         let provider = provider.filter(|provider| provider.version == TRACE_VERSION)?;
         // SAFETY: functions of the driver API, which have these signatures.
-        unsafe { Some(Driver { provider, init: transmute(init), current: transmute(current) }) }
+        unsafe {
+            Some(Driver {
+                provider,
+                init: transmute::<usize, Init>(init),
+                current: transmute::<usize, Current>(current),
+            })
+        }
     };
     DRIVER.get_or_init(find).as_ref()
 }

@@ -3,9 +3,7 @@
 
 use std::cell::RefCell;
 
-use crate::result::{
-    CUptiResult, INVALID_PARAMETER, MAX_LIMIT_REACHED, QUEUE_EMPTY, Result, enter, set,
-};
+use crate::result::{CUptiResult, INVALID_PARAMETER, MAX_LIMIT_REACHED, QUEUE_EMPTY, Result, enter, set};
 
 /// `CUPTI_EXTERNAL_CORRELATION_KIND_SIZE`, less the invalid kind.
 pub const KINDS: usize = 5;

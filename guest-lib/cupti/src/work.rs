@@ -187,8 +187,10 @@ mod tests {
             (work, c"")
         };
         let list = vec![piece(3, 10, 4), piece(3, 20, 6), piece(4, 30, 1), piece(0, 40, 1), piece(0, 50, 1)];
-        let joined: Vec<_> =
-            merged(list).iter().map(|(work, _)| (work.correlation, work.start, work.end, work.bytes)).collect();
+        let joined: Vec<_> = merged(list)
+            .iter()
+            .map(|(work, _)| (work.correlation, work.start, work.end, work.bytes))
+            .collect();
         assert_eq!(joined, [(3, 10, 25, 10), (4, 30, 35, 1), (0, 40, 45, 1), (0, 50, 55, 1)]);
     }
 

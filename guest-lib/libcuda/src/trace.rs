@@ -8,7 +8,9 @@ use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use cuda_abi::{ACTIVITY_CONCURRENT_KERNEL, API_DRIVER, TRACE_VERSION, TraceHooks, TraceProvider, TraceSink, TraceWork};
+use cuda_abi::{
+    ACTIVITY_CONCURRENT_KERNEL, API_DRIVER, TRACE_VERSION, TraceHooks, TraceProvider, TraceSink, TraceWork,
+};
 use virtio_cuda_client::{CudaError, calls, trace};
 use zerocopy::IntoBytes;
 
@@ -93,7 +95,12 @@ extern "C" fn drain(sink: TraceSink, data: *mut c_void, dropped: &mut u64) -> CU
     code(driver().and_then(|driver| drain_all(driver, sink, data, dropped)))
 }
 
-fn drain_all(driver: &Driver, sink: TraceSink, data: *mut c_void, dropped: &mut u64) -> Result<(), CudaError> {
+fn drain_all(
+    driver: &Driver,
+    sink: TraceSink,
+    data: *mut c_void,
+    dropped: &mut u64,
+) -> Result<(), CudaError> {
     let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
     let names = names.get_or_insert_default();
     let mut room = vec![TraceWork::default(); AT_A_TIME];

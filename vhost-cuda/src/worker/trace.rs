@@ -142,5 +142,8 @@ pub const WORK_BYTES: usize = size_of::<TraceWork>();
 
 /// The files of a library in some folders.
 fn files<'a>(folders: &'a [PathBuf], names: &'a [&str]) -> impl Iterator<Item = PathBuf> + 'a {
-    folders.iter().flat_map(|folder| names.iter().map(move |name| folder.join(name))).filter(|path: &PathBuf| Path::is_file(path))
+    folders
+        .iter()
+        .flat_map(|folder| names.iter().map(move |name| folder.join(name)))
+        .filter(|path: &PathBuf| Path::is_file(path))
 }

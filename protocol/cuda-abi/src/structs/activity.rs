@@ -284,10 +284,7 @@ mod tests {
             offset_of!(CUpti_ActivityKernel, max_active_clusters),
             offset_of!(CUpti_ActivityKernel, later),
         ];
-        assert_eq!(
-            kernel,
-            [6, 16, 40, 52, 64, 76, 92, 96, 104, 120, 144, 156, 168, 176, 192, 204, 208]
-        );
+        assert_eq!(kernel, [6, 16, 40, 52, 64, 76, 92, 96, 104, 120, 144, 156, 168, 176, 192, 204, 208]);
         let copy = [
             offset_of!(CUpti_ActivityMemcpy, kinds),
             offset_of!(CUpti_ActivityMemcpy, start),

@@ -8,7 +8,8 @@ use core::ffi::c_void;
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// `extern "C" fn() -> *const TraceProvider`, of the guest's libcuda and of the emulator's.
-pub const PROVIDER_NAMES: [&core::ffi::CStr; 2] = [c"virtio_cuda_trace_provider", c"cuda_emulator_trace_provider"];
+pub const PROVIDER_NAMES: [&core::ffi::CStr; 2] =
+    [c"virtio_cuda_trace_provider", c"cuda_emulator_trace_provider"];
 /// `extern "C" fn(*const TraceHooks)`: has the runtime call these functions, or none, if it is NULL.
 pub const RUNTIME_NAME: &core::ffi::CStr = c"__cudaVhostTraceHooks";
 /// The version of this interface.

@@ -35,8 +35,7 @@ pub fn execute(session: &'static SessionState, thread: &mut ThreadState, frame: 
         || matches!(cx.bulk_out, BulkOut::Pages(_))
         || opcode == Some(Opcode::memcpy_wait);
     let copying = copies.then(Instant::now);
-    let outcome =
-        session.trace.during(header.flags, || run(opcode, &mut cx, Reader::new(args), &mut writer));
+    let outcome = session.trace.during(header.flags, || run(opcode, &mut cx, Reader::new(args), &mut writer));
     session.output.count(opcode);
     session.work.count(opcode);
     if let Some(begun) = copying {
@@ -79,8 +78,7 @@ pub fn execute_posted(
     let opcode = Opcode::from_u32(header.opcode);
     let mut writer = [0; MAX_RESULTS];
     let mut writer = Writer::new(&mut writer);
-    let outcome =
-        session.trace.during(header.flags, || run(opcode, &mut cx, Reader::new(args), &mut writer));
+    let outcome = session.trace.during(header.flags, || run(opcode, &mut cx, Reader::new(args), &mut writer));
     session.output.count(opcode);
     session.work.count(opcode);
     trace!("thread {}: {} -> {outcome:?}, posted", header.thread, opcode.map_or("?", Opcode::name));

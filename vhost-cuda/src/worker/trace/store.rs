@@ -80,8 +80,10 @@ impl Store {
     fn read(&mut self, count: usize) -> Read {
         let count = count.min(self.work.len());
         let calls = &self.calls;
-        let of_guest =
-            |work: TraceWork| TraceWork { correlation: calls.get(&work.correlation).copied().unwrap_or(0), ..work };
+        let of_guest = |work: TraceWork| TraceWork {
+            correlation: calls.get(&work.correlation).copied().unwrap_or(0),
+            ..work
+        };
         let work = self.work.drain(..count).map(of_guest).collect();
         Read { work, left: self.work.len(), dropped: std::mem::take(&mut self.dropped) }
     }
