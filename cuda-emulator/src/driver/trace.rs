@@ -15,20 +15,19 @@ use cuda_abi::{
     TraceProvider, TraceSink, TraceWork,
 };
 
-use super::context::Context;
-use super::copy::{Fill, Kind, Side, Transfer};
-use super::launch::KernelWork;
 use super::result::{CUresult, CuResult};
-use super::stream::Stream;
 
 /// Most pieces of work that wait until they are handed over, because a program may never ask: about 35 MiB.
 const MAX_WORK: usize = 1 << 18;
 
-/// `CUPTI_ACTIVITY_MEMORY_KIND_PAGEABLE`, `PINNED`, `DEVICE` and `ARRAY`
-const PAGEABLE: u8 = 1;
-const PINNED: u8 = 2;
-const DEVICE: u8 = 3;
-const ARRAY: u8 = 4;
+/// `CUPTI_ACTIVITY_MEMORY_KIND_PAGEABLE`
+pub(super) const PAGEABLE: u8 = 1;
+/// `CUPTI_ACTIVITY_MEMORY_KIND_PINNED`
+pub(super) const PINNED: u8 = 2;
+/// `CUPTI_ACTIVITY_MEMORY_KIND_DEVICE`
+pub(super) const DEVICE: u8 = 3;
+/// `CUPTI_ACTIVITY_MEMORY_KIND_ARRAY`
+pub(super) const ARRAY: u8 = 4;
 
 static HOOKS: AtomicPtr<TraceHooks> = AtomicPtr::new(null_mut());
 static ACTIVE: AtomicBool = AtomicBool::new(false);
@@ -122,8 +121,9 @@ extern "C" fn drain(sink: TraceSink, data: *mut c_void, dropped: &mut u64) -> i3
     0
 }
 
-/// Where work that is put into a stream now will run, while anybody wants to know.
-pub(super) fn place(context: &Context, stream: &Stream) -> Option<Place> {
+/// Where work that is put into a stream now will run, while anybody wants to know: a device by its ordinal, a context and a
+/// stream by their ids.
+pub(super) fn place(device: i32, context: u64, stream: u64) -> Option<Place> {
     if !ACTIVE.load(Ordering::Relaxed) {
         return None;
     }
@@ -132,8 +132,12 @@ pub(super) fn place(context: &Context, stream: &Stream) -> Option<Place> {
         Some(place) => place.correlation,
         None => hooks().map_or(0, |hooks| (hooks.correlation)()),
     };
-    let device = context.device.ordinal.cast_unsigned();
-    Some(Place { correlation, device, context: context.id as u32, stream: stream.id as u32 })
+    Some(Place {
+        correlation,
+        device: device.cast_unsigned(),
+        context: context as u32,
+        stream: stream as u32,
+    })
 }
 
 /// Runs a job of a stream there.
@@ -177,33 +181,18 @@ fn measured(describe: impl FnOnce() -> Measured, work: impl FnOnce() -> CuResult
     result
 }
 
-/// Runs a kernel.
-pub(super) fn kernel(kernel: &KernelWork, run: impl FnOnce() -> CuResult<()>) -> CuResult<()> {
-    let describe = || {
-        let mut about = TraceWork {
-            kind: ACTIVITY_CONCURRENT_KERNEL,
-            grid: kernel.shape.grid,
-            block: kernel.shape.block,
-            grid_id: GRID.fetch_add(1, Ordering::Relaxed),
-            ..TraceWork::default()
-        };
-        let found = kernel.function.kernel();
-        if let Ok(code) = found {
-            about.shared = [code.static_shared, kernel.shape.shared];
-            about.registers = code.registers;
-        }
-        (about, Some(Arc::from(found.map_or("", |code| code.name.as_str()))))
+/// Runs a kernel. `describe` tells its name, grid, block, static and dynamic shared memory and registers.
+pub(super) fn kernel(
+    describe: impl FnOnce() -> (Arc<str>, [[u32; 3]; 2], [u32; 2], u32),
+    run: impl FnOnce() -> CuResult<()>,
+) -> CuResult<()> {
+    let about = || {
+        let (name, [grid, block], shared, registers) = describe();
+        let grid_id = GRID.fetch_add(1, Ordering::Relaxed);
+        let kind = ACTIVITY_CONCURRENT_KERNEL;
+        (TraceWork { kind, grid, block, shared, registers, grid_id, ..TraceWork::default() }, Some(name))
     };
-    measured(describe, run)
-}
-
-fn memory(side: &Side) -> u8 {
-    match (side.array(), side.kind) {
-        (Some(_), _) => ARRAY,
-        (None, Kind::Device) => DEVICE,
-        (None, Kind::Shared) => PINNED,
-        (None, Kind::Pageable) => PAGEABLE,
-    }
+    measured(about, run)
 }
 
 /// `CUpti_ActivityMemcpyKind`
@@ -222,35 +211,16 @@ fn direction(from: u8, to: u8) -> u8 {
     }
 }
 
-/// Copies.
-pub(super) fn copy(copy: &Transfer, run: impl FnOnce() -> CuResult<()>) -> CuResult<()> {
-    let describe = || {
-        let (from, to) = (memory(&copy.from), memory(&copy.to));
-        let about = TraceWork {
-            kind: ACTIVITY_MEMCPY,
-            bytes: copy.bytes(),
-            kinds: [direction(from, to), from, to, 0],
-            ..TraceWork::default()
-        };
-        (about, None)
-    };
-    measured(describe, run)
+/// Copies that many bytes between two kinds of memory.
+pub(super) fn copy(bytes: u64, [from, to]: [u8; 2], run: impl FnOnce() -> CuResult<()>) -> CuResult<()> {
+    let kinds = [direction(from, to), from, to, 0];
+    measured(|| (TraceWork { kind: ACTIVITY_MEMCPY, bytes, kinds, ..TraceWork::default() }, None), run)
 }
 
-/// Fills.
-pub(super) fn fill(fill: &Fill, run: impl FnOnce() -> CuResult<()>) -> CuResult<()> {
-    let describe = || {
-        let [count, rows] = fill.extent;
-        let about = TraceWork {
-            kind: ACTIVITY_MEMSET,
-            bytes: count.saturating_mul(rows).saturating_mul(fill.pattern.bytes as u64),
-            value: u32::from_le_bytes(fill.pattern.value),
-            kinds: [0, 0, DEVICE, 0],
-            ..TraceWork::default()
-        };
-        (about, None)
-    };
-    measured(describe, run)
+/// Fills that many bytes with a pattern.
+pub(super) fn fill(bytes: u64, pattern: [u8; 4], run: impl FnOnce() -> CuResult<()>) -> CuResult<()> {
+    let (value, kinds) = (u32::from_le_bytes(pattern), [0, 0, DEVICE, 0]);
+    measured(|| (TraceWork { kind: ACTIVITY_MEMSET, bytes, value, kinds, ..TraceWork::default() }, None), run)
 }
 
 #[cfg(test)]

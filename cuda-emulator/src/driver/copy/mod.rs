@@ -109,6 +109,16 @@ impl Side {
         self.array.as_ref()
     }
 
+    /// The kind of memory, as profilers name it.
+    fn memory(&self) -> u8 {
+        match (self.array(), self.kind) {
+            (Some(_), _) => trace::ARRAY,
+            (None, Kind::Device) => trace::DEVICE,
+            (None, Kind::Shared) => trace::PINNED,
+            (None, Kind::Pageable) => trace::PAGEABLE,
+        }
+    }
+
     /// Whether its bytes are not just rows and slices apart.
     fn is_scattered(&self) -> bool {
         self.array.as_ref().is_some_and(|(array, _)| !array.is_direct())
@@ -174,13 +184,13 @@ impl Transfer {
         self.to.kind == kind || self.from.kind == kind
     }
 
-    pub(super) fn bytes(&self) -> u64 {
+    fn bytes(&self) -> u64 {
         self.extent.iter().fold(1, |product, side| product.saturating_mul(*side))
     }
 
     /// Copies now.
     pub(super) fn run(&self) -> CuResult<()> {
-        trace::copy(self, || self.copy())
+        trace::copy(self.bytes(), [self.from.memory(), self.to.memory()], || self.copy())
     }
 
     fn copy(&self) -> CuResult<()> {
@@ -270,7 +280,8 @@ impl Fill {
 
     /// Fills now.
     pub(super) fn run(&self) -> CuResult<()> {
-        trace::fill(self, || self.fill())
+        let bytes = self.extent.iter().fold(self.pattern.bytes as u64, |all, side| all.saturating_mul(*side));
+        trace::fill(bytes, self.pattern.value, || self.fill())
     }
 
     fn fill(&self) -> CuResult<()> {

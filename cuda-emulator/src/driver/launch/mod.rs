@@ -162,7 +162,12 @@ impl KernelWork {
     pub(super) fn run(&self, graph: Option<&dyn RunningGraph>) -> CuResult<()> {
         let runtime = Runtime { context: &self.context, module: &self.module, graph };
         let kernel = self.function.kernel()?;
-        trace::kernel(self, || execute(&runtime, kernel, &self.shape, &self.params))
+        let Shape { grid, block, shared, .. } = self.shape;
+        let describe = || {
+            let name = Arc::from(kernel.name.as_str());
+            (name, [grid, block], [kernel.static_shared, shared], kernel.registers)
+        };
+        trace::kernel(describe, || execute(&runtime, kernel, &self.shape, &self.params))
     }
 }
 
